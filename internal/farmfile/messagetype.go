@@ -1,6 +1,7 @@
 package farmfile
 
 import (
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,4 +53,15 @@ func MessageType(name string) string {
 		}
 	}
 	return DefaultMessageType
+}
+
+// MessageTypes returns every type that MessageType guesses, in the order of the alphabet.
+func MessageTypes() []string {
+	types := slices.Collect(maps.Values(byEnding))
+	for _, row := range byName {
+		types = append(types, row.messageType)
+	}
+	types = append(types, DefaultMessageType)
+	slices.Sort(types)
+	return slices.Compact(types)
 }

@@ -1,6 +1,9 @@
 package farmfile
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestMessageType(t *testing.T) {
 	tests := []struct{ name, want string }{
@@ -25,9 +28,15 @@ func TestMessageType(t *testing.T) {
 		{"", DefaultMessageType},
 		{"folder.png/readme", DefaultMessageType},
 	}
+	var types []string
 	for _, tt := range tests {
+		types = append(types, tt.want)
 		if got := MessageType(tt.name); got != tt.want {
 			t.Errorf("MessageType(%q) = %q, want %q", tt.name, got, tt.want)
 		}
+	}
+	slices.Sort(types)
+	if got, want := MessageTypes(), slices.Compact(types); !slices.Equal(got, want) {
+		t.Errorf("MessageTypes() = %q, want %q", got, want)
 	}
 }

@@ -3,11 +3,13 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/demo"
 )
 
 // Each file of farm data has a line that says what is in it, and no other file has one.
 func TestWriteContents(t *testing.T) {
-	files, err := samples()
+	files, err := demo.LongAcre()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +25,7 @@ timelog_long_acre.pb: EFDI time log: 1 log, 600 records, 1200 values, 2026-05-04
 		t.Errorf("got %s, want %s", got, want)
 	}
 	b.Reset()
-	if err := writeContents(t.Context(), &b, []payload{{name: "a.txt", data: []byte("text")}}); err != nil || b.Len() > 0 {
+	if err := writeContents(t.Context(), &b, []demo.File{{Name: "a.txt", Data: []byte("text")}}); err != nil || b.Len() > 0 {
 		t.Errorf("got %q, %v, want nothing", b.String(), err)
 	}
 }

@@ -33,6 +33,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/demo"
 )
 
 func main() {
@@ -58,7 +60,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 
 	var result report
-	var files []payload
+	var files []demo.File
 	if err == nil {
 		progress := newProgress(stderr)
 		if files, err = input(*dir, progress); err == nil {
@@ -81,12 +83,12 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 // input returns what to send.
-func input(dir string, progress *progress) ([]payload, error) {
+func input(dir string, progress *progress) ([]demo.File, error) {
 	if dir == "" {
 		progress.printf("no -dir given: generating samples")
-		return samples()
+		return demo.LongAcre()
 	}
-	files, skipped, err := readFolder(dir)
+	files, skipped, err := demo.ReadFolder(dir)
 	for _, name := range skipped {
 		progress.printf("skipped %s: not a visible file directly in the folder", name)
 	}

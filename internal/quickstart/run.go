@@ -16,6 +16,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/demo"
 	"github.com/agrimill/agrimill/internal/farmfile"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
@@ -42,7 +43,7 @@ type flow struct {
 	progress *progress
 	server   *gatewaytest.Server
 	natsURL  string
-	files    []payload
+	files    []demo.File
 	// contextIDs are the gateway's IDs of the payloads, fixed before sending.
 	contextIDs []string
 	sent       []bool
@@ -55,23 +56,23 @@ type flow struct {
 // run moves the files from one endpoint through the gateway and the router into JetStream.
 // It ends when everything is confirmed, when something has failed for good, or with ctx.
 // The report is complete in all cases.
-func run(ctx context.Context, files []payload, progress *progress) (report, error) {
-	natsURL, stopNATS, err := startNATS()
+func run(ctx context.Context, files []demo.File, progress *progress) (result report, err error) {
+	broker, err := demo.StartNATS()
 	if err != nil {
 		return report{}, err
 	}
-	defer stopNATS()
+	defer func() { err = errors.Join(err, broker.Close()) }()
 	server, err := gatewaytest.Start(gatewaytest.Config{ChunkSize: chunkSize})
 	if err != nil {
 		return report{}, err
 	}
 	defer server.Close()
-	progress.printf("gateway at %s, NATS JetStream at %s", server.BaseURL(), natsURL)
+	progress.printf("gateway at %s, NATS JetStream at %s", server.BaseURL(), broker.URL())
 
-	return newFlow(files, progress, server, natsURL).run(ctx)
+	return newFlow(files, progress, server, broker.URL()).run(ctx)
 }
 
-func newFlow(files []payload, progress *progress, server *gatewaytest.Server, natsURL string) *flow {
+func newFlow(files []demo.File, progress *progress, server *gatewaytest.Server, natsURL string) *flow {
 	f := &flow{
 		progress: progress, server: server, natsURL: natsURL,
 		files: files, contextIDs: make([]string, len(files)), sent: make([]bool, len(files)),
@@ -135,7 +136,7 @@ func (f *flow) createEndpoints(ctx context.Context, client *gateway.Client) (sen
 		sends, receives []gateway.EndpointCapability
 		subscribes      []gateway.EndpointSubscription
 	)
-	for _, t := range f.messageTypes(func(payload) bool { return true }) {
+	for _, t := range f.messageTypes(func(demo.File) bool { return true }) {
 		sends = append(sends, gateway.EndpointCapability{MessageType: t, Direction: gateway.DirectionSend})
 		receives = append(receives, gateway.EndpointCapability{MessageType: t, Direction: gateway.DirectionReceive})
 		subscribes = append(subscribes, gateway.EndpointSubscription{MessageType: t})
@@ -169,7 +170,7 @@ func (f *flow) startRoute(ctx context.Context, fail context.CancelCauseFunc, cli
 		Client: client,
 		// A type whose payloads the gateway splits is delivered as files; all others are
 		// delivered as they arrive.
-		Files:         f.messageTypes(func(p payload) bool { return len(p.data) > chunkSize }),
+		Files:         f.messageTypes(func(p demo.File) bool { return len(p.Data) > chunkSize }),
 		FileHold:      2 * time.Second,
 		WholeFileHold: 200 * time.Millisecond,
 		ChunkSize:     chunkSize,
@@ -271,24 +272,24 @@ func (f *flow) send(ctx context.Context, client *gateway.Client, senderID string
 	}
 	defer func() { err = errors.Join(err, pub.Close()) }()
 	for i, file := range f.files {
-		msg := message.NewMessage(f.contextIDs[i], file.data)
+		msg := message.NewMessage(f.contextIDs[i], file.Data)
 		msg.SetContext(ctx)
-		msg.Metadata.Set(gateway.KeyFilename, farmfile.WireFilename(file.name))
-		if err := pub.Publish(file.messageType, msg); err != nil {
-			return fmt.Errorf("sending %s: %w", farmfile.Printable(file.name), err)
+		msg.Metadata.Set(gateway.KeyFilename, farmfile.WireFilename(file.Name))
+		if err := pub.Publish(file.MessageType, msg); err != nil {
+			return fmt.Errorf("sending %s: %w", farmfile.Printable(file.Name), err)
 		}
 		f.sent[i] = true
-		f.progress.printf("sent     %s (%d bytes) as %s", farmfile.Printable(file.name), len(file.data), file.messageType)
+		f.progress.printf("sent     %s (%d bytes) as %s", farmfile.Printable(file.Name), len(file.Data), file.MessageType)
 	}
 	return nil
 }
 
 // messageTypes lists the message types of the files that keep accepts, each once.
-func (f *flow) messageTypes(keep func(payload) bool) []string {
+func (f *flow) messageTypes(keep func(demo.File) bool) []string {
 	var types []string
 	for _, file := range f.files {
-		if keep(file) && !slices.Contains(types, file.messageType) {
-			types = append(types, file.messageType)
+		if keep(file) && !slices.Contains(types, file.MessageType) {
+			types = append(types, file.MessageType)
 		}
 	}
 	return types
@@ -325,8 +326,8 @@ func (f *flow) assess(ctx context.Context) (report, error) {
 	want := make([]expectation, len(f.files))
 	for i, file := range f.files {
 		want[i] = expectation{
-			subject: strings.Join([]string{subjectPrefix, nats.TopicSegment(f.server.Tenant()), nats.TopicSegment(file.messageType)}, "."),
-			digest:  sha256.Sum256(file.data),
+			subject: strings.Join([]string{subjectPrefix, nats.TopicSegment(f.server.Tenant()), nats.TopicSegment(file.MessageType)}, "."),
+			digest:  sha256.Sum256(file.Data),
 		}
 	}
 	found, err := readStream(ctx, f.natsURL, streamName)
@@ -347,7 +348,7 @@ func (f *flow) assess(ctx context.Context) (report, error) {
 			received = received && f.received[entry.MessageID]
 		}
 		result.payloads = append(result.payloads, outcome{
-			name: farmfile.Printable(file.name), messageType: file.messageType, size: len(file.data),
+			name: farmfile.Printable(file.Name), messageType: file.MessageType, size: len(file.Data),
 			chunks: len(made), subject: subjects[i],
 			sent: f.sent[i], received: received, stored: subjects[i] != "", confirmed: confirmed(made),
 		})

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/demo"
 	"github.com/agrimill/agrimill/internal/farmfile"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
@@ -144,7 +145,7 @@ func TestFarmFiles(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	large := write(t, map[string]string{"large.zip": ""})
-	if err := os.Truncate(filepath.Join(large, "large.zip"), maxPayload+1); err != nil {
+	if err := os.Truncate(filepath.Join(large, "large.zip"), demo.MaxFile+1); err != nil {
 		t.Fatal(err)
 	}
 	for name, args := range map[string][]string{
@@ -173,20 +174,47 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// start brings up what run starts, for tests that change it first.
-func start(t *testing.T) (*gatewaytest.Server, string) {
+// startNATS runs a NATS server until the test ends.
+func startNATS(t *testing.T) (url string) {
 	t.Helper()
-	url, stop, err := startNATS()
+	broker, err := demo.StartNATS()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(stop)
+	t.Cleanup(func() {
+		if err := broker.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return broker.URL()
+}
+
+// write puts files, given as name and content, into a new folder.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// start brings up what run starts, for tests that change it first.
+func start(t *testing.T) (*gatewaytest.Server, string) {
+	t.Helper()
+	url := startNATS(t)
 	return gatewaytest.New(t, gatewaytest.Config{ChunkSize: chunkSize}), url
 }
 
 func newTestFlow(t *testing.T, server *gatewaytest.Server, url string) (*flow, *testkit.Output) {
 	t.Helper()
-	files, err := samples()
+	files, err := demo.LongAcre()
 	if err != nil {
 		t.Fatal(err)
 	}

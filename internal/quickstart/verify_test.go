@@ -13,11 +13,7 @@ import (
 )
 
 func TestReadStream(t *testing.T) {
-	url, stop, err := startNATS()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
+	url := startNATS(t)
 	conn, err := nats.Connect(url)
 	if err != nil {
 		t.Fatal(err)

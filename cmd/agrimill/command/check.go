@@ -116,6 +116,9 @@ Exit status: 0 nothing failed, 1 something failed, 2 wrong usage or an invalid c
 				return err
 			}
 			c.cfg = loaded
+			for _, warning := range loaded.Warnings {
+				p.notef("%s", redact(errors.New(warning.String())))
+			}
 			report := checkReport{File: args[0], OK: true, Checks: c.run(cmd.Context())}
 			for _, result := range report.Checks {
 				report.OK = report.OK && result.State != checkFailed

@@ -1,8 +1,6 @@
 package command
 
 import (
-	"errors"
-
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
@@ -17,14 +15,12 @@ func configFlag(cmd *cobra.Command, path *string, others ...string) {
 	}
 }
 
-// loadConfig reads agrimill's configuration and prints its warnings.
+// loadConfig reads agrimill's configuration. Its warnings are for those who write it: validate, check and run
+// show them.
 func (p *program) loadConfig(path string) (*config.Config, error) {
 	loaded, err := config.Load(path, config.Options{Env: p.env})
 	if err != nil {
 		return nil, invalid(err)
-	}
-	for _, warning := range loaded.Warnings {
-		p.notef("%s", redact(errors.New(warning.String())))
 	}
 	return loaded, nil
 }

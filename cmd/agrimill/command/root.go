@@ -62,6 +62,7 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 		newWhyCommand(p),
 		newPoisonCommand(p),
 		newInspectCommand(p),
+		newDemoCommand(p),
 		newEmulatorCommand(p),
 		newSchemaCommand(p),
 		newVersionCommand(p),

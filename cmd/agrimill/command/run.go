@@ -25,7 +25,14 @@ type runCommand struct {
 	address  string
 	logLevel string
 	watch    time.Duration
+	// quiet leaves out the warnings of the configuration at the start.
+	quiet bool
+	// listening is called with the address of the status page. Nil: nobody asks.
+	listening func(address string)
 }
+
+// defaultWatch is how often the file is checked for changes.
+const defaultWatch = 2 * time.Second
 
 func newRunCommand(p *program) *cobra.Command {
 	c := &runCommand{}
@@ -76,7 +83,7 @@ again, and the last line of the log has the counts. A second signal kills the pr
 	flags := cmd.Flags()
 	flags.StringVar(&c.address, "address", "", "`ADDRESS` of the status page, probes and metrics, instead of admin.address; off disables them")
 	choice(cmd, &c.logLevel, "log-level", "`LEVEL` of the log, instead of log.level: debug, info, warn or error", "debug", "info", "warn", "error")
-	flags.DurationVar(&c.watch, "watch", 2*time.Second, "how often (`DURATION`) to check FILE for changes; 0 disables it")
+	flags.DurationVar(&c.watch, "watch", defaultWatch, "how often (`DURATION`) to check FILE for changes; 0 disables it")
 	return cmd
 }
 
@@ -101,7 +108,9 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	c.setLevel(level, cfg)
 	logger := newLogger(p, cfg.Log.Format, level)
 	stderr.logger.Store(logger)
-	logWarnings(logger, cfg)
+	if !c.quiet {
+		logWarnings(logger, cfg)
+	}
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -141,6 +150,9 @@ func (c *runCommand) listen(cfg *config.Config, registry *prometheus.Registry, l
 	server, err := admin.New(settings, source)
 	if errors.Is(err, admin.ErrConfig) {
 		return nil, invalid(err)
+	}
+	if err == nil && c.listening != nil {
+		c.listening(server.Addr())
 	}
 	return server, err
 }

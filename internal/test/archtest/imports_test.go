@@ -110,7 +110,7 @@ func TestLayoutNamesEveryPackage(t *testing.T) {
 // (helpers of tests aside) imports a broker's client, also one that is added later.
 func TestBrokersOnlyBelowSinks(t *testing.T) {
 	t.Parallel()
-	allowed := []string{module + "/sinks/", module + "/sources/", module + "/examples/", module + "/cmd/", module + "/internal/quickstart", module + "/internal/test/", module + "/internal/testkit/"}
+	allowed := []string{module + "/sinks/", module + "/sources/", module + "/examples/", module + "/cmd/", module + "/internal/demo", module + "/internal/quickstart", module + "/internal/test/", module + "/internal/testkit/"}
 	for _, pkg := range packages(t) {
 		path := pkg.ImportPath + "/"
 		var exempt bool
@@ -127,6 +127,25 @@ func TestBrokersOnlyBelowSinks(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestNATSServerOnlyInPrograms checks that nobody who embeds a package links a NATS server.
+func TestNATSServerOnlyInPrograms(t *testing.T) {
+	t.Parallel()
+	var embeddable []string
+	for _, pkg := range packages(t) {
+		path := strings.TrimPrefix(pkg.ImportPath, module+"/")
+		first, _, _ := strings.Cut(path, "/")
+		if first != "cmd" && first != "examples" && first != "internal" {
+			embeddable = append(embeddable, pkg.ImportPath)
+		}
+	}
+	if len(embeddable) < 30 {
+		t.Errorf("only %d packages found", len(embeddable))
+	}
+	if deps := linked(t, embeddable...); slices.ContainsFunc(deps, func(dep string) bool { return strings.HasPrefix(dep, "github.com/nats-io/nats-server/") }) {
+		t.Error("a package that programs embed links a NATS server")
 	}
 }
 
@@ -189,9 +208,9 @@ func packages(t *testing.T) []goPackage {
 }
 
 // linked lists every package that a program links when it imports pkg.
-func linked(t *testing.T, pkg string) []string {
+func linked(t *testing.T, pkgs ...string) []string {
 	t.Helper()
-	return strings.Fields(goCommand(t, "list", "-deps", pkg))
+	return strings.Fields(goCommand(t, append([]string{"list", "-deps"}, pkgs...)...))
 }
 
 // asTested builds with the race detector: so make test has built all that the module requires,

@@ -1,52 +1,71 @@
-package main
+package demo
 
 import (
 	"archive/zip"
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"image"
 	"image/color"
 	"image/png"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
-// workStart is when the work in the samples began. It is fixed, so
-// every run sends the same bytes.
-var workStart = time.Date(2026, time.May, 4, 6, 30, 0, 0, time.UTC)
+// job is a field that a machine of a farm has worked.
+type job struct {
+	customer, farm, field, machine string
+	start                          time.Time
+	north, east                    float64 // of the field's corner in the southwest, in degrees, WGS84
+}
 
-// samples generates what the program sends if it is given no folder: one job on an
-// imaginary field in the formats that farm software exchanges.
-func samples() ([]payload, error) {
-	track := drive(600)
-	taskdata, err := taskDataZip(track)
+// longAcre is the job of LongAcre. Its time is fixed, so every run sends the same bytes.
+var longAcre = job{
+	customer: "Sample Customer", farm: "Sample Farm", field: "Long Acre", machine: "Sample Sprayer",
+	start: time.Date(2026, time.May, 4, 6, 30, 0, 0, time.UTC), north: 52.1000, east: 8.2000,
+}
+
+// LongAcre returns one job on an imaginary field in the formats that farm software exchanges, and a
+// file of 3 MiB. The bytes are the same in every run.
+func LongAcre() ([]File, error) {
+	files, err := longAcre.files()
+	return append(files, newFile("raw_sensor_dump.bin", sensorDump(3<<20))), err
+}
+
+// newFile is a file of the message type that its name says.
+func newFile(name string, data []byte) File { return File{name, farmfile.MessageType(name), data} }
+
+// nameOf is a name as a part of a file name.
+func nameOf(text string) string { return strings.ReplaceAll(strings.ToLower(text), " ", "_") }
+
+// files returns what machine and terminal make of the job.
+func (j job) files() ([]File, error) {
+	track := j.drive(600)
+	taskdata, err := j.taskDataZip(track)
 	if err != nil {
 		return nil, fmt.Errorf("task data: %w", err)
 	}
-	picture, err := trackPNG(track)
+	picture, err := j.trackPNG(track)
 	if err != nil {
 		return nil, fmt.Errorf("picture: %w", err)
 	}
-	summary, err := trackJSON(track)
+	summary, err := j.trackJSON(track)
 	if err != nil {
 		return nil, fmt.Errorf("summary: %w", err)
 	}
-	files := []payload{
-		{name: "taskdata_long_acre.zip", data: taskdata},
-		{name: "timelog_long_acre.pb", data: efdiTimeLog(track)},
-		{name: "coverage_long_acre.png", data: picture},
-		{name: "summary_long_acre.json", data: summary},
-		{name: "raw_sensor_dump.bin", data: sensorDump(3 << 20)},
-	}
-	for i := range files {
-		files[i].messageType = farmfile.MessageType(files[i].name)
-	}
-	return files, nil
+	name := nameOf(j.field)
+	return []File{
+		newFile("taskdata_"+name+".zip", taskdata),
+		newFile("timelog_"+name+".pb", efdiTimeLog(track)),
+		newFile("coverage_"+name+".png", picture),
+		newFile("summary_"+name+".json", summary),
+	}, nil
 }
 
 // position is one record of the drive.
@@ -57,8 +76,17 @@ type position struct {
 	working     bool
 }
 
+// edge is the length of a field, in degrees.
+const edge = 0.0018
+
+// corners are those of the field, clockwise, the first one again at the end.
+func (j job) corners() []position {
+	north, east := j.north+edge, j.east+edge
+	return []position{{north: j.north, east: j.east}, {north: north, east: j.east}, {north: north, east: east}, {north: j.north, east: east}, {north: j.north, east: j.east}}
+}
+
 // drive is a field worked lane by lane, one record a second.
-func drive(seconds int) []position {
+func (j job) drive(seconds int) []position {
 	const lane = 60 // seconds
 	track := make([]position, seconds)
 	for i := range track {
@@ -67,9 +95,9 @@ func drive(seconds int) []position {
 			along = lane - 1 - along
 		}
 		track[i] = position{
-			at:      workStart.Add(time.Duration(i) * time.Second),
-			north:   52.1000 + float64(along)*0.00003,
-			east:    8.2000 + float64(row)*0.00018,
+			at:      j.start.Add(time.Duration(i) * time.Second),
+			north:   j.north + float64(along)*0.00003,
+			east:    j.east + float64(row)*0.00018,
 			rate:    18000 + int32(2000*math.Sin(float64(i)/40)),
 			working: along > 1 && along < lane-2,
 		}
@@ -86,25 +114,24 @@ const (
 
 // taskDataZip builds an ISO 11783-10 transfer set, version 4: TASKDATA.XML with a customer,
 // farm, field, device and completed task, and the task's time log.
-func taskDataZip(track []position) ([]byte, error) {
+func (j job) taskDataZip(track []position) ([]byte, error) {
+	var boundary strings.Builder
+	for _, p := range j.corners() {
+		fmt.Fprintf(&boundary, "        <PNT A=\"2\" C=\"%.4f\" D=\"%.4f\"/>\n", p.north, p.east)
+	}
 	last := track[len(track)-1].at
 	bin := timeLogBinary(track)
 	taskdata := fmt.Sprintf(`<?xml version="1.0" encoding="UTF-8"?>
 <ISO11783_TaskData VersionMajor="4" VersionMinor="2" ManagementSoftwareManufacturer="agrimill" ManagementSoftwareVersion="1" TaskControllerManufacturer="agrimill" TaskControllerVersion="1" DataTransferOrigin="2">
-  <CTR A="CTR1" B="Sample Customer"/>
-  <FRM A="FRM1" B="Sample Farm" I="CTR1"/>
-  <PFD A="PFD1" C="Long Acre" D="24000" E="CTR1" F="FRM1">
+  <CTR A="CTR1" B="%s"/>
+  <FRM A="FRM1" B="%s" I="CTR1"/>
+  <PFD A="PFD1" C="%s" D="24000" E="CTR1" F="FRM1">
     <PLN A="1" B="Boundary" C="24000">
       <LSG A="1">
-        <PNT A="2" C="52.1000" D="8.2000"/>
-        <PNT A="2" C="52.1018" D="8.2000"/>
-        <PNT A="2" C="52.1018" D="8.2018"/>
-        <PNT A="2" C="52.1000" D="8.2018"/>
-        <PNT A="2" C="52.1000" D="8.2000"/>
-      </LSG>
+%s      </LSG>
     </PLN>
   </PFD>
-  <DVC A="DVC1" B="Sample Sprayer" C="1.0" D="A000880000000001" E="1" F="31000000000000" G="FF000000006E65">
+  <DVC A="DVC1" B="%s" C="1.0" D="A000880000000001" E="1" F="31000000000000" G="FF000000006E65">
     <DET A="DET1" B="1" C="1" D="Sprayer" E="0" F="0">
       <DOR A="2"/>
       <DOR A="3"/>
@@ -114,15 +141,16 @@ func taskDataZip(track []position) ([]byte, error) {
     <DPD A="3" B="%04X" C="1" D="8" E="Work state"/>
     <DPD A="4" B="%04X" C="1" D="16" E="Total area"/>
   </DVC>
-  <TSK A="TSK1" B="Long Acre, spring" C="CTR1" D="FRM1" E="PFD1" G="4">
+  <TSK A="TSK1" B="%s, spring" C="CTR1" D="FRM1" E="PFD1" G="4">
     <TIM A="%s" B="%s" C="%d" D="4">
       <DLV A="%04X" B="24000" C="DET1"/>
     </TIM>
     <TLG A="TLG00001" B="%d" C="1"/>
   </TSK>
 </ISO11783_TaskData>
-`, ddiActualRate, ddiActualState, ddiTotalArea,
-		workStart.Format(time.RFC3339), last.Format(time.RFC3339), int(last.Sub(workStart).Seconds()),
+`, escape(j.customer), escape(j.farm), escape(j.field),
+		boundary.String(), escape(j.machine), ddiActualRate, ddiActualState, ddiTotalArea,
+		escape(j.field), j.start.Format(time.RFC3339), last.Format(time.RFC3339), int(last.Sub(j.start).Seconds()),
 		ddiTotalArea, len(bin))
 	// An empty attribute means that the value is in the binary file.
 	header := fmt.Sprintf(`<?xml version="1.0" encoding="UTF-8"?>
@@ -133,21 +161,27 @@ func taskDataZip(track []position) ([]byte, error) {
 </TIM>
 `, ddiActualRate, ddiActualState)
 
+	return zipped(j.start,
+		entry{"TASKDATA/TASKDATA.XML", []byte(taskdata)},
+		entry{"TASKDATA/TLG00001.xml", []byte(header)},
+		entry{"TASKDATA/TLG00001.bin", bin})
+}
+
+// entry is a file in an archive.
+type entry struct {
+	name string
+	data []byte
+}
+
+func zipped(modified time.Time, entries ...entry) ([]byte, error) {
 	var out bytes.Buffer
 	archive := zip.NewWriter(&out)
-	for _, file := range []struct {
-		name string
-		data []byte
-	}{
-		{"TASKDATA/TASKDATA.XML", []byte(taskdata)},
-		{"TASKDATA/TLG00001.xml", []byte(header)},
-		{"TASKDATA/TLG00001.bin", bin},
-	} {
-		w, err := archive.CreateHeader(&zip.FileHeader{Name: file.name, Method: zip.Deflate, Modified: workStart})
+	for _, e := range entries {
+		w, err := archive.CreateHeader(&zip.FileHeader{Name: e.name, Method: zip.Deflate, Modified: modified})
 		if err != nil {
 			return nil, err
 		}
-		if _, err := w.Write(file.data); err != nil {
+		if _, err := w.Write(e.data); err != nil {
 			return nil, err
 		}
 	}
@@ -155,6 +189,13 @@ func taskDataZip(track []position) ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), nil
+}
+
+// escape makes a text fit for XML.
+func escape(text string) string {
+	var out strings.Builder
+	_ = xml.EscapeText(&out, []byte(text)) // a Builder takes everything
+	return out.String()
 }
 
 // timeLogBinary encodes the records of TLG00001.bin in the order that TLG00001.xml
@@ -228,7 +269,7 @@ func appendBytes(out []byte, field uint64, value []byte) []byte {
 }
 
 // trackPNG draws where the machine worked.
-func trackPNG(track []position) ([]byte, error) {
+func (j job) trackPNG(track []position) ([]byte, error) {
 	picture := image.NewNRGBA(image.Rect(0, 0, 320, 320))
 	for i := 0; i < len(picture.Pix); i += 4 {
 		copy(picture.Pix[i:], []byte{0xe8, 0xe4, 0xd8, 0xff})
@@ -238,8 +279,8 @@ func trackPNG(track []position) ([]byte, error) {
 		if p.working {
 			c = color.NRGBA{R: 0x2f, G: uint8(0x70 + (p.rate-16000)/64), B: 0x3a, A: 0xff}
 		}
-		x := 16 + int((p.east-8.2000)*160_000)
-		y := 304 - int((p.north-52.1000)*160_000)
+		x := 16 + int((p.east-j.east)*160_000)
+		y := 304 - int((p.north-j.north)*160_000)
 		for dx := range 24 {
 			for dy := range 5 {
 				picture.SetNRGBA(x+dx, y-dy, c)
@@ -255,7 +296,7 @@ func trackPNG(track []position) ([]byte, error) {
 
 // trackJSON summarizes the job. No message type is assigned to JSON, so it shows what
 // happens to a file of an unknown kind.
-func trackJSON(track []position) ([]byte, error) {
+func (j job) trackJSON(track []position) ([]byte, error) {
 	var working int
 	for _, p := range track {
 		if p.working {
@@ -268,7 +309,7 @@ func trackJSON(track []position) ([]byte, error) {
 		Records        int       `json:"records"`
 		WorkingSeconds int       `json:"working_seconds"`
 		AreaM2         int       `json:"area_m2"`
-	}{"Long Acre", workStart, len(track), working, 24000}, "", "  ")
+	}{j.field, j.start, len(track), working, 24000}, "", "  ")
 }
 
 // sensorDump returns size incompressible bytes; the seed is fixed.

@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"archive/zip"
@@ -16,15 +16,15 @@ import (
 	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
-func sampleFiles(t *testing.T) map[string]payload {
+func sampleFiles(t *testing.T) map[string]File {
 	t.Helper()
-	list, err := samples()
+	list, err := LongAcre()
 	if err != nil {
 		t.Fatal(err)
 	}
-	byName := map[string]payload{}
+	byName := map[string]File{}
 	for _, p := range list {
-		byName[p.name] = p
+		byName[p.Name] = p
 	}
 	if len(byName) != len(list) || len(list) != 5 {
 		t.Fatalf("got %d samples with %d names, want 5 and 5", len(list), len(byName))
@@ -35,17 +35,17 @@ func sampleFiles(t *testing.T) map[string]payload {
 func TestSamplesAreTheSameInEveryRun(t *testing.T) {
 	first, second := sampleFiles(t), sampleFiles(t)
 	for name, p := range first {
-		if !bytes.Equal(p.data, second[name].data) {
+		if !bytes.Equal(p.Data, second[name].Data) {
 			t.Errorf("%s differs between two runs", name)
 		}
-		if p.messageType != farmfile.MessageType(name) {
-			t.Errorf("%s: message type %q, want %q", name, p.messageType, farmfile.MessageType(name))
+		if p.MessageType != farmfile.MessageType(name) {
+			t.Errorf("%s: message type %q, want %q", name, p.MessageType, farmfile.MessageType(name))
 		}
 	}
 }
 
 func TestSampleTaskData(t *testing.T) {
-	data := sampleFiles(t)["taskdata_long_acre.zip"].data
+	data := sampleFiles(t)["taskdata_long_acre.zip"].Data
 	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestSampleTaskData(t *testing.T) {
 
 	// One record: time (6 bytes), position (9), count (1), values (5 each).
 	const size = 6 + 9 + 1 + 2*5
-	track := drive(600)
+	track := longAcre.drive(600)
 	if len(bin) != size*len(track) {
 		t.Fatalf("time log of %d bytes, want %d records of %d", len(bin), len(track), size)
 	}
@@ -152,7 +152,7 @@ func TestSampleTaskData(t *testing.T) {
 
 func TestSamplePictureAndSummary(t *testing.T) {
 	files := sampleFiles(t)
-	picture, err := png.Decode(bytes.NewReader(files["coverage_long_acre.png"].data))
+	picture, err := png.Decode(bytes.NewReader(files["coverage_long_acre.png"].Data))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestSamplePictureAndSummary(t *testing.T) {
 	if len(colours) < 3 {
 		t.Errorf("picture of %d colours, want the field, the turns and the work", len(colours))
 	}
-	if !json.Valid(files["summary_long_acre.json"].data) {
+	if !json.Valid(files["summary_long_acre.json"].Data) {
 		t.Error("summary is no JSON")
 	}
 }
@@ -175,7 +175,7 @@ func TestSampleTimeLogIsProtobuf(t *testing.T) {
 	// The wire format is walked, not the schema: every field must end where
 	// its record ends.
 	var records int
-	for data := sampleFiles(t)["timelog_long_acre.pb"].data; len(data) > 0; records++ {
+	for data := sampleFiles(t)["timelog_long_acre.pb"].Data; len(data) > 0; records++ {
 		field, value, rest, err := wireField(data)
 		if err != nil {
 			t.Fatalf("record %d: %v", records, err)
@@ -225,7 +225,7 @@ func wireField(data []byte) (field uint64, value, rest []byte, err error) {
 }
 
 func TestSampleDumpNeedsChunks(t *testing.T) {
-	dump := sampleFiles(t)["raw_sensor_dump.bin"].data
+	dump := sampleFiles(t)["raw_sensor_dump.bin"].Data
 	if len(dump) != 3<<20 {
 		t.Errorf("%d bytes, want 3 MiB", len(dump))
 	}

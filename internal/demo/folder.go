@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"errors"
@@ -10,25 +10,24 @@ import (
 	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
-// payload is one thing to send.
-type payload struct {
-	// name is the file name, as a person knows it.
-	name        string
-	messageType string
-	data        []byte
+// File is one thing to send.
+type File struct {
+	// Name is the file name, as a person knows it.
+	Name        string
+	MessageType string
+	Data        []byte
 }
 
-// maxPayload is the largest file that can be sent. The quickstart stores every
-// payload in one NATS message, whose headers list what the gateway made of it
-// (an ID of 36 bytes for each chunk).
-const maxPayload = maxMessage - 1<<20
+// MaxFile is the size of the largest file, in bytes. Every file is stored in one NATS message, whose
+// headers list the gateway's ID of each chunk (36 bytes).
+const MaxFile = maxMessage - 1<<20
 
 var errNoFiles = errors.New("no file to send")
 
-// readFolder reads the files directly in dir, in the order of their names. Subfolders,
+// ReadFolder reads the files directly in dir, in the order of their names. Subfolders,
 // files whose name begins with a dot, and what is no file (after following links) are
 // skipped, and skipped has their names.
-func readFolder(dir string) (files []payload, skipped []string, err error) {
+func ReadFolder(dir string) (files []File, skipped []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, nil, err
@@ -43,14 +42,14 @@ func readFolder(dir string) (files []payload, skipped []string, err error) {
 			skipped = append(skipped, entry.Name())
 			continue
 		}
-		if info.Size() > maxPayload {
-			return nil, nil, fmt.Errorf("%s has %d bytes; the quickstart takes files up to %d", path, info.Size(), maxPayload)
+		if info.Size() > MaxFile {
+			return nil, nil, fmt.Errorf("%s has %d bytes; the largest file that can be sent has %d", path, info.Size(), MaxFile)
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, nil, err
 		}
-		files = append(files, payload{name: entry.Name(), messageType: farmfile.MessageType(entry.Name()), data: data})
+		files = append(files, File{entry.Name(), farmfile.MessageType(entry.Name()), data})
 	}
 	if len(files) == 0 {
 		return nil, skipped, fmt.Errorf("%s: %w", dir, errNoFiles)

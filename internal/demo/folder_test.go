@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"errors"
@@ -27,13 +27,13 @@ func write(t *testing.T, files map[string]string) string {
 
 func TestReadFolder(t *testing.T) {
 	dir := write(t, map[string]string{"b.png": "b", "a.zip": "", ".hidden": "h", "sub/c.png": "c"})
-	files, skipped, err := readFolder(dir)
+	files, skipped, err := ReadFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
 	for _, f := range files {
-		got = append(got, f.name+" "+f.messageType+" "+string(f.data))
+		got = append(got, f.Name+" "+f.MessageType+" "+string(f.Data))
 	}
 	if want := []string{"a.zip iso:11783:-10:taskdata:zip ", "b.png img:png b"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -44,18 +44,18 @@ func TestReadFolder(t *testing.T) {
 }
 
 func TestReadFolderRefuses(t *testing.T) {
-	if _, _, err := readFolder(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, os.ErrNotExist) {
+	if _, _, err := ReadFolder(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("absent folder: %v, want %v", err, os.ErrNotExist)
 	}
-	if _, _, err := readFolder(t.TempDir()); !errors.Is(err, errNoFiles) {
+	if _, _, err := ReadFolder(t.TempDir()); !errors.Is(err, errNoFiles) {
 		t.Errorf("empty folder: %v, want %v", err, errNoFiles)
 	}
 	dir := write(t, map[string]string{"large.zip": ""})
 	// Sparse: takes no room.
-	if err := os.Truncate(filepath.Join(dir, "large.zip"), maxPayload+1); err != nil {
+	if err := os.Truncate(filepath.Join(dir, "large.zip"), MaxFile+1); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := readFolder(dir); err == nil || !strings.Contains(err.Error(), "large.zip") {
+	if _, _, err := ReadFolder(dir); err == nil || !strings.Contains(err.Error(), "large.zip") {
 		t.Errorf("too large a file: %v, want an error that names it", err)
 	}
 }

@@ -1,0 +1,165 @@
+package command
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/agrimill/agrimill/internal/demo"
+	"github.com/agrimill/agrimill/internal/testkit"
+)
+
+// demonstration is a demo that runs.
+type demonstration struct {
+	*world
+	file           string
+	stdout, stderr testkit.Output
+	keys           *io.PipeWriter // of a terminal
+	stop           context.CancelFunc
+	status         chan int
+}
+
+// startDemo runs a demo, with a person at the terminal, until stop is called.
+func startDemo(t *testing.T, args ...string) *demonstration {
+	t.Helper()
+	stdin, keys := io.Pipe()
+	d := &demonstration{
+		world: &world{T: t, stdin: stdin, terminal: true}, file: filepath.Join(t.TempDir(), "demo.yaml"), keys: keys, status: make(chan int, 1),
+	}
+	var ctx context.Context
+	ctx, d.stop = context.WithCancel(context.Background())
+	program := d.program(&d.stdout, &d.stderr)
+	go func() { // ends with ctx
+		d.status <- program.run(ctx, append([]string{"demo", "--config", d.file, "--address", "127.0.0.1:0"}, args...))
+		_ = stdin.Close()
+	}()
+	t.Cleanup(d.stop)
+	d.says("Ctrl-C ends the demo")
+	return d
+}
+
+// says waits until the demo has written something.
+func (d *demonstration) says(text string) {
+	d.Helper()
+	testkit.Eventually(d.T, "the demo says "+text, func() bool { return strings.Contains(d.stdout.String(), text) })
+}
+
+// enter presses Enter.
+func (d *demonstration) enter() {
+	d.Helper()
+	_, err := io.WriteString(d.keys, "\n")
+	must(d.T, err)
+}
+
+// address is that of the status page.
+func (d *demonstration) address() string {
+	return regexp.MustCompile(`http://(\S+)`).FindStringSubmatch(d.stdout.String())[1]
+}
+
+// metric waits until a line of the metrics matches.
+func (d *demonstration) metric(pattern string) {
+	d.Helper()
+	line := regexp.MustCompile("(?m)^" + pattern + "$")
+	testkit.Eventually(d.T, "a metric is "+pattern, func() bool {
+		response, err := http.Get("http://" + d.address() + "/metrics")
+		if err != nil {
+			return false
+		}
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(response.Body)
+		return err == nil && line.Match(body)
+	})
+}
+
+// ends stops the demo, which leaves nothing open and nothing behind.
+func (d *demonstration) ends() {
+	d.Helper()
+	d.stop()
+	if status := <-d.status; status != statusOK {
+		d.Errorf("status %d\n%s", status, d.stderr.String())
+	}
+	if out := d.stdout.String(); !regexp.MustCompile(`(?m)^[1-9]\d* messages? sent, all of them stored and confirmed\.$`).MatchString(out) {
+		d.Errorf("not everything is confirmed:\n%s", out)
+	}
+	if left, err := os.ReadDir(filepath.Dir(d.file)); err != nil || len(left) > 0 {
+		d.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+const demoDelivered = `agrimill_route_messages_total\{outcome="delivered",route="tasks"\} [1-9]\d*`
+
+// What the demo says can be tried works.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t, "--rate", "100", "--poison")
+	d.metric(demoDelivered)
+	d.metric(`agrimill_route_messages_total\{outcome="poisoned",route="shapes"\} [1-9]\d*`)
+	d.want(statusOK, "validate", d.file)
+	if text := d.want(statusOK, "trace", "--admin", d.address(), "lange_breite", "--limit", "1"); !strings.Contains(text, "lange_breite_") {
+		t.Errorf("trace:\n%s", text)
+	}
+	if text := d.want(statusOK, "tenants", "--config", d.file); !strings.Contains(text, "Sprayer 24 m") || !strings.Contains(text, "Hof Lindenau") {
+		t.Errorf("tenants:\n%s", text)
+	}
+	own := filepath.Join(t.TempDir(), "own.pdf")
+	must(t, os.WriteFile(own, []byte("own"), 0o600))
+	d.want(statusOK, "send", "--config", d.file, "--from", demoTerminal, "--publish", own)
+	if text := d.want(statusOK, "poison", "list", "--config", d.file); !strings.Contains(text, "shapes") {
+		t.Errorf("poison list:\n%s", text)
+	}
+	if stderr := d.stderr.String(); strings.Contains(stderr, "level=WARN") {
+		t.Errorf("warnings:\n%s", stderr)
+	}
+	d.ends()
+}
+
+// A part breaks and is repaired by Enter, and nothing is lost. Ctrl-C repairs what is broken.
+func TestDemoBreaks(t *testing.T) {
+	t.Parallel()
+	for _, fault := range demo.Faults() {
+		t.Run(fault.Name, func(t *testing.T) {
+			t.Parallel()
+			d := startDemo(t, "--rate", "200", "--break", fault.Name)
+			d.metric(demoDelivered)
+			d.enter()
+			d.says(fault.Broken)
+			d.enter()
+			d.says(fault.Repaired)
+			d.enter()
+			testkit.Eventually(t, "it breaks again", func() bool { return strings.Count(d.stdout.String(), fault.Broken) == 2 })
+			d.ends()
+		})
+	}
+}
+
+// The files of a directory are sent instead of samples, those that the gateway splits, too.
+func TestDemoWithFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "Grosse Wiese.zip"), make([]byte, demo.ChunkSize+1), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "note.pdf"), nil, 0o600))
+	d := startDemo(t, "--rate", "20", "--files", dir)
+	d.metric(demoDelivered)
+	d.want(statusOK, "trace", "--admin", d.address(), "Grosse Wiese", "--limit", "1")
+	d.ends()
+}
+
+func TestDemoRefuses(t *testing.T) {
+	t.Parallel()
+	w := &world{T: t}
+	taken := filepath.Join(t.TempDir(), "demo.yaml")
+	must(t, os.WriteFile(taken, nil, 0o600))
+	w.want(statusUsage, "demo", "--config", taken)
+	if _, err := os.Stat(taken); err != nil {
+		t.Errorf("a file that was there is gone: %v", err)
+	}
+	for _, args := range [][]string{{"--break", "wind"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--rate", "1001"}, {"--address", "off"}, {"--address", "127.0.0.1:99999"}, {"now"}} {
+		w.want(statusUsage, append([]string{"demo", "--config", filepath.Join(t.TempDir(), "demo.yaml")}, args...)...)
+	}
+	w.want(statusFailed, "demo", "--config", filepath.Join(t.TempDir(), "demo.yaml"), "--files", t.TempDir())
+}

@@ -68,3 +68,51 @@ func ExampleSet_Prescriptions() {
 	}
 	// Output: GRD00001 TSK1 TSK2
 }
+
+func ExampleSet_Mentions() {
+	set := &farmdata.Set{
+		Products: []farmdata.Product{{ID: "PDT1", Designator: "Seed", DDI: 0x000B}},
+		Tasks:    []farmdata.Task{{ID: "TSK1", Zones: []farmdata.TreatmentZone{{Values: []farmdata.ZoneValue{{DDI: 0x000B, ProductID: "PDT1"}}}}}},
+	}
+	for m := range set.Mentions(0x000B) {
+		fmt.Println(m.Place, m.TaskID, set.Product(m.ProductID).Designator)
+	}
+	// Output:
+	// product  Seed
+	// zone TSK1 Seed
+}
+
+func ExampleSet_Machines() {
+	set := &farmdata.Set{
+		Devices: []farmdata.Device{{ID: "DVC1", Designator: "Mower", Name: "A00086000DE02812"}},
+		Tasks:   []farmdata.Task{{ID: "TSK1", Designator: "Mowing", FieldID: "PFD1", Devices: []farmdata.DeviceAllocation{{DeviceID: "DVC1"}}}},
+		Fields:  []farmdata.Field{{ID: "PFD1", Designator: "Long Field"}},
+	}
+	for _, machine := range set.Machines() {
+		for _, task := range machine.Tasks {
+			fmt.Println(machine.Designator, task.Designator, set.Field(task.FieldID).Designator)
+		}
+	}
+	// Output: Mower Mowing Long Field
+}
+
+func ExampleLog_WithConstants() {
+	width, speed := &farmdata.Column{DDI: 0x0043, Scale: 0.001}, &farmdata.Column{DDI: 0x018D, Scale: 0.0036}
+	log := &farmdata.Log{
+		Constants: []farmdata.Value{{Column: width, Raw: 9000}},
+		Records: func(yield func(*farmdata.Record, error) bool) {
+			yield(&farmdata.Record{Values: []farmdata.Value{{Column: speed, Raw: 2500}}}, nil)
+		},
+	}
+	for record, err := range log.WithConstants() {
+		if err != nil {
+			continue // a *farmdata.Finding
+		}
+		for _, v := range record.Values {
+			fmt.Println(v.Column.DDI, v.Scaled())
+		}
+	}
+	// Output:
+	// 0043 9
+	// 018D 9
+}

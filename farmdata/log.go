@@ -18,7 +18,7 @@ type Log struct {
 	// once its records are read, so there it is empty.
 	Columns []Column
 	// Constants are values that the header gives for every record; they are not in
-	// the records.
+	// the records, but in those of WithConstants.
 	Constants []Value
 	// Records reads the log from its beginning, every time it is ranged over. The
 	// record is the same one each time, overwritten: Clone what is to be kept. An
@@ -27,6 +27,49 @@ type Log struct {
 	// other logs of a Set may run at the same time if the source of the Set can be
 	// read at the same time (as an *os.File can).
 	Records iter.Seq2[*Record, error] `json:"-"`
+}
+
+// WithConstants reads the log as Records does, by the same rules, but each record has the Constants as well, before its own values:
+// those of which it has no value itself.
+func (l *Log) WithConstants() iter.Seq2[*Record, error] {
+	if len(l.Constants) == 0 {
+		return l.Records
+	}
+	return func(yield func(*Record, error) bool) {
+		same := map[*Column]int{} // which constant is of the same kind as the values of a column; -1: none
+		carried := make([]bool, len(l.Constants))
+		var whole Record
+		for record, err := range l.Records {
+			if err != nil {
+				if !yield(nil, err) {
+					return
+				}
+				continue
+			}
+			clear(carried)
+			for _, v := range record.Values {
+				i, known := same[v.Column]
+				if !known {
+					i = slices.IndexFunc(l.Constants, func(constant Value) bool { return constant.Column.sameKind(v.Column) })
+					same[v.Column] = i
+				}
+				if i >= 0 {
+					carried[i] = true
+				}
+			}
+			values := whole.Values[:0]
+			for i, v := range l.Constants {
+				if !carried[i] {
+					values = append(values, v)
+				}
+			}
+			whole = *record
+			whole.Values = append(values, record.Values...)
+			if !yield(&whole, nil) {
+				return
+			}
+		}
+	}
 }
 
 // Column describes the values of one data dictionary identifier of one device
@@ -58,6 +101,11 @@ type Column struct {
 
 // CAN reports whether the values are bits of a CAN message: PGN and bits tell such columns apart, not the DDI.
 func (c *Column) CAN() bool { return c.PGN != 0 || c.StartBit != 0 || c.StopBit != 0 }
+
+// sameKind reports whether only the column itself tells the values of two columns apart.
+func (c *Column) sameKind(other *Column) bool {
+	return c.DDI == other.DDI && c.ElementID == other.ElementID && c.PGN == other.PGN && c.StartBit == other.StartBit && c.StopBit == other.StopBit
+}
 
 // Value is one measured value.
 type Value struct {

@@ -99,8 +99,7 @@ func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		var b []byte
 		encode := proto.MarshalOptions{Deterministic: true}
-		constants := constantsOf(log)
-		for record, err := range log.Records {
+		for record, err := range log.WithConstants() {
 			if err != nil {
 				var finding *farmdata.Finding
 				if !errors.As(err, &finding) { // streams yield findings only
@@ -112,7 +111,7 @@ func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
 				}
 				continue
 			}
-			message, err := encode.Marshal(c.entry(constants.beside(record), record))
+			message, err := encode.Marshal(c.entry(record))
 			if err != nil {
 				yield(nil, fmt.Errorf("efdi: %w", err))
 				return
@@ -125,48 +124,7 @@ func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
 	}
 }
 
-// constants are those of a log, without what its records have themselves.
-type constants struct {
-	all, left []farmdata.Value
-	same      map[*farmdata.Column]int // which constant is of the same kind as the values of a column; -1: none
-	carried   []bool                   // by the record
-}
-
-func constantsOf(log *farmdata.Log) *constants {
-	return &constants{all: log.Constants, same: map[*farmdata.Column]int{}, carried: make([]bool, len(log.Constants))}
-}
-
-// beside returns the constants that a record does not have itself, until the next call.
-func (c *constants) beside(record *farmdata.Record) []farmdata.Value {
-	if len(c.all) == 0 {
-		return nil
-	}
-	clear(c.carried)
-	for _, v := range record.Values {
-		i, known := c.same[v.Column]
-		if !known {
-			i = slices.IndexFunc(c.all, func(constant farmdata.Value) bool { return sameKind(constant.Column, v.Column) })
-			c.same[v.Column] = i
-		}
-		if i >= 0 {
-			c.carried[i] = true
-		}
-	}
-	c.left = c.left[:0]
-	for i, v := range c.all {
-		if !c.carried[i] {
-			c.left = append(c.left, v)
-		}
-	}
-	return c.left
-}
-
-// sameKind reports whether EFDI cannot tell the values of two columns apart.
-func sameKind(a, b *farmdata.Column) bool {
-	return a.DDI == b.DDI && a.ElementID == b.ElementID && a.PGN == b.PGN && a.StartBit == b.StartBit && a.StopBit == b.StopBit
-}
-
-func (c EncodeConfig) entry(constants []farmdata.Value, record *farmdata.Record) *efdipb.Time {
+func (c EncodeConfig) entry(record *farmdata.Record) *efdipb.Time {
 	const effective = 4
 	t := &efdipb.Time{Start: c.instant(record.Stamp), Type: effective}
 	if record.Position.Has != 0 || !record.Stamp.UTC.IsZero() {
@@ -175,13 +133,11 @@ func (c EncodeConfig) entry(constants []farmdata.Value, record *farmdata.Record)
 			t.PositionStart.GpsUtc = timestamppb.New(record.Stamp.UTC)
 		}
 	}
-	for _, values := range [][]farmdata.Value{constants, record.Values} {
-		for _, v := range values {
-			t.DataLogValue = append(t.DataLogValue, &efdipb.DataLogValue{
-				Ddi: uint32(v.Column.DDI), Value: v.Raw, DeviceElement: uid("DET", v.Column.ElementID),
-				Pgn: uint64(v.Column.PGN), PgnStartBit: uint32(v.Column.StartBit), PgnStopBit: uint32(v.Column.StopBit),
-			})
-		}
+	for _, v := range record.Values {
+		t.DataLogValue = append(t.DataLogValue, &efdipb.DataLogValue{
+			Ddi: uint32(v.Column.DDI), Value: v.Raw, DeviceElement: uid("DET", v.Column.ElementID),
+			Pgn: uint64(v.Column.PGN), PgnStartBit: uint32(v.Column.StartBit), PgnStopBit: uint32(v.Column.StopBit),
+		})
 	}
 	return t
 }

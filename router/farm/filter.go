@@ -269,8 +269,17 @@ func (l *losses) hide(w *wanted) bool {
 }
 
 func (f *Filter) lookAtSet(w *wanted, set *farmdata.Set) {
-	for _, d := range set.Devices {
-		w.machine = w.machine && !matches(f.machine, d.Name, d.Designator)
+	for _, m := range set.Machines() {
+		w.machine = w.machine && !matches(f.machine, append(m.Names, m.Designator)...)
+	}
+	if w.ddi {
+		for m := range set.Mentions(f.ddi...) {
+			switch m.Place {
+			case farmdata.PlaceLog, farmdata.PlaceTotal, farmdata.PlaceZone, farmdata.PlaceAllocation:
+				w.ddi = false
+			default: // a description has no value
+			}
+		}
 	}
 	for _, t := range set.Tasks {
 		w.task = w.task && !matches(f.task, t.ID, t.Designator)
@@ -311,9 +320,6 @@ func (f *Filter) lookAtPolygons(w *wanted, polygons []farmdata.Polygon) {
 }
 
 func (f *Filter) lookAtTask(w *wanted, t *farmdata.Task) {
-	for _, d := range t.Devices {
-		w.machine = w.machine && !matches(f.machine, d.Name)
-	}
 	for _, at := range t.Times {
 		start, stop := at.Start, at.Stop
 		if stop.IsZero() {
@@ -321,39 +327,22 @@ func (f *Filter) lookAtTask(w *wanted, t *farmdata.Task) {
 		}
 		// The span of the task and the one that is wanted have a moment in common.
 		w.span = w.span && (start.IsZero() || !f.to.IsZero() && !before(start, f.to) || !f.from.IsZero() && before(stop, f.from))
-		for _, total := range at.Totals {
-			f.seen(w, total.DDI)
-		}
 		for _, p := range at.Positions {
 			w.box = w.box && !(p.Valid() && f.box.meets(content.Box{South: p.North, West: p.East, North: p.North, East: p.East}))
 		}
 	}
 	for _, zone := range t.Zones {
-		for _, v := range zone.Values {
-			f.seen(w, v.DDI)
-		}
 		f.lookAtPolygons(w, zone.Polygons)
 	}
 	for _, grid := range t.Grids {
-		for _, c := range grid.Columns {
-			f.seen(w, c.DDI)
-		}
 		w.box = w.box && !(grid.Valid() && f.box.meets(content.Box{
 			South: grid.North, West: grid.East, North: grid.North + float64(grid.Rows)*grid.CellNorth, East: grid.East + float64(grid.Cols)*grid.CellEast,
 		}))
 	}
-	for _, p := range t.Products {
-		f.seen(w, p.DDI)
-	}
 }
-
-func (f *Filter) seen(w *wanted, ddi farmdata.DDI) { w.ddi = w.ddi && !slices.Contains(f.ddi, ddi) }
 
 // lookAtLog reads a log until everything is found. The error is that of ctx.
 func (f *Filter) lookAtLog(ctx context.Context, w *wanted, log *farmdata.Log, lose func(*farmdata.Finding)) error {
-	for _, c := range log.Columns {
-		f.seen(w, c.DDI)
-	}
 	if !w.logs() {
 		return nil
 	}
@@ -378,8 +367,8 @@ func (f *Filter) lookAtLog(ctx context.Context, w *wanted, log *farmdata.Log, lo
 			w.box = !f.box.meets(content.Box{South: p.North, West: p.East, North: p.North, East: p.East})
 		}
 		if w.ddi {
-			for _, v := range record.Values {
-				f.seen(w, v.Column.DDI)
+			for _, v := range record.Values { // of EFDI
+				w.ddi = w.ddi && !slices.Contains(f.ddi, v.Column.DDI)
 			}
 		}
 		if !w.logs() {

@@ -203,7 +203,7 @@ func (m *maker) set() *farmdata.Set {
 		if c.Unit == Raw {
 			continue
 		}
-		scale := 1 / m.factors[i]
+		scale := significant(1 / m.factors[i])
 		set.ValuePresentations = append(set.ValuePresentations, farmdata.ValuePresentation{
 			ID: presentation(i), Scale: scale, Decimals: int(min(max(0, math.Ceil(-math.Log10(scale)-1e-9)), 7)), Unit: c.Unit,
 		})

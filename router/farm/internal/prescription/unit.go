@@ -3,6 +3,7 @@ package prescription
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -73,5 +74,11 @@ func Factor(ddi farmdata.DDI, unit string) (float64, error) {
 	case from.mass != to.mass || from.length != to.length || from.time != to.time:
 		return 0, fmt.Errorf("the unit %q is of another kind than %s, the unit of %s", unit, m.Unit, ddi)
 	}
-	return from.factor / to.factor / m.Scale, nil
+	return significant(from.factor / to.factor / m.Scale), nil
+}
+
+// significant is a number without what division adds to it: 100, not 99.99999999999999.
+func significant(f float64) float64 {
+	f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'g', 12, 64), 64) // which it can read
+	return f
 }

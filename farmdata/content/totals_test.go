@@ -104,6 +104,13 @@ func TestTotals(t *testing.T) {
 			"5100 of the totals, 1000 of the log, 100 of the log"},
 		"a total of zero": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 0)}}},
 			"0 of the totals, 1000 of the log, 100 of the log"},
+		"totals that were planned": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Type: 1, Totals: []farmdata.Total{total(0x74, 5000)}, Duration: time.Hour}},
+			"6000 of the log, 1000 of the log, 100 of the log"},
+		"times alone": {sprayer(), nil, []farmdata.TaskTime{{Type: 4, Duration: time.Minute}, {Type: 5, Duration: time.Hour},
+			{Type: 4, Start: farmdata.Stamp{Wall: time.Unix(0, 0)}, Stop: farmdata.Stamp{Wall: time.Unix(40, 0)}}}, "unknown, unknown, 100 of the totals"},
+		"times and a total": {sprayer(), nil, []farmdata.TaskTime{{Type: 4, Duration: time.Minute, Totals: []farmdata.Total{total(0x74, 5000)}}}, "5000 of the totals, unknown, 60 of the totals"},
+		"times and a log": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Type: 4, Duration: time.Hour}},
+			"6000 of the log, 1000 of the log, 100 of the log"},
 		"a lifetime": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x10F, 99)}}},
 			"6000 of the log, 1000 of the log, 100 of the log"},
 

@@ -9,7 +9,7 @@ type From string
 
 // Where figures are from.
 const (
-	// FromTotals is the totals that the machine's terminal wrote into the task.
+	// FromTotals is the totals, or the times, that the machine's terminal wrote into the task.
 	FromTotals From = "totals"
 	// FromLog is the records of the logs: positions, times, working widths and work states.
 	FromLog From = "log"

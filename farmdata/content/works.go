@@ -91,6 +91,7 @@ type works struct {
 	set          *farmdata.Set
 	order        []*work
 	byKey        map[[2]string]*work // by task and device
+	byTask       map[string][]*work
 	widths       map[*farmdata.Device][]part
 	left         int                                     // of mostTotals
 	allocated    map[string][]farmdata.ProductAllocation // by task, each product of each device element once
@@ -141,7 +142,7 @@ func figureOf(value float64, from From) Figure {
 func worksOf(set *farmdata.Set) *works {
 	w := &works{
 		descriptions: farmdata.NewDescriptions(set.Devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[string]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
-		elements: map[string]element{}, names: map[string]string{}, set: set, byKey: map[[2]string]*work{}, left: mostTotals,
+		elements: map[string]element{}, names: map[string]string{}, set: set, byKey: map[[2]string]*work{}, byTask: map[string][]*work{}, left: mostTotals,
 		widths: map[*farmdata.Device][]part{}, allocated: map[string][]farmdata.ProductAllocation{},
 	}
 	for _, kind := range rateKinds() {
@@ -214,7 +215,7 @@ func (w *works) find(task, device, name string) *work {
 	if t := w.tasks[task]; t != nil && t.FieldID != "" {
 		at.Field = Named{t.FieldID, w.names[t.FieldID]}
 	}
-	w.byKey[key], w.order = at, append(w.order, at)
+	w.byKey[key], w.order, w.byTask[task] = at, append(w.order, at), append(w.byTask[task], at)
 	return at
 }
 
@@ -258,6 +259,12 @@ func (w *works) finish() (list []Work, found []Finding) {
 	return list, found
 }
 
+// Types of times, as farmdata.TaskTime.Type.
+const (
+	planned   = 1
+	effective = 4
+)
+
 // Totals of a task that are no amounts.
 const (
 	totalArea     farmdata.DDI = 0x0074
@@ -277,6 +284,9 @@ func totalsOf(task *farmdata.Task) (totals map[totalKey]float64, order []totalKe
 	totals = map[totalKey]float64{}
 	last := map[totalKey]int64{}
 	for _, at := range task.Times {
+		if at.Type == planned {
+			continue
+		}
 		for _, total := range at.Totals {
 			key := totalKey{total.DDI, total.ElementID}
 			before, seen := last[key]
@@ -319,6 +329,42 @@ func (w *works) addTotals(task *farmdata.Task) {
 	}
 	for _, key := range order {
 		w.addRates(task.ID, key, totals)
+	}
+	w.addTimes(task)
+}
+
+// addTimes takes the effective times of a task for machines of which nothing else says how long they worked. If nothing says that any did, that is one
+// machine, the one that is allocated, or an unknown one.
+func (w *works) addTimes(task *farmdata.Task) {
+	worked := 0.0
+	for _, at := range task.Times {
+		switch start, stop := at.Start.Wall, at.Stop.Wall; {
+		case at.Type != effective:
+		case at.Duration > 0:
+			worked += at.Duration.Seconds()
+		case !start.IsZero() && stop.After(start) && at.Start.Local == at.Stop.Local:
+			worked += stop.Sub(start).Seconds()
+		}
+	}
+	if worked <= 0 {
+		return
+	}
+	if len(w.byTask[task.ID]) == 0 {
+		id, name := "", ""
+		for i, a := range task.Devices {
+			if d := w.devices[a.DeviceID]; d != nil && (i == 0 || d.ID == id) {
+				id, name = d.ID, d.Designator
+			} else {
+				id, name = "", ""
+				break
+			}
+		}
+		w.find(task.ID, id, name)
+	}
+	for _, at := range w.byTask[task.ID] {
+		if at.Time.From == "" {
+			at.Time = figureOf(worked, FromTotals)
+		}
 	}
 }
 

@@ -114,6 +114,10 @@ type Stats struct {
 	// flight, set aside, or held for a file since it arrived, or to be confirmed since it was acked; zero if there is none.
 	OldestUnconfirmed time.Time
 
+	// Unconfirmed is how many messages the service still has that this subscriber knows of: in flight, waiting, held,
+	// left, set aside, waiting for the quarantine, or with a pending confirmation.
+	Unconfirmed int
+
 	// Waits is what waits, what for, and for how long, by kind. A key, subscription or payload host
 	// that has waited for ten seconds is logged, and again when it gets on; so is a tenant. Messages
 	// that are nacked are logged as those of their route or subscription.
@@ -203,6 +207,7 @@ func (s *Subscriber) Stats() Stats {
 	if stats.SetAsideNow = aside; since > 0 {
 		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.began.Add(since))
 	}
+	stats.Unconfirmed = counts.Moving + counts.Waiting + counts.Held + counts.Awaiting + counts.Left + aside + pending + stats.QuarantineWaiting
 	s.core.Waiters(s.now(), func(_ *core.Message, _ bool, since, _ time.Duration) {
 		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.began.Add(since))
 	})

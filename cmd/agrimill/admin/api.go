@@ -10,14 +10,14 @@ import (
 // Status is the response to GET /api/status.
 type Status struct {
 	Snapshot
+	// Figures are those of the subscriber, so that they agree with each other and with the gateway.
+	Figures Figures `json:"figures"`
 	// Browsable says that GET /api/poison can list the poison queue, Replay that a token is
 	// configured, so that messages can be replayed.
 	Browsable bool `json:"poison_browsable"`
 	Replay    bool `json:"replay"`
 	// Metrics says that GET /metrics is served.
 	Metrics bool `json:"metrics"`
-	// Error is why the pipeline ended; empty if it has not.
-	Error string `json:"error,omitempty"`
 	// Selected has the figures of the tenant or endpoint that the request names; nil if it names none. All else is of
 	// all tenants.
 	Selected *SelectedStatus `json:"selected,omitempty"`
@@ -45,8 +45,10 @@ type OpenOnRoute struct {
 
 // Readiness is the response to GET /readyz.
 type Readiness struct {
-	Ready  bool    `json:"ready"`
-	Checks []Check `json:"checks"`
+	Ready bool `json:"ready"`
+	// Sentence is that of the verdict.
+	Sentence string  `json:"sentence,omitempty"`
+	Checks   []Check `json:"checks"`
 	// CheckedAt is the time of the checks; a response may be up to a second old.
 	CheckedAt time.Time `json:"checked_at"`
 }

@@ -43,7 +43,7 @@ func (s *Server) serveReadiness(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusServiceUnavailable
 	}
 	if !s.tells(r) {
-		result.Checks = []Check{}
+		result.Checks, result.Sentence = []Check{}, ""
 	}
 	writeJSON(w, status, result)
 }
@@ -110,6 +110,7 @@ func (s *Server) check(ctx context.Context) Readiness {
 		checks = append([]Check{s.checkPipeline()}, checks...)
 	}
 	return Readiness{
+		Sentence:  s.status().Verdict.Sentence,
 		Ready:     !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK }),
 		Checks:    checks,
 		CheckedAt: s.config.Now(),

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -122,6 +123,24 @@ type Snapshot struct {
 	Poison     Poison     `json:"poison"`
 	// Lease is zero if there is none.
 	Lease Lease `json:"lease,omitzero"`
+	// Certificates are those of files that the configuration names, as of the last look.
+	Certificates []Certificate `json:"certificates,omitempty"`
+	// Checks are those of the last look, failed ones included that do not count yet.
+	Checks []Check `json:"checks,omitempty"`
+	// Error is why the pipeline ended, redacted; empty if it has not.
+	Error string `json:"error,omitempty"`
+	// Verdict says whether all is right. If its Sentence is empty, the server derives it from the rest.
+	Verdict Verdict `json:"verdict"`
+}
+
+// Certificate is one in a file that the configuration names.
+type Certificate struct {
+	// Setting is the key in the configuration, e.g. admin.tls.cert_file, and File its value.
+	Setting string `json:"setting"`
+	File    string `json:"file"`
+	// NotAfter is when the first certificate in the file ends. Error is why that is unknown.
+	NotAfter time.Time `json:"not_after,omitzero"`
+	Error    string    `json:"error,omitempty"`
 }
 
 // Lease tells which of several instances works: [subscriber.LeaseState] as JSON.
@@ -160,8 +179,9 @@ func LeaseFrom(state subscriber.LeaseState) Lease {
 type ConfigState struct {
 	// LoadedAt is when a configuration was last applied.
 	LoadedAt time.Time `json:"loaded_at,omitzero"`
-	// Error is why the latest one was not applied; empty if it was.
-	Error string `json:"error,omitempty"`
+	// Error is why the latest one was not applied, FailedAt when that was; empty if it was applied.
+	Error    string    `json:"error,omitempty"`
+	FailedAt time.Time `json:"failed_at,omitzero"`
 }
 
 // GatewayState is the state of the event stream.
@@ -195,6 +215,10 @@ type Gateway struct {
 	Reconnects int64 `json:"reconnects"`
 	// LastError is why the stream last ended or could not be opened, redacted.
 	LastError string `json:"last_error,omitempty"`
+	// Advice is what to do about LastError; empty if there is nothing to add to it. TokenFails says that it is one of the
+	// token endpoint.
+	Advice     string `json:"advice,omitempty"`
+	TokenFails bool   `json:"token_fails,omitempty"`
 	// RefusedSince is when the gateway started to refuse the stream with 400 or 403, and
 	// EndsAt is when the pipeline will end if that continues; zero if it does not refuse.
 	RefusedSince time.Time `json:"refused_since,omitzero"`
@@ -233,6 +257,7 @@ func GatewayFrom(stream subscriber.StreamState) Gateway {
 	g := Gateway{
 		State: GatewayConnecting, Since: stream.Since,
 		Reconnects: max(stream.Connects-1, 0), LastError: router.RedactError(stream.LastError, nil),
+		Advice: Advice(stream.LastError), TokenFails: errors.Is(stream.LastError, gateway.ErrToken),
 		RefusedSince: stream.RefusedSince, EndsAt: stream.EndsAt,
 	}
 	switch {
@@ -283,8 +308,10 @@ type Subscriber struct {
 	InFlightBytes        int64 `json:"in_flight_bytes"`
 	Held                 int   `json:"held"`
 	PendingConfirmations int   `json:"pending_confirmations"`
-	MaxInFlight          int   `json:"max_in_flight,omitempty"`
-	MaxInFlightBytes     int64 `json:"max_in_flight_bytes,omitempty"`
+	// Unconfirmed is everything that the gateway still has and this process knows of: [subscriber.Stats.Unconfirmed].
+	Unconfirmed      int   `json:"unconfirmed"`
+	MaxInFlight      int   `json:"max_in_flight,omitempty"`
+	MaxInFlightBytes int64 `json:"max_in_flight_bytes,omitempty"`
 	// OldestUnconfirmed is since when the oldest unconfirmed message waits, held ones included; zero
 	// if there is none.
 	OldestUnconfirmed time.Time `json:"oldest_unconfirmed,omitzero"`
@@ -295,6 +322,27 @@ type Subscriber struct {
 
 	// Waits is what waits, by kind, with those that have waited longest.
 	Waits []Waits `json:"waits,omitempty"`
+}
+
+// Figures are how many messages of the gateway there are since the start, each once: those received are confirmed,
+// unconfirmed, or rejected by the gateway.
+type Figures struct {
+	Received int64 `json:"received"`
+	// Stored ones are done with all their routes: stored where these lead, filtered, or in the poison queue.
+	Stored int64 `json:"stored"`
+	// Confirmed ones are no longer with the gateway.
+	Confirmed int64 `json:"confirmed"`
+	// Unconfirmed ones are with the gateway, and this process knows of them; Oldest is since when the oldest one waits.
+	Unconfirmed int       `json:"unconfirmed"`
+	Oldest      time.Time `json:"oldest,omitzero"`
+}
+
+// FiguresFrom returns the figures of a subscriber.
+func FiguresFrom(s Subscriber) Figures {
+	f := Figures{Confirmed: s.Confirmed + s.InFiles, Unconfirmed: s.Unconfirmed, Oldest: s.OldestUnconfirmed}
+	f.Stored = f.Confirmed + s.Rejected + int64(s.PendingConfirmations)
+	f.Received = f.Confirmed + s.Rejected + int64(f.Unconfirmed)
+	return f
 }
 
 // failingAfter is how long confirmations have to fail before that is said: one request may fail at any time.
@@ -326,12 +374,15 @@ func confirmationsFail(all []subscriber.Waits, now time.Time) string {
 type Waits struct {
 	Kind    subscriber.WaitKind `json:"kind"`
 	Count   int                 `json:"count"`
+	Total   int                 `json:"total"`
 	Longest []Wait              `json:"longest"`
 }
 
 // Wait is [subscriber.Wait] as JSON.
 type Wait struct {
-	What  string    `json:"what"`
+	What string `json:"what"`
+	// Name is what people call it: an endpoint, a tenant by its endpoints, a route. Empty if there is nothing better than What.
+	Name  string    `json:"name,omitempty"`
 	Count int       `json:"count"`
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until,omitzero"`
@@ -345,7 +396,7 @@ func waitsFrom(all []subscriber.Waits) (waits []Waits) {
 		for i, wait := range w.Longest {
 			longest[i] = Wait{What: wait.What, Count: wait.Count, Since: wait.Since, Until: wait.Until, Reason: redact(wait.Err)}
 		}
-		waits = append(waits, Waits{Kind: w.Kind, Count: w.Count, Longest: longest})
+		waits = append(waits, Waits{Kind: w.Kind, Count: w.Count, Total: w.Total, Longest: longest})
 	}
 	return waits
 }
@@ -361,6 +412,7 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,
 		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
 		InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
+		Unconfirmed:          stats.Unconfirmed,
 		PendingConfirmations: stats.PendingConfirmations + stats.HeldConfirmations, OldestUnconfirmed: stats.OldestUnconfirmed, ConfirmationsFail: confirmationsFail(stats.Waits, time.Now()), Waits: waitsFrom(stats.Waits),
 	}
 }
@@ -464,6 +516,8 @@ type Check struct {
 	Message string `json:"message,omitempty"`
 	// Since is when it started to fail; zero if it does not fail.
 	Since time.Time `json:"since,omitzero"`
+	// Final says that the failure does not recover by itself.
+	Final bool `json:"final,omitempty"`
 }
 
 // Tenant is a tenant with the endpoints that the application can see in it.

@@ -23,7 +23,7 @@ func (s *Server) status() Status {
 	}
 	switch {
 	case err != nil:
-		snapshot.State = StateStopped
+		snapshot.State, snapshot.Error = StateStopped, redact(err)
 	case snapshot.State == "":
 		snapshot.State = deriveState(snapshot)
 	}
@@ -34,9 +34,12 @@ func (s *Server) status() Status {
 	if snapshot.Sinks == nil {
 		snapshot.Sinks = []Sink{}
 	}
+	if snapshot.Verdict.Sentence == "" || err != nil {
+		snapshot.Verdict = Judge(snapshot)
+	}
 	return Status{
-		Snapshot: snapshot, Browsable: s.source.PoisonStore() != nil, Replay: s.access.token.configured(),
-		Metrics: s.config.Gatherer != nil, Error: redact(err),
+		Snapshot: snapshot, Figures: FiguresFrom(snapshot.Subscriber), Browsable: s.source.PoisonStore() != nil, Replay: s.access.token.configured(),
+		Metrics: s.config.Gatherer != nil,
 	}
 }
 

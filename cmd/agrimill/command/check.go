@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/router"
 )
@@ -178,7 +179,7 @@ func (c *checker) try(ctx context.Context, p probe) checkResult {
 	case errors.Is(err, errSkipped):
 		result.State, result.Detail = checkSkipped, router.RedactError(err, nil)
 	case err != nil:
-		result.State, result.Detail, result.Advice = checkFailed, router.RedactError(err, nil), advice(err)
+		result.State, result.Detail, result.Advice = checkFailed, router.RedactError(err, nil), admin.Advice(err)
 		if errors.As(err, &with) {
 			result.Advice = with.advice
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/gateway"
 )
@@ -80,7 +81,7 @@ func (g *gatewayChecks) token(ctx context.Context) (finding, error) {
 	_, err := g.tenants()
 	switch {
 	case errors.Is(err, gateway.ErrTokenRequest), errors.Is(err, gateway.ErrToken) && errors.Is(err, gateway.ErrRateLimited):
-		return finding{}, advise(err, "%s", tokenAdvice(err))
+		return finding{}, advise(err, "%s", admin.TokenAdvice(err))
 	case errors.Is(err, gateway.ErrToken) && errors.Is(err, gateway.ErrUnauthorized):
 		return finding{}, advise(err, "check gateway.client_id, gateway.client_secret and gateway.auth_style; the token endpoint is gateway.token_url")
 	case errors.Is(err, gateway.ErrToken) && !errors.Is(err, gateway.ErrCertificate):

@@ -97,6 +97,7 @@ func TestRootHelp(t *testing.T) {
 The pipeline:
   check       test the connections of a configuration
   run         run the pipeline until it is stopped
+  status      say whether a running agrimill is all right
   test        test what a configuration does with messages
   trace       show what became of a message
   validate    report every mistake in a configuration

@@ -132,7 +132,7 @@ func runDocumented(t *testing.T, line string) {
 	case "tail":
 		output.until, output.stop = "_RECEIVED", cancel
 	}
-	if command == "trace" || command == inspectTrace || command == "why" {
+	if command == "trace" || command == "status" || command == inspectTrace || command == "why" {
 		w.beside(t, args)
 	}
 	if slices.Contains(args, "--trace") {

@@ -6,10 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/subscriber"
 )
 
 // Exit statuses.
@@ -19,6 +18,9 @@ const (
 	statusUsage  = 2 // also: invalid configuration
 	// statusUnfinished: run was stopped and left something open.
 	statusUnfinished = 3
+	// statusProblems and statusUnready are what agrimill status found.
+	statusProblems = 4
+	statusUnready  = 5
 )
 
 // usageError is a mistake in the arguments. It is printed with a usage line.
@@ -69,7 +71,7 @@ func (p *program) report(cmd *cobra.Command, began bool, err error) int {
 		return status.status
 	default:
 		p.notef("agrimill: %s", redact(err))
-		if text := advice(err); text != "" {
+		if text := admin.Advice(err); text != "" {
 			p.notef("  %s", text)
 		}
 		return statusFailed
@@ -93,50 +95,3 @@ func (p *program) printInvalid(err error) {
 // redact returns the text of an error as it may be shown: without secrets and without
 // control characters.
 func redact(err error) string { return cell(router.RedactError(err, nil)) }
-
-// advice suggests what to do about a failed call to the gateway; empty if there is nothing
-// to add to the error.
-func advice(err error) string {
-	switch {
-	case errors.Is(err, subscriber.ErrStreamRefused):
-		return "the gateway, or something in between, refuses this application: ask its operator; subscriber.stream_refused_for sets how long agrimill waits before it gives up"
-	case errors.Is(err, gateway.ErrPartialDelivery):
-		return "the reachable recipients have it: do not send it to all of them again; agrimill tenants shows what can be routed"
-	case errors.Is(err, gateway.ErrNoRecipients):
-		return "nobody received it: there is no route for this type from the sender to a recipient, or no recipient accepts the type; see agrimill tenants"
-	case errors.Is(err, gateway.ErrToken):
-		return tokenAdvice(err)
-	case errors.Is(err, gateway.ErrUnauthorized):
-		return "the gateway refuses a token that the token endpoint has just issued: check that both addresses are of the same environment, and that the tenant has authorized the application"
-	case errors.Is(err, gateway.ErrForbidden):
-		return "the tenant has not authorized the application, or the endpoint does not belong to it; see agrimill tenants"
-	case errors.Is(err, gateway.ErrCertificate):
-		return "the server's certificate is not valid for its address; set SSL_CERT_FILE to trust a private certificate authority"
-	case errors.Is(err, gateway.ErrIntermediary):
-		return "something in between, such as an ingress or a proxy, answered instead of the gateway: check the addresses, or try again later"
-	case errors.Is(err, gateway.ErrUnavailable):
-		return "the gateway is down or unreachable: try again later, or add --verbose for details"
-	case errors.Is(err, gateway.ErrRateLimited):
-		return "this application sent too many requests: try again later"
-	case errors.Is(err, gateway.ErrBadResponse):
-		return "the answer is not from a gateway, or from a version that agrimill does not know: check the addresses"
-	}
-	return ""
-}
-
-// tokenAdvice is advice for a failure of the token endpoint, which says nothing about the gateway.
-func tokenAdvice(err error) string {
-	switch {
-	case errors.Is(err, gateway.ErrTokenRequest):
-		return "the credentials are not at fault: check gateway.scopes, and ask the operator of the token endpoint whether this client may use client credentials"
-	case errors.Is(err, gateway.ErrRateLimited):
-		return "the token endpoint got too many token requests, perhaps from other processes with this client ID: try again later"
-	case errors.Is(err, gateway.ErrUnauthorized):
-		return "check the client ID, the client secret and the address of the token endpoint"
-	case errors.Is(err, gateway.ErrCertificate):
-		return "the certificate of the token endpoint is not valid for its address; set SSL_CERT_FILE to trust a private certificate authority"
-	case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrBadResponse), errors.Is(err, gateway.ErrRedirect):
-		return "what answers at the address of the token endpoint is something else, or its answer cannot be read: check that address"
-	}
-	return "the token endpoint is down or unreachable, not the gateway: check its address, or try again later"
-}

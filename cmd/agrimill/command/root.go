@@ -58,6 +58,7 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 		newEndpointsCommand(p),
 		newSendCommand(p),
 		newTailCommand(p),
+		newStatusCommand(p),
 		newTraceCommand(p),
 		newWhyCommand(p),
 		newPoisonCommand(p),

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/farmfile"
 )
@@ -245,7 +246,7 @@ func (s *sender) one(ctx context.Context, file, position string) (sendResult, er
 	default:
 		result.Outcome = outcomeFailed
 	}
-	result.Error, result.Advice = redact(err), advice(err)
+	result.Error, result.Advice = redact(err), admin.Advice(err)
 	if result.Outcome == outcomeFailed && result.ContextID != "" && !turnedDown(err) {
 		// The gateway may have accepted it anyway.
 		result.Advice = "it may have arrived anyway: send it again with --context-id " + result.ContextID

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/subscriber"
@@ -166,11 +167,11 @@ func TestAdvice(t *testing.T) {
 		{token(gateway.ErrIntermediary), "check that address"},
 		{token(gateway.ErrRedirect), "check that address"},
 	} {
-		if text := advice(fmt.Errorf("sending: %w", tt.cause)); !strings.Contains(text, tt.want) {
+		if text := admin.Advice(fmt.Errorf("sending: %w", tt.cause)); !strings.Contains(text, tt.want) {
 			t.Errorf("%v: got %q, want %q", tt.cause, text, tt.want)
 		}
 	}
-	if text := advice(os.ErrNotExist); text != "" {
+	if text := admin.Advice(os.ErrNotExist); text != "" {
 		t.Errorf("%q for what has nothing to do with the gateway", text)
 	}
 }

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -10,13 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agrimill/agrimill/cmd/agrimill/admin"
-	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
 )
 
 func newTraceCommand(p *program) *cobra.Command {
-	var configPath, address, tokenFile string
+	var at adminAt
 	var asJSON bool
 	var limit int
 	cmd := &cobra.Command{
@@ -42,20 +39,7 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var server *adminServer
-			var err error
-			if configPath == "" {
-				server, err = adminServerAt(address, tokenFile)
-			} else {
-				var cfg *config.Config
-				if cfg, err = p.loadConfig(configPath); err != nil {
-					return err
-				}
-				if cfg.Admin.Address == config.AdminOff {
-					return invalid(errors.New("admin.address is off, so there is nobody to ask"))
-				}
-				server, err = adminServerOf(cfg.Admin, tokenFile)
-			}
+			server, err := at.server(p)
 			if err != nil {
 				return err
 			}
@@ -71,11 +55,9 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 			return p.writeTraces(traces, asJSON)
 		},
 	}
-	cmd.Flags().StringVar(&address, "admin", admin.DefaultAddress, "`HOST:PORT` of the status page of a running agrimill; https://HOST:PORT if it has TLS")
-	adminTokenFlag(cmd, &tokenFile)
+	at.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `N` messages for each argument, the newest ones (1 to 200)")
-	configFlag(cmd, &configPath, "admin")
 	return cmd
 }
 

@@ -131,7 +131,7 @@ func (l *lease) health(ctx context.Context) error {
 }
 
 // checkLease says who this instance is, and whether it can find out who the holder is.
-func (p *Pipeline) checkLease(ctx context.Context) finding {
+func (p *Pipeline) checkLease(ctx context.Context) admin.Check {
 	f := found(leaseCheck, p.lease.health(ctx))
 	if state := p.leaseState(p.subscriber.Stats().Lease); f.OK {
 		f.Message = state.Role

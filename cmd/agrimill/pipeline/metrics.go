@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/router/metrics"
 )
 
@@ -34,6 +35,7 @@ type stateCollector struct {
 	build, dedupUp, poisonDepth    *prometheus.Desc
 	poisonOldest                   *prometheus.Desc
 	redescribed, teamsetsWaiting   *prometheus.Desc
+	ready, problems                *prometheus.Desc
 }
 
 func newStateCollector(p *Pipeline) *stateCollector {
@@ -42,6 +44,10 @@ func newStateCollector(p *Pipeline) *stateCollector {
 		build: prometheus.NewDesc("agrimill_build_info",
 			"Always 1; labeled with the version and source revision of the program and the Go version that built it.",
 			[]string{"version", "revision", "goversion"}, nil),
+		ready: prometheus.NewDesc("agrimill_ready",
+			"1 if /readyz succeeds, else 0.", nil, nil),
+		problems: prometheus.NewDesc("agrimill_problems",
+			"Problems that count now, by kind, as on the status page.", []string{"kind"}, nil),
 		sinkUp: prometheus.NewDesc("agrimill_sink_up",
 			"1 if the sink responded to the last check, else 0.", []string{"sink", "kind"}, nil),
 		dedupUp: prometheus.NewDesc("agrimill_dedup_up",
@@ -64,6 +70,8 @@ func newStateCollector(p *Pipeline) *stateCollector {
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- c.build
+	descs <- c.ready
+	descs <- c.problems
 	descs <- c.sinkUp
 	descs <- c.dedupUp
 	descs <- c.poisonDepth
@@ -85,6 +93,11 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	options := c.pipeline.options
 	out <- prometheus.MustNewConstMetric(c.build, prometheus.GaugeValue, 1, options.Version, options.Revision, runtime.Version())
 	snapshot := c.pipeline.Snapshot()
+	out <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, number(snapshot.Verdict.Ready))
+	counting := snapshot.Verdict.Counting()
+	for _, kind := range admin.ProblemKinds() {
+		out <- prometheus.MustNewConstMetric(c.problems, prometheus.GaugeValue, float64(counting[kind]), string(kind))
+	}
 	for _, s := range snapshot.Sinks {
 		if s.CheckedAt.IsZero() {
 			continue // nobody knows yet

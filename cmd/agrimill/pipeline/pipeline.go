@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/history"
 	"github.com/agrimill/agrimill/cmd/agrimill/journal"
@@ -52,9 +53,8 @@ type Options struct {
 	// WatchInterval is how soon a change of state is logged. 0 means
 	// [DefaultWatchInterval]; negative is an error.
 	WatchInterval time.Duration
-	// ReadyGrace is how long something may fail before Ready counts it, once everything has
-	// been well. What cannot recover by itself counts at once. 0 means [DefaultReadyGrace];
-	// negative is an error.
+	// ReadyGrace is the [admin.Steady.Grace] of the verdict, and so of Ready. 0 means [DefaultReadyGrace]; negative is an
+	// error.
 	ReadyGrace time.Duration
 	// TenantsInterval is the minimum time between two refreshes of the list of tenants
 	// while it is displayed: no event reports that an endpoint was renamed. 0 means
@@ -95,22 +95,24 @@ type Pipeline struct {
 	started time.Time
 
 	// These live as long as the pipeline, across reloads.
-	client     *gateway.Client
-	secret     *secret
-	directory  *gateway.Directory
-	subscriber *subscriber.Subscriber
-	endpoints  endpoints
-	lease      *lease // nil: none
-	turns      *turns // nil: it is always its turn
-	memory     *memory
-	owner      router.Owner // of reservations in memory
-	devices    devices
-	inward     router.KeyFunc
-	readiness  readiness
-	claimCheck *claimcheck.Store // nil: none
-	observer   *metrics.Observer
-	journal    *journal.Journal // nil: none
-	history    *history.History
+	client       *gateway.Client
+	secret       *secret
+	directory    *gateway.Directory
+	subscriber   *subscriber.Subscriber
+	endpoints    endpoints
+	lease        *lease // nil: none
+	turns        *turns // nil: it is always its turn
+	memory       *memory
+	owner        router.Owner // of reservations in memory
+	devices      devices
+	inward       router.KeyFunc
+	readiness    readiness
+	steady       admin.Steady
+	certificates certificates
+	claimCheck   *claimcheck.Store // nil: none
+	observer     *metrics.Observer
+	journal      *journal.Journal // nil: none
+	history      *history.History
 	// sinkMetrics measures the sinks. Sinks of the same name are counted together.
 	sinkMetrics *metrics.Sinks
 	tracing     *tracing.Tracing         // nil: none
@@ -158,7 +160,7 @@ func New(ctx context.Context, cfg *config.Config, options Options) (*Pipeline, e
 	}
 	options.setDefaults()
 	p := &Pipeline{
-		options: options, logger: options.Logger, started: time.Now(), readiness: readiness{grace: options.ReadyGrace},
+		options: options, logger: options.Logger, started: time.Now(), steady: admin.Steady{Grace: options.ReadyGrace},
 		looked: make(chan struct{}, 1), authorized: make(chan struct{}), failed: make(chan error, 1), reloads: make(chan *reloadRequest),
 		reloading: make(chan struct{}, 1), ended: make(chan struct{}), totals: map[string]router.RouteHealth{},
 	}

@@ -16,33 +16,21 @@ import (
 // dedupCheck is the name of the check of the dedup store.
 const dedupCheck = "dedup"
 
-// finding is a check, and whether a failure cannot recover by itself.
-type finding struct {
-	admin.Check
-	final bool
+// found returns the check that returned err.
+func found(name string, err error) admin.Check {
+	return admin.Check{Name: name, OK: err == nil, Message: router.RedactError(err, nil)}
 }
 
-// found returns the finding of a check that returned err.
-func found(name string, err error) finding {
-	return finding{Check: admin.Check{Name: name, OK: err == nil, Message: router.RedactError(err, nil)}}
-}
-
-// readiness decides when a failure counts. What recovers within the grace period is not
-// worth waking someone up or stopping a deployment: reconnects, reloads and broker restarts
-// are routine. So a failing check says so at once, but counts only once it has failed for
-// that long. There is no grace period for what cannot recover by itself, nor before
-// everything has been well for the first time.
+// readiness keeps the findings of the last look, and since when what fails has failed. [admin.Steady] decides when that
+// counts.
 type readiness struct {
-	grace time.Duration
-
 	mu      sync.Mutex
-	well    bool // all checks have passed at least once
-	looked  bool
+	checks  []admin.Check
 	failing map[string]admin.Check
 }
 
-// checks records the findings and returns what counts.
-func (r *readiness) checks(findings []finding, now time.Time) []admin.Check {
+// record takes in the findings of a look and returns them as checks.
+func (r *readiness) record(findings []admin.Check, now time.Time) []admin.Check {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	failing := map[string]admin.Check{}
@@ -55,16 +43,19 @@ func (r *readiness) checks(findings []finding, now time.Time) []admin.Check {
 			if f.Since.IsZero() {
 				f.Since = now
 			}
-			failing[f.Name] = f.Check
-			if r.well && !f.final && now.Sub(f.Since) < r.grace {
-				f.OK, f.Message = true, "failing, within the grace period: "+f.Message
-			}
+			failing[f.Name] = f
 		}
-		checks[i] = f.Check
+		checks[i] = f
 	}
-	r.failing, r.looked = failing, true
-	r.well = r.well || len(failing) == 0
-	return checks
+	r.failing, r.checks = failing, checks
+	return slices.Clone(checks)
+}
+
+// latest returns the checks of the last look; none before the first.
+func (r *readiness) latest() []admin.Check {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.checks)
 }
 
 // last returns the last finding for a check; false if there is none yet.
@@ -74,7 +65,7 @@ func (r *readiness) last(name string) (admin.Check, bool) {
 	if c, failing := r.failing[name]; failing {
 		return c, true
 	}
-	return admin.Check{Name: name, OK: true}, r.looked
+	return admin.Check{Name: name, OK: true}, r.checks != nil
 }
 
 // Ready implements [admin.Source]. It checks the sinks, the stores and, unless its state is
@@ -86,25 +77,26 @@ func (p *Pipeline) Ready(ctx context.Context) []admin.Check {
 	if phase != phaseRunning {
 		return []admin.Check{{Name: "pipeline", Message: "not running"}}
 	}
-	return p.readiness.checks(p.look(ctx, g), time.Now())
+	checks := p.readiness.record(p.look(ctx, g), time.Now())
+	return p.Snapshot().Verdict.Apply(checks)
 }
 
 // look checks everything that the routes of g need. It returns when ctx ends.
-func (p *Pipeline) look(ctx context.Context, g *generation) []finding {
+func (p *Pipeline) look(ctx context.Context, g *generation) []admin.Check {
 	names := slices.Sorted(maps.Keys(g.sinks))
-	asked := make([]finding, len(names)+5)
+	asked := make([]admin.Check, len(names)+5)
 	var open sync.WaitGroup // all of it ends with ctx
 	for i, name := range names {
 		open.Go(func() { asked[i] = found("sink "+name, g.sinks[name].Health(ctx)) })
 	}
 	gateway, dedup, claimCheck := &asked[len(names)], &asked[len(names)+1], &asked[len(names)+2]
-	open.Go(func() { *gateway = finding{Check: p.checkGateway(ctx, g)} })
+	open.Go(func() { *gateway = p.checkGateway(ctx, g) })
 	asked[len(names)+3] = p.checkIntermediaries()
 	if p.memory.store != nil {
 		open.Go(func() {
 			err := p.memory.health(ctx)
 			*dedup = found(dedupCheck, err)
-			dedup.final = isFinal(err)
+			dedup.Final = isFinal(err)
 		})
 	}
 	if p.lease != nil {
@@ -114,20 +106,20 @@ func (p *Pipeline) look(ctx context.Context, g *generation) []finding {
 		open.Go(func() { *claimCheck = found("claim check", p.claimCheck.Check(ctx)) })
 	}
 	open.Wait()
-	var findings []finding
+	var findings []admin.Check
 	if g.receives() && !p.standsBy() {
 		findings = append(findings, p.checkConfirmations(p.subscriber.Stats()))
 	}
 	for i, h := range g.router.Health() {
 		findings = append(findings, checkRoute(g.routes[i].Direction, h))
 	}
-	return append(findings, slices.DeleteFunc(asked, func(f finding) bool { return f.Name == "" })...)
+	return append(findings, slices.DeleteFunc(asked, func(f admin.Check) bool { return f.Name == "" })...)
 }
 
 // checkIntermediaries reports whether something in between, such as an ingress, answers
 // calls meant for the gateway. The event stream may be open at the same time.
-func (p *Pipeline) checkIntermediaries() finding {
-	f := finding{Check: admin.Check{Name: "gateway answers", OK: true}}
+func (p *Pipeline) checkIntermediaries() admin.Check {
+	f := admin.Check{Name: "gateway answers", OK: true}
 	for _, answer := range p.client.Intermediaries().Now {
 		if f.OK {
 			f.OK, f.Since, f.Message = false, answer.Since, "something other than the gateway answers: "
@@ -147,8 +139,8 @@ func (p *Pipeline) checkIntermediaries() finding {
 
 // checkConfirmations reports whether the gateway accepts confirmations. While it accepts those of some tenants, the failure
 // of others is theirs: it is said, and does not count.
-func (p *Pipeline) checkConfirmations(stats subscriber.Stats) finding {
-	f := finding{Check: admin.Check{Name: "confirmations", OK: true, Message: admin.SubscriberFrom(stats).ConfirmationsFail}}
+func (p *Pipeline) checkConfirmations(stats subscriber.Stats) admin.Check {
+	f := admin.Check{Name: "confirmations", OK: true, Message: admin.SubscriberFrom(stats).ConfirmationsFail}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); stats.Confirmed > p.confirmed || p.confirmedAt.IsZero() {
@@ -169,8 +161,8 @@ func (p *Pipeline) checkConfirmations(stats subscriber.Stats) finding {
 }
 
 // checkRoute reports whether a route receives messages and delivers them.
-func checkRoute(direction admin.Direction, h router.RouteHealth) finding {
-	f := finding{Check: admin.Check{Name: "route " + h.Name, OK: true}}
+func checkRoute(direction admin.Direction, h router.RouteHealth) admin.Check {
+	f := admin.Check{Name: "route " + h.Name, OK: true}
 	switch h.State {
 	case router.StateRunning:
 		return f
@@ -181,7 +173,7 @@ func checkRoute(direction admin.Direction, h router.RouteHealth) finding {
 			return f
 		}
 	case router.StateEnded, router.StateFailed:
-		f.final = true
+		f.Final = true
 	}
 	f.OK, f.Since, f.Message = false, h.Since, string(h.State)
 	if h.LastError != "" {

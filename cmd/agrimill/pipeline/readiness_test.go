@@ -9,46 +9,51 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// What fails is reported at once, with the time since when, and counts when it has lasted.
+// What fails is reported at once, with the time since when, counts when it has lasted, and is over when it has been well for
+// as long.
 func TestReadinessDoesNotFlap(t *testing.T) {
 	start := time.Now()
-	r := readiness{grace: 15 * time.Second}
+	var r readiness
+	steady := admin.Steady{Grace: 15 * time.Second}
 	down, final := found("sink farm", errors.New("no route to host")), found("dedup", errors.New("damaged"))
-	final.final = true
+	final.Final = true
 	outage := checkRoute(admin.FromGateway, router.RouteHealth{Name: "orders", State: router.StateOutage, Since: start.Add(time.Minute), LastError: "down"})
-	well := []finding{found("sink farm", nil), found("dedup", nil)}
+	well := []admin.Check{found("sink farm", nil), found("dedup", nil)}
 	for _, step := range []struct {
 		at       time.Duration
 		what     string
-		findings []finding
+		findings []admin.Check
 		ready    bool
 		since    time.Duration // of the first finding
 	}{
-		{0, "at the start everything counts", []finding{down}, false, 0},
+		{0, "at the start everything counts", []admin.Check{down}, false, 0},
 		{5 * time.Second, "all is well for the first time", well, true, -1},
-		{10 * time.Second, "it fails", []finding{down, well[1]}, true, 10 * time.Second},
-		{24 * time.Second, "for almost too long", []finding{down, well[1]}, true, 10 * time.Second},
-		{25 * time.Second, "for too long", []finding{down, well[1]}, false, 10 * time.Second},
-		{26 * time.Second, "it is back", well, true, -1},
-		{27 * time.Second, "it fails again", []finding{down, well[1]}, true, 27 * time.Second},
-		{30 * time.Second, "what does not come back counts at once", []finding{final, well[0]}, false, 30 * time.Second},
-		{74 * time.Second, "a route waits, and has said since when", []finding{outage}, true, time.Minute},
-		{75 * time.Second, "for too long", []finding{outage}, false, time.Minute},
-		{80 * time.Second, "it goes on", well, true, -1},
+		{20 * time.Second, "it fails", []admin.Check{down, well[1]}, true, 20 * time.Second},
+		{34 * time.Second, "for almost too long", []admin.Check{down, well[1]}, true, 20 * time.Second},
+		{35 * time.Second, "for too long", []admin.Check{down, well[1]}, false, 20 * time.Second},
+		{36 * time.Second, "it is back, for now", well, false, 20 * time.Second},
+		{37 * time.Second, "it fails again", []admin.Check{down, well[1]}, false, 37 * time.Second},
+		{52 * time.Second, "it has been back for long", well, true, -1},
+		{53 * time.Second, "what does not come back counts at once", []admin.Check{final, well[0]}, false, 53 * time.Second},
+		{74 * time.Second, "a route waits, and has said since when", []admin.Check{outage}, true, time.Minute},
+		{75 * time.Second, "for too long", []admin.Check{outage}, false, time.Minute},
+		{90 * time.Second, "it goes on", well, true, -1},
 	} {
-		ready := true
-		checks := r.checks(step.findings, start.Add(step.at))
+		at := start.Add(step.at)
+		raw := r.record(step.findings, at)
+		v := steady.Judge(admin.Snapshot{Time: at, Checks: raw})
+		checks, ready := v.Apply(raw), true
 		for _, c := range checks {
 			ready = ready && c.OK
 			if !c.Since.IsZero() && c.Message == "" {
 				t.Errorf("%s: %s does not say what fails", step.what, c.Name)
 			}
 		}
-		if ready != step.ready {
-			t.Errorf("%s: ready is %v: %+v", step.what, ready, checks)
+		if ready != step.ready || v.Ready != ready {
+			t.Errorf("%s: ready is %v, and the verdict %v: %+v", step.what, ready, v.Ready, checks)
 		}
 		if since := checks[0].Since; step.since < 0 && !since.IsZero() || step.since >= 0 && !since.Equal(start.Add(step.since)) {
-			t.Errorf("%s: since %v", step.what, since)
+			t.Errorf("%s: since %v", step.what, since.Sub(start))
 		}
 	}
 }
@@ -60,10 +65,10 @@ func TestCheckRoute(t *testing.T) {
 	} {
 		h := router.RouteHealth{Name: "r", State: state, LastError: "why"}
 		from, to := checkRoute(admin.FromGateway, h), checkRoute(admin.ToGateway, h)
-		if from.OK != want.from || to.OK != want.to || from.final != want.final || to.final != want.final {
+		if from.OK != want.from || to.OK != want.to || from.Final != want.final || to.Final != want.final {
 			t.Errorf("%s: %+v, %+v", state, from, to)
 		}
-		if past := checkRoute(admin.BrokerToSink, h); past.Check != to.Check || past.final != to.final {
+		if past := checkRoute(admin.BrokerToSink, h); past != to {
 			t.Errorf("%s: a route past the gateway: %+v, one to it: %+v", state, past, to)
 		}
 		if !to.OK && to.Message != string(state)+": why" {

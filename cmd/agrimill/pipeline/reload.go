@@ -36,8 +36,10 @@ type reloadRequest struct {
 // configState is the state of the configuration as the status shows it.
 type configState struct {
 	at      time.Time
-	failure string // why the latest one was not applied
+	failure string // why the latest one was not applied, at failedAt
 	config  *config.Config
+
+	failedAt time.Time
 }
 
 // Reload applies another configuration: routes, filters, topics, sinks, the place of the
@@ -74,7 +76,7 @@ func (p *Pipeline) Reload(ctx context.Context, cfg *config.Config) (ReloadReport
 func (p *Pipeline) ReloadFailed(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.loaded.failure = router.RedactError(err, nil)
+	p.loaded.failure, p.loaded.failedAt = router.RedactError(err, nil), time.Now()
 }
 
 func (p *Pipeline) reload(ctx context.Context, cfg *config.Config) (ReloadReport, error) {

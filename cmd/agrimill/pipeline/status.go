@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/agrimill/agrimill/gateway"
 
@@ -29,12 +32,13 @@ func (p *Pipeline) Open() []subscriber.Open { return p.subscriber.Open() }
 // snapshot is Snapshot with what is open.
 func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	p.mu.Lock()
-	g, phase, loaded := p.generation, p.phase, p.loaded
+	g, phase, loaded, ended := p.generation, p.phase, p.loaded, p.err
 	p.mu.Unlock()
 	stats := p.subscriber.Stats()
 	s := admin.Snapshot{
-		Name: p.options.Name, Version: p.options.Version, Started: p.started,
-		Config:     admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure},
+		Name: p.options.Name, Version: p.options.Version, Started: p.started, Time: time.Now(), Error: router.RedactError(ended, nil),
+		Checks: p.readiness.latest(), Certificates: p.certificates.latest(),
+		Config:     admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure, FailedAt: loaded.failedAt},
 		Gateway:    admin.GatewayFrom(stats.Stream),
 		Subscriber: admin.SubscriberFrom(stats),
 		Poison: admin.Poison{
@@ -93,7 +97,69 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 		s.Sinks = append(s.Sinks, sink.status())
 	}
 	slices.SortFunc(s.Sinks, func(a, b admin.Sink) int { return strings.Compare(a.Name, b.Name) })
+	p.nameWaits(g, s.Subscriber.Waits)
+	s.Verdict = p.steady.Judge(s)
 	return s
+}
+
+// nameWaits gives what waits the names that people know.
+func (p *Pipeline) nameWaits(g *generation, all []admin.Waits) {
+	for _, waits := range all {
+		for i := range waits.Longest {
+			wait := &waits.Longest[i]
+			switch waits.Kind {
+			case subscriber.WaitTenant:
+				wait.Name = p.tenantName(wait.What)
+			case subscriber.WaitKey:
+				wait.Name = p.endpointName(wait.What)
+			case subscriber.WaitSubscription:
+				topic, tenant, _ := strings.Cut(wait.What, ", tenant ")
+				var routes []string
+				for _, r := range g.config.Routes {
+					if r.From.Gateway != "" && r.From.GatewayTopic() == topic {
+						routes = append(routes, strconv.Quote(r.Name))
+					}
+				}
+				wait.Name = "the route " + cmp.Or(strings.Join(routes, ", "), topic)
+				if tenant != "" {
+					wait.Name += " for " + p.tenantName(tenant)
+				}
+			}
+		}
+	}
+}
+
+// endpointName returns what people call an endpoint; empty for an order key that is no endpoint.
+func (p *Pipeline) endpointName(id string) string {
+	e, known := p.directory.Endpoint(id)
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf("the endpoint %q", cmp.Or(e.Name, e.ExternalID, id))
+}
+
+// tenantName returns what people may call a tenant, which has no name itself: the endpoints of this application in it, or
+// else the first one.
+func (p *Pipeline) tenantName(id string) string {
+	if id == "" {
+		return ""
+	}
+	list := p.directory.Mine(id)
+	if len(list) == 0 {
+		for _, t := range p.directory.Tenants() {
+			if strings.EqualFold(t.TenantID, id) {
+				list = t.Endpoints
+			}
+		}
+	}
+	if len(list) == 0 {
+		return "the tenant " + id
+	}
+	text := fmt.Sprintf("the tenant of %q", cmp.Or(list[0].Name, list[0].ExternalID, list[0].ID))
+	if more := len(list) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text + " (" + id + ")"
 }
 
 // receives reports whether a route receives from the gateway.
@@ -144,7 +210,7 @@ func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check 
 		last := p.client.LastCall()
 		if last.Err != nil || last.At.Before(stream.Since) {
 			if err := p.directory.Sync(ctx); err != nil {
-				return found("gateway", cmp.Or(last.Err, err)).Check
+				return found("gateway", cmp.Or(last.Err, err))
 			}
 		}
 		c.OK, c.Message = true, "the event stream is awaiting its header; other calls succeed"

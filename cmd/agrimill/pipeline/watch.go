@@ -53,6 +53,7 @@ func (p *Pipeline) watch(ctx context.Context) {
 	tick := time.NewTicker(p.options.WatchInterval)
 	defer tick.Stop()
 	known := map[part]told{}
+	was := "" // what the log has said about the whole
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,7 +61,12 @@ func (p *Pipeline) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		now := map[part]told{}
-		for part, is := range p.conditions() {
+		snapshot := p.Snapshot()
+		if is := snapshot.Verdict.Summary(); is != was {
+			p.logVerdict(snapshot.Verdict, was == "")
+			was = is
+		}
+		for part, is := range conditions(snapshot) {
 			next, was, line := known[part].next(is, time.Now(), p.options.ReadyGrace)
 			if now[part] = next; line {
 				p.logChange(part, was, is)
@@ -91,10 +97,25 @@ func (p *Pipeline) logChange(part part, was, is condition) {
 	p.logger.Log(context.Background(), level, "state", args...)
 }
 
+// logVerdict logs that something has begun or ceased to count. The first verdict is logged only if something is wrong.
+func (p *Pipeline) logVerdict(v admin.Verdict, first bool) {
+	problems := 0
+	for _, n := range v.Counting() {
+		problems += n
+	}
+	level := slog.LevelInfo
+	switch {
+	case problems > 0:
+		level = slog.LevelWarn
+	case first:
+		level = slog.LevelDebug
+	}
+	p.logger.Log(context.Background(), level, "verdict", "ready", v.Ready, "problems", problems, "sentence", v.Sentence)
+}
+
 // conditions returns the current states of all parts.
-func (p *Pipeline) conditions() map[part]condition {
+func conditions(snapshot admin.Snapshot) map[part]condition {
 	now := map[part]condition{}
-	snapshot := p.Snapshot()
 	if g := snapshot.Gateway; g.State != admin.GatewayUnused {
 		now[part{"gateway", g.Host}] = condition{string(g.State), g.State == admin.GatewayDisconnected, g.LastError}
 	}
@@ -168,7 +189,8 @@ func (p *Pipeline) poll(ctx context.Context) {
 		checks, cancel := context.WithTimeout(ctx, checkTimeout)
 		var open sync.WaitGroup
 		g := p.now() // all of this ends with checks
-		open.Go(func() { p.readiness.checks(p.look(checks, g), time.Now()) })
+		open.Go(func() { p.readiness.record(p.look(checks, g), time.Now()) })
+		open.Go(func() { p.certificates.look(p.now().config) })
 		open.Go(func() { g.depth.look(checks) })
 		for _, waiting := range g.backlogs {
 			open.Go(func() { waiting.look(checks) })

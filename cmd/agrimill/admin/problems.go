@@ -1,0 +1,271 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+const (
+	// longWait is how long something waits before that is a problem: one attempt may fail at any time.
+	longWait = 10 * time.Second
+	// longOpen is how old the oldest unconfirmed message becomes before that is a problem by itself, as in the alert
+	// AgrimillStuck.
+	longOpen = 10 * time.Minute
+	// renewBefore is how long before its end a certificate has to be renewed.
+	renewBefore = 14 * 24 * time.Hour
+
+	keepsTrying  = "agrimill continues by itself"
+	nothingLost  = "nothing is lost"
+	staysThere   = "new messages stay with the gateway; " + nothingLost
+	confirmsAnew = "their messages are stored and stay with the gateway as well; " + nothingLost
+)
+
+// Problems returns what is wrong in a snapshot, in no order. It does not know what was before, and sets no stages.
+func Problems(s Snapshot) []Problem {
+	var problems []Problem
+	down := map[string]bool{} // sinks
+	for _, c := range s.Checks {
+		if name, of := strings.CutPrefix(c.Name, "sink "); of && !c.OK {
+			down[name] = true
+		}
+	}
+	outage := false
+	for _, c := range s.Checks {
+		if c.OK || c.Name == pipelineCheck {
+			continue
+		}
+		p := checkProblem(&s, c)
+		if p.Kind == ProblemRoute && waitsFor(s.route(p.Name), down) {
+			outage = true
+			continue // its sink says it
+		}
+		p.Unready, p.Final, p.Since = true, c.Final, earlier(p.Since, c.Since)
+		p.checks = append(p.checks, c.Name)
+		outage = outage || p.Kind != ProblemConfirmations && p.Kind != ProblemIntermediary
+		problems = append(problems, p)
+	}
+	problems = append(problems, waitProblems(&s, outage)...)
+	return append(problems, stateProblems(&s, outage)...)
+}
+
+// waitsFor reports whether a route waits for a sink that is down.
+func waitsFor(r *Route, down map[string]bool) bool {
+	return r != nil && r.State == router.StateOutage && down[r.To.Sink]
+}
+
+func (s *Snapshot) route(name string) *Route {
+	for i := range s.Routes {
+		if s.Routes[i].Name == name {
+			return &s.Routes[i]
+		}
+	}
+	return nil
+}
+
+// checkProblem describes a check that fails.
+func checkProblem(s *Snapshot, c Check) Problem {
+	sink, isSink := strings.CutPrefix(c.Name, "sink ")
+	route, isRoute := strings.CutPrefix(c.Name, "route ")
+	switch {
+	case c.Name == "gateway":
+		return gatewayProblem(s, c)
+	case c.Name == "gateway answers":
+		return Problem{
+			Kind: ProblemIntermediary, Subject: fmt.Sprintf("something between agrimill and the gateway %s", s.Gateway.Host), Trouble: "has responded in its place",
+			Reason: strings.TrimPrefix(c.Message, "something other than the gateway answers: "),
+			Effect: "these calls are repeated; " + nothingLost, Action: "repair the proxy, ingress or address in between; " + keepsTrying, Runbook: "AgrimillIntermediary",
+		}
+	case c.Name == "confirmations":
+		p := confirmationsProblem(s)
+		p.Name, p.Subject = "", "confirmations for all tenants that have any"
+		return p
+	case c.Name == "lease":
+		return Problem{
+			Kind: ProblemLease, Subject: "the lease in " + cmp.Or(s.Lease.Target, "NATS"), Trouble: "has not been readable or renewable", Reason: c.Message,
+			Effect: "the instance that has it works until it ends, then none does; " + staysThere, Action: remedy(c.Message, "repair NATS; "+keepsTrying), Runbook: "AgrimillNoHolder",
+		}
+	case c.Name == "dedup":
+		return Problem{
+			Kind: ProblemDedup, Subject: fmt.Sprintf("the dedup store %s", strings.TrimSpace(s.Dedup.Store+" "+s.Dedup.Target)), Trouble: "has been failing", Reason: c.Message,
+			Effect: "routes wait, or store again what comes again; " + nothingLost, Action: remedy(c.Message, "repair the store; "+restartOr(c)), Runbook: "AgrimillDedupStoreDown",
+		}
+	case c.Name == "claim check":
+		return Problem{
+			Kind: ProblemClaimCheck, Subject: "the store of the claim check", Trouble: "has been failing", Reason: c.Message,
+			Effect: "messages with large payloads wait; " + nothingLost, Action: remedy(c.Message, "repair the store; "+keepsTrying), Runbook: "AgrimillSinkDown",
+		}
+	case isSink:
+		return sinkProblem(s, sink, c)
+	case isRoute && s.route(route) != nil:
+		return routeProblem(s.route(route), c)
+	}
+	return Problem{
+		Kind: ProblemOther, Name: c.Name, Subject: fmt.Sprintf("the check %q", c.Name), Trouble: "has failed", Reason: c.Message,
+		Effect: "messages may wait; " + nothingLost, Action: "run agrimill check; " + keepsTrying, Runbook: "symptoms",
+	}
+}
+
+// restartOr says how it goes on.
+func restartOr(c Check) string {
+	if c.Final {
+		return "then restart agrimill"
+	}
+	return keepsTrying
+}
+
+func gatewayProblem(s *Snapshot, c Check) Problem {
+	g := &s.Gateway
+	p := Problem{
+		Kind: ProblemGateway, Subject: fmt.Sprintf("the gateway %s", g.Host), Trouble: "has not been reachable", Reason: cmp.Or(g.LastError, c.Message),
+		Effect: staysThere, Action: remedy(c.Message, cmp.Or(g.Advice, "repair the way to the gateway")+"; "+keepsTrying), Runbook: "AgrimillStreamDown",
+	}
+	switch {
+	case g.TokenFails:
+		p.Kind, p.Subject, p.Trouble = ProblemToken, "the token endpoint of the gateway "+g.Host, "has given no token"
+		p.Effect = "nothing is received or confirmed; " + staysThere
+	case !g.RefusedSince.IsZero():
+		p.Trouble, p.Since = "has refused the event stream", g.RefusedSince
+		if !g.EndsAt.IsZero() {
+			p.Effect += "; agrimill exits at " + at(g.EndsAt) + " if this goes on"
+		}
+	case g.State == GatewayConnecting:
+		p.Trouble = "has not opened the event stream"
+	case g.State == GatewayDisconnected:
+		p.Trouble = "has not kept the event stream open"
+	}
+	return p
+}
+
+// at writes a time with its zone.
+func at(t time.Time) string { return t.Format("15:04:05 MST") }
+
+func sinkProblem(s *Snapshot, name string, c Check) Problem {
+	p := Problem{
+		Kind: ProblemSink, Name: name, Subject: fmt.Sprintf("the sink %q", name), Trouble: "has been down", Reason: c.Message, Runbook: "AgrimillSinkDown",
+		Action: remedy(c.Message, "repair it; "+keepsTrying),
+	}
+	for _, sink := range s.Sinks {
+		if sink.Name == name && sink.Target != "" {
+			p.Subject += " (" + strings.TrimSpace(sink.Kind+" "+sink.Target) + ")"
+		}
+	}
+	var routes []string
+	open := 0
+	for i := range s.Routes {
+		if r := &s.Routes[i]; r.To.Sink == name {
+			routes = append(routes, r.Name)
+			open += r.Open
+			if waitsFor(r, map[string]bool{name: true}) {
+				p.checks = append(p.checks, "route "+r.Name)
+			}
+		}
+	}
+	switch {
+	case len(routes) == 0 && s.Poison.Sink == name:
+		p.Effect = "messages that would be poisoned wait; " + nothingLost
+	case len(routes) == 0:
+		p.Effect = "no route needs it"
+	default:
+		p.Effect = fmt.Sprintf("%s %s%s; %s", naming("route", routes), verb(len(routes), "waits", "wait"), waiting(open), nothingLost)
+	}
+	return p
+}
+
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// waiting says how many messages wait.
+func waiting(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return " with " + plural(n, "message")
+}
+
+func routeProblem(r *Route, c Check) Problem {
+	p := Problem{
+		Kind: ProblemRoute, Name: r.Name, Subject: fmt.Sprintf("the route %q", r.Name), Reason: r.LastError, Since: r.Since, Runbook: "AgrimillRouteOutage",
+		Trouble: "has been waiting", Effect: "its messages wait" + waiting(r.Open) + " where they come from; " + nothingLost,
+		Action: remedy(r.LastError, "repair what the reason names; "+keepsTrying),
+	}
+	switch r.State {
+	case router.StateFailing:
+		p.Trouble, p.Runbook = "has moved every message to the poison queue", "AgrimillRouteFailing"
+		p.Effect = fmt.Sprintf("its last %s are in the poison queue, confirmed, and nowhere else", plural(int(r.PoisonedInARow), "message"))
+		p.Action = "repair the route or its sink, reload, and run agrimill poison replay"
+	case router.StateEnded, router.StateFailed:
+		p.Trouble, p.Runbook = "has not been running", "AgrimillRouteEnded"
+		p.Effect, p.Action = "what comes for it stays where it comes from; "+nothingLost, "repair what the reason names, then restart agrimill"
+	case router.StateStarting, router.StateStopped:
+		p.Trouble = "has not started"
+	}
+	p.Reason = cmp.Or(p.Reason, strings.TrimPrefix(c.Message, string(r.State)+": "))
+	if p.Reason == string(r.State) {
+		p.Reason = ""
+	}
+	return p
+}
+
+// confirmationsProblem describes the tenants whose confirmations fail.
+func confirmationsProblem(s *Snapshot) Problem {
+	w := s.waits(subscriber.WaitTenant)
+	p := Problem{
+		Kind: ProblemConfirmations, Trouble: "have failed", Effect: confirmsAnew, Runbook: "AgrimillConfirmationsWait",
+		Action: "see its status in the log, and ask the gateway's operator; " + keepsTrying,
+	}
+	if w == nil || len(w.Longest) == 0 {
+		return p
+	}
+	first := w.Longest[0]
+	p.Name, p.Since, p.Reason = first.name(), first.Since, first.Reason
+	p.Subject = "confirmations for " + p.Name
+	if w.Count > 1 {
+		p.Name, p.Subject = "", fmt.Sprintf("confirmations for %s, first of all %s,", plural(w.Count, "tenant"), first.name())
+	}
+	if p.Name == "" && w.Count == 1 {
+		p.Subject = "confirmations for tenants that are not known"
+	}
+	p.Effect = fmt.Sprintf("%s %s stored and %s with the gateway as well; %s", plural(w.Total, "message"), verb(w.Total, "is", "are"), verb(w.Total, "stays", "stay"), nothingLost)
+	return p
+}
+
+func (s *Snapshot) waits(kind subscriber.WaitKind) *Waits {
+	i := slices.IndexFunc(s.Subscriber.Waits, func(w Waits) bool { return w.Kind == kind })
+	if i < 0 {
+		return nil
+	}
+	return &s.Subscriber.Waits[i]
+}
+
+// name is what people call it.
+func (w *Wait) name() string { return cmp.Or(w.Name, w.What) }
+
+// remedy says what to do about a reason that tells; else it is otherwise.
+func remedy(reason, otherwise string) string {
+	has := func(texts ...string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(strings.ToLower(reason), text) })
+	}
+	switch {
+	case has("no space left on device", "disk quota exceeded"):
+		return "free space on that disk; " + keepsTrying
+	case has("insufficient storage", "insufficient resources", "maximum messages exceeded", "maximum bytes exceeded"):
+		return "make room in the stream or raise its limit; " + keepsTrying
+	case has("authorization violation", "permissions violation", "authentication failed", "sasl", "access denied"):
+		return "correct the credentials or the permissions; " + keepsTrying
+	case has("no such host"):
+		return "correct the address, or repair the name resolution; " + keepsTrying
+	case has("x509:", "certificate"):
+		return "renew or trust the certificate; " + keepsTrying
+	}
+	return otherwise
+}

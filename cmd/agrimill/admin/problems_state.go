@@ -1,0 +1,197 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// waitProblems describes what waits for long. In an outage nearly everything does, so only what has another cause is one.
+func waitProblems(s *Snapshot, outage bool) (problems []Problem) {
+	for i := range s.Subscriber.Waits {
+		w := &s.Subscriber.Waits[i]
+		if len(w.Longest) == 0 || s.Time.Sub(w.Longest[0].Since) < longWait {
+			continue
+		}
+		first := w.Longest[0]
+		p := Problem{Name: first.name(), Since: first.Since, Reason: first.Reason}
+		switch w.Kind {
+		case subscriber.WaitTenant:
+			if s.fails("confirmations") {
+				continue
+			}
+			p = confirmationsProblem(s)
+		case subscriber.WaitPayload:
+			p.Kind, p.Runbook = ProblemPayloads, "AgrimillPayloadsExpire"
+			p.Subject, p.Trouble = "downloads of payloads from "+first.name(), "have failed"
+			p.Effect = fmt.Sprintf("%s %s; %s", plural(first.Count, "message"), verb(first.Count, "waits", "wait"), nothingLost)
+			p.Action = "repair the way to that host; " + keepsTrying
+		case subscriber.WaitKey:
+			if outage {
+				continue
+			}
+			p.Kind, p.Runbook = ProblemEndpoint, "AgrimillStuck"
+			p.Subject, p.Trouble = first.name(), "has had no message finished"
+			p.Reason = s.lastError()
+			p.Effect = fmt.Sprintf("%s of it %s, others pass; %s", plural(first.Count, "message"), verb(first.Count, "waits", "wait"), nothingLost)
+			if w.Count > 1 {
+				p.Effect = fmt.Sprintf("%s and those of %s more; %s", p.Effect[:len(p.Effect)-len("; "+nothingLost)], plural(w.Count-1, "endpoint"), nothingLost)
+			}
+			p.Action = "repair what the error of its route names; " + keepsTrying
+		case subscriber.WaitSubscription:
+			if outage {
+				continue
+			}
+			p.Kind, p.Runbook = ProblemSlow, "AgrimillSinkSlow"
+			p.Subject, p.Trouble = first.name(), "has been too slow"
+			p.Effect = fmt.Sprintf("it has %s, and further ones stay with the gateway; %s", plural(first.Count, "message"), nothingLost)
+			p.Action = "find out why its sink is slow; " + keepsTrying
+		default:
+			continue // nacks are those of their key or route, and files take their time
+		}
+		problems = append(problems, p)
+	}
+	return problems
+}
+
+// lastError is that of the route from the gateway that failed last and has not recovered.
+func (s *Snapshot) lastError() string {
+	var last *Route
+	for i := range s.Routes {
+		r := &s.Routes[i]
+		if r.Direction == FromGateway && r.LastErrorAt.After(r.LastSuccess) && (last == nil || r.LastErrorAt.After(last.LastErrorAt)) {
+			last = r
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return last.LastError
+}
+
+// fails reports whether a check fails.
+func (s *Snapshot) fails(name string) bool {
+	for _, c := range s.Checks {
+		if c.Name == name {
+			return !c.OK
+		}
+	}
+	return false
+}
+
+// stateProblems describes what neither a check nor a wait says.
+func stateProblems(s *Snapshot, outage bool) (problems []Problem) {
+	add := func(p Problem) { problems = append(problems, p) }
+	for i := range s.Routes {
+		problems = append(problems, partialProblems(s, &s.Routes[i])...)
+	}
+	if n := s.Subscriber.SetAsideNow; n > 0 {
+		add(Problem{
+			Kind: ProblemSetAside, Subject: plural(n, "message"), Trouble: verb(n, "has", "have") + " been set aside", Reason: s.lastError(), Runbook: "AgrimillSetAside",
+			Effect: verb(n, "it fits", "they fit") + " neither the sink nor the poison queue, and " + verb(n, "stays", "stay") + " with the gateway; " + nothingLost,
+			Action: "see agrimill trace and the log for why; raise the limits of the sink",
+		})
+	}
+	if n := s.Subscriber.QuarantineWaiting; n > 0 {
+		add(Problem{
+			Kind: ProblemQuarantine, Subject: plural(n, "unreadable event"), Trouble: verb(n, "has", "have") + " been waiting for the quarantine", Runbook: "AgrimillQuarantineWaits",
+			Effect: verb(n, "it is", "they are") + " not confirmed; " + nothingLost, Action: "repair the sink of the poison queue; " + keepsTrying,
+		})
+	}
+	if oldest := s.Subscriber.OldestUnconfirmed; !outage && !oldest.IsZero() && s.Time.Sub(oldest) >= longOpen {
+		add(Problem{
+			Kind: ProblemOld, Since: oldest, Subject: "the oldest message", Trouble: "has been unconfirmed", Reason: s.lastError(), Runbook: "AgrimillStuck",
+			Effect: fmt.Sprintf("%s of %s are unconfirmed and stay with the gateway; %s", figure(int64(s.Subscriber.Unconfirmed)), plural(int(s.Subscriber.Received), "message"), nothingLost),
+			Action: "see agrimill trace, and which route has it in flight",
+		})
+	}
+	problems = append(problems, poisonProblems(&s.Poison)...)
+	if s.Config.Error != "" {
+		add(Problem{
+			Kind: ProblemReload, Final: true, Since: s.Config.FailedAt, Subject: "the configuration file", Trouble: "has been refused", Reason: s.Config.Error,
+			Effect: fmt.Sprintf("the configuration of %s stays in use", s.Config.LoadedAt.Format("2006-01-02 15:04:05 MST")),
+			Action: "correct it (agrimill validate) and reload", Runbook: "AgrimillReloadFailed",
+		})
+	}
+	for _, c := range s.Certificates {
+		problems = append(problems, certificateProblem(c, s.Time)...)
+	}
+	if s.Gateway.RateLimited {
+		add(Problem{
+			Kind: ProblemRateLimit, Subject: "the gateway " + s.Gateway.Host, Trouble: "has asked for fewer requests", Runbook: "AgrimillRateLimited",
+			Effect: "messages and confirmations are slower; " + nothingLost, Action: "ask its operator for a higher limit, or stop what else uses this client ID; " + keepsTrying,
+		})
+	}
+	return problems
+}
+
+// partialProblems describes what a route cannot do while it goes on.
+func partialProblems(s *Snapshot, r *Route) (problems []Problem) {
+	if r.State == router.StateOutage {
+		return nil
+	}
+	for i, refused := range r.Refused {
+		if i > 0 || s.Time.Sub(refused.Since) < longWait {
+			break
+		}
+		effect := "messages for it wait, others pass; " + nothingLost
+		if more := len(r.Refused) - 1; more > 0 {
+			effect = fmt.Sprintf("messages for it and %s more wait, others pass; %s", plural(more, "topic"), nothingLost)
+		}
+		problems = append(problems, Problem{
+			Kind: ProblemTopic, Name: r.Name, Since: refused.Since, Runbook: "AgrimillRouteOutage", Reason: r.LastError,
+			Subject: fmt.Sprintf("the topic %q of the route %q", refused.Topic, r.Name), Trouble: "has been refused by the sink", Effect: effect,
+			Action: remedy(r.LastError, "create the topic or stream, or correct the permissions; "+keepsTrying),
+		})
+	}
+	if len(r.CopyWaits) > 0 && s.Time.Sub(r.CopyWaits[0].Since) >= time.Minute {
+		first := r.CopyWaits[0]
+		problems = append(problems, Problem{
+			Kind: ProblemCopies, Name: r.Name, Since: first.Since, Runbook: "symptoms",
+			Subject: fmt.Sprintf("%s of the route %q", plural(r.WaitingForCopies, "message"), r.Name),
+			Trouble: fmt.Sprintf("%s waited for copies that %s handles", verb(r.WaitingForCopies, "has", "have"), cmp.Or(first.Instance, "another process")),
+			Effect:  "others pass; " + nothingLost, Action: "see whether that process runs; if it was killed, this ends with its session",
+		})
+	}
+	return problems
+}
+
+func poisonProblems(q *Poison) []Problem {
+	switch {
+	case q.Unreadable:
+		return []Problem{{
+			Kind: ProblemQueue, Subject: fmt.Sprintf("the poison queue in the sink %q", q.Sink), Trouble: "has not been readable", Reason: q.DepthNote, Runbook: "AgrimillPoisonQueueDown",
+			Effect: "nobody knows how many messages are in it, and what would be poisoned may wait; " + nothingLost,
+			Action: remedy(q.DepthNote, "repair that sink, or correct poison.topic; "+keepsTrying),
+		}}
+	case q.Depth != nil && *q.Depth > 0:
+		n := int(*q.Depth)
+		return []Problem{{
+			Kind: ProblemPoisoned, Final: true, Since: q.Oldest, Subject: plural(n, "message"), Trouble: verb(n, "has", "have") + " been in the poison queue", Runbook: "AgrimillPoisoned",
+			Effect: verb(n, "it was", "they were") + " confirmed and " + verb(n, "is", "are") + " nowhere else; no route has delivered " + verb(n, "it", "them"),
+			Action: "see why (agrimill poison list), repair that, and run agrimill poison replay or drop",
+		}}
+	}
+	return nil
+}
+
+func certificateProblem(c Certificate, now time.Time) []Problem {
+	if c.Error == "" && c.NotAfter.Sub(now) >= renewBefore {
+		return nil
+	}
+	p := Problem{
+		Kind: ProblemCertificate, Name: c.Setting, Final: true, Since: c.NotAfter.Add(-renewBefore), Subject: fmt.Sprintf("the certificate %s (%s)", c.Setting, c.File), Trouble: "has needed a renewal",
+		Reason: "it ends " + c.NotAfter.UTC().Format("2006-01-02 15:04 MST"), Effect: "until then nothing changes; after that, connections fail and messages wait; " + nothingLost,
+		Action: "renew the file; agrimill takes it over by itself", Runbook: "symptoms",
+	}
+	switch {
+	case c.Error != "":
+		p.Trouble, p.Since, p.Reason, p.Effect = "has not been readable", time.Time{}, c.Error, "the next connection may fail; "+nothingLost
+	case !c.NotAfter.After(now):
+		p.Trouble, p.Since, p.Reason, p.Effect = "has been expired", c.NotAfter, "", "connections with it fail, and messages wait; "+nothingLost
+	}
+	return []Problem{p}
+}

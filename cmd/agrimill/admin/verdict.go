@@ -1,0 +1,202 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Verdict says whether all is right and, if not, what is wrong. The page, /readyz, the log, the metrics and agrimill status
+// all have it from here, so that they agree.
+type Verdict struct {
+	// Sentence is for a person: whether all is right or what is wrong, for whom, for how long, what happens to the data, and
+	// what to do.
+	Sentence string `json:"sentence"`
+	// Ready is what /readyz responds: messages move, or another instance moves them and this one stands by.
+	Ready bool `json:"ready"`
+	// Problems are the worst ones first.
+	Problems []Problem `json:"problems"`
+}
+
+// Counting counts the problems that count, by kind; see [Problem.Stage].
+func (v Verdict) Counting() map[ProblemKind]int {
+	counts := make(map[ProblemKind]int)
+	for _, p := range v.Problems {
+		if p.counts() && p.Stage != StageStarting {
+			counts[p.Kind]++
+		}
+	}
+	return counts
+}
+
+// Summary names what counts. It changes with the verdict, but not with the time.
+func (v Verdict) Summary() string {
+	text := fmt.Sprintf("ready %t", v.Ready)
+	for _, p := range v.Problems {
+		if p.counts() && p.Stage != StageStarting {
+			text += fmt.Sprintf(", %s %q", p.Kind, p.Name)
+		}
+	}
+	return text
+}
+
+// Apply returns checks as /readyz shows them: what does not count yet is OK, and what recovered only just is not.
+func (v Verdict) Apply(checks []Check) []Check {
+	shown := slices.Clone(checks)
+	for i := range shown {
+		c := &shown[i]
+		at := slices.IndexFunc(v.Problems, func(p Problem) bool { return p.Unready && slices.Contains(p.checks, c.Name) })
+		switch {
+		case at < 0: // it passes, or the state of the pipeline says it
+		case !c.OK && v.Problems[at].Stage == StageRecent:
+			c.OK, c.Message = true, "failing, within the grace period: "+c.Message
+		case c.OK && v.Problems[at].Stage == StageRecovering:
+			p := v.Problems[at]
+			c.OK, c.Since, c.Message = false, p.Since, "recovered, within the grace period"
+		}
+	}
+	return shown
+}
+
+// Judge returns the verdict about a snapshot, without any memory: what fails counts at once. [Steady] is for what is looked
+// at again and again.
+func Judge(s Snapshot) Verdict {
+	v := Verdict{Problems: []Problem{}} // never null in JSON
+	if s.moves() {
+		v.Problems = append(v.Problems, Problems(s)...)
+	}
+	for i := range v.Problems {
+		v.Problems[i].Stage = StageLasting
+	}
+	v.conclude(&s, 0)
+	return v
+}
+
+// conclude sorts the problems and fills the rest.
+func (v *Verdict) conclude(s *Snapshot, grace time.Duration) {
+	slices.SortStableFunc(v.Problems, func(a, b Problem) int {
+		return cmp.Or(a.rank()-b.rank(), slices.Index(kinds[:], a.Kind)-slices.Index(kinds[:], b.Kind), a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name))
+	})
+	v.Ready = s.moves() && !slices.ContainsFunc(v.Problems, func(p Problem) bool { return p.Unready && p.counts() })
+	for i := range v.Problems {
+		v.Problems[i].Text = v.Problems[i].text(s.Time, grace)
+	}
+	v.Sentence = sentence(s, v.Problems)
+}
+
+// moves reports whether the pipeline has begun and not ended.
+func (s *Snapshot) moves() bool {
+	return s.Error == "" && len(s.Checks) > 0 && s.State != StateStarting && s.State != StateDraining && s.State != StateStopped
+}
+
+func sentence(s *Snapshot, problems []Problem) string {
+	switch {
+	case s.Error != "":
+		return fmt.Sprintf("agrimill has stopped: %s. What is not confirmed stays with the gateway and the brokers; nothing is lost. Repair that, and start agrimill again.", s.Error)
+	case s.State == StateStopped:
+		return "agrimill has stopped. What is not confirmed stays with the gateway and the brokers; nothing is lost."
+	case s.State == StateDraining:
+		return "agrimill is stopping: it finishes the messages in flight. The others stay with the gateway and the brokers; nothing is lost."
+	case !s.moves():
+		return "agrimill is starting."
+	case len(problems) > 0:
+		text := problems[0].Text
+		if more := len(problems) - 1; more > 0 {
+			text += fmt.Sprintf(" %s %s more.", map[bool]string{true: "There is", false: "There are"}[more == 1], plural(more, "problem"))
+		}
+		return text
+	case s.Gateway.State == GatewayStandby:
+		return fmt.Sprintf("All is right: %s holds the lease and works; this instance stands by.", cmp.Or(s.Lease.Holder, "another instance"))
+	case s.Gateway.State == GatewayUnused:
+		return "All is right: the routes move messages."
+	}
+	return "All is right: messages are received, stored and confirmed."
+}
+
+// text is the problem as a person reads it.
+func (p *Problem) text(now time.Time, grace time.Duration) string {
+	lasted := span(now.Sub(p.Since))
+	if p.Stage == StageRecovering {
+		return capital(fmt.Sprintf("%s recovered %s ago, after %s. This counts until it has lasted for %s.",
+			p.Subject, span(now.Sub(p.recovered)), span(p.recovered.Sub(p.Since)), span(grace)))
+	}
+	var text strings.Builder
+	if p.Stage == StageStarting {
+		text.WriteString("agrimill is starting: ")
+	}
+	text.WriteString(p.Subject + " " + p.Trouble)
+	if !p.Since.IsZero() {
+		text.WriteString(" for " + lasted)
+	}
+	if p.Reason != "" {
+		text.WriteString(": " + strings.TrimRight(p.Reason, ". "))
+	}
+	text.WriteString(". " + capital(p.Effect) + ".")
+	if p.Stage == StageRecent {
+		text.WriteString(" This counts once it has lasted for " + span(grace) + ".")
+	}
+	text.WriteString(" " + capital(p.Action) + ".")
+	return capital(text.String())
+}
+
+// span writes a duration with its two largest units, as the page does.
+func span(d time.Duration) string {
+	s := int64(max(0, d).Round(time.Second) / time.Second)
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s < 3600:
+		return fmt.Sprintf("%d min %d s", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%d h %d min", s/3600, s%3600/60)
+	}
+	return fmt.Sprintf("%d d %d h", s/86400, s%86400/3600)
+}
+
+func capital(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	if strings.HasPrefix(text, "agrimill") {
+		return text // the program's name is written so
+	}
+	return string(unicode.ToUpper(first)) + text[size:]
+}
+
+// figure writes a number with separators.
+func figure(n int64) string {
+	digits := fmt.Sprint(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return figure(int64(n)) + " " + noun + "s"
+}
+
+// naming lists names of things of a kind: the route "a", or the routes "a" and "b".
+func naming(noun string, names []string) string {
+	const most = 3
+	quoted := make([]string, 0, most+1)
+	for _, name := range names[:min(len(names), most)] {
+		quoted = append(quoted, fmt.Sprintf("%q", name))
+	}
+	if more := len(names) - most; more > 0 {
+		quoted = append(quoted, fmt.Sprintf("%s more", figure(int64(more))))
+	}
+	last := len(quoted) - 1
+	switch {
+	case last < 0:
+		return ""
+	case last == 0:
+		return "the " + noun + " " + quoted[0]
+	}
+	return "the " + noun + "s " + strings.Join(quoted[:last], ", ") + " and " + quoted[last]
+}

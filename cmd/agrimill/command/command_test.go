@@ -114,6 +114,7 @@ The poison queue:
 
 Other:
   completion  generate shell completion for commands, flags and values
+  demo        run everything in one process, with sample farms, to look around
   emulator    run an in-memory gateway to try things out
   help        show the help of a command
   inspect     show what is in TaskData or EFDI

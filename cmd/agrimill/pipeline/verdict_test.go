@@ -136,7 +136,9 @@ func TestVerdictOfFaults(t *testing.T) {
 			func(w *world, _ *agrimill) { w.outRoute() },
 		},
 		"a message is poisoned": {
-			func(*world) string { return "  - {name: names, from: {gateway: all}, to: {sink: farm, topic: \"{filename}\"}}\n" },
+			func(*world) string {
+				return "  - {name: names, from: {gateway: all}, to: {sink: farm, topic: \"{filename}\"}}\n"
+			},
 			func(w *world, _ *agrimill) { w.send(taskData, 1) }, admin.ProblemPoisoned, true,
 			[]string{"1 message has been in the poison queue", "no route has delivered it. See why (agrimill poison list)"}, nil,
 		},

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,13 +29,17 @@ func drive(devices []farmdata.Device, seconds int, readings ...reading) *farmdat
 	const meter = 180 / math.Pi / 6371008.8
 	descriptions := farmdata.NewDescriptions(devices)
 	log := &farmdata.Log{Name: "TLG00001", TaskID: "TSK1"}
-	columns := map[[2]string]*farmdata.Column{}
+	places, columns := map[[2]string]int{}, map[[2]string]*farmdata.Column{}
 	for _, r := range readings {
 		key := [2]string{r.ddi.String(), r.element}
-		if columns[key] == nil {
-			columns[key] = &farmdata.Column{DDI: r.ddi, ElementID: r.element}
-			descriptions.Describe(columns[key])
+		if _, there := places[key]; !there {
+			places[key] = len(log.Columns)
+			log.Columns = append(log.Columns, farmdata.Column{DDI: r.ddi, ElementID: r.element})
 		}
+	}
+	for key, i := range places {
+		descriptions.Describe(&log.Columns[i])
+		columns[key] = &log.Columns[i]
 	}
 	log.Records = func(yield func(*farmdata.Record, error) bool) {
 		for i := range seconds + 1 {
@@ -155,6 +161,94 @@ func TestTotals(t *testing.T) {
 	}
 }
 
+// TestTotalsOfAnyLog compares random logs with a reckoning of every second by itself.
+func TestTotalsOfAnyLog(t *testing.T) {
+	t.Parallel()
+	const width, state, rate, seconds = 0x43, 0x8D, 0x07, 30
+	for seed := range uint64(500) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		var readings []reading
+		for range random.IntN(25) {
+			r := reading{second: random.IntN(seconds), ddi: []farmdata.DDI{width, state, rate}[random.IntN(3)], element: fmt.Sprint("DET", 1+random.IntN(4)), raw: int64(random.IntN(2))}
+			if r.ddi != state {
+				r.raw = int64(random.IntN(3)) * 1000
+			}
+			if !slices.ContainsFunc(readings, func(o reading) bool { return o.second == r.second && o.ddi == r.ddi && o.element == r.element }) {
+				readings = append(readings, r)
+			}
+		}
+		want := reckon(seconds, readings)
+		all, err := content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{{Devices: sprayer(), Logs: []*farmdata.Log{drive(sprayer(), seconds, readings...)}}}})
+		if err != nil || len(readings) == 0 && len(all) == 0 {
+			continue
+		}
+		got := map[string]float64{"area": all[0].Area.Value, "distance": all[0].Distance.Value, "time": all[0].Time.Value}
+		for _, r := range all[0].Rates {
+			got[r.Element] = r.Mean.Value
+		}
+		for what, value := range want {
+			if math.Abs(got[what]-value) > 1e-6*(1+value) {
+				t.Fatalf("seed %d: got %v, want %v of %+v", seed, got, want, readings)
+			}
+		}
+		if len(got) > len(want) {
+			t.Fatalf("seed %d: got %v, want %v of %+v", seed, got, want, readings)
+		}
+	}
+}
+
+// reckon sums up a drive second by second, from nothing but the readings up to each.
+func reckon(seconds int, readings []reading) map[string]float64 {
+	sums := map[string]float64{"area": 0, "distance": 0, "time": 0}
+	amounts, by := map[string]float64{}, map[string]float64{}
+	for second := range seconds {
+		now := map[farmdata.DDI]map[string]int64{0x43: {}, 0x8D: {}, 0x07: {}}
+		for at := range second + 1 {
+			for _, r := range readings {
+				if r.second == at {
+					now[r.ddi][r.element] = r.raw
+				}
+			}
+		}
+		widths, states := now[0x43], now[0x8D]
+		anyOn := float64(0)
+		for _, raw := range states {
+			anyOn = max(anyOn, float64(raw))
+		}
+		on := func(element string) float64 {
+			for _, e := range []string{element, "DET1"} {
+				if raw, ok := states[e]; ok {
+					return float64(raw)
+				}
+			}
+			return max(anyOn, onOff(len(states) == 0))
+		}
+		whole := 0.0
+		for element, raw := range widths {
+			if _, boom := widths["DET1"]; !boom || element == "DET1" {
+				whole += float64(raw) / 1000 * on(element)
+			}
+		}
+		if whole > 0 || len(widths) == 0 && max(anyOn, onOff(len(states) == 0)) > 0 {
+			sums["distance"], sums["time"] = sums["distance"]+10, sums["time"]+1
+		}
+		sums["area"] += whole * 10
+		for element, raw := range now[0x07] {
+			area := whole * 10
+			if own, ok := widths[element]; ok {
+				area = float64(own) / 1000 * on(element) * 10
+			}
+			amounts[element], by[element] = amounts[element]+float64(raw)*area, by[element]+area
+		}
+	}
+	for element, area := range by {
+		if area > 0 {
+			sums[element] = amounts[element] / area
+		}
+	}
+	return sums
+}
+
 // TestTotalsOfBrokenWays: what lies between two records that are too far from each other is no work.
 func TestTotalsOfBrokenWays(t *testing.T) {
 	t.Parallel()
@@ -260,6 +354,30 @@ func TestTotalsAreBounded(t *testing.T) {
 		if len(set.Totals) != 1 || len(set.Totals[0].Rates) != tt.rates || found != tt.found {
 			t.Errorf("%s: got %d works, %d rates, findings %q, want one, %d and %q", name, len(set.Totals), len(set.Totals[0].Rates), found, tt.rates, tt.found)
 		}
+	}
+}
+
+// TestTotalsOfStrangeDevices: devices whose elements are in each other, and scales beyond numbers, make totals that can be written.
+func TestTotalsOfStrangeDevices(t *testing.T) {
+	t.Parallel()
+	devices := []farmdata.Device{{ID: "DVC1",
+		Elements:      []farmdata.Element{{ID: "DET1", ObjectID: 1, ParentObjectID: 2, Objects: []int{9}}, {ID: "DET2", ObjectID: 2, ParentObjectID: 1}, {ID: "DET3", ObjectID: 3, ParentObjectID: 3}},
+		ProcessData:   []farmdata.ProcessData{{ObjectID: 9, DDI: 0x07, PresentationID: 8}},
+		Presentations: []farmdata.Presentation{{ObjectID: 8, Scale: math.MaxFloat64, Offset: math.MaxInt64}}}}
+	var readings []reading
+	for i, element := range []string{"DET1", "DET2", "DET3", ""} {
+		for _, ddi := range []farmdata.DDI{0x43, 0x8D, 0xA1, 0x07} {
+			readings = append(readings, reading{i, ddi, element, 1}, reading{i + 2, ddi, element, math.MaxInt64}, reading{i + 4, ddi, element, math.MinInt64})
+		}
+	}
+	set := &farmdata.Set{Devices: devices, Logs: []*farmdata.Log{drive(devices, 10, readings...)}, Tasks: []farmdata.Task{{ID: "TSK1",
+		Times: []farmdata.TaskTime{{Totals: []farmdata.Total{{DDI: 0x51, ElementID: "DET1", Raw: math.MaxInt64}, {DDI: 0x51, ElementID: "DET1", Raw: math.MinInt64}}, Duration: math.MaxInt64, Type: 4}}}}}
+	all, err := content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}})
+	if err != nil || len(all) == 0 {
+		t.Fatalf("got %v, %v, want works", all, err)
+	}
+	if _, err := json.Marshal(all); err != nil {
+		t.Error(err)
 	}
 }
 

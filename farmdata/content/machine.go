@@ -1,0 +1,309 @@
+package content
+
+import "github.com/agrimill/agrimill/farmdata"
+
+// machine is a device in a log.
+type machine struct {
+	meter  *meter
+	id     string
+	device *farmdata.Device // nil: not described
+	parts  []*part
+	known  map[string]*part  // those whose width is known, by device element
+	states map[string]*state // by device element
+	stated int               // gauges of states
+	on     int               // of them
+	any    *state            // whether any of states is on; nil: there are none
+	// sections are the condensed work states; share is how many of them are on, some whether any is. Nil: there are none.
+	sections    []*gauge
+	share, some *state
+	rates       []*gauge
+	width       float64 // that is at work, in meters
+	working     bool
+	// What was worked up to the way and the time of the meter in from.
+	area, way, time   float64
+	fromWay, fromTime float64
+}
+
+// state is how much of something is at work: 0 to 1.
+type state struct {
+	share float64
+	way   float64 // at work, up to from
+	from  float64
+	width float64 // of the outermost parts that are at work as this state says
+}
+
+func (s *state) wayAt(way float64) float64 { return s.way + s.share*(way-s.from) }
+
+// part is a device element that has a width.
+type part struct {
+	element   string
+	width     float64 // in meters
+	measured  bool    // otherwise the device describes it
+	known     bool
+	outermost bool
+	state     *state
+	area      float64 // up to from, of the way of its state
+	from      float64
+}
+
+func (p *part) areaAt(way float64) float64 { return p.area + p.width*(p.state.wayAt(way)-p.from) }
+
+func (p *part) settle(way float64) {
+	if p.state != nil {
+		p.area, p.from = p.areaAt(way), p.state.wayAt(way)
+	}
+}
+
+// gauge is the latest value of a column.
+type gauge struct {
+	machine *machine
+	column  *farmdata.Column
+	kind    *rateKind // of a rate; nil: something else
+	part    *part     // of a width
+	state   *state    // of a work state
+	raw     int64
+	known   bool
+	// Of a rate, up to from: what came of it in the SI, and the area or time for which it was known.
+	amount, by, from float64
+	of               *part // whose area counts; nil: the whole machine's
+}
+
+// set takes a value.
+func (g *gauge) set(raw int64) {
+	m := g.machine
+	if g.known && g.raw == raw || g.part != nil && (raw < 0 || raw > widest) {
+		return
+	}
+	first, before := !g.known, onOff(g.known && g.raw == 1)
+	if g.kind != nil {
+		g.settle()
+	}
+	g.raw, g.known = raw, true
+	switch {
+	case g.part != nil:
+		m.widen(g.part, float64(raw)*millimeter)
+	case g.state != nil:
+		now := onOff(raw == 1)
+		m.on += int(now - before)
+		m.turn(&g.state, now)
+		m.turn(&m.any, onOff(m.on > 0))
+		if first && m.states[g.column.ElementID] == nil {
+			m.states[g.column.ElementID] = g.state
+			m.arrange()
+		}
+	case g.kind == nil:
+		on, off := 0, 0
+		for _, s := range m.sections {
+			if s.known {
+				o, f := sections(s.raw)
+				on, off = on+o, off+f
+			}
+		}
+		m.turn(&m.some, onOff(on > 0))
+		m.turn(&m.share, float64(on)/float64(max(on+off, 1)))
+		if first {
+			m.arrange()
+		}
+	case first:
+		g.of = m.known[g.column.ElementID]
+		g.from = g.base()
+	}
+}
+
+// turn changes a state, or makes it.
+func (m *machine) turn(at **state, share float64) {
+	if *at == nil {
+		*at = &state{share: share, from: m.meter.way}
+		return
+	}
+	s := *at
+	if s.share == share {
+		return
+	}
+	m.settle()
+	s.way, s.from = s.wayAt(m.meter.way), m.meter.way
+	m.width += (share - s.share) * s.width
+	s.share = share
+	m.weigh()
+}
+
+// widen changes a width.
+func (m *machine) widen(p *part, width float64) {
+	m.settle()
+	p.settle(m.meter.way)
+	if !p.known {
+		p.width, p.known = width, true
+		m.arrange()
+		return
+	}
+	if p.outermost {
+		m.width += (width - p.width) * p.state.share
+		p.state.width += width - p.width
+	}
+	p.width = width
+	m.weigh()
+}
+
+// arrange finds out which parts are in which, and which state is whose, after there is one more.
+func (m *machine) arrange() {
+	m.settle()
+	for _, rate := range m.rates {
+		rate.settle()
+	}
+	measured := false
+	for _, p := range m.parts {
+		p.settle(m.meter.way)
+		measured = measured || p.measured && p.known
+	}
+	m.known = map[string]*part{}
+	for _, p := range m.parts {
+		if p.known = p.known && (p.measured || !measured); p.known && m.known[p.element] == nil { // what is measured is better than what is described
+			m.known[p.element] = p
+		}
+	}
+	for _, s := range m.allStates() {
+		s.width = 0
+	}
+	m.width = 0
+	first := true
+	for _, p := range m.parts {
+		if !p.known {
+			continue
+		}
+		p.state = m.stateOf(p)
+		p.from = p.state.wayAt(m.meter.way)
+		p.outermost = !m.within(p.element) && (first || m.device != nil) // of what is not described the first one is taken for all
+		first = false
+		if p.outermost {
+			p.state.width += p.width
+			m.width += p.width * p.state.share
+		}
+	}
+	for _, rate := range m.rates {
+		rate.of = m.known[rate.column.ElementID]
+		rate.from = rate.base()
+	}
+	m.weigh()
+}
+
+func (m *machine) allStates() (list []*state) {
+	for _, s := range m.states {
+		list = append(list, s)
+	}
+	for _, s := range []*state{m.any, m.share, m.some} {
+		if s != nil {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// within reports whether an element is in one whose width is known.
+func (m *machine) within(element string) bool {
+	for range mostLevels {
+		if element = m.meter.works.elements[element].parent; element == "" {
+			return false
+		}
+		if m.known[element] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// stateOf returns the nearest state from a part to the whole machine.
+func (m *machine) stateOf(p *part) *state {
+	element := p.element
+	for range mostLevels {
+		if s := m.states[element]; s != nil {
+			return s
+		}
+		if element = m.meter.works.elements[element].parent; element == "" {
+			break
+		}
+	}
+	switch {
+	case m.any != nil:
+		return m.any
+	case m.some != nil && p.measured: // the width of the sections that are on
+		return m.some
+	case m.share != nil:
+		return m.share
+	}
+	return &state{share: 1, way: m.meter.way, from: m.meter.way} // nothing says that it is not at work
+}
+
+// weigh finds out whether the machine is at work.
+func (m *machine) weigh() {
+	const least = 1e-6
+	switch {
+	case len(m.known) > 0:
+		m.working = m.width > least
+	case m.any != nil:
+		m.working = m.any.share > 0
+	case m.some != nil:
+		m.working = m.some.share > 0
+	default:
+		m.working = true
+	}
+}
+
+func (m *machine) areaAt(way float64) float64 { return m.area + m.width*(way-m.fromWay) }
+
+// settle counts what was worked up to now.
+func (m *machine) settle() {
+	m.area = m.areaAt(m.meter.way)
+	if m.working {
+		m.way += m.meter.way - m.fromWay
+		m.time += m.meter.time - m.fromTime
+	}
+	m.fromWay, m.fromTime = m.meter.way, m.meter.time
+}
+
+// base is the area or time that a rate is by.
+func (g *gauge) base() float64 {
+	m := g.machine
+	switch {
+	case g.kind.byTime:
+		return m.meter.time
+	case g.of != nil:
+		return g.of.areaAt(m.meter.way)
+	}
+	return m.areaAt(m.meter.way)
+}
+
+// settle counts what came of a rate up to now.
+func (g *gauge) settle() {
+	if now := g.base(); g.known {
+		g.amount += float64(g.raw) * g.kind.factor * (now - g.from)
+		g.by += now - g.from
+		g.from = now
+	}
+}
+
+// partial reports whether a rate is by the area of all of the machine, although it is only of a section or a unit of it.
+func (g *gauge) partial() bool {
+	const section, unit = 4, 5
+	is := g.machine.meter.works.elements[g.column.ElementID].kind
+	return !g.kind.byTime && g.of == nil && (is == section || is == unit)
+}
+
+func onOff(on bool) float64 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// sections counts those of a condensed work state that are on and off: two bits each.
+func sections(raw int64) (on, off int) {
+	for i := range 16 {
+		switch raw >> (2 * i) & 3 {
+		case 0:
+			off++
+		case 1:
+			on++
+		}
+	}
+	return on, off
+}

@@ -4,7 +4,9 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -376,6 +378,11 @@ func play(seed uint64, traced bool) (p *program, problem string) {
 // repeats returns how the program with a seed is run alone.
 func repeats(seed uint64) string {
 	return fmt.Sprintf("go test ./subscriber/internal/core -run '^TestProgram$' -program %d", seed)
+}
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // a program leaves much behind, and little of it is in use
+	os.Exit(m.Run())
 }
 
 // TestPrograms runs random programs, as many at a time as there are processors.

@@ -280,6 +280,11 @@ func (w *window) crowded() bool {
 	return w.moving >= w.cfg.MaxInFlight-w.cfg.MaxInFlight/16 || w.movingBytes >= w.cfg.MaxBytes-w.cfg.MaxBytes/16
 }
 
+// filled reports whether what is open, moving or not, would fill it.
+func (w *window) filled() bool {
+	return w.moving+w.waiting >= w.cfg.MaxInFlight-w.cfg.MaxInFlight/16 || w.movingBytes+w.waitingBytes >= w.cfg.MaxBytes-w.cfg.MaxBytes/16
+}
+
 // tooManyWait reports whether so many wait that some of them have to be left.
 func (w *window) tooManyWait() bool {
 	return w.waiting > w.cfg.MaxInFlight || 2*w.waitingBytes > w.cfg.MaxBytes || 2*w.unconfirmedNow > w.cfg.MaxUnconfirmed
@@ -461,7 +466,7 @@ func (w *window) shed(now time.Duration) (left []*Item) {
 	case unknown: // all of it has come just now
 	case behind:
 		half := share{total.items / 2, total.bytes / 2}
-		if left = w.cutDown(now, w.all(), half); len(left) == 0 { // handlers have all of it
+		if left = w.cutDown(now, w.all(), half); len(left) == 0 && w.filled() { // handlers have all of it
 			left = w.cutDown(now, w.tenants(), half)
 		}
 	case fine:

@@ -230,6 +230,27 @@ func TestBytesThatWaitAreBounded(t *testing.T) {
 	}
 }
 
+// A message that hangs and does not fill the window keeps nobody else out, however large it is.
+func TestLargeMessageThatHangsShutsNobodyElse(t *testing.T) {
+	h := newByHand(t, windowOf(10, true)) // of 1,000 bytes
+	r := h.add(everything)
+	h.connects()
+	large := func(n int, key string) *Message {
+		m := small(n, "tenant", key)
+		m.Bytes = 600
+		return m
+	}
+	hangs, next := large(1, "hangs"), large(2, "good")
+	h.takes(Opened, hangs)
+	for waited := time.Duration(0); waited < 2*stall; waited += stall / 4 { // it is offered again
+		h.takes(Full, next)
+		if h.pass(stall / 4); h.window.moving == 0 {
+			break
+		}
+	}
+	h.acks(r, next)
+}
+
 // A message that is acked takes room until it is confirmed.
 func TestUnconfirmedCountsFromTheAck(t *testing.T) {
 	cfg := windowOf(100, true)

@@ -251,8 +251,9 @@ func (q *confirmQueue) waits() (all []Wait) {
 }
 
 // waitWatch tells which waits are worth a line in the log: once when they have lasted for
-// waitReported, and once when they are over. It is a state machine without clock and lock.
-type waitWatch struct{ reported map[waitID]Wait }
+// waitReported, and once when they have been over for as long: what is left with the service and comes again
+// waits with pauses. It is a state machine without clock and lock.
+type waitWatch struct{ reported map[waitID]longWait }
 
 type waitID struct {
 	kind WaitKind
@@ -262,26 +263,27 @@ type waitID struct {
 // look takes in what waits now.
 func (w *waitWatch) look(now time.Time, all []Waits) (begun, over []longWait) {
 	if w.reported == nil {
-		w.reported = make(map[waitID]Wait)
+		w.reported = make(map[waitID]longWait)
 	}
-	still := make(map[waitID]bool)
 	for _, waits := range all {
 		for _, wait := range waits.Longest {
 			id := waitID{waits.Kind, wait.What}
-			if now.Sub(wait.Since) < waitReported {
-				continue
+			known, reported := w.reported[id]
+			if !reported {
+				if now.Sub(wait.Since) < waitReported {
+					continue
+				}
+				known = longWait{waitID: id, wait: wait}
+				begun = append(begun, longWait{id, wait, now})
 			}
-			still[id] = true
-			if _, known := w.reported[id]; !known {
-				w.reported[id] = wait
-				begun = append(begun, longWait{id, wait})
-			}
+			known.seen = now
+			w.reported[id] = known
 		}
 	}
-	for id, wait := range w.reported {
-		if !still[id] {
+	for id, known := range w.reported {
+		if now.Sub(known.seen) >= waitReported {
 			delete(w.reported, id)
-			over = append(over, longWait{id, wait})
+			over = append(over, known)
 		}
 	}
 	return begun, over
@@ -291,6 +293,7 @@ func (w *waitWatch) look(now time.Time, all []Waits) (begun, over []longWait) {
 type longWait struct {
 	waitID
 	wait Wait
+	seen time.Time // when it was there last
 }
 
 // watchWaits logs what has waited for long, until ctx ends.
@@ -312,25 +315,25 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 		for _, w := range begun {
 			switch w.kind {
 			case WaitPayload:
-				s.logger.Error("Payloads of a host wait: they cannot be downloaded", fmt.Errorf("%w: %w", errWaits, cmp.Or(w.wait.Err, errNotDownloaded)), w.fields(now))
+				s.logger.Error("Payloads of a host wait: they cannot be downloaded", fmt.Errorf("%w: %w", errWaits, cmp.Or(w.wait.Err, errNotDownloaded)), w.fields())
 			case WaitSubscription:
-				s.logger.Error("Messages of a subscription wait: it is slow or hangs", errSlow, w.fields(now))
+				s.logger.Error("Messages of a subscription wait: it is slow or hangs", errSlow, w.fields())
 			case WaitNack:
-				s.logger.Error("Messages wait to be redelivered after a nack", errNacked, w.fields(now))
+				s.logger.Error("Messages wait to be redelivered after a nack", errNacked, w.fields())
 			default:
-				s.logger.Error("Messages of a key wait: none of them is finished", errWaits, w.fields(now))
+				s.logger.Error("Messages of a key wait: none of them is finished", errWaits, w.fields())
 			}
 		}
 		for _, w := range over {
 			switch w.kind {
 			case WaitPayload:
-				s.logger.Info("Payloads of the host no longer wait", w.fields(now))
+				s.logger.Info("Payloads of the host no longer wait", w.fields())
 			case WaitSubscription:
-				s.logger.Info("Messages of the subscription no longer wait", w.fields(now))
+				s.logger.Info("Messages of the subscription no longer wait", w.fields())
 			case WaitNack:
-				s.logger.Info("Messages no longer wait to be redelivered after a nack", w.fields(now))
+				s.logger.Info("Messages no longer wait to be redelivered after a nack", w.fields())
 			default:
-				s.logger.Info("Messages of the key no longer wait", w.fields(now))
+				s.logger.Info("Messages of the key no longer wait", w.fields())
 			}
 		}
 	}
@@ -348,12 +351,12 @@ var errSlow = errors.New("subscriber: messages have not been acked for 10 s or m
 // errNacked is what the wait of messages that are nacked is logged with.
 var errNacked = errors.New("subscriber: a message has been nacked, or put off by its handler, for 10 s or more; others are not affected")
 
-func (w longWait) fields(now time.Time) watermill.LogFields {
+func (w longWait) fields() watermill.LogFields {
 	what := string(w.kind)
 	if w.kind == WaitNack {
 		what = string(WaitSubscription)
 	}
 	return watermill.LogFields{
-		what: limited(w.what), "count": w.wait.Count, "lasted": now.Sub(w.wait.Since).Round(time.Second),
+		what: limited(w.what), "count": w.wait.Count, "lasted": w.seen.Sub(w.wait.Since).Round(time.Second),
 	}
 }

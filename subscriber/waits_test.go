@@ -38,9 +38,12 @@ func TestWaitWatchReportsOnce(t *testing.T) {
 		{waitReported, waits("a"), 2, 0},
 		{waitReported + 1, waits("a", "b"), 2, 0},
 		{time.Hour, waits("a", "b"), 0, 0},
-		{time.Hour, waits("b"), 0, 2},
-		{time.Hour, nil, 0, 2},
-		{time.Hour, nil, 0, 0},
+		{time.Hour + waitReported - 1, waits("b"), 0, 0},
+		{time.Hour + waitReported, waits("a", "b"), 0, 0}, // with a pause
+		{time.Hour + 2*waitReported, waits("b"), 0, 2},
+		{time.Hour + 3*waitReported - 1, nil, 0, 0},
+		{time.Hour + 3*waitReported, nil, 0, 2},
+		{time.Hour + 4*waitReported, nil, 0, 0},
 	} {
 		begun, over := w.look(began.Add(c.after), c.waits)
 		if len(begun) != c.begun || len(over) != c.over {

@@ -3,6 +3,8 @@
 // talk to the gateway by hand:
 //
 //	agrimill help
+//	agrimill demo                      everything in one process, to look around
+//	agrimill init                      write a configuration to begin with
 //	agrimill run FILE                  move messages
 //	agrimill validate|check|schema     work with the configuration
 //	agrimill test FILE CASES...        test what its routes do with messages
@@ -31,10 +33,10 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/command"
 )
 
-// release is the version of a build outside of a clone, where the toolchain does not
-// know it: go build -ldflags "-X main.release=v1.2.3". See deploy/Dockerfile.
-var release string
+// Of a build outside of a clone, where the toolchain does not know version and commit:
+// go build -ldflags "-X main.release=v1.2.3 -X main.revision=COMMIT". See deploy/Dockerfile.
+var release, revision string
 
 func main() {
-	os.Exit(command.Main(os.Args[1:], release))
+	os.Exit(command.Main(os.Args[1:], command.Build{Release: release, Revision: revision}))
 }

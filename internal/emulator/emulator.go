@@ -5,9 +5,13 @@ package emulator
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -102,10 +106,38 @@ type Description struct {
 	Service           string `json:"service"`
 }
 
+// Environment returns the lines of a shell that export what agrimill takes from the environment.
+func (d Description) Environment() string {
+	var lines strings.Builder
+	for _, v := range [][2]string{
+		{"BASE_URL", d.BaseURL}, {"TOKEN_URL", d.TokenURL}, {"CLIENT_ID", d.ClientID}, {"CLIENT_SECRET", d.ClientSecret},
+		{"APPLICATION_ID", d.ApplicationID}, {"SOFTWARE_VERSION_ID", d.SoftwareVersionID}, {"SERVICE", d.Service},
+	} {
+		fmt.Fprintf(&lines, "export AGRIMILL_%s='%s'\n", v[0], strings.ReplaceAll(v[1], "'", `'\''`))
+	}
+	return lines.String()
+}
+
+// write replaces a file by the environment, with permissions for its owner only.
+func (d Description) write(path string) (err error) {
+	file, err := os.CreateTemp(filepath.Dir(path), ".agrimill-env-")
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(d.Environment())
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(file.Name()))
+	}
+	return err
+}
+
 // Serve runs the service until ctx ends, which is not an error. When the service is
-// reachable, it writes one line to stdout, a [Description] in JSON. logs receives one
-// line per request, without secrets and payloads.
-func Serve(ctx context.Context, cfg gatewaytest.Config, stdout, logs io.Writer) error {
+// reachable, it replaces envFile, unless that is empty, by [Description.Environment], and writes one
+// line to stdout, a [Description] in JSON. logs receives one line per request, without secrets and payloads.
+func Serve(ctx context.Context, cfg gatewaytest.Config, envFile string, stdout, logs io.Writer) error {
 	logger := slog.New(slog.NewTextHandler(logs, nil))
 	cfg.Logger = logger
 	s, err := gatewaytest.Start(cfg)
@@ -114,12 +146,18 @@ func Serve(ctx context.Context, cfg gatewaytest.Config, stdout, logs io.Writer) 
 	}
 	defer s.Close()
 	app := s.Application()
-	line, err := json.Marshal(Description{
+	described := Description{
 		BaseURL: s.BaseURL(), TokenURL: s.TokenURL(), ClientID: app.ClientID, ClientSecret: app.ClientSecret,
 		ApplicationID: app.ID, SoftwareVersionID: app.SoftwareVersionID, TenantID: s.Tenant(), Service: s.ServiceName(),
-	})
+	}
+	line, err := json.Marshal(described)
 	if err != nil {
 		return err
+	}
+	if envFile != "" {
+		if err := described.write(envFile); err != nil {
+			return fmt.Errorf("the file with the environment: %w", err)
+		}
 	}
 	if _, err := fmt.Fprintf(stdout, "%s\n", line); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -35,7 +36,7 @@ func TestApplicationFromTheEnvironment(t *testing.T) {
 	defer stop()
 	out, in := io.Pipe()
 	result := make(chan error, 1)
-	go func() { result <- emulator.Serve(ctx, config, in, io.Discard) }()
+	go func() { result <- emulator.Serve(ctx, config, "", in, io.Discard) }()
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -82,5 +83,15 @@ func TestBadEnvironment(t *testing.T) {
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s=%q: got %v, want %q", c.name, c.value, err, c.want)
 		}
+	}
+}
+
+// A shell reads what was written, whatever is in a value.
+func TestEnvironment(t *testing.T) {
+	const secret = `a 'quoted' $HOME "secret"`
+	script := emulator.Description{ClientSecret: secret}.Environment() + "printf %s \"$AGRIMILL_CLIENT_SECRET\""
+	out, err := exec.CommandContext(t.Context(), "bash", "-euc", script).Output()
+	if err != nil || string(out) != secret {
+		t.Errorf("the shell has %q, %v; want %q", out, err, secret)
 	}
 }

@@ -17,17 +17,16 @@ import (
 
 // Main runs the command that args name, without the program's own name, and returns
 // the exit status. It uses the standard streams, the environment and the signals of the
-// process. release is the version that the linker was given; empty for the one that the
-// toolchain recorded.
+// process.
 //
 // SIGINT and SIGTERM ask the command to finish: run drains first, the others stop. A
 // second signal ends the process at once.
-func Main(args []string, release string) int {
+func Main(args []string, build Build) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // from here on signals have their default effect again
 	p := &program{
-		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Getenv, now: time.Now, isTerminal: isTerminal, release: release,
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Getenv, now: time.Now, isTerminal: isTerminal, build: build,
 	}
 	return p.run(ctx, args)
 }
@@ -46,7 +45,7 @@ type program struct {
 	// isTerminal reports whether a person is at the other end of stdin, stdout or
 	// stderr.
 	isTerminal func(stream any) bool
-	release    string
+	build      Build
 }
 
 // run executes the command line and returns the exit status.

@@ -141,6 +141,9 @@ func TestVersion(t *testing.T) {
 	if flag := w.want(statusOK, "--version"); flag != text {
 		t.Errorf("--version says %q, version %q", flag, text)
 	}
+	if text := readVersion(Build{"v1.2.3", "0123abc"}).String(); text != "agrimill v1.2.3 (0123abc) "+runtime.Version() {
+		t.Errorf("%q", text)
+	}
 	if info := decode[versionInfo](w, w.want(statusOK, "version", "--json")); info.Version == "" || info.Go == "" {
 		t.Errorf("%+v", info)
 	}

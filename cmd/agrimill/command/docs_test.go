@@ -124,6 +124,8 @@ func runDocumented(t *testing.T, line string) {
 	case "emulator":
 		args = append(args, "--listen", "127.0.0.1:0") // not a port that may be taken
 		output.until, output.stop = "emulator ready", cancel
+	case "init":
+		w.terminal = false // nobody answers
 	case "demo":
 		args = append(args, "--address", "127.0.0.1:0")
 		output.until, output.stop = "Ctrl-C ends the demo", cancel

@@ -8,6 +8,7 @@ import (
 
 func newEmulatorCommand(p *program) *cobra.Command {
 	var options emulator.Options
+	var envFile string
 	cmd := &cobra.Command{
 		Use:     "emulator",
 		GroupID: groupOther,
@@ -24,8 +25,12 @@ The first line on stdout is a JSON object with base_url, token_url, client_id,
 client_secret, application_id, software_version_id, tenant_id and service; nothing
 else goes to stdout. Logs go to stderr, one line per request. {base_url}/_control is an
 API, on loopback only, for more tenants, routes, faults and the clock: see
-docs/emulator.md.`,
-		Example: `  agrimill emulator | tee emulator.json
+docs/emulator.md.
+
+--env writes a file for a shell (". FILE") with what the other commands and a configuration take
+from the environment: AGRIMILL_BASE_URL, AGRIMILL_CLIENT_SECRET and so on. Only you can read it.`,
+		Example: `  agrimill emulator --env agrimill.env
+  agrimill emulator | tee emulator.json
   agrimill emulator --listen 127.0.0.1:0 --chunk-size 65536`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,7 +39,7 @@ docs/emulator.md.`,
 			if err != nil {
 				return usagef("%s", err)
 			}
-			return emulator.Serve(cmd.Context(), config, p.stdout, p.stderr)
+			return emulator.Serve(cmd.Context(), config, envFile, p.stdout, p.stderr)
 		},
 	}
 	flags := cmd.Flags()
@@ -44,5 +49,6 @@ docs/emulator.md.`,
 	flags.Int64Var(&options.InlineLimit, "inline-limit", emulator.DefaultInlineLimit, "largest payload in `BYTES` that is embedded in its event; 0 embeds none")
 	flags.BoolVar(&options.HideChunks, "hide-chunks", false, "deliver a payload above --chunk-size as FILE_RECEIVED alone, without its chunks")
 	flags.BoolVar(&options.AnyContextID, "any-context-id", false, "accept context IDs of up to 50 characters of any form, not only UUIDs")
+	flags.StringVar(&envFile, "env", "", "write the environment of the other commands to `FILE`, which is replaced")
 	return cmd
 }

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,11 +19,13 @@ func TestEmulator(t *testing.T) {
 	w := &world{T: t}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	env := filepath.Join(t.TempDir(), "agrimill.env")
+	must(t, os.WriteFile(env, []byte("of another emulator"), 0o644))
 	out, in := io.Pipe()
 	var logs bytes.Buffer
 	status := make(chan int, 1)
 	go func() {
-		status <- w.program(in, &logs).run(ctx, []string{"emulator", "--listen", "127.0.0.1:0", "--service", "mill"})
+		status <- w.program(in, &logs).run(ctx, []string{"emulator", "--listen", "127.0.0.1:0", "--service", "mill", "--env", env})
 		_ = in.Close()
 	}()
 	stdout := bufio.NewReader(out)
@@ -29,11 +33,7 @@ func TestEmulator(t *testing.T) {
 	must(t, err)
 	var d emulator.Description
 	must(t, json.Unmarshal([]byte(line), &d))
-	w.env = map[string]string{
-		"AGRIMILL_BASE_URL": d.BaseURL, "AGRIMILL_TOKEN_URL": d.TokenURL, "AGRIMILL_CLIENT_ID": d.ClientID,
-		"AGRIMILL_CLIENT_SECRET": d.ClientSecret, "AGRIMILL_SERVICE": d.Service, "AGRIMILL_APPLICATION_ID": d.ApplicationID,
-		"AGRIMILL_SOFTWARE_VERSION_ID": d.SoftwareVersionID,
-	}
+	w.env = environment(t, env)
 	w.want(statusOK, "endpoints", "put", "urn:example:farm", "--receive", "doc:pdf", "--subscribe", "doc:pdf")
 	if text := w.want(statusOK, "tenants"); !strings.Contains(text, d.TenantID) {
 		t.Errorf("tenants:\n%s", text)
@@ -53,4 +53,23 @@ func TestEmulator(t *testing.T) {
 		w.want(statusUsage, append([]string{"emulator"}, strings.Fields(args)...)...)
 	}
 	w.want(statusFailed, "emulator", "--listen", "127.0.0.1:99999")
+	w.want(statusFailed, "emulator", "--listen", "127.0.0.1:0", "--env", filepath.Join(t.TempDir(), "absent", "agrimill.env"))
+}
+
+// environment reads a file that the emulator wrote, which nobody else can read.
+func environment(t *testing.T, path string) map[string]string {
+	t.Helper()
+	info, err := os.Stat(path)
+	must(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("%s: permissions %v", path, info.Mode())
+	}
+	text, err := os.ReadFile(path)
+	must(t, err)
+	env := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
+		env[name] = strings.Trim(value, "'")
+	}
+	return env
 }

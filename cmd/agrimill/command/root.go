@@ -38,7 +38,7 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 	root.SetErr(p.stderr)
 	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
-	root.Version = readVersion(p.release).String()
+	root.Version = readVersion(p.build).String()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version") // without cobra's -v, which many read as verbose
 	root.AddGroup(
@@ -50,6 +50,7 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 	root.SetHelpCommand(newHelpCommand())
 	root.SetCompletionCommandGroupID(groupOther)
 	root.AddCommand(
+		newInitCommand(p),
 		newRunCommand(p),
 		newValidateCommand(p),
 		newTestCommand(p),

@@ -115,7 +115,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	hostname, _ := os.Hostname() // for display only
-	version := readVersion(p.release)
+	version := readVersion(p.build)
 	agrimill, err := pipeline.New(ctx, cfg, pipeline.Options{
 		Name: hostname, Version: version.Version, Revision: version.Revision, Logger: logger, Registry: registry, Stdout: p.stdout,
 	})

@@ -37,7 +37,7 @@ func TestChild(t *testing.T) {
 	}
 	var args []string
 	must(t, json.Unmarshal([]byte(text), &args))
-	os.Exit(Main(args, ""))
+	os.Exit(Main(args, Build{}))
 }
 
 // child is the program, in a process of its own.

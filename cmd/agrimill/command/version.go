@@ -9,7 +9,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// versionInfo identifies the build. Revision is empty if it was not built in a clone.
+// Build is what the linker was given of a build: version and commit. Empty stands for what the toolchain recorded.
+type Build struct{ Release, Revision string }
+
+// versionInfo identifies the build. Revision is empty if neither the toolchain nor the linker knew it.
 type versionInfo struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -35,7 +38,7 @@ func newVersionCommand(p *program) *cobra.Command {
 		Example: "  agrimill version --json",
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
-			info := readVersion(p.release)
+			info := readVersion(p.build)
 			if asJSON {
 				return p.writeJSON(info)
 			}
@@ -47,17 +50,17 @@ func newVersionCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// readVersion returns what the build recorded; release, unless empty, is the version.
-func readVersion(release string) versionInfo {
+// readVersion returns what the build recorded, or what given has.
+func readVersion(given Build) versionInfo {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
-		return versionInfo{Version: cmp.Or(release, "unknown")}
+		return versionInfo{Version: cmp.Or(given.Release, "unknown"), Revision: given.Revision}
 	}
-	info := versionInfo{Version: cmp.Or(release, build.Main.Version, "(devel)"), Go: build.GoVersion}
+	info := versionInfo{Version: cmp.Or(given.Release, build.Main.Version, "(devel)"), Revision: given.Revision, Go: build.GoVersion}
 	for _, setting := range build.Settings {
 		switch setting.Key {
 		case "vcs.revision":
-			info.Revision = setting.Value
+			info.Revision = cmp.Or(given.Revision, setting.Value)
 		case "vcs.modified":
 			info.Modified = setting.Value == "true"
 		}

@@ -117,16 +117,17 @@ func TestDockerfileBuilds(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "agrimill")
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", strings.Replace(line, "/out/agrimill", binary, 1))
 	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "VERSION=v1.2.3", "GOFLAGS=-mod=readonly", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "VERSION=v1.2.3", "REVISION=0123abc", "GOFLAGS=-mod=readonly", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", line, err, out)
 	}
 	out := must(exec.CommandContext(t.Context(), binary, "version", "--json").Output())(t)
 	var version struct {
-		Version string `json:"version"`
+		Version  string `json:"version"`
+		Revision string `json:"revision"`
 	}
-	if err := json.Unmarshal(out, &version); err != nil || version.Version != "v1.2.3" {
-		t.Errorf("agrimill version says %s, %v; want the VERSION of the build", out, err)
+	if err := json.Unmarshal(out, &version); err != nil || version.Version != "v1.2.3" || version.Revision != "0123abc" {
+		t.Errorf("agrimill version says %s, %v; want VERSION and REVISION of the build", out, err)
 	}
 	settings, err := exec.CommandContext(t.Context(), "go", "version", "-m", binary).Output()
 	if err != nil || !bytes.Contains(settings, []byte("CGO_ENABLED=0")) {

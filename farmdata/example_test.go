@@ -116,3 +116,11 @@ func ExampleLog_WithConstants() {
 	// 0043 9
 	// 018D 9
 }
+
+func ExampleUnit_To() {
+	dictionary, _ := farmdata.ParseUnit("mg/m²")
+	shown, _ := farmdata.ParseUnit("kg/ha")
+	factor, shift, ok := dictionary.To(shown)
+	fmt.Println(12_000*factor+shift, ok)
+	// Output: 120 true
+}

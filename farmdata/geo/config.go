@@ -108,7 +108,7 @@ func (c Config) Validate() error {
 		name := strings.ToLower(column.As)
 		check(!slices.Contains(reserved, name) && !slices.Contains(attributes, Attribute(strings.TrimSuffix(name, "_name"))), "Columns: maps have another %q", column.As)
 		if column.Unit != "" {
-			_, ok := parseUnit(column.Unit)
+			_, ok := farmdata.ParseUnit(column.Unit)
 			check(ok, "Columns: the unit %q is not known", column.Unit)
 		}
 	}

@@ -64,20 +64,20 @@ var attributes = []Attribute{Task, Field, Farm, Customer, Product, Machine, Oper
 // Column selects columns of values, and says how they are written. Its zero value selects all as they are.
 type Column struct {
 	// DDI has up to four hexadecimal digits; empty fits any.
-	DDI string
+	DDI string `yaml:"ddi"`
 	// Element is the ID or the designator of the device element; empty fits any.
-	Element string
+	Element string `yaml:"element"`
 	// PGN is that of a CAN message; 0 fits any.
-	PGN uint32
+	PGN int `yaml:"pgn"`
 	// Name is what the device, otherwise the data dictionary, calls the values; empty fits any.
-	Name string
+	Name string `yaml:"name"`
 	// As is the name of the column on the map, in each feature: null where there is no value. Other columns that fit, in other
 	// logs, are the same column if they have the same unit; a second one in the same record gets "_2". Empty means a name by Keys, in
 	// features with a value only.
-	As string
+	As string `yaml:"as"`
 	// Unit is what the values are converted to, e.g. "t/ha"; empty means the unit that they have. Values that cannot be converted are
 	// a finding and left out.
-	Unit string
+	Unit string `yaml:"unit"`
 }
 
 // reserved are names of columns that maps have anyway, beside those of attributes.
@@ -101,18 +101,33 @@ func (c Config) Validate() error {
 		check(slices.Contains(attributes, attribute), "Add: there is no %q", attribute)
 	}
 	for _, column := range c.Columns {
-		if column.DDI != "" {
-			_, err := farmdata.ParseDDI(column.DDI)
-			check(err == nil, "Columns: DDI %q: %v", column.DDI, err)
-		}
-		name := strings.ToLower(column.As)
-		check(!slices.Contains(reserved, name) && !slices.Contains(attributes, Attribute(strings.TrimSuffix(name, "_name"))), "Columns: maps have another %q", column.As)
-		if column.Unit != "" {
-			_, ok := farmdata.ParseUnit(column.Unit)
-			check(ok, "Columns: the unit %q is not known", column.Unit)
+		if err := column.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("geo: Columns: %w", err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Validate reports a DDI or unit that there is none of, a PGN that is negative, or a name that maps have anyway.
+func (s Column) Validate() error {
+	if s.DDI != "" {
+		if _, err := farmdata.ParseDDI(s.DDI); err != nil {
+			return fmt.Errorf("DDI %q: %w", s.DDI, err)
+		}
+	}
+	if s.Unit != "" {
+		if _, ok := farmdata.ParseUnit(s.Unit); !ok {
+			return fmt.Errorf("the unit %q is not known", s.Unit)
+		}
+	}
+	name := strings.ToLower(s.As)
+	switch {
+	case s.PGN < 0:
+		return errors.New("the PGN is negative")
+	case slices.Contains(reserved, name), slices.Contains(attributes, Attribute(strings.TrimSuffix(name, "_name"))):
+		return fmt.Errorf("maps have another column %q", s.As)
+	}
+	return nil
 }
 
 func (c *Config) setDefaults() {
@@ -134,5 +149,5 @@ func (s *Column) fits(c *farmdata.Column) bool {
 			return false
 		}
 	}
-	return (s.Element == "" || s.Element == c.ElementID || s.Element == c.Element) && (s.PGN == 0 || s.PGN == c.PGN) && (s.Name == "" || s.Name == c.Name)
+	return (s.Element == "" || s.Element == c.ElementID || s.Element == c.Element) && (s.PGN == 0 || s.PGN == int(c.PGN)) && (s.Name == "" || s.Name == c.Name)
 }

@@ -56,6 +56,10 @@ type MapConfig struct {
 	// record with its values), grids and zones (prescriptions: cells, and treatment zones that have polygons). Empty means
 	// all but points.
 	Layers []string `yaml:"layers"`
+	// Columns are which values points, grids and zones have, and what they are called. Empty means all of them.
+	Columns []geo.Column `yaml:"columns"`
+	// Add are what each feature refers to, by ID and name: task, field, farm, customer, product, machine, operator.
+	Add []string `yaml:"add"`
 	// MaxOutput is how many bytes the messages made of one payload may have. They are in
 	// memory until the sink has them, and a payload that would make more passes as it is. A point
 	// of GeoParquet counts as at least 16 bytes, however well it compresses. 0 means
@@ -82,9 +86,24 @@ func (c MapConfig) Validate() error {
 	for _, layer := range c.Layers {
 		e.Check(slices.Contains(layers, layer), "Layers", "must be of fields, tracks, points, grids and zones")
 	}
+	for i, column := range c.Columns {
+		err := column.Validate()
+		e.Check(err == nil, fmt.Sprintf("Columns[%d]", i), "%v", err)
+	}
+	err := geo.Config{Add: c.geo().Add}.Validate()
+	e.Check(err == nil, "Add", "must be of task, field, farm, customer, product, machine and operator")
 	validate.NotNegative(&e, "MaxOutput", c.MaxOutput)
 	e.Join("", c.ReadConfig.Validate())
 	return e.Err(ErrConfig)
+}
+
+// geo returns what the maps have.
+func (c MapConfig) geo() geo.Config {
+	config := geo.Config{Columns: c.Columns}
+	for _, attribute := range c.Add {
+		config.Add = append(config.Add, geo.Attribute(attribute))
+	}
+	return config
 }
 
 // NewMap returns a transform for [router.Route.Transform] that makes maps of TaskData and EFDI, for the
@@ -146,6 +165,13 @@ func (m *cartographer) shown(has bool) {
 	}
 }
 
+// geo returns what the maps of the set have.
+func (m *cartographer) geo() geo.Config {
+	config := m.config.geo()
+	config.Set, config.Finding = m.set, m.finding
+	return config
+}
+
 func (m *cartographer) shows(layer string) bool { return slices.Contains(m.config.Layers, layer) }
 
 func (m *cartographer) run() error {
@@ -162,7 +188,7 @@ func (m *cartographer) json() error {
 		return nil
 	}
 	return m.make(TypeGeoJSON, ".geojson", nil, nil, func(to io.Writer) error {
-		w, err := geo.NewWriter(to, geo.Config{Finding: m.finding})
+		w, err := geo.NewWriter(to, m.geo())
 		if err != nil {
 			return err
 		}
@@ -208,7 +234,7 @@ func (m *cartographer) parquet() error {
 	}
 	if len(m.set.Fields) > 0 {
 		if err := layer(LayerFields, "-fields.parquet", nil, nil, func(w io.Writer) error {
-			return geoparquet.WriteFields(w, m.set.Fields, geoparquet.Config{Finding: m.finding})
+			return geoparquet.WriteFields(w, m.set.Fields, m.geo())
 		}); err != nil {
 			return err
 		}
@@ -218,7 +244,7 @@ func (m *cartographer) parquet() error {
 		logs = append(logs, m.bounded(log))
 	}
 	if len(logs) > 0 {
-		if err := layer(LayerTracks, "-tracks.parquet", nil, nil, func(w io.Writer) error { return geoparquet.WriteTracks(w, logs, geoparquet.Config{Finding: m.finding}) }); err != nil {
+		if err := layer(LayerTracks, "-tracks.parquet", nil, nil, func(w io.Writer) error { return geoparquet.WriteTracks(w, logs, m.geo()) }); err != nil {
 			return err
 		}
 	}
@@ -236,7 +262,7 @@ func (m *cartographer) parquet() error {
 			metadata[KeyTask] = clean(log.TaskID)
 		}
 		write := func(w io.Writer) error {
-			return geoparquet.WritePoints(w, m.affordable(log), geoparquet.Config{Finding: m.finding})
+			return geoparquet.WritePoints(w, m.affordable(log), m.geo())
 		}
 		if err := layer(LayerPoints, "-"+cmp.Or(log.Name, "log")+"-points.parquet", []string{strconv.Itoa(i)}, metadata, write); err != nil {
 			return err
@@ -245,7 +271,7 @@ func (m *cartographer) parquet() error {
 	endings := map[string]bool{}
 	for i := range m.maps {
 		write := func(w io.Writer) error {
-			return geoparquet.WritePrescription(w, &m.maps[i], geoparquet.Config{Finding: m.finding})
+			return geoparquet.WritePrescription(w, &m.maps[i], m.geo())
 		}
 		name, ending := LayerGrids, m.ending(i, endings)
 		if m.maps[i].Grid == nil {

@@ -3,11 +3,14 @@ package farm_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router/farm"
@@ -70,6 +73,40 @@ func TestMap(t *testing.T) {
 				t.Errorf("a repetition makes other messages: %v", uuids)
 			}
 		})
+	}
+}
+
+// TestMapToOrder: a map has the values that were asked for, in a unit, and what they refer to; a grid that two tasks name is one file.
+func TestMapToOrder(t *testing.T) {
+	config := farm.MapConfig{Layers: []string{farm.LayerPoints}, Columns: []geo.Column{{DDI: "0043", As: "width", Unit: "cm"}}, Add: []string{"field"}}
+	transform, err := farm.NewMap(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := transform(received(farmdatatest.Archive(t, 2)))
+	if err != nil || len(out) != 1 || strings.Count(string(out[0].Payload), `"field_name":"Long acre"`) != 2 || strings.Count(string(out[0].Payload), `"width":900}`) != 2 {
+		t.Errorf("got %s, %v", out[0].Payload, err)
+	}
+	for name, config := range map[string]farm.MapConfig{"unit": {Columns: []geo.Column{{Unit: "stones"}}}, "attribute": {Add: []string{"weather"}}} {
+		if _, err := farm.NewMap(config); !errors.Is(err, farm.ErrConfig) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	tasks := []string{farmdatatest.TaskGridOfZones, farmdatatest.TaskGridAgain, farmdatatest.TaskOtherMeaning, farmdatatest.TaskZones}
+	transform, err = farm.NewMap(farm.MapConfig{Format: farm.FormatGeoParquet, Layers: []string{farm.LayerGrids, farm.LayerZones}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	msg := received(farmdatatest.Prescriptions(t, tasks...))
+	msg.Metadata.Set(gateway.KeyFilename, "plan.zip")
+	out, err = transform(msg)
+	var files []string
+	for _, m := range out {
+		files = append(files, m.Metadata[farm.KeyLayer]+" "+m.Metadata[gateway.KeyFilename])
+	}
+	want := []string{"grids plan-GRD00001.parquet", "grids plan-GRD00001-1.parquet", "zones plan-TSK4-zones.parquet"}
+	if err != nil || !slices.Equal(files, want) {
+		t.Errorf("got %q, %v, want %q", files, err, want)
 	}
 }
 

@@ -970,8 +970,8 @@ func TestExamples(t *testing.T) {
 	if len(c.Sinks) != 4 {
 		t.Fatalf("c.Sinks has %d elements, want 4", len(c.Sinks))
 	}
-	if len(c.Routes) != 8 {
-		t.Fatalf("c.Routes has %d elements, want 8", len(c.Routes))
+	if len(c.Routes) != 9 {
+		t.Fatalf("c.Routes has %d elements, want 9", len(c.Routes))
 	}
 	if len(c.Warnings) != 1 {
 		t.Fatalf("c.Warnings has %d elements, want 1: the log sink: %+v", len(c.Warnings), c.Warnings)

@@ -25,7 +25,7 @@ const TypeTaskData = "iso:11783:-10:taskdata:zip"
 
 // TaskDataConfig configures [NewTaskData].
 type TaskDataConfig struct {
-	// Columns are the rates: which properties of the polygons they are, and what these mean. At least one is required.
+	// Columns are the rates: which properties of the polygons (columns in GeoParquet) they are, and what these mean. At least one is required.
 	Columns []RateConfig `yaml:"columns" required:"true"`
 	// Field is the field that is to be worked. Without it the task has none.
 	Field NameConfig `yaml:"field"`
@@ -101,8 +101,8 @@ func (c TaskDataConfig) Validate() error {
 
 // NewTaskData returns a transform for [router.Route.Transform] that makes TaskData of a map with rates, such as farm software
 // makes, for a terminal: one message of the type [TypeTaskData] with one planned task, whose prescription is the map. The map is a
-// FeatureCollection of GeoJSON, in degrees of WGS 84: polygons, each with a number of at least zero in each of the Columns. Other
-// properties are not looked at.
+// FeatureCollection of GeoJSON, or GeoParquet with WKB, in degrees of WGS 84: polygons, each with a number of at least zero in each of the
+// Columns. Other properties are not looked at.
 //
 // Nothing is left out: a map that cannot be read, or a polygon that cannot be placed, is a permanent error that says what and
 // where, so the message goes where the route poisons to. The same payload for the same endpoint makes the same message with the same UUID. The

@@ -74,11 +74,11 @@ func TestTaskDataOfWhatIsNoMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct{ payload, want string }{
-		"no map":       {"secret", "no GeoJSON"},
+		"no map":       {"secret", "neither GeoJSON nor GeoParquet"},
 		"no rate":      {strings.Replace(rates, `"seed"`, `"secret"`, 1), "feature 1: seed is no number"},
 		"large":        {rates + strings.Repeat(" ", 1000), "max_bytes"},
 		"long in TSK":  {strings.Replace(rates, "8.001", "800", 1), "feature 1: a point is not on Earth"},
-		"nothing here": {"", "no GeoJSON"},
+		"nothing here": {"", "neither GeoJSON nor GeoParquet"},
 	} {
 		made, err := transform(message.NewMessage("1", []byte(tt.payload)))
 		if len(made) > 0 || err == nil || router.Classify(err) != router.ClassPermanent || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {

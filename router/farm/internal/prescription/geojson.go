@@ -14,7 +14,7 @@ import (
 func readGeoJSON(payload []byte, m *maker) error {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	if token, err := d.Token(); err != nil || token != json.Delim('{') {
-		return errors.New("it is no GeoJSON")
+		return errors.New("it is neither GeoJSON nor GeoParquet")
 	}
 	kind := ""
 	for d.More() {

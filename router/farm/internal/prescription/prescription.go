@@ -2,6 +2,7 @@
 package prescription
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ type Column struct {
 	Product Name
 }
 
-// Make makes a set with one task of a map, which is GeoJSON. What cannot be read or placed is an error that says
+// Make makes a set with one task of a map: GeoJSON or GeoParquet. What cannot be read or placed is an error that says
 // where it is; it has nothing of the map.
 func Make(ctx context.Context, payload []byte, cfg Config) (*farmdata.Set, error) {
 	m := &maker{ctx: ctx, cfg: cfg, names: make(map[string]string)}
@@ -54,7 +55,13 @@ func Make(ctx context.Context, payload []byte, cfg Config) (*farmdata.Set, error
 		}
 		m.factors = append(m.factors, factor)
 	}
-	if err := readGeoJSON(payload, m); err != nil {
+	var err error
+	if bytes.HasPrefix(payload, []byte("PAR1")) {
+		err = readGeoParquet(ctx, payload, m)
+	} else {
+		err = readGeoJSON(payload, m)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if len(m.features) == 0 {

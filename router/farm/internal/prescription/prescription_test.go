@@ -133,8 +133,8 @@ func TestRefusedMaps(t *testing.T) {
 		cfg  Config
 		want string
 	}{
-		"nothing":           {"", urea, "no GeoJSON"},
-		"text":              {"secret", urea, "no GeoJSON"},
+		"nothing":           {"", urea, "neither GeoJSON nor GeoParquet"},
+		"text":              {"secret", urea, "neither GeoJSON nor GeoParquet"},
 		"cut":               {with(rate)[:100], urea, "ends too early"},
 		"malformed":         {`{"type":secret}`, urea, "no JSON at byte"},
 		"something behind":  {with(rate) + "{}", urea, "follows"},

@@ -52,6 +52,7 @@ type Data struct {
 	Sets []*farmdata.Set
 	// Findings are about files that belong to no set.
 	Findings []*farmdata.Finding
+	devices  []farmdata.Device // that earlier messages described
 }
 
 // Unread returns the first finding by which something of the data could not be read, e.g. because it is
@@ -114,7 +115,7 @@ func OpenEFDI(ctx context.Context, r io.ReaderAt, size int64, message efdi.Messa
 	if guessed && len(set.Findings) > 0 && nothing(set) {
 		return nil, fmt.Errorf("%w: %w", ErrNotFarmData, set.Findings[0]) // looked like it by chance
 	}
-	return &Data{Form: forms[message], Sets: []*farmdata.Set{set}}, nil
+	return &Data{Form: forms[message], Sets: []*farmdata.Set{set}, devices: cfg.EFDI.Devices}, nil
 }
 
 // nothing reports whether a set says nothing.

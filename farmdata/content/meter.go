@@ -100,7 +100,7 @@ func (w *works) describedWidths(d *farmdata.Device) []part {
 // gauge returns what follows the values of a column; nil if nothing does.
 func (m *meter) gauge(c *farmdata.Column) *gauge {
 	at := m.machine(c.DeviceID)
-	g := &gauge{machine: at, column: c, kind: m.works.kindOf(c.DDI)}
+	g := &gauge{machine: at, column: c, kind: m.works.kinds[c.DDI]}
 	switch {
 	case c.CAN():
 		return nil

@@ -182,7 +182,7 @@ func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 	blocks := maxBlocks
 	for _, set := range data.Sets {
 		summary := summarizeSet(set)
-		err := summary.readLogs(ctx, set)
+		err := summary.readLogs(ctx, set, data.devices)
 		if err == nil {
 			err = summary.prescriptions(ctx, set, &blocks)
 		}

@@ -1,6 +1,7 @@
 package content_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/farmdata/efdi"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
 // reading is a value at one second of a log.
@@ -320,6 +323,25 @@ func TestTotalsOfProducts(t *testing.T) {
 		`{"task":{"id":"TSK1","name":"Spraying"},"field":{"id":"PFD1","name":"Long Field"},"device":{"id":"DVC2","name":"Tractor"},"products":[],"rates":[]}]`
 	if err != nil || string(got) != want {
 		t.Errorf("got  %s, %v\nwant %s", got, err, want)
+	}
+}
+
+// TestTotalsOfTelemetry: an EFDI log has the totals of the machine that another message described.
+func TestTotalsOfTelemetry(t *testing.T) {
+	t.Parallel()
+	open := func(b []byte, devices []farmdata.Device) *content.Data {
+		data, err := content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), content.Config{EFDI: efdi.Config{Devices: devices}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	described := open(farmdatatest.Description(t), nil).Sets[0].Devices
+	for name, devices := range map[string][]farmdata.Device{"Mower": described, "": nil} {
+		all, err := content.Totals(t.Context(), open(farmdatatest.TimeLog(t, 5), devices))
+		if err != nil || len(all) != 1 || all[0].Device.Name != name || all[0].Time != (content.Figure{Value: 2, From: content.FromLog}) || all[0].Area.Value < 20 || all[0].Area.Value > 30 {
+			t.Errorf("got %+v, %v, want 2 s and about 25 m² of %q", all, err, name)
+		}
 	}
 }
 

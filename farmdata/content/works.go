@@ -14,7 +14,7 @@ type rateKind struct {
 	rate    farmdata.DDI
 	totals  []farmdata.DDI
 	planned bool
-	// What kindOf adds: whether it is a rate by time, and what one of its raw values is in the SI.
+	// What worksOf adds: whether it is a rate by time, and what one of its raw values is in the SI.
 	byTime bool
 	factor float64
 }
@@ -38,9 +38,6 @@ func rateKinds() []rateKind {
 	}
 }
 
-// kindOf returns nil for what is no rate.
-func (w *works) kindOf(ddi farmdata.DDI) *rateKind { return w.kinds[ddi] }
-
 // inSI is what one of a raw value is in the SI.
 func inSI(ddi farmdata.DDI) float64 {
 	factor, _ := farmdata.Value{Column: &farmdata.Column{DDI: ddi}, Raw: 1}.In(farmdata.SI)
@@ -59,9 +56,9 @@ const (
 	mostProducts = 100
 )
 
-// readLogs reads the logs. The error is that of ctx.
-func (s *Set) readLogs(ctx context.Context, set *farmdata.Set) error {
-	works := worksOf(set)
+// readLogs reads the logs. known are devices outside of the set. The error is that of ctx.
+func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.Device) error {
+	works := worksOf(set, known)
 	defer func() {
 		totals, found := works.finish()
 		s.Totals, s.Findings = totals, append(s.Findings, found...)
@@ -139,9 +136,13 @@ func figureOf(value float64, from From) Figure {
 	return Figure{value, from}
 }
 
-func worksOf(set *farmdata.Set) *works {
+func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
+	devices := set.Devices
+	if len(known) > 0 {
+		devices = slices.Concat(devices, known)
+	}
 	w := &works{
-		descriptions: farmdata.NewDescriptions(set.Devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[string]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
+		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[string]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
 		elements: map[string]element{}, names: map[string]string{}, set: set, byKey: map[[2]string]*work{}, byTask: map[string][]*work{}, left: mostTotals,
 		widths: map[*farmdata.Device][]part{}, allocated: map[string][]farmdata.ProductAllocation{},
 	}
@@ -157,8 +158,8 @@ func worksOf(set *farmdata.Set) *works {
 			}
 		}
 	}
-	for i := range set.Devices {
-		w.device(&set.Devices[i])
+	for i := range devices {
+		w.device(&devices[i])
 	}
 	for i := range set.Tasks {
 		if task := &set.Tasks[i]; w.tasks[task.ID] == nil && task.ID != "" {

@@ -280,37 +280,13 @@ type totalKey struct {
 	element string
 }
 
-// totalsOf returns the totals of a task. They go on from one time to the next one; one that is less than before began anew.
-func totalsOf(task *farmdata.Task) (totals map[totalKey]float64, order []totalKey) {
-	totals = map[totalKey]float64{}
-	last := map[totalKey]int64{}
-	for _, at := range task.Times {
-		if at.Type == planned {
-			continue
-		}
-		for _, total := range at.Totals {
-			key := totalKey{total.DDI, total.ElementID}
-			before, seen := last[key]
-			if !seen {
-				order = append(order, key)
-			}
-			if total.Raw < before {
-				before = 0
-			}
-			totals[key] += float64(total.Raw - before)
-			last[key] = total.Raw
-		}
-	}
-	return totals, order
-}
-
 // addTotals takes the totals of a task for what was measured. Of several device elements of a machine that have the same total the largest counts for the
 // machine.
 func (w *works) addTotals(task *farmdata.Task) {
-	totals, order := totalsOf(task)
+	totals := totalsOf(task)
 	best := map[*work]map[farmdata.DDI]float64{}
 	var machines []*work
-	for _, key := range order {
+	for _, key := range totals.order {
 		if _, rated := w.totalKind(key.ddi); !rated && !slices.Contains([]farmdata.DDI{totalArea, totalDistance, totalTime, idleTime}, key.ddi) {
 			continue
 		}
@@ -323,12 +299,12 @@ func (w *works) addTotals(task *farmdata.Task) {
 			best[at] = map[farmdata.DDI]float64{}
 			machines = append(machines, at)
 		}
-		best[at][key.ddi] = max(best[at][key.ddi], totals[key]*inSI(key.ddi))
+		best[at][key.ddi] = max(best[at][key.ddi], totals.sums[key]*inSI(key.ddi))
 	}
 	for _, at := range machines {
 		at.take(best[at])
 	}
-	for _, key := range order {
+	for _, key := range totals.order {
 		w.addRates(task.ID, key, totals)
 	}
 	w.addTimes(task)
@@ -389,7 +365,7 @@ func (w *works) totalKind(ddi farmdata.DDI) (*rateKind, bool) {
 }
 
 // addRates takes a total for the rates that it is the amount of.
-func (w *works) addRates(task string, key totalKey, totals map[totalKey]float64) {
+func (w *works) addRates(task string, key totalKey, totals *taskTotals) {
 	first, ok := w.totalKind(key.ddi)
 	if !ok {
 		return
@@ -399,7 +375,7 @@ func (w *works) addRates(task string, key totalKey, totals map[totalKey]float64)
 	if at == nil {
 		return
 	}
-	amount, taken := totals[key]*inSI(key.ddi), false
+	amount, taken := totals.sums[key]*inSI(key.ddi), false
 	for _, r := range at.byPart[key.element] {
 		if !r.kind.planned && preferred(r.kind, key.element, totals) == key.ddi {
 			r.total, r.from, taken = amount, FromTotals, true
@@ -416,9 +392,9 @@ func (w *works) addRates(task string, key totalKey, totals map[totalKey]float64)
 }
 
 // preferred returns the first total of a rate that a device element has; DDIUnknown if it has none.
-func preferred(kind *rateKind, element string, totals map[totalKey]float64) farmdata.DDI {
+func preferred(kind *rateKind, element string, totals *taskTotals) farmdata.DDI {
 	for _, ddi := range kind.totals {
-		if _, there := totals[totalKey{ddi, element}]; there {
+		if _, there := totals.sums[totalKey{ddi, element}]; there {
 			return ddi
 		}
 	}

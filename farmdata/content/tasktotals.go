@@ -1,0 +1,45 @@
+package content
+
+import "github.com/agrimill/agrimill/farmdata"
+
+// taskTotals are the totals of a task, which go on from one of its times to the next one.
+type taskTotals struct {
+	sums    map[totalKey]float64
+	order   []totalKey
+	last    map[totalKey]int64
+	counted map[string]bool // device elements that have a total which never falls
+}
+
+func totalsOf(task *farmdata.Task) *taskTotals {
+	t := &taskTotals{sums: map[totalKey]float64{}, last: map[totalKey]int64{}, counted: map[string]bool{}}
+	for _, at := range task.Times {
+		if at.Type != planned {
+			t.add(at.Totals)
+		}
+	}
+	return t
+}
+
+// add takes the totals of a time. A device element began anew if an area, a distance or a time is less than before. If only an amount is, it
+// was corrected.
+func (t *taskTotals) add(totals []farmdata.Total) {
+	anew := map[string]bool{}
+	for _, total := range totals {
+		if total.DDI >= totalArea && total.DDI <= idleTime {
+			t.counted[total.ElementID] = true
+			anew[total.ElementID] = anew[total.ElementID] || total.Raw < t.last[totalKey{total.DDI, total.ElementID}]
+		}
+	}
+	for _, total := range totals {
+		key := totalKey{total.DDI, total.ElementID}
+		before, seen := t.last[key]
+		if !seen {
+			t.order = append(t.order, key)
+		}
+		if anew[key.element] || total.Raw < before && !t.counted[key.element] {
+			before = 0
+		}
+		t.sums[key] += float64(total.Raw) - float64(before)
+		t.last[key] = total.Raw
+	}
+}

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing/fstest"
 
+	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/farmdata/efdi"
+	"github.com/agrimill/agrimill/farmdata/geo"
 )
 
 func Example() {
@@ -70,4 +72,27 @@ func ExampleTotals() {
 	// Output:
 	// Wheat Long Field Combine 4 ha from the totals
 	// Mass per area yield 800000 mg/m² 32000 kg
+}
+
+// A yield map as a picture.
+func ExampleSummary_Color() {
+	data := &content.Data{Sets: []*farmdata.Set{{Logs: []*farmdata.Log{{Name: "TLG00001", Records: func(yield func(*farmdata.Record, error) bool) {
+		mass := &farmdata.Column{DDI: 0x54, Name: "Yield", Unit: "mg/m²", Scale: 1}
+		for i := range int64(3) {
+			place := farmdata.Position{North: 52.5 + float64(i)/10_000, East: 7.5, Has: farmdata.HasNorth | farmdata.HasEast}
+			yield(&farmdata.Record{Number: i, Position: place, Values: []farmdata.Value{{Column: mass, Raw: 700_000 + 50_000*i}}}, nil)
+		}
+	}}}}}}
+	summary, err := content.Summarize(context.Background(), data)
+	if err == nil {
+		err = summary.Color(context.Background(), data, geo.Column{DDI: "0054", Unit: "t/ha"})
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var svg strings.Builder
+	_ = summary.WriteSVG(&svg) // a strings.Builder takes everything
+	fmt.Println(strings.Contains(svg.String(), "Yield, t/ha"), strings.Contains(svg.String(), "<title>8 t/ha</title>"))
+	// Output: true true
 }

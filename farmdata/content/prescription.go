@@ -48,8 +48,9 @@ type Prescribed struct {
 	Products []string `json:"products"`
 }
 
-// rates is a prescription map for a picture: areas with the first of its values.
+// rates is a map for a picture: areas of a prescription with the first of its values, or lines of a track.
 type rates struct {
+	lines bool
 	name  string
 	areas []area
 	// more is how many other values the map has; plain says that a grid has an outline only.

@@ -20,9 +20,26 @@ type track struct {
 	name   string
 	places []place
 	stride int // every how many places one is kept
-	seen   int
-	last   time.Time
-	at     latLon
+	steps
+}
+
+// steps tells where the parts of a track begin.
+type steps struct {
+	seen int
+	last time.Time
+	at   latLon
+}
+
+// next goes to a place, and reports whether a part begins there.
+func (s *steps) next(at latLon, stamp farmdata.Stamp) (begins bool) {
+	now := stamp.Wall // the same clock from record to record, whether a receiver knows UTC or not
+	if now.IsZero() {
+		now = stamp.UTC
+	}
+	begins = s.seen == 0 || now.Sub(s.last) > gap || math.Abs(at.north-s.at.north) > jump || math.Abs(at.east-s.at.east) > jump
+	s.at, s.last = at, now
+	s.seen++
+	return begins
 }
 
 type place struct {
@@ -38,13 +55,7 @@ const (
 )
 
 func (t *track) add(at latLon, stamp farmdata.Stamp) {
-	now := stamp.Wall // the same clock from record to record, whether a receiver knows UTC or not
-	if now.IsZero() {
-		now = stamp.UTC
-	}
-	begins := t.seen == 0 || now.Sub(t.last) > gap || math.Abs(at.north-t.at.north) > jump || math.Abs(at.east-t.at.east) > jump
-	t.at, t.last = at, now
-	t.seen++
+	begins := t.next(at, stamp)
 	if t.stride == 0 {
 		t.stride = 1
 	}
@@ -90,7 +101,7 @@ func (s *Summary) WriteSVG(to io.Writer) error {
 	fmt.Fprintln(w, `<rect width="100%" height="100%" fill="#ffffff"/>`)
 	const stroke = `stroke="#5b7f2b" stroke-width="1.5"`
 	d.outlines(w, s, `fill="#e8f0d8" `+stroke)
-	if d.rates(w, legends); len(legends) > 0 {
+	if d.rates(w, legends, false); len(legends) > 0 {
 		d.outlines(w, s, `fill="none" `+stroke) // which the colors have covered
 	}
 	n := 0
@@ -99,6 +110,7 @@ func (s *Summary) WriteSVG(to io.Writer) error {
 			n += d.track(w, t, colors[n%len(colors)])
 		}
 	}
+	d.rates(w, legends, true)
 	switch {
 	case d.empty:
 		fmt.Fprintf(w, "<text x=\"%d\" y=\"%d\">No positions</text>\n", margin, d.height/2)

@@ -17,7 +17,7 @@ const (
 	maxLegends = 6
 )
 
-// legend says what the colors of prescription maps mean. Maps of the same kind of values share one.
+// legend says what the colors of prescription maps and tracks mean. Maps of the same kind of values share one.
 type legend struct {
 	ddi, name, unit string
 	min, max        float64
@@ -91,28 +91,32 @@ func (l *legend) shade(rate float64) int {
 	return min(max(int(float64(len(shades))*(rate-l.min)/(l.max-l.min)), 0), len(shades)-1)
 }
 
-// rates draws the areas of prescription maps: a path for each color.
-func (d *drawing) rates(w io.Writer, list []legend) {
+// rates draws the areas of prescription maps, or the lines of tracks: a path for each color.
+func (d *drawing) rates(w io.Writer, list []legend, lines bool) {
+	style, end := `fill="%s" fill-rule="evenodd"`, "Z"
+	if lines {
+		style, end = `fill="none" stroke="%s" stroke-width="9"`, ""
+	}
 	for i := range list {
 		l := &list[i]
 		var paths [6]strings.Builder
 		for _, m := range l.maps {
 			for _, a := range m.areas {
-				if !math.IsNaN(a.rate) {
-					d.area(&paths[l.shade(a.rate)], a)
+				if !math.IsNaN(a.rate) && m.lines == lines {
+					d.area(&paths[l.shade(a.rate)], a, end)
 				}
 			}
 		}
 		_, labels := l.labels()
 		for shade := range paths {
 			if path := paths[shade].String(); path != "" {
-				fmt.Fprintf(w, `<path fill="%s" fill-rule="evenodd" d="%s"><title>%s</title></path>`+"\n", shades[shade], path, escape(labels[shade]+" "+l.unit))
+				fmt.Fprintf(w, `<path `+style+` d="%s"><title>%s</title></path>`+"\n", shades[shade], path, escape(labels[shade]+" "+l.unit))
 			}
 		}
 	}
 }
 
-func (d *drawing) area(path *strings.Builder, a area) {
+func (d *drawing) area(path *strings.Builder, a area, end string) {
 	for _, ring := range a.rings {
 		if !d.shows(ring...) {
 			continue
@@ -121,7 +125,7 @@ func (d *drawing) area(path *strings.Builder, a area) {
 		for _, at := range ring {
 			d.point(path, at)
 		}
-		path.WriteByte('Z')
+		path.WriteString(end)
 	}
 }
 

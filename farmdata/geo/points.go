@@ -14,7 +14,7 @@ func (w *Writer) Points(log *farmdata.Log) error {
 	w.keys.Begin()
 	head := w.ofLog([]byte(`},"properties":{"kind":"record"`), log)
 	p := properties{w: w, known: map[*farmdata.Column]*property{}, placeholders: w.placeholders()}
-	for record, err := range log.Records {
+	for record, err := range log.WithConstants() {
 		if err != nil {
 			if err := w.found(err); err != nil {
 				return err
@@ -40,7 +40,7 @@ func (w *Writer) Points(log *farmdata.Log) error {
 		if at.Has&farmdata.HasStatus != 0 {
 			w.raw(`,"status":` + strconv.Itoa(int(at.Status)))
 		}
-		p.record(record, log.Constants)
+		p.record(record)
 		w.raw("}}")
 		if record.Number%1000 == 0 && w.failed() != nil {
 			return w.failed()
@@ -77,7 +77,7 @@ func (w *Writer) placeholders() []placeholder {
 }
 
 // record writes the values of a record, each column once: damaged data may have one twice.
-func (p *properties) record(record *farmdata.Record, constants []farmdata.Value) {
+func (p *properties) record(record *farmdata.Record) {
 	p.records++
 	for i, v := range record.Values {
 		if i == len(p.hints) {
@@ -87,9 +87,6 @@ func (p *properties) record(record *farmdata.Record, constants []farmdata.Value)
 			p.hints[i] = p.find(v.Column)
 		}
 		p.write(p.hints[i], v)
-	}
-	for _, v := range constants {
-		p.write(p.find(v.Column), v)
 	}
 	for i := range p.placeholders {
 		if p.placeholders[i].record != p.records {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/farmdata/geo"
 )
 
 // Values of --output.
@@ -31,11 +32,13 @@ const shownFindings = 20
 type inspectView struct {
 	output  string
 	devices string // a file
+	color   string // a DDI
 }
 
 func (v *inspectView) define(cmd *cobra.Command) {
 	v.output = outputTable
 	choice(cmd, &v.output, "output", "`FORMAT`: table, json or svg (default table)", outputTable, outputJSON, outputSVG)
+	cmd.Flags().StringVar(&v.color, "color", "", "`DDI` of the values that tracks of --output svg have the colors of, e.g. 0054 for a yield map")
 	cmd.Flags().StringVar(&v.devices, "devices", "", "`FILE` with the device description of a log in EFDI")
 }
 
@@ -51,12 +54,13 @@ payload of a message; a file of that name is ./trace.
 
 What cannot be read is listed as a finding, with its place; the rest is shown.
 
---output svg draws tracks, fields and grids to scale, without a map from elsewhere.
+--output svg draws tracks, fields and prescription maps to scale, without a map from elsewhere.
 --devices names a device description (EFDI), which says what the values of a log are.
 
 Exit status: 0 it could be read, perhaps with findings; 1 it is no farm data.`,
 		Example: `  agrimill inspect taskdata.zip
   agrimill inspect --output svg taskdata.zip > taskdata.svg
+  agrimill inspect --output svg --color 0054 harvest.zip > yield.svg
   agrimill inspect --output json - < taskdata.zip`,
 		Args: exactly("FILE, or - for stdin"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -64,7 +68,7 @@ Exit status: 0 it could be read, perhaps with findings; 1 it is no farm data.`,
 			if err != nil {
 				return err
 			}
-			return p.inspectable(cmd.Context(), args[0], cfg, func(data *content.Data) error { return p.show(cmd.Context(), data, view.output) })
+			return p.inspectable(cmd.Context(), args[0], cfg, func(data *content.Data) error { return p.show(cmd.Context(), data, view) })
 		},
 	}
 	view.define(cmd)
@@ -87,12 +91,15 @@ func (p *program) describedBy(ctx context.Context, file string) (cfg content.Con
 }
 
 // show writes what is in farm data to stdout.
-func (p *program) show(ctx context.Context, data *content.Data, output string) error {
+func (p *program) show(ctx context.Context, data *content.Data, view inspectView) error {
 	summary, err := content.Summarize(ctx, data)
+	if err == nil && view.color != "" {
+		err = summary.Color(ctx, data, geo.Column{DDI: view.color})
+	}
 	if err != nil {
 		return err
 	}
-	switch output {
+	switch view.output {
 	case outputJSON:
 		return p.writeJSON(summary)
 	case outputSVG:

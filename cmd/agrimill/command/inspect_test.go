@@ -93,6 +93,14 @@ func TestInspectPrescriptions(t *testing.T) {
 	}
 }
 
+// Tracks can have the colors of values.
+func TestInspectColor(t *testing.T) {
+	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.Harvest(t))}
+	if svg := w.want(statusOK, "inspect", "--output", "svg", "--color", "0054", "-"); !strings.Contains(svg, "Mass per area yield, mg/m² (TLG00001)") {
+		t.Errorf("got %s, want a legend", svg)
+	}
+}
+
 // What cannot be read is said with its place; what is no farm data at all is an error.
 func TestInspectDamage(t *testing.T) {
 	w := &world{T: t}

@@ -84,7 +84,7 @@ nowhere that can be read (any more), and stderr says why.`,
 						data.Sets[0].Devices = append(data.Sets[0].Devices, devices...)
 					}
 				}
-				return p.show(ctx, data, view.output)
+				return p.show(ctx, data, view)
 			})
 		},
 	}

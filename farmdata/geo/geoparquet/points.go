@@ -109,7 +109,7 @@ func (p *points) log(log *farmdata.Log) error {
 	common := p.common()
 	p.keys.Begin()
 	values := cells{table: p.table, keys: p.keys, known: map[*farmdata.Column]*cell{}}
-	for record, err := range log.Records {
+	for record, err := range log.WithConstants() {
 		if err != nil {
 			if err := found(p.cfg, err); err != nil {
 				return err
@@ -129,9 +129,6 @@ func (p *points) log(log *farmdata.Log) error {
 		}
 		if at.Has&farmdata.HasStatus != 0 {
 			p.put(p.status, parquet.Int32Value(int32(at.Status)))
-		}
-		for _, v := range log.Constants {
-			values.put(values.find(v.Column), v)
 		}
 		values.record(record.Values)
 		if err := p.end("Point", point(geo.Coordinates{at.East, at.North}), []geo.Coordinates{{at.East, at.North}}); err != nil {
@@ -176,8 +173,9 @@ func (c *cells) find(column *farmdata.Column) *cell {
 	return known
 }
 
+// put puts a value into the row. Of a column that damaged data has twice the first one counts.
 func (c *cells) put(to *cell, v farmdata.Value) {
-	if to.Key != nil {
+	if to.Key != nil && c.row[to.leaf.ColumnIndex].IsNull() {
 		c.table.put(to.leaf, parquet.DoubleValue(to.Value(v)))
 	}
 }

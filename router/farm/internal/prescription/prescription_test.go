@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,6 +163,8 @@ func TestRefusedMaps(t *testing.T) {
 		"many rates":        {collection(many...), urea, "feature 255: there are more than 254 different rates"},
 		"overlap in a grid": {collection(many[0], many[1]), grid, "feature 2: it overlaps feature 1"},
 		"small for a grid":  {collection(many[0], polygonWith(square(52.00001, 8.00001, 1e-7), rate)), grid, "feature 2: it is too small"},
+		"crossing a grid":   {collection(polygonWith(zigzag(1000), rate)), grid, "feature 1: its polygons cross rows of the grid"},
+		"many in a grid":    {collection(slices.Repeat([]string{polygonWith(square(52, 8, 0.02), rate)}, 100)...), grid, "its polygons cross rows of the grid"},
 		"large for a grid":  {collection(many[0], polygonWith(square(54, 10, 0.001), rate)), grid, "more than 1000000 cells"},
 	} {
 		_, err := Make(t.Context(), []byte(tt.text), tt.cfg)
@@ -172,6 +175,15 @@ func TestRefusedMaps(t *testing.T) {
 			t.Errorf("%s: the error tells what is in the map: %v", name, err)
 		}
 	}
+}
+
+// zigzag goes north and south, over many rows of a grid each time.
+func zigzag(times int) string {
+	b := "[[8,52]"
+	for range times {
+		b += ",[8,52.9],[8.0001,52.0]"
+	}
+	return b + ",[8,52]]"
 }
 
 func gridOf(cfg Config) Config { cfg.Grid = 10; return cfg }

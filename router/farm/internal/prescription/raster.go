@@ -15,7 +15,13 @@ type raster struct {
 	south, west, cellNorth, cellEast float64
 	rows, cols                       int
 	owners                           []int32 // 0: none, otherwise the place of the feature plus 1
+	steps                            int     // crossings and cells that may still be looked at
 }
+
+// maxSteps is how often all features may cross rows and lie in cells: several times what a grid without overlaps needs.
+const maxSteps = 4 * maxCells
+
+var errSteps = fmt.Errorf("its polygons cross rows of the grid, or lie in its cells, more than %d times", maxSteps)
 
 // newRaster lays a raster of cells with a side in meters over features.
 func newRaster(features []feature, side float64) (*raster, error) {
@@ -34,7 +40,7 @@ func newRaster(features []feature, side float64) (*raster, error) {
 		return nil, fmt.Errorf("the grid would have more than %d cells", maxCells)
 	}
 	g.rows, g.cols = max(1, int(rows)), max(1, int(cols))
-	g.owners = make([]int32, g.rows*g.cols)
+	g.owners, g.steps = make([]int32, g.rows*g.cols), maxSteps
 	return g, nil
 }
 
@@ -42,10 +48,18 @@ func newRaster(features []feature, side float64) (*raster, error) {
 func (g *raster) draw(features []feature, i int) error {
 	found := false
 	for _, p := range features[i].polygons {
-		for row, crossings := range g.crossings(p) {
+		rows, err := g.crossings(p)
+		if err != nil {
+			return err
+		}
+		for row, crossings := range rows {
 			slices.Sort(crossings)
 			for j := 0; j+1 < len(crossings); j += 2 {
-				for col := g.column(crossings[j]); col < g.column(crossings[j+1]); col++ {
+				from, to := g.column(crossings[j]), g.column(crossings[j+1])
+				if g.steps -= to - from; g.steps < 0 {
+					return errSteps
+				}
+				for col := from; col < to; col++ {
 					owner := &g.owners[row*g.cols+col]
 					if *owner > 0 && !slices.Equal(features[*owner-1].raw, features[i].raw) {
 						return fmt.Errorf("it overlaps feature %d, which has other rates", features[*owner-1].number)
@@ -67,7 +81,7 @@ func (g *raster) column(east float64) int {
 }
 
 // crossings are the longitudes at which the rings of a polygon cross the middle of rows, by row.
-func (g *raster) crossings(p polygon) map[int][]float64 {
+func (g *raster) crossings(p polygon) (map[int][]float64, error) {
 	rows := map[int][]float64{}
 	for _, ring := range p {
 		for i := 1; i < len(ring); i++ {
@@ -84,9 +98,12 @@ func (g *raster) crossings(p polygon) map[int][]float64 {
 				if middle >= b.north {
 					break
 				}
+				if g.steps--; g.steps < 0 {
+					return nil, errSteps
+				}
 				rows[row] = append(rows[row], a.east+(middle-a.north)/(b.north-a.north)*(b.east-a.east))
 			}
 		}
 	}
-	return rows
+	return rows, nil
 }

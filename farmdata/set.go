@@ -115,6 +115,8 @@ type DeviceAllocation struct {
 	Name, Mask  string
 	DeviceID    string
 	Start, Stop Stamp
+	// TimeType is what Start and Stop are: 1 planned, 4 effective; 0 unknown.
+	TimeType int
 }
 
 // ProductAllocation is a product used in a task.
@@ -126,12 +128,16 @@ type ProductAllocation struct {
 	// Mode: 1 filling, 2 emptying, 3 remainder.
 	Mode        int
 	Start, Stop Stamp
+	// TimeType is what Start and Stop are: 1 planned, 4 effective; 0 unknown.
+	TimeType int
 }
 
 // GuidanceAllocation is a group of guidance patterns used in a task.
 type GuidanceAllocation struct {
 	GroupID     string
 	Start, Stop Stamp
+	// TimeType is what Start and Stop are: 1 planned, 4 effective; 0 unknown.
+	TimeType int
 }
 
 // Grid is a prescription map of equal cells, from the south west: Rows to the north,

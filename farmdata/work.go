@@ -26,6 +26,8 @@ type ProductRelation struct {
 type WorkerAllocation struct {
 	WorkerID    string
 	Start, Stop Stamp
+	// TimeType is what Start and Stop are: 1 planned, 4 effective; 0 unknown.
+	TimeType int
 }
 
 // Connection is two devices of a task that are connected.
@@ -53,4 +55,6 @@ type CommentGroup struct{ ID, Designator string }
 type CommentAllocation struct {
 	CommentID, ValueID, Text string
 	Start, Stop              Stamp
+	// TimeType is what Start and Stop are: 1 planned, 4 effective; 0 unknown.
+	TimeType int
 }

@@ -279,7 +279,7 @@ func TestWrappers(t *testing.T) {
 // wholeTaskData has something of everything.
 func wholeTaskData() *efdipb.TaskData {
 	uid := func(n int64) *efdipb.UID { return &efdipb.UID{Number: n} }
-	stamp := &efdipb.AllocationStamp{Start: &timestamppb.Timestamp{Seconds: 5}}
+	stamp := &efdipb.AllocationStamp{Start: &timestamppb.Timestamp{Seconds: 5}, Type: 4}
 	line := &efdipb.LineString{Type: 1, Point: []*efdipb.Point{{Type: 2, North: 52.1, East: 7.1, Up: 3}}}
 	data := description()
 	data.Software, data.Controller, data.Origin = "software", "controller", 2
@@ -334,7 +334,7 @@ func TestWholeTaskData(t *testing.T) {
 		"practice": reflect.DeepEqual(set.Practices, []farmdata.CulturalPractice{{ID: "CPC1", Designator: "Mow", TechniqueIDs: []string{"OTQ1"}}}) && set.Techniques[0].Designator == "Low",
 		"comment": reflect.DeepEqual(set.Comments, []farmdata.CodedComment{{ID: "CCT1", Designator: "Wind", Scope: 3, GroupID: "CCG1",
 			Values: []farmdata.CommentValue{{ID: "CCL1", Designator: "calm"}}}}) && set.CommentGroups[0].Designator == "Weather",
-		"work": task.Operations[0] == farmdata.Operation{PracticeID: "CPC1", TechniqueID: "OTQ1"} && task.Workers[0].WorkerID == "WKR1" && task.Workers[0].Start.Wall.Unix() == 5 &&
+		"work": task.Operations[0] == farmdata.Operation{PracticeID: "CPC1", TechniqueID: "OTQ1"} && task.Workers[0].WorkerID == "WKR1" && task.Workers[0].Start.Wall.Unix() == 5 && task.Workers[0].TimeType == 4 &&
 			task.Connections[0].Ends[1] == farmdata.ConnectionEnd{DeviceID: "DVC-1", ElementID: "DET-1"} && task.Comments[0].Text == "none" && task.Comments[0].ValueID == "CCL1",
 	} {
 		if !ok {

@@ -326,14 +326,14 @@ func (c EncodeConfig) task(v farmdata.Task) *efdipb.Task {
 	}
 	for _, a := range v.Devices {
 		t.DeviceAllocation = append(t.DeviceAllocation, &efdipb.DeviceAllocation{ClientName: binary(a.Name), ClientNameMask: binary(a.Mask),
-			Device: uid("DVC", a.DeviceID), Stamp: c.stamp(a.Start, a.Stop)})
+			Device: uid("DVC", a.DeviceID), Stamp: c.stamp(a.Start, a.Stop, a.TimeType)})
 	}
 	for _, a := range v.Products {
 		t.ProductAllocation = append(t.ProductAllocation, &efdipb.ProductAllocation{Product: uid("PDT", a.ProductID), DeviceElement: uid("DET", a.ElementID),
-			ValuePresentation: uid("VPN", a.Presentation), Ddi: uint32(a.DDI), Value: a.Raw, Mode: int32(a.Mode), Stamp: c.stamp(a.Start, a.Stop)})
+			ValuePresentation: uid("VPN", a.Presentation), Ddi: uint32(a.DDI), Value: a.Raw, Mode: int32(a.Mode), Stamp: c.stamp(a.Start, a.Stop, a.TimeType)})
 	}
 	for _, a := range v.Guidance {
-		t.GuidanceAllocation = append(t.GuidanceAllocation, &efdipb.GuidanceAllocation{GuidanceGroup: uid("GGP", a.GroupID), Stamp: c.stamp(a.Start, a.Stop)})
+		t.GuidanceAllocation = append(t.GuidanceAllocation, &efdipb.GuidanceAllocation{GuidanceGroup: uid("GGP", a.GroupID), Stamp: c.stamp(a.Start, a.Stop, a.TimeType)})
 	}
 	c.workOfTask(t, v)
 	if len(v.Grids) > 0 {
@@ -360,11 +360,11 @@ func (c EncodeConfig) time(v farmdata.TaskTime) *efdipb.Time {
 	return t
 }
 
-func (c EncodeConfig) stamp(start, stop farmdata.Stamp) *efdipb.AllocationStamp {
-	if start.IsZero() && stop.IsZero() {
+func (c EncodeConfig) stamp(start, stop farmdata.Stamp, kind int) *efdipb.AllocationStamp {
+	if start.IsZero() && stop.IsZero() && kind == 0 {
 		return nil
 	}
-	return &efdipb.AllocationStamp{Start: c.instant(start), Stop: c.instant(stop)}
+	return &efdipb.AllocationStamp{Start: c.instant(start), Stop: c.instant(stop), Type: int32(kind)}
 }
 
 // uid makes the number of an ID of TaskData, so that reading it makes the same ID again; what is no such

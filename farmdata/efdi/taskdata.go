@@ -366,18 +366,18 @@ func convertTask(v *efdipb.Task) farmdata.Task {
 		task.Zones = append(task.Zones, zone)
 	}
 	for _, v := range v.GetDeviceAllocation() {
-		start, stop := stamps(v.GetStamp())
+		start, stop, kind := stamps(v.GetStamp())
 		task.Devices = append(task.Devices, farmdata.DeviceAllocation{Name: hexadecimal(v.GetClientName()), Mask: hexadecimal(v.GetClientNameMask()),
-			DeviceID: id("DVC", v.GetDevice()), Start: start, Stop: stop})
+			DeviceID: id("DVC", v.GetDevice()), Start: start, Stop: stop, TimeType: kind})
 	}
 	for _, v := range v.GetProductAllocation() {
-		start, stop := stamps(v.GetStamp())
+		start, stop, kind := stamps(v.GetStamp())
 		task.Products = append(task.Products, farmdata.ProductAllocation{ProductID: id("PDT", v.GetProduct()), ElementID: id("DET", v.GetDeviceElement()),
-			Presentation: id("VPN", v.GetValuePresentation()), DDI: ddi(v.GetDdi()), Raw: v.GetValue(), Mode: int(v.GetMode()), Start: start, Stop: stop})
+			Presentation: id("VPN", v.GetValuePresentation()), DDI: ddi(v.GetDdi()), Raw: v.GetValue(), Mode: int(v.GetMode()), Start: start, Stop: stop, TimeType: kind})
 	}
 	for _, v := range v.GetGuidanceAllocation() {
-		start, stop := stamps(v.GetStamp())
-		task.Guidance = append(task.Guidance, farmdata.GuidanceAllocation{GroupID: id("GGP", v.GetGuidanceGroup()), Start: start, Stop: stop})
+		start, stop, kind := stamps(v.GetStamp())
+		task.Guidance = append(task.Guidance, farmdata.GuidanceAllocation{GroupID: id("GGP", v.GetGuidanceGroup()), Start: start, Stop: stop, TimeType: kind})
 	}
 	convertWorkOfTask(&task, v)
 	if g := v.GetGrid(); g != nil {
@@ -405,8 +405,8 @@ func absentZones(task *farmdata.Task) {
 	}
 }
 
-func stamps(v *efdipb.AllocationStamp) (start, stop farmdata.Stamp) {
-	return farmdata.Stamp{Wall: instant(v.GetStart())}, farmdata.Stamp{Wall: instant(v.GetStop())}
+func stamps(v *efdipb.AllocationStamp) (start, stop farmdata.Stamp, kind int) {
+	return farmdata.Stamp{Wall: instant(v.GetStart())}, farmdata.Stamp{Wall: instant(v.GetStop())}, int(v.GetType())
 }
 
 func convertTime(v *efdipb.Time) farmdata.TaskTime {

@@ -43,16 +43,16 @@ func convertWorkOfTask(task *farmdata.Task, v *efdipb.Task) {
 		task.Operations = []farmdata.Operation{{PracticeID: id("CPC", v.GetPractice()), TechniqueID: id("OTQ", v.GetTechnique())}}
 	}
 	for _, v := range v.GetWorkerAllocation() {
-		start, stop := stamps(v.GetStamp())
-		task.Workers = append(task.Workers, farmdata.WorkerAllocation{WorkerID: id("WKR", v.GetWorker()), Start: start, Stop: stop})
+		start, stop, kind := stamps(v.GetStamp())
+		task.Workers = append(task.Workers, farmdata.WorkerAllocation{WorkerID: id("WKR", v.GetWorker()), Start: start, Stop: stop, TimeType: kind})
 	}
 	for _, v := range v.GetConnection() {
 		task.Connections = append(task.Connections, farmdata.Connection{Ends: [2]farmdata.ConnectionEnd{
 			{DeviceID: id("DVC", v.GetDevice_0()), ElementID: id("DET", v.GetElement_0())}, {DeviceID: id("DVC", v.GetDevice_1()), ElementID: id("DET", v.GetElement_1())}}})
 	}
 	for _, v := range v.GetCommentAllocation() {
-		start, stop := stamps(v.GetStamp())
-		task.Comments = append(task.Comments, farmdata.CommentAllocation{CommentID: id("CCT", v.GetComment()), ValueID: id("CCL", v.GetValue()), Text: v.GetText(), Start: start, Stop: stop})
+		start, stop, kind := stamps(v.GetStamp())
+		task.Comments = append(task.Comments, farmdata.CommentAllocation{CommentID: id("CCT", v.GetComment()), ValueID: id("CCL", v.GetValue()), Text: v.GetText(), Start: start, Stop: stop, TimeType: kind})
 	}
 }
 
@@ -93,7 +93,7 @@ func (c EncodeConfig) workOfTask(t *efdipb.Task, v farmdata.Task) {
 		t.Operation = &efdipb.OperTechPractice{Practice: uid("CPC", v.Operations[0].PracticeID), Technique: uid("OTQ", v.Operations[0].TechniqueID)}
 	}
 	for _, a := range v.Workers {
-		t.WorkerAllocation = append(t.WorkerAllocation, &efdipb.WorkerAllocation{Worker: uid("WKR", a.WorkerID), Stamp: c.stamp(a.Start, a.Stop)})
+		t.WorkerAllocation = append(t.WorkerAllocation, &efdipb.WorkerAllocation{Worker: uid("WKR", a.WorkerID), Stamp: c.stamp(a.Start, a.Stop, a.TimeType)})
 	}
 	for _, a := range v.Connections {
 		one, other := a.Ends[0], a.Ends[1]
@@ -102,6 +102,6 @@ func (c EncodeConfig) workOfTask(t *efdipb.Task, v farmdata.Task) {
 	}
 	for _, a := range v.Comments {
 		t.CommentAllocation = append(t.CommentAllocation, &efdipb.CommentAllocation{Comment: uid("CCT", a.CommentID), Value: uid("CCL", a.ValueID),
-			Text: valid(a.Text), Stamp: c.stamp(a.Start, a.Stop)})
+			Text: valid(a.Text), Stamp: c.stamp(a.Start, a.Stop, a.TimeType)})
 	}
 }

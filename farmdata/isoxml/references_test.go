@@ -221,9 +221,9 @@ func TestWork(t *testing.T) {
 		{set.Comments, []farmdata.CodedComment{{ID: "CCT1", Designator: "Wind", Scope: 3, GroupID: "CCG1", Values: []farmdata.CommentValue{{ID: "CCL1", Designator: "calm"}}}}},
 		{set.CommentGroups, []farmdata.CommentGroup{{ID: "CCG1", Designator: "Weather"}}},
 		{task.Operations, []farmdata.Operation{{PracticeID: "CPC1", TechniqueID: "OTQ1"}}},
-		{task.Workers, []farmdata.WorkerAllocation{{WorkerID: "WKR1", Start: start}}},
+		{task.Workers, []farmdata.WorkerAllocation{{WorkerID: "WKR1", Start: start, TimeType: 4}}},
 		{task.Connections, []farmdata.Connection{{Ends: [2]farmdata.ConnectionEnd{end, end}}}},
-		{task.Comments, []farmdata.CommentAllocation{{CommentID: "CCT1", ValueID: "CCL1", Text: "none", Start: start, Stop: at("2021-03-23T22:00:00")}}},
+		{task.Comments, []farmdata.CommentAllocation{{CommentID: "CCT1", ValueID: "CCL1", Text: "none", Start: start, Stop: at("2021-03-23T22:00:00"), TimeType: 4}}},
 	} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
 			t.Errorf("got %+v, want %+v", pair[0], pair[1])

@@ -284,7 +284,7 @@ func beginTask(e *element) (object any, known bool) {
 	case "GAN":
 		return &farmdata.GuidanceAllocation{GroupID: e.str("A")}, true
 	case "ASP":
-		return &allocationStamp{e.stamp("A"), e.stamp("B")}, true
+		return &allocationStamp{e.stamp("A"), e.stamp("B"), e.int("D")}, true
 	case "TLG":
 		return &logRef{trimEnding(e.str("A"))}, true
 	}
@@ -319,7 +319,10 @@ func beginPrescription(e *element) any {
 	}
 }
 
-type allocationStamp struct{ start, stop farmdata.Stamp }
+type allocationStamp struct {
+	start, stop farmdata.Stamp
+	kind        int
+}
 
 // end puts an object where it belongs, wherever it is. One that belongs to what is not around it is left out.
 func (r *setReader) end(parent, object any, at spot) {
@@ -358,15 +361,15 @@ func put(parent, object any) bool {
 	case *farmdata.TreatmentZone:
 		return appendTo(&p.Values, object) || appendTo(&p.Polygons, object)
 	case *farmdata.WorkerAllocation:
-		return setStamps(&p.Start, &p.Stop, object)
+		return setStamps(&p.Start, &p.Stop, &p.TimeType, object)
 	case *farmdata.DeviceAllocation:
-		return setStamps(&p.Start, &p.Stop, object)
+		return setStamps(&p.Start, &p.Stop, &p.TimeType, object)
 	case *farmdata.CommentAllocation:
-		return setStamps(&p.Start, &p.Stop, object)
+		return setStamps(&p.Start, &p.Stop, &p.TimeType, object)
 	case *farmdata.ProductAllocation:
-		return setStamps(&p.Start, &p.Stop, object)
+		return setStamps(&p.Start, &p.Stop, &p.TimeType, object)
 	case *farmdata.GuidanceAllocation:
-		return setStamps(&p.Start, &p.Stop, object)
+		return setStamps(&p.Start, &p.Stop, &p.TimeType, object)
 	case *farmdata.Field:
 		return appendTo(&p.Polygons, object) || appendTo(&p.Lines, object) || appendTo(&p.Points, object) || appendTo(&p.Guidance, object)
 	case *farmdata.Polygon:
@@ -391,12 +394,12 @@ func appendTo[T any](list *[]T, object any) bool {
 }
 
 // setStamps takes the first stamp of an allocation, which has one.
-func setStamps(start, stop *farmdata.Stamp, object any) bool {
+func setStamps(start, stop *farmdata.Stamp, kind *int, object any) bool {
 	stamps, ok := object.(*allocationStamp)
 	if !ok || !start.IsZero() || !stop.IsZero() {
 		return false
 	}
-	*start, *stop = stamps.start, stamps.stop
+	*start, *stop, *kind = stamps.start, stamps.stop, stamps.kind
 	return true
 }
 

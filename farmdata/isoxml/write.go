@@ -42,7 +42,7 @@ const writtenFolder = "TASKDATA"
 // Columns may be left out of grids, and values of cells of type 1, which follow from the zones.
 //
 // What a Set does not have is lost: what its findings are about, and attributes that are not modeled, such as addresses, colors, widths of
-// lines, options of guidance patterns and the type of an allocation's time. Nothing is made up: an attribute that 4.3 requires and the set does not have is
+// lines and options of guidance patterns. Nothing is made up: an attribute that 4.3 requires and the set does not have is
 // left out, except that texts are empty, and the area of a field is 0.
 //
 // After an error, what w has is no archive. The error is that of ctx, of w, or of the set; it has nothing of the set but names of files.

@@ -320,12 +320,12 @@ func (w *xmlWriter) task(t *farmdata.Task) {
 	}
 	for _, a := range t.Workers {
 		w.begin("WAN", textOf("A", a.WorkerID))
-		w.allocated(a.Start, a.Stop)
+		w.allocated(a.Start, a.Stop, a.TimeType)
 		w.end("WAN")
 	}
 	for _, d := range t.Devices {
 		w.begin("DAN", textOf("A", d.Name), textOf("B", d.Mask), textOf("C", d.DeviceID))
-		w.allocated(d.Start, d.Stop)
+		w.allocated(d.Start, d.Stop, d.TimeType)
 		w.end("DAN")
 	}
 	for _, c := range t.Connections {
@@ -333,12 +333,12 @@ func (w *xmlWriter) task(t *farmdata.Task) {
 	}
 	for _, p := range t.Products {
 		w.begin("PAN", textOf("A", p.ProductID), measured("B", p.DDI, 0), amountOf("C", p.Raw, p.DDI == 0 && p.Raw == 0), number("D", p.Mode), textOf("E", p.ElementID), textOf("F", p.Presentation))
-		w.allocated(p.Start, p.Stop)
+		w.allocated(p.Start, p.Stop, p.TimeType)
 		w.end("PAN")
 	}
 	for _, c := range t.Comments {
 		w.begin("CAN", textOf("A", c.CommentID), textOf("B", c.ValueID), textOf("C", c.Text))
-		w.allocated(c.Start, c.Stop)
+		w.allocated(c.Start, c.Stop, c.TimeType)
 		w.end("CAN")
 	}
 	for _, name := range t.LogNames {
@@ -351,7 +351,7 @@ func (w *xmlWriter) task(t *farmdata.Task) {
 	}
 	for _, g := range t.Guidance {
 		w.begin("GAN", textOf("A", g.GroupID))
-		w.allocated(g.Start, g.Stop)
+		w.allocated(g.Start, g.Stop, g.TimeType)
 		w.end("GAN")
 	}
 	w.end("TSK")
@@ -365,9 +365,9 @@ func written(name string) string {
 	return name
 }
 
-func (w *xmlWriter) allocated(start, stop farmdata.Stamp) {
-	if !start.IsZero() || !stop.IsZero() {
-		w.leaf("ASP", stampOf("A", start), stampOf("B", stop))
+func (w *xmlWriter) allocated(start, stop farmdata.Stamp, kind int) {
+	if !start.IsZero() || !stop.IsZero() || kind != 0 {
+		w.leaf("ASP", stampOf("A", start), stampOf("B", stop), number("D", kind))
 	}
 }
 

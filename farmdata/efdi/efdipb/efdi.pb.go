@@ -2783,6 +2783,7 @@ type AllocationStamp struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Start         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
 	Stop          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=stop,proto3" json:"stop,omitempty"`
+	Type          int32                  `protobuf:"varint,4,opt,name=type,proto3" json:"type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2829,6 +2830,13 @@ func (x *AllocationStamp) GetStop() *timestamppb.Timestamp {
 		return x.Stop
 	}
 	return nil
+}
+
+func (x *AllocationStamp) GetType() int32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
 }
 
 type DeviceAllocation struct {
@@ -3975,10 +3983,11 @@ const file_efdi_proto_rawDesc = "" +
 	"\bfilename\x18\a \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\bfilename\x12\x12\n" +
 	"\x04type\x18\t \x01(\x05R\x04type\x12%\n" +
 	"\x0etreatment_zone\x18\n" +
-	" \x01(\rR\rtreatmentZone\"s\n" +
+	" \x01(\rR\rtreatmentZone\"\x87\x01\n" +
 	"\x0fAllocationStamp\x120\n" +
 	"\x05start\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12.\n" +
-	"\x04stop\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04stop\"\xd1\x01\n" +
+	"\x04stop\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04stop\x12\x12\n" +
+	"\x04type\x18\x04 \x01(\x05R\x04type\"\xd1\x01\n" +
 	"\x10DeviceAllocation\x12\x1f\n" +
 	"\vclient_name\x18\x01 \x01(\fR\n" +
 	"clientName\x12(\n" +

@@ -28,6 +28,8 @@ type Config struct {
 	MaxBytes int64
 	// MaxUnconfirmed is how many messages may be acked and not confirmed yet.
 	MaxUnconfirmed int
+	// MaxUnsynced is how many confirmations may wait until what was stored survives a power cut, see [Core.Stored].
+	MaxUnsynced int
 	// Ordered says that the items of a lane are handed out in their order.
 	Ordered bool
 	// Recent is how many confirmed messages, and how many that were left, are remembered.
@@ -52,6 +54,11 @@ type Core struct {
 	made   uint32   // routes
 	left   int      // messages that were left with the service since the stream was opened
 
+	holds    holds                    // confirmations that wait until what was stored survives a power cut
+	held     int                      // the same, those included that are asked about
+	synced   int                      // that have waited so, and are not confirmed yet
+	horizons map[[2]*Horizon]*Horizon // of two at a time
+
 	blocked     bool          // something did not fit; see Effects.Room
 	short       bool          // it was a payload
 	wasFull     bool          // at the latest review
@@ -74,6 +81,9 @@ type Effects struct {
 	Closed []*Message
 	// Confirm has messages of which something is to be confirmed that waited for a file.
 	Confirm []*Message
+	// Due has confirmations about which somebody has to be asked: [Core.Survives], [Core.NotYet] or [Core.MayBeLost] has to
+	// follow for each.
+	Due []Hold
 	// Unclaimed has messages for which no file has come, and which are open now.
 	Unclaimed []*Message
 	// Unmatched counts messages that everybody refused, and Released confirmations that waited for a file and
@@ -105,7 +115,8 @@ func (e *Effects) Reset() {
 	clear(e.Closed)
 	clear(e.Confirm)
 	clear(e.Unclaimed)
-	*e = Effects{Start: e.Start[:0], Closed: e.Closed[:0], Confirm: e.Confirm[:0], Unclaimed: e.Unclaimed[:0]}
+	clear(e.Due)
+	*e = Effects{Start: e.Start[:0], Closed: e.Closed[:0], Confirm: e.Confirm[:0], Unclaimed: e.Unclaimed[:0], Due: e.Due[:0]}
 }
 
 // Add adds a route, which wants what takes returns true for; that depends on the fields of a message above the line
@@ -141,6 +152,7 @@ func (c *Core) End(now time.Duration, r *Route) {
 		}
 	}
 	c.ledger.forget(r)
+	clear(c.horizons) // those of the route are of no use any longer
 	c.window.routes = slices.DeleteFunc(c.window.routes, func(other *Route) bool { return other == r })
 	c.askForOthers(now)
 }
@@ -193,6 +205,9 @@ func (c *Core) NextWake() (at time.Duration) {
 	if first := c.queue.first(); first != nil {
 		earliest(first.due)
 	}
+	if len(c.holds) > 0 {
+		earliest(c.holds[0].due)
+	}
 	earliest(c.files.next())
 	if c.left > 0 {
 		earliest(c.reconnected + c.recallIn)
@@ -208,6 +223,7 @@ func (c *Core) Wake(now time.Duration) {
 		it.since = now
 		c.offer(now, it)
 	}
+	c.wakeHolds(now)
 	c.wakeFiles(now)
 	if c.left > 0 && now >= c.reconnected+c.recallIn {
 		c.recallIn *= 2

@@ -268,7 +268,8 @@ func (c *Core) unclaimed(now time.Duration, w *waiter) {
 func (c *Core) endWait(now time.Duration, w *waiter) {
 	c.files.remove(w)
 	c.ledger.resume(w.m)
-	if c.settle(now, w.m); len(w.m.Confirm) > 0 {
+	c.settle(now, w.m)
+	if c.holdBack(now, w.m); len(w.m.Confirm) > 0 {
 		c.effects.Confirm = append(c.effects.Confirm, w.m)
 	}
 }

@@ -32,6 +32,8 @@ type ledger struct {
 	asksAgain   bool            // something was left because not everybody was asked
 	acked       map[ID][]*Route // of what was left: who has acked it; at most as many as in lost
 	ackedIDs    []ID            // of acked, in order, some of them no longer
+	// stored has, for what some have acked and is not confirmed, when that survives a power cut.
+	stored map[ID]stored
 }
 
 // state is what has become of a message.
@@ -60,6 +62,7 @@ type entry struct {
 	took    bool // somebody acked it, or its file
 	alone   bool // it had an event of its own
 	aside   bool // what was left was set aside
+	lost    bool // it was left because what was stored may be lost, and no file that has it has come since
 }
 
 // ref refers to an entry. Slots are used again, so it also says for which use: one to a message that was
@@ -71,6 +74,7 @@ type ref struct {
 
 func (l *ledger) init(cfg Config) {
 	l.files, l.acked, l.aside = make(map[ID]*Message), make(map[ID][]*Route), make(map[ID]time.Duration)
+	l.stored = make(map[ID]stored)
 	l.recent.size, l.lost.size, l.keep, l.quarantines = cfg.Recent, cfg.Recent, cfg.RecentFor, cfg.Quarantines
 	l.done.init(cfg.Recent/16+1, cfg.RecentFor)
 	l.index = keyindex.New(func(place int32) *ID { return &l.entries[place-1].id })
@@ -93,7 +97,7 @@ func (l *ledger) find(now time.Duration, m *Message) (*Message, state) {
 		if other := l.files[m.FileID]; other != nil {
 			return other, open
 		}
-		if l.done.has(m.FileID, now) {
+		if l.done.has(m.FileID, now) && !slices.ContainsFunc(m.IDs, l.isLost) {
 			return nil, confirmed
 		}
 		return nil, unheard
@@ -156,6 +160,7 @@ func (l *ledger) entry(id ID) int32 {
 func (l *ledger) forgetEntry(slot int32) {
 	e := &l.entries[slot]
 	delete(l.aside, e.id)
+	delete(l.stored, e.id)
 	l.index.Remove(slot + 1)
 	e.issue++
 	l.free = append(l.free, slot)
@@ -165,6 +170,9 @@ func (l *ledger) forgetEntry(slot int32) {
 func (l *ledger) ackedBy(m *Message) []*Route {
 	if len(l.acked) == 0 || len(m.IDs) == 0 {
 		return nil
+	}
+	if m.File && slices.ContainsFunc(m.IDs, l.isLost) {
+		delete(l.acked, m.FileID)
 	}
 	return l.acked[m.identity()]
 }
@@ -186,7 +194,7 @@ func (l *ledger) open(m *Message) {
 		}
 		e.having++
 		if m.File {
-			e.gone = false // it is here again
+			e.gone, e.lost = false, false // it is here again
 		} else { // only this makes up for an event of its own that was left
 			e.given, e.alone, e.aside = false, true, false
 			e.message = l.place(m)
@@ -195,6 +203,7 @@ func (l *ledger) open(m *Message) {
 	}
 	if m.File {
 		l.files[m.FileID] = m
+		delete(l.done.at, m.FileID) // it has come again
 	}
 }
 
@@ -367,6 +376,27 @@ func (l *ledger) leave(slot int32) {
 	}
 }
 
+// lose records that what was stored of the message of a slot, which is to be confirmed, may be lost: it is left, and nobody
+// has acked it.
+func (l *ledger) lose(slot int32) {
+	e := &l.entries[slot]
+	delete(l.acked, e.id)
+	delete(l.aside, e.id)
+	e.took, e.aside, e.given = false, false, e.alone
+	if e.having == 0 {
+		e.lost = true
+		l.leave(slot)
+		return
+	}
+	e.state = open // a file has it
+}
+
+// isLost reports whether what was stored of a message may be lost, and so may be that of a file that has it.
+func (l *ledger) isLost(id ID) bool {
+	e := l.get(id)
+	return e != nil && e.lost
+}
+
 // resolve returns the entry of r; nil if its message was forgotten.
 func (l *ledger) resolve(r ref) *entry {
 	if r == (ref{}) || l.entries[r.slot].issue != r.issue {
@@ -383,6 +413,7 @@ func (l *ledger) confirmed(now time.Duration, r ref) {
 	}
 	e.state, e.at = confirmed, now
 	delete(l.acked, e.id)
+	delete(l.stored, e.id)
 	if e.having == 0 { // else when the file that has it is closed
 		l.rememberConfirmed(r)
 	}

@@ -30,6 +30,8 @@ type Message struct {
 	Family                 uint64
 	// Aside says that it cannot be handled as it is: it is counted until it is confirmed. It is set before it is left.
 	Aside bool
+	// Names is of whoever made the message, for [Hold.Names]. It may change until the message is closed.
+	Names any
 	// Last says that there is no other time to take the message: it fits in any case.
 	Last bool
 	// ----
@@ -59,6 +61,7 @@ type Message struct {
 	acked     []*Route // who acked it
 	acked1    [2]*Route
 	refused   []*Route // who does not want it
+	stored    stored   // by those who acked it
 }
 
 // Confirmation is one message that is to be confirmed.
@@ -70,6 +73,7 @@ type Confirmation struct {
 	// It counts as waiting in the lane of the route that acked it last, since then; nil for one that counts nowhere.
 	lane  *Lane
 	since time.Duration
+	held  bool // it has waited, see [Hold]
 }
 
 // Item is a message for one route.

@@ -41,6 +41,7 @@ type world struct {
 	again   func(m *sent) bool              // whether it comes although it was confirmed a moment ago
 	settled func(m *sent)                   // the service has its confirmation
 	quarry  func(it *Item, m *sent) Outcome // stores it in the quarantine
+	synced  func(m *sent) verdict           // whether what was stored of it survives a power cut
 
 	most   int // open at a time
 	traced bool
@@ -57,6 +58,15 @@ type work struct {
 	waits       time.Duration // it is nacked until then
 	outcome     Outcome
 }
+
+// verdict is whether what was stored survives a power cut.
+type verdict int
+
+const (
+	survives verdict = iota
+	notYet
+	mayBeLost
+)
 
 func (w *world) say(format string, args ...any) {
 	if w.traced {
@@ -125,6 +135,7 @@ func newWorld(cfg Config, seed uint64) *world {
 	w.settled = func(*sent) {}
 	w.confirm = func(*sent) bool { return true }
 	w.again = func(*sent) bool { return false }
+	w.synced = func(*sent) verdict { return survives }
 	return w
 }
 
@@ -267,7 +278,7 @@ func (w *world) give(m *sent, event *Message) {
 // event returns a new event of m.
 func (m *sent) event() *Message {
 	e := &Message{
-		Tenant: m.tenant, Key: m.key, Bytes: m.bytes, Owner: m, Hold: m.kind == "held" && len(m.parts) == 0 && !m.once, Large: m.part, FileTaken: true,
+		Tenant: m.tenant, Key: m.key, Bytes: m.bytes, Owner: m, Names: m, Hold: m.kind == "held" && len(m.parts) == 0 && !m.once, Large: m.part, FileTaken: true,
 		Family: m.family(),
 	}
 	if !m.fetched && m.kind == "fetched" {
@@ -289,9 +300,10 @@ func (m *sent) event() *Message {
 // do carries out the effects.
 func (w *world) do() {
 	e := w.core.Effects()
-	for len(e.Start)+len(e.Closed)+len(e.Confirm)+len(e.Unclaimed) > 0 || e.Room || e.Reconnect {
+	for len(e.Start)+len(e.Closed)+len(e.Confirm)+len(e.Unclaimed)+len(e.Due) > 0 || e.Room || e.Reconnect {
 		now := Effects{
 			Start: slices.Clone(e.Start), Closed: slices.Clone(e.Closed), Confirm: slices.Clone(e.Confirm), Unclaimed: slices.Clone(e.Unclaimed),
+			Due:  slices.Clone(e.Due),
 			Room: e.Room, Reconnect: e.Reconnect,
 		}
 		e.Reset()
@@ -315,6 +327,9 @@ func (w *world) carryOut(e *Effects) {
 		if len(m.Confirm) > 0 {
 			w.toConfirm(m)
 		}
+	}
+	for i := range e.Due {
+		w.ask(&e.Due[i])
 	}
 	for _, it := range e.Start {
 		w.work(it)
@@ -347,7 +362,14 @@ func (w *world) setWake() {
 	w.after(max(0, at-w.now), func() {
 		if w.wakeAt == at {
 			w.wakeAt = 0
+			awaiting := slices.Clone(w.core.files.awaiting)
 			w.core.Wake(w.now)
+			for _, a := range awaiting {
+				if m := a.m.Owner.(*sent); len(a.m.Confirm) == 0 && a.index < 0 && w.core.ledger.get(m.id).state == confirming {
+					m.waits = true
+					w.checkAcked(m)
+				}
+			}
 			w.do()
 		}
 	})
@@ -413,9 +435,50 @@ func (w *world) end(it *Item, m *sent, do work) {
 		w.say("route %s: the outcome of %d is %d, after %s", it.Lane.Route().Name, m.number, outcome, after)
 	}
 	w.ended(it, outcome, do.refuses, after)
+	if t := it.Lane.Route().Owner.(*taker); outcome == Acked && !do.refuses && t.horizon != nil {
+		w.core.Stored(w.now, it, t.horizon, w.now)
+	}
 	next := w.core.Done(w.now, it, outcome, after)
 	w.do()
 	w.work(next)
+}
+
+// ask answers about a confirmation that waits until what was stored survives a power cut.
+func (w *world) ask(h *Hold) {
+	m := h.Names.(*sent)
+	if len(m.parts) > 0 {
+		m = m.parts[h.Index]
+	}
+	verdict := w.synced(m)
+	if w.traced {
+		w.say("asked about %d: %d", m.number, verdict)
+	}
+	switch verdict {
+	case survives:
+		id, confirmation, ok := w.core.Survives(w.now, h)
+		if w.say("%d survives: %v", m.number, ok); !ok {
+			if w.core.ledger.get(m.id).state != confirming {
+				w.maybeLost(m)
+			}
+			return
+		}
+		if id != m.id {
+			w.wrong("%d is asked for, and another one survives", m.number)
+		}
+		w.confirms(m)
+		w.request(&Message{Owner: m, IDs: []ID{id}}, []Confirmation{confirmation.at(0)})
+	case notYet:
+		w.core.NotYet(w.now, h, 500*ms)
+	case mayBeLost:
+		w.say("%d may be lost", m.number)
+		w.maybeLost(m)
+		w.core.MayBeLost(w.now, h)
+	}
+}
+
+func (c Confirmation) at(index int32) Confirmation {
+	c.Index = index
+	return c
 }
 
 // toConfirm sends the confirmations of m.

@@ -31,9 +31,10 @@ type taker struct {
 	route     *Route
 	wants     func(*sent) bool
 	pipelines bool
-	ended     int // when it did; zero while it has not
-	busy      int // messages that its handlers have
-	busyLines int // in so many lines
+	horizon   *Horizon // of what it stores; nil without one
+	ended     int      // when it did; zero while it has not
+	busy      int      // messages that its handlers have
+	busyLines int      // in so many lines
 }
 
 // judged is what the oracle knows of an event.
@@ -47,6 +48,8 @@ type judged struct {
 	whole  bool     // it was acked by all who had to, and is confirmed, or waits for a file
 	asked  bool     // it was to be confirmed
 	stored bool     // in the quarantine
+	again  bool     // what was stored of it may be lost, and it has not come since: it does, for the sake of that of which this is known
+	waits  bool     // its confirmation waits until what was stored survives a power cut: nothing takes that back
 }
 
 // duty is what a route has to do with an event.
@@ -63,8 +66,9 @@ type duty struct {
 	refused  bool
 	steps    bool // out of the order: it was given up
 	earliest time.Duration
-	first    int // when a handler got it first, since it came
-	handed   int // and last
+	durable  time.Duration // when what it stored may survive a power cut, if it has acked it
+	first    int           // when a handler got it first, since it came
+	handed   int           // and last
 	// How many messages behind it may be stored before it, at least and at most.
 	passed, passedMost int
 }
@@ -154,7 +158,7 @@ func (o *oracle) taken(m *sent, event *Message, taken Taken) {
 func (o *oracle) begin(m *sent, event *Message) {
 	if m.opened == nil {
 		o.seq++
-		m.opened, m.since = event, o.seq
+		m.opened, m.since, m.again = event, o.seq, false
 		o.open++
 		if event.Last {
 			o.forced++
@@ -291,6 +295,9 @@ func (o *oracle) ended(it *Item, outcome Outcome, refused bool, after time.Durat
 	switch outcome {
 	case Acked:
 		d.acked, d.refused = !refused, refused
+		if t.horizon != nil && !refused {
+			d.durable = o.w.now + t.horizon.After
+		}
 		if refused {
 			d.steps = true
 		}
@@ -317,6 +324,14 @@ func (o *oracle) closed(event *Message) {
 		}
 	}
 	m.whole = !slices.ContainsFunc(m.duties, func(d *duty) bool { return !d.settled() })
+	for i, id := range event.IDs {
+		of, e := o.w.byID[id], &o.w.core.ledger.entries[event.slots[i]]
+		asked := of.judged.asked || slices.ContainsFunc(event.Confirm, func(c Confirmation) bool { return int(c.Index) == i })
+		if e.id == id && e.state == confirming && !asked && !of.waits {
+			of.waits = true
+			o.checkAcked(of)
+		}
+	}
 }
 
 // settled reports whether nothing has to be waited for.
@@ -331,6 +346,21 @@ func (o *oracle) confirms(m *sent) {
 		return // rightly so, and nothing takes that back
 	}
 	m.judged.asked = true
+	if !m.waits {
+		o.checkAcked(m)
+	}
+	m.waits = false
+	for _, of := range append([]*sent{m}, m.files...) {
+		for _, d := range of.duties {
+			if d.acked && o.w.now < d.durable {
+				o.wrong("%d is to be confirmed, but what route %s has stored of %d survives no power cut before %s", m.number, d.t.name, of.number, d.durable)
+			}
+		}
+	}
+}
+
+// checkAcked reports it when m is to be confirmed, and may not be: now, or when what was stored survives a power cut.
+func (o *oracle) checkAcked(m *sent) {
 	some, really := false, false
 	check := func(of *sent, now bool) {
 		for _, d := range of.duties {
@@ -342,11 +372,33 @@ func (o *oracle) confirms(m *sent) {
 	}
 	check(m, true)
 	for _, f := range m.files {
+		if f.again {
+			continue
+		}
 		check(f, f.opened != nil || f.last > m.last) // else it came again without the file
 	}
 	if !some || o.cfg.Quarantines && !really {
 		o.wrong("%d is to be confirmed, and nobody has acked it", m.number)
 	}
+}
+
+// maybeLost takes in that what was stored of m may be lost: all get it again, and what has it.
+func (o *oracle) maybeLost(m *sent) {
+	for _, of := range append([]*sent{m}, m.files...) {
+		if of.opened != nil { // what was stored of it is asked about when it is closed
+			continue
+		}
+		for _, d := range of.duties {
+			if !d.has {
+				d.acked, d.refused, d.steps, d.durable, d.item = false, false, true, 0, nil
+				if !slices.Contains(d.line.duties, d) {
+					d.line.duties = append(d.line.duties, d)
+				}
+			}
+		}
+		of.whole, of.again = false, true
+	}
+	m.judged.asked, m.waits = false, false
 }
 
 // accepted takes in that a confirmation is over.
@@ -367,8 +419,11 @@ func (o *oracle) checkCaps() {
 	if c.Moving+c.Waiting != o.open || c.Moving > o.cfg.MaxInFlight+1+o.forced {
 		o.wrong("%d move and %d wait, of %d", c.Moving, c.Waiting, o.open)
 	}
-	if o.asked > 2*o.cfg.MaxUnconfirmed+5*o.cfg.MaxInFlight*6 {
+	if o.asked > 2*o.cfg.MaxUnconfirmed+5*o.cfg.MaxInFlight*6+o.cfg.MaxUnsynced {
 		o.wrong("%d are not confirmed", o.asked)
+	}
+	if most := o.cfg.MaxUnsynced + 5*o.cfg.MaxInFlight*6; c.Unsynced > most {
+		o.wrong("%d are not synced", c.Unsynced)
 	}
 	if c.Held > o.cfg.MaxHeld || c.Awaiting > o.cfg.MaxHeld && o.w.core.NextWake() > o.w.now {
 		o.wrong("%d and %d wait for files", c.Held, c.Awaiting)

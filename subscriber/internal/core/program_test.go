@@ -20,6 +20,7 @@ type program struct {
 	*world
 	seed     uint64
 	plan     *rand.Rand
+	power    *rand.Rand // what of it is about power cuts
 	messages int
 	tenants  int
 	keys     int
@@ -78,13 +79,13 @@ func (p *program) sickNow(m *sent, route int, kinds ...sickKind) *sickness {
 
 func newProgram(seed uint64) *program {
 	windows := []int{8, 16, 50, 50, 200, 200, 1000, 1000}
-	p := &program{seed: seed, plan: rand.New(rand.NewPCG(seed, 2))}
+	p := &program{seed: seed, plan: rand.New(rand.NewPCG(seed, 2)), power: rand.New(rand.NewPCG(seed, 3))}
 	r := p.plan
 	window := windows[r.IntN(len(windows))]
 	cfg := Config{
 		MaxInFlight: window, MaxBytes: int64(100 * window), MaxUnconfirmed: []int{1, 2, 10}[r.IntN(3)] * window, Ordered: r.IntN(5) > 0,
 		Recent: 1 << 14, RecentFor: time.Hour, Hold: time.Minute, HoldWhole: 2 * time.Second, MaxHeld: []int{20, 100, 1000}[r.IntN(3)],
-		Quarantines: r.IntN(3) == 0,
+		Quarantines: r.IntN(3) == 0, MaxUnsynced: []int{10, 100}[p.power.IntN(2)] * window,
 	}
 	switch tight := r.IntN(4); {
 	case tight > 1: // bytes hardly matter
@@ -115,6 +116,7 @@ func (p *program) setUp() {
 	}
 	p.handle, p.fetch, p.quarry = p.handler, p.download, p.quarantine
 	p.confirm = func(m *sent) bool { return p.sickNow(m, -1, unconfirmable) == nil }
+	p.synced = p.survival
 	p.again = func(m *sent) bool { return !m.once && p.now-m.confirmed < time.Second && p.random.IntN(4) == 0 }
 	p.sending()
 	p.after(0, p.connect)
@@ -231,7 +233,10 @@ func (p *program) turnover(routes int) {
 // route adds one. What it wants and refuses depends on its number and the message.
 func (p *program) route(i int) {
 	all := i == 0 || len(p.takers) == 0 || p.plan.IntN(2) == 0
-	p.addRoute(fmt.Sprint(i), func(m *sent) bool { return all || m.kind == "a" }, p.plan.IntN(2) == 0)
+	t := p.addRoute(fmt.Sprint(i), func(m *sent) bool { return all || m.kind == "a" }, p.plan.IntN(2) == 0)
+	if n := p.power.IntN(6); n < 2 {
+		t.horizon = &Horizon{After: time.Duration(200+4800*n) * ms, Owner: t}
+	}
 }
 
 // number is what the name says.
@@ -273,6 +278,14 @@ func (p *program) handler(it *Item, m *sent) work {
 		do.outcome, do.places, do.aside = Left, false, s.kind == setsAside
 	}
 	return do
+}
+
+// survival says whether what was stored of m survives a power cut: in the time of the faults it may not, or nobody knows.
+func (p *program) survival(*sent) verdict {
+	if p.now < p.from || p.now >= p.to || p.power.IntN(4) > 0 {
+		return survives
+	}
+	return verdict(p.power.IntN(3))
 }
 
 // quarantine is what becomes of a message that everybody refused.

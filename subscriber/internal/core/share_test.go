@@ -17,7 +17,8 @@ const (
 // handlers have is never left, so it may be all of such a window.
 func (p *program) sharesFairly() bool {
 	cfg := &p.core.cfg
-	return len(p.faults) > 0 && min(int64(cfg.MaxInFlight), cfg.MaxBytes/slices.Max(p.sizes)) >= 25
+	holds := func(t *taker) bool { return t.horizon != nil } // what is not synced takes the room of all, and has no lane
+	return len(p.faults) > 0 && !slices.ContainsFunc(p.takers, holds) && min(int64(cfg.MaxInFlight), cfg.MaxBytes/slices.Max(p.sizes)) >= 25
 }
 
 // ails reports whether something that is sick may hold m up: all of a lane waits for what is sick in it.

@@ -77,7 +77,7 @@ func (c *Core) take(now time.Duration, m, known *Message, wanted []*Route) Taken
 	case len(to) == 0:
 		known.left = known.leftByOther(wanted)
 		return Joined
-	case !m.Last && !c.window.hasRoom(known):
+	case !m.Last && (c.unsyncedFull() || !c.window.hasRoom(known)):
 		return Full
 	}
 	if known == m {
@@ -255,9 +255,12 @@ func (c *Core) close(now time.Duration, m *Message, l *Lane) {
 	c.effects.Closed = append(c.effects.Closed, m)
 	if len(m.Confirm) > 0 && c.files.maybePart(m) {
 		c.await(now, m)
+		c.keepStored(m)
 		return
 	}
 	c.settle(now, m)
+	c.keepStored(m)
+	c.holdBack(now, m)
 	if n := len(m.Confirm); n > 0 && l != nil {
 		for i := range m.Confirm {
 			m.Confirm[i].lane, m.Confirm[i].since = l, now
@@ -323,6 +326,10 @@ func (c *Core) Fits(now time.Duration, m *Message, n int64) bool {
 // Confirmed takes in that the service has accepted a confirmation, or never will.
 func (c *Core) Confirmed(now time.Duration, confirmation Confirmation) {
 	c.ledger.confirmed(now, confirmation.entry)
+	if confirmation.held {
+		c.synced--
+		c.room()
+	}
 	if l := confirmation.lane; l != nil {
 		c.window.confirmed(l, confirmation.since)
 		l.finished(now)

@@ -16,6 +16,8 @@ type Counts struct {
 	Held, Awaiting int
 	// Unconfirmed counts messages that are acked and not confirmed.
 	Unconfirmed int
+	// Unsynced counts confirmations that wait until what was stored survives a power cut.
+	Unsynced int
 	// Left counts messages that were left with the service since the stream was opened.
 	Left int
 }
@@ -26,8 +28,16 @@ func (c *Core) Counts() Counts {
 	return Counts{
 		Moving: w.moving, Waiting: w.waiting, MovingBytes: w.movingBytes, PutOff: len(c.queue.items),
 		Held: len(c.files.held), Awaiting: len(c.files.awaiting), Unconfirmed: w.unconfirmedNow,
-		Left: c.left,
+		Left: c.left, Unsynced: c.held,
 	}
+}
+
+// OldestUnsynced returns when the message was stored whose confirmation is due next; zero if none waits.
+func (c *Core) OldestUnsynced() time.Duration {
+	if len(c.holds) == 0 {
+		return 0
+	}
+	return c.holds[0].acked
 }
 
 // Lanes calls f for each lane.

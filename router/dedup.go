@@ -130,6 +130,7 @@ type Dedup struct {
 	untold atomic.Uint64 // messages that were handled with Keys.Untold
 	// forgotten counts messages that could not be remembered: with a full disk, every one.
 	forgotten ratelog.Line
+	unsynced  unsynced
 }
 
 // NewDedup returns the middleware, or an error that matches [ErrConfig]. A nil
@@ -297,12 +298,17 @@ func (d *Dedup) handle(h message.HandlerFunc, scope string, handled, claim Claim
 	// In a defer, so that a panic releases the key too.
 	done := false
 	defer func() {
-		if done {
-			if handled.Keys.Untold {
-				d.untold.Add(1)
-			}
+		d.commitSynced(ctx, scope)
+		if done && handled.Keys.Untold {
+			d.untold.Add(1)
+		}
+		switch del := deliveryOf(msg); {
+		case done && del.waits():
+			d.release(ctx, claim, token, msg)
+			d.unsynced.add(del, handled.Keys)
+		case done:
 			d.commit(ctx, scope, handled, token, msg)
-		} else {
+		default:
 			d.release(ctx, claim, token, msg)
 		}
 	}()
@@ -311,6 +317,18 @@ func (d *Dedup) handle(h message.HandlerFunc, scope string, handled, claim Claim
 	// What a filter rejects was not handled: the filter may want it next time.
 	done = err == nil && (del == nil || !del.rejected)
 	return out, err
+}
+
+// commitSynced records those that were handled before and survive a power cut now, two at most: each that is handled makes room for
+// itself. A record that outlived what the broker has lost would have its message dropped when it comes again.
+func (d *Dedup) commitSynced(ctx context.Context, scope string) {
+	for range 2 {
+		keys, ok := d.unsynced.next()
+		if !ok {
+			return
+		}
+		d.commit(ctx, scope, Claim{Keys: keys, Owner: d.config.Owner}, Token{}, nil)
+	}
 }
 
 // commit never fails the message: it is handled, and handling it again because
@@ -322,9 +340,12 @@ func (d *Dedup) commit(ctx context.Context, scope string, claim Claim, token Tok
 	if err := guarded(func() error { return d.config.Store.Commit(ctx, claim, token, d.config.TTL) }); err != nil {
 		err = &DedupError{Op: "commit", Err: err}
 		text := RedactError(err, msg)
+		fields := watermill.LogFields{"route": scope}
+		if msg != nil {
+			fields["message_uuid"] = msg.UUID
+		}
 		if suppressed, ok := d.forgotten.Next(); ok {
-			d.logger.Error("handled message could not be recorded; a copy may be handled again", redacted(text),
-				withSuppressed(watermill.LogFields{"route": scope, "message_uuid": msg.UUID}, suppressed))
+			d.logger.Error("handled message could not be recorded; a copy may be handled again", redacted(text), withSuppressed(fields, suppressed))
 		}
 		observe(d.config.Observer, Event{Route: scope, Kind: EventDedupFailed, Class: ClassOutage, Context: ctx, Message: msg, Err: err, Text: text})
 		return

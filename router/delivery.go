@@ -66,6 +66,8 @@ type delivery struct {
 	passedOn message.Message
 	// told is received, as observers get it while a sink may have its metadata.
 	told *message.Message
+	// began is when the attempt began to store it, if its confirmation waits until it is durable; see durable.
+	began time.Time
 	// sending is when the attempt began to publish it, since began. A sink may still tell of an
 	// attempt that was abandoned.
 	sending atomic.Int64

@@ -80,6 +80,10 @@ type Route struct {
 	ToTopic string
 	// TopicFunc returns the topic instead of ToTopic. Only one of them may be set.
 	TopicFunc TopicFunc
+	// Durable is what a message has to survive before it is confirmed: [DurableSynced] needs this module's subscriber of the gateway,
+	// and a sink and a poison queue of which [sinks.Description].Synced is known; until it is, messages wait as in an
+	// outage. The zero value is [DurableAcknowledged].
+	Durable Durable
 }
 
 func (r *Route) validate() error {
@@ -147,6 +151,8 @@ type route struct {
 	alone bool
 	gives atomic.Bool
 	typed bool // the topic is the message type
+	// durable is nil unless Durable is DurableSynced.
+	durable *durable
 
 	// pipelined: the subscriber was asked to deliver the next message of a key when the one
 	// before it has its place. A replay may read it meanwhile.
@@ -196,6 +202,9 @@ func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery,
 	ctx.delivery.value = msgctx.Received(ctx.Context)
 	ctx.delivery.source, ctx.delivery.value.Delivery = ctx.delivery.value.Delivery, ""
 	ctx.delivery.publishes = rt.To != nil
+	if rt.durable != nil {
+		ctx.delivery.began = time.Now()
+	}
 	ctx.delivery.route, ctx.delivery.received, ctx.delivery.told = rt, msg, msg
 	msg.SetContext(ctx)
 	if rt.health.next != nil {
@@ -206,6 +215,9 @@ func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery,
 		err = errProduced
 	}
 	d := &ctx.delivery
+	if err == nil {
+		rt.durable.hold(d)
+	}
 	switch {
 	case err != nil:
 		return d, rt.returned(ctx, msg, err)
@@ -367,6 +379,12 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 		pipeline := d.pipeline()
 		if pipeline != nil && d.value.Nack.Behind && pipeline.Halted() {
 			return nil, errHalted
+		}
+		if err := rt.durable.check(d); err != nil {
+			return nil, err
+		}
+		if rt.durable != nil {
+			d.began = time.Now()
 		}
 		made.begun = true
 		if rt.health.next != nil {

@@ -178,6 +178,10 @@ func (r *Router) Add(config Route) error {
 			}
 		}
 	}
+	var err error
+	if rt.durable, err = newDurable(&rt.Route, r.config.Poison); err != nil {
+		return err
+	}
 	chain, err := r.chain(rt)
 	if err != nil {
 		return err

@@ -189,6 +189,9 @@ type Description struct {
 	// Durability is what an acknowledged message survives.
 	Durability Durability
 
+	// Synced is when what is acknowledged survives a power cut. With an interval the sink is [Syncing].
+	Synced Synced
+
 	// DurabilityNote is one sentence for people: why it is this durability, and
 	// how to get a better one.
 	DurabilityNote string

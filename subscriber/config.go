@@ -219,6 +219,9 @@ type ConfirmConfig struct {
 	// stalled: their further messages are left with the service, as in a full window, and as many
 	// confirmations again may be pending. Default 10,000.
 	MaxBacklog int `yaml:"max_backlog"`
+	// MaxUnsynced is how many confirmations may wait until what was stored survives a power cut, of routes with
+	// router.DurableSynced, before the stream is no longer read. Each takes about 100 bytes. Default 1,000,000.
+	MaxUnsynced int `yaml:"max_unsynced"`
 	// Retry bounds the backoff of failed confirmations, and of a tenant whose confirmations
 	// fail. Default 500 ms doubling up to 3 s.
 	Retry Backoff `yaml:"retry"`
@@ -344,6 +347,7 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Confirm.MaxAge, 100*time.Millisecond)
 	setDefault(&c.Confirm.MaxRequests, 64)
 	setDefault(&c.Confirm.MaxBacklog, 10_000)
+	setDefault(&c.Confirm.MaxUnsynced, 1_000_000)
 	setDefault(&c.Confirm.Retry.Initial, 500*time.Millisecond)
 	setDefault(&c.Confirm.Retry.Max, max(3*time.Second, c.Confirm.Retry.Initial))
 	setDefault(&c.Confirm.RefusedFor, 5*time.Minute)
@@ -396,6 +400,7 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "Confirm.MaxAge", c.Confirm.MaxAge)
 	validate.NotNegative(&e, "Confirm.MaxRequests", c.Confirm.MaxRequests)
 	validate.NotNegative(&e, "Confirm.MaxBacklog", c.Confirm.MaxBacklog)
+	validate.NotNegative(&e, "Confirm.MaxUnsynced", c.Confirm.MaxUnsynced)
 	e.Join("Confirm.Retry", c.Confirm.Retry.validate())
 	validate.NotNegative(&e, "Confirm.RefusedFor", c.Confirm.RefusedFor)
 	validate.NotNegative(&e, "RecentConfirmed", c.RecentConfirmed)

@@ -3,6 +3,7 @@ package subscriber
 import (
 	"context"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -122,6 +123,7 @@ func (s *Subscriber) unlock() {
 		}
 		unclaimed = append(unclaimed, d.event)
 	}
+	due := slices.Clone(e.Due)
 	s.stats.unmatched.Add(e.Unmatched)
 	s.stats.released.Add(e.Released)
 	s.stats.overtaken.Add(e.Overtaken)
@@ -139,6 +141,9 @@ func (s *Subscriber) unlock() {
 	}
 	for i := range done {
 		s.release(&done[i])
+	}
+	if len(due) > 0 {
+		s.askSynced(due)
 	}
 }
 

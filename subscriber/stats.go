@@ -86,6 +86,12 @@ type Stats struct {
 	PendingConfirmations int
 	OldestPending        time.Time
 
+	// UnsyncedConfirmations is how many confirmations wait now until what their messages were stored in survives a power
+	// cut, of routes with router.DurableSynced. They are not sent on Close.
+	UnsyncedConfirmations int
+	// PossiblyLost counts messages that were stored again, or are to be, because the sink was restarted before it had synced them.
+	PossiblyLost int64
+
 	// Parked is how many messages wait to be redelivered after a nack, counted in each
 	// subscription. They do not count in InFlight, unless another subscription has them as well.
 	Parked int
@@ -111,11 +117,12 @@ type Stats struct {
 	ReleasedConfirmations int64
 
 	// OldestUnconfirmed is since when the oldest message waits that is not confirmed, whatever it waits for: in
-	// flight, set aside, or held for a file since it arrived, or to be confirmed since it was acked; zero if there is none.
+	// flight, set aside, or held for a file since it arrived, to be confirmed since it was acked, or until it is known to survive a power
+	// cut since that could be; zero if there is none.
 	OldestUnconfirmed time.Time
 
 	// Unconfirmed is how many messages the service still has that this subscriber knows of: in flight, waiting, held,
-	// left, set aside, waiting for the quarantine, or with a pending confirmation.
+	// left, set aside, waiting for the quarantine, or with a confirmation that is pending or waits.
 	Unconfirmed int
 
 	// Waits is what waits, what for, and for how long, by kind. A key, subscription or payload host
@@ -156,6 +163,7 @@ type counters struct {
 	unmatched, released, connects, quarantined, quarantineFailures                     atomic.Int64
 	confirmed, rejected, confirmRequests, confirmFailures                              atomic.Int64
 	receivedBytes, deliveredBytes                                                      atomic.Int64
+	possiblyLost                                                                       atomic.Int64
 	inVain                                                                             atomic.Int64 // terms in a row that were given up without a stream
 }
 
@@ -177,7 +185,7 @@ func (s *Subscriber) Stats() Stats {
 		ReleasedConfirmations: s.stats.released.Load(),
 		ConfirmRequests:       s.stats.confirmRequests.Load(), ConfirmFailures: s.stats.confirmFailures.Load(),
 		Quarantined: s.stats.quarantined.Load(), QuarantineFailures: s.stats.quarantineFailures.Load(),
-		PendingConfirmations: pending, OldestPending: oldest,
+		PendingConfirmations: pending, OldestPending: oldest, PossiblyLost: s.stats.possiblyLost.Load(),
 	}
 	if q := s.quarantine; q != nil {
 		stats.QuarantineWaiting = q.waiting()
@@ -188,7 +196,7 @@ func (s *Subscriber) Stats() Stats {
 	stats.Stream.Connects = s.stats.connects.Load()
 	counts := s.core.Counts()
 	stats.InFlight, stats.InFlightBytes, stats.HeldNow = counts.Moving, counts.MovingBytes, counts.Held
-	stats.HeldConfirmations = counts.Awaiting
+	stats.HeldConfirmations, stats.UnsyncedConfirmations = counts.Awaiting, counts.Unsynced
 	stats.Left = counts.Left
 	stats.Parked = counts.PutOff
 	stats.Stalled = max(0, counts.Waiting-counts.PutOff)
@@ -207,7 +215,10 @@ func (s *Subscriber) Stats() Stats {
 	if stats.SetAsideNow = aside; since > 0 {
 		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.began.Add(since))
 	}
-	stats.Unconfirmed = counts.Moving + counts.Waiting + counts.Held + counts.Awaiting + counts.Left + aside + pending + stats.QuarantineWaiting
+	stats.Unconfirmed = counts.Moving + counts.Waiting + counts.Held + counts.Awaiting + counts.Unsynced + counts.Left + aside + pending + stats.QuarantineWaiting
+	if overdue := s.core.Overdue(s.now()); overdue > 0 {
+		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.began.Add(overdue))
+	}
 	s.core.Waiters(s.now(), func(_ *core.Message, _ bool, since, _ time.Duration) {
 		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.began.Add(since))
 	})

@@ -59,6 +59,7 @@ type Subscriber struct {
 	downloads     *downloadQueue
 	stale         map[*delivery]time.Time // since when their handlers wait for fresh payload URIs
 	goneMessages  goneMessages
+	tenantNames   map[string]*names // see hold
 }
 
 // start is what the stream waits for before it is opened first.
@@ -113,7 +114,7 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 		loop:      loop{connection: newConnection(cfg)},
 	}
 	s.core = core.New(core.Config{
-		MaxInFlight: cfg.MaxInFlight, MaxBytes: cfg.MaxInFlightBytes, MaxUnconfirmed: cfg.Confirm.MaxBacklog, Ordered: cfg.Order == OrderByKey,
+		MaxInFlight: cfg.MaxInFlight, MaxBytes: cfg.MaxInFlightBytes, MaxUnconfirmed: cfg.Confirm.MaxBacklog, MaxUnsynced: cfg.Confirm.MaxUnsynced, Ordered: cfg.Order == OrderByKey,
 		Recent: cfg.RecentConfirmed, RecentFor: cfg.RecentFor, Hold: cfg.FileHold, HoldWhole: cfg.WholeFileHold, MaxHeld: cfg.MaxHeld,
 		Quarantines: cfg.Unmatched == UnmatchedQuarantine,
 	})
@@ -411,7 +412,7 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 		stats := s.Stats()
 		s.logger.Info("Subscriber closed", watermill.LogFields{
 			"confirmed": stats.Confirmed, "unacked": stats.Abandoned, "held": stats.HeldNow,
-			"held_confirmations": stats.HeldConfirmations, "unconfirmed": unconfirmed,
+			"held_confirmations": stats.HeldConfirmations, "unsynced_confirmations": stats.UnsyncedConfirmations, "unconfirmed": unconfirmed,
 		})
 	}
 	return unconfirmed

@@ -46,7 +46,8 @@ type subscription struct {
 	missed     int // events that it takes and that it can no longer get
 	deliveries sync.WaitGroup
 	pool       *workers.Pool[*core.Item]
-	pipelines  bool // whoever reads out tells when the next one of a key may come
+	horizon    *core.Horizon // of the route; nil before it has stored anything that has to wait. Guarded by Subscriber.mu
+	pipelines  bool          // whoever reads out tells when the next one of a key may come
 }
 
 func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan *message.Message, done func()) *subscription {
@@ -79,6 +80,7 @@ type answer struct {
 	wait    *msgctx.Wait // that the nack began; nil if the handler has failed
 	kept    any          // what whoever nacked it keeps for its next delivery
 	expired bool         // it needs a fresh payload URI
+	stored  *msgctx.Hold // nil if the ack counts at once
 }
 
 // handle delivers it, and returns what is to be delivered next.
@@ -122,6 +124,7 @@ func (s *Subscriber) finishAnswered(sub *subscription, it *core.Item, a answer) 
 	switch a.outcome {
 	case msgctx.Acked:
 		d.Large = s.isLarge(d)
+		s.hold(sub, it, a.stored)
 		return s.core.Done(now, it, core.Acked, 0)
 	case msgctx.Nacked:
 	default:
@@ -224,7 +227,7 @@ func (s *Subscriber) placeOf(it *core.Item) (behind bool, overtaken int) {
 
 // acked returns what an ack means.
 func (s *Subscriber) acked(sub *subscription, it *core.Item, ctx *messageContext) answer {
-	return answer{outcome: s.answered(sub, it, ctx.nack.Refused())}
+	return answer{outcome: s.answered(sub, it, ctx.nack.Refused()), stored: ctx.nack.Held()}
 }
 
 // nacked returns what a nack means.

@@ -6,8 +6,9 @@
 //	field    set by                              read by
 //	Open     subscriber; router, for a replay    router, publisher, sinks, subscriber.OpenPayload
 //	Nack     subscriber                          router: the poison queue sets the message aside,
-//	                                             one whose copy is being handled waits, and a
-//	                                             filter says that it refuses the message
+//	                                             one whose copy is being handled waits, a filter says
+//	                                             that it refuses the message, and a route that what it
+//	                                             has stored does not survive a power cut yet
 //	SentAt   router                              publisher
 //	Delivery sources; router, for a replay       router: the delivery key
 //	Stored   sources                             router/farm: the order of device descriptions

@@ -62,7 +62,29 @@ type Nack struct {
 	after   atomic.Pointer[Wait]
 	kept    atomic.Pointer[any]
 	refused atomic.Bool
+	stored  atomic.Pointer[Hold]
 }
+
+// Horizon is when what a route has stored survives a power cut. Its functions do not block.
+type Horizon struct {
+	// After is how long after its ack that is at the earliest.
+	After time.Duration
+	// Survives reports whether what was stored between began and acked survives one by now. An error says that it may be lost.
+	Survives func(began, acked time.Time) (bool, error)
+}
+
+// Hold is how a message was stored whose ack counts only once that survives a power cut.
+type Hold struct {
+	Horizon *Horizon
+	Began   time.Time
+}
+
+// Hold makes an ack say that the message was stored since began, and is to be confirmed only once that survives a power cut. It
+// must precede the ack. A nack is not affected.
+func (n *Nack) Hold(h *Horizon, began time.Time) { n.stored.Store(&Hold{h, began}) }
+
+// Held returns what Hold was given; nil without it.
+func (n *Nack) Held() *Hold { return n.stored.Load() }
 
 // Follows tells what comes behind a message in its key, so that what the message waits for need not be delivered first.
 type Follows interface {

@@ -218,6 +218,7 @@ func New(config Config) (sinks.Sink, error) {
 			OpensPayloads:  true,
 			Durability:     config.Durability,
 			DurabilityNote: config.DurabilityNote,
+			Synced:         synced(config.Durability),
 		}),
 		sinks.WithHealth(func(ctx context.Context) error {
 			accessible, err := config.Bucket.IsAccessible(ctx)
@@ -226,6 +227,18 @@ func New(config Config) (sinks.Sink, error) {
 			}
 			return err
 		})), nil
+}
+
+// synced returns when what is stored survives a power cut.
+func synced(d sinks.Durability) sinks.Synced {
+	switch d {
+	case sinks.DurabilitySynced:
+		return sinks.SyncedAlways
+	case sinks.DurabilityReplicated:
+		return sinks.SyncedReplicas
+	default:
+		return sinks.SyncedUnknown
+	}
 }
 
 // durability returns what is known of a bucket; note is the caller's own.

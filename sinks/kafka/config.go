@@ -123,6 +123,11 @@ type Config struct {
 	// min.insync.replicas or retention.ms.
 	TopicConfig map[string]string `yaml:"topic_config"`
 
+	// Synced is when what the brokers have acknowledged survives a power cut, which a client cannot see: always with
+	// flush.messages 1 on all replicas, replicas if those in sync are in places that do not lose their power at the same time, which needs
+	// min.insync.replicas 2. An interval is not supported. It matters to routes with `durable: synced`. Default: unknown.
+	Synced sinks.Synced `yaml:"synced"`
+
 	// PartitionKey gives the key of a message. Messages with the same key go to
 	// the same partition of a topic, and so keep their order for consumers; the
 	// partition is the one that clients in Java choose. "" is no key: any
@@ -240,6 +245,7 @@ func (c Config) Validate() error {
 	e.Check(c.MaxMessageSize == 0 || c.MaxMessageSize >= minMessageSize && c.MaxMessageSize <= int(maxRequestSize()),
 		"MaxMessageSize", "must be 0, or %d to %d", minMessageSize, maxRequestSize())
 	e.Check(c.Ingest >= sinks.IngestPlain && c.Ingest <= sinks.IngestPipelined, "Ingest", "must be one of the named constants")
+	e.Check(c.Synced <= sinks.SyncedUnknown && c.Synced.Validate() == nil, "Synced", "must be always or replicas")
 	validate.NotNegative(&e, "PublishTimeout", c.PublishTimeout)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
 	validate.NotNegative(&e, "MaxPending", c.MaxPending)

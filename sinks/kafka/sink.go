@@ -181,9 +181,11 @@ func (s *Sink) Describe() sinks.Description {
 	s.durabilityMu.Lock()
 	weakest := s.weakest
 	s.durabilityMu.Unlock()
+	d.Synced = s.config.Synced
 	switch {
 	case weakest != nil:
 		d.Durability, d.DurabilityNote = weakest.Durability, weakest.DurabilityNote
+		d.Synced = synced(weakest.Durability, s.config.Synced)
 	case s.config.Provision == ProvisionCreate:
 		d.Durability, d.DurabilityNote = durability(s.newTopics(), "a new topic")
 	}

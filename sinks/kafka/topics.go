@@ -272,6 +272,14 @@ func (s *Sink) warn(text string, fields watermill.LogFields) {
 	warnlog.Warn(s.logger, text, fields)
 }
 
+// synced returns when what is acknowledged survives a power cut, if the topics are what somebody has said it of.
+func synced(level sinks.Durability, said sinks.Synced) sinks.Synced {
+	if level < sinks.DurabilityDisk || said == sinks.SyncedReplicas && level != sinks.DurabilityReplicated {
+		return sinks.SyncedUnknown
+	}
+	return said
+}
+
 // durability returns what the settings of a topic promise.
 func durability(have *settings, what string) (sinks.Durability, string) {
 	switch {

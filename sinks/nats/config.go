@@ -125,11 +125,11 @@ type Config struct {
 	// Replicas of the stream, 1 to 5. Default 1. Three in a cluster of three
 	// keep acknowledged messages when a server is lost.
 	Replicas int `yaml:"replicas"`
-	// SyncAlways says that the servers run with `sync_interval: always`, which
-	// a client cannot see. It changes only Describe and the warnings: without
-	// it, a single replica may lose up to two minutes (the servers' default) of
-	// acknowledged messages in a power cut.
-	SyncAlways bool `yaml:"sync_always"`
+	// Synced is when what the stream has acknowledged survives a power cut, which a client cannot see: always or an interval,
+	// such as 2m, is the server's sync_interval (2 minutes unless it is set), and replicas says that three or more
+	// copies are in places that do not lose their power at the same time. It changes Describe and the warnings, and how long
+	// the confirmations of routes with `durable: synced` wait: twice the interval. Default: unknown.
+	Synced sinks.Synced `yaml:"synced"`
 	// Retention of the stream. Default limits. Not interest, which deletes what no consumer
 	// waits for, the poison queue first.
 	Retention jetstream.RetentionPolicy `yaml:"retention" enum:"limits,workqueue"`
@@ -270,6 +270,10 @@ func (c Config) Validate() error {
 	e.Check(c.Retention == jetstream.LimitsPolicy || c.Retention == jetstream.WorkQueuePolicy, "Retention",
 		"must be limits or workqueue: interest deletes what no consumer waits for")
 	e.Check(c.Replicas >= 1 && c.Replicas <= 5, "Replicas", "must be 1 to 5")
+	if err := c.Synced.Validate(); err != nil {
+		e.Add("Synced", err.Error())
+	}
+	e.Check(c.Synced != sinks.SyncedReplicas || c.Replicas >= 3, "Synced", "is replicas, and %s is less than 3", validate.Field("Replicas"))
 	validate.NotNegative(&e, "MaxAge", c.MaxAge)
 	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)
 	validate.NotNegative(&e, "MaxMessages", c.MaxMessages)

@@ -42,6 +42,7 @@ const maxKeptPayload = 1 << 20
 var (
 	_ sinks.Sink        = (*Sink)(nil)
 	_ sinks.Recovering  = (*Sink)(nil)
+	_ sinks.Syncing     = (*Sink)(nil)
 	_ message.Publisher = (*Sink)(nil)
 )
 
@@ -56,6 +57,7 @@ type Sink struct {
 	stream     atomic.Pointer[jetstream.StreamConfig] // as on the server when last looked
 	maxPayload atomic.Int64                           // of the server when last connected
 	violation  atomic.Pointer[asyncError]             // last permissions violation
+	run        run                                    // of the server
 	logged     atomic.Pointer[string]                 // last such error since the connection came
 
 	own      *Marshaler // the Config's, if it is that of this package
@@ -121,6 +123,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		requests:     make(chan *flight, queueLength),
 		provisioning: make(chan struct{}, 1),
 		life:         lifecycle.New(),
+		run:          run{look: make(chan struct{}, 1)},
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
 	if own, ok := config.Marshaler.(Marshaler); ok {
@@ -178,10 +181,16 @@ func (s *Sink) start() error {
 		}
 		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
 	}
+	looking, cancel := context.WithTimeout(s.background, s.config.ConnectTimeout)
+	defer cancel()
+	if err := s.lookAtStream(looking); err != nil {
+		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
+	}
 	s.status = s.conn.StatusChanged(natsgo.CONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)
 	s.workers.Go(s.watch)  // ends when release removes the listener
 	s.workers.Go(s.send)   // ends with background
 	s.workers.Go(s.expire) // ends with background
+	s.workers.Go(s.follow) // ends with background
 	return nil
 }
 
@@ -190,7 +199,8 @@ func (s *Sink) start() error {
 func (s *Sink) Describe() sinks.Description {
 	level, note := durability(*s.stream.Load(), s.config)
 	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true,
-		Pipelined: s.config.Ingest == sinks.IngestPipelined, Durability: level, DurabilityNote: note}
+		Pipelined: s.config.Ingest == sinks.IngestPipelined, Durability: level, DurabilityNote: note,
+		Synced: synced(*s.stream.Load(), s.config)}
 }
 
 // Recovered implements [sinks.Recovering]: the connection is there again.
@@ -384,6 +394,7 @@ func (s *Sink) onAnswer(answer *natsgo.Msg) {
 	case s.config.Domain != "" && ack.Domain != s.config.Domain:
 		s.resolve(f, sinks.Receipt{}, fmt.Errorf("acknowledged by stream %s of the domain %q instead of %s", ack.Stream, ack.Domain, s.config.Domain))
 	default:
+		s.run.acked(ack)
 		s.resolve(f, sinks.Receipt{Stream: ack.Stream, Subject: f.subject, Sequence: ack.Sequence, Duplicate: ack.Duplicate}, nil)
 	}
 }
@@ -582,6 +593,7 @@ func (s *Sink) watch() {
 			s.logged.Store(nil)
 			s.logger.Info("NATS connection restored", nil)
 			s.recovered.Raise()
+			s.run.lookNow()
 		case natsgo.RECONNECTING:
 			for _, f := range s.acks.takeAll() {
 				s.resolve(f, sinks.Receipt{}, natsgo.ErrDisconnected)
@@ -626,10 +638,12 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 	if !s.conn.IsConnected() {
 		return Explain(s.conn, s.config.Domain, natsgo.ErrDisconnected)
 	}
+	asked := s.run.ask(s.conn)
 	stream, err := s.js.Stream(ctx, s.config.Stream)
 	if err != nil {
 		return Explain(s.conn, s.config.Domain, err)
 	}
+	s.compare(asked, stream.CachedInfo())
 	have := stream.CachedInfo().Config
 	last := s.stream.Swap(&have)
 	// Somebody has changed the stream under us.

@@ -88,7 +88,7 @@ func TestProvisionCreates(t *testing.T) {
 	log := testkit.NewLog()
 	newSink(t, nats.Config{
 		URL: s.URL(), Stream: "FARM", SubjectPrefix: "farm.data", MaxAge: time.Hour, MaxBytes: 1 << 20, MaxMessages: 100,
-		MaxMessageSize: 5000, DedupWindow: 20 * time.Minute, Retention: jetstream.WorkQueuePolicy, SyncAlways: true,
+		MaxMessageSize: 5000, DedupWindow: 20 * time.Minute, Retention: jetstream.WorkQueuePolicy, Synced: sinks.SyncedAlways,
 	}, log)
 	if text := log.String(); text != "" {
 		t.Errorf("logged %s", text)
@@ -281,7 +281,7 @@ func TestStreamThatDeletesAcknowledgedMessages(t *testing.T) {
 			c.stream.Subjects = []string{"agrimill.>"}
 			url, js := withStream(t, c.stream)
 			log := testkit.NewLog()
-			sink := newSink(t, nats.Config{URL: url, SyncAlways: true}, log)
+			sink := newSink(t, nats.Config{URL: url, Synced: sinks.SyncedAlways}, log)
 			acked := 0
 			for i := range 10 {
 				if sink.Publish("topic", newMessage(fmt.Sprint(i))) == nil {
@@ -312,7 +312,7 @@ func TestStreamThatDeletesAcknowledgedMessages(t *testing.T) {
 func TestStreamChangedToInterest(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}})
 	log := testkit.NewLog()
-	sink := newSink(t, nats.Config{URL: url, SyncAlways: true}, log)
+	sink := newSink(t, nats.Config{URL: url, Synced: sinks.SyncedAlways}, log)
 	if _, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{
 		Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, Retention: jetstream.InterestPolicy,
 	}); err != nil {
@@ -330,7 +330,7 @@ func TestStreamChangedToInterest(t *testing.T) {
 func TestStreamChangedToDelete(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew})
 	log := testkit.NewLog()
-	sink := newSink(t, nats.Config{URL: url, SyncAlways: true}, log)
+	sink := newSink(t, nats.Config{URL: url, Synced: sinks.SyncedAlways}, log)
 	if _, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{
 		Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 5,
 	}); err != nil {
@@ -358,9 +358,9 @@ func TestWarnsAboutDurability(t *testing.T) {
 		want   string // in the log; empty = no warning
 	}{
 		{"disk", nats.Config{Stream: "A", SubjectPrefix: "a"}, sinks.DurabilityDisk, "sync_interval: always"},
-		{"synced", nats.Config{Stream: "B", SubjectPrefix: "b", SyncAlways: true}, sinks.DurabilitySynced, ""},
-		{"memory", nats.Config{Stream: "C", SubjectPrefix: "c", Storage: jetstream.MemoryStorage, SyncAlways: true}, sinks.DurabilityMemory, "use file storage"},
-		{"short window", nats.Config{Stream: "D", SubjectPrefix: "d", SyncAlways: true, DedupWindow: time.Minute}, sinks.DurabilitySynced, "dedup window of 1m0s is short"},
+		{"synced", nats.Config{Stream: "B", SubjectPrefix: "b", Synced: sinks.SyncedAlways}, sinks.DurabilitySynced, ""},
+		{"memory", nats.Config{Stream: "C", SubjectPrefix: "c", Storage: jetstream.MemoryStorage, Synced: sinks.SyncedAlways}, sinks.DurabilityMemory, "use file storage"},
+		{"short window", nats.Config{Stream: "D", SubjectPrefix: "d", Synced: sinks.SyncedAlways, DedupWindow: time.Minute}, sinks.DurabilitySynced, "dedup window of 1m0s is short"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			log := testkit.NewLog()

@@ -180,11 +180,20 @@ func durability(have jetstream.StreamConfig, cfg Config) (sinks.Durability, stri
 	if how := deletes(have, cfg); how != "" {
 		return sinks.DurabilityNone, how
 	}
-	level, note := storage(have, cfg.SyncAlways)
+	level, note := storage(have, cfg.Synced == sinks.SyncedAlways)
 	if have.MaxAge > 0 {
 		note += fmt.Sprintf("; deleted after %v (max age)", have.MaxAge)
 	}
 	return level, note
+}
+
+// synced returns when what the stream acknowledges survives a power cut, if it is what the Config is about.
+func synced(have jetstream.StreamConfig, cfg Config) sinks.Synced {
+	level, _ := durability(have, cfg)
+	if level < sinks.DurabilityDisk || cfg.Synced == sinks.SyncedReplicas && level != sinks.DurabilityReplicated {
+		return sinks.SyncedUnknown
+	}
+	return cfg.Synced
 }
 
 // storage returns what messages survive as long as they are not deleted.
@@ -201,7 +210,7 @@ func storage(have jetstream.StreamConfig, syncAlways bool) (sinks.Durability, st
 	case syncAlways:
 		return sinks.DurabilitySynced, "file storage, one copy, synced before the acknowledgement (sync_interval always)"
 	default:
-		return sinks.DurabilityDisk, "file storage, one copy, synced every two minutes by default: a power cut may lose acknowledged messages; set `sync_interval: always` in the server's jetstream block and Config.SyncAlways, or use three replicas"
+		return sinks.DurabilityDisk, "file storage, one copy, synced every two minutes by default: a power cut may lose acknowledged messages; set `sync_interval: always` in the server's jetstream block and Config.Synced, or use three replicas"
 	}
 }
 

@@ -309,7 +309,9 @@ type Subscriber struct {
 	Held                 int   `json:"held"`
 	PendingConfirmations int   `json:"pending_confirmations"`
 	// Unconfirmed is everything that the gateway still has and this process knows of: [subscriber.Stats.Unconfirmed].
-	Unconfirmed      int   `json:"unconfirmed"`
+	Unconfirmed int `json:"unconfirmed"`
+	// Unsynced counts confirmations that wait until what was stored survives a power cut.
+	Unsynced         int   `json:"unsynced"`
 	MaxInFlight      int   `json:"max_in_flight,omitempty"`
 	MaxInFlightBytes int64 `json:"max_in_flight_bytes,omitempty"`
 	// OldestUnconfirmed is since when the oldest unconfirmed message waits, held ones included; zero
@@ -413,6 +415,7 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
 		InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
 		Unconfirmed:          stats.Unconfirmed,
+		Unsynced:             stats.UnsyncedConfirmations,
 		PendingConfirmations: stats.PendingConfirmations + stats.HeldConfirmations, OldestUnconfirmed: stats.OldestUnconfirmed, ConfirmationsFail: confirmationsFail(stats.Waits, time.Now()), Waits: waitsFrom(stats.Waits),
 	}
 }

@@ -302,7 +302,7 @@ func TestCheckSinkFailures(t *testing.T) {
 		"to be changed":  {fmt.Sprintf(`nats: {url: %q, stream: LAST, subject_prefix: more, provision: update}`, server.URL()), checkWarning, "stream LAST exists", "last message"},
 		"in memory":      {fmt.Sprintf(`nats: {url: %q, stream: OTHER}`, server.URL()), checkWarning, "stream OTHER exists", "the stream exists with other settings, which stay: discard DiscardOld (configured: DiscardNew), storage Memory (configured: File), dedup window 2m0s (configured: 10m0s)"},
 		"last message": {
-			fmt.Sprintf(`nats: {url: %q, stream: LAST, subject_prefix: last, sync_always: true}`, server.URL()),
+			fmt.Sprintf(`nats: {url: %q, stream: LAST, subject_prefix: last, synced: always}`, server.URL()),
 			checkWarning, "durability: none", "the last message of each subject",
 		},
 		"kafka down":      {fmt.Sprintf(`kafka: {brokers: [%q], connect_timeout: 1s}`, nobody(t)), checkFailed, "", "are the brokers running"},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +21,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/filesync"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/expr"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
@@ -454,10 +456,29 @@ func (k *checker) routes() {
 		if k.has(path + ".to") {
 			k.to(path+".to", r)
 		}
+		k.durable(path+".durable", r)
 	}
 	k.shared()
 	k.collide()
 	k.unmatched()
+}
+
+// durable checks that somebody has said when what a route with durable: synced stores survives a power cut.
+func (k *checker) durable(path string, r Route) {
+	if r.Durable != router.DurableSynced {
+		return
+	}
+	if r.From.Kind() != "gateway" {
+		k.fail(path, "applies to messages from the gateway only: a broker forgets a message with its ack", "remove it")
+		return
+	}
+	for _, name := range []string{r.To.Sink, k.c.Poison.Sink} {
+		if s, ok := k.c.Sinks[name]; r.To.Sink == "" || ok && !s.synced() {
+			k.fail(path, fmt.Sprintf("is not known to come true: nobody has said when what %s acknowledges survives a power cut", cmp.Or(name, "the gateway")),
+				"set synced of the sink to always, replicas, or the server's sync interval")
+			return
+		}
+	}
 }
 
 // collide finds topics that differ only in . and _: a Kafka cluster makes only one of them. Those that depend on a message are

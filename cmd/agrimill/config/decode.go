@@ -18,6 +18,8 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.yaml.in/yaml/v4"
+
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // The YAML library's own decoder stops at the first unknown key, reports neither columns
@@ -720,6 +722,8 @@ func typeName(t reflect.Type, tag reflect.StructTag) string {
 		return "a size"
 	case t == reflect.TypeFor[URL](), tag.Get("address") == "true":
 		return "an address"
+	case t == reflect.TypeFor[sinks.Synced]():
+		return "always, replicas, or the interval as a duration"
 	case t == reflect.TypeFor[sarama.KafkaVersion]():
 		return "a Kafka version"
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
@@ -25,6 +26,9 @@ type Route struct {
 	Set map[string]string `yaml:"set"`
 	// To is where they go.
 	To To `yaml:"to" required:"true"`
+	// Durable is what a message from the gateway has to survive before it is confirmed: acknowledged, what the sink's durability
+	// says; synced, a power cut of the broker. synced needs a sink, and a poison queue, that say when that is (synced).
+	Durable router.Durable `yaml:"durable" enum:"acknowledged,synced"`
 }
 
 // From is where messages come from: exactly one of gateway, nats and kafka.

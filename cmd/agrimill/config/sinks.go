@@ -35,6 +35,11 @@ func (s Sink) Kind() string {
 	return ""
 }
 
+// synced reports whether the sink says when what it has acknowledged survives a power cut, or may know.
+func (s Sink) synced() bool {
+	return s.NATS != nil && s.NATS.Synced.Known() || s.Kafka != nil && s.Kafka.Synced.Known() || s.Blob != nil
+}
+
 // Topics says which topics the sink takes, as the sink itself does once it is open.
 func (s Sink) Topics() sinks.Topics {
 	switch {

@@ -98,7 +98,7 @@ func outwardRoutes(cfg *config.Config) map[string]bool {
 
 // addRoute adds a route to the router of g.
 func (p *Pipeline) addRoute(g *generation, cfg config.Route) error {
-	route := router.Route{Name: cfg.Name}
+	route := router.Route{Name: cfg.Name, Durable: cfg.Durable}
 	info := admin.Route{Direction: admin.BrokerToSink}
 	if err := p.setFrom(g, cfg, &route, &info); err != nil {
 		return err

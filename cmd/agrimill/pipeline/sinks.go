@@ -334,6 +334,18 @@ func (s *sink) Recovered() <-chan struct{} {
 	return nil
 }
 
+// Survives implements [sinks.Syncing]: the sink has to be open.
+func (s *sink) Survives(began, acked time.Time) (bool, error) {
+	inner, err := s.get()
+	if err != nil {
+		return false, nil //nolint:nilerr // nobody knows yet
+	}
+	if survives := sinks.SurvivesFunc(inner); survives != nil {
+		return survives(began, acked)
+	}
+	return false, nil
+}
+
 // last returns the last result of Health.
 func (s *sink) last() (up bool, failure string, checked time.Time) {
 	s.checkMu.Lock()

@@ -32,12 +32,17 @@ func (c *Core) Counts() Counts {
 	}
 }
 
-// OldestUnsynced returns when the message was stored whose confirmation is due next; zero if none waits.
-func (c *Core) OldestUnsynced() time.Duration {
+// Overdue returns since when it has not been known whether what was stored survives a power cut although it could; zero if nothing
+// waits for longer than it has to.
+func (c *Core) Overdue(now time.Duration) time.Duration {
 	if len(c.holds) == 0 {
 		return 0
 	}
-	return c.holds[0].acked
+	first := c.holds[0].acked + c.holds[0].by.After
+	if first >= now {
+		return 0
+	}
+	return first
 }
 
 // Lanes calls f for each lane.

@@ -295,6 +295,7 @@ function showAccount(status) {
     [sub.joined, "that came again while they were open or confirmed"], [of("poisoned"), "poisoned"],
     [sub.quarantined + sub.quarantine_waiting, "quarantined"], [sub.in_files, "parts of files, confirmed with them"], [sub.untaken, "for no route"],
     [sub.held, "held back for their file"], [sub.in_flight, "with the routes"], [sub.pending_confirmations, "to be confirmed"],
+    [sub.unsynced, "stored, not yet on disk"],
   ].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
   setHidden(byId("account"), where.length === 0);
   setText(byId("account"), `Received ${count(sub.received)}, delivered ${count(of("delivered"))}. Besides, since startup or now: ${where.join(", ")}. `

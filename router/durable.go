@@ -1,0 +1,144 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// Durable is what a message has to survive before its source may forget it.
+type Durable int
+
+const (
+	// DurableAcknowledged: it is as durable as the sink says, see [sinks.Description].
+	DurableAcknowledged Durable = iota
+	// DurableSynced: it survives a power cut of the broker. Its confirmation waits as long as [sinks.Description].Synced says,
+	// and if the broker did not run on until then, the message comes again.
+	DurableSynced
+)
+
+var durables = []string{"acknowledged", "synced"}
+
+// String returns acknowledged or synced.
+func (d Durable) String() string { return enum.Text(d, durables) }
+
+// UnmarshalText reads what String returns.
+func (d *Durable) UnmarshalText(text []byte) error { return enum.Parse(d, text, durables) }
+
+// Errors of a route with [DurableSynced]. Messages wait, as in an outage.
+var (
+	errSyncUnknown = WithClass(errors.New("nobody has said when what the sink acknowledged survives a power cut (sinks.Description.Synced)"), ClassOutage)
+	errNoHold      = WithClass(errors.New("the source forgets a message with its ack, and cannot wait until the sink has synced it"), ClassOutage)
+)
+
+// durable is what a route with DurableSynced waits for: its sink, and the poison queue.
+type durable struct {
+	sinks   []syncing
+	horizon atomic.Pointer[msgctx.Horizon]
+}
+
+// syncing is one sink.
+type syncing struct {
+	sinks.Sink
+	survives func(began, acked time.Time) (bool, error) // nil if it cannot tell
+}
+
+// newDurable returns nil for other routes.
+func newDurable(route *Route, poison any) (*durable, error) {
+	switch route.Durable {
+	case DurableAcknowledged:
+		return nil, nil //nolint:nilnil // nothing has to be waited for
+	case DurableSynced:
+	default:
+		return nil, fmt.Errorf("%w: route %q: Durable must be one of the named constants", ErrConfig, route.Name)
+	}
+	poisonSink, ok := poison.(sinks.Sink)
+	switch {
+	case route.To == nil:
+		return nil, fmt.Errorf("%w: route %q: Durable needs To", ErrConfig, route.Name)
+	case !ok:
+		return nil, fmt.Errorf("%w: route %q: Durable needs a poison queue that is a sinks.Sink", ErrConfig, route.Name)
+	}
+	w := &durable{}
+	for _, sink := range []sinks.Sink{route.To, poisonSink} {
+		w.sinks = append(w.sinks, syncing{sink, sinks.SurvivesFunc(sink)})
+	}
+	return w, nil
+}
+
+// after returns for how long the confirmation of what is stored has to wait. An error says that nobody knows.
+func (w *durable) after() (after time.Duration, err error) {
+	for i := range w.sinks {
+		synced := w.sinks[i].Describe().Synced
+		if !synced.Known() || synced.After() > 0 && w.sinks[i].survives == nil {
+			return 0, errSyncUnknown
+		}
+		after = max(after, synced.After())
+	}
+	return after, nil
+}
+
+// check returns an error if the message of d must not be stored, because nobody could tell when it is durable.
+func (w *durable) check(d *delivery) error {
+	if w == nil || d.replay != nil {
+		return nil
+	}
+	if d.value.Nack == nil {
+		return errNoHold
+	}
+	_, err := w.after()
+	return err
+}
+
+// hold has the confirmation of what d has stored wait.
+func (w *durable) hold(d *delivery) {
+	if w == nil || d.value.Nack == nil || !d.touched && !d.poisoned {
+		return
+	}
+	if h := w.horizonNow(); h != nil {
+		d.value.Nack.Hold(h, d.began)
+	}
+}
+
+// horizonNow returns the horizon of what is stored now; nil if nothing has to be waited for.
+func (w *durable) horizonNow() *msgctx.Horizon {
+	after, err := w.after()
+	switch {
+	case err != nil:
+		after = time.Second // it has changed meanwhile: it is asked about until it is known
+	case after == 0:
+		return nil
+	}
+	h := w.horizon.Load()
+	if h == nil || h.After != after {
+		h = &msgctx.Horizon{After: after, Survives: w.survive}
+		w.horizon.Store(h)
+	}
+	return h
+}
+
+// survive is that of [sinks.Syncing] for all sinks.
+func (w *durable) survive(began, acked time.Time) (bool, error) {
+	all := true
+	for i := range w.sinks {
+		switch synced := w.sinks[i].Describe().Synced; {
+		case !synced.Known():
+			all = false
+		case synced.After() == 0:
+		case w.sinks[i].survives == nil:
+			all = false
+		default:
+			is, err := w.sinks[i].survives(began, acked)
+			if err != nil {
+				return false, err
+			}
+			all = all && is
+		}
+	}
+	return all, nil
+}

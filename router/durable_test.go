@@ -1,0 +1,176 @@
+package router_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// syncingSink is a sink whose broker syncs when sync is called, and loses what it had not when cut is.
+type syncingSink struct {
+	*memorySink
+	mu     sync.Mutex
+	synced sinks.Synced
+	until  time.Time // what was stored before is on disk
+	cuts   []time.Time
+}
+
+func newSyncingSink() *syncingSink {
+	return &syncingSink{memorySink: newSink(nil), synced: sinks.Synced(time.Millisecond)}
+}
+
+func (s *syncingSink) Describe() sinks.Description {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return sinks.Description{Name: s.name, Synced: s.synced}
+}
+
+func (s *syncingSink) say(synced sinks.Synced) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced = synced
+}
+
+func (s *syncingSink) Survives(began, acked time.Time) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cut := range s.cuts {
+		if began.Before(cut) && acked.After(s.until) {
+			return false, sinks.ErrPossiblyLost
+		}
+	}
+	return acked.Before(s.until), nil
+}
+
+func (s *syncingSink) sync() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.until = time.Now()
+}
+
+func (s *syncingSink) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cuts = append(s.cuts, time.Now())
+}
+
+const typeSynced = "app:test:json"
+
+func newSyncedServer(t *testing.T) *gatewaytest.Server {
+	server := gatewaytest.New(t, gatewaytest.Config{})
+	server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{typeSynced}, Subscribe: []string{typeSynced}})
+	return server
+}
+
+func sendSynced(t *testing.T, server *gatewaytest.Server, n int) {
+	t.Helper()
+	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{typeSynced}})
+	for i := range n {
+		if _, err := server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeSynced, Payload: []byte{byte(i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// What is acknowledged is confirmed once the broker has synced it; what a cut may have taken away is stored again, and not taken
+// for a copy, by the same process and by the next one.
+func TestConfirmedOnceSynced(t *testing.T) {
+	t.Parallel()
+	const n = 10
+	server := newSyncedServer(t)
+	to, poison, store := newSyncingSink(), newSyncingSink(), newStore(t, 0)
+	run := func() *running {
+		sub, _ := subscribeTo(t, server, subscriber.Config{})
+		return start(t, router.Config{Poison: poison, Retry: fastRetry, Dedup: router.DedupSettings{Store: store}}, router.Route{
+			Name: "farm", From: sub, Topic: subscriber.AllData, To: to, Durable: router.DurableSynced,
+			Transform: func(msg *message.Message) ([]*message.Message, error) {
+				if msg.Payload[0] == 0 {
+					return nil, router.Permanent(errors.New("poison"))
+				}
+				return []*message.Message{msg}, nil
+			},
+		})
+	}
+	stored := func(want int) {
+		t.Helper()
+		testkit.Eventually(t, "all are stored", func() bool { return len(to.all())+len(poison.all()) >= want })
+		if got := server.Stats(gatewaytest.OpConfirm).Requests; got != 0 {
+			t.Errorf("%d requests confirm what is not synced", got)
+		}
+	}
+	r := run()
+	sendSynced(t, server, n)
+	stored(n)
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	stored(n)
+	run()
+	stored(2 * n)
+	to.cut()
+	poison.cut()
+	stored(3 * n)
+	to.sync()
+	poison.sync()
+	testkit.Eventually(t, "all are confirmed", func() bool { return confirmedAll(server) })
+	if got := len(to.all()) + len(poison.all()); got != 3*n {
+		t.Errorf("%d were stored, want %d", got, 3*n)
+	}
+}
+
+// Nobody has said when what the sink acknowledges is synced: messages wait.
+func TestUnknownSyncIsAnOutage(t *testing.T) {
+	t.Parallel()
+	server := newSyncedServer(t)
+	to := newSyncingSink()
+	to.say(sinks.SyncedUnknown)
+	sub, _ := subscribeTo(t, server, subscriber.Config{})
+	r := start(t, router.Config{Poison: newSyncingSink(), Retry: fastRetry}, router.Route{
+		Name: "farm", From: sub, Topic: subscriber.AllData, To: to, Durable: router.DurableSynced,
+	})
+	sendSynced(t, server, 1)
+	testkit.Eventually(t, "it is an outage", func() bool { return r.Health()[0].State == router.StateOutage })
+	to.wantStored(t, 0)
+	to.say(sinks.SyncedReplicas)
+	poisonKnown := func() bool { return len(to.all()) == 1 }
+	testkit.Eventually(t, "it is stored", poisonKnown)
+}
+
+func TestDurableIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*router.Config, *router.Route){
+		"poison queue": func(c *router.Config, _ *router.Route) { c.Poison = struct{ message.Publisher }{newSink(nil)} },
+		"no sink": func(_ *router.Config, r *router.Route) {
+			r.To, r.Transform = nil, func(*message.Message) ([]*message.Message, error) { return nil, nil }
+		},
+		"no constant": func(_ *router.Config, r *router.Route) { r.Durable = 7 },
+	} {
+		config := router.Config{Poison: newSyncingSink()}
+		route := router.Route{Name: "r", From: newSource(), Topic: "t", To: newSyncingSink(), Durable: router.DurableSynced}
+		change(&config, &route)
+		r, err := router.New(config, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Add(route); !errors.Is(err, router.ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func confirmedAll(server *gatewaytest.Server) bool {
+	for _, e := range server.Ledger() {
+		if !e.Confirmed() {
+			return false
+		}
+	}
+	return true
+}

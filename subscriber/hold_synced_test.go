@@ -1,0 +1,92 @@
+package subscriber_test
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// disk says what survives a power cut.
+type disk struct {
+	synced, lost atomic.Bool
+	asked        atomic.Int64
+}
+
+func (d *disk) horizon(after time.Duration) *msgctx.Horizon {
+	return &msgctx.Horizon{After: after, Survives: func(began, acked time.Time) (bool, error) {
+		if began.After(acked) {
+			return false, errors.New("it was acked before it was stored")
+		}
+		if d.asked.Add(1); d.lost.Load() {
+			return false, errors.New("lost")
+		}
+		return d.synced.Load(), nil
+	}}
+}
+
+func store(msg *message.Message, h *msgctx.Horizon) {
+	msgctx.NackOf(msg.Context()).Hold(h, time.Now())
+	msg.Ack()
+}
+
+// An ack counts once what was stored survives a power cut. Until then nothing comes again, and nothing is confirmed; what may be
+// lost comes again.
+func TestConfirmationWaitsUntilItSurvives(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	sub := f.subscriber(f.config())
+	messages := f.subscribe(sub, subscriber.AllData)
+	var d disk
+	h := d.horizon(time.Millisecond)
+	f.sendN(3)
+	for range 3 {
+		store(f.next(messages), h)
+	}
+	testkit.Eventually(f, "it is asked", func() bool { return d.asked.Load() >= 3 })
+	if stats := sub.Stats(); f.confirmed() != 0 || stats.UnsyncedConfirmations != 3 || stats.OldestUnconfirmed.IsZero() {
+		t.Errorf("%d are confirmed, %d wait, the oldest since %s", f.confirmed(), stats.UnsyncedConfirmations, stats.OldestUnconfirmed)
+	}
+	d.lost.Store(true)
+	for range 3 {
+		msg := f.next(messages) // after a reconnect
+		d.lost.Store(false)
+		d.synced.Store(true)
+		store(msg, h)
+	}
+	f.waitConfirmed(3)
+	testkit.Eventually(f, "nothing waits", func() bool { return sub.Stats().UnsyncedConfirmations == 0 })
+	if got := sub.Stats().PossiblyLost; got != 3 {
+		t.Errorf("%d were possibly lost, want 3", got)
+	}
+}
+
+// As many confirmations wait as may, and then the stream is not read.
+func TestConfirmationsThatWaitAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Confirm.MaxUnsynced = 5
+	sub := f.subscriber(cfg)
+	messages := f.subscribe(sub, subscriber.AllData)
+	var d disk
+	h := d.horizon(time.Millisecond)
+	f.sendN(10)
+	for range 5 {
+		store(f.next(messages), h)
+	}
+	testkit.Eventually(f, "five wait", func() bool { return sub.Stats().UnsyncedConfirmations == 5 })
+	testkit.Eventually(f, "it is asked", func() bool { return d.asked.Load() >= 5 })
+	d.synced.Store(true)
+	for range 5 {
+		store(f.next(messages), h)
+	}
+	f.waitConfirmed(10)
+}

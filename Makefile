@@ -235,4 +235,4 @@ torture-taskdata:
 # Needs Node with npm, the files in ../shared/data, and PYTHON (python3) with isoxml, GeoPandas and DuckDB; says
 # loudly what is absent.
 torture-peer:
-	$(GO) test -tags peer -count 1 -timeout 10m -run '^TestPeer' -v ./farmdata/isoxml ./farmdata/geo/geoparquet
+	$(GO) test -tags peer -count 1 -timeout 10m -run '^TestPeer' -v ./farmdata/isoxml ./farmdata/geo/geoparquet ./router/farm/internal/prescription

@@ -39,12 +39,16 @@ func (s *Set) Prescriptions() (list []Prescription) {
 			named[strings.ToLower(grid.Name)]++
 		}
 	}
-	known := map[[sha256.Size]byte]int{} // places in list
+	known := map[meaning]int{} // places in list
 	for i := range s.Tasks {
 		task := &s.Tasks[i]
+		var zones *zoneMeanings
 		for _, grid := range task.Grids {
 			if grid.Name != "" && named[strings.ToLower(grid.Name)] > 1 {
-				key := meaning(task, grid)
+				if zones == nil {
+					zones = newZoneMeanings(task)
+				}
+				key := zones.of(grid)
 				if at, ok := known[key]; ok {
 					if tasks := list[at].Tasks; tasks[len(tasks)-1] != task {
 						list[at].Tasks = append(tasks, task)
@@ -62,19 +66,47 @@ func (s *Set) Prescriptions() (list []Prescription) {
 	return list
 }
 
-// meaning is the same for grids of two tasks that have the same name and place, and whose cells mean the same.
-func meaning(task *Task, grid *Grid) [sha256.Size]byte {
-	h := sha256.New() // takes everything
-	fmt.Fprintln(h, strings.ToLower(grid.Name), grid.Type, grid.North, grid.East, grid.CellNorth, grid.CellEast, grid.Rows, grid.Cols, grid.Zone)
+// meaning is the same for grids that have the same name and place, and whose cells mean the same.
+type meaning struct {
+	name                             string
+	kind                             int
+	north, east, cellNorth, cellEast float64
+	rows, cols                       int64
+	zone                             int
+	zones                            [sha256.Size]byte // of those that say what the cells mean
+}
+
+// zoneMeanings are the treatment zones of a task, each and all together.
+type zoneMeanings struct {
+	byCode map[int][sha256.Size]byte
+	all    [sha256.Size]byte
+}
+
+func newZoneMeanings(task *Task) *zoneMeanings {
+	z := &zoneMeanings{byCode: map[int][sha256.Size]byte{}}
+	all := sha256.New() // which takes everything, as the others do
 	for _, zone := range task.Zones {
-		if grid.Type != 2 || zone.Code == grid.Zone {
-			fmt.Fprintf(h, "%d %q %d\n", zone.Code, zone.Designator, len(zone.Values))
-			for _, v := range zone.Values {
-				fmt.Fprintf(h, "%d %d %t %q %q %q\n", v.DDI, v.Raw, v.Missing, v.ProductID, v.ElementID, v.Presentation)
-			}
+		h := sha256.New()
+		fmt.Fprintf(h, "%d %q %d\n", zone.Code, zone.Designator, len(zone.Values))
+		for _, v := range zone.Values {
+			fmt.Fprintf(h, "%d %d %t %q %q %q\n", v.DDI, v.Raw, v.Missing, v.ProductID, v.ElementID, v.Presentation)
 		}
+		sum := [sha256.Size]byte(h.Sum(nil))
+		if _, twice := z.byCode[zone.Code]; !twice { // the first one counts
+			z.byCode[zone.Code] = sum
+		}
+		all.Write(sum[:])
 	}
-	return [sha256.Size]byte(h.Sum(nil))
+	z.all = [sha256.Size]byte(all.Sum(nil))
+	return z
+}
+
+func (z *zoneMeanings) of(grid *Grid) meaning {
+	m := meaning{strings.ToLower(grid.Name), grid.Type, grid.North, grid.East, grid.CellNorth, grid.CellEast, grid.Rows, grid.Cols, grid.Zone, z.all}
+	if grid.Type == 2 {
+		m.zones = z.byCode[grid.Zone]
+	}
+	return m
 }
 
 // Descriptions returns what the devices and value presentations of the set say about values.

@@ -257,7 +257,8 @@ func (p *prescribed) summary() []Prescribed {
 type raster struct {
 	grid  *farmdata.Grid
 	side  int64 // cells of a block in each direction
-	row   int64 // of blocks
+	row   int64 // of blocks, as col
+	col   int64
 	line  []block
 	areas []area
 	left  *int // how many blocks there still may be
@@ -277,14 +278,18 @@ func (r *raster) add(cell *farmdata.Cell, rate float64) {
 	if r.plain || math.IsNaN(rate) || math.IsInf(rate, 0) {
 		return
 	}
-	if row := cell.Row / r.side; row != r.row {
+	// Divisions would take most of the time.
+	if cell.Row < r.row*r.side || cell.Row >= (r.row+1)*r.side {
 		r.flush()
-		r.row = row
+		r.row = cell.Row / r.side
 	}
-	for int64(len(r.line)) <= cell.Col/r.side {
-		r.line = append(r.line, block{})
+	if cell.Col < r.col*r.side || cell.Col >= (r.col+1)*r.side || r.col >= int64(len(r.line)) {
+		r.col = cell.Col / r.side
+		for int64(len(r.line)) <= r.col {
+			r.line = append(r.line, block{})
+		}
 	}
-	b := &r.line[cell.Col/r.side]
+	b := &r.line[r.col]
 	b.sum, b.count = b.sum+rate, b.count+1
 }
 

@@ -33,7 +33,7 @@ func (w *Writer) Prescription(p *farmdata.Prescription) error {
 		w.multiPolygon(multi)
 		w.raw(`,"properties":{"kind":"zone"`)
 		_, _ = w.w.Write(head)
-		w.layout(p, zone.Code, zone.Amounts, zone.Products).write(w, zone.Amounts)
+		w.layout(p, zone.Code, zone.Designator, zone.Amounts, zone.Products).write(w, zone.Amounts)
 		w.raw("}}")
 	}
 	return w.failed()
@@ -82,7 +82,7 @@ func (w *Writer) cells(p *farmdata.Prescription) error {
 		w.integer(cell.Col)
 		l := layouts[cell.Zone]
 		if l == nil || !l.fits(cell) {
-			l = w.layout(p, cell.Zone, cell.Values, cell.Products)
+			l = w.layout(p, cell.Zone, names.Zone(p, cell.Zone), cell.Values, cell.Products)
 			layouts[cell.Zone] = l
 		}
 		l.write(w, cell.Values)
@@ -109,7 +109,7 @@ type layout struct {
 	text       []byte // the properties of the zone, and of columns that it has no value for
 }
 
-func (w *Writer) layout(p *farmdata.Prescription, code int, values []farmdata.Value, products []string) *layout {
+func (w *Writer) layout(p *farmdata.Prescription, code int, name string, values []farmdata.Value, products []string) *layout {
 	l := &layout{products: products, text: []byte(`,"zone":`)}
 	if code < 0 {
 		l.text = append(l.text, "null"...)
@@ -117,7 +117,7 @@ func (w *Writer) layout(p *farmdata.Prescription, code int, values []farmdata.Va
 		l.text = strconv.AppendInt(l.text, int64(code), 10)
 	}
 	if len(p.Tasks) > 0 {
-		l.text = appendText(append(l.text, `,"zone_name":`...), names.Zone(p, code))
+		l.text = appendText(append(l.text, `,"zone_name":`...), name)
 	}
 	l.text = w.attributes(l.text, names.Subject{Products: products, Prescribed: true}, names.Prescribed(p, w.cfg.Add, true))
 	placeholders := w.placeholders()

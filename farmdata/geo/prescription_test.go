@@ -220,6 +220,19 @@ func TestZonesArePolygons(t *testing.T) {
 	}
 }
 
+// TestZonesWithTheSameCode have names of their own.
+func TestZonesWithTheSameCode(t *testing.T) {
+	t.Parallel()
+	ring := farmdata.LineString{Type: 1, Points: []farmdata.Point{{North: 52, East: 7}, {North: 53, East: 7}, {North: 53, East: 8}}}
+	polygons := []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}
+	set := &farmdata.Set{Tasks: []farmdata.Task{{ID: "TSK1", Zones: []farmdata.TreatmentZone{{Code: 1, Designator: "a", Polygons: polygons}, {Code: 1, Designator: "b", Polygons: polygons}}}}}
+	for format, got := range map[string]rows{"GeoJSON": geoJSON(t, set.Prescriptions()), "GeoParquet": geoParquet(t, set.Prescriptions())} {
+		if got[0]["zone_name"] != "a" || got[1]["zone_name"] != "b" {
+			t.Errorf("%s: got %v", format, got)
+		}
+	}
+}
+
 // TestZonesWithoutAPlaceAreFound: nothing is left out of a map without a word.
 func TestZonesWithoutAPlaceAreFound(t *testing.T) {
 	t.Parallel()

@@ -46,7 +46,7 @@ func writePrescriptions(w io.Writer, set *farmdata.Set, list []farmdata.Prescrip
 	t := newTable(w, fields)
 	t.names = names.New(set)
 	for i := range list {
-		s := sheet{table: t, prescription: &list[i], keys: keys, cfg: cfg, layouts: map[int]*layout{}}
+		s := sheet{table: t, prescription: &list[i], keys: keys, cfg: cfg}
 		if err := s.write(); err != nil {
 			return err
 		}
@@ -65,7 +65,6 @@ type sheet struct {
 	prescription *farmdata.Prescription
 	keys         *geo.Keys
 	cfg          Config
-	layouts      map[int]*layout // of zones, by code
 }
 
 // layout is what cells of the same zone have in common.
@@ -112,13 +111,13 @@ func surveyPrescription(p *farmdata.Prescription, keys *geo.Keys) {
 func sameColumn(a, b farmdata.Value) bool { return a.Column == b.Column }
 
 // layout makes the layout of a zone.
-func (s *sheet) layout(code int, values []farmdata.Value, products []string) *layout {
+func (s *sheet) layout(code int, name string, values []farmdata.Value, products []string) *layout {
 	p, l := s.prescription, &layout{products: products}
 	s.begin()
 	if code >= 0 {
 		s.set("zone", parquet.Int64Value(int64(code)))
 	}
-	s.setText("zone_name", names.Zone(p, code))
+	s.setText("zone_name", name)
 	s.setAttributes(names.Subject{Tasks: p.Tasks}, names.Prescribed(p, s.cfg.Add, false))
 	s.setAttributes(names.Subject{Products: products, Prescribed: true}, names.Prescribed(p, s.cfg.Add, true))
 	if p.Grid != nil {
@@ -138,12 +137,7 @@ func (l *layout) fits(values []farmdata.Value, products []string) bool {
 }
 
 // start starts a row with its zone and its values.
-func (s *sheet) start(code int, values []farmdata.Value, products []string) {
-	l := s.layouts[code]
-	if l == nil || !l.fits(values, products) {
-		l = s.layout(code, values, products)
-		s.layouts[code] = l
-	}
+func (s *sheet) start(l *layout, values []farmdata.Value) {
 	s.beginWith(l.common)
 	for i, v := range values {
 		if to := l.cells[i]; to.Key != nil {
@@ -164,7 +158,7 @@ func (s *sheet) grid() error {
 	if !grid.Valid() {
 		return found(s.cfg, geo.Nowhere(grid))
 	}
-	rows, columns := s.column("row"), s.column("column")
+	rows, columns, layouts := s.column("row"), s.column("column"), map[int]*layout{}
 	for cell, err := range grid.Cells {
 		if err != nil {
 			if err := found(s.cfg, err); err != nil {
@@ -172,7 +166,12 @@ func (s *sheet) grid() error {
 			}
 			continue
 		}
-		s.start(cell.Zone, cell.Values, cell.Products)
+		l := layouts[cell.Zone]
+		if l == nil || !l.fits(cell.Values, cell.Products) {
+			l = s.layout(cell.Zone, names.Zone(s.prescription, cell.Zone), cell.Values, cell.Products)
+			layouts[cell.Zone] = l
+		}
+		s.start(l, cell.Values)
 		s.put(rows, parquet.Int64Value(cell.Row))
 		s.put(columns, parquet.Int64Value(cell.Col))
 		ring := geo.Rectangle(grid, cell)
@@ -195,7 +194,7 @@ func (s *sheet) zones() error {
 		if len(multi) == 0 {
 			continue
 		}
-		s.start(zone.Code, zone.Amounts, zone.Products)
+		s.start(s.layout(zone.Code, zone.Designator, zone.Amounts, zone.Products), zone.Amounts)
 		if err := s.multiPolygon(multi); err != nil {
 			return err
 		}

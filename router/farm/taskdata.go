@@ -45,7 +45,7 @@ type RateConfig struct {
 	// DDI is what the terminal takes, four hexadecimal digits of the data dictionary, e.g. 0006 for a setpoint of mass per area.
 	DDI string `yaml:"ddi" required:"true"`
 	// Unit is what the numbers are in, e.g. kg/ha, l/ha, seeds/m², gal/ac (US); they are rounded to the resolution of the
-	// DDI, and raw means that they are in it.
+	// DDI, by at most 5 percent, and raw means that they are in it.
 	Unit string `yaml:"unit" required:"true"`
 	// Product is what is applied. Without it the rate is of no product.
 	Product NameConfig `yaml:"product"`

@@ -124,6 +124,9 @@ func coordinates(kind string, raw json.RawMessage) ([]polygon, error) {
 	if bytes.Count(raw, []byte{','}) > 4*maxPoints { // before it is in memory
 		return nil, fmt.Errorf("the map has more than %d points", maxPoints)
 	}
+	if bytes.Contains(raw, []byte("null")) { // which would be read as 0
+		return nil, errors.New("a coordinate is null")
+	}
 	var lists [][][][]float64
 	switch kind {
 	case "Polygon":

@@ -19,6 +19,8 @@ const (
 	maxPoints = 200_000
 	maxCells  = 1_000_000
 	maxCode   = 254 // of a treatment zone
+	// maxRounding is how far a rate may be from the one of the map.
+	maxRounding = 0.05
 )
 
 // Raw is the unit of a column whose numbers are those that the DDI stands for.
@@ -121,9 +123,13 @@ func (m *maker) add(number int, polygons []polygon, value func(column string) an
 		if !ok {
 			return fmt.Errorf("feature %d: %s is no number, or is not there", number, c.Column)
 		}
-		raw := math.Round(rate * m.factors[i])
-		if !(raw >= 0 && raw <= math.MaxInt32) {
+		exact := rate * m.factors[i]
+		raw := math.Round(exact)
+		if !(rate >= 0 && raw <= math.MaxInt32) {
 			return fmt.Errorf("feature %d: %s is below zero, or more than TaskData has room for", number, c.Column)
+		}
+		if math.Abs(raw-exact) > exact*maxRounding {
+			return fmt.Errorf("feature %d: %s is too small for the resolution of %s, which would change it by more than 5 percent", number, c.Column, c.DDI)
 		}
 		f.raw = append(f.raw, int64(raw))
 		name, err := c.Product.of(value)
@@ -155,9 +161,11 @@ func (n Name) of(value func(column string) any) (string, error) {
 			return name, nil
 		}
 	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64), nil
+		if math.Abs(v) < 1<<53 { // from there on, different numbers are the same
+			return strconv.FormatFloat(v, 'f', -1, 64), nil
+		}
 	}
-	return "", fmt.Errorf("%s is no name, or is not there", n.Column)
+	return "", fmt.Errorf("%s is no name, is a number too large for one, or is not there", n.Column)
 }
 
 // product returns the ID of a product.

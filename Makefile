@@ -153,7 +153,7 @@ bench: ## Print benchmarks beside floors and aims: medians of COUNT (5) runs, 5 
 	| $(GO) run ./internal/tool/benchreport
 
 # Everything in its whole length. A part is a target torture-PART below.
-PARTS := core identity order faults partial-faults chaos stress yield order-kafka soak ha taskdata peer
+PARTS := core identity order power faults partial-faults chaos stress yield order-kafka soak ha taskdata peer
 
 .PHONY: torture
 torture: ## Everything whole, for hours; PART=chaos SEED=7: a part, of which CONTRIBUTING.md has a list
@@ -179,6 +179,10 @@ torture-order:
 # The same with a real Kafka broker; needs JDK 17 and Maven.
 torture-order-kafka:
 	$(GO) test -race -tags kafkabroker -vet=off -count 1 -timeout 60m -run '^TestBrokerOrder$$' ./internal/test/endtoend -order $(ORDER)
+
+# A nats-server whose power is cut 200 times with traffic: its files are made what it had synced. CUTS=5: fewer.
+torture-power:
+	$(GO) test -tags powercut -vet=off -count 1 -timeout 60m -v ./internal/test/powercut -cuts $(or $(CUTS),200)
 
 FAULTS       := $(GO) test -race -tags faults -count 1 -timeout 40m -json
 FAULTS_CHECK := $(GO) run ./internal/tool/secretcheck -repeat '$(GO) test -race -tags faults'

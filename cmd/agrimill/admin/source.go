@@ -475,6 +475,9 @@ type Sink struct {
 	// Durability is what a stored message survives ([sinks.Durability]).
 	Durability     string `json:"durability,omitempty"`
 	DurabilityNote string `json:"durability_note,omitempty"`
+	// Lost counts messages that the broker had acknowledged and was found not to have any longer; nil for a sink that
+	// does not notice.
+	Lost *uint64 `json:"lost,omitempty"`
 }
 
 // Dedup is the dedup store, as of its last check; zero if there is none, or it was not

@@ -36,6 +36,7 @@ type stateCollector struct {
 	poisonOldest                   *prometheus.Desc
 	redescribed, teamsetsWaiting   *prometheus.Desc
 	ready, problems                *prometheus.Desc
+	sinkLost                       *prometheus.Desc
 }
 
 func newStateCollector(p *Pipeline) *stateCollector {
@@ -50,6 +51,8 @@ func newStateCollector(p *Pipeline) *stateCollector {
 			"Problems that count now, by kind, as on the status page.", []string{"kind"}, nil),
 		sinkUp: prometheus.NewDesc("agrimill_sink_up",
 			"1 if the sink responded to the last check, else 0.", []string{"sink", "kind"}, nil),
+		sinkLost: prometheus.NewDesc("agrimill_sink_lost_messages_total",
+			"Messages that the broker had acknowledged, and was found not to have any longer after a reconnect.", []string{"sink", "kind"}, nil),
 		dedupUp: prometheus.NewDesc("agrimill_dedup_up",
 			"1 if the dedup store passed the last check, else 0.", []string{"store"}, nil),
 		poisonDepth: prometheus.NewDesc("agrimill_poison_queue_messages",
@@ -73,6 +76,7 @@ func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	descs <- c.ready
 	descs <- c.problems
 	descs <- c.sinkUp
+	descs <- c.sinkLost
 	descs <- c.dedupUp
 	descs <- c.poisonDepth
 	descs <- c.poisonOldest
@@ -99,6 +103,9 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(c.problems, prometheus.GaugeValue, float64(counting[kind]), string(kind))
 	}
 	for _, s := range snapshot.Sinks {
+		if s.Lost != nil {
+			out <- prometheus.MustNewConstMetric(c.sinkLost, prometheus.CounterValue, float64(*s.Lost), s.Name, s.Kind)
+		}
 		if s.CheckedAt.IsZero() {
 			continue // nobody knows yet
 		}

@@ -174,6 +174,10 @@ func (s *sink) status() admin.Sink {
 	if inner, err := s.get(); err == nil {
 		d := inner.Describe()
 		status.Durability, status.DurabilityNote = d.Durability.String(), d.DurabilityNote
+		if notices, ok := inner.(interface{ Lost() uint64 }); ok {
+			lost := notices.Lost()
+			status.Lost = &lost
+		}
 	}
 	return status
 }

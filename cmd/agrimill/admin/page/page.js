@@ -590,6 +590,7 @@ function showSink(sink, now) {
     kind: [sink.kind, sink.target].filter(Boolean).join(" · "),
     facts: [
       sink.durability && sink.durability !== "unknown" && ["stored", sink.durability],
+      sink.lost > 0 && ["lost by the broker after it acknowledged them", count(sink.lost)],
       checked && ["asked", agoText(now, checked)],
     ],
     error: sink.up ? "" : sink.error,

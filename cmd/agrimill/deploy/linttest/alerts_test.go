@@ -39,6 +39,7 @@ agrimill_route_messages_total{W,route="farm",outcome="delivered"} 0+60x120
 agrimill_route_messages_total{W,route="farm",outcome="poisoned"} 0x120
 agrimill_route_events_total{W,route="farm",event="retry",class="outage"} 0+1x120
 agrimill_sink_up{W,sink="nats",kind="nats"} 1x120
+agrimill_sink_lost_messages_total{W,sink="nats",kind="nats"} 0x120
 agrimill_dedup_up{W,store="bbolt"} 1x120
 agrimill_devices_redescribed_total{W} 0x120
 agrimill_config_last_reload_successful{W} 1x120
@@ -49,19 +50,20 @@ agrimill_sink_publish_duration_seconds_bucket{W,sink="nats",outcome="stored",le=
 
 // sick is for each alert an instance that it is about.
 var sick = map[string]string{
-	"AgrimillDown":           `up{S} 0x120`,
-	"AgrimillStreamDown":     `agrimill_subscriber_stream_connected{S} 0x120`,
-	"AgrimillNoHolder":       `agrimill_subscriber_lease_standby{S} 1x120`,
-	"AgrimillNoStandby":      `agrimill_subscriber_lease_holder{S} 1x120`,
-	"AgrimillLeaseLost":      `agrimill_subscriber_lease_lost_total{S} 0x90 1 2 3 4x27`,
-	"AgrimillLeaseGivenUp":   `agrimill_subscriber_lease_given_up_total{S} 0x90 1 2 3 4x27`,
-	"AgrimillStreamRestless": `agrimill_subscriber_stream_reconnects_total{S} 0+1x120`,
-	"AgrimillStuck":          `agrimill_subscriber_oldest_unconfirmed_age_seconds{S} 0+60x120`,
-	"AgrimillRouteOutage":    `agrimill_route_state{S,route="farm",state="outage"} 1x120`,
-	"AgrimillRouteFailing":   `agrimill_route_state{S,route="farm",state="failing"} 1x120`,
-	"AgrimillSinkDown":       `agrimill_sink_up{S,sink="kafka",kind="kafka"} 0x120`,
-	"AgrimillRouteEnded":     `agrimill_route_state{S,route="farm",state="failed"} 1x120`,
-	"AgrimillPoisoned":       `agrimill_route_messages_total{S,route="farm",outcome="poisoned"} 0x90 1x30`,
+	"AgrimillDown":               `up{S} 0x120`,
+	"AgrimillStreamDown":         `agrimill_subscriber_stream_connected{S} 0x120`,
+	"AgrimillNoHolder":           `agrimill_subscriber_lease_standby{S} 1x120`,
+	"AgrimillNoStandby":          `agrimill_subscriber_lease_holder{S} 1x120`,
+	"AgrimillLeaseLost":          `agrimill_subscriber_lease_lost_total{S} 0x90 1 2 3 4x27`,
+	"AgrimillLeaseGivenUp":       `agrimill_subscriber_lease_given_up_total{S} 0x90 1 2 3 4x27`,
+	"AgrimillStreamRestless":     `agrimill_subscriber_stream_reconnects_total{S} 0+1x120`,
+	"AgrimillStuck":              `agrimill_subscriber_oldest_unconfirmed_age_seconds{S} 0+60x120`,
+	"AgrimillRouteOutage":        `agrimill_route_state{S,route="farm",state="outage"} 1x120`,
+	"AgrimillRouteFailing":       `agrimill_route_state{S,route="farm",state="failing"} 1x120`,
+	"AgrimillBrokerLostMessages": `agrimill_sink_lost_messages_total{S,sink="nats",kind="nats"} 0x105 1000x15`,
+	"AgrimillSinkDown":           `agrimill_sink_up{S,sink="kafka",kind="kafka"} 0x120`,
+	"AgrimillRouteEnded":         `agrimill_route_state{S,route="farm",state="failed"} 1x120`,
+	"AgrimillPoisoned":           `agrimill_route_messages_total{S,route="farm",outcome="poisoned"} 0x90 1x30`,
 	"AgrimillPoisonFlood": `agrimill_route_messages_total{S,route="farm",outcome="poisoned"} 0+30x120
 agrimill_route_messages_total{S,route="farm",outcome="delivered"} 0+60x120`,
 	// A series of an event begins when it first happens, and that is to be seen.

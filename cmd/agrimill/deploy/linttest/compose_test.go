@@ -118,8 +118,8 @@ func TestComposeAgreesWithItsFiles(t *testing.T) {
 	if got := hostOf(t, agrimill.Sinks["nats"].NATS.URL); got != "nats:"+setting(t, conf, "port") || !published(nats, "4222", got) {
 		t.Errorf("the sink leads to %s", got)
 	}
-	if always := setting(t, conf, "sync_interval") == "always"; always != agrimill.Sinks["nats"].NATS.SyncAlways {
-		t.Errorf("sync_always: %t, and the server: %t", agrimill.Sinks["nats"].NATS.SyncAlways, always)
+	if always := setting(t, conf, "sync_interval") == "always"; always != (agrimill.Sinks["nats"].NATS.Synced == "always") {
+		t.Errorf("synced: %s, and the server always: %t", agrimill.Sinks["nats"].NATS.Synced, always)
 	}
 	if !slices.ContainsFunc(nats.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Target == setting(t, conf, "store_dir") }) {
 		t.Error("JetStream's files are on no volume")

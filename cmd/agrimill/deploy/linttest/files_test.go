@@ -44,8 +44,8 @@ type programConfig struct {
 	} `json:"gateway"`
 	Sinks map[string]struct {
 		NATS *struct {
-			URL        string `json:"url"`
-			SyncAlways bool   `json:"sync_always"`
+			URL    string `json:"url"`
+			Synced string `json:"synced"`
 		} `json:"nats"`
 		Kafka *struct {
 			Brokers []string `json:"brokers"`

@@ -1,0 +1,149 @@
+//go:build powercut
+
+package powercut
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+)
+
+// build builds nats-server with the layer.
+func build(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, dir := filepath.Join(strings.TrimSpace(string(out)), "src", "os"), t.TempDir()
+	replace := map[string]string{}
+	patch := func(name, old, new string) {
+		text, err := os.ReadFile(filepath.Join(source, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(string(text), old) != 1 {
+			t.Fatalf("%s does not have once: %s", name, old)
+		}
+		to := filepath.Join(dir, name)
+		if err := os.WriteFile(to, []byte(strings.Replace(string(text), old, new, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[filepath.Join(source, name)] = to
+	}
+	patch("file_posix.go", `	if e := f.pfd.Fsync(); e != nil {
+		return f.wrapErr("sync", e)
+	}
+`, `	content, follows := powerCutBefore(f)
+	if e := f.pfd.Fsync(); e != nil {
+		return f.wrapErr("sync", e)
+	}
+	if follows {
+		powerCutAfter(f, content)
+	}
+`)
+	patch("file.go", "	return rename(oldpath, newpath)\n", `	err := rename(oldpath, newpath)
+	if err == nil {
+		powerCutRenamed(oldpath, newpath)
+	}
+	return err
+`)
+	layer, err := filepath.Abs("layer.go.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace[filepath.Join(source, "powercut.go")] = layer
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "nats-server")
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "build", "-overlay", file, "-o", binary, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return binary
+}
+
+// machine is one with a nats-server, and a switch.
+type machine struct {
+	*testing.T
+	binary, store, shadow, config string
+	port                          int
+	process                       *exec.Cmd
+}
+
+func newMachine(t *testing.T, binary string, interval string) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	m := &machine{T: t, binary: binary, store: filepath.Join(dir, "store"), shadow: filepath.Join(dir, "synced"), port: testkit.FreePorts(t, 1)[0]}
+	m.config = filepath.Join(dir, "nats.conf")
+	text := fmt.Sprintf("listen: \"127.0.0.1:%d\"\njetstream {store_dir: %q, sync_interval: %q}\n", m.port, m.store, interval)
+	if err := os.WriteFile(m.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.start()
+	t.Cleanup(func() { _ = m.process.Process.Kill(); _ = m.process.Wait() })
+	return m
+}
+
+func (m *machine) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", m.port) }
+
+func (m *machine) start() {
+	m.Helper()
+	m.process = exec.Command(m.binary, "-c", m.config)
+	m.process.Env = append(os.Environ(), "POWERCUT_STORE="+m.store, "POWERCUT_SHADOW="+m.shadow)
+	if err := m.process.Start(); err != nil {
+		m.Fatal(err)
+	}
+	testkit.Eventually(m.T, "the server answers", func() bool {
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", m.port))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+}
+
+func (m *machine) kill() {
+	_ = m.process.Process.Kill()
+	_ = m.process.Wait()
+}
+
+// writeBack has everything on disk, as after some time without a cut.
+func (m *machine) writeBack() {
+	m.Helper()
+	m.copy(m.store, m.shadow)
+}
+
+// lose makes the files of the server, which does not run, what had been synced.
+func (m *machine) lose() {
+	m.Helper()
+	m.copy(m.shadow, m.store)
+}
+
+func (m *machine) copy(from, to string) {
+	m.Helper()
+	if err := os.RemoveAll(to); err != nil {
+		m.Fatal(err)
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		m.Fatal(err)
+	}
+	_ = filepath.WalkDir(to, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, ".writing") {
+			return os.Remove(path)
+		}
+		return err
+	})
+}

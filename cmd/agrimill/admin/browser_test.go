@@ -324,7 +324,7 @@ func TestBrowserFilter(t *testing.T) {
 	page.Eval(`document.querySelector("#only-tenant").focus()`)
 	page.Keys("tenant-1")
 	text("#t-received", "15")
-	text("#t-delivered", "8")
+	text("#t-stored", "8")
 	text("#t-confirmed", "15")
 	text("#t-open", "8")
 	text("#t-poisoned", "7")
@@ -562,8 +562,19 @@ func TestBrowserSinkBreaks(t *testing.T) {
 	page.Wait(node("Route task data") + `.querySelector(".error").hidden === false`)
 	page.Wait(fact("Subscriber", "oldest unconfirmed") + ` !== "none"`)
 	page.Wait(`document.title.startsWith("(degraded)")`)
-	page.Wait(`document.querySelector("#outage").textContent.startsWith("The sink farm is down, so the route task data waits; nothing is lost. Repair farm")`)
+	page.Wait(`/^The sink "farm" has been down for .*\. The routes "task data"(.*) wait with 5 messages; nothing is lost\. /.test(document.querySelector("#sentence").textContent)`)
 	page.Wait(`document.querySelector("#account").textContent.startsWith("Received 8, delivered 3. Besides, since startup or now: 5 with the routes")`)
+	page.Wait(`document.querySelectorAll("#problems li").length === 2 && document.querySelector("#chart .area").getAttribute("d") !== ""`)
+	// All of that is on the first screen, and the search is a key away.
+	for _, size := range [][2]int64{{1400, 900}, {390, 844}} {
+		page.Resize(size[0], size[1], size[0] < 500)
+		if got := page.Eval(`["#trace-query", "#sentence", "#problems", "#tiles"].filter(id => document.querySelector(id).getBoundingClientRect().bottom > innerHeight)`); got != "" {
+			t.Errorf("%v: not on the first screen: %s", size, got)
+		}
+	}
+	page.Resize(1360, 1000, false)
+	page.Keys("/")
+	page.Wait(`document.activeElement.id === "trace-query"`)
 	look(page, "broken")
 
 	b.nats.Restart()
@@ -571,7 +582,7 @@ func TestBrowserSinkBreaks(t *testing.T) {
 	page.Wait(state("Sink farm", "up", "up"))
 	page.Wait(fact("Route task data", "delivered") + ` === "8"`)
 	page.Wait(`document.querySelector("#t-open").textContent === "0"`)
-	page.Wait(`document.querySelector("#outage").hidden`)
+	page.Wait(`document.querySelector("#sentence").textContent === "All is right: messages are received, stored and confirmed."`)
 	page.Picture("repaired-light")
 	b.waitConfirmed(8)
 	if n := b.stored(); n != 8 {
@@ -885,8 +896,7 @@ func TestBrowserServerGoes(t *testing.T) {
 	})
 	page.Wait(`document.querySelector("#gone").hidden && !document.querySelector("main").classList.contains("stale")`)
 	page.Wait(`document.querySelector("#name").textContent === "second" && document.querySelector("#state").textContent === "stopped"`)
-	page.Wait(`document.querySelector("#trouble").textContent.includes("The pipeline stopped: the subscription was refused")`)
-	page.Wait(`/The dedup store \(bbolt\) has been failing for 1.*: the disk is full/.test(document.querySelector("#trouble").textContent)`)
+	page.Wait(`document.querySelector("#sentence").textContent.startsWith("agrimill has stopped: the subscription was refused. ")`)
 	// The second is what a request gets, perhaps of the icon, for which the connection was just made when
 	// the server went.
 	page.Clean(origin(again), "ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE")
@@ -925,6 +935,7 @@ func TestBrowserIsAccessible(t *testing.T) {
 			return []admin.Tenant{{ID: strings.Repeat("long", 30), Endpoints: []admin.Endpoint{{ID: "1", Name: strings.Repeat("name", 50), Mine: true, Sends: []string{taskData, shapes}}}}}, nil
 		},
 		snapshot: admin.Snapshot{
+			Checks:  []admin.Check{{Name: "gateway", Message: "refused", Since: now}, {Name: "sink down", Message: "no route to host", Since: now}, {Name: "dedup", Message: "no space left on device", Since: now}},
 			Config:  admin.ConfigState{Error: "line 3: no such key"},
 			Gateway: admin.Gateway{Host: strings.Repeat("gateway.", 20), State: admin.GatewayDisconnected, LastError: "refused", RateLimited: true},
 			Routes: []admin.Route{
@@ -972,14 +983,15 @@ func TestBrowserIsAccessible(t *testing.T) {
 			t.Errorf("no %q in %q", want, facts)
 		}
 	}
-	// All that is down has a sentence that says what that means and what to do.
-	outage := page.Eval(`document.querySelector("#outage").textContent`)
+	// All that is wrong is in the list, the worst first, and says what that means and what to do.
+	page.Wait(`document.querySelectorAll("#problems li").length === 5`)
+	problems := page.Eval(`document.querySelector("#problems").textContent`)
 	for _, want := range []string{
-		"so nothing is received; it keeps what it has for later. The error at the gateway says why", "The sink down is down, so the route waits waits; nothing is lost. Repair down",
-		"(bbolt) fails, so routes wait, or what comes again is stored again; nothing is lost. Repair dedup.db", "have ended and will not go on; what comes meanwhile is kept where it comes from. Repair",
+		"has not kept the event stream open", "New messages stay with the gateway; nothing is lost.", "The sink \"down\" has been down", "Free space on that disk", "The configuration file has been refused",
+		"has asked for fewer requests",
 	} {
-		if !strings.Contains(outage, want) {
-			t.Errorf("no %q in %q", want, outage)
+		if !strings.Contains(problems, want) {
+			t.Errorf("no %q in %q", want, problems)
 		}
 	}
 	// Every state has a word beside its colour.

@@ -221,12 +221,30 @@ func (b *agrimill) Snapshot() admin.Snapshot {
 		s.Routes = append(s.Routes, route)
 	}
 	s.AddOpen(b.Open())
+	s.Time, s.UnconfirmedCourse = time.Now(), []int{s.Subscriber.Unconfirmed}
+	s.Checks = b.checks(s)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.health.Name != "" {
 		s.Sinks = []admin.Sink{b.health}
 	}
 	return s
+}
+
+// checks are those of the snapshot, without asking anybody.
+func (b *agrimill) checks(s admin.Snapshot) []admin.Check {
+	b.mu.Lock()
+	sink := b.health
+	b.mu.Unlock()
+	checks := []admin.Check{
+		{Name: "gateway", OK: s.Gateway.State != admin.GatewayDisconnected, Message: s.Gateway.LastError, Since: s.Gateway.Since},
+		{Name: "gateway answers", OK: len(s.Gateway.Intermediaries) == 0, Message: "confirm messages: status 404"},
+		{Name: "sink farm", OK: sink.Up || sink.CheckedAt.IsZero(), Message: sink.Error, Since: sink.CheckedAt},
+	}
+	for _, r := range s.Routes {
+		checks = append(checks, admin.Check{Name: "route " + r.Name, OK: r.State != router.StateOutage, Message: r.LastError, Since: r.Since})
+	}
+	return checks
 }
 
 // Live implements [admin.Source].

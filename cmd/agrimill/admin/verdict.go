@@ -106,7 +106,7 @@ func sentence(s *Snapshot, problems []Problem) string {
 	case len(problems) > 0:
 		text := problems[0].Text
 		if more := len(problems) - 1; more > 0 {
-			text += fmt.Sprintf(" %s %s more.", map[bool]string{true: "There is", false: "There are"}[more == 1], plural(more, "problem"))
+			text += fmt.Sprintf(" There %s %s.", verb(more, "is", "are"), plural(more, "more problem"))
 		}
 		return text
 	case s.Gateway.State == GatewayStandby:

@@ -201,7 +201,7 @@ var situations = []situation{
 		s.Config.Error, s.Gateway.RateLimited = "unknown key", true
 		fail(s, "sink farm", "connection refused", 48*time.Second)
 	}, false, map[admin.ProblemKind]int{admin.ProblemSink: 1, admin.ProblemReload: 1, admin.ProblemRateLimit: 1},
-		`The sink "farm" (nats nats.example:4222) has been down for 48 s: connection refused. The routes "maps" and "orders" wait; nothing is lost. Repair it; agrimill continues by itself. There are 2 problems more.`},
+		`The sink "farm" (nats nats.example:4222) has been down for 48 s: connection refused. The routes "maps" and "orders" wait; nothing is lost. Repair it; agrimill continues by itself. There are 2 more problems.`},
 }
 
 // TestVerdict is the truth table of the verdict: each situation has its sentence, readiness and metric; the exit status

@@ -126,7 +126,7 @@ func TestBrowserEndToEnd(t *testing.T) {
 	w.command("endpoints", "put", e2eSender, "--name", "Terminal", "--send", taskData)
 	file, digest := w.write("taskdata.zip", 200_000)
 	w.command("send", "--from", e2eSender, "--publish", file)
-	page.Wait(`document.querySelector("#t-delivered").textContent === "1" && document.querySelector("#t-confirmed").textContent === "1"`)
+	page.Wait(`document.querySelector("#t-stored").textContent === "1" && document.querySelector("#t-confirmed").textContent === "1"`)
 	if counts := w.arrived(address, digest); counts[digest] != 1 {
 		t.Errorf("the file arrived %d times", counts[digest])
 	}

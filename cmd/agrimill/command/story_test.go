@@ -152,7 +152,7 @@ func (s *story) run() {
 		files, digests = append(files, file), append(digests, digest)
 	}
 	s.command(append([]string{"send", "--from", e2eSender, "--publish"}, files...)...)
-	page.Wait(`document.querySelector("#t-delivered").textContent === "1" && document.querySelectorAll("#poison-rows tr").length === 2`)
+	page.Wait(`document.querySelector("#t-stored").textContent === "2" && document.querySelector("#t-stored-note").textContent.endsWith("2 poisoned") && document.querySelectorAll("#poison-rows tr").length === 2`)
 	s.picture("1-sent")
 
 	// Where is it, and why?
@@ -184,7 +184,7 @@ func (s *story) run() {
 	must(s, s.agrimill.cmd.Process.Signal(syscall.SIGHUP))
 	page.Wait(stateOf("Route pictures", "running"))
 	// What nobody took is redelivered.
-	page.Wait(`document.querySelector("#t-delivered").textContent === "2"`)
+	page.Wait(`document.querySelector("#t-stored").textContent === "3"`)
 	s.find(picture, "delivered by pictures; confirmed")
 	s.picture("6-reloaded")
 

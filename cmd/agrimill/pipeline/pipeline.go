@@ -108,6 +108,7 @@ type Pipeline struct {
 	inward       router.KeyFunc
 	readiness    readiness
 	steady       admin.Steady
+	course       admin.Course // of what is unconfirmed
 	certificates certificates
 	claimCheck   *claimcheck.Store // nil: none
 	observer     *metrics.Observer

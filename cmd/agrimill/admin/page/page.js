@@ -6,8 +6,7 @@ const POLL_MS = 1000;          // between two polls of the status
 const POLL_HIDDEN_MS = 15000;  // while the page is hidden
 const TIMEOUT_MS = 5000;       // of one request
 const RATE_WINDOW_MS = 5000;   // over which a rate is taken
-const KEEP_MS = 120000;        // of the chart, at most
-const CHART_MS = 20000;        // and at least
+const KEEP_MS = 10000;         // of the samples for rates
 const PAGE_SIZE = 25;          // of the poison queue
 const GROUPS_MS = 30000;       // between two groupings of it
 const FEW = 200;               // messages that are grouped as soon as there are more
@@ -158,7 +157,7 @@ async function ask(path, options = {}, timeout = TIMEOUT_MS) {
 
 // ---------------------------------------------------------------- history
 
-// Samples of the counters, for rates and the chart: {at, values: Map}.
+// Samples of the counters, for rates: {at, values: Map}.
 let samples = [];
 let started = "";
 
@@ -209,20 +208,15 @@ function between(from, to, name) {
   return Math.max(0, ((to.values.get(name) - from.values.get(name)) * 1000) / (to.at - from.at));
 }
 
-function drawChart() {
-  const svg = byId("chart");
-  const points = [];
-  const now = samples.at(-1)?.at ?? 0;
-  const span = Math.min(KEEP_MS, Math.max(CHART_MS, now - (samples[0]?.at ?? now)));
-  for (let i = 1; i < samples.length; i++) {
-    const rate = between(samples[i - 1], samples[i], "delivered");
-    if (rate !== null) points.push([240 - ((now - samples[i].at) / span) * 240, rate]);
-  }
-  if (points.length < 2) return;
-  const top = Math.max(1, ...points.map((p) => p[1])) * 1.15;
-  const line = points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${(47 - (y / top) * 44).toFixed(1)}`).join("");
+// drawCourse draws how many messages were unconfirmed in each minute of the last hour, the present one at the right.
+function drawCourse(values) {
+  const svg = byId("chart"), MINUTES = 60;
+  const most = Math.max(0, ...values), top = Math.max(1, most) * 1.15;
+  const wide = 240 / MINUTES, x = (i) => (240 - (values.length - i) * wide).toFixed(1);
+  const line = values.map((value, i) => { const y = (47 - (value / top) * 44).toFixed(1); return `${i ? "L" : "M"}${x(i)} ${y}L${x(i + 1)} ${y}`; }).join("");
   svg.querySelector(".line").setAttribute("d", line);
-  svg.querySelector(".area").setAttribute("d", `${line}L240 48L${points[0][0].toFixed(1)} 48Z`);
+  svg.querySelector(".area").setAttribute("d", line && `${line}L240 48L${x(0)} 48Z`);
+  svg.setAttribute("aria-label", `Unconfirmed messages in the last hour: at most ${count(most)}`);
 }
 
 // ---------------------------------------------------------------- figures
@@ -238,36 +232,37 @@ function setTile(id, value, note = "", tone = "") {
 
 const perSecond = (name) => `${rateText(rateOf(name))}/s`;
 
+const oldestNote = (now, oldest) => (oldest ? `the oldest for ${short(now - oldest)}` : "none waiting");
+const oldTone = (now, oldest) => (oldest && now - oldest > 60000 ? "warn" : "");
+
 // showChosen shows the figures of a tenant or an endpoint.
 function showChosen(chosen, now) {
   const f = chosen.figures, off = chosen.timed ? "" : "not told by tenant: the journal is off";
   const tile = (id, n, note, tone) => setTile(id, off ? "–" : count(n), off || note, off ? "" : tone);
-  setText(byId("t-rate"), off ? "–" : rateText(rateOf("delivered")));
   tile("t-received", f.received, perSecond("received"));
   const duplicates = bothWays(f, "duplicates");
-  tile("t-delivered", bothWays(f, "delivered"), `${perSecond("delivered")}${duplicates ? `, ${count(duplicates)} duplicates` : ""}`);
+  tile("t-stored", bothWays(f, "delivered"), `${perSecond("delivered")}${duplicates ? `, ${count(duplicates)} duplicates` : ""}`);
   tile("t-confirmed", f.confirmed, perSecond("confirmed"));
   const oldest = time(chosen.oldest_unconfirmed);
-  setTile("t-open", count(chosen.in_flight + chosen.held + chosen.pending_confirmations), oldest ? `oldest ${short(now - oldest)}` : "none waiting", oldest && now - oldest > 60000 ? "warn" : "");
+  setTile("t-open", count(chosen.in_flight + chosen.held + chosen.pending_confirmations), oldestNote(now, oldest), oldTone(now, oldest));
   tile("t-poisoned", bothWays(f, "poisoned"), "since startup; what is in the queue now is below", bothWays(f, "poisoned") > 0 ? "bad" : "");
-  drawChart();
 }
 
 function showTiles(status) {
+  const now = time(status.time);
+  byId("chart").style.visibility = status.selected ? "hidden" : ""; // it is not told by tenant
   if (status.selected) {
-    showChosen(status.selected, time(status.time));
+    showChosen(status.selected, now);
     return;
   }
-  const sub = status.subscriber;
-  const now = time(status.time);
-  setText(byId("t-rate"), rateText(rateOf("delivered")));
-  setTile("t-received", count(sub.received), `${perSecond("received")}${sub.received_bytes ? `, ${bytes(sub.received_bytes)}` : ""}`);
-  const duplicates = total(status, "duplicates");
-  setTile("t-delivered", count(total(status, "delivered")), `${perSecond("delivered")}${duplicates ? `, ${count(duplicates)} duplicates` : ""}`);
-  setTile("t-confirmed", count(sub.confirmed), perSecond("confirmed"));
-  const oldest = time(sub.oldest_unconfirmed);
-  const open = sub.in_flight + sub.held + sub.pending_confirmations;
-  setTile("t-open", count(open), oldest ? `oldest ${short(now - oldest)}` : "none waiting", oldest && now - oldest > 60000 ? "warn" : "");
+  const f = status.figures;
+  setTile("t-received", count(f.received), perSecond("received"));
+  const aside = total({ routes: status.routes.filter((r) => r.direction === "from_gateway") }, "poisoned");
+  setTile("t-stored", count(f.stored), `${perSecond("delivered")} delivered${aside ? `, ${count(aside)} poisoned` : ""}`);
+  setTile("t-confirmed", count(f.confirmed), perSecond("confirmed"));
+  const oldest = time(f.oldest);
+  setTile("t-open", count(f.unconfirmed), oldestNote(now, oldest), oldTone(now, oldest));
+  drawCourse(status.unconfirmed_course ?? []);
   // What the queue holds outlives the process; what was poisoned since startup does not.
   const poisoned = total(status, "poisoned");
   const depth = status.poison.depth;
@@ -276,7 +271,6 @@ function showTiles(status) {
   if (status.poison.unreadable) setTile("t-poisoned", "?", `${status.poison.depth_note}; ${since}`, "warn");
   else if (depth === undefined) setTile("t-poisoned", count(poisoned), ["since startup", status.poison.depth_note].filter(Boolean).join("; "), poisoned > 0 ? "bad" : "");
   else setTile("t-poisoned", count(depth), ["in the queue", first && depth > 0 ? `oldest ${short(Math.max(0, now - first))}` : "", since, status.poison.depth_note].filter(Boolean).join("; "), depth > 0 ? "bad" : "");
-  drawChart();
 }
 
 // showAccount says where what was received went if not everything was delivered. A message that several routes
@@ -320,40 +314,21 @@ function showChosenAccount(chosen) {
   setText(byId("account"), parts.join(" "));
 }
 
-// showOutage says in one sentence for each thing that is down what that means, and what to do.
-function showOutage(status) {
-  const down = status.sinks.filter((s) => !s.up && time(s.checked_at));
-  const outage = status.routes.filter((r) => r.state === "outage");
-  const waiting = outage.filter((r) => down.some((s) => s.name === r.to?.sink));
-  const others = outage.filter((r) => !waiting.includes(r));
-  const names = (list) => list.map((x) => x.name).join(", ");
-  const one = (list, singular, plural) => `${list.length === 1 ? singular : plural} ${names(list)}`;
-  const ended = status.routes.filter((r) => r.state === "failed" || r.state === "ended");
-  const texts = [];
-  if (status.gateway.state === "disconnected") {
-    texts.push(`There is no event stream from the gateway ${status.gateway.host}, so nothing is received; it keeps what it has for later. `
-      + `The error at the gateway says why, and agrimill check what to do; agrimill keeps trying.`);
-  }
-  if (down.length > 0) {
-    texts.push(`${one(down, "The sink", "The sinks")} ${down.length === 1 ? "is" : "are"} down`
-      + `${waiting.length ? `, so ${one(waiting, "the route", "the routes")} ${waiting.length === 1 ? "waits" : "wait"}` : ""}; nothing is lost. `
-      + `Repair ${down.map((s) => (s.target ? `${s.name} (${s.target})` : s.name)).join(", ")}; agrimill continues by itself.`);
-  }
-  if (others.length > 0) {
-    texts.push(`${one(others, "The route", "The routes")} ${others.length === 1 ? "waits" : "wait"}; nothing is lost. `
-      + `The error at the route names what to repair; agrimill continues by itself.`);
-  }
-  if (status.dedup && !status.dedup.up) {
-    texts.push(`The store that remembers what was handled (${status.dedup.store}) fails, so routes wait, or what comes again is stored again; nothing is lost. `
-      + `Repair ${status.dedup.target || status.dedup.store}; agrimill continues by itself.`);
-  }
-  if (ended.length > 0 && status.state !== "stopped" && status.state !== "draining") {
-    texts.push(`${one(ended, "The route", "The routes")} ${ended.length === 1 ? "has" : "have"} ended and will not go on; what comes meanwhile is kept where it comes from. `
-      + `Repair what the error at the route names, then restart agrimill.`);
-  }
-  const text = texts.join(" ");
-  setText(byId("outage").querySelector("p"), text);
-  setHidden(byId("outage"), !text);
+// showVerdict shows whether all is right, as the server says it, and the problems if there are several.
+function showVerdict(status) {
+  const { sentence, ready, problems } = status.verdict;
+  const now = time(status.time);
+  const tone = !ready && problems.length === 0 && status.state !== "stopped" ? "idle" : !ready ? "bad" : problems.length ? "warn" : "good";
+  if (byId("verdict").dataset.tone !== tone) byId("verdict").dataset.tone = tone;
+  setText(byId("sentence"), sentence);
+  setHidden(byId("problems"), problems.length < 2);
+  keyed(byId("problems"), problems.length < 2 ? [] : problems, (p) => `${p.kind} ${p.name ?? ""}`, () => make("li", {}, make("details", {},
+    make("summary", {}, make("span", { class: "ext" }), make("span", { class: "when" })), make("p", { class: "ext" }))), (node, p) => {
+    const since = time(p.since);
+    setText(node.querySelector("summary .ext"), `${p.subject.charAt(0).toUpperCase()}${p.subject.slice(1)} ${p.trouble}`);
+    setText(node.querySelector(".when"), `${since ? ` for ${short(now - since)}` : ""}${p.stage === "lasting" ? "" : ` (${p.stage})`}`);
+    setText(node.querySelector("p"), `${p.text} Runbook: ${p.runbook}.`);
+  });
 }
 
 // ---------------------------------------------------------------- the picture
@@ -1312,7 +1287,16 @@ async function findMessages(event) {
   else say("good", `${count(found + (answer.more ?? 0))} ${found + (answer.more ?? 0) === 1 ? "message" : "messages"} found${answer.more ? `, the newest ${count(found)} are shown` : ""}.`);
 }
 
-byId("trace-form").addEventListener("submit", findMessages);
+byId("trace-form").addEventListener("submit", async (event) => {
+  await findMessages(event);
+  byId("trace").scrollIntoView({ block: "start" });
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+  event.preventDefault();
+  byId("trace-query").focus();
+  byId("trace-query").select();
+});
 byId("trace-look").addEventListener("submit", (event) => {
   event.preventDefault();
   byId("trace-messages").querySelector(".look:enabled")?.focus();
@@ -1628,16 +1612,11 @@ function showStatus(status) {
   const up = time(status.started);
   setText(byId("subtitle"), [`agrimill ${status.version ?? ""}`.trim(), up && `up for ${short(time(status.time) - up)}`].filter(Boolean).join(" · "));
   setState(byId("state"), status.state, status.state);
-  const trouble = [status.error && `The pipeline stopped: ${status.error}`, status.subscriber.confirmations_fail, status.config?.error && `The configuration was not reloaded: ${status.config.error}`,
-    status.lease?.error && `The lease (${status.lease.target}) cannot be renewed or looked at: ${status.lease.error}`,
-    status.dedup && !status.dedup.up && `The dedup store (${status.dedup.store}) has been failing for ${short(time(status.time) - time(status.dedup.since))}: ${status.dedup.error}`].filter(Boolean).join(" — ");
-  setText(byId("trouble").querySelector("p"), trouble);
-  setHidden(byId("trouble"), !trouble);
   setHidden(byId("metrics"), !status.metrics || Boolean(readToken));
   setText(byId("poison-where"), status.poison.sink ? `topic ${status.poison.topic} in ${status.poison.sink}` : "");
   showTiles(status);
   showAccount(status);
-  showOutage(status);
+  showVerdict(status);
   showFlow(status);
   showActions();
 }
@@ -1694,8 +1673,7 @@ function showLogin(err) {
   setHidden(byId("login"), false);
   setHidden(byId("main"), true);
   setHidden(byId("gone"), true);
-  setHidden(byId("trouble"), true);
-  setHidden(byId("outage"), true);
+  setHidden(byId("trace-form"), true);
   setState(byId("state"), "idle", "protected");
   document.title = "(protected) agrimill";
   if (readToken) {
@@ -1714,6 +1692,7 @@ function hideLogin(status) {
   setHidden(byId("login"), true);
   setHidden(byId("login-result"), true);
   setHidden(byId("main"), false);
+  setHidden(byId("trace-form"), false);
   setHidden(byId("api-link"), true);
   byId("login-token").value = "";
   if (status.replay && !byId("token").value) byId("token").value = readToken;
@@ -1731,7 +1710,6 @@ function showGone(err) {
   const why = err instanceof Refused ? ` (${err.message})` : "";
   setText(byId("gone").querySelector("p"), `No response from agrimill${since}${why}. The data shown is out of date. Retrying every second.`);
   setHidden(byId("gone"), false);
-  setHidden(byId("outage"), true);
   byId("main").classList.add("stale");
   setState(byId("state"), "gone", "no response");
   document.title = "(no response) agrimill";

@@ -1,0 +1,158 @@
+package admin
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// Subscriber is [subscriber.Stats] as JSON. Counters count from startup.
+type Subscriber struct {
+	Received  int64 `json:"received"`
+	Delivered int64 `json:"delivered"`
+	Confirmed int64 `json:"confirmed"`
+	// Joined counts events that were redelivered while they were open or confirmed.
+	Joined    int64 `json:"joined"`
+	Nacked    int64 `json:"nacked"`
+	Untaken   int64 `json:"untaken"`
+	Abandoned int64 `json:"abandoned"`
+	SetAside  int64 `json:"set_aside"`
+	// SetAsideNow is how many messages are set aside now, see [subscriber.Stats].
+	SetAsideNow int `json:"set_aside_now,omitempty"`
+	// Unmatched counts messages that the filters of all routes refused.
+	Unmatched int64 `json:"unmatched"`
+	// InFiles counts messages that were confirmed with a file that they are parts of.
+	InFiles   int64 `json:"in_files"`
+	Malformed int64 `json:"malformed"`
+	TooLarge  int64 `json:"too_large"`
+	// Quarantined counts events that went to the quarantine instead of a route, and
+	// QuarantineWaiting is how many are waiting for it now.
+	Quarantined       int64 `json:"quarantined"`
+	QuarantineWaiting int   `json:"quarantine_waiting"`
+	// Payload bytes, including redeliveries.
+	ReceivedBytes  int64 `json:"received_bytes"`
+	DeliveredBytes int64 `json:"delivered_bytes"`
+	// Rejected counts confirmations that the service will never accept, ConfirmFailures
+	// requests that are retried.
+	Rejected        int64 `json:"rejected"`
+	ConfirmFailures int64 `json:"confirm_failures"`
+
+	// What is open now: received but not yet acked, and acked but not yet accepted by the
+	// service, those included that wait for a file. Max… are the limits, 0 if unknown.
+	InFlight             int   `json:"in_flight"`
+	InFlightBytes        int64 `json:"in_flight_bytes"`
+	Held                 int   `json:"held"`
+	PendingConfirmations int   `json:"pending_confirmations"`
+	// Unconfirmed is everything that the gateway still has and this process knows of: [subscriber.Stats.Unconfirmed].
+	Unconfirmed int `json:"unconfirmed"`
+	// Unsynced counts confirmations that wait until what was stored survives a power cut.
+	Unsynced         int   `json:"unsynced"`
+	MaxInFlight      int   `json:"max_in_flight,omitempty"`
+	MaxInFlightBytes int64 `json:"max_in_flight_bytes,omitempty"`
+	// OldestUnconfirmed is since when the oldest unconfirmed message waits, held ones included; zero
+	// if there is none.
+	OldestUnconfirmed time.Time `json:"oldest_unconfirmed,omitzero"`
+
+	// ConfirmationsFail says for which tenants confirmations have failed for ten seconds or more, since when, and how many
+	// wait; empty if there is none.
+	ConfirmationsFail string `json:"confirmations_fail,omitempty"`
+
+	// Waits is what waits, by kind, with those that have waited longest.
+	Waits []Waits `json:"waits,omitempty"`
+}
+
+// Figures are how many messages of the gateway there are since the start, each once: those received are confirmed,
+// unconfirmed, or rejected by the gateway.
+type Figures struct {
+	Received int64 `json:"received"`
+	// Stored ones are done with all their routes: stored where these lead, filtered, or in the poison queue.
+	Stored int64 `json:"stored"`
+	// Confirmed ones are no longer with the gateway.
+	Confirmed int64 `json:"confirmed"`
+	// Unconfirmed ones are with the gateway, and this process knows of them; Oldest is since when the oldest one waits.
+	Unconfirmed int       `json:"unconfirmed"`
+	Oldest      time.Time `json:"oldest,omitzero"`
+}
+
+// FiguresFrom returns the figures of a subscriber.
+func FiguresFrom(s Subscriber) Figures {
+	f := Figures{Confirmed: s.Confirmed + s.InFiles, Unconfirmed: s.Unconfirmed, Oldest: s.OldestUnconfirmed}
+	f.Stored = f.Confirmed + s.Rejected + int64(s.PendingConfirmations+s.Unsynced)
+	f.Received = f.Confirmed + s.Rejected + int64(f.Unconfirmed)
+	return f
+}
+
+// failingAfter is how long confirmations have to fail before that is said: one request may fail at any time.
+const failingAfter = 10 * time.Second
+
+// confirmationsFail describes the tenants whose confirmations fail.
+func confirmationsFail(all []subscriber.Waits, now time.Time) string {
+	i := slices.IndexFunc(all, func(w subscriber.Waits) bool { return w.Kind == subscriber.WaitTenant })
+	if i < 0 || now.Sub(all[i].Longest[0].Since) < failingAfter {
+		return ""
+	}
+	first := all[i].Longest[0]
+	of := "tenant " + first.What
+	switch {
+	case all[i].Count > 1:
+		of = fmt.Sprintf("%d tenants", all[i].Count)
+	case first.What == "":
+		of = "tenants that are not known"
+	}
+	messages := fmt.Sprintf("%d messages are", all[i].Total)
+	if all[i].Total == 1 {
+		messages = "1 message is"
+	}
+	return fmt.Sprintf("confirmations for %s have failed for %s: %s stored and waiting; nothing is lost",
+		of, now.Sub(first.Since).Round(time.Second), messages)
+}
+
+// Waits is [subscriber.Waits] as JSON.
+type Waits struct {
+	Kind    subscriber.WaitKind `json:"kind"`
+	Count   int                 `json:"count"`
+	Total   int                 `json:"total"`
+	Longest []Wait              `json:"longest"`
+}
+
+// Wait is [subscriber.Wait] as JSON.
+type Wait struct {
+	What string `json:"what"`
+	// Name is what people call it: an endpoint, a tenant by its endpoints, a route. Empty if there is nothing better than What.
+	Name  string    `json:"name,omitempty"`
+	Count int       `json:"count"`
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until,omitzero"`
+	// Reason is why it fails, redacted; empty if that is not known.
+	Reason string `json:"reason,omitempty"`
+}
+
+func waitsFrom(all []subscriber.Waits) (waits []Waits) {
+	for _, w := range all {
+		longest := make([]Wait, len(w.Longest))
+		for i, wait := range w.Longest {
+			longest[i] = Wait{What: wait.What, Count: wait.Count, Since: wait.Since, Until: wait.Until, Reason: redact(wait.Err)}
+		}
+		waits = append(waits, Waits{Kind: w.Kind, Count: w.Count, Total: w.Total, Longest: longest})
+	}
+	return waits
+}
+
+// SubscriberFrom fills a Subscriber, except for the limits.
+func SubscriberFrom(stats subscriber.Stats) Subscriber {
+	return Subscriber{
+		Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
+		Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned,
+		Unmatched: stats.Unmatched,
+		SetAside:  stats.SetAside, SetAsideNow: stats.SetAsideNow, InFiles: stats.InFiles, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
+		Quarantined: stats.Quarantined, QuarantineWaiting: stats.QuarantineWaiting,
+		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,
+		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
+		InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
+		Unconfirmed:          stats.Unconfirmed,
+		Unsynced:             stats.UnsyncedConfirmations,
+		PendingConfirmations: stats.PendingConfirmations + stats.HeldConfirmations, OldestUnconfirmed: stats.OldestUnconfirmed, ConfirmationsFail: confirmationsFail(stats.Waits, time.Now()), Waits: waitsFrom(stats.Waits),
+	}
+}

@@ -69,8 +69,8 @@ was stored. The farms are invented.
 The pipeline is a file, demo.yaml unless --config names another, which must not exist. Every
 command takes it with --config, and agrimill reloads it when it changes. It is removed at the end.
 
---break breaks a part after 10 seconds and repairs it after a minute; with a terminal, Enter does
-either at once, and breaks it again later. At the end, it is repaired first.
+--break breaks a part after 10 seconds and repairs it after a minute; Enter does either at
+once, and breaks it again later. At the end, it is repaired first.
 
   nats           the NATS server stops, and starts with what it has
   gateway        the gateway stops, and starts with what it has
@@ -204,12 +204,9 @@ func (c *demoCommand) breakAndRepair(ctx context.Context, fault demo.Fault) erro
 	return nil
 }
 
-// lines sends for each line that a person enters. Without a terminal there are none.
+// lines sends for each line that a person enters.
 func (c *demoCommand) lines(ctx context.Context) <-chan struct{} {
 	lines := make(chan struct{})
-	if !c.program.isTerminal(c.program.stdin) {
-		return lines
-	}
 	go func() { // ends with stdin, or with the process
 		_ = c.program.readStdin(ctx, func(stdin io.Reader) error {
 			for scanner := bufio.NewScanner(stdin); scanner.Scan(); {
@@ -297,18 +294,14 @@ func (c *demoCommand) introduce(address string) {
 
 Five things to try, in a second terminal in this directory:
 
-  1. Open the page, and search for a file: lange_breite
-  2. What became of it?        agrimill trace%s lange_breite --limit 1
+  1. Is all right?             agrimill status%s
+  2. What became of a file?    agrimill trace%s lange_breite --limit 1
   3. Who sends what?           agrimill tenants --config %s
   4. Send a file of your own:  agrimill send --config %s --from %s --publish FILE
   5. Break something:          Ctrl-C here, then agrimill demo --break nats, or --poison
-`, strings.Join(farms, ", "), c.rate, address, demoToken, file, at, file, file, demoTerminal)
+`, strings.Join(farms, ", "), c.rate, address, demoToken, file, at, at, file, file, demoTerminal)
 	if c.fault != "" {
-		enter := ""
-		if c.program.isTerminal(c.program.stdin) {
-			enter = " Enter does either at once."
-		}
-		c.printf("--break %s begins in %s and ends %s later.%s", c.fault, demoHealthy, demoBroken, enter)
+		c.printf("--break %s begins in %s and ends %s later; Enter does either at once.", c.fault, demoHealthy, demoBroken)
 	}
 	c.printf("Ctrl-C ends the demo and removes what it stored.")
 }

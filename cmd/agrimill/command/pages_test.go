@@ -57,50 +57,54 @@ func runGettingStarted(s *steps, blocks []string) {
 	if len(blocks) != 16 {
 		s.Fatalf("%s has %d blocks: this test knows 16", gettingStartedPage, len(blocks))
 	}
-	build(s.T, s.dir, strings.Replace(blocks[1], "go run ", "go build -o nats-server ", 1), "nats-server")
-	_, flags, _ := strings.Cut(strings.TrimSpace(blocks[1]), "/v2 ")
-	natsLine := "exec ./nats-server " + flags + " --port " + s.natsPort
+	began := time.Now()
+	demo := s.start(blocks[1])
+	demo.wait("Ctrl-C ends the demo")
+	s.until(blocks[2], "All is right")
+	s.until(blocks[3], "Sprayer 24 m", "lange_breite_")
+	s.run(blocks[4], "sent")
+	s.until(blocks[5], "delivered by tasks; filtered by documents; confirmed")
+	s.ends(demo)
 
-	nats := s.start(natsLine)
-	nats.wait("Server is ready")
-	emulator := s.start(blocks[2])
+	demo = s.start(blocks[6])
+	demo.wait("Ctrl-C ends the demo")
+	s.until(blocks[7], "received 1") // so that something was stored
+	demo.enter()
+	demo.wait("BROKEN")
+	s.until(blocks[7], `The sink "farm"`, "nothing is lost")
+	demo.enter()
+	demo.wait("REPAIRED")
+	s.until(blocks[8], "All is right")
+	s.ends(demo)
+
+	demo = s.start(blocks[9])
+	demo.wait("Ctrl-C ends the demo")
+	s.until(blocks[10], "poisoned by shapes", "no teamset")
+	s.run(blocks[11], "no teamset", "1 failed")
+	text := strings.Replace(s.read("demo.yaml"), "{teamset}.shapes", "{teamset|none}.shapes", 1)
+	must(s, os.WriteFile(filepath.Join(s.dir, "demo.yaml"), []byte(text), 0o600))
+	s.until("curl -fsS http://127.0.0.1:9090/api/config", "{teamset|none}.shapes")
+	s.run(blocks[12], "1 passed", "delivered")
+	s.until(blocks[13], "no messages", "delivered by shapes")
+	s.ends(demo)
+
+	emulator := s.start(blocks[14])
 	emulator.wait("emulator ready")
-	s.until("cat emulator.json", "}") // as a person would who copies from the terminal
-	s.run(blocks[3], "valid: 1 route, 1 sink, 1 endpoint", "nothing failed")
-	agrimill := s.start(". ./agrimill.env; exec " + blocks[4])
-	agrimill.wait("endpoint provisioned", "sink opened")
-	s.run(blocks[5], "created endpoint", "sent")
-	s.until(blocks[6], `} 1`)
-
-	nats.stop()
-	agrimill.wait("what=sink name=farm state=down")
-	send, look, _ := strings.Cut(blocks[7], "\n")
-	s.run(". ./agrimill.env\n"+send, "sent")
-	s.until(look, `"ready":false`, "sink farm") // after the grace period, in which a person types
-	agrimill.wait("name=farm-data state=outage")
-	nats.gone()
-	nats = s.start(natsLine)
-	agrimill.wait("name=farm-data state=running was=outage")
-	s.until(blocks[6], `} 2`)
-	s.run(blocks[8], `} 2`, "no messages")
-
-	agrimill.stop()
-	agrimill.wait("agrimill stopped")
-
-	s.run(blocks[9], "valid: 2 routes, 1 sink, 1 endpoint", "warning: routes[1].to.topic: needs {teamset}")
-	agrimill = s.start(". ./agrimill.env; exec " + blocks[10])
-	agrimill.wait("endpoint provisioned", "sink opened")
-	s.run(". ./agrimill.env\n"+blocks[11], "sent")
-	s.until(". ./agrimill.env\n"+blocks[12], "delivered by tasks; confirmed", "poisoned by shapes; confirmed", "no route takes it; not confirmed yet",
-		"The route is missing")
-	s.run(". ./agrimill.env\n"+blocks[13], "no teamset", "2 passed")
-	agrimill.wait("configuration: reloaded")
-	s.run(". ./agrimill.env\n"+blocks[14], "delivered")
-	s.until(". ./agrimill.env\n"+blocks[15], "delivered by pictures; confirmed", "no messages")
-	agrimill.stop()
-	agrimill.wait("agrimill stopped")
+	s.run(blocks[15], "farm.yaml written", "valid: 1 route, 1 sink, 1 endpoint")
 	emulator.stop()
-	nats.stop()
+	emulator.gone()
+	s.Logf("%s took %s of waiting and pasting", gettingStartedPage, time.Since(began).Round(time.Second))
+}
+
+// ends stops a demo, which leaves nothing open.
+func (s *steps) ends(demo *terminal) {
+	s.Helper()
+	demo.stop()
+	demo.wait("all of them stored and confirmed")
+	demo.gone()
+	if !demo.cmd.ProcessState.Success() {
+		s.Errorf("the demo ended with %s:\n%s", demo.cmd.ProcessState, strings.Join(demo.seen, "\n"))
+	}
 }
 
 // runEmulatorPage checks the results of the commands, too.
@@ -200,7 +204,6 @@ func checkTenants(t *testing.T, data, tenant string) {
 type steps struct {
 	*testing.T
 	dir       string
-	natsPort  string
 	adminPort string
 }
 
@@ -212,16 +215,8 @@ func newSteps(t *testing.T, bin string) *steps {
 			t.Fatalf("%s is missing: install it (Debian, Ubuntu: apt-get install %s)", tool, tool)
 		}
 	}
-	ports := testkit.FreePorts(t, 2)
-	s := &steps{T: t, dir: t.TempDir(), natsPort: fmt.Sprint(ports[0]), adminPort: fmt.Sprint(ports[1])}
+	s := &steps{T: t, dir: t.TempDir(), adminPort: fmt.Sprint(testkit.FreePorts(t, 1)[0])}
 	must(t, os.Symlink(filepath.Join(bin, "agrimill"), filepath.Join(s.dir, "agrimill")))
-	const example = "../examples/minimal.yaml"
-	text, err := os.ReadFile(example)
-	must(t, err)
-	folder := filepath.Join(s.dir, "cmd", "agrimill", "examples")
-	must(t, os.MkdirAll(folder, 0o750))
-	text = fmt.Appendf(text, "admin: {address: \"127.0.0.1:%s\"}\n", s.adminPort)
-	must(t, os.WriteFile(filepath.Join(folder, filepath.Base(example)), text, 0o600))
 	return s
 }
 
@@ -245,12 +240,14 @@ func (s *steps) read(name string) string {
 	return string(text)
 }
 
-// command is bash in the folder, with the ports of the test.
+// command is bash in the folder, with the port of the test.
 func (s *steps) command(ctx context.Context, script string) *exec.Cmd {
-	script = strings.NewReplacer(":9090", ":"+s.adminPort, "agrimill emulator", "agrimill emulator --listen 127.0.0.1:0").Replace(script)
+	page := "127.0.0.1:" + s.adminPort
+	script = strings.NewReplacer("127.0.0.1:9090", page, "agrimill emulator", "agrimill emulator --listen 127.0.0.1:0", "agrimill demo", "agrimill demo --address "+page,
+		"agrimill status", "agrimill status --admin "+page, "agrimill trace", "agrimill trace --admin "+page).Replace(script)
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), "NATS_URL=nats://127.0.0.1:"+s.natsPort, "no_proxy=127.0.0.1", "NO_PROXY=127.0.0.1", "LC_ALL=C")
+	cmd.Env = append(os.Environ(), "no_proxy=127.0.0.1", "NO_PROXY=127.0.0.1", "LC_ALL=C")
 	return cmd
 }
 
@@ -277,7 +274,7 @@ func (s *steps) until(script string, texts ...string) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
 	defer cancel()
-	again := time.NewTicker(100 * time.Millisecond)
+	again := time.NewTicker(250 * time.Millisecond)
 	defer again.Stop()
 	for {
 		out, err := s.command(ctx, script).CombinedOutput()
@@ -296,6 +293,7 @@ func (s *steps) until(script string, texts ...string) {
 type terminal struct {
 	*steps
 	cmd  *exec.Cmd
+	keys io.WriteCloser // its stdin
 	once sync.Once
 	// lines has what the program writes, and is closed at the end.
 	lines chan string
@@ -307,6 +305,9 @@ func (s *steps) start(script string) *terminal {
 	s.Helper()
 	p := &terminal{steps: s, cmd: s.command(context.WithoutCancel(s.Context()), script), lines: make(chan string, 10_000)}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to all of them
+	keys, err := p.cmd.StdinPipe()
+	must(s, err)
+	p.keys = keys
 	output, input := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = input, input
 	must(s, p.cmd.Start())
@@ -344,6 +345,13 @@ func (p *terminal) wait(texts ...string) {
 			p.Fatalf("no %q:\n%s", texts, strings.Join(p.seen, "\n"))
 		}
 	}
+}
+
+// enter presses Enter.
+func (p *terminal) enter() {
+	p.Helper()
+	_, err := io.WriteString(p.keys, "\n")
+	must(p, err)
 }
 
 // stop is Ctrl-C. What the program writes then can still be waited for.

@@ -172,6 +172,29 @@ func TestGeoParquetThatIsLargeUnpacked(t *testing.T) {
 	}
 }
 
+// Columns in columns are refused before the library reads them: 200 KB of them took gigabytes, and many minutes.
+func TestGeoParquetThatIsDeep(t *testing.T) {
+	t.Parallel()
+	const deep = 33_000
+	footer := []byte{0x15, 0x02, 0x19, 0xfc} // the version, and the schema: a list of structs
+	footer = binary.AppendUvarint(footer, deep+1)
+	footer = append(footer, bytes.Repeat([]byte{0x48, 1, 'a', 0x15, 2, 0}, deep)...) // each has a name and one child
+	footer = append(footer, 0x48, 1, 'a', 0, 0)
+	file := append([]byte("PAR1"), footer...)
+	file = append(binary.LittleEndian.AppendUint32(file, uint32(len(footer))), "PAR1"...)
+	if _, err := Make(t.Context(), file, urea); !errors.Is(err, errParquet) {
+		t.Errorf("got %v, want %v", err, errParquet)
+	}
+	column := func(children int64) thriftStruct { return thriftStruct{5: children} }
+	wide := []thriftStruct{column(40)}
+	for range 20 {
+		wide = append(wide, column(1), column(0))
+	}
+	if nested(wide) {
+		t.Error("got that columns side by side are too deep")
+	}
+}
+
 // FuzzGeoParquet: no damage makes Make panic, or take what it says that it needs.
 func FuzzGeoParquet(f *testing.F) {
 	rate := 1.0

@@ -39,6 +39,9 @@ func checkParquet(ctx context.Context, payload []byte) error {
 	if err != nil {
 		return err
 	}
+	if nested(footer.list(2)) {
+		return errParquet
+	}
 	c := &parquetCheck{ctx: ctx, file: payload, left: maxUnpacked, rows: maxPoints}
 	for _, group := range footer.list(4) {
 		if rows := group.int(3); rows < 0 || rows > maxPoints {
@@ -51,6 +54,26 @@ func checkParquet(ctx context.Context, payload []byte) error {
 		}
 	}
 	return nil
+}
+
+// nested reports whether columns are deeper in each other than deepest: the library takes memory by the square of that, and more time.
+func nested(schema []thriftStruct) bool {
+	var left []int64 // columns that are still to come, by level
+	for _, column := range schema {
+		for len(left) > 0 && left[len(left)-1] == 0 {
+			left = left[:len(left)-1]
+		}
+		if len(left) > 0 {
+			left[len(left)-1]--
+		}
+		if children := column.int(5); children > 0 {
+			left = append(left, children)
+		}
+		if len(left) > deepest {
+			return true
+		}
+	}
+	return false
 }
 
 type parquetCheck struct {

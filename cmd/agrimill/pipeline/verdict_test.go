@@ -128,6 +128,14 @@ func TestVerdictOfFaults(t *testing.T) {
 			}, admin.ProblemIntermediary, false, []string{"Something between agrimill and the gateway", "400", "Repair the proxy"},
 			func(w *world, _ *agrimill) { w.gate.LiftAll() },
 		},
+		"confirmations fail": {
+			nil, func(w *world, _ *agrimill) {
+				w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
+				w.send(taskData, 3)
+			}, admin.ProblemConfirmations, false,
+			[]string{"onfirmations for ", "have failed for", "3 messages are stored and stay with the gateway as well; nothing is lost."},
+			func(w *world, _ *agrimill) { w.gate.LiftAll() },
+		},
 		"the source is gone": {
 			func(w *world) string { return w.outRoute() },
 			func(w *world, _ *agrimill) {
@@ -169,6 +177,20 @@ func TestVerdictOfFaults(t *testing.T) {
 			_ = b.stop()
 		})
 	}
+}
+
+// An instance that stands by is all right, and says who works.
+func TestVerdictOfAStandby(t *testing.T) {
+	t.Parallel() // it waits
+	w := newWorld(t)
+	text := w.head() + w.natsSink() + allRoute + w.ha(w.server.URL(), "ttl: 5s")
+	holder := w.start(text)
+	holder.waitRole("holder")
+	b := w.start(text)
+	b.waitRole("standby")
+	b.says(true, "", "All is right: ", " holds the lease and works; this instance stands by.")
+	_ = b.stop()
+	_ = holder.stop()
 }
 
 // The four figures agree with the ledger of the gateway, whatever the messages wait for.

@@ -39,6 +39,11 @@ func startDemo(t *testing.T, args ...string) *demonstration {
 		_ = stdin.Close()
 	}()
 	t.Cleanup(d.stop)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("stdout:\n%sstderr:\n%s", d.stdout.String(), d.stderr.String())
+		}
+	})
 	d.says("Ctrl-C ends the demo")
 	return d
 }

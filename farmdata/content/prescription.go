@@ -125,15 +125,31 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int) e
 }
 
 func (s *Set) zones(p *farmdata.Prescription) {
-	var all prescribed
-	picture := rates{name: p.Tasks[0].ID}
+	task := p.Tasks[0]
+	var shown *statistic // of what the picture has
+	others := map[*farmdata.Column]bool{}
+	picture := rates{name: task.ID}
 	for _, zone := range p.Zones {
-		z := Zone{Code: zone.Code, Name: zone.Designator, Task: p.Tasks[0].ID, Field: p.Tasks[0].FieldID}
-		all.add(zone.Code, zone.Amounts, zone.Products)
-		var values prescribed
-		values.add(zone.Code, zone.Amounts, zone.Products)
-		z.Values = values.summary()
-		a := area{rate: all.first(zone.Code, zone.Amounts)}
+		z := Zone{Code: zone.Code, Name: zone.Designator, Task: task.ID, Field: task.FieldID, Values: make([]Prescribed, 0, len(zone.Amounts))}
+		a := area{rate: math.NaN()}
+		for i, v := range zone.Amounts {
+			one := newStatistic(v.Column)
+			one.add(v)
+			amount := Prescribed{Column: one.summary(), Products: []string{}}
+			if zone.Products != nil && zone.Products[i] != "" {
+				amount.Products = append(amount.Products, zone.Products[i])
+			}
+			z.Values = append(z.Values, amount)
+			if shown == nil {
+				shown = &statistic{column: v.Column, min: math.Inf(1), max: math.Inf(-1)}
+			}
+			if c := shown.column; math.IsNaN(a.rate) && v.Column.DDI == c.DDI && v.Column.ElementID == c.ElementID && v.Column.Unit == c.Unit {
+				a.rate = v.Scaled()
+				shown.add(v)
+			} else {
+				others[v.Column] = true
+			}
+		}
 		for _, polygon := range zone.Polygons {
 			a.rings = append(a.rings, outlines(polygon, &z.Box)...)
 		}
@@ -141,8 +157,8 @@ func (s *Set) zones(p *farmdata.Prescription) {
 		s.outlines = append(s.outlines, a.rings...)
 		s.Zones = append(s.Zones, z)
 	}
-	if summary := all.summary(); len(summary) > 0 {
-		picture.Column, picture.more = summary[0].Column, len(summary)-1
+	if shown != nil {
+		picture.Column, picture.more = shown.summary(), len(others)
 	}
 	s.rates = append(s.rates, picture)
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/geo"
 )
 
 // TestBoxHasTheOrderOfTheFormat: GeoParquet 1.1 asks for xmin, ymin, xmax, ymax, in every kind of file.
@@ -81,5 +82,25 @@ func TestStillMachinesAndConstants(t *testing.T) {
 	})
 	if f.rows[0]["area"] != nil {
 		t.Errorf("got the area %v of a field that has none", f.rows[0]["area"])
+	}
+}
+
+// TestTooManyColumns: a map whose zones have ever other values is refused before it takes memory.
+func TestTooManyColumns(t *testing.T) {
+	t.Parallel()
+	line := farmdata.LineString{Type: 1, Points: []farmdata.Point{{North: 52, East: 7}, {North: 53, East: 7}, {North: 53, East: 8}}}
+	zone := farmdata.TreatmentZone{Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{line}}}}
+	for i := range MaxColumns {
+		zone.Values = append(zone.Values, farmdata.ZoneValue{DDI: farmdata.DDI(i)})
+	}
+	set := &farmdata.Set{Tasks: []farmdata.Task{{ID: "TSK1", Zones: []farmdata.TreatmentZone{zone}}}}
+	for _, few := range []bool{false, true} {
+		cfg := Config{Layers: []geo.Layer{geo.Zones}}
+		if few {
+			cfg.Columns = []geo.Column{{DDI: "0006"}}
+		}
+		if err := Write(io.Discard, set, cfg); (err == nil) != few {
+			t.Errorf("with one column %t: got %v", few, err)
+		}
 	}
 }

@@ -42,7 +42,10 @@ func WriteTracks(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	}
 	fields := parquet.Group{"log": text(), "task": text(), "part": parquet.Int(64), "records": parquet.Int(64), "start": parquet.Optional(parquet.String()), "end": parquet.Optional(parquet.String())}
 	addAttributes(fields, cfg.Add)
-	t := newTable(w, fields)
+	t, err := newTable(w, fields)
+	if err != nil {
+		return err
+	}
 	t.names = names.New(cfg.Set)
 	for _, log := range logs {
 		if err := t.track(log, cfg); err != nil {
@@ -125,7 +128,10 @@ func WriteFields(w io.Writer, fields []farmdata.Field, cfg Config) error {
 	}
 	columns := parquet.Group{"id": text(), "name": text(), "area": parquet.Optional(parquet.Int(64)), "farm": text(), "customer": text()}
 	addAttributes(columns, cfg.Add)
-	t := newTable(w, columns)
+	t, err := newTable(w, columns)
+	if err != nil {
+		return err
+	}
 	t.names = names.New(cfg.Set)
 	for _, field := range fields {
 		multi, surplus := geo.MultiPolygon(field.Polygons)
@@ -211,7 +217,13 @@ type table struct {
 	kinds      []string
 }
 
-func newTable(w io.Writer, fields parquet.Group) *table {
+// MaxColumns is how many columns a file has at most: each takes memory, also without any rows.
+const MaxColumns = 5000
+
+func newTable(w io.Writer, fields parquet.Group) (*table, error) {
+	if len(fields) > MaxColumns {
+		return nil, fmt.Errorf("geoparquet: the file would have %d columns, more than MaxColumns (%d)", len(fields), MaxColumns)
+	}
 	fields["geometry"] = parquet.Leaf(parquet.ByteArrayType)
 	sides := parquet.Group{}
 	for _, name := range corners {
@@ -233,13 +245,13 @@ func newTable(w io.Writer, fields parquet.Group) *table {
 	}
 	// What is in memory at a time is values, not rows.
 	const values = 1 << 20
-	rows := max(values/len(t.empty), 1000)
+	rows := max(values/len(t.empty), 200)
 	// Each column has a page from the first row on, also a file of one row.
 	const pages = 4 << 20
 	page := min(max(pages/len(t.empty), 8<<10), parquet.DefaultPageBufferSize)
 	// The bounds of geometries as bytes say nothing to readers, and would be in memory until the end: those in bbox count.
 	t.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&parquet.Snappy), parquet.MaxRowsPerRowGroup(int64(rows)), parquet.PageBufferSize(page), parquet.SkipPageBounds("geometry"))
-	return t
+	return t, nil
 }
 
 // together is how many rows are written together, unless one has a geometry of so many bytes.

@@ -47,7 +47,11 @@ func writePoints(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	}
 	addAttributes(fields, cfg.Add)
 	addValues(fields, keys)
-	p := points{table: newTable(w, fields), keys: keys, cfg: cfg}
+	t, err := newTable(w, fields)
+	if err != nil {
+		return err
+	}
+	p := points{table: t, keys: keys, cfg: cfg}
 	p.names = names.New(cfg.Set)
 	p.numbers, p.times, p.utcs, p.up, p.status = p.column("record"), p.column("time"), p.column("utc"), p.column("up"), p.column("status")
 	for _, log := range logs {

@@ -43,7 +43,10 @@ func writePrescriptions(w io.Writer, set *farmdata.Set, list []farmdata.Prescrip
 		surveyPrescription(p, keys)
 	}
 	addValues(fields, keys)
-	t := newTable(w, fields)
+	t, err := newTable(w, fields)
+	if err != nil {
+		return err
+	}
 	t.names = names.New(set)
 	for i := range list {
 		s := sheet{table: t, prescription: &list[i], keys: keys, cfg: cfg}

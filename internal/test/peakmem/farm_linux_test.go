@@ -30,7 +30,7 @@ type routeCost struct {
 }
 
 // allLayers are those of a map.
-var allLayers = []string{farm.LayerFields, farm.LayerTracks, farm.LayerPoints, farm.LayerGrids}
+var allLayers = []string{farm.LayerFields, farm.LayerTracks, farm.LayerPoints, farm.LayerGrids, farm.LayerZones}
 
 // transforms are what a route can make. The summary is measured where it is made.
 func transforms() map[string]farm.TransformConfig {

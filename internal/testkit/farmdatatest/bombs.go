@@ -169,6 +169,9 @@ func Bombs() []Bomb {
 			grids := strings.Repeat(`<GRD A="1" B="1" C="1" D="1" E="1" F="1" G="GRD00001" I="1"/>`, 20_000) + numbered(50_000, `<GRD A="1" B="1" C="1" D="1" E="1" F="1" G="GRD00001" I="2" J="%d"/>`)
 			return Zip(t, "GRD00001.BIN", "xxxx", "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(50_000, `<VPN A="VPN%d" C="1"/>`)+"<TSK>"+zones+grids+"</TSK></ISO11783_TaskData>")
 		}, ""},
+		{"treatment zones with polygons and ever other values", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData><TSK>"+numbered(60_000, `<TZN A="%[1]d"><PDV A="0001" B="1" C="PDT%[1]d" D="DET%[1]d"/><PLN><LSG A="1"><PNT C="1" D="1"/><PNT C="2" D="1"/><PNT C="2" D="2"/></LSG></PLN></TZN>`)+"</TSK></ISO11783_TaskData>")
+		}, ""},
 		{"EFDI: tasks", func(testing.TB) []byte { return bytes.Repeat([]byte{0xBA, 0x01, 0}, 690_000) }, "MaxElements"},
 		{"EFDI: logs", func(testing.TB) []byte {
 			logs := bytes.Repeat([]byte{0xA2, 0x01, 2, 8, 0}, 400_000)

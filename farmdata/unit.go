@@ -62,7 +62,7 @@ func raised(text string) (Unit, bool) {
 		if base, found := strings.CutSuffix(text, ending); found {
 			u, ok := units[base]
 			return Unit{math.Pow(u.factor, float64(n)), 0, quantity{u.quantity.mass * n, u.quantity.length * n, u.quantity.time * n, ""}},
-				ok && u.quantity.other == "" && u.shift == 0
+				ok && u.quantity.other == "" && u.quantity != number // which has no square: 12 is not 1²
 		}
 	}
 	return Unit{}, false

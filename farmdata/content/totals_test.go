@@ -115,6 +115,8 @@ func TestTotals(t *testing.T) {
 			"6000 of the totals, unknown, unknown; 0007 DET1: 9000 of the totals mg/m², 54 of the totals kg"},
 		"an amount that begins anew": {sprayer(), nil, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x51, 60)}}, {Totals: []farmdata.Total{total(0x51, 54)}}},
 			"unknown, unknown, unknown; 0007 DET1: unknown mg/m², 114 of the totals kg"},
+		"a total below zero": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, -1)}}},
+			"6000 of the log, 1000 of the log, 100 of the log"},
 		"a total of zero": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 0)}}},
 			"0 of the totals, 1000 of the log, 100 of the log"},
 		"totals that were planned": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Type: 1, Totals: []farmdata.Total{total(0x74, 5000)}, Duration: time.Hour}},

@@ -287,7 +287,11 @@ func (w *works) addTotals(task *farmdata.Task) {
 	best := map[*work]map[farmdata.DDI]float64{}
 	var machines []*work
 	for _, key := range totals.order {
-		if _, rated := w.totalKind(key.ddi); !rated && !slices.Contains([]farmdata.DDI{totalArea, totalDistance, totalTime, idleTime}, key.ddi) {
+		_, rated := w.totalKind(key.ddi)
+		if !rated && !slices.Contains([]farmdata.DDI{totalArea, totalDistance, totalTime, idleTime}, key.ddi) {
+			continue
+		}
+		if !rated && totals.sums[key] < 0 { // no area, distance or time, and not one of zero either
 			continue
 		}
 		id, name := w.owner(key.element)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/geo"
 )
 
 // Bounds on a map: what is in memory at a time, and what terminals could take.
@@ -200,6 +201,9 @@ func (m *maker) place(polygons []polygon) error {
 				if !(math.Abs(at.north) <= 90 && math.Abs(at.east) <= 180) {
 					return errors.New("a point is not on Earth: coordinates have to be degrees of WGS 84, longitude first")
 				}
+				if rounded(at.north) == 0 && rounded(at.east) == 0 {
+					return errors.New("a point is at 0, 0, which stands for no place")
+				}
 			}
 		}
 	}
@@ -260,6 +264,9 @@ func (m *maker) zones(task *farmdata.Task) error {
 			drawn := farmdata.Polygon{Type: 2}
 			for j, ring := range p {
 				drawn.Rings = append(drawn.Rings, line(j, ring))
+			}
+			if !geo.Encloses([]farmdata.Polygon{drawn}) {
+				return fmt.Errorf("feature %d: a polygon encloses nothing", f.number)
 			}
 			task.Zones[at].Polygons = append(task.Zones[at].Polygons, drawn)
 		}

@@ -159,6 +159,8 @@ func TestRefusedMaps(t *testing.T) {
 		"rounded to zero":   {with(`"field":"secret","rate":0.004`), urea, "rate is too small for the resolution of 0006"},
 		"rounded by a half": {with(`"field":"secret","rate":0.007`), urea, "rate is too small for the resolution of 0006"},
 		"long number":       {with(`"field":9007199254740993,"rate":1`), urea, "field is no name, is a number too large"},
+		"no place":          {collection(polygonWith("[[0,0],[0,2],[2,3],[0,0]]", rate)), urea, "feature 1: a point is at 0, 0"},
+		"a line":            {collection(polygonWith("[[1,2],[2,3],[3,4],[1,2]]", rate)), urea, "feature 1: a polygon encloses nothing"},
 		"null coordinate":   {collection(polygonWith("[[1,2],[null,2],[2,3],[1,2]]", rate)), urea, "feature 1: a coordinate is null"},
 		"large":             {with(`"field":"secret","rate":1e300`), urea, "more than TaskData"},
 		"no field":          {with(`"rate":1`), urea, "field is no name"},

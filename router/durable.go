@@ -38,9 +38,19 @@ var (
 
 // durable is what a route with DurableSynced waits for: its sink, and the poison queue.
 type durable struct {
-	sinks   []syncing
-	horizon atomic.Pointer[msgctx.Horizon]
+	sinks []syncing
+	known atomic.Pointer[known]
 }
+
+// known is what the sinks said.
+type known struct {
+	at      time.Time
+	horizon *msgctx.Horizon // nil if nothing has to be waited for
+	err     error           // nobody knows
+}
+
+// knownFor is how long they are not asked again: to describe itself costs a sink a microsecond.
+const knownFor = 100 * time.Millisecond
 
 // syncing is one sink.
 type syncing struct {
@@ -65,9 +75,7 @@ func newDurable(route *Route, poison any) (*durable, error) {
 		return nil, fmt.Errorf("%w: route %q: Durable needs a poison queue that is a sinks.Sink", ErrConfig, route.Name)
 	}
 	w := &durable{}
-	for _, sink := range []sinks.Sink{route.To, poisonSink} {
-		w.sinks = append(w.sinks, syncing{sink, sinks.SurvivesFunc(sink)})
-	}
+	w.sinks = []syncing{{route.To, sinks.SurvivesFunc(route.To)}, {poisonSink, sinks.SurvivesFunc(poisonSink)}}
 	return w, nil
 }
 
@@ -91,8 +99,7 @@ func (w *durable) check(d *delivery) error {
 	if d.value.Nack == nil {
 		return errNoHold
 	}
-	_, err := w.after()
-	return err
+	return w.now().err
 }
 
 // hold has the confirmation of what d has stored wait.
@@ -106,20 +113,28 @@ func (w *durable) hold(d *delivery) {
 }
 
 // horizonNow returns the horizon of what is stored now; nil if nothing has to be waited for.
-func (w *durable) horizonNow() *msgctx.Horizon {
+func (w *durable) horizonNow() *msgctx.Horizon { return w.now().horizon }
+
+// now returns what the sinks say.
+func (w *durable) now() *known {
+	last := w.known.Load()
+	if last != nil && time.Since(last.at) < knownFor {
+		return last
+	}
 	after, err := w.after()
-	switch {
-	case err != nil:
+	k := &known{at: time.Now(), err: err}
+	if err != nil {
 		after = time.Second // it has changed meanwhile: it is asked about until it is known
+	}
+	switch {
 	case after == 0:
-		return nil
+	case last != nil && last.horizon != nil && last.horizon.After == after:
+		k.horizon = last.horizon
+	default:
+		k.horizon = &msgctx.Horizon{After: after, Survives: w.survive}
 	}
-	h := w.horizon.Load()
-	if h == nil || h.After != after {
-		h = &msgctx.Horizon{After: after, Survives: w.survive}
-		w.horizon.Store(h)
-	}
-	return h
+	w.known.Store(k)
+	return k
 }
 
 // survive is that of [sinks.Syncing] for all sinks.

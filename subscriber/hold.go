@@ -36,8 +36,11 @@ func (s *Subscriber) hold(sub *subscription, it *core.Item, stored *msgctx.Hold)
 
 // namesOf returns the names of d. s.mu is held.
 func (s *Subscriber) namesOf(d *delivery) *names {
-	for i, id := range d.IDs {
-		if d.endpoint != uuid.UUID(id[:16]).String() || d.messages[i] != uuid.UUID(id[16:]).String() {
+	const uuidLen = 36
+	var room [2 * uuidLen]byte
+	for i := range d.IDs {
+		text := appendUUID(appendUUID(room[:0], uuid.UUID(d.IDs[i][:16])), uuid.UUID(d.IDs[i][16:]))
+		if d.endpoint != string(text[:uuidLen]) || d.messages[i] != string(text[uuidLen:]) {
 			return &names{d.tenant, d.endpoint, d.messages}
 		}
 	}

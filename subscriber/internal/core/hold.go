@@ -58,16 +58,25 @@ func (h holds) Len() int           { return len(h) }
 func (h holds) Less(i, j int) bool { return h[i].due < h[j].due }
 func (h holds) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 
-// Push implements [heap.Interface].
-func (h *holds) Push(x any) { *h = append(*h, x.(Hold)) }
+// Push and Pop implement [heap.Interface]; put and take allocate nothing.
+func (h *holds) Push(any) { panic("use put") }
+func (h *holds) Pop() any { panic("use take") }
 
-// Pop implements [heap.Interface].
-func (h *holds) Pop() any {
+func (h *holds) put(added Hold) {
+	*h = append(*h, added)
+	heap.Fix(h, len(*h)-1)
+}
+
+// take takes the first one out.
+func (h *holds) take() Hold {
 	last := len(*h) - 1
-	popped := (*h)[last]
+	first := (*h)[0]
+	(*h)[0] = (*h)[last]
 	(*h)[last] = Hold{}
-	*h = (*h)[:last]
-	return popped
+	if *h = (*h)[:last]; last > 0 {
+		heap.Fix(h, 0)
+	}
+	return first
 }
 
 // Stored says that the route of it, which was handed out, has stored the message since began, and that it survives a power cut
@@ -141,7 +150,7 @@ func (c *Core) holdBack(now time.Duration, m *Message) {
 			return false
 		}
 		c.held++
-		heap.Push(&c.holds, Hold{stored: s, Names: m.Names, Index: one.Index, entry: one.entry, due: max(now, s.acked+s.by.After)})
+		c.holds.put(Hold{stored: s, Names: m.Names, Index: one.Index, entry: one.entry, due: max(now, s.acked+s.by.After)})
 		return true
 	})
 }
@@ -149,7 +158,7 @@ func (c *Core) holdBack(now time.Duration, m *Message) {
 // wakeHolds asks about those confirmations that are due.
 func (c *Core) wakeHolds(now time.Duration) {
 	for len(c.holds) > 0 && c.holds[0].due <= now {
-		c.effects.Due = append(c.effects.Due, heap.Pop(&c.holds).(Hold))
+		c.effects.Due = append(c.effects.Due, c.holds.take())
 	}
 }
 
@@ -181,7 +190,7 @@ const fileWait = time.Second
 // NotYet takes in that it is not known yet whether the message of h, which was in Effects.Due, survives a power cut.
 func (c *Core) NotYet(now time.Duration, h *Hold, after time.Duration) {
 	h.due = now + after
-	heap.Push(&c.holds, *h)
+	c.holds.put(*h)
 }
 
 // MayBeLost takes in that the message of h, which was in Effects.Due, may not have survived a power cut: it comes again.

@@ -220,7 +220,7 @@ type ConfirmConfig struct {
 	// confirmations again may be pending. Default 10,000.
 	MaxBacklog int `yaml:"max_backlog"`
 	// MaxUnsynced is how many confirmations may wait until what was stored survives a power cut, of routes with
-	// router.DurableSynced, before the stream is no longer read. Each takes about 100 bytes. Default 1,000,000.
+	// router.DurableSynced, before the stream is no longer read. Each takes some 200 bytes. Default 1,000,000.
 	MaxUnsynced int `yaml:"max_unsynced"`
 	// Retry bounds the backoff of failed confirmations, and of a tenant whose confirmations
 	// fail. Default 500 ms doubling up to 3 s.

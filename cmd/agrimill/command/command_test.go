@@ -96,6 +96,7 @@ func TestRootHelp(t *testing.T) {
 
 The pipeline:
   check       test the connections of a configuration
+  init        write a configuration to begin with
   run         run the pipeline until it is stopped
   status      say whether a running agrimill is all right
   test        test what a configuration does with messages

@@ -84,8 +84,8 @@ type Column struct {
 var reserved = []string{"kind", "log", "record", "time", "utc", "up", "status", "part", "records", "start", "end", "id", "name", "area", "grid", "row", "column",
 	"zone", "zone_name", "geometry", "bbox"}
 
-// Validate reports what is wrong: a Gap that is negative, a layer, attribute, DDI or unit that there is none of, or a name that maps
-// have anyway.
+// Validate reports what is wrong: a Gap that is negative, a layer, attribute, DDI or unit that there is none of, a name that maps
+// have anyway, or two names that differ in letter case only.
 func (c Config) Validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -100,9 +100,12 @@ func (c Config) Validate() error {
 	for _, attribute := range c.Add {
 		check(slices.Contains(attributes, attribute), "Add: there is no %q", attribute)
 	}
-	for _, column := range c.Columns {
+	for i, column := range c.Columns {
 		if err := column.Validate(); err != nil {
 			errs = append(errs, fmt.Errorf("geo: Columns: %w", err))
+		}
+		for _, other := range c.Columns[:i] {
+			check(column.As == other.As || !strings.EqualFold(column.As, other.As), "Columns: the names %q and %q differ in letter case only", other.As, column.As)
 		}
 	}
 	return errors.Join(errs...)

@@ -23,7 +23,7 @@ type Keys struct {
 	keys  map[*farmdata.Column]*Key // since Begin; nil for what is not written
 	seen  map[kind]int              // since Begin
 	kinds map[kind]string
-	taken map[string]bool
+	taken map[string]bool // names in lower case; false: of Select, and still to be used
 	list  []named
 }
 
@@ -66,6 +66,9 @@ func (k *Keys) Key(column *farmdata.Column) *Key {
 	}
 	if k.keys == nil {
 		k.keys, k.kinds, k.seen, k.taken = map[*farmdata.Column]*Key{}, map[kind]string{}, map[kind]int{}, map[string]bool{}
+		for _, c := range k.Select {
+			k.taken[strings.ToLower(c.As)] = false
+		}
 	}
 	if selected := k.selected(column); selected != nil {
 		key = k.make(column, selected)
@@ -103,7 +106,9 @@ func (k *Keys) make(column *farmdata.Column, selected *Column) *Key {
 	of.again = k.seen[of]
 	name, known := k.kinds[of]
 	if !known {
-		name = k.free(first)
+		if name = first; selected.As == "" || k.taken[strings.ToLower(first)] {
+			name = k.free(first)
+		}
 		k.kinds[of], k.taken[strings.ToLower(name)] = name, true
 	}
 	key.Name = name
@@ -136,10 +141,12 @@ func base(column *farmdata.Column) string {
 
 func (k *Keys) free(base string) string {
 	name := base
-	for n := 2; k.taken[strings.ToLower(name)]; n++ {
+	for n := 2; ; n++ {
+		if _, taken := k.taken[strings.ToLower(name)]; !taken {
+			return name
+		}
 		name = base + "_" + strconv.Itoa(n)
 	}
-	return name
 }
 
 func plain(r rune) rune {

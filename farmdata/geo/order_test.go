@@ -140,6 +140,8 @@ func TestColumnsToOrder(t *testing.T) {
 		"not to convert": {[]geo.Column{{Name: "Secret", As: "x", Unit: "t/ha"}, {DDI: "0054", Element: "DET1", As: "yield"}},
 			"x=null yield=8.5, x=null yield=null, x=null yield=null, x=null yield=null",
 			`unsupported: values of E000_DET7 that are in "bushel" cannot be converted to "t/ha" and are left out`},
+		"a name that looks like a second one": {[]geo.Column{{DDI: "54", As: "yield", Unit: "kg/ha"}, {DDI: "00BF", As: "yield_2"}, {PGN: 65267, As: "00BF_DET7"}},
+			"yield=8500 yield_3=4000 yield_2=null 00BF_DET7=5, yield=null yield_2=null 00BF_DET7=6, yield=7000 yield_2=293150 00BF_DET7=null, yield=1000 yield_2=null 00BF_DET7=null", ""},
 		"nothing": {[]geo.Column{{DDI: "0001"}}, ", , , ", ""},
 	} {
 		var found []string
@@ -258,6 +260,7 @@ func TestOrdersThatAreWrong(t *testing.T) {
 	for name, cfg := range map[string]geo.Config{
 		"layer": {Layers: []geo.Layer{"roads"}}, "attribute": {Add: []geo.Attribute{"weather"}}, "DDI": {Columns: []geo.Column{{DDI: "yield"}}},
 		"unit": {Columns: []geo.Column{{Unit: "bushel/ac"}}}, "name": {Columns: []geo.Column{{As: "Zone"}}}, "attribute's name": {Columns: []geo.Column{{As: "field_name"}}}, "gap": {Gap: -1},
+		"letter case": {Columns: []geo.Column{{DDI: "0001", As: "Rate"}, {DDI: "0006", As: "rate"}}},
 	} {
 		for format, write := range map[string]func(io.Writer, *farmdata.Set, geo.Config) error{"GeoJSON": geo.Write, "GeoParquet": geoparquet.Write} {
 			if format == "GeoParquet" && cfg.Layers == nil {

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -86,9 +87,14 @@ func (c MapConfig) Validate() error {
 	for _, layer := range c.Layers {
 		e.Check(slices.Contains(layers, layer), "Layers", "must be of fields, tracks, points, grids and zones")
 	}
+	valid := true
 	for i, column := range c.Columns {
 		err := column.Validate()
 		e.Check(err == nil, fmt.Sprintf("Columns[%d]", i), "%v", err)
+		valid = valid && err == nil
+	}
+	if err := (geo.Config{Columns: c.Columns}).Validate(); valid && err != nil { // of several columns
+		e.Check(false, "Columns", "are wrong: %s", strings.TrimPrefix(err.Error(), "geo: Columns: "))
 	}
 	err := geo.Config{Add: c.geo().Add}.Validate()
 	e.Check(err == nil, "Add", "must be of task, field, farm, customer, product, machine and operator")

@@ -87,7 +87,7 @@ func TestMapToOrder(t *testing.T) {
 	if err != nil || len(out) != 1 || strings.Count(string(out[0].Payload), `"field_name":"Long acre"`) != 2 || strings.Count(string(out[0].Payload), `"width":900}`) != 2 {
 		t.Errorf("got %s, %v", out[0].Payload, err)
 	}
-	for name, config := range map[string]farm.MapConfig{"unit": {Columns: []geo.Column{{Unit: "stones"}}}, "attribute": {Add: []string{"weather"}}} {
+	for name, config := range map[string]farm.MapConfig{"unit": {Columns: []geo.Column{{Unit: "stones"}}}, "attribute": {Add: []string{"weather"}}, "letter case": {Columns: []geo.Column{{DDI: "0001", As: "Rate"}, {DDI: "0006", As: "rate"}}}} {
 		if _, err := farm.NewMap(config); !errors.Is(err, farm.ErrConfig) {
 			t.Errorf("%s: got %v", name, err)
 		}

@@ -62,7 +62,7 @@ func Make(ctx context.Context, payload []byte, cfg Config) (*farmdata.Set, error
 	if bytes.HasPrefix(payload, []byte("PAR1")) {
 		err = readGeoParquet(ctx, payload, m)
 	} else {
-		err = readGeoJSON(payload, m)
+		err = readGeoJSON(bytes.TrimPrefix(payload, []byte("\ufeff")), m) // which software on Windows writes
 	}
 	if err != nil {
 		return nil, err

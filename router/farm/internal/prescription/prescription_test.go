@@ -117,6 +117,30 @@ func TestGridOfPolygons(t *testing.T) {
 	}
 }
 
+// An interior ring that reaches out of its polygon takes from it what it has in common with it, and adds nothing. The file begins as Windows has it.
+func TestHoleThatReachesOut(t *testing.T) {
+	t.Parallel()
+	const triangle = "[[7.99,51.99],[8.01,51.99],[7.99,52.01],[7.99,51.99]]"
+	for hole, want := range map[string]int{square(51.995, 7.995, 0.003): 105, square(52.006, 8.006, 0.0035): 128, square(52.03, 8, 0.005): 128} {
+		cfg := urea
+		cfg.Grid = 0.00125 * metersPerDegree
+		text := "\ufeff" + collection(polygonWith(triangle+","+hole, `"field":"North","rate":100`))
+		got := 0.0
+		grid := makeSet(t, text, cfg).Tasks[0].Grids[0]
+		for cell, err := range grid.Cells {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cell.Values[0].Raw > 0 {
+				got += grid.CellEast / 0.00125
+			}
+		}
+		if math.Abs(got-float64(want)) > 0.1*float64(want) {
+			t.Errorf("hole %s: got %.0f cells, want %d", hole, got, want)
+		}
+	}
+}
+
 // What cannot be read or placed is refused, and nothing of the map is in the error.
 func TestRefusedMaps(t *testing.T) {
 	t.Parallel()

@@ -52,9 +52,19 @@ func (g *raster) draw(features []feature, i int) error {
 		if err != nil {
 			return err
 		}
+		var exterior map[int][]float64 // of a polygon with interior rings, which may reach out of it
+		if len(p) > 1 {
+			if exterior, err = g.crossings(p[:1]); err != nil {
+				return err
+			}
+		}
 		for row, crossings := range rows {
 			slices.Sort(crossings)
+			slices.Sort(exterior[row])
 			for j := 0; j+1 < len(crossings); j += 2 {
+				if len(p) > 1 && outside(exterior[row], crossings[j]) {
+					continue
+				}
 				from, to := g.column(crossings[j]), g.column(crossings[j+1])
 				if g.steps -= to - from; g.steps < 0 {
 					return errSteps
@@ -73,6 +83,12 @@ func (g *raster) draw(features []feature, i int) error {
 		return errors.New("it is too small for the grid: the center of no cell is in it")
 	}
 	return nil
+}
+
+// outside reports whether what is east of a longitude is not between crossings, which are sorted.
+func outside(crossings []float64, east float64) bool {
+	n, _ := slices.BinarySearch(crossings, math.Nextafter(east, math.Inf(1)))
+	return n%2 == 0
 }
 
 // column is the first column whose center is not west of a longitude.

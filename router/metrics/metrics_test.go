@@ -60,7 +60,7 @@ func TestSubscriberCollector(t *testing.T) {
 			Malformed: 107, Unreadable: 132, TooLarge: 108, Expired: 109, Held: 110, InFiles: 131,
 			Confirmed: 111, Rejected: 112, ConfirmRequests: 113, ConfirmFailures: 114,
 			PendingConfirmations: 115, OldestPending: time.Now().Add(-90 * time.Second), OldestUnconfirmed: time.Now().Add(-95 * time.Second),
-			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, Parked: 127, Stalled: 128, Waits: []subscriber.Waits{{Kind: subscriber.WaitKey, Count: 3, Longest: []subscriber.Wait{{What: "e", Since: time.Now().Add(-20 * time.Second)}}}},
+			InFlight: 116, InFlightBytes: 117, HeldNow: 118, HeldConfirmations: 125, ReleasedConfirmations: 126, UnsyncedConfirmations: 133, PossiblyLost: 134, Parked: 127, Stalled: 128, Waits: []subscriber.Waits{{Kind: subscriber.WaitKey, Count: 3, Longest: []subscriber.Wait{{What: "e", Since: time.Now().Add(-20 * time.Second)}}}},
 			Quarantined: 122, QuarantineFailures: 123, QuarantineWaiting: 124,
 			SetAside: 119, SetAsideNow: 131, ReceivedBytes: 120, DeliveredBytes: 121, OldestInFlight: time.Now().Add(-80 * time.Second),
 		}
@@ -97,6 +97,12 @@ agrimill_subscriber_confirmations_rejected_total 112
 # HELP agrimill_subscriber_confirmations_released_total Confirmations that were held back, and sent early because there were too many.
 # TYPE agrimill_subscriber_confirmations_released_total counter
 agrimill_subscriber_confirmations_released_total 126
+# HELP agrimill_subscriber_possibly_lost_total Messages that were stored, or are to be, once more, because the sink was restarted before it had synced them.
+# TYPE agrimill_subscriber_possibly_lost_total counter
+agrimill_subscriber_possibly_lost_total 134
+# HELP agrimill_subscriber_unsynced_confirmations Confirmations that wait until what was stored survives a power cut.
+# TYPE agrimill_subscriber_unsynced_confirmations gauge
+agrimill_subscriber_unsynced_confirmations 133
 # HELP agrimill_subscriber_confirmations_total Confirmations that the service accepted.
 # TYPE agrimill_subscriber_confirmations_total counter
 agrimill_subscriber_confirmations_total 111

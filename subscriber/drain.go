@@ -23,6 +23,7 @@ func (s *Subscriber) Drain(ctx context.Context) {
 	}
 	s.mu.Lock()
 	s.start.holds++ // never released
+	s.loop.draining = true
 	stopRun := s.loop.stop
 	s.mu.Unlock()
 	if stopRun != nil {

@@ -52,8 +52,9 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64
 func (s *Subscriber) take(ctx context.Context, d *delivery) (taken core.Taken, room <-chan struct{}) {
 	s.mu.Lock()
 	defer s.unlock()
-	// What is being read when Drain ends the stream is taken like what was read before.
-	if s.loop.recalled || ctx.Err() != nil && (s.ctx.Err() != nil || !s.hasTakers()) {
+	// What is being read when Drain ends the stream is taken like what was read before. When the subscriptions have ended,
+	// it would overtake what they have left.
+	if s.loop.recalled || ctx.Err() != nil && !s.loop.draining {
 		if len(d.IDs) > 0 {
 			return core.LeftWithService, nil // it comes again
 		}

@@ -76,6 +76,7 @@ type loop struct {
 	stop       context.CancelFunc // nil before it runs first
 	reconnect  func()             // ends the current connection; nil if there is none
 	recalled   bool               // nothing more is taken from that
+	draining   bool               // it was ended for good, and what is being read is taken
 	connection connection
 	failure    error         // see Subscriber.Err
 	outage     reminders.Log // of the stream

@@ -163,6 +163,11 @@ func (s *Subscriber) hasten(it *core.Item) {
 func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 	d := ownerOf(it.Message)
 	if sub.over() {
+		// What it leaves before it has ended is what a route leaves that goes on, for which others wait longer.
+		select {
+		case <-sub.stop:
+		case <-sub.drained.Done():
+		}
 		return answer{}
 	}
 	msg, err := s.newMessage(d)

@@ -92,6 +92,63 @@ func TestResubscribingGetsWhatWasLeftAndTheOthersNoCopies(t *testing.T) {
 	})
 }
 
+// What is being read when the only subscription ends does not overtake, in the next one, what that has left.
+func TestResubscribingWhileAnEventIsRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	read, goOn := make(chan struct{}), make(chan struct{})
+	var events atomic.Int64
+	cfg.Hooks.Event = func(gateway.Event) {
+		if events.Add(1) == 2 {
+			close(read)
+			<-goOn
+		}
+	}
+	sub := f.subscriber(cfg)
+	messages, end := subscribeUntil(t, sub, typeJSON)
+	f.send(typeJSON, []byte("first"))
+	f.next(messages).Nack()
+	f.send(typeJSON, []byte("second"))
+	<-read
+	end()
+	messages = f.subscribe(sub, typeJSON)
+	close(goOn)
+	if msg := f.next(messages); string(msg.Payload) != "first" {
+		t.Errorf("%q came first, want %q", msg.Payload, "first")
+	}
+}
+
+// Who unsubscribes while it acks has the others wait no longer than anybody who unsubscribes.
+func TestUnsubscribingWithAnAck(t *testing.T) {
+	for range 20 { // whether the next message is taken before the end is noticed is a matter of chance
+		synctest.Test(t, func(t *testing.T) {
+			f := &fixture{T: t}
+			g := newOfflineGateway(t, nil)
+			sub, other := g.subscribe(subscriber.Config{})
+			ctx, end := context.WithCancel(t.Context())
+			messages, err := sub.Subscribe(ctx, typeJSON)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var n atomic.Int64
+			go ackAll(other, &n)
+			for i := range 20 {
+				g.message(i, 1, i, typeJSON, []byte("x"))
+			}
+			msg := f.next(messages)
+			testkit.Eventually(t, "the other one has acked", func() bool { return n.Load() == 20 })
+			began := time.Now()
+			end()
+			msg.Ack()
+			testkit.Eventually(t, "all are confirmed", func() bool { return g.unconfirmed() == 0 })
+			if took := time.Since(began); took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
 // What ends with the subscriber, or with all subscriptions, is no unsubscribing: what one of
 // them has not acked stays unconfirmed.
 func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {

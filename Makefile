@@ -77,8 +77,8 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 # would, with the command that repeats a failure, and fails when a line tells a secret. What computes
 # runs beside what waits, and is printed behind it. A program with the race detector waits a second at its
 # end for a race of what still runs: nothing does at the end of a test, and many start such programs.
-LONGEST := ./subscriber ./cmd/agrimill/command ./cmd/agrimill/pipeline ./internal/test/endtoend ./sources/kafka ./sinks/kafka \
-	./gateway ./sinks/nats ./sources/nats ./cmd/agrimill/config ./sinks/blob ./router ./internal/quickstart
+LONGEST := ./subscriber ./cmd/agrimill/internal/command ./cmd/agrimill/internal/pipeline ./internal/test/endtoend ./sources/kafka ./sinks/kafka \
+	./gateway ./sinks/nats ./sources/nats ./cmd/agrimill/internal/config ./sinks/blob ./router ./internal/quickstart
 ALONE   := ./farmdata/... ./internal/sse ./internal/test/archtest ./internal/test/speccheck ./internal/test/peakmem ./internal/tool/... ./subscriber/internal/core
 CHECKED := -vet=off -p 5 -parallel 4 -timeout 30m -json
 
@@ -228,7 +228,7 @@ torture-stress:
 # a quiet machine.
 torture-ha:
 	RUNS=$(RUNS) TTL=$(TTL) RATE=$(HARATE) AWAY=$(AWAY) SLACK=$(SLACK) CLOCKS=$(CLOCKS) \
-	$(GO) test -tags reload -count 1 -timeout 24h -parallel $(TOGETHER) -run '^TestHighAvailability$$' -v ./cmd/agrimill/command \
+	$(GO) test -tags reload -count 1 -timeout 24h -parallel $(TOGETHER) -run '^TestHighAvailability$$' -v ./cmd/agrimill/internal/command \
 	| { grep --line-buffered -v -e '^=== ' || true; }
 
 # A million random sets of TaskData are written and read again.

@@ -30,7 +30,7 @@ import (
 	"os"
 	_ "time/tzdata" // images without a system have no time zones, and transform.efdi.location names one
 
-	"github.com/agrimill/agrimill/cmd/agrimill/command"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/command"
 )
 
 // Of a build outside of a clone, where the toolchain does not know version and commit:

@@ -13,7 +13,7 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"go.yaml.in/yaml/v4"
 
-	"github.com/agrimill/agrimill/cmd/agrimill/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/internal/emulator"
 )
 

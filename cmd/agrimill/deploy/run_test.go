@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 	_ "gocloud.dev/blob/fileblob"
 
-	"github.com/agrimill/agrimill/cmd/agrimill/config"
-	"github.com/agrimill/agrimill/cmd/agrimill/pipeline"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/emulator"

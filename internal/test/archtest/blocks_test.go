@@ -2,17 +2,11 @@ package archtest
 
 import (
 	"encoding/json"
-	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-
-	"go.yaml.in/yaml/v4"
-
-	"github.com/agrimill/agrimill/cmd/agrimill/config"
 )
 
 // block is a fenced block of a Markdown file.
@@ -64,7 +58,10 @@ func TestDocumentedBlocks(t *testing.T) {
 			case "sh":
 				checkShell(t, b)
 			case "yaml":
-				checkConfiguration(t, b)
+				// TestDocumentedConfigurations of cmd/agrimill/internal/config loads those.
+				if !strings.HasPrefix(file, "docs/") {
+					t.Errorf("%s:%d: nobody loads this block", b.file, b.line)
+				}
 			case "json":
 				if !json.Valid([]byte(b.text)) {
 					t.Errorf("%s:%d: not JSON", b.file, b.line)
@@ -164,46 +161,5 @@ func checkGo(t *testing.T, b block, words []string) {
 		if err != nil || len(files) == 0 && !strings.HasSuffix(path, "...") {
 			t.Errorf("%s:%d: there is no package %s, %v", b.file, b.line, word, err)
 		}
-	}
-}
-
-// minimal is the configuration that parts of one are added to.
-const minimal = "cmd/agrimill/examples/minimal.yaml"
-
-// checkConfiguration checks that a block is a configuration of agrimill, or that it
-// is one together with what minimal.yaml has for the sections that it does not have.
-func checkConfiguration(t *testing.T, b block) {
-	t.Helper()
-	var shown map[string]any
-	if err := yaml.Unmarshal([]byte(b.text), &shown); err != nil {
-		t.Errorf("%s:%d: %v", b.file, b.line, err)
-		return
-	}
-	text := b.text
-	if _, whole := shown["gateway"]; !whole || shown["routes"] == nil {
-		var base map[string]any
-		if err := yaml.Unmarshal([]byte(readFile(t, minimal)), &base); err != nil {
-			t.Fatal(err)
-		}
-		maps.Copy(base, shown)
-		data, err := yaml.Marshal(base)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = string(data)
-	}
-	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("a-secret-of-good-length"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	text = regexp.MustCompile(`(_file: )(/run/|/etc/|\$\{)\S+`).ReplaceAllString(text, "${1}"+secret)
-	environment := func(name string) string {
-		if strings.HasSuffix(name, "_URL") {
-			return "https://service.example"
-		}
-		return "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01" // fits IDs and secrets
-	}
-	if _, err := config.Parse(filepath.Base(b.file), []byte(text), config.Options{Env: environment}); err != nil {
-		t.Errorf("%s:%d: %v", b.file, b.line, err)
 	}
 }

@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 		{"only added", "- ./router.Added: removed", 1, "NOT LISTED"},
 		{"listed for an earlier version", "- ./router.Released: removed", 1, "NOT LISTED"},
 		{"unknown form", "- something: else", 1, "NOT LISTED"},
-		{"program", "- ./cmd/agrimill/config.Load: removed", 0, "0 incompatible changes"},
+		{"program", "- ./cmd/agrimill/internal/config.Load: removed", 0, "0 incompatible changes"},
 		{"no change", "Ignoring internal package github.com/agrimill/agrimill/internal/sse", 0, "0 incompatible changes"},
 		{"nothing", "", 0, "0 incompatible changes"},
 	}

@@ -1,0 +1,1025 @@
+//go:build browser
+
+package admin_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"image"
+	"image/png"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/history"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit/browsertest"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// The page's own words for what a test waits for.
+const (
+	running = `document.querySelector("#state").dataset.state === "running"`
+	rows    = `document.querySelectorAll("#poison-rows tr").length`
+	result  = `document.querySelector("#replay-result").textContent`
+)
+
+// node is a node of the picture, found by its label.
+func node(label string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll(".node")].find(n => n.getAttribute("aria-label") === %q)`, label)
+}
+
+// state is what a node shows as its state: the one behind the colour, and the word.
+func state(label, name, word string) string {
+	return fmt.Sprintf(`(%[1]s?.dataset.state === %[2]q && %[1]s.querySelector(".word").textContent === %[3]q)`, node(label), name, word)
+}
+
+// fact is what a node tells under a term.
+func fact(label, term string) string {
+	return fmt.Sprintf(`[...(%s?.querySelectorAll("dt") ?? [])].find(d => d.textContent === %q)?.nextElementSibling.textContent`, node(label), term)
+}
+
+func origin(server *admin.Server) string { return "http://" + server.Addr() }
+
+// look takes the pictures of a state of the page.
+func look(page *browsertest.Tab, name string) {
+	page.Helper()
+	page.Picture(name + "-light")
+	page.Dark(true)
+	page.Picture(name + "-dark")
+	page.Resize(390, 844, true)
+	page.Picture(name + "-phone-dark")
+	page.Dark(false)
+	page.Picture(name + "-phone")
+	page.Resize(1360, 1000, false)
+}
+
+func TestBrowserPage(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken, Gatherer: b.registry}, b)
+	b.run()
+	b.send(4, taskData, "")
+	b.send(3, shapes, hostileFilename)
+	b.waitConfirmed(7)
+
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	page.Wait(state("Gateway", "connected", "connected"))
+	page.Wait(state("Subscriber", "running", "running"))
+	page.Wait(state("Route task data", "running", "running"))
+	page.Wait(state("Route back", "running", "running"))
+	page.Wait(state("Sink farm", "up", "up"))
+	page.Wait(fact("Route task data", "delivered") + ` === "4"`)
+	page.Wait(rows + ` === 3`)
+	page.Wait(`document.querySelectorAll("#tenants tbody tr").length === 2`)
+	page.Wait(`document.querySelectorAll("#wires g").length === 7`)
+
+	// Numbers change with the messages, and there is a rate.
+	b.send(20, taskData, "")
+	page.Wait(fact("Route task data", "delivered") + ` === "24"`)
+	page.Wait(`document.querySelector("#t-confirmed").textContent === "27"`)
+	page.Wait(`parseFloat(` + node("Route task data") + `.querySelector(".rate b").textContent) > 0`)
+	page.Wait(`document.querySelector("#wires .pulse.on") !== null`)
+	page.Wait(`document.querySelectorAll("#history-routes .graph svg").length === 12`)
+
+	// What would be HTML is text.
+	page.Wait(`document.querySelector("#poison-rows .reason").textContent.includes('<img src=x onerror="window.pwned=3">')`)
+	page.Wait(`document.querySelector("#poison-rows .file").textContent === "\\u202e<svg onload=window.pwned=2>.zip"`)
+	page.Wait(fmt.Sprintf(`document.querySelector("#poison-rows .route").textContent === %q`, hostileRoute))
+	page.Wait(fmt.Sprintf(`[...document.querySelectorAll("#tenants .name")].some(n => n.textContent === %q)`, hostileEndpoint))
+	page.Wait(fmt.Sprintf(`[...document.querySelectorAll(".node h3")].some(n => n.textContent === %q)`, hostileRoute))
+	if got := page.Eval(`document.querySelectorAll("main img:not(#contents-map), main b:not(.rate b), main svg:not(#chart, #wires, .graph svg)").length + " " + window.pwned`); got != "0 undefined" {
+		t.Errorf("elements out of texts: %s", got)
+	}
+	for _, text := range []string{page.Eval("document.documentElement.outerHTML")} {
+		if strings.Contains(text, secret) || strings.Contains(text, testToken) {
+			t.Error("the page shows a secret")
+		}
+	}
+	look(page, "page")
+	page.Clean(origin(server))
+}
+
+// aDay returns the history of a day with a busy morning, a quiet night, an outage and a route back, which ends now.
+func aDay(t *testing.T) *history.History {
+	t.Helper()
+	end := time.Now()
+	now := end.Add(-26 * time.Hour)
+	clock := func() time.Time { return now }
+	j := must(journal.New(journal.Config{Now: clock}))(t)
+	h, o := history.New(clock), j.Observer(nil)
+	counts := map[string]*history.Counts{"field-data": {}, "images": {}, "prescriptions": {}}
+	chance := rand.New(rand.NewPCG(7, 7))
+	id, minutes := 0, int(end.Sub(now)/time.Minute)
+	update := func(age time.Duration, backlog int64) {
+		var samples []history.Sample
+		for name, c := range counts {
+			sample := history.Sample{Route: name, FromGateway: name != "prescriptions", Counts: *c, Backlog: -1, Age: age}
+			switch {
+			case !sample.FromGateway:
+				sample.Backlog, sample.Age = backlog, -1
+			case name == "images": // the outage is that of the other one
+				sample.Age = min(age, time.Second)
+			}
+			samples = append(samples, sample)
+		}
+		h.Update(samples, j)
+	}
+	for minute := range minutes {
+		busy := 1 + 0.8*math.Sin(float64(minute)/140) + 0.4*math.Sin(float64(minute)/9)
+		left := minutes - minute
+		outage := left < 24 && left > 17
+		began := now
+		for name, c := range counts {
+			c.Delivered += uint64(max(40*busy*map[string]float64{"field-data": 3, "images": 1, "prescriptions": 0.3}[name]*(0.8+0.4*chance.Float64()), 0))
+			if outage && name == "field-data" {
+				c.Retries += 9
+				continue
+			}
+			if name == "images" && minute%97 == 3 {
+				c.Poisoned += uint64(minute % 4)
+			}
+			id++
+			metadata := message.Metadata{}
+			event := &gateway.MessageReceived{ID: fmt.Sprintf("11111111-aaaa-4000-8000-%012d", id), TenantID: "t"}
+			if name != "prescriptions" {
+				metadata[gateway.KeyMessageID] = event.ID
+				j.Event(event)
+			}
+			if name == "images" {
+				now = now.Add(time.Duration(40+chance.IntN(90)) * time.Millisecond)
+				j.Progress(subscriber.Progress{Kind: subscriber.ProgressFetched, Event: event, Bytes: 7})
+			}
+			msg := message.NewMessage(event.ID, nil)
+			msg.Metadata = metadata
+			route := router.Event{Route: name, Message: msg, Context: context.Background(), Kind: router.EventStarted}
+			now = now.Add(time.Duration(1+chance.IntN(9)) * time.Millisecond)
+			o.Observe(route)
+			store := time.Duration(2+chance.IntN(40)) * time.Millisecond
+			now = now.Add(store + time.Duration(chance.IntN(7))*time.Millisecond)
+			route.Kind, route.Delay = router.EventStored, store
+			o.Observe(route)
+			route.Kind, route.Delay = router.EventDelivered, 0
+			o.Observe(route)
+			now = now.Add(time.Duration(80+chance.IntN(60)) * time.Millisecond)
+			j.Confirmed("t", []gateway.MessageConfirmation{{MessageID: event.ID}})
+		}
+		age := time.Duration(chance.IntN(900)) * time.Millisecond
+		if outage {
+			age = time.Duration(24-left) * time.Minute
+		}
+		update(age, int64(max(0, 60*busy-50)))
+		now = began.Add(time.Minute)
+	}
+	now = end
+	update(200*time.Millisecond, 3)
+	return h
+}
+
+// TestBrowserHistory looks at the last hour and day of a pipeline, on a phone, a tablet and a desktop.
+func TestBrowserHistory(t *testing.T) {
+	source := &plainSource{snapshot: admin.Snapshot{State: admin.StateRunning, Name: "farm"}, history: aDay(t)}
+	server := serve(t, admin.Config{}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	page.Wait(`document.querySelectorAll("#history-routes .graph svg").length === 12`)
+	described := `[...document.querySelectorAll("#history-routes svg")].every(s => s.getAttribute("role") === "img" && /: at most .*; lately |: none/.test(s.getAttribute("aria-label")))`
+	page.Wait(described)
+	page.Wait(`[...document.querySelectorAll("#history-routes .past:nth-child(1) tbody th")].map(n => n.textContent).join("|") === "Wait for the route|Filter and transform|Store in the sink|End to end, until delivered|Then confirm"`)
+	page.Wait(`document.querySelector("#history-routes .past:nth-child(2) tbody").textContent.startsWith("Fetch the payload")`)
+	page.Wait(`document.querySelector("#history-routes .past:nth-child(3) .lag .what").textContent === "Backlog in the source"`)
+	lag := `document.querySelector("#history-routes .past:nth-child(1) .lag svg").getAttribute("aria-label")`
+	page.Wait(lag + `.includes("at most 6 min 0 s")`)
+	hour := page.Eval(`document.querySelector("#history-routes .throughput .line").getAttribute("d").length`)
+	sizes := func(name string) {
+		for _, width := range []int64{1400, 820, 390} {
+			for _, dark := range []bool{false, true} {
+				page.Resize(width, 900, width < 500)
+				page.Dark(dark)
+				if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+					t.Errorf("%d pixels wide, dark %t: pale texts: %s", width, dark, got)
+				}
+				if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
+					t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
+				}
+				page.Picture(fmt.Sprintf("%s-%d-%s", name, width, map[bool]string{false: "light", true: "dark"}[dark]))
+			}
+		}
+		page.Dark(false)
+		page.Resize(1400, 900, false)
+	}
+	sizes("history-hour")
+
+	// The day, with the keyboard only.
+	page.Eval(`document.querySelector("#history-day").focus()`)
+	page.Keys("\r")
+	page.Wait(`document.querySelector("#history-day").getAttribute("aria-pressed") === "true" && document.querySelector("#history-hour").getAttribute("aria-pressed") === "false"`)
+	page.Wait(`document.querySelector("#history-routes .throughput .line").getAttribute("d").length !== ` + hour)
+	page.Wait(described)
+	sizes("history-day")
+
+	// Alone, for the documentation.
+	page.Eval(`document.activeElement.blur() ?? document.querySelectorAll("main > section:not(#history), main > form, body > header, body > footer, .past:nth-child(n + 3)").forEach(n => n.hidden = true)`)
+	for _, width := range []int64{1400, 820, 390} {
+		for _, dark := range []bool{false, true} {
+			page.Resize(width, 400, false)
+			page.Dark(dark)
+			page.Picture(fmt.Sprintf("history-%d-%s", width, map[bool]string{false: "light", true: "dark"}[dark]))
+		}
+	}
+	if got := page.Eval(`JSON.stringify(` + unlabelled + `)`); got != "[]" {
+		t.Errorf("without a label: %s", got)
+	}
+	page.Clean(origin(server))
+}
+
+// TestBrowserFilter selects a tenant and an endpoint, with the keyboard only: figures, what waits, the history, messages, the poison
+// queue and endpoints are theirs, and the page says what is not.
+func TestBrowserFilter(t *testing.T) {
+	queue := &memoryQueue{}
+	h, j := history.New(nil), must(journal.New(journal.Config{}))(t)
+	o := j.Observer(nil)
+	h.Update([]history.Sample{{Route: "tasks", FromGateway: true, Backlog: -1}, {Route: "back", Backlog: 9}}, j)
+	for i := range 30 {
+		tenant, endpoint := fmt.Sprint("tenant-", i%2), fmt.Sprintf("endpoint-%d-%d", i%2, i%3)
+		queue.add(fmt.Sprint("m", i), message.Metadata{
+			gateway.KeyTenantID: tenant, gateway.KeyReceivingEndpointID: endpoint, router.KeyPoisonRoute: "tasks", gateway.KeyMessageType: taskData,
+			router.KeyPoisonReason: map[bool]string{true: "no such field", false: "not a number"}[i%3 == 0],
+		})
+		event := &gateway.MessageReceived{ID: fmt.Sprint("message-number-", i), TenantID: tenant, ReceivingEndpointID: endpoint, Filename: fmt.Sprintf("Field %d.zip", i)}
+		j.Event(event)
+		msg := message.NewMessage(event.ID, nil)
+		msg.Metadata = message.Metadata{gateway.KeyMessageID: event.ID, gateway.KeyTenantID: tenant, gateway.KeyReceivingEndpointID: endpoint}
+		kind := router.EventPoisoned // 3 of 5 of each endpoint, or 2
+		if i%4 < 2 {
+			kind = router.EventDelivered
+		}
+		for _, kind := range []router.EventKind{router.EventStarted, kind} {
+			o.Observe(router.Event{Route: "tasks", Kind: kind, Message: msg, Context: t.Context()})
+		}
+		j.Confirmed(tenant, []gateway.MessageConfirmation{{EndpointID: endpoint, MessageID: event.ID}})
+	}
+	since := time.Now().Add(-90 * time.Second)
+	open := []subscriber.Open{
+		{TenantID: "tenant-0", EndpointID: "endpoint-0-0", InFlight: 40, Oldest: since.Add(-time.Hour), Routes: []subscriber.OpenRoute{{Name: "tasks", Count: 40, Oldest: since.Add(-time.Hour)}}},
+		{TenantID: "tenant-1", EndpointID: "endpoint-1-1", InFlight: 2, Held: 5, Pending: 1, Oldest: since, Routes: []subscriber.OpenRoute{{Name: "tasks", Count: 2, Oldest: since}}},
+	}
+	snapshot := admin.Snapshot{
+		State: admin.StateRunning, Poison: admin.Poison{Sink: "farm", Topic: "poison"}, Gateway: admin.Gateway{Host: "gateway.example", State: admin.GatewayConnected},
+		Subscriber: admin.Subscriber{
+			Received: 30, Confirmed: 30, Nacked: 4, InFlight: 42, PendingConfirmations: 1, Held: 5, OldestUnconfirmed: since.Add(-time.Hour),
+			Waits: []admin.Waits{{Kind: subscriber.WaitKey, Count: 2, Longest: []admin.Wait{
+				{What: "endpoint-0-0", Count: 40, Since: since.Add(-time.Hour)}, {What: "endpoint-1-1", Count: 2, Since: since},
+			}}},
+		},
+		Routes: []admin.Route{
+			{RouteHealth: router.RouteHealth{Name: "tasks", State: router.StateRunning, InFlight: 42, Delivered: 16, Poisoned: 14}, Direction: admin.FromGateway, From: admin.Place{Kind: "gateway"}, To: admin.Place{Kind: "nats", Sink: "farm"}},
+			{RouteHealth: router.RouteHealth{Name: "back", State: router.StateRunning}, Direction: admin.ToGateway, From: admin.Place{Kind: "nats", Sink: "farm"}, To: admin.Place{Kind: "gateway"}},
+		},
+		Sinks: []admin.Sink{{Name: "farm", Kind: "nats", Up: true, CheckedAt: since}},
+	}
+	snapshot.AddOpen(open)
+	source := &plainSource{snapshot: snapshot, queue: queue, journal: j, history: h, open: open}
+	h.Update(admin.SamplesFrom(snapshot, open), j)
+	source.tenants = func(context.Context) (list []admin.Tenant, _ error) {
+		for i := range 2 {
+			tenant := admin.Tenant{ID: fmt.Sprint("tenant-", i)}
+			for k := range 3 {
+				tenant.Endpoints = append(tenant.Endpoints, admin.Endpoint{ID: fmt.Sprintf("endpoint-%d-%d", i, k), Name: fmt.Sprint("Barn ", k), Mine: k < 2, Type: "account"})
+			}
+			list = append(list, tenant)
+		}
+		return list, nil
+	}
+	server := serve(t, admin.Config{}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(`document.querySelectorAll("#tenants tbody tr").length === 6 && ` + rows + ` === 25`)
+	page.Wait(`!document.querySelector("#filter").hidden && document.querySelector("#only-note").hidden`)
+	page.Type("#trace-query", "field\n")
+	found := `document.querySelectorAll("#trace-messages > li").length`
+	page.Wait(found + ` === 20`)
+	text := func(id, want string) {
+		page.Wait(`document.querySelector("` + id + `").textContent.startsWith("` + want + `")`)
+	}
+	lag := `document.querySelector("#history-routes .past:nth-child(2) .lag svg").getAttribute("aria-label")`
+	text("#t-received", "30")
+	page.Wait(fact("Route tasks", "oldest not done") + `?.startsWith("1\u00a0h") && ` + fact("Subscriber", "in flight") + ` === "42" && ` + fact("Subscriber", "keys that stand still") + `?.startsWith("2, endpoint-0-0")`)
+	page.Wait(lag + `.includes("at most 1 h 1 min")`)
+
+	page.Eval(`document.querySelector("#only-tenant").focus()`)
+	page.Keys("tenant-1")
+	text("#t-received", "15")
+	text("#t-stored", "8")
+	text("#t-confirmed", "15")
+	text("#t-open", "8")
+	text("#t-poisoned", "7")
+	page.Wait(`document.querySelector("#account").textContent.startsWith("Received 15, delivered 8. Besides, since startup or now: 7 poisoned, 5 held back for their file, 2 with the routes, 1 to be confirmed.")`)
+	page.Wait(fact("Route tasks", "oldest not done") + `?.startsWith("1\u00a0min") && ` + fact("Route tasks", "not done") + ` === "2" && ` + fact("Route tasks", "delivered") + ` === "8" && ` + fact("Route tasks", "poisoned") + ` === "7"`)
+	page.Wait(fact("Subscriber", "in flight") + ` === "2" && ` + fact("Subscriber", "keys that stand still") + `?.startsWith("1, endpoint-1-1") && ` + fact("Subscriber", "nacked, all tenants") + ` === "4"`)
+	page.Wait(`document.querySelector("#history-since").textContent.includes("of what is selected") && document.querySelector("#history-routes .past:nth-child(2) .sum").textContent === "8 delivered, 7 poisoned"`)
+	page.Wait(lag + `.includes("at most 1 min 3") && document.querySelector("#history-routes .past:nth-child(1) .lag .what").textContent === "Backlog: not told by tenant"`)
+	page.Wait(rows + ` === 15 && [...document.querySelectorAll("#poison-rows .where")].every(n => n.textContent.includes("tenant tenant-1"))`)
+	page.Wait(found + ` === 15`)
+	page.Wait(`document.querySelectorAll("#tenants tbody tr").length === 3 && document.querySelector("#why-tenant").value === "tenant-1"`)
+	page.Wait(`[...document.querySelectorAll("#poison-groups .number")].map(n => n.textContent).join(" ") === "10 5"`)
+	page.Wait(`document.querySelector("#only-note").textContent.includes("What cannot be told apart says “all tenants”")`)
+	page.Wait(`[...document.querySelectorAll("#only-endpoint option")].map(n => n.value).join(" ") === " endpoint-1-0 endpoint-1-1"`)
+	page.Eval(`document.querySelector("#only-endpoint").focus()`)
+	page.Keys("Barn 1")
+	page.Wait(rows + ` === 5 && ` + found + ` === 5 && document.querySelectorAll("#tenants tbody tr").length === 1`)
+	text("#t-received", "5")
+	text("#t-open", "8")
+	for _, width := range []int64{1400, 820, 390} {
+		for _, dark := range []bool{false, true} {
+			page.Resize(width, 900, width < 500)
+			page.Dark(dark)
+			if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+				t.Errorf("%d pixels wide, dark %t: pale texts: %s", width, dark, got)
+			}
+			if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
+				t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
+			}
+			page.Picture(fmt.Sprintf("filter-%d-%s", width, map[bool]string{false: "light", true: "dark"}[dark]))
+		}
+	}
+	page.Eval(`document.querySelector("#only-all").focus()`)
+	page.Keys("\r")
+	page.Wait(rows + ` === 25 && ` + found + ` === 20 && document.querySelector("#only-note").hidden && document.activeElement.id === "only-tenant"`)
+	text("#t-received", "30")
+	page.Wait(`document.querySelector("#history-since").textContent.includes("all tenants together")`)
+
+	// Without a journal the page says what it cannot know, beside the figure.
+	h.Update(admin.SamplesFrom(snapshot, open), nil)
+	page.Eval(`document.querySelector("#only-tenant").focus()`)
+	page.Keys("tenant-0")
+	text("#t-received-note", "not told by tenant: the journal is off")
+	text("#t-open", "40")
+	page.Wait(fact("Route tasks", "delivered") + ` === "needs the journal" && ` + fact("Route tasks", "not done") + ` === "40"`)
+	page.Clean(origin(server))
+}
+
+// TestBrowserConfig looks up a value of the configuration that is running, and where it was set.
+func TestBrowserConfig(t *testing.T) {
+	source := &plainSource{snapshot: admin.Snapshot{State: admin.StateRunning, Config: admin.ConfigState{LoadedAt: time.Now()}}, settings: []admin.Setting{
+		{Path: "gateway.base_url", Value: "https://gateway.example", Source: "/etc/agrimill/agrimill.yaml:3"},
+		{Path: "gateway.client_secret", Value: "[redacted]", Source: "/etc/agrimill/agrimill.yaml:5", File: "/run/secrets/client"},
+		{Path: "gateway.scopes", Value: []any{}},
+		{Path: "journal.max_entries", Value: 200000, Source: "/etc/agrimill/agrimill.yaml:71", Restart: true},
+		{Path: "routes[0].filter.expr", Value: "<img src=x onerror='window.pwned=7'>", Source: "/etc/agrimill/agrimill.yaml:40"},
+		{Path: "sinks.farm.nats.url", Value: "[from the environment]", Source: "/etc/agrimill/agrimill.yaml:20", Environment: true},
+	}}
+	server := serve(t, admin.Config{}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	table := `[...document.querySelectorAll("#config-rows tr")].map(r => [...r.children].map(c => c.textContent).join("|")).join("\n")`
+	page.Wait(table + `?.startsWith("gateway.base_url|https://gateway.example|/etc/agrimill/agrimill.yaml:3\ngateway.client_secret|[redacted]|/etc/agrimill/agrimill.yaml:5, read from /run/secrets/client\njournal.max_entries|200000|/etc/agrimill/agrimill.yaml:71, the file differs by now: restart")`)
+	page.Eval(`document.querySelector("#config-details summary").focus()`)
+	page.Keys("\r")
+	page.Wait(`document.querySelector("#config-details").open`)
+	page.Click("#config-defaults")
+	page.Wait(table + `.includes("gateway.scopes|[]|default")`)
+	look(page, "config")
+	page.Type("#config-query", "FARM.nats")
+	page.Wait(table + ` === "sinks.farm.nats.url|[from the environment]|/etc/agrimill/agrimill.yaml:20, environment"`)
+	if got := page.Eval(`document.querySelectorAll("#config img").length + " " + window.pwned`); got != "0 undefined" {
+		t.Errorf("elements out of texts: %s", got)
+	}
+	page.Clean(origin(server))
+}
+
+// TestBrowserTrace finds a file by a part of its name, with the keyboard only, and sees where it was
+// stored; what was poisoned with the reason; and that something is not known.
+func TestBrowserTrace(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{}, b)
+	b.run()
+	b.send(1, taskData, "Field 12 north.zip")
+	b.send(1, shapes, hostileFilename)
+	b.waitConfirmed(2)
+
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	find := func(what string) {
+		page.Clear("#trace-query")
+		page.Type("#trace-query", what+"\n")
+	}
+	steps := `[...document.querySelectorAll("#trace-messages ol li .where")].map(n => n.textContent).join(" ")`
+	find("12 NORTH")
+	page.Wait(steps + ` === "received started stored delivered confirmed"`)
+	page.Wait(`document.querySelector("#trace-messages p.where").textContent === "delivered by task data; confirmed"`)
+	page.Wait(`document.querySelector("#trace-messages").textContent.includes("in stream AGRIMILL, sequence ")`)
+	look(page, "trace")
+
+	find("svg onload")
+	page.Wait(steps + `.endsWith("poisoned confirmed")`)
+	page.Wait(`document.querySelector("#trace-messages h3").textContent === "\\u202e<svg onload=window.pwned=2>.zip"`)
+	page.Wait(`document.querySelector("#trace-messages").textContent.includes('no shape <img src=x onerror="window.pwned=3">')`)
+	if got := page.Eval(`document.querySelectorAll("#trace img, #trace svg").length + " " + window.pwned`); got != "0 undefined" {
+		t.Errorf("elements out of texts: %s", got)
+	}
+
+	find("nobody sent this")
+	page.Wait(`document.querySelector("#trace-result").textContent.startsWith("Nothing is known of it.")`)
+	page.Clean(origin(server))
+}
+
+// TestBrowserWhy asks, with the keyboard only, why a type does not arrive: one that does, one that no
+// endpoint receives, and from a sender that nobody sees.
+func TestBrowserWhy(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{}, b)
+	b.run()
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	page.Wait(`[...document.querySelectorAll("#why-tenants option")].some(o => o.value === "` + b.gate.Tenant() + `")`)
+	ask := func(messageType, from string) {
+		for field, text := range map[string]string{"tenant": b.gate.Tenant(), "from": from} {
+			page.Clear("#why-" + field)
+			page.Type("#why-"+field, text)
+		}
+		page.Clear("#why-type")
+		page.Type("#why-type", messageType+"\n")
+	}
+	states := `[...document.querySelectorAll("#why-links .state")].map(n => n.dataset.state).join(" ")`
+	ask(taskData, "")
+	page.Wait(states + ` === "ok ok ok unknown ok ok ok"`)
+	page.Wait(`document.querySelector("#why-result").textContent.startsWith("Nothing is missing")`)
+	ask(shapes+":none", "")
+	page.Wait(`document.querySelector("#why-result").textContent.startsWith("The capability is missing: add the type")`)
+	ask(taskData, "<img src=x onerror='window.pwned=4'>")
+	page.Wait(`document.querySelector("#why-result").textContent.startsWith("The gateway route is missing")`)
+	look(page, "why")
+	if got := page.Eval(`document.querySelectorAll("#why img").length + " " + window.pwned`); got != "0 undefined" {
+		t.Errorf("elements out of texts: %s", got)
+	}
+	page.Clean(origin(server))
+}
+
+// TestBrowserProtected opens a page that needs a token to read, with the keyboard only: a wrong token is refused
+// and forgotten, the right one shows everything and stays in the page.
+func TestBrowserProtected(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken, ReadToken: readToken}, b)
+	b.run()
+	b.send(1, taskData, "Field 12 north.zip")
+	b.send(1, shapes, "shapes.zip")
+	b.waitConfirmed(2)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(`document.activeElement.id === "login-token" && document.querySelector("#main").hidden && document.querySelector("#state").textContent === "protected"`)
+	look(page, "protected")
+	if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+		t.Errorf("pale texts: %s", got)
+	}
+	if got := page.Eval(`JSON.stringify(` + unlabelled + `)`); got != "[]" {
+		t.Errorf("without a label: %s", got)
+	}
+	page.Keys("wrong-" + readToken + "\r")
+	page.Wait(`document.querySelector("#login-result").textContent === "The token is wrong."`)
+	page.Picture("protected-refused")
+	page.Keys(readToken + "\r") // over the wrong one, which is selected
+	page.Wait(running)
+	page.Wait(`document.querySelector("#login").hidden && !document.querySelector("#main").hidden && document.activeElement.id === "pipeline"`)
+	page.Wait(rows + ` === 1 && document.querySelectorAll("#tenants tbody tr").length === 2`)
+	page.Type("#trace-query", "north\n")
+	page.Wait(`document.querySelectorAll("#trace-messages > li").length === 1 && document.querySelector("#trace-json").href.startsWith("blob:")`)
+
+	// It may only read.
+	page.Wait(`!document.querySelector("#poison-rows tr:last-child button").disabled`)
+	page.Click("#poison-rows tr:last-child button")
+	page.Wait(result + ` === "Refused: this token may only read."`)
+	if got := page.Eval(`JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, location.href])`); strings.Contains(got, readToken) || !strings.HasPrefix(got, `["",{},{},`) {
+		t.Errorf("the browser keeps %s", got)
+	}
+	for _, url := range page.Requests() {
+		if strings.Contains(url, readToken) {
+			t.Errorf("the token is in the address %s", url)
+		}
+	}
+	page.Clean(origin(server), "401 (Unauthorized)", "403 (Forbidden)")
+}
+
+// TestBrowserIngress has an ingress answer for the gateway, sees what the page says of
+// it, and that it says so no more when it is over.
+func TestBrowserIngress(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{}, b)
+	b.run()
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	web := []byte("<html>default backend</html>")
+	faults := []*gatewaytest.Injection{
+		b.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 404, Body: web, ContentType: "text/html"}),
+		b.gate.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403, Body: web, ContentType: "text/html"}),
+	}
+	b.send(3, taskData, "")
+	page.Wait(fact("Gateway", "confirm messages") + ` === "not the gateway: 404 text/html"`)
+	page.Wait(`document.querySelector("#state").dataset.state === "degraded"`)
+	b.gate.CutStreams()
+	page.Wait(state("Gateway", "disconnected", "disconnected"))
+	page.Wait(fact("Gateway", "refused for") + ` !== undefined`)
+	page.Wait(`/^4\sm/.test(` + fact("Gateway", "ends in") + `)`)
+	look(page, "ingress")
+	for _, fault := range faults {
+		fault.Lift()
+	}
+	page.Wait(running)
+	page.Wait(fact("Gateway", "refused for") + ` === undefined && ` + fact("Gateway", "confirm messages") + ` === undefined`)
+	page.Clean(origin(server))
+}
+
+// TestBrowserSinkBreaks breaks the broker, sees it, repairs it, and sees everything
+// arrive.
+func TestBrowserSinkBreaks(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{}, b)
+	b.run()
+	page := browsertest.Open(t, origin(server)+"/")
+	b.send(3, taskData, "")
+	page.Wait(running)
+	page.Wait(fact("Route task data", "delivered") + ` === "3"`)
+
+	b.nats.Stop()
+	b.send(5, taskData, "")
+	page.Wait(state("Sink farm", "down", "down"))
+	page.Wait(state("Route task data", "outage", "outage, waiting"))
+	page.Wait(`document.querySelector("#state").dataset.state === "degraded" && document.querySelector("#state").textContent === "degraded"`)
+	page.Wait(`document.querySelector("#t-open").textContent === "5"`)
+	page.Wait(node("Route task data") + `.querySelector(".error").hidden === false`)
+	page.Wait(fact("Subscriber", "oldest unconfirmed") + ` !== "none"`)
+	page.Wait(`document.title.startsWith("(degraded)")`)
+	page.Wait(`/^The sink "farm" has been down for .*\. The routes "task data"(.*) wait with 5 messages; nothing is lost\. /.test(document.querySelector("#sentence").textContent)`)
+	page.Wait(`document.querySelector("#account").textContent.startsWith("Received 8, delivered 3. Besides, since startup or now: 5 with the routes")`)
+	page.Wait(`document.querySelectorAll("#problems li").length === 2 && document.querySelector("#chart .area").getAttribute("d") !== ""`)
+	// All of that is on the first screen, and the search is a key away.
+	for _, size := range [][2]int64{{1400, 900}, {390, 844}} {
+		page.Resize(size[0], size[1], size[0] < 500)
+		if got := page.Eval(`["#trace-query", "#sentence", "#problems", "#tiles"].filter(id => document.querySelector(id).getBoundingClientRect().bottom > innerHeight)`); got != "" {
+			t.Errorf("%v: not on the first screen: %s", size, got)
+		}
+	}
+	page.Resize(1360, 1000, false)
+	page.Keys("/")
+	page.Wait(`document.activeElement.id === "trace-query"`)
+	look(page, "broken")
+
+	b.nats.Restart()
+	page.Wait(running)
+	page.Wait(state("Sink farm", "up", "up"))
+	page.Wait(fact("Route task data", "delivered") + ` === "8"`)
+	page.Wait(`document.querySelector("#t-open").textContent === "0"`)
+	page.Wait(`document.querySelector("#sentence").textContent === "All is right: messages are received, stored and confirmed."`)
+	page.Picture("repaired-light")
+	b.waitConfirmed(8)
+	if n := b.stored(); n != 8 {
+		t.Errorf("%d messages are stored, want 8", n)
+	}
+	// The poison queue is in the NATS that was away: who asks for it meanwhile, which the page does every 15 s, is told so.
+	page.Clean(origin(server), "502 (Bad Gateway) "+origin(server)+"/api/poison")
+}
+
+func TestBrowserReplay(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken}, b)
+	b.run()
+	b.send(4, shapes, "field.zip")
+	b.waitConfirmed(4)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(rows + ` === 4`)
+
+	// Nothing can be pressed without a token.
+	page.Wait(`[...document.querySelectorAll("#poison-rows button, #replay-selected")].every(b => b.disabled)`)
+	page.Click("#poison-rows input")
+	page.Wait(`document.querySelector("#replay-selected").disabled`)
+
+	// The wrong one is refused.
+	page.Type("#token", "wrong-"+testToken)
+	page.Click("#replay-selected")
+	page.Wait(result + ` === "Refused: the token is missing or wrong."`)
+	page.Wait(rows + ` === 4`)
+	page.Picture("replay-refused")
+
+	// The right one, with the route as it was: the message is back, and says so.
+	page.Clear("#token")
+	page.Type("#token", testToken)
+	page.Click("#poison-rows tr:last-child button")
+	page.Wait(result + `?.startsWith("1 failed again, back in the queue")`)
+	page.Wait(result + `.includes("Message 4: no shape <img src=x")`)
+	page.Wait(`[...document.querySelectorAll("#poison-rows .attempts")].some(n => n.textContent === "2 in 2 rounds")`)
+
+	// Repaired: one by its button, the others by selection, with the keyboard.
+	b.repaired.Store(true)
+	page.Click("#poison-rows tr:last-child button")
+	page.Wait(result + ` === "1 delivered"`)
+	page.Wait(rows + ` === 3`)
+	page.Eval(`document.querySelector("#pick-all").focus()`)
+	page.Keys(" ")
+	page.Wait(`document.querySelector("#replay-selected").textContent === "Replay selected (3)"`)
+	page.Picture("replay-selected")
+	page.Eval(`document.querySelector("#replay-selected").focus()`)
+	page.Keys("\r")
+	page.Wait(result + ` === "3 delivered"`)
+	page.Wait(rows + ` === 0`)
+	page.Wait(`document.querySelector("#poison-empty").textContent.startsWith("Empty.")`)
+	page.Picture("replay-done")
+	if n := b.stored(); n != 4 {
+		t.Errorf("%d messages are stored, want 4", n)
+	}
+
+	// The token went into a header and stays nowhere.
+	if got := page.Eval(`JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}, location.href])`); strings.Contains(got, testToken) || !strings.HasPrefix(got, `["",{},{},`) {
+		t.Errorf("the browser keeps %s", got)
+	}
+	for _, url := range page.Requests() {
+		if strings.Contains(url, testToken) {
+			t.Errorf("the token is in the address %s", url)
+		}
+	}
+	page.Clean(origin(server), "401 (Unauthorized)")
+}
+
+// An operator sees what is in a file: where it is from, as a map, and its values. The names in it come from
+// elsewhere.
+func TestBrowserContents(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken}, b)
+	b.run()
+	hostile := strings.NewReplacer("Working width", "Width &lt;img src=x onerror=&quot;window.pwned=1&quot;&gt;", "Long acre", "&lt;/svg&gt;&lt;script&gt;window.pwned=1&lt;/script&gt;").Replace(farmdatatest.TaskDataXML)
+	b.sendPayload(shapes, hostileFilename, farmdatatest.Zip(t, "TASKDATA.XML", hostile, "TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(300))))
+	b.waitConfirmed(1)
+	b.sendPayload(shapes, "words.svg", []byte("<svg xmlns='http://www.w3.org/2000/svg' onload='window.pwned=5'/>\trow\r\n<img src=x onerror='window.pwned=6'>"))
+	b.waitConfirmed(2)
+	var picture bytes.Buffer
+	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 40, 20))); err != nil {
+		t.Fatal(err)
+	}
+	b.sendPayload(shapes, "picture.png", picture.Bytes())
+	b.waitConfirmed(3)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(rows + ` === 3`)
+	page.Wait(`[...document.querySelectorAll("#poison-rows .look")].every(b => b.disabled)`)
+	page.Type("#token", testToken)
+	page.Eval(`document.querySelector("#poison-rows tr .look").focus()`)
+	page.Keys("\r")
+	const line = `document.querySelector("#contents-line").textContent`
+	page.Wait(line + `?.startsWith("TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 300 records")`)
+	page.Wait(`document.querySelector("#contents-map").complete && document.querySelector("#contents-map").naturalWidth > 0`)
+	page.Wait(`document.querySelectorAll("#contents-values tr").length === 2`)
+	page.Wait(`document.querySelector("#contents-values tr").textContent.includes("0043 Width <img src=x") && document.querySelector("#contents-values tr").textContent.includes("9 m")`)
+	page.Wait(`document.activeElement.id === "contents"`)
+	look(page, "contents")
+	checkWidths(t, page)
+	if got := page.Eval(`String(window.pwned)`); got != "undefined" {
+		t.Errorf("a name was executed: %s", got)
+	}
+	page.Click("#contents-close")
+	page.Wait(`document.querySelector("#contents").hidden && document.activeElement.classList.contains("look")`)
+	page.Click("#poison-rows tr:nth-child(2) .look")
+	page.Wait(line + `.includes("neither TaskData nor EFDI")`)
+	page.Wait(`document.querySelector("#contents-map").hidden`)
+	page.Wait(`document.querySelector("#contents-text").textContent === "<svg xmlns='http://www.w3.org/2000/svg' onload='window.pwned=5'/>    row\n<img src=x onerror='window.pwned=6'>"`)
+	page.Click("#contents-metadata summary")
+	page.Wait(`document.querySelector("#contents-pairs").textContent.includes("x-router-poison-attempts")`)
+	look(page, "preview")
+	page.Click("#poison-rows tr:nth-child(3) .look")
+	page.Wait(`document.querySelector("#contents-map").complete && document.querySelector("#contents-map").naturalWidth === 40 && document.querySelector("#contents-text").hidden`)
+	if got := page.Eval(`String(window.pwned)`); got != "undefined" {
+		t.Errorf("a payload was executed: %s", got)
+	}
+	page.Clean(origin(server))
+}
+
+// TestBrowserContentsOfFound: what is in a file that was received and delivered is shown where the file was found by its name, with
+// the keyboard only, and on a phone.
+func TestBrowserContentsOfFound(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken}, b)
+	b.run()
+	b.sendPayload(taskData, "Long acre.zip", farmdatatest.Archive(t, 300))
+	b.sendPayload(taskData, "Short acre.zip", []byte("only words"))
+	b.waitConfirmed(2)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	page.Wait(`document.querySelector("#trace-look").hidden`)
+	const found = `document.querySelectorAll("#trace-messages > li").length`
+	page.Type("#trace-query", "long acre\n")
+	page.Wait(found + ` === 1`)
+	page.Wait(`document.querySelector("#trace-messages .look").disabled`)
+	page.Type("#trace-token", testToken+"\n")
+	page.Wait(`document.activeElement.classList.contains("look") && document.querySelector("#token").value === ` + `"` + testToken + `"`)
+	page.Keys("\r")
+	const line = `document.querySelector("#contents-line").textContent`
+	page.Wait(line + `?.startsWith("TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 300 records")`)
+	page.Wait(`document.querySelector("#contents-map").complete && document.querySelector("#contents-map").naturalWidth > 0`)
+	page.Wait(`document.querySelectorAll("#contents-values tr").length === 2 && document.querySelector("#contents-values tr").textContent.includes("Working width")`)
+	page.Wait(`/^From agrimill\..* in stream .*, sequence \d+ \(stored by task data in sink farm\)$/.test(document.querySelector("#contents-place").textContent)`)
+	page.Wait(`document.querySelector("#trace-messages > li").contains(document.querySelector("#contents")) && document.activeElement.id === "contents"`)
+	look(page, "contents-found")
+	checkWidths(t, page)
+	page.Click("#contents-close")
+	page.Wait(`document.querySelector("#contents").hidden && document.activeElement.classList.contains("look")`)
+	page.Click("#trace-messages .look")
+	page.Wait(line + `?.startsWith("TaskData")`)
+	// Another search takes the panel away, and it is there for what that finds.
+	page.Eval(`(document.querySelector("#trace-query").value = "", true)`)
+	page.Type("#trace-query", "short acre\n")
+	page.Wait(found + ` === 1 && document.querySelector("#trace-messages h3").textContent === "Short acre.zip" && document.querySelector("#contents").hidden`)
+	page.Click("#trace-messages .look")
+	page.Wait(`document.querySelector("#contents-text").textContent === "only words" && document.querySelector("#contents-map").hidden`)
+	page.Clean(origin(server))
+}
+
+// TestBrowserBehindProxy: the page works below a path of a reverse proxy that has its users
+// log in and knows them by a cookie.
+func TestBrowserBehindProxy(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken, Hosts: []string{"farm.localhost"}}, b)
+	b.run()
+	target := must(url.Parse(origin(server) + "/"))(t)
+	page := http.StripPrefix("/agrimill", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(target)
+		r.Out.Host = r.In.Host
+	}})
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch cookie, err := r.Cookie("login"); {
+		case r.URL.Path == "/login":
+			http.SetCookie(w, &http.Cookie{Name: "login", Value: "farmer", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
+			http.Redirect(w, r, "/agrimill/", http.StatusFound)
+		case err != nil || cookie.Value != "farmer":
+			http.Redirect(w, r, "/login", http.StatusFound)
+		default:
+			page.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(proxy.Close)
+	_, port, _ := strings.Cut(strings.TrimPrefix(proxy.URL, "http://"), ":")
+	front := "http://farm.localhost:" + port
+
+	tab := browsertest.Open(t, front+"/agrimill/")
+	tab.Wait(running)
+	b.send(1, shapes, "field.zip")
+	b.waitConfirmed(1)
+	tab.Wait(rows + ` === 1`)
+	b.repaired.Store(true)
+	tab.Type("#token", testToken)
+	tab.Click("#poison-rows tr:last-child button")
+	tab.Wait(result + ` === "1 delivered"`)
+	tab.Clean(front)
+}
+
+// TestBrowserLargeQueue has 2,400 poisoned messages for two reasons: the page groups them, shows a
+// group or what is searched for, and replays and drops one whole, with the keyboard only.
+func TestBrowserLargeQueue(t *testing.T) {
+	queue := many(2400)
+	source := &plainSource{
+		snapshot: admin.Snapshot{Poison: admin.Poison{Sink: "farm", Topic: "poison"}}, queue: queue,
+		replay: func(ctx context.Context, ids []string) (router.ReplayReport, error) {
+			return router.ReplayReport{Sent: len(ids)}, queue.Delete(ctx, ids[0])
+		},
+	}
+	server := serve(t, admin.Config{Token: testToken}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	numbers := `[...document.querySelectorAll("#poison-groups .number")].map(n => n.textContent).join(" ")`
+	page.Wait(numbers + ` === "1,800 600 1"`)
+	page.Wait(`document.querySelector("#poison-groups .what .ext").textContent === "cannot read …: byte …"`)
+	page.Wait(rows + ` === 25`)
+	look(page, "poison-groups")
+
+	group := func(place int, does string) string {
+		return fmt.Sprintf("#poison-groups li:nth-child(%d) .%s", place, does)
+	}
+	press := func(selector string) {
+		page.Eval(`document.querySelector("` + selector + `").focus()`)
+		page.Keys("\r")
+	}
+	types := `[...new Set([...document.querySelectorAll("#poison-rows .reason .text")].map(n => n.textContent))].join("|")`
+	press(group(2, "show"))
+	page.Wait(types + ` === "no such field"`)
+	page.Type("#poison-query", "field 2399\n")
+	page.Wait(rows + ` === 1`)
+	press("#poison-all")
+	page.Wait(rows + ` === 25`)
+	if got := page.Eval(`[...document.querySelectorAll("#poison-groups .replay")].every(b => b.disabled) + " " + document.querySelector("` + group(3, "replay") + `").hidden`); got != "true true" {
+		t.Errorf("without a token, replay is disabled, and hidden for what is foreign: %s", got)
+	}
+
+	page.Type("#token", testToken)
+	press(group(2, "replay"))
+	page.Wait(`!document.querySelector("#poison-progress").hidden || document.querySelector("#replay-result").dataset.tone === "good"`)
+	page.Wait(`document.querySelector("#replay-result").textContent === "600 delivered"`)
+	page.Wait(numbers + ` === "1,800 1"`)
+
+	press(group(1, "drop"))
+	page.Wait(`document.querySelector("` + group(1, "drop") + `").textContent === "Really drop?"`)
+	page.Keys("\r")
+	page.Wait(`document.querySelector("#replay-result").textContent === "1,800 dropped"`)
+	page.Wait(rows + ` === 1`)
+	page.Clean(origin(server))
+}
+
+func TestBrowserWithoutToken(t *testing.T) {
+	server := serve(t, admin.Config{}, &plainSource{snapshot: admin.Snapshot{Poison: admin.Poison{Sink: "farm", Topic: "poison"}}, queue: queueOf(60)})
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(rows + ` === 25`)
+	page.Wait(`document.querySelector("#replay-form").hidden && !document.querySelector("#replay-off").hidden`)
+	page.Wait(`[...document.querySelectorAll("#poison button, #poison input")].every(b => b.hidden)`)
+	page.Wait(`document.querySelector("#poison-range").textContent === "1 to 25" && document.querySelector("#poison-prev").disabled`)
+	page.Click("#poison-next")
+	page.Wait(`document.querySelector("#poison-range").textContent === "26 to 50"`)
+	page.Click("#poison-next")
+	page.Wait(`document.querySelector("#poison-range").textContent === "51 to 60" && document.querySelector("#poison-next").disabled`)
+	page.Wait(rows + ` === 10`)
+	page.Click("#poison-prev")
+	page.Wait(`document.querySelector("#poison-range").textContent === "26 to 50"`)
+	page.Clean(origin(server))
+}
+
+func TestBrowserWithoutQueue(t *testing.T) {
+	server := serve(t, admin.Config{Token: testToken}, &plainSource{snapshot: admin.Snapshot{Poison: admin.Poison{Sink: "farm", Topic: "poison"}}})
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(`document.querySelector("#poison-empty").textContent.includes("cannot be listed")`)
+	page.Wait(`document.querySelector("#tenants-empty").textContent.startsWith("No tenant")`)
+	page.Clean(origin(server))
+
+	// Were the script to make HTML out of a text, the browser would refuse it.
+	for _, attempt := range []string{
+		`document.body.innerHTML = "<i>x</i>"`, `document.body.insertAdjacentHTML("beforeend", "<i>x</i>")`,
+		`document.body.append(Object.assign(document.createElement("script"), {text: "1"}))`,
+	} {
+		if got := page.Eval(`(() => { try { ` + attempt + `; return "done"; } catch (e) { return "refused"; } })()`); got != "refused" {
+			t.Errorf("%s is %s", attempt, got)
+		}
+	}
+}
+
+// TestBrowserServerGoes checks that the page says so when the server is gone, and
+// continues when it is back.
+func TestBrowserServerGoes(t *testing.T) {
+	source := &plainSource{snapshot: admin.Snapshot{State: admin.StateRunning, Name: "first"}}
+	server := must(admin.New(admin.Config{Address: "127.0.0.1:0"}, source))(t)
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx) }()
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(running)
+	page.Wait(`document.querySelector("#gone").hidden`)
+
+	stop()
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	page.Wait(`!document.querySelector("#gone").hidden && document.querySelector("#gone").textContent.includes("No response from agrimill since")`)
+	page.Wait(`document.querySelector("#state").textContent === "no response" && document.querySelector("main").classList.contains("stale")`)
+	page.Wait(`document.title.startsWith("(no response)")`)
+	page.Picture("gone")
+
+	again := serve(t, admin.Config{Address: server.Addr()}, &plainSource{
+		snapshot: admin.Snapshot{
+			State: admin.StateDraining, Name: "second",
+			Dedup: admin.Dedup{Store: "bbolt", Error: "the disk is full", Since: time.Now().Add(-time.Hour)},
+		},
+		live: errors.New("the subscription was refused"),
+	})
+	page.Wait(`document.querySelector("#gone").hidden && !document.querySelector("main").classList.contains("stale")`)
+	page.Wait(`document.querySelector("#name").textContent === "second" && document.querySelector("#state").textContent === "stopped"`)
+	page.Wait(`document.querySelector("#sentence").textContent.startsWith("agrimill has stopped: the subscription was refused. ")`)
+	// The second is what a request gets, perhaps of the icon, for which the connection was just made when
+	// the server went.
+	page.Clean(origin(again), "ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE")
+}
+
+// unlabelled lists the fields and buttons unnamed for a screen reader.
+const unlabelled = `[...document.querySelectorAll("button, input, select, table, section, article, nav")].filter(n => !(
+	n.getAttribute("aria-label") || n.getAttribute("aria-labelledby") || n.labels?.length || n.querySelector("caption") ||
+	n.closest("details")?.querySelector("summary") || (n.matches("button") && n.textContent.trim()))).map(n => n.outerHTML)`
+
+// pale lists the texts whose contrast with what is behind them is below 4.5 to 1
+// (WCAG 2, level AA).
+const pale = `(() => {
+	const channels = (color) => color.match(/[\d.]+/g).map(Number);
+	const light = (c) => [0.2126, 0.7152, 0.0722].reduce((sum, w, i) => sum + w * ((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)(c[i] / 255), 0);
+	const behind = (n) => { for (; n; n = n.parentElement) { const c = channels(getComputedStyle(n).backgroundColor); if (c.length === 3 || c[3] === 1) return c; } return [255, 255, 255]; };
+	return [...document.querySelectorAll("body *")].filter(n => n.checkVisibility() && !n.disabled && !n.closest("#wires, #chart, .graph svg") &&
+		[...n.childNodes].some(c => c.nodeType === 3 && c.textContent.trim())).map(n => {
+		const [a, b] = [light(channels(getComputedStyle(n).color)), light(behind(n))].sort((x, y) => y - x);
+		return [(a + 0.05) / (b + 0.05), n];
+	}).filter(([ratio]) => ratio < 4.5).map(([ratio, n]) => ratio.toFixed(2) + " " + n.outerHTML.slice(0, 120));
+})()`
+
+// TestBrowserIsAccessible looks at a page with every tone on it.
+func TestBrowserIsAccessible(t *testing.T) {
+	route := func(name string, state router.RouteState) admin.Route {
+		return admin.Route{RouteHealth: router.RouteHealth{Name: name, State: state, Poisoned: 1, Waiting: 2, LastError: "it failed", LastErrorAt: time.Now()}, To: admin.Place{Sink: "up"}}
+	}
+	waiting, now := route("waits", router.StateOutage), time.Now()
+	waiting.Until, waiting.To.Sink = now.Add(time.Hour-30*time.Second), "down"
+	waiting.Refused = []router.RefusedTopic{{Topic: strings.Repeat("topic.", 30), Since: now.Add(-time.Hour), Until: now.Add(time.Hour)}, {Topic: "b", Since: now}}
+	waiting.WaitingForCopies, waiting.CopyWaits = 5, []router.CopyWait{{Instance: "barn-2", Count: 5, Since: now.Add(-time.Hour), Until: now.Add(time.Hour)}}
+	source := &plainSource{
+		queue: queueOf(2), live: nil,
+		tenants: func(context.Context) ([]admin.Tenant, error) {
+			return []admin.Tenant{{ID: strings.Repeat("long", 30), Endpoints: []admin.Endpoint{{ID: "1", Name: strings.Repeat("name", 50), Mine: true, Sends: []string{taskData, shapes}}}}}, nil
+		},
+		snapshot: admin.Snapshot{
+			Checks:  []admin.Check{{Name: "gateway", Message: "refused", Since: now}, {Name: "sink down", Message: "no route to host", Since: now}, {Name: "dedup", Message: "no space left on device", Since: now}},
+			Config:  admin.ConfigState{Error: "line 3: no such key"},
+			Gateway: admin.Gateway{Host: strings.Repeat("gateway.", 20), State: admin.GatewayDisconnected, LastError: "refused", RateLimited: true},
+			Routes: []admin.Route{
+				route("runs", router.StateRunning), waiting, route("failed", router.StateFailed),
+				route("starts", router.StateStarting), route(strings.Repeat("x", 200), router.StateEnded),
+			},
+			Dedup: admin.Dedup{Store: "bbolt", Target: "dedup.db", Since: now, Error: "no space"},
+			Sinks: []admin.Sink{{Name: "up", Up: true, CheckedAt: time.Now()}, {Name: "down", CheckedAt: time.Now(), Error: "no route to host"}, {Name: "new"}},
+		},
+	}
+	server := serve(t, admin.Config{Token: testToken}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	page.Wait(rows + ` === 2`)
+	page.Wait(`document.querySelectorAll("#tenants tbody tr").length === 1`)
+	page.Eval(`document.querySelectorAll(".meter i").forEach(n => n.style.transition = "none")`)
+	for _, width := range []int64{320, 390, 700, 900, 1030, 1100, 1200, 1360, 1920} {
+		page.Resize(width, 900, width < 500)
+		for _, dark := range []bool{false, true} {
+			page.Dark(dark)
+			if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+				t.Errorf("%d pixels wide, dark %t: pale texts: %s", width, dark, got)
+			}
+		}
+		if got := page.Eval(`[...document.querySelectorAll(".node, .tile")].filter(n => n.scrollWidth > n.clientWidth).map(n => n.textContent)`); got != "" {
+			t.Errorf("%d pixels wide: what is in a box is wider than that: %s", width, got)
+		}
+		if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
+			t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
+		}
+	}
+	if got := page.Eval(`JSON.stringify(` + unlabelled + `)`); got != "[]" {
+		t.Errorf("without a label: %s", got)
+	}
+	page.Resize(900, 900, false)
+	page.Dark(false)
+	page.Picture("tones-900")
+	page.Resize(1030, 900, false)
+	page.Picture("tones-1030")
+	page.Resize(1360, 1000, false)
+	page.Picture("tones")
+	// What waits is told with what for, since when and until when.
+	facts := page.Eval(node("Route waits") + `.textContent`)
+	for _, want := range []string{"next attemptin 59", "refused topics2, topic.", "for 1\u00a0h", "waiting for copies5, of barn-2 for"} {
+		if !strings.Contains(facts, want) {
+			t.Errorf("no %q in %q", want, facts)
+		}
+	}
+	// All that is wrong is in the list, the worst first, and says what that means and what to do.
+	page.Wait(`document.querySelectorAll("#problems li").length === 5`)
+	problems := page.Eval(`document.querySelector("#problems").textContent`)
+	for _, want := range []string{
+		"has not kept the event stream open", "New messages stay with the gateway; nothing is lost.", "The sink \"down\" has been down", "Free space on that disk", "The configuration file has been refused",
+		"has asked for fewer requests",
+	} {
+		if !strings.Contains(problems, want) {
+			t.Errorf("no %q in %q", want, problems)
+		}
+	}
+	// Every state has a word beside its colour.
+	for label, word := range map[string]string{
+		"Gateway": "disconnected", "Subscriber": "waiting", "Route runs": "running", "Route waits": "outage, waiting", "Route failed": "failed",
+		"Route starts": "starting", "Sink up": "up", "Sink down": "down", "Sink new": "not checked yet",
+	} {
+		if got := page.Eval(node(label) + `.querySelector(".word").textContent`); got != word {
+			t.Errorf("%s: %q, want %q", label, got, word)
+		}
+	}
+	page.Clean(origin(server))
+}
+
+// checkWidths checks that a page fits into windows of each width, that its texts can be read, and that all that can be
+// operated has a label.
+func checkWidths(t *testing.T, page *browsertest.Tab) {
+	t.Helper()
+	for _, width := range []int64{390, 820, 1400} {
+		page.Resize(width, 900, width < 500)
+		if got := page.Eval(`document.documentElement.scrollWidth - window.innerWidth`); got != "0" && !strings.HasPrefix(got, "-") {
+			t.Errorf("%d pixels wide: the page is %s pixels wider than the window", width, got)
+		}
+		if got := page.Eval(`JSON.stringify(` + pale + `)`); got != "[]" {
+			t.Errorf("%d pixels wide: pale texts: %s", width, got)
+		}
+	}
+	if got := page.Eval(`JSON.stringify(` + unlabelled + `)`); got != "[]" {
+		t.Errorf("without a label: %s", got)
+	}
+}

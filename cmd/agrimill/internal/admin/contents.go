@@ -1,0 +1,139 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/gateway"
+)
+
+const (
+	// lookTimeout bounds reading a stored message, maxLooks the number of those that are read at a time.
+	lookTimeout = 15 * time.Second
+	maxLooks    = 2
+	// maxWhyNot is how many places a response says why they do not have a message.
+	maxWhyNot = 5
+)
+
+// serveContents tells what is in the payload of a message that the journal knows, from where it was stored.
+func (s *Server) serveContents(w http.ResponseWriter, r *http.Request) {
+	if !s.authorized(w, r, "preview") {
+		return
+	}
+	id, endpoint := r.URL.Query().Get("id"), r.URL.Query().Get("endpoint")
+	if id == "" || max(len(id), len(endpoint)) > maxTraceQuery {
+		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("id must be a UUID or message ID, and id and endpoint have at most %d bytes", maxTraceQuery))
+		return
+	}
+	known := s.source.Journal()
+	if known == nil {
+		writeProblem(w, http.StatusNotFound, "there is no journal (journal.max_age is off), so where messages are stored is not known")
+		return
+	}
+	select {
+	case s.looking <- struct{}{}:
+		defer func() { <-s.looking }()
+	default:
+		w.Header().Set("Retry-After", "1")
+		writeProblem(w, http.StatusServiceUnavailable, "the contents of other messages are being read; try again")
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), lookTimeout)
+	defer cancel()
+	select {
+	case s.tracing <- struct{}{}:
+	case <-ctx.Done():
+		writeProblem(w, http.StatusServiceUnavailable, "the journal is being searched by other requests; try again")
+		return
+	}
+	m := named(known, id, endpoint)
+	<-s.tracing
+	if m == nil {
+		writeProblem(w, http.StatusNotFound, "nothing is known of this message: the journal has neither older messages nor those of other instances")
+		return
+	}
+	contents, status, why := s.storedContents(ctx, m)
+	if contents == nil {
+		writeProblem(w, status, why)
+		return
+	}
+	writeJSON(w, http.StatusOK, contents)
+}
+
+// named returns the newest message that has an ID; nil if none has.
+func named(known *journal.Journal, id, endpoint string) *journal.Message {
+	same := func(other string) bool { return strings.EqualFold(other, id) }
+	found := known.TraceOnly(id, journal.Only{Endpoint: endpoint}, maxTraceLimit).Messages
+	for i, m := range found {
+		if same(m.UUID) || m.Delivery == id || slices.ContainsFunc(m.MessageIDs, same) {
+			return &found[i]
+		}
+	}
+	return nil
+}
+
+// storedContents returns what is in the payload of a message, preferably as farm data, or why that cannot be shown.
+func (s *Server) storedContents(ctx context.Context, m *journal.Message) (found *PoisonContents, status int, why string) {
+	var reasons []string
+	status = http.StatusNotFound
+	for stored, err := range s.source.Stored(ctx, m) {
+		if err == nil {
+			var contents PoisonContents
+			contents, err = s.contentsOf(ctx, stored)
+			switch {
+			case err != nil:
+			case contents.Summary != nil:
+				return &contents, 0, ""
+			case found == nil:
+				found = &contents
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if err == nil {
+			continue
+		}
+		if !stored.Absent {
+			status = http.StatusBadGateway
+		}
+		reason := redact(err)
+		if stored.Place != "" {
+			reason = stored.Place + ": " + reason
+		}
+		reasons = append(reasons, reason)
+	}
+	switch {
+	case found != nil:
+		return found, 0, ""
+	case ctx.Err() != nil:
+		return nil, http.StatusGatewayTimeout, fmt.Sprintf("it could not be read within %s", lookTimeout)
+	case len(reasons) == 0:
+		return nil, status, "the journal knows of no place that has it"
+	}
+	if more := len(reasons) - maxWhyNot; more > 0 {
+		reasons = append(reasons[:maxWhyNot], fmt.Sprintf("and %d more", more))
+	}
+	return nil, status, strings.Join(reasons, "; ")
+}
+
+// contentsOf returns what is in the payload of a copy, whatever its metadata says of where that is.
+func (s *Server) contentsOf(ctx context.Context, stored StoredCopy) (PoisonContents, error) {
+	msg := message.NewMessage("", stored.Payload)
+	msg.Metadata = stored.Metadata
+	contents := PoisonContents{Metadata: shownMetadata(msg), Place: stored.Place}
+	msg.Metadata = message.Metadata{}
+	for _, key := range []string{gateway.KeyMessageType, gateway.KeyTenantID, gateway.KeyTeamsetContextID, gateway.KeySentTimestamp} {
+		msg.Metadata[key] = stored.Metadata[key]
+	}
+	msg.SetContext(ctx)
+	err := s.look(ctx, msg, &contents)
+	return contents, err
+}

@@ -1,0 +1,126 @@
+package admin
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/history"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// serveHistory returns what the routes did in the last hour or day.
+func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	span := history.RangeHour
+	switch query.Get("range") {
+	case "", history.RangeHour.String():
+	case history.RangeDay.String():
+		span = history.RangeDay
+	default:
+		writeProblem(w, http.StatusBadRequest, "range must be hour or day")
+		return
+	}
+	writeJSON(w, http.StatusOK, s.source.History().Record(span, selection(query)))
+}
+
+// selection returns what of a history a request is about.
+func selection(query url.Values) history.Selection {
+	return history.Selection{Route: query.Get("route"), Tenant: query.Get("tenant"), Endpoint: query.Get("endpoint")}
+}
+
+// selected returns the figures of what a request selects; nil if it selects nothing.
+func selected(source Source, of history.Selection) *SelectedStatus {
+	if of.Tenant == "" && of.Endpoint == "" {
+		return nil
+	}
+	answer := &SelectedStatus{Selected: source.History().Selected(of), Waiting: map[string]OpenOnRoute{}}
+	for _, o := range source.Open() {
+		// What is open is always told apart, so the others have nothing of their own here.
+		if of.Tenant != "" && !strings.EqualFold(o.TenantID, of.Tenant) || of.Endpoint != "" && !strings.EqualFold(o.EndpointID, of.Endpoint) {
+			continue
+		}
+		answer.InFlight += o.InFlight
+		answer.Held += o.Held
+		answer.Pending += o.Pending
+		answer.OldestUnconfirmed = earlier(answer.OldestUnconfirmed, o.Oldest)
+		for _, r := range o.Routes {
+			on := answer.Waiting[r.Name]
+			answer.Waiting[r.Name] = OpenOnRoute{on.Open + r.Count, earlier(on.Oldest, r.Oldest)}
+		}
+	}
+	return answer
+}
+
+// earlier returns the earlier of two times; the other one, if one is zero.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// AddOpen adds to the routes what of the gateway they are not done with.
+func (s *Snapshot) AddOpen(open []subscriber.Open) {
+	for i := range s.Routes {
+		r := &s.Routes[i]
+		for _, on := range onRoute(r, open) {
+			r.Open += int(on.Count)
+			r.Oldest = earlier(r.Oldest, on.oldest)
+		}
+	}
+}
+
+// openOn is what of an endpoint a route is not done with.
+type openOn struct {
+	history.Open
+	oldest time.Time
+}
+
+// onRoute returns what of the gateway a route is not done with, by endpoint.
+func onRoute(route *Route, open []subscriber.Open) (list []openOn) {
+	if route.Direction != FromGateway {
+		return nil
+	}
+	for _, o := range open {
+		for _, on := range o.Routes {
+			if on.Name == route.Name {
+				list = append(list, openOn{history.Open{Tenant: o.TenantID, Endpoint: o.EndpointID, Count: int64(on.Count), Age: age(on.Oldest)}, on.Oldest})
+			}
+		}
+	}
+	return list
+}
+
+// SamplesFrom returns what a history remembers of a snapshot, and of what is open.
+func SamplesFrom(s Snapshot, open []subscriber.Open) []history.Sample {
+	samples := make([]history.Sample, 0, len(s.Routes))
+	for _, r := range s.Routes {
+		sample := history.Sample{
+			Route: r.Name, FromGateway: r.Direction == FromGateway, InFlight: int64(r.InFlight), Backlog: -1, Age: -1,
+			Counts: history.Counts{
+				Delivered: r.Delivered, Filtered: r.Filtered, Duplicates: r.Duplicates, Poisoned: r.Poisoned, Returned: r.Returned, Retries: r.Retries,
+			},
+		}
+		if r.Backlog != nil {
+			sample.Backlog = *r.Backlog
+		}
+		if sample.FromGateway {
+			sample.Age, sample.InFlight = age(r.Oldest), int64(r.Open)
+			for _, on := range onRoute(&r, open) {
+				sample.Open = append(sample.Open, on.Open)
+			}
+		}
+		samples = append(samples, sample)
+	}
+	return samples
+}
+
+// age returns how long ago a time was; 0 if it is zero.
+func age(since time.Time) time.Duration {
+	if since.IsZero() {
+		return 0
+	}
+	return max(time.Since(since), 0)
+}

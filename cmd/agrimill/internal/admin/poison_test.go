@@ -1,0 +1,500 @@
+package admin_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"image"
+	"image/png"
+	"iter"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+	"github.com/agrimill/agrimill/router"
+)
+
+func replay(t *testing.T, server *admin.Server, changes []change, ids ...string) answer {
+	t.Helper()
+	body := must(json.Marshal(admin.ReplayRequest{IDs: ids}))(t)
+	return request(t, server, http.MethodPost, "/api/poison/replay", string(body), append([]change{asJSON()}, changes...)...)
+}
+
+func TestPoisonPages(t *testing.T) {
+	server := serve(t, admin.Config{}, &plainSource{queue: queueOf(60)})
+	for query, want := range map[string]struct {
+		first, n int
+		more     bool
+	}{
+		"": {0, 25, true}, "?offset=50": {50, 10, false}, "?offset=10&limit=50": {10, 50, false}, "?offset=9&limit=50": {9, 50, true},
+		"?offset=60": {60, 0, false}, "?limit=100": {0, 60, false}, "?offset=2147483647": {2147483647, 0, false},
+	} {
+		page := decode[admin.PoisonPage](t, get(t, server, "/api/poison"+query).want(t, http.StatusOK))
+		if page.Offset != want.first || len(page.Messages) != want.n || page.More != want.more ||
+			want.n > 0 && (page.Messages[0].ID != fmt.Sprint(want.first) || !page.Messages[0].Foreign || page.Messages[0].Size != int64(len(secret))) {
+			t.Errorf("%q: %+v", query, page)
+		}
+	}
+	for _, query := range []string{"?offset=-1", "?limit=0", "?limit=101", "?offset=x", "?limit=1e1", "?offset=99999999999999999999"} {
+		get(t, server, "/api/poison"+query).want(t, http.StatusBadRequest)
+	}
+	get(t, serve(t, admin.Config{}, &plainSource{}), "/api/poison").want(t, http.StatusNotFound)
+}
+
+// memoryQueue is a queue whose messages can be deleted, unless it fails.
+type memoryQueue struct {
+	mu       sync.Mutex
+	messages []router.Poisoned
+	failing  atomic.Bool
+}
+
+func (q *memoryQueue) add(id string, meta message.Metadata) {
+	msg := message.NewMessage(id, []byte(secret))
+	msg.Metadata = meta
+	poisoned, _ := router.ParsePoisoned(msg)
+	poisoned.ID = id
+	q.messages = append(q.messages, poisoned)
+}
+
+func (q *memoryQueue) Messages(context.Context) iter.Seq2[router.Poisoned, error] {
+	q.mu.Lock()
+	list := slices.Clone(q.messages)
+	q.mu.Unlock()
+	return func(yield func(router.Poisoned, error) bool) {
+		for _, p := range list {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (q *memoryQueue) Get(_ context.Context, id string) (router.Poisoned, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.IndexFunc(q.messages, func(p router.Poisoned) bool { return p.ID == id }); i >= 0 {
+		return q.messages[i], nil
+	}
+	return router.Poisoned{}, router.ErrNotInQueue
+}
+
+func (q *memoryQueue) Delete(_ context.Context, id string) error {
+	if q.failing.Load() {
+		return errors.New("no connection")
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := len(q.messages)
+	if q.messages = slices.DeleteFunc(q.messages, func(p router.Poisoned) bool { return p.ID == id }); len(q.messages) == n {
+		return router.ErrNotInQueue
+	}
+	return nil
+}
+
+// many is a queue with messages of two reasons, one of which differs in texts and numbers, and
+// one message that no router wrote.
+func many(n int) *memoryQueue {
+	queue := &memoryQueue{}
+	queue.add("foreign", message.Metadata{})
+	for i := range n {
+		meta := message.Metadata{
+			gateway.KeyMessageType: taskData, gateway.KeyFilename: fmt.Sprintf("Field %d.zip", i),
+			router.KeyPoisonRoute: "tasks", router.KeyPoisonClass: "handler", router.KeyPoisonAttempts: "3", router.KeyPoisonCount: "1",
+			router.KeyPoisonFirst: "2026-11-20T08:00:00Z", router.KeyPoisonLast: "2026-11-20T08:00:01Z",
+			router.KeyPoisonReason: fmt.Sprintf("cannot read %q: byte %d", uuid.NewString(), i),
+		}
+		if i%4 == 0 {
+			meta[router.KeyPoisonReason] = "no such field"
+		}
+		queue.add(fmt.Sprint("m", i), meta)
+	}
+	return queue
+}
+
+// A tenant and an endpoint select messages and what the groups count, together with the rest.
+func TestPoisonOfATenant(t *testing.T) {
+	queue := &memoryQueue{}
+	for i := range 30 {
+		queue.add(fmt.Sprint("m", i), message.Metadata{
+			gateway.KeyTenantID: fmt.Sprint("tenant-", i%3), gateway.KeyReceivingEndpointID: fmt.Sprint("endpoint-", i%6), router.KeyPoisonRoute: "tasks",
+			router.KeyPoisonReason: map[bool]string{true: "no such field", false: "not a number"}[i%2 == 0],
+		})
+	}
+	server := serve(t, admin.Config{}, &plainSource{queue: queue})
+	for query, want := range map[string]int{
+		"tenant=tenant-1": 10, "tenant=TENANT-1": 10, "tenant=tenant-1&endpoint=endpoint-4": 5, "tenant=tenant-1&endpoint=endpoint-3": 0, "endpoint=endpoint-3": 5,
+		"tenant=tenant-1&q=field": 5, "tenant=tenant": 0,
+	} {
+		ids := decode[admin.PoisonIDs](t, get(t, server, "/api/poison/ids?"+query).want(t, http.StatusOK))
+		page := decode[admin.PoisonPage](t, get(t, server, "/api/poison?limit=100&"+query).want(t, http.StatusOK))
+		if len(ids.IDs)+len(ids.Foreign) != want || len(page.Messages) != want {
+			t.Errorf("%s: %d IDs and %d messages, want %d", query, len(ids.IDs)+len(ids.Foreign), len(page.Messages), want)
+		}
+	}
+	groups := decode[admin.PoisonGroups](t, get(t, server, "/api/poison/groups?tenant=tenant-1").want(t, http.StatusOK))
+	if len(groups.Groups) != 2 || groups.Groups[0].Count != 5 || groups.Groups[1].Count != 5 || groups.Messages != 30 {
+		t.Errorf("%+v", groups)
+	}
+	get(t, server, "/api/poison/groups?endpoint="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
+}
+
+// Groups have what differs only in numbers, IDs and quoted texts; a group and a text select
+// messages.
+func TestPoisonGroups(t *testing.T) {
+	server := serve(t, admin.Config{}, &plainSource{queue: many(100)})
+	groups := decode[admin.PoisonGroups](t, get(t, server, "/api/poison/groups").want(t, http.StatusOK))
+	if len(groups.Groups) != 3 || groups.Messages != 101 || groups.Partial {
+		t.Fatalf("%+v", groups)
+	}
+	first, second, foreign := groups.Groups[0], groups.Groups[1], groups.Groups[2]
+	if first.Count != 75 || first.Reason != "cannot read …: byte …" || first.Route != "tasks" || first.Class != "handler" || first.MessageType != taskData ||
+		second.Count != 25 || second.Reason != "no such field" || foreign.Count != 1 || !foreign.Foreign {
+		t.Errorf("%+v", groups)
+	}
+	for query, want := range map[string]int{
+		"group=" + first.ID: 75, "group=" + second.ID: 25, "group=" + foreign.ID: 1, "group=nobody": 0,
+		"q=FIELD+7": 11, "q=no+such": 25, "q=m99": 1, "group=" + first.ID + "&q=field+7": 9, "q=tasks": 100,
+	} {
+		ids := decode[admin.PoisonIDs](t, get(t, server, "/api/poison/ids?"+query).want(t, http.StatusOK))
+		if n := len(ids.IDs) + len(ids.Foreign); n != want || ids.More {
+			t.Errorf("%s: %d IDs, want %d", query, n, want)
+		}
+		page := decode[admin.PoisonPage](t, get(t, server, "/api/poison?offset=1&limit=5&"+query).want(t, http.StatusOK))
+		if len(page.Messages) != max(0, min(5, want-1)) || page.More != (want > 6) {
+			t.Errorf("%s: %d messages, more is %t, of %d", query, len(page.Messages), page.More, want)
+		}
+		for i, m := range page.Messages {
+			if all := append(ids.Foreign, ids.IDs...); m.ID != all[i+1] {
+				t.Errorf("%s: place %d has %s, want %s", query, i+1, m.ID, all[i+1])
+			}
+		}
+	}
+	for _, path := range []string{"/api/poison?", "/api/poison/ids?"} {
+		get(t, server, path+"q="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
+		get(t, server, path+"group="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
+	}
+}
+
+// A drop needs the token, tells what became of each message, and leaves a line in the log, as a replay
+// does.
+func TestDrop(t *testing.T) {
+	var log strings.Builder
+	queue := many(3)
+	source := &plainSource{queue: queue, replay: func(context.Context, []string) (router.ReplayReport, error) {
+		return router.ReplayReport{Sent: 1}, nil
+	}}
+	server := serve(t, admin.Config{Token: testToken, Logger: slog.New(slog.NewTextHandler(&log, nil))}, source)
+	post := func(path string, ids ...string) answer {
+		body := must(json.Marshal(admin.ReplayRequest{IDs: ids}))(t)
+		return request(t, server, http.MethodPost, path, string(body), asJSON(), bearer(testToken), header("X-Forwarded-For", "192.0.2.7"))
+	}
+	request(t, server, http.MethodPost, "/api/poison/drop", `{"ids":["m1"]}`, asJSON()).want(t, http.StatusUnauthorized)
+	response := decode[admin.ReplayResponse](t, post("/api/poison/drop", "m1", "nobody", "m2").want(t, http.StatusOK))
+	want := []admin.ReplayResult{{ID: "m1", Outcome: admin.ReplayDropped}, {ID: "nobody", Outcome: admin.ReplayGone}, {ID: "m2", Outcome: admin.ReplayDropped}}
+	if !slices.Equal(response.Results, want) || response.Error != "" {
+		t.Errorf("%+v", response)
+	}
+	if ids := decode[admin.PoisonIDs](t, get(t, server, "/api/poison/ids").want(t, http.StatusOK)); !slices.Equal(ids.IDs, []string{"m0"}) {
+		t.Errorf("left: %v", ids)
+	}
+	post("/api/poison/replay", "m0").want(t, http.StatusOK)
+	for _, line := range []string{
+		`msg="admin: poisoned messages dropped" remote=127.0.0.1:`, `forwarded_for=192.0.2.7 ids="m1 nobody m2" asked=3 tried=3 outcomes="map[dropped:2 gone:1]" error=""`,
+		`msg="admin: poisoned messages replayed" remote=127.0.0.1:`, `ids=m0 asked=1 tried=1 outcomes=map[delivered:1] error=""`,
+	} {
+		if !strings.Contains(log.String(), line) {
+			t.Errorf("no %s in\n%s", line, log.String())
+		}
+	}
+
+	queue.failing.Store(true)
+	response = decode[admin.ReplayResponse](t, post("/api/poison/drop", "m0", "m1").want(t, http.StatusOK))
+	if len(response.Results) != 0 || response.Error == "" {
+		t.Errorf("of a queue that fails: %+v", response)
+	}
+}
+
+func TestReplayNeedsTheToken(t *testing.T) {
+	var log strings.Builder
+	source := &plainSource{queue: queueOf(1), replay: func(context.Context, []string) (router.ReplayReport, error) {
+		return router.ReplayReport{Sent: 1}, nil
+	}}
+	var now atomic.Int64
+	config := admin.Config{
+		Token: testToken, Logger: slog.New(slog.NewTextHandler(&log, nil)), Now: func() time.Time { return time.Unix(0, now.Load()) },
+	}
+	server := serve(t, config, source)
+	replay(t, server, nil, "1").want(t, http.StatusUnauthorized)
+	replay(t, server, []change{header("Authorization", "Basic "+testToken)}, "1").want(t, http.StatusUnauthorized)
+	replay(t, server, []change{header("Authorization", "Bearer")}, "1").want(t, http.StatusUnauthorized)
+	replay(t, server, []change{header("Cookie", "token="+testToken)}, "1").want(t, http.StatusUnauthorized)
+	request(t, server, http.MethodPost, "/api/poison/replay?token="+testToken, `{"ids":["1"]}`, asJSON()).want(t, http.StatusUnauthorized)
+	a := replay(t, server, []change{bearer(testToken[:5])}, "1").want(t, http.StatusUnauthorized)
+	if a.header.Get("WWW-Authenticate") == "" {
+		t.Error("the answer does not say what is required")
+	}
+	replay(t, server, []change{bearer(testToken + "x")}, "1").want(t, http.StatusUnauthorized)
+	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusOK, `"delivered"`)
+	replay(t, server, []change{header("Authorization", "bearer "+testToken)}, "1").want(t, http.StatusOK)
+
+	for range 3 {
+		replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusUnauthorized)
+	}
+	a = replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusTooManyRequests)
+	if a.header.Get("Retry-After") != "10" {
+		t.Errorf("Retry-After: %q", a.header.Get("Retry-After"))
+	}
+	// The right one too: an answer would say which one is right.
+	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusTooManyRequests)
+	now.Add(int64(10 * time.Second))
+	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusOK)
+	replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusUnauthorized)
+	replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusTooManyRequests)
+	if text := log.String(); strings.Contains(text, testToken[:5]) || strings.Contains(text, "wrong-one") {
+		t.Errorf("the log shows tokens: %s", text)
+	} else if n := strings.Count(text, "rejected a replay with a wrong token"); n != 6 {
+		t.Errorf("%d wrong tokens are logged, want 6: %s", n, text)
+	}
+
+	off := serve(t, admin.Config{}, source)
+	replay(t, off, []change{bearer("")}, "1").want(t, http.StatusForbidden)
+	replay(t, off, []change{bearer(testToken)}, "1").want(t, http.StatusForbidden)
+}
+
+func TestReplayRequests(t *testing.T) {
+	source := &plainSource{queue: queueOf(1), replay: func(context.Context, []string) (router.ReplayReport, error) {
+		return router.ReplayReport{Sent: 1}, nil
+	}}
+	server := serve(t, admin.Config{Token: testToken}, source)
+	post := func(body string, changes ...change) answer {
+		return request(t, server, http.MethodPost, "/api/poison/replay", body, append([]change{asJSON(), bearer(testToken)}, changes...)...)
+	}
+	many := make([]string, 101)
+	for i := range many {
+		many[i] = fmt.Sprintf("%q", fmt.Sprint(i))
+	}
+	for body, status := range map[string]int{
+		`{"ids":["1"]}`: http.StatusOK,
+		`{"ids":[` + strings.Join(many[:100], ",") + `]}`: http.StatusOK,
+		`{"ids":[` + strings.Join(many, ",") + `]}`:       http.StatusBadRequest,
+		``:                         http.StatusBadRequest,
+		`{}`:                       http.StatusBadRequest,
+		`{"ids":[]}`:               http.StatusBadRequest,
+		`{"ids":[""]}`:             http.StatusBadRequest,
+		`{"ids":["1","1"]}`:        http.StatusBadRequest,
+		`{"ids":[1]}`:              http.StatusBadRequest,
+		`{"ids":["1"],"all":true}`: http.StatusBadRequest,
+		`{"ids":["1"]}{"ids":[]}`:  http.StatusBadRequest,
+		`{"ids":["1"`:              http.StatusBadRequest,
+		`["1"]`:                    http.StatusBadRequest,
+		`{"ids":["` + strings.Repeat("1", 70_000) + `"]}`: http.StatusRequestEntityTooLarge,
+	} {
+		if a := post(body); a.status != status {
+			t.Errorf("%.60s: %d, want %d: %s", body, a.status, status, a.body)
+		}
+	}
+	post(`{"ids":["1"]}`, header("Content-Type", "text/plain")).want(t, http.StatusUnsupportedMediaType)
+	post(`{"ids":["1"]}`, header("Content-Type", "application/x-www-form-urlencoded")).want(t, http.StatusUnsupportedMediaType)
+	// A browser says that another site asks.
+	post(`{"ids":["1"]}`, header("Sec-Fetch-Site", "cross-site")).want(t, http.StatusForbidden)
+	post(`{"ids":["1"]}`, header("Origin", "https://attacker.example")).want(t, http.StatusForbidden)
+	post(`{"ids":["1"]}`, header("Origin", "http://"+server.Addr()), header("Sec-Fetch-Site", "same-origin")).want(t, http.StatusOK)
+}
+
+func TestReplayOutcomes(t *testing.T) {
+	source := &plainSource{queue: queueOf(1), replay: func(_ context.Context, ids []string) (router.ReplayReport, error) {
+		switch ids[0] {
+		case "delivered":
+			return router.ReplayReport{Sent: 1}, nil
+		case "duplicate":
+			return router.ReplayReport{Sent: 1, Duplicates: 1}, nil
+		case "poisoned":
+			return router.ReplayReport{Poisoned: 1}, nil
+		case "foreign":
+			return router.ReplayReport{Kept: 1}, nil
+		case "partial":
+			return router.ReplayReport{Kept: 1, Partial: 1}, nil
+		case "gone":
+			return router.ReplayReport{}, fmt.Errorf("poisoned message: %w", router.ErrNotInQueue)
+		case "kept":
+			return router.ReplayReport{}, router.Permanent(errors.New("no such route, see https://farm.example/?token=" + secret))
+		}
+		return router.ReplayReport{}, errors.New("the queue does not answer, see https://farm.example/?token=" + secret)
+	}}
+	server := serve(t, admin.Config{Token: testToken}, source)
+	a := replay(t, server, []change{bearer(testToken)}, "delivered", "duplicate", "poisoned", "foreign", "partial", "gone", "kept", "broken", "delivered again")
+	response := decode[admin.ReplayResponse](t, a.want(t, http.StatusOK))
+	outcomes := []admin.ReplayOutcome{
+		admin.ReplayDelivered, admin.ReplayDuplicate, admin.ReplayPoisoned, admin.ReplayKept, admin.ReplayKept, admin.ReplayGone, admin.ReplayKept,
+	}
+	if len(response.Results) != len(outcomes) || !strings.Contains(response.Error, "does not answer") {
+		t.Fatalf("response: %+v", response)
+	}
+	for i, result := range response.Results {
+		if result.Outcome != outcomes[i] {
+			t.Errorf("%s: %s", result.ID, result.Outcome)
+		}
+		if partial := result.ID == "partial"; strings.Contains(result.Reason, "some of its recipients have it") != partial {
+			t.Errorf("%s: got reason %q", result.ID, result.Reason)
+		}
+	}
+}
+
+// TestReplayIsBounded checks that there is one replay at a time, that it ends after
+// its time, and that the end of the server does not wait for it.
+func TestReplayIsBounded(t *testing.T) {
+	started := make(chan struct{}, 2)
+	source := &plainSource{queue: queueOf(1), replay: func(ctx context.Context, _ []string) (router.ReplayReport, error) {
+		started <- struct{}{}
+		<-ctx.Done()
+		return router.ReplayReport{}, ctx.Err()
+	}}
+	server := must(admin.New(admin.Config{Address: "127.0.0.1:0", Token: testToken}, source))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	served, first := make(chan error, 1), make(chan answer, 1)
+	go func() { served <- server.Serve(ctx) }()
+	go func() { first <- replay(t, server, []change{bearer(testToken)}, "1") }()
+	<-started
+	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusConflict)
+	cancel()
+	(<-first).want(t, http.StatusOK, `"error":"agrimill is stopping"`, `"results":[]`)
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+
+	short := serve(t, admin.Config{Token: testToken, ReplayTimeout: 20 * time.Millisecond}, source)
+	replay(t, short, []change{bearer(testToken)}, "1").want(t, http.StatusOK, "not finished within 20ms")
+}
+
+// TestReplayOverRealParts replays what a route poisoned: in vain at first, and for
+// good when the route is repaired.
+func TestReplayOverRealParts(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken}, b)
+	b.run()
+	b.send(2, shapes, hostileFilename)
+	b.waitConfirmed(2)
+	list := func() []admin.PoisonedRecord {
+		t.Helper()
+		return decode[admin.PoisonPage](t, get(t, server, "/api/poison").want(t, http.StatusOK)).Messages
+	}
+	before := list()
+	if len(before) != 2 {
+		t.Fatalf("queue: %+v", before)
+	}
+	record := before[0]
+	if record.Route != hostileRoute || record.Class != "permanent" || record.MessageType != shapes || record.Filename != hostileFilename ||
+		record.Attempts != 1 || record.Count != 1 || record.First.IsZero() || record.Foreign || record.Endpoint != b.office.ID || record.Size <= 0 {
+		t.Errorf("record: %+v", record)
+	}
+	replay(t, server, []change{bearer(testToken)}, before[0].ID).want(t, http.StatusOK, `"outcome":"poisoned"`)
+	again := list()
+	if len(again) != 2 || again[1].ID == before[1].ID || again[1].Count != 2 {
+		t.Errorf("queue: %+v", again)
+	}
+	b.repaired.Store(true)
+	replay(t, server, []change{bearer(testToken)}, again[0].ID, again[1].ID, before[0].ID).want(t, http.StatusOK, `"delivered"`, `"gone"`)
+	if left := list(); len(left) != 0 {
+		t.Errorf("queue: %+v", left)
+	}
+	if n := b.stored(); n != 2 {
+		t.Errorf("%d messages are stored", n)
+	}
+}
+
+// What is in a payload is told to those with the token only.
+// What is no farm data is shown as what it is, as far as it is not too large; nothing of it is run
+// or unpacked.
+func TestPreview(t *testing.T) {
+	var picture, archive bytes.Buffer
+	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 20, 10))); err != nil {
+		t.Fatal(err)
+	}
+	files := zip.NewWriter(&archive)
+	for i := range 201 {
+		w := must(files.Create(fmt.Sprintf("../%d.shp", i)))(t)
+		_ = must(w.Write(make([]byte, i)))(t)
+	}
+	if err := files.Close(); err != nil {
+		t.Fatal(err)
+	}
+	bomb := bytes.Clone(picture.Bytes())
+	copy(bomb[16:], []byte{0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff}) // width and height
+	binary.BigEndian.PutUint32(bomb[29:], crc32.ChecksumIEEE(bomb[12:29]))
+	for name, c := range map[string]struct {
+		payload []byte
+		kind    admin.PreviewKind
+		text    string
+		more    bool
+	}{
+		"empty":     {nil, admin.PreviewEmpty, "", false},
+		"text":      {[]byte("Grüße\n"), admin.PreviewText, "Grüße\n", false},
+		"long text": {[]byte("x" + strings.Repeat("ü", 40_000)), admin.PreviewText, "x" + strings.Repeat("ü", 32767), true},
+		"JSON":      {[]byte(`{"a":[1]}`), admin.PreviewJSON, "{\n  \"a\": [\n    1\n  ]\n}", false},
+		"script":    {[]byte("<script>alert(1)</script>"), admin.PreviewText, "<script>alert(1)</script>", false},
+		"hex":       {bytes.Repeat([]byte{0, 1}, 300), admin.PreviewHex, "00000000  00 01", true},
+		"image":     {picture.Bytes(), admin.PreviewImage, "", false},
+		"bomb":      {bomb, admin.PreviewHex, "00000000  89 50", false},
+		"archive":   {archive.Bytes(), admin.PreviewZip, "", true},
+		"no zip":    {append([]byte("PK\x03\x04"), make([]byte, 30)...), admin.PreviewHex, "00000000  50 4b", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			queue := &memoryQueue{}
+			queue.add("1", message.Metadata{})
+			queue.messages[0].Message.Payload = c.payload
+			server := serve(t, admin.Config{Token: testToken}, &plainSource{queue: queue})
+			contents := decode[admin.PoisonContents](t, get(t, server, "/api/poison/contents?id=1", bearer(testToken)).want(t, http.StatusOK))
+			p := contents.Preview
+			if p == nil || p.Kind != c.kind || !strings.HasPrefix(p.Text, c.text) || p.More != c.more || c.kind != admin.PreviewHex && p.Text != c.text {
+				t.Fatalf("%+v", p)
+			}
+			switch c.kind {
+			case admin.PreviewImage:
+				if !bytes.Equal(p.Image, c.payload) || p.ImageType != "image/png" {
+					t.Errorf("%s, %d bytes", p.ImageType, len(p.Image))
+				}
+			case admin.PreviewZip:
+				if len(p.Entries) != 200 || p.Entries[7] != (admin.PreviewEntry{Name: "../7.shp", Size: 7}) {
+					t.Errorf("%d entries: %+v", len(p.Entries), p.Entries[:8])
+				}
+			}
+		})
+	}
+}
+
+func TestPoisonContents(t *testing.T) {
+	b := newInstance(t)
+	server := serve(t, admin.Config{Token: testToken}, b)
+	b.run()
+	b.sendPayload(shapes, "acre.zip", farmdatatest.Archive(t, 3))
+	b.waitConfirmed(1)
+	b.sendPayload(shapes, "words", []byte("rows\tand words"))
+	b.waitConfirmed(2)
+	page := decode[admin.PoisonPage](t, get(t, server, "/api/poison").want(t, http.StatusOK))
+	path := "/api/poison/contents?id=" + page.Messages[0].ID
+	get(t, server, path).want(t, http.StatusUnauthorized)
+	get(t, server, path, bearer("wrong")).want(t, http.StatusUnauthorized)
+	get(t, server, path, bearer(testToken)).want(t, http.StatusOK, "TaskData 4.2: 1 task", "Working width", `"records":3`, "u003csvg", "Mower")
+	get(t, server, "/api/poison/contents?id="+page.Messages[1].ID, bearer(testToken)).want(t, http.StatusOK,
+		"neither TaskData nor EFDI", `"preview":{"kind":"text","text":"rows\tand words"}`, `"x-router-filename":"words"`, `"x-router-poison-attempts":"`)
+	get(t, server, "/api/poison/contents?id=4711", bearer(testToken)).want(t, http.StatusNotFound)
+	get(t, server, "/api/poison/contents", bearer(testToken)).want(t, http.StatusNotFound)
+	get(t, serve(t, admin.Config{}, b), path, bearer(testToken)).want(t, http.StatusForbidden)
+	get(t, serve(t, admin.Config{Token: testToken}, &plainSource{}), path, bearer(testToken)).want(t, http.StatusNotFound)
+}

@@ -1,0 +1,38 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+)
+
+const (
+	defaultTraceLimit = 20
+	maxTraceLimit     = 200
+	// maxTraceQuery is the longest text to look for.
+	maxTraceQuery = 512
+)
+
+// serveTrace looks for messages in the journal, one request at a time: each reads all of it.
+func (s *Server) serveTrace(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	limit, err := number(query.Get("limit"), defaultTraceLimit, 1, maxTraceLimit)
+	only := journal.Only{Tenant: query.Get("tenant"), Endpoint: query.Get("endpoint")}
+	if max(len(query.Get("q")), len(only.Tenant), len(only.Endpoint)) > maxTraceQuery || err != nil {
+		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 1 to %d; q, tenant and endpoint have at most %d bytes", maxTraceLimit, maxTraceQuery))
+		return
+	}
+	known := s.source.Journal()
+	if known == nil {
+		writeProblem(w, http.StatusNotFound, "there is no journal (journal.max_age is off)")
+		return
+	}
+	select {
+	case s.tracing <- struct{}{}:
+		defer func() { <-s.tracing }()
+	case <-r.Context().Done():
+		return
+	}
+	writeJSON(w, http.StatusOK, known.TraceOnly(query.Get("q"), only, limit))
+}

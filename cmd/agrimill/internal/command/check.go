@@ -1,0 +1,222 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/router"
+)
+
+// defaultCheckTimeout bounds each check.
+const defaultCheckTimeout = 10 * time.Second
+
+// States of a check.
+const (
+	checkOK      = "ok"
+	checkWarning = "warning" // works, but deserves a look
+	checkFailed  = "failed"
+	checkSkipped = "skipped" // not tried, because something else failed
+)
+
+// checkResult is the result of one check.
+type checkResult struct {
+	// Part is the section, Name the item in it.
+	Part string `json:"part"`
+	Name string `json:"name,omitempty"`
+	// State is one of the constants.
+	State string `json:"state"`
+	// Seconds is how long it took.
+	Seconds float64 `json:"seconds"`
+	// Detail describes what was found, or why the check failed.
+	Detail string `json:"detail,omitempty"`
+	// Advice suggests what to do.
+	Advice string `json:"advice,omitempty"`
+}
+
+// checkReport is what `check --json` writes.
+type checkReport struct {
+	File string `json:"file"`
+	// OK says that nothing failed.
+	OK     bool          `json:"ok"`
+	Checks []checkResult `json:"checks"`
+}
+
+// checkError is a failure with advice.
+type checkError struct {
+	err    error
+	advice string
+}
+
+// Error is the text of the failure, without the advice.
+func (e *checkError) Error() string { return e.err.Error() }
+
+// Unwrap returns the failure.
+func (e *checkError) Unwrap() error { return e.err }
+
+func advise(err error, format string, args ...any) error {
+	return &checkError{err, fmt.Sprintf(format, args...)}
+}
+
+// finding is the result of a check that did not fail.
+type finding struct {
+	detail string
+	// warn is advice about something doubtful; empty if all is well.
+	warn string
+}
+
+// probe is one check. It returns when ctx ends.
+type probe struct {
+	part, name string
+	run        func(ctx context.Context) (finding, error)
+}
+
+// checker checks one configuration.
+type checker struct {
+	cfg     *config.Config
+	timeout time.Duration
+}
+
+func newCheckCommand(p *program) *cobra.Command {
+	var asJSON bool
+	c := &checker{}
+	cmd := &cobra.Command{
+		Use:     "check FILE",
+		GroupID: groupPipeline,
+		Short:   "test the connections of a configuration",
+		Long: `Validates a configuration and then tests what it names: it gets a token, lists the tenants,
+looks up the sending endpoints, and opens what run opens: each sink, each source of a route, the
+stores of dedup, ha and devices, the claim check, the journal, the address of the status page and
+the trace collector, with the warnings of run. It changes nothing: what run would create at
+startup (endpoints, streams, buckets, files) is reported as not there yet. It neither
+receives nor sends messages.
+
+The table shows what each check found and how long it took, followed by advice on
+failures.
+
+Exit status: 0 nothing failed, 1 something failed, 2 wrong usage or an invalid configuration.`,
+		Example: `  agrimill check agrimill.yaml
+  agrimill check --json --timeout 3s agrimill.yaml`,
+		Args:              oneFile,
+		ValidArgsFunction: configFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.timeout <= 0 {
+				return usagef("--timeout must be positive")
+			}
+			loaded, err := p.loadConfig(args[0])
+			if err != nil {
+				return err
+			}
+			c.cfg = loaded
+			for _, warning := range loaded.Warnings {
+				p.notef("%s", redact(errors.New(warning.String())))
+			}
+			report := checkReport{File: args[0], OK: true, Checks: c.run(cmd.Context())}
+			for _, result := range report.Checks {
+				report.OK = report.OK && result.State != checkFailed
+			}
+			if asJSON {
+				err = p.writeJSON(report)
+			} else {
+				err = p.writeChecks(report)
+			}
+			if err == nil && !report.OK {
+				return exitWith(statusFailed)
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&asJSON, "json", false, "write JSON")
+	flags.DurationVar(&c.timeout, "timeout", defaultCheckTimeout, "how long (`DURATION`) each check may take")
+	return cmd
+}
+
+// run performs all checks, several at a time, and returns their results in the order of the
+// sections.
+func (c *checker) run(ctx context.Context) []checkResult {
+	probes := c.probes()
+	results := make([]checkResult, len(probes))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i, probe := range probes {
+		group.Go(func() error {
+			results[i] = c.try(ctx, probe)
+			return nil
+		})
+	}
+	_ = group.Wait() // none returns an error
+	return results
+}
+
+// probes returns the checks of everything that run opens.
+func (c *checker) probes() []probe {
+	gate := newGatewayChecks(c)
+	return slices.Concat(gate.probes(), c.sinkProbes(), c.routeProbes(gate), c.storeProbes())
+}
+
+// errSkipped: a prerequisite of the check failed.
+var errSkipped = errors.New("not tried")
+
+// try performs one check.
+func (c *checker) try(ctx context.Context, p probe) checkResult {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	began := time.Now()
+	found, err := p.run(ctx)
+	result := checkResult{Part: p.part, Name: p.name, State: checkOK, Seconds: time.Since(began).Round(time.Millisecond).Seconds(), Detail: found.detail}
+	var with *checkError
+	switch {
+	case errors.Is(err, errSkipped):
+		result.State, result.Detail = checkSkipped, router.RedactError(err, nil)
+	case err != nil:
+		result.State, result.Detail, result.Advice = checkFailed, router.RedactError(err, nil), admin.Advice(err)
+		if errors.As(err, &with) {
+			result.Advice = with.advice
+		}
+	case found.warn != "":
+		result.State, result.Advice = checkWarning, found.warn
+	}
+	return result
+}
+
+// writeChecks writes the table and the advice.
+func (p *program) writeChecks(report checkReport) error {
+	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "PART\tNAME\tSTATE\tTIME\tDETAIL")
+	failed := 0
+	for _, r := range report.Checks {
+		if r.State == checkFailed {
+			failed++
+		}
+		took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Millisecond).String()
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", r.Part, cell(shorten(r.Name, 40)), r.State, took, cell(shorten(r.Detail, 160)))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, r := range report.Checks {
+		if r.Advice != "" {
+			fmt.Fprintf(&text, "%s: %s\n", cell(strings.TrimSpace(r.Part+" "+r.Name)), cell(r.Advice))
+		}
+	}
+	summary := "nothing failed"
+	if failed > 0 {
+		summary = fmt.Sprintf("%s failed", plural(failed, "check"))
+	}
+	if text.Len() > 0 {
+		summary = text.String() + "\n" + summary
+	}
+	_, err := fmt.Fprintf(p.stdout, "\n%s\n", summary)
+	return err
+}

@@ -1,0 +1,241 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/gateway"
+)
+
+// gatewayChecks are the checks of the gateway. They share one list of tenants.
+type gatewayChecks struct {
+	cfg *config.Config
+	// tenants returns the list of tenants, requested once.
+	tenants func() ([]gateway.TenantInfo, error)
+	ask     func(ctx context.Context)
+}
+
+func newGatewayChecks(c *checker) *gatewayChecks {
+	g := &gatewayChecks{cfg: c.cfg}
+	var once sync.Once
+	var list []gateway.TenantInfo
+	var failure error
+	asked := make(chan struct{})
+	g.ask = func(ctx context.Context) {
+		once.Do(func() {
+			list, failure = g.list(ctx)
+			close(asked)
+		})
+	}
+	g.tenants = func() ([]gateway.TenantInfo, error) {
+		<-asked // closed at the latest when the check that requests them times out
+		return list, failure
+	}
+	return g
+}
+
+// client returns a client that does not retry: the user is waiting for the result.
+func (g *gatewayChecks) client() (*gateway.Client, error) {
+	settings, err := g.cfg.Gateway.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	settings.Retry.MaxAttempts = 1
+	return gateway.New(settings)
+}
+
+// list gets a token and the tenants.
+func (g *gatewayChecks) list(ctx context.Context) (list []gateway.TenantInfo, err error) {
+	client, err := g.client()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	return client.ListAuthorizedTenants(ctx)
+}
+
+func (g *gatewayChecks) probes() []probe {
+	list := []probe{
+		{"gateway", "token", g.token},
+		{"gateway", "tenants", g.listed},
+	}
+	if slices.ContainsFunc(g.cfg.Routes, func(r config.Route) bool { return r.From.Gateway != "" }) {
+		list = append(list, probe{"gateway", "events", g.events})
+	}
+	for i, e := range g.cfg.Endpoints {
+		list = append(list, probe{"endpoints", fmt.Sprintf("[%d] %s", i, e.ExternalID), func(context.Context) (finding, error) { return g.endpoint(e) }})
+	}
+	return list
+}
+
+// token checks that there is a token.
+func (g *gatewayChecks) token(ctx context.Context) (finding, error) {
+	g.ask(ctx)
+	_, err := g.tenants()
+	switch {
+	case errors.Is(err, gateway.ErrTokenRequest), errors.Is(err, gateway.ErrToken) && errors.Is(err, gateway.ErrRateLimited):
+		return finding{}, advise(err, "%s", admin.TokenAdvice(err))
+	case errors.Is(err, gateway.ErrToken) && errors.Is(err, gateway.ErrUnauthorized):
+		return finding{}, advise(err, "check gateway.client_id, gateway.client_secret and gateway.auth_style; the token endpoint is gateway.token_url")
+	case errors.Is(err, gateway.ErrToken) && !errors.Is(err, gateway.ErrCertificate):
+		return finding{}, advise(err, "is gateway.token_url the full address of the token endpoint, and is it reachable from here?")
+	case errors.Is(err, gateway.ErrToken):
+		return finding{}, advise(err, "set gateway.tls.ca_file to the certificate authority")
+	case errors.Is(err, context.DeadlineExceeded):
+		return finding{}, advise(err, "the token endpoint or the service does not respond in time")
+	case errors.Is(err, gateway.ErrUnauthorized):
+		return finding{}, advise(err, "the service rejects the token: do token_url and base_url belong together, and are gateway.scopes right?")
+	}
+	return finding{detail: "the token endpoint accepts the client"}, nil
+}
+
+// listed checks that the service answers.
+func (g *gatewayChecks) listed(context.Context) (finding, error) {
+	tenants, err := g.tenants()
+	switch {
+	case errors.Is(err, gateway.ErrToken), errors.Is(err, gateway.ErrUnauthorized), errors.Is(err, context.DeadlineExceeded):
+		return finding{}, fmt.Errorf("%w: no token", errSkipped)
+	case errors.Is(err, gateway.ErrCertificate):
+		return finding{}, advise(err, "set gateway.tls.ca_file to the certificate authority")
+	case err != nil:
+		return finding{}, adviseGateway(err)
+	}
+	endpoints, mine := 0, 0
+	for _, tenant := range tenants {
+		endpoints += len(tenant.Endpoints)
+		for _, e := range tenant.Endpoints {
+			if e.OwnedByYourApplication {
+				mine++
+			}
+		}
+	}
+	found := finding{detail: fmt.Sprintf("%s with %s, %d of this application", plural(len(tenants), "tenant"), plural(endpoints, "endpoint"), mine)}
+	if len(tenants) == 0 {
+		found.warn = "no tenant has authorized the application: nothing can be sent or received until one does"
+	}
+	return found, nil
+}
+
+// adviseGateway adds advice to the error of a failed call.
+func adviseGateway(err error) error {
+	switch {
+	case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrNotFound), errors.Is(err, gateway.ErrBadResponse):
+		return advise(err, "something other than the service answers at gateway.base_url: is the address right, and is there an ingress or a proxy in between?")
+	case errors.Is(err, gateway.ErrForbidden):
+		return advise(err, "the service refuses this application")
+	case errors.Is(err, gateway.ErrUnavailable):
+		return advise(err, "is gateway.base_url right, and is it reachable from here?")
+	}
+	return err
+}
+
+// headTime is how long to wait for the header of the event stream: some services send it
+// only with the first event.
+const headTime = 2 * time.Second
+
+// events checks that the event stream can be opened, for a moment and with a filter that
+// passes no event that needs a confirmation.
+func (g *gatewayChecks) events(ctx context.Context) (finding, error) {
+	if _, err := g.tenants(); errors.Is(err, gateway.ErrToken) || errors.Is(err, gateway.ErrUnauthorized) || errors.Is(err, gateway.ErrCertificate) {
+		return finding{}, fmt.Errorf("%w: the gateway refuses the client", errSkipped)
+	}
+	client, err := g.client()
+	if err != nil {
+		return finding{}, err
+	}
+	defer func() { _ = client.Close() }()
+	opening, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stream, err := client.ReceiveEvents(opening, gateway.ReceiveEventsRequest{
+		Types:        []gateway.EventType{gateway.EventAuthorizationRevoked},
+		AwaitingHead: func() { time.AfterFunc(headTime, func() { cancel(errNoHead) }) }, // a no-op once the request is done
+	})
+	switch {
+	case err != nil && errors.Is(context.Cause(opening), errNoHead):
+		return finding{detail: "the gateway accepts the request and has no events yet"}, nil
+	case err != nil:
+		return finding{}, adviseGateway(err)
+	}
+	_ = stream.Close()
+	return finding{detail: "the event stream can be opened"}, nil
+}
+
+var errNoHead = errors.New("no header of the event stream yet")
+
+// endpoint looks up an endpoint that agrimill provisions.
+func (g *gatewayChecks) endpoint(e config.Endpoint) (finding, error) {
+	tenants, err := g.tenants()
+	if err != nil {
+		return finding{}, fmt.Errorf("%w: no list of tenants", errSkipped)
+	}
+	var there, missing int
+	for _, tenant := range tenants {
+		if e.Tenant != "" && !strings.EqualFold(e.Tenant, tenant.TenantID) {
+			continue
+		}
+		id := strings.ReplaceAll(e.ExternalID, gateway.TenantPlaceholder, tenant.TenantID)
+		if slices.ContainsFunc(tenant.Endpoints, func(found gateway.TenantEndpointInfo) bool { return found.ExternalID == id }) {
+			there++
+		} else {
+			missing++
+		}
+	}
+	switch {
+	case there+missing == 0 && e.Tenant != "":
+		return finding{}, advise(errors.New("the tenant has not authorized the application"), "ask the user of tenant %s to authorize the application, or correct endpoints.tenant", e.Tenant)
+	case there+missing == 0:
+		return finding{detail: "no tenant needs it yet"}, nil
+	case missing == 0:
+		return finding{detail: "exists in " + plural(there, "tenant")}, nil
+	}
+	return finding{detail: fmt.Sprintf("will be created in %s", plural(missing, "tenant"))}, nil
+}
+
+// sender looks up the endpoint that a route sends from, and its recipients.
+func (g *gatewayChecks) sender(to config.ToGateway) (finding, error) {
+	tenants, err := g.tenants()
+	switch {
+	case err != nil:
+		return finding{}, fmt.Errorf("%w: no list of tenants", errSkipped)
+	case to.EndpointID == "":
+		return finding{detail: "each message names its sender"}, nil
+	}
+	var sender *gateway.TenantEndpointInfo
+	known := map[string]bool{}
+	for _, tenant := range tenants {
+		for _, e := range tenant.Endpoints {
+			known[strings.ToLower(e.ID)] = true
+			if strings.EqualFold(e.ID, to.EndpointID) {
+				sender = &e
+			}
+		}
+	}
+	switch {
+	case sender == nil:
+		return finding{}, advise(fmt.Errorf("no endpoint %s", to.EndpointID), "agrimill tenants lists the endpoints with their IDs; an endpoint that agrimill creates gets its ID then")
+	case !sender.OwnedByYourApplication:
+		return finding{}, advise(fmt.Errorf("endpoint %s belongs to another application", to.EndpointID), "to.gateway.endpoint must be an endpoint of this application")
+	case to.TenantID != "" && !strings.EqualFold(sender.TenantID, to.TenantID):
+		return finding{}, advise(fmt.Errorf("endpoint %s belongs to another tenant", to.EndpointID), "its tenant is %s: correct to.gateway.tenant", sender.TenantID)
+	case len(sender.Capabilities.CanSend) == 0:
+		return finding{}, advise(fmt.Errorf("endpoint %s cannot send anything", to.EndpointID), "add what it sends to its capabilities, with direction SEND")
+	case !strings.ContainsAny(to.Type, "{}") && !slices.Contains(sender.Capabilities.CanSend, to.Type):
+		return finding{}, advise(fmt.Errorf("endpoint %s cannot send %s", to.EndpointID, to.Type), "add it to its capabilities, or correct to.gateway.type")
+	}
+	for _, id := range to.DirectRecipients {
+		if !known[strings.ToLower(id)] {
+			return finding{
+				detail: fmt.Sprintf("%s sends; recipient %s is unknown", sender.Name, id),
+				warn:   "a recipient that the service does not list is unreachable; agrimill tenants shows the reachable ones",
+			}, nil
+		}
+	}
+	return finding{detail: sender.Name + " sends"}, nil
+}

@@ -1,0 +1,528 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"gocloud.dev/blob"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/router/boltstore"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sinks/nats/devicestore"
+	"github.com/agrimill/agrimill/sinks/nats/kvlease"
+	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
+	sourcenats "github.com/agrimill/agrimill/sources/nats"
+)
+
+// sinkProbes returns the checks of the sinks.
+func (c *checker) sinkProbes() []probe {
+	var list []probe
+	for _, name := range slices.Sorted(maps.Keys(c.cfg.Sinks)) {
+		sink := c.cfg.Sinks[name]
+		var run func(ctx context.Context) (finding, error)
+		switch {
+		case sink.NATS != nil:
+			run = func(ctx context.Context) (finding, error) { return c.nats(ctx, name, *sink.NATS) }
+		case sink.Kafka != nil:
+			run = func(ctx context.Context) (finding, error) { return c.kafka(ctx, name, *sink.Kafka) }
+		case sink.Blob != nil:
+			run = func(ctx context.Context) (finding, error) { return bucket(ctx, string(sink.Blob.URL)) }
+		default:
+			run = func(context.Context) (finding, error) { return finding{detail: "writes to standard output"}, nil }
+		}
+		list = append(list, probe{"sinks", name, run})
+	}
+	return list
+}
+
+// nats connects a sink and looks at its stream without creating or changing it.
+func (c *checker) nats(ctx context.Context, name string, cfg config.NATS) (finding, error) {
+	settings, err := cfg.SinkConfig(name)
+	if err != nil {
+		return finding{}, err
+	}
+	settings.ReadOnly = true
+	settings.ConnectTimeout = min(settings.ConnectTimeout, c.timeout)
+	var notes notes
+	sink, err := nats.New(settings, &notes)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != nats.ProvisionNone:
+		return finding{detail: "stream " + cfg.Stream + " will be created"}, nil
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return finding{}, advise(err, "create stream %s with the subject %s.>, or set provision: create", cfg.Stream, cfg.SubjectPrefix)
+	case err != nil:
+		return finding{}, natsAdvice(err)
+	}
+	defer func() { _ = sink.Close() }() // only read
+	if err := sink.Health(ctx); err != nil {
+		return finding{}, natsAdvice(err)
+	}
+	return finding{"stream " + cfg.Stream + " exists; durability: " + sink.Describe().Durability.String(), notes.text()}, nil
+}
+
+// notes is a logger that keeps the warnings of what run opens, too.
+type notes struct {
+	watermill.NopLogger
+	mu   sync.Mutex
+	list []string
+}
+
+// Warn implements [warnlog.Warner].
+func (n *notes) Warn(msg string, fields watermill.LogFields) {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		msg += fmt.Sprintf(", %s %v", name, fields[name])
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, msg)
+}
+
+// With implements [watermill.LoggerAdapter].
+func (n *notes) With(watermill.LogFields) watermill.LoggerAdapter { return n }
+
+func (n *notes) text() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return strings.Join(n.list, "; ")
+}
+
+// durable adds the durability that a sink reports.
+func durable(d sinks.Description, detail string) finding {
+	found := finding{detail: detail + "; durability: " + d.Durability.String()}
+	if d.Durability == sinks.DurabilityMemory || d.Durability == sinks.DurabilityNone {
+		found.warn = d.DurabilityNote
+	}
+	return found
+}
+
+// natsAdvice adds advice to an error of a NATS server.
+func natsAdvice(err error) error {
+	switch {
+	case errors.Is(err, natsgo.ErrAuthorization), errors.Is(err, natsgo.ErrAuthExpired):
+		return advise(err, "the server rejects the credentials: check user and password, token, credentials_file or nkey_seed_file")
+	case errors.Is(err, nats.ErrInbox):
+		return advise(err, "set inbox_prefix to what the account may subscribe to: _INBOX_mill for the permission _INBOX_mill.>")
+	case errors.Is(err, natsgo.ErrPermissionViolation):
+		return advise(err, "the account must be allowed to do that: check the permissions of the user")
+	case errors.Is(err, nats.ErrNoJetStreamInAccount):
+		return advise(err, "the account has no JetStream: enable it for the account in the configuration of the server")
+	case errors.Is(err, nats.ErrNoDomain):
+		return advise(err, "check domain, and the leaf nodes or gateways of the server")
+	case errors.Is(err, nats.ErrNoJetStream):
+		return advise(err, "the server has no JetStream of its own: start it with --jetstream, or set domain to that of a JetStream that it is joined to")
+	case errors.Is(err, natsgo.ErrNoServers), errors.Is(err, natsgo.ErrTimeout), unreachable(err):
+		return advise(err, "is the server running, and is it reachable from here?")
+	case errors.Is(err, nats.ErrStream):
+		return advise(err, "correct stream or subject_prefix, or the stream")
+	}
+	return err
+}
+
+func unreachable(err error) bool {
+	var network net.Error
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &network)
+}
+
+// kafka connects a sink and looks for the topics that it does not create.
+func (c *checker) kafka(ctx context.Context, name string, cfg config.Kafka) (finding, error) {
+	settings, err := cfg.SinkConfig(name)
+	if err != nil {
+		return finding{}, err
+	}
+	settings.ConnectTimeout = min(settings.ConnectTimeout, c.timeout)
+	sink, err := kafka.New(settings, nil)
+	if err != nil {
+		return finding{}, kafkaAdvice(err)
+	}
+	defer func() { _ = sink.Close() }() // nothing was written
+	if err := sink.Health(ctx); err != nil {
+		return finding{}, kafkaAdvice(err)
+	}
+	topics := c.fixedTopics(name, cfg)
+	if cfg.Provision != kafka.ProvisionNone || len(topics) == 0 {
+		return durable(sink.Describe(), "the cluster responds"), nil
+	}
+	connection, err := cfg.Connection()
+	if err != nil {
+		return finding{}, err
+	}
+	if err := topicsExist(connection, topics, settings.ConnectTimeout); err != nil {
+		return finding{}, err
+	}
+	return durable(sink.Describe(), "the cluster has the "+plural(len(topics), "topic")+" whose names are fixed"), nil
+}
+
+// fixedTopics returns the Kafka topics whose names do not depend on a message.
+func (c *checker) fixedTopics(name string, cfg config.Kafka) []string {
+	var topics []string
+	add := func(topic string) {
+		if cfg.TopicPrefix != kafka.NoTopicPrefix {
+			topic = cfg.TopicPrefix + "." + topic
+		}
+		if !strings.ContainsAny(topic, "{}") && !slices.Contains(topics, topic) {
+			topics = append(topics, topic)
+		}
+	}
+	for _, route := range c.cfg.Routes {
+		if route.To.Sink == name {
+			add(route.To.Topic)
+		}
+	}
+	if c.cfg.Poison.Sink == name {
+		add(c.cfg.Poison.Topic)
+	}
+	return topics
+}
+
+// topicsExist checks that a cluster has the topics.
+func topicsExist(connection kafka.Connection, topics []string, timeout time.Duration) error {
+	settings := connection.ClientConfig()
+	settings.Net.DialTimeout, settings.Net.ReadTimeout, settings.Net.WriteTimeout = timeout, timeout, timeout
+	settings.Metadata.Full = false
+	settings.Metadata.AllowAutoTopicCreation = false
+	settings.Metadata.Retry.Max = 0
+	client, err := sarama.NewClient(connection.Brokers, settings)
+	if err != nil {
+		return kafkaAdvice(err)
+	}
+	defer func() { _ = client.Close() }() // nothing is under way
+	var missing []string
+	for _, topic := range topics {
+		switch _, err := client.Partitions(topic); {
+		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
+			missing = append(missing, topic)
+		case err != nil:
+			return kafkaAdvice(fmt.Errorf("topic %s: %w", topic, err))
+		}
+	}
+	if len(missing) > 0 {
+		return advise(fmt.Errorf("no topic %s", strings.Join(missing, ", ")), "create it")
+	}
+	return nil
+}
+
+// kafkaAdvice adds advice to an error of a Kafka cluster.
+func kafkaAdvice(err error) error {
+	switch {
+	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
+		return advise(err, "the brokers reject the credentials: check sasl.mechanism, sasl.user and sasl.password")
+	case errors.Is(err, sarama.ErrTopicAuthorizationFailed), errors.Is(err, sarama.ErrClusterAuthorizationFailed), errors.Is(err, sarama.ErrGroupAuthorizationFailed):
+		return advise(err, "the user is not allowed to: check the ACLs of the cluster")
+	case errors.Is(err, sarama.ErrOutOfBrokers), errors.Is(err, sinks.ErrUnavailable), unreachable(err):
+		return advise(err, "are the brokers running, and are they reachable from here under the names in advertised.listeners, too? Do they require tls or sasl, and are the credentials right?")
+	}
+	return err
+}
+
+// bucket checks a bucket without creating a directory.
+func bucket(ctx context.Context, address string) (finding, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return finding{}, errors.New("the bucket address is not a URL")
+	}
+	if u.Scheme == "file" {
+		query := u.Query()
+		create := query.Get("create_dir") != "" // whatever it is
+		query.Del("create_dir")
+		u.RawQuery = query.Encode()
+		if _, err := os.Stat(filepath.FromSlash(u.Path)); errors.Is(err, fs.ErrNotExist) {
+			if create {
+				return finding{detail: "the directory will be created"}, nil
+			}
+			return finding{}, advise(err, "create the directory, or add ?create_dir=true to the URL")
+		}
+	}
+	opened, err := blob.OpenBucket(ctx, u.String())
+	if err != nil {
+		return finding{}, advise(err, "is the address right, and may this user read and write there?")
+	}
+	defer func() { _ = opened.Close() }() // nothing was written
+	switch there, err := opened.IsAccessible(ctx); {
+	case err != nil:
+		return finding{}, advise(err, "is the address right, and may this user read and write there?")
+	case !there:
+		return finding{}, advise(errors.New("no such bucket"), "create it")
+	}
+	return finding{detail: "the bucket exists"}, nil
+}
+
+// routeProbes returns the checks of the sources of routes and of the endpoints that they
+// send from.
+func (c *checker) routeProbes(gate *gatewayChecks) []probe {
+	var list []probe
+	for _, route := range c.cfg.Routes {
+		switch {
+		case route.From.NATS != nil:
+			list = append(list, probe{"routes", route.Name + " from", func(ctx context.Context) (finding, error) { return c.natsSource(ctx, *route.From.NATS) }})
+		case route.From.Kafka != nil:
+			list = append(list, probe{"routes", route.Name + " from", func(context.Context) (finding, error) { return c.kafkaSource(*route.From.Kafka) }})
+		}
+		if route.To.Gateway != nil {
+			list = append(list, probe{"routes", route.Name + " to", func(context.Context) (finding, error) {
+				return gate.sender(config.ToGateway{Config: c.cfg.PublisherConfig(*route.To.Gateway), Type: route.To.Gateway.Type})
+			}})
+		}
+	}
+	return list
+}
+
+// natsSource looks up the stream and the consumer of a route as run does, without making either.
+func (c *checker) natsSource(ctx context.Context, source config.NATSSource) (finding, error) {
+	settings, err := source.SourceConfig()
+	if err != nil {
+		return finding{}, err
+	}
+	settings.ConnectTimeout = min(settings.WithDefaults().ConnectTimeout, c.timeout)
+	settings.Options = append(settings.Options, natsgo.NoReconnect())
+	var notes notes
+	found, err := sourcenats.Look(ctx, settings, source.Subject, &notes)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound) && source.Stream == "":
+		return finding{}, advise(err, "no stream has the subject %s: create one, or correct the subject", source.Subject)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return finding{}, advise(err, "create stream %s, or correct its name", source.Stream)
+	case errors.Is(err, sourcenats.ErrConfig):
+		return finding{}, advise(err, "correct durable, subject or driver, or the consumer")
+	case err != nil:
+		return finding{}, natsAdvice(err)
+	}
+	detail := "stream " + found.Stream + " exists; consumer " + settings.Durable + " will be created"
+	if found.Exists {
+		detail = fmt.Sprintf("stream %s exists; consumer %s exists, %s not acknowledged", found.Stream, settings.Durable, plural(int(found.Waiting), "message"))
+	}
+	return finding{detail, notes.text()}, nil
+}
+
+// kafkaSource looks up the topics and the group of a route as run does, without joining the group.
+func (c *checker) kafkaSource(source config.KafkaSource) (finding, error) {
+	settings, err := source.SourceConfig()
+	if err != nil {
+		return finding{}, err
+	}
+	timeout := min(settings.WithDefaults().ConnectTimeout, c.timeout)
+	settings.Client = func(client *sarama.Config) {
+		client.Net.DialTimeout, client.Net.ReadTimeout, client.Net.WriteTimeout = timeout, timeout, timeout
+	}
+	var notes notes
+	found, err := sourcekafka.Look(settings, "", &notes)
+	switch {
+	case errors.Is(err, sourcekafka.ErrNoTopic):
+		return finding{}, advise(err, "create it")
+	case errors.Is(err, sourcekafka.ErrConfig):
+		return finding{}, advise(err, "name another group, or end what uses this one")
+	case err != nil:
+		return finding{}, kafkaAdvice(err)
+	}
+	detail := fmt.Sprintf("%s found with %s; ", plural(len(settings.Topics), "topic"), plural(found.Partitions, "partition"))
+	if found.New {
+		return finding{detail + fmt.Sprintf("group %s is new and starts with the %s records", settings.Group, settings.Start), notes.text()}, nil
+	}
+	return finding{detail + fmt.Sprintf("group %s is %s behind", settings.Group, plural(int(found.Waiting), "offset")), notes.text()}, nil
+}
+
+// storeProbes returns the remaining checks: dedup store, claim check, addresses.
+func (c *checker) storeProbes() []probe {
+	cfg := c.cfg
+	list := []probe{{"dedup", cfg.Dedup.Store, c.dedup}}
+	if cfg.HA != nil && cfg.HA.NATSKV != nil {
+		list = append(list, probe{"ha", "nats_kv", c.leaseBucket})
+	}
+	if cfg.Devices != nil && cfg.Devices.NATSKV != nil {
+		list = append(list, probe{"devices", "nats_kv", c.devicesInNATS})
+	}
+	if cfg.Devices != nil && cfg.Devices.Kafka != nil {
+		list = append(list, probe{"devices", "kafka", c.devicesInKafka})
+	}
+	if cfg.ClaimCheck != nil {
+		list = append(list, probe{"claim_check", "", func(ctx context.Context) (finding, error) { return bucket(ctx, string(cfg.ClaimCheck.URL)) }})
+	}
+	if path := cfg.Journal.Path; path != "" && cfg.Journal.MaxAge >= 0 {
+		list = append(list, probe{"journal", "", func(context.Context) (finding, error) {
+			return storeFile(path, func() (io.Closer, error) { return journal.Look(path) })
+		}})
+	}
+	if cfg.Admin.Address != config.AdminOff {
+		list = append(list, probe{"admin", cfg.Admin.Address, c.admin})
+	}
+	if cfg.Tracing.OTLPEndpoint != "" {
+		list = append(list, probe{"tracing", "", c.collector})
+	}
+	return list
+}
+
+func (c *checker) dedup(ctx context.Context) (finding, error) {
+	d := c.cfg.Dedup
+	switch {
+	case d.Store == config.DedupBBolt && d.BBolt != nil:
+		settings := *d.BBolt
+		settings.OpenTimeout = min(settings.OpenTimeout, c.timeout/2)
+		unreadable := 0
+		found, err := storeFile(settings.Path, func() (closer io.Closer, err error) {
+			if unreadable, err = boltstore.Look(settings); err != nil || unreadable > 0 {
+				return io.NopCloser(nil), err // New would remove them
+			}
+			return boltstore.New(settings)
+		})
+		if unreadable > 0 {
+			found.warn = plural(unreadable, "record") + " cannot be read; run removes them, and a copy of their messages is not recognized"
+		}
+		return found, err
+	case d.Store == config.DedupNATSKV && d.NATSKV != nil:
+		return c.dedupBucket(ctx)
+	case d.Store == config.DedupOff:
+		return finding{detail: "deduplication is off", warn: "a redelivered message is handled again, e.g. after a restart"}, nil
+	}
+	return finding{detail: "kept in memory until agrimill exits"}, nil
+}
+
+// devicesInKafka opens the topic of the device descriptions as run does, without creating it.
+func (c *checker) devicesInKafka(ctx context.Context) (finding, error) {
+	config, err := c.cfg.Devices.Kafka.StoreConfig()
+	if err != nil {
+		return finding{}, err
+	}
+	config.ReadOnly = true
+	store, err := kafkadevices.New(ctx, config)
+	switch {
+	case errors.Is(err, kafkadevices.ErrMissing):
+		return finding{detail: "the topic " + config.WithDefaults().Topic + " will be created"}, nil
+	case err != nil:
+		return finding{}, kafkaAdvice(err)
+	}
+	return finding{detail: "topic " + config.WithDefaults().Topic + " exists"}, store.Close()
+}
+
+// keyValue opens a bucket in NATS as run does, without creating it.
+func (c *checker) keyValue(
+	ctx context.Context, connect func(string, ...natsgo.Option) (*natsgo.Conn, error), bucket string, create bool,
+	open func(context.Context, *natsgo.Conn, watermill.LoggerAdapter) (io.Closer, error),
+) (finding, error) {
+	conn, err := connect("agrimill check", natsgo.NoReconnect(), natsgo.Timeout(c.timeout))
+	if err != nil {
+		return finding{}, natsAdvice(err)
+	}
+	defer conn.Close()
+	var notes notes
+	opened, err := open(ctx, conn, &notes)
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound) && create:
+		return finding{detail: "the bucket " + bucket + " will be created"}, nil
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		return finding{}, advise(err, "create the bucket %s, or set provision: create", bucket)
+	case errors.Is(err, kvstore.ErrConfig):
+		return finding{}, advise(err, "name another bucket, which run creates, or delete this one while nothing runs")
+	case err != nil:
+		return finding{}, natsAdvice(err)
+	}
+	return finding{"bucket " + bucket + " exists", notes.text()}, opened.Close()
+}
+
+func (c *checker) dedupBucket(ctx context.Context) (finding, error) {
+	d := c.cfg.Dedup
+	return c.keyValue(ctx, d.NATSKV.Connect, d.NATSKV.Bucket, d.NATSKV.Provision == kvstore.ProvisionCreate,
+		func(ctx context.Context, conn *natsgo.Conn, logger watermill.LoggerAdapter) (io.Closer, error) {
+			settings := d.NATSKV.StoreConfig(d)
+			settings.Conn, settings.Logger, settings.Provision = conn, logger, kvstore.ProvisionNone
+			return kvstore.New(ctx, settings)
+		})
+}
+
+func (c *checker) leaseBucket(ctx context.Context) (finding, error) {
+	h := c.cfg.HA
+	return c.keyValue(ctx, h.NATSKV.Connect, h.NATSKV.Bucket, h.NATSKV.Provision == kvlease.ProvisionCreate,
+		func(ctx context.Context, conn *natsgo.Conn, logger watermill.LoggerAdapter) (io.Closer, error) {
+			settings := h.LeaseConfig()
+			settings.Conn, settings.Logger, settings.Provision = conn, logger, kvlease.ProvisionNone
+			return kvlease.New(ctx, settings)
+		})
+}
+
+func (c *checker) devicesInNATS(ctx context.Context) (finding, error) {
+	d := c.cfg.Devices.NATSKV
+	return c.keyValue(ctx, d.Connect, d.Bucket, true, func(ctx context.Context, conn *natsgo.Conn, logger watermill.LoggerAdapter) (io.Closer, error) {
+		settings := d.StoreConfig()
+		settings.Conn, settings.Logger, settings.ReadOnly = conn, logger, true
+		_, err := devicestore.New(ctx, settings)
+		return io.NopCloser(nil), err
+	})
+}
+
+// storeFile opens a file as run does, without creating it.
+func storeFile(path string, open func() (io.Closer, error)) (finding, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			return finding{}, advise(err, "create the directory and let this user write there")
+		}
+		return finding{detail: "the file will be created"}, nil
+	}
+	if err == nil && info.IsDir() {
+		return finding{}, advise(fmt.Errorf("%s is a directory", path), "name a file in it, which this user may read and write")
+	}
+	file, err := open()
+	switch {
+	case errors.Is(err, boltstore.ErrLocked), errors.Is(err, journal.ErrInUse):
+		return finding{detail: "is in use", warn: "another process has the file open; that is fine if it is this agrimill"}, nil
+	case errors.Is(err, journal.ErrDamaged):
+		return finding{detail: err.Error(), warn: "run renames the file and begins a new one; restore it if you need what it has"}, nil
+	case errors.Is(err, boltstore.ErrDamaged):
+		return finding{}, advise(err, "restore the file, or move it away: agrimill then starts with an empty store and recognizes no earlier messages")
+	case err != nil:
+		return finding{}, advise(err, "may this user read and write the file, and is there disk space?")
+	}
+	return finding{detail: "the file exists"}, file.Close()
+}
+
+// admin checks that the address is free.
+func (c *checker) admin(ctx context.Context) (finding, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", c.cfg.Admin.Address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return finding{detail: "is in use", warn: "something is listening there; that is fine if it is this agrimill"}, nil
+	case err != nil:
+		return finding{}, advise(err, "admin.address must be an address of this machine")
+	}
+	return finding{detail: "the address is free"}, listener.Close()
+}
+
+// collector checks that something is listening at the collector's address.
+func (c *checker) collector(ctx context.Context) (finding, error) {
+	u, err := url.Parse(string(c.cfg.Tracing.OTLPEndpoint))
+	if err != nil {
+		return finding{}, errors.New("the collector address is not a URL")
+	}
+	address := u.Host
+	if u.Port() == "" {
+		address = net.JoinHostPort(u.Hostname(), u.Scheme)
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return finding{}, advise(err, "is the collector running, and is it reachable from here? agrimill works without it")
+	}
+	return finding{detail: "something is listening"}, conn.Close()
+}

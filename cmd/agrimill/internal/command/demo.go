@@ -1,0 +1,312 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/internal/demo"
+	"github.com/agrimill/agrimill/internal/farmfile"
+)
+
+const (
+	// demoTerminal is an endpoint of the application that files can be sent from.
+	demoTerminal = "urn:agrimill:demo:terminal"
+	// demoToken is for replays on the page. It need not be secret: who reaches the page is on this machine,
+	// and there is nothing but the demo behind it.
+	demoToken = "only-for-the-demo"
+	// demoHealthy is how long all is well before --break, and demoBroken how long something is broken then.
+	demoHealthy = 10 * time.Second
+	demoBroken  = time.Minute
+	// demoFinish bounds the wait for what is not confirmed at the end.
+	demoFinish = 30 * time.Second
+	// maxDemoRate is the largest --rate.
+	maxDemoRate = 1000
+)
+
+//go:embed demo.yaml.tmpl
+var demoTemplate string
+
+// demoCommand has the flags of demo.
+type demoCommand struct {
+	run        runCommand
+	fault      string
+	poison     bool
+	rate       float64
+	files      string
+	world      *demo.World
+	program    *program
+	faults     []demo.Fault
+	samples    []demo.File // those of --files
+	unfinished int         // messages that were not confirmed in time
+}
+
+func newDemoCommand(p *program) *cobra.Command {
+	c := &demoCommand{program: p, faults: demo.Faults()}
+	cmd := &cobra.Command{
+		Use:     "demo",
+		GroupID: groupOther,
+		Short:   "run everything in one process, with sample farms, to look around",
+		Long: `Runs a gateway, NATS, three farms whose machines send files, and the pipeline that stores them,
+all on this machine and in this process, with the status page. Nothing has to be installed, and
+nothing remains: Ctrl-C sends no more files, waits until everything is confirmed, and removes what
+was stored. The farms are invented.
+
+The pipeline is a file, demo.yaml unless --config names another, which must not exist. Every
+command takes it with --config, and agrimill reloads it when it changes. It is removed at the end.
+
+--break breaks a part after 10 seconds and repairs it after a minute; Enter does either at
+once, and breaks it again later. At the end, it is repaired first.
+
+  nats           the NATS server stops, and starts with what it has
+  gateway        the gateway stops, and starts with what it has
+  confirmations  the gateway answers confirmations with 503
+  payloads       downloads of files above 32 KiB are answered with 503
+
+Exit status: 0 stopped, and everything was confirmed; 1 it failed; 2 wrong usage; 3 stopped, and
+something was not confirmed within 30 seconds.`,
+		Example: `  agrimill demo
+  agrimill demo --break nats
+  agrimill demo --poison --rate 20
+  agrimill demo --files .`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.main(cmd.Context()) },
+	}
+	flags := cmd.Flags()
+	var names []string
+	for _, f := range c.faults {
+		names = append(names, f.Name)
+	}
+	choice(cmd, &c.fault, "break", "`PART` to break for a while: "+strings.Join(names, ", "), names...)
+	flags.BoolVar(&c.poison, "poison", false, "also send files that no route can store, for the poison queue")
+	flags.Float64Var(&c.rate, "rate", 2, "`FILES` per second, 0 to 1000; 0 sends none")
+	flags.StringVar(&c.files, "files", "", "send the files of this `DIRECTORY`, up to 31 MiB each, over and over, instead of samples")
+	completeFlag(cmd, "files", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
+	flags.StringVar(&c.run.file, "config", "demo.yaml", "`FILE` for the configuration, which must not exist")
+	flags.StringVar(&c.run.address, "address", admin.DefaultAddress, "`ADDRESS` of the status page; port 0 picks a free one")
+	choice(cmd, &c.run.logLevel, "log-level", "`LEVEL` of the pipeline's log on stderr: debug, info, warn (default) or error", "debug", "info", "warn", "error")
+	return cmd
+}
+
+func (c *demoCommand) main(ctx context.Context) (err error) {
+	if !(c.rate >= 0 && c.rate <= maxDemoRate) { // rejects NaN, too
+		return usagef("--rate must be 0 to %d files per second", maxDemoRate)
+	}
+	if c.run.address == config.AdminOff {
+		return usagef("--address: the demo needs its status page")
+	}
+	if c.run.logLevel == "" {
+		c.run.logLevel = "warn"
+	}
+	if c.files != "" {
+		var skipped []string
+		if c.samples, skipped, err = demo.ReadFolder(c.files); err != nil {
+			return fmt.Errorf("--files: %w", err)
+		}
+		for _, name := range skipped {
+			c.program.notef("--files: skipped %s: not a visible file directly in the directory", cell(name))
+		}
+	}
+	if c.world, err = demo.Start(demo.Options{Files: c.samples, Poison: c.poison}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.world.Close()) }()
+	if err := c.writeConfig(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(c.run.file)) }()
+
+	// The pipeline outlasts ctx: it confirms what was sent before that.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	address := make(chan string, 1)
+	c.run.listening = func(a string) { address <- a }
+	c.run.watch, c.run.quiet = defaultWatch, true
+	ended := make(chan error, 1)
+	go func() { ended <- c.run.run(running, c.program) }() // ends with running
+	select {
+	case err := <-ended:
+		return err
+	case a := <-address:
+		c.introduce(a)
+	}
+	busy, rest := context.WithCancel(ctx)
+	defer rest()
+	worked := make(chan error, 1)
+	go func() { worked <- c.work(busy) }() // ends with busy
+	select {
+	case err = <-ended: // for a reason of its own
+		rest()
+		return errors.Join(err, <-worked)
+	case <-ctx.Done():
+	}
+	err = errors.Join(<-worked, c.finish(running))
+	stop()
+	if err = errors.Join(err, <-ended); err == nil && c.unfinished > 0 {
+		return exitWith(statusUnfinished)
+	}
+	return err
+}
+
+// work sends files and breaks what is to be broken, until ctx ends. Then all is well again.
+func (c *demoCommand) work(ctx context.Context) error {
+	sent := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(sent)
+		c.world.Send(ctx, c.rate)
+	}()
+	var err error
+	if i := slices.IndexFunc(c.faults, func(f demo.Fault) bool { return f.Name == c.fault }); i >= 0 {
+		err = c.breakAndRepair(ctx, c.faults[i])
+	}
+	<-sent
+	return err
+}
+
+// breakAndRepair breaks something, and repairs it, in turn.
+func (c *demoCommand) breakAndRepair(ctx context.Context, fault demo.Fault) error {
+	enter := c.lines(ctx)
+	// turn waits until it is time, or for Enter; false: ctx has ended.
+	turn := func(d time.Duration) bool {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+		case <-enter:
+		}
+		return true
+	}
+	for healthy := demoHealthy; turn(healthy); healthy = math.MaxInt64 {
+		repair := fault.Break(c.world)
+		c.printf("BROKEN    %s.", fault.Broken)
+		turn(demoBroken)
+		if err := repair(); err != nil {
+			return err
+		}
+		c.printf("REPAIRED  %s.", fault.Repaired)
+	}
+	return nil
+}
+
+// lines sends for each line that a person enters.
+func (c *demoCommand) lines(ctx context.Context) <-chan struct{} {
+	lines := make(chan struct{})
+	go func() { // ends with stdin, or with the process
+		_ = c.program.readStdin(ctx, func(stdin io.Reader) error {
+			for scanner := bufio.NewScanner(stdin); scanner.Scan(); {
+				select {
+				case lines <- struct{}{}:
+				case <-ctx.Done():
+				}
+			}
+			return nil
+		})
+	}()
+	return lines
+}
+
+// finish waits until everything is confirmed.
+func (c *demoCommand) finish(ctx context.Context) error {
+	c.printf("\nNo more files are sent. Waiting until everything is confirmed; a second Ctrl-C does not wait.")
+	ctx, cancel := context.WithTimeout(ctx, demoFinish)
+	defer cancel()
+	n, err := c.world.WaitConfirmed(ctx)
+	if err != nil {
+		c.unfinished = n
+		c.printf("%s not confirmed within %s.", plural(n, "message"), demoFinish)
+		return nil
+	}
+	c.printf("%s sent, all of them stored and confirmed.", plural(n, "message"))
+	return nil
+}
+
+// writeConfig writes the configuration of the pipeline to a new file.
+func (c *demoCommand) writeConfig() (err error) {
+	parsed, err := template.New("demo").Funcs(template.FuncMap{"quote": strconv.Quote}).Parse(demoTemplate)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(c.run.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // it has the client secret
+	if errors.Is(err, os.ErrExist) {
+		return usagef("%s exists, from another demo or from one that was killed: remove it, or name another file with --config", cell(c.run.file))
+	}
+	if err != nil {
+		return err
+	}
+	shapes := "{teamset|none}.shapes"
+	if c.poison {
+		shapes = "{teamset}.shapes"
+	}
+	err = errors.Join(parsed.Execute(file, map[string]any{
+		"Gateway": c.world.Gateway, "NATS": c.world.NATS, "Farms": c.world.Farms, "Types": farmfile.MessageTypes(), "Large": c.large(),
+		"ShapesTopic": shapes, "Terminal": demoTerminal, "File": c.run.file, "Address": c.run.address, "Token": demoToken,
+	}), file.Close())
+	if err != nil {
+		return errors.Join(err, os.Remove(c.run.file))
+	}
+	return nil
+}
+
+// large are the types of files that the gateway splits.
+func (c *demoCommand) large() (types []string) {
+	if len(c.samples) == 0 {
+		return []string{farmfile.DefaultMessageType}
+	}
+	for _, file := range c.samples {
+		if len(file.Data) > demo.ChunkSize && !slices.Contains(types, file.MessageType) {
+			types = append(types, file.MessageType)
+		}
+	}
+	return types
+}
+
+// introduce says where everything is, and what to try.
+func (c *demoCommand) introduce(address string) {
+	file := quote(c.run.file)
+	var farms []string
+	for _, farm := range c.world.Farms {
+		farms = append(farms, farm.Name)
+	}
+	at := ""
+	if address != admin.DefaultAddress {
+		at = " --admin " + address
+	}
+	c.printf(`agrimill demo: %s send %g files per second.
+
+  page      http://%s (to replay: the token %s)
+  pipeline  %s
+
+Five things to try, in a second terminal in this directory:
+
+  1. Is all right?             agrimill status%s
+  2. What became of a file?    agrimill trace%s lange_breite --limit 1
+  3. Who sends what?           agrimill tenants --config %s
+  4. Send a file of your own:  agrimill send --config %s --from %s --publish FILE
+  5. Break something:          Ctrl-C here, then agrimill demo --break nats, or --poison
+`, strings.Join(farms, ", "), c.rate, address, demoToken, file, at, at, file, file, demoTerminal)
+	if c.fault != "" {
+		c.printf("--break %s begins in %s and ends %s later; Enter does either at once.", c.fault, demoHealthy, demoBroken)
+	}
+	c.printf("Ctrl-C ends the demo and removes what it stored.")
+}
+
+// printf writes a line to stdout. There is nowhere to report that writing failed.
+func (c *demoCommand) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(c.program.stdout, format+"\n", args...)
+}

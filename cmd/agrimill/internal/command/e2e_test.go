@@ -1,0 +1,245 @@
+//go:build browser
+
+package command
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/browsertest"
+)
+
+// write makes a file of farm data, as large as told, and returns its path and digest.
+func (w *endToEnd) write(name string, size int) (path, digest string) {
+	w.Helper()
+	content := make([]byte, size)
+	random := rand.NewChaCha8(sha256.Sum256([]byte(name)))
+	_, _ = random.Read(content) // it never fails
+	path = filepath.Join(w.folder, name)
+	must(w, os.WriteFile(path, content, 0o600))
+	sum := sha256.Sum256(content)
+	return path, hex.EncodeToString(sum[:])
+}
+
+// arrived reads the stream from its beginning, with nothing but the client of NATS,
+// until each of the digests has come, and returns how often each did.
+func (w *endToEnd) arrived(address string, digests ...string) map[string]int {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
+	defer cancel()
+	conn, err := natsgo.Connect("nats://" + address)
+	must(w, err)
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	must(w, err)
+	consumer, err := js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{})
+	must(w, err)
+	counts := map[string]int{}
+	for slices.ContainsFunc(digests, func(d string) bool { return counts[d] == 0 }) {
+		msg, err := consumer.Next(jetstream.FetchContext(ctx))
+		if err != nil {
+			w.Fatalf("%v after %d of %d files", err, len(counts), len(digests))
+		}
+		sum := sha256.Sum256(msg.Data())
+		counts[hex.EncodeToString(sum[:])]++
+	}
+	stream, err := js.Stream(ctx, "AGRIMILL")
+	must(w, err)
+	info, err := stream.Info(ctx)
+	must(w, err)
+	if total := info.State.Msgs; total != uint64(len(digests)) {
+		w.Errorf("the stream holds %d messages, want %d", total, len(digests))
+	}
+	return counts
+}
+
+// unconfirmed counts what the gateway has and was not told is held.
+func (w *endToEnd) unconfirmed(baseURL string) (open, all int) {
+	w.Helper()
+	request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, baseURL+"/_control/ledger", nil)
+	must(w, err)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	must(w, err)
+	defer func() { _ = response.Body.Close() }()
+	var ledger struct {
+		Entries []struct {
+			Confirmations []time.Time `json:"confirmations"`
+		} `json:"entries"`
+	}
+	must(w, json.NewDecoder(response.Body).Decode(&ledger))
+	for _, entry := range ledger.Entries {
+		if len(entry.Confirmations) == 0 {
+			open++
+		}
+	}
+	return open, len(ledger.Entries)
+}
+
+// stateOf is true on the page when a node of the picture is in a state.
+func stateOf(label, state string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll(".node")].some(n => n.getAttribute("aria-label") === %q && n.dataset.state === %q)`, label, state)
+}
+
+// TestBrowserEndToEnd does what a new user does: agrimill runs from the 20 lines
+// of examples/minimal.yaml between the emulator and NATS, each a process of its own;
+// the page shows it; a file is sent and arrives; NATS is killed, and the page says so;
+// files are sent meanwhile; NATS is back, and nothing is lost.
+func TestBrowserEndToEnd(t *testing.T) {
+	minimal := filepath.Join("..", "..", "examples", "minimal.yaml")
+	if config, err := os.ReadFile(minimal); err != nil {
+		t.Fatal(err)
+	} else if n := strings.Count(string(config), "\n"); n > 20 {
+		t.Errorf("%s has %d lines, not 20", minimal, n)
+	}
+	w := newEndToEnd(t)
+	nats, address := w.startNATS("-1")
+	told := w.startEmulator(address)
+	agrimill := w.start("agrimill", w.agrimill, "run", minimal, "--address", "127.0.0.1:0")
+	origin := agrimill.origin()
+
+	page := browsertest.Open(t, origin+"/")
+	page.Wait(`document.querySelector("#state").dataset.state === "running"`)
+	page.Wait(stateOf("Gateway", "connected"))
+	page.Wait(stateOf("Route farm-data", "running"))
+	page.Wait(stateOf("Sink farm", "up"))
+	page.Wait(`[...document.querySelectorAll("#tenants .name")].some(n => n.textContent === "Farm")`)
+	page.Picture("e2e-1-running")
+
+	// A file is sent and arrives.
+	w.command("endpoints", "put", e2eSender, "--name", "Terminal", "--send", taskData)
+	file, digest := w.write("taskdata.zip", 200_000)
+	w.command("send", "--from", e2eSender, "--publish", file)
+	page.Wait(`document.querySelector("#t-stored").textContent === "1" && document.querySelector("#t-confirmed").textContent === "1"`)
+	if counts := w.arrived(address, digest); counts[digest] != 1 {
+		t.Errorf("the file arrived %d times", counts[digest])
+	}
+	page.Wait(`[...document.querySelectorAll("#tenants .name")].some(n => n.textContent === "Terminal")`)
+	page.Picture("e2e-2-delivered")
+
+	// The sink is broken, and the state changes.
+	nats.stop(syscall.SIGKILL)
+	page.Wait(stateOf("Sink farm", "down"))
+	files, digests := []string{}, []string{digest}
+	for i := range 10 {
+		file, digest := w.write(fmt.Sprintf("taskdata-%d.zip", i), 50_000*(i+1)/3)
+		files, digests = append(files, file), append(digests, digest)
+	}
+	w.command(append([]string{"send", "--from", e2eSender, "--publish"}, files...)...)
+	page.Wait(stateOf("Route farm-data", "outage"))
+	page.Wait(`document.querySelector("#state").dataset.state === "degraded"`)
+	page.Wait(`document.querySelector("#t-open").textContent === "10"`)
+	page.Picture("e2e-3-broken")
+	if open, all := w.unconfirmed(told["base_url"]); open != 10 || all != 11 {
+		t.Errorf("%d of %d messages are unconfirmed, want 10 of 11", open, all)
+	}
+
+	// It is repaired, on the same files, and nothing is lost.
+	_, port, _ := strings.Cut(address, ":")
+	w.startNATS(port)
+	page.Wait(`document.querySelector("#t-confirmed").textContent === "11" && document.querySelector("#t-open").textContent === "0"`)
+	page.Wait(`document.querySelector("#state").dataset.state === "running"`)
+	page.Wait(stateOf("Sink farm", "up"))
+	page.Picture("e2e-4-repaired")
+	for digest, n := range w.arrived(address, digests...) {
+		if n != 1 || !slices.Contains(digests, digest) {
+			t.Errorf("the file %s arrived %d times", digest, n)
+		}
+	}
+	if open, all := w.unconfirmed(told["base_url"]); open != 0 || all != 11 {
+		t.Errorf("%d of %d messages are unconfirmed, want 0 of 11", open, all)
+	}
+	page.Clean(origin)
+
+	// It ends in order, and has told no secret.
+	if status := agrimill.stop(syscall.SIGTERM); status != 0 {
+		t.Errorf("agrimill ended with status %d", status)
+	}
+	for _, line := range agrimill.output() {
+		if strings.Contains(line, told["client_secret"]) {
+			t.Errorf("agrimill wrote the secret: %s", line)
+		}
+	}
+	page.Wait(`!document.querySelector("#gone").hidden`)
+	page.Picture("e2e-5-ended")
+}
+
+// TestBrowserReplaysEndToEnd has files poisoned by a mistake in the configuration,
+// repairs that while agrimill runs, and replays them on the page.
+func TestBrowserReplaysEndToEnd(t *testing.T) {
+	w := newEndToEnd(t)
+	_, address := w.startNATS("-1")
+	told := w.startEmulator(address)
+	const token = "the-token-of-the-page"
+	w.env["ADMIN_TOKEN"] = token
+	minimal, err := os.ReadFile(filepath.Join("..", "..", "examples", "minimal.yaml"))
+	must(t, err)
+	// The topic asks for what no message has.
+	broken := strings.Replace(string(minimal), "to: {sink: farm}", `to: {sink: farm, topic: "{teamset}.{type}"}`, 1)
+	if broken == string(minimal) {
+		t.Fatal("the route of the configuration is not as expected")
+	}
+	admin := "\nadmin: {address: \"127.0.0.1:0\", token: \"${ADMIN_TOKEN}\"}\n"
+	file := filepath.Join(w.folder, "agrimill.yaml")
+	configure := func(text string) {
+		t.Helper()
+		must(t, os.WriteFile(file, []byte(text+admin), 0o600))
+	}
+	configure(broken)
+	agrimill := w.start("agrimill", w.agrimill, "run", file)
+	origin := agrimill.origin()
+	page := browsertest.Open(t, origin+"/")
+	page.Wait(`document.querySelector("#state").dataset.state === "running"`)
+
+	w.command("endpoints", "put", e2eSender, "--name", "Terminal", "--send", taskData)
+	var files, digests []string
+	for i := range 3 {
+		file, digest := w.write(fmt.Sprintf("taskdata-%d.zip", i), 20_000)
+		files, digests = append(files, file), append(digests, digest)
+	}
+	w.command(append([]string{"send", "--from", e2eSender, "--publish"}, files...)...)
+	page.Wait(`document.querySelectorAll("#poison-rows tr").length === 3 && document.querySelector("#t-poisoned").textContent === "3"`)
+	page.Wait(`document.querySelector("#poison-rows .class").textContent === "permanent"`)
+	page.Picture("e2e-poison-1-queue")
+
+	configure(string(minimal))
+	must(t, agrimill.cmd.Process.Signal(syscall.SIGHUP))
+	page.Wait(`[...document.querySelectorAll(".node .kind")].some(n => n.textContent.endsWith("{tenant|none}.{type|none}"))`)
+	page.Type("#token", token)
+	page.Click("#pick-all")
+	page.Click("#replay-selected")
+	page.Wait(`document.querySelector("#replay-result").textContent === "3 delivered"`)
+	page.Wait(`document.querySelectorAll("#poison-rows tr").length === 0`)
+	page.Wait(`document.querySelector("#t-poisoned").textContent === "0" && document.querySelector("#t-poisoned-note").textContent === "in the queue; 3 since startup"`)
+	page.Picture("e2e-poison-2-replayed")
+	for digest, n := range w.arrived(address, digests...) {
+		if n != 1 || !slices.Contains(digests, digest) {
+			t.Errorf("the file %s arrived %d times", digest, n)
+		}
+	}
+	page.Clean(origin)
+	if status := agrimill.stop(syscall.SIGTERM); status != 0 {
+		t.Errorf("agrimill ended with status %d", status)
+	}
+	for _, line := range agrimill.output() {
+		if strings.Contains(line, token) || strings.Contains(line, told["client_secret"]) {
+			t.Errorf("agrimill wrote a secret: %s", line)
+		}
+	}
+}

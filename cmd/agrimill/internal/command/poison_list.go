@@ -1,0 +1,98 @@
+package command
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+)
+
+// reasonWidth is the width of a reason in the table, in characters.
+const reasonWidth = 100
+
+func newPoisonListCommand(p *program) *cobra.Command {
+	var from connection
+	var wanted filters
+	var asJSON, grouped bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "list poisoned messages, oldest first",
+		Long: `A message must match all filters. With --json the output is an
+array of objects without payloads.
+
+With --group, messages that failed in the same route, with the same message type and for the
+same reason, apart from numbers, IDs and quoted texts in it, are one line with their number.
+
+` + environmentHelp,
+		Example: `  agrimill poison list
+  agrimill poison list --group
+  agrimill poison list --since 2d --class handler --route task-data
+  agrimill poison list --type 'iso:11783:*' --limit 20 --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := wanted.prepare(p.now()); err != nil {
+				return err
+			}
+			return from.use(cmd.Context(), p, false, func(at opened) error {
+				records, err := (&selection{filters: wanted}).records(cmd.Context(), at.queue)
+				if err != nil {
+					return err
+				}
+				if grouped {
+					return p.writeGroups(records, asJSON)
+				}
+				return p.writeRecords(records, asJSON)
+			})
+		},
+	}
+	from.define(cmd)
+	wanted.define(cmd)
+	cmd.Flags().BoolVar(&grouped, "group", false, "list groups of messages instead, the largest first")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+// writeGroups writes a table or JSON of what messages have in common to stdout.
+func (p *program) writeGroups(records []record, asJSON bool) error {
+	groups := admin.NewPoisonGrouping()
+	for _, r := range records {
+		groups.Add(admin.PoisonedRecord{
+			Route: r.Route, Class: r.Class, Reason: r.Reason, MessageType: r.MessageType, First: r.First, Last: r.Last, Foreign: r.Foreign,
+		})
+	}
+	found := groups.Groups()
+	if asJSON {
+		return p.writeJSON(found.Groups)
+	}
+	if len(found.Groups) == 0 {
+		_, err := fmt.Fprintln(p.stdout, "no messages")
+		return err
+	}
+	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "COUNT\tROUTE\tCLASS\tTYPE\tFIRST\tLAST\tREASON")
+	for _, g := range found.Groups {
+		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cell(g.Route), cell(g.Class), cell(g.MessageType),
+			timeCell(g.First), timeCell(g.Last), shorten(cell(g.Reason), reasonWidth))
+	}
+	return table.Flush()
+}
+
+// writeRecords writes a table or JSON to stdout.
+func (p *program) writeRecords(records []record, asJSON bool) error {
+	if asJSON {
+		return p.writeJSON(records)
+	}
+	if len(records) == 0 {
+		_, err := fmt.Fprintln(p.stdout, "no messages")
+		return err
+	}
+	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "ID\tROUTE\tCLASS\tTYPE\tBYTES\tATTEMPTS\tFIRST\tLAST\tREASON")
+	for _, r := range records {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", r.ID, cell(r.Route), cell(r.Class), cell(r.MessageType),
+			r.PayloadSize, r.Attempts, timeCell(r.First), timeCell(r.Last), shorten(cell(r.Reason), reasonWidth))
+	}
+	return table.Flush()
+}

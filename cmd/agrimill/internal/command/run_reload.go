@@ -1,0 +1,113 @@
+package command
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
+)
+
+// reloader reloads the pipeline's configuration on SIGHUP and when the file changes.
+type reloader struct {
+	file     string
+	content  string // digest of the content that was last tried
+	hangups  <-chan os.Signal
+	env      func(string) string
+	logger   *slog.Logger
+	agrimill *pipeline.Pipeline
+	applied  func(*config.Config) // called for each configuration that took effect
+}
+
+// run returns when ctx ends.
+//
+// It polls the file rather than watching it: that also works for a Kubernetes volume, which
+// swaps a symbolic link far above the file, and on file systems without notifications. A
+// file that is still being written is left alone until two reads agree.
+func (r *reloader) run(ctx context.Context, interval time.Duration) {
+	var looks <-chan time.Time
+	if interval > 0 {
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		looks = tick.C
+	}
+	last := r.content
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.hangups:
+			r.logger.Info("configuration: reloading on SIGHUP")
+			if content, err := contentOf(r.file); err == nil {
+				r.content, last = content, content
+			}
+			r.reload(ctx)
+		case <-looks:
+			content, err := contentOf(r.file)
+			if err != nil {
+				continue // being replaced, or gone: keep the current configuration
+			}
+			stable := content == last
+			last = content
+			if stable && content != r.content {
+				r.content = content
+				r.logger.Info("configuration: reloading, the file changed")
+				r.reload(ctx)
+			}
+		}
+	}
+}
+
+// reload reads the file and passes it to the pipeline. It logs whatever is wrong.
+func (r *reloader) reload(ctx context.Context) {
+	cfg, err := config.Load(r.file, config.Options{Env: r.env})
+	if err != nil {
+		r.rejected(err)
+		r.agrimill.ReloadFailed(err)
+		return
+	}
+	logWarnings(r.logger, cfg)
+	report, err := r.agrimill.Reload(ctx, cfg)
+	switch {
+	case errors.Is(err, pipeline.ErrNotRunning), ctx.Err() != nil:
+		return // shutting down
+	case err != nil:
+		r.rejected(err)
+		return
+	}
+	r.applied(cfg)
+	if len(report.Restart) > 0 {
+		r.logger.Warn("configuration: changes in these sections take effect after a restart", "sections", report.Restart)
+	}
+	if report.Unfinished != "" {
+		r.logger.Warn("configuration: some messages were not finished in time and will be redelivered", "reason", report.Unfinished)
+	}
+	r.logger.Info("configuration: reloaded", "changed", report.Changed)
+}
+
+// rejected logs every mistake in a configuration.
+func (r *reloader) rejected(err error) {
+	var problems *config.Problems
+	if errors.As(err, &problems) {
+		for _, problem := range problems.List {
+			r.logger.Error("configuration", "problem", redact(errors.New(problem.String())))
+		}
+		r.logger.Error("configuration: rejected, keeping the current one", "mistakes", problems.Errors())
+		return
+	}
+	r.logger.Error("configuration: rejected, keeping the current one", "error", redact(err))
+}
+
+// contentOf returns a digest of a file.
+func contentOf(file string) (string, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return string(sum[:]), nil
+}

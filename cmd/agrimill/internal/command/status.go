@@ -1,0 +1,113 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+)
+
+// adminAt are the flags that say which running agrimill is asked.
+type adminAt struct{ configPath, address, tokenFile string }
+
+func (a *adminAt) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.address, "admin", admin.DefaultAddress, "`HOST:PORT` of the status page of a running agrimill; https://HOST:PORT if it has TLS")
+	adminTokenFlag(cmd, &a.tokenFile)
+	configFlag(cmd, &a.configPath, "admin")
+}
+
+// server returns the one that the flags name.
+func (a *adminAt) server(p *program) (*adminServer, error) {
+	if a.configPath == "" {
+		return adminServerAt(a.address, a.tokenFile)
+	}
+	cfg, err := p.loadConfig(a.configPath)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Admin.Address == config.AdminOff {
+		return nil, invalid(errors.New("admin.address is off, so there is nobody to ask"))
+	}
+	return adminServerOf(cfg.Admin, a.tokenFile)
+}
+
+func newStatusCommand(p *program) *cobra.Command {
+	var at adminAt
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "status",
+		GroupID: groupPipeline,
+		Short:   "say whether a running agrimill is all right",
+		Long: `Asks a running agrimill whether all is right and, if not, what is wrong, for whom, since when,
+what happens to the data, and what to do: the same as its status page, /readyz and its log.
+
+With --json: sentence, ready, the problems, the worst ones first, and the figures.
+
+Exit status: 0 all is right; 1 no agrimill answered; 2 wrong usage or an invalid configuration;
+4 it is ready, and there are problems; 5 it is not ready.`,
+		Example: `  agrimill status --config agrimill.yaml
+  agrimill status --config agrimill.yaml --json`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			server, err := at.server(p)
+			if err != nil {
+				return err
+			}
+			var status admin.Status
+			if err := server.ask(cmd.Context(), "/api/status", url.Values{}, &status); err != nil {
+				return err
+			}
+			return p.writeStatus(&status, asJSON)
+		},
+	}
+	at.flags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	return cmd
+}
+
+// statusJSON is what agrimill status --json writes.
+type statusJSON struct {
+	admin.Verdict
+	Figures admin.Figures `json:"figures"`
+}
+
+// writeStatus writes the verdict, and fails if not all is right.
+func (p *program) writeStatus(status *admin.Status, asJSON bool) error {
+	v := status.Verdict
+	var err error
+	if asJSON {
+		err = p.writeJSON(statusJSON{v, status.Figures})
+	} else {
+		err = p.writeVerdict(status)
+	}
+	switch {
+	case err != nil:
+		return err
+	case !v.Ready:
+		return exitWith(statusUnready)
+	case len(v.Counting()) > 0:
+		return exitWith(statusProblems)
+	}
+	return nil
+}
+
+func (p *program) writeVerdict(status *admin.Status) error {
+	f := status.Figures
+	oldest := ""
+	if !f.Oldest.IsZero() {
+		oldest = fmt.Sprintf(", the oldest for %s", status.Time.Sub(f.Oldest).Round(time.Second))
+	}
+	_, err := fmt.Fprintf(p.stdout, "%s\n\nreceived %d, stored %d, confirmed %d, unconfirmed %d%s\n",
+		cell(status.Verdict.Sentence), f.Received, f.Stored, f.Confirmed, f.Unconfirmed, oldest)
+	for i, problem := range status.Verdict.Problems {
+		if err == nil && len(status.Verdict.Problems) > 1 {
+			_, err = fmt.Fprintf(p.stdout, "\n%d. %s\n   runbook: %s\n", i+1, cell(problem.Text), cell(problem.Runbook))
+		}
+	}
+	return err
+}

@@ -1,0 +1,49 @@
+package command
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+)
+
+// agrimill status says the sentence of a running agrimill, with the figures of the gateway, and its exit status follows.
+func TestStatus(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{})
+	f.put(taskData, "field 7.zip", mark)
+	t.Chdir(filepath.Dir(f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:0\"}\n")))
+	ask := []string{"status", "--config", "agrimill.yaml"}
+	f.beside(t, append([]string{"trace", "--config", "agrimill.yaml"}, "field 7"))
+	testkit.Eventually(t, "everything is confirmed", func() bool {
+		return strings.Contains(f.want(statusOK, ask...), "received 1, stored 1, confirmed 1, unconfirmed 0")
+	})
+	if text := f.want(statusOK, ask...); !strings.HasPrefix(text, "All is right: messages are received, stored and confirmed.\n") {
+		t.Error(text)
+	}
+	var got statusJSON
+	if err := json.Unmarshal([]byte(f.want(statusOK, append(ask, "--json")...)), &got); err != nil || !got.Ready || got.Figures.Confirmed != 1 {
+		t.Errorf("%v: %+v", err, got)
+	}
+	f.want(statusFailed, "status", "--admin", "127.0.0.1:1")
+}
+
+// The exit status is about what counts.
+func TestStatusExits(t *testing.T) {
+	problem := func(stage admin.Stage) []admin.Problem {
+		return []admin.Problem{{Kind: admin.ProblemSink, Stage: stage, Text: "It is down."}}
+	}
+	for want, v := range map[int]admin.Verdict{
+		statusOK: {Ready: true, Problems: problem(admin.StageRecent)}, statusProblems: {Ready: true, Problems: problem(admin.StageLasting)},
+		statusUnready: {Problems: problem(admin.StageRecovering)},
+	} {
+		p := program{stdout: &strings.Builder{}}
+		err := p.writeStatus(&admin.Status{Snapshot: admin.Snapshot{Verdict: v}}, false)
+		if status, is := err.(*statusError); want != statusOK && (!is || status.status != want) || want == statusOK && err != nil {
+			t.Errorf("got %v, want status %d", err, want)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package command
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+)
+
+func newTraceCommand(p *program) *cobra.Command {
+	var at adminAt
+	var asJSON bool
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "trace ID|FILENAME...",
+		GroupID: groupPipeline,
+		Short:   "show what became of a message",
+		Long: `Asks a running agrimill for its journal: when a message was received, which routes took,
+filtered or retried it and why, where it was stored, and when it was confirmed.
+
+A message is found by its context ID, message ID or UUID, whole or at least the first eight
+characters, or by a part of its filename. A file comes with the messages that carried it.
+
+The journal is bounded (journal in the configuration). It is in memory and begins with the
+process, unless it has a file (path). It knows nothing of other instances.
+
+Exit status: 0 every argument was found; 1 one was not, or agrimill did not answer.`,
+		Example: `  agrimill trace --config agrimill.yaml 'field 1.zip'
+  agrimill trace --config agrimill.yaml --json field`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("expected an ID or a part of a filename")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, err := at.server(p)
+			if err != nil {
+				return err
+			}
+			var traces []journal.Trace
+			for _, query := range args {
+				var trace journal.Trace
+				values := url.Values{"q": {query}, "limit": {strconv.Itoa(limit)}}
+				if err := server.ask(cmd.Context(), "/api/trace", values, &trace); err != nil {
+					return err
+				}
+				traces = append(traces, trace)
+			}
+			return p.writeTraces(traces, asJSON)
+		},
+	}
+	at.flags(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `N` messages for each argument, the newest ones (1 to 200)")
+	return cmd
+}
+
+// writeTraces writes what was found to stdout, and fails if something was not.
+func (p *program) writeTraces(traces []journal.Trace, asJSON bool) error {
+	if asJSON {
+		if err := p.writeJSON(traces); err != nil {
+			return err
+		}
+	}
+	missing := false
+	for _, trace := range traces {
+		if len(trace.Messages) == 0 {
+			missing = true
+			p.notef("nothing is known of %s: the journal begins at %s; it has neither older messages nor those of other instances",
+				quote(cell(trace.Query)), timeCell(trace.Since))
+			continue
+		}
+		if asJSON {
+			continue
+		}
+		for _, m := range trace.Messages {
+			if err := p.writeMessage(&m); err != nil {
+				return err
+			}
+		}
+		if trace.More > 0 {
+			p.notef("%s for %s not shown; see --limit", plural(trace.More, "older message"), quote(cell(trace.Query)))
+		}
+	}
+	if missing {
+		return exitWith(statusFailed)
+	}
+	return nil
+}
+
+func (p *program) writeMessage(m *journal.Message) error {
+	var head []string
+	add := func(name, value string) {
+		if value != "" {
+			head = append(head, strings.TrimSpace(name+" "+cell(value)))
+		}
+	}
+	add("", m.Filename)
+	add("", m.MessageType)
+	if m.Bytes >= 0 {
+		add("", plural(int(m.Bytes), "byte"))
+	}
+	add("context", m.ContextID)
+	add("tenant", m.Tenant)
+	add("endpoint", m.Endpoint)
+	switch n := len(m.MessageIDs); {
+	case n == 1:
+		add("message", m.MessageIDs[0])
+	case n > 1:
+		add("", plural(n, "message"))
+	case m.Delivery != "":
+		add("from", m.Delivery)
+	default:
+		add("message", m.UUID)
+	}
+	if _, err := fmt.Fprintf(p.stdout, "%s\n  %s\n", strings.Join(head, ", "), cell(m.State)); err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	for i := range m.Events {
+		e := &m.Events[i]
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", e.Time.Format("2006-01-02T15:04:05.000Z07:00"), e.Step, cell(e.Route), e.Detail())
+	}
+	for _, r := range m.Unseen {
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", "-", "never saw it", cell(r.Route), cell(r.Why))
+	}
+	return table.Flush()
+}

@@ -1,0 +1,127 @@
+package command
+
+import (
+	"bytes"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+)
+
+// A person asks for a file by a part of its name and sees its life; what is not known is said, with
+// the status of a failure.
+func TestTrace(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{})
+	f.put(taskData, "Field 7 \x1b[31mNorth.zip", mark)
+	f.put(shapes, "other.zip", mark)
+	t.Chdir(filepath.Dir(f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:0\"}\n")))
+	ask := []string{"trace", "--config", "agrimill.yaml"}
+	f.beside(t, append(ask, "field 7", "other.zip"))
+	text := f.want(statusOK, append(ask, "field 7")...)
+	for _, want := range []string{
+		`(?m)^Field 7 \x{FFFD}\[31mNorth\.zip, iso:11783:-10:taskdata:zip, \d+ bytes, context [-0-9a-f]{36}, tenant \S+, endpoint [-0-9a-f]{36}, message [-0-9a-f]{36}$`,
+		`(?m)^  \S+Z  received +- +$`, `(?m)^  \S+Z  started +farm-data`, `(?m)^  \S+Z  stored +task-data`, `(?m)^  \S+Z  delivered +farm-data`,
+	} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, mark) || strings.Contains(text, "other.zip") {
+		t.Error(text)
+	}
+	traces := decode[[]journal.Trace](f.world, f.want(statusOK, append(ask, "--json", "--limit", "1", "zip")...))
+	if len(traces) != 1 || len(traces[0].Messages) != 1 || traces[0].More != 1 {
+		t.Errorf("%+v", traces)
+	}
+	status, stdout, stderr := f.agrimill(append(ask, "nobody sent this", "other.zip")...)
+	if status != statusFailed || !strings.Contains(stdout, "other.zip") || !strings.Contains(stderr, `nothing is known of "nobody sent this": the journal begins at 2`) {
+		t.Errorf("status %d\n%s\n%s", status, stdout, stderr)
+	}
+}
+
+func TestTraceFails(t *testing.T) {
+	w := &world{T: t, env: map[string]string{}}
+	foreign := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("q") == "moved" {
+			http.Redirect(rw, r, "http://192.0.2.1/", http.StatusFound)
+			return
+		}
+		_, _ = rw.Write(bytes.Repeat([]byte("<html>"), 10))
+	}))
+	defer foreign.Close()
+	address := strings.TrimPrefix(foreign.URL, "http://")
+	for _, c := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{}, statusUsage, "expected an ID or a part of a filename"},
+		{[]string{"x", "--admin", "http://127.0.0.1:9090"}, statusUsage, "must be host:port"},
+		{[]string{"x", "--admin", "127.0.0.1:1"}, statusFailed, "no agrimill answers at 127.0.0.1:1"},
+		{[]string{"x", "--admin", address}, statusFailed, "is no agrimill"},
+		{[]string{"moved", "--admin", address}, statusFailed, "responded 302 Found"},
+	} {
+		status, stdout, stderr := w.agrimill(append([]string{"trace"}, c.args...)...)
+		if status != c.status || stdout != "" || !strings.Contains(stderr, c.want) {
+			t.Errorf("trace %q: status %d, want %d with %q: %s", c.args, status, c.status, c.want, stderr)
+		}
+	}
+}
+
+// A protected page is asked with the token of the configuration, or with one in a file.
+func TestTraceOfAProtectedPage(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{})
+	f.put(taskData, "Field 7.zip", mark)
+	dir := filepath.Dir(f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:0\", read_token: a-token-that-may-read}\n"))
+	t.Chdir(dir)
+	f.beside(t, []string{"trace", "--config", "agrimill.yaml", "field 7"})
+	text, err := os.ReadFile("agrimill.yaml")
+	must(t, err)
+	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(string(text[bytes.Index(text, []byte("admin:")):]))
+	status, _, stderr := f.agrimill("trace", "field 7", "--admin", address)
+	if status != statusFailed || !strings.Contains(stderr, "401 Unauthorized: the token is missing or wrong") || !strings.Contains(stderr, "--admin-token-file") {
+		t.Errorf("without a token: status %d: %s", status, stderr)
+	}
+	must(t, os.WriteFile("token", []byte("a-token-that-may-read\n"), 0o600))
+	f.want(statusOK, "trace", "field 7", "--admin", address, "--admin-token-file", "token")
+	if answer := f.want(statusOK, "why", "--config", "agrimill.yaml", "--type", taskData, "--json"); !strings.Contains(answer, "the event stream is open") {
+		t.Errorf("why did not learn of the stream: %s", answer)
+	}
+}
+
+// A page with TLS is trusted with the certificate in its configuration, and with
+// no other one.
+func TestTraceOverTLS(t *testing.T) {
+	certificate := testkit.NewCertificate(t)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if got := r.Header.Get("Authorization"); got != "Bearer a-token-that-may-read" {
+			t.Errorf("Authorization is %q", got)
+		}
+		_, _ = rw.Write([]byte(`{"messages": [{"filename": "a.zip"}]}`))
+	}))
+	server.TLS, server.Config.ErrorLog = certificate.Server(t), log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	f := newFarm(t, gatewaytest.Config{})
+	address := server.Listener.Addr().String()
+	file := f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"" + address + "\", read_token: a-token-that-may-read, tls: {cert_file: cert.pem, key_file: key.pem}}\n")
+	t.Chdir(filepath.Dir(file))
+	certificate.Write(t, ".")
+	f.want(statusOK, "trace", "--config", "agrimill.yaml", "a.zip")
+	testkit.NewCertificate(t).Write(t, ".")
+	if status, _, stderr := f.agrimill("trace", "--config", "agrimill.yaml", "a.zip"); status != statusFailed || !strings.Contains(stderr, "certificate") {
+		t.Errorf("with another certificate: status %d: %s", status, stderr)
+	}
+	if status, _, stderr := f.agrimill("trace", "--admin", "https://"+address, "a.zip"); status != statusFailed || !strings.Contains(stderr, "certificate") {
+		t.Errorf("with the certificates of the system: status %d: %s", status, stderr)
+	}
+}

@@ -1,0 +1,163 @@
+package config
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/internal/redact"
+)
+
+// hiddenValue stands for a value that may be a secret in the wrong place.
+const hiddenValue = "[from the environment]"
+
+// sources are where the values of a configuration come from.
+type sources struct {
+	file         string
+	keys, values map[string]place
+	environment  map[string]bool
+	contents     map[string][sha256.Size]byte // see decoder
+}
+
+// line returns the line of the key at a path, or of the value if it has no key; 0 if there is none.
+func (s *sources) line(path string) int {
+	if at := s.keys[path]; at.line > 0 {
+		return at.line
+	}
+	return s.values[path].line
+}
+
+// Settings returns every value, defaults included and in the order of the documentation, with the line that set it. Sections
+// that are absent are left out.
+func (c *Config) Settings() []admin.Setting {
+	list := settings{config: c}
+	list.add(reflect.ValueOf(c).Elem(), "", "")
+	return list.all
+}
+
+// KeepSource makes a section, whose values are those of from, have the lines of from, too, and what its files had: its new
+// values wait for a restart.
+func (c *Config) KeepSource(from *Config, section string) {
+	source := from.source
+	if earlier := from.kept[section]; earlier != nil {
+		source = earlier
+	}
+	kept := map[string]*sources{section: source} // a copy: Configs are copied
+	for other, source := range c.kept {
+		if other != section {
+			kept[other] = source
+		}
+	}
+	c.kept = kept
+}
+
+// FilesAt returns a digest of the files that are named below a path, other than those with secrets, as they were when the
+// configuration was loaded: certificates, keys, credentials. It is empty if there are none.
+func (c *Config) FilesAt(path string) string {
+	from, _ := c.sourceOf(path)
+	if from == nil {
+		return ""
+	}
+	digest := ""
+	for _, at := range slices.Sorted(maps.Keys(from.contents)) {
+		if below, ok := strings.CutPrefix(at, path+"."); ok {
+			digest += fmt.Sprintf("%s %x\n", below, from.contents[at])
+		}
+	}
+	return digest
+}
+
+// sourceOf returns the sources of a path, and whether its section waits for a restart.
+func (c *Config) sourceOf(path string) (*sources, bool) {
+	for section, from := range c.kept {
+		if path == section || strings.HasPrefix(path, section+".") || strings.HasPrefix(path, section+"[") {
+			return from, true
+		}
+	}
+	return c.source, false
+}
+
+type settings struct {
+	config *Config
+	all    []admin.Setting
+}
+
+// add adds what is in a value.
+func (s *settings) add(v reflect.Value, path string, tag reflect.StructTag) {
+	switch {
+	case isScalar(v.Type()):
+	case v.Kind() == reflect.Pointer:
+		if !v.IsNil() {
+			s.add(v.Elem(), path, tag)
+		}
+		return
+	case v.Kind() == reflect.Struct:
+		for _, f := range fields(v.Type()) {
+			if f.base == "" {
+				s.add(v.FieldByIndex(f.index), join(path, f.name), f.tag)
+			}
+		}
+		return
+	case v.Kind() == reflect.Map:
+		names := v.MapKeys()
+		slices.SortFunc(names, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		for _, name := range names {
+			s.add(v.MapIndex(name), join(path, name.String()), "")
+		}
+		return
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.String:
+		for i := range v.Len() {
+			s.add(v.Index(i), fmt.Sprintf("%s[%d]", path, i), "")
+		}
+		return
+	}
+	s.all = append(s.all, s.config.setting(v, path, tag))
+}
+
+// setting is a value that has no parts, or is a list of texts.
+func (c *Config) setting(v reflect.Value, path string, tag reflect.StructTag) admin.Setting {
+	from, restart := c.sourceOf(path)
+	set := admin.Setting{Path: path, Value: harmless(shown(v, tag)), Restart: restart}
+	if from == nil {
+		return set
+	}
+	if line := from.line(path); line > 0 {
+		set.Source = fmt.Sprintf("%s:%d", from.file, line)
+	}
+	set.Environment = from.environment[path]
+	if v.Kind() == reflect.Slice {
+		for i := range v.Len() {
+			set.Environment = set.Environment || from.environment[fmt.Sprintf("%s[%d]", path, i)]
+		}
+	}
+	if _, secret := v.Interface().(Secret); !secret && set.Environment {
+		set.Value = hiddenValue
+	}
+	if file := c.SecretFile(path); file != "" {
+		set.File = file
+		set.Value = redacted
+		if line := from.line(path + "_file"); line > 0 {
+			set.Source = fmt.Sprintf("%s:%d", from.file, line)
+		}
+	}
+	return set
+}
+
+// harmless removes what may be secret from addresses in a text that is not known to have any.
+func harmless(value any) any {
+	switch v := reflect.ValueOf(value); v.Kind() {
+	case reflect.String:
+		return redact.Addresses(v.String())
+	case reflect.Slice:
+		list := make([]any, v.Len())
+		for i := range list {
+			list[i] = harmless(v.Index(i).Interface())
+		}
+		return list
+	}
+	return value
+}

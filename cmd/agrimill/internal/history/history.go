@@ -1,0 +1,470 @@
+// Package history remembers for a day, in the process, what the routes did: throughput, lag, errors and latency, by the minute
+// for the last hour and by the quarter of an hour for the last day.
+//
+// Counts are those of the routes. Latencies, and what there is of a tenant or endpoint, are made of what the journal knows, so
+// that they cost nothing where messages are handled; without a journal there are none.
+package history
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+)
+
+// What a History keeps, whatever happens.
+const (
+	// MaxRoutes is how many routes have a history; later ones have none. A route that has not been there for a day is
+	// forgotten. Each takes 230 KiB at most.
+	MaxRoutes = 256
+	// MaxEndpoints is how many endpoints have figures of their own, each of a tenant; what is for the tenant alone, as on
+	// the way to the gateway, counts as one. MaxShares is how many of them have a history on a route: those that came
+	// first. Each takes 90 KiB at most. What is beyond either is summed, as [Others], which has a history on each route as
+	// well. An endpoint for which nothing happened for a day is forgotten.
+	MaxEndpoints = 1024
+	MaxShares    = 256
+	// MaxOpen is how many unfinished messages are timed, and how often one is timed by a route, twice each. They take 8 MiB at
+	// most. Beyond it the oldest are forgotten, so they do not count in the latencies.
+	MaxOpen = 16_384
+)
+
+// Others is the tenant that stands for what has no figures of its own: for endpoints that came after MaxEndpoints and
+// MaxShares were reached, and messages to the gateway that name no tenant.
+const Others = "other"
+
+// Step is a part of the way of a message.
+type Step int
+
+// The steps. Those before StepHandle and after StepStore are of messages from the gateway.
+const (
+	// StepEndToEnd: from the arrival of the event until the route was done with the message, retries and waits included; of a
+	// message from a broker, from when the route began with it.
+	StepEndToEnd Step = iota
+	// StepHold: from the arrival until the message no longer waited for a file that it may be a part of, if it did.
+	StepHold
+	// StepFetch: from then, or from the arrival, until the payload was downloaded, if it was.
+	StepFetch
+	// StepWait: from then, or from the arrival, until the route began with it.
+	StepWait
+	// StepHandle: what the last attempt took without the sink: filter, transformation, deduplication.
+	StepHandle
+	// StepStore: from when the last attempt began to publish until the sink had stored everything.
+	StepStore
+	// StepConfirm: from when the last route was done with it until the gateway accepted the confirmation.
+	StepConfirm
+	numSteps
+)
+
+// String returns the name of a step in the API, e.g. "end_to_end".
+func (s Step) String() string {
+	names := [...]string{"end_to_end", "hold", "fetch", "wait", "handle", "store", "confirm"}
+	if s < 0 || s >= numSteps {
+		return "unknown"
+	}
+	return names[s]
+}
+
+// Sample is the state of a route at one moment.
+type Sample struct {
+	Route string
+	// FromGateway says that its messages come from the gateway, not from a broker.
+	FromGateway bool
+	// Counts are from the start of the process.
+	Counts Counts
+	// InFlight is how many messages the route has taken and not finished.
+	InFlight int64
+	// Backlog is how many wait in the source, -1 if unknown.
+	Backlog int64
+	// Age is how long the oldest message waits, -1 if unknown.
+	Age time.Duration
+	// Open is what the route has not finished, by endpoint, of a route from the gateway.
+	Open []Open
+}
+
+// Open is what a route has not finished for an endpoint.
+type Open struct {
+	Tenant, Endpoint string
+	Count            int64
+	Age              time.Duration // of the oldest
+}
+
+// Counts are how messages ended on a route, and how often one was tried again.
+type Counts struct {
+	Delivered  uint64 `json:"delivered"`
+	Filtered   uint64 `json:"filtered"`
+	Duplicates uint64 `json:"duplicates"`
+	Poisoned   uint64 `json:"poisoned"`
+	Returned   uint64 `json:"returned"`
+	Retries    uint64 `json:"retries"`
+}
+
+func (c *Counts) add(d Counts) {
+	c.Delivered += d.Delivered
+	c.Filtered += d.Filtered
+	c.Duplicates += d.Duplicates
+	c.Poisoned += d.Poisoned
+	c.Returned += d.Returned
+	c.Retries += d.Retries
+}
+
+// since returns what was added to before. A count that is smaller began anew.
+func (c Counts) since(before Counts) Counts {
+	less := func(now, then uint64) uint64 {
+		if now < then {
+			return now
+		}
+		return now - then
+	}
+	return Counts{
+		less(c.Delivered, before.Delivered), less(c.Filtered, before.Filtered), less(c.Duplicates, before.Duplicates),
+		less(c.Poisoned, before.Poisoned), less(c.Returned, before.Returned), less(c.Retries, before.Retries),
+	}
+}
+
+// History is a record of the last day. Its methods are safe for concurrent use, and do nothing if it is nil.
+type History struct {
+	now  func() time.Time
+	seed maphash.Seed
+
+	mu       sync.Mutex
+	began    time.Time
+	since    int64 // began, in Unix nanoseconds
+	routes   map[string]*series
+	slots    [MaxRoutes]*series // the same
+	latest   *series            // that an entry was of
+	mark     journal.Mark
+	timed    bool // there is a journal
+	lost     time.Time
+	arrived  recent[arrival]
+	running  recent[attempt]
+	shares   int // but those of others
+	others   owner
+	crowded  bool     // something is with others because there were too many endpoints
+	owners   []*owner // by their slots; nil: free
+	issued   uint32
+	endpoint map[string]*owner
+	tenant   map[string]*owner // what is for no endpoint
+}
+
+// arrival is what is known of an unfinished message from the gateway. Times are Unix nanoseconds.
+type arrival struct {
+	received, released, fetched, done int64
+	routes                            [MaxRoutes / 64]uint64 // that were done with it, by their slots
+	owner                             ownerRef
+}
+
+// attempt is what is known of a message on a route.
+type attempt struct {
+	first, started int64 // the first attempt, and the last one
+	took           time.Duration
+	owner          ownerRef
+	retries        int // that were counted
+}
+
+// series is the history of a route, or of the share that an endpoint has in one, which is kept more coarsely.
+type series struct {
+	name    string
+	slot    int
+	inward  bool
+	share   bool
+	seen    time.Time
+	last    Counts // of a share: since the start
+	periods [allRanges]ring
+}
+
+// New returns an empty History that begins now. now is the clock, which has to be that of the journal; nil means [time.Now].
+func New(now func() time.Time) *History {
+	if now == nil {
+		now = time.Now
+	}
+	h := &History{now: now, began: now(), seed: maphash.MakeSeed(), routes: map[string]*series{}, endpoint: map[string]*owner{}, tenant: map[string]*owner{}}
+	h.since = h.began.UnixNano()
+	h.others.Tenant = Others
+	return h
+}
+
+// Update takes the state of the routes, and what the journal, which may be nil, has got since the last call. It is to be called
+// every few seconds: what happened counts for the minute in which it is called, but for latencies and what is of an endpoint.
+func (h *History) Update(samples []Sample, j *journal.Journal) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	h.forget(now)
+	for i := range samples {
+		sample := &samples[i]
+		s := h.series(sample.Route, now)
+		if s == nil {
+			continue
+		}
+		s.inward, s.seen = sample.FromGateway, now
+		change := sample.Counts.since(s.last)
+		s.last = sample.Counts
+		for r := range numRanges {
+			if p := s.periods[r].at(r, now.UnixNano()); p != nil {
+				p.sample(change, sample)
+			}
+		}
+	}
+	if h.timed = j != nil; !h.timed {
+		return
+	}
+	mark, complete := j.Follow(h.mark, h.entry)
+	if h.mark = mark; !complete {
+		h.lost = now
+	}
+	for i := range samples {
+		h.open(&samples[i], now.UnixNano())
+	}
+}
+
+// forget forgets what was not there for a day. The caller holds mu.
+func (h *History) forget(now time.Time) {
+	for name, s := range h.routes {
+		if now.Sub(s.seen) <= RangeDay.Duration() {
+			continue
+		}
+		delete(h.routes, name)
+		h.slots[s.slot], h.latest = nil, nil
+		h.others.drop(s.slot)
+		for _, o := range h.owners {
+			if o != nil && o.drop(s.slot) {
+				h.shares--
+			}
+		}
+	}
+	for _, o := range h.owners {
+		if o != nil && now.UnixNano()-o.seen > int64(RangeDay.Duration()) {
+			h.disown(o)
+		}
+	}
+}
+
+// series returns the history of a route, nil if there are too many. The caller holds mu.
+func (h *History) series(route string, now time.Time) *series {
+	if s := h.routes[route]; s != nil {
+		return s
+	}
+	slot := slices.Index(h.slots[:], nil)
+	if slot < 0 {
+		return nil
+	}
+	s := &series{name: route, slot: slot, seen: now}
+	h.routes[route], h.slots[slot] = s, s
+	return s
+}
+
+// entry takes an entry of the journal. The caller holds mu.
+func (h *History) entry(p *journal.Passed) {
+	if p.At < h.since || len(p.ID) == 0 {
+		return // of an earlier process
+	}
+	key := maphash.Bytes(h.seed, p.ID)
+	if len(p.Route) > 0 {
+		s := h.latest
+		if s == nil || s.name != string(p.Route) {
+			if s = h.routes[string(p.Route)]; s == nil {
+				return
+			}
+			h.latest = s
+		}
+		h.onRoute(p, s, key)
+		return
+	}
+	a := h.arrived.get(key)
+	var o *owner
+	if a != nil {
+		o = h.owner(a.owner)
+	}
+	if o == nil {
+		o = h.ownerOf(p)
+	}
+	o.seen = p.At
+	switch p.Step {
+	case journal.StepReceived:
+		o.figures.Received++
+		if a == nil {
+			*h.arrived.add(key) = arrival{received: p.At, owner: o.ownerRef}
+		}
+	case journal.StepUnclaimed:
+		if a != nil && a.released == 0 {
+			a.released = p.At
+		}
+	case journal.StepFetched:
+		if a != nil && a.fetched == 0 {
+			a.fetched = p.At
+		}
+	case journal.StepJoined:
+		o.figures.InFiles++
+	case journal.StepUntaken:
+		o.figures.Untaken++
+	case journal.StepConfirmed:
+		o.figures.Confirmed++
+		if a != nil {
+			if a.done != 0 {
+				h.confirmed(a, o, p.At)
+			}
+			h.arrived.remove(key)
+		}
+	case journal.StepRejected:
+		o.figures.Rejected++
+		h.arrived.remove(key)
+	}
+}
+
+// confirmed counts how long the confirmation took, with each route that was done with the message. The caller holds mu.
+func (h *History) confirmed(a *arrival, o *owner, at int64) {
+	for word, set := range a.routes {
+		for ; set != 0; set &= set - 1 {
+			slot := word*64 + bits.TrailingZeros64(set)
+			if s := h.slots[slot]; s != nil {
+				var t times
+				t.add(StepConfirm, at-a.done)
+				s.took(at, &t)
+				h.share(o, s).took(at, &t)
+			}
+		}
+	}
+}
+
+// onRoute takes an entry of a route. The caller holds mu.
+func (h *History) onRoute(p *journal.Passed, s *series, message uint64) {
+	key := message + uint64(s.slot+1)*0x9e3779b97f4a7c15
+	at, run := p.At, h.running.get(key)
+	switch p.Step {
+	case journal.StepStarted:
+		if run == nil {
+			o := (*owner)(nil)
+			if a := h.arrived.get(message); a != nil {
+				o = h.owner(a.owner)
+			}
+			if o == nil {
+				o = h.ownerOf(p)
+			}
+			run = h.running.add(key)
+			run.first, run.owner = at, o.ownerRef
+		}
+		run.started, run.took = at, 0
+	case journal.StepStored:
+		if run != nil {
+			run.took = max(run.took, p.Took)
+		}
+	case journal.StepRetry, journal.StepReturned:
+		h.ended(p, s, run, h.ownerOn(p, run))
+	case journal.StepDelivered, journal.StepFiltered, journal.StepDuplicate, journal.StepPoisoned:
+		o := h.ownerOn(p, run)
+		share := h.ended(p, s, run, o)
+		a := h.arrived.get(message)
+		if a != nil {
+			a.done = at
+			a.routes[s.slot/64] |= 1 << (s.slot % 64)
+		}
+		if run == nil {
+			return
+		}
+		if p.Step == journal.StepDelivered {
+			var t times
+			from := run.first
+			if a != nil && s.inward {
+				from = a.received
+				ready := a.received
+				if a.released != 0 && a.released <= run.first {
+					t.add(StepHold, a.released-ready)
+					ready = a.released
+				}
+				if a.fetched >= ready && a.fetched <= run.first {
+					t.add(StepFetch, a.fetched-ready)
+					ready = a.fetched
+				}
+				t.add(StepWait, run.first-ready)
+			}
+			t.add(StepEndToEnd, at-from)
+			t.add(StepHandle, at-run.started-int64(run.took))
+			t.add(StepStore, int64(run.took))
+			s.took(at, &t)
+			share.took(at, &t)
+		}
+		h.running.remove(key)
+	}
+}
+
+// ended counts how a message ended on a route, and its retries, for its owner, and returns the share of that in the route.
+// The caller holds mu.
+func (h *History) ended(p *journal.Passed, s *series, run *attempt, o *owner) *series {
+	o.seen = p.At
+	var c Counts
+	retries := p.Attempt // so far; the journal has fewer entries of them the more there are
+	switch p.Step {
+	case journal.StepDelivered:
+		c.Delivered = 1
+	case journal.StepFiltered:
+		c.Filtered = 1
+	case journal.StepDuplicate:
+		c.Duplicates = 1
+	case journal.StepPoisoned:
+		c.Poisoned = 1
+	case journal.StepReturned:
+		c.Returned = 1
+	}
+	if run != nil {
+		if retries > run.retries {
+			c.Retries = uint64(retries - run.retries)
+			run.retries = retries
+		}
+		if p.Step == journal.StepReturned {
+			run.retries = 0 // it is counted anew when it comes again
+		}
+	}
+	if s.inward {
+		o.figures.Routes.add(c)
+	} else {
+		o.figures.Outward.add(c)
+	}
+	share := h.share(o, s)
+	share.last.add(c)
+	for r := range numRanges {
+		if p := share.periods[r].at(r, p.At); p != nil {
+			p.counts.add(c)
+		}
+	}
+	return share
+}
+
+// times are how long the steps of a message took.
+type times struct {
+	steps, classes [numSteps]uint8
+	n              int
+}
+
+func (t *times) add(step Step, nanoseconds int64) {
+	t.steps[t.n], t.classes[t.n] = uint8(step), uint8(class(time.Duration(nanoseconds)))
+	t.n++
+}
+
+// took counts latencies for the time in which they ended.
+func (s *series) took(at int64, t *times) {
+	if !s.share {
+		hour, day := s.periods[RangeHour].at(RangeHour, at), s.periods[RangeDay].at(RangeDay, at)
+		for i := range t.n {
+			hour.took(Step(t.steps[i]), int(t.classes[i]))
+			day.took(Step(t.steps[i]), int(t.classes[i]))
+		}
+		return
+	}
+	for i := range t.n {
+		for r := range numRanges {
+			step := Step(t.steps[i])
+			if of := r; step == StepEndToEnd {
+				s.periods[of].at(of, at).took(step, int(t.classes[i]))
+			} else {
+				of += coarseHour
+				s.periods[of].at(of, at).took(step, int(t.classes[i]))
+			}
+		}
+	}
+}

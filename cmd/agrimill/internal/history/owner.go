@@ -1,0 +1,236 @@
+package history
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+)
+
+// Figures are what happened to the messages of an endpoint since the start, as far as the journal knew when it was asked.
+type Figures struct {
+	// Received counts the events that the event stream delivered, InFiles the messages that were joined to their file,
+	// Untaken those that no route takes, Confirmed and Rejected the confirmations that the service accepted, or never will.
+	Received  uint64 `json:"received"`
+	InFiles   uint64 `json:"in_files"`
+	Untaken   uint64 `json:"untaken"`
+	Confirmed uint64 `json:"confirmed"`
+	Rejected  uint64 `json:"rejected"`
+	// Routes counts how they ended on the routes from the gateway, Outward on those to it.
+	Routes  Counts `json:"routes"`
+	Outward Counts `json:"outward"`
+}
+
+func (f *Figures) add(g Figures) {
+	f.Received += g.Received
+	f.InFiles += g.InFiles
+	f.Untaken += g.Untaken
+	f.Confirmed += g.Confirmed
+	f.Rejected += g.Rejected
+	f.Routes.add(g.Routes)
+	f.Outward.add(g.Outward)
+}
+
+// ownerRef refers to an owner; one that was forgotten is not found by it, though its slot is used again. The zero ownerRef is
+// that of the others.
+type ownerRef struct{ slot, issue uint32 }
+
+// owner is an endpoint of a tenant, or what is for the tenant alone.
+type owner struct {
+	ownerRef
+	Tenant, Endpoint string // as the journal has them
+	seen             int64  // when something happened, Unix nanoseconds
+	figures          Figures
+	shares           []*series // by the slot of the route; nil: none, or it is with the others
+}
+
+// owner returns who it refers to; nil if that was forgotten. The caller holds mu.
+func (h *History) owner(ref ownerRef) *owner {
+	if ref.issue == 0 {
+		return &h.others
+	}
+	if o := h.owners[ref.slot]; o != nil && o.issue == ref.issue {
+		return o
+	}
+	return nil
+}
+
+// ownerOn returns whose message it is that a route has. The caller holds mu.
+func (h *History) ownerOn(p *journal.Passed, run *attempt) *owner {
+	if run != nil {
+		if o := h.owner(run.owner); o != nil {
+			return o
+		}
+	}
+	return h.ownerOf(p)
+}
+
+// ownerOf returns whose message an entry is about, if need be as a new owner. The caller holds mu.
+func (h *History) ownerOf(p *journal.Passed) *owner { return ownerNamed(h, p.Tenant, p.Endpoint) }
+
+// ownerNamed is ownerOf for names; the endpoint may be empty. The caller holds mu.
+func ownerNamed[T []byte | string](h *History, tenant, endpoint T) *owner {
+	of, name := h.endpoint, endpoint
+	if len(name) == 0 {
+		of, name = h.tenant, tenant
+	}
+	if o := of[string(name)]; o != nil {
+		return o
+	}
+	if len(tenant) == 0 {
+		return &h.others // nobody says
+	}
+	slot := slices.Index(h.owners, nil)
+	if slot < 0 {
+		if len(h.owners) == MaxEndpoints {
+			h.crowded = true
+			return &h.others
+		}
+		slot = len(h.owners)
+		h.owners = append(h.owners, nil)
+	}
+	h.issued++
+	o := &owner{ownerRef: ownerRef{uint32(slot), h.issued}, Tenant: string(tenant), Endpoint: string(endpoint)}
+	h.owners[slot], of[string(name)] = o, o
+	return o
+}
+
+// disown forgets an owner. The caller holds mu.
+func (h *History) disown(o *owner) {
+	h.owners[o.slot] = nil
+	if o.Endpoint == "" {
+		delete(h.tenant, o.Tenant)
+	} else {
+		delete(h.endpoint, o.Endpoint)
+	}
+	for _, s := range o.shares {
+		if s != nil {
+			h.shares--
+		}
+	}
+}
+
+// drop forgets the share in a route, and reports whether there was one.
+func (o *owner) drop(slot int) bool {
+	if slot >= len(o.shares) || o.shares[slot] == nil {
+		return false
+	}
+	o.shares[slot] = nil
+	return true
+}
+
+// share returns the share of an owner in a route; that of the others, if there are too many. The caller holds mu.
+func (h *History) share(o *owner, route *series) *series {
+	if route.slot < len(o.shares) {
+		if s := o.shares[route.slot]; s != nil {
+			return s
+		}
+	}
+	if o != &h.others {
+		if h.shares >= MaxShares {
+			h.crowded = true
+			return h.share(&h.others, route)
+		}
+		h.shares++
+	}
+	for len(o.shares) <= route.slot {
+		o.shares = append(o.shares, nil)
+	}
+	s := &series{name: route.name, slot: route.slot, share: true}
+	o.shares[route.slot] = s
+	return s
+}
+
+// open takes what a route has not finished by endpoint: those that are not named have nothing open. The caller holds mu.
+func (h *History) open(sample *Sample, now int64) {
+	route := h.routes[sample.Route]
+	if route == nil || !sample.FromGateway {
+		return
+	}
+	none := &Sample{Backlog: -1}
+	for _, o := range append(h.owners[:len(h.owners):len(h.owners)], &h.others) {
+		if o != nil && route.slot < len(o.shares) && o.shares[route.slot] != nil {
+			o.shares[route.slot].sample(now, none)
+		}
+	}
+	for _, open := range sample.Open {
+		o := ownerNamed(h, open.Tenant, open.Endpoint)
+		o.seen = now
+		h.share(o, route).sample(now, &Sample{InFlight: open.Count, Backlog: -1, Age: open.Age})
+	}
+}
+
+func (s *series) sample(now int64, sample *Sample) {
+	for r := range numRanges {
+		if p := s.periods[r].at(r, now); p != nil {
+			p.sample(Counts{}, sample)
+		}
+	}
+}
+
+// Selection says what of a History is wanted. Empty fields are no restriction; case does not matter in IDs. The tenant
+// [Others] stands for what is not told apart.
+type Selection struct {
+	Route, Tenant, Endpoint string
+}
+
+// all reports whether all tenants are wanted.
+func (s Selection) all() bool { return s.Tenant == "" && s.Endpoint == "" }
+
+// owners returns those that are wanted. The caller holds mu.
+func (h *History) selected(s Selection) (list []*owner) {
+	if s.Tenant == Others {
+		return []*owner{&h.others}
+	}
+	for _, o := range h.owners {
+		if o != nil && (s.Tenant == "" || strings.EqualFold(o.Tenant, s.Tenant)) && (s.Endpoint == "" || strings.EqualFold(o.Endpoint, s.Endpoint)) {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// Selected are the figures of a tenant or endpoint.
+type Selected struct {
+	Tenant   string `json:"tenant,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
+	// Timed says that there is a journal: without one, nothing is known by tenant.
+	Timed bool `json:"timed"`
+	// Incomplete says that entries of the journal were dropped before they were counted.
+	Incomplete bool `json:"incomplete,omitempty"`
+	// Others says that the tenant [Others] has something, Crowded that there have been more endpoints than have figures of
+	// their own, so that some of this may be with it.
+	Others  bool `json:"others,omitempty"`
+	Crowded bool `json:"crowded,omitempty"`
+	// Figures are since the start.
+	Figures Figures `json:"figures"`
+	// Routes are the same for each route, by name, as far as they are told apart by route.
+	Routes map[string]Counts `json:"routes"`
+}
+
+// Selected returns the figures of what is selected; Selection.Route does not matter.
+func (h *History) Selected(s Selection) Selected {
+	answer := Selected{Tenant: s.Tenant, Endpoint: s.Endpoint, Routes: map[string]Counts{}}
+	if h == nil {
+		return answer
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	answer.Timed, answer.Incomplete, answer.Others, answer.Crowded = h.timed, !h.lost.IsZero(), h.hasOthers(), h.crowded
+	for _, o := range h.selected(s) {
+		answer.Figures.add(o.figures)
+		for _, share := range o.shares {
+			if share != nil {
+				c := answer.Routes[share.name]
+				c.add(share.last)
+				answer.Routes[share.name] = c
+			}
+		}
+	}
+	return answer
+}
+
+// hasOthers reports whether something is not told apart. The caller holds mu.
+func (h *History) hasOthers() bool {
+	return h.others.figures != Figures{} || slices.ContainsFunc(h.others.shares, func(s *series) bool { return s != nil })
+}

@@ -1,0 +1,197 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/router"
+)
+
+// kept is a journal with a file, and the errors that it tells.
+func (d *diary) reopen(cfg journal.Config, path string) (errs *[]error) {
+	d.t.Helper()
+	errs = &[]error{}
+	cfg.Now, cfg.Path = func() time.Time { return d.now }, path
+	cfg.Failed = func(err error) { *errs = append(*errs, err) }
+	var err error
+	if d.Journal, err = journal.New(cfg); err != nil {
+		d.t.Fatal(err)
+	}
+	kept := d.Journal
+	d.t.Cleanup(func() {
+		if err := kept.Close(); err != nil {
+			d.t.Error(err)
+		}
+	})
+	return errs
+}
+
+func (d *diary) close() {
+	d.t.Helper()
+	for range 2 {
+		if err := d.Close(); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// What a file keeps is there after a restart, as it was, and what comes then is added.
+func TestFileOutlivesTheProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.bbolt")
+	d := &diary{t: t, now: time.Date(2026, 4, 1, 6, 0, 0, 0, time.UTC)}
+	d.reopen(journal.Config{}, path)
+	began := d.Stats().Since
+	d.Event(received("message-1", "context-1", "a.zip"))
+	d.observe(router.EventStarted, routed("message-1", "context-1"))
+	before := d.one("a.zip")
+	d.close()
+	d.now = d.now.Add(time.Hour)
+	for round := range 3 {
+		errs := d.reopen(journal.Config{}, path)
+		if got := d.one("a.zip"); round == 0 {
+			testkit.Equal(t, got, before)
+		}
+		if got := d.Stats().Since; !got.Equal(began) {
+			t.Errorf("known since %v, want %v", got, began)
+		}
+		d.confirm("message-1")
+		d.close()
+		if len(*errs) > 0 {
+			t.Error(*errs)
+		}
+	}
+	d.reopen(journal.Config{}, path)
+	if got := steps(d.one("message-1")); len(got) != 5 || got[4] != journal.StepConfirmed {
+		t.Errorf("after three restarts: %v", got)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// What was recorded is in the file a moment later, also if the process is killed.
+func TestFileOfAKilledProcess(t *testing.T) {
+	dir := t.TempDir()
+	d := &diary{t: t, now: time.Now()}
+	d.reopen(journal.Config{}, filepath.Join(dir, "journal.bbolt"))
+	d.Event(received("message-1", "", "a.zip"))
+	testkit.Eventually(t, "it is in the file", func() bool {
+		data, err := os.ReadFile(filepath.Join(dir, "journal.bbolt"))
+		return err == nil && strings.Contains(string(data), "a.zip")
+	})
+}
+
+// What is being written to the file stays as it is while memory is used again for what comes.
+func TestFileOfABusyJournal(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "journal.bbolt")
+	cfg := journal.Config{MaxBytes: 32 << 10, Path: path}
+	j, err := journal.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := func() time.Time {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.ModTime()
+	}
+	// Texts of different lengths, so that what lies over another entry is not one.
+	name := func(i int) string { return fmt.Sprintf("%d-%s.zip", i, strings.Repeat("x", i%97)) }
+	n := 0
+	for last, flushes := written(), 0; flushes < 3; n++ {
+		j.Event(received(fmt.Sprintf("message-%d", n), "", name(n)))
+		if n%100 == 0 && written() != last {
+			last, flushes = written(), flushes+1
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if j, err = journal.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	messages := j.Trace("", 1_000_000).Messages
+	for _, m := range messages {
+		var i int
+		if _, err := fmt.Sscanf(m.MessageIDs[0], "message-%d", &i); err != nil || m.Filename != name(i) {
+			t.Fatalf("%s is %q", m.MessageIDs, m.Filename)
+		}
+	}
+	if len(messages) < 50 {
+		t.Errorf("%d messages of %d", len(messages), n)
+	}
+}
+
+// The bounds hold for the file, too, and what is too old is gone from it.
+func TestBoundsOfFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal.bbolt")
+	d := &diary{t: t, now: time.Date(2026, 4, 1, 6, 0, 0, 0, time.UTC)}
+	cfg := journal.Config{MaxEntries: 160, MaxAge: time.Hour}
+	for range 4 {
+		d.reopen(cfg, path)
+		for range 100 {
+			d.now = d.now.Add(time.Millisecond)
+			d.Event(received("message-1", "", "a.zip"))
+		}
+		d.close()
+	}
+	d.reopen(cfg, path)
+	stats := d.Stats()
+	if stats.Entries > 160 || stats.Entries < 100 {
+		t.Errorf("%+v", stats)
+	}
+	if want := d.now.Add(-time.Duration(stats.Entries) * time.Millisecond); !stats.Since.Equal(want) {
+		t.Errorf("known since %v, want %v", stats.Since, want)
+	}
+	d.close()
+	d.now = d.now.Add(2 * time.Hour)
+	d.reopen(cfg, path)
+	if stats := d.Stats(); stats.Entries != 0 || stats.Bytes != 0 {
+		t.Errorf("too old: %+v", stats)
+	}
+	d.close()
+	d.reopen(journal.Config{MaxAge: 100 * time.Hour}, path)
+	if stats := d.Stats(); stats.Entries != 0 {
+		t.Errorf("it was deleted, and is back: %+v", stats)
+	}
+}
+
+// A file that another process has is an error; one that is damaged is put aside.
+func TestFileThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "journal.bbolt")
+	d := &diary{t: t, now: time.Now()}
+	d.reopen(journal.Config{}, path)
+	if _, err := journal.New(journal.Config{Path: path}); !errors.Is(err, journal.ErrInUse) || !strings.Contains(err.Error(), path) {
+		t.Errorf("a second one: %v", err)
+	}
+	d.close()
+	for name, content := range map[string][]byte{"text": []byte("this is no database"), "zeros": make([]byte, 64<<10)} {
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		errs := d.reopen(journal.Config{}, file)
+		if len(*errs) != 1 || !strings.Contains((*errs)[0].Error(), file+".damaged") {
+			t.Errorf("%s: told %v", name, *errs)
+		}
+		if got, err := os.ReadFile(file + ".damaged"); err != nil || len(got) != len(content) {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		d.Event(received("message-1", "", "a.zip"))
+		d.close()
+	}
+	if _, err := journal.New(journal.Config{Path: filepath.Join(dir, "no", "such", "directory")}); err == nil {
+		t.Error("a directory that does not exist")
+	}
+}

@@ -1,0 +1,278 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/zeebo/xxh3"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/boltstore"
+	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+)
+
+// memory wraps the dedup store. It belongs to the pipeline, which closes it at the end.
+// Routers get it without a Close, because a router closes the store that it is given, and
+// the next router continues with this one. The same holds for a router that was built for a
+// reload and never ran.
+type memory struct {
+	kind, target string
+	store        router.DedupStore    // the store behind it; nil: deduplication is off
+	later        *later[durableStore] // nil if there is nothing to open
+
+	mu       sync.Mutex
+	failure  error // of the last commit
+	failedAt time.Time
+}
+
+var _ router.DedupStore = (*memory)(nil)
+
+// durableStore is a dedup store that outlives the process.
+type durableStore interface {
+	router.DedupStore
+	Health(ctx context.Context) error
+	Close() error
+}
+
+// commitFailedFor is how long a failed commit counts if no other commit follows.
+const commitFailedFor = time.Minute
+
+// Reserve implements [router.DedupStore].
+func (m *memory) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
+	return m.store.Reserve(ctx, claim, lease)
+}
+
+// Commit implements [router.DedupStore].
+func (m *memory) Commit(ctx context.Context, claim router.Claim, token router.Token, ttl time.Duration) error {
+	err := m.store.Commit(ctx, claim, token, ttl)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failure = err; err != nil {
+		m.failedAt = time.Now()
+	}
+	return err
+}
+
+// Release implements [router.DedupStore].
+func (m *memory) Release(ctx context.Context, claim router.Claim, token router.Token) error {
+	return m.store.Release(ctx, claim, token)
+}
+
+// health checks the store and the result of the last commit: a store that cannot be read is
+// an outage of the routes, but one that only fails to write is not, and would go unnoticed.
+func (m *memory) health(ctx context.Context) error {
+	if m.later == nil {
+		return nil
+	}
+	store, err := m.later.get()
+	if err == nil {
+		err = store.Health(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failure != nil && time.Since(m.failedAt) < commitFailedFor {
+		return m.failure
+	}
+	return nil
+}
+
+// isFinal reports whether a store will not recover by itself.
+func isFinal(err error) bool {
+	return errors.Is(err, boltstore.ErrClosed) || errors.Is(err, boltstore.ErrDamaged)
+}
+
+// open opens the store in the background, until ctx ends or shut is called.
+func (m *memory) open(ctx context.Context) {
+	if m.later != nil {
+		m.later.start(ctx, func(durableStore) {})
+	}
+}
+
+// shut closes the store.
+func (m *memory) shut(ctx context.Context) error {
+	if m.later == nil {
+		return nil
+	}
+	store, ok := m.later.shut(ctx)
+	if !ok {
+		return nil
+	}
+	closed := make(chan error, 1)
+	// Ends by the time limit of the store.
+	go func() { closed <- store.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("dedup: %w", context.Cause(ctx))
+	}
+}
+
+// newMemory creates the dedup store. One in a file is opened at once if possible; one in
+// NATS when it becomes reachable.
+func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
+	m := &memory{kind: cfg.Store}
+	var attempt func(context.Context) (durableStore, error)
+	var err error
+	switch cfg.Store {
+	case config.DedupOff:
+	case config.DedupBBolt:
+		m.target = cfg.BBolt.Path
+		settings := *cfg.BBolt
+		settings.Logger = p.libraryLogger(p.logger.With("part", "dedup"))
+		attempt = func(context.Context) (durableStore, error) { return durable(boltstore.New(settings)) }
+	case config.DedupNATSKV:
+		m.target = hosts(cfg.NATSKV.URL) + " " + cfg.NATSKV.Bucket
+		_, err = cfg.NATSKV.TLS.Config()
+		attempt = func(ctx context.Context) (durableStore, error) { return durable(p.newNATSMemory(ctx, cfg)) }
+	default:
+		var in router.MemoryStoreConfig
+		if cfg.Memory != nil {
+			in = *cfg.Memory
+		}
+		m.store, err = router.NewMemoryStore(in)
+	}
+	if err == nil && attempt != nil {
+		m.later = newLater(attempt, durableStore.Close, p.logger.With("part", "dedup"))
+		m.store = laterStore{m.later}
+		if cfg.Store == config.DedupBBolt {
+			// Locked, forbidden or damaged may be temporary; an invalid path is not.
+			if failure := m.later.try(context.Background()); errors.Is(failure, boltstore.ErrConfig) {
+				err = failure
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dedup: %w", err)
+	}
+	return m, nil
+}
+
+// durable keeps a nil pointer from becoming a non-nil interface.
+func durable[S durableStore](s S, err error) (durableStore, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// natsMemory is a dedup store in NATS with its connection.
+type natsMemory struct {
+	*kvstore.Store
+	conn *natsgo.Conn
+}
+
+func (p *Pipeline) newNATSMemory(ctx context.Context, cfg config.Dedup) (natsMemory, error) {
+	conn, err := cfg.NATSKV.Connect("agrimill dedup")
+	if err != nil {
+		return natsMemory{}, err
+	}
+	storeConfig := cfg.NATSKV.StoreConfig(cfg)
+	storeConfig.Conn, storeConfig.Logger = conn, p.libraryLogger(p.logger.With("part", "dedup"))
+	store, err := kvstore.New(ctx, storeConfig)
+	if err != nil {
+		conn.Close()
+		return natsMemory{}, err
+	}
+	return natsMemory{store, conn}, nil
+}
+
+// Close closes the store and its connection.
+func (m natsMemory) Close() error {
+	err := m.Store.Close()
+	m.conn.Close()
+	return err
+}
+
+// newOwner returns what the process reserves messages as, through all reloads.
+func newOwner(cfg *config.Config) router.Owner {
+	owner := router.Owner{Instance: cfg.Dedup.Owner.Instance, Session: uuid.NewString()}
+	switch owner.Instance {
+	case config.NoInstance:
+		owner.Instance = ""
+	case "":
+		_, port, err := net.SplitHostPort(cfg.Admin.Address)
+		if host, _ := os.Hostname(); host != "" && err == nil && port != "" && port != "0" {
+			owner.Instance = host + " " + cfg.Admin.Address
+		}
+	}
+	return owner
+}
+
+// laterStore is a dedup store that may not be open yet, which is an outage.
+type laterStore struct{ *later[durableStore] }
+
+// Reserve implements router.DedupStore.
+func (s laterStore) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
+	store, err := s.get()
+	if err != nil {
+		return router.Reservation{}, err
+	}
+	return store.Reserve(ctx, claim, lease)
+}
+
+// Commit implements router.DedupStore.
+func (s laterStore) Commit(ctx context.Context, claim router.Claim, token router.Token, keep time.Duration) error {
+	store, err := s.get()
+	if err != nil {
+		return err
+	}
+	return store.Commit(ctx, claim, token, keep)
+}
+
+// Release implements router.DedupStore.
+func (s laterStore) Release(ctx context.Context, claim router.Claim, token router.Token) error {
+	store, err := s.get()
+	if err != nil {
+		return err
+	}
+	return store.Release(ctx, claim, token)
+}
+
+// keys returns the function that computes the dedup keys of messages: inward of those from
+// the gateway. A message to the gateway is recognized by its UUID or context ID and its
+// payload: sources give every delivery of a message the same UUID. One that its source names
+// is recognized by that name as well, whatever becomes of the rest.
+func keys(inward router.KeyFunc, outward map[string]bool) router.KeyFunc {
+	return func(scope string, msg *message.Message) (router.Keys, error) {
+		if !outward[scope] {
+			return inward(scope, msg)
+		}
+		var named router.Keys
+		if msgctx.Delivery(msg.Context()) != "" {
+			var err error
+			if named, err = router.DefaultKeys(scope, msg); err != nil {
+				return router.Keys{}, err
+			}
+		}
+		id := msg.Metadata[gateway.KeyContextID]
+		if id == "" {
+			id = msg.UUID
+		}
+		if id == "" {
+			return named, nil
+		}
+		digest := xxh3.Hash128(msg.Payload).Bytes()
+		key := router.KeyOf(scope, id, msg.Metadata[gateway.KeyTenantID], msg.Metadata[gateway.KeyEndpointID],
+			msg.Metadata[gateway.KeyDirectRecipients], msg.Metadata[gateway.KeyPayloadSHA256], string(digest[:]))
+		if named.Delivery == (router.Key{}) {
+			return router.Keys{Delivery: key}, nil
+		}
+		named.Content = key // what its producer has stored twice
+		return named, nil
+	}
+}

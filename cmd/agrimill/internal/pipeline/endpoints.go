@@ -1,0 +1,173 @@
+package pipeline
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/router"
+)
+
+// endpoints ensures that the configured endpoints exist, in one tenant or in every tenant
+// that authorizes the application, now or later.
+type endpoints struct {
+	logger *slog.Logger
+	turns  *turns // it is their turn; nil: always
+
+	mu      sync.Mutex
+	current []*endpoint
+	stop    context.CancelFunc // stops those of the last start
+	running sync.WaitGroup
+}
+
+// endpoint is one configured endpoint.
+type endpoint struct {
+	tenant      string // empty: every tenant
+	provisioner *gateway.Provisioner
+	again       chan struct{} // holds a token if all tenants need to be checked
+}
+
+// newEndpoint validates a configured endpoint. It makes no requests.
+func (p *Pipeline) newEndpoint(e config.Endpoint) (*endpoint, error) {
+	provisioner, err := gateway.NewProvisioner(gateway.ProvisionerConfig{
+		Client: &oneTenant{Client: p.client, tenant: e.Tenant, logger: p.endpoints.logger, turns: p.turns}, ExternalID: e.ExternalID, Endpoint: e.Request(), Recreate: e.Recreate,
+		Logger: p.logger.With("part", "endpoints"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &endpoint{tenant: e.Tenant, provisioner: provisioner, again: make(chan struct{}, 1)}, nil
+}
+
+// start maintains these endpoints from now on instead of the previous ones, until ctx ends.
+// Endpoints that are no longer configured are left alone.
+func (e *endpoints) start(ctx context.Context, list []*endpoint) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.stop != nil {
+		e.stop()
+	}
+	ctx, e.stop = context.WithCancel(ctx)
+	e.current = list
+	for _, one := range list {
+		// Both end with ctx.
+		e.running.Go(func() {
+			e.turns.each(ctx, func(ctx context.Context, _ *turn) { _ = one.provisioner.Run(ctx) })
+		})
+		e.running.Go(func() {
+			e.turns.each(ctx, func(ctx context.Context, _ *turn) { one.ensure(ctx, e.logger) })
+		})
+	}
+}
+
+// wait waits for the goroutines to end; the context of start must have ended.
+func (e *endpoints) wait() { e.running.Wait() }
+
+// ensure checks all tenants, and again whenever events may have been missed.
+func (e *endpoint) ensure(ctx context.Context, logger *slog.Logger) {
+	policy := backoff.Policy{Initial: minOpenWait, Max: maxOpenWait}
+	for n := 0; ctx.Err() == nil; {
+		// The provisioner logs and retries failures in a tenant; only the list of tenants
+		// has to be requested until it succeeds.
+		if err := e.provisioner.Ensure(ctx); err != nil && !isProvisionError(err) {
+			if n == 0 && ctx.Err() == nil {
+				logger.Debug("endpoints are waiting for the list of tenants", "error", router.RedactError(err, nil))
+			}
+			_ = policy.Wait(ctx, n)
+			n++
+			continue
+		}
+		n = 0
+		select {
+		case <-e.again:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// isProvisionError reports whether the tenants were listed and only some of them failed.
+func isProvisionError(err error) bool {
+	joined, ok := err.(interface{ Unwrap() []error })
+	return ok && !slices.ContainsFunc(joined.Unwrap(), func(err error) bool {
+		_, one := err.(*gateway.ProvisionError) //nolint:errorlint // it is what Ensure joins
+		return !one
+	})
+}
+
+// connected is the subscriber's hook: events may have been missed while the stream was
+// down.
+func (e *endpoints) connected() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, one := range e.current {
+		select {
+		case one.again <- struct{}{}:
+		default: // a check is already pending
+		}
+	}
+}
+
+// event is the subscriber's hook for every event.
+func (e *endpoints) event(event gateway.Event) {
+	switch event.(type) {
+	case *gateway.AuthorizationAdded, *gateway.AuthorizationRevoked, *gateway.EndpointDeleted:
+	default:
+		return // most events are data
+	}
+	e.mu.Lock()
+	list := e.current
+	e.mu.Unlock()
+	for _, one := range list {
+		if added, ok := event.(*gateway.AuthorizationAdded); ok && one.tenant != "" && !strings.EqualFold(added.Tenant.TenantID, one.tenant) {
+			continue
+		}
+		one.provisioner.HandleEvent(event)
+	}
+}
+
+// oneTenant is the client for an endpoint in one tenant: it lists no other tenant. An empty
+// tenant means all. It makes and deletes endpoints only if it is this instance's turn.
+type oneTenant struct {
+	*gateway.Client
+	turns   *turns
+	tenant  string
+	logger  *slog.Logger
+	missing atomic.Bool // the tenant is not among those that authorized the application
+}
+
+// ListAuthorizedTenants implements gateway.TenantLister.
+func (c *oneTenant) ListAuthorizedTenants(ctx context.Context) ([]gateway.TenantInfo, error) {
+	list, err := c.Client.ListAuthorizedTenants(ctx)
+	if c.tenant == "" || err != nil {
+		return list, err
+	}
+	list = slices.DeleteFunc(list, func(t gateway.TenantInfo) bool { return !strings.EqualFold(t.TenantID, c.tenant) })
+	if missing := len(list) == 0; missing && !c.missing.Swap(missing) {
+		c.logger.Warn("the tenant has not authorized the application; its endpoint will be created once it does", "tenant", c.tenant)
+	} else if !missing {
+		c.missing.Store(false)
+	}
+	return list, nil
+}
+
+// PutEndpoint implements gateway.ProvisionClient.
+func (c *oneTenant) PutEndpoint(ctx context.Context, tenantID, externalID string, req gateway.PutEndpointRequest) (gateway.Endpoint, bool, error) {
+	if err := c.turns.err(); err != nil {
+		return gateway.Endpoint{}, false, err
+	}
+	return c.Client.PutEndpoint(ctx, tenantID, externalID, req)
+}
+
+// DeleteEndpoint implements gateway.ProvisionClient.
+func (c *oneTenant) DeleteEndpoint(ctx context.Context, tenantID, externalID string) error {
+	if err := c.turns.err(); err != nil {
+		return err
+	}
+	return c.Client.DeleteEndpoint(ctx, tenantID, externalID)
+}

@@ -1,0 +1,105 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/router"
+)
+
+var (
+	// ErrConfig is matched by the errors of New and Reload for an invalid configuration.
+	ErrConfig = errors.New("invalid configuration")
+	// ErrRefused is matched by the error of Run if the gateway refuses this application for
+	// good. It is a *RefusedError.
+	ErrRefused = errors.New("the gateway refuses")
+	// ErrUnfinished is matched by the error of Run if it was stopped and left something
+	// open. It is an *UnfinishedError.
+	ErrUnfinished = errors.New("stopped with unfinished messages")
+	// ErrNotRunning: Reload was called before Run, or after it.
+	ErrNotRunning = errors.New("the pipeline is not running")
+	// ErrStarted: Run was called before.
+	ErrStarted = errors.New("the pipeline was already started")
+)
+
+// UnfinishedError says what was left open when a pipeline was stopped, for example in an
+// outage or because the time was up. Nothing is lost: it is redelivered. It matches
+// [ErrUnfinished].
+type UnfinishedError struct {
+	// Open is how many messages of the gateway were received and not handled: in flight, nacked,
+	// queued, being downloaded, or left with the gateway for want of room.
+	Open int
+	// SetAside is how many messages fit neither their sink nor the poison queue, or cannot be delivered.
+	SetAside int
+	// Held is how many messages were waiting for their file.
+	Held int
+	// Unconfirmed is how many messages are stored but not confirmed.
+	Unconfirmed int
+	// Quarantine is how many events were waiting for the quarantine.
+	Quarantine int
+	// Returned is how many messages of brokers the routes took and did not finish.
+	Returned int
+	// Err is the error of closing; nil if everything closed in time and without an error.
+	Err error
+}
+
+// Error returns the counts and the text of Err.
+func (e *UnfinishedError) Error() string {
+	text := fmt.Sprintf("%s: %d open, %d set aside, %d held for a file, %d stored but not confirmed, %d not quarantined, %d returned to brokers",
+		ErrUnfinished, e.Open, e.SetAside, e.Held, e.Unconfirmed, e.Quarantine, e.Returned)
+	if e.Err != nil {
+		text += ": " + router.RedactError(e.Err, nil)
+	}
+	return text
+}
+
+// Is matches [ErrUnfinished].
+func (e *UnfinishedError) Is(target error) bool { return target == ErrUnfinished }
+
+// Unwrap returns Err.
+func (e *UnfinishedError) Unwrap() error { return e.Err }
+
+// RefusedError says what the gateway refuses and why. It matches [ErrRefused].
+type RefusedError struct {
+	// What is "the credentials" or "the event stream".
+	What string
+	// Err is the gateway's response.
+	Err error
+}
+
+// Error returns both.
+func (e *RefusedError) Error() string {
+	return "the gateway refuses " + e.What + ": " + router.RedactError(e.Err, nil)
+}
+
+// Is matches [ErrRefused].
+func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
+
+// Unwrap returns the response.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// configError marks an error as caused by the configuration.
+type configError struct{ error }
+
+// Is makes errors.Is(err, ErrConfig) true and leaves the text as it is.
+func (e configError) Is(target error) bool { return target == ErrConfig }
+
+// Unwrap returns the marked error.
+func (e configError) Unwrap() error { return e.error }
+
+// mayPass reports whether an error is caused by the system rather than the configuration,
+// and so may be temporary.
+func mayPass(err error) bool {
+	for _, passing := range []error{
+		fs.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
+		journal.ErrInUse,
+	} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,82 @@
+package pipeline
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/expr"
+	"github.com/agrimill/agrimill/router/farm"
+)
+
+// setExpressions sets what a route does by expressions. They are asked before payloads are read.
+func (p *Pipeline) setExpressions(cfg config.Route, route *router.Route) error {
+	if cfg.Filter.Expr == "" && len(cfg.Set) == 0 {
+		return nil
+	}
+	read := farm.ReadConfig{Devices: p.devices.known}
+	if p.claimCheck != nil {
+		read.Payloads = p.claimCheck
+	}
+	inspector, err := farm.NewInspector(read)
+	if err != nil {
+		return err
+	}
+	if cfg.Filter.Expr != "" {
+		filter, err := expr.NewFilter(cfg.Filter.Expr, inspector)
+		if err != nil {
+			return fmt.Errorf("filter: expr: %w", err)
+		}
+		route.Select = both(filter.Select, route.Select)
+	}
+	if len(cfg.Set) > 0 {
+		setter, err := expr.NewSetter(cfg.Set, inspector)
+		if err != nil {
+			return fmt.Errorf("set: %w", err)
+		}
+		route.Middleware = slices.Insert(route.Middleware, 0, setter.Middleware) // what the others have set is seen
+	}
+	return nil
+}
+
+// both selects what first and then, if there is one, second selects.
+func both(first, second func(*message.Message) (bool, error)) func(*message.Message) (bool, error) {
+	if second == nil {
+		return first
+	}
+	return func(msg *message.Message) (bool, error) {
+		if selected, err := first(msg); err != nil || !selected {
+			return false, err
+		}
+		return second(msg)
+	}
+}
+
+// setFarm sets what a route does by what is in the payloads. A route that does nothing of the kind is left
+// as it is.
+func (p *Pipeline) setFarm(cfg config.Route, route *router.Route) (err error) {
+	if cfg.Filter.Farm != nil {
+		filterConfig := *cfg.Filter.Farm
+		if p.claimCheck != nil {
+			filterConfig.Payloads = p.claimCheck
+		}
+		filterConfig.Devices = p.devices.known
+		filter, err := farm.NewFilter(filterConfig)
+		if err != nil {
+			return fmt.Errorf("filter: %w", err)
+		}
+		route.Select = filter.Select
+		route.Middleware = append(route.Middleware, filter.Middleware)
+	}
+	transform := cfg.Transform.WithDevices(p.devices.known)
+	if p.claimCheck != nil {
+		transform = transform.WithPayloads(p.claimCheck)
+	}
+	if route.Transform, err = farm.NewTransform(transform); err != nil {
+		return fmt.Errorf("transform: %w", err)
+	}
+	return nil
+}

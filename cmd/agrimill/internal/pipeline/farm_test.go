@@ -1,0 +1,100 @@
+package pipeline
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/expr"
+	"github.com/agrimill/agrimill/router/farm"
+)
+
+// A route looks into payloads only if its configuration says so.
+func TestSetFarm(t *testing.T) {
+	p := &Pipeline{}
+	var plain router.Route
+	if err := p.setFarm(config.Route{}, &plain); err != nil || plain.Select != nil || plain.Transform != nil || plain.Middleware != nil {
+		t.Errorf("got %+v, %v, want nothing set", plain, err)
+	}
+	var route router.Route
+	err := p.setFarm(config.Route{
+		Filter:    config.Filter{Farm: &farm.FilterConfig{Machine: []string{"mow*"}}},
+		Transform: farm.TransformConfig{Records: &farm.RecordsConfig{BatchRecords: 2}},
+	}, &route)
+	if err != nil || len(route.Middleware) != 1 {
+		t.Fatalf("got %+v, %v", route, err)
+	}
+	msg := message.NewMessage("1", farmdatatest.Archive(t, 5))
+	if ok, err := route.Select(msg); !ok || err != nil {
+		t.Errorf("got %t, %v, want a match", ok, err)
+	}
+	if out, err := route.Transform(msg); len(out) != 3 || err != nil {
+		t.Errorf("%d messages, %v, want 3", len(out), err)
+	}
+	if err := p.setFarm(config.Route{Filter: config.Filter{Farm: &farm.FilterConfig{DDI: []string{"x"}}}}, &route); err == nil {
+		t.Error("a mistake is accepted")
+	}
+}
+
+// Expressions are asked before a payload is read, and set what the topic is made of.
+func TestExpressionsOfARoute(t *testing.T) {
+	p := &Pipeline{}
+	cfg := config.Route{
+		Filter: config.Filter{Expr: `filename.endsWith(".zip")`, Farm: &farm.FilterConfig{Machine: []string{"mow*"}, Unreadable: farm.UnreadableMatch}},
+		Set:    map[string]string{"readable": `metadata[?"x-farm-readable"].orValue("yes")`},
+	}
+	var route router.Route
+	if err := errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)); err != nil {
+		t.Fatal(err)
+	}
+	handler := message.PassthroughHandler
+	for _, m := range slices.Backward(route.Middleware) {
+		handler = m(handler)
+	}
+	for name, test := range map[string]struct {
+		filename string
+		payload  []byte
+		selected bool
+		readable string
+	}{
+		"both":           {"a.zip", farmdatatest.Archive(t, 5), true, "yes"},
+		"cannot be read": {"a.zip", []byte("PK no archive"), true, "no"},
+		"another name":   {"a.pdf", farmdatatest.Archive(t, 5), false, "yes"},
+		"no payload":     {"a.zip", nil, true, "no"},
+	} {
+		msg := message.NewMessage("1", test.payload)
+		msg.Metadata[gateway.KeyFilename] = test.filename
+		if selected, err := route.Select(msg); selected != test.selected || err != nil {
+			t.Errorf("%s: selected %t, %v", name, selected, err)
+		}
+		out, err := handler(msg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out[0].Metadata["readable"]; got != test.readable {
+			t.Errorf("%s: readable %q", name, got)
+		}
+	}
+	// Both have to be true.
+	cfg.Filter.Farm.Machine = []string{"tractor*"}
+	var other router.Route
+	if err := errors.Join(p.setFarm(cfg, &other), p.setExpressions(cfg, &other)); err != nil {
+		t.Fatal(err)
+	}
+	msg := message.NewMessage("1", farmdatatest.Archive(t, 5))
+	msg.Metadata[gateway.KeyFilename] = "a.zip"
+	if selected, err := other.Select(msg); selected || err != nil {
+		t.Errorf("another machine: selected %t, %v", selected, err)
+	}
+	for _, bad := range []config.Route{{Filter: config.Filter{Expr: "tenant"}}, {Set: map[string]string{"a": "1"}}} {
+		if err := (&Pipeline{}).setExpressions(bad, &router.Route{}); !errors.Is(err, expr.ErrBadExpression) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/tracing"
+)
+
+// generation is the part of the pipeline that a reload replaces: the router with the routes
+// of one configuration, and its sinks, of which it shares the unchanged ones with its
+// predecessor.
+type generation struct {
+	config    *config.Config
+	router    *router.Router
+	routes    []admin.Route // without their health
+	sinks     map[string]*sink
+	gateway   message.Subscriber // shared by all routes from the gateway
+	poison    *sink
+	backlogs  map[string]*backlog // by route name
+	depth     backlog             // of the poison queue
+	oldest    atomic.Pointer[time.Time]
+	endpoints []*endpoint
+	counted   bool // its counts are in Pipeline.totals; guarded by Pipeline.mu
+}
+
+// newGeneration checks a configuration and builds its parts without connecting. kept has
+// sinks that may be reused.
+func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *generation, err error) {
+	defer func() {
+		if err != nil && !mayPass(err) {
+			err = configError{err}
+		}
+	}()
+	g = &generation{config: cfg, sinks: map[string]*sink{}, backlogs: map[string]*backlog{}}
+	g.gateway = p.tracing.Subscriber(tracing.SystemGateway, shared{p.subscriber, p})
+	for name, is := range sinksOf(cfg) {
+		if g.sinks[name] = reusable(kept[name], is); g.sinks[name] != nil {
+			continue
+		}
+		if g.sinks[name], err = p.newSink(name, cfg.Sinks[name]); err != nil {
+			return nil, err
+		}
+		g.sinks[name].made = is
+	}
+	if g.poison = g.sinks[cfg.Poison.Sink]; g.poison == nil {
+		return nil, fmt.Errorf("poison: no sink %q", cfg.Poison.Sink)
+	}
+	g.depth.ask = g.poisonDepth
+	for _, e := range cfg.Endpoints {
+		made, err := p.newEndpoint(e)
+		if err != nil {
+			return nil, fmt.Errorf("endpoint %s: %w", e.ExternalID, err)
+		}
+		g.endpoints = append(g.endpoints, made)
+	}
+
+	routerConfig := cfg.RouterConfig()
+	routerConfig.Poison = g.poison.watched
+	routerConfig.Observer = p.tracing.Observer(p.journal.Observer(p.observer))
+	routerConfig.Chain = p.tracing.Chain(nil)
+	routerConfig.CloseTimeout = budgetOf(cfg).router
+	if cfg.Dedup.Store != config.DedupOff {
+		routerConfig.Dedup.Store, routerConfig.Dedup.Owner = p.memory, p.owner
+		routerConfig.Dedup.KeyFunc = keys(p.inward, outwardRoutes(cfg))
+	}
+	if p.claimCheck != nil {
+		routerConfig.ClaimCheck = p.claimCheck
+	}
+	if g.router, err = router.New(routerConfig, p.libraryLogger(p.logger.With("part", "router"))); err != nil {
+		return nil, err
+	}
+	for _, route := range cfg.Routes {
+		if err := p.addRoute(g, route); err != nil {
+			return nil, errors.Join(fmt.Errorf("route %s: %w", route.Name, err), g.router.Close())
+		}
+	}
+	return g, nil
+}
+
+// outwardRoutes returns which routes go to the gateway, by name.
+func outwardRoutes(cfg *config.Config) map[string]bool {
+	names := map[string]bool{}
+	for _, route := range cfg.Routes {
+		names[route.Name] = route.To.Gateway != nil
+	}
+	return names
+}
+
+// addRoute adds a route to the router of g.
+func (p *Pipeline) addRoute(g *generation, cfg config.Route) error {
+	route := router.Route{Name: cfg.Name, Durable: cfg.Durable}
+	info := admin.Route{Direction: admin.BrokerToSink}
+	if err := p.setFrom(g, cfg, &route, &info); err != nil {
+		return err
+	}
+	if err := p.setTo(g, cfg, &route, &info); err != nil {
+		return errors.Join(err, route.From.Close())
+	}
+	if g.config.OnHolder(cfg) {
+		route.To = &fenced{route.To, p.turns}
+	}
+	if err := errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)); err != nil {
+		return errors.Join(err, route.From.Close(), route.To.Close())
+	}
+	if err := g.router.Add(route); err != nil {
+		return errors.Join(err, route.From.Close(), route.To.Close())
+	}
+	info.Name = cfg.Name
+	g.routes = append(g.routes, info)
+	return nil
+}
+
+// setFrom sets where the messages of a route come from.
+func (p *Pipeline) setFrom(g *generation, cfg config.Route, route *router.Route, info *admin.Route) (err error) {
+	logger := p.libraryLogger(p.logger.With("route", cfg.Name))
+	info.From.Kind = cfg.From.Kind()
+	switch from := cfg.From; {
+	case from.NATS != nil:
+		source, err := newNATSSource(cfg.Name, *from.NATS, budgetOf(g.config), logger)
+		if err != nil {
+			return err
+		}
+		route.From, route.Topic = source, from.NATS.Subject
+		g.backlogs[cfg.Name] = &backlog{ask: source.Backlog}
+	case from.Kafka != nil:
+		route.From, err = newKafkaSource(*from.Kafka, budgetOf(g.config), logger)
+		route.Topic = strings.Join(from.Kafka.Topics, ",")
+	case from.Gateway != "":
+		route.From = g.gateway
+		route.Topic = from.GatewayTopic()
+		info.Direction = admin.FromGateway
+	default:
+		err = errors.New("from: one of gateway, nats and kafka is required")
+	}
+	info.From.Detail = route.Topic
+	if err == nil && cfg.From.Gateway == "" && g.config.OnHolder(cfg) {
+		route.From = &inTurn{Subscriber: route.From, logger: p.logger.With("route", cfg.Name), turns: p.turns}
+	}
+	if err == nil && cfg.From.Gateway == "" {
+		route.From = p.tracing.Subscriber(info.From.Kind, route.From)
+	}
+	return err
+}
+
+// setTo sets where the messages of a route go, and its filter.
+func (p *Pipeline) setTo(g *generation, cfg config.Route, route *router.Route, info *admin.Route) error {
+	to := cfg.To.Gateway
+	if to == nil {
+		target := g.sinks[cfg.To.Sink]
+		if target == nil {
+			return fmt.Errorf("to: no sink %q", cfg.To.Sink)
+		}
+		route.To, route.ToTopic = target.watched, cfg.To.Topic
+		route.Filter = newFilter(cfg.Filter, "", false)
+		info.To = admin.Place{Kind: target.kind, Sink: target.name, Detail: cfg.To.Topic}
+		return nil
+	}
+	publisherConfig := g.config.PublisherConfig(*to)
+	publisherConfig.Client = p.client
+	publisherConfig.CloseTimeout = budgetOf(g.config).router / 10
+	if p.claimCheck != nil {
+		publisherConfig.ClaimCheck = p.claimCheck
+	}
+	pub, err := publisher.New(publisherConfig, p.libraryLogger(p.logger.With("route", cfg.Name)))
+	if err != nil {
+		return err
+	}
+	route.To = p.tracing.Sink(tracing.SystemGateway, pub)
+	route.ToTopic = to.Type
+	route.Filter = newFilter(cfg.Filter, publisherConfig.EndpointID, true)
+	info.Direction = admin.ToGateway
+	info.To = admin.Place{Kind: "gateway", Detail: publisherConfig.EndpointID}
+	return nil
+}

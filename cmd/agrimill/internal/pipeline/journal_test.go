@@ -1,0 +1,132 @@
+package pipeline_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+)
+
+// The journal knows of each message what its routes did, where each sink stored it, and that it was
+// confirmed: in NATS, Kafka and a bucket, filtered, poisoned, and on the way to the gateway. It
+// outlives a reload.
+func TestJournal(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "agrimill.data"))
+	bucket := t.TempDir()
+	config := func(extra string) string {
+		return w.head() + strings.Replace(w.natsSink(), "poison:", fmt.Sprintf(`  cluster: {kafka: {brokers: %q, topic_prefix: agrimill}}
+  files: {blob: {url: "file://%s"}}
+poison:`, cluster.Addr(), bucket), 1) + fmt.Sprintf(`
+routes:
+  - {name: to-nats, from: {gateway: %[1]q}, to: {sink: farm, topic: tasks}}
+  - {name: to-kafka, from: {gateway: %[1]q}, to: {sink: cluster, topic: data}}
+  - {name: to-files, from: {gateway: %[1]q}, to: {sink: files, topic: tasks}}
+  - {name: big-only, from: {gateway: %[1]q}, filter: {expr: 'filename == "another.zip"'}, to: {sink: farm}}
+  - {name: no-value, from: {gateway: %[2]q}, to: {sink: farm, topic: "{meta:nobody-sets-this}"}}
+`, taskData, shapes) + extra
+	}
+	b := w.start(config(strings.TrimPrefix(w.outRoute(), "\nroutes:")))
+	b.waitReady()
+	send := func(messageType, name string) {
+		t.Helper()
+		if _, err := w.gate.Send(gatewaytest.SendRequest{
+			From: w.sender.ID, MessageType: messageType, Filename: name, Payload: []byte(mark + name),
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(taskData, "Field 1.zip")
+	send(shapes, "Field 2.zip")
+	w.waitConfirmed()
+	one := func(query, state string) (m journal.Message) {
+		t.Helper()
+		var trace journal.Trace
+		testkit.Eventually(w, fmt.Sprintf("%q is %s", query, state), func() bool {
+			trace = b.Journal().Trace(query, 10)
+			return len(trace.Messages) == 1 && trace.Messages[0].State == state
+		})
+		return trace.Messages[0]
+	}
+	places := func(m journal.Message) map[string]string {
+		list := map[string]string{}
+		for _, e := range m.Events {
+			if e.Step == journal.StepStored {
+				list[e.Route] = e.Place
+			}
+		}
+		return list
+	}
+	m := one("field 1", "delivered by to-files, to-kafka, to-nats; filtered by big-only; confirmed")
+	for route, want := range map[string]string{
+		"to-nats":  `^agrimill\.tasks in stream AGRIMILL, sequence [1-9]\d*$`,
+		"to-kafka": `^agrimill\.data, partition 0, offset 0$`,
+		"to-files": `^object .+`,
+	} {
+		if got := places(m)[route]; !regexp.MustCompile(want).MatchString(got) {
+			t.Errorf("%s stored it at %q, want %s", route, got, want)
+		}
+	}
+	if len(m.Unseen) != 1 || m.Unseen[0] != (journal.Unseen{Route: "no-value", Why: "it takes " + shapes}) {
+		t.Errorf("routes that never saw it: %+v", m.Unseen)
+	}
+	m = one("field 2", "poisoned by no-value; confirmed")
+	if i := slices.IndexFunc(m.Events, func(e journal.Event) bool { return e.Step == journal.StepPoisoned }); i < 0 || !strings.Contains(m.Events[i].Text, "nobody-sets-this") {
+		t.Errorf("why it was poisoned: %+v", m.Events)
+	}
+
+	b.reload(config(strings.TrimPrefix(strings.Replace(w.outRoute(), "name: back", "name: way-back", 1), "\nroutes:")))
+	one("field 1", "delivered by to-files, to-kafka, to-nats; filtered by big-only; confirmed")
+	id := w.put("out.task", taskData)
+	// It comes back from the gateway as another message with the same context ID.
+	var both []journal.Message
+	testkit.Eventually(w, "both ways are known", func() bool {
+		both = b.Journal().Trace(id, 10).Messages
+		return len(both) == 2 && both[0].State != "" && !strings.Contains(both[0].State+both[1].State, "handled")
+	})
+	for _, m := range both {
+		if m.Delivery == "" {
+			continue
+		}
+		if got := places(m)["way-back"]; m.State != "delivered by way-back" || got != "gateway, context ID "+id {
+			t.Errorf("%s, to %q, want the context ID %s", m.State, got, id)
+		}
+	}
+	b.mustStop()
+}
+
+// With a file, what became of messages is known after a restart. A replay beside the running process leaves the file alone.
+func TestJournalInAFile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	text := w.head() + w.natsSink() + fmt.Sprintf("journal: {path: %q}\nroutes:\n  - {name: farm-data, from: {gateway: all}, to: {sink: farm}}\n", filepath.Join(t.TempDir(), "journal.bbolt"))
+	b := w.start(text)
+	b.waitReady()
+	if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Filename: "Field 1.zip", Payload: []byte(mark)}); err != nil {
+		t.Fatal(err)
+	}
+	w.waitConfirmed()
+	beside, err := pipeline.NewReplayer(t.Context(), w.parse(text), nil, pipeline.Options{})
+	must(t, err)
+	if err := beside.Close(); err != nil {
+		t.Error(err)
+	}
+	b.mustStop()
+	again := w.start(text)
+	again.waitReady()
+	if found := again.Journal().Trace("field 1", 10).Messages; len(found) != 1 || found[0].State != "delivered by farm-data; confirmed" {
+		t.Errorf("after a restart: %+v", found)
+	}
+	again.mustStop()
+}

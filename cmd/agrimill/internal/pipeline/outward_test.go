@@ -1,0 +1,225 @@
+package pipeline_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/router"
+)
+
+// outRoute is a route from the stream OUT to the gateway, to be added to others.
+func (w *world) outRoute() string {
+	w.Helper()
+	if _, err := w.js.CreateOrUpdateStream(w.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}}); err != nil {
+		w.Fatal(err)
+	}
+	return fmt.Sprintf(`
+  - name: back
+    from: {nats: {url: %q, subject: "out.>"}}
+    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s]}}
+`, w.proxy.URL(), w.gate.Tenant(), w.sender.ID, w.receiver.ID)
+}
+
+// arrived counts what has come to the receiver by its context ID.
+func (w *world) arrived() map[string]int {
+	count := map[string]int{}
+	for _, e := range w.gate.Ledger() {
+		count[e.ContextID]++
+	}
+	return count
+}
+
+func TestBothWays(t *testing.T) {
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + allRoute + w.outRoute())
+	b.waitReady()
+	var ids []string
+	for range 50 {
+		ids = append(ids, w.put("out.task", taskData))
+	}
+	testkit.Eventually(w, "all have arrived", func() bool { return len(w.arrived()) == len(ids) })
+	w.waitConfirmed()
+	testkit.Eventually(w, "nothing waits", func() bool {
+		waiting := b.Snapshot().Routes[1].Backlog
+		return waiting != nil && *waiting == 0
+	})
+	// What went to the gateway came back from it: it is one of our endpoints.
+	b.mustStop()
+	w.checkStored()
+	for _, id := range ids {
+		if n := w.arrived()[id]; n != 1 {
+			t.Errorf("message %s arrived %d times", id, n)
+		}
+	}
+}
+
+// It can be stopped while the brokers that it reads from are down, and finds them
+// again when they are back.
+func TestSourceDown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
+	routes := w.outRoute() + fmt.Sprintf(`
+  - name: reports
+    from: {kafka: {brokers: %q, topics: [reports], connect_timeout: 1s}}
+    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
+`, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, taskData)
+	b := w.start(unhurried(w.head()) + w.natsSink() + allRoute + routes)
+	b.waitReady()
+	w.server.Stop()
+	w.server.Restart()
+	w.put("out.task", taskData)
+	testkit.Eventually(w, "the message has arrived", func() bool { return len(w.arrived()) == 1 })
+	w.server.Stop()
+	cluster.Stop()
+	_ = b.stop() // it may tell that it could not end the consumer well
+	// And it starts while they are down.
+	// The group waits for its former member as long as a rebalance may take, which follows from the time to end.
+	again := w.start(strings.Replace(w.head(), "timeout: 2m", "timeout: 20s", 1) + w.natsSink() + allRoute + routes)
+	again.logs.contains("level=WARN", "source unavailable", "route=back")
+	again.logs.contains("level=WARN", "source unavailable", "route=reports")
+	if again.isReady() {
+		t.Error("ready without its sources")
+	}
+	w.server.Restart()
+	cluster.Restart()
+	again.waitReady()
+	id := w.put("out.task", taskData)
+	testkit.Eventually(w, "the message has arrived", func() bool { return w.arrived()[id] == 1 })
+
+	// A record of someone who knows nothing of us has the type that the route says.
+	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
+	must(t, err)
+	defer producer.Close()
+	before := len(w.arrived())
+	must(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: "reports", Value: []byte("a report")}).FirstErr())
+	testkit.Eventually(w, "the report has arrived", func() bool { return len(w.arrived()) == before+1 })
+	again.mustStop()
+}
+
+// The subscribers of watermill-nats and watermill-kafka carry everything to the gateway, too,
+// in order, through a restart.
+func TestWatermillDrivers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
+	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
+	must(t, err)
+	defer producer.Close()
+	routes := strings.Replace(w.outRoute(), `subject: "out.>"`, `subject: "out.>", driver: watermill, durable: stock`, 1) + fmt.Sprintf(`
+  - name: reports
+    from: {kafka: {brokers: %q, topics: [reports], driver: watermill}}
+    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
+`, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, shapes)
+	var fromNATS, fromKafka []string
+	for range 2 {
+		b := w.start(w.head() + w.natsSink() + allRoute + routes)
+		b.waitReady()
+		for range 10 {
+			fromNATS = append(fromNATS, w.put("out.task", taskData))
+			id := uuid.NewString()
+			fromKafka = append(fromKafka, id)
+			record := &kgo.Record{Topic: "reports", Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}}}
+			must(t, producer.ProduceSync(t.Context(), record).FirstErr())
+		}
+		testkit.Eventually(w, "all have arrived", func() bool { return len(w.arrived()) == len(fromNATS)+len(fromKafka) })
+		testkit.Eventually(w, "nothing waits", func() bool {
+			waiting := b.Snapshot().Routes[1].Backlog
+			return waiting != nil && *waiting == 0
+		})
+		w.waitConfirmed()
+		b.mustStop()
+	}
+	w.checkStored()
+	for name, ids := range map[string][]string{"NATS": fromNATS, "Kafka": fromKafka} {
+		var arrived []string
+		for _, e := range w.gate.Ledger() {
+			if slices.Contains(ids, e.ContextID) && !slices.Contains(arrived, e.ContextID) {
+				arrived = append(arrived, e.ContextID)
+			}
+		}
+		if !slices.Equal(arrived, ids) {
+			t.Errorf("from %s arrived %v, want %v", name, arrived, ids)
+		}
+	}
+}
+
+// A message that the gateway will never take goes to the poison queue.
+func TestPoisonOnTheWayBack(t *testing.T) {
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + allRoute + w.outRoute())
+	b.waitReady()
+	msg := natsgo.NewMsg("out.data") // without a type
+	msg.Data = []byte(mark)
+	if _, err := w.js.PublishMsg(t.Context(), msg); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(w, "it is in the poison queue", func() bool { return len(w.read("agrimill.poison")) == 1 })
+	b.mustStop()
+	if h := b.Snapshot().Routes[1]; h.Poisoned != 1 || h.Name != "back" {
+		t.Errorf("route: %s", w.asJSON(h))
+	}
+}
+
+// A route from a broker to a sink, past the gateway, whose source was never there is no route from
+// the gateway: it is not ready, and everybody who asks is told why.
+func TestBrokerToSinkSourceNeverThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outRoute() // for its stream
+	gone := kafkatest.Start(t)
+	gone.Stop()
+	b := w.start(w.head() + w.natsSink() + allRoute + fmt.Sprintf(`
+  - {name: nowhere, from: {nats: {url: %[1]q, stream: NOPE, subject: "out.>", durable: nowhere}}, to: {sink: farm, topic: x}}
+  - {name: dead, from: {kafka: {brokers: [%[2]q], topics: [reports], connect_timeout: 1s}}, to: {sink: farm, topic: x}}
+  - {name: there, from: {nats: {url: %[1]q, subject: "out.>", durable: there}}, to: {sink: farm, topic: x}}
+`, w.proxy.URL(), gone.Addr()))
+	states := func() map[string]admin.Route {
+		routes := map[string]admin.Route{}
+		for _, r := range b.Snapshot().Routes {
+			routes[r.Name] = r
+		}
+		return routes
+	}
+	testkit.Eventually(w, "the routes have tried, or run", func() bool {
+		r := states()
+		return r["nowhere"].LastError != "" && r["dead"].LastError != "" && r["there"].State == router.StateRunning
+	})
+	checks := map[string]admin.Check{}
+	for _, c := range b.Ready(t.Context()) {
+		checks[c.Name] = c
+	}
+	for name, want := range map[string]bool{"nowhere": false, "dead": false, "there": true} {
+		r, c := states()[name], checks["route "+name]
+		if r.Direction != admin.BrokerToSink || c.OK != want || !want && c.Message != "starting: "+r.LastError {
+			t.Errorf("%s: %s, %s", name, w.asJSON(r), w.asJSON(c))
+		}
+		if !want {
+			b.logs.contains("level=WARN", "source unavailable", "route="+name)
+		}
+	}
+}
+
+// A pipeline without any route from the gateway does not wait for its event stream.
+func TestOnlyBrokerToSink(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.outRoute() // for its stream
+	b := w.start(w.head() + w.natsSink() + fmt.Sprintf("routes: [{name: past, from: {nats: {url: %q, subject: \"out.>\"}}, to: {sink: farm, topic: x}}]", w.proxy.URL()))
+	b.waitReady()
+	if state := b.Snapshot().Gateway.State; state != admin.GatewayUnused {
+		t.Errorf("the gateway is %s", state)
+	}
+}

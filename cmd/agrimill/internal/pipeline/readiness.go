@@ -1,0 +1,183 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// dedupCheck is the name of the check of the dedup store.
+const dedupCheck = "dedup"
+
+// found returns the check that returned err.
+func found(name string, err error) admin.Check {
+	return admin.Check{Name: name, OK: err == nil, Message: router.RedactError(err, nil)}
+}
+
+// readiness keeps the findings of the last look, and since when what fails has failed. [admin.Steady] decides when that
+// counts.
+type readiness struct {
+	mu      sync.Mutex
+	checks  []admin.Check
+	failing map[string]admin.Check
+}
+
+// record takes in the findings of a look and returns them as checks.
+func (r *readiness) record(findings []admin.Check, now time.Time) []admin.Check {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	failing := map[string]admin.Check{}
+	checks := make([]admin.Check, len(findings))
+	for i, f := range findings {
+		if !f.OK {
+			if before, ok := r.failing[f.Name]; ok && f.Since.IsZero() {
+				f.Since = before.Since
+			}
+			if f.Since.IsZero() {
+				f.Since = now
+			}
+			failing[f.Name] = f
+		}
+		checks[i] = f
+	}
+	r.failing, r.checks = failing, checks
+	return slices.Clone(checks)
+}
+
+// latest returns the checks of the last look; none before the first.
+func (r *readiness) latest() []admin.Check {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.checks)
+}
+
+// last returns the last finding for a check; false if there is none yet.
+func (r *readiness) last(name string) (admin.Check, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c, failing := r.failing[name]; failing {
+		return c, true
+	}
+	return admin.Check{Name: name, OK: true}, r.checks != nil
+}
+
+// Ready implements [admin.Source]. It checks the sinks, the stores and, unless its state is
+// known anyway, the gateway; the rest is known.
+func (p *Pipeline) Ready(ctx context.Context) []admin.Check {
+	p.mu.Lock()
+	g, phase := p.generation, p.phase
+	p.mu.Unlock()
+	if phase != phaseRunning {
+		return []admin.Check{{Name: "pipeline", Message: "not running"}}
+	}
+	checks := p.readiness.record(p.look(ctx, g), time.Now())
+	return p.Snapshot().Verdict.Apply(checks)
+}
+
+// look checks everything that the routes of g need. It returns when ctx ends.
+func (p *Pipeline) look(ctx context.Context, g *generation) []admin.Check {
+	names := slices.Sorted(maps.Keys(g.sinks))
+	asked := make([]admin.Check, len(names)+5)
+	var open sync.WaitGroup // all of it ends with ctx
+	for i, name := range names {
+		open.Go(func() { asked[i] = found("sink "+name, g.sinks[name].Health(ctx)) })
+	}
+	gateway, dedup, claimCheck := &asked[len(names)], &asked[len(names)+1], &asked[len(names)+2]
+	open.Go(func() { *gateway = p.checkGateway(ctx, g) })
+	asked[len(names)+3] = p.checkIntermediaries()
+	if p.memory.store != nil {
+		open.Go(func() {
+			err := p.memory.health(ctx)
+			*dedup = found(dedupCheck, err)
+			dedup.Final = isFinal(err)
+		})
+	}
+	if p.lease != nil {
+		open.Go(func() { asked[len(names)+4] = p.checkLease(ctx) })
+	}
+	if p.claimCheck != nil {
+		open.Go(func() { *claimCheck = found("claim check", p.claimCheck.Check(ctx)) })
+	}
+	open.Wait()
+	var findings []admin.Check
+	if g.receives() && !p.standsBy() {
+		findings = append(findings, p.checkConfirmations(p.subscriber.Stats()))
+	}
+	for i, h := range g.router.Health() {
+		findings = append(findings, checkRoute(g.routes[i].Direction, h))
+	}
+	return append(findings, slices.DeleteFunc(asked, func(f admin.Check) bool { return f.Name == "" })...)
+}
+
+// checkIntermediaries reports whether something in between, such as an ingress, answers
+// calls meant for the gateway. The event stream may be open at the same time.
+func (p *Pipeline) checkIntermediaries() admin.Check {
+	f := admin.Check{Name: "gateway answers", OK: true}
+	for _, answer := range p.client.Intermediaries().Now {
+		if f.OK {
+			f.OK, f.Since, f.Message = false, answer.Since, "something other than the gateway answers: "
+		} else {
+			f.Message += ", "
+		}
+		if answer.Since.Before(f.Since) {
+			f.Since = answer.Since
+		}
+		f.Message += fmt.Sprintf("%s: status %d", answer.Operation, answer.StatusCode)
+		if answer.ContentType != "" {
+			f.Message += " (" + answer.ContentType + ")"
+		}
+	}
+	return f
+}
+
+// checkConfirmations reports whether the gateway accepts confirmations. While it accepts those of some tenants, the failure
+// of others is theirs: it is said, and does not count.
+func (p *Pipeline) checkConfirmations(stats subscriber.Stats) admin.Check {
+	f := admin.Check{Name: "confirmations", OK: true, Message: admin.SubscriberFrom(stats).ConfirmationsFail}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); stats.Confirmed > p.confirmed || p.confirmedAt.IsZero() {
+		p.confirmed, p.confirmedAt = stats.Confirmed, now
+	}
+	for _, w := range stats.Waits {
+		if w.Kind != subscriber.WaitTenant || f.Message == "" {
+			continue
+		}
+		// What was accepted after the first tenant began to fail says nothing if others began later.
+		for _, tenant := range append(w.Longest[:len(w.Longest):len(w.Longest)], subscriber.Wait{Since: w.Newest}) {
+			if f.OK && !p.confirmedAt.After(tenant.Since.Add(p.options.CheckInterval)) {
+				f.OK, f.Since = false, tenant.Since
+			}
+		}
+	}
+	return f
+}
+
+// checkRoute reports whether a route receives messages and delivers them.
+func checkRoute(direction admin.Direction, h router.RouteHealth) admin.Check {
+	f := admin.Check{Name: "route " + h.Name, OK: true}
+	switch h.State {
+	case router.StateRunning:
+		return f
+	case router.StateStarting:
+		// A route from the gateway has no connection of its own: what it waits for has its
+		// own check.
+		if direction == admin.FromGateway {
+			return f
+		}
+	case router.StateEnded, router.StateFailed:
+		f.Final = true
+	}
+	f.OK, f.Since, f.Message = false, h.Since, string(h.State)
+	if h.LastError != "" {
+		f.Message += ": " + h.LastError
+	}
+	return f
+}

@@ -1,0 +1,293 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/router"
+)
+
+// ReloadReport says what a reload did.
+type ReloadReport struct {
+	// Changed lists what is different now, e.g. `route "farm" changed`; never nil. Empty:
+	// the configuration is the current one, and nothing was done.
+	Changed []string `json:"changed"`
+	// Restart lists the sections of the new file that differ and need a restart. They stay
+	// as they were. Never nil.
+	Restart []string `json:"restart"`
+	// Unfinished says which messages the old routes could not finish in time, or what else
+	// did not end. They are redelivered. Empty: everything was finished.
+	Unfinished string `json:"unfinished,omitempty"`
+}
+
+// reloadRequest passes a generation to Run.
+type reloadRequest struct {
+	next  *generation
+	taken chan string // gets ReloadReport.Unfinished once the generation is current
+}
+
+// configState is the state of the configuration as the status shows it.
+type configState struct {
+	at      time.Time
+	failure string // why the latest one was not applied, at failedAt
+	config  *config.Config
+
+	failedAt time.Time
+}
+
+// Reload applies another configuration: routes, filters, topics, sinks, the place of the
+// poison queue, retries, endpoints and the client secret. What cannot change while the
+// pipeline runs stays as it is and is reported. The current routes are drained first, see
+// the package documentation, so it takes up to config.Shutdown.Timeout.
+//
+// The error matches [ErrConfig] for an invalid configuration, and [ErrNotRunning] before
+// Run and once it has begun to stop; nothing has changed then. If ctx ends before the new
+// routes run, the error is that of ctx, and they may or may not start later.
+//
+// The pipeline keeps cfg and does not change it; the caller must not change it either.
+func (p *Pipeline) Reload(ctx context.Context, cfg *config.Config) (ReloadReport, error) {
+	if err := ctx.Err(); err != nil {
+		return ReloadReport{}, err
+	}
+	select {
+	case p.reloading <- struct{}{}:
+		defer func() { <-p.reloading }()
+	case <-ctx.Done():
+		return ReloadReport{}, ctx.Err()
+	case <-p.ended:
+		return ReloadReport{}, ErrNotRunning
+	}
+	report, err := p.reload(ctx, cfg)
+	if err != nil {
+		p.ReloadFailed(err)
+	}
+	return report, err
+}
+
+// ReloadFailed makes the status show that a new configuration was rejected, for one that
+// could not even be read.
+func (p *Pipeline) ReloadFailed(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.loaded.failure, p.loaded.failedAt = router.RedactError(err, nil), time.Now()
+}
+
+func (p *Pipeline) reload(ctx context.Context, cfg *config.Config) (ReloadReport, error) {
+	p.mu.Lock()
+	old, phase := p.generation, p.phase
+	p.mu.Unlock()
+	if phase != phaseRunning {
+		return ReloadReport{}, ErrNotRunning
+	}
+	effective, restart := keepFixed(old.config, cfg)
+	report := ReloadReport{Changed: changes(old.config, effective), Restart: restart}
+	if len(report.Changed) == 0 {
+		p.reloaded(effective)
+		return p.takeSecret(cfg, report), nil
+	}
+	next, err := p.newGeneration(effective, old.sinks)
+	if err != nil {
+		return ReloadReport{}, err
+	}
+	request := &reloadRequest{next: next, taken: make(chan string, 1)}
+	select {
+	case p.reloads <- request:
+	case <-p.ended:
+		return ReloadReport{}, discard(next, ErrNotRunning)
+	case <-ctx.Done():
+		return ReloadReport{}, discard(next, ctx.Err())
+	}
+	report = p.takeSecret(cfg, report)
+	select {
+	case report.Unfinished = <-request.taken:
+		return report, nil
+	case <-ctx.Done():
+		return ReloadReport{}, ctx.Err()
+	}
+}
+
+// takeSecret applies the client secret, which needs no new generation.
+func (p *Pipeline) takeSecret(cfg *config.Config, report ReloadReport) ReloadReport {
+	if p.secret.take(cfg) {
+		report.Changed = append(report.Changed, "gateway.client_secret changed")
+	}
+	return report
+}
+
+// discard closes a generation that never ran: its sources and publishers.
+func discard(g *generation, err error) error {
+	_ = g.router.Close() // nothing was in progress
+	return err
+}
+
+// replace makes the next generation the current one after old, whose router has ended with
+// err. Only Run calls it, with no router running.
+func (p *Pipeline) replace(beside context.Context, old *generation, request *reloadRequest, err error) {
+	next := request.next
+	for name, s := range next.sinks {
+		if old.sinks[name] != s {
+			s.open(beside)
+		}
+	}
+	p.mu.Lock()
+	p.generation = next
+	p.mu.Unlock()
+	// The quarantine may still be writing to a sink that goes away; it retries with the
+	// current one.
+	gone := maps.Clone(old.sinks)
+	maps.DeleteFunc(gone, func(name string, s *sink) bool { return next.sinks[name] == s })
+	ending, cancel := context.WithTimeout(context.WithoutCancel(beside), budgetOf(old.config).sinks)
+	defer cancel()
+	if err := closeAll(ending, gone); err != nil {
+		p.logger.Warn("an unused sink could not be closed", "error", router.RedactError(err, nil))
+	}
+	for name := range old.sinks {
+		if next.sinks[name] == nil {
+			p.sinkMetrics.Forget(name)
+		}
+	}
+	p.forgetRoutes(old, next)
+	if !reflect.DeepEqual(old.config.Endpoints, next.config.Endpoints) {
+		p.endpoints.start(beside, next.endpoints)
+	}
+	p.reloaded(next.config)
+	request.taken <- router.RedactError(unfinished(err), nil)
+}
+
+// forgetRoutes forgets the counts of the routes that old had and next does not have: one that comes back counts anew.
+func (p *Pipeline) forgetRoutes(old, next *generation) {
+	for _, r := range old.routes {
+		if slices.ContainsFunc(next.routes, func(other admin.Route) bool { return other.Name == r.Name }) {
+			continue
+		}
+		p.observer.Forget(r.Name)
+		p.mu.Lock()
+		delete(p.totals, r.Name)
+		p.mu.Unlock()
+	}
+}
+
+// unfinished extracts what err, that of a router's Run, says about unfinished work. A route
+// that never ran does not count.
+func unfinished(err error) error {
+	if closing := (*router.CloseError)(nil); errors.As(err, &closing) {
+		return closing
+	}
+	if refused := (*router.RouteError)(nil); errors.As(err, &refused) {
+		return nil
+	}
+	return err
+}
+
+// reloaded records that a configuration was applied.
+func (p *Pipeline) reloaded(cfg *config.Config) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.loaded = configState{at: time.Now(), config: cfg}
+}
+
+// keepFixed returns the new configuration with those sections of the old one that cannot
+// change while the pipeline runs, and the names of those that differ.
+func keepFixed(old, cfg *config.Config) (*config.Config, []string) {
+	effective := *cfg
+	restart := []string{} // never null in JSON
+	keep := func(name string, have, want any) {
+		from, to := reflect.ValueOf(have).Elem(), reflect.ValueOf(want).Elem()
+		files := name == "admin" || old.FilesAt(name) == cfg.FilesAt(name) // the page rereads its own
+		if !files || !reflect.DeepEqual(from.Interface(), to.Interface()) {
+			restart = append(restart, name)
+			effective.KeepSource(old, name)
+		}
+		to.Set(from)
+	}
+	// The client secret is not fixed, see takeSecret.
+	effective.Gateway.ClientSecret = old.Gateway.ClientSecret
+	keep("gateway", &old.Gateway, &effective.Gateway)
+	keep("subscriber", &old.Subscriber, &effective.Subscriber)
+	keep("dedup", &old.Dedup, &effective.Dedup)
+	keep("ha", &old.HA, &effective.HA)
+	keep("devices", &old.Devices, &effective.Devices)
+	keep("claim_check", &old.ClaimCheck, &effective.ClaimCheck)
+	keep("shutdown", &old.Shutdown, &effective.Shutdown)
+	keep("admin", &old.Admin, &effective.Admin)
+	keep("journal", &old.Journal, &effective.Journal)
+	keep("tracing", &old.Tracing, &effective.Tracing)
+	keep("log.format", &old.Log.Format, &effective.Log.Format)
+	return &effective, restart
+}
+
+// changes lists how two configurations differ, most interesting first.
+func changes(old, cfg *config.Config) []string {
+	list := []string{}
+	list = append(list, differences("route", routesOf(old), routesOf(cfg))...)
+	list = append(list, differences("sink", sinksOf(old), sinksOf(cfg))...)
+	for _, section := range []struct {
+		name      string
+		old, next any
+	}{
+		{"poison", old.Poison, cfg.Poison}, {"retry", old.Retry, cfg.Retry}, {"publisher", old.Publisher, cfg.Publisher},
+		{"endpoints", old.Endpoints, cfg.Endpoints}, {"log.level", old.Log.Level, cfg.Log.Level},
+	} {
+		if !reflect.DeepEqual(section.old, section.next) {
+			list = append(list, section.name+" changed")
+		}
+	}
+	return list
+}
+
+// piece is a part of a configuration, with a digest of the files that it names.
+type piece struct {
+	value any
+	files string
+}
+
+func routesOf(cfg *config.Config) map[string]piece {
+	routes := map[string]piece{}
+	for i, r := range cfg.Routes {
+		routes[r.Name] = piece{r, cfg.FilesAt(fmt.Sprintf("routes[%d]", i))}
+	}
+	return routes
+}
+
+func sinksOf(cfg *config.Config) map[string]piece {
+	sinks := map[string]piece{}
+	for name, s := range cfg.Sinks {
+		sinks[name] = piece{s, cfg.FilesAt("sinks." + name)}
+	}
+	return sinks
+}
+
+// differences lists what was added, removed and changed of one kind.
+func differences(kind string, old, next map[string]piece) []string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(next)) {
+		before, there := old[name]
+		switch {
+		case !there:
+			list = append(list, fmt.Sprintf("%s %q added", kind, name))
+		case !reflect.DeepEqual(before, next[name]):
+			list = append(list, fmt.Sprintf("%s %q changed", kind, name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(old)) {
+		if _, there := next[name]; !there {
+			list = append(list, fmt.Sprintf("%s %q removed", kind, name))
+		}
+	}
+	return list
+}
+
+// reusable returns a sink if its configuration, and what is in the files that it names, are unchanged, else nil.
+func reusable(s *sink, is piece) *sink {
+	if s == nil || !reflect.DeepEqual(s.made, is) {
+		return nil
+	}
+	return s
+}

@@ -1,0 +1,363 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	gcblob "gocloud.dev/blob"
+	_ "gocloud.dev/blob/fileblob" // the driver of file:// buckets
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/internal/filesync"
+	"github.com/agrimill/agrimill/internal/wakeup"
+	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/blob"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	kafkaqueue "github.com/agrimill/agrimill/sinks/kafka/poisonqueue"
+	"github.com/agrimill/agrimill/sinks/logsink"
+	"github.com/agrimill/agrimill/sinks/nats"
+	natsqueue "github.com/agrimill/agrimill/sinks/nats/poisonqueue"
+)
+
+// sink is one configured sink. All routes share it, across reloads, so its Close does
+// nothing; close does. open opens it; until that succeeds, publishing to it is an outage.
+type sink struct {
+	*later[sinks.Sink]
+	sinks.Topics
+	name, kind, target string
+	config             config.Sink
+	made               piece      // what it was made of
+	watched            sinks.Sink // itself, with metrics and tracing: what routers get
+
+	opened wakeup.Signal
+
+	queuesMu sync.Mutex
+	queues   map[string]*kafkaqueue.Queue // by topic; closed with the sink
+	closed   bool
+
+	checkMu sync.Mutex
+	up      bool
+	failure string
+	checked time.Time
+}
+
+var (
+	_ sinks.Sink       = (*sink)(nil)
+	_ sinks.Recovering = (*sink)(nil)
+)
+
+// newSink checks the configuration of a sink without connecting.
+func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
+	s := &sink{name: name, kind: cfg.Kind(), config: cfg, Topics: cfg.Topics()}
+	logger := p.logger.With("sink", name)
+	var open func(context.Context) (sinks.Sink, error)
+	var err error
+	switch {
+	case cfg.NATS != nil:
+		open, err = natsOpener(name, *cfg.NATS, p.libraryLogger(logger))
+		s.target = hosts(cfg.NATS.URL)
+	case cfg.Kafka != nil:
+		open, err = kafkaOpener(name, *cfg.Kafka, p.libraryLogger(logger))
+		s.target = strings.Join(cfg.Kafka.Brokers, ",")
+	case cfg.Blob != nil:
+		open = p.blobOpener(*cfg.Blob)
+		s.target = cfg.Blob.URL.String()
+	case cfg.Log != nil:
+		config := cfg.Log.Config
+		config.Writer = p.options.Stdout
+		open = func(context.Context) (sinks.Sink, error) { return logsink.New(config) }
+	default:
+		err = errors.New("one of nats, kafka, blob and log is required")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sink %s: %w", name, err)
+	}
+	s.later = newLater(open, sinks.Sink.Close, logger)
+	s.watched = p.tracing.Sink(s.kind, p.sinkMetrics.Wrap(name, s))
+	return s, nil
+}
+
+func natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (func(context.Context) (sinks.Sink, error), error) {
+	config, err := cfg.SinkConfig(name)
+	if err == nil {
+		err = config.Validate()
+	}
+	return func(context.Context) (sinks.Sink, error) { return typed(nats.New(config, logger)) }, err
+}
+
+func kafkaOpener(name string, cfg config.Kafka, logger watermill.LoggerAdapter) (func(context.Context) (sinks.Sink, error), error) {
+	config, err := cfg.SinkConfig(name)
+	if err == nil {
+		err = config.Validate()
+	}
+	return func(context.Context) (sinks.Sink, error) { return typed(kafka.New(config, logger)) }, err
+}
+
+// typed keeps a nil pointer from becoming a non-nil interface.
+func typed[S sinks.Sink](s S, err error) (sinks.Sink, error) {
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (p *Pipeline) blobOpener(cfg config.Blob) func(context.Context) (sinks.Sink, error) {
+	return func(ctx context.Context) (sinks.Sink, error) {
+		bucket, err := gcblob.OpenBucket(context.WithoutCancel(ctx), filesync.URL(string(cfg.URL)))
+		if err != nil {
+			return nil, err
+		}
+		config := cfg.Config
+		config.Bucket = bucket
+		if p.claimCheck != nil {
+			config.ClaimCheck = p.claimCheck
+		}
+		opened, err := typed(blob.New(config))
+		if err != nil {
+			return nil, errors.Join(err, bucket.Close())
+		}
+		return blobSink{opened, bucket}, nil
+	}
+}
+
+// blobSink is a blob sink that also closes its bucket.
+type blobSink struct {
+	sinks.Sink
+	bucket *gcblob.Bucket
+}
+
+// Close closes the sink first, because it may still write to the bucket.
+func (s blobSink) Close() error { return errors.Join(s.Sink.Close(), s.bucket.Close()) }
+
+// hosts returns the hosts and ports of addresses.
+func hosts(text string) string {
+	var list []string
+	for address := range strings.SplitSeq(text, ",") {
+		u, err := url.Parse(strings.TrimSpace(address))
+		if err != nil {
+			continue
+		}
+		host := u.Host
+		if host == "" {
+			host = path.Base(u.Path)
+		}
+		list = append(list, host)
+	}
+	return strings.Join(list, ",")
+}
+
+// open opens the sink in the background, until ctx ends or close is called.
+func (s *sink) open(ctx context.Context) {
+	s.start(ctx, func(inner sinks.Sink) {
+		_ = s.Health(ctx) // remembered
+		s.opened.Raise()
+		d := inner.Describe()
+		s.logger.Info("sink opened", "kind", s.kind, "target", s.target, "durability", d.Durability.String(), "note", d.DurabilityNote)
+	})
+}
+
+// close closes the sink. It returns at the latest when ctx ends; a Close that has not
+// returned by then is abandoned.
+func (s *sink) close(ctx context.Context) error {
+	inner, ok := s.shut(ctx)
+	queues := s.closeQueues()
+	if !ok && len(queues) == 0 {
+		return nil
+	}
+	result := make(chan error, 1)
+	// Ends when the sink's Close returns; we cannot interrupt it.
+	go func() {
+		var errs []error
+		for _, queue := range queues {
+			errs = append(errs, queue.Close())
+		}
+		if ok {
+			errs = append(errs, inner.Close())
+		}
+		result <- errors.Join(errs...)
+	}()
+	select {
+	case err := <-result:
+		if err != nil {
+			return fmt.Errorf("sink %s: %w", s.name, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("sink %s: Close did not return in time", s.name)
+	}
+}
+
+// poisonStore is a poison queue that knows its size.
+type poisonStore interface {
+	router.PoisonStore
+	Depth(ctx context.Context) (int64, error)
+	Oldest(ctx context.Context) (time.Time, error)
+}
+
+// poisonStore returns the poison queue that the sink writes to a topic; nil if it cannot be read, or if the sink is
+// not open yet. It is valid until the sink is closed.
+func (s *sink) poisonStore(topic string) poisonStore {
+	opened, err := s.get()
+	if err != nil {
+		return nil
+	}
+	switch opened := opened.(type) {
+	case *nats.Sink:
+		config := s.config.NATS.PoisonQueueConfig(topic)
+		config.Conn = opened.Conn()
+		if queue, err := natsqueue.New(config); err == nil {
+			return queue
+		}
+	case *kafka.Sink:
+		if queue := s.kafkaQueue(topic); queue != nil {
+			return queue
+		}
+	}
+	return nil
+}
+
+// kafkaQueue returns the poison queue in Kafka, which has connections of its own.
+func (s *sink) kafkaQueue(topic string) *kafkaqueue.Queue {
+	s.queuesMu.Lock()
+	defer s.queuesMu.Unlock()
+	if queue := s.queues[topic]; queue != nil || s.closed {
+		return queue
+	}
+	config, err := s.config.Kafka.PoisonQueueConfig(topic)
+	if err != nil {
+		return nil
+	}
+	queue, err := kafkaqueue.New(config)
+	if err != nil {
+		return nil
+	}
+	if s.queues == nil {
+		s.queues = map[string]*kafkaqueue.Queue{}
+	}
+	s.queues[topic] = queue
+	return queue
+}
+
+// closeQueues returns the queues to be closed. No more are opened.
+func (s *sink) closeQueues() map[string]*kafkaqueue.Queue {
+	s.queuesMu.Lock()
+	defer s.queuesMu.Unlock()
+	queues := s.queues
+	s.queues, s.closed = nil, true
+	return queues
+}
+
+// Publish implements [sinks.Sink].
+func (s *sink) Publish(topic string, messages ...*message.Message) error {
+	inner, err := s.get()
+	if err != nil {
+		return sinks.NewError(s.name, topic, sinks.ErrUnavailable, err)
+	}
+	return inner.Publish(topic, messages...)
+}
+
+// PublishAsync implements [sinks.Sink].
+func (s *sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	inner, err := s.get()
+	if err != nil {
+		return nil, sinks.NewError(s.name, topic, sinks.ErrUnavailable, err)
+	}
+	return inner.PublishAsync(topic, msg)
+}
+
+// Describe implements [sinks.Sink].
+func (s *sink) Describe() sinks.Description {
+	// Needed before it is open: blob sinks open payloads themselves, and routes subscribe by what
+	// their sinks can do.
+	var ingest sinks.Ingest
+	switch {
+	case s.config.NATS != nil:
+		ingest = s.config.NATS.Ingest
+	case s.config.Kafka != nil:
+		ingest = s.config.Kafka.Ingest
+	}
+	d := sinks.Description{OpensPayloads: s.config.Blob != nil, Pipelined: ingest == sinks.IngestPipelined}
+	if inner, err := s.get(); err == nil {
+		d = inner.Describe()
+	}
+	d.Name = s.name
+	return d
+}
+
+// Reads implements [sinks.Reader]: the sinks that configurations open for these have their own marshalers.
+func (s *sink) Reads() sinks.Sink {
+	if s.config.NATS == nil && s.config.Kafka == nil {
+		return nil
+	}
+	return s
+}
+
+// Health implements [sinks.Sink] and remembers the result.
+func (s *sink) Health(ctx context.Context) error {
+	inner, err := s.get()
+	if err != nil {
+		err = sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
+	} else {
+		err = inner.Health(ctx)
+	}
+	if errors.Is(err, errNotTried) {
+		return err // still opening: the state is unknown
+	}
+	s.checkMu.Lock()
+	defer s.checkMu.Unlock()
+	s.up, s.failure, s.checked = err == nil, router.RedactError(err, nil), time.Now()
+	return err
+}
+
+// Recovered implements [sinks.Recovering]: it signals that the sink was opened, and then
+// what the open sink signals. Blob sinks signal nothing.
+func (s *sink) Recovered() <-chan struct{} {
+	opened := s.opened.Next() // before checking whether it is
+	inner, err := s.get()
+	if err != nil {
+		return opened
+	}
+	if recovered := sinks.RecoveredFunc(inner); recovered != nil {
+		return recovered()
+	}
+	return nil
+}
+
+// Survives implements [sinks.Syncing]: the sink has to be open.
+func (s *sink) Survives(began, acked time.Time) (bool, error) {
+	inner, err := s.get()
+	if err != nil {
+		return false, nil //nolint:nilerr // nobody knows yet
+	}
+	if survives := sinks.SurvivesFunc(inner); survives != nil {
+		return survives(began, acked)
+	}
+	return false, nil
+}
+
+// last returns the last result of Health.
+func (s *sink) last() (up bool, failure string, checked time.Time) {
+	s.checkMu.Lock()
+	defer s.checkMu.Unlock()
+	return s.up, s.failure, s.checked
+}
+
+// Close does nothing: routers close what they publish to, and the sink outlives them.
+func (s *sink) Close() error { return nil }
+
+// libraryLogger returns the logger for the packages of agrimill and Watermill. What they
+// log at level info the pipeline logs itself, once per change of state.
+func (p *Pipeline) libraryLogger(logger *slog.Logger) watermill.LoggerAdapter {
+	return warnlog.New(logger, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})
+}

@@ -1,0 +1,58 @@
+package pipeline
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sources/kafka"
+	"github.com/agrimill/agrimill/sources/nats"
+)
+
+// newNATSSource creates the subscriber of a route from JetStream. It connects when the
+// router subscribes, which the router retries until it succeeds.
+func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger watermill.LoggerAdapter) (nats.Source, error) {
+	settings, err := cfg.SourceConfig()
+	if err != nil {
+		return nil, err
+	}
+	settings.Name, settings.CloseTimeout = "agrimill "+route, timeouts.router/20
+	return nats.Open(settings, logger)
+}
+
+// newKafkaSource creates the subscriber of a route from Kafka. It connects when the router
+// subscribes, which the router retries until it succeeds.
+func newKafkaSource(cfg config.KafkaSource, timeouts budget, logger watermill.LoggerAdapter) (message.Subscriber, error) {
+	settings, err := cfg.SourceConfig()
+	if err != nil {
+		return nil, err
+	}
+	settings.CloseTimeout = min(timeouts.router/20, kafka.DefaultCloseTimeout)
+	return kafka.Open(settings, logger)
+}
+
+// backlog is how many messages are waiting, in the source of a route or in the poison
+// queue.
+type backlog struct {
+	ask  func(context.Context) (int64, error)
+	last atomic.Pointer[int64] // nil: unknown
+	// failure is why it is unknown, redacted; nil if it is known or was not asked for yet.
+	failure atomic.Pointer[string]
+}
+
+// look queries it. It returns at the latest when ctx ends.
+func (b *backlog) look(ctx context.Context) {
+	n, err := b.ask(ctx)
+	if err != nil {
+		text := router.RedactError(err, nil)
+		b.last.Store(nil)
+		b.failure.Store(&text)
+		return
+	}
+	b.failure.Store(nil)
+	b.last.Store(&n)
+}

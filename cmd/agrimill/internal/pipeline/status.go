@@ -1,0 +1,328 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/history"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+var _ admin.Source = (*Pipeline)(nil)
+
+// Snapshot implements [admin.Source].
+func (p *Pipeline) Snapshot() admin.Snapshot { return p.snapshot(p.subscriber.Open()) }
+
+// Open implements [admin.Source].
+func (p *Pipeline) Open() []subscriber.Open { return p.subscriber.Open() }
+
+// snapshot is Snapshot with what is open.
+func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
+	p.mu.Lock()
+	g, phase, loaded, ended := p.generation, p.phase, p.loaded, p.err
+	p.mu.Unlock()
+	stats := p.subscriber.Stats()
+	s := admin.Snapshot{
+		Name: p.options.Name, Version: p.options.Version, Started: p.started, Time: time.Now(), Error: router.RedactError(ended, nil),
+		Checks: p.readiness.latest(), Certificates: p.certificates.latest(),
+		Config:     admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure, FailedAt: loaded.failedAt},
+		Gateway:    admin.GatewayFrom(stats.Stream),
+		Subscriber: admin.SubscriberFrom(stats),
+		Poison: admin.Poison{
+			Sink: g.poison.name, Kind: g.poison.kind, Topic: g.config.Poison.Topic,
+			Depth: g.depth.last.Load(), DepthNote: depthNote(g.poison.kind),
+		},
+	}
+	if s.Poison.Depth == nil && s.Poison.DepthNote == "" {
+		s.Poison.Unreadable, s.Poison.DepthNote = true, "the queue has not been read yet"
+		if failure := g.depth.failure.Load(); failure != nil {
+			s.Poison.DepthNote = "the queue cannot be read: " + *failure
+		}
+	}
+	if oldest := g.oldest.Load(); oldest != nil && s.Poison.Depth != nil && *s.Poison.Depth > 0 {
+		s.Poison.Oldest = *oldest
+	}
+	if c, looked := p.readiness.last(dedupCheck); looked && p.memory.store != nil {
+		s.Dedup = admin.Dedup{Store: p.memory.kind, Target: p.memory.target, Up: c.OK, Since: c.Since, Error: c.Message}
+	}
+	s.Subscriber.MaxInFlight = g.config.Subscriber.MaxInFlight
+	s.Subscriber.MaxInFlightBytes = g.config.Subscriber.MaxInFlightBytes
+	switch phase {
+	case phaseNew:
+		s.State = admin.StateStarting
+	case phaseDraining:
+		s.State = admin.StateDraining
+	case phaseStopped:
+		s.State = admin.StateStopped
+	}
+	if u, err := url.Parse(g.config.Gateway.BaseURL); err == nil {
+		s.Gateway.Host = u.Host
+	}
+	switch {
+	case !g.receives():
+		s.Gateway.State = admin.GatewayUnused
+	case p.lease != nil && stats.Lease.Role != subscriber.LeaseHolder:
+		s.Gateway.State, s.Gateway.Since, s.Gateway.LastError = admin.GatewayStandby, stats.Lease.Since, ""
+	}
+	s.Lease = p.leaseState(stats.Lease)
+	s.Gateway.Intermediaries = admin.IntermediariesFrom(p.client.Intermediaries())
+	limit := p.client.RateLimit()
+	s.Gateway.RateLimited, s.Gateway.RateLimitedUntil = limit.Limited, limit.PausedUntil
+	for i, h := range p.Health() {
+		if i >= len(g.routes) || g.routes[i].Name != h.Name {
+			break // a reload happened in between; the next snapshot is consistent
+		}
+		route := g.routes[i]
+		route.RouteHealth = h
+		if waiting := g.backlogs[h.Name]; waiting != nil {
+			route.Backlog = waiting.last.Load()
+		}
+		s.Routes = append(s.Routes, route)
+	}
+	s.AddOpen(open)
+	for _, sink := range g.sinks {
+		s.Sinks = append(s.Sinks, sink.status())
+	}
+	slices.SortFunc(s.Sinks, func(a, b admin.Sink) int { return strings.Compare(a.Name, b.Name) })
+	p.nameWaits(g, s.Subscriber.Waits)
+	p.course.Add(s.Time, s.Subscriber.Unconfirmed)
+	s.UnconfirmedCourse = p.course.Values()
+	s.Verdict = p.steady.Judge(s)
+	return s
+}
+
+// nameWaits gives what waits the names that people know.
+func (p *Pipeline) nameWaits(g *generation, all []admin.Waits) {
+	for _, waits := range all {
+		for i := range waits.Longest {
+			wait := &waits.Longest[i]
+			switch waits.Kind {
+			case subscriber.WaitTenant:
+				wait.Name = p.tenantName(wait.What)
+			case subscriber.WaitKey:
+				wait.Name = p.endpointName(wait.What)
+			case subscriber.WaitSubscription:
+				topic, tenant, _ := strings.Cut(wait.What, ", tenant ")
+				var routes []string
+				for _, r := range g.config.Routes {
+					if r.From.Gateway != "" && r.From.GatewayTopic() == topic {
+						routes = append(routes, strconv.Quote(r.Name))
+					}
+				}
+				wait.Name = "the route " + cmp.Or(strings.Join(routes, ", "), topic)
+				if tenant != "" {
+					wait.Name += " for " + p.tenantName(tenant)
+				}
+			}
+		}
+	}
+}
+
+// endpointName returns what people call an endpoint; empty for an order key that is no endpoint.
+func (p *Pipeline) endpointName(id string) string {
+	e, known := p.directory.Endpoint(id)
+	if !known {
+		return ""
+	}
+	return fmt.Sprintf("the endpoint %q", cmp.Or(e.Name, e.ExternalID, id))
+}
+
+// tenantName returns what people may call a tenant, which has no name itself: the endpoints of this application in it, or
+// else the first one.
+func (p *Pipeline) tenantName(id string) string {
+	if id == "" {
+		return ""
+	}
+	list := p.directory.Mine(id)
+	if len(list) == 0 {
+		for _, t := range p.directory.Tenants() {
+			if strings.EqualFold(t.TenantID, id) {
+				list = t.Endpoints
+			}
+		}
+	}
+	if len(list) == 0 {
+		return "the tenant " + id
+	}
+	text := fmt.Sprintf("the tenant of %q", cmp.Or(list[0].Name, list[0].ExternalID, list[0].ID))
+	if more := len(list) - 1; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text + " (" + id + ")"
+}
+
+// receives reports whether a route receives from the gateway.
+func (g *generation) receives() bool {
+	return slices.ContainsFunc(g.routes, func(r admin.Route) bool { return r.Direction == admin.FromGateway })
+}
+
+// status returns the sink as of its last check.
+func (s *sink) status() admin.Sink {
+	status := admin.Sink{Name: s.name, Kind: s.kind, Target: s.target}
+	status.Up, status.Error, status.CheckedAt = s.last()
+	if inner, err := s.get(); err == nil {
+		d := inner.Describe()
+		status.Durability, status.DurabilityNote = d.Durability.String(), d.DurabilityNote
+		if notices, ok := inner.(interface{ Lost() uint64 }); ok {
+			lost := notices.Lost()
+			status.Lost = &lost
+		}
+	}
+	return status
+}
+
+// Live implements [admin.Source].
+func (p *Pipeline) Live() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil {
+		return nil
+	}
+	return errors.New(router.RedactError(p.err, nil))
+}
+
+// checkGateway reports whether the event stream is open or, if no route receives from the
+// gateway, whether it has accepted the credentials.
+func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check {
+	c := admin.Check{Name: "gateway"}
+	stream := p.subscriber.Stats().Stream
+	switch {
+	case !g.receives():
+		c.OK, c.Message = p.isAuthorized(), "no route receives from it"
+		if !c.OK {
+			c.Message = "has not responded yet"
+		}
+	case p.standsBy():
+		c.OK, c.Message = p.isAuthorized(), cmp.Or(p.lease.holder(), "the instance that holds the lease")+" has the event stream"
+		if !c.OK {
+			c.Message = "has not responded yet"
+		}
+	case stream.AwaitingHead && stream.RefusedSince.IsZero():
+		// The stream itself proves nothing yet. What proves that the service is up is the
+		// list of tenants, requested when the stream was opened, and every later call.
+		last := p.client.LastCall()
+		if last.Err != nil || last.At.Before(stream.Since) {
+			if err := p.directory.Sync(ctx); err != nil {
+				return found("gateway", cmp.Or(last.Err, err))
+			}
+		}
+		c.OK, c.Message = true, "the event stream is awaiting its header; other calls succeed"
+	case stream.Connected && !stream.AwaitingHead:
+		c.OK = true
+	case stream.LastError != nil:
+		c.Message = router.RedactError(stream.LastError, nil)
+	default:
+		c.Message = "the event stream is not open yet"
+	}
+	return c
+}
+
+// Tenants implements [admin.Source]. It returns those in the directory, which the event
+// stream keeps up to date, and requests a refresh for the next call.
+func (p *Pipeline) Tenants(context.Context) ([]admin.Tenant, error) {
+	if !p.isAuthorized() {
+		return nil, errors.New("the gateway has not responded yet")
+	}
+	select {
+	case p.looked <- struct{}{}:
+	default: // a refresh is already pending
+	}
+	return admin.TenantsFrom(p.directory.Tenants(), p.directory.Scopes), nil
+}
+
+// Journal implements [admin.Source].
+func (p *Pipeline) Journal() *journal.Journal { return p.journal }
+
+// History implements [admin.Source].
+func (p *Pipeline) History() *history.History { return p.history }
+
+// Settings implements [admin.Source].
+func (p *Pipeline) Settings() []admin.Setting {
+	p.mu.Lock()
+	cfg := p.loaded.config
+	p.mu.Unlock()
+	return cfg.Settings()
+}
+
+// fromGateway returns the routes from the gateway, as they are now.
+func (p *Pipeline) fromGateway() []journal.Route {
+	var routes []journal.Route
+	for _, r := range p.now().config.Routes {
+		if r.From.Gateway == "" {
+			continue
+		}
+		topic := r.From.GatewayTopic()
+		routes = append(routes, journal.Route{Name: r.Name, Topic: topic, Takes: func(event gateway.EventType, messageType string) bool {
+			return subscriber.Takes(topic, event, messageType)
+		}})
+	}
+	return routes
+}
+
+// Payloads implements [admin.Source].
+func (p *Pipeline) Payloads() gateway.PayloadOpener {
+	if p.claimCheck == nil {
+		return nil
+	}
+	return p.claimCheck
+}
+
+// Devices implements [admin.Source].
+func (p *Pipeline) Devices() *farm.Devices { return p.devices.known }
+
+// PoisonStore implements [admin.Source]. The queue can be read if it is in NATS or Kafka, once that
+// has been reached.
+func (p *Pipeline) PoisonStore() router.PoisonStore {
+	if queue := p.now().poisonStore(); queue != nil {
+		return queue
+	}
+	return nil
+}
+
+// poisonStore returns the poison queue, nil if it cannot be read or is not open yet.
+func (g *generation) poisonStore() poisonStore { return g.poison.poisonStore(g.config.Poison.Topic) }
+
+// errNoDepth: the depth of the poison queue is unknown.
+var errNoDepth = errors.New("its sink is not open, or does not report how many messages it holds")
+
+// poisonDepth asks the broker how many messages are in the poison queue, and since when.
+func (g *generation) poisonDepth(ctx context.Context) (int64, error) {
+	queue := g.poisonStore()
+	if queue == nil {
+		g.oldest.Store(nil)
+		return 0, errNoDepth
+	}
+	depth, err := queue.Depth(ctx)
+	if err != nil {
+		g.oldest.Store(nil)
+		return 0, err
+	}
+	if oldest, err := queue.Oldest(ctx); err == nil && !oldest.IsZero() {
+		g.oldest.Store(&oldest)
+	} else {
+		g.oldest.Store(nil)
+	}
+	return depth, nil
+}
+
+// depthNote explains the depth of a poison queue where its meaning is not obvious.
+func depthNote(kind string) string {
+	switch kind {
+	case "nats", "kafka":
+		return ""
+	}
+	return "a sink of kind " + kind + " does not report the number of messages"
+}

@@ -1,0 +1,91 @@
+package pipeline
+
+import (
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/why"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// WhyFacts returns what a configuration knows for [why.Walk]: the endpoints that it declares and
+// its routes from the gateway. With running, the state of a running agrimill that has it, it tells
+// of the event stream and of routes that wait, too; nil if there is none.
+func WhyFacts(cfg *config.Config, running *admin.Snapshot) why.Facts {
+	facts := why.Facts{Stream: whyStream(running), Unmatched: whyUnmatched(cfg.Subscriber.Unmatched)}
+	for _, e := range cfg.Endpoints {
+		facts.Declared = append(facts.Declared, why.Declared{Tenant: e.Tenant, ExternalID: e.ExternalID, Subscriptions: e.Subscriptions})
+	}
+	waits := map[string]string{}
+	if running != nil {
+		for _, r := range running.Routes {
+			if r.State == router.StateOutage {
+				waits[r.Name] = r.LastError
+			}
+		}
+	}
+	for _, r := range cfg.Routes {
+		if r.From.Gateway == "" {
+			continue
+		}
+		route := why.Route{
+			Name: r.Name, Topic: r.From.Gateway, Refuses: newRefusal(r.Filter), Waits: waits[r.Name],
+			Takes: func(messageType string) bool {
+				return subscriber.Takes(r.From.GatewayTopic(), gateway.EventMessageReceived, messageType)
+			},
+		}
+		if len(r.Filter.Filename) > 0 {
+			route.Depends = append(route.Depends, "filename")
+		}
+		if r.Filter.Expr != "" {
+			route.Depends = append(route.Depends, "expr")
+		}
+		if r.Filter.Farm != nil {
+			route.Depends = append(route.Depends, "farm")
+		}
+		facts.Routes = append(facts.Routes, route)
+	}
+	return facts
+}
+
+// whyUnmatched says what happens to what every filter refuses.
+func whyUnmatched(policy subscriber.Unmatched) string {
+	if policy == subscriber.UnmatchedQuarantine {
+		return "stored in the quarantine, and confirmed then"
+	}
+	return "confirmed and dropped"
+}
+
+// whyStream is the link of the event stream.
+func whyStream(running *admin.Snapshot) why.Link {
+	if running == nil {
+		return why.Link{State: why.StateUnknown, Detail: "no running agrimill was asked"}
+	}
+	g := running.Gateway
+	switch g.State {
+	case admin.GatewayConnected, admin.GatewayAwaitingHead:
+		return why.Link{State: why.StateOK, Detail: "the event stream is open"}
+	case admin.GatewayStandby:
+		return why.Link{State: why.StateUnknown, Detail: "this instance stands by, and the one that holds the lease has the event stream", Remedy: "ask that one"}
+	case admin.GatewayUnused:
+		return why.Link{State: why.StateMissing, Detail: "agrimill does not open the event stream: no route receives from the gateway", Remedy: "add such a route"}
+	}
+	detail := "the event stream is " + string(g.State)
+	if g.LastError != "" {
+		detail += ": " + g.LastError
+	}
+	return why.Link{State: why.StateMissing, Detail: detail, Remedy: "agrimill tries again by itself; agrimill check tells more about the connection"}
+}
+
+// Why implements [admin.Source]. The tenants are those of [Pipeline.Tenants].
+func (p *Pipeline) Why(q why.Question) why.Answer {
+	snapshot := p.Snapshot()
+	facts := WhyFacts(p.now().config, &snapshot)
+	if p.isAuthorized() {
+		facts.Tenants = p.directory.Tenants()
+	} else {
+		facts.TenantsErr = "it has not responded yet"
+	}
+	return why.Walk(q, facts)
+}

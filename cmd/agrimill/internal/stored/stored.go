@@ -1,0 +1,330 @@
+// Package stored reads the payloads of messages where sinks stored them, as the journal has it and the configuration
+// names the sinks: in JetStream, in Kafka, in a bucket, in a claim check, and in the poison queue; and the devices of their teamsets. It
+// changes nothing there.
+package stored
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/spool"
+	routerfarm "github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
+)
+
+// MaxCopies is how many stored messages are looked at to find one that has the payload: a transform may have
+// made many of it.
+const MaxCopies = 50
+
+// Copy is a message where a sink has stored it.
+type Copy struct {
+	// Step is StepStored or StepPoisoned, Route the route that did it, and Sink its sink in the configuration; empty if
+	// that has no such route.
+	Step  journal.Step
+	Route string
+	Sink  string
+	// At is where it is.
+	At journal.Location
+	// Part says that it is one of several messages that carried a file.
+	Part bool
+
+	// Message is the message as it was found, and Payload its payload, which the caller of [Reader.Read] closes.
+	Message *message.Message
+	Payload *spool.Payload
+}
+
+// String says where it is.
+func (c *Copy) String() string {
+	return fmt.Sprintf("%s (%s by %s in sink %s)", printable(c.At.String()), c.Step, printable(c.Route), printable(c.Sink))
+}
+
+// CopiesOf returns where a message is stored, as the journal has it and the configuration names the sinks: whole files first, then by
+// the kind of sink, and what was stored first first.
+func CopiesOf(cfg *config.Config, m *journal.Message) []*Copy {
+	routes := map[string]string{}
+	for _, route := range cfg.Routes {
+		routes[route.Name] = route.To.Sink
+	}
+	var list []*Copy
+	for _, e := range m.Events {
+		if e.At == nil || e.Step != journal.StepStored && e.Step != journal.StepPoisoned {
+			continue
+		}
+		c := &Copy{Step: e.Step, Route: e.Route, Sink: routes[e.Route], At: *e.At, Part: e.MessageID != ""}
+		if e.Step == journal.StepPoisoned {
+			c.Sink = cfg.Poison.Sink
+		}
+		if !slices.ContainsFunc(list, func(other *Copy) bool { return other.Sink == c.Sink && other.At == c.At }) {
+			list = append(list, c)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *Copy) int { return a.rank() - b.rank() })
+	return list
+}
+
+// rank is the place of a copy in the order in which they are tried.
+func (c *Copy) rank() (rank int) {
+	switch {
+	case c.At.Stream != "":
+		rank = 0
+	case c.At.Topic != "":
+		rank = 1
+	case c.At.Key != "":
+		rank = 2
+	default:
+		rank = 3
+	}
+	if c.Step == journal.StepPoisoned {
+		rank += 10
+	}
+	if c.Part {
+		rank += 100
+	}
+	return rank
+}
+
+// Why a place does not have a message (any more): to look again does not help.
+var (
+	// ErrGone: there is nothing any more.
+	ErrGone = errors.New("there is nothing any more")
+	// ErrOther: another message is there, since a stream or topic was deleted and made again.
+	ErrOther = errors.New("there is another message now")
+	// ErrDerived: a transform made something else of the message.
+	ErrDerived = errors.New("it is what a transform made of the message")
+	// ErrNotKept: the place keeps no payloads.
+	ErrNotKept = errors.New("nothing is kept there")
+	// ErrUnnamed: the configuration does not say where it is.
+	ErrUnnamed = errors.New("the configuration has no such route")
+)
+
+// notKept is an ErrNotKept with words of its own.
+type notKept string
+
+// Error implements error.
+func (e notKept) Error() string { return string(e) }
+
+// Is makes it match ErrNotKept.
+func (e notKept) Is(target error) bool { return target == ErrNotKept }
+
+const (
+	errKeptBy = notKept("the gateway keeps nothing that was confirmed")
+	errUnkept = notKept("a sink of this kind keeps nothing")
+	errLeft   = notKept("the payload was left with the gateway, which deletes it after the confirmation")
+)
+
+// Absent reports whether an error of [Reader.Read] says that the place does not have the message, and not that it could
+// not be asked.
+func Absent(err error) bool {
+	return slices.ContainsFunc([]error{
+		ErrGone, ErrOther, ErrDerived, ErrNotKept, ErrUnnamed, gateway.ErrNotFound,
+	}, func(absent error) bool { return errors.Is(err, absent) })
+}
+
+// printable makes a text safe for people.
+func printable(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}
+
+// WhyNot says what there is to say of a message of which none of its copies could be used, in a part of a sentence.
+func WhyNot(m *journal.Message, copies int) string {
+	state := printable(m.State)
+	switch {
+	case copies > 0:
+		return "none of the places above has it (it is " + state + ")"
+	case len(m.MessageIDs) > 0 && !strings.Contains(m.State, "; confirmed") && !strings.HasPrefix(m.State, "confirmed"):
+		return "the journal knows of no place that has it (it is " + state + "); until it is confirmed, the gateway has it and delivers it again"
+	}
+	return "the journal knows of no place that has it (it is " + state + "), and the gateway keeps nothing that was confirmed"
+}
+
+// Options say how copies are read.
+type Options struct {
+	// Limits are those of a payload.
+	Limits spool.Limits
+	// ConnectTimeout is how long to wait for a broker, 0 for what the configuration says.
+	ConnectTimeout time.Duration
+	// Claims is where payloads in a claim check are; nil has it opened as the configuration says.
+	Claims *claimcheck.Store
+}
+
+// Reader reads copies of one message, with connections that it keeps for the next. It is for one goroutine.
+type Reader struct {
+	cfg     *config.Config
+	message *journal.Message
+	options Options
+	claims  *claimcheck.Store     // nil: not opened here
+	brokers map[string]copySource // by the name of the sink
+	devices *deviceReader         // nil: not opened
+}
+
+// NewReader returns a reader. It has to be closed.
+func NewReader(cfg *config.Config, m *journal.Message, options Options) *Reader {
+	return &Reader{cfg: cfg, message: m, options: options}
+}
+
+// copySource has messages that a sink stored. They come with their payload, or a claim check's reference to it.
+type copySource interface {
+	get(ctx context.Context, at journal.Location) (*message.Message, *spool.Payload, error)
+	close() error
+}
+
+// Close closes what was opened, payloads excepted.
+func (r *Reader) Close() error {
+	var errs []error
+	for _, source := range r.brokers {
+		errs = append(errs, source.close())
+	}
+	if r.devices != nil {
+		errs = append(errs, r.devices.close())
+	}
+	if r.claims != nil {
+		errs = append(errs, r.claims.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Read reads a copy, and sets its Message and Payload. The caller closes the payload. Without one, the error says why; it has
+// to be redacted before it is shown.
+func (r *Reader) Read(ctx context.Context, c *Copy) error {
+	source, err := r.source(ctx, c)
+	if err != nil {
+		return err
+	}
+	msg, stored, err := source.get(ctx, c.At)
+	switch {
+	case err != nil:
+		return err
+	case msg.Metadata[routerfarm.KeySourceType] != "":
+		err = ErrDerived
+	case !sameMessage(r.message, msg):
+		err = ErrOther
+	case stored == nil:
+		stored, err = r.open(ctx, msg)
+	}
+	if err != nil {
+		if stored != nil {
+			err = errors.Join(err, stored.Close())
+		}
+		return err
+	}
+	c.Message, c.Payload = msg, stored
+	return nil
+}
+
+// source returns what has the messages of a copy's sink.
+func (r *Reader) source(ctx context.Context, c *Copy) (copySource, error) {
+	if c.At.ContextID != "" {
+		return nil, errKeptBy
+	}
+	if source := r.brokers[c.Sink]; source != nil {
+		return source, nil
+	}
+	sink, ok := r.cfg.Sinks[c.Sink]
+	if !ok {
+		return nil, ErrUnnamed
+	}
+	var source copySource
+	var err error
+	switch {
+	case sink.NATS != nil && c.At.Stream != "":
+		source, err = newNATSCopies(*sink.NATS, r.options.ConnectTimeout)
+	case sink.Kafka != nil && c.At.Topic != "":
+		source, err = newKafkaCopies(*sink.Kafka, r.options.ConnectTimeout)
+	case sink.Blob != nil && c.At.Key != "":
+		source, err = newBlobCopies(ctx, *sink.Blob, r.options.Limits)
+	case sink.Log != nil:
+		return nil, errUnkept
+	default:
+		return nil, fmt.Errorf("sink %s is of kind %s now", c.Sink, sink.Kind())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.brokers == nil {
+		r.brokers = map[string]copySource{}
+	}
+	r.brokers[c.Sink] = source
+	return source, nil
+}
+
+// sameMessage reports whether a message is the one that the journal speaks of: a place may have another one since a
+// stream or topic was deleted and made again.
+func sameMessage(m *journal.Message, msg *message.Message) bool {
+	told := msg.Metadata[gateway.KeyMessageID]
+	if told == "" {
+		told = msg.Metadata[gateway.KeyMessageIDs]
+	}
+	if len(m.MessageIDs) == 0 || told == "" {
+		return len(m.MessageIDs) == 0 && told == "" && msg.UUID == m.UUID
+	}
+	if receiver := msg.Metadata[gateway.KeyReceivingEndpointID]; m.Endpoint != "" && receiver != "" && !strings.EqualFold(receiver, m.Endpoint) {
+		return false
+	}
+	for id := range strings.SplitSeq(told, ",") {
+		if slices.ContainsFunc(m.MessageIDs, func(known string) bool { return strings.EqualFold(known, strings.TrimSpace(id)) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// open opens the payload of a message that a broker has.
+func (r *Reader) open(ctx context.Context, msg *message.Message) (*spool.Payload, error) {
+	switch msg.Metadata[gateway.KeyPayloadMode] {
+	case "":
+		return r.inMemory(msg.Payload)
+	case gateway.PayloadModeClaimCheck:
+	default:
+		return nil, errLeft
+	}
+	claims, err := r.claimCheck(ctx)
+	if err != nil {
+		return nil, err
+	}
+	msg.SetContext(ctx)
+	from, _, err := claims.OpenMessage(msg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = from.Close() }() // it was only read
+	return spool.Buffer(spool.StreamOf(from), "the payload", r.options.Limits)
+}
+
+// inMemory returns the payload of a message that a broker sent whole.
+func (r *Reader) inMemory(data []byte) (*spool.Payload, error) {
+	if int64(len(data)) > r.options.Limits.Max {
+		return nil, spool.TooLarge("the payload", r.options.Limits.Max)
+	}
+	return spool.InMemory(data), nil
+}
+
+// claimCheck returns where payloads in a claim check are.
+func (r *Reader) claimCheck(ctx context.Context) (_ *claimcheck.Store, err error) {
+	switch {
+	case r.options.Claims != nil:
+		return r.options.Claims, nil
+	case r.cfg.ClaimCheck == nil:
+		return nil, errors.New("the payload is in a claim check, and the configuration has none (claim_check)")
+	case r.claims == nil:
+		r.claims, err = claimcheck.New(ctx, r.cfg.ClaimCheck.Config)
+	}
+	return r.claims, err
+}

@@ -18,7 +18,7 @@ var ErrNotInQueue = errors.New("no such message in the poison queue")
 
 // PoisonStore is a poison queue that can be looked at without taking anything
 // off, and from which any message can be taken. Packages
-// sinks/nats/poisonqueue and sinks/kafka/poisonqueue have them for JetStream and
+// stores/nats/poisonqueue and stores/kafka/poisonqueue have them for JetStream and
 // Kafka, and router/poisonstoretest tests whether a store does what is said here.
 // Any Watermill subscriber has [Router.Replay] and [ListPoisoned].
 //

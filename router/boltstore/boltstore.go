@@ -1,6 +1,6 @@
 // Package boltstore is a dedup store in a file (bbolt): handled messages are recognized
 // after a crash or a restart of the process. Only one process at a time can have the file
-// open; for several processes see package sinks/nats/kvstore.
+// open; for several processes see package stores/nats/kvstore.
 package boltstore
 
 import (

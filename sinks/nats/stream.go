@@ -11,9 +11,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/streamrule"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
-	"github.com/agrimill/agrimill/sinks/nats/internal/streamrule"
 )
 
 // ErrStream is wrapped by New's error when a stream exists that the sink cannot

@@ -45,14 +45,14 @@ func TestImportDirection(t *testing.T) {
 		pkg    string
 		forbid []string
 	}{
-		{"gateway", append(own("publisher", "subscriber", "router", "sinks", "sources", "cmd", "examples", "gateway/gatewaytest"),
+		{"gateway", append(own("publisher", "subscriber", "router", "sinks", "sources", "stores", "cmd", "examples", "gateway/gatewaytest"),
 			"github.com/ThreeDotsLabs/watermill")},
-		{"gateway/gatewaytest", append(own("publisher", "subscriber", "router", "sinks", "sources", "cmd", "examples"),
+		{"gateway/gatewaytest", append(own("publisher", "subscriber", "router", "sinks", "sources", "stores", "cmd", "examples"),
 			"github.com/ThreeDotsLabs/watermill")},
-		{"publisher", own("subscriber", "router", "sources", "cmd", "examples", "gateway/gatewaytest", "sinks/kafka", "sinks/nats", "sinks/blob", "sinks/logsink", "sinks/claimcheck", "sinks/cloudevents")},
-		{"subscriber", own("publisher", "router", "sinks", "sources", "cmd", "examples", "gateway/gatewaytest")},
-		{"router", own("publisher", "subscriber", "sources", "farmdata", "cmd", "examples", "gateway/gatewaytest", "sinks/kafka", "sinks/nats")},
-		{"sinks", own("gateway/gatewaytest", "publisher", "subscriber", "router", "sources", "cmd", "examples", "sinks/kafka", "sinks/nats")},
+		{"publisher", own("subscriber", "router", "sources", "stores", "cmd", "examples", "gateway/gatewaytest", "sinks/kafka", "sinks/nats", "sinks/blob", "sinks/logsink", "sinks/claimcheck", "sinks/cloudevents")},
+		{"subscriber", own("publisher", "router", "sinks", "sources", "stores", "cmd", "examples", "gateway/gatewaytest")},
+		{"router", own("publisher", "subscriber", "sources", "stores", "farmdata", "cmd", "examples", "gateway/gatewaytest", "sinks/kafka", "sinks/nats")},
+		{"sinks", own("gateway/gatewaytest", "publisher", "subscriber", "router", "sources", "stores", "cmd", "examples", "sinks/kafka", "sinks/nats")},
 	}
 	for _, tt := range tests {
 		t.Run(tt.pkg, func(t *testing.T) {
@@ -66,6 +66,49 @@ func TestImportDirection(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// below says which folders the packages of a folder may import.
+var below = map[string][]string{
+	"gateway":    {},
+	"farmdata":   {},
+	"sinks":      {"gateway"},
+	"publisher":  {"gateway", "sinks"},
+	"subscriber": {"gateway"},
+	"sources":    {"gateway", "sinks"},
+	"router":     {"gateway", "farmdata", "sinks", "subscriber"},
+	"stores":     {"gateway", "farmdata", "sinks", "subscriber", "router"},
+}
+
+// TestNoImportRunsUp holds the same drawing for every package of these folders: what a package
+// imports is in its own folder or in one below it.
+func TestNoImportRunsUp(t *testing.T) {
+	t.Parallel()
+	found := map[string]int{}
+	for _, pkg := range packages(t) {
+		path := strings.TrimPrefix(pkg.ImportPath, module+"/")
+		top, _, _ := strings.Cut(path, "/")
+		if top == "cmd" || top == "examples" || top == "internal" {
+			continue // programs, and what no folder has for itself
+		}
+		found[top]++
+		allowed, listed := below[top]
+		if !listed {
+			t.Errorf("nothing says what %s may import", path)
+		}
+		for _, imp := range pkg.Imports {
+			imported, own := strings.CutPrefix(imp, module+"/")
+			to, _, _ := strings.Cut(imported, "/")
+			if own && to != top && to != "internal" && !slices.Contains(allowed, to) {
+				t.Errorf("%s imports %s, which is not below it", path, imported)
+			}
+		}
+	}
+	for folder := range below {
+		if found[folder] == 0 {
+			t.Errorf("there is no package in %s", folder)
+		}
 	}
 }
 
@@ -106,11 +149,11 @@ func TestLayoutNamesEveryPackage(t *testing.T) {
 	}
 }
 
-// TestBrokersOnlyBelowSinks checks that no package outside sinks/, sources/ and examples/
+// TestBrokersOnlyBelowSinks checks that no package outside sinks/, sources/, stores/ and examples/
 // (helpers of tests aside) imports a broker's client, also one that is added later.
 func TestBrokersOnlyBelowSinks(t *testing.T) {
 	t.Parallel()
-	allowed := []string{module + "/sinks/", module + "/sources/", module + "/examples/", module + "/cmd/", module + "/internal/demo", module + "/internal/quickstart", module + "/internal/test/", module + "/internal/testkit/"}
+	allowed := []string{module + "/sinks/", module + "/sources/", module + "/stores/", module + "/examples/", module + "/cmd/", module + "/internal/demo", module + "/internal/quickstart", module + "/internal/streamrule", module + "/internal/test/", module + "/internal/testkit/"}
 	for _, pkg := range packages(t) {
 		path := pkg.ImportPath + "/"
 		var exempt bool
@@ -123,7 +166,7 @@ func TestBrokersOnlyBelowSinks(t *testing.T) {
 		for _, imp := range pkg.Imports {
 			for _, broker := range brokers {
 				if imp == broker || strings.HasPrefix(imp, broker+"/") {
-					t.Errorf("%s imports %s: brokers belong below sinks/ and sources/", pkg.ImportPath, imp)
+					t.Errorf("%s imports %s: brokers belong below sinks/, sources/ and stores/", pkg.ImportPath, imp)
 				}
 			}
 		}

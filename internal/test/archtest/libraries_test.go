@@ -107,7 +107,7 @@ func checkNamedTests(t *testing.T, page string, n int) {
 func usedSymbols(t *testing.T, modules []string) map[string]map[string]bool {
 	t.Helper()
 	used := map[string]map[string]bool{}
-	for _, dir := range []string{"cmd", "gateway", "internal", "publisher", "router", "sinks", "sources", "subscriber"} {
+	for _, dir := range []string{"cmd", "gateway", "internal", "publisher", "router", "sinks", "sources", "stores", "subscriber"} {
 		err := filepath.WalkDir(filepath.Join(top(t), dir), func(file string, entry fs.DirEntry, err error) error {
 			name := entry.Name()
 			if err != nil || entry.IsDir() {

@@ -46,7 +46,7 @@ func TestRunbookQuotesTheProgram(t *testing.T) {
 	// What libraries log at level info is at debug in the program. Errors are attributes of lines.
 	inProgram := regexp.MustCompile(`(?:Warn|Error|Info|New|Errorf)\((?:[^"\n]*)"((?:[^"\n\\]|\\.)*)"`)
 	inLibrary := regexp.MustCompile(`(?:Warn|Error|New|Errorf)\((?:[^"\n]*)"((?:[^"\n\\]|\\.)*)"`)
-	for _, dir := range []string{"cmd", "gateway", "publisher", "router", "sinks", "sources", "subscriber"} {
+	for _, dir := range []string{"cmd", "gateway", "publisher", "router", "sinks", "sources", "stores", "subscriber"} {
 		calls := inLibrary
 		if dir == "cmd" {
 			calls = inProgram

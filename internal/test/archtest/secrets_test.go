@@ -31,37 +31,37 @@ import (
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/kafka"
-	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
-	kafkapoison "github.com/agrimill/agrimill/sinks/kafka/poisonqueue"
 	"github.com/agrimill/agrimill/sinks/nats"
-	natsdevices "github.com/agrimill/agrimill/sinks/nats/devicestore"
-	"github.com/agrimill/agrimill/sinks/nats/kvlease"
-	"github.com/agrimill/agrimill/sinks/nats/kvstore"
-	natspoison "github.com/agrimill/agrimill/sinks/nats/poisonqueue"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
+	kafkadevices "github.com/agrimill/agrimill/stores/kafka/devicestore"
+	kafkapoison "github.com/agrimill/agrimill/stores/kafka/poisonqueue"
+	natsdevices "github.com/agrimill/agrimill/stores/nats/devicestore"
+	"github.com/agrimill/agrimill/stores/nats/kvlease"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
+	natspoison "github.com/agrimill/agrimill/stores/nats/poisonqueue"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
 // withSecrets are the types of public packages that hold secrets, by their names.
 var withSecrets = map[string]any{
-	"gateway.Config":                 gateway.Config{},
-	"publisher.Config":               publisher.Config{},
-	"sinks/claimcheck.Config":        claimcheck.Config{},
-	"sinks/kafka.Config":             kafka.Config{},
-	"sinks/kafka.Connection":         kafka.Connection{},
-	"sinks/kafka.SASL":               kafka.SASL{},
-	"sinks/kafka/devicestore.Config": kafkadevices.Config{},
-	"sinks/kafka/poisonqueue.Config": kafkapoison.Config{},
-	"sinks/nats.Config":              nats.Config{},
-	"sinks/nats.Connection":          nats.Connection{},
-	"sinks/nats/devicestore.Config":  natsdevices.Config{},
-	"sinks/nats/kvlease.Config":      kvlease.Config{},
-	"sinks/nats/kvstore.Config":      kvstore.Config{},
-	"sinks/nats/poisonqueue.Config":  natspoison.Config{},
-	"sources/kafka.Config":           sourcekafka.Config{},
-	"sources/nats.Config":            sourcenats.Config{},
-	"subscriber.Config":              subscriber.Config{},
+	"gateway.Config":                  gateway.Config{},
+	"publisher.Config":                publisher.Config{},
+	"sinks/claimcheck.Config":         claimcheck.Config{},
+	"sinks/kafka.Config":              kafka.Config{},
+	"sinks/kafka.Connection":          kafka.Connection{},
+	"sinks/kafka.SASL":                kafka.SASL{},
+	"sinks/nats.Config":               nats.Config{},
+	"sinks/nats.Connection":           nats.Connection{},
+	"sources/kafka.Config":            sourcekafka.Config{},
+	"sources/nats.Config":             sourcenats.Config{},
+	"stores/kafka/devicestore.Config": kafkadevices.Config{},
+	"stores/kafka/poisonqueue.Config": kafkapoison.Config{},
+	"stores/nats/devicestore.Config":  natsdevices.Config{},
+	"stores/nats/kvlease.Config":      kvlease.Config{},
+	"stores/nats/kvstore.Config":      kvstore.Config{},
+	"stores/nats/poisonqueue.Config":  natspoison.Config{},
+	"subscriber.Config":               subscriber.Config{},
 }
 
 const canary = "s3cretCanary"
@@ -219,7 +219,7 @@ func made(t *testing.T) map[string]any {
 func TestTypesWithSecretsAreListed(t *testing.T) {
 	t.Parallel()
 	parts := map[string][]string{} // the types in each exported struct of a public package
-	for _, dir := range []string{"gateway", "publisher", "subscriber", "router", "sinks", "sources", "farmdata"} {
+	for _, dir := range []string{"gateway", "publisher", "subscriber", "router", "sinks", "sources", "stores", "farmdata"} {
 		err := filepath.WalkDir(filepath.Join(top(t), dir), func(file string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go") || strings.Contains(file, "gatewaytest") {
 				return err

@@ -13,7 +13,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
+	"github.com/agrimill/agrimill/stores/nats/poisonqueue"
 	"github.com/agrimill/agrimill/subscriber"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
-	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
 	"github.com/agrimill/agrimill/subscriber"
 )
 

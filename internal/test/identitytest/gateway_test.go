@@ -29,7 +29,7 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
+	"github.com/agrimill/agrimill/stores/nats/poisonqueue"
 	"github.com/agrimill/agrimill/subscriber"
 )
 

@@ -30,8 +30,8 @@ import (
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/router/metrics"
 	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
+	"github.com/agrimill/agrimill/stores/nats/poisonqueue"
 	"github.com/agrimill/agrimill/subscriber"
 )
 

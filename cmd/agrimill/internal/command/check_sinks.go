@@ -28,13 +28,13 @@ import (
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
-	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
 	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/nats/devicestore"
-	"github.com/agrimill/agrimill/sinks/nats/kvlease"
-	"github.com/agrimill/agrimill/sinks/nats/kvstore"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
+	kafkadevices "github.com/agrimill/agrimill/stores/kafka/devicestore"
+	"github.com/agrimill/agrimill/stores/nats/devicestore"
+	"github.com/agrimill/agrimill/stores/nats/kvlease"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )
 
 // sinkProbes returns the checks of the sinks.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
-	kafkaqueue "github.com/agrimill/agrimill/sinks/kafka/poisonqueue"
+	kafkaqueue "github.com/agrimill/agrimill/stores/kafka/poisonqueue"
 )
 
 func newPoisonCommand(p *program) *cobra.Command {

@@ -17,9 +17,9 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
-	kafkaqueue "github.com/agrimill/agrimill/sinks/kafka/poisonqueue"
 	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
+	kafkaqueue "github.com/agrimill/agrimill/stores/kafka/poisonqueue"
+	"github.com/agrimill/agrimill/stores/nats/poisonqueue"
 )
 
 // environmentHelp is the part of the help about the connection.

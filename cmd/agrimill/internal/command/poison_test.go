@@ -20,7 +20,7 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/nats/poisonqueue"
+	"github.com/agrimill/agrimill/stores/nats/poisonqueue"
 )
 
 // toTopic sends messages elsewhere than their routes: where these would by default.

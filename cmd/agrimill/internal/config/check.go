@@ -28,8 +28,8 @@ import (
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/kafka"
-	"github.com/agrimill/agrimill/sinks/nats/kvlease"
-	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	"github.com/agrimill/agrimill/stores/nats/kvlease"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
 	"github.com/agrimill/agrimill/subscriber"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
 	"github.com/agrimill/agrimill/subscriber"
 )
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/nats/kvlease"
+	"github.com/agrimill/agrimill/stores/nats/kvlease"
 )
 
 // HA makes several instances of agrimill work one at a time: the one that holds the lease opens

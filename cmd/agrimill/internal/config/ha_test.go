@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agrimill/agrimill/sinks/nats/kvlease"
+	"github.com/agrimill/agrimill/stores/nats/kvlease"
 )
 
 // The sessions of a dedup store end no later than the lease, unless the file says so.

@@ -14,10 +14,10 @@ import (
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
-	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
 	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/nats/devicestore"
-	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	kafkadevices "github.com/agrimill/agrimill/stores/kafka/devicestore"
+	"github.com/agrimill/agrimill/stores/nats/devicestore"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )
 
 // Config is the whole configuration of agrimill.

@@ -19,7 +19,7 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
-	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )
 
 // memory wraps the dedup store. It belongs to the pipeline, which closes it at the end.

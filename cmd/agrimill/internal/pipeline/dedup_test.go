@@ -16,7 +16,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router/boltstore"
-	"github.com/agrimill/agrimill/sinks/nats/kvstore"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
 	"github.com/agrimill/agrimill/subscriber"
 )
 

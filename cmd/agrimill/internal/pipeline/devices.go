@@ -9,8 +9,8 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/router/farm"
-	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
-	natsdevices "github.com/agrimill/agrimill/sinks/nats/devicestore"
+	kafkadevices "github.com/agrimill/agrimill/stores/kafka/devicestore"
+	natsdevices "github.com/agrimill/agrimill/stores/nats/devicestore"
 )
 
 // devices are the device descriptions of teamsets. They belong to the pipeline.

@@ -20,7 +20,7 @@ import (
 	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
-	"github.com/agrimill/agrimill/sinks/nats/kvlease"
+	"github.com/agrimill/agrimill/stores/nats/kvlease"
 	"github.com/agrimill/agrimill/subscriber"
 )
 

@@ -19,7 +19,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
-	"github.com/agrimill/agrimill/sinks/nats/kvlease"
+	"github.com/agrimill/agrimill/stores/nats/kvlease"
 )
 
 // ha is the part of a configuration with a lease at an address.

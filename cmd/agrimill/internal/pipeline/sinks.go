@@ -24,10 +24,10 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
 	"github.com/agrimill/agrimill/sinks/kafka"
-	kafkaqueue "github.com/agrimill/agrimill/sinks/kafka/poisonqueue"
 	"github.com/agrimill/agrimill/sinks/logsink"
 	"github.com/agrimill/agrimill/sinks/nats"
-	natsqueue "github.com/agrimill/agrimill/sinks/nats/poisonqueue"
+	kafkaqueue "github.com/agrimill/agrimill/stores/kafka/poisonqueue"
+	natsqueue "github.com/agrimill/agrimill/stores/nats/poisonqueue"
 )
 
 // sink is one configured sink. All routes share it, across reloads, so its Close does

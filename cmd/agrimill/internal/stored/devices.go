@@ -10,8 +10,8 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	routerfarm "github.com/agrimill/agrimill/router/farm"
-	kafkadevices "github.com/agrimill/agrimill/sinks/kafka/devicestore"
-	natsdevices "github.com/agrimill/agrimill/sinks/nats/devicestore"
+	kafkadevices "github.com/agrimill/agrimill/stores/kafka/devicestore"
+	natsdevices "github.com/agrimill/agrimill/stores/nats/devicestore"
 )
 
 // Why nobody but the running agrimill can say what the devices of a teamset are.

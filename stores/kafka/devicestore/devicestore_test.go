@@ -1,0 +1,294 @@
+package devicestore_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/router/farm/devicestoretest"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/stores/kafka/devicestore"
+)
+
+func TestMain(m *testing.M) {
+	// Of sarama, for the life of the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
+
+func open(t testing.TB, addr string) *devicestore.Store {
+	t.Helper()
+	store, err := devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{addr}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+// last returns the last record of each key, which is what compaction leaves.
+func last(t testing.TB, addr string) (left []*kgo.Record) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, r := range slices.Backward(kafkatest.Read(t, addr, devicestore.DefaultTopic)) {
+		if !seen[string(r.Key)] {
+			seen[string(r.Key)], left = true, append(left, &kgo.Record{Topic: r.Topic, Key: r.Key, Value: r.Value, Headers: r.Headers})
+		}
+	}
+	return left
+}
+
+// compacted returns a store with what compaction leaves.
+func compacted(t testing.TB, addr string) *devicestore.Store {
+	t.Helper()
+	cluster := kafkatest.Start(t, kfake.SeedTopics(1, devicestore.DefaultTopic))
+	write(t, cluster.Addr(), last(t, addr)...)
+	store, err := devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return store
+}
+
+func write(t testing.TB, addr string, records ...*kgo.Record) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A record without a time that another process has stored meanwhile, or has had stored before, is not what stays.
+func TestRecordThatLacksTimes(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		before bool // it is there before the store is opened
+	}{{"running", false}, {"restarted", true}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cluster := kafkatest.Start(t)
+			first := open(t, cluster.Addr())
+			if err := first.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(1, 0), Payload: []byte("devices"), Tenant: "tenant"}); err != nil {
+				t.Fatal(err)
+			}
+			if c.before {
+				if err := first.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			other := *last(t, cluster.Addr())[0]
+			other.Headers = []kgo.RecordHeader{{Key: "x-router-tenant-id", Value: []byte("tenant")}, {Key: "x-router-sent-timestamp", Value: []byte("1970-01-01T00:00:02Z")}}
+			write(t, cluster.Addr(), &other)
+			if c.before {
+				open(t, cluster.Addr())
+			}
+			testkit.Eventually(t, "the last record has both times", func() bool {
+				list, err := compacted(t, cluster.Addr()).Get(t.Context(), "team")
+				return err == nil && len(list) == 2 && list[0].Sent.Unix() == 1 && list[1].Sent.Unix() == 2
+			})
+			// The order of what is known is no reason to write, nor is what was written for it.
+			if records := kafkatest.Read(t, cluster.Addr(), devicestore.DefaultTopic); len(records) != 3 {
+				t.Errorf("%d records, want 3", len(records))
+			}
+		})
+	}
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	var cluster *kafkatest.Cluster
+	devicestoretest.Run(t, devicestoretest.Suite{
+		New: func(t *testing.T) farm.DeviceStore {
+			cluster = kafkatest.Start(t)
+			return open(t, cluster.Addr())
+		},
+		Peer: func(t *testing.T, _ farm.DeviceStore) farm.DeviceStore { return open(t, cluster.Addr()) },
+		Left: func(t *testing.T, _ farm.DeviceStore) farm.DeviceStore { return compacted(t, cluster.Addr()) },
+	})
+}
+
+// What one process puts, one that runs beside it gets.
+func TestRunningPeer(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	one, other := open(t, cluster.Addr()), open(t, cluster.Addr())
+	if err := one.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the other process has it", func() bool {
+		list, err := other.Get(t.Context(), "team")
+		return err == nil && len(list) == 1 && string(list[0].Payload) == "devices" && list[0].Sent.Unix() == 1000
+	})
+	if err := other.Health(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// After compaction, what is left of a payload has all times at which it was sent, also those that were put at the same time.
+func TestLastRecordHasAllTimes(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	store := open(t, cluster.Addr())
+	const times = 8
+	var wg sync.WaitGroup
+	for i := range int64(times) {
+		wg.Go(func() {
+			if err := store.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(i, 0), Payload: []byte("devices"), Tenant: "tenant"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	records := kafkatest.Read(t, cluster.Addr(), devicestore.DefaultTopic)
+	sent, tenants := map[string]bool{}, 0
+	for _, h := range records[len(records)-1].Headers {
+		switch h.Key {
+		case "x-router-sent-timestamp":
+			sent[string(h.Value)] = true
+		case "x-router-tenant-id":
+			tenants++
+		}
+	}
+	if len(sent) != times || tenants != 1 {
+		t.Errorf("%d times and %d tenants, want %d and 1", len(sent), tenants, times)
+	}
+}
+
+// What the broker does not take is refused for good; a closed store is an outage.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	store := open(t, cluster.Addr())
+	err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: make([]byte, 2<<20)})
+	if !errors.Is(err, devicestore.ErrTooLarge) || router.Classify(err) != router.ClassPermanent {
+		t.Errorf("got %v of class %v, want ErrTooLarge", err, router.Classify(err))
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("x")}); router.Classify(err) != router.ClassOutage {
+		t.Errorf("got %v of class %v, want an outage", err, router.Classify(err))
+	}
+	if _, err := devicestore.New(t.Context(), devicestore.Config{Timeout: -1}); !errors.Is(err, devicestore.ErrConfig) {
+		t.Errorf("got %v, want ErrConfig", err)
+	}
+}
+
+// A topic of which nothing can be read up to its end is opened nevertheless.
+func TestEndIsNeverReached(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	if err := open(t, cluster.Addr()).Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("devices")}); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Fake().ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.Fake().KeepControl()
+		return request.ResponseKind(), nil, true // without records, for ever
+	})
+	// It gives up at half of Timeout, and fails at all of it.
+	store, err := devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Timeout: 8 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A reader whose place in the topic is gone begins again: the topic was deleted and made again, say.
+func TestReaderBeginsAgain(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	one, other := open(t, cluster.Addr()), open(t, cluster.Addr())
+	var refused atomic.Int32
+	cluster.Fake().ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.Fake().KeepControl()
+		fetch := request.(*kmsg.FetchRequest)
+		if refused.Add(1) > 2 { // one for each reader
+			return nil, nil, false
+		}
+		response := fetch.ResponseKind().(*kmsg.FetchResponse)
+		for _, topic := range fetch.Topics {
+			answer := kmsg.NewFetchResponseTopic()
+			answer.Topic, answer.TopicID = topic.Topic, topic.TopicID
+			for _, partition := range topic.Partitions {
+				part := kmsg.NewFetchResponseTopicPartition()
+				part.Partition, part.ErrorCode = partition.Partition, kerr.OffsetOutOfRange.Code
+				answer.Partitions = append(answer.Partitions, part)
+			}
+			response.Topics = append(response.Topics, answer)
+		}
+		return response, nil, true
+	})
+	testkit.Eventually(t, "the readers have lost their places", func() bool { return refused.Load() >= 2 })
+	for i, store := range []*devicestore.Store{one, other} {
+		if err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: fmt.Append(nil, i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, store := range []*devicestore.Store{one, other} {
+		testkit.Eventually(t, "both are read", func() bool {
+			list, err := store.Get(t.Context(), "team")
+			return err == nil && len(list) == 2
+		})
+	}
+}
+
+// Whoever only looks creates nothing, and changes nothing.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	config := devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, ReadOnly: true}
+	if _, err := devicestore.New(t.Context(), config); !errors.Is(err, devicestore.ErrMissing) {
+		t.Errorf("got %v, want ErrMissing", err)
+	}
+	if topics := cluster.Fake().TopicInfo(devicestore.DefaultTopic); topics != nil {
+		t.Error("the topic was created")
+	}
+	put := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
+	if err := open(t, cluster.Addr()).Put(t.Context(), "team", put); err != nil {
+		t.Fatal(err)
+	}
+	store, err := devicestore.New(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 1 {
+		t.Errorf("%d descriptions, %v", len(list), err)
+	}
+	if err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("other")}); !errors.Is(err, devicestore.ErrReadOnly) {
+		t.Errorf("got %v, want ErrReadOnly", err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+	if records := kafkatest.Read(t, cluster.Addr(), devicestore.DefaultTopic); len(records) != 1 {
+		t.Errorf("%d records, want 1", len(records))
+	}
+}

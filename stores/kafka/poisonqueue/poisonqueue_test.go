@@ -1,0 +1,445 @@
+package poisonqueue_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/poisonstoretest"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/stores/kafka/poisonqueue"
+)
+
+func TestMain(m *testing.M) {
+	// Of sarama, for the life of the process.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+}
+
+// newSink returns a sink whose new topics have a number of partitions.
+func newSink(t *testing.T, addr, prefix string, partitions int32) *kafka.Sink {
+	t.Helper()
+	sink, err := kafka.New(kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: partitions}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sink.Close() })
+	return sink
+}
+
+// open returns a queue with the default names.
+func open(t *testing.T, config poisonqueue.Config, addr string) *poisonqueue.Queue {
+	t.Helper()
+	config.Brokers = []string{addr}
+	queue, err := poisonqueue.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := queue.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return queue
+}
+
+// place makes topics of their own for each test.
+type place struct {
+	addr  string
+	run   string
+	count int
+}
+
+// suite is the suite of all poison queues with a number of partitions.
+func (p *place) suite(partitions int32, stop, restart func()) poisonstoretest.Suite {
+	return poisonstoretest.Suite{Counts: true, Outages: stop != nil, New: func(t *testing.T) poisonstoretest.Queue {
+		t.Helper()
+		p.count++
+		prefix := fmt.Sprintf("%s-%d", p.run, p.count)
+		peer := func(t *testing.T) router.PoisonStore {
+			t.Helper()
+			return open(t, poisonqueue.Config{TopicPrefix: prefix, Timeout: 10 * time.Second}, p.addr)
+		}
+		return poisonstoretest.Queue{
+			Store: peer(t), Sink: newSink(t, p.addr, prefix, partitions), Topic: router.DefaultPoisonTopic, Peer: peer, Break: stop, Repair: restart,
+		}
+	}}
+}
+
+func TestStore(t *testing.T) {
+	for _, partitions := range []int32{1, 3} {
+		t.Run(fmt.Sprintf("Partitions%d", partitions), func(t *testing.T) {
+			t.Parallel()
+			cluster := kafkatest.Start(t)
+			p := &place{addr: cluster.Addr(), run: "t"}
+			poisonstoretest.Run(t, p.suite(partitions, cluster.Stop, cluster.Restart))
+		})
+	}
+}
+
+func payloads(t *testing.T, store router.PoisonStore) []string {
+	t.Helper()
+	var list []string
+	for p, err := range store.Messages(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, string(p.Message.Payload))
+	}
+	return list
+}
+
+func publish(t *testing.T, sink *kafka.Sink, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		msg := message.NewMessage(text, []byte(text))
+		msg.Metadata[gateway.KeyReceivingEndpointID] = text // another partition
+		if err := sink.Publish(router.DefaultPoisonTopic, msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func adminOf(t *testing.T, addr string) *kadm.Client {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return kadm.NewClient(client)
+}
+
+// Every partition is read, whichever has something.
+func TestPartitions(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	sink, queue := newSink(t, cluster.Addr(), "", 8), open(t, poisonqueue.Config{}, cluster.Addr())
+	var want []string
+	for i := range 40 {
+		want = append(want, fmt.Sprintf("%02d", i))
+	}
+	publish(t, sink, want...)
+	got := payloads(t, queue)
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	partitions := map[string]bool{}
+	for p, err := range queue.Messages(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		partition, _, _ := strings.Cut(p.ID, "-")
+		partitions[partition] = true
+	}
+	if len(partitions) < 2 {
+		t.Errorf("all in one partition: the test tests nothing")
+	}
+	if n, err := router.DeletePoisoned(t.Context(), queue, router.PoisonSelection{All: true}); n != 40 || err != nil {
+		t.Errorf("deleted %d, %v", n, err)
+	}
+}
+
+// What was deleted from a topic is not missing in another one that gets its name.
+func TestTopicMadeAgain(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	queue := open(t, poisonqueue.Config{}, cluster.Addr())
+	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two")
+	if n, err := router.DeletePoisoned(t.Context(), queue, router.PoisonSelection{All: true}); n != 2 || err != nil {
+		t.Fatalf("deleted %d, %v", n, err)
+	}
+	if _, err := adminOf(t, cluster.Addr()).DeleteTopics(t.Context(), "agrimill.poison"); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, newSink(t, cluster.Addr(), "", 1), "three", "four", "five")
+	for _, store := range []router.PoisonStore{queue, open(t, poisonqueue.Config{}, cluster.Addr())} {
+		if got := payloads(t, store); !slices.Equal(got, []string{"three", "four", "five"}) {
+			t.Errorf("got %q", got)
+		}
+	}
+	if depth, err := queue.Depth(t.Context()); depth != 3 || err != nil {
+		t.Errorf("depth %d, %v", depth, err)
+	}
+	if err := queue.Delete(t.Context(), "0-1"); err != nil {
+		t.Error(err)
+	}
+	if got := payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())); !slices.Equal(got, []string{"three", "five"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// What Kafka has deleted is forgotten, so that what is remembered is bounded by what the topic has.
+func TestForgets(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	queue := open(t, poisonqueue.Config{}, cluster.Addr())
+	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three", "four")
+	for _, id := range []string{"0-0", "0-1"} {
+		if err := queue.Delete(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offsets := kadm.Offsets{}
+	offsets.Add(kadm.Offset{Topic: "agrimill.poison", Partition: 0, At: 2, LeaderEpoch: -1})
+	if _, err := adminOf(t, cluster.Addr()).DeleteRecords(t.Context(), offsets); err != nil {
+		t.Fatal(err)
+	}
+	if got := payloads(t, queue); !slices.Equal(got, []string{"three", "four"}) {
+		t.Errorf("got %q", got)
+	}
+	if depth, err := queue.Depth(t.Context()); depth != 2 || err != nil {
+		t.Errorf("depth %d, %v", depth, err)
+	}
+	if err := queue.Delete(t.Context(), "0-2"); err != nil {
+		t.Fatal(err)
+	}
+	last := map[string]string{} // what compaction leaves
+	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.poison-handled") {
+		if last[string(record.Key)] = string(record.Value); len(record.Value) == 0 {
+			delete(last, string(record.Key))
+		}
+	}
+	if _, ok := last["0-2"]; len(last) != 1 || !ok {
+		t.Errorf("remembered: %v, want 0-2 alone", last)
+	}
+	if got := payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())); !slices.Equal(got, []string{"four"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// remembered returns the last record of the topic that remembers.
+func remembered(t *testing.T, addr string) *kgo.Record {
+	t.Helper()
+	records := kafkatest.Read(t, addr, "agrimill.poison-handled")
+	if len(records) == 0 {
+		t.Fatal("nothing is remembered")
+	}
+	return records[len(records)-1]
+}
+
+// remember writes a record of the topic that remembers.
+func remember(t *testing.T, addr string, record *kgo.Record) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.ProduceSync(t.Context(), &kgo.Record{
+		Topic: "agrimill.poison-handled", Key: record.Key, Value: record.Value, Headers: record.Headers,
+	}).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func elect(t *testing.T, addr string) {
+	t.Helper()
+	topic := kadm.TopicsSet{}
+	topic.Add("agrimill.poison", 0)
+	results, err := adminOf(t, addr).ElectLeaders(t.Context(), kadm.ElectPreferredReplica, topic)
+	if err == nil {
+		err = results["agrimill.poison"][0].Err
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// After an unclean election a place may have another record than the one that was deleted. What says so moves here from one
+// message to another, as if the records had.
+func TestPlaceWithAnotherRecord(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	early := open(t, poisonqueue.Config{}, cluster.Addr())
+	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three")
+	if err := early.Delete(t.Context(), "0-0"); err != nil {
+		t.Fatal(err)
+	}
+	mark := remembered(t, cluster.Addr())
+	if got := payloads(t, early); !slices.Equal(got, []string{"two", "three"}) {
+		t.Fatalf("got %q", got)
+	}
+	elect(t, cluster.Addr())
+	if got := payloads(t, early); !slices.Equal(got, []string{"two", "three"}) {
+		t.Errorf("got %q after an election that changed nothing", got)
+	}
+	mark.Key = []byte("0-2")
+	remember(t, cluster.Addr(), mark)
+	for name, queue := range map[string]*poisonqueue.Queue{"another process": open(t, poisonqueue.Config{}, cluster.Addr()), "this process": early} {
+		if depth, err := queue.Depth(t.Context()); depth != 1 || err != nil {
+			t.Errorf("%s: depth %d, %v before anything is read", name, depth, err)
+		}
+		if p, err := queue.Get(t.Context(), "0-2"); err != nil || string(p.Message.Payload) != "three" {
+			t.Errorf("%s: got %v, %v", name, p.ID, err)
+		}
+		if got := payloads(t, queue); !slices.Equal(got, []string{"two", "three"}) {
+			t.Errorf("%s: got %q", name, got)
+		}
+		if depth, err := queue.Depth(t.Context()); depth != 2 || err != nil {
+			t.Errorf("%s: depth %d, %v", name, depth, err)
+		}
+		if _, err := queue.Get(t.Context(), "0-0"); !errors.Is(err, router.ErrNotInQueue) {
+			t.Errorf("%s: got %v of what was deleted", name, err)
+		}
+	}
+	// It can be deleted, for everybody.
+	if err := early.Delete(t.Context(), "0-2"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		elect(t, cluster.Addr())
+		if got := payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())); !slices.Equal(got, []string{"two"}) {
+			t.Errorf("got %q", got)
+		}
+	}
+}
+
+// Each of time, key, payload and headers tells a record from another.
+func TestWhatTellsRecordsApart(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	publish(t, newSink(t, cluster.Addr(), "", 1), "one")
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	at := time.UnixMilli(1_700_000_000_000)
+	record := func(change func(*kgo.Record)) *kgo.Record {
+		r := &kgo.Record{Topic: "agrimill.poison", Key: []byte("k"), Value: []byte("v"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("1")}}, Timestamp: at}
+		change(r)
+		return r
+	}
+	if err := client.ProduceSync(t.Context(),
+		record(func(*kgo.Record) {}), record(func(*kgo.Record) {}),
+		record(func(r *kgo.Record) { r.Timestamp = at.Add(time.Millisecond) }), record(func(r *kgo.Record) { r.Key = []byte("l") }),
+		record(func(r *kgo.Record) { r.Value = []byte("w") }), record(func(r *kgo.Record) { r.Headers[0].Value = []byte("2") }),
+		record(func(r *kgo.Record) { r.Headers[0].Key = "i" }), record(func(r *kgo.Record) { r.Key, r.Value = []byte("kv"), nil }),
+	).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, poisonqueue.Config{}, cluster.Addr()).Delete(t.Context(), "0-1"); err != nil {
+		t.Fatal(err)
+	}
+	mark := remembered(t, cluster.Addr())
+	elect(t, cluster.Addr())
+	for _, offset := range []int{2, 3, 4, 5, 6, 7, 8} {
+		mark.Key = fmt.Appendf(nil, "0-%d", offset)
+		remember(t, cluster.Addr(), mark)
+	}
+	var got []string
+	for p, err := range open(t, poisonqueue.Config{}, cluster.Addr()).Messages(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, p.ID)
+	}
+	slices.Sort(got)
+	if want := []string{"0-0", "0-3", "0-4", "0-5", "0-6", "0-7", "0-8"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q: 0-2 is the same as 0-1", got, want)
+	}
+}
+
+// What an older version deleted stays deleted, and what a newer one says in a way that is not understood hides nothing.
+func TestMarksOfOtherVersions(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	queue := open(t, poisonqueue.Config{}, cluster.Addr())
+	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three")
+	if err := queue.Delete(t.Context(), "0-0"); err != nil {
+		t.Fatal(err)
+	}
+	mark := remembered(t, cluster.Addr())
+	mark.Key, mark.Headers = []byte("0-1"), nil
+	remember(t, cluster.Addr(), mark)
+	mark.Key, mark.Headers = []byte("0-2"), []kgo.RecordHeader{{Key: "agrimill-record", Value: []byte("newer")}}
+	remember(t, cluster.Addr(), mark)
+	elect(t, cluster.Addr())
+	for _, store := range []*poisonqueue.Queue{queue, open(t, poisonqueue.Config{}, cluster.Addr())} {
+		if got := payloads(t, store); !slices.Equal(got, []string{"three"}) {
+			t.Errorf("got %q", got)
+		}
+		if depth, err := store.Depth(t.Context()); depth != 1 || err != nil {
+			t.Errorf("depth %d, %v", depth, err)
+		}
+	}
+}
+
+// Without the right to create the topic that remembers, deleting is an error that says what to do, and looking works.
+func TestProvision(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	queue := open(t, poisonqueue.Config{Provision: kafka.ProvisionNone}, cluster.Addr())
+	publish(t, newSink(t, cluster.Addr(), "", 1), "one")
+	if err := queue.Delete(t.Context(), "0-0"); err == nil || !strings.Contains(err.Error(), "agrimill.poison-handled") || !strings.Contains(err.Error(), "cleanup.policy compact") {
+		t.Errorf("got %v", err)
+	}
+	if got := payloads(t, queue); !slices.Equal(got, []string{"one"}) {
+		t.Errorf("got %q", got)
+	}
+	created := open(t, poisonqueue.Config{ReplicationFactor: 1}, cluster.Addr())
+	if err := created.Delete(t.Context(), "0-0"); err != nil {
+		t.Fatal(err)
+	}
+	configs, err := adminOf(t, cluster.Addr()).DescribeTopicConfigs(t.Context(), "agrimill.poison-handled")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compacted := false
+	for _, entry := range configs[0].Configs {
+		compacted = compacted || entry.Key == "cleanup.policy" && entry.MaybeValue() == "compact"
+	}
+	if !compacted {
+		t.Error("the topic is not compacted")
+	}
+	if got := payloads(t, queue); len(got) != 0 {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A queue that was closed says so, and closing what never connected is no error.
+func TestClose(t *testing.T) {
+	queue, err := poisonqueue.New(poisonqueue.Config{Connection: kafka.Connection{Brokers: []string{"127.0.0.1:1"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := queue.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := queue.Get(t.Context(), "0-0"); !errors.Is(err, poisonqueue.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	good := kafka.Connection{Brokers: []string{"localhost:9092"}}
+	for name, config := range map[string]poisonqueue.Config{
+		"Brokers":           {},
+		"Topic":             {Connection: good, Topic: "a b"},
+		"HandledTopic":      {Connection: good, HandledTopic: "agrimill.poison"},
+		"Provision":         {Connection: good, Provision: 7},
+		"ReplicationFactor": {Connection: good, ReplicationFactor: -1},
+		"Timeout":           {Connection: good, Timeout: -1},
+	} {
+		if err := config.Validate(); !errors.Is(err, poisonqueue.ErrConfig) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := (poisonqueue.Config{Connection: good, TopicPrefix: kafka.NoTopicPrefix}).Validate(); err != nil {
+		t.Error(err)
+	}
+}

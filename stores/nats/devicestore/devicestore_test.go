@@ -1,0 +1,155 @@
+package devicestore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/router/farm/devicestoretest"
+	"github.com/agrimill/agrimill/stores/nats/devicestore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func open(t testing.TB, url string, config devicestore.Config) *devicestore.Store {
+	t.Helper()
+	conn, err := natsgo.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	config.Conn = conn
+	store, err := devicestore.New(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func TestStore(t *testing.T) {
+	var server *natstest.Server
+	devicestoretest.Run(t, devicestoretest.Suite{
+		New: func(t *testing.T) farm.DeviceStore {
+			server = natstest.Start(t)
+			return open(t, server.URL(), devicestore.Config{})
+		},
+		Peer: func(t *testing.T, _ farm.DeviceStore) farm.DeviceStore {
+			return open(t, server.URL(), devicestore.Config{})
+		},
+	})
+}
+
+// A bucket that is gone is made again; what was in it is unknown until it is sent again.
+func TestBucketIsGone(t *testing.T) {
+	server := natstest.Start(t)
+	store := open(t, server.URL(), devicestore.Config{})
+	d := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
+	if err := store.Put(t.Context(), "team", d); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := natsgo.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err == nil {
+		err = js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 0 {
+		t.Errorf("%d descriptions, %v, want none", len(list), err)
+	}
+	if err := js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Put(t.Context(), "team", d); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := open(t, server.URL(), devicestore.Config{}).Get(t.Context(), "team"); err != nil || len(list) != 1 || string(list[0].Payload) != "devices" {
+		t.Errorf("%d descriptions, %v, want one", len(list), err)
+	}
+}
+
+// What no message can have is refused for good; the server being away is an outage.
+func TestErrors(t *testing.T) {
+	server := natstest.Start(t)
+	store := open(t, server.URL(), devicestore.Config{Timeout: 200 * time.Millisecond})
+	err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: make([]byte, 2<<20)})
+	if !errors.Is(err, devicestore.ErrTooLarge) || router.Classify(err) != router.ClassPermanent {
+		t.Errorf("got %v of class %v, want ErrTooLarge", err, router.Classify(err))
+	}
+	server.Stop()
+	if _, err := store.Get(t.Context(), "team"); err == nil {
+		t.Error("Get succeeds without a server")
+	}
+	if err := (devicestore.Config{TTL: -1}).Validate(); !errors.Is(err, devicestore.ErrConfig) {
+		t.Errorf("got %v, want ErrConfig", err)
+	}
+}
+
+// Of a teamset that is described again and again, the last descriptions are kept.
+func TestOldDescriptionsAreDropped(t *testing.T) {
+	store := open(t, natstest.Start(t).URL(), devicestore.Config{})
+	for i := range 20 {
+		if err := store.Put(context.Background(), "team", farm.DeviceDescription{Sent: time.Unix(int64(100-i), 0), Payload: fmt.Append(nil, i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := store.Get(t.Context(), "team")
+	if err != nil || len(list) != 16 || list[15].Sent.Unix() != 100 {
+		t.Errorf("%d descriptions, %v", len(list), err)
+	}
+}
+
+// Whoever only looks creates nothing, and changes nothing.
+func TestReadOnly(t *testing.T) {
+	server := natstest.Start(t)
+	conn, err := natsgo.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	config := devicestore.Config{Conn: conn, ReadOnly: true}
+	if _, err := devicestore.New(t.Context(), config); !errors.Is(err, devicestore.ErrMissing) {
+		t.Errorf("got %v, want ErrMissing", err)
+	}
+	d := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
+	if err := open(t, server.URL(), devicestore.Config{}).Put(t.Context(), "team", d); err != nil {
+		t.Fatal(err)
+	}
+	store, err := devicestore.New(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 1 {
+		t.Errorf("%d descriptions, %v", len(list), err)
+	}
+	if err := store.Put(t.Context(), "team", d); !errors.Is(err, devicestore.ErrReadOnly) {
+		t.Errorf("got %v, want ErrReadOnly", err)
+	}
+	js, err := jetstream.New(conn)
+	if err == nil {
+		err = js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Get(t.Context(), "team"); !errors.Is(err, devicestore.ErrMissing) { // it was deleted meanwhile
+		t.Errorf("got %v, want ErrMissing", err)
+	}
+	if _, err := js.KeyValue(t.Context(), devicestore.DefaultBucket); !errors.Is(err, jetstream.ErrBucketNotFound) {
+		t.Errorf("the bucket was created: %v", err)
+	}
+}

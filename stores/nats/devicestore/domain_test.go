@@ -1,0 +1,36 @@
+package devicestore_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/stores/nats/devicestore"
+)
+
+func TestStoreInDomain(t *testing.T) {
+	_, leaf := natstest.StartLeaf(t)
+	conn := natstest.ConnectLeaf(t, leaf)
+	if _, err := devicestore.New(t.Context(), devicestore.Config{Conn: conn}); !errors.Is(err, nats.ErrNoJetStream) {
+		t.Errorf("without the domain: got %v, want %v", err, nats.ErrNoJetStream)
+	}
+	config := devicestore.Config{Conn: conn, Domain: natstest.LeafDomain}
+	store, err := devicestore.New(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := store.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(int64(i), 0), Payload: []byte{byte(i)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if store, err = devicestore.New(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 2 {
+		t.Errorf("got %d descriptions, %v, want 2", len(list), err)
+	}
+}

@@ -1,0 +1,352 @@
+// Package kvlease is a lease in a NATS key-value bucket, for several processes of which one at a
+// time may work.
+package kvlease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/google/uuid"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/redact"
+	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/stores/nats/internal/kvbucket"
+	"github.com/agrimill/agrimill/subscriber"
+)
+
+// Defaults of [Config].
+const (
+	DefaultBucket  = "agrimill-lease"
+	DefaultName    = "agrimill"
+	DefaultTTL     = 5 * time.Second
+	DefaultTimeout = 5 * time.Second
+)
+
+// SubjectPrefix is followed by bucket and name in the subject on which a holder says that it has
+// released the lease. An account that may not publish or subscribe there does without: then the
+// next one finds out within a tenth of the TTL.
+const SubjectPrefix = "agrimill-lease."
+
+// MinTTL is the shortest TTL: it leaves room for renewals over a network.
+const MinTTL = time.Second
+
+const (
+	// polls is how often a standby looks at the record in a TTL.
+	polls = 10
+	// slack is the part of the TTL that a standby waits in addition: clocks do not run equally fast.
+	slack = 20
+	// soon is how long a standby waits for a record that it was told of, at first; it doubles.
+	soon, soonTries = 20 * time.Millisecond, 4
+)
+
+var (
+	// ErrConfig is matched by the errors of [Config.Validate], and of [New] for a configuration
+	// that is not valid.
+	ErrConfig = errors.New("kvlease: invalid configuration")
+	// ErrClosed says that the lease was closed.
+	ErrClosed = errors.New("kvlease: the lease is closed")
+)
+
+// Provision is what a [Lease] does about a bucket that is missing, at the start or later.
+type Provision int
+
+const (
+	// ProvisionCreate creates it.
+	ProvisionCreate Provision = iota
+	// ProvisionNone only looks: without a bucket New fails, and later nobody gets the lease
+	// until it is there again.
+	ProvisionNone
+)
+
+var provisions = []string{"create", "none"}
+
+// String returns create or none.
+func (p Provision) String() string { return enum.Text(p, provisions) }
+
+// UnmarshalText reads what String returns.
+func (p *Provision) UnmarshalText(text []byte) error { return enum.Parse(p, text, provisions) }
+
+// Config configures a [Lease]. Only Conn is required.
+type Config struct {
+	// Conn is the connection. It should reconnect without end. It is not closed by the lease.
+	Conn *natsgo.Conn `yaml:"-"`
+	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
+	Domain string `yaml:"-"`
+	// Bucket is the name of the bucket. One that exists is left as it is; it may have other keys.
+	// Empty means [DefaultBucket].
+	Bucket string `yaml:"bucket"`
+	// Name is the key of the lease in the bucket: processes with the same one compete. It may
+	// have letters, digits and - _ = . in it. Empty means [DefaultName].
+	Name string `yaml:"name"`
+	// Instance is the name of this process for people, which the record has while it holds the lease; see [Lease.Holder].
+	// Empty: none.
+	Instance string `yaml:"-"`
+	// TTL is how long the lease is held without renewal. Processes should have the same one; while it
+	// is being changed in one after the other, who waits goes by the longer of its own and the holder's.
+	// 0 means [DefaultTTL]; less than a second and more than a week are errors.
+	TTL time.Duration `yaml:"-"`
+	// Provision says whether a missing bucket is created, also one that vanishes
+	// later. Default [ProvisionCreate].
+	Provision Provision `yaml:"provision" enum:"create,none"`
+	// Replicas of a bucket that is created, 1 to 5. 0 means 1.
+	Replicas int `yaml:"replicas"`
+	// Timeout bounds each request to the server; it never exceeds half of the TTL. 0 means
+	// [DefaultTimeout]; negative is an error.
+	Timeout time.Duration `yaml:"timeout"`
+	// Logger gets what happens to the bucket. Nil means nobody.
+	Logger watermill.LoggerAdapter `yaml:"-"`
+}
+
+// WithDefaults returns the configuration with its defaults filled in.
+func (c Config) WithDefaults() Config {
+	c.setDefaults()
+	return c
+}
+
+func (c *Config) setDefaults() {
+	if c.Bucket == "" {
+		c.Bucket = DefaultBucket
+	}
+	if c.Name == "" {
+		c.Name = DefaultName
+	}
+	if c.TTL == 0 {
+		c.TTL = DefaultTTL
+	}
+	if c.Replicas == 0 {
+		c.Replicas = 1
+	}
+	if c.Timeout == 0 {
+		c.Timeout = DefaultTimeout
+	}
+	c.Timeout = min(c.Timeout, c.TTL/2)
+}
+
+// Format writes the fields without what is secret, for every verb.
+func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
+
+// Validate reports every field whose value is not allowed; the error matches [ErrConfig].
+func (c Config) Validate() error {
+	var e validate.Errors
+	e.Check(c.Conn != nil, "Conn", "is required")
+	e.Check(validName(c.Name), "Name", "may have letters, digits and - _ = . in it")
+	e.Check(c.TTL == 0 || c.TTL >= MinTTL && c.TTL <= maxTTL, "TTL", "must be %v to %v, or 0 for the default", MinTTL, maxTTL)
+	e.Check(c.Provision == ProvisionCreate || c.Provision == ProvisionNone, "Provision", "must be one of the named constants")
+	e.Check(c.Replicas >= 0 && c.Replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
+	validate.NotNegative(&e, "Timeout", c.Timeout)
+	return e.Err(ErrConfig)
+}
+
+// validName reports whether name may be a key. An empty one stands for the default.
+func validName(name string) bool {
+	for _, r := range name {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '=', r == '.':
+		default:
+			return false
+		}
+	}
+	return name == "" || name[0] != '.' && name[len(name)-1] != '.'
+}
+
+// Lease is a [subscriber.Lease] in a NATS key-value bucket. The holder renews its record by the
+// revision that it wrote last; who waits looks at it ten times in a TTL and takes over when it has
+// not changed for a TTL and a twentieth, by its own clock; the record says the holder's TTL. Neither the clocks of the machines nor
+// the server's, which ends keys by the second, play a role. A holder that releases the lease is
+// followed at once.
+//
+// A record that is missing may be that of a holder that lives, since somebody may have removed the
+// bucket: so the very first process waits for the TTL as well. The holder writes its record again
+// if its time is not over. Epochs count up in the record, and go on above the highest one that a
+// process has seen.
+//
+// All methods are safe for concurrent use.
+type Lease struct {
+	config Config
+	js     jetstream.JetStream
+	logger watermill.LoggerAdapter
+	id     string // of this Lease, another one for each process
+	bucket atomic.Pointer[bucket]
+	// opening holds one token while the bucket is being opened.
+	opening chan struct{}
+	told    *natsgo.Subscription
+	freed   chan struct{} // holds a token when somebody has released the lease
+
+	closed    chan struct{}
+	closeOnce sync.Once
+
+	mu     sync.Mutex
+	epoch  uint64 // the highest one that was seen
+	seen   sight
+	theirs time.Duration // the TTL of the holder that was seen last; 0 if it did not say
+	holder string        // see Holder
+	last   *Term         // of Acquire
+	away   bool          // the latest request of Acquire failed
+	odd    uint64        // the revision of the latest record that could not be read
+}
+
+var _ subscriber.Lease = (*Lease)(nil)
+
+// bucket is a bucket as it was found. One that was made again is another one.
+type bucket struct {
+	jetstream.KeyValue
+	created time.Time // by the server's clock
+}
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (l *Lease) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "kvlease.Lease") }
+
+// New opens the bucket. The error matches [ErrConfig], or is that of the server. The lease has to
+// be closed.
+func New(ctx context.Context, config Config) (*Lease, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config.setDefaults()
+	js, err := nats.JetStream(config.Conn, config.Domain)
+	if err != nil {
+		return nil, fmt.Errorf("kvlease: %w", err)
+	}
+	l := &Lease{
+		config: config, js: js, logger: config.Logger, id: uuid.NewString(), opening: make(chan struct{}, 1),
+		freed: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	if l.logger == nil {
+		l.logger = watermill.NopLogger{}
+	}
+	l.logger = l.logger.With(watermill.LogFields{"bucket": config.Bucket, "lease": config.Name})
+	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
+	defer cancel()
+	if err := l.open(ctx); err != nil {
+		return nil, err
+	}
+	if l.told, err = config.Conn.Subscribe(l.subject(), func(*natsgo.Msg) { l.tell() }); err != nil {
+		return nil, fmt.Errorf("kvlease: %w", err)
+	}
+	return l, nil
+}
+
+// subject is where it is told that the lease was released. That of the key in the bucket will not
+// do: with a subscription to it, a bucket that is missing would not be told from one that is slow.
+func (l *Lease) subject() string { return SubjectPrefix + l.config.Bucket + "." + l.config.Name }
+
+// tell wakes Acquire: somebody has released the lease.
+func (l *Lease) tell() {
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
+}
+
+// open looks for the bucket, and creates it if it may.
+func (l *Lease) open(ctx context.Context) error {
+	want := jetstream.KeyValueConfig{Bucket: l.config.Bucket, Description: "who may work, of several processes", Replicas: l.config.Replicas}
+	kv, err := l.js.KeyValue(ctx, l.config.Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) && l.config.Provision == ProvisionCreate {
+		kv, err = l.js.CreateKeyValue(ctx, want)
+		if err == nil {
+			warnlog.Warn(l.logger, "the lease bucket was missing and was created; the lease is free after its TTL", nil)
+		}
+		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
+			kv, err = l.js.KeyValue(ctx, l.config.Bucket)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, nats.Explain(l.config.Conn, l.config.Domain, err))
+	}
+	status, err := kvbucket.Compare(ctx, kv, want, l.logger)
+	if err != nil {
+		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, err)
+	}
+	created := createdAt(status)
+	l.bucket.Store(&bucket{kv, created})
+	return nil
+}
+
+// createdAt returns when the bucket was created, which tells it from another one of that name.
+func createdAt(status jetstream.KeyValueStatus) time.Time {
+	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok {
+		return s.StreamInfo().Created
+	}
+	return time.Time{}
+}
+
+// do makes a request, and makes it once more if the bucket was gone and is there again.
+func (l *Lease) do(ctx context.Context, request func(context.Context, *bucket) error) error {
+	select {
+	case <-l.closed:
+		return ErrClosed
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
+	defer cancel()
+	b := l.bucket.Load()
+	err := request(ctx, b)
+	if !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, natsgo.ErrNoResponders) {
+		return nats.Explain(l.config.Conn, l.config.Domain, err)
+	}
+	if failure := l.reopen(ctx, b); failure != nil {
+		return fmt.Errorf("%w: %w", failure, err)
+	}
+	return request(ctx, l.bucket.Load())
+}
+
+// reopen looks for the bucket again, unless somebody has done so since b was found. A
+// server that is still starting does not answer for a bucket either.
+func (l *Lease) reopen(ctx context.Context, b *bucket) error {
+	select {
+	case l.opening <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-l.opening }()
+	if l.bucket.Load() != b {
+		return nil
+	}
+	return l.open(ctx)
+}
+
+// TTL implements [subscriber.Lease].
+func (l *Lease) TTL() time.Duration { return l.config.TTL }
+
+// Holder returns the Config.Instance of the process that has the lease, as Acquire saw it last; empty if nobody has it, if
+// its holder says none, or if the record cannot be looked at.
+func (l *Lease) Holder() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.holder
+}
+
+// Health asks the server for the bucket. It returns at the latest when ctx ends, or after
+// Config.Timeout.
+func (l *Lease) Health(ctx context.Context) error {
+	err := l.do(ctx, func(ctx context.Context, b *bucket) error {
+		_, err := b.Status(ctx)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, err)
+	}
+	return nil
+}
+
+// Close lets go of the bucket. A term that was not released ends with its time. The other methods
+// then fail with [ErrClosed]. It is idempotent and does not block.
+func (l *Lease) Close() error {
+	l.closeOnce.Do(func() {
+		close(l.closed)
+		_ = l.told.Unsubscribe() // without a connection, there is nothing to end
+	})
+	return nil
+}

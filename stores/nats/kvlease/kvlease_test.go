@@ -1,0 +1,495 @@
+package kvlease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/stores/nats/kvlease"
+	"github.com/agrimill/agrimill/subscriber"
+	"github.com/agrimill/agrimill/subscriber/leasetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// ttl is the shortest one.
+const ttl = kvlease.MinTTL
+
+// connect connects to a server, or through a proxy to one in a bubble.
+func connect(t testing.TB, to natsgo.InProcessConnProvider) *natsgo.Conn {
+	t.Helper()
+	return dial(t, "", natsgo.InProcessServer(to))
+}
+
+func dial(t testing.TB, url string, options ...natsgo.Option) *natsgo.Conn {
+	t.Helper()
+	conn, err := natsgo.Connect(url, append(options, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+func open(t testing.TB, config kvlease.Config) *kvlease.Lease {
+	t.Helper()
+	lease, err := kvlease.New(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lease.Close() })
+	return lease
+}
+
+func remove(t *testing.T, server *natstest.Server) {
+	t.Helper()
+	js, err := jetstream.New(connect(t, server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteKeyValue(t.Context(), kvlease.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLease(t *testing.T) {
+	var server *natstest.Server
+	proxies := map[subscriber.Lease]*natstest.Proxy{}
+	leasetest.Run(t, leasetest.Suite{
+		In: func(t *testing.T, test func(*testing.T)) {
+			natstest.Bubble(t, func(t *testing.T, s *natstest.Server) {
+				server = s
+				test(t)
+			})
+		},
+		New: func(t *testing.T) func() subscriber.Lease {
+			return func() subscriber.Lease {
+				proxy := natstest.NewLine(t, server)
+				lease := open(t, kvlease.Config{Conn: connect(t, proxy), TTL: ttl})
+				proxies[lease] = proxy
+				return lease
+			}
+		},
+		Cut: func(_ *testing.T, lease subscriber.Lease) func() {
+			proxies[lease].Hang() // what was sent arrives when it is over
+			return proxies[lease].Resume
+		},
+		Outage: func(*testing.T, subscriber.Lease) func() {
+			server.Stop()
+			return func() { server.Restart() }
+		},
+		Forget: func(t *testing.T, _ subscriber.Lease) { remove(t, server) },
+	})
+}
+
+// first acquires the lease.
+func first(t *testing.T, lease *kvlease.Lease) subscriber.LeaseTerm {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	term, err := lease.Acquire(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return term
+}
+
+// free writes the record of another process that has released the lease, so that nobody waits for
+// the TTL. Its epoch is 7.
+func free(t *testing.T, server *natstest.Server) {
+	t.Helper()
+	js, err := jetstream.New(connect(t, server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":7,"holder":"another","released":true,"writes":3}`); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A holder whose record or bucket is removed writes the record again while its time lasts, and
+// nobody else gets the lease.
+func TestRecordIsRemoved(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+		conn := connect(t, server)
+		a, b := open(t, kvlease.Config{Conn: conn, TTL: time.Minute}), open(t, kvlease.Config{Conn: conn, TTL: time.Minute})
+		free(t, server)
+		term := first(t, a)
+		js, err := jetstream.New(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, gone := range map[string]func() error{
+			"deleted": func() error { return kv.Delete(t.Context(), kvlease.DefaultName) },
+			"purged":  func() error { return kv.Purge(t.Context(), kvlease.DefaultName) },
+			"bucket":  func() error { return js.DeleteKeyValue(t.Context(), kvlease.DefaultBucket) },
+		} {
+			if err := gone(); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if err := term.Renew(t.Context()); err != nil {
+				t.Errorf("%s: Renew = %v", name, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			if other, err := b.Acquire(ctx); err == nil {
+				t.Errorf("%s: another process has the lease, with epoch %d", name, other.Epoch())
+			}
+			cancel()
+		}
+		select {
+		case <-term.Lost():
+			t.Error("the term is lost")
+		default:
+		}
+	})
+}
+
+// Who waits is told that the lease was released: to look by itself would take longer than the test
+// waits.
+func TestReleaseIsTold(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+		long := kvlease.Config{Conn: connect(t, server), TTL: 100 * testkit.Patience}
+		a, b := open(t, long), open(t, long)
+		free(t, server)
+		term := first(t, a)
+		acquired := make(chan subscriber.LeaseTerm)
+		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+		defer cancel()
+		go func() { // ends with ctx
+			next, err := b.Acquire(ctx)
+			if err != nil {
+				t.Error(err)
+			}
+			acquired <- next
+		}()
+		if err := term.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if next := <-acquired; next != nil && next.Epoch() != term.Epoch()+1 {
+			t.Errorf("epoch %d after %d", next.Epoch(), term.Epoch())
+		}
+	})
+}
+
+// What somebody else wrote under the name counts as a holder until it does not change, and a
+// key that was deleted as one that may live.
+func TestForeignRecords(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+		conn := connect(t, server)
+		lease := open(t, kvlease.Config{Conn: conn, TTL: time.Second})
+		js, err := jetstream.New(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		epoch := uint64(0)
+		for _, tt := range []struct {
+			name  string
+			write func() error
+		}{
+			{"not a record", func() error { _, err := kv.PutString(t.Context(), kvlease.DefaultName, "hello"); return err }},
+			{"deleted", func() error { return kv.Delete(t.Context(), kvlease.DefaultName) }},
+			{"purged", func() error { return kv.Purge(t.Context(), kvlease.DefaultName) }},
+			{"a holder", func() error {
+				_, err := kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":100,"holder":"another","writes":1}`)
+				return err
+			}},
+		} {
+			if err := tt.write(); err != nil {
+				t.Fatal(err)
+			}
+			before := time.Now()
+			term := first(t, lease)
+			if took := term.Renewed().Sub(before); took < lease.TTL() {
+				t.Errorf("%s: acquired after %v, want no less than %v", tt.name, took, lease.TTL())
+			}
+			if term.Epoch() <= epoch || tt.name == "a holder" && term.Epoch() <= 100 {
+				t.Errorf("%s: epoch %d after %d", tt.name, term.Epoch(), epoch)
+			}
+			epoch = term.Epoch()
+		}
+	})
+}
+
+// Settings are changed in one process after the other. One with a shorter TTL leaves the holder its
+// time, also if the record is gone, and one whose record does not say it the time of whoever waits.
+func TestTTLIsChanged(t *testing.T) {
+	const long = 3 * time.Second
+	for name, test := range map[string]struct {
+		holder, waits time.Duration
+		gone          bool
+		want          time.Duration
+	}{
+		"shorter":               {long, time.Second, false, long},
+		"shorter, and removed":  {long, time.Second, true, long},
+		"longer":                {time.Second, long, false, long},
+		"longer, and removed":   {time.Second, long, true, long},
+		"an old one, not known": {0, time.Second, false, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+				conn := connect(t, server)
+				b := open(t, kvlease.Config{Conn: conn, TTL: test.waits})
+				js, err := jetstream.New(conn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				free(t, server)
+				began := time.Now()
+				if test.holder > 0 {
+					began = first(t, open(t, kvlease.Config{Conn: conn, TTL: test.holder})).Renewed()
+				} else if _, err := kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":8,"holder":"another","writes":1}`); err != nil {
+					t.Fatal(err)
+				}
+				if test.gone {
+					ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+					if _, err := b.Acquire(ctx); err == nil { // it sees the record
+						t.Error("acquired at once")
+					}
+					cancel()
+					if err := kv.Delete(t.Context(), kvlease.DefaultName); err != nil {
+						t.Fatal(err)
+					}
+				}
+				term := first(t, b)
+				if took := term.Renewed().Sub(began); took < test.want {
+					t.Errorf("acquired after %v, want no less than %v", took, test.want)
+				}
+				if term.Epoch() != 9 {
+					t.Errorf("epoch %d, want 9", term.Epoch())
+				}
+			})
+		})
+	}
+}
+
+// A renewal that the server has stored, and whose answer did not come, is no other holder.
+func TestAnswerIsLost(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+		proxy := natstest.NewLine(t, server)
+		lease := open(t, kvlease.Config{Conn: connect(t, proxy), TTL: 20 * time.Second, Timeout: time.Second})
+		free(t, server)
+		term := first(t, lease)
+		if term.Epoch() != 8 {
+			t.Errorf("epoch %d after 7, want 8", term.Epoch())
+		}
+		before := term.Renewed()
+		proxy.LoseReplies()
+		if err := term.Renew(t.Context()); err == nil || errors.Is(err, subscriber.ErrLeaseLost) {
+			t.Errorf("Renew without an answer = %v, want another error", err)
+		}
+		if term.Renewed() != before {
+			t.Error("Renewed has changed without an answer")
+		}
+		proxy.Cut()
+		testkit.EventuallyNil(t, func() error { return term.Renew(t.Context()) })
+		if err := term.Release(t.Context()); err != nil {
+			t.Errorf("Release = %v", err)
+		}
+	})
+}
+
+func TestWithoutABucket(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+		conn := connect(t, server)
+		config := kvlease.Config{Conn: conn, TTL: time.Second, Provision: kvlease.ProvisionNone}
+		if _, err := kvlease.New(t.Context(), config); !errors.Is(err, jetstream.ErrBucketNotFound) {
+			t.Errorf("New = %v, want ErrBucketNotFound", err)
+		}
+		config.Provision = kvlease.ProvisionCreate
+		creator := open(t, config)
+		if err := creator.Health(t.Context()); err != nil {
+			t.Errorf("Health = %v", err)
+		}
+		config.Provision = kvlease.ProvisionNone
+		lease := open(t, config)
+		remove(t, server)
+		if err := lease.Health(t.Context()); !errors.Is(err, jetstream.ErrBucketNotFound) {
+			t.Errorf("Health = %v, want ErrBucketNotFound", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*config.TTL)
+		defer cancel()
+		if _, err := lease.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Acquire without a bucket = %v, want to wait", err)
+		}
+	})
+}
+
+func TestClosed(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+		lease := open(t, kvlease.Config{Conn: connect(t, server), TTL: time.Minute})
+		acquired := make(chan error, 1)
+		go func() { // ends with Close
+			_, err := lease.Acquire(context.Background())
+			acquired <- err
+		}()
+		if err := lease.Close(); err != nil {
+			t.Errorf("Close = %v", err)
+		}
+		if err := lease.Close(); err != nil {
+			t.Errorf("second Close = %v", err)
+		}
+		if err := <-acquired; !errors.Is(err, kvlease.ErrClosed) {
+			t.Errorf("Acquire = %v, want ErrClosed", err)
+		}
+		if err := lease.Health(t.Context()); !errors.Is(err, kvlease.ErrClosed) {
+			t.Errorf("Health = %v, want ErrClosed", err)
+		}
+	})
+}
+
+// A bucket that acknowledges what it does not keep is refused.
+func TestBucketWithoutKeys(t *testing.T) {
+	conn := connect(t, natstest.Start(t))
+	natstest.CreateLossyBucket(t, conn, "lossy")
+	if _, err := kvlease.New(t.Context(), kvlease.Config{Conn: conn, Bucket: "lossy"}); !errors.Is(err, nats.ErrStream) {
+		t.Errorf("got %v, want %v", err, nats.ErrStream)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	conn := &natsgo.Conn{}
+	for name, config := range map[string]kvlease.Config{
+		"conn": {}, "ttl": {Conn: conn, TTL: time.Millisecond}, "long ttl": {Conn: conn, TTL: 8 * 24 * time.Hour}, "replicas": {Conn: conn, Replicas: 6}, "name": {Conn: conn, Name: "a b"},
+		"dots": {Conn: conn, Name: "a."}, "timeout": {Conn: conn, Timeout: -1}, "provision": {Conn: conn, Provision: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := kvlease.New(t.Context(), config); !errors.Is(err, kvlease.ErrConfig) {
+				t.Errorf("New = %v, want ErrConfig", err)
+			}
+		})
+	}
+	if got := (kvlease.Config{TTL: 4 * time.Second}).WithDefaults().Timeout; got != 2*time.Second {
+		t.Errorf("Timeout = %v, want half of the TTL", got)
+	}
+}
+
+// Two subscribers at a real gateway, with a lease in a real server: the holder hangs on the way to
+// it, the other one takes over, and everything is confirmed by whoever has the lease.
+func TestSubscribers(t *testing.T) {
+	t.Parallel()
+	const count = 200
+	server := natstest.Start(t)
+	service := gatewaytest.New(t, gatewaytest.Config{})
+	types := []string{"app:test:json"}
+	sender := service.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types})
+	service.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types})
+	send := func() {
+		for i := range count / 2 {
+			if _, err := service.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: types[0], Payload: fmt.Append(nil, i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	type process struct {
+		*subscriber.Subscriber
+		proxy *natstest.Proxy
+	}
+	var handling sync.WaitGroup
+	start := func() process {
+		proxy := natstest.NewLine(t, server)
+		lease := open(t, kvlease.Config{Conn: connect(t, proxy), TTL: ttl})
+		sub, err := subscriber.New(subscriber.Config{Client: service.Client(), Lease: lease, CloseTimeout: 5 * time.Second}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sub.Close() })
+		messages, err := sub.Subscribe(context.Background(), subscriber.AllData)
+		if err != nil {
+			t.Fatal(err)
+		}
+		handling.Go(func() { // ends with Close
+			for msg := range messages {
+				msg.Ack()
+			}
+		})
+		return process{sub, proxy}
+	}
+	holds := func(p process) func() bool {
+		return func() bool { return p.Stats().Lease.Role == subscriber.LeaseHolder }
+	}
+	a := start()
+	testkit.Eventually(t, "the first one works", holds(a))
+	b := start()
+	send()
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	if err := service.WaitConfirmed(ctx, count/2); err != nil {
+		t.Fatal(err)
+	}
+	a.proxy.Hang()
+	testkit.Eventually(t, "the first one stops", func() bool { return !holds(a)() })
+	stopped := a.Stats().Lease
+	testkit.Eventually(t, "the second one works", holds(b))
+	if began := b.Stats().Lease; began.Epoch <= stopped.Epoch || stopped.Lost != 1 {
+		t.Errorf("epoch %d after %d, %d lost", began.Epoch, stopped.Epoch, stopped.Lost)
+	}
+	send()
+	if err := service.WaitConfirmed(ctx, count); err != nil {
+		t.Fatal(err)
+	}
+	a.proxy.Resume()
+	if err := b.Close(); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	testkit.Eventually(t, "the first one works again", holds(a))
+	if err := a.Close(); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	handling.Wait()
+	if got := a.Stats().Confirmed + b.Stats().Confirmed; got != count {
+		t.Errorf("%d confirmed by both, want %d", got, count)
+	}
+}
+
+// One of two processes works; when it stops, the other one goes on.
+func Example() {
+	ctx := context.Background()
+	conn, err := natsgo.Connect("nats://127.0.0.1:4222")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer conn.Close()
+	lease, err := kvlease.New(ctx, kvlease.Config{Conn: conn, TTL: 5 * time.Second})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Close()
+	sub, err := subscriber.New(subscriber.Config{
+		Client: nil, // gateway.New(gateway.Config{…})
+		Lease:  lease,
+	}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer sub.Close() // confirms what is acked, and releases the lease
+}

@@ -1,0 +1,44 @@
+package kvstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
+)
+
+// Who waits for one key asks again and again. That writes nothing, and does not make
+// the other key busy for anyone in between.
+func TestBusyKeyWritesNothing(t *testing.T) {
+	server := natstest.Start(t)
+	conn := connect(t, server)
+	store := open(t, kvstore.Config{Conn: conn})
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := func() uint64 {
+		stream, err := js.Stream(t.Context(), "KV_"+kvstore.DefaultBucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stream.CachedInfo().State.LastSeq
+	}
+	if got, err := store.Reserve(t.Context(), deliveryOf("busy"), time.Hour); err != nil || got.State != router.Reserved {
+		t.Fatalf("state %d, %v", got.State, err)
+	}
+	before := written()
+	claim := router.Claim{Keys: router.Keys{Delivery: router.KeyOf("busy"), Content: router.KeyOf("free")}}
+	for range 3 {
+		if got, err := store.Reserve(t.Context(), claim, time.Hour); err != nil || got.State != router.Busy {
+			t.Fatalf("state %d, %v", got.State, err)
+		}
+	}
+	if after := written(); after != before {
+		t.Errorf("%d entries were written", after-before)
+	}
+}

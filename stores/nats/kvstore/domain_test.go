@@ -1,0 +1,53 @@
+package kvstore_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
+)
+
+// A bucket of another domain is reserved, taken over, committed and released in, with an account that may
+// subscribe to one prefix only.
+func TestStoreInDomain(t *testing.T) {
+	_, leaf := natstest.StartLeaf(t)
+	conn := natstest.ConnectLeaf(t, leaf)
+	if _, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn}); !errors.Is(err, nats.ErrNoJetStream) {
+		t.Errorf("without the domain: got %v, want %v", err, nats.ErrNoJetStream)
+	}
+	config := kvstore.Config{Conn: conn, Domain: natstest.LeafDomain, SessionTTL: sessionTTL}
+	first, second := open(t, config), open(t, config)
+	claim := deliveryOf("a")
+	claim.Owner = router.Owner{Instance: "one", Session: "first"}
+	if got, err := first.Reserve(t.Context(), claim, time.Minute); err != nil || got.State != router.Reserved {
+		t.Fatalf("reserve: %v, %v", got, err)
+	}
+	claim.Owner.Session = "second" // replaces the first
+	got, err := second.Reserve(t.Context(), claim, time.Minute)
+	if err != nil || got.State != router.Reserved || got.From.Session != "first" {
+		t.Fatalf("take over: %v, %v", got, err)
+	}
+	if err := second.Commit(t.Context(), claim, got.Token, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := first.Reserve(t.Context(), claim, time.Minute); err != nil || got.State != router.Committed {
+		t.Errorf("after the commit: %v, %v", got, err)
+	}
+	other := deliveryOf("b")
+	if got, err = second.Reserve(t.Context(), other, time.Minute); err != nil || got.State != router.Reserved {
+		t.Fatalf("reserve: %v, %v", got, err)
+	}
+	if err := second.Release(t.Context(), other, got.Token); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := first.Reserve(t.Context(), other, time.Minute); err != nil || got.State != router.Reserved {
+		t.Errorf("after the release: %v, %v", got, err)
+	}
+	if err := first.Health(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

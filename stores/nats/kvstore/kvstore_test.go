@@ -1,0 +1,202 @@
+package kvstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/dedupstoretest"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
+)
+
+// sessionTTL is the shortest one.
+const sessionTTL = 2 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// connect connects to a server, or through a proxy to one in a bubble.
+func connect(t testing.TB, to natsgo.InProcessConnProvider) *natsgo.Conn {
+	t.Helper()
+	conn, err := natsgo.Connect("", natsgo.InProcessServer(to), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	return conn
+}
+
+func open(t testing.TB, config kvstore.Config) *kvstore.Store {
+	t.Helper()
+	store, err := kvstore.New(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() }) // what is left over is not what the test is about
+	return store
+}
+
+// deliveryOf is a claim with a delivery key alone.
+func deliveryOf(name string) router.Claim {
+	return router.Claim{Keys: router.Keys{Delivery: router.KeyOf(name)}}
+}
+
+func TestStore(t *testing.T) {
+	var server *natstest.Server
+	conns := map[router.DedupStore]*natsgo.Conn{}
+	process := func(t *testing.T) router.DedupStore {
+		conn := connect(t, server)
+		store := open(t, kvstore.Config{Conn: conn, TTL: natstest.Ever, SessionTTL: sessionTTL})
+		conns[store] = conn
+		return store
+	}
+	kill := func(_ *testing.T, store router.DedupStore) { conns[store].Close() }
+	dedupstoretest.Run(t, dedupstoretest.Suite{
+		In: func(t *testing.T, test func(*testing.T)) {
+			natstest.Bubble(t, func(t *testing.T, s *natstest.Server) {
+				server = s
+				test(t)
+			})
+		},
+		Lease:   time.Second, // the server knows no shorter one
+		NoTTL:   true,
+		Session: sessionTTL,
+		New:     func(t *testing.T) router.DedupStore { return process(t) },
+		Reopen: func(t *testing.T, old router.DedupStore) router.DedupStore {
+			kill(t, old)
+			return process(t)
+		},
+		Peer: func(t *testing.T, _ router.DedupStore) router.DedupStore { return process(t) },
+		Kill: kill,
+	})
+}
+
+func TestTTLOfTheBucket(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+		store := open(t, kvstore.Config{Conn: connect(t, server), TTL: time.Second})
+		claim := deliveryOf("a")
+		reservation, err := store.Reserve(t.Context(), claim, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := store.Commit(t.Context(), claim, reservation.Token, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "the key is forgotten", func() bool {
+			reservation, err := store.Reserve(t.Context(), claim, time.Minute)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reservation.State == router.Reserved
+		})
+	})
+}
+
+func TestServerDown(t *testing.T) {
+	server := natstest.Start(t)
+	store := open(t, kvstore.Config{Conn: connect(t, server)})
+	if err := store.Health(t.Context()); err != nil {
+		t.Errorf("Health: %v", err)
+	}
+	server.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := store.Reserve(ctx, deliveryOf("a"), time.Minute)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if err := store.Health(ctx); err == nil {
+		t.Error("Health tells nothing")
+	}
+	if class := router.Classify(&router.DedupError{Op: "reserve", Err: err}); class != router.ClassOutage {
+		t.Fatalf("%v: %v", class, err)
+	}
+}
+
+func TestBucketWithoutKeyTTL(t *testing.T) {
+	server := natstest.Start(t)
+	conn := connect(t, server)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "old"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn, Bucket: "old"}); !errors.Is(err, kvstore.ErrConfig) {
+		t.Fatal(err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	conn := &natsgo.Conn{}
+	for name, config := range map[string]kvstore.Config{
+		"conn": {}, "ttl": {Conn: conn, TTL: -1}, "replicas": {Conn: conn, Replicas: 6},
+		"bytes": {Conn: conn, MaxBytes: -1}, "timeout": {Conn: conn, Timeout: -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := kvstore.New(t.Context(), config); !errors.Is(err, kvstore.ErrConfig) {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func BenchmarkReserveCommit(b *testing.B) {
+	server := natstest.Start(b)
+	store := open(b, kvstore.Config{Conn: connect(b, server)})
+	for i := 0; b.Loop(); i++ {
+		claim := deliveryOf(fmt.Sprint(i))
+		reservation, err := store.Reserve(b.Context(), claim, time.Minute)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := store.Commit(b.Context(), claim, reservation.Token, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func ExampleConfig_Validate() {
+	fmt.Println(kvstore.Config{}.Validate())
+	// Output: kvstore: invalid configuration: Conn is required
+}
+
+// A bucket that exists and forgets earlier, or may become full, is told at the start.
+func TestBucketThatKeepsLess(t *testing.T) {
+	server := natstest.Start(t)
+	conn := connect(t, server)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		bucket jetstream.KeyValueConfig
+		want   string
+	}{
+		"short":  {jetstream.KeyValueConfig{TTL: time.Minute}, "ttl 1m0s (configured: 24h0m0s)"},
+		"full":   {jetstream.KeyValueConfig{MaxBytes: 20_000}, "max bytes 20000 (configured: no limit)"},
+		"values": {jetstream.KeyValueConfig{MaxValueSize: 10}, "max value size 10 (configured: no limit)"},
+		"memory": {jetstream.KeyValueConfig{Storage: jetstream.MemoryStorage}, "storage Memory (configured: File)"},
+		"long":   {jetstream.KeyValueConfig{TTL: 72 * time.Hour, History: 9}, ""},
+	} {
+		c.bucket.Bucket, c.bucket.LimitMarkerTTL = name, time.Minute
+		if _, err := js.CreateKeyValue(t.Context(), c.bucket); err != nil {
+			t.Fatal(err)
+		}
+		log := testkit.NewLog()
+		open(t, kvstore.Config{Conn: conn, Bucket: name, Logger: log})
+		if got := log.String(); !strings.Contains(got, c.want) || c.want == "" && got != "" {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,568 @@
+package poisonqueue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"go.uber.org/goleak"
+	_ "gocloud.dev/blob/memblob"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/poisonstoretest"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/stores/nats/poisonqueue"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The suite of all poison queues.
+func TestStore(t *testing.T) {
+	poisonstoretest.Run(t, poisonstoretest.Suite{Counts: true, Outages: true, New: func(t *testing.T) poisonstoretest.Queue {
+		server := natstest.Start(t)
+		sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sink.Close() })
+		open := func(t *testing.T) router.PoisonStore {
+			t.Helper()
+			queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 5 * time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return queue
+		}
+		return poisonstoretest.Queue{
+			Store: open(t), Sink: sink, Topic: router.DefaultPoisonTopic, Peer: open, Break: server.Stop, Repair: func() { server.Restart() },
+		}
+	}})
+}
+
+// bench is a router from a channel into NATS, whose handler works when fixed is
+// set, and the poison queue beside it.
+type bench struct {
+	*testing.T
+	server *natstest.Server
+	in     *gochannel.GoChannel
+	sink   *nats.Sink
+	router *router.Router
+	queue  *poisonqueue.Queue
+	fixed  atomic.Bool
+	nested func()              // called by the handler, may be nil
+	broken message.HandlerFunc // the handler until fixed is set; nil fails
+}
+
+func newBench(t *testing.T, config router.Config) *bench {
+	t.Helper()
+	b := &bench{T: t, server: natstest.Start(t), in: gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)}
+	var err error
+	if b.sink, err = nats.New(nats.Config{URL: b.server.URL()}, nil); err != nil {
+		t.Fatal(err)
+	}
+	config.Poison = b.sink
+	if b.router, err = router.New(config, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.router.Add(router.Route{Name: "farm", From: b.in, Topic: "in", To: b.sink, Transform: func(msg *message.Message) ([]*message.Message, error) {
+		if b.nested != nil {
+			b.nested()
+		}
+		if !b.fixed.Load() {
+			if b.broken != nil {
+				return b.broken(msg)
+			}
+			return nil, router.Permanent(errors.New("cannot decode"))
+		}
+		return []*message.Message{msg}, nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if b.queue, err = poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn()}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- b.router.Run(ctx) }()
+	<-b.router.Running()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return b
+}
+
+// send has messages handled, which is over when it returns.
+func (b *bench) send(payloads ...string) {
+	b.Helper()
+	for _, payload := range payloads {
+		msg := message.NewMessage("uuid "+payload[:min(len(payload), 8)], []byte(payload))
+		msg.Metadata[gateway.KeyEventType] = string(gateway.EventMessageReceived)
+		msg.Metadata[gateway.KeyReceivingEndpointID] = "endpoint"
+		msg.Metadata[gateway.KeyContextID] = "context"
+		msg.Metadata[gateway.KeyMessageType] = "iso:11783:-10:taskdata:zip"
+		msg.Metadata[gateway.KeyTenantID] = "tenant"
+		if err := b.in.Publish("in", msg); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func (b *bench) list() []router.Poisoned {
+	b.Helper()
+	var list []router.Poisoned
+	for p, err := range b.queue.Messages(b.Context()) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+func (b *bench) assertQueue(want ...string) []router.Poisoned {
+	b.Helper()
+	var got []string
+	list := b.list()
+	for _, p := range list {
+		got = append(got, string(p.Message.Payload))
+	}
+	if !slices.Equal(got, want) {
+		b.Errorf("in the queue: %q, want %q", got, want)
+	}
+	return list
+}
+
+// stored returns what is stored outside of the poison queue.
+func (b *bench) stored() []*message.Message {
+	b.Helper()
+	q, err := poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn(), Topic: "tenant.iso:11783:-10:taskdata:zip"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var out []*message.Message
+	for p, err := range q.Messages(b.Context()) {
+		if err != nil {
+			b.Fatal(err)
+		}
+		out = append(out, p.Message)
+	}
+	return out
+}
+
+func (b *bench) replay(selection router.PoisonSelection, want router.ReplayReport) {
+	b.Helper()
+	got, err := b.router.ReplaySelected(b.Context(), b.queue, selection)
+	if reason := got.Reason; (reason != "") != (got.Poisoned > 0) {
+		b.Errorf("%d poisoned again, reason %q", got.Poisoned, reason)
+	}
+	got.Reason = ""
+	if err != nil || got != want {
+		b.Errorf("replay: %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func TestListShowsAndTakesNothing(t *testing.T) {
+	b := newBench(t, router.Config{})
+	if list := b.list(); len(list) != 0 {
+		t.Errorf("an empty queue lists %d messages", len(list))
+	}
+	b.send("one", "two", "three")
+	for range 2 {
+		b.assertQueue("one", "two", "three")
+	}
+	second := b.list()[1]
+	got, err := b.queue.Get(t.Context(), second.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ID != second.ID || got.Route != "farm" || got.Reason != "cannot decode" || got.Class != "permanent" ||
+		got.Topic != "in" || got.Attempts != 1 || got.Count != 1 || got.First.IsZero() || got.Last.Before(got.First) ||
+		got.Message.UUID != "uuid two" || string(got.Message.Payload) != "two" || got.Message.Metadata[gateway.KeyTenantID] != "tenant" {
+		t.Errorf("got %+v", got)
+	}
+	for p, err := range b.queue.Messages(t.Context()) {
+		if err != nil || string(p.Message.Payload) != "one" {
+			t.Errorf("got %v, %v", p, err)
+		}
+		break // a reader may stop
+	}
+}
+
+func TestReplayArrivesOnce(t *testing.T) {
+	b := newBench(t, router.Config{})
+	b.send("one", "two", "three", "four")
+	ids := b.list()
+
+	// Still broken: each comes back, under a new ID, with its history.
+	b.replay(router.PoisonSelection{IDs: []string{ids[2].ID}}, router.ReplayReport{Poisoned: 1})
+	back := b.assertQueue("one", "two", "four", "three")[3]
+	if back.ID == ids[2].ID || back.Count != 2 || back.Attempts != 2 || !back.First.Equal(ids[2].First) || back.Last.Before(ids[2].Last) || back.Topic != "in" {
+		t.Errorf("came back as %+v, was %+v", back, ids[2])
+	}
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Poisoned: 4})
+	for i, p := range b.assertQueue("one", "two", "four", "three") {
+		if want := 2 + i/3; p.Count != want || p.Attempts != want {
+			t.Errorf("%s: count %d, attempts %d, want %d", p.Message.Payload, p.Count, p.Attempts, want)
+		}
+	}
+
+	b.fixed.Store(true)
+	b.replay(router.PoisonSelection{Filter: func(p router.Poisoned) bool { return p.Count == 3 }}, router.ReplayReport{Sent: 1})
+	b.assertQueue("one", "two", "four")
+	old := b.list()
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 3})
+	b.assertQueue()
+	var got []string
+	for _, msg := range b.stored() {
+		got = append(got, string(msg.Payload))
+		for key := range msg.Metadata {
+			if bytes.Contains([]byte(key), []byte("poison")) {
+				t.Errorf("%s still has %s", msg.Payload, key)
+			}
+		}
+	}
+	if !slices.Equal(got, []string{"three", "one", "two", "four"}) {
+		t.Errorf("stored %q", got)
+	}
+	// They are gone, and handled: nothing arrives twice.
+	_, err := b.router.ReplaySelected(t.Context(), b.queue, router.PoisonSelection{IDs: []string{old[0].ID}})
+	if !errors.Is(err, router.ErrNotInQueue) {
+		t.Errorf("replay of a deleted message: %v", err)
+	}
+	b.send("one", "two")
+	if n := len(b.stored()); n != 4 {
+		t.Errorf("%d messages stored, want 4", n)
+	}
+}
+
+// A sender's repetition that was poisoned, too, is a record of its own, and replayed like one.
+func TestEqualRecordsAreBothReplayed(t *testing.T) {
+	b := newBench(t, router.Config{})
+	for _, id := range []string{"1", "2"} {
+		if err := b.in.Publish("in", farmMessage(id, "the same")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.assertQueue("the same", "the same")
+	b.fixed.Store(true)
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 2})
+	b.assertQueue()
+	if n := len(b.stored()); n != 2 {
+		t.Errorf("%d messages stored, want 2", n)
+	}
+}
+
+// farmMessage is a message with a delivery key.
+func farmMessage(id, payload string) *message.Message {
+	msg := message.NewMessage(id, []byte(payload))
+	msg.Metadata[gateway.KeyEventType] = string(gateway.EventMessageReceived)
+	msg.Metadata[gateway.KeyReceivingEndpointID] = "endpoint"
+	msg.Metadata[gateway.KeyContextID] = "context"
+	msg.Metadata[gateway.KeyMessageType] = "iso:11783:-10:taskdata:zip"
+	msg.Metadata[gateway.KeyTenantID] = "tenant"
+	msg.Metadata[gateway.KeyMessageID] = id
+	return msg
+}
+
+// What a repaired handler makes of a record is stored, although the stream has something of the
+// same message from before.
+func TestReplayAfterARepairedTransform(t *testing.T) {
+	b := newBench(t, router.Config{})
+	b.broken = func(msg *message.Message) ([]*message.Message, error) {
+		header, hopeless := msg.Copy(), msg.Copy()
+		header.Payload, hopeless.Payload = []byte("header"), make([]byte, 2<<20) // above the server's limit
+		return []*message.Message{header, hopeless}, nil
+	}
+	if err := b.in.Publish("in", farmMessage("1", "whole")); err != nil {
+		t.Fatal(err)
+	}
+	b.assertQueue("whole")
+	b.fixed.Store(true)
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 1})
+	b.assertQueue()
+	var stored []string
+	for _, msg := range b.stored() {
+		stored = append(stored, string(msg.Payload))
+	}
+	if !slices.Equal(stored, []string{"header", "whole"}) {
+		t.Errorf("stored %q", stored)
+	}
+}
+
+// What was dropped and comes again as another message is a record again.
+func TestPoisonedAgainAfterItWasDropped(t *testing.T) {
+	b := newBench(t, router.Config{})
+	for _, msg := range []*message.Message{farmMessage("1", "the same"), farmMessage("2", "the same")} {
+		if err := b.in.Publish("in", msg); err != nil {
+			t.Fatal(err)
+		}
+		b.assertQueue("the same")
+		if n, err := router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{All: true}); n != 1 || err != nil {
+			t.Fatalf("deleted %d, %v", n, err)
+		}
+	}
+	b.send("without an ID") // and one without an ID is never a copy
+	b.send("without an ID")
+	b.assertQueue("without an ID", "without an ID")
+}
+
+// A replay that was killed before it could delete: the next one recognises what
+// was handled.
+func TestReplayOfWhatWasHandledAndNotDeleted(t *testing.T) {
+	b := newBench(t, router.Config{})
+	b.send("one")
+	b.fixed.Store(true)
+	keeping := undeletable{b.queue}
+	if _, err := b.router.ReplaySelected(t.Context(), keeping, router.PoisonSelection{All: true}); !errors.Is(err, errKept) {
+		t.Errorf("got %v", err)
+	}
+	b.assertQueue("one")
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 1, Duplicates: 1})
+	b.assertQueue()
+	if n := len(b.stored()); n != 1 {
+		t.Errorf("stored %d times", n)
+	}
+}
+
+type undeletable struct{ *poisonqueue.Queue }
+
+var errKept = errors.New("killed")
+
+func (undeletable) Delete(context.Context, string) error { return errKept }
+
+// What is poisoned while a replay runs is not part of it.
+func TestReplayEndsAlthoughMessagesCome(t *testing.T) {
+	b := newBench(t, router.Config{Dedup: router.DedupSettings{KeyFunc: router.NoKeys}})
+	b.send("one", "two")
+	n := 0
+	b.nested = func() {
+		if n++; n <= 10 {
+			record := message.NewMessage(fmt.Sprint(n), []byte("foreign"))
+			if err := b.sink.Publish(router.DefaultPoisonTopic, record); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Poisoned: 2})
+	if list := b.list(); len(list) != 4 {
+		t.Errorf("%d in the queue, want 2 and the 2 that came", len(list))
+	}
+	// What PoisonQueue did not write is kept, and can be deleted.
+	b.nested = nil
+	b.fixed.Store(true)
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 2, Kept: 2})
+	b.assertQueue("foreign", "foreign")
+	if n, err := router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{All: true}); n != 2 || err != nil {
+		t.Errorf("deleted %d, %v", n, err)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	b := newBench(t, router.Config{})
+	b.send("one", "two", "three", "four")
+	list := b.list()
+	n, err := router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{IDs: []string{list[1].ID, list[3].ID}})
+	if n != 2 || err != nil {
+		t.Errorf("deleted %d, %v", n, err)
+	}
+	b.assertQueue("one", "three")
+	n, err = router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{
+		Filter: func(p router.Poisoned) bool { return string(p.Message.Payload) == "one" },
+	})
+	if n != 1 || err != nil {
+		t.Errorf("deleted %d, %v", n, err)
+	}
+	b.assertQueue("three")
+	n, err = router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{IDs: []string{list[2].ID, list[1].ID}})
+	if n != 1 || !errors.Is(err, router.ErrNotInQueue) {
+		t.Errorf("deleted %d, %v", n, err)
+	}
+	if _, err := router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{}); !errors.Is(err, router.ErrConfig) {
+		t.Errorf("an empty selection: %v", err)
+	}
+
+	// Messages of other topics are safe.
+	b.fixed.Store(true)
+	b.send("five")
+	for _, id := range []string{"6", "5", "0", "-1", "x", "", "99999"} {
+		if err := b.queue.Delete(t.Context(), id); !errors.Is(err, router.ErrNotInQueue) {
+			t.Errorf("Delete(%q): %v", id, err)
+		}
+		if _, err := b.queue.Get(t.Context(), id); !errors.Is(err, router.ErrNotInQueue) {
+			t.Errorf("Get(%q): %v", id, err)
+		}
+	}
+	if n := len(b.stored()); n != 1 {
+		t.Errorf("%d messages stored, want 1", n)
+	}
+}
+
+func TestOtherRouteAndNoRoute(t *testing.T) {
+	b := newBench(t, router.Config{})
+	b.send("one")
+	elsewhere := func(router.Poisoned) string { return "missing" }
+	_, err := b.router.ReplaySelected(t.Context(), b.queue, router.PoisonSelection{All: true, Route: elsewhere})
+	if !errors.Is(err, router.ErrNoRoute) {
+		t.Errorf("got %v", err)
+	}
+	b.assertQueue("one")
+}
+
+// A record whose payload is in the claim check is whole again when it arrives.
+func TestLargeMessage(t *testing.T) {
+	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	b := newBench(t, router.Config{ClaimCheck: store})
+	payload := string(bytes.Repeat([]byte("large "), 1<<18))
+	b.send(payload)
+	record := b.list()[0]
+	if len(record.Message.Payload) != 0 || record.Message.Metadata[gateway.KeyPayloadReference] == "" {
+		t.Errorf("record: %d bytes, %v", len(record.Message.Payload), record.Message.Metadata)
+	}
+	var handled atomic.Int64
+	b.nested = func() { handled.Add(1) }
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Poisoned: 1})
+	b.fixed.Store(true)
+	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 1})
+	b.send(payload) // the same message again
+	if handled.Load() != 2 {
+		t.Errorf("handled %d times: the copy was not recognised", handled.Load())
+	}
+	stored := b.stored()
+	if len(stored) != 1 || stored[0].Metadata[gateway.KeyPayloadMode] != gateway.PayloadModeClaimCheck {
+		t.Fatalf("stored %d messages", len(stored))
+	}
+	r, size, err := store.OpenMessage(stored[0])
+	if err != nil || size != int64(len(payload)) {
+		t.Errorf("%d bytes, %v", size, err)
+	}
+	_ = r.Close()
+}
+
+func TestServerDown(t *testing.T) {
+	server := natstest.Start(t)
+	sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sink.Close() }()
+	queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 200 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Stop()
+	if _, err := queue.Get(t.Context(), "1"); err == nil || errors.Is(err, router.ErrNotInQueue) {
+		t.Errorf("Get: %v", err)
+	}
+	if err := queue.Delete(t.Context(), "1"); err == nil || errors.Is(err, router.ErrNotInQueue) {
+		t.Errorf("Delete: %v", err)
+	}
+	failed := false
+	for _, err := range queue.Messages(t.Context()) {
+		failed = err != nil && !errors.Is(err, router.ErrNotInQueue)
+	}
+	if !failed {
+		t.Error("Messages ends without an error")
+	}
+}
+
+// A work queue knows one consumer per subject; looking needs none.
+func TestWorkQueueStream(t *testing.T) {
+	server := natstest.Start(t)
+	sink, err := nats.New(nats.Config{URL: server.URL(), Retention: jetstream.WorkQueuePolicy}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sink.Close() }()
+	if err := sink.Publish(router.DefaultPoisonTopic, message.NewMessage("1", []byte("p"))); err != nil {
+		t.Fatal(err)
+	}
+	queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		n := 0
+		for _, err := range queue.Messages(t.Context()) {
+			if n++; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n != 1 {
+			t.Errorf("%d messages, want 1", n)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, config := range []poisonqueue.Config{{}, {Conn: &natsgo.Conn{}, Timeout: -1}} {
+		if _, err := poisonqueue.New(config); !errors.Is(err, poisonqueue.ErrConfig) {
+			t.Errorf("%+v: %v", config.Timeout, err)
+		}
+	}
+}
+
+// How a program lists the queue, replays what an update has repaired, and deletes
+// the rest.
+func Example() {
+	repair := func(ctx context.Context, r *router.Router, sink *nats.Sink) error {
+		queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()})
+		if err != nil {
+			return err
+		}
+		for p, err := range queue.Messages(ctx) {
+			if err != nil {
+				return err
+			}
+			fmt.Println(p.ID, p.Route, p.Class, p.Attempts, p.First, p.Reason)
+		}
+		report, err := r.ReplaySelected(ctx, queue, router.PoisonSelection{
+			Filter: func(p router.Poisoned) bool { return p.Route == "farm data" },
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%d sent, %d failed again\n", report.Sent, report.Poisoned)
+		_, err = router.DeletePoisoned(ctx, queue, router.PoisonSelection{IDs: []string{"17"}})
+		return err
+	}
+	_ = repair
+}
+
+// The depth is what the stream holds of the queue, whoever asks.
+func TestDepth(t *testing.T) {
+	b := newBench(t, router.Config{})
+	depth := func(want int64) {
+		t.Helper()
+		if got, err := b.queue.Depth(t.Context()); err != nil || got != want {
+			t.Errorf("depth %d, %v; want %d", got, err, want)
+		}
+	}
+	depth(0)
+	b.send("one", "two", "three")
+	depth(3)
+	if err := b.queue.Delete(t.Context(), b.list()[1].ID); err != nil {
+		t.Fatal(err)
+	}
+	depth(2)
+}

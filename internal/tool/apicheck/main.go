@@ -1,7 +1,7 @@
 // Command apicheck reads the output of `apidiff -m -incompatible` and fails if a
-// breaking change has no entry in CHANGELOG.md: one below Changed or
-// Removed of [Unreleased] that names it in backquotes, `router.Config.Name`,
-// `sinks/nats.New` or, for a whole package, `sinks/nats`. An entry that begins with
+// breaking change has no entry in CHANGELOG.md: one below Changed or Removed of a part
+// titled Unreleased that names it in backquotes, `router.Config.Name`, `sinks/nats.New`
+// or, for a whole package, `sinks/nats`. An entry that begins with
 // "- `router`:" may call it `Config.Name`. An entry for a type also
 // covers its fields and methods. Programs (cmd, examples) promise nothing to
 // importers and are ignored.
@@ -57,7 +57,7 @@ func run(r io.Reader, changelog string, w io.Writer) int {
 		fmt.Fprintln(w, "apicheck:", err)
 		return 2
 	}
-	fmt.Fprintf(w, "%d incompatible changes, %d not in CHANGELOG.md below Changed or Removed of [Unreleased]\n", changes, missing)
+	fmt.Fprintf(w, "%d incompatible changes, %d not in CHANGELOG.md below Changed or Removed of what is unreleased\n", changes, missing)
 	if missing > 0 {
 		return 1
 	}
@@ -97,9 +97,9 @@ var (
 	about = regexp.MustCompile("^- ((?:`[\\w/]+`(?:, )?)+):")
 )
 
-// entries returns the names in backquotes below Changed and Removed of the part
-// [Unreleased] of a changelog, up to the first character that is not part of a name. In
-// an entry that begins with packages and a colon, names may omit the package.
+// entries returns the names in backquotes below Changed and Removed of a changelog's
+// parts titled Unreleased, up to the first character that is not part of a name. In an
+// entry that begins with packages and a colon, names may omit the package.
 func entries(changelog string) map[string]bool {
 	names := map[string]bool{}
 	part, section := "", ""
@@ -112,7 +112,7 @@ func entries(changelog string) map[string]bool {
 		if title, ok := strings.CutPrefix(line, "### "); ok {
 			section = title
 		}
-		if part != "[Unreleased]" || section != "Changed" && section != "Removed" {
+		if !strings.Contains(part, "Unreleased") || section != "Changed" && section != "Removed" {
 			continue
 		}
 		if strings.HasPrefix(line, "- ") {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-const changelog = "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- `router.Added`\n\n### Changed\n\n" +
+const changelog = "# Changelog\n\n## [0.2.0] - Unreleased\n\n### Added\n\n- `router.Added`\n\n### Changed\n\n" +
 	"- `router.Config` and `sinks/nats.Sink.Close`,\n  also `kafka.New(…)`.\n- `sinks/old` is gone.\n" +
 	"- `publisher`, `sinks/blob`: `Old` is New,\n  `Config.Dir` is Folder.\n- `Alone`\n\n" +
 	"## [0.1.0]\n\n### Changed\n\n- `router.Released`\n"
@@ -57,7 +57,7 @@ func TestEntriesOfChangelog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, title := range []string{"\n## [Unreleased]\n", "\n### Changed\n"} {
+	for _, title := range []string{" - Unreleased\n", "\n### Changed\n"} {
 		if !strings.Contains(string(text), title) {
 			t.Errorf("CHANGELOG.md has no %q", strings.TrimSpace(title))
 		}

@@ -84,6 +84,20 @@ func TestReadmeEmbedsInFewLines(t *testing.T) {
 	}
 }
 
+// TestEmbeddingBeginsWithAProgram: the guide's first block is a whole program of at most 25
+// lines of code, which TestDocumentedProgramsCompile builds.
+func TestEmbeddingBeginsWithAProgram(t *testing.T) {
+	t.Parallel()
+	const limit, file = 25, "docs/embedding.md"
+	blocks := goBlocks(t, file)
+	if len(blocks) == 0 || !blocks[0].program() {
+		t.Fatalf("%s does not begin with a whole program", file)
+	}
+	if got := countCode(blocks[0].code); got > limit {
+		t.Errorf("%s:%d: %d lines of code, want at most %d", file, blocks[0].line, got, limit)
+	}
+}
+
 var markdownLink = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
 // TestDocumentationLinks checks that what the documentation links to inside the

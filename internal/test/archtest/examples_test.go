@@ -59,14 +59,19 @@ func TestExamplesAreShort(t *testing.T) {
 	}
 }
 
-// codeLines counts the lines of a file that are neither empty nor a comment.
-func codeLines(t *testing.T, file string) (n int) {
+// codeLines counts the lines of code of a file.
+func codeLines(t *testing.T, file string) int {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(data)) {
+	return countCode(string(data))
+}
+
+// countCode counts the lines that are neither empty nor a comment.
+func countCode(source string) (n int) {
+	for line := range strings.Lines(source) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
 			n++
 		}

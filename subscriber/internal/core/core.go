@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// stall is how long the oldest message of a lane may be open before the lane counts as behind.
+	// stall is how long the oldest message of a lane may be open before the lane counts as behind. See [tempo.patience].
 	stall = time.Second
 	// reviewEvery is how often the window is reviewed while it is full, or while something waits for a
 	// reconnect.
@@ -100,7 +100,7 @@ type Effects struct {
 // New returns a Core without routes.
 func New(cfg Config) *Core {
 	c := &Core{cfg: cfg, recallIn: recallAfter}
-	c.window.cfg = cfg
+	c.window.cfg, c.window.tempo.patience = cfg, stall
 	c.ledger.init(cfg)
 	c.files.init(cfg)
 	return c

@@ -150,9 +150,14 @@ func (l *Lane) oldest(now time.Duration) time.Duration {
 	return at
 }
 
-// late counts what has been open for longer than stall.
-func (l *Lane) late(now time.Duration) (n int) {
-	for it := l.first; it != nil && now-it.opened >= stall; it = it.next {
+// isLate reports whether the oldest of l is. Confirmations do not wait for handlers.
+func (l *Lane) isLate(now, patience time.Duration) bool {
+	return l.first != nil && now-l.first.opened >= patience || l.unconfirmed > 0 && now-l.unconfirmedSince >= stall
+}
+
+// late counts what is late.
+func (l *Lane) late(now, patience time.Duration) (n int) {
+	for it := l.first; it != nil && now-it.opened >= patience; it = it.next {
 		n++
 	}
 	if now-l.unconfirmedSince >= stall {

@@ -125,6 +125,7 @@ func scenarios() []scenario {
 		{name: "confirmations fail", tenants: 5, keys: 20, routes: 1, sick: all, confirms: true},
 		{name: "the tenant with most of the load hangs", tenants: 5, keys: 20, routes: 1, sick: first, hangs: true, heavy: true},
 		{name: "the tenant with most of the load fails", tenants: 5, keys: 20, routes: 1, sick: first, outcome: Nacked, heavy: true},
+		{name: "the tenant with most of the load takes 200 ms", tenants: 5, keys: 20, routes: 1, sick: first, takes: 200 * ms, heavy: true},
 		{name: "one of two routes takes 200 ms", tenants: 5, keys: 20, routes: 2, sick: func(_, _, _, route int) bool { return route == 1 }, takes: 200 * ms, firstOnly: true},
 		{name: "one of two routes hangs", tenants: 5, keys: 20, routes: 2, sick: func(_, _, _, route int) bool { return route == 1 }, hangs: true, firstOnly: true},
 		{name: "30 % of the messages of two tenants fail", tenants: 20, keys: 20, routes: 1, sick: func(tenant, _, number, _ int) bool { return tenant < 2 && number%10 < 3 }, outcome: Nacked},
@@ -193,5 +194,70 @@ func TestBurst(t *testing.T) {
 	w.run(30 * time.Second)
 	if w.read != len(w.sent) || w.connects != 1 {
 		t.Errorf("%d messages were read %d times, on %d streams", len(w.sent), w.read, w.connects)
+	}
+}
+
+// slowRoute is a route that is slower than the stream.
+type slowRoute struct {
+	name         string
+	keys, routes int
+	takes        time.Duration // a message, more or less
+	consumer     bool          // one for all keys, else one for each
+}
+
+// play has it work off n messages that are there when it starts, and returns how often one was read, and when the last one
+// was confirmed.
+func (s slowRoute) play(t *testing.T, n, window int) (read float64, last time.Duration) {
+	w := newWorld(Config{MaxInFlight: window, MaxBytes: 1 << 30, MaxUnconfirmed: 2 * n, Ordered: true, Recent: 1 << 16, RecentFor: time.Hour}, 1)
+	w.fault = func(problem string) { t.Fatal(problem) }
+	for i := range s.routes {
+		w.addRoute(fmt.Sprint(i), func(*sent) bool { return true }, false)
+	}
+	free := make(map[*Route]time.Duration) // when the consumer is
+	w.handle = func(it *Item, m *sent) work {
+		takes := s.takes/2 + s.takes*time.Duration(m.number%64)/63
+		if !s.consumer {
+			return work{rest: takes}
+		}
+		r := it.Lane.Route()
+		free[r] = max(free[r], w.now) + takes
+		return work{rest: free[r] - w.now}
+	}
+	for i := range n {
+		w.send(&sent{tenant: fmt.Sprint(i % 3), key: fmt.Sprint(i%3, " ", w.random.IntN(s.keys))})
+	}
+	w.after(0, w.connect)
+	w.run(3 * time.Duration(n) * s.takes)
+	for _, m := range w.sent {
+		if m.confirmed == 0 {
+			t.Fatalf("%s: %d is not confirmed", s.name, m.number)
+		}
+		last = max(last, m.confirmed)
+	}
+	return float64(w.read) / float64(n), last
+}
+
+// A backlog that handlers are slower than is read a few times until that is known, however long it takes, and they are not idle
+// meanwhile.
+func TestBacklogOfASlowRoute(t *testing.T) {
+	for _, s := range []slowRoute{
+		{"a consumer of one key", 1, 1, 10 * ms, true},
+		{"a consumer of few keys", 10, 1, 10 * ms, true},
+		{"a consumer of many keys", 5000, 1, 10 * ms, true},
+		{"a very slow consumer", 1, 1, 50 * ms, true},
+		{"few keys", 7, 1, 200 * ms, false},
+		{"many keys", 60, 1, 2 * time.Second, false},
+		{"two routes", 10, 2, 100 * ms, false},
+	} {
+		const n = 6000
+		_, could := s.play(t, n, n)
+		read, last := s.play(t, n, 500)
+		t.Logf("%-25s read x %.2f, in %.0f s of %.0f s", s.name, read, last.Seconds(), could.Seconds())
+		if read > 4 {
+			t.Errorf("%s: each message is read %.1f times", s.name, read)
+		}
+		if last > could+3*(reconnectEvery+2*reviewEvery) { // each time that patience grows
+			t.Errorf("%s: it took %s; handlers need %s", s.name, last, could)
+		}
 	}
 }

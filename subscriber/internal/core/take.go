@@ -143,6 +143,9 @@ func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Dur
 	l := it.Lane
 	if outcome == Acked {
 		l.pace = (now - it.since) / time.Duration(l.handed)
+		if it.Nacks == 0 {
+			c.window.tempo.acked(now, it.opened)
+		}
 	}
 	l.settle(it, outcome)
 	if outcome != Acked && len(it.Message.refused) > 0 { // it has not got rid of it

@@ -20,6 +20,7 @@ type window struct {
 	// keep nobody else out, but for once more as many as there may be.
 	excusedWaiting, excusedUnconfirmed int
 	to, want                           []*Route // the room of recipients and wanted
+	tempo                              tempo
 }
 
 // node is a route, a tenant of it, or a lane.
@@ -379,6 +380,7 @@ func (w *window) workedOff(l *Lane) bool {
 
 // reopen opens every node: all that was left comes again.
 func (w *window) reopen() {
+	w.tempo.reopen()
 	w.shut = shutSet{}
 	w.excusedWaiting, w.excusedUnconfirmed = 0, 0
 	for _, r := range w.routes {
@@ -414,7 +416,7 @@ func (n *node) reopenSpared() {
 	}
 }
 
-// hung returns the items that handlers have had for longer than stall, if others go on, or if nothing else moves. A window of
+// hung returns the items that handlers have had for too long, if others go on, or if nothing else moves. A window of
 // one message has none: there is no second one in a handler.
 func (w *window) hung(now time.Duration) (items []*Item) {
 	if w.cfg.MaxInFlight == 1 {
@@ -422,7 +424,7 @@ func (w *window) hung(now time.Duration) (items []*Item) {
 	}
 	w.lanes(func(l *Lane) {
 		for it := l.first; it != nil; it = it.next {
-			if it.moving && it.state == handed && now-it.since >= stall {
+			if it.moving && it.state == handed && now-it.since >= w.tempo.patience {
 				items = append(items, it)
 			}
 		}
@@ -449,7 +451,7 @@ type health int
 
 const (
 	unknown health = iota // nothing of it is open, or it has come just now
-	behind                // its oldest has been open for longer than stall, and nothing below it goes on
+	behind                // its oldest is late, and nothing below it goes on
 	fine                  // something below it was finished within stall
 )
 
@@ -496,7 +498,9 @@ func (w *window) cutDown(now time.Duration, late []branch, total share) (left []
 		}
 		left = append(left, cut...)
 	}
-	if len(left) > 0 { // when one of them has finished what it keeps, the others may get on as well
+	if len(left) > 0 {
+		w.tempo.leave(now)
+		// When one of them has finished what it keeps, the others may get on as well.
 		for i, b := range late {
 			b.left, b.share = true, total.of(i, len(late))
 		}
@@ -595,7 +599,7 @@ func (w *window) frontier(now time.Duration) (late []branch, best health) {
 			g := t.emptied(now)
 			var lanes []branch
 			for l := t.first; l != nil; l = l.after {
-				f := l.health(now, len(w.routes) == 1)
+				f := l.health(now, w.tempo.patience, len(w.routes) == 1)
 				if f == behind {
 					lanes = append(lanes, branch{&l.node, l, nil})
 				}
@@ -640,13 +644,13 @@ func (b branch) only() branch {
 // health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on. When there is only one
 // route, a lane with an order that goes on is not behind if it will have worked off what it has before that could come again: it
 // would only stand still meanwhile.
-func (l *Lane) health(now time.Duration, alone bool) health {
+func (l *Lane) health(now, patience time.Duration, alone bool) health {
 	waits := l.first != nil && !l.first.moving
-	late, goesOn := l.open > 0 && (waits || now-l.oldest(now) >= stall), l.goesOn(now)
+	late, goesOn := l.open > 0 && (waits || l.isLate(now, patience)), l.goesOn(now)
 	switch {
 	case late && goesOn && alone && l.route.ordered && time.Duration(l.open-l.unconfirmed)*l.pace < reconnectEvery+stall:
 		return fine
-	case late && (l.route.ordered || !goesOn || 2*l.late(now) > l.open):
+	case late && (l.route.ordered || !goesOn || 2*l.late(now, patience) > l.open):
 		return behind
 	case goesOn:
 		return fine

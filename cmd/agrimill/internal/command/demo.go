@@ -32,6 +32,8 @@ const (
 	// demoHealthy is how long all is well before --break, and demoBroken how long something is broken then.
 	demoHealthy = 10 * time.Second
 	demoBroken  = time.Minute
+	// demoLook is how often the demo looks at the start whether the pipeline has connected.
+	demoLook = 100 * time.Millisecond
 	// demoFinish bounds the wait for what is not confirmed at the end.
 	demoFinish = 30 * time.Second
 	// maxDemoRate is the largest --rate.
@@ -49,6 +51,7 @@ type demoCommand struct {
 	rate       float64
 	files      string
 	world      *demo.World
+	pipeline   admin.Source
 	program    *program
 	faults     []demo.Fault
 	samples    []demo.File // those of --files
@@ -134,7 +137,7 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	address := make(chan string, 1)
-	c.run.listening = func(a string) { address <- a }
+	c.run.listening = func(a string, shows admin.Source) { c.pipeline = shows; address <- a }
 	c.run.watch, c.run.quiet = defaultWatch, true
 	ended := make(chan error, 1)
 	go func() { ended <- c.run.run(running, c.program) }() // ends with running
@@ -167,6 +170,7 @@ func (c *demoCommand) work(ctx context.Context) error {
 	sent := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(sent)
+		c.started(ctx)
 		c.world.Send(ctx, c.rate)
 	}()
 	var err error
@@ -175,6 +179,26 @@ func (c *demoCommand) work(ctx context.Context) error {
 	}
 	<-sent
 	return err
+}
+
+// started waits until the pipeline has connected to everything, or ctx ends: what is sent before that has to wait, and the first
+// thing that a demo shows were an outage.
+func (c *demoCommand) started(ctx context.Context) {
+	tick := time.NewTicker(demoLook)
+	defer tick.Stop()
+	for {
+		c.pipeline.Ready(ctx)
+		now := c.pipeline.Snapshot()
+		away := slices.ContainsFunc(now.Sinks, func(s admin.Sink) bool { return !s.Up })
+		if !away && now.Gateway.State == admin.GatewayConnected {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // breakAndRepair breaks something, and repairs it, in turn.

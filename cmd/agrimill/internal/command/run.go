@@ -27,8 +27,8 @@ type runCommand struct {
 	watch    time.Duration
 	// quiet leaves out the warnings of the configuration at the start.
 	quiet bool
-	// listening is called with the address of the status page. Nil: nobody asks.
-	listening func(address string)
+	// listening is called with the address of the status page and what it shows. Nil: nobody asks.
+	listening func(address string, shows admin.Source)
 }
 
 // defaultWatch is how often the file is checked for changes.
@@ -152,7 +152,7 @@ func (c *runCommand) listen(cfg *config.Config, registry *prometheus.Registry, l
 		return nil, invalid(err)
 	}
 	if err == nil && c.listening != nil {
-		c.listening(server.Addr())
+		c.listening(server.Addr(), source)
 	}
 	return server, err
 }

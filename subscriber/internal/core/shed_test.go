@@ -203,6 +203,7 @@ type slowRoute struct {
 	keys, routes int
 	takes        time.Duration // a message, more or less
 	consumer     bool          // one for all keys, else one for each
+	inTurn       bool          // a key comes after the other
 }
 
 // play has it work off n messages that are there when it starts, and returns how often one was read, and when the last one
@@ -241,13 +242,14 @@ func (s slowRoute) play(t *testing.T, n, window int) (read float64, last time.Du
 // meanwhile.
 func TestBacklogOfASlowRoute(t *testing.T) {
 	for _, s := range []slowRoute{
-		{"a consumer of one key", 1, 1, 10 * ms, true},
-		{"a consumer of few keys", 10, 1, 10 * ms, true},
-		{"a consumer of many keys", 5000, 1, 10 * ms, true},
-		{"a very slow consumer", 1, 1, 50 * ms, true},
-		{"few keys", 7, 1, 200 * ms, false},
-		{"many keys", 60, 1, 2 * time.Second, false},
-		{"two routes", 10, 2, 100 * ms, false},
+		{"a consumer of one key", 1, 1, 10 * ms, true, false},
+		{"a consumer of few keys", 10, 1, 10 * ms, true, false},
+		{"a consumer of keys in turn", 10, 1, 10 * ms, true, true},
+		{"a consumer of many keys", 5000, 1, 10 * ms, true, false},
+		{"a very slow consumer", 1, 1, 50 * ms, true, false},
+		{"few keys", 7, 1, 200 * ms, false, false},
+		{"many keys", 60, 1, 2 * time.Second, false, false},
+		{"two routes", 10, 2, 100 * ms, false, false},
 	} {
 		const n = 6000
 		_, could := s.play(t, n, n)

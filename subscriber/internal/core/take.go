@@ -144,7 +144,7 @@ func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Dur
 	if outcome == Acked {
 		l.pace = (now - it.since) / time.Duration(l.handed)
 		if it.Nacks == 0 {
-			c.window.tempo.acked(now, it.opened)
+			c.window.tempo.ack(now, it.opened)
 		}
 	}
 	l.settle(it, outcome)

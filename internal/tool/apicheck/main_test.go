@@ -50,7 +50,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Entries are found in the changelog as it is, whose parts have the expected titles.
+// Entries are found in the changelog as it is, whose parts have the expected titles. What is
+// unreleased is short: it says what is there, not how it came to be.
 func TestEntriesOfChangelog(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../CHANGELOG.md")
@@ -61,5 +62,17 @@ func TestEntriesOfChangelog(t *testing.T) {
 		if !strings.Contains(string(text), title) {
 			t.Errorf("CHANGELOG.md has no %q", strings.TrimSpace(title))
 		}
+	}
+	lines, part := 0, ""
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "## ") {
+			part = line
+		}
+		if part == "" || strings.Contains(part, "Unreleased") {
+			lines++
+		}
+	}
+	if lines > 150 {
+		t.Errorf("CHANGELOG.md: %d lines are unreleased, want at most 150", lines)
 	}
 }

@@ -305,9 +305,9 @@ func (w *partialWorld) hit(hit bool) bool {
 	return hit
 }
 
-// The documentation has the same rows.
+// The matrix has the same rows.
 func TestPartialMatrixIsComplete(t *testing.T) {
-	page := testkit.Must(os.ReadFile("../../../docs/fault-matrix.md"))(t)
+	page := testkit.Must(os.ReadFile("matrix.md"))(t)
 	var documented []string
 	for _, match := range regexp.MustCompile(`(?m)^\| (P\d+) \| ([^|]+) \|`).FindAllStringSubmatch(string(page), -1) {
 		documented = append(documented, match[1]+" "+match[2])
@@ -317,6 +317,6 @@ func TestPartialMatrixIsComplete(t *testing.T) {
 		tested = append(tested, row.name)
 	}
 	if !slices.Equal(documented, tested) {
-		t.Errorf("docs/fault-matrix.md has the rows\n%s\nand these are tested\n%s", strings.Join(documented, "\n"), strings.Join(tested, "\n"))
+		t.Errorf("the matrix has the rows\n%s\nand these are tested\n%s", strings.Join(documented, "\n"), strings.Join(tested, "\n"))
 	}
 }

@@ -143,9 +143,9 @@ func (c *Client) tenantHeader(tenantID string) http.Header {
 	return http.Header{c.names.tenantID: {tenantID}}
 }
 
-// tenantOf returns the tenant that a request names, in lower case; empty if it names none.
-func (c *Client) tenantOf(req *http.Request) string {
-	if values := req.Header[c.names.tenantID]; len(values) > 0 {
+// tenantOf returns the tenant that a header names, in lower case; empty if it names none.
+func (c *Client) tenantOf(header http.Header) string {
+	if values := header[c.names.tenantID]; len(values) > 0 {
 		return strings.ToLower(values[0])
 	}
 	return ""

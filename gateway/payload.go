@@ -280,16 +280,15 @@ func (r *PayloadReader) open() error {
 			header["If-Range"] = []string{r.etag}
 		}
 	}
-	timeout := r.c.requestTimeout(0)
-	x, err := r.c.run(r.ctx, request{
+	x, err := r.c.call(r.ctx, request{
 		op:        opPayload,
 		method:    http.MethodGet,
 		url:       r.uri,
 		header:    header,
 		streaming: true,
 		accept:    r.accept,
-		timeout:   timeout,
-	}, (*exchange).unauthorized)
+		timeout:   r.c.requestTimeout(0),
+	})
 	if err != nil {
 		return r.final(err)
 	}
@@ -396,43 +395,19 @@ func (r *PayloadReader) Close() error {
 	return nil
 }
 
-// unauthorized makes one attempt at a payload host and follows its redirects.
-// Package http would send the URI, which grants access, as Referer if it followed them.
-func (x *exchange) unauthorized(req *http.Request) (*http.Response, error) {
-	first := req.URL
-	next := x.c.payload.first
-	for hop := 0; ; hop++ {
-		resp, err := x.send(next, req)
-		if err != nil || !isRedirect(resp.StatusCode) {
-			return resp, err
-		}
-		_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
-		_ = resp.Body.Close()
-		location := resp.Header.Get("Location")
-		target, err := req.URL.Parse(location)
-		if err != nil || location == "" || target.Hostname() == "" || target.User != nil ||
-			target.Scheme != first.Scheme || hop >= x.c.cfg.MaxPayloadRedirects {
-			return nil, ErrRedirect
-		}
-		again := req.Clone(x.callContext(req))
-		x.own = nil
-		again.URL, again.Host = target, ""
-		// Credentials in the first URI must not be sent elsewhere.
-		again.Header.Del("Authorization")
-		if next, err = x.c.payload.toward(again, first, x.c.cfg.AllowPrivatePayloadRedirects); err != nil {
-			return nil, err
-		}
-		req = again
+// unauthorized makes a request to a payload host, with the credentials of the URI if it has any.
+func (x *exchange) unauthorized(ctx context.Context, to *url.URL) (*http.Response, error) {
+	a := x.newAttempt(ctx, to)
+	if user := to.User; user != nil {
+		password, _ := user.Password()
+		a.req.SetBasicAuth(user.Username(), password)
 	}
-}
-
-func isRedirect(status int) bool {
-	switch status {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
-		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return true
+	next, err := x.c.payload.toward(a.req, x.req.like.URL, x.c.cfg.AllowPrivatePayloadRedirects)
+	if err != nil {
+		a.discard()
+		return nil, err
 	}
-	return false
+	return a.send(next)
 }
 
 // toward selects the transport for a redirect, or refuses the redirect.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -417,6 +418,21 @@ func TestPayloadRedirects(t *testing.T) {
 		for _, to := range []string{"https" + strings.TrimPrefix(target, "http"), "ftp://example.org/", "file:///etc/passwd", "gopher://x/", "http://user:pass@" + strings.TrimPrefix(target, "http://"), "http:///p", ":", ""} {
 			_, err := download(t.Context(), private, redirect(302, to)+payloadQuery, 100)
 			wantOnly(t, err, ErrRedirect)
+		}
+	})
+
+	t.Run("credentials of the URI go to its host only", func(t *testing.T) {
+		var users []string
+		first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			user, password, _ := r.BasicAuth()
+			users = append(users, user+":"+password)
+			w.Header().Set("Location", target)
+			w.WriteHeader(307)
+		}))
+		defer first.Close()
+		got, err := download(t.Context(), private, strings.Replace(first.URL, "://", "://user:pass@", 1), 100)
+		if err != nil || !bytes.Equal(got, data) || !slices.Equal(users, []string{"user:pass"}) {
+			t.Errorf("%d bytes, %v, for %q", len(got), err, users)
 		}
 	})
 

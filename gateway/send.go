@@ -140,7 +140,6 @@ func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error 
 	}
 	_, err := c.call(ctx, request{
 		op:         opSend,
-		method:     http.MethodPost,
 		like:       c.messages,
 		header:     c.messageHeader(&req),
 		open:       open,

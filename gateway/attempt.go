@@ -1,0 +1,239 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// attempt is one request on its way, with what it needs in one allocation: how it ends, and
+// parts of the request and of its response.
+type attempt struct {
+	x     *exchange
+	call  context.Context // without the attempt's own end
+	abort context.CancelCauseFunc
+	req   *http.Request
+
+	url     url.URL
+	content bytes.Reader
+	token   [1]string
+	limit   attemptLimit
+	body    attemptBody
+
+	mu   sync.Mutex
+	sent []*sendBody // the bodies that were opened for it
+}
+
+// newAttempt makes a request of the call, to the same or to another address.
+func (x *exchange) newAttempt(ctx context.Context, to *url.URL) *attempt {
+	a := &attempt{x: x, call: ctx, url: *to}
+	ctx, a.abort = context.WithCancelCause(ctx)
+	a.req = x.req.like.WithContext(ctx)
+	a.req.URL = &a.url // not every RoundTripper leaves it as it is
+	if to != x.req.like.URL {
+		a.req.Host = ""
+	}
+	a.req.Header = x.req.header
+	if x.requests++; x.requests > 1 || x.c.cfg.EditRequest != nil {
+		a.req.Header = x.req.header.Clone()
+		a.req.Header.Del("Authorization") // each request has its own
+	}
+	if !x.req.hasBody() {
+		return a
+	}
+	a.req.ContentLength = x.req.size
+	if x.req.inMemory() {
+		a.content.Reset(x.req.content)
+		a.req.Body = io.NopCloser(&a.content)
+		a.req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.req.content)), nil }
+		return a
+	}
+	a.req.Body = a.newBody()
+	if x.req.oneShot == nil {
+		// Package http would retry a request whose connection was lost, and report
+		// the failure of that retry instead.
+		a.req.GetBody = func() (io.ReadCloser, error) { return a.newBody(), nil }
+	}
+	return a
+}
+
+// newBody opens a body for the request. The HTTP/2 transport opens another one when the connection
+// that it chose turns out to be dead, and forgets to close the previous one; waiting until all bodies
+// are closed would then block forever.
+func (a *attempt) newBody() *sendBody {
+	a.x.bodies.Add(1)
+	body := &sendBody{x: a.x, left: a.x.req.size}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sent = append(a.sent, body)
+	return body
+}
+
+// closeBodies closes the bodies that are no longer needed once there is a response or an error: all of
+// them if the request failed, otherwise all but the last, which the transport may still be reading
+// after an early response.
+func (a *attempt) closeBodies(failed bool) {
+	a.mu.Lock()
+	list := a.sent
+	a.mu.Unlock()
+	if !failed && len(list) > 0 {
+		list = list[:len(list)-1]
+	}
+	for _, body := range list {
+		_ = body.Close() // the attempt is over
+	}
+}
+
+// discard ends an attempt that has no response.
+func (a *attempt) discard() {
+	a.closeBodies(true)
+	a.abort(nil)
+}
+
+// edit calls the caller's editor and verifies that the request is still the
+// same.
+func (a *attempt) edit() error {
+	edit := a.x.c.cfg.EditRequest
+	if edit == nil {
+		return nil
+	}
+	req := a.req.WithContext(a.call)
+	before, address := *req, *req.URL
+	err := edit(req)
+	if err == nil && (req.URL == nil || *req.URL != address || req.Host != before.Host || req.Method != before.Method ||
+		req.Body != before.Body || req.ContentLength != before.ContentLength || req.Header == nil) {
+		err = invalid("EditRequest", "must not change URL, host, method or body")
+	}
+	if err != nil {
+		a.x.callerErr.Store(&err)
+		return err
+	}
+	a.abort(nil)
+	a.call = req.Context() // the editor may have replaced it
+	ctx, abort := context.WithCancelCause(a.call)
+	a.req, a.abort = req.WithContext(ctx), abort
+	return nil
+}
+
+// send performs the request with the timeout of one attempt. The timeout applies
+// until the response body is closed, or only up to the head if it is streamed.
+func (a *attempt) send(next http.RoundTripper) (*http.Response, error) {
+	x, limit, ctx := a.x, &a.limit, a.req.Context()
+	limit.abort = a.abort
+	limit.set(x.req.timeout, errAttemptTimeout)
+	if x.req.sent != nil {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(info httptrace.WroteRequestInfo) {
+			// The response may have arrived before this callback.
+			if info.Err == nil && limit.set(x.req.headIdle, ErrIdle) {
+				x.req.sent()
+			}
+		}})
+		a.req = a.req.WithContext(ctx)
+	}
+	if body, ok := a.req.Body.(*sendBody); ok && x.req.open != nil {
+		// Package http waits for a Read of the body that hangs, regardless of the
+		// context.
+		context.AfterFunc(ctx, func() { _ = body.Close() })
+	}
+	resp, err := next.RoundTrip(a.req)
+	a.closeBodies(err != nil)
+	if err == nil && resp.Request != nil && resp.Request.Response != a.req.Response {
+		// A RoundTripper that follows redirects cannot be trusted: it is unknown
+		// where it has been and what it has sent there.
+		_ = resp.Body.Close()
+		err = ErrRedirect
+	}
+	if err == nil && x.req.streaming {
+		if cause := limit.stop(); cause != nil {
+			_ = resp.Body.Close()
+			err = cause
+		}
+	}
+	if err != nil {
+		if cause := limit.stop(); cause != nil && a.call.Err() == nil {
+			err = limitError(cause)
+		}
+		a.abort(nil)
+		return nil, err
+	}
+	a.body = attemptBody{body: resp.Body, ctx: ctx, abort: a.abort, limit: limit}
+	resp.Body = &a.body
+	return resp, nil
+}
+
+// attemptBody is the body of a response. Closing it ends its attempt. It reports
+// why the attempt was ended, unless that was the caller's context.
+type attemptBody struct {
+	body  io.ReadCloser
+	ctx   context.Context
+	abort context.CancelCauseFunc
+	limit *attemptLimit
+}
+
+// Read returns the cause for which the attempt was aborted, if any. It does so even
+// instead of io.EOF, because a service that notices the end first may terminate its
+// response as if it were complete.
+func (b *attemptBody) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	switch cause := context.Cause(b.ctx); {
+	case errors.Is(cause, errAttemptTimeout), errors.Is(cause, ErrIdle):
+		err = limitError(cause)
+	case errors.Is(cause, ErrClosed):
+		err = ErrClosed
+	case cause != nil && errors.Is(err, io.EOF):
+		err = b.ctx.Err()
+	}
+	return n, err
+}
+
+// limitError returns the error for an attempt that timed out.
+func limitError(cause error) error {
+	if errors.Is(cause, errAttemptTimeout) {
+		return &transportError{cause: cause}
+	}
+	return cause
+}
+
+// Close may be called while Read blocks; Read then returns.
+func (b *attemptBody) Close() error {
+	_ = b.limit.stop()
+	// Cancel first: closing would wait for a Read that hangs.
+	b.abort(ErrClosed)
+	return b.body.Close()
+}
+
+// idleReader ends the attempt when a single Read waits longer than timeout. The time
+// between reads does not count: a slow consumer does not make the stream
+// idle.
+type idleReader struct {
+	body    *attemptBody
+	timeout time.Duration
+	timer   *time.Timer
+}
+
+func newIdleReader(body *attemptBody, timeout time.Duration) *idleReader {
+	r := &idleReader{body: body, timeout: timeout}
+	if timeout > 0 {
+		r.timer = time.AfterFunc(timeout, func() { body.abort(ErrIdle) })
+		r.timer.Stop()
+	}
+	return r
+}
+
+// Read aborts the attempt if the source is silent for too long.
+func (r *idleReader) Read(p []byte) (int, error) {
+	if r.timer != nil {
+		r.timer.Reset(r.timeout)
+		defer r.timer.Stop()
+	}
+	return r.body.Read(p)
+}

@@ -1,0 +1,165 @@
+package gateway
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	// maxErrorBody is how much of an error response is read, in bytes.
+	maxErrorBody = 64 << 10
+	// maxErrorBodyTime bounds reading an error response if no other limit does.
+	maxErrorBodyTime = 5 * time.Second
+	// maxErrorMessage is how much of an error message is kept, in bytes.
+	maxErrorMessage = 1 << 10
+	// maxIgnoredBody is how much of an ignored response body is read, so
+	// that the connection can be reused.
+	maxIgnoredBody = 64 << 10
+	// sniffed is how much of a response is examined to detect a web page.
+	sniffed = 512
+)
+
+// take reads and closes a response, unless it is to be streamed.
+func (x *exchange) take(resp *http.Response, err error) *Error {
+	if p := x.callerErr.Swap(nil); p != nil {
+		if resp != nil {
+			_ = resp.Body.Close()
+		}
+		return &Error{Op: x.req.op, Err: *p}
+	}
+	if err != nil {
+		e := &Error{Op: x.req.op, Err: transportCause(err)}
+		if resp != nil { // a refused redirect
+			_ = resp.Body.Close()
+			e.StatusCode = resp.StatusCode
+		}
+		return e
+	}
+	x.status, x.header, x.media = resp.StatusCode, resp.Header, mediaType(resp.Header)
+	good := resp.StatusCode >= 200 && resp.StatusCode <= 299
+	if good && isWebPage(x.media) && x.req.op != opPayload {
+		_ = resp.Body.Close()
+		return x.webPage()
+	}
+	if stream, ok := resp.Body.(*attemptBody); ok && good && x.req.streaming {
+		return x.takeStream(resp, stream)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	switch {
+	case !good:
+		x.retryAfter = x.c.cfg.Retry.retryAfter(resp.Header, time.Now())
+		return x.statusError(resp)
+	case x.req.op == opConfirm && x.status == http.StatusMultiStatus:
+		return &Error{Op: x.req.op, StatusCode: x.status, Err: &ResponseError{Reason: "it does not accept all confirmations"}}
+	case x.req.ignoreBody:
+		return x.takeStatus(resp)
+	}
+	return x.takeBody(resp)
+}
+
+// takeStream leaves the body of a response to the caller, or closes it if it is not what was asked for.
+func (x *exchange) takeStream(resp *http.Response, stream *attemptBody) *Error {
+	err := checkEncoding(resp.Header)
+	if err == nil {
+		err = x.req.accept(resp)
+	}
+	if err != nil {
+		_ = resp.Body.Close()
+		return &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: withoutEcho(x.media, strings.ToLower(x.token)), Err: err}
+	}
+	x.stream = stream
+	return nil
+}
+
+// takeStatus takes a response of which only the status counts, unless an intermediary sent it; whatever
+// the body does cannot change that.
+func (x *exchange) takeStatus(resp *http.Response) *Error {
+	if body, ok := resp.Body.(*attemptBody); ok && body.body == http.NoBody {
+		return nil
+	}
+	head, _ := io.ReadAll(io.LimitReader(resp.Body, sniffed))
+	_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
+	if sniffWebPage(x.media, head) {
+		return x.webPage()
+	}
+	return nil
+}
+
+// takeBody reads the body of a response, within MaxResponseSize.
+func (x *exchange) takeBody(resp *http.Response) *Error {
+	if err := checkEncoding(resp.Header); err != nil {
+		return &Error{Op: x.req.op, StatusCode: resp.StatusCode, Err: err}
+	}
+	limit := x.c.cfg.MaxResponseSize
+	if limit == math.MaxInt64 {
+		limit--
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if err != nil {
+		return &Error{Op: x.req.op, Err: transportCause(err)}
+	}
+	if int64(len(body)) > limit {
+		return &Error{Op: x.req.op, Err: &ResponseError{Reason: "longer than the limit"}}
+	}
+	if sniffWebPage(x.media, body) {
+		return x.webPage()
+	}
+	x.body = body
+	return nil
+}
+
+func (x *exchange) webPage() *Error {
+	return &Error{Op: x.req.op, StatusCode: x.status, ContentType: cmp.Or(x.media, "text/html"), Err: errWebPage()}
+}
+
+// statusError reads an error response, up to a limit.
+func (x *exchange) statusError(resp *http.Response) *Error {
+	e := &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: withoutEcho(x.media, strings.ToLower(x.token))}
+	if x.req.op == opPayload && isExpired(resp.StatusCode) {
+		e.Err = ErrPayloadExpired
+	}
+	if x.req.streaming {
+		// The timeout applied to the head; the rest may hang.
+		defer time.AfterFunc(maxErrorBodyTime, func() { _ = resp.Body.Close() }).Stop()
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err != nil || x.req.op == opPayload {
+		// The status is sufficient without its text, and the text of a payload
+		// host may quote the URL that grants access.
+		return e
+	}
+	e.Message, e.ErrorResponse = errorMessage(body, x.token)
+	if resp.StatusCode == http.StatusForbidden && e.ErrorResponse && x.req.op != opEvents {
+		e.unproven = !x.c.answers.proven(x.req.op, x.sentAt, time.Now())
+	}
+	if x.req.op == opSend && resp.StatusCode == http.StatusBadRequest {
+		e.routing = routingFailureOf(e.Message)
+	}
+	return e
+}
+
+// errorMessage extracts the message of an ErrorResponse, truncated and without credentials. ok reports
+// whether the body is one; a web page, for example, is not.
+func errorMessage(body []byte, token string) (message string, ok bool) {
+	var r struct {
+		Message *string `json:"message"`
+	}
+	if json.Unmarshal(body, &r) != nil || r.Message == nil {
+		return "", false
+	}
+	m := withoutEcho(*r.Message, token)
+	if len(m) > maxErrorMessage {
+		m = m[:maxErrorMessage]
+		for len(m) > 0 && !utf8.ValidString(m[max(0, len(m)-utf8.UTFMax):]) {
+			m = m[:len(m)-1]
+		}
+		m += "…"
+	}
+	return m, true
+}

@@ -1,0 +1,79 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// maxServiceRedirects is how many redirects of the service are followed for one attempt.
+const maxServiceRedirects = 5
+
+// follow makes one attempt: a request, and those to where redirects lead. Package http would send the
+// URI of a payload, which grants access, as Referer if it followed them.
+func (x *exchange) follow(ctx context.Context) (*http.Response, error) {
+	to := x.req.like.URL
+	for hop := 0; ; hop++ {
+		send := x.authorized
+		if x.req.op == opPayload {
+			send = x.unauthorized
+		}
+		resp, err := send(ctx, to)
+		if err != nil || !isRedirect(resp.StatusCode) {
+			return resp, err
+		}
+		_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
+		_ = resp.Body.Close()
+		if to = x.redirected(resp, to, hop); to == nil {
+			return resp, ErrRedirect
+		}
+	}
+}
+
+// redirected returns the address to which a response leads, or nil if the redirect is refused.
+func (x *exchange) redirected(resp *http.Response, from *url.URL, hop int) *url.URL {
+	location := resp.Header.Get("Location")
+	to, err := from.Parse(location)
+	switch {
+	case err != nil, location == "", to.Hostname() == "", to.User != nil, to.Scheme != from.Scheme:
+		return nil
+	case x.req.op == opPayload:
+		if hop >= x.c.cfg.MaxPayloadRedirects {
+			return nil
+		}
+		return to
+	case hop >= maxServiceRedirects, !sameOrigin(to, x.c.origin), x.req.oneShot.used():
+		return nil
+	case x.req.like.Method != http.MethodGet && resp.StatusCode < http.StatusTemporaryRedirect:
+		return nil // a POST that becomes a GET is answered 200 and delivers nothing
+	}
+	return to
+}
+
+func isRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
+		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+		return true
+	}
+	return false
+}
+
+func sameOrigin(a, b *url.URL) bool {
+	if a.Scheme == b.Scheme && a.Host == b.Host {
+		return true // as nearly always, and without taking the hosts apart
+	}
+	return a.Scheme == b.Scheme && strings.EqualFold(a.Hostname(), b.Hostname()) && portOf(a) == portOf(b)
+}
+
+func portOf(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "https":
+		return "443"
+	}
+	return "80"
+}

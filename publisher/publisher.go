@@ -110,7 +110,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 		if err != nil {
 			return fail(i, err)
 		}
-		sinks.Stored(msg, sinks.Receipt{ID: contextID})
+		sinks.ReportStored(msg, sinks.Receipt{ID: contextID})
 	}
 	return nil
 }

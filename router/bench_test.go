@@ -10,7 +10,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/sinks"
 )
 
 func BenchmarkDefaultKeys(b *testing.B) {
@@ -58,4 +57,3 @@ func BenchmarkMemoryStore(b *testing.B) {
 type discard struct{ *memorySink }
 
 func (discard) Publish(string, ...*message.Message) error { return nil }
-func (d discard) Reads() sinks.Sink                       { return d }

@@ -203,11 +203,11 @@ func recordKey(scope, id string, msg *message.Message, content Key) Key {
 
 // DedupID returns the delivery key of a message under [Dedup], in hexadecimal, its content
 // key if it has no other one, and false if it has none. A handler that publishes by itself
-// makes [sinks.KeyDedupID] of it and of what it publishes: several messages need different ones,
+// makes [gateway.KeyDedupID] of it and of what it publishes: several messages need different ones,
 // and so does what it makes of the message the next time it is replayed. What a route
 // of a [Router] publishes is named by the Router.
 //
-// [sinks.KeyDedupID]: https://pkg.go.dev/github.com/agrimill/agrimill/sinks#KeyDedupID
+// [gateway.KeyDedupID]: https://pkg.go.dev/github.com/agrimill/agrimill/gateway#KeyDedupID
 func DedupID(ctx context.Context) (string, bool) {
 	if id, ok := dedupIDOf(ctx); ok {
 		return id.key.String(), true

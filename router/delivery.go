@@ -118,7 +118,7 @@ func (d *delivery) pipeline() msgctx.Pipeline {
 	return d.value.Nack.Pipeline
 }
 
-// Stored is called by sinks, see [sinks.Stored].
+// Stored is called by sinks, see [sinks.ReportStored].
 func (d *delivery) Stored(_ *message.Message, receipt sinks.Receipt) {
 	if d.route.health.next == nil {
 		return

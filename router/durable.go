@@ -38,7 +38,7 @@ var (
 
 // durable is what a route with DurableSynced waits for: its sink, and the poison queue.
 type durable struct {
-	sinks []syncing
+	sinks [2]syncing
 	known atomic.Pointer[known]
 }
 
@@ -75,7 +75,12 @@ func newDurable(route *Route, poison any) (*durable, error) {
 		return nil, fmt.Errorf("%w: route %q: Durable needs a poison queue that is a sinks.Sink", ErrConfig, route.Name)
 	}
 	w := &durable{}
-	w.sinks = []syncing{{route.To, sinks.SurvivesFunc(route.To)}, {poisonSink, sinks.SurvivesFunc(poisonSink)}}
+	for i, sink := range []sinks.Sink{route.To, poisonSink} {
+		w.sinks[i].Sink = sink
+		if syncing, ok := sinks.As[sinks.Syncing](sink); ok {
+			w.sinks[i].survives = syncing.Survives
+		}
+	}
 	return w, nil
 }
 

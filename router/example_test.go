@@ -24,7 +24,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	sink := sinks.FromPublisher("broker", broker)
+	sink := sinks.FromPublisher("broker", broker, sinks.PublisherConfig{})
 
 	r, err := router.New(router.Config{Poison: sink}, nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func ExampleConfig_claimCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	sink := sinks.FromPublisher("broker", broker, sinks.WithDescription(sinks.Description{MaxMessageSize: 1 << 10}))
+	sink := sinks.FromPublisher("broker", broker, sinks.PublisherConfig{Description: sinks.Description{MaxMessageSize: 1 << 10}})
 	payloads, err := claimcheck.New(context.Background(), claimcheck.Config{URL: "mem://"})
 	if err != nil {
 		log.Fatal(err)
@@ -134,7 +134,7 @@ func ExampleConfig_classify() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	sink := sinks.FromPublisher("broker", broker)
+	sink := sinks.FromPublisher("broker", broker, sinks.PublisherConfig{})
 	r, err := router.New(router.Config{
 		Poison:   sink,
 		Classify: classify,
@@ -406,7 +406,7 @@ func ExampleRouter_Replay() {
 		log.Fatal(err)
 	}
 	source := gochannel.NewGoChannel(gochannel.Config{}, nil)
-	err = r.Add(router.Route{Name: "farm", From: source, Topic: "in", To: sinks.FromPublisher("out", out), ToTopic: "out"})
+	err = r.Add(router.Route{Name: "farm", From: source, Topic: "in", To: sinks.FromPublisher("out", out, sinks.PublisherConfig{}), ToTopic: "out"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
@@ -31,6 +32,22 @@ type around struct{ message.Subscriber }
 // sameMap reports whether two metadata are one.
 func sameMap(a, b message.Metadata) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+}
+
+// changingSink changes the messages that it is given, and says so.
+type changingSink struct{ sinks.Sink }
+
+func (s changingSink) Describe() sinks.Description {
+	d := s.Sink.Describe()
+	d.ReadOnly = false
+	return d
+}
+
+func (s changingSink) Publish(topic string, messages ...*message.Message) error {
+	for _, msg := range messages {
+		msg.Metadata["changed"] = "yes"
+	}
+	return s.Sink.Publish(topic, messages...)
 }
 
 // Metadata are published instead of a copy only if nobody else has a use for them.
@@ -57,8 +74,9 @@ func TestGivenMetadata(t *testing.T) {
 				return []message.HandlerMiddleware{s.Poison, s.Retry, s.Dedup, middleware, s.Recoverer}
 			}
 		}},
-		"sink around":     {change: func(_ *router.Config, r *router.Route) { r.To = wrappedSink{r.To} }},
-		"named before":    {set: sinks.KeyDedupID},
+		"sink around":     {given: true, change: func(_ *router.Config, r *router.Route) { r.To = wrappedSink{r.To} }},
+		"changing sink":   {change: func(_ *router.Config, r *router.Route) { r.To = changingSink{r.To} }},
+		"named before":    {set: gateway.KeyDedupID},
 		"poisoned before": {set: router.KeyPoisonCount},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,8 +97,8 @@ func TestGivenMetadata(t *testing.T) {
 			received, before := msg.Metadata, maps.Clone(msg.Metadata)
 			from.messages <- msg
 			<-msg.Acked()
-			if published[sinks.KeyDedupID] == "" || published[sinks.KeyDedupID] == "1" {
-				t.Errorf("published as %q", published[sinks.KeyDedupID])
+			if published[gateway.KeyDedupID] == "" || published[gateway.KeyDedupID] == "1" {
+				t.Errorf("published as %q", published[gateway.KeyDedupID])
 			}
 			if got := sameMap(received, published); got != test.given {
 				t.Errorf("the received metadata were published: %t, want %t", got, test.given)
@@ -107,7 +125,7 @@ func TestGivenMetadataAreTakenBack(t *testing.T) {
 	t.Cleanup(func() { close(stop); abandoned.Wait() })
 	attempts := 0
 	from, to := &giver{newSource()}, newSink(func(_ string, msg *message.Message) error {
-		if msg.Metadata[sinks.KeyDedupID] == "" {
+		if msg.Metadata[gateway.KeyDedupID] == "" {
 			t.Error("published without a name")
 		}
 		attempts++
@@ -120,7 +138,7 @@ func TestGivenMetadataAreTakenBack(t *testing.T) {
 						return
 					default:
 						_ = maps.Clone(msg.Metadata)
-						sinks.Stored(msg, sinks.Receipt{})
+						sinks.ReportStored(msg, sinks.Receipt{})
 					}
 				}
 			})
@@ -141,7 +159,7 @@ func TestGivenMetadataAreTakenBack(t *testing.T) {
 	config.Observer = router.ObserverFunc(func(e router.Event) {
 		switch e.Kind {
 		case router.EventStored:
-			if e.Message.Metadata[sinks.KeyDedupID] == "" {
+			if e.Message.Metadata[gateway.KeyDedupID] == "" {
 				t.Error("stored without a name")
 			}
 		case router.EventStarted, router.EventRetry, router.EventPoisoned:

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/subscriber"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/subscriber"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -82,10 +83,9 @@ func (s *memorySink) Close() error {
 	return nil
 }
 
-func (s *memorySink) Describe() sinks.Description { return sinks.Description{Name: s.name} }
-
-// Reads says that the sink changes no message.
-func (s *memorySink) Reads() sinks.Sink { return s }
+func (s *memorySink) Describe() sinks.Description {
+	return sinks.Description{Name: s.name, ReadOnly: true}
+}
 
 func (*memorySink) CheckTopic(string) error { return nil }
 

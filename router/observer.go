@@ -73,7 +73,7 @@ type Event struct {
 	// is that of the message by which the outage was noticed.
 	Context context.Context
 	// Message is the message as it was received, with its metadata; nil where the event is not about
-	// one. With EventStored and EventDelivered it may have the [sinks.KeyDedupID] under which it was
+	// one. With EventStored and EventDelivered it may have the [gateway.KeyDedupID] under which it was
 	// published. It must not be changed, and not be kept after Observe returned.
 	Message *message.Message
 	// Receipt says where EventStored or EventPoisoned stored the message.

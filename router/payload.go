@@ -181,7 +181,7 @@ func (c *counter) Read(b []byte) (int, error) {
 func (p *payloads) checkIn(ctx context.Context, d *delivery, m *message.Message) error {
 	sum := sha256.Sum256(m.Payload)
 	key := "sha256/" + hex.EncodeToString(sum[:])
-	if id := m.Metadata[sinks.KeyDedupID]; id != "" {
+	if id := m.Metadata[gateway.KeyDedupID]; id != "" {
 		key = "dedup/" + KeyOf(id).String() + "-" + hex.EncodeToString(sum[:8])
 	}
 	if d != nil && d.stored[key] != nil {

@@ -337,7 +337,7 @@ func TestLazyPayloadFailures(t *testing.T) {
 
 func TestSinkThatOpensPayloadsIsLeftToIt(t *testing.T) {
 	from, to := newSource(), newSink(nil)
-	sink := sinks.FromPublisher("broker", to, sinks.WithDescription(sinks.Description{OpensPayloads: true}))
+	sink := sinks.FromPublisher("broker", to, sinks.PublisherConfig{Description: sinks.Description{OpensPayloads: true}})
 	start(t, router.Config{Poison: newSink(nil)}, farmRoute(from, sink))
 	var opens atomic.Int64
 	from.deliver(t, lazyMessage("1", 1<<30, &opens, func() (io.Reader, error) { return nil, errHandler }))

@@ -42,7 +42,7 @@ const (
 	KeyPoisonLast  = "x-router-poison-last"
 	// KeyPoisonCount counts how many times the message was poisoned.
 	KeyPoisonCount = "x-router-poison-count"
-	// KeyPoisonDedupID is what [sinks.KeyDedupID] was when the message came.
+	// KeyPoisonDedupID is what [gateway.KeyDedupID] was when the message came.
 	// In the poison queue that key has a value of its own.
 	KeyPoisonDedupID = "x-router-poison-dedup-id"
 	// KeyPoisonDelivery names the delivery of a message that came from a broker, by its place
@@ -433,7 +433,7 @@ func (p *PoisonQueue) publish(ctx context.Context, msg *message.Message) (receip
 	return receipt, nil
 }
 
-// place is where a sink says that the record is, see [sinks.Stored].
+// place is where a sink says that the record is, see [sinks.ReportStored].
 type place struct{ atomic.Pointer[sinks.Receipt] }
 
 // Stored is called by sinks.
@@ -483,9 +483,9 @@ func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.M
 
 	// The same message may be poisoned by several routes and, after a replay,
 	// several times: all of these are to be kept.
-	if id, ok := meta[sinks.KeyDedupID]; ok {
+	if id, ok := meta[gateway.KeyDedupID]; ok {
 		meta[KeyPoisonDedupID] = id
-		delete(meta, sinks.KeyDedupID)
+		delete(meta, gateway.KeyDedupID)
 	}
 	delete(meta, KeyPoisonDelivery)
 	if name := msgctx.Delivery(ctx); name != "" {
@@ -494,7 +494,7 @@ func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.M
 	// Without a name for the delivery a copy is kept: it may be what the sender has sent
 	// again after this record was dropped.
 	if id, ok := dedupIDOf(ctx); ok && id.named {
-		meta[sinks.KeyDedupID] = KeyOf("poison", route, id.key.String(), strconv.Itoa(count)).String()
+		meta[gateway.KeyDedupID] = KeyOf("poison", route, id.key.String(), strconv.Itoa(count)).String()
 	}
 	return poisoned
 }

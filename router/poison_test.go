@@ -39,7 +39,7 @@ func TestPoisonKeepsTheMessage(t *testing.T) {
 		now := func() string { return time.Now().UTC().Format(time.RFC3339Nano) }
 		first := now()
 		msg := farmMessage("1", "e", "c", "payload \x00 bytes")
-		msg.Metadata[sinks.KeyDedupID] = "where it comes from"
+		msg.Metadata[gateway.KeyDedupID] = "where it comes from"
 		before := maps.Clone(msg.Metadata)
 		handle(t, h, msg)
 		testkit.Equal(t, msg.Metadata, before) // the caller's message is not changed
@@ -49,7 +49,7 @@ func TestPoisonKeepsTheMessage(t *testing.T) {
 		if got.topic != router.DefaultPoisonTopic || got.msg.UUID != msg.UUID || !bytes.Equal(got.msg.Payload, msg.Payload) {
 			t.Errorf("stored %s with %q in %q, want %s with %q in %q", got.msg.UUID, got.msg.Payload, got.topic, msg.UUID, msg.Payload, router.DefaultPoisonTopic)
 		}
-		before[sinks.KeyDedupID] = ""
+		before[gateway.KeyDedupID] = ""
 		wantMetadata(t, got.msg, before)
 		wantMetadata(t, got.msg, map[string]string{
 			router.KeyPoisonReason: "handler failed", router.KeyPoisonClass: "handler", router.KeyPoisonRoute: "farm",
@@ -212,7 +212,7 @@ func TestTopicsThatTheSinkCannotStore(t *testing.T) {
 		{"", "dead letters", false},
 		{"", ".", false},
 	} {
-		sink := sinks.FromPublisher("own", newSink(nil), sinks.WithTopics(oneWordTopics{}))
+		sink := sinks.FromPublisher("own", newSink(nil), sinks.PublisherConfig{Topics: oneWordTopics{}})
 		r, err := router.New(router.Config{Poison: wrapped{sink}, PoisonTopic: c.poison}, nil)
 		if err == nil {
 			err = r.Add(router.Route{Name: "farm", From: newSource(), Topic: "all", To: wrapped{sink}, ToTopic: c.topic})
@@ -391,7 +391,7 @@ type telling struct{ sinks.Receipt }
 
 func (p telling) Publish(_ string, messages ...*message.Message) error {
 	for _, msg := range messages {
-		sinks.Stored(msg, p.Receipt)
+		sinks.ReportStored(msg, p.Receipt)
 	}
 	return nil
 }

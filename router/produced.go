@@ -16,7 +16,6 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
-	"github.com/agrimill/agrimill/sinks"
 )
 
 // produced is what a route has made of a message, for as long as it tries to publish it.
@@ -168,7 +167,7 @@ func (n *namer) content(m *message.Message) Key {
 	var keySpace [8]string
 	set := keySpace[:0]
 	for key, value := range m.Metadata {
-		if was, ok := n.received.Metadata[key]; ok && was == value || key == sinks.KeyDedupID || tellsTrace(key) {
+		if was, ok := n.received.Metadata[key]; ok && was == value || key == gateway.KeyDedupID || tellsTrace(key) {
 			continue
 		}
 		set = append(set, key)

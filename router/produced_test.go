@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
@@ -30,9 +31,9 @@ func newBroker() *brokerSink { return &brokerSink{memorySink: newSink(nil)} }
 
 func (b *brokerSink) Publish(topic string, msgs ...*message.Message) error {
 	for _, msg := range msgs {
-		id := msg.Metadata[sinks.KeyDedupID]
+		id := msg.Metadata[gateway.KeyDedupID]
 		if id == "" || !slices.ContainsFunc(b.all(), func(m storedMessage) bool {
-			return m.topic == topic && m.msg.Metadata[sinks.KeyDedupID] == id
+			return m.topic == topic && m.msg.Metadata[gateway.KeyDedupID] == id
 		}) {
 			if err := b.memorySink.Publish(topic, msg); err != nil {
 				return err
@@ -197,7 +198,7 @@ func TestNamesOfWhatIsMade(t *testing.T) {
 		r.wantStop(t)
 		poison.wantStored(t, 0)
 		for _, m := range to.all() {
-			list = append(list, m.msg.Metadata[sinks.KeyDedupID])
+			list = append(list, m.msg.Metadata[gateway.KeyDedupID])
 		}
 		return list
 	}
@@ -209,7 +210,7 @@ func TestNamesOfWhatIsMade(t *testing.T) {
 		"another delivery":              names(t, "out", again, out("x", "kind", "a"))[0],
 		"what was received is no news":  names(t, "out", received(), out("x", "kind", "a", "x-router-tenant-id", "tenant-1"))[0],
 		"neither is where it is traced": names(t, "out", received(), out("x", "kind", "a", "traceparent", "00-1", "Tracestate", "x"))[0],
-		"nor the ID of a source":        names(t, "out", received(), out("x", "kind", "a", sinks.KeyDedupID, "x"))[0],
+		"nor the ID of a source":        names(t, "out", received(), out("x", "kind", "a", gateway.KeyDedupID, "x"))[0],
 	} {
 		if got != base {
 			t.Errorf("%s: %s, want %s", name, got, base)
@@ -327,7 +328,7 @@ func TestNamesOfRecords(t *testing.T) {
 		r := start(t, router.Config{Poison: poison}, rt)
 		from.deliver(t, msg)
 		r.wantStop(t)
-		return poison.all()[0].msg.Metadata[sinks.KeyDedupID]
+		return poison.all()[0].msg.Metadata[gateway.KeyDedupID]
 	}
 	first := record(t, "farm", farmMessage("1", "e", "c", "p"))
 	if again := record(t, "farm", farmMessage("1", "e", "c", "p")); first == "" || again != first {

@@ -15,7 +15,6 @@ import (
 	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/validate"
-	"github.com/agrimill/agrimill/sinks"
 )
 
 // DefaultReplayIdle is the default of [ReplayConfig.Idle].
@@ -263,9 +262,9 @@ func (rt *route) replay(ctx context.Context, run, id string, msg *message.Messag
 	work := msg.Copy()
 	work.Metadata[KeyPoisonReplay] = run // if it fails, this run is not to meet it again
 	if own, ok := work.Metadata[KeyPoisonDedupID]; ok {
-		work.Metadata[sinks.KeyDedupID] = own
+		work.Metadata[gateway.KeyDedupID] = own
 	} else {
-		delete(work.Metadata, sinks.KeyDedupID)
+		delete(work.Metadata, gateway.KeyDedupID)
 	}
 	workCtx, cancel := context.WithCancel(msg.Context())
 	defer cancel()
@@ -300,7 +299,7 @@ func (r *Router) putBack(ctx context.Context, topic, run string, msg *message.Me
 	kept := msg.Copy()
 	kept.Metadata[KeyPoisonReplay] = run
 	// It is the same message in the same topic, and has to be stored again.
-	delete(kept.Metadata, sinks.KeyDedupID)
+	delete(kept.Metadata, gateway.KeyDedupID)
 	kept.SetContext(ctx)
 	return r.config.Poison.Publish(topic, kept)
 }

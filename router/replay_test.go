@@ -14,9 +14,9 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/sinks"
 )
 
 // queue is a broker's topic with one durable consumer: first in first out, one
@@ -282,7 +282,7 @@ func TestReplayDuringOutage(t *testing.T) {
 		to := newSink(func(string, *message.Message) error { return down })
 		r := build(t, router.Config{Poison: q}, farmRoute(newSource(), to))
 		record := poisonRecord("1", 0)
-		record.Metadata[sinks.KeyDedupID] = "of the poison queue"
+		record.Metadata[gateway.KeyDedupID] = "of the poison queue"
 		if err := q.Publish("", record); err != nil {
 			t.Fatal(err)
 		}

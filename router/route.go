@@ -325,10 +325,10 @@ func (d *delivery) passOn(msg *message.Message, given bool) []*message.Message {
 }
 
 // onlyNamed reports whether the metadata of what is published differ from those of msg by
-// [sinks.KeyDedupID] alone.
+// [gateway.KeyDedupID] alone.
 func (d *delivery) onlyNamed(msg *message.Message) bool {
 	meta := msg.Metadata
-	_, named := meta[sinks.KeyDedupID]
+	_, named := meta[gateway.KeyDedupID]
 	return meta != nil && !named && d.replay == nil && len(msg.Payload) < describeFrom && (d.value.Nack == nil || d.value.Nack.Overtaken == 0) &&
 		meta[gateway.KeyPayloadMode] == "" && meta[KeyPoisonCount] == ""
 }
@@ -339,7 +339,7 @@ func (d *delivery) takeBack() {
 	if d.given && !d.touched {
 		d.given = false
 		own := maps.Clone(d.received.Metadata)
-		delete(own, sinks.KeyDedupID)
+		delete(own, gateway.KeyDedupID)
 		d.received.Metadata = own
 	}
 }
@@ -458,7 +458,7 @@ func (rt *route) produce(next message.HandlerFunc, d *delivery, msg *message.Mes
 		}
 		if m.Metadata[gateway.KeyPayloadMode] != "" || len(m.Payload) >= describeFrom {
 			if d.hasKey {
-				m.Metadata[sinks.KeyDedupID] = content.String() // names what goes into the claim check
+				m.Metadata[gateway.KeyDedupID] = content.String() // names what goes into the claim check
 			}
 			if err := rt.preparePayload(ctx, d, m); err != nil {
 				return 0, err
@@ -473,7 +473,7 @@ func (rt *route) produce(next message.HandlerFunc, d *delivery, msg *message.Mes
 			m.Metadata[gateway.KeyMessageType] = topic
 		}
 		if d.hasKey {
-			m.Metadata[sinks.KeyDedupID] = names.name(content, topic).String()
+			m.Metadata[gateway.KeyDedupID] = names.name(content, topic).String()
 		}
 	}
 	return len(out), nil
@@ -644,7 +644,7 @@ func (rt *route) prepare(ctx context.Context, d *delivery, m *message.Message) {
 	}
 	// An ID that came with the message named it in the place it comes from;
 	// what a handler made of it since may be several messages.
-	delete(m.Metadata, sinks.KeyDedupID)
+	delete(m.Metadata, gateway.KeyDedupID)
 	// A message that is replayed leaves its history behind when it succeeds.
 	if m.Metadata[KeyPoisonCount] != "" {
 		for _, key := range poisonKeys {

@@ -195,7 +195,7 @@ func (r *Router) Add(config Route) error {
 	}
 	rt.assemble(r.config.Middleware, chain)
 	rt.typed = rt.To != nil && rt.To.Describe().TopicIsType
-	rt.alone = rt.unchanged && !rt.typed && rt.Filter == nil && rt.Select == nil && r.config.Chain == nil && len(r.config.Middleware) == 0 && sinks.ReadsOnly(rt.To)
+	rt.alone = rt.unchanged && !rt.typed && rt.Filter == nil && rt.Select == nil && r.config.Chain == nil && len(r.config.Middleware) == 0 && rt.To.Describe().ReadOnly
 
 	if err := r.register(rt); err != nil {
 		return err
@@ -232,9 +232,13 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	if err != nil {
 		return nil, err
 	}
+	var recovered func() <-chan struct{}
+	if sink, ok := sinks.As[sinks.Recovering](rt.To); ok {
+		recovered = sink.Recovered
+	}
 	rt.retry, err = NewRetry(RetryConfig{
 		RetrySettings: r.config.Retry,
-		Stop:          r.stop, stopping: r.stopping, Recovered: sinks.RecoveredFunc(rt.To),
+		Stop:          r.stop, stopping: r.stopping, Recovered: recovered,
 		Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
 		lastSuccess: func() time.Time { return time.Unix(0, rt.health.lastSuccess.Load()) },
 	}, r.logger)

@@ -18,6 +18,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/final"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
@@ -269,7 +270,7 @@ func TestOneUndecodableAmongThousand(t *testing.T) {
 		router.KeyPoisonReason: "not JSON", router.KeyPoisonClass: "permanent", router.KeyPoisonRoute: "farm",
 		router.KeyPoisonTopic: "in", router.KeyPoisonSubscriber: "*router_test.source",
 	})
-	if poisoned.Metadata[sinks.KeyDedupID] == "" {
+	if poisoned.Metadata[gateway.KeyDedupID] == "" {
 		t.Error("the record has no name")
 	}
 	if got := r.Health()[0].Poisoned; got != 1 {
@@ -648,13 +649,13 @@ func TestFilterAndTransform(t *testing.T) {
 	r := start(t, router.Config{Poison: poison}, route)
 	for _, id := range []string{"filtered", "none", "nil", "1"} {
 		msg := farmMessage(id, "e", id, "payload")
-		msg.Metadata[sinks.KeyDedupID] = "of the source"
+		msg.Metadata[gateway.KeyDedupID] = "of the source"
 		from.deliver(t, msg)
 		if msg.Metadata["changed"] != "" {
 			t.Errorf("changed = %q, want none: the received message is not changed", msg.Metadata["changed"])
 		}
-		if got, want := msg.Metadata[sinks.KeyDedupID], "of the source"; got != want {
-			t.Errorf("msg.Metadata[sinks.KeyDedupID] = %q, want %q", got, want)
+		if got, want := msg.Metadata[gateway.KeyDedupID], "of the source"; got != want {
+			t.Errorf("msg.Metadata[gateway.KeyDedupID] = %q, want %q", got, want)
 		}
 		if string(msg.Payload) != "payload" {
 			t.Errorf("msg.Payload = %q, want payload", msg.Payload)
@@ -666,7 +667,7 @@ func TestFilterAndTransform(t *testing.T) {
 	if first.topic != "first" || string(first.msg.Payload) != "PAYLOAD" || second.topic != "second" {
 		t.Errorf("stored %q in %s and %q in %s, want PAYLOAD in first, and another one in second", first.msg.Payload, first.topic, second.msg.Payload, second.topic)
 	}
-	if a, b := first.msg.Metadata[sinks.KeyDedupID], second.msg.Metadata[sinks.KeyDedupID]; a == "" || a == b {
+	if a, b := first.msg.Metadata[gateway.KeyDedupID], second.msg.Metadata[gateway.KeyDedupID]; a == "" || a == b {
 		t.Errorf("names are %q and %q, want two", a, b)
 	}
 	poison.wantStored(t, 1)
@@ -682,10 +683,10 @@ func TestDedupIDOfTheSourceIsNotPassedOn(t *testing.T) {
 	from, to := newSource(), newSink(nil)
 	start(t, router.Config{Poison: to}, farmRoute(from, to))
 	msg := message.NewMessage("1", nil)
-	msg.Metadata[sinks.KeyDedupID] = "x"
+	msg.Metadata[gateway.KeyDedupID] = "x"
 	from.deliver(t, msg)
 	got := to.wait(t, 1)[0]
-	if id, ok := got.msg.Metadata[sinks.KeyDedupID]; ok || got.topic != "none.none" {
+	if id, ok := got.msg.Metadata[gateway.KeyDedupID]; ok || got.topic != "none.none" {
 		t.Errorf("published as %q to %q, want no ID, and none.none", id, got.topic)
 	}
 }
@@ -809,7 +810,7 @@ func TestRouteMiddlewareMayPassTheMessageOn(t *testing.T) {
 	msg := farmMessage("1", "e", "c", "p")
 	from.deliver(t, msg)
 	to.wantStored(t, 1)
-	if id, ok := msg.Metadata[sinks.KeyDedupID]; ok {
+	if id, ok := msg.Metadata[gateway.KeyDedupID]; ok {
 		t.Errorf("the received message got the ID %q", id)
 	}
 }
@@ -821,7 +822,7 @@ func TestDedupOff(t *testing.T) {
 		from.deliver(t, farmMessage("1", "e", "c", "p"))
 	}
 	to.wantStored(t, 2)
-	if id, ok := to.all()[0].msg.Metadata[sinks.KeyDedupID]; ok {
+	if id, ok := to.all()[0].msg.Metadata[gateway.KeyDedupID]; ok {
 		t.Errorf("the stored message has the ID %q, want none", id)
 	}
 }

@@ -22,7 +22,7 @@ func TestStoredTellsHowLongTheSinkTook(t *testing.T) {
 				return sinks.ErrUnavailable
 			}
 			time.Sleep(30 * time.Millisecond)
-			sinks.Stored(msg, sinks.Receipt{})
+			sinks.ReportStored(msg, sinks.Receipt{})
 			return nil
 		})
 		route := farmRoute(in, to)

@@ -8,13 +8,13 @@ import (
 )
 
 // DetachContexts is a message.PublisherDecorator for Watermill's Router, which publishes
-// what a handler returned after the middlewares have ended. With Watermill's
-// middleware.Timeout, the context of the messages has ended by then, and a [Sink] stores
+// what a handler returned after the middlewares have ended. By then Watermill's
+// middleware.Timeout has ended the context of the messages, and a [Sink] stores
 // nothing for somebody who does not wait any longer: the message is nacked, and comes back,
 // without end. The publisher that this returns gives pub copies of the messages, in contexts
 // that have the same values and do not end; what bounds a call are the timeouts of pub.
 //
-// Its Close is that of pub. It returns an error if pub is nil.
+// Close of the publisher closes pub. DetachContexts returns an error if pub is nil.
 func DetachContexts(pub message.Publisher) (message.Publisher, error) {
 	if pub == nil {
 		return nil, errors.New("sinks: DetachContexts needs a publisher")

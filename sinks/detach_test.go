@@ -23,7 +23,7 @@ var _ message.PublisherDecorator = sinks.DetachContexts
 // message.
 func TestDetachContextsInWatermillsRouter(t *testing.T) {
 	s := newStore(0)
-	sink := sinks.FromPublisher("store", storePublisher{s, make(chan struct{})})
+	sink := sinks.FromPublisher("store", storePublisher{s, make(chan struct{})}, sinks.PublisherConfig{})
 	in := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
 	r, err := message.NewRouter(message.RouterConfig{}, nil)
 	if err != nil {
@@ -108,7 +108,7 @@ func ExampleDetachContexts() {
 	r.AddMiddleware(middleware.Timeout(time.Minute))
 	r.AddPublisherDecorators(sinks.DetachContexts)
 	in := gochannel.NewGoChannel(gochannel.Config{}, nil)
-	r.AddHandler("copy", "in", in, "out", sinks.FromPublisher("broker", broker), message.PassthroughHandler)
+	r.AddHandler("copy", "in", in, "out", sinks.FromPublisher("broker", broker, sinks.PublisherConfig{}), message.PassthroughHandler)
 	result := make(chan error, 1)
 	go func() { result <- r.Run(context.Background()) }()
 	<-r.Running()

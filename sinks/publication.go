@@ -26,7 +26,7 @@ type Receipt struct {
 	// of the gateway.
 	ID string
 	// Duplicate says that the message had been stored before, under the same
-	// [KeyDedupID], and that the receipt is that of the first copy.
+	// [gateway.KeyDedupID], and that the receipt is that of the first copy.
 	Duplicate bool
 }
 
@@ -135,7 +135,7 @@ func Await(messages []*message.Message, publications []*Publication, err error) 
 		}
 		receipt, err := p.Result()
 		if err == nil {
-			Stored(messages[i], receipt)
+			ReportStored(messages[i], receipt)
 		} else if failed == nil {
 			failed = err
 		}
@@ -146,13 +146,13 @@ func Await(messages []*message.Message, publications []*Publication, err error) 
 	return failed
 }
 
-// Stored is for sinks: their Publish calls it before it returns, with each message that is stored
+// ReportStored is for sinks: their Publish calls it before it returns, with each message that is stored
 // and its receipt, and so tells a router whose [router.Observer] wants to know where. [Await] does
 // it for them. Of a message that no router published,
 // nobody is told.
 //
 // [router.Observer]: https://pkg.go.dev/github.com/agrimill/agrimill/router#Observer
-func Stored(msg *message.Message, receipt Receipt) {
+func ReportStored(msg *message.Message, receipt Receipt) {
 	if told, ok := msg.Context().Value(msgctx.ReceiptsKey{}).(interface {
 		Stored(*message.Message, Receipt)
 	}); ok {

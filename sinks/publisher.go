@@ -14,30 +14,32 @@ import (
 	"github.com/agrimill/agrimill/internal/workers"
 )
 
-// DefaultCloseTimeout is how long Close of a sink made by [FromPublisher] waits
-// for calls of Publish that are under way.
-const DefaultCloseTimeout = 30 * time.Second
+// closeTimeout is the default of [PublisherConfig.CloseTimeout].
+const closeTimeout = 30 * time.Second
 
-// PublisherOption changes a sink made by [FromPublisher].
-type PublisherOption func(*publisherSink)
-
-// WithDescription tells what cannot be seen from a publisher: size limit,
-// durability, and whether it opens payloads that are not in the message. The name
-// given to FromPublisher is kept, and Ordered is false. A message whose payload, metadata names and
-// metadata values together are above MaxMessageSize fails with ErrTooLarge before it
-// is sent.
-// Default: no limit, DurabilityUnknown, payloads are not opened.
-func WithDescription(d Description) PublisherOption {
-	return func(s *publisherSink) {
-		d.Name, d.Ordered = s.description.Name, false
-		s.description = d
-	}
-}
-
-// WithTopics sets which topics the sink takes; its CheckTopic may return any error. It has to be
-// safe for concurrent use. Default: [AnyTopics].
-func WithTopics(topics Topics) PublisherOption {
-	return func(s *publisherSink) { s.Topics = topics }
+// PublisherConfig configures a sink made by [FromPublisher]. The zero value is ready for use. The functions have to be
+// safe for concurrent use.
+type PublisherConfig struct {
+	// Description tells what cannot be seen from a publisher: size limit, durability, and whether it opens
+	// payloads that are not in the message. Name, Ordered and ReadOnly are set by FromPublisher. A message whose
+	// payload, metadata names and metadata values together are above MaxMessageSize fails with ErrTooLarge
+	// before it is sent; 0 means no limit.
+	Description Description
+	// Topics says which topics the sink takes; its CheckTopic may return any error. Nil means [AnyTopics].
+	Topics Topics
+	// Classify gives an error of the publisher its class: ErrTooLarge, ErrRejected, ErrUnavailable or ErrClosed.
+	// It returns nil for an error that it does not know, which counts as ErrUnavailable: retried without end
+	// rather than thrown away. It is not asked about errors that match one of the classes. Nil knows no error.
+	Classify func(error) error
+	// Health is behind the method Health of the sink; its errors are classified like those of the publisher.
+	// Nil means healthy until closed.
+	Health func(context.Context) error
+	// Store stores one message and says where. It takes the place of the publisher's Publish for calls with one
+	// message. Nil means Publish, and empty receipts.
+	Store func(topic string, msg *message.Message) (Receipt, error)
+	// CloseTimeout is how long Close waits for calls of Publish that are under way, before it closes the
+	// publisher under them. 0 and less mean 30 seconds.
+	CloseTimeout time.Duration
 }
 
 // AnyTopics are the [Topics] of a sink that takes every topic.
@@ -49,41 +51,8 @@ func (AnyTopics) TopicSegment(value string) string { return DefaultSegments.Esca
 // CheckTopic returns nil.
 func (AnyTopics) CheckTopic(string) error { return nil }
 
-// WithClassifier sets the function that gives a publisher's error its class:
-// ErrTooLarge, ErrRejected, ErrUnavailable or ErrClosed. nil means "do not
-// know", which counts as ErrUnavailable: retried without end rather than thrown
-// away. Errors that match one of the classes already are not asked about. It
-// has to be safe for concurrent use.
-func WithClassifier(f func(error) error) PublisherOption {
-	return func(s *publisherSink) { s.classify = f }
-}
-
-// WithHealth sets the function behind Health; its errors are classified like
-// those of the publisher. Default: healthy until closed.
-func WithHealth(f func(context.Context) error) PublisherOption {
-	return func(s *publisherSink) { s.health = f }
-}
-
-// WithStore sets the function that stores one message and says where. It takes the
-// place of the publisher's Publish for calls with one message, and has to be safe for
-// concurrent use. Default: receipts are empty.
-func WithStore(f func(topic string, msg *message.Message) (Receipt, error)) PublisherOption {
-	return func(s *publisherSink) { s.store = f }
-}
-
-// WithCloseTimeout sets how long Close waits for calls of Publish that are
-// under way, before it closes the publisher under them. Default, and for
-// values of zero and below: [DefaultCloseTimeout].
-func WithCloseTimeout(d time.Duration) PublisherOption {
-	return func(s *publisherSink) {
-		if d > 0 {
-			s.closeTimeout = d
-		}
-	}
-}
-
-// FromPublisher makes a sink out of any Watermill publisher that is none. The sink
-// owns pub and closes it.
+// FromPublisher makes a sink out of any Watermill publisher that is none. name is the Name of its Description.
+// The sink owns pub and closes it.
 //
 // What the sink can promise is what pub keeps: that Publish returns after the
 // message is stored, and that it may be called concurrently. Since publishers
@@ -94,15 +63,22 @@ func WithCloseTimeout(d time.Duration) PublisherOption {
 // further calls of Publish wait. PublishAsync calls the publisher in the background,
 // 256 times at once at most, and in no order. Goroutines that call the publisher wait for the
 // next call, and end with Close.
-func FromPublisher(name string, pub message.Publisher, options ...PublisherOption) Sink {
+func FromPublisher(name string, pub message.Publisher, config PublisherConfig) Sink {
+	config.Description.Name, config.Description.Ordered = name, false
+	config.Description.ReadOnly = true // the publisher gets copies
+	if config.Topics == nil {
+		config.Topics = AnyTopics{}
+	}
+	if config.CloseTimeout <= 0 {
+		config.CloseTimeout = closeTimeout
+	}
 	s := &publisherSink{
-		pub:          pub,
-		description:  Description{Name: name},
-		Topics:       AnyTopics{},
-		closeTimeout: DefaultCloseTimeout,
-		left:         make(map[string]*leftCalls),
-		slots:        make(chan struct{}, maxAsync),
-		life:         lifecycle.New(),
+		Topics: config.Topics,
+		config: config,
+		pub:    pub,
+		left:   make(map[string]*leftCalls),
+		slots:  make(chan struct{}, maxAsync),
+		life:   lifecycle.New(),
 	}
 	s.closing, s.giveUp = context.WithCancel(context.Background())
 	s.calls = workers.New(workers.Config[*publisherCall]{
@@ -110,20 +86,13 @@ func FromPublisher(name string, pub message.Publisher, options ...PublisherOptio
 		Go:   func(f func()) { go f() },
 		Stop: s.closing.Done(),
 	})
-	for _, option := range options {
-		option(s)
-	}
 	return s
 }
 
 type publisherSink struct {
 	Topics
-	pub          message.Publisher
-	description  Description
-	classify     func(error) error
-	health       func(context.Context) error
-	store        func(string, *message.Message) (Receipt, error)
-	closeTimeout time.Duration
+	config PublisherConfig
+	pub    message.Publisher
 
 	life     *lifecycle.Life
 	mu       sync.Mutex
@@ -135,23 +104,20 @@ type publisherSink struct {
 	closeErr error
 }
 
-func (s *publisherSink) Describe() Description { return s.description }
+func (s *publisherSink) Describe() Description { return s.config.Description }
 
 // CheckTopic gives an error of the Topics its class.
 func (s *publisherSink) CheckTopic(topic string) error {
 	if err := s.Topics.CheckTopic(topic); err != nil {
-		return NewError(s.description.Name, topic, ErrRejected, err)
+		return NewError(s.config.Description.Name, topic, ErrRejected, err)
 	}
 	return nil
 }
 
-// Reads implements [Reader]: the publisher gets copies.
-func (s *publisherSink) Reads() Sink { return s }
-
 // Publish calls the publisher once, with copies of all messages.
 func (s *publisherSink) Publish(topic string, messages ...*message.Message) error {
 	if !s.life.Enter() {
-		return NewError(s.description.Name, topic, ErrClosed, nil)
+		return NewError(s.config.Description.Name, topic, ErrClosed, nil)
 	}
 	defer s.life.Leave()
 	if len(messages) == 0 {
@@ -172,7 +138,7 @@ func (s *publisherSink) Publish(topic string, messages ...*message.Message) erro
 		return call.err
 	}
 	for _, msg := range messages {
-		Stored(msg, call.receipt)
+		ReportStored(msg, call.receipt)
 	}
 	return nil
 }
@@ -195,7 +161,7 @@ func (s *publisherSink) wait(call *publisherCall, messages []*message.Message) e
 // PublishAsync calls the publisher in the background.
 func (s *publisherSink) PublishAsync(topic string, msg *message.Message) (*Publication, error) {
 	if !s.life.Enter() {
-		return nil, NewError(s.description.Name, topic, ErrClosed, nil)
+		return nil, NewError(s.config.Description.Name, topic, ErrClosed, nil)
 	}
 	defer s.life.Leave()
 	messages := [1]*message.Message{msg}
@@ -210,7 +176,7 @@ func (s *publisherSink) PublishAsync(topic string, msg *message.Message) (*Publi
 		case <-msg.Context().Done():
 			return nil, msg.Context().Err()
 		case <-s.closing.Done():
-			return nil, NewError(s.description.Name, topic, ErrClosed, nil)
+			return nil, NewError(s.config.Description.Name, topic, ErrClosed, nil)
 		}
 	}
 	call := newPublisherCall(topic, messages[:])
@@ -228,8 +194,8 @@ func (s *publisherSink) check(topic string, messages []*message.Message) error {
 		if err := msg.Context().Err(); err != nil {
 			return err
 		}
-		if limit := s.description.MaxMessageSize; limit > 0 && messageSize(msg) > limit {
-			return NewError(s.description.Name, topic, ErrTooLarge, nil)
+		if limit := s.config.Description.MaxMessageSize; limit > 0 && messageSize(msg) > limit {
+			return NewError(s.config.Description.Name, topic, ErrTooLarge, nil)
 		}
 	}
 	return nil
@@ -291,19 +257,19 @@ func (s *publisherSink) do(call *publisherCall) {
 	}
 	if s.closing.Err() != nil {
 		// Close did not wait any longer and closed the publisher under the call.
-		err = NewError(s.description.Name, call.topic, ErrClosed, err)
+		err = NewError(s.config.Description.Name, call.topic, ErrClosed, err)
 	}
 	call.Resolve(receipt, s.wrap(call.topic, err))
 }
 
 // resolveClosed resolves a call that Close does not wait for any longer.
 func (s *publisherSink) resolveClosed(call *publisherCall) {
-	call.Resolve(Receipt{}, NewError(s.description.Name, call.topic, ErrClosed, nil))
+	call.Resolve(Receipt{}, NewError(s.config.Description.Name, call.topic, ErrClosed, nil))
 }
 
 func (s *publisherSink) call(topic string, messages []*message.Message) (Receipt, error) {
-	if s.store != nil && len(messages) == 1 {
-		return s.store(topic, messages[0])
+	if s.config.Store != nil && len(messages) == 1 {
+		return s.config.Store(topic, messages[0])
 	}
 	return Receipt{}, s.pub.Publish(topic, messages...)
 }
@@ -336,7 +302,7 @@ func (s *publisherSink) waitForLeft(topic string, messages []*message.Message) e
 		case <-ended:
 			return endOf(messages)
 		case <-s.closing.Done():
-			return NewError(s.description.Name, topic, ErrClosed, nil)
+			return NewError(s.config.Description.Name, topic, ErrClosed, nil)
 		}
 	}
 	return nil
@@ -398,29 +364,29 @@ func (s *publisherSink) wrap(topic string, err error) error {
 	}
 	for _, kind := range []error{ErrTooLarge, ErrRejected, ErrClosed, ErrUnavailable} {
 		if errors.Is(err, kind) {
-			return NewError(s.description.Name, topic, kind, err)
+			return NewError(s.config.Description.Name, topic, kind, err)
 		}
 	}
-	if s.classify != nil {
-		if kind := s.classify(err); kind != nil {
-			return NewError(s.description.Name, topic, kind, err)
+	if s.config.Classify != nil {
+		if kind := s.config.Classify(err); kind != nil {
+			return NewError(s.config.Description.Name, topic, kind, err)
 		}
 	}
-	return NewError(s.description.Name, topic, ErrUnavailable, err)
+	return NewError(s.config.Description.Name, topic, ErrUnavailable, err)
 }
 
 func (s *publisherSink) Health(ctx context.Context) error {
 	if !s.life.Enter() {
-		return NewError(s.description.Name, "", ErrClosed, nil)
+		return NewError(s.config.Description.Name, "", ErrClosed, nil)
 	}
 	defer s.life.Leave()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.health == nil {
+	if s.config.Health == nil {
 		return nil
 	}
-	err := s.health(ctx)
+	err := s.config.Health(ctx)
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -429,7 +395,7 @@ func (s *publisherSink) Health(ctx context.Context) error {
 
 func (s *publisherSink) Close() error {
 	s.life.Close(func() {
-		timer := time.NewTimer(s.closeTimeout)
+		timer := time.NewTimer(s.config.CloseTimeout)
 		defer timer.Stop()
 		select {
 		case <-s.life.Idle(): // when that does not come, closing the publisher makes it

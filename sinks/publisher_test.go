@@ -88,20 +88,22 @@ type storeBackend struct {
 func (b storeBackend) NewSink(t *testing.T) sinks.Sink {
 	t.Helper()
 	sink := sinks.FromPublisher("store", storePublisher{b.store, make(chan struct{})},
-		sinks.WithDescription(sinks.Description{
-			MaxMessageSize: int64(b.maxSize),
-			Durability:     sinks.DurabilityMemory,
-			DurabilityNote: "for tests",
-		}),
-		sinks.WithHealth(func(context.Context) error {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			if b.down {
-				return errStoreDown
-			}
-			return nil
-		}),
-		sinks.WithCloseTimeout(100*time.Millisecond))
+		sinks.PublisherConfig{
+			Description: sinks.Description{
+				MaxMessageSize: int64(b.maxSize),
+				Durability:     sinks.DurabilityMemory,
+				DurabilityNote: "for tests",
+			},
+			Health: func(context.Context) error {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if b.down {
+					return errStoreDown
+				}
+				return nil
+			},
+			CloseTimeout: 100 * time.Millisecond,
+		})
 	t.Cleanup(func() { _ = sink.Close() })
 	return sink
 }
@@ -186,7 +188,7 @@ func TestFromPublisherWhileHanging(t *testing.T) {
 func TestFromPublisherThatLooksAtTheContext(t *testing.T) {
 	for range 100 {
 		ctx, cancel := context.WithCancel(t.Context())
-		sink := sinks.FromPublisher("name", looking{cancel})
+		sink := sinks.FromPublisher("name", looking{cancel}, sinks.PublisherConfig{})
 		msg := message.NewMessage("1", nil)
 		msg.SetContext(ctx)
 		if err := sink.Publish("topic", msg); err != context.Canceled {
@@ -210,7 +212,7 @@ func (looking) Close() error { return nil }
 // other topics nothing.
 func TestFromPublisherHangingForOneMessage(t *testing.T) {
 	hanging := &hangingTopic{topic: "bad", release: make(chan struct{})}
-	sink := sinks.FromPublisher("name", hanging)
+	sink := sinks.FromPublisher("name", hanging, sinks.PublisherConfig{})
 	publish := func(topic string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -257,8 +259,8 @@ func (h *hangingTopic) Close() error { return nil }
 
 // TestFromPublisherGivesCopies: a publisher may change what it gets.
 func TestFromPublisherGivesCopies(t *testing.T) {
-	sink := sinks.FromPublisher("name", changing{})
-	if !sinks.ReadsOnly(sink) {
+	sink := sinks.FromPublisher("name", changing{}, sinks.PublisherConfig{})
+	if !sink.Describe().ReadOnly {
 		t.Error("the sink does not say that it only reads")
 	}
 	msg := message.NewMessage("1", []byte("payload"))
@@ -315,7 +317,7 @@ func TestFromPublisherClassifies(t *testing.T) {
 		{"inner cancellation", context.Canceled, nil, sinks.ErrUnavailable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			sink := sinks.FromPublisher("name", failing{c.err}, sinks.WithClassifier(c.classify))
+			sink := sinks.FromPublisher("name", failing{c.err}, sinks.PublisherConfig{Classify: c.classify})
 			defer sink.Close()
 			err := sink.Publish("topic", message.NewMessage("1", nil))
 			var typed *sinks.Error
@@ -336,7 +338,7 @@ func (f failing) Close() error                              { return nil }
 
 func TestFromPublisherCloseError(t *testing.T) {
 	cause := errors.New("cause")
-	sink := sinks.FromPublisher("name", closing{cause})
+	sink := sinks.FromPublisher("name", closing{cause}, sinks.PublisherConfig{})
 	for range 2 {
 		if err := sink.Close(); !errors.Is(err, cause) {
 			t.Errorf("Close: %v", err)
@@ -352,7 +354,7 @@ func (c closing) Close() error                              { return c.err }
 func ExampleFromPublisher() {
 	pubSub := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, watermill.NopLogger{})
 
-	sink := sinks.FromPublisher("memory", pubSub)
+	sink := sinks.FromPublisher("memory", pubSub, sinks.PublisherConfig{})
 	defer func() { _ = sink.Close() }()
 
 	topic := "tenant." + sink.TopicSegment("iso:11783:-10:taskdata:zip")

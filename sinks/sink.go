@@ -6,12 +6,19 @@ import (
 	"github.com/agrimill/agrimill/internal/enum"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-
-	"github.com/agrimill/agrimill/gateway"
 )
 
-// KeyDedupID is the metadata key of a message's deduplication ID. A sink whose
-// broker recognizes duplicates hands it to the broker (NATS: Nats-Msg-Id), so
+// KeyOvertaken is the metadata key of a message that failed while messages of its key that came
+// after it were on their way, see [Description].Pipelined: the number of those, any of which may be
+// stored before it. A broker may have stored the message itself as well, and only its answer was
+// lost; then this one is a copy, and Receipt.Duplicate where the sink knows.
+const KeyOvertaken = "x-agrimill-overtaken"
+
+// Sink is a Watermill publisher with the promises that routing without loss
+// needs. All methods are safe for concurrent use.
+//
+// The metadata gateway.KeyDedupID is the deduplication ID of a message. A sink whose
+// broker recognizes duplicates hands the ID to the broker (NATS: Nats-Msg-Id), so
 // that a publish repeated after a lost acknowledgement is stored once.
 //
 // A sink treats two messages as copies of each other when both the topic and
@@ -20,22 +27,12 @@ import (
 // results of a transformation that makes several messages out of one, and a
 // message that returns to the poison topic after a replay.
 //
-// What the name says is the same is one message, equal or not: the sink never puts a later copy
+// Messages with the same ID are one message, whatever they contain: the sink never puts a later copy
 // in the place of the first one, or a part of it, such as its metadata beside the
 // first one's payload. It stores the first one alone, and reports the others as
 // [Receipt.Duplicate], or each of them as a whole.
 //
 // Without the key, or with an empty value, nothing is deduplicated.
-const KeyDedupID = gateway.KeyDedupID
-
-// KeyOvertaken is the metadata key of a message that failed while messages of its key that came
-// after it were on their way, see [Description].Pipelined: the number of those, any of which may be
-// stored before it. A broker may have stored the message itself as well, and only its answer was
-// lost; then this one is a copy, and Receipt.Duplicate where the sink knows.
-const KeyOvertaken = "x-agrimill-overtaken"
-
-// A Sink is a Watermill publisher with the promises that routing without loss
-// needs. All methods are safe for concurrent use.
 type Sink interface {
 	// Publish stores the messages in the topic, in the order given, and returns
 	// nil only when every one of them is stored as durably as Describe says. It
@@ -50,7 +47,7 @@ type Sink interface {
 	// After ErrTooLarge from a check before sending, nothing of the call was
 	// sent; after any other error some or all of the messages may be stored,
 	// and repeating the call may store them twice unless they carry
-	// [KeyDedupID] and the broker knows duplicates.
+	// gateway.KeyDedupID and the broker knows duplicates.
 	//
 	// Publish neither changes the messages nor keeps them after it returned.
 	// A call without messages returns nil, or ErrClosed after Close.
@@ -111,36 +108,20 @@ type Recovering interface {
 	Recovered() <-chan struct{}
 }
 
-// RecoveredFunc returns the method Recovered of a sink, or of the one that it wraps:
-// a wrapper has a method Unwrap() Sink. It returns nil when there is none.
-func RecoveredFunc(sink Sink) func() <-chan struct{} {
+// As returns the first of sink and the sinks that it wraps that is a T, such as [Recovering] or [Syncing],
+// and whether there is one. A wrapper has a method Unwrap() Sink.
+func As[T any](sink Sink) (found T, ok bool) {
 	for sink != nil {
-		if recovering, ok := sink.(Recovering); ok {
-			return recovering.Recovered
+		if found, ok = sink.(T); ok {
+			return found, true
 		}
-		wrapper, ok := sink.(interface{ Unwrap() Sink })
-		if !ok {
-			return nil
+		wrapper, wraps := sink.(interface{ Unwrap() Sink })
+		if !wraps {
+			break
 		}
 		sink = wrapper.Unwrap()
 	}
-	return nil
-}
-
-// Reader is a [Sink] that only reads the messages it is given to publish: it changes neither their
-// metadata nor their payload, at no time. A route then need not make a copy for it of what nobody else
-// has a use for.
-type Reader interface {
-	// Reads returns the sink itself, so that a wrapper which embeds it, and may change messages, is not
-	// taken for one; nil if it may change them after all.
-	Reads() Sink
-}
-
-// ReadsOnly reports whether sink only reads the messages it is given to publish: it is a [Reader], and not
-// a wrapper of one.
-func ReadsOnly(sink Sink) bool {
-	r, ok := sink.(Reader)
-	return ok && r.Reads() == sink
+	return found, false
 }
 
 // Description is what a sink tells about itself, for start-up checks, size
@@ -165,6 +146,11 @@ type Description struct {
 	// TopicIsType says that the topic is the message type that receivers read, as it is for the publisher to the
 	// gateway. The type that router.Route.ToTopic or TopicFunc names then replaces the one in the metadata.
 	TopicIsType bool
+
+	// ReadOnly says that the sink changes neither metadata nor payload of a message that it is given, at no
+	// time. A route then gives it the messages that it received, instead of copies. A sink that wraps another one and
+	// changes messages clears it.
+	ReadOnly bool
 
 	// Ordered says that messages of one topic are stored in the order of their places:
 	// when one call of PublishAsync returned before another began, its message is stored

@@ -82,19 +82,3 @@ type Syncing interface {
 	// [ErrPossiblyLost] that it did not run on, or [ErrClosed] that nobody can tell any longer: then the message has to be published again. It does not block.
 	Survives(began, acked time.Time) (bool, error)
 }
-
-// SurvivesFunc returns the method Survives of a sink, or of the one that it wraps: a wrapper has a method Unwrap() Sink. It
-// returns nil when there is none.
-func SurvivesFunc(sink Sink) func(began, acked time.Time) (bool, error) {
-	for sink != nil {
-		if syncing, ok := sink.(Syncing); ok {
-			return syncing.Survives
-		}
-		wrapper, ok := sink.(interface{ Unwrap() Sink })
-		if !ok {
-			return nil
-		}
-		sink = wrapper.Unwrap()
-	}
-	return nil
-}

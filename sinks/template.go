@@ -13,11 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// ErrBadTemplate is matched by the errors of [ParseTopicTemplate], which are of type
-// [*TemplateError].
-var ErrBadTemplate = errors.New("bad topic template")
-
-// TemplateError says what is wrong with a template. It matches [ErrBadTemplate].
+// TemplateError says what is wrong with a template: the error of [ParseTopicTemplate].
 type TemplateError struct {
 	// Text is the template.
 	Text string
@@ -29,11 +25,8 @@ type TemplateError struct {
 
 // Error returns the template and the reason.
 func (e *TemplateError) Error() string {
-	return fmt.Sprintf("%s %q: %s", ErrBadTemplate, e.Text, e.Reason)
+	return fmt.Sprintf("bad topic template %q: %s", e.Text, e.Reason)
 }
-
-// Is matches [ErrBadTemplate].
-func (e *TemplateError) Is(target error) bool { return target == ErrBadTemplate }
 
 // ErrMissingValue is wrapped by the errors of [TopicTemplate.Topic]. It also
 // matches [ErrRejected]: without the value, the message has no topic.
@@ -78,7 +71,7 @@ type templatePart struct {
 // or an empty one: "{tenant}.{type|untyped}".
 //
 // Each value becomes one segment by the sink's TopicSegment, so values cannot
-// add segments of their own.
+// add segments of their own. The error is a [*TemplateError].
 func ParseTopicTemplate(text string) (*TopicTemplate, error) {
 	return ParseTemplate(text, templateVariables)
 }

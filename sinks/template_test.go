@@ -45,8 +45,9 @@ func TestTopicTemplate(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "{", "}", "{}", "{tenant", "tenant}", "{tenant}}", "{{tenant}}", "{unknown}", "{meta:}", "{type|}", "{Tenant}"} {
-		if _, err := sinks.ParseTopicTemplate(text); !errors.Is(err, sinks.ErrBadTemplate) {
-			t.Errorf("%q: got %v, want ErrBadTemplate", text, err)
+		var bad *sinks.TemplateError
+		if _, err := sinks.ParseTopicTemplate(text); !errors.As(err, &bad) {
+			t.Errorf("%q: got %v, want a TemplateError", text, err)
 		}
 	}
 	template, err := sinks.ParseTopicTemplate("{tenant}.{event}")

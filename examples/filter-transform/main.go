@@ -116,7 +116,9 @@ func demo(ctx context.Context) error {
 
 	running, stop := context.WithCancel(ctx)
 	result := make(chan error, 1)
-	go func() { result <- run(running, gate.ClientConfig(), sinks.FromPublisher("broker", broker)) }()
+	go func() {
+		result <- run(running, gate.ClientConfig(), sinks.FromPublisher("broker", broker, sinks.PublisherConfig{}))
+	}()
 	err = errors.Join(
 		receive(ctx, alarms, `{"Sensor":"oil","Celsius":95}`),
 		receive(ctx, alarms, `{"Sensor":"engine","Celsius":99}`),

@@ -41,9 +41,9 @@ func newSink(url string, timeout time.Duration) sinks.Sink {
 		// A redirected POST becomes a GET: it would succeed without delivering anything.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	return sinks.FromPublisher("webhook", hook, sinks.WithHealth(func(ctx context.Context) error {
+	return sinks.FromPublisher("webhook", hook, sinks.PublisherConfig{Health: func(ctx context.Context) error {
 		return hook.request(ctx, http.MethodGet, nil)
-	}))
+	}})
 }
 
 // Publish returns nil only if the service has accepted every message.

@@ -13,7 +13,7 @@
 //	Delivery sources; router, for a replay       router: the delivery key
 //	Stored   sources                             router/farm: the order of device descriptions
 //
-// Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.Stored.
+// Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.ReportStored.
 //
 // The context of Subscribe carries the signal of [WithStart], the wish of [WithPipelines], the name of [WithRoute],
 // the question of [WithGift] and the offer of [WithHandler], which the router sets and the subscriber reads.
@@ -93,7 +93,7 @@ func Stored(ctx context.Context) time.Time {
 // Value.Delivery of the one around it.
 type DeliveryKey struct{}
 
-// ReceiptsKey is the key of who is told where the message is stored, see sinks.Stored.
+// ReceiptsKey is the key of who is told where the message is stored, see sinks.ReportStored.
 type ReceiptsKey struct{}
 
 // Delivery returns the Value.Delivery of the message with context ctx.

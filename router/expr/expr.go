@@ -245,7 +245,7 @@ func checkKey(name string) error {
 // of it in the poison queue.
 func isReserved(name string) bool {
 	return strings.HasPrefix(strings.ToLower(name), "x-router-poison-") || slices.ContainsFunc(
-		[]string{sinks.KeyDedupID, gateway.KeyPayloadMode, gateway.KeyPayloadReference},
+		[]string{gateway.KeyDedupID, gateway.KeyPayloadMode, gateway.KeyPayloadReference},
 		func(key string) bool { return strings.EqualFold(key, name) })
 }
 

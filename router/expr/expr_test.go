@@ -96,7 +96,7 @@ func TestBadExpressions(t *testing.T) {
 		}
 	}
 	for key, text := range map[string]string{
-		"": `"a"`, "a\nb": `"a"`, sinks.KeyDedupID: `"a"`, strings.ToUpper(sinks.KeyDedupID): `"a"`, router.KeyPoisonCount: `"0"`, "number": `1`, "none": `nothing`,
+		"": `"a"`, "a\nb": `"a"`, gateway.KeyDedupID: `"a"`, strings.ToUpper(gateway.KeyDedupID): `"a"`, router.KeyPoisonCount: `"0"`, "number": `1`, "none": `nothing`,
 	} {
 		if _, err := expr.NewSetter(map[string]string{"good": `tenant`, key: text}, nil); !errors.Is(err, expr.ErrBadExpression) {
 			t.Errorf("%q: %v", key, err)

@@ -319,7 +319,7 @@ func interleave(t *testing.T, random *rand.Rand) {
 			}
 		}
 		return nil
-	}))
+	}), sinks.PublisherConfig{})
 	source := gochannel.NewGoChannel(gochannel.Config{}, nil)
 	r, err := router.New(router.Config{Poison: to}, nil)
 	if err == nil {
@@ -374,9 +374,9 @@ func TestLogsWaitForTheirDescription(t *testing.T) {
 	}
 	devices := newDevices(t, farm.DevicesConfig{Wait: time.Hour})
 	var to testkit.Publisher
-	r, err := router.New(router.Config{Poison: sinks.FromPublisher("poison", &to)}, nil)
+	r, err := router.New(router.Config{Poison: sinks.FromPublisher("poison", &to, sinks.PublisherConfig{})}, nil)
 	if err == nil {
-		err = r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: sinks.FromPublisher("broker", &to), ToTopic: "records",
+		err = r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: sinks.FromPublisher("broker", &to, sinks.PublisherConfig{}), ToTopic: "records",
 			Transform: newRecords(t, devices)})
 	}
 	if err != nil {
@@ -682,9 +682,9 @@ func TestDescriptionBehindItsLog(t *testing.T) {
 			devices := newDevices(t, farm.DevicesConfig{Wait: time.Hour})
 			records := newRecords(t, devices)
 			var to testkit.Publisher
-			r, err := router.New(router.Config{Poison: sinks.FromPublisher("poison", &to)}, nil)
+			r, err := router.New(router.Config{Poison: sinks.FromPublisher("poison", &to, sinks.PublisherConfig{})}, nil)
 			if err == nil {
-				err = r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: sinks.FromPublisher("broker", &to), ToTopic: "records",
+				err = r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: sinks.FromPublisher("broker", &to, sinks.PublisherConfig{}), ToTopic: "records",
 					Transform: func(msg *message.Message) ([]*message.Message, error) {
 						out, err := records(msg)
 						if err == nil && len(out) == 0 { // a description

@@ -262,7 +262,7 @@ func TestRouterReadsOnce(t *testing.T) {
 				return router.Outage(errors.New("down"))
 			}
 			return nil
-		}))
+		}), sinks.PublisherConfig{})
 		r, err := router.New(router.Config{Poison: to}, nil)
 		if err == nil {
 			err = r.Add(router.Route{Name: "farm", From: source, Topic: "data", To: to, ToTopic: "data", Select: f.Select,

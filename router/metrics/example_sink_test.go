@@ -22,7 +22,7 @@ func ExampleSinks_Wrap() {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(measured)
 
-	sink := measured.Wrap("farm", sinks.FromPublisher("memory", gochannel.NewGoChannel(gochannel.Config{}, nil)))
+	sink := measured.Wrap("farm", sinks.FromPublisher("memory", gochannel.NewGoChannel(gochannel.Config{}, nil), sinks.PublisherConfig{}))
 	defer func() { _ = sink.Close() }()
 	if err := sink.Publish("fields", message.NewMessage("1", []byte("a boundary"))); err != nil {
 		log.Fatal(err)

@@ -40,7 +40,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	sink := measured.Wrap("broker", sinks.FromPublisher("broker", broker))
+	sink := measured.Wrap("broker", sinks.FromPublisher("broker", broker, sinks.PublisherConfig{}))
 	defer func() { _ = sink.Close() }()
 
 	observer := metrics.NewObserver(nil)

@@ -17,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/metrics"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -26,7 +27,7 @@ func everything(t *testing.T) *prometheus.Registry {
 	observer := metrics.NewObserver(nil)
 	observer.Observe(router.Event{Route: "r", Kind: router.EventOutageEnded, Delay: time.Second})
 	measured := newSinks(t)
-	if err := measured.Wrap("s", newSink(t, "memory", &testkit.Publisher{})).Publish("topic", message.NewMessage("1", nil)); err != nil {
+	if err := measured.Wrap("s", newSink(t, "memory", &testkit.Publisher{}, sinks.PublisherConfig{})).Publish("topic", message.NewMessage("1", nil)); err != nil {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewPedanticRegistry()

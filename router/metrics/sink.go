@@ -250,13 +250,5 @@ func (m *measuredSink) count(n, size int, took time.Duration, err error) {
 	}
 }
 
-// Reads implements sinks.Reader: measuring changes nothing.
-func (m *measuredSink) Reads() sinks.Sink {
-	if !sinks.ReadsOnly(m.Sink) {
-		return nil
-	}
-	return m
-}
-
 // Unwrap returns the sink that is measured.
 func (m *measuredSink) Unwrap() sinks.Sink { return m.Sink }

@@ -28,9 +28,9 @@ func newSinks(t testing.TB) *metrics.Sinks {
 }
 
 // newSink returns a sink that is closed with the test.
-func newSink(t testing.TB, name string, pub message.Publisher, options ...sinks.PublisherOption) sinks.Sink {
+func newSink(t testing.TB, name string, pub message.Publisher, config sinks.PublisherConfig) sinks.Sink {
 	t.Helper()
-	sink := sinks.FromPublisher(name, pub, options...)
+	sink := sinks.FromPublisher(name, pub, config)
 	t.Cleanup(func() {
 		if err := sink.Close(); err != nil {
 			t.Error(err)
@@ -48,7 +48,7 @@ type measured struct {
 
 func (m measured) NewSink(t *testing.T) sinks.Sink {
 	return newSinks(t).Wrap("", newSink(t, "memory", m.broker,
-		sinks.WithDescription(sinks.Description{MaxMessageSize: m.settings.MaxMessageSize, Durability: sinks.DurabilityMemory, DurabilityNote: "a map"})))
+		sinks.PublisherConfig{Description: sinks.Description{MaxMessageSize: m.settings.MaxMessageSize, Durability: sinks.DurabilityMemory, DurabilityNote: "a map"}}))
 }
 
 func (m measured) Read(_ *testing.T, topic string) []*message.Message {
@@ -78,7 +78,7 @@ func TestSinksMeasure(t *testing.T) {
 	t.Parallel()
 	m := newSinks(t)
 	broker := &testkit.Publisher{}
-	inner := newSink(t, "broker", broker, sinks.WithDescription(sinks.Description{MaxMessageSize: 1000}))
+	inner := newSink(t, "broker", broker, sinks.PublisherConfig{Description: sinks.Description{MaxMessageSize: 1000}})
 	sink := m.Wrap("farm", inner)
 	if unwrapped, ok := sink.(interface{ Unwrap() sinks.Sink }); !ok || unwrapped.Unwrap() != inner {
 		t.Error("Unwrap does not return the sink")
@@ -143,7 +143,7 @@ func TestSinksShowWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	m := newSinks(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
-	sink := m.Wrap("farm", newSink(t, "hanging", hanging{entered, leave}))
+	sink := m.Wrap("farm", newSink(t, "hanging", hanging{entered, leave}, sinks.PublisherConfig{}))
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = sink.Publish("topic", message.NewMessage("1", nil), message.NewMessage("2", nil)) })
 	<-entered
@@ -164,7 +164,7 @@ func TestSinksMeasurePublications(t *testing.T) {
 	t.Parallel()
 	m := newSinks(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
-	sink := m.Wrap("farm", newSink(t, "hanging", hanging{entered, leave}))
+	sink := m.Wrap("farm", newSink(t, "hanging", hanging{entered, leave}, sinks.PublisherConfig{}))
 	p, err := sink.PublishAsync("topic", message.NewMessage("1", []byte("abc")))
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestSinksConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Wrap("farm", newSink(t, "broker", &testkit.Publisher{}))
+	m.Wrap("farm", newSink(t, "broker", &testkit.Publisher{}, sinks.PublisherConfig{}))
 	if err := testutil.CollectAndCompare(m, strings.NewReader(`
 # HELP agrimill_sink_publish_duration_seconds Duration of calls of the sink, by outcome.
 # TYPE agrimill_sink_publish_duration_seconds histogram

@@ -117,14 +117,14 @@ func TestRouter(t *testing.T) {
 				Send: func(msg *message.Message) error { return from.Publish("in", msg) },
 				Run: func(ctx context.Context, running func()) error {
 					r, err := router.New(router.Config{
-						Poison: sinks.FromPublisher("poison", poison), Retry: quick(),
+						Poison: sinks.FromPublisher("poison", poison, sinks.PublisherConfig{}), Retry: quick(),
 						Dedup: router.DedupSettings{Store: store, KeyFunc: keys},
 					}, nil)
 					if err != nil {
 						return err
 					}
 					err = r.Add(router.Route{
-						Name: "test", From: from, Topic: "in", To: sinks.FromPublisher("nowhere", discard{}), ToTopic: "out",
+						Name: "test", From: from, Topic: "in", To: sinks.FromPublisher("nowhere", discard{}, sinks.PublisherConfig{}), ToTopic: "out",
 						Transform: func(msg *message.Message) ([]*message.Message, error) {
 							return []*message.Message{msg}, handle(msg)
 						},

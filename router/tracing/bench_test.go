@@ -60,7 +60,7 @@ func benchmarkRoute(b *testing.B, provider trace.TracerProvider) {
 		b.Fatal(err)
 	}
 	err = r.Add(router.Route{
-		Name: "farm", From: t.Subscriber("test", from), Topic: "fields", ToTopic: "{type}", To: t.Sink("", instant{newSink(b, "broker", &testkit.Publisher{})}),
+		Name: "farm", From: t.Subscriber("test", from), Topic: "fields", ToTopic: "{type}", To: t.Sink("", instant{newSink(b, "broker", &testkit.Publisher{}, sinks.PublisherConfig{})}),
 	})
 	if err != nil {
 		b.Fatal(err)

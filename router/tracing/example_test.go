@@ -44,7 +44,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	sink := t.Sink("", sinks.FromPublisher("broker", broker))
+	sink := t.Sink("", sinks.FromPublisher("broker", broker, sinks.PublisherConfig{}))
 	defer func() { _ = sink.Close() }()
 
 	r, err := router.New(router.Config{Poison: sink, Chain: t.Chain(nil), Observer: t.Observer(nil)}, nil)

@@ -135,7 +135,7 @@ func (w *world) close(what io.Closer) {
 func (w *world) publish(messages ...*message.Message) []*message.Message {
 	w.Helper()
 	broker := &testkit.Publisher{}
-	if err := w.Sink("", newSink(w, "broker", broker)).Publish("topic", messages...); err != nil {
+	if err := w.Sink("", newSink(w, "broker", broker, sinks.PublisherConfig{})).Publish("topic", messages...); err != nil {
 		w.Fatal(err)
 	}
 	return broker.Messages("topic")
@@ -298,9 +298,9 @@ func containsAny(s string, pieces ...string) bool {
 func validUTF8(s string) bool { return strings.ToValidUTF8(s, "") == s }
 
 // newSink returns a sink that is closed with the test.
-func newSink(t testing.TB, name string, pub message.Publisher, options ...sinks.PublisherOption) sinks.Sink {
+func newSink(t testing.TB, name string, pub message.Publisher, config sinks.PublisherConfig) sinks.Sink {
 	t.Helper()
-	sink := sinks.FromPublisher(name, pub, options...)
+	sink := sinks.FromPublisher(name, pub, config)
 	t.Cleanup(func() {
 		if err := sink.Close(); err != nil {
 			t.Error(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router/tracing"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // FuzzMetadata checks that whatever comes in the metadata, what goes out has one
@@ -27,7 +28,7 @@ func FuzzMetadata(f *testing.F) {
 	}
 	f.Fuzz(func(tt *testing.T, name1, value1, name2, value2 string) {
 		broker := &testkit.Publisher{}
-		sink := t.Sink("", newSink(tt, "broker", broker))
+		sink := t.Sink("", newSink(tt, "broker", broker, sinks.PublisherConfig{}))
 		msg := message.NewMessage("1", nil)
 		msg.Metadata = message.Metadata{name1: value1, name2: value2}
 		if err := sink.Publish("topic", msg); err != nil {

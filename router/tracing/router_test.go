@@ -15,6 +15,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/tracing"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -23,7 +24,7 @@ func (w *world) route(broker *testkit.Publisher, transform message.HandlerFunc) 
 	w.Helper()
 	return router.Route{
 		Name: "farm", From: w.Subscriber(tracing.SystemGateway, w.subscriber()), Topic: typeIn,
-		Transform: transform, To: w.Sink("", newSink(w, "broker", broker)), ToTopic: "{type}",
+		Transform: transform, To: w.Sink("", newSink(w, "broker", broker, sinks.PublisherConfig{})), ToTopic: "{type}",
 	}
 }
 
@@ -36,7 +37,7 @@ func TestRetriesAndPoison(t *testing.T) {
 	const payload = "seven tons of barley from the north field"
 	poison := &testkit.Publisher{}
 	stop := w.start(router.Config{
-		Poison: w.Sink("", newSink(w, "poison", poison)), Retry: router.RetrySettings{MaxAttempts: 2},
+		Poison: w.Sink("", newSink(w, "poison", poison, sinks.PublisherConfig{})), Retry: router.RetrySettings{MaxAttempts: 2},
 	}, w.route(&testkit.Publisher{}, func(msg *message.Message) ([]*message.Message, error) {
 		return nil, errors.New("no field for " + string(msg.Payload) + " at http://host/x?token=abcdef")
 	}))
@@ -82,7 +83,7 @@ func TestReplayContinuesTheTrace(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	poison, broken := &testkit.Publisher{}, true
 	queue := newSource()
-	r, stop := w.run(router.Config{Poison: w.Sink("", newSink(w, "poison", poison))}, w.route(&testkit.Publisher{}, func(msg *message.Message) ([]*message.Message, error) {
+	r, stop := w.run(router.Config{Poison: w.Sink("", newSink(w, "poison", poison, sinks.PublisherConfig{}))}, w.route(&testkit.Publisher{}, func(msg *message.Message) ([]*message.Message, error) {
 		if broken {
 			return nil, router.Permanent(errors.New("not now"))
 		}
@@ -211,7 +212,7 @@ func TestOwnChain(t *testing.T) {
 func TestSeveralRoutes(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	from := w.Subscriber(tracing.SystemGateway, w.subscriber(func(c *subscriber.Config) { c.Files = []string{typeFile} }))
-	sink := w.Sink("", newSink(w, "broker", &testkit.Publisher{}))
+	sink := w.Sink("", newSink(w, "broker", &testkit.Publisher{}, sinks.PublisherConfig{}))
 	stop := w.start(router.Config{Poison: sink},
 		router.Route{Name: "one", From: from, Topic: subscriber.AllData, To: sink, ToTopic: "{type}"},
 		router.Route{Name: "two", From: from, Topic: subscriber.AllData, To: sink, ToTopic: "{type}"},

@@ -35,9 +35,9 @@ func (b traced) NewSink(t *testing.T) sinks.Sink {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tr.Sink("", newSink(t, "memory", b.broker, sinks.WithDescription(sinks.Description{
+	return tr.Sink("", newSink(t, "memory", b.broker, sinks.PublisherConfig{Description: sinks.Description{
 		MaxMessageSize: b.settings.MaxMessageSize, Durability: sinks.DurabilityMemory, DurabilityNote: "a map",
-	})))
+	}}))
 }
 
 // Read returns what was stored, apart from the trace context: everything else has
@@ -81,7 +81,7 @@ func TestWrappedSinkKeepsTheContract(t *testing.T) {
 func TestSinkLeavesTheMessageAlone(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	broker := &testkit.Publisher{}
-	inner := newSink(t, "broker", broker)
+	inner := newSink(t, "broker", broker, sinks.PublisherConfig{})
 	sink := w.Sink("", inner)
 	if unwrapped, ok := sink.(interface{ Unwrap() sinks.Sink }); !ok || unwrapped.Unwrap() != inner {
 		t.Error("Unwrap does not return the sink")
@@ -116,7 +116,7 @@ func TestSinkLeavesTheMessageAlone(t *testing.T) {
 func TestSpanOfAPublication(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	broker := &testkit.Publisher{}
-	sink := w.Sink("", newSink(t, "broker", broker))
+	sink := w.Sink("", newSink(t, "broker", broker, sinks.PublisherConfig{}))
 	p, err := sink.PublishAsync("topic", message.NewMessage("1", []byte("x")))
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestSpanOfAPublication(t *testing.T) {
 
 	refusing := &testkit.Publisher{}
 	refusing.Fail(sinks.ErrRejected)
-	failing := w.Sink("", newSink(t, "failing", refusing))
+	failing := w.Sink("", newSink(t, "failing", refusing, sinks.PublisherConfig{}))
 	if p, err = failing.PublishAsync("topic", message.NewMessage("2", nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestSpanOfAPublication(t *testing.T) {
 func TestSinkContinuesTheTraceOfTheMetadata(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	broker := &testkit.Publisher{}
-	sink := w.Sink("", newSink(t, "broker", broker))
+	sink := w.Sink("", newSink(t, "broker", broker, sinks.PublisherConfig{}))
 	msg := message.NewMessage("1", nil)
 	msg.Metadata["Traceparent"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" // as written by others
 	msg.Metadata["Tracestate"] = "vendor=1"
@@ -190,7 +190,7 @@ func TestPassThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	broker := &testkit.Publisher{}
-	sink := off.Sink("", newSink(t, "broker", broker))
+	sink := off.Sink("", newSink(t, "broker", broker, sinks.PublisherConfig{}))
 	const header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, value := range []string{header, "", "nonsense"} {
 		msg := message.NewMessage("1", nil)
@@ -238,7 +238,7 @@ func TestSinkErrors(t *testing.T) {
 			w := newWorld(t, tracing.Config{})
 			broker := &testkit.Publisher{}
 			broker.Fail(test.err)
-			sink := w.Sink("somewhere", newSink(t, "broker", broker))
+			sink := w.Sink("somewhere", newSink(t, "broker", broker, sinks.PublisherConfig{}))
 			err := sink.Publish("topic", message.NewMessage("1", []byte(payload)), message.NewMessage("2", []byte(payload)))
 			if !errors.Is(err, test.err) {
 				t.Fatalf("got %v", err)
@@ -262,7 +262,7 @@ func TestSinkErrors(t *testing.T) {
 // the batch, nor fill it.
 func TestHostileText(t *testing.T) {
 	w := newWorld(t, tracing.Config{Filename: true})
-	sink := w.Sink("", newSink(t, "broker", &testkit.Publisher{}))
+	sink := w.Sink("", newSink(t, "broker", &testkit.Publisher{}, sinks.PublisherConfig{}))
 	msg := message.NewMessage("\xff\xfe", nil)
 	long := make([]byte, 100_000)
 	for i := range long {
@@ -290,7 +290,7 @@ func TestHostileText(t *testing.T) {
 
 func TestPayloadElsewhere(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
-	sink := w.Sink("", newSink(t, "broker", &testkit.Publisher{}))
+	sink := w.Sink("", newSink(t, "broker", &testkit.Publisher{}, sinks.PublisherConfig{}))
 	msg := message.NewMessage("1", nil)
 	msg.Metadata = message.Metadata{gateway.KeyPayloadMode: gateway.PayloadModeClaimCheck, gateway.KeyPayloadSize: "12345", gateway.KeyPayloadReference: "bucket/secret"}
 	if err := sink.Publish("topic", msg); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/tracing"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -44,7 +45,7 @@ func TestEverythingEnds(t *testing.T) {
 		c.Order, c.MaxInFlight = subscriber.Unordered, 50
 		c.Reconnect = subscriber.Backoff{Initial: 1, Max: 10}
 	}))
-	stop := w.start(router.Config{Poison: w.Sink("", newSink(w, "poison", &testkit.Publisher{}))}, route)
+	stop := w.start(router.Config{Poison: w.Sink("", newSink(w, "poison", &testkit.Publisher{}, sinks.PublisherConfig{}))}, route)
 	for i := range messages {
 		w.send(typeIn, fmt.Sprintf("%c%c%d", i%100+1, i/100+1, i), "")
 		if i%100 == 50 {

@@ -11,7 +11,7 @@
 // A payload that is not in its message (claim check, lazy) is opened and streamed
 // into the bucket, so that the file is always the payload; see Config.ClaimCheck.
 //
-// A message with sinks.KeyDedupID has a path of its own made of topic and ID,
+// A message with gateway.KeyDedupID has a path of its own made of topic and ID,
 // which is written only once, so copies are recognized for as long as the object
 // is there; what is there is read then, to see that payload and checksum belong together.
 // Without the ID each publish makes new objects.
@@ -89,7 +89,7 @@ type Config struct {
 
 	// Path is the template of the key of a payload, with the variables of
 	// sinks.ParseTopicTemplate and {topic}, {id} and {date}. The topic has '/' for '.'; the ID
-	// is derived from sinks.KeyDedupID, or else unique and ascending; the date is the day of
+	// is derived from gateway.KeyDedupID, or else unique and ascending; the date is the day of
 	// writing in UTC as 2006-01-02 (with it a copy on another day is not recognized). It has
 	// to contain {topic} and {id}. Default [DefaultPath].
 	//
@@ -210,23 +210,24 @@ func New(config Config) (sinks.Sink, error) {
 		bucket: config.Bucket, path: path, claimCheck: config.ClaimCheck, files: filesync.IsFiles(config.Bucket),
 		writing: make(map[string]chan struct{}),
 	}
-	return sinks.FromPublisher(sinkName, pub,
-		sinks.WithTopics(config),
-		sinks.WithStore(pub.publish),
-		sinks.WithDescription(sinks.Description{
+	return sinks.FromPublisher(sinkName, pub, sinks.PublisherConfig{
+		Topics: config,
+		Store:  pub.publish,
+		Description: sinks.Description{
 			MaxMessageSize: config.MaxMessageSize,
 			OpensPayloads:  true,
 			Durability:     config.Durability,
 			DurabilityNote: config.DurabilityNote,
 			Synced:         synced(config.Durability),
-		}),
-		sinks.WithHealth(func(ctx context.Context) error {
+		},
+		Health: func(ctx context.Context) error {
 			accessible, err := config.Bucket.IsAccessible(ctx)
 			if err == nil && !accessible {
 				err = errors.New("bucket is not accessible")
 			}
 			return err
-		})), nil
+		},
+	}), nil
 }
 
 // synced returns when what is stored survives a power cut.
@@ -563,7 +564,7 @@ func (c Config) Required() map[string]string {
 	return required
 }
 
-// Key returns the key of a message's payload in the topic. Without [sinks.KeyDedupID] it is another one each time.
+// Key returns the key of a message's payload in the topic. Without [gateway.KeyDedupID] it is another one each time.
 // The error matches [sinks.ErrRejected]: the message cannot be stored.
 func (c Config) Key(topic string, msg *message.Message) (string, error) {
 	c.setDefaults()
@@ -588,7 +589,7 @@ func render(path *sinks.TopicTemplate, topic string, metadata message.Metadata) 
 	}
 	values[topicVariable] = topic
 	values[dateVariable] = time.Now().UTC().Format(time.DateOnly)
-	if id := metadata[sinks.KeyDedupID]; id != "" {
+	if id := metadata[gateway.KeyDedupID]; id != "" {
 		// A digest, so that an ID never looks like the unique ones below.
 		digest := sha256.Sum256([]byte(id))
 		values[idVariable] = hex.EncodeToString(digest[:16])

@@ -98,7 +98,7 @@ func (b backend) Read(t *testing.T, topic string) []*message.Message {
 		parts := strings.Split(s.key, "/")
 		return parts[len(parts)-2]
 	}
-	if len(all) > 0 && all[0].AllMetadata()[sinks.KeyDedupID] == "" {
+	if len(all) > 0 && all[0].AllMetadata()[gateway.KeyDedupID] == "" {
 		slices.SortStableFunc(all, func(a, b stored) int { return cmp.Compare(id(a), id(b)) })
 	}
 	var messages []*message.Message
@@ -161,7 +161,7 @@ func TestCopiesAreRecognised(t *testing.T) {
 	publish := func(topic, payload, id string) {
 		t.Helper()
 		msg := message.NewMessage(payload, []byte(payload))
-		msg.Metadata[sinks.KeyDedupID] = id
+		msg.Metadata[gateway.KeyDedupID] = id
 		if err := sink.Publish(topic, msg); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +197,7 @@ func TestHostileNames(t *testing.T) {
 	for _, name := range names {
 		msg := message.NewMessage("1", []byte(name))
 		msg.Metadata["x-router-filename"], msg.Metadata["x-router-message-type"] = name, name
-		msg.Metadata[sinks.KeyDedupID] = "the same"
+		msg.Metadata[gateway.KeyDedupID] = "the same"
 		if err := sink.Publish("tenant.type", msg); err != nil {
 			t.Errorf("%.40q: %v", name, err)
 		}
@@ -295,7 +295,7 @@ func TestLongNames(t *testing.T) {
 			for _, key := range []string{gateway.KeyFilename, gateway.KeyMessageType, gateway.KeyEndpointID, gateway.KeyTeamsetContextID, gateway.KeyContextID} {
 				msg.Metadata[key] = value
 			}
-			msg.Metadata[sinks.KeyDedupID] = "the same"
+			msg.Metadata[gateway.KeyDedupID] = "the same"
 			for range 2 { // the second one is a copy
 				if err := sink.Publish("tenant."+sink.TopicSegment(value), msg); err != nil {
 					t.Errorf("path %.40q, %.40q: %v", path, value, err)
@@ -328,7 +328,7 @@ func ExampleNew() {
 
 	msg := message.NewMessage("1", []byte("PK…"))
 	msg.Metadata["x-router-filename"] = "../taskdata.zip"
-	msg.Metadata[sinks.KeyDedupID] = "endpoint context digest"
+	msg.Metadata[gateway.KeyDedupID] = "endpoint context digest"
 	if err := sink.Publish("tenant."+sink.TopicSegment("iso:11783:-10:taskdata:zip"), msg); err != nil {
 		fmt.Println(err)
 		return

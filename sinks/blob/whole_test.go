@@ -17,6 +17,7 @@ import (
 	gcblob "gocloud.dev/blob"
 	"gocloud.dev/blob/memblob"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/filesync"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
@@ -25,7 +26,7 @@ import (
 // withID returns a message that is a copy of all others with the same ID.
 func withID(id, payload string) *message.Message {
 	msg := message.NewMessage("uuid", []byte(payload))
-	msg.Metadata[sinks.KeyDedupID] = id
+	msg.Metadata[gateway.KeyDedupID] = id
 	return msg
 }
 

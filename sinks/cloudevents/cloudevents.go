@@ -143,7 +143,7 @@ func (m *Mapping) Attributes(msg *message.Message) []Attribute {
 	if err != nil {
 		source, _ = m.standIn.Topic(meta, url.PathEscape) // has stand-ins for everything
 	}
-	id := first(meta[sinks.KeyDedupID], meta[gateway.KeyMessageID], msg.UUID)
+	id := first(meta[gateway.KeyDedupID], meta[gateway.KeyMessageID], msg.UUID)
 	if id == "" {
 		id = fmt.Sprintf("%x", sha256.Sum256(msg.Payload))
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
@@ -36,7 +35,7 @@ func TestAttributes(t *testing.T) {
 		gateway.KeyEventType: string(gateway.EventFileReceived), gateway.KeyMessageType: "iso:11783:-10:taskdata:zip",
 		gateway.KeyTenantID: "t/1", gateway.KeyReceivingEndpointID: "e", gateway.KeyFilename: "Hof Grün.zip",
 		gateway.KeySentTimestamp: "2026-01-02T03:04:05.678+01:00", gateway.KeyReceivedTimestamp: "2026-01-02T04:00:00Z",
-		sinks.KeyDedupID: "dedup", gateway.KeyMessageID: "message",
+		gateway.KeyDedupID: "dedup", gateway.KeyMessageID: "message",
 	}
 	with := func(base message.Metadata, pairs ...string) message.Metadata {
 		m := maps.Clone(base)
@@ -67,7 +66,7 @@ func TestAttributes(t *testing.T) {
 			want: want("source", "https://example.com/t%2F1", "type", "com.example.iso:11783:-10:taskdata:zip",
 				"subject", "iso:11783:-10:taskdata:zip/Hof Grün.zip", "datacontenttype", "application/zip"),
 		},
-		"message ID": {meta: with(full, sinks.KeyDedupID, ""), want: want("id", "message")},
+		"message ID": {meta: with(full, gateway.KeyDedupID, ""), want: want("id", "message")},
 		"received":   {meta: with(full, gateway.KeySentTimestamp, "yesterday"), want: want("time", "2026-01-02T04:00:00Z")},
 		"nothing at all": {
 			config: cloudevents.Config{Source: "/{tenant}"},

@@ -18,7 +18,7 @@
 //
 // Delivery is at least once. The producer is idempotent: what it sends again
 // after a lost acknowledgement is stored once. A call of Publish that is
-// repeated by the caller is stored again: Kafka does not know [sinks.KeyDedupID],
+// repeated by the caller is stored again: Kafka does not know [gateway.KeyDedupID],
 // which readers find in the header of that name.
 //
 // # Order

@@ -174,8 +174,9 @@ func (s *Sink) newTopics() *settings {
 // by default, and the durability of the weakest topic written to so far; before
 // the first message, that of topics to be created.
 func (s *Sink) Describe() sinks.Description {
+	_, ours := s.config.Marshaler.(Marshaler) // another one may change messages
 	d := sinks.Description{
-		Name: s.config.Name, Ordered: true, Pipelined: s.config.Ingest == sinks.IngestPipelined,
+		Name: s.config.Name, ReadOnly: ours, Ordered: true, Pipelined: s.config.Ingest == sinks.IngestPipelined,
 		MaxMessageSize: int64(s.maxMessageSize(s.brokers.Load())),
 	}
 	s.durabilityMu.Lock()
@@ -197,14 +198,6 @@ func (s *Sink) TopicSegment(value string) string { return TopicSegment(value) }
 
 // CheckTopic implements [sinks.Topics].
 func (s *Sink) CheckTopic(topic string) error { return s.config.CheckTopic(topic) }
-
-// Reads implements [sinks.Reader]. A marshaler of one's own may do with messages what it likes.
-func (s *Sink) Reads() sinks.Sink {
-	if _, own := s.config.Marshaler.(Marshaler); !own {
-		return nil
-	}
-	return s
-}
 
 // Publish stores the messages in the topic TopicPrefix.topic, in their order as
 // far as they go to the same partition, and returns nil when every replica in

@@ -523,7 +523,7 @@ func TestRecovered(t *testing.T) {
 		Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second, PublishTimeout: time.Second, CloseTimeout: 10 * testkit.Patience,
 	})
 	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("x")) })
-	back := sinks.RecoveredFunc(sink)()
+	back := sink.Recovered()
 	cluster.Stop()
 	wantClass(t, sink.Publish("topic", newMessage("y")), sinks.ErrUnavailable)
 	select {

@@ -43,10 +43,10 @@ func New(config Config) (sinks.Sink, error) {
 	if config.Writer == nil {
 		return nil, fmt.Errorf("sinks/logsink: Config.Writer is missing")
 	}
-	return sinks.FromPublisher("log", newPublisher(config), sinks.WithDescription(sinks.Description{
+	return sinks.FromPublisher("log", newPublisher(config), sinks.PublisherConfig{Description: sinks.Description{
 		Durability:     sinks.DurabilityNone,
 		DurabilityNote: "for looking: messages are written to a stream of text and stored nowhere",
-	})), nil
+	}}), nil
 }
 
 type publisher struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/gateway"
 )
 
 // A message takes two allocations until it is with the client library: what waits for its result, and
@@ -21,7 +21,7 @@ func TestAllocationsUntilSent(t *testing.T) {
 	for i := range 12 {
 		msg.Metadata.Set(fmt.Sprint("key", i), "value")
 	}
-	msg.Metadata.Set(sinks.KeyDedupID, "0d4c1e2f93a14f6e8a44000000000000")
+	msg.Metadata.Set(gateway.KeyDedupID, "0d4c1e2f93a14f6e8a44000000000000")
 	allocs := testing.AllocsPerRun(1000, func() {
 		f, err := s.prepare("topic", msg)
 		if err != nil {

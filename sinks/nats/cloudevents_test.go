@@ -20,7 +20,6 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sinks/sinktest"
@@ -42,7 +41,7 @@ func TestCloudEventsReadByTheSDK(t *testing.T) {
 	msg.Metadata = message.Metadata{
 		gateway.KeyEventType: string(gateway.EventFileReceived), gateway.KeyMessageType: "iso:11783:-10:taskdata:zip",
 		gateway.KeyTenantID: "tenant", gateway.KeyReceivingEndpointID: "endpoint", gateway.KeyFilename: "Hof Grün.zip",
-		gateway.KeySentTimestamp: "2026-01-02T03:04:05.678Z", sinks.KeyDedupID: "dedup",
+		gateway.KeySentTimestamp: "2026-01-02T03:04:05.678Z", gateway.KeyDedupID: "dedup",
 		"ce-id": "the user's own", "Content-Type": "text/plain", "ce-unknown": "x\r\n",
 	}
 	plain := message.NewMessage("1f4b", nil)

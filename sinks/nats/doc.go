@@ -15,7 +15,7 @@
 //
 // Delivery is at least once. A publish that is repeated because its
 // acknowledgement was lost is stored once when the message carries
-// [sinks.KeyDedupID] and the copy comes within the stream's dedup window
+// [gateway.KeyDedupID] and the copy comes within the stream's dedup window
 // (Config.DedupWindow). The ID counts per topic. Without an ID the copy is
 // stored again; in particular the message's UUID is not taken for an ID, since
 // nobody promises that two copies share it or that two messages do not.

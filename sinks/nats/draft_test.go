@@ -8,7 +8,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/gateway"
 )
 
 // A draft that is used again has nothing of the message before.
@@ -28,7 +28,7 @@ func TestDraftIsUsedAgain(t *testing.T) {
 			t.Fatal("it is not used again")
 		}
 		if c.id != "" {
-			c.msg.Metadata[sinks.KeyDedupID] = "id"
+			c.msg.Metadata[gateway.KeyDedupID] = "id"
 		}
 		Marshaler{}.write(&d, "subject", c.id, c.msg)
 		want, err := Marshaler{}.Marshal("subject", c.msg)

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 
-	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
@@ -53,7 +53,7 @@ func ExampleNew() {
 	defer func() { _ = sink.Close() }()
 
 	msg := message.NewMessage("1", []byte("task data"))
-	msg.Metadata[sinks.KeyDedupID] = "endpoint context digest"
+	msg.Metadata[gateway.KeyDedupID] = "endpoint context digest"
 	topic := sink.TopicSegment("tenant 7") + "." + sink.TopicSegment("iso:11783:-10:taskdata:zip")
 	fmt.Println(topic)
 	fmt.Println(sink.Publish(topic, msg), sink.Publish(topic, msg)) // stored once

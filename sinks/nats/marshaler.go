@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	natsgo "github.com/nats-io/nats.go"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
@@ -29,7 +30,7 @@ var _ wmnats.MarshalerUnmarshaler = Marshaler{}
 //     Description) or that collides with the two names of this list is written
 //     percent-encoded behind `agrimill-key-`: `agrimill-key-Nats-Msg-Id`. So
 //     metadata never controls the server.
-//   - [sinks.KeyDedupID] is also written as Nats-Msg-Id, followed by a space and
+//   - [gateway.KeyDedupID] is also written as Nats-Msg-Id, followed by a space and
 //     the subject, since the server looks for duplicates in the whole stream and
 //     not per subject. Without it there is no Nats-Msg-Id, and the server stores
 //     every copy.
@@ -59,7 +60,7 @@ const (
 // Marshal makes the NATS message for a subject. Its data is msg's payload, not
 // a copy.
 func (m Marshaler) Marshal(subject string, msg *message.Message) (*natsgo.Msg, error) {
-	id := msg.Metadata[sinks.KeyDedupID]
+	id := msg.Metadata[gateway.KeyDedupID]
 	if id != "" {
 		id = encodeValue(id) + " " + subject
 	}

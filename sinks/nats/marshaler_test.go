@@ -11,7 +11,6 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -27,12 +26,12 @@ func FuzzMarshaler(f *testing.F) {
 		msg := message.NewMessage(uuid, payload)
 		msg.Metadata[name] = value
 		msg.Metadata[name+"x"] = value
-		msg.Metadata[sinks.KeyDedupID] = value
+		msg.Metadata[gateway.KeyDedupID] = value
 		raw, err := nats.Marshaler{}.Marshal("subject", msg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, control := raw.Header[natsgo.MsgIdHdr]; control != (msg.Metadata[sinks.KeyDedupID] != "") {
+		if _, control := raw.Header[natsgo.MsgIdHdr]; control != (msg.Metadata[gateway.KeyDedupID] != "") {
 			t.Fatalf("Nats-Msg-Id: %q", raw.Header[natsgo.MsgIdHdr])
 		}
 		// Over the wire: what nats.go writes, as nats.go reads it.

@@ -15,6 +15,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/wakeup"
@@ -200,7 +201,8 @@ func (s *Sink) Describe() sinks.Description {
 	level, note := durability(*s.stream.Load(), s.config)
 	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true,
 		Pipelined: s.config.Ingest == sinks.IngestPipelined, Durability: level, DurabilityNote: note,
-		Synced: synced(*s.stream.Load(), s.config)}
+		Synced:   synced(*s.stream.Load(), s.config),
+		ReadOnly: s.own != nil} // a marshaler of the application may change messages
 }
 
 // Recovered implements [sinks.Recovering]: the connection is there again.
@@ -216,14 +218,6 @@ func (s *Sink) TopicSegment(value string) string { return TopicSegment(value) }
 
 // CheckTopic implements [sinks.Topics].
 func (s *Sink) CheckTopic(topic string) error { return s.config.CheckTopic(topic) }
-
-// Reads implements [sinks.Reader]. A marshaler of one's own may do with messages what it likes.
-func (s *Sink) Reads() sinks.Sink {
-	if s.own == nil {
-		return nil
-	}
-	return s
-}
 
 func (s *Sink) maxMessageSize() int64 {
 	limit, stream := s.maxPayload.Load(), s.stream.Load()
@@ -300,7 +294,7 @@ func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 
 // prepare marshals and checks a message. What is sent shares the payload with it.
 func (s *Sink) prepare(topic string, msg *message.Message) (*flight, error) {
-	subject, id := subjectAndID(s.config.SubjectPrefix, topic, msg.Metadata[sinks.KeyDedupID])
+	subject, id := subjectAndID(s.config.SubjectPrefix, topic, msg.Metadata[gateway.KeyDedupID])
 	if err := checkSubject(subject); err != nil {
 		return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
 	}

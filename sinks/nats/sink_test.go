@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nkeys"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks"
@@ -414,7 +415,7 @@ func TestReplicated(t *testing.T) {
 	send := func(i int) {
 		payload := fmt.Sprint(i)
 		msg := newMessage(payload)
-		msg.Metadata[sinks.KeyDedupID] = payload
+		msg.Metadata[gateway.KeyDedupID] = payload
 		testkit.Eventually(t, "publish", func() bool {
 			err := sink.Publish("topic", msg)
 			if err != nil && !errors.Is(err, sinks.ErrUnavailable) {
@@ -448,7 +449,7 @@ func TestOnTheWire(t *testing.T) {
 	msg.Metadata["plain"] = "Grünfläche 7"
 	msg.Metadata["crlf"] = "a\r\nb"
 	msg.Metadata["Nats-TTL"] = "1s"
-	msg.Metadata[sinks.KeyDedupID] = "endpoint/context/digest"
+	msg.Metadata[gateway.KeyDedupID] = "endpoint/context/digest"
 	if err := sink.Publish("tenant.type", msg); err != nil {
 		t.Fatal(err)
 	}
@@ -458,7 +459,7 @@ func TestOnTheWire(t *testing.T) {
 		"plain":                   {"Grünfläche 7"},
 		"crlf":                    {"=?utf-8?B?YQ0KYg==?="},
 		"agrimill-key-Nats-TTL":   {"1s"},
-		sinks.KeyDedupID:          {"endpoint/context/digest"},
+		gateway.KeyDedupID:        {"endpoint/context/digest"},
 		"Nats-Msg-Id":             {"endpoint/context/digest agrimill.tenant.type"},
 	}
 	for name, values := range want {
@@ -483,7 +484,7 @@ func TestAcknowledgementLost(t *testing.T) {
 	var messages []*message.Message
 	for i := range 10 {
 		msg := newMessage(fmt.Sprint(i))
-		msg.Metadata[sinks.KeyDedupID] = fmt.Sprint("id", i)
+		msg.Metadata[gateway.KeyDedupID] = fmt.Sprint("id", i)
 		messages = append(messages, msg)
 	}
 	proxy.LoseReplies()
@@ -577,11 +578,11 @@ func TestRecovered(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	sink := newSink(t, nats.Config{URL: s.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)}}, nil)
-	back := sinks.RecoveredFunc(sink)()
+	back := sink.Recovered()
 	s.Stop()
 	testkit.Eventually(t, "the connection is lost", func() bool { return sink.Health(t.Context()) != nil })
 	// A server that is shutting down may take a connection for a moment, of which back tells.
-	away := sinks.RecoveredFunc(sink)()
+	away := sink.Recovered()
 	select {
 	case <-away:
 		t.Fatal("told while the server is away")

@@ -15,7 +15,6 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -43,7 +42,7 @@ func TestWatermillSubscriber(t *testing.T) {
 			gateway.KeyReceivingEndpointID: "endpoint", gateway.KeyMessageType: "type", gateway.KeyFilename: "Hof Grün.zip", "own": "x",
 		}
 	}
-	small.Metadata[sinks.KeyDedupID] = "dedup"
+	small.Metadata[gateway.KeyDedupID] = "dedup"
 	large.Metadata[gateway.KeyPayloadMode], large.Metadata[gateway.KeyPayloadReference] = gateway.PayloadModeClaimCheck, reference
 	altered := message.NewMessage("third", []byte("payload"))
 	altered.Metadata["lines"], altered.Metadata[natsgo.MsgIdHdr] = "two\r\nlines", "the user's own"

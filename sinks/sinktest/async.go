@@ -11,6 +11,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -120,7 +121,7 @@ func testAsyncDuplicate(t *testing.T, h Harness) {
 	var receipts [2]sinks.Receipt
 	for i := range receipts {
 		msg := newMessage(fmt.Sprint("copy ", i))
-		msg.Metadata[sinks.KeyDedupID] = "an id"
+		msg.Metadata[gateway.KeyDedupID] = "an id"
 		p, err := sink.PublishAsync("async.duplicate", msg)
 		if err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ type Features struct {
 	// ReservedNames are metadata names that mean something to the broker; they
 	// have to come back like all others and to mean nothing. Only with Metadata.
 	ReservedNames []string
-	// Dedup: the broker recognizes copies by sinks.KeyDedupID.
+	// Dedup: the broker recognizes copies by gateway.KeyDedupID.
 	Dedup bool
 	// AtReceipt returns the message that the broker holds in a topic of the sink at the
 	// place of a receipt, nil when there is none. It does not use the sink. nil = the

@@ -16,6 +16,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -321,7 +322,7 @@ func testDedup(t *testing.T, h Harness) {
 	b, sink := start(t, h)
 	with := func(payload, id string) *message.Message {
 		msg := newMessage(payload)
-		msg.Metadata[sinks.KeyDedupID] = id
+		msg.Metadata[gateway.KeyDedupID] = id
 		return msg
 	}
 	for i, id := range []string{"an id", " outer ", "line\r\nbreak", "Grün", strings.Repeat("long", 500)} {
@@ -353,7 +354,7 @@ func testCopyWithOtherBytes(t *testing.T, h Harness) {
 	pair := func() [2]*message.Message {
 		short, long := newMessage("short"), newMessage(strings.Repeat("a longer one ", 100))
 		for i, msg := range []*message.Message{short, long} {
-			msg.Metadata[sinks.KeyDedupID] = "an id"
+			msg.Metadata[gateway.KeyDedupID] = "an id"
 			msg.Metadata["version"] = fmt.Sprint(i)
 		}
 		long.Metadata["more"] = "of it"

@@ -52,13 +52,13 @@ var identities = []sameness{
 		"the same", "without context ID and UUID it is sent again",
 		"cmd/agrimill/internal/pipeline.keys", []string{"TestBothWays"},
 	}, {
-		"what a route has made", "the sink, by `sinks.KeyDedupID`",
+		"what a route has made", "the sink, by `gateway.KeyDedupID`",
 		"delivery key, number of the replay, topic, payload, metadata that the handler set (but no trace context), ordinal among equals",
 		"NATS: `nats.Config.DedupWindow` (10 minutes); a bucket: as long as the object; Kafka: never",
 		"without a delivery key it has no name, and is stored again",
 		"router.name", []string{"TestNamesOfWhatIsMade", "TestWhatWasMadeIsKeptUntilItIsStored", "TestSeveralMessagesWithOneMap", "TestConformance"},
 	}, {
-		"record of the poison queue", "its sink, by `sinks.KeyDedupID`", "route, delivery key, how often it was poisoned",
+		"record of the poison queue", "its sink, by `gateway.KeyDedupID`", "route, delivery key, how often it was poisoned",
 		"the same", "without a delivery key it has no name, and is stored again",
 		"router.envelope", []string{"TestNamesOfRecords", "TestPoisonedAgainAfterItWasDropped"},
 	}, {

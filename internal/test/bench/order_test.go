@@ -13,6 +13,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/delayproxy"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
@@ -166,7 +167,7 @@ func barePublish(b *testing.B, url, via string, window int) {
 	defer conn.Close()
 	js := testkit.Must(jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(window)))(b)
 	msg := received(kib)
-	msg.Metadata[sinks.KeyDedupID] = fmt.Sprintf("%032x", 0)
+	msg.Metadata[gateway.KeyDedupID] = fmt.Sprintf("%032x", 0)
 	template := testkit.Must(nats.Marshaler{}.Marshal(nats.DefaultSubjectPrefix+".bare", msg))(b)
 	end := meter(b)
 	for i := range b.N {

@@ -38,9 +38,8 @@ func (c *counted) PublishAsync(topic string, msg *message.Message) (*sinks.Publi
 	return p, nil
 }
 
-func (c *counted) Reads() sinks.Sink         { return c }
 func (*counted) Close() error                { return nil }
-func (*counted) Describe() sinks.Description { return sinks.Description{Name: "none"} }
+func (*counted) Describe() sinks.Description { return sinks.Description{Name: "none", ReadOnly: true} }
 func (*counted) CheckTopic(string) error     { return nil }
 
 func (*counted) TopicSegment(value string) string { return sinks.DefaultSegments.Escape(value) }
@@ -103,7 +102,7 @@ func BenchmarkRouterPublisher(b *testing.B) {
 			b.SetBytes(int64(len(newEvent(size, 0).data)))
 			b.ReportAllocs()
 			count := newCounted(b.N)
-			route(b, base, size, 16, subscriber.Config{}, sinks.FromPublisher("none", count), count.done)
+			route(b, base, size, 16, subscriber.Config{}, sinks.FromPublisher("none", count, sinks.PublisherConfig{}), count.done)
 		})
 	}
 }

@@ -60,7 +60,7 @@ func testOrderOut(t *testing.T, broker orderBroker, random *rand.Rand) {
 			msg := message.NewMessage(uuid.NewString(), []byte(strconv.Itoa(i)))
 			msg.Metadata = message.Metadata{
 				gateway.KeyMessageType: messageType, gateway.KeyContextID: uuid.NewString(), gateway.KeyDirectRecipients: receiver,
-				gateway.KeyReceivingEndpointID: receiver, sinks.KeyDedupID: msg.UUID,
+				gateway.KeyReceivingEndpointID: receiver, gateway.KeyDedupID: msg.UUID,
 			}
 			number[msg.Metadata[gateway.KeyContextID]] = i
 			testkit.EventuallyNil(t, func() error { return before.Publish("out", msg) })

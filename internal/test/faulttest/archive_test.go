@@ -24,7 +24,6 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
-	"github.com/agrimill/agrimill/sinks"
 )
 
 // record is a message as the reader found it.
@@ -121,7 +120,7 @@ func (a *archive) catchUp(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.source.read(ctx, func(r record) {
-		r.dedupID, r.elsewhere = r.metadata[sinks.KeyDedupID], r.metadata[gateway.KeyPayloadMode] != ""
+		r.dedupID, r.elsewhere = r.metadata[gateway.KeyDedupID], r.metadata[gateway.KeyPayloadMode] != ""
 		if r.gone {
 			a.gone = append(a.gone, r)
 			return

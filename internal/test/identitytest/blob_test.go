@@ -24,6 +24,7 @@ import (
 	"gocloud.dev/blob/memblob"
 	"gocloud.dev/gcerrors"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
@@ -275,7 +276,7 @@ type attempt struct {
 
 func (a *archive) publish(at attempt, alone bool) {
 	msg := message.NewMessage(at.name, []byte(at.payload))
-	msg.Metadata[sinks.KeyDedupID], msg.Metadata["attribute"] = at.name, at.payload
+	msg.Metadata[gateway.KeyDedupID], msg.Metadata["attribute"] = at.name, at.payload
 	killed, spoiled := at.disk.kill, at.disk.spoiled
 	_, before := a.read(at.name)
 	err := at.sink.Publish("topic", msg)

@@ -42,7 +42,7 @@ var (
 type backend interface {
 	// sink returns a sink of a new process, which closes it.
 	sink() sinks.Sink
-	// read returns what is stored. A reader tells copies by sinks.KeyDedupID, if the broker
+	// read returns what is stored. A reader tells copies by gateway.KeyDedupID, if the broker
 	// does not.
 	read() []*stored
 }
@@ -772,7 +772,7 @@ func (b *kafkaBackend) read() []*stored {
 			for _, h := range r.Headers {
 				m.Metadata[h.Key] = string(h.Value)
 			}
-			name := topic + " " + m.Metadata[sinks.KeyDedupID]
+			name := topic + " " + m.Metadata[gateway.KeyDedupID]
 			b.list = append(b.list, &stored{topic: topic, copy: b.names[name], Message: m})
 			b.names[name] = true
 		})

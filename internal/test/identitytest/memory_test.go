@@ -38,7 +38,7 @@ func (b *broker) Publish(topic string, messages ...*message.Message) error {
 			return err
 		}
 		b.mu.Lock()
-		id := m.Metadata[sinks.KeyDedupID]
+		id := m.Metadata[gateway.KeyDedupID]
 		switch {
 		case b.reject != "" && strings.HasPrefix(string(m.Payload), b.reject):
 			b.mu.Unlock()

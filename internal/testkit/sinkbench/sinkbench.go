@@ -11,7 +11,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/sinks"
 )
 
 // Payload is the size of a message's payload.
@@ -28,7 +27,7 @@ func Message(i int) *message.Message {
 	msg.Metadata[gateway.KeyContextID] = msg.UUID
 	msg.Metadata[gateway.KeyMessageType] = "iso:11783:-10:taskdata:zip"
 	msg.Metadata[gateway.KeySentTimestamp] = "2024-05-05T10:11:12Z"
-	msg.Metadata[sinks.KeyDedupID] = msg.UUID
+	msg.Metadata[gateway.KeyDedupID] = msg.UUID
 	return msg
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/gateway"
 )
 
 // Mistakes in what a route does with farm data have their place.
@@ -61,7 +61,7 @@ func TestExpressionProblems(t *testing.T) {
   - name: broken
     from: {gateway: all}
     filter: {expr: 'tenant == "a" && tenand == "b"'}
-    set: {team: 'size(tenant)', `+sinks.KeyDedupID+`: '"a"', good: 'tenant'}
+    set: {team: 'size(tenant)', `+gateway.KeyDedupID+`: '"a"', good: 'tenant'}
     to: {sink: farm}
 `, 1)
 	problems := problemsOf(t, text, smallEnv)
@@ -70,10 +70,10 @@ func TestExpressionProblems(t *testing.T) {
 		got[p.Path] = p.String()
 	}
 	for key, want := range map[string]string{
-		"routes[0].filter.expr":             "is no valid expression: line 1, column 18: undeclared reference to 'tenand'",
-		"routes[0].set.team":                "the result is a int, must be a string",
-		"routes[0].set." + sinks.KeyDedupID: "the key is reserved",
-		"routes[0].set.good":                "",
+		"routes[0].filter.expr":               "is no valid expression: line 1, column 18: undeclared reference to 'tenand'",
+		"routes[0].set.team":                  "the result is a int, must be a string",
+		"routes[0].set." + gateway.KeyDedupID: "the key is reserved",
+		"routes[0].set.good":                  "",
 	} {
 		if !strings.Contains(got[key], want) || want != "" && !strings.Contains(got[key], "agrimill.yaml:") {
 			t.Errorf("%s: %q, want %q", key, got[key], want)

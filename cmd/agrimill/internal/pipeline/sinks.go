@@ -287,20 +287,16 @@ func (s *sink) Describe() sinks.Description {
 	case s.config.Kafka != nil:
 		ingest = s.config.Kafka.Ingest
 	}
-	d := sinks.Description{OpensPayloads: s.config.Blob != nil, Pipelined: ingest == sinks.IngestPipelined}
+	d := sinks.Description{
+		OpensPayloads: s.config.Blob != nil, Pipelined: ingest == sinks.IngestPipelined,
+		// The sinks of a configuration have no marshalers of their own.
+		ReadOnly: s.config.NATS != nil || s.config.Kafka != nil,
+	}
 	if inner, err := s.get(); err == nil {
 		d = inner.Describe()
 	}
 	d.Name = s.name
 	return d
-}
-
-// Reads implements [sinks.Reader]: the sinks that configurations open for these have their own marshalers.
-func (s *sink) Reads() sinks.Sink {
-	if s.config.NATS == nil && s.config.Kafka == nil {
-		return nil
-	}
-	return s
 }
 
 // Health implements [sinks.Sink] and remembers the result.
@@ -328,8 +324,8 @@ func (s *sink) Recovered() <-chan struct{} {
 	if err != nil {
 		return opened
 	}
-	if recovered := sinks.RecoveredFunc(inner); recovered != nil {
-		return recovered()
+	if recovering, ok := sinks.As[sinks.Recovering](inner); ok {
+		return recovering.Recovered()
 	}
 	return nil
 }
@@ -340,8 +336,8 @@ func (s *sink) Survives(began, acked time.Time) (bool, error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // nobody knows yet
 	}
-	if survives := sinks.SurvivesFunc(inner); survives != nil {
-		return survives(began, acked)
+	if syncing, ok := sinks.As[sinks.Syncing](inner); ok {
+		return syncing.Survives(began, acked)
 	}
 	return false, nil
 }

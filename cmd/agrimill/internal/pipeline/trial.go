@@ -92,11 +92,11 @@ func (t *Trial) run(ctx context.Context, cfg config.Route, msg *message.Message)
 		defer func() { _ = rules.Close() }() // nothing is open
 		topics := t.cfg.PublisherConfig(*g)
 		topics.Client = rules
-		route.To, route.ToTopic = sinks.FromPublisher("gateway", to, sinks.WithTopics(topics)), g.Type
+		route.To, route.ToTopic = sinks.FromPublisher("gateway", to, sinks.PublisherConfig{Topics: topics}), g.Type
 		route.Filter = newFilter(cfg.Filter, t.cfg.PublisherConfig(*g).EndpointID, true)
 	} else {
 		sink := t.cfg.Sinks[cfg.To.Sink]
-		route.To, route.ToTopic = sinks.FromPublisher(cfg.To.Sink, to, sinks.WithTopics(sink.Topics()), sinks.WithStore(to.store(sink))), cfg.To.Topic
+		route.To, route.ToTopic = sinks.FromPublisher(cfg.To.Sink, to, sinks.PublisherConfig{Topics: sink.Topics(), Store: to.store(sink)}), cfg.To.Topic
 		route.Filter = newFilter(cfg.Filter, "", false)
 	}
 	p := &Pipeline{} // without a memory of devices

@@ -11,19 +11,19 @@ import (
 )
 
 // TestGuaranteesNameTestsThatExist checks docs/guarantees.md against the tests: each sentence of a promise
-// is in the table at the end, by its first words, with at least one test, and each of them exists. Those
+// is in the table of internal/test/guarantees.md, by its first words, with at least one test, and each of them exists. Those
 // that make test leaves out have the target that runs them. Sentences about limits need no test.
 func TestGuaranteesNameTestsThatExist(t *testing.T) {
 	t.Parallel()
 	var rows []guaranteeRow
-	for _, section := range sections(readFile(t, "docs/guarantees.md")) {
+	for _, section := range sections(readFile(t, "internal/test/guarantees.md")) {
 		if section.title == "Tests" {
 			rows = guaranteeRows(section.text)
 		}
 	}
 	used := map[string]bool{}
 	for _, section := range sections(readFile(t, "docs/guarantees.md")) {
-		if section.title == "Tests" || section.title == "Measured" {
+		if section.title == "Measured" {
 			continue
 		}
 		for _, s := range sentences(section.text) {
@@ -70,7 +70,7 @@ func checkGuaranteeRow(t *testing.T, tests map[string][]testFile, row guaranteeR
 			case tests[match[1]][i].tagged && target == "":
 				t.Errorf("%q: %s does not run with make test; name its target", row.sentence, match[1])
 			case target != "":
-				checkMake(t, block{file: "docs/guarantees.md"}, strings.Fields(target))
+				checkMake(t, block{file: "internal/test/guarantees.md"}, strings.Fields(target))
 			}
 		}
 	}

@@ -50,11 +50,11 @@ type Core struct {
 	window window
 	ledger ledger
 	files  files
-	queue  dueQueue // items that wait for their time
-	made   uint32   // routes
-	left   int      // messages that were left with the service since the stream was opened
+	queue  dueQueue[*Item] // items that wait for their time
+	made   uint32          // routes
+	left   int             // messages that were left with the service since the stream was opened
 
-	holds    holds                    // confirmations that wait until what was stored survives a power cut
+	holds    dueQueue[Hold]           // confirmations that wait until what was stored survives a power cut
 	held     int                      // the same, those included that are asked about
 	synced   int                      // that have waited so, and are not confirmed yet
 	horizons map[[2]*Horizon]*Horizon // of two at a time
@@ -202,8 +202,8 @@ func (c *Core) NextWake() (at time.Duration) {
 		}
 	}
 	earliest(c.reviewAt)
-	if first := c.queue.first(); first != nil {
-		earliest(first.due)
+	if len(c.queue) > 0 {
+		earliest(c.queue[0].due)
 	}
 	if len(c.holds) > 0 {
 		earliest(c.holds[0].due)
@@ -217,8 +217,8 @@ func (c *Core) NextWake() (at time.Duration) {
 
 // Wake does what is due.
 func (c *Core) Wake(now time.Duration) {
-	for it := c.queue.first(); it != nil && it.due <= now; it = c.queue.first() {
-		c.queue.remove(it)
+	for len(c.queue) > 0 && c.queue[0].due <= now {
+		it := c.queue.take(1)
 		it.state = queued
 		it.since = now
 		c.offer(now, it)

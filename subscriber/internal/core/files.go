@@ -1,8 +1,9 @@
 package core
 
 import (
-	"container/heap"
+	"cmp"
 	"encoding/binary"
+	"slices"
 	"time"
 )
 
@@ -15,8 +16,8 @@ const partWait = 10 * time.Second
 // Its clock stands still while the file may be the next event on the stream: when there is no room, or no stream.
 type files struct {
 	cfg      Config
-	held     waiters // messages
-	awaiting waiters // confirmations
+	held     dueQueue[*waiter] // messages
+	awaiting dueQueue[*waiter] // confirmations
 	byID     map[ID]*waiter
 	bytes    int64          // of what is held
 	heldOf   map[uint64]int // how many are held of each family
@@ -37,37 +38,15 @@ type waiter struct {
 	absent bool
 	since  time.Duration
 	until  time.Duration
-	index  int // in its heap; -1 when it is no longer there
+	place  int // in its queue; zero when it is no longer there
 }
 
-// waiters is a heap by the time at which they stop to wait, and among those of the same time, by age.
-type waiters []*waiter
-
-func (w waiters) Len() int { return len(w) }
-func (w waiters) Less(i, j int) bool {
-	return w[i].until < w[j].until || w[i].until == w[j].until && w[i].since < w[j].since
-}
-func (w waiters) Swap(i, j int) {
-	w[i], w[j] = w[j], w[i]
-	w[i].index, w[j].index = i, j
+// sooner sorts those of the same time by age.
+func (w *waiter) sooner(than *waiter) bool {
+	return w.until < than.until || w.until == than.until && w.since < than.since
 }
 
-// Push implements [heap.Interface].
-func (w *waiters) Push(x any) {
-	added := x.(*waiter)
-	added.index = len(*w)
-	*w = append(*w, added)
-}
-
-// Pop implements [heap.Interface].
-func (w *waiters) Pop() any {
-	old := *w
-	last := old[len(old)-1]
-	old[len(old)-1] = nil
-	*w = old[:len(old)-1]
-	last.index = -1
-	return last
-}
+func (w *waiter) setPlace(place int) { w.place = place }
 
 func (f *files) init(cfg Config) {
 	f.cfg, f.byID, f.heldOf = cfg, make(map[ID]*waiter), make(map[uint64]int)
@@ -102,7 +81,10 @@ func (f *files) renew(now time.Duration) {
 	for _, w := range f.awaiting {
 		w.until = f.clock(now) + partWait
 	}
-	heap.Init(&f.awaiting)
+	slices.SortFunc(f.awaiting, func(a, b *waiter) int { return cmp.Compare(a.since, b.since) })
+	for i, w := range f.awaiting {
+		w.setPlace(i + 1)
+	}
 }
 
 // next returns when something stops to wait; zero for never.
@@ -123,8 +105,8 @@ func (f *files) next() (at time.Duration) {
 
 func (f *files) tooManyAwait() bool { return len(f.awaiting) > f.cfg.MaxHeld }
 
-// heap returns that of w.
-func (f *files) heap(w *waiter) *waiters {
+// queue returns that of w.
+func (f *files) queue(w *waiter) *dueQueue[*waiter] {
 	if w.held {
 		return &f.held
 	}
@@ -137,12 +119,12 @@ func (f *files) add(w *waiter) {
 		f.bytes += w.m.Bytes
 		f.heldOf[w.m.Family]++
 	}
-	heap.Push(f.heap(w), w)
+	f.queue(w).put(w)
 }
 
 func (f *files) remove(w *waiter) {
-	if w.index >= 0 {
-		heap.Remove(f.heap(w), w.index)
+	if w.place > 0 {
+		f.queue(w).take(w.place)
 	}
 	delete(f.byID, w.m.IDs[0])
 	if w.held {
@@ -230,7 +212,7 @@ func (c *Core) wakeFiles(now time.Duration) {
 			f.remove(w)
 		case w.whole && f.heldOf[w.m.Family] > 1: // others have come: it is a part after all
 			w.whole, w.until = false, w.since+c.cfg.Hold
-			heap.Fix(&f.held, 0)
+			f.held.fix(1)
 		default:
 			c.unclaimed(now, w)
 		}

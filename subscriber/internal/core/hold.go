@@ -1,7 +1,6 @@
 package core
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 )
@@ -51,33 +50,8 @@ func (h *Hold) Horizon() *Horizon { return h.by }
 // Stored returns when the message was on its way to be stored, and when it was stored by all.
 func (h *Hold) Stored() (began, acked time.Duration) { return h.began, h.acked }
 
-// holds is a heap by the time at which they are due.
-type holds []Hold
-
-func (h holds) Len() int           { return len(h) }
-func (h holds) Less(i, j int) bool { return h[i].due < h[j].due }
-func (h holds) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-
-// Push and Pop implement [heap.Interface]; put and take allocate nothing.
-func (h *holds) Push(any) { panic("use put") }
-func (h *holds) Pop() any { panic("use take") }
-
-func (h *holds) put(added Hold) {
-	*h = append(*h, added)
-	heap.Fix(h, len(*h)-1)
-}
-
-// take takes the first one out.
-func (h *holds) take() Hold {
-	last := len(*h) - 1
-	first := (*h)[0]
-	(*h)[0] = (*h)[last]
-	(*h)[last] = Hold{}
-	if *h = (*h)[:last]; last > 0 {
-		heap.Fix(h, 0)
-	}
-	return first
-}
+func (h Hold) sooner(than Hold) bool { return h.due < than.due }
+func (h Hold) setPlace(int)          {} // it is taken out when it is due only
 
 // Stored says that the route of it, which was handed out, has stored the message since began, and that it survives a power cut
 // from h on. The Acked that follows is confirmed then.
@@ -158,7 +132,7 @@ func (c *Core) holdBack(now time.Duration, m *Message) {
 // wakeHolds asks about those confirmations that are due.
 func (c *Core) wakeHolds(now time.Duration) {
 	for len(c.holds) > 0 && c.holds[0].due <= now {
-		c.effects.Due = append(c.effects.Due, c.holds.take())
+		c.effects.Due = append(c.effects.Due, c.holds.take(1))
 	}
 }
 

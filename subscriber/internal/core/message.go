@@ -98,10 +98,13 @@ type Item struct {
 	opened time.Duration // when it came
 	since  time.Duration // when it was handed out last, or became due
 	due    time.Duration // while it is in the queue
-	index  int           // its place there, and one; zero while it is not there
+	place  int           // its place there; zero while it is not there
 	prev   *Item         // in its lane
 	next   *Item
 }
+
+func (it *Item) sooner(than *Item) bool { return it.due < than.due }
+func (it *Item) setPlace(place int)     { it.place = place }
 
 // place is where a message is in the window.
 type place uint8

@@ -365,7 +365,7 @@ func (w *world) setWake() {
 			awaiting := slices.Clone(w.core.files.awaiting)
 			w.core.Wake(w.now)
 			for _, a := range awaiting {
-				if m := a.m.Owner.(*sent); len(a.m.Confirm) == 0 && a.index < 0 && w.core.ledger.get(m.id).state == confirming {
+				if m := a.m.Owner.(*sent); len(a.m.Confirm) == 0 && a.place == 0 && w.core.ledger.get(m.id).state == confirming {
 					m.waits = true
 					w.checkAcked(m)
 				}

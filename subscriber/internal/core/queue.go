@@ -1,67 +1,58 @@
 package core
 
-import "time"
-
-// dueQueue is a heap of items by the time at which they are due.
-type dueQueue struct{ items []*Item }
-
-func (q *dueQueue) first() *Item {
-	if len(q.items) == 0 {
-		return nil
-	}
-	return q.items[0]
+// timed is what is in a dueQueue: it says what is due sooner, and is told its place in the queue, from one on, and zero
+// when it is taken out.
+type timed[T any] interface {
+	sooner(than T) bool
+	setPlace(place int)
 }
 
-// put makes it due then, whether it is in the queue or not.
-func (q *dueQueue) put(it *Item, due time.Duration) {
-	it.due = due
-	if it.index == 0 {
-		q.items = append(q.items, it)
-		it.index = len(q.items)
-	}
-	q.fix(it.index - 1)
+// dueQueue is a heap by the time at which items are due. Its zero value is empty.
+type dueQueue[T timed[T]] []T
+
+func (q *dueQueue[T]) put(item T) {
+	*q = append(*q, item)
+	item.setPlace(len(*q))
+	q.fix(len(*q))
 }
 
-// remove takes it out, if it is there.
-func (q *dueQueue) remove(it *Item) {
-	i := it.index - 1
-	if i < 0 {
-		return
+// take takes out the item at a place.
+func (q *dueQueue[T]) take(place int) (item T) {
+	last := len(*q)
+	q.swap(place, last)
+	item = (*q)[last-1]
+	clear((*q)[last-1:])
+	*q = (*q)[:last-1]
+	item.setPlace(0)
+	if place < last {
+		q.fix(place)
 	}
-	last := len(q.items) - 1
-	q.swap(i, last)
-	q.items[last] = nil
-	q.items = q.items[:last]
-	it.index = 0
-	if i < last {
-		q.fix(i)
-	}
+	return item
 }
 
-func (q *dueQueue) swap(i, j int) {
-	q.items[i], q.items[j] = q.items[j], q.items[i]
-	q.items[i].index, q.items[j].index = i+1, j+1
+func (q dueQueue[T]) swap(i, j int) {
+	q[i-1], q[j-1] = q[j-1], q[i-1]
+	q[i-1].setPlace(i)
+	q[j-1].setPlace(j)
 }
 
-func (q *dueQueue) less(i, j int) bool { return q.items[i].due < q.items[j].due }
-
-// fix moves the item at i to its place.
-func (q *dueQueue) fix(i int) {
-	for i > 0 && q.less(i, (i-1)/2) {
-		q.swap(i, (i-1)/2)
-		i = (i - 1) / 2
+// fix moves the item at a place to where it belongs.
+func (q dueQueue[T]) fix(place int) {
+	for place > 1 && q[place-1].sooner(q[place/2-1]) {
+		q.swap(place, place/2)
+		place /= 2
 	}
 	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(q.items); child++ {
-			if q.less(child, least) {
-				least = child
+		first := place
+		for child := 2 * place; child <= 2*place+1 && child <= len(q); child++ {
+			if q[child-1].sooner(q[first-1]) {
+				first = child
 			}
 		}
-		if least == i {
+		if first == place {
 			return
 		}
-		q.swap(i, least)
-		i = least
+		q.swap(place, first)
+		place = first
 	}
 }

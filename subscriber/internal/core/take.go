@@ -186,7 +186,8 @@ func (c *Core) Placed(now time.Duration, it *Item) {
 func (c *Core) putOff(now time.Duration, it *Item, due time.Duration) {
 	it.state = waiting
 	c.wait(now, it)
-	c.queue.put(it, due)
+	it.due = due
+	c.queue.put(it)
 }
 
 // wait counts it among those that wait.
@@ -219,7 +220,9 @@ func (c *Core) room() {
 // leave leaves it, which no handler has, with the service.
 func (c *Core) leave(now time.Duration, it *Item) {
 	l := it.Lane
-	c.queue.remove(it)
+	if it.place > 0 {
+		c.queue.take(it.place)
+	}
 	c.finish(now, it, Left)
 	if l.first != nil {
 		c.offer(now, l.first)
@@ -382,6 +385,7 @@ func (c *Core) Lost(now time.Duration, m *Message) {
 // Hasten makes it due, if it waits.
 func (c *Core) Hasten(now time.Duration, it *Item) {
 	if it.state == waiting {
-		c.queue.put(it, now)
+		it.due = now
+		c.queue.fix(it.place)
 	}
 }

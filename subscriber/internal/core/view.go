@@ -26,7 +26,7 @@ type Counts struct {
 func (c *Core) Counts() Counts {
 	w := &c.window
 	return Counts{
-		Moving: w.moving, Waiting: w.waiting, MovingBytes: w.movingBytes, PutOff: len(c.queue.items),
+		Moving: w.moving, Waiting: w.waiting, MovingBytes: w.movingBytes, PutOff: len(c.queue),
 		Held: len(c.files.held), Awaiting: len(c.files.awaiting), Unconfirmed: w.unconfirmedNow,
 		Left: c.left, Unsynced: c.held,
 	}
@@ -90,7 +90,7 @@ func (it *Item) Principal() bool {
 // when it began and ends.
 func (c *Core) Waiters(now time.Duration, f func(m *Message, held bool, since, until time.Duration)) {
 	shift := now - c.files.clock(now)
-	for _, waiting := range []waiters{c.files.held, c.files.awaiting} {
+	for _, waiting := range []dueQueue[*waiter]{c.files.held, c.files.awaiting} {
 		for _, w := range waiting {
 			f(w.m, w.held, w.since+shift, w.until+shift)
 		}
@@ -105,7 +105,7 @@ func (c *Core) Unheard(id ID) bool {
 
 // Moves reports whether anything gets on by itself, or by an attempt that is due by then.
 func (c *Core) Moves(due time.Duration) (moves bool) {
-	if first := c.queue.first(); first != nil && first.due <= due {
+	if len(c.queue) > 0 && c.queue[0].due <= due {
 		return true
 	}
 	c.window.lanes(func(l *Lane) {

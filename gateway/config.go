@@ -140,7 +140,7 @@ type Config struct {
 	// The response head may arrive as late as the first event. With a RoundTripper that does
 	// not report to package net/http/httptrace, it bounds the time to the response head.
 	// Default [DefaultStreamConnectTimeout], off with [NoTimeout].
-	StreamConnectTimeout time.Duration `yaml:"stream_connect_timeout" off:"true"`
+	StreamConnectTimeout time.Duration `yaml:"-"`
 	// MaxEventSize is the largest event, in bytes; larger ones are skipped and reported.
 	// Default [DefaultMaxEventSize].
 	MaxEventSize int `yaml:"max_event_size" unit:"bytes"`
@@ -150,34 +150,34 @@ type Config struct {
 	MaxPayloadSize int64 `yaml:"max_payload_size" unit:"bytes"`
 	// MaxResponseSize is the largest JSON response, in bytes, that is read.
 	// Default [DefaultMaxResponseSize].
-	MaxResponseSize int64 `yaml:"max_response_size" unit:"bytes"`
+	MaxResponseSize int64 `yaml:"-"`
 
 	// RequestTimeout bounds one attempt of a call, without the time for its body (see
 	// MinTransferRate). The call as a whole is bounded by its context. Default
 	// [DefaultRequestTimeout], off with [NoTimeout].
-	RequestTimeout time.Duration `yaml:"request_timeout" off:"true"`
+	RequestTimeout time.Duration `yaml:"-"`
 	// MinTransferRate is the slowest accepted upload, in bytes per second. It extends
 	// RequestTimeout: an attempt with a body of n bytes may take n/MinTransferRate
 	// longer. Default
 	// [DefaultMinTransferRate].
 	MinTransferRate int64 `yaml:"min_transfer_rate" unit:"bytes"`
 	// TokenTimeout bounds one token request. Default [DefaultTokenTimeout].
-	TokenTimeout time.Duration `yaml:"token_timeout"`
+	TokenTimeout time.Duration `yaml:"-"`
 	// TokenExpiryMargin is how long before its expiry a token is replaced; at
 	// most half of the token's lifetime. Default [DefaultTokenExpiryMargin].
-	TokenExpiryMargin time.Duration `yaml:"token_expiry_margin"`
+	TokenExpiryMargin time.Duration `yaml:"-"`
 
 	// Retry is the retry policy of calls and of payload downloads.
 	Retry RetryConfig `yaml:"retry"`
 	// RateLimit tunes the limiter that reacts to status 429.
-	RateLimit RateLimitConfig `yaml:"rate_limit"`
+	RateLimit RateLimitConfig `yaml:"-"`
 
 	// PayloadIdleTimeout interrupts and resumes a payload download when a read has waited this
 	// long for a byte. Default [DefaultPayloadIdleTimeout], off with [NoIdleTimeout].
-	PayloadIdleTimeout time.Duration `yaml:"payload_idle_timeout" off:"true"`
+	PayloadIdleTimeout time.Duration `yaml:"-"`
 	// MaxPayloadRedirects bounds the redirects of a payload URI. Default
 	// [DefaultMaxPayloadRedirects], none with [NoPayloadRedirects].
-	MaxPayloadRedirects int `yaml:"max_payload_redirects"`
+	MaxPayloadRedirects int `yaml:"-"`
 	// AllowPrivatePayloadRedirects allows a payload URI to redirect to loopback,
 	// private and link-local addresses. Default false. The payload URI itself
 	// comes from the service and is not restricted.
@@ -209,12 +209,12 @@ type Config struct {
 	// silently would serve every attempt until the operating system drops it. Default
 	// [DefaultPingInterval], or the shortest of the timeouts here if that is shorter;
 	// off with [NoPing].
-	PingInterval time.Duration `yaml:"ping_interval" off:"true"`
+	PingInterval time.Duration `yaml:"-"`
 	// MaxIdleConnsPerHost is the size of the connection pool for calls. Default
 	// [DefaultMaxIdleConnsPerHost].
 	MaxIdleConnsPerHost int `yaml:"-"`
 	// UserAgent is sent with every request. Default "agrimill".
-	UserAgent string `yaml:"user_agent"`
+	UserAgent string `yaml:"-"`
 	// OnUnreadable, if set, is called for every entry that was skipped in a
 	// response's list of tenants or endpoints because it could not be read, with the
 	// operation as in [Error.Op]. It is called before the call returns, without a

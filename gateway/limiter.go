@@ -18,16 +18,16 @@ import (
 // answered in the last ten seconds, get them, or a request that is no tenant's.
 type RateLimitConfig struct {
 	// MinRate is the lowest rate in requests per second. Default 1.
-	MinRate float64 `yaml:"min_rate"`
+	MinRate float64
 	// Growth is the growth of the rate per second without a 429. Default 0.05,
 	// which is 5 %.
-	Growth float64 `yaml:"growth"`
+	Growth float64
 	// RecoverFactor lifts the limit at this multiple of the rate that was too high. Default 4;
 	// it must be at least 1.
-	RecoverFactor float64 `yaml:"recover_factor"`
+	RecoverFactor float64
 	// Pause is the pause of the whole client after a 429. It has jitter and doubles with each
 	// consecutive 429, up to 8 times. A longer Retry-After takes precedence. Default 1 s.
-	Pause time.Duration `yaml:"pause"`
+	Pause time.Duration
 }
 
 // WithDefaults returns the configuration with the defaults filled in.

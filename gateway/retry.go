@@ -33,7 +33,7 @@ type RetryConfig struct {
 	MaxBackoff time.Duration `yaml:"max_backoff"`
 	// MaxRetryAfter caps a Retry-After sent by the peer. Default
 	// 5 minutes; [NoRetryAfter] ignores the header.
-	MaxRetryAfter time.Duration `yaml:"max_retry_after" off:"true"`
+	MaxRetryAfter time.Duration `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with the defaults filled in.

@@ -52,18 +52,15 @@ type Config struct {
 	// Client is the connection to the gateway. The publisher does not close it.
 	Client Client `yaml:"-"`
 
-	// TenantID is the tenant of messages whose metadata has no
-	// gateway.KeyTenantID. Optional.
+	// TenantID is the tenant of messages without x-router-tenant-id in their metadata. Optional.
 	TenantID string `yaml:"tenant"`
-	// EndpointID is the sender of messages whose metadata has no
-	// gateway.KeyEndpointID. Optional.
+	// EndpointID is the sender of messages without x-router-endpoint-id in their metadata. Optional.
 	EndpointID string `yaml:"endpoint"`
-	// DirectRecipients are the endpoint IDs that receive messages whose metadata has no
-	// gateway.KeyDirectRecipients. Such messages are then not published unless their
+	// DirectRecipients are the endpoint IDs that receive messages without x-router-direct-recipients in their
+	// metadata. Such messages are then not published unless their
 	// metadata says so. Optional.
 	DirectRecipients []string `yaml:"recipients"`
-	// TeamsetContextID is the teamset context of messages whose metadata has no
-	// gateway.KeyTeamsetContextID. Optional.
+	// TeamsetContextID is the teamset context of messages without x-router-teamset-context-id in their metadata. Optional.
 	TeamsetContextID string `yaml:"teamset_context_id"`
 
 	// Marshaler creates the payload that is sent. Default: the message's own payload.
@@ -75,8 +72,7 @@ type Config struct {
 	// it.
 	ClaimCheck gateway.PayloadOpener `yaml:"-"`
 
-	// MaxRequests is how many messages may be in flight, across all calls of Publish; one that
-	// is retried still is. When the service answers 429, the client makes fewer requests
+	// MaxRequests is how many messages may be on their way at the same time; one that is retried still is. When the service answers 429, the client makes fewer requests
 	// (gateway.Config.RateLimit). Default 16.
 	MaxRequests int `yaml:"max_requests"`
 

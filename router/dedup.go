@@ -50,7 +50,7 @@ type DedupSettings struct {
 	// recognized; larger ones are kept, because chunks may be equal and none of them may be
 	// lost. Lower it if the service makes smaller chunks. 0 means 512 KiB; negative is an
 	// error. A KeyFunc of one's own does not use it.
-	NeverChunkBelow int64 `yaml:"never_chunk_below" unit:"bytes"`
+	NeverChunkBelow int64 `yaml:"-"`
 	// Owner is who reserves keys, for others who share the Store. Without a Session it
 	// gets one of its own, in a Router the same one for all routes.
 	Owner Owner `yaml:",inline"`
@@ -64,7 +64,7 @@ type DedupSettings struct {
 	Lease time.Duration `yaml:"lease"`
 	// StoreTimeout bounds Commit and Release, which go on when the message's
 	// context has ended. 0 means [DefaultStoreTimeout]; negative is an error.
-	StoreTimeout time.Duration `yaml:"store_timeout"`
+	StoreTimeout time.Duration `yaml:"-"`
 }
 
 // DedupConfig configures a [Dedup] that is constructed alone. The zero value is ready

@@ -18,7 +18,7 @@ type MemoryStoreConfig struct {
 	// MaxEntries is how many handled messages are remembered; the oldest is forgotten first.
 	// Reservations do not count: they are bounded by the messages in flight. 0 means
 	// [DefaultMemoryStoreEntries]; negative is an error.
-	MaxEntries int `yaml:"max_entries"`
+	MaxEntries int
 }
 
 // Validate reports a value that is not allowed; the error matches [ErrConfig].

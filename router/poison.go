@@ -91,7 +91,7 @@ type PoisonConfig struct {
 	// Timeout bounds storing one message, and its payload in the ClaimCheck, with an extra
 	// second per MiB. Both continue when the message's context has ended, so that a shutdown
 	// does not lose the verdict. 0 means [DefaultPoisonTimeout]; negative is an error.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"-"`
 	// FailingAfter is how many consecutive messages of a route have to be poisoned until its
 	// state is failing ([StateFailing]). It is for the Router. 0 means [DefaultFailingAfter];
 	// negative is an error.

@@ -70,7 +70,7 @@ type Config struct {
 	// WholeFileHold is the shorter wait for a message that is probably no chunk: no other held
 	// message has its context ID, and its payload is smaller than ChunkSize, or not embedded.
 	// Default 2 seconds; it never exceeds FileHold.
-	WholeFileHold time.Duration `yaml:"whole_file_hold"`
+	WholeFileHold time.Duration `yaml:"-"`
 	// ChunkSize is the size, in bytes, from which a payload may be a chunk. The confirmation
 	// of what may be a chunk, because of its size or because other messages have its context
 	// ID, waits up to 10 seconds for the file, if any subscription accepts that. Default 1
@@ -80,7 +80,7 @@ type Config struct {
 	// the service, which redelivers them if no file claims them. It also bounds the confirmations
 	// that are held back because a file may be on its way (see ChunkSize): beyond it, the oldest
 	// are sent early. Default 10,000.
-	MaxHeld int `yaml:"max_held"`
+	MaxHeld int `yaml:"-"`
 
 	// MaxInFlight is how many events may be in flight (not yet acked by every subscription). At
 	// the limit the stream is not read. Events that wait do not count: those that were nacked,
@@ -93,8 +93,8 @@ type Config struct {
 	// larger payload is delivered once it is the oldest. Default 64 MiB.
 	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" unit:"bytes"`
 
-	// Order is whether messages of one key (the receiving endpoint, unless there is an
-	// OrderKey) are delivered in order. Default [OrderByKey].
+	// Order is whether messages of one key, which is the receiving endpoint, are delivered in order. An
+	// OrderKey makes another key. Default [OrderByKey].
 	Order Order `yaml:"order" enum:"endpoint,none"`
 	// OrderKey returns the key for [OrderByKey]. The default is the receiving
 	// endpoint for data, and one common key for all other events. It must be
@@ -114,17 +114,17 @@ type Config struct {
 
 	// Nack is the backoff before a nacked message is redelivered.
 	// Default 100 ms, doubling up to 30 s.
-	Nack Backoff `yaml:"nack"`
+	Nack Backoff `yaml:"-"`
 	// Reconnect is the backoff between attempts to open the stream.
 	// Default 250 ms, doubling up to 30 s.
-	Reconnect Backoff `yaml:"reconnect"`
+	Reconnect Backoff `yaml:"-"`
 	// StreamRefusedFor is how long every request for the stream must be answered with 400 or
 	// 403 before all subscriptions end; see [Subscriber.Err]. Until then, and with any other
 	// answer, it is treated as an outage, because an intermediary may have answered, such as
 	// an ingress during a deployment. Default 5 minutes; [NeverRefused] always treats it as an
 	// outage.
 	StreamRefusedFor time.Duration `yaml:"stream_refused_for" off:"true"`
-	// StreamDownFor is how long the holder of Lease keeps it while it cannot open the stream for
+	// StreamDownFor is how long the holder of the lease keeps it while it cannot open the stream for
 	// other reasons, or while the gateway does not answer: then it releases it, because another
 	// process may be able to, and wants it again after the lease's TTL. Each time in a row it
 	// waits twice as long, up to ten times. A stream on which nothing comes may have nothing to
@@ -136,13 +136,13 @@ type Config struct {
 	StreamDownFor time.Duration `yaml:"stream_down_for" off:"true"`
 
 	// Confirm configures how acked messages are confirmed.
-	Confirm ConfirmConfig `yaml:"confirm"`
+	Confirm ConfirmConfig `yaml:"-"`
 
 	// RecentConfirmed is how many confirmed messages are remembered. A redelivered one is only
 	// confirmed again. Default 65,536, about 10 MB when full.
-	RecentConfirmed int `yaml:"recent_confirmed"`
+	RecentConfirmed int `yaml:"-"`
 	// RecentFor is how long a confirmed message is remembered. Default 10 minutes.
-	RecentFor time.Duration `yaml:"recent_for"`
+	RecentFor time.Duration `yaml:"-"`
 
 	// Payload configures how payloads that are not embedded are fetched.
 	Payload PayloadConfig `yaml:",inline"`
@@ -197,37 +197,37 @@ type Config struct {
 // Backoff is an exponential backoff with jitter.
 type Backoff struct {
 	// Initial is the first wait, before jitter. Default: that of the field.
-	Initial time.Duration `yaml:"initial"`
+	Initial time.Duration
 	// Max caps the wait. Default: that of the field.
-	Max time.Duration `yaml:"max"`
+	Max time.Duration
 }
 
 // ConfirmConfig configures how acks are turned into POST /confirmations requests.
 type ConfirmConfig struct {
 	// MaxBatch is how many confirmations go into one request. One tenant has one request at a
 	// time, so it also bounds how many are confirmed in a round trip. Default 500.
-	MaxBatch int `yaml:"max_batch"`
+	MaxBatch int
 	// MaxAge is how long an ack waits for others to join its batch. Default
 	// 100 ms.
-	MaxAge time.Duration `yaml:"max_age"`
+	MaxAge time.Duration
 	// MaxRequests is how many requests may be under way. Each tenant has one at a time. Tenants that
 	// fail share half as many of their own, and requests that are late do not count. When twice as
 	// many have failed in a row, one request at a time is sent until one succeeds. Default 64.
-	MaxRequests int `yaml:"max_requests"`
+	MaxRequests int
 	// MaxBacklog is how many confirmations may be pending before the stream is no longer read.
 	// Above half of it, keys and tenants whose confirmations have been pending for a second are
 	// stalled: their further messages are left with the service, as in a full window, and as many
 	// confirmations again may be pending. Default 10,000.
-	MaxBacklog int `yaml:"max_backlog"`
+	MaxBacklog int
 	// MaxUnsynced is how many confirmations may wait until what was stored survives a power cut, of routes with
 	// router.DurableSynced, before the stream is no longer read. Each takes some 200 bytes. Default 1,000,000.
-	MaxUnsynced int `yaml:"max_unsynced"`
+	MaxUnsynced int
 	// Retry bounds the backoff of failed confirmations, and of a tenant whose confirmations
 	// fail. Default 500 ms doubling up to 3 s.
-	Retry Backoff `yaml:"retry"`
+	Retry Backoff
 	// RefusedFor is how long a confirmation has to be refused with 403 or 404 before it is
 	// dropped; see [Hooks.ConfirmationRejected]. Default 5 minutes.
-	RefusedFor time.Duration `yaml:"refused_for"`
+	RefusedFor time.Duration
 }
 
 // TenantResolver resolves which tenant owns an endpoint.

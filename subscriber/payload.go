@@ -57,7 +57,7 @@ type PayloadConfig struct {
 	// MaxInline is the largest payload, in bytes, that is downloaded into a message. Larger
 	// ones stay unconfirmed and are reported. Default 256 MiB, the maximum of the service;
 	// Config.MaxInFlightBytes still bounds the sum.
-	MaxInline int64 `yaml:"max_inline" unit:"bytes"`
+	MaxInline int64 `yaml:"-"`
 	// ClaimCheck stores large payloads; required by [PayloadClaimCheck].
 	ClaimCheck gateway.ClaimCheck `yaml:"-"`
 	// ClaimCheckFrom is the size in bytes from which a payload goes to the claim
@@ -69,12 +69,12 @@ type PayloadConfig struct {
 	MaxDownloads int `yaml:"max_downloads"`
 	// Retry is the backoff between attempts to download a payload. Default
 	// 250 ms, doubling up to 4 s.
-	Retry Backoff `yaml:"download_retry"`
+	Retry Backoff `yaml:"-"`
 	// RefreshEvery is how often at most the stream is reconnected for further fresh URIs of
 	// expired payloads. For the first one of a payload that is at once, and up to five times as
 	// often, and every 4 seconds while fresh URIs help. A message is set aside when its third
 	// fresh URI is refused, or the first one for 30 seconds. Default 5 minutes.
-	RefreshEvery time.Duration `yaml:"refresh_every"`
+	RefreshEvery time.Duration `yaml:"-"`
 }
 
 func (c *PayloadConfig) setDefaults() {

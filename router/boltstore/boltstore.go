@@ -55,10 +55,10 @@ type Config struct {
 	// MaxEntries is how many handled messages are remembered; the closest to expiry are
 	// forgotten first. The file grows to about 200 bytes per entry and does not shrink. 0
 	// means [DefaultMaxEntries]; negative is an error.
-	MaxEntries int `yaml:"max_entries"`
+	MaxEntries int `yaml:"-"`
 	// OpenTimeout is how long New waits for another process to close the file.
 	// 0 means [DefaultOpenTimeout]; negative is an error.
-	OpenTimeout time.Duration `yaml:"open_timeout"`
+	OpenTimeout time.Duration `yaml:"-"`
 	// Logger gets how many records could not be read. Nil means nobody.
 	Logger watermill.LoggerAdapter `yaml:"-"`
 }

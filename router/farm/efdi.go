@@ -35,7 +35,7 @@ type EFDIConfig struct {
 	Location string `yaml:"location"`
 	// PartBytes is the size of a time log at most; longer ones become several. 0 means
 	// [DefaultPartBytes]; negative is an error.
-	PartBytes int `yaml:"part_bytes" unit:"bytes"`
+	PartBytes int `yaml:"-"`
 	// MaxOutput is how many bytes the messages made of one payload may have. They are in
 	// memory until the sink has them, and a payload that would make more passes as it is. 0
 	// means [DefaultMaxOutput]; negative is an error.

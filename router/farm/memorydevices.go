@@ -22,7 +22,7 @@ const maxDescriptions = 16
 type MemoryDevicesConfig struct {
 	// MaxMemory bounds the descriptions. Of the tenant that has most, the teamsets that were not used for the
 	// longest time are forgotten first. 0 means [DefaultMaxMemory]; negative is an error.
-	MaxMemory int64 `yaml:"max_memory" unit:"bytes"`
+	MaxMemory int64
 }
 
 // WithDefaults returns the configuration with its defaults.

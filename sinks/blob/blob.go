@@ -88,8 +88,8 @@ type Config struct {
 	Bucket *blob.Bucket `yaml:"-"`
 
 	// Path is the template of the key of a payload, with the variables of
-	// sinks.ParseTopicTemplate and {topic}, {id} and {date}. The topic has '/' for '.'; the ID
-	// is derived from gateway.KeyDedupID, or else unique and ascending; the date is the day of
+	// topics and {topic}, {id} and {date}. The topic has '/' for '.'; the ID
+	// is derived from x-router-dedup-id, or else unique and ascending; the date is the day of
 	// writing in UTC as 2006-01-02 (with it a copy on another day is not recognized). It has
 	// to contain {topic} and {id}. Default [DefaultPath].
 	//

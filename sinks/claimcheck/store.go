@@ -24,14 +24,14 @@ import (
 type Config struct {
 	// Bucket is an open bucket. The caller closes it, after the Store.
 	Bucket *blob.Bucket `yaml:"-"`
-	// URL opens a bucket, which the Store closes. Its scheme names a driver that
+	// URL is the address of the bucket. The Store closes it. Its scheme names a driver that
 	// the program has imported; its query may hold secrets and is told in no
 	// error. For file:// buckets no_tmp_dir=true and metadata=skip are set unless
 	// the URL says otherwise: temporary files are made in the bucket, which may
 	// be on another disk than others, and a payload is one file.
 	URL string `yaml:"url" address:"true"`
 	// Prefix begins the name of every object, e.g. "payloads/". Default: none.
-	Prefix string `yaml:"prefix"`
+	Prefix string `yaml:"-"`
 }
 
 // ErrConfig is matched by the errors of [Config.Validate] and [New].

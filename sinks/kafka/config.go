@@ -105,7 +105,7 @@ type Config struct {
 	SASL SASL `yaml:"sasl"`
 	// Version is the newest version of Kafka whose requests are used; older brokers are
 	// recognized. Default 2.8.
-	Version sarama.KafkaVersion `yaml:"version"`
+	Version sarama.KafkaVersion `yaml:"-"`
 
 	// TopicPrefix comes before each topic, with a dot. Default [DefaultTopicPrefix];
 	// [NoTopicPrefix] for none.
@@ -150,13 +150,13 @@ type Config struct {
 	// see [Marshaler]. Not together with Marshaler. Nil means no.
 	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
-	// ConnectTimeout bounds connecting in New, and the look-up or creation of
+	// ConnectTimeout bounds connecting, and the look-up or creation of
 	// one topic. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	// Ingest is how routes keep the messages of one key in order: one at a time, or pipelined.
 	// Default [sinks.IngestPlain].
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
-	// PublishTimeout bounds one call of Publish. Default
+	// PublishTimeout bounds storing one message. Default
 	// [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
 	// CloseTimeout is how long Close waits for calls of Publish that are under
@@ -164,10 +164,10 @@ type Config struct {
 	CloseTimeout time.Duration `yaml:"-"`
 	// MaxPending is how many messages may wait for their acknowledgement; further calls
 	// of Publish wait. Default [DefaultMaxPending].
-	MaxPending int `yaml:"max_pending"`
+	MaxPending int `yaml:"-"`
 	// MaxPendingBytes is how many bytes of them may wait; a larger message goes alone. Default
 	// [DefaultMaxPendingBytes].
-	MaxPendingBytes int64 `yaml:"max_pending_bytes" unit:"bytes"`
+	MaxPendingBytes int64 `yaml:"-"`
 
 	// Configure changes the configuration of the Kafka client, e.g. to set
 	// OAuth or Kerberos, a proxy, or metrics. It is called for each client, last,

@@ -26,7 +26,7 @@ type Connection struct {
 	SASL SASL `yaml:"sasl"`
 	// Version is the newest version of Kafka whose requests are used, e.g. 3.6; older brokers
 	// are recognized. Default 2.8.
-	Version sarama.KafkaVersion `yaml:"version"`
+	Version sarama.KafkaVersion `yaml:"-"`
 	// ConnectTimeout bounds connecting. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 }

@@ -98,11 +98,11 @@ type Config struct {
 	// Options are further options of the connection, e.g. a proxy. They are applied last and
 	// may replace the sink's own, handlers included.
 	Options []natsgo.Option `yaml:"-"`
-	// ConnectTimeout bounds connecting and creating the stream, each, in New. Default
+	// ConnectTimeout bounds connecting, and creating the stream. Default
 	// [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	// Domain is the JetStream domain of the stream, for a server that is joined to it, e.g. by a
-	// leaf node; also with Conn. Default: that of the server.
+	// leaf node. It also holds with Conn. Default: that of the server.
 	Domain string `yaml:"domain"`
 	// InboxPrefix begins the subjects on which answers come, for an account that may subscribe
 	// to no other: _INBOX_mill for the permission _INBOX_mill.>. Default _INBOX.
@@ -140,8 +140,8 @@ type Config struct {
 	// MaxMessages is how many messages the stream may hold. Default, and 0: no
 	// limit.
 	MaxMessages int64 `yaml:"max_messages"`
-	// DiscardOld makes a full stream delete its oldest messages. With MaxBytes or MaxMessages,
-	// Describe then says sinks.DurabilityNone. Default: a full stream refuses new ones, which
+	// DiscardOld makes a full stream delete its oldest messages, so that with MaxBytes or MaxMessages its durability is
+	// none. Default: a full stream refuses new ones, which
 	// is sinks.ErrUnavailable until there is room.
 	DiscardOld bool `yaml:"discard_old"`
 	// MaxMessageSize is the largest message the stream takes in bytes, headers
@@ -170,7 +170,7 @@ type Config struct {
 	CloseTimeout time.Duration `yaml:"-"`
 	// MaxPending is how many messages may wait for their acknowledgement;
 	// further calls of Publish wait. Default [DefaultMaxPending].
-	MaxPending int `yaml:"max_pending"`
+	MaxPending int `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with its defaults filled in.

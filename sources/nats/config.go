@@ -40,7 +40,7 @@ type Config struct {
 	Name string `yaml:"-"`
 
 	// Driver is who reads: agrimill, or watermill for the subscriber of watermill-nats, which
-	// handles one message at a time, whatever its key, lets AckWait expire while it does, and needs
+	// handles one message at a time, whatever its key, lets it be delivered again when that takes 30 seconds, and needs
 	// another durable ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
 	Driver Driver `yaml:"driver" enum:"agrimill,watermill"`
 	// Stream is the stream to read from. Empty means the one that has the subject.
@@ -57,7 +57,7 @@ type Config struct {
 	// The Subscriber reports progress from receipt until a message is acked. Default
 	// [DefaultAckWait]; at least one second. A consumer that exists and was not made by
 	// a Subscriber keeps its own, and its BackOff.
-	AckWait time.Duration `yaml:"ack_wait"`
+	AckWait time.Duration `yaml:"-"`
 	// MaxInFlight is how many messages may be delivered but not yet acknowledged. They have
 	// different keys: of each key one is, and the next one follows its ack. While so many
 	// handlers hang, nothing else is delivered. Default [DefaultMaxInFlight]. Up to four times as

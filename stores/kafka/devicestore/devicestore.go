@@ -64,9 +64,9 @@ type Config struct {
 	// Replicas of a topic that is created. 0 means the broker's default; negative is an error.
 	Replicas int16 `yaml:"replicas"`
 	// Timeout bounds New and each Put. 0 means [DefaultTimeout]; negative is an error.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"-"`
 	// MaxMemory is that of [farm.MemoryDevicesConfig]: what the topic has is also in memory.
-	MaxMemory int64 `yaml:"max_memory" unit:"bytes"`
+	MaxMemory int64 `yaml:"-"`
 	// ReadOnly is for whoever only looks: nothing is created or written. A topic that does not exist is an error of
 	// New that matches [ErrMissing].
 	ReadOnly bool `yaml:"-"`

@@ -81,7 +81,7 @@ type Config struct {
 	// negative is an error.
 	MaxBytes int64 `yaml:"max_bytes" unit:"bytes"`
 	// Timeout bounds each call. 0 means [DefaultTimeout]; negative is an error.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"-"`
 	// ReadOnly is for whoever only looks: nothing is created or put. A bucket that does not exist is an
 	// error that matches [ErrMissing].
 	ReadOnly bool `yaml:"-"`

@@ -103,7 +103,7 @@ type Config struct {
 	Replicas int `yaml:"replicas"`
 	// Timeout bounds each request to the server; it never exceeds half of the TTL. 0 means
 	// [DefaultTimeout]; negative is an error.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"-"`
 	// Logger gets what happens to the bucket. Nil means nobody.
 	Logger watermill.LoggerAdapter `yaml:"-"`
 }

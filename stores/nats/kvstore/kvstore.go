@@ -88,11 +88,11 @@ type Config struct {
 	MaxBytes int64 `yaml:"max_bytes" unit:"bytes"`
 	// Timeout bounds each request to the server. 0 means [DefaultTimeout];
 	// negative is an error.
-	Timeout time.Duration `yaml:"timeout"`
+	Timeout time.Duration `yaml:"-"`
 	// SessionTTL is how long the session of a process that was killed lives on; see [Store]. A
 	// process that lives renews its session four times in that time. 0 means
 	// [DefaultSessionTTL]; less than two seconds is an error.
-	SessionTTL time.Duration `yaml:"session_ttl"`
+	SessionTTL time.Duration `yaml:"-"`
 	// Logger gets what happens to bucket and session. Nil means nobody.
 	Logger watermill.LoggerAdapter `yaml:"-"`
 }

@@ -379,7 +379,7 @@ func TestBrowserConfig(t *testing.T) {
 		{Path: "gateway.base_url", Value: "https://gateway.example", Source: "/etc/agrimill/agrimill.yaml:3"},
 		{Path: "gateway.client_secret", Value: "[redacted]", Source: "/etc/agrimill/agrimill.yaml:5", File: "/run/secrets/client"},
 		{Path: "gateway.scopes", Value: []any{}},
-		{Path: "journal.max_entries", Value: 200000, Source: "/etc/agrimill/agrimill.yaml:71", Restart: true},
+		{Path: "journal.max_bytes", Value: 200000, Source: "/etc/agrimill/agrimill.yaml:71", Restart: true},
 		{Path: "routes[0].filter.expr", Value: "<img src=x onerror='window.pwned=7'>", Source: "/etc/agrimill/agrimill.yaml:40"},
 		{Path: "sinks.farm.nats.url", Value: "[from the environment]", Source: "/etc/agrimill/agrimill.yaml:20", Environment: true},
 	}}
@@ -387,7 +387,7 @@ func TestBrowserConfig(t *testing.T) {
 	page := browsertest.Open(t, origin(server)+"/")
 	page.Wait(running)
 	table := `[...document.querySelectorAll("#config-rows tr")].map(r => [...r.children].map(c => c.textContent).join("|")).join("\n")`
-	page.Wait(table + `?.startsWith("gateway.base_url|https://gateway.example|/etc/agrimill/agrimill.yaml:3\ngateway.client_secret|[redacted]|/etc/agrimill/agrimill.yaml:5, read from /run/secrets/client\njournal.max_entries|200000|/etc/agrimill/agrimill.yaml:71, the file differs by now: restart")`)
+	page.Wait(table + `?.startsWith("gateway.base_url|https://gateway.example|/etc/agrimill/agrimill.yaml:3\ngateway.client_secret|[redacted]|/etc/agrimill/agrimill.yaml:5, read from /run/secrets/client\njournal.max_bytes|200000|/etc/agrimill/agrimill.yaml:71, the file differs by now: restart")`)
 	page.Eval(`document.querySelector("#config-details summary").focus()`)
 	page.Keys("\r")
 	page.Wait(`document.querySelector("#config-details").open`)

@@ -378,7 +378,7 @@ func (c *checker) dedup(ctx context.Context) (finding, error) {
 	switch {
 	case d.Store == config.DedupBBolt && d.BBolt != nil:
 		settings := *d.BBolt
-		settings.OpenTimeout = min(settings.OpenTimeout, c.timeout/2)
+		settings.MaxEntries, settings.OpenTimeout = d.MaxEntries, min(boltstore.DefaultOpenTimeout, c.timeout/2)
 		unreadable := 0
 		found, err := storeFile(settings.Path, func() (closer io.Closer, err error) {
 			if unreadable, err = boltstore.Look(settings); err != nil || unreadable > 0 {

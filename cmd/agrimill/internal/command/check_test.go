@@ -437,7 +437,7 @@ func TestCheckStoreFailures(t *testing.T) {
 	})
 	for name, test := range map[string]struct{ section, check, state, detail, advice string }{
 		"no directory": {fmt.Sprintf(`dedup: {bbolt: {path: "%s/gone/x.db"}}`, dir), "dedup bbolt", checkFailed, "", "create the directory"},
-		"locked":       {fmt.Sprintf(`dedup: {bbolt: {path: "%s/used.db", open_timeout: 50ms}}`, dir), "dedup bbolt", checkWarning, "in use", "this agrimill"},
+		"locked":       {fmt.Sprintf(`dedup: {bbolt: {path: "%s/used.db"}}`, dir), "dedup bbolt", checkWarning, "in use", "this agrimill"},
 		"no database":  {fmt.Sprintf(`dedup: {bbolt: {path: "%s/text.db"}}`, dir), "dedup bbolt", checkFailed, "", "move it away"},
 		"weak bucket": {
 			fmt.Sprintf(`dedup: {nats_kv: {url: %q, bucket: weak}}`, server.URL()), "dedup nats_kv", checkWarning, "bucket weak exists",

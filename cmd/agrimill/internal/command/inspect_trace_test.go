@@ -46,7 +46,7 @@ func newStoredWorld(t *testing.T) *storedWorld {
 gateway:
   {base_url: %q, token_url: %q, client_id: "${AGRIMILL_CLIENT_ID}", client_secret: "${AGRIMILL_CLIENT_SECRET}", service_name: "${AGRIMILL_SERVICE}",
    application_id: "${AGRIMILL_APPLICATION_ID}", software_version_id: "${AGRIMILL_SOFTWARE_VERSION_ID}"}
-subscriber: {confirm: {max_age: 5ms}, unmatched: confirm}
+subscriber: {unmatched: confirm}
 sinks:
   farm: {nats: {url: %[3]q, stream: FARM, subject_prefix: farm}}
   lake: {kafka: {brokers: %[4]q, topic_prefix: lake}}

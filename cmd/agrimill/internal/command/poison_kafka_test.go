@@ -43,7 +43,6 @@ func (w *kafkaWorld) write(topic string) string {
 	file := filepath.Join(w.TempDir(), "agrimill.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, `
 gateway: {base_url: %q, token_url: %q, client_id: %q, client_secret: "${AGRIMILL_CLIENT_SECRET}"}
-subscriber: {confirm: {max_age: 5ms}}
 sinks: {lake: {kafka: {brokers: %q, topic_prefix: lake, partitions: 2}}}
 poison: {sink: lake}
 dedup: {bbolt: {path: %q}}

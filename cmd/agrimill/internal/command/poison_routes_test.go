@@ -67,7 +67,6 @@ func (w *routesWorld) write(topic, messageType, further string) string {
 	file := filepath.Join(w.TempDir(), "agrimill.yaml")
 	text := fmt.Sprintf(`
 gateway: {base_url: %q, token_url: %q, client_id: %q, client_secret: "${AGRIMILL_CLIENT_SECRET}"}
-subscriber: {confirm: {max_age: 5ms}}
 sinks:
   queue: {nats: {url: %[4]q}}
   farm: {nats: {url: %[4]q, stream: FARM, subject_prefix: farm}}

@@ -326,7 +326,7 @@ func TestRunStopsInAnOutage(t *testing.T) {
 	w.server.Restart()
 
 	file := filepath.Join(t.TempDir(), "dedup.db")
-	w.write(w.routes("from-farm", "farm.{type|none}") + fmt.Sprintf("dedup: {bbolt: {path: %q, open_timeout: 100ms}}\n", file))
+	w.write(w.routes("from-farm", "farm.{type|none}") + fmt.Sprintf("dedup: {bbolt: {path: %q}}\n", file))
 	holder := w.start()
 	w.waitConfirmed()
 	w.send(5)

@@ -1006,7 +1006,13 @@ func (k *checker) poison() {
 func (k *checker) dedup() {
 	d := k.c.Dedup
 	k.report("dedup", d, d.DedupSettings.Validate())
-	for _, section := range []string{DedupMemory, DedupBBolt, DedupNATSKV} {
+	switch {
+	case d.MaxEntries < 0:
+		k.fail("dedup.max_entries", "must not be negative", "")
+	case k.has("dedup.max_entries") && d.Store == DedupNATSKV:
+		k.fail("dedup.max_entries", "does not apply: dedup.store is "+d.Store, "use nats_kv.max_bytes")
+	}
+	for _, section := range []string{DedupBBolt, DedupNATSKV} {
 		at := join("dedup", section)
 		switch {
 		case k.has(at) && d.Store != section:
@@ -1018,8 +1024,6 @@ func (k *checker) dedup() {
 		}
 	}
 	switch {
-	case d.Store == DedupMemory && d.Memory != nil:
-		k.report("dedup.memory", *d.Memory, d.Memory.Validate())
 	case d.Store == DedupBBolt && d.BBolt != nil && d.BBolt.Path != "":
 		k.report("dedup.bbolt", *d.BBolt, d.BBolt.Validate())
 	case d.Store == DedupNATSKV && d.NATSKV != nil:
@@ -1054,9 +1058,6 @@ func (k *checker) ha() {
 		k.fail("ha.ttl", fmt.Sprintf("must be at least %v", kvlease.MinTTL), "")
 	case sessions && h.TTL < kvstore.MinSessionTTL:
 		k.fail("ha.ttl", fmt.Sprintf("must be at least %v beside dedup.nats_kv, whose sessions live that long", kvstore.MinSessionTTL), "")
-	case sessions && k.c.Dedup.NATSKV.SessionTTL > h.TTL:
-		k.fail("dedup.nats_kv.session_ttl", "must not be longer than ha.ttl: the next holder would wait for what the former one had begun",
-			fmt.Sprintf("remove it, or set at most %v", h.TTL))
 	}
 	received, inNATS, elsewhere := false, false, false
 	windows := map[string]bool{} // sinks whose window was looked at
@@ -1102,12 +1103,6 @@ func (k *checker) devices() {
 	d := k.c.Devices
 	if d == nil {
 		return
-	}
-	if d.Memory != nil {
-		k.report("devices.memory", *d.Memory, d.Memory.Validate())
-		if d.NATSKV != nil || d.Kafka != nil {
-			k.fail("devices.memory", "does not apply beside nats_kv and kafka", "remove one")
-		}
 	}
 	if c := d.Kafka; c != nil {
 		if d.NATSKV != nil {

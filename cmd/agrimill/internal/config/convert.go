@@ -118,6 +118,7 @@ func (c *Config) SubscriberConfig() subscriber.Config {
 	if c.ClaimCheck != nil {
 		config.Payload.ClaimCheckFrom = c.ClaimCheck.From
 	}
+	config.Payload.MaxInline = c.Gateway.MaxPayloadSize // the client downloads no more
 	return config
 }
 
@@ -143,9 +144,10 @@ func (c *Config) PublisherConfig(to ToGateway) publisher.Config {
 // Observer are left to the caller.
 func (c *Config) RouterConfig() router.Config {
 	config := router.Config{
-		PoisonTopic: c.Poison.Topic, PoisonTimeout: c.Poison.Timeout, FailingAfter: c.Poison.FailingAfter,
+		PoisonTopic: c.Poison.Topic, FailingAfter: c.Poison.FailingAfter,
 		Retry: c.Retry, Dedup: c.Dedup.DedupSettings, CloseTimeout: c.Shutdown.Timeout,
 	}
+	config.Dedup.NeverChunkBelow = c.neverChunkBelow()
 	if c.Dedup.Store == DedupOff {
 		config.Dedup.KeyFunc = router.NoKeys
 	}
@@ -154,8 +156,11 @@ func (c *Config) RouterConfig() router.Config {
 
 // KeysConfig returns how messages are recognized.
 func (c *Config) KeysConfig() router.KeysConfig {
-	return router.KeysConfig{NeverChunkBelow: c.Dedup.DedupSettings.WithDefaults().NeverChunkBelow}
+	return router.KeysConfig{NeverChunkBelow: c.neverChunkBelow()}
 }
+
+// neverChunkBelow leaves room for a service whose chunks are somewhat smaller than it says.
+func (c *Config) neverChunkBelow() int64 { return int64(c.Subscriber.ChunkSize / 2) }
 
 // StoreConfig returns the configuration of the store in a bucket. Conn is left to the
 // caller.
@@ -238,7 +243,7 @@ func (k Kafka) SinkConfig(name string) (kafka.Config, error) {
 func (k Kafka) Connection() (kafka.Connection, error) {
 	secured, err := k.TLS.Config()
 	return kafka.Connection{
-		Brokers: k.Brokers, ClientID: k.ClientID, TLS: secured, SASL: k.SASL, Version: k.Version, ConnectTimeout: k.ConnectTimeout,
+		Brokers: k.Brokers, ClientID: k.ClientID, TLS: secured, SASL: k.SASL, ConnectTimeout: k.ConnectTimeout,
 	}, err
 }
 

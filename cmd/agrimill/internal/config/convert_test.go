@@ -22,7 +22,7 @@ var own = []string{
 	"gateway.tls", "gateway.application_id", "gateway.software_version_id", "endpoints", "subscriber.envelope", "publisher", "retry",
 	"sinks.<name>.nats.tls", "sinks.<name>.kafka.tls", "sinks.<name>.kafka.partition_key", "sinks.<name>.blob.url",
 	"routes[].name", "routes[].from", "routes[].filter", "routes[].set", "routes[].to", "routes[].durable", "poison.sink",
-	"dedup.store", "dedup.memory", "dedup.bbolt", "dedup.nats_kv", "ha.nats_kv.tls", "ha.ttl", "ha.consumers", "ha.stop_without_nats", "devices.memory", "devices.nats_kv", "devices.kafka", "claim_check.from", "shutdown.timeout", "tracing", "log",
+	"dedup.store", "dedup.max_entries", "dedup.bbolt", "dedup.nats_kv", "ha.nats_kv.tls", "ha.ttl", "ha.consumers", "ha.stop_without_nats", "devices.nats_kv", "devices.kafka", "claim_check.from", "shutdown.timeout", "tracing", "log",
 }
 
 // Every key is a field of a package's own configuration, so that a setting is declared,

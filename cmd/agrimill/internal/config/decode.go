@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/dustin/go-humanize"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.yaml.in/yaml/v4"
@@ -441,7 +440,6 @@ func (d *decoder) list(node *yaml.Node, v reflect.Value, path string) {
 
 // parsers parse values of types that cannot unmarshal themselves.
 var parsers = map[reflect.Type]func(text string) (any, error){
-	reflect.TypeFor[sarama.KafkaVersion](): func(text string) (any, error) { return sarama.ParseKafkaVersion(text) },
 	reflect.TypeFor[jetstream.StorageType](): func(text string) (any, error) {
 		return map[string]jetstream.StorageType{"file": jetstream.FileStorage, "memory": jetstream.MemoryStorage}[text], nil
 	},
@@ -724,8 +722,6 @@ func typeName(t reflect.Type, tag reflect.StructTag) string {
 		return "an address"
 	case t == reflect.TypeFor[sinks.Synced]():
 		return "always, replicas, or the interval as a duration"
-	case t == reflect.TypeFor[sarama.KafkaVersion]():
-		return "a Kafka version"
 	}
 	switch t.Kind() {
 	case reflect.Bool:

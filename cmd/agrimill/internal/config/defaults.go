@@ -5,6 +5,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/kvstore"
 	"github.com/agrimill/agrimill/subscriber"
@@ -72,12 +73,12 @@ func (c *Config) deriveDefaults(given func(path string) bool) {
 			c.Dedup.Store = DedupMemory
 		}
 	}
-	if kv := c.Dedup.NATSKV; c.HA != nil && kv != nil && !given("dedup.nats_kv.session_ttl") {
+	if kv := c.Dedup.NATSKV; c.HA != nil && kv != nil {
 		// What the former holder had begun must not be held up for longer than the lease.
 		kv.SessionTTL = min(max(c.HA.TTL/2, kvstore.MinSessionTTL), kvstore.DefaultSessionTTL)
 	}
-	if c.Dedup.Store == DedupMemory && c.Dedup.Memory == nil {
-		c.Dedup.Memory = new(router.MemoryStoreConfig)
+	if d := &c.Dedup; d.MaxEntries == 0 {
+		d.MaxEntries = map[string]int{DedupMemory: router.DefaultMemoryStoreEntries, DedupBBolt: boltstore.DefaultMaxEntries}[d.Store]
 	}
 	fillDefaults(reflect.ValueOf(c).Elem())
 }

@@ -86,12 +86,12 @@ func TestExpressionProblems(t *testing.T) {
 
 // Places for device descriptions exclude each other, and one that never learns anything is warned about.
 func TestDevicesProblems(t *testing.T) {
-	text := small + "devices: {memory: {max_memory: -1}, nats_kv: {url: \"nats://127.0.0.1:4222\", replicas: 9}, kafka: {brokers: \"b:1\", replicas: -1}}\n"
+	text := small + "devices: {nats_kv: {url: \"nats://127.0.0.1:4222\", replicas: 9}, kafka: {brokers: \"b:1\", replicas: -1}}\n"
 	got := map[string]string{}
 	for _, p := range problemsOf(t, text, smallEnv).List {
 		got[p.Path] = p.String()
 	}
-	for _, key := range []string{"devices.memory", "devices.memory.max_memory", "devices.nats_kv.replicas", "devices.kafka", "devices.kafka.replicas"} {
+	for _, key := range []string{"devices.nats_kv.replicas", "devices.kafka", "devices.kafka.replicas"} {
 		if !strings.Contains(got[key], "agrimill.yaml:") {
 			t.Errorf("no problem of %s in %v", key, got)
 		}

@@ -9,11 +9,15 @@ import (
 type Gateway struct {
 	gateway.Config `yaml:",inline"`
 	// TLS applies to https addresses.
-	TLS *TLS `yaml:"tls"`
-	// ApplicationID is the application's ID (UUID), for endpoints that do not set it.
+	TLS      *TLS `yaml:"tls"`
+	Software `yaml:",inline"`
+}
+
+// Software is what endpoints belong to.
+type Software struct {
+	// ApplicationID is the ID (UUID) of the application. An endpoint without one has that of the section gateway.
 	ApplicationID string `yaml:"application_id"`
-	// SoftwareVersionID is the ID (UUID) of its certified version, for endpoints that do
-	// not set it.
+	// SoftwareVersionID is the ID (UUID) of its certified version. An endpoint without one has that of the section gateway.
 	SoftwareVersionID string `yaml:"software_version_id"`
 }
 
@@ -34,12 +38,8 @@ type Endpoint struct {
 	// Name is shown to users. Without it, the service chooses one.
 	Name string `yaml:"name"`
 	// Type is its kind. farming_software is the deprecated name of cloud_software.
-	Type string `yaml:"type" enum:"cloud_software,virtual_communication_unit,farming_software"`
-	// ApplicationID is the application's ID (UUID). Default: that of the section gateway.
-	ApplicationID string `yaml:"application_id"`
-	// SoftwareVersionID is the ID (UUID) of its certified version. Default: that of the
-	// section gateway.
-	SoftwareVersionID string `yaml:"software_version_id"`
+	Type     string `yaml:"type" enum:"cloud_software,virtual_communication_unit,farming_software"`
+	Software `yaml:",inline"`
 	// Capabilities are the message types that the endpoint can send and receive.
 	Capabilities []Capability `yaml:"capabilities"`
 	// Subscriptions are the message types that it receives from anyone who publishes them.

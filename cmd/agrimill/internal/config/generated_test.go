@@ -173,7 +173,29 @@ func meaning(t *testing.T, all map[string]string, section reflect.Type, f field,
 		}
 		return found
 	})
-	return withoutName(text, name, mark+key+mark)
+	return withoutName(speaksYAML(t, text), name, mark+key+mark)
+}
+
+// goNames are names of Go in a comment. Names of products look like them.
+var goNames = regexp.MustCompile(`\b[a-z]+\.[A-Z]\w+|\b[A-Z]+[a-z]+[A-Z]\w*|\b(New|Conn|Publish|Describe|Store|Put|Close|[Nn]il)\b`)
+
+// speaksYAML leaves out the sentences that name something of Go; the first must not.
+func speaksYAML(t *testing.T, text string) string {
+	t.Helper()
+	var kept []string
+	for i, sentence := range strings.Split(text, ". ") {
+		plain := strings.NewReplacer("JetStream", "", "TaskData", "", "GeoParquet", "", "CloudEvent", "", "OpenTelemetry", "").Replace(sentence)
+		if i == 0 { // begins with the name of the field
+			_, plain, _ = strings.Cut(plain, " ")
+		}
+		switch name := goNames.FindString(plain); {
+		case name == "":
+			kept = append(kept, sentence)
+		case i == 0:
+			t.Errorf("%q speaks of %s", sentence, name)
+		}
+	}
+	return strings.TrimSuffix(strings.Join(kept, ". "), ".") + "."
 }
 
 // withoutGo takes the sentences off a comment that are about Go: defaults, which have a
@@ -487,17 +509,8 @@ func page(t *testing.T) []byte {
 	var order []part
 	paths := map[reflect.Type][]string{}
 	walk(reflect.TypeFor[Config](), "", func(path string, f field) {
-		inner := f.typ
-		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
-			switch inner.Kind() {
-			case reflect.Slice:
-				path += "[]"
-			case reflect.Map:
-				path += ".<name>"
-			}
-			inner = inner.Elem()
-		}
-		if inner.Kind() != reflect.Struct || isScalar(inner) {
+		inner, suffix := sectionOf(f.typ)
+		if path += suffix; inner == nil {
 			return
 		}
 		if paths[inner] == nil {
@@ -506,7 +519,7 @@ func page(t *testing.T) []byte {
 		paths[inner] = append(paths[inner], path)
 	})
 	// The top, then every section where it first appears.
-	tables := &tables{T: t, out: &out, comments: all, paths: paths, about: map[string]bool{}, rows: map[string]string{}}
+	tables := &tables{T: t, out: &out, comments: all, paths: paths, about: map[string]bool{}, rows: map[string]string{}, meanings: map[reflect.Type]string{}}
 	tables.write(reflect.TypeFor[Config](), "")
 	for _, p := range order {
 		fmt.Fprintf(&out, "## `%s`\n\n", p.path)
@@ -514,8 +527,11 @@ func page(t *testing.T) []byte {
 			fmt.Fprintf(&out, "Also `%s`.\n\n", strings.Join(others, "`, `"))
 		}
 		about := withoutName(all[typeKey(p.typ)], p.typ.Name())
-		if p.typ.PkgPath() == reflect.TypeFor[Config]().PkgPath() && !tables.about[about] {
+		switch own := p.typ.PkgPath() == reflect.TypeFor[Config]().PkgPath(); {
+		case own && !tables.about[about]:
 			fmt.Fprintf(&out, "%s\n\n", about)
+		case tables.meanings[p.typ] != "":
+			fmt.Fprintf(&out, "%s\n\n", marked(tables.meanings[p.typ]))
 		}
 		tables.write(p.typ, p.path)
 	}
@@ -530,18 +546,20 @@ type tables struct {
 	paths    map[reflect.Type][]string
 	// about has the meanings so far: a section does not repeat the one of its key.
 	about map[string]bool
-	// rows are the paths of the sections that have a row: its package, key and value.
+	// meanings are those of the keys of sections that no row tells: their headings do.
+	meanings map[reflect.Type]string
+	// rows are the paths of the sections that have a row, by its key and value with its package and with its meaning.
 	rows map[string]string
 }
 
-// write writes the table of a section. Keys that a section before it has as well, because
-// one Go package configures both, such as those of a connection, are only named.
+// write writes the table of a section. Keys that a section before it has as well, such as those of a connection,
+// are only named.
 func (w *tables) write(section reflect.Type, path string) {
 	w.Helper()
 	values := defaults(section)
 	var rows strings.Builder
 	repeated := map[string][]string{} // keys by the path of the section that has them
-	var order []string
+	var order, sections []string
 	for _, f := range fields(section) {
 		if f.base != "" {
 			continue // named in the row of the secret
@@ -569,20 +587,34 @@ func (w *tables) write(section reflect.Type, path string) {
 			key += ", `" + f.name + "_file`"
 		}
 		what := meaning(w.T, w.comments, section, f, "`")
+		if inner, _ := sectionOf(f.typ); inner != nil && path != "" && w.once(inner, f.name) {
+			if value = strings.TrimPrefix(strings.TrimPrefix(value, "section"), ", "); value != "" {
+				key += " (" + value + ")"
+			}
+			if sections = append(sections, key); w.meanings[inner] == "" {
+				w.meanings[inner] = what
+			}
+			continue
+		}
 		w.about[what] = true
-		if owner := ownerOf(section, f); owner.PkgPath() != reflect.TypeFor[Config]().PkgPath() {
-			row := strings.Join([]string{owner.PkgPath(), key, value}, " ")
-			if at, ok := w.rows[row]; ok {
+		// Known by its package, or by saying the same.
+		seen := false
+		for _, row := range []string{strings.Join([]string{ownerOf(section, f).PkgPath(), key, value}, " "), strings.Join([]string{key, value, what}, " ")} {
+			at, ok := w.rows[row]
+			if own := ownerOf(section, f).PkgPath() == reflect.TypeFor[Config]().PkgPath() && !strings.HasSuffix(row, what); ok && !own && !seen {
 				if repeated[at] == nil {
 					order = append(order, at)
 				}
-				repeated[at] = append(repeated[at], key)
-				continue
+				repeated[at], seen = append(repeated[at], key), true
 			}
-			w.rows[row] = path
+			if !ok {
+				w.rows[row] = path
+			}
 		}
-		what = strings.NewReplacer("|", `\|`, "{", "`{", "}", "}`").Replace(brief(what))
-		what = strings.NewReplacer("``", "`").Replace(what)
+		if seen {
+			continue
+		}
+		what = strings.ReplaceAll(marked(brief(what)), "|", `\|`)
 		// A link says that it is a section, and strings need no word.
 		if value != "section" && value != "string" {
 			value = strings.TrimPrefix(strings.TrimPrefix(value, "section, "), "string, ")
@@ -593,9 +625,40 @@ func (w *tables) write(section reflect.Type, path string) {
 	for _, at := range order {
 		fmt.Fprintf(w.out, "As in [`%s`](#%s): %s.\n\n", at, anchor(at), strings.Join(repeated[at], ", "))
 	}
+	if len(sections) > 0 {
+		fmt.Fprintf(w.out, "Sections: %s.\n\n", strings.Join(sections, ", "))
+	}
 	if rows.Len() > 0 {
 		fmt.Fprintf(w.out, "| key | meaning |\n|---|---|\n%s\n", rows.String())
 	}
+}
+
+// once reports whether a section has the same key wherever it is, so that its heading can say what it is for.
+func (w *tables) once(section reflect.Type, name string) bool {
+	return !slices.ContainsFunc(w.paths[section], func(path string) bool { return lastKey(strings.TrimSuffix(path, "[]")) != name })
+}
+
+// marked puts what is in braces into marks.
+func marked(text string) string {
+	return strings.ReplaceAll(strings.NewReplacer("{", "`{", "}", "}`").Replace(text), "``", "`")
+}
+
+// sectionOf returns the type of the section that a key has, or of the sections in its list or map, and what that adds to the
+// path; nil if it has none.
+func sectionOf(t reflect.Type) (inner reflect.Type, suffix string) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		switch t.Kind() {
+		case reflect.Slice:
+			suffix += "[]"
+		case reflect.Map:
+			suffix += ".<name>"
+		}
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || isScalar(t) {
+		return nil, suffix
+	}
+	return t, suffix
 }
 
 // ownerOf returns the struct that declares a field of a section: the section, or what is

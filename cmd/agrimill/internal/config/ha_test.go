@@ -8,19 +8,18 @@ import (
 	"github.com/agrimill/agrimill/stores/nats/kvlease"
 )
 
-// The sessions of a dedup store end no later than the lease, unless the file says so.
+// The sessions of a dedup store end no later than the lease.
 func TestHADefaults(t *testing.T) {
 	for _, c := range []struct {
-		ha, kv   string
+		ha       string
 		ttl      time.Duration
 		sessions time.Duration
 	}{
-		{"nats_kv: {}", "", kvlease.DefaultTTL, 2500 * time.Millisecond},
-		{"nats_kv: {}, ttl: 2s", "", 2 * time.Second, 2 * time.Second},
-		{"nats_kv: {}, ttl: 1m", "", time.Minute, 10 * time.Second},
-		{"nats_kv: {}, ttl: 1m", "session_ttl: 30s", time.Minute, 30 * time.Second},
+		{"nats_kv: {}", kvlease.DefaultTTL, 2500 * time.Millisecond},
+		{"nats_kv: {}, ttl: 2s", 2 * time.Second, 2 * time.Second},
+		{"nats_kv: {}, ttl: 1m", time.Minute, 10 * time.Second},
 	} {
-		cfg := parse(t, strings.Replace(small, "poison: {", "ha: {"+c.ha+"}\ndedup: {nats_kv: {"+c.kv+"}}\npoison: {", 1), smallEnv)
+		cfg := parse(t, strings.Replace(small, "poison: {", "ha: {"+c.ha+"}\ndedup: {nats_kv: {}}\npoison: {", 1), smallEnv)
 		if len(cfg.Warnings) > 0 || cfg.HA.TTL != c.ttl || cfg.HA.LeaseConfig().TTL != c.ttl || cfg.HA.Consumers != ConsumersHolder || cfg.HA.StopWithoutNATS {
 			t.Errorf("%s: %+v, %v", c.ha, cfg.HA, cfg.Warnings)
 		}
@@ -28,7 +27,7 @@ func TestHADefaults(t *testing.T) {
 			t.Errorf("%s: sessions of %v, want %v", c.ha, got, c.sessions)
 		}
 	}
-	if cfg := parse(t, strings.Replace(small, "poison: {", "dedup: {nats_kv: {}}\npoison: {", 1), smallEnv); cfg.HA != nil || cfg.Dedup.NATSKV.SessionTTL != 10*time.Second {
+	if cfg := parse(t, strings.Replace(small, "poison: {", "dedup: {nats_kv: {}}\npoison: {", 1), smallEnv); cfg.HA != nil || cfg.Dedup.NATSKV.SessionTTL != 0 {
 		t.Errorf("without ha: %+v, sessions of %v", cfg.HA, cfg.Dedup.NATSKV.SessionTTL)
 	}
 }

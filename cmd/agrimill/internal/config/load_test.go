@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -144,9 +145,8 @@ func TestOneMistake(t *testing.T) {
 	for name, test := range map[string]struct{ from, to, want string }{
 		"unknown key":     {"poison: {", "poisen: {sink: farm}\npoison: {", `agrimill.yaml:13:1: poisen: is not a known key; did you mean poison?`},
 		"misplaced":       {"poison: {", "max_in_flight: 1\npoison: {", "agrimill.yaml:13:1: max_in_flight: is not a known key; it belongs to subscriber.max_in_flight, routes[].from.nats.max_in_flight or routes[].from.kafka.max_in_flight"},
-		"renamed":         {"poison: {", "subscriber: {nack: {min: 1s}}\npoison: {", "agrimill.yaml:13:21: subscriber.nack.min: is not a known key; it is now subscriber.nack.initial"},
-		"renamed backoff": {"poison: {", "retry: {max_interval: 1m}\npoison: {", "agrimill.yaml:13:9: retry.max_interval: is not a known key; it is now retry.max_backoff"},
-		"renamed start":   {"poison: {", "retry: {min_backoff: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min_backoff: is not a known key; it is now retry.initial_backoff"},
+		"renamed backoff": {"poison: {", "retry: {max_interval: 1m}\npoison: {", "agrimill.yaml:13:9: retry.max_interval: is not a known key; it is now max_backoff"},
+		"renamed start":   {"poison: {", "retry: {min_backoff: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min_backoff: is not a known key; it is now initial_backoff"},
 		"never there":     {"poison: {", "retry: {min: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min: is not a known key; use initial_backoff, max_attempts or max_backoff"},
 		"dashes":          {"client_secret: ", "client-secret: ", "agrimill.yaml:5:3: gateway.client-secret: is not a known key; did you mean gateway.client_secret?"},
 		"unset variable":  {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is not set or empty; set it, or write ${NOPE:-default}"},
@@ -172,13 +172,12 @@ func TestOneMistake(t *testing.T) {
 		"no gateway":      {"from: {gateway: all}\n    to: {sink: farm}\n", "from: {nats: {subject: a}}\n    to: {gateway: {}}\nha: {nats_kv: {}}\n", "agrimill.yaml:13:5: ha: needs a route from the gateway: only such a route wants the lease; remove it; instances share what they consume from NATS and Kafka"},
 		"short lease":     {"poison: {", "ha: {nats_kv: {}, ttl: 500ms}\npoison: {", "agrimill.yaml:13:24: ha.ttl: must be at least 1s"},
 		"short sessions":  {"poison: {", "dedup: {nats_kv: {}}\nha: {nats_kv: {}, ttl: 1s}\npoison: {", "agrimill.yaml:14:24: ha.ttl: must be at least 2s beside dedup.nats_kv, whose sessions live that long"},
-		"long sessions":   {"poison: {", "dedup: {nats_kv: {session_ttl: 6s}}\nha: {nats_kv: {}}\npoison: {", "agrimill.yaml:13:32: dedup.nats_kv.session_ttl: must not be longer than ha.ttl: the next holder would wait for what the former one had begun; remove it, or set at most 5s"},
 		"lease name":      {"poison: {", "ha: {nats_kv: {name: a b}}\npoison: {", "agrimill.yaml:13:22: ha.nats_kv.name: may have letters, digits and - _ = . in it"},
 		"no place":        {"poison: {", "ha: {}\npoison: {", "agrimill.yaml:13:5: ha.nats_kv: is required"},
 		"not in NATS":     {"nats: {url: \"nats://127.0.0.1:4222\"}", "kafka: {brokers: \"b:1\"}\nha: {nats_kv: {}}\ndedup: {nats_kv: {}}", "agrimill.yaml:9:5: ha: makes everything stop while NATS cannot be reached, although no route from the gateway has a sink there; set ha.stop_without_nats: true to accept that"},
 		"number":          {"poison: {", "retry: {max_attempts: \"3x\"}\npoison: {", `agrimill.yaml:13:23: retry.max_attempts: must be a whole number, not "3x"`},
 		"yes":             {"poison: {", "admin: {pprof: yes}\npoison: {", `agrimill.yaml:13:16: admin.pprof: must be true or false, not "yes"; write true`},
-		"size":            {"poison: {", "subscriber: {max_inline: -1}\npoison: {", `agrimill.yaml:13:26: subscriber.max_inline: must be a size, not "-1"; write a number of bytes, or one with KiB, MiB or GiB`},
+		"size":            {"poison: {", "subscriber: {chunk_size: -1}\npoison: {", `agrimill.yaml:13:26: subscriber.chunk_size: must be a size, not "-1"; write a number of bytes, or one with KiB, MiB or GiB`},
 		"one consumer":    {"poison: {", "  - {name: x, from: {nats: {subject: a, durable: d}}, to: {gateway: {}}}\n  - {name: y, from: {nats: {subject: b, durable: d}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:14:50: routes[2].from.nats.durable: is shared with routes[1]: each would get only some of the messages; use a different one for each route"},
 		"one group":       {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [t, u], group: g}}, to: {gateway: {}}}\n  - {name: y, from: {kafka: {brokers: \"b:1\", topics: u, group: g}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:14:64: routes[2].from.kafka.group: is shared with routes[1]: each would get only some of the messages; use a different one for each route"},
 		"set type":        {"to: {sink: farm}", "set: {x-router-message-type: '\"a\"'}\n    to: {gateway: {type: b, endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}\n  - {name: b, from: {gateway: all}, to: {sink: farm}}", "agrimill.yaml:13:26: routes[0].to.gateway.type: replaces what set.x-router-message-type says; remove one of them, or write {type} here"},
@@ -623,17 +622,17 @@ func TestTracingFromEnvironment(t *testing.T) {
 }
 
 func TestSubstitution(t *testing.T) {
-	env := environment(map[string]string{"ID": "a: [b", "SECRET": "hidden", "N": "7", "WAIT": "3s", "ON": "true", "SIZE": "2MiB"})
-	c := parse(t, strings.Replace(small, "client_id: ${ID}", "client_id: x-${ID}-${NO:-d}-$${ID}-$1\n  user_agent: '${ID}'\n  request_timeout: ${WAIT}\n  max_event_size: ${SIZE}", 1)+
+	env := environment(map[string]string{"ID": "a: [b", "SECRET": "hidden", "N": "7", "WAIT": "3s", "ON": "true", "SIZE": "2MiB", "SERVICE": "service"})
+	c := parse(t, strings.Replace(small, "client_id: ${ID}", "client_id: x-${ID}-${NO:-d}-$${ID}-$1\n  service_name: '${SERVICE}'\n  stream_idle_timeout: ${WAIT}\n  max_event_size: ${SIZE}", 1)+
 		"subscriber: {max_in_flight: \"${N}\", envelope: \"${ON}\"}\n", env)
 	if got, want := c.Gateway.ClientID, "x-a: [b-d-${ID}-$1"; got != want {
 		t.Fatalf("c.Gateway.ClientID = %q, want %q: a value never becomes structure", got, want)
 	}
-	if got, want := c.Gateway.UserAgent, "a: [b"; got != want {
-		t.Fatalf("c.Gateway.UserAgent = %q, want %q", got, want)
+	if got, want := c.Gateway.ServiceName, "service"; got != want {
+		t.Fatalf("c.Gateway.ServiceName = %q, want %q", got, want)
 	}
-	if got, want := c.Gateway.RequestTimeout, 3*time.Second; got != want {
-		t.Fatalf("c.Gateway.RequestTimeout = %v, want %v", got, want)
+	if got, want := c.Gateway.StreamIdleTimeout, 3*time.Second; got != want {
+		t.Fatalf("c.Gateway.StreamIdleTimeout = %v, want %v", got, want)
 	}
 	if got, want := c.Gateway.MaxEventSize, 2<<20; got != want {
 		t.Fatalf("c.Gateway.MaxEventSize = %d, want %d", got, want)
@@ -649,7 +648,7 @@ func TestSubstitution(t *testing.T) {
 // 0 and nothing are the default, and a default of 0 has a meaning.
 func TestZeroIsDefault(t *testing.T) {
 	c := parse(t, strings.Replace(small, "4222\"}", "4222\", replicas: 0, stream: \"${NO:-}\", max_age: 0s, dedup_window: 0s}", 1)+
-		"shutdown: {timeout: 0s}\nsubscriber: {max_in_flight: 0, max_inline: 0}\ntracing: {sample_ratio: 0}\nadmin: {token: \"${NO:-}\"}\n", smallEnv)
+		"shutdown: {timeout: 0s}\nsubscriber: {max_in_flight: 0, chunk_size: 0}\ntracing: {sample_ratio: 0}\nadmin: {token: \"${NO:-}\"}\n", smallEnv)
 	if len(c.Warnings) != 0 {
 		t.Fatalf("c.Warnings = %+v, want none", c.Warnings)
 	}
@@ -830,7 +829,7 @@ func TestHostile(t *testing.T) {
 		"own list":      "routes: &a [*a, *a]\n",
 		"complex key":   "? [a, b]\n: c\n",
 		"many mistakes": "gateway: {" + strings.Repeat("x, ", 10_000) + "}",
-		"huge numbers":  small + "retry: {max_attempts: 99999999999999999999}\nsubscriber: {max_inline: 99999999999999999999999, recent_for: 99999999h, file_hold: 999999999d}\n",
+		"huge numbers":  small + "retry: {max_attempts: 99999999999999999999}\nsubscriber: {chunk_size: 99999999999999999999999, stream_down_for: 99999999h, file_hold: 999999999d}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			problems := problemsOf(t, text, smallEnv)
@@ -1064,4 +1063,28 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// What became of a key is told wherever it was, and of no key that there is.
+func TestFormerKeys(t *testing.T) {
+	for _, c := range []struct{ section, want string }{
+		{"subscriber: {nack: {initial: 1s}}", "subscriber.nack: is not a known key; remove it: it is always 100ms, doubling up to 30s"},
+		{"subscriber: {max_inline: 1}", "subscriber.max_inline: is not a known key; use gateway.max_payload_size"},
+		{"dedup: {bbolt: {path: x, max_entries: 1}}", "dedup.bbolt.max_entries: is not a known key; it is now dedup.max_entries"},
+		{"dedup: {nats_kv: {session_ttl: 6s}}", "dedup.nats_kv.session_ttl: is not a known key; remove it: it is always 10s, and at most half of ha.ttl"},
+		{"x-s: &s {max_pending: 1}\nsinks: {farm: {nats: {<<: *s}}}", "sinks.farm.nats.max_pending: is not a known key; remove it: it is always 4096"},
+	} {
+		text := small + c.section + "\n"
+		if strings.Contains(c.section, "sinks:") {
+			text = strings.Replace(small, "sinks:\n"+farmSink, c.section+"\n", 1)
+		}
+		if got := onlyProblem(t, text, smallEnv); !strings.Contains(got, " "+c.want) {
+			t.Errorf("%s: got %q, want %q in it", c.section, got, c.want)
+		}
+	}
+	walk(reflect.TypeFor[Config](), "", func(path string, _ field) {
+		if text := formerKey(strings.ReplaceAll(path, "<name>", "farm")); text != "" {
+			t.Errorf("%s is a key, and formerly %q", path, text)
+		}
+	})
 }

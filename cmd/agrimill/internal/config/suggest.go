@@ -33,11 +33,6 @@ func didYouMean(name string, candidates []string) string {
 	return ""
 }
 
-// renamed are the keys of sections by their former names.
-var renamed = map[string]string{
-	"min": "initial", "min_backoff": "initial_backoff", "initial_interval": "initial_backoff", "max_interval": "max_backoff",
-}
-
 // suggestKey suggests what an unknown key of a section may have been meant to be: one with
 // nearly the same name there, or one of the same name elsewhere.
 func suggestKey(name, path string, known []field) (near, suggestion string) {
@@ -48,8 +43,8 @@ func suggestKey(name, path string, known []field) (near, suggestion string) {
 	if len(name) > 64 {
 		return "", ""
 	}
-	if now := renamed[name]; slices.Contains(names, now) {
-		return now, "it is now " + join(path, now)
+	if text := formerKey(join(path, name)); text != "" {
+		return "", text
 	}
 	if near := nearest(name, names); near != "" {
 		return near, "did you mean " + join(path, near) + "?"

@@ -150,10 +150,8 @@ type TLS struct {
 type Devices struct {
 	// DevicesConfig says how long time logs wait for their description.
 	farm.DevicesConfig `yaml:",inline"`
-	// Memory keeps them until agrimill exits; those that were confirmed do not come again. Used
-	// without nats_kv and kafka.
-	Memory *farm.MemoryDevicesConfig `yaml:"memory"`
-	// NATSKV keeps them in a NATS bucket, over restarts and for other processes.
+	// NATSKV keeps them in a NATS bucket, over restarts and for other processes. Without it and kafka, they are known until
+	// agrimill exits, and those that were confirmed do not come again.
 	NATSKV *DevicesInNATS `yaml:"nats_kv"`
 	// Kafka keeps them in a compacted topic of Kafka, over restarts and for other processes.
 	Kafka *DevicesInKafka `yaml:"kafka"`
@@ -199,8 +197,9 @@ type Dedup struct {
 	// processes share (nats_kv). If left out, the section that is present decides; without
 	// one, it is memory.
 	Store string `yaml:"store" enum:"memory,bbolt,nats_kv,off"`
-	// Memory configures the store memory.
-	Memory *router.MemoryStoreConfig `yaml:"memory"`
+	// MaxEntries is how many handled messages are remembered in memory or in a file: by default 262144 in memory, which takes
+	// 21 MB, and 4194304 in a file, of about 200 bytes each. The closest to expiry are forgotten first.
+	MaxEntries int `yaml:"max_entries"`
 	// BBolt configures the store bbolt, which requires it.
 	BBolt *boltstore.Config `yaml:"bbolt"`
 	// NATSKV configures the store nats_kv, which requires it.

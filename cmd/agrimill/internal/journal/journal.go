@@ -36,7 +36,7 @@ var (
 type Config struct {
 	// MaxEntries is how many entries are kept. A message that is stored and confirmed has
 	// five. Default 200,000.
-	MaxEntries int `yaml:"max_entries"`
+	MaxEntries int `yaml:"-"`
 	// MaxBytes is how much memory they may take. Default 32 MiB.
 	MaxBytes int `yaml:"max_bytes" unit:"bytes"`
 	// MaxAge is how long they are kept. Default 24 hours; a negative age keeps nothing, so that

@@ -133,6 +133,7 @@ func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 	case config.DedupBBolt:
 		m.target = cfg.BBolt.Path
 		settings := *cfg.BBolt
+		settings.MaxEntries = cfg.MaxEntries
 		settings.Logger = p.libraryLogger(p.logger.With("part", "dedup"))
 		attempt = func(context.Context) (durableStore, error) { return durable(boltstore.New(settings)) }
 	case config.DedupNATSKV:
@@ -140,11 +141,7 @@ func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 		_, err = cfg.NATSKV.TLS.Config()
 		attempt = func(ctx context.Context) (durableStore, error) { return durable(p.newNATSMemory(ctx, cfg)) }
 	default:
-		var in router.MemoryStoreConfig
-		if cfg.Memory != nil {
-			in = *cfg.Memory
-		}
-		m.store, err = router.NewMemoryStore(in)
+		m.store, err = router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: cfg.MaxEntries})
 	}
 	if err == nil && attempt != nil {
 		m.later = newLater(attempt, durableStore.Close, p.logger.With("part", "dedup"))

@@ -22,7 +22,7 @@ import (
 
 // bolt is a configuration with a dedup store in a file.
 func (w *world) bolt(file string) string {
-	return w.head() + w.natsSink() + fmt.Sprintf("dedup: {bbolt: {path: %q, open_timeout: 50ms}}\n", file) + allRoute
+	return w.head() + w.natsSink() + fmt.Sprintf("dedup: {bbolt: {path: %q}}\n", file) + allRoute
 }
 
 // check returns the check of that name.

@@ -62,11 +62,7 @@ func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
 		d.later = newLater(open, deviceStore.Close, p.logger.With("part", "devices"))
 		c.Store = laterDevices{d.later}
 	default:
-		var in farm.MemoryDevicesConfig
-		if cfg.Memory != nil {
-			in = *cfg.Memory
-		}
-		if c.Store, err = farm.NewMemoryDevices(in); err != nil {
+		if c.Store, err = farm.NewMemoryDevices(farm.MemoryDevicesConfig{}); err != nil {
 			return devices{}, fmt.Errorf("devices: %w", err)
 		}
 	}

@@ -153,7 +153,7 @@ func TestDedupAcrossAChangeOfTheHolder(t *testing.T) {
 			cluster := kafkatest.Start(t, kfake.SeedTopics(1, "agrimill.lake"))
 			way := natstest.NewProxy(t, w.server.URL())
 			text := func(lease string) string {
-				dedup := map[string]string{"memory": "memory: {}", "nats_kv": fmt.Sprintf("nats_kv: {url: %q}", w.server.URL())}[store]
+				dedup := map[string]string{"memory": "store: memory", "nats_kv": fmt.Sprintf("nats_kv: {url: %q}", w.server.URL())}[store]
 				return w.head() + strings.Replace(w.natsSink(), "poison:", fmt.Sprintf("  lake: {kafka: {brokers: %q}}\npoison:", cluster.Addr()), 1) +
 					fmt.Sprintf("ha: {nats_kv: {url: %q, connect_timeout: 1s}, %s}\ndedup: {%s}\n", lease, brief, dedup) +
 					allRoute + "  - {name: lake, from: {gateway: all}, to: {sink: lake, topic: lake}}\n"

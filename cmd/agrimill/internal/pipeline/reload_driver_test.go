@@ -22,6 +22,7 @@ import (
 func TestReloadWithEachDriver(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.ackWait = time.Second
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
 	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
 	must(t, err)
@@ -29,7 +30,7 @@ func TestReloadWithEachDriver(t *testing.T) {
 	out := w.outRoute()
 	// configuration has the drivers, and something that changes both routes.
 	configuration := func(nats, kafka, teamset string) string {
-		routes := strings.Replace(out, `subject: "out.>"`, fmt.Sprintf(`subject: "out.>", driver: %s, durable: %s, ack_wait: 1s`, nats, nats), 1) + fmt.Sprintf(`
+		routes := strings.Replace(out, `subject: "out.>"`, fmt.Sprintf(`subject: "out.>", driver: %s, durable: %s`, nats, nats), 1) + fmt.Sprintf(`
   - name: reports
     from: {kafka: {brokers: %q, topics: [reports], driver: %s}}
     to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}

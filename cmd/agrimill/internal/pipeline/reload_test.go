@@ -174,7 +174,7 @@ func TestReloadRefused(t *testing.T) {
 
 	// What cannot be changed is reported, the rest is done.
 	text = strings.Replace(text, "max_attempts: 2", "max_attempts: 3", 1)
-	text = strings.Replace(text, "confirm: {max_age: 5ms", "confirm: {max_age: 6ms", 1)
+	text = strings.Replace(text, "max_downloads: 8", "max_downloads: 7", 1)
 	report := b.reload(strings.Replace(text, `topic: "one"`, `topic: "two"`, 1))
 	if !slices.Equal(report.Restart, []string{"gateway", "subscriber"}) || !slices.Equal(report.Changed, []string{`route "all" changed`}) {
 		t.Errorf("report %+v", report)

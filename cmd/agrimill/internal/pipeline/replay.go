@@ -83,7 +83,7 @@ func forReplay(cfg *config.Config, routes []string) *config.Config {
 		return name != cfg.Poison.Sink && !slices.ContainsFunc(only.Routes, func(r config.Route) bool { return r.To.Sink == name })
 	})
 	if only.Dedup.Store == config.DedupBBolt {
-		only.Dedup.Store, only.Dedup.BBolt = config.DedupMemory, nil
+		only.Dedup.Store, only.Dedup.BBolt, only.Dedup.MaxEntries = config.DedupMemory, nil, 0
 	}
 	only.Journal.Path = ""                        // the process that runs the routes has it
 	only.Dedup.Owner.Instance = config.NoInstance // the process that runs the routes has it

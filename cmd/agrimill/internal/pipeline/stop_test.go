@@ -71,7 +71,7 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 		},
 		"messages held for a file": {
 			change: func(text string) string {
-				return strings.Replace(text, "subscriber:\n", "subscriber:\n  files: ["+pictures+"]\n  file_hold: 10m\n  whole_file_hold: 10m\n", 1)
+				return strings.Replace(text, "subscriber:\n", "subscriber:\n  files: ["+pictures+"]\n  file_hold: 10m\n", 1)
 			},
 			before: func(w *world, b *agrimill) {
 				w.send(pictures, 3)

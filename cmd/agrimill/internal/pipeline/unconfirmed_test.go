@@ -12,7 +12,7 @@ import (
 // What waits for its file is unconfirmed, and has an age like everything else.
 func TestHeldMessagesAreUnconfirmed(t *testing.T) {
 	w := newWorld(t)
-	b := w.start(strings.Replace(w.head()+w.natsSink()+allRoute, "subscriber:\n", "subscriber:\n  files: ["+pictures+"]\n  file_hold: 10m\n  whole_file_hold: 10m\n", 1))
+	b := w.start(strings.Replace(w.head()+w.natsSink()+allRoute, "subscriber:\n", "subscriber:\n  files: ["+pictures+"]\n  file_hold: 10m\n", 1))
 	b.waitReady()
 	if s := b.Snapshot().Subscriber; !s.OldestUnconfirmed.IsZero() {
 		t.Errorf("nothing has come, and the oldest waits since %v", s.OldestUnconfirmed)

@@ -24,6 +24,7 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 func TestMain(m *testing.M) {
@@ -59,7 +60,8 @@ type world struct {
 	js               jetstream.JetStream
 	grace            time.Duration // of readiness; 0: what fails counts at once
 
-	env map[string]string // what configurations can refer to
+	env     map[string]string // what configurations can refer to
+	ackWait time.Duration     // of consumers in NATS; 0: the default
 
 	mu   sync.Mutex
 	sent int
@@ -106,9 +108,7 @@ gateway:
   client_secret: ${SECRET}
   retry: {max_attempts: 2, initial_backoff: 20ms, max_backoff: 100ms}
 subscriber:
-  reconnect: {initial: 20ms, max: 200ms}
-  nack: {initial: 10ms, max: 100ms}
-  confirm: {max_age: 5ms, retry: {initial: 20ms, max: 100ms}}
+  max_downloads: 8
 retry: {initial_backoff: 20ms, max_backoff: 200ms}
 shutdown: {timeout: 2m}
 admin: {address: off}
@@ -131,7 +131,28 @@ func (w *world) parse(text string) *config.Config {
 	w.Helper()
 	cfg, err := config.Parse("agrimill.yaml", []byte(text), config.Options{Env: func(name string) string { return w.env[name] }})
 	must(w, err)
+	w.hurry(cfg)
 	return cfg
+}
+
+// hurry shortens waits that a file cannot set. A whole file waits as long as one in chunks.
+func (w *world) hurry(cfg *config.Config) {
+	s := &cfg.Subscriber
+	s.Reconnect = subscriber.Backoff{Initial: 20 * time.Millisecond, Max: 200 * time.Millisecond}
+	s.Nack = subscriber.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond}
+	s.Confirm.MaxAge = 5 * time.Millisecond
+	s.Confirm.Retry = subscriber.Backoff{Initial: 20 * time.Millisecond, Max: 100 * time.Millisecond}
+	s.WholeFileHold = max(s.FileHold, 0)
+	if cfg.Dedup.BBolt != nil {
+		cfg.Dedup.BBolt.OpenTimeout = 50 * time.Millisecond
+	}
+	if w.ackWait > 0 {
+		for _, r := range cfg.Routes {
+			if r.From.NATS != nil {
+				r.From.NATS.AckWait = w.ackWait
+			}
+		}
+	}
 }
 
 // agrimill is a pipeline that runs.

@@ -1,5 +1,14 @@
-// Package publisher turns POST /messages of the gateway into a Watermill
-// [message.Publisher], which is a [sinks.Sink] as well.
+// Package publisher sends messages through the gateway: a Watermill [message.Publisher] whose
+// topic is the message type, and a [sinks.Sink].
+//
+//	pub, err := publisher.New(publisher.Config{Client: client, TenantID: tenant, EndpointID: endpoint}, nil)
+//	…
+//	msg := message.NewMessage(watermill.NewUUID(), file) // one UUID per payload
+//	err = pub.Publish("iso:11783:-10:taskdata:zip", msg)
+//
+// Publish returns when the gateway has answered. It checks every message before it sends the
+// first. Publishing the same message again sends the same context ID, by which receivers
+// recognize a copy ([Publisher.ContextID]). To send from a broker, make it the To of a route.
 //
 // # Headers
 //
@@ -10,57 +19,25 @@
 //	message type       the topic
 //	tenant, endpoint   Config
 //	teamset context    Config
-//	direct recipients  Config
+//	direct recipients  Config; an empty list is an error
 //	is publish         true without direct recipients, else false
-//	context ID         see below
-//	sent timestamp     now
+//	context ID         see [Publisher.ContextID]
+//	sent timestamp     now, the same for all attempts of one call, and of a route
 //
-// A topic that was configured is the message type, whatever the metadata says: that of a handler in Watermill's Router, and
-// Route.ToTopic and Route.TopicFunc of package router. Only a topic given to Publish directly gives way to the metadata.
-//
-// An empty list of direct recipients is an error: leaving it out means publishing to
-// everyone. Other metadata is not sent; see [EnvelopeMarshaler] for applications that need
-// it. A received message can be forwarded unchanged, once its sender and recipients are
-// set.
-//
-// # Context ID
-//
-// The context ID is the application's ID of the payload, by which receivers recognize a
-// copy. It is derived from the message, so publishing the same message again sends the same
-// one; [Publisher.ContextID] returns it. It is the first of these that is present:
-//
-//   - gateway.KeyContextID in the metadata. One that is no UUID is an error.
-//     On a message with gateway.KeyEventType, which was received or made from one that
-//     was, it is the sender's: a UUID derived from it, the payload, and the sender and the
-//     recipients of what is sent takes its place. So two payloads never share one, and
-//     sending the same on again sends the same one.
-//   - the message's UUID, when it is one.
-//   - a UUID derived from the topic and gateway.KeyDedupID, which a router sets.
-//   - a UUID derived from the message's UUID when that is another string, such as a
-//     ULID.
-//   - a new UUID for each call of Publish. Give messages a UUID.
-//
-// So two messages with different payloads need different UUIDs. A route of package router
-// sees to that for the messages that it makes of one, and keeps them over its retries.
-//
-// # Sent timestamp
-//
-// Within one call of Publish all attempts carry the same sent timestamp, and so do
-// the attempts of a route of package router to deliver one message. An application
-// that calls Publish again, and wants the same one, sets
-// gateway.KeySentTimestamp.
-//
-// # Payloads elsewhere
+// A topic that was configured is the message type, whatever the metadata says: that of a
+// handler in Watermill's Router, and Route.ToTopic and Route.TopicFunc of package router. Only
+// a topic given to Publish directly gives way to the metadata, so that a received message can
+// be sent on as it is, with another sender and other recipients. Other metadata is not sent,
+// except with [EnvelopeMarshaler].
 //
 // A message with gateway.KeyPayloadMode refers to a payload that is stored elsewhere (see
-// [Config].ClaimCheck). It is streamed to the service in constant memory. Its size is
-// gateway.KeyPayloadSize; without that, the payload is opened once more to determine it.
+// [Config].ClaimCheck). It is streamed in constant memory. Without gateway.KeyPayloadSize it is
+// opened once more to determine its size.
 //
 // # Errors
 //
-// Publish checks every message before it sends the first. A mistake is a [*MetadataError]
-// that names the metadata key and the rule. With errors.As its error is a [*PublishError],
-// which reports what became of each message, and with errors.Is it matches the sentinels of
-// package gateway and one class of package sinks. If a message's context ends, the error is
-// only that of the context.
+// A mistake is a [*MetadataError] that names the metadata key and the rule. With errors.As an
+// error is a [*PublishError], which says what became of each message; with errors.Is it
+// matches the sentinels of package gateway and one class of package sinks. If a message's
+// context ends, the error is only that of the context.
 package publisher

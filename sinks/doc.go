@@ -1,8 +1,7 @@
-// Package sinks is the contract between the router and the brokers it writes
-// to: what a sink promises, which errors it returns, how topics are named.
-// Packages sinks/nats and sinks/kafka keep it; [FromPublisher] turns any other
-// Watermill publisher into a sink; package sinks/sinktest is the conformance
-// suite for all of them.
+// Package sinks is the contract between a route and what it writes to: what a nil error of
+// Publish promises, which errors there are, how topics are named. It imports no broker.
 //
-// The package imports no broker.
+// Packages sinks/nats, sinks/kafka, sinks/blob and sinks/logsink keep it, as does package
+// publisher. [FromPublisher] makes a sink of any other Watermill publisher. For a sink of
+// your own, begin with the interface [Sink], and test it with package sinks/sinktest.
 package sinks

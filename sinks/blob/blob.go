@@ -1,20 +1,19 @@
 // Package blob is the sink that archives messages as files in any bucket of
 // gocloud.dev/blob: a directory, S3, Google Cloud Storage, Azure.
 //
+//	bucket, err := fileblob.OpenBucket("/var/lib/farm", &fileblob.Options{Metadata: fileblob.MetadataDontWrite})
+//	…
+//	sink, err := blob.New(blob.Config{Bucket: bucket})
+//
 // Each message becomes two objects: its payload, and beside it, with the suffix
-// ".metadata.json", a [Sidecar] with topic, UUID, checksum and metadata. The sidecar
-// is written last: a payload without one is a message that was not acknowledged,
-// and gives way to the next attempt. Open buckets of files with metadata=skip, or
-// fileblob.MetadataDontWrite: else each of the two has a file with attributes of its
-// own, which nobody needs. Files are forced to the disk before the acknowledgement.
+// ".metadata.json", a [Sidecar] with topic, UUID, checksum and metadata. The sidecar is
+// written last: a payload without one was not acknowledged, and gives way to the next attempt.
+// Files are forced to the disk before the acknowledgement. A payload that is not in its
+// message is streamed into the bucket; see Config.ClaimCheck.
 //
-// A payload that is not in its message (claim check, lazy) is opened and streamed
-// into the bucket, so that the file is always the payload; see Config.ClaimCheck.
-//
-// A message with gateway.KeyDedupID has a path of its own made of topic and ID,
-// which is written only once, so copies are recognized for as long as the object
-// is there; what is there is read then, to see that payload and checksum belong together.
-// Without the ID each publish makes new objects.
+// A message with gateway.KeyDedupID has a path made of topic and ID, which is written only
+// once, so copies are recognized as long as the object is there. Without the ID each publish
+// makes new objects.
 package blob
 
 import (

@@ -1,8 +1,14 @@
-// Package kafka reads Kafka topics as a Watermill subscriber with at-least-once delivery:
-// every record that is not acknowledged is delivered again. Of transactions it delivers what is
-// committed. It is the source of routes from
-// Kafka to the gateway. It uses the client and the Unmarshaler of watermill-kafka, and a
-// handler of its own for the consumer group.
+// Package kafka reads Kafka topics as a Watermill subscriber in a consumer group, for routes
+// from Kafka to the gateway or anywhere else.
+//
+//	src, err := kafka.New(kafka.Config{Connection: sinkkafka.Connection{Brokers: []string{"localhost:9092"}}, Group: "to-the-gateway"}, nil)
+//	…
+//	err = r.Add(router.Route{Name: "reports", From: src, Topic: "reports", To: pub})
+//
+// Delivery is at least once: a record that is not acked is delivered again. Records of one key
+// (Config.KeyHeader, else the record's) are delivered in order, one at a time, those of
+// different keys in parallel. Of transactions it delivers what is committed. [Open] chooses the
+// subscriber of watermill-kafka instead.
 package kafka
 
 import (

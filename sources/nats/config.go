@@ -1,6 +1,13 @@
-// Package nats reads JetStream streams as a Watermill subscriber with at-least-once
-// delivery: every message that is not acknowledged is redelivered. It is the source of
-// routes from NATS to the gateway.
+// Package nats reads JetStream streams as a Watermill subscriber, for routes from NATS to the
+// gateway or anywhere else.
+//
+//	src, err := nats.New(nats.Config{Connection: sinknats.Connection{URL: "nats://localhost:4222"}, Durable: "to-the-gateway"}, nil)
+//	…
+//	err = r.Add(router.Route{Name: "reports", From: src, Topic: "reports.>", To: pub})
+//
+// Delivery is at least once: a message that is not acked is redelivered. Messages of one key
+// (Config.KeyHeader, else the subject) are delivered in order, one at a time, those of
+// different keys in parallel. [Open] chooses the subscriber of watermill-nats instead.
 package nats
 
 import (

@@ -32,16 +32,16 @@ const (
 // RetrySettings determine how often and how fast a message is retried, as configured by
 // the user of a [Router]. The zero value is ready for use.
 type RetrySettings struct {
-	// MaxAttempts is how many times a message is handled at most if its handler fails
-	// ([ClassHandler]); 1 means no retry. Outages do not count. 0 means
+	// MaxAttempts is how many attempts there are at most, including the first; 1 means no retry. Only those count in which the
+	// handler failed ([ClassHandler]), and none in an outage. 0 means
 	// [DefaultRetryAttempts]; negative is an error.
 	MaxAttempts int `yaml:"max_attempts"`
 	// InitialBackoff is the wait after the first failure. It doubles with each
 	// further one, up to MaxBackoff, and half of it is random. 0 means
 	// [DefaultRetryInitialBackoff]; negative is an error.
 	InitialBackoff time.Duration `yaml:"initial_backoff"`
-	// MaxBackoff caps the waits, and so how soon after an outage messages flow again. A sink
-	// that reports its recovery ends the wait. 0 means [DefaultRetryMaxBackoff], or
+	// MaxBackoff is the longest wait. It is how soon after an outage messages flow again, unless the sink reports its
+	// recovery, which ends the wait. 0 means [DefaultRetryMaxBackoff], or
 	// InitialBackoff if that is longer; less than InitialBackoff is an error.
 	MaxBackoff time.Duration `yaml:"max_backoff"`
 }

@@ -138,8 +138,7 @@ type Config struct {
 	// Compression of the batches. Default none: farm files are compressed
 	// already.
 	Compression sarama.CompressionCodec `yaml:"compression" enum:"none,gzip,snappy,lz4,zstd"`
-	// MaxMessageSize is the largest message the sink takes in bytes, headers
-	// included. It also sets max.message.bytes of topics that the sink creates,
+	// MaxMessageSize is the largest message in bytes, headers included. It also sets max.message.bytes of topics that the sink creates,
 	// when it is more than the brokers are configured for. The limit of the
 	// topic counts as well. Default, and 0: the topic's limit. At least 1024.
 	MaxMessageSize int `yaml:"max_message_size" unit:"bytes"`
@@ -150,13 +149,12 @@ type Config struct {
 	// see [Marshaler]. Not together with Marshaler. Nil means no.
 	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
-	// ConnectTimeout bounds connecting, and the look-up or creation of
-	// one topic. Default [DefaultConnectTimeout].
+	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	// Ingest is how routes keep the messages of one key in order: one at a time, or pipelined.
 	// Default [sinks.IngestPlain].
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
-	// PublishTimeout bounds storing one message. Default
+	// PublishTimeout bounds the wait for one acknowledgement, and each write to the network. Default
 	// [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
 	// CloseTimeout is how long Close waits for calls of Publish that are under

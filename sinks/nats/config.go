@@ -98,7 +98,7 @@ type Config struct {
 	// Options are further options of the connection, e.g. a proxy. They are applied last and
 	// may replace the sink's own, handlers included.
 	Options []natsgo.Option `yaml:"-"`
-	// ConnectTimeout bounds connecting, and creating the stream. Default
+	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default
 	// [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	// Domain is the JetStream domain of the stream, for a server that is joined to it, e.g. by a
@@ -144,8 +144,7 @@ type Config struct {
 	// none. Default: a full stream refuses new ones, which
 	// is sinks.ErrUnavailable until there is room.
 	DiscardOld bool `yaml:"discard_old"`
-	// MaxMessageSize is the largest message the stream takes in bytes, headers
-	// included. Default, and 0: what the server takes (max_payload).
+	// MaxMessageSize is the largest message in bytes, headers included. Default, and 0: what the server takes (max_payload).
 	MaxMessageSize int32 `yaml:"max_message_size" unit:"bytes"`
 	// DedupWindow is how long the stream recognizes a repeated message. It costs server
 	// memory. Default [DefaultDedupWindow], or MaxAge when that is shorter.

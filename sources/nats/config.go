@@ -46,9 +46,9 @@ type Config struct {
 	// Name is the client name of the connection. Default "agrimill".
 	Name string `yaml:"-"`
 
-	// Driver is who reads: agrimill, or watermill for the subscriber of watermill-nats, which
-	// handles one message at a time, whatever its key, lets it be delivered again when that takes 30 seconds, and needs
-	// another durable ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
+	// Driver is who reads: agrimill, or the subscriber of Watermill, which handles one message at a time, whatever its key. That
+	// of watermill-nats lets a message be delivered again whose handler takes longer than AckWait, and it needs another
+	// durable ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
 	Driver Driver `yaml:"driver" enum:"agrimill,watermill"`
 	// Stream is the stream to read from. Empty means the one that has the subject.
 	Stream string `yaml:"stream"`
@@ -65,7 +65,7 @@ type Config struct {
 	// [DefaultAckWait]; at least one second. A consumer that exists and was not made by
 	// a Subscriber keeps its own, and its BackOff.
 	AckWait time.Duration `yaml:"-"`
-	// MaxInFlight is how many messages may be delivered but not yet acknowledged. They have
+	// MaxInFlight is how many messages of the consumer or partition may be delivered but not yet acknowledged. They have
 	// different keys: of each key one is, and the next one follows its ack. While so many
 	// handlers hang, nothing else is delivered. Default [DefaultMaxInFlight]. Up to four times as
 	// many are read ahead, up to 64 MiB.

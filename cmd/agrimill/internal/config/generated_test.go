@@ -599,9 +599,9 @@ func (w *tables) write(section reflect.Type, path string) {
 		w.about[what] = true
 		// Known by its package, or by saying the same.
 		seen := false
-		for _, row := range []string{strings.Join([]string{ownerOf(section, f).PkgPath(), key, value}, " "), strings.Join([]string{key, value, what}, " ")} {
+		for _, row := range []string{strings.Join([]string{ownerOf(section, f).PkgPath(), key, value}, " "), strings.Join([]string{key, value, brief(what)}, " ")} {
 			at, ok := w.rows[row]
-			if own := ownerOf(section, f).PkgPath() == reflect.TypeFor[Config]().PkgPath() && !strings.HasSuffix(row, what); ok && !own && !seen {
+			if own := ownerOf(section, f).PkgPath() == reflect.TypeFor[Config]().PkgPath() && !strings.HasSuffix(row, brief(what)); ok && !own && !seen {
 				if repeated[at] == nil {
 					order = append(order, at)
 				}

@@ -10,5 +10,5 @@
 // above those are the nodes of a tree, which knows of each node how much of it is open and when it
 // last finished something. The window is the root of this tree, and leaves with the service what a node that is
 // behind others has above its share. The ledger knows of each message that the service may deliver again
-// what has become of it, and files what waits for its file. The section "The core" of docs/design.md has the rules.
+// what has become of it, and files what waits for its file. README.md has the rules.
 package core

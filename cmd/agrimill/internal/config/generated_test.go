@@ -565,20 +565,7 @@ func (w *tables) write(section reflect.Type, path string) {
 			continue // named in the row of the secret
 		}
 		value, to := valueName(f, w.paths)
-		standard := "`" + values[f.name] + "`"
-		switch {
-		case f.tag.Get("required") == "true":
-			value += ", required"
-		case values[f.name] == "", values[f.name] == "false":
-		case strings.HasPrefix(value, "`"):
-			value = strings.Replace(value, standard, "**"+standard+"**", 1)
-		case value == "section":
-			value = standard
-		case strings.HasSuffix(value, " or off"):
-			value = standard + " or off"
-		default: // it shows what kind of value it is
-			value = standard
-		}
+		value = withDefault(value, values[f.name], f)
 		key := "`" + f.name + "`"
 		if to != "" {
 			key = "[" + key + "](#" + to + ")"
@@ -631,6 +618,22 @@ func (w *tables) write(section reflect.Type, path string) {
 	if rows.Len() > 0 {
 		fmt.Fprintf(w.out, "| key | meaning |\n|---|---|\n%s\n", rows.String())
 	}
+}
+
+// withDefault is the kind of a value with its default, or the default alone where it shows the kind.
+func withDefault(kind, value string, f field) string {
+	standard := "`" + value + "`"
+	switch {
+	case f.tag.Get("required") == "true":
+		return kind + ", required"
+	case value == "", value == "false":
+		return kind
+	case strings.HasPrefix(kind, "`"):
+		return strings.Replace(kind, standard, "**"+standard+"**", 1)
+	case strings.HasSuffix(kind, " or off"):
+		return standard + " or off"
+	}
+	return standard
 }
 
 // once reports whether a section has the same key wherever it is, so that its heading can say what it is for.

@@ -1,0 +1,66 @@
+package config
+
+import (
+	"crypto/sha256"
+	"errors"
+	"reflect"
+	"strings"
+)
+
+// readFiles reads the files with secrets of a section, and checks that its other files are
+// readable.
+func (d *decoder) readFiles(v reflect.Value, known []field, path string) {
+	for _, f := range known {
+		at := join(path, f.name)
+		name, base := d.files[join(path, f.base)], join(path, f.base)
+		if f.base == "" {
+			if f.tag.Get("file") != "true" || !strings.HasSuffix(f.name, "_file") {
+				continue
+			}
+			name, base = v.FieldByIndex(f.index).String(), at
+		}
+		if name == "" {
+			continue
+		}
+		place := d.values[at]
+		data, err := readBounded(name, maxSecretSize)
+		if err != nil {
+			d.missing(place, at, base, fileError(err), "")
+			continue
+		}
+		if f.base == "" {
+			d.contents[at] = sha256.Sum256(data)
+			continue // its user reports what is wrong with it
+		}
+		text, err := singleLine(data)
+		_, both := d.places[base]
+		switch {
+		case both:
+			d.add(SeverityError, place, at, "cannot be combined with "+f.base, "remove one")
+		case err != nil:
+			d.add(SeverityError, place, at, "must be a file with a single line, the "+strings.ReplaceAll(f.base, "_", " "), "")
+		default:
+			v.FieldByIndex(f.index).SetString(text)
+		}
+	}
+}
+
+// errNotOneLine: a file with a secret does not have exactly one line.
+var errNotOneLine = errors.New("must be a file with a single line")
+
+// readSecret reads a file with a single line, a secret.
+func readSecret(name string) (string, error) {
+	data, err := readBounded(name, maxSecretSize)
+	if err != nil {
+		return "", err
+	}
+	return singleLine(data)
+}
+
+func singleLine(data []byte) (string, error) {
+	text := strings.TrimRight(string(data), "\r\n")
+	if strings.TrimSpace(text) == "" || strings.ContainsAny(text, "\x00\r\n") {
+		return "", errNotOneLine
+	}
+	return text, nil
+}

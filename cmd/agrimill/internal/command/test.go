@@ -14,14 +14,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 )
 
-func newTestCommand(p *program) *cobra.Command {
-	junit := ""
-	var record testRecord
-	cmd := &cobra.Command{
-		Use:     "test FILE (CASES... | --record CASES EVENTS...)",
-		GroupID: groupPipeline,
-		Short:   "test what a configuration does with messages",
-		Long: `Runs the routes of the configuration FILE on the messages in each file CASES, with
+const testLong = `Runs the routes of the configuration FILE on the messages in each file CASES, with
 neither gateway nor brokers, and compares what they do with what is expected: the
 routes that publish, topics, metadata, and what is filtered or goes to the poison queue.
 
@@ -54,7 +47,16 @@ each with what the routes do with it now, to be checked and corrected. The messa
 in EVENTS, which "agrimill tail --json --save DIRECTORY" wrote (- means stdin), or, with
 --trace, in the journal of a running agrimill, which keeps no payload.
 
-Exit status: 0 every case passed; 1 one failed; 2 a file is invalid.`,
+Exit status: 0 every case passed; 1 one failed; 2 a file is invalid.`
+
+func newTestCommand(p *program) *cobra.Command {
+	junit := ""
+	var record testRecord
+	cmd := &cobra.Command{
+		Use:     "test FILE (CASES... | --record CASES EVENTS...)",
+		GroupID: groupPipeline,
+		Short:   "test what a configuration does with messages",
+		Long:    testLong,
 		Example: `  agrimill test agrimill.yaml cases.yaml
   agrimill test --junit report.xml agrimill.yaml cases.yaml
   agrimill test --record new.yaml agrimill.yaml events.jsonl

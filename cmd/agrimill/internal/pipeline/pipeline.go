@@ -94,31 +94,59 @@ type Pipeline struct {
 	logger  *slog.Logger
 	started time.Time
 
-	// These live as long as the pipeline, across reloads.
-	client       *gateway.Client
-	secret       *secret
-	directory    *gateway.Directory
-	subscriber   *subscriber.Subscriber
-	endpoints    endpoints
-	lease        *lease // nil: none
-	turns        *turns // nil: it is always its turn
-	memory       *memory
-	owner        router.Owner // of reservations in memory
-	devices      devices
-	inward       router.KeyFunc
+	// All but state live as long as the pipeline, across reloads.
+	inbound
+	instance
+	remembered
+	observed
+	signals
+	state
+}
+
+// inbound is what talks to the gateway, but for the routes that send.
+type inbound struct {
+	client     *gateway.Client
+	secret     *secret
+	directory  *gateway.Directory
+	subscriber *subscriber.Subscriber
+	endpoints  endpoints
+}
+
+// instance is this process among several.
+type instance struct {
+	lease *lease       // nil: none
+	turns *turns       // nil: it is always its turn
+	owner router.Owner // of reservations in memory
+}
+
+// remembered is what is known of messages that came before, and where large payloads are.
+type remembered struct {
+	memory     *memory
+	inward     router.KeyFunc
+	devices    devices
+	claimCheck *claimcheck.Store // nil: none
+}
+
+// observed is what operators see.
+type observed struct {
 	readiness    readiness
 	steady       admin.Steady
 	course       admin.Course // of what is unconfirmed
 	certificates certificates
-	claimCheck   *claimcheck.Store // nil: none
 	observer     *metrics.Observer
+	sinkMetrics  *metrics.Sinks   // those of the same name are counted together
 	journal      *journal.Journal // nil: none
 	history      *history.History
-	// sinkMetrics measures the sinks. Sinks of the same name are counted together.
-	sinkMetrics *metrics.Sinks
-	tracing     *tracing.Tracing         // nil: none
-	spans       *sdktrace.TracerProvider // nil: none
+	tracing      *tracing.Tracing         // nil: none
+	spans        *sdktrace.TracerProvider // nil: none
 
+	// How many confirmations the gateway had accepted when a check last saw more, and when that was.
+	confirmed   int64
+	confirmedAt time.Time
+}
+
+// signals pass between Run, its parts and the callers of Reload.
+type signals struct {
 	looked     chan struct{}       // holds a token if the tenants were displayed
 	authorized chan struct{}       // closed when the gateway has accepted the credentials
 	failed     chan error          // gets why the pipeline cannot continue
@@ -126,17 +154,16 @@ type Pipeline struct {
 	reloading  chan struct{}       // holds a token during Reload
 	ended      chan struct{}       // closed when Run is about to stop everything
 	background sync.WaitGroup
+}
 
+// state is what changes when the pipeline starts, stops or is reloaded.
+type state struct {
 	mu         sync.Mutex // guards what follows; never held while anything blocks
 	phase      phase
 	err        error       // of Run
 	generation *generation // the current or last one
 	totals     map[string]router.RouteHealth
 	loaded     configState
-
-	// How many confirmations the gateway had accepted when a check last saw more, and when that was.
-	confirmed   int64
-	confirmedAt time.Time
 }
 
 // phase is a pipeline's stage of life.
@@ -161,9 +188,13 @@ func New(ctx context.Context, cfg *config.Config, options Options) (*Pipeline, e
 	}
 	options.setDefaults()
 	p := &Pipeline{
-		options: options, logger: options.Logger, started: time.Now(), steady: admin.Steady{Grace: options.ReadyGrace},
-		looked: make(chan struct{}, 1), authorized: make(chan struct{}), failed: make(chan error, 1), reloads: make(chan *reloadRequest),
-		reloading: make(chan struct{}, 1), ended: make(chan struct{}), totals: map[string]router.RouteHealth{},
+		options: options, logger: options.Logger, started: time.Now(),
+		observed: observed{steady: admin.Steady{Grace: options.ReadyGrace}},
+		signals: signals{
+			looked: make(chan struct{}, 1), authorized: make(chan struct{}), failed: make(chan error, 1), reloads: make(chan *reloadRequest),
+			reloading: make(chan struct{}, 1), ended: make(chan struct{}),
+		},
+		state: state{totals: map[string]router.RouteHealth{}},
 	}
 	p.endpoints.logger = p.logger.With("part", "endpoints")
 	if err := p.build(ctx, cfg); err != nil {

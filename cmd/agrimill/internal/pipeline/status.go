@@ -41,19 +41,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 		Config:     admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure, FailedAt: loaded.failedAt},
 		Gateway:    admin.GatewayFrom(stats.Stream),
 		Subscriber: admin.SubscriberFrom(stats),
-		Poison: admin.Poison{
-			Sink: g.poison.name, Kind: g.poison.kind, Topic: g.config.Poison.Topic,
-			Depth: g.depth.last.Load(), DepthNote: depthNote(g.poison.kind),
-		},
-	}
-	if s.Poison.Depth == nil && s.Poison.DepthNote == "" {
-		s.Poison.Unreadable, s.Poison.DepthNote = true, "the queue has not been read yet"
-		if failure := g.depth.failure.Load(); failure != nil {
-			s.Poison.DepthNote = "the queue cannot be read: " + *failure
-		}
-	}
-	if oldest := g.oldest.Load(); oldest != nil && s.Poison.Depth != nil && *s.Poison.Depth > 0 {
-		s.Poison.Oldest = *oldest
+		Poison:     g.poisonQueue(),
 	}
 	if c, looked := p.readiness.last(dedupCheck); looked && p.memory.store != nil {
 		s.Dedup = admin.Dedup{Store: p.memory.kind, Target: p.memory.target, Up: c.OK, Since: c.Since, Error: c.Message}
@@ -102,6 +90,24 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	s.UnconfirmedCourse = p.course.Values()
 	s.Verdict = p.steady.Judge(s)
 	return s
+}
+
+// poisonQueue is what is known of the poison queue.
+func (g *generation) poisonQueue() admin.Poison {
+	q := admin.Poison{
+		Sink: g.poison.name, Kind: g.poison.kind, Topic: g.config.Poison.Topic,
+		Depth: g.depth.last.Load(), DepthNote: depthNote(g.poison.kind),
+	}
+	if q.Depth == nil && q.DepthNote == "" {
+		q.Unreadable, q.DepthNote = true, "the queue has not been read yet"
+		if failure := g.depth.failure.Load(); failure != nil {
+			q.DepthNote = "the queue cannot be read: " + *failure
+		}
+	}
+	if oldest := g.oldest.Load(); oldest != nil && q.Depth != nil && *q.Depth > 0 {
+		q.Oldest = *oldest
+	}
+	return q
 }
 
 // nameWaits gives what waits the names that people know.

@@ -195,7 +195,7 @@ func testAsyncClose(t *testing.T, h Harness) {
 	const topic = "async.close"
 	all := numbers(100)
 	publications := publishAsync(t, sink, topic, all...)
-	within(t, "Close", func() {
+	testkit.Ends(t, "Close", func() {
 		if err := sink.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
@@ -276,7 +276,7 @@ func testAsyncWhileHanging(t *testing.T, h Harness) {
 	defer cancel()
 	var sent []string
 	var publications []*sinks.Publication
-	within(t, "PublishAsync", func() {
+	testkit.Ends(t, "PublishAsync", func() {
 		for _, payload := range numbers(2000) {
 			msg := newMessage(payload)
 			msg.SetContext(ctx)
@@ -290,7 +290,7 @@ func testAsyncWhileHanging(t *testing.T, h Harness) {
 			sent, publications = append(sent, payload), append(publications, p)
 		}
 	})
-	within(t, "Close", func() { _ = sink.Close() })
+	testkit.Ends(t, "Close", func() { _ = sink.Close() })
 	for _, p := range publications { // although the broker still hangs
 		_, _ = result(t, p)
 	}

@@ -1,0 +1,88 @@
+package sinktest
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+func testCloseRepeated(t *testing.T, h Harness) {
+	b := h.New(t, Settings{})
+	sink := b.NewSink(t)
+	publish(t, sink, "close.repeated", newMessage("before"))
+	testkit.Ends(t, "Close", func() {
+		var group sync.WaitGroup
+		for range 8 {
+			group.Go(func() {
+				if err := sink.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			})
+		}
+		group.Wait()
+		if err := sink.Close(); err != nil {
+			t.Errorf("Close again: %v", err)
+		}
+	})
+	wantPayloads(t, b, "close.repeated", "before")
+
+	// Never used.
+	testkit.Ends(t, "Close of an unused sink", func() {
+		if err := b.NewSink(t).Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+func testClosedErrors(t *testing.T, h Harness) {
+	b := h.New(t, Settings{})
+	sink := b.NewSink(t)
+	if err := sink.Close(); err != nil {
+		t.Fatalf("Close: %v", err)
+	}
+	wantKind(t, "Publish", sink.Publish("closed.topic", newMessage("late")), sinks.ErrClosed)
+	wantKind(t, "Publish of nothing", sink.Publish("closed.topic"), sinks.ErrClosed)
+	wantKind(t, "Health", sink.Health(t.Context()), sinks.ErrClosed)
+	_ = sink.Describe()
+	if got := sink.TopicSegment("x"); got != "x" {
+		t.Errorf("TopicSegment(x) is %q", got)
+	}
+	wantPayloads(t, b, "closed.topic")
+}
+
+func testCloseWhilePublishing(t *testing.T, h Harness) {
+	b := h.New(t, Settings{})
+	sink := b.NewSink(t)
+	var acked sync.Map
+	started := make(chan struct{}, 8)
+	var group sync.WaitGroup
+	for p := range 8 {
+		group.Go(func() {
+			for i := 0; ; i++ {
+				payload := fmt.Sprint(p, " ", i)
+				err := sink.Publish("close.publishing", newMessage(payload))
+				if err != nil {
+					wantKindError(t, err, sinks.ErrClosed)
+					return
+				}
+				acked.Store(payload, true)
+				if i == 5 {
+					started <- struct{}{}
+				}
+			}
+		})
+	}
+	for range 8 {
+		<-started
+	}
+	testkit.Ends(t, "Close", func() {
+		if err := sink.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	testkit.Ends(t, "Publish after Close", group.Wait)
+	wantAcked(t, b, "close.publishing", &acked)
+}

@@ -1,0 +1,236 @@
+package sinktest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+func testDescribe(t *testing.T, h Harness) {
+	_, sink := start(t, h)
+	d := sink.Describe()
+	if d.Name == "" {
+		t.Error("no Name")
+	}
+	if d.MaxMessageSize < 0 {
+		t.Errorf("MaxMessageSize %d", d.MaxMessageSize)
+	}
+	if d.Durability != sinks.DurabilityUnknown && d.DurabilityNote == "" {
+		t.Errorf("durability %v without a note", d.Durability)
+	}
+}
+
+func testHealthy(t *testing.T, h Harness) {
+	_, sink := start(t, h)
+	if err := sink.Health(t.Context()); err != nil {
+		t.Errorf("Health: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := sink.Health(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("Health with an ended context: %v", err)
+	}
+}
+
+func testOrderSequential(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	var want []string
+	for i := range 300 {
+		want = append(want, fmt.Sprint(i))
+		publish(t, sink, "order.sequential", newMessage(want[i]))
+	}
+	wantPayloads(t, b, "order.sequential", want...)
+}
+
+func testOrderInOneCall(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	var want []string
+	for call := range 4 {
+		var messages []*message.Message
+		for i := range 200 {
+			payload := fmt.Sprint(call, " ", i)
+			messages = append(messages, newMessage(payload))
+			want = append(want, payload)
+		}
+		publish(t, sink, "order.call", messages...)
+	}
+	wantPayloads(t, b, "order.call", want...)
+}
+
+func testConcurrent(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	const publishers, each = 16, 40
+	var group sync.WaitGroup
+	for p := range publishers {
+		group.Go(func() {
+			for i := range each {
+				// One topic per publisher and one for all of them.
+				own, shared := newMessage(fmt.Sprint(i)), newMessage(fmt.Sprint(p, " ", i))
+				own.Metadata["publisher"] = fmt.Sprint(p)
+				if err := sink.Publish(fmt.Sprintf("concurrent.own%d", p), own); err != nil {
+					t.Errorf("Publish: %v", err)
+				}
+				if err := sink.Publish("concurrent.shared", shared); err != nil {
+					t.Errorf("Publish: %v", err)
+				}
+				_ = sink.Describe()
+				_ = sink.TopicSegment("a.b")
+			}
+			if err := sink.Health(t.Context()); err != nil {
+				t.Errorf("Health: %v", err)
+			}
+		})
+	}
+	group.Wait()
+
+	var own, shared []string
+	for i := range each {
+		own = append(own, fmt.Sprint(i))
+	}
+	for p := range publishers {
+		wantPayloads(t, b, fmt.Sprintf("concurrent.own%d", p), own...) // in order
+		for i := range each {
+			shared = append(shared, fmt.Sprint(p, " ", i))
+		}
+	}
+	got := payloads(b.Read(t, "concurrent.shared"))
+	slices.Sort(got)
+	slices.Sort(shared)
+	if !slices.Equal(got, shared) {
+		t.Errorf("the shared topic holds %d messages, want each of %d once", len(got), len(shared))
+	}
+}
+
+func testEmptyCall(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	publish(t, sink, "empty.call")
+	wantPayloads(t, b, "empty.call")
+}
+
+func testMessagesUntouched(t *testing.T, h Harness) {
+	_, sink := start(t, h)
+	msg := newMessage("payload")
+	for i, name := range nastyNames() {
+		if h.Features.Metadata {
+			msg.Metadata[name] = nastyValues()[i%10]
+		}
+	}
+	type key struct{}
+	ctx := context.WithValue(t.Context(), key{}, "value")
+	msg.SetContext(ctx)
+	before := msg.Copy()
+	before.Metadata = maps.Clone(msg.Metadata)
+
+	publish(t, sink, "untouched.topic", msg)
+
+	if !msg.Equals(before) {
+		t.Error("Publish changed the message")
+	}
+	if msg.Context() != ctx {
+		t.Error("Publish changed the message's context")
+	}
+	select {
+	case <-msg.Acked():
+		t.Error("Publish acked the message")
+	case <-msg.Nacked():
+		t.Error("Publish nacked the message")
+	default:
+	}
+}
+
+func testMessagesNotKept(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	var want []string
+	payload := make([]byte, 1000)
+	metadata := message.Metadata{}
+	for i := range 100 {
+		copy(payload, bytes.Repeat([]byte{byte('a' + i%26)}, len(payload)))
+		metadata["i"] = fmt.Sprint(i)
+		want = append(want, string(payload))
+		msg := message.NewMessage(watermill.NewUUID(), payload)
+		msg.Metadata = metadata
+		ctx, cancel := context.WithCancel(t.Context())
+		msg.SetContext(ctx)
+		publish(t, sink, "kept.topic", msg)
+		cancel()
+		// The race detector tells when the sink still reads what is now
+		// written again.
+	}
+	wantPayloads(t, b, "kept.topic", want...)
+	if !h.Features.Metadata {
+		return
+	}
+	for i, msg := range b.Read(t, "kept.topic") {
+		if got := msg.Metadata["i"]; got != fmt.Sprint(i) {
+			t.Fatalf("message %d has the metadata of message %s", i, got)
+		}
+	}
+}
+
+func testContextEndedBefore(t *testing.T, h Harness) {
+	b, sink := start(t, h)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	for _, ctx := range []context.Context{canceled, late} {
+		msg := newMessage("ended")
+		msg.SetContext(ctx)
+		if err := sink.Publish("context.before", msg); err != ctx.Err() { //nolint:errorlint // has to be the error itself
+			t.Errorf("Publish: got %v, want %v", err, ctx.Err())
+		}
+		if err := sink.Publish("context.before", newMessage("alive"), msg); !errors.Is(err, ctx.Err()) {
+			t.Errorf("Publish of two: got %v, want %v", err, ctx.Err())
+		}
+	}
+	for _, payload := range payloads(b.Read(t, "context.before")) {
+		if payload == "ended" {
+			t.Error("a message whose context had ended is stored")
+		}
+	}
+}
+
+func testTooLarge(t *testing.T, h Harness) {
+	const limit = 10_000
+	b := h.New(t, Settings{MaxMessageSize: limit})
+	sink := newSink(t, b)
+	if got := sink.Describe().MaxMessageSize; got != limit {
+		t.Fatalf("Describe: MaxMessageSize is %d, want %d", got, limit)
+	}
+	fits, large := strings.Repeat("x", limit-1000), strings.Repeat("x", limit+1)
+	publish(t, sink, "large.topic", newMessage(fits))
+	wantKind(t, "Publish", sink.Publish("large.topic", newMessage(large)), sinks.ErrTooLarge)
+	wantKind(t, "Publish of three", sink.Publish("large.topic", newMessage("a"), newMessage(large), newMessage("b")), sinks.ErrTooLarge)
+	publish(t, sink, "large.topic", newMessage("after"))
+	wantPayloads(t, b, "large.topic", fits, "after") // nothing of the call of three
+}
+
+func testTooLargeByMetadata(t *testing.T, h Harness) {
+	b := h.New(t, Settings{MaxMessageSize: 10_000})
+	sink := newSink(t, b)
+	msg := newMessage(strings.Repeat("x", 5000))
+	msg.Metadata["large"] = strings.Repeat("y", 6000)
+	wantKind(t, "Publish", sink.Publish("large.metadata", msg), sinks.ErrTooLarge)
+	publish(t, sink, "large.metadata", newMessage("after"))
+	wantPayloads(t, b, "large.metadata", "after")
+}
+
+func testRejected(t *testing.T, h Harness) {
+	_, sink := start(t, h)
+	for _, topic := range h.Features.RejectedTopics {
+		wantKind(t, fmt.Sprintf("Publish to %.50q", topic), sink.Publish(topic, newMessage("x")), sinks.ErrRejected)
+	}
+	publish(t, sink, "rejected.not", newMessage("x")) // the sink continues
+}

@@ -15,7 +15,7 @@ import (
 // A message takes two allocations until it is with the client library: what waits for its result, and
 // subject and ID in one. The race detector has memory forgotten that is there to be used again.
 func TestAllocationsUntilSent(t *testing.T) {
-	s := &Sink{config: Config{SubjectPrefix: "agrimill"}, own: &Marshaler{}}
+	s := &Sink{config: Config{SubjectPrefix: "agrimill"}, drafts: drafts{own: &Marshaler{}}}
 	s.stream.Store(&jetstream.StreamConfig{})
 	msg := message.NewMessage("6f0e3a0c-3a5e-4a6c-9b57-000000000000", make([]byte, 1024))
 	for i := range 12 {
@@ -27,8 +27,8 @@ func TestAllocationsUntilSent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.payload, _ = f.payload(s.payload[:0])
-		s.recycle(f.draft)
+		d, _ := s.drafts.take(f)
+		s.drafts.recycle(d)
 	})
 	if allocs > 2 {
 		t.Errorf("%v allocations, want 2", allocs)

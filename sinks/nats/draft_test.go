@@ -49,7 +49,7 @@ func TestDraftIsUsedAgain(t *testing.T) {
 
 // A payload that was given back is not read any more.
 func TestWithdrawn(t *testing.T) {
-	s := &Sink{config: Config{SubjectPrefix: "agrimill"}, own: &Marshaler{}}
+	s := &Sink{config: Config{SubjectPrefix: "agrimill"}, drafts: drafts{own: &Marshaler{}}}
 	s.stream.Store(&jetstream.StreamConfig{})
 	f, err := s.prepare("topic", message.NewMessage("1", []byte("payload")))
 	if err != nil {

@@ -106,44 +106,6 @@ func subjectAndID(prefix, topic, id string) (subject, subjectID string) {
 	return subjectID[len(subjectID)-len(prefix)-1-len(topic):], subjectID
 }
 
-// draft is a NATS message whose memory may be used again.
-type draft struct {
-	msg        *natsgo.Msg
-	values     []string // of the header
-	headerSize int      // encoded
-}
-
-// begin begins a message with up to so many headers.
-func (d *draft) begin(subject string, data []byte, headers int) {
-	d.msg.Subject, d.msg.Data = subject, data
-	if cap(d.values) < headers {
-		d.values, d.msg.Header = make([]string, 0, headers), make(natsgo.Header, headers)
-	}
-	d.headerSize = len("NATS/1.0\r\n\r\n")
-}
-
-// set adds a header.
-func (d *draft) set(name, value string) {
-	at := len(d.values)
-	d.values = append(d.values, value)
-	d.msg.Header[name] = d.values[at : at+1 : at+1]
-	d.headerSize += len(name) + len(": ") + len(value) + len("\r\n")
-}
-
-// maxKeptHeaders is up to how many headers the memory for them is used again.
-const maxKeptHeaders = 64
-
-// reset forgets the message, and reports whether the memory may be used again.
-func (d *draft) reset() bool {
-	if cap(d.values) > maxKeptHeaders {
-		return false
-	}
-	clear(d.msg.Header)
-	clear(d.values)
-	d.msg.Subject, d.msg.Reply, d.msg.Data, d.values = "", "", nil, d.values[:0]
-	return true
-}
-
 // Unmarshal makes the Watermill message of a NATS message. Its payload is the
 // data, not a copy. It never fails.
 func (m Marshaler) Unmarshal(natsMsg *natsgo.Msg) (*message.Message, error) {

@@ -1,0 +1,84 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// Health asks the brokers for the topics written to so far. It returns nil when
+// all their partitions have a leader and enough replicas in sync, or a broker
+// answers when there are none; sinks.ErrUnavailable when not, sinks.ErrClosed
+// after Close.
+func (s *Sink) Health(ctx context.Context) error { return s.ask(ctx, s.look) }
+
+// ask calls f, which asks the cluster, and returns at the latest when ctx ends.
+func (s *Sink) ask(ctx context.Context, f func() error) error {
+	if !s.life.Enter() {
+		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
+	}
+	result := make(chan error, 1)
+	// sarama knows no contexts; it ends by its time-outs or by Close.
+	go func() {
+		defer s.life.Leave()
+		result <- f()
+	}()
+	select {
+	case err := <-result:
+		if err == nil {
+			return nil
+		}
+		if ctxErr := ctx.Err(); ctxErr != nil {
+			return ctxErr
+		}
+		return sinks.NewError(s.config.Name, "", sinks.ErrUnavailable, err)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.background.Done():
+		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
+	}
+}
+
+// Depth returns how many messages the brokers keep of a topic: of each partition the
+// high watermark less the oldest offset. A topic that does not exist has none. In a
+// compacted topic, and in one that others write in transactions, there are fewer. It returns at the
+// latest when ctx ends; errors are those of Health.
+func (s *Sink) Depth(ctx context.Context, topic string) (int64, error) {
+	var depth int64
+	err := s.ask(ctx, func() (err error) {
+		depth, err = s.cluster.depth(s.config.topic(topic))
+		return err
+	})
+	if err != nil {
+		return 0, err // depth may still be written
+	}
+	return depth, nil
+}
+
+func (s *Sink) look() error {
+	have, err := s.cluster.brokers()
+	if err != nil {
+		return err
+	}
+	s.brokers.Store(&have)
+	topics := s.allTopics()
+	fresh := s.cluster.refreshAll(topics) == nil // otherwise one by one, to know which
+	for _, t := range topics {
+		var err error
+		if !fresh {
+			err = s.cluster.refresh(t.name)
+		}
+		if err == nil {
+			err = s.cluster.writable(t.name, max(1, t.settings.minInSync))
+		}
+		if errors.Is(err, errNoTopic) && s.config.Provision == ProvisionCreate {
+			s.forget(t) // it will be created again
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package kafka
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/stoppoint"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// begin checks all messages before it gives the first its place. Its error is the
+// reason why there are fewer publications than messages.
+func (s *Sink) begin(topic string, messages []*message.Message, publications []*sinks.Publication) ([]*sinks.Publication, error) {
+	w := wait{sink: s, topic: topic}
+	if err := w.begin(messages); err != nil {
+		return nil, err
+	}
+	defer w.end()
+	var room [1]*delivery
+	deliveries, t, err := s.prepare(&w, topic, messages, room[:0])
+	if err == nil {
+		defer t.lane.life.Leave()
+	}
+	for _, d := range deliveries {
+		if err != nil {
+			break
+		}
+		d.known = t
+		if err = s.send(&w, d); err == nil {
+			publications = append(publications, &d.Publication)
+		}
+	}
+	if err != nil {
+		err = s.noteFailure(w.err(err))
+	}
+	return publications, err
+}
+
+// noteFailure has the cluster watched when err is an outage.
+func (s *Sink) noteFailure(err error) error {
+	if errors.Is(err, sinks.ErrUnavailable) {
+		if unanswered(err) {
+			s.unreached.Store(true)
+		}
+		s.watch(s.background, s.look)
+	}
+	return err
+}
+
+// prepare makes the records and looks whether the topic takes them. The caller is in the
+// topic's lane then, and has to leave it. Errors are as they came; wait.err makes those of
+// Publish.
+func (s *Sink) prepare(w *wait, topic string, messages []*message.Message, deliveries []*delivery) ([]*delivery, *topic, error) {
+	name, err := s.topicName(topic)
+	if err != nil {
+		return nil, nil, err
+	}
+	largest := 0
+	for _, msg := range messages {
+		d := &delivery{sink: s, topic: topic, deadline: w.deadline}
+		if err := s.marshal(d, name, msg); err != nil {
+			return nil, nil, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, name, sinks.ErrRejected, err))
+		}
+		d.size = recordSize(&d.record)
+		deliveries = append(deliveries, d)
+		largest = max(largest, d.size)
+	}
+	t, err := s.waitForTopic(w, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if largest > t.lane.limits.limit && time.Since(t.looked) > staleAfter {
+		t.lane.life.Leave()
+		s.forget(t) // the limit may have been raised
+		if t, err = s.waitForTopic(w, name); err != nil {
+			return nil, nil, err
+		}
+	}
+	if largest > t.lane.limits.limit {
+		t.lane.life.Leave()
+		return nil, nil, sinks.NewError(s.config.Name, name, sinks.ErrTooLarge, tooLarge(largest+batchOverhead, t.limit))
+	}
+	return deliveries, t, nil
+}
+
+// topicName returns the Kafka topic for a topic of the sink.
+func (s *Sink) topicName(topic string) (string, error) {
+	if name, ok := s.knownName(topic); ok {
+		return name, nil
+	}
+	name := s.config.topic(topic)
+	return name, checkTopic(name)
+}
+
+// marshal makes the record of a message. It shares nothing with the message: the
+// producer may still have it when the caller has its message back.
+func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
+	own, ok := s.config.Marshaler.(Marshaler)
+	if !ok {
+		if err := copyForeign(d, s.config.Marshaler, name, msg); err != nil {
+			return err
+		}
+	}
+	// No key is nil, not an empty one: that would be a key like any other,
+	// and send all such messages to one partition.
+	var key string
+	if d.record.Key == nil {
+		key = s.config.PartitionKey(msg)
+	}
+	if ok {
+		d.record.Headers, d.value, d.key = own.marshal(msg, key)
+		d.record.Value = &d.value
+	} else {
+		d.key = encoded(key)
+	}
+	if key != "" {
+		d.record.Key = &d.key
+	}
+	d.record.Topic, d.record.Metadata = name, d
+	return nil
+}
+
+// copyForeign makes the record with a marshaler whose records may share something with the message, or
+// with each other.
+func copyForeign(d *delivery, marshaler wmkafka.Marshaler, name string, msg *message.Message) error {
+	record, err := marshaler.Marshal(name, msg)
+	if err != nil {
+		return err
+	}
+	d.record = *record // what the marshaler returned is its own
+	if d.record.Value != nil {
+		value, err := record.Value.Encode()
+		if err != nil {
+			return err
+		}
+		if value == nil {
+			d.record.Value = nil
+		} else {
+			d.value = append(encoded{}, value...)
+			d.record.Value = &d.value
+		}
+	}
+	headers := make([]sarama.RecordHeader, len(record.Headers))
+	for i, header := range record.Headers {
+		headers[i] = sarama.RecordHeader{Key: bytes.Clone(header.Key), Value: bytes.Clone(header.Value)}
+	}
+	d.record.Headers = headers
+	return nil
+}
+
+// waitForTopic returns what is known about a topic, once it is, and enters its lane.
+func (s *Sink) waitForTopic(w *wait, name string) (*topic, error) {
+	for {
+		t, f := s.lookUp(name)
+		if f != nil {
+			if err := w.until(f.done); err != nil {
+				return nil, err
+			}
+			if f.err != nil {
+				return nil, f.err
+			}
+			t = f.topic
+		}
+		if t.lane.life.Enter() {
+			return t, nil
+		}
+		// Somebody looks at the topic again, and has closed the lane since.
+	}
+}
+
+// send hands a message to the producer.
+func (s *Sink) send(w *wait, d *delivery) error {
+	room := d.room()
+	if err := w.acquire(s.pending, 1); err != nil {
+		return err
+	}
+	if err := w.acquire(s.pendingBytes, room); err != nil {
+		s.pending.Release(1)
+		return err
+	}
+	// The context may have ended during the waits, and while the record was made.
+	if err := w.cause(); err != nil {
+		s.pendingBytes.Release(room)
+		s.pending.Release(1)
+		return err
+	}
+	s.life.Fork()            // until it is resolved
+	d.known.lane.life.Fork() // until the producer is done with it
+	s.deadlines.add(d)
+	stoppoint.At(stoppoint.Write)
+	if err := w.put(d.known.lane.producer.async.Input(), &d.record); err != nil {
+		s.deadlines.remove(d)
+		d.known.lane.life.Leave()
+		s.pendingBytes.Release(room)
+		s.pending.Release(1)
+		d.end(sinks.Receipt{}, err) // it was not returned
+		return err
+	}
+	return nil
+}
+
+// release gives up what a message holds while it is under way, except for its place in the lane.
+func (s *Sink) release(d *delivery) {
+	s.deadlines.remove(d)
+	s.pendingBytes.Release(d.room())
+	s.pending.Release(1)
+}
+
+// finish is called by the producers for each message they are done with.
+func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
+	d := record.Metadata.(*delivery)
+	s.release(d)
+	if err == nil {
+		s.succeeded()
+		d.known.lane.life.Leave()
+		stoppoint.At(stoppoint.Stored)
+		d.end(sinks.Receipt{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset}, nil)
+		return
+	}
+	err = s.judge(d.known, d.size, err)
+	d.known.lane.life.Leave() // now the next look at the topic knows what the error says of it
+	d.end(sinks.Receipt{}, s.noteFailure(s.classed(d.topic, err)))
+}
+
+// judge looks at what a producer said about a message of this size.
+func (s *Sink) judge(t *topic, size int, err error) error {
+	if blamesBatch(err) && !t.lane.limits.alone {
+		// One message spoils a batch for all others in it, which may be anybody's.
+		// What is to blame shows when they come again, one by one. A limit that
+		// was lowered shows then too, before anything is sent.
+		s.sendAlone(t)
+		return sinks.NewError(s.config.Name, t.name, sinks.ErrUnavailable,
+			fmt.Errorf("batch refused; its messages are sent individually: %v", err)) //nolint:errorlint // has to match one class only
+	}
+	if isTooLarge(err) {
+		s.forget(t)
+		return sinks.NewError(s.config.Name, t.name, sinks.ErrTooLarge, fmt.Errorf("%w: %d bytes", err, size+batchOverhead))
+	}
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		s.forget(t) // deleted, so to be created again
+	}
+	return err
+}

@@ -1,0 +1,86 @@
+package nats
+
+import (
+	"context"
+
+	"github.com/ThreeDotsLabs/watermill"
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// onAsyncError is the error handler of an own connection.
+func (s *Sink) onAsyncError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
+	if s.tells(err) {
+		s.logger.Error("NATS connection error", err, nil)
+	}
+}
+
+// watch follows the connection's state.
+func (s *Sink) watch() {
+	for status := range s.status {
+		switch status {
+		case natsgo.CONNECTED:
+			s.connected()
+			s.logger.Info("NATS connection restored", nil)
+			s.recovered.Raise()
+			s.run.lookNow()
+		case natsgo.RECONNECTING:
+			for _, f := range s.acks.takeAll() {
+				s.resolve(f, sinks.Receipt{}, natsgo.ErrDisconnected)
+			}
+			s.logger.Info("NATS connection lost; reconnecting", nil)
+		case natsgo.CLOSED:
+			s.logger.Debug("NATS connection closed", nil)
+		}
+	}
+}
+
+// Health asks the server for the stream. It returns nil when the stream
+// answers, sinks.ErrUnavailable when not, sinks.ErrClosed after Close.
+func (s *Sink) Health(ctx context.Context) error {
+	if !s.life.Enter() {
+		return sinks.NewError(s.name, "", sinks.ErrClosed, nil)
+	}
+	result := make(chan error, 1)
+	// A request may block in a write to a server that does not read, longer
+	// than ctx; it ends by the connection's write timeout.
+	go func() {
+		defer s.life.Leave()
+		result <- s.lookAtStream(ctx)
+	}()
+	select {
+	case err := <-result:
+		if err == nil {
+			return nil
+		}
+		if ctxErr := ctx.Err(); ctxErr != nil {
+			return ctxErr
+		}
+		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.background.Done():
+		return sinks.NewError(s.name, "", sinks.ErrClosed, nil)
+	}
+}
+
+func (s *Sink) lookAtStream(ctx context.Context) error {
+	if !s.conn.IsConnected() {
+		return Explain(s.conn, s.config.Domain, natsgo.ErrDisconnected)
+	}
+	asked := s.run.ask(s.conn)
+	stream, err := s.js.Stream(ctx, s.config.Stream)
+	if err != nil {
+		return Explain(s.conn, s.config.Domain, err)
+	}
+	s.compare(asked, stream.CachedInfo())
+	have := stream.CachedInfo().Config
+	last := s.stream.Swap(&have)
+	// Somebody has changed the stream under us.
+	if how := deletes(have, s.config); how != "" && how != deletes(*last, s.config) {
+		warnlog.Warn(s.logger, "durability none: "+how, watermill.LogFields{"stream": have.Name})
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package nats
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/agrimill/agrimill/internal/stoppoint"
+)
+
+// link is the connection to the server, and what it tells outside of any call.
+type link struct {
+	conn       *natsgo.Conn
+	buffers    bool         // it keeps what is published while it is down
+	maxPayload atomic.Int64 // of the server when last connected
+	replies    *natsgo.Subscription
+	status     chan natsgo.Status
+
+	violation atomic.Pointer[asyncError] // last permissions violation
+	logged    atomic.Pointer[string]     // last error since the connection came
+}
+
+// asyncError is an error that the server reported outside of any call.
+type asyncError struct {
+	at  time.Time
+	err error
+}
+
+// connected takes in what a new connection says.
+func (l *link) connected() {
+	l.maxPayload.Store(l.conn.MaxPayload())
+	l.logged.Store(nil)
+}
+
+// tells takes in an error from outside of any call. It reports whether the error is to be logged: while
+// the server is away or refuses us the same one comes with every attempt to reconnect.
+func (l *link) tells(err error) bool {
+	if errors.Is(err, natsgo.ErrPermissionViolation) {
+		l.violation.Store(&asyncError{at: time.Now(), err: err})
+	}
+	text := err.Error()
+	last := l.logged.Swap(&text)
+	return last == nil || *last != text
+}
+
+// refusedSince returns the permissions violation that was reported since then, or nil.
+func (l *link) refusedSince(then time.Time) error {
+	if v := l.violation.Load(); v != nil && !v.at.Before(then) {
+		return v.err
+	}
+	return nil
+}
+
+// write writes a message to the connection.
+func (l *link) write(f *flight, d *draft) error {
+	// What is published without a connection must fail.
+	if l.buffers && !l.conn.IsConnected() {
+		return natsgo.ErrDisconnected
+	}
+	stoppoint.At(stoppoint.Write)
+	d.msg.Reply = f.reply
+	err := l.conn.PublishMsg(d.msg)
+	if errors.Is(err, natsgo.ErrReconnectBufExceeded) {
+		return natsgo.ErrDisconnected
+	}
+	return err
+}
+
+// release gives back what the sink has of the connection, or closes it.
+func (l *link) release(own bool) {
+	if l.status != nil {
+		l.conn.RemoveStatusListener(l.status)
+	}
+	if own {
+		l.conn.Close()
+		return
+	}
+	if l.replies != nil {
+		_ = l.replies.Unsubscribe() // it is closed
+	}
+}

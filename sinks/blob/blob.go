@@ -22,21 +22,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 
@@ -44,149 +37,8 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/filesync"
 	"github.com/agrimill/agrimill/internal/payloadref"
-	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
 )
-
-const (
-	sinkName = "blob"
-
-	// DefaultPath is the default of Config.Path.
-	DefaultPath = "{topic}/{id}/{filename|payload}"
-
-	// SidecarSuffix is what the key of a sidecar has behind that of the payload.
-	SidecarSuffix = ".metadata.json"
-)
-
-const (
-	// maxElement and maxKey keep keys within the limits of common file systems
-	// (255 bytes) and object stores (1024 bytes), with room for SidecarSuffix
-	// and the names of temporary files.
-	maxElement = 200
-	maxKey     = 900
-	// minElement is the shortest that elements are cut to: room for the digest, and something to read.
-	minElement = 50
-	// digestMark begins the digest of an element that was cut. No escape does: two upper-case
-	// hexadecimal digits follow its mark.
-	digestMark = "%h"
-)
-
-// reservedSuffixes are ends of path elements that mean something else: a sidecar, and, to the driver of file
-// buckets, attributes and, with two dots, no end of the element.
-var reservedSuffixes = []string{SidecarSuffix, ".attrs", ".."}
-
-// ErrConfig is wrapped by the errors of New.
-var ErrConfig = errors.New("sinks/blob: bad configuration")
-
-// errBadKey is the cause of sinks.ErrRejected for messages without a legal key.
-var errBadKey = errors.New("invalid object key")
-
-// Config configures the sink.
-type Config struct {
-	// Bucket holds the objects. Required. It is not closed.
-	Bucket *blob.Bucket `yaml:"-"`
-
-	// Path is the template of the key of a payload, with the variables of
-	// topics and {topic}, {id} and {date}. The topic has '/' for '.'; the ID
-	// is derived from x-router-dedup-id, or else unique and ascending; the date is the day of
-	// writing in UTC as 2006-01-02 (with it a copy on another day is not recognized). It has
-	// to contain {topic} and {id}. Default [DefaultPath].
-	//
-	// A value adds no path elements: `../x` becomes `%2E%2E%2Fx`. An element that is longer than 200
-	// bytes then, or shorter where the key would exceed 900 bytes, is cut and ends with a digest.
-	Path string `yaml:"path"`
-
-	// ClaimCheck opens payloads that messages refer to (gateway.KeyPayloadReference).
-	// What a subscriber of this process delivered is opened without it. A message
-	// whose payload cannot be opened without it fails with sinks.ErrRejected.
-	ClaimCheck gateway.PayloadOpener `yaml:"-"`
-
-	// MaxMessageSize is the largest message in bytes, with its metadata, without payloads
-	// elsewhere. Default, and 0: no limit.
-	MaxMessageSize int64 `yaml:"max_message_size" unit:"bytes"`
-
-	// Durability is what the bucket promises. It appears in Describe. Default: synced for
-	// buckets of files, else unknown.
-	Durability sinks.Durability `yaml:"durability" enum:"unknown,memory,disk,synced,replicated"`
-	// DurabilityNote explains Durability.
-	DurabilityNote string `yaml:"-"`
-}
-
-// Sidecar is the content of the object beside a payload, as JSON.
-type Sidecar struct {
-	Topic string `json:"topic"`
-	UUID  string `json:"uuid"`
-	Size  int64  `json:"size"`
-	// SHA256 of the payload, in hexadecimal.
-	SHA256 string `json:"sha256"`
-	// Metadata are the entries that are UTF-8, but those that say that the payload
-	// is elsewhere: it is here now.
-	Metadata map[string]string `json:"metadata,omitempty"`
-	// Bytes are the other entries, names and values in base64.
-	Bytes []BytesEntry `json:"metadata_bytes,omitempty"`
-}
-
-// BytesEntry is one metadata entry that is not UTF-8.
-type BytesEntry struct {
-	Name  []byte `json:"name"`
-	Value []byte `json:"value"`
-}
-
-// AllMetadata returns Metadata and Bytes together.
-func (s Sidecar) AllMetadata() message.Metadata {
-	all := make(message.Metadata, len(s.Metadata)+len(s.Bytes))
-	maps.Copy(all, s.Metadata)
-	for _, entry := range s.Bytes {
-		all[string(entry.Name)] = string(entry.Value)
-	}
-	return all
-}
-
-// Variables of Path beside those of topics, as metadata keys that exist only
-// while the template is applied.
-const (
-	topicVariable = "\x00topic"
-	idVariable    = "\x00id"
-	dateVariable  = "\x00date"
-)
-
-// WithDefaults returns the configuration with its defaults filled in.
-func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
-	if c.Path == "" {
-		c.Path = DefaultPath
-	}
-}
-
-func (c Config) template() (*sinks.TopicTemplate, error) {
-	variables := sinks.TopicVariables()
-	variables["topic"], variables["id"], variables["date"] = topicVariable, idVariable, dateVariable
-	return sinks.ParseTemplate(c.Path, variables)
-}
-
-// Validate reports every field whose value is not allowed; the error matches
-// [ErrConfig].
-func (c Config) Validate() error {
-	c.setDefaults()
-	var e validate.Errors
-	e.Check(c.Bucket != nil, "Bucket", "is required")
-	var bad *sinks.TemplateError
-	path, err := c.template()
-	if errors.As(err, &bad) {
-		e.AddCause(bad, "Path", "%s", bad.Reason)
-	} else if err := try(path, "x"); err != nil {
-		e.AddCause(err, "Path", "makes keys that no bucket takes: %s", err)
-	}
-	for _, needed := range []string{"{topic}", "{id}"} {
-		e.Check(strings.Contains(c.Path, needed), "Path", "must contain %s, or messages would overwrite each other", needed)
-	}
-	validate.NotNegative(&e, "MaxMessageSize", c.MaxMessageSize)
-	return e.Err(ErrConfig)
-}
 
 // New returns the sink. Errors wrap [ErrConfig].
 //
@@ -400,29 +252,6 @@ func (p *publisher) storePayload(ctx context.Context, topic, key string, msg *me
 	return sidecar(topic, msg, size, digest.Sum(nil)), there, err
 }
 
-// storeSidecar writes the sidecar unless there is one.
-func (p *publisher) storeSidecar(ctx context.Context, key string, about Sidecar) (there bool, err error) {
-	text, err := json.Marshal(about)
-	if err != nil {
-		return false, fmt.Errorf("%w: %w", sinks.ErrRejected, err)
-	}
-	return p.write(ctx, key+SidecarSuffix, "application/json", false, func(w io.Writer) error {
-		_, err := w.Write(text)
-		return err
-	})
-}
-
-func (p *publisher) readSidecar(ctx context.Context, key string) (about Sidecar, err error) {
-	text, err := p.bucket.ReadAll(ctx, key+SidecarSuffix)
-	if gcerrors.Code(err) == gcerrors.NotFound {
-		return about, nil // gone again, with whatever it said
-	}
-	if err == nil && json.Unmarshal(text, &about) != nil {
-		about = Sidecar{} // fits nothing
-	}
-	return about, err
-}
-
 // look reports whether there is a sidecar, and whether it fits the payload that is there.
 // It need not: an attempt may have ended before it could remove the sidecar of another one.
 func (p *publisher) look(ctx context.Context, key string) (there, whole bool, err error) {
@@ -480,25 +309,6 @@ func (p *publisher) open(ctx context.Context, msg *message.Message) (io.ReadClos
 	return payload, nil
 }
 
-func sidecar(topic string, msg *message.Message, size int64, digest []byte) Sidecar {
-	s := Sidecar{Topic: topic, UUID: msg.UUID, Size: size, SHA256: hex.EncodeToString(digest)}
-	for _, name := range slices.Sorted(maps.Keys(msg.Metadata)) {
-		if len(msg.Payload) == 0 && (name == gateway.KeyPayloadMode || name == gateway.KeyPayloadReference) {
-			continue
-		}
-		value := msg.Metadata[name]
-		if utf8.ValidString(name) && utf8.ValidString(value) {
-			if s.Metadata == nil {
-				s.Metadata = map[string]string{}
-			}
-			s.Metadata[name] = value
-		} else {
-			s.Bytes = append(s.Bytes, BytesEntry{Name: []byte(name), Value: []byte(value)})
-		}
-	}
-	return s
-}
-
 // write writes an object, as a whole or not at all. there says that there is one
 // already, which stays unless it is to be replaced.
 func (p *publisher) write(ctx context.Context, key, contentType string, replace bool, fill func(io.Writer) error) (there bool, err error) {
@@ -522,154 +332,4 @@ func (p *publisher) write(ctx context.Context, key, contentType string, replace 
 		return true, nil
 	}
 	return false, err
-}
-
-// TopicSegment is that of [sinks.DefaultSegments].
-func (Config) TopicSegment(value string) string { return sinks.DefaultSegments.Escape(value) }
-
-// CheckTopic implements [sinks.Topics]. It also covers the fixed parts and fallbacks of Path.
-func (c Config) CheckTopic(topic string) error {
-	c.setDefaults()
-	path, err := c.template()
-	if err != nil {
-		return sinks.NewError(sinkName, topic, sinks.ErrRejected, err)
-	}
-	if err := try(path, topic); err != nil {
-		return sinks.NewError(sinkName, topic, sinks.ErrRejected, err)
-	}
-	return nil
-}
-
-// try returns an error if no message in the topic can have a key, or none without the values that have a fallback.
-func try(path *sinks.TopicTemplate, topic string) error {
-	for _, values := range path.Samples() {
-		if _, err := render(path, topic, values); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Required returns the metadata keys without which a message has no key, by the names of their variables in
-// Path. It returns none for a Path that is not valid.
-func (c Config) Required() map[string]string {
-	c.setDefaults()
-	path, err := c.template()
-	if err != nil {
-		return nil
-	}
-	required := path.Required()
-	maps.DeleteFunc(required, func(name, _ string) bool { return name == "topic" || name == "id" || name == "date" })
-	return required
-}
-
-// Key returns the key of a message's payload in the topic. Without [gateway.KeyDedupID] it is another one each time.
-// The error matches [sinks.ErrRejected]: the message cannot be stored.
-func (c Config) Key(topic string, msg *message.Message) (string, error) {
-	c.setDefaults()
-	path, err := c.template()
-	if err == nil {
-		var key string
-		if key, err = render(path, topic, msg.Metadata); err == nil {
-			return key, nil
-		}
-	}
-	return "", sinks.NewError(sinkName, topic, sinks.ErrRejected, err)
-}
-
-// render returns the key of the payload of a message with the metadata.
-func render(path *sinks.TopicTemplate, topic string, metadata message.Metadata) (string, error) {
-	if err := checkTopic(topic); err != nil {
-		return "", err
-	}
-	values := maps.Clone(metadata)
-	if values == nil {
-		values = message.Metadata{}
-	}
-	values[topicVariable] = topic
-	values[dateVariable] = time.Now().UTC().Format(time.DateOnly)
-	if id := metadata[gateway.KeyDedupID]; id != "" {
-		// A digest, so that an ID never looks like the unique ones below.
-		digest := sha256.Sum256([]byte(id))
-		values[idVariable] = hex.EncodeToString(digest[:16])
-	} else {
-		unique, err := uuid.NewV7()
-		if err != nil {
-			return "", err
-		}
-		values[idVariable] = unique.String()
-	}
-	key, err := path.Render(values, func(name, value string) string {
-		if name == "topic" { // made of escaped segments, as checked
-			return strings.ReplaceAll(topic, ".", "/")
-		}
-		return escape(value)
-	})
-	if err != nil {
-		return "", err
-	}
-	return fit(key)
-}
-
-// fit makes each element of a key, and the key itself, short enough. It refuses keys that no bucket takes.
-func fit(key string) (string, error) {
-	elements := strings.Split(key, "/")
-	for i, element := range elements {
-		if element == "" || element == "." || element == ".." {
-			return "", fmt.Errorf("%w: it has a path element that is empty, '.' or '..'", errBadKey)
-		}
-		if strings.ContainsFunc(element, unicode.IsControl) || !utf8.ValidString(element) {
-			return "", fmt.Errorf("%w: it has a control character, or is no UTF-8", errBadKey)
-		}
-		for _, suffix := range reservedSuffixes {
-			if rest, reserved := strings.CutSuffix(element, suffix); reserved {
-				elements[i] = rest + "%2E" + suffix[1:]
-			}
-		}
-	}
-	for limit := maxElement; limit >= minElement; limit /= 2 {
-		short := make([]string, len(elements))
-		for i, element := range elements {
-			short[i] = cut(element, limit)
-		}
-		if key := strings.Join(short, "/"); len(key) <= maxKey {
-			return key, nil
-		}
-	}
-	return "", fmt.Errorf("%w: %d bytes long, the limit is %d", errBadKey, len(key), maxKey)
-}
-
-// cut returns an element of at most limit bytes: a longer one ends with its digest.
-func cut(element string, limit int) string {
-	if len(element) <= limit {
-		return element
-	}
-	digest := sha256.Sum256([]byte(element))
-	tail := digestMark + hex.EncodeToString(digest[:16])
-	return strings.ToValidUTF8(element[:limit-len(tail)], "") + tail
-}
-
-// checkTopic returns an error unless topic consists of segments as
-// sinks.DefaultSegments makes them.
-func checkTopic(topic string) error {
-	for segment := range strings.SplitSeq(topic, ".") {
-		if _, err := sinks.DefaultSegments.Unescape(segment); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// escapes makes values parts of path elements. A dot may stay, but not in front:
-// no value becomes "..", or hidden.
-var escapes = sinks.Segments{Mark: '%', Legal: func(b byte) bool {
-	return b == '.' || sinks.DefaultSegments.Legal(b)
-}}
-
-func escape(value string) string {
-	escaped := escapes.Escape(value)
-	if rest, ok := strings.CutPrefix(escaped, "."); ok {
-		escaped = "%2E" + rest
-	}
-	return escaped
 }

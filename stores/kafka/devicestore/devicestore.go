@@ -14,22 +14,15 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/agrimill/agrimill/internal/final"
-	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/ratelog"
-	"github.com/agrimill/agrimill/internal/redact"
-	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
-	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
 // Defaults of [Config].
@@ -37,9 +30,6 @@ const (
 	DefaultTopic   = "agrimill-devices"
 	DefaultTimeout = 30 * time.Second
 )
-
-// ErrConfig is matched by the error of [Config.Validate].
-var ErrConfig = final.New("devicestore: invalid configuration")
 
 // ErrClosed says that the store was closed. Its class is [router.ClassOutage].
 var ErrClosed = router.Outage(errors.New("devicestore: the store is closed"))
@@ -53,46 +43,6 @@ var ErrMissing = errors.New("the topic does not exist")
 
 // ErrReadOnly is the error of Put with [Config.ReadOnly].
 var ErrReadOnly = errors.New("devicestore: the store is read only")
-
-// Config configures a [Store].
-type Config struct {
-	// Connection says how to connect. Its Brokers are required.
-	kafka.Connection `yaml:",inline"`
-	// Topic is the name of the topic. One that exists is left as it is, and should be compacted; a missing
-	// one is created, compacted, with one partition. Empty means [DefaultTopic].
-	Topic string `yaml:"topic"`
-	// Replicas of a topic that is created. 0 means the broker's default; negative is an error.
-	Replicas int16 `yaml:"replicas"`
-	// Timeout bounds New and each Put. 0 means [DefaultTimeout]; negative is an error.
-	Timeout time.Duration `yaml:"-"`
-	// MaxMemory is that of [farm.MemoryDevicesConfig]: what the topic has is also in memory.
-	MaxMemory int64 `yaml:"-"`
-	// ReadOnly is for whoever only looks: nothing is created or written. A topic that does not exist is an error of
-	// New that matches [ErrMissing].
-	ReadOnly bool `yaml:"-"`
-	// Logger gets what in the topic cannot be read. Nil means nobody.
-	Logger watermill.LoggerAdapter `yaml:"-"`
-}
-
-// WithDefaults returns the configuration with its defaults filled in.
-func (c Config) WithDefaults() Config {
-	c.Connection, c.Topic, c.Timeout = c.Connection.WithDefaults(), cmp.Or(c.Topic, DefaultTopic), cmp.Or(c.Timeout, DefaultTimeout)
-	c.MaxMemory = cmp.Or(c.MaxMemory, farm.DefaultMaxMemory)
-	return c
-}
-
-// Format writes the fields without what is secret, for every verb.
-func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
-
-// Validate reports every field whose value is not allowed; the error matches [ErrConfig].
-func (c Config) Validate() error {
-	var e validate.Errors
-	e.Join("", c.Connection.Validate())
-	e.Check(c.Replicas >= 0, "Replicas", "must not be negative")
-	validate.NotNegative(&e, "Timeout", c.Timeout)
-	validate.NotNegative(&e, "MaxMemory", c.MaxMemory)
-	return e.Err(ErrConfig)
-}
 
 // Store is a [farm.DeviceStore] in a compacted topic: a record for each payload, whose key is the
 // teamset and the digest of the payload, so that compaction keeps each one, with the times at which it was sent. Put returns when all in-sync
@@ -246,159 +196,12 @@ func (s *Store) create() error {
 	return s.client.RefreshMetadata(s.config.Topic)
 }
 
-// read takes in what a partition has, and goes on in the background.
-func (s *Store) read(ctx context.Context, partition int32) error {
-	end, err := s.client.GetOffset(s.config.Topic, partition, sarama.OffsetNewest)
-	if err != nil {
-		return err
-	}
-	first, err := s.client.GetOffset(s.config.Topic, partition, sarama.OffsetOldest)
-	if err != nil {
-		return err
-	}
-	from, err := s.consumer.ConsumePartition(s.config.Topic, partition, sarama.OffsetOldest)
-	if err != nil {
-		return err
-	}
-	following := false
-	defer func() {
-		if !following {
-			finish(from)
-		}
-	}()
-	// The last records before the end may be gone, or none of any store, so that nobody ever gets
-	// there. What comes later is taken in as well.
-	quiet := time.NewTimer(s.config.Timeout / 2)
-	defer quiet.Stop()
-	for next := first; next < end; {
-		select {
-		case record := <-from.Messages():
-			if record == nil {
-				return sarama.ErrClosedClient
-			}
-			s.take(ctx, record)
-			next = record.Offset + 1
-			quiet.Reset(endOfCompacted)
-		case <-quiet.C:
-			next = end
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	following = true
-	s.reading.Go(func() { s.follow(partition, from) })
-	return nil
-}
-
-// follow reads a partition until the store is closed. A reader ends when what it would read next is gone, such as with a
-// topic that was deleted and made again.
-func (s *Store) follow(partition int32, from sarama.PartitionConsumer) {
-	for {
-		for ended := false; !ended; {
-			select {
-			case record := <-from.Messages():
-				if ended = record == nil; !ended {
-					s.take(context.Background(), record) // it is in memory
-				}
-			case <-s.stop:
-				finish(from)
-				return
-			}
-		}
-		finish(from)
-		for again := false; !again; {
-			select {
-			case <-time.After(readAgain):
-			case <-s.stop:
-				return
-			}
-			var err error
-			from, err = s.consumer.ConsumePartition(s.config.Topic, partition, sarama.OffsetOldest)
-			again = err == nil
-		}
-	}
-}
-
-// finish ends a reader.
-func finish(from sarama.PartitionConsumer) {
-	from.AsyncClose()
-	for range from.Messages() { // until it has ended
-	}
-}
-
-// readAgain is how long after it has ended a partition is read again.
-const readAgain = time.Second
-
-// endOfCompacted is how long nothing more comes at the end of a topic whose last records were
-// compacted away.
-const endOfCompacted = 2 * time.Second
-
 // sentHeader is the name of the headers with the times at which a description was sent, tenantHeader of that with
 // its tenant.
 const (
 	sentHeader   = "x-router-sent-timestamp"
 	tenantHeader = "x-router-tenant-id"
 )
-
-// unreadable logs what of a record cannot be read.
-func (s *Store) unreadable(record *sarama.ConsumerMessage, reason string) {
-	suppressed, ok := s.odd.Next()
-	if !ok || s.config.Logger == nil {
-		return
-	}
-	fields := watermill.LogFields{"topic": record.Topic, "partition": record.Partition, "offset": record.Offset, "key": string(record.Key), "reason": reason}
-	if suppressed > 0 {
-		fields[ratelog.Field] = suppressed
-	}
-	warnlog.Warn(s.config.Logger, "a part of the device descriptions cannot be read; it is left out", fields)
-}
-
-// take takes in a record.
-func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
-	key, sum := string(record.Key), sha256.Sum256(record.Value)
-	slash := strings.LastIndexByte(key, '/')
-	switch {
-	case slash < 0:
-		s.unreadable(record, "the key has no teamset")
-		return
-	case len(record.Value) == 0: // it was deleted
-		return
-	case key[slash+1:] != hex.EncodeToString(sum[:]):
-		s.unreadable(record, "another digest")
-		return
-	}
-	teamset := key[:slash]
-	d := farm.DeviceDescription{Payload: record.Value}
-	for _, h := range record.Headers {
-		if string(h.Key) == tenantHeader {
-			d.Tenant = string(h.Value)
-		}
-	}
-	times := make([]time.Time, 0, 1)
-	for _, h := range record.Headers {
-		if string(h.Key) != sentHeader {
-			continue
-		}
-		if at, ok := isotime.Parse(h.Value); ok {
-			times = append(times, at)
-		} else {
-			s.unreadable(record, "a time it was sent")
-		}
-	}
-	if len(times) == 0 {
-		times = append(times, record.Timestamp) // it was sent before, and after what was stored before it
-	}
-	for _, d.Sent = range times {
-		_ = s.known.Put(ctx, teamset, d) // memory does not fail
-	}
-	if s.config.ReadOnly {
-		return
-	}
-	known, _ := s.descriptions(ctx, teamset, sum)
-	s.note(recordKey{teamset, sum}, slices.ContainsFunc(known, func(d farm.DeviceDescription) bool {
-		return !slices.ContainsFunc(times, d.Sent.Equal)
-	}))
-}
 
 const (
 	// mendAfter is how long at least nobody writes again what a record lacks: who wrote it may do so, or another

@@ -75,6 +75,11 @@ var wideHeader = `<TIM A="" D="4">` + strings.Repeat(`<DLV A="0043" B="" C="DET1
 
 // Bombs returns those that are known.
 func Bombs() []Bomb {
+	return slices.Concat(taskDataBombs(), logBombs(), archiveBombs(), gridBombs(), efdiBombs())
+}
+
+// taskDataBombs are in TASKDATA.XML and the headers of logs.
+func taskDataBombs() []Bomb {
 	return []Bomb{
 		{"a device with many values, headers with many columns", func(t testing.TB) []byte {
 			device := `<ISO11783_TaskData><DVC A="DVC1"><DET A="DET1" B="1" C="1" E="0" F="0">` + numbered(60_000, `<DOR A="%d"/>`) + `</DET>` +
@@ -130,6 +135,12 @@ func Bombs() []Bomb {
 			return Zip(t, files...)
 		}, ""},
 		{"columns", func(t testing.TB) []byte { return Zip(t, headers(2500, wideHeader, "")...) }, "MaxMemory"},
+	}
+}
+
+// logBombs are in the records of logs and grids.
+func logBombs() []Bomb {
+	return []Bomb{
 		{"zeros", func(t testing.TB) []byte {
 			return zipOf(t, []string{"TLG00000.XML", wideHeader, "TLG00001.XML", wideHeader},
 				repetition{"TLG00000.BIN", "\x00", 150 << 20}, repetition{"TLG00001.BIN", "\x00", 150 << 20})
@@ -148,6 +159,12 @@ func Bombs() []Bomb {
 			const grid = `<ISO11783_TaskData><TSK A="TSK1"><TZN A="0"><PDV A="0006" B="1"/></TZN><GRD A="1" B="1" C="0.00001" D="0.00001" E="16000" F="16000" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
 			return zipOf(t, []string{"TASKDATA.XML", grid}, repetition{"GRD00001.BIN", "\x00", 16000 * 16000})
 		}, ""},
+	}
+}
+
+// archiveBombs are in the directory of an archive.
+func archiveBombs() []Bomb {
+	return []Bomb{
 		{"one file under many names", func(t testing.TB) []byte {
 			archive := zipOf(t, []string{"TASKDATA.XML", "<ISO11783_TaskData/>"}, repetition{"TLG00000.BIN", "\x00", 100 << 20})
 			var names []string
@@ -164,6 +181,12 @@ func Bombs() []Bomb {
 			}
 			return repeated(t, archive, names...)
 		}, "overlaps"},
+	}
+}
+
+// gridBombs are in treatment zones and the grids that name them.
+func gridBombs() []Bomb {
+	return []Bomb{
 		{"grids of many zones, and presentations", func(t testing.TB) []byte {
 			zones := numbered(50_000, `<TZN A="%d"><PDV A="0001" B="1" E="VPN49999"/></TZN>`)
 			grids := strings.Repeat(`<GRD A="1" B="1" C="1" D="1" E="1" F="1" G="GRD00001" I="1"/>`, 20_000) + numbered(50_000, `<GRD A="1" B="1" C="1" D="1" E="1" F="1" G="GRD00001" I="2" J="%d"/>`)
@@ -172,6 +195,12 @@ func Bombs() []Bomb {
 		{"treatment zones with polygons and ever other values", func(t testing.TB) []byte {
 			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData><TSK>"+numbered(60_000, `<TZN A="%[1]d"><PDV A="0001" B="1" C="PDT%[1]d" D="DET%[1]d"/><PLN><LSG A="1"><PNT C="1" D="1"/><PNT C="2" D="1"/><PNT C="2" D="2"/></LSG></PLN></TZN>`)+"</TSK></ISO11783_TaskData>")
 		}, ""},
+	}
+}
+
+// efdiBombs are in the protobuf form.
+func efdiBombs() []Bomb {
+	return []Bomb{
 		{"EFDI: tasks", func(testing.TB) []byte { return bytes.Repeat([]byte{0xBA, 0x01, 0}, 690_000) }, "MaxElements"},
 		{"EFDI: logs", func(testing.TB) []byte {
 			logs := bytes.Repeat([]byte{0xA2, 0x01, 2, 8, 0}, 400_000)

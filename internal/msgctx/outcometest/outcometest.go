@@ -43,23 +43,7 @@ func Run(t *testing.T, subscribe func(t *testing.T) Subscription) {
 		next(t, s, "a").Ack()
 		s.Confirmed(1)
 	})
-	t.Run("put off", func(t *testing.T) {
-		s := subscribe(t)
-		s.Send("a")
-		for range 3 {
-			msg := next(t, s, "a")
-			msgctx.NackOf(msg.Context()).After(100 * time.Millisecond)
-			began := time.Now()
-			msg.Nack()
-			msg = next(t, s, "a")
-			if waited := time.Since(began); waited < 100*time.Millisecond {
-				t.Errorf("it came again after %v", waited)
-			}
-			msg.Nack()
-		}
-		next(t, s, "a").Ack()
-		s.Confirmed(1)
-	})
+	t.Run("put off", func(t *testing.T) { testPutOff(t, subscribe(t)) })
 	for _, outcome := range []msgctx.Outcome{msgctx.SetAside, msgctx.Left} {
 		t.Run(outcome.String(), func(t *testing.T) {
 			s := subscribe(t)
@@ -95,6 +79,23 @@ func Run(t *testing.T, subscribe func(t *testing.T) Subscription) {
 		next(t, s, "a").Ack()
 		s.Confirmed(1)
 	})
+}
+
+func testPutOff(t *testing.T, s Subscription) {
+	s.Send("a")
+	for range 3 {
+		msg := next(t, s, "a")
+		msgctx.NackOf(msg.Context()).After(100 * time.Millisecond)
+		began := time.Now()
+		msg.Nack()
+		msg = next(t, s, "a")
+		if waited := time.Since(began); waited < 100*time.Millisecond {
+			t.Errorf("it came again after %v", waited)
+		}
+		msg.Nack()
+	}
+	next(t, s, "a").Ack()
+	s.Confirmed(1)
 }
 
 // next waits for a message, checks its payload, and that its nack has its usual meaning.

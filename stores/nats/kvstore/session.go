@@ -252,16 +252,7 @@ func (s *Store) gone(ctx context.Context, b *bucket, owner router.Owner, r reser
 		return false, err
 	}
 	now := time.Now()
-	s.mu.Lock()
-	p.looked, p.gone = now, 0
-	switch {
-	case entry != nil:
-		p.absent = time.Time{}
-	case p.absent.IsZero():
-		p.absent = now
-	}
-	absent := p.absent
-	s.mu.Unlock()
+	absent := s.looked(p, entry != nil, now)
 	switch {
 	case entry != nil && record.Ended:
 	case predecessor:
@@ -299,6 +290,20 @@ func (s *Store) gone(ctx context.Context, b *bucket, owner router.Owner, r reser
 			watermill.LogFields{"instance": r.Instance, "session": r.Session})
 	}
 	return true, nil
+}
+
+// looked notes that the session of a peer was looked for, and returns since when it is absent.
+func (s *Store) looked(p *peer, there bool, now time.Time) (absent time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.looked, p.gone = now, 0
+	switch {
+	case there:
+		p.absent = time.Time{}
+	case p.absent.IsZero():
+		p.absent = now
+	}
+	return p.absent
 }
 
 // forgetPeers forgets sessions that nobody asks about anymore.

@@ -82,7 +82,7 @@ const (
 // SASL authenticates the connections. The zero value does not. For other
 // mechanisms use Config.Configure.
 type SASL struct {
-	// Mechanism to use. Default, when User is set: MechanismPlain.
+	// Mechanism is the way to log in. Default, when User is set: MechanismPlain.
 	Mechanism Mechanism `yaml:"mechanism" enum:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"`
 	// User is the name to log in with. Required with a mechanism.
 	User string `yaml:"user" required:"true"`
@@ -116,7 +116,7 @@ type Config struct {
 	// Partitions of topics that the sink creates. Default, and 0: what the
 	// brokers are configured for (num.partitions).
 	Partitions int32 `yaml:"partitions"`
-	// ReplicationFactor of topics that the sink creates. Default, and 0: what
+	// ReplicationFactor is how many replicas topics have that the sink creates. Default, and 0: what
 	// the brokers are configured for (default.replication.factor).
 	ReplicationFactor int16 `yaml:"replication_factor"`
 	// TopicConfig are further settings of topics that the sink creates, e.g.

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
-
-	"github.com/agrimill/agrimill/subscriber"
 )
 
 // examples/full.yaml is what testdata/example.yaml says, with every key that it leaves out:
@@ -144,11 +142,8 @@ func (e *exampleWriter) key(f field, given *yaml.Node, value, indent, comment st
 	if typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()
 	}
-	isSection := typ.Kind() == reflect.Struct && !isScalar(typ) && typ != reflect.TypeFor[subscriber.Backoff]()
+	isSection := typ.Kind() == reflect.Struct && !isScalar(typ)
 	switch {
-	case typ == reflect.TypeFor[subscriber.Backoff]() && given == nil:
-		low, high, _ := strings.Cut(value, " to ")
-		e.line(indent, f.name, fmt.Sprintf("{initial: %s, max: %s}", low, high), comment)
 	case isSection && given == nil && (f.typ.Kind() == reflect.Pointer || len(defaults(typ)) == 0):
 		var keys []string
 		for _, inner := range fields(typ) {

@@ -24,7 +24,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/agrimill/agrimill/sinks"
-	"github.com/agrimill/agrimill/subscriber"
 )
 
 // schema.json and the page of the documentation are made of the types, their tags and
@@ -280,7 +279,7 @@ var instances = sync.OnceValue(func() map[reflect.Type]reflect.Value {
 		if v.Kind() != reflect.Struct || isScalar(v.Type()) {
 			return
 		}
-		if _, ok := all[v.Type()]; !ok && v.Type() != reflect.TypeFor[subscriber.Backoff]() { // each place has its own
+		if _, ok := all[v.Type()]; !ok {
 			all[v.Type()] = v
 		}
 		for _, f := range fields(v.Type()) {
@@ -292,13 +291,6 @@ var instances = sync.OnceValue(func() map[reflect.Type]reflect.Value {
 })
 
 func valueText(v reflect.Value, f field) string {
-	if v.Type() == reflect.TypeFor[subscriber.Backoff]() {
-		b := v.Interface().(subscriber.Backoff)
-		if b == (subscriber.Backoff{}) {
-			return ""
-		}
-		return durationText(b.Initial) + " to " + durationText(b.Max)
-	}
 	switch value := v.Interface().(type) {
 	case Secret:
 		return ""
@@ -396,7 +388,7 @@ func (s *schemas) object(section reflect.Type) *jsonschema.Schema {
 			property.AnyOf = append(property.AnyOf, &jsonschema.Schema{Const: "off"})
 		}
 		property.Description = meaning(s.T, s.comments, section, f, "")
-		if value, ok := values[f.name]; ok && f.typ != reflect.TypeFor[subscriber.Backoff]() {
+		if value, ok := values[f.name]; ok {
 			property.Default = value
 			switch {
 			case isScalar(f.typ), f.typ == reflect.TypeFor[time.Duration](), f.tag.Get("unit") != "", f.typ.Kind() == reflect.String:

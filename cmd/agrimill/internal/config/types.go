@@ -197,8 +197,8 @@ type Dedup struct {
 	// processes share (nats_kv). If left out, the section that is present decides; without
 	// one, it is memory.
 	Store string `yaml:"store" enum:"memory,bbolt,nats_kv,off"`
-	// MaxEntries is how many handled messages are remembered in memory or in a file: by default 262144 in memory, which takes
-	// 21 MB, and 4194304 in a file, of about 200 bytes each. The closest to expiry are forgotten first.
+	// MaxEntries is how many handled messages are remembered in memory (262144 by default, 21 MB) or in a file (4194304, 0.8
+	// GB). The closest to expiry are forgotten first.
 	MaxEntries int `yaml:"max_entries"`
 	// BBolt configures the store bbolt, which requires it.
 	BBolt *boltstore.Config `yaml:"bbolt"`

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -95,6 +96,22 @@ func TestEmbeddingBeginsWithAProgram(t *testing.T) {
 	}
 	if got := countCode(blocks[0].code); got > limit {
 		t.Errorf("%s:%d: %d lines of code, want at most %d", file, blocks[0].line, got, limit)
+	}
+}
+
+// TestComponentsAreTested: each row of the table of Watermill's components in docs/watermill.md
+// names a test that is there, and each of those tests has a row.
+func TestComponentsAreTested(t *testing.T) {
+	t.Parallel()
+	name := regexp.MustCompile(`\bTestComponent\w+`)
+	listed := name.FindAllString(readFile(t, "docs/watermill.md"), -1)
+	tests := regexp.MustCompile(`(?m)^func (TestComponent\w+)\(`).FindAllStringSubmatch(readFile(t, "internal/test/endtoend/components_test.go"), -1)
+	var there []string
+	for _, test := range tests {
+		there = append(there, test[1])
+	}
+	if len(listed) == 0 || !slices.Equal(listed, there) {
+		t.Errorf("docs/watermill.md lists %v, and there are %v", listed, there)
 	}
 }
 

@@ -1,0 +1,215 @@
+package endtoend
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/components/cqrs"
+	"github.com/ThreeDotsLabs/watermill/components/fanin"
+	"github.com/ThreeDotsLabs/watermill/components/forwarder"
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/nats"
+	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
+	sourcenats "github.com/agrimill/agrimill/sources/nats"
+)
+
+// componentBroker is a broker as Watermill's components see it: topics to publish to and to
+// subscribe to, and a subscriber of its own for each handler.
+type componentBroker struct {
+	publisher  message.Publisher
+	prefix     string // of a topic to subscribe to
+	subscriber func(name string) message.Subscriber
+}
+
+// eachBroker runs a test of a component with NATS and with Kafka, which has the topics.
+func eachBroker(t *testing.T, topics []string, test func(t *testing.T, b componentBroker)) {
+	t.Run("NATS", func(t *testing.T) {
+		t.Parallel()
+		url := natstest.Start(t).URL()
+		sink, err := nats.New(nats.Config{URL: url}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sink.Close() })
+		test(t, componentBroker{sink, "agrimill.", func(name string) message.Subscriber {
+			source, err := sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: url}, Durable: name}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = source.Close() })
+			return source
+		}})
+	})
+	t.Run("Kafka", func(t *testing.T) {
+		t.Parallel()
+		brokers := []string{kafkatest.Start(t, kfake.SeedTopics(2, topics...)).Addr()}
+		sink, err := kafka.New(kafka.Config{Brokers: brokers, TopicPrefix: kafka.NoTopicPrefix}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sink.Close() })
+		test(t, componentBroker{sink, "", func(name string) message.Subscriber {
+			source, err := sourcekafka.New(sourcekafka.Config{Connection: kafka.Connection{Brokers: brokers}, Group: name}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = source.Close() })
+			return source
+		}})
+	})
+}
+
+// start runs something until the test ends, and fails the test if it fails.
+func start(t *testing.T, run func(context.Context) error) {
+	ctx, stop := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type (
+	harvested struct{ Number int }
+	weighed   struct{ Number int }
+)
+
+// With an event bus and an event processor, each handler gets every event of its type, and no
+// other one.
+func TestComponentCQRS(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, []string{"events.harvested", "events.weighed"}, func(t *testing.T, b componentBroker) {
+		marshaler := cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
+		bus, err := cqrs.NewEventBusWithConfig(b.publisher, cqrs.EventBusConfig{
+			Marshaler:            marshaler,
+			GeneratePublishTopic: func(p cqrs.GenerateEventPublishTopicParams) (string, error) { return "events." + p.EventName, nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := message.NewRouter(message.RouterConfig{CloseTimeout: testkit.Patience}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		processor, err := cqrs.NewEventProcessorWithConfig(r, cqrs.EventProcessorConfig{
+			Marshaler: marshaler,
+			GenerateSubscribeTopic: func(p cqrs.EventProcessorGenerateSubscribeTopicParams) (string, error) {
+				return b.prefix + "events." + p.EventName, nil
+			},
+			SubscriberConstructor: func(p cqrs.EventProcessorSubscriberConstructorParams) (message.Subscriber, error) {
+				return b.subscriber(p.HandlerName), nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan string, 100)
+		err = processor.AddHandlers(
+			cqrs.NewEventHandler("h", func(_ context.Context, e *harvested) error { got <- fmt.Sprint("harvested ", e.Number); return nil }),
+			cqrs.NewEventHandler("w", func(_ context.Context, e *weighed) error { got <- fmt.Sprint("weighed ", e.Number); return nil }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]bool{}
+		for i := range 10 {
+			for _, event := range []any{harvested{i}, weighed{i}} {
+				if err := bus.Publish(t.Context(), event); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want[fmt.Sprint("harvested ", i)], want[fmt.Sprint("weighed ", i)] = true, true
+		}
+		start(t, r.Run)
+		receive(t, got, want)
+	})
+}
+
+// A FanIn carries the messages of several topics to one.
+func TestComponentFanIn(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, []string{"north", "south", "all"}, func(t *testing.T, b componentBroker) {
+		sources := topicSubscriber{b: b}
+		fan, err := fanin.NewFanIn(sources, b.publisher, fanin.Config{
+			SourceTopics: []string{"north", "south"}, TargetTopic: "all", CloseTimeout: testkit.Patience,
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish(t, b.publisher, "north", "1")
+		publish(t, b.publisher, "south", "2")
+		start(t, fan.Run)
+		read(t, b, "all", map[string]bool{"1": true, "2": true})
+	})
+}
+
+// A Forwarder publishes what was published to its topic to the topic that the message was for.
+func TestComponentForwarder(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, []string{"outbox", "orders"}, func(t *testing.T, b componentBroker) {
+		forward, err := forwarder.NewForwarder(topicSubscriber{b: b}, b.publisher, nil, forwarder.Config{
+			ForwarderTopic: "outbox", CloseTimeout: testkit.Patience,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish(t, forwarder.NewPublisher(b.publisher, forwarder.PublisherConfig{ForwarderTopic: "outbox"}), "orders", "1")
+		start(t, forward.Run)
+		read(t, b, "orders", map[string]bool{"1": true})
+	})
+}
+
+// topicSubscriber subscribes to each topic with a subscriber of its own.
+type topicSubscriber struct{ b componentBroker }
+
+func (s topicSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
+	return s.b.subscriber("by-"+topic).Subscribe(ctx, s.b.prefix+topic)
+}
+
+func (topicSubscriber) Close() error { return nil } // the test closes them
+
+func publish(t *testing.T, publisher message.Publisher, topic, uuid string) {
+	t.Helper()
+	if err := publisher.Publish(topic, message.NewMessage(uuid, []byte(uuid))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read waits for the messages of a topic.
+func read(t *testing.T, b componentBroker, topic string, want map[string]bool) {
+	t.Helper()
+	messages, err := b.subscriber("reader").Subscribe(t.Context(), b.prefix+topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan string, 100)
+	go func() {
+		for msg := range messages {
+			got <- string(msg.Payload)
+			msg.Ack()
+		}
+	}()
+	receive(t, got, want)
+}
+
+// receive waits until all that is wanted has come, and fails for anything else.
+func receive(t *testing.T, got <-chan string, want map[string]bool) {
+	t.Helper()
+	for range len(want) {
+		var text string
+		testkit.Ends(t, "receiving", func() { text = <-got })
+		if !want[text] {
+			t.Fatalf("got %q, want one of %v", text, want)
+		}
+		delete(want, text)
+	}
+}

@@ -101,12 +101,9 @@ func (s *Server) addApplication(cfg ApplicationConfig) (*Application, error) {
 	app := newApplication(s, cfg)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.applications[app.ID] != nil || s.clients[app.ClientID] != nil {
+	if !s.putApplication(app) {
 		return nil, badRequest("application %s or its client ID already exists", app.ID)
 	}
-	s.applications[app.ID] = app
-	s.clients[app.ClientID] = app
-	s.applicationOrder = append(s.applicationOrder, app)
 	return app, nil
 }
 

@@ -410,7 +410,7 @@ func (s *Server) controlFaults(*http.Request) (any, error) {
 	list := []controlInjection{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, i := range s.injections {
+	for _, i := range s.faults.list {
 		list = append(list, controlInjection{strconv.FormatUint(i.id, 10), i.op, i.hits})
 	}
 	return map[string]any{"faults": list}, nil
@@ -419,7 +419,7 @@ func (s *Server) controlFaults(*http.Request) (any, error) {
 func (s *Server) controlLift(r *http.Request) (any, error) {
 	s.mu.Lock()
 	var found *Injection
-	for _, i := range s.injections {
+	for _, i := range s.faults.list {
 		if strconv.FormatUint(i.id, 10) == r.PathValue("id") {
 			found = i
 		}

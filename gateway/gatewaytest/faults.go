@@ -123,9 +123,7 @@ func (s *Server) Inject(op Operation, f Fault) *Injection {
 	i := &Injection{server: s, op: op, fault: f, lifted: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.injectionSerial++
-	i.id = s.injectionSerial
-	s.injections = append(s.injections, i)
+	s.faults.add(i)
 	return i
 }
 
@@ -135,7 +133,7 @@ func (i *Injection) Lift() {
 	i.once.Do(func() { close(i.lifted) })
 	i.server.mu.Lock()
 	defer i.server.mu.Unlock()
-	i.server.injections = slices.DeleteFunc(i.server.injections, func(other *Injection) bool { return other == i })
+	i.server.faults.list = slices.DeleteFunc(i.server.faults.list, func(other *Injection) bool { return other == i })
 }
 
 // Hits returns the number of requests that the fault has hit.
@@ -148,7 +146,7 @@ func (i *Injection) Hits() int {
 // LiftAll removes all faults.
 func (s *Server) LiftAll() {
 	s.mu.Lock()
-	all := slices.Clone(s.injections)
+	all := slices.Clone(s.faults.list)
 	s.mu.Unlock()
 	for _, i := range all {
 		i.Lift()
@@ -158,7 +156,7 @@ func (s *Server) LiftAll() {
 // fault returns the injection that hits the request, or nil.
 func (s *Server) fault(op Operation, r *http.Request) *Injection {
 	s.mu.Lock()
-	candidates := slices.Clone(s.injections)
+	candidates := slices.Clone(s.faults.list)
 	s.mu.Unlock()
 	for _, i := range candidates {
 		if i.op != op && i.op != OpAny || i.fault.Match != nil && !i.fault.Match(r) {
@@ -237,7 +235,7 @@ func (s *Server) serve(op Operation, w http.ResponseWriter, r *http.Request, wor
 	if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" {
 		stats.WithAuthorization++
 	}
-	faulty := len(s.injections) > 0
+	faulty := len(s.faults.list) > 0
 	s.changedLocked()
 	s.mu.Unlock()
 

@@ -47,27 +47,20 @@ type Server struct {
 
 	// mu guards everything below. While it is held, nothing is written to a client and
 	// no hook is called.
-	mu               sync.Mutex
-	run              *run // nil while stopped
-	apiAddr          string
-	payloadAddr      string
-	closed           chan struct{}
-	isClosed         bool
-	sequence         uint64
-	applications     map[string]*Application // by ID
-	applicationOrder []*Application
-	clients          map[string]*Application // by client ID
-	tokens           map[string]token
-	tenants          map[string]*tenant
-	tenantOrder      []*tenant
-	endpoints        map[string]*endpoint
-	payloads         map[string]*payload // those with a payload_uri
-	ledger           ledger
-	injections       []*Injection
-	stats            map[Operation]*OperationStats
-	injectionSerial  uint64
-	madeClients      []*gateway.Client // closed with the server
-	stalls           int               // active StallStreams calls
+	mu          sync.Mutex
+	run         *run // nil while stopped
+	apiAddr     string
+	payloadAddr string
+	closed      chan struct{}
+	isClosed    bool
+	sequence    uint64
+	registry
+	tokens      map[string]token
+	ledger      ledger
+	faults      injections
+	stats       map[Operation]*OperationStats
+	madeClients []*gateway.Client // closed with the server
+	stalls      int               // active StallStreams calls
 }
 
 // New starts a server for a test and closes it when the test ends. A mistake in
@@ -96,18 +89,14 @@ func start(cfg Config, tb TB) (*Server, error) {
 	cfg.setDefaults()
 	s := &Server{
 		cfg: cfg, tb: tb, log: cfg.Logger, clock: clock{source: cfg.Now},
-		secret:       make([]byte, 32),
-		apiAddr:      cfg.Listen,
-		payloadAddr:  cfg.PayloadListen,
-		closed:       make(chan struct{}),
-		applications: map[string]*Application{},
-		clients:      map[string]*Application{},
-		tokens:       map[string]token{},
-		tenants:      map[string]*tenant{},
-		endpoints:    map[string]*endpoint{},
-		payloads:     map[string]*payload{},
-		ledger:       newLedger(),
-		stats:        map[Operation]*OperationStats{},
+		secret:      make([]byte, 32),
+		apiAddr:     cfg.Listen,
+		payloadAddr: cfg.PayloadListen,
+		closed:      make(chan struct{}),
+		registry:    newRegistry(),
+		tokens:      map[string]token{},
+		ledger:      newLedger(),
+		stats:       map[Operation]*OperationStats{},
 	}
 	_, _ = rand.Read(s.secret) // never fails (crypto/rand)
 	if cfg.TLS {

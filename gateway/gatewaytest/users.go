@@ -18,8 +18,7 @@ func (s *Server) AddTenant() string {
 	t := &tenant{id: newID(), rules: map[routeKey]routeRule{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tenants[t.id] = t
-	s.tenantOrder = append(s.tenantOrder, t)
+	s.putTenant(t)
 	return t.id
 }
 

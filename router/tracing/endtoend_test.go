@@ -9,8 +9,6 @@ import (
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
-	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/codes"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -56,12 +54,12 @@ func startNATS(t *testing.T) broker {
 	}
 	subject := nats.DefaultSubjectPrefix + "." + sink.TopicSegment(typeIn)
 	return broker{"nats", sink, sub, subject, func(t *testing.T, name string) string {
-		conn, err := natsgo.Connect(server.URL())
+		conn, err := natstest.Connect(server.URL())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		js, err := jetstream.New(conn)
+		js, err := natstest.JetStream(conn)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,12 +72,12 @@ func readRaw(t *testing.T, url, subject string) []*natsgo.Msg {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
-	conn, err := natsgo.Connect(url)
+	conn, err := natstest.Connect(url)
 	if err != nil {
 		t.Fatalf("reader: %v", err)
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	if err != nil {
 		t.Fatalf("reader: %v", err)
 	}
@@ -167,12 +167,12 @@ func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Rec
 	if receipt.Stream != nats.DefaultStream || receipt.Subject != nats.DefaultSubjectPrefix+"."+topic {
 		return nil
 	}
-	conn, err := natsgo.Connect(b.(interface{ url() string }).url())
+	conn, err := natstest.Connect(b.(interface{ url() string }).url())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	if err != nil {
 		t.Fatal(err)
 	}

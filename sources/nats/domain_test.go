@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
@@ -18,13 +17,13 @@ import (
 func TestSourceThroughLeafNode(t *testing.T) {
 	t.Parallel()
 	hub, leaf := natstest.StartLeaf(t)
-	conn, err := natsgo.Connect(hub.URL())
+	conn, err := natstest.Connect(hub.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
 	f := &field{T: t, server: hub}
-	if f.js, err = jetstream.New(conn); err != nil {
+	if f.js, err = natstest.JetStream(conn); err != nil {
 		t.Fatal(err)
 	}
 	f.createStream()

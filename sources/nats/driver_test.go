@@ -170,7 +170,7 @@ func TestWatermillDriverOutage(t *testing.T) {
 	if _, err := down.Subscribe(t.Context(), fieldSubject); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("without a server: %v", err)
 	}
-	f.server.Restart()
+	f.restart()
 	f.put(10, 1)
 	f.takeAll(f.subscribeStock(context.Background(), down), seen, 11)
 }

@@ -37,9 +37,9 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 	sender := service.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{messageType}})
 	service.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{messageType}, Subscribe: []string{messageType}})
 	url := natstest.Start(t).URL()
-	conn := testkit.Must(natsgo.Connect(url))(t)
+	conn := testkit.Must(natstest.Connect(url))(t)
 	defer conn.Close()
-	js := testkit.Must(jetstream.New(conn))(t)
+	js := testkit.Must(natstest.JetStream(conn))(t)
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out"}}); err != nil {
 		t.Fatal(err)
 	}

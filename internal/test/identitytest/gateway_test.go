@@ -643,11 +643,11 @@ type servers struct {
 func startServers(t *testing.T) *servers {
 	s := &servers{nats: natstest.Start(t), run: strconv.FormatInt(time.Now().UnixNano(), 36)}
 	var err error
-	if s.conn, err = natsgo.Connect(s.nats.URL()); err != nil {
+	if s.conn, err = natstest.Connect(s.nats.URL()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.conn.Close)
-	if s.js, err = jetstream.New(s.conn); err != nil {
+	if s.js, err = natstest.JetStream(s.conn); err != nil {
 		t.Fatal(err)
 	}
 	return s

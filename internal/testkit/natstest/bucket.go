@@ -10,7 +10,7 @@ import (
 // CreateLossyBucket creates a key-value bucket that acknowledges keys and deletes them at once.
 func CreateLossyBucket(tb testing.TB, conn *natsgo.Conn, bucket string) {
 	tb.Helper()
-	js, err := jetstream.New(conn)
+	js, err := JetStream(conn)
 	if err == nil {
 		_, err = js.CreateStream(tb.Context(), jetstream.StreamConfig{
 			Name: "KV_" + bucket, Subjects: []string{"$KV." + bucket + ".>"}, Retention: jetstream.InterestPolicy,
@@ -25,12 +25,12 @@ func CreateLossyBucket(tb testing.TB, conn *natsgo.Conn, bucket string) {
 // Put writes an entry of a bucket, as somebody else would.
 func Put(tb testing.TB, s *Server, bucket, key, value string) {
 	tb.Helper()
-	conn, err := natsgo.Connect("", natsgo.InProcessServer(s))
+	conn, err := Connect("", natsgo.InProcessServer(s))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := JetStream(conn)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
@@ -22,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t testing.TB, url string, config devicestore.Config) *devicestore.Store {
 	t.Helper()
-	conn, err := natsgo.Connect(url)
+	conn, err := natstest.Connect(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +55,12 @@ func TestBucketIsGone(t *testing.T) {
 	if err := store.Put(t.Context(), "team", d); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := natsgo.Connect(server.URL())
+	conn, err := natstest.Connect(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	if err == nil {
 		err = js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket)
 	}
@@ -116,7 +115,7 @@ func TestOldDescriptionsAreDropped(t *testing.T) {
 // Whoever only looks creates nothing, and changes nothing.
 func TestReadOnly(t *testing.T) {
 	server := natstest.Start(t)
-	conn, err := natsgo.Connect(server.URL())
+	conn, err := natstest.Connect(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +138,7 @@ func TestReadOnly(t *testing.T) {
 	if err := store.Put(t.Context(), "team", d); !errors.Is(err, devicestore.ErrReadOnly) {
 		t.Errorf("got %v, want ErrReadOnly", err)
 	}
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	if err == nil {
 		err = js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket)
 	}

@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/internal/warnlog"
@@ -24,12 +21,12 @@ import (
 // that names the key. Other teamsets have all of theirs, and the next description of the teamset is stored.
 func TestUnreadableLists(t *testing.T) {
 	server := natstest.Start(t)
-	conn, err := natsgo.Connect(server.URL())
+	conn, err := natstest.Connect(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,12 +118,12 @@ func TestPayloadIsStoredAgain(t *testing.T) {
 	if err := open(t, server.URL(), devicestore.Config{}).Put(t.Context(), "team", d); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := natsgo.Connect(server.URL())
+	conn, err := natstest.Connect(server.URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +168,7 @@ func TestUnreadableListIsSaidAFewTimes(t *testing.T) {
 
 // A bucket that acknowledges what it does not keep is refused.
 func TestBucketWithoutKeys(t *testing.T) {
-	conn, err := natsgo.Connect(natstest.Start(t).URL())
+	conn, err := natstest.Connect(natstest.Start(t).URL())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -741,7 +741,7 @@ func TestOverRealParts(t *testing.T) {
 
 	b.nats.Stop()
 	b.gate.Stop()
-	ready := get(t, serve(t, admin.Config{CheckTimeout: time.Second}, b), "/readyz").want(t, http.StatusServiceUnavailable)
+	ready := get(t, serve(t, admin.Config{CheckTimeout: testkit.Patience}, b), "/readyz").want(t, http.StatusServiceUnavailable)
 	if !strings.Contains(ready.body, `"name":"sink farm","ok":false`) {
 		t.Errorf("readiness: %s", ready.body)
 	}

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -27,6 +26,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router/boltstore"
@@ -157,10 +157,10 @@ func streams(t *testing.T, server *natstest.Server) (names []string) {
 
 func js(t *testing.T, server *natstest.Server, use func(js jetstream.JetStream) error) {
 	t.Helper()
-	conn, err := natsgo.Connect(server.URL())
+	conn, err := natstest.Connect(server.URL())
 	must(t, err)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	if err == nil {
 		err = use(js)
 	}
@@ -321,7 +321,7 @@ func TestCheckSinkFailures(t *testing.T) {
 			}
 			inner := &world{T: t, env: f.env}
 			inner.env["WRONG"], inner.env["RIGHT"] = "wrong", password
-			results := inner.check(status, inner.configure(fmt.Sprintf("sinks: {farm: {%s}}\npoison: {sink: farm}\nadmin: {address: off}\n", test.sink)), "--timeout", "5s")
+			results := inner.check(status, inner.configure(fmt.Sprintf("sinks: {farm: {%s}}\npoison: {sink: farm}\nadmin: {address: off}\n", test.sink)), "--timeout", testkit.Patience.String())
 			expect(t, results, "sinks farm", test.state, test.detail, test.advice)
 			expect(t, results, "gateway token", checkOK, "", "")
 		})

@@ -18,11 +18,11 @@ import (
 	"testing"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/browsertest"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
 )
 
 // write makes a file of farm data, as large as told, and returns its path and digest.
@@ -43,10 +43,10 @@ func (w *endToEnd) arrived(address string, digests ...string) map[string]int {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
-	conn, err := natsgo.Connect("nats://" + address)
+	conn, err := natstest.Connect("nats://" + address)
 	must(w, err)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	must(w, err)
 	consumer, err := js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{})
 	must(w, err)

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"google.golang.org/protobuf/proto"
@@ -110,10 +108,10 @@ func (w *devicesWorld) edited(old, with string) (file string) {
 // places lists everything that the brokers have, with the number of what is in it.
 func (w *devicesWorld) places() (list []string) {
 	w.Helper()
-	conn, err := natsgo.Connect(w.server.URL())
+	conn, err := natstest.Connect(w.server.URL())
 	must(w, err)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	must(w, err)
 	streams := js.ListStreams(w.Context())
 	for info := range streams.Info() {

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -226,10 +225,10 @@ func (w *storedWorld) gone(found map[string]journal.Message) {
 			w.Errorf("%s on the status page: status %d, no %q in %s", name, code, want, body)
 		}
 	}
-	conn, err := natsgo.Connect(w.nats.URL())
+	conn, err := natstest.Connect(w.nats.URL())
 	must(w, err)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	must(w, err)
 	queue, err := js.Stream(w.Context(), "QUEUE")
 	must(w, err)

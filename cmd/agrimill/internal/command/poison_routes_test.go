@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
@@ -48,10 +47,10 @@ func newRoutesWorld(t *testing.T) *routesWorld {
 	w.sender = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "terminal", Send: types})
 	w.receiver = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "farm software", Receive: types, Subscribe: types})
 	w.env["AGRIMILL_CLIENT_SECRET"] = w.gate.Application().ClientSecret
-	conn, err := natsgo.Connect(w.server.URL())
+	conn, err := natstest.Connect(w.server.URL())
 	must(t, err)
 	t.Cleanup(conn.Close)
-	if w.js, err = jetstream.New(conn); err != nil {
+	if w.js, err = natstest.JetStream(conn); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}}); err != nil {

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -214,10 +213,10 @@ func (w *runWorld) send(n int) {
 // stored counts the payloads in the stream.
 func (w *runWorld) stored() map[string]int {
 	w.Helper()
-	conn, err := natsgo.Connect(w.server.URL())
+	conn, err := natstest.Connect(w.server.URL())
 	must(w, err)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	must(w, err)
 	stream, err := js.Stream(w.Context(), "AGRIMILL")
 	must(w, err)
@@ -315,6 +314,10 @@ func TestRunStopsInAnOutage(t *testing.T) {
 	w.server.Stop()
 	first := w.start()
 	first.waitFor("what=route name=from-farm state=outage")
+	testkit.Eventually(t, "all are received", func() bool {
+		_, body := first.get("/api/status")
+		return strings.Contains(body, `"received":5`)
+	})
 	first.signal(syscall.SIGTERM)
 	if status := first.status(); status != statusUnfinished {
 		t.Errorf("status %d, want %d", status, statusUnfinished)

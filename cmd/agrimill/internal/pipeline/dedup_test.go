@@ -168,7 +168,7 @@ func TestBriefOutageLeavesItReady(t *testing.T) {
 	if !b.isReady() {
 		t.Error("not ready after a reload")
 	}
-	w.server.Restart()
+	w.restart()
 	w.waitConfirmed()
 	b.mustStop()
 	w.checkStored()

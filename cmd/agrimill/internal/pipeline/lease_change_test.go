@@ -39,7 +39,7 @@ type wire struct {
 
 func (w *world) tap() *wire {
 	w.Helper()
-	conn, err := natsgo.Connect(w.server.URL())
+	conn, err := natstest.Connect(w.server.URL())
 	must(w, err)
 	w.Cleanup(conn.Close)
 	tapped := &wire{sent: map[int]int{}}

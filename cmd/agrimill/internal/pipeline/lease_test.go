@@ -271,7 +271,7 @@ func TestLeaseIsOpenedLater(t *testing.T) {
 		t.Errorf("the lease cannot be looked at: %+v", c)
 	}
 	testkit.Eventually(w, "the status says why", func() bool { return b.Snapshot().Lease.Error != "" })
-	w.server.Restart()
+	w.restart()
 	b.waitRole("holder")
 	b.waitReady()
 	w.send(taskData, 5)

@@ -79,7 +79,7 @@ func TestSourceDown(t *testing.T) {
 	b := w.start(unhurried(w.head()) + w.natsSink() + allRoute + routes)
 	b.waitReady()
 	w.server.Stop()
-	w.server.Restart()
+	w.restart()
 	w.put("out.task", taskData)
 	testkit.Eventually(w, "the message has arrived", func() bool { return len(w.arrived()) == 1 })
 	w.server.Stop()
@@ -93,7 +93,7 @@ func TestSourceDown(t *testing.T) {
 	if again.isReady() {
 		t.Error("ready without its sources")
 	}
-	w.server.Restart()
+	w.restart()
 	cluster.Restart()
 	again.waitReady()
 	id := w.put("out.task", taskData)

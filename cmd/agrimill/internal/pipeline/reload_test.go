@@ -138,7 +138,7 @@ func TestReloadInOutage(t *testing.T) {
 	if n := len(w.confirmed()); n != 10 {
 		t.Errorf("%d messages are confirmed, want 10", n)
 	}
-	w.server.Restart()
+	w.restart()
 	w.waitConfirmed()
 	b.mustStop()
 	w.checkStored()

@@ -99,7 +99,7 @@ func TestEveryRouteGetsEverything(t *testing.T) {
 	w.send(taskData, 200)
 	b.logs.contains("what=route", "state=outage")
 	b.reload(routes("one", "two", "three", "four", "five"))
-	w.server.Restart()
+	w.restart()
 	w.waitConfirmed()
 	b.mustStop()
 	for topic, want := range map[string]int{"one": 400, "two": 400, "three": 400, "four": 400, "five": 200} {
@@ -130,7 +130,7 @@ func TestSinkBreaks(t *testing.T) {
 		t.Errorf("%d messages are confirmed, want 20", n)
 	}
 
-	w.server.Restart()
+	w.restart()
 	w.waitConfirmed()
 	b.waitReady()
 	b.logs.contains("level=INFO", "what=sink", "state=up", "was=down")
@@ -150,7 +150,7 @@ func TestStartsWithSinkDown(t *testing.T) {
 	}
 	b.logs.contains("level=DEBUG", "waiting for the first connection", "route=farm-data")
 	b.logs.lacks("level=ERROR") // it is only starting
-	w.server.Restart()
+	w.restart()
 	w.waitConfirmed()
 	b.waitReady()
 	b.mustStop()
@@ -505,7 +505,7 @@ routes:
 	}
 	w.send(taskData, 5)
 	inOutage("nats")
-	w.server.Restart()
+	w.restart()
 	w.waitConfirmed()
 
 	w.server.Stop()
@@ -513,7 +513,7 @@ routes:
 	w.send(taskData, 5)
 	inOutage("nats", "kafka")
 	b.logs.contains("what=sink", "name=lake", "state=down")
-	w.server.Restart()
+	w.restart()
 	cluster.Restart()
 	w.waitConfirmed() // long before the next attempt, which is more than a minute away
 	b.mustStop()

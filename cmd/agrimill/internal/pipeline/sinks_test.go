@@ -156,7 +156,7 @@ routes: [{name: show, from: {gateway: all}, to: {sink: lines}}]
 	}
 	b.logs.contains("level=WARN", "unavailable; retrying", "part=dedup")
 	b.logs.lacks("level=ERROR")
-	w.server.Restart()
+	w.restart()
 	w.waitConfirmed()
 	b.waitReady()
 	b.mustStop()

@@ -97,6 +97,13 @@ func newRunning(t *testing.T) (*world, *agrimill) {
 	return w, b
 }
 
+// restart starts the server again, and returns when the test can ask it.
+func (w *world) restart() {
+	w.Helper()
+	w.server.Restart()
+	natstest.AwaitReconnect(w, w.js.Conn())
+}
+
 // head is the part of a configuration that all tests share.
 func (w *world) head() string {
 	c := w.gate.ClientConfig()

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
@@ -43,12 +42,12 @@ func TestWeaker(t *testing.T) {
 
 // A bucket that acknowledges keys and does not have them is of no use, whoever created it.
 func TestCompareWithoutKeys(t *testing.T) {
-	conn, err := natsgo.Connect(natstest.Start(t).URL())
+	conn, err := natstest.Connect(natstest.Start(t).URL())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
+	js, err := natstest.JetStream(conn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -418,10 +418,9 @@ func TestConfigurationErrors(t *testing.T) {
 func TestStopsWithoutConfirming(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	text := w.head() + w.natsSink() + allRoute
-	text = strings.Replace(text, "shutdown: {timeout: 2m}", "shutdown: {timeout: 3s}\ndedup: {bbolt: {path: "+t.TempDir()+"/dedup}}", 1)
+	text := strings.Replace(w.head(), "shutdown:", "dedup: {bbolt: {path: "+t.TempDir()+"/dedup}}\nshutdown:", 1) + w.natsSink() + allRoute
 	fault := w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 503})
-	b := w.start(text)
+	b := w.start(strings.Replace(text, "timeout: 2m", "timeout: 3s", 1)) // all of the time is taken
 	w.send(taskData, 10)
 	testkit.Eventually(w, "all are stored", func() bool { return b.Snapshot().Routes[0].Delivered == 10 })
 	if err := b.stop(); err == nil {

@@ -111,6 +111,7 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 			}
 			b := w.start(text)
 			testkit.Eventually(w, "the stream is open", func() bool { return b.Snapshot().Gateway.State == admin.GatewayConnected })
+			b.logs.contains(`msg="sink opened"`, "sink=farm") // what has nowhere to go is not waited for
 			test.before(w, b)
 			if test.during != nil {
 				b.cancel()

@@ -58,31 +58,25 @@ func (e *EventTypesEncoding) UnmarshalText(text []byte) error {
 	return enum.Parse(e, text, eventTypesEncodings)
 }
 
-// NoIdleTimeout disables an idle watchdog.
-const NoIdleTimeout time.Duration = -1
-
-// NoTimeout disables a timeout.
-const NoTimeout time.Duration = -1
-
-// NoPing disables pings ([Config.PingInterval]).
-const NoPing time.Duration = -1
+// Off turns off what a field sets whose comment says so. 0 means the default of the field.
+const Off = -1
 
 // Defaults of [Config].
 const (
 	DefaultServiceName          = "router"
-	DefaultStreamIdleTimeout    = 2 * time.Minute
-	DefaultMaxEventSize         = 16 << 20
-	DefaultMaxPayloadSize       = 256 << 20
-	DefaultMaxResponseSize      = 64 << 20
-	DefaultRequestTimeout       = 30 * time.Second
-	DefaultTokenTimeout         = 30 * time.Second
-	DefaultTokenExpiryMargin    = 30 * time.Second
-	DefaultMinTransferRate      = 128 << 10
-	DefaultPayloadIdleTimeout   = 30 * time.Second
-	DefaultMaxPayloadRedirects  = 5
-	DefaultMaxIdleConnsPerHost  = 256
-	DefaultStreamConnectTimeout = 30 * time.Second
-	DefaultPingInterval         = 10 * time.Second
+	defaultStreamIdleTimeout    = 2 * time.Minute
+	defaultMaxEventSize         = 16 << 20
+	defaultMaxPayloadSize       = 256 << 20
+	defaultMaxResponseSize      = 64 << 20
+	defaultRequestTimeout       = 30 * time.Second
+	defaultTokenTimeout         = 30 * time.Second
+	defaultTokenExpiryMargin    = 30 * time.Second
+	defaultMinTransferRate      = 128 << 10
+	defaultPayloadIdleTimeout   = 30 * time.Second
+	defaultMaxPayloadRedirects  = 5
+	defaultMaxIdleConnsPerHost  = 256
+	defaultStreamConnectTimeout = 30 * time.Second
+	defaultPingInterval         = 10 * time.Second
 )
 
 // Config configures a [Client]. It is passed by value and never modified; the
@@ -134,37 +128,37 @@ type Config struct {
 
 	// StreamIdleTimeout ends an event stream when a read has waited this long for a byte, also
 	// of the response head. Time spent by the reader itself does not count. Default
-	// [DefaultStreamIdleTimeout], off with [NoIdleTimeout].
+	// 2 minutes, off with [Off].
 	StreamIdleTimeout time.Duration `yaml:"stream_idle_timeout" off:"true"`
 	// StreamConnectTimeout bounds the time until the request for a stream has been written.
 	// The response head may arrive as late as the first event. With a RoundTripper that does
 	// not report to package net/http/httptrace, it bounds the time to the response head.
-	// Default [DefaultStreamConnectTimeout], off with [NoTimeout].
+	// Default 30 seconds, off with [Off].
 	StreamConnectTimeout time.Duration `yaml:"-"`
 	// MaxEventSize is the largest event, in bytes; larger ones are skipped and reported.
-	// Default [DefaultMaxEventSize].
+	// Default 16 MiB.
 	MaxEventSize int `yaml:"max_event_size" unit:"bytes"`
 
 	// MaxPayloadSize is the largest payload in bytes, checked before sending
-	// and while downloading. Default [DefaultMaxPayloadSize] (256 MiB).
+	// and while downloading. Default 256 MiB.
 	MaxPayloadSize int64 `yaml:"max_payload_size" unit:"bytes"`
 	// MaxResponseSize is the largest JSON response, in bytes, that is read.
-	// Default [DefaultMaxResponseSize].
+	// Default 64 MiB.
 	MaxResponseSize int64 `yaml:"-"`
 
 	// RequestTimeout bounds one attempt of a call, without the time for its body (see
 	// MinTransferRate). The call as a whole is bounded by its context. Default
-	// [DefaultRequestTimeout], off with [NoTimeout].
+	// 30 seconds, off with [Off].
 	RequestTimeout time.Duration `yaml:"-"`
 	// MinTransferRate is the slowest accepted upload, in bytes per second. It extends
 	// RequestTimeout: an attempt with a body of n bytes may take n/MinTransferRate
 	// longer. Default
-	// [DefaultMinTransferRate].
+	// 128 KiB.
 	MinTransferRate int64 `yaml:"min_transfer_rate" unit:"bytes"`
-	// TokenTimeout bounds one token request. Default [DefaultTokenTimeout].
+	// TokenTimeout bounds one token request. Default 30 seconds.
 	TokenTimeout time.Duration `yaml:"-"`
 	// TokenExpiryMargin is how long before its expiry a token is replaced; at
-	// most half of the token's lifetime. Default [DefaultTokenExpiryMargin].
+	// most half of the token's lifetime. Default 30 seconds.
 	TokenExpiryMargin time.Duration `yaml:"-"`
 
 	// Retry is the retry policy of calls and of payload downloads.
@@ -173,10 +167,10 @@ type Config struct {
 	RateLimit RateLimitConfig `yaml:"-"`
 
 	// PayloadIdleTimeout interrupts and resumes a payload download when a read has waited this
-	// long for a byte. Default [DefaultPayloadIdleTimeout], off with [NoIdleTimeout].
+	// long for a byte. Default 30 seconds, off with [Off].
 	PayloadIdleTimeout time.Duration `yaml:"-"`
 	// MaxPayloadRedirects bounds the redirects of a payload URI. Default
-	// [DefaultMaxPayloadRedirects], none with [NoPayloadRedirects].
+	// 5, none with [Off].
 	MaxPayloadRedirects int `yaml:"-"`
 	// AllowPrivatePayloadRedirects allows a payload URI to redirect to loopback,
 	// private and link-local addresses. Default false. The payload URI itself
@@ -207,11 +201,11 @@ type Config struct {
 	// with everything open on it, and replaced.
 	// Calls to one host share a connection, so without pings a connection that died
 	// silently would serve every attempt until the operating system drops it. Default
-	// [DefaultPingInterval], or the shortest of the timeouts here if that is shorter;
-	// off with [NoPing].
+	// 10 seconds, or the shortest of the timeouts here if that is shorter;
+	// off with [Off].
 	PingInterval time.Duration `yaml:"-"`
 	// MaxIdleConnsPerHost is the size of the connection pool for calls. Default
-	// [DefaultMaxIdleConnsPerHost].
+	// 256.
 	MaxIdleConnsPerHost int `yaml:"-"`
 	// UserAgent is sent with every request. Default "agrimill".
 	UserAgent string `yaml:"-"`
@@ -240,9 +234,6 @@ type Transports struct {
 	Token http.RoundTripper
 }
 
-// NoPayloadRedirects forbids redirects of payload URIs ([Config.MaxPayloadRedirects]).
-const NoPayloadRedirects = -1
-
 // withoutCredentials returns c without anything that grants access.
 func (c Config) withoutCredentials() Config {
 	c.ClientSecret, c.ClientSecretFunc, c.TokenSource = "", nil, nil
@@ -266,19 +257,19 @@ func (c Config) WithDefaults() Config {
 
 func (c *Config) setDefaults() {
 	def(&c.ServiceName, DefaultServiceName)
-	def(&c.StreamIdleTimeout, DefaultStreamIdleTimeout)
-	def(&c.StreamConnectTimeout, DefaultStreamConnectTimeout)
-	def(&c.MaxEventSize, DefaultMaxEventSize)
-	def(&c.MaxPayloadSize, DefaultMaxPayloadSize)
-	def(&c.MaxResponseSize, DefaultMaxResponseSize)
-	def(&c.RequestTimeout, DefaultRequestTimeout)
-	def(&c.MinTransferRate, DefaultMinTransferRate)
-	def(&c.TokenTimeout, DefaultTokenTimeout)
-	def(&c.TokenExpiryMargin, DefaultTokenExpiryMargin)
-	def(&c.PayloadIdleTimeout, DefaultPayloadIdleTimeout)
-	def(&c.MaxPayloadRedirects, DefaultMaxPayloadRedirects)
+	def(&c.StreamIdleTimeout, defaultStreamIdleTimeout)
+	def(&c.StreamConnectTimeout, defaultStreamConnectTimeout)
+	def(&c.MaxEventSize, defaultMaxEventSize)
+	def(&c.MaxPayloadSize, defaultMaxPayloadSize)
+	def(&c.MaxResponseSize, defaultMaxResponseSize)
+	def(&c.RequestTimeout, defaultRequestTimeout)
+	def(&c.MinTransferRate, defaultMinTransferRate)
+	def(&c.TokenTimeout, defaultTokenTimeout)
+	def(&c.TokenExpiryMargin, defaultTokenExpiryMargin)
+	def(&c.PayloadIdleTimeout, defaultPayloadIdleTimeout)
+	def(&c.MaxPayloadRedirects, defaultMaxPayloadRedirects)
 	def(&c.PingInterval, c.pingInterval())
-	def(&c.MaxIdleConnsPerHost, DefaultMaxIdleConnsPerHost)
+	def(&c.MaxIdleConnsPerHost, defaultMaxIdleConnsPerHost)
 	def(&c.UserAgent, "agrimill")
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -290,7 +281,7 @@ func (c *Config) setDefaults() {
 // pingInterval is at most the shortest timeout: a caller that gives up after a second
 // should not keep hitting the same dead connection for twenty.
 func (c *Config) pingInterval() time.Duration {
-	interval := DefaultPingInterval
+	interval := defaultPingInterval
 	for _, limit := range []time.Duration{c.StreamIdleTimeout, c.StreamConnectTimeout, c.RequestTimeout, c.TokenTimeout, c.PayloadIdleTimeout} {
 		if limit > 0 {
 			interval = min(interval, limit)
@@ -350,7 +341,7 @@ func (c Config) Validate() error {
 		"ServiceName", "must consist of letters, digits and hyphens")
 	addInvalid(&e, validateHeaderValue("UserAgent", c.UserAgent))
 	orOff := func(field string, d time.Duration) {
-		e.Check(d >= 0 || d == NoTimeout, field, "must not be negative, except -1 to disable it")
+		e.Check(d >= 0 || d == Off, field, "must not be negative, except -1 to disable it")
 	}
 	orOff("StreamIdleTimeout", c.StreamIdleTimeout)
 	orOff("StreamConnectTimeout", c.StreamConnectTimeout)
@@ -364,7 +355,7 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "MaxResponseSize", c.MaxResponseSize)
 	validate.NotNegative(&e, "MinTransferRate", c.MinTransferRate)
 	validate.NotNegative(&e, "MaxIdleConnsPerHost", c.MaxIdleConnsPerHost)
-	e.Check(c.MaxPayloadRedirects >= 0 || c.MaxPayloadRedirects == NoPayloadRedirects,
+	e.Check(c.MaxPayloadRedirects >= 0 || c.MaxPayloadRedirects == Off,
 		"MaxPayloadRedirects", "must not be negative, except -1 for none")
 	e.Check(c.TLS == nil || !c.TLS.InsecureSkipVerify, "TLS", "must verify certificates: add the service's CA to RootCAs instead")
 	e.Join("Retry", c.Retry.validate())

@@ -54,10 +54,10 @@ func TestPingIntervalFollowsTheTimeouts(t *testing.T) {
 	}{
 		"short request":  {func(c *Config) { c.RequestTimeout = 3 * time.Second }, 3 * time.Second},
 		"short silence":  {func(c *Config) { c.StreamIdleTimeout, c.RequestTimeout = 6*time.Second, time.Hour }, 6 * time.Second},
-		"long timeouts":  {func(c *Config) { c.RequestTimeout, c.TokenTimeout = time.Hour, time.Hour }, DefaultPingInterval},
-		"no timeout":     {func(c *Config) { c.RequestTimeout = NoTimeout }, DefaultPingInterval},
+		"long timeouts":  {func(c *Config) { c.RequestTimeout, c.TokenTimeout = time.Hour, time.Hour }, defaultPingInterval},
+		"no timeout":     {func(c *Config) { c.RequestTimeout = Off }, defaultPingInterval},
 		"one of its own": {func(c *Config) { c.RequestTimeout, c.PingInterval = time.Second, time.Minute }, time.Minute},
-		"off":            {func(c *Config) { c.PingInterval = NoPing }, NoPing},
+		"off":            {func(c *Config) { c.PingInterval = Off }, Off},
 	} {
 		cfg := testConfig()
 		tt.change(&cfg)
@@ -92,14 +92,14 @@ func TestConfigRules(t *testing.T) {
 		{"ServiceName", func(c *Config) { c.ServiceName = "a:\r\n" }},
 		{"UserAgent", func(c *Config) { c.UserAgent = "a\r\nb" }},
 		{"", func(c *Config) {
-			c.StreamIdleTimeout, c.PayloadIdleTimeout, c.RequestTimeout, c.StreamConnectTimeout = NoIdleTimeout, NoIdleTimeout, NoTimeout, NoTimeout
+			c.StreamIdleTimeout, c.PayloadIdleTimeout, c.RequestTimeout, c.StreamConnectTimeout = Off, Off, Off, Off
 		}},
 		{"StreamIdleTimeout", func(c *Config) { c.StreamIdleTimeout = -2 }},
 		{"StreamConnectTimeout", func(c *Config) { c.StreamConnectTimeout = -2 }},
 		{"RequestTimeout", func(c *Config) { c.RequestTimeout = -2 }},
 		{"PayloadIdleTimeout", func(c *Config) { c.PayloadIdleTimeout = -2 }},
 		{"PingInterval", func(c *Config) { c.PingInterval = -2 }},
-		{"", func(c *Config) { c.PingInterval = NoPing }},
+		{"", func(c *Config) { c.PingInterval = Off }},
 		{"TokenTimeout", func(c *Config) { c.TokenTimeout = -1 }},
 		{"TokenExpiryMargin", func(c *Config) { c.TokenExpiryMargin = -1 }},
 		{"MaxEventSize", func(c *Config) { c.MaxEventSize = -1 }},
@@ -109,7 +109,7 @@ func TestConfigRules(t *testing.T) {
 		{"MinTransferRate", func(c *Config) { c.MinTransferRate = -1 }},
 		{"MaxIdleConnsPerHost", func(c *Config) { c.MaxIdleConnsPerHost = -1 }},
 		{"MaxPayloadRedirects", func(c *Config) { c.MaxPayloadRedirects = -2 }},
-		{"", func(c *Config) { c.MaxPayloadRedirects = NoPayloadRedirects }},
+		{"", func(c *Config) { c.MaxPayloadRedirects = Off }},
 		{"TLS", func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} }},
 		{"Retry.MaxAttempts", func(c *Config) { c.Retry.MaxAttempts = -2 }},
 		{"", func(c *Config) { c.Retry.MaxAttempts = UnlimitedAttempts }},

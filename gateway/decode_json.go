@@ -117,7 +117,7 @@ func (d *objectDecoder) tenant(key string) TenantInfo {
 	if t == nil {
 		return TenantInfo{}
 	}
-	info := TenantInfo{TenantID: t.id("tenant_id")}
+	info := TenantInfo{ID: t.id("tenant_id")}
 	info.Endpoints, info.Unreadable = t.endpoints("endpoints")
 	return info
 }

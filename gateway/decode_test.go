@@ -185,7 +185,7 @@ func TestDecodeEvent(t *testing.T) {
 		EventEndpointsListChanged: &EndpointsListChanged{TenantID: uuidC, Endpoints: []TenantEndpointInfo{wantEndpoint()},
 			Data: validData(EventEndpointsListChanged).json()},
 		EventAuthorizationAdded: &AuthorizationAdded{
-			Tenant: TenantInfo{TenantID: uuidC, Endpoints: []TenantEndpointInfo{wantEndpoint()}},
+			Tenant: TenantInfo{ID: uuidC, Endpoints: []TenantEndpointInfo{wantEndpoint()}},
 			Scope:  ScopeEndpointsManage,
 			Data:   validData(EventAuthorizationAdded).json(),
 		},

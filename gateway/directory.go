@@ -99,8 +99,8 @@ func (d *Directory) Sync(ctx context.Context) error {
 	clear(d.stale)
 	listed := make(map[string]struct{}, len(list))
 	for _, info := range list {
-		listed[fold(info.TenantID)] = struct{}{}
-		t := d.tenant(info.TenantID)
+		listed[fold(info.ID)] = struct{}{}
+		t := d.tenant(info.ID)
 		t.scopes[ScopeEndpointsManage] = struct{}{}
 		if info.listReadable() {
 			d.setEndpoints(t, info.Endpoints, info.Unreadable)
@@ -174,8 +174,8 @@ func (d *Directory) apply(event Event) bool {
 		delete(d.stale, fold(e.TenantID))
 		return d.replaceList(e.TenantID, e.Endpoints, e.Unreadable)
 	case *AuthorizationAdded:
-		delete(d.stale, fold(e.Tenant.TenantID))
-		t := d.tenant(e.Tenant.TenantID)
+		delete(d.stale, fold(e.Tenant.ID))
+		t := d.tenant(e.Tenant.ID)
 		t.scopes[e.Scope] = struct{}{}
 		d.setEndpoints(t, e.Tenant.Endpoints, e.Tenant.Unreadable)
 	case *AuthorizationRevoked:
@@ -309,7 +309,7 @@ func (d *Directory) Tenants() []TenantInfo {
 	list := make([]TenantInfo, 0, len(d.tenants))
 	for _, key := range slices.Sorted(maps.Keys(d.tenants)) {
 		t := d.tenants[key]
-		list = append(list, TenantInfo{TenantID: t.id, Endpoints: cloneEndpoints(t.endpoints)})
+		list = append(list, TenantInfo{ID: t.id, Endpoints: cloneEndpoints(t.endpoints)})
 	}
 	return list
 }

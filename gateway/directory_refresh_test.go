@@ -45,7 +45,7 @@ func (l *lister) count() int {
 }
 
 func listOf(tenant string, ids ...string) gateway.TenantInfo {
-	info := gateway.TenantInfo{TenantID: tenant, Endpoints: []gateway.TenantEndpointInfo{}}
+	info := gateway.TenantInfo{ID: tenant, Endpoints: []gateway.TenantEndpointInfo{}}
 	for _, id := range ids {
 		info.Endpoints = append(info.Endpoints, gateway.TenantEndpointInfo{ID: id, TenantID: tenant, OwnedByYourApplication: true})
 	}
@@ -248,7 +248,7 @@ func TestDirectoryKeepsWhatCannotBeRead(t *testing.T) {
 	}
 	a := listOf(tenantA, idOne)
 	a.Unreadable = []*gateway.EntryError{leftOut(idTwo), leftOut(unknown), leftOut("")}
-	sync(a, gateway.TenantInfo{TenantID: tenantB, Unreadable: []*gateway.EntryError{leftOut("")}})
+	sync(a, gateway.TenantInfo{ID: tenantB, Unreadable: []*gateway.EntryError{leftOut("")}})
 	wantIDs(t, d, tenantA, idOne, idTwo)
 	wantIDs(t, d, tenantB, idThree)
 	if tenant, ok := d.TenantOf(unknown); !ok || tenant != tenantA {

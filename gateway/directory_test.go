@@ -85,7 +85,7 @@ func describe(d *gateway.Directory) string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "%.1s%v:", t.TenantID, d.Scopes(t.TenantID))
+		fmt.Fprintf(&b, "%.1s%v:", t.ID, d.Scopes(t.ID))
 		for _, e := range t.Endpoints {
 			fmt.Fprintf(&b, " %.1s", e.ID)
 		}
@@ -104,7 +104,7 @@ func TestDirectoryEvents(t *testing.T) {
 	}
 	added := func(tenant, scope string, ids ...string) gateway.Event {
 		return &gateway.AuthorizationAdded{
-			Tenant: gateway.TenantInfo{TenantID: tenant, Endpoints: list(tenant, ids...).(*gateway.EndpointsListChanged).Endpoints},
+			Tenant: gateway.TenantInfo{ID: tenant, Endpoints: list(tenant, ids...).(*gateway.EndpointsListChanged).Endpoints},
 			Scope:  scope,
 		}
 	}
@@ -155,7 +155,7 @@ func TestDirectoryQuestions(t *testing.T) {
 		CanReceiveFrom: gateway.EndpointRouteMap{strings.ToUpper(idTwo): {"t"}},
 	}
 	d.HandleEvent(&gateway.EndpointsListChanged{TenantID: tenantA, Endpoints: []gateway.TenantEndpointInfo{mine, foreign, blocked}})
-	d.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{TenantID: tenantB}, Scope: "other"})
+	d.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{ID: tenantB}, Scope: "other"})
 
 	check := func(what string, got, want any) {
 		t.Helper()
@@ -229,7 +229,7 @@ func TestDirectoryChanges(t *testing.T) {
 		t.Error("a change before there was any")
 	}
 	for range 3 {
-		d.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{TenantID: tenantA}, Scope: "s"})
+		d.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{ID: tenantA}, Scope: "s"})
 	}
 	if !pending(changes) || pending(changes) {
 		t.Error("three changes that nobody received must count as one")

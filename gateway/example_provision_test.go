@@ -53,7 +53,7 @@ func ExampleProvisioner() {
 	tenant := server.AddTenant()
 	server.Authorize(server.Application(), tenant)
 	provisioner.HandleEvent(&gateway.AuthorizationAdded{
-		Tenant: gateway.TenantInfo{TenantID: tenant},
+		Tenant: gateway.TenantInfo{ID: tenant},
 		Scope:  gateway.ScopeEndpointsManage,
 	})
 	fmt.Println("later:", (<-results).Created)

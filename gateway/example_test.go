@@ -257,7 +257,7 @@ func ExampleClient_ListAuthorizedTenants() {
 		log.Fatal(err)
 	}
 	for _, t := range tenants {
-		fmt.Println(t.TenantID == s.Tenant(), len(t.Endpoints))
+		fmt.Println(t.ID == s.Tenant(), len(t.Endpoints))
 	}
 	// Output: true 2
 }

@@ -215,7 +215,7 @@ func (x *exchange) result(ctx context.Context) (*exchange, error) {
 
 // requestTimeout returns the timeout for one attempt with a body of size bytes.
 func (c *Client) requestTimeout(size int64) time.Duration {
-	if c.cfg.RequestTimeout == NoTimeout {
+	if c.cfg.RequestTimeout == Off {
 		return 0
 	}
 	return c.cfg.RequestTimeout + time.Duration(float64(size)/float64(c.cfg.MinTransferRate)*float64(time.Second))

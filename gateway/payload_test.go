@@ -469,7 +469,7 @@ func TestPayloadRedirects(t *testing.T) {
 	})
 
 	t.Run("none", func(t *testing.T) {
-		c := s.client(t, func(c *Config) { c.MaxPayloadRedirects = NoPayloadRedirects; c.AllowPrivatePayloadRedirects = true })
+		c := s.client(t, func(c *Config) { c.MaxPayloadRedirects = Off; c.AllowPrivatePayloadRedirects = true })
 		_, err := download(t.Context(), c, redirect(302, target), 100)
 		wantOnly(t, err, ErrRedirect)
 	})
@@ -532,7 +532,7 @@ func TestPayloadIdleWatchdog(t *testing.T) {
 		if err != nil || string(got) != "0123456789" {
 			t.Errorf("%q, %v", got, err)
 		}
-		if d := time.Since(start); d != DefaultPayloadIdleTimeout {
+		if d := time.Since(start); d != defaultPayloadIdleTimeout {
 			t.Errorf("took %v", d)
 		}
 	})

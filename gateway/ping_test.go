@@ -126,7 +126,7 @@ func TestLostPingEndsTheStream(t *testing.T) {
 	proxy.SetTarget(server.Listener.Addr().String())
 	c := newTestClient(t, Config{
 		BaseURL: "https://" + proxy.Addr(), TokenURL: server.URL + "/token", ClientID: testID, ClientSecret: testSecret,
-		TLS: server.Client().Transport.(*http.Transport).TLSClientConfig, PingInterval: 100 * time.Millisecond, StreamIdleTimeout: NoIdleTimeout,
+		TLS: server.Client().Transport.(*http.Transport).TLSClientConfig, PingInterval: 100 * time.Millisecond, StreamIdleTimeout: Off,
 	})
 	stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 
 // Defaults of [ProvisionerConfig].
 const (
-	DefaultProvisionConcurrency    = 4
-	DefaultProvisionInitialBackoff = time.Second
-	DefaultProvisionMaxBackoff     = 5 * time.Minute
+	defaultProvisionConcurrency    = 4
+	defaultProvisionInitialBackoff = time.Second
+	defaultProvisionMaxBackoff     = 5 * time.Minute
 )
 
 // TenantPlaceholder is replaced by the tenant's ID in [ProvisionerConfig.ExternalID].
@@ -55,13 +55,13 @@ type ProvisionerConfig struct {
 	Recreate bool
 
 	// Concurrency is the maximum number of concurrent calls. Zero means
-	// [DefaultProvisionConcurrency].
+	// 4.
 	Concurrency int
 	// InitialBackoff is the first wait after a temporary failure, doubled with
 	// each further one up to MaxBackoff, with jitter. The client's own retries
-	// come before that. Zero means [DefaultProvisionInitialBackoff].
+	// come before that. Zero means 1 second.
 	InitialBackoff time.Duration
-	// MaxBackoff is the longest wait. Zero means [DefaultProvisionMaxBackoff].
+	// MaxBackoff is the longest wait. Zero means 5 minutes.
 	MaxBackoff time.Duration
 
 	// OnResult, if set, is called with the result of every attempt. It is called
@@ -76,13 +76,13 @@ func (c *ProvisionerConfig) setDefaults() {
 		c.Endpoint.EndpointType = EndpointTypeCloudSoftware
 	}
 	if c.Concurrency == 0 {
-		c.Concurrency = DefaultProvisionConcurrency
+		c.Concurrency = defaultProvisionConcurrency
 	}
 	if c.InitialBackoff == 0 {
-		c.InitialBackoff = DefaultProvisionInitialBackoff
+		c.InitialBackoff = defaultProvisionInitialBackoff
 	}
 	if c.MaxBackoff == 0 {
-		c.MaxBackoff = max(DefaultProvisionMaxBackoff, c.InitialBackoff)
+		c.MaxBackoff = max(defaultProvisionMaxBackoff, c.InitialBackoff)
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -230,8 +230,8 @@ func (p *Provisioner) compare(list []TenantInfo, listing int) []*provisionTenant
 	listed := make(map[string]struct{}, len(list))
 	var work []*provisionTenant
 	for _, info := range list {
-		listed[fold(info.TenantID)] = struct{}{}
-		t := p.tenant(info.TenantID)
+		listed[fold(info.ID)] = struct{}{}
+		t := p.tenant(info.ID)
 		there := !info.listReadable() ||
 			slices.ContainsFunc(info.Endpoints, func(e TenantEndpointInfo) bool { return sameID(e.ID, t.endpointID) }) ||
 			slices.ContainsFunc(info.Unreadable, func(e *EntryError) bool { return sameID(e.EndpointID, t.endpointID) })
@@ -277,7 +277,7 @@ func (p *Provisioner) HandleEvent(event Event) {
 	switch e := event.(type) {
 	case *AuthorizationAdded:
 		if e.Scope == ScopeEndpointsManage {
-			t := p.tenant(e.Tenant.TenantID)
+			t := p.tenant(e.Tenant.ID)
 			t.removed, t.failures = false, 0
 			p.enqueue(t, time.Time{})
 		}

@@ -374,7 +374,7 @@ func TestProvisionerConcurrencyIsBounded(t *testing.T) {
 		for range n {
 			tenant := s.AddTenant()
 			s.Authorize(s.Application(), tenant)
-			p.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{TenantID: tenant}, Scope: gateway.ScopeEndpointsManage})
+			p.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{ID: tenant}, Scope: gateway.ScopeEndpointsManage})
 		}
 	}
 	add(20)

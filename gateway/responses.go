@@ -79,7 +79,7 @@ func decodeTenants(body []byte) (tenants []TenantInfo, unreadable []*EntryError,
 			e := newObjectDecoder(nil)
 			var info TenantInfo
 			if t := e.descend("tenants["+strconv.Itoa(i)+"]", raw); t != nil {
-				info.TenantID = t.id("tenant_id")
+				info.ID = t.id("tenant_id")
 				if e.err == nil {
 					info.Endpoints, info.Unreadable = t.endpoints("endpoints")
 				}
@@ -87,10 +87,10 @@ func decodeTenants(body []byte) (tenants []TenantInfo, unreadable []*EntryError,
 			switch {
 			case e.err == nil:
 				tenants = append(tenants, info)
-			case !validUUID([]byte(info.TenantID)):
+			case !validUUID([]byte(info.ID)):
 				unreadable = append(unreadable, e.skipped()...)
 			default:
-				tenants = append(tenants, TenantInfo{TenantID: info.TenantID, Unreadable: e.skipped()})
+				tenants = append(tenants, TenantInfo{ID: info.ID, Unreadable: e.skipped()})
 			}
 		}
 	})

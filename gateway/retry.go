@@ -16,9 +16,6 @@ import (
 // UnlimitedAttempts lets a call retry until its context ends.
 const UnlimitedAttempts = -1
 
-// NoRetryAfter makes the client ignore Retry-After.
-const NoRetryAfter time.Duration = -1
-
 // RetryConfig is the retry policy. What is retried is fixed (see [Retryable]);
 // how often and how fast is configured here.
 type RetryConfig struct {
@@ -32,7 +29,7 @@ type RetryConfig struct {
 	// MaxBackoff is the longest wait. Default 30 s.
 	MaxBackoff time.Duration `yaml:"max_backoff"`
 	// MaxRetryAfter caps a Retry-After sent by the peer. Default
-	// 5 minutes; [NoRetryAfter] ignores the header.
+	// 5 minutes; [Off] ignores the header.
 	MaxRetryAfter time.Duration `yaml:"-"`
 }
 
@@ -54,7 +51,7 @@ func (c RetryConfig) validate() error {
 	e.Check(c.MaxAttempts >= 1 || c.MaxAttempts == UnlimitedAttempts, "MaxAttempts", "must be positive, or -1 for no limit")
 	e.Check(c.InitialBackoff > 0, "InitialBackoff", "must be positive")
 	e.Check(c.MaxBackoff >= c.InitialBackoff, "MaxBackoff", "must not be less than %s", validate.Field("InitialBackoff"))
-	e.Check(c.MaxRetryAfter >= 0 || c.MaxRetryAfter == NoRetryAfter, "MaxRetryAfter", "must not be negative, except -1 to disable it")
+	e.Check(c.MaxRetryAfter >= 0 || c.MaxRetryAfter == Off, "MaxRetryAfter", "must not be negative, except -1 to disable it")
 	return e.Err(ErrConfig)
 }
 
@@ -148,7 +145,7 @@ func decideStatus(status int) (retry bool, reason string) {
 // means that there is none, or that it is to be ignored.
 func (c RetryConfig) retryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
-	if v == "" || c.MaxRetryAfter == NoRetryAfter {
+	if v == "" || c.MaxRetryAfter == Off {
 		return 0
 	}
 	var d time.Duration

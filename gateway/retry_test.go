@@ -139,7 +139,7 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("%q: %v, want %v", tt.value, got, tt.want)
 		}
 	}
-	c.MaxRetryAfter = NoRetryAfter
+	c.MaxRetryAfter = Off
 	if got := c.retryAfter(http.Header{"Retry-After": {"7"}}, now); got != 0 {
 		t.Errorf("ignored header: %v", got)
 	}
@@ -210,7 +210,7 @@ func TestAttemptTimeout(t *testing.T) {
 		// The caller's context lives: this is not its deadline.
 		wantOnly(t, err, ErrUnavailable)
 		// 7 bytes at 10 bytes a second.
-		if d, want := time.Since(start), DefaultRequestTimeout+700*time.Millisecond; d != want {
+		if d, want := time.Since(start), defaultRequestTimeout+700*time.Millisecond; d != want {
 			t.Errorf("took %v, want %v", d, want)
 		}
 		if !strings.Contains(err.Error(), "timeout") {

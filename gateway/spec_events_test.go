@@ -314,7 +314,7 @@ func TestSpecAuthorizationAdded(t *testing.T) {
 	e := first[*gateway.AuthorizationAdded](t, w, gateway.EventAuthorizationAdded, happen)
 	w.fields(t, []field{
 		{"event_type", e.Type(), gateway.EventAuthorizationAdded, true},
-		{"tenant", e.Tenant, gateway.TenantInfo{TenantID: tenant, Endpoints: []gateway.TenantEndpointInfo{}}, true},
+		{"tenant", e.Tenant, gateway.TenantInfo{ID: tenant, Endpoints: []gateway.TenantEndpointInfo{}}, true},
 		{"scope", e.Scope, "endpoints:manage", true},
 	}, top, w.again(gateway.EventAuthorizationAdded, happen))
 

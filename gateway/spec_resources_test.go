@@ -417,7 +417,7 @@ func TestSpecTenantInfo(t *testing.T) {
 		t.Fatal(tenants, err)
 	}
 	w.fields(t, []field{
-		{"tenant_id", tenants[0].TenantID, w.Tenant(), true},
+		{"tenant_id", tenants[0].ID, w.Tenant(), true},
 		{"endpoints", len(tenants[0].Endpoints), 2, true},
 	}, func(o map[string]any) map[string]any {
 		list, _ := o["tenants"].([]any)
@@ -433,7 +433,7 @@ func TestSpecTenantInfo(t *testing.T) {
 		w.Authorize(other, w.Tenant())
 		client := other.Client()
 		tenants, err := client.ListAuthorizedTenants(t.Context())
-		if err != nil || len(tenants) != 1 || tenants[0].TenantID != w.Tenant() || tenants[0].Endpoints == nil || len(tenants[0].Endpoints) != 0 {
+		if err != nil || len(tenants) != 1 || tenants[0].ID != w.Tenant() || tenants[0].Endpoints == nil || len(tenants[0].Endpoints) != 0 {
 			t.Errorf("got %+v, %v", tenants, err)
 		}
 		w.AddEndpoint(gatewaytest.EndpointConfig{App: other})

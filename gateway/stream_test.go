@@ -207,7 +207,7 @@ func TestStreamIdleWatchdog(t *testing.T) {
 		defer func() { _ = stream.Close() }()
 		go func() {
 			for range 5 { // a comment now and then keeps it alive
-				time.Sleep(DefaultStreamIdleTimeout - time.Second)
+				time.Sleep(defaultStreamIdleTimeout - time.Second)
 				_, _ = io.WriteString(pw, ": still here\n")
 			}
 			_, _ = io.WriteString(pw, "data: x\n\n")
@@ -218,8 +218,8 @@ func TestStreamIdleWatchdog(t *testing.T) {
 		start := time.Now()
 		_, err = stream.Next()
 		wantOnly(t, err, ErrIdle)
-		if d := time.Since(start); d != DefaultStreamIdleTimeout {
-			t.Errorf("after %v, want %v", d, DefaultStreamIdleTimeout)
+		if d := time.Since(start); d != defaultStreamIdleTimeout {
+			t.Errorf("after %v, want %v", d, defaultStreamIdleTimeout)
 		}
 	})
 }
@@ -290,7 +290,7 @@ func TestStreamIdleWatchdogIgnoresASlowReader(t *testing.T) {
 
 func TestStreamIdleWatchdogOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, pw := piped(t, func(c *Config) { c.StreamIdleTimeout = NoIdleTimeout })
+		c, pw := piped(t, func(c *Config) { c.StreamIdleTimeout = Off })
 		stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
 		if err != nil {
 			t.Fatal(err)
@@ -340,7 +340,7 @@ func TestStreamHeadComesWithTheFirstEvent(t *testing.T) {
 				awaiting, opened := make(chan struct{}, 10), make(chan error, 1)
 				go func() { opened <- open(t.Context(), func() { awaiting <- struct{}{} }) }()
 				<-awaiting
-				time.Sleep(3 * DefaultStreamConnectTimeout)
+				time.Sleep(3 * defaultStreamConnectTimeout)
 				synctest.Wait()
 				if len(opened) > 0 {
 					t.Fatalf("the stream was cut while it waited for its head: %v", <-opened)
@@ -352,7 +352,7 @@ func TestStreamHeadComesWithTheFirstEvent(t *testing.T) {
 
 				start := time.Now()
 				wantOnly(t, open(t.Context(), nil), ErrIdle)
-				if d := time.Since(start); d != DefaultStreamIdleTimeout {
+				if d := time.Since(start); d != defaultStreamIdleTimeout {
 					t.Errorf("the silence ended after %v", d)
 				}
 				ctx, cancel := context.WithCancel(t.Context())
@@ -398,7 +398,7 @@ func TestStreamConnectTimeout(t *testing.T) {
 		start := time.Now()
 		_, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
 		wantOnly(t, err, ErrUnavailable)
-		if d := time.Since(start); d != DefaultStreamConnectTimeout {
+		if d := time.Since(start); d != defaultStreamConnectTimeout {
 			t.Errorf("after %v", d)
 		}
 	})

@@ -54,7 +54,7 @@ func (c *Client) TenantEndpoints(ctx context.Context, tenantID string) (TenantIn
 	if err != nil {
 		return TenantInfo{}, err
 	}
-	t := TenantInfo{TenantID: tenantID}
+	t := TenantInfo{ID: tenantID}
 	t.Endpoints, t.Unreadable, err = decodeEndpoints(x.body)
 	if err != nil {
 		return TenantInfo{}, x.badResponse(err)

@@ -371,8 +371,8 @@ func TestTokenEndpointThatHangs(t *testing.T) {
 		start := time.Now()
 		err := c.SendMessage(t.Context(), testMessageRequest())
 		wantOnly(t, err, ErrToken, ErrUnavailable)
-		if d := time.Since(start); d != DefaultTokenTimeout || !strings.Contains(err.Error(), "did not answer in time") {
-			t.Errorf("took %v, want %v: %v", d, DefaultTokenTimeout, err)
+		if d := time.Since(start); d != defaultTokenTimeout || !strings.Contains(err.Error(), "did not answer in time") {
+			t.Errorf("took %v, want %v: %v", d, defaultTokenTimeout, err)
 		}
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -107,7 +107,7 @@ func TestTokenSourceThatHangs(t *testing.T) {
 		}), func(c *Config) { c.Retry.MaxAttempts = 1 })
 		start := time.Now()
 		wantOnly(t, c.SendMessage(t.Context(), testMessageRequest()), ErrToken, ErrUnavailable)
-		if d := time.Since(start); d != DefaultTokenTimeout {
+		if d := time.Since(start); d != defaultTokenTimeout {
 			t.Errorf("waited %v", d)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

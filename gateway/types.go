@@ -147,7 +147,7 @@ type EndpointRouteMap map[string][]string
 
 // TenantInfo is one authorized tenant with its endpoints.
 type TenantInfo struct {
-	TenantID string `json:"tenant_id"`
+	ID string `json:"tenant_id"`
 	// Endpoints is empty until the application owns an endpoint in the tenant. It
 	// is nil only if the list as a whole could not be read.
 	Endpoints []TenantEndpointInfo `json:"endpoints"`

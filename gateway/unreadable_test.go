@@ -42,9 +42,9 @@ func TestABadEntryHidesNoOther(t *testing.T) {
 	isNull := &EntryError{Field: "tenants[0].endpoints[1]", Reason: reasonNotObject}
 	noList := &EntryError{Field: "tenants[3].endpoints", Reason: reasonNotArray}
 	want := []TenantInfo{
-		{TenantID: testTenant, Endpoints: []TenantEndpointInfo{wantEndpointInfo()}, Unreadable: []*EntryError{leftOut, isNull}},
-		{TenantID: testContext, Unreadable: []*EntryError{noList}},
-		{TenantID: testMessage, Endpoints: []TenantEndpointInfo{}},
+		{ID: testTenant, Endpoints: []TenantEndpointInfo{wantEndpointInfo()}, Unreadable: []*EntryError{leftOut, isNull}},
+		{ID: testContext, Unreadable: []*EntryError{noList}},
+		{ID: testMessage, Endpoints: []TenantEndpointInfo{}},
 	}
 	if !reflect.DeepEqual(tenants, want) {
 		t.Errorf("got %+v, want %+v", tenants, want)
@@ -65,7 +65,7 @@ func TestABadEntryHidesNoOther(t *testing.T) {
 
 	one, err := c.TenantEndpoints(t.Context(), testTenant)
 	leftOut = &EntryError{Field: "endpoints[0].capabilities", Reason: reasonMissing, EndpointID: testRecipient}
-	if err != nil || !reflect.DeepEqual(one, TenantInfo{TenantID: testTenant, Endpoints: []TenantEndpointInfo{wantEndpointInfo()}, Unreadable: []*EntryError{leftOut}}) {
+	if err != nil || !reflect.DeepEqual(one, TenantInfo{ID: testTenant, Endpoints: []TenantEndpointInfo{wantEndpointInfo()}, Unreadable: []*EntryError{leftOut}}) {
 		t.Errorf("got %+v, %v", one, err)
 	}
 	if list, err := c.ListTenantEndpoints(t.Context(), testTenant); err != nil || len(list) != 1 {

@@ -150,7 +150,7 @@ func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Rec
 
 // TestConformance: the publisher is a sink like all others.
 func TestConformance(t *testing.T) {
-	sinktest.Run(t, sinktest.Harness{
+	sinktest.Run(t, sinktest.Suite{
 		New: newBackend,
 		Features: sinktest.Features{
 			UUID: true, Outage: true, Hang: true, TopicIsValue: true, AtReceipt: atReceipt,

@@ -75,7 +75,7 @@ type classifiedError struct {
 func (e *classifiedError) Unwrap() error     { return e.error }
 func (e *classifiedError) ErrorClass() Class { return e.class }
 
-// WithClass gives err a class that overrides what [Classify] would say. The text
+// WithClass gives err a class that overrides what [ClassOf] would say. The text
 // of the error stays. nil stays nil.
 func WithClass(err error, class Class) error {
 	if err == nil {
@@ -92,7 +92,7 @@ func Permanent(err error) error { return WithClass(err, ClassPermanent) }
 // until it passes. nil stays nil.
 func Outage(err error) error { return WithClass(err, ClassOutage) }
 
-// Classify returns the class of an error. It is the only place where that is
+// ClassOf returns the class of an error. It is the only place where that is
 // decided. First match wins:
 //
 //  1. the error says so itself ([Classified])
@@ -115,7 +115,7 @@ func Outage(err error) error { return WithClass(err, ClassOutage) }
 // That is known where the error passes: a route takes an ended context from its sink
 // for an outage, [Retry] and [PoisonQueue] never blame a handler for what fails after
 // the message's own context has ended or a shutdown has begun.
-func Classify(err error) Class {
+func ClassOf(err error) Class {
 	if err == nil {
 		return ClassNone
 	}
@@ -161,15 +161,15 @@ type circuitError interface {
 // classifier is [Config.Classify], which may be nil.
 type classifier func(error) (Class, bool)
 
-// class asks the application, which may know better, and then [Classify].
+// class asks the application, which may know better, and then [ClassOf].
 func (ask classifier) class(err error) Class {
 	if ask == nil || err == nil || decided(err) {
-		return Classify(err)
+		return ClassOf(err)
 	}
 	if class, ok := ask.safely(err); ok && class > ClassNone && class <= ClassRedeliver {
 		return class
 	}
-	return Classify(err)
+	return ClassOf(err)
 }
 
 // safely calls the application's function. One that panics does not know.
@@ -186,10 +186,10 @@ func (ask classifier) safely(err error) (class Class, ok bool) {
 // tell each other what to do.
 func decided(err error) bool {
 	var retried *RetryError
-	var poison *PoisonError
-	var dedup *DedupError
+	var poison *poisonError
+	var dedup *dedupError
 	return errors.As(err, &retried) || errors.As(err, &poison) || errors.As(err, &dedup) ||
-		errors.Is(err, ErrReserved) || errors.Is(err, ErrStopped) || errors.Is(err, errFilteredReplay)
+		errors.Is(err, ErrReserved) || errors.Is(err, errStopped) || errors.Is(err, errFilteredReplay)
 }
 
 // isNetwork reports whether err comes from the network. A context's expired deadline
@@ -210,7 +210,7 @@ func isNetwork(err error) bool {
 	return errors.As(err, &other) && error(other) != context.DeadlineExceeded //nolint:errorlint // only a bare one is the context's own
 }
 
-// classes is the table behind [Classify], in the order in which it is read. It
+// classes is the table behind [ClassOf], in the order in which it is read. It
 // is never changed.
 var classes = []struct {
 	class  Class

@@ -14,8 +14,8 @@ import (
 // [Router.Add].
 var ErrConfig = final.New("router: invalid configuration")
 
-// DefaultCloseTimeout is the default of [Config.CloseTimeout].
-const DefaultCloseTimeout = 30 * time.Second
+// defaultCloseTimeout is the default of [Config.CloseTimeout].
+const defaultCloseTimeout = 30 * time.Second
 
 // Config configures a [Router].
 type Config struct {
@@ -32,7 +32,7 @@ type Config struct {
 	// Two sinks for one broker need topics that cannot be equal.
 	PoisonTopic string
 	// PoisonTimeout bounds one publish to the poison queue. 0 means
-	// [DefaultPoisonTimeout]; negative is an error.
+	// 30 seconds; negative is an error.
 	PoisonTimeout time.Duration
 	// FailingAfter is [PoisonConfig.FailingAfter] of each route.
 	FailingAfter int
@@ -57,13 +57,13 @@ type Config struct {
 	// the sink needs it. A larger one, and one of unknown size, is streamed into
 	// ClaimCheck; without a claim check the message goes to the poison queue. A sink that
 	// opens payloads itself ([sinks.Description.OpensPayloads]) is left to do
-	// so. 0 means [DefaultMaxInlinePayload]; negative is an error.
+	// so. 0 means 1 MiB; negative is an error.
 	MaxInlinePayload int64
 
 	// CloseTimeout bounds Close. At 80 % of it the contexts of the subscriptions
 	// are canceled even if messages are still in flight; at 90 % the
 	// sinks are closed even if subscribers are not. 0 means
-	// [DefaultCloseTimeout]; negative is an error.
+	// 30 seconds; negative is an error.
 	CloseTimeout time.Duration
 
 	// Middleware runs outside of the chain, the first one outermost, once per
@@ -77,11 +77,11 @@ type Config struct {
 	Chain func(route string, standard Chain) []message.HandlerMiddleware
 
 	// Classify says what is to be done about an error of a handler, a middleware or a sink
-	// of which the application knows more than [Classify], which decides about all others:
+	// of which the application knows more than [ClassOf], which decides about all others:
 	// with false, and with [ClassNone]. It is asked first, also about errors that have
 	// a class, with the error as it came, wrapped, so it looks into it with
 	// errors.Is and errors.As. It may be called by several goroutines at once, must not
-	// block, and when it panics it does not know. Nil means that [Classify] decides alone.
+	// block, and when it panics it does not know. Nil means that [ClassOf] decides alone.
 	//
 	// [ClassOutage] of an error that concerns one message only makes that message, and its
 	// route, wait for ever; [ClassPermanent] of an outage empties the source into the
@@ -106,10 +106,10 @@ func (c *Config) setDefaults() {
 		c.PoisonTopic = DefaultPoisonTopic
 	}
 	if c.CloseTimeout == 0 {
-		c.CloseTimeout = DefaultCloseTimeout
+		c.CloseTimeout = defaultCloseTimeout
 	}
 	if c.FailingAfter == 0 {
-		c.FailingAfter = DefaultFailingAfter
+		c.FailingAfter = defaultFailingAfter
 	}
 }
 

@@ -329,7 +329,7 @@ func TestApplicationClassifies(t *testing.T) {
 	queue := newPoison(t, router.PoisonConfig{Publisher: newSink(nil), Classify: classify})
 	for err, want := range map[error]router.Class{errHandlerDown: router.ClassOutage, router.ErrReserved: router.ClassOutage, router.ErrStopped: router.ClassShutdown} {
 		_, got := queue.Middleware(func(*message.Message) ([]*message.Message, error) { return nil, err })(message.NewMessage("1", nil))
-		if class := router.Classify(got); class != want {
+		if class := router.ClassOf(got); class != want {
 			t.Errorf("%v: %v, want %v", err, class, want)
 		}
 	}

@@ -21,8 +21,8 @@ import (
 // Defaults of [DedupSettings].
 const (
 	DefaultDedupTTL     = 24 * time.Hour
-	DefaultDedupLease   = time.Minute
-	DefaultStoreTimeout = 5 * time.Second
+	defaultDedupLease   = time.Minute
+	defaultStoreTimeout = 5 * time.Second
 )
 
 // reservedPolicy is how soon a message comes back that found its key reserved.
@@ -30,7 +30,7 @@ const (
 var reservedPolicy = backoff.Policy{Initial: 5 * time.Millisecond, Max: time.Second}
 
 // ErrReserved says that another copy of the message is being handled right now; see
-// [ReservedError]. [Retry] comes back to it soon and without limit; it never counts as a
+// reservedError. [Retry] comes back to it soon and without limit; it never counts as a
 // failure and never opens or closes an outage. Without Retry the message is returned.
 var ErrReserved = WithClass(errors.New("a copy of the message is being handled"), ClassOutage)
 
@@ -60,10 +60,10 @@ type DedupSettings struct {
 	// Lease is how long a reservation stands whose holder never comes back. All stores of this
 	// module notice earlier that its process is gone. It has to be longer than one attempt of
 	// the handler: when it ends early, a copy that arrives meanwhile is handled too. 0 means
-	// [DefaultDedupLease]; negative is an error.
+	// 1 minute; negative is an error.
 	Lease time.Duration `yaml:"lease"`
 	// StoreTimeout bounds Commit and Release, which go on when the message's
-	// context has ended. 0 means [DefaultStoreTimeout]; negative is an error.
+	// context has ended. 0 means 5 seconds; negative is an error.
 	StoreTimeout time.Duration `yaml:"-"`
 }
 
@@ -89,16 +89,16 @@ func (c DedupSettings) WithDefaults() DedupSettings {
 
 func (c *DedupSettings) setDefaults() {
 	if c.NeverChunkBelow == 0 {
-		c.NeverChunkBelow = DefaultNeverChunkBelow
+		c.NeverChunkBelow = defaultNeverChunkBelow
 	}
 	if c.TTL == 0 {
 		c.TTL = DefaultDedupTTL
 	}
 	if c.Lease == 0 {
-		c.Lease = DefaultDedupLease
+		c.Lease = defaultDedupLease
 	}
 	if c.StoreTimeout == 0 {
-		c.StoreTimeout = DefaultStoreTimeout
+		c.StoreTimeout = defaultStoreTimeout
 	}
 }
 
@@ -124,10 +124,10 @@ func (c DedupSettings) Validate() error {
 //
 // The handler finds the delivery key with [DedupID].
 type Dedup struct {
-	config DedupConfig
-	logger watermill.LoggerAdapter
-	waits  waits
-	untold atomic.Uint64 // messages that were handled with Keys.Untold
+	config        DedupConfig
+	logger        watermill.LoggerAdapter
+	waits         waits
+	maybeRepeated atomic.Uint64 // messages that were handled with Keys.MaybeRepeated
 	// forgotten counts messages that could not be remembered: with a full disk, every one.
 	forgotten ratelog.Line
 	unsynced  unsynced
@@ -162,21 +162,21 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 	return &Dedup{config: config, logger: logger, waits: waits{logger: logger}}, nil
 }
 
-// DedupError is a failure of the store, a panic included. Its class is [ClassOutage].
-type DedupError struct {
+// dedupError is a failure of the store, a panic included. Its class is [ClassOutage].
+type dedupError struct {
 	// Op is "reserve", "commit" or "release".
 	Op  string
 	Err error
 }
 
 // Error tells the operation and the cause.
-func (e *DedupError) Error() string { return "dedup store: " + e.Op + ": " + e.Err.Error() }
+func (e *dedupError) Error() string { return "dedup store: " + e.Op + ": " + e.Err.Error() }
 
 // Unwrap returns the cause.
-func (e *DedupError) Unwrap() error { return e.Err }
+func (e *dedupError) Unwrap() error { return e.Err }
 
 // ErrorClass returns [ClassOutage].
-func (e *DedupError) ErrorClass() Class { return ClassOutage }
+func (e *dedupError) ErrorClass() Class { return ClassOutage }
 
 type dedupIDKey struct{}
 
@@ -270,7 +270,7 @@ func (d *Dedup) reserve(scope string, key Key, handled, claim Claim, msg *messag
 		return err
 	})
 	if err != nil {
-		return Token{}, false, &DedupError{Op: "reserve", Err: err}
+		return Token{}, false, &dedupError{Op: "reserve", Err: err}
 	}
 	switch reserved.State {
 	case Reserved:
@@ -299,8 +299,8 @@ func (d *Dedup) handle(h message.HandlerFunc, scope string, handled, claim Claim
 	done := false
 	defer func() {
 		d.commitSynced(ctx, scope)
-		if done && handled.Keys.Untold {
-			d.untold.Add(1)
+		if done && handled.Keys.MaybeRepeated {
+			d.maybeRepeated.Add(1)
 		}
 		switch del := deliveryOf(msg); {
 		case done && del.waits():
@@ -338,7 +338,7 @@ func (d *Dedup) commit(ctx context.Context, scope string, claim Claim, token Tok
 	ctx, cancel := d.storeContext(ctx)
 	defer cancel()
 	if err := guarded(func() error { return d.config.Store.Commit(ctx, claim, token, d.config.TTL) }); err != nil {
-		err = &DedupError{Op: "commit", Err: err}
+		err = &dedupError{Op: "commit", Err: err}
 		text := RedactError(err, msg)
 		fields := watermill.LogFields{"route": scope}
 		if msg != nil {

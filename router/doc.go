@@ -17,7 +17,7 @@
 //
 // # What happens to a failure
 //
-// [Classify] alone decides. An error may decide for itself ([Permanent], [Outage],
+// [ClassOf] alone decides. An error may decide for itself ([Permanent], [Outage],
 // [WithClass], or a method ErrorClass), and the application for errors of others
 // ([Config].Classify):
 //

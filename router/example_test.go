@@ -107,12 +107,12 @@ func ExampleConfig_claimCheck() {
 }
 
 // Errors say what is to be done about them.
-func ExampleClassify() {
-	fmt.Println(router.Classify(gateway.ErrPartialDelivery))
-	fmt.Println(router.Classify(gateway.ErrRateLimited))
-	fmt.Println(router.Classify(context.Canceled))
-	fmt.Println(router.Classify(errors.New("something else")))
-	fmt.Println(router.Classify(router.Permanent(errors.New("no such field"))))
+func ExampleClassOf() {
+	fmt.Println(router.ClassOf(gateway.ErrPartialDelivery))
+	fmt.Println(router.ClassOf(gateway.ErrRateLimited))
+	fmt.Println(router.ClassOf(context.Canceled))
+	fmt.Println(router.ClassOf(errors.New("something else")))
+	fmt.Println(router.ClassOf(router.Permanent(errors.New("no such field"))))
 	// Output:
 	// permanent
 	// outage
@@ -178,8 +178,8 @@ func ExampleConfig_classify() {
 // An error that a handler returns on the grounds of its own knowledge.
 func ExampleWithClass() {
 	lookup := errors.New("field register does not answer")
-	fmt.Println(router.Classify(router.WithClass(lookup, router.ClassOutage)))
-	fmt.Println(router.Classify(router.Outage(lookup)))
+	fmt.Println(router.ClassOf(router.WithClass(lookup, router.ClassOutage)))
+	fmt.Println(router.ClassOf(router.Outage(lookup)))
 	// Output:
 	// outage
 	// outage

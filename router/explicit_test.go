@@ -80,7 +80,7 @@ func TestToTopicIsTheMessageType(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		toTopic   string
-		topicFunc router.TopicFunc
+		topicFunc func(*message.Message) (string, error)
 		transform message.HandlerFunc
 		typeless  bool
 		want      []string // nil: poisoned

@@ -62,9 +62,9 @@ type RouteHealth struct {
 	Duplicates uint64 `json:"duplicates"`
 	Poisoned   uint64 `json:"poisoned"`
 	Returned   uint64 `json:"returned"`
-	// Untold counts those of them that were handled although nobody can tell whether their sender
-	// repeated them, because they may be chunks: see [Keys.Untold] and docs/identity.md.
-	Untold uint64 `json:"untold"`
+	// MaybeRepeated counts those of them that were handled although nobody can tell whether their sender
+	// repeated them, because they may be chunks: see [Keys.MaybeRepeated] and docs/identity.md.
+	MaybeRepeated uint64 `json:"maybe_repeated"`
 	// PoisonedInARow counts those of Poisoned since the last one that was delivered.
 	PoisonedInARow uint64 `json:"poisoned_in_a_row"`
 	// Retries counts the attempts that were followed by another one.

@@ -393,7 +393,7 @@ func wantErr(t *testing.T, err, target error) {
 // wantClass fails the test unless err is of a class.
 func wantClass(t *testing.T, err error, want router.Class) {
 	t.Helper()
-	if got := router.Classify(err); got != want {
+	if got := router.ClassOf(err); got != want {
 		t.Errorf("%v is of class %v, want %v", err, got, want)
 	}
 }

@@ -147,7 +147,7 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 		}
 		text := RedactError(err, nil)
 		in.health.fail(text)
-		refused := final.Is(err) || Classify(err) == ClassPermanent
+		refused := final.Is(err) || ClassOf(err) == ClassPermanent
 		if refused {
 			in.health.end(StateFailed, err)
 		}

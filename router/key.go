@@ -57,8 +57,8 @@ type KeyFunc func(scope string, msg *message.Message) (Keys, error)
 // NoKeys is the KeyFunc for handling every message, copies included.
 func NoKeys(string, *message.Message) (Keys, error) { return Keys{}, nil }
 
-// DefaultNeverChunkBelow is the default of [DedupSettings.NeverChunkBelow]: 512 KiB.
-const DefaultNeverChunkBelow = 512 << 10
+// defaultNeverChunkBelow is the default of [DedupSettings.NeverChunkBelow]: 512 KiB.
+const defaultNeverChunkBelow = 512 << 10
 
 // DefaultKeys is the KeyFunc of messages that packages subscriber and publisher know.
 //
@@ -71,7 +71,7 @@ const DefaultNeverChunkBelow = 512 << 10
 // recipients, context ID, message type, filename, teamset context ID and a 128-bit digest
 // (XXH3) of the payload, or its SHA-256 when it is stored elsewhere (claim check). There
 // is none where two different messages may be equal in all of that: for payloads of
-// [DefaultNeverChunkBelow] and more, which may be chunks of one payload, for files, for
+// 512 KiB and more, which may be chunks of one payload, for files, for
 // payloads that have not been read yet (lazy), and without a context ID.
 //
 // A message that packages sources/nats and sources/kafka have delivered is named by its
@@ -83,7 +83,7 @@ const DefaultNeverChunkBelow = 512 << 10
 // come from the gateway. DefaultKeys remembers nothing; the KeyFunc that [NewKeyFunc]
 // returns tells more chunks apart.
 func DefaultKeys(scope string, msg *message.Message) (Keys, error) {
-	keys, _ := defaultKeys(scope, msg, DefaultNeverChunkBelow)
+	keys, _ := defaultKeys(scope, msg, defaultNeverChunkBelow)
 	return keys, nil
 }
 
@@ -119,8 +119,8 @@ func metadataKeys(scope string, msg *message.Message, below int64) (Keys, conten
 		keys.Delivery = hash(buf)
 	}
 	contextID := meta[gateway.KeyContextID]
-	keys.Untold = meta[gateway.KeyEventType] == string(gateway.EventFileReceived)
-	if contextID == "" || keys.Untold {
+	keys.MaybeRepeated = meta[gateway.KeyEventType] == string(gateway.EventFileReceived)
+	if contextID == "" || keys.MaybeRepeated {
 		return keys, content{}
 	}
 	// Without a message ID the content is all there is.
@@ -130,7 +130,7 @@ func metadataKeys(scope string, msg *message.Message, below int64) (Keys, conten
 		c.context = Key(xxh3.Hash128(appendPart(appendPart(head[len(head):], endpoint), contextID)).Bytes())
 	}
 	if c.sibling && payloadSize(msg) >= below {
-		keys.Untold = true
+		keys.MaybeRepeated = true
 		return keys, c
 	}
 	switch sum := meta[gateway.KeyPayloadSHA256]; {
@@ -139,7 +139,7 @@ func metadataKeys(scope string, msg *message.Message, below int64) (Keys, conten
 	case meta[gateway.KeyPayloadMode] == "":
 		c.digest = Key(xxh3.Hash128(msg.Payload).Bytes())
 	default:
-		keys.Untold = true
+		keys.MaybeRepeated = true
 		return keys, c
 	}
 	buf := append(head, 'c')
@@ -207,14 +207,14 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 		return nil, err
 	}
 	if config.NeverChunkBelow == 0 {
-		config.NeverChunkBelow = DefaultNeverChunkBelow
+		config.NeverChunkBelow = defaultNeverChunkBelow
 	}
 	s := newSiblings(config.NeverChunkBelow)
 	return func(scope string, msg *message.Message) (Keys, error) {
 		below := s.learn(msg)
 		keys, c := defaultKeys(scope, msg, below)
 		if c.sibling && !s.alike(c) {
-			keys.Content, keys.Untold = Key{}, true
+			keys.Content, keys.MaybeRepeated = Key{}, true
 		}
 		return keys, nil
 	}, nil

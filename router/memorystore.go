@@ -9,15 +9,15 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// DefaultMemoryStoreEntries is the default of [MemoryStoreConfig.MaxEntries].
+// defaultMemoryStoreEntries is the default of [MemoryStoreConfig.MaxEntries].
 // It takes about 21 MB when full.
-const DefaultMemoryStoreEntries = 1 << 18
+const defaultMemoryStoreEntries = 1 << 18
 
 // MemoryStoreConfig configures [NewMemoryStore]. The zero value is ready for use.
 type MemoryStoreConfig struct {
 	// MaxEntries is how many handled messages are remembered; the oldest is forgotten first.
 	// Reservations do not count: they are bounded by the messages in flight. 0 means
-	// [DefaultMemoryStoreEntries]; negative is an error.
+	// 262,144; negative is an error.
 	MaxEntries int
 }
 
@@ -36,7 +36,7 @@ func (c MemoryStoreConfig) WithDefaults() MemoryStoreConfig {
 
 func (c *MemoryStoreConfig) setDefaults() {
 	if c.MaxEntries == 0 {
-		c.MaxEntries = DefaultMemoryStoreEntries
+		c.MaxEntries = defaultMemoryStoreEntries
 	}
 }
 
@@ -236,8 +236,8 @@ func (s *MemoryStore) hold(owner Owner) int32 {
 	return int32(free)
 }
 
-// Len returns how many keys are known, reserved ones included.
-func (s *MemoryStore) Len() int {
+// size returns how many keys are known, reserved ones included.
+func (s *MemoryStore) size() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.index.Len()

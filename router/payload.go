@@ -18,8 +18,8 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// DefaultMaxInlinePayload is the default of [Config.MaxInlinePayload].
-const DefaultMaxInlinePayload = 1 << 20
+// defaultMaxInlinePayload is the default of [Config.MaxInlinePayload].
+const defaultMaxInlinePayload = 1 << 20
 
 // Errors of payloads. Their class is [ClassPermanent].
 var (
@@ -48,7 +48,7 @@ type payloads struct {
 
 func newPayloads(store gateway.ClaimCheck, maxInline int64) *payloads {
 	if maxInline == 0 {
-		maxInline = DefaultMaxInlinePayload
+		maxInline = defaultMaxInlinePayload
 	}
 	return &payloads{store: store, maxInline: maxInline}
 }

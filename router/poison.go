@@ -77,8 +77,8 @@ const payloadWasInline = "inline"
 // Defaults of [PoisonConfig].
 const (
 	DefaultPoisonTopic   = "poison"
-	DefaultPoisonTimeout = 30 * time.Second
-	DefaultFailingAfter  = 10
+	defaultPoisonTimeout = 30 * time.Second
+	defaultFailingAfter  = 10
 )
 
 // PoisonConfig configures [PoisonQueue].
@@ -90,10 +90,10 @@ type PoisonConfig struct {
 	Topic string `yaml:"topic"`
 	// Timeout bounds storing one message, and its payload in the ClaimCheck, with an extra
 	// second per MiB. Both continue when the message's context has ended, so that a shutdown
-	// does not lose the verdict. 0 means [DefaultPoisonTimeout]; negative is an error.
+	// does not lose the verdict. 0 means 30 seconds; negative is an error.
 	Timeout time.Duration `yaml:"-"`
 	// FailingAfter is how many consecutive messages of a route have to be poisoned until its
-	// state is failing ([StateFailing]). It is for the Router. 0 means [DefaultFailingAfter];
+	// state is failing ([StateFailing]). It is for the Router. 0 means 10;
 	// negative is an error.
 	FailingAfter int `yaml:"failing_after"`
 	// ClaimCheck stores the payloads of messages that are too large for the
@@ -107,7 +107,7 @@ type PoisonConfig struct {
 	// failed publish, and what a handler fails with from then on is no verdict. The Router
 	// sets it.
 	Stop <-chan struct{} `yaml:"-"`
-	// Classify is [Config.Classify]. Nil means [Classify] alone.
+	// Classify is [Config.Classify]. Nil means [ClassOf] alone.
 	Classify func(error) (Class, bool) `yaml:"-"`
 	// Name is the route's name. The Router sets it; used alone, empty means the
 	// name of Watermill's handler.
@@ -130,10 +130,10 @@ func (c *PoisonConfig) setDefaults() {
 		c.Topic = DefaultPoisonTopic
 	}
 	if c.Timeout == 0 {
-		c.Timeout = DefaultPoisonTimeout
+		c.Timeout = defaultPoisonTimeout
 	}
 	if c.FailingAfter == 0 {
-		c.FailingAfter = DefaultFailingAfter
+		c.FailingAfter = defaultFailingAfter
 	}
 }
 
@@ -162,7 +162,7 @@ func (c PoisonConfig) Validate() error {
 // same reason it does not store what a handler fails with after Stop was closed, unless
 // [Retry] found before that that it fails every time.
 // Any other error is returned, and so is the error of a message that the queue does not
-// accept, joined with a [*PoisonError]. The message then
+// accept, joined with a poisonError. The message then
 // stays open.
 //
 // A message that is too large for the queue, without a claim check,
@@ -199,9 +199,9 @@ func NewPoisonQueue(config PoisonConfig, logger watermill.LoggerAdapter) (*Poiso
 	}, nil
 }
 
-// PoisonError reports that the poison queue did not accept a message. Its class is
+// poisonError reports that the poison queue did not accept a message. Its class is
 // [ClassOutage]: the message must be kept, whatever was wrong with it.
-type PoisonError struct {
+type poisonError struct {
 	// Topic is the topic of the poison queue.
 	Topic string
 	// Reason is why the message was to be poisoned.
@@ -211,15 +211,15 @@ type PoisonError struct {
 }
 
 // Error returns both errors.
-func (e *PoisonError) Error() string {
+func (e *poisonError) Error() string {
 	return fmt.Sprintf("poison queue %q does not take the message: %s (poisoned because of: %s)", e.Topic, e.Err, e.Reason)
 }
 
 // Unwrap returns both errors.
-func (e *PoisonError) Unwrap() []error { return []error{e.Err, e.Reason} }
+func (e *poisonError) Unwrap() []error { return []error{e.Err, e.Reason} }
 
 // ErrorClass returns [ClassOutage].
-func (e *PoisonError) ErrorClass() Class { return ClassOutage }
+func (e *poisonError) ErrorClass() Class { return ClassOutage }
 
 // poisonPause is the wait before a message that the poison queue did not take is
 // returned: subscribers deliver it again at once, and it would fail again.
@@ -237,7 +237,7 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		var retried *RetryError
 		switch {
 		case class != ClassPermanent && class != ClassHandler:
-			if Classify(err) != class {
+			if ClassOf(err) != class {
 				err = WithClass(err, class) // for who is further out
 			}
 			return nil, err
@@ -288,7 +288,7 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 		receipt, err = p.put(ctx, poisoned)
 	}
 	if err != nil {
-		return p.failed(ctx, route, msg, class, &PoisonError{Topic: p.config.Topic, Reason: reason, Err: err}, fields)
+		return p.failed(ctx, route, msg, class, &poisonError{Topic: p.config.Topic, Reason: reason, Err: err}, fields)
 	}
 	if p.failing.CompareAndSwap(true, false) {
 		p.logger.Info("poison queue available again", fields)
@@ -308,7 +308,7 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 
 // mayPass reports whether the queue may take later what it did not take now.
 func mayPass(err error) bool {
-	class := Classify(err)
+	class := ClassOf(err)
 	return class != ClassPermanent && class != ClassRedeliver
 }
 
@@ -367,9 +367,9 @@ func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) (sinks
 }
 
 // failed reports that the queue did not take the message, and makes it wait.
-func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Message, class Class, failure *PoisonError, fields watermill.LogFields) error {
+func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Message, class Class, failure *poisonError, fields watermill.LogFields) error {
 	text := RedactError(failure, msg)
-	switch verdict := Classify(failure.Err); {
+	switch verdict := ClassOf(failure.Err); {
 	case verdict == ClassRedeliver, ctx.Err() != nil && errors.Is(failure.Err, ctx.Err()):
 		// The payload is no longer available; a redelivery brings it.
 		if verdict != ClassRedeliver {

@@ -17,8 +17,8 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// DefaultReplayIdle is the default of [ReplayConfig.Idle].
-const DefaultReplayIdle = 5 * time.Second
+// defaultReplayIdle is the default of [ReplayConfig.Idle].
+const defaultReplayIdle = 5 * time.Second
 
 // Errors of poisoned messages that cannot be replayed as things are. They stay in
 // the queue. Their class is [ClassPermanent].
@@ -116,7 +116,7 @@ type ReplayConfig struct {
 	// Topic is the topic of the poison queue. Empty means [DefaultPoisonTopic].
 	Topic string
 	// Idle is how long nothing has to come until the queue counts as read to
-	// its end. 0 means [DefaultReplayIdle]; negative is an error.
+	// its end. 0 means 5 seconds; negative is an error.
 	Idle time.Duration
 	// Decide says what is to be done with a message. Required for Replay.
 	Decide func(Poisoned) ReplayAction
@@ -130,7 +130,7 @@ func (c *ReplayConfig) setDefaults() {
 		c.Topic = DefaultPoisonTopic
 	}
 	if c.Idle == 0 {
-		c.Idle = DefaultReplayIdle
+		c.Idle = defaultReplayIdle
 	}
 	if c.Decide == nil {
 		c.Decide = func(Poisoned) ReplayAction { return ReplayKeep }

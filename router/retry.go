@@ -24,9 +24,9 @@ import (
 
 // Defaults of [RetrySettings].
 const (
-	DefaultRetryAttempts       = 5
-	DefaultRetryInitialBackoff = 200 * time.Millisecond
-	DefaultRetryMaxBackoff     = 30 * time.Second
+	defaultRetryAttempts       = 5
+	defaultRetryInitialBackoff = 200 * time.Millisecond
+	defaultRetryMaxBackoff     = 30 * time.Second
 )
 
 // RetrySettings determine how often and how fast a message is retried, as configured by
@@ -34,14 +34,14 @@ const (
 type RetrySettings struct {
 	// MaxAttempts is how many attempts there are at most, including the first; 1 means no retry. Only those count in which the
 	// handler failed ([ClassHandler]), and none in an outage. 0 means
-	// [DefaultRetryAttempts]; negative is an error.
+	// 5; negative is an error.
 	MaxAttempts int `yaml:"max_attempts"`
 	// InitialBackoff is the wait after the first failure. It doubles with each
 	// further one, up to MaxBackoff, and half of it is random. 0 means
-	// [DefaultRetryInitialBackoff]; negative is an error.
+	// 200 milliseconds; negative is an error.
 	InitialBackoff time.Duration `yaml:"initial_backoff"`
 	// MaxBackoff is the longest wait. It is how soon after an outage messages flow again, unless the sink reports its
-	// recovery, which ends the wait. 0 means [DefaultRetryMaxBackoff], or
+	// recovery, which ends the wait. 0 means 30 seconds, or
 	// InitialBackoff if that is longer; less than InitialBackoff is an error.
 	MaxBackoff time.Duration `yaml:"max_backoff"`
 }
@@ -59,7 +59,7 @@ type RetryConfig struct {
 	// is called before every attempt and must not block. Nil means that only time ends
 	// the wait. A Router sets it to that of the route's sink; see [sinks.Recovering].
 	Recovered func() <-chan struct{}
-	// Classify is [Config.Classify]. Nil means [Classify] alone.
+	// Classify is [Config.Classify]. Nil means [ClassOf] alone.
 	Classify func(error) (Class, bool)
 	// Name identifies the route in logs and events. A Router sets it to the route's name.
 	Name string
@@ -80,13 +80,13 @@ func (c RetrySettings) WithDefaults() RetrySettings {
 
 func (c *RetrySettings) setDefaults() {
 	if c.MaxAttempts == 0 {
-		c.MaxAttempts = DefaultRetryAttempts
+		c.MaxAttempts = defaultRetryAttempts
 	}
 	if c.InitialBackoff == 0 {
-		c.InitialBackoff = DefaultRetryInitialBackoff
+		c.InitialBackoff = defaultRetryInitialBackoff
 	}
 	if c.MaxBackoff == 0 {
-		c.MaxBackoff = max(DefaultRetryMaxBackoff, c.InitialBackoff)
+		c.MaxBackoff = max(defaultRetryMaxBackoff, c.InitialBackoff)
 	}
 }
 
@@ -101,7 +101,7 @@ func (c RetrySettings) Validate() error {
 	return e.Err(ErrConfig)
 }
 
-// Retry is the middleware that retries. [Classify], and before it RetryConfig.Classify,
+// Retry is the middleware that retries. [ClassOf], and before it RetryConfig.Classify,
 // determines what is retried how often:
 //
 //   - permanent and redeliver: never
@@ -116,7 +116,7 @@ func (c RetrySettings) Validate() error {
 //     status 403, is also logged in between, after 1 and 5 minutes and then every
 //     hour, because nothing is visibly down. A message that an
 //     intermediary refuses three times over five minutes, while others pass, is
-//     permanent: [ErrRefusedInBetween].
+//     permanent.
 //   - a copy of the message is being handled ([ErrReserved]): until that is done. It
 //     waits in place for a moment, and then, if it comes from this module's
 //     subscriber of the gateway, is nacked and comes again soon: it holds nothing
@@ -129,7 +129,7 @@ func (c RetrySettings) Validate() error {
 // them, so that the subscriber is held back. If messages failed before anything was published, they may
 // be to blame themselves: then each probe that fails makes room for another message.
 //
-// Once Stop is closed or the message's own context has ended, nothing is retried: what
+// When Stop is closed or the message's own context has ended, nothing is retried: what
 // failed then may have been interrupted. The class of the returned error, a [*RetryError],
 // is then [ClassShutdown] if Stop is closed, else [ClassRedeliver], and never
 // [ClassHandler] or [ClassOutage]. A context that has ended and that a middleware or
@@ -190,19 +190,19 @@ func (e *RetryError) Unwrap() error { return e.Err }
 // ErrorClass returns Class.
 func (e *RetryError) ErrorClass() Class { return e.Class }
 
-// ErrStopped is the reason of messages that were returned because the Router
+// errStopped is the reason of messages that were returned because the Router
 // stops. Its class is [ClassShutdown].
-var ErrStopped = WithClass(errors.New("router is stopping"), ClassShutdown)
+var errStopped = WithClass(errors.New("router is stopping"), ClassShutdown)
 
 // ErrNotConnected is matched by the errors of what has not been reached since the start:
 // a sink, say, that is made in the background. Its class is [ClassOutage], and [Retry]
 // logs that it waits instead of an error.
 var ErrNotConnected = WithClass(errors.New("not connected yet"), ClassOutage)
 
-// ErrRefusedInBetween is the reason of a message that never reached the gateway: an
+// errRefusedInBetween is the reason of a message that never reached the gateway: an
 // intermediary, such as a proxy with a limit for the size of bodies, refused it
 // again and again ([gateway.ErrIntermediary]) while others of its route passed.
-var ErrRefusedInBetween = Permanent(errors.New("refused by an intermediary"))
+var errRefusedInBetween = Permanent(errors.New("refused by an intermediary"))
 
 // Middleware is the message.HandlerMiddleware.
 func (r *Retry) Middleware(h message.HandlerFunc) message.HandlerFunc {
@@ -235,9 +235,9 @@ func (r *Retry) share(c *company) {
 	}
 }
 
-// Waiting returns how many messages wait in place for another attempt now. Those that have
+// waitingMessages returns how many messages wait in place for another attempt now. Those that have
 // been put off, to wait with their subscriber, are not among them.
-func (r *Retry) Waiting() int {
+func (r *Retry) waitingMessages() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
@@ -247,15 +247,15 @@ func (r *Retry) Waiting() int {
 	return n
 }
 
-// OutageSince returns when the current outage began, and false when there is
+// outageSince returns when the current outage began, and false when there is
 // none. With several handlers under one Retry it is the oldest. Topics that are refused
 // while others are not are no outage; see [Retry.Refused].
-func (r *Retry) OutageSince() (time.Time, bool) {
+func (r *Retry) outageSince() (time.Time, bool) {
 	since, _ := r.outage()
 	return since, !since.IsZero()
 }
 
-// outage is OutageSince, with when the sink is tried again.
+// outage is outageSince, with when the sink is tried again.
 func (r *Retry) outage() (since, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -553,7 +553,7 @@ func (t *retrying) failed(d *delivery, err error) error {
 	}
 	class := classifier(t.config.Classify).class(err)
 	if class == ClassOutage && t.between.final(t.gates, err, t.last) {
-		class, err = ClassPermanent, fmt.Errorf("%w: %w", ErrRefusedInBetween, err)
+		class, err = ClassPermanent, fmt.Errorf("%w: %w", errRefusedInBetween, err)
 	}
 	if d != nil && len(d.sent) > 0 {
 		t.reached(d.sent) // of what it made, some was stored
@@ -675,7 +675,7 @@ func (t *retrying) outage(err error) (delay time.Duration, yields *gate) {
 // time, if the subscriber knows how: its goroutine, and its place in flight, are for others
 // until then.
 func (t *retrying) putOffReserved(err error) bool {
-	var reserved *ReservedError
+	var reserved *reservedError
 	nack := msgctx.NackOf(t.ctx)
 	if nack == nil || !errors.As(err, &reserved) || t.ended() {
 		return false
@@ -720,7 +720,7 @@ func (t *retrying) remind(err error, lasted time.Duration) {
 		reminders.Fields(lasted, err).Add(watermill.LogFields{"route": t.config.Name, "waiting": t.gates.waiting.Load()}))
 }
 
-// Bounds of [ErrRefusedInBetween].
+// Bounds of errRefusedInBetween.
 const (
 	refusedTimes = 3
 	refusedFor   = 5 * time.Minute
@@ -800,7 +800,7 @@ func (t *retrying) interrupted(err error) error {
 	case !t.stopping():
 		class, cause = ClassRedeliver, fmt.Errorf("%w: %w", errMessageEnded, cause)
 	case cause == nil:
-		cause = ErrStopped
+		cause = errStopped
 	}
 	if err == nil {
 		err = cause

@@ -45,7 +45,7 @@ type Route struct {
 	// subscriber.Config.Unmatched. It must not modify the message. Nil accepts all.
 	Filter func(msg *message.Message) bool
 	// Select is a Filter that reads the payload, and may fail to get it: an error is handled by
-	// its class, see [Classify]. It is asked after Filter, in every attempt until Transform has
+	// its class, see [ClassOf]. It is asked after Filter, in every attempt until Transform has
 	// made what is published; see [Once]. Package
 	// router/farm has one for farm data. Nil accepts all.
 	Select func(msg *message.Message) (bool, error)
@@ -58,7 +58,7 @@ type Route struct {
 	// message, is made anew. A message that another attempt produces again, with the same payload,
 	// keeps the UUID of the first attempt, and of several with one UUID the first one keeps it.
 	// Returning none filters the message
-	// out. An error is handled by its class, see [Classify]; undecodable data is
+	// out. An error is handled by its class, see [ClassOf]; undecodable data is
 	// [Permanent]. Nil passes the message on unmodified.
 	Transform message.HandlerFunc
 	// Middleware runs innermost, around Filter, Select and Transform, whenever they do
@@ -69,7 +69,7 @@ type Route struct {
 	// To is where the messages go. Required, unless Transform does all the work
 	// and returns none. Several routes may share one. The Router closes it. Use
 	// [sinks.FromPublisher] for any other Watermill publisher. An error of
-	// the sink that [Classify] does not know counts as an outage.
+	// the sink that [ClassOf] does not know counts as an outage.
 	To sinks.Sink
 	// ToTopic is the template of the topic, see [sinks.ParseTopicTemplate]; a
 	// message that lacks one of its values goes to the poison queue, unless the
@@ -78,8 +78,9 @@ type Route struct {
 	// what is sent as the type, whatever the metadata says; and what the metadata received says of its
 	// payload, gateway.KeyContextID and gateway.KeySentTimestamp, is not sent with another payload.
 	ToTopic string
-	// TopicFunc returns the topic instead of ToTopic. Only one of them may be set.
-	TopicFunc TopicFunc
+	// TopicFunc returns the topic of a message instead of ToTopic. Only one of them may be set. It must be safe for
+	// concurrent use and must not modify the message.
+	TopicFunc func(msg *message.Message) (string, error)
 	// Durable is what a message has to survive before it is confirmed: [DurableSynced] needs this module's subscriber of the gateway,
 	// and a sink and a poison queue of which [sinks.Description].Synced is known; until it is, messages wait as in an
 	// outage. The zero value is [DurableAcknowledged].
@@ -543,7 +544,7 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 		p.Then(func(_ sinks.Receipt, err error) {
 			// Without Config.Classify, which may block: the goroutine is the sink's. What is too large
 			// may go through the claim check.
-			if err != nil && (Classify(sinkError(err)) != ClassPermanent || errors.Is(err, sinks.ErrTooLarge)) {
+			if err != nil && (ClassOf(sinkError(err)) != ClassPermanent || errors.Is(err, sinks.ErrTooLarge)) {
 				pipeline.Halt()
 			}
 		})
@@ -630,7 +631,7 @@ func sinkError(err error) error {
 		return nil
 	}
 	var own Classified
-	if Classify(err) == ClassHandler && !errors.As(err, &own) {
+	if ClassOf(err) == ClassHandler && !errors.As(err, &own) {
 		return Outage(err)
 	}
 	return err

@@ -41,7 +41,7 @@ var (
 type CloseError struct {
 	// Open is how many messages were still in flight when their time
 	// was up.
-	Open int
+	InFlight int
 	// Errs are the errors of subscribers, sinks and the dedup store, and
 	// [ErrCloseTimeout] if Close ran out of time.
 	Errs []error
@@ -50,8 +50,8 @@ type CloseError struct {
 // Error reports the number of open messages and the errors.
 func (e *CloseError) Error() string {
 	text := "closing the router"
-	if e.Open > 0 {
-		text += fmt.Sprintf(": %d messages in flight were not finished and stay unacknowledged", e.Open)
+	if e.InFlight > 0 {
+		text += fmt.Sprintf(": %d messages in flight were not finished and stay unacknowledged", e.InFlight)
 	}
 	for _, err := range e.Errs {
 		text += ": " + err.Error()
@@ -457,7 +457,7 @@ func (r *Router) shutdown() error {
 	close(r.drawn)
 	if started {
 		if !r.drained(drain.Done()) {
-			failure.Open = r.inFlight()
+			failure.InFlight = r.inFlight()
 			failure.Errs = append(failure.Errs, fmt.Errorf("%w: messages are still in flight", ErrCloseTimeout))
 		}
 		r.cancel()
@@ -486,7 +486,7 @@ func (r *Router) shutdown() error {
 	}
 	failure.Errs = append(failure.Errs, closing.close(all.Done())...)
 
-	if failure.Open == 0 && len(failure.Errs) == 0 {
+	if failure.InFlight == 0 && len(failure.Errs) == 0 {
 		return nil
 	}
 	return failure
@@ -535,9 +535,9 @@ func (r *Router) Health() []RouteHealth {
 	reports := make([]RouteHealth, len(routes))
 	for i, rt := range routes {
 		report := rt.health.report()
-		report.Waiting = rt.retry.Waiting()
+		report.Waiting = rt.retry.waitingMessages()
 		report.WaitingForCopies, report.CopyWaits = rt.dedup.waits.report()
-		report.Untold = rt.dedup.untold.Load()
+		report.MaybeRepeated = rt.dedup.maybeRepeated.Load()
 		report.Refused = rt.retry.Refused()
 		if since, until := rt.retry.outage(); !since.IsZero() && (report.State == StateRunning || report.State == StateFailing) {
 			report.State, report.Since, report.Until = StateOutage, since, until

@@ -18,10 +18,10 @@ type Keys struct {
 	Delivery Key
 	// Content names what a sender sent: a repetition by the sender has the same one.
 	Content Key
-	// Untold: there is no Content because the message may be a chunk, or a file, or nobody has read
-	// it. Should its sender repeat it, it is handled again. It is for [RouteHealth.Untold]; stores do
+	// MaybeRepeated: there is no Content because the message may be a chunk, or a file, or nobody has read
+	// it. Should its sender repeat it, it is handled again. It is for [RouteHealth.MaybeRepeated]; stores do
 	// not use it.
-	Untold bool
+	MaybeRepeated bool
 }
 
 // All yields Delivery and Content if they are there, in this order, each one once.

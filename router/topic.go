@@ -14,12 +14,11 @@ import (
 // tenant or message type.
 const DefaultToTopic = "{tenant|none}.{type|none}"
 
-// TopicFunc returns the topic that a message is published to. It must be safe for
-// concurrent use and must not modify the message.
-type TopicFunc func(msg *message.Message) (string, error)
+// topicFunc is [Route.TopicFunc].
+type topicFunc = func(msg *message.Message) (string, error)
 
-// templateTopic makes a TopicFunc of a template, see [sinks.ParseTopicTemplate].
-func templateTopic(template string, to sinks.Sink) (TopicFunc, error) {
+// templateTopic makes a topicFunc of a template, see [sinks.ParseTopicTemplate].
+func templateTopic(template string, to sinks.Sink) (topicFunc, error) {
 	parsed, err := sinks.ParseTopicTemplate(template)
 	if err != nil {
 		return nil, err
@@ -40,7 +39,7 @@ var errPoisonTopic = Permanent(errors.New("the topic is that of the poison queue
 // sink: a sender may name its message type like it. Such a topic gets the escape of
 // a zero byte appended, and so does one that looks like that already, so that
 // different topics stay different.
-func keepOff(topicOf TopicFunc, poison string, segment func(string) string) TopicFunc {
+func keepOff(topicOf topicFunc, poison string, segment func(string) string) topicFunc {
 	mark, escapes := strings.CutPrefix(segment("x\x00"), "x")
 	escapes = escapes && mark != "" && mark != "\x00"
 	return func(msg *message.Message) (string, error) {

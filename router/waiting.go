@@ -28,8 +28,8 @@ const (
 	waitForgotten = time.Minute
 )
 
-// ReservedError is an [ErrReserved], with what is known of the wait.
-type ReservedError struct {
+// reservedError is an [ErrReserved], with what is known of the wait.
+type reservedError struct {
 	// Holder is who handles the copy, and Until when its reservation ends at the
 	// latest; zero if that is not known.
 	Holder Owner
@@ -42,10 +42,10 @@ type ReservedError struct {
 }
 
 // Error tells that a copy is being handled.
-func (e *ReservedError) Error() string { return ErrReserved.Error() }
+func (e *reservedError) Error() string { return ErrReserved.Error() }
 
 // Unwrap returns [ErrReserved].
-func (e *ReservedError) Unwrap() error { return ErrReserved }
+func (e *reservedError) Unwrap() error { return ErrReserved }
 
 // waits knows which keys are waited for, through all deliveries of their messages.
 type waits struct {
@@ -104,7 +104,7 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 			warnlog.Warn(w.logger, "message waits for a copy that is being handled elsewhere", withSuppressed(fields, suppressed))
 		}
 	}
-	return &ReservedError{Holder: found.Holder, Until: found.Until, Since: one.since, waits: w, key: key}
+	return &reservedError{Holder: found.Holder, Until: found.Until, Since: one.since, waits: w, key: key}
 }
 
 // over notes that nothing waits for the key any more.
@@ -125,7 +125,7 @@ func (w *waits) over(route string, key Key) {
 }
 
 // putOff notes that the message of err waits with its subscriber.
-func (w *waits) putOff(err *ReservedError, until *msgctx.Wait) {
+func (w *waits) putOff(err *reservedError, until *msgctx.Wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if one := w.byKey[err.key]; one != nil {

@@ -139,7 +139,7 @@ func (b storeBackend) Resume(*testing.T) {
 // memory. A publisher has no timeout of its own for a broker that hangs, so
 // that one feature is tested apart.
 func TestFromPublisherConformance(t *testing.T) {
-	sinktest.Run(t, sinktest.Harness{
+	sinktest.Run(t, sinktest.Suite{
 		New: func(_ *testing.T, settings sinktest.Settings) sinktest.Backend {
 			return storeBackend{newStore(int(settings.MaxMessageSize))}
 		},

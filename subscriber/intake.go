@@ -262,7 +262,7 @@ func (s *Subscriber) reportUnreadable(event gateway.Event) {
 	case *gateway.EndpointsListChanged:
 		tenant, left = e.TenantID, e.Unreadable
 	case *gateway.AuthorizationAdded:
-		tenant, left = e.Tenant.TenantID, e.Tenant.Unreadable
+		tenant, left = e.Tenant.ID, e.Tenant.Unreadable
 	}
 	if len(left) > 0 {
 		s.stats.unreadable.Add(int64(len(left)))

@@ -183,7 +183,7 @@ func controlMessage(event gateway.Event) *message.Message {
 		metadata[gateway.KeyTenantID] = e.TenantID
 	case *gateway.AuthorizationAdded:
 		payload = e.Data
-		metadata[gateway.KeyTenantID] = e.Tenant.TenantID
+		metadata[gateway.KeyTenantID] = e.Tenant.ID
 	case *gateway.AuthorizationRevoked:
 		payload = e.Data
 		metadata[gateway.KeyTenantID] = e.TenantID

@@ -35,10 +35,10 @@ func (l *tenantLookup) Sync(ctx context.Context) error {
 	tenants := make(map[string]string)
 	for _, tenant := range list {
 		for _, endpoint := range tenant.Endpoints {
-			tenants[lower(endpoint.ID)] = tenant.TenantID
+			tenants[lower(endpoint.ID)] = tenant.ID
 		}
 		for _, endpoint := range tenant.Unreadable {
-			tenants[lower(endpoint.EndpointID)] = tenant.TenantID
+			tenants[lower(endpoint.EndpointID)] = tenant.ID
 		}
 	}
 	l.mu.Lock()

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Every sink has to pass this suite.
 func TestConformance(t *testing.T) {
-	sinktest.Run(t, sinktest.Harness{
+	sinktest.Run(t, sinktest.Suite{
 		New: func(t *testing.T, _ sinktest.Settings) sinktest.Backend {
 			s := &service{topics: make(map[string][]*message.Message)}
 			server := httptest.NewServer(s)

@@ -47,7 +47,7 @@ func Example_onboarding() {
 	fmt.Println("  scope", added.Scope, "with", len(added.Tenant.Endpoints), "endpoints")
 
 	endpoint := func(externalID string, direction gateway.Direction, subscriptions ...gateway.EndpointSubscription) gateway.Endpoint {
-		e, created, err := client.PutEndpoint(ctx, added.Tenant.TenantID, externalID, gateway.PutEndpointRequest{
+		e, created, err := client.PutEndpoint(ctx, added.Tenant.ID, externalID, gateway.PutEndpointRequest{
 			ApplicationID: app.ID, SoftwareVersionID: app.SoftwareVersionID,
 			EndpointType:  gateway.EndpointTypeCloudSoftware,
 			Capabilities:  []gateway.EndpointCapability{{MessageType: "img:png", Direction: direction}},

@@ -52,7 +52,7 @@ func (s *Server) handleListEndpoints(w http.ResponseWriter, r *request) error {
 }
 
 func tenantInfo(app *Application, t *tenant) gateway.TenantInfo {
-	return gateway.TenantInfo{TenantID: t.id, Endpoints: visible(app, t)}
+	return gateway.TenantInfo{ID: t.id, Endpoints: visible(app, t)}
 }
 
 // visible returns the endpoints of a tenant that the application can see: none until it

@@ -32,7 +32,7 @@ func TestTenantListing(t *testing.T) {
 	legacy := s.AddEndpoint(gatewaytest.EndpointConfig{Type: gateway.EndpointTypeCommunicationUnit, Send: []string{typeB, typeA}})
 
 	tenants := other.tenants()
-	if len(tenants) != 1 || tenants[0].TenantID != s.Tenant() || len(tenants[0].Endpoints) != 0 || len(other.list()) != 0 {
+	if len(tenants) != 1 || tenants[0].ID != s.Tenant() || len(tenants[0].Endpoints) != 0 || len(other.list()) != 0 {
 		t.Fatalf("tenants %+v", tenants)
 	}
 	if body := string(other.do("GET", "/tenants", nil, nil).body); !strings.Contains(body, `"endpoints":[]`) {

@@ -509,7 +509,7 @@ func (s *Store) begin(writable bool) (tx *bbolt.Tx, err error) {
 
 // maxFailed is the maximum number of failed commits that are kept to be retried: as many as
 // the memory remembers.
-const maxFailed = router.DefaultMemoryStoreEntries
+const maxFailed = 1 << 18
 
 // write records commits and syncs the file. With a retry among them it also records those
 // that failed before: a successful write alone would not prove anything, because the file

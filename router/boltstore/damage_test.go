@@ -223,7 +223,7 @@ func TestDamagedFilePoisonsNothing(t *testing.T) {
 	})
 	for range 10 {
 		_, err := h(message.NewMessage(watermill.NewUUID(), nil))
-		if class := router.Classify(err); class != router.ClassOutage || !errors.Is(err, boltstore.ErrDamaged) {
+		if class := router.ClassOf(err); class != router.ClassOutage || !errors.Is(err, boltstore.ErrDamaged) {
 			t.Fatalf("class %v: %v", class, err)
 		}
 	}

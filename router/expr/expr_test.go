@@ -121,7 +121,7 @@ func TestValuesThatFail(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if selected, err := f.Select(msg); selected || router.Classify(err) != router.ClassPermanent {
+		if selected, err := f.Select(msg); selected || router.ClassOf(err) != router.ClassPermanent {
 			t.Errorf("%s: %t, %v", text, selected, err)
 		}
 	}
@@ -162,7 +162,7 @@ func TestSetter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fails.Middleware(message.PassthroughHandler)(farmMessage()); router.Classify(err) != router.ClassPermanent {
+	if _, err := fails.Middleware(message.PassthroughHandler)(farmMessage()); router.ClassOf(err) != router.ClassPermanent {
 		t.Errorf("%v", err)
 	}
 	// The error of the handler is passed on.
@@ -225,7 +225,7 @@ func TestFarm(t *testing.T) {
 		for _, msg := range []*message.Message{archive, picture, lost} {
 			selected, err := f.Select(msg)
 			if err != nil {
-				got = append(got, router.Classify(err).String())
+				got = append(got, router.ClassOf(err).String())
 				continue
 			}
 			got = append(got, strconv.FormatBool(selected))

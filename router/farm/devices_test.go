@@ -567,8 +567,8 @@ func TestDeviceStoreFails(t *testing.T) {
 		sentBy(descriptionType, "a", "team", time.Now(), farmdatatest.Description(t)), sentBy(timeLogType, "a", "team", time.Now(), farmdatatest.TimeLog(t, 1)),
 	} {
 		out, err := records(msg)
-		if router.Classify(err) != router.ClassOutage || len(out) > 0 && err == nil {
-			t.Errorf("%d messages, %v of class %v, want an outage", len(out), err, router.Classify(err))
+		if router.ClassOf(err) != router.ClassOutage || len(out) > 0 && err == nil {
+			t.Errorf("%d messages, %v of class %v, want an outage", len(out), err, router.ClassOf(err))
 		}
 	}
 }
@@ -660,7 +660,7 @@ func TestReadOnlyDevices(t *testing.T) {
 		if got := show(broken.ReadOnly(), log); got != 0 {
 			t.Errorf("%d devices, want none", got)
 		}
-		if _, _, err := broken.Lookup(log); router.Classify(err) != router.ClassOutage {
+		if _, _, err := broken.Lookup(log); router.ClassOf(err) != router.ClassOutage {
 			t.Errorf("got %v, want an outage", err)
 		}
 	})

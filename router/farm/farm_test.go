@@ -223,10 +223,10 @@ func TestPayloadElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Select(checkedIn()); router.Classify(err) != router.ClassOutage {
+	if _, err := f.Select(checkedIn()); router.ClassOf(err) != router.ClassOutage {
 		t.Errorf("the filter: %v, want an outage", err)
 	}
-	if _, err := records(checkedIn()); router.Classify(err) != router.ClassOutage {
+	if _, err := records(checkedIn()); router.ClassOf(err) != router.ClassOutage {
 		t.Errorf("the transform: %v, want an outage", err)
 	}
 	s.err = nil

@@ -236,7 +236,7 @@ func (r *reader) tooLarge() error {
 // kept is down, and the message is not to blame.
 func outage(err error) error {
 	var own router.Classified
-	if router.Classify(err) == router.ClassHandler && !errors.As(err, &own) {
+	if router.ClassOf(err) == router.ClassHandler && !errors.As(err, &own) {
 		return router.Outage(err)
 	}
 	return err

@@ -81,13 +81,13 @@ func TestTaskDataOfWhatIsNoMap(t *testing.T) {
 		"nothing here": {"", "neither GeoJSON nor GeoParquet"},
 	} {
 		made, err := transform(message.NewMessage("1", []byte(tt.payload)))
-		if len(made) > 0 || err == nil || router.Classify(err) != router.ClassPermanent || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: got %d messages and %v (%v), want a permanent error with %q", name, len(made), err, router.Classify(err), tt.want)
+		if len(made) > 0 || err == nil || router.ClassOf(err) != router.ClassPermanent || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: got %d messages and %v (%v), want a permanent error with %q", name, len(made), err, router.ClassOf(err), tt.want)
 		}
 	}
 	msg := message.NewMessage("1", nil)
 	msg.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeClaimCheck
-	if _, err := transform(msg); err == nil || router.Classify(err) != router.ClassPermanent {
+	if _, err := transform(msg); err == nil || router.ClassOf(err) != router.ClassPermanent {
 		t.Errorf("got %v for a payload that nothing opens, want a permanent error", err)
 	}
 }

@@ -310,7 +310,7 @@ func TestRouterCollector(t *testing.T) {
 	c := metrics.NewRouterCollector(healthFunc(func() []router.RouteHealth {
 		return []router.RouteHealth{{
 			Name: "farm data", State: router.StateOutage, Since: time.Unix(2000, 0), InFlight: 7, Waiting: 6, Refused: make([]router.RefusedTopic, 5),
-			Delivered: 1, Filtered: 2, Duplicates: 3, Poisoned: 4, Returned: 5, Untold: 7, Retries: 9,
+			Delivered: 1, Filtered: 2, Duplicates: 3, Poisoned: 4, Returned: 5, MaybeRepeated: 7, Retries: 9,
 			RetriesByClass: router.RetryCounts{Handler: 2, Outage: 3, Shutdown: 4},
 			LastSuccess:    time.Unix(1999, 0), LastError: "not a label",
 		}}
@@ -349,9 +349,9 @@ agrimill_route_state{route="farm data",state="stopped"} 0
 # HELP agrimill_route_state_since_timestamp_seconds Unix time at which the route entered its state.
 # TYPE agrimill_route_state_since_timestamp_seconds gauge
 agrimill_route_state_since_timestamp_seconds{route="farm data"} 2000
-# HELP agrimill_route_untold_messages_total Messages handled of which a sender's repetition could not be told.
-# TYPE agrimill_route_untold_messages_total counter
-agrimill_route_untold_messages_total{route="farm data"} 7
+# HELP agrimill_route_maybe_repeated_messages_total Messages handled of which a sender's repetition could not be told.
+# TYPE agrimill_route_maybe_repeated_messages_total counter
+agrimill_route_maybe_repeated_messages_total{route="farm data"} 7
 # HELP agrimill_route_waiting_messages Messages in flight that are waiting for a retry.
 # TYPE agrimill_route_waiting_messages gauge
 agrimill_route_waiting_messages{route="farm data"} 6

@@ -30,7 +30,7 @@ var (
 		"Messages of the route by outcome.", "route", "outcome")
 	routeRetries = counterFamily("agrimill_route_retries_total",
 		"Failed attempts that were retried, by error class.", "route", "class")
-	routeUntold = counterFamily("agrimill_route_untold_messages_total",
+	routeMaybeRepeated = counterFamily("agrimill_route_maybe_repeated_messages_total",
 		"Messages handled of which a sender's repetition could not be told.", "route")
 	routeInFlight = gaugeFamily("agrimill_route_in_flight_messages",
 		"Messages that the route has taken but not finished.", "route")
@@ -46,7 +46,7 @@ var (
 		"Unix time at which the sink last accepted a message; 0 if never.", "route")
 
 	routeFamilies = []family{
-		routeMessages, routeRetries, routeUntold, routeInFlight, routeWaiting, routeRefused, routeState, routeSince, routeSuccess,
+		routeMessages, routeRetries, routeMaybeRepeated, routeInFlight, routeWaiting, routeRefused, routeState, routeSince, routeSuccess,
 	}
 
 	routeStates = []router.RouteState{
@@ -86,7 +86,7 @@ func (c *RouterCollector) Collect(ch chan<- prometheus.Metric) {
 		} {
 			ch <- routeRetries.with(float64(n), h.Name, class.String())
 		}
-		ch <- routeUntold.with(float64(h.Untold), h.Name)
+		ch <- routeMaybeRepeated.with(float64(h.MaybeRepeated), h.Name)
 		ch <- routeInFlight.with(float64(h.InFlight), h.Name)
 		ch <- routeWaiting.with(float64(h.Waiting), h.Name)
 		ch <- routeRefused.with(float64(len(h.Refused)), h.Name)

@@ -57,7 +57,7 @@ func (m measured) Read(_ *testing.T, topic string) []*message.Message {
 
 // TestWrappedSinkKeepsTheContract runs the conformance suite.
 func TestWrappedSinkKeepsTheContract(t *testing.T) {
-	sinktest.Run(t, sinktest.Harness{
+	sinktest.Run(t, sinktest.Suite{
 		New: func(_ *testing.T, settings sinktest.Settings) sinktest.Backend {
 			return measured{broker: &testkit.Publisher{}, settings: settings}
 		},

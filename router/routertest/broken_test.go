@@ -92,7 +92,7 @@ func (p *plain) process(ctx context.Context, msg *message.Message) {
 	}
 	for attempt := 1; ; attempt++ {
 		err := p.attempt(ctx, msg)
-		class := router.Classify(err)
+		class := router.ClassOf(err)
 		switch {
 		case err == nil:
 			p.mu.Lock()
@@ -174,7 +174,7 @@ func (p *plain) replay(context.Context) error {
 }
 
 func runPlain(t *testing.T, broken string, patience time.Duration) {
-	routertest.Run(t, routertest.Config{
+	routertest.Run(t, routertest.Suite{
 		New: func(_ *testing.T, handle message.NoPublishHandlerFunc) routertest.Setup {
 			return newPlain(handle, broken).setup()
 		},

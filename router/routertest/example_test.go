@@ -15,7 +15,7 @@ import (
 // promises, and the suite skips the rest.
 func ExampleRun() {
 	testRetry := func(t *testing.T) { // TestRetry, in a file of tests
-		routertest.Run(t, routertest.Config{
+		routertest.Run(t, routertest.Suite{
 			New: func(t *testing.T, handle message.NoPublishHandlerFunc) routertest.Setup {
 				orders := gochannel.NewGoChannel(gochannel.Config{}, nil)
 				return routertest.Setup{

@@ -24,14 +24,14 @@ import (
 // KeyMetadata is the metadata entry with the key of the messages that the suite sends.
 const KeyMetadata = "routertest-key"
 
-// DefaultPatience is that of Config.Patience.
+// DefaultPatience is that of Suite.Patience.
 const DefaultPatience = testkit.Patience
 
-// Config says how to test a set-up, and what it promises. Of every set-up the suite expects
+// Suite says how to test a set-up, and what it promises. Of every set-up the suite expects
 // that each message that is sent is handled, that one is handled again whose handler failed
 // without being put aside, and that Run returns when its context has ended and the handlers
 // have returned.
-type Config struct {
+type Suite struct {
 	// New makes a set-up of its own for each test. What handle returns is the outcome of
 	// handling a message; it may be called by several goroutines. Required.
 	New func(t *testing.T, handle message.NoPublishHandlerFunc) Setup
@@ -61,16 +61,16 @@ type Config struct {
 	Patience time.Duration
 }
 
-// Setup is what [Config.New] makes. Functions that are not required may be nil.
+// Setup is what [Suite.New] makes. Functions that are not required may be nil.
 type Setup struct {
 	// Send gives a message to the source, while Run runs. It may return before the message is
 	// handled. Required.
 	Send func(msg *message.Message) error
 	// Run handles messages until ctx ends, and calls running once the source is subscribed to.
-	// With Config.Redeliver it is called again after it has returned. Required.
+	// With Suite.Redeliver it is called again after it has returned. Required.
 	Run func(ctx context.Context, running func()) error
 	// Poisoned returns the messages that were put aside so far. Required with
-	// Config.MaxAttempts, Config.Permanent and Config.Panic.
+	// Suite.MaxAttempts, Suite.Permanent and Suite.Panic.
 	Poisoned func() []*message.Message
 	// Replay has all messages handled again that were put aside, and returns after that. It is
 	// called while Run runs.
@@ -78,7 +78,7 @@ type Setup struct {
 }
 
 // Run tests a set-up. What it does not promise is skipped.
-func Run(t *testing.T, config Config) {
+func Run(t *testing.T, config Suite) {
 	if config.Patience == 0 {
 		config.Patience = DefaultPatience
 	}
@@ -114,7 +114,7 @@ func Run(t *testing.T, config Config) {
 // number of the attempt, which begins with 1.
 type fixture struct {
 	*testing.T
-	config Config
+	config Suite
 	setup  Setup
 	cancel context.CancelFunc // of Run; nil while it does not run
 	result chan error
@@ -125,7 +125,7 @@ type fixture struct {
 	handled  []string       // payloads
 }
 
-func newFixture(t *testing.T, config Config) *fixture {
+func newFixture(t *testing.T, config Suite) *fixture {
 	f := &fixture{T: t, config: config, attempts: map[string]int{}}
 	f.setup = config.New(t, func(msg *message.Message) error {
 		payload := string(msg.Payload)

@@ -108,7 +108,7 @@ func newStore(t *testing.T) shared {
 // agrimill's Router, with the handler as the transform of a route.
 func TestRouter(t *testing.T) {
 	t.Parallel()
-	routertest.Run(t, routertest.Config{
+	routertest.Run(t, routertest.Suite{
 		New: func(t *testing.T, handle message.NoPublishHandlerFunc) routertest.Setup {
 			from, poison, store := newSource(t), &queue{}, newStore(t)
 			var mu sync.Mutex
@@ -161,7 +161,7 @@ func TestRouter(t *testing.T) {
 // shutdown, so it does not promise Drain.
 func TestWatermillRouter(t *testing.T) {
 	t.Parallel()
-	routertest.Run(t, routertest.Config{
+	routertest.Run(t, routertest.Suite{
 		New: func(t *testing.T, handle message.NoPublishHandlerFunc) routertest.Setup {
 			from, poison, store := newSource(t), &queue{}, newStore(t)
 			return routertest.Setup{
@@ -200,7 +200,7 @@ func runWatermill(ctx context.Context, r *message.Router, running, stopping func
 // Watermill's Router alone promises next to nothing of this.
 func TestWatermillRouterAlone(t *testing.T) {
 	t.Parallel()
-	routertest.Run(t, routertest.Config{
+	routertest.Run(t, routertest.Suite{
 		New: func(t *testing.T, handle message.NoPublishHandlerFunc) routertest.Setup {
 			from := newSource(t)
 			return routertest.Setup{

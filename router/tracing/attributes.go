@@ -93,7 +93,7 @@ func (t *Tracing) messageAttributes(msg *message.Message) []attribute.KeyValue {
 // fail gives a span the status of an error. Its text may name the payload.
 func fail(span trace.Span, err error, msg *message.Message) {
 	span.SetStatus(codes.Error, router.RedactError(err, msg))
-	span.SetAttributes(semconv.ErrorTypeKey.String(router.Classify(err).String()))
+	span.SetAttributes(semconv.ErrorTypeKey.String(router.ClassOf(err).String()))
 }
 
 // seconds is the value of KeyDelay.

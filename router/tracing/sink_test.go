@@ -62,7 +62,7 @@ func TestWrappedSinkKeepsTheContract(t *testing.T) {
 		"not sampled": sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())),
 	} {
 		t.Run(name, func(t *testing.T) {
-			sinktest.Run(t, sinktest.Harness{
+			sinktest.Run(t, sinktest.Suite{
 				New: func(_ *testing.T, settings sinktest.Settings) sinktest.Backend {
 					return traced{broker: &testkit.Publisher{}, provider: provider, settings: settings}
 				},

@@ -58,7 +58,7 @@ func (t *Tracing) confirmed(tenantID string, c gateway.MessageConfirmation, batc
 			))
 		if err != nil {
 			span.SetStatus(codes.Error, router.RedactError(err, nil))
-			span.SetAttributes(semconv.ErrorTypeKey.String(router.Classify(err).String()))
+			span.SetAttributes(semconv.ErrorTypeKey.String(router.ClassOf(err).String()))
 		}
 		span.End()
 	}

@@ -139,7 +139,7 @@ func TestConformance(t *testing.T) {
 		"directory": func(t *testing.T) *gcblob.Bucket { t.Helper(); b, _ := openDirectory(t); return b },
 	} {
 		t.Run(name, func(t *testing.T) {
-			sinktest.Run(t, sinktest.Harness{
+			sinktest.Run(t, sinktest.Suite{
 				New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 					t.Helper()
 					return backend{bucket: open(t), config: blob.Config{MaxMessageSize: settings.MaxMessageSize}}

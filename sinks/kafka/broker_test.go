@@ -63,7 +63,7 @@ func TestBroker(t *testing.T) {
 		})
 	})
 	t.Run("Conformance", func(t *testing.T) {
-		sinktest.Run(t, sinktest.Harness{
+		sinktest.Run(t, sinktest.Suite{
 			New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 				t.Helper()
 				t.Parallel()

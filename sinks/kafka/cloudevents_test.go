@@ -123,7 +123,7 @@ func TestCloudEventsConformance(t *testing.T) {
 	f := features()
 	f.Outage, f.Hang = false, false
 	f.ReservedNames = append(f.ReservedNames, "ce_", "ce_type", "content-type", "Content-Type", "agrimill-key-ce_id")
-	sinktest.Run(t, sinktest.Harness{
+	sinktest.Run(t, sinktest.Suite{
 		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 			t.Helper()
 			b := newFakeBackend(t, settings)

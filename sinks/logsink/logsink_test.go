@@ -53,7 +53,7 @@ func (b backend) Read(t *testing.T, topic string) []*message.Message {
 }
 
 func TestConformance(t *testing.T) {
-	sinktest.Run(t, sinktest.Harness{
+	sinktest.Run(t, sinktest.Suite{
 		New:      func(*testing.T, sinktest.Settings) sinktest.Backend { return backend{text: &bytes.Buffer{}} },
 		Features: sinktest.Features{UUID: true, UnescapeTopicSegment: sinks.DefaultSegments.Unescape},
 	})

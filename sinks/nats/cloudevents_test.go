@@ -114,7 +114,7 @@ func TestCloudEventsConformance(t *testing.T) {
 	t.Parallel()
 	f := features()
 	f.ReservedNames = append(f.ReservedNames, "ce-id", "ce-", "Ce-Type", "content-type", "Content-Type", "agrimill-key-ce-id")
-	sinktest.Run(t, sinktest.Harness{
+	sinktest.Run(t, sinktest.Suite{
 		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 			t.Helper()
 			b := newBackend(t, settings)

@@ -193,7 +193,7 @@ func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Rec
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{
+	sinktest.Run(t, sinktest.Suite{
 		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 			t.Helper()
 			return newBackend(t, settings)

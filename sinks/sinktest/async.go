@@ -59,7 +59,7 @@ func stored(t *testing.T, b Backend, sink sinks.Sink, topic string) []string {
 	return got
 }
 
-func testAsyncStores(t *testing.T, h Harness) {
+func testAsyncStores(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	const topic = "async.stores"
 	want := numbers(400) // more than are under way at once in most sinks
@@ -74,7 +74,7 @@ func testAsyncStores(t *testing.T, h Harness) {
 }
 
 // testAsyncAndPublish: a call of Publish takes its place behind the publications.
-func testAsyncAndPublish(t *testing.T, h Harness) {
+func testAsyncAndPublish(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	const topic = "async.publish"
 	want := numbers(40)
@@ -91,7 +91,7 @@ func testAsyncAndPublish(t *testing.T, h Harness) {
 	}
 }
 
-func testAsyncReceipts(t *testing.T, h Harness) {
+func testAsyncReceipts(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	const topic = "async.receipts"
 	want := numbers(20)
@@ -116,7 +116,7 @@ func testAsyncReceipts(t *testing.T, h Harness) {
 }
 
 // testAsyncDuplicate: a copy is reported, with the receipt of the first one.
-func testAsyncDuplicate(t *testing.T, h Harness) {
+func testAsyncDuplicate(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	var receipts [2]sinks.Receipt
 	for i := range receipts {
@@ -152,7 +152,7 @@ func asyncError(t *testing.T, sink sinks.Sink, topic string, msg *message.Messag
 	return err
 }
 
-func testAsyncErrors(t *testing.T, h Harness) {
+func testAsyncErrors(t *testing.T, h Suite) {
 	b := h.New(t, Settings{})
 	sink := b.NewSink(t)
 	for _, topic := range h.Features.RejectedTopics {
@@ -177,7 +177,7 @@ func testAsyncErrors(t *testing.T, h Harness) {
 	}
 }
 
-func testAsyncTooLarge(t *testing.T, h Harness) {
+func testAsyncTooLarge(t *testing.T, h Suite) {
 	b := h.New(t, Settings{MaxMessageSize: 10_000})
 	sink := newSink(t, b)
 	wantKind(t, "PublishAsync", asyncError(t, sink, "async.large", newMessage(strings.Repeat("x", 10_001))), sinks.ErrTooLarge)
@@ -189,7 +189,7 @@ func testAsyncTooLarge(t *testing.T, h Harness) {
 
 // testAsyncClose: Close while publications are under way resolves every one, and what
 // is reported as stored is.
-func testAsyncClose(t *testing.T, h Harness) {
+func testAsyncClose(t *testing.T, h Suite) {
 	b := h.New(t, Settings{})
 	sink := b.NewSink(t)
 	const topic = "async.close"
@@ -224,7 +224,7 @@ func wantResolved(t *testing.T, b Backend, topic string, sent []string, publicat
 
 // testAsyncOutage: a broker that goes away while publications are under way resolves
 // every one, and those that it stored are in their order.
-func testAsyncOutage(t *testing.T, h Harness) {
+func testAsyncOutage(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	const topic = "async.outage"
 	publish(t, sink, topic, newMessage("-"))
@@ -266,7 +266,7 @@ func testAsyncOutage(t *testing.T, h Harness) {
 
 // testAsyncWhileHanging: neither a broker that does not answer nor one that is full
 // holds a caller longer than its context, and Close resolves what is under way.
-func testAsyncWhileHanging(t *testing.T, h Harness) {
+func testAsyncWhileHanging(t *testing.T, h Suite) {
 	b := h.New(t, Settings{})
 	sink := b.NewSink(t)
 	const topic = "async.hang"

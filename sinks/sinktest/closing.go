@@ -9,7 +9,7 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-func testCloseRepeated(t *testing.T, h Harness) {
+func testCloseRepeated(t *testing.T, h Suite) {
 	b := h.New(t, Settings{})
 	sink := b.NewSink(t)
 	publish(t, sink, "close.repeated", newMessage("before"))
@@ -37,7 +37,7 @@ func testCloseRepeated(t *testing.T, h Harness) {
 	})
 }
 
-func testClosedErrors(t *testing.T, h Harness) {
+func testClosedErrors(t *testing.T, h Suite) {
 	b := h.New(t, Settings{})
 	sink := b.NewSink(t)
 	if err := sink.Close(); err != nil {
@@ -53,7 +53,7 @@ func testClosedErrors(t *testing.T, h Harness) {
 	wantPayloads(t, b, "closed.topic")
 }
 
-func testCloseWhilePublishing(t *testing.T, h Harness) {
+func testCloseWhilePublishing(t *testing.T, h Suite) {
 	b := h.New(t, Settings{})
 	sink := b.NewSink(t)
 	var acked sync.Map

@@ -14,7 +14,7 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-func testStoresWhatItAcked(t *testing.T, h Harness) {
+func testStoresWhatItAcked(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	want := map[string][]string{}
 	for i := range 200 {
@@ -29,7 +29,7 @@ func testStoresWhatItAcked(t *testing.T, h Harness) {
 	wantPayloads(t, b, "tenant0.never")
 }
 
-func testPayloadIntact(t *testing.T, h Harness) {
+func testPayloadIntact(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	random := make([]byte, 100_000)
 	r := rand.NewChaCha8([32]byte{1})
@@ -84,7 +84,7 @@ func nastyNames() []string {
 	}
 }
 
-func testMetadataIntact(t *testing.T, h Harness) {
+func testMetadataIntact(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	topic := "metadata.values"
 	var want []*message.Message
@@ -120,7 +120,7 @@ func testMetadataIntact(t *testing.T, h Harness) {
 	}
 }
 
-func testReservedNames(t *testing.T, h Harness) {
+func testReservedNames(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	var names []string
 	for _, name := range h.Features.ReservedNames {
@@ -146,7 +146,7 @@ func testReservedNames(t *testing.T, h Harness) {
 	}
 }
 
-func testDedup(t *testing.T, h Harness) {
+func testDedup(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	with := func(payload, id string) *message.Message {
 		msg := newMessage(payload)
@@ -177,7 +177,7 @@ func testDedup(t *testing.T, h Harness) {
 // testCopyWithOtherBytes: of messages with one name in a topic that are not equal, the first is stored, or
 // all of them are, and each as a whole: with its own payload and its own metadata. None takes the
 // place of another, and only what was not stored is reported as a copy.
-func testCopyWithOtherBytes(t *testing.T, h Harness) {
+func testCopyWithOtherBytes(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	pair := func() [2]*message.Message {
 		short, long := newMessage("short"), newMessage(strings.Repeat("a longer one ", 100))

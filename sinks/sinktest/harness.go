@@ -1,5 +1,5 @@
 // Package sinktest is the conformance suite for implementations of sinks.Sink.
-// A test of an implementation hands [Run] a [Harness] that starts a broker (a
+// A test of an implementation hands [Run] a [Suite] that starts a broker (a
 // real one, or the closest thing to it), makes sinks for it, and reads what the
 // broker holds by a way that does not go through the sink.
 package sinktest
@@ -12,8 +12,8 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// Harness connects the suite to an implementation.
-type Harness struct {
+// Suite connects the suite to an implementation.
+type Suite struct {
 	// New starts a broker that holds nothing and stops it when the test ends.
 	// It is called once per test of the suite.
 	New func(t *testing.T, settings Settings) Backend

@@ -17,7 +17,7 @@ import (
 )
 
 // start returns a backend and a sink on it that is closed when the test ends.
-func start(t *testing.T, h Harness) (Backend, sinks.Sink) {
+func start(t *testing.T, h Suite) (Backend, sinks.Sink) {
 	t.Helper()
 	b := h.New(t, Settings{})
 	return b, newSink(t, b)
@@ -78,7 +78,7 @@ func wantPayloads(t *testing.T, b Backend, topic string, want ...string) {
 }
 
 // wantEqual compares one stored message with the published one.
-func wantEqual(t *testing.T, h Harness, got, want *message.Message) {
+func wantEqual(t *testing.T, h Suite, got, want *message.Message) {
 	t.Helper()
 	if !bytes.Equal(got.Payload, want.Payload) {
 		t.Errorf("payload: got %d bytes, want %d, or other ones", len(got.Payload), len(want.Payload))

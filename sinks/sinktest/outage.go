@@ -16,7 +16,7 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-func testOutage(t *testing.T, h Harness) {
+func testOutage(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	publish(t, sink, "outage.topic", newMessage("before"))
 	for round := range 2 {
@@ -48,7 +48,7 @@ func testOutage(t *testing.T, h Harness) {
 	}
 }
 
-func testOutageWhilePublishing(t *testing.T, h Harness) {
+func testOutageWhilePublishing(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	const topic = "outage.publishing"
 	var acked sync.Map
@@ -99,7 +99,7 @@ func testOutageWhilePublishing(t *testing.T, h Harness) {
 	wantAcked(t, b, topic, &acked)
 }
 
-func testContextEndsWhileHanging(t *testing.T, h Harness) {
+func testContextEndsWhileHanging(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	publish(t, sink, "hang.context", newMessage("before"))
 	b.Hang(t)
@@ -148,7 +148,7 @@ func testContextEndsWhileHanging(t *testing.T, h Harness) {
 	recovered(t, sink, "hang.context", "after")
 }
 
-func testHangIsAnOutage(t *testing.T, h Harness) {
+func testHangIsAnOutage(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	publish(t, sink, "hang.outage", newMessage("before"))
 	b.Hang(t)
@@ -161,7 +161,7 @@ func testHangIsAnOutage(t *testing.T, h Harness) {
 	recovered(t, sink, "hang.outage", "after")
 }
 
-func testCloseWhileHanging(t *testing.T, h Harness) {
+func testCloseWhileHanging(t *testing.T, h Suite) {
 	b := h.New(t, Settings{})
 	sink := b.NewSink(t)
 	publish(t, sink, "hang.close", newMessage("before"))

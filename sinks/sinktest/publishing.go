@@ -18,7 +18,7 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-func testDescribe(t *testing.T, h Harness) {
+func testDescribe(t *testing.T, h Suite) {
 	_, sink := start(t, h)
 	d := sink.Describe()
 	if d.Name == "" {
@@ -32,7 +32,7 @@ func testDescribe(t *testing.T, h Harness) {
 	}
 }
 
-func testHealthy(t *testing.T, h Harness) {
+func testHealthy(t *testing.T, h Suite) {
 	_, sink := start(t, h)
 	if err := sink.Health(t.Context()); err != nil {
 		t.Errorf("Health: %v", err)
@@ -44,7 +44,7 @@ func testHealthy(t *testing.T, h Harness) {
 	}
 }
 
-func testOrderSequential(t *testing.T, h Harness) {
+func testOrderSequential(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	var want []string
 	for i := range 300 {
@@ -54,7 +54,7 @@ func testOrderSequential(t *testing.T, h Harness) {
 	wantPayloads(t, b, "order.sequential", want...)
 }
 
-func testOrderInOneCall(t *testing.T, h Harness) {
+func testOrderInOneCall(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	var want []string
 	for call := range 4 {
@@ -69,7 +69,7 @@ func testOrderInOneCall(t *testing.T, h Harness) {
 	wantPayloads(t, b, "order.call", want...)
 }
 
-func testConcurrent(t *testing.T, h Harness) {
+func testConcurrent(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	const publishers, each = 16, 40
 	var group sync.WaitGroup
@@ -113,13 +113,13 @@ func testConcurrent(t *testing.T, h Harness) {
 	}
 }
 
-func testEmptyCall(t *testing.T, h Harness) {
+func testEmptyCall(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	publish(t, sink, "empty.call")
 	wantPayloads(t, b, "empty.call")
 }
 
-func testMessagesUntouched(t *testing.T, h Harness) {
+func testMessagesUntouched(t *testing.T, h Suite) {
 	_, sink := start(t, h)
 	msg := newMessage("payload")
 	for i, name := range nastyNames() {
@@ -150,7 +150,7 @@ func testMessagesUntouched(t *testing.T, h Harness) {
 	}
 }
 
-func testMessagesNotKept(t *testing.T, h Harness) {
+func testMessagesNotKept(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	var want []string
 	payload := make([]byte, 1000)
@@ -179,7 +179,7 @@ func testMessagesNotKept(t *testing.T, h Harness) {
 	}
 }
 
-func testContextEndedBefore(t *testing.T, h Harness) {
+func testContextEndedBefore(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -202,7 +202,7 @@ func testContextEndedBefore(t *testing.T, h Harness) {
 	}
 }
 
-func testTooLarge(t *testing.T, h Harness) {
+func testTooLarge(t *testing.T, h Suite) {
 	const limit = 10_000
 	b := h.New(t, Settings{MaxMessageSize: limit})
 	sink := newSink(t, b)
@@ -217,7 +217,7 @@ func testTooLarge(t *testing.T, h Harness) {
 	wantPayloads(t, b, "large.topic", fits, "after") // nothing of the call of three
 }
 
-func testTooLargeByMetadata(t *testing.T, h Harness) {
+func testTooLargeByMetadata(t *testing.T, h Suite) {
 	b := h.New(t, Settings{MaxMessageSize: 10_000})
 	sink := newSink(t, b)
 	msg := newMessage(strings.Repeat("x", 5000))
@@ -227,7 +227,7 @@ func testTooLargeByMetadata(t *testing.T, h Harness) {
 	wantPayloads(t, b, "large.metadata", "after")
 }
 
-func testRejected(t *testing.T, h Harness) {
+func testRejected(t *testing.T, h Suite) {
 	_, sink := start(t, h)
 	for _, topic := range h.Features.RejectedTopics {
 		wantKind(t, fmt.Sprintf("Publish to %.50q", topic), sink.Publish(topic, newMessage("x")), sinks.ErrRejected)

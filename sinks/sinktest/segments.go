@@ -48,7 +48,7 @@ func randomValues(seed uint64, count int) []string {
 	return values
 }
 
-func testSegmentsInjective(t *testing.T, h Harness) {
+func testSegmentsInjective(t *testing.T, h Suite) {
 	_, sink := start(t, h)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -79,7 +79,7 @@ func testSegmentsInjective(t *testing.T, h Harness) {
 	}
 }
 
-func testSegmentsComeBack(t *testing.T, h Harness) {
+func testSegmentsComeBack(t *testing.T, h Suite) {
 	_, sink := start(t, h)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -101,7 +101,7 @@ func testSegmentsComeBack(t *testing.T, h Harness) {
 
 // testSegmentsAsTopics writes to topics of nasty segments and finds each message
 // in its own topic alone.
-func testSegmentsAsTopics(t *testing.T, h Harness) {
+func testSegmentsAsTopics(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	values := segmentValues()
 	var topics []string
@@ -130,7 +130,7 @@ func testSegmentsAsTopics(t *testing.T, h Harness) {
 
 // testSegmentsAreValues finds each message under its value alone, or nowhere when the
 // value was rejected.
-func testSegmentsAreValues(t *testing.T, h Harness) {
+func testSegmentsAreValues(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	stored := map[string]string{}
 	for i, value := range segmentValues() {
@@ -156,7 +156,7 @@ func testSegmentsAreValues(t *testing.T, h Harness) {
 
 // testTemplates holds that CheckTopic, with which templates are checked where they are configured, says
 // what Publish says.
-func testTemplates(t *testing.T, h Harness) {
+func testTemplates(t *testing.T, h Suite) {
 	_, sink := start(t, h)
 	long := strings.Repeat("l", 245)
 	for _, text := range append([]string{

@@ -5,11 +5,11 @@ import (
 )
 
 // Run runs the suite as subtests of t.
-func Run(t *testing.T, h Harness) {
+func Run(t *testing.T, h Suite) {
 	t.Helper()
 	always := []struct {
 		name string
-		test func(*testing.T, Harness)
+		test func(*testing.T, Suite)
 	}{
 		{"StoresWhatItAcked", testStoresWhatItAcked},
 		{"PayloadIntact", testPayloadIntact},
@@ -39,7 +39,7 @@ func Run(t *testing.T, h Harness) {
 	featured := []struct {
 		name string
 		has  bool
-		test func(*testing.T, Harness)
+		test func(*testing.T, Suite)
 	}{
 		{"MetadataIntact", f.Metadata, testMetadataIntact},
 		{"ReservedNames", f.Metadata && len(f.ReservedNames) > 0, testReservedNames},

@@ -186,14 +186,14 @@ func TestErrors(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	store := open(t, cluster.Addr())
 	err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: make([]byte, 2<<20)})
-	if !errors.Is(err, devicestore.ErrTooLarge) || router.Classify(err) != router.ClassPermanent {
-		t.Errorf("got %v of class %v, want ErrTooLarge", err, router.Classify(err))
+	if !errors.Is(err, devicestore.ErrTooLarge) || router.ClassOf(err) != router.ClassPermanent {
+		t.Errorf("got %v of class %v, want ErrTooLarge", err, router.ClassOf(err))
 	}
 	if err := store.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("x")}); router.Classify(err) != router.ClassOutage {
-		t.Errorf("got %v of class %v, want an outage", err, router.Classify(err))
+	if err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("x")}); router.ClassOf(err) != router.ClassOutage {
+		t.Errorf("got %v of class %v, want an outage", err, router.ClassOf(err))
 	}
 	if _, err := devicestore.New(t.Context(), devicestore.Config{Timeout: -1}); !errors.Is(err, devicestore.ErrConfig) {
 		t.Errorf("got %v, want ErrConfig", err)

@@ -86,8 +86,8 @@ func TestErrors(t *testing.T) {
 	server := natstest.Start(t)
 	store := open(t, server.URL(), devicestore.Config{Timeout: 200 * time.Millisecond})
 	err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: make([]byte, 2<<20)})
-	if !errors.Is(err, devicestore.ErrTooLarge) || router.Classify(err) != router.ClassPermanent {
-		t.Errorf("got %v of class %v, want ErrTooLarge", err, router.Classify(err))
+	if !errors.Is(err, devicestore.ErrTooLarge) || router.ClassOf(err) != router.ClassPermanent {
+		t.Errorf("got %v of class %v, want ErrTooLarge", err, router.ClassOf(err))
 	}
 	server.Stop()
 	if _, err := store.Get(t.Context(), "team"); err == nil {

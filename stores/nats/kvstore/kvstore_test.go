@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
@@ -117,7 +118,15 @@ func TestServerDown(t *testing.T) {
 	if err := store.Health(ctx); err == nil {
 		t.Error("Health tells nothing")
 	}
-	if class := router.Classify(&router.DedupError{Op: "reserve", Err: err}); class != router.ClassOutage {
+	dedup, err := router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{
+		Store: store, StoreTimeout: 100 * time.Millisecond,
+		KeyFunc: func(string, *message.Message) (router.Keys, error) { return deliveryOf("a").Keys, nil },
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = dedup.Middleware(message.PassthroughHandler)(message.NewMessage("1", nil))
+	if class := router.ClassOf(err); class != router.ClassOutage {
 		t.Fatalf("%v: %v", class, err)
 	}
 }

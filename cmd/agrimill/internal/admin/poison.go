@@ -352,7 +352,7 @@ func ReplayEach(ctx context.Context, replayer Replayer, ids []string, report fun
 			result.Outcome = ReplayGone
 		case err != nil && ctx.Err() != nil:
 			return context.Cause(ctx)
-		case err != nil && router.Classify(err) == router.ClassPermanent:
+		case err != nil && router.ClassOf(err) == router.ClassPermanent:
 			result.Outcome, result.Reason = ReplayKept, redact(err)
 		case err != nil:
 			return err

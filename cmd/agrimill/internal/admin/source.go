@@ -407,9 +407,9 @@ type Endpoint struct {
 func TenantsFrom(list []gateway.TenantInfo, scopes func(tenantID string) []string) []Tenant {
 	tenants := make([]Tenant, 0, len(list))
 	for _, info := range list {
-		tenant := Tenant{ID: info.TenantID, Endpoints: make([]Endpoint, 0, len(info.Endpoints))}
+		tenant := Tenant{ID: info.ID, Endpoints: make([]Endpoint, 0, len(info.Endpoints))}
 		if scopes != nil {
-			tenant.Scopes = scopes(info.TenantID)
+			tenant.Scopes = scopes(info.ID)
 		}
 		for _, endpoint := range info.Endpoints {
 			tenant.Endpoints = append(tenant.Endpoints, endpointFrom(endpoint))

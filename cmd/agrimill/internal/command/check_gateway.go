@@ -177,10 +177,10 @@ func (g *gatewayChecks) endpoint(e config.Endpoint) (finding, error) {
 	}
 	var there, missing int
 	for _, tenant := range tenants {
-		if e.Tenant != "" && !strings.EqualFold(e.Tenant, tenant.TenantID) {
+		if e.Tenant != "" && !strings.EqualFold(e.Tenant, tenant.ID) {
 			continue
 		}
-		id := strings.ReplaceAll(e.ExternalID, gateway.TenantPlaceholder, tenant.TenantID)
+		id := strings.ReplaceAll(e.ExternalID, gateway.TenantPlaceholder, tenant.ID)
 		if slices.ContainsFunc(tenant.Endpoints, func(found gateway.TenantEndpointInfo) bool { return found.ExternalID == id }) {
 			there++
 		} else {

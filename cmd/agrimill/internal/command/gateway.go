@@ -183,7 +183,7 @@ func (l *lookup) tenant(ctx context.Context, given string) (string, error) {
 	case len(tenants) > 1:
 		return "", usagef("choose a tenant with --tenant: there are %s", plural(len(tenants), "tenant"))
 	}
-	return tenants[0].TenantID, nil
+	return tenants[0].ID, nil
 }
 
 // endpoint resolves an endpoint given by ID or external ID; only the application's own
@@ -199,10 +199,10 @@ func (l *lookup) endpoint(ctx context.Context, flag, tenant, given string) (id, 
 	}
 	var found []gateway.TenantEndpointInfo
 	for _, t := range tenants {
-		if tenant == "" || strings.EqualFold(t.TenantID, tenant) {
+		if tenant == "" || strings.EqualFold(t.ID, tenant) {
 			for _, e := range t.Endpoints {
 				if strings.EqualFold(e.ID, given) || e.ExternalID == given {
-					e.TenantID = t.TenantID
+					e.TenantID = t.ID
 					found = append(found, e)
 				}
 			}

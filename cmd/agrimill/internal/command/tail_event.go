@@ -67,7 +67,7 @@ func newEventLine(event gateway.Event, now time.Time, directory *gateway.Directo
 	case *gateway.EndpointsListChanged:
 		line.TenantID, line.Endpoints = e.TenantID, new(len(e.Endpoints))
 	case *gateway.AuthorizationAdded:
-		line.TenantID, line.Scope, line.Endpoints = e.Tenant.TenantID, e.Scope, new(len(e.Tenant.Endpoints))
+		line.TenantID, line.Scope, line.Endpoints = e.Tenant.ID, e.Scope, new(len(e.Tenant.Endpoints))
 	case *gateway.AuthorizationRevoked:
 		line.TenantID, line.Scope = e.TenantID, e.Scope
 	}

@@ -69,7 +69,7 @@ func (v *tenantsView) filter(list []gateway.TenantInfo) []gateway.TenantInfo {
 	some := func(types []string) bool { return slices.ContainsFunc(types, matches) }
 	kept := []gateway.TenantInfo{}
 	for _, tenant := range list {
-		if v.tenant != "" && !strings.EqualFold(v.tenant, tenant.TenantID) {
+		if v.tenant != "" && !strings.EqualFold(v.tenant, tenant.ID) {
 			continue
 		}
 		endpoints := []gateway.TenantEndpointInfo{}
@@ -126,7 +126,7 @@ func (v *tenantsView) write(p *program, list []gateway.TenantInfo) error {
 }
 
 func (v *tenantsView) writeTenant(p *program, tenant gateway.TenantInfo) error {
-	if _, err := fmt.Fprintf(p.stdout, "Tenant %s: %s\n", cell(tenant.TenantID), plural(len(tenant.Endpoints), "endpoint")); err != nil {
+	if _, err := fmt.Fprintf(p.stdout, "Tenant %s: %s\n", cell(tenant.ID), plural(len(tenant.Endpoints), "endpoint")); err != nil {
 		return err
 	}
 	if len(tenant.Endpoints) == 0 {

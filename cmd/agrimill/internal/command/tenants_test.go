@@ -37,7 +37,7 @@ func TestTenants(t *testing.T) {
 	}
 
 	all := decode[[]gateway.TenantInfo](f.world, f.want(statusOK, "tenants", "--json"))
-	if len(all) != 1 || len(all[0].Endpoints) != 2 || all[0].TenantID != f.gate.Tenant() {
+	if len(all) != 1 || len(all[0].Endpoints) != 2 || all[0].ID != f.gate.Tenant() {
 		t.Fatalf("JSON: %+v", all)
 	}
 	foreign := f.gate.AddApplication(gatewaytest.ApplicationConfig{})

@@ -76,7 +76,7 @@ func whyNothing(ctx context.Context, cfg *config.Config, q why.Question) (why.An
 		case len(tenants) != 1:
 			return why.Answer{}, usagef("--tenant is required: %s authorized the application", plural(len(tenants), "tenant"))
 		}
-		q.Tenant = tenants[0].TenantID
+		q.Tenant = tenants[0].ID
 	}
 	var running *admin.Snapshot
 	var runErr error

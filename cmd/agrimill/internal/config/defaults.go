@@ -2,6 +2,7 @@ package config
 
 import (
 	"reflect"
+	"time"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
@@ -34,7 +35,7 @@ func (t *ToGateway) setDefaults() { t.Type = DefaultMessageType }
 
 func (c *ClaimCheck) setDefaults() { c.From = 1 << 20 }
 
-func (s *Shutdown) setDefaults() { s.Timeout = router.DefaultCloseTimeout }
+func (s *Shutdown) setDefaults() { s.Timeout = 30 * time.Second }
 
 func (t *Tracing) setDefaults() { *t = Tracing{ServiceName: DefaultTracingName, SampleRatio: 1} }
 
@@ -78,7 +79,7 @@ func (c *Config) deriveDefaults(given func(path string) bool) {
 		kv.SessionTTL = min(max(c.HA.TTL/2, kvstore.MinSessionTTL), kvstore.DefaultSessionTTL)
 	}
 	if d := &c.Dedup; d.MaxEntries == 0 {
-		d.MaxEntries = map[string]int{DedupMemory: router.DefaultMemoryStoreEntries, DedupBBolt: boltstore.DefaultMaxEntries}[d.Store]
+		d.MaxEntries = map[string]int{DedupMemory: router.MemoryStoreConfig{}.WithDefaults().MaxEntries, DedupBBolt: boltstore.DefaultMaxEntries}[d.Store]
 	}
 	fillDefaults(reflect.ValueOf(c).Elem())
 }

@@ -198,7 +198,7 @@ func speaksYAML(t *testing.T, text string) string {
 }
 
 // withoutGo takes the sentences off a comment that are about Go: defaults, which have a
-// column of their own, and links. "off with [NoTimeout]" becomes off.
+// column of their own, and links. "off with [Off]" becomes off.
 func withoutGo(text string) string {
 	var kept []string
 	for sentence := range strings.SplitSeq(strings.TrimSuffix(text, "."), ". ") {

@@ -124,7 +124,7 @@ func (e *endpoints) event(event gateway.Event) {
 	list := e.current
 	e.mu.Unlock()
 	for _, one := range list {
-		if added, ok := event.(*gateway.AuthorizationAdded); ok && one.tenant != "" && !strings.EqualFold(added.Tenant.TenantID, one.tenant) {
+		if added, ok := event.(*gateway.AuthorizationAdded); ok && one.tenant != "" && !strings.EqualFold(added.Tenant.ID, one.tenant) {
 			continue
 		}
 		one.provisioner.HandleEvent(event)
@@ -147,7 +147,7 @@ func (c *oneTenant) ListAuthorizedTenants(ctx context.Context) ([]gateway.Tenant
 	if c.tenant == "" || err != nil {
 		return list, err
 	}
-	list = slices.DeleteFunc(list, func(t gateway.TenantInfo) bool { return !strings.EqualFold(t.TenantID, c.tenant) })
+	list = slices.DeleteFunc(list, func(t gateway.TenantInfo) bool { return !strings.EqualFold(t.ID, c.tenant) })
 	if missing := len(list) == 0; missing && !c.missing.Swap(missing) {
 		c.logger.Warn("the tenant has not authorized the application; its endpoint will be created once it does", "tenant", c.tenant)
 	} else if !missing {

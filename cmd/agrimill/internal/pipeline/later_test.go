@@ -38,8 +38,8 @@ func TestWhatIsNotThereYet(t *testing.T) {
 			t.Helper()
 			_, err := l.get()
 			err = sinks.NewError("farm", "", sinks.ErrUnavailable, err)
-			if !errors.Is(err, router.ErrNotConnected) || errors.Is(err, context.DeadlineExceeded) || router.Classify(err) != router.ClassOutage {
-				t.Errorf("error %v of class %s", err, router.Classify(err))
+			if !errors.Is(err, router.ErrNotConnected) || errors.Is(err, context.DeadlineExceeded) || router.ClassOf(err) != router.ClassOutage {
+				t.Errorf("error %v of class %s", err, router.ClassOf(err))
 			}
 		}
 		notYet()

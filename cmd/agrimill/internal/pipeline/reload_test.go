@@ -321,8 +321,8 @@ func TestReloadKeepsWhatDiffers(t *testing.T) {
 	b.reload(base + "routes:\n" + route("all", "all", "", "one") + route("more", "all", "", "two"))
 	send(contextIDs[0], "chunk")
 	send(contextIDs[1], "repeated")
-	if got := b.Snapshot().Routes[0].Untold; got != 2 { // the second and the third payload of the first context ID
-		t.Errorf("%d untold, want 2", got)
+	if got := b.Snapshot().Routes[0].MaybeRepeated; got != 2 { // the second and the third payload of the first context ID
+		t.Errorf("%d maybe repeated, want 2", got)
 	}
 	b.stopsUnfinished(pipeline.UnfinishedError{Unconfirmed: 3}) // those of the first context ID wait for their file
 	stored := map[[sha256.Size]byte]int{}

@@ -206,7 +206,7 @@ func sum(h, before router.RouteHealth) router.RouteHealth {
 	h.Delivered += before.Delivered
 	h.Filtered += before.Filtered
 	h.Duplicates += before.Duplicates
-	h.Untold += before.Untold
+	h.MaybeRepeated += before.MaybeRepeated
 	h.Poisoned += before.Poisoned
 	h.Returned += before.Returned
 	h.Retries += before.Retries

@@ -155,7 +155,7 @@ func (p *Pipeline) tenantName(id string) string {
 	list := p.directory.Mine(id)
 	if len(list) == 0 {
 		for _, t := range p.directory.Tenants() {
-			if strings.EqualFold(t.TenantID, id) {
+			if strings.EqualFold(t.ID, id) {
 				list = t.Endpoints
 			}
 		}

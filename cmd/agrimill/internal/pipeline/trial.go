@@ -40,7 +40,7 @@ type TrialResult struct {
 	// Messages are what the route has published, in order.
 	Messages []TrialMessage
 	// Class and Reason are those of the error that poisoned the message: permanent or handler,
-	// see [router.Classify], and the redacted text.
+	// see [router.ClassOf], and the redacted text.
 	Class, Reason string
 }
 

@@ -62,7 +62,7 @@ func TestNothingBeginsAfterTheTurn(t *testing.T) {
 				before := counting.published
 				err := sink.Publish("topic", msg)
 				_, async := sink.PublishAsync("topic", msg)
-				if !errors.Is(err, ErrStandby) || !errors.Is(async, ErrStandby) || router.Classify(err) != router.ClassRedeliver || counting.published != before {
+				if !errors.Is(err, ErrStandby) || !errors.Is(async, ErrStandby) || router.ClassOf(err) != router.ClassRedeliver || counting.published != before {
 					t.Errorf("%s: message %s: %v, %v", when, msg.UUID, err, async)
 				}
 			}

@@ -156,7 +156,7 @@ func (w *walk) authorization() bool {
 		return false
 	}
 	for i, t := range w.facts.Tenants {
-		if strings.EqualFold(t.TenantID, w.Tenant) {
+		if strings.EqualFold(t.ID, w.Tenant) {
 			w.tenant = &w.facts.Tenants[i]
 			return w.add(LinkAuthorization, StateOK, "the tenant has authorized this application", "")
 		}
@@ -226,7 +226,7 @@ func (w *walk) subscription() {
 	declared := false
 	for _, e := range of {
 		for _, d := range w.facts.Declared {
-			if !d.is(e, w.tenant.TenantID) {
+			if !d.is(e, w.tenant.ID) {
 				continue
 			}
 			declared = true

@@ -19,7 +19,7 @@ const (
 // facts are those of a chain that is whole; a test breaks one link of it.
 func facts() why.Facts {
 	return why.Facts{
-		Tenants: []gateway.TenantInfo{{TenantID: strings.ToUpper(tenant), Endpoints: []gateway.TenantEndpointInfo{
+		Tenants: []gateway.TenantInfo{{ID: strings.ToUpper(tenant), Endpoints: []gateway.TenantEndpointInfo{
 			{
 				ID: ours, ExternalID: "urn:farm:" + tenant, Name: "ours", OwnedByYourApplication: true,
 				Capabilities:    gateway.TenantEndpointCapabilities{CanReceive: []string{png}},
@@ -139,7 +139,7 @@ func TestFilterOfEndpoints(t *testing.T) {
 
 func ExampleWalk() {
 	answer := why.Walk(why.Question{Tenant: tenant, Type: png}, why.Facts{
-		Tenants: []gateway.TenantInfo{{TenantID: tenant, Endpoints: []gateway.TenantEndpointInfo{}}},
+		Tenants: []gateway.TenantInfo{{ID: tenant, Endpoints: []gateway.TenantEndpointInfo{}}},
 	})
 	fmt.Println(answer.Missing)
 	// Output: endpoint

@@ -280,8 +280,8 @@ func (p *Pipeline) Close() error {
 	return errors.Join(err, p.release(g, time.Now()))
 }
 
-// release closes what New created, in reverse order. The routers are already closed. The subscriber has until then,
-// but its part of the budget at least.
+// release closes what New created, in reverse order. The routers are already closed. The subscriber has until then, and
+// the sinks and stores have what is left after it, too, but each its part of the budget at least.
 func (p *Pipeline) release(g *generation, until time.Time) error {
 	// Without one, New failed, and nothing takes any time.
 	budget := budget{subscriber: time.Second, sinks: time.Second, spans: time.Second}
@@ -292,7 +292,7 @@ func (p *Pipeline) release(g *generation, until time.Time) error {
 	if p.subscriber != nil {
 		errs = append(errs, p.subscriber.CloseWithin(max(budget.subscriber, time.Until(until))))
 	}
-	ending, cancel := context.WithTimeout(context.Background(), budget.sinks)
+	ending, cancel := context.WithTimeout(context.Background(), budget.sinks+max(0, time.Until(until)))
 	defer cancel()
 	errs = append(errs, p.lease.close(ending))
 	if g != nil {

@@ -42,7 +42,7 @@ func (w *world) between(p *pipeline, texts []string) {
 // undisturbed keeps a busy machine from being taken for a silent stream or a dead connection: what is
 // emitted while the stream is reconnected does not come again.
 func undisturbed(p *parts) {
-	p.Gateway.StreamIdleTimeout, p.Gateway.PingInterval = testkit.Patience, gateway.NoPing
+	p.Gateway.StreamIdleTimeout, p.Gateway.PingInterval = testkit.Patience, gateway.Off
 }
 
 // Events that are broken in every way. Each is reported and put into the

@@ -110,11 +110,11 @@ var mutants = []struct {
 	}},
 	{finder{"./internal/test/identitytest", []string{"-run", "^TestKafkaSwitchPrograms$", "-parallel", "8", "-switches", "160"}}, []mutant{
 		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
-		{"each limit has a lane of its own", "sinks/kafka/topics.go", "	if last != nil {\n", "	if last != nil && last.limits == limits {\n"},
+		{"each limit has a lane of its own", "sinks/kafka/topics.go", "last := s.lastLane(name); last != nil {\n", "last := s.lastLane(name); last != nil && last.limits == limits {\n"},
 	}},
 	{finder{"./sinks/kafka", []string{"-run", "LateCopies"}}, []mutant{
 		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
-		{"each limit has a lane of its own", "sinks/kafka/topics.go", "	if last != nil {\n", "	if last != nil && last.limits == limits {\n"},
+		{"each limit has a lane of its own", "sinks/kafka/topics.go", "last := s.lastLane(name); last != nil {\n", "last := s.lastLane(name); last != nil && last.limits == limits {\n"},
 	}},
 }
 

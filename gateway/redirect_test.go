@@ -60,6 +60,24 @@ func TestRedirectMustKeepTheMethod(t *testing.T) {
 	wantOnly(t, s.client(t).SendMessage(t.Context(), testMessageRequest()), ErrRedirect)
 }
 
+// A redirect that leads nowhere says so, and is not asked for again.
+func TestRedirectWithoutAnAddress(t *testing.T) {
+	for _, location := range []string{"", "http://%zz/", "http://user:secret@elsewhere.example/"} {
+		s := newService(t)
+		var n atomic.Int64
+		s.mux.HandleFunc("POST /messages", func(w http.ResponseWriter, _ *http.Request) {
+			n.Add(1)
+			w.Header()["Location"] = []string{location}
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		})
+		err := s.client(t).SendMessage(t.Context(), testMessageRequest())
+		wantOnly(t, err, ErrRedirect)
+		if n.Load() != 1 || err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: %d requests: %v", location, n.Load(), err)
+		}
+	}
+}
+
 func TestRedirectLoopEnds(t *testing.T) {
 	s := newService(t)
 	var n atomic.Int64

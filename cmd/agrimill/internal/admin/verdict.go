@@ -44,6 +44,11 @@ func (v Verdict) Summary() string {
 	return text
 }
 
+// Settled reports whether the sentence is about what counts. It is not while all that is wrong has just begun.
+func (v Verdict) Settled() bool {
+	return len(v.Problems) == 0 || slices.ContainsFunc(v.Problems, func(p Problem) bool { return p.counts() })
+}
+
 // Apply returns checks as /readyz shows them: what does not count yet is OK, and what recovered only just is not.
 func (v Verdict) Apply(checks []Check) []Check {
 	shown := slices.Clone(checks)

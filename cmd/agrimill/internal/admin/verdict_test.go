@@ -291,3 +291,25 @@ func TestSteady(t *testing.T) {
 		t.Errorf("the readiness changes at %v", changes)
 	}
 }
+
+// A log says that nothing counts with the sentence that says so.
+func TestVerdictIsSettled(t *testing.T) {
+	for _, c := range []struct {
+		stages []admin.Stage
+		want   bool
+	}{
+		{nil, true},
+		{[]admin.Stage{admin.StageRecent}, false},
+		{[]admin.Stage{admin.StageRecent, admin.StageLasting}, true},
+		{[]admin.Stage{admin.StageStarting}, true},
+		{[]admin.Stage{admin.StageRecovering}, true},
+	} {
+		var v admin.Verdict
+		for _, s := range c.stages {
+			v.Problems = append(v.Problems, admin.Problem{Stage: s})
+		}
+		if v.Settled() != c.want {
+			t.Errorf("%v: settled is %t", c.stages, !c.want)
+		}
+	}
+}

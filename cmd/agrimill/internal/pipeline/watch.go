@@ -62,7 +62,7 @@ func (p *Pipeline) watch(ctx context.Context) {
 		}
 		now := map[part]told{}
 		snapshot := p.Snapshot()
-		if is := snapshot.Verdict.Summary(); is != was {
+		if is := snapshot.Verdict.Summary(); is != was && snapshot.Verdict.Settled() {
 			p.logVerdict(snapshot.Verdict, was == "")
 			was = is
 		}

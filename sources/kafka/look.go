@@ -123,10 +123,9 @@ func look(ctx context.Context, client sarama.Client, config Config, partitions m
 				p.end = &end
 			}
 			block := committed.GetBlock(topic, number)
-			at, _ := p.start(config.Start, block, logger)
 			found.Partitions++
 			found.New = found.New && block.Offset < 0
-			found.Waiting += p.newest - at
+			found.Waiting += p.newest - p.start(config.Start, block, logger)
 		}
 	}
 	return found, nil

@@ -27,11 +27,6 @@ type handler struct {
 // Setup implements [sarama.ConsumerGroupHandler].
 func (h *handler) Setup(session sarama.ConsumerGroupSession) error {
 	h.joined = true
-	var err error
-	if h.cluster, h.notes, err = identify(h.client, h.topics); err != nil {
-		return err
-	}
-	h.madeAgain(h.notes)
 	if err := h.begin(session); err != nil {
 		return err
 	}

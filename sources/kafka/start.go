@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 
@@ -132,56 +133,84 @@ func (h *handler) sameTopics(broker *sarama.Broker) {
 	}
 }
 
-// begin moves the partitions of a session whose committed offset cannot be read from, and says what was deleted unread.
+// start is where a partition is read from.
+type start struct {
+	topic  string
+	number int32
+	at     int64
+}
+
+// begin has each partition of a session read from where the group goes on in the topic that is there now, and says what was
+// deleted unread.
 func (h *handler) begin(session sarama.ConsumerGroupSession) error {
-	committed, err := committedOffsets(session.Context(), h.client, h.config.Group, session.Claims())
-	if err != nil {
-		return err
-	}
-	var mu sync.Mutex
-	var errs []error
-	var claims sync.WaitGroup
-	for topic, numbers := range session.Claims() {
-		for _, number := range numbers {
-			claims.Go(func() {
-				if err := h.beginPartition(session, topic, number, committed.GetBlock(topic, number)); err != nil {
-					mu.Lock()
-					defer mu.Unlock()
-					errs = append(errs, fmt.Errorf("offsets of %s/%d: %w", topic, number, err))
-				}
-			})
+	var starts []start
+	for same := false; !same; {
+		var err error
+		if h.cluster, h.notes, err = identify(h.client, h.topics); err != nil {
+			return err
 		}
+		if starts, err = h.starts(session); err != nil {
+			return err
+		}
+		_, notes, err := identify(h.client, h.topics)
+		if err != nil {
+			return err
+		}
+		same = maps.Equal(notes, h.notes) // otherwise the offsets may be those of a topic that was created meanwhile
 	}
-	claims.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return err
+	h.madeAgain(h.notes)
+	for _, s := range starts {
+		// Together they set it, whatever the session has read: brokers forget what was committed a while after they have
+		// deleted the topic, and may do so just now.
+		session.ResetOffset(s.topic, s.number, s.at, h.notes[s.topic])
+		session.MarkOffset(s.topic, s.number, s.at, h.notes[s.topic])
 	}
 	h.ends = nil // from now on the group has offsets
 	session.Commit()
 	return nil
 }
 
-func (h *handler) beginPartition(session sarama.ConsumerGroupSession, topic string, number int32, committed *sarama.OffsetFetchResponseBlock) error {
+// starts returns where the partitions of a session are read from.
+func (h *handler) starts(session sarama.ConsumerGroupSession) ([]start, error) {
+	committed, err := committedOffsets(session.Context(), h.client, h.config.Group, session.Claims())
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var starts []start
+	var errs []error
+	var claims sync.WaitGroup
+	for topic, numbers := range session.Claims() {
+		for _, number := range numbers {
+			claims.Go(func() {
+				at, err := h.start(topic, number, committed.GetBlock(topic, number))
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					errs = append(errs, fmt.Errorf("offsets of %s/%d: %w", topic, number, err))
+				}
+				starts = append(starts, start{topic, number, at})
+			})
+		}
+	}
+	claims.Wait()
+	return starts, errors.Join(errs...)
+}
+
+func (h *handler) start(topic string, number int32, committed *sarama.OffsetFetchResponseBlock) (at int64, err error) {
 	oldest, err := h.client.GetOffset(topic, number, sarama.OffsetOldest)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	newest, err := h.client.GetOffset(topic, number, sarama.OffsetNewest)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	p := bounds{topic: topic, number: number, note: h.notes[topic], oldest: oldest, newest: newest}
 	if end, isNew := h.ends[topic][number]; isNew {
 		p.end = &end
 	}
-	at, reset := p.start(h.config.Start, committed, h.logger)
-	if reset {
-		session.ResetOffset(topic, number, at, p.note)
-	}
-	if at != committed.Offset {
-		session.MarkOffset(topic, number, at, p.note)
-	}
-	return nil
+	return p.start(h.config.Start, committed, h.logger), nil
 }
 
 // bounds is what there is of a partition.
@@ -193,29 +222,28 @@ type bounds struct {
 	end            *int64 // as a new group found it with StartNewest; nil otherwise
 }
 
-// start returns where a group reads a partition from, and whether that is before what it has committed. It logs what that
-// skips or repeats.
-func (p bounds) start(start Start, committed *sarama.OffsetFetchResponseBlock, logger watermill.LoggerAdapter) (at int64, reset bool) {
+// start returns where a group reads a partition from, and logs what that skips or repeats.
+func (p bounds) start(start Start, committed *sarama.OffsetFetchResponseBlock, logger watermill.LoggerAdapter) int64 {
 	fields := watermill.LogFields{"topic": p.topic, "partition": p.number, "committed": committed.Offset, "oldest": p.oldest, "newest": p.newest}
 	switch {
 	case committed.Offset < 0 && p.end != nil && p.oldest <= *p.end && *p.end <= p.newest:
 		logger.Info("Kafka group is new; its partition starts with the newest record", fields)
-		return *p.end, false
+		return *p.end
 	case committed.Offset < 0:
 		if start == StartNewest {
 			logger.Info("Kafka partition without an offset of the group starts with its oldest record", fields)
 		}
-		return p.oldest, false
+		return p.oldest
 	case p.note != "" && strings.HasPrefix(committed.Metadata, topicNotePrefix) && committed.Metadata != p.note:
 		warnlog.Warn(logger, "Kafka topic was deleted and created again; it is read from the beginning", fields)
-		return p.oldest, true
+		return p.oldest
 	case committed.Offset > p.newest:
 		warnlog.Warn(logger, "Kafka offset is beyond the end of its partition; the partition is read from the beginning", fields)
-		return p.oldest, true
+		return p.oldest
 	case committed.Offset < p.oldest:
 		fields["deleted"] = p.oldest - committed.Offset
 		warnlog.Warn(logger, "Kafka records were deleted before they were acknowledged", fields)
-		return p.oldest, false
+		return p.oldest
 	}
-	return committed.Offset, false
+	return committed.Offset
 }

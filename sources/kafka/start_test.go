@@ -16,8 +16,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	sinkkafka "github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sources/kafka"
 )
@@ -424,4 +426,31 @@ func testTwoSubscriptions(t *testing.T, addr string) {
 	}
 	a.put(1, 1)
 	a.next(again).Ack()
+}
+
+// Brokers forget what was committed a while after they have deleted the topic: what a session has read of it before that
+// means nothing.
+func TestOffsetsAreForgottenMeanwhile(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	f := newTopic(t, cluster.Addr(), 1)
+	f.add(0, 0, 6)
+	f.commit(0, 3)
+	asked := 0
+	cluster.Fake().ControlKey(int16(kmsg.OffsetFetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.Fake().KeepControl()
+		asked++
+		if asked == 1 { // the client, for the session
+			return nil, nil, false
+		}
+		fetch := request.(*kmsg.OffsetFetchRequest)
+		answer := fetch.ResponseKind().(*kmsg.OffsetFetchResponse)
+		forgotten := kmsg.NewOffsetFetchResponseTopicPartition()
+		forgotten.Offset = -1
+		answer.Topics = []kmsg.OffsetFetchResponseTopic{{Topic: f.name, Partitions: []kmsg.OffsetFetchResponseTopicPartition{forgotten}}}
+		return answer, nil, true
+	})
+	f.take(f.subscribe(f.subscriber(nil)), "0 0")
+	if asked != 2 {
+		t.Errorf("offsets were asked for %d times, want 2: the test is about what is between them", asked)
+	}
 }

@@ -31,6 +31,8 @@ func (p *Pipeline) Open() []subscriber.Open { return p.subscriber.Open() }
 
 // snapshot is Snapshot with what is open.
 func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
+	p.snapshots.Lock()
+	defer p.snapshots.Unlock()
 	p.mu.Lock()
 	g, phase, loaded, ended := p.generation, p.phase, p.loaded, p.err
 	p.mu.Unlock()

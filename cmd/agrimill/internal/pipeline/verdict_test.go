@@ -1,9 +1,11 @@
 package pipeline_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -177,6 +179,36 @@ func TestVerdictOfFaults(t *testing.T) {
 			_ = b.stop()
 		})
 	}
+}
+
+// What is wrong all the time is never called over, however many look at once.
+func TestVerdictsOfManyWhoLook(t *testing.T) {
+	t.Parallel() // it waits
+	w, b := newRunning(t)
+	for range 10 {
+		b.says(true, "", "All is right")
+		ctx, cancel := context.WithCancel(t.Context())
+		var looking sync.WaitGroup
+		for range 8 {
+			looking.Go(func() {
+				for ctx.Err() == nil {
+					if v := b.Snapshot().Verdict; strings.Contains(v.Sentence, "recovered") {
+						t.Errorf("the verdict is %s", w.asJSON(v))
+						return
+					}
+				}
+			})
+		}
+		w.noNATS()
+		testkit.Eventually(t, "the sink is down", func() bool { return !b.Snapshot().Verdict.Ready })
+		for range 100 {
+			_ = b.Snapshot()
+		}
+		cancel()
+		looking.Wait()
+		w.natsAgain()
+	}
+	b.mustStop()
 }
 
 // An instance that stands by is all right, and says who works.

@@ -8,6 +8,7 @@ SHELL       := bash
 
 GO            ?= go
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+SYFT          ?= $(GO) run github.com/anchore/syft/cmd/syft@v1.57.1
 APIDIFF       ?= $(GO) run golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e
 
 # A folder whose files `make run` sends; empty: samples that the program generates.
@@ -15,6 +16,8 @@ DIR :=
 # The steps of CI that `make check` runs, and the parts that `make torture` runs; empty: all of them.
 STEP :=
 PART :=
+# What `make dist` builds.
+TARGETS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 # What `make fuzz` spends on each fuzz target after the build, in seconds.
 FUZZSECONDS ?= 20
 # The commit that `make apidiff` compares with; empty: where this branch left main, or on
@@ -105,6 +108,10 @@ lint: ## Run golangci-lint (pinned, built by Go)
 .PHONY: fmt
 fmt: ## Format the Go files
 	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: dist
+dist: ## Build dist/: binaries for TARGETS, each with its SBOM; licenses, checksums
+	@$(call build,the binaries and syft,ten minutes,$(GO) run ./internal/tool/dist -o dist -sbom '$(SYFT)' $(TARGETS))
 
 # A shallow clone may lack the commit before; one that cannot be fetched, as in a repository
 # of one commit, leaves nothing to compare.

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// files makes files in a folder, each with its own name as text.
+func files(t *testing.T, dir string, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("text of "+name+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// listed is what go list says of a package in folder of a module.
+func listed(t *testing.T, module, dir, folder string) []byte {
+	t.Helper()
+	line, err := json.Marshal(map[string]any{
+		"Dir": filepath.Join(dir, folder), "Module": map[string]string{"Path": module, "Version": "v1.2.3", "Dir": dir},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return line
+}
+
+// A binary's licenses are those of the modules that it has packages of, with the ones for parts of a module that are linked.
+func TestLicenses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files(t, dir, "LICENSE", "NOTICE.md", "license.go", "README.md", "zstd/internal/xxhash/LICENSE.txt", "unused/COPYING")
+	found := licenses{}
+	if err := found.collect(listed(t, "example.com/one", dir, "zstd/internal/xxhash")); err != nil {
+		t.Fatal(err)
+	}
+	text := string(found.text())
+	for _, want := range []string{"example.com/one v1.2.3: LICENSE\n\ntext of LICENSE\n", ": NOTICE.md\n", ": zstd/internal/xxhash/LICENSE.txt\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	for _, other := range []string{"license.go", "README", "COPYING"} {
+		if strings.Contains(text, other) {
+			t.Errorf("%s is in\n%s", other, text)
+		}
+	}
+}
+
+func TestModuleWithoutALicense(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files(t, dir, "main.go")
+	if err := (licenses{}).collect(listed(t, "example.com/none", dir, "")); err == nil || !strings.Contains(err.Error(), "example.com/none v1.2.3 has no license file") {
+		t.Errorf("got %v, want an error that names the module", err)
+	}
+	if err := (licenses{}).collect([]byte(`{"Dir": "/somewhere"}`)); err == nil {
+		t.Error("got no error for a package that is in no module")
+	}
+	if err := (licenses{}).collect([]byte(`{"Dir": "/go/src/fmt", "Standard": true}`)); err != nil {
+		t.Errorf("got %v for a package of Go itself, whose license is added once", err)
+	}
+}
+
+// What differs between two runs of syft does not differ in what is written.
+func TestReproducibleSBOM(t *testing.T) {
+	t.Parallel()
+	made := func(name, created, packages string) []byte {
+		return []byte(`{"spdxVersion": "SPDX-2.3", "documentNamespace": "https://example.com/` + name + `", "packages": [` + packages + `],
+			"creationInfo": {"created": "` + created + `", "creators": ["Tool: x"]}}`)
+	}
+	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.FixedZone("", 3600))
+	first, err := reproducible(made("1", "2026-05-01T00:00:00Z", "{}, {}"), "https://example.com/digest", at, "syft@v1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := reproducible(made("2", "2026-06-01T00:00:00Z", "{}, {}"), "https://example.com/digest", at, "syft@v1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(first) != string(second) {
+		t.Errorf("got %s, then %s", first, second)
+	}
+	for _, want := range []string{`"created": "2026-03-04T04:06:07Z"`, `"Tool: syft-v1.0.0"`, `"https://example.com/digest"`} {
+		if !strings.Contains(string(first), want) {
+			t.Errorf("%s is missing in %s", want, first)
+		}
+	}
+	for _, wrong := range [][]byte{made("1", "", "{}"), []byte(`{}`), []byte(`no JSON`), nil} {
+		if document, err := reproducible(wrong, "", at, ""); err == nil {
+			t.Errorf("got %s and no error for %q", document, wrong)
+		}
+	}
+}
+
+func TestChecksums(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	files(t, dir, "b", "a")
+	if err := writeChecksums(dir); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "0c2f81f868de36ecc93388dfe572f45a10f9df9cc9ace71978294165c02574e2  a\n" +
+		"f44fdf451f96e3f25e7493d6123d9258e4caadb745841b6d18d0ce985bf43764  b\n"
+	if string(got) != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

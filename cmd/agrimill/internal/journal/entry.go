@@ -2,113 +2,80 @@ package journal
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"strconv"
 	"time"
 	"unicode/utf8"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/router"
 )
 
 // Step is what an entry tells.
-type Step string
+type Step int
 
-// What happens to a message.
+// What happens to a message. Their order stays: a journal in a file has their numbers.
 const (
 	// StepReceived: the event stream delivered it.
-	StepReceived Step = "received"
+	StepReceived Step = iota + 1
 	// StepUndeliverable: its payload cannot be had for now.
-	StepUndeliverable Step = "undeliverable"
-	// StepHeld: it is held back, because it may be a part of a file.
-	StepHeld Step = "held"
-	// StepUnclaimed: no file came that it is a part of; it goes on alone.
-	StepUnclaimed Step = "no file came"
-	// StepJoined: its file has come, and takes its place.
-	StepJoined Step = "joined to a file"
-	// StepFetched: its payload was downloaded.
-	StepFetched Step = "fetched"
-	// StepUntaken: there is no route that takes it.
-	StepUntaken Step = "no route takes it"
+	StepUndeliverable
 	// StepStarted: a route began with it.
-	StepStarted Step = "started"
+	StepStarted
 	// StepRetry: an attempt failed, another one follows.
-	StepRetry Step = "retry"
+	StepRetry
 	// StepStored: a sink stored it, or one that was made of it.
-	StepStored Step = "stored"
+	StepStored
 	// StepDelivered: the route is done, its sink has everything.
-	StepDelivered Step = "delivered"
+	StepDelivered
 	// StepFiltered: the route does not want it.
-	StepFiltered Step = "filtered"
+	StepFiltered
 	// StepDuplicate: the route had handled it before.
-	StepDuplicate Step = "duplicate"
+	StepDuplicate
 	// StepPoisoned: it is in the poison queue, at the place if its sink tells.
-	StepPoisoned Step = "poisoned"
+	StepPoisoned
 	// StepPoisonFailed: the poison queue did not take it.
-	StepPoisonFailed Step = "poison failed"
+	StepPoisonFailed
 	// StepReturned: the route gave it back; it comes again.
-	StepReturned Step = "returned"
+	StepReturned
 	// StepConfirmed: the service accepted the confirmation.
-	StepConfirmed Step = "confirmed"
+	StepConfirmed
 	// StepRejected: the service will never accept the confirmation.
-	StepRejected Step = "confirmation rejected"
+	StepRejected
+	// StepHeld: it is held back, because it may be a part of a file.
+	StepHeld
+	// StepJoined: its file has come, and takes its place.
+	StepJoined
+	// StepFetched: its payload was downloaded.
+	StepFetched
+	// StepUntaken: there is no route that takes it.
+	StepUntaken
+	// StepUnclaimed: no file came that it is a part of; it goes on alone.
+	StepUnclaimed
 )
 
-// code is a step as it is written: its place in steps.
-type code byte
-
-const (
-	codeReceived code = iota + 1
-	codeUndeliverable
-	codeStarted
-	codeRetry
-	codeStored
-	codeDelivered
-	codeFiltered
-	codeDuplicate
-	codePoisoned
-	codePoisonFailed
-	codeReturned
-	codeConfirmed
-	codeRejected
-	codeHeld
-	codeJoined
-	codeFetched
-	codeUntaken
-	codeUnclaimed
-)
-
-// steps are in the order of the codes, which stays: a journal in a file has them.
-var steps = [...]Step{
-	"", StepReceived, StepUndeliverable, StepStarted, StepRetry, StepStored, StepDelivered, StepFiltered, StepDuplicate,
-	StepPoisoned, StepPoisonFailed, StepReturned, StepConfirmed, StepRejected, StepHeld, StepJoined, StepFetched, StepUntaken,
-	StepUnclaimed,
+var steps = []string{
+	"", "received", "undeliverable", "started", "retry", "stored", "delivered", "filtered", "duplicate", "poisoned", "poison failed",
+	"returned", "confirmed", "confirmation rejected", "held", "joined to a file", "fetched", "no route takes it", "no file came",
 }
 
-// codeOf returns what the event of a route is; 0 if it is not recorded.
-func codeOf(kind router.EventKind) code {
-	switch kind {
-	case router.EventStarted:
-		return codeStarted
-	case router.EventRetry:
-		return codeRetry
-	case router.EventStored:
-		return codeStored
-	case router.EventDelivered:
-		return codeDelivered
-	case router.EventFiltered:
-		return codeFiltered
-	case router.EventDuplicate:
-		return codeDuplicate
-	case router.EventPoisoned:
-		return codePoisoned
-	case router.EventPoisonFailed:
-		return codePoisonFailed
-	case router.EventReturned:
-		return codeReturned
-	}
-	return 0
+// String says it in a few words.
+func (s Step) String() string { return enum.Text(s, steps) }
+
+// MarshalText returns String.
+func (s Step) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what String returns.
+func (s *Step) UnmarshalText(text []byte) error { return enum.Parse(s, text, steps) }
+
+// ofRoute has what the events of a route are; 0 if they are not recorded.
+var ofRoute = [...]Step{
+	router.EventStarted: StepStarted, router.EventRetry: StepRetry, router.EventStored: StepStored, router.EventDelivered: StepDelivered,
+	router.EventFiltered: StepFiltered, router.EventDuplicate: StepDuplicate, router.EventPoisoned: StepPoisoned,
+	router.EventPoisonFailed: StepPoisonFailed, router.EventReturned: StepReturned,
 }
 
 // maxText is how many bytes of a text that comes from outside are kept, maxPlace of one that says where
@@ -183,7 +150,7 @@ func (t text) limit() int {
 
 // record is an entry to be written. Most have few of the numbers and texts.
 type record struct {
-	code      code
+	step      Step
 	duplicate bool
 	attempt   int
 	delay     time.Duration
@@ -212,8 +179,8 @@ func (r *record) set(t text, value string) {
 }
 
 // received makes the record of a message or file that the event stream delivered, and reports whether it is one.
-func (r *record) received(event gateway.Event, what code, reason string) bool {
-	r.code = what
+func (r *record) received(event gateway.Event, what Step, reason string) bool {
+	r.step = what
 	switch event := event.(type) {
 	case *gateway.MessageReceived:
 		if r.bytes = -1; event.PayloadURI == "" {
@@ -242,8 +209,8 @@ func (r *record) received(event gateway.Event, what code, reason string) bool {
 }
 
 // confirmation makes the record of one.
-func (r *record) confirmation(what code, tenant string, c *gateway.MessageConfirmation, reason string) {
-	r.code, r.bytes = what, 0
+func (r *record) confirmation(what Step, tenant string, c *gateway.MessageConfirmation, reason string) {
+	r.step, r.bytes = what, 0
 	r.set(textTenant, tenant)
 	r.set(textEndpoint, c.EndpointID)
 	r.set(textMessageIDs, c.MessageID)
@@ -274,7 +241,10 @@ func joined(ids []string) string {
 // others.
 func (r *record) routed(event *router.Event) bool {
 	msg := event.Message
-	if r.code = codeOf(event.Kind); r.code == 0 || msg == nil || r.code == codeRetry && event.Attempt > 4 && bits.OnesCount(uint(event.Attempt)) > 1 {
+	if event.Kind >= 0 && int(event.Kind) < len(ofRoute) {
+		r.step = ofRoute[event.Kind]
+	}
+	if r.step == 0 || msg == nil || r.step == StepRetry && event.Attempt > 4 && bits.OnesCount(uint(event.Attempt)) > 1 {
 		return false
 	}
 	meta := msg.Metadata
@@ -284,7 +254,7 @@ func (r *record) routed(event *router.Event) bool {
 		ids = meta[gateway.KeyMessageIDs]
 	}
 	r.set(textRoute, event.Route)
-	started := r.code == codeStarted
+	started := r.step == StepStarted
 	if started { // the rest need not repeat it
 		r.set(textTenant, meta[gateway.KeyTenantID])
 	}
@@ -311,7 +281,7 @@ func (r *record) routed(event *router.Event) bool {
 		r.set(textClass, event.Class.String())
 	}
 	r.set(textText, event.Text)
-	if r.code == codeStored || r.code == codePoisoned {
+	if r.step == StepStored || r.step == StepPoisoned {
 		at := &event.Receipt
 		r.duplicate, r.sequence, r.partition, r.offset = at.Duplicate, at.Sequence, at.Partition, at.Offset
 		r.set(textStream, at.Stream)
@@ -333,16 +303,22 @@ func clip(s string, limit int) string {
 	return s[:limit]
 }
 
-// Bits of what follows the texts that are there; what has none is zero.
+// Numbers of an entry, as varints, those with a sign as zigzag. What is not there is zero. A byte has a bit for each, behind that of
+// hasDuplicate.
 const (
-	hasDuplicate = 1 << iota
-	hasAttempt
-	hasDelay
-	hasBytes
-	hasSequence
-	hasOffset
-	hasPartition
+	numberAttempt = iota
+	numberDelay
+	numberBytes
+	numberSequence
+	numberOffset
+	numberPartition
+
+	hasDuplicate = 1
 )
+
+func zigzag(v int64) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
+
+func signed(v uint64) int64 { return int64(v>>1) ^ -int64(v&1) }
 
 // headSize is how many bytes an entry begins with: time, texts, step, numbers.
 const headSize = 8 + 4 + 1 + 1
@@ -359,30 +335,15 @@ func (r *record) append(data []byte, at int64) []byte {
 	head := len(data)
 	data = binary.LittleEndian.AppendUint64(data, uint64(at))
 	data = binary.LittleEndian.AppendUint32(data, r.present)
-	data = append(data, byte(r.code), 0)
-	if r.attempt != 0 {
-		numbers |= hasAttempt
-		data = binary.AppendUvarint(data, uint64(r.attempt))
-	}
-	if r.delay != 0 {
-		numbers |= hasDelay
-		data = binary.AppendVarint(data, int64(r.delay))
-	}
-	if r.bytes != 0 {
-		numbers |= hasBytes
-		data = binary.AppendVarint(data, r.bytes)
-	}
-	if r.sequence != 0 {
-		numbers |= hasSequence
-		data = binary.AppendUvarint(data, r.sequence)
-	}
-	if r.offset != 0 {
-		numbers |= hasOffset
-		data = binary.AppendVarint(data, r.offset)
-	}
-	if r.partition != 0 {
-		numbers |= hasPartition
-		data = binary.AppendVarint(data, int64(r.partition))
+	data = append(data, byte(r.step), 0)
+	for i, v := range [...]uint64{
+		numberAttempt: uint64(r.attempt), numberDelay: zigzag(int64(r.delay)), numberBytes: zigzag(r.bytes),
+		numberSequence: r.sequence, numberOffset: zigzag(r.offset), numberPartition: zigzag(int64(r.partition)),
+	} {
+		if v != 0 {
+			numbers |= 2 << i
+			data = binary.AppendUvarint(data, v)
+		}
 	}
 	data[head+headSize-1] = numbers
 	for _, s := range r.texts[:r.n] {
@@ -396,56 +357,70 @@ func (r *record) append(data []byte, at int64) []byte {
 	return data
 }
 
+// raw is an entry as it is written. Its texts are parts of what was read.
+type raw struct {
+	at        int64 // Unix nanoseconds
+	step      Step
+	duplicate bool
+	numbers   [7]uint64 // one for each bit
+	present   uint32    // a bit for each text
+	texts     [numTexts][]byte
+}
+
 // read reads what append wrote and returns what follows. What it does not understand is the end.
-func (e *entry) read(data []byte) (rest []byte, ok bool) {
+func (r *raw) read(data []byte) (rest []byte, ok bool) {
 	if len(data) < headSize || int(data[12]) >= len(steps) {
 		return nil, false
 	}
-	e.at = int64(binary.LittleEndian.Uint64(data))
-	present := binary.LittleEndian.Uint32(data[8:])
-	numbers := data[13]
-	e.step, e.duplicate = steps[data[12]], numbers&hasDuplicate != 0
-	data, ok = data[headSize:], true
-	unsigned := func() uint64 {
+	for ; r.present != 0; r.present &= r.present - 1 {
+		r.texts[bits.TrailingZeros32(r.present)] = nil // of the entry before
+	}
+	r.at, r.step, r.duplicate, r.numbers = int64(binary.LittleEndian.Uint64(data)), Step(data[12]), data[13]&hasDuplicate != 0, [7]uint64{}
+	r.present = binary.LittleEndian.Uint32(data[8:]) & (1<<numTexts - 1)
+	numbers := data[13] >> 1
+	data = data[headSize:]
+	for ; numbers != 0; numbers &= numbers - 1 {
 		v, n := binary.Uvarint(data)
 		if n <= 0 {
-			data, ok = nil, false
-			return 0
-		}
-		data = data[n:]
-		return v
-	}
-	signed := func() int64 {
-		v := unsigned()
-		return int64(v>>1) ^ -int64(v&1)
-	}
-	if numbers&hasAttempt != 0 {
-		e.attempt = int(unsigned())
-	}
-	if numbers&hasDelay != 0 {
-		e.delay = time.Duration(signed())
-	}
-	if numbers&hasBytes != 0 {
-		e.bytes = signed()
-	}
-	if numbers&hasSequence != 0 {
-		e.sequence = unsigned()
-	}
-	if numbers&hasOffset != 0 {
-		e.offset = signed()
-	}
-	if numbers&hasPartition != 0 {
-		e.partition = int32(signed())
-	}
-	for i, text := range e.texts() {
-		if present&(1<<i) == 0 {
-			continue
-		}
-		n := unsigned()
-		if !ok || n > uint64(len(data)) {
 			return nil, false
 		}
-		*text, data = string(data[:n]), data[n:]
+		r.numbers[bits.TrailingZeros8(numbers)], data = v, data[n:]
 	}
-	return data, ok
+	for present := r.present; present != 0; present &= present - 1 {
+		if len(data) == 0 {
+			return nil, false
+		}
+		n, size := uint64(data[0]), 1 // nearly always: a varint of one byte
+		if n >= 0x80 {
+			if n, size = binary.Uvarint(data); size <= 0 {
+				return nil, false
+			}
+		}
+		if n > uint64(len(data)-size) {
+			return nil, false
+		}
+		end := size + int(n)
+		r.texts[bits.TrailingZeros32(present)], data = data[size:end:end], data[end:]
+	}
+	return data, true
+}
+
+func (r *raw) attempt() int { return int(min(r.numbers[numberAttempt], math.MaxInt32)) }
+
+func (r *raw) delay() time.Duration { return time.Duration(signed(r.numbers[numberDelay])) }
+
+// read reads what append wrote and returns what follows.
+func (e *entry) read(data []byte) (rest []byte, ok bool) {
+	var r raw
+	if rest, ok = r.read(data); !ok {
+		return nil, false
+	}
+	*e = entry{
+		at: r.at, step: r.step, duplicate: r.duplicate, attempt: r.attempt(), delay: r.delay(), bytes: signed(r.numbers[numberBytes]),
+		sequence: r.numbers[numberSequence], offset: signed(r.numbers[numberOffset]), partition: int32(signed(r.numbers[numberPartition])),
+	}
+	for i, text := range e.texts() {
+		*text = string(r.texts[i])
+	}
+	return rest, true
 }

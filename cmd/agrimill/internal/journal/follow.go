@@ -2,9 +2,6 @@ package journal
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math"
-	"math/bits"
 	"time"
 )
 
@@ -42,12 +39,13 @@ func (j *Journal) Follow(from Mark, f func(*Passed)) (to Mark, complete bool) {
 	}
 	parts, to, complete := j.after(from)
 	defer j.release()
+	var r raw
 	var p Passed
 	for _, data := range parts {
 		for len(data) > 0 {
 			var ok bool
-			p = Passed{}
-			if data, ok = p.read(data); ok {
+			if data, ok = r.read(data); ok {
+				p = r.passed()
 				f(&p)
 			}
 		}
@@ -77,69 +75,19 @@ func (j *Journal) after(from Mark) (parts [][]byte, to Mark, complete bool) {
 	return parts, to, complete
 }
 
-// read reads what append wrote, as far as it is wanted, and returns what follows. What it does not understand is the end.
-func (p *Passed) read(data []byte) (rest []byte, ok bool) {
-	if len(data) < headSize || int(data[12]) >= len(steps) {
-		return nil, false
+// passed is what followers get of an entry.
+func (r *raw) passed() Passed {
+	p := Passed{At: r.at, Step: r.step, Route: r.texts[textRoute], Tenant: r.texts[textTenant], Endpoint: r.texts[textEndpoint], Attempt: r.attempt()}
+	if p.Step == StepStored {
+		p.Took = r.delay()
 	}
-	p.At = int64(binary.LittleEndian.Uint64(data))
-	present := binary.LittleEndian.Uint32(data[8:]) & (1<<numTexts - 1)
-	numbers := data[13]
-	p.Step = steps[data[12]]
-	data = data[headSize:]
-	for numbers &^= hasDuplicate; numbers != 0; numbers &= numbers - 1 {
-		v, n := binary.Uvarint(data)
-		if n <= 0 {
-			return nil, false
-		}
-		data = data[n:]
-		switch numbers & -numbers {
-		case hasAttempt:
-			p.Attempt = int(min(v, math.MaxInt32))
-		case hasDelay:
-			if p.Step == StepStored {
-				p.Took = time.Duration(int64(v>>1) ^ -int64(v&1))
-			}
-		}
+	switch {
+	case r.texts[textMessageIDs] != nil:
+		p.ID, _, _ = bytes.Cut(r.texts[textMessageIDs], []byte{','})
+	case r.texts[textDelivery] != nil:
+		p.ID = r.texts[textDelivery]
+	default:
+		p.ID = r.texts[textUUID]
 	}
-	var uuid, delivery []byte
-	for ; present != 0; present &= present - 1 {
-		if len(data) == 0 {
-			return nil, false
-		}
-		n, size := uint64(data[0]), 1 // nearly always: a varint of one byte
-		if n >= 0x80 {
-			if n, size = binary.Uvarint(data); size <= 0 {
-				return nil, false
-			}
-		}
-		if n > uint64(len(data)-size) {
-			return nil, false
-		}
-		end := size + int(n)
-		value := data[size:end:end]
-		data = data[end:]
-		switch text(bits.TrailingZeros32(present)) {
-		case textRoute:
-			p.Route = value
-		case textTenant:
-			p.Tenant = value
-		case textEndpoint:
-			p.Endpoint = value
-		case textUUID:
-			uuid = value
-		case textDelivery:
-			delivery = value
-		case textMessageIDs:
-			if p.ID = value; bytes.IndexByte(value, ',') >= 0 {
-				p.ID, _, _ = bytes.Cut(value, []byte{','})
-			}
-		}
-	}
-	if p.ID == nil {
-		if p.ID = delivery; p.ID == nil {
-			p.ID = uuid
-		}
-	}
-	return data, true
+	return p
 }

@@ -168,7 +168,7 @@ func (j *Journal) Event(event gateway.Event) {
 		return
 	}
 	var r record
-	if r.received(event, codeReceived, "") {
+	if r.received(event, StepReceived, "") {
 		j.add(&r)
 	}
 }
@@ -179,7 +179,7 @@ func (j *Journal) Undeliverable(event gateway.Event, err error) {
 		return
 	}
 	var r record
-	if r.received(event, codeUndeliverable, router.RedactError(err, nil)) {
+	if r.received(event, StepUndeliverable, router.RedactError(err, nil)) {
 		j.add(&r)
 	}
 }
@@ -189,24 +189,24 @@ func (j *Journal) Progress(p subscriber.Progress) {
 	if j == nil {
 		return
 	}
-	var what code
+	var what Step
 	switch p.Kind {
 	case subscriber.ProgressHeld:
-		what = codeHeld
+		what = StepHeld
 	case subscriber.ProgressJoined:
-		what = codeJoined
+		what = StepJoined
 	case subscriber.ProgressFetched:
-		what = codeFetched
+		what = StepFetched
 	case subscriber.ProgressUntaken:
-		what = codeUntaken
+		what = StepUntaken
 	case subscriber.ProgressUnclaimed:
-		what = codeUnclaimed
+		what = StepUnclaimed
 	}
 	var r record
 	if what == 0 || !r.received(p.Event, what, "") {
 		return
 	}
-	if what == codeFetched {
+	if what == StepFetched {
 		r.bytes = p.Bytes
 	}
 	j.add(&r)
@@ -219,7 +219,7 @@ func (j *Journal) Confirmed(tenantID string, confirmations []gateway.MessageConf
 	}
 	for i := range confirmations {
 		var r record
-		r.confirmation(codeConfirmed, tenantID, &confirmations[i], "")
+		r.confirmation(StepConfirmed, tenantID, &confirmations[i], "")
 		j.add(&r)
 	}
 }
@@ -230,7 +230,7 @@ func (j *Journal) Rejected(tenantID string, c gateway.MessageConfirmation, err e
 		return
 	}
 	var r record
-	r.confirmation(codeRejected, tenantID, &c, router.RedactError(err, nil))
+	r.confirmation(StepRejected, tenantID, &c, router.RedactError(err, nil))
 	j.add(&r)
 }
 

@@ -400,7 +400,7 @@ func (g *group) state(ids int) string {
 		StepStarted: "is being handled by", StepRetry: "waits for another attempt on", StepDelivered: "delivered by", StepFiltered: "filtered by",
 		StepDuplicate: "a duplicate for", StepPoisoned: "poisoned by", StepPoisonFailed: "waits for the poison queue of", StepReturned: "given back by",
 	}
-	for _, step := range steps {
+	for step := range Step(len(steps)) {
 		var names []string
 		for _, name := range order {
 			if routes[name] == step {
@@ -413,7 +413,7 @@ func (g *group) state(ids int) string {
 	}
 	if len(order) == 0 && len(confirmed) == 0 {
 		parts = append(parts, map[Step]string{
-			"": "received; no route has begun with it", StepHeld: "held until its file comes", StepJoined: "joined to a file; no route has begun with it",
+			0: "received; no route has begun with it", StepHeld: "held until its file comes", StepJoined: "joined to a file; no route has begun with it",
 			StepFetched: "fetched; no route has begun with it", StepUntaken: "received; no route takes it",
 			StepUnclaimed: "no file came for it; no route has begun with it",
 		}[inside])

@@ -1,17 +1,15 @@
 package command
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 )
 
@@ -96,57 +94,36 @@ func (s *service) given(p *program) (gateway.Config, error) {
 		}
 		return value
 	}
-	config := gateway.Config{
+	settings := gateway.Config{
 		BaseURL: or(s.baseURL, "AGRIMILL_BASE_URL"), TokenURL: or(s.tokenURL, "AGRIMILL_TOKEN_URL"),
 		ClientID: or(s.clientID, "AGRIMILL_CLIENT_ID"), ServiceName: or(s.name, "AGRIMILL_SERVICE"),
 		ClientSecret: gateway.Secret(p.env("AGRIMILL_CLIENT_SECRET")),
 	}
 	if s.authStyle == "params" {
-		config.AuthStyle = gateway.AuthStyleParams
+		settings.AuthStyle = gateway.AuthStyleParams
 	}
 	if s.secretFile != "" {
-		secret, err := readSecret(s.secretFile)
+		secret, err := config.ReadSecret(s.secretFile)
 		if err != nil {
-			return config, err
+			return settings, fmt.Errorf("--client-secret-file: %w", err)
 		}
-		config.ClientSecret = gateway.Secret(secret)
+		settings.ClientSecret = gateway.Secret(secret)
 	}
 	var missing []string
 	for _, given := range []struct{ value, flag, variable string }{
-		{config.BaseURL, "--base-url", "AGRIMILL_BASE_URL"},
-		{config.TokenURL, "--token-url", "AGRIMILL_TOKEN_URL"},
-		{config.ClientID, "--client-id", "AGRIMILL_CLIENT_ID"},
-		{string(config.ClientSecret), "--client-secret-file", "AGRIMILL_CLIENT_SECRET"},
+		{settings.BaseURL, "--base-url", "AGRIMILL_BASE_URL"},
+		{settings.TokenURL, "--token-url", "AGRIMILL_TOKEN_URL"},
+		{settings.ClientID, "--client-id", "AGRIMILL_CLIENT_ID"},
+		{string(settings.ClientSecret), "--client-secret-file", "AGRIMILL_CLIENT_SECRET"},
 	} {
 		if given.value == "" {
 			missing = append(missing, given.flag+" (or "+given.variable+")")
 		}
 	}
 	if len(missing) > 0 {
-		return config, usagef("the gateway is not specified: missing %s", strings.Join(missing, ", "))
+		return settings, usagef("the gateway is not specified: missing %s", strings.Join(missing, ", "))
 	}
-	return config, nil
-}
-
-// maxSecret bounds a file with a secret, in bytes.
-const maxSecret = 64 << 10
-
-// readSecret reads a file that contains a single secret.
-func readSecret(name string) (secret string, err error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	text, err := io.ReadAll(io.LimitReader(file, maxSecret+1))
-	if err != nil {
-		return "", err
-	}
-	text = bytes.TrimSpace(text)
-	if len(text) == 0 || len(text) > maxSecret {
-		return "", fmt.Errorf("%s must hold a secret of 1 to %d bytes", name, maxSecret)
-	}
-	return string(text), nil
+	return settings, nil
 }
 
 // lookup resolves tenants and endpoints as users name them. It calls the gateway at most

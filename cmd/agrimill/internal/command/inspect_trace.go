@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +23,7 @@ var errNotShown = errors.New("its content cannot be shown")
 
 func newInspectTraceCommand(p *program) *cobra.Command {
 	var view inspectView
-	var configPath, tokenFile string
+	var at adminAt
 	timeout := 30 * time.Second
 	cmd := &cobra.Command{
 		Use:   "trace ID|FILENAME",
@@ -45,17 +43,14 @@ nowhere that can be read (any more), and stderr says why.`,
   agrimill inspect trace --config agrimill.yaml --output svg 'field 1.zip' > field.svg`,
 		Args: exactly("ID or part of a filename"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if configPath == "" {
+			if at.configPath == "" {
 				return usagef("--config is required: it says where messages are stored")
 			}
-			cfg, err := p.loadConfig(configPath)
+			cfg, err := p.loadConfig(at.configPath)
 			if err != nil {
 				return err
 			}
-			if cfg.Admin.Address == config.AdminOff {
-				return invalid(errors.New("admin.address is off, so there is nobody to ask"))
-			}
-			server, err := adminServerOf(cfg.Admin, tokenFile)
+			server, err := at.of(cfg)
 			if err != nil {
 				return err
 			}
@@ -74,7 +69,7 @@ nowhere that can be read (any more), and stderr says why.`,
 				if err != nil {
 					return fmt.Errorf("%w: %w", errNotShown, err)
 				}
-				p.notef("%s, from %s", nameOf(m), c)
+				p.notef("%s, from %s", nameOf(m, false), c)
 				if data.Form == content.EFDITimeLog && view.devices == "" {
 					if devices := p.devicesOf(ctx, reader, c); len(devices) > 0 {
 						described := content.Config{EFDI: efdi.Config{Devices: devices}}
@@ -90,47 +85,25 @@ nowhere that can be read (any more), and stderr says why.`,
 	}
 	view.define(cmd)
 	cmd.Flags().DurationVar(&timeout, "timeout", timeout, "give up after `DURATION`; 0 means never")
-	adminTokenFlag(cmd, &tokenFile)
-	configFlag(cmd, &configPath)
+	at.tokenFlag(cmd)
+	configFlag(cmd, &at.configPath)
 	return cmd
 }
 
 // newestOf returns the newest message that a query finds.
 func (p *program) newestOf(ctx context.Context, server *adminServer, query string) (*journal.Message, error) {
-	var trace journal.Trace
-	if err := server.ask(ctx, "/api/trace", url.Values{"q": {query}, "limit": {"1"}}, &trace); err != nil {
+	trace, err := server.trace(ctx, query, 1)
+	if err != nil {
 		return nil, err
 	}
 	if len(trace.Messages) == 0 {
-		p.notef("nothing is known of %s: the journal begins at %s; it has neither older messages nor those of other instances",
-			quote(cell(query)), timeCell(trace.Since))
+		p.unknown(trace)
 		return nil, exitWith(statusFailed)
 	}
 	if trace.More > 0 {
 		p.notef("%s for %s not shown; agrimill trace lists them", plural(trace.More, "older message"), quote(cell(query)))
 	}
 	return &trace.Messages[0], nil
-}
-
-// nameOf is what a person calls a message.
-func nameOf(m *journal.Message) string {
-	var parts []string
-	add := func(name, value string) {
-		if value != "" {
-			parts = append(parts, strings.TrimSpace(name+" "+cell(value)))
-		}
-	}
-	add("", m.Filename)
-	add("", m.MessageType)
-	switch {
-	case len(m.MessageIDs) == 1:
-		add("message", m.MessageIDs[0])
-	case len(m.MessageIDs) > 1:
-		add("", plural(len(m.MessageIDs), "message"))
-	default:
-		add("message", m.UUID)
-	}
-	return strings.Join(parts, ", ")
 }
 
 // devicesOf returns the devices of the teamset that sent a time log, as the running agrimill remembers them, and says on stderr
@@ -176,5 +149,5 @@ func (p *program) inspectStored(ctx context.Context, cfg *config.Config, m *jour
 	if len(copies) > stored.MaxCopies {
 		p.notef("and %d more were not looked at", len(copies)-stored.MaxCopies)
 	}
-	return fmt.Errorf("%s: the payload cannot be shown: %s", nameOf(m), stored.WhyNot(m, len(copies)))
+	return fmt.Errorf("%s: the payload cannot be shown: %s", nameOf(m, false), stored.WhyNot(m, len(copies)))
 }

@@ -66,12 +66,8 @@ signal with messages left open, for example in an outage or held for a file: the
 again, and the last line of the log has the counts. A second signal kills the process.`,
 		Example: `  agrimill run agrimill.yaml
   agrimill run agrimill.yaml --log-level debug --address 127.0.0.1:0`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usagef("expected exactly one configuration FILE")
-			}
-			return nil
-		},
+		Args:              oneFile,
+		ValidArgsFunction: configFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.file = args[0]
 			if c.watch < 0 {

@@ -14,12 +14,15 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/gateway"
 )
 
@@ -37,33 +40,61 @@ type adminServer struct {
 	tls   *tls.Config
 }
 
-func adminTokenFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "admin-token-file", "", "`FILE` with the token for a status page that is protected (default: that of --config)")
+// adminAt says which running agrimill is asked.
+type adminAt struct{ configPath, address, tokenFile string }
+
+func (a *adminAt) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.address, "admin", admin.DefaultAddress, "`HOST:PORT` of the status page of a running agrimill; https://HOST:PORT if it has TLS")
+	a.tokenFlag(cmd)
+	configFlag(cmd, &a.configPath, "admin")
 }
 
-// adminServerAt returns the one at host:port or https://host:port.
-func adminServerAt(address, tokenFile string) (*adminServer, error) {
-	r := &adminServer{url: url.URL{Scheme: "http", Host: address}}
-	if host, secure := strings.CutPrefix(address, "https://"); secure {
-		r.url.Scheme, r.url.Host = "https", strings.TrimSuffix(host, "/")
-	}
-	if _, _, err := net.SplitHostPort(r.url.Host); err != nil {
-		return nil, usagef("--admin must be host:port or https://host:port, not %q", address)
-	}
-	return r, r.readToken(tokenFile)
+func (a *adminAt) tokenFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.tokenFile, "admin-token-file", "", "`FILE` with the token for a status page that is protected (default: that of --config)")
 }
 
-// adminServerOf returns the one of a configuration.
-func adminServerOf(admin config.Admin, tokenFile string) (*adminServer, error) {
-	r := &adminServer{url: url.URL{Scheme: "http", Host: admin.Address}, token: cmp.Or(admin.ReadToken, admin.Token)}
-	if admin.TLS.Enabled() {
-		r.url.Scheme = "https"
-		var err error
-		if r.tls, err = trusting(admin.TLS.CertFile); err != nil {
-			return nil, err
+// server returns the one that the flags name.
+func (a *adminAt) server(p *program) (*adminServer, error) {
+	if a.configPath == "" {
+		return a.of(nil)
+	}
+	cfg, err := p.loadConfig(a.configPath)
+	if err != nil {
+		return nil, err
+	}
+	return a.of(cfg)
+}
+
+// of returns the one of a configuration, which is nil if address names it.
+func (a *adminAt) of(cfg *config.Config) (r *adminServer, err error) {
+	switch {
+	case cfg == nil:
+		r = &adminServer{url: url.URL{Scheme: "http", Host: a.address}}
+		if host, secure := strings.CutPrefix(a.address, "https://"); secure {
+			r.url.Scheme, r.url.Host = "https", strings.TrimSuffix(host, "/")
+		}
+		if _, _, err := net.SplitHostPort(r.url.Host); err != nil {
+			return nil, usagef("--admin must be host:port or https://host:port, not %q", a.address)
+		}
+	case cfg.Admin.Address == config.AdminOff:
+		return nil, invalid(errors.New("admin.address is off, so there is nobody to ask"))
+	default:
+		r = &adminServer{url: url.URL{Scheme: "http", Host: cfg.Admin.Address}, token: cmp.Or(cfg.Admin.ReadToken, cfg.Admin.Token)}
+		if cfg.Admin.TLS.Enabled() {
+			r.url.Scheme = "https"
+			if r.tls, err = trusting(cfg.Admin.TLS.CertFile); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return r, r.readToken(tokenFile)
+	if a.tokenFile != "" {
+		token, err := config.ReadSecret(a.tokenFile)
+		if err != nil {
+			return nil, usagef("--admin-token-file: %v", err)
+		}
+		r.token = gateway.Secret(token)
+	}
+	return r, nil
 }
 
 // trusting returns what trusts the certificate in a file and no other, under the name that it has: the
@@ -92,16 +123,9 @@ func trusting(file string) (*tls.Config, error) {
 	return config, nil
 }
 
-func (r *adminServer) readToken(file string) error {
-	if file == "" {
-		return nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return usagef("--admin-token-file: %v", err)
-	}
-	r.token = gateway.Secret(strings.TrimSpace(string(text)))
-	return nil
+// trace asks for what became of the messages that a query finds, the newest ones up to a limit.
+func (r *adminServer) trace(ctx context.Context, query string, limit int) (trace journal.Trace, err error) {
+	return trace, r.ask(ctx, "/api/trace", url.Values{"q": {query}, "limit": {strconv.Itoa(limit)}}, &trace)
 }
 
 // ask asks for what is at path, and fills value.

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -9,32 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 )
-
-// adminAt are the flags that say which running agrimill is asked.
-type adminAt struct{ configPath, address, tokenFile string }
-
-func (a *adminAt) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.address, "admin", admin.DefaultAddress, "`HOST:PORT` of the status page of a running agrimill; https://HOST:PORT if it has TLS")
-	adminTokenFlag(cmd, &a.tokenFile)
-	configFlag(cmd, &a.configPath, "admin")
-}
-
-// server returns the one that the flags name.
-func (a *adminAt) server(p *program) (*adminServer, error) {
-	if a.configPath == "" {
-		return adminServerAt(a.address, a.tokenFile)
-	}
-	cfg, err := p.loadConfig(a.configPath)
-	if err != nil {
-		return nil, err
-	}
-	if cfg.Admin.Address == config.AdminOff {
-		return nil, invalid(errors.New("admin.address is off, so there is nobody to ask"))
-	}
-	return adminServerOf(cfg.Admin, a.tokenFile)
-}
 
 func newStatusCommand(p *program) *cobra.Command {
 	var at adminAt

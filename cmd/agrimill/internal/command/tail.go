@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -115,8 +116,12 @@ func (c *tail) run(ctx context.Context, p *program) error {
 			}
 			defer folder.close()
 		}
+		seen, err := simplelru.NewLRU[string, struct{}](10_000, nil)
+		if err != nil {
+			return err
+		}
 		viewer := &viewer{
-			program: p, client: client, tail: c, inbox: folder, directory: gateway.NewDirectory(client), endpoint: c.endpoint, seen: newRecent(10_000),
+			program: p, client: client, tail: c, inbox: folder, directory: gateway.NewDirectory(client), endpoint: c.endpoint, seen: seen,
 		}
 		for _, text := range c.types {
 			viewer.patterns = append(viewer.patterns, wildcards(text))
@@ -144,7 +149,7 @@ type viewer struct {
 	directory *gateway.Directory
 	endpoint  string // ID
 	patterns  []*regexp.Regexp
-	seen      *recent
+	seen      *simplelru.LRU[string, struct{}] // keys of what was shown
 
 	shown  int
 	failed int // not saved, or not confirmed
@@ -213,8 +218,11 @@ func (v *viewer) take(ctx context.Context, item sourceItem) error {
 
 // one shows one event. After an error, nothing more can be shown.
 func (v *viewer) one(ctx context.Context, line *eventLine) error {
-	if !v.wanted(line) || v.seen.add(line.key()) {
+	if !v.wanted(line) || v.seen.Contains(line.key()) {
 		return nil
+	}
+	if key := line.key(); key != "" {
+		v.seen.Add(key, struct{}{})
 	}
 	kept := true
 	if v.inbox != nil && line.payload != nil {
@@ -225,7 +233,7 @@ func (v *viewer) one(ctx context.Context, line *eventLine) error {
 		case errors.Is(err, errFolder), ctx.Err() != nil:
 			return err
 		default:
-			v.seen.forget(line.key()) // it is redelivered
+			v.seen.Remove(line.key()) // it is redelivered
 			kept = false
 			v.failed++
 			v.program.notef("not saved: %s: %s", cell(line.id()), redact(err))

@@ -111,33 +111,3 @@ func (s *eventSource) put(ctx context.Context, item sourceItem) bool {
 		return false
 	}
 }
-
-// recent remembers the most recent keys: at least limit, at most twice as many.
-type recent struct {
-	limit     int
-	now, past map[string]struct{}
-}
-
-func newRecent(limit int) *recent { return &recent{limit: limit, now: map[string]struct{}{}} }
-
-// add reports whether the key was already there. The empty key never is.
-func (r *recent) add(key string) bool {
-	if key == "" {
-		return false
-	}
-	_, inNow := r.now[key]
-	_, inPast := r.past[key]
-	if inNow || inPast {
-		return true
-	}
-	if len(r.now) >= r.limit {
-		r.now, r.past = map[string]struct{}{}, r.now
-	}
-	r.now[key] = struct{}{}
-	return false
-}
-
-func (r *recent) forget(key string) {
-	delete(r.now, key)
-	delete(r.past, key)
-}

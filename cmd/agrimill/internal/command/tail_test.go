@@ -348,19 +348,3 @@ func TestInboxThatIsGone(t *testing.T) {
 		t.Errorf("the folder is gone: %v", err)
 	}
 }
-
-func TestRecent(t *testing.T) {
-	r := newRecent(2)
-	for i, test := range []struct {
-		key  string
-		want bool
-	}{{"a", false}, {"b", false}, {"a", true}, {"c", false}, {"a", true}, {"d", false}, {"e", false}, {"a", false}, {"", false}, {"", false}} {
-		if got := r.add(test.key); got != test.want {
-			t.Errorf("%d: %q: %t", i, test.key, got)
-		}
-	}
-	r.forget("e")
-	if r.add("e") {
-		t.Error("not forgotten")
-	}
-}

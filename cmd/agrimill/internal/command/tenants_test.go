@@ -112,9 +112,9 @@ func TestService(t *testing.T) {
 	must(t, os.WriteFile(secret, []byte(env["AGRIMILL_CLIENT_SECRET"]+"\n"), 0o600))
 	f.want(statusOK, append(flags, "--client-secret-file", secret)...)
 	f.want(statusFailed, append(flags, "--client-secret-file", secret+".none")...)
-	for _, content := range []string{"", " \n", strings.Repeat("x", maxSecret+1)} {
+	for _, content := range []string{"", " \n", "one\ntwo\n", strings.Repeat("x", 64<<10+1)} {
 		must(t, os.WriteFile(secret, []byte(content), 0o600))
-		if _, _, stderr := f.agrimill(append(flags, "--client-secret-file", secret)...); !strings.Contains(stderr, "must hold a secret") {
+		if _, _, stderr := f.agrimill(append(flags, "--client-secret-file", secret)...); !strings.Contains(stderr, "--client-secret-file: ") {
 			t.Errorf("a secret of %d bytes: %s", len(content), stderr)
 		}
 	}

@@ -87,8 +87,8 @@ func newTestCommand(p *program) *cobra.Command {
 	cmd.Flags().StringVar(&junit, "junit", "", "also write the results to `FILE`, as JUnit XML")
 	cmd.Flags().StringVar(&record.file, "record", "", "make a new `FILE` with cases of messages that came")
 	cmd.Flags().StringArrayVar(&record.queries, "trace", nil, "with --record, the message that `ID|FILENAME` finds in the journal; may be repeated")
-	cmd.Flags().StringVar(&record.address, "admin", "", "with --trace, `HOST:PORT` of the status page (default: admin.address of the configuration)")
-	adminTokenFlag(cmd, &record.tokenFile)
+	cmd.Flags().StringVar(&record.at.address, "admin", "", "with --trace, `HOST:PORT` of the status page (default: admin.address of the configuration)")
+	record.at.tokenFlag(cmd)
 	cmd.MarkFlagsMutuallyExclusive("record", "junit")
 	return cmd
 }

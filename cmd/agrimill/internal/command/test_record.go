@@ -7,14 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 
 	"go.yaml.in/yaml/v4"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
 )
@@ -26,37 +24,7 @@ const maxEventLine = 16 << 20
 type testRecord struct {
 	file    string   // new
 	queries []string // for the journal
-	address string   // of the journal; empty: that of the configuration
-	// tokenFile has the token for it; empty: that of the configuration
-	tokenFile string
-}
-
-// recordedCase is a case as it is written.
-type recordedCase struct {
-	Name    string             `yaml:"name"`
-	Message recordedMessage    `yaml:"message"`
-	Expect  []recordedExpected `yaml:"expect"`
-}
-
-type recordedMessage struct {
-	Route       string `yaml:"route,omitempty"`
-	Event       string `yaml:"event,omitempty"`
-	Type        string `yaml:"type,omitempty"`
-	Tenant      string `yaml:"tenant,omitempty"`
-	Receiver    string `yaml:"receiver,omitempty"`
-	Context     string `yaml:"context,omitempty"`
-	Teamset     string `yaml:"teamset,omitempty"`
-	Filename    string `yaml:"filename,omitempty"`
-	PayloadFile string `yaml:"payload_file,omitempty"`
-}
-
-type recordedExpected struct {
-	Route    string                `yaml:"route"`
-	Outcome  pipeline.TrialOutcome `yaml:"outcome,omitempty"`
-	Topic    string                `yaml:"topic,omitempty"`
-	Messages int                   `yaml:"messages,omitempty"`
-	Class    string                `yaml:"class,omitempty"`
-	Reason   string                `yaml:"reason,omitempty"`
+	at      adminAt  // of the journal; that of the configuration without an address
 }
 
 // run writes a case for each message, with what the configuration does with it now.
@@ -64,7 +32,7 @@ func (r *testRecord) run(ctx context.Context, p *program, cfg *config.Config, fi
 	if len(files) == 0 && len(r.queries) == 0 {
 		return usagef("--record needs files with EVENTS of agrimill tail --json, or --trace")
 	}
-	var messages []recordedMessage
+	var messages []testMessage
 	for _, name := range files {
 		found, err := r.fromEvents(p, name)
 		if err != nil {
@@ -104,7 +72,7 @@ func (r *testRecord) run(ctx context.Context, p *program, cfg *config.Config, fi
 }
 
 // fromEvents returns the messages that agrimill tail --json wrote.
-func (r *testRecord) fromEvents(p *program, name string) (list []recordedMessage, err error) {
+func (r *testRecord) fromEvents(p *program, name string) (list []testMessage, err error) {
 	source := p.stdin
 	if name != "-" {
 		file, err := os.Open(name)
@@ -124,7 +92,7 @@ func (r *testRecord) fromEvents(p *program, name string) (list []recordedMessage
 		if line.Event != gateway.EventMessageReceived && line.Event != gateway.EventFileReceived {
 			continue
 		}
-		m := recordedMessage{
+		m := testMessage{
 			Event: string(line.Event), Type: line.MessageType, Tenant: line.TenantID, Receiver: line.EndpointID, Context: line.ContextID,
 			Teamset: line.TeamsetContextID, Filename: line.Filename,
 		}
@@ -155,22 +123,16 @@ func relative(dir, name string) (string, error) {
 }
 
 // fromJournal returns the message that a query finds in the journal of a running agrimill, which has no payloads.
-func (r *testRecord) fromJournal(ctx context.Context, cfg *config.Config, query string) ([]recordedMessage, error) {
-	var server *adminServer
-	var err error
-	switch {
-	case r.address != "":
-		server, err = adminServerAt(r.address, r.tokenFile)
-	case cfg.Admin.Address == config.AdminOff:
-		err = invalid(errors.New("admin.address is off, so there is nobody to ask; see --admin"))
-	default:
-		server, err = adminServerOf(cfg.Admin, r.tokenFile)
+func (r *testRecord) fromJournal(ctx context.Context, cfg *config.Config, query string) ([]testMessage, error) {
+	if r.at.address != "" {
+		cfg = nil
 	}
+	server, err := r.at.of(cfg)
 	if err != nil {
 		return nil, err
 	}
-	var trace journal.Trace
-	if err := server.ask(ctx, "/api/trace", url.Values{"q": {query}, "limit": {"1"}}, &trace); err != nil {
+	trace, err := server.trace(ctx, query, 1)
+	if err != nil {
 		return nil, err
 	}
 	switch n := len(trace.Messages) + trace.More; {
@@ -180,7 +142,7 @@ func (r *testRecord) fromJournal(ctx context.Context, cfg *config.Config, query 
 		return nil, fmt.Errorf("%s finds %s: give an ID of one, see agrimill trace", quote(cell(query)), plural(n, "message"))
 	}
 	found := trace.Messages[0]
-	m := recordedMessage{
+	m := testMessage{
 		Event: found.EventType, Type: found.MessageType, Tenant: found.Tenant, Receiver: found.Endpoint, Context: found.ContextID, Filename: found.Filename,
 	}
 	if found.Delivery != "" { // from a broker
@@ -188,29 +150,26 @@ func (r *testRecord) fromJournal(ctx context.Context, cfg *config.Config, query 
 			m.Route = cmp.Or(m.Route, e.Route)
 		}
 	}
-	return []recordedMessage{m}, nil
+	return []testMessage{m}, nil
 }
 
-func (m *recordedMessage) name() string {
+func (m *testMessage) name() string {
 	return cmp.Or(m.Filename, m.Context, m.Type, "message")
 }
 
 // recorded returns the file with a case for each message.
-func recorded(ctx context.Context, cfg *config.Config, dir string, messages []recordedMessage) ([]byte, error) {
+func recorded(ctx context.Context, cfg *config.Config, dir string, messages []testMessage) ([]byte, error) {
 	trial := pipeline.NewTrial(cfg)
 	used := map[string]int{}
 	var file struct {
-		Cases []recordedCase `yaml:"cases"`
+		Cases []testCase `yaml:"cases"`
 	}
 	for _, m := range messages {
-		c := recordedCase{Name: m.name(), Message: m, Expect: []recordedExpected{}}
+		c := testCase{Name: m.name(), Message: m, Expect: []expectation{}}
 		if used[c.Name]++; used[c.Name] > 1 {
 			c.Name = fmt.Sprintf("%s (%d)", c.Name, used[c.Name])
 		}
-		msg, err := (&testMessage{
-			Route: m.Route, Event: m.Event, Type: m.Type, Tenant: m.Tenant, Receiver: m.Receiver, Context: m.Context, Teamset: m.Teamset,
-			Filename: m.Filename, PayloadFile: m.PayloadFile,
-		}).message(dir)
+		msg, err := m.message(dir)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", cell(m.name()), err)
 		}
@@ -227,8 +186,8 @@ func recorded(ctx context.Context, cfg *config.Config, dir string, messages []re
 }
 
 // newExpected returns what a route did as what it has to do.
-func newExpected(r pipeline.TrialResult) recordedExpected {
-	e := recordedExpected{Route: r.Route, Class: r.Class, Reason: r.Reason}
+func newExpected(r pipeline.TrialResult) expectation {
+	e := expectation{Route: r.Route, Class: r.Class, Reason: r.Reason}
 	if r.Outcome != pipeline.TrialPublished {
 		e.Outcome = r.Outcome
 		return e
@@ -240,8 +199,8 @@ func newExpected(r pipeline.TrialResult) recordedExpected {
 			break
 		}
 	}
-	if len(r.Messages) > 1 {
-		e.Messages = len(r.Messages)
+	if n := len(r.Messages); n > 1 {
+		e.Messages = &n
 	}
 	return e
 }

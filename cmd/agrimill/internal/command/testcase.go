@@ -47,34 +47,34 @@ func printable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") 
 // testMessage is a message as it comes to a route.
 type testMessage struct {
 	// Route has the source that it comes from; empty: from the gateway.
-	Route string `yaml:"route"`
+	Route string `yaml:"route,omitempty"`
 
-	Event     string `yaml:"event"`
-	Type      string `yaml:"type"`
-	Tenant    string `yaml:"tenant"`
-	Receiver  string `yaml:"receiver"`
-	Sender    string `yaml:"sender"`
-	Context   string `yaml:"context"`
-	Recipient string `yaml:"recipient"`
-	Teamset   string `yaml:"teamset"`
-	Filename  string `yaml:"filename"`
+	Event     string `yaml:"event,omitempty"`
+	Type      string `yaml:"type,omitempty"`
+	Tenant    string `yaml:"tenant,omitempty"`
+	Receiver  string `yaml:"receiver,omitempty"`
+	Sender    string `yaml:"sender,omitempty"`
+	Context   string `yaml:"context,omitempty"`
+	Recipient string `yaml:"recipient,omitempty"`
+	Teamset   string `yaml:"teamset,omitempty"`
+	Filename  string `yaml:"filename,omitempty"`
 
-	Metadata map[string]string `yaml:"metadata"`
+	Metadata map[string]string `yaml:"metadata,omitempty"`
 
-	Payload       string `yaml:"payload"`
-	PayloadBase64 string `yaml:"payload_base64"`
-	PayloadFile   string `yaml:"payload_file"`
+	Payload       string `yaml:"payload,omitempty"`
+	PayloadBase64 string `yaml:"payload_base64,omitempty"`
+	PayloadFile   string `yaml:"payload_file,omitempty"`
 }
 
 // expectation is what is expected of one route.
 type expectation struct {
-	Route    string                `yaml:"route"`
-	Outcome  pipeline.TrialOutcome `yaml:"outcome"`
-	Topic    string                `yaml:"topic"`
-	Metadata map[string]string     `yaml:"metadata"`
-	Messages *int                  `yaml:"messages"`
-	Class    string                `yaml:"class"`
-	Reason   string                `yaml:"reason"`
+	Route    string                `yaml:"route,omitempty"`
+	Outcome  pipeline.TrialOutcome `yaml:"outcome,omitempty"`
+	Topic    string                `yaml:"topic,omitempty"`
+	Metadata map[string]string     `yaml:"metadata,omitempty"`
+	Messages *int                  `yaml:"messages,omitempty"`
+	Class    string                `yaml:"class,omitempty"`
+	Reason   string                `yaml:"reason,omitempty"`
 }
 
 // readCases reads a file with cases. The error names the file.

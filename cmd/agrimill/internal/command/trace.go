@@ -2,8 +2,6 @@ package command
 
 import (
 	"fmt"
-	"net/url"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -45,9 +43,8 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 			}
 			var traces []journal.Trace
 			for _, query := range args {
-				var trace journal.Trace
-				values := url.Values{"q": {query}, "limit": {strconv.Itoa(limit)}}
-				if err := server.ask(cmd.Context(), "/api/trace", values, &trace); err != nil {
+				trace, err := server.trace(cmd.Context(), query, limit)
+				if err != nil {
 					return err
 				}
 				traces = append(traces, trace)
@@ -72,8 +69,7 @@ func (p *program) writeTraces(traces []journal.Trace, asJSON bool) error {
 	for _, trace := range traces {
 		if len(trace.Messages) == 0 {
 			missing = true
-			p.notef("nothing is known of %s: the journal begins at %s; it has neither older messages nor those of other instances",
-				quote(cell(trace.Query)), timeCell(trace.Since))
+			p.unknown(trace)
 			continue
 		}
 		if asJSON {
@@ -94,21 +90,30 @@ func (p *program) writeTraces(traces []journal.Trace, asJSON bool) error {
 	return nil
 }
 
-func (p *program) writeMessage(m *journal.Message) error {
-	var head []string
+// unknown says on stderr that a query found nothing.
+func (p *program) unknown(trace journal.Trace) {
+	p.notef("nothing is known of %s: the journal begins at %s; it has neither older messages nor those of other instances",
+		quote(cell(trace.Query)), timeCell(trace.Since))
+}
+
+// nameOf is what a person calls a message, or all that identifies it.
+func nameOf(m *journal.Message, all bool) string {
+	var parts []string
 	add := func(name, value string) {
 		if value != "" {
-			head = append(head, strings.TrimSpace(name+" "+cell(value)))
+			parts = append(parts, strings.TrimSpace(name+" "+cell(value)))
 		}
 	}
 	add("", m.Filename)
 	add("", m.MessageType)
-	if m.Bytes >= 0 {
-		add("", plural(int(m.Bytes), "byte"))
+	if all {
+		if m.Bytes >= 0 {
+			add("", plural(int(m.Bytes), "byte"))
+		}
+		add("context", m.ContextID)
+		add("tenant", m.Tenant)
+		add("endpoint", m.Endpoint)
 	}
-	add("context", m.ContextID)
-	add("tenant", m.Tenant)
-	add("endpoint", m.Endpoint)
 	switch n := len(m.MessageIDs); {
 	case n == 1:
 		add("message", m.MessageIDs[0])
@@ -119,7 +124,11 @@ func (p *program) writeMessage(m *journal.Message) error {
 	default:
 		add("message", m.UUID)
 	}
-	if _, err := fmt.Fprintf(p.stdout, "%s\n  %s\n", strings.Join(head, ", "), cell(m.State)); err != nil {
+	return strings.Join(parts, ", ")
+}
+
+func (p *program) writeMessage(m *journal.Message) error {
+	if _, err := fmt.Fprintf(p.stdout, "%s\n  %s\n", nameOf(m, true), cell(m.State)); err != nil {
 		return err
 	}
 	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)

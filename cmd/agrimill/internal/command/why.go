@@ -82,7 +82,7 @@ func whyNothing(ctx context.Context, cfg *config.Config, q why.Question) (why.An
 	var runErr error
 	if cfg.Admin.Address != config.AdminOff {
 		var snapshot admin.Snapshot
-		server, err := adminServerOf(cfg.Admin, "")
+		server, err := (&adminAt{}).of(cfg)
 		if runErr = err; err == nil {
 			runErr = server.ask(ctx, "/api/status", nil, &snapshot)
 		}

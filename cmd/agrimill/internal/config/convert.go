@@ -85,7 +85,7 @@ func (c *Config) ReadClientSecret() (Secret, error) {
 	if file == "" {
 		return c.Gateway.ClientSecret, nil
 	}
-	secret, err := readSecret(file)
+	secret, err := ReadSecret(file)
 	if err != nil {
 		return "", fmt.Errorf("client_secret_file: %w", err)
 	}

@@ -48,8 +48,8 @@ func (d *decoder) readFiles(v reflect.Value, known []field, path string) {
 // errNotOneLine: a file with a secret does not have exactly one line.
 var errNotOneLine = errors.New("must be a file with a single line")
 
-// readSecret reads a file with a single line, a secret.
-func readSecret(name string) (string, error) {
+// ReadSecret reads a file with a single line, a secret. The error does not contain it.
+func ReadSecret(name string) (string, error) {
 	data, err := readBounded(name, maxSecretSize)
 	if err != nil {
 		return "", err

@@ -96,14 +96,19 @@ type PoisonedRecord struct {
 	Tenant      string `json:"tenant,omitempty"`
 	Endpoint    string `json:"endpoint,omitempty"`
 	Filename    string `json:"filename,omitempty"`
-	// Size is the size of the payload in bytes, -1 if unknown.
-	Size     int64     `json:"size"`
+	UUID        string `json:"uuid"`
+	// Size is the size of the payload in bytes, -1 if unknown. PayloadMode is empty if the payload is in the record.
+	Size        int64  `json:"size"`
+	PayloadMode string `json:"payload_mode,omitempty"`
+	// Attempts are those of the last time, and Count is how often it was poisoned, between First and Last.
 	Attempts int       `json:"attempts"`
 	Count    int       `json:"count"`
 	First    time.Time `json:"first,omitzero"`
 	Last     time.Time `json:"last,omitzero"`
 	// Foreign says that no router wrote the message, so it cannot be replayed.
 	Foreign bool `json:"foreign,omitempty"`
+	// Unreadable are the keys of the metadata whose value is missing or cannot be read.
+	Unreadable []string `json:"unreadable,omitempty"`
 }
 
 // ReplayRequest is the body of POST /api/poison/replay and /api/poison/drop.

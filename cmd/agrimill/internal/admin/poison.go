@@ -43,40 +43,40 @@ func (s *Server) servePoison(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("offset must be a number from 0, limit a number from 1 to %d", maxPageSize))
 		return
 	}
-	filter, ok := readFilter(w, r)
-	if !ok {
-		return
-	}
-	ctx, store, done := s.listQueue(w, r)
-	if store == nil {
-		return
-	}
-	defer done()
-	page, err := poisonPage(ctx, store, offset, limit, filter)
-	if err != nil {
-		writeProblem(w, http.StatusBadGateway, redact(err))
-		return
-	}
-	writeJSON(w, http.StatusOK, page)
+	s.list(w, r, func(ctx context.Context, store router.PoisonStore, filter poisonFilter) (any, error) {
+		return poisonPage(ctx, store, offset, limit, filter)
+	})
 }
 
-// listQueue returns the queue for a request that reads it, whose time and number are limited, until done is
-// called. The queue is nil if the request was answered instead.
-func (s *Server) listQueue(w http.ResponseWriter, r *http.Request) (ctx context.Context, store router.PoisonStore, done func()) {
-	if store = s.source.PoisonStore(); store == nil {
-		writeProblem(w, http.StatusNotFound, "there is no poison queue whose messages can be listed")
-		return nil, nil, nil
+// list answers with what read finds in the queue, among what the parameters select.
+func (s *Server) list(w http.ResponseWriter, r *http.Request, read func(context.Context, router.PoisonStore, poisonFilter) (any, error)) {
+	store := s.source.PoisonStore()
+	if store == nil {
+		writeProblem(w, http.StatusNotFound, noQueue)
+		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
+	defer cancel()
 	select {
 	case s.listing <- struct{}{}:
-		return ctx, store, func() { <-s.listing; cancel() }
+		defer func() { <-s.listing }()
 	case <-ctx.Done():
-		cancel()
 		writeProblem(w, http.StatusServiceUnavailable, "the poison queue is being read by other requests; try again")
-		return nil, nil, nil
+		return
+	}
+	query := r.URL.Query()
+	filter := poisonFilter{group: query.Get("group"), text: query.Get("q"), tenant: query.Get("tenant"), endpoint: query.Get("endpoint")}
+	switch answer, err := read(ctx, store, filter); {
+	case errors.Is(err, router.ErrNotInQueue):
+		writeProblem(w, http.StatusNotFound, err.Error())
+	case err != nil:
+		writeProblem(w, http.StatusBadGateway, redact(err))
+	default:
+		writeJSON(w, http.StatusOK, answer)
 	}
 }
+
+const noQueue = "there is no poison queue whose messages can be listed"
 
 func number(text string, whenEmpty, least, most int) (int, error) {
 	if text == "" {
@@ -98,7 +98,7 @@ func poisonPage(ctx context.Context, store router.PoisonStore, offset, limit int
 		}
 		record := PoisonedRecord{}
 		if filter != (poisonFilter{}) || place >= offset {
-			record = newRecord(poisoned)
+			record = NewPoisonedRecord(poisoned)
 		}
 		if !filter.match(record) {
 			continue
@@ -115,17 +115,18 @@ func poisonPage(ctx context.Context, store router.PoisonStore, offset, limit int
 	return page, nil
 }
 
-func newRecord(p router.Poisoned) PoisonedRecord {
+// NewPoisonedRecord returns what is shown of a poisoned message in lists.
+func NewPoisonedRecord(p router.Poisoned) PoisonedRecord {
 	meta := p.Message.Metadata
 	_, ours := router.ParsePoisoned(p.Message)
 	record := PoisonedRecord{
-		ID: p.ID, Route: p.Route, Topic: p.Topic, Reason: p.Reason, Class: p.Class,
+		ID: p.ID, Route: p.Route, Topic: p.Topic, Reason: p.Reason, Class: p.Class, UUID: p.Message.UUID,
 		MessageType: meta[gateway.KeyMessageType], Tenant: meta[gateway.KeyTenantID],
 		Endpoint: meta[gateway.KeyReceivingEndpointID], Filename: meta[gateway.KeyFilename],
-		Size: int64(len(p.Message.Payload)), Attempts: p.Attempts, Count: p.Count, First: p.First, Last: p.Last,
-		Foreign: !ours,
+		Size: int64(len(p.Message.Payload)), PayloadMode: meta[gateway.KeyPayloadMode], Attempts: p.Attempts, Count: p.Count, First: p.First, Last: p.Last,
+		Foreign: !ours, Unreadable: p.Unreadable,
 	}
-	if meta[gateway.KeyPayloadMode] != "" {
+	if record.PayloadMode != "" {
 		record.Size = -1
 		if size, err := strconv.ParseInt(meta[gateway.KeyPayloadSize], 10, 64); err == nil && size >= 0 {
 			record.Size = size
@@ -139,20 +140,10 @@ func (s *Server) servePoisonContents(w http.ResponseWriter, r *http.Request) {
 	if !s.authorized(w, r, "preview") {
 		return
 	}
-	ctx, store, done := s.listQueue(w, r)
-	if store == nil {
-		return
-	}
-	defer done()
-	contents, err := s.contents(ctx, store, r.URL.Query().Get("id"))
-	switch {
-	case errors.Is(err, router.ErrNotInQueue):
-		writeProblem(w, http.StatusNotFound, err.Error())
-	case err != nil:
-		writeProblem(w, http.StatusBadGateway, redact(err))
-	default:
-		writeJSON(w, http.StatusOK, contents)
-	}
+	id := r.URL.Query().Get("id")
+	s.list(w, r, func(ctx context.Context, store router.PoisonStore, _ poisonFilter) (any, error) {
+		return s.contents(ctx, store, id)
+	})
 }
 
 func (s *Server) contents(ctx context.Context, store router.PoisonStore, id string) (PoisonContents, error) {
@@ -230,7 +221,7 @@ func (s *Server) changeQueue(w http.ResponseWriter, r *http.Request, what, done 
 	}
 	store := s.source.PoisonStore()
 	if store == nil {
-		writeProblem(w, http.StatusNotFound, "there is no poison queue whose messages can be listed")
+		writeProblem(w, http.StatusNotFound, noQueue)
 		return
 	}
 	select {
@@ -275,27 +266,31 @@ func capText(text string, longest int) string {
 func (s *Server) drop(ctx context.Context, ids []string) ReplayResponse {
 	response := ReplayResponse{Results: []ReplayResult{}}
 	store := s.source.PoisonStore()
+	if store == nil {
+		response.Error = "the poison queue is no longer there"
+		return response
+	}
+	err := DropEach(ctx, store, ids, func(result ReplayResult) { response.Results = append(response.Results, result) })
+	response.Error = redact(err)
+	return response
+}
+
+// DropEach deletes messages one after the other, and reports each that is gone. The error is why the rest are still there; it is the
+// cause of ctx once that has ended.
+func DropEach(ctx context.Context, store router.PoisonStore, ids []string, report func(ReplayResult)) error {
 	for _, id := range ids {
-		if store == nil {
-			response.Error = "the poison queue is no longer there"
-			break
-		}
 		result := ReplayResult{ID: id, Outcome: ReplayDropped}
-		err := store.Delete(ctx, id)
-		switch {
+		switch err := store.Delete(ctx, id); {
 		case errors.Is(err, router.ErrNotInQueue):
 			result.Outcome = ReplayGone
 		case ctx.Err() != nil:
-			response.Error = redact(context.Cause(ctx))
+			return context.Cause(ctx)
 		case err != nil:
-			response.Error = redact(err)
+			return err
 		}
-		if response.Error != "" {
-			break
-		}
-		response.Results = append(response.Results, result)
+		report(result)
 	}
-	return response
+	return nil
 }
 
 // replayIDs reads the body. The error is suitable for the client.

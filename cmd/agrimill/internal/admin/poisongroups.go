@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -127,7 +126,7 @@ func groupQueue(ctx context.Context, store router.PoisonStore, filter poisonFilt
 			break
 		}
 		looked++
-		if record := newRecord(poisoned); filter.match(record) {
+		if record := NewPoisonedRecord(poisoned); filter.match(record) {
 			grouping.Add(record)
 		}
 	}
@@ -137,21 +136,9 @@ func groupQueue(ctx context.Context, store router.PoisonStore, filter poisonFilt
 }
 
 func (s *Server) servePoisonGroups(w http.ResponseWriter, r *http.Request) {
-	filter, ok := readFilter(w, r)
-	if !ok {
-		return
-	}
-	ctx, store, done := s.listQueue(w, r)
-	if store == nil {
-		return
-	}
-	defer done()
-	groups, err := groupQueue(ctx, store, filter)
-	if err != nil {
-		writeProblem(w, http.StatusBadGateway, redact(err))
-		return
-	}
-	writeJSON(w, http.StatusOK, groups)
+	s.list(w, r, func(ctx context.Context, store router.PoisonStore, filter poisonFilter) (any, error) {
+		return groupQueue(ctx, store, filter)
+	})
 }
 
 // PoisonIDs is the response to GET /api/poison/ids: the IDs of the messages that are selected by group
@@ -164,45 +151,27 @@ type PoisonIDs struct {
 }
 
 func (s *Server) servePoisonIDs(w http.ResponseWriter, r *http.Request) {
-	filter, ok := readFilter(w, r)
-	if !ok {
-		return
-	}
-	ctx, store, done := s.listQueue(w, r)
-	if store == nil {
-		return
-	}
-	defer done()
-	list := PoisonIDs{IDs: []string{}, Foreign: []string{}}
-	for poisoned, err := range store.Messages(ctx) {
-		if err != nil {
-			writeProblem(w, http.StatusBadGateway, redact(err))
-			return
+	s.list(w, r, func(ctx context.Context, store router.PoisonStore, filter poisonFilter) (any, error) {
+		list := PoisonIDs{IDs: []string{}, Foreign: []string{}}
+		for poisoned, err := range store.Messages(ctx) {
+			if err != nil {
+				return nil, err
+			}
+			record := NewPoisonedRecord(poisoned)
+			if !filter.match(record) {
+				continue
+			}
+			if list.More = len(list.IDs)+len(list.Foreign) == maxIDs; list.More {
+				break
+			}
+			if record.Foreign {
+				list.Foreign = append(list.Foreign, record.ID)
+			} else {
+				list.IDs = append(list.IDs, record.ID)
+			}
 		}
-		record := newRecord(poisoned)
-		if !filter.match(record) {
-			continue
-		}
-		if list.More = len(list.IDs)+len(list.Foreign) == maxIDs; list.More {
-			break
-		}
-		if record.Foreign {
-			list.Foreign = append(list.Foreign, record.ID)
-		} else {
-			list.IDs = append(list.IDs, record.ID)
-		}
-	}
-	writeJSON(w, http.StatusOK, list)
-}
-
-// readFilter reads the filter of a request, or responds that it cannot be one.
-func readFilter(w http.ResponseWriter, r *http.Request) (f poisonFilter, ok bool) {
-	query := r.URL.Query()
-	f = poisonFilter{group: query.Get("group"), text: query.Get("q"), tenant: query.Get("tenant"), endpoint: query.Get("endpoint")}
-	if ok = max(len(f.group), len(f.text), len(f.tenant), len(f.endpoint)) <= maxTraceQuery; !ok {
-		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("group, q, tenant and endpoint must have at most %d bytes", maxTraceQuery))
-	}
-	return f, ok
+		return list, nil
+	})
 }
 
 // poisonFilter selects messages of a page: those of a group, and those that have a text in what

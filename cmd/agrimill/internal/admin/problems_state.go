@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -104,7 +106,7 @@ func stateProblems(s *Snapshot, outage bool) (problems []Problem) {
 	if oldest := s.Subscriber.OldestUnconfirmed; !outage && !oldest.IsZero() && s.Time.Sub(oldest) >= longOpen {
 		add(Problem{
 			Kind: ProblemOld, Since: oldest, Subject: "the oldest message", Trouble: "has been unconfirmed", Reason: s.lastError(), Runbook: "AgrimillStuck",
-			Effect: fmt.Sprintf("%s of %s are unconfirmed and stay with the gateway; %s", figure(int64(s.Subscriber.Unconfirmed)), plural(int(s.Subscriber.Received), "message"), nothingLost),
+			Effect: fmt.Sprintf("%s of %s are unconfirmed and stay with the gateway; %s", humanize.Comma(int64(s.Subscriber.Unconfirmed)), plural(int(s.Subscriber.Received), "message"), nothingLost),
 			Action: "see agrimill trace, and which route has it in flight",
 		})
 	}

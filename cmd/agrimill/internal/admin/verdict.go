@@ -8,6 +8,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Verdict says whether all is right and, if not, what is wrong. The page, /readyz, the log, the metrics and agrimill status
@@ -170,20 +172,11 @@ func capital(text string) string {
 	return string(unicode.ToUpper(first)) + text[size:]
 }
 
-// figure writes a number with separators.
-func figure(n int64) string {
-	digits := fmt.Sprint(n)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
-}
-
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
-	return figure(int64(n)) + " " + noun + "s"
+	return humanize.Comma(int64(n)) + " " + noun + "s"
 }
 
 // naming lists names of things of a kind: the route "a", or the routes "a" and "b".
@@ -194,7 +187,7 @@ func naming(noun string, names []string) string {
 		quoted = append(quoted, fmt.Sprintf("%q", name))
 	}
 	if more := len(names) - most; more > 0 {
-		quoted = append(quoted, fmt.Sprintf("%s more", figure(int64(more))))
+		quoted = append(quoted, fmt.Sprintf("%s more", humanize.Comma(int64(more))))
 	}
 	last := len(quoted) - 1
 	switch {

@@ -8,9 +8,6 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/why"
 )
 
-// maxWhyText is the longest message type or sender that is asked for.
-const maxWhyText = 512
-
 // serveWhy finds out why messages of a type do not arrive from a tenant.
 func (s *Server) serveWhy(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
@@ -21,8 +18,6 @@ func (s *Server) serveWhy(w http.ResponseWriter, r *http.Request) {
 		problem = "tenant must be the ID (UUID) of a tenant"
 	case q.Type == "":
 		problem = "type is missing: the message type that does not arrive"
-	case len(q.Type) > maxWhyText || len(q.From) > maxWhyText:
-		problem = "type and from must have at most 512 bytes"
 	}
 	if problem != "" {
 		writeProblem(w, http.StatusBadRequest, problem)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,12 +46,6 @@ func choice(cmd *cobra.Command, value *string, name, usage string, allowed ...st
 // completeFlag sets what the shell offers as the value of a flag.
 func completeFlag(cmd *cobra.Command, name string, values cobra.CompletionFunc) {
 	_ = cmd.RegisterFlagCompletionFunc(name, values) // fails only for an undefined flag
-}
-
-// wildcards compiles a pattern in which * matches any characters and ? exactly one.
-func wildcards(text string) *regexp.Regexp {
-	pattern := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(strings.ToValidUTF8(text, "\uFFFD")))
-	return regexp.MustCompile("(?s)^" + pattern + "$")
 }
 
 // maxDays fits into a time.Duration.

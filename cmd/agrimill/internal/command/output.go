@@ -1,11 +1,14 @@
 package command
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 )
 
 // notef writes a line to stderr. There is nowhere to report that writing failed.
@@ -22,17 +25,7 @@ func (p *program) writeJSON(value any) error {
 }
 
 // cell makes a text safe for a terminal and a table.
-func cell(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, text)
-}
+func cell(text string) string { return cmp.Or(journal.Printable(text), "-") }
 
 // shorten cuts a text to a number of characters.
 func shorten(text string, limit int) string {

@@ -2,13 +2,14 @@ package command
 
 import (
 	"context"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	kafkaqueue "github.com/agrimill/agrimill/stores/kafka/poisonqueue"
@@ -30,8 +31,8 @@ type filters struct {
 	class         string
 	since         string
 	limit         int
-	from          time.Time // since, parsed
-	patterns      []*regexp.Regexp
+	from          time.Time       // since, parsed
+	patterns      config.Patterns // types
 }
 
 func (f *filters) define(cmd *cobra.Command) {
@@ -54,9 +55,7 @@ func (f *filters) prepare(now time.Time) error {
 			return usagef("--since: %s", err)
 		}
 	}
-	for _, text := range f.types {
-		f.patterns = append(f.patterns, wildcards(text))
-	}
+	f.patterns = config.NewPatterns("", f.types...)
 	return nil
 }
 
@@ -68,7 +67,7 @@ func (f *filters) any() bool {
 func (f *filters) match(p router.Poisoned) bool {
 	messageType := p.Message.Metadata[gateway.KeyMessageType]
 	return (len(f.routes) == 0 || slices.Contains(f.routes, p.Route)) &&
-		(len(f.types) == 0 || slices.ContainsFunc(f.patterns, func(r *regexp.Regexp) bool { return r.MatchString(messageType) })) &&
+		f.patterns.Match(messageType) &&
 		(f.class == "" || f.class == p.Class) &&
 		(f.since == "" || !p.Last.Before(f.from))
 }
@@ -115,8 +114,8 @@ func checkID(id string) error {
 }
 
 // records returns the selected messages, oldest first, without their payloads.
-func (s *selection) records(ctx context.Context, queue router.PoisonStore) ([]record, error) {
-	selected := []record{}
+func (s *selection) records(ctx context.Context, queue router.PoisonStore) ([]admin.PoisonedRecord, error) {
+	selected := []admin.PoisonedRecord{}
 	want := router.PoisonSelection{IDs: s.ids}
 	if len(s.ids) == 0 {
 		want.Filter = s.match
@@ -125,7 +124,7 @@ func (s *selection) records(ctx context.Context, queue router.PoisonStore) ([]re
 		if err != nil {
 			return nil, err
 		}
-		selected = append(selected, newRecord(poisoned))
+		selected = append(selected, admin.NewPoisonedRecord(poisoned))
 		if len(selected) == s.limit {
 			break
 		}
@@ -133,44 +132,10 @@ func (s *selection) records(ctx context.Context, queue router.PoisonStore) ([]re
 	return selected, nil
 }
 
-// record is a message of the poison queue as it is printed.
-type record struct {
-	ID       string    `json:"id"`
-	Route    string    `json:"route"`
-	Topic    string    `json:"topic"`
-	Class    string    `json:"class"`
-	Reason   string    `json:"reason"`
-	Attempts int       `json:"attempts"`
-	Count    int       `json:"count"`
-	First    time.Time `json:"first,omitzero"`
-	Last     time.Time `json:"last,omitzero"`
-	// Foreign: not written by a router, so it cannot be replayed.
-	Foreign bool `json:"foreign,omitempty"`
-	// Unreadable are the keys of the metadata whose value is missing or cannot be read.
-	Unreadable  []string `json:"unreadable,omitempty"`
-	UUID        string   `json:"uuid"`
-	MessageType string   `json:"message_type"`
-	Tenant      string   `json:"tenant_id"`
-	Filename    string   `json:"filename,omitempty"`
-	PayloadSize int64    `json:"payload_size"`
-	// PayloadMode is empty if the payload is in the record.
-	PayloadMode string            `json:"payload_mode,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"` // show only
-}
-
-func newRecord(p router.Poisoned) record {
-	meta := p.Message.Metadata
-	_, ours := router.ParsePoisoned(p.Message)
-	r := record{
-		ID: p.ID, Route: p.Route, Topic: p.Topic, Class: p.Class, Reason: p.Reason, Attempts: p.Attempts, Count: p.Count,
-		First: p.First, Last: p.Last, Foreign: !ours, Unreadable: p.Unreadable, UUID: p.Message.UUID, MessageType: meta[gateway.KeyMessageType],
-		Tenant: meta[gateway.KeyTenantID], Filename: meta[gateway.KeyFilename],
-		PayloadSize: int64(len(p.Message.Payload)), PayloadMode: meta[gateway.KeyPayloadMode],
+func idsOfRecords(records []admin.PoisonedRecord) []string {
+	ids := make([]string, len(records))
+	for i, r := range records {
+		ids[i] = r.ID
 	}
-	if r.PayloadMode != "" {
-		if size, err := strconv.ParseInt(meta[gateway.KeyPayloadSize], 10, 64); err == nil {
-			r.PayloadSize = size
-		}
-	}
-	return r
+	return ids
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -68,19 +69,16 @@ func (c *poisonDrop) run(ctx context.Context, p *program, args []string) error {
 	})
 }
 
-func drop(ctx context.Context, queue router.PoisonStore, records []record) (dropReport, error) {
+func drop(ctx context.Context, queue router.PoisonStore, records []admin.PoisonedRecord) (dropReport, error) {
 	report := dropReport{Selected: len(records), Deleted: []string{}}
-	for _, r := range records {
-		switch err := queue.Delete(ctx, r.ID); {
-		case errors.Is(err, router.ErrNotInQueue):
+	err := admin.DropEach(ctx, queue, idsOfRecords(records), func(result admin.ReplayResult) {
+		if result.Outcome == admin.ReplayGone {
 			report.Gone++
-		case err != nil:
-			return report, fmt.Errorf("poisoned message %q: %w", r.ID, err)
-		default:
-			report.Deleted = append(report.Deleted, r.ID)
+			return
 		}
-	}
-	return report, nil
+		report.Deleted = append(report.Deleted, result.ID)
+	})
+	return report, err
 }
 
 func (p *program) writeDropReport(report dropReport, asJSON bool) error {

@@ -55,12 +55,10 @@ same reason, apart from numbers, IDs and quoted texts in it, are one line with t
 }
 
 // writeGroups writes a table or JSON of what messages have in common to stdout.
-func (p *program) writeGroups(records []record, asJSON bool) error {
+func (p *program) writeGroups(records []admin.PoisonedRecord, asJSON bool) error {
 	groups := admin.NewPoisonGrouping()
 	for _, r := range records {
-		groups.Add(admin.PoisonedRecord{
-			Route: r.Route, Class: r.Class, Reason: r.Reason, MessageType: r.MessageType, First: r.First, Last: r.Last, Foreign: r.Foreign,
-		})
+		groups.Add(r)
 	}
 	found := groups.Groups()
 	if asJSON {
@@ -80,7 +78,7 @@ func (p *program) writeGroups(records []record, asJSON bool) error {
 }
 
 // writeRecords writes a table or JSON to stdout.
-func (p *program) writeRecords(records []record, asJSON bool) error {
+func (p *program) writeRecords(records []admin.PoisonedRecord, asJSON bool) error {
 	if asJSON {
 		return p.writeJSON(records)
 	}
@@ -92,7 +90,7 @@ func (p *program) writeRecords(records []record, asJSON bool) error {
 	_, _ = fmt.Fprintln(table, "ID\tROUTE\tCLASS\tTYPE\tBYTES\tATTEMPTS\tFIRST\tLAST\tREASON")
 	for _, r := range records {
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", r.ID, cell(r.Route), cell(r.Class), cell(r.MessageType),
-			r.PayloadSize, r.Attempts, timeCell(r.First), timeCell(r.Last), shorten(cell(r.Reason), reasonWidth))
+			r.Size, r.Attempts, timeCell(r.First), timeCell(r.Last), shorten(cell(r.Reason), reasonWidth))
 	}
 	return table.Flush()
 }

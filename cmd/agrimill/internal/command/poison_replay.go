@@ -128,7 +128,7 @@ func (c *poisonReplay) replay(ctx context.Context, p *program, at opened, templa
 }
 
 // throughRoutes replays through the routes of the configuration.
-func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, records []record) (report replayReport, err error) {
+func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, records []admin.PoisonedRecord) (report replayReport, err error) {
 	var routes []string
 	for _, r := range records {
 		routes = append(routes, r.Route)
@@ -146,7 +146,7 @@ func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, records []
 
 // elsewhere replays to a topic in NATS, regardless of the routes.
 func (c *poisonReplay) elsewhere(
-	ctx context.Context, p *program, at opened, template *sinks.TopicTemplate, records []record,
+	ctx context.Context, p *program, at opened, template *sinks.TopicTemplate, records []admin.PoisonedRecord,
 ) (report replayReport, err error) {
 	target, err := c.target(at.sink)
 	if err != nil {
@@ -195,7 +195,7 @@ func replayKey(scope string, msg *message.Message) (router.Keys, error) {
 // router returns a router with one route for each that poisoned a message, under the same
 // name: a message that fails again returns under that name.
 func (c *poisonReplay) router(
-	poison, target *nats.Sink, template *sinks.TopicTemplate, store *claimcheck.Store, records []record, observer router.Observer,
+	poison, target *nats.Sink, template *sinks.TopicTemplate, store *claimcheck.Store, records []admin.PoisonedRecord, observer router.Observer,
 ) (*router.Router, error) {
 	config := router.Config{
 		Poison: poison, PoisonTopic: c.connection.topic, Observer: observer,
@@ -276,13 +276,9 @@ func (w waits) Observe(e router.Event) {
 
 // replayEach replays messages one by one and prints the outcome of each. It returns an
 // error unless every message was delivered.
-func replayEach(ctx context.Context, p *program, replayer admin.Replayer, records []record) (replayReport, error) {
+func replayEach(ctx context.Context, p *program, replayer admin.Replayer, records []admin.PoisonedRecord) (replayReport, error) {
 	report := newReplayReport(records)
-	ids := make([]string, len(records))
-	for i, record := range records {
-		ids[i] = record.ID
-	}
-	err := admin.ReplayEach(ctx, replayer, ids, func(result admin.ReplayResult) {
+	err := admin.ReplayEach(ctx, replayer, idsOfRecords(records), func(result admin.ReplayResult) {
 		report.add(result)
 		text := fmt.Sprintf("%d/%d  %s  %s", len(report.Results), len(records), result.ID, result.Outcome)
 		if result.Reason != "" {
@@ -303,7 +299,7 @@ func notReplayed(err error, left int) error {
 	return fmt.Errorf("%w; %s not replayed", err, plural(left, "message"))
 }
 
-func newReplayReport(records []record) replayReport {
+func newReplayReport(records []admin.PoisonedRecord) replayReport {
 	return replayReport{Selected: len(records), Results: []admin.ReplayResult{}}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
@@ -47,6 +48,12 @@ type poisonShow struct {
 	asJSON     bool
 }
 
+// shownRecord is what poison show --json writes.
+type shownRecord struct {
+	admin.PoisonedRecord
+	Metadata map[string]string `json:"metadata"`
+}
+
 func (c *poisonShow) run(ctx context.Context, p *program, args []string) error {
 	if c.payload == "-" && c.asJSON {
 		return usagef("--json cannot be combined with --payload -")
@@ -70,8 +77,7 @@ func (c *poisonShow) show(ctx context.Context, p *program, at opened, id string)
 			return err
 		}
 	}
-	r := newRecord(poisoned)
-	r.Metadata = poisoned.Message.Metadata
+	r := shownRecord{admin.NewPoisonedRecord(poisoned), poisoned.Message.Metadata}
 	if c.asJSON {
 		return p.writeJSON(r)
 	}
@@ -79,7 +85,7 @@ func (c *poisonShow) show(ctx context.Context, p *program, at opened, id string)
 }
 
 // writeRecord prints everything about a message.
-func (p *program) writeRecord(r record) error {
+func (p *program) writeRecord(r shownRecord) error {
 	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 	line := func(name, value string) { _, _ = fmt.Fprintf(table, "%s:\t%s\n", name, value) }
 	line("ID", r.ID)
@@ -98,7 +104,7 @@ func (p *program) writeRecord(r record) error {
 	if r.PayloadMode != "" {
 		where = "elsewhere: " + cell(r.PayloadMode)
 	}
-	line("Payload", fmt.Sprintf("%s, %s", plural(int(r.PayloadSize), "byte"), where))
+	line("Payload", fmt.Sprintf("%s, %s", plural(int(r.Size), "byte"), where))
 	line("Metadata", "")
 	for _, key := range slices.Sorted(maps.Keys(r.Metadata)) {
 		if !strings.HasPrefix(key, "x-router-poison-") {

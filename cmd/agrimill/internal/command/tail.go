@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 )
 
@@ -123,9 +123,7 @@ func (c *tail) run(ctx context.Context, p *program) error {
 		viewer := &viewer{
 			program: p, client: client, tail: c, inbox: folder, directory: gateway.NewDirectory(client), endpoint: c.endpoint, seen: seen,
 		}
-		for _, text := range c.types {
-			viewer.patterns = append(viewer.patterns, wildcards(text))
-		}
+		viewer.patterns = config.NewPatterns("", c.types...)
 		if c.endpoint != "" {
 			if viewer.endpoint, _, err = (&lookup{lister: client}).endpoint(ctx, "--endpoint", c.tenant, c.endpoint); err != nil {
 				return err
@@ -148,7 +146,7 @@ type viewer struct {
 	inbox     *inbox // may be nil
 	directory *gateway.Directory
 	endpoint  string // ID
-	patterns  []*regexp.Regexp
+	patterns  config.Patterns
 	seen      *simplelru.LRU[string, struct{}] // keys of what was shown
 
 	shown  int
@@ -256,7 +254,7 @@ func (v *viewer) one(ctx context.Context, line *eventLine) error {
 func (v *viewer) wanted(line *eventLine) bool {
 	return (v.tail.tenant == "" || strings.EqualFold(v.tail.tenant, line.TenantID)) &&
 		(v.endpoint == "" || line.concerns(v.endpoint)) &&
-		(len(v.patterns) == 0 || line.isMessage() && slices.ContainsFunc(v.patterns, func(r *regexp.Regexp) bool { return r.MatchString(line.MessageType) }))
+		(len(v.patterns) == 0 || line.isMessage() && v.patterns.Match(line.MessageType))
 }
 
 // queueConfirmation adds an event to those to be confirmed.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 )
 
@@ -65,7 +66,7 @@ type tenantsView struct {
 
 // filter keeps what matches the flags.
 func (v *tenantsView) filter(list []gateway.TenantInfo) []gateway.TenantInfo {
-	matches := wildcards(v.messageType).MatchString
+	matches := config.NewPatterns("", v.messageType).Match
 	some := func(types []string) bool { return slices.ContainsFunc(types, matches) }
 	kept := []gateway.TenantInfo{}
 	for _, tenant := range list {

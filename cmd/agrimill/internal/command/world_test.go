@@ -15,6 +15,7 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -177,9 +178,9 @@ func (w *world) want(status int, args ...string) string {
 }
 
 // list returns what `poison list -json` tells.
-func (w *world) list(args ...string) []record {
+func (w *world) list(args ...string) []admin.PoisonedRecord {
 	w.Helper()
-	return decode[[]record](w, w.want(statusOK, append([]string{"poison", "list", "--json"}, args...)...))
+	return decode[[]admin.PoisonedRecord](w, w.want(statusOK, append([]string{"poison", "list", "--json"}, args...)...))
 }
 
 // decode reads JSON that has nothing beside what T has.
@@ -209,9 +210,9 @@ func (w *world) stored(config poisonqueue.Config) []*message.Message {
 }
 
 // topicOf is the topic of a poisoned message under the default template.
-func topicOf(r record) string { return r.Tenant + "." + nats.TopicSegment(r.MessageType) }
+func topicOf(r admin.PoisonedRecord) string { return r.Tenant + "." + nats.TopicSegment(r.MessageType) }
 
-func ids(records []record) []string {
+func ids(records []admin.PoisonedRecord) []string {
 	var list []string
 	for _, r := range records {
 		list = append(list, r.ID)

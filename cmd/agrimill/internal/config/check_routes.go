@@ -260,33 +260,6 @@ func (k *checker) expression(path string, err error) {
 	}
 }
 
-// match reports whether all of text matches a filter pattern, in which * matches any
-// characters, including none, and ? exactly one. Unlike path.Match it has no other special
-// characters: brackets and slashes are legal in message types and file names.
-func match(pattern, text string) bool {
-	p, t := []rune(pattern), []rune(text)
-	star, resume := -1, 0 // the last *, and where to try next what follows it
-	i, j := 0, 0
-	for j < len(t) {
-		switch {
-		case i < len(p) && p[i] == '*':
-			star, resume = i, j
-			i++
-		case i < len(p) && (p[i] == '?' || p[i] == t[j]):
-			i, j = i+1, j+1
-		case star >= 0: // let the * match one more character
-			resume++
-			i, j = star+1, resume
-		default:
-			return false
-		}
-	}
-	for i < len(p) && p[i] == '*' {
-		i++
-	}
-	return i == len(p)
-}
-
 func (k *checker) to(path string, r Route) {
 	if !k.exactlyOne(path, "sink", "gateway") {
 		return

@@ -439,7 +439,7 @@ func (e *Event) Detail() string {
 	var parts []string
 	add := func(text string) {
 		if text != "" {
-			parts = append(parts, strings.Map(printable, text))
+			parts = append(parts, Printable(text))
 		}
 	}
 	add(e.MessageID)
@@ -465,9 +465,12 @@ func (e *Event) Detail() string {
 	return strings.Join(parts, ", ")
 }
 
-func printable(r rune) rune {
-	if !strconv.IsPrint(r) {
-		return utf8.RuneError
-	}
-	return r
+// Printable makes a text safe for a terminal.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, text)
 }

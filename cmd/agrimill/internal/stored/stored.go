@@ -4,11 +4,11 @@
 package stored
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -131,17 +131,7 @@ func Absent(err error) bool {
 }
 
 // printable makes a text safe for people.
-func printable(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, text)
-}
+func printable(text string) string { return cmp.Or(journal.Printable(text), "-") }
 
 // WhyNot says what there is to say of a message of which none of its copies could be used, in a part of a sentence.
 func WhyNot(m *journal.Message, copies int) string {

@@ -82,8 +82,7 @@ const (
 // Config configures a [Client]. It is passed by value and never modified; the
 // zero value of every optional field means its documented default.
 type Config struct {
-	// BaseURL is the base URL of the service, http or https, without a
-	// query. A path prefix is kept. Required.
+	// BaseURL is the base URL of the service, with its path prefix and without a query. Required.
 	BaseURL string `yaml:"base_url" required:"true"`
 	// TokenURL is the full URL of the token endpoint, e.g. {auth_url}/token. Required.
 	TokenURL string `yaml:"token_url" required:"true"`
@@ -112,8 +111,8 @@ type Config struct {
 	// Scopes are requested in the token request. Default none: the
 	// specification's scope list is empty.
 	Scopes []string `yaml:"scopes"`
-	// AuthStyle is how the client credentials are sent: as HTTP Basic authentication, or as
-	// form parameters. Default [AuthStyleBasic].
+	// AuthStyle is how the client credentials are sent: by HTTP Basic authentication, or as form parameters. Default
+	// [AuthStyleBasic].
 	AuthStyle AuthStyle `yaml:"auth_style" enum:"basic,params"`
 
 	// ServiceName is the service's name in header names (x-NAME-tenant-id). Default
@@ -122,21 +121,19 @@ type Config struct {
 	// AnyContextID allows context IDs of up to 50 characters of any form. Default false: they are
 	// UUIDs, as specified.
 	AnyContextID bool `yaml:"any_context_id"`
-	// EventTypesEncoding is how the types of GET /events are encoded: types=A&types=B, or
-	// types=A,B. Default [EventTypesRepeated].
+	// EventTypesEncoding is how GET /events names types: types=A&types=B, or types=A,B. Default
+	// [EventTypesRepeated].
 	EventTypesEncoding EventTypesEncoding `yaml:"event_types_encoding" enum:"repeated,comma"`
 
-	// StreamIdleTimeout ends an event stream when a read has waited this long for a byte, also
-	// of the response head. Time spent by the reader itself does not count. Default
-	// 2 minutes, off with [Off].
+	// StreamIdleTimeout ends an event stream on which no byte has come for this long. Time spent by the reader
+	// itself does not count. Default 2 minutes, off with [Off].
 	StreamIdleTimeout time.Duration `yaml:"stream_idle_timeout" off:"true"`
 	// StreamConnectTimeout bounds the time until the request for a stream has been written.
 	// The response head may arrive as late as the first event. With a RoundTripper that does
 	// not report to package net/http/httptrace, it bounds the time to the response head.
 	// Default 30 seconds, off with [Off].
 	StreamConnectTimeout time.Duration `yaml:"-"`
-	// MaxEventSize is the largest event, in bytes; larger ones are skipped and reported.
-	// Default 16 MiB.
+	// MaxEventSize is the largest event, in bytes; larger ones are reported. Default 16 MiB.
 	MaxEventSize int `yaml:"max_event_size" unit:"bytes"`
 
 	// MaxPayloadSize is the largest payload in bytes, checked before sending
@@ -172,9 +169,8 @@ type Config struct {
 	// MaxPayloadRedirects bounds the redirects of a payload URI. Default
 	// 5, none with [Off].
 	MaxPayloadRedirects int `yaml:"-"`
-	// AllowPrivatePayloadRedirects allows a payload URI to redirect to loopback,
-	// private and link-local addresses. Default false. The payload URI itself
-	// comes from the service and is not restricted.
+	// AllowPrivatePayloadRedirects lets a payload URI redirect to loopback, private and link-local addresses.
+	// Default false. The payload URI itself comes from the service and is not restricted.
 	AllowPrivatePayloadRedirects bool `yaml:"allow_private_payload_redirects"`
 
 	// TLS is cloned and used for every connection. Nil means the system's

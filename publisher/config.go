@@ -72,12 +72,12 @@ type Config struct {
 	// it.
 	ClaimCheck gateway.PayloadOpener `yaml:"-"`
 
-	// MaxRequests is how many messages may be on their way at the same time; one that is retried still is. When the service answers 429, the client makes fewer requests
-	// (gateway.Config.RateLimit). Default 16.
+	// MaxRequests is how many messages may be on their way at the same time. When the service answers 429, the
+	// client makes fewer requests (gateway.Config.RateLimit). Default 16.
 	MaxRequests int `yaml:"max_requests"`
 
-	// PartialDelivery is whether a message that did not reach all recipients is a failure or
-	// sent. Default [PartialDeliveryIsError].
+	// PartialDelivery is whether a message that did not reach all recipients failed or was sent. Default
+	// [PartialDeliveryIsError].
 	PartialDelivery PartialDelivery `yaml:"partial_delivery" enum:"error,sent"`
 	// OnPartialDelivery is called for each partial delivery, before Publish returns, in
 	// either mode, with the error made from the service's response. It is called from the

@@ -63,18 +63,16 @@ type Config struct {
 	// types are delivered as they arrive: every chunk as a message of its own, and the file as
 	// well.
 	Files []string `yaml:"files"`
-	// FileHold is how long a message of a type in Files waits for its file. Then it is
-	// delivered on its own. Default 1 minute; [NoFileHold] (or any negative value) disables
-	// the hold.
+	// FileHold is how long a message waits for its file, before it is delivered on its own. Default 1 minute;
+	// [NoFileHold] (or any negative value) disables the hold.
 	FileHold time.Duration `yaml:"file_hold" off:"true"`
 	// WholeFileHold is the shorter wait for a message that is probably no chunk: no other held
 	// message has its context ID, and its payload is smaller than ChunkSize, or not embedded.
 	// Default 2 seconds; it never exceeds FileHold.
 	WholeFileHold time.Duration `yaml:"-"`
-	// ChunkSize is the size, in bytes, from which a payload may be a chunk. The confirmation
-	// of what may be a chunk, because of its size or because other messages have its context
-	// ID, waits up to 10 seconds for the file, if any subscription accepts that. Default 1
-	// MiB.
+	// ChunkSize is the size from which a payload may be a chunk, in bytes. The confirmation of what may be a chunk,
+	// because of its size or because other messages have its context ID, waits up to 10 seconds for the file, if any
+	// subscription accepts that. Default 1 MiB.
 	ChunkSize int `yaml:"chunk_size" unit:"bytes"`
 	// MaxHeld bounds the messages that are held back for their files. Further ones are left with
 	// the service, which redelivers them if no file claims them. It also bounds the confirmations
@@ -82,12 +80,11 @@ type Config struct {
 	// are sent early. Default 10,000.
 	MaxHeld int `yaml:"-"`
 
-	// MaxInFlight is how many events may be in flight (not yet acked by every subscription). At
-	// the limit the stream is not read. Events that wait do not count: those that were nacked,
-	// whose payload cannot be downloaded, or that a handler has had for a second. Of them there
-	// may be twice as many, and as many again of stalled keys. In a full window, stalled keys,
-	// tenants and subscriptions keep a quarter; their further messages are left with the service
-	// and redelivered later. With 1, there is never a second message in a handler. Default 1,000.
+	// MaxInFlight is how many events may be in flight: not yet acked by every subscription. At the limit the stream
+	// is not read. Events that wait do not count: those that were nacked, whose payload cannot be downloaded, or
+	// that a handler has had for a second. Of them there may be twice as many, and as many again of stalled keys. In
+	// a full window, stalled keys, tenants and subscriptions keep a quarter; their further messages are left with
+	// the service and redelivered later. With 1, there is never a second message in a handler. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`
 	// MaxInFlightBytes bounds the bytes of events in flight, and those of events that wait. A
 	// larger payload is delivered once it is the oldest. Default 64 MiB.
@@ -118,21 +115,18 @@ type Config struct {
 	// Reconnect is the backoff between attempts to open the stream.
 	// Default 250 ms, doubling up to 30 s.
 	Reconnect Backoff `yaml:"-"`
-	// StreamRefusedFor is how long every request for the stream must be answered with 400 or
-	// 403 before all subscriptions end; see [Subscriber.Err]. Until then, and with any other
-	// answer, it is treated as an outage, because an intermediary may have answered, such as
-	// an ingress during a deployment. Default 5 minutes; [NeverRefused] always treats it as an
-	// outage.
+	// StreamRefusedFor is how long every request for the stream must get 400 or 403 before all subscriptions end;
+	// see [Subscriber.Err]. Until then, and with any other answer, it is treated as an outage, because an
+	// intermediary may have answered, such as an ingress during a deployment. Default 5 minutes; [NeverRefused]
+	// always treats it as an outage.
 	StreamRefusedFor time.Duration `yaml:"stream_refused_for" off:"true"`
-	// StreamDownFor is how long the holder of the lease keeps it while it cannot open the stream for
-	// other reasons, or while the gateway does not answer: then it releases it, because another
-	// process may be able to, and wants it again after the lease's TTL. Each time in a row it
-	// waits twice as long, up to ten times. A stream on which nothing comes may have nothing to
-	// say, so any answer counts, whatever it says, and any byte on the stream; after half of the
-	// time without one, the holder lists the tenants, to get one. If it gets no access token for
-	// that, the stream counts as long as it is open. To find out about a stream of which the
-	// service has not sent the response head takes a second more. Default 30 s; [KeepLease]
-	// keeps it. Without a Lease it has no effect.
+	// StreamDownFor is how long the holder of the lease keeps it while it cannot open the stream for other reasons,
+	// or the gateway does not answer. Then another process may try; this one wants the lease again after its TTL.
+	// Each time in a row it waits twice as long, up to ten times. A stream on which nothing comes may have nothing
+	// to say, so any answer counts, whatever it says, and any byte on the stream; after half of the time without
+	// one, the holder lists the tenants, to get one. If it gets no access token for that, the stream counts as long
+	// as it is open. To find out about a stream of which the service has not sent the response head takes a second
+	// more. Default 30 s; [KeepLease] keeps it. Without a Lease it has no effect.
 	StreamDownFor time.Duration `yaml:"stream_down_for" off:"true"`
 
 	// Confirm configures how acked messages are confirmed.
@@ -161,11 +155,10 @@ type Config struct {
 	// Publisher they are only reported.
 	Quarantine QuarantineConfig `yaml:"-"`
 
-	// Unmatched says what happens to a message that the filters of all routes refused: confirm
-	// drops it, and quarantine stores it in the quarantine first. It is decided once every route that
-	// gets the message has answered, for one that is part of a file also about the file. Outside of package router, [Refuse] takes the
-	// place of a filter. What no subscription takes stays unconfirmed in any case. Default
-	// [UnmatchedConfirm].
+	// Unmatched says what happens to messages that the filters of all routes refused: confirm drops them, quarantine
+	// stores them first. It is decided once every route that gets the message has answered, for one that is part of
+	// a file also about the file. Outside of package router, [Refuse] takes the place of a filter. What no
+	// subscription takes stays unconfirmed in any case. Default [UnmatchedConfirm].
 	Unmatched Unmatched `yaml:"unmatched" enum:"confirm,quarantine"`
 
 	// DrainTimeout bounds how long Close, and the end of a subscription, wait for

@@ -71,9 +71,9 @@ type Column struct {
 	PGN int `yaml:"pgn"`
 	// Name is what the device, otherwise the data dictionary, calls the values; empty fits any.
 	Name string `yaml:"name"`
-	// As is the name of the column on the map, in each feature: null where there is no value. Other columns that fit, in other
-	// logs, are the same column if they have the same unit; a second one in the same record gets "_2". Empty means a name by Keys, in
-	// features with a value only.
+	// As is the name of the column in each feature: null where there is no value. Other columns that fit, in other
+	// logs, are the same column if they have the same unit; a second one in the same record gets "_2". Empty means a
+	// name by Keys, in features with a value only.
 	As string `yaml:"as"`
 	// Unit is what the values are converted to, e.g. "t/ha"; empty means the unit that they have. Values that cannot be converted are
 	// a finding and left out.

@@ -49,8 +49,7 @@ var (
 
 // Config configures a [Store].
 type Config struct {
-	// Path is the file, created if missing, readable only by its owner. Its directory must
-	// exist. Required.
+	// Path is the file, readable only by its owner. Its directory must exist. Required.
 	Path string `yaml:"path" required:"true" file:"true"`
 	// MaxEntries is how many handled messages are remembered; the closest to expiry are
 	// forgotten first. The file grows to about 200 bytes per entry and does not shrink. 0

@@ -30,8 +30,8 @@ const DefaultPartBytes = 976 << 10
 
 // EFDIConfig configures [NewEFDI].
 type EFDIConfig struct {
-	// Location is the time zone of the machines, as in Europe/Berlin: TaskData has local times, EFDI has
-	// instants. Empty means UTC.
+	// Location is the time zone of the machines, as in Europe/Berlin, for the local times of TaskData. Empty means
+	// UTC.
 	Location string `yaml:"location"`
 	// PartBytes is the size of a time log at most; longer ones become several. 0 means
 	// [DefaultPartBytes]; negative is an error.

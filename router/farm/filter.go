@@ -37,8 +37,8 @@ type FilterConfig struct {
 	Farm []string `yaml:"farm"`
 	// Customer lists IDs or names of customers (last name, or first and last name).
 	Customer []string `yaml:"customer"`
-	// DDI lists data dictionary identifiers (up to four hexadecimal digits) of which there is
-	// a value. It may be in a log, a total, a prescription or a product allocation.
+	// DDI lists data dictionary identifiers (up to four hexadecimal digits) that have a value. It may be in a log, a
+	// total, a prescription or a product allocation.
 	DDI []string `yaml:"ddi"`
 	// From is the beginning of the time span of a record or task, e.g. 2026-05-04T00:00:00Z.
 	// Without an offset it is compared with the local time of the machine, which is all that a
@@ -49,8 +49,8 @@ type FilterConfig struct {
 	To string `yaml:"to"`
 	// Box is where a record, a field or a grid must be.
 	Box *Box `yaml:"box"`
-	// Unreadable is what a payload counts as that cannot be read far enough to decide:
-	// no_match or match. Such a message is never poisoned for that.
+	// Unreadable is what a payload counts as that cannot be read far enough to decide. Such a message is never
+	// poisoned for that.
 	Unreadable string `yaml:"unreadable" enum:"no_match,match"`
 
 	ReadConfig `yaml:",inline"`

@@ -53,9 +53,8 @@ var layers = []string{LayerFields, LayerTracks, LayerPoints, LayerGrids, LayerZo
 type MapConfig struct {
 	// Format is geojson or geoparquet. Empty means geojson.
 	Format string `yaml:"format" enum:"geojson,geoparquet"`
-	// Layers are what the map shows: fields (boundaries), tracks (where machines went), points (each
-	// record with its values), grids and zones (prescriptions: cells, and treatment zones that have polygons). Empty means
-	// all but points.
+	// Layers are what the map shows: fields (boundaries), tracks, points (each record with its values), grids and
+	// zones (prescriptions). Empty means all but points.
 	Layers []string `yaml:"layers"`
 	// Columns are which values points, grids and zones have, and what they are called. Empty means all of them.
 	Columns []geo.Column `yaml:"columns"`

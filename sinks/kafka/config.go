@@ -119,13 +119,12 @@ type Config struct {
 	// ReplicationFactor is how many replicas topics have that the sink creates. Default, and 0: what
 	// the brokers are configured for (default.replication.factor).
 	ReplicationFactor int16 `yaml:"replication_factor"`
-	// TopicConfig are further settings of topics that the sink creates, e.g.
-	// min.insync.replicas or retention.ms.
+	// TopicConfig are further settings of topics that the sink creates, e.g. retention.ms.
 	TopicConfig map[string]string `yaml:"topic_config"`
 
-	// Synced is when what the brokers have acknowledged survives a power cut, which a client cannot see: always with
-	// flush.messages 1 on all replicas, replicas if those in sync are in places that do not lose their power at the same time, which needs
-	// min.insync.replicas 2. An interval is not supported. It matters to routes with `durable: synced`. Default: unknown.
+	// Synced is when acknowledged messages survive a power cut: always with flush.messages 1 on all replicas;
+	// replicas if those in sync do not lose their power together, with min.insync.replicas 2. A client cannot see
+	// that. An interval is not supported. It matters to routes with `durable: synced`. Default: unknown.
 	Synced sinks.Synced `yaml:"synced"`
 
 	// PartitionKey gives the key of a message. Messages with the same key go to

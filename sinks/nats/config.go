@@ -101,17 +101,17 @@ type Config struct {
 	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default
 	// [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
-	// Domain is the JetStream domain of the stream, for a server that is joined to it, e.g. by a
-	// leaf node. It also holds with Conn. Default: that of the server.
+	// Domain is the JetStream domain of the stream, e.g. behind a leaf node. It also holds with Conn. Default: that
+	// of the server.
 	Domain string `yaml:"domain"`
-	// InboxPrefix begins the subjects on which answers come, for an account that may subscribe
-	// to no other: _INBOX_mill for the permission _INBOX_mill.>. Default _INBOX.
+	// InboxPrefix begins the subjects on which answers come: _INBOX_mill for an account with the permission
+	// _INBOX_mill.>. Default _INBOX.
 	InboxPrefix string `yaml:"inbox_prefix"`
 
 	// Stream is the stream's name. Default [DefaultStream].
 	Stream string `yaml:"stream"`
-	// SubjectPrefix comes before each topic, with a dot. The stream has the subject
-	// SubjectPrefix.>. Default [DefaultSubjectPrefix].
+	// SubjectPrefix comes before each topic, with a dot. The stream has the subject SubjectPrefix.>. Default
+	// [DefaultSubjectPrefix].
 	SubjectPrefix string `yaml:"subject_prefix"`
 	// Provision is what happens to a missing or different stream. Default ProvisionCreate.
 	Provision Provision `yaml:"provision" enum:"create,update,none"`
@@ -125,13 +125,12 @@ type Config struct {
 	// Replicas of the stream, 1 to 5. Default 1. Three in a cluster of three
 	// keep acknowledged messages when a server is lost.
 	Replicas int `yaml:"replicas"`
-	// Synced is when what the stream has acknowledged survives a power cut, which a client cannot see: always or an interval,
-	// such as 2m, is the server's sync_interval (2 minutes unless it is set), and replicas says that three or more
-	// copies are in places that do not lose their power at the same time. It changes Describe and the warnings, and how long
-	// the confirmations of routes with `durable: synced` wait: twice the interval. Default: unknown.
+	// Synced is when acknowledged messages survive a power cut: always or an interval, such as 2m, is the
+	// sync_interval of the server (by default 2 minutes); replicas says that three or more copies do not lose their
+	// power together. A client cannot see that. It changes Describe and the warnings, and how long the confirmations
+	// of routes with `durable: synced` wait: twice the interval. Default: unknown.
 	Synced sinks.Synced `yaml:"synced"`
-	// Retention of the stream. Default limits. Not interest, which deletes what no consumer
-	// waits for, the poison queue first.
+	// Retention of the stream. Default limits. Not interest, which deletes what no consumer waits for.
 	Retention jetstream.RetentionPolicy `yaml:"retention" enum:"limits,workqueue"`
 	// MaxAge is how long messages are kept. Default, and 0: without limit.
 	MaxAge time.Duration `yaml:"max_age"`
@@ -140,9 +139,8 @@ type Config struct {
 	// MaxMessages is how many messages the stream may hold. Default, and 0: no
 	// limit.
 	MaxMessages int64 `yaml:"max_messages"`
-	// DiscardOld makes a full stream delete its oldest messages, so that with MaxBytes or MaxMessages its durability is
-	// none. Default: a full stream refuses new ones, which
-	// is sinks.ErrUnavailable until there is room.
+	// DiscardOld makes a full stream delete its oldest messages: with MaxBytes or MaxMessages, its durability is
+	// none. Default: a full stream refuses new ones, which is sinks.ErrUnavailable until there is room.
 	DiscardOld bool `yaml:"discard_old"`
 	// MaxMessageSize is the largest message in bytes, headers included. Default, and 0: what the server takes (max_payload).
 	MaxMessageSize int32 `yaml:"max_message_size" unit:"bytes"`

@@ -36,11 +36,11 @@ type Connection struct {
 	Options []natsgo.Option `yaml:"-"`
 	// ConnectTimeout bounds connecting. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
-	// Domain is the JetStream domain that streams, consumers and buckets are in, for a server
-	// that is joined to it, e.g. by a leaf node. Default: that of the server.
+	// Domain is the JetStream domain of streams, consumers and buckets, e.g. behind a leaf node. Default: that of
+	// the server.
 	Domain string `yaml:"domain"`
-	// InboxPrefix begins the subjects on which answers come, for an account that may subscribe
-	// to no other: _INBOX_mill for the permission _INBOX_mill.>. Default _INBOX.
+	// InboxPrefix begins the subjects on which answers come: _INBOX_mill for an account with the permission
+	// _INBOX_mill.>. Default _INBOX.
 	InboxPrefix string `yaml:"inbox_prefix"`
 }
 

@@ -61,11 +61,12 @@ func (s *Start) UnmarshalText(text []byte) error { return enum.Parse(s, text, st
 type Config struct {
 	// Connection is how to connect.
 	kafka.Connection `yaml:",inline"`
-	// Driver is who reads: agrimill, or the subscriber of Watermill, which handles one message at a time, whatever its key. That
-	// of watermill-kafka does so in each partition, and goes on with a message when its partition is lost ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
+	// Driver is who reads: agrimill, or the subscriber of Watermill, which handles one message at a time. That of
+	// watermill-kafka does so in each partition, and goes on with a message when its partition is lost
+	// ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
 	Driver Driver `yaml:"driver" enum:"agrimill,watermill"`
-	// Topics are the topics to read, by their full names, without a prefix. Subscribe reads one of
-	// them if it names one, and any other if there are none.
+	// Topics are the topics to read, by their full names. Subscribe reads one of them if it names one, and any other
+	// if there are none.
 	Topics []string `yaml:"topics" required:"true"`
 	// Group is the consumer group. Processes that use the same one share the partitions.
 	// Required.
@@ -75,14 +76,14 @@ type Config struct {
 	// out of range: the log says how many offsets were deleted unread, or that the topic is
 	// another one. Default [StartOldest].
 	Start Start `yaml:"start" enum:"oldest,newest"`
-	// MaxInFlight is how many messages of the consumer or partition may be delivered but not yet acknowledged. They have different keys: of each key one is, and the next one follows its
-	// ack. While so many handlers hang, nothing else of the partition is delivered. Default
-	// [DefaultMaxInFlight].
+	// MaxInFlight is how many messages of the consumer or partition may be in flight. They have different keys: of
+	// each key one is, and the next one follows its ack. While so many handlers hang, nothing else of the partition
+	// is delivered. Default [DefaultMaxInFlight].
 	MaxInFlight int `yaml:"max_in_flight"`
-	// KeyHeader is the header with a message's key: messages of one key are handled in their order, those of different keys
-	// concurrently. Messages of different partitions have different keys. Without it, or where a
-	// record lacks it, the key is that of the record; records without any are one key. A header
-	// that differs in every message, such as _watermill_message_uuid, gives up the order.
+	// KeyHeader is the header with a message's key: messages of one key are handled in order, others concurrently.
+	// Messages of different partitions have different keys. Without it, or where a record lacks it, the key is that
+	// of the record; records without any are one key. A header that differs in every message, such as
+	// _watermill_message_uuid, gives up the order.
 	KeyHeader string `yaml:"key_header"`
 	// MaxNackDelay is how long a message that was nacked again and again waits at most until it
 	// is delivered again; the first time it is 0.1 seconds. Those behind it in its key wait with

@@ -46,11 +46,11 @@ type Config struct {
 	// Name is the client name of the connection. Default "agrimill".
 	Name string `yaml:"-"`
 
-	// Driver is who reads: agrimill, or the subscriber of Watermill, which handles one message at a time, whatever its key. That
-	// of watermill-nats lets a message be delivered again whose handler takes longer than AckWait, and it needs another
+	// Driver is who reads: agrimill, or the subscriber of Watermill, which handles one message at a time. That of
+	// watermill-nats lets a message be delivered again whose handler takes longer than AckWait, and it needs another
 	// durable ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
 	Driver Driver `yaml:"driver" enum:"agrimill,watermill"`
-	// Stream is the stream to read from. Empty means the one that has the subject.
+	// Stream is the stream to read; empty means the one that has the subject.
 	Stream string `yaml:"stream"`
 	// Durable is the name of the durable consumer. It keeps track of acknowledgments on the
 	// server, and is created if missing; processes that use the same one share the work.
@@ -65,15 +65,13 @@ type Config struct {
 	// [DefaultAckWait]; at least one second. A consumer that exists and was not made by
 	// a Subscriber keeps its own, and its BackOff.
 	AckWait time.Duration `yaml:"-"`
-	// MaxInFlight is how many messages of the consumer or partition may be delivered but not yet acknowledged. They have
-	// different keys: of each key one is, and the next one follows its ack. While so many
-	// handlers hang, nothing else is delivered. Default [DefaultMaxInFlight]. Up to four times as
-	// many are read ahead, up to 64 MiB.
+	// MaxInFlight is how many messages of the consumer or partition may be in flight. They have different keys: of
+	// each key one is, and the next one follows its ack. While so many handlers hang, nothing else is delivered.
+	// Default [DefaultMaxInFlight]. Up to four times as many are read ahead, up to 64 MiB.
 	MaxInFlight int `yaml:"max_in_flight"`
-	// KeyHeader is the header with a message's key: messages of one key are handled in
-	// their order, those of different keys concurrently. Without it, or where a message lacks
-	// it, the key is the subject. A header that differs in every message, such as
-	// _watermill_message_uuid, gives up the order.
+	// KeyHeader is the header with a message's key: messages of one key are handled in order, others concurrently.
+	// Without it, or where a message lacks it, the key is the subject. A header that differs in every message, such
+	// as _watermill_message_uuid, gives up the order.
 	KeyHeader string `yaml:"key_header"`
 	// MaxNackDelay is how long a message that was nacked again and again waits at most until it
 	// is delivered again; the first time it is 0.1 seconds. Those behind it in its key wait with

@@ -23,7 +23,7 @@ var (
 	symbols   = regexp.MustCompile("`([a-z0-9]+)\\.([A-Z]\\w+)(?:\\.\\w+)?`")
 )
 
-// TestLibraryTable checks the table of docs/design.md that says what of each library is used:
+// TestLibraryTable checks the table of CONTRIBUTING.md that says what of each library is used:
 // Watermill's modules, the brokers' clients and those of HTTP each have a row if the product imports them,
 // what a row says is used is, and what it says is bypassed is not. The tests that the page names exist.
 func TestLibraryTable(t *testing.T) {
@@ -39,11 +39,11 @@ func TestLibraryTable(t *testing.T) {
 		}
 	}
 	used := usedSymbols(t, modules)
-	page := readFile(t, "docs/design.md")
+	page := readFile(t, "CONTRIBUTING.md")
 	checkNamedTests(t, page, 2)
 	_, table, found := strings.Cut(page, "| library | used | bypassed, and why |\n|---|---|---|\n")
 	if !found {
-		t.Fatal("docs/design.md has no table of libraries")
+		t.Fatal("CONTRIBUTING.md has no table of libraries")
 	}
 	table, _, _ = strings.Cut(table, "\n\n")
 	rows := map[string]bool{}

@@ -72,8 +72,8 @@ type Config struct {
 	// Bucket is the name of the bucket. One that exists is left as it is; a missing one is
 	// created, also later. Empty means [DefaultBucket].
 	Bucket string `yaml:"bucket"`
-	// TTL is how long a bucket that is created keeps a description after it was last sent. 0
-	// means without end; negative is an error.
+	// TTL is how long a created bucket keeps a description after it was last sent. 0 means without end; negative is
+	// an error.
 	TTL time.Duration `yaml:"ttl"`
 	// Replicas of a bucket that is created, 1 to 5. 0 means 1.
 	Replicas int `yaml:"replicas"`

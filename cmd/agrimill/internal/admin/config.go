@@ -48,18 +48,16 @@ type Config struct {
 	// Token is required for contents, replays, drops and profiles, at least 12
 	// bytes. Empty disables them.
 	Token gateway.Secret `yaml:"token"`
-	// The ReadToken, or Token, is required to see anything but the probes, if it is set. At
-	// least MinTokenLength bytes, and not equal to Token. Empty requires no token to read.
+	// The ReadToken, or Token, is required to see anything but the probes. At least MinTokenLength bytes, and not
+	// equal to Token. Empty requires no token to read.
 	ReadToken gateway.Secret `yaml:"read_token"`
-	// UserHeader is the request header in which a reverse proxy names the user that it has
-	// logged in, e.g. X-Forwarded-User. If set, only such requests from Proxies, and those
-	// with a token, see anything but the probes. Empty believes no header.
+	// UserHeader is the request header in which a reverse proxy names its user, e.g. X-Forwarded-User. If set, only
+	// such requests from Proxies, and those with a token, see anything but the probes. Empty believes no header.
 	UserHeader string `yaml:"user_header"`
 	// Proxies are the addresses and networks (10.0.0.7, 10.0.0.0/8) whose UserHeader is
 	// believed. Empty means loopback. It needs UserHeader.
 	Proxies []string `yaml:"proxies"`
-	// PProf serves the profiles of the process under /debug/pprof/, with Token. It needs
-	// Token.
+	// PProf serves the profiles of the process under /debug/pprof/. It needs Token.
 	PProf bool `yaml:"pprof"`
 	// Gatherer provides the metrics. Nil means no metrics.
 	Gatherer prometheus.Gatherer `yaml:"-"`

@@ -15,9 +15,10 @@ type Gateway struct {
 
 // Software is what endpoints belong to.
 type Software struct {
-	// ApplicationID is the ID (UUID) of the application. An endpoint without one has that of the section gateway.
+	// ApplicationID is the ID (UUID) of the application; for an endpoint, that of the section gateway unless it is
+	// set.
 	ApplicationID string `yaml:"application_id"`
-	// SoftwareVersionID is the ID (UUID) of its certified version. An endpoint without one has that of the section gateway.
+	// SoftwareVersionID is the ID (UUID) of its certified version; likewise.
 	SoftwareVersionID string `yaml:"software_version_id"`
 }
 

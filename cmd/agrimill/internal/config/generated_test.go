@@ -466,8 +466,8 @@ agrimill reads one YAML file. ` + "`agrimill validate FILE`" + ` reports every m
 tries the connections. Start from [20 lines](../cmd/agrimill/examples/minimal.yaml), or from
 [every key](../cmd/agrimill/examples/full.yaml).
 
-For completion and the full description of each key in your editor, save the output of ` + "`agrimill schema`" + ` and put
-` + "`# yaml-language-server: $schema=…`" + ` at the top of the file.
+For completion and the full description of each key in your editor, save the output of ` + "`agrimill schema`" + ` and begin the
+file with ` + "`# yaml-language-server: $schema=…`" + `.
 
 How to write values:
 
@@ -481,10 +481,7 @@ How to write values:
 - File names are relative to the directory of the configuration.
 - Unknown and duplicate keys are mistakes. Top-level keys that begin with ` + "`x-`" + ` are ignored: use them for anchors, and merge those with
   ` + "`<<: *name`" + `.
-- 0 means the default unless stated otherwise. An empty value is a mistake, except that of ` + "`${NAME:-}`" + `, which is as if the key
-  was not there.
-
-This page is generated: ` + "`go generate ./cmd/agrimill/internal/config`" + `.
+- 0 means the default unless stated otherwise. An empty value is a mistake; ` + "`${NAME:-}`" + ` leaves the key out.
 
 `
 
@@ -511,7 +508,7 @@ func page(t *testing.T) []byte {
 		paths[inner] = append(paths[inner], path)
 	})
 	// The top, then every section where it first appears.
-	tables := &tables{T: t, out: &out, comments: all, paths: paths, about: map[string]bool{}, rows: map[string]string{}, meanings: map[reflect.Type]string{}}
+	tables := &tables{T: t, out: &out, comments: all, paths: paths, about: map[string]bool{}, rows: map[string]string{}, keys: map[string][]string{}, meanings: map[reflect.Type]string{}}
 	tables.write(reflect.TypeFor[Config](), "")
 	for _, p := range order {
 		fmt.Fprintf(&out, "## `%s`\n\n", p.path)
@@ -542,6 +539,17 @@ type tables struct {
 	meanings map[reflect.Type]string
 	// rows are the paths of the sections that have a row, by its key and value with its package and with its meaning.
 	rows map[string]string
+	// keys are those of the rows of each section, in order.
+	keys map[string][]string
+}
+
+// listed names keys of the section at path: many that stand in one piece there, by the first and the last one.
+func (w *tables) listed(path string, keys []string) string {
+	all := w.keys[path]
+	if first := slices.Index(all, keys[0]); len(keys) > 4 && first >= 0 && len(all) >= first+len(keys) && slices.Equal(all[first:first+len(keys)], keys) {
+		return keys[0] + " to " + keys[len(keys)-1]
+	}
+	return strings.Join(keys, ", ")
 }
 
 // write writes the table of a section. Keys that a section before it has as well, such as those of a connection,
@@ -593,6 +601,7 @@ func (w *tables) write(section reflect.Type, path string) {
 		if seen {
 			continue
 		}
+		w.keys[path] = append(w.keys[path], key)
 		what = strings.ReplaceAll(marked(brief(what)), "|", `\|`)
 		// A link says that it is a section, and strings need no word.
 		if value != "section" && value != "string" {
@@ -602,7 +611,7 @@ func (w *tables) write(section reflect.Type, path string) {
 		fmt.Fprintf(&rows, "| %s | %s |\n", key, what)
 	}
 	for _, at := range order {
-		fmt.Fprintf(w.out, "As in [`%s`](#%s): %s.\n\n", at, anchor(at), strings.Join(repeated[at], ", "))
+		fmt.Fprintf(w.out, "As in [`%s`](#%s): %s.\n\n", at, anchor(at), w.listed(at, repeated[at]))
 	}
 	if len(sections) > 0 {
 		fmt.Fprintf(w.out, "Sections: %s.\n\n", strings.Join(sections, ", "))

@@ -16,15 +16,15 @@ import (
 type HA struct {
 	// NATSKV is where the lease is.
 	NATSKV *LeaseInNATS `yaml:"nats_kv" required:"true"`
-	// TTL is how long the lease is held without renewal: when the holder fails, the next one
-	// begins that much later, and a twentieth of it. At least 1s, and 2s beside dedup.nats_kv. All
-	// instances should have the same one: while it is changed in one after the other, the longer one counts.
+	// TTL is how long the lease is held without renewal: when the holder fails, the next one begins that much later.
+	// At least 1s, and 2s beside dedup.nats_kv. All instances should have the same one: while it is changed in one
+	// after the other, the longer one counts.
 	TTL time.Duration `yaml:"ttl"`
-	// Consumers says where routes from NATS and Kafka run: on the holder, or on every instance,
-	// which then share the messages. With every_instance there is no order by key between them.
+	// Consumers says where routes from NATS and Kafka run: on the holder, or on every instance, sharing the
+	// messages. With every_instance there is no order by key between them.
 	Consumers Consumers `yaml:"consumers" enum:"holder,every_instance"`
-	// StopWithoutNATS accepts that nothing is handled while NATS cannot be reached, although no
-	// route has a sink there. Without it, such a configuration is refused.
+	// StopWithoutNATS accepts that nothing is handled without NATS, although no route has a sink there. Without it,
+	// such a configuration is refused.
 	StopWithoutNATS bool `yaml:"stop_without_nats"`
 }
 

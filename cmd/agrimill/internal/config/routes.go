@@ -21,13 +21,13 @@ type Route struct {
 	// Transform decodes farm data (TaskData, EFDI), and passes what cannot be read as it is; or it makes TaskData of a
 	// map, and refuses what it cannot be made of.
 	Transform farm.TransformConfig `yaml:"transform"`
-	// Set sets metadata to the results of expressions (CEL), after transform and before the
-	// topic is found, e.g. team: '"team of " + tenant'. An empty result removes the key.
+	// Set sets metadata to the results of expressions (CEL), after transform, e.g. team: '"team of " + tenant'. An
+	// empty result removes the key.
 	Set map[string]string `yaml:"set"`
 	// To is where they go.
 	To To `yaml:"to" required:"true"`
-	// Durable is what a message from the gateway has to survive before it is confirmed: acknowledged, what the sink's durability
-	// says; synced, a power cut of the broker. synced needs a sink, and a poison queue, that say when that is (synced).
+	// Durable is what a message from the gateway has to survive before it is confirmed: acknowledged, what the
+	// sink's durability says; synced, a power cut of the broker. Then sink and poison queue need synced, too.
 	Durable router.Durable `yaml:"durable" enum:"acknowledged,synced"`
 }
 
@@ -96,8 +96,7 @@ type Filter struct {
 	Type []string `yaml:"type"`
 	// Tenant lists IDs (UUIDs) of tenants.
 	Tenant []string `yaml:"tenant"`
-	// Endpoint lists IDs (UUIDs) of receiving endpoints; on routes to the gateway, of
-	// sending ones.
+	// Endpoint lists IDs (UUIDs) of receiving endpoints; to the gateway, of sending ones.
 	Endpoint []string `yaml:"endpoint"`
 	// Filename lists file names, e.g. *.zip; case does not matter.
 	Filename []string `yaml:"filename"`

@@ -65,8 +65,7 @@ type Kafka struct {
 	kafka.Config `yaml:",inline"`
 	// TLS secures the connections; tls: {} is enough with a public certificate.
 	TLS *TLS `yaml:"tls"`
-	// PartitionKey is the metadata key whose value selects the partition, or none. Messages
-	// with the same value keep their order.
+	// PartitionKey is the metadata key whose value selects the partition, or none.
 	PartitionKey string `yaml:"partition_key"`
 }
 

@@ -40,11 +40,10 @@ type Config struct {
 	Retry router.RetrySettings `yaml:"retry"`
 	// Dedup recognizes redelivered messages.
 	Dedup Dedup `yaml:"dedup"`
-	// HA makes several instances work one at a time. Without it, each instance gets, stores and
-	// confirms everything.
+	// HA makes several instances work one at a time. Without it, each does everything.
 	HA *HA `yaml:"ha"`
-	// Devices remembers what EFDI messages said about the machines of a teamset, for the time logs
-	// that follow. Without it, their values are numbers without names, units and scales.
+	// Devices remembers the device descriptions of teamsets, for the time logs that follow. Without it, their values
+	// are numbers without names, units and scales.
 	Devices *Devices `yaml:"devices"`
 	// ClaimCheck stores payloads that are too large for a message. Without it, a message
 	// whose payload is too large for its sink goes to the poison queue.
@@ -197,8 +196,8 @@ type Dedup struct {
 	// processes share (nats_kv). If left out, the section that is present decides; without
 	// one, it is memory.
 	Store string `yaml:"store" enum:"memory,bbolt,nats_kv,off"`
-	// MaxEntries is how many handled messages are remembered in memory (262144 by default, 21 MB) or in a file (4194304, 0.8
-	// GB). The closest to expiry are forgotten first.
+	// MaxEntries is how many handled messages are remembered, by default 262144 in memory (21 MB), 4194304 in a file
+	// (0.8 GB). The closest to expiry are forgotten first.
 	MaxEntries int `yaml:"max_entries"`
 	// BBolt configures the store bbolt, which requires it.
 	BBolt *boltstore.Config `yaml:"bbolt"`

@@ -42,9 +42,9 @@ type Config struct {
 	// MaxAge is how long they are kept. Default 24 hours; a negative age keeps nothing, so that
 	// New returns nil.
 	MaxAge time.Duration `yaml:"max_age" off:"true"`
-	// Path is a file (bbolt) that keeps the journal, so that it outlives the process; it is made if it is missing, but not its
-	// directory. It gets what happened once a second, holds the same bounds, and is always in memory as well. One process
-	// can have it. Empty means none.
+	// Path is a file (bbolt) that keeps the journal over restarts; its directory must exist. It gets what happened
+	// once a second, holds the same bounds, and is always in memory as well. One process can have it. Empty means
+	// none.
 	Path string `yaml:"path"`
 	// Failed is called when the file cannot be written, once until it can, and when it was damaged and replaced, or read in
 	// part. It must not block. Nil means that nobody is told.

@@ -55,7 +55,9 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 		return nil
 	}
 
-	reader, err := kgo.NewClient(append(options, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}))...)
+	// Without the errors that it retries, the client waits for a topic that is deleted by now until it is there again.
+	reader, err := kgo.NewClient(append(options, kgo.KeepRetryableFetchErrors(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}))...)
 	if err != nil {
 		tb.Fatalf("read %s: %v", topic, err)
 	}
@@ -66,12 +68,14 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 		if err := ctx.Err(); err != nil {
 			tb.Fatalf("read %s: after %d records, the ends that were not reached are %v: %v", topic, len(records), left, err)
 		}
-		if noSuchTopic(fetches.Err()) {
-			return nil
+		for _, failed := range fetches.Errors() {
+			if noSuchTopic(failed.Err) {
+				return nil
+			}
+			if !kerr.IsRetriable(failed.Err) {
+				tb.Fatalf("read %s, partition %d: %v", topic, failed.Partition, failed.Err)
+			}
 		}
-		fetches.EachError(func(_ string, partition int32, err error) {
-			tb.Fatalf("read %s, partition %d: %v", topic, partition, err)
-		})
 		fetches.EachRecord(func(record *kgo.Record) {
 			records = append(records, record)
 			if record.Offset+1 >= left[record.Partition] {

@@ -24,29 +24,29 @@ import (
 	"github.com/agrimill/agrimill/sources/kafka"
 )
 
-// add stores n records in a partition, "partition offset" each if the topic is new.
+// add stores n records in a partition, "partition offset" each if the topic is new. Each time it uses a client of its own: one
+// may go on for long with the ID of a topic that is gone.
 func (f *topic) add(partition int32, from, n int) {
 	f.Helper()
-	for i := range n {
-		record := &kgo.Record{Topic: f.name, Partition: partition, Value: fmt.Appendf(nil, "%d %d", partition, from+i)}
-		testkit.EventuallyNil(f, func() error {
-			err := f.produce(record)
+	added := 0
+	testkit.EventuallyNil(f, func() error {
+		client, err := kgo.NewClient(kgo.SeedBrokers(f.addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		if err != nil {
+			f.Fatal(err)
+		}
+		defer client.Close()
+		for ; added < n; added++ {
+			record := &kgo.Record{Topic: f.name, Partition: partition, Value: fmt.Appendf(nil, "%d %d", partition, from+added)}
+			err := client.ProduceSync(f.Context(), record).FirstErr()
 			if err != nil && !errors.Is(err, kerr.UnknownTopicID) { // a broker may not know yet that it was created again
 				f.Fatal(err)
 			}
-			return err
-		})
-	}
-}
-
-// produce uses a client of its own: one may go on for long with the ID of a topic that is gone.
-func (f *topic) produce(record *kgo.Record) error {
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return client.ProduceSync(f.Context(), record).FirstErr()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func (f *topic) commit(partition int32, at int64) {

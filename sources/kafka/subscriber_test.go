@@ -34,13 +34,15 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, append(testkit.SuiteLeaks(), goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))...)
 }
 
-// quick makes a member that asks and commits often. It is not missed because the machine is busy.
+// quick makes a member that asks and commits often, and whose readers, which end with an answer, get one soon. It is not
+// missed because the machine is busy.
 func quick(c *sarama.Config) {
 	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 30*time.Second, 200*time.Millisecond
 	c.Consumer.Group.Rebalance.Timeout = 10 * time.Second
 	c.Consumer.Offsets.AutoCommit.Interval = 50 * time.Millisecond
 	c.Metadata.Retry.Backoff = 50 * time.Millisecond
 	c.Consumer.Retry.Backoff = 50 * time.Millisecond
+	c.Consumer.MaxWaitTime = 100 * time.Millisecond
 }
 
 // topic is a topic at a broker, with a group that reads it.

@@ -14,7 +14,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -30,7 +29,6 @@ import (
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
-	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/internal/kvbucket"
 )
 
@@ -121,12 +119,9 @@ func (c Config) Validate() error {
 // All methods are safe for concurrent use. A Store needs no Close.
 type Store struct {
 	config Config
-	js     jetstream.JetStream
+	bucket *kvbucket.Handle
 	cache  *fairlru.Cache[cached, []byte]
 	odd    ratelog.Line
-
-	mu     sync.Mutex
-	bucket jetstream.KeyValue // nil: not found yet, or gone
 }
 
 var _ farm.DeviceStore = (*Store)(nil)
@@ -163,87 +158,60 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if config.Logger == nil {
 		config.Logger = watermill.NopLogger{}
 	}
-	js, err := nats.JetStream(config.Conn, config.Domain)
-	if err != nil {
-		return nil, fmt.Errorf("devicestore: %w", err)
+	s := &Store{config: config, cache: fairlru.New[cached, []byte](maxCached), odd: ratelog.Line{Burst: warnlog.PerMessage}}
+	provision := kvbucket.ProvisionCreate
+	if config.ReadOnly {
+		provision = kvbucket.ProvisionNone
 	}
-	s := &Store{config: config, js: js, cache: fairlru.New[cached, []byte](maxCached), odd: ratelog.Line{Burst: warnlog.PerMessage}}
-	return s, s.Health(ctx)
+	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
+	defer cancel()
+	var err error
+	if s.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
+		Store: "devicestore", Provision: provision, Logger: config.Logger, Opened: s.opened,
+		Bucket: jetstream.KeyValueConfig{
+			Bucket: config.Bucket, Description: "device descriptions of teamsets", TTL: config.TTL, Replicas: config.Replicas, MaxBytes: config.MaxBytes,
+		},
+	}); err != nil {
+		return nil, classed(err)
+	}
+	return s, nil
+}
+
+// opened forgets what another bucket had.
+func (s *Store) opened(jetstream.KeyValueStatus, bool) error {
+	s.cache.Purge()
+	return nil
 }
 
 // Health asks the server for the bucket.
 func (s *Store) Health(ctx context.Context) error {
-	return s.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
-		_, err := kv.Status(ctx)
-		return err
-	})
-}
-
-// open returns the bucket. No lock is held while the server is asked.
-func (s *Store) open(ctx context.Context) (jetstream.KeyValue, error) {
-	s.mu.Lock()
-	kv := s.bucket
-	s.mu.Unlock()
-	if kv != nil {
-		return kv, nil
-	}
-	want := jetstream.KeyValueConfig{
-		Bucket: s.config.Bucket, Description: "device descriptions of teamsets",
-		TTL: s.config.TTL, Replicas: s.config.Replicas, MaxBytes: s.config.MaxBytes,
-	}
-	kv, err := s.js.KeyValue(ctx, s.config.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		if s.config.ReadOnly {
-			return nil, fmt.Errorf("%w: %w", ErrMissing, err)
-		}
-		kv, err = s.js.CreateKeyValue(ctx, want)
-		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
-			kv, err = s.js.KeyValue(ctx, s.config.Bucket)
-		}
-	}
-	if err == nil {
-		_, err = kvbucket.Compare(ctx, kv, want, s.config.Logger)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	s.bucket = kv
-	s.mu.Unlock()
-	return kv, nil
+	return classed(s.bucket.Health(ctx, s.config.Timeout))
 }
 
 // do makes requests, and makes them once more if the bucket was gone.
-func (s *Store) do(ctx context.Context, request func(context.Context, jetstream.KeyValue) error) error {
-	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
-	defer cancel()
-	kv, err := s.open(ctx)
-	if err == nil {
-		err = request(ctx, kv)
-	}
-	if kv != nil && (errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, natsgo.ErrNoResponders)) {
-		s.mu.Lock()
-		s.bucket = nil
-		s.mu.Unlock()
-		s.cache.Purge() // what it has may be gone
-		if kv, err = s.open(ctx); err == nil {
-			err = request(ctx, kv)
-		}
-	}
-	if errors.Is(err, natsgo.ErrMaxPayload) {
-		return fmt.Errorf("%w: %w", ErrTooLarge, err)
-	}
-	if err != nil {
-		return fmt.Errorf("devicestore: bucket %q: %w", s.config.Bucket, nats.Explain(s.config.Conn, s.config.Domain, err))
+func (s *Store) do(ctx context.Context, request func(context.Context, *kvbucket.Bucket) error) error {
+	if err := s.bucket.Do(ctx, s.config.Timeout, request); err != nil {
+		return classed(fmt.Errorf("devicestore: bucket %q: %w", s.config.Bucket, err))
 	}
 	return nil
+}
+
+// classed says what an error of the server means to callers.
+func classed(err error) error {
+	switch {
+	case errors.Is(err, natsgo.ErrMaxPayload):
+		return fmt.Errorf("%w: %w", ErrTooLarge, err)
+	case errors.Is(err, jetstream.ErrBucketNotFound): // it is not created
+		return fmt.Errorf("%w: %w", ErrMissing, err)
+	}
+	return err
 }
 
 func listKey(teamset string) string   { return "teamset." + teamset }
 func payloadKey(digest string) string { return "payload." + digest }
 
 // list returns what is known of a teamset, and the revision to update.
-func (s *Store) list(ctx context.Context, kv jetstream.KeyValue, teamset string) (entries []entry, found jetstream.KeyValueEntry, err error) {
+func (s *Store) list(ctx context.Context, kv *kvbucket.Bucket, teamset string) (entries []entry, found jetstream.KeyValueEntry, err error) {
 	found, err = kv.Get(ctx, listKey(teamset))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil, nil
@@ -287,7 +255,7 @@ func (s *Store) unreadable(key, reason string) {
 }
 
 // payload returns the payload of an entry, if it is there: its TTL may have ended.
-func (s *Store) payload(ctx context.Context, kv jetstream.KeyValue, e entry) (payload []byte, there bool, err error) {
+func (s *Store) payload(ctx context.Context, kv *kvbucket.Bucket, e entry) (payload []byte, there bool, err error) {
 	if payload, there = s.cache.Get(cached{e.Tenant, e.Digest}); there {
 		return payload, true, nil
 	}
@@ -314,7 +282,7 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 	}
 	sum := sha256.Sum256(description.Payload)
 	digest := hex.EncodeToString(sum[:])
-	err := s.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err := s.do(ctx, func(ctx context.Context, kv *kvbucket.Bucket) error {
 		for range maxConflicts {
 			entries, found, err := s.list(ctx, kv, teamset)
 			if err != nil {
@@ -346,12 +314,7 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 			} else {
 				_, err = kv.Update(ctx, listKey(teamset), value, found.Revision())
 			}
-			var refused *natsgo.APIError
-			var api *jetstream.APIError
-			conflict := errors.Is(err, jetstream.ErrKeyExists) ||
-				errors.As(err, &refused) && refused.ErrorCode == natsgo.JSErrCodeStreamWrongLastSequence ||
-				errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
-			if !conflict {
+			if !kvbucket.IsConflict(err) {
 				return err
 			}
 		}
@@ -365,7 +328,7 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 
 // Get implements [farm.DeviceStore].
 func (s *Store) Get(ctx context.Context, teamset string) (descriptions []farm.DeviceDescription, err error) {
-	err = s.do(ctx, func(ctx context.Context, kv jetstream.KeyValue) error {
+	err = s.do(ctx, func(ctx context.Context, kv *kvbucket.Bucket) error {
 		descriptions = nil
 		entries, _, err := s.list(ctx, kv, teamset)
 		if err != nil {

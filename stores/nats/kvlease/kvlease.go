@@ -3,12 +3,12 @@
 package kvlease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -16,11 +16,9 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
-	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/internal/kvbucket"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -58,24 +56,15 @@ var (
 	ErrClosed = errors.New("kvlease: the lease is closed")
 )
 
-// Provision is what a [Lease] does about a bucket that is missing, at the start or later.
-type Provision int
+// Provision is what a [Lease] does about a bucket that is missing, at the start or later: [ProvisionCreate] creates it, and
+// with [ProvisionNone], without a bucket New fails, and later nobody gets the lease until it is there again.
+type Provision = kvbucket.Provision
 
+// Values of [Provision].
 const (
-	// ProvisionCreate creates it.
-	ProvisionCreate Provision = iota
-	// ProvisionNone only looks: without a bucket New fails, and later nobody gets the lease
-	// until it is there again.
-	ProvisionNone
+	ProvisionCreate = kvbucket.ProvisionCreate
+	ProvisionNone   = kvbucket.ProvisionNone
 )
-
-var provisions = []string{"create", "none"}
-
-// String returns create or none.
-func (p Provision) String() string { return enum.Text(p, provisions) }
-
-// UnmarshalText reads what String returns.
-func (p *Provision) UnmarshalText(text []byte) error { return enum.Parse(p, text, provisions) }
 
 // Config configures a [Lease]. Only Conn is required.
 type Config struct {
@@ -115,21 +104,11 @@ func (c Config) WithDefaults() Config {
 }
 
 func (c *Config) setDefaults() {
-	if c.Bucket == "" {
-		c.Bucket = DefaultBucket
-	}
-	if c.Name == "" {
-		c.Name = DefaultName
-	}
-	if c.TTL == 0 {
-		c.TTL = DefaultTTL
-	}
-	if c.Replicas == 0 {
-		c.Replicas = 1
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
+	c.Bucket = cmp.Or(c.Bucket, DefaultBucket)
+	c.Name = cmp.Or(c.Name, DefaultName)
+	c.TTL = cmp.Or(c.TTL, DefaultTTL)
+	c.Replicas = cmp.Or(c.Replicas, 1)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.Timeout = min(c.Timeout, c.TTL/2)
 }
 
@@ -174,14 +153,11 @@ func validName(name string) bool {
 // All methods are safe for concurrent use.
 type Lease struct {
 	config Config
-	js     jetstream.JetStream
 	logger watermill.LoggerAdapter
 	id     string // of this Lease, another one for each process
-	bucket atomic.Pointer[bucket]
-	// opening holds one token while the bucket is being opened.
-	opening chan struct{}
-	told    *natsgo.Subscription
-	freed   chan struct{} // holds a token when somebody has released the lease
+	bucket *kvbucket.Handle
+	told   *natsgo.Subscription
+	freed  chan struct{} // holds a token when somebody has released the lease
 
 	closed    chan struct{}
 	closeOnce sync.Once
@@ -198,12 +174,6 @@ type Lease struct {
 
 var _ subscriber.Lease = (*Lease)(nil)
 
-// bucket is a bucket as it was found. One that was made again is another one.
-type bucket struct {
-	jetstream.KeyValue
-	created time.Time // by the server's clock
-}
-
 // Format writes what it is, for every verb, and nothing of its configuration.
 func (l *Lease) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "kvlease.Lease") }
 
@@ -214,21 +184,18 @@ func New(ctx context.Context, config Config) (*Lease, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	js, err := nats.JetStream(config.Conn, config.Domain)
-	if err != nil {
-		return nil, fmt.Errorf("kvlease: %w", err)
-	}
-	l := &Lease{
-		config: config, js: js, logger: config.Logger, id: uuid.NewString(), opening: make(chan struct{}, 1),
-		freed: make(chan struct{}, 1), closed: make(chan struct{}),
-	}
+	l := &Lease{config: config, logger: config.Logger, id: uuid.NewString(), freed: make(chan struct{}, 1), closed: make(chan struct{})}
 	if l.logger == nil {
 		l.logger = watermill.NopLogger{}
 	}
 	l.logger = l.logger.With(watermill.LogFields{"bucket": config.Bucket, "lease": config.Name})
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
-	if err := l.open(ctx); err != nil {
+	var err error
+	if l.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
+		Store: "kvlease", Provision: config.Provision, Logger: l.logger, Opened: l.opened,
+		Bucket: jetstream.KeyValueConfig{Bucket: config.Bucket, Description: "who may work, of several processes", Replicas: config.Replicas},
+	}); err != nil {
 		return nil, err
 	}
 	if l.told, err = config.Conn.Subscribe(l.subject(), func(*natsgo.Msg) { l.tell() }); err != nil {
@@ -249,72 +216,21 @@ func (l *Lease) tell() {
 	}
 }
 
-// open looks for the bucket, and creates it if it may.
-func (l *Lease) open(ctx context.Context) error {
-	want := jetstream.KeyValueConfig{Bucket: l.config.Bucket, Description: "who may work, of several processes", Replicas: l.config.Replicas}
-	kv, err := l.js.KeyValue(ctx, l.config.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) && l.config.Provision == ProvisionCreate {
-		kv, err = l.js.CreateKeyValue(ctx, want)
-		if err == nil {
-			warnlog.Warn(l.logger, "the lease bucket was missing and was created; the lease is free after its TTL", nil)
-		}
-		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
-			kv, err = l.js.KeyValue(ctx, l.config.Bucket)
-		}
+func (l *Lease) opened(_ jetstream.KeyValueStatus, created bool) error {
+	if created {
+		warnlog.Warn(l.logger, "the lease bucket was missing and was created; the lease is free after its TTL", nil)
 	}
-	if err != nil {
-		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, nats.Explain(l.config.Conn, l.config.Domain, err))
-	}
-	status, err := kvbucket.Compare(ctx, kv, want, l.logger)
-	if err != nil {
-		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, err)
-	}
-	created := createdAt(status)
-	l.bucket.Store(&bucket{kv, created})
 	return nil
 }
 
-// createdAt returns when the bucket was created, which tells it from another one of that name.
-func createdAt(status jetstream.KeyValueStatus) time.Time {
-	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok {
-		return s.StreamInfo().Created
-	}
-	return time.Time{}
-}
-
 // do makes a request, and makes it once more if the bucket was gone and is there again.
-func (l *Lease) do(ctx context.Context, request func(context.Context, *bucket) error) error {
+func (l *Lease) do(ctx context.Context, request func(context.Context, *kvbucket.Bucket) error) error {
 	select {
 	case <-l.closed:
 		return ErrClosed
 	default:
+		return l.bucket.Do(ctx, l.config.Timeout, request)
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.config.Timeout)
-	defer cancel()
-	b := l.bucket.Load()
-	err := request(ctx, b)
-	if !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, natsgo.ErrNoResponders) {
-		return nats.Explain(l.config.Conn, l.config.Domain, err)
-	}
-	if failure := l.reopen(ctx, b); failure != nil {
-		return fmt.Errorf("%w: %w", failure, err)
-	}
-	return request(ctx, l.bucket.Load())
-}
-
-// reopen looks for the bucket again, unless somebody has done so since b was found. A
-// server that is still starting does not answer for a bucket either.
-func (l *Lease) reopen(ctx context.Context, b *bucket) error {
-	select {
-	case l.opening <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-l.opening }()
-	if l.bucket.Load() != b {
-		return nil
-	}
-	return l.open(ctx)
 }
 
 // TTL implements [subscriber.Lease].
@@ -331,14 +247,12 @@ func (l *Lease) Holder() string {
 // Health asks the server for the bucket. It returns at the latest when ctx ends, or after
 // Config.Timeout.
 func (l *Lease) Health(ctx context.Context) error {
-	err := l.do(ctx, func(ctx context.Context, b *bucket) error {
-		_, err := b.Status(ctx)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, err)
+	select {
+	case <-l.closed:
+		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, ErrClosed)
+	default:
+		return l.bucket.Health(ctx, l.config.Timeout)
 	}
-	return nil
 }
 
 // Close lets go of the bucket. A term that was not released ends with its time. The other methods

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/stores/nats/internal/kvbucket"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -121,7 +122,7 @@ func (l *Lease) tellAway(err error) {
 func (l *Lease) try(ctx context.Context) (*Term, time.Duration, error) {
 	var term *Term
 	var wait time.Duration
-	err := l.do(ctx, func(ctx context.Context, b *bucket) error {
+	err := l.do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 		seen, r, err := l.look(ctx, b)
 		if err != nil {
 			return err
@@ -135,14 +136,13 @@ func (l *Lease) try(ctx context.Context) (*Term, time.Duration, error) {
 			if err != nil {
 				return err
 			}
-			if created := createdAt(status); !created.Equal(b.created) {
-				l.bucket.CompareAndSwap(b, &bucket{b.KeyValue, created})
+			if !kvbucket.CreatedAt(status).Equal(b.Created) {
 				wait = l.config.TTL
-				return nil
+				return l.bucket.Reopen(ctx, b)
 			}
 		}
 		next, err := l.take(ctx, b, seen.revision)
-		if isConflict(err) {
+		if kvbucket.IsConflict(err) {
 			return nil // somebody was faster; look again
 		}
 		term = next
@@ -155,8 +155,8 @@ func (l *Lease) try(ctx context.Context) (*Term, time.Duration, error) {
 }
 
 // look reads the record.
-func (l *Lease) look(ctx context.Context, b *bucket) (sight, record, error) {
-	seen := sight{created: b.created}
+func (l *Lease) look(ctx context.Context, b *kvbucket.Bucket) (sight, record, error) {
+	seen := sight{created: b.Created}
 	entry, err := b.Get(ctx, l.config.Name)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return seen, record{}, nil
@@ -210,7 +210,7 @@ func (l *Lease) wait(seen sight, r record) time.Duration {
 }
 
 // take writes the record of a new term in the place of a revision.
-func (l *Lease) take(ctx context.Context, b *bucket, revision uint64) (*Term, error) {
+func (l *Lease) take(ctx context.Context, b *kvbucket.Bucket, revision uint64) (*Term, error) {
 	l.mu.Lock()
 	l.epoch++
 	t := &Term{lease: l, record: record{Epoch: l.epoch, Holder: l.id, Instance: l.config.Instance, Writes: 1, TTL: l.config.TTL}, lost: make(chan struct{})}
@@ -232,19 +232,11 @@ func (l *Lease) take(ctx context.Context, b *bucket, revision uint64) (*Term, er
 }
 
 // write writes a record in the place of a revision, 0 for none, and returns its own.
-func write(ctx context.Context, b *bucket, name string, r record, revision uint64) (uint64, error) {
+func write(ctx context.Context, b *kvbucket.Bucket, name string, r record, revision uint64) (uint64, error) {
 	if revision == 0 {
 		return b.Create(ctx, name, r.encode())
 	}
 	return b.Update(ctx, name, r.encode(), revision)
-}
-
-// isConflict reports whether err says that the key is there, or is another revision.
-func isConflict(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
-		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
-			api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
 // Term is a [subscriber.LeaseTerm].
@@ -307,12 +299,12 @@ func (t *Term) update(ctx context.Context, release bool) error {
 	next.Released = release
 	l := t.lease
 	var sent time.Time
-	err := l.do(ctx, func(ctx context.Context, b *bucket) error {
+	err := l.do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 		for {
 			sent = time.Now()
 			stoppoint.At(stoppoint.Renew)
 			written, err := write(ctx, b, l.config.Name, next, revision)
-			if !isConflict(err) {
+			if !kvbucket.IsConflict(err) {
 				revision = written
 				return err
 			}

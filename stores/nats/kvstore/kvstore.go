@@ -3,26 +3,24 @@
 package kvstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/internal/kvbucket"
 )
 
@@ -44,25 +42,15 @@ var ErrConfig = errors.New("kvstore: invalid configuration")
 // ErrClosed says that the store was closed.
 var ErrClosed = errors.New("kvstore: the store is closed")
 
-// Provision is what a [Store] does about a bucket that is missing, at the start or
-// later.
-type Provision int
+// Provision is what a [Store] does about a bucket that is missing, at the start or later: [ProvisionCreate] creates it, and
+// with [ProvisionNone], without a bucket New fails, and later everything else until it is there again.
+type Provision = kvbucket.Provision
 
+// Values of [Provision].
 const (
-	// ProvisionCreate creates it.
-	ProvisionCreate Provision = iota
-	// ProvisionNone only looks: without a bucket New fails, and later everything
-	// else until it is there again.
-	ProvisionNone
+	ProvisionCreate = kvbucket.ProvisionCreate
+	ProvisionNone   = kvbucket.ProvisionNone
 )
-
-var provisions = []string{"create", "none"}
-
-// String returns create or none.
-func (p Provision) String() string { return enum.Text(p, provisions) }
-
-// UnmarshalText reads what String returns.
-func (p *Provision) UnmarshalText(text []byte) error { return enum.Parse(p, text, provisions) }
 
 // Config configures a [Store].
 type Config struct {
@@ -104,21 +92,11 @@ func (c Config) WithDefaults() Config {
 }
 
 func (c *Config) setDefaults() {
-	if c.Bucket == "" {
-		c.Bucket = DefaultBucket
-	}
-	if c.TTL == 0 {
-		c.TTL = router.DefaultDedupTTL
-	}
-	if c.Replicas == 0 {
-		c.Replicas = 1
-	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
-	if c.SessionTTL == 0 {
-		c.SessionTTL = DefaultSessionTTL
-	}
+	c.Bucket = cmp.Or(c.Bucket, DefaultBucket)
+	c.TTL = cmp.Or(c.TTL, router.DefaultDedupTTL)
+	c.Replicas = cmp.Or(c.Replicas, 1)
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.SessionTTL = cmp.Or(c.SessionTTL, DefaultSessionTTL)
 }
 
 // Format writes the fields without what is secret, for every verb.
@@ -176,11 +154,8 @@ func (c Config) Validate() error {
 // All methods are safe for concurrent use.
 type Store struct {
 	config Config
-	js     jetstream.JetStream
 	logger watermill.LoggerAdapter
-	bucket atomic.Pointer[bucket]
-	// opening holds one token while the bucket is being opened.
-	opening chan struct{}
+	bucket *kvbucket.Handle // nil before it was opened
 
 	session session
 	mu      sync.Mutex
@@ -201,9 +176,6 @@ type Store struct {
 
 var _ router.DedupStore = (*Store)(nil)
 
-// bucket is a bucket as it was found. One that was made again is another one.
-type bucket struct{ jetstream.KeyValue }
-
 // Format writes what it is, for every verb, and nothing of its configuration.
 func (s *Store) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "kvstore.Store") }
 
@@ -214,12 +186,8 @@ func New(ctx context.Context, config Config) (*Store, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	js, err := nats.JetStream(config.Conn, config.Domain)
-	if err != nil {
-		return nil, fmt.Errorf("kvstore: %w", err)
-	}
 	s := &Store{
-		config: config, js: js, logger: config.Logger, opening: make(chan struct{}, 1), session: newSession(),
+		config: config, logger: config.Logger, session: newSession(),
 		held: map[router.Key]*hold{}, unsent: map[router.Key]pendingWrite{}, peers: map[string]*peer{}, odd: map[string]sight{}, oddLine: ratelog.Line{Burst: warnlog.PerMessage}, life: lifecycle.New(),
 	}
 	if s.logger == nil {
@@ -228,91 +196,38 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	s.logger = s.logger.With(watermill.LogFields{"bucket": config.Bucket})
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
-	if _, err := s.open(ctx); err != nil {
+	var err error
+	if s.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
+		Store: "kvstore", Provision: config.Provision, Logger: s.logger, Opened: s.opened,
+		Bucket: jetstream.KeyValueConfig{
+			Bucket: config.Bucket, Description: "keys of handled messages", TTL: config.TTL, Replicas: config.Replicas,
+			MaxBytes: config.MaxBytes, LimitMarkerTTL: markerTTL,
+		},
+	}); err != nil {
 		return nil, err
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// open looks for the bucket, creates it if it may, and reports whether it did.
-func (s *Store) open(ctx context.Context) (created bool, err error) {
-	want := jetstream.KeyValueConfig{
-		Bucket:         s.config.Bucket,
-		Description:    "keys of handled messages",
-		TTL:            s.config.TTL,
-		Replicas:       s.config.Replicas,
-		MaxBytes:       s.config.MaxBytes,
-		LimitMarkerTTL: markerTTL,
-	}
-	kv, err := s.js.KeyValue(ctx, s.config.Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) && s.config.Provision == ProvisionCreate {
-		kv, err = s.js.CreateKeyValue(ctx, want)
-		created = err == nil
-		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
-			kv, err = s.js.KeyValue(ctx, s.config.Bucket)
-		}
-	}
-	if err != nil {
-		return false, fmt.Errorf("kvstore: bucket %q: %w", s.config.Bucket, nats.Explain(s.config.Conn, s.config.Domain, err))
-	}
-	status, err := kvbucket.Compare(ctx, kv, want, s.logger)
-	if err != nil {
-		return false, fmt.Errorf("kvstore: bucket %q: %w", s.config.Bucket, err)
-	}
+func (s *Store) opened(status jetstream.KeyValueStatus, created bool) error {
 	if status.LimitMarkerTTL() <= 0 {
-		return false, fmt.Errorf("%w: bucket %q has no TTL for single keys (LimitMarkerTTL), so leases would not end", ErrConfig, s.config.Bucket)
+		return fmt.Errorf("%w: bucket %q has no TTL for single keys (LimitMarkerTTL), so leases would not end", ErrConfig, s.config.Bucket)
 	}
-	s.bucket.Store(&bucket{kv})
-	return created, nil
+	if created && s.bucket != nil {
+		warnlog.Warn(s.logger, "the dedup bucket was gone and was created again; messages handled before are not recognized", nil)
+	}
+	return nil
 }
 
 // do makes a request, and makes it once more if the bucket was gone and is there again.
-func (s *Store) do(ctx context.Context, timeout time.Duration, request func(context.Context, *bucket) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	b := s.bucket.Load()
-	err := request(ctx, b)
-	if !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, natsgo.ErrNoResponders) {
-		return nats.Explain(s.config.Conn, s.config.Domain, err)
-	}
-	if failure := s.reopen(ctx, b); failure != nil {
-		return fmt.Errorf("%w: %w", failure, err)
-	}
-	return request(ctx, s.bucket.Load())
-}
-
-// reopen looks for the bucket again, unless somebody has done so since b was found. A
-// server that is still starting does not answer for a bucket either.
-func (s *Store) reopen(ctx context.Context, b *bucket) error {
-	select {
-	case s.opening <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	defer func() { <-s.opening }()
-	if s.bucket.Load() != b {
-		return nil
-	}
-	created, err := s.open(ctx)
-	if created {
-		warnlog.Warn(s.logger, "the dedup bucket was gone and was created again; messages handled before are not recognized", nil)
-	}
-	return err
+func (s *Store) do(ctx context.Context, request func(context.Context, *kvbucket.Bucket) error) error {
+	return s.bucket.Do(ctx, s.config.Timeout, request)
 }
 
 // Health asks the server for the bucket. It returns at the latest when ctx ends, or
 // after Config.Timeout.
-func (s *Store) Health(ctx context.Context) error {
-	err := s.do(ctx, s.config.Timeout, func(ctx context.Context, b *bucket) error {
-		_, err := b.Status(ctx)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("kvstore: bucket %q: %w", s.config.Bucket, err)
-	}
-	return nil
-}
+func (s *Store) Health(ctx context.Context) error { return s.bucket.Health(ctx, s.config.Timeout) }
 
 // Close ends the session, so that others can take over at once what is still reserved, and
 // retries queued commits and releases; it returns the error if that fails. Calls in

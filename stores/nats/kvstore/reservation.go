@@ -16,6 +16,7 @@ import (
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/stores/nats/internal/kvbucket"
 )
 
 const (
@@ -56,8 +57,8 @@ func (s *Store) reserved(owner router.Owner, lease time.Duration) ([]byte, error
 type hold struct {
 	owner router.Owner
 	until time.Time
-	token router.Token // zero until it is reserved
-	in    *bucket      // where it is reserved
+	token router.Token     // zero until it is reserved
+	in    *kvbucket.Bucket // where it is reserved
 }
 
 // pendingWrite is a commit or release to retry: it did not reach the server, or the answer
@@ -66,8 +67,8 @@ type pendingWrite struct {
 	claim  router.Claim
 	token  router.Token
 	commit bool
-	until  time.Time // when a commit no longer matters
-	in     *bucket   // where the token is valid
+	until  time.Time        // when a commit no longer matters
+	in     *kvbucket.Bucket // where the token is valid
 }
 
 // Reserve implements [router.DedupStore]. The lease is rounded up to a second. The keys
@@ -118,7 +119,7 @@ func (s *Store) hold(claim router.Claim, lease time.Duration) (*hold, router.Res
 	if busy.State != 0 {
 		return nil, busy
 	}
-	h := &hold{owner: claim.Owner, until: now.Add(lease), in: s.bucket.Load()}
+	h := &hold{owner: claim.Owner, until: now.Add(lease), in: s.bucket.Latest()}
 	for _, key := range claim.Keys.All() {
 		s.held[key] = h
 	}
@@ -193,14 +194,14 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 // reserveKey is Reserve for one key. Unless take, it only looks at it, and returns no
 // state if the key is free.
 func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.Key, lease time.Duration, take bool) (got router.Reservation, err error) {
-	err = s.do(ctx, s.config.Timeout, func(ctx context.Context, b *bucket) error {
+	err = s.do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 		value, err := s.reserved(owner, lease)
 		if err != nil {
 			return err
 		}
 		if take {
 			revision, err := b.Create(ctx, key.String(), value, jetstream.KeyTTL(lease))
-			if !isConflict(err) {
+			if !kvbucket.IsConflict(err) {
 				got = router.Reservation{State: router.Reserved, Token: router.Token{revision}}
 				return err
 			}
@@ -238,7 +239,7 @@ func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.K
 		}
 		revision, err := s.write(ctx, b, key.String(), value, entry.Revision(), lease)
 		switch {
-		case isConflict(err): // somebody was faster
+		case kvbucket.IsConflict(err): // somebody was faster
 			return nil
 		case err == nil:
 			got = router.Reservation{State: router.Reserved, Token: router.Token{revision}, From: got.Holder}
@@ -330,10 +331,10 @@ func (s *Store) Commit(ctx context.Context, claim router.Claim, token router.Tok
 
 func (s *Store) commit(ctx context.Context, st pendingWrite) error {
 	for kind, key := range st.claim.Keys.All() {
-		err := s.do(ctx, s.config.Timeout, func(ctx context.Context, b *bucket) error {
+		err := s.do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 			if revision := st.token[kind-1]; revision != 0 {
 				_, err := s.write(ctx, b, key.String(), valueCommitted, revision, 0)
-				if !isConflict(err) {
+				if !kvbucket.IsConflict(err) {
 					return err
 				}
 				if _, err := b.Get(ctx, key.String()); err == nil {
@@ -372,7 +373,7 @@ func (s *Store) Release(ctx context.Context, claim router.Claim, token router.To
 	defer s.life.Leave()
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	st := pendingWrite{claim: claim, token: token, in: s.bucket.Load()}
+	st := pendingWrite{claim: claim, token: token, in: s.bucket.Latest()}
 	if h := s.finish(claim, token); h != nil {
 		st.in = h.in
 	}
@@ -398,8 +399,8 @@ func (s *Store) release(ctx context.Context, st pendingWrite) error {
 // purge deletes a reservation if it is still the one with that revision. Revisions begin
 // anew in a bucket that was created again; there, and with revision 0, it is deleted if
 // it is ours and nobody holds it.
-func (s *Store) purge(ctx context.Context, key router.Key, revision uint64, in *bucket) error {
-	return s.do(ctx, s.config.Timeout, func(ctx context.Context, b *bucket) error {
+func (s *Store) purge(ctx context.Context, key router.Key, revision uint64, in *kvbucket.Bucket) error {
+	return s.do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 		if revision == 0 || b != in {
 			entry, err := b.Get(ctx, key.String())
 			if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -418,7 +419,7 @@ func (s *Store) purge(ctx context.Context, key router.Key, revision uint64, in *
 			revision = entry.Revision()
 		}
 		err := b.Purge(ctx, key.String(), jetstream.LastRevision(revision), jetstream.PurgeTTL(markerTTL))
-		if isConflict(err) {
+		if kvbucket.IsConflict(err) {
 			return nil // the reservation is no longer ours
 		}
 		return err
@@ -472,7 +473,7 @@ func (s *Store) retryUnsent(ctx context.Context) error {
 
 // write replaces the value of a key whose last revision is known. Without a ttl it stays
 // as long as the bucket says.
-func (s *Store) write(ctx context.Context, b *bucket, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
+func (s *Store) write(ctx context.Context, b *kvbucket.Bucket, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
 	options := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision)}
 	if ttl > 0 {
 		options = append(options, jetstream.WithMsgTTL(ttl))
@@ -484,17 +485,9 @@ func (s *Store) write(ctx context.Context, b *bucket, key string, value []byte, 
 	}
 	msg := natsgo.NewMsg(subject)
 	msg.Data = value
-	ack, err := s.js.PublishMsg(ctx, msg, options...)
+	ack, err := s.bucket.JS.PublishMsg(ctx, msg, options...)
 	if err != nil {
 		return 0, err
 	}
 	return ack.Sequence, nil
-}
-
-// isConflict reports whether err says that the key is there, or is another revision.
-func isConflict(err error) bool {
-	var api *jetstream.APIError
-	return errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) ||
-		errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
-			api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/stores/nats/internal/kvbucket"
 )
 
 // renewals is how often a session is renewed in its TTL.
@@ -114,10 +115,10 @@ func (s *Store) renew(ctx context.Context) error {
 
 	sent := time.Now()
 	gap := last.IsZero() || sent.Sub(last) > s.config.SessionTTL/2
-	err := s.do(ctx, min(s.config.Timeout, s.config.SessionTTL/2), func(ctx context.Context, b *bucket) error {
+	err := s.bucket.Do(ctx, min(s.config.Timeout, s.config.SessionTTL/2), func(ctx context.Context, b *kvbucket.Bucket) error {
 		for {
 			next, err := s.writeSession(ctx, b, id, revision)
-			if !isConflict(err) {
+			if !kvbucket.IsConflict(err) {
 				revision = next
 				return err
 			}
@@ -146,7 +147,7 @@ func (s *Store) renew(ctx context.Context) error {
 	return nil
 }
 
-func (s *Store) writeSession(ctx context.Context, b *bucket, id string, revision uint64) (uint64, error) {
+func (s *Store) writeSession(ctx context.Context, b *kvbucket.Bucket, id string, revision uint64) (uint64, error) {
 	value, err := json.Marshal(sessionRecord{})
 	if err != nil {
 		return 0, err
@@ -158,7 +159,7 @@ func (s *Store) writeSession(ctx context.Context, b *bucket, id string, revision
 }
 
 // lookAt reads the record of a session; the entry is nil if there is none.
-func (s *Store) lookAt(ctx context.Context, b *bucket, id string) (entry jetstream.KeyValueEntry, record sessionRecord, err error) {
+func (s *Store) lookAt(ctx context.Context, b *kvbucket.Bucket, id string) (entry jetstream.KeyValueEntry, record sessionRecord, err error) {
 	entry, err = b.Get(ctx, sessionKey(id))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, record, nil
@@ -196,19 +197,19 @@ func (s *Store) endSession(ctx context.Context) error {
 	if revision == 0 {
 		return nil
 	}
-	return s.do(ctx, s.config.Timeout, func(ctx context.Context, b *bucket) error {
+	return s.do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 		return s.end(ctx, b, id, revision, sessionRecord{Ended: true})
 	})
 }
 
 // end records that a session has ended, for as long as others may need to see it.
-func (s *Store) end(ctx context.Context, b *bucket, id string, revision uint64, record sessionRecord) error {
+func (s *Store) end(ctx context.Context, b *kvbucket.Bucket, id string, revision uint64, record sessionRecord) error {
 	value, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
 	_, err = s.write(ctx, b, sessionKey(id), value, revision, max(markerTTL, s.config.SessionTTL))
-	if isConflict(err) {
+	if kvbucket.IsConflict(err) {
 		return nil
 	}
 	return err
@@ -229,7 +230,7 @@ func (s *Store) lookPause() time.Duration { return s.config.SessionTTL / 16 }
 
 // gone reports whether the session that made a reservation has ended, so that owner may
 // take it over. revision is that of the reservation.
-func (s *Store) gone(ctx context.Context, b *bucket, owner router.Owner, r reservation, revision uint64) (bool, error) {
+func (s *Store) gone(ctx context.Context, b *kvbucket.Bucket, owner router.Owner, r reservation, revision uint64) (bool, error) {
 	if s.session.is(r.Store) {
 		return true, nil // nobody holds it, or the caller would not ask
 	}

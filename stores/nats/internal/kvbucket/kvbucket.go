@@ -1,4 +1,4 @@
-// Package kvbucket compares key-value buckets in NATS that exist with what a store needs.
+// Package kvbucket opens the key-value buckets of stores in NATS, and compares those that exist with what a store needs.
 package kvbucket
 
 import (

@@ -11,13 +11,7 @@ import (
 type Set struct {
 	// Path is the folder in the archive; empty at its top.
 	Path string
-	// Major and Minor are the version that the data claims.
-	Major, Minor int
-	// Software and Controller are who made the data: farm software and task controller.
-	Software, SoftwareVersion     string
-	Controller, ControllerVersion string
-	// Origin is who wrote it: 1 farm software, 2 a machine; 0 unknown.
-	Origin int
+	Header
 
 	// What the set is about, in the order of the data.
 	Tasks              []Task
@@ -40,6 +34,17 @@ type Set struct {
 	// Findings are what could not be read, apart from what is inside of logs and
 	// grids, which is found when those are read.
 	Findings []*Finding
+}
+
+// Header is what a set says about itself.
+type Header struct {
+	// Major and Minor are the version that the data claims.
+	Major, Minor int
+	// Software and Controller are who made the data: farm software and task controller.
+	Software, SoftwareVersion     string
+	Controller, ControllerVersion string
+	// Origin is who wrote it: 1 farm software, 2 a machine; 0 unknown.
+	Origin int
 }
 
 // Unread returns the first finding by which something of the set could not be read, apart from what is inside

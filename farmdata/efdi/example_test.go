@@ -114,7 +114,7 @@ func ExampleTimeLogs() {
 }
 
 func ExampleMarshalTaskData() {
-	set := &farmdata.Set{Major: 4, Devices: []farmdata.Device{{ID: "DVC-1", Designator: "Mower"}}}
+	set := &farmdata.Set{Header: farmdata.Header{Major: 4}, Devices: []farmdata.Device{{ID: "DVC-1", Designator: "Mower"}}}
 	message, err := efdi.MarshalTaskData(set, efdi.EncodeConfig{})
 	if err != nil {
 		fmt.Println(err)

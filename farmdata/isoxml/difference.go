@@ -61,6 +61,9 @@ func differsInside(place string, a, b reflect.Value) string {
 		if uncompared[field] || implied[field] && a.Field(i).Len() == 0 {
 			continue
 		}
+		if a.Type().Field(i).Anonymous {
+			name = ""
+		}
 		if at := differs(place+name, a.Field(i), b.Field(i)); at != "" {
 			return at
 		}

@@ -89,7 +89,7 @@ func ExampleConfig_Validate() {
 
 func ExampleWrite() {
 	set := &farmdata.Set{
-		Software: "example", SoftwareVersion: "1", Origin: 1,
+		Header:   farmdata.Header{Software: "example", SoftwareVersion: "1", Origin: 1},
 		Products: []farmdata.Product{{ID: "PDT1", Designator: "Urea"}},
 		Tasks: []farmdata.Task{{
 			ID: "TSK1", Designator: "Spread", Status: 1, DefaultZone: 1, LostZone: -1, OutsideZone: -1,

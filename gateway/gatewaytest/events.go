@@ -111,7 +111,7 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream)
 	for {
 		s.mu.Lock()
 		i := s.takeLocked(st)
-		open, silent := st.open, s.stalls > 0
+		open, silent := st.open, s.faults.stalls > 0
 		s.mu.Unlock()
 		if !open {
 			// CutStreams is about to close the connection. A stream that ended well before that

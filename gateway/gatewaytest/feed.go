@@ -101,7 +101,7 @@ func (s *Server) appendLocked(f *feed, i *item) {
 // takeLocked returns the next item for the stream and counts the delivery.
 func (s *Server) takeLocked(st *stream) *item {
 	f := &st.app.feed
-	if s.stalls > 0 || !st.open {
+	if s.faults.stalls > 0 || !st.open {
 		return nil
 	}
 	for st.pos < len(f.items) {
@@ -251,7 +251,7 @@ func (s *Server) CutStreams() int {
 func (s *Server) StallStreams() (lift func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stalls++
+	s.faults.stalls++
 	lifted := false
 	return func() {
 		s.mu.Lock()
@@ -260,7 +260,7 @@ func (s *Server) StallStreams() (lift func()) {
 			return
 		}
 		lifted = true
-		s.stalls--
+		s.faults.stalls--
 		for _, st := range s.streamsLocked() {
 			st.notify()
 		}

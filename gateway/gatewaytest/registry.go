@@ -38,8 +38,9 @@ func (r *registry) putTenant(t *tenant) {
 
 // injections are the faults that were injected, the oldest first.
 type injections struct {
-	list []*Injection
-	last uint64 // ID
+	list   []*Injection
+	last   uint64 // ID
+	stalls int    // active StallStreams calls
 }
 
 func (l *injections) add(i *Injection) {

@@ -47,21 +47,21 @@ type Server struct {
 
 	// mu guards everything below. While it is held, nothing is written to a client and
 	// no hook is called.
-	mu          sync.Mutex
-	run         *run // nil while stopped
-	apiAddr     string
-	payloadAddr string
-	closed      chan struct{}
-	isClosed    bool
-	sequence    uint64
+	mu        sync.Mutex
+	run       *run // nil while stopped
+	addresses addresses
+	closed    chan struct{} // closed by Close
+	sequence  uint64
 	registry
 	tokens      map[string]token
 	ledger      ledger
 	faults      injections
 	stats       map[Operation]*OperationStats
 	madeClients []*gateway.Client // closed with the server
-	stalls      int               // active StallStreams calls
 }
+
+// addresses are where the two listeners are, or will be.
+type addresses struct{ api, payload string }
 
 // New starts a server for a test and closes it when the test ends. A mistake in
 // cfg, or later in the arguments of methods without an error result, fails the
@@ -89,14 +89,13 @@ func start(cfg Config, tb TB) (*Server, error) {
 	cfg.setDefaults()
 	s := &Server{
 		cfg: cfg, tb: tb, log: cfg.Logger, clock: clock{source: cfg.Now},
-		secret:      make([]byte, 32),
-		apiAddr:     cfg.Listen,
-		payloadAddr: cfg.PayloadListen,
-		closed:      make(chan struct{}),
-		registry:    newRegistry(),
-		tokens:      map[string]token{},
-		ledger:      newLedger(),
-		stats:       map[Operation]*OperationStats{},
+		secret:    make([]byte, 32),
+		addresses: addresses{cfg.Listen, cfg.PayloadListen},
+		closed:    make(chan struct{}),
+		registry:  newRegistry(),
+		tokens:    map[string]token{},
+		ledger:    newLedger(),
+		stats:     map[Operation]*OperationStats{},
 	}
 	_, _ = rand.Read(s.secret) // never fails (crypto/rand)
 	if cfg.TLS {
@@ -131,7 +130,7 @@ func start(cfg Config, tb TB) (*Server, error) {
 func (s *Server) BaseURL() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.scheme() + s.apiAddr
+	return s.scheme() + s.addresses.api
 }
 
 // TokenURL returns the full URL of the token endpoint, {auth_url}/token.
@@ -142,7 +141,7 @@ func (s *Server) TokenURL() string { return s.BaseURL() + tokenPath }
 func (s *Server) PayloadURL() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.scheme() + s.payloadAddr
+	return s.scheme() + s.addresses.payload
 }
 
 // ServiceName returns the name used in the request headers.
@@ -162,8 +161,7 @@ func (s *Server) scheme() string {
 // returns when all goroutines of the server have ended.
 func (s *Server) Close() {
 	s.mu.Lock()
-	if !s.isClosed {
-		s.isClosed = true
+	if !s.isClosed() {
 		close(s.closed)
 	}
 	clients := s.madeClients
@@ -172,6 +170,15 @@ func (s *Server) Close() {
 	s.Stop()
 	for _, client := range clients {
 		_ = client.Close() // always nil
+	}
+}
+
+func (s *Server) isClosed() bool {
+	select {
+	case <-s.closed:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -245,22 +252,22 @@ func connOf(r *http.Request) net.Conn {
 func (s *Server) listen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isClosed {
+	if s.isClosed() {
 		return ErrClosed
 	}
 	if s.run != nil {
 		return nil
 	}
-	api, err := net.Listen("tcp", s.apiAddr)
+	api, err := net.Listen("tcp", s.addresses.api)
 	if err != nil {
 		return err
 	}
-	payload, err := net.Listen("tcp", s.payloadAddr)
+	payload, err := net.Listen("tcp", s.addresses.payload)
 	if err != nil {
 		_ = api.Close()
 		return err
 	}
-	s.apiAddr, s.payloadAddr = reachable(api.Addr()), reachable(payload.Addr())
+	s.addresses = addresses{reachable(api.Addr()), reachable(payload.Addr())}
 	if s.tls != nil {
 		api, payload = tls.NewListener(api, s.tls.server), tls.NewListener(payload, s.tls.server)
 	}

@@ -114,7 +114,7 @@ type encoder struct {
 
 func (e *encoder) run(ctx context.Context) error {
 	if len(e.set.Devices) > 0 {
-		devices := &farmdata.Set{Major: e.set.Major, Minor: e.set.Minor, Devices: e.set.Devices}
+		devices := &farmdata.Set{Header: e.set.Header, Devices: e.set.Devices}
 		payload, err := efdi.MarshalTaskData(devices, efdi.EncodeConfig{Location: e.location})
 		if err != nil {
 			return &unreadable{err.Error()}

@@ -213,7 +213,7 @@ func (m *maker) place(polygons []polygon) error {
 // set is the set without a map.
 func (m *maker) set() *farmdata.Set {
 	task := farmdata.Task{ID: "TSK1", Designator: m.cfg.Task, Status: 1, DefaultZone: -1, LostZone: -1, OutsideZone: -1}
-	set := &farmdata.Set{Major: 4, Minor: 3, Software: "agrimill", Origin: 1, Products: m.products}
+	set := &farmdata.Set{Header: farmdata.Header{Major: 4, Minor: 3, Software: "agrimill", Origin: 1}, Products: m.products}
 	if m.field != "" {
 		task.FieldID = "PFD1"
 		set.Fields = []farmdata.Field{{ID: "PFD1", Designator: m.field}}

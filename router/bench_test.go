@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 func BenchmarkDefaultKeys(b *testing.B) {
@@ -55,5 +56,7 @@ func BenchmarkMemoryStore(b *testing.B) {
 
 // discard is a sink that keeps nothing.
 type discard struct{ *memorySink }
+
+func (d discard) Describe() sinks.Description { return sinks.DescribeAs(d, d.memorySink) }
 
 func (discard) Publish(string, ...*message.Message) error { return nil }

@@ -34,14 +34,13 @@ func sameMap(a, b message.Metadata) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
-// changingSink changes the messages that it is given, and says so.
-type changingSink struct{ sinks.Sink }
+// readingSink leaves the messages that it is given as they are, and says so.
+type readingSink struct{ sinks.Sink }
 
-func (s changingSink) Describe() sinks.Description {
-	d := s.Sink.Describe()
-	d.ReadOnly = false
-	return d
-}
+func (s readingSink) Describe() sinks.Description { return sinks.DescribeAs(s, s.Sink) }
+
+// changingSink changes the messages that it is given. It need not say so, although the sink that it embeds does not.
+type changingSink struct{ sinks.Sink }
 
 func (s changingSink) Publish(topic string, messages ...*message.Message) error {
 	for _, msg := range messages {
@@ -74,7 +73,8 @@ func TestGivenMetadata(t *testing.T) {
 				return []message.HandlerMiddleware{s.Poison, s.Retry, s.Dedup, middleware, s.Recoverer}
 			}
 		}},
-		"sink around":     {given: true, change: func(_ *router.Config, r *router.Route) { r.To = wrappedSink{r.To} }},
+		"sink around":     {change: func(_ *router.Config, r *router.Route) { r.To = wrappedSink{r.To} }},
+		"reading sink":    {given: true, change: func(_ *router.Config, r *router.Route) { r.To = readingSink{r.To} }},
 		"changing sink":   {change: func(_ *router.Config, r *router.Route) { r.To = changingSink{r.To} }},
 		"named before":    {set: gateway.KeyDedupID},
 		"poisoned before": {set: router.KeyPoisonCount},

@@ -84,7 +84,7 @@ func (s *memorySink) Close() error {
 }
 
 func (s *memorySink) Describe() sinks.Description {
-	return sinks.Description{Name: s.name, ReadOnly: true}
+	return sinks.Description{Name: s.name, ReadOnly: s}
 }
 
 func (*memorySink) CheckTopic(string) error { return nil }

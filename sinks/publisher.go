@@ -65,7 +65,6 @@ func (AnyTopics) CheckTopic(string) error { return nil }
 // next call, and end with Close.
 func FromPublisher(name string, pub message.Publisher, config PublisherConfig) Sink {
 	config.Description.Name, config.Description.Ordered = name, false
-	config.Description.ReadOnly = true // the publisher gets copies
 	if config.Topics == nil {
 		config.Topics = AnyTopics{}
 	}
@@ -80,6 +79,7 @@ func FromPublisher(name string, pub message.Publisher, config PublisherConfig) S
 		slots:  make(chan struct{}, maxAsync),
 		life:   lifecycle.New(),
 	}
+	s.config.Description.ReadOnly = s // the publisher gets copies
 	s.closing, s.giveUp = context.WithCancel(context.Background())
 	s.calls = workers.New(workers.Config[*publisherCall]{
 		Do:   s.do,

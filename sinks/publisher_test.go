@@ -260,7 +260,7 @@ func (h *hangingTopic) Close() error { return nil }
 // TestFromPublisherGivesCopies: a publisher may change what it gets.
 func TestFromPublisherGivesCopies(t *testing.T) {
 	sink := sinks.FromPublisher("name", changing{}, sinks.PublisherConfig{})
-	if !sink.Describe().ReadOnly {
+	if sink.Describe().ReadOnly != sink {
 		t.Error("the sink does not say that it only reads")
 	}
 	msg := message.NewMessage("1", []byte("payload"))

@@ -124,6 +124,15 @@ func As[T any](sink Sink) (found T, ok bool) {
 	return found, false
 }
 
+// DescribeAs returns the description of inner for a sink that wraps it and leaves the messages that it is given as they are.
+func DescribeAs(wrapper, inner Sink) Description {
+	d := inner.Describe()
+	if d.ReadOnly == inner {
+		d.ReadOnly = wrapper
+	}
+	return d
+}
+
 // Description is what a sink tells about itself, for start-up checks, size
 // decisions and status pages.
 type Description struct {
@@ -147,10 +156,10 @@ type Description struct {
 	// gateway. The type that router.Route.ToTopic or TopicFunc names then replaces the one in the metadata.
 	TopicIsType bool
 
-	// ReadOnly says that the sink changes neither metadata nor payload of a message that it is given, at no
-	// time. A route then gives it the messages that it received, instead of copies. A sink that wraps another one and
-	// changes messages clears it.
-	ReadOnly bool
+	// ReadOnly is the sink itself if it changes neither metadata nor payload of a message that it is given, at no
+	// time. A route then gives it the messages that it received, instead of copies. It is not a bool, so that a sink
+	// that embeds another one and changes messages does not inherit it; one that changes none has [DescribeAs].
+	ReadOnly Sink
 
 	// Ordered says that messages of one topic are stored in the order of their places:
 	// when one call of PublishAsync returned before another began, its message is stored

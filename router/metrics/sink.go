@@ -195,6 +195,9 @@ type measuredSink struct {
 	lookUp    func(outcome) prometheus.Observer
 }
 
+// Describe implements sinks.Sink.
+func (m *measuredSink) Describe() sinks.Description { return sinks.DescribeAs(m, m.Sink) }
+
 func (m *measuredSink) latency(o outcome) prometheus.Observer {
 	if known := m.latencies[o].Load(); known != nil {
 		return *known

@@ -34,6 +34,13 @@ type tracedSink struct {
 	producer
 }
 
+// Describe implements sinks.Sink. The inner sink gets copies.
+func (s *tracedSink) Describe() sinks.Description {
+	d := s.Sink.Describe()
+	d.ReadOnly = s
+	return d
+}
+
 // Publish implements sinks.Sink.
 func (s *tracedSink) Publish(topic string, messages ...*message.Message) error {
 	var room [1]sent

@@ -152,10 +152,12 @@ func (s *Sink) newTopics() *settings {
 // by default, and the durability of the weakest topic written to so far; before
 // the first message, that of topics to be created.
 func (s *Sink) Describe() sinks.Description {
-	_, ours := s.config.Marshaler.(Marshaler) // another one may change messages
 	d := sinks.Description{
-		Name: s.config.Name, ReadOnly: ours, Ordered: true, Pipelined: s.config.Ingest == sinks.IngestPipelined,
+		Name: s.config.Name, Ordered: true, Pipelined: s.config.Ingest == sinks.IngestPipelined,
 		MaxMessageSize: int64(s.maxMessageSize(s.brokers.Load())),
+	}
+	if _, ours := s.config.Marshaler.(Marshaler); ours { // another one may change messages
+		d.ReadOnly = s
 	}
 	d.Synced = s.config.Synced
 	switch weakest := s.weakestTopic(); {

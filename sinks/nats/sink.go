@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,14 +101,10 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	if own, ok := config.Marshaler.(Marshaler); ok {
 		s.drafts.own = &own
 	}
-	if s.name == "" {
-		s.name = "nats"
-	}
+	s.name = cmp.Or(s.name, "nats")
 	if s.conn == nil {
 		name := config.Name
-		if name == "" {
-			name = DefaultName
-		}
+		name = cmp.Or(name, DefaultName)
 		var err error
 		s.conn, err = config.Connection().Connect(name, natsgo.ErrorHandler(s.onAsyncError),
 			// A server that reads nothing more must not block writers for ever.
@@ -169,10 +166,13 @@ func (s *Sink) start() error {
 // stream, and the durability of the stream as it was when last looked at.
 func (s *Sink) Describe() sinks.Description {
 	level, note := durability(*s.stream.Load(), s.config)
-	return sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true,
+	d := sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true,
 		Pipelined: s.config.Ingest == sinks.IngestPipelined, Durability: level, DurabilityNote: note,
-		Synced:   synced(*s.stream.Load(), s.config),
-		ReadOnly: s.drafts.own != nil} // a marshaler of the application may change messages
+		Synced: synced(*s.stream.Load(), s.config)}
+	if s.drafts.own != nil { // a marshaler of the application may change messages
+		d.ReadOnly = s
+	}
+	return d
 }
 
 // Recovered implements [sinks.Recovering]: the connection is there again.

@@ -38,9 +38,9 @@ func (c *counted) PublishAsync(topic string, msg *message.Message) (*sinks.Publi
 	return p, nil
 }
 
-func (*counted) Close() error                { return nil }
-func (*counted) Describe() sinks.Description { return sinks.Description{Name: "none", ReadOnly: true} }
-func (*counted) CheckTopic(string) error     { return nil }
+func (*counted) Close() error                  { return nil }
+func (c *counted) Describe() sinks.Description { return sinks.Description{Name: "none", ReadOnly: c} }
+func (*counted) CheckTopic(string) error       { return nil }
 
 func (*counted) TopicSegment(value string) string { return sinks.DefaultSegments.Escape(value) }
 func (*counted) Health(context.Context) error     { return nil }

@@ -375,6 +375,9 @@ type fenced struct {
 	turns *turns
 }
 
+// Describe implements [sinks.Sink].
+func (s *fenced) Describe() sinks.Description { return sinks.DescribeAs(s, s.Sink) }
+
 func (s *fenced) check(msg *message.Message) error {
 	ctx := msg.Context()
 	if nack := msgctx.NackOf(ctx); nack != nil && nack.Leased {

@@ -289,11 +289,12 @@ func (s *sink) Describe() sinks.Description {
 	}
 	d := sinks.Description{
 		OpensPayloads: s.config.Blob != nil, Pipelined: ingest == sinks.IngestPipelined,
-		// The sinks of a configuration have no marshalers of their own.
-		ReadOnly: s.config.NATS != nil || s.config.Kafka != nil,
+	}
+	if s.config.NATS != nil || s.config.Kafka != nil { // which have no marshalers of their own here
+		d.ReadOnly = s
 	}
 	if inner, err := s.get(); err == nil {
-		d = inner.Describe()
+		d = sinks.DescribeAs(s, inner)
 	}
 	d.Name = s.name
 	return d

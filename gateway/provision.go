@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,15 +73,9 @@ type ProvisionerConfig struct {
 }
 
 func (c *ProvisionerConfig) setDefaults() {
-	if c.Endpoint.EndpointType == "" {
-		c.Endpoint.EndpointType = EndpointTypeCloudSoftware
-	}
-	if c.Concurrency == 0 {
-		c.Concurrency = defaultProvisionConcurrency
-	}
-	if c.InitialBackoff == 0 {
-		c.InitialBackoff = defaultProvisionInitialBackoff
-	}
+	c.Endpoint.EndpointType = cmp.Or(c.Endpoint.EndpointType, EndpointTypeCloudSoftware)
+	c.Concurrency = cmp.Or(c.Concurrency, defaultProvisionConcurrency)
+	c.InitialBackoff = cmp.Or(c.InitialBackoff, defaultProvisionInitialBackoff)
 	if c.MaxBackoff == 0 {
 		c.MaxBackoff = max(defaultProvisionMaxBackoff, c.InitialBackoff)
 	}

@@ -96,12 +96,8 @@ func (c Config) WithDefaults() Config {
 }
 
 func (c *Config) setDefaults() {
-	if c.MaxRequests == 0 {
-		c.MaxRequests = 16
-	}
-	if c.CloseTimeout == 0 {
-		c.CloseTimeout = 30 * time.Second
-	}
+	c.MaxRequests = cmp.Or(c.MaxRequests, 16)
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, 30*time.Second)
 	c.DirectRecipients = slices.Clone(c.DirectRecipients)
 }
 

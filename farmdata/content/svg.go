@@ -2,6 +2,7 @@ package content
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"io"
@@ -56,9 +57,7 @@ const (
 
 func (t *track) add(at latLon, stamp farmdata.Stamp) {
 	begins := t.next(at, stamp)
-	if t.stride == 0 {
-		t.stride = 1
-	}
+	t.stride = cmp.Or(t.stride, 1)
 	if !begins && t.seen%t.stride != 0 {
 		return
 	}

@@ -1,6 +1,7 @@
 package content
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -132,9 +133,7 @@ func (d *drawing) area(path *strings.Builder, a area, end string) {
 // write explains the colors below the picture.
 func (l *legend) write(w io.Writer, y int) {
 	title := l.name
-	if title == "" {
-		title = l.ddi
-	}
+	title = cmp.Or(title, l.ddi)
 	if l.unit != "" {
 		title += ", " + l.unit
 	}

@@ -1,6 +1,7 @@
 package geo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -134,9 +135,7 @@ func (s Column) Validate() error {
 }
 
 func (c *Config) setDefaults() {
-	if c.Gap == 0 {
-		c.Gap = 5 * time.Minute
-	}
+	c.Gap = cmp.Or(c.Gap, 5*time.Minute)
 	if c.Finding == nil {
 		c.Finding = func(*farmdata.Finding) {}
 	}

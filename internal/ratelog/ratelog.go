@@ -3,6 +3,7 @@
 package ratelog
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,9 +44,7 @@ type Line struct {
 // include it.
 func (l *Line) Next() (suppressed int, ok bool) {
 	burst := l.Burst
-	if burst == 0 {
-		burst = DefaultBurst
-	}
+	burst = cmp.Or(burst, DefaultBurst)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pending.Store(true)

@@ -4,6 +4,7 @@ package spool
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -63,9 +64,7 @@ func InMemory(data []byte) *Payload {
 // Buffer buffers what is called name. The error of what exceeds the limit matches [gateway.ErrTooLarge]. The caller
 // closes the payload.
 func Buffer(from Reading, name string, limits Limits) (*Payload, error) {
-	if limits.Memory == 0 {
-		limits.Memory = DefaultMemory
-	}
+	limits.Memory = cmp.Or(limits.Memory, DefaultMemory)
 	var head bytes.Buffer
 	if err := from(func(r io.Reader) error {
 		_, err := io.CopyN(&head, r, limits.Memory+1)

@@ -2,6 +2,7 @@
 package streamrule
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,9 +18,7 @@ func Loses(have jetstream.StreamConfig, subject string) string {
 	}
 	if t := have.SubjectTransform; t != nil {
 		source := t.Source
-		if source == "" {
-			source = ">"
-		}
+		source = cmp.Or(source, ">")
 		if source != t.Destination && natssubject.Overlap(source, subject) {
 			return fmt.Sprintf("stores %s as %s, where nobody looks for it (subject_transform): remove that, or use another stream", source, t.Destination)
 		}

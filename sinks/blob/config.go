@@ -1,6 +1,7 @@
 package blob
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -69,9 +70,7 @@ func (c Config) WithDefaults() Config {
 }
 
 func (c *Config) setDefaults() {
-	if c.Path == "" {
-		c.Path = DefaultPath
-	}
+	c.Path = cmp.Or(c.Path, DefaultPath)
 }
 
 func (c Config) template() (*sinks.TopicTemplate, error) {

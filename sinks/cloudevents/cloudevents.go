@@ -18,6 +18,7 @@
 package cloudevents
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -70,12 +71,8 @@ func (c Config) WithDefaults() Config {
 }
 
 func (c *Config) setDefaults() {
-	if c.Source == "" {
-		c.Source = DefaultSource
-	}
-	if c.Subject == "" {
-		c.Subject = DefaultSubject
-	}
+	c.Source = cmp.Or(c.Source, DefaultSource)
+	c.Subject = cmp.Or(c.Subject, DefaultSubject)
 	c.ContentTypes = maps.Clone(c.ContentTypes)
 }
 

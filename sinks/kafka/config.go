@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"strings"
@@ -192,33 +193,21 @@ func (c Config) WithDefaults() Config {
 }
 
 func (c *Config) setDefaults() {
-	if c.Name == "" {
-		c.Name = "kafka"
-	}
+	c.Name = cmp.Or(c.Name, "kafka")
 	connection := c.connection()
 	connection.setDefaults()
 	c.ClientID, c.SASL, c.Version, c.ConnectTimeout = connection.ClientID, connection.SASL, connection.Version, connection.ConnectTimeout
-	if c.TopicPrefix == "" {
-		c.TopicPrefix = DefaultTopicPrefix
-	}
+	c.TopicPrefix = cmp.Or(c.TopicPrefix, DefaultTopicPrefix)
 	if c.PartitionKey == nil {
 		c.PartitionKey = MetadataKey(gateway.KeyReceivingEndpointID)
 	}
 	if c.Marshaler == nil {
 		c.Marshaler = Marshaler{}
 	}
-	if c.PublishTimeout == 0 {
-		c.PublishTimeout = DefaultPublishTimeout
-	}
-	if c.CloseTimeout == 0 {
-		c.CloseTimeout = DefaultCloseTimeout
-	}
-	if c.MaxPending == 0 {
-		c.MaxPending = DefaultMaxPending
-	}
-	if c.MaxPendingBytes == 0 {
-		c.MaxPendingBytes = DefaultMaxPendingBytes
-	}
+	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
+	c.MaxPending = cmp.Or(c.MaxPending, DefaultMaxPending)
+	c.MaxPendingBytes = cmp.Or(c.MaxPendingBytes, DefaultMaxPendingBytes)
 }
 
 // Format writes the fields without what is secret, for every verb.

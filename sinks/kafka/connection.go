@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -38,18 +39,14 @@ func (c Connection) WithDefaults() Connection {
 }
 
 func (c *Connection) setDefaults() {
-	if c.ClientID == "" {
-		c.ClientID = DefaultClientID
-	}
+	c.ClientID = cmp.Or(c.ClientID, DefaultClientID)
 	if c.SASL.Mechanism == "" && c.SASL.User != "" {
 		c.SASL.Mechanism = MechanismPlain
 	}
 	if c.Version == (sarama.KafkaVersion{}) {
 		c.Version = sarama.V2_8_0_0
 	}
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = DefaultConnectTimeout
-	}
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
 }
 
 // Format writes the fields without what is secret, for every verb.

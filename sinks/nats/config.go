@@ -180,18 +180,10 @@ func (c *Config) setDefaults() {
 	if c.URL == "" && c.Conn == nil {
 		c.URL = natsgo.DefaultURL
 	}
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = DefaultConnectTimeout
-	}
-	if c.Stream == "" {
-		c.Stream = DefaultStream
-	}
-	if c.SubjectPrefix == "" {
-		c.SubjectPrefix = DefaultSubjectPrefix
-	}
-	if c.Replicas == 0 {
-		c.Replicas = 1
-	}
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
+	c.Stream = cmp.Or(c.Stream, DefaultStream)
+	c.SubjectPrefix = cmp.Or(c.SubjectPrefix, DefaultSubjectPrefix)
+	c.Replicas = cmp.Or(c.Replicas, 1)
 	if c.DedupWindow == 0 {
 		c.DedupWindow = DefaultDedupWindow
 		if c.MaxAge > 0 {
@@ -201,15 +193,9 @@ func (c *Config) setDefaults() {
 	if c.Marshaler == nil {
 		c.Marshaler = Marshaler{}
 	}
-	if c.PublishTimeout == 0 {
-		c.PublishTimeout = DefaultPublishTimeout
-	}
-	if c.CloseTimeout == 0 {
-		c.CloseTimeout = DefaultCloseTimeout
-	}
-	if c.MaxPending == 0 {
-		c.MaxPending = DefaultMaxPending
-	}
+	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
+	c.MaxPending = cmp.Or(c.MaxPending, DefaultMaxPending)
 }
 
 // String formats the configuration without what is secret.

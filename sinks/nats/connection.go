@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"net/url"
@@ -51,12 +52,8 @@ func (c Connection) WithDefaults() Connection {
 }
 
 func (c *Connection) setDefaults() {
-	if c.URL == "" {
-		c.URL = natsgo.DefaultURL
-	}
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = DefaultConnectTimeout
-	}
+	c.URL = cmp.Or(c.URL, natsgo.DefaultURL)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
 }
 
 // String formats the connection without what is secret.

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -40,9 +41,7 @@ func UnescapeTopicSegment(segment string) (string, error) { return segments.Unes
 // read the topics that a sink with the same prefix writes. prefix "" is
 // [DefaultSubjectPrefix].
 func SubjectCalculator(prefix string) wmnats.SubjectCalculator {
-	if prefix == "" {
-		prefix = DefaultSubjectPrefix
-	}
+	prefix = cmp.Or(prefix, DefaultSubjectPrefix)
 	return func(queueGroupPrefix, topic string) *wmnats.SubjectDetail {
 		return &wmnats.SubjectDetail{Primary: prefix + "." + topic, QueueGroup: queueGroupPrefix}
 	}

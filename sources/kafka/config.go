@@ -12,6 +12,7 @@
 package kafka
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -110,18 +111,12 @@ func (c Config) WithDefaults() Config {
 
 func (c *Config) setDefaults() {
 	c.Connection = c.Connection.WithDefaults()
-	if c.MaxInFlight == 0 {
-		c.MaxInFlight = DefaultMaxInFlight
-	}
-	if c.MaxNackDelay == 0 {
-		c.MaxNackDelay = DefaultMaxNackDelay
-	}
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.MaxNackDelay = cmp.Or(c.MaxNackDelay, DefaultMaxNackDelay)
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = kafka.Marshaler{}
 	}
-	if c.CloseTimeout == 0 {
-		c.CloseTimeout = DefaultCloseTimeout
-	}
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
 }
 
 // Format writes the fields without what is secret, for every verb.

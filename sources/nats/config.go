@@ -11,6 +11,7 @@
 package nats
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -92,27 +93,15 @@ func (c Config) WithDefaults() Config {
 }
 
 func (c *Config) setDefaults() {
-	if c.AckWait == 0 {
-		c.AckWait = DefaultAckWait
-	}
-	if c.MaxInFlight == 0 {
-		c.MaxInFlight = DefaultMaxInFlight
-	}
-	if c.MaxNackDelay == 0 {
-		c.MaxNackDelay = DefaultMaxNackDelay
-	}
+	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
+	c.MaxNackDelay = cmp.Or(c.MaxNackDelay, DefaultMaxNackDelay)
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = nats.Marshaler{}
 	}
-	if c.CloseTimeout == 0 {
-		c.CloseTimeout = nats.DefaultCloseTimeout
-	}
-	if c.Name == "" {
-		c.Name = nats.DefaultName
-	}
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = nats.DefaultConnectTimeout
-	}
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, nats.DefaultCloseTimeout)
+	c.Name = cmp.Or(c.Name, nats.DefaultName)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, nats.DefaultConnectTimeout)
 }
 
 // String formats the configuration without what is secret.

@@ -4,6 +4,7 @@
 package geoparquet
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -37,9 +38,7 @@ func WriteTracks(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
-	if cfg.Gap == 0 {
-		cfg.Gap = 5 * time.Minute
-	}
+	cfg.Gap = cmp.Or(cfg.Gap, 5*time.Minute)
 	fields := parquet.Group{"log": text(), "task": text(), "part": parquet.Int(64), "records": parquet.Int(64), "start": parquet.Optional(parquet.String()), "end": parquet.Optional(parquet.String())}
 	addAttributes(fields, cfg.Add)
 	t, err := newTable(w, fields)

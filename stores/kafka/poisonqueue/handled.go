@@ -1,6 +1,7 @@
 package poisonqueue
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -300,9 +301,7 @@ func (h *handled) provide(ctx context.Context, client sarama.Client) error {
 		return err
 	}
 	compact, replicas := "compact", h.replicas
-	if replicas == 0 {
-		replicas = -1
-	}
+	replicas = cmp.Or(replicas, -1)
 	detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: replicas, ConfigEntries: map[string]*string{"cleanup.policy": &compact}}
 	if err := admin.CreateTopic(h.topic, detail, false); err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
 		return err

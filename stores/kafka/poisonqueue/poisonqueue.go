@@ -9,6 +9,7 @@
 package poisonqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,21 +73,13 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	c.Connection = c.Connection.WithDefaults()
-	if c.TopicPrefix == "" {
-		c.TopicPrefix = kafka.DefaultTopicPrefix
-	}
-	if c.Topic == "" {
-		c.Topic = router.DefaultPoisonTopic
-	}
-	if c.HandledTopic == "" {
-		c.HandledTopic = c.topic() + HandledSuffix
-	}
+	c.TopicPrefix = cmp.Or(c.TopicPrefix, kafka.DefaultTopicPrefix)
+	c.Topic = cmp.Or(c.Topic, router.DefaultPoisonTopic)
+	c.HandledTopic = cmp.Or(c.HandledTopic, c.topic()+HandledSuffix)
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = kafka.Marshaler{}
 	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 }
 
 // topic returns the Kafka topic of the queue.

@@ -5,6 +5,7 @@
 package poisonqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,21 +51,13 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() {
-	if c.Stream == "" {
-		c.Stream = nats.DefaultStream
-	}
-	if c.SubjectPrefix == "" {
-		c.SubjectPrefix = nats.DefaultSubjectPrefix
-	}
-	if c.Topic == "" {
-		c.Topic = router.DefaultPoisonTopic
-	}
+	c.Stream = cmp.Or(c.Stream, nats.DefaultStream)
+	c.SubjectPrefix = cmp.Or(c.SubjectPrefix, nats.DefaultSubjectPrefix)
+	c.Topic = cmp.Or(c.Topic, router.DefaultPoisonTopic)
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = nats.Marshaler{}
 	}
-	if c.Timeout == 0 {
-		c.Timeout = DefaultTimeout
-	}
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 }
 
 // Format writes the fields without what is secret, for every verb.

@@ -5,6 +5,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	crand "crypto/rand"
 	"encoding/base64"
@@ -127,9 +128,7 @@ func (b *Broker) file(name string) string { return filepath.Join(b.config.Dir, n
 // properties returns server.properties.
 func (b *Broker) properties(controller string) string {
 	advertise := b.config.Advertise
-	if advertise == "" {
-		advertise = b.addr
-	}
+	advertise = cmp.Or(advertise, b.addr)
 	all := map[string]string{
 		"process.roles":                            "broker,controller",
 		"node.id":                                  "1",

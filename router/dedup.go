@@ -187,7 +187,7 @@ type dedupID struct {
 }
 
 func dedupIDOf(ctx context.Context) (dedupID, bool) {
-	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok && d.hasKey {
+	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok && d.key != (Key{}) {
 		return dedupID{d.key, d.named}, true
 	}
 	id, ok := ctx.Value(dedupIDKey{}).(dedupID)
@@ -249,7 +249,7 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			return nil, err
 		}
 		if del != nil {
-			del.key, del.hasKey, del.named = key, true, named
+			del.key, del.named = key, named
 		} else {
 			ctx := msg.Context()
 			msg.SetContext(context.WithValue(ctx, dedupIDKey{}, dedupID{key, named}))

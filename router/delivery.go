@@ -11,16 +11,19 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// delivery is what the parts of the chain tell each other about one message. It
-// hangs in the message's context. One goroutine at a time uses it.
+// delivery is what the parts of the chain tell each other about one message. It is
+// the message's context. One goroutine at a time uses it.
 type delivery struct {
-	// ctx is the context that the message came with, whatever middlewares and handlers
-	// make of it.
-	ctx context.Context
+	// Context is the one that the message came with.
+	context.Context
+	// route and received are whose delivery it is.
+	route    *route
+	received *message.Message
+	// replay: it comes from the poison queue, and is nowhere else; nil otherwise.
+	replay *replayed
 
-	key    Key
-	hasKey bool
-	// named: key names the delivery, and not only what a sender sent.
+	// key is that of [Dedup]; zero without one. named: it names the delivery, and not only what a sender sent.
+	key   Key
 	named bool
 	// touched: the sink took the message in this attempt, so success means that
 	// the sink is there. A filtered message or a duplicate proves nothing.
@@ -30,44 +33,20 @@ type delivery struct {
 	rejected  bool // filtered by Filter or Select
 	duplicate bool
 	poisoned  bool
-	// replay: it comes from the poison queue, and is nowhere else; nil otherwise.
-	replay *replayed
+	placed    bool // what was made has its place, and others may have theirs behind it
 
-	publishes bool      // the route has a sink, and asks retrying before it publishes
-	passed    bool      // passedOn was used
-	given     bool      // and has the metadata of received
-	placed    bool      // what was made has its place, and others may have theirs behind it
-	retrying  *retrying // the Retry that makes the attempt; nil without one
-	own       retrying  // that of the first Retry
-	sent      []string  // topics that the sink has taken messages for in this attempt
-	sent1     [1]string
-
-	// What is known of payloads from earlier attempts: the one that was with the
-	// service, and those in the claim check, by key.
-	lazy   *located
-	stored map[string]*located
-
-	// once has what Once remembers; nil if nothing asked.
+	retrying *retrying // the Retry that makes the attempt; nil without one
+	own      retrying  // that of the first Retry
+	// once has what is remembered over attempts, see remember; nil if nothing is.
 	once map[any]any
-
 	// value is what the subscriber tells, and SentAt: when the first attempt began.
 	// The publisher to the gateway finds it in the message's context, perhaps still
 	// in an attempt that was abandoned, so it is set once.
 	value msgctx.Value
-	// source is the name of the delivery by the broker that it came from, if there is one. It
-	// is not in value: what is made in the message's context is another message.
-	source string
-	// route and received are whose delivery it is, for the observer.
-	route    *route
-	received *message.Message
-	// made is what the handler made, see produced.go.
-	made produced
-	// passedOn has room for the copy that a route publishes which changes nothing.
-	passedOn message.Message
-	// told is received, as observers get it while a sink may have its metadata.
-	told *message.Message
-	// began is when the attempt began to store it, if its confirmation waits until it is durable; see durable.
-	began time.Time
+	// made is what the handler made, see produced.go, and sent how many of its messages the sink has taken in this attempt.
+	made   produced
+	sent   int
+	passed passed
 	// sending is when the attempt began to publish it, since began. A sink may still tell of an
 	// attempt that was abandoned.
 	sending atomic.Int64
@@ -85,29 +64,23 @@ type replayed struct {
 	reason string // why it was poisoned again, redacted
 }
 
-// deliveryContext carries a delivery in one allocation.
-type deliveryContext struct {
-	context.Context
-	delivery delivery
-}
-
-func (c *deliveryContext) Value(key any) any {
+// Value implements context.Context.
+func (d *delivery) Value(key any) any {
 	switch key.(type) {
-	case deliveryKey:
-		return &c.delivery
+	case deliveryKey, msgctx.ReceiptsKey:
+		return d
 	case msgctx.Key:
-		return &c.delivery.value
+		return &d.value
 	case msgctx.DeliveryKey:
-		return c.delivery.source
-	case msgctx.ReceiptsKey:
-		return &c.delivery
+		// Not in value: what is made in the message's context is another message.
+		return msgctx.Received(d.Context).Delivery
 	}
-	if c.delivery.replay == nil && c.delivery.route != nil {
-		if value := c.delivery.route.names.Value(key); value != nil {
+	if d.replay == nil {
+		if value := d.route.names.Value(key); value != nil {
 			return value
 		}
 	}
-	return c.Context.Value(key)
+	return d.Context.Value(key)
 }
 
 // pipeline returns who is told how far the delivery has come; nil if nobody is.
@@ -124,8 +97,11 @@ func (d *delivery) Stored(_ *message.Message, receipt sinks.Receipt) {
 		return
 	}
 	took := time.Since(began) - time.Duration(d.sending.Load())
-	d.route.health.Observe(Event{Kind: EventStored, Context: d.ctx, Message: d.told, Receipt: receipt, Delay: took})
+	d.route.health.Observe(Event{Kind: EventStored, Context: d, Message: d.passed.told, Receipt: receipt, Delay: took})
 }
+
+// begin notes that the attempt begins to publish.
+func (d *delivery) begin() { d.sending.Store(int64(time.Since(began))) }
 
 // publishing returns the context in which a message is published that was made in ctx:
 // it has the values of ctx and of base, and ends when the delivery does. The context of
@@ -136,7 +112,7 @@ func (d *delivery) publishing(base, ctx context.Context) context.Context {
 		return base
 	}
 	// Asked for its end, the context of a delivery makes what tells of it, and most are never asked.
-	if ctx == d.ctx || ctx.Done() == d.ctx.Done() && ctx.Value(deliveryKey{}) == d {
+	if ctx == context.Context(d) || ctx.Done() == d.Done() && ctx.Value(deliveryKey{}) == d {
 		return ctx
 	}
 	// Without WithoutCancel, context.Cause would tell why the handler's ended.

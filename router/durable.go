@@ -113,7 +113,7 @@ func (w *durable) hold(d *delivery) {
 		return
 	}
 	if h := w.horizonNow(); h != nil {
-		d.value.Nack.Hold(h, d.began)
+		d.value.Nack.Hold(h, began.Add(time.Duration(d.sending.Load())))
 	}
 }
 

@@ -67,9 +67,7 @@ type RouteHealth struct {
 	MaybeRepeated uint64 `json:"maybe_repeated"`
 	// PoisonedInARow counts those of Poisoned since the last one that was delivered.
 	PoisonedInARow uint64 `json:"poisoned_in_a_row"`
-	// Retries counts the attempts that were followed by another one.
-	Retries uint64 `json:"retries"`
-	// RetriesByClass are the same by the class of the error that was tried again.
+	// RetriesByClass counts the attempts that were followed by another one, by the class of the error that was tried again.
 	RetriesByClass RetryCounts `json:"retries_by_class"`
 
 	// LastSuccess is when the sink last took a message; zero: never.
@@ -100,6 +98,9 @@ type RetryCounts struct {
 	Shutdown uint64 `json:"shutdown"`
 }
 
+// Total returns the sum.
+func (c RetryCounts) Total() uint64 { return c.Handler + c.Outage + c.Shutdown }
+
 // health keeps what [RouteHealth] reports. It is the [Observer] of the route's
 // middlewares and hands everything on to the user's.
 type health struct {
@@ -107,7 +108,7 @@ type health struct {
 	next Observer
 
 	inFlight    atomic.Int64
-	counts      [EventRetry + 1]atomic.Uint64
+	counts      [EventReturned + 1]atomic.Uint64
 	retries     [ClassRedeliver + 1]atomic.Uint64 // by class
 	lastSuccess atomic.Int64                      // Unix nanoseconds, 0 = never
 
@@ -127,7 +128,7 @@ type health struct {
 // Observe implements [Observer].
 func (h *health) Observe(e Event) {
 	e.Route = h.name
-	if e.Kind <= EventRetry {
+	if e.Kind <= EventReturned {
 		h.counts[e.Kind].Add(1)
 	}
 	if e.Kind == EventRetry && e.Class >= 0 && int(e.Class) < len(h.retries) {
@@ -204,7 +205,6 @@ func (h *health) report() RouteHealth {
 	report.Duplicates = h.counts[EventDuplicate].Load()
 	report.Poisoned = h.counts[EventPoisoned].Load()
 	report.Returned = h.counts[EventReturned].Load()
-	report.Retries = h.counts[EventRetry].Load()
 	report.RetriesByClass = RetryCounts{
 		Handler:  h.retries[ClassHandler].Load(),
 		Outage:   h.retries[ClassOutage].Load(),

@@ -8,7 +8,11 @@ import "github.com/ThreeDotsLabs/watermill/message"
 // produce. It must be called by the goroutine of the handler. Keys are compared as keys of a map;
 // use a type of your own. All calls with a key use the same T.
 func Once[T any](msg *message.Message, key any, produce func() (T, error)) (T, error) {
-	d := deliveryOf(msg)
+	return remember(deliveryOf(msg), key, produce)
+}
+
+// remember is Once for a delivery, which may be nil.
+func remember[T any](d *delivery, key any, produce func() (T, error)) (T, error) {
 	if d == nil {
 		return produce()
 	}

@@ -92,24 +92,24 @@ func (p *payloads) place(ctx context.Context, d *delivery, m *message.Message, l
 	case mode != gateway.PayloadModeLazy:
 		return nil
 	}
-	if d != nil && d.lazy != nil {
-		d.lazy.apply(m)
-		return nil
+	fetched, err := remember(d, lazyPayload{}, func() (*located, error) {
+		open := msgctx.PayloadOpener(ctx)
+		if open == nil {
+			return nil, ErrPayloadElsewhere
+		}
+		return p.fetch(ctx, open, "lazy/"+lazyKey(m), limit)
+	})
+	if err == nil {
+		fetched.apply(m)
 	}
-	open := msgctx.PayloadOpener(ctx)
-	if open == nil {
-		return ErrPayloadElsewhere
-	}
-	fetched, err := p.fetch(ctx, open, "lazy/"+lazyKey(m), limit)
-	if err != nil {
-		return err
-	}
-	if d != nil {
-		d.lazy = fetched
-	}
-	fetched.apply(m)
-	return nil
+	return err
 }
+
+// What a delivery remembers of payloads: that which was with the service, and those in the claim check, by their keys.
+type (
+	lazyPayload   struct{}
+	storedPayload string
+)
 
 // fetch reads a payload that is with the service.
 func (p *payloads) fetch(ctx context.Context, open msgctx.Opener, key string, limit int64) (_ *located, err error) {
@@ -184,22 +184,11 @@ func (p *payloads) checkIn(ctx context.Context, d *delivery, m *message.Message)
 	if id := m.Metadata[gateway.KeyDedupID]; id != "" {
 		key = "dedup/" + KeyOf(id).String() + "-" + hex.EncodeToString(sum[:8])
 	}
-	if d != nil && d.stored[key] != nil {
-		d.stored[key].apply(m)
-		return nil
+	stored, err := remember(d, storedPayload(key), func() (*located, error) { return p.put(ctx, key, bytes.NewReader(m.Payload)) })
+	if err == nil {
+		stored.apply(m)
 	}
-	stored, err := p.put(ctx, key, bytes.NewReader(m.Payload))
-	if err != nil {
-		return err
-	}
-	if d != nil {
-		if d.stored == nil {
-			d.stored = make(map[string]*located)
-		}
-		d.stored[key] = stored
-	}
-	stored.apply(m)
-	return nil
+	return err
 }
 
 // checkOut puts a payload from the claim check back into the message.

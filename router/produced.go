@@ -48,6 +48,9 @@ func (p *produced) reset(n int) {
 	p.messages, p.topics, p.contexts = make([]*message.Message, n), make([]string, n), make([]context.Context, n)
 }
 
+// stored returns the topics of what the sink has taken in this attempt.
+func (d *delivery) stored() []string { return d.made.topics[:d.sent] }
+
 // keepUpTo is how many bytes a route may have made of a message that waits with its
 // subscriber, if the message itself is not larger, for them to be kept meanwhile.
 const keepUpTo = 64 << 10
@@ -132,7 +135,7 @@ func (d *delivery) namer(received *message.Message, messages int) namer {
 	if messages > 1 {
 		n.uuids = make(map[string]bool, messages)
 	}
-	if !d.hasKey {
+	if d.key == (Key{}) {
 		return n
 	}
 	if text := received.Metadata[KeyPoisonCount]; text != "" {
@@ -249,7 +252,7 @@ func (n *namer) assignUUID(m *message.Message, i int) {
 func (d *delivery) deriveUUID(received string, content xxh3.Uint128, i int) string {
 	var name []byte
 	switch {
-	case d.hasKey:
+	case d.key != (Key{}):
 		name = appendPart(name, d.key.String())
 	case received != "":
 		name = appendPart(name, received)

@@ -286,8 +286,8 @@ func (rt *route) replay(ctx context.Context, run, id string, msg *message.Messag
 	}
 	workCtx = msgctx.With(workCtx, value)
 	work.SetContext(workCtx)
-	carrier := &deliveryContext{Context: workCtx, delivery: delivery{replay: &replayed{record: id}}}
-	d, err := rt.process(carrier, work)
+	d := &delivery{Context: workCtx, replay: &replayed{record: id}}
+	err := rt.process(d, work)
 	if err != nil && d.filtered {
 		err = fmt.Errorf("route %q: %w", rt.Name, ErrFiltered)
 	}

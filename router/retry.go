@@ -347,7 +347,7 @@ func (t *retrying) run(d *delivery, h message.HandlerFunc) ([]*message.Message, 
 			t.wake = t.config.Recovered() // before the attempt: no return is missed
 		}
 		if d != nil {
-			d.retrying, d.sent, d.placed = t, d.sent1[:0], false
+			d.retrying, d.sent, d.placed = t, 0, false
 		}
 		out, err := t.attempt(h)
 		if err == nil {
@@ -368,7 +368,7 @@ func (t *retrying) enter(d *delivery) error {
 		t.note()
 		// A message of which nothing is known yet is held up where it is published: it may
 		// go somewhere else, or nowhere.
-		o := t.gates.at(t.topics, len(t.topics) > 0, t.again || d == nil || !d.publishes)
+		o := t.gates.at(t.topics, len(t.topics) > 0, t.again || d == nil || d.route.To == nil)
 		if o == nil {
 			return nil
 		}
@@ -512,7 +512,7 @@ func (t *retrying) succeeded(d *delivery) {
 	}
 	var topics []string
 	if d != nil {
-		topics = d.sent
+		topics = d.stored()
 	}
 	t.reached(topics)
 	t.passed()
@@ -555,8 +555,8 @@ func (t *retrying) failed(d *delivery, err error) error {
 	if class == ClassOutage && t.between.final(t.gates, err, t.last) {
 		class, err = ClassPermanent, fmt.Errorf("%w: %w", errRefusedInBetween, err)
 	}
-	if d != nil && len(d.sent) > 0 {
-		t.reached(d.sent) // of what it made, some was stored
+	if d != nil && d.sent > 0 {
+		t.reached(d.stored()) // of what it made, some was stored
 	}
 	// What is cut short says nothing about the sink.
 	interrupted := t.stopping() || t.ctx.Err() != nil && errors.Is(err, t.ctx.Err())

@@ -181,7 +181,8 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 // longer counts as in flight is certainly one or the other.
 func (rt *route) handle(msg *message.Message) (acked bool) {
 	defer rt.done()
-	d, err := rt.process(&deliveryContext{Context: msg.Context()}, msg)
+	d := &delivery{Context: msg.Context()}
+	err := rt.process(d, msg)
 	switch {
 	case err == nil:
 		acked = msg.Ack() // false if a middleware has nacked it
@@ -196,43 +197,40 @@ func (rt *route) handle(msg *message.Message) (acked bool) {
 	return acked
 }
 
-// process takes a message through the chain, with ctx as its context, and reports
+// process takes a message through the chain, with d as its context, and reports
 // the outcome. After an error, which is safe to log, the caller nacks the message.
-func (rt *route) process(ctx *deliveryContext, msg *message.Message) (*delivery, error) {
-	ctx.delivery.ctx = ctx //nolint:fatcontext // a delivery's own, not one around another
-	ctx.delivery.value = msgctx.Received(ctx.Context)
-	ctx.delivery.source, ctx.delivery.value.Delivery = ctx.delivery.value.Delivery, ""
-	ctx.delivery.publishes = rt.To != nil
+func (rt *route) process(d *delivery, msg *message.Message) error {
+	d.value = msgctx.Received(d.Context)
+	d.value.Delivery = ""
+	d.route, d.received, d.passed.told = rt, msg, msg
 	if rt.durable != nil {
-		ctx.delivery.began = time.Now()
+		d.begin()
 	}
-	ctx.delivery.route, ctx.delivery.received, ctx.delivery.told = rt, msg, msg
-	msg.SetContext(ctx)
+	msg.SetContext(d)
 	if rt.health.next != nil {
-		rt.health.Observe(Event{Kind: EventStarted, Context: ctx, Message: msg})
+		rt.health.Observe(Event{Kind: EventStarted, Context: d, Message: msg})
 	}
 	out, err := rt.protected(msg)
 	if err == nil && len(out) > 0 {
 		err = errProduced
 	}
-	d := &ctx.delivery
 	if err == nil {
 		rt.durable.hold(d)
 	}
 	switch {
 	case err != nil:
-		return d, rt.returned(ctx, msg, err)
+		return rt.returned(d, msg, err)
 	case d.poisoned, d.duplicate && !d.touched:
 		// reported by the middlewares
 	case d.filtered:
-		if nack := msgctx.NackOf(ctx); nack != nil && d.rejected {
+		if nack := d.value.Nack; nack != nil && d.rejected {
 			nack.Refuse() // the others may want it, see subscriber.Config.Unmatched
 		}
-		rt.health.Observe(Event{Kind: EventFiltered, Context: ctx, Message: msg})
+		rt.health.Observe(Event{Kind: EventFiltered, Context: d, Message: msg})
 	default:
-		rt.health.Observe(Event{Kind: EventDelivered, Context: ctx, Message: msg})
+		rt.health.Observe(Event{Kind: EventDelivered, Context: d, Message: msg})
 	}
-	return d, nil
+	return nil
 }
 
 // protected calls the chain. A panic from outside of the recoverer must not end
@@ -306,17 +304,27 @@ func outgoing(msg *message.Message) *message.Message {
 	return own
 }
 
+// passed is the copy that a route publishes which changes nothing.
+type passed struct {
+	message.Message
+	used  bool
+	given bool // and has the metadata of what was received
+	// told is what was received, as observers get it while a sink may have its metadata.
+	told *message.Message
+}
+
 // passOn is outgoing for a route that publishes what it receives, as its handler returns it. The
 // first time, it costs no allocation but the metadata, which are those of msg if they are given.
 func (d *delivery) passOn(msg *message.Message, given bool) []*message.Message {
-	if d.passed {
+	p := &d.passed
+	if p.used {
 		return []*message.Message{outgoing(msg)} // the sink may still have the other one
 	}
-	d.passed = true
-	own := &d.passedOn
+	p.used = true
+	own := &p.Message
 	own.UUID, own.Metadata, own.Payload = msg.UUID, msg.Metadata, msg.Payload
-	if d.given = given && msg == d.received && d.onlyNamed(msg); d.given {
-		d.told = own
+	if p.given = given && msg == d.received && d.onlyNamed(msg); p.given {
+		p.told = own
 	} else {
 		own.Metadata = maps.Clone(msg.Metadata)
 	}
@@ -337,8 +345,8 @@ func (d *delivery) onlyNamed(msg *message.Message) bool {
 // takeBack makes the metadata of the message what they were, after they have been published and the
 // message is needed again. The sink may still have the others.
 func (d *delivery) takeBack() {
-	if d.given && !d.touched {
-		d.given = false
+	if d.passed.given && !d.touched {
+		d.passed.given = false
 		own := maps.Clone(d.received.Metadata)
 		delete(own, gateway.KeyDedupID)
 		d.received.Metadata = own
@@ -356,7 +364,7 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			d.value.SentAt = time.Now()
 		}
 		handling := msg.Context()
-		ctx := d.publishing(d.ctx, handling)
+		ctx := d.publishing(d, handling)
 		made := &d.made
 		if made.begun {
 			for i, m := range made.messages {
@@ -372,7 +380,7 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			}
 		}
 		if nack := d.value.Nack; nack != nil && nack.Leased {
-			if err := d.ctx.Err(); err != nil {
+			if err := d.Err(); err != nil {
 				return nil, err
 			}
 			stoppoint.At(stoppoint.Publish)
@@ -384,12 +392,9 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 		if err := rt.durable.check(d); err != nil {
 			return nil, err
 		}
-		if rt.durable != nil {
-			d.began = time.Now()
-		}
 		made.begun = true
-		if rt.health.next != nil {
-			d.sending.Store(int64(time.Since(began)))
+		if rt.durable != nil || rt.health.next != nil {
+			d.begin()
 		}
 		if pipeline != nil {
 			return nil, rt.sendPipelined(ctx, d, pipeline)
@@ -407,8 +412,7 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 				made.begun = rt.classify.class(err) != ClassPermanent
 				return nil, err
 			}
-			d.sent = append(d.sent, made.topics[start])
-			start = end
+			d.sent, start = end, end
 		}
 		if d.retrying != nil {
 			d.retrying.sending = ""
@@ -436,8 +440,9 @@ func (rt *route) produce(next message.HandlerFunc, d *delivery, msg *message.Mes
 	if rt.To == nil {
 		return 0, ErrNoSink
 	}
-	ctx := d.publishing(d.ctx, handling)
+	ctx := d.publishing(d, handling)
 	d.made.reset(len(out))
+	d.sent = 0
 	names := d.namer(msg, len(out))
 	for i, m := range out {
 		if m == nil {
@@ -454,11 +459,11 @@ func (rt *route) produce(next message.HandlerFunc, d *delivery, msg *message.Mes
 			forgetPayload(m, msg)
 		}
 		var content Key
-		if d.hasKey {
+		if d.key != (Key{}) {
 			content = names.content(m)
 		}
 		if m.Metadata[gateway.KeyPayloadMode] != "" || len(m.Payload) >= describeFrom {
-			if d.hasKey {
+			if d.key != (Key{}) {
 				m.Metadata[gateway.KeyDedupID] = content.String() // names what goes into the claim check
 			}
 			if err := rt.preparePayload(ctx, d, m); err != nil {
@@ -473,7 +478,7 @@ func (rt *route) produce(next message.HandlerFunc, d *delivery, msg *message.Mes
 		if rt.typed {
 			m.Metadata[gateway.KeyMessageType] = topic
 		}
-		if d.hasKey {
+		if d.key != (Key{}) {
 			m.Metadata[gateway.KeyDedupID] = names.name(content, topic).String()
 		}
 	}
@@ -561,7 +566,7 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 		made.begun = rt.classify.class(err) != ClassPermanent
 		return err
 	}
-	d.sent = append(d.sent, made.topics...)
+	d.sent = len(made.topics)
 	if d.retrying != nil {
 		d.retrying.sending = ""
 	}
@@ -617,7 +622,7 @@ func (rt *route) checkInTooLarge(ctx context.Context, d *delivery, m *message.Me
 	if rt.payloads.store == nil {
 		return fmt.Errorf("the payload of %d bytes does not fit into the sink: %w: %w", len(m.Payload), ErrNoClaimCheck, err)
 	}
-	if d.given && m == &d.passedOn {
+	if d.passed.given && m == &d.passed.Message {
 		m.Metadata = maps.Clone(m.Metadata)
 	}
 	return rt.payloads.checkIn(ctx, d, m)

@@ -83,9 +83,8 @@ func (e *RouteError) Unwrap() error { return e.Err }
 // Router carries messages along its routes. Create it with [New], [Router.Add] the
 // routes, and [Router.Run] it once. All methods are safe for concurrent use.
 type Router struct {
-	config   Config
-	payloads *payloads
-	logger   watermill.LoggerAdapter
+	config Config
+	logger watermill.LoggerAdapter
 
 	mu      sync.Mutex
 	routes  []*route
@@ -101,12 +100,10 @@ type Router struct {
 
 	cancel  context.CancelFunc // of the subscriptions; set by Run
 	unhold  func()             // lets held subscribers start; set by Run, idempotent
-	pending atomic.Int64       // routes that have not tried to subscribe yet
 	intakes sync.WaitGroup     // their goroutines
 	active  sync.WaitGroup     // routes that have not ended
 	idle    chan struct{}      // gets a token whenever a route has no message in flight
 
-	closeOnce sync.Once
 	closeErr  error         // of Close, once hasClosed is closed
 	hasClosed chan struct{} // closed at the end of the first Close
 }
@@ -133,7 +130,6 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 	}
 	return &Router{
 		config:    config,
-		payloads:  newPayloads(config.ClaimCheck, config.MaxInlinePayload),
 		logger:    logger,
 		stop:      make(chan struct{}),
 		drawn:     make(chan struct{}),
@@ -162,7 +158,7 @@ func (r *Router) Add(config Route) error {
 	}
 	rt := &route{
 		Route:    config,
-		payloads: r.payloads,
+		payloads: newPayloads(r.config.ClaimCheck, r.config.MaxInlinePayload),
 		health: &health{
 			name: config.Name, next: r.config.Observer, state: StateStarting, since: time.Now(), failingAfter: uint64(r.config.FailingAfter),
 		},
@@ -338,12 +334,13 @@ func (r *Router) start(ctx context.Context) error {
 	}
 	r.ending.Store(ctx.Done())
 	subscriptions, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	r.pending.Store(int64(len(r.routes)))
+	var pending atomic.Int64 // routes that have not tried to subscribe yet
+	pending.Store(int64(len(r.routes)))
 	ready := make(chan struct{})
 	r.unhold = sync.OnceFunc(func() { close(ready) })
 	subscriptions = msgctx.WithStart(subscriptions, ready)
 	attempted := func() {
-		if r.pending.Add(-1) == 0 {
+		if pending.Add(-1) == 0 {
 			r.unhold()
 			close(r.running)
 		}
@@ -420,13 +417,15 @@ func (r *Router) drainTimeout() time.Duration {
 //
 // [subscriber.Subscriber.Drain]: https://pkg.go.dev/github.com/agrimill/agrimill/subscriber#Subscriber.Drain
 func (r *Router) Close() error {
-	first := false
-	r.closeOnce.Do(func() { first = true })
+	r.mu.Lock()
+	first := !r.closed
+	r.closed = true
+	r.mu.Unlock()
 	if first {
 		r.closeErr = r.shutdown()
 		close(r.hasClosed)
 	}
-	<-r.hasClosed // not in the Once, whose lock lets no time pass in testing/synctest
+	<-r.hasClosed
 	return r.closeErr
 }
 
@@ -439,7 +438,6 @@ func (r *Router) shutdown() error {
 	defer cancelDrain()
 
 	r.mu.Lock()
-	r.closed = true
 	routes, started, unhold := r.routes, r.started, r.unhold
 	r.mu.Unlock()
 	if unhold != nil {

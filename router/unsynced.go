@@ -23,7 +23,7 @@ type unsyncedEntry struct {
 
 // waits reports whether the confirmation of d is to wait until what it has stored survives a power cut.
 func (d *delivery) waits() bool {
-	if d == nil || d.route == nil || d.route.durable == nil || d.value.Nack == nil || !d.touched {
+	if d == nil || d.route.durable == nil || d.value.Nack == nil || !d.touched {
 		return false
 	}
 	return d.route.durable.horizonNow() != nil
@@ -31,7 +31,7 @@ func (d *delivery) waits() bool {
 
 // add adds what d has handled.
 func (u *unsynced) add(d *delivery, keys Keys) {
-	e := unsyncedEntry{d.route.durable.horizonNow(), d.began.Sub(began), time.Since(began), keys}
+	e := unsyncedEntry{d.route.durable.horizonNow(), time.Duration(d.sending.Load()), time.Since(began), keys}
 	if e.horizon == nil {
 		e.horizon = &msgctx.Horizon{Survives: d.route.durable.survive}
 	}

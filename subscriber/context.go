@@ -20,7 +20,7 @@ type messageContext struct {
 	value   msgctx.Value // for readers that use package msgctx
 	nack    msgctx.Nack  // value refers to it
 
-	// Whose message it is, for Following.
+	// Whose message it is, for Following and its pipeline.
 	s  *Subscriber
 	it *core.Item
 

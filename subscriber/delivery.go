@@ -19,16 +19,15 @@ import (
 type delivery struct {
 	core.Message
 	event    gateway.Event // nil once nobody has it, unless a handler that was given up may still look
+	tenant   string        // as the service wrote it
 	endpoint string
-	context  string   // the sender's ID of the payload, if known
 	messages []string // the IDs of its messages
 	message1 [1]string
 	id1      [1]core.ID
-	tenant   string   // as the service wrote it
-	payload  *payload // nil if the payload is embedded in the event, or there is none
-	arrived  time.Time
-	givenUp  bool        // by a subscription that has ended, with its handler. Guarded by Subscriber.mu
-	used     atomic.Bool // context1 is
+	payload  *payload      // nil if the payload is embedded in the event, or there is none
+	arrived  time.Duration // see clock
+	givenUp  bool          // by a subscription that has ended, with its handler. Guarded by Subscriber.mu
+	used     atomic.Bool   // context1 is
 	// context1 is the context of the first message that is made of it.
 	context1 messageContext
 }
@@ -37,7 +36,7 @@ type delivery struct {
 func ownerOf(m *core.Message) *delivery { return m.Owner.(*delivery) }
 
 func (s *Subscriber) newDelivery(event gateway.Event, size int64) *delivery {
-	d := &delivery{event: event, arrived: time.Now()}
+	d := &delivery{event: event, arrived: s.now()}
 	d.Owner, d.Key = d, s.cfg.OrderKey(event)
 	switch e := event.(type) {
 	case *gateway.MessageReceived:
@@ -55,14 +54,13 @@ func (s *Subscriber) newDelivery(event gateway.Event, size int64) *delivery {
 }
 
 func (s *Subscriber) initMessage(d *delivery, e *gateway.MessageReceived) {
-	d.tenant, d.Tenant, d.endpoint, d.context = e.TenantID, lower(e.TenantID), e.ReceivingEndpointID, e.AppMessageID
+	d.tenant, d.Tenant, d.endpoint = e.TenantID, lower(e.TenantID), e.ReceivingEndpointID
 	d.message1[0], d.messages = e.ID, d.message1[:]
 	d.id1[0] = newID(e.ReceivingEndpointID, e.ID)
 	d.IDs = d.id1[:]
 	d.Family = xxh3.HashStringSeed(familyContext(e.AppMessageID), xxh3.Hash(d.id1[0][:16]))
 	d.Bytes, d.Large = int64(len(e.Payload)), len(e.Payload) >= s.cfg.ChunkSize
-	d.Hold = s.cfg.FileHold >= 0 && s.fileTypes[e.MessageType]
-	d.FileTaken = len(s.cfg.EventTypes) == 0 || slices.Contains(s.cfg.EventTypes, gateway.EventFileReceived)
+	d.Hold = s.cfg.FileHold >= 0 && slices.Contains(s.cfg.Files, e.MessageType)
 	if e.Payload == nil {
 		d.payload = newPayload(e.PayloadURI, -1)
 	}
@@ -74,7 +72,7 @@ func (s *Subscriber) initFile(d *delivery, e *gateway.FileReceived) {
 	for i, id := range e.MessageIDs {
 		d.IDs[i] = newID(e.ReceivingEndpointID, id)
 	}
-	d.File, d.FileID = true, newFileID(d.IDs)
+	d.File = &core.File{ID: newFileID(d.IDs)}
 	d.Bytes = int64(len(e.Payload))
 	if e.Payload == nil {
 		d.payload = newPayload(e.PayloadURI, e.Size)
@@ -114,12 +112,20 @@ func newFileID(ids []core.ID) (id core.ID) {
 // identity names the event of d among the open ones; zero if it never comes again.
 func (d *delivery) identity() (id core.ID) {
 	switch {
-	case d.File:
-		return d.FileID
+	case d.File != nil:
+		return d.File.ID
 	case len(d.IDs) > 0:
 		return d.IDs[0]
 	}
 	return id
+}
+
+// family returns what the context IDs of the message and of the other parts of its file have in common.
+func (d *delivery) family() string {
+	if e, ok := d.event.(*gateway.MessageReceived); ok {
+		return familyContext(e.AppMessageID)
+	}
+	return ""
 }
 
 // numberedContext is the context ID of a payload with the number of a chunk.

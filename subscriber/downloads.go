@@ -69,6 +69,7 @@ type download struct {
 	failures   int       // in a row, with whichever URI
 	bad        int       // of them with this URI: wrong bytes
 	fresh      int       // fresh URIs that were expired
+	since      time.Time // it is to be downloaded
 	uriAt      time.Time // when the URI came
 	goneAt     time.Time // when the payload counts as gone; zero before a fresh URI is refused
 	staleSince time.Time
@@ -135,7 +136,7 @@ func (q *downloadQueue) add(now time.Time, d *delivery, host string, known bool)
 	}
 	h.downloads++
 	q.arrivals++
-	j := &download{d: d, event: d.event, host: h, known: known, uriAt: now}
+	j := &download{d: d, event: d.event, host: h, known: known, since: now, uriAt: now}
 	j.place.Item, j.place.Rank = j, q.arrivals
 	q.put(j, now)
 	return j

@@ -22,7 +22,7 @@ func (s *Subscriber) Drain(ctx context.Context) {
 		s = s.working()
 	}
 	s.mu.Lock()
-	s.start.holds++ // never released
+	s.loop.start.holds++ // never released
 	s.loop.draining = true
 	stopRun := s.loop.stop
 	s.mu.Unlock()
@@ -46,10 +46,10 @@ func (s *Subscriber) Drain(ctx context.Context) {
 func (s *Subscriber) moves(due time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	soon := due.Sub(s.began)
+	soon := due.Sub(s.clock.began)
 	if now := s.now(); now >= soon {
 		soon = -1
 	}
-	first := s.downloads.failing.First()
+	first := s.payloads.downloads.failing.First()
 	return s.loop.running || s.core.Moves(soon) || soon >= 0 && first != nil && first.DueBy(due)
 }

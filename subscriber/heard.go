@@ -49,7 +49,10 @@ func (h *heard) last() time.Time {
 // if it never did.
 func (s *Subscriber) lastHeard() time.Time {
 	at := s.confirmer.heard.last()
-	if stream := s.stream.Load(); stream != nil {
+	s.mu.Lock()
+	stream := s.loop.stream
+	s.mu.Unlock()
+	if stream != nil {
 		at = later(at, stream.LastHeard())
 	}
 	return at

@@ -29,14 +29,16 @@ func (s *Subscriber) hold(sub *subscription, it *core.Item, stored *msgctx.Hold)
 	if sub.horizon == nil || sub.horizon.Owner != any(stored.Horizon) {
 		sub.horizon = &core.Horizon{After: stored.Horizon.After, Owner: stored.Horizon}
 	}
-	d := ownerOf(it.Message)
-	d.Names = s.namesOf(d)
-	s.core.Stored(s.now(), it, sub.horizon, stored.Began.Sub(s.began))
+	s.core.Stored(s.now(), it, sub.horizon, stored.Began.Sub(s.clock.began))
 }
 
-// namesOf returns the names of d. s.mu is held.
-func (s *Subscriber) namesOf(d *delivery) *names {
+// tenantNames are the names of tenants whose IDs are as usual.
+type tenantNames map[string]*names
+
+// of returns the names of m.
+func (t tenantNames) of(m *core.Message) any {
 	const uuidLen = 36
+	d := ownerOf(m)
 	var room [2 * uuidLen]byte
 	for i := range d.IDs {
 		text := appendUUID(appendUUID(room[:0], uuid.UUID(d.IDs[i][:16])), uuid.UUID(d.IDs[i][16:]))
@@ -44,13 +46,13 @@ func (s *Subscriber) namesOf(d *delivery) *names {
 			return &names{d.tenant, d.endpoint, d.messages}
 		}
 	}
-	if s.tenantNames == nil || len(s.tenantNames) > maxTenantNames {
-		s.tenantNames = make(map[string]*names)
+	if len(t) > maxTenantNames {
+		clear(t)
 	}
-	n := s.tenantNames[d.tenant]
+	n := t[d.tenant]
 	if n == nil {
 		n = &names{tenant: d.tenant}
-		s.tenantNames[d.tenant] = n
+		t[d.tenant] = n
 	}
 	return n
 }
@@ -83,7 +85,7 @@ func (s *Subscriber) askSynced(due []core.Hold) {
 	for i := range due {
 		began, acked := due[i].Stored()
 		due[i].Horizon().Owners(func(owner any) {
-			is, err := owner.(*msgctx.Horizon).Survives(s.began.Add(began), s.began.Add(acked))
+			is, err := owner.(*msgctx.Horizon).Survives(s.clock.time(began), s.clock.time(acked))
 			switch {
 			case err != nil:
 				answers[i], reason = mayBeLost, err

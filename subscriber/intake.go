@@ -20,8 +20,8 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64
 	}
 	s.stats.received.Add(1)
 	s.reportUnreadable(event)
-	if s.observer != nil {
-		s.observer.HandleEvent(event)
+	if observer, ok := s.cfg.Tenants.(eventObserver); ok {
+		observer.HandleEvent(event)
 	}
 	if s.cfg.Hooks.Event != nil {
 		s.cfg.Hooks.Event(event)
@@ -86,7 +86,7 @@ func (s *Subscriber) take(ctx context.Context, d *delivery) (taken core.Taken, r
 func (s *Subscriber) report(d *delivery, event gateway.Event, taken core.Taken) {
 	switch taken {
 	case core.Opened:
-		if d.File {
+		if d.File != nil {
 			s.progress(ProgressJoined, event, 0)
 		}
 	case core.Held:
@@ -111,11 +111,11 @@ func (s *Subscriber) unlock() {
 	for _, m := range e.Closed {
 		d := ownerOf(m)
 		s.closeDelivery(d)
-		done = append(done, d.end())
+		done = append(done, finished{d, d.Confirm})
 	}
 	for _, m := range e.Confirm {
 		s.confirmer.expect(len(m.Confirm))
-		done = append(done, ownerOf(m).end())
+		done = append(done, finished{ownerOf(m), m.Confirm})
 	}
 	for _, m := range e.Unclaimed {
 		d := ownerOf(m)
@@ -140,8 +140,8 @@ func (s *Subscriber) unlock() {
 	for _, event := range unclaimed {
 		s.progress(ProgressUnclaimed, event, 0)
 	}
-	for i := range done {
-		s.release(&done[i])
+	for _, f := range done {
+		s.release(f)
 	}
 	if len(due) > 0 {
 		s.askSynced(due)
@@ -152,15 +152,6 @@ func (s *Subscriber) unlock() {
 type finished struct {
 	d       *delivery
 	confirm []core.Confirmation
-	one     [1]core.Confirmation
-}
-
-func (d *delivery) end() (e finished) {
-	e.d, e.confirm = d, d.Confirm
-	if len(d.Confirm) == 1 { // those of a message are in the message, which may change
-		e.one[0], e.confirm = d.Confirm[0], nil
-	}
-	return e
 }
 
 // closeDelivery records that nobody has d any longer. s.mu is held.
@@ -170,7 +161,7 @@ func (s *Subscriber) closeDelivery(d *delivery) {
 	}
 	event, messageType := d.event.Type(), messageTypeOf(d.event)
 	s.confirmer.expect(len(d.Confirm))
-	if d.File {
+	if d.File != nil {
 		s.stats.inFiles.Add(int64(len(d.Confirm)))
 	}
 	if d.Settled() {
@@ -185,50 +176,51 @@ func (s *Subscriber) closeDelivery(d *delivery) {
 }
 
 // release does what is left to do with a delivery.
-func (s *Subscriber) release(e *finished) {
-	d := e.d
+func (s *Subscriber) release(f finished) {
+	d := f.d
 	if d.payload != nil {
 		d.payload.release()
 	}
-	confirm := e.confirm
-	if e.one[0] != (core.Confirmation{}) {
-		confirm = e.one[:]
-	}
-	if len(confirm) == 0 {
+	if len(f.confirm) == 0 {
 		return
 	}
 	var room [1]confirmation
 	items := room[:0]
-	for _, c := range confirm {
+	for _, c := range f.confirm {
 		items = append(items, confirmation{c, d.endpoint, d.messages[c.Index]})
 	}
 	s.confirmer.add(d.tenant, items...)
 }
 
-// alarm is the one timer of a Subscriber.
-type alarm struct {
+// clock is that of the core, with the one timer of a Subscriber.
+type clock struct {
+	began time.Time // the zero of its times
 	timer *time.Timer
-	at    time.Duration // when it goes off; zero for never
+	alarm time.Duration // when that goes off; zero for never
 }
+
+// time returns when it is at by the clock of others.
+func (c *clock) time(at time.Duration) time.Time { return c.began.Add(at) }
 
 // wakeBy has wake called then, or earlier; zero for never. s.mu is held.
 func (s *Subscriber) wakeBy(at time.Duration) {
-	if at == 0 || s.ctx.Err() != nil || s.alarm.at != 0 && s.alarm.at <= at {
+	c := &s.clock
+	if at == 0 || s.ctx.Err() != nil || c.alarm != 0 && c.alarm <= at {
 		return
 	}
-	s.alarm.at = at
+	c.alarm = at
 	wait := at - s.now()
-	if s.alarm.timer == nil {
-		s.alarm.timer = time.AfterFunc(wait, s.wake)
+	if c.timer == nil {
+		c.timer = time.AfterFunc(wait, s.wake)
 	} else {
-		s.alarm.timer.Reset(wait)
+		c.timer.Reset(wait)
 	}
 }
 
 // wakeAt is wakeBy for a time of the clock; zero for never.
 func (s *Subscriber) wakeAt(at time.Time) {
 	if !at.IsZero() {
-		s.wakeBy(max(1, at.Sub(s.began)))
+		s.wakeBy(max(1, at.Sub(s.clock.began)))
 	}
 }
 
@@ -236,7 +228,7 @@ func (s *Subscriber) wakeAt(at time.Time) {
 func (s *Subscriber) wake() {
 	s.mu.Lock()
 	defer s.unlock()
-	s.alarm.at = 0
+	s.clock.alarm = 0
 	if s.ctx.Err() != nil {
 		return
 	}
@@ -247,7 +239,7 @@ func (s *Subscriber) wake() {
 }
 
 // now is the time of the core.
-func (s *Subscriber) now() time.Duration { return time.Since(s.began) }
+func (s *Subscriber) now() time.Duration { return time.Since(s.clock.began) }
 
 // reportUnreadable counts and logs what was left out of an event, in one line regardless of
 // how much it is. The event itself carries all of it.

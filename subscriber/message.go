@@ -98,8 +98,8 @@ func fileMessage(d *delivery, e *gateway.FileReceived) *message.Message {
 	m := make(message.Metadata, 12)
 	m[gateway.KeyEventType] = string(gateway.EventFileReceived)
 	m[gateway.KeyMessageIDs] = strings.Join(e.MessageIDs, ",")
-	if d.Part != nil {
-		m[gateway.KeyContextID] = familyContext(ownerOf(d.Part).context)
+	if part := d.File.Part; part != nil {
+		m[gateway.KeyContextID] = ownerOf(part).family()
 	}
 	setCommon(m, e.ReceivingEndpointID, e.MessageType, e.TenantID, e.Filename, e.TeamsetContextID)
 	if d.payload != nil {

@@ -55,7 +55,7 @@ func (s *Subscriber) untaken(d *delivery) {
 // ackedByEnded records that subscriptions that have ended have d nevertheless: one that is made again has not missed it.
 func (s *Subscriber) ackedByEnded(d *delivery) {
 	var topics []string
-	for _, r := range d.AckedBy() {
+	for r := range d.AckedBy {
 		if sub := r.Owner.(*subscription); sub.stopped && !slices.Contains(topics, sub.topic) {
 			topics = append(topics, sub.topic)
 			s.seen.before[sub.topic]++

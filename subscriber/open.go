@@ -46,12 +46,14 @@ func (s *Subscriber) Open() []Open {
 func (s *Subscriber) openEvents(all openSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.core.Lanes(func(l *core.Lane) { l.Items(all.add) })
+	s.core.Lanes(func(l *core.Lane) {
+		l.Items(func(it *core.Item) { all.add(it, s.clock.time(ownerOf(it.Message).arrived)) })
+	})
 	s.core.Waiters(s.now(), func(m *core.Message, held bool, since, _ time.Duration) {
 		if d := ownerOf(m); held {
 			o := all.of(d.tenant, d.endpoint)
 			o.Held++
-			o.Oldest = earlier(o.Oldest, s.began.Add(since))
+			o.Oldest = earlier(o.Oldest, s.clock.time(since))
 		}
 	})
 }
@@ -69,12 +71,12 @@ func (all openSet) of(tenant, endpoint string) *Open {
 	return o
 }
 
-// add counts an event of a route. Subscriber.mu is held.
-func (all openSet) add(it *core.Item) {
+// add counts an event of a route, which arrived then. Subscriber.mu is held.
+func (all openSet) add(it *core.Item, arrived time.Time) {
 	d, name := ownerOf(it.Message), it.Lane.Route().Name
 	o := all.of(d.tenant, d.endpoint)
-	if o.Oldest.IsZero() || d.arrived.Before(o.Oldest) {
-		o.TenantID, o.EndpointID, o.Oldest = d.tenant, d.endpoint, d.arrived
+	if o.Oldest.IsZero() || arrived.Before(o.Oldest) {
+		o.TenantID, o.EndpointID, o.Oldest = d.tenant, d.endpoint, arrived
 	}
 	if it.Principal() {
 		o.InFlight++
@@ -86,7 +88,7 @@ func (all openSet) add(it *core.Item) {
 	}
 	r := &o.Routes[i]
 	r.Count++
-	r.Oldest = earlier(r.Oldest, d.arrived)
+	r.Oldest = earlier(r.Oldest, arrived)
 }
 
 // list returns all of them, ordered.

@@ -137,7 +137,7 @@ func (s *Subscriber) queueDownload(d *delivery) {
 		p.metadata = map[string]string{gateway.KeyPayloadMode: gateway.PayloadModeLazy}
 		return
 	}
-	p.download = s.downloads.add(time.Now(), d, hostOf(*p.uri.Load()), s.goneMessages.has(d.identity()))
+	p.download = s.payloads.downloads.add(time.Now(), d, hostOf(*p.uri.Load()), s.payloads.gone.has(d.identity()))
 	s.pumpDownloads()
 }
 
@@ -152,9 +152,9 @@ func hostOf(uri string) string {
 
 // forgetPayload is called when d is closed. s.mu is held.
 func (s *Subscriber) forgetPayload(d *delivery) {
-	delete(s.stale, d)
+	delete(s.payloads.stale, d)
 	if d.payload.download != nil {
-		s.downloads.remove(d.payload.download)
+		s.payloads.downloads.remove(d.payload.download)
 		s.pumpDownloads()
 	}
 }
@@ -166,7 +166,7 @@ func (s *Subscriber) pumpDownloads() {
 	}
 	now := time.Now()
 	for {
-		j := s.downloads.next(now)
+		j := s.payloads.downloads.next(now)
 		if j == nil {
 			break
 		}
@@ -178,7 +178,7 @@ func (s *Subscriber) pumpDownloads() {
 			s.fetch(ctx, j)
 		})
 	}
-	s.wakeAt(s.downloads.wake(now))
+	s.wakeAt(s.payloads.downloads.wake(now))
 }
 
 // fetch makes one attempt to download a payload. If there is no other, the message is handed out, or left.
@@ -249,7 +249,7 @@ func (s *Subscriber) fetched(j *download, result downloadResult, err error) (fir
 		j.host.err = err
 	}
 	first = j.failures == 0
-	step, helps := s.downloads.finished(now, j, result)
+	step, helps := s.payloads.downloads.finished(now, j, result)
 	switch {
 	case helps, step == stepRefresh && j.fresh == 0:
 		s.loop.connection.wantFreshSoon(now, helps)
@@ -257,7 +257,7 @@ func (s *Subscriber) fetched(j *download, result downloadResult, err error) (fir
 	case step == stepRefresh:
 		s.requestFresh(now)
 	}
-	if result == downloadOK && s.goneMessages.served(j.host.name) {
+	if result == downloadOK && s.payloads.gone.served(j.host.name) {
 		s.core.Want(s.now())
 	}
 	if step == stepRetry || step == stepRefresh {
@@ -376,8 +376,8 @@ func (s *Subscriber) checkIn(ctx context.Context, d *delivery, r io.Reader) erro
 // replaces the previous one. It contains nothing that a sender chose.
 func claimCheckKey(d *delivery) string {
 	switch {
-	case d.File:
-		return hex.EncodeToString(d.FileID[:16])
+	case d.File != nil:
+		return hex.EncodeToString(d.File.ID[:16])
 	case len(d.IDs) > 0:
 		return hex.EncodeToString(d.IDs[0][:])
 	}

@@ -1,46 +1,39 @@
 package subscriber
 
-import (
-	"github.com/agrimill/agrimill/internal/msgctx"
-	"github.com/agrimill/agrimill/subscriber/internal/core"
-)
+import "github.com/agrimill/agrimill/internal/msgctx"
 
-var _ msgctx.Pipeline = pipeline{}
-
-// pipeline is the [msgctx.Pipeline] of an item.
-type pipeline struct {
-	s  *Subscriber
-	it *core.Item
-}
+var _ msgctx.Pipeline = (*messageContext)(nil)
 
 // Begun implements [msgctx.Pipeline].
-func (p pipeline) Begun() {
-	p.s.mu.Lock()
-	p.it.Begun = true
-	p.s.mu.Unlock()
+func (c *messageContext) Begun() {
+	c.s.mu.Lock()
+	c.it.Begun = true
+	c.s.mu.Unlock()
 }
 
 // Placed implements [msgctx.Pipeline].
-func (p pipeline) Placed() {
-	p.s.mu.Lock()
-	defer p.s.unlock()
-	p.it.Begun = true
-	p.s.core.Placed(p.s.now(), p.it)
+func (c *messageContext) Placed() {
+	c.s.mu.Lock()
+	defer c.s.unlock()
+	c.it.Begun = true
+	c.s.core.Placed(c.s.now(), c.it)
 }
 
 // Halt implements [msgctx.Pipeline].
-func (p pipeline) Halt() {
-	p.s.mu.Lock()
-	p.it.Lane.Halted = true
-	p.s.mu.Unlock()
+func (c *messageContext) Halt() {
+	c.s.mu.Lock()
+	if l := c.it.Lane; l != nil { // else it was given up meanwhile
+		l.Halted = true
+	}
+	c.s.mu.Unlock()
 }
 
 // Halted implements [msgctx.Pipeline].
-func (p pipeline) Halted() bool {
-	p.s.mu.Lock()
-	defer p.s.mu.Unlock()
-	return p.it.Lane.Halted
+func (c *messageContext) Halted() bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.it.Lane == nil || c.it.Lane.Halted
 }
 
 // Settled implements [msgctx.Pipeline].
-func (pipeline) Settled() {}
+func (*messageContext) Settled() {}

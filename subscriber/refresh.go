@@ -8,7 +8,9 @@ import (
 )
 
 // waitsForFresh reports whether anything open waits for a fresh payload URI. s.mu is held.
-func (s *Subscriber) waitsForFresh() bool { return len(s.stale) > 0 || s.downloads.stale > 0 }
+func (s *Subscriber) waitsForFresh() bool {
+	return len(s.payloads.stale) > 0 || s.payloads.downloads.stale > 0
+}
 
 // requestFresh asks for fresh payload URIs, which come with a redelivery, and that takes a
 // reconnect. One reconnect serves everything that waits for one, now and until the next: it
@@ -23,20 +25,20 @@ func (s *Subscriber) requestFresh(now time.Time) {
 func (s *Subscriber) finishExpired(it *core.Item) (next *core.Item, unserved gateway.Event) {
 	d := ownerOf(it.Message)
 	now := time.Now()
-	since, waited := s.stale[d]
+	since, waited := s.payloads.stale[d]
 	it.Kept = nil
 	switch {
 	case !d.payload.expired.Load(): // it came in the meantime
 		return s.core.Done(s.now(), it, core.Nacked, 0), nil
-	case waited && now.Sub(since) >= s.downloads.giveUpAfter:
-		delete(s.stale, d)
+	case waited && now.Sub(since) >= s.payloads.downloads.giveUpAfter:
+		delete(s.payloads.stale, d)
 		event := d.event
 		return s.core.Done(s.now(), it, core.Left, 0), event
 	case !waited:
-		s.stale[d] = now
+		s.payloads.stale[d] = now
 	}
 	s.requestFresh(now)
-	return s.core.Done(s.now(), it, core.Nacked, s.downloads.giveUpAfter), nil
+	return s.core.Done(s.now(), it, core.Nacked, s.payloads.downloads.giveUpAfter), nil
 }
 
 // expired records that the payload URI of d has expired.
@@ -66,11 +68,11 @@ func (s *Subscriber) refreshed(d *delivery) {
 	p.uri.Store(&uri)
 	p.expired.Store(false)
 	if p.download != nil {
-		s.downloads.refreshed(time.Now(), p.download)
+		s.payloads.downloads.refreshed(time.Now(), p.download)
 		s.pumpDownloads()
 	}
-	if _, waits := s.stale[open]; waits {
-		delete(s.stale, open)
+	if _, waits := s.payloads.stale[open]; waits {
+		delete(s.payloads.stale, open)
 		s.core.HastenAll(now, m)
 	}
 }
@@ -132,24 +134,24 @@ func (g *goneMessages) has(id core.ID) bool {
 func (s *Subscriber) gone(d *delivery, j *download) {
 	s.stats.setAside.Add(1)
 	s.mu.Lock()
-	isNew := s.goneMessages.add(d.identity())
+	isNew := s.payloads.gone.add(d.identity())
 	if isNew && !j.host.served.After(j.uriAt) {
-		s.goneMessages.fails(j.host.name)
+		s.payloads.gone.fails(j.host.name)
 	}
 	s.mu.Unlock()
 	if isNew {
 		s.undeliverable(j.event, ErrPayloadGone)
 	}
 	if s.quarantine != nil {
-		s.quarantine.take(s.ctx, newGone(d, j)) // also again: there may have been too many
+		s.quarantine.take(s.ctx, s.newGone(d, j)) // also again: there may have been too many
 	}
 }
 
 // newGone makes the notice of a message whose payload is gone.
-func newGone(d *delivery, j *download) *quarantined {
+func (s *Subscriber) newGone(d *delivery, j *download) *quarantined {
 	id := d.identity()
 	return &quarantined{
 		digest: digestOf(QuarantinePayloadGone, j.event.Type(), id[:]), class: QuarantinePayloadGone, reason: ErrPayloadGone.Error(),
-		event: string(j.event.Type()), received: d.arrived, endpoint: d.endpoint, tenant: d.tenant, messages: d.messages,
+		event: string(j.event.Type()), received: s.clock.time(d.arrived), endpoint: d.endpoint, tenant: d.tenant, messages: d.messages,
 	}
 }

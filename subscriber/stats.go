@@ -207,20 +207,20 @@ func (s *Subscriber) Stats() Stats {
 	}
 	s.core.Lanes(func(l *core.Lane) {
 		if it := l.First(); it != nil {
-			stats.OldestInFlight = earlier(stats.OldestInFlight, s.began.Add(it.Opened()))
+			stats.OldestInFlight = earlier(stats.OldestInFlight, s.clock.time(it.Opened()))
 		}
 	})
 	stats.OldestUnconfirmed = earlier(stats.OldestInFlight, stats.OldestPending)
 	aside, since := s.core.SetAside()
 	if stats.SetAsideNow = aside; since > 0 {
-		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.began.Add(since))
+		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.clock.time(since))
 	}
 	stats.Unconfirmed = counts.Moving + counts.Waiting + counts.Held + counts.Awaiting + counts.Unsynced + counts.Left + aside + pending + stats.QuarantineWaiting
 	if overdue := s.core.Overdue(s.now()); overdue > 0 {
-		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.began.Add(overdue))
+		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.clock.time(overdue))
 	}
 	s.core.Waiters(s.now(), func(_ *core.Message, _ bool, since, _ time.Duration) {
-		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.began.Add(since))
+		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.clock.time(since))
 	})
 	return stats
 }

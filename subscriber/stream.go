@@ -136,7 +136,9 @@ func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 		return streamEnd{err: err, recalled: errors.Is(err, gateway.ErrClosed) && connection.Err() != nil}
 	}
 	defer func() { _ = stream.Close() }() // it was read to the end, or abandoned
-	s.stream.Store(stream)
+	s.mu.Lock()
+	s.loop.stream = stream
+	s.mu.Unlock()
 	// Unblocks a read that waits for the next event when the context ends.
 	stop := context.AfterFunc(ctx, func() { _ = stream.Close() })
 	defer stop()
@@ -209,7 +211,7 @@ func (s *Subscriber) tooLarge(ctx context.Context, err error) {
 // syncTenants refreshes the directory after a connect, because changes made while
 // the stream was down were not seen.
 func (s *Subscriber) syncTenants(ctx context.Context) {
-	if s.observer == nil {
+	if _, observes := s.cfg.Tenants.(eventObserver); !observes {
 		return
 	}
 	// Ends with the request, which ends with ctx.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -29,12 +28,9 @@ type Subscriber struct {
 	cfg        Config
 	logger     watermill.LoggerAdapter
 	confirmer  *confirmer
-	quarantine *quarantine   // nil if not configured
-	observer   eventObserver // nil if Config.Tenants does not observe events
-	fileTypes  map[string]bool
+	quarantine *quarantine // nil if not configured
 	stats      *counters
-	holder     *lease.Holder                       // nil without a lease, and in a worker
-	stream     atomic.Pointer[gateway.EventStream] // the latest one; nil before the first
+	holder     *lease.Holder // nil without a lease, and in a worker
 
 	// ctx is canceled once Close has drained, and ends with the term of a worker; everything except deliveries ends
 	// with it.
@@ -49,17 +45,19 @@ type Subscriber struct {
 	mu            sync.Mutex
 	closed        bool
 	subscriptions []*subscription
-	start         start
 	loop          loop
 	seen          seen
 	core          *core.Core
-	began         time.Time // the zero of its times
-	alarm         alarm
+	clock         clock
 	freed         chan struct{} // closed when there may be room; nil if nothing waits for it
-	downloads     *downloadQueue
-	stale         map[*delivery]time.Time // since when their handlers wait for fresh payload URIs
-	goneMessages  goneMessages
-	tenantNames   map[string]*names // see hold
+	payloads      payloads
+}
+
+// payloads are those that are not embedded in their events.
+type payloads struct {
+	downloads *downloadQueue
+	stale     map[*delivery]time.Time // since when their handlers wait for fresh URIs
+	gone      goneMessages
 }
 
 // start is what the stream waits for before it is opened first.
@@ -72,14 +70,16 @@ type start struct {
 
 // loop is what opens the stream again and again.
 type loop struct {
+	start      start
 	running    bool
 	stop       context.CancelFunc // nil before it runs first
 	reconnect  func()             // ends the current connection; nil if there is none
 	recalled   bool               // nothing more is taken from that
 	draining   bool               // it was ended for good, and what is being read is taken
 	connection connection
-	failure    error         // see Subscriber.Err
-	outage     reminders.Log // of the stream
+	stream     *gateway.EventStream // the latest one; nil before the first
+	failure    error                // see Subscriber.Err
+	outage     reminders.Log        // of the stream
 }
 
 // New returns a Subscriber. It does not connect: the stream is opened once the
@@ -107,22 +107,17 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 	ctx, cancel := context.WithCancel(within)
 	s := &Subscriber{
 		cfg: cfg, logger: logger, ctx: lease.Guard(ctx), cancel: cancel, stats: stats,
-		fileTypes: make(map[string]bool, len(cfg.Files)),
-		began:     time.Now().Add(-1), // a time of zero is none
-		seen:      seen{make(kindCounts), make(kindCounts), make(map[string]int)},
-		downloads: newDownloadQueue(cfg.Payload),
-		stale:     make(map[*delivery]time.Time),
-		loop:      loop{connection: newConnection(cfg)},
+		clock:    clock{began: time.Now().Add(-1)}, // a time of zero is none
+		seen:     seen{make(kindCounts), make(kindCounts), make(map[string]int)},
+		payloads: payloads{downloads: newDownloadQueue(cfg.Payload), stale: make(map[*delivery]time.Time)},
+		loop:     loop{connection: newConnection(cfg)},
 	}
 	s.core = core.New(core.Config{
 		MaxInFlight: cfg.MaxInFlight, MaxBytes: cfg.MaxInFlightBytes, MaxUnconfirmed: cfg.Confirm.MaxBacklog, MaxUnsynced: cfg.Confirm.MaxUnsynced, Ordered: cfg.Order == OrderByKey,
 		Recent: cfg.RecentConfirmed, RecentFor: cfg.RecentFor, Hold: cfg.FileHold, HoldWhole: cfg.WholeFileHold, MaxHeld: cfg.MaxHeld,
-		Quarantines: cfg.Unmatched == UnmatchedQuarantine,
+		FileTaken:   len(cfg.EventTypes) == 0 || slices.Contains(cfg.EventTypes, gateway.EventFileReceived),
+		Quarantines: cfg.Unmatched == UnmatchedQuarantine, Names: make(tenantNames).of,
 	})
-	for _, t := range cfg.Files {
-		s.fileTypes[t] = true
-	}
-	s.observer, _ = cfg.Tenants.(eventObserver)
 	s.confirmer = newConfirmer(within, cfg, logger, stats, s.onConfirmed)
 	if cfg.Quarantine.Publisher != nil {
 		s.quarantine = newQuarantine(within, cfg.Quarantine, logger, stats, s.confirmQuarantined, s.recall)
@@ -206,11 +201,11 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 	}
 	if start == nil {
 		now := time.Now()
-		if now.After(s.start.at) { // nobody waits yet
-			s.start.from = now
+		if now.After(s.loop.start.at) { // nobody waits yet
+			s.loop.start.from = now
 		}
-		if now.Sub(s.start.from)/(maxStartAfters-1) < s.cfg.StartAfter {
-			s.start.at = now.Add(s.cfg.StartAfter)
+		if now.Sub(s.loop.start.from)/(maxStartAfters-1) < s.cfg.StartAfter {
+			s.loop.start.at = now.Add(s.cfg.StartAfter)
 		}
 		return
 	}
@@ -219,13 +214,13 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 		return
 	default:
 	}
-	s.start.holds++
+	s.loop.start.holds++
 	// Ends when start is closed, with ctx, or on Close.
 	s.wg.Go(func() {
 		s.awaitStart(ctx, start)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.start.holds--
+		s.loop.start.holds--
 		s.startRun()
 	})
 }
@@ -233,7 +228,7 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 // awaitStart waits for start, until ctx ends or Close. That it takes long is logged, once for all subscriptions.
 func (s *Subscriber) awaitStart(ctx context.Context, start <-chan struct{}) {
 	late := time.AfterFunc(readyReported, func() {
-		s.start.notReady.Do(func() {
+		s.loop.start.notReady.Do(func() {
 			s.logger.Error("The event stream is not opened: not all subscriptions are made", errNotReady, nil)
 		})
 	})
@@ -250,11 +245,11 @@ var errNotReady = errors.New("subscriber: for 1 minute Config.Ready has not been
 
 // startRun starts the stream loop if any subscription needs it. s.mu is held.
 func (s *Subscriber) startRun() {
-	if time.Until(s.start.at) > 0 && !s.loop.running && !s.closed {
-		s.wakeAt(s.start.at)
+	if time.Until(s.loop.start.at) > 0 && !s.loop.running && !s.closed {
+		s.wakeAt(s.loop.start.at)
 		return
 	}
-	if s.loop.running || s.closed || s.start.holds > 0 || s.ctx.Err() != nil {
+	if s.loop.running || s.closed || s.loop.start.holds > 0 || s.ctx.Err() != nil {
 		return
 	}
 	if s.holder != nil {

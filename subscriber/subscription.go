@@ -148,7 +148,7 @@ func (s *Subscriber) finishAnswered(sub *subscription, it *core.Item, a answer) 
 }
 
 func (s *Subscriber) nackDelay(it *core.Item) time.Duration {
-	return backoff.Policy{Initial: s.cfg.Nack.Initial, Max: s.cfg.Nack.Max}.Delay(it.Nacks)
+	return backoff.Policy{Initial: s.cfg.Nack.Initial, Max: s.cfg.Nack.Max}.Delay(int(it.Nacks))
 }
 
 // hasten makes it due, if it waits.
@@ -183,7 +183,7 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 		ctx.nack.Keep(it.Kept)
 	}
 	if sub.pipelines {
-		ctx.nack.Pipeline = pipeline{s, it}
+		ctx.nack.Pipeline = ctx
 		ctx.nack.Behind, ctx.nack.Overtaken = s.placeOf(it)
 	}
 	msg.SetContext(ctx)
@@ -227,7 +227,7 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 func (s *Subscriber) placeOf(it *core.Item) (behind bool, overtaken int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return it.Behind(), it.Overtaken
+	return it.Behind(), int(it.Overtaken)
 }
 
 // acked returns what an ack means.

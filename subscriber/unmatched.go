@@ -65,7 +65,7 @@ func (s *Subscriber) answered(sub *subscription, it *core.Item, refused bool) ms
 	if !last {
 		return msgctx.Acked
 	}
-	outcome := s.quarantineUnmatched(sub, d, it.Nacks)
+	outcome := s.quarantineUnmatched(sub, d, int(it.Nacks))
 	if outcome == msgctx.Acked { // the quarantine has it, so somebody does
 		s.stats.unmatched.Add(1)
 		s.mu.Lock()

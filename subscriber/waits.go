@@ -98,20 +98,20 @@ func (s *Subscriber) waits(now time.Time) (waits []Waits) {
 	add(WaitSubscription, s.subscriptionWaits(now))
 	var nacks []Wait
 	s.eachNacked(func(it *core.Item, until time.Duration) {
-		nacks = append(nacks, Wait{What: nameOf(ownerOf(it.Message)), Count: 1, Since: s.began.Add(it.FirstNack()), Until: s.began.Add(until)})
+		nacks = append(nacks, Wait{What: nameOf(ownerOf(it.Message)), Count: 1, Since: s.clock.time(it.FirstNack()), Until: s.clock.time(until)})
 	})
 	add(WaitNack, nacks)
-	add(WaitPayload, s.downloads.waits())
+	add(WaitPayload, s.payloads.downloads.waits())
 	var held, awaiting Wait
 	s.core.Waiters(s.now(), func(m *core.Message, isHeld bool, since, until time.Duration) {
 		w, what := &awaiting, ""
 		if d := ownerOf(m); isHeld {
-			w, what = &held, familyContext(d.context)
+			w, what = &held, d.family()
 		} else {
 			what = d.messages[0]
 		}
-		if w.Count++; w.Count == 1 || s.began.Add(until).Before(w.Until) {
-			w.What, w.Since, w.Until = what, s.began.Add(since), s.began.Add(until)
+		if w.Count++; w.Count == 1 || s.clock.time(until).Before(w.Until) {
+			w.What, w.Since, w.Until = what, s.clock.time(since), s.clock.time(until)
 		}
 	})
 	for kind, w := range map[WaitKind]Wait{WaitFile: held, WaitFileConfirmation: awaiting} {
@@ -143,7 +143,7 @@ func (s *Subscriber) keyWaits(now time.Time, nacked bool) (keys []Wait) {
 		return nil
 	}
 	s.core.Lanes(func(l *core.Lane) {
-		first, since := l.First(), s.began.Add(l.Since())
+		first, since := l.First(), s.clock.time(l.Since())
 		if first == nil || now.Sub(since) < stallAfter {
 			return
 		}
@@ -164,7 +164,7 @@ func (s *Subscriber) nackWaits() []Wait {
 		l.Items(func(it *core.Item) {
 			if first := it.FirstNack(); first > 0 {
 				w := found[l.Route().Name]
-				found[l.Route().Name] = Wait{What: l.Route().Name, Count: w.Count + 1, Since: earlier(w.Since, s.began.Add(first))}
+				found[l.Route().Name] = Wait{What: l.Route().Name, Count: w.Count + 1, Since: earlier(w.Since, s.clock.time(first))}
 			}
 		})
 	})
@@ -175,7 +175,7 @@ func (s *Subscriber) nackWaits() []Wait {
 // of their subscription, not each or each key of them. s.mu is held.
 func (s *Subscriber) loggedWaits(now time.Time) (waits []Waits) {
 	for kind, all := range map[WaitKind][]Wait{
-		WaitKey: s.keyWaits(now, false), WaitSubscription: s.subscriptionWaits(now), WaitNack: s.nackWaits(), WaitPayload: s.downloads.waits(),
+		WaitKey: s.keyWaits(now, false), WaitSubscription: s.subscriptionWaits(now), WaitNack: s.nackWaits(), WaitPayload: s.payloads.downloads.waits(),
 	} {
 		if w, some := newWaits(kind, all); some {
 			waits = append(waits, w)
@@ -194,7 +194,7 @@ func (s *Subscriber) subscriptionWaits(now time.Time) []Wait {
 		topic := l.Route().Owner.(*subscription).topic
 		l.Items(func(it *core.Item) {
 			since, has := it.HandedOut()
-			if at := s.began.Add(since); has && now.Sub(at) >= stallAfter {
+			if at := s.clock.time(since); has && now.Sub(at) >= stallAfter {
 				found[topic] = Wait{What: topic, Count: found[topic].Count + 1, Since: earlier(found[topic].Since, at)}
 			}
 		})
@@ -204,7 +204,7 @@ func (s *Subscriber) subscriptionWaits(now time.Time) []Wait {
 		if tenant != "" {
 			what += ", tenant " + tenant
 		}
-		found[what] = Wait{What: what, Count: max(found[what].Count, open), Since: earlier(found[what].Since, s.began.Add(since))}
+		found[what] = Wait{What: what, Count: max(found[what].Count, open), Since: earlier(found[what].Since, s.clock.time(since))}
 	})
 	return slices.Collect(maps.Values(found))
 }
@@ -226,16 +226,11 @@ func (q *downloadQueue) waits() (all []Wait) {
 		if !known {
 			i = len(all)
 			hosts[j.host] = i
-			all = append(all, Wait{What: j.host.name, Since: j.d.arrived, Until: e.At(), Err: j.host.err})
+			all = append(all, Wait{What: j.host.name, Since: j.since, Until: e.At(), Err: j.host.err})
 		}
 		w := &all[i]
 		w.Count++
-		if j.d.arrived.Before(w.Since) {
-			w.Since = j.d.arrived
-		}
-		if e.At().Before(w.Until) {
-			w.Until = e.At()
-		}
+		w.Since, w.Until = earlier(w.Since, j.since), earlier(w.Until, e.At())
 	}
 	return all
 }

@@ -310,7 +310,7 @@ func TestRouterCollector(t *testing.T) {
 	c := metrics.NewRouterCollector(healthFunc(func() []router.RouteHealth {
 		return []router.RouteHealth{{
 			Name: "farm data", State: router.StateOutage, Since: time.Unix(2000, 0), InFlight: 7, Waiting: 6, Refused: make([]router.RefusedTopic, 5),
-			Delivered: 1, Filtered: 2, Duplicates: 3, Poisoned: 4, Returned: 5, MaybeRepeated: 7, Retries: 9,
+			Delivered: 1, Filtered: 2, Duplicates: 3, Poisoned: 4, Returned: 5, MaybeRepeated: 7,
 			RetriesByClass: router.RetryCounts{Handler: 2, Outage: 3, Shutdown: 4},
 			LastSuccess:    time.Unix(1999, 0), LastError: "not a label",
 		}}

@@ -40,8 +40,12 @@ type Config struct {
 	// probably no part of one. MaxHeld is how many wait at a time, and how many confirmations of what may be a part.
 	Hold, HoldWhole time.Duration
 	MaxHeld         int
+	// FileTaken says that files come beside their parts: the confirmation of what may be a part waits for its file.
+	FileTaken bool
 	// Quarantines says that what everybody refuses is acked only once it is in a quarantine.
 	Quarantines bool
+	// Names returns what [Hold.Names] is of a message; nil if nothing is ever [Core.Stored].
+	Names func(*Message) any
 }
 
 // Core is the state machine. Times are those since it was made; they must not go back.
@@ -203,7 +207,7 @@ func (c *Core) NextWake() (at time.Duration) {
 	}
 	earliest(c.reviewAt)
 	if len(c.queue) > 0 {
-		earliest(c.queue[0].due)
+		earliest(c.queue[0].at)
 	}
 	if len(c.holds) > 0 {
 		earliest(c.holds[0].due)
@@ -217,10 +221,9 @@ func (c *Core) NextWake() (at time.Duration) {
 
 // Wake does what is due.
 func (c *Core) Wake(now time.Duration) {
-	for len(c.queue) > 0 && c.queue[0].due <= now {
+	for len(c.queue) > 0 && c.queue[0].at <= now {
 		it := c.queue.take(1)
 		it.state = queued
-		it.since = now
 		c.offer(now, it)
 	}
 	c.wakeHolds(now)

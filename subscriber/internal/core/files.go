@@ -155,8 +155,8 @@ func (f *files) claim(m *Message) {
 			continue
 		}
 		f.remove(w)
-		if m.File && w.held {
-			m.Part = w.m
+		if m.File != nil && w.held {
+			m.File.Part = w.m
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (c *Core) hold(now time.Duration, m *Message) Taken {
 
 // maybePart reports whether m, which is acked by all, may be a part of a file that somebody takes.
 func (f *files) maybePart(m *Message) bool {
-	return m.FileTaken && !m.File && !m.unclaimed && (m.Large || f.families.several(m.Family))
+	return f.cfg.FileTaken && m.File == nil && !m.waited && (m.Large || f.families.several(m.Family))
 }
 
 // await has the confirmation of m wait for a file. If too many wait, the oldest are sent early.
@@ -226,7 +226,7 @@ func (c *Core) wakeFiles(now time.Duration) {
 // unclaimed gives out what no file has come for. If nobody takes it now, it comes again.
 func (c *Core) unclaimed(now time.Duration, w *waiter) {
 	m, f := w.m, &c.files
-	m.unclaimed = !w.whole
+	m.waited = !w.whole
 	wanted := c.window.wanted(m)
 	if len(wanted) == 0 { // all who wanted it have ended
 		f.remove(w)
@@ -270,7 +270,7 @@ type seenFamily struct {
 
 // add records that m, which is new, has come.
 func (s *families) add(m *Message) {
-	if m.File || len(m.IDs) == 0 {
+	if m.File != nil || len(m.IDs) == 0 {
 		return
 	}
 	if s.sets == nil {

@@ -9,7 +9,7 @@ import (
 // Beyond MaxHeld, the confirmations that have waited longest are sent early, even while the file may be the next event. A
 // file still confirms those that wait.
 func TestOldestConfirmationsAreSentEarly(t *testing.T) {
-	c := New(Config{MaxInFlight: 10, MaxBytes: 1000, MaxUnconfirmed: 1000, Recent: 1000, RecentFor: time.Hour, MaxHeld: 2})
+	c := New(Config{MaxInFlight: 10, MaxBytes: 1000, MaxUnconfirmed: 1000, Recent: 1000, RecentFor: time.Hour, MaxHeld: 2, FileTaken: true})
 	c.Add(0, "r", func(*Message) bool { return true }, false)
 	now := time.Duration(0)
 	var confirmed []ID
@@ -39,7 +39,7 @@ func TestOldestConfirmationsAreSentEarly(t *testing.T) {
 	}
 	for n := range 1000 {
 		now += ms
-		c.Take(now, &Message{IDs: []ID{newID(n)}, Large: true, FileTaken: true})
+		c.Take(now, &Message{IDs: []ID{newID(n)}, Large: true})
 		settle()
 		if counts := c.Counts(); n >= 2 && (counts.Awaiting != 2 || released != int64(n-1)) {
 			t.Fatalf("%d wait and %d were sent early, want 2 and %d", counts.Awaiting, released, n-1)
@@ -50,7 +50,7 @@ func TestOldestConfirmationsAreSentEarly(t *testing.T) {
 			t.Fatalf("the %d-th that was sent early is %x", n, id)
 		}
 	}
-	file := &Message{IDs: []ID{newID(998), newID(999)}, File: true, FileID: ID{1}}
+	file := &Message{IDs: []ID{newID(998), newID(999)}, File: &File{ID: ID{1}}}
 	confirmed = nil
 	c.Take(now, file)
 	settle()
@@ -85,7 +85,7 @@ func TestConfirmationsOfPartsWaitForTheirFile(t *testing.T) {
 
 // The wait for a file counts only while the file could come.
 func TestClockOfPartsStandsStill(t *testing.T) {
-	h := newByHand(t, Config{MaxInFlight: 1, MaxBytes: 1000, MaxUnconfirmed: 1000, Ordered: true, Recent: 100, RecentFor: time.Hour, MaxHeld: 100})
+	h := newByHand(t, Config{MaxInFlight: 1, MaxBytes: 1000, MaxUnconfirmed: 1000, Ordered: true, Recent: 100, RecentFor: time.Hour, MaxHeld: 100, FileTaken: true})
 	r := h.add(everything)
 	h.connects()
 	h.acks(r, partOf(1))
@@ -201,8 +201,8 @@ func TestAckedPartsOfALeftFileDoNotComeAgain(t *testing.T) {
 	for _, left := range []string{"before it is open", "by its handler"} {
 		t.Run(left, func(t *testing.T) {
 			h := newByHand(t, Config{})
-			parts := h.add(func(m *Message) bool { return !m.File })
-			files := h.add(func(m *Message) bool { return m.File })
+			parts := h.add(func(m *Message) bool { return m.File == nil })
+			files := h.add(func(m *Message) bool { return m.File != nil })
 			h.connects()
 			h.acks(parts, partOf(1), partOf(2))
 			for range 3 {

@@ -23,9 +23,9 @@ type byHand struct {
 func newByHand(t *testing.T, cfg Config) *byHand {
 	h := &byHand{T: t, Core: New(Config{
 		MaxInFlight: 100, MaxBytes: 1000, MaxUnconfirmed: 1000, Ordered: true, Recent: 100, RecentFor: time.Hour,
-		Hold: time.Minute, HoldWhole: 2 * time.Second, MaxHeld: 100,
+		Hold: time.Minute, HoldWhole: 2 * time.Second, MaxHeld: 100, FileTaken: true,
 	}), now: time.Second}
-	if cfg != (Config{}) {
+	if cfg.MaxInFlight > 0 {
 		h.Core = New(cfg)
 	}
 	return h
@@ -53,16 +53,16 @@ func numberedID(n int) (id ID) {
 // partOf returns message n, which may be a part of a file.
 func partOf(n int) *Message {
 	m := numbered(n, "t")
-	m.Large, m.FileTaken = true, true
+	m.Large = true
 	return m
 }
 
 // fileOf returns the file of messages.
 func fileOf(numbers ...int) *Message {
-	m := &Message{Tenant: "t", Key: "file", File: true, FileTaken: true}
+	m := &Message{Tenant: "t", Key: "file", File: new(File)}
 	for _, n := range numbers {
 		m.IDs = append(m.IDs, numberedID(n))
-		m.FileID[n/8] |= 1 << (n % 8)
+		m.File.ID[n/8] |= 1 << (n % 8)
 	}
 	return m
 }

@@ -30,14 +30,14 @@ func (h *Horizon) covers(other *Horizon) bool { return h == other || slices.Cont
 
 // stored is when, and by which routes, a message was stored: between the two times.
 type stored struct {
-	by           *Horizon // nil: nothing has to be waited for
+	by           *Horizon
 	began, acked time.Duration
 }
 
 // Hold is a confirmation that waits until what was stored survives a power cut. It has no more of its message than its ID.
 type Hold struct {
 	stored
-	// Names is Message.Names, and Index the place of the message among its IDs.
+	// Names is what [Config.Names] returned, and Index the place of the message among its IDs.
 	Names any
 	Index int32
 	entry ref
@@ -56,19 +56,18 @@ func (h Hold) setPlace(int)          {} // it is taken out when it is due only
 // Stored says that the route of it, which was handed out, has stored the message since began, and that it survives a power cut
 // from h on. The Acked that follows is confirmed then.
 func (c *Core) Stored(now time.Duration, it *Item, h *Horizon, began time.Duration) {
-	m := it.Message
-	m.stored = c.joined(m.stored, stored{h, began, now})
+	it.Message.stored = c.joined(it.Message.stored, &stored{h, began, now})
 }
 
-// joined is a and b together: the earlier begin, the latest ack, and all routes.
-func (c *Core) joined(a, b stored) stored {
+// joined is a and b together: the earlier begin, the latest ack, and all routes. Either may be nil.
+func (c *Core) joined(a, b *stored) *stored {
 	switch {
-	case a.by == nil:
+	case a == nil:
 		return b
-	case b.by == nil:
+	case b == nil:
 		return a
 	}
-	return stored{c.both(a.by, b.by), min(a.began, b.began), max(a.acked, b.acked)}
+	return &stored{c.both(a.by, b.by), min(a.began, b.began), max(a.acked, b.acked)}
 }
 
 // both returns the horizon of two.
@@ -99,10 +98,10 @@ func (c *Core) both(a, b *Horizon) *Horizon {
 
 // keepStored keeps when what was stored of m survives a power cut, for what of it is not to be confirmed yet.
 func (c *Core) keepStored(m *Message) {
-	if m.stored.by == nil {
+	if m.stored == nil {
 		return
 	}
-	for i, slot := range m.slots {
+	for i, slot := range m.slots() {
 		switch e := &c.ledger.entries[slot]; e.state {
 		case left, open, awaiting, confirming:
 			c.ledger.stored[m.IDs[i]] = c.joined(c.ledger.stored[m.IDs[i]], m.stored)
@@ -113,18 +112,18 @@ func (c *Core) keepStored(m *Message) {
 
 // holdBack has those confirmations of m wait that have to, and takes them out of m.Confirm.
 func (c *Core) holdBack(now time.Duration, m *Message) {
-	if m.stored.by == nil && len(c.ledger.stored) == 0 {
+	if m.stored == nil && len(c.ledger.stored) == 0 {
 		return
 	}
 	m.Confirm = slices.DeleteFunc(m.Confirm, func(one Confirmation) bool {
 		id := m.IDs[one.Index]
 		s := c.joined(m.stored, c.ledger.stored[id])
 		delete(c.ledger.stored, id)
-		if s.by == nil {
+		if s == nil {
 			return false
 		}
 		c.held++
-		c.holds.put(Hold{stored: s, Names: m.Names, Index: one.Index, entry: one.entry, due: max(now, s.acked+s.by.After)})
+		c.holds.put(Hold{stored: *s, Names: c.cfg.Names(m), Index: one.Index, entry: one.entry, due: max(now, s.acked+s.by.After)})
 		return true
 	})
 }
@@ -149,7 +148,7 @@ func (c *Core) Survives(now time.Duration, h *Hold) (ID, Confirmation, bool) {
 		return e.id, Confirmation{}, false
 	case more:
 		delete(c.ledger.stored, e.id)
-		h.stored = c.joined(h.stored, s)
+		h.stored = *c.joined(&h.stored, s)
 		c.NotYet(now, h, max(0, h.acked+h.by.After-now))
 		return e.id, Confirmation{}, false
 	}

@@ -94,7 +94,7 @@ func (l *Lane) nextInTurn() *Item {
 
 // hand hands it out.
 func (l *Lane) hand(now time.Duration, it *Item) {
-	it.state, it.since, it.placed, it.Begun = handed, now, false, false
+	it.state, it.at, it.placed, it.Begun = handed, now, false, false
 	l.handed++
 	if l.handed > 1 && l.route.ordered {
 		l.route.ahead++
@@ -131,8 +131,8 @@ func (l *Lane) resume(c *Core) {
 	}
 	l.Halted, l.careful = false, true
 	for it := l.first; it != nil; it = it.next {
-		if it.Overtaken > it.overtakenCounted {
-			it.overtakenCounted = it.Overtaken
+		if it.Overtaken > it.counted {
+			it.counted = it.Overtaken
 			c.effects.Overtaken++
 		}
 	}

@@ -57,7 +57,7 @@ func TestPipelinedLane(t *testing.T) {
 			}
 			var overtaken []int
 			for _, it := range l.items {
-				overtaken = append(overtaken, it.Overtaken)
+				overtaken = append(overtaken, int(it.Overtaken))
 			}
 			if got := fmt.Sprint(overtaken); got != c.overtaken {
 				t.Errorf("overtaken: %s, want %s", got, c.overtaken)
@@ -81,7 +81,7 @@ func newLaneByHand(t *testing.T) *laneByHand {
 		m := numbered(n, "t")
 		m.Key = "key"
 		l.takes(Opened, m)
-		l.items = append(l.items, m.items[0])
+		l.items = append(l.items, &m.item)
 	}
 	return l
 }

@@ -33,7 +33,8 @@ type ledger struct {
 	acked       map[ID][]*Route // of what was left: who has acked it; at most as many as in lost
 	ackedIDs    []ID            // of acked, in order, some of them no longer
 	// stored has, for what some have acked and is not confirmed, when that survives a power cut.
-	stored map[ID]stored
+	stored map[ID]*stored
+	room   []Confirmation // for those of messages
 }
 
 // state is what has become of a message.
@@ -74,7 +75,7 @@ type ref struct {
 
 func (l *ledger) init(cfg Config) {
 	l.files, l.acked, l.aside = make(map[ID]*Message), make(map[ID][]*Route), make(map[ID]time.Duration)
-	l.stored = make(map[ID]stored)
+	l.stored = make(map[ID]*stored)
 	l.recent.size, l.lost.size, l.keep, l.quarantines = cfg.Recent, cfg.Recent, cfg.RecentFor, cfg.Quarantines
 	l.done.init(cfg.Recent/16+1, cfg.RecentFor)
 	l.index = keyindex.New(func(place int32) *ID { return &l.entries[place-1].id })
@@ -82,8 +83,8 @@ func (l *ledger) init(cfg Config) {
 
 // identity names m among those that are open.
 func (m *Message) identity() ID {
-	if m.File {
-		return m.FileID
+	if m.File != nil {
+		return m.File.ID
 	}
 	return m.IDs[0]
 }
@@ -93,11 +94,11 @@ func (l *ledger) find(now time.Duration, m *Message) (*Message, state) {
 	if len(m.IDs) == 0 {
 		return nil, unheard
 	}
-	if m.File {
-		if other := l.files[m.FileID]; other != nil {
+	if m.File != nil {
+		if other := l.files[m.File.ID]; other != nil {
 			return other, open
 		}
-		if l.done.has(m.FileID, now) && !slices.ContainsFunc(m.IDs, l.isLost) {
+		if l.done.has(m.File.ID, now) && !slices.ContainsFunc(m.IDs, l.isLost) {
 			return nil, confirmed
 		}
 		return nil, unheard
@@ -119,10 +120,11 @@ func (l *ledger) find(now time.Duration, m *Message) (*Message, state) {
 // again records that m, which was confirmed before, is to be confirmed again, and sets m.Confirm: what of it is neither
 // open, nor waits, nor was left.
 func (l *ledger) again(m *Message) {
-	m.Confirm, m.slots = m.confirm[:0], m.slot1[:0]
+	m.Confirm = l.confirmations(len(m.IDs))
+	slots := m.slots()
 	for i := range m.IDs {
 		slot := l.entry(m.IDs[i])
-		m.slots = append(m.slots, slot)
+		slots[i] = slot
 		if e := &l.entries[slot]; e.state == unheard || e.state == confirmed {
 			e.state = confirming
 			delete(l.aside, e.id)
@@ -171,8 +173,8 @@ func (l *ledger) ackedBy(m *Message) []*Route {
 	if len(l.acked) == 0 || len(m.IDs) == 0 {
 		return nil
 	}
-	if m.File && slices.ContainsFunc(m.IDs, l.isLost) {
-		delete(l.acked, m.FileID)
+	if m.File != nil && slices.ContainsFunc(m.IDs, l.isLost) {
+		delete(l.acked, m.File.ID)
 	}
 	return l.acked[m.identity()]
 }
@@ -182,9 +184,10 @@ func (l *ledger) open(m *Message) {
 	if len(m.IDs) == 0 {
 		return
 	}
-	m.slots = m.slot1[:0]
+	slots := m.slots()
 	for i := range m.IDs {
 		slot := l.entry(m.IDs[i])
+		slots[i] = slot
 		e := &l.entries[slot]
 		if e.state != open {
 			e.gone = false
@@ -193,17 +196,16 @@ func (l *ledger) open(m *Message) {
 			e.state = open
 		}
 		e.having++
-		if m.File {
+		if m.File != nil {
 			e.gone, e.lost = false, false // it is here again
 		} else { // only this makes up for an event of its own that was left
 			e.given, e.alone, e.aside = false, true, false
 			e.message = l.place(m)
 		}
-		m.slots = append(m.slots, slot)
 	}
-	if m.File {
-		l.files[m.FileID] = m
-		delete(l.done.at, m.FileID) // it has come again
+	if m.File != nil {
+		l.files[m.File.ID] = m
+		delete(l.done.at, m.File.ID) // it has come again
 	}
 }
 
@@ -221,21 +223,22 @@ func (l *ledger) place(m *Message) int32 {
 
 // close records that nobody has m any longer, and sets m.Confirm.
 func (l *ledger) close(now time.Duration, m *Message) {
-	m.Confirm = m.confirm[:0]
 	if len(m.IDs) == 0 {
 		return
 	}
-	if m.File {
-		delete(l.files, m.FileID)
+	if m.File != nil {
+		delete(l.files, m.File.ID)
 		if !m.left {
-			l.done.add(m.FileID, now)
+			l.done.add(m.File.ID, now)
 		}
 	}
-	for i, slot := range m.slots {
+	m.Confirm = l.confirmations(len(m.IDs))
+	took := m.acked()
+	for i, slot := range m.slots() {
 		e := &l.entries[slot]
 		e.having--
-		e.took, e.aside = e.took || len(m.acked) > 0, e.aside || m.Aside
-		if m.File {
+		e.took, e.aside = e.took || took, e.aside || m.Aside
+		if m.File != nil {
 			e.gone = e.gone || m.left
 		} else {
 			l.messages[e.message-1] = nil
@@ -264,7 +267,7 @@ func (l *ledger) noteAside(m *Message, e *entry) {
 	_, known := l.aside[e.id]
 	switch is := e.aside && e.state == left; {
 	case is && !known:
-		l.aside[e.id] = m.came
+		l.aside[e.id] = m.item.opened
 	case !is && known:
 		delete(l.aside, e.id)
 	}
@@ -279,19 +282,35 @@ func (l *ledger) rememberAcked(m *Message) {
 	}
 	id := m.identity()
 	switch {
-	case m.File && !m.left:
+	case m.File != nil && !m.left:
 		delete(l.acked, id)
-	case len(m.Confirm) == 0 && len(m.acked) > 0:
-		l.remember(id, m.acked)
+	case len(m.Confirm) == 0 && m.acked():
+		l.remember(id, m)
 	}
 }
 
-// remember remembers that what has this identity was acked.
-func (l *ledger) remember(id ID, acked []*Route) {
+// confirmationRoom is for how many confirmations there is room at a time: one allocation serves many messages.
+const confirmationRoom = 64
+
+// confirmations returns room for n.
+func (l *ledger) confirmations(n int) []Confirmation {
+	if n > confirmationRoom {
+		return make([]Confirmation, 0, n)
+	}
+	if n > len(l.room) {
+		l.room = make([]Confirmation, confirmationRoom)
+	}
+	room := l.room[:0:n]
+	l.room = l.room[n:]
+	return room
+}
+
+// remember remembers who has acked m, which has this identity.
+func (l *ledger) remember(id ID, m *Message) {
 	if _, known := l.acked[id]; !known {
 		l.ackedIDs = append(l.ackedIDs, id)
 	}
-	l.acked[id] = slices.Clone(acked)
+	l.acked[id] = slices.Collect(m.AckedBy)
 	for len(l.ackedIDs) > l.lost.size {
 		delete(l.acked, l.ackedIDs[0])
 		l.ackedIDs = l.ackedIDs[1:]
@@ -303,12 +322,12 @@ func (l *ledger) leaveNew(m *Message) {
 	for i := range m.IDs {
 		slot := l.entry(m.IDs[i])
 		e := &l.entries[slot]
-		e.given = e.given || !m.File && !m.Hold // nobody had it, and its file stands for it
-		e.aside = false                         // it is asked for again once there is room
+		e.given = e.given || m.File == nil && !m.Hold // nobody had it, and its file stands for it
+		e.aside = false                               // it is asked for again once there is room
 		delete(l.aside, e.id)
 		switch e.state {
 		case open:
-			e.gone = e.gone || m.File
+			e.gone = e.gone || m.File != nil
 		case unheard:
 			l.leave(slot)
 		case awaiting:
@@ -326,15 +345,16 @@ func (l *ledger) wasGiven(m *Message) bool {
 
 // await records that the confirmation of m, which is acked by all, waits for a file.
 func (l *ledger) await(m *Message) {
-	l.entries[m.slots[0]].state = awaiting
+	l.entries[m.slot[0]].state = awaiting
 	m.Confirm = nil
-	l.remember(m.IDs[0], m.acked)
+	l.remember(m.IDs[0], m)
 }
 
 // resume records that no file has come for m, and that it is to be confirmed.
 func (l *ledger) resume(m *Message) {
-	l.entries[m.slots[0]].state = confirming
-	m.Confirm = append(m.confirm[:0], Confirmation{entry: ref{m.slots[0], l.entries[m.slots[0]].issue}})
+	e := &l.entries[m.slot[0]]
+	e.state = confirming
+	m.Confirm = append(l.confirmations(1), Confirmation{entry: ref{m.slot[0], e.issue}})
 }
 
 // settle decides about those messages of m that are to be confirmed and that everybody refused. With a quarantine, such a
@@ -430,7 +450,7 @@ func (l *ledger) rememberConfirmed(r ref) {
 
 // untaken reports whether m has a message that nobody has acked, and that nothing else that is open has.
 func (l *ledger) untaken(m *Message) bool {
-	return slices.ContainsFunc(m.slots, func(slot int32) bool {
+	return slices.ContainsFunc(m.slots(), func(slot int32) bool {
 		e := &l.entries[slot]
 		return !e.took && e.having == 1
 	})

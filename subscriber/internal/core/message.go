@@ -14,97 +14,86 @@ type Message struct {
 	// IDs are what is confirmed once all who want the message have acked it; none if the service never
 	// delivers it again.
 	IDs []ID
-	// File says that IDs are those of the messages that it was made of. FileID names it then.
-	File   bool
-	FileID ID
+	// File is set for a file: IDs are those of the messages that it was made of.
+	File *File
 	// Bytes is its size. [Core.Grow] changes it.
 	Bytes int64
 	// Owner is of whoever made the message.
 	Owner any
+	// Family is the same for all parts of a file. Hold says that the message may be one of a file that is handled in
+	// place of its parts. Large says that its size is that of a part; it may change until the message is closed.
+	Family      uint64
+	Hold, Large bool
 	// Fetching says that its payload has still to be fetched.
 	Fetching bool
-	// Hold says that the message may be a part of a file that is handled in place of its parts, and FileTaken that
-	// somebody takes the file beside them: then the confirmation of what may be a part waits for it. Large says
-	// that its size is that of a part; it may change until the message is closed. Family is the same for all parts of a file.
-	Hold, FileTaken, Large bool
-	Family                 uint64
 	// Aside says that it cannot be handled as it is: it is counted until it is confirmed. It is set before it is left.
 	Aside bool
-	// Names is of whoever made the message, for [Hold.Names]. It may change until the message is closed.
-	Names any
 	// Last says that there is no other time to take the message: it fits in any case.
 	Last bool
 	// ----
 
-	// Part is set when a file is opened: one of the messages that were held for it.
-	Part *Message
 	// Confirm is set when the message is closed: what is to be confirmed.
 	Confirm []Confirmation
-	confirm [1]Confirmation
 
+	item   Item     // the first one; the others follow it
+	slot   [1]int32 // of the ledger, unless it is a file
+	place  place
+	left   bool // one who wants it left it, or did not get it
+	waited bool // for its file, in vain
+	stored *stored
+}
+
+// File is what a message has that is a file.
+type File struct {
+	ID ID // of the file
+	// Part is set when the file is opened: one of the messages that were held for it.
+	Part  *Message
 	slots []int32 // of the ledger, for each of IDs
-	slot1 [1]int32
-
-	came    time.Duration
-	place   place
-	moving  int   // items that are
-	counted int64 // bytes
-
-	items   []*Item
-	item    [1]Item
-	one     [1]*Item
-	pending int  // items that are not finished
-	left    bool // one who wants it left it, or did not get it
-	// unclaimed says that it has waited for its file already.
-	unclaimed bool
-	unfetched bool     // its payload could not be fetched so far
-	acked     []*Route // who acked it
-	acked1    [2]*Route
-	refused   []*Route // who does not want it
-	stored    stored   // by those who acked it
 }
 
 // Confirmation is one message that is to be confirmed.
 type Confirmation struct {
-	// Index is its place among the IDs of its event.
-	Index int32
-
-	entry ref
 	// It counts as waiting in the lane of the route that acked it last, since then; nil for one that counts nowhere.
 	lane  *Lane
 	since time.Duration
+	entry ref
+	// Index is its place among the IDs of its event.
+	Index int32
 	held  bool // it has waited, see [Hold]
 }
 
 // Item is a message for one route.
 type Item struct {
 	Message *Message
-	Lane    *Lane
-	// Nacks is how often it was nacked. Overtaken is by how many that came after it in its lane, which may be stored
-	// before it.
-	Nacks, Overtaken int
-	// Begun says that some of what was made of it may be stored even if one before it fails.
-	Begun bool
+	Lane    *Lane // until it is finished
 	// Kept is of whoever handles it.
 	Kept any
+	// Nacks is how often it was nacked. Overtaken is by how many that came after it in its lane, which may be stored
+	// before it.
+	Nacks, Overtaken int32
+	// Begun says that some of what was made of it may be stored even if one before it fails.
+	Begun bool
 
+	state     itemState
+	refused   bool          // its route does not want it
+	moving    bool          // counted as that, and else as waiting
+	placed    bool          // see Core.Placed
+	counted   int32         // how much of Overtaken is
+	place     int32         // in the queue; zero while it is not there
+	opened    time.Duration // when it came
+	at        time.Duration // when it was handed out last, or is due while it waits
 	firstNack time.Duration
-	// overtakenCounted is how much of Overtaken is counted.
-	overtakenCounted int
-
-	state  itemState
-	moving bool          // counted as that, and else as waiting
-	placed bool          // see Core.Placed
-	opened time.Duration // when it came
-	since  time.Duration // when it was handed out last, or became due
-	due    time.Duration // while it is in the queue
-	place  int           // its place there; zero while it is not there
-	prev   *Item         // in its lane
-	next   *Item
+	route     *Route
+	other     *Item // the next one of its message
+	prev      *Item // in its lane
+	next      *Item
 }
 
-func (it *Item) sooner(than *Item) bool { return it.due < than.due }
-func (it *Item) setPlace(place int)     { it.place = place }
+func (it *Item) sooner(than *Item) bool { return it.at < than.at }
+func (it *Item) setPlace(place int)     { it.place = int32(place) }
+
+// open reports whether it is not finished.
+func (it *Item) open() bool { return it.state <= waiting }
 
 // place is where a message is in the window.
 type place uint8
@@ -121,26 +110,37 @@ const (
 	queued   itemState = iota // it can be handed out when its turn comes
 	handed                    // a handler has it
 	waiting                   // it is handed out again when it is due
-	finished                  // it is acked or left
+	gaveUp                    // it is left
+	finished                  // it is acked
 )
 
-// newItem returns an item of m. It does not move as long as m is open.
-func (m *Message) newItem() *Item {
-	m.pending++
-	if m.items == nil {
-		m.one[0] = &m.item[0]
-		m.items = m.one[:]
-		return m.one[0]
+// items yields the items of m.
+func (m *Message) items(yield func(*Item) bool) {
+	if m.item.Message == nil {
+		return
 	}
-	it := new(Item)
-	m.items = append(m.items, it)
-	return it
+	for it := &m.item; it != nil && yield(it); it = it.other {
+	}
 }
 
-// has reports whether r has m and has not finished it.
+// add makes it an item of m, which is returned.
+func (m *Message) add(it Item) *Item {
+	last := &m.item
+	if last.Message != nil {
+		for last.other != nil {
+			last = last.other
+		}
+		last.other = new(Item)
+		last = last.other
+	}
+	*last = it
+	return last
+}
+
+// has reports whether r has m, or has acked or refused it.
 func (m *Message) has(r *Route) bool {
-	for _, it := range m.items {
-		if it.Lane.route == r && it.state != finished {
+	for it := range m.items {
+		if it.route == r && it.state != gaveUp {
 			return true
 		}
 	}
@@ -149,7 +149,48 @@ func (m *Message) has(r *Route) bool {
 
 // leftByOther reports whether one of those who want m neither has it nor has acked or refused it.
 func (m *Message) leftByOther(wanted []*Route) bool {
-	return slices.ContainsFunc(wanted, func(r *Route) bool {
-		return !slices.Contains(m.acked, r) && !slices.Contains(m.refused, r) && !m.has(r)
-	})
+	return slices.ContainsFunc(wanted, func(r *Route) bool { return !m.has(r) })
+}
+
+// AckedBy yields who has acked m.
+func (m *Message) AckedBy(yield func(*Route) bool) {
+	for it := range m.items {
+		if it.state == finished && !it.refused && !yield(it.route) {
+			return
+		}
+	}
+}
+
+// acked reports whether anybody has.
+func (m *Message) acked() bool {
+	for range m.AckedBy {
+		return true
+	}
+	return false
+}
+
+// where returns where m is to be counted.
+func (m *Message) where() (at place) {
+	for it := range m.items {
+		switch {
+		case !it.open():
+		case it.moving:
+			return amongMoving
+		default:
+			at = amongWaiting
+		}
+	}
+	return at
+}
+
+// slots returns the places of m in the ledger, for each of its IDs.
+func (m *Message) slots() []int32 {
+	f := m.File
+	if f == nil {
+		return m.slot[:len(m.IDs)]
+	}
+	if f.slots == nil {
+		f.slots = make([]int32, len(m.IDs))
+	}
+	return f.slots
 }

@@ -130,6 +130,7 @@ func (t *timeline) Pop() any {
 }
 
 func newWorld(cfg Config, seed uint64) *world {
+	cfg.FileTaken, cfg.Names = true, func(m *Message) any { return m.Owner }
 	w := &world{random: rand.New(rand.NewPCG(seed, 1)), core: New(cfg), byID: make(map[ID]*sent), readEvery: 20 * time.Microsecond, now: 1}
 	w.oracle.init(w, cfg)
 	w.settled = func(*sent) {}
@@ -278,7 +279,7 @@ func (w *world) give(m *sent, event *Message) {
 // event returns a new event of m.
 func (m *sent) event() *Message {
 	e := &Message{
-		Tenant: m.tenant, Key: m.key, Bytes: m.bytes, Owner: m, Names: m, Hold: m.kind == "held" && len(m.parts) == 0 && !m.once, Large: m.part, FileTaken: true,
+		Tenant: m.tenant, Key: m.key, Bytes: m.bytes, Owner: m, Hold: m.kind == "held" && len(m.parts) == 0 && !m.once, Large: m.part,
 		Family: m.family(),
 	}
 	if !m.fetched && m.kind == "fetched" {
@@ -287,7 +288,7 @@ func (m *sent) event() *Message {
 	switch {
 	case m.once:
 	case len(m.parts) > 0:
-		e.File, e.FileID = true, m.id
+		e.File = &File{ID: m.id}
 		for _, part := range m.parts {
 			e.IDs = append(e.IDs, part.id)
 		}

@@ -24,19 +24,19 @@ const (
 // mutants break one rule of the core each: in a file, an old text becomes a new one, and a test finds it.
 var mutants = []struct{ name, file, old, new, by string }{
 	// What is confirmed, and what comes again.
-	{"what one has left is confirmed", "take.go", "		m.left = true\n		if !m.Aside", "		if !m.Aside", byPrograms},
-	{"it is confirmed when the first one has acked it", "take.go", "	if m.pending == 0 {\n", "	if m.pending == 0 || outcome == Acked && len(m.items) > 1 && m.place != nowhere {\n", byPrograms},
-	{"a file confirms what is open", "ledger.go", "		case e.having > 0, e.state == confirming:\n", "		case e.having > 0 && !m.File, e.state == confirming:\n", byPrograms},
+	{"what one has left is confirmed", "take.go", "		it.state, m.left = gaveUp, true\n", "		it.state = gaveUp\n", byPrograms},
+	{"it is confirmed when the first one has acked it", "take.go", "	if m.place == nowhere {\n", "	if m.place == nowhere || outcome == Acked && m.item.other != nil {\n", byPrograms},
+	{"a file confirms what is open", "ledger.go", "		case e.having > 0, e.state == confirming:\n", "		case e.having > 0 && m.File == nil, e.state == confirming:\n", byPrograms},
 	{"a file confirms what was given up", "ledger.go", "		case e.gone || e.given:\n", "		case e.gone:\n", byPrograms},
 	{"what has a file that was left is confirmed", "ledger.go", "			e.gone = e.gone || m.left\n", "", byPrograms},
-	{"who has acked what was left is forgotten", "ledger.go", "	case len(m.Confirm) == 0 && len(m.acked) > 0:\n", "	case false:\n", byPrograms},
+	{"who has acked what was left is forgotten", "ledger.go", "	case len(m.Confirm) == 0 && m.acked():\n", "	case false:\n", byPrograms},
 	{"what is confirmed is taken again", "ledger.go", "	case e.state == awaiting, e.state == open && !e.given:", "	case e.state == awaiting:", byPrograms},
-	{"a refusal is an ack", "take.go", "	case !slices.Contains(m.refused, l.route):\n", "	default:\n", byPrograms},
+	{"a refusal is an ack", "message.go", "it.state == finished && !it.refused && ", "it.state == finished && ", byPrograms},
 	{"what a route did not get since it is shut is confirmed", "take.go", "	known.left = left || known.leftByOther(wanted)\n", "", byPrograms},
 	{"what a route that ended left is never confirmed", "take.go", "		known.left = known.leftByOther(wanted)\n", "", byPrograms},
-	{"a route that ends has acked everything", "core.go", "			c.leave(now, it)\n			c.leftBehind = true\n", "			if it.place > 0 {\nc.queue.take(it.place)\n}\n			c.finish(now, it, Acked)\n", byPrograms},
+	{"a route that ends has acked everything", "core.go", "			c.leave(now, it)\n			c.leftBehind = true\n", "			if it.place > 0 {\nc.queue.take(int(it.place))\n}\n			c.finish(now, it, Acked)\n", byPrograms},
 	{"what nobody wants any longer is confirmed", "files.go", "	if len(wanted) == 0 { // all who wanted it have ended\n", "	if false {\n", byPrograms},
-	{"a confirmation does not wait for a file", "files.go", "	return m.FileTaken && ", "	return false && m.FileTaken && ", byPrograms},
+	{"a confirmation does not wait for a file", "files.go", "	return f.cfg.FileTaken && ", "	return false && f.cfg.FileTaken && ", byPrograms},
 	{"what everybody refused is confirmed, although nobody stored it", "ledger.go", "		case !l.quarantines:\n", "		default:\n", byHands},
 	{"what everybody refused does not come again", "ledger.go", "		l.asksAgain = true\n", "", byHands},
 	// Order.

@@ -214,7 +214,7 @@ func (o *oracle) handed(it *Item) {
 	if d.item != it {
 		d.item, d.passed, d.first = it, 0, o.seq
 	}
-	if it.Overtaken < d.passed || it.Overtaken > d.passedMost {
+	if n := int(it.Overtaken); n < d.passed || n > d.passedMost {
 		o.wrong("%d was overtaken by %d to %d, not by %d", m.number, d.passed, d.passedMost, it.Overtaken)
 	}
 	if o.cfg.Ordered {
@@ -325,7 +325,7 @@ func (o *oracle) closed(event *Message) {
 	}
 	m.whole = !slices.ContainsFunc(m.duties, func(d *duty) bool { return !d.settled() })
 	for i, id := range event.IDs {
-		of, e := o.w.byID[id], &o.w.core.ledger.entries[event.slots[i]]
+		of, e := o.w.byID[id], &o.w.core.ledger.entries[event.slots()[i]]
 		asked := of.judged.asked || slices.ContainsFunc(event.Confirm, func(c Confirmation) bool { return int(c.Index) == i })
 		if e.id == id && e.state == confirming && !asked && !of.waits {
 			of.waits = true

@@ -1,9 +1,6 @@
 package core
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // Taken is what became of an event that came.
 type Taken int
@@ -102,16 +99,17 @@ func (c *Core) Open(now time.Duration, m *Message) *Message {
 
 // begin makes m known.
 func (c *Core) begin(now time.Duration, m *Message, acked []*Route) {
-	m.acked, m.came = append(m.acked1[:0], acked...), now
+	for _, r := range acked {
+		m.add(Item{Message: m, route: r, state: finished, opened: now})
+	}
 	c.files.claim(m)
 	c.ledger.open(m)
 }
 
 // open gives m to r.
 func (c *Core) open(now time.Duration, m *Message, r *Route) {
-	it := m.newItem()
 	l := c.window.lane(r, m)
-	*it = Item{Message: m, Lane: l, opened: now, since: now}
+	it := m.add(Item{Message: m, Lane: l, route: r, opened: now})
 	l.push(it)
 	c.window.add(it)
 	c.offer(now, it)
@@ -142,14 +140,14 @@ const (
 func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Duration) (next *Item) {
 	l := it.Lane
 	if outcome == Acked {
-		l.pace = (now - it.since) / time.Duration(l.handed)
+		l.pace = (now - it.at) / time.Duration(l.handed)
 		if it.Nacks == 0 {
 			c.window.tempo.ack(now, it.opened)
 		}
 	}
 	l.settle(it, outcome)
-	if outcome != Acked && len(it.Message.refused) > 0 { // it has not got rid of it
-		c.Refuse(it, false)
+	if outcome != Acked { // it has not got rid of it
+		it.refused = false
 	}
 	if outcome == Nacked && !l.route.ordered && len(it.Message.IDs) > 0 && c.window.overShare(l) {
 		outcome = Left
@@ -186,7 +184,7 @@ func (c *Core) Placed(now time.Duration, it *Item) {
 func (c *Core) putOff(now time.Duration, it *Item, due time.Duration) {
 	it.state = waiting
 	c.wait(now, it)
-	it.due = due
+	it.at = due
 	c.queue.put(it)
 }
 
@@ -221,7 +219,7 @@ func (c *Core) room() {
 func (c *Core) leave(now time.Duration, it *Item) {
 	l := it.Lane
 	if it.place > 0 {
-		c.queue.take(it.place)
+		c.queue.take(int(it.place))
 	}
 	c.finish(now, it, Left)
 	if l.first != nil {
@@ -234,22 +232,18 @@ func (c *Core) leave(now time.Duration, it *Item) {
 func (c *Core) finish(now time.Duration, it *Item, outcome Outcome) {
 	m, l := it.Message, it.Lane
 	l.remove(it)
-	it.state = finished
-	m.pending--
-	switch {
-	case outcome != Acked:
-		m.left = true
+	it.state, it.Lane = finished, nil
+	if outcome != Acked {
+		it.state, m.left = gaveUp, true
 		if !m.Aside { // which is not asked for again
 			c.left++
 		}
-	case !slices.Contains(m.refused, l.route):
-		m.acked = append(m.acked, l.route)
 	}
-	c.window.remove(it)
-	if m.pending == 0 {
+	c.window.remove(it, l)
+	if m.place == nowhere {
 		c.close(now, m, l)
 	}
-	if outcome == Acked && (m.pending > 0 || len(m.Confirm) == 0) {
+	if outcome == Acked && (m.place != nowhere || len(m.Confirm) == 0) {
 		l.finished(now)
 	}
 }
@@ -288,31 +282,30 @@ func (c *Core) settle(now time.Duration, m *Message) {
 // Refuse says whether the route of it, which was handed out, does not want the message. The Acked that follows is no
 // acknowledgment then.
 func (c *Core) Refuse(it *Item, refused bool) {
-	m, r := it.Message, it.Lane.route
-	m.refused = slices.DeleteFunc(m.refused, func(other *Route) bool { return other == r })
-	if refused {
-		m.refused = append(m.refused, r)
-	}
+	it.refused = refused
 }
 
 // RefusedByAll reports whether everybody who got the message refused it, the route of it, which still has it, included,
 // and something of it is nowhere else.
 func (c *Core) RefusedByAll(it *Item) bool {
 	m := it.Message
-	return !m.left && len(m.acked) == 0 && c.ledger.untaken(m) && !slices.ContainsFunc(m.items, func(it *Item) bool {
-		return it.state != finished && !slices.Contains(m.refused, it.Lane.route)
-	})
+	for other := range m.items {
+		if other.open() && !other.refused {
+			return false
+		}
+	}
+	return !m.left && !m.acked() && c.ledger.untaken(m)
 }
 
 // Grow adds n bytes to the size of m, or takes some away.
 func (c *Core) Grow(m *Message, n int64) {
-	m.Bytes += n
-	for _, it := range m.items {
-		if it.state != finished {
+	for it := range m.items {
+		if it.open() {
 			it.Lane.add(0, n)
 		}
 	}
-	c.window.count(m)
+	c.window.sum(m, 0, n)
+	m.Bytes += n
 	if n < 0 {
 		c.room()
 	}
@@ -356,16 +349,17 @@ func (c *Core) released(now time.Duration, l *Lane) {
 
 // Fetched takes in that the payload of m is there. Until then its items are not handed out.
 func (c *Core) Fetched(now time.Duration, m *Message) {
-	m.Fetching, m.unfetched = false, false
-	for _, it := range m.items {
-		c.offer(now, it)
+	m.Fetching = false
+	for it := range m.items {
+		if it.state == queued {
+			c.offer(now, it)
+		}
 	}
 }
 
 // Unfetched takes in that the payload of m cannot be had now: what needs it waits.
 func (c *Core) Unfetched(now time.Duration, m *Message) {
-	m.unfetched = true
-	for _, it := range m.items {
+	for it := range m.items {
 		if it.state == queued {
 			c.wait(now, it)
 		}
@@ -375,7 +369,7 @@ func (c *Core) Unfetched(now time.Duration, m *Message) {
 // Lost takes in that the payload of m cannot be had at all: the message is left with the service.
 func (c *Core) Lost(now time.Duration, m *Message) {
 	m.Fetching = false
-	for _, it := range m.items {
+	for it := range m.items {
 		if it.state == queued || it.state == waiting {
 			c.leave(now, it)
 		}
@@ -385,7 +379,7 @@ func (c *Core) Lost(now time.Duration, m *Message) {
 // Hasten makes it due, if it waits.
 func (c *Core) Hasten(now time.Duration, it *Item) {
 	if it.state == waiting {
-		it.due = now
-		c.queue.fix(it.place)
+		it.at = now
+		c.queue.fix(int(it.place))
 	}
 }

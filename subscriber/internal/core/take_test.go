@@ -16,7 +16,7 @@ func TestLeftByRouteThatEndedAndOpenForAnother(t *testing.T) {
 	m := event()
 	c.Take(ms, m)
 	c.End(2*ms, ends)
-	for _, it := range m.items {
+	for it := range m.items {
 		switch it.Lane.route {
 		case ends:
 			c.Done(3*ms, it, Left, 0)
@@ -28,7 +28,7 @@ func TestLeftByRouteThatEndedAndOpenForAnother(t *testing.T) {
 	if taken := c.Take(4*ms, event()); taken != Joined {
 		t.Fatalf("what is open was taken as %d", taken)
 	}
-	c.Done(5*ms, m.items[0], Acked, 0)
+	c.Done(5*ms, &m.item, Acked, 0)
 	if len(m.Confirm) != 1 {
 		t.Error("it is not to be confirmed, although all who want it have acked or refused it")
 	}
@@ -49,6 +49,29 @@ func TestLeftByRouteThatEndedIsAskedFor(t *testing.T) {
 		if got := h.pass(2 * reconnectEvery); got != others {
 			t.Errorf("with %d others, a reconnect was asked for %d times", others, got)
 		}
+	}
+}
+
+// What one route has stored waits until that survives a power cut, also when another one, which has stored nothing that has
+// to wait, acks it later than that, on another connection.
+func TestStoredByOneAndAckedByAnother(t *testing.T) {
+	cfg := windowOf(10, true)
+	cfg.MaxUnsynced, cfg.Names = 10, func(m *Message) any { return m.Tenant }
+	h := newByHand(t, cfg)
+	stores, acks := h.add(everything), h.add(everything)
+	h.connects()
+	m := small(1, "t", "key")
+	h.takes(Opened, m)
+	h.Stored(h.now, &m.item, &Horizon{After: time.Second}, h.now)
+	h.settles(stores, m, Acked)
+	h.settles(acks, m, Left)
+	h.connects()
+	again := small(1, "t", "key")
+	h.takes(Opened, again)
+	h.settles(acks, again, Acked)
+	h.wants("it may be lost")
+	if len(h.holds) != 1 || h.holds[0].Names != "t" {
+		t.Errorf("%d confirmations wait: %v", len(h.holds), h.holds)
 	}
 }
 

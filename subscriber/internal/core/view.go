@@ -65,10 +65,10 @@ func (l *Lane) Since() time.Duration { return max(l.done, l.oldest(l.done)) }
 func (it *Item) Opened() time.Duration { return it.opened }
 
 // HandedOut reports whether a handler has it, and since when.
-func (it *Item) HandedOut() (since time.Duration, is bool) { return it.since, it.state == handed }
+func (it *Item) HandedOut() (since time.Duration, is bool) { return it.at, it.state == handed }
 
 // PutOff reports whether it waits to be handed out again, and until when.
-func (it *Item) PutOff() (until time.Duration, is bool) { return it.due, it.state == waiting }
+func (it *Item) PutOff() (until time.Duration, is bool) { return it.at, it.state == waiting }
 
 // Next returns the item behind it in its lane; nil without one.
 func (it *Item) Next() *Item { return it.next }
@@ -78,8 +78,8 @@ func (it *Item) Behind() bool { return it.prev != nil }
 
 // Principal reports whether it is the one of its message that stands for it, of those that are open.
 func (it *Item) Principal() bool {
-	for _, other := range it.Message.items {
-		if other.state != finished {
+	for other := range it.Message.items {
+		if other.open() {
 			return other == it
 		}
 	}
@@ -105,12 +105,12 @@ func (c *Core) Unheard(id ID) bool {
 
 // Moves reports whether anything gets on by itself, or by an attempt that is due by then.
 func (c *Core) Moves(due time.Duration) (moves bool) {
-	if len(c.queue) > 0 && c.queue[0].due <= due {
+	if len(c.queue) > 0 && c.queue[0].at <= due {
 		return true
 	}
 	c.window.lanes(func(l *Lane) {
 		for it := l.first; it != nil && !moves; it = it.next {
-			moves = it.state == handed || it.ready() && !l.route.ended || it.Message.Fetching && !it.Message.unfetched
+			moves = it.state == handed || it.ready() && !l.route.ended || it.Message.Fetching && it.moving
 			if l.route.ordered {
 				break
 			}
@@ -122,9 +122,6 @@ func (c *Core) Moves(due time.Duration) (moves bool) {
 // Settled reports whether m, which is closed, was acked by all who wanted it.
 func (m *Message) Settled() bool { return !m.left }
 
-// AckedBy returns who has acked m, which is closed.
-func (m *Message) AckedBy() []*Route { return m.acked }
-
 // Handed returns the items of r that handlers have.
 func (c *Core) Handed(r *Route) []*Item {
 	return slices.DeleteFunc(r.collect(), func(it *Item) bool { return it.state != handed })
@@ -132,7 +129,7 @@ func (c *Core) Handed(r *Route) []*Item {
 
 // HastenAll makes all items of m due that wait.
 func (c *Core) HastenAll(now time.Duration, m *Message) {
-	for _, it := range m.items {
+	for it := range m.items {
 		c.Hasten(now, it)
 	}
 }

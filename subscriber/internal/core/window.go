@@ -209,7 +209,7 @@ func (w *window) wanted(m *Message) []*Route {
 func (w *window) recipients(m *Message, wanted, acked []*Route) (to []*Route, left bool) {
 	to = w.to[:0]
 	for _, r := range wanted {
-		if slices.Contains(acked, r) || slices.Contains(m.acked, r) || slices.Contains(m.refused, r) || m.has(r) {
+		if slices.Contains(acked, r) || m.has(r) {
 			continue
 		}
 		if w.isShut(r, m) && len(m.IDs) > 0 {
@@ -295,53 +295,39 @@ func (w *window) tooManyWait() bool {
 func (w *window) add(it *Item) {
 	it.Lane.add(1, it.Message.Bytes)
 	it.moving = true
-	it.Message.moving++
 	w.count(it.Message)
 }
 
 // wait counts it among those that wait.
 func (w *window) wait(it *Item) {
 	it.moving = false
-	it.Message.moving--
 	w.count(it.Message)
 }
 
-// remove counts it no longer.
-func (w *window) remove(it *Item) {
-	if it.moving {
-		it.moving = false
-		it.Message.moving--
-	}
-	it.Lane.add(-1, -it.Message.Bytes)
+// remove counts it, which is finished, no longer in l.
+func (w *window) remove(it *Item, l *Lane) {
+	l.add(-1, -it.Message.Bytes)
 	w.count(it.Message)
 }
 
 // count brings the place of m up to date.
 func (w *window) count(m *Message) {
-	now := nowhere
-	switch {
-	case m.moving > 0:
-		now = amongMoving
-	case m.pending > 0:
-		now = amongWaiting
+	if now := m.where(); now != m.place {
+		w.sum(m, -1, -m.Bytes)
+		m.place = now
+		w.sum(m, 1, m.Bytes)
 	}
-	if now == m.place && m.counted == m.Bytes {
-		return
-	}
-	w.sum(m, -1, m.counted)
-	m.place, m.counted = now, m.Bytes
-	w.sum(m, 1, m.counted)
 }
 
-// sum adds n messages of so many bytes where m is.
+// sum adds n messages and so many bytes where m is.
 func (w *window) sum(m *Message, n int, bytes int64) {
 	switch m.place {
 	case amongMoving:
 		w.moving += n
-		w.movingBytes += int64(n) * bytes
+		w.movingBytes += bytes
 	case amongWaiting:
 		w.waiting += n
-		w.waitingBytes += int64(n) * bytes
+		w.waitingBytes += bytes
 	case nowhere:
 	}
 }
@@ -424,7 +410,7 @@ func (w *window) hung(now time.Duration) (items []*Item) {
 	}
 	w.lanes(func(l *Lane) {
 		for it := l.first; it != nil; it = it.next {
-			if it.moving && it.state == handed && now-it.since >= w.tempo.patience {
+			if it.moving && it.state == handed && now-it.at >= w.tempo.patience {
 				items = append(items, it)
 			}
 		}
@@ -545,7 +531,7 @@ func (b branch) cut(now time.Duration, keep share) (items []*Item, enough bool) 
 			case len(it.Message.IDs) == 0, it.Overtaken > 0: // which would come again as if nothing had overtaken it
 			case it.state != handed:
 				items = append(items, it)
-			case now-it.since < stall:
+			case now-it.at < stall:
 				passing++
 			}
 		}

@@ -100,7 +100,7 @@ func SamplesFrom(s Snapshot, open []subscriber.Open) []history.Sample {
 		sample := history.Sample{
 			Route: r.Name, FromGateway: r.Direction == FromGateway, InFlight: int64(r.InFlight), Backlog: -1, Age: -1,
 			Counts: history.Counts{
-				Delivered: r.Delivered, Filtered: r.Filtered, Duplicates: r.Duplicates, Poisoned: r.Poisoned, Returned: r.Returned, Retries: r.Retries,
+				Delivered: r.Delivered, Filtered: r.Filtered, Duplicates: r.Duplicates, Poisoned: r.Poisoned, Returned: r.Returned, Retries: r.RetriesByClass.Total(),
 			},
 		}
 		if r.Backlog != nil {

@@ -209,7 +209,6 @@ func sum(h, before router.RouteHealth) router.RouteHealth {
 	h.MaybeRepeated += before.MaybeRepeated
 	h.Poisoned += before.Poisoned
 	h.Returned += before.Returned
-	h.Retries += before.Retries
 	h.RetriesByClass.Handler += before.RetriesByClass.Handler
 	h.RetriesByClass.Outage += before.RetriesByClass.Outage
 	h.RetriesByClass.Shutdown += before.RetriesByClass.Shutdown

@@ -525,7 +525,8 @@ function copiesText(route, now) {
 
 function showRoute(route, now) {
   const chosen = latest?.selected;
-  const counts = chosen ? chosen.routes[route.name] ?? {} : route;
+  const { handler = 0, outage = 0, shutdown = 0 } = route.retries_by_class ?? {};
+  const counts = chosen ? chosen.routes[route.name] ?? {} : { ...route, retries: handler + outage + shutdown };
   const open = chosen ? chosen.waiting[route.name] ?? { open: 0 } : route;
   const told = !chosen || chosen.timed;
   const oldest = time(open.oldest);

@@ -12,10 +12,11 @@ import (
 // tested in a bubble of testing/synctest.
 const Patience = 5 * time.Minute
 
-// A condition is checked every interval, or less often when that would take more than a fifth
-// of the time: it must not slow down what it waits for.
+// A condition is checked every shortest, and every longest once it has been waited for a second; less often
+// when that would take more than a fifth of the time: it must not slow down what it waits for.
 const (
-	interval = 5 * time.Millisecond
+	shortest = 5 * time.Millisecond
+	longest  = 50 * time.Millisecond
 	share    = 5
 )
 
@@ -57,7 +58,7 @@ func Ends(t testing.TB, what string, f func()) {
 func poll(condition func() bool) bool {
 	deadline := time.NewTimer(Patience)
 	defer deadline.Stop()
-	for {
+	for start := time.Now(); ; {
 		began := time.Now()
 		if condition() {
 			return true
@@ -65,7 +66,7 @@ func poll(condition func() bool) bool {
 		select {
 		case <-deadline.C:
 			return false
-		case <-time.After(max(interval, (share-1)*time.Since(began))):
+		case <-time.After(max(min(max(shortest, time.Since(start)/20), longest), (share-1)*time.Since(began))):
 		}
 	}
 }

@@ -270,20 +270,22 @@ func appendBytes(out []byte, field uint64, value []byte) []byte {
 
 // trackPNG draws where the machine worked.
 func (j job) trackPNG(track []position) ([]byte, error) {
-	picture := image.NewNRGBA(image.Rect(0, 0, 320, 320))
-	for i := 0; i < len(picture.Pix); i += 4 {
-		copy(picture.Pix[i:], []byte{0xe8, 0xe4, 0xd8, 0xff})
+	const shades = 64 // of the rate
+	palette := color.Palette{color.NRGBA{R: 0xe8, G: 0xe4, B: 0xd8, A: 0xff}, color.NRGBA{R: 0x9a, G: 0x8f, B: 0x7a, A: 0xff}}
+	for shade := range uint8(shades) {
+		palette = append(palette, color.NRGBA{R: 0x2f, G: 0x70 + shade, B: 0x3a, A: 0xff})
 	}
+	picture := image.NewPaletted(image.Rect(0, 0, 320, 320), palette)
 	for _, p := range track {
-		c := color.NRGBA{R: 0x9a, G: 0x8f, B: 0x7a, A: 0xff}
+		c := uint8(1)
 		if p.working {
-			c = color.NRGBA{R: 0x2f, G: uint8(0x70 + (p.rate-16000)/64), B: 0x3a, A: 0xff}
+			c = 2 + uint8((p.rate-16000)/64)
 		}
 		x := 16 + int((p.east-j.east)*160_000)
 		y := 304 - int((p.north-j.north)*160_000)
 		for dx := range 24 {
 			for dy := range 5 {
-				picture.SetNRGBA(x+dx, y-dy, c)
+				picture.SetColorIndex(x+dx, y-dy, c)
 			}
 		}
 	}

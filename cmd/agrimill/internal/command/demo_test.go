@@ -131,7 +131,7 @@ func TestDemoBreaks(t *testing.T) {
 	for _, fault := range demo.Faults() {
 		t.Run(fault.Name, func(t *testing.T) {
 			t.Parallel()
-			d := startDemo(t, "--rate", "50", "--break", fault.Name)
+			d := startDemo(t, "--rate", "20", "--break", fault.Name)
 			d.metric(demoDelivered)
 			d.enter()
 			d.says(fault.Broken)

@@ -23,43 +23,40 @@ import (
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
-// TestDocumentedCommands runs every command line of the documentation.
+// TestDocumentedCommands runs every command line of the documentation, and every example of the help, of which each command
+// has one. A line that is there several times is run once.
 func TestDocumentedCommands(t *testing.T) {
 	files, err := filepath.Glob("../../../../docs/*.md")
 	must(t, err)
+	where := map[string]string{}
 	found := 0
 	for _, file := range append(files, "../../../../README.md") {
 		if file == gettingStartedPage { // TestPages runs it as a whole
 			continue
 		}
-		for i, line := range documented(t, file) {
+		for _, line := range documented(t, file) {
 			found++
-			t.Run(fmt.Sprintf("%s/%d", filepath.Base(file), i), func(t *testing.T) { runDocumented(t, line) })
+			where[strings.TrimPrefix(line, "./")] = filepath.Base(file)
 		}
 	}
 	if found < 30 {
 		t.Errorf("only %d command lines found", found)
 	}
-}
-
-// TestExamples runs every example of the help, of which each command has one.
-func TestExamples(t *testing.T) {
 	for _, cmd := range commands(newRootCommand(&program{})) {
-		if cmd.HasSubCommands() {
-			continue
+		path := cmd.CommandPath()
+		if !cmd.HasSubCommands() && !cmd.HasExample() {
+			t.Errorf("%s has no example", path)
 		}
-		t.Run(strings.ReplaceAll(cmd.CommandPath(), " ", "_"), func(t *testing.T) {
-			if !cmd.HasExample() {
-				t.Fatal("there is no example")
+		for line := range strings.Lines(cmd.Example) {
+			line = strings.TrimSpace(line)
+			if !strings.HasPrefix(line, path) {
+				t.Errorf("not an example of %s: %s", path, line)
 			}
-			for line := range strings.Lines(cmd.Example) {
-				line = strings.TrimSpace(line)
-				if !strings.HasPrefix(line, cmd.CommandPath()) {
-					t.Errorf("not an example of %s: %s", cmd.CommandPath(), line)
-				}
-				runDocumented(t, line)
-			}
-		})
+			where[line] = "help of " + path
+		}
+	}
+	for _, line := range slices.Sorted(maps.Keys(where)) {
+		t.Run(where[line], func(t *testing.T) { runDocumented(t, line) })
 	}
 }
 
@@ -225,7 +222,7 @@ func documentedWorld(t *testing.T, command string) *world {
 		taskData = string(farmdatatest.Archive(t, 3))
 	}
 	for name, content := range map[string]string{
-		"taskdata.zip": taskData, "report.pdf": mark, "client-secret": f.env["AGRIMILL_CLIENT_SECRET"],
+		"taskdata.zip": taskData, "harvest.zip": taskData, "report.pdf": mark, "client-secret": f.env["AGRIMILL_CLIENT_SECRET"],
 		"cases.yaml":   "cases: [{name: no farm data, message: {event: ENDPOINT_DELETED}, expect: []}]\n",
 		"events.jsonl": `{"event":"MESSAGE_RECEIVED","message_type":"doc:pdf","filename":"field 1.zip"}` + "\n",
 	} {

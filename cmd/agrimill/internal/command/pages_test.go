@@ -27,17 +27,17 @@ const (
 	emulatorPage       = "../../../../docs/emulator.md"
 )
 
-// TestPages runs the commands of pages of the documentation as written, with bash, curl and real processes on free ports. One
-// build of the program is that of all.
+// TestPages runs the commands of pages of the documentation as written, with bash, curl and real processes on free ports. What
+// the first command builds is already linked into the binary of the tests.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	bin := t.TempDir()
-	blocks := bashBlocks(t, gettingStartedPage)
-	build(t, bin, blocks[0], "agrimill")
+	if first := bashBlocks(t, gettingStartedPage)[0]; first != "go build -o agrimill ./cmd/agrimill\n" {
+		t.Errorf("the first command of %s is %q, want the build of the program", gettingStartedPage, first)
+	}
 	for name, run := range map[string]func(s *steps, blocks []string){gettingStartedPage: runGettingStarted, emulatorPage: runEmulatorPage} {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			t.Parallel()
-			run(newSteps(t, bin), bashBlocks(t, name))
+			run(newSteps(t), bashBlocks(t, name))
 		})
 	}
 }
@@ -207,8 +207,8 @@ type steps struct {
 	adminPort string
 }
 
-// newSteps is a folder with the program, which is in bin.
-func newSteps(t *testing.T, bin string) *steps {
+// newSteps is a folder with the program, see TestMain.
+func newSteps(t *testing.T) *steps {
 	t.Helper()
 	for _, tool := range []string{"bash", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -216,20 +216,10 @@ func newSteps(t *testing.T, bin string) *steps {
 		}
 	}
 	s := &steps{T: t, dir: t.TempDir(), adminPort: fmt.Sprint(testkit.FreePorts(t, 1)[0])}
-	must(t, os.Symlink(filepath.Join(bin, "agrimill"), filepath.Join(s.dir, "agrimill")))
+	binary, err := os.Executable()
+	must(t, err)
+	must(t, os.Symlink(binary, filepath.Join(s.dir, "agrimill")))
 	return s
-}
-
-// build runs a go build line of a page in the root of the clone.
-func build(t *testing.T, dir, line, name string) {
-	t.Helper()
-	line, _, _ = strings.Cut(strings.TrimSpace(line), " --")
-	line = strings.Replace(line, "go build ", "go build "+raceFlag+" ", 1)
-	cmd := exec.CommandContext(t.Context(), "bash", "-ec", strings.Replace(line, "-o "+name, "-o '"+filepath.Join(dir, name)+"'", 1))
-	cmd.Dir = filepath.Join("..", "..", "..", "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", line, err, out)
-	}
 }
 
 // read returns what is in a file of the folder.

@@ -1,4 +1,4 @@
-//go:build race
+//go:build race && (browser || reload)
 
 package command
 

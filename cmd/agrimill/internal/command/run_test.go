@@ -24,21 +24,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 )
 
-// childArgs is the environment variable with which the binary of the tests is the
-// program itself: its arguments, as JSON.
-const childArgs = "AGRIMILL_TEST_ARGS"
-
-// TestChild is agrimill when a test has started this binary as such.
-func TestChild(t *testing.T) {
-	text := os.Getenv(childArgs)
-	if text == "" {
-		return
-	}
-	var args []string
-	must(t, json.Unmarshal([]byte(text), &args))
-	os.Exit(Main(args, Build{}))
-}
-
 // child is the program, in a process of its own.
 type child struct {
 	*testing.T
@@ -59,10 +44,9 @@ func startChild(t *testing.T, env []string, args ...string) *child {
 // newChild is startChild for one that is still to begin.
 func newChild(t *testing.T, env []string, args ...string) *child {
 	t.Helper()
-	text, err := json.Marshal(args)
-	must(t, err)
-	c := &child{T: t, cmd: exec.Command(os.Args[0], "-test.run=^TestChild$"), stderr: &testkit.Output{}, ended: make(chan struct{})}
-	c.cmd.Env = append(append(os.Environ(), childArgs+"="+string(text)), env...)
+	c := &child{T: t, cmd: exec.Command(os.Args[0], args...), stderr: &testkit.Output{}, ended: make(chan struct{})}
+	c.cmd.Args[0] = "agrimill" // see TestMain
+	c.cmd.Env = append(os.Environ(), env...)
 	c.cmd.Stdout, c.cmd.Stderr = c.stderr, c.stderr
 	return c
 }
@@ -274,9 +258,9 @@ func TestRunStopsUnderLoad(t *testing.T) {
 	w.write(strings.Replace(w.routes("from-farm", "farm.{type|none}"), "timeout: 20s", "timeout: 4m", 1))
 	first := w.start()
 	first.waitFor("sink opened")
-	w.send(2000)
+	w.send(500)
 	testkit.Eventually(t, "messages flow", func() bool { return w.confirmed() > 0 })
-	w.send(2000)
+	w.send(500)
 	first.signal(syscall.SIGTERM)
 	// On a machine that is so busy that messages wait for longer than a second, some are left with the gateway meanwhile, and
 	// it says so.

@@ -251,8 +251,12 @@ func TestSendStdin(t *testing.T) {
 	}
 	t.Setenv("TMPDIR", spool)
 
-	f.stdin = manyZeros(257 << 20)
-	if report := f.send(statusFailed, "--from", terminalID, "--publish", "--type", "doc:pdf", stdinName); !strings.Contains(report.Results[0].Error, "too large") {
+	file := f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\n")
+	text, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.WriteFile(file, bytes.Replace(text, []byte("gateway:\n"), []byte("gateway:\n  max_payload_size: 17MiB\n"), 1), 0o600))
+	f.stdin = manyZeros(large + 1)
+	if report := f.send(statusFailed, "--config", file, "--from", terminalID, "--publish", "--type", "doc:pdf", stdinName); !strings.Contains(report.Results[0].Error, "too large") {
 		t.Errorf("too large: %+v", report)
 	}
 

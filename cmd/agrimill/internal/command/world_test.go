@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +30,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	// Under the name of the program, the binary of the tests is the program.
+	if filepath.Base(os.Args[0]) == "agrimill" {
+		os.Exit(Main(os.Args[1:], Build{}))
+	}
 	// Of sarama, for the life of the process: the first request of records makes a meter.
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
 }

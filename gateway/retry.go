@@ -19,9 +19,8 @@ const UnlimitedAttempts = -1
 // RetryConfig is the retry policy. What is retried is fixed (see [Retryable]);
 // how often and how fast is configured here.
 type RetryConfig struct {
-	// MaxAttempts is how many attempts there are at most, including the first; 1 means no retry.
-	// Default 5; [UnlimitedAttempts] retries until the context ends.
-	// The single retry after a 401 is not counted.
+	// MaxAttempts is how many attempts there are at most, including the first; 1 means no retry. Default 5;
+	// [UnlimitedAttempts] retries until the context ends. The single retry after a 401 is not counted.
 	MaxAttempts int `yaml:"max_attempts"`
 	// InitialBackoff is the first wait; it doubles with every attempt up to MaxBackoff. Each
 	// wait is chosen at random from its upper half. Default 500 ms.

@@ -56,9 +56,8 @@ type Config struct {
 	TenantID string `yaml:"tenant"`
 	// EndpointID is the sender of messages without x-router-endpoint-id in their metadata. Optional.
 	EndpointID string `yaml:"endpoint"`
-	// DirectRecipients are the endpoint IDs that receive messages without x-router-direct-recipients in their
-	// metadata. Such messages are then not published unless their
-	// metadata says so. Optional.
+	// DirectRecipients are the recipients of messages without x-router-direct-recipients in their metadata, by
+	// endpoint IDs. Such messages are then not published unless their metadata says so. Optional.
 	DirectRecipients []string `yaml:"recipients"`
 	// TeamsetContextID is the teamset context of messages without x-router-teamset-context-id in their metadata. Optional.
 	TeamsetContextID string `yaml:"teamset_context_id"`
@@ -76,7 +75,7 @@ type Config struct {
 	// client makes fewer requests (gateway.Config.RateLimit). Default 16.
 	MaxRequests int `yaml:"max_requests"`
 
-	// PartialDelivery is whether a message that did not reach all recipients failed or was sent. Default
+	// PartialDelivery is whether a message that reached only some recipients has failed or was sent. Default
 	// [PartialDeliveryIsError].
 	PartialDelivery PartialDelivery `yaml:"partial_delivery" enum:"error,sent"`
 	// OnPartialDelivery is called for each partial delivery, before Publish returns, in

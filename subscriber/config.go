@@ -86,12 +86,12 @@ type Config struct {
 	// a full window, stalled keys, tenants and subscriptions keep a quarter; their further messages are left with
 	// the service and redelivered later. With 1, there is never a second message in a handler. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`
-	// MaxInFlightBytes bounds the bytes of events in flight, and those of events that wait. A
-	// larger payload is delivered once it is the oldest. Default 64 MiB.
+	// MaxInFlightBytes bounds the bytes of events in flight, and of those that wait. A larger payload is delivered
+	// once it is the oldest. Default 64 MiB.
 	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" unit:"bytes"`
 
-	// Order is whether messages of one key, which is the receiving endpoint, are delivered in order. An
-	// OrderKey makes another key. Default [OrderByKey].
+	// Order is whether messages of one receiving endpoint are delivered in order. An OrderKey makes another key.
+	// Default [OrderByKey].
 	Order Order `yaml:"order" enum:"endpoint,none"`
 	// OrderKey returns the key for [OrderByKey]. The default is the receiving
 	// endpoint for data, and one common key for all other events. It must be
@@ -115,10 +115,10 @@ type Config struct {
 	// Reconnect is the backoff between attempts to open the stream.
 	// Default 250 ms, doubling up to 30 s.
 	Reconnect Backoff `yaml:"-"`
-	// StreamRefusedFor is how long every request for the stream must get 400 or 403 before all subscriptions end;
-	// see [Subscriber.Err]. Until then, and with any other answer, it is treated as an outage, because an
-	// intermediary may have answered, such as an ingress during a deployment. Default 5 minutes; [NeverRefused]
-	// always treats it as an outage.
+	// StreamRefusedFor is how long the stream must be refused with 400 or 403 before all subscriptions end; see
+	// [Subscriber.Err]. Until then, and with any other answer, it is treated as an outage, because an intermediary
+	// may have answered, such as an ingress during a deployment. Default 5 minutes; [NeverRefused] always treats it
+	// as an outage.
 	StreamRefusedFor time.Duration `yaml:"stream_refused_for" off:"true"`
 	// StreamDownFor is how long the holder of the lease keeps it while it cannot open the stream for other reasons,
 	// or the gateway does not answer. Then another process may try; this one wants the lease again after its TTL.

@@ -51,8 +51,8 @@ func (m *PayloadMode) UnmarshalText(text []byte) error { return enum.Parse(m, te
 
 // PayloadConfig configures how remote payloads, those not embedded in their event, are fetched.
 type PayloadConfig struct {
-	// Mode is where payloads go that are not embedded: into the message, into the claim check
-	// if large, or nowhere until opened. Default [PayloadInline].
+	// Mode is where payloads go that are not embedded: into the message, the claim check if large, or nowhere until
+	// opened. Default [PayloadInline].
 	Mode PayloadMode `yaml:"payload" enum:"inline,claim_check,lazy"`
 	// MaxInline is the largest payload, in bytes, that is downloaded into a message. Larger
 	// ones stay unconfirmed and are reported. Default 256 MiB, the maximum of the service;

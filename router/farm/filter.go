@@ -35,7 +35,7 @@ type FilterConfig struct {
 	Field []string `yaml:"field"`
 	// Farm lists IDs or designators of farms.
 	Farm []string `yaml:"farm"`
-	// Customer lists IDs or names of customers (last name, or first and last name).
+	// Customer lists IDs or names (last, or first and last) of customers.
 	Customer []string `yaml:"customer"`
 	// DDI lists data dictionary identifiers (up to four hexadecimal digits) that have a value. It may be in a log, a
 	// total, a prescription or a product allocation.

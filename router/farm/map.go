@@ -53,12 +53,12 @@ var layers = []string{LayerFields, LayerTracks, LayerPoints, LayerGrids, LayerZo
 type MapConfig struct {
 	// Format is geojson or geoparquet. Empty means geojson.
 	Format string `yaml:"format" enum:"geojson,geoparquet"`
-	// Layers are what the map shows: fields (boundaries), tracks, points (each record with its values), grids and
-	// zones (prescriptions). Empty means all but points.
+	// Layers are what the map shows: fields, tracks, points (records with values), grids and zones (prescriptions).
+	// Empty means all but points.
 	Layers []string `yaml:"layers"`
 	// Columns are which values points, grids and zones have, and what they are called. Empty means all of them.
 	Columns []geo.Column `yaml:"columns"`
-	// Add are what each feature refers to, by ID and name: task, field, farm, customer, product, machine, operator.
+	// Add names what each feature refers to: task, field, farm, customer, product, machine, operator.
 	Add []string `yaml:"add"`
 	// MaxOutput is how many bytes the messages made of one payload may have. They are in
 	// memory until the sink has them, and a payload that would make more passes as it is. A point

@@ -57,8 +57,8 @@ type RecordsConfig struct {
 	// BatchRecords is how many records a message has at most. 0 means
 	// [DefaultBatchRecords]; negative is an error.
 	BatchRecords int `yaml:"batch_records"`
-	// BatchBytes is the size at which a message ends; its last record may exceed it. 0 means
-	// [DefaultBatchBytes]; negative is an error.
+	// BatchBytes is the size at which a message ends, after a whole record. 0 means [DefaultBatchBytes]; negative is
+	// an error.
 	BatchBytes int64 `yaml:"batch_bytes" unit:"bytes"`
 	// MaxOutput is how many bytes the messages made of one payload may have. They are in
 	// memory until the sink has them, and a payload that would make more passes as it is. 0

@@ -29,10 +29,11 @@ type TaskDataConfig struct {
 	Columns []RateConfig `yaml:"columns" required:"true"`
 	// Field is the field that is to be worked. Without it the task has none.
 	Field NameConfig `yaml:"field"`
-	// Task is the name of the task. Empty means the file name of the message, without its ending.
+	// Task is the name of the task; empty means the file name without its ending.
 	Task string `yaml:"task"`
 	// Grid is the side of the cells of a grid in meters, which have the rates at their centers, zero outside of all
-	// polygons; without it polygons are treatment zones, of at most 254 different rates. 0 means none; negative is an error.
+	// polygons. Without it polygons are treatment zones, of at most 254 different rates. 0 means none; negative is
+	// an error.
 	Grid float64 `yaml:"grid"`
 
 	ReadConfig `yaml:",inline"`
@@ -42,10 +43,10 @@ type TaskDataConfig struct {
 type RateConfig struct {
 	// Column is the name of the property.
 	Column string `yaml:"column" required:"true"`
-	// DDI is what the terminal takes, four hexadecimal digits of the data dictionary, e.g. 0006 for a setpoint of mass per area.
+	// DDI is what the terminal takes, e.g. 0006 for a setpoint of mass per area.
 	DDI string `yaml:"ddi" required:"true"`
-	// Unit is what the numbers are in, e.g. kg/ha, l/ha, seeds/m², gal/ac (US); they are rounded to the resolution of the
-	// DDI, by at most 5 percent, and raw means that they are in it.
+	// Unit is what the numbers are in, e.g. kg/ha, l/ha, seeds/m², gal/ac (US), or raw for that of the DDI. They are
+	// rounded to the resolution of the DDI, by at most 5 percent.
 	Unit string `yaml:"unit" required:"true"`
 	// Product is what is applied. Without it the rate is of no product.
 	Product NameConfig `yaml:"product"`

@@ -117,10 +117,10 @@ type Config struct {
 	// Partitions of topics that the sink creates. Default, and 0: what the
 	// brokers are configured for (num.partitions).
 	Partitions int32 `yaml:"partitions"`
-	// ReplicationFactor is how many replicas topics have that the sink creates. Default, and 0: what
-	// the brokers are configured for (default.replication.factor).
+	// ReplicationFactor is how many replicas created topics have. Default, and 0: what the brokers are configured
+	// for (default.replication.factor).
 	ReplicationFactor int16 `yaml:"replication_factor"`
-	// TopicConfig are further settings of topics that the sink creates, e.g. retention.ms.
+	// TopicConfig has further settings of created topics, e.g. retention.ms.
 	TopicConfig map[string]string `yaml:"topic_config"`
 
 	// Synced is when acknowledged messages survive a power cut: always with flush.messages 1 on all replicas;
@@ -151,11 +151,10 @@ type Config struct {
 
 	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
-	// Ingest is how routes keep the messages of one key in order: one at a time, or pipelined.
-	// Default [sinks.IngestPlain].
+	// Ingest is how routes keep the order of a key: one message at a time, or pipelined. Default
+	// [sinks.IngestPlain].
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
-	// PublishTimeout bounds the wait for one acknowledgement, and each write to the network. Default
-	// [DefaultPublishTimeout].
+	// PublishTimeout bounds the wait for an acknowledgement, and each write. Default [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
 	// CloseTimeout is how long Close waits for calls of Publish that are under
 	// way. Default [DefaultCloseTimeout].

@@ -156,11 +156,10 @@ type Config struct {
 	// see [Marshaler]. Not together with Marshaler. Nil means no.
 	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
-	// Ingest is how routes keep the messages of one key in order: one at a time, or pipelined.
-	// Default [sinks.IngestPlain].
+	// Ingest is how routes keep the order of a key: one message at a time, or pipelined. Default
+	// [sinks.IngestPlain].
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
-	// PublishTimeout bounds the wait for one acknowledgement, and each write to the network.
-	// Default [DefaultPublishTimeout].
+	// PublishTimeout bounds the wait for an acknowledgement, and each write. Default [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
 	// CloseTimeout is how long Close waits for calls of Publish that are under
 	// way. Default [DefaultCloseTimeout].

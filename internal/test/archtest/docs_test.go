@@ -51,7 +51,7 @@ func TestDocumentedProgramsCompile(t *testing.T) {
 		}
 	}
 	if len(pkgs) == 0 {
-		t.Fatal("the documentation shows no whole Go program; docs/tracing.md should")
+		t.Fatal("the documentation shows no whole Go program; docs/embedding.md should")
 	}
 	data, err := json.Marshal(overlay)
 	if err != nil {

@@ -46,6 +46,7 @@ var fragmentImports = map[string]string{
 	"router":      module + "/router",
 	"sinks":       module + "/sinks",
 	"subscriber":  module + "/subscriber",
+	"tracing":     module + "/router/tracing",
 
 	"errgroup":   "golang.org/x/sync/errgroup",
 	"goleak":     "go.uber.org/goleak",
@@ -54,6 +55,7 @@ var fragmentImports = map[string]string{
 	"natsgo":     "github.com/nats-io/nats.go",
 	"prometheus": "github.com/prometheus/client_golang/prometheus",
 	"promhttp":   "github.com/prometheus/client_golang/prometheus/promhttp",
+	"trace":      "go.opentelemetry.io/otel/trace",
 	"watermill":  "github.com/ThreeDotsLabs/watermill",
 }
 
@@ -61,7 +63,7 @@ var fragmentImports = map[string]string{
 // take as given.
 var fragmentVariables = map[string]string{
 	"ctx": "context.Context", "url": "string", "logger": "watermill.LoggerAdapter", "client": "*gateway.Client",
-	"r": "*router.Router", "sink": "*nats.Sink", "sub": "*subscriber.Subscriber", "msg": "*message.Message",
+	"provider": "trace.TracerProvider", "r": "*router.Router", "sink": "*nats.Sink", "sub": "*subscriber.Subscriber", "msg": "*message.Message",
 }
 
 // page is the package that the fragments of one Markdown file make together.

@@ -67,8 +67,8 @@ type Config struct {
 	Conn *natsgo.Conn `yaml:"-"`
 	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
 	Domain string `yaml:"-"`
-	// Bucket is the name of the bucket. One that exists is left as it is; a missing one is
-	// created, also later. Empty means [DefaultBucket].
+	// Bucket is the name of the bucket. An existing one is left as it is; a missing one is created, also later.
+	// Empty means [DefaultBucket].
 	Bucket string `yaml:"bucket"`
 	// TTL is how long a created bucket keeps a description after it was last sent. 0 means without end; negative is
 	// an error.

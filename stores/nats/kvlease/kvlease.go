@@ -72,8 +72,8 @@ type Config struct {
 	Conn *natsgo.Conn `yaml:"-"`
 	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
 	Domain string `yaml:"-"`
-	// Bucket is the name of the bucket. One that exists is left as it is; it may have other keys.
-	// Empty means [DefaultBucket].
+	// Bucket is the name of the bucket. An existing one is left as it is; it may have other keys. Empty means
+	// [DefaultBucket].
 	Bucket string `yaml:"bucket"`
 	// Name is the key of the lease in the bucket: processes with the same one compete. It may
 	// have letters, digits and - _ = . in it. Empty means [DefaultName].

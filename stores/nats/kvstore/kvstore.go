@@ -59,8 +59,7 @@ type Config struct {
 	Conn *natsgo.Conn `yaml:"-"`
 	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
 	Domain string `yaml:"-"`
-	// Bucket is the name of the bucket. One that exists is left as it is. Empty
-	// means [DefaultBucket].
+	// Bucket is the name of the bucket. An existing one is left as it is. Empty means [DefaultBucket].
 	Bucket string `yaml:"bucket"`
 	// Provision says whether a missing bucket is created, also one that vanishes
 	// later. Default [ProvisionCreate].

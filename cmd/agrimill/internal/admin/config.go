@@ -45,8 +45,7 @@ type Config struct {
 	Hosts []string `yaml:"hosts"`
 	// TLS makes the server speak HTTPS. Without it, it speaks HTTP.
 	TLS TLS `yaml:"tls"`
-	// Token is required for contents, replays, drops and profiles, at least 12
-	// bytes. Empty disables them.
+	// Token is required for contents, replays, drops and profiles, at least 12 bytes. Empty disables them.
 	Token gateway.Secret `yaml:"token"`
 	// The ReadToken, or Token, is required to see anything but the probes. At least MinTokenLength bytes, and not
 	// equal to Token. Empty requires no token to read.

@@ -11,7 +11,7 @@ import (
 
 // Route moves messages from one place to another.
 type Route struct {
-	// Name identifies the route. A renamed route does not recognize what it handled before.
+	// Name identifies the route. A renamed route forgets what it handled.
 	Name string `yaml:"name" required:"true"`
 	// From is where messages come from.
 	From From `yaml:"from" required:"true"`
@@ -133,7 +133,6 @@ type ToGateway struct {
 	publisher.Config `yaml:",inline"`
 	// Type is the template of the message type.
 	Type string `yaml:"type"`
-	// Envelope sends ID and metadata inside the payload. Only receivers with
-	// subscriber.envelope can read it.
+	// Envelope sends ID and metadata inside the payload, for receivers with subscriber.envelope.
 	Envelope bool `yaml:"envelope"`
 }

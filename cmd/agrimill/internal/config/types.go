@@ -52,7 +52,7 @@ type Config struct {
 	Shutdown Shutdown `yaml:"shutdown"`
 	// Admin is the HTTP server with the status page, probes and metrics.
 	Admin Admin `yaml:"admin"`
-	// Journal remembers what became of each message, for the status page and agrimill trace.
+	// Journal remembers what became of each message.
 	Journal Journal `yaml:"journal"`
 	// Tracing exports OpenTelemetry spans. Off without an address.
 	Tracing Tracing `yaml:"tracing"`
@@ -192,9 +192,8 @@ const NoInstance = "-"
 
 // Dedup recognizes redelivered messages.
 type Dedup struct {
-	// Store is in the process (memory), a file (bbolt), or a NATS bucket that several
-	// processes share (nats_kv). If left out, the section that is present decides; without
-	// one, it is memory.
+	// Store is in memory, in a file (bbolt), or in a NATS bucket that processes share (nats_kv). If left out, the
+	// section that is present decides; without one, it is memory.
 	Store string `yaml:"store" enum:"memory,bbolt,nats_kv,off"`
 	// MaxEntries is how many handled messages are remembered, by default 262144 in memory (21 MB), 4194304 in a file
 	// (0.8 GB). The closest to expiry are forgotten first.
@@ -218,7 +217,7 @@ type DedupInNATS struct {
 // ClaimCheck is a bucket for payloads that are too large for a message.
 type ClaimCheck struct {
 	claimcheck.Config `yaml:",inline"`
-	// From is the smallest payload, of those not embedded in their event, that goes there.
+	// From is the smallest payload that goes there, unless its event embeds it.
 	From int64 `yaml:"from" unit:"bytes"`
 }
 
@@ -249,7 +248,7 @@ type Tracing struct {
 	// OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS and so on. Without either,
 	// nothing is traced.
 	OTLPEndpoint URL `yaml:"otlp_endpoint"`
-	// ServiceName is the service name of the spans. If left out, OTEL_SERVICE_NAME applies.
+	// ServiceName is that of the spans. If left out, OTEL_SERVICE_NAME applies.
 	ServiceName string `yaml:"service_name"`
 	// SampleRatio is the fraction of messages that is traced, 0 (none) to 1, unless their
 	// sender decided.

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"container/heap"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -81,7 +80,6 @@ type sent struct {
 	number      int
 	at          time.Duration
 	confirmed   time.Duration // zero while it is not
-	sick        bool
 	kind        string
 	bytes       int64
 	fetched     bool    // its payload is in the event
@@ -115,18 +113,41 @@ type timer struct {
 	do  func()
 }
 
-type timeline []*timer
-
-func (t timeline) Len() int { return len(t) }
-func (t timeline) Less(i, j int) bool {
-	return t[i].at < t[j].at || t[i].at == t[j].at && t[i].seq < t[j].seq
+func (t *timer) before(other *timer) bool {
+	return t.at < other.at || t.at == other.at && t.seq < other.seq
 }
-func (t timeline) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
-func (t *timeline) Push(x any)   { *t = append(*t, x.(*timer)) }
-func (t *timeline) Pop() any {
-	last := (*t)[len(*t)-1]
-	*t = (*t)[:len(*t)-1]
-	return last
+
+// timeline is a heap. Most of what a program does is to add and to remove a timer, which container/heap would allocate.
+type timeline []timer
+
+func (t *timeline) push(e timer) {
+	*t = append(*t, e)
+	q, i := *t, len(*t)-1
+	for up := (i - 1) / 2; i > 0 && e.before(&q[up]); up = (i - 1) / 2 {
+		q[i], i = q[up], up
+	}
+	q[i] = e
+}
+
+func (t *timeline) pop() timer {
+	q, n := *t, len(*t)-1
+	first, e := q[0], q[n]
+	q[n] = timer{}
+	*t = q[:n]
+	i := 0
+	for down := 1; down < n; down = 2*i + 1 {
+		if down+1 < n && q[down+1].before(&q[down]) {
+			down++
+		}
+		if e.before(&q[down]) {
+			break
+		}
+		q[i], i = q[down], down
+	}
+	if n > 0 {
+		q[i] = e
+	}
+	return first
 }
 
 func newWorld(cfg Config, seed uint64) *world {
@@ -142,12 +163,12 @@ func newWorld(cfg Config, seed uint64) *world {
 
 func (w *world) after(d time.Duration, do func()) {
 	w.seq++
-	heap.Push(&w.events, &timer{w.now + d, w.seq, do})
+	w.events.push(timer{w.now + d, w.seq, do})
 }
 
 func (w *world) run(until time.Duration) {
 	for len(w.events) > 0 && w.events[0].at <= until {
-		e := heap.Pop(&w.events).(*timer)
+		e := w.events.pop()
 		w.now = e.at
 		e.do()
 	}

@@ -18,7 +18,7 @@ var runMutants = flag.Bool("mutants", false, "build each mutant and run the test
 const (
 	byPrograms  = "^TestPrograms$"
 	byScenarios = "^TestScenarios$"
-	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestPayloadsFit|TestNothingIsConfirmedThatNobodyStored)$"
+	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestPayloadsFit|TestNothingIsConfirmedThatNobodyStored)$"
 )
 
 // mutants break one rule of the core each: in a file, an old text becomes a new one, and a test finds it.
@@ -66,13 +66,13 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"what waits keeps its place", "take.go", "		c.window.wait(it)\n		c.room()\n", "", byScenarios},
 	{"what hangs keeps its place", "core.go", "		for _, it := range c.window.hung(now) {\n			c.wait(now, it)\n		}\n", "", byScenarios},
 	{"nothing is left", "core.go", "		for _, it := range c.window.shed(now) {\n			c.leave(now, it)\n		}\n", "", byScenarios},
-	{"what was left is not asked for", "take.go", "		c.wants, c.recallIn = true, recallAfter\n", "", byScenarios},
+	{"what was left is not asked for", "take.go", "		c.wants, c.recallIn = true, recallAfter\n", "", byHands},
 	{"all that are behind have all of the window", "window.go", "share{total.items / 4, total.bytes / 4}", "total", byScenarios},
 	{"a node of which something was left gets more", "window.go", "		b.shut = b.shut || w.cfg.Ordered || !enough //", "		_ = enough //", byScenarios},
 	{"a node is shut for the only one below it", "window.go", "		late[i] = b.only()\n", "		late[i] = b\n", byPrograms},
 	{"only the first one of a key hangs", "window.go", "				items = append(items, it)\n			}\n", "				items = append(items, it)\n			}\n			if l.route.ordered {\n				break\n			}\n", byPrograms},
 	{"what a route that ended left is not asked for", "core.go", "	if c.leftBehind && len(c.window.routes) > 0 {\n", "	if false {\n", byHands},
-	{"what is not confirmed is not behind", "lane.go", "		at = min(at, l.unconfirmedSince)\n", "", byScenarios},
+	{"what is not confirmed is not behind", "lane.go", "		at = min(at, l.unconfirmedSince)\n", "", byHands},
 }
 
 // TestMutants builds the tests with each mutant, and wants one of them to find it. Without -mutants it only checks that the

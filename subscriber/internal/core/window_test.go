@@ -344,6 +344,15 @@ func TestShutWithoutAnythingLeft(t *testing.T) {
 		fail := h.flying
 		h.flying = nil
 		h.goesOn(r, "well", 3*time.Second)
+		shut := 0
+		h.Shut(h.now, func(_ *Route, tenant string, _ int, since time.Duration) {
+			if shut++; tenant != "sick" || h.now-since < 3*time.Second {
+				t.Errorf("%s is shut, and has finished nothing for %s", tenant, h.now-since)
+			}
+		})
+		if shut != 1 {
+			t.Errorf("%d are shut, want 1", shut)
+		}
 		if leaves {
 			h.takes(LeftWithService, small(sick, "sick", "0"))
 		}

@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"go/parser"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -57,7 +59,7 @@ func TestImportDirection(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.pkg, func(t *testing.T) {
 			t.Parallel()
-			deps := linked(t, "./"+tt.pkg)
+			deps := linked(t, module+"/"+tt.pkg)
 			for _, path := range slices.Concat(brokers, heavy, tt.forbid) {
 				for _, dep := range deps {
 					if dep == path || strings.HasPrefix(dep, path+"/") {
@@ -228,32 +230,52 @@ type goPackage struct {
 	Imports      []string
 	TestImports  []string
 	XTestImports []string
+	Deps         []string
 }
+
+// listed asks the go command once for all tests.
+var listed = sync.OnceValues(func() ([]goPackage, error) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports,Deps", "./...")
+	cmd.Dir = filepath.Join("..", "..", "..")
+	out, err := cmd.Output()
+	var list []goPackage
+	for dec := json.NewDecoder(bytes.NewReader(out)); err == nil; {
+		var pkg goPackage
+		if err = dec.Decode(&pkg); err == nil {
+			list = append(list, pkg)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return list, nil
+})
 
 // packages lists the packages of the module with their direct imports and those of their tests.
 func packages(t *testing.T) []goPackage {
 	t.Helper()
-	dec := json.NewDecoder(strings.NewReader(goCommand(t, "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")))
-	var list []goPackage
-	for {
-		var pkg goPackage
-		if err := dec.Decode(&pkg); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatalf("go list -json: %v", err)
-		}
-		list = append(list, pkg)
-	}
-	if len(list) == 0 {
-		t.Fatal("go list ./... found no package")
+	dependOnSources(t)
+	list, err := listed()
+	if err != nil || len(list) == 0 {
+		t.Fatalf("go list ./... found %d packages: %v", len(list), err)
 	}
 	return list
 }
 
-// linked lists every package that a program links when it imports pkg.
-func linked(t *testing.T, pkgs ...string) []string {
+// linked lists every package that a program links when it imports pkgs.
+func linked(t *testing.T, pkgs ...string) (deps []string) {
 	t.Helper()
-	return strings.Fields(goCommand(t, append([]string{"list", "-deps"}, pkgs...)...))
+	found := 0
+	for _, pkg := range packages(t) {
+		if slices.Contains(pkgs, pkg.ImportPath) {
+			found++
+			deps = append(append(deps, pkg.Deps...), pkg.ImportPath)
+		}
+	}
+	if found != len(pkgs) {
+		t.Fatalf("%d packages found, want %v", found, pkgs)
+	}
+	return deps
 }
 
 // asTested builds with the race detector: so make test has built all that the module requires,

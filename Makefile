@@ -82,7 +82,7 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 # end for a race of what still runs: nothing does at the end of a test, and many start such programs.
 LONGEST := ./subscriber ./cmd/agrimill/internal/command ./cmd/agrimill/internal/pipeline ./internal/test/endtoend ./sources/kafka ./sinks/kafka \
 	./gateway ./sinks/nats ./sources/nats ./cmd/agrimill/internal/config ./sinks/blob ./router ./internal/quickstart
-ALONE   := ./farmdata/... ./internal/sse ./internal/test/archtest ./internal/test/speccheck ./internal/test/peakmem ./internal/tool/... ./subscriber/internal/core
+ALONE   := ./subscriber/internal/core ./internal/test/archtest ./internal/test/peakmem ./farmdata/... ./internal/sse ./internal/test/speccheck ./internal/tool/...
 CHECKED := -vet=off -p 5 -parallel 4 -timeout 30m -json
 
 .PHONY: test

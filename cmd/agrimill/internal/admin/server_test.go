@@ -595,8 +595,8 @@ func TestDerivedStates(t *testing.T) {
 		"one failed": {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Subscriber: admin.SubscriberFrom(subscriber.Stats{Waits: []subscriber.Waits{{
 			Kind: subscriber.WaitTenant, Count: 1, Longest: []subscriber.Wait{{What: "tenant", Count: 3, Since: time.Now()}},
 		}}})}, admin.StateRunning},
-		"set aside":     {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Subscriber: admin.Subscriber{SetAside: 2, SetAsideNow: 1}}, admin.StateDegraded},
-		"stored since":  {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Subscriber: admin.Subscriber{SetAside: 2}}, admin.StateRunning},
+		"set aside":     {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Subscriber: admin.Subscriber{Totals: admin.Totals{SetAside: 2}, Current: admin.Current{SetAsideNow: 1}}}, admin.StateDegraded},
+		"stored since":  {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Subscriber: admin.Subscriber{Totals: admin.Totals{SetAside: 2}}}, admin.StateRunning},
 		"dedup works":   {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Dedup: admin.Dedup{Store: "bbolt", Up: true}}, admin.StateRunning},
 		"dedup fails":   {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Dedup: admin.Dedup{Store: "bbolt"}}, admin.StateDegraded},
 		"all well":      {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Sinks: []admin.Sink{up}}, admin.StateRunning},

@@ -8,8 +8,19 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// Subscriber is [subscriber.Stats] as JSON. Counters count from startup.
+// Subscriber is [subscriber.Stats] as JSON, with the parts of Totals and Current as if they were its own.
 type Subscriber struct {
+	Totals
+	Current
+	// ConfirmationsFail says for which tenants confirmations have failed for ten seconds or more, since when, and how many
+	// wait; empty if there is none.
+	ConfirmationsFail string `json:"confirmations_fail,omitempty"`
+	// Waits is what waits, by kind, with those that have waited longest.
+	Waits []Waits `json:"waits,omitempty"`
+}
+
+// Totals count from startup.
+type Totals struct {
 	Received  int64 `json:"received"`
 	Delivered int64 `json:"delivered"`
 	Confirmed int64 `json:"confirmed"`
@@ -19,48 +30,39 @@ type Subscriber struct {
 	Untaken   int64 `json:"untaken"`
 	Abandoned int64 `json:"abandoned"`
 	SetAside  int64 `json:"set_aside"`
-	// SetAsideNow is how many messages are set aside now, see [subscriber.Stats].
-	SetAsideNow int `json:"set_aside_now,omitempty"`
 	// Unmatched counts messages that the filters of all routes refused.
 	Unmatched int64 `json:"unmatched"`
 	// InFiles counts messages that were confirmed with a file that they are parts of.
 	InFiles   int64 `json:"in_files"`
 	Malformed int64 `json:"malformed"`
 	TooLarge  int64 `json:"too_large"`
-	// Quarantined counts events that went to the quarantine instead of a route, and
-	// QuarantineWaiting is how many are waiting for it now.
-	Quarantined       int64 `json:"quarantined"`
-	QuarantineWaiting int   `json:"quarantine_waiting"`
-	// Payload bytes, including redeliveries.
-	ReceivedBytes  int64 `json:"received_bytes"`
-	DeliveredBytes int64 `json:"delivered_bytes"`
+	// Quarantined counts events that went to the quarantine instead of a route.
+	Quarantined int64 `json:"quarantined"`
 	// Rejected counts confirmations that the service will never accept, ConfirmFailures
 	// requests that are retried.
 	Rejected        int64 `json:"rejected"`
 	ConfirmFailures int64 `json:"confirm_failures"`
+}
 
-	// What is open now: received but not yet acked, and acked but not yet accepted by the
-	// service, those included that wait for a file. Max… are the limits, 0 if unknown.
+// Current is what is open now: received but not yet acked, and acked but not yet accepted by the service, those included that
+// wait for a file.
+type Current struct {
+	// InFlight are not acked; MaxInFlight is the limit, 0 if unknown.
 	InFlight             int   `json:"in_flight"`
 	InFlightBytes        int64 `json:"in_flight_bytes"`
+	MaxInFlight          int   `json:"max_in_flight,omitempty"`
 	Held                 int   `json:"held"`
 	PendingConfirmations int   `json:"pending_confirmations"`
-	// Unconfirmed is everything that the gateway still has and this process knows of: [subscriber.Stats.Unconfirmed].
-	Unconfirmed int `json:"unconfirmed"`
 	// Unsynced counts confirmations that wait until what was stored survives a power cut.
-	Unsynced         int   `json:"unsynced"`
-	MaxInFlight      int   `json:"max_in_flight,omitempty"`
-	MaxInFlightBytes int64 `json:"max_in_flight_bytes,omitempty"`
-	// OldestUnconfirmed is since when the oldest unconfirmed message waits, held ones included; zero
-	// if there is none.
+	Unsynced int `json:"unsynced"`
+	// SetAsideNow is how many messages are set aside, see [subscriber.Stats]; QuarantineWaiting is how many events wait for the
+	// quarantine.
+	SetAsideNow       int `json:"set_aside_now,omitempty"`
+	QuarantineWaiting int `json:"quarantine_waiting"`
+	// Unconfirmed is everything that the gateway still has and this process knows of: [subscriber.Stats.Unconfirmed].
+	// OldestUnconfirmed is since when the oldest of it waits, held ones included; zero if there is none.
+	Unconfirmed       int       `json:"unconfirmed"`
 	OldestUnconfirmed time.Time `json:"oldest_unconfirmed,omitzero"`
-
-	// ConfirmationsFail says for which tenants confirmations have failed for ten seconds or more, since when, and how many
-	// wait; empty if there is none.
-	ConfirmationsFail string `json:"confirmations_fail,omitempty"`
-
-	// Waits is what waits, by kind, with those that have waited longest.
-	Waits []Waits `json:"waits,omitempty"`
 }
 
 // Figures are how many messages of the gateway there are since the start, each once: those received are confirmed,
@@ -143,16 +145,18 @@ func waitsFrom(all []subscriber.Waits) (waits []Waits) {
 // SubscriberFrom fills a Subscriber, except for the limits.
 func SubscriberFrom(stats subscriber.Stats) Subscriber {
 	return Subscriber{
-		Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
-		Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned,
-		Unmatched: stats.Unmatched,
-		SetAside:  stats.SetAside, SetAsideNow: stats.SetAsideNow, InFiles: stats.InFiles, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
-		Quarantined: stats.Quarantined, QuarantineWaiting: stats.QuarantineWaiting,
-		ReceivedBytes: stats.ReceivedBytes, DeliveredBytes: stats.DeliveredBytes,
-		Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
-		InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
-		Unconfirmed:          stats.Unconfirmed,
-		Unsynced:             stats.UnsyncedConfirmations,
-		PendingConfirmations: stats.PendingConfirmations + stats.HeldConfirmations, OldestUnconfirmed: stats.OldestUnconfirmed, ConfirmationsFail: confirmationsFail(stats.Waits, time.Now()), Waits: waitsFrom(stats.Waits),
+		Totals: Totals{
+			Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
+			Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned, SetAside: stats.SetAside,
+			Unmatched: stats.Unmatched, InFiles: stats.InFiles, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
+			Quarantined: stats.Quarantined, Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
+		},
+		Current: Current{
+			InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
+			PendingConfirmations: stats.PendingConfirmations + stats.HeldConfirmations, Unsynced: stats.UnsyncedConfirmations,
+			SetAsideNow: stats.SetAsideNow, QuarantineWaiting: stats.QuarantineWaiting,
+			Unconfirmed: stats.Unconfirmed, OldestUnconfirmed: stats.OldestUnconfirmed,
+		},
+		ConfirmationsFail: confirmationsFail(stats.Waits, time.Now()), Waits: waitsFrom(stats.Waits),
 	}
 }

@@ -49,7 +49,6 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 		s.Dedup = admin.Dedup{Store: p.memory.kind, Target: p.memory.target, Up: c.OK, Since: c.Since, Error: c.Message}
 	}
 	s.Subscriber.MaxInFlight = g.config.Subscriber.MaxInFlight
-	s.Subscriber.MaxInFlightBytes = g.config.Subscriber.MaxInFlightBytes
 	switch phase {
 	case phaseNew:
 		s.State = admin.StateStarting

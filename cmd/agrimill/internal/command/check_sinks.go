@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"net"
@@ -24,17 +23,11 @@ import (
 	"gocloud.dev/blob"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
-	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
-	kafkadevices "github.com/agrimill/agrimill/stores/kafka/devicestore"
-	"github.com/agrimill/agrimill/stores/nats/devicestore"
-	"github.com/agrimill/agrimill/stores/nats/kvlease"
-	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )
 
 // sinkProbes returns the checks of the sinks.
@@ -341,188 +334,4 @@ func (c *checker) kafkaSource(source config.KafkaSource) (finding, error) {
 		return finding{detail + fmt.Sprintf("group %s is new and starts with the %s records", settings.Group, settings.Start), notes.text()}, nil
 	}
 	return finding{detail + fmt.Sprintf("group %s is %s behind", settings.Group, plural(int(found.Waiting), "offset")), notes.text()}, nil
-}
-
-// storeProbes returns the remaining checks: dedup store, claim check, addresses.
-func (c *checker) storeProbes() []probe {
-	cfg := c.cfg
-	list := []probe{{"dedup", cfg.Dedup.Store, c.dedup}}
-	if cfg.HA != nil && cfg.HA.NATSKV != nil {
-		list = append(list, probe{"ha", "nats_kv", c.leaseBucket})
-	}
-	if cfg.Devices != nil && cfg.Devices.NATSKV != nil {
-		list = append(list, probe{"devices", "nats_kv", c.devicesInNATS})
-	}
-	if cfg.Devices != nil && cfg.Devices.Kafka != nil {
-		list = append(list, probe{"devices", "kafka", c.devicesInKafka})
-	}
-	if cfg.ClaimCheck != nil {
-		list = append(list, probe{"claim_check", "", func(ctx context.Context) (finding, error) { return bucket(ctx, string(cfg.ClaimCheck.URL)) }})
-	}
-	if path := cfg.Journal.Path; path != "" && cfg.Journal.MaxAge >= 0 {
-		list = append(list, probe{"journal", "", func(context.Context) (finding, error) {
-			return storeFile(path, func() (io.Closer, error) { return journal.Look(path) })
-		}})
-	}
-	if cfg.Admin.Address != config.AdminOff {
-		list = append(list, probe{"admin", cfg.Admin.Address, c.admin})
-	}
-	if cfg.Tracing.OTLPEndpoint != "" {
-		list = append(list, probe{"tracing", "", c.collector})
-	}
-	return list
-}
-
-func (c *checker) dedup(ctx context.Context) (finding, error) {
-	d := c.cfg.Dedup
-	switch {
-	case d.Store == config.DedupBBolt && d.BBolt != nil:
-		settings := *d.BBolt
-		settings.MaxEntries, settings.OpenTimeout = d.MaxEntries, min(boltstore.DefaultOpenTimeout, c.timeout/2)
-		unreadable := 0
-		found, err := storeFile(settings.Path, func() (closer io.Closer, err error) {
-			if unreadable, err = boltstore.Look(settings); err != nil || unreadable > 0 {
-				return io.NopCloser(nil), err // New would remove them
-			}
-			return boltstore.New(settings)
-		})
-		if unreadable > 0 {
-			found.warn = plural(unreadable, "record") + " cannot be read; run removes them, and a copy of their messages is not recognized"
-		}
-		return found, err
-	case d.Store == config.DedupNATSKV && d.NATSKV != nil:
-		return c.dedupBucket(ctx)
-	case d.Store == config.DedupOff:
-		return finding{detail: "deduplication is off", warn: "a redelivered message is handled again, e.g. after a restart"}, nil
-	}
-	return finding{detail: "kept in memory until agrimill exits"}, nil
-}
-
-// devicesInKafka opens the topic of the device descriptions as run does, without creating it.
-func (c *checker) devicesInKafka(ctx context.Context) (finding, error) {
-	config, err := c.cfg.Devices.Kafka.StoreConfig()
-	if err != nil {
-		return finding{}, err
-	}
-	config.ReadOnly = true
-	store, err := kafkadevices.New(ctx, config)
-	switch {
-	case errors.Is(err, kafkadevices.ErrMissing):
-		return finding{detail: "the topic " + config.WithDefaults().Topic + " will be created"}, nil
-	case err != nil:
-		return finding{}, kafkaAdvice(err)
-	}
-	return finding{detail: "topic " + config.WithDefaults().Topic + " exists"}, store.Close()
-}
-
-// keyValue opens a bucket in NATS as run does, without creating it.
-func (c *checker) keyValue(
-	ctx context.Context, connect func(string, ...natsgo.Option) (*natsgo.Conn, error), bucket string, create bool,
-	open func(context.Context, *natsgo.Conn, watermill.LoggerAdapter) (io.Closer, error),
-) (finding, error) {
-	conn, err := connect("agrimill check", natsgo.NoReconnect(), natsgo.Timeout(c.timeout))
-	if err != nil {
-		return finding{}, natsAdvice(err)
-	}
-	defer conn.Close()
-	var notes notes
-	opened, err := open(ctx, conn, &notes)
-	switch {
-	case errors.Is(err, jetstream.ErrBucketNotFound) && create:
-		return finding{detail: "the bucket " + bucket + " will be created"}, nil
-	case errors.Is(err, jetstream.ErrBucketNotFound):
-		return finding{}, advise(err, "create the bucket %s, or set provision: create", bucket)
-	case errors.Is(err, kvstore.ErrConfig):
-		return finding{}, advise(err, "name another bucket, which run creates, or delete this one while nothing runs")
-	case err != nil:
-		return finding{}, natsAdvice(err)
-	}
-	return finding{"bucket " + bucket + " exists", notes.text()}, opened.Close()
-}
-
-func (c *checker) dedupBucket(ctx context.Context) (finding, error) {
-	d := c.cfg.Dedup
-	return c.keyValue(ctx, d.NATSKV.Connect, d.NATSKV.Bucket, d.NATSKV.Provision == kvstore.ProvisionCreate,
-		func(ctx context.Context, conn *natsgo.Conn, logger watermill.LoggerAdapter) (io.Closer, error) {
-			settings := d.NATSKV.StoreConfig(d)
-			settings.Conn, settings.Logger, settings.Provision = conn, logger, kvstore.ProvisionNone
-			return kvstore.New(ctx, settings)
-		})
-}
-
-func (c *checker) leaseBucket(ctx context.Context) (finding, error) {
-	h := c.cfg.HA
-	return c.keyValue(ctx, h.NATSKV.Connect, h.NATSKV.Bucket, h.NATSKV.Provision == kvlease.ProvisionCreate,
-		func(ctx context.Context, conn *natsgo.Conn, logger watermill.LoggerAdapter) (io.Closer, error) {
-			settings := h.LeaseConfig()
-			settings.Conn, settings.Logger, settings.Provision = conn, logger, kvlease.ProvisionNone
-			return kvlease.New(ctx, settings)
-		})
-}
-
-func (c *checker) devicesInNATS(ctx context.Context) (finding, error) {
-	d := c.cfg.Devices.NATSKV
-	return c.keyValue(ctx, d.Connect, d.Bucket, true, func(ctx context.Context, conn *natsgo.Conn, logger watermill.LoggerAdapter) (io.Closer, error) {
-		settings := d.StoreConfig()
-		settings.Conn, settings.Logger, settings.ReadOnly = conn, logger, true
-		_, err := devicestore.New(ctx, settings)
-		return io.NopCloser(nil), err
-	})
-}
-
-// storeFile opens a file as run does, without creating it.
-func storeFile(path string, open func() (io.Closer, error)) (finding, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		if _, err := os.Stat(filepath.Dir(path)); err != nil {
-			return finding{}, advise(err, "create the directory and let this user write there")
-		}
-		return finding{detail: "the file will be created"}, nil
-	}
-	if err == nil && info.IsDir() {
-		return finding{}, advise(fmt.Errorf("%s is a directory", path), "name a file in it, which this user may read and write")
-	}
-	file, err := open()
-	switch {
-	case errors.Is(err, boltstore.ErrLocked), errors.Is(err, journal.ErrInUse):
-		return finding{detail: "is in use", warn: "another process has the file open; that is fine if it is this agrimill"}, nil
-	case errors.Is(err, journal.ErrDamaged):
-		return finding{detail: err.Error(), warn: "run renames the file and begins a new one; restore it if you need what it has"}, nil
-	case errors.Is(err, boltstore.ErrDamaged):
-		return finding{}, advise(err, "restore the file, or move it away: agrimill then starts with an empty store and recognizes no earlier messages")
-	case err != nil:
-		return finding{}, advise(err, "may this user read and write the file, and is there disk space?")
-	}
-	return finding{detail: "the file exists"}, file.Close()
-}
-
-// admin checks that the address is free.
-func (c *checker) admin(ctx context.Context) (finding, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", c.cfg.Admin.Address)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return finding{detail: "is in use", warn: "something is listening there; that is fine if it is this agrimill"}, nil
-	case err != nil:
-		return finding{}, advise(err, "admin.address must be an address of this machine")
-	}
-	return finding{detail: "the address is free"}, listener.Close()
-}
-
-// collector checks that something is listening at the collector's address.
-func (c *checker) collector(ctx context.Context) (finding, error) {
-	u, err := url.Parse(string(c.cfg.Tracing.OTLPEndpoint))
-	if err != nil {
-		return finding{}, errors.New("the collector address is not a URL")
-	}
-	address := u.Host
-	if u.Port() == "" {
-		address = net.JoinHostPort(u.Hostname(), u.Scheme)
-	}
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", address)
-	if err != nil {
-		return finding{}, advise(err, "is the collector running, and is it reachable from here? agrimill works without it")
-	}
-	return finding{detail: "something is listening"}, conn.Close()
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/zeebo/xxh3"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
@@ -19,7 +18,6 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
-	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )
 
 // memory wraps the dedup store. It belongs to the pipeline, which closes it at the end.
@@ -42,7 +40,6 @@ var _ router.DedupStore = (*memory)(nil)
 type durableStore interface {
 	router.DedupStore
 	Health(ctx context.Context) error
-	Close() error
 }
 
 // commitFailedFor is how long a failed commit counts if no other commit follows.
@@ -95,38 +92,11 @@ func isFinal(err error) bool {
 	return errors.Is(err, boltstore.ErrClosed) || errors.Is(err, boltstore.ErrDamaged)
 }
 
-// open opens the store in the background, until ctx ends or shut is called.
-func (m *memory) open(ctx context.Context) {
-	if m.later != nil {
-		m.later.start(ctx, func(durableStore) {})
-	}
-}
-
-// shut closes the store.
-func (m *memory) shut(ctx context.Context) error {
-	if m.later == nil {
-		return nil
-	}
-	store, ok := m.later.shut(ctx)
-	if !ok {
-		return nil
-	}
-	closed := make(chan error, 1)
-	// Ends by the time limit of the store.
-	go func() { closed <- store.Close() }()
-	select {
-	case err := <-closed:
-		return err
-	case <-ctx.Done():
-		return fmt.Errorf("dedup: %w", context.Cause(ctx))
-	}
-}
-
 // newMemory creates the dedup store. One in a file is opened at once if possible; one in
 // NATS when it becomes reachable.
 func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 	m := &memory{kind: cfg.Store}
-	var attempt func(context.Context) (durableStore, error)
+	var attempt func(context.Context) (durableStore, func() error, error)
 	var err error
 	switch cfg.Store {
 	case config.DedupOff:
@@ -135,16 +105,17 @@ func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 		settings := *cfg.BBolt
 		settings.MaxEntries = cfg.MaxEntries
 		settings.Logger = p.libraryLogger(p.logger.With("part", "dedup"))
-		attempt = func(context.Context) (durableStore, error) { return durable(boltstore.New(settings)) }
+		attempt = func(context.Context) (durableStore, func() error, error) { return closing(boltstore.New(settings)) }
 	case config.DedupNATSKV:
 		m.target = hosts(cfg.NATSKV.URL) + " " + cfg.NATSKV.Bucket
 		_, err = cfg.NATSKV.TLS.Config()
-		attempt = func(ctx context.Context) (durableStore, error) { return durable(p.newNATSMemory(ctx, cfg)) }
+		how := config.Opening{Client: "agrimill dedup", Logger: p.libraryLogger(p.logger.With("part", "dedup"))}
+		attempt = func(ctx context.Context) (durableStore, func() error, error) { return cfg.OpenNATS(ctx, how) }
 	default:
 		m.store, err = router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: cfg.MaxEntries})
 	}
 	if err == nil && attempt != nil {
-		m.later = newLater(attempt, durableStore.Close, p.logger.With("part", "dedup"))
+		m.later = newLater(attempt, p.logger.With("part", "dedup"))
 		m.store = laterStore{m.later}
 		if cfg.Store == config.DedupBBolt {
 			// Locked, forbidden or damaged may be temporary; an invalid path is not.
@@ -157,42 +128,6 @@ func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 		return nil, fmt.Errorf("dedup: %w", err)
 	}
 	return m, nil
-}
-
-// durable keeps a nil pointer from becoming a non-nil interface.
-func durable[S durableStore](s S, err error) (durableStore, error) {
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// natsMemory is a dedup store in NATS with its connection.
-type natsMemory struct {
-	*kvstore.Store
-	conn *natsgo.Conn
-}
-
-func (p *Pipeline) newNATSMemory(ctx context.Context, cfg config.Dedup) (natsMemory, error) {
-	conn, err := cfg.NATSKV.Connect("agrimill dedup")
-	if err != nil {
-		return natsMemory{}, err
-	}
-	storeConfig := cfg.NATSKV.StoreConfig(cfg)
-	storeConfig.Conn, storeConfig.Logger = conn, p.libraryLogger(p.logger.With("part", "dedup"))
-	store, err := kvstore.New(ctx, storeConfig)
-	if err != nil {
-		conn.Close()
-		return natsMemory{}, err
-	}
-	return natsMemory{store, conn}, nil
-}
-
-// Close closes the store and its connection.
-func (m natsMemory) Close() error {
-	err := m.Store.Close()
-	m.conn.Close()
-	return err
 }
 
 // newOwner returns what the process reserves messages as, through all reloads.

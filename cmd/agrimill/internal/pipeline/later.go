@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -43,64 +44,80 @@ func (e notOpen) Unwrap() error { return router.ErrNotConnected }
 // later is something that may be unavailable when agrimill starts. It is opened as soon as
 // that works.
 type later[T any] struct {
-	attempt func(context.Context) (T, error)
-	discard func(T) error // closes a value that was opened too late
+	attempt func(context.Context) (value T, closing func() error, err error)
 	logger  *slog.Logger
 
 	stop  context.CancelFunc // stops what start began; nil before
 	done  chan struct{}      // closed when that has ended
 	tried chan struct{}      // closed after the first attempt
 
-	value atomic.Pointer[T] // nil: not open; read for every message
+	value atomic.Pointer[opened[T]] // nil: not open; read for every message
 	mu    sync.Mutex
 	err   error // why it is not open, a notOpen
 }
 
-func newLater[T any](attempt func(context.Context) (T, error), discard func(T) error, logger *slog.Logger) *later[T] {
-	return &later[T]{attempt: attempt, discard: discard, logger: logger, done: make(chan struct{}), tried: make(chan struct{}), err: errNotTried}
+// opened is a value, and how to close it.
+type opened[T any] struct {
+	value   T
+	closing func() error
+}
+
+// closing is the result of a constructor whose value closes itself.
+func closing[T interface{ Close() error }](value T, err error) (T, func() error, error) {
+	return value, func() error { return value.Close() }, err
+}
+
+func newLater[T any](attempt func(context.Context) (T, func() error, error), logger *slog.Logger) *later[T] {
+	return &later[T]{attempt: attempt, logger: logger, done: make(chan struct{}), tried: make(chan struct{}), err: errNotTried}
 }
 
 // get returns the value, or why it is not open.
 func (l *later[T]) get() (value T, err error) {
 	if opened := l.value.Load(); opened != nil {
-		return *opened, nil
+		return opened.value, nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if opened := l.value.Load(); opened != nil {
-		return *opened, nil
+		return opened.value, nil
 	}
 	return value, l.err
 }
 
 // try opens it at once, or returns why that failed. It may be called once, before start.
 func (l *later[T]) try(ctx context.Context) error {
-	value, err := l.attempt(ctx)
+	value, closing, err := l.attempt(ctx)
 	if err == nil {
-		l.value.Store(&value)
+		l.value.Store(&opened[T]{value, closing})
 		close(l.tried)
 	}
 	return err
 }
 
-// start opens it in the background, until that succeeds, ctx ends, or shut is called. It
-// calls opened on success.
+// start opens it in the background, until that succeeds, ctx ends, or close is called. It
+// calls opened, unless that is nil, on success.
 func (l *later[T]) start(ctx context.Context, opened func(T)) {
+	if l == nil {
+		return
+	}
 	ctx, l.stop = context.WithCancel(ctx)
 	go func() { // ends with ctx, and an attempt that is under way
 		defer close(l.done)
 		if l.value.Load() == nil {
 			l.run(ctx)
 		}
-		if value, err := l.get(); err == nil {
+		if value, err := l.get(); err == nil && opened != nil {
 			opened(value)
 		}
 	}()
 }
 
-// shut stops what start began and returns the value to be closed; false if there is none.
-// It waits for an attempt in progress until ctx ends. What that opens later is discarded.
-func (l *later[T]) shut(ctx context.Context) (value T, ok bool) {
+// close stops what start began, and closes what is open. It waits for an attempt in progress, and then for the closing,
+// until ctx ends. What is opened after that is closed at once; a closing that has not returned is abandoned.
+func (l *later[T]) close(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
 	if l.stop != nil {
 		l.stop()
 		select {
@@ -108,23 +125,37 @@ func (l *later[T]) shut(ctx context.Context) (value T, ok bool) {
 		case <-ctx.Done():
 		}
 	}
-	value, err := l.get()
-	return value, err == nil
+	if opened := l.value.Load(); opened != nil {
+		return within(ctx, opened.closing)
+	}
+	return nil
+}
+
+// within calls something that cannot be interrupted, and returns at the latest when ctx ends.
+func within(ctx context.Context, closing func() error) error {
+	result := make(chan error, 1)
+	go func() { result <- closing() }() // ends when closing returns
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return errors.New("Close did not return in time")
+	}
 }
 
 // run retries until it is open.
 func (l *later[T]) run(ctx context.Context) {
-	wait := minOpenWait
+	policy := backoff.Policy{Initial: minOpenWait, Max: maxOpenWait}
 	began, reported := time.Now(), false
-	for ctx.Err() == nil {
-		value, err := l.attempt(ctx)
-		first, kept := l.set(ctx, value, err)
+	for n := 0; ctx.Err() == nil; n++ {
+		value, closing, err := l.attempt(ctx)
+		first, kept := l.set(ctx, &opened[T]{value, closing}, err)
 		if first {
 			close(l.tried)
 		}
 		if err == nil {
 			if !kept {
-				_ = l.discard(value) // nobody is left to report it to
+				_ = closing() // nobody is left to report it to
 			}
 			return
 		}
@@ -136,18 +167,12 @@ func (l *later[T]) run(ctx context.Context) {
 			reported = true
 			l.logger.Error("still unavailable; retrying", "error", router.RedactError(err, nil), "since", began)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
-		wait = min(2*wait, maxOpenWait)
+		_ = policy.Wait(ctx, n) // the loop looks at ctx
 	}
 }
 
-// set stores the result of an attempt, unless ctx has ended: shut may have read it already.
-func (l *later[T]) set(ctx context.Context, value T, err error) (first, kept bool) {
+// set stores the result of an attempt, unless ctx has ended: close may have read it already.
+func (l *later[T]) set(ctx context.Context, value *opened[T], err error) (first, kept bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first = errors.Is(l.err, errNotTried)
@@ -155,7 +180,7 @@ func (l *later[T]) set(ctx context.Context, value T, err error) (first, kept boo
 		return false, false
 	}
 	if err == nil {
-		l.value.Store(&value)
+		l.value.Store(value)
 		l.err = nil
 	} else {
 		l.err = notOpen{err}

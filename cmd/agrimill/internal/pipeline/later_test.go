@@ -24,12 +24,12 @@ func TestWhatIsNotThereYet(t *testing.T) {
 		var mu sync.Mutex // guards lines
 		lines := map[slog.Level]int{}
 		ready := time.Now().Add(5 * time.Minute)
-		l := newLater(func(context.Context) (int, error) {
+		l := newLater(func(context.Context) (int, func() error, error) {
 			if time.Now().Before(ready) {
-				return 0, context.DeadlineExceeded
+				return 0, nil, context.DeadlineExceeded
 			}
-			return 7, nil
-		}, func(int) error { return nil }, slog.New(counter(func(level slog.Level) {
+			return 7, func() error { return nil }, nil
+		}, slog.New(counter(func(level slog.Level) {
 			mu.Lock()
 			defer mu.Unlock()
 			lines[level]++
@@ -89,8 +89,8 @@ func TestPublishAsyncOfWhatIsOpenedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = inner.Close() }()
-	open := func(context.Context) (sinks.Sink, error) { return inner, nil }
-	s := &sink{name: "farm", later: newLater(open, sinks.Sink.Close, slog.New(slog.DiscardHandler))}
+	open := func(context.Context) (sinks.Sink, func() error, error) { return inner, inner.Close, nil }
+	s := &sink{name: "farm", later: newLater(open, slog.New(slog.DiscardHandler))}
 	msg := message.NewMessage("1", nil)
 	if _, err := s.PublishAsync("topic", msg); !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, router.ErrNotConnected) {
 		t.Errorf("before it is open: %v", err)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
@@ -33,26 +32,13 @@ const leaseCheck = "lease"
 
 // lease is the lease of a configuration with ha. It is opened when NATS can be reached.
 type lease struct {
-	*later[natsLease]
+	*later[*kvlease.Lease]
 	ttl    time.Duration
 	target string
 	opened chan struct{} // closed when it is
 }
 
 var _ subscriber.Lease = (*lease)(nil)
-
-// natsLease is a lease in NATS with its connection.
-type natsLease struct {
-	*kvlease.Lease
-	conn *natsgo.Conn
-}
-
-// Close closes the lease and its connection.
-func (l natsLease) Close() error {
-	err := l.Lease.Close()
-	l.conn.Close()
-	return err
-}
 
 // newLease creates the lease without connecting; nil without ha.
 func (p *Pipeline) newLease(cfg *config.HA) (*lease, error) {
@@ -63,32 +49,18 @@ func (p *Pipeline) newLease(cfg *config.HA) (*lease, error) {
 		return nil, fmt.Errorf("ha: %w", err)
 	}
 	logger := p.logger.With("part", "lease")
-	settings := cfg.LeaseConfig()
-	settings.Logger, settings.Instance = p.libraryLogger(logger), cmp.Or(p.owner.Instance, p.options.Name)
-	attempt := func(ctx context.Context) (natsLease, error) {
-		conn, err := cfg.NATSKV.Connect("agrimill lease")
-		if err != nil {
-			return natsLease{}, err
-		}
-		settings := settings
-		settings.Conn = conn
-		opened, err := kvlease.New(ctx, settings)
-		if err != nil {
-			conn.Close()
-			return natsLease{}, err
-		}
-		return natsLease{opened, conn}, nil
-	}
+	instance, how := cmp.Or(p.owner.Instance, p.options.Name), config.Opening{Client: "agrimill lease", Logger: p.libraryLogger(logger)}
+	attempt := func(ctx context.Context) (*kvlease.Lease, func() error, error) { return cfg.Open(ctx, instance, how) }
 	return &lease{
-		later: newLater(attempt, natsLease.Close, logger), ttl: cfg.TTL,
-		target: hosts(cfg.NATSKV.URL) + " " + settings.WithDefaults().Bucket, opened: make(chan struct{}),
+		later: newLater(attempt, logger), ttl: cfg.TTL,
+		target: hosts(cfg.NATSKV.URL) + " " + cfg.LeaseConfig().WithDefaults().Bucket, opened: make(chan struct{}),
 	}, nil
 }
 
 // open opens the lease in the background, until ctx ends or close is called.
 func (l *lease) open(ctx context.Context) {
 	if l != nil {
-		l.start(ctx, func(natsLease) { close(l.opened) })
+		l.start(ctx, func(*kvlease.Lease) { close(l.opened) })
 	}
 }
 
@@ -97,11 +69,7 @@ func (l *lease) close(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	opened, ok := l.shut(ctx)
-	if !ok {
-		return nil
-	}
-	return opened.Close()
+	return l.later.close(ctx)
 }
 
 // TTL implements [subscriber.Lease].

@@ -58,8 +58,8 @@ func NewReplayer(ctx context.Context, cfg *config.Config, routes []string, optio
 		s.open(ctx)
 		opening = append(opening, s.tried)
 	}
-	p.memory.open(ctx)
-	p.devices.open(ctx)
+	p.memory.later.start(ctx, nil)
+	p.devices.later.start(ctx, nil)
 	if p.memory.later != nil {
 		opening = append(opening, p.memory.later.tried)
 	}

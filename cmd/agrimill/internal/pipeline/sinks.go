@@ -57,11 +57,14 @@ var (
 	_ sinks.Recovering = (*sink)(nil)
 )
 
+// opener opens a sink, and says how to close it.
+type opener func(context.Context) (sinks.Sink, func() error, error)
+
 // newSink checks the configuration of a sink without connecting.
 func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	s := &sink{name: name, kind: cfg.Kind(), config: cfg, Topics: cfg.Topics()}
 	logger := p.logger.With("sink", name)
-	var open func(context.Context) (sinks.Sink, error)
+	var open opener
 	var err error
 	switch {
 	case cfg.NATS != nil:
@@ -76,69 +79,53 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	case cfg.Log != nil:
 		config := cfg.Log.Config
 		config.Writer = p.options.Stdout
-		open = func(context.Context) (sinks.Sink, error) { return logsink.New(config) }
+		open = func(context.Context) (sinks.Sink, func() error, error) { return closing(logsink.New(config)) }
 	default:
 		err = errors.New("one of nats, kafka, blob and log is required")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sink %s: %w", name, err)
 	}
-	s.later = newLater(open, sinks.Sink.Close, logger)
+	s.later = newLater(open, logger)
 	s.watched = p.tracing.Sink(s.kind, p.sinkMetrics.Wrap(name, s))
 	return s, nil
 }
 
-func natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (func(context.Context) (sinks.Sink, error), error) {
+func natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (opener, error) {
 	config, err := cfg.SinkConfig(name)
 	if err == nil {
 		err = config.Validate()
 	}
-	return func(context.Context) (sinks.Sink, error) { return typed(nats.New(config, logger)) }, err
+	return func(context.Context) (sinks.Sink, func() error, error) { return closing(nats.New(config, logger)) }, err
 }
 
-func kafkaOpener(name string, cfg config.Kafka, logger watermill.LoggerAdapter) (func(context.Context) (sinks.Sink, error), error) {
+func kafkaOpener(name string, cfg config.Kafka, logger watermill.LoggerAdapter) (opener, error) {
 	config, err := cfg.SinkConfig(name)
 	if err == nil {
 		err = config.Validate()
 	}
-	return func(context.Context) (sinks.Sink, error) { return typed(kafka.New(config, logger)) }, err
+	return func(context.Context) (sinks.Sink, func() error, error) { return closing(kafka.New(config, logger)) }, err
 }
 
-// typed keeps a nil pointer from becoming a non-nil interface.
-func typed[S sinks.Sink](s S, err error) (sinks.Sink, error) {
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-func (p *Pipeline) blobOpener(cfg config.Blob) func(context.Context) (sinks.Sink, error) {
-	return func(ctx context.Context) (sinks.Sink, error) {
+func (p *Pipeline) blobOpener(cfg config.Blob) opener {
+	return func(ctx context.Context) (sinks.Sink, func() error, error) {
 		bucket, err := gcblob.OpenBucket(context.WithoutCancel(ctx), filesync.URL(string(cfg.URL)))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		config := cfg.Config
 		config.Bucket = bucket
 		if p.claimCheck != nil {
 			config.ClaimCheck = p.claimCheck
 		}
-		opened, err := typed(blob.New(config))
+		sink, err := blob.New(config)
 		if err != nil {
-			return nil, errors.Join(err, bucket.Close())
+			return nil, nil, errors.Join(err, bucket.Close())
 		}
-		return blobSink{opened, bucket}, nil
+		// The sink first, because it may still write to the bucket.
+		return sink, func() error { return errors.Join(sink.Close(), bucket.Close()) }, nil
 	}
 }
-
-// blobSink is a blob sink that also closes its bucket.
-type blobSink struct {
-	sinks.Sink
-	bucket *gcblob.Bucket
-}
-
-// Close closes the sink first, because it may still write to the bucket.
-func (s blobSink) Close() error { return errors.Join(s.Sink.Close(), s.bucket.Close()) }
 
 // hosts returns the hosts and ports of addresses.
 func hosts(text string) string {
@@ -170,32 +157,14 @@ func (s *sink) open(ctx context.Context) {
 // close closes the sink. It returns at the latest when ctx ends; a Close that has not
 // returned by then is abandoned.
 func (s *sink) close(ctx context.Context) error {
-	inner, ok := s.shut(ctx)
-	queues := s.closeQueues()
-	if !ok && len(queues) == 0 {
-		return nil
+	var errs []error
+	for _, queue := range s.closeQueues() {
+		errs = append(errs, within(ctx, queue.Close))
 	}
-	result := make(chan error, 1)
-	// Ends when the sink's Close returns; we cannot interrupt it.
-	go func() {
-		var errs []error
-		for _, queue := range queues {
-			errs = append(errs, queue.Close())
-		}
-		if ok {
-			errs = append(errs, inner.Close())
-		}
-		result <- errors.Join(errs...)
-	}()
-	select {
-	case err := <-result:
-		if err != nil {
-			return fmt.Errorf("sink %s: %w", s.name, err)
-		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("sink %s: Close did not return in time", s.name)
+	if err := errors.Join(append(errs, s.later.close(ctx))...); err != nil {
+		return fmt.Errorf("sink %s: %w", s.name, err)
 	}
+	return nil
 }
 
 // poisonStore is a poison queue that knows its size.

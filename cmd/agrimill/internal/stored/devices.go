@@ -6,12 +6,10 @@ import (
 	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	natsgo "github.com/nats-io/nats.go"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/farmdata"
 	routerfarm "github.com/agrimill/agrimill/router/farm"
-	kafkadevices "github.com/agrimill/agrimill/stores/kafka/devicestore"
-	natsdevices "github.com/agrimill/agrimill/stores/nats/devicestore"
 )
 
 // Why nobody but the running agrimill can say what the devices of a teamset are.
@@ -64,34 +62,14 @@ func (r *Reader) openDevices(ctx context.Context) (_ *deviceReader, err error) {
 	}
 	opened := &deviceReader{}
 	var store routerfarm.DeviceStore
+	how := config.Opening{Client: "agrimill inspect", ReadOnly: true, Once: true, Timeout: r.options.ConnectTimeout}
 	switch cfg := r.cfg.Devices; {
 	case cfg.NATSKV != nil:
-		storeConfig := cfg.NATSKV.StoreConfig().WithDefaults()
-		storeConfig.ReadOnly = true
-		opened.place = fmt.Sprintf("bucket %s (devices.nats_kv)", printable(storeConfig.Bucket))
-		if storeConfig.Conn, err = r.connectDevices(); err != nil {
-			return nil, fmt.Errorf("%s: %w", opened.place, err)
-		}
-		opened.close = func() error {
-			storeConfig.Conn.Close()
-			return nil
-		}
-		store, err = natsdevices.New(ctx, storeConfig)
+		opened.place = fmt.Sprintf("bucket %s (devices.nats_kv)", printable(cfg.NATSKV.Bucket))
+		store, opened.close, err = cfg.NATSKV.Open(ctx, how)
 	case cfg.Kafka != nil:
-		storeConfig, configErr := cfg.Kafka.StoreConfig()
-		if configErr != nil {
-			return nil, configErr
-		}
-		storeConfig = storeConfig.WithDefaults()
-		storeConfig.ReadOnly = true
-		if r.options.ConnectTimeout > 0 {
-			storeConfig.ConnectTimeout = r.options.ConnectTimeout
-		}
-		opened.place = fmt.Sprintf("topic %s (devices.kafka)", printable(storeConfig.Topic))
-		kafkaStore, kafkaErr := kafkadevices.New(ctx, storeConfig)
-		if err = kafkaErr; err == nil {
-			store, opened.close = kafkaStore, kafkaStore.Close
-		}
+		opened.place = fmt.Sprintf("topic %s (devices.kafka)", printable(cfg.Kafka.Topic))
+		store, opened.close, err = cfg.Kafka.Open(ctx, how)
 	default:
 		return nil, ErrDevicesInMemory
 	}
@@ -105,13 +83,4 @@ func (r *Reader) openDevices(ctx context.Context) (_ *deviceReader, err error) {
 		return nil, fmt.Errorf("%s: %w", opened.place, err)
 	}
 	return opened, nil
-}
-
-// connectDevices connects to the bucket of device descriptions.
-func (r *Reader) connectDevices() (*natsgo.Conn, error) {
-	cfg := *r.cfg.Devices.NATSKV
-	if r.options.ConnectTimeout > 0 {
-		cfg.ConnectTimeout = r.options.ConnectTimeout
-	}
-	return cfg.Connect("agrimill inspect", natsgo.NoReconnect())
 }

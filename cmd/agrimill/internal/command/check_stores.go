@@ -17,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/router/boltstore"
+	kafkadevices "github.com/agrimill/agrimill/stores/kafka/devicestore"
 	"github.com/agrimill/agrimill/stores/nats/kvlease"
 	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )

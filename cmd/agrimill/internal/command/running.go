@@ -6,14 +6,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -100,27 +98,19 @@ func (a *adminAt) of(cfg *config.Config) (r *adminServer, err error) {
 // trusting returns what trusts the certificate in a file and no other, under the name that it has: the
 // address that agrimill listens on need not be in it.
 func trusting(file string) (*tls.Config, error) {
-	text, err := os.ReadFile(file)
+	leaf, err := config.Leaf(file)
 	if err != nil {
 		return nil, fmt.Errorf("admin.tls.cert_file: %w", err)
 	}
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("admin.tls.cert_file contains no PEM certificate")
-	}
-	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("admin.tls.cert_file: %w", err)
-	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
-	config.RootCAs.AddCert(leaf)
+	trusts := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+	trusts.RootCAs.AddCert(leaf)
 	switch {
 	case len(leaf.DNSNames) > 0:
-		config.ServerName = strings.Replace(leaf.DNSNames[0], "*", "agrimill", 1)
+		trusts.ServerName = strings.Replace(leaf.DNSNames[0], "*", "agrimill", 1)
 	case len(leaf.IPAddresses) > 0:
-		config.ServerName = leaf.IPAddresses[0].String()
+		trusts.ServerName = leaf.IPAddresses[0].String()
 	}
-	return config, nil
+	return trusts, nil
 }
 
 // trace asks for what became of the messages that a query finds, the newest ones up to a limit.

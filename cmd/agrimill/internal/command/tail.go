@@ -58,12 +58,8 @@ confirmed.
 	}
 	flags := cmd.Flags()
 	tail.service.define(cmd)
-	var known []string
-	for _, t := range gateway.EventTypes() {
-		known = append(known, string(t))
-	}
 	flags.StringArrayVar(&tail.events, "event", nil, "only events of this `TYPE`, such as MESSAGE_RECEIVED; may be repeated")
-	completeFlag(cmd, "event", cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp))
+	completeFlag(cmd, "event", cobra.FixedCompletions(config.EventTypes(), cobra.ShellCompDirectiveNoFileComp))
 	flags.StringArrayVar(&tail.types, "type", nil, "only messages and files of this message `TYPE`; * matches any characters, ? exactly one; may be repeated")
 	flags.StringVar(&tail.tenant, "tenant", "", "only events of the tenant with this `ID`")
 	flags.StringVar(&tail.endpoint, "endpoint", "", "only events of this `ENDPOINT`: ID or external ID")
@@ -80,7 +76,7 @@ func (c *tail) request() (gateway.ReceiveEventsRequest, error) {
 	for _, name := range c.events {
 		event := gateway.EventType(strings.ToUpper(name))
 		if !event.Known() {
-			return request, usagef("--event: unknown event type %q; available: %s", name, joinTypes(gateway.EventTypes()))
+			return request, usagef("--event: unknown event type %q; available: %s", name, strings.Join(config.EventTypes(), ", "))
 		}
 		if !slices.Contains(request.Types, event) {
 			request.Types = append(request.Types, event)
@@ -93,14 +89,6 @@ func (c *tail) request() (gateway.ReceiveEventsRequest, error) {
 		return request, usagef("--tenant must be a UUID")
 	}
 	return request, nil
-}
-
-func joinTypes(types []gateway.EventType) string {
-	var names []string
-	for _, t := range types {
-		names = append(names, string(t))
-	}
-	return strings.Join(names, ", ")
 }
 
 func (c *tail) run(ctx context.Context, p *program) error {

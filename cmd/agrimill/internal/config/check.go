@@ -87,7 +87,7 @@ func (d *decoder) warn(path, message, suggestion string) {
 
 // report adds the mistakes that a package found in its configuration, which is the section
 // at path.
-func (d *decoder) report(path string, section any, err error) {
+func (d *decoder) report(path string, section any, errs ...error) {
 	t := reflect.TypeOf(section)
 	key := func(field string) string {
 		if key, ok := keyOf(t, field); ok {
@@ -95,10 +95,12 @@ func (d *decoder) report(path string, section any, err error) {
 		}
 		return field // one that agrimill sets itself
 	}
-	for _, one := range validate.Fields(err) {
-		at := strings.TrimSuffix(path+"."+key(one.Path), ".")
-		section := at[:strings.LastIndexByte(at, '.')+1]
-		d.fail(at, one.Rule(func(field string) string { return strings.TrimPrefix(path+"."+key(field), section) }), "")
+	for _, err := range errs {
+		for _, one := range validate.Fields(err) {
+			at := strings.TrimSuffix(path+"."+key(one.Path), ".")
+			section := at[:strings.LastIndexByte(at, '.')+1]
+			d.fail(at, one.Rule(func(field string) string { return strings.TrimPrefix(path+"."+key(field), section) }), "")
+		}
 	}
 }
 

@@ -27,22 +27,13 @@ func (k *checker) gateway() {
 		k.fail("gateway.client_secret", "is required", "set client_secret: ${NAME} or client_secret_file")
 	}
 	config, err := g.ClientConfig()
-	k.report(section, g, err)
-	k.report(section, g, config.Validate())
-	for _, key := range []string{"application_id", "software_version_id"} {
-		value := g.ApplicationID
-		if key == "software_version_id" {
-			value = g.SoftwareVersionID
-		}
+	k.report(section, g, err, config.Validate())
+	for key, value := range map[string]string{"application_id": g.ApplicationID, "software_version_id": g.SoftwareVersionID} {
 		if value != "" {
 			k.uuid(join(section, key), value)
 		}
 	}
-	for _, key := range []string{"base_url", "token_url"} {
-		value := g.BaseURL
-		if key == "token_url" {
-			value = g.TokenURL
-		}
+	for key, value := range map[string]string{"base_url": g.BaseURL, "token_url": g.TokenURL} {
 		if u, err := url.Parse(value); err == nil && u.Scheme == "http" && !loopback(u.Hostname()) {
 			k.warn(join(section, key), "is not encrypted: the client secret, tokens and data can be read in transit", "use https")
 		}
@@ -121,11 +112,7 @@ func (k *checker) subscriber() {
 	}
 	for i, t := range config.EventTypes {
 		if !t.Known() {
-			var known []string
-			for _, t := range gateway.EventTypes() {
-				known = append(known, string(t))
-			}
-			k.fail(k.item("subscriber.event_types", i, len(config.EventTypes)), fmt.Sprintf("must be an event type, not %q", string(t)), didYouMean(string(t), known))
+			k.fail(k.item("subscriber.event_types", i, len(config.EventTypes)), fmt.Sprintf("must be an event type, not %q", string(t)), didYouMean(string(t), EventTypes()))
 		}
 	}
 	config.EventTypes = nil
@@ -198,12 +185,5 @@ func (k *checker) subscribed(messageType string) bool {
 // received reports whether a configured endpoint receives the type. Without any, endpoints
 // are managed elsewhere, and one may.
 func (k *checker) received(messageType string) bool {
-	for _, e := range k.c.Endpoints {
-		for _, c := range e.Capabilities {
-			if c.Type == messageType && gateway.Direction(c.Direction).CanReceive() {
-				return true
-			}
-		}
-	}
-	return len(k.c.Endpoints) == 0
+	return len(k.c.Endpoints) == 0 || slices.Contains(k.types(), messageType)
 }

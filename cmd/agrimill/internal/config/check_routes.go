@@ -73,16 +73,14 @@ func (k *checker) from(path string, r Route) {
 	case r.From.NATS != nil:
 		s, at := r.From.NATS, join(path, "nats")
 		config, err := s.SourceConfig()
-		k.report(at, *s, err)
-		k.report(at, *s, config.Validate())
+		k.report(at, *s, err, config.Validate())
 		if s.Subject != "" && !validSubject(s.Subject) {
 			k.fail(at+".subject", "must be a NATS subject: tokens without white space, separated by dots; * matches one token, > at the end the rest", "")
 		}
 	case r.From.Kafka != nil:
 		s, at := r.From.Kafka, join(path, "kafka")
 		config, err := s.SourceConfig()
-		k.report(at, *s, err)
-		k.report(at, *s, config.Validate())
+		k.report(at, *s, err, config.Validate())
 		if len(s.Topics) == 0 && k.has(at+".topics") {
 			k.fail(at+".topics", "must name a topic", "")
 		}
@@ -121,11 +119,7 @@ func (k *checker) fromGateway(path string, r Route) {
 		needs = []string{topic}
 	default:
 		isType = true
-		var known []string
-		for _, t := range gateway.EventTypes() {
-			known = append(known, string(t))
-		}
-		if near := nearest(topic, append(known, FromAll, FromEverything)); near != "" && !strings.Contains(topic, ":") {
+		if near := nearest(topic, append(EventTypes(), FromAll, FromEverything)); near != "" && !strings.Contains(topic, ":") {
 			k.warn(path, fmt.Sprintf("is treated as a message type: %q", topic), "did you mean "+near+"?")
 		}
 		k.messageType(path, topic)

@@ -40,13 +40,11 @@ func (k *checker) sinks() {
 		switch path = join(path, s.Kind()); {
 		case s.NATS != nil:
 			config, err := s.NATS.SinkConfig(name)
-			k.report(path, *s.NATS, err)
-			k.report(path, *s.NATS, config.Validate())
+			k.report(path, *s.NATS, err, config.Validate())
 			k.contentTypes(path, name, s.NATS.CloudEvents)
 		case s.Kafka != nil:
 			config, err := s.Kafka.SinkConfig(name)
-			k.report(path, *s.Kafka, err)
-			k.report(path, *s.Kafka, config.Validate())
+			k.report(path, *s.Kafka, err, config.Validate())
 			k.contentTypes(path, name, s.Kafka.CloudEvents)
 		case s.Blob != nil:
 			k.bucket(path, s.Blob.URL)

@@ -39,10 +39,8 @@ func (k *checker) dedup() {
 	case d.Store == DedupNATSKV && d.NATSKV != nil:
 		config := d.NATSKV.StoreConfig(d)
 		config.Conn = new(natsgo.Conn) // only its presence is checked
-		k.report("dedup.nats_kv", *d.NATSKV, config.Validate())
 		_, err := d.NATSKV.TLS.Config()
-		k.report("dedup.nats_kv", *d.NATSKV, err)
-		k.report("dedup.nats_kv", *d.NATSKV, d.NATSKV.Connection.Validate())
+		k.report("dedup.nats_kv", *d.NATSKV, config.Validate(), err, d.NATSKV.Connection.Validate())
 	}
 }
 
@@ -58,10 +56,8 @@ func (k *checker) ha() {
 	lease := h.LeaseConfig()
 	lease.Conn = new(natsgo.Conn) // only its presence is checked
 	lease.TTL = 0
-	k.report("ha.nats_kv", *h.NATSKV, lease.Validate())
 	_, err := h.NATSKV.TLS.Config()
-	k.report("ha.nats_kv", *h.NATSKV, err)
-	k.report("ha.nats_kv", *h.NATSKV, h.NATSKV.Connection.Validate())
+	k.report("ha.nats_kv", *h.NATSKV, lease.Validate(), err, h.NATSKV.Connection.Validate())
 	sessions := k.c.Dedup.Store == DedupNATSKV && k.c.Dedup.NATSKV != nil
 	switch {
 	case h.TTL < kvlease.MinTTL:
@@ -119,16 +115,13 @@ func (k *checker) devices() {
 			k.fail("devices.kafka", "does not apply: devices.nats_kv is used", "remove one")
 		}
 		config, err := c.StoreConfig()
-		k.report("devices.kafka", *c, err)
-		k.report("devices.kafka", *c, config.Validate())
+		k.report("devices.kafka", *c, err, config.Validate())
 	}
 	if n := d.NATSKV; n != nil {
 		config := n.StoreConfig()
 		config.Conn = new(natsgo.Conn) // only its presence is checked
-		k.report("devices.nats_kv", *n, config.Validate())
 		_, err := n.TLS.Config()
-		k.report("devices.nats_kv", *n, err)
-		k.report("devices.nats_kv", *n, n.Connection.Validate())
+		k.report("devices.nats_kv", *n, config.Validate(), err, n.Connection.Validate())
 	}
 	reads := func(r Route, messageType string) bool {
 		return (r.Filter.Farm != nil || r.Transform != farm.TransformConfig{}) && r.From.Gateway != "" &&

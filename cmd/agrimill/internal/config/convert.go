@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -67,6 +68,19 @@ func (t *TLS) Config() (*tls.Config, error) {
 		return nil, err
 	}
 	return config, nil
+}
+
+// Leaf returns the first certificate in a file.
+func Leaf(file string) (*x509.Certificate, error) {
+	text, err := readBounded(file, MaxFileSize)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("contains no PEM certificate")
+	}
+	return x509.ParseCertificate(block.Bytes)
 }
 
 // ClientConfig returns the configuration of the gateway's client. Logger is left to

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
@@ -47,6 +48,14 @@ const (
 	FromAll        = "all"
 	FromEverything = "everything"
 )
+
+// EventTypes are the names of all event types.
+func EventTypes() (names []string) {
+	for _, t := range gateway.EventTypes() {
+		names = append(names, string(t))
+	}
+	return names
+}
 
 // GatewayTopic returns what a subscriber of the gateway is subscribed to for From.Gateway.
 func (f From) GatewayTopic() string {

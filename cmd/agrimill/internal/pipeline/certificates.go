@@ -1,11 +1,6 @@
 package pipeline
 
 import (
-	"crypto/x509"
-	"encoding/pem"
-	"errors"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,9 +9,6 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/router"
 )
-
-// maxCertificate is how much of a file with certificates is read, in bytes.
-const maxCertificate = 1 << 20
 
 // certificates are those in the files of a configuration. They are read again and again, because they are renewed without a
 // reload.
@@ -60,25 +52,9 @@ func certificateFiles(cfg *config.Config) (files []admin.Certificate) {
 
 // readCertificate fills in when the first certificate of a file ends.
 func readCertificate(c *admin.Certificate) {
-	err := func() error {
-		file, err := os.Open(c.File)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = file.Close() }()
-		text, err := io.ReadAll(io.LimitReader(file, maxCertificate))
-		if err != nil {
-			return err
-		}
-		block, _ := pem.Decode(text)
-		if block == nil {
-			return errors.New("it contains no PEM certificate")
-		}
-		leaf, err := x509.ParseCertificate(block.Bytes)
-		if err == nil {
-			c.NotAfter = leaf.NotAfter
-		}
-		return err
-	}()
+	leaf, err := config.Leaf(c.File)
+	if err == nil {
+		c.NotAfter = leaf.NotAfter
+	}
 	c.Error = router.RedactError(err, nil)
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,66 +29,49 @@ func (p *Pipeline) register(registry prometheus.Registerer) error {
 	return errors.Join(errs...)
 }
 
-// stateCollector exports what only the pipeline knows: its sinks and its configuration.
+// stateCollector exports the state of the pipeline, as the status page has it.
 type stateCollector struct {
-	pipeline                       *Pipeline
-	sinkUp, reloadOK, reloadedSecs *prometheus.Desc
-	build, dedupUp, poisonDepth    *prometheus.Desc
-	poisonOldest                   *prometheus.Desc
-	redescribed, teamsetsWaiting   *prometheus.Desc
-	ready, problems                *prometheus.Desc
-	sinkLost                       *prometheus.Desc
+	pipeline *Pipeline
+	descs    map[string]*prometheus.Desc
 }
 
 func newStateCollector(p *Pipeline) *stateCollector {
-	return &stateCollector{
-		pipeline: p,
-		build: prometheus.NewDesc("agrimill_build_info",
-			"Always 1; labeled with the version and source revision of the program and the Go version that built it.",
-			[]string{"version", "revision", "goversion"}, nil),
-		ready: prometheus.NewDesc("agrimill_ready",
-			"1 if /readyz succeeds, else 0.", nil, nil),
-		problems: prometheus.NewDesc("agrimill_problems",
-			"Problems that count now, by kind, as on the status page.", []string{"kind"}, nil),
-		sinkUp: prometheus.NewDesc("agrimill_sink_up",
-			"1 if the sink responded to the last check, else 0.", []string{"sink", "kind"}, nil),
-		sinkLost: prometheus.NewDesc("agrimill_sink_lost_messages_total",
-			"Messages that the broker had acknowledged, and was found not to have any longer after a reconnect.", []string{"sink", "kind"}, nil),
-		dedupUp: prometheus.NewDesc("agrimill_dedup_up",
-			"1 if the dedup store passed the last check, else 0.", []string{"store"}, nil),
-		poisonDepth: prometheus.NewDesc("agrimill_poison_queue_messages",
-			"Messages in the poison queue, as reported by the broker.", []string{"sink", "kind"}, nil),
-		poisonOldest: prometheus.NewDesc("agrimill_poison_queue_oldest_age_seconds",
-			"How long the oldest message has been in the poison queue; 0 if the queue is empty.", []string{"sink", "kind"}, nil),
-		redescribed: prometheus.NewDesc("agrimill_devices_redescribed_total",
-			"Device descriptions that say something else than an earlier one of their teamset.", nil, nil),
-		teamsetsWaiting: prometheus.NewDesc("agrimill_devices_teamsets_waiting",
-			"Teamsets whose time logs wait for a device description, or were decoded without one lately.", nil, nil),
-		reloadOK: prometheus.NewDesc("agrimill_config_last_reload_successful",
-			"1 if the latest configuration was applied, 0 if it was rejected.", nil, nil),
-		reloadedSecs: prometheus.NewDesc("agrimill_config_last_reload_success_timestamp_seconds",
-			"Unix time at which a configuration was last applied.", nil, nil),
+	c := &stateCollector{pipeline: p, descs: map[string]*prometheus.Desc{}}
+	for _, m := range [][]string{ // name, help, labels
+		{"agrimill_build_info", "Always 1; labeled with the version and source revision of the program and the Go version that built it.", "version", "revision", "goversion"},
+		{"agrimill_ready", "1 if /readyz succeeds, else 0."},
+		{"agrimill_problems", "Problems that count now, by kind, as on the status page.", "kind"},
+		{"agrimill_sink_up", "1 if the sink responded to the last check, else 0.", "sink", "kind"},
+		{"agrimill_sink_lost_messages_total", "Messages that the broker had acknowledged, and was found not to have any longer after a reconnect.", "sink", "kind"},
+		{"agrimill_dedup_up", "1 if the dedup store passed the last check, else 0.", "store"},
+		{"agrimill_poison_queue_messages", "Messages in the poison queue, as reported by the broker.", "sink", "kind"},
+		{"agrimill_poison_queue_oldest_age_seconds", "How long the oldest message has been in the poison queue; 0 if the queue is empty.", "sink", "kind"},
+		{"agrimill_devices_redescribed_total", "Device descriptions that say something else than an earlier one of their teamset."},
+		{"agrimill_devices_teamsets_waiting", "Teamsets whose time logs wait for a device description, or were decoded without one lately."},
+		{"agrimill_config_last_reload_successful", "1 if the latest configuration was applied, 0 if it was rejected."},
+		{"agrimill_config_last_reload_success_timestamp_seconds", "Unix time at which a configuration was last applied."},
+	} {
+		c.descs[m[0]] = prometheus.NewDesc(m[0], m[1], m[2:], nil)
 	}
+	return c
 }
 
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
-	descs <- c.build
-	descs <- c.ready
-	descs <- c.problems
-	descs <- c.sinkUp
-	descs <- c.sinkLost
-	descs <- c.dedupUp
-	descs <- c.poisonDepth
-	descs <- c.poisonOldest
-	descs <- c.redescribed
-	descs <- c.teamsetsWaiting
-	descs <- c.reloadOK
-	descs <- c.reloadedSecs
+	for _, desc := range c.descs {
+		descs <- desc
+	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
+	set := func(name string, value float64, labels ...string) {
+		kind := prometheus.GaugeValue
+		if strings.HasSuffix(name, "_total") {
+			kind = prometheus.CounterValue
+		}
+		out <- prometheus.MustNewConstMetric(c.descs[name], kind, value, labels...)
+	}
 	number := func(yes bool) float64 {
 		if yes {
 			return 1
@@ -95,40 +79,40 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		return 0
 	}
 	options := c.pipeline.options
-	out <- prometheus.MustNewConstMetric(c.build, prometheus.GaugeValue, 1, options.Version, options.Revision, runtime.Version())
+	set("agrimill_build_info", 1, options.Version, options.Revision, runtime.Version())
 	snapshot := c.pipeline.Snapshot()
-	out <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, number(snapshot.Verdict.Ready))
+	set("agrimill_ready", number(snapshot.Verdict.Ready))
 	counting := snapshot.Verdict.Counting()
 	for _, kind := range admin.ProblemKinds() {
-		out <- prometheus.MustNewConstMetric(c.problems, prometheus.GaugeValue, float64(counting[kind]), string(kind))
+		set("agrimill_problems", float64(counting[kind]), string(kind))
 	}
 	for _, s := range snapshot.Sinks {
 		if s.Lost != nil {
-			out <- prometheus.MustNewConstMetric(c.sinkLost, prometheus.CounterValue, float64(*s.Lost), s.Name, s.Kind)
+			set("agrimill_sink_lost_messages_total", float64(*s.Lost), s.Name, s.Kind)
 		}
 		if s.CheckedAt.IsZero() {
 			continue // nobody knows yet
 		}
-		out <- prometheus.MustNewConstMetric(c.sinkUp, prometheus.GaugeValue, number(s.Up), s.Name, s.Kind)
+		set("agrimill_sink_up", number(s.Up), s.Name, s.Kind)
 	}
 	if d := snapshot.Dedup; d.Store != "" {
-		out <- prometheus.MustNewConstMetric(c.dedupUp, prometheus.GaugeValue, number(d.Up), d.Store)
+		set("agrimill_dedup_up", number(d.Up), d.Store)
 	}
 	if q := snapshot.Poison; q.Depth != nil {
-		out <- prometheus.MustNewConstMetric(c.poisonDepth, prometheus.GaugeValue, float64(*q.Depth), q.Sink, q.Kind)
+		set("agrimill_poison_queue_messages", float64(*q.Depth), q.Sink, q.Kind)
 		switch {
 		case *q.Depth == 0:
-			out <- prometheus.MustNewConstMetric(c.poisonOldest, prometheus.GaugeValue, 0, q.Sink, q.Kind)
+			set("agrimill_poison_queue_oldest_age_seconds", 0, q.Sink, q.Kind)
 		case !q.Oldest.IsZero(): // the clocks may differ
-			out <- prometheus.MustNewConstMetric(c.poisonOldest, prometheus.GaugeValue, max(0, time.Since(q.Oldest).Seconds()), q.Sink, q.Kind)
+			set("agrimill_poison_queue_oldest_age_seconds", max(0, time.Since(q.Oldest).Seconds()), q.Sink, q.Kind)
 		}
 	}
 	redescribed, waiting := int64(0), 0
 	if d := c.pipeline.Devices(); d != nil {
 		redescribed, waiting = d.Redescribed(), d.Waiting()
 	}
-	out <- prometheus.MustNewConstMetric(c.redescribed, prometheus.CounterValue, float64(redescribed))
-	out <- prometheus.MustNewConstMetric(c.teamsetsWaiting, prometheus.GaugeValue, float64(waiting))
-	out <- prometheus.MustNewConstMetric(c.reloadOK, prometheus.GaugeValue, number(snapshot.Config.Error == ""))
-	out <- prometheus.MustNewConstMetric(c.reloadedSecs, prometheus.GaugeValue, float64(snapshot.Config.LoadedAt.UnixMilli())/1000)
+	set("agrimill_devices_redescribed_total", float64(redescribed))
+	set("agrimill_devices_teamsets_waiting", float64(waiting))
+	set("agrimill_config_last_reload_successful", number(snapshot.Config.Error == ""))
+	set("agrimill_config_last_reload_success_timestamp_seconds", float64(snapshot.Config.LoadedAt.UnixMilli())/1000)
 }

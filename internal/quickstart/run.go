@@ -20,7 +20,6 @@ import (
 	"github.com/agrimill/agrimill/internal/farmfile"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -179,14 +178,12 @@ func (f *flow) startRoute(ctx context.Context, fail context.CancelCauseFunc, cli
 	if err != nil {
 		return nil, err
 	}
-	stream, err := nats.New(nats.Config{URL: f.natsURL, Stream: streamName, SubjectPrefix: subjectPrefix}, logger)
+	sink, err := nats.New(nats.Config{URL: f.natsURL, Stream: streamName, SubjectPrefix: subjectPrefix}, logger)
 	if err != nil {
 		return nil, errors.Join(err, sub.Close())
 	}
-	sink := &observedSink{stream, f.progress}
 	r, err := router.New(router.Config{
-		Poison: sink, PoisonTopic: poisonTopic, CloseTimeout: closeTimeout,
-		Middleware: []message.HandlerMiddleware{f.observe},
+		Poison: sink, PoisonTopic: poisonTopic, CloseTimeout: closeTimeout, Observer: f,
 	}, logger)
 	if err == nil {
 		err = r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink})
@@ -212,56 +209,32 @@ func (f *flow) startRoute(ctx context.Context, fail context.CancelCauseFunc, cli
 	}, nil
 }
 
-// observe records what reaches the route.
-func (f *flow) observe(next message.HandlerFunc) message.HandlerFunc {
-	return func(msg *message.Message) ([]*message.Message, error) {
-		ids := strings.Split(msg.Metadata.Get(gateway.KeyMessageIDs), ",")
-		ids = append(ids, msg.Metadata.Get(gateway.KeyMessageID))
+// Observe implements [router.Observer]: it records what reaches the route, and reports what becomes of it.
+func (f *flow) Observe(event router.Event) {
+	if event.Message == nil {
+		return
+	}
+	what := ""
+	switch event.Kind {
+	case router.EventStarted:
+		what = "received"
+		ids := strings.Split(event.Message.Metadata.Get(gateway.KeyMessageIDs), ",")
+		ids = append(ids, event.Message.Metadata.Get(gateway.KeyMessageID))
 		f.mu.Lock()
 		for _, id := range ids {
 			f.received[id] = true
 		}
 		f.mu.Unlock()
-		f.progress.printf("received %s (%d bytes)", msg.Metadata.Get(gateway.KeyFilename), len(msg.Payload))
-		return next(msg)
-	}
-}
-
-// observedSink reports what a sink stored.
-type observedSink struct {
-	sinks.Sink
-	progress *progress
-}
-
-// Publish publishes.
-func (s *observedSink) Publish(topic string, messages ...*message.Message) error {
-	err := s.Sink.Publish(topic, messages...)
-	s.print(topic, err, messages...)
-	return err
-}
-
-// PublishAsync publishes.
-func (s *observedSink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
-	p, err := s.Sink.PublishAsync(topic, msg)
-	if err != nil {
-		s.print(topic, err, msg)
-		return nil, err
-	}
-	p.Then(func(_ sinks.Receipt, err error) { s.print(topic, err, msg) })
-	return p, nil
-}
-
-func (s *observedSink) print(topic string, err error, messages ...*message.Message) {
-	what := "stored  "
-	switch {
-	case err != nil:
-		what = "NOT stored"
-	case topic == poisonTopic:
+	case router.EventDelivered:
+		what = "stored  "
+	case router.EventPoisoned:
 		what = "POISONED"
+	case router.EventRetry:
+		what = "NOT stored"
+	default:
+		return
 	}
-	for _, msg := range messages {
-		s.progress.printf("%s %s (%d bytes)", what, msg.Metadata.Get(gateway.KeyFilename), len(msg.Payload))
-	}
+	f.progress.printf("%s %s (%d bytes)", what, event.Message.Metadata.Get(gateway.KeyFilename), len(event.Message.Payload))
 }
 
 // send publishes every file.

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
 )
 
 // outcome is what became of one payload.
@@ -67,37 +67,12 @@ func (r report) lastLine(err error) (line string, ok bool) {
 
 // writeTable prints one row for each payload.
 func (r report) writeTable(w io.Writer) error {
-	rows := [][]string{{"FILE", "MESSAGE TYPE", "BYTES", "CHUNKS", "SUBJECT", "STORED", "CONFIRMED"}}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "FILE\tMESSAGE TYPE\tBYTES\tCHUNKS\tSUBJECT\tSTORED\tCONFIRMED") // Flush has the error
 	for _, p := range r.payloads {
-		subject := p.subject
-		if subject == "" {
-			subject = "-"
-		}
-		rows = append(rows, []string{p.name, p.messageType, strconv.Itoa(p.size), strconv.Itoa(p.chunks),
-			subject, yesNo(p.stored), yesNo(p.confirmed)})
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%s\t%s\n", p.name, p.messageType, p.size, p.chunks, cmp.Or(p.subject, "-"), yesNo(p.stored), yesNo(p.confirmed))
 	}
-	widths := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	var out strings.Builder
-	for _, row := range rows {
-		var line strings.Builder
-		for i, cell := range row {
-			padding := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i == 2 || i == 3 { // numbers are right-aligned
-				cell = padding + cell
-			} else {
-				cell += padding
-			}
-			line.WriteString(cell + "  ")
-		}
-		out.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-	_, err := io.WriteString(w, out.String())
-	return err
+	return table.Flush()
 }
 
 func number(b bool) int {

@@ -61,9 +61,9 @@ func TestTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := strings.TrimPrefix(`
-FILE        MESSAGE TYPE                  BYTES  CHUNKS  SUBJECT         STORED  CONFIRMED
-Möhren.zip  iso:11783:-10:taskdata:zip  2271815       3  agrimill.t.zip  yes     yes
-x           img:png                           0       0  -               no      no
+FILE        MESSAGE TYPE                BYTES    CHUNKS  SUBJECT         STORED  CONFIRMED
+Möhren.zip  iso:11783:-10:taskdata:zip  2271815  3       agrimill.t.zip  yes     yes
+x           img:png                     0        0       -               no      no
 `, "\n")
 	if got.String() != want {
 		t.Errorf("got\n%swant\n%s", got.String(), want)

@@ -235,8 +235,7 @@ func compareSet(t *testing.T, set *farmdata.Set, want figures) {
 }
 
 // damaged are the logs that end in garbage, which the reference takes for records
-// as long as it can: how many places on Earth, and findings, are in them. See
-// docs/farm-data.md.
+// as long as it can: how many places on Earth, and findings, are in them.
 var damaged = map[string]struct {
 	findings int
 	bounds   bool // the records of the reference are all on Earth

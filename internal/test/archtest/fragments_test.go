@@ -63,7 +63,8 @@ var fragmentImports = map[string]string{
 // take as given.
 var fragmentVariables = map[string]string{
 	"ctx": "context.Context", "url": "string", "logger": "watermill.LoggerAdapter", "client": "*gateway.Client",
-	"provider": "trace.TracerProvider", "r": "*router.Router", "sink": "*nats.Sink", "sub": "*subscriber.Subscriber", "msg": "*message.Message",
+	"provider": "trace.TracerProvider", "queue": "message.Publisher", "stopping": "<-chan struct{}", "key": "router.KeyFunc",
+	"in": "message.Subscriber", "handle": "message.NoPublishHandlerFunc", "r": "*router.Router", "sink": "*nats.Sink", "sub": "*subscriber.Subscriber", "msg": "*message.Message",
 }
 
 // page is the package that the fragments of one Markdown file make together.

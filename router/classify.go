@@ -14,6 +14,7 @@ import (
 	gobreaker2 "github.com/sony/gobreaker/v2"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -40,24 +41,9 @@ const (
 )
 
 // String returns the class in lower case, e.g. "permanent".
-func (c Class) String() string {
-	switch c {
-	case ClassNone:
-		return "none"
-	case ClassPermanent:
-		return "permanent"
-	case ClassHandler:
-		return "handler"
-	case ClassOutage:
-		return "outage"
-	case ClassShutdown:
-		return "shutdown"
-	case ClassRedeliver:
-		return "redeliver"
-	default:
-		return "unknown"
-	}
-}
+func (c Class) String() string { return enum.Text(c, classNames) }
+
+var classNames = []string{"none", "permanent", "handler", "outage", "shutdown", "redeliver"}
 
 // Classified is implemented by errors that know their class. It is looked for
 // with errors.As, so wrapping keeps the class, and the outermost one decides.

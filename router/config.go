@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -102,15 +103,9 @@ type Chain struct {
 }
 
 func (c *Config) setDefaults() {
-	if c.PoisonTopic == "" {
-		c.PoisonTopic = DefaultPoisonTopic
-	}
-	if c.CloseTimeout == 0 {
-		c.CloseTimeout = defaultCloseTimeout
-	}
-	if c.FailingAfter == 0 {
-		c.FailingAfter = defaultFailingAfter
-	}
+	c.PoisonTopic = cmp.Or(c.PoisonTopic, DefaultPoisonTopic)
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, defaultCloseTimeout)
+	c.FailingAfter = cmp.Or(c.FailingAfter, defaultFailingAfter)
 }
 
 // Validate reports every field with an invalid value; the error matches

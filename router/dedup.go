@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,23 +84,11 @@ type DedupConfig struct {
 
 // WithDefaults returns the settings with its defaults filled in.
 func (c DedupSettings) WithDefaults() DedupSettings {
-	c.setDefaults()
+	c.NeverChunkBelow = cmp.Or(c.NeverChunkBelow, defaultNeverChunkBelow)
+	c.TTL = cmp.Or(c.TTL, DefaultDedupTTL)
+	c.Lease = cmp.Or(c.Lease, defaultDedupLease)
+	c.StoreTimeout = cmp.Or(c.StoreTimeout, defaultStoreTimeout)
 	return c
-}
-
-func (c *DedupSettings) setDefaults() {
-	if c.NeverChunkBelow == 0 {
-		c.NeverChunkBelow = defaultNeverChunkBelow
-	}
-	if c.TTL == 0 {
-		c.TTL = DefaultDedupTTL
-	}
-	if c.Lease == 0 {
-		c.Lease = defaultDedupLease
-	}
-	if c.StoreTimeout == 0 {
-		c.StoreTimeout = defaultStoreTimeout
-	}
 }
 
 // Validate reports every field whose value is not allowed; the error matches
@@ -139,7 +128,7 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.setDefaults()
+	config.DedupSettings = config.WithDefaults()
 	if config.Store == nil {
 		store, err := NewMemoryStore(MemoryStoreConfig{})
 		if err != nil {

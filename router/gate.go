@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
-
-	"github.com/agrimill/agrimill/internal/reminders"
 )
 
 const (
@@ -339,110 +337,6 @@ func (g *gates) reached(topics []string) (opened []*gate) {
 
 func (g *gates) mirror() { g.closed.Store(g.all != nil || len(g.topics) > 0) }
 
-// failedHow is how an attempt failed by outage.
-type failedHow int
-
-const (
-	failedDown     failedHow = iota
-	failedWaiting            // what it needs was never there
-	failedAnswered           // somebody answers, and not as hoped
-)
-
-// outageFailure is an attempt that failed by outage.
-type outageFailure struct {
-	topic     string          // that failed, empty if it did not come that far
-	seen      uint64          // successes before the attempt
-	seenTopic uint64          // successes of the topic before it was tried
-	wake      <-chan struct{} // what was known before the attempt of the sink's return
-	how       failedHow
-	text      string
-	alone     bool // a message has just been delivered, so it may be the only one to fail
-}
-
-// verdict is what became of the gates by a failure.
-type verdict struct {
-	closed bool  // the message has to wait at a gate
-	began  *gate // the gate for everything, if it was closed by this, or became an outage
-	first  bool  // began has just been closed
-	// lasted is how long the outage has lasted when it is time to log it again, else 0.
-	lasted time.Duration
-	// refused is the gate of the topic when it is time to log it.
-	refused *gate
-	// yields: the message probed in vain for everything, closed early. Perhaps only such
-	// messages are in flight, so it makes room for one that may tell.
-	yields *gate
-}
-
-// failed is called after an attempt that failed by outage, and gives the turn on, which may
-// be nil.
-func (g *gates) failed(t *turn, f outageFailure) (v verdict) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	now := time.Now()
-	o, known := g.topics[f.topic]
-	odd := f.topic != "" && !known && g.counter(f.topic).Load() != f.seenTopic
-	if f.topic != "" && !known && !odd {
-		g.sweep(now)
-		if len(g.topics) < maxTopicGates {
-			o = newGate(f.topic, now)
-			o.seen = g.successes.Load()
-			g.pause(&o.again, f.wake)
-			if g.topics == nil {
-				g.topics = make(map[string]*gate)
-			}
-			g.topics[f.topic] = o
-			g.closed.Store(true)
-		}
-	}
-	if o != nil {
-		o.used, o.text, o.unsure = now, f.text, false
-		if !o.listed && g.all == nil && now.Sub(o.since) >= waitTold {
-			o.listed, v.refused = true, o
-		}
-	}
-	probed := t != nil && !t.given && (t.gate == g.all || t.gate == o)
-	if probed {
-		g.pause(t.lane, f.wake)
-	}
-	switch all := g.all; {
-	case all != nil:
-		if probed && t.gate == all && t.lane == &all.again && all.early {
-			v.yields = all
-		}
-		if all.waits && f.how != failedWaiting && t != nil && t.gate == all {
-			// It was reached in the meantime, so this is an outage like others.
-			all.waits = false
-			v.began = all
-		}
-		if since := now.Sub(all.since); probed && f.how == failedAnswered {
-			if due := reminders.Due(since); due > all.told {
-				all.told, v.lasted = due, since
-			}
-		}
-	case !f.alone && g.successes.Load() == f.seen && (!known || o.silent(f.seen, now)):
-		all = newGate("", now)
-		if known {
-			all.since = o.since
-		}
-		all.waits, all.early = f.how == failedWaiting, f.topic == ""
-		g.pause(&all.again, f.wake)
-		g.all, v.began, v.first = all, all, true
-		g.closed.Store(true)
-		g.company.set(true)
-	}
-	if t != nil {
-		g.give(t)
-	}
-	v.closed = g.all != nil || o != nil
-	return v
-}
-
-// silent reports whether nothing at all has passed since the topic was refused, for so long
-// that it would have. gates.mu is held.
-func (o *gate) silent(successes uint64, now time.Time) bool {
-	return o.seen == successes && now.Sub(o.since) >= refusedMaxDelay
-}
-
 // sweep removes, now and then, the gates at which nobody has been for some time. g.mu is held.
 func (g *gates) sweep(now time.Time) {
 	if now.Sub(g.swept) < topicGateForgotten/4 {
@@ -520,49 +414,4 @@ func (g *gates) next(o *gate, now time.Time) time.Time {
 		return now // the probe is on its way, or begins when somebody comes
 	}
 	return next
-}
-
-// company are handlers that share a source. When nothing passes at any of them, their
-// messages wait in place, which in the end keeps the source from delivering more; as long as
-// something passes somewhere, they make room.
-type company struct {
-	mu      sync.Mutex
-	members int
-	down    int
-	up      chan struct{} // closed when not all of them are down; nil unless they are
-}
-
-func (c *company) join() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.members++
-}
-
-// set notes that one of them is down now, or no longer.
-func (c *company) set(down bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if down {
-		c.down++
-	} else {
-		c.down--
-	}
-	switch all := c.down >= c.members; {
-	case all && c.up == nil:
-		c.up = make(chan struct{})
-	case !all && c.up != nil:
-		close(c.up)
-		c.up = nil
-	}
-}
-
-// stuck reports whether all of them are down.
-func (c *company) stuck() bool { return c.wait() != nil }
-
-// wait returns a channel that is closed when not all of them are down any longer; nil if
-// they are not.
-func (c *company) wait() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.up
 }

@@ -98,9 +98,6 @@ type RetryCounts struct {
 	Shutdown uint64 `json:"shutdown"`
 }
 
-// Total returns the sum.
-func (c RetryCounts) Total() uint64 { return c.Handler + c.Outage + c.Shutdown }
-
 // health keeps what [RouteHealth] reports. It is the [Observer] of the route's
 // middlewares and hands everything on to the user's.
 type health struct {

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -30,14 +31,8 @@ func (c MemoryStoreConfig) Validate() error {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c MemoryStoreConfig) WithDefaults() MemoryStoreConfig {
-	c.setDefaults()
+	c.MaxEntries = cmp.Or(c.MaxEntries, defaultMemoryStoreEntries)
 	return c
-}
-
-func (c *MemoryStoreConfig) setDefaults() {
-	if c.MaxEntries == 0 {
-		c.MaxEntries = defaultMemoryStoreEntries
-	}
 }
 
 // MemoryStore is a [DedupStore] in the memory of this process. What it knows is
@@ -92,7 +87,7 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.setDefaults()
+	config = config.WithDefaults()
 	first := new([chunkSize]slot)
 	first[commitList] = slot{prev: commitList, next: commitList}
 	s := &MemoryStore{

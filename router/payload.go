@@ -149,29 +149,11 @@ func tooLargeInline(size, limit int64) error {
 
 // put stores what r yields.
 func (p *payloads) put(ctx context.Context, key string, r io.Reader) (*located, error) {
-	digest := sha256.New()
-	counter := &counter{r: io.TeeReader(r, digest)}
-	reference, err := p.store.Put(ctx, key, counter)
+	metadata, _, err := payloadref.Put(ctx, p.store, key, r)
 	if err != nil {
 		return nil, fmt.Errorf("claim check: %w", sinkError(err))
 	}
-	return &located{metadata: message.Metadata{
-		gateway.KeyPayloadMode:      gateway.PayloadModeClaimCheck,
-		gateway.KeyPayloadReference: reference,
-		gateway.KeyPayloadSHA256:    hex.EncodeToString(digest.Sum(nil)),
-		gateway.KeyPayloadSize:      strconv.FormatInt(counter.n, 10),
-	}}, nil
-}
-
-type counter struct {
-	r io.Reader
-	n int64
-}
-
-func (c *counter) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.n += int64(n)
-	return n, err
+	return &located{metadata: metadata}, nil
 }
 
 // checkIn moves the payload of a message into the claim check. The key is made

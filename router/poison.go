@@ -121,20 +121,10 @@ type PoisonConfig struct {
 
 // WithDefaults returns the configuration with the defaults filled in.
 func (c PoisonConfig) WithDefaults() PoisonConfig {
-	c.setDefaults()
+	c.Topic = cmp.Or(c.Topic, DefaultPoisonTopic)
+	c.Timeout = cmp.Or(c.Timeout, defaultPoisonTimeout)
+	c.FailingAfter = cmp.Or(c.FailingAfter, defaultFailingAfter)
 	return c
-}
-
-func (c *PoisonConfig) setDefaults() {
-	if c.Topic == "" {
-		c.Topic = DefaultPoisonTopic
-	}
-	if c.Timeout == 0 {
-		c.Timeout = defaultPoisonTimeout
-	}
-	if c.FailingAfter == 0 {
-		c.FailingAfter = defaultFailingAfter
-	}
 }
 
 // Validate reports every field with an invalid value; the error matches
@@ -188,7 +178,7 @@ func NewPoisonQueue(config PoisonConfig, logger watermill.LoggerAdapter) (*Poiso
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.setDefaults()
+	config = config.WithDefaults()
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
@@ -438,66 +428,6 @@ type place struct{ atomic.Pointer[sinks.Receipt] }
 
 // Stored is called by sinks.
 func (p *place) Stored(_ *message.Message, receipt sinks.Receipt) { p.Store(&receipt) }
-
-// envelope is the message with the KeyPoison… metadata.
-func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.Message, class Class, reason error) *message.Message {
-	now := time.Now()
-	attempts, first, last := 1, now, now
-	text := reason
-	var retried *RetryError
-	if errors.As(reason, &retried) {
-		attempts, first, last = retried.Attempts, retried.First, retried.Last
-		text = retried.Err // the number of attempts has its own key
-	}
-
-	poisoned := msg.Copy()
-	meta := poisoned.Metadata
-	before, again := ParsePoisoned(msg)
-	count := 1 + before.Count
-	if attempts += before.Attempts; again {
-		count = max(count, 2)
-	}
-	if before.First.IsZero() {
-		delete(meta, KeyPoisonFirst)
-	}
-	meta[KeyPoisonReason] = RedactError(text, msg)
-	meta[KeyPoisonClass] = class.String()
-	meta[KeyPoisonRoute] = route
-	// A message that is replayed was not received by a subscriber this time.
-	if topic := message.SubscribeTopicFromCtx(ctx); topic != "" || count == 1 {
-		meta[KeyPoisonTopic] = topic
-		meta[KeyPoisonSubscriber] = message.SubscriberNameFromCtx(ctx)
-	}
-	meta[KeyPoisonAttempts] = strconv.Itoa(attempts)
-	if meta[KeyPoisonFirst] == "" {
-		meta[KeyPoisonFirst] = first.UTC().Format(time.RFC3339Nano)
-	}
-	meta[KeyPoisonLast] = last.UTC().Format(time.RFC3339Nano)
-	meta[KeyPoisonCount] = strconv.Itoa(count)
-	switch {
-	case errors.Is(reason, gateway.ErrPartialDelivery):
-		meta[KeyPoisonPartial] = "true"
-	case count == 1: // somebody else's
-		delete(meta, KeyPoisonPartial)
-	}
-
-	// The same message may be poisoned by several routes and, after a replay,
-	// several times: all of these are to be kept.
-	if id, ok := meta[gateway.KeyDedupID]; ok {
-		meta[KeyPoisonDedupID] = id
-		delete(meta, gateway.KeyDedupID)
-	}
-	delete(meta, KeyPoisonDelivery)
-	if name := msgctx.Delivery(ctx); name != "" {
-		meta[KeyPoisonDelivery] = name
-	}
-	// Without a name for the delivery a copy is kept: it may be what the sender has sent
-	// again after this record was dropped.
-	if id, ok := dedupIDOf(ctx); ok && id.named {
-		meta[gateway.KeyDedupID] = KeyOf("poison", route, id.key.String(), strconv.Itoa(count)).String()
-	}
-	return poisoned
-}
 
 func (p *PoisonQueue) pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/agrimill/agrimill/internal/backoff"
 )
 
@@ -18,25 +20,17 @@ const maxRefusals = 1024
 // refusals counts how often each message was refused.
 type refusals struct {
 	mu     sync.Mutex
-	counts map[string]int
-	order  []string
+	counts *simplelru.LRU[string, int] // nil before the first
 }
 
 // add counts one more for a message and returns how often it was refused before.
 func (r *refusals) add(id string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	n, known := r.counts[id]
-	if !known {
-		if len(r.order) >= maxRefusals {
-			delete(r.counts, r.order[0])
-			r.order = r.order[1:]
-		}
-		if r.counts == nil {
-			r.counts = make(map[string]int)
-		}
-		r.order = append(r.order, id)
+	if r.counts == nil {
+		r.counts, _ = simplelru.NewLRU[string, int](maxRefusals, nil) // it fails without a size
 	}
-	r.counts[id] = n + 1
+	n, _ := r.counts.Peek(id)
+	r.counts.Add(id, n+1)
 	return n
 }

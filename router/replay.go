@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,12 +127,8 @@ type ReplayConfig struct {
 }
 
 func (c *ReplayConfig) setDefaults() {
-	if c.Topic == "" {
-		c.Topic = DefaultPoisonTopic
-	}
-	if c.Idle == 0 {
-		c.Idle = defaultReplayIdle
-	}
+	c.Topic = cmp.Or(c.Topic, DefaultPoisonTopic)
+	c.Idle = cmp.Or(c.Idle, defaultReplayIdle)
 	if c.Decide == nil {
 		c.Decide = func(Poisoned) ReplayAction { return ReplayKeep }
 	}

@@ -318,11 +318,6 @@ func (k ProgressKind) String() string {
 
 // WithDefaults returns the configuration with the defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	setDefault(&c.FileHold, time.Minute)
 	setDefault(&c.WholeFileHold, 2*time.Second)
 	setDefault(&c.ChunkSize, 1<<20)
@@ -358,6 +353,7 @@ func (c *Config) setDefaults() {
 	}
 	c.Files = slices.Clone(c.Files)
 	c.EventTypes = slices.Clone(c.EventTypes)
+	return c
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -373,7 +369,7 @@ var ErrConfig = final.New("subscriber: invalid configuration")
 // Validate reports every field with an invalid value; the error matches
 // [ErrConfig]. Zero values stand for the defaults; only Client is required.
 func (c Config) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	var e validate.Errors
 	e.Check(c.Client != nil, "Client", "is required")
 	for i, t := range c.EventTypes {

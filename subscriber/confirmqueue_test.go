@@ -35,7 +35,7 @@ const unanswered = time.Hour
 
 func newConfirmWorld(t *testing.T, cfg ConfirmConfig) *confirmWorld {
 	c := Config{Confirm: cfg}
-	c.setDefaults()
+	c = c.WithDefaults()
 	w := &confirmWorld{
 		t: t, q: newConfirmQueue(c.Confirm), timeline: newTimeline(), rand: rand.New(rand.NewPCG(1, 2)),
 		added: make(map[confirmation]time.Time), confirmed: make(map[string]int), slowest: make(map[string]time.Duration), requests: make(map[string]int),

@@ -19,7 +19,7 @@ type connectionWorld struct {
 
 func newConnectionWorld(t *testing.T) *connectionWorld {
 	cfg := Config{Reconnect: Backoff{Initial: time.Second, Max: time.Minute}, Payload: PayloadConfig{RefreshEvery: 5 * time.Minute}}
-	cfg.setDefaults()
+	cfg = cfg.WithDefaults()
 	w := &connectionWorld{T: t, connection: newConnection(cfg), now: time.Now()}
 	w.start()
 	return w

@@ -3,7 +3,6 @@ package subscriber
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
@@ -198,8 +198,7 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 		}
 		return
 	case stepRefresh:
-		s.stats.expired.Add(1)
-		s.logger.Info("Payload can no longer be downloaded; requesting redelivery of its message", eventFields(j.event))
+		s.expired(j.event)
 		return
 	case stepGone:
 		s.gone(d, j)
@@ -355,20 +354,12 @@ func (s *Subscriber) readInline(ctx context.Context, j *download, r io.Reader, s
 
 // checkIn streams the payload into the claim check.
 func (s *Subscriber) checkIn(ctx context.Context, d *delivery, r io.Reader) error {
-	p := d.payload
-	hash := sha256.New()
-	counter := &countingReader{r: io.TeeReader(r, hash)}
-	reference, err := s.cfg.Payload.ClaimCheck.Put(ctx, claimCheckKey(d), counter)
+	metadata, size, err := payloadref.Put(ctx, s.cfg.Payload.ClaimCheck, claimCheckKey(d), r)
 	if err != nil {
 		return err
 	}
-	p.size = counter.n
-	s.stats.receivedBytes.Add(p.size)
-	p.metadata = map[string]string{
-		gateway.KeyPayloadMode:      gateway.PayloadModeClaimCheck,
-		gateway.KeyPayloadReference: reference,
-		gateway.KeyPayloadSHA256:    hex.EncodeToString(hash.Sum(nil)),
-	}
+	d.payload.metadata, d.payload.size = metadata, size
+	s.stats.receivedBytes.Add(size)
 	return nil
 }
 
@@ -382,17 +373,6 @@ func claimCheckKey(d *delivery) string {
 		return hex.EncodeToString(d.IDs[0][:])
 	}
 	return uuid.NewString() // a file without messages has no identity
-}
-
-type countingReader struct {
-	r io.Reader
-	n int64
-}
-
-func (c *countingReader) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	return n, err
 }
 
 // progressReader counts what is read while somebody else looks.

@@ -3,6 +3,8 @@ package subscriber
 import (
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
@@ -41,10 +43,10 @@ func (s *Subscriber) finishExpired(it *core.Item) (next *core.Item, unserved gat
 	return s.core.Done(s.now(), it, core.Nacked, s.payloads.downloads.giveUpAfter), nil
 }
 
-// expired records that the payload URI of d has expired.
-func (s *Subscriber) expired(d *delivery) {
+// expired records that the payload URI of an event has expired.
+func (s *Subscriber) expired(event gateway.Event) {
 	s.stats.expired.Add(1)
-	s.logger.Info("Payload can no longer be downloaded; requesting redelivery of its message", eventFields(d.event))
+	s.logger.Info("Payload can no longer be downloaded; requesting redelivery of its message", eventFields(event))
 }
 
 // unserved records that a message was not redelivered. One that the service has withdrawn never is.
@@ -83,10 +85,8 @@ const maxGone = 1000
 // goneMessages are messages that were set aside because their payloads were gone. When one
 // is redelivered, its payload gets one attempt, and asks for no reconnect.
 type goneMessages struct {
-	known  map[core.ID]struct{}
-	recent []core.ID
-	head   int
-	hosts  map[string]struct{} // that served nothing meanwhile: perhaps it is they that fail
+	known *simplelru.LRU[core.ID, struct{}] // nil before the first
+	hosts map[string]struct{}               // that served nothing meanwhile: perhaps it is they that fail
 }
 
 // fails records a host of which nothing came while a payload was found gone.
@@ -108,27 +108,17 @@ func (g *goneMessages) served(host string) (again bool) {
 }
 
 func (g *goneMessages) add(id core.ID) (isNew bool) {
-	if _, known := g.known[id]; known {
+	if g.has(id) {
 		return false
 	}
 	if g.known == nil {
-		g.known = make(map[core.ID]struct{})
+		g.known, _ = simplelru.NewLRU[core.ID, struct{}](maxGone, nil) // it fails without a size
 	}
-	g.known[id] = struct{}{}
-	if len(g.recent) < maxGone {
-		g.recent = append(g.recent, id)
-		return true
-	}
-	delete(g.known, g.recent[g.head])
-	g.recent[g.head] = id
-	g.head = (g.head + 1) % maxGone
+	g.known.Add(id, struct{}{})
 	return true
 }
 
-func (g *goneMessages) has(id core.ID) bool {
-	_, known := g.known[id]
-	return known
-}
+func (g *goneMessages) has(id core.ID) bool { return g.known != nil && g.known.Contains(id) }
 
 // gone sets d aside: its payload is gone, however often its message is redelivered. j was its download.
 func (s *Subscriber) gone(d *delivery, j *download) {

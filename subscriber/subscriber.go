@@ -86,7 +86,7 @@ type loop struct {
 // subscriptions are made, see [Config.StartAfter]. A nil logger discards all output. The error lists every mistake in
 // the configuration.
 func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
-	cfg.setDefaults()
+	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -295,12 +295,7 @@ func (s *Subscriber) hasTakers() bool {
 func (s *Subscriber) removeSubscription(sub *subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, other := range s.subscriptions {
-		if other == sub {
-			s.subscriptions = append(s.subscriptions[:i:i], s.subscriptions[i+1:]...)
-			return
-		}
-	}
+	s.subscriptions = slices.DeleteFunc(s.subscriptions, func(other *subscription) bool { return other == sub })
 }
 
 // onConfirmed is called with the confirmations that the confirmer has resolved.

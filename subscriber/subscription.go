@@ -243,7 +243,7 @@ func (s *Subscriber) nacked(d *delivery, ctx *messageContext) answer {
 	}
 	switch {
 	case d.payload != nil && d.payload.expired.Load():
-		s.expired(d)
+		s.expired(d.event)
 		a.expired = true
 	case a.outcome == msgctx.SetAside:
 		// Treat it like an undeliverable event: it stays unconfirmed, and the

@@ -308,30 +308,28 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 		s.mu.Unlock()
 		begun, over := watch.look(now, waits)
 		for _, w := range begun {
-			switch w.kind {
-			case WaitPayload:
-				s.logger.Error("Payloads of a host wait: they cannot be downloaded", fmt.Errorf("%w: %w", errWaits, cmp.Or(w.wait.Err, errNotDownloaded)), w.fields())
-			case WaitSubscription:
-				s.logger.Error("Messages of a subscription wait: it is slow or hangs", errSlow, w.fields())
-			case WaitNack:
-				s.logger.Error("Messages wait to be redelivered after a nack", errNacked, w.fields())
-			default:
-				s.logger.Error("Messages of a key wait: none of them is finished", errWaits, w.fields())
-			}
+			text, _, err := w.logged()
+			s.logger.Error(text, err, w.fields())
 		}
 		for _, w := range over {
-			switch w.kind {
-			case WaitPayload:
-				s.logger.Info("Payloads of the host no longer wait", w.fields())
-			case WaitSubscription:
-				s.logger.Info("Messages of the subscription no longer wait", w.fields())
-			case WaitNack:
-				s.logger.Info("Messages no longer wait to be redelivered after a nack", w.fields())
-			default:
-				s.logger.Info("Messages of the key no longer wait", w.fields())
-			}
+			_, text, _ := w.logged()
+			s.logger.Info(text, w.fields())
 		}
 	}
+}
+
+// logged returns what is logged when w is worth a line, with err, and when it is over.
+func (w longWait) logged() (begun, over string, err error) {
+	switch w.kind {
+	case WaitPayload:
+		err = fmt.Errorf("%w: %w", errWaits, cmp.Or(w.wait.Err, errNotDownloaded))
+		return "Payloads of a host wait: they cannot be downloaded", "Payloads of the host no longer wait", err
+	case WaitSubscription:
+		return "Messages of a subscription wait: it is slow or hangs", "Messages of the subscription no longer wait", errSlow
+	case WaitNack:
+		return "Messages wait to be redelivered after a nack", "Messages no longer wait to be redelivered after a nack", errNacked
+	}
+	return "Messages of a key wait: none of them is finished", "Messages of the key no longer wait", errWaits
 }
 
 // errNotDownloaded is logged with a host whose failure is not known.

@@ -5,6 +5,7 @@ package boltstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -64,17 +65,9 @@ type Config struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
+	c.MaxEntries = cmp.Or(c.MaxEntries, DefaultMaxEntries)
+	c.OpenTimeout = cmp.Or(c.OpenTimeout, DefaultOpenTimeout)
 	return c
-}
-
-func (c *Config) setDefaults() {
-	if c.MaxEntries == 0 {
-		c.MaxEntries = DefaultMaxEntries
-	}
-	if c.OpenTimeout == 0 {
-		c.OpenTimeout = DefaultOpenTimeout
-	}
 }
 
 // Validate reports every field whose value is not allowed; the error matches
@@ -164,7 +157,7 @@ func New(config Config) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.setDefaults()
+	config = config.WithDefaults()
 	memory, err := router.NewMemoryStore(router.MemoryStoreConfig{})
 	if err != nil {
 		return nil, err
@@ -240,7 +233,7 @@ func Look(config Config) (unreadable int, err error) {
 	if err := config.Validate(); err != nil {
 		return 0, err
 	}
-	config.setDefaults()
+	config = config.WithDefaults()
 	if unreadable, err = inspect(config); err != nil {
 		return 0, openError(config.Path, err)
 	}

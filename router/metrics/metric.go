@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,29 +32,14 @@ func (m Metric) Series() []string {
 // name, for dashboards, alerts and documentation to be checked against. The
 // caller owns the result.
 func Metrics() []Metric {
-	var all []Metric
-	for _, s := range subscriberSeries {
-		all = append(all, s.Metric)
-	}
-	all = append(all, subscriberWaiting.Metric, subscriberLongestWait.Metric)
-	for _, s := range clientSeries {
-		all = append(all, s.Metric)
-	}
-	for _, s := range intermediarySeries {
-		all = append(all, s.Metric)
-	}
-	all = append(all, routeMetrics()...)
-	all = append(all, observerMetrics()...)
-	all = append(all, sinkMetrics()...)
+	all := slices.Concat(
+		metrics(subscriberSeries), metrics(clientSeries), metrics(intermediarySeries), routeMetrics(),
+		[]Metric{subscriberWaiting.Metric, subscriberLongestWait.Metric, routeEvents, routeOutages, sinkDuration, sinkMessages, sinkBytes, sinkOpen},
+	)
 	for i := range all {
 		all[i].Labels = slices.Clone(all[i].Labels)
 	}
-	slices.SortFunc(all, func(a, b Metric) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b Metric) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
@@ -114,6 +100,13 @@ func counter[T any](name, help string, value func(T) float64) series[T] {
 
 func gauge[T any](name, help string, value func(T) float64) series[T] {
 	return series[T]{gaugeFamily(name, help), value}
+}
+
+func metrics[T any](all []series[T]) (list []Metric) {
+	for _, s := range all {
+		list = append(list, s.Metric)
+	}
+	return list
 }
 
 func describe[T any](all []series[T], ch chan<- *prometheus.Desc) {

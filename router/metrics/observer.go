@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/agrimill/agrimill/router"
@@ -42,8 +44,6 @@ var (
 	}
 )
 
-func observerMetrics() []Metric { return []Metric{routeEvents, routeOutages} }
-
 // Observe implements router.Observer.
 func (o *Observer) Observe(e router.Event) {
 	if name := eventName(e.Kind); name != "" {
@@ -65,23 +65,11 @@ func (o *Observer) Observe(e router.Event) {
 // the router's health.
 func eventName(kind router.EventKind) string {
 	switch kind {
-	case router.EventPoisoned:
-		return "poisoned"
-	case router.EventReturned:
-		return "returned"
-	case router.EventRetry:
-		return "retry"
-	case router.EventOutageBegan:
-		return "outage_began"
-	case router.EventOutageEnded:
-		return "outage_ended"
-	case router.EventPoisonFailed:
-		return "poison_failed"
-	case router.EventDedupFailed:
-		return "dedup_failed"
-	default:
-		return ""
+	case router.EventPoisoned, router.EventReturned, router.EventRetry, router.EventOutageBegan, router.EventOutageEnded,
+		router.EventPoisonFailed, router.EventDedupFailed:
+		return strings.ReplaceAll(kind.String(), " ", "_")
 	}
+	return ""
 }
 
 // Forget removes the series of a route that no longer exists.

@@ -77,8 +77,6 @@ var (
 	}
 )
 
-func sinkMetrics() []Metric { return []Metric{sinkDuration, sinkMessages, sinkBytes, sinkOpen} }
-
 // NewSinks returns a Sinks that measures nothing yet, or an error that matches
 // [ErrConfig].
 func NewSinks(config SinksConfig) (*Sinks, error) {

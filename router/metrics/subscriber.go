@@ -28,20 +28,10 @@ func NewSubscriberCollector(source StatsSource) *SubscriberCollector {
 var subscriberSeries = []series[subscriber.Stats]{
 	gauge("agrimill_subscriber_lease_holder",
 		"Whether it has the lease: 1 or 0. 0 without a lease.",
-		func(s subscriber.Stats) float64 {
-			if s.Lease.Role == subscriber.LeaseHolder {
-				return 1
-			}
-			return 0
-		}),
+		func(s subscriber.Stats) float64 { return truth(s.Lease.Role == subscriber.LeaseHolder) }),
 	gauge("agrimill_subscriber_lease_standby",
 		"Whether it waits for the lease: 1 or 0. 0 without a lease.",
-		func(s subscriber.Stats) float64 {
-			if s.Lease.Role == subscriber.LeaseStandby {
-				return 1
-			}
-			return 0
-		}),
+		func(s subscriber.Stats) float64 { return truth(s.Lease.Role == subscriber.LeaseStandby) }),
 	gauge("agrimill_subscriber_lease_epoch",
 		"The epoch of the present term with the lease, or of the latest one.",
 		func(s subscriber.Stats) float64 { return float64(s.Lease.Epoch) }),

@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -45,9 +46,7 @@ func (c *Config) setDefaults() {
 	if c.Propagator == nil {
 		c.Propagator = propagation.TraceContext{}
 	}
-	if c.MaxUnconfirmed == 0 {
-		c.MaxUnconfirmed = DefaultMaxUnconfirmed
-	}
+	c.MaxUnconfirmed = cmp.Or(c.MaxUnconfirmed, DefaultMaxUnconfirmed)
 }
 
 // Validate reports every field whose value is not allowed; the error matches

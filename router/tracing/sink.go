@@ -43,15 +43,7 @@ func (s *tracedSink) Describe() sinks.Description {
 
 // Publish implements sinks.Sink.
 func (s *tracedSink) Publish(topic string, messages ...*message.Message) error {
-	var room [1]sent
-	calls := s.begin(topic, messages, room[:0])
-	own := make([]*message.Message, len(calls))
-	for i := range calls {
-		own[i] = calls[i].copied
-	}
-	err := s.Sink.Publish(topic, own...)
-	end(calls, err)
-	return err
+	return s.publish(s.Sink, topic, messages)
 }
 
 // PublishAsync implements sinks.Sink. The span ends with the publication.
@@ -85,15 +77,7 @@ type tracedPublisher struct {
 
 // Publish implements message.Publisher.
 func (p *tracedPublisher) Publish(topic string, messages ...*message.Message) error {
-	var room [1]sent
-	calls := p.begin(topic, messages, room[:0])
-	own := make([]*message.Message, len(calls))
-	for i := range calls {
-		own[i] = calls[i].copied
-	}
-	err := p.Publisher.Publish(topic, own...)
-	end(calls, err)
-	return err
+	return p.publish(p.Publisher, topic, messages)
 }
 
 // Unwrap returns the publisher that is traced.
@@ -104,6 +88,19 @@ type producer struct {
 	t      *Tracing
 	system string
 	name   string // of the spans
+}
+
+// publish publishes copies of messages to whom they are for.
+func (p *producer) publish(to message.Publisher, topic string, messages []*message.Message) error {
+	var room [1]sent
+	calls := p.begin(topic, messages, room[:0])
+	own := make([]*message.Message, len(calls))
+	for i := range calls {
+		own[i] = calls[i].copied
+	}
+	err := to.Publish(topic, own...)
+	end(calls, err)
+	return err
 }
 
 // sent is one message of a call of Publish.

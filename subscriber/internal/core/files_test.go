@@ -221,8 +221,8 @@ func TestAckedPartsOfALeftFileDoNotComeAgain(t *testing.T) {
 			h.acks(files, fileOf(1, 2))
 			h.pass(time.Minute)
 			h.wants("the file", 1, 2)
-			if len(h.ledger.acked) > 0 {
-				t.Errorf("the acks of %d are remembered", len(h.ledger.acked))
+			if h.ledger.acked.Len() > 0 {
+				t.Errorf("the acks of %d are remembered", h.ledger.acked.Len())
 			}
 		})
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
 	"github.com/agrimill/agrimill/internal/keyindex"
 )
 
@@ -22,16 +24,15 @@ type ledger struct {
 	messages []*Message // that are open, or acked and not confirmed
 	vacant   []int32    // of messages
 	files    map[ID]*Message
-	done     fileSet // files that were acked by all
+	done     *simplelru.LRU[ID, time.Duration] // files that were acked by all, and when; it is asked without a touch
 	// aside has, for each message that was set aside and not confirmed since, when it came first.
 	aside       map[ID]time.Duration
 	recent      ring // of those that were confirmed
 	lost        ring // of those that were left
 	keep        time.Duration
-	quarantines bool            // what everybody refuses is stored in a quarantine first
-	asksAgain   bool            // something was left because not everybody was asked
-	acked       map[ID][]*Route // of what was left: who has acked it; at most as many as in lost
-	ackedIDs    []ID            // of acked, in order, some of them no longer
+	quarantines bool                         // what everybody refuses is stored in a quarantine first
+	asksAgain   bool                         // something was left because not everybody was asked
+	acked       *simplelru.LRU[ID, []*Route] // of what was left: who has acked it; at most as many as in lost
 	// stored has, for what some have acked and is not confirmed, when that survives a power cut.
 	stored map[ID]*stored
 	room   []Confirmation // for those of messages
@@ -74,10 +75,12 @@ type ref struct {
 }
 
 func (l *ledger) init(cfg Config) {
-	l.files, l.acked, l.aside = make(map[ID]*Message), make(map[ID][]*Route), make(map[ID]time.Duration)
+	l.files, l.aside = make(map[ID]*Message), make(map[ID]time.Duration)
+	// They fail without a size.
+	l.acked, _ = simplelru.NewLRU[ID, []*Route](max(1, cfg.Recent), nil)
+	l.done, _ = simplelru.NewLRU[ID, time.Duration](cfg.Recent/16+1, nil)
 	l.stored = make(map[ID]*stored)
 	l.recent.size, l.lost.size, l.keep, l.quarantines = cfg.Recent, cfg.Recent, cfg.RecentFor, cfg.Quarantines
-	l.done.init(cfg.Recent/16+1, cfg.RecentFor)
 	l.index = keyindex.New(func(place int32) *ID { return &l.entries[place-1].id })
 }
 
@@ -98,7 +101,7 @@ func (l *ledger) find(now time.Duration, m *Message) (*Message, state) {
 		if other := l.files[m.File.ID]; other != nil {
 			return other, open
 		}
-		if l.done.has(m.File.ID, now) && !slices.ContainsFunc(m.IDs, l.isLost) {
+		if at, done := l.done.Peek(m.File.ID); done && now-at <= l.keep && !slices.ContainsFunc(m.IDs, l.isLost) {
 			return nil, confirmed
 		}
 		return nil, unheard
@@ -170,13 +173,14 @@ func (l *ledger) forgetEntry(slot int32) {
 
 // ackedBy returns who has acked m before, although it was left.
 func (l *ledger) ackedBy(m *Message) []*Route {
-	if len(l.acked) == 0 || len(m.IDs) == 0 {
+	if l.acked.Len() == 0 || len(m.IDs) == 0 {
 		return nil
 	}
 	if m.File != nil && slices.ContainsFunc(m.IDs, l.isLost) {
-		delete(l.acked, m.File.ID)
+		l.acked.Remove(m.File.ID)
 	}
-	return l.acked[m.identity()]
+	acked, _ := l.acked.Peek(m.identity())
+	return acked
 }
 
 // open records that m is open.
@@ -205,7 +209,7 @@ func (l *ledger) open(m *Message) {
 	}
 	if m.File != nil {
 		l.files[m.File.ID] = m
-		delete(l.done.at, m.File.ID) // it has come again
+		l.done.Remove(m.File.ID) // it has come again
 	}
 }
 
@@ -229,7 +233,7 @@ func (l *ledger) close(now time.Duration, m *Message) {
 	if m.File != nil {
 		delete(l.files, m.File.ID)
 		if !m.left {
-			l.done.add(m.File.ID, now)
+			l.done.Add(m.File.ID, now)
 		}
 	}
 	m.Confirm = l.confirmations(len(m.IDs))
@@ -275,15 +279,15 @@ func (l *ledger) noteAside(m *Message, e *entry) {
 
 // rememberAcked remembers who has acked m if it comes again, and forgets what is confirmed.
 func (l *ledger) rememberAcked(m *Message) {
-	if len(l.acked) > 0 {
+	if l.acked.Len() > 0 {
 		for i := range m.Confirm {
-			delete(l.acked, m.IDs[m.Confirm[i].Index])
+			l.acked.Remove(m.IDs[m.Confirm[i].Index])
 		}
 	}
 	id := m.identity()
 	switch {
 	case m.File != nil && !m.left:
-		delete(l.acked, id)
+		l.acked.Remove(id)
 	case len(m.Confirm) == 0 && m.acked():
 		l.remember(id, m)
 	}
@@ -306,16 +310,7 @@ func (l *ledger) confirmations(n int) []Confirmation {
 }
 
 // remember remembers who has acked m, which has this identity.
-func (l *ledger) remember(id ID, m *Message) {
-	if _, known := l.acked[id]; !known {
-		l.ackedIDs = append(l.ackedIDs, id)
-	}
-	l.acked[id] = slices.Collect(m.AckedBy)
-	for len(l.ackedIDs) > l.lost.size {
-		delete(l.acked, l.ackedIDs[0])
-		l.ackedIDs = l.ackedIDs[1:]
-	}
-}
+func (l *ledger) remember(id ID, m *Message) { l.acked.Add(id, slices.Collect(m.AckedBy)) }
 
 // leaveNew records that m, which never was open, is left with the service.
 func (l *ledger) leaveNew(m *Message) {
@@ -390,7 +385,7 @@ func (l *ledger) leave(slot int32) {
 	if old := l.resolve(oldest); full && old != nil {
 		old.ring = false
 		if old.state == left {
-			delete(l.acked, old.id)
+			l.acked.Remove(old.id)
 			l.forgetEntry(oldest.slot)
 		}
 	}
@@ -400,7 +395,7 @@ func (l *ledger) leave(slot int32) {
 // has acked it.
 func (l *ledger) lose(slot int32) {
 	e := &l.entries[slot]
-	delete(l.acked, e.id)
+	l.acked.Remove(e.id)
 	delete(l.aside, e.id)
 	e.took, e.aside, e.given = false, false, e.alone
 	if e.having == 0 {
@@ -432,7 +427,9 @@ func (l *ledger) confirmed(now time.Duration, r ref) {
 		return // it came again, and is open
 	}
 	e.state, e.at = confirmed, now
-	delete(l.acked, e.id)
+	if l.acked.Len() > 0 {
+		l.acked.Remove(e.id)
+	}
 	delete(l.stored, e.id)
 	if e.having == 0 { // else when the file that has it is closed
 		l.rememberConfirmed(r)
@@ -458,11 +455,12 @@ func (l *ledger) untaken(m *Message) bool {
 
 // forget forgets what r has acked: it has ended.
 func (l *ledger) forget(r *Route) {
-	for id, acked := range l.acked {
+	for _, id := range l.acked.Keys() {
+		acked, _ := l.acked.Peek(id)
 		if acked = slices.DeleteFunc(acked, func(other *Route) bool { return other == r }); len(acked) == 0 {
-			delete(l.acked, id)
+			l.acked.Remove(id)
 		} else {
-			l.acked[id] = acked
+			l.acked.Add(id, acked)
 		}
 	}
 }
@@ -484,32 +482,4 @@ func (r *ring) add(added ref) (oldest ref, full bool) {
 	r.refs[r.head] = added
 	r.head = (r.head + 1) % r.size
 	return oldest, true
-}
-
-// fileSet remembers files, at most size, for a time.
-type fileSet struct {
-	at         map[ID]time.Duration
-	ring       []ID
-	head, size int
-	keep       time.Duration
-}
-
-func (f *fileSet) init(size int, keep time.Duration) {
-	f.at, f.size, f.keep = make(map[ID]time.Duration), size, keep
-}
-
-func (f *fileSet) add(id ID, now time.Duration) {
-	if len(f.ring) < f.size {
-		f.ring = append(f.ring, id)
-	} else {
-		delete(f.at, f.ring[f.head])
-		f.ring[f.head] = id
-		f.head = (f.head + 1) % f.size
-	}
-	f.at[id] = now
-}
-
-func (f *fileSet) has(id ID, now time.Duration) bool {
-	at, known := f.at[id]
-	return known && now-at <= f.keep
 }

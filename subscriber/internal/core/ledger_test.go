@@ -25,11 +25,11 @@ func TestOldestThatWereLeftAreForgotten(t *testing.T) {
 		h.settles(leaves, again, Left)
 	}
 	l := &h.ledger
-	if l.index.Len() != 100 || len(l.acked) != 100 || len(l.entries) > 110 {
-		t.Errorf("%d messages, the acks of %d, in %d entries, want those of 100", l.index.Len(), len(l.acked), len(l.entries))
+	if l.index.Len() != 100 || l.acked.Len() != 100 || len(l.entries) > 110 {
+		t.Errorf("%d messages, the acks of %d, in %d entries, want those of 100", l.index.Len(), l.acked.Len(), len(l.entries))
 	}
 	h.End(h.now, acks)
-	if len(l.acked) != 0 {
+	if l.acked.Len() != 0 {
 		t.Error("the acks of a route that ended are remembered")
 	}
 }

@@ -97,10 +97,12 @@ func onRoute(route *Route, open []subscriber.Open) (list []openOn) {
 func SamplesFrom(s Snapshot, open []subscriber.Open) []history.Sample {
 	samples := make([]history.Sample, 0, len(s.Routes))
 	for _, r := range s.Routes {
+		retries := r.RetriesByClass
 		sample := history.Sample{
 			Route: r.Name, FromGateway: r.Direction == FromGateway, InFlight: int64(r.InFlight), Backlog: -1, Age: -1,
 			Counts: history.Counts{
-				Delivered: r.Delivered, Filtered: r.Filtered, Duplicates: r.Duplicates, Poisoned: r.Poisoned, Returned: r.Returned, Retries: r.RetriesByClass.Total(),
+				Delivered: r.Delivered, Filtered: r.Filtered, Duplicates: r.Duplicates, Poisoned: r.Poisoned, Returned: r.Returned,
+				Retries: retries.Handler + retries.Outage + retries.Shutdown,
 			},
 		}
 		if r.Backlog != nil {

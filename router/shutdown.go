@@ -1,0 +1,211 @@
+package router
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"reflect"
+	"sync"
+	"time"
+)
+
+// drainTimeout is the part of CloseTimeout for messages in flight. The rest is
+// for confirmations and for closing.
+func (r *Router) drainTimeout() time.Duration {
+	return r.config.CloseTimeout - r.config.CloseTimeout/5
+}
+
+// Close shuts the Router down in this order, bounded by [Config.CloseTimeout]:
+//
+//  1. Intake stops. Waits between attempts end, and their
+//     messages are nacked; attempts in progress continue. The gateway's Subscriber, or any
+//     other with a method Drain(context.Context), takes in nothing more and still delivers
+//     what it has taken in, see [subscriber.Subscriber.Drain].
+//  2. The messages in flight are finished and acknowledged.
+//  3. The subscriptions are canceled and every subscriber is closed, which for
+//     the gateway's Subscriber sends the confirmations.
+//  4. Every sink, the poison queue and the dedup store are closed.
+//
+// Each one is closed once, even if several routes share it. If a Close
+// does not return in time, it is abandoned and named in the error. The error is a
+// [*CloseError] or nil. Further calls wait for the first one and return the same.
+//
+// [subscriber.Subscriber.Drain]: https://pkg.go.dev/github.com/agrimill/agrimill/subscriber#Subscriber.Drain
+func (r *Router) Close() error {
+	r.mu.Lock()
+	first := !r.closed
+	r.closed = true
+	r.mu.Unlock()
+	if first {
+		r.closeErr = r.shutdown()
+		close(r.hasClosed)
+	}
+	<-r.hasClosed
+	return r.closeErr
+}
+
+func (r *Router) shutdown() error {
+	all, cancelAll := context.WithTimeout(context.Background(), r.config.CloseTimeout)
+	defer cancelAll()
+	subscribers, cancelSubscribers := context.WithTimeout(all, r.config.CloseTimeout/10*9)
+	defer cancelSubscribers()
+	drain, cancelDrain := context.WithTimeout(all, r.drainTimeout())
+	defer cancelDrain()
+
+	r.mu.Lock()
+	routes, started, unhold := r.routes, r.started, r.unhold
+	r.mu.Unlock()
+	if unhold != nil {
+		unhold()
+	}
+
+	failure := &CloseError{}
+	close(r.stop)
+	for _, rt := range routes {
+		rt.health.setState(StateStopped)
+	}
+	if started {
+		r.drainSources(drain)
+	}
+	close(r.drawn)
+	if started {
+		if !r.drained(drain.Done()) {
+			failure.InFlight = r.inFlight()
+			failure.Errs = append(failure.Errs, fmt.Errorf("%w: messages are still in flight", ErrCloseTimeout))
+		}
+		r.cancel()
+	}
+	close(r.release)
+
+	var closing closer
+	for _, rt := range routes {
+		closing.add(fmt.Sprintf("subscriber of route %q", rt.Name), rt.From)
+	}
+	failure.Errs = append(failure.Errs, closing.close(subscribers.Done())...)
+	wait(&r.intakes, subscribers.Done())
+	close(r.abandon)
+
+	// Messages that were in flight when the time for them was over have lost
+	// their context by now, and get a moment to notice.
+	r.drained(subscribers.Done())
+	for _, rt := range routes {
+		if rt.To != nil {
+			closing.add(fmt.Sprintf("sink of route %q", rt.Name), rt.To)
+		}
+	}
+	closing.add("poison queue", r.config.Poison)
+	if store, ok := r.config.Dedup.Store.(io.Closer); ok {
+		closing.add("dedup store", store)
+	}
+	failure.Errs = append(failure.Errs, closing.close(all.Done())...)
+
+	if failure.InFlight == 0 && len(failure.Errs) == 0 {
+		return nil
+	}
+	return failure
+}
+
+// drainer is a subscriber that can stop its intake and still deliver what it has taken in, as
+// that of the gateway does. Drain returns when that is done, or ctx ends.
+type drainer interface{ Drain(ctx context.Context) }
+
+// drainSources drains the sources that can, until ctx ends.
+func (r *Router) drainSources(ctx context.Context) {
+	var open sync.WaitGroup
+	for _, rt := range r.routes {
+		if source, ok := rt.From.(drainer); ok {
+			open.Go(func() { source.Drain(ctx) }) // ends with ctx
+		}
+	}
+	wait(&open, ctx.Done())
+}
+
+// drained waits until no message is in flight; false means that limit was first.
+func (r *Router) drained(limit <-chan struct{}) bool {
+	for r.inFlight() > 0 {
+		select {
+		case <-r.idle:
+		case <-limit:
+			return r.inFlight() == 0
+		}
+	}
+	return true
+}
+
+func (r *Router) inFlight() int {
+	n := 0
+	for _, rt := range r.routes {
+		n += int(rt.health.inFlight.Load())
+	}
+	return n
+}
+
+// closer closes things at the same time, each one once in its life.
+type closer struct {
+	known []io.Closer
+	next  []closing
+}
+
+type closing struct {
+	name string
+	what io.Closer
+}
+
+func (c *closer) add(name string, what io.Closer) {
+	for _, other := range c.known {
+		if same(other, what) {
+			return
+		}
+	}
+	c.known = append(c.known, what)
+	c.next = append(c.next, closing{name, what})
+}
+
+// same reports whether a and b are one object. Values that cannot be compared
+// are taken for different ones.
+func same(a, b io.Closer) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+}
+
+// close closes what was added since the last call, and waits until limit.
+func (c *closer) close(limit <-chan struct{}) (errs []error) {
+	items := c.next
+	c.next = nil
+	results := make([]chan error, len(items))
+	for i, item := range items {
+		results[i] = make(chan error, 1)
+		// Ends when the thing's Close returns. We have no means to end it.
+		go func() { results[i] <- item.what.Close() }()
+	}
+	for i, item := range items {
+		var err error
+		select {
+		case err = <-results[i]:
+		case <-limit:
+			select { // what is ready at the same time counts
+			case err = <-results[i]:
+			default:
+				errs = append(errs, fmt.Errorf("%w: %s does not return from Close", ErrCloseTimeout, item.name))
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", item.name, err))
+		}
+	}
+	return errs
+}
+
+// wait waits for a group until limit.
+func wait(group *sync.WaitGroup, limit <-chan struct{}) {
+	done := make(chan struct{})
+	// Ends when the group does: after Router.abandon is closed, with the last
+	// handler.
+	go func() {
+		group.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-limit:
+	}
+}

@@ -1,0 +1,235 @@
+package core
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// health is how a node gets on.
+type health int
+
+const (
+	unknown health = iota // nothing of it is open, or it has come just now
+	behind                // its oldest is late, and nothing below it goes on
+	fine                  // something below it was finished within stall
+)
+
+// shed returns what is to be left with the service. Nodes that are behind beside one that is fine share a
+// quarter of the window. When nothing is fine, it is an outage, or nothing else can show because of who fills the
+// window: all lanes share half of it, or the tenants if handlers have all that the lanes have.
+func (w *window) shed(now time.Duration) (left []*Item) {
+	late, best := w.frontier(now)
+	total := share{w.cfg.MaxInFlight, w.cfg.MaxBytes}
+	if 2*w.unconfirmedNow > w.cfg.MaxUnconfirmed {
+		total.items = min(total.items, w.cfg.MaxUnconfirmed)
+	}
+	switch best {
+	case unknown: // all of it has come just now
+	case behind:
+		half := share{total.items / 2, total.bytes / 2}
+		if left = w.cutDown(now, w.all(), half); len(left) == 0 && w.filled() { // handlers have all of it
+			left = w.cutDown(now, w.tenants(), half)
+		}
+	case fine:
+		left = w.cutDown(now, late, share{total.items / 4, total.bytes / 4})
+	}
+	return left
+}
+
+// cutDown returns what nodes have that share total, above their parts of it, and shuts them.
+func (w *window) cutDown(now time.Duration, late []branch, total share) (left []*Item) {
+	for i, b := range late {
+		each := total.of(i, len(late))
+		if !b.exceeds(each) {
+			continue
+		}
+		cut, enough := b.cut(now, each)
+		b.share = each
+		b.spared = len(cut) == 0 && (b.spared || !b.shut)
+		b.shut = b.shut || w.cfg.Ordered || !enough // nothing overtakes what is left
+		b.vacated = len(cut) == b.open
+		for _, it := range cut {
+			l := it.Lane
+			l.spared = false
+			if l.route.ordered && !l.shut { // others may have the key in common
+				l.shut, l.vacated = true, true
+			}
+		}
+		left = append(left, cut...)
+	}
+	if len(left) > 0 {
+		w.tempo.leave(now)
+		// When one of them has finished what it keeps, the others may get on as well.
+		for i, b := range late {
+			b.left, b.share = true, total.of(i, len(late))
+		}
+	}
+	return left
+}
+
+// branch is a node with the lanes below it.
+type branch struct {
+	*node
+	first *Lane // and those behind it, of a tenant
+	of    *Route
+}
+
+// lanes calls f for each lane below b.
+func (b branch) lanes(f func(*Lane)) {
+	if b.of != nil {
+		for t := b.of.first; t != nil; t = t.after {
+			for l := t.first; l != nil; l = l.after {
+				f(l)
+			}
+		}
+		return
+	}
+	if b.node == &b.first.node { // a lane alone
+		f(b.first)
+		return
+	}
+	for l := b.first; l != nil; l = l.after {
+		f(l)
+	}
+}
+
+// cut returns the newest items below b that no handler has and that come again, as many as it has above its share. What is
+// before one that a handler has would come again behind it.
+// enough reports whether there are as many, with those that handlers have not had for long.
+func (b branch) cut(now time.Duration, keep share) (items []*Item, enough bool) {
+	passing := 0
+	b.lanes(func(l *Lane) {
+		for it := l.last; it != nil && (it.next == nil || it.next.state != handed || !l.route.ordered); it = it.prev {
+			switch {
+			case len(it.Message.IDs) == 0, it.Overtaken > 0: // which would come again as if nothing had overtaken it
+			case it.state != handed:
+				items = append(items, it)
+			case now-it.at < stall:
+				passing++
+			}
+		}
+	})
+	slices.SortStableFunc(items, func(a, b *Item) int { return cmp.Compare(b.opened, a.opened) })
+	open, bytes := b.open, b.bytes
+	for i, it := range items {
+		if open <= keep.items && bytes <= keep.bytes {
+			return items[:i], true
+		}
+		open--
+		bytes -= it.Message.Bytes
+	}
+	return items, open-passing <= keep.items
+}
+
+// overShare reports whether l, or a node above it, has more than what it may keep since something of it was left.
+func (w *window) overShare(l *Lane) bool {
+	for n := &l.node; n != nil; n = n.parent {
+		if n.share.items > 0 && n.exceeds(n.share) {
+			return true
+		}
+	}
+	return false
+}
+
+// excuse brings what is excused up to date.
+func (w *window) excuse() {
+	waiting, unconfirmed := 0, 0
+	w.lanes(func(l *Lane) {
+		if !l.shut && !l.tenant.shut && !l.route.shut {
+			return
+		}
+		for it := l.first; it != nil; it = it.next {
+			if !it.moving {
+				waiting++
+			}
+		}
+		unconfirmed += l.unconfirmed
+	})
+	w.excusedWaiting, w.excusedUnconfirmed = min(waiting, 2*w.cfg.MaxInFlight), min(unconfirmed, w.cfg.MaxUnconfirmed)
+}
+
+// frontier returns the topmost nodes that are behind beside one that is fine, and how the best one gets on.
+func (w *window) frontier(now time.Duration) (late []branch, best health) {
+	var routes []branch
+	for _, r := range w.routes {
+		h := r.emptied(now)
+		var tenants []branch
+		for t := r.first; t != nil; t = t.after {
+			g := t.emptied(now)
+			var lanes []branch
+			for l := t.first; l != nil; l = l.after {
+				f := l.health(now, w.tempo.patience, len(w.routes) == 1)
+				if f == behind {
+					lanes = append(lanes, branch{&l.node, l, nil})
+				}
+				g = max(g, f)
+			}
+			switch g {
+			case fine:
+				late = append(late, lanes...)
+			case behind:
+				tenants = append(tenants, branch{&t.node, t.first, nil})
+			case unknown:
+			}
+			h = max(h, g)
+		}
+		switch h {
+		case fine:
+			late = append(late, tenants...)
+		case behind:
+			routes = append(routes, branch{&r.node, nil, r})
+		case unknown:
+		}
+		best = max(best, h)
+	}
+	late = append(late, routes...)
+	for i, b := range late {
+		late[i] = b.only()
+	}
+	return late, best
+}
+
+// only returns what is below b if that is a single node: whatever else may come below b is not to blame.
+func (b branch) only() branch {
+	if r := b.of; r != nil && r.first == r.last {
+		b = branch{&r.first.node, r.first.first, nil}
+	}
+	if l := b.first; l != nil && l == l.tenant.first && l == l.tenant.last {
+		b.node = &l.node
+	}
+	return b
+}
+
+// health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on. When there is only one
+// route, a lane with an order that goes on is not behind if it will have worked off what it has before that could come again: it
+// would only stand still meanwhile.
+func (l *Lane) health(now, patience time.Duration, alone bool) health {
+	waits := l.first != nil && !l.first.moving
+	late, goesOn := l.open > 0 && (waits || l.isLate(now, patience)), l.goesOn(now)
+	switch {
+	case late && goesOn && alone && l.route.ordered && time.Duration(l.open-l.unconfirmed)*l.pace < reconnectEvery+stall:
+		return fine
+	case late && (l.route.ordered || !goesOn || 2*l.late(now, patience) > l.open):
+		return behind
+	case goesOn:
+		return fine
+	}
+	return unknown
+}
+
+// tenants returns the tenants of all routes.
+func (w *window) tenants() (tenants []branch) {
+	for _, r := range w.routes {
+		for t := r.first; t != nil; t = t.after {
+			tenants = append(tenants, branch{&t.node, t.first, nil})
+		}
+	}
+	return tenants
+}
+
+// all returns the lanes.
+func (w *window) all() (lanes []branch) {
+	w.lanes(func(l *Lane) { lanes = append(lanes, branch{&l.node, l, nil}) })
+	return lanes
+}

@@ -69,8 +69,8 @@ func ApplicationFrom(env func(string) string) gatewaytest.ApplicationConfig {
 }
 
 // Config returns the configuration of the server, or an error that names the flag of an
-// invalid option, prefixed with dashes, or the environment variable.
-func (o Options) Config(dashes string) (gatewaytest.Config, error) {
+// invalid option, or the environment variable.
+func (o Options) Config() (gatewaytest.Config, error) {
 	cfg := gatewaytest.Config{
 		ControlPrefix: ControlPrefix, Listen: o.Listen, ServiceName: o.Service, ChunkSize: o.ChunkSize, InlineLimit: o.InlineLimit,
 		AnyContextID: o.AnyContextID, Application: o.Application,
@@ -80,9 +80,9 @@ func (o Options) Config(dashes string) (gatewaytest.Config, error) {
 	}
 	switch {
 	case o.ChunkSize < 1:
-		return cfg, fmt.Errorf("%schunk-size must be at least 1", dashes)
+		return cfg, errors.New("--chunk-size must be at least 1")
 	case o.InlineLimit < 0:
-		return cfg, fmt.Errorf("%sinline-limit must not be negative", dashes)
+		return cfg, errors.New("--inline-limit must not be negative")
 	case o.InlineLimit == 0:
 		cfg.InlineLimit = gatewaytest.NoInline
 	}

@@ -28,7 +28,7 @@ func TestApplicationFromTheEnvironment(t *testing.T) {
 		Listen: "127.0.0.1:0", ChunkSize: emulator.DefaultChunkSize, InlineLimit: emulator.DefaultInlineLimit,
 		Application: emulator.ApplicationFrom(func(name string) string { return env[name] }),
 	}
-	config, err := options.Config("--")
+	config, err := options.Config()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestBadEnvironment(t *testing.T) {
 			Listen: "127.0.0.1:0", ChunkSize: emulator.DefaultChunkSize, InlineLimit: emulator.DefaultInlineLimit,
 			Application: emulator.ApplicationFrom(func(name string) string { return map[string]string{c.name: c.value}[name] }),
 		}
-		_, err := options.Config("--")
+		_, err := options.Config()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s=%q: got %v, want %q", c.name, c.value, err, c.want)
 		}

@@ -106,7 +106,7 @@ failures.
 Exit status: 0 nothing failed, 1 something failed, 2 wrong usage or an invalid configuration.`,
 		Example: `  agrimill check agrimill.yaml
   agrimill check --json --timeout 3s agrimill.yaml`,
-		Args:              oneFile,
+		Args:              exactly("configuration FILE"),
 		ValidArgsFunction: configFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.timeout <= 0 {

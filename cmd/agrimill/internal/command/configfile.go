@@ -25,14 +25,6 @@ func (p *program) loadConfig(path string) (*config.Config, error) {
 	return loaded, nil
 }
 
-// oneFile accepts the name of a configuration file.
-func oneFile(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usagef("expected exactly one configuration FILE")
-	}
-	return nil
-}
-
 // configFiles completes the name of a configuration file.
 func configFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

@@ -266,25 +266,20 @@ func (c *demoCommand) writeConfig() (err error) {
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(c.run.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // it has the client secret
-	if errors.Is(err, os.ErrExist) {
-		return usagef("%s exists, from another demo or from one that was killed: remove it, or name another file with --config", cell(c.run.file))
-	}
-	if err != nil {
-		return err
-	}
 	shapes := "{teamset|none}.shapes"
 	if c.poison {
 		shapes = "{teamset}.shapes"
 	}
-	err = errors.Join(parsed.Execute(file, map[string]any{
-		"Gateway": c.world.Gateway, "NATS": c.world.NATS, "Farms": c.world.Farms, "Types": farmfile.MessageTypes(), "Large": c.large(),
-		"ShapesTopic": shapes, "Terminal": demoTerminal, "File": c.run.file, "Address": c.run.address, "Token": demoToken,
-	}), file.Close())
-	if err != nil {
-		return errors.Join(err, os.Remove(c.run.file))
+	err = create(c.run.file, 0o600, func(to io.Writer) error { // it has the client secret
+		return parsed.Execute(to, map[string]any{
+			"Gateway": c.world.Gateway, "NATS": c.world.NATS, "Farms": c.world.Farms, "Types": farmfile.MessageTypes(), "Large": c.large(),
+			"ShapesTopic": shapes, "Terminal": demoTerminal, "File": c.run.file, "Address": c.run.address, "Token": demoToken,
+		})
+	})
+	if errors.Is(err, os.ErrExist) {
+		return usagef("%s exists, from another demo or from one that was killed: remove it, or name another file with --config", cell(c.run.file))
 	}
-	return nil
+	return err
 }
 
 // large are the types of files that the gateway splits.

@@ -35,7 +35,7 @@ from the environment: AGRIMILL_BASE_URL, AGRIMILL_CLIENT_SECRET and so on. Only 
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options.Application = emulator.ApplicationFrom(p.env)
-			config, err := options.Config("--")
+			config, err := options.Config()
 			if err != nil {
 				return usagef("%s", err)
 			}

@@ -171,16 +171,15 @@ func (c *initCommand) write() error {
 		}
 		return invalid(err)
 	}
-	file, err := os.OpenFile(c.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644) // no secrets are in it
+	err = create(c.file, 0o644, func(to io.Writer) error { // no secrets are in it
+		_, err := to.Write(text)
+		return err
+	})
 	if errors.Is(err, os.ErrExist) {
 		return usagef("%s exists, and nothing was written: name another FILE", cell(c.file))
 	}
 	if err != nil {
 		return err
-	}
-	_, err = file.Write(text)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return errors.Join(err, os.Remove(c.file))
 	}
 	name := quote(c.file)
 	_, err = fmt.Fprintf(c.program.stdout, "%s written. Next:\n%s  agrimill validate %s\n  agrimill check %s\n  agrimill run %s\n", name, c.missing(text), name, name, name)

@@ -3,7 +3,10 @@ package command
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -57,4 +60,19 @@ func quote(text string) string {
 		return text
 	}
 	return strconv.Quote(text)
+}
+
+// create writes a new file, or leaves none behind.
+func create(name string, mode os.FileMode, write func(to io.Writer) error) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	if err = write(file); err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
 }

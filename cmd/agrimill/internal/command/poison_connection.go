@@ -1,10 +1,10 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -180,25 +180,11 @@ func (c *connection) explain(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return fmt.Errorf("no poison queue: NATS at %s has no stream %s. Is it the right server and stream (%s)? agrimill creates the stream when it first runs",
-			hostsOf(c.sink.URL), c.stream, where)
+			cmp.Or(config.Hosts(c.sink.URL), natsgo.DefaultURL), c.stream, where)
 	case errors.Is(err, nats.ErrStream):
 		return fmt.Errorf("%w (%s)", err, where)
 	}
 	return err
-}
-
-// hostsOf returns the hosts of a list of addresses, without credentials.
-func hostsOf(addresses string) string {
-	var hosts []string
-	for address := range strings.SplitSeq(addresses, ",") {
-		if u, err := url.Parse(strings.TrimSpace(address)); err == nil && u.Host != "" {
-			hosts = append(hosts, u.Host)
-		}
-	}
-	if len(hosts) == 0 {
-		return natsgo.DefaultURL
-	}
-	return strings.Join(hosts, ", ")
 }
 
 // claimCheck locates the payloads that are not in their messages.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -73,7 +72,7 @@ func (c *poisonShow) show(ctx context.Context, p *program, at opened, id string)
 		return copyPayload(ctx, p.stdout, at.payloads, poisoned.Message)
 	}
 	if c.payload != "" {
-		if err := savePayload(ctx, c.payload, at.payloads, poisoned.Message); err != nil {
+		if err := create(c.payload, 0o600, func(to io.Writer) error { return copyPayload(ctx, to, at.payloads, poisoned.Message) }); err != nil {
 			return err
 		}
 	}
@@ -135,20 +134,4 @@ func copyPayload(ctx context.Context, to io.Writer, store *claimcheck.Store, msg
 	}
 	_, err = io.Copy(to, payload)
 	return errors.Join(err, payload.Close())
-}
-
-// savePayload writes the payload to a new file, or leaves none behind.
-func savePayload(ctx context.Context, name string, store *claimcheck.Store, msg *message.Message) error {
-	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	err = copyPayload(ctx, file, store, msg)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err := errors.Join(err, file.Close()); err != nil {
-		return errors.Join(err, os.Remove(name))
-	}
-	return nil
 }

@@ -66,7 +66,7 @@ signal with messages left open, for example in an outage or held for a file: the
 again, and the last line of the log has the counts. A second signal kills the process.`,
 		Example: `  agrimill run agrimill.yaml
   agrimill run agrimill.yaml --log-level debug --address 127.0.0.1:0`,
-		Args:              oneFile,
+		Args:              exactly("configuration FILE"),
 		ValidArgsFunction: configFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.file = args[0]

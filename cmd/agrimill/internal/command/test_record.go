@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -54,12 +55,10 @@ func (r *testRecord) run(ctx context.Context, p *program, cfg *config.Config, fi
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(r.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	if err := create(r.file, 0o600, func(to io.Writer) error {
+		_, err := to.Write(data)
 		return err
-	}
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Close()); err != nil {
+	}); err != nil {
 		return err
 	}
 	for _, m := range messages {

@@ -36,7 +36,7 @@ reports unset variables and unreadable files as warnings.
 Exit status: 0 valid, perhaps with warnings; 2 invalid.`,
 		Example: `  agrimill validate agrimill.yaml
   agrimill validate --json agrimill.yaml`,
-		Args:              oneFile,
+		Args:              exactly("configuration FILE"),
 		ValidArgsFunction: configFiles,
 		RunE: func(_ *cobra.Command, args []string) error {
 			loaded, err := config.Load(args[0], config.Options{Env: p.env, AllowMissing: allowMissing})

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"path"
 	"strings"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -56,3 +57,20 @@ func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
 // LogValue returns String.
 func (u URL) LogValue() slog.Value { return slog.StringValue(u.String()) }
+
+// Hosts returns the hosts and ports of addresses, without credentials.
+func Hosts(text string) string {
+	var list []string
+	for address := range strings.SplitSeq(text, ",") {
+		u, err := url.Parse(strings.TrimSpace(address))
+		if err != nil || *u == (url.URL{}) {
+			continue
+		}
+		host := u.Host
+		if host == "" {
+			host = path.Base(u.Path)
+		}
+		list = append(list, host)
+	}
+	return strings.Join(list, ",")
+}

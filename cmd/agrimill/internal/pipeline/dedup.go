@@ -107,7 +107,7 @@ func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 		settings.Logger = p.libraryLogger(p.logger.With("part", "dedup"))
 		attempt = func(context.Context) (durableStore, func() error, error) { return closing(boltstore.New(settings)) }
 	case config.DedupNATSKV:
-		m.target = hosts(cfg.NATSKV.URL) + " " + cfg.NATSKV.Bucket
+		m.target = config.Hosts(cfg.NATSKV.URL) + " " + cfg.NATSKV.Bucket
 		_, err = cfg.NATSKV.TLS.Config()
 		how := config.Opening{Client: "agrimill dedup", Logger: p.libraryLogger(p.logger.With("part", "dedup"))}
 		attempt = func(ctx context.Context) (durableStore, func() error, error) { return cfg.OpenNATS(ctx, how) }

@@ -53,7 +53,7 @@ func (p *Pipeline) newLease(cfg *config.HA) (*lease, error) {
 	attempt := func(ctx context.Context) (*kvlease.Lease, func() error, error) { return cfg.Open(ctx, instance, how) }
 	return &lease{
 		later: newLater(attempt, logger), ttl: cfg.TTL,
-		target: hosts(cfg.NATSKV.URL) + " " + cfg.LeaseConfig().WithDefaults().Bucket, opened: make(chan struct{}),
+		target: config.Hosts(cfg.NATSKV.URL) + " " + cfg.LeaseConfig().WithDefaults().Bucket, opened: make(chan struct{}),
 	}, nil
 }
 

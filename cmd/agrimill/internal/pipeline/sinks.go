@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
-	"path"
 	"strings"
 	"sync"
 	"time"
@@ -69,7 +67,7 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	switch {
 	case cfg.NATS != nil:
 		open, err = natsOpener(name, *cfg.NATS, p.libraryLogger(logger))
-		s.target = hosts(cfg.NATS.URL)
+		s.target = config.Hosts(cfg.NATS.URL)
 	case cfg.Kafka != nil:
 		open, err = kafkaOpener(name, *cfg.Kafka, p.libraryLogger(logger))
 		s.target = strings.Join(cfg.Kafka.Brokers, ",")
@@ -125,23 +123,6 @@ func (p *Pipeline) blobOpener(cfg config.Blob) opener {
 		// The sink first, because it may still write to the bucket.
 		return sink, func() error { return errors.Join(sink.Close(), bucket.Close()) }, nil
 	}
-}
-
-// hosts returns the hosts and ports of addresses.
-func hosts(text string) string {
-	var list []string
-	for address := range strings.SplitSeq(text, ",") {
-		u, err := url.Parse(strings.TrimSpace(address))
-		if err != nil {
-			continue
-		}
-		host := u.Host
-		if host == "" {
-			host = path.Base(u.Path)
-		}
-		list = append(list, host)
-	}
-	return strings.Join(list, ",")
 }
 
 // open opens the sink in the background, until ctx ends or close is called.

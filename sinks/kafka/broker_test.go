@@ -69,9 +69,6 @@ func TestBroker(t *testing.T) {
 				t.Parallel()
 				b := &backend{addr: addr, config: suiteConfig(addr, settings)}
 				b.config.TopicPrefix = prefix(t)
-				// A real broker that creates and deletes topics on a busy machine
-				// gets the time that the sink gives it by default.
-				b.config.ConnectTimeout, b.config.PublishTimeout = 0, 0
 				return b
 			},
 			Features: has,
@@ -167,7 +164,7 @@ func testSecure(t *testing.T, real *kafkatest.Real, trusting *tls.Config) {
 // testKilled: the broker is killed, and stopped, while messages come. What was
 // acknowledged is there afterwards, in the order of each key.
 func testKilled(t *testing.T, real *kafkatest.Real) {
-	config := suiteConfig(real.Addr(), sinktest.Settings{})
+	config := suiteConfig(real.Addr(), sinktest.Settings{Faults: true})
 	config.TopicPrefix, config.Partitions = "killed", 4
 	sink := newSink(t, config)
 	const keys = 8

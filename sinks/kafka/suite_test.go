@@ -45,18 +45,15 @@ type backend struct {
 	config            kafka.Config
 }
 
-// suiteConfig is what the suite needs: errors after five seconds, which a busy machine does not
-// take for a healthy broker, and one
-// partition, since it has no keys.
+// suiteConfig is what the suite needs: errors some seconds after a fault, and one partition, since it has no keys.
 func suiteConfig(addr string, settings sinktest.Settings) kafka.Config {
-	return kafka.Config{
-		Brokers:        []string{addr},
-		Partitions:     1,
-		MaxMessageSize: int(settings.MaxMessageSize),
-		ConnectTimeout: 2 * time.Second,
-		PublishTimeout: 5 * time.Second,
-		CloseTimeout:   time.Second,
+	config := kafka.Config{
+		Brokers: []string{addr}, Partitions: 1, MaxMessageSize: int(settings.MaxMessageSize), CloseTimeout: time.Second,
 	}
+	if settings.Faults {
+		config.ConnectTimeout, config.PublishTimeout = 2*time.Second, 5*time.Second
+	}
+	return config
 }
 
 func (b *backend) NewSink(t *testing.T) sinks.Sink {

@@ -34,10 +34,12 @@ func newBackend(t *testing.T, settings sinktest.Settings) *backend {
 	b.proxy = natstest.NewProxy(t, b.server.URL())
 	b.config = nats.Config{
 		URL:            b.proxy.URL(),
-		PublishTimeout: 2 * time.Second,
 		CloseTimeout:   time.Second,
 		MaxMessageSize: int32(settings.MaxMessageSize),
 		Options:        []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+	}
+	if settings.Faults {
+		b.config.PublishTimeout = 2 * time.Second
 	}
 	return b
 }

@@ -50,13 +50,13 @@ func Run(t *testing.T, h Suite) {
 		{"AsyncReceipts", f.AtReceipt != nil, testAsyncReceipts},
 		{"AsyncDuplicate", f.AtReceipt != nil && f.Dedup, testAsyncDuplicate},
 		{"AsyncTooLarge", f.MaxMessageSize, testAsyncTooLarge},
-		{"AsyncOutage", f.Outage, testAsyncOutage},
-		{"AsyncWhileHanging", f.Hang, testAsyncWhileHanging},
-		{"Outage", f.Outage, testOutage},
-		{"OutageWhilePublishing", f.Outage, testOutageWhilePublishing},
-		{"ContextEndsWhileHanging", f.Hang, testContextEndsWhileHanging},
-		{"CloseWhileHanging", f.Hang, testCloseWhileHanging},
-		{"HangIsAnOutage", f.Hang, testHangIsAnOutage},
+		{"AsyncOutage", f.Outage, faulty(testAsyncOutage)},
+		{"AsyncWhileHanging", f.Hang, faulty(testAsyncWhileHanging)},
+		{"Outage", f.Outage, faulty(testOutage)},
+		{"OutageWhilePublishing", f.Outage, faulty(testOutageWhilePublishing)},
+		{"ContextEndsWhileHanging", f.Hang, faulty(testContextEndsWhileHanging)},
+		{"CloseWhileHanging", f.Hang, faulty(testCloseWhileHanging)},
+		{"HangIsAnOutage", f.Hang, faulty(testHangIsAnOutage)},
 		{"SegmentsInjective", !f.TopicIsValue, testSegmentsInjective},
 		{"SegmentsAsTopics", !f.TopicIsValue, testSegmentsAsTopics},
 		{"SegmentsAreValues", f.TopicIsValue, testSegmentsAreValues},
@@ -66,5 +66,19 @@ func Run(t *testing.T, h Suite) {
 		if c.has {
 			t.Run(c.name, func(t *testing.T) { c.test(t, h) })
 		}
+	}
+}
+
+// faulty is a test that breaks the broker.
+func faulty(test func(*testing.T, Suite)) func(*testing.T, Suite) {
+	return func(t *testing.T, h Suite) {
+		t.Helper()
+		open := h.New
+		h.New = func(t *testing.T, settings Settings) Backend {
+			t.Helper()
+			settings.Faults = true
+			return open(t, settings)
+		}
+		test(t, h)
 	}
 }

@@ -4,80 +4,45 @@ package ids
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agrimill/agrimill/farmdata"
 )
 
-// kind is a kind of objects by the letters that it has in TaskData, one bit each.
-type kind uint64
+// kind is a kind of objects by the letters that it has in TaskData, or several of them: "DPD or DPT". Some have no ID, or an
+// object ID in their device, or a code in their task.
+type kind string
 
-const (
-	customer kind = 1 << iota
-	farm
-	field
-	worker
-	product
-	productGroup
-	cropType
-	cropVariety
-	valuePresentation
-	task
-	device
-	element
-	polygon
-	lineString
-	point
-	guidanceGroup
-	guidancePattern
-	practice
-	technique
-	comment
-	commentValue
-	commentGroup
-	linkGroup
-	// What follows has no ID, or an object ID in its device, or a code in its task.
-	processData
-	property
-	presentation
-	objectReference
-	zone
-	zoneValue
-	total
-	deviceAllocation
-	productAllocation
-	guidanceAllocation
-	productRelation
-	techniqueReference
-	operation
-	workerAllocation
-	connection
-	commentAllocation
-	link
-)
-
-// anything is every kind that has IDs.
-const anything = linkGroup<<1 - 1
-
-var letters = map[kind]string{
-	customer: "CTR", farm: "FRM", field: "PFD", worker: "WKR", product: "PDT", productGroup: "PGP", cropType: "CTP", cropVariety: "CVT",
-	valuePresentation: "VPN", task: "TSK", device: "DVC", element: "DET", polygon: "PLN", lineString: "LSG", point: "PNT", guidanceGroup: "GGP",
-	guidancePattern: "GPN", linkGroup: "LGP", processData: "DPD", property: "DPT", presentation: "DVP", objectReference: "DOR", zone: "TZN",
-	zoneValue: "PDV", total: "DLV", deviceAllocation: "DAN", productAllocation: "PAN", guidanceAllocation: "GAN", link: "LNK",
-	practice: "CPC", technique: "OTQ", comment: "CCT", commentValue: "CCL", commentGroup: "CCG",
-	productRelation: "PRN", techniqueReference: "OTR", operation: "OTP", workerAllocation: "WAN", connection: "CNN", commentAllocation: "CAN",
+// and is both kinds.
+func (k kind) and(of kind) kind {
+	switch {
+	case k == "":
+		return of
+	case k.has(of):
+		return k
+	}
+	return k + " or " + of
 }
 
-// String returns the letters of the kinds.
-func (k kind) String() string {
-	var names []string
-	for one := kind(1); one <= link; one <<= 1 {
-		if k&one != 0 {
-			names = append(names, letters[one])
+// has reports whether one of the kinds is one of others.
+func (k kind) has(others kind) bool {
+	for one := range strings.SplitSeq(string(others), " or ") {
+		if strings.Contains(string(k), one) {
+			return true
 		}
 	}
-	return strings.Join(names, " or ")
+	return false
 }
+
+// withID are the kinds of objects that have IDs, by the letters that they have in TaskData. An ID begins with them.
+var withID = []string{
+	"CTR", "FRM", "PFD", "WKR", "PDT", "PGP", "CTP", "CVT", "VPN", "TSK", "DVC", "DET", "PLN", "LSG", "PNT", "GGP",
+	"GPN", "CPC", "OTQ", "CCT", "CCL", "CCG", "LGP",
+}
+
+// anything is every kind that has IDs.
+const anything kind = ""
 
 // Check returns a finding for each kind of objects and of mistake, with how often it is there and where first, so there
 // are only so many, however large the set is. known are devices outside of the set that it may refer to. What Check found
@@ -86,9 +51,9 @@ func Check(ctx context.Context, set *farmdata.Set, known []farmdata.Device) []*f
 	c := &checker{ctx: ctx, ids: map[string]kind{}, places: map[kind]int{}, found: map[string]*mistake{}}
 	c.define(set)
 	for _, d := range known {
-		c.ids[d.ID] |= device
+		c.ids[d.ID] = c.ids[d.ID].and("DVC")
 		for _, e := range d.Elements {
-			c.ids[e.ID] |= element
+			c.ids[e.ID] = c.ids[e.ID].and("DET")
 		}
 	}
 	clear(c.places)
@@ -147,15 +112,16 @@ func (c *checker) done() bool {
 // object notes the ID of an object. Nothing can refer to one without.
 func (c *checker) object(of kind, id string) {
 	c.places[of]++
-	switch owners := c.ids[id]; {
+	owners := c.ids[id]
+	switch {
 	case c.done() || id == "":
 		return
-	case owners&of != 0:
-		c.find(farmdata.KindDuplicate, of, of.String()+" with the ID of an earlier one")
-	case owners != 0:
-		c.find(farmdata.KindDuplicate, of, of.String()+" with the ID of an object of another kind")
+	case owners.has(of):
+		c.find(farmdata.KindDuplicate, of, string(of)+" with the ID of an earlier one")
+	case owners != "":
+		c.find(farmdata.KindDuplicate, of, string(of)+" with the ID of an object of another kind")
 	}
-	c.ids[id] |= of
+	c.ids[id] = owners.and(of)
 }
 
 // reference checks that what an object refers to is there. An empty one refers to nothing.
@@ -168,10 +134,10 @@ func (c *checker) reference(from kind, name, id string, to kind) {
 
 func (c *checker) resolved(from kind, name string, owners, to kind) {
 	switch {
-	case owners&to != 0:
+	case to == anything && owners != "", to != anything && owners.has(to):
 	case to == anything:
 		c.find(farmdata.KindReference, from, fmt.Sprintf("%s of %s is not there", name, from))
-	case owners != 0:
+	case owners != "":
 		c.find(farmdata.KindReference, from, fmt.Sprintf("%s of %s is no %s, but an object of another kind", name, from, to))
 	default:
 		c.find(farmdata.KindReference, from, fmt.Sprintf("%s of %s is a %s that is not there", name, from, to))
@@ -187,33 +153,33 @@ func define[T any](c *checker, of kind, list []T, id func(*T) string) {
 
 // define notes the IDs of all objects.
 func (c *checker) define(set *farmdata.Set) {
-	define(c, customer, set.Customers, func(o *farmdata.Customer) string { return o.ID })
-	define(c, farm, set.Farms, func(o *farmdata.Farm) string { return o.ID })
-	define(c, worker, set.Workers, func(o *farmdata.Worker) string { return o.ID })
-	define(c, product, set.Products, func(o *farmdata.Product) string { return o.ID })
-	define(c, productGroup, set.ProductGroups, func(o *farmdata.ProductGroup) string { return o.ID })
+	define(c, "CTR", set.Customers, func(o *farmdata.Customer) string { return o.ID })
+	define(c, "FRM", set.Farms, func(o *farmdata.Farm) string { return o.ID })
+	define(c, "WKR", set.Workers, func(o *farmdata.Worker) string { return o.ID })
+	define(c, "PDT", set.Products, func(o *farmdata.Product) string { return o.ID })
+	define(c, "PGP", set.ProductGroups, func(o *farmdata.ProductGroup) string { return o.ID })
 	for i := range set.CropTypes {
-		c.object(cropType, set.CropTypes[i].ID)
-		define(c, cropVariety, set.CropTypes[i].Varieties, func(o *farmdata.CropVariety) string { return o.ID })
+		c.object("CTP", set.CropTypes[i].ID)
+		define(c, "CVT", set.CropTypes[i].Varieties, func(o *farmdata.CropVariety) string { return o.ID })
 	}
-	define(c, valuePresentation, set.ValuePresentations, func(o *farmdata.ValuePresentation) string { return o.ID })
-	define(c, practice, set.Practices, func(o *farmdata.CulturalPractice) string { return o.ID })
-	define(c, technique, set.Techniques, func(o *farmdata.OperationTechnique) string { return o.ID })
-	define(c, commentGroup, set.CommentGroups, func(o *farmdata.CommentGroup) string { return o.ID })
+	define(c, "VPN", set.ValuePresentations, func(o *farmdata.ValuePresentation) string { return o.ID })
+	define(c, "CPC", set.Practices, func(o *farmdata.CulturalPractice) string { return o.ID })
+	define(c, "OTQ", set.Techniques, func(o *farmdata.OperationTechnique) string { return o.ID })
+	define(c, "CCG", set.CommentGroups, func(o *farmdata.CommentGroup) string { return o.ID })
 	for i := range set.Comments {
-		c.object(comment, set.Comments[i].ID)
-		define(c, commentValue, set.Comments[i].Values, func(o *farmdata.CommentValue) string { return o.ID })
+		c.object("CCT", set.Comments[i].ID)
+		define(c, "CCL", set.Comments[i].Values, func(o *farmdata.CommentValue) string { return o.ID })
 	}
-	define(c, linkGroup, set.Links, func(o *farmdata.LinkGroup) string { return o.ID })
+	define(c, "LGP", set.Links, func(o *farmdata.LinkGroup) string { return o.ID })
 	for i := range set.Fields {
 		c.defineField(&set.Fields[i])
 	}
 	for _, o := range set.Devices {
-		c.object(device, o.ID)
-		define(c, element, o.Elements, func(o *farmdata.Element) string { return o.ID })
+		c.object("DVC", o.ID)
+		define(c, "DET", o.Elements, func(o *farmdata.Element) string { return o.ID })
 	}
 	for _, o := range set.Tasks {
-		c.object(task, o.ID)
+		c.object("TSK", o.ID)
 		for _, z := range o.Zones {
 			c.polygons(z.Polygons)
 		}
@@ -221,15 +187,15 @@ func (c *checker) define(set *farmdata.Set) {
 }
 
 func (c *checker) defineField(f *farmdata.Field) {
-	c.object(field, f.ID)
+	c.object("PFD", f.ID)
 	c.polygons(f.Polygons)
 	c.lines(f.Lines)
 	c.points(f.Points)
 	for _, group := range f.Guidance {
-		c.object(guidanceGroup, group.ID)
+		c.object("GGP", group.ID)
 		c.polygons(group.Boundaries)
 		for _, pattern := range group.Patterns {
-			c.object(guidancePattern, pattern.ID)
+			c.object("GPN", pattern.ID)
 			c.lines(pattern.Lines)
 			c.polygons(pattern.Boundaries)
 		}
@@ -238,20 +204,20 @@ func (c *checker) defineField(f *farmdata.Field) {
 
 func (c *checker) polygons(list []farmdata.Polygon) {
 	for _, o := range list {
-		c.object(polygon, o.ID)
+		c.object("PLN", o.ID)
 		c.lines(o.Rings)
 	}
 }
 
 func (c *checker) lines(list []farmdata.LineString) {
 	for _, o := range list {
-		c.object(lineString, o.ID)
+		c.object("LSG", o.ID)
 		c.points(o.Points)
 	}
 }
 
 func (c *checker) points(list []farmdata.Point) {
-	define(c, point, list, func(o *farmdata.Point) string { return o.ID })
+	define(c, "PNT", list, func(o *farmdata.Point) string { return o.ID })
 }
 
 // inDevice checks the object IDs of a device. 0 is none.
@@ -260,94 +226,94 @@ func (c *checker) inDevice(d *farmdata.Device) {
 	define := func(of kind, id int) {
 		switch c.places[of]++; {
 		case c.done() || id == 0:
-		case objects[id] != 0:
-			c.find(farmdata.KindDuplicate, of, of.String()+" with the object ID of an earlier one of its device")
-			objects[id] |= of
+		case objects[id] != "":
+			c.find(farmdata.KindDuplicate, of, string(of)+" with the object ID of an earlier one of its device")
+			objects[id] = objects[id].and(of)
 		default:
 			objects[id] = of
 		}
 	}
-	elements, values, properties := c.places[element], c.places[processData], c.places[property]
+	elements, values, properties := c.places["DET"], c.places["DPD"], c.places["DPT"]
 	for _, o := range d.Elements {
-		define(element, o.ObjectID)
+		define("DET", o.ObjectID)
 	}
 	for _, o := range d.ProcessData {
-		define(processData, o.ObjectID)
+		define("DPD", o.ObjectID)
 	}
 	for _, o := range d.Properties {
-		define(property, o.ObjectID)
+		define("DPT", o.ObjectID)
 	}
 	for _, o := range d.Presentations {
-		define(presentation, o.ObjectID)
+		define("DVP", o.ObjectID)
 	}
-	c.places[element], c.places[processData], c.places[property] = elements, values, properties
+	c.places["DET"], c.places["DPD"], c.places["DPT"] = elements, values, properties
 	refer := func(from kind, name string, id int, to kind) {
 		if !c.done() && id != 0 {
 			c.resolved(from, name, objects[id], to)
 		}
 	}
 	for _, o := range d.Elements {
-		c.places[element]++
-		refer(element, "parent", o.ParentObjectID, element)
+		c.places["DET"]++
+		refer("DET", "parent", o.ParentObjectID, "DET")
 		for _, object := range o.Objects {
-			c.places[objectReference]++
-			refer(objectReference, "object", object, processData|property)
+			c.places["DOR"]++
+			refer("DOR", "object", object, "DPD or DPT")
 		}
 	}
 	for _, o := range d.ProcessData {
-		c.places[processData]++
-		refer(processData, "presentation", o.PresentationID, presentation)
+		c.places["DPD"]++
+		refer("DPD", "presentation", o.PresentationID, "DVP")
 	}
 	for _, o := range d.Properties {
-		c.places[property]++
-		refer(property, "presentation", o.PresentationID, presentation)
+		c.places["DPT"]++
+		refer("DPT", "presentation", o.PresentationID, "DVP")
 	}
 }
 
 // refer checks the references of all objects.
 func (c *checker) refer(set *farmdata.Set) {
 	for _, o := range set.Farms {
-		c.places[farm]++
-		c.reference(farm, "customer", o.CustomerID, customer)
+		c.places["FRM"]++
+		c.reference("FRM", "customer", o.CustomerID, "CTR")
 	}
 	for _, o := range set.Products {
-		c.places[product]++
-		c.reference(product, "group", o.GroupID, productGroup)
-		c.reference(product, "presentation", o.Presentation, valuePresentation)
+		c.places["PDT"]++
+		c.reference("PDT", "group", o.GroupID, "PGP")
+		c.reference("PDT", "presentation", o.Presentation, "VPN")
 		for _, part := range o.Parts {
-			c.places[productRelation]++
-			c.reference(productRelation, "product", part.ProductID, product)
+			c.places["PRN"]++
+			c.reference("PRN", "product", part.ProductID, "PDT")
 		}
 	}
 	for _, o := range set.Practices {
 		for _, id := range o.TechniqueIDs {
-			c.places[techniqueReference]++
-			c.reference(techniqueReference, "technique", id, technique)
+			c.places["OTR"]++
+			c.reference("OTR", "technique", id, "OTQ")
 		}
 	}
 	for _, o := range set.Comments {
-		c.places[comment]++
-		c.reference(comment, "group", o.GroupID, commentGroup)
+		c.places["CCT"]++
+		c.reference("CCT", "group", o.GroupID, "CCG")
 	}
 	for _, o := range set.Fields {
-		c.places[field]++
-		c.reference(field, "customer", o.CustomerID, customer)
-		c.reference(field, "farm", o.FarmID, farm)
-		c.reference(field, "crop", o.CropTypeID, cropType)
-		c.reference(field, "variety", o.VarietyID, cropVariety)
-		c.reference(field, "parent", o.ParentID, field)
+		c.places["PFD"]++
+		c.reference("PFD", "customer", o.CustomerID, "CTR")
+		c.reference("PFD", "farm", o.FarmID, "FRM")
+		c.reference("PFD", "crop", o.CropTypeID, "CTP")
+		c.reference("PFD", "variety", o.VarietyID, "CVT")
+		c.reference("PFD", "parent", o.ParentID, "PFD")
 	}
 	for i := range set.Tasks {
-		c.places[task]++
+		c.places["TSK"]++
 		c.referOfTask(&set.Tasks[i])
 		c.referOfWork(&set.Tasks[i])
 		c.zones(&set.Tasks[i])
 	}
 	for _, group := range set.Links {
 		for _, o := range group.Links {
-			c.places[link]++
+			c.places["LNK"]++
 			if modeled(o.ID) {
-				c.reference(link, "object", o.ID, anything)
+				c.reference("LNK", "object", o.ID, anything)
 			}
 		}
 	}
@@ -355,70 +321,65 @@ func (c *checker) refer(set *farmdata.Set) {
 
 // modeled reports whether an ID begins with the letters of a kind that is read. Links may be of others, too.
 func modeled(id string) bool {
-	for one := customer; one <= linkGroup; one <<= 1 {
-		if strings.HasPrefix(id, letters[one]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(withID, func(letters string) bool { return strings.HasPrefix(id, letters) })
 }
 
 func (c *checker) referOfTask(t *farmdata.Task) {
-	c.reference(task, "customer", t.CustomerID, customer)
-	c.reference(task, "farm", t.FarmID, farm)
-	c.reference(task, "field", t.FieldID, field)
-	c.reference(task, "worker", t.WorkerID, worker)
+	c.reference("TSK", "customer", t.CustomerID, "CTR")
+	c.reference("TSK", "farm", t.FarmID, "FRM")
+	c.reference("TSK", "field", t.FieldID, "PFD")
+	c.reference("TSK", "worker", t.WorkerID, "WKR")
 	for _, at := range t.Times {
 		for _, o := range at.Totals {
-			c.places[total]++
-			c.reference(total, "device element", o.ElementID, element)
+			c.places["DLV"]++
+			c.reference("DLV", "device element", o.ElementID, "DET")
 		}
 	}
 	for _, z := range t.Zones {
 		for _, o := range z.Values {
-			c.places[zoneValue]++
-			c.reference(zoneValue, "product", o.ProductID, product)
-			c.reference(zoneValue, "device element", o.ElementID, element)
-			c.reference(zoneValue, "presentation", o.Presentation, valuePresentation)
+			c.places["PDV"]++
+			c.reference("PDV", "product", o.ProductID, "PDT")
+			c.reference("PDV", "device element", o.ElementID, "DET")
+			c.reference("PDV", "presentation", o.Presentation, "VPN")
 		}
 	}
 	for _, o := range t.Devices {
-		c.places[deviceAllocation]++
-		c.reference(deviceAllocation, "device", o.DeviceID, device)
+		c.places["DAN"]++
+		c.reference("DAN", "device", o.DeviceID, "DVC")
 	}
 	for _, o := range t.Products {
-		c.places[productAllocation]++
-		c.reference(productAllocation, "product", o.ProductID, product)
-		c.reference(productAllocation, "device element", o.ElementID, element)
-		c.reference(productAllocation, "presentation", o.Presentation, valuePresentation)
+		c.places["PAN"]++
+		c.reference("PAN", "product", o.ProductID, "PDT")
+		c.reference("PAN", "device element", o.ElementID, "DET")
+		c.reference("PAN", "presentation", o.Presentation, "VPN")
 	}
 	for _, o := range t.Guidance {
-		c.places[guidanceAllocation]++
-		c.reference(guidanceAllocation, "guidance group", o.GroupID, guidanceGroup)
+		c.places["GAN"]++
+		c.reference("GAN", "guidance group", o.GroupID, "GGP")
 	}
 }
 
 func (c *checker) referOfWork(t *farmdata.Task) {
 	for _, o := range t.Operations {
-		c.places[operation]++
-		c.reference(operation, "practice", o.PracticeID, practice)
-		c.reference(operation, "technique", o.TechniqueID, technique)
+		c.places["OTP"]++
+		c.reference("OTP", "practice", o.PracticeID, "CPC")
+		c.reference("OTP", "technique", o.TechniqueID, "OTQ")
 	}
 	for _, o := range t.Workers {
-		c.places[workerAllocation]++
-		c.reference(workerAllocation, "worker", o.WorkerID, worker)
+		c.places["WAN"]++
+		c.reference("WAN", "worker", o.WorkerID, "WKR")
 	}
 	for _, o := range t.Connections {
-		c.places[connection]++
+		c.places["CNN"]++
 		for _, end := range o.Ends {
-			c.reference(connection, "device", end.DeviceID, device)
-			c.reference(connection, "device element", end.ElementID, element)
+			c.reference("CNN", "device", end.DeviceID, "DVC")
+			c.reference("CNN", "device element", end.ElementID, "DET")
 		}
 	}
 	for _, o := range t.Comments {
-		c.places[commentAllocation]++
-		c.reference(commentAllocation, "comment", o.CommentID, comment)
-		c.reference(commentAllocation, "value", o.ValueID, commentValue)
+		c.places["CAN"]++
+		c.reference("CAN", "comment", o.CommentID, "CCT")
+		c.reference("CAN", "value", o.ValueID, "CCL")
 	}
 }
 
@@ -426,18 +387,18 @@ func (c *checker) referOfWork(t *farmdata.Task) {
 func (c *checker) zones(t *farmdata.Task) {
 	codes := map[int]kind{}
 	for _, z := range t.Zones {
-		c.places[zone]++
+		c.places["TZN"]++
 		switch {
 		case c.done() || z.Code < 0:
-		case codes[z.Code] != 0:
-			c.find(farmdata.KindDuplicate, zone, zone.String()+" with the code of an earlier one of its task")
+		case codes[z.Code] != "":
+			c.find(farmdata.KindDuplicate, "TZN", "TZN with the code of an earlier one of its task")
 		default:
-			codes[z.Code] = zone
+			codes[z.Code] = "TZN"
 		}
 	}
 	for i, code := range []int{t.DefaultZone, t.LostZone, t.OutsideZone} {
 		if !c.done() && code >= 0 {
-			c.resolved(task, []string{"default zone", "zone without a position", "zone outside of the field"}[i], codes[code], zone)
+			c.resolved("TSK", []string{"default zone", "zone without a position", "zone outside of the field"}[i], codes[code], "TZN")
 		}
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/warnlog"
-	"github.com/agrimill/agrimill/sinks"
 )
 
 // Driver is who reads the topics.
@@ -59,15 +58,11 @@ func Open(config Config, logger watermill.LoggerAdapter) (message.Subscriber, er
 		}
 		return s, nil
 	}
-	config.setDefaults()
-	if err := config.Validate(); err != nil {
+	config, logger, err := prepare(config, logger)
+	if err != nil {
 		return nil, err
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
-	s := &stock{config: config, logger: logger.With(watermill.LogFields{"group": config.Group}), life: lifecycle.New()}
-	var err error
+	s := &stock{config: config, logger: logger, life: lifecycle.New()}
 	s.Subscriber, err = wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
 		Brokers: config.Brokers, ConsumerGroup: config.Group, Unmarshaler: s, OverwriteSaramaConfig: config.client(),
 	}, logger)
@@ -201,7 +196,7 @@ func (s *stock) open(ctx context.Context, topic string) (chan *message.Message, 
 	for _, topic := range topics {
 		messages, err := s.Subscriber.Subscribe(ctx, topic)
 		if err != nil {
-			return nil, running, s.unavailable(err)
+			return nil, running, s.config.unavailable(err)
 		}
 		running.Go(func() { // ends with messages, which end with ctx or on Close
 			for msg := range messages {
@@ -214,10 +209,6 @@ func (s *stock) open(ctx context.Context, topic string) (chan *message.Message, 
 		})
 	}
 	return out, running, nil
-}
-
-func (s *stock) unavailable(err error) error {
-	return sinks.NewError("kafka group "+s.config.Group, "", sinks.ErrUnavailable, err)
 }
 
 // placed returns a context that also has the place of a record, named as by the [Subscriber].

@@ -32,12 +32,9 @@ type Found struct {
 // nothing. The warnings are those of the subscription, and so are the errors, but for [ErrNoTopic]: a
 // subscription waits for topics that are missing. It blocks for as long as Subscribe. A nil logger is silent.
 func Look(config Config, topic string, logger watermill.LoggerAdapter) (found Found, err error) {
-	config.setDefaults()
-	if err := config.Validate(); err != nil {
+	config, logger, err = prepare(config, logger)
+	if err != nil {
 		return Found{}, err
-	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
 	}
 	topics, err := config.selected(topic)
 	if err != nil {
@@ -47,7 +44,7 @@ func Look(config Config, topic string, logger watermill.LoggerAdapter) (found Fo
 	settings.Metadata.Full, settings.Metadata.AllowAutoTopicCreation = false, false
 	client, err := sarama.NewClient(config.Brokers, settings)
 	if err != nil {
-		return Found{}, unavailable(config, err)
+		return Found{}, config.unavailable(err)
 	}
 	defer func() { _ = client.Close() }() // nothing is under way
 	ctx := context.Background()           // Subscribe's may end before its time
@@ -66,14 +63,14 @@ func classified(config Config, err error) error {
 	if err == nil || errors.Is(err, ErrNoTopic) || errors.Is(err, ErrConfig) {
 		return err
 	}
-	return unavailable(config, err)
+	return config.unavailable(err)
 }
 
-func unavailable(config Config, err error) error {
-	return sinks.NewError("kafka group "+config.Group, "", sinks.ErrUnavailable, err)
+func (c Config) unavailable(err error) error {
+	return sinks.NewError("kafka group "+c.Group, "", sinks.ErrUnavailable, err)
 }
 
-// partitionsOf returns the partitions of topics, all of which have to be there.
+// partitionsOf returns the partitions of topics. If some are not there, it returns those of the others, with [ErrNoTopic].
 func partitionsOf(client sarama.Client, topics []string) (map[string][]int32, error) {
 	partitions, missing := map[string][]int32{}, []string{}
 	for _, topic := range topics {
@@ -83,11 +80,12 @@ func partitionsOf(client sarama.Client, topics []string) (map[string][]int32, er
 			missing = append(missing, topic)
 		case err != nil:
 			return nil, fmt.Errorf("topic %s: %w", topic, err)
+		default:
+			partitions[topic] = numbers
 		}
-		partitions[topic] = numbers
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("%w: %s", ErrNoTopic, strings.Join(missing, ", "))
+		return partitions, fmt.Errorf("%w: %s", ErrNoTopic, strings.Join(missing, ", "))
 	}
 	return partitions, nil
 }
@@ -112,15 +110,9 @@ func look(ctx context.Context, client sarama.Client, config Config, partitions m
 	}
 	for topic, numbers := range partitions {
 		for _, number := range numbers {
-			p := bounds{topic: topic, number: number, note: notes[topic]}
-			if p.oldest, err = client.GetOffset(topic, number, sarama.OffsetOldest); err != nil {
+			p, err := boundsOf(client, topic, number, notes, ends)
+			if err != nil {
 				return Found{}, err
-			}
-			if p.newest, err = client.GetOffset(topic, number, sarama.OffsetNewest); err != nil {
-				return Found{}, err
-			}
-			if end, isNew := ends[topic][number]; isNew {
-				p.end = &end
 			}
 			block := committed.GetBlock(topic, number)
 			found.Partitions++

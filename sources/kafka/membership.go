@@ -102,7 +102,7 @@ func (h *handler) watch(session sarama.ConsumerGroupSession) {
 				return
 			case notReady(err): // it is asked again, until the limit
 			default:
-				h.state.Fails(h.unavailable(err))
+				h.state.Fails(h.config.unavailable(err))
 			}
 		case <-ticker.C:
 			if time.Since(alive) > limit {

@@ -17,16 +17,9 @@ import (
 // newestOffsets returns the ends of the partitions of topics, for a group that has no offsets in any of them; nil for any
 // other. Topics that do not exist yet are not in it: they are read from their beginning.
 func newestOffsets(ctx context.Context, client sarama.Client, group string, topics []string) (map[string]map[int32]int64, error) {
-	partitions := map[string][]int32{}
-	for _, topic := range topics {
-		numbers, err := client.Partitions(topic)
-		switch {
-		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
-			continue
-		case err != nil:
-			return nil, err
-		}
-		partitions[topic] = numbers
+	partitions, err := partitionsOf(client, topics)
+	if err != nil && !errors.Is(err, ErrNoTopic) {
+		return nil, err
 	}
 	committed, err := committedOffsets(ctx, client, group, partitions)
 	if err != nil {
@@ -198,17 +191,9 @@ func (h *handler) starts(session sarama.ConsumerGroupSession) ([]start, error) {
 }
 
 func (h *handler) start(topic string, number int32, committed *sarama.OffsetFetchResponseBlock) (at int64, err error) {
-	oldest, err := h.client.GetOffset(topic, number, sarama.OffsetOldest)
+	p, err := boundsOf(h.client, topic, number, h.notes, h.ends)
 	if err != nil {
 		return 0, err
-	}
-	newest, err := h.client.GetOffset(topic, number, sarama.OffsetNewest)
-	if err != nil {
-		return 0, err
-	}
-	p := bounds{topic: topic, number: number, note: h.notes[topic], oldest: oldest, newest: newest}
-	if end, isNew := h.ends[topic][number]; isNew {
-		p.end = &end
 	}
 	return p.start(h.config.Start, committed, h.logger), nil
 }
@@ -220,6 +205,19 @@ type bounds struct {
 	note           string // of the topic
 	oldest, newest int64
 	end            *int64 // as a new group found it with StartNewest; nil otherwise
+}
+
+// boundsOf asks what there is of a partition.
+func boundsOf(client sarama.Client, topic string, number int32, notes map[string]string, ends map[string]map[int32]int64) (p bounds, err error) {
+	p = bounds{topic: topic, number: number, note: notes[topic]}
+	if end, isNew := ends[topic][number]; isNew {
+		p.end = &end
+	}
+	if p.oldest, err = client.GetOffset(topic, number, sarama.OffsetOldest); err != nil {
+		return p, err
+	}
+	p.newest, err = client.GetOffset(topic, number, sarama.OffsetNewest)
+	return p, err
 }
 
 // start returns where a group reads a partition from, and logs what that skips or repeats.

@@ -66,6 +66,15 @@ func (s *Subscriber) Format(state fmt.State, _ rune) {
 	_, _ = io.WriteString(state, "kafka.Subscriber("+s.config.Group+")")
 }
 
+// prepare returns a valid configuration with its defaults, and a logger, for which nil is silent.
+func prepare(config Config, logger watermill.LoggerAdapter) (Config, watermill.LoggerAdapter, error) {
+	config.setDefaults()
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	return config, logger.With(watermill.LogFields{"group": config.Group}), config.Validate()
+}
+
 // New returns a Subscriber, or an error that matches [ErrConfig]. It does not connect;
 // Subscribe does. A nil logger is silent. [Open] heeds Config.Driver; New refuses one that is
 // not [DriverAgrimill].
@@ -73,14 +82,11 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	if config.Driver != DriverAgrimill {
 		return nil, fmt.Errorf("%w: Driver: %v needs Open", ErrConfig, config.Driver)
 	}
-	config.setDefaults()
-	if err := config.Validate(); err != nil {
+	config, logger, err := prepare(config, logger)
+	if err != nil {
 		return nil, err
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
-	s := &Subscriber{config: config, logger: logger.With(watermill.LogFields{"group": config.Group}), life: lifecycle.New(), maxSpan: defaultMaxSpan}
+	s := &Subscriber{config: config, logger: logger, life: lifecycle.New(), maxSpan: defaultMaxSpan}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -146,7 +152,7 @@ func (s *Subscriber) open(intake context.Context, topic string) (*subscription, 
 	}
 	client, err := sarama.NewClient(s.config.Brokers, s.config.client())
 	if err != nil {
-		return nil, s.unavailable(err)
+		return nil, s.config.unavailable(err)
 	}
 	if err := checkGroup(intake, client, s.config, topics, s.logger); err != nil {
 		return nil, classified(s.config, errors.Join(err, client.Close()))
@@ -157,11 +163,11 @@ func (s *Subscriber) open(intake context.Context, topic string) (*subscription, 
 	}
 	if s.config.Start == StartNewest {
 		if sub.ends, err = newestOffsets(intake, client, s.config.Group, topics); err != nil {
-			return nil, s.unavailable(errors.Join(err, client.Close()))
+			return nil, s.config.unavailable(errors.Join(err, client.Close()))
 		}
 	}
 	if sub.group, err = sarama.NewConsumerGroupFromClient(s.config.Group, client); err != nil {
-		return nil, s.unavailable(errors.Join(err, client.Close()))
+		return nil, s.config.unavailable(errors.Join(err, client.Close()))
 	}
 	return sub, nil
 }
@@ -217,8 +223,6 @@ func (r *reading) add(ctx context.Context, topics []string) error {
 	return nil
 }
 
-func (s *Subscriber) unavailable(err error) error { return unavailable(s.config, err) }
-
 // run is a member of the group until intake ends.
 func (s *subscription) run() {
 	defer close(s.out)
@@ -231,7 +235,7 @@ func (s *subscription) run() {
 				continue // it has ended the session, and there is an error of Consume if there is no next one
 			}
 			s.errorAt.Store(time.Now().UnixNano())
-			s.state.Fails(s.unavailable(err))
+			s.state.Fails(s.config.unavailable(err))
 		}
 	}()
 	since, reported := time.Now(), false // when there was a session last, and whether its end was
@@ -253,7 +257,7 @@ func (s *subscription) run() {
 			continue
 		}
 		if !passes(err, since) {
-			s.state.Fails(s.unavailable(err))
+			s.state.Fails(s.config.unavailable(err))
 			if !reported {
 				s.logger.Error("Kafka consumer group unavailable; retrying", err, nil)
 			}

@@ -72,13 +72,13 @@ func connect(config Config) (*natsgo.Conn, error) {
 	case errors.Is(err, nats.ErrConfig):
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	case err != nil:
-		return nil, unavailable(config, err)
+		return nil, config.unavailable(err)
 	}
 	return conn, nil
 }
 
-func unavailable(config Config, err error) error {
-	return sinks.NewError("nats consumer "+config.Durable, "", sinks.ErrUnavailable, err)
+func (c Config) unavailable(err error) error {
+	return sinks.NewError("nats consumer "+c.Durable, "", sinks.ErrUnavailable, err)
 }
 
 // durable is the consumer of a configuration, which may be missing.
@@ -125,7 +125,7 @@ func (d durable) failed(err error) error {
 	if errors.Is(err, ErrConfig) {
 		return err
 	}
-	return unavailable(d.config, nats.Explain(d.conn, d.config.Domain, err))
+	return d.config.unavailable(nats.Explain(d.conn, d.config.Domain, err))
 }
 
 // push reports whether the server sends what it has by itself.

@@ -72,14 +72,11 @@ func Open(config Config, logger watermill.LoggerAdapter) (Source, error) {
 		}
 		return s, nil
 	}
-	config.setDefaults()
-	if err := config.Validate(); err != nil {
+	config, logger, err := prepare(config, logger)
+	if err != nil {
 		return nil, err
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
-	s := &stock{config: config, logger: logger.With(watermill.LogFields{"consumer": config.Durable}), life: lifecycle.New()}
+	s := &stock{config: config, logger: logger, life: lifecycle.New()}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -153,7 +150,7 @@ func (s *stock) begin(intake context.Context, subject string) (*natsgo.Conn, *st
 	messages, err := subscriber.Subscribe(context.WithoutCancel(intake), subject)
 	if err != nil {
 		conn.Close()
-		return nil, nil, nil, s.unavailable(err)
+		return nil, nil, nil, s.config.unavailable(err)
 	}
 	return conn, subscriber, messages, nil
 }
@@ -288,18 +285,16 @@ func (s *stock) bind(ctx context.Context, conn *natsgo.Conn, subject string) (*s
 		},
 	}, s.logger)
 	if err != nil {
-		return nil, s.unavailable(err)
+		return nil, s.config.unavailable(err)
 	}
 	return &stockSubscriber{subscriber, g}, nil
 }
-
-func (s *stock) unavailable(err error) error { return unavailable(s.config, err) }
 
 // Backlog implements Source.
 func (s *stock) Backlog(ctx context.Context) (int64, error) {
 	latest := s.latest.Load()
 	if latest == nil {
-		return 0, s.unavailable(errors.New("not subscribed yet"))
+		return 0, s.config.unavailable(errors.New("not subscribed yet"))
 	}
 	info, err := latest.Info(ctx)
 	if err != nil {

@@ -59,7 +59,7 @@ func (s *subscription) pull(consumer jetstream.Consumer) error {
 			s.report() // acks that could not be sent
 			continue
 		}
-		s.state.Fails(s.unavailable(nats.Explain(conn, s.config.Domain, err)))
+		s.state.Fails(s.config.unavailable(nats.Explain(conn, s.config.Domain, err)))
 		timer := time.NewTimer(consumerPolicy.Delay(failures))
 		select {
 		case <-timer.C:

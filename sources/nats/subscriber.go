@@ -81,21 +81,27 @@ func (s *Subscriber) Format(state fmt.State, _ rune) {
 	_, _ = io.WriteString(state, "nats.Subscriber("+s.config.Durable+")")
 }
 
+// prepare returns a valid configuration with its defaults, and a logger, for which nil is silent.
+func prepare(config Config, logger watermill.LoggerAdapter) (Config, watermill.LoggerAdapter, error) {
+	config.setDefaults()
+	if logger == nil {
+		logger = watermill.NopLogger{}
+	}
+	return config, logger.With(watermill.LogFields{"consumer": config.Durable}), config.Validate()
+}
+
 // New returns a Subscriber, or an error that wraps [ErrConfig]. It does not connect. A nil
 // logger is silent. [Open] heeds Config.Driver; New refuses one that is not [DriverAgrimill].
 func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	if config.Driver != DriverAgrimill {
 		return nil, fmt.Errorf("%w: Driver: %v needs Open", ErrConfig, config.Driver)
 	}
-	config.setDefaults()
-	if err := config.Validate(); err != nil {
+	config, logger, err := prepare(config, logger)
+	if err != nil {
 		return nil, err
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
 	s := &Subscriber{
-		config: config, logger: logger.With(watermill.LogFields{"consumer": config.Durable}),
+		config: config, logger: logger,
 		heartbeat: idleHeartbeat, connecting: make(chan struct{}, 1), life: lifecycle.New(),
 	}
 	s.stopped, s.stop = context.WithCancel(context.Background())
@@ -187,8 +193,6 @@ func (s *Subscriber) connect(ctx context.Context) (*natsgo.Conn, error) {
 	return conn, nil
 }
 
-func (s *Subscriber) unavailable(err error) error { return unavailable(s.config, err) }
-
 // ReadError returns why nothing can be read although there is a subscription, and since when: the server is away or refuses
 // this client, or the stream or the consumer is gone and cannot be made again. The subscription retries. It is nil as long as
 // the server answers, and what has happened is noticed after 10 seconds at the latest. It does not wait for the server.
@@ -200,11 +204,11 @@ func (s *Subscriber) ReadError() (since time.Time, err error) { return s.state.R
 func (s *Subscriber) Backlog(ctx context.Context) (int64, error) {
 	consumer := s.found.Load()
 	if consumer == nil {
-		return 0, s.unavailable(errors.New("not subscribed yet"))
+		return 0, s.config.unavailable(errors.New("not subscribed yet"))
 	}
 	info, err := (*consumer).Info(ctx)
 	if err != nil {
-		return 0, s.unavailable(err)
+		return 0, s.config.unavailable(err)
 	}
 	return unacked(info.NumAckPending, info.NumPending), nil
 }

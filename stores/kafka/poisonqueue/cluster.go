@@ -31,9 +31,10 @@ type cluster struct {
 	stopped chan struct{}
 
 	mu       sync.Mutex
-	client   sarama.Client
-	producer sarama.SyncProducer
-	err      error // of close
+	client   sarama.Client       // nil before it is asked for; it does not change then
+	producer sarama.SyncProducer // made with the client
+	sending  sync.WaitGroup      // calls of the producer
+	err      error               // of close
 }
 
 func newCluster(c Config) *cluster {
@@ -56,19 +57,15 @@ func newCluster(c Config) *cluster {
 // close ends everything. A connection that is being made is waited for.
 func (c *cluster) close() error {
 	c.life.Close(func() {
-		close(c.stopped)
 		c.mu.Lock()
+		close(c.stopped)
 		client, producer := c.client, c.producer
 		c.mu.Unlock()
-		var errs []error
-		if producer != nil {
-			errs = append(errs, producer.Close())
-		}
+		c.sending.Wait()
 		if client != nil {
-			errs = append(errs, client.Close())
+			c.err = errors.Join(producer.Close(), client.Close())
 		}
 		<-c.life.Idle()
-		c.err = errors.Join(errs...)
 	})
 	return c.err
 }
@@ -141,28 +138,28 @@ func (c *cluster) open() (sarama.Client, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
-		c.client = client
+		producer, err := sarama.NewSyncProducerFromClient(client)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), client.Close())
+		}
+		c.client, c.producer = client, producer
 	}
 	return c.client, nil
 }
 
-// sender returns the producer.
-func (c *cluster) sender(client sarama.Client) (sarama.SyncProducer, error) {
+// send sends records, unless the producer is being closed: in sarama that panics.
+func (c *cluster) send(records []*sarama.ProducerMessage) error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	select {
 	case <-c.stopped:
-		return nil, ErrClosed
+		c.mu.Unlock()
+		return ErrClosed
 	default:
 	}
-	if c.producer == nil {
-		producer, err := sarama.NewSyncProducerFromClient(client)
-		if err != nil {
-			return nil, err
-		}
-		c.producer = producer
-	}
-	return c.producer, nil
+	c.sending.Add(1)
+	c.mu.Unlock()
+	defer c.sending.Done()
+	return c.producer.SendMessages(records)
 }
 
 // state is what a topic has at one moment: nothing if it does not exist.

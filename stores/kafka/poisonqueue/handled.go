@@ -239,10 +239,6 @@ func (h *handled) add(ctx context.Context, p place, m mark) error {
 		if err != nil {
 			return err
 		}
-		producer, err := h.cluster.sender(client)
-		if err != nil {
-			return err
-		}
 		records := []*sarama.ProducerMessage{{
 			Topic: h.topic, Key: sarama.StringEncoder(p.String()), Value: sarama.StringEncoder(value),
 			Headers: []sarama.RecordHeader{{Key: []byte(recordHeader), Value: []byte(m.String())}},
@@ -251,7 +247,7 @@ func (h *handled) add(ctx context.Context, p place, m mark) error {
 			records = append(records, &sarama.ProducerMessage{Topic: h.topic, Key: sarama.StringEncoder(old.String())})
 		}
 		var failures sarama.ProducerErrors
-		if err = producer.SendMessages(records); errors.As(err, &failures) && len(failures) > 0 {
+		if err = h.cluster.send(records); errors.As(err, &failures) && len(failures) > 0 {
 			return failures[0].Err // it does not unwrap
 		}
 		return err

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -422,6 +424,46 @@ func TestClose(t *testing.T) {
 	}
 	if _, err := queue.Get(t.Context(), "0-0"); !errors.Is(err, poisonqueue.ErrClosed) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What is being deleted while the queue is closed fails, and nothing else does.
+func TestCloseWhileDeleting(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	const messages = 8
+	sink := newSink(t, cluster.Addr(), "closing", 1)
+	for i := range messages {
+		publish(t, sink, strconv.Itoa(i))
+	}
+	for range 5 {
+		queue := open(t, poisonqueue.Config{TopicPrefix: "closing"}, cluster.Addr())
+		var deleting sync.WaitGroup
+		one := make(chan struct{}, 2*messages)
+		for i := range 2 * messages { // the same one twice
+			deleting.Go(func() {
+				for {
+					err := queue.Delete(t.Context(), fmt.Sprintf("0-%d", i%messages))
+					one <- struct{}{}
+					if errors.Is(err, poisonqueue.ErrClosed) {
+						return
+					}
+					if err != nil && !errors.Is(err, router.ErrNotInQueue) {
+						t.Errorf("got %v", err)
+					}
+				}
+			})
+		}
+		<-one
+		go func() { // ends with deleting
+			for range one {
+			}
+		}()
+		if err := queue.Close(); err != nil {
+			t.Error(err)
+		}
+		deleting.Wait()
+		close(one)
 	}
 }
 

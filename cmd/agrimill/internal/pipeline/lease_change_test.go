@@ -227,7 +227,7 @@ func TestBothStopAtOnce(t *testing.T) {
 	text := w.head() + w.natsSink() + w.ha(w.server.URL(), "ttl: 5m") + allRoute
 	a := w.start(text)
 	a.waitRole("holder")
-	for range 5 {
+	for range 3 {
 		b := w.start(text)
 		b.waitRole("standby")
 		b.waitReady()

@@ -31,7 +31,7 @@ func TestReloadChangesIngest(t *testing.T) {
 	stop := w.keepBusy(8, taskData)
 	for _, ingest := range []string{"plain", "pipelined", "plain", "pipelined"} {
 		n := len(w.confirmed())
-		testkit.Eventually(w, "messages are confirmed", func() bool { return len(w.confirmed()) > n+100 })
+		testkit.Eventually(w, "messages are confirmed", func() bool { return len(w.confirmed()) > n+40 })
 		if report := b.reload(configured(ingest)); !slices.ContainsFunc(report.Changed, func(s string) bool { return strings.Contains(s, "farm") }) ||
 			report.Unfinished != "" {
 			t.Errorf("%s: %+v", ingest, report)

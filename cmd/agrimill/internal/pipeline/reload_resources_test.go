@@ -186,8 +186,8 @@ func reloadUnderLoad(w *world, to place, dedup string) {
 
 	delivered := func() uint64 { return b.Snapshot().Routes[0].Delivered }
 	var ids []string
-	stop := w.repeat(2*time.Millisecond, func() {
-		if delivered()+50 < uint64(len(ids)) {
+	stop := w.repeat(10*time.Millisecond, func() {
+		if delivered()+20 < uint64(len(ids)) {
 			return // the disk is slow; there is always something on the way
 		}
 		id := uuid.NewString()
@@ -197,7 +197,7 @@ func reloadUnderLoad(w *world, to place, dedup string) {
 	flows := func(when string) {
 		w.Helper()
 		n := delivered()
-		testkit.Eventually(w, "messages are delivered "+when, func() bool { return delivered() >= n+20 })
+		testkit.Eventually(w, "messages are delivered "+when, func() bool { return delivered() >= n+10 })
 	}
 	flows("at first")
 	if report := b.reload(base + "log: {level: debug}\n"); !slices.Equal(report.Changed, []string{"log.level changed"}) || report.Unfinished != "" {
@@ -218,7 +218,7 @@ func reloadUnderLoad(w *world, to place, dedup string) {
 
 	testkit.Eventually(w, "all are delivered", func() bool { return delivered() == uint64(len(ids)) })
 	duplicates := b.Snapshot().Routes[0].Duplicates
-	copies := ids[:50]
+	copies := ids[:20]
 	for _, id := range copies {
 		to.send(id)
 	}

@@ -65,7 +65,7 @@ func TestReloadsUnderLoad(t *testing.T) {
 		route("all", "all", "", "four") + out,
 	} {
 		n := len(w.gate.Ledger())
-		testkit.Eventually(w, "messages have come", func() bool { return len(w.gate.Ledger()) > n+50 })
+		testkit.Eventually(w, "messages have come", func() bool { return len(w.gate.Ledger()) > n+20 })
 		report := b.reload(base + "routes:\n" + routes)
 		if len(report.Changed) == 0 || report.Unfinished != "" {
 			t.Errorf("reload %d: %+v", i, report)

@@ -85,7 +85,7 @@ func TestRenamedEndpoint(t *testing.T) {
 func TestEveryRouteGetsEverything(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.send(taskData, 200)
+	w.send(taskData, 60)
 	routes := func(topics ...string) string {
 		text := w.head() + w.natsSink() + "routes:\n"
 		for _, topic := range topics {
@@ -96,13 +96,13 @@ func TestEveryRouteGetsEverything(t *testing.T) {
 	b := w.start(routes("one", "two", "three", "four"))
 	w.waitConfirmed()
 	w.server.Stop()
-	w.send(taskData, 200)
+	w.send(taskData, 60)
 	b.logs.contains("what=route", "state=outage")
 	b.reload(routes("one", "two", "three", "four", "five"))
 	w.restart()
 	w.waitConfirmed()
 	b.mustStop()
-	for topic, want := range map[string]int{"one": 400, "two": 400, "three": 400, "four": 400, "five": 200} {
+	for topic, want := range map[string]int{"one": 120, "two": 120, "three": 120, "four": 120, "five": 60} {
 		if n := len(w.read("agrimill." + topic)); n != want {
 			t.Errorf("topic %s has %d messages, want %d", topic, n, want)
 		}

@@ -199,7 +199,7 @@ func (w *world) startWith(cfg *config.Config) *agrimill {
 
 func (b *agrimill) options() pipeline.Options {
 	return pipeline.Options{
-		Name: "test", Version: "v0", Revision: "abc", Registry: b.registry, WatchInterval: 50 * time.Millisecond, CheckInterval: 200 * time.Millisecond,
+		Name: "test", Version: "v0", Revision: "abc", Registry: b.registry, WatchInterval: 100 * time.Millisecond, CheckInterval: 400 * time.Millisecond,
 		ReadyGrace:      max(b.w.grace, time.Nanosecond),
 		TenantsInterval: 10 * time.Millisecond,
 		Logger:          slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug})), Stdout: b.logs,

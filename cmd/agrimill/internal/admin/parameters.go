@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -26,12 +27,7 @@ func problemOf(raw string, parameters []string) string {
 	if err != nil {
 		return "the query cannot be read; percent-encode % ; & and + in its values"
 	}
-	names := make([]string, 0, len(query))
-	for name := range query {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch values := query[name]; {
 		case !slices.Contains(parameters, name) && len(parameters) == 0:
 			return "this takes no parameters"

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"text/tabwriter"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
@@ -39,11 +38,10 @@ Exit status: 0 nothing is missing, as far as can be known; 1 something is, or it
   agrimill why --config agrimill.yaml --type doc:pdf --from Terminal`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch id, err := uuid.Parse(q.Tenant); {
+			switch {
 			case configPath == "" || q.Type == "":
 				return usagef("--config and --type are required: the routes and endpoints to look at, and what does not arrive")
-			case q.Tenant == "":
-			case err != nil || len(q.Tenant) != len(id.String()):
+			case q.Tenant != "" && !isUUID(q.Tenant):
 				return usagef("--tenant must be the ID (UUID) of a tenant; agrimill tenants lists them")
 			}
 			cfg, err := p.loadConfig(configPath)

@@ -50,6 +50,7 @@ func TestPayloadsOfOneTenantLeaveTheOthersRoom(t *testing.T) {
 				broken := f.server.Inject(gatewaytest.OpPayload, fault)
 				cfg := f.config()
 				cfg.MaxInFlight, cfg.Order = 10, order
+				began := time.Now()
 				sub := f.subscriber(cfg)
 				var n atomic.Int64
 				go ackAll(f.subscribe(sub, typeJSON), &n)
@@ -71,7 +72,8 @@ func TestPayloadsOfOneTenantLeaveTheOthersRoom(t *testing.T) {
 				}
 				f.waitConfirmed(bad + good)
 				s := sub.Stats()
-				if s.Stalled != 0 || s.InFlight != 0 || s.InFlightBytes != 0 || s.Stream.Connects > 4 {
+				most := 4 + int64(time.Since(began)/(4*time.Second)) // what goes on slowly may be left, too
+				if s.Stalled != 0 || s.InFlight != 0 || s.InFlightBytes != 0 || s.Stream.Connects > most {
 					t.Errorf("%d set apart, %d in flight with %d bytes, %d connects", s.Stalled, s.InFlight, s.InFlightBytes, s.Stream.Connects)
 				}
 				if got := n.Load(); got != bad+good {
@@ -237,7 +239,7 @@ func TestHangingMessageLeavesLargePayloadsRoom(t *testing.T) {
 			sub := f.subscriber(cfg)
 			messages := f.subscribe(sub, typeJSON)
 			var h hung
-			healthy := f.sorted(messages, func(endpoint string) bool { return endpoint == f.receiver.ID }, h.take)
+			healthy := sorted(messages, func(endpoint string) bool { return endpoint == f.receiver.ID }, h.take)
 			f.send(typeJSON, random(60_000), f.receiver)
 			testkit.Eventually(t, "it hangs", func() bool { return h.len() == 1 })
 			const good = 6
@@ -277,7 +279,7 @@ func TestNackedMessagesThatDoNotFitComeAgain(t *testing.T) {
 			}
 			f.sendN(good, f.receiver2)
 			var healed atomic.Bool
-			healthy := f.sorted(f.subscribe(sub, typeJSON), func(endpoint string) bool { return endpoints[endpoint] }, func(msg *message.Message) {
+			healthy := sorted(f.subscribe(sub, typeJSON), func(endpoint string) bool { return endpoints[endpoint] }, func(msg *message.Message) {
 				if healed.Load() {
 					msg.Ack()
 				} else {

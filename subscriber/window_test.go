@@ -3,9 +3,9 @@ package subscriber_test
 import (
 	"fmt"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -18,7 +18,7 @@ import (
 )
 
 // sorted handles messages: those of a bad endpoint by bad, the others are acked and counted.
-func (f *fixture) sorted(messages <-chan *message.Message, isBad func(endpoint string) bool, bad func(*message.Message)) *atomic.Int64 {
+func sorted(messages <-chan *message.Message, isBad func(endpoint string) bool, bad func(*message.Message)) *atomic.Int64 {
 	healthy := new(atomic.Int64)
 	go func() {
 		for msg := range messages {
@@ -37,70 +37,66 @@ func (f *fixture) sorted(messages <-chan *message.Message, isBad func(endpoint s
 // the key is delivered, in order.
 func TestHangingKeyLeavesTheOthersRoom(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.MaxInFlight = 20
-	sub := f.subscriber(cfg)
-	var mu sync.Mutex
-	var got []string
-	hang := make(chan struct{})
-	healthy := f.sorted(f.subscribe(sub, typeJSON), func(endpoint string) bool { return endpoint == f.receiver.ID }, func(msg *message.Message) {
-		go func() {
-			<-hang
-			mu.Lock()
-			got = append(got, string(msg.Payload))
-			mu.Unlock()
-			msg.Ack()
-		}()
-	})
-	f.sendN(50, f.receiver)
-	f.sendN(50, f.receiver2)
-	testkit.Eventually(t, "the other key is delivered", func() bool { return healthy.Load() == 50 })
-	if s := sub.Stats(); s.InFlight > 10 || s.Stream.Connects != 1 {
-		t.Errorf("%d in flight, %d connects", s.InFlight, s.Stream.Connects)
-	}
-	close(hang)
-	f.waitConfirmed(100)
-	mu.Lock()
-	defer mu.Unlock()
-	for i, payload := range got {
-		if payload != strconv.Itoa(i) {
-			t.Fatalf("got %v", got)
+	synctest.Test(t, func(t *testing.T) {
+		g := newOfflineGateway(t, nil)
+		sub, messages := g.subscribe(subscriber.Config{MaxInFlight: 20})
+		got := make(chan string, 50)
+		hang := make(chan struct{})
+		healthy := sorted(messages, func(endpoint string) bool { return endpoint == offlineID(offlineEndpointID, 0) }, func(msg *message.Message) {
+			go func() { // ends when it is over
+				<-hang
+				got <- string(msg.Payload)
+				msg.Ack()
+			}()
+		})
+		for i := range 100 {
+			g.message(i, i/50, i, typeJSON, []byte(strconv.Itoa(i)))
 		}
-	}
-	if s := sub.Stats(); s.Stream.Connects != 2 {
-		t.Errorf("%d connects", s.Stream.Connects)
-	}
+		time.Sleep(10 * time.Second)
+		if s := sub.Stats(); healthy.Load() != 50 || s.InFlight > 10 || s.Stream.Connects != 1 {
+			t.Errorf("%d of the other key are delivered, %d in flight, %d connects", healthy.Load(), s.InFlight, s.Stream.Connects)
+		}
+		close(hang)
+		time.Sleep(10 * time.Second)
+		if s := sub.Stats(); g.unconfirmed() != 0 || len(got) != 50 || s.Stream.Connects != 2 {
+			t.Fatalf("%d are not confirmed, the key got %d, %d connects", g.unconfirmed(), len(got), s.Stream.Connects)
+		}
+		for i := range 50 {
+			if payload := <-got; payload != strconv.Itoa(i) {
+				t.Errorf("got %s, want %d", payload, i)
+			}
+		}
+	})
 }
 
 // As many keys as fit into the window, each with a message that is nacked, keep no place there.
 func TestNackedKeysLeaveTheOthersRoom(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.MaxInFlight = 10
-	sub := f.subscriber(cfg)
-	bad := map[string]bool{}
-	for i := range 10 {
-		e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("bad ", i), Receive: []string{typeJSON}})
-		bad[e.ID] = true
-		f.send(typeJSON, []byte("bad"), e)
-	}
-	f.sendN(50, f.receiver2)
-	var healed atomic.Bool
-	healthy := f.sorted(f.subscribe(sub, typeJSON), func(endpoint string) bool { return bad[endpoint] }, func(msg *message.Message) {
-		if healed.Load() {
-			msg.Ack()
-		} else {
-			msg.Nack()
+	synctest.Test(t, func(t *testing.T) {
+		g := newOfflineGateway(t, nil)
+		sub, messages := g.subscribe(subscriber.Config{MaxInFlight: 10})
+		var healed atomic.Bool
+		good := offlineID(offlineEndpointID, 10)
+		healthy := sorted(messages, func(endpoint string) bool { return endpoint != good }, func(msg *message.Message) {
+			if healed.Load() {
+				msg.Ack()
+			} else {
+				msg.Nack()
+			}
+		})
+		for i := range 60 {
+			g.message(i, min(i, 10), i, typeJSON, []byte("x"))
+		}
+		time.Sleep(time.Second)
+		if healthy.Load() != 50 {
+			t.Errorf("%d of the other key are delivered, want 50", healthy.Load())
+		}
+		healed.Store(true)
+		time.Sleep(10 * time.Second)
+		if s := sub.Stats(); g.unconfirmed() != 0 || s.Parked != 0 || s.InFlight != 0 || s.InFlightBytes != 0 || s.Stream.Connects != 1 {
+			t.Errorf("%d are not confirmed, %d parked, %d in flight with %d bytes, %d connects", g.unconfirmed(), s.Parked, s.InFlight, s.InFlightBytes, s.Stream.Connects)
 		}
 	})
-	testkit.Eventually(t, "the other key is delivered", func() bool { return healthy.Load() == 50 })
-	healed.Store(true)
-	f.waitConfirmed(60)
-	if s := sub.Stats(); s.Parked != 0 || s.InFlight != 0 || s.InFlightBytes != 0 || s.Stream.Connects != 1 {
-		t.Errorf("%d parked, %d in flight with %d bytes, %d connects", s.Parked, s.InFlight, s.InFlightBytes, s.Stream.Connects)
-	}
 }
 
 // Of nacked messages at most twice the window waits here. The others are left with the service, and come again.
@@ -119,7 +115,7 @@ func TestParkedMessagesAreBounded(t *testing.T) {
 				f.send(typeJSON, []byte("bad"), e)
 			}
 			var healed atomic.Bool
-			f.sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) {
+			sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) {
 				if healed.Load() {
 					msg.Ack()
 				} else {
@@ -146,7 +142,7 @@ func TestNackedMessageLeavesLargePayloadsRoom(t *testing.T) {
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, typeJSON)
 	f.send(typeJSON, []byte("bad"), f.receiver)
-	healthy := f.sorted(messages, func(endpoint string) bool { return endpoint == f.receiver.ID }, func(msg *message.Message) { msg.Nack() })
+	healthy := sorted(messages, func(endpoint string) bool { return endpoint == f.receiver.ID }, func(msg *message.Message) { msg.Nack() })
 	testkit.Eventually(t, "it is nacked", func() bool { return sub.Stats().Nacked > 0 })
 	for i := range 4 {
 		e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
@@ -199,7 +195,7 @@ func TestCloseWithParkedMessages(t *testing.T) {
 	for i := range 20 {
 		f.send(typeJSON, []byte("bad"), f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("bad ", i), Receive: []string{typeJSON}}))
 	}
-	f.sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) { msg.Nack() })
+	sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) { msg.Nack() })
 	testkit.Eventually(t, "all are parked", func() bool { return sub.Stats().Parked == 20 })
 	f.close(sub)
 	if s := sub.Stats(); s.Parked != 0 || s.InFlight != 0 || s.Abandoned != 20 {
@@ -220,7 +216,7 @@ func TestStatsTellWhatWasPutOff(t *testing.T) {
 		f.send(typeJSON, []byte("later"), f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("later ", i), Receive: []string{typeJSON}}))
 	}
 	n := 0
-	f.sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) {
+	sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) {
 		if n++; n <= 7 {
 			msgctx.NackOf(msg.Context()).After(time.Hour)
 		}

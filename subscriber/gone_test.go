@@ -221,7 +221,7 @@ func TestPayloadsThatAreGoneOneAfterTheOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, _ offlinePayload) { w.WriteHeader(http.StatusGone) })
 		_, all := g.ackAll(subscriber.Config{})
-		const every, lasts = 20 * time.Second, time.Hour
+		const every, lasts = 20 * time.Second, 20 * time.Minute
 		sent := make(map[int]time.Duration)
 		for i := 0; time.Since(all.began) < lasts; i += 2 {
 			g.message(i, i, i, typeJSON, nil)

@@ -237,7 +237,7 @@ func TestNacksAreLoggedOnce(t *testing.T) {
 	}{
 		"one key": {order: OrderByKey, keys: 1}, "many keys": {order: OrderByKey, keys: 200}, "unordered": {order: Unordered, keys: 200},
 		"put off": {order: OrderByKey, keys: 10, put: true}, "pipelined": {order: OrderByKey, keys: 200},
-		"more than fit": {order: OrderByKey, keys: 1000, window: 100}, "more than fit, unordered": {order: Unordered, keys: 1000, window: 100},
+		"more than fit": {order: OrderByKey, keys: 300, window: 100}, "more than fit, unordered": {order: Unordered, keys: 300, window: 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

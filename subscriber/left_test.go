@@ -93,6 +93,7 @@ func TestRefusedLookupLeavesTheOthersAlone(t *testing.T) {
 	tenants := &lookup{endpoint: f.receiver.ID, tenant: f.server.Tenant()}
 	cfg := f.config()
 	cfg.Confirm.MaxBacklog, cfg.MaxInFlight, cfg.Tenants = 100, 50, tenants
+	began := time.Now()
 	sub := f.subscriber(cfg)
 	got := newOrder(f.subscribe(sub, subscriber.AllData))
 	tenants.refuses.Store(true)
@@ -122,7 +123,8 @@ func TestRefusedLookupLeavesTheOthersAlone(t *testing.T) {
 	f.waitConfirmed(2 * n)
 	got.check(f, f.receiver, n)
 	got.check(f, f.receiver2, n)
-	if stats := sub.Stats(); stats.Rejected != 0 || stats.Stream.Connects > 3 || waits().Count != 0 {
+	most := 3 + int64(time.Since(began)/(4*time.Second)) // what goes on slowly may be left, too
+	if stats := sub.Stats(); stats.Rejected != 0 || stats.Stream.Connects > most || waits().Count != 0 {
 		t.Errorf("%d rejected, %d connects, waits %+v", stats.Rejected, stats.Stream.Connects, waits())
 	}
 }

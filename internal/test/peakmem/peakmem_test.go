@@ -69,7 +69,7 @@ func (r *receiving) one(size int64) (peak, rss int64) {
 	r.Helper()
 	want := r.ask(command{Send: 1}) // the stream is open, and the client warm
 	r.handle(want)
-	return peakOf(func() { r.handle(r.ask(command{Send: size})) })
+	return peakOf(r, func() { r.handle(r.ask(command{Send: size})) })
 }
 
 func (r *receiving) handle(want answer) {
@@ -141,7 +141,7 @@ func (s *sending) message(size int64) (msg *message.Message, digest []byte) {
 // one publishes a payload of size bytes; its making counts.
 func (s *sending) one(size int64) (peak, rss int64) {
 	s.Helper()
-	return peakOf(func() {
+	return peakOf(s, func() {
 		msg, digest := s.message(size)
 		if err := s.pub.Publish(typeFile, msg); err != nil {
 			s.Fatal(err)

@@ -288,7 +288,7 @@ func TestNackedMessagesThatDoNotFitComeAgain(t *testing.T) {
 			})
 			testkit.Eventually(t, "some are left", func() bool { return healthy.Load() == good && sub.Stats().Left > 0 })
 			<-time.After(quiet)
-			if s := sub.Stats(); s.Stream.Connects > most() || s.Parked > 2*cfg.MaxInFlight {
+			if s := sub.Stats(); s.Stream.Connects > most() || s.Parked > 3*cfg.MaxInFlight { // twice the window, and those in it that are nacked now
 				t.Errorf("%d connects, %d parked", s.Stream.Connects, s.Parked)
 			}
 			healed.Store(true)

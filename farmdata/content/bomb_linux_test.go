@@ -95,11 +95,6 @@ func TestBombs(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			b := c.Make(t)
 			got := farmdatatest.Apart[cost](t, b, "")
-			for range 2 { // a page that the system has to find costs several times as much on a busy machine
-				if got.Gap > mostGap {
-					got = farmdatatest.Apart[cost](t, b, "")
-				}
-			}
 			t.Logf("%d kB: %v, %d MB, asked the context every %v at most %s", len(b)>>10, got.Time, got.Memory>>20, got.Gap, got.Error)
 			if got.Time > farmdatatest.MostTime || got.Memory > farmdatatest.MostMemory || got.Gap > mostGap {
 				t.Errorf("got %v of processor time, %d MB, and %v between questions to the context, want at most %v, %d MB and %v",

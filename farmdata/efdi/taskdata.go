@@ -35,50 +35,30 @@ const (
 // readTaskData reads everything but the logs of tasks into memory. The error is that
 // of the source.
 func (r *reader) readTaskData(s section) error {
-	left := r.cfg.MaxMessage
-	elements := r.cfg.MaxElements
-	var data efdipb.TaskData
+	left, elements := r.cfg.MaxMessage, r.cfg.MaxElements
+	var tasks []section
 	rest, err := r.gather(s, taskField, &left, func(task section) error {
-		var logs []section
-		body, err := r.gather(task, logField, &left, func(log section) error {
-			if elements--; elements < 0 {
-				return damaged(farmdata.KindLimit, log.offset, tooManyElements, nil)
-			}
-			logs = append(logs, log)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		var message efdipb.Task
-		if err := r.ctx.Err(); err != nil {
-			return err
-		}
-		if !r.count(body, message.ProtoReflect().Descriptor(), &elements, 0) {
+		if len(tasks) == elements {
 			return damaged(farmdata.KindLimit, task.offset, tooManyElements, nil)
 		}
-		if err := unmarshal.Unmarshal(body, &message); err != nil {
-			r.add(damaged(farmdata.KindSyntax, task.offset, "task is malformed", nil))
-			return nil
-		}
-		r.check(message.ProtoReflect(), task.offset)
-		converted := convertTask(&message)
-		for _, log := range logs {
-			r.addLog(log, converted.ID)
-			converted.LogNames = append(converted.LogNames, r.set.Logs[len(r.set.Logs)-1].Name)
-		}
-		if len(converted.Grids) > 0 {
-			r.add(damaged(farmdata.KindMissing, task.offset, "cells of the grid, which are in a file of their own", nil))
-		}
-		r.set.Tasks = append(r.set.Tasks, converted)
+		tasks = append(tasks, task)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.ctx.Err(); err != nil {
-		return err
+	// A list of tasks that grew would be copied, up to 50 MB at once, while nobody asks the context.
+	r.set.Tasks = make([]farmdata.Task, 0, len(tasks))
+	for _, task := range tasks {
+		var finding *farmdata.Finding
+		if err := r.readTask(task, &left, &elements); errors.As(err, &finding) {
+			r.add(finding)
+			break
+		} else if err != nil {
+			return err
+		}
 	}
+	var data efdipb.TaskData
 	if !r.count(rest, data.ProtoReflect().Descriptor(), &elements, 0) {
 		r.add(damaged(farmdata.KindLimit, s.offset, tooManyElements, nil))
 	} else if r.merge(rest, &data, s.offset); r.ctx.Err() == nil {
@@ -95,6 +75,43 @@ func (r *reader) readTaskData(s section) error {
 		r.add(damaged(farmdata.KindText, -1, fmt.Sprintf("texts with bytes that are not UTF-8: %d", r.mended), nil))
 	}
 	return r.ctx.Err()
+}
+
+// readTask adds a task and its logs to the set. A finding as the error says that no other task is read.
+func (r *reader) readTask(task section, left *int64, elements *int) error {
+	var logs []section
+	body, err := r.gather(task, logField, left, func(log section) error {
+		if *elements--; *elements < 0 {
+			return damaged(farmdata.KindLimit, log.offset, tooManyElements, nil)
+		}
+		logs = append(logs, log)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var message efdipb.Task
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	if !r.count(body, message.ProtoReflect().Descriptor(), elements, 0) {
+		return damaged(farmdata.KindLimit, task.offset, tooManyElements, nil)
+	}
+	if err := unmarshal.Unmarshal(body, &message); err != nil {
+		r.add(damaged(farmdata.KindSyntax, task.offset, "task is malformed", nil))
+		return nil
+	}
+	r.check(message.ProtoReflect(), task.offset)
+	converted := convertTask(&message)
+	for _, log := range logs {
+		r.addLog(log, converted.ID)
+		converted.LogNames = append(converted.LogNames, r.set.Logs[len(r.set.Logs)-1].Name)
+	}
+	if len(converted.Grids) > 0 {
+		r.add(damaged(farmdata.KindMissing, task.offset, "cells of the grid, which are in a file of their own", nil))
+	}
+	r.set.Tasks = append(r.set.Tasks, converted)
+	return nil
 }
 
 // merge unmarshals field by field, so that one that is malformed costs no other one.

@@ -9,6 +9,7 @@ SHELL       := bash
 GO            ?= go
 GOLANGCI_LINT ?= $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 SYFT          ?= $(GO) run github.com/anchore/syft/cmd/syft@v1.57.1
+BENCHSTAT     ?= $(GO) run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 APIDIFF       ?= $(GO) run golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e
 
 # A folder whose files `make run` sends; empty: samples that the program generates.
@@ -25,7 +26,7 @@ FUZZSECONDS ?= 20
 BASE      ?=
 # Benchmarks that `make bench` runs, how often, and for how long each time.
 BENCH     ?= .
-COUNT     ?= 5
+COUNT     ?= 6
 BENCHTIME ?= 500ms
 
 # Of `make torture`. How many messages a row of the fault matrix sends: a multiple of 200.
@@ -152,12 +153,12 @@ fuzz: ## Run every fuzz target for at least FUZZSECONDS (default 20)
 	done <"$$dir/packages"
 
 .PHONY: bench
-bench: ## Print benchmarks beside floors and aims: medians of COUNT (5) runs, 5 minutes
+bench: ## Print the medians of COUNT (6) runs of the benchmarks, by benchstat: 6 minutes
 	@{ for ((i = 0; i < $(COUNT); i++)); do \
 		$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -cpu 1 ./internal/test/bench || exit; \
 	done; \
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchtime 1x ./internal/test/peakmem; } \
-	| $(GO) run ./internal/tool/benchreport
+	| tee /dev/stderr | $(BENCHSTAT) -
 
 # Everything in its whole length. A part is a target torture-PART below.
 PARTS := core identity order power faults partial-faults chaos stress yield order-kafka soak ha taskdata peer

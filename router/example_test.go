@@ -9,11 +9,13 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
+	"github.com/agrimill/agrimill/stores/nats/poisonqueue"
 )
 
 // A route from one place to another, with a poison queue beside it.
@@ -394,79 +396,18 @@ func ExampleNewDedup() {
 
 // What was poisoned by a fault that is repaired goes through its route again.
 func ExampleRouter_Replay() {
-	ctx := context.Background()
-	poison := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
-	out := gochannel.NewGoChannel(gochannel.Config{}, nil)
-	delivered, err := out.Subscribe(ctx, "out")
-	if err != nil {
-		log.Fatal(err)
+	replay := func(ctx context.Context, r *router.Router, conn *nats.Conn) error {
+		queue, err := poisonqueue.New(poisonqueue.Config{Conn: conn})
+		if err != nil {
+			return err
+		}
+		report, err := r.Replay(ctx, queue, router.PoisonSelection{Filter: func(p router.Poisoned) bool {
+			return p.Route == "farm data" && p.Reason == "no such field"
+		}})
+		fmt.Printf("%d sent, %d poisoned again\n", report.Sent, report.Poisoned)
+		return err
 	}
-	r, err := router.New(router.Config{Poison: poison}, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	source := gochannel.NewGoChannel(gochannel.Config{}, nil)
-	err = r.Add(router.Route{Name: "farm", From: source, Topic: "in", To: sinks.FromPublisher("out", out, sinks.PublisherConfig{}), ToTopic: "out"})
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	// This is in the poison queue since last night.
-	msg := message.NewMessage("1", []byte("payload"))
-	for key, value := range map[string]string{
-		router.KeyPoisonRoute: "farm", router.KeyPoisonReason: "no such field", router.KeyPoisonClass: "handler",
-		router.KeyPoisonAttempts: "5", router.KeyPoisonCount: "1",
-		router.KeyPoisonFirst: "2026-05-01T22:00:00Z", router.KeyPoisonLast: "2026-05-01T22:00:09Z",
-	} {
-		msg.Metadata.Set(key, value)
-	}
-	if err := poison.Publish(router.DefaultPoisonTopic, msg); err != nil {
-		log.Fatal(err)
-	}
-
-	go func() {
-		msg := <-delivered
-		msg.Ack()
-	}()
-	report, err := r.Replay(ctx, router.ReplayConfig{
-		From: poison,
-		Idle: 100 * time.Millisecond,
-		Decide: func(p router.Poisoned) router.ReplayAction {
-			if p.Reason == "no such field" {
-				return router.ReplaySend
-			}
-			return router.ReplayKeep
-		},
-	})
-	fmt.Println(report.Sent, report.Kept, err)
-	fmt.Println(r.Close())
-	// Output:
-	// 1 0 <nil>
-	// <nil>
-}
-
-// What is in the poison queue, without taking anything off.
-func ExampleListPoisoned() {
-	poison := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
-	queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: poison, Name: "farm"}, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	handler := queue.Middleware(func(*message.Message) ([]*message.Message, error) {
-		return nil, router.Permanent(errors.New("not a zip file"))
-	})
-	if _, err := handler(message.NewMessage("1", nil)); err != nil {
-		log.Fatal(err)
-	}
-	config := router.ReplayConfig{From: poison, Idle: 100 * time.Millisecond}
-	err = router.ListPoisoned(context.Background(), config, func(p router.Poisoned) error {
-		fmt.Println(p.Message.UUID, p.Route, p.Reason)
-		return nil
-	})
-	fmt.Println(err, poison.Close())
-	// Output:
-	// 1 farm not a zip file
-	// <nil> <nil>
+	_ = replay // with a server
 }
 
 // Errors are logged without secrets.

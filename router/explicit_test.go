@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
 )
@@ -176,13 +177,13 @@ func TestAnotherPayloadHasAnIDAndATimeOfItsOwn(t *testing.T) {
 // replay that is not forced.
 func TestPartialDeliveryIsNotSentAgain(t *testing.T) {
 	g := newToGateway(t)
-	from, q := newSource(), newQueue()
+	from, q := newSource(), &poisonqueue.Queue{}
 	var tries atomic.Int64
 	poison := newSink(func(_ string, msg *message.Message) error {
 		if tries.Add(1) <= 2 {
 			return down
 		}
-		return q.Publish("", msg)
+		return q.Publish(router.DefaultPoisonTopic, msg)
 	})
 	r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{Name: "back", From: from, Topic: "in", To: g.pub, ToTopic: answer})
 	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
@@ -192,15 +193,15 @@ func TestPartialDeliveryIsNotSentAgain(t *testing.T) {
 		t.Errorf("sent %d times, and %d tries to poison; want 1 and 3", got, tries.Load())
 	}
 	for _, tt := range []struct {
-		action router.ReplayAction
-		want   router.ReplayReport
-		sent   int
+		force bool
+		want  router.ReplayReport
+		sent  int
 	}{
-		{router.ReplaySend, router.ReplayReport{Kept: 1, Partial: 1}, 1},
-		{router.ReplayForce, router.ReplayReport{Poisoned: 1}, 2},
-		{router.ReplaySend, router.ReplayReport{Kept: 1, Partial: 1}, 2},
+		{false, router.ReplayReport{Kept: 1, Partial: 1}, 1},
+		{true, router.ReplayReport{Poisoned: 1}, 2},
+		{false, router.ReplayReport{Kept: 1, Partial: 1}, 2},
 	} {
-		report, err := r.Replay(t.Context(), router.ReplayConfig{From: q, Decide: func(p router.Poisoned) router.ReplayAction { return tt.action }})
+		report, err := r.Replay(t.Context(), q, router.PoisonSelection{All: true, Force: tt.force})
 		report.Reason = ""
 		if err != nil || report != tt.want {
 			t.Errorf("got %+v, %v, want %+v", report, err, tt.want)

@@ -422,18 +422,16 @@ func failTimes(n int, err error) func(string, *message.Message) error {
 func broken(*message.Message) ([]*message.Message, error) { return nil, router.Permanent(errHandler) }
 
 // replayAll replays all of a poison queue.
-func replayAll(t *testing.T, r *router.Router, from message.Subscriber) router.ReplayReport {
+func replayAll(t *testing.T, r *router.Router, queue router.PoisonStore) router.ReplayReport {
 	t.Helper()
-	report, err := r.Replay(t.Context(), sendAll(from))
+	report, err := r.Replay(t.Context(), queue, everything)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return report
 }
 
-func sendAll(from message.Subscriber) router.ReplayConfig {
-	return router.ReplayConfig{From: from, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend }}
-}
+var everything = router.PoisonSelection{All: true}
 
 // poisonRecord is a message as it is in the poison queue, of a second of a day.
 func poisonRecord(id string, second int) *message.Message {

@@ -21,6 +21,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
@@ -409,8 +410,8 @@ func TestPoisonTooLarge(t *testing.T) {
 // queue is whole again when it is replayed.
 func TestReplayOfALargeMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, q, to, from := newClaimCheck(t), newQueue(), newSink(nil), newSource()
-		poison := &limitedQueue{queue: q, limit: 1000}
+		store, q, to, from := newClaimCheck(t), &poisonqueue.Queue{}, newSink(nil), newSource()
+		poison := &limitedQueue{Queue: q, limit: 1000}
 		var fixed atomic.Bool
 		route := farmRoute(from, to)
 		route.Transform = func(msg *message.Message) ([]*message.Message, error) {
@@ -433,7 +434,7 @@ func TestReplayOfALargeMessage(t *testing.T) {
 }
 
 type limitedQueue struct {
-	*queue
+	*poisonqueue.Queue
 	limit int
 }
 
@@ -443,5 +444,5 @@ func (q *limitedQueue) Publish(topic string, msgs ...*message.Message) error {
 			return sinks.NewError("queue", topic, sinks.ErrTooLarge, nil)
 		}
 	}
-	return q.queue.Publish(topic, msgs...)
+	return q.Queue.Publish(topic, msgs...)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -19,7 +20,7 @@ import (
 // of one message of the gateway into all of them.
 func TestDeliveriesOfABroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, from, to := newQueue(), newSource(), newBroker()
+		q, from, to := &poisonqueue.Queue{}, newSource(), newBroker()
 		var repaired atomic.Bool
 		route := farmRoute(from, to)
 		route.TopicFunc = func(*message.Message) (string, error) { return "out", nil }

@@ -48,9 +48,6 @@ const (
 	// KeyPoisonDelivery names the delivery of a message that came from a broker, by its place
 	// there.
 	KeyPoisonDelivery = "x-router-poison-delivery"
-	// KeyPoisonReplay names the [Router.Replay] that put the message (back) into
-	// the queue.
-	KeyPoisonReplay = "x-router-poison-replay"
 	// KeyPoisonPayload is "inline" when the payload was in the message and has
 	// gone into the claim check on the way into the poison queue. A replay puts
 	// it back.
@@ -60,10 +57,10 @@ const (
 	KeyPoisonPartial = "x-router-poison-partial"
 )
 
-// poisonKeys are all keys that PoisonQueue and Replay add.
+// poisonKeys are all keys that PoisonQueue adds.
 var poisonKeys = []string{
 	KeyPoisonReason, KeyPoisonClass, KeyPoisonRoute, KeyPoisonTopic, KeyPoisonSubscriber, KeyPoisonAttempts,
-	KeyPoisonFirst, KeyPoisonLast, KeyPoisonCount, KeyPoisonDedupID, KeyPoisonDelivery, KeyPoisonReplay, KeyPoisonPayload,
+	KeyPoisonFirst, KeyPoisonLast, KeyPoisonCount, KeyPoisonDedupID, KeyPoisonDelivery, KeyPoisonPayload,
 	KeyPoisonPartial,
 }
 

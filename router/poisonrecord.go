@@ -9,8 +9,60 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
+
+// Poisoned is a message of the poison queue.
+type Poisoned struct {
+	// ID names the message within its [PoisonStore].
+	ID string
+	// Message is the message as the poison queue holds it: its own payload and
+	// metadata, and the KeyPoison… metadata. It must not be changed.
+	Message *message.Message
+	// The KeyPoison… metadata, read.
+	Route, Topic, Reason, Class string
+	Attempts, Count             int
+	First, Last                 time.Time
+	// Partial: it has reached some of its direct recipients, see [KeyPoisonPartial].
+	Partial bool
+	// Unreadable are the keys whose value is missing or cannot be read; Attempts, Count, First or Last
+	// is zero then. The message can be replayed all the same.
+	Unreadable []string
+}
+
+// ParsePoisoned reads the KeyPoison… metadata. It is false for a message that has at most a reason
+// and a class, which [PoisonQueue] did not write. A value that cannot be read costs itself.
+func ParsePoisoned(msg *message.Message) (Poisoned, bool) {
+	meta := msg.Metadata
+	p := Poisoned{
+		Message: msg, Route: meta[KeyPoisonRoute], Topic: meta[KeyPoisonTopic],
+		Reason: meta[KeyPoisonReason], Class: meta[KeyPoisonClass], Partial: meta[KeyPoisonPartial] != "",
+	}
+	ours := p.Route != "" || p.Topic != "" // an event in the quarantine has a reason and a class
+	number := func(key string, to *int) {
+		if n, err := strconv.Atoi(meta[key]); err == nil && n >= 0 {
+			*to, ours = n, true
+		} else {
+			p.Unreadable = append(p.Unreadable, key)
+		}
+	}
+	at := func(key string, to *time.Time) {
+		if t, ok := isotime.Parse([]byte(meta[key])); ok {
+			*to, ours = t, true
+		} else {
+			p.Unreadable = append(p.Unreadable, key)
+		}
+	}
+	number(KeyPoisonAttempts, &p.Attempts)
+	number(KeyPoisonCount, &p.Count)
+	at(KeyPoisonFirst, &p.First)
+	at(KeyPoisonLast, &p.Last)
+	if !ours {
+		p.Unreadable = nil // there is nothing to read
+	}
+	return p, ours
+}
 
 // envelope is the message with the KeyPoison… metadata.
 func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.Message, class Class, reason error) *message.Message {

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
-
-	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/internal/validate"
 )
@@ -20,7 +17,6 @@ var ErrNotInQueue = errors.New("no such message in the poison queue")
 // off, and from which any message can be taken. Packages
 // stores/nats/poisonqueue and stores/kafka/poisonqueue have them for JetStream and
 // Kafka, and router/poisonstoretest tests whether a store does what is said here.
-// Any Watermill subscriber has [Router.Replay] and [ListPoisoned].
 //
 // Implementations are safe for concurrent use. IDs are theirs; they stay the same
 // as long as the message is in the queue, and are not used again.
@@ -51,10 +47,10 @@ type PoisonSelection struct {
 	// they have. It must not change the message.
 	Filter func(Poisoned) bool
 	// Route says which route handles a message that is replayed. Nil means the
-	// one that poisoned it. Only [Router.ReplaySelected] uses it.
+	// one that poisoned it. Only [Router.Replay] uses it.
 	Route func(Poisoned) string
 	// Force replays messages that have reached some of their direct recipients, too, which get them again. Only
-	// [Router.ReplaySelected] uses it.
+	// [Router.Replay] uses it.
 	Force bool
 }
 
@@ -124,63 +120,4 @@ func DeletePoisoned(ctx context.Context, store PoisonStore, selection PoisonSele
 		}
 	}
 	return deleted, nil
-}
-
-// deleteTimeout bounds the deletion of a message that was replayed: what is done
-// is written down also when the replay is interrupted.
-const deleteTimeout = 30 * time.Second
-
-// ReplaySelected handles the selected messages of a poison queue again, one after
-// the other, each as if it had just been received: it goes through the whole
-// chain of its route and to the route's sink. An outage is waited for, a
-// duplicate is recognized, and a failure puts the message into the queue again,
-// under another ID, with its history going on. Only then is the old one
-// deleted: one that was handled and not deleted, because the process was killed,
-// is recognized as a duplicate by the next replay when the dedup store outlives
-// the process, or by the sink's broker.
-//
-// Messages that PoisonQueue did not write are kept, and without selection.Force those that have reached some of their
-// direct recipients ([Poisoned].Partial), as [ReplayReport] says. It ends with ctx, or with
-// the first message that can be neither handled nor put back; that one stays.
-// The routes have to be added; the Router need not run, and must not be closed.
-func (r *Router) ReplaySelected(ctx context.Context, store PoisonStore, selection PoisonSelection) (ReplayReport, error) {
-	var report ReplayReport
-	byName, err := r.openRoutes()
-	if err != nil {
-		return report, err
-	}
-	run := watermill.NewUUID()
-	for poisoned, err := range SelectPoisoned(ctx, store, selection) {
-		if err != nil {
-			return report, err
-		}
-		if _, ok := ParsePoisoned(poisoned.Message); !ok {
-			report.Kept++
-			continue
-		}
-		if poisoned.Partial && !selection.Force {
-			report.Kept, report.Partial = report.Kept+1, report.Partial+1
-			continue
-		}
-		name := poisoned.Route
-		if selection.Route != nil {
-			name = selection.Route(poisoned)
-		}
-		if err := r.replayOne(ctx, byName, name, run, poisoned.ID, poisoned.Message, &report); err != nil {
-			return report, fmt.Errorf("poisoned message %q: %w", poisoned.ID, err)
-		}
-		if err := deleteReplayed(ctx, store, poisoned.ID); err != nil {
-			return report, err
-		}
-	}
-	return report, nil
-}
-
-func deleteReplayed(ctx context.Context, store PoisonStore, id string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
-	defer cancel()
-	if err := store.Delete(ctx, id); err != nil && !errors.Is(err, ErrNotInQueue) {
-		return fmt.Errorf("poisoned message %q was replayed and not deleted: %w", id, err)
-	}
-	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -263,7 +264,7 @@ func TestSeveralMessagesWithOneMap(t *testing.T) {
 // the record off is recognized by the sink when the next one makes the same.
 func TestReplayIsNoOldAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, from, to := newQueue(), newSource(), newBroker()
+		q, from, to := &poisonqueue.Queue{}, newSource(), newBroker()
 		var repaired atomic.Bool
 		route := farmRoute(from, to)
 		route.TopicFunc = func(*message.Message) (string, error) { return "out", nil }
@@ -285,7 +286,7 @@ func TestReplayIsNoOldAttempt(t *testing.T) {
 		r.wantStop(t)
 
 		repaired.Store(true)
-		for _, queue := range []*queue{copyOf(q), q} { // the first one is killed: the record stays, and nothing is remembered
+		for _, queue := range []*poisonqueue.Queue{q.Copy(), q} { // the first one is killed: the record stays, and nothing is remembered
 			r := build(t, router.Config{Poison: q}, route)
 			testkit.Equal(t, replayAll(t, r, queue), router.ReplayReport{Sent: 1})
 			testkit.Equal(t, to.payloads(), []string{"header", "whole"})
@@ -299,13 +300,13 @@ func TestReplayIsNoOldAttempt(t *testing.T) {
 // Equal records are several also when their messages have no IDs.
 func TestEqualRecordsWithoutIDsAreReplayedAsSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, to := newQueue(), newBroker()
-		if err := q.Publish("", poisonRecord("", 0), poisonRecord("", 1)); err != nil {
+		q, to := &poisonqueue.Queue{}, newBroker()
+		if err := q.Publish(router.DefaultPoisonTopic, poisonRecord("", 0), poisonRecord("", 1)); err != nil {
 			t.Fatal(err)
 		}
-		again := copyOf(q)
+		again := q.Copy()
 		r := build(t, router.Config{Poison: q}, farmRoute(newSource(), to))
-		for i, queue := range []*queue{q, again} { // the second one is what a killed replay left
+		for i, queue := range []*poisonqueue.Queue{q, again} { // the second one is what a killed replay left
 			testkit.Equal(t, replayAll(t, r, queue), router.ReplayReport{Sent: 2, Duplicates: 2 * i})
 			testkit.Equal(t, to.payloads(), []string{"p", "p"})
 		}

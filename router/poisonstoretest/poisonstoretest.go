@@ -454,7 +454,7 @@ func (r *replayer) fail(err error) {
 
 func (b *bench) wantReplay(r *replayer, store router.PoisonStore, selection router.PoisonSelection, want router.ReplayReport) {
 	b.Helper()
-	got, err := r.ReplaySelected(b.Context(), store, selection)
+	got, err := r.Replay(b.Context(), store, selection)
 	got.Reason = ""
 	if err != nil || got != want {
 		b.Errorf("replay: %+v, %v; want %+v", got, err, want)
@@ -482,7 +482,7 @@ func (s Suite) replay(t *testing.T) {
 	if !slices.Equal(got, []string{"two", "one", "three"}) {
 		t.Errorf("arrived: %q", got)
 	}
-	if _, err := r.ReplaySelected(t.Context(), b.Store, router.PoisonSelection{IDs: []string{all[0].ID}}); !errors.Is(err, router.ErrNotInQueue) {
+	if _, err := r.Replay(t.Context(), b.Store, router.PoisonSelection{IDs: []string{all[0].ID}}); !errors.Is(err, router.ErrNotInQueue) {
 		t.Errorf("replayed again: %v", err)
 	}
 }
@@ -536,11 +536,11 @@ func (s Suite) killed(t *testing.T) {
 	b := s.bench(t)
 	r := b.replayer()
 	b.poison("one", "one")
-	if _, err := r.ReplaySelected(t.Context(), undeletable{b.Store}, router.PoisonSelection{All: true}); !errors.Is(err, errKilled) {
+	if _, err := r.Replay(t.Context(), undeletable{b.Store}, router.PoisonSelection{All: true}); !errors.Is(err, errKilled) {
 		t.Errorf("got %v", err)
 	}
 	b.want(b.Store, "one", "one")
-	report, err := r.ReplaySelected(t.Context(), b.Store, router.PoisonSelection{All: true})
+	report, err := r.Replay(t.Context(), b.Store, router.PoisonSelection{All: true})
 	if err != nil || report.Sent != 2 || report.Duplicates == 0 {
 		t.Errorf("%+v, %v", report, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/routertest"
 	"github.com/agrimill/agrimill/sinks"
@@ -28,55 +29,6 @@ func newSource(t *testing.T) source {
 	t.Cleanup(func() { _ = s.GoChannel.Close() })
 	return s
 }
-
-// queue is a poison queue with one durable reader.
-type queue struct {
-	mu    sync.Mutex
-	items []*message.Message
-}
-
-func (q *queue) Publish(_ string, msgs ...*message.Message) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, msg := range msgs {
-		q.items = append(q.items, msg.Copy())
-	}
-	return nil
-}
-
-func (q *queue) all() []*message.Message {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return append([]*message.Message(nil), q.items...)
-}
-
-// Subscribe implements message.Subscriber: what is there, until it is acked.
-func (q *queue) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
-	out := make(chan *message.Message)
-	go func() { // ends with ctx
-		defer close(out)
-		for _, item := range q.all() {
-			msg := item.Copy()
-			msg.SetContext(ctx)
-			select {
-			case out <- msg:
-			case <-ctx.Done():
-				return
-			}
-			select {
-			case <-msg.Acked():
-				q.mu.Lock()
-				q.items = q.items[1:]
-				q.mu.Unlock()
-			case <-msg.Nacked():
-			}
-		}
-		<-ctx.Done()
-	}()
-	return out, nil
-}
-
-func (q *queue) Close() error { return nil }
 
 const attempts = 3
 
@@ -110,7 +62,7 @@ func TestRouter(t *testing.T) {
 	t.Parallel()
 	routertest.Run(t, routertest.Suite{
 		New: func(t *testing.T, handle message.NoPublishHandlerFunc) routertest.Setup {
-			from, poison, store := newSource(t), &queue{}, newStore(t)
+			from, poison, store := newSource(t), &poisonqueue.Queue{}, newStore(t)
 			var mu sync.Mutex
 			var current *router.Router
 			return routertest.Setup{
@@ -141,14 +93,12 @@ func TestRouter(t *testing.T) {
 					}()
 					return r.Run(ctx)
 				},
-				Poisoned: poison.all,
+				Poisoned: poison.All,
 				Replay: func(ctx context.Context) error {
 					mu.Lock()
 					r := current
 					mu.Unlock()
-					_, err := r.Replay(ctx, router.ReplayConfig{
-						From: poison, Idle: 100 * time.Millisecond, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend },
-					})
+					_, err := r.Replay(ctx, poison, router.PoisonSelection{All: true})
 					return err
 				},
 			}
@@ -163,7 +113,7 @@ func TestWatermillRouter(t *testing.T) {
 	t.Parallel()
 	routertest.Run(t, routertest.Suite{
 		New: func(t *testing.T, handle message.NoPublishHandlerFunc) routertest.Setup {
-			from, poison, store := newSource(t), &queue{}, newStore(t)
+			from, poison, store := newSource(t), &poisonqueue.Queue{}, newStore(t)
 			return routertest.Setup{
 				Send: func(msg *message.Message) error { return from.Publish("in", msg) },
 				Run: func(ctx context.Context, running func()) error {
@@ -179,7 +129,7 @@ func TestWatermillRouter(t *testing.T) {
 					r.AddConsumerHandler("test", "in", from, handle)
 					return runWatermill(ctx, r, running, func() { close(stopping) })
 				},
-				Poisoned: poison.all,
+				Poisoned: poison.All,
 			}
 		},
 		MaxAttempts: attempts, Permanent: true, Outage: true, Panic: true, Redeliver: true, Order: true, Dedup: true,

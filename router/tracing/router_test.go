@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.opentelemetry.io/otel/codes"
@@ -13,6 +12,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/tracing"
 	"github.com/agrimill/agrimill/sinks"
@@ -81,9 +81,8 @@ func TestRetriesAndPoison(t *testing.T) {
 // belongs to the trace in which it was poisoned.
 func TestReplayContinuesTheTrace(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
-	poison, broken := &testkit.Publisher{}, true
-	queue := newSource()
-	r, stop := w.run(router.Config{Poison: w.Sink("", newSink(w, "poison", poison, sinks.PublisherConfig{}))}, w.route(&testkit.Publisher{}, func(msg *message.Message) ([]*message.Message, error) {
+	queue, broken := &poisonqueue.Queue{}, true
+	r, stop := w.run(router.Config{Poison: w.Sink("", sinks.FromPublisher("poison", queue, sinks.PublisherConfig{}))}, w.route(&testkit.Publisher{}, func(msg *message.Message) ([]*message.Message, error) {
 		if broken {
 			return nil, router.Permanent(errors.New("not now"))
 		}
@@ -93,18 +92,11 @@ func TestReplayContinuesTheTrace(t *testing.T) {
 	w.waitConfirmed(1)
 
 	broken = false
-	poisoned := poison.Messages(router.DefaultPoisonTopic)[0].Copy()
-	go func() { queue.messages <- poisoned }()
-	report, err := r.Replay(t.Context(), router.ReplayConfig{
-		From: queue, Idle: 200 * time.Millisecond, Decide: func(router.Poisoned) router.ReplayAction { return router.ReplaySend },
-	})
+	report, err := r.Replay(t.Context(), queue, router.PoisonSelection{All: true})
 	if err != nil {
 		t.Fatalf("%+v: %v", report, err)
 	}
 	stop()
-	if err := queue.Close(); err != nil {
-		t.Fatal(err)
-	}
 	w.wantTree(`process app:test:json
   attempt farm
   publish poison

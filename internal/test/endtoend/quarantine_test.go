@@ -66,7 +66,7 @@ func TestQuarantineInThePoisonQueue(t *testing.T) {
 			t.Error("it passes for a message")
 		}
 	}
-	report, err := r.ReplaySelected(ctx, queue, router.PoisonSelection{All: true})
+	report, err := r.Replay(ctx, queue, router.PoisonSelection{All: true})
 	if err != nil || shown != 1 || report != (router.ReplayReport{Kept: 1}) {
 		t.Errorf("%d shown, %+v, %v", shown, report, err)
 	}

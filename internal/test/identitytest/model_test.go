@@ -515,7 +515,7 @@ func (o *oracle) replay(kill bool) {
 	}
 	o.logf("replay record %d of %v, kill %v", count, h.sent, kill)
 	m.queue.keep = kill
-	report, err := m.world.router().ReplaySelected(context.Background(), m.queue, router.PoisonSelection{IDs: []string{r.ID}})
+	report, err := m.world.router().Replay(context.Background(), m.queue, router.PoisonSelection{IDs: []string{r.ID}})
 	m.queue.keep = false
 	_, getErr := m.queue.Get(context.Background(), r.ID)
 	there := getErr == nil

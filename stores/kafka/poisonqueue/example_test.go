@@ -23,7 +23,7 @@ func Example() {
 			}
 			fmt.Println(p.ID, p.Route, p.Class, p.Attempts, p.First, p.Reason)
 		}
-		report, err := r.ReplaySelected(ctx, queue, router.PoisonSelection{
+		report, err := r.Replay(ctx, queue, router.PoisonSelection{
 			Filter: func(p router.Poisoned) bool { return p.Route == "farm data" },
 		})
 		if err != nil {

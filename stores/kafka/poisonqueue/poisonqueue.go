@@ -1,6 +1,6 @@
 // Package poisonqueue looks after the poison queue that a Kafka sink has written:
 // it lists, shows and deletes messages of the topic one by one, without a consumer
-// group, so nothing is taken off by looking. Router.ReplaySelected and
+// group, so nothing is taken off by looking. Router.Replay and
 // router.DeletePoisoned do the rest.
 //
 // Kafka cannot delete one record. What is deleted is recorded in a second topic, which is

@@ -1,6 +1,6 @@
 // Package poisonqueue looks after the poison queue that a NATS sink has written:
 // it lists, shows and deletes messages of the stream one by one, without a
-// consumer, so nothing is taken off by looking. Router.ReplaySelected and
+// consumer, so nothing is taken off by looking. Router.Replay and
 // router.DeletePoisoned do the rest.
 package poisonqueue
 

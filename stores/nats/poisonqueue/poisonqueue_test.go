@@ -168,7 +168,7 @@ func (b *bench) stored() []*message.Message {
 
 func (b *bench) replay(selection router.PoisonSelection, want router.ReplayReport) {
 	b.Helper()
-	got, err := b.router.ReplaySelected(b.Context(), b.queue, selection)
+	got, err := b.router.Replay(b.Context(), b.queue, selection)
 	if reason := got.Reason; (reason != "") != (got.Poisoned > 0) {
 		b.Errorf("%d poisoned again, reason %q", got.Poisoned, reason)
 	}
@@ -242,7 +242,7 @@ func TestReplayArrivesOnce(t *testing.T) {
 		t.Errorf("stored %q", got)
 	}
 	// They are gone, and handled: nothing arrives twice.
-	_, err := b.router.ReplaySelected(t.Context(), b.queue, router.PoisonSelection{IDs: []string{old[0].ID}})
+	_, err := b.router.Replay(t.Context(), b.queue, router.PoisonSelection{IDs: []string{old[0].ID}})
 	if !errors.Is(err, router.ErrNotInQueue) {
 		t.Errorf("replay of a deleted message: %v", err)
 	}
@@ -330,7 +330,7 @@ func TestReplayOfWhatWasHandledAndNotDeleted(t *testing.T) {
 	b.send("one")
 	b.fixed.Store(true)
 	keeping := undeletable{b.queue}
-	if _, err := b.router.ReplaySelected(t.Context(), keeping, router.PoisonSelection{All: true}); !errors.Is(err, errKept) {
+	if _, err := b.router.Replay(t.Context(), keeping, router.PoisonSelection{All: true}); !errors.Is(err, errKept) {
 		t.Errorf("got %v", err)
 	}
 	b.assertQueue("one")
@@ -418,7 +418,7 @@ func TestOtherRouteAndNoRoute(t *testing.T) {
 	b := newBench(t, router.Config{})
 	b.send("one")
 	elsewhere := func(router.Poisoned) string { return "missing" }
-	_, err := b.router.ReplaySelected(t.Context(), b.queue, router.PoisonSelection{All: true, Route: elsewhere})
+	_, err := b.router.Replay(t.Context(), b.queue, router.PoisonSelection{All: true, Route: elsewhere})
 	if !errors.Is(err, router.ErrNoRoute) {
 		t.Errorf("got %v", err)
 	}
@@ -536,7 +536,7 @@ func Example() {
 			}
 			fmt.Println(p.ID, p.Route, p.Class, p.Attempts, p.First, p.Reason)
 		}
-		report, err := r.ReplaySelected(ctx, queue, router.PoisonSelection{
+		report, err := r.Replay(ctx, queue, router.PoisonSelection{
 			Filter: func(p router.Poisoned) bool { return p.Route == "farm data" },
 		})
 		if err != nil {

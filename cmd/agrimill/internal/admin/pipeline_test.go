@@ -321,7 +321,7 @@ func (b *agrimill) PoisonStore() router.PoisonStore { return b.queue }
 
 // Replay implements [admin.Source].
 func (b *agrimill) Replay(ctx context.Context, ids []string) (router.ReplayReport, error) {
-	return b.router.ReplaySelected(ctx, b.queue, router.PoisonSelection{IDs: ids})
+	return b.router.Replay(ctx, b.queue, router.PoisonSelection{IDs: ids})
 }
 
 // stored counts the messages of the stream, those of the poison queue excepted.

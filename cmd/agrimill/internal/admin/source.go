@@ -72,7 +72,7 @@ type StoredCopy struct {
 
 // Replayer handles poisoned messages again. It is safe for concurrent use.
 type Replayer interface {
-	// Replay handles messages again, see [router.Router.ReplaySelected]. The IDs
+	// Replay handles messages again, see [router.Router.Replay]. The IDs
 	// are those of [Source.PoisonStore]. It ends with ctx.
 	Replay(ctx context.Context, ids []string) (router.ReplayReport, error)
 }

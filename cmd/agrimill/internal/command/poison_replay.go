@@ -32,7 +32,7 @@ recipients, who would get it again, unless --force is given.
 Without --config, --to-topic sends each message, as it was received, to a topic in NATS.
 agrimill does not know what a route in your own program does to messages: replay those
 of a route with a Transform, or into another kind of sink, in that program
-(Router.ReplaySelected).
+(Router.Replay).
 
 A message is removed from the queue after its sink has stored it. One that fails again
 goes to the end of the queue under a new ID, with its history. During an outage the
@@ -256,7 +256,7 @@ type rerouted struct {
 
 // Replay implements [admin.Replayer].
 func (r rerouted) Replay(ctx context.Context, ids []string) (router.ReplayReport, error) {
-	return r.router.ReplaySelected(ctx, r.queue, router.PoisonSelection{
+	return r.router.Replay(ctx, r.queue, router.PoisonSelection{
 		IDs: ids, Force: r.force, Route: func(p router.Poisoned) string { return routeName(p.Route) },
 	})
 }

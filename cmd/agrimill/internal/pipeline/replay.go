@@ -34,7 +34,7 @@ func (p *Pipeline) Replay(ctx context.Context, ids []string) (router.ReplayRepor
 	if store == nil {
 		return router.ReplayReport{}, errNoPoisonStore
 	}
-	return p.now().router.ReplaySelected(ctx, store, router.PoisonSelection{IDs: ids, Force: p.options.ForceReplays})
+	return p.now().router.Replay(ctx, store, router.PoisonSelection{IDs: ids, Force: p.options.ForceReplays})
 }
 
 // NewReplayer returns a pipeline that runs no routes and only serves Replay, in a process

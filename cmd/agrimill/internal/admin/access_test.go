@@ -2,7 +2,6 @@ package admin_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"io"
 	"log/slog"
@@ -49,9 +48,7 @@ var everything = []string{
 // Who may not read gets the page without data, and the probes without reasons.
 func TestReadToken(t *testing.T) {
 	var log safeBuffer
-	source := &plainSource{queue: &memoryQueue{}, ready: func(context.Context) []admin.Check {
-		return []admin.Check{{Name: "sink farm", Message: "barn-7 is down"}}
-	}}
+	source := &plainSource{queue: &memoryQueue{}, snapshot: admin.Snapshot{Checks: []admin.Check{{Name: "sink farm", Message: "barn-7 is down"}}}}
 	server := serve(t, admin.Config{
 		Token: testToken, ReadToken: readToken, PProf: true, Gatherer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	}, source)

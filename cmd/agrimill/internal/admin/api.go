@@ -49,8 +49,8 @@ type Readiness struct {
 	// Sentence is that of the verdict.
 	Sentence string  `json:"sentence,omitempty"`
 	Checks   []Check `json:"checks"`
-	// CheckedAt is the time of the checks; a response may be up to a second old.
-	CheckedAt time.Time `json:"checked_at"`
+	// CheckedAt is the time of the checks, a few seconds ago.
+	CheckedAt time.Time `json:"checked_at,omitzero"`
 }
 
 // TenantList is the response to GET /api/tenants.

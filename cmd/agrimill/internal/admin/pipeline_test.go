@@ -255,16 +255,6 @@ func (b *agrimill) Live() error {
 	return nil
 }
 
-// Ready implements [admin.Source].
-func (b *agrimill) Ready(ctx context.Context) []admin.Check {
-	stream := b.sub.Stats().Stream
-	err := b.sink.Health(ctx)
-	return []admin.Check{
-		{Name: "gateway", OK: stream.Connected, Message: router.RedactError(stream.LastError, nil)},
-		{Name: "sink farm", OK: err == nil, Message: router.RedactError(err, nil)},
-	}
-}
-
 // Tenants implements [admin.Source].
 func (b *agrimill) Tenants(context.Context) ([]admin.Tenant, error) {
 	tenants := b.directory.Tenants()

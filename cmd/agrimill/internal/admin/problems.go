@@ -37,7 +37,7 @@ func Problems(s Snapshot) []Problem {
 	}
 	outage := false
 	for _, c := range s.Checks {
-		if c.OK || c.Name == pipelineCheck {
+		if c.OK {
 			continue
 		}
 		p := checkProblem(&s, c)

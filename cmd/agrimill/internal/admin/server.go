@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -35,12 +34,10 @@ type Server struct {
 	access   *access
 	tls      *certificates // nil: HTTP
 
-	// background ends with Close; running counts the goroutines under it.
+	// background ends with Close.
 	background context.Context
 	stop       context.CancelFunc
-	running    sync.WaitGroup
 
-	readiness readiness
 	listing   chan struct{} // one entry for each poison list that is being read
 	replaying chan struct{} // one entry while a replay runs
 	tracing   chan struct{} // one entry while the journal is searched
@@ -141,7 +138,6 @@ func (s *Server) Serve(ctx context.Context) error {
 func (s *Server) Close() error {
 	s.stop()
 	err := s.listener.Close()
-	s.running.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}

@@ -14,8 +14,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -41,7 +39,6 @@ const testToken = "a-token-of-enough-length"
 type plainSource struct {
 	snapshot admin.Snapshot
 	live     error
-	ready    func(context.Context) []admin.Check
 	tenants  func(context.Context) ([]admin.Tenant, error)
 	queue    router.PoisonStore
 	journal  *journal.Journal
@@ -64,13 +61,6 @@ func (s *plainSource) Devices() *farm.Devices          { return nil }
 func (s *plainSource) PoisonStore() router.PoisonStore { return s.queue }
 func (s *plainSource) Stored(ctx context.Context, _ *journal.Message) iter.Seq2[admin.StoredCopy, error] {
 	return s.stored(ctx)
-}
-
-func (s *plainSource) Ready(ctx context.Context) []admin.Check {
-	if s.ready == nil {
-		return nil
-	}
-	return s.ready(ctx)
 }
 
 func (s *plainSource) Tenants(ctx context.Context) ([]admin.Tenant, error) {
@@ -178,7 +168,6 @@ func TestConfigIsValidated(t *testing.T) {
 		"certificate alone":    {TLS: admin.TLS{CertFile: "cert.pem"}},
 		"key alone":            {TLS: admin.TLS{KeyFile: "key.pem"}},
 		"no such certificate":  {TLS: admin.TLS{CertFile: "no-such-cert.pem", KeyFile: "no-such-key.pem"}},
-		"negative time":        {CheckTimeout: -1},
 		"negative replay time": {ReplayTimeout: -1},
 		"negative shutdown":    {ShutdownTimeout: -1},
 	} {
@@ -472,78 +461,27 @@ func TestHealth(t *testing.T) {
 }
 
 func TestReadiness(t *testing.T) {
-	var now atomic.Int64
-	var calls atomic.Int64
-	var broken atomic.Bool
-	source := &plainSource{
-		snapshot: admin.Snapshot{State: admin.StateRunning},
-		ready: func(context.Context) []admin.Check {
-			calls.Add(1)
-			return []admin.Check{{Name: "gateway", OK: true}, {Name: "sink farm", OK: !broken.Load(), Message: "said"}}
-		},
-	}
-	server := serve(t, admin.Config{Now: func() time.Time { return time.Unix(0, now.Load()) }}, source)
-	if ready := decode[admin.Readiness](t, get(t, server, "/readyz").want(t, http.StatusOK)); !ready.Ready || len(ready.Checks) != 3 {
+	source := &plainSource{snapshot: admin.Snapshot{
+		State: admin.StateRunning, CheckedAt: time.Now(), Checks: []admin.Check{{Name: "gateway", OK: true}, {Name: "sink farm", OK: true}},
+	}}
+	server := serve(t, admin.Config{}, source)
+	if ready := decode[admin.Readiness](t, get(t, server, "/readyz").want(t, http.StatusOK)); !ready.Ready || len(ready.Checks) != 3 ||
+		!ready.CheckedAt.Equal(source.snapshot.CheckedAt) {
 		t.Errorf("readiness: %+v", ready)
 	}
-	broken.Store(true)
-	now.Add(int64(time.Second) - 1)
-	get(t, server, "/readyz").want(t, http.StatusOK)
-	if n := calls.Load(); n != 1 {
-		t.Errorf("%d checks within a second", n)
-	}
-	now.Add(1)
+	source.snapshot.Checks[1] = admin.Check{Name: "sink farm", Message: "said"}
 	ready := decode[admin.Readiness](t, get(t, server, "/readyz").want(t, http.StatusServiceUnavailable))
-	if ready.Ready || ready.Checks[2] != (admin.Check{Name: "sink farm", Message: "said"}) || !ready.Checks[1].OK {
+	if ready.Ready || ready.Checks[2] != source.snapshot.Checks[1] || !ready.Checks[1].OK || !strings.Contains(ready.Sentence, "said") {
 		t.Errorf("readiness: %+v", ready)
 	}
-	now.Add(int64(time.Second))
-	broken.Store(false)
-	get(t, server, "/readyz").want(t, http.StatusOK)
-}
-
-func TestReadinessOfStates(t *testing.T) {
 	for state, status := range map[admin.State]int{
 		admin.StateStarting: http.StatusServiceUnavailable, admin.StateRunning: http.StatusOK, admin.StateDegraded: http.StatusOK, admin.StateStandby: http.StatusOK,
 		admin.StateDraining: http.StatusServiceUnavailable, admin.StateStopped: http.StatusServiceUnavailable,
 	} {
-		server := serve(t, admin.Config{}, &plainSource{snapshot: admin.Snapshot{State: state}})
+		server := serve(t, admin.Config{}, &plainSource{snapshot: admin.Snapshot{State: state, Checks: []admin.Check{{Name: "gateway", OK: true}}}})
 		get(t, server, "/readyz").want(t, status, string(state))
 	}
-}
-
-// In the middle of a reload, and right after it, routes are stopped or starting: they have their own checks.
-func TestReadyDuringAReload(t *testing.T) {
-	for _, state := range []router.RouteState{router.StateStopped, router.StateStarting} {
-		routes := []admin.Route{{RouteHealth: router.RouteHealth{State: state}}}
-		server := serve(t, admin.Config{}, &plainSource{snapshot: admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayConnected}, Routes: routes}})
-		get(t, server, "/readyz").want(t, http.StatusOK)
-	}
-}
-
-// TestReadinessIsShared checks that probes that come while the checks run start no
-// others, and that a check that takes too long does not keep a probe waiting.
-func TestReadinessIsShared(t *testing.T) {
-	var calls atomic.Int64
-	release := make(chan struct{})
-	source := &plainSource{ready: func(ctx context.Context) []admin.Check {
-		calls.Add(1)
-		<-ctx.Done() // the time is up
-		<-release
-		return []admin.Check{{Name: "late", OK: true}}
-	}}
-	server := serve(t, admin.Config{CheckTimeout: 50 * time.Millisecond}, source)
-	var running sync.WaitGroup
-	for range 8 {
-		running.Go(func() {
-			get(t, server, "/readyz").want(t, http.StatusServiceUnavailable, "not finished within 50ms")
-		})
-	}
-	running.Wait()
-	if n := calls.Load(); n != 1 {
-		t.Errorf("%d checks at a time", n)
-	}
-	close(release)
+	get(t, serve(t, admin.Config{}, &plainSource{}), "/readyz").want(t, http.StatusServiceUnavailable, "starting") // nothing was checked yet
 }
 
 func TestMetricsAndProfiles(t *testing.T) {
@@ -579,48 +517,29 @@ func TestStatusHasNoNulls(t *testing.T) {
 	}
 }
 
+// The state is the verdict in a word.
 func TestDerivedStates(t *testing.T) {
-	route := func(state router.RouteState) admin.Route {
-		return admin.Route{RouteHealth: router.RouteHealth{State: state}}
+	checks := []admin.Check{{Name: "gateway", OK: true}}
+	problems := func(stages ...admin.Stage) admin.Verdict {
+		v := admin.Verdict{Sentence: "said"}
+		for _, stage := range stages {
+			v.Problems = append(v.Problems, admin.Problem{Stage: stage})
+		}
+		return v
 	}
-	connected := admin.Gateway{State: admin.GatewayConnected}
-	up, down, unknown := admin.Sink{Up: true, CheckedAt: time.Now()}, admin.Sink{CheckedAt: time.Now()}, admin.Sink{}
 	for name, test := range map[string]struct {
 		snapshot admin.Snapshot
 		want     admin.State
 	}{
-		"confirmations": {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Subscriber: admin.SubscriberFrom(subscriber.Stats{Waits: []subscriber.Waits{{
-			Kind: subscriber.WaitTenant, Count: 1, Longest: []subscriber.Wait{{What: "tenant", Count: 3, Since: time.Now().Add(-time.Minute)}},
-		}}})}, admin.StateDegraded},
-		"one failed": {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Subscriber: admin.SubscriberFrom(subscriber.Stats{Waits: []subscriber.Waits{{
-			Kind: subscriber.WaitTenant, Count: 1, Longest: []subscriber.Wait{{What: "tenant", Count: 3, Since: time.Now()}},
-		}}})}, admin.StateRunning},
-		"set aside":     {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Subscriber: admin.Subscriber{Totals: admin.Totals{SetAside: 2}, Current: admin.Current{SetAsideNow: 1}}}, admin.StateDegraded},
-		"stored since":  {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Subscriber: admin.Subscriber{Totals: admin.Totals{SetAside: 2}}}, admin.StateRunning},
-		"dedup works":   {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Dedup: admin.Dedup{Store: "bbolt", Up: true}}, admin.StateRunning},
-		"dedup fails":   {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Dedup: admin.Dedup{Store: "bbolt"}}, admin.StateDegraded},
-		"all well":      {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Sinks: []admin.Sink{up}}, admin.StateRunning},
-		"sink unknown":  {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Sinks: []admin.Sink{unknown}}, admin.StateRunning},
-		"sink down":     {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning)}, Sinks: []admin.Sink{up, down}}, admin.StateDegraded},
-		"outage":        {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateRunning), route(router.StateOutage)}}, admin.StateDegraded},
-		"failed":        {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateFailed), route(router.StateRunning)}}, admin.StateDegraded},
-		"stream closed": {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayDisconnected}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateDegraded},
-		"not reloaded":  {admin.Snapshot{Gateway: connected, Config: admin.ConfigState{Error: "bad"}}, admin.StateDegraded},
-		"standby":       {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayStandby}, Lease: admin.Lease{Role: "standby"}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateStandby},
-		"sink, standby": {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayStandby}, Lease: admin.Lease{Role: "standby"}, Sinks: []admin.Sink{down}}, admin.StateDegraded},
-		"lease away":    {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayStandby}, Lease: admin.Lease{Role: "standby", Error: "no response"}}, admin.StateDegraded},
-		"connecting":    {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayConnecting}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateStarting},
-		"awaiting head": {admin.Snapshot{Gateway: admin.GatewayFrom(subscriber.StreamState{Connected: true, AwaitingHead: true, LastError: io.EOF}), Routes: []admin.Route{route(router.StateRunning)}}, admin.StateRunning},
-		"intermediary":  {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayConnected, Intermediaries: []admin.Intermediary{{Operation: "send message"}}}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateDegraded},
-		"starting":      {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateStarting)}}, admin.StateStarting},
-		"in vain": {admin.Snapshot{Gateway: connected, Routes: []admin.Route{{RouteHealth: router.RouteHealth{
-			State: router.StateStarting, Since: time.Now(), LastErrorAt: time.Now().Add(time.Second),
-		}}}}, admin.StateDegraded},
-		"reloaded after an error": {admin.Snapshot{Gateway: connected, Routes: []admin.Route{{RouteHealth: router.RouteHealth{
-			State: router.StateStarting, Since: time.Now(), LastErrorAt: time.Now().Add(-time.Second),
-		}}}}, admin.StateStarting},
-		"one way":   {admin.Snapshot{Gateway: admin.Gateway{State: admin.GatewayUnused}, Routes: []admin.Route{route(router.StateRunning)}}, admin.StateRunning},
-		"reloading": {admin.Snapshot{Gateway: connected, Routes: []admin.Route{route(router.StateStopped), route(router.StateStopped)}}, admin.StateRunning},
+		"nothing was checked": {admin.Snapshot{}, admin.StateStarting},
+		"all well":            {admin.Snapshot{Checks: checks}, admin.StateRunning},
+		"standby":             {admin.Snapshot{Checks: checks, Gateway: admin.Gateway{State: admin.GatewayStandby}}, admin.StateStandby},
+		"not reloaded":        {admin.Snapshot{Checks: checks, Config: admin.ConfigState{Error: "bad"}}, admin.StateDegraded},
+		"starting":            {admin.Snapshot{Checks: checks, Verdict: problems(admin.StageStarting)}, admin.StateStarting},
+		"starting and broken": {admin.Snapshot{Checks: checks, Verdict: problems(admin.StageLasting, admin.StageStarting)}, admin.StateDegraded},
+		"standby, broken": {
+			admin.Snapshot{Checks: checks, Verdict: problems(admin.StageRecent), Gateway: admin.Gateway{State: admin.GatewayStandby}}, admin.StateDegraded,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := serve(t, admin.Config{}, &plainSource{snapshot: test.snapshot})
@@ -721,7 +640,6 @@ func TestServeAfterClose(t *testing.T) {
 func TestOverRealParts(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Gatherer: b.registry}, b)
-	get(t, server, "/readyz").want(t, http.StatusServiceUnavailable, `"name":"gateway","ok":false`, `"name":"sink farm","ok":true`)
 	b.run()
 	b.send(5, taskData, "")
 	b.send(1, shapes, hostileFilename)
@@ -741,9 +659,9 @@ func TestOverRealParts(t *testing.T) {
 
 	b.nats.Stop()
 	b.gate.Stop()
-	ready := get(t, serve(t, admin.Config{CheckTimeout: testkit.Patience}, b), "/readyz").want(t, http.StatusServiceUnavailable)
-	if !strings.Contains(ready.body, `"name":"sink farm","ok":false`) {
-		t.Errorf("readiness: %s", ready.body)
-	}
+	testkit.Eventually(t, "/readyz says so", func() bool {
+		ready := get(t, server, "/readyz")
+		return ready.status == http.StatusServiceUnavailable && strings.Contains(ready.body, `"name":"sink farm","ok":false`)
+	})
 	get(t, server, "/healthz").want(t, http.StatusOK)
 }

@@ -24,11 +24,6 @@ type Source interface {
 	// Live returns nil unless the pipeline has ended with an error, and then that error. It
 	// does not block. Its text is displayed and must be redacted.
 	Live() error
-	// Ready checks what the pipeline needs (the stream, each route, each sink, the dedup
-	// store) and returns one Check for each, including those that passed. It returns when
-	// ctx ends, with unfinished checks as failed. The server adds a check "pipeline" of
-	// State and Live if there is none.
-	Ready(ctx context.Context) []Check
 	// Tenants returns the tenants that the application is authorized for, as currently
 	// known to the pipeline. An error is displayed, redacted.
 	Tenants(ctx context.Context) ([]Tenant, error)
@@ -82,11 +77,11 @@ type State string
 
 // The states of the pipeline.
 const (
-	// StateStarting: not everything is set up yet.
+	// StateStarting: nothing was checked yet, or not everything has been well yet.
 	StateStarting State = "starting"
 	// StateRunning: everything runs.
 	StateRunning State = "running"
-	// StateDegraded: it runs, but something is down, or a message was set aside. Messages wait.
+	// StateDegraded: it runs, and there is a problem, see Verdict.
 	StateDegraded State = "degraded"
 	// StateStandby: another instance holds the lease. This one is ready to take over.
 	StateStandby State = "standby"
@@ -107,7 +102,7 @@ type Snapshot struct {
 	Started time.Time `json:"started"`
 	// Time is when the snapshot was taken. If zero, the server fills it in.
 	Time time.Time `json:"time"`
-	// State is the overall state. If empty, the server derives it from the parts.
+	// State is the overall state. If empty, the server derives it from Verdict.
 	State State `json:"state"`
 	// Config is the result of the last reload; zero if there was none.
 	Config ConfigState `json:"config,omitzero"`
@@ -123,8 +118,10 @@ type Snapshot struct {
 	Lease Lease `json:"lease,omitzero"`
 	// Certificates are those of files that the configuration names, as of the last look.
 	Certificates []Certificate `json:"certificates,omitempty"`
-	// Checks are those of the last look, failed ones included that do not count yet.
-	Checks []Check `json:"checks,omitempty"`
+	// Checks are what the pipeline needs (the stream, each route, each sink, the dedup store) as of the last look, at
+	// CheckedAt: those that passed, and failed ones that do not count yet, included.
+	Checks    []Check   `json:"checks,omitempty"`
+	CheckedAt time.Time `json:"checked_at,omitzero"`
 	// UnconfirmedCourse is that of Subscriber.Unconfirmed: [Course.Values].
 	UnconfirmedCourse []int `json:"unconfirmed_course,omitempty"`
 	// Error is why the pipeline ended, redacted; empty if it has not.

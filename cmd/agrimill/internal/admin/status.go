@@ -21,10 +21,13 @@ func (s *Server) status() Status {
 	if snapshot.Time.IsZero() {
 		snapshot.Time = s.config.Now()
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		snapshot.State, snapshot.Error = StateStopped, redact(err)
-	case snapshot.State == "":
+	}
+	if snapshot.Verdict.Sentence == "" || err != nil {
+		snapshot.Verdict = Judge(snapshot)
+	}
+	if snapshot.State == "" {
 		snapshot.State = deriveState(snapshot)
 	}
 	// Lists are never null in JSON.
@@ -34,33 +37,21 @@ func (s *Server) status() Status {
 	if snapshot.Sinks == nil {
 		snapshot.Sinks = []Sink{}
 	}
-	if snapshot.Verdict.Sentence == "" || err != nil {
-		snapshot.Verdict = Judge(snapshot)
-	}
 	return Status{
 		Snapshot: snapshot, Figures: FiguresFrom(snapshot.Subscriber), Browsable: s.source.PoisonStore() != nil, Replay: s.access.token.configured(),
 		Metrics: s.config.Gatherer != nil,
 	}
 }
 
-// deriveState derives the overall state from the parts, while the pipeline runs: routes that are stopped are
-// being replaced by a reload.
-func deriveState(snapshot Snapshot) State {
-	switch {
-	case slices.ContainsFunc(snapshot.Routes, func(r Route) bool {
-		return r.State == router.StateOutage || r.State == router.StateFailing || r.State == router.StateFailed || r.State == router.StateEnded ||
-			r.State == router.StateStarting && r.LastErrorAt.After(r.Since) // in vain so far; an older error is of before a reload
-	}),
-		slices.ContainsFunc(snapshot.Sinks, func(s Sink) bool { return !s.Up && !s.CheckedAt.IsZero() }),
-		snapshot.Subscriber.ConfirmationsFail != "", snapshot.Subscriber.SetAsideNow > 0,
-		snapshot.Dedup.Store != "" && !snapshot.Dedup.Up, snapshot.Lease.Error != "",
-		snapshot.Gateway.State == GatewayDisconnected, len(snapshot.Gateway.Intermediaries) > 0,
-		snapshot.Config.Error != "":
-		return StateDegraded
-	case slices.ContainsFunc(snapshot.Routes, func(r Route) bool { return r.State == router.StateStarting }),
-		snapshot.Gateway.State == GatewayConnecting:
+// deriveState is the verdict in a word, while the pipeline runs.
+func deriveState(s Snapshot) State {
+	isStarting := func(p Problem) bool { return p.Stage == StageStarting }
+	switch starting := slices.ContainsFunc(s.Verdict.Problems, isStarting); {
+	case !s.moves(), starting && !slices.ContainsFunc(s.Verdict.Problems, func(p Problem) bool { return !isStarting(p) }):
 		return StateStarting
-	case snapshot.Gateway.State == GatewayStandby:
+	case len(s.Verdict.Problems) > 0:
+		return StateDegraded
+	case s.Gateway.State == GatewayStandby:
 		return StateStandby
 	}
 	return StateRunning

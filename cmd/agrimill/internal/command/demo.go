@@ -187,7 +187,6 @@ func (c *demoCommand) started(ctx context.Context) {
 	tick := time.NewTicker(demoLook)
 	defer tick.Stop()
 	for {
-		c.pipeline.Ready(ctx)
 		now := c.pipeline.Snapshot()
 		away := slices.ContainsFunc(now.Sinks, func(s admin.Sink) bool { return !s.Up })
 		if !away && now.Gateway.State == admin.GatewayConnected {

@@ -16,7 +16,6 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
@@ -98,9 +97,7 @@ func (w *routesWorld) run(file string, f func(*pipeline.Pipeline)) {
 	ctx, cancel := context.WithCancel(w.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }() // ends with ctx
-	testkit.Eventually(w.T, "it is ready", func() bool {
-		return !slices.ContainsFunc(p.Ready(ctx), func(c admin.Check) bool { return !c.OK })
-	})
+	testkit.Eventually(w.T, "it is ready", func() bool { return p.Snapshot().Verdict.Ready })
 	f(p)
 	cancel()
 	if err := <-done; err != nil {

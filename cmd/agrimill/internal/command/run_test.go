@@ -339,7 +339,7 @@ func TestRunSecondSignal(t *testing.T) {
 	c.signal(syscall.SIGTERM)
 	testkit.Eventually(t, "it drains", func() bool {
 		status, body := c.get("/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(body, "not running")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "draining")
 	})
 	c.signal(syscall.SIGTERM)
 	if status := c.status(); status == statusOK {

@@ -21,67 +21,67 @@ func found(name string, err error) admin.Check {
 	return admin.Check{Name: name, OK: err == nil, Message: router.RedactError(err, nil)}
 }
 
+// lookOverdue is how old the last look may be: one takes checkTimeout, unless something does not heed its end.
+const lookOverdue = 30 * time.Second
+
 // readiness keeps the findings of the last look, and since when what fails has failed. [admin.Steady] decides when that
 // counts.
 type readiness struct {
-	mu      sync.Mutex
-	checks  []admin.Check
-	failing map[string]admin.Check
+	mu     sync.Mutex
+	checks []admin.Check
+	at     time.Time
 }
 
-// record takes in the findings of a look and returns them as checks.
-func (r *readiness) record(findings []admin.Check, now time.Time) []admin.Check {
+// record takes in the findings of a look.
+func (r *readiness) record(findings []admin.Check, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	failing := map[string]admin.Check{}
-	checks := make([]admin.Check, len(findings))
-	for i, f := range findings {
-		if !f.OK {
-			if before, ok := r.failing[f.Name]; ok && f.Since.IsZero() {
-				f.Since = before.Since
-			}
-			if f.Since.IsZero() {
-				f.Since = now
-			}
-			failing[f.Name] = f
+	checks := slices.Clone(findings)
+	for i := range checks {
+		c := &checks[i]
+		if c.OK || !c.Since.IsZero() {
+			continue
 		}
-		checks[i] = f
+		c.Since = now
+		if before := r.find(c.Name); before != nil && !before.OK {
+			c.Since = before.Since
+		}
 	}
-	r.failing, r.checks = failing, checks
-	return slices.Clone(checks)
+	r.checks, r.at = checks, now
 }
 
-// latest returns the checks of the last look; none before the first.
-func (r *readiness) latest() []admin.Check {
+// find returns the last finding for a check; nil if there is none. The caller holds mu.
+func (r *readiness) find(name string) *admin.Check {
+	i := slices.IndexFunc(r.checks, func(c admin.Check) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.checks[i]
+}
+
+// latest returns the checks of the last look, and when that was; none before the first. That it is overdue is a check that fails.
+func (r *readiness) latest(now time.Time) ([]admin.Check, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.checks)
+	checks := slices.Clone(r.checks)
+	if r.checks != nil && now.Sub(r.at) > lookOverdue {
+		checks = append(checks, admin.Check{Name: "checks", Since: r.at, Message: "they have not finished since then"})
+	}
+	return checks, r.at
 }
 
-// last returns the last finding for a check; false if there is none yet.
+// last returns the last finding for a check, which passes if it was not looked at; false before the first look.
 func (r *readiness) last(name string) (admin.Check, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c, failing := r.failing[name]; failing {
-		return c, true
+	if c := r.find(name); c != nil {
+		return *c, true
 	}
 	return admin.Check{Name: name, OK: true}, r.checks != nil
 }
 
-// Ready implements [admin.Source]. It checks the sinks, the stores and, unless its state is
-// known anyway, the gateway; the rest is known.
-func (p *Pipeline) Ready(ctx context.Context) []admin.Check {
-	p.mu.Lock()
-	g, phase := p.generation, p.phase
-	p.mu.Unlock()
-	if phase != phaseRunning {
-		return []admin.Check{{Name: "pipeline", Message: "not running"}}
-	}
-	checks := p.readiness.record(p.look(ctx, g), time.Now())
-	return p.Snapshot().Verdict.Apply(checks)
-}
-
-// look checks everything that the routes of g need. It returns when ctx ends.
+// look checks everything that the routes of g need: the sinks, the stores and, unless its state is known anyway, the gateway;
+// the rest is known. It returns when ctx ends.
 func (p *Pipeline) look(ctx context.Context, g *generation) []admin.Check {
 	names := slices.Sorted(maps.Keys(g.sinks))
 	asked := make([]admin.Check, len(names)+5)

@@ -40,7 +40,8 @@ func TestReadinessDoesNotFlap(t *testing.T) {
 		{90 * time.Second, "it goes on", well, true, -1},
 	} {
 		at := start.Add(step.at)
-		raw := r.record(step.findings, at)
+		r.record(step.findings, at)
+		raw, _ := r.latest(at)
 		v := steady.Judge(admin.Snapshot{Time: at, Checks: raw})
 		checks, ready := v.Apply(raw), true
 		for _, c := range checks {
@@ -54,6 +55,23 @@ func TestReadinessDoesNotFlap(t *testing.T) {
 		}
 		if since := checks[0].Since; step.since < 0 && !since.IsZero() || step.since >= 0 && !since.Equal(start.Add(step.since)) {
 			t.Errorf("%s: since %v", step.what, since.Sub(start))
+		}
+	}
+}
+
+// A look that does not end leaves nothing that looks well.
+func TestLookThatDoesNotEnd(t *testing.T) {
+	start := time.Now()
+	var r readiness
+	if checks, _ := r.latest(start.Add(time.Hour)); len(checks) > 0 {
+		t.Errorf("before the first look: %+v", checks)
+	}
+	r.record([]admin.Check{found("gateway", nil)}, start)
+	for age, ready := range map[time.Duration]bool{lookOverdue: true, lookOverdue + 1: false} {
+		now := start.Add(age)
+		checks, at := r.latest(now)
+		if v := admin.Judge(admin.Snapshot{Time: now, Checks: checks}); v.Ready != ready || !at.Equal(start) {
+			t.Errorf("after %v: ready is %v: %s", age, v.Ready, v.Sentence)
 		}
 	}
 }

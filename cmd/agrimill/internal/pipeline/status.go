@@ -39,12 +39,13 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	stats := p.subscriber.Stats()
 	s := admin.Snapshot{
 		Name: p.options.Name, Version: p.options.Version, Started: p.started, Time: time.Now(), Error: router.RedactError(ended, nil),
-		Checks: p.readiness.latest(), Certificates: p.certificates.latest(),
-		Config:     admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure, FailedAt: loaded.failedAt},
-		Gateway:    admin.GatewayFrom(stats.Stream),
-		Subscriber: admin.SubscriberFrom(stats),
-		Poison:     g.poisonQueue(),
+		Certificates: p.certificates.latest(),
+		Config:       admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure, FailedAt: loaded.failedAt},
+		Gateway:      admin.GatewayFrom(stats.Stream),
+		Subscriber:   admin.SubscriberFrom(stats),
+		Poison:       g.poisonQueue(),
 	}
+	s.Checks, s.CheckedAt = p.readiness.latest(s.Time)
 	if c, looked := p.readiness.last(dedupCheck); looked && p.memory.store != nil {
 		s.Dedup = admin.Dedup{Store: p.memory.kind, Target: p.memory.target, Up: c.OK, Since: c.Since, Error: c.Message}
 	}

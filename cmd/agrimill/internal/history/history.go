@@ -22,7 +22,7 @@ const (
 	MaxRoutes = 256
 	// MaxEndpoints is how many endpoints have figures of their own, each of a tenant; what is for the tenant alone, as on
 	// the way to the gateway, counts as one. MaxShares is how many of them have a history on a route: those that came
-	// first. Each takes 90 KiB at most. What is beyond either is summed, as [Others], which has a history on each route as
+	// first. Each takes 70 KiB at most. What is beyond either is summed, as [Others], which has a history on each route as
 	// well. An endpoint for which nothing happened for a day is forgotten.
 	MaxEndpoints = 1024
 	MaxShares    = 256
@@ -164,15 +164,14 @@ type attempt struct {
 	retries        int // that were counted
 }
 
-// series is the history of a route, or of the share that an endpoint has in one, which is kept more coarsely.
+// series is the history of a route, or of the share that an endpoint has in one.
 type series struct {
 	name    string
 	slot    int
 	inward  bool
-	share   bool
 	seen    time.Time
 	last    Counts // of a share: since the start
-	periods [allRanges]ring
+	periods [numRanges]ring
 }
 
 // New returns an empty History that begins now. now is the clock, which has to be that of the journal; nil means [time.Now].
@@ -307,7 +306,7 @@ func (h *History) entry(p *journal.Passed) {
 		o.figures.Confirmed++
 		if a != nil {
 			if a.done != 0 {
-				h.confirmed(a, o, p.At)
+				h.confirmed(a, p.At)
 			}
 			h.arrived.remove(key)
 		}
@@ -318,15 +317,12 @@ func (h *History) entry(p *journal.Passed) {
 }
 
 // confirmed counts how long the confirmation took, with each route that was done with the message. The caller holds mu.
-func (h *History) confirmed(a *arrival, o *owner, at int64) {
+func (h *History) confirmed(a *arrival, at int64) {
 	for word, set := range a.routes {
 		for ; set != 0; set &= set - 1 {
 			slot := word*64 + bits.TrailingZeros64(set)
 			if s := h.slots[slot]; s != nil {
-				var t times
-				t.add(StepConfirm, at-a.done)
-				s.took(at, &t)
-				h.share(o, s).took(at, &t)
+				s.took(at, StepConfirm, at-a.done)
 			}
 		}
 	}
@@ -368,26 +364,24 @@ func (h *History) onRoute(p *journal.Passed, s *series, message uint64) {
 			return
 		}
 		if p.Step == journal.StepDelivered {
-			var t times
 			from := run.first
 			if a != nil && s.inward {
 				from = a.received
 				ready := a.received
 				if a.released != 0 && a.released <= run.first {
-					t.add(StepHold, a.released-ready)
+					s.took(at, StepHold, a.released-ready)
 					ready = a.released
 				}
 				if a.fetched >= ready && a.fetched <= run.first {
-					t.add(StepFetch, a.fetched-ready)
+					s.took(at, StepFetch, a.fetched-ready)
 					ready = a.fetched
 				}
-				t.add(StepWait, run.first-ready)
+				s.took(at, StepWait, run.first-ready)
 			}
-			t.add(StepEndToEnd, at-from)
-			t.add(StepHandle, at-run.started-int64(run.took))
-			t.add(StepStore, int64(run.took))
-			s.took(at, &t)
-			share.took(at, &t)
+			s.took(at, StepEndToEnd, at-from)
+			share.took(at, StepEndToEnd, at-from)
+			s.took(at, StepHandle, at-run.started-int64(run.took))
+			s.took(at, StepStore, int64(run.took))
 		}
 		h.running.remove(key)
 	}
@@ -435,36 +429,10 @@ func (h *History) ended(p *journal.Passed, s *series, run *attempt, o *owner) *s
 	return share
 }
 
-// times are how long the steps of a message took.
-type times struct {
-	steps, classes [numSteps]uint8
-	n              int
-}
-
-func (t *times) add(step Step, nanoseconds int64) {
-	t.steps[t.n], t.classes[t.n] = uint8(step), uint8(class(time.Duration(nanoseconds)))
-	t.n++
-}
-
-// took counts latencies for the time in which they ended.
-func (s *series) took(at int64, t *times) {
-	if !s.share {
-		hour, day := s.periods[RangeHour].at(RangeHour, at), s.periods[RangeDay].at(RangeDay, at)
-		for i := range t.n {
-			hour.took(Step(t.steps[i]), int(t.classes[i]))
-			day.took(Step(t.steps[i]), int(t.classes[i]))
-		}
-		return
-	}
-	for i := range t.n {
-		for r := range numRanges {
-			step := Step(t.steps[i])
-			if of := r; step == StepEndToEnd {
-				s.periods[of].at(of, at).took(step, int(t.classes[i]))
-			} else {
-				of += coarseHour
-				s.periods[of].at(of, at).took(step, int(t.classes[i]))
-			}
-		}
+// took counts how long a step took, for the time in which it ended.
+func (s *series) took(at int64, step Step, nanoseconds int64) {
+	class := classOf(time.Duration(nanoseconds))
+	for r := range numRanges {
+		s.periods[r].at(r, at).took(step, class)
 	}
 }

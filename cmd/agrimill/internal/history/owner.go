@@ -136,7 +136,7 @@ func (h *History) share(o *owner, route *series) *series {
 	for len(o.shares) <= route.slot {
 		o.shares = append(o.shares, nil)
 	}
-	s := &series{name: route.name, slot: route.slot, share: true}
+	s := &series{name: route.name, slot: route.slot}
 	o.shares[route.slot] = s
 	return s
 }

@@ -104,8 +104,9 @@ func TestByTenant(t *testing.T) {
 						t.Errorf("%+v on %s: %d delivered in the periods, want %d", c, route.Name, periods, d)
 					}
 					latency(t, route.Total, "end_to_end", d, 10*time.Millisecond)
-					latency(t, route.Total, "store", d, 5*time.Millisecond)
-					latency(t, route.Total, "confirm", d+route.Total.Poisoned, time.Millisecond)
+					if len(route.Total.Latency) > 1 {
+						t.Errorf("%+v on %s: %+v, want end_to_end alone", c, route.Name, route.Total.Latency)
+					}
 				}
 			}
 		}
@@ -304,7 +305,7 @@ func TestMemory(t *testing.T) {
 	runtime.KeepAlive(h)
 	t.Logf("%d KiB for each endpoint on a route", per>>10)
 	// The journal is gone, and the route itself has a part in it.
-	if per > 90<<10+230<<10/endpoints {
+	if per > 70<<10+230<<10/endpoints {
 		t.Errorf("%d bytes for each of %d endpoints on a route", per, endpoints)
 	}
 }

@@ -15,22 +15,18 @@ const (
 	// RangeDay is the last day, by the quarter of an hour.
 	RangeDay
 	numRanges
-	// What takes too much room to be kept as finely: the same ranges by five minutes and by two hours.
-	coarseHour = numRanges + RangeHour
-	coarseDay  = numRanges + RangeDay
-	allRanges  = 2 * numRanges
 )
 
 // String returns the name of a range in the API: hour or day.
-func (r Range) String() string { return [...]string{"hour", "day"}[r%numRanges] }
+func (r Range) String() string { return [...]string{"hour", "day"}[r] }
 
 // Step is how long a period is.
 func (r Range) Step() time.Duration {
-	return [...]time.Duration{time.Minute, 15 * time.Minute, 5 * time.Minute, 2 * time.Hour}[r]
+	return [...]time.Duration{time.Minute, 15 * time.Minute}[r]
 }
 
 // Periods is how many periods there are, the current one included.
-func (r Range) Periods() int { return [...]int{60, 96, 13, 13}[r] }
+func (r Range) Periods() int { return [...]int{60, 96}[r] }
 
 // Duration is how long all of them are.
 func (r Range) Duration() time.Duration { return r.Step() * time.Duration(r.Periods()) }
@@ -112,10 +108,6 @@ type period struct {
 func (p *period) add(other *period) {
 	p.counts.add(other.counts)
 	p.inFlight, p.backlog, p.age = max(p.inFlight, other.inFlight), max(p.backlog, other.backlog), max(p.age, other.age)
-	p.addLatencies(other)
-}
-
-func (p *period) addLatencies(other *period) {
 	for step, h := range other.latency {
 		if h == nil {
 			continue
@@ -123,7 +115,9 @@ func (p *period) addLatencies(other *period) {
 		if p.latency[step] == nil {
 			p.latency[step] = new(histogram)
 		}
-		p.latency[step].merge(h)
+		for i, n := range h {
+			p.latency[step][i] += n
+		}
 	}
 }
 
@@ -158,8 +152,8 @@ const (
 	maxBits = 42 // 2^42 ns: 73 minutes
 )
 
-// class returns the class of a duration.
-func class(d time.Duration) int {
+// classOf returns the class of a duration.
+func classOf(d time.Duration) int {
 	n := uint64(max(d, 1)) - 1 // so that a bound belongs to what it bounds
 	octave := bits.Len64(n)
 	switch {
@@ -179,16 +173,6 @@ func bound(class int) time.Duration {
 	half := min(class-1, 2*(maxBits-minBits)-1)
 	low := time.Duration(1) << (minBits + half/2)
 	return low + low/2*time.Duration(half%2+1)
-}
-
-// merge adds what another one has counted.
-func (h *histogram) merge(other *histogram) {
-	if other == nil {
-		return
-	}
-	for i, n := range other {
-		h[i] += n
-	}
 }
 
 // quantile returns a duration that so many per cent do not exceed, at most 50 per cent too long; and how many were counted.

@@ -53,9 +53,8 @@ func TestRenamedRoutesTakeWhatTheyHad(t *testing.T) {
 			}
 		}
 	}
-	// By the minute and by the quarter of an hour, and of an endpoint also by five minutes and by two hours. A route may be
-	// there in two minutes.
-	if most := 2 * routes * (2 + endpoints*4); kept > most || kept < routes {
+	// By the minute and by the quarter of an hour. A route may be there in two minutes.
+	if most := 2 * routes * (2 + endpoints*2); kept > most || kept < routes {
 		t.Errorf("there is room for %d periods of %d routes with %d endpoints, want at most %d", kept, routes, endpoints, most)
 	}
 }

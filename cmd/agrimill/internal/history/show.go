@@ -54,7 +54,7 @@ type Period struct {
 	Backlog    *int64   `json:"backlog,omitempty"`
 	AgeSeconds *float64 `json:"age_seconds,omitempty"`
 	// Latency is by step: end_to_end, hold, fetch, wait, handle, store, confirm. Steps that nothing took are left out. Of a tenant or
-	// endpoint, the periods have end_to_end alone, and the other ones in the total are of up to five minutes, or two hours, more.
+	// endpoint there is end_to_end alone.
 	Latency map[string]Latency `json:"latency,omitempty"`
 }
 
@@ -124,8 +124,6 @@ func (s *series) record(r Range, from, to time.Time, of []*series) RouteRecord {
 			}
 			sum.add(p)
 		})
-		coarse := r + coarseHour
-		share.periods[coarse].each(coarse, from.UnixNano(), to.UnixNano(), func(p *period) { all.addLatencies(p) })
 	}
 	for i := range periods {
 		if p := &periods[i]; p.number != 0 {

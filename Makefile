@@ -17,6 +17,8 @@ DIR :=
 # The steps of CI that `make check` runs, and the parts that `make torture` runs; empty: all of them.
 STEP :=
 PART :=
+# With anything in it, make test has the race detector.
+RACE :=
 # What `make dist` builds.
 TARGETS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 # What `make fuzz` spends on each fuzz target after the build, in seconds.
@@ -76,26 +78,22 @@ run: ## Send farm files through the gateway into JetStream (DIR=path: your own f
 # Tests wait more than they compute, so five packages run at a time, with four tests each, on
 # however few cores. The packages that take longest are named first, because go test starts
 # them in this order: in alphabetical order, the last of them would run alone. Everything is
-# compiled before, so that no test runs beside a compiler. The race detector is left to CI (step long)
-# where a test only reads files, computes, or measures memory. secretcheck prints what go test
-# would, with the command that repeats a failure, and fails when a line tells a secret. What computes
-# runs beside what waits, and is printed behind it. A program with the race detector waits a second at its
-# end for a race of what still runs: nothing does at the end of a test, and many start such programs.
-LONGEST := ./subscriber ./cmd/agrimill/internal/command ./cmd/agrimill/internal/pipeline ./internal/test/endtoend ./sources/kafka ./sinks/kafka \
-	./gateway ./sinks/nats ./sources/nats ./cmd/agrimill/internal/config ./sinks/blob ./router ./internal/quickstart
-ALONE   := ./subscriber/internal/core ./internal/test/archtest ./internal/test/peakmem ./farmdata/... ./internal/sse ./internal/test/speccheck ./internal/tool/...
-CHECKED := -vet=off -p 5 -parallel 4 -timeout 30m -json
+# compiled before, so that no test runs beside a compiler. The race detector makes tests compute four times
+# as long and needs a C compiler, so it has a run of its own, in CI as well, without what has no goroutines
+# or measures memory. A program with it waits a second at its end for a race of what still runs: nothing
+# does at the end of a test. secretcheck prints what go test would, with the command that repeats a
+# failure, and fails when a line tells a secret.
+LONGEST := ./subscriber/internal/core ./cmd/agrimill/internal/pipeline ./subscriber ./cmd/agrimill/internal/command ./internal/test/endtoend \
+	./sources/kafka ./sinks/kafka ./internal/test/archtest ./internal/test/peakmem ./farmdata/isoxml ./farmdata/content ./gateway ./sources/nats
+UNRACED := /subscriber/internal/core$$|/internal/test/(archtest|peakmem|speccheck)$$|/internal/tool/
 
 .PHONY: test
-test: ## Run every test, with the race detector where goroutines share anything; no output may tell a secret
-	@raced="$(LONGEST) $$($(GO) list ./... | grep -vxF "$$($(GO) list $(ALONE))" | tr '\n' ' ')"; \
-	compile() { $(GO) list -e -export -test "$$@" >/dev/null 2>&1; }; \
-	$(call build,the tests,four minutes,{ compile -race $$raced; compile $(ALONE); } || true); \
-	status=0; alone="$$(mktemp)"; trap 'rm "$$alone"' EXIT; export GORACE=atexit_sleep_ms=0; \
-	{ $(GO) test $(CHECKED) -p 2 $(ALONE) | $(GO) run ./internal/tool/secretcheck -repeat '$(GO) test'; } >"$$alone" 2>&1 & \
-	$(GO) test -race $(CHECKED) $$raced | $(GO) run ./internal/tool/secretcheck -repeat '$(GO) test -race' || status=1; \
-	wait $$! || status=1; cat "$$alone"; \
-	exit $$status
+test: ## Run every test; no output may tell a secret (RACE=1: with the race detector)
+	@test="$(GO) test$(if $(RACE), -race)"; \
+	packages="$$({ printf '%s\n' $(LONGEST); $(GO) list ./...; } | grep -vE '$(if $(RACE),$(UNRACED),^$$)' | tr '\n' ' ')"; \
+	$(call build,the tests,four minutes,$(GO) list -e -export -test $(if $(RACE),-race) $$packages >/dev/null 2>&1 || true); \
+	GORACE=atexit_sleep_ms=0 $$test -vet=off -p 5 -parallel 4 -timeout 30m -json $$packages | \
+		$(GO) run ./internal/tool/secretcheck -repeat "$$test"
 
 .PHONY: check
 check: ## Everything that CI runs; STEP=kafka: a step (.ci/run --list)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// whole is how many items wait at once in these tests; `make check STEP=long`.
+// whole is how many items wait at once in these tests.
 const whole = 100_000
 
 func many() int { return scaled(whole) }

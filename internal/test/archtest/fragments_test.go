@@ -108,7 +108,7 @@ func TestDocumentedFragmentsCompile(t *testing.T) {
 	if err := os.WriteFile(overlayFile, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"list", "-export", "-f", "{{.Name}}", asTested, "-overlay=" + overlayFile}
+	args := []string{"list", "-export", "-f", "{{.Name}}", "-overlay=" + overlayFile}
 	for _, pkg := range slices.Sorted(maps.Keys(packages)) {
 		args = append(args, "./"+pkg)
 	}
@@ -125,7 +125,7 @@ func TestDocumentedFragmentsCompile(t *testing.T) {
 func runDocumentedTests(t *testing.T, p page, pkg, overlayFile, temp string) {
 	t.Helper()
 	binary := filepath.Join(temp, filepath.Base(pkg)+".test")
-	goCommand(t, "test", asTested, "-c", "-vet=off", "-overlay="+overlayFile, "-o", binary, "./"+pkg)
+	goCommand(t, "test", "-c", "-vet=off", "-overlay="+overlayFile, "-o", binary, "./"+pkg)
 	cmd := exec.CommandContext(t.Context(), binary, "-test.v", "-test.timeout=1m")
 	cmd.Dir = temp
 	out, err := cmd.CombinedOutput()

@@ -278,10 +278,6 @@ func linked(t *testing.T, pkgs ...string) (deps []string) {
 	return deps
 }
 
-// asTested builds with the race detector: so make test has built all that the module requires,
-// and once more without it would take minutes.
-const asTested = "-race"
-
 // goCommand runs the go command at the top of the module and returns its stdout.
 func goCommand(t *testing.T, args ...string) string {
 	t.Helper()

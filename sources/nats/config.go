@@ -7,7 +7,7 @@
 //
 // Delivery is at least once: a message that is not acked is redelivered. Messages of one key
 // (Config.KeyHeader, else the subject) are delivered in order, one at a time, those of
-// different keys in parallel. [Open] chooses the subscriber of watermill-nats instead.
+// different keys in parallel.
 package nats
 
 import (
@@ -47,10 +47,6 @@ type Config struct {
 	// Name is the client name of the connection. Default "agrimill".
 	Name string `yaml:"-"`
 
-	// Driver is who reads: agrimill, or the subscriber of Watermill, which handles one message at a time. That of
-	// watermill-nats lets a message be delivered again whose handler takes longer than AckWait, and it needs another
-	// durable ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
-	Driver Driver `yaml:"driver" enum:"agrimill,watermill"`
 	// Stream is the stream to read; empty means the one that has the subject.
 	Stream string `yaml:"stream"`
 	// Durable is the name of the durable consumer. It keeps track of acknowledgments on the
@@ -124,8 +120,6 @@ func (c Config) Validate() error {
 	e.Check(nats.ValidName(c.Stream), "Stream", nats.NameRule)
 	e.Check(c.AckWait >= time.Second, "AckWait", "must be at least 1s")
 	validate.NotNegative(&e, "MaxInFlight", c.MaxInFlight)
-	e.Check(c.Driver == DriverAgrimill || c.Driver == DriverWatermill, "Driver", "must be one of the named constants")
-	e.Check(c.Driver != DriverWatermill || c.KeyHeader == "", "KeyHeader", "has no effect with the driver %v, which has one message open", DriverWatermill)
 	e.Check(!strings.ContainsAny(c.KeyHeader, ": \t\r\n"), "KeyHeader", "must be the name of a header, without white space and colons")
 	validate.NotNegative(&e, "MaxNackDelay", c.MaxNackDelay)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)

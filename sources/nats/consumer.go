@@ -89,17 +89,11 @@ type durable struct {
 	before *jetstream.ConsumerInfo // as it was; nil: nobody has looked yet
 }
 
-// consumer is one of either kind.
-type consumer interface {
-	Info(ctx context.Context) (*jetstream.ConsumerInfo, error)
-	CachedInfo() *jetstream.ConsumerInfo
-}
-
 // plan is a consumer that was found, and what has to be made of it.
 type plan struct {
 	js       jetstream.JetStream
 	stream   string
-	consumer consumer                  // nil: it is missing
+	consumer jetstream.Consumer        // nil: it is missing
 	want     *jetstream.ConsumerConfig // nil: it stays as it is
 }
 
@@ -128,9 +122,6 @@ func (d durable) failed(err error) error {
 	return d.config.unavailable(nats.Explain(d.conn, d.config.Domain, err))
 }
 
-// push reports whether the server sends what it has by itself.
-func (d durable) push() bool { return d.config.Driver == DriverWatermill }
-
 // plan finds the consumer and decides what becomes of it. It changes nothing.
 func (d durable) plan(ctx context.Context, subject string) (p plan, err error) {
 	if p.js, err = nats.JetStream(d.conn, d.config.Domain); err != nil {
@@ -141,7 +132,7 @@ func (d durable) plan(ctx context.Context, subject string) (p plan, err error) {
 			return p, fmt.Errorf("stream with the subject %s: %w", subject, err)
 		}
 	}
-	found, err := d.find(ctx, p)
+	found, err := p.js.Consumer(ctx, p.stream, d.config.Durable)
 	switch {
 	case err == nil:
 		p.consumer = found
@@ -150,8 +141,6 @@ func (d durable) plan(ctx context.Context, subject string) (p plan, err error) {
 		p.want, err = d.missing(ctx, p, subject)
 	case errors.Is(err, jetstream.ErrNotPullConsumer):
 		err = d.refused(p.stream, "is a push consumer")
-	case errors.Is(err, jetstream.ErrNotPushConsumer):
-		err = d.refused(p.stream, "is a pull consumer, not one for the driver watermill")
 	}
 	if err != nil && !errors.Is(err, ErrConfig) {
 		err = fmt.Errorf("stream %s: %w", p.stream, err)
@@ -159,27 +148,15 @@ func (d durable) plan(ctx context.Context, subject string) (p plan, err error) {
 	return p, err
 }
 
-func (d durable) find(ctx context.Context, p plan) (consumer, error) {
-	if d.push() {
-		return p.js.PushConsumer(ctx, p.stream, d.config.Durable)
-	}
-	return p.js.Consumer(ctx, p.stream, d.config.Durable)
-}
-
 // make does what is planned.
-func (d durable) make(ctx context.Context, p plan) (made consumer, err error) {
+func (d durable) make(ctx context.Context, p plan) (jetstream.Consumer, error) {
 	switch {
 	case p.want == nil:
 		return p.consumer, nil
-	case p.consumer == nil && d.push():
-		return p.js.CreatePushConsumer(ctx, p.stream, *p.want)
 	case p.consumer == nil:
 		return p.js.CreateConsumer(ctx, p.stream, *p.want)
-	case d.push():
-		made, err = p.js.UpdatePushConsumer(ctx, p.stream, *p.want)
-	default:
-		made, err = p.js.UpdateConsumer(ctx, p.stream, *p.want)
 	}
+	made, err := p.js.UpdateConsumer(ctx, p.stream, *p.want)
 	if err == nil {
 		d.logger.Info("NATS consumer gets the configured AckWait", watermill.LogFields{"stream": p.stream, "configured": d.config.AckWait.String()})
 	}
@@ -204,10 +181,7 @@ func (d durable) missing(ctx context.Context, p plan, subject string) (*jetstrea
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: d.config.AckWait, MaxAckPending: maxAckPending, MaxDeliver: -1,
 		Metadata: map[string]string{madeBy: madeHere},
 	}
-	if d.push() {
-		want.DeliverSubject, want.DeliverGroup = d.conn.NewInbox(), d.config.Durable
-		want.MaxAckPending = 1 // what is pushed ahead would have to wait, and be pushed again
-	} else if limit := have.ConsumerLimits.MaxAckPending; limit > 0 {
+	if limit := have.ConsumerLimits.MaxAckPending; limit > 0 {
 		want.MaxAckPending = min(want.MaxAckPending, limit)
 	}
 	return want, nil
@@ -249,9 +223,8 @@ func (s *Subscriber) consumer(ctx context.Context, subject string) (jetstream.Co
 	if err != nil {
 		return nil, err
 	}
-	consumer := p.consumer.(jetstream.Consumer)
-	s.found.Store(&consumer)
-	return consumer, nil
+	s.found.Store(&p.consumer)
+	return p.consumer, nil
 }
 
 // inCommon refuses a subject that no message of a stream can have. A mirror has no subjects of its own.
@@ -307,12 +280,8 @@ func (d durable) differences(have jetstream.ConsumerConfig) (list []string) {
 			list = append(list, fmt.Sprintf(format, args...))
 		}
 	}
-	if d.push() {
-		add(have.MaxAckPending != 1, "max ack pending %d, not 1, so what is nacked comes behind others", have.MaxAckPending)
-	} else {
-		add(have.MaxAckPending > 0 && have.MaxAckPending < d.config.MaxInFlight,
-			"max ack pending %d, so no more are handled at a time (configured: %d)", have.MaxAckPending, d.config.MaxInFlight)
-	}
+	add(have.MaxAckPending > 0 && have.MaxAckPending < d.config.MaxInFlight,
+		"max ack pending %d, so no more are handled at a time (configured: %d)", have.MaxAckPending, d.config.MaxInFlight)
 	add(have.InactiveThreshold > 0, "inactive threshold %v, after which the server deletes it, and everything comes again", have.InactiveThreshold)
 	add(have.MemoryStorage, "memory storage, so everything comes again after a restart of the server")
 	add(have.ReplayPolicy == jetstream.ReplayOriginalPolicy, "replay policy original, so messages come as slowly as they were stored")
@@ -333,8 +302,6 @@ func (d durable) unfit(have jetstream.ConsumerConfig, subject string) string {
 		subjects = []string{have.FilterSubject}
 	}
 	switch {
-	case d.push() && have.DeliverGroup != d.config.Durable:
-		return "has not its own name as deliver group"
 	case len(subjects) == 0 && subject != ">":
 		return "reads every subject, not " + subject
 	case len(subjects) > 0 && !slices.Equal(subjects, []string{subject}):

@@ -22,53 +22,38 @@ type place struct {
 type delivery struct {
 	stream string
 	place  place
-	raw    received // the latest delivery; guarded by subscription.mu
-	acked  bool     // but the server could not be told yet; guarded by subscription.mu
+	raw    *received // the latest delivery; guarded by subscription.mu
+	acked  bool      // but the server could not be told yet; guarded by subscription.mu
 }
 
 // message makes a message of a delivery. Its UUID is the same for every delivery.
 func (s *subscription) message(d *delivery) (*message.Message, error) {
 	raw := s.latest(d)
-	err := raw.HeaderError()
+	err := raw.headerError()
 	var msg *message.Message
 	if err == nil {
-		msg, err = s.config.Unmarshaler.Unmarshal(&natsgo.Msg{Subject: raw.Subject(), Header: raw.Headers(), Data: raw.Data()})
+		msg, err = s.config.Unmarshaler.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data})
 	}
 	if err != nil {
 		s.logger.Error("Message cannot be read; it will be tried again", err,
-			watermill.LogFields{"stream": d.stream, "sequence": d.place.sequence, "subject": raw.Subject()})
+			watermill.LogFields{"stream": d.stream, "sequence": d.place.sequence, "subject": raw.Subject})
 		return nil, err
 	}
-	if msg.UUID != "" {
-		return msg, nil
+	if msg.UUID == "" {
+		name := fmt.Sprintf("%s %d %d", d.stream, d.place.sequence, d.place.stored)
+		msg.UUID = uuid.NewHash(sha256.New(), streamNamespace(), []byte(name), 8).String()
 	}
-	meta, err := raw.Metadata()
-	if err != nil {
-		return nil, err
-	}
-	msg.UUID = derivedUUID(meta.Stream, meta.Sequence.Stream, meta.Timestamp)
 	return msg, nil
 }
 
 // deliveryName names a message by its place, the same for every delivery. The time it was
 // stored distinguishes a recreated stream, and another server, from the one before.
 func deliveryName(d *delivery) string {
-	return placeName(d.stream, d.place.sequence, d.place.stored)
-}
-
-// placeName names a place in a stream; stored is in nanoseconds.
-func placeName(stream string, sequence uint64, stored int64) string {
-	return fmt.Sprintf("nats %s %d %d", stream, sequence, stored)
+	return fmt.Sprintf("nats %s %d %d", d.stream, d.place.sequence, d.place.stored)
 }
 
 // storedAt is when the server stored a message.
 func storedAt(d *delivery) time.Time { return time.Unix(0, d.place.stored) }
-
-// derivedUUID is the UUID of a message that has none.
-func derivedUUID(stream string, sequence uint64, stored time.Time) string {
-	name := fmt.Sprintf("%s %d %d", stream, sequence, stored.UnixNano())
-	return uuid.NewHash(sha256.New(), streamNamespace(), []byte(name), 8).String()
-}
 
 // streamNamespace is the namespace of derived UUIDs.
 func streamNamespace() uuid.UUID { return uuid.MustParse("4a2e55f8-29d3-4bd9-8d2f-1a2f1f9d1c53") }

@@ -13,7 +13,7 @@ import (
 	"github.com/agrimill/agrimill/sources/nats"
 )
 
-// Both drivers read a stream of another domain, with an account that may subscribe to one prefix only.
+// The source reads a stream of another domain, with an account that may subscribe to one prefix only.
 func TestSourceThroughLeafNode(t *testing.T) {
 	t.Parallel()
 	hub, leaf := natstest.StartLeaf(t)
@@ -28,58 +28,53 @@ func TestSourceThroughLeafNode(t *testing.T) {
 	}
 	f.createStream()
 	f.put(0, 3)
-	for _, driver := range []nats.Driver{nats.DriverAgrimill, nats.DriverWatermill} {
-		open := func(domain, inbox string) nats.Source {
-			source, err := nats.Open(nats.Config{
-				Connection: sinknats.Connection{
-					URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword,
-					Domain: domain, InboxPrefix: inbox,
-				},
-				Driver: driver, Durable: driver.String(), CloseTimeout: time.Second,
-			}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = source.Close() })
-			return source
-		}
-		for _, test := range []struct {
-			domain, inbox string
-			is            error
-		}{
-			{"", natstest.LeafInboxPrefix, sinknats.ErrNoJetStream},
-			{"elsewhere", natstest.LeafInboxPrefix, sinknats.ErrNoDomain},
-			{natstest.LeafDomain, "", sinknats.ErrInbox},
-		} {
-			if _, err := open(test.domain, test.inbox).Subscribe(t.Context(), fieldSubject); !errors.Is(err, test.is) || !errors.Is(err, sinks.ErrUnavailable) {
-				t.Errorf("%v with domain %q and inbox prefix %q: got %v, want %v", driver, test.domain, test.inbox, err, test.is)
-			}
-		}
-		source := open(natstest.LeafDomain, natstest.LeafInboxPrefix)
-		messages, err := source.Subscribe(t.Context(), fieldSubject)
+	open := func(domain, inbox string) *nats.Subscriber {
+		source, err := nats.New(nats.Config{
+			Connection: sinknats.Connection{
+				URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword,
+				Domain: domain, InboxPrefix: inbox,
+			},
+			Durable: "out", CloseTimeout: time.Second,
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"0", "1", "2"} {
-			msg := f.next(messages)
-			if string(msg.Payload) != want {
-				t.Errorf("%v: got %s, want %s", driver, msg.Payload, want)
-			}
-			msg.Ack()
+		t.Cleanup(func() { _ = source.Close() })
+		return source
+	}
+	for _, test := range []struct {
+		domain, inbox string
+		is            error
+	}{
+		{"", natstest.LeafInboxPrefix, sinknats.ErrNoJetStream},
+		{"elsewhere", natstest.LeafInboxPrefix, sinknats.ErrNoDomain},
+		{natstest.LeafDomain, "", sinknats.ErrInbox},
+	} {
+		if _, err := open(test.domain, test.inbox).Subscribe(t.Context(), fieldSubject); !errors.Is(err, test.is) || !errors.Is(err, sinks.ErrUnavailable) {
+			t.Errorf("domain %q and inbox prefix %q: got %v, want %v", test.domain, test.inbox, err, test.is)
 		}
-		if err := source.Close(); err != nil {
-			t.Error(err)
+	}
+	source := open(natstest.LeafDomain, natstest.LeafInboxPrefix)
+	messages, err := source.Subscribe(t.Context(), fieldSubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"0", "1", "2"} {
+		msg := f.next(messages)
+		if string(msg.Payload) != want {
+			t.Errorf("got %s, want %s", msg.Payload, want)
 		}
-		consumer, err := f.js.Consumer(t.Context(), "FIELD", driver.String())
-		if errors.Is(err, jetstream.ErrNotPullConsumer) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if open := unackedOf(consumer.CachedInfo()); open != 0 {
-			t.Errorf("%v: %d messages have no ack", driver, open)
-		}
+		msg.Ack()
+	}
+	if err := source.Close(); err != nil {
+		t.Error(err)
+	}
+	consumer, err := f.js.Consumer(t.Context(), "FIELD", "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if open := unackedOf(consumer.CachedInfo()); open != 0 {
+		t.Errorf("%d messages have no ack", open)
 	}
 }
 

@@ -69,30 +69,3 @@ func ExampleNew() {
 	msg.Ack() // it does not come again
 	// Output: 1 a report
 }
-
-// The subscriber of watermill-nats reads the same stream, with a durable of its own.
-func ExampleOpen() {
-	url, stop, err := startServer()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer stop()
-	source, err := nats.Open(nats.Config{
-		Connection: sinknats.Connection{URL: url}, Durable: "one-by-one", Driver: nats.DriverWatermill,
-	}, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = source.Close() }()
-	messages, err := source.Subscribe(context.Background(), "agrimill.reports")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	msg := <-messages
-	fmt.Printf("%s %s\n", msg.UUID, msg.Payload)
-	msg.Ack()
-	// Output: 1 a report
-}

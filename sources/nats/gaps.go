@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ThreeDotsLabs/watermill"
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/warnlog"
@@ -19,7 +20,7 @@ type gaps struct {
 }
 
 // see returns how many messages are missing before a delivery, at least.
-func (g *gaps) see(number jetstream.SequencePair, first bool) int64 {
+func (g *gaps) see(number natsgo.SequencePair, first bool) int64 {
 	if !first { // it has a number of the consumer, and its stream's is known
 		g.at.Consumer++
 		return 0
@@ -38,7 +39,7 @@ func (g *gaps) see(number jetstream.SequencePair, first bool) int64 {
 }
 
 // tellDeleted says it once a minute: a stream that keeps the latest message of a subject only has many gaps.
-func (s *subscription) tellDeleted(meta *jetstream.MsgMetadata, gone int64) {
+func (s *subscription) tellDeleted(meta *natsgo.MsgMetadata, gone int64) {
 	s.deleted += gone
 	if _, ok := s.deletedLine.Next(); ok {
 		warnlog.Warn(s.logger, "NATS messages were deleted before they were delivered",

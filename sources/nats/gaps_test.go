@@ -78,11 +78,11 @@ func TestDeletedUnread(t *testing.T) {
 			}
 			f.put(1, 6)
 			c.delete(f)
+			f.put(7, 1) // before anything is read: it may be the one that deletes
 			messages, err = f.logged(log).Subscribe(t.Context(), "field.>")
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.put(7, 1)
 			var got []string
 			for !slices.Contains(got, "7") {
 				msg := f.next(messages)
@@ -254,7 +254,7 @@ func TestNewOnlyWithADurable(t *testing.T) {
 	}
 }
 
-// What Subscribe is asked for and cannot read is an error, with either driver.
+// What Subscribe is asked for and cannot read is an error.
 func TestSubjectOfSubscribe(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
@@ -270,24 +270,22 @@ func TestSubjectOfSubscribe(t *testing.T) {
 		"shorter than the stream": {"FIELD", "field", nats.ErrConfig},
 		"empty":                   {"FIELD", "", nats.ErrConfig},
 	} {
-		for _, driver := range []nats.Driver{nats.DriverAgrimill, nats.DriverWatermill} {
-			t.Run(fmt.Sprint(name, " ", driver), func(t *testing.T) {
-				s, err := nats.Open(nats.Config{
-					Connection: sinknats.Connection{URL: f.server.URL()}, Stream: c.stream, Driver: driver,
-					Durable: strings.NewReplacer("/", "-").Replace(t.Name()), CloseTimeout: time.Second,
-				}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = s.Close() }()
-				var messages <-chan *message.Message
-				if messages, err = s.Subscribe(t.Context(), c.subject); !errors.Is(err, c.want) || err == nil != (messages != nil) {
-					t.Errorf("got %v, want %v", err, c.want)
-				}
-				if _, again := s.Subscribe(t.Context(), c.subject); !errors.Is(again, nats.ErrConfig) {
-					t.Errorf("a second subscription: got %v, want ErrConfig", again)
-				}
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			s, err := nats.New(nats.Config{
+				Connection: sinknats.Connection{URL: f.server.URL()}, Stream: c.stream,
+				Durable: strings.NewReplacer("/", "-").Replace(t.Name()), CloseTimeout: time.Second,
+			}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			var messages <-chan *message.Message
+			if messages, err = s.Subscribe(t.Context(), c.subject); !errors.Is(err, c.want) || err == nil != (messages != nil) {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if _, again := s.Subscribe(t.Context(), c.subject); !errors.Is(again, nats.ErrConfig) {
+				t.Errorf("a second subscription: got %v, want ErrConfig", again)
+			}
+		})
 	}
 }

@@ -50,16 +50,9 @@ func TestLookIsWhatSubscribeFinds(t *testing.T) {
 		}, says: "paused until"},
 		"no stream":   {read: func(c *nats.Config) { c.Stream = "GONE" }, is: jetstream.ErrStreamNotFound, says: "stream not found"},
 		"no settings": {read: func(c *nats.Config) { c.Durable = "a.b" }, is: nats.ErrConfig, says: "Durable"},
-
-		"watermill, missing":        {read: watermillDriver},
-		"watermill, as configured":  {change: func(c *jetstream.ConsumerConfig) { c.MaxAckPending = 1 }, push: true, read: watermillDriver},
-		"watermill, pull for push":  {change: func(*jetstream.ConsumerConfig) {}, read: watermillDriver, is: nats.ErrConfig, says: "is a pull consumer"},
-		"watermill, deliver group":  {change: func(c *jetstream.ConsumerConfig) { c.DeliverGroup = "other" }, push: true, read: watermillDriver, is: nats.ErrConfig, says: "deliver group"},
-		"watermill, several":        {change: func(*jetstream.ConsumerConfig) {}, push: true, read: watermillDriver, says: "max ack pending 1000, not 1"},
-		"watermill, another policy": {change: func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }, push: true, read: watermillDriver, is: nats.ErrConfig, says: "ack policy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, Durable: strings.NewReplacer(" ", "_", ",", "").Replace(name), CloseTimeout: time.Second}
+			config := nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, Durable: strings.ReplaceAll(name, " ", "_"), CloseTimeout: time.Second}
 			if test.change != nil {
 				want := explicit
 				want.Durable = config.Durable
@@ -103,13 +96,11 @@ func TestLookIsWhatSubscribeFinds(t *testing.T) {
 	}
 }
 
-func watermillDriver(c *nats.Config) { c.Driver = nats.DriverWatermill }
-
 // compare subscribes and holds the error and the warnings against those of Look.
 func (f *field) compare(config nats.Config, lookError error, looked []string) {
 	f.Helper()
 	log := &warnings{}
-	source, err := nats.Open(config, log)
+	source, err := nats.New(config, log)
 	if err == nil {
 		defer func() { _ = source.Close() }()
 		_, err = source.Subscribe(f.Context(), fieldSubject)

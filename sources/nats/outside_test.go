@@ -66,50 +66,45 @@ func TestOutsideMessages(t *testing.T) {
 		"one of two is readable": {header: begin + "A: 1\r\nno colon\r\n" + end, payload: "x", unreadable: true},
 		"no header at all":       {header: "HTTP/1.1 200\r\n\r\n", payload: "x", unreadable: true},
 	} {
-		for _, driver := range []nats.Driver{nats.DriverAgrimill, nats.DriverWatermill} {
-			if driver == nats.DriverWatermill && c.unreadable {
-				continue // it holds up the others, see DriverWatermill
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newField(t)
+			f.putRaw(c.header, c.payload)
+			f.putRaw("", "behind")
+			log := testkit.NewLog()
+			s, err := nats.New(nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, Durable: "out", CloseTimeout: time.Second}, log)
+			if err != nil {
+				t.Fatal(err)
 			}
-			t.Run(fmt.Sprint(name, " ", driver), func(t *testing.T) {
-				t.Parallel()
-				f := newField(t)
-				f.putRaw(c.header, c.payload)
-				f.putRaw("", "behind")
-				log := testkit.NewLog()
-				s, err := nats.Open(nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, Durable: "out", Driver: driver, CloseTimeout: time.Second}, log)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer func() { _ = s.Close() }()
-				messages, err := s.Subscribe(t.Context(), fieldSubject)
-				if err != nil {
-					t.Fatal(err)
-				}
-				msg := f.next(messages)
-				if !c.unreadable {
-					if string(msg.Payload) != c.payload || !maps.Equal(msg.Metadata, c.metadata) || msg.UUID == "" || c.uuid != "" && msg.UUID != c.uuid {
-						t.Errorf("got %q with %q, UUID %q; want %q with %q, UUID %q", msg.Payload, msg.Metadata, msg.UUID, c.payload, c.metadata, c.uuid)
-					}
-					msg.Ack()
-					msg = f.next(messages)
-				}
-				if string(msg.Payload) != "behind" {
-					t.Errorf("got %q, want the message behind", msg.Payload)
+			defer func() { _ = s.Close() }()
+			messages, err := s.Subscribe(t.Context(), fieldSubject)
+			if err != nil {
+				t.Fatal(err)
+			}
+			msg := f.next(messages)
+			if !c.unreadable {
+				if string(msg.Payload) != c.payload || !maps.Equal(msg.Metadata, c.metadata) || msg.UUID == "" || c.uuid != "" && msg.UUID != c.uuid {
+					t.Errorf("got %q with %q, UUID %q; want %q with %q, UUID %q", msg.Payload, msg.Metadata, msg.UUID, c.payload, c.metadata, c.uuid)
 				}
 				msg.Ack()
-				left := 0
-				if c.unreadable {
-					left = 1
-				}
-				testkit.Eventually(t, fmt.Sprintf("%d is left", left), func() bool {
-					n, err := s.Backlog(t.Context())
-					return err == nil && n == int64(left)
-				})
-				lines := log.Lines(watermill.ErrorLogLevel)
-				if said := len(lines) > 0; said != c.unreadable || said && fmt.Sprint(lines[0].Fields["sequence"]) != "1" {
-					t.Errorf("the log says %s", log)
-				}
+				msg = f.next(messages)
+			}
+			if string(msg.Payload) != "behind" {
+				t.Errorf("got %q, want the message behind", msg.Payload)
+			}
+			msg.Ack()
+			left := 0
+			if c.unreadable {
+				left = 1
+			}
+			testkit.Eventually(t, fmt.Sprintf("%d is left", left), func() bool {
+				n, err := s.Backlog(t.Context())
+				return err == nil && n == int64(left)
 			})
-		}
+			lines := log.Lines(watermill.ErrorLogLevel)
+			if said := len(lines) > 0; said != c.unreadable || said && fmt.Sprint(lines[0].Fields["sequence"]) != "1" {
+				t.Errorf("the log says %s", log)
+			}
+		})
 	}
 }

@@ -1,7 +1,6 @@
 package nats_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -71,31 +70,4 @@ func TestReadError(t *testing.T) {
 			testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
 		})
 	}
-}
-
-// With the driver of Watermill, it is what the latest Backlog has found.
-func TestWatermillDriverReadError(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	s := f.stock()
-	f.subscribeStock(t.Context(), s)
-	ask := func(most time.Duration) error {
-		ctx, cancel := context.WithTimeout(t.Context(), most)
-		defer cancel()
-		_, _ = s.Backlog(ctx) // it is told below
-		_, err := s.ReadError()
-		return err
-	}
-	if err := ask(testkit.Patience); err != nil {
-		t.Error(err)
-	}
-	f.deleteConsumer()
-	if err := ask(testkit.Patience); err == nil || !strings.Contains(err.Error(), "consumer not found") {
-		t.Errorf("got %v, want that the consumer is not found", err)
-	}
-	f.server.Restart(func(o *server.Options) { o.Authorization = "another" })
-	testkit.Eventually(t, "it says that it is refused", func() bool {
-		err := ask(time.Second)
-		return err != nil && strings.Contains(err.Error(), "Authorization Violation")
-	})
 }

@@ -15,25 +15,29 @@ import (
 
 // scriptedMsg is one delivery of a message, whose subject is its key.
 type scriptedMsg struct {
-	jetstream.Msg
 	key                        string
 	stream, delivery, attempts uint64
 }
 
-func (m scriptedMsg) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{
-		Sequence: jetstream.SequencePair{Stream: m.stream, Consumer: m.delivery}, NumDelivered: m.attempts, Stream: "FIELD",
-	}, nil
+// delivered is the message as the server sends it.
+func (m scriptedMsg) delivered(conn answerer) *received {
+	return &received{&natsgo.Msg{
+		Subject: m.key, Reply: fmt.Sprintf("$JS.ACK.FIELD.out.%d.%d.%d.0.0", m.attempts, m.stream, m.delivery),
+		Data: fmt.Appendf(nil, "%s%d", m.key, m.stream), Sub: &natsgo.Subscription{},
+	}, conn}
 }
-func (m scriptedMsg) Subject() string                  { return m.key }
-func (m scriptedMsg) Headers() natsgo.Header           { return nil }
-func (m scriptedMsg) HeaderError() error               { return nil }
-func (m scriptedMsg) Data() []byte                     { return fmt.Appendf(nil, "%s%d", m.key, m.stream) }
-func (m scriptedMsg) Ack() error                       { return nil }
-func (m scriptedMsg) Nak() error                       { return nil }
-func (m scriptedMsg) NakWithDelay(time.Duration) error { return nil }
-func (m scriptedMsg) InProgress() error                { return nil }
-func (m scriptedMsg) Settle(time.Duration) error       { return nil }
+
+// heard takes every answer, and counts them.
+type heard struct{ n atomic.Int64 }
+
+func (h *heard) Publish(string, []byte) error {
+	h.n.Add(1)
+	return nil
+}
+
+func (h *heard) Request(string, []byte, time.Duration) (*natsgo.Msg, error) {
+	return nil, h.Publish("", nil)
+}
 
 // scriptedBatch is the answer to a request.
 type scriptedBatch []scriptedMsg
@@ -65,7 +69,7 @@ func (c *scriptedConsumer) fetch(s *subscription) fetchFunc {
 		answer := c.script[0]
 		c.script = c.script[1:]
 		for _, msg := range answer {
-			anew = s.receive(msg) || anew
+			anew = s.receive(msg.delivered(&heard{})) || anew
 		}
 		return len(answer), anew, nil
 	}
@@ -100,11 +104,11 @@ func afterLoss(t *testing.T) (s *subscription, handled func() []string) {
 		s.giveUp()
 		close(s.out)
 	})
-	s.receive(scriptedMsg{key: "a", stream: 1, delivery: 1, attempts: 1})
+	s.receive(scriptedMsg{key: "a", stream: 1, delivery: 1, attempts: 1}.delivered(&heard{}))
 	synctest.Wait()
 	s.suspect = true // as when a request fails
-	s.receive(scriptedMsg{key: "a", stream: 4, delivery: 4, attempts: 1})
-	s.receive(scriptedMsg{key: "a", stream: 5, delivery: 5, attempts: 2})
+	s.receive(scriptedMsg{key: "a", stream: 4, delivery: 4, attempts: 1}.delivered(&heard{}))
+	s.receive(scriptedMsg{key: "a", stream: 5, delivery: 5, attempts: 2}.delivered(&heard{}))
 	return s, func() []string {
 		synctest.Wait()
 		return order
@@ -173,7 +177,7 @@ func TestLostIsNotWaitedForWithoutEnd(t *testing.T) {
 func TestLostIsHeldForEveryKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, handled := afterLoss(t)
-		s.receive(scriptedMsg{key: "c", stream: 9, delivery: 6, attempts: 1})
+		s.receive(scriptedMsg{key: "c", stream: 9, delivery: 6, attempts: 1}.delivered(&heard{}))
 		time.Sleep(time.Hour)
 		if have := handled(); !slices.Equal(have, []string{"a1"}) {
 			t.Errorf("handled %v before what was lost", have)
@@ -229,17 +233,6 @@ func TestSharedConsumerIsRecovered(t *testing.T) {
 	})
 }
 
-// reportedMsg counts what is said about it.
-type reportedMsg struct {
-	scriptedMsg
-	n *atomic.Int64
-}
-
-func (m reportedMsg) InProgress() error {
-	m.n.Add(1)
-	return nil
-}
-
 // The server hears of what is held three times in the shortest of its waits.
 func TestHeldIsReported(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -252,8 +245,8 @@ func TestHeldIsReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, _ := afterLoss(t)
-				held := reportedMsg{scriptedMsg{key: "b", stream: 9, delivery: 6, attempts: 1}, new(atomic.Int64)}
-				s.receive(held) // and is not handled, see TestLostIsHeldForEveryKey
+				held := &heard{}
+				s.receive(scriptedMsg{key: "b", stream: 9, delivery: 6, attempts: 1}.delivered(held)) // and is not handled, see TestLostIsHeldForEveryKey
 				stop := s.keepAlive(c.config)
 				time.Sleep(c.within + time.Nanosecond)
 				stop()

@@ -22,21 +22,6 @@ const (
 	answerWait = idleHeartbeat
 )
 
-// received is a message as the server has delivered it, a subset of [jetstream.Msg].
-type received interface {
-	Metadata() (*jetstream.MsgMetadata, error)
-	Subject() string
-	Headers() natsgo.Header
-	HeaderError() error
-	Data() []byte
-	Ack() error
-	Nak() error
-	NakWithDelay(delay time.Duration) error
-	InProgress() error
-	// Settle waits until the server has taken in what was said about this message, and before that about others.
-	Settle(patience time.Duration) error
-}
-
 // request is one that waits for messages. Those of the jetstream package lose what is on its
 // way when they are canceled: it would come again after AckWait, behind later ones.
 type request struct {
@@ -83,7 +68,7 @@ func newRequest(conn *natsgo.Conn, domain string, consumer *jetstream.ConsumerIn
 }
 
 // read returns the message, or nil if it is a word of the server about the request.
-func (r *request) read(msg *natsgo.Msg) (received, error) {
+func (r *request) read(msg *natsgo.Msg) (*received, error) {
 	status := ""
 	if msg.Reply == "" { // a message is acked there; its headers are whatever somebody has published
 		status = msg.Header.Get("Status")
@@ -91,7 +76,7 @@ func (r *request) read(msg *natsgo.Msg) (received, error) {
 	switch status {
 	case "":
 		r.left--
-		return delivered{msg, r.conn}, nil
+		return &received{msg, r.conn}, nil
 	case "100": // heartbeat
 		return nil, nil
 	}
@@ -115,7 +100,7 @@ func (r *request) done() bool { return r.ended || r.left == 0 }
 // request of ours, and does not deliver what is sent back. With settle it has also taken back what it
 // could not deliver any more, and redelivers that before what is sent back from then on. What has not come
 // within patience comes again after AckWait, behind later messages.
-func (r *request) end(receive func(received) (first bool), settle bool, patience time.Duration) (n int, anew bool) {
+func (r *request) end(receive func(*received) (first bool), settle bool, patience time.Duration) (n int, anew bool) {
 	switch {
 	case r.done() || !r.conn.IsConnected() || r.sub.Drain() != nil || r.conn.FlushTimeout(patience) != nil:
 		_ = r.sub.Unsubscribe()
@@ -136,46 +121,42 @@ func (r *request) end(receive func(received) (first bool), settle bool, patience
 	}
 }
 
-// delivered is a message that can be acknowledged for as long as the connection is there.
-type delivered struct {
-	msg  *natsgo.Msg
-	conn *natsgo.Conn
+// received is a message as the server has delivered it. It can be acknowledged as long as the connection is there.
+type received struct {
+	*natsgo.Msg
+	conn answerer
 }
 
-func (d delivered) Subject() string        { return d.msg.Subject }
-func (d delivered) Headers() natsgo.Header { return d.msg.Header }
-func (d delivered) HeaderError() error     { return headerError(d.msg) }
-func (d delivered) Data() []byte           { return d.msg.Data }
-func (d delivered) Ack() error             { return d.conn.Publish(d.msg.Reply, []byte("+ACK")) }
-func (d delivered) Nak() error             { return d.conn.Publish(d.msg.Reply, []byte("-NAK")) }
-func (d delivered) InProgress() error      { return d.conn.Publish(d.msg.Reply, []byte("+WPI")) }
+// answerer is what the server is answered by, a [natsgo.Conn].
+type answerer interface {
+	Publish(subject string, data []byte) error
+	Request(subject string, data []byte, timeout time.Duration) (*natsgo.Msg, error)
+}
 
-// Settle is InProgress with an answer. Of a message that was sent back, or acked, it changes nothing.
-func (d delivered) Settle(patience time.Duration) error {
-	_, err := d.conn.Request(d.msg.Reply, []byte("+WPI"), patience)
+func (r *received) ack() error        { return r.answer("+ACK") }
+func (r *received) inProgress() error { return r.answer("+WPI") }
+
+// nak has the message redelivered, after the delay.
+func (r *received) nak(delay time.Duration) error {
+	if delay <= 0 {
+		return r.answer("-NAK")
+	}
+	return r.answer(fmt.Sprintf(`-NAK {"delay": %d}`, delay.Nanoseconds()))
+}
+
+func (r *received) answer(text string) error { return r.conn.Publish(r.Reply, []byte(text)) }
+
+// settle waits until the server has taken in what was said about this message, and before that about others. It is
+// inProgress with an answer: of a message that was sent back, or acked, it changes nothing.
+func (r *received) settle(patience time.Duration) error {
+	_, err := r.conn.Request(r.Reply, []byte("+WPI"), patience)
 	return err
 }
 
 // headerError tells of a header that nats.go could not read: it passes such a message on without any.
-func headerError(msg *natsgo.Msg) error {
-	if msg.Header == nil && msg.Size() > len(msg.Subject)+len(msg.Reply)+len(msg.Data) {
+func (r *received) headerError() error {
+	if r.Header == nil && r.Size() > len(r.Subject)+len(r.Reply)+len(r.Data) {
 		return natsgo.ErrBadHeaderMsg
 	}
 	return nil
-}
-
-func (d delivered) NakWithDelay(delay time.Duration) error {
-	return d.conn.Publish(d.msg.Reply, fmt.Appendf(nil, `-NAK {"delay": %d}`, delay.Nanoseconds()))
-}
-
-func (d delivered) Metadata() (*jetstream.MsgMetadata, error) {
-	meta, err := d.msg.Metadata()
-	if err != nil {
-		return nil, err
-	}
-	return &jetstream.MsgMetadata{
-		Sequence:     jetstream.SequencePair{Consumer: meta.Sequence.Consumer, Stream: meta.Sequence.Stream},
-		NumDelivered: meta.NumDelivered, NumPending: meta.NumPending, Timestamp: meta.Timestamp,
-		Stream: meta.Stream, Consumer: meta.Consumer, Domain: meta.Domain,
-	}, nil
 }

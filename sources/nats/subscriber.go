@@ -81,27 +81,18 @@ func (s *Subscriber) Format(state fmt.State, _ rune) {
 	_, _ = io.WriteString(state, "nats.Subscriber("+s.config.Durable+")")
 }
 
-// prepare returns a valid configuration with its defaults, and a logger, for which nil is silent.
-func prepare(config Config, logger watermill.LoggerAdapter) (Config, watermill.LoggerAdapter, error) {
+// New returns a Subscriber, or an error that wraps [ErrConfig]. It does not connect. A nil
+// logger is silent.
+func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	config.setDefaults()
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}
-	return config, logger.With(watermill.LogFields{"consumer": config.Durable}), config.Validate()
-}
-
-// New returns a Subscriber, or an error that wraps [ErrConfig]. It does not connect. A nil
-// logger is silent. [Open] heeds Config.Driver; New refuses one that is not [DriverAgrimill].
-func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
-	if config.Driver != DriverAgrimill {
-		return nil, fmt.Errorf("%w: Driver: %v needs Open", ErrConfig, config.Driver)
-	}
-	config, logger, err := prepare(config, logger)
-	if err != nil {
-		return nil, err
-	}
 	s := &Subscriber{
-		config: config, logger: logger,
+		config: config, logger: logger.With(watermill.LogFields{"consumer": config.Durable}),
 		heartbeat: idleHeartbeat, connecting: make(chan struct{}, 1), life: lifecycle.New(),
 	}
 	s.stopped, s.stop = context.WithCancel(context.Background())

@@ -117,7 +117,7 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 	late := time.Now().Add(s.config.CloseTimeout)
 	timer := time.AfterFunc(s.config.CloseTimeout, s.giveUp)
 	defer timer.Stop()
-	var last received
+	var last *received
 	for ended := false; !ended; {
 		ended = isClosedWithin(delivered, sendBackEvery)
 		if sent := s.sendBack(ended); sent != nil {
@@ -127,7 +127,7 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 	if last != nil && s.conn.IsConnected() {
 		// The server handles what was sent back beside requests: one of the next subscription, which may follow
 		// at once, would get newer messages first.
-		_ = last.Settle(max(time.Until(late), settlePatience))
+		_ = last.settle(max(time.Until(late), settlePatience))
 	}
 	s.giveUp()
 	s.report() // the last chance for acks; what the server does not get is redelivered
@@ -158,7 +158,7 @@ func (s *subscription) again() jetstream.Consumer {
 
 // receive takes a message that the server has delivered, and reports whether for the first
 // time.
-func (s *subscription) receive(raw received) (first bool) {
+func (s *subscription) receive(raw *received) (first bool) {
 	meta, err := raw.Metadata()
 	if err != nil {
 		s.logger.Error("Message cannot be read; it will be redelivered", err, nil)
@@ -174,29 +174,29 @@ func (s *subscription) receive(raw received) (first bool) {
 	held, done := s.add(d)
 	switch {
 	case done:
-		_ = raw.Ack() // the ack before came too late
+		_ = raw.ack() // the ack before came too late
 	case !held:
 		// A redelivery waits as well: the server repeats at once what it could not deliver, and
 		// what was lost before that only when its time is over.
-		if !s.queue.Add(s.key(raw), d.place.sequence, len(raw.Data()), s.collecting || !s.lost.IsZero(), d) {
+		if !s.queue.Add(s.key(raw), d.place.sequence, len(raw.Data), s.collecting || !s.lost.IsZero(), d) {
 			s.leave(d)
 		}
 	}
 	return first
 }
 
-func (s *subscription) key(raw received) string {
+func (s *subscription) key(raw *received) string {
 	if s.config.KeyHeader != "" {
-		if key := raw.Headers().Get(s.config.KeyHeader); key != "" {
+		if key := raw.Header.Get(s.config.KeyHeader); key != "" {
 			return key
 		}
 	}
-	return raw.Subject()
+	return raw.Subject
 }
 
 // ack acknowledges a message. Without a connection that fails and is retried.
 func (s *subscription) ack(d *delivery) {
-	if s.done(d).Ack() == nil {
+	if s.done(d).ack() == nil {
 		s.remember(d)
 	}
 }
@@ -216,7 +216,7 @@ func isClosedWithin(c <-chan struct{}, d time.Duration) bool {
 // sendBack returns what is left to the server, which redelivers it in the order in which it
 // comes back: that of the stream, and of a key when nothing of it is handled any more, unless all
 // is to go. It returns the last one; nil if there was none. Nothing comes again to this subscription, because it has no request any more.
-func (s *subscription) sendBack(all bool) (last received) {
+func (s *subscription) sendBack(all bool) (last *received) {
 	now := s.unhandled(all, s.key)
 	slices.SortFunc(now, func(a, b *delivery) int { return cmp.Compare(a.place.sequence, b.place.sequence) })
 	for _, d := range now {
@@ -227,13 +227,9 @@ func (s *subscription) sendBack(all bool) (last received) {
 
 // drop returns a message to the server, which redelivers it after the delay, or, if it does
 // not hear of it, after AckWait.
-func (s *subscription) drop(d *delivery, delay time.Duration) received {
+func (s *subscription) drop(d *delivery, delay time.Duration) *received {
 	raw := s.remove(d)
-	if delay > 0 {
-		_ = raw.NakWithDelay(delay)
-	} else {
-		_ = raw.Nak()
-	}
+	_ = raw.nak(delay)
 	return raw
 }
 
@@ -266,8 +262,8 @@ func (s *subscription) report() {
 	for _, h := range s.held() {
 		switch {
 		case !h.acked:
-			_ = h.raw.InProgress()
-		case h.raw.Ack() == nil:
+			_ = h.raw.inProgress()
+		case h.raw.ack() == nil:
 			s.remember(h.delivery)
 		}
 	}

@@ -29,14 +29,14 @@ func (t *taken) add(d *delivery) (held, done bool) {
 }
 
 // latest returns the latest delivery of a message.
-func (t *taken) latest(d *delivery) received {
+func (t *taken) latest(d *delivery) *received {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return d.raw
 }
 
 // done notes that a message is acked, and returns its latest delivery, by which the server is to be told.
-func (t *taken) done(d *delivery) received {
+func (t *taken) done(d *delivery) *received {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d.acked = true
@@ -59,7 +59,7 @@ func (t *taken) remember(d *delivery) {
 }
 
 // remove forgets a message that goes back, and returns its latest delivery.
-func (t *taken) remove(d *delivery) received {
+func (t *taken) remove(d *delivery) *received {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.open, d.place)
@@ -83,7 +83,7 @@ func (t *taken) count() int {
 // heldDelivery is a delivery as it was at one moment.
 type heldDelivery struct {
 	*delivery
-	raw   received
+	raw   *received
 	acked bool
 }
 
@@ -105,7 +105,7 @@ func (t *taken) leave(d *delivery) {
 }
 
 // unhandled takes what is left and of whose keys nothing is handled any more, or all of it.
-func (t *taken) unhandled(all bool, key func(received) string) (now []*delivery) {
+func (t *taken) unhandled(all bool, key func(*received) string) (now []*delivery) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	handled := make(map[string]bool)

@@ -191,8 +191,6 @@ func made(t *testing.T) map[string]any {
 	add("nats poison queue", dead, err)
 	natsSource, err := sourcenats.New(sourcenats.Config{Connection: connection, Durable: "d"}, nil)
 	add("nats.Subscriber", natsSource, err)
-	stock, err := sourcenats.Open(sourcenats.Config{Connection: connection, Durable: "d", Driver: sourcenats.DriverWatermill}, nil)
-	add("nats.Open", stock, err)
 
 	cluster := kafkatest.Start(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "farmer", canary))
 	sasl := kafka.SASL{User: "farmer", Password: canary}

@@ -298,7 +298,7 @@ func (c *checker) natsSource(ctx context.Context, source config.NATSSource) (fin
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return finding{}, advise(err, "create stream %s, or correct its name", source.Stream)
 	case errors.Is(err, sourcenats.ErrConfig):
-		return finding{}, advise(err, "correct durable, subject or driver, or the consumer")
+		return finding{}, advise(err, "correct durable, subject, or the consumer")
 	case err != nil:
 		return finding{}, natsAdvice(err)
 	}

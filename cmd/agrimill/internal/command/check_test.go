@@ -354,10 +354,9 @@ func TestCheckNATSSources(t *testing.T) {
 	for name, test := range map[string]struct{ source, state, detail, advice string }{
 		"to come": {`durable: new`, checkOK, "stream TASKS exists; consumer new will be created", ""},
 		"good":    {`durable: good`, checkOK, "consumer good exists, 0 messages not acknowledged", ""},
-		"subject": {`durable: subject`, checkFailed, "reads tasks.other, not tasks.>", "correct durable, subject or driver"},
+		"subject": {`durable: subject`, checkFailed, "reads tasks.other, not tasks.>", "correct durable, subject"},
 		"acks":    {`durable: acks`, checkFailed, "has the ack policy", "correct durable"},
-		"push":    {`durable: push`, checkFailed, "is a push consumer", "driver"},
-		"pull":    {`durable: good, driver: watermill`, checkFailed, "is a pull consumer", "driver"},
+		"push":    {`durable: push`, checkFailed, "is a push consumer", "correct durable"},
 		"slow":    {`durable: slow`, checkWarning, "consumer slow exists", "max ack pending 3, so no more are handled at a time (configured: 256)"},
 		"stream":  {`durable: new, stream: GONE`, checkFailed, "stream not found", "create stream GONE"},
 	} {

@@ -16,28 +16,27 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 )
 
-// Routes from NATS and Kafka to the gateway are reloaded under load with each driver, and from
-// one driver to the other and back. All of it arrives, and once, although the other driver's
-// durable consumer has a position of its own: what it delivers again the route knows.
-func TestReloadWithEachDriver(t *testing.T) {
+// Routes from NATS and Kafka to the gateway are reloaded under load, from one durable, or driver, to another one and
+// back. All of it arrives, and once, although the other durable consumer has a position of its own: what it delivers again
+// the route knows.
+func TestReloadOfSources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.ackWait = time.Second
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
 	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
 	must(t, err)
 	defer producer.Close()
 	out := w.outRoute()
-	// configuration has the drivers, and something that changes both routes.
-	configuration := func(nats, kafka, teamset string) string {
-		routes := strings.Replace(out, `subject: "out.>"`, fmt.Sprintf(`subject: "out.>", driver: %s, durable: %s`, nats, nats), 1) + fmt.Sprintf(`
+	// configuration has the durable, the driver, and something that changes both routes.
+	configuration := func(durable, kafka, teamset string) string {
+		routes := strings.Replace(out, `subject: "out.>"`, fmt.Sprintf(`subject: "out.>", durable: %s`, durable), 1) + fmt.Sprintf(`
   - name: reports
     from: {kafka: {brokers: %q, topics: [reports], driver: %s}}
     to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
 `, cluster.Addr(), kafka, w.gate.Tenant(), w.sender.ID, w.receiver.ID, shapes)
 		return w.head() + w.natsSink() + allRoute + strings.ReplaceAll(routes, "to: {gateway: {", fmt.Sprintf("to: {gateway: {teamset_context_id: %q, ", teamset))
 	}
-	b := w.start(configuration("agrimill", "agrimill", "1"))
+	b := w.start(configuration("first", "agrimill", "1"))
 	b.waitReady()
 
 	var fromNATS, fromKafka []string
@@ -53,14 +52,13 @@ func TestReloadWithEachDriver(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for i, drivers := range [][3]string{
-		{"agrimill", "agrimill", "2"},
-		{"watermill", "watermill", "2"}, {"watermill", "watermill", "3"},
-		{"agrimill", "agrimill", "3"}, {"watermill", "agrimill", "3"}, {"agrimill", "watermill", "4"},
+	for i, c := range [][3]string{
+		{"first", "agrimill", "2"}, {"second", "watermill", "2"}, {"second", "watermill", "3"},
+		{"first", "agrimill", "3"}, {"second", "agrimill", "3"}, {"first", "watermill", "4"},
 	} {
 		n := len(w.gate.Ledger())
 		testkit.Eventually(w, "messages have come", func() bool { return len(w.gate.Ledger()) > n+20 })
-		report := b.reload(configuration(drivers[0], drivers[1], drivers[2]))
+		report := b.reload(configuration(c[0], c[1], c[2]))
 		if len(report.Changed) == 0 || report.Unfinished != "" {
 			t.Errorf("reload %d: %+v", i, report)
 		}

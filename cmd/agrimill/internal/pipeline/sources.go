@@ -15,13 +15,13 @@ import (
 
 // newNATSSource creates the subscriber of a route from JetStream. It connects when the
 // router subscribes, which the router retries until it succeeds.
-func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger watermill.LoggerAdapter) (nats.Source, error) {
+func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger watermill.LoggerAdapter) (*nats.Subscriber, error) {
 	settings, err := cfg.SourceConfig()
 	if err != nil {
 		return nil, err
 	}
 	settings.Name, settings.CloseTimeout = "agrimill "+route, timeouts.router/20
-	return nats.Open(settings, logger)
+	return nats.New(settings, logger)
 }
 
 // newKafkaSource creates the subscriber of a route from Kafka. It connects when the router

@@ -68,14 +68,6 @@ func TestSourceCannotBeRead(t *testing.T) {
 			},
 			func(w *world) { w.outRoute() }, "stream not found",
 		},
-		"NATS with the driver of Watermill, the consumer is deleted": {
-			func(w *world) string {
-				return strings.Replace(w.outRoute(), `subject: "out.>"`, `subject: "out.>", driver: watermill`, 1)
-			},
-			func(w *world) {
-				must(w, w.js.DeleteConsumer(w.Context(), "OUT", "agrimill-back"))
-			}, nil, "consumer not found",
-		},
 		"Kafka, the topic is missing": {
 			func(w *world) string {
 				w.env["KAFKA"] = kafkatest.Start(w).Addr()

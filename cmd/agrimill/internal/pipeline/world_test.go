@@ -60,8 +60,7 @@ type world struct {
 	js               jetstream.JetStream
 	grace            time.Duration // of readiness; 0: what fails counts at once
 
-	env     map[string]string // what configurations can refer to
-	ackWait time.Duration     // of consumers in NATS; 0: the default
+	env map[string]string // what configurations can refer to
 
 	mu   sync.Mutex
 	sent int
@@ -152,13 +151,6 @@ func (w *world) hurry(cfg *config.Config) {
 	s.WholeFileHold = max(s.FileHold, 0)
 	if cfg.Dedup.BBolt != nil {
 		cfg.Dedup.BBolt.OpenTimeout = 50 * time.Millisecond
-	}
-	if w.ackWait > 0 {
-		for _, r := range cfg.Routes {
-			if r.From.NATS != nil {
-				r.From.NATS.AckWait = w.ackWait
-			}
-		}
 	}
 }
 

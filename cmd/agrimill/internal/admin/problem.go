@@ -73,6 +73,9 @@ type Problem struct {
 	checks    []string  // of /readyz that say the same
 }
 
+// Counts reports whether it counts; see [Stage].
+func (p *Problem) Counts() bool { return p.Stage == StageLasting || p.Stage == StageRecovering }
+
 // counts reports whether it counts for /readyz.
 func (p *Problem) counts() bool { return p.Stage != StageRecent }
 

@@ -28,7 +28,7 @@ type Verdict struct {
 func (v Verdict) Counting() map[ProblemKind]int {
 	counts := make(map[ProblemKind]int)
 	for _, p := range v.Problems {
-		if p.counts() && p.Stage != StageStarting {
+		if p.Counts() {
 			counts[p.Kind]++
 		}
 	}
@@ -39,7 +39,7 @@ func (v Verdict) Counting() map[ProblemKind]int {
 func (v Verdict) Summary() string {
 	text := fmt.Sprintf("ready %t", v.Ready)
 	for _, p := range v.Problems {
-		if p.counts() && p.Stage != StageStarting {
+		if p.Counts() {
 			text += fmt.Sprintf(", %s %q", p.Kind, p.Name)
 		}
 	}

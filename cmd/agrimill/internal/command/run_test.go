@@ -297,10 +297,9 @@ func TestRunStopsInAnOutage(t *testing.T) {
 	w.send(5)
 	w.server.Stop()
 	first := w.start()
-	first.waitFor("what=route name=from-farm state=outage")
-	testkit.Eventually(t, "all are received", func() bool {
+	testkit.Eventually(t, "all are received, in an outage", func() bool {
 		_, body := first.get("/api/status")
-		return strings.Contains(body, `"received":5`)
+		return strings.Contains(body, `"received":5`) && strings.Contains(body, `"state":"outage"`)
 	})
 	first.signal(syscall.SIGTERM)
 	if status := first.status(); status != statusUnfinished {

@@ -104,8 +104,8 @@ func TestDedupFileIsDamaged(t *testing.T) {
 	w.waitConfirmed()
 	must(t, os.Truncate(file, 0))
 	w.send(taskData, 20)
-	b.logs.contains("level=WARN", "what=dedup", "state=down", "damaged")
-	b.logs.contains("what=route", "state=outage", "damaged")
+	b.logs.contains("level=WARN", "msg=problem", "kind=dedup", "damaged")
+	b.waitOutage("damaged")
 	if c := b.check("dedup"); c.OK || !strings.Contains(c.Message, "damaged") {
 		t.Errorf("check %+v", c)
 	}
@@ -156,7 +156,7 @@ func TestBriefOutageLeavesItReady(t *testing.T) {
 	b.waitReady()
 	w.server.Stop()
 	w.send(taskData, 5)
-	b.logs.contains("what=route", "state=outage")
+	b.waitOutage("")
 	testkit.Eventually(w, "the route and its sink are reported", func() bool {
 		route, sink := b.check("route farm-data"), b.check("sink farm")
 		return strings.HasPrefix(route.Message, "failing, within the grace period: outage: ") && !route.Since.IsZero() && !sink.Since.IsZero()

@@ -101,7 +101,6 @@ func TestInstancesWorkOneAtATime(t *testing.T) {
 	if s := a.Snapshot(); s.Gateway.State != admin.GatewayConnected || s.Lease.Epoch != 8 || s.Lease.Until.IsZero() {
 		t.Errorf("the holder: %s", w.asJSON(s))
 	}
-	b.logs.contains("what=gateway", "state=standby")
 
 	w.send(taskData, 20)
 	var ids []string
@@ -142,7 +141,7 @@ func TestInstancesWorkOneAtATime(t *testing.T) {
 
 	a.mustStop()
 	b.waitRole("holder")
-	b.logs.contains("what=lease", "state=holder", "was=standby")
+	b.logs.contains("msg=lease", "role=holder", "was=standby")
 	w.send(taskData, 20)
 	for range 10 {
 		ids = append(ids, w.put("out.task", taskData))

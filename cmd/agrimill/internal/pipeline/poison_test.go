@@ -42,7 +42,7 @@ func TestRouteThatPoisonsEverything(t *testing.T) {
 	if h := b.Snapshot().Routes[0]; h.State != router.StateFailing || h.PoisonedInARow != 3 {
 		t.Errorf("after three: %s", w.asJSON(h))
 	}
-	b.logs.contains("level=WARN", "what=route", "name=farm-data", "state=failing", "no filename")
+	b.logs.contains("level=WARN", "msg=problem", "kind=route", "name=farm-data", "no filename")
 	b.depthIs(3)
 	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(`
 # HELP agrimill_poison_queue_messages Messages in the poison queue, as reported by the broker.

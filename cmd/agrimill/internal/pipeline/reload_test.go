@@ -133,7 +133,7 @@ func TestReloadInOutage(t *testing.T) {
 	w.waitConfirmed()
 	w.server.Stop()
 	w.send(taskData, 10)
-	b.logs.contains("what=route", "state=outage")
+	b.waitOutage("")
 	b.reload(base + "routes:\n" + route("all", "all", "", "two"))
 	if n := len(w.confirmed()); n != 10 {
 		t.Errorf("%d messages are confirmed, want 10", n)

@@ -97,7 +97,7 @@ func TestEveryRouteGetsEverything(t *testing.T) {
 	w.waitConfirmed()
 	w.server.Stop()
 	w.send(taskData, 60)
-	b.logs.contains("what=route", "state=outage")
+	b.waitOutage("")
 	b.reload(routes("one", "two", "three", "four", "five"))
 	w.restart()
 	w.waitConfirmed()
@@ -118,8 +118,8 @@ func TestSinkBreaks(t *testing.T) {
 
 	w.server.Stop()
 	w.send(taskData, 20)
-	b.logs.contains("level=WARN", "what=sink", "name=farm", "state=down")
-	b.logs.contains("level=WARN", "what=route", "name=farm-data", "state=outage")
+	b.logs.contains("level=WARN", "msg=problem", "kind=sink", "name=farm")
+	b.waitOutage("")
 	if b.isReady() {
 		t.Error("ready without the sink")
 	}
@@ -133,7 +133,7 @@ func TestSinkBreaks(t *testing.T) {
 	w.restart()
 	w.waitConfirmed()
 	b.waitReady()
-	b.logs.contains("level=INFO", "what=sink", "state=up", "was=down")
+	b.logs.contains("level=INFO", "problem over", "kind=sink", "name=farm")
 	b.mustStop()
 	w.checkStored()
 }
@@ -144,7 +144,7 @@ func TestStartsWithSinkDown(t *testing.T) {
 	w.send(taskData, 20)
 	b := w.start(w.head() + w.natsSink() + allRoute)
 	b.logs.contains("level=WARN", "unavailable; retrying", "sink=farm")
-	b.logs.contains("what=route", "state=outage")
+	b.waitOutage("")
 	if b.isReady() {
 		t.Error("ready without the sink")
 	}
@@ -164,7 +164,7 @@ func TestStopsWithEverythingDown(t *testing.T) {
 	w.server.Stop()
 	w.send(taskData, 5)
 	b := w.start(unhurried(w.head()) + w.natsSink() + allRoute)
-	b.logs.contains("what=route", "state=outage")
+	b.waitOutage("")
 	testkit.Eventually(w, "the poison queue cannot be read, with the reason", func() bool {
 		q := b.Snapshot().Poison
 		return q.Depth == nil && q.Unreadable && strings.HasPrefix(q.DepthNote, "the queue cannot be read: ")
@@ -195,7 +195,7 @@ func TestStartsWithGatewayDown(t *testing.T) {
 	w.gate.Stop()
 	b := w.start(w.head() + w.natsSink() + allRoute)
 	b.logs.contains("list of tenants unavailable; retrying")
-	b.logs.contains("what=gateway", "state=disconnected")
+	b.waitDisconnected()
 	if b.isReady() {
 		t.Error("ready without the gateway")
 	}
@@ -256,7 +256,7 @@ func TestIngressAnswersForTheGateway(t *testing.T) {
 			w := newWorld(t)
 			ingress := w.gate.Inject(gatewaytest.OpAny, fault)
 			b := w.start(w.head() + w.natsSink() + allRoute) // it is there from the beginning
-			b.logs.contains("what=gateway", "state=disconnected")
+			b.waitDisconnected()
 			if b.isReady() {
 				t.Error("ready without the gateway")
 			}
@@ -353,7 +353,7 @@ func TestNotReadyWhileTheStreamIsRefusedSlowly(t *testing.T) {
 	w := newWorld(t)
 	refusal := w.gate.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403, Delay: 300 * time.Millisecond})
 	b := w.start(w.head() + w.natsSink() + allRoute)
-	testkit.Eventually(w, "the stream was refused", func() bool { return b.Snapshot().Gateway.State == admin.GatewayDisconnected })
+	b.waitDisconnected()
 	testkit.Eventually(w, "it is not ready", func() bool { return !b.isReady() })
 	before := refusal.Hits()
 	testkit.Eventually(w, "the stream is refused three more times", func() bool {
@@ -370,7 +370,7 @@ func TestRefusedLater(t *testing.T) {
 	fault := w.gate.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: 401})
 	w.gate.ExpireTokens()
 	w.gate.CutStreams()
-	b.logs.contains("what=gateway", "state=disconnected")
+	b.waitDisconnected()
 	w.send(taskData, 5)
 	fault.Lift()
 	w.waitConfirmed()
@@ -459,7 +459,7 @@ func TestStopsWhileSinkOpens(t *testing.T) {
 	b := w.start(unhurried(w.head()) + fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, connect_timeout: 1s}}\npoison: {sink: farm}\n", w.proxy.URL()) +
 		strings.Replace(allRoute, "routes:", "dedup: {nats_kv: {url: \""+w.proxy.URL()+"\", connect_timeout: 1s}}\nroutes:", 1))
 	w.send(taskData, 5)
-	b.logs.contains("what=route", "state=outage")
+	b.waitOutage("")
 	b.stopsUnfinished(pipeline.UnfinishedError{Open: 5})
 	if n := len(w.confirmed()); n != 0 {
 		t.Errorf("%d messages are confirmed", n)
@@ -511,7 +511,7 @@ routes:
 	cluster.Stop()
 	w.send(taskData, 5)
 	inOutage("nats", "kafka")
-	b.logs.contains("what=sink", "name=lake", "state=down")
+	b.logs.contains("msg=problem", "kind=sink", "name=lake")
 	w.restart()
 	cluster.Restart()
 	w.waitConfirmed() // long before the next attempt, which is more than a minute away

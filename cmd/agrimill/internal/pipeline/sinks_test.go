@@ -77,7 +77,7 @@ routes:
 	b.waitReady()
 	cluster.Stop()
 	w.send(shapes, 20)
-	b.logs.contains("what=sink", "name=lake", "state=down")
+	b.logs.contains("msg=problem", "kind=sink", "name=lake")
 	cluster.Restart()
 	testkit.Eventually(w, "all shapes are confirmed", func() bool { return shapesConfirmed() == 40 })
 	b.mustStop()
@@ -150,7 +150,7 @@ dedup: {nats_kv: {url: %q}}
 routes: [{name: show, from: {gateway: all}, to: {sink: lines}}]
 `, w.proxy.URL()))
 	w.send(taskData, 5)
-	b.logs.contains("what=route", "state=outage", "dedup")
+	b.waitOutage("dedup")
 	if b.isReady() {
 		t.Error("ready without the memory")
 	}
@@ -177,7 +177,7 @@ routes:
 	if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payload}); err != nil {
 		t.Fatal(err)
 	}
-	b.logs.contains("what=route", "state=outage")
+	b.waitOutage("")
 	if b.isReady() {
 		t.Error("ready without the directory")
 	}

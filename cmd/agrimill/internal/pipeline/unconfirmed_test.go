@@ -45,7 +45,7 @@ func TestConfirmationsFail(t *testing.T) {
 	if _, err := w.gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: taskData, Payload: []byte(mark)}); err != nil {
 		t.Fatal(err)
 	}
-	b.logs.contains("level=WARN", "what=confirmations", "state=failing", sick, "1 message is stored and waiting")
+	b.logs.contains("level=WARN", "msg=problem", "kind=confirmations")
 	if c := b.check("confirmations"); c.OK || c.Since.IsZero() || !strings.Contains(c.Message, sick) {
 		t.Errorf("check: %+v", c)
 	}
@@ -62,7 +62,7 @@ func TestConfirmationsFail(t *testing.T) {
 	})
 	w.gate.LiftAll()
 	w.waitConfirmed()
-	b.logs.contains("level=INFO", "what=confirmations", "state=accepted", "was=failing")
+	b.logs.contains("level=INFO", "problem over", "kind=confirmations")
 	if c := b.check("confirmations"); !c.OK || c.Message != "" {
 		t.Errorf("check: %+v", c)
 	}

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,12 +19,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -239,6 +242,22 @@ func (b *agrimill) isReady() bool {
 func (b *agrimill) waitReady() {
 	b.w.Helper()
 	testkit.Eventually(b.w, "agrimill is ready", b.isReady)
+}
+
+// waitOutage waits until a route is in an outage whose error has this text.
+func (b *agrimill) waitOutage(says string) {
+	b.w.Helper()
+	testkit.Eventually(b.w, "a route is in outage", func() bool {
+		return slices.ContainsFunc(b.Snapshot().Routes, func(r admin.Route) bool {
+			return r.State == router.StateOutage && strings.Contains(r.LastError, says)
+		})
+	})
+}
+
+// waitDisconnected waits until the event stream cannot be opened.
+func (b *agrimill) waitDisconnected() {
+	b.w.Helper()
+	testkit.Eventually(b.w, "the gateway is disconnected", func() bool { return b.Snapshot().Gateway.State == admin.GatewayDisconnected })
 }
 
 // send publishes n messages of a type, each different.

@@ -78,19 +78,12 @@ func TestBroker(t *testing.T) {
 
 // testRoundtrip runs examples/kafka-roundtrip, which has a cluster of its own otherwise.
 func testRoundtrip(t *testing.T, addr string) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
 	const topic = "example.tasks"
-	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
-		t.Fatal(err)
-	}
+	createTopic(t, addr, topic, 1, nil)
 	cmd := exec.CommandContext(t.Context(), "go", "run", "github.com/agrimill/agrimill/examples/kafka-roundtrip")
 	cmd.Env = append(os.Environ(), "KAFKA_BROKERS="+addr)
 	out, runErr := cmd.CombinedOutput()
-	if _, err := kadm.NewClient(client).DeleteTopics(t.Context(), topic); err != nil {
+	if _, err := kadm.NewClient(kafkatest.Client(t, addr)).DeleteTopics(t.Context(), topic); err != nil {
 		t.Error(err)
 	}
 	if runErr != nil || !strings.HasPrefix(string(out), "OK: 100 task files ") {
@@ -101,14 +94,10 @@ func testRoundtrip(t *testing.T, addr string) {
 // deleteTopics deletes the topics of a test.
 func deleteTopics(t *testing.T, addr, prefix string) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
+	admin := kadm.NewClient(kafkatest.Client(t, addr))
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
-	topics, err := kadm.NewClient(client).ListTopics(ctx)
+	topics, err := admin.ListTopics(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +110,7 @@ func deleteTopics(t *testing.T, addr, prefix string) {
 	if len(ours) == 0 {
 		return
 	}
-	if _, err := kadm.NewClient(client).DeleteTopics(ctx, ours...); err != nil {
+	if _, err := admin.DeleteTopics(ctx, ours...); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -117,39 +117,6 @@ func unmarshalWith(t *testing.T, marshaler kafka.Marshaler, record *kgo.Record) 
 	return msg
 }
 
-// The promises of a sink hold with CloudEvents too. Those about outages have nothing to do with how a record looks.
-func TestCloudEventsConformance(t *testing.T) {
-	t.Parallel()
-	f := features()
-	f.Outage, f.Hang = false, false
-	f.ReservedNames = append(f.ReservedNames, "ce_", "ce_type", "content-type", "Content-Type", "agrimill-key-ce_id")
-	sinktest.Run(t, sinktest.Suite{
-		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
-			t.Helper()
-			b := newFakeBackend(t, settings)
-			b.config.CloudEvents = &cloudevents.Config{}
-			return &eventBackend{b}
-		},
-		Features: f,
-	})
-}
-
-// eventBackend reads with the option that it was written with.
-type eventBackend struct{ *fakeBackend }
-
-func (b *eventBackend) Read(t *testing.T, topic string) []*message.Message {
-	t.Helper()
-	mapping, err := cloudevents.New(*b.config.CloudEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var messages []*message.Message
-	for _, record := range kafkatest.Read(t, b.addr, kafka.DefaultTopicPrefix+"."+topic) {
-		messages = append(messages, unmarshalWith(t, kafka.Marshaler{CloudEvents: mapping}, record))
-	}
-	return messages
-}
-
 func TestCloudEventsConfig(t *testing.T) {
 	for _, config := range []kafka.Config{
 		{Brokers: []string{"a:1"}, CloudEvents: &cloudevents.Config{Source: "{"}},

@@ -6,6 +6,9 @@ import "time"
 // behind.
 var NoMetrics = noMetrics{}
 
+// RecordLimit is how large a record may be.
+var RecordLimit = recordLimit
+
 // LookAgain makes the next message above the limit of a topic look at it again, as if
 // the last look was long ago.
 func (s *Sink) LookAgain(name string) {

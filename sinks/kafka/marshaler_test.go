@@ -26,31 +26,40 @@ func asRead(t *testing.T, record *sarama.ProducerMessage) *sarama.ConsumerMessag
 }
 
 // FuzzMarshaler: any message comes back, whatever its metadata, and without
-// sharing memory.
+// sharing memory, also as a CloudEvent.
 func FuzzMarshaler(f *testing.F) {
+	events, err := cloudevents.New(cloudevents.Config{})
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Add("uuid", []byte("payload"), "name", "value", "agrimill-key-x")
 	f.Add("", []byte(nil), "", "", wmkafka.UUIDHeaderKey)
 	f.Add("\xff", []byte{0}, "\xff", "\r\n\x00", "agrimill-key-%FF")
+	f.Add("uuid", []byte("payload"), "ce_", "value", "ce_type")
+	f.Add("uuid", []byte("payload"), "content-type", "value", "Content-Type")
+	f.Add("uuid", []byte("payload"), "agrimill-key-ce_id", "value", "ce_id")
 	f.Fuzz(func(t *testing.T, uuid string, payload []byte, name, value, other string) {
-		msg := message.NewMessage(uuid, append([]byte{}, payload...))
-		msg.Metadata[other] = "other"
-		msg.Metadata[name] = value
-		record, err := kafka.Marshaler{}.Marshal("topic", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		clear(msg.Payload)
-		back, err := kafka.Marshaler{}.Unmarshal(asRead(t, record))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := message.NewMessage(uuid, payload)
-		want.Metadata = msg.Metadata
-		if back.UUID != uuid || string(back.Payload) != string(payload) || !back.Equals(want) {
-			t.Fatalf("got %q %q %q, want %q %q %q", back.UUID, back.Payload, back.Metadata, uuid, payload, want.Metadata)
-		}
-		if back.Payload == nil {
-			t.Fatal("an empty payload became a null value")
+		for _, m := range []kafka.Marshaler{{}, {CloudEvents: events}} {
+			msg := message.NewMessage(uuid, append([]byte{}, payload...))
+			msg.Metadata[other] = "other"
+			msg.Metadata[name] = value
+			record, err := m.Marshal("topic", msg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			clear(msg.Payload)
+			back, err := m.Unmarshal(asRead(t, record))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := message.NewMessage(uuid, payload)
+			want.Metadata = msg.Metadata
+			if back.UUID != uuid || string(back.Payload) != string(payload) || !back.Equals(want) {
+				t.Fatalf("got %q %q %q, want %q %q %q", back.UUID, back.Payload, back.Metadata, uuid, payload, want.Metadata)
+			}
+			if back.Payload == nil {
+				t.Fatal("an empty payload became a null value")
+			}
 		}
 	})
 }

@@ -43,7 +43,8 @@ func TestShared(t *testing.T) {
 // repeated is.
 func TestErrorsOfBrokers(t *testing.T) {
 	t.Parallel()
-	for _, c := range []answer{
+	cluster := kafkatest.Start(t)
+	for i, c := range []answer{
 		// Passing faults: the producer sends again.
 		{kerr.NotLeaderForPartition, 2, nil},
 		{kerr.LeaderNotAvailable, 2, nil},
@@ -73,7 +74,7 @@ func TestErrorsOfBrokers(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.code.Message, c.count), func(t *testing.T) {
 			t.Parallel() // it waits
-			c.test(t)
+			c.test(t, cluster, fmt.Sprint("topic", i))
 		})
 	}
 }
@@ -86,28 +87,27 @@ type answer struct {
 }
 
 // test publishes while requests are answered so, and once more after that. Something was stored before.
-func (c answer) test(t *testing.T) {
-	cluster := kafkatest.Start(t)
-	mustPublish(t, newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}}), "topic", newMessage("before"))
+func (c answer) test(t *testing.T, cluster *kafkatest.Cluster, topic string) {
 	timeout := testkit.Patience
 	if c.want == sinks.ErrUnavailable {
 		timeout = time.Second // some answers are waited for until then
 	}
 	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, PublishTimeout: timeout})
-	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: c.code, Count: c.count})
+	testkit.EventuallyNil(t, func() error { return sink.Publish(topic, newMessage("before")) })
+	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "agrimill." + topic, Err: c.code, Count: c.count})
 	for fault.Hits() == 0 { // it may take longer than the time-out until the request is there
-		wantClass(t, sink.Publish("topic", newMessage("during")), c.want)
+		wantClass(t, sink.Publish(topic, newMessage("during")), c.want)
 	}
 	fault.Remove()
 	if c.want == nil && fault.Hits() != c.count {
 		t.Errorf("%d answers were faulty, want %d", fault.Hits(), c.count)
 	}
-	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("after")) })
+	testkit.EventuallyNil(t, func() error { return sink.Publish(topic, newMessage("after")) })
 	got := map[string]int{}
-	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
+	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill."+topic) {
 		got[string(record.Value)]++
 	}
-	if got["before"] != 1 || got["after"] < 1 || c.want == nil && got["during"] != 1 {
+	if got["before"] < 1 || got["after"] < 1 || c.want == nil && got["during"] != 1 {
 		t.Errorf("stored: %v", got)
 	}
 }
@@ -925,12 +925,12 @@ func TestTroubledConnections(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 3})
 	mustPublish(t, sink, "topic", forEndpoint("first", "0"))
-	const keys, each = 10, 300
+	const keys, each = 10, 100
 	var failures atomic.Int64
 	var group sync.WaitGroup
 	for k := range keys {
 		group.Go(func() {
-			pause := time.NewTicker(time.Millisecond)
+			pause := time.NewTicker(5 * time.Millisecond)
 			defer pause.Stop()
 			for i := 0; i < each; {
 				switch err := sink.Publish("topic", forEndpoint(fmt.Sprint(k), fmt.Sprint(i))); {
@@ -1007,12 +1007,7 @@ func TestDepth(t *testing.T) {
 	}
 	depth("topic", 20)
 
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	admin := kadm.NewClient(client)
+	admin := kadm.NewClient(kafkatest.Client(t, cluster.Addr()))
 	ends, err := admin.ListEndOffsets(t.Context(), "agrimill.topic")
 	if err != nil {
 		t.Fatal(err)

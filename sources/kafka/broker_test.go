@@ -20,5 +20,5 @@ func TestBroker(t *testing.T) {
 	}
 	addr, _, _ = strings.Cut(addr, ",")
 	t.Run("tests", func(t *testing.T) { runShared(t, addr) })
-	t.Run("Universal", func(t *testing.T) { testUniversal(t, addr) })
+	t.Run("Universal", func(t *testing.T) { testUniversal(t, addr, false) })
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks"
 	sinkkafka "github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sources/kafka"
@@ -77,16 +78,12 @@ func testLook(t *testing.T, addr string) {
 func (f *topic) member(reads string, balancer kgo.GroupBalancer) {
 	f.Helper()
 	joined := make(chan struct{})
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.addr), kgo.ClientID("stranger"), kgo.ConsumerGroup(f.name), kgo.ConsumeTopics(reads), kgo.Balancers(balancer),
+	kafkatest.Client(f, f.addr, kgo.ClientID("stranger"), kgo.ConsumerGroup(f.name), kgo.ConsumeTopics(reads), kgo.Balancers(balancer),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, assigned map[string][]int32) {
 			if len(assigned) > 0 {
 				close(joined)
 			}
 		}))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(client.Close)
 	<-joined
 	f.described()
 }
@@ -106,11 +103,7 @@ func (f *topic) join(protocol string) {
 	request := kmsg.NewJoinGroupRequest()
 	request.Group, request.ProtocolType, request.SessionTimeoutMillis, request.RebalanceTimeoutMillis = f.name, protocol, 30_000, 30_000
 	request.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "default", Metadata: []byte{}}}
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.addr))
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(client.Close)
+	client := kafkatest.Client(f, f.addr)
 	answer, err := request.RequestWith(f.Context(), client)
 	const memberIDRequired = 79
 	if err == nil && answer.ErrorCode == memberIDRequired {

@@ -30,11 +30,7 @@ func (f *topic) add(partition int32, from, n int) {
 	f.Helper()
 	added := 0
 	testkit.EventuallyNil(f, func() error {
-		client, err := kgo.NewClient(kgo.SeedBrokers(f.addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-		if err != nil {
-			f.Fatal(err)
-		}
-		defer client.Close()
+		client := kafkatest.Client(f, f.addr, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		for ; added < n; added++ {
 			record := &kgo.Record{Topic: f.name, Partition: partition, Value: fmt.Appendf(nil, "%d %d", partition, from+added)}
 			err := client.ProduceSync(f.Context(), record).FirstErr()
@@ -58,11 +54,7 @@ func (f *topic) commit(partition int32, at int64) {
 
 func (f *topic) commitAll(offsets kadm.Offsets) {
 	f.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(f.addr)) // f.client may know a topic that is gone
-	if err != nil {
-		f.Fatal(err)
-	}
-	defer client.Close()
+	client := kafkatest.Client(f, f.addr) // f.client may know a topic that is gone
 	// The coordinator may not know a topic yet that was just made.
 	testkit.EventuallyNil(f, func() error { return kadm.NewClient(client).CommitAllOffsets(f.Context(), f.name, offsets) })
 }
@@ -97,69 +89,72 @@ func testStart(t *testing.T, addr string) {
 		committed [2]int64
 		deleted   int64 // of partition 0
 		from      [2]int
-		newFrom   [2]int // with StartNewest
+		newFrom   [2]int // with StartNewest; zero: not tried, nor the other driver
 		log       string
 	}{
 		"new group":                        {committed: [2]int64{none, none}, newFrom: [2]int{5, 2}},
 		"new group after retention":        {committed: [2]int64{none, none}, deleted: 3, from: [2]int{3, 0}, newFrom: [2]int{5, 2}},
 		"goes on":                          {committed: [2]int64{3, 1}, from: [2]int{3, 1}, newFrom: [2]int{3, 1}},
-		"at the end":                       {committed: [2]int64{5, 2}, from: [2]int{5, 2}, newFrom: [2]int{5, 2}},
+		"at the end":                       {committed: [2]int64{5, 2}, from: [2]int{5, 2}},
 		"offsets of one partition":         {committed: [2]int64{3, none}, from: [2]int{3, 0}, newFrom: [2]int{3, 0}},
 		"reset to none":                    {committed: [2]int64{-1, 1}, from: [2]int{0, 1}, newFrom: [2]int{0, 1}},
-		"deleted unread":                   {committed: [2]int64{1, 2}, deleted: 4, from: [2]int{4, 2}, newFrom: [2]int{4, 2}, log: gone + " deleted=3"},
-		"deleted, all of it":               {committed: [2]int64{1, 2}, deleted: 5, from: [2]int{5, 2}, newFrom: [2]int{5, 2}, log: gone + " deleted=4"},
-		"deleted what was read":            {committed: [2]int64{4, 2}, deleted: 4, from: [2]int{4, 2}, newFrom: [2]int{4, 2}},
-		"beyond the end":                   {committed: [2]int64{50, 2}, from: [2]int{0, 2}, newFrom: [2]int{0, 2}, log: beyond},
-		"beyond the end, after retention":  {committed: [2]int64{50, 2}, deleted: 2, from: [2]int{2, 2}, newFrom: [2]int{2, 2}, log: beyond},
-		"beyond the end of a second topic": {committed: [2]int64{5, 50}, from: [2]int{5, 0}, newFrom: [2]int{5, 0}, log: beyond},
+		"deleted unread":                   {committed: [2]int64{1, 2}, deleted: 4, from: [2]int{4, 2}, log: gone + " deleted=3"},
+		"deleted, all of it":               {committed: [2]int64{1, 2}, deleted: 5, from: [2]int{5, 2}, log: gone + " deleted=4"},
+		"deleted what was read":            {committed: [2]int64{4, 2}, deleted: 4, from: [2]int{4, 2}},
+		"beyond the end":                   {committed: [2]int64{50, 2}, from: [2]int{0, 2}, log: beyond},
+		"beyond the end, after retention":  {committed: [2]int64{50, 2}, deleted: 2, from: [2]int{2, 2}, log: beyond},
+		"beyond the end of a second topic": {committed: [2]int64{5, 50}, from: [2]int{5, 0}, log: beyond},
 	} {
-		for _, start := range []kafka.Start{kafka.StartOldest, kafka.StartNewest} {
-			for _, driver := range []kafka.Driver{kafka.DriverAgrimill, kafka.DriverWatermill} {
-				t.Run(fmt.Sprint(name, " ", start, " ", driver), func(t *testing.T) {
-					t.Parallel()
-					f := newTopic(t, addr, 2)
-					f.add(0, 0, 5)
-					f.add(1, 0, 2)
-					for partition, at := range c.committed {
-						if at != none {
-							f.commit(int32(partition), at)
-						}
+		type reader struct {
+			start  kafka.Start
+			driver kafka.Driver
+		}
+		readers := map[reader][2]int{{kafka.StartOldest, kafka.DriverAgrimill}: c.from}
+		if c.newFrom != [2]int{} {
+			readers[reader{kafka.StartNewest, kafka.DriverAgrimill}] = c.newFrom
+			readers[reader{kafka.StartOldest, kafka.DriverWatermill}] = c.from
+		}
+		for r, from := range readers {
+			t.Run(fmt.Sprint(name, " ", r.start, " ", r.driver), func(t *testing.T) {
+				t.Parallel()
+				f := newTopic(t, addr, 2)
+				f.add(0, 0, 5)
+				f.add(1, 0, 2)
+				for partition, at := range c.committed {
+					if at != none {
+						f.commit(int32(partition), at)
 					}
-					if c.deleted > 0 {
-						f.deleteBefore(0, c.deleted)
-					}
-					from := c.from
-					if start == kafka.StartNewest {
-						from = c.newFrom
-					}
-					config := kafka.Config{
-						Connection: sinkkafka.Connection{Brokers: []string{addr}}, Group: f.name, Driver: driver, Start: start, Client: quick,
-					}
-					log := testkit.NewLog()
-					found, err := kafka.Look(config, f.name, log)
-					if err != nil {
-						t.Fatal(err)
-					}
-					testkit.Equal(t, found, kafka.Found{Partitions: 2, New: c.committed[0] < 0 && c.committed[1] < 0, Waiting: int64(7 - from[0] - from[1])})
+				}
+				if c.deleted > 0 {
+					f.deleteBefore(0, c.deleted)
+				}
+				config := kafka.Config{
+					Connection: sinkkafka.Connection{Brokers: []string{addr}}, Group: f.name, Driver: r.driver, Start: r.start, Client: quick,
+				}
+				log := testkit.NewLog()
+				found, err := kafka.Look(config, f.name, log)
+				if err != nil {
+					t.Fatal(err)
+				}
+				testkit.Equal(t, found, kafka.Found{Partitions: 2, New: c.committed[0] < 0 && c.committed[1] < 0, Waiting: int64(7 - from[0] - from[1])})
+				hasLine(t, log, c.log)
+				log = testkit.NewLog()
+				s, err := kafka.Open(config, log)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = s.Close() }()
+				messages, err := s.Subscribe(t.Context(), f.name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.add(0, 5, 1)
+				f.add(1, 2, 1)
+				f.expect(messages, from)
+				if r.driver == kafka.DriverAgrimill {
 					hasLine(t, log, c.log)
-					log = testkit.NewLog()
-					s, err := kafka.Open(config, log)
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer func() { _ = s.Close() }()
-					messages, err := s.Subscribe(t.Context(), f.name)
-					if err != nil {
-						t.Fatal(err)
-					}
-					f.add(0, 5, 1)
-					f.add(1, 2, 1)
-					f.expect(messages, from)
-					if driver == kafka.DriverAgrimill {
-						hasLine(t, log, c.log)
-					}
-				})
-			}
+				}
+			})
 		}
 	}
 }

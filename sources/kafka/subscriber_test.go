@@ -54,11 +54,7 @@ type topic struct {
 
 func newTopic(t *testing.T, addr string, partitions int32) *topic {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := kafkatest.Client(t, addr)
 	name := fmt.Sprintf("t%d", time.Now().UnixNano())
 	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), partitions, 1, nil, name); err != nil {
 		t.Fatal(err)
@@ -513,14 +509,15 @@ func (p prefixed) Subscribe(ctx context.Context, topic string) (<-chan *message.
 }
 
 // TestUniversalSuite runs Watermill's own suite for every Pub/Sub, with our sink and this
-// source.
+// source. TestBroker sends all its messages.
 func TestUniversalSuite(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
-	t.Run("suite", func(t *testing.T) { testUniversal(t, cluster.Addr()) })
+	t.Run("suite", func(t *testing.T) { testUniversal(t, cluster.Addr(), true) })
 }
 
-func testUniversal(t *testing.T, addr string) {
+// testUniversal sends fewer messages if it is short.
+func testUniversal(t *testing.T, addr string, short bool) {
 	features := tests.Features{
 		ConsumerGroups:                      true,
 		ExactlyOnceDelivery:                 false,
@@ -530,6 +527,7 @@ func testUniversal(t *testing.T, addr string) {
 		RequireSingleInstance:               false,
 		NewSubscriberReceivesOldMessages:    false, // what the group has acked does not come again
 		ContextPreserved:                    false,
+		ForceShort:                          short,
 	}
 	run := fmt.Sprintf("u%d", time.Now().UnixNano())
 	group := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
@@ -656,11 +654,7 @@ func TestDeliveriesOfTwoClusters(t *testing.T) {
 // What was aborted is not delivered, and what is committed only then.
 func testTransactions(t *testing.T, addr string) {
 	f := newTopic(t, addr, 1)
-	writer, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.TransactionalID(f.name), kgo.DefaultProduceTopic(f.name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer writer.Close()
+	writer := kafkatest.Client(t, addr, kgo.TransactionalID(f.name), kgo.DefaultProduceTopic(f.name))
 	messages := f.subscribe(f.subscriber(nil))
 	begin := func(payload string) {
 		t.Helper()

@@ -14,15 +14,32 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
+// Client returns a client that is closed when the test ends. It is of franz-go, which shares no code with sarama.
+func Client(tb testing.TB, addr string, options ...kgo.Opt) *kgo.Client {
+	tb.Helper()
+	client, err := newClient(addr, options...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(client.Close)
+	return client
+}
+
+// newClient leaves out what costs more than all the rest in a test: compression, and telling the broker how the client is.
+func newClient(addr string, options ...kgo.Opt) (*kgo.Client, error) {
+	return kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(addr), kgo.DisableClientMetrics(), kgo.ProducerBatchCompression(kgo.NoCompression()),
+	}, options...)...)
+}
+
 // Read returns all records of a topic, partition by partition, in the
-// order of each. A topic that does not exist, or is deleted meanwhile, has no records. It uses franz-go, which shares
-// no code with sarama.
+// order of each. A topic that does not exist, or is deleted meanwhile, has no records.
 func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
-	options = append([]kgo.Opt{kgo.SeedBrokers(addr)}, options...)
-	client, err := kgo.NewClient(options...)
+	// Without the errors that it retries, the client waits for a topic that is deleted by now until it is there again.
+	client, err := newClient(addr, append(options, kgo.KeepRetryableFetchErrors())...)
 	if err != nil {
 		tb.Fatalf("read %s: %v", topic, err)
 	}
@@ -55,16 +72,10 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 		return nil
 	}
 
-	// Without the errors that it retries, the client waits for a topic that is deleted by now until it is there again.
-	reader, err := kgo.NewClient(append(options, kgo.KeepRetryableFetchErrors(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts}))...)
-	if err != nil {
-		tb.Fatalf("read %s: %v", topic, err)
-	}
-	defer reader.Close()
+	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: starts})
 	var records []*kgo.Record
 	for len(left) > 0 {
-		fetches := reader.PollFetches(ctx)
+		fetches := client.PollFetches(ctx)
 		if err := ctx.Err(); err != nil {
 			tb.Fatalf("read %s: after %d records, the ends that were not reached are %v: %v", topic, len(records), left, err)
 		}

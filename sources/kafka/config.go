@@ -136,6 +136,7 @@ func (c Config) Validate() error {
 	e.Check(c.Driver == DriverAgrimill || c.Driver == DriverWatermill, "Driver", "must be one of the named constants")
 	e.Check(c.Driver != DriverWatermill || c.KeyHeader == "", "KeyHeader", "has no effect with the driver %v, which has one message of a partition open", DriverWatermill)
 	e.Check(c.Start == StartOldest || c.Start == StartNewest, "Start", "must be one of the named constants")
+	e.Check(c.Driver != DriverWatermill || c.Start != StartNewest, "Start", "must be %v with the driver %v, whose new groups begin there", StartOldest, DriverWatermill)
 	validate.NotNegative(&e, "MaxInFlight", c.MaxInFlight)
 	validate.NotNegative(&e, "MaxNackDelay", c.MaxNackDelay)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)

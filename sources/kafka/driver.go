@@ -16,7 +16,6 @@ import (
 	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
-	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
 // Driver is who reads the topics.
@@ -31,6 +30,7 @@ const (
 	//   - One message of a partition is open at a time, whatever its key; Config.MaxInFlight does
 	//     not apply, and one message that is stuck holds up its partition.
 	//   - What is nacked is delivered again every 0.1 seconds; Config.MaxNackDelay does not apply.
+	//   - A new group starts with the oldest records: Config.Start cannot be [StartNewest].
 	//   - When a partition is lost, its open message stays open, while another member has it, too.
 	//   - A record that cannot be read ends the session, again and again.
 	//   - Shutdown abandons what is open: it comes again.
@@ -93,7 +93,7 @@ func (s *stock) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, err
 	return records{s.config.Unmarshaler, *s.cluster.Load()}.Unmarshal(record)
 }
 
-// prepare finds out the ID of the cluster, and lets a new group start where the configuration says.
+// prepare finds out the ID of the cluster, and whether the group can be used.
 func (s *stock) prepare(ctx context.Context, topics []string) error {
 	client, err := sarama.NewClient(s.config.Brokers, s.config.client())
 	if err != nil {
@@ -105,55 +105,8 @@ func (s *stock) prepare(ctx context.Context, topics []string) error {
 	}
 	if err == nil {
 		s.cluster.Store(&id)
-		if s.config.Start == StartNewest {
-			err = s.startNewest(ctx, client, topics)
-		}
 	}
 	return errors.Join(err, client.Close())
-}
-
-func (s *stock) startNewest(ctx context.Context, client sarama.Client, topics []string) error {
-	ends, err := newestOffsets(ctx, client, s.config.Group, topics)
-	if err != nil || ends == nil {
-		return err
-	}
-	offsets := map[string]map[int32]sarama.OffsetAndMetadata{}
-	for topic, partitions := range ends {
-		offsets[topic] = map[int32]sarama.OffsetAndMetadata{}
-		for number, end := range partitions {
-			offsets[topic][number] = sarama.OffsetAndMetadata{Offset: end, LeaderEpoch: -1}
-		}
-	}
-	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
-	if err != nil {
-		return err
-	}
-	var answer *sarama.OffsetCommitResponse
-	err = askCoordinator(ctx, client, s.config.Group, func() error {
-		if answer, err = admin.AlterConsumerGroupOffsets(s.config.Group, offsets, nil); err != nil {
-			return err
-		}
-		for _, partitions := range answer.Errors {
-			for _, err := range partitions {
-				if notReady(err) {
-					return err
-				}
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for topic, partitions := range answer.Errors {
-		for number, err := range partitions {
-			if err != sarama.ErrNoError { // the group has members, so it is not new
-				warnlog.Warn(s.logger, "Kafka group has members; it starts with the oldest record, not with the newest",
-					watermill.LogFields{"topic": topic, "partition": number, "error": err.Error()})
-			}
-		}
-	}
-	return nil
 }
 
 // Subscribe implements message.Subscriber. While the brokers are unreachable the error matches

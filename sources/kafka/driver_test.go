@@ -95,6 +95,7 @@ func TestDriverSettings(t *testing.T) {
 	connection := sinkkafka.Connection{Brokers: []string{"127.0.0.1:1"}, ConnectTimeout: 1}
 	for name, config := range map[string]kafka.Config{
 		"key header": {Connection: connection, Topics: []string{"a"}, Group: "a", Driver: kafka.DriverWatermill, KeyHeader: "Key"},
+		"newest":     {Connection: connection, Topics: []string{"a"}, Group: "a", Driver: kafka.DriverWatermill, Start: kafka.StartNewest},
 		"unknown":    {Connection: connection, Topics: []string{"a"}, Group: "a", Driver: 7},
 		"no group":   {Connection: connection, Topics: []string{"a"}, Driver: kafka.DriverWatermill},
 		"default":    {},

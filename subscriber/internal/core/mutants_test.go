@@ -18,7 +18,7 @@ var runMutants = flag.Bool("mutants", false, "build each mutant and run the test
 const (
 	byPrograms  = "^TestPrograms$"
 	byScenarios = "^TestScenarios$"
-	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestPayloadsFit|TestNothingIsConfirmedThatNobodyStored)$"
+	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestNothingIsConfirmedThatNobodyStored)$"
 )
 
 // mutants break one rule of the core each: in a file, an old text becomes a new one, and a test finds it.
@@ -67,6 +67,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"what hangs keeps its place", "core.go", "		for _, it := range c.window.hung(now) {\n			c.wait(now, it)\n		}\n", "", byScenarios},
 	{"nothing is left", "core.go", "		for _, it := range c.window.shed(now) {\n			c.leave(now, it)\n		}\n", "", byScenarios},
 	{"what was left is not asked for", "take.go", "		c.wants, c.recallIn = true, recallAfter\n", "", byHands},
+	{"what was left has got on", "window.go", "n.left && !n.vacated && ", "n.left && ", byHands},
 	{"all that are behind have all of the window", "shed.go", "share{total.items / 4, total.bytes / 4}", "total", byScenarios},
 	{"a node of which something was left gets more", "shed.go", "		b.shut = b.shut || w.cfg.Ordered || !enough //", "		_ = enough //", byScenarios},
 	{"a node is shut for the only one below it", "shed.go", "		late[i] = b.only()\n", "		late[i] = b\n", byPrograms},

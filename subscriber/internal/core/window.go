@@ -356,7 +356,7 @@ func (w *window) workedOff(l *Lane) bool {
 		return true
 	}
 	for n := &l.node; n != nil; n = n.parent {
-		if n.left && !n.exceeds(n.share.quarter()) {
+		if n.left && !n.vacated && !n.exceeds(n.share.quarter()) {
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 )
@@ -106,6 +107,31 @@ func TestStalledKeysShareAQuarter(t *testing.T) {
 			h.connects()
 			h.takes(Opened, small(1001, "t", "0"))
 		})
+	}
+}
+
+// A key of which everything was left has not got on: it is no reason to open the stream again.
+func TestKeysOfWhichAllIsLeft(t *testing.T) {
+	h := newByHand(t, windowOf(100, true))
+	r := h.add(everything)
+	h.connects()
+	h.takes(Opened, small(1000, "t", "hangs")) // so that the tenant is known to go on
+	h.goesOn(r, "t", time.Second)
+	for i := range 150 {
+		m := small(i+1, "t", fmt.Sprint(i))
+		h.takes(Opened, m)
+		h.settles(r, m, Nacked)
+	}
+	for range 20 {
+		h.goesOn(r, "t", time.Second)
+		for _, it := range slices.Clone(h.handed) {
+			if it.Nacks > 0 {
+				h.settles(r, it.Message, Nacked)
+			}
+		}
+	}
+	if h.reconnects > 0 || h.Counts().Left == 0 {
+		t.Errorf("%d reconnects, %d are left", h.reconnects, h.Counts().Left)
 	}
 }
 

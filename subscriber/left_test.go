@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -63,17 +64,17 @@ func newOrder(messages <-chan *message.Message) *order {
 }
 
 // check reports whether exactly n messages came of the endpoint, as they were sent.
-func (o *order) check(f *fixture, endpoint gateway.Endpoint, n int) {
-	f.Helper()
+func (o *order) check(t *testing.T, endpoint string, n int) {
+	t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	got := o.got[endpoint.ID]
+	got := o.got[endpoint]
 	if len(got) != n {
-		f.Errorf("%d of %d messages", len(got), n)
+		t.Errorf("%d of %d messages", len(got), n)
 	}
 	for i, payload := range got {
 		if want := strings.Repeat("x", i+1); payload != want {
-			f.Fatalf("message %d is number %d", i, len(payload)-1)
+			t.Fatalf("message %d is number %d", i, len(payload)-1)
 		}
 	}
 }
@@ -89,44 +90,43 @@ func (f *fixture) sendNumbered(from, n int, recipient gateway.Endpoint) {
 // left because of them comes again, in order.
 func TestRefusedLookupLeavesTheOthersAlone(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{OmitOptionalFields: true})
-	tenants := &lookup{endpoint: f.receiver.ID, tenant: f.server.Tenant()}
-	cfg := f.config()
-	cfg.Confirm.MaxBacklog, cfg.MaxInFlight, cfg.Tenants = 100, 50, tenants
-	began := time.Now()
-	sub := f.subscriber(cfg)
-	got := newOrder(f.subscribe(sub, subscriber.AllData))
-	tenants.refuses.Store(true)
-	const n = 300
-	for i := range n {
-		f.sendNumbered(i, 1, f.receiver)
-		f.sendNumbered(i, 1, f.receiver2)
-	}
-	f.waitConfirmed(n)
-	stats := sub.Stats()
-	waits := func() (w subscriber.Waits) {
-		for _, w := range sub.Stats().Waits {
-			if w.Kind == subscriber.WaitTenant {
-				return w
-			}
+	synctest.Test(t, func(t *testing.T) {
+		g := newOfflineGateway(t, nil)
+		g.tenantOf = func(int) string { return "" }
+		tenants := &lookup{endpoint: offlineID(offlineEndpointID, 0), tenant: offlineID(offlineTenantID, 0)}
+		cfg := subscriber.Config{MaxInFlight: 50, Tenants: tenants}
+		cfg.Confirm.MaxBacklog = 100
+		sub, messages := g.subscribe(cfg)
+		got := newOrder(messages)
+		tenants.refuses.Store(true)
+		const n = 300
+		for i := range 2 * n {
+			g.message(i, i%2, i, typeJSON, []byte(strings.Repeat("x", i/2+1)))
 		}
-		return w
-	}
-	testkit.Eventually(t, "the confirmations without a tenant wait", func() bool {
-		w := waits()
-		return w.Count == 1 && len(w.Longest) == 1 && w.Longest[0].What == "" && w.Longest[0].Count > 0
+		time.Sleep(20 * time.Second)
+		waits := func() (w subscriber.Waits) {
+			for _, w := range sub.Stats().Waits {
+				if w.Kind == subscriber.WaitTenant {
+					return w
+				}
+			}
+			return w
+		}
+		if w := waits(); w.Count != 1 || len(w.Longest) != 1 || w.Longest[0].What != "" || w.Longest[0].Count == 0 {
+			t.Errorf("the confirmations without a tenant do not wait: %+v", w)
+		}
+		if s := sub.Stats(); g.unconfirmed() != n || s.PendingConfirmations > 250 || s.Abandoned == 0 {
+			t.Errorf("%d are not confirmed, want %d; %d confirmations pending, %d messages left", g.unconfirmed(), n, s.PendingConfirmations, s.Abandoned)
+		}
+		tenants.refuses.Store(false)
+		time.Sleep(2 * time.Minute)
+		for e := range 2 {
+			got.check(t, offlineID(offlineEndpointID, e), n)
+		}
+		if s := sub.Stats(); g.unconfirmed() != 0 || s.Rejected != 0 || s.Stream.Connects > 3 || waits().Count != 0 {
+			t.Errorf("%d are not confirmed, %d rejected, %d connects, waits %+v", g.unconfirmed(), s.Rejected, s.Stream.Connects, waits())
+		}
 	})
-	if stats.PendingConfirmations > 250 || stats.Abandoned == 0 {
-		t.Errorf("%d confirmations pending, %d messages left", stats.PendingConfirmations, stats.Abandoned)
-	}
-	tenants.refuses.Store(false)
-	f.waitConfirmed(2 * n)
-	got.check(f, f.receiver, n)
-	got.check(f, f.receiver2, n)
-	most := 3 + int64(time.Since(began)/(4*time.Second)) // what goes on slowly may be left, too
-	if stats := sub.Stats(); stats.Rejected != 0 || stats.Stream.Connects > most || waits().Count != 0 {
-		t.Errorf("%d rejected, %d connects, waits %+v", stats.Rejected, stats.Stream.Connects, waits())
-	}
 }
 
 // What became known by other means than a listing is confirmed although the listing fails.
@@ -209,7 +209,7 @@ func TestLeftMessagesKeepTheirOrder(t *testing.T) {
 				defer got.mu.Unlock()
 				return len(got.got[f.receiver.ID]) == sent
 			})
-			got.check(f, f.receiver, sent)
+			got.check(t, f.receiver.ID, sent)
 		})
 	}
 }

@@ -27,6 +27,7 @@ type offlineGateway struct {
 	*testing.T
 	client   *gateway.Client
 	log      *testkit.Log
+	tenantOf func(endpoint int) (tenant string) // in the events of messages; nil for the first one
 	payload  func(w http.ResponseWriter, r *http.Request, p offlinePayload)
 	answer   func(w http.ResponseWriter) (taken bool) // to confirmations, in place of 202
 	mu       sync.Mutex
@@ -245,11 +246,17 @@ const (
 
 // message sends a message with this number to an endpoint. A nil payload is not embedded.
 func (g *offlineGateway) message(n, endpoint, context int, messageType string, payload []byte) {
-	id := offlineID(offlineMessageID, n)
+	id, tenant := offlineID(offlineMessageID, n), offlineID(offlineTenantID, 0)
+	if g.tenantOf != nil {
+		tenant = g.tenantOf(endpoint)
+	}
 	g.add(offlineEvent{messages: []string{id}, confirmed: map[string]bool{}, write: func(stream int) string {
 		event := map[string]any{
 			"event_type": gateway.EventMessageReceived, "id": id, "app_message_id": offlineID(offlineContextID, context), "message_type": messageType,
-			"sent_at": "2026-01-01T00:00:00Z", "receiving_endpoint_id": offlineID(offlineEndpointID, endpoint), "tenant_id": offlineID(offlineTenantID, 0),
+			"sent_at": "2026-01-01T00:00:00Z", "receiving_endpoint_id": offlineID(offlineEndpointID, endpoint),
+		}
+		if tenant != "" {
+			event["tenant_id"] = tenant
 		}
 		return offlineText(event, payload, n, stream)
 	}})

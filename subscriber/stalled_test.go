@@ -3,9 +3,11 @@ package subscriber_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -16,70 +18,91 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// secondTenant adds a tenant, and returns what sends a message as it.
-func (f *fixture) secondTenant() (tenant string, send func(payload []byte)) {
-	tenant = f.server.AddTenant()
-	f.server.Authorize(f.server.Application(), tenant)
-	types := []string{typeJSON}
-	from := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "s2", Tenant: tenant, Send: types})
-	f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "r2", Tenant: tenant, Receive: types, Subscribe: types})
-	return tenant, func(payload []byte) {
-		f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: payload})
-	}
-}
-
 var bothOrders = map[string]subscriber.Order{"ordered": subscriber.OrderByKey, "unordered": subscriber.Unordered}
+
+// twoTenants has one tenant for the endpoint 0, and another one for all others.
+func twoTenants(endpoint int) string { return offlineID(offlineTenantID, min(endpoint, 1)) }
 
 // More payloads of one tenant that cannot be downloaded than fit into the window, each with a key
 // of its own, leave the others room. When they can be, all of them come, by one reconnect.
 func TestPayloadsOfOneTenantLeaveTheOthersRoom(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]gatewaytest.Fault{
-		"500":      {Status: 500},
-		"404":      {Status: 404},
-		"gzip":     {Header: http.Header{"Content-Encoding": {"gzip"}}},
-		"hangs":    {Hang: true},
-		"1 byte/s": {BytesPerSecond: 1},
+	for name, fault := range map[string]http.HandlerFunc{
+		"500":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		"404":      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) },
+		"gzip":     func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Encoding", "gzip") },
+		"hangs":    func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"1 byte/s": nil,
 	} {
 		for orderName, order := range bothOrders {
 			t.Run(name+" "+orderName, func(t *testing.T) {
 				t.Parallel()
-				f := newFixture(t, gatewaytest.Config{InlineLimit: 1000})
-				_, sendOther := f.secondTenant()
-				// Only the first tenant has payloads elsewhere.
-				broken := f.server.Inject(gatewaytest.OpPayload, fault)
-				cfg := f.config()
-				cfg.MaxInFlight, cfg.Order = 10, order
-				began := time.Now()
-				sub := f.subscriber(cfg)
-				var n atomic.Int64
-				go ackAll(f.subscribe(sub, typeJSON), &n)
-				const bad, good = 30, 25
-				for i := range bad {
-					e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("bad ", i), Receive: []string{typeJSON}})
-					f.send(typeJSON, random(2000), e)
-				}
-				for range good {
-					sendOther([]byte("good"))
-				}
-				testkit.Eventually(t, "the other tenant's are delivered", func() bool { return n.Load() == good })
-				if s := sub.Stats(); s.Left == 0 || s.Stalled > 2*cfg.MaxInFlight {
-					t.Errorf("%d are left, and %d wait, want up to %d", s.Left, s.Stalled, 2*cfg.MaxInFlight)
-				}
-				broken.Lift()
-				if name == "1 byte/s" {
-					return // they go on at that speed
-				}
-				f.waitConfirmed(bad + good)
-				s := sub.Stats()
-				most := 4 + int64(time.Since(began)/(4*time.Second)) // what goes on slowly may be left, too
-				if s.Stalled != 0 || s.InFlight != 0 || s.InFlightBytes != 0 || s.Stream.Connects > most {
-					t.Errorf("%d set apart, %d in flight with %d bytes, %d connects", s.Stalled, s.InFlight, s.InFlightBytes, s.Stream.Connects)
-				}
-				if got := n.Load(); got != bad+good {
-					t.Errorf("%d deliveries, want %d", got, bad+good)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					var healed atomic.Bool
+					g := newOfflineGateway(t, func(w http.ResponseWriter, r *http.Request, _ offlinePayload) {
+						switch {
+						case healed.Load():
+							_, _ = w.Write(random(2000))
+						case fault != nil:
+							fault(w, r)
+						}
+						for fault == nil && r.Context().Err() == nil {
+							_, _ = w.Write([]byte("x"))
+							_ = http.NewResponseController(w).Flush()
+							select {
+							case <-time.After(time.Second):
+							case <-r.Context().Done():
+							}
+						}
+					})
+					g.tenantOf = twoTenants
+					cfg := subscriber.Config{MaxInFlight: 10, Order: order}
+					sub, messages := g.subscribe(cfg)
+					var n atomic.Int64
+					go ackAll(messages, &n)
+					const bad, good = 30, 25
+					for i := range bad + good {
+						if i < bad {
+							g.message(i, 1+i, i, typeJSON, nil)
+						} else {
+							g.message(i, 0, i, typeJSON, []byte("good"))
+						}
+					}
+					watchWaiting(t, 10*time.Second, cfg.MaxInFlight, func() int { return sub.Stats().Stalled })
+					if s := sub.Stats(); n.Load() != good || s.Abandoned == 0 {
+						t.Errorf("%d of the other tenant are delivered, want %d; %d were left", n.Load(), good, s.Abandoned)
+					}
+					if fault == nil {
+						return // they go on at that speed
+					}
+					healed.Store(true)
+					time.Sleep(2 * time.Minute)
+					s := sub.Stats()
+					if s.Stalled != 0 || s.InFlight != 0 || s.InFlightBytes != 0 || s.Stream.Connects > 4 || g.unconfirmed() != 0 {
+						t.Errorf("%d set apart, %d in flight with %d bytes, %d connects, %d not confirmed", s.Stalled, s.InFlight, s.InFlightBytes, s.Stream.Connects, g.unconfirmed())
+					}
+					if got := n.Load(); got != bad+good {
+						t.Errorf("%d deliveries, want %d", got, bad+good)
+					}
+				})
 			})
+		}
+	}
+}
+
+// watchWaiting wants what waits to be twice the window at most, for a time. Messages are taken while fewer wait, and those in the
+// window may come to wait after that: all above it is left within two reviews.
+func watchWaiting(t *testing.T, d time.Duration, window int, waiting func() int) {
+	t.Helper()
+	above := 0
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		time.Sleep(100 * time.Millisecond)
+		n := waiting()
+		if above++; n <= 2*window {
+			above = 0
+		}
+		if n >= 3*window || above > 5 {
+			t.Fatalf("%d wait in a window of %d, above twice of it for %d times 100 ms", n, window, above)
 		}
 	}
 }
@@ -130,56 +153,47 @@ func TestHangingHandlersOfManyKeysLeaveTheOthersRoom(t *testing.T) {
 	for name, order := range bothOrders {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{})
-			other, sendOther := f.secondTenant()
-			cfg := f.config()
-			cfg.MaxInFlight, cfg.Order = 20, order
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, typeJSON)
-			var h hung
-			var n atomic.Int64
-			go func() {
-				for msg := range messages {
-					if msg.Metadata.Get(gateway.KeyTenantID) == other {
-						n.Add(1)
-						msg.Ack()
-					} else {
-						h.take(msg)
+			synctest.Test(t, func(t *testing.T) {
+				g := newOfflineGateway(t, nil)
+				g.tenantOf = twoTenants
+				cfg := subscriber.Config{MaxInFlight: 20, Order: order}
+				sub, messages := g.subscribe(cfg)
+				var h hung
+				healthy := sorted(messages, func(endpoint string) bool { return endpoint != offlineID(offlineEndpointID, 0) }, h.take)
+				const keys, each, good = 30, 3, 100
+				n := 0
+				send := func(endpoint int, payload string) {
+					g.message(n, endpoint, n, typeJSON, []byte(payload))
+					n++
+				}
+				for i := range each {
+					for k := range keys {
+						send(1+k, strconv.Itoa(i))
+						if k%3 == 0 {
+							send(0, "good")
+						}
 					}
 				}
-			}()
-			const keys, each, good = 30, 3, 100
-			var endpoints []gateway.Endpoint
-			for i := range keys {
-				endpoints = append(endpoints, f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("bad ", i), Receive: []string{typeJSON}}))
-			}
-			for i := range each {
-				for k, e := range endpoints {
-					f.send(typeJSON, fmt.Append(nil, i), e)
-					if k%3 == 0 {
-						sendOther([]byte("good"))
+				for range good - keys*each/3 {
+					send(0, "good")
+				}
+				time.Sleep(20 * time.Second)
+				if got := h.len(); healthy.Load() != good || got > 30 {
+					t.Errorf("%d of the other tenant are delivered, want %d, and %d are in handlers", healthy.Load(), good, got)
+				}
+				h.end()
+				time.Sleep(20 * time.Second)
+				if order == subscriber.OrderByKey {
+					for e, got := range h.keys {
+						if fmt.Sprint(got) != "[0 1 2]" {
+							t.Errorf("endpoint %s got %v", e, got)
+						}
 					}
 				}
-			}
-			for range good - keys*each/3 {
-				sendOther([]byte("good"))
-			}
-			testkit.Eventually(t, "the other tenant's are delivered", func() bool { return n.Load() == good })
-			if got := h.len(); got > 3*cfg.MaxInFlight { // those that hang for a second wait, of which there may be twice as many
-				t.Errorf("%d are in handlers", got)
-			}
-			h.end()
-			f.waitConfirmed(keys*each + good)
-			if order == subscriber.OrderByKey {
-				for e, got := range h.keys {
-					if fmt.Sprint(got) != "[0 1 2]" {
-						t.Errorf("endpoint %s got %v", e, got)
-					}
+				if s := sub.Stats(); g.unconfirmed() != 0 || s.Stalled != 0 || s.InFlight != 0 || s.InFlightBytes != 0 || healthy.Load() != good {
+					t.Errorf("%d are not confirmed, %d set apart, %d in flight with %d bytes, %d copies", g.unconfirmed(), s.Stalled, s.InFlight, s.InFlightBytes, healthy.Load()-good)
 				}
-			}
-			if s := sub.Stats(); s.Stalled != 0 || s.InFlight != 0 || s.InFlightBytes != 0 || n.Load() != good {
-				t.Errorf("%d set apart, %d in flight with %d bytes, %d copies", s.Stalled, s.InFlight, s.InFlightBytes, n.Load()-good)
-			}
+			})
 		})
 	}
 }
@@ -264,38 +278,34 @@ func TestNackedMessagesThatDoNotFitComeAgain(t *testing.T) {
 	for name, order := range bothOrders {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{})
-			cfg := f.config()
-			cfg.MaxInFlight, cfg.Order = 5, order
-			began := time.Now()
-			sub := f.subscriber(cfg)
-			const bad, good = 20, 30
-			most := func() int64 { return 1 + int64(time.Since(began)/(4*time.Second)) } // connects
-			endpoints := map[string]bool{}
-			for i := range bad {
-				e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("bad ", i), Receive: []string{typeJSON}})
-				endpoints[e.ID] = true
-				f.send(typeJSON, []byte("bad"), e)
-			}
-			f.sendN(good, f.receiver2)
-			var healed atomic.Bool
-			healthy := sorted(f.subscribe(sub, typeJSON), func(endpoint string) bool { return endpoints[endpoint] }, func(msg *message.Message) {
-				if healed.Load() {
-					msg.Ack()
-				} else {
-					msg.Nack()
+			synctest.Test(t, func(t *testing.T) {
+				g := newOfflineGateway(t, nil)
+				cfg := subscriber.Config{MaxInFlight: 5, Order: order}
+				sub, messages := g.subscribe(cfg)
+				var healed atomic.Bool
+				healthy := sorted(messages, func(endpoint string) bool { return endpoint != offlineID(offlineEndpointID, 0) }, func(msg *message.Message) {
+					if healed.Load() {
+						msg.Ack()
+					} else {
+						msg.Nack()
+					}
+				})
+				const bad, good = 20, 30
+				for i := range bad + good {
+					g.message(i, max(0, bad-i), i, typeJSON, []byte("x"))
+				}
+				parked := func() int { return sub.Stats().Parked }
+				watchWaiting(t, 2*time.Second, cfg.MaxInFlight, parked)
+				if s := sub.Stats(); healthy.Load() != good || s.Left == 0 || s.Stream.Connects != 1 {
+					t.Errorf("%d of the other key are delivered, want %d; %d are left, %d connects", healthy.Load(), good, s.Left, s.Stream.Connects)
+				}
+				watchWaiting(t, 18*time.Second, cfg.MaxInFlight, parked)
+				healed.Store(true)
+				time.Sleep(2 * time.Minute)
+				if s := sub.Stats(); g.unconfirmed() != 0 || s.Stream.Connects > 3 {
+					t.Errorf("%d are not confirmed, %d connects", g.unconfirmed(), s.Stream.Connects)
 				}
 			})
-			testkit.Eventually(t, "some are left", func() bool { return healthy.Load() == good && sub.Stats().Left > 0 })
-			<-time.After(quiet)
-			if s := sub.Stats(); s.Stream.Connects > most() || s.Parked > 3*cfg.MaxInFlight { // twice the window, and those in it that are nacked now
-				t.Errorf("%d connects, %d parked", s.Stream.Connects, s.Parked)
-			}
-			healed.Store(true)
-			f.waitConfirmed(bad + good)
-			if s := sub.Stats(); s.Stream.Connects > most() {
-				t.Errorf("%d connects in %s", s.Stream.Connects, time.Since(began))
-			}
 		})
 	}
 }

@@ -40,7 +40,7 @@ func (x *exchange) newAttempt(ctx context.Context, to *url.URL) *attempt {
 		a.req.Host = ""
 	}
 	a.req.Header = x.req.header
-	if x.requests++; x.requests > 1 || x.c.cfg.EditRequest != nil {
+	if x.requests++; x.requests > 1 {
 		a.req.Header = x.req.header.Clone()
 		a.req.Header.Del("Authorization") // each request has its own
 	}
@@ -94,31 +94,6 @@ func (a *attempt) closeBodies(failed bool) {
 func (a *attempt) discard() {
 	a.closeBodies(true)
 	a.abort(nil)
-}
-
-// edit calls the caller's editor and verifies that the request is still the
-// same.
-func (a *attempt) edit() error {
-	edit := a.x.c.cfg.EditRequest
-	if edit == nil {
-		return nil
-	}
-	req := a.req.WithContext(a.call)
-	before, address := *req, *req.URL
-	err := edit(req)
-	if err == nil && (req.URL == nil || *req.URL != address || req.Host != before.Host || req.Method != before.Method ||
-		req.Body != before.Body || req.ContentLength != before.ContentLength || req.Header == nil) {
-		err = invalid("EditRequest", "must not change URL, host, method or body")
-	}
-	if err != nil {
-		a.x.callerErr.Store(&err)
-		return err
-	}
-	a.abort(nil)
-	a.call = req.Context() // the editor may have replaced it
-	ctx, abort := context.WithCancelCause(a.call)
-	a.req, a.abort = req.WithContext(ctx), abort
-	return nil
 }
 
 // send performs the request with the timeout of one attempt. The timeout applies

@@ -55,9 +55,6 @@ func (x *exchange) withToken(ctx context.Context, to *url.URL) (_ *http.Response
 			a.discard()
 		}
 	}()
-	if err := a.edit(); err != nil {
-		return nil, "", err
-	}
 	started, err := x.c.limiter.wait(ctx)
 	if err != nil {
 		return nil, "", err

@@ -185,13 +185,6 @@ type Config struct {
 	Transport http.RoundTripper `yaml:"-"`
 	// Transports replaces Transport for one kind of traffic.
 	Transports Transports `yaml:"-"`
-	// EditRequest, if set, is called with every request to the service except token
-	// requests, once per attempt, before the access token is added. It may
-	// set headers, such as a trace ID; changing the request itself,
-	// its URL, host, method or body, fails the call ([ErrInvalid]). An error ends
-	// the call and is wrapped; it is retried only if it matches [ErrUnavailable].
-	// It is called concurrently and must not block.
-	EditRequest func(*http.Request) error `yaml:"-"`
 	// PingInterval is how long an HTTP/2 connection may be silent before it is
 	// pinged. If no answer arrives for the same time, the connection is closed, along
 	// with everything open on it, and replaced.
@@ -205,11 +198,6 @@ type Config struct {
 	MaxIdleConnsPerHost int `yaml:"-"`
 	// UserAgent is sent with every request. Default "agrimill".
 	UserAgent string `yaml:"-"`
-	// OnUnreadable, if set, is called for every entry that was skipped in a
-	// response's list of tenants or endpoints because it could not be read, with the
-	// operation as in [Error.Op]. It is called before the call returns, without a
-	// lock held, and possibly concurrently.
-	OnUnreadable func(op string, err *EntryError) `yaml:"-"`
 	// Logger receives warnings and retries; nil discards them. It never receives tokens,
 	// secrets, payloads or queries of payload URIs.
 	Logger *slog.Logger `yaml:"-"`

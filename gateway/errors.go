@@ -258,22 +258,15 @@ func (e *ValidationError) Is(target error) bool {
 // ResponseError describes what is wrong with a response. It matches [ErrBadResponse],
 // and [ErrIntermediary] and [ErrUnavailable] if the response is a web page.
 type ResponseError struct {
-	// Missing are the required fields missing from the response, as paths such as
-	// tenants[0].endpoints[2].name.
-	Missing []string
-	// Reason describes any other problem.
+	// Reason describes the problem: the path of the first field that is not as specified, such as
+	// tenants[0].tenant_id, and what is wrong with it, or what is wrong with the whole.
 	Reason string
 
 	intermediary bool
 }
 
-// Error lists the missing fields or returns the reason.
-func (e *ResponseError) Error() string {
-	if len(e.Missing) > 0 {
-		return "bad response: required fields missing: " + strings.Join(e.Missing, ", ")
-	}
-	return "bad response: " + e.Reason
-}
+// Error returns the reason.
+func (e *ResponseError) Error() string { return "bad response: " + e.Reason }
 
 // Is matches [ErrBadResponse], and [ErrIntermediary] with [ErrUnavailable].
 func (e *ResponseError) Is(target error) bool {

@@ -378,15 +378,3 @@ func ExamplePutEndpointRequest_Validate() {
 	fmt.Println(err)
 	// Output: invalid request: endpoint_type must not be a legacy type: it can be read but not created
 }
-
-func ExampleLookupLegacyCode() {
-	code, ok := gateway.LookupLegacyCode("Chunk 3 of 7 for context f47ac10b is invalid")
-	fmt.Println(ok, code.Code, "-", code.Meaning)
-	// Output: true VAL_000011 - Chunk malformed or out of order. Resend the whole sequence
-}
-
-func ExampleLegacyCodes() {
-	codes := gateway.LegacyCodes()
-	fmt.Println(len(codes), codes[0].Code)
-	// Output: 30 SYS_000001
-}

@@ -60,7 +60,7 @@ type exchange struct {
 	refreshed bool   // the single retry after a 401 has been made
 	token     string // of the latest attempt, which an answer may echo
 	bodies    sync.WaitGroup
-	callerErr atomic.Pointer[error] // an error of the caller's body or editor
+	callerErr atomic.Pointer[error] // an error of the caller's body
 	// lost means that a 401 was not retried because the body had been read.
 	lost bool
 

@@ -1,62 +1,16 @@
 package gateway
 
-import (
-	"encoding/json"
-	"strconv"
-)
+import "strconv"
 
-// Responses are decoded in two steps: first all missing required fields are
-// collected, so that the error lists them all; then the values are decoded by
-// the same code that decodes events. Unknown fields are ignored. The entries of a
-// list of tenants or endpoints are decoded independently: an invalid one is reported
+// Responses are decoded by the same code that decodes events. Unknown fields are ignored. The
+// entries of a list of tenants or endpoints are decoded independently: an invalid one is reported
 // and skipped.
 
-var endpointFields = []string{
-	"id", "external_id", "endpoint_type", "tenant_id", "application_id", "software_version_id",
-}
-
-// missing collects the paths of required fields.
-type missing []string
-
-func (m *missing) need(o object, path string, fields ...string) {
-	for _, f := range fields {
-		if !o.has(f) {
-			*m = append(*m, path+f)
-		}
-	}
-}
-
-// list is need for an array; null counts as an empty one.
-func (m *missing) list(o object, path, field string) {
-	if !o.isNull(field) {
-		m.need(o, path, field)
-	}
-}
-
-// each visits the objects of an array, if present; wrong types are left to
-// the second step.
-func (m *missing) each(o object, path, field string, visit func(o object, path string)) {
-	var list []json.RawMessage
-	if json.Unmarshal(o[field], &list) != nil {
-		return
-	}
-	for i, raw := range list {
-		if item, ok := parseObject(raw); ok {
-			visit(item, path+field+"["+strconv.Itoa(i)+"].")
-		}
-	}
-}
-
-// decodeResponse performs both steps.
-func decodeResponse(body []byte, require func(m *missing, o object), read func(d *objectDecoder)) error {
+// decodeResponse decodes a response whose body is one JSON object.
+func decodeResponse(body []byte, read func(d *objectDecoder)) error {
 	o, ok := parseObject(body)
 	if !ok {
 		return &ResponseError{Reason: "not a JSON object"}
-	}
-	var m missing
-	require(&m, o)
-	if len(m) > 0 {
-		return &ResponseError{Missing: m}
 	}
 	d := newObjectDecoder(o)
 	read(d)
@@ -70,9 +24,7 @@ func decodeResponse(body []byte, require func(m *missing, o object), read func(d
 // their ID could be read. A tenant whose endpoints cannot be read is included: it is
 // still authorized.
 func decodeTenants(body []byte) (tenants []TenantInfo, unreadable []*EntryError, err error) {
-	err = decodeResponse(body, func(m *missing, o object) {
-		m.list(o, "", "tenants")
-	}, func(d *objectDecoder) {
+	err = decodeResponse(body, func(d *objectDecoder) {
 		list := d.array("tenants")
 		tenants = make([]TenantInfo, 0, len(list))
 		for i, raw := range list {
@@ -101,9 +53,7 @@ func decodeTenants(body []byte) (tenants []TenantInfo, unreadable []*EntryError,
 }
 
 func decodeEndpoints(body []byte) (endpoints []TenantEndpointInfo, unreadable []*EntryError, err error) {
-	err = decodeResponse(body, func(m *missing, o object) {
-		m.list(o, "", "endpoints")
-	}, func(d *objectDecoder) {
+	err = decodeResponse(body, func(d *objectDecoder) {
 		endpoints, unreadable = d.endpoints("endpoints")
 	})
 	if err != nil {
@@ -113,13 +63,7 @@ func decodeEndpoints(body []byte) (endpoints []TenantEndpointInfo, unreadable []
 }
 
 func decodeEndpoint(body []byte) (e Endpoint, unreadable []*EntryError, err error) {
-	err = decodeResponse(body, func(m *missing, o object) {
-		m.need(o, "", endpointFields...)
-		m.list(o, "", "capabilities")
-		m.each(o, "", "capabilities", func(o object, path string) {
-			m.need(o, path, "message_type", "direction")
-		})
-	}, func(d *objectDecoder) {
+	err = decodeResponse(body, func(d *objectDecoder) {
 		e = Endpoint{
 			ID:                d.id("id"),
 			ExternalID:        d.text("external_id"),

@@ -161,56 +161,6 @@ func TestSpecRateLimit(t *testing.T) {
 	})
 }
 
-func TestSpecLegacyCodes(t *testing.T) {
-	codes := map[string]gateway.LegacyCode{}
-	for _, c := range gateway.LegacyCodes() {
-		codes[c.Code] = c
-	}
-	for _, row := range []struct{ name, text string }{
-		{"SYS_000001", "Unexpected internal error for message 4711"},
-		{"VAL_000001", "Malformed request: protobuf/json can not be parsed for message 4711"},
-		{"VAL_000002", "Malformed message header for message 4711"},
-		{"VAL_000003", "Unsupported message for message 4711 of type iso:11783:-10:taskdata:zip"},
-		{"VAL_000004", "No recipients for this sender and info type"},
-		{"VAL_000005", "Recipient is not allowed from this sender"},
-		{"VAL_000006", "Publish only, no error even if no partner found"},
-		{"VAL_000007", "No recipients found for message app-1 of type img:png"},
-		{"VAL_000008", "Message app-1 could not be delivered to endpoint e1, e2"},
-		{"VAL_000009", "Duplicate message app-1"},
-		{"VAL_000010", "Message app-1 exceeds maximum size"},
-		{"VAL_000011", "Chunk 2 of 7 for context c-9 is invalid"},
-		{"VAL_000012", "Chunk context c-9 has expired"},
-		{"VAL_000013", "Chunk 2 of 7 for context c-9 already received"},
-		{"VAL_000050", "Subscription for img:png not valid"},
-		{"VAL_000051", "Capability for img:png not valid"},
-		{"VAL_000052", "Sending of img:png not allowed"},
-		{"VAL_000201", "Registration code is invalid"},
-		{"VAL_000202", "Registration code has expired"},
-		{"VAL_000203", "Endpoint already exists"},
-		{"VAL_000204", "Application not found"},
-		{"VAL_000205", "Certification not found"},
-		{"VAL_000206", "Onboarding request is invalid"},
-		{"VAL_000207", "Gateway type not supported"},
-		{"VAL_000208", "Reonboarding not possible"},
-		{"VAL_000209", "Revoke not possible"},
-		{"VAL_000300", "VCU onboarding failed"},
-		{"VAL_000301", "VCU not found"},
-		{"VAL_000302", "VCU limit reached"},
-		{"VAL_000303", "Not allowed to send message type img:png"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			got, found := gateway.LookupLegacyCode(row.text)
-			if !found || got.Code != row.name || got != codes[row.name] || got.Meaning == "" {
-				t.Errorf("%q gave %+v, %v", row.text, got, found)
-			}
-			delete(codes, row.name)
-		})
-	}
-	if len(codes) != 0 {
-		t.Errorf("more codes than the specification has: %v", codes)
-	}
-}
-
 // Every limit at its bound, and past it on both sides: the client refuses to
 // send, and the service refuses when it is sent all the same.
 func TestSpecLimits(t *testing.T) {

@@ -17,8 +17,7 @@ const (
 //
 // An unreadable entry in the response hides none of the others: an endpoint, or the
 // list of a tenant, is reported in [TenantInfo.Unreadable]; a tenant
-// without a readable ID is skipped. All of them are logged and passed to
-// [Config.OnUnreadable]. A response that is invalid as a whole is [ErrBadResponse].
+// without a readable ID is skipped. All of them are logged. A response that is invalid as a whole is [ErrBadResponse].
 func (c *Client) ListAuthorizedTenants(ctx context.Context) ([]TenantInfo, error) {
 	x, err := c.get(ctx, opTenants, "/tenants")
 	if err != nil {
@@ -64,18 +63,11 @@ func (c *Client) TenantEndpoints(ctx context.Context, tenantID string) (TenantIn
 }
 
 // reportUnreadable logs what was skipped in a response, in one line regardless of
-// how much it is, and passes each entry to the hook.
+// how much it is.
 func (c *Client) reportUnreadable(ctx context.Context, op string, unreadable []*EntryError) {
-	if len(unreadable) == 0 {
-		return
-	}
-	c.cfg.Logger.WarnContext(ctx, "gateway: parts of a response are unreadable and were skipped",
-		"operation", op, "count", len(unreadable), "first_endpoint", unreadable[0].EndpointID, "first_error", unreadable[0])
-	if c.cfg.OnUnreadable == nil {
-		return
-	}
-	for _, e := range unreadable {
-		c.cfg.OnUnreadable(op, e)
+	if len(unreadable) > 0 {
+		c.cfg.Logger.WarnContext(ctx, "gateway: parts of a response are unreadable and were skipped",
+			"operation", op, "count", len(unreadable), "first_endpoint", unreadable[0].EndpointID, "first_error", unreadable[0])
 	}
 }
 

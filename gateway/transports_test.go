@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -20,7 +18,7 @@ type seen struct {
 
 func (s *seen) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
-	s.all = append(s.all, fmt.Sprintf("%s %s %s", r.URL.Path, strings.Fields(r.Header.Get("Authorization") + " none")[0], r.Header.Get("X-Trace")))
+	s.all = append(s.all, r.URL.Path+" "+strings.Fields(r.Header.Get("Authorization") + " none")[0])
 	s.mu.Unlock()
 	return s.next.RoundTrip(r)
 }
@@ -54,20 +52,19 @@ func TestTransportsByKindOfTraffic(t *testing.T) {
 	use(s.client(t, func(c *Config) {
 		c.Transport = rest
 		c.Transports = Transports{Calls: calls, Stream: stream, Payloads: payloads, Token: token}
-		c.EditRequest = func(r *http.Request) error { r.Header.Set("X-Trace", "7"); return nil }
 	}))
 	for _, tt := range []struct {
 		kind *seen
 		want string
 	}{
-		{calls, "/messages Bearer 7"}, {stream, "/events Bearer 7"}, {payloads, "/payload none "}, {token, "/token Basic "}, {rest, ""},
+		{calls, "/messages Bearer"}, {stream, "/events Bearer"}, {payloads, "/payload none"}, {token, "/token Basic"}, {rest, ""},
 	} {
 		if got := tt.kind.String(); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
 		}
 	}
 	use(s.client(t, func(c *Config) { c.Transport, c.Transports = rest, Transports{Stream: stream} }))
-	if got := rest.String(); got != "/token Basic , /messages Bearer , /payload none " || len(stream.all) != 2 {
+	if got := rest.String(); got != "/token Basic, /messages Bearer, /payload none" || len(stream.all) != 2 {
 		t.Errorf("with one of them, the rest takes %q, the stream %q", got, stream)
 	}
 }
@@ -122,72 +119,6 @@ func TestTokenStaysWithTheServiceOverACustomTransport(t *testing.T) {
 			}
 			if want := map[string]int{"plain": 1, "follows": 3}[name]; visits != want || leaked > 0 {
 				t.Errorf("%d requests elsewhere, want %d; %d with the token", visits, want, leaked)
-			}
-		})
-	}
-}
-
-func TestEditRequest(t *testing.T) {
-	s := newService(t)
-	var r record
-	var n int
-	s.mux.HandleFunc("POST /messages", r.handler(func(w http.ResponseWriter, req *http.Request) {
-		if n++; n == 1 {
-			fail(503, "once more")(w, req)
-		}
-	}))
-	edits := 0
-	var edit func(*http.Request) error
-	c := s.client(t, func(c *Config) {
-		c.EditRequest = func(r *http.Request) error { edits++; return edit(r) }
-	})
-	send := func() error { return c.SendMessage(t.Context(), testMessageRequest()) }
-
-	edit = func(r *http.Request) error {
-		if r.Header.Get("Authorization") != "" {
-			t.Error("the editor sees the token")
-		}
-		r.Header.Set("X-Trace", fmt.Sprint(edits))
-		r.Header.Set("Authorization", "Basic own")
-		return nil
-	}
-	if err := send(); err != nil {
-		t.Fatal(err)
-	}
-	requests, bodies := r.all()
-	for i, q := range requests {
-		if q.Header.Get("X-Trace") != fmt.Sprint(i+1) || q.Header.Get("Authorization") != "Bearer token-1" || bodies[i] != "payload" {
-			t.Errorf("attempt %d: %v %q", i+1, q.Header, bodies[i])
-		}
-	}
-	if len(requests) != 2 || edits != 2 {
-		t.Errorf("%d requests, %d edits; want 2 of each", len(requests), edits)
-	}
-
-	own := errors.New("no trace")
-	for name, tt := range map[string]struct {
-		edit func(*http.Request) error
-		want error
-		n    int // edits
-	}{
-		"error":     {func(*http.Request) error { return own }, own, 1},
-		"outage":    {func(*http.Request) error { return fmt.Errorf("tracer: %w", ErrUnavailable) }, ErrUnavailable, 3},
-		"host":      {func(r *http.Request) error { r.URL.Host = "elsewhere.example"; return nil }, ErrInvalid, 1},
-		"path":      {func(r *http.Request) error { r.URL.Path = "/x"; return nil }, ErrInvalid, 1},
-		"no URL":    {func(r *http.Request) error { r.URL = nil; return nil }, ErrInvalid, 1},
-		"authority": {func(r *http.Request) error { r.Host = "elsewhere.example"; return nil }, ErrInvalid, 1},
-		"method":    {func(r *http.Request) error { r.Method = "PUT"; return nil }, ErrInvalid, 1},
-		"body":      {func(r *http.Request) error { r.Body = io.NopCloser(strings.NewReader("other!!")); return nil }, ErrInvalid, 1},
-		"length":    {func(r *http.Request) error { r.ContentLength = 3; return nil }, ErrInvalid, 1},
-		"header":    {func(r *http.Request) error { r.Header = nil; return nil }, ErrInvalid, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			edits, edit = 0, tt.edit
-			before, _ := r.all()
-			err := send()
-			after, _ := r.all()
-			if !errors.Is(err, tt.want) || edits != tt.n || len(after) != len(before) {
-				t.Errorf("got %v after %d edits, and %d requests; want %v after %d, and none", err, edits, len(after)-len(before), tt.want, tt.n)
 			}
 		})
 	}

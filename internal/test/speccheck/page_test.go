@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/agrimill/agrimill/gateway"
 )
 
 const (
@@ -193,22 +191,4 @@ func compare(specification, page []section) (problems []string) {
 		problems = append(problems, fmt.Sprintf("the specification has no heading %q", heading))
 	}
 	return problems
-}
-
-// TestLegacyCodesAreThoseOfTheSpecification compares the table of codes that
-// the client carries with the table of the specification, cell by cell.
-func TestLegacyCodesAreThoseOfTheSpecification(t *testing.T) {
-	t.Parallel()
-	var want []gateway.LegacyCode
-	for _, sec := range readSpecification(t) {
-		if sec.heading != "Legacy error codes" {
-			continue
-		}
-		for _, r := range sec.tables[0].rows {
-			want = append(want, gateway.LegacyCode{Code: r.cells[0], Message: r.cells[1], Meaning: r.cells[2]})
-		}
-	}
-	if got := gateway.LegacyCodes(); !slices.Equal(got, want) {
-		t.Errorf("gateway.LegacyCodes() is %v, want %v", got, want)
-	}
 }

@@ -12,7 +12,7 @@ import (
 func ExampleReader() {
 	stream := strings.NewReader("event: greeting\ndata: hello\ndata: world\n\n" +
 		"data: " + strings.Repeat("x", 100) + "\n\n" +
-		": a comment\nid: 7\ndata: the end\n\n" +
+		": a comment\ndata: the end\n\n" +
 		"data: unfinished")
 	r := sse.NewReader(stream, 50)
 	for {
@@ -28,10 +28,10 @@ func ExampleReader() {
 			fmt.Println(err)
 			return
 		}
-		fmt.Printf("%q %q %q\n", event.Name, event.Data, event.LastEventID)
+		fmt.Printf("%q %q\n", event.Name, event.Data)
 	}
 	// Output:
-	// "greeting" "hello\nworld" ""
+	// "greeting" "hello\nworld"
 	// sse: event skipped: larger than 50 bytes
-	// "" "the end" "7"
+	// "" "the end"
 }

@@ -2,7 +2,8 @@
 // HTML Living Standard, section 9.2.6 ("Interpreting an event stream").
 //
 // It is pull-based and independent of HTTP: reconnecting, watchdogs and the
-// meaning of events are up to the caller. Memory is bounded by an explicit
+// meaning of events are up to the caller. Event IDs are ignored, because the
+// service does not resume a stream after one. Memory is bounded by an explicit
 // limit; a larger event is skipped and reported, and the stream continues.
 package sse
 
@@ -41,9 +42,6 @@ type Event struct {
 	// Data contains the values of the `data:` lines, joined by LF. It is never nil,
 	// but may be empty.
 	Data []byte
-	// LastEventID is the last event ID of the stream, which persists across
-	// events.
-	LastEventID string
 }
 
 // TooLargeError reports that an event was skipped because it exceeds the
@@ -91,9 +89,8 @@ type Reader struct {
 	lateName   []byte
 	hasData    bool
 
-	id, lastID string // the ID buffer, and the ID as of the last dispatch
-	retry      time.Duration
-	hasRetry   bool
+	retry    time.Duration
+	hasRetry bool
 }
 
 // span is a part of the buffer.
@@ -116,9 +113,6 @@ func NewReader(r io.Reader, maxEventSize int) *Reader {
 // whether there was one. It is not capped; that is up to the
 // caller.
 func (r *Reader) Retry() (time.Duration, bool) { return r.retry, r.hasRetry }
-
-// LastEventID returns the last event ID of the stream; empty if there is none.
-func (r *Reader) LastEventID() string { return r.lastID }
 
 // Next returns the next event. It blocks as long as the source blocks.
 //
@@ -145,16 +139,11 @@ func (r *Reader) Next() (Event, error) {
 			continue
 		}
 		if line.len() == 0 {
-			r.lastID = r.id
 			if !r.hasData {
 				r.forget()
 				continue
 			}
-			return Event{
-				Name:        r.eventName(),
-				Data:        r.buf[r.data.from:r.data.to:r.data.to],
-				LastEventID: r.lastID,
-			}, nil
+			return Event{Name: r.eventName(), Data: r.buf[r.data.from:r.data.to:r.data.to]}, nil
 		}
 		if err := r.field(line); err != nil {
 			return Event{}, err
@@ -234,7 +223,6 @@ const (
 	fieldNone field = iota
 	fieldData
 	fieldEvent
-	fieldID
 	fieldRetry
 )
 
@@ -249,8 +237,6 @@ func (r *Reader) parse(line span) (field, span) {
 		f, n = fieldData, 5
 	case len(b) >= 6 && string(b[:6]) == "event:":
 		f, n = fieldEvent, 6
-	case len(b) >= 3 && string(b[:3]) == "id:":
-		f, n = fieldID, 3
 	case len(b) >= 6 && string(b[:6]) == "retry:":
 		f, n = fieldRetry, 6
 	default:
@@ -272,8 +258,6 @@ func (r *Reader) field(line span) error {
 			f = fieldData
 		case "event":
 			f = fieldEvent
-		case "id":
-			f = fieldID
 		}
 	}
 	if f == fieldNone {
@@ -302,10 +286,6 @@ func (r *Reader) field(line span) error {
 		}
 		r.name = span{r.data.from, r.data.from}
 		r.lateName = append(r.lateName, value...)
-	case fieldID:
-		if bytes.IndexByte(value, 0) < 0 && string(value) != r.id {
-			r.id = string(value)
-		}
 	case fieldRetry:
 		r.setRetry(value)
 	}
@@ -353,8 +333,6 @@ func (r *Reader) tooLarge(f field, v span) error {
 		Head:  head,
 	}
 	r.forget()
-	// An event that is not dispatched must not change the ID either.
-	r.id = r.lastID
 	return err
 }
 

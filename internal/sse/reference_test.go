@@ -9,33 +9,29 @@ import (
 // result is what a whole stream yields.
 type result struct {
 	events []record
-	lastID string
 	retry  time.Duration
 	hasRe  bool
 }
 
 // record is an event, or a skipped one.
 type record struct {
-	name, data, id string
-	tooLarge       bool
+	name, data string
+	tooLarge   bool
 }
 
 // reference interprets a whole stream the slow and obvious way, following the
-// wording of the standard: decode, split into lines, process line by line.
+// wording of the standard, but without event IDs: decode, split into lines, process line by line.
 func reference(input []byte, limit int) result {
 	var res result
 	input = bytes.TrimPrefix(input, []byte("\xEF\xBB\xBF"))
-	var name, id string
+	var name string
 	var data []byte
 	hasData, skip := false, false
 	lines, rest := referenceLines(input)
 	for _, line := range lines {
 		if line == "" {
-			if !skip {
-				res.lastID = id
-				if hasData {
-					res.events = append(res.events, record{name: name, data: string(data), id: id})
-				}
+			if !skip && hasData {
+				res.events = append(res.events, record{name: name, data: string(data)})
 			}
 			name, data, hasData, skip = "", nil, false, false
 			continue
@@ -54,7 +50,7 @@ func reference(input []byte, limit int) result {
 			value = value[1:]
 		}
 		switch field {
-		case "event", "data", "id", "retry":
+		case "event", "data", "retry":
 			size := len(name) + len(data) + len(value)
 			if field == "data" && hasData {
 				size++
@@ -62,7 +58,7 @@ func reference(input []byte, limit int) result {
 			// Our own rule, not the standard's.
 			if size > limit {
 				res.events = append(res.events, record{name: name, tooLarge: true})
-				skip, id = true, res.lastID
+				skip = true
 				continue
 			}
 		}
@@ -74,10 +70,6 @@ func reference(input []byte, limit int) result {
 				data = append(data, '\n')
 			}
 			data, hasData = append(data, value...), true
-		case "id":
-			if !bytes.Contains([]byte(value), []byte{0}) {
-				id = value
-			}
 		case "retry":
 			if d, ok := referenceRetry(value); ok {
 				res.retry, res.hasRe = d, true
@@ -87,7 +79,7 @@ func reference(input []byte, limit int) result {
 	// An unfinished line counts for nothing, but may already be too long.
 	if field, value, ok := strings.Cut(rest, ":"); ok && !skip {
 		switch field {
-		case "event", "data", "id", "retry":
+		case "event", "data", "retry":
 			size := len(name) + len(data) + len(strings.TrimPrefix(value, " "))
 			if field == "data" && hasData {
 				size++

@@ -26,9 +26,6 @@ func (a *Application) ClientConfig() gateway.Config {
 	case TokenAuthBoth, TokenAuthBasic:
 		cfg.AuthStyle = gateway.AuthStyleBasic
 	}
-	if a.server.cfg.TypesEncoding == TypesComma {
-		cfg.EventTypesEncoding = gateway.EventTypesComma
-	}
 	return cfg
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"strings"
 	"time"
 
@@ -21,24 +20,6 @@ const (
 	// NoInline, as [Config.InlineLimit], embeds no payload: every event carries a
 	// payload_uri.
 	NoInline int64 = -1
-	// TokenExpiryOmitted, as [Config.TokenLifetime], omits expires_in from the
-	// token response; such tokens stay valid until [Server.ExpireTokens].
-	TokenExpiryOmitted time.Duration = -1
-)
-
-// TypesEncoding is which encodings of the `types` parameter of
-// GET /events are accepted. The specification does not show one.
-type TypesEncoding int
-
-// The values of [Config.TypesEncoding]. A request with an encoding that is not
-// accepted is answered 400.
-const (
-	// TypesBoth accepts types=A&types=B, types=A,B and mixtures.
-	TypesBoth TypesEncoding = iota
-	// TypesRepeated accepts types=A&types=B only.
-	TypesRepeated
-	// TypesComma accepts types=A,B only.
-	TypesComma
 )
 
 // TokenAuth is how the client credentials may be presented to the token
@@ -121,12 +102,10 @@ type Config struct {
 	// loopback and the hosts of the listeners, and valid for a year. Requires TLS.
 	Certificate func(*x509.Certificate)
 
-	// TypesEncoding is which encodings of `types` are accepted. Default: both.
-	TypesEncoding TypesEncoding
 	// TokenAuth is how clients may authenticate for a token. Default: both ways.
 	TokenAuth TokenAuth
 	// TokenLifetime is the lifetime of an access token, sent in expires_in as
-	// whole seconds. Default 1 h; [TokenExpiryOmitted] omits it.
+	// whole seconds. Default 1 h.
 	TokenLifetime time.Duration
 
 	// NoReplay disables the replay at the start of a new stream. Replay sends all
@@ -187,12 +166,6 @@ type Config struct {
 	// is written to a stream. Default 15 min, which is also the maximum that the
 	// specification allows.
 	PayloadLifetime time.Duration
-	// PayloadExpiredStatus is the status for an expired payload_uri. Default 403,
-	// which object stores return for an expired signed URL.
-	PayloadExpiredStatus int
-	// PayloadNoRange makes the payload host ignore Range and return the whole
-	// payload with 200. Default: ranges are supported.
-	PayloadNoRange bool
 	// ReleaseConfirmed frees a payload soon after all its messages are confirmed
 	// and every open stream has passed them. By default it is freed only when its last
 	// payload_uri has expired too. Use it for runs that send more than fits into memory.
@@ -207,8 +180,6 @@ type Config struct {
 	// Application describes the default application.
 	Application ApplicationConfig
 
-	// Now is the time source. Default [time.Now]. [Server.Advance] adds to it.
-	Now func() time.Time
 	// Logger receives one line per request, without secrets, payloads or queries.
 	// Nil discards them.
 	Logger *slog.Logger
@@ -231,15 +202,11 @@ func (c *Config) setDefaults() {
 	def(&c.InlineLimit, 32<<10)
 	def(&c.MaxPayloadSize, 256<<20)
 	def(&c.PayloadLifetime, maxPayloadLifetime)
-	def(&c.PayloadExpiredStatus, http.StatusForbidden)
 	if c.RateBurst == 0 {
 		c.RateBurst = int(c.RateLimit)
 		if float64(c.RateBurst) < c.RateLimit {
 			c.RateBurst++
 		}
-	}
-	if c.Now == nil {
-		c.Now = time.Now
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -266,13 +233,12 @@ func (c Config) Validate() error {
 		e.Check(err == nil, a.field, "must be host:port")
 	}
 	e.Check(isHeaderToken(c.ServiceName), "ServiceName", "must be usable in a header name")
-	e.Check(c.TypesEncoding >= TypesBoth && c.TypesEncoding <= TypesComma, "TypesEncoding", "must be one of the named constants")
 	e.Check(c.TokenAuth >= TokenAuthBoth && c.TokenAuth <= TokenAuthParams, "TokenAuth", "must be one of the named constants")
 	e.Check(c.Streams >= EveryStream && c.Streams <= OneStream, "Streams", "must be one of the named constants")
 	e.Check(!c.HTTP2 || c.TLS, "HTTP2", "requires TLS")
 	e.Check(c.StreamHead >= HeadAtOnce && c.StreamHead <= HeadWithFirstEvent, "StreamHead", "must be one of the named constants")
 	e.Check(c.FileOrder >= FileLast && c.FileOrder <= FileAlone, "FileOrder", "must be one of the named constants")
-	e.Check(c.TokenLifetime >= 0 || c.TokenLifetime == TokenExpiryOmitted, "TokenLifetime", "must not be negative")
+	validate.NotNegative(&e, "TokenLifetime", c.TokenLifetime)
 	e.Check(c.KeepAlive >= 0 || c.KeepAlive == NoKeepAlive, "KeepAlive", "must not be negative")
 	validate.NotNegative(&e, "ConfirmationLag", c.ConfirmationLag)
 	validate.NotNegative(&e, "ChunkSize", c.ChunkSize)
@@ -282,7 +248,6 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "RateBurst", c.RateBurst)
 	validate.NotNegative(&e, "PayloadLifetime", c.PayloadLifetime)
 	e.Check(c.PayloadLifetime <= maxPayloadLifetime, "PayloadLifetime", "must not be longer than 15 minutes")
-	e.Check(c.PayloadExpiredStatus >= 400 && c.PayloadExpiredStatus <= 499, "PayloadExpiredStatus", "must be a 4xx status")
 	e.Check(c.ControlPrefix == "" || strings.HasPrefix(c.ControlPrefix, "/") && len(c.ControlPrefix) >= 2 && !strings.HasSuffix(c.ControlPrefix, "/"),
 		"ControlPrefix", `must look like "/_control"`)
 	e.Join("Application", c.Application.validate())

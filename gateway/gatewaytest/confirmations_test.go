@@ -26,16 +26,10 @@ func TestConfirmationRequests(t *testing.T) {
 	}{
 		{s.Tenant(), json, good, 202, ""},
 		{s.Tenant(), json + "; charset=utf-8", good, 202, ""},
-		{"", json, good, 400, "missing"},
-		{"nonsense", json, good, 400, "UUID"},
 		{id, json, good, 403, "not authorized"},
 		{s.Tenant(), "text/plain", good, 400, "Content-Type"},
-		{s.Tenant(), json, `{"confirmations":[]}`, 400, "at least one"},
-		{s.Tenant(), json, `{}`, 400, "at least one"},
 		{s.Tenant(), json, `{"confirmations":`, 400, "parsed"},
 		{s.Tenant(), json, good + good, 400, "parsed"},
-		{s.Tenant(), json, `{"confirmations":[{"message_id":"x","endpoint_id":"` + id + `"}]}`, 400, "confirmations[0].message_id"},
-		{s.Tenant(), json, `{"confirmations":[{"message_id":"` + id + `"}]}`, 400, "confirmations[0].endpoint_id"},
 	} {
 		r := c.do("POST", "/confirmations", []byte(test.body), map[string]string{
 			"Content-Type": test.contentType, gateway.KeyTenantID: test.tenant,

@@ -4,13 +4,9 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"maps"
 	"net"
 	"net/http"
-	"reflect"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -124,36 +120,10 @@ func readControl(r *http.Request, into any) error {
 	if err := readJSON(r, 1<<20, http.StatusRequestEntityTooLarge, &body); err != nil {
 		return err
 	}
-	if err := checkFields(body, into); err != nil {
-		return err
-	}
 	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields() // of what is in the fields, too
+	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(into); err != nil {
 		return badRequest("body cannot be parsed: %v", err)
-	}
-	return nil
-}
-
-// checkFields refuses the fields of a JSON object that the struct behind into has not, and names those that it has.
-func checkFields(body []byte, into any) error {
-	var given map[string]json.RawMessage
-	if json.Unmarshal(body, &given) != nil {
-		return nil // which is told where it is decoded
-	}
-	var known []string
-	shape := reflect.TypeOf(into).Elem()
-	for i := range shape.NumField() {
-		known = append(known, shape.Field(i).Tag.Get("json"))
-	}
-	var unknown []string
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if !slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) }) {
-			unknown = append(unknown, strconv.Quote(name))
-		}
-	}
-	if len(unknown) > 0 {
-		return badRequest("unknown field %s; the fields are %s", strings.Join(unknown, ", "), strings.Join(known, ", "))
 	}
 	return nil
 }
@@ -285,32 +255,18 @@ func (s *Server) controlSetRoute(r *http.Request) (any, error) {
 
 func (s *Server) controlLedger(*http.Request) (any, error) {
 	type controlEntry struct {
-		MessageID     string      `json:"message_id"`
-		EndpointID    string      `json:"endpoint_id"`
-		TenantID      string      `json:"tenant_id"`
-		ApplicationID string      `json:"application_id"`
-		SenderID      string      `json:"sender_id"`
-		ContextID     string      `json:"context_id"`
-		MessageType   string      `json:"message_type"`
-		Filename      string      `json:"filename,omitempty"`
-		Size          int64       `json:"size"`
+		LedgerEntry
 		SHA256        string      `json:"sha256"`
-		Chunk         int         `json:"chunk"`
-		Chunks        int         `json:"chunks"`
-		PayloadSize   int64       `json:"payload_size"`
 		PayloadSHA256 string      `json:"payload_sha256"`
-		Accepted      time.Time   `json:"accepted"`
 		Deliveries    []time.Time `json:"deliveries"`
 		FileDelivered []time.Time `json:"file_deliveries"`
 		Confirmations []time.Time `json:"confirmations"`
-		Withdrawn     bool        `json:"withdrawn"`
 	}
 	list := []controlEntry{}
 	for _, e := range s.Ledger() {
 		list = append(list, controlEntry{
-			e.MessageID, e.EndpointID, e.TenantID, e.ApplicationID, e.SenderID, e.ContextID, e.MessageType, e.Filename,
-			e.Size, hex.EncodeToString(e.SHA256[:]), e.Chunk, e.Chunks, e.PayloadSize, hex.EncodeToString(e.PayloadSHA256[:]),
-			e.Accepted, notNil(e.Deliveries), notNil(e.FileDeliveries), notNil(e.Confirmations), e.Withdrawn,
+			e, hex.EncodeToString(e.SHA256[:]), hex.EncodeToString(e.PayloadSHA256[:]),
+			notNil(e.Deliveries), notNil(e.FileDeliveries), notNil(e.Confirmations),
 		})
 	}
 	return map[string]any{"entries": list}, nil
@@ -339,32 +295,17 @@ func (s *Server) controlClock(r *http.Request) (any, error) {
 	return map[string]time.Time{"now": s.Now()}, nil
 }
 
-// controlFault contains the fields of Fault that JSON can represent. Durations are
-// strings such as "2s".
+// controlFault is a Fault as JSON can represent it. Durations are strings such as "2s".
 type controlFault struct {
-	Operation   Operation         `json:"operation"`
-	Skip        int               `json:"skip"`
-	Times       int               `json:"times"`
-	Delay       string            `json:"delay"`
-	Hang        bool              `json:"hang"`
-	Refuse      bool              `json:"refuse"`
-	AfterWork   bool              `json:"after_work"`
-	DropAnswer  bool              `json:"drop_answer"`
-	Status      int               `json:"status"`
-	Message     string            `json:"message"`
-	Body        *string           `json:"body"`
-	ContentType string            `json:"content_type"`
-	Header      map[string]string `json:"header"`
-	CutAfter    int64             `json:"cut_after"`
-	HangAfter   int64             `json:"hang_after"`
-	BytesPerSec int               `json:"bytes_per_second"`
+	Operation Operation `json:"operation"`
+	Fault
+	Delay  string            `json:"delay"`
+	Body   *string           `json:"body"`
+	Header map[string]string `json:"header"`
 }
 
 func (c controlFault) fault() (Fault, error) {
-	f := Fault{
-		Skip: c.Skip, Times: c.Times, Hang: c.Hang, Refuse: c.Refuse, AfterWork: c.AfterWork, DropAnswer: c.DropAnswer,
-		Status: c.Status, Message: c.Message, ContentType: c.ContentType, CutAfter: c.CutAfter, HangAfter: c.HangAfter, BytesPerSecond: c.BytesPerSec,
-	}
+	f := c.Fault
 	if !c.Operation.known() {
 		return f, badRequest("operation %q is unknown", c.Operation)
 	}

@@ -17,8 +17,8 @@ import (
 
 // GET /events (receiveEvents).
 //
-// Implements: one stream for all endpoints of the application; `types` in both
-// encodings (Config.TypesEncoding), 400 for an unknown type; each event with
+// Implements: one stream for all endpoints of the application; `types` as
+// types=A&types=B, types=A,B and mixtures, 400 for an unknown type; each event with
 // one `event:` and one `data:` line and event_type in the data; replay of all
 // unconfirmed messages in order of acceptance, then live events (Config.NoReplay);
 // every open stream receives every event (Config.Streams); comment lines as
@@ -29,7 +29,7 @@ import (
 // outlives the token it was opened with.
 
 func (s *Server) handleEvents(w http.ResponseWriter, r *request) error {
-	filter, err := s.typesFilter(r)
+	filter, err := typesFilter(r)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (s *Server) handleEvents(w http.ResponseWriter, r *request) error {
 }
 
 // typesFilter returns nil if `types` is omitted, for all events.
-func (s *Server) typesFilter(r *request) (map[gateway.EventType]bool, error) {
+func typesFilter(r *request) (map[gateway.EventType]bool, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, badRequest("query is malformed")
@@ -62,16 +62,9 @@ func (s *Server) typesFilter(r *request) (map[gateway.EventType]bool, error) {
 	if !given {
 		return nil, nil
 	}
-	if s.cfg.TypesEncoding == TypesComma && len(values) > 1 {
-		return nil, badRequest("parameter types occurs more than once")
-	}
 	filter := map[gateway.EventType]bool{}
 	for _, value := range values {
-		items := []string{value}
-		if s.cfg.TypesEncoding != TypesRepeated {
-			items = strings.Split(value, ",")
-		}
-		for _, item := range items {
+		for item := range strings.SplitSeq(value, ",") {
 			if !slices.Contains(gateway.EventTypes(), gateway.EventType(item)) {
 				return nil, badRequest("parameter types has an unknown event type")
 			}
@@ -182,7 +175,7 @@ func (s *Server) appendFile(buf []byte, base string, i *item) []byte {
 	buf = append(buf, `{"event_type":"FILE_RECEIVED"`...)
 	buf = appendField(buf, "message_type", p.messageType)
 	buf = append(buf, `,"size":`...)
-	buf = strconv.AppendInt(buf, p.size, 10)
+	buf = strconv.AppendInt(buf, int64(len(p.data)), 10)
 	buf = append(buf, `,"message_ids":[`...)
 	for n, id := range p.messageIDs {
 		if n > 0 {
@@ -197,13 +190,9 @@ func (s *Server) appendFile(buf []byte, base string, i *item) []byte {
 // appendRest appends the fields common to both events, and closes the object.
 func (s *Server) appendRest(buf []byte, base string, i *item, part int) []byte {
 	p := i.payload
-	size := p.size
-	if part != wholePayload {
-		size = int64(len(p.chunks[part]))
-	}
-	if size <= s.cfg.InlineLimit {
+	if content := p.part(part); int64(len(content)) <= s.cfg.InlineLimit {
 		buf = append(buf, `,"payload":"`...)
-		buf = appendBase64(buf, p.part(part))
+		buf = base64.StdEncoding.AppendEncode(buf, content)
 		buf = append(buf, '"')
 	} else {
 		buf = append(buf, `,"payload_uri":"`...)
@@ -221,14 +210,6 @@ func (s *Server) appendRest(buf []byte, base string, i *item, part int) []byte {
 		buf = appendField(buf, "teamset_context_id", p.teamsetContextID)
 	}
 	return append(buf, '}')
-}
-
-func appendBase64(buf []byte, chunks [][]byte) []byte {
-	if len(chunks) == 1 {
-		return base64.StdEncoding.AppendEncode(buf, chunks[0])
-	}
-	// Rare: a split payload that is embedded completely.
-	return base64.StdEncoding.AppendEncode(buf, slices.Concat(chunks...))
 }
 
 func appendField(buf []byte, name, value string) []byte {

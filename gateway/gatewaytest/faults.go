@@ -59,49 +59,49 @@ const (
 type Fault struct {
 	// Match restricts the fault to requests for which it returns true. It must
 	// not read the body. Nil matches all requests of the operation.
-	Match func(*http.Request) bool
+	Match func(*http.Request) bool `json:"-"`
 	// Skip is how many matching requests pass before the fault applies.
-	Skip int
+	Skip int `json:"skip"`
 	// Times is how many requests are hit. 0 means until lifted.
-	Times int
+	Times int `json:"times"`
 
 	// Delay is how long to wait before anything else happens.
-	Delay time.Duration
+	Delay time.Duration `json:"-"`
 	// Hang holds the request until the fault is lifted; then it is processed.
 	// See HangAfter for a response that stops halfway.
-	Hang bool
+	Hang bool `json:"hang"`
 	// Refuse drops the connection without processing the request.
-	Refuse bool
+	Refuse bool `json:"refuse"`
 	// AfterWork processes the request before Status and Body, which otherwise
 	// replace the processing as well as the response.
-	AfterWork bool
+	AfterWork bool `json:"after_work"`
 	// DropAnswer processes the request, then drops the connection.
-	DropAnswer bool
+	DropAnswer bool `json:"drop_answer"`
 
 	// Status replaces the response. Its body is an error body with Message, unless
 	// Body is set.
-	Status int
+	Status int `json:"status"`
 	// Message is the `message` of the error body. Default: the status text.
-	Message string
+	Message string `json:"message"`
 	// Body replaces the body of the response (with status 200 unless Status is set):
 	// garbage, an HTML page, a token response without expires_in.
-	Body []byte
+	Body []byte `json:"-"`
 	// ContentType replaces the Content-Type of the response, regular or not.
-	ContentType string
+	ContentType string `json:"content_type"`
 	// Header is added to the response, for example Retry-After or Location.
-	Header http.Header
+	Header http.Header `json:"-"`
 
 	// CutAfter cuts the connection after that many bytes of the body; with
 	// [AfterHeader], before the first one. 0 disables it.
-	CutAfter int64
+	CutAfter int64 `json:"cut_after"`
 	// Cut is how CutAfter, Refuse and DropAnswer end the connection. Default:
 	// CutClose.
-	Cut CutStyle
+	Cut CutStyle `json:"-"`
 	// HangAfter stops sending after that many bytes of the body, or
 	// [AfterHeader], until the fault is lifted; then the rest follows. 0 disables it.
-	HangAfter int64
+	HangAfter int64 `json:"hang_after"`
 	// BytesPerSecond limits the speed of the response body. 0 disables it.
-	BytesPerSecond int
+	BytesPerSecond int `json:"bytes_per_second"`
 }
 
 // Injection is an active fault.

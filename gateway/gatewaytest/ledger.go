@@ -15,40 +15,45 @@ import (
 type LedgerEntry struct {
 	// MessageID and EndpointID are what is confirmed. The same message at
 	// another endpoint has its own entry.
-	MessageID, EndpointID string
+	MessageID  string `json:"message_id"`
+	EndpointID string `json:"endpoint_id"`
 	// TenantID and ApplicationID are those of the receiving endpoint.
-	TenantID, ApplicationID string
+	TenantID      string `json:"tenant_id"`
+	ApplicationID string `json:"application_id"`
 	// SenderID is the endpoint ID of the sender.
-	SenderID string
+	SenderID string `json:"sender_id"`
 	// ContextID is the sender's ID of the payload (app_message_id).
-	ContextID                               string
-	MessageType, Filename, TeamsetContextID string
+	ContextID        string `json:"context_id"`
+	MessageType      string `json:"message_type"`
+	Filename         string `json:"filename,omitempty"`
+	TeamsetContextID string `json:"-"`
 	// Size and SHA256 are those of the message or, for a split payload, of the chunk.
-	Size   int64
-	SHA256 [sha256.Size]byte
+	Size   int64             `json:"size"`
+	SHA256 [sha256.Size]byte `json:"-"`
 	// Chunk counts from 0; Chunks is 1 if the payload was not split.
-	Chunk, Chunks int
+	Chunk  int `json:"chunk"`
+	Chunks int `json:"chunks"`
 	// PayloadSize and PayloadSHA256 are those of the whole payload.
-	PayloadSize   int64
-	PayloadSHA256 [sha256.Size]byte
+	PayloadSize   int64             `json:"payload_size"`
+	PayloadSHA256 [sha256.Size]byte `json:"-"`
 	// Accepted is when the service accepted the message.
-	Accepted    time.Time
-	AcceptedSeq uint64
+	Accepted    time.Time `json:"accepted"`
+	AcceptedSeq uint64    `json:"-"`
 	// Deliveries are the times when the message itself was handed to an open
 	// stream: as MESSAGE_RECEIVED, or as FILE_RECEIVED if its type is in
 	// Config.FileTypes. A delivery that is interrupted counts too.
-	Deliveries   []time.Time
-	DeliverySeqs []uint64
+	Deliveries   []time.Time `json:"-"`
+	DeliverySeqs []uint64    `json:"-"`
 	// FileDeliveries are the times when the FILE_RECEIVED of the split payload
 	// was handed to an open stream.
-	FileDeliveries   []time.Time
-	FileDeliverySeqs []uint64
+	FileDeliveries   []time.Time `json:"-"`
+	FileDeliverySeqs []uint64    `json:"-"`
 	// Confirmations are the times when a confirmation was accepted.
-	Confirmations    []time.Time
-	ConfirmationSeqs []uint64
+	Confirmations    []time.Time `json:"-"`
+	ConfirmationSeqs []uint64    `json:"-"`
 	// Withdrawn is set if the endpoint was deleted before the message was
 	// confirmed: it will not be delivered again.
-	Withdrawn bool
+	Withdrawn bool `json:"withdrawn"`
 }
 
 // Delivered reports whether the message was handed to a stream at least once.
@@ -244,8 +249,8 @@ func (s *Server) recordLocked(p *payload, chunk int, receiver *endpoint) *entry 
 		MessageID: p.messageIDs[chunk], EndpointID: receiver.id,
 		TenantID: p.tenantID, ApplicationID: receiver.app.ID, SenderID: p.senderID,
 		ContextID: p.contextID, MessageType: p.messageType, Filename: p.filename, TeamsetContextID: p.teamsetContextID,
-		Size: int64(len(p.chunks[chunk])), SHA256: p.digests[chunk], Chunk: chunk, Chunks: len(p.chunks),
-		PayloadSize: p.size, PayloadSHA256: p.digest,
+		Size: int64(len(p.part(chunk))), SHA256: p.digests[chunk], Chunk: chunk, Chunks: len(p.messageIDs),
+		PayloadSize: int64(len(p.data)), PayloadSHA256: p.digest,
 		Accepted: p.received, AcceptedSeq: s.sequence,
 	}}
 	s.ledger.entries = append(s.ledger.entries, e)

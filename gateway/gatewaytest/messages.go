@@ -38,11 +38,9 @@ func (s *Server) handleSendMessage(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	chunks, err := readChunks(r.Body, r.ContentLength, s.cfg.ChunkSize)
-	if err != nil {
+	if m.payload, err = io.ReadAll(r.Body); err != nil {
 		return badRequest("body is shorter than Content-Length")
 	}
-	m.chunks = chunks
 	if _, err := s.dispatch(r.app, m); err != nil {
 		return err
 	}
@@ -60,7 +58,7 @@ type outgoing struct {
 	sentAt             string
 	filename           string
 	teamsetContextID   string
-	chunks             [][]byte
+	payload            []byte
 }
 
 func (s *Server) messageHeaders(r *request) (m outgoing, err error) {
@@ -162,44 +160,24 @@ func (s *Server) senderLocked(app *Application, m outgoing) (*endpoint, error) {
 	return sender, nil
 }
 
-// readChunks reads exactly size bytes, split as they will be delivered. Memory
-// is allocated as the bytes arrive, not as the header promises.
-func readChunks(body io.Reader, size, chunkSize int64) ([][]byte, error) {
-	if size == 0 {
-		return [][]byte{{}}, nil
-	}
-	var chunks [][]byte
-	for size > 0 {
-		chunk := make([]byte, min(size, chunkSize))
-		if _, err := io.ReadFull(body, chunk); err != nil {
-			return nil, err
-		}
-		chunks = append(chunks, chunk)
-		size -= int64(len(chunk))
-	}
-	return chunks, nil
-}
-
 // dispatch routes a message. If the error is that of a partial delivery,
 // the payload has been delivered to the reachable recipients.
 func (s *Server) dispatch(app *Application, m outgoing) (*payload, error) {
+	size := int64(len(m.payload))
+	chunks := max(1, (size+s.cfg.ChunkSize-1)/s.cfg.ChunkSize)
 	p := &payload{
 		id: newID(), tenantID: m.tenantID, senderID: m.senderID, messageType: m.messageType, contextID: m.contextID,
-		sentAt: m.sentAt, filename: m.filename, teamsetContextID: m.teamsetContextID, chunks: m.chunks,
-		fileAlone: len(m.chunks) > 1 && s.cfg.FileOrder == FileAlone || len(m.chunks) == 1 && slices.Contains(s.cfg.FileTypes, m.messageType),
+		sentAt: m.sentAt, filename: m.filename, teamsetContextID: m.teamsetContextID,
+		fileAlone: chunks > 1 && s.cfg.FileOrder == FileAlone || chunks == 1 && slices.Contains(s.cfg.FileTypes, m.messageType),
+		data:      m.payload, chunkSize: s.cfg.ChunkSize, digest: sha256.Sum256(m.payload),
 	}
-	whole := sha256.New()
-	for _, chunk := range m.chunks {
+	for chunk := range chunks {
 		p.messageIDs = append(p.messageIDs, newID())
-		p.digests = append(p.digests, sha256.Sum256(chunk))
-		p.size += int64(len(chunk))
-		if len(m.chunks) > 1 {
-			_, _ = whole.Write(chunk)
+		digest := p.digest
+		if chunks > 1 {
+			digest = sha256.Sum256(p.part(int(chunk)))
 		}
-	}
-	p.digest = p.digests[0]
-	if len(m.chunks) > 1 {
-		whole.Sum(p.digest[:0])
+		p.digests = append(p.digests, digest)
 	}
 
 	s.mu.Lock()
@@ -222,11 +200,11 @@ func (s *Server) dispatch(app *Application, m outgoing) (*payload, error) {
 // emitPayloadLocked appends the events of a payload for one receiver to the feed
 // of its application.
 func (s *Server) emitPayloadLocked(p *payload, receiver *endpoint) {
-	if p.size > s.cfg.InlineLimit {
+	if int64(len(p.data)) > s.cfg.InlineLimit {
 		s.payloads[p.id] = p
 	}
-	entries := make([]*entry, len(p.chunks))
-	for chunk := range p.chunks {
+	entries := make([]*entry, len(p.messageIDs))
+	for chunk := range entries {
 		entries[chunk] = s.recordLocked(p, chunk, receiver)
 	}
 	file := &item{name: gateway.EventFileReceived, payload: p, receiver: receiver, entries: entries}
@@ -292,15 +270,11 @@ func (s *Server) Send(req SendRequest) (messageIDs []string, err error) {
 		sentAt = s.clock.now()
 	}
 	def(&req.ContextID, newID())
-	chunks := [][]byte{req.Payload}
-	if int64(len(req.Payload)) > s.cfg.ChunkSize {
-		chunks = slices.Collect(slices.Chunk(req.Payload, int(s.cfg.ChunkSize)))
-	}
 	p, err := s.dispatch(sender.app, outgoing{
 		tenantID: sender.tenant.id, senderID: sender.id,
 		publish: req.Publish || len(req.Recipients) == 0, direct: req.Recipients,
 		messageType: req.MessageType, contextID: req.ContextID, sentAt: sentAt.UTC().Format(time.RFC3339Nano),
-		filename: req.Filename, teamsetContextID: req.TeamsetContextID, chunks: chunks,
+		filename: req.Filename, teamsetContextID: req.TeamsetContextID, payload: req.Payload,
 	})
 	var status *StatusError
 	if err != nil && (!errors.As(err, &status) || status.Message != messagePartialDelivery) {

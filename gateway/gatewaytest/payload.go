@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,8 +17,8 @@ import (
 //
 // Implements: a separate listener, and thus another host than the service; no
 // authorization (the signature in the query grants access, until it
-// expires: Config.PayloadExpiredStatus); Range and HEAD (Config.PayloadNoRange
-// disables ranges); an exact Content-Length. The payload stays available until
+// expires: 403, as from object stores); Range and HEAD; an exact Content-Length.
+// The payload stays available until
 // the last URI issued for it has expired, confirmed or not.
 // Every delivery of an event issues a fresh URI.
 
@@ -36,11 +37,11 @@ type payload struct {
 	// fileAlone means delivery as FILE_RECEIVED alone (Config.FileTypes, FileAlone).
 	fileAlone bool
 
-	chunks     [][]byte
-	messageIDs []string
-	digests    [][sha256.Size]byte
-	size       int64
+	data       []byte
+	chunkSize  int64
 	digest     [sha256.Size]byte
+	messageIDs []string            // of the chunks
+	digests    [][sha256.Size]byte // of the chunks
 
 	// uses counts the feed items that refer to it; guarded by Server.mu.
 	uses int
@@ -51,11 +52,12 @@ type payload struct {
 // wholePayload, as the part of a URI, means all chunks together.
 const wholePayload = -1
 
-func (p *payload) part(part int) [][]byte {
+func (p *payload) part(part int) []byte {
 	if part == wholePayload {
-		return p.chunks
+		return p.data
 	}
-	return p.chunks[part : part+1]
+	from := int64(part) * p.chunkSize
+	return p.data[from:min(from+p.chunkSize, int64(len(p.data)))]
 }
 
 // appendPayloadURI appends a URI whose lifetime starts now.
@@ -112,7 +114,7 @@ func (s *Server) handlePayload(w http.ResponseWriter, r *http.Request) error {
 		return unknown
 	}
 	if s.clock.now().UnixMilli() >= until {
-		return statusError(s.cfg.PayloadExpiredStatus, "the payload URI has expired")
+		return statusError(http.StatusForbidden, "the payload URI has expired")
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return unknown
@@ -126,72 +128,12 @@ func (s *Server) handlePayload(w http.ResponseWriter, r *http.Request) error {
 	}
 	part := wholePayload
 	if name != "file" {
-		if part, err = strconv.Atoi(name); err != nil || part < 0 || part >= len(p.chunks) {
+		if part, err = strconv.Atoi(name); err != nil || part < 0 || part >= len(p.messageIDs) {
 			return unknown
 		}
 	}
-	content := newChunkReader(p.part(part))
 	w.Header().Set("Content-Type", "application/octet-stream")
-	if s.cfg.PayloadNoRange {
-		w.Header().Set("Accept-Ranges", "none")
-		w.Header().Set("Content-Length", strconv.FormatInt(content.size, 10))
-		if r.Method == http.MethodGet {
-			_, _ = io.Copy(w, content)
-		}
-		return nil
-	}
 	w.Header().Set("ETag", `"`+p.id+"-"+name+`"`)
-	http.ServeContent(w, r, "", time.Time{}, content)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(p.part(part)))
 	return nil
-}
-
-// chunkReader reads chunks as one payload, without joining them.
-type chunkReader struct {
-	chunks [][]byte
-	size   int64
-	offset int64
-}
-
-func newChunkReader(chunks [][]byte) *chunkReader {
-	c := &chunkReader{chunks: chunks}
-	for _, chunk := range chunks {
-		c.size += int64(len(chunk))
-	}
-	return c
-}
-
-// rest returns the remainder of the chunk at the offset.
-func (c *chunkReader) rest() []byte {
-	at := c.offset
-	for _, chunk := range c.chunks {
-		if at < int64(len(chunk)) {
-			return chunk[at:]
-		}
-		at -= int64(len(chunk))
-	}
-	return nil
-}
-
-func (c *chunkReader) Read(b []byte) (int, error) {
-	n := copy(b, c.rest())
-	c.offset += int64(n)
-	if n == 0 && len(b) > 0 {
-		return 0, io.EOF
-	}
-	return n, nil
-}
-
-// Seek is required by http.ServeContent for ranges.
-func (c *chunkReader) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekCurrent:
-		offset += c.offset
-	case io.SeekEnd:
-		offset += c.size
-	}
-	if offset < 0 {
-		return 0, io.ErrUnexpectedEOF
-	}
-	c.offset = offset
-	return offset, nil
 }

@@ -88,7 +88,7 @@ func start(cfg Config, tb TB) (*Server, error) {
 	}
 	cfg.setDefaults()
 	s := &Server{
-		cfg: cfg, tb: tb, log: cfg.Logger, clock: clock{source: cfg.Now},
+		cfg: cfg, tb: tb, log: cfg.Logger,
 		secret:    make([]byte, 32),
 		addresses: addresses{cfg.Listen, cfg.PayloadListen},
 		closed:    make(chan struct{}),

@@ -142,12 +142,12 @@ func TestBadCertificate(t *testing.T) {
 }
 
 func TestClientConfig(t *testing.T) {
-	s := gatewaytest.New(t, gatewaytest.Config{ServiceName: "mill", TokenAuth: gatewaytest.TokenAuthParams, TypesEncoding: gatewaytest.TypesComma})
+	s := gatewaytest.New(t, gatewaytest.Config{ServiceName: "mill", TokenAuth: gatewaytest.TokenAuthParams})
 	other := s.AddApplication(gatewaytest.ApplicationConfig{})
 	for _, app := range []*gatewaytest.Application{s.Application(), other} {
 		cfg := app.ClientConfig()
 		if cfg.BaseURL != s.BaseURL() || cfg.TokenURL != s.TokenURL() || cfg.ClientID != app.ClientID || string(cfg.ClientSecret) != app.ClientSecret ||
-			cfg.ServiceName != "mill" || cfg.AuthStyle != gateway.AuthStyleParams || cfg.EventTypesEncoding != gateway.EventTypesComma {
+			cfg.ServiceName != "mill" || cfg.AuthStyle != gateway.AuthStyleParams {
 			t.Errorf("config of %s: %+v", app.ID, cfg)
 		}
 		if err := cfg.Validate(); err != nil {
@@ -161,27 +161,25 @@ func TestConfigValidate(t *testing.T) {
 		t.Errorf("zero: %v", err)
 	}
 	for field, cfg := range map[string]gatewaytest.Config{
-		"Listen":               {Listen: "nonsense"},
-		"PayloadListen":        {PayloadListen: "nonsense"},
-		"ServiceName":          {ServiceName: "a b"},
-		"TypesEncoding":        {TypesEncoding: 7},
-		"TokenAuth":            {TokenAuth: -1},
-		"Streams":              {Streams: 7},
-		"FileOrder":            {FileOrder: 7},
-		"StreamHead":           {StreamHead: 2},
-		"HTTP2":                {HTTP2: true},
-		"TokenLifetime":        {TokenLifetime: -time.Second},
-		"KeepAlive":            {KeepAlive: -time.Second},
-		"ConfirmationLag":      {ConfirmationLag: -1},
-		"ChunkSize":            {ChunkSize: -1},
-		"InlineLimit":          {InlineLimit: -2},
-		"MaxPayloadSize":       {MaxPayloadSize: -1},
-		"RateLimit":            {RateLimit: -1},
-		"RateBurst":            {RateBurst: -1},
-		"PayloadLifetime":      {PayloadLifetime: -1},
-		"PayloadExpiredStatus": {PayloadExpiredStatus: 200},
-		"ControlPrefix":        {ControlPrefix: "control/"},
-		"Application":          {Application: gatewaytest.ApplicationConfig{ID: "nonsense"}},
+		"Listen":          {Listen: "nonsense"},
+		"PayloadListen":   {PayloadListen: "nonsense"},
+		"ServiceName":     {ServiceName: "a b"},
+		"TokenAuth":       {TokenAuth: -1},
+		"Streams":         {Streams: 7},
+		"FileOrder":       {FileOrder: 7},
+		"StreamHead":      {StreamHead: 2},
+		"HTTP2":           {HTTP2: true},
+		"TokenLifetime":   {TokenLifetime: -time.Second},
+		"KeepAlive":       {KeepAlive: -time.Second},
+		"ConfirmationLag": {ConfirmationLag: -1},
+		"ChunkSize":       {ChunkSize: -1},
+		"InlineLimit":     {InlineLimit: -2},
+		"MaxPayloadSize":  {MaxPayloadSize: -1},
+		"RateLimit":       {RateLimit: -1},
+		"RateBurst":       {RateBurst: -1},
+		"PayloadLifetime": {PayloadLifetime: -1},
+		"ControlPrefix":   {ControlPrefix: "control/"},
+		"Application":     {Application: gatewaytest.ApplicationConfig{ID: "nonsense"}},
 	} {
 		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)

@@ -20,10 +20,10 @@ const tokenPath = "/oauth/token"
 
 type token struct {
 	app     *Application
-	expires time.Time // zero means never
+	expires time.Time
 }
 
-func (t token) expired(now time.Time) bool { return !t.expires.IsZero() && !now.Before(t.expires) }
+func (t token) expired(now time.Time) bool { return !now.Before(t.expires) }
 
 func (s *Server) handleToken(w http.ResponseWriter, r *http.Request) {
 	refuse := func(status int, code, description string) {
@@ -52,12 +52,10 @@ func (s *Server) handleToken(w http.ResponseWriter, r *http.Request) {
 		refuse(http.StatusUnauthorized, "invalid_client", "client authentication failed")
 		return
 	}
-	body := map[string]any{"access_token": s.issue(app), "token_type": "Bearer"}
-	if s.cfg.TokenLifetime != TokenExpiryOmitted {
-		body["expires_in"] = int64(s.cfg.TokenLifetime / time.Second)
-	}
 	w.Header().Set("Cache-Control", "no-store")
-	writeJSON(w, http.StatusOK, body)
+	writeJSON(w, http.StatusOK, map[string]any{
+		"access_token": s.issue(app), "token_type": "Bearer", "expires_in": int64(s.cfg.TokenLifetime / time.Second),
+	})
 }
 
 // client returns the application whose credentials the token request presents.
@@ -97,10 +95,6 @@ func formDecoded(s string) string {
 func (s *Server) issue(app *Application) string {
 	value := TokenPrefix + randomHex(32)
 	now := s.clock.now()
-	t := token{app: app}
-	if s.cfg.TokenLifetime != TokenExpiryOmitted {
-		t.expires = now.Add(s.cfg.TokenLifetime)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.tokens)%1024 == 1023 { // drop expired tokens, for long-lived programs
@@ -110,7 +104,7 @@ func (s *Server) issue(app *Application) string {
 			}
 		}
 	}
-	s.tokens[value] = t
+	s.tokens[value] = token{app: app, expires: now.Add(s.cfg.TokenLifetime)}
 	return value
 }
 

@@ -86,25 +86,6 @@ func TestTokenLifetime(t *testing.T) {
 	}
 }
 
-func TestTokenExpiryOmitted(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{TokenLifetime: gatewaytest.TokenExpiryOmitted})
-	if r := c.tokenRequest(true, c.app.ClientSecret, "client_credentials"); strings.Contains(string(r.body), "expires_in") {
-		t.Errorf("token response %s", r.body)
-	}
-	s.Advance(1000 * time.Hour)
-	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
-	s.ExpireTokens()
-	want(t, c.do("GET", "/tenants", nil, nil), http.StatusUnauthorized)
-}
-
-func TestRotatedSecret(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	secret := s.RotateClientSecret(c.app)
-	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK) // the token stays valid
-	want(t, c.tokenRequest(true, c.app.ClientSecret, "client_credentials"), http.StatusUnauthorized)
-	want(t, c.tokenRequest(true, secret, "client_credentials"), http.StatusOK)
-}
-
 // Every operation of the service wants a token; the answer is the same 401.
 func TestUnauthorized(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})

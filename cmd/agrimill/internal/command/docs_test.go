@@ -20,7 +20,6 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
-	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 // TestDocumentedCommands runs every command line of the documentation, and every example of the help, of which each command
@@ -202,7 +201,6 @@ func documentedWorld(t *testing.T, command string) *world {
 	sink := "{log: {}}"
 	if slices.Contains([]string{"poison", "run", "check", inspectTrace}, command) {
 		w = newWorld(t, 16, taskData, shapes, taskData)
-		w.newSink(nats.Config{Stream: "AGRIMILL_POISON", SubjectPrefix: "agrimill-poison"})
 		sink = fmt.Sprintf(`{nats: {url: %q, user: %s, password: "${NATS_PASSWORD}"}}`, w.server.URL(), user)
 	}
 	f := newFarm(t, gatewaytest.Config{})

@@ -17,12 +17,12 @@ func newPoisonDropCommand(p *program) *cobra.Command {
 		Use:   "drop (ID... | filters | --all)",
 		Short: "permanently delete poisoned messages",
 		Long: `Dropped messages exist nowhere else: first save what you may need, with
-"agrimill poison show --payload FILE ID". If one of the IDs is not in the queue,
+"agrimill poison show --payload". If one of the IDs is not in the queue,
 nothing is deleted. Payloads in a claim check are kept.
 
-` + environmentHelp,
-		Example: `  agrimill poison drop 17 18
-  agrimill poison drop --type 'shp:*' --dry-run`,
+` + connectionHelp,
+		Example: `  agrimill poison drop --config agrimill.yaml 17 18
+  agrimill poison drop --config agrimill.yaml --type 'shp:*' --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error { return drop.run(cmd.Context(), p, args) },
 	}
 	flags := cmd.Flags()
@@ -56,15 +56,15 @@ func (c *poisonDrop) run(ctx context.Context, p *program, args []string) error {
 	if c.wanted.all && !c.yes && !c.dryRun {
 		return usagef("--all permanently deletes every message in the poison queue: add --yes, or check first with --dry-run")
 	}
-	return c.connection.use(ctx, p, false, func(at opened) error {
-		records, err := c.wanted.records(ctx, at.queue)
+	return c.connection.use(p, func(queue router.PoisonStore) error {
+		records, err := c.wanted.records(ctx, queue)
 		if err != nil {
 			return err
 		}
 		if c.dryRun {
 			return p.writeRecords(records, c.asJSON)
 		}
-		report, err := drop(ctx, at.queue, records)
+		report, err := drop(ctx, queue, records)
 		return errors.Join(err, p.writeDropReport(report, c.asJSON))
 	})
 }

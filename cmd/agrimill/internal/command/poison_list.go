@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/router"
 )
 
 // reasonWidth is the width of a reason in the table, in characters.
@@ -25,18 +26,18 @@ array of objects without payloads.
 With --group, messages that failed in the same route, with the same message type and for the
 same reason, apart from numbers, IDs and quoted texts in it, are one line with their number.
 
-` + environmentHelp,
-		Example: `  agrimill poison list
-  agrimill poison list --group
-  agrimill poison list --since 2d --class handler --route task-data
-  agrimill poison list --type 'iso:11783:*' --limit 20 --json`,
+` + connectionHelp,
+		Example: `  agrimill poison list --config agrimill.yaml
+  agrimill poison list --config agrimill.yaml --group
+  agrimill poison list --config agrimill.yaml --since 2d --class handler --route task-data
+  agrimill poison list --config agrimill.yaml --type 'iso:11783:*' --limit 20 --json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := wanted.prepare(p.now()); err != nil {
 				return err
 			}
-			return from.use(cmd.Context(), p, false, func(at opened) error {
-				records, err := (&selection{filters: wanted}).records(cmd.Context(), at.queue)
+			return from.use(p, func(queue router.PoisonStore) error {
+				records, err := (&selection{filters: wanted}).records(cmd.Context(), queue)
 				if err != nil {
 					return err
 				}

@@ -272,7 +272,6 @@ func TestReplayThatIsRefused(t *testing.T) {
 		}
 	}
 	w.want(statusUsage, "poison", "replay", "--all", "--config", repaired+".none")
-	w.want(statusUsage, "poison", "replay", "--all", "--nats", w.server.URL())
 	if left := w.list("--config", repaired); !slices.EqualFunc(left, before, equal) {
 		t.Errorf("left %+v, want %+v", left, before)
 	}
@@ -304,6 +303,10 @@ func TestReplayThroughRoutesWaits(t *testing.T) {
 	if status := w.program(&stdout, errs).run(ctx, replay); status != statusFailed || !strings.Contains(errs.String(), "1 message not replayed") {
 		t.Errorf("status %d, stderr %q", status, errs.String())
 	}
+	if left := w.list("--config", file, "--route", "to-kafka"); len(left) != 1 || left[0].Count != 1 {
+		t.Errorf("left: %+v", left)
+	}
+	w.want(statusFailed, append(replay, "--timeout", "1s")...)
 	if left := w.list("--config", file, "--route", "to-kafka"); len(left) != 1 || left[0].Count != 1 {
 		t.Errorf("left: %+v", left)
 	}

@@ -24,18 +24,16 @@ func newPoisonShowCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "show one poisoned message: reason, history, metadata and, on request, its payload",
-		Long: `With --payload - only the payload is written to stdout, unchanged. A payload in a
-claim check requires --claim-check.
+		Long: `With --payload - only the payload is written to stdout, unchanged.
 
-` + environmentHelp,
-		Example: `  agrimill poison show 17
-  agrimill poison show 17 --payload 17.zip`,
+` + connectionHelp,
+		Example: `  agrimill poison show --config agrimill.yaml 17
+  agrimill poison show --config agrimill.yaml 17 --payload 17.zip`,
 		Args: exactly("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error { return show.run(cmd.Context(), p, args) },
 	}
 	flags := cmd.Flags()
 	show.connection.define(cmd)
-	show.connection.claimCheck.define(flags)
 	flags.StringVar(&show.payload, "payload", "", "write the payload to a new `FILE`; - means stdout")
 	flags.BoolVar(&show.asJSON, "json", false, "write JSON")
 	return cmd
@@ -60,19 +58,19 @@ func (c *poisonShow) run(ctx context.Context, p *program, args []string) error {
 	if err := checkID(args[0]); err != nil {
 		return err
 	}
-	return c.connection.use(ctx, p, true, func(at opened) error { return c.show(ctx, p, at, args[0]) })
+	return c.connection.use(p, func(queue router.PoisonStore) error { return c.show(ctx, p, queue, args[0]) })
 }
 
-func (c *poisonShow) show(ctx context.Context, p *program, at opened, id string) error {
-	poisoned, err := at.queue.Get(ctx, id)
+func (c *poisonShow) show(ctx context.Context, p *program, queue router.PoisonStore, id string) error {
+	poisoned, err := queue.Get(ctx, id)
 	if err != nil {
 		return fmt.Errorf("poisoned message %q: %w", id, err)
 	}
 	if c.payload == "-" {
-		return copyPayload(ctx, p.stdout, at.payloads, poisoned.Message)
+		return c.copyPayload(ctx, p.stdout, poisoned.Message)
 	}
 	if c.payload != "" {
-		if err := create(c.payload, 0o600, func(to io.Writer) error { return copyPayload(ctx, to, at.payloads, poisoned.Message) }); err != nil {
+		if err := create(c.payload, 0o600, func(to io.Writer) error { return c.copyPayload(ctx, to, poisoned.Message) }); err != nil {
 			return err
 		}
 	}
@@ -114,19 +112,24 @@ func (p *program) writeRecord(r shownRecord) error {
 }
 
 // errNoClaimCheck: the place of the payload is unknown.
-var errNoClaimCheck = errors.New("the payload is in a claim check: specify the bucket with --claim-check")
+var errNoClaimCheck = errors.New("the payload is in a claim check, and the configuration has none (claim_check)")
 
 // copyPayload writes the payload of a message.
-func copyPayload(ctx context.Context, to io.Writer, store *claimcheck.Store, msg *message.Message) error {
+func (c *poisonShow) copyPayload(ctx context.Context, to io.Writer, msg *message.Message) (err error) {
 	switch mode := msg.Metadata[gateway.KeyPayloadMode]; {
 	case mode == "":
 		_, err := to.Write(msg.Payload)
 		return err
 	case mode == gateway.PayloadModeLazy:
 		return router.ErrPayloadElsewhere
-	case store == nil:
+	case c.connection.loaded.ClaimCheck == nil:
 		return errNoClaimCheck
 	}
+	store, err := claimcheck.New(ctx, c.connection.loaded.ClaimCheck.Config)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
 	msg.SetContext(ctx)
 	payload, _, err := store.OpenMessage(msg)
 	if err != nil {

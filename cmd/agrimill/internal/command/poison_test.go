@@ -2,7 +2,7 @@ package command
 
 import (
 	"bytes"
-	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,43 +12,39 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	natsserver "github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
-	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/poisonqueue"
 )
-
-// toTopic sends messages elsewhere than their routes: where these would by default.
-const toTopic = "--to-topic=" + router.DefaultToTopic
 
 // Messages that have route, type and reason in common are one line with their number.
 func TestListGroups(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes, taskData)
-	text := w.want(statusOK, "poison", "list", "--group")
+	text := w.want(statusOK, "poison", "list", "--config", w.file, "--group")
 	if lines := strings.Split(text, "\n"); len(lines) != 4 || !strings.HasPrefix(lines[0], "COUNT  ROUTE") ||
 		!strings.HasPrefix(lines[1], "2      task-data  handler") || !strings.HasPrefix(lines[2], "1      shapes     permanent") {
 		t.Error(text)
 	}
-	groups := decode[[]admin.PoisonGroup](w, w.want(statusOK, "poison", "list", "--group", "--json", "--route", "shapes"))
+	groups := decode[[]admin.PoisonGroup](w, w.want(statusOK, "poison", "list", "--config", w.file, "--group", "--json", "--route", "shapes"))
 	if len(groups) != 1 || groups[0].Count != 1 || groups[0].Route != "shapes" || groups[0].First.IsZero() {
 		t.Errorf("%+v", groups)
 	}
-	if text := w.want(statusOK, "poison", "list", "--group", "--type", "nothing:*"); text != "no messages\n" {
+	if text := w.want(statusOK, "poison", "list", "--config", w.file, "--group", "--type", "nothing:*"); text != "no messages\n" {
 		t.Error(text)
 	}
 }
 
 func TestList(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes, taskData)
-	if text := w.want(statusOK, "poison", "list", "--type", "nothing:*"); text != "no messages\n" {
+	if text := w.want(statusOK, "poison", "list", "--config", w.file, "--type", "nothing:*"); text != "no messages\n" {
 		t.Errorf("nothing to list: %q", text)
 	}
-	if text := w.want(statusOK, "poison", "list", "--type", "nothing:*", "--json"); text != "[]\n" {
+	if text := w.want(statusOK, "poison", "list", "--config", w.file, "--type", "nothing:*", "--json"); text != "[]\n" {
 		t.Errorf("nothing to list as JSON: %q", text)
 	}
 	all := w.list()
@@ -98,7 +94,7 @@ func TestList(t *testing.T) {
 		}
 	}
 
-	lines := strings.Split(strings.TrimSpace(w.want(statusOK, "poison", "list")), "\n")
+	lines := strings.Split(strings.TrimSpace(w.want(statusOK, "poison", "list", "--config", w.file)), "\n")
 	if len(lines) != 4 || !strings.HasPrefix(lines[0], "ID ") || strings.Contains(strings.Join(lines, ""), mark) {
 		t.Errorf("table:\n%s", strings.Join(lines, "\n"))
 	}
@@ -114,7 +110,7 @@ func equal(a, b admin.PoisonedRecord) bool {
 func TestShow(t *testing.T) {
 	w := newWorld(t, 0, taskData)
 	r := w.list()[0]
-	text := w.want(statusOK, "poison", "show", r.ID)
+	text := w.want(statusOK, "poison", "show", "--config", w.file, r.ID)
 	for _, want := range []string{"2 failed attempts, poisoned 1 time", "task-data", taskData, gateway.KeyTenantID, r.Reason} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in:\n%s", want, text)
@@ -123,25 +119,25 @@ func TestShow(t *testing.T) {
 	if strings.Contains(text, mark) {
 		t.Errorf("the payload is shown unasked:\n%s", text)
 	}
-	shown := decode[shownRecord](w, w.want(statusOK, "poison", "show", r.ID, "--json"))
+	shown := decode[shownRecord](w, w.want(statusOK, "poison", "show", "--config", w.file, r.ID, "--json"))
 	if !equal(shown.PoisonedRecord, r) || shown.Metadata[gateway.KeyMessageType] != taskData || shown.Metadata[router.KeyPoisonCount] != "1" {
 		t.Errorf("shown %+v, want %+v and its metadata", shown, r)
 	}
 
 	payload := mark + "0, which is long enough"
-	if got := w.want(statusOK, "poison", "show", "--payload", "-", r.ID); got != payload {
+	if got := w.want(statusOK, "poison", "show", "--config", w.file, "--payload", "-", r.ID); got != payload {
 		t.Errorf("payload on stdout: %q", got)
 	}
 	file := filepath.Join(t.TempDir(), "payload")
-	w.want(statusOK, "poison", "show", r.ID, "--payload", file)
+	w.want(statusOK, "poison", "show", "--config", w.file, r.ID, "--payload", file)
 	if got, err := os.ReadFile(file); err != nil || string(got) != payload {
 		t.Errorf("payload in the file: %q, %v", got, err)
 	}
-	w.want(statusFailed, "poison", "show", r.ID, "--payload", file) // not overwritten
+	w.want(statusFailed, "poison", "show", "--config", w.file, r.ID, "--payload", file) // not overwritten
 	if got, err := os.ReadFile(file); err != nil || string(got) != payload {
 		t.Errorf("after a second time: %q, %v", got, err)
 	}
-	w.want(statusFailed, "poison", "show", "4711")
+	w.want(statusFailed, "poison", "show", "--config", w.file, "4711")
 	if got := w.list(); len(got) != 1 {
 		t.Errorf("looking took something off: %d left", len(got))
 	}
@@ -150,7 +146,7 @@ func TestShow(t *testing.T) {
 func TestReplayArrivesOnce(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes, taskData)
 	all := w.list()
-	if text := w.want(statusOK, "poison", "replay", "--all", "--dry-run", "--json"); len(decode[[]admin.PoisonedRecord](w, text)) != 3 {
+	if text := w.want(statusOK, "poison", "replay", "--config", w.file, "--all", "--dry-run", "--json"); len(decode[[]admin.PoisonedRecord](w, text)) != 3 {
 		t.Errorf("dry run: %s", text)
 	}
 	if len(w.list()) != 3 {
@@ -158,7 +154,7 @@ func TestReplayArrivesOnce(t *testing.T) {
 	}
 
 	// By ID, given twice.
-	status, stdout, stderr := w.agrimill("poison", "replay", toTopic, all[0].ID, all[0].ID)
+	status, stdout, stderr := w.agrimill("poison", "replay", "--config", w.file, all[0].ID, all[0].ID)
 	if status != statusOK || stdout != "1 message selected: 1 delivered, 0 duplicate, 0 poisoned again, 0 kept, 0 gone\n" ||
 		stderr != "1/1  "+all[0].ID+"  delivered\n" {
 		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
@@ -167,14 +163,14 @@ func TestReplayArrivesOnce(t *testing.T) {
 		t.Errorf("left: %v, want %v", got, ids(all[1:]))
 	}
 	// By filter.
-	report := decode[replayReport](w, w.want(statusOK, "poison", "replay", toTopic, "--json", "--type", "shp:*"))
+	report := decode[replayReport](w, w.want(statusOK, "poison", "replay", "--config", w.file, "--json", "--type", "shp:*"))
 	if report.Selected != 1 || report.Delivered != 1 || report.Results[0] != (admin.ReplayResult{ID: all[1].ID, Outcome: admin.ReplayDelivered}) ||
 		len(w.stored(poisonqueue.Config{Topic: topicOf(all[1])})) != 1 {
 		t.Errorf("report: %+v", report)
 	}
 	// All, twice: the second time there is nothing.
-	w.want(statusOK, "poison", "replay", toTopic, "--all")
-	if report := decode[replayReport](w, w.want(statusOK, "poison", "replay", toTopic, "--all", "--json")); report.Selected != 0 || report.Results == nil {
+	w.want(statusOK, "poison", "replay", "--config", w.file, "--all")
+	if report := decode[replayReport](w, w.want(statusOK, "poison", "replay", "--config", w.file, "--all", "--json")); report.Selected != 0 || report.Results == nil {
 		t.Errorf("an empty queue: %+v", report)
 	}
 	if left := w.list(); len(left) != 0 {
@@ -200,7 +196,7 @@ func TestReplayArrivesOnce(t *testing.T) {
 			t.Errorf("message %s arrived %d times", r.UUID, arrived[r.UUID])
 		}
 	}
-	if w.want(statusFailed, "poison", "replay", toTopic, all[0].ID) != "" {
+	if w.want(statusFailed, "poison", "replay", "--config", w.file, all[0].ID) != "" {
 		t.Error("a message that is gone was replayed")
 	}
 }
@@ -209,7 +205,11 @@ func TestReplayArrivesOnce(t *testing.T) {
 func TestReplayThatFailsAgain(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes)
 	before := w.list()
-	status, stdout, stderr := w.agrimill("poison", "replay", "--all", "--to-topic", "{filename}", "--json")
+	text, err := os.ReadFile(w.file)
+	must(t, err)
+	nameless := w.file + ".nameless"
+	must(t, os.WriteFile(nameless, bytes.ReplaceAll(text, []byte("{type|none}"), []byte("{filename}")), 0o600))
+	status, stdout, stderr := w.agrimill("poison", "replay", "--config", nameless, "--all", "--json")
 	if status != statusFailed || !strings.Contains(stderr, "no filename") || !strings.Contains(stderr, "2 messages of 2 still in the poison queue") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
@@ -228,82 +228,33 @@ func TestReplayThatFailsAgain(t *testing.T) {
 			t.Errorf("came back as %+v, was %+v", r, before[i])
 		}
 	}
-	if text := w.want(statusOK, "poison", "show", after[0].ID); !strings.Contains(text, "poisoned 2 times") {
+	if text := w.want(statusOK, "poison", "show", "--config", w.file, after[0].ID); !strings.Contains(text, "poisoned 2 times") {
 		t.Errorf("history:\n%s", text)
 	}
 
-	// The queue is no place to replay to.
-	w.want(statusFailed, "poison", "replay", after[0].ID, "--to-topic", router.DefaultPoisonTopic)
-	if again := w.list(); len(again) != 2 || again[1].Count != 3 || !again[1].First.Equal(before[0].First) {
-		t.Errorf("after a replay into the queue: %+v", again)
-	}
-	w.want(statusOK, "poison", "replay", toTopic, "--all")
+	w.want(statusOK, "poison", "replay", "--config", w.file, "--all")
 	if left := w.list(); len(left) != 0 {
 		t.Errorf("left: %+v", left)
 	}
 }
 
-// Into another stream, from a poison queue with a stream and a topic of its own.
-func TestReplayIntoAnotherStream(t *testing.T) {
+// What no router wrote is shown without what it could do to a terminal, and cannot be replayed.
+func TestForeignRecord(t *testing.T) {
 	w := newWorld(t, 0)
-	own := w.newSink(nats.Config{Stream: "ASIDE", SubjectPrefix: "aside"})
-	w.newSink(nats.Config{Stream: "ELSEWHERE", SubjectPrefix: "elsewhere"})
-	record := message.NewMessage("uuid", []byte(mark))
-	record.Metadata = message.Metadata{
-		gateway.KeyMessageType: taskData, router.KeyPoisonReason: "why not", router.KeyPoisonClass: "handler",
-		router.KeyPoisonAttempts: "5", router.KeyPoisonCount: "1",
-		router.KeyPoisonFirst: "2026-01-01T00:00:00Z", router.KeyPoisonLast: "2026-01-01T00:00:00Z",
-	}
-	foreign := message.NewMessage("foreign\x1b[2J", []byte(mark))
-	must(t, own.Publish("bad", record, foreign))
-	from := []string{"--stream", "ASIDE", "--subject-prefix", "aside", "--poison-topic", "bad"}
-	if all := w.list(from...); len(all) != 2 || all[0].Foreign || !all[1].Foreign {
+	must(t, w.sink.Publish(router.DefaultPoisonTopic, message.NewMessage("foreign\x1b[2J", []byte(mark))))
+	all := w.list()
+	if len(all) != 1 || !all[0].Foreign {
 		t.Fatalf("listed: %+v", all)
 	}
-	if text := w.want(statusOK, append([]string{"poison", "show", "2"}, from...)...); strings.Contains(text, "\x1b") {
-		t.Errorf("control characters reach the terminal: %q", text)
+	if text := w.want(statusOK, "poison", "show", "--config", w.file, all[0].ID); strings.Contains(text, "\x1b") || !strings.Contains(text, "cannot be replayed") {
+		t.Errorf("shown: %q", text)
 	}
-	// One whose route has no name is replayed; one that the router did not write stays.
-	status, stdout, stderr := w.agrimill(append([]string{"poison", "replay", "--all", "--to-stream", "ELSEWHERE", "--to-subject-prefix", "elsewhere", "--to-topic", "again.{type}"}, from...)...)
-	if status != statusFailed || !strings.HasPrefix(stdout, "2 messages selected: 1 delivered, 0 duplicate, 0 poisoned again, 1 kept") {
+	status, stdout, stderr := w.agrimill("poison", "replay", "--config", w.file, "--all")
+	if status != statusFailed || !strings.HasPrefix(stdout, "1 message selected: 0 delivered, 0 duplicate, 0 poisoned again, 1 kept") {
 		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
-	got := w.stored(poisonqueue.Config{Stream: "ELSEWHERE", SubjectPrefix: "elsewhere", Topic: "again." + nats.TopicSegment(taskData)})
-	if len(got) != 1 || string(got[0].Payload) != mark {
-		t.Errorf("arrived: %v", got)
-	}
-	w.want(statusOK, append([]string{"poison", "drop", "2"}, from...)...)
-	if left := w.list(from...); len(left) != 0 {
-		t.Errorf("left: %+v", left)
-	}
-}
-
-// A sink that is down is waited for, and what was not replayed stays.
-func TestReplayInterrupted(t *testing.T) {
-	w := newWorld(t, 0, taskData, taskData)
-	w.newSink(nats.Config{Stream: "FULL", SubjectPrefix: "full", MaxMessages: 1})
-	into := []string{"--to-stream", "FULL", "--to-subject-prefix", "full"}
-	all := w.list()
-	// There is room for one.
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var out bytes.Buffer
-	errs := &watcher{text: "waiting: ", found: cancel}
-	status := w.program(&out, errs).run(ctx, append([]string{"poison", "replay", toTopic, "--all", "--json"}, into...))
-	report := decode[replayReport](w, out.String())
-	if status != statusFailed || report.Delivered != 1 || report.Selected != 2 || !strings.Contains(errs.String(), "1 message not replayed") {
-		t.Errorf("status %d, report %+v, stderr %q", status, report, errs.String())
-	}
-	began := time.Now()
-	if left := w.list(); len(left) != 1 || left[0].ID != all[1].ID || left[0].Count != 1 {
-		t.Errorf("left: %+v, want the second message as it was", left)
-	}
-	timeout := (100*time.Millisecond + 20*time.Since(began)).Round(time.Millisecond).String() // it lists them first
-	status, _, stderr := w.agrimill(append([]string{"poison", "replay", toTopic, "--all", "--timeout", timeout}, into...)...)
-	if status != statusFailed || !strings.Contains(stderr, "not finished within "+timeout+" (--timeout); 1 message not replayed") {
-		t.Errorf("status %d, stderr %q", status, stderr)
-	}
-	if left := w.list(); len(left) != 1 {
+	w.want(statusOK, "poison", "drop", "--config", w.file, all[0].ID)
+	if left := w.list(); len(left) != 0 {
 		t.Errorf("left: %+v", left)
 	}
 }
@@ -327,27 +278,27 @@ func (w *watcher) Write(b []byte) (int, error) {
 func TestDrop(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes, taskData, taskData)
 	all := w.list()
-	w.want(statusFailed, "poison", "drop", all[0].ID, "4711")
-	w.want(statusUsage, "poison", "drop", "--all")
-	w.want(statusOK, "poison", "drop", "--all", "--dry-run")
+	w.want(statusFailed, "poison", "drop", "--config", w.file, all[0].ID, "4711")
+	w.want(statusUsage, "poison", "drop", "--config", w.file, "--all")
+	w.want(statusOK, "poison", "drop", "--config", w.file, "--all", "--dry-run")
 	if len(w.list()) != 4 {
 		t.Fatal("something is gone that should not be")
 	}
-	report := decode[dropReport](w, w.want(statusOK, "poison", "drop", "--json", all[0].ID))
+	report := decode[dropReport](w, w.want(statusOK, "poison", "drop", "--config", w.file, "--json", all[0].ID))
 	if report.Selected != 1 || !slices.Equal(report.Deleted, []string{all[0].ID}) {
 		t.Errorf("report: %+v", report)
 	}
-	if text := w.want(statusOK, "poison", "drop", "--route", "task-data", "--limit", "1"); text != "1 message selected: 1 deleted\n" {
+	if text := w.want(statusOK, "poison", "drop", "--config", w.file, "--route", "task-data", "--limit", "1"); text != "1 message selected: 1 deleted\n" {
 		t.Errorf("drop by filter: %q", text)
 	}
 	if left := w.list(); len(left) != 2 {
 		t.Errorf("left: %+v", left)
 	}
-	w.want(statusOK, "poison", "drop", "--all", "--yes")
+	w.want(statusOK, "poison", "drop", "--config", w.file, "--all", "--yes")
 	if left := w.list(); len(left) != 0 {
 		t.Errorf("left: %+v", left)
 	}
-	w.want(statusFailed, "poison", "show", all[0].ID)
+	w.want(statusFailed, "poison", "show", "--config", w.file, all[0].ID)
 	for _, r := range all {
 		if got := w.stored(poisonqueue.Config{Topic: topicOf(r)}); len(got) != 0 {
 			t.Errorf("dropped, and yet stored: %v", got)
@@ -372,68 +323,31 @@ func TestClaimCheck(t *testing.T) {
 	if r.PayloadMode != gateway.PayloadModeClaimCheck || r.Size != int64(1000*len(mark)) {
 		t.Fatalf("listed: %+v", r)
 	}
-	_, _, stderr := w.agrimill("poison", "show", "--payload", "-", r.ID)
-	if !strings.Contains(stderr, "--claim-check") {
+	_, _, stderr := w.agrimill("poison", "show", "--config", w.file, "--payload", "-", r.ID)
+	if !strings.Contains(stderr, "the configuration has none (claim_check)") {
 		t.Errorf("stderr: %s", stderr)
 	}
 	file := filepath.Join(t.TempDir(), "payload")
-	w.want(statusFailed, "poison", "show", "--payload", file, r.ID)
+	w.want(statusFailed, "poison", "show", "--config", w.file, "--payload", file, r.ID)
 	if _, err := os.Stat(file); err == nil {
 		t.Error("a file without the payload was left behind")
 	}
-	if got := w.want(statusOK, "poison", "show", "--payload", "-", "--claim-check", url, r.ID); got != strings.Repeat(mark, 1000) {
-		t.Errorf("payload of %d bytes", len(got))
-	}
 	// Without the claim check the message stays as it is.
-	status, _, stderr := w.agrimill("poison", "replay", toTopic, "--all")
+	status, _, stderr := w.agrimill("poison", "replay", "--config", w.file, "--all")
 	if status != statusFailed || !strings.Contains(stderr, "kept: ") {
 		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 	if left := w.list(); len(left) != 1 || left[0].ID != r.ID {
 		t.Errorf("left: %+v", left)
 	}
-	w.env["CLAIM_CHECK_URL"] = url
-	w.want(statusOK, "poison", "replay", toTopic, "--all")
+	w.file = w.queueIn("", fmt.Sprintf("claim_check: {url: %q}\n", url))
+	if got := w.want(statusOK, "poison", "show", "--config", w.file, "--payload", "-", r.ID); got != strings.Repeat(mark, 1000) {
+		t.Errorf("payload of %d bytes", len(got))
+	}
+	w.want(statusOK, "poison", "replay", "--config", w.file, "--all")
 	got := w.stored(poisonqueue.Config{Topic: topicOf(r)})
 	if len(got) != 1 || got[0].Metadata[gateway.KeyPayloadMode] != gateway.PayloadModeClaimCheck {
 		t.Errorf("arrived: %v", got)
-	}
-}
-
-// What a route stored before it gave up is not what is replayed, even under the
-// route's own deduplication key; a replay that is repeated is recognized.
-func TestReplayIsTakenForNothingElse(t *testing.T) {
-	w := newWorld(t, 0, taskData)
-	r := w.list()[0]
-	raw := w.stored(poisonqueue.Config{})[0]
-	keys, err := router.DefaultKeys(r.Route, raw)
-	if err != nil || keys.Delivery == (router.Key{}) {
-		t.Fatalf("no key: %v", err)
-	}
-	part := message.NewMessage("part", []byte("a part of it"))
-	part.Metadata[gateway.KeyDedupID] = keys.Delivery.String()
-	must(t, w.sink.Publish(topicOf(r), part))
-	w.want(statusOK, "poison", "replay", toTopic, r.ID)
-	if got := w.stored(poisonqueue.Config{Topic: topicOf(r)}); len(got) != 2 || !bytes.Equal(got[1].Payload, raw.Payload) {
-		t.Fatalf("stored: %v", got)
-	}
-
-	// As if the replay had been killed before it could delete the record.
-	again := raw.Copy()
-	delete(again.Metadata, gateway.KeyDedupID)
-	must(t, w.sink.Publish(router.DefaultPoisonTopic, again))
-	w.want(statusOK, "poison", "replay", toTopic, "--all")
-	if got := w.stored(poisonqueue.Config{Topic: topicOf(r)}); len(got) != 2 || len(w.list()) != 0 {
-		t.Errorf("stored: %v", got)
-	}
-}
-
-func TestReplayWarnsOfMemory(t *testing.T) {
-	w := newWorld(t, 0, taskData)
-	w.newSink(nats.Config{Stream: "MEMORY", SubjectPrefix: "memory", Storage: jetstream.MemoryStorage})
-	status, _, stderr := w.agrimill("poison", "replay", toTopic, "--all", "--to-stream", "MEMORY", "--to-subject-prefix", "memory")
-	if status != statusOK || !strings.HasPrefix(stderr, "warning: ") || !strings.Contains(stderr, "memory storage") {
-		t.Errorf("status %d, stderr %q", status, stderr)
 	}
 }
 
@@ -441,26 +355,23 @@ func TestReplayWarnsOfMemory(t *testing.T) {
 func TestGoneInTheMeantime(t *testing.T) {
 	w := newWorld(t, 0, taskData, shapes)
 	stale := w.list()
-	w.want(statusOK, "poison", "drop", stale[0].ID)
+	w.want(statusOK, "poison", "drop", "--config", w.file, stale[0].ID)
 	queue, err := poisonqueue.New(poisonqueue.Config{Conn: w.sink.Conn()})
 	must(t, err)
-
-	command := poisonReplay{connection: connection{prefix: nats.DefaultSubjectPrefix, topic: router.DefaultPoisonTopic}}
-	template, err := sinks.ParseTopicTemplate(router.DefaultToTopic)
+	cfg, err := config.Load(w.file, config.Options{Env: func(key string) string { return w.env[key] }})
 	must(t, err)
 	p := &program{stderr: t.Output()}
-	r, err := command.router(w.newSink(nats.Config{}), w.newSink(nats.Config{}), template, nil, stale, waits{p})
+	replayer, err := pipeline.NewReplayer(t.Context(), cfg, []string{"shapes", "task-data"}, pipeline.Options{Observer: waits{p}})
 	must(t, err)
 	defer func() {
-		if err := r.Close(); err != nil {
+		if err := replayer.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	report, err := replayEach(t.Context(), p, rerouted{r, queue, false}, stale)
+	report, err := replayEach(t.Context(), p, replayer, stale)
 	if err != nil || report.Gone != 1 || report.Delivered != 1 {
 		t.Errorf("replay: %+v, %v", report, err)
 	}
-
 	dropped, err := drop(t.Context(), queue, stale)
 	if err != nil || dropped.Gone != 2 || len(dropped.Deleted) != 0 {
 		t.Errorf("drop: %+v, %v", dropped, err)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,7 @@ type world struct {
 	server *natstest.Server
 	sink   *nats.Sink
 	env    map[string]string
+	file   string // a configuration with the poison queue
 	// Of the router; may be nil.
 	store *claimcheck.Store
 	// What all messages hold; nil: each its own.
@@ -70,8 +72,14 @@ func newWorld(t *testing.T, fillers int, messageTypes ...string) *world {
 	w := &world{T: t, server: natstest.Start(t, func(o *natsserver.Options) {
 		o.Username, o.Password = user, password
 	})}
-	w.env = map[string]string{"NATS_URL": w.server.URL(), "NATS_USER": user, "NATS_PASSWORD": password}
+	const id = "6f9619ff-8b86-d011-b42d-00c04fc964ff"
+	w.env = map[string]string{
+		"NATS_PASSWORD": password, "AGRIMILL_BASE_URL": "http://127.0.0.1:1", "AGRIMILL_TOKEN_URL": "http://127.0.0.1:1/token",
+		"AGRIMILL_CLIENT_ID": "agrimill", "AGRIMILL_CLIENT_SECRET": "kept to itself", "AGRIMILL_SERVICE": "router",
+		"AGRIMILL_APPLICATION_ID": id, "AGRIMILL_SOFTWARE_VERSION_ID": id,
+	}
 	w.sink = w.newSink(nats.Config{})
+	w.file = w.queueIn("")
 	for range fillers {
 		must(t, w.sink.Publish("filler", message.NewMessage("filler", nil)))
 	}
@@ -183,9 +191,19 @@ func (w *world) want(status int, args ...string) string {
 	return stdout
 }
 
-// list returns what `poison list -json` tells.
+// queueIn writes a configuration whose sink, poison queue included, is in NATS with further settings, and further sections.
+func (w *world) queueIn(settings string, sections ...string) string {
+	w.Helper()
+	return w.configure(fmt.Sprintf("sinks: {farm: {nats: {url: %q, user: %s, password: \"${NATS_PASSWORD}\"%s}}}\npoison: {sink: farm}\n%s",
+		w.server.URL(), user, settings, strings.Join(sections, "")))
+}
+
+// list returns what `poison list --json` tells, of the world's own queue if no other is given.
 func (w *world) list(args ...string) []admin.PoisonedRecord {
 	w.Helper()
+	if !slices.Contains(args, "--config") {
+		args = append(args, "--config", w.file)
+	}
 	return decode[[]admin.PoisonedRecord](w, w.want(statusOK, append([]string{"poison", "list", "--json"}, args...)...))
 }
 
@@ -215,8 +233,8 @@ func (w *world) stored(config poisonqueue.Config) []*message.Message {
 	return messages
 }
 
-// topicOf is the topic of a poisoned message under the default template.
-func topicOf(r admin.PoisonedRecord) string { return r.Tenant + "." + nats.TopicSegment(r.MessageType) }
+// topicOf is the topic of a poisoned message in the routes of configure.
+func topicOf(r admin.PoisonedRecord) string { return nats.TopicSegment(r.MessageType) }
 
 func ids(records []admin.PoisonedRecord) []string {
 	var list []string

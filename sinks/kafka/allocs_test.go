@@ -30,11 +30,10 @@ func TestAllocationsOfMessage(t *testing.T) {
 	}
 	q := &queue{input: make(chan *sarama.ProducerMessage, 1)}
 	known := &topic{
-		name: "agrimill.topic", looked: time.Now(),
+		called: "topic", name: "agrimill.topic", looked: time.Now(),
 		lane: &lane{producer: &producer{async: q}, limits: producerKey{limit: 1 << 20}, life: lifecycle.New()},
 	}
-	s.topics = map[string]*topic{known.name: known}
-	s.names = map[string]string{"topic": known.name}
+	s.byTopic = map[string]*knownTopic{known.called: {topic: known}}
 	msg := sinkbench.Message(1)
 	msg.SetContext(t.Context())
 	got := testing.AllocsPerRun(1000, func() {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/enum"
@@ -273,14 +272,6 @@ func (c *Config) topic(topic string) string {
 		return topic
 	}
 	return c.TopicPrefix + "." + topic
-}
-
-// sinkTopic reverses topic.
-func (c *Config) sinkTopic(name string) string {
-	if c.TopicPrefix == NoTopicPrefix {
-		return name
-	}
-	return strings.TrimPrefix(name, c.TopicPrefix+".")
 }
 
 // maxRequestSize is what fits into one request of sarama, less a reserve for

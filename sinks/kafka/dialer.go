@@ -16,20 +16,14 @@ type dialer struct {
 	ctx     context.Context // ends with shut
 	cancel  context.CancelFunc
 
-	mu sync.Mutex
-	// released has it not shut with the context that it was made for.
-	released func() bool
-	via      proxy.Dialer // nil: directly
-	conns    map[*conn]struct{}
+	mu    sync.Mutex
+	via   proxy.Dialer // nil: directly
+	conns map[*conn]struct{}
 }
 
-// newDialer returns a dialer that is shut when ctx ends, at the latest.
-func newDialer(ctx context.Context, timeout time.Duration) *dialer {
+func newDialer(timeout time.Duration) *dialer {
 	d := &dialer{timeout: timeout, conns: map[*conn]struct{}{}}
-	d.ctx, d.cancel = context.WithCancel(ctx)
-	d.mu.Lock() // shut may be called already
-	defer d.mu.Unlock()
-	d.released = context.AfterFunc(ctx, d.shut)
+	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
 
@@ -78,7 +72,6 @@ func (d *dialer) isShut() bool { return d.ctx.Err() != nil }
 // shut closes all connections and makes no more.
 func (d *dialer) shut() {
 	d.mu.Lock()
-	d.released()
 	d.cancel()
 	conns := d.conns
 	d.conns = map[*conn]struct{}{}

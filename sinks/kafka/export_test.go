@@ -11,10 +11,11 @@ var RecordLimit = recordLimit
 
 // LookAgain makes the next message above the limit of a topic look at it again, as if
 // the last look was long ago.
-func (s *Sink) LookAgain(name string) {
+func (s *Sink) LookAgain(called string) {
 	s.topicsMu.Lock()
 	defer s.topicsMu.Unlock()
-	t := *s.topics[name]
+	known := s.byTopic[called]
+	t := *known.topic
 	t.looked = time.Time{}
-	s.topics[name] = &t
+	known.topic = &t
 }

@@ -1,79 +1,22 @@
 package kafka
 
 import (
-	"maps"
-	"slices"
 	"sync"
 	"time"
 )
 
-// knownTopics is what a sink knows of topics until it has to look again.
+// knownTopics is what a sink knows of topics, by the topics of the calls.
 type knownTopics struct {
 	topicsMu sync.Mutex
-	topics   map[string]*topic
-	names    map[string]string // of those that were found, by the topic of the call
-	lanes    map[string]*lane  // the last ones
-	flights  map[string]*flight
-	alone    map[string]time.Time // until when messages go one per request
+	byTopic  map[string]*knownTopic
 }
 
-func newKnownTopics() knownTopics {
-	return knownTopics{
-		topics: map[string]*topic{}, names: map[string]string{}, lanes: map[string]*lane{},
-		flights: map[string]*flight{}, alone: map[string]time.Time{},
-	}
-}
-
-// find returns what is known of a topic, or the look at it that is under way; first means that the
-// caller has to take that look.
-func (k *knownTopics) find(name string) (t *topic, f *flight, first bool) {
-	k.topicsMu.Lock()
-	defer k.topicsMu.Unlock()
-	if t := k.topics[name]; t != nil {
-		return t, nil, false
-	}
-	if f := k.flights[name]; f != nil {
-		return nil, f, false
-	}
-	f = &flight{done: make(chan struct{})}
-	k.flights[name] = f
-	return nil, f, true
-}
-
-// landed hands what a look has found to those who wait. called is the topic of the sink.
-func (k *knownTopics) landed(name, called string, f *flight) {
-	k.topicsMu.Lock()
-	delete(k.flights, name)
-	if f.err == nil {
-		k.topics[name], k.names[called] = f.topic, name
-	}
-	k.topicsMu.Unlock()
-	close(f.done)
-}
-
-func (k *knownTopics) knownName(called string) (name string, ok bool) {
-	k.topicsMu.Lock()
-	defer k.topicsMu.Unlock()
-	name, ok = k.names[called]
-	return name, ok
-}
-
-func (k *knownTopics) allTopics() []*topic {
-	k.topicsMu.Lock()
-	defer k.topicsMu.Unlock()
-	return slices.Collect(maps.Values(k.topics))
-}
-
-func (k *knownTopics) lastLane(name string) *lane {
-	k.topicsMu.Lock()
-	defer k.topicsMu.Unlock()
-	return k.lanes[name]
-}
-
-func (k *knownTopics) setLane(name string, to *lane) {
-	k.topicsMu.Lock()
-	defer k.topicsMu.Unlock()
-	k.lanes[name] = to
+// knownTopic is what a sink knows of one.
+type knownTopic struct {
+	topic  *topic    // as the last look found it; nil: none did
+	stale  bool      // the next message looks at it again
+	flight *flight   // nil: none is under way
+	alone  time.Time // until when messages go one per request
 }
 
 // flight is a look at a topic under way.
@@ -83,33 +26,82 @@ type flight struct {
 	err   error
 }
 
+// find returns what is known of a topic, or the look at it that is under way; first means that the
+// caller has to take that look, with what the last one has found.
+func (k *knownTopics) find(called string) (t *topic, f *flight, first bool) {
+	k.topicsMu.Lock()
+	defer k.topicsMu.Unlock()
+	known := k.byTopic[called]
+	switch {
+	case known == nil:
+		known = &knownTopic{}
+		k.byTopic[called] = known
+	case known.flight != nil:
+		return nil, known.flight, false
+	case !known.stale:
+		return known.topic, nil, false
+	}
+	known.flight = &flight{done: make(chan struct{})}
+	return known.topic, known.flight, true
+}
+
+// landed hands what a look has found to those who wait.
+func (k *knownTopics) landed(called string, f *flight) {
+	k.topicsMu.Lock()
+	known := k.byTopic[called]
+	known.flight = nil
+	switch {
+	case f.err == nil:
+		known.topic, known.stale = f.topic, false
+	case known.topic == nil:
+		delete(k.byTopic, called)
+	}
+	k.topicsMu.Unlock()
+	close(f.done)
+}
+
+// nameOf returns the Kafka topic for a topic that was found, else "".
+func (k *knownTopics) nameOf(called string) string {
+	k.topicsMu.Lock()
+	defer k.topicsMu.Unlock()
+	if known := k.byTopic[called]; known != nil && known.topic != nil {
+		return known.topic.name
+	}
+	return ""
+}
+
+// allTopics returns the topics at which nobody has to look again.
+func (k *knownTopics) allTopics() (topics []*topic) {
+	k.topicsMu.Lock()
+	defer k.topicsMu.Unlock()
+	for _, known := range k.byTopic {
+		if known.topic != nil && !known.stale {
+			topics = append(topics, known.topic)
+		}
+	}
+	return topics
+}
+
 // forget makes the next message of a topic look at it again.
 func (k *knownTopics) forget(t *topic) {
 	k.topicsMu.Lock()
 	defer k.topicsMu.Unlock()
-	if k.topics[t.name] == t {
-		delete(k.topics, t.name)
+	if known := k.byTopic[t.called]; known.topic == t {
+		known.stale = true
 	}
 }
 
 // sendAlone makes the messages of a topic go one per request for a while.
 func (k *knownTopics) sendAlone(t *topic) {
+	k.forget(t)
 	k.topicsMu.Lock()
 	defer k.topicsMu.Unlock()
-	k.alone[t.name] = time.Now().Add(aloneFor)
-	if k.topics[t.name] == t {
-		delete(k.topics, t.name)
-	}
+	k.byTopic[t.called].alone = time.Now().Add(aloneFor)
 }
 
 // isAlone reports whether sendAlone was called lately.
-func (k *knownTopics) isAlone(name string) bool {
+func (k *knownTopics) isAlone(called string) bool {
 	k.topicsMu.Lock()
 	defer k.topicsMu.Unlock()
-	until, ok := k.alone[name]
-	if ok && !time.Now().Before(until) {
-		delete(k.alone, name)
-		return false
-	}
-	return ok
+	return time.Now().Before(k.byTopic[called].alone)
 }

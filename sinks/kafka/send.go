@@ -17,27 +17,28 @@ import (
 // begin checks all messages before it gives the first its place. Its error is the
 // reason why there are fewer publications than messages.
 func (s *Sink) begin(topic string, messages []*message.Message, publications []*sinks.Publication) ([]*sinks.Publication, error) {
-	w := wait{sink: s, topic: topic}
-	if err := w.begin(messages); err != nil {
-		return nil, err
+	for _, msg := range messages {
+		if err := msg.Context().Err(); err != nil {
+			return nil, err
+		}
 	}
-	defer w.end()
+	w := wait{sink: s, topic: topic, deadline: time.Now().Add(s.config.PublishTimeout)}
 	var room [1]*delivery
-	deliveries, t, err := s.prepare(&w, topic, messages, room[:0])
+	deliveries, t, err := s.prepare(&w, messages, room[:0])
 	if err == nil {
 		defer t.lane.life.Leave()
 	}
-	for _, d := range deliveries {
+	for i, d := range deliveries {
 		if err != nil {
 			break
 		}
 		d.known = t
-		if err = s.send(&w, d); err == nil {
+		if err = s.send(&w, messages, i, d); err == nil {
 			publications = append(publications, &d.Publication)
 		}
 	}
 	if err != nil {
-		err = s.noteFailure(w.err(err))
+		err = s.noteFailure(w.err(messages, err))
 	}
 	return publications, err
 }
@@ -56,14 +57,14 @@ func (s *Sink) noteFailure(err error) error {
 // prepare makes the records and looks whether the topic takes them. The caller is in the
 // topic's lane then, and has to leave it. Errors are as they came; wait.err makes those of
 // Publish.
-func (s *Sink) prepare(w *wait, topic string, messages []*message.Message, deliveries []*delivery) ([]*delivery, *topic, error) {
-	name, err := s.topicName(topic)
+func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*delivery) ([]*delivery, *topic, error) {
+	name, err := s.topicName(w.topic)
 	if err != nil {
 		return nil, nil, err
 	}
 	largest := 0
 	for _, msg := range messages {
-		d := &delivery{sink: s, topic: topic, deadline: w.deadline}
+		d := &delivery{sink: s, topic: w.topic, deadline: w.deadline}
 		if err := s.marshal(d, name, msg); err != nil {
 			return nil, nil, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, name, sinks.ErrRejected, err))
 		}
@@ -71,14 +72,14 @@ func (s *Sink) prepare(w *wait, topic string, messages []*message.Message, deliv
 		deliveries = append(deliveries, d)
 		largest = max(largest, d.size)
 	}
-	t, err := s.waitForTopic(w, name)
+	t, err := s.waitForTopic(w, messages)
 	if err != nil {
 		return nil, nil, err
 	}
 	if largest > t.lane.limits.limit && time.Since(t.looked) > staleAfter {
 		t.lane.life.Leave()
 		s.forget(t) // the limit may have been raised
-		if t, err = s.waitForTopic(w, name); err != nil {
+		if t, err = s.waitForTopic(w, messages); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -91,7 +92,7 @@ func (s *Sink) prepare(w *wait, topic string, messages []*message.Message, deliv
 
 // topicName returns the Kafka topic for a topic of the sink.
 func (s *Sink) topicName(topic string) (string, error) {
-	if name, ok := s.knownName(topic); ok {
+	if name := s.nameOf(topic); name != "" {
 		return name, nil
 	}
 	name := s.config.topic(topic)
@@ -155,11 +156,11 @@ func copyForeign(d *delivery, marshaler wmkafka.Marshaler, name string, msg *mes
 }
 
 // waitForTopic returns what is known about a topic, once it is, and enters its lane.
-func (s *Sink) waitForTopic(w *wait, name string) (*topic, error) {
+func (s *Sink) waitForTopic(w *wait, messages []*message.Message) (*topic, error) {
 	for {
-		t, f := s.lookUp(name)
+		t, f := s.lookUp(w.topic)
 		if f != nil {
-			if err := w.until(f.done); err != nil {
+			if err := w.until(messages, f.done); err != nil {
 				return nil, err
 			}
 			if f.err != nil {
@@ -174,18 +175,18 @@ func (s *Sink) waitForTopic(w *wait, name string) (*topic, error) {
 	}
 }
 
-// send hands a message to the producer.
-func (s *Sink) send(w *wait, d *delivery) error {
+// send hands message i to the producer, unless its context has ended.
+func (s *Sink) send(w *wait, messages []*message.Message, i int, d *delivery) error {
 	room := d.room()
-	if err := w.acquire(s.pending, 1); err != nil {
+	if err := w.acquire(messages, s.pending, 1); err != nil {
 		return err
 	}
-	if err := w.acquire(s.pendingBytes, room); err != nil {
+	if err := w.acquire(messages, s.pendingBytes, room); err != nil {
 		s.pending.Release(1)
 		return err
 	}
 	// The context may have ended during the waits, and while the record was made.
-	if err := w.cause(); err != nil {
+	if err := messages[i].Context().Err(); err != nil {
 		s.pendingBytes.Release(room)
 		s.pending.Release(1)
 		return err
@@ -194,7 +195,7 @@ func (s *Sink) send(w *wait, d *delivery) error {
 	d.known.lane.life.Fork() // until the producer is done with it
 	s.deadlines.add(d)
 	stoppoint.At(stoppoint.Write)
-	if err := w.put(d.known.lane.producer.async.Input(), &d.record); err != nil {
+	if err := w.put(messages, d.known.lane.producer.async.Input(), &d.record); err != nil {
 		s.deadlines.remove(d)
 		d.known.lane.life.Leave()
 		s.pendingBytes.Release(room)

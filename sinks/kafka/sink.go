@@ -52,7 +52,7 @@ type Sink struct {
 
 	// background ends when Close stops waiting: calls under way give up.
 	background context.Context
-	stop       context.CancelFunc
+	stop       func()
 }
 
 // Format writes what it is, for every verb, and nothing of its configuration.
@@ -87,15 +87,16 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	s := &Sink{
 		config:       config,
 		logger:       logger,
-		dialer:       newDialer(context.Background(), config.ConnectTimeout),
+		dialer:       newDialer(config.ConnectTimeout),
 		pending:      semaphore.NewWeighted(int64(config.MaxPending)),
 		pendingBytes: semaphore.NewWeighted(config.MaxPendingBytes),
-		knownTopics:  newKnownTopics(),
+		knownTopics:  knownTopics{byTopic: map[string]*knownTopic{}},
 		producers:    map[producerKey]*producer{},
 		promises:     promises{warned: map[string]bool{}},
 		life:         lifecycle.New(),
 	}
-	s.background, s.stop = context.WithCancel(context.Background())
+	background, stop := context.WithCancelCause(context.Background())
+	s.background, s.stop = background, func() { stop(errClosed) }
 	if err := s.start(); err != nil {
 		s.stop()
 		s.dialer.shut()

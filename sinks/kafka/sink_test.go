@@ -843,7 +843,7 @@ func TestLateCopies(t *testing.T) {
 		"the limit is raised": func(t *testing.T, cluster *kafkatest.Cluster, sink *kafka.Sink, _ string) {
 			t.Helper()
 			alter(t, cluster.Addr(), "agrimill.topic", "max.message.bytes", "1000000")
-			sink.LookAgain("agrimill.topic")
+			sink.LookAgain("topic")
 		},
 		"a batch is refused": func(t *testing.T, cluster *kafkatest.Cluster, sink *kafka.Sink, other string) {
 			t.Helper()

@@ -22,6 +22,7 @@ const (
 
 // topic is what the sink knows about a Kafka topic. It does not change.
 type topic struct {
+	called   string // the topic of the calls
 	name     string
 	settings settings
 	limit    int // for messages; known settings only
@@ -64,32 +65,33 @@ var errDraining = errors.New("earlier messages are still being sent, with other 
 
 // lookUp returns what is known about a topic, or the look at it that has to be
 // waited for.
-func (s *Sink) lookUp(name string) (*topic, *flight) {
-	t, f, first := s.find(name)
+func (s *Sink) lookUp(called string) (*topic, *flight) {
+	t, f, first := s.find(called)
 	if first {
 		s.life.Fork()
 		go func() { // ends by its time-out or by Close
 			defer s.life.Leave()
-			s.fly(name, f)
+			s.fly(called, f, t)
 		}()
 	}
 	return t, f
 }
 
 // fly prepares a topic and hands it to those who wait.
-func (s *Sink) fly(name string, f *flight) {
+func (s *Sink) fly(called string, f *flight, last *topic) {
 	ctx, cancel := context.WithTimeout(s.background, s.config.ConnectTimeout)
 	defer cancel()
-	f.topic, f.err = s.prepareTopic(ctx, name)
-	s.landed(name, s.config.sinkTopic(name), f)
+	f.topic, f.err = s.prepareTopic(ctx, called, last)
+	s.landed(called, f)
 	if f.err == nil {
 		s.assess(f.topic)
 	}
 }
 
 // prepareTopic makes sure that a topic exists, and that there is a producer for
-// its limit.
-func (s *Sink) prepareTopic(ctx context.Context, name string) (*topic, error) {
+// its limit. last is what was known of it before, if anything was.
+func (s *Sink) prepareTopic(ctx context.Context, called string, last *topic) (*topic, error) {
+	name := s.config.topic(called)
 	err := s.cluster.refresh(name)
 	if errors.Is(err, errNoTopic) {
 		if s.config.Provision == ProvisionNone {
@@ -102,13 +104,13 @@ func (s *Sink) prepareTopic(ctx context.Context, name string) (*topic, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &topic{name: name, looked: time.Now()}
+	t := &topic{called: called, name: name, looked: time.Now()}
 	if t.settings, err = s.cluster.topic(name); err != nil {
 		return nil, err
 	}
 	t.limit = s.maxMessageSize(&t.settings)
-	limits := producerKey{limit: recordLimit(t.limit, s.config.Compression), alone: !t.settings.known || s.isAlone(name)}
-	if t.lane, err = s.lane(ctx, name, limits); err != nil {
+	limits := producerKey{limit: recordLimit(t.limit, s.config.Compression), alone: !t.settings.known || s.isAlone(called)}
+	if t.lane, err = s.lane(ctx, last, limits); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -118,12 +120,12 @@ func (s *Sink) prepareTopic(ctx context.Context, name string) (*topic, error) {
 // led to another producer, it waits until that has nothing left of the topic: what it
 // sends again might be stored behind its successors. There is one call for a topic at a
 // time.
-func (s *Sink) lane(ctx context.Context, name string, limits producerKey) (*lane, error) {
-	if last := s.lastLane(name); last != nil {
-		if last.limits == limits && last.drained == nil {
-			return last, nil
+func (s *Sink) lane(ctx context.Context, last *topic, limits producerKey) (*lane, error) {
+	if last != nil {
+		if last.lane.limits == limits && last.lane.drained == nil {
+			return last.lane, nil
 		}
-		if err := last.drain(ctx); err != nil {
+		if err := last.lane.drain(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -131,9 +133,7 @@ func (s *Sink) lane(ctx context.Context, name string, limits producerKey) (*lane
 	if err != nil {
 		return nil, err
 	}
-	next := &lane{producer: p, limits: limits, life: lifecycle.New()}
-	s.setLane(name, next)
-	return next, nil
+	return &lane{producer: p, limits: limits, life: lifecycle.New()}, nil
 }
 
 // maxMessageSize returns the limit for messages of a topic, or of topics in

@@ -16,145 +16,75 @@ import (
 var errClosed = errors.New("closed")
 
 // wait ends the waiting of one call until its messages are with a producer: by their
-// contexts, by PublishTimeout, or by Close.
+// contexts, by PublishTimeout, or by Close. The messages are no field: that would allocate memory.
 type wait struct {
 	sink     *Sink
 	topic    string
-	timer    *time.Timer     // nil before it is needed
-	deadline time.Time       // for the result as well
-	ctx      context.Context // ends when one of a message does
-	stops    []func() bool   // not nil if ctx is that of several messages
+	deadline time.Time // for the result as well
 }
 
-// begin returns the error of a context that has ended already.
-func (w *wait) begin(messages []*message.Message) error {
-	first := messages[0].Context()
-	same := true
-	for _, msg := range messages {
-		ctx := msg.Context()
-		if err := ctx.Err(); err != nil {
-			return err
+// block calls f with the context that ends first, and returns why that ended if f returns an error.
+func (w *wait) block(messages []*message.Message, f func(context.Context) error) error {
+	timed, stopTimer := context.WithDeadlineCause(w.sink.background, w.deadline, errTimeout)
+	defer stopTimer()
+	ctx, cancel := context.WithCancelCause(timed)
+	defer cancel(nil)
+	for i, msg := range messages {
+		if of := msg.Context(); i == 0 || of != messages[i-1].Context() {
+			defer context.AfterFunc(of, func() { cancel(of.Err()) })()
 		}
-		same = same && ctx == first
 	}
-	if w.ctx = first; !same {
-		w.watch(messages)
+	if f(ctx) != nil {
+		return context.Cause(ctx)
 	}
-	w.deadline = time.Now().Add(w.sink.config.PublishTimeout)
 	return nil
 }
 
-// cause is the error of the context that has ended, nil while none has.
-func (w *wait) cause() error {
-	if w.stops != nil {
-		return context.Cause(w.ctx)
-	}
-	return w.ctx.Err()
-}
-
-// watch makes the end of any of several contexts the end of the wait.
-func (w *wait) watch(messages []*message.Message) {
-	first, cancel := context.WithCancelCause(context.Background())
-	w.ctx = first
-	for i, msg := range messages {
-		ctx := msg.Context()
-		if ctx.Done() == nil || i > 0 && ctx == messages[i-1].Context() {
-			continue
-		}
-		w.stops = append(w.stops, context.AfterFunc(ctx, func() { cancel(ctx.Err()) }))
-	}
-	w.stops = append(w.stops, func() bool { cancel(nil); return true })
-}
-
-// end releases what the wait holds.
-func (w *wait) end() {
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	for _, stop := range w.stops {
-		stop()
-	}
-}
-
-// timeout is where the end of the time comes. Few messages have to wait, so the timer
-// is made when one does.
-func (w *wait) timeout() <-chan time.Time {
-	if w.timer == nil {
-		w.timer = time.NewTimer(time.Until(w.deadline))
-	}
-	return w.timer.C
-}
-
-// expire resets the timeout for the next waiter.
-func (w *wait) expire() error {
-	w.timer.Reset(0)
-	return errTimeout
-}
-
 // until waits for done.
-func (w *wait) until(done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-w.ctx.Done():
-		return w.cause()
-	case <-w.timeout():
-		return w.expire()
-	case <-w.sink.background.Done():
-		return errClosed
-	}
+func (w *wait) until(messages []*message.Message, done <-chan struct{}) error {
+	return w.block(messages, func(ctx context.Context) error {
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 }
 
 // put waits for room in a producer's queue.
-func (w *wait) put(input chan<- *sarama.ProducerMessage, record *sarama.ProducerMessage) error {
+func (w *wait) put(messages []*message.Message, input chan<- *sarama.ProducerMessage, record *sarama.ProducerMessage) error {
 	select {
 	case input <- record:
 		return nil
 	default:
 	}
-	select {
-	case input <- record:
-		return nil
-	case <-w.ctx.Done():
-		return w.cause()
-	case <-w.timeout():
-		return w.expire()
-	case <-w.sink.background.Done():
-		return errClosed
-	}
+	return w.block(messages, func(ctx context.Context) error {
+		select {
+		case input <- record:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
 }
 
 // acquire waits for room.
-func (w *wait) acquire(room *semaphore.Weighted, n int64) error {
-	if room.TryAcquire(n) {
+func (w *wait) acquire(messages []*message.Message, room *semaphore.Weighted, n int64) error {
+	if room.TryAcquire(n) { // few messages have to wait
 		return nil
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	acquired := make(chan error, 1)
-	// Ends when there is room, or when ctx is cancelled below.
-	go func() { acquired <- room.Acquire(ctx, n) }()
-	select {
-	case err := <-acquired:
-		cancel()
-		return err
-	case <-w.ctx.Done():
-	case <-w.timeout():
-		_ = w.expire()
-	case <-w.sink.background.Done():
-	}
-	cancel()
-	if err := <-acquired; err == nil {
-		return nil // there was room at last; the next wait ends at once
-	}
-	return w.until(nil)
+	return w.block(messages, func(ctx context.Context) error { return room.Acquire(ctx, n) })
 }
 
 // err makes the error of Publish.
-func (w *wait) err(err error) error {
-	// A context of a message, and not one inside the client: that is a
-	// time-out of its own.
-	if ctxErr := w.cause(); ctxErr != nil && errors.Is(err, ctxErr) && w.sink.background.Err() == nil {
-		return ctxErr
+func (w *wait) err(messages []*message.Message, err error) error {
+	for _, msg := range messages {
+		// A context of a message, and not one inside the client: that is a
+		// time-out of its own.
+		if ended := msg.Context().Err(); ended != nil && errors.Is(err, ended) && w.sink.background.Err() == nil {
+			return ended
+		}
 	}
 	return w.sink.classed(w.topic, err)
 }

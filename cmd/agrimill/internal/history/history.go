@@ -259,15 +259,16 @@ func (h *History) series(route string, now time.Time) *series {
 }
 
 // entry takes an entry of the journal. The caller holds mu.
-func (h *History) entry(p *journal.Passed) {
-	if p.At < h.since || len(p.ID) == 0 {
+func (h *History) entry(p *journal.Entry) {
+	id := p.ID()
+	if p.At < h.since || len(id) == 0 {
 		return // of an earlier process
 	}
-	key := maphash.Bytes(h.seed, p.ID)
-	if len(p.Route) > 0 {
+	key := maphash.Bytes(h.seed, id)
+	if route := p.Route(); len(route) > 0 {
 		s := h.latest
-		if s == nil || s.name != string(p.Route) {
-			if s = h.routes[string(p.Route)]; s == nil {
+		if s == nil || s.name != string(route) {
+			if s = h.routes[string(route)]; s == nil {
 				return
 			}
 			h.latest = s
@@ -329,7 +330,7 @@ func (h *History) confirmed(a *arrival, at int64) {
 }
 
 // onRoute takes an entry of a route. The caller holds mu.
-func (h *History) onRoute(p *journal.Passed, s *series, message uint64) {
+func (h *History) onRoute(p *journal.Entry, s *series, message uint64) {
 	key := message + uint64(s.slot+1)*0x9e3779b97f4a7c15
 	at, run := p.At, h.running.get(key)
 	switch p.Step {
@@ -348,7 +349,7 @@ func (h *History) onRoute(p *journal.Passed, s *series, message uint64) {
 		run.started, run.took = at, 0
 	case journal.StepStored:
 		if run != nil {
-			run.took = max(run.took, p.Took)
+			run.took = max(run.took, p.Delay())
 		}
 	case journal.StepRetry, journal.StepReturned:
 		h.ended(p, s, run, h.ownerOn(p, run))
@@ -389,10 +390,10 @@ func (h *History) onRoute(p *journal.Passed, s *series, message uint64) {
 
 // ended counts how a message ended on a route, and its retries, for its owner, and returns the share of that in the route.
 // The caller holds mu.
-func (h *History) ended(p *journal.Passed, s *series, run *attempt, o *owner) *series {
+func (h *History) ended(p *journal.Entry, s *series, run *attempt, o *owner) *series {
 	o.seen = p.At
 	var c Counts
-	retries := p.Attempt // so far; the journal has fewer entries of them the more there are
+	retries := p.Attempt() // so far; the journal has fewer entries of them the more there are
 	switch p.Step {
 	case journal.StepDelivered:
 		c.Delivered = 1

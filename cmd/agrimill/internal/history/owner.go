@@ -56,7 +56,7 @@ func (h *History) owner(ref ownerRef) *owner {
 }
 
 // ownerOn returns whose message it is that a route has. The caller holds mu.
-func (h *History) ownerOn(p *journal.Passed, run *attempt) *owner {
+func (h *History) ownerOn(p *journal.Entry, run *attempt) *owner {
 	if run != nil {
 		if o := h.owner(run.owner); o != nil {
 			return o
@@ -66,7 +66,7 @@ func (h *History) ownerOn(p *journal.Passed, run *attempt) *owner {
 }
 
 // ownerOf returns whose message an entry is about, if need be as a new owner. The caller holds mu.
-func (h *History) ownerOf(p *journal.Passed) *owner { return ownerNamed(h, p.Tenant, p.Endpoint) }
+func (h *History) ownerOf(p *journal.Entry) *owner { return ownerNamed(h, p.Tenant(), p.Endpoint()) }
 
 // ownerNamed is ownerOf for names; the endpoint may be empty. The caller holds mu.
 func ownerNamed[T []byte | string](h *History, tenant, endpoint T) *owner {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -86,25 +87,6 @@ const (
 	maxIDs   = 16 << 10
 )
 
-// entry is one thing that happened, as it is read.
-type entry struct {
-	at        int64 // Unix nanoseconds
-	step      Step
-	duplicate bool
-	attempt   int
-	delay     time.Duration
-	bytes     int64 // of the payload, -1 if unknown
-	sequence  uint64
-	offset    int64
-	partition int32
-
-	route, tenant, endpoint, eventType, messageType string
-	contextID, filename, uuid, delivery             string
-	messageIDs                                      string // separated by commas
-	class, text                                     string
-	stream, subject, topic, key, sentAs             string
-}
-
 // text is one of the texts of an entry.
 type text byte
 
@@ -128,14 +110,6 @@ const (
 	textSentAs
 	numTexts
 )
-
-// texts are in the order of the constants above.
-func (e *entry) texts() [numTexts]*string {
-	return [...]*string{
-		&e.route, &e.tenant, &e.endpoint, &e.eventType, &e.messageType, &e.contextID, &e.filename, &e.uuid, &e.delivery,
-		&e.messageIDs, &e.class, &e.text, &e.stream, &e.subject, &e.topic, &e.key, &e.sentAs,
-	}
-}
 
 // limit is how many bytes of it are kept.
 func (t text) limit() int {
@@ -318,8 +292,6 @@ const (
 
 func zigzag(v int64) uint64 { return uint64(v)<<1 ^ uint64(v>>63) }
 
-func signed(v uint64) int64 { return int64(v>>1) ^ -int64(v&1) }
-
 // headSize is how many bytes an entry begins with: time, texts, step, numbers.
 const headSize = 8 + 4 + 1 + 1
 
@@ -357,10 +329,13 @@ func (r *record) append(data []byte, at int64) []byte {
 	return data
 }
 
-// raw is an entry as it is written. Its texts are parts of what was read.
-type raw struct {
-	at        int64 // Unix nanoseconds
-	step      Step
+// Entry is one thing that happened, as it is read. Its texts are parts of what is read, so they are valid during the call that
+// gets it.
+type Entry struct {
+	// At is when it was, in Unix nanoseconds.
+	At   int64
+	Step Step
+
 	duplicate bool
 	numbers   [7]uint64 // one for each bit
 	present   uint32    // a bit for each text
@@ -368,15 +343,15 @@ type raw struct {
 }
 
 // read reads what append wrote and returns what follows. What it does not understand is the end.
-func (r *raw) read(data []byte) (rest []byte, ok bool) {
+func (e *Entry) read(data []byte) (rest []byte, ok bool) {
 	if len(data) < headSize || int(data[12]) >= len(steps) {
 		return nil, false
 	}
-	for ; r.present != 0; r.present &= r.present - 1 {
-		r.texts[bits.TrailingZeros32(r.present)] = nil // of the entry before
+	for ; e.present != 0; e.present &= e.present - 1 {
+		e.texts[bits.TrailingZeros32(e.present)] = nil // of the entry before
 	}
-	r.at, r.step, r.duplicate, r.numbers = int64(binary.LittleEndian.Uint64(data)), Step(data[12]), data[13]&hasDuplicate != 0, [7]uint64{}
-	r.present = binary.LittleEndian.Uint32(data[8:]) & (1<<numTexts - 1)
+	e.At, e.Step, e.duplicate, e.numbers = int64(binary.LittleEndian.Uint64(data)), Step(data[12]), data[13]&hasDuplicate != 0, [7]uint64{}
+	e.present = binary.LittleEndian.Uint32(data[8:]) & (1<<numTexts - 1)
 	numbers := data[13] >> 1
 	data = data[headSize:]
 	for ; numbers != 0; numbers &= numbers - 1 {
@@ -384,9 +359,9 @@ func (r *raw) read(data []byte) (rest []byte, ok bool) {
 		if n <= 0 {
 			return nil, false
 		}
-		r.numbers[bits.TrailingZeros8(numbers)], data = v, data[n:]
+		e.numbers[bits.TrailingZeros8(numbers)], data = v, data[n:]
 	}
-	for present := r.present; present != 0; present &= present - 1 {
+	for present := e.present; present != 0; present &= present - 1 {
 		if len(data) == 0 {
 			return nil, false
 		}
@@ -400,27 +375,45 @@ func (r *raw) read(data []byte) (rest []byte, ok bool) {
 			return nil, false
 		}
 		end := size + int(n)
-		r.texts[bits.TrailingZeros32(present)], data = data[size:end:end], data[end:]
+		e.texts[bits.TrailingZeros32(present)], data = data[size:end:end], data[end:]
 	}
 	return data, true
 }
 
-func (r *raw) attempt() int { return int(min(r.numbers[numberAttempt], math.MaxInt32)) }
+// Route is empty for what happens before a route gets the message, and for confirmations.
+func (e *Entry) Route() []byte { return e.texts[textRoute] }
 
-func (r *raw) delay() time.Duration { return time.Duration(signed(r.numbers[numberDelay])) }
+// Tenant is there when a message is received and when a route begins with it, and of confirmations.
+func (e *Entry) Tenant() []byte { return e.texts[textTenant] }
 
-// read reads what append wrote and returns what follows.
-func (e *entry) read(data []byte) (rest []byte, ok bool) {
-	var r raw
-	if rest, ok = r.read(data); !ok {
-		return nil, false
+// Endpoint is the receiving one, in all entries of what came from the gateway.
+func (e *Entry) Endpoint() []byte { return e.texts[textEndpoint] }
+
+// ID is the same in all entries of a message: its message ID, of a file that of its first message. Of one that does not
+// come from the gateway it is the place with the broker, or its UUID.
+func (e *Entry) ID() []byte {
+	if ids := e.texts[textMessageIDs]; ids != nil {
+		first, _, _ := bytes.Cut(ids, []byte{','})
+		return first
 	}
-	*e = entry{
-		at: r.at, step: r.step, duplicate: r.duplicate, attempt: r.attempt(), delay: r.delay(), bytes: signed(r.numbers[numberBytes]),
-		sequence: r.numbers[numberSequence], offset: signed(r.numbers[numberOffset]), partition: int32(signed(r.numbers[numberPartition])),
+	if delivery := e.texts[textDelivery]; delivery != nil {
+		return delivery
 	}
-	for i, text := range e.texts() {
-		*text = string(r.texts[i])
-	}
-	return rest, true
+	return e.texts[textUUID]
 }
+
+// Attempt counts the attempts of a route, that of the entry included; 0 if the entry does not tell.
+func (e *Entry) Attempt() int { return int(min(e.numbers[numberAttempt], math.MaxInt32)) }
+
+// Delay is when it is tried again; of StepStored, how long the sink took.
+func (e *Entry) Delay() time.Duration { return time.Duration(e.signed(numberDelay)) }
+
+// bytes is the size of the payload, -1 if unknown.
+func (e *Entry) bytes() int64 { return e.signed(numberBytes) }
+
+func (e *Entry) signed(number int) int64 {
+	v := e.numbers[number]
+	return int64(v>>1) ^ -int64(v&1)
+}
+
+func (e *Entry) text(t text) string { return string(e.texts[t]) }

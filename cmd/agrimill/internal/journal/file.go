@@ -169,15 +169,15 @@ func (j *Journal) readFile() error {
 // first entry was written, 0 if there is none, and whether it could read all.
 func (j *Journal) take(number uint64, chunk []byte) (first int64, whole bool) {
 	n, last, whole := 0, int64(0), true
+	var e Entry
 	for rest := chunk; len(rest) > 0; n++ {
-		var e entry
 		next, ok := e.read(rest)
 		if !ok {
 			chunk, whole = chunk[:len(chunk)-len(rest)], false
 			break
 		}
-		if rest, last = next, e.at; n == 0 {
-			first = e.at
+		if rest, last = next, e.At; n == 0 {
+			first = e.At
 		}
 	}
 	s := j.current(len(chunk))

@@ -1,29 +1,5 @@
 package journal
 
-import (
-	"bytes"
-	"time"
-)
-
-// Passed is what Follow tells of an entry. Its bytes are valid during the call only.
-type Passed struct {
-	// At is when it was, in Unix nanoseconds.
-	At   int64
-	Step Step
-	// Route is empty for what happens before a route gets the message, and for confirmations.
-	Route []byte
-	// ID is the same in all entries of a message: its message ID, of a file that of its first message. Of one that does not
-	// come from the gateway it is the place with the broker, or its UUID.
-	ID []byte
-	// Tenant is there when a message is received and when a route begins with it, and of confirmations; Endpoint, the
-	// receiving one, in all entries of what came from the gateway.
-	Tenant, Endpoint []byte
-	// Attempt counts the attempts of a route, that of the entry included; 0 if the entry does not tell.
-	Attempt int
-	// Took is how long the sink took, of StepStored.
-	Took time.Duration
-}
-
 // Mark is a place in the journal. The zero Mark is its beginning.
 type Mark struct {
 	segment *segment
@@ -33,23 +9,13 @@ type Mark struct {
 
 // Follow calls f with each entry since from, oldest first, and returns the place after the last one, for the next call.
 // complete is false if entries were dropped in between. It costs those who add entries nothing, and allocates nothing per entry.
-func (j *Journal) Follow(from Mark, f func(*Passed)) (to Mark, complete bool) {
+func (j *Journal) Follow(from Mark, f func(*Entry)) (to Mark, complete bool) {
 	if j == nil {
 		return from, true
 	}
 	parts, to, complete := j.after(from)
 	defer j.release()
-	var r raw
-	var p Passed
-	for _, data := range parts {
-		for len(data) > 0 {
-			var ok bool
-			if data, ok = r.read(data); ok {
-				p = r.passed()
-				f(&p)
-			}
-		}
-	}
+	each(parts, f)
 	return to, complete
 }
 
@@ -73,21 +39,4 @@ func (j *Journal) after(from Mark) (parts [][]byte, to Mark, complete bool) {
 		to.segment, to.offset = s, len(s.data)
 	}
 	return parts, to, complete
-}
-
-// passed is what followers get of an entry.
-func (r *raw) passed() Passed {
-	p := Passed{At: r.at, Step: r.step, Route: r.texts[textRoute], Tenant: r.texts[textTenant], Endpoint: r.texts[textEndpoint], Attempt: r.attempt()}
-	if p.Step == StepStored {
-		p.Took = r.delay()
-	}
-	switch {
-	case r.texts[textMessageIDs] != nil:
-		p.ID, _, _ = bytes.Cut(r.texts[textMessageIDs], []byte{','})
-	case r.texts[textDelivery] != nil:
-		p.ID = r.texts[textDelivery]
-	default:
-		p.ID = r.texts[textUUID]
-	}
-	return p
 }

@@ -398,12 +398,21 @@ func (j *Journal) release() {
 }
 
 // entries calls f with each entry, oldest first. The entry is valid during the call only.
-func (s state) entries(f func(*entry)) {
-	for _, data := range s.parts {
+func (s state) entries(f func(*Entry)) {
+	each(s.parts, func(e *Entry) {
+		if e.At >= s.oldest {
+			f(e)
+		}
+	})
+}
+
+// each calls f with each entry of some segments.
+func each(parts [][]byte, f func(*Entry)) {
+	var e Entry
+	for _, data := range parts {
 		for len(data) > 0 {
-			var e entry
 			var ok bool
-			if data, ok = e.read(data); ok && e.at >= s.oldest {
+			if data, ok = e.read(data); ok {
 				f(&e)
 			}
 		}

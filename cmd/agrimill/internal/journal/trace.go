@@ -142,8 +142,9 @@ func (j *Journal) TraceOnly(query string, only Only, limit int) Trace {
 	trace.Since = now.since
 	wanted := strings.ToLower(strings.TrimSpace(query))
 	matched := make([]string, 0, 64) // the keys of what the query found
-	now.entries(func(e *entry) {
-		if e.matches(wanted) && (only.Tenant == "" || e.tenant == "" || strings.EqualFold(only.Tenant, e.tenant)) {
+	now.entries(func(e *Entry) {
+		tenant := e.text(textTenant)
+		if e.matches(wanted) && (only.Tenant == "" || tenant == "" || strings.EqualFold(only.Tenant, tenant)) {
 			if matched = append(matched, e.keys()...); len(matched) > 2*maxMatches {
 				matched = append(matched[:0], matched[len(matched)-maxMatches:]...)
 			}
@@ -154,7 +155,7 @@ func (j *Journal) TraceOnly(query string, only Only, limit int) Trace {
 		keys[key] = true
 	}
 	groups := newGroups()
-	now.entries(func(e *entry) {
+	now.entries(func(e *Entry) {
 		own := e.keys()
 		if slices.ContainsFunc(own, func(key string) bool { return keys[key] }) {
 			groups.add(e, own)
@@ -194,16 +195,16 @@ func unseen(m *Message, routes []Route) (list []Unseen) {
 }
 
 // matches reports whether the entry is one that the query, in lower case, is about.
-func (e *entry) matches(wanted string) bool {
-	if wanted == "" || e.filename != "" && strings.Contains(strings.ToLower(e.filename), wanted) {
+func (e *Entry) matches(wanted string) bool {
+	if strings.Contains(strings.ToLower(e.text(textFilename)), wanted) { // also what is empty
 		return true
 	}
-	for _, id := range [...]string{e.contextID, e.uuid, e.sentAs, e.delivery} {
-		if isID(id, wanted) {
+	for _, id := range [...]text{textContextID, textUUID, textSentAs, textDelivery} {
+		if isID(e.text(id), wanted) {
 			return true
 		}
 	}
-	for id := range strings.SplitSeq(e.messageIDs, ",") {
+	for id := range strings.SplitSeq(e.text(textMessageIDs), ",") {
 		if isID(id, wanted) {
 			return true
 		}
@@ -221,19 +222,20 @@ func isID(id, wanted string) bool {
 // keys are what connects the entries of one message: its place with the broker that it came from,
 // or the receiving endpoint with each message ID, or else the UUID, which whoever sent it may have
 // chosen.
-func (e *entry) keys() []string {
-	switch {
-	case e.delivery != "":
-		return []string{"d " + e.delivery}
-	case e.messageIDs != "":
-		endpoint := "m " + strings.ToLower(e.endpoint) + " "
-		keys := make([]string, 0, 1+strings.Count(e.messageIDs, ","))
-		for id := range strings.SplitSeq(strings.ToLower(e.messageIDs), ",") {
+func (e *Entry) keys() []string {
+	if delivery := e.text(textDelivery); delivery != "" {
+		return []string{"d " + delivery}
+	}
+	if ids := strings.ToLower(e.text(textMessageIDs)); ids != "" {
+		endpoint := "m " + strings.ToLower(e.text(textEndpoint)) + " "
+		keys := make([]string, 0, 1+strings.Count(ids, ","))
+		for id := range strings.SplitSeq(ids, ",") {
 			keys = append(keys, endpoint+id)
 		}
 		return keys
-	case e.uuid != "":
-		return []string{"u " + e.uuid}
+	}
+	if uuid := e.text(textUUID); uuid != "" {
+		return []string{"u " + uuid}
 	}
 	return nil
 }
@@ -246,13 +248,13 @@ type groups struct {
 
 // group is the entries of one message. One that was joined to another has merged set.
 type group struct {
-	entries []entry
+	entries []Entry
 	merged  *group
 }
 
 func newGroups() *groups { return &groups{byKey: make(map[string]*group)} }
 
-func (g *groups) add(e *entry, keys []string) {
+func (g *groups) add(e *Entry, keys []string) {
 	var into *group
 	for _, key := range keys {
 		found := g.byKey[key].root()
@@ -297,35 +299,29 @@ func (g *groups) messages() []Message {
 }
 
 func (g *group) message() Message {
-	slices.SortStableFunc(g.entries, func(a, b entry) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(g.entries, func(a, b Entry) int { return cmp.Compare(a.At, b.At) })
 	m := Message{Bytes: -1}
 	ids := map[string]bool{}
 	for i := range g.entries {
 		e := &g.entries[i]
-		set := func(field *string, value string) {
-			if *field == "" {
-				*field = value
-			}
+		m.MessageType = cmp.Or(m.MessageType, e.text(textMessageType))
+		m.Tenant = cmp.Or(m.Tenant, e.text(textTenant))
+		m.Endpoint = cmp.Or(m.Endpoint, e.text(textEndpoint))
+		m.ContextID = cmp.Or(m.ContextID, e.text(textContextID))
+		m.Filename = cmp.Or(m.Filename, e.text(textFilename))
+		m.Delivery = cmp.Or(m.Delivery, e.text(textDelivery))
+		m.UUID = cmp.Or(e.text(textUUID), m.UUID)
+		if m.EventType != string(gateway.EventFileReceived) {
+			m.EventType = cmp.Or(e.text(textEventType), m.EventType)
 		}
-		set(&m.MessageType, e.messageType)
-		set(&m.Tenant, e.tenant)
-		set(&m.Endpoint, e.endpoint)
-		set(&m.ContextID, e.contextID)
-		set(&m.Filename, e.filename)
-		set(&m.Delivery, e.delivery)
-		if e.eventType != "" && m.EventType != string(gateway.EventFileReceived) {
-			m.EventType = e.eventType
+		list := e.text(textMessageIDs)
+		if e.Step == StepReceived || e.Step == StepStarted || e.Step == StepFetched && !strings.Contains(list, ",") && m.EventType != string(gateway.EventFileReceived) {
+			m.Bytes = max(m.Bytes, e.bytes())
 		}
-		if e.uuid != "" {
-			m.UUID = e.uuid
-		}
-		if e.step == StepReceived || e.step == StepStarted || e.step == StepFetched && !strings.Contains(e.messageIDs, ",") && m.EventType != string(gateway.EventFileReceived) {
-			m.Bytes = max(m.Bytes, e.bytes)
-		}
-		if e.messageIDs == "" {
+		if list == "" {
 			continue
 		}
-		for id := range strings.SplitSeq(e.messageIDs, ",") {
+		for id := range strings.SplitSeq(list, ",") {
 			if folded := strings.ToLower(id); !ids[folded] {
 				ids[folded] = true
 				m.MessageIDs = append(m.MessageIDs, id)
@@ -336,15 +332,15 @@ func (g *group) message() Message {
 	for i := range g.entries[max(len(g.entries)-maxEvents, 0):] {
 		e := &g.entries[max(len(g.entries)-maxEvents, 0)+i]
 		event := Event{
-			Time: time.Unix(0, e.at).UTC(), Step: e.step, Route: e.route, Class: e.class, Text: e.text, Attempt: e.attempt, Delay: e.delay,
-			At: e.location(), Duplicate: e.duplicate,
+			Time: time.Unix(0, e.At).UTC(), Step: e.Step, Route: e.text(textRoute), Class: e.text(textClass), Text: e.text(textText),
+			Attempt: e.Attempt(), Delay: e.Delay(), At: e.location(), Duplicate: e.duplicate,
 		}
 		event.Place = event.At.String()
-		if e.step == StepFetched {
-			event.Bytes = e.bytes
+		if e.Step == StepFetched {
+			event.Bytes = e.bytes()
 		}
-		if len(ids) > 1 && !strings.Contains(e.messageIDs, ",") {
-			event.MessageID = e.messageIDs
+		if id := e.text(textMessageIDs); len(ids) > 1 && !strings.Contains(id, ",") {
+			event.MessageID = id
 		}
 		m.Events = append(m.Events, event)
 	}
@@ -352,10 +348,11 @@ func (g *group) message() Message {
 }
 
 // location is where an entry says that something was stored; nil if it does not.
-func (e *entry) location() *Location {
+func (e *Entry) location() *Location {
 	l := Location{
-		Stream: e.stream, Subject: e.subject, Sequence: e.sequence, Topic: e.topic, Partition: e.partition, Offset: e.offset,
-		Key: e.key, ContextID: e.sentAs,
+		Stream: e.text(textStream), Subject: e.text(textSubject), Sequence: e.numbers[numberSequence],
+		Topic: e.text(textTopic), Partition: int32(e.signed(numberPartition)), Offset: e.signed(numberOffset),
+		Key: e.text(textKey), ContextID: e.text(textSentAs),
 	}
 	if l == (Location{}) {
 		return nil
@@ -372,27 +369,28 @@ func (g *group) state(ids int) string {
 	var inside Step // the last thing in the subscriber
 	for i := range g.entries {
 		e := &g.entries[i]
-		switch e.step {
+		switch e.Step {
 		case StepConfirmed:
-			confirmed[strings.ToLower(e.messageIDs)] = true
+			confirmed[strings.ToLower(e.text(textMessageIDs))] = true
 		case StepRejected:
 			rejected++
 		case StepUndeliverable:
-			waits = "its payload cannot be had: " + e.text
+			waits = "its payload cannot be had: " + e.text(textText)
 		case StepReceived, StepFetched:
 			waits = ""
 		}
-		switch e.step {
+		switch e.Step {
 		case StepHeld, StepUnclaimed, StepJoined, StepFetched, StepUntaken:
-			inside = e.step
+			inside = e.Step
 		}
-		if e.route == "" || e.step == StepStored {
+		route := e.text(textRoute)
+		if route == "" || e.Step == StepStored {
 			continue
 		}
-		if _, seen := routes[e.route]; !seen {
-			order = append(order, e.route)
+		if _, seen := routes[route]; !seen {
+			order = append(order, route)
 		}
-		routes[e.route] = e.step
+		routes[route] = e.Step
 	}
 	slices.Sort(order)
 	var parts []string

@@ -2,15 +2,11 @@ package efdi
 
 import (
 	"bufio"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -19,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/farmdata/internal/objects"
 )
 
 // EncodeConfig says how data becomes EFDI.
@@ -199,199 +196,10 @@ func MarshalTaskData(set *farmdata.Set, cfg EncodeConfig) ([]byte, error) {
 		VersionMajor: int32(set.Major), VersionMinor: uint32(max(set.Minor, 0)), Software: valid(set.Software), SoftwareVersion: valid(set.SoftwareVersion),
 		Controller: valid(set.Controller), ControllerVersion: valid(set.ControllerVersion), Origin: int32(set.Origin),
 	}
-	for _, v := range set.Devices {
-		d.Device = append(d.Device, encodeDevice(v))
-	}
-	for _, v := range set.Customers {
-		d.Customer = append(d.Customer, &efdipb.Customer{Id: uid("CTR", v.ID), LastName: valid(v.LastName), FirstName: valid(v.FirstName)})
-	}
-	for _, v := range set.Farms {
-		d.Farm = append(d.Farm, &efdipb.Farm{Id: uid("FRM", v.ID), Designator: valid(v.Designator), Customer: uid("CTR", v.CustomerID)})
-	}
-	for _, v := range set.Workers {
-		d.Worker = append(d.Worker, &efdipb.Worker{Id: uid("WKR", v.ID), LastName: valid(v.LastName), FirstName: valid(v.FirstName)})
-	}
-	for _, v := range set.Products {
-		d.Product = append(d.Product, encodeProduct(v))
-	}
-	for _, v := range set.ProductGroups {
-		d.ProductGroup = append(d.ProductGroup, &efdipb.ProductGroup{Id: uid("PGP", v.ID), Designator: valid(v.Designator)})
-	}
-	for _, v := range set.CropTypes {
-		crop := &efdipb.CropType{Id: uid("CTP", v.ID), Designator: valid(v.Designator)}
-		for _, variety := range v.Varieties {
-			crop.Variety = append(crop.Variety, &efdipb.CropVariety{Id: uid("CVT", variety.ID), Designator: valid(variety.Designator)})
-		}
-		d.CropType = append(d.CropType, crop)
-	}
-	for _, v := range set.ValuePresentations {
-		d.ValuePresentation = append(d.ValuePresentation, &efdipb.ValuePresentation{Id: uid("VPN", v.ID), Offset: v.Offset, Scale: v.Scale,
-			Decimals: uint32(max(v.Decimals, 0)), Unit: valid(v.Unit)})
-	}
-	for _, v := range set.Fields {
-		d.Partfield = append(d.Partfield, encodeField(v))
-	}
-	encodeWork(d, set)
-	for _, v := range set.Tasks {
-		d.Task = append(d.Task, cfg.task(v))
-	}
+	cfg.encode(d.ProtoReflect(), objects.Root, set)
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(d)
 	if err != nil {
 		return nil, fmt.Errorf("efdi: %w", err)
 	}
 	return b, nil
-}
-
-func encodeDevice(v farmdata.Device) *efdipb.Device {
-	d := &efdipb.Device{Id: uid("DVC", v.ID), Designator: valid(v.Designator), SoftwareVersion: valid(v.SoftwareVersion), ClientName: binary(v.Name),
-		SerialNumber: valid(v.SerialNumber), StructureLabel: binary(v.StructureLabel), LocalizationLabel: binary(v.LocalizationLabel)}
-	for _, e := range v.Elements {
-		element := &efdipb.DeviceElement{Id: uid("DET", e.ID), ObjectId: number(e.ObjectID), Type: int32(e.Type), Designator: valid(e.Designator),
-			Number: number(e.Number), ParentObjectId: number(e.ParentObjectID)}
-		for _, object := range e.Objects {
-			element.Reference = append(element.Reference, &efdipb.DeviceObjectReference{ObjectId: number(object)})
-		}
-		d.Element = append(d.Element, element)
-	}
-	for _, p := range v.ProcessData {
-		d.ProcessData = append(d.ProcessData, &efdipb.DeviceProcessData{ObjectId: number(p.ObjectID), Ddi: uint32(p.DDI), Property: number(p.Property),
-			Triggers: number(p.Triggers), Designator: valid(p.Designator), ValuePresentationObjectId: number(p.PresentationID)})
-	}
-	for _, p := range v.Properties {
-		d.Property = append(d.Property, &efdipb.DeviceProperty{ObjectId: number(p.ObjectID), Ddi: uint32(p.DDI), Value: p.Value,
-			Designator: valid(p.Designator), ValuePresentationObjectId: number(p.PresentationID)})
-	}
-	for _, p := range v.Presentations {
-		d.ValuePresentation = append(d.ValuePresentation, &efdipb.DeviceValuePresentation{ObjectId: number(p.ObjectID), Offset: p.Offset, Scale: p.Scale,
-			Decimals: number(p.Decimals), Unit: valid(p.Unit)})
-	}
-	return d
-}
-
-func encodeField(v farmdata.Field) *efdipb.Partfield {
-	f := &efdipb.Partfield{Id: uid("PFD", v.ID), Code: valid(v.Code), Designator: valid(v.Designator), Area: uint64(max(v.Area, 0)),
-		Customer: uid("CTR", v.CustomerID), Farm: uid("FRM", v.FarmID), CropType: uid("CTP", v.CropTypeID), CropVariety: uid("CVT", v.VarietyID),
-		Field: uid("PFD", v.ParentID), Polygon: encodePolygons(v.Polygons), LineString: encodeLines(v.Lines), Point: encodePoints(v.Points)}
-	for _, g := range v.Guidance {
-		group := &efdipb.GuidanceGroup{Id: uid("GGP", g.ID), Designator: valid(g.Designator), Boundary: encodePolygons(g.Boundaries)}
-		for _, p := range g.Patterns {
-			pattern := &efdipb.GuidancePattern{Id: uid("GPN", p.ID), Designator: valid(p.Designator), Type: int32(p.Type), Heading: p.Heading,
-				Radius: uint64(max(p.Radius, 0)), Boundary: encodePolygons(p.Boundaries)}
-			if len(p.Lines) > 0 {
-				pattern.LineString = encodeLines(p.Lines[:1])[0]
-			}
-			group.Pattern = append(group.Pattern, pattern)
-		}
-		f.GuidanceGroup = append(f.GuidanceGroup, group)
-	}
-	return f
-}
-
-func encodePolygons(list []farmdata.Polygon) (polygons []*efdipb.Polygon) {
-	for _, v := range list {
-		polygons = append(polygons, &efdipb.Polygon{Id: uid("PLN", v.ID), Type: int32(v.Type), Designator: valid(v.Designator),
-			Area: uint64(max(v.Area, 0)), LineString: encodeLines(v.Rings)})
-	}
-	return polygons
-}
-
-func encodeLines(list []farmdata.LineString) (lines []*efdipb.LineString) {
-	for _, v := range list {
-		lines = append(lines, &efdipb.LineString{Id: uid("LSG", v.ID), Type: int32(v.Type), Designator: valid(v.Designator), Point: encodePoints(v.Points)})
-	}
-	return lines
-}
-
-func encodePoints(list []farmdata.Point) (points []*efdipb.Point) {
-	for _, v := range list {
-		points = append(points, &efdipb.Point{Id: uid("PNT", v.ID), Type: int32(v.Type), Designator: valid(v.Designator), North: v.North, East: v.East, Up: v.Up})
-	}
-	return points
-}
-
-func (c EncodeConfig) task(v farmdata.Task) *efdipb.Task {
-	t := &efdipb.Task{Id: uid("TSK", v.ID), Designator: valid(v.Designator), Customer: uid("CTR", v.CustomerID), Farm: uid("FRM", v.FarmID),
-		Partfield: uid("PFD", v.FieldID), Worker: uid("WKR", v.WorkerID), Status: int32(v.Status),
-		DefaultZone: number(v.DefaultZone), PositionLostZone: number(v.LostZone), OutOfFieldZone: number(v.OutsideZone)}
-	for _, at := range v.Times {
-		t.Time = append(t.Time, c.time(at))
-	}
-	for _, z := range v.Zones {
-		zone := &efdipb.TreatmentZone{Code: number(z.Code), Designator: valid(z.Designator), Polygon: encodePolygons(z.Polygons)}
-		for _, value := range z.Values {
-			zone.Value = append(zone.Value, &efdipb.ProcessDataVariable{Ddi: uint32(value.DDI), Value: value.Raw, Product: uid("PDT", value.ProductID),
-				DeviceElement: uid("DET", value.ElementID), ValuePresentation: uid("VPN", value.Presentation)})
-		}
-		t.TreatmentZone = append(t.TreatmentZone, zone)
-	}
-	for _, a := range v.Devices {
-		t.DeviceAllocation = append(t.DeviceAllocation, &efdipb.DeviceAllocation{ClientName: binary(a.Name), ClientNameMask: binary(a.Mask),
-			Device: uid("DVC", a.DeviceID), Stamp: c.stamp(a.Start, a.Stop, a.TimeType)})
-	}
-	for _, a := range v.Products {
-		t.ProductAllocation = append(t.ProductAllocation, &efdipb.ProductAllocation{Product: uid("PDT", a.ProductID), DeviceElement: uid("DET", a.ElementID),
-			ValuePresentation: uid("VPN", a.Presentation), Ddi: uint32(a.DDI), Value: a.Raw, Mode: int32(a.Mode), Stamp: c.stamp(a.Start, a.Stop, a.TimeType)})
-	}
-	for _, a := range v.Guidance {
-		t.GuidanceAllocation = append(t.GuidanceAllocation, &efdipb.GuidanceAllocation{GuidanceGroup: uid("GGP", a.GroupID), Stamp: c.stamp(a.Start, a.Stop, a.TimeType)})
-	}
-	c.workOfTask(t, v)
-	if len(v.Grids) > 0 {
-		g := v.Grids[0]
-		t.Grid = &efdipb.Grid{Type: int32(g.Type), North: g.North, East: g.East, CellNorth: g.CellNorth, CellEast: g.CellEast,
-			Rows: uint64(max(g.Rows, 0)), Columns: uint64(max(g.Cols, 0)), Filename: uid("GRD", g.Name), TreatmentZone: number(g.Zone)}
-	}
-	return t
-}
-
-func (c EncodeConfig) time(v farmdata.TaskTime) *efdipb.Time {
-	t := &efdipb.Time{Start: c.instant(v.Start), Stop: c.instant(v.Stop), Duration: uint64(max(v.Duration, 0) / time.Second), Type: int32(v.Type)}
-	for i, p := range v.Positions {
-		switch i {
-		case 0:
-			t.PositionStart = encodePosition(&p)
-		case 1:
-			t.PositionStop = encodePosition(&p)
-		}
-	}
-	for _, total := range v.Totals {
-		t.DataLogValue = append(t.DataLogValue, &efdipb.DataLogValue{Ddi: uint32(total.DDI), Value: total.Raw, DeviceElement: uid("DET", total.ElementID)})
-	}
-	return t
-}
-
-func (c EncodeConfig) stamp(start, stop farmdata.Stamp, kind int) *efdipb.AllocationStamp {
-	if start.IsZero() && stop.IsZero() && kind == 0 {
-		return nil
-	}
-	return &efdipb.AllocationStamp{Start: c.instant(start), Stop: c.instant(stop), Type: int32(kind)}
-}
-
-// uid makes the number of an ID of TaskData, so that reading it makes the same ID again; what is no such
-// ID stands there as it is.
-func uid(letters, id string) *efdipb.UID {
-	if id == "" {
-		return nil
-	}
-	if digits, ok := strings.CutPrefix(id, letters); ok {
-		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n != 0 && strconv.FormatInt(n, 10) == digits {
-			return &efdipb.UID{Number: n}
-		}
-	}
-	return &efdipb.UID{Uri: []string{valid(id)}}
-}
-
-// number takes what is not given, which is negative, for zero, as protobuf does.
-func number(n int) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
-
-// valid makes a text one that protobuf takes.
-func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
-
-// binary reads hexadecimal digits; nil for what is none.
-func binary(text string) []byte {
-	b, err := hex.DecodeString(text)
-	if err != nil {
-		return nil
-	}
-	return b
 }

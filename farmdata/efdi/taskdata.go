@@ -1,26 +1,21 @@
 package efdi
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
 	"github.com/agrimill/agrimill/farmdata/internal/ids"
+	"github.com/agrimill/agrimill/farmdata/internal/objects"
 )
 
 // unmarshal forgets what is not described: it would only take memory.
@@ -63,7 +58,8 @@ func (r *reader) readTaskData(s section) error {
 		r.add(damaged(farmdata.KindLimit, s.offset, tooManyElements, nil))
 	} else if r.merge(rest, &data, s.offset); r.ctx.Err() == nil {
 		r.check(data.ProtoReflect(), s.offset)
-		convertTaskData(r.set, &data)
+		readHeader(&r.set.Header, &data)
+		read(data.ProtoReflect(), objects.Root, r.set)
 	}
 	for _, finding := range ids.Check(r.ctx, r.set, r.cfg.Devices) {
 		r.add(finding)
@@ -102,15 +98,18 @@ func (r *reader) readTask(task section, left *int64, elements *int) error {
 		return nil
 	}
 	r.check(message.ProtoReflect(), task.offset)
-	converted := convertTask(&message)
+	var object farmdata.Task
+	read(message.ProtoReflect(), "TSK", &object)
+	absentZones(&object)
 	for _, log := range logs {
-		r.addLog(log, converted.ID)
-		converted.LogNames = append(converted.LogNames, r.set.Logs[len(r.set.Logs)-1].Name)
+		r.addLog(log, object.ID)
+		object.LogNames = append(object.LogNames, r.set.Logs[len(r.set.Logs)-1].Name)
 	}
-	if len(converted.Grids) > 0 {
+	for _, grid := range object.Grids {
+		grid.Cells = func(func(*farmdata.Cell, error) bool) {}
 		r.add(damaged(farmdata.KindMissing, task.offset, "cells of the grid, which are in a file of their own", nil))
 	}
-	r.set.Tasks = append(r.set.Tasks, converted)
+	r.set.Tasks = append(r.set.Tasks, object)
 	return nil
 }
 
@@ -253,157 +252,10 @@ func wired(field protoreflect.FieldDescriptor, wire protowire.Type) bool {
 	}
 }
 
-func convertTaskData(s *farmdata.Set, d *efdipb.TaskData) {
-	s.Major, s.Minor, s.Origin = int(d.GetVersionMajor()), int(d.GetVersionMinor()), int(d.GetOrigin())
-	s.Software, s.SoftwareVersion = d.GetSoftware(), d.GetSoftwareVersion()
-	s.Controller, s.ControllerVersion = d.GetController(), d.GetControllerVersion()
-	for _, v := range d.GetDevice() {
-		s.Devices = append(s.Devices, convertDevice(v))
-	}
-	for _, v := range d.GetCustomer() {
-		s.Customers = append(s.Customers, farmdata.Customer{ID: id("CTR", v.GetId()), LastName: v.GetLastName(), FirstName: v.GetFirstName()})
-	}
-	for _, v := range d.GetFarm() {
-		s.Farms = append(s.Farms, farmdata.Farm{ID: id("FRM", v.GetId()), Designator: v.GetDesignator(), CustomerID: id("CTR", v.GetCustomer())})
-	}
-	for _, v := range d.GetWorker() {
-		s.Workers = append(s.Workers, farmdata.Worker{ID: id("WKR", v.GetId()), LastName: v.GetLastName(), FirstName: v.GetFirstName()})
-	}
-	for _, v := range d.GetProduct() {
-		s.Products = append(s.Products, convertProduct(v))
-	}
-	for _, v := range d.GetProductGroup() {
-		s.ProductGroups = append(s.ProductGroups, farmdata.ProductGroup{ID: id("PGP", v.GetId()), Designator: v.GetDesignator()})
-	}
-	for _, v := range d.GetCropType() {
-		crop := farmdata.CropType{ID: id("CTP", v.GetId()), Designator: v.GetDesignator()}
-		for _, v := range v.GetVariety() {
-			crop.Varieties = append(crop.Varieties, farmdata.CropVariety{ID: id("CVT", v.GetId()), Designator: v.GetDesignator()})
-		}
-		s.CropTypes = append(s.CropTypes, crop)
-	}
-	for _, v := range d.GetValuePresentation() {
-		s.ValuePresentations = append(s.ValuePresentations, farmdata.ValuePresentation{ID: id("VPN", v.GetId()), Offset: v.GetOffset(), Scale: v.GetScale(),
-			Decimals: int(v.GetDecimals()), Unit: v.GetUnit()})
-	}
-	for _, v := range d.GetPartfield() {
-		s.Fields = append(s.Fields, convertField(v))
-	}
-	convertWork(s, d)
-}
-
-// ddi is called for what was checked.
-func ddi(n uint32) farmdata.DDI { return farmdata.DDI(min(n, math.MaxUint16)) }
-
-func convertDevice(v *efdipb.Device) farmdata.Device {
-	device := farmdata.Device{ID: id("DVC", v.GetId()), Designator: v.GetDesignator(), SoftwareVersion: v.GetSoftwareVersion(), Name: hexadecimal(v.GetClientName()),
-		SerialNumber: v.GetSerialNumber(), StructureLabel: hexadecimal(v.GetStructureLabel()), LocalizationLabel: hexadecimal(v.GetLocalizationLabel())}
-	for _, v := range v.GetElement() {
-		element := farmdata.Element{ID: id("DET", v.GetId()), ObjectID: int(v.GetObjectId()), Type: int(v.GetType()), Designator: v.GetDesignator(),
-			Number: int(v.GetNumber()), ParentObjectID: int(v.GetParentObjectId())}
-		for _, reference := range v.GetReference() {
-			element.Objects = append(element.Objects, int(reference.GetObjectId()))
-		}
-		device.Elements = append(device.Elements, element)
-	}
-	for _, v := range v.GetProcessData() {
-		device.ProcessData = append(device.ProcessData, farmdata.ProcessData{ObjectID: int(v.GetObjectId()), DDI: ddi(v.GetDdi()), Property: int(v.GetProperty()),
-			Triggers: int(v.GetTriggers()), Designator: v.GetDesignator(), PresentationID: int(v.GetValuePresentationObjectId())})
-	}
-	for _, v := range v.GetProperty() {
-		device.Properties = append(device.Properties, farmdata.Property{ObjectID: int(v.GetObjectId()), DDI: ddi(v.GetDdi()), Value: v.GetValue(),
-			Designator: v.GetDesignator(), PresentationID: int(v.GetValuePresentationObjectId())})
-	}
-	for _, v := range v.GetValuePresentation() {
-		device.Presentations = append(device.Presentations, farmdata.Presentation{ObjectID: int(v.GetObjectId()), Offset: v.GetOffset(), Scale: v.GetScale(),
-			Decimals: int(v.GetDecimals()), Unit: v.GetUnit()})
-	}
-	return device
-}
-
-// hexadecimal writes bytes as TaskData has them.
-func hexadecimal(b []byte) string { return strings.ToUpper(hex.EncodeToString(b)) }
-
-func convertField(v *efdipb.Partfield) farmdata.Field {
-	field := farmdata.Field{ID: id("PFD", v.GetId()), Code: v.GetCode(), Designator: v.GetDesignator(), Area: int64(v.GetArea()),
-		CustomerID: id("CTR", v.GetCustomer()), FarmID: id("FRM", v.GetFarm()), CropTypeID: id("CTP", v.GetCropType()),
-		VarietyID: id("CVT", v.GetCropVariety()), ParentID: id("PFD", v.GetField()),
-		Polygons: convertPolygons(v.GetPolygon()), Lines: convertLines(v.GetLineString()), Points: convertPoints(v.GetPoint())}
-	for _, v := range v.GetGuidanceGroup() {
-		group := farmdata.GuidanceGroup{ID: id("GGP", v.GetId()), Designator: v.GetDesignator(), Boundaries: convertPolygons(v.GetBoundary())}
-		for _, v := range v.GetPattern() {
-			pattern := farmdata.GuidancePattern{ID: id("GPN", v.GetId()), Designator: v.GetDesignator(), Type: int(v.GetType()), Heading: v.GetHeading(),
-				Radius: int64(v.GetRadius()), Boundaries: convertPolygons(v.GetBoundary())}
-			if line := v.GetLineString(); line != nil {
-				pattern.Lines = convertLines([]*efdipb.LineString{line})
-			}
-			group.Patterns = append(group.Patterns, pattern)
-		}
-		field.Guidance = append(field.Guidance, group)
-	}
-	return field
-}
-
-func convertPolygons(list []*efdipb.Polygon) (polygons []farmdata.Polygon) {
-	for _, v := range list {
-		polygons = append(polygons, farmdata.Polygon{ID: id("PLN", v.GetId()), Type: int(v.GetType()), Designator: v.GetDesignator(),
-			Area: int64(v.GetArea()), Rings: convertLines(v.GetLineString())})
-	}
-	return polygons
-}
-
-func convertLines(list []*efdipb.LineString) (lines []farmdata.LineString) {
-	for _, v := range list {
-		lines = append(lines, farmdata.LineString{ID: id("LSG", v.GetId()), Type: int(v.GetType()), Designator: v.GetDesignator(), Points: convertPoints(v.GetPoint())})
-	}
-	return lines
-}
-
-func convertPoints(list []*efdipb.Point) (points []farmdata.Point) {
-	for _, v := range list {
-		points = append(points, farmdata.Point{ID: id("PNT", v.GetId()), Type: int(v.GetType()), Designator: v.GetDesignator(),
-			North: v.GetNorth(), East: v.GetEast(), Up: v.GetUp()})
-	}
-	return points
-}
-
-func convertTask(v *efdipb.Task) farmdata.Task {
-	task := farmdata.Task{ID: id("TSK", v.GetId()), Designator: v.GetDesignator(), CustomerID: id("CTR", v.GetCustomer()), FarmID: id("FRM", v.GetFarm()),
-		FieldID: id("PFD", v.GetPartfield()), WorkerID: id("WKR", v.GetWorker()), Status: int(v.GetStatus()),
-		DefaultZone: int(v.GetDefaultZone()), LostZone: int(v.GetPositionLostZone()), OutsideZone: int(v.GetOutOfFieldZone())}
-	for _, v := range v.GetTime() {
-		task.Times = append(task.Times, convertTime(v))
-	}
-	for _, v := range v.GetTreatmentZone() {
-		zone := farmdata.TreatmentZone{Code: int(v.GetCode()), Designator: v.GetDesignator(), Polygons: convertPolygons(v.GetPolygon())}
-		for _, v := range v.GetValue() {
-			zone.Values = append(zone.Values, farmdata.ZoneValue{DDI: ddi(v.GetDdi()), Raw: v.GetValue(), ProductID: id("PDT", v.GetProduct()),
-				ElementID: id("DET", v.GetDeviceElement()), Presentation: id("VPN", v.GetValuePresentation())})
-		}
-		task.Zones = append(task.Zones, zone)
-	}
-	for _, v := range v.GetDeviceAllocation() {
-		start, stop, kind := stamps(v.GetStamp())
-		task.Devices = append(task.Devices, farmdata.DeviceAllocation{Name: hexadecimal(v.GetClientName()), Mask: hexadecimal(v.GetClientNameMask()),
-			DeviceID: id("DVC", v.GetDevice()), Start: start, Stop: stop, TimeType: kind})
-	}
-	for _, v := range v.GetProductAllocation() {
-		start, stop, kind := stamps(v.GetStamp())
-		task.Products = append(task.Products, farmdata.ProductAllocation{ProductID: id("PDT", v.GetProduct()), ElementID: id("DET", v.GetDeviceElement()),
-			Presentation: id("VPN", v.GetValuePresentation()), DDI: ddi(v.GetDdi()), Raw: v.GetValue(), Mode: int(v.GetMode()), Start: start, Stop: stop, TimeType: kind})
-	}
-	for _, v := range v.GetGuidanceAllocation() {
-		start, stop, kind := stamps(v.GetStamp())
-		task.Guidance = append(task.Guidance, farmdata.GuidanceAllocation{GroupID: id("GGP", v.GetGuidanceGroup()), Start: start, Stop: stop, TimeType: kind})
-	}
-	convertWorkOfTask(&task, v)
-	if g := v.GetGrid(); g != nil {
-		task.Grids = []*farmdata.Grid{{Type: int(g.GetType()), North: g.GetNorth(), East: g.GetEast(), CellNorth: g.GetCellNorth(), CellEast: g.GetCellEast(),
-			Rows: int64(g.GetRows()), Cols: int64(g.GetColumns()), Name: id("GRD", g.GetFilename()), Zone: int(g.GetTreatmentZone()),
-			Cells: func(func(*farmdata.Cell, error) bool) {}}}
-	}
-	absentZones(&task)
-	return task
+func readHeader(h *farmdata.Header, d *efdipb.TaskData) {
+	h.Major, h.Minor, h.Origin = int(d.GetVersionMajor()), int(d.GetVersionMinor()), int(d.GetOrigin())
+	h.Software, h.SoftwareVersion = d.GetSoftware(), d.GetSoftwareVersion()
+	h.Controller, h.ControllerVersion = d.GetController(), d.GetControllerVersion()
 }
 
 // absentZones makes codes of zones absent that are 0, unless there is such a zone: zero and absent are the same.
@@ -420,47 +272,4 @@ func absentZones(task *farmdata.Task) {
 			*code = -1
 		}
 	}
-}
-
-func stamps(v *efdipb.AllocationStamp) (start, stop farmdata.Stamp, kind int) {
-	return farmdata.Stamp{Wall: instant(v.GetStart())}, farmdata.Stamp{Wall: instant(v.GetStop())}, int(v.GetType())
-}
-
-func convertTime(v *efdipb.Time) farmdata.TaskTime {
-	t := farmdata.TaskTime{Start: farmdata.Stamp{Wall: instant(v.GetStart())}, Stop: farmdata.Stamp{Wall: instant(v.GetStop())}, Type: int(v.GetType()),
-		Duration: time.Duration(v.GetDuration()) * time.Second}
-	for _, p := range []*efdipb.Position{v.GetPositionStart(), v.GetPositionStop()} {
-		if p != nil {
-			position := farmdata.Position{North: p.GetNorth(), East: p.GetEast(), Up: p.GetUp(), Status: uint8(p.GetStatus()),
-				PDOP: p.GetPdop(), HDOP: p.GetHdop(), Satellites: int(p.GetSatellites())}
-			_ = has(&position) // was checked
-			t.Positions = append(t.Positions, position)
-		}
-	}
-	for _, v := range v.GetDataLogValue() {
-		t.Totals = append(t.Totals, farmdata.Total{DDI: ddi(v.GetDdi()), ElementID: id("DET", v.GetDeviceElement()), Raw: v.GetValue()})
-	}
-	return t
-}
-
-// instant returns the zero time for a timestamp that is absent, out of range, or without fields.
-func instant(t *timestamppb.Timestamp) time.Time {
-	if !t.IsValid() || t.GetSeconds() == 0 && t.GetNanos() == 0 {
-		return time.Time{}
-	}
-	return t.AsTime()
-}
-
-// id makes the ID that stands in TaskData: the hyphen that some have there is a
-// minus sign here.
-func id(letters string, from *efdipb.UID) string {
-	switch {
-	case from == nil:
-		return ""
-	case from.GetNumber() == 0 && len(from.GetUri()) > 0:
-		return from.GetUri()[0]
-	case from.GetNumber() == 0:
-		return ""
-	}
-	return letters + strconv.FormatInt(from.GetNumber(), 10)
 }

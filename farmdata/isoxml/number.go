@@ -40,13 +40,7 @@ func (e *element) whole(name string, low, high int64) (n int64, ok bool) {
 	return n, true
 }
 
-// int64 and the methods below return 0 for a number that is absent or cannot be read.
-func (e *element) int64(name string) int64 {
-	n, _ := e.whole(name, math.MinInt64, math.MaxInt64)
-	return n
-}
-
-// int reads a number that has no reason to be large.
+// int reads a number that has no reason to be large. It returns 0 for one that is absent or cannot be read, as uint8 does.
 func (e *element) int(name string) int {
 	n, _ := e.whole(name, math.MinInt32, math.MaxUint32)
 	return int(n)
@@ -55,21 +49,6 @@ func (e *element) int(name string) int {
 func (e *element) uint8(name string) uint8 {
 	n, _ := e.whole(name, 0, math.MaxUint8)
 	return uint8(n)
-}
-
-// amount reads a number of which 0 means unknown, such as an area.
-func (e *element) amount(name string) int64 {
-	n, _ := e.whole(name, 0, math.MaxInt64)
-	return n
-}
-
-// optional returns -1 for a number that is absent or cannot be read.
-func (e *element) optional(name string) int {
-	n, ok := e.whole(name, 0, math.MaxInt32)
-	if !ok {
-		return -1
-	}
-	return int(n)
 }
 
 // float reads a number. ok is false if it is absent or cannot be read; the latter is reported.
@@ -98,20 +77,6 @@ func (e *element) place(latitude, longitude string) (north, east float64) {
 		e.find(farmdata.KindPosition, e.tag+" is not on Earth")
 	}
 	return north, east
-}
-
-// presentation reads how values are shown. Without an offset and a scale nothing is known: the scale is 0 then.
-func (e *element) presentation() (offset int64, scale float64, decimals int) {
-	e.needs("B", "C")
-	offset, hasOffset := e.whole("B", math.MinInt64, math.MaxInt64)
-	scale, hasScale := e.float("C")
-	if hasScale && scale == 0 {
-		e.wrong("C", "a scale of zero")
-	}
-	if !hasOffset {
-		scale = 0
-	}
-	return offset, scale, e.optional("D")
 }
 
 // ddi returns 0 for a DDI that is absent or cannot be read.

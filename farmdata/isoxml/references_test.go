@@ -34,7 +34,7 @@ func TestIDs(t *testing.T) {
 		"customer many times": {`<CTR A="CTR1"/>` + strings.Repeat(`<CTR A="CTR1"/>`, 5000), "duplicate: CTR with the ID of an earlier one: 5000, the first at CTR 2"},
 		"variety twice":       {`<CTP A="CTP1"><CVT A="CVT1"/></CTP><CTP A="CTP2"><CVT A="CVT1"/></CTP>`, "duplicate: CVT with the ID of an earlier one: 1, the first at CVT 2"},
 		"two tasks, two workers": {`<TSK A="TSK1"/><TSK A="TSK1"/><WKR A="WKR1"/><WKR A="WKR2"/><WKR A="WKR2"/>`,
-			"duplicate: WKR with the ID of an earlier one: 1, the first at WKR 3; duplicate: TSK with the ID of an earlier one: 1, the first at TSK 2"},
+			"duplicate: TSK with the ID of an earlier one: 1, the first at TSK 2; duplicate: WKR with the ID of an earlier one: 1, the first at WKR 3"},
 		"device element twice": {`<DVC A="DVC1"><DET A="DET1" B="1"/></DVC><DVC A="DVC2"><DET A="DET1" B="1"/></DVC>`, "duplicate: DET with the ID of an earlier one: 1, the first at DET 2"},
 		"polygon twice":        {field(`<PLN E="PLN1"/><PLN E="PLN1"/><PLN/><PLN/>`), "duplicate: PLN with the ID of an earlier one: 1, the first at PLN 2"},
 		"group and pattern": {field(`<GGP A="GGP1"><GPN A="GPN1"/></GGP><GGP A="GGP1"><GPN A="GPN1"/></GGP>`),
@@ -65,7 +65,7 @@ func TestIDs(t *testing.T) {
 		"default zone":       {`<TSK A="TSK1" H="3"><TZN A="2"/></TSK>`, "reference: default zone of TSK is a TZN that is not there: 1, the first at TSK 1"},
 		"parts of work": {`<PDT A="PDT1" F="2"><PRN A="PDT9" B="5"/></PDT><CPC A="CPC1"><OTR A="OTQ9"/></CPC><CCT A="CCT1" D="CCG9"/>` +
 			task(`<OTP A="CPC9" B="CPC1"/><WAN A="WKR9"/><CNN A="DVC9" B="DET9"/><CAN A="CCT9" B="CCT1"/>`),
-			"reference: product of PRN is a PDT that is not there: 1, the first at PRN 1; reference: technique of OTR is a OTQ that is not there: 1, the first at OTR 1; reference: group of CCT is a CCG that is not there: 1, the first at CCT 1; " +
+			"reference: group of CCT is a CCG that is not there: 1, the first at CCT 1; reference: technique of OTR is a OTQ that is not there: 1, the first at OTR 1; reference: product of PRN is a PDT that is not there: 1, the first at PRN 1; " +
 				"reference: practice of OTP is a CPC that is not there: 1, the first at OTP 1; reference: technique of OTP is no OTQ, but an object of another kind: 1, the first at OTP 1; reference: worker of WAN is a WKR that is not there: 1, the first at WAN 1; " +
 				"reference: device of CNN is a DVC that is not there: 1, the first at CNN 1; reference: device element of CNN is a DET that is not there: 1, the first at CNN 1; reference: comment of CAN is a CCT that is not there: 1, the first at CAN 1; reference: value of CAN is no CCL, but an object of another kind: 1, the first at CAN 1"},
 		"group of a product": {`<PDT A="PDT1" C="PGP9" D="VPN9"/>`, "reference: group of PDT is a PGP that is not there: 1, the first at PDT 1; reference: presentation of PDT is a VPN that is not there: 1, the first at PDT 1"},

@@ -9,8 +9,10 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/objects"
 )
 
 // positionPart is a part of a position: an attribute of PTN, and bytes in records.
@@ -36,9 +38,9 @@ var positionParts = []positionPart{
 	{"G", farmdata.HasSatellites, 1, func(p *farmdata.Position) float64 { return float64(p.Satellites) }, 1, 0, math.MaxUint8 - 1, math.MaxUint8},
 }
 
-// constant is the part as an attribute that is the same everywhere.
-func (q *positionPart) constant(p *farmdata.Position) attribute {
-	return decimal(q.name, q.value(p), p.Has&q.has != 0)
+// attribute is the part as it stands in XML.
+func (q *positionPart) attribute(p *farmdata.Position) xml.Attr {
+	return xml.Attr{Name: xml.Name{Local: q.name}, Value: strconv.FormatFloat(q.value(p), 'f', -1, 64)}
 }
 
 // raw is the part as it is in a record; false if it does not fit.
@@ -165,50 +167,55 @@ func hasKey(m map[farmdata.Column]int, key farmdata.Column) bool {
 
 // makeHeader makes the header. What records cannot hold of positions is a constant if it is the same in all of them.
 func (l *logWriter) makeHeader(constants map[int]int64, p *positions) error {
-	var position []attribute
+	var position []xml.Attr
+	recorded := func(name string) { position = append(position, xml.Attr{Name: xml.Name{Local: name}}) }
 	for i := range positionParts {
 		part := &positionParts[i]
 		switch {
 		case p.any&part.has == 0:
 		case p.tooLarge&part.has == 0:
-			position = append(position, always(part.name, ""))
+			recorded(part.name)
 			l.parts = append(l.parts, part)
-		case p.differs&part.has == 0:
-			position = append(position, part.constant(&p.first))
-		default:
+		case p.differs&part.has != 0:
 			return fmt.Errorf("attribute %s of PTN: positions that records cannot hold: too precise or large, or missing in some", part.name)
+		case p.first.Has&part.has != 0:
+			position = append(position, part.attribute(&p.first))
 		}
 	}
 	if l.utc {
-		position = append(position, always("H", ""), always("I", ""))
+		recorded("H")
+		recorded("I")
 	}
 	if !l.bin && len(l.columns) == 0 {
 		return nil
 	}
 	w := &xmlWriter{b: []byte(xmlDeclaration)}
-	w.begin("TIM", always("A", ""), always("D", "4"))
+	w.begin("TIM")
+	w.attribute("A", "")
+	w.attribute("D", "4")
 	if len(position) > 0 {
-		w.leaf("PTN", position...)
+		w.position(position)
 	}
 	for i, c := range l.columns {
-		raw, constant := constants[i]
-		value := always("B", "")
-		if constant {
-			value = count("B", raw)
+		w.begin("DLV")
+		w.DDI("A", &c.DDI, objects.Required)
+		if raw, constant := constants[i]; constant {
+			w.Value("B", &raw, nil, 0)
+		} else {
+			w.attribute("B", "")
 		}
-		pgn := count("D", int64(c.PGN))
-		pgn.there = c.CAN()
-		start, stop := count("E", int(c.StartBit)), count("F", int(c.StopBit))
-		start.there, stop.there = c.CAN(), c.CAN()
-		w.leaf("DLV", measured("A", c.DDI, farmdata.DDIUnknown), value, textOf("C", c.ElementID), pgn, start, stop)
+		w.Text("C", &c.ElementID, 0)
+		if c.CAN() {
+			w.int("D", int(c.PGN), objects.Required)
+			w.int("E", int(c.StartBit), objects.Required)
+			w.int("F", int(c.StopBit), objects.Required)
+		}
+		w.end("DLV")
 	}
 	w.end("TIM")
 	l.header = append(w.b, '\n')
 	// As the reader will understand it.
-	ptn := &element{spot: spot{tag: "PTN"}, report: func(*farmdata.Finding) {}}
-	for _, a := range position {
-		ptn.attrs = append(ptn.attrs, xml.Attr{Name: xml.Name{Local: a.name}, Value: a.value})
-	}
+	ptn := &element{spot: spot{tag: "PTN"}, attrs: position, report: func(*farmdata.Finding) {}}
 	l.layout = positionHeader(ptn)
 	return nil
 }

@@ -167,7 +167,7 @@ func (k *walk) start(offset int64, token xml.StartElement) bool {
 	parent := k.stack[len(k.stack)-1]
 	at := spot{token.Name.Local, parent.tag, k.file, offset}
 	object := k.begin(parent.object, &element{at, token.Attr, k.report})
-	if k.of.budget.memory -= weight(token.Attr, object); k.of.budget.memory < 0 {
+	if k.of.budget.memory -= weight(token, object); k.of.budget.memory < 0 {
 		k.find(farmdata.KindLimit, offset, "what is read takes more memory than MaxMemory allows", nil)
 		return false
 	}
@@ -216,13 +216,13 @@ func newDecoderOf(chars *text) *xml.Decoder {
 }
 
 // weight is about what an element takes in memory.
-func weight(attrs []xml.Attr, object any) (bytes int64) {
-	for _, attr := range attrs {
+func weight(token xml.StartElement, object any) (bytes int64) {
+	for _, attr := range token.Attr {
 		bytes += int64(len(attr.Value))
 	}
-	switch object.(type) {
-	case nil:
-	case *logRef, *farmdata.Grid:
+	switch tag := token.Name.Local; {
+	case object == nil:
+	case tag == "TLG" || tag == "GRD":
 		bytes += 1 << 10 // for what is read of the log or grid, and its summary
 	default:
 		bytes += int64(reflect.TypeOf(object).Elem().Size())

@@ -1,0 +1,276 @@
+package efdi
+
+import (
+	"encoding/hex"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/farmdata/internal/objects"
+)
+
+// decoding is a message of a TaskData that is read into an object.
+type decoding struct {
+	protoreflect.Message
+	kind string // of the object
+}
+
+func (m decoding) field(letter string) protoreflect.FieldDescriptor {
+	return fieldOf(m.Message, letter)
+}
+
+// fieldOf returns the field of an attribute.
+func fieldOf(m protoreflect.Message, letter string) protoreflect.FieldDescriptor {
+	return m.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(letter[0]-'A') + 1)
+}
+
+// read reads a message, which was checked, into an object.
+func read(m protoreflect.Message, kind string, object any) {
+	objects.Visit(decoding{m, kind}, kind, object)
+}
+
+// Needs does nothing: zero and absent are the same. The methods below read a field.
+func (m decoding) Needs(...string) {}
+
+func (m decoding) ID(letter string, id *string) { m.Reference(letter, "", m.kind, id) }
+
+func (m decoding) Reference(letter, _, kind string, to *string) {
+	uid, _ := m.Get(m.field(letter)).Message().Interface().(*efdipb.UID)
+	*to = id(kind, uid)
+}
+
+func (m decoding) Text(letter string, text *string, _ objects.Use) {
+	field := m.field(letter)
+	if field.Kind() == protoreflect.BytesKind {
+		*text = strings.ToUpper(hex.EncodeToString(m.Get(field).Bytes()))
+		return
+	}
+	*text = m.Get(field).String()
+}
+
+func (m decoding) File(letter string, name *string) { m.Reference(letter, "", m.kind, name) }
+
+func (m decoding) Whole(letter string, n *int64, _ objects.Use) {
+	switch field := m.field(letter); field.Kind() {
+	case protoreflect.Uint32Kind, protoreflect.Uint64Kind:
+		*n = int64(m.Get(field).Uint())
+	default:
+		*n = m.Get(field).Int()
+	}
+}
+
+func (m decoding) Float(letter string, f *float64, _ objects.Use) {
+	*f = m.Get(m.field(letter)).Float()
+}
+
+func (m decoding) DDI(letter string, ddi *farmdata.DDI, _ objects.Use) {
+	*ddi = farmdata.DDI(m.Get(m.field(letter)).Uint())
+}
+
+func (m decoding) Value(letter string, raw *int64, missing *bool, _ objects.Use) {
+	m.Whole(letter, raw, 0)
+	if missing != nil {
+		*missing = false
+	}
+}
+
+func (m decoding) Place(latitude, longitude string, north, east *float64) {
+	m.Float(latitude, north, 0)
+	m.Float(longitude, east, 0)
+}
+
+func (m decoding) Stamp(letter string, stamp *farmdata.Stamp) {
+	t, _ := m.Get(m.field(letter)).Message().Interface().(*timestamppb.Timestamp)
+	stamp.Wall = instant(t)
+}
+
+func (m decoding) Parts(number int, kind string, list objects.List) {
+	field := m.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(number))
+	if field == nil || !m.Has(field) {
+		return
+	}
+	add := func(part protoreflect.Message) {
+		object := objects.New(kind)
+		read(part, kind, object)
+		list.Add(object)
+	}
+	if !field.IsList() {
+		add(m.Get(field).Message())
+		return
+	}
+	for i := range m.Get(field).List().Len() {
+		add(m.Get(field).List().Get(i).Message())
+	}
+}
+
+func (m decoding) Allocated(number int, start, stop *farmdata.Stamp, kind *int) {
+	stamp := decoding{m.Get(m.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(number))).Message(), ""}
+	stamp.Stamp("A", start)
+	stamp.Stamp("B", stop)
+	*kind = int(stamp.Get(stamp.field("D")).Int())
+}
+
+func (m decoding) Positions(list *[]farmdata.Position) {
+	t, _ := m.Interface().(*efdipb.Time)
+	for _, p := range []*efdipb.Position{t.GetPositionStart(), t.GetPositionStop()} {
+		if p != nil {
+			position := farmdata.Position{North: p.GetNorth(), East: p.GetEast(), Up: p.GetUp(), Status: uint8(p.GetStatus()),
+				PDOP: p.GetPdop(), HDOP: p.GetHdop(), Satellites: int(p.GetSatellites())}
+			_ = has(&position) // was checked
+			*list = append(*list, position)
+		}
+	}
+}
+
+// instant returns the zero time for a timestamp that is absent, out of range, or without fields.
+func instant(t *timestamppb.Timestamp) time.Time {
+	if !t.IsValid() || t.GetSeconds() == 0 && t.GetNanos() == 0 {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+// id makes the ID that stands in TaskData: the hyphen that some have there is a
+// minus sign here.
+func id(letters string, from *efdipb.UID) string {
+	switch {
+	case from.GetNumber() != 0:
+		return letters + strconv.FormatInt(from.GetNumber(), 10)
+	case len(from.GetUri()) > 0:
+		return from.GetUri()[0]
+	}
+	return ""
+}
+
+// encoding is a message of a TaskData that is made of an object.
+type encoding struct {
+	EncodeConfig
+	protoreflect.Message
+	kind string // of the object
+}
+
+// encode makes a message of an object.
+func (c EncodeConfig) encode(m protoreflect.Message, kind string, object any) {
+	objects.Visit(encoding{c, m, kind}, kind, object)
+}
+
+func (e encoding) set(letter string, value protoreflect.Value) {
+	e.Set(fieldOf(e.Message, letter), value)
+}
+
+// Needs does nothing. The methods below write a field.
+func (e encoding) Needs(...string) {}
+
+func (e encoding) ID(letter string, id *string) { e.Reference(letter, "", e.kind, id) }
+
+func (e encoding) Reference(letter, _, kind string, id *string) {
+	if u := uid(kind, *id); u != nil {
+		e.set(letter, protoreflect.ValueOfMessage(u.ProtoReflect()))
+	}
+}
+
+// Text leaves out bytes that are not hexadecimal.
+func (e encoding) Text(letter string, text *string, _ objects.Use) {
+	if fieldOf(e.Message, letter).Kind() != protoreflect.BytesKind {
+		e.set(letter, protoreflect.ValueOfString(valid(*text)))
+	} else if b, err := hex.DecodeString(*text); err == nil {
+		e.set(letter, protoreflect.ValueOfBytes(b))
+	}
+}
+
+func (e encoding) File(letter string, name *string) { e.Reference(letter, "", e.kind, name) }
+
+// Whole takes what is not given, which is negative, for zero, as protobuf does.
+func (e encoding) Whole(letter string, n *int64, _ objects.Use) {
+	switch fieldOf(e.Message, letter).Kind() {
+	case protoreflect.Uint32Kind:
+		e.set(letter, protoreflect.ValueOfUint32(uint32(min(max(*n, 0), math.MaxUint32))))
+	case protoreflect.Uint64Kind:
+		e.set(letter, protoreflect.ValueOfUint64(uint64(max(*n, 0))))
+	case protoreflect.Int32Kind:
+		e.set(letter, protoreflect.ValueOfInt32(int32(*n)))
+	default:
+		e.set(letter, protoreflect.ValueOfInt64(*n))
+	}
+}
+
+func (e encoding) Float(letter string, f *float64, _ objects.Use) {
+	e.set(letter, protoreflect.ValueOfFloat64(*f))
+}
+
+func (e encoding) DDI(letter string, ddi *farmdata.DDI, _ objects.Use) {
+	e.set(letter, protoreflect.ValueOfUint32(uint32(*ddi)))
+}
+
+func (e encoding) Value(letter string, raw *int64, _ *bool, _ objects.Use) { e.Whole(letter, raw, 0) }
+
+func (e encoding) Place(latitude, longitude string, north, east *float64) {
+	e.Float(latitude, north, 0)
+	e.Float(longitude, east, 0)
+}
+
+func (e encoding) Stamp(letter string, stamp *farmdata.Stamp) {
+	if t := e.instant(*stamp); t != nil {
+		e.set(letter, protoreflect.ValueOfMessage(t.ProtoReflect()))
+	}
+}
+
+// Parts leaves out what EFDI has no room for: lists of links, and all but the first where there is only one.
+func (e encoding) Parts(number int, kind string, list objects.List) {
+	field := e.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(number))
+	if field == nil || list.Len() == 0 {
+		return
+	}
+	if !field.IsList() {
+		e.encode(e.Mutable(field).Message(), kind, list.At(0))
+		return
+	}
+	for i := range list.Len() {
+		e.encode(e.Mutable(field).List().AppendMutable().Message(), kind, list.At(i))
+	}
+}
+
+func (e encoding) Allocated(number int, start, stop *farmdata.Stamp, kind *int) {
+	if start.IsZero() && stop.IsZero() && *kind == 0 {
+		return
+	}
+	stamp := encoding{e.EncodeConfig, e.Mutable(e.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(number))).Message(), ""}
+	stamp.Stamp("A", start)
+	stamp.Stamp("B", stop)
+	stamp.set("D", protoreflect.ValueOfInt32(int32(*kind)))
+}
+
+func (e encoding) Positions(list *[]farmdata.Position) {
+	t, _ := e.Interface().(*efdipb.Time)
+	for i, p := range *list {
+		switch i {
+		case 0:
+			t.PositionStart = encodePosition(&p)
+		case 1:
+			t.PositionStop = encodePosition(&p)
+		}
+	}
+}
+
+// uid makes the number of an ID of TaskData, so that reading it makes the same ID again; what is no such
+// ID stands there as it is.
+func uid(letters, id string) *efdipb.UID {
+	if id == "" {
+		return nil
+	}
+	if digits, ok := strings.CutPrefix(id, letters); ok {
+		if n, err := strconv.ParseInt(digits, 10, 64); err == nil && n != 0 && strconv.FormatInt(n, 10) == digits {
+			return &efdipb.UID{Number: n}
+		}
+	}
+	return &efdipb.UID{Uri: []string{valid(id)}}
+}
+
+// valid makes a text one that protobuf takes.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

@@ -1,0 +1,123 @@
+// Package objects says of each kind of objects of a set which attributes and parts it has. XML, EFDI, and the check of IDs
+// read and write objects by it, so an attribute stands in one place.
+package objects
+
+import "github.com/agrimill/agrimill/farmdata"
+
+// Any is every kind that has IDs.
+const Any = ""
+
+// Root is the tag of a set.
+const Root = "ISO11783_TaskData"
+
+// Use says how an attribute is used.
+type Use int
+
+// Uses of an attribute.
+const (
+	// Required is an attribute without which an object says little. A text or number is written also if it is empty or 0.
+	Required Use = 1 << iota
+	// Optional is a number of which -1 means that it is not given. Of others 0 does.
+	Optional
+	// Positive is a number that is not below 0.
+	Positive
+	// Small is a number that has no reason to be large.
+	Small
+	// Scale is a number that is not 0.
+	Scale
+	// Digits is a text of hexadecimal digits in upper case.
+	Digits
+)
+
+// Form is what is done with an object: its methods are called for each attribute, then for each part. An attribute is named
+// by its letter in XML. Its number in EFDI is the place of the letter: A is 1.
+type Form interface {
+	// Needs names attributes without which the object says nothing, apart from those that are Required.
+	Needs(letters ...string)
+	// ID is that of the object.
+	ID(letter string, id *string)
+	// Reference is the ID of an object of a kind. name is what it is to this one.
+	Reference(letter, name, kind string, id *string)
+	Text(letter string, text *string, use Use)
+	// File is a file name without its ending.
+	File(letter string, name *string)
+	Whole(letter string, n *int64, use Use)
+	// Float is 0 if it is not given.
+	Float(letter string, f *float64, use Use)
+	// DDI is 0 if it is not given, or DDIUnknown if it is Required.
+	DDI(letter string, ddi *farmdata.DDI, use Use)
+	// Value may be missing. With nil, the object is left out then.
+	Value(letter string, raw *int64, missing *bool, use Use)
+	// Place is 0, 0 if it is not given.
+	Place(latitude, longitude string, north, east *float64)
+	Stamp(letter string, stamp *farmdata.Stamp)
+
+	// Parts are objects of a kind in the object; number is that in EFDI, 0 for none.
+	Parts(number int, kind string, list List)
+	// Allocated is when the object was allocated, in a part ASP.
+	Allocated(number int, start, stop *farmdata.Stamp, kind *int)
+	// Positions are parts PTN.
+	Positions(list *[]farmdata.Position)
+}
+
+// List is a list of objects, of which it takes and returns pointers.
+type List interface {
+	Len() int
+	At(i int) any
+	Add(object any)
+}
+
+type values[T any] []T
+
+func (l *values[T]) Len() int       { return len(*l) }
+func (l *values[T]) At(i int) any   { return &(*l)[i] }
+func (l *values[T]) Add(object any) { *l = append(*l, *object.(*T)) }
+
+type pointers[T any] []*T
+
+func (l *pointers[T]) Len() int       { return len(*l) }
+func (l *pointers[T]) At(i int) any   { return (*l)[i] }
+func (l *pointers[T]) Add(object any) { *l = append(*l, object.(*T)) }
+
+func parts[T any](f Form, number int, kind string, list *[]T) {
+	f.Parts(number, kind, (*values[T])(list))
+}
+
+func whole[T ~int | ~int64](f Form, letter string, n *T, use Use) {
+	value := int64(*n)
+	f.Whole(letter, &value, use)
+	if T(value) != *n { // it is read; who writes an object must not change it
+		*n = T(value)
+	}
+}
+
+// presented is how values are shown. Without an offset and a scale nothing is known: the scale is 0 then.
+func presented(f Form, offset *int64, scale *float64, decimals *int) {
+	missing := *offset == 0 && *scale == 0
+	f.Value("B", offset, &missing, Required)
+	f.Float("C", scale, Required|Scale)
+	if missing && *scale != 0 {
+		*scale = 0
+	}
+	whole(f, "D", decimals, Optional)
+}
+
+// None is a Form that does nothing: what embeds it has methods for what it does.
+type None = none
+
+type none struct{}
+
+func (none) Needs(...string)                                       {}
+func (none) ID(string, *string)                                    {}
+func (none) Reference(string, string, string, *string)             {}
+func (none) Text(string, *string, Use)                             {}
+func (none) File(string, *string)                                  {}
+func (none) Whole(string, *int64, Use)                             {}
+func (none) Float(string, *float64, Use)                           {}
+func (none) DDI(string, *farmdata.DDI, Use)                        {}
+func (none) Value(string, *int64, *bool, Use)                      {}
+func (none) Place(string, string, *float64, *float64)              {}
+func (none) Stamp(string, *farmdata.Stamp)                         {}
+func (none) Parts(int, string, List)                               {}
+func (none) Allocated(int, *farmdata.Stamp, *farmdata.Stamp, *int) {}
+func (none) Positions(*[]farmdata.Position)                        {}

@@ -1,0 +1,182 @@
+package isoxml
+
+import (
+	"math"
+	"strings"
+
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/objects"
+)
+
+// attributes reads those of an element into an object.
+type attributes struct {
+	objects.None // parts are read by themselves
+	*element
+	nothing bool // the object says nothing
+}
+
+// Needs reports attributes that are missing.
+func (a *attributes) Needs(letters ...string) { a.needs(letters...) }
+
+// ID and the methods below read an attribute.
+func (a *attributes) ID(letter string, id *string) { *id = a.str(letter) }
+
+func (a *attributes) Reference(letter, _, _ string, id *string) { *id = a.str(letter) }
+
+func (a *attributes) Text(letter string, text *string, use objects.Use) {
+	*text = a.str(letter)
+	if use&objects.Digits != 0 {
+		*text = strings.ToUpper(*text)
+	}
+}
+
+func (a *attributes) File(letter string, name *string) { *name = trimEnding(a.str(letter)) }
+
+func (a *attributes) Whole(letter string, n *int64, use objects.Use) {
+	low, high := int64(math.MinInt64), int64(math.MaxInt64)
+	switch {
+	case use&objects.Optional != 0:
+		low, high = 0, math.MaxInt32
+	case use&objects.Small != 0:
+		low, high = math.MinInt32, math.MaxUint32
+	}
+	if use&objects.Positive != 0 {
+		low = 0
+	}
+	value, ok := a.whole(letter, low, high)
+	if !ok && use&objects.Optional != 0 {
+		value = -1
+	}
+	*n = value
+}
+
+func (a *attributes) Float(letter string, f *float64, use objects.Use) {
+	if use&objects.Required != 0 {
+		a.needs(letter)
+	}
+	value, ok := a.float(letter)
+	if ok && value == 0 && use&objects.Scale != 0 {
+		a.wrong(letter, "a scale of zero")
+	}
+	*f = value
+}
+
+func (a *attributes) DDI(letter string, ddi *farmdata.DDI, use objects.Use) {
+	if use&objects.Required != 0 {
+		*ddi = a.measure(letter)
+		return
+	}
+	*ddi = a.ddi(letter)
+}
+
+func (a *attributes) Value(letter string, raw *int64, missing *bool, use objects.Use) {
+	if use&objects.Required != 0 {
+		a.needs(letter)
+	}
+	n, ok := a.whole(letter, math.MinInt64, math.MaxInt64)
+	*raw = n
+	if missing == nil {
+		a.nothing = !ok
+		return
+	}
+	*missing = !ok
+}
+
+func (a *attributes) Place(latitude, longitude string, north, east *float64) {
+	*north, *east = a.place(latitude, longitude)
+}
+
+func (a *attributes) Stamp(letter string, stamp *farmdata.Stamp) { *stamp = a.stamp(letter) }
+
+// object makes the object that an element stands for; nil if it says nothing. known is false for elements that
+// are not read.
+func (r *setReader) object(e *element) (object any, known bool) {
+	switch e.tag {
+	case "XFR":
+		r.external(e)
+		return nil, true
+	case "AFE": // the list of links is read, whether it is named or not
+		return nil, strings.EqualFold(e.str("A"), "LINKLIST.XML")
+	case "PTN":
+		h := positionHeader(e)
+		return &h.fixed, true
+	case "ASP":
+		return &allocationStamp{e.stamp("A"), e.stamp("B"), e.int("D")}, true
+	case objects.Root:
+		return nil, false
+	case "PNT":
+		if e.str("J") != "" {
+			e.find(farmdata.KindUnreadable, "points in a binary file, which is not read; have them sent as XML")
+			return nil, true
+		}
+	}
+	if object = objects.New(e.tag); object == nil {
+		return nil, false
+	}
+	a := &attributes{element: e}
+	objects.Visit(a, e.tag, object)
+	if id, ok := object.(*int); ok && *id == 0 || e.tag == "TLG" && *object.(*string) == "" {
+		a.nothing = true
+	}
+	if a.nothing {
+		return nil, true
+	}
+	return object, true
+}
+
+type allocationStamp struct {
+	start, stop farmdata.Stamp
+	kind        int
+}
+
+// place puts an object into the one around it, and notes whether it belongs there.
+type place struct {
+	objects.None
+	tag    string
+	object any
+	found  bool
+}
+
+func (p *place) Parts(_ int, kind string, list objects.List) {
+	if kind == p.tag && p.object != nil {
+		list.Add(p.object)
+		p.found = true
+	}
+}
+
+// Allocated takes the first stamp of an allocation, which has one.
+func (p *place) Allocated(_ int, start, stop *farmdata.Stamp, kind *int) {
+	if stamp, ok := p.object.(*allocationStamp); ok && start.IsZero() && stop.IsZero() {
+		*start, *stop, *kind = stamp.start, stamp.stop, stamp.kind
+		p.found = true
+	}
+}
+
+func (p *place) Positions(list *[]farmdata.Position) {
+	if position, ok := p.object.(*farmdata.Position); ok {
+		*list = append(*list, *position)
+		p.found = true
+	}
+}
+
+// put puts an object into one of the kind in, and reports whether it belongs there.
+func put(in string, parent any, tag string, object any) bool {
+	p := &place{tag: tag, object: object}
+	objects.Visit(p, in, parent)
+	return p.found
+}
+
+// end puts an object where it belongs, wherever it is. One that belongs to what is not around it is left out.
+func (r *setReader) end(parent, object any, at spot) {
+	in := at.in
+	if parent == any(r.set) { // which has another root in other files
+		in = objects.Root
+	}
+	switch {
+	case object == nil || object == any(r.set) || parent != nil && put(in, parent, at.tag, object):
+	case put(objects.Root, r.set, at.tag, object):
+		r.skipped.orphan(at)
+	default:
+		r.skipped.misplaced(at)
+	}
+}

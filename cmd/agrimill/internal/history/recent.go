@@ -19,10 +19,11 @@ func (r *recent[V]) add(key uint64) *V {
 	if len(r.now) >= MaxOpen || r.now == nil {
 		r.now, r.before = map[uint64]*V{}, r.now
 	}
-	v := new(V)
+	var v *V
 	if last := len(r.spare) - 1; last >= 0 {
 		v, r.spare = r.spare[last], r.spare[:last]
-		*v = *new(V)
+	} else {
+		v = new(V)
 	}
 	r.now[key] = v
 	return v
@@ -31,6 +32,8 @@ func (r *recent[V]) add(key uint64) *V {
 // remove removes a key if it is there. Its value must not be used any longer.
 func (r *recent[V]) remove(key uint64) {
 	if v := r.get(key); v != nil {
+		var zero V
+		*v = zero
 		r.spare = append(r.spare, v)
 		delete(r.now, key)
 		delete(r.before, key)

@@ -142,9 +142,8 @@ type History struct {
 	running  recent[attempt]
 	shares   int // but those of others
 	others   owner
-	crowded  bool     // something is with others because there were too many endpoints
-	owners   []*owner // by their slots; nil: free
-	issued   uint32
+	crowded  bool // something is with others because there were too many endpoints
+	owners   []*owner
 	endpoint map[string]*owner
 	tenant   map[string]*owner // what is for no endpoint
 }
@@ -153,14 +152,14 @@ type History struct {
 type arrival struct {
 	received, released, fetched, done int64
 	routes                            [MaxRoutes / 64]uint64 // that were done with it, by their slots
-	owner                             ownerRef
+	owner                             *owner
 }
 
 // attempt is what is known of a message on a route.
 type attempt struct {
 	first, started int64 // the first attempt, and the last one
 	took           time.Duration
-	owner          ownerRef
+	owner          *owner
 	retries        int // that were counted
 }
 
@@ -232,16 +231,18 @@ func (h *History) forget(now time.Time) {
 		h.slots[s.slot], h.latest = nil, nil
 		h.others.drop(s.slot)
 		for _, o := range h.owners {
-			if o != nil && o.drop(s.slot) {
+			if o.drop(s.slot) {
 				h.shares--
 			}
 		}
 	}
-	for _, o := range h.owners {
-		if o != nil && now.UnixNano()-o.seen > int64(RangeDay.Duration()) {
+	h.owners = slices.DeleteFunc(h.owners, func(o *owner) bool {
+		gone := now.UnixNano()-o.seen > int64(RangeDay.Duration())
+		if gone {
 			h.disown(o)
 		}
-	}
+		return gone
+	})
 }
 
 // series returns the history of a route, nil if there are too many. The caller holds mu.
@@ -279,17 +280,15 @@ func (h *History) entry(p *journal.Entry) {
 	a := h.arrived.get(key)
 	var o *owner
 	if a != nil {
-		o = h.owner(a.owner)
+		o = a.owner
 	}
-	if o == nil {
-		o = h.ownerOf(p)
-	}
+	o = h.ownerOf(p, o)
 	o.seen = p.At
 	switch p.Step {
 	case journal.StepReceived:
 		o.figures.Received++
 		if a == nil {
-			*h.arrived.add(key) = arrival{received: p.At, owner: o.ownerRef}
+			*h.arrived.add(key) = arrival{received: p.At, owner: o}
 		}
 	case journal.StepUnclaimed:
 		if a != nil && a.released == 0 {
@@ -336,15 +335,12 @@ func (h *History) onRoute(p *journal.Entry, s *series, message uint64) {
 	switch p.Step {
 	case journal.StepStarted:
 		if run == nil {
-			o := (*owner)(nil)
+			var o *owner
 			if a := h.arrived.get(message); a != nil {
-				o = h.owner(a.owner)
-			}
-			if o == nil {
-				o = h.ownerOf(p)
+				o = a.owner
 			}
 			run = h.running.add(key)
-			run.first, run.owner = at, o.ownerRef
+			run.first, run.owner = at, h.ownerOf(p, o)
 		}
 		run.started, run.took = at, 0
 	case journal.StepStored:

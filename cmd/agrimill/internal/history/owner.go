@@ -31,42 +31,31 @@ func (f *Figures) add(g Figures) {
 	f.Outward.add(g.Outward)
 }
 
-// ownerRef refers to an owner; one that was forgotten is not found by it, though its slot is used again. The zero ownerRef is
-// that of the others.
-type ownerRef struct{ slot, issue uint32 }
-
 // owner is an endpoint of a tenant, or what is for the tenant alone.
 type owner struct {
-	ownerRef
 	Tenant, Endpoint string // as the journal has them
+	gone             bool   // it was forgotten
 	seen             int64  // when something happened, Unix nanoseconds
 	figures          Figures
 	shares           []*series // by the slot of the route; nil: none, or it is with the others
 }
 
-// owner returns who it refers to; nil if that was forgotten. The caller holds mu.
-func (h *History) owner(ref ownerRef) *owner {
-	if ref.issue == 0 {
-		return &h.others
-	}
-	if o := h.owners[ref.slot]; o != nil && o.issue == ref.issue {
-		return o
-	}
-	return nil
-}
-
 // ownerOn returns whose message it is that a route has. The caller holds mu.
 func (h *History) ownerOn(p *journal.Entry, run *attempt) *owner {
-	if run != nil {
-		if o := h.owner(run.owner); o != nil {
-			return o
-		}
+	if run == nil {
+		return h.ownerOf(p, nil)
 	}
-	return h.ownerOf(p)
+	return h.ownerOf(p, run.owner)
 }
 
-// ownerOf returns whose message an entry is about, if need be as a new owner. The caller holds mu.
-func (h *History) ownerOf(p *journal.Entry) *owner { return ownerNamed(h, p.Tenant(), p.Endpoint()) }
+// ownerOf returns whose message an entry is about: that of an earlier entry if it is known and was not forgotten, or else who
+// the entry names, if need be as a new owner. The caller holds mu.
+func (h *History) ownerOf(p *journal.Entry, known *owner) *owner {
+	if known != nil && !known.gone {
+		return known
+	}
+	return ownerNamed(h, p.Tenant(), p.Endpoint())
+}
 
 // ownerNamed is ownerOf for names; the endpoint may be empty. The caller holds mu.
 func ownerNamed[T []byte | string](h *History, tenant, endpoint T) *owner {
@@ -80,24 +69,18 @@ func ownerNamed[T []byte | string](h *History, tenant, endpoint T) *owner {
 	if len(tenant) == 0 {
 		return &h.others // nobody says
 	}
-	slot := slices.Index(h.owners, nil)
-	if slot < 0 {
-		if len(h.owners) == MaxEndpoints {
-			h.crowded = true
-			return &h.others
-		}
-		slot = len(h.owners)
-		h.owners = append(h.owners, nil)
+	if len(h.owners) == MaxEndpoints {
+		h.crowded = true
+		return &h.others
 	}
-	h.issued++
-	o := &owner{ownerRef: ownerRef{uint32(slot), h.issued}, Tenant: string(tenant), Endpoint: string(endpoint)}
-	h.owners[slot], of[string(name)] = o, o
+	o := &owner{Tenant: string(tenant), Endpoint: string(endpoint)}
+	h.owners, of[string(name)] = append(h.owners, o), o
 	return o
 }
 
-// disown forgets an owner. The caller holds mu.
+// disown forgets an owner, which the caller takes from the list. The caller holds mu.
 func (h *History) disown(o *owner) {
-	h.owners[o.slot] = nil
+	o.gone = true
 	if o.Endpoint == "" {
 		delete(h.tenant, o.Tenant)
 	} else {
@@ -149,7 +132,7 @@ func (h *History) open(sample *Sample, now int64) {
 	}
 	none := &Sample{Backlog: -1}
 	for _, o := range append(h.owners[:len(h.owners):len(h.owners)], &h.others) {
-		if o != nil && route.slot < len(o.shares) && o.shares[route.slot] != nil {
+		if route.slot < len(o.shares) && o.shares[route.slot] != nil {
 			o.shares[route.slot].sample(now, none)
 		}
 	}
@@ -183,7 +166,7 @@ func (h *History) selected(s Selection) (list []*owner) {
 		return []*owner{&h.others}
 	}
 	for _, o := range h.owners {
-		if o != nil && (s.Tenant == "" || strings.EqualFold(o.Tenant, s.Tenant)) && (s.Endpoint == "" || strings.EqualFold(o.Endpoint, s.Endpoint)) {
+		if (s.Tenant == "" || strings.EqualFold(o.Tenant, s.Tenant)) && (s.Endpoint == "" || strings.EqualFold(o.Endpoint, s.Endpoint)) {
 			list = append(list, o)
 		}
 	}

@@ -235,7 +235,6 @@ func (f *file) flush(j *Journal) {
 		j.mu.Unlock()
 		return
 	}
-	j.readers++
 	j.mu.Unlock()
 	err := guarded(func() error {
 		return f.db.Update(func(tx *bbolt.Tx) error {
@@ -259,7 +258,6 @@ func (f *file) flush(j *Journal) {
 		})
 	})
 	j.mu.Lock()
-	j.readers--
 	if err != nil {
 		f.gone = append(gone, f.gone...)
 	} else {

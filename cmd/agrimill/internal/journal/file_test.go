@@ -2,7 +2,6 @@ package journal_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,50 +85,6 @@ func TestFileOfAKilledProcess(t *testing.T) {
 		data, err := os.ReadFile(filepath.Join(dir, "journal.bbolt"))
 		return err == nil && strings.Contains(string(data), "a.zip")
 	})
-}
-
-// What is being written to the file stays as it is while memory is used again for what comes.
-func TestFileOfABusyJournal(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "journal.bbolt")
-	cfg := journal.Config{MaxBytes: 32 << 10, Path: path}
-	j, err := journal.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	written := func() time.Time {
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info.ModTime()
-	}
-	// Texts of different lengths, so that what lies over another entry is not one.
-	name := func(i int) string { return fmt.Sprintf("%d-%s.zip", i, strings.Repeat("x", i%97)) }
-	n := 0
-	for last, flushes := written(), 0; flushes < 3; n++ {
-		j.Event(received(fmt.Sprintf("message-%d", n), "", name(n)))
-		if n%100 == 0 && written() != last {
-			last, flushes = written(), flushes+1
-		}
-	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if j, err = journal.New(cfg); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = j.Close() })
-	messages := j.Trace("", 1_000_000).Messages
-	for _, m := range messages {
-		var i int
-		if _, err := fmt.Sscanf(m.MessageIDs[0], "message-%d", &i); err != nil || m.Filename != name(i) {
-			t.Fatalf("%s is %q", m.MessageIDs, m.Filename)
-		}
-	}
-	if len(messages) < 50 {
-		t.Errorf("%d messages of %d", len(messages), n)
-	}
 }
 
 // The bounds hold for the file, too, and what is too old is gone from it.

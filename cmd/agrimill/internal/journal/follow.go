@@ -14,16 +14,14 @@ func (j *Journal) Follow(from Mark, f func(*Entry)) (to Mark, complete bool) {
 		return from, true
 	}
 	parts, to, complete := j.after(from)
-	defer j.release()
 	each(parts, f)
 	return to, complete
 }
 
-// after returns what came after a place. The caller calls release when it has read it.
+// after returns what came after a place.
 func (j *Journal) after(from Mark) (parts [][]byte, to Mark, complete bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.readers++
 	complete = j.added-int64(j.entries) <= from.added
 	passed := from.segment != nil && !from.segment.dropped // the segments up to that of the mark were read
 	to = Mark{added: j.added}

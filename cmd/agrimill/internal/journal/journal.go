@@ -99,8 +99,6 @@ type Journal struct {
 
 	mu       sync.Mutex
 	clock    clock
-	readers  int        // who read what segments have without the lock
-	spare    []byte     // of a segment that was dropped, for the next one; nil: none
 	segments []*segment // oldest first
 	bytes    int
 	entries  int
@@ -110,8 +108,8 @@ type Journal struct {
 	lost     int64 // when the newest entry was written that was dropped, Unix nanoseconds
 }
 
-// segment is a part of the journal. Bytes that were written do not change until it is dropped, nor then while there are
-// readers, so who read under the lock how many there are may read them without it.
+// segment is a part of the journal. Bytes that were written do not change, so who read under the lock how many there are may
+// read them without it.
 type segment struct {
 	data    []byte
 	entries int
@@ -298,10 +296,7 @@ func (j *Journal) size(n int) int { return max(min(j.cfg.MaxBytes/16, 256<<10), 
 
 // begin begins a segment with room for so many bytes. The caller holds mu.
 func (j *Journal) begin(n int) *segment {
-	s := &segment{data: j.spare}
-	if j.spare = nil; cap(s.data) < n {
-		s.data = make([]byte, 0, j.size(n))
-	}
+	s := &segment{data: make([]byte, 0, j.size(n))}
 	j.segments = append(j.segments, s)
 	j.bytes += cap(s.data)
 	return s
@@ -321,9 +316,6 @@ func (j *Journal) prune(now int64, room int) {
 		j.lost = max(j.lost, s.last)
 		if s.dropped = true; j.file != nil {
 			j.file.gone = append(j.file.gone, s.chunks...)
-		}
-		if j.readers == 0 && j.bytes+cap(s.data) <= j.cfg.MaxBytes {
-			j.spare = s.data[:0] // a new one would have to be cleared, and collected
 		}
 		n++
 	}
@@ -376,7 +368,7 @@ type state struct {
 	oldest int64 // what is older does not count
 }
 
-// state returns it as it is now. The caller calls release when it has read it.
+// state returns it as it is now.
 func (j *Journal) state() state {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -386,15 +378,7 @@ func (j *Journal) state() state {
 	for i, segment := range j.segments {
 		s.parts[i] = segment.data
 	}
-	j.readers++
 	return s
-}
-
-// release ends the reading of what state returned.
-func (j *Journal) release() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.readers--
 }
 
 // entries calls f with each entry, oldest first. The entry is valid during the call only.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -449,32 +448,6 @@ func TestConcurrentUse(t *testing.T) {
 		}
 	}
 	wg.Wait()
-}
-
-// A journal that is full takes no more memory for what comes, and readers see nothing of that.
-func TestFullJournalUsesItsMemoryAgain(t *testing.T) {
-	const size = 1 << 20
-	j, err := journal.New(journal.Config{MaxBytes: size})
-	if err != nil {
-		t.Fatal(err)
-	}
-	event := received("message-1", "context", "a.zip")
-	fill := func() (allocated uint64) {
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		for range 20_000 {
-			j.Event(event)
-		}
-		runtime.ReadMemStats(&after)
-		return after.TotalAlloc - before.TotalAlloc
-	}
-	fill()
-	if got := fill(); got > size/4 {
-		t.Errorf("%d bytes allocated for 20,000 entries", got)
-	}
-	if stats := j.Stats(); stats.Bytes > size || stats.Bytes < size/2 {
-		t.Errorf("%+v", stats)
-	}
 }
 
 // What each event may cost.

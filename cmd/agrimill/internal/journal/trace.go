@@ -138,7 +138,6 @@ func (j *Journal) TraceOnly(query string, only Only, limit int) Trace {
 		return trace
 	}
 	now := j.state()
-	defer j.release()
 	trace.Since = now.since
 	wanted := strings.ToLower(strings.TrimSpace(query))
 	matched := make([]string, 0, 64) // the keys of what the query found

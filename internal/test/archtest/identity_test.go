@@ -50,7 +50,7 @@ var identities = []sameness{
 	}, {
 		"a message to the gateway", "the program", "route, context ID or UUID, tenant, sender, recipients, payload",
 		"the same", "without context ID and UUID it is sent again",
-		"cmd/agrimill/internal/pipeline.keys", []string{"TestBothWays"},
+		"cmd/agrimill/internal/pipeline.keys", []string{"TestReloadsUnderLoad"},
 	}, {
 		"what a route has made", "the sink, by `gateway.KeyDedupID`",
 		"delivery key, number of the replay, topic, payload, metadata that the handler set (but no trace context), ordinal among equals",

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -257,7 +258,11 @@ func TestSteady(t *testing.T) {
 			fail(&s, "sink farm", "connection refused", 0)
 			s.Checks[4].Since = s.Time // a check knows only the latest time
 		}
-		return j.Judge(s)
+		v := j.Judge(s)
+		if passed := !slices.ContainsFunc(v.Apply(s.Checks), func(c admin.Check) bool { return !c.OK }); passed != v.Ready {
+			t.Errorf("after %d s: ready is %v, and all checks pass: %v", second, v.Ready, passed)
+		}
+		return v
 	}
 	at(0, false)
 	var changes []int

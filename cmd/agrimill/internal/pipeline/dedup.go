@@ -26,8 +26,8 @@ import (
 // reload and never ran.
 type memory struct {
 	kind, target string
-	store        router.DedupStore    // the store behind it; nil: deduplication is off
-	later        *later[durableStore] // nil if there is nothing to open
+	inProcess    router.DedupStore    // nil: there is none
+	later        *later[durableStore] // nil: there is nothing to open; with neither, deduplication is off
 
 	mu       sync.Mutex
 	failure  error // of the last commit
@@ -45,14 +45,32 @@ type durableStore interface {
 // commitFailedFor is how long a failed commit counts if no other commit follows.
 const commitFailedFor = time.Minute
 
+// on reports whether there is a store.
+func (m *memory) on() bool { return m.inProcess != nil || m.later != nil }
+
+// store returns the store; one that is not open yet is an outage.
+func (m *memory) store() (router.DedupStore, error) {
+	if m.later == nil {
+		return m.inProcess, nil
+	}
+	return m.later.get()
+}
+
 // Reserve implements [router.DedupStore].
 func (m *memory) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
-	return m.store.Reserve(ctx, claim, lease)
+	store, err := m.store()
+	if err != nil {
+		return router.Reservation{}, err
+	}
+	return store.Reserve(ctx, claim, lease)
 }
 
 // Commit implements [router.DedupStore].
 func (m *memory) Commit(ctx context.Context, claim router.Claim, token router.Token, ttl time.Duration) error {
-	err := m.store.Commit(ctx, claim, token, ttl)
+	store, err := m.store()
+	if err == nil {
+		err = store.Commit(ctx, claim, token, ttl)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.failure = err; err != nil {
@@ -63,7 +81,11 @@ func (m *memory) Commit(ctx context.Context, claim router.Claim, token router.To
 
 // Release implements [router.DedupStore].
 func (m *memory) Release(ctx context.Context, claim router.Claim, token router.Token) error {
-	return m.store.Release(ctx, claim, token)
+	store, err := m.store()
+	if err != nil {
+		return err
+	}
+	return store.Release(ctx, claim, token)
 }
 
 // health checks the store and the result of the last commit: a store that cannot be read is
@@ -112,11 +134,10 @@ func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 		how := config.Opening{Client: "agrimill dedup", Logger: p.libraryLogger(p.logger.With("part", "dedup"))}
 		attempt = func(ctx context.Context) (durableStore, func() error, error) { return cfg.OpenNATS(ctx, how) }
 	default:
-		m.store, err = router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: cfg.MaxEntries})
+		m.inProcess, err = router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: cfg.MaxEntries})
 	}
 	if err == nil && attempt != nil {
 		m.later = newLater(attempt, p.logger.With("part", "dedup"))
-		m.store = laterStore{m.later}
 		if cfg.Store == config.DedupBBolt {
 			// Locked, forbidden or damaged may be temporary; an invalid path is not.
 			if failure := m.later.try(context.Background()); errors.Is(failure, boltstore.ErrConfig) {
@@ -143,36 +164,6 @@ func newOwner(cfg *config.Config) router.Owner {
 		}
 	}
 	return owner
-}
-
-// laterStore is a dedup store that may not be open yet, which is an outage.
-type laterStore struct{ *later[durableStore] }
-
-// Reserve implements router.DedupStore.
-func (s laterStore) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
-	store, err := s.get()
-	if err != nil {
-		return router.Reservation{}, err
-	}
-	return store.Reserve(ctx, claim, lease)
-}
-
-// Commit implements router.DedupStore.
-func (s laterStore) Commit(ctx context.Context, claim router.Claim, token router.Token, keep time.Duration) error {
-	store, err := s.get()
-	if err != nil {
-		return err
-	}
-	return store.Commit(ctx, claim, token, keep)
-}
-
-// Release implements router.DedupStore.
-func (s laterStore) Release(ctx context.Context, claim router.Claim, token router.Token) error {
-	store, err := s.get()
-	if err != nil {
-		return err
-	}
-	return store.Release(ctx, claim, token)
 }
 
 // keys returns the function that computes the dedup keys of messages: inward of those from

@@ -41,30 +41,6 @@ func (w *world) arrived() map[string]int {
 	return count
 }
 
-func TestBothWays(t *testing.T) {
-	w := newWorld(t)
-	b := w.start(w.head() + w.natsSink() + allRoute + w.outRoute())
-	b.waitReady()
-	var ids []string
-	for range 50 {
-		ids = append(ids, w.put("out.task", taskData))
-	}
-	testkit.Eventually(w, "all have arrived", func() bool { return len(w.arrived()) == len(ids) })
-	w.waitConfirmed()
-	testkit.Eventually(w, "nothing waits", func() bool {
-		waiting := b.Snapshot().Routes[1].Backlog
-		return waiting != nil && *waiting == 0
-	})
-	// What went to the gateway came back from it: it is one of our endpoints.
-	b.mustStop()
-	w.checkStored()
-	for _, id := range ids {
-		if n := w.arrived()[id]; n != 1 {
-			t.Errorf("message %s arrived %d times", id, n)
-		}
-	}
-}
-
 // It can be stopped while the brokers that it reads from are down, and finds them
 // again when they are back.
 func TestSourceDown(t *testing.T) {

@@ -92,7 +92,7 @@ func (p *Pipeline) look(ctx context.Context, g *generation) []admin.Check {
 	gateway, dedup, claimCheck := &asked[len(names)], &asked[len(names)+1], &asked[len(names)+2]
 	open.Go(func() { *gateway = p.checkGateway(ctx, g) })
 	asked[len(names)+3] = p.checkIntermediaries()
-	if p.memory.store != nil {
+	if p.memory.on() {
 		open.Go(func() {
 			err := p.memory.health(ctx)
 			*dedup = found(dedupCheck, err)

@@ -9,52 +9,21 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// What fails is reported at once, with the time since when, counts when it has lasted, and is over when it has been well for
-// as long.
-func TestReadinessDoesNotFlap(t *testing.T) {
+// What fails has failed since the first look that found it, or since when it says itself.
+func TestFailsSince(t *testing.T) {
 	start := time.Now()
 	var r readiness
-	steady := admin.Steady{Grace: 15 * time.Second}
-	down, final := found("sink farm", errors.New("no route to host")), found("dedup", errors.New("damaged"))
-	final.Final = true
+	down, well := found("sink farm", errors.New("no route to host")), found("sink farm", nil)
 	outage := checkRoute(admin.FromGateway, router.RouteHealth{Name: "orders", State: router.StateOutage, Since: start.Add(time.Minute), LastError: "down"})
-	well := []admin.Check{found("sink farm", nil), found("dedup", nil)}
-	for _, step := range []struct {
-		at       time.Duration
-		what     string
-		findings []admin.Check
-		ready    bool
-		since    time.Duration // of the first finding
-	}{
-		{0, "at the start everything counts", []admin.Check{down}, false, 0},
-		{5 * time.Second, "all is well for the first time", well, true, -1},
-		{20 * time.Second, "it fails", []admin.Check{down, well[1]}, true, 20 * time.Second},
-		{34 * time.Second, "for almost too long", []admin.Check{down, well[1]}, true, 20 * time.Second},
-		{35 * time.Second, "for too long", []admin.Check{down, well[1]}, false, 20 * time.Second},
-		{36 * time.Second, "it is back, for now", well, false, 20 * time.Second},
-		{37 * time.Second, "it fails again", []admin.Check{down, well[1]}, false, 37 * time.Second},
-		{52 * time.Second, "it has been back for long", well, true, -1},
-		{53 * time.Second, "what does not come back counts at once", []admin.Check{final, well[0]}, false, 53 * time.Second},
-		{74 * time.Second, "a route waits, and has said since when", []admin.Check{outage}, true, time.Minute},
-		{75 * time.Second, "for too long", []admin.Check{outage}, false, time.Minute},
-		{90 * time.Second, "it goes on", well, true, -1},
-	} {
-		at := start.Add(step.at)
-		r.record(step.findings, at)
-		raw, _ := r.latest(at)
-		v := steady.Judge(admin.Snapshot{Time: at, Checks: raw})
-		checks, ready := v.Apply(raw), true
-		for _, c := range checks {
-			ready = ready && c.OK
-			if !c.Since.IsZero() && c.Message == "" {
-				t.Errorf("%s: %s does not say what fails", step.what, c.Name)
-			}
-		}
-		if ready != step.ready || v.Ready != ready {
-			t.Errorf("%s: ready is %v, and the verdict %v: %+v", step.what, ready, v.Ready, checks)
-		}
-		if since := checks[0].Since; step.since < 0 && !since.IsZero() || step.since >= 0 && !since.Equal(start.Add(step.since)) {
-			t.Errorf("%s: since %v", step.what, since.Sub(start))
+	for at, look := range []struct { // in seconds
+		found admin.Check
+		since int // -1: it does not fail
+	}{{well, -1}, {down, 1}, {down, 1}, {well, -1}, {down, 4}, {outage, 60}} {
+		now := start.Add(time.Duration(at) * time.Second)
+		r.record([]admin.Check{look.found}, now)
+		checks, _ := r.latest(now)
+		if since := checks[0].Since; since.IsZero() != (look.since < 0) || look.since >= 0 && !since.Equal(start.Add(time.Duration(look.since)*time.Second)) {
+			t.Errorf("after %d s: fails since %v, want %d s", at, since.Sub(start), look.since)
 		}
 	}
 }

@@ -14,26 +14,23 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/twmb/franz-go/pkg/kfake"
 
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks/blob"
-	"github.com/agrimill/agrimill/sinks/logsink"
 )
 
 var allPairs = flag.Bool("all-pairs", false, "reload with each pair of a dedup store and a kind of sink")
 
 // place is a kind of sink in a test of reloads.
 type place struct {
-	config string                           // all but the dedup store; what is looked at is the first route
-	send   func(contextID string)           // sends a message with a payload of its own
-	held   func(logs string) map[string]int // how often a message is there, by its context ID
+	config string                 // all but the dedup store; what is looked at is the first route
+	send   func(contextID string) // sends a message with a payload of its own
+	held   func() map[string]int  // how often a message is there, by its context ID
 }
 
 // sendID sends a message to the receiver. Its payload depends on nothing but its ID, so
@@ -50,7 +47,7 @@ func (w *world) natsPlace() place {
 	return place{
 		config: w.head() + w.natsSink() + allRoute,
 		send:   func(id string) { w.sendID(id, 0) },
-		held: func(string) map[string]int {
+		held: func() map[string]int {
 			ids := map[string]int{}
 			for _, raw := range w.read("agrimill.>") {
 				ids[raw.Header.Get(gateway.KeyContextID)]++
@@ -66,7 +63,7 @@ func (w *world) kafkaPlace() place {
 		config: w.head() + fmt.Sprintf("sinks: {lake: {kafka: {brokers: %q}}}\npoison: {sink: lake}\n", cluster.Addr()) +
 			"routes: [{name: lake, from: {gateway: all}, to: {sink: lake, topic: data}}]\n",
 		send: func(id string) { w.sendID(id, 0) },
-		held: func(string) map[string]int {
+		held: func() map[string]int {
 			ids := map[string]int{}
 			for _, record := range append(kafkatest.Read(w, cluster.Addr(), "agrimill.data"), kafkatest.Read(w, cluster.Addr(), "agrimill.poison")...) {
 				for _, h := range record.Headers {
@@ -89,7 +86,7 @@ func (w *world) blobPlace() place {
 			fmt.Sprintf("claim_check: {url: \"file://%s/payloads?create_dir=true\"}\n", dir) +
 			"routes: [{name: archive, from: {gateway: all}, to: {sink: files}}]\n",
 		send: func(id string) { w.sendID(id, 100<<10) }, // too large for its event
-		held: func(string) map[string]int {
+		held: func() map[string]int {
 			ids := map[string]int{}
 			err := filepath.WalkDir(filepath.Join(dir, "archive"), func(path string, _ os.DirEntry, err error) error {
 				if err != nil || !strings.HasSuffix(path, ".json") {
@@ -110,46 +107,6 @@ func (w *world) blobPlace() place {
 	}
 }
 
-func (w *world) logPlace() place {
-	return place{
-		config: w.head() + "sinks: {lines: {log: {}}}\npoison: {sink: lines}\nroutes: [{name: show, from: {gateway: all}, to: {sink: lines}}]\n",
-		send:   func(id string) { w.sendID(id, 0) },
-		held: func(logs string) map[string]int {
-			ids := map[string]int{}
-			for text := range strings.Lines(logs) {
-				var line logsink.Line
-				if strings.HasPrefix(text, `{"topic"`) && json.Unmarshal([]byte(text), &line) == nil {
-					ids[line.Metadata[gateway.KeyContextID]]++
-				}
-			}
-			return ids
-		},
-	}
-}
-
-// gatewayPlace is the way back: what is in a stream goes to the gateway.
-func (w *world) gatewayPlace() place {
-	return place{
-		config: w.head() + "sinks: {lines: {log: {}}}\npoison: {sink: lines}\nroutes:\n" + w.outRoute(),
-		send: func(id string) {
-			msg := natsgo.NewMsg("out.data")
-			msg.Data = []byte(mark + id)
-			msg.Header.Set(gateway.KeyContextID, id)
-			msg.Header.Set(gateway.KeyMessageType, taskData)
-			if _, err := w.js.PublishMsg(w.Context(), msg); err != nil {
-				w.Error(err)
-			}
-		},
-		held: func(string) map[string]int {
-			ids := map[string]int{}
-			for _, e := range w.gate.Ledger() {
-				ids[e.ContextID]++
-			}
-			return ids
-		},
-	}
-}
-
 // A reload closes nothing that is used on: for each memory of duplicates and each kind of
 // sink, a harmless setting is changed twice under load, and a configuration is refused
 // in between. Nothing stops, nothing is lost, and copies of messages from before are
@@ -163,7 +120,7 @@ func TestReloadKeepsWhatIsUsedOn(t *testing.T) {
 		"nats_kv": func(w *world) string { return fmt.Sprintf("dedup: {nats_kv: {url: %q}}\n", w.server.URL()) },
 	}
 	places := map[string]func(w *world) place{
-		"nats": (*world).natsPlace, "kafka": (*world).kafkaPlace, "blob": (*world).blobPlace, "log": (*world).logPlace, "gateway": (*world).gatewayPlace,
+		"nats": (*world).natsPlace, "kafka": (*world).kafkaPlace, "blob": (*world).blobPlace,
 	}
 	for i, store := range slices.Sorted(maps.Keys(stores)) {
 		for j, kind := range slices.Sorted(maps.Keys(places)) {
@@ -207,7 +164,7 @@ func reloadUnderLoad(w *world, to place, dedup string) {
 	refused := w.parse(base)
 	refused.Routes = append(slices.Clone(refused.Routes), refused.Routes[0])
 	refused.Routes[0].Name = "new"
-	refused.Routes[1].To.Sink, refused.Routes[1].To.Gateway = "nowhere", nil
+	refused.Routes[1].To.Sink = "nowhere"
 	if _, err := b.Reload(w.Context(), refused); !errors.Is(err, pipeline.ErrConfig) {
 		w.Errorf("what cannot work is taken over: %v", err)
 	}
@@ -224,11 +181,9 @@ func reloadUnderLoad(w *world, to place, dedup string) {
 	}
 	testkit.Eventually(w, "the copies are recognized", func() bool { return b.Snapshot().Routes[0].Duplicates >= duplicates+uint64(len(copies)) })
 	b.waitReady()
-	if b.Snapshot().Routes[0].Direction == admin.FromGateway {
-		w.waitConfirmed()
-	}
+	w.waitConfirmed()
 	b.mustStop()
-	held := to.held(b.logs.String())
+	held := to.held()
 	for _, id := range ids {
 		if held[id] != 1 {
 			w.Errorf("message %s is stored %d times", id, held[id])

@@ -94,6 +94,10 @@ func TestReloadsUnderLoad(t *testing.T) {
 		return !slices.ContainsFunc(ids, func(id string) bool { return arrived[id] == 0 })
 	})
 	w.waitConfirmed()
+	testkit.Eventually(w, "nothing waits in the source", func() bool {
+		waiting := b.route("back").Backlog
+		return waiting != nil && *waiting == 0
+	})
 	b.mustStop()
 
 	// The route "pictures" made copies of some, which are not counted here.

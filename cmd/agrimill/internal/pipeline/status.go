@@ -46,7 +46,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 		Poison:       g.poisonQueue(),
 	}
 	s.Checks, s.CheckedAt = p.readiness.latest(s.Time)
-	if c, looked := p.readiness.last(dedupCheck); looked && p.memory.store != nil {
+	if c, looked := p.readiness.last(dedupCheck); looked && p.memory.on() {
 		s.Dedup = admin.Dedup{Store: p.memory.kind, Target: p.memory.target, Up: c.OK, Since: c.Since, Error: c.Message}
 	}
 	s.Subscriber.MaxInFlight = g.config.Subscriber.MaxInFlight

@@ -55,11 +55,7 @@ func (x *exchange) newAttempt(ctx context.Context, to *url.URL) *attempt {
 		return a
 	}
 	a.req.Body = a.newBody()
-	if x.req.oneShot == nil {
-		// Package http would retry a request whose connection was lost, and report
-		// the failure of that retry instead.
-		a.req.GetBody = func() (io.ReadCloser, error) { return a.newBody(), nil }
-	}
+	a.req.GetBody = func() (io.ReadCloser, error) { return a.newBody(), nil }
 	return a
 }
 

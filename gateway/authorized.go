@@ -20,10 +20,6 @@ func (x *exchange) authorized(ctx context.Context, to *url.URL) (*http.Response,
 	if !retry {
 		return resp, nil
 	}
-	if x.req.oneShot.used() {
-		x.lost = true
-		return resp, nil
-	}
 	_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
 	_ = resp.Body.Close()
 	resp, token, err = x.withToken(ctx, to)

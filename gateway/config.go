@@ -73,7 +73,6 @@ const (
 	defaultTokenExpiryMargin    = 30 * time.Second
 	defaultMinTransferRate      = 128 << 10
 	defaultPayloadIdleTimeout   = 30 * time.Second
-	defaultMaxPayloadRedirects  = 5
 	defaultMaxIdleConnsPerHost  = 256
 	defaultStreamConnectTimeout = 30 * time.Second
 	defaultPingInterval         = 10 * time.Second
@@ -166,9 +165,6 @@ type Config struct {
 	// PayloadIdleTimeout interrupts and resumes a payload download when a read has waited this
 	// long for a byte. Default 30 seconds, off with [Off].
 	PayloadIdleTimeout time.Duration `yaml:"-"`
-	// MaxPayloadRedirects bounds the redirects of a payload URI. Default
-	// 5, none with [Off].
-	MaxPayloadRedirects int `yaml:"-"`
 	// AllowPrivatePayloadRedirects lets a payload URI redirect to loopback, private and link-local addresses.
 	// Default false. The payload URI itself comes from the service and is not restricted.
 	AllowPrivatePayloadRedirects bool `yaml:"allow_private_payload_redirects"`
@@ -251,7 +247,6 @@ func (c *Config) setDefaults() {
 	def(&c.TokenTimeout, defaultTokenTimeout)
 	def(&c.TokenExpiryMargin, defaultTokenExpiryMargin)
 	def(&c.PayloadIdleTimeout, defaultPayloadIdleTimeout)
-	def(&c.MaxPayloadRedirects, defaultMaxPayloadRedirects)
 	def(&c.PingInterval, c.pingInterval())
 	def(&c.MaxIdleConnsPerHost, defaultMaxIdleConnsPerHost)
 	def(&c.UserAgent, "agrimill")
@@ -339,8 +334,6 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "MaxResponseSize", c.MaxResponseSize)
 	validate.NotNegative(&e, "MinTransferRate", c.MinTransferRate)
 	validate.NotNegative(&e, "MaxIdleConnsPerHost", c.MaxIdleConnsPerHost)
-	e.Check(c.MaxPayloadRedirects >= 0 || c.MaxPayloadRedirects == Off,
-		"MaxPayloadRedirects", "must not be negative, except -1 for none")
 	e.Check(c.TLS == nil || !c.TLS.InsecureSkipVerify, "TLS", "must verify certificates: add the service's CA to RootCAs instead")
 	e.Join("Retry", c.Retry.validate())
 	e.Join("RateLimit", c.RateLimit.validate())

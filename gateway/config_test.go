@@ -31,7 +31,7 @@ func TestConfigDefaults(t *testing.T) {
 	if got.ServiceName != "router" || got.StreamIdleTimeout != 2*time.Minute || got.MaxEventSize != 16<<20 || got.MaxPayloadSize != 256<<20 ||
 		got.MaxResponseSize != 64<<20 || got.RequestTimeout != 30*time.Second || got.TokenTimeout != 30*time.Second ||
 		got.TokenExpiryMargin != 30*time.Second || got.StreamConnectTimeout != 30*time.Second || got.PayloadIdleTimeout != 30*time.Second ||
-		got.MaxPayloadRedirects != 5 || got.AllowPrivatePayloadRedirects || got.MinTransferRate != 128<<10 || got.MaxIdleConnsPerHost != 256 ||
+		got.AllowPrivatePayloadRedirects || got.MinTransferRate != 128<<10 || got.MaxIdleConnsPerHost != 256 ||
 		got.PingInterval != 10*time.Second || got.AuthStyle != AuthStyleBasic || got.EventTypesEncoding != EventTypesRepeated || got.UserAgent != "agrimill" || got.Logger == nil {
 		t.Errorf("defaults: %+v", got)
 	}
@@ -108,8 +108,6 @@ func TestConfigRules(t *testing.T) {
 		{"", func(c *Config) { c.MaxResponseSize = math.MaxInt64 }},
 		{"MinTransferRate", func(c *Config) { c.MinTransferRate = -1 }},
 		{"MaxIdleConnsPerHost", func(c *Config) { c.MaxIdleConnsPerHost = -1 }},
-		{"MaxPayloadRedirects", func(c *Config) { c.MaxPayloadRedirects = -2 }},
-		{"", func(c *Config) { c.MaxPayloadRedirects = Off }},
 		{"TLS", func(c *Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} }},
 		{"Retry.MaxAttempts", func(c *Config) { c.Retry.MaxAttempts = -2 }},
 		{"", func(c *Config) { c.Retry.MaxAttempts = UnlimitedAttempts }},

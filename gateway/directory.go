@@ -33,10 +33,9 @@ type Directory struct {
 
 	syncing chan struct{} // full during a Sync, so that only one runs at a time
 
-	mu       sync.RWMutex
-	tenants  map[string]*directoryTenant // by lower-case ID
-	owner    map[string]*directoryTenant // by lower-case endpoint ID
-	watchers map[chan struct{}]struct{}
+	mu      sync.RWMutex
+	tenants map[string]*directoryTenant // by lower-case ID
+	owner   map[string]*directoryTenant // by lower-case endpoint ID
 	// missed are the events that arrived while a Sync was waiting for its response.
 	missed    []Event
 	recording bool
@@ -57,13 +56,12 @@ type directoryTenant struct {
 // NewDirectory returns an empty directory. It makes no calls before Sync.
 func NewDirectory(lister TenantLister) *Directory {
 	return &Directory{
-		lister:   lister,
-		syncing:  make(chan struct{}, 1),
-		tenants:  map[string]*directoryTenant{},
-		owner:    map[string]*directoryTenant{},
-		watchers: map[chan struct{}]struct{}{},
-		stale:    map[string]*staleTenant{},
-		wake:     make(chan struct{}, 1),
+		lister:  lister,
+		syncing: make(chan struct{}, 1),
+		tenants: map[string]*directoryTenant{},
+		owner:   map[string]*directoryTenant{},
+		stale:   map[string]*staleTenant{},
+		wake:    make(chan struct{}, 1),
 	}
 }
 
@@ -114,7 +112,6 @@ func (d *Directory) Sync(ctx context.Context) error {
 	for _, event := range missed {
 		d.apply(event)
 	}
-	d.notify()
 	return nil
 }
 
@@ -158,21 +155,19 @@ func (d *Directory) HandleEvent(event Event) {
 	if d.recording {
 		d.missed = append(d.missed, event)
 	}
-	if d.apply(event) {
-		d.notify()
-	}
+	d.apply(event)
 }
 
-// apply reports whether the event may have changed something.
-func (d *Directory) apply(event Event) bool {
+// apply applies an event.
+func (d *Directory) apply(event Event) {
 	switch e := event.(type) {
 	case *EndpointsListChanged:
 		if e.Endpoints == nil {
 			d.markStale(e.TenantID)
-			return false
+			return
 		}
 		delete(d.stale, fold(e.TenantID))
-		return d.replaceList(e.TenantID, e.Endpoints, e.Unreadable)
+		d.replaceList(e.TenantID, e.Endpoints, e.Unreadable)
 	case *AuthorizationAdded:
 		delete(d.stale, fold(e.Tenant.ID))
 		t := d.tenant(e.Tenant.ID)
@@ -182,7 +177,7 @@ func (d *Directory) apply(event Event) bool {
 		t := d.tenants[fold(e.TenantID)]
 		if t == nil {
 			delete(d.stale, fold(e.TenantID))
-			return false
+			return
 		}
 		delete(t.scopes, e.Scope)
 		if len(t.scopes) == 0 {
@@ -192,26 +187,24 @@ func (d *Directory) apply(event Event) bool {
 	case *EndpointDeleted:
 		t := d.owner[fold(e.ID)]
 		if t == nil {
-			return false
+			return
 		}
 		d.removeEndpoint(t, e.ID)
 		if d.stale[fold(t.id)] != nil {
 			d.markStale(t.id) // a list in flight may still contain the endpoint
 		}
 	}
-	return true
 }
 
 // replaceList applies the complete list of a tenant.
-func (d *Directory) replaceList(tenantID string, list []TenantEndpointInfo, unreadable []*EntryError) (changed bool) {
+func (d *Directory) replaceList(tenantID string, list []TenantEndpointInfo, unreadable []*EntryError) {
 	if d.tenants[fold(tenantID)] == nil {
 		if len(list) == 0 && len(unreadable) == 0 {
-			return false
+			return
 		}
 		d.tenant(tenantID).scopes[ScopeEndpointsManage] = struct{}{}
 	}
 	d.setEndpoints(d.tenant(tenantID), list, unreadable)
-	return true
 }
 
 // tenant returns the tenant, creating it if necessary.
@@ -271,33 +264,6 @@ func (d *Directory) removeEndpoint(t *directoryTenant, id string) {
 			gone := func(other string, _ []string) bool { return sameID(other, id) }
 			maps.DeleteFunc(r.CanSendTo, gone)
 			maps.DeleteFunc(r.CanReceiveFrom, gone)
-		}
-	}
-}
-
-// Changes returns a channel that receives a value after every change, and a function
-// that unsubscribes. Changes that arrive faster than they are received are combined:
-// a value means "look again", and sometimes nothing has changed.
-// The channel is never closed. Stop may be called more than once.
-func (d *Directory) Changes() (changes <-chan struct{}, stop func()) {
-	c := make(chan struct{}, 1)
-	d.mu.Lock()
-	d.watchers[c] = struct{}{}
-	d.mu.Unlock()
-	return c, func() {
-		d.mu.Lock()
-		delete(d.watchers, c)
-		d.mu.Unlock()
-	}
-}
-
-// notify never blocks: a watcher that has not received the previous notification yet
-// will see this change with it.
-func (d *Directory) notify() {
-	for c := range d.watchers {
-		select {
-		case c <- struct{}{}:
-		default:
 		}
 	}
 }
@@ -396,43 +362,6 @@ func (d *Directory) TenantOf(endpointID string) (tenantID string, ok bool) {
 		return "", false
 	}
 	return t.id, true
-}
-
-// Receivers returns the sorted IDs of the endpoints that can currently receive messages
-// of a type from an endpoint. The service reports only the routes of the
-// application's own endpoints: for a foreign endpoint, the result contains only
-// the application's own receivers.
-func (d *Directory) Receivers(messageType, fromEndpointID string) []string {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	t := d.owner[fold(fromEndpointID)]
-	if t == nil {
-		return nil
-	}
-	found := map[string]string{}
-	for _, e := range t.endpoints {
-		r := e.RoutedEndpoints
-		if r == nil {
-			continue
-		}
-		if sameID(e.ID, fromEndpointID) {
-			for id, types := range r.CanSendTo {
-				if slices.Contains(types, messageType) {
-					found[fold(id)] = id
-				}
-			}
-		}
-		for id, types := range r.CanReceiveFrom {
-			if sameID(id, fromEndpointID) && slices.Contains(types, messageType) {
-				found[fold(e.ID)] = e.ID
-			}
-		}
-	}
-	receivers := make([]string, 0, len(found))
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		receivers = append(receivers, found[key])
-	}
-	return receivers
 }
 
 // fold makes UUIDs that differ only in case equal. It does not allocate for

@@ -146,9 +146,7 @@ func (d *Directory) refresh(ctx context.Context, s *staleTenant, version int) er
 		s.failures++
 	case one && s.version == version:
 		delete(d.stale, fold(s.id))
-		if d.replaceList(s.id, info.Endpoints, info.Unreadable) {
-			d.notify()
-		}
+		d.replaceList(s.id, info.Endpoints, info.Unreadable)
 	}
 	return err
 }

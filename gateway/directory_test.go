@@ -171,12 +171,6 @@ func TestDirectoryQuestions(t *testing.T) {
 	check("mine in A", d.Mine(tenantA), []gateway.TenantEndpointInfo{mine})
 	check("mine in B", d.Mine(tenantB), []gateway.TenantEndpointInfo(nil))
 	check("mine everywhere", d.Mine(""), []gateway.TenantEndpointInfo{mine})
-	check("receivers of t from mine", d.Receivers("t", strings.ToUpper(idOne)), []string{idTwo})
-	check("receivers of u from mine", d.Receivers("u", idOne), []string{idTwo, idThree})
-	check("receivers of v from mine", d.Receivers("v", idOne), []string{})
-	check("receivers of t from foreign", d.Receivers("t", idTwo), []string{idOne})
-	check("receivers of u from foreign", d.Receivers("u", idTwo), []string{})
-	check("receivers from nobody", d.Receivers("t", tenantA), []string(nil))
 	tenant, ok := d.TenantOf(strings.ToUpper(idTwo))
 	check("tenant of", []any{tenant, ok}, []any{tenantA, true})
 	_, ok = d.TenantOf(tenantA)
@@ -188,7 +182,10 @@ func TestDirectoryQuestions(t *testing.T) {
 
 	// A deletion takes the routes with it.
 	d.HandleEvent(&gateway.EndpointDeleted{ID: idTwo})
-	check("receivers after a deletion", d.Receivers("u", idOne), []string{idThree})
+	e, _ = d.Endpoint(idOne)
+	check("routes after a deletion", e.RoutedEndpoints, &gateway.RoutedEndpoints{
+		CanSendTo: gateway.EndpointRouteMap{idThree: {"u"}}, CanReceiveFrom: gateway.EndpointRouteMap{},
+	})
 }
 
 func TestDirectoryAnswersBelongToTheCaller(t *testing.T) {
@@ -208,46 +205,9 @@ func TestDirectoryAnswersBelongToTheCaller(t *testing.T) {
 	e, _ := d.Endpoint(idOne)
 	spoil(e)
 	e, _ = d.Endpoint(idOne)
-	if e.Capabilities.CanSend[0] != "t" || !reflect.DeepEqual(d.Receivers("t", idOne), []string{idTwo}) {
+	if e.Capabilities.CanSend[0] != "t" || !reflect.DeepEqual(e.RoutedEndpoints.CanSendTo, gateway.EndpointRouteMap{idTwo: {"t"}}) {
 		t.Errorf("the directory was changed from outside: %+v", e)
 	}
-}
-
-func TestDirectoryChanges(t *testing.T) {
-	d := gateway.NewDirectory(nil)
-	changes, stop := d.Changes()
-	other, stopOther := d.Changes()
-	pending := func(c <-chan struct{}) bool {
-		select {
-		case <-c:
-			return true
-		default:
-			return false
-		}
-	}
-	if pending(changes) {
-		t.Error("a change before there was any")
-	}
-	for range 3 {
-		d.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{ID: tenantA}, Scope: "s"})
-	}
-	if !pending(changes) || pending(changes) {
-		t.Error("three changes that nobody received must count as one")
-	}
-	if !pending(other) {
-		t.Error("the other watcher was not told")
-	}
-	stopOther()
-	stopOther()
-	d.HandleEvent(&gateway.MessageReceived{})
-	if pending(changes) {
-		t.Error("a message is no change")
-	}
-	d.HandleEvent(&gateway.AuthorizationRevoked{TenantID: tenantA, Scope: "s"})
-	if !pending(changes) || pending(other) {
-		t.Error("after stop only the remaining watcher must be notified")
-	}
-	stop()
 }
 
 // What was missed while there was no stream comes with the next Sync: new
@@ -328,14 +288,11 @@ func TestDirectoryConcurrentUse(t *testing.T) {
 			d.HandleEvent(&gateway.AuthorizationRevoked{TenantID: tenantA, Scope: gateway.ScopeEndpointsManage})
 		})
 		run(func(int) {
-			_, stop := d.Changes()
 			d.Tenants()
 			d.Mine("")
-			d.Receivers("t", idOne)
 			d.TenantOf(idOne)
 			d.Endpoint(idOne)
 			d.Authorized(tenantA, "s")
-			stop()
 		})
 	}
 	wg.Wait()

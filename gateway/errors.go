@@ -83,10 +83,6 @@ var (
 	ErrPayloadTruncated = errors.New("payload truncated")
 	// ErrPayloadSize: the payload does not have the announced size.
 	ErrPayloadSize = errors.New("payload has the wrong size")
-	// ErrBodyConsumed: the request would have been retried, but its
-	// [SendMessageRequest.Reader] has already been read from. The error also matches
-	// the failure itself. Send the payload again, with a new Reader and the same context ID.
-	ErrBodyConsumed = errors.New("one-shot body already read")
 	// ErrClosed: the client or the stream has been closed.
 	ErrClosed = errors.New("closed")
 )
@@ -116,8 +112,6 @@ type Error struct {
 	// unproven is set for a 403 if no other request of the operation has
 	// succeeded recently.
 	unproven bool
-	// consumed means that the attempts ended because the body cannot be read again.
-	consumed bool
 	last     *Error // the last failure, if a context ended the retries
 }
 
@@ -144,9 +138,6 @@ func (e *Error) Error() string {
 	} else if e.intermediary() {
 		b.WriteString(": " + ErrIntermediary.Error())
 	}
-	if e.consumed {
-		b.WriteString(": not retried: " + ErrBodyConsumed.Error())
-	}
 	if e.Attempts > 1 {
 		fmt.Fprintf(&b, " (after %d attempts)", e.Attempts)
 	}
@@ -166,8 +157,6 @@ func (e *Error) Is(target error) bool {
 		return e.routing == routingNoRecipients
 	case ErrPartialDelivery:
 		return e.routing == routingPartial
-	case ErrBodyConsumed:
-		return e.consumed
 	}
 	// A failure with a cause of its own matches through Unwrap.
 	if e.StatusCode < 300 || e.Err != nil {

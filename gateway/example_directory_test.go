@@ -37,17 +37,19 @@ func ExampleDirectory() {
 	for _, e := range directory.Mine(tenant) {
 		fmt.Println("mine:", e.Name)
 	}
-	for _, id := range directory.Receivers("img:jpeg", sender.ID) {
-		e, _ := directory.Endpoint(id)
-		fmt.Println("can be sent an image:", e.Name)
+	from, _ := directory.Endpoint(sender.ID)
+	for id, types := range from.RoutedEndpoints.CanSendTo {
+		to, _ := directory.Endpoint(id)
+		fmt.Println("can be sent:", to.Name, types)
 	}
 
 	directory.HandleEvent(&gateway.EndpointDeleted{ID: receiver.ID, ExternalID: receiver.ExternalID})
-	fmt.Println("after the deletion:", len(directory.Receivers("img:jpeg", sender.ID)))
+	from, _ = directory.Endpoint(sender.ID)
+	fmt.Println("after the deletion:", len(from.RoutedEndpoints.CanSendTo))
 	// Output:
 	// in the default tenant: true
 	// mine: Office
 	// mine: Archive
-	// can be sent an image: Archive
+	// can be sent: Archive [img:jpeg]
 	// after the deletion: 0
 }

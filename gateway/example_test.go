@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -134,22 +133,6 @@ func ExampleClient_SendMessage_stream() {
 		Size: int64(len(payload)),
 		Body: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(payload)), nil },
 	})
-	fmt.Println(err)
-	// Output: <nil>
-}
-
-// A payload that can be read only once is sent again by whoever can read it again.
-func ExampleClient_SendMessage_reader() {
-	s, client, sender, _ := start(gatewaytest.Config{})
-	defer stop(s, client)
-
-	err := client.SendMessage(context.Background(), gateway.SendMessageRequest{
-		TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "img:png", IsPublish: true,
-		Reader: strings.NewReader("a picture"), Size: int64(len("a picture")),
-	})
-	if errors.Is(err, gateway.ErrBodyConsumed) {
-		fmt.Println("send it again, from the beginning")
-	}
 	fmt.Println(err)
 	// Output: <nil>
 }

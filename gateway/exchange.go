@@ -27,8 +27,6 @@ type request struct {
 	// content is the body if it is in memory, and shared whether it belongs to the caller.
 	content []byte
 	shared  bool
-	// oneShot is the body if it can be read only once.
-	oneShot *oneShot
 	// ignoreBody means that only the response's status matters.
 	ignoreBody bool
 	// streaming leaves the body of a successful response to the caller; timeout then
@@ -61,8 +59,6 @@ type exchange struct {
 	token     string // of the latest attempt, which an answer may echo
 	bodies    sync.WaitGroup
 	callerErr atomic.Pointer[error] // an error of the caller's body
-	// lost means that a 401 was not retried because the body had been read.
-	lost bool
 
 	attempts   int
 	sentAt     time.Time // start of the latest attempt
@@ -172,7 +168,6 @@ func (x *exchange) try(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	failure.consumed = x.lost || x.req.oneShot.used() && Retryable(failure)
 	retry, reason := decideRetry(failure)
 	x.again = retry
 	x.c.cfg.Logger.DebugContext(ctx, "gateway: request failed",

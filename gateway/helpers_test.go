@@ -257,7 +257,7 @@ func wantIs(t *testing.T, err error, targets ...error) {
 var allSentinels = []error{
 	ErrInvalid, ErrNoRecipients, ErrPartialDelivery, ErrBadRequest, ErrUnauthorized, ErrForbidden, ErrNotFound,
 	ErrTooLarge, ErrRateLimited, ErrUnavailable, ErrIntermediary, ErrToken, ErrTokenRequest, ErrBadResponse, ErrContentEncoding, ErrRedirect, ErrCertificate, ErrIdle,
-	ErrEventTooLarge, ErrPayloadExpired, ErrPayloadTruncated, ErrPayloadSize, ErrBodyConsumed, ErrClosed,
+	ErrEventTooLarge, ErrPayloadExpired, ErrPayloadTruncated, ErrPayloadSize, ErrClosed,
 	context.Canceled, context.DeadlineExceeded,
 }
 

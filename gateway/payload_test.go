@@ -467,12 +467,6 @@ func TestPayloadRedirects(t *testing.T) {
 			}
 		}
 	})
-
-	t.Run("none", func(t *testing.T) {
-		c := s.client(t, func(c *Config) { c.MaxPayloadRedirects = Off; c.AllowPrivatePayloadRedirects = true })
-		_, err := download(t.Context(), c, redirect(302, target), 100)
-		wantOnly(t, err, ErrRedirect)
-	})
 }
 
 func TestPayloadCloseWhileReadWaits(t *testing.T) {

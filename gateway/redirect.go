@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// maxServiceRedirects is how many redirects of the service are followed for one attempt.
-const maxServiceRedirects = 5
+// maxRedirects is how many redirects are followed for one attempt.
+const maxRedirects = 5
 
 // follow makes one attempt: a request, and those to where redirects lead. Package http would send the
 // URI of a payload, which grants access, as Referer if it followed them.
@@ -39,12 +39,11 @@ func (x *exchange) redirected(resp *http.Response, from *url.URL, hop int) *url.
 	switch {
 	case err != nil, location == "", to.Hostname() == "", to.User != nil, to.Scheme != from.Scheme:
 		return nil
+	case hop >= maxRedirects:
+		return nil
 	case x.req.op == opPayload:
-		if hop >= x.c.cfg.MaxPayloadRedirects {
-			return nil
-		}
 		return to
-	case hop >= maxServiceRedirects, !sameOrigin(to, x.c.origin), x.req.oneShot.used():
+	case !sameOrigin(to, x.c.origin):
 		return nil
 	case x.req.like.Method != http.MethodGet && resp.StatusCode < http.StatusTemporaryRedirect:
 		return nil // a POST that becomes a GET is answered 200 and delivers nothing

@@ -89,8 +89,6 @@ func decideRetry(err error) (retry bool, reason string) {
 		return false, "the client is closed"
 	case errors.Is(err, ErrInvalid):
 		return false, "the request is invalid"
-	case errors.Is(err, ErrBodyConsumed):
-		return false, "the one-shot body was already read"
 	case errors.Is(err, ErrPartialDelivery):
 		return false, "the reachable recipients already have the message"
 	case errors.Is(err, ErrPayloadExpired):

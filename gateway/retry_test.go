@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,7 +16,12 @@ import (
 	"time"
 )
 
+// What each failure is: worth repeating, and why, and a refusal for good or not.
 func TestDecideRetry(t *testing.T) {
+	refused := []string{
+		"invalid", "partial delivery", "no recipients", "400", "400, wrapped", "403", "404", "413", "download too large",
+	}
+	unproven := &Error{Op: opSend, StatusCode: 403, ErrorResponse: true, unproven: true}
 	status := func(n int) error { return &Error{Op: opTenants, StatusCode: n, ErrorResponse: true} }
 	cause := func(err error) error { return &Error{Op: "x", Err: err} }
 	tests := []struct {
@@ -67,6 +73,10 @@ func TestDecideRetry(t *testing.T) {
 		{"inner deadline", cause(transportCause(context.DeadlineExceeded)), true, "the connection failed"},
 		{"name not found", cause(transportCause(&net.DNSError{Err: "no such host", Name: "x"})), true, "the connection failed"},
 		{"unknown", errors.New("unknown"), false, "unknown failures are not retried"},
+		{"400, wrapped", fmt.Errorf("outer: %w", status(400)), false, "the service refused the request itself"},
+		{"403 that nobody else escapes", unproven, false, "the service refused the request itself"},
+		{"404 for a message", &Error{Op: opSend, StatusCode: 404, ErrorResponse: true}, true, "an intermediary answered instead of the service"},
+		{"token refused with 400", errors.Join(ErrToken, ErrBadRequest), true, "the token endpoint is down or its answer is invalid"},
 		{"wrapped", fmt.Errorf("outer: %w", status(503)), true, "internal and upstream errors are temporary"},
 	}
 	seen := map[string]bool{}
@@ -78,6 +88,9 @@ func TestDecideRetry(t *testing.T) {
 			}
 			if Retryable(tt.err) != tt.retry {
 				t.Error("Retryable decides otherwise")
+			}
+			if got, want := Refused(tt.err), slices.Contains(refused, tt.name); got != want || got && retry {
+				t.Errorf("refused: got %v, want %v", got, want)
 			}
 		})
 		seen[tt.reason] = true

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -58,38 +57,13 @@ type SendMessageRequest struct {
 	// client closes the reader; if an attempt is abandoned, even while a Read is
 	// in progress, which Close should make return. An error of Body or of its reader
 	// ends the call and is wrapped; it is retried only if it matches
-	// [ErrUnavailable].
+	// [ErrUnavailable]. For a payload that can be read only once, call with
+	// [SingleAttempt], and return an error when Body is called again.
 	Body func() (io.ReadCloser, error)
-	// Reader is used instead of Payload for a payload that can be read only once.
-	// It is read from its current position, in a goroutine of the attempt, and not
-	// closed. Once it has been read from, nothing is retried: a retryable failure,
-	// and an expired token, then also match [ErrBodyConsumed]. After a
-	// call that was abandoned while Reader was being read, that Read may still be
-	// in progress.
-	Reader io.Reader
-	// Size is the exact size of Body or Reader in bytes. A longer or
+	// Size is the exact size of Body in bytes. A longer or
 	// shorter body is an error, and is never sent completely. With Payload it may be zero.
 	Size int64
 }
-
-// oneShot is a body that can be opened only once.
-type oneShot struct {
-	io.Reader
-	opened atomic.Bool
-}
-
-func (o *oneShot) open() (io.ReadCloser, error) {
-	if o.opened.Swap(true) {
-		return nil, ErrBodyConsumed
-	}
-	return o, nil
-}
-
-// Close does nothing: the caller owns the reader.
-func (o *oneShot) Close() error { return nil }
-
-// used reports whether the body may have been read from. It is false for nil.
-func (o *oneShot) used() bool { return o != nil && o.opened.Load() }
 
 func (r *SendMessageRequest) fill() {
 	if r.ContextID == "" {
@@ -101,7 +75,7 @@ func (r *SendMessageRequest) fill() {
 }
 
 func (r *SendMessageRequest) size() int64 {
-	if r.Body != nil || r.Reader != nil {
+	if r.Body != nil {
 		return r.Size
 	}
 	return int64(len(r.Payload))
@@ -122,17 +96,13 @@ func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error 
 		return err
 	}
 	req.fill()
-	open, size := req.Body, req.size()
+	size := req.size()
 	var (
-		once    *oneShot
 		content []byte
 		shared  bool
 	)
 	switch {
-	case req.Reader != nil:
-		once = &oneShot{Reader: req.Reader}
-		open = once.open
-	case open != nil:
+	case req.Body != nil:
 	case size <= maxCopied:
 		content = bytes.Clone(req.Payload)
 	default:
@@ -142,11 +112,10 @@ func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error 
 		op:         opSend,
 		like:       c.messages,
 		header:     c.messageHeader(&req),
-		open:       open,
+		open:       req.Body,
 		size:       size,
 		content:    content,
 		shared:     shared,
-		oneShot:    once,
 		ignoreBody: true,
 		timeout:    c.requestTimeout(size),
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"path"
 	"reflect"
 	"strings"
 	"testing"
@@ -76,7 +77,7 @@ func TestSpecPutEndpointRequest(t *testing.T) {
 		req := w.putRequest()
 		change(&req)
 		_, _, err := w.client.PutEndpoint(t.Context(), w.Tenant(), "urn:farm:refused", req)
-		wantError(t, err, gateway.ErrInvalid)
+		wantInvalid(t, err, path.Base(t.Name()))
 	}
 	set := func(key string, value any) func(map[string]any) { return func(o map[string]any) { o[key] = value } }
 	without := func(key string) func(map[string]any) { return func(o map[string]any) { delete(o, key) } }
@@ -89,7 +90,7 @@ func TestSpecPutEndpointRequest(t *testing.T) {
 				t.Errorf("name %q became %q", name, w.listed(t, e.ID).Name)
 			}
 		}
-		for _, name := range []string{strings.Repeat("ж", 201), "   ", "semi;colon", "a/b", "a\tb"} {
+		for _, name := range []string{strings.Repeat("ж", 201), "   ", "\t", "semi;colon", "a/b", "a\tb", "a\nb", "a\u00a0b", "5 €", "🚜", "a\xff"} {
 			invalid(t, func(r *gateway.PutEndpointRequest) { r.Name = name })
 			refused(t, set("name", name), gateway.ErrBadRequest)
 		}
@@ -203,8 +204,10 @@ func TestSpecPutEndpointRequest(t *testing.T) {
 		if e := w.put(t, "urn:farm:uri", req); e.ConnectionsURI != req.ConnectionsURI {
 			t.Errorf("got %q", e.ConnectionsURI)
 		}
-		invalid(t, func(r *gateway.PutEndpointRequest) { r.ConnectionsURI = "not a uri" })
-		refused(t, set("connections_uri", "not a uri"), gateway.ErrBadRequest)
+		for _, uri := range []string{"not a uri", "/connections", "https://["} {
+			invalid(t, func(r *gateway.PutEndpointRequest) { r.ConnectionsURI = uri })
+			refused(t, set("connections_uri", uri), gateway.ErrBadRequest)
+		}
 	})
 	for _, e := range w.VisibleEndpoints(w.Application(), w.Tenant()) {
 		if e.ExternalID == "urn:farm:refused" {
@@ -241,7 +244,7 @@ func TestSpecEndpointCapability(t *testing.T) {
 		for _, bad := range []gateway.Direction{"", "send", "BOTH"} {
 			req.Capabilities[0].Direction = bad
 			_, _, err := w.client.PutEndpoint(t.Context(), w.Tenant(), "urn:farm:1", req)
-			wantError(t, err, gateway.ErrInvalid)
+			wantInvalid(t, err, "capabilities[0].direction")
 		}
 		requiredInCapability(t, w, "direction")
 	})
@@ -249,9 +252,18 @@ func TestSpecEndpointCapability(t *testing.T) {
 		req := w.putRequest()
 		req.Capabilities[0].MessageType = ""
 		_, _, err := w.client.PutEndpoint(t.Context(), w.Tenant(), "urn:farm:1", req)
-		wantError(t, err, gateway.ErrInvalid)
+		wantInvalid(t, err, "capabilities[0].message_type")
 		requiredInCapability(t, w, "message_type")
 	})
+}
+
+// wantInvalid wants a request to be refused before it is sent, for one field alone.
+func wantInvalid(t *testing.T, err error, field string) {
+	t.Helper()
+	var rule *gateway.ValidationError
+	if !errors.Is(err, gateway.ErrInvalid) || !errors.As(err, &rule) || rule.Field != field {
+		t.Errorf("got %v, want a ValidationError of %s", err, field)
+	}
 }
 
 func requiredInCapability(t *testing.T, w *specWorld, key string) {
@@ -276,7 +288,7 @@ func TestSpecEndpointSubscription(t *testing.T) {
 		req := w.putRequest()
 		req.Subscriptions[0].MessageType = ""
 		_, _, err := w.client.PutEndpoint(t.Context(), w.Tenant(), "urn:farm:1", req)
-		wantError(t, err, gateway.ErrInvalid)
+		wantInvalid(t, err, "subscriptions[0].message_type")
 	})
 	t.Run("segments", func(t *testing.T) {
 		// Any number of segments; what they say is nobody's business.

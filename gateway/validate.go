@@ -209,9 +209,7 @@ func (r *SendMessageRequest) validatePayload(limit int64) error {
 	switch {
 	case r.Body != nil && r.Payload != nil:
 		return invalid("Body", "must not be set together with Payload")
-	case r.Reader != nil && (r.Body != nil || r.Payload != nil):
-		return invalid("Reader", "must not be set together with Payload or Body")
-	case r.Body == nil && r.Reader == nil && r.Size != 0 && r.Size != int64(len(r.Payload)):
+	case r.Body == nil && r.Size != 0 && r.Size != int64(len(r.Payload)):
 		return invalid("Size", "must be the size of Payload, or zero")
 	case r.Size < 0:
 		return invalid("Size", "must not be negative: the exact size is needed before sending")

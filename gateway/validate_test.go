@@ -53,9 +53,6 @@ func TestSendMessageRequestRules(t *testing.T) {
 		{"size of another payload", func(r *SendMessageRequest) { r.Size = 5 }, "Size"},
 		{"size of the payload", func(r *SendMessageRequest) { r.Size = int64(len(r.Payload)) }, ""},
 		{"body and payload", func(r *SendMessageRequest) { r.Body = bytesBody(nil) }, "Body"},
-		{"reader and payload", func(r *SendMessageRequest) { r.Reader = strings.NewReader("") }, "Reader"},
-		{"reader and body", func(r *SendMessageRequest) { r.Reader, r.Body, r.Payload = strings.NewReader(""), bytesBody(nil), nil }, "Reader"},
-		{"reader of unknown size", func(r *SendMessageRequest) { r.Reader, r.Payload, r.Size = strings.NewReader(""), nil, -1 }, "Size"},
 		{"body of unknown size", func(r *SendMessageRequest) { r.Body, r.Payload, r.Size = bytesBody(nil), nil, -1 }, "Size"},
 		{"body at the limit", func(r *SendMessageRequest) { r.Body, r.Payload, r.Size = bytesBody(nil), nil, limit }, ""},
 		{"body past the limit", func(r *SendMessageRequest) { r.Body, r.Payload, r.Size = bytesBody(nil), nil, limit+1 }, "Payload"},
@@ -86,60 +83,6 @@ func checkValidation(t *testing.T, err error, field string) {
 		t.Fatalf("got %v, want a ValidationError of %s", err, field)
 	}
 	wantIs(t, err, ErrInvalid)
-}
-
-func TestPutEndpointRequestRules(t *testing.T) {
-	tests := []struct {
-		name   string
-		change func(*PutEndpointRequest)
-		field  string
-	}{
-		{"complete", func(*PutEndpointRequest) {}, ""},
-		{"no name", func(r *PutEndpointRequest) { r.Name = "" }, ""},
-		{"name of 1 character", func(r *PutEndpointRequest) { r.Name = "農" }, ""},
-		{"name of 200 characters", func(r *PutEndpointRequest) { r.Name = strings.Repeat("ж", 200) }, ""},
-		{"name of 201 characters", func(r *PutEndpointRequest) { r.Name = strings.Repeat("ж", 201) }, "name"},
-		{"name of every allowed kind", func(r *PutEndpointRequest) { r.Name = "Äcker 농장 7-_.,: x" }, ""},
-		{"name with other numbers", func(r *PutEndpointRequest) { r.Name = "5 m² ½ Ⅳ" }, ""},
-		{"name with vowel signs", func(r *PutEndpointRequest) { r.Name = "हिंदी" }, ""},
-		{"name with a currency sign", func(r *PutEndpointRequest) { r.Name = "5 €" }, "name"},
-		{"name of spaces", func(r *PutEndpointRequest) { r.Name = "   " }, "name"},
-		{"name of tabs", func(r *PutEndpointRequest) { r.Name = "\t" }, "name"},
-		{"name with a no-break space", func(r *PutEndpointRequest) { r.Name = "a\u00a0b" }, "name"},
-		{"name with a slash", func(r *PutEndpointRequest) { r.Name = "a/b" }, "name"},
-		{"name with a line break", func(r *PutEndpointRequest) { r.Name = "a\nb" }, "name"},
-		{"name with an emoji", func(r *PutEndpointRequest) { r.Name = "🚜" }, "name"},
-		{"name not UTF-8", func(r *PutEndpointRequest) { r.Name = "a\xff" }, "name"},
-		{"application missing", func(r *PutEndpointRequest) { r.ApplicationID = "" }, "application_id"},
-		{"application not a UUID", func(r *PutEndpointRequest) { r.ApplicationID = "app" }, "application_id"},
-		{"software version missing", func(r *PutEndpointRequest) { r.SoftwareVersionID = "" }, "software_version_id"},
-		{"software version not a UUID", func(r *PutEndpointRequest) { r.SoftwareVersionID = "1.0" }, "software_version_id"},
-		{"no capabilities", func(r *PutEndpointRequest) { r.Capabilities = nil }, ""},
-		{"capability without type", func(r *PutEndpointRequest) { r.Capabilities[0].MessageType = "" }, "capabilities[0].message_type"},
-		{"capability to send", func(r *PutEndpointRequest) { r.Capabilities[0].Direction = DirectionSend }, ""},
-		{"capability to receive", func(r *PutEndpointRequest) { r.Capabilities[0].Direction = DirectionReceive }, ""},
-		{"capability without direction", func(r *PutEndpointRequest) { r.Capabilities[0].Direction = "" }, "capabilities[0].direction"},
-		{"capability of a wrong direction", func(r *PutEndpointRequest) { r.Capabilities[0].Direction = "send" }, "capabilities[0].direction"},
-		{"no subscriptions", func(r *PutEndpointRequest) { r.Subscriptions = nil }, ""},
-		{"subscription without type", func(r *PutEndpointRequest) { r.Subscriptions[0].MessageType = "" }, "subscriptions[0].message_type"},
-		{"no endpoint type", func(r *PutEndpointRequest) { r.EndpointType = "" }, "endpoint_type"},
-		{"virtual communication unit", func(r *PutEndpointRequest) { r.EndpointType = EndpointTypeVirtualCommunicationUnit }, ""},
-		{"deprecated type", func(r *PutEndpointRequest) { r.EndpointType = "farming_software" }, ""},
-		{"communication unit", func(r *PutEndpointRequest) { r.EndpointType = EndpointTypeCommunicationUnit }, "endpoint_type"},
-		{"telemetry platform", func(r *PutEndpointRequest) { r.EndpointType = EndpointTypeTelemetryPlatform }, "endpoint_type"},
-		{"unknown type", func(r *PutEndpointRequest) { r.EndpointType = "tractor" }, "endpoint_type"},
-		{"connections URI", func(r *PutEndpointRequest) { r.ConnectionsURI = "https://fmis.example/connections?id=1" }, ""},
-		{"relative connections URI", func(r *PutEndpointRequest) { r.ConnectionsURI = "/connections" }, "connections_uri"},
-		{"malformed connections URI", func(r *PutEndpointRequest) { r.ConnectionsURI = "https://[" }, "connections_uri"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			r := testPutRequest()
-			tt.change(&r)
-			checkValidation(t, r.Validate(), tt.field)
-		})
-	}
-	checkValidation(t, ValidateEndpointName(""), "name")
 }
 
 func TestConfirmationRules(t *testing.T) {

@@ -86,15 +86,6 @@ func TestRouting(t *testing.T) {
 	}
 }
 
-func TestPublishToNobody(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{typeA}})
-	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
-	if len(s.Ledger()) != 0 {
-		t.Error("somebody got it")
-	}
-}
-
 // One message to two endpoints has one ID and two accounts.
 func TestTwoReceivers(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})

@@ -141,23 +141,3 @@ func TestRateLimit(t *testing.T) {
 	s.Advance(time.Second)
 	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
 }
-
-func TestServiceName(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{ServiceName: "mill"})
-	sender, _ := pairOf(s)
-	header := c.messageHeaders(sender.ID, nil)
-	if _, named := header["x-mill-tenant-id"]; !named {
-		t.Fatalf("headers %v", header)
-	}
-	want(t, c.do("POST", "/messages", []byte("x"), header), http.StatusOK)
-	for key := range header {
-		if rest, ok := strings.CutPrefix(key, "x-mill-"); ok {
-			header["x-router-"+rest] = header[key]
-			delete(header, key)
-		}
-	}
-	wantMessage(t, c.do("POST", "/messages", []byte("x"), header), http.StatusBadRequest, "x-mill-")
-	if got := s.ClientConfig().ServiceName; got != "mill" {
-		t.Errorf("ClientConfig().ServiceName = %q", got)
-	}
-}

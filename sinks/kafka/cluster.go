@@ -218,50 +218,24 @@ func (c *cluster) create(ctx context.Context, topic string, config *Config, brok
 	for name, value := range config.TopicConfig {
 		detail.ConfigEntries[name] = &value
 	}
-	request := sarama.NewCreateTopicsRequest(c.client.Config().Version, map[string]*sarama.TopicDetail{topic: detail}, config.ConnectTimeout, false)
-	for {
-		var response *sarama.CreateTopicsResponse
-		err := again(func() error {
-			controller, err := c.controller()
-			if err != nil {
-				return err
-			}
-			return c.call(controller, func(broker *sarama.Broker) (err error) {
-				response, err = broker.CreateTopics(request)
-				return err
-			})
-		})
-		if err != nil {
-			return err
-		}
-		result := response.TopicErrors[topic]
-		switch {
-		case result == nil:
-			return sarama.ErrIncompleteResponse
-		case result.Err == sarama.ErrNoError, result.Err == sarama.ErrTopicAlreadyExists:
-			return c.waitForLeaders(ctx, topic)
-		case result.Err != sarama.ErrNotController:
-			return fmt.Errorf("create topic: %w", result)
-		}
-		// Another broker has become the controller; refresh learns which.
-		if err := backoff.Sleep(ctx, pauseBetweenLooks); err != nil {
-			return fmt.Errorf("create topic: %w", result)
-		}
-		if err := c.refresh(topic); err != nil && !errors.Is(err, errNoTopic) {
-			return err
-		}
+	admin, err := sarama.NewClusterAdminFromClient(c.client) // closing it would close the client
+	if err != nil {
+		return err
 	}
-}
-
-// controller returns the broker that creates topics.
-func (c *cluster) controller() (*sarama.Broker, error) {
-	broker, err := c.client.Controller()
-	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-		// It was forgotten since the last refresh, and sarama has asked for it together
-		// with all topics that it knows by name.
-		broker, err = c.client.Controller()
+	create := func() error { return admin.CreateTopic(topic, detail, false) }
+	err = again(func() error {
+		err := create()
+		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+			// The controller was forgotten since the last refresh, and sarama has asked for it together
+			// with all topics that it knows by name.
+			err = create()
+		}
+		return err
+	})
+	if err != nil && kafkaError(err) != sarama.ErrTopicAlreadyExists {
+		return fmt.Errorf("create topic: %w", err)
 	}
-	return broker, err
+	return c.waitForLeaders(ctx, topic)
 }
 
 func (c *cluster) waitForLeaders(ctx context.Context, topic string) error {

@@ -294,6 +294,7 @@ func (c *Config) sarama(d *dialer) *sarama.Config {
 		return c.PublishTimeout / 200
 	}
 	k.Metadata.Timeout = c.ConnectTimeout
+	k.Admin.Timeout = c.ConnectTimeout
 
 	k.Producer.Partitioner = sarama.NewMurmur2Partitioner
 	k.Producer.Compression = c.Compression

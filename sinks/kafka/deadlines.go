@@ -3,45 +3,36 @@ package kafka
 import (
 	"sync"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/duequeue"
 )
 
 // deadlines ends the wait for results that do not come in time, with one timer for all: a timer for
 // each message would be as many allocations, and stopped nearly always. The zero value has none.
 type deadlines struct {
-	mu          sync.Mutex
-	first, last *delivery // by deadline
-	timer       *time.Timer
-	at          time.Time // when the timer fires, at the latest at the first deadline; zero = it does not
+	mu    sync.Mutex
+	queue duequeue.Queue[*delivery]
+	timer *time.Timer
+	at    time.Time // when the timer fires, at the latest at the first deadline; zero = it does not
 }
 
-// add has d expire at its deadline, unless it is removed before.
-func (l *deadlines) add(d *delivery) {
+// add has d expire at a time, unless it is removed before.
+func (l *deadlines) add(d *delivery, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// All calls may take equally long, so most come last; those that have waited for room do not.
-	after := l.last
-	for after != nil && after.deadline.After(d.deadline) {
-		after = after.previous
-	}
-	if d.previous = after; after == nil {
-		d.next, l.first = l.first, d
-	} else {
-		d.next, after.next = after.next, d
-	}
-	if d.next == nil {
-		l.last = d
-	} else {
-		d.next.previous = d
-	}
-	if l.first == d && (l.at.IsZero() || d.deadline.Before(l.at)) {
-		l.set(d.deadline)
-	}
+	d.due.Item = d
+	l.queue.Put(&d.due, at)
+	l.set()
 }
 
-// set sets the timer.
-func (l *deadlines) set(at time.Time) {
-	l.at = at
-	if wait := time.Until(at); l.timer == nil {
+// set sets the timer, if it would fire too late.
+func (l *deadlines) set() {
+	first := l.queue.First()
+	if first == nil || !l.at.IsZero() && !first.At().Before(l.at) {
+		return
+	}
+	l.at = first.At()
+	if wait := time.Until(l.at); l.timer == nil {
 		l.timer = time.AfterFunc(wait, l.expire)
 	} else {
 		l.timer.Reset(wait)
@@ -52,20 +43,7 @@ func (l *deadlines) set(at time.Time) {
 func (l *deadlines) remove(d *delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case d.previous != nil:
-		d.previous.next = d.next
-	case l.first == d:
-		l.first = d.next
-	default:
-		return // not there
-	}
-	if d.next != nil {
-		d.next.previous = d.previous
-	} else {
-		l.last = d.previous
-	}
-	d.next, d.previous = nil, nil
+	d.due.Remove()
 }
 
 // expire is called by the timer.
@@ -76,23 +54,16 @@ func (l *deadlines) expire() {
 }
 
 // due removes all whose deadline has come, and sets the timer for the next one.
-func (l *deadlines) due() []*delivery {
+func (l *deadlines) due() (due []*delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	var due []*delivery
-	for d := l.first; d != nil && !d.deadline.After(now); d = l.first {
-		due = append(due, d)
-		if l.first = d.next; l.first == nil {
-			l.last = nil
-		} else {
-			l.first.previous = nil
-		}
-		d.next = nil
+	for e := l.queue.Due(now); e != nil; e = l.queue.Due(now) {
+		e.Remove()
+		due = append(due, e.Item)
 	}
-	if l.at = (time.Time{}); l.first != nil {
-		l.set(l.first.deadline)
-	}
+	l.at = time.Time{}
+	l.set()
 	return due
 }
 

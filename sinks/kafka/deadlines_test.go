@@ -21,8 +21,8 @@ func TestDeadlines(t *testing.T) {
 			if !s.life.Enter() {
 				t.Fatal("closed")
 			}
-			d := &delivery{sink: s, deadline: start.Add(after)}
-			s.deadlines.add(d)
+			d := &delivery{sink: s}
+			s.deadlines.add(d, start.Add(after))
 			return d
 		}
 		expired := func(d *delivery) bool {
@@ -57,7 +57,7 @@ func TestDeadlines(t *testing.T) {
 		if expired(removed) {
 			t.Error("the one that was removed expired")
 		}
-		if s.deadlines.first != nil || s.deadlines.last != nil || !s.deadlines.at.IsZero() {
+		if s.deadlines.queue.Len() > 0 || !s.deadlines.at.IsZero() {
 			t.Errorf("left: %+v", &s.deadlines)
 		}
 		s.deadlines.remove(first) // its result comes late

@@ -3,10 +3,10 @@ package kafka
 import (
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/IBM/sarama"
 
+	"github.com/agrimill/agrimill/internal/duequeue"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -42,16 +42,14 @@ type result struct {
 // delivery is a message in flight, and all that is needed of it, in one allocation.
 type delivery struct {
 	sinks.Publication
-	sink     *Sink
-	topic    string // of the call
-	known    *topic
-	record   sarama.ProducerMessage
-	key      encoded // of the record, unless the marshaler has one of its own
-	value    encoded // likewise
-	size     int     // of the record
-	deadline time.Time
-
-	next, previous *delivery // in deadlines
+	sink   *Sink
+	topic  string // of the call
+	known  *topic
+	record sarama.ProducerMessage
+	key    encoded                   // of the record, unless the marshaler has one of its own
+	value  encoded                   // likewise
+	size   int                       // of the record
+	due    duequeue.Entry[*delivery] // in deadlines
 }
 
 // encoded is a key or a value.

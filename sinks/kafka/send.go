@@ -64,7 +64,7 @@ func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*deliv
 	}
 	largest := 0
 	for _, msg := range messages {
-		d := &delivery{sink: s, topic: w.topic, deadline: w.deadline}
+		d := &delivery{sink: s, topic: w.topic}
 		if err := s.marshal(d, name, msg); err != nil {
 			return nil, nil, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, name, sinks.ErrRejected, err))
 		}
@@ -193,7 +193,7 @@ func (s *Sink) send(w *wait, messages []*message.Message, i int, d *delivery) er
 	}
 	s.life.Fork()            // until it is resolved
 	d.known.lane.life.Fork() // until the producer is done with it
-	s.deadlines.add(d)
+	s.deadlines.add(d, w.deadline)
 	stoppoint.At(stoppoint.Write)
 	if err := w.put(messages, d.known.lane.producer.async.Input(), &d.record); err != nil {
 		s.deadlines.remove(d)

@@ -52,7 +52,7 @@ func run(ctx context.Context, config gateway.Config, tenant, office string, brok
 		return err
 	}
 	defer toGateway.Close()
-	toKafka, err := kafka.New(kafka.Config{Brokers: brokers, TopicPrefix: kafka.NoTopicPrefix}, nil)
+	toKafka, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers}, TopicPrefix: kafka.NoTopicPrefix}, nil)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func startNATS(t *testing.T) broker {
 
 func startKafka(t *testing.T) broker {
 	cluster := kafkatest.Start(t)
-	sink, err := kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 1}, nil)
+	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Partitions: 1}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func bareAsync(b *testing.B, addr, topic string, window int) float64 {
 func benchSink(b *testing.B, addr string) {
 	for _, window := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
-			sink, err := kafka.New(kafka.Config{Brokers: []string{addr}, TopicPrefix: "bench", Partitions: 3}, nil)
+			sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: "bench", Partitions: 3}, nil)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -108,7 +108,7 @@ func BenchmarkWatermillPublisher(b *testing.B) {
 	addr := blackhole(b)
 	for _, window := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
-			sink, err := kafka.New(kafka.Config{Brokers: []string{addr}, TopicPrefix: "bench"}, nil)
+			sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: "bench"}, nil)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -130,8 +130,7 @@ func testSecure(t *testing.T, real *kafkatest.Real, trusting *tls.Config) {
 	for _, mechanism := range []kafka.Mechanism{kafka.MechanismPlain, kafka.MechanismSCRAMSHA256, kafka.MechanismSCRAMSHA512} {
 		t.Run(string(mechanism), func(t *testing.T) {
 			config := kafka.Config{
-				Brokers: []string{real.SecureAddr()}, TopicPrefix: "secure", TLS: trusting,
-				SASL: kafka.SASL{Mechanism: mechanism, User: "farmer", Password: "barn;door=7"},
+				Connection: kafka.Connection{Brokers: []string{real.SecureAddr()}, TLS: trusting, SASL: kafka.SASL{Mechanism: mechanism, User: "farmer", Password: "barn;door=7"}}, TopicPrefix: "secure",
 			}
 			sink := newSink(t, config)
 			topic := sink.TopicSegment(string(mechanism))

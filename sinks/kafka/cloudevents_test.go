@@ -119,8 +119,8 @@ func unmarshalWith(t *testing.T, marshaler kafka.Marshaler, record *kgo.Record) 
 
 func TestCloudEventsConfig(t *testing.T) {
 	for _, config := range []kafka.Config{
-		{Brokers: []string{"a:1"}, CloudEvents: &cloudevents.Config{Source: "{"}},
-		{Brokers: []string{"a:1"}, CloudEvents: &cloudevents.Config{}, Marshaler: otherMarshaler{}},
+		{Connection: kafka.Connection{Brokers: []string{"a:1"}}, CloudEvents: &cloudevents.Config{Source: "{"}},
+		{Connection: kafka.Connection{Brokers: []string{"a:1"}}, CloudEvents: &cloudevents.Config{}, Marshaler: otherMarshaler{}},
 	} {
 		if err := config.Validate(); !errors.Is(err, kafka.ErrConfig) {
 			t.Errorf("got %v", err)

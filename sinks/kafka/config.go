@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"cmp"
-	"crypto/tls"
 	"fmt"
 	"time"
 
@@ -92,20 +91,10 @@ type SASL struct {
 
 // Config configures a [Sink]. Only Brokers is required.
 type Config struct {
-	// Brokers are the addresses (host:port) to find the cluster by. Required.
-	Brokers []string `yaml:"brokers" required:"true"`
+	// Connection says how to connect.
+	Connection `yaml:",inline"`
 	// Name names the sink in errors and logs. Default "kafka".
 	Name string `yaml:"-"`
-	// ClientID is what the brokers know the client by, in quotas and logs.
-	// Default [DefaultClientID].
-	ClientID string `yaml:"client_id"`
-	// TLS is the configuration for TLS; nil = without TLS.
-	TLS *tls.Config `yaml:"-"`
-	// SASL authenticates. Default: not at all.
-	SASL SASL `yaml:"sasl"`
-	// Version is the newest version of Kafka whose requests are used; older brokers are
-	// recognized. Default 2.8.
-	Version sarama.KafkaVersion `yaml:"-"`
 
 	// TopicPrefix comes before each topic, with a dot. Default [DefaultTopicPrefix];
 	// [NoTopicPrefix] for none.
@@ -148,8 +137,6 @@ type Config struct {
 	// see [Marshaler]. Not together with Marshaler. Nil means no.
 	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
-	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default [DefaultConnectTimeout].
-	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	// Ingest is how routes keep the order of a key: one message at a time, or pipelined. Default
 	// [sinks.IngestPlain].
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
@@ -192,9 +179,7 @@ func (c Config) WithDefaults() Config {
 
 func (c *Config) setDefaults() {
 	c.Name = cmp.Or(c.Name, "kafka")
-	connection := c.connection()
-	connection.setDefaults()
-	c.ClientID, c.SASL, c.Version, c.ConnectTimeout = connection.ClientID, connection.SASL, connection.Version, connection.ConnectTimeout
+	c.Connection.setDefaults()
 	c.TopicPrefix = cmp.Or(c.TopicPrefix, DefaultTopicPrefix)
 	if c.PartitionKey == nil {
 		c.PartitionKey = MetadataKey(gateway.KeyReceivingEndpointID)
@@ -216,7 +201,7 @@ func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 func (c Config) Validate() error {
 	c.setDefaults()
 	var e validate.Errors
-	e.Join("", c.connection().Validate())
+	e.Join("", c.Connection.Validate())
 	e.Check(c.TopicPrefix == NoTopicPrefix || ValidTopic(c.TopicPrefix), "TopicPrefix", TopicRule)
 	e.Check(c.Provision == ProvisionCreate || c.Provision == ProvisionNone, "Provision", "must be one of the named constants")
 	validate.NotNegative(&e, "Partitions", c.Partitions)
@@ -239,13 +224,6 @@ func (c Config) Validate() error {
 		e.Join("CloudEvents", c.CloudEvents.Validate())
 	}
 	return e.Err(ErrConfig)
-}
-
-// connection returns the part that says how to connect.
-func (c *Config) connection() Connection {
-	return Connection{
-		Brokers: c.Brokers, ClientID: c.ClientID, TLS: c.TLS, SASL: c.SASL, Version: c.Version, ConnectTimeout: c.ConnectTimeout,
-	}
 }
 
 // TopicRule says in an error what [ValidTopic] holds.
@@ -280,7 +258,7 @@ func maxRequestSize() int32 { return sarama.MaxRequestSize - 64<<10 }
 
 // sarama returns the configuration of a Kafka client whose connections d makes.
 func (c *Config) sarama(d *dialer) *sarama.Config {
-	k := c.connection().ClientConfig()
+	k := c.ClientConfig()
 	k.Net.ReadTimeout = c.PublishTimeout
 	k.Net.WriteTimeout = c.PublishTimeout
 	// Only what is asked for. A few attempts, since brokers learn of a new topic

@@ -28,7 +28,7 @@ type Connection struct {
 	// Version is the newest version of Kafka whose requests are used, e.g. 3.6; older brokers
 	// are recognized. Default 2.8.
 	Version sarama.KafkaVersion `yaml:"-"`
-	// ConnectTimeout bounds connecting. Default [DefaultConnectTimeout].
+	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 }
 

@@ -1,6 +1,6 @@
 // Package kafka is the sink for Apache Kafka.
 //
-//	sink, err := kafka.New(kafka.Config{Brokers: []string{"localhost:9092"}}, nil)
+//	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{"localhost:9092"}}}, nil)
 //
 // A message of topic T goes to the Kafka topic TopicPrefix.T, which is created when its first
 // message comes unless Config.Provision is ProvisionNone. Whoever sends decides which message

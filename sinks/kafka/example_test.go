@@ -31,7 +31,7 @@ func ExampleNew() {
 	defer stop()
 
 	sink, err := kafka.New(kafka.Config{
-		Brokers: brokers, TopicPrefix: "farm",
+		Connection: kafka.Connection{Brokers: brokers}, TopicPrefix: "farm",
 		Partitions: 12, ReplicationFactor: 3,
 		TopicConfig: map[string]string{"min.insync.replicas": "2", "retention.ms": "-1"},
 	}, nil)
@@ -61,7 +61,7 @@ func ExampleMarshaler() {
 		return
 	}
 	defer stop()
-	sink, err := kafka.New(kafka.Config{Brokers: brokers}, nil)
+	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers}}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -107,7 +107,7 @@ func ExampleUnescapeTopicSegment() {
 
 func ExampleMetadataKey() {
 	config := kafka.Config{
-		Brokers:      []string{"127.0.0.1:9092"},
+		Connection:   kafka.Connection{Brokers: []string{"127.0.0.1:9092"}},
 		PartitionKey: kafka.MetadataKey(gateway.KeyTenantID), // order per tenant
 	}
 	msg := message.NewMessage("1", nil)

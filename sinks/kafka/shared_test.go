@@ -114,7 +114,7 @@ func random(t *testing.T, size int) []byte {
 // testPartitions: the key is the receiving endpoint, and the partition is the
 // one that other clients choose for it.
 func testPartitions(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 7})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, Partitions: 7})
 	var keys []string
 	for i := range 40 {
 		keys = append(keys, fmt.Sprintf("endpoint %d", i))
@@ -148,7 +148,7 @@ func testPartitions(t *testing.T, addr, prefix string) {
 
 // testNoKey: without a value there is no key, which is not an empty one.
 func testNoKey(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 4})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, Partitions: 4})
 	const count = 100
 	for range count {
 		mustPublish(t, sink, "nokey", newMessage("x"))
@@ -166,9 +166,9 @@ func testNoKey(t *testing.T, addr, prefix string) {
 		}
 	}
 
-	off := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, PartitionKey: kafka.NoPartitionKey})
+	off := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, PartitionKey: kafka.NoPartitionKey})
 	mustPublish(t, off, "off", forEndpoint("e", "x"))
-	byTenant := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, PartitionKey: kafka.MetadataKey(gateway.KeyTenantID)})
+	byTenant := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, PartitionKey: kafka.MetadataKey(gateway.KeyTenantID)})
 	msg := forEndpoint("e", "x")
 	msg.Metadata[gateway.KeyTenantID] = "tenant"
 	mustPublish(t, byTenant, "tenant", msg)
@@ -201,7 +201,7 @@ func topicConfig(t *testing.T, addr, topic string) map[string]string {
 
 func testCreatedTopics(t *testing.T, addr, prefix string) {
 	config := kafka.Config{
-		Brokers: []string{addr}, TopicPrefix: prefix, Partitions: 3, ReplicationFactor: 1,
+		Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, Partitions: 3, ReplicationFactor: 1,
 		TopicConfig: map[string]string{"retention.ms": "86400000", "max.message.bytes": "200000"},
 	}
 	sink := newSink(t, config)
@@ -242,7 +242,7 @@ func testCreatedTopics(t *testing.T, addr, prefix string) {
 }
 
 func testMissingTopic(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Provision: kafka.ProvisionNone})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, Provision: kafka.ProvisionNone})
 	err := sink.Publish("missing", newMessage("x"))
 	wantClass(t, err, sinks.ErrUnavailable)
 	if !strings.Contains(err.Error(), "no such topic: "+prefix+".missing") {
@@ -259,17 +259,17 @@ func testMissingTopic(t *testing.T, addr, prefix string) {
 // '.' and '_' alone.
 func testCollidingTopic(t *testing.T, addr, prefix string) {
 	createTopic(t, addr, prefix+"_taken", 1, nil)
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix})
 	wantClass(t, sink.Publish("taken", newMessage("x")), sinks.ErrRejected)
 }
 
 func testImpossibleReplication(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, ReplicationFactor: 9})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, ReplicationFactor: 9})
 	wantClass(t, sink.Publish("impossible", newMessage("x")), sinks.ErrUnavailable)
 }
 
 func testDeletedTopic(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix})
 	mustPublish(t, sink, "deleted", newMessage("before"))
 	if _, err := kadm.NewClient(kafkatest.Client(t, addr)).DeleteTopic(t.Context(), prefix+".deleted"); err != nil {
 		t.Fatal(err)
@@ -296,7 +296,7 @@ var codecs = []sarama.CompressionCodec{
 func testAtTheLimit(t *testing.T, addr, prefix string) {
 	for _, codec := range codecs {
 		t.Run(codec.String(), func(t *testing.T) {
-			sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Compression: codec})
+			sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, Compression: codec})
 			limit := int(sink.Describe().MaxMessageSize)
 			empty, err := kafka.Marshaler{}.Marshal("", newMessage(""))
 			if err != nil {
@@ -322,7 +322,7 @@ func testAtTheLimit(t *testing.T, addr, prefix string) {
 }
 
 func testLimitOfTopic(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix})
 	small := "5000"
 	createTopic(t, addr, prefix+".small", 1, map[string]*string{"max.message.bytes": &small})
 	mustPublish(t, sink, "small", newMessage(strings.Repeat("x", 4000)))
@@ -360,7 +360,7 @@ func alter(t *testing.T, addr, topic, name, value string) {
 
 // testLargerThanBrokersTake: MaxMessageSize is set on the topics it creates.
 func testLargerThanBrokersTake(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, MaxMessageSize: 4 << 20})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, MaxMessageSize: 4 << 20})
 	payload := random(t, 3<<20)
 	mustPublish(t, sink, "large", newMessage(string(payload)))
 	records := kafkatest.Read(t, addr, prefix+".large", kgo.FetchMaxBytes(50<<20), kgo.FetchMaxPartitionBytes(50<<20))
@@ -374,7 +374,7 @@ func testLargerThanBrokersTake(t *testing.T, addr, prefix string) {
 func testSmallMessagesFillNoBatchTooLarge(t *testing.T, addr, prefix string) {
 	small := "5000"
 	createTopic(t, addr, prefix+".batches", 1, map[string]*string{"max.message.bytes": &small})
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix})
 	var messages []*message.Message
 	for range 500 {
 		messages = append(messages, newMessage(string(random(t, 500))))
@@ -421,7 +421,7 @@ func testWatermillSubscriber(t *testing.T, addr, prefix string) {
 		"ours, with CloudEvents": {"ours-events", events, kafka.Marshaler{CloudEvents: mapping}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, CloudEvents: c.events})
+			sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, CloudEvents: c.events})
 			mustPublish(t, sink, c.topic, small.Copy(), large.Copy(), escaped.Copy())
 			config := wmkafka.DefaultSaramaSubscriberConfig()
 			config.Version = sarama.V2_8_0_0 // the default is older than what Kafka 4 speaks
@@ -501,7 +501,7 @@ func wantOpened(t *testing.T, store *claimcheck.Store, msg *message.Message, wan
 
 // testRecordOnTheWire looks at what a client sees that knows nothing of us.
 func testRecordOnTheWire(t *testing.T, addr, prefix string) {
-	sink := newSink(t, kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix})
 	msg := forEndpoint("endpoint", "")
 	msg.Metadata["a"] = "\x00\xff"
 	msg.Metadata["empty"] = ""

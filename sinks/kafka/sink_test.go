@@ -92,7 +92,7 @@ func (c answer) test(t *testing.T, cluster *kafkatest.Cluster, topic string) {
 	if c.want == sinks.ErrUnavailable {
 		timeout = time.Second // some answers are waited for until then
 	}
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, PublishTimeout: timeout})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, PublishTimeout: timeout})
 	testkit.EventuallyNil(t, func() error { return sink.Publish(topic, newMessage("before")) })
 	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "agrimill." + topic, Err: c.code, Count: c.count})
 	for fault.Hits() == 0 { // it may take longer than the time-out until the request is there
@@ -126,7 +126,7 @@ func TestInnocentNeighbours(t *testing.T) {
 	} {
 		t.Run(c.code.Message, func(t *testing.T) {
 			cluster := kafkatest.Start(t)
-			sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
+			sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}})
 			guilty := func(request kmsg.Request) bool {
 				records := request.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records
 				return strings.Contains(string(records), "guilty")
@@ -156,7 +156,7 @@ func TestInnocentNeighbours(t *testing.T) {
 // TestLostAcknowledgement: what the broker has done and could not say so is asked again, and stored once.
 func TestLostAcknowledgement(t *testing.T) {
 	cluster := kafkatest.Start(t)
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}})
 	mustPublish(t, sink, "topic", newMessage("before"))
 	lose := sync.OnceFunc(cluster.Proxy.LoseReplies)
 	done := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Observe: true, Count: -1, When: func(kmsg.Request) bool {
@@ -192,7 +192,7 @@ func TestLostAcknowledgement(t *testing.T) {
 func TestLostConnections(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}})
 	mustPublish(t, sink, "topic", newMessage("before"))
 	created := 0
 	questions := map[string]func() error{
@@ -232,7 +232,7 @@ func TestLostConnections(t *testing.T) {
 func TestAcknowledgedByAll(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	sink := newSink(t, kafka.Config{
-		Brokers: []string{cluster.Addr()},
+		Connection: kafka.Connection{Brokers: []string{cluster.Addr()}},
 		Configure: func(k *sarama.Config) { // whatever somebody sets
 			k.Producer.RequiredAcks = sarama.NoResponse
 			k.Producer.Idempotent = false
@@ -274,7 +274,7 @@ func TestSASL(t *testing.T) {
 		t.Run(string(mechanism), func(t *testing.T) {
 			cluster := kafkatest.Start(t, kfake.EnableSASL(),
 				kfake.Superuser(string(mechanism), "farmer", "pass,word=ü"), kfake.Superuser("PLAIN", "reader", "read"))
-			config := kafka.Config{Brokers: []string{cluster.Addr()}, SASL: kafka.SASL{Mechanism: mechanism, User: "farmer", Password: "pass,word=ü"}}
+			config := kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, SASL: kafka.SASL{Mechanism: mechanism, User: "farmer", Password: "pass,word=ü"}}}
 			sink := newSink(t, config)
 			mustPublish(t, sink, "topic", newMessage("x"))
 			if err := sink.Health(t.Context()); err != nil {
@@ -302,14 +302,14 @@ func TestTLS(t *testing.T) {
 	certificate := testkit.NewCertificate(t)
 	cluster := kafkatest.Start(t, kfake.TLS(certificate.Server(t)))
 	trusting := certificate.Client()
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, TLS: trusting})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, TLS: trusting}})
 	mustPublish(t, sink, "topic", newMessage("x"))
 	if records := kafkatest.Read(t, cluster.Addr(), "agrimill.topic", kgo.DialTLSConfig(trusting)); len(records) != 1 {
 		t.Errorf("%d records", len(records))
 	}
-	_, err := kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, TLS: &tls.Config{}, ConnectTimeout: 2 * time.Second}, nil)
+	_, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, TLS: &tls.Config{}, ConnectTimeout: 2 * time.Second}}, nil)
 	wantClass(t, err, sinks.ErrUnavailable)
-	_, err = kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, ConnectTimeout: 2 * time.Second, PublishTimeout: 2 * time.Second}, nil)
+	_, err = kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, ConnectTimeout: 2 * time.Second}, PublishTimeout: 2 * time.Second}, nil)
 	wantClass(t, err, sinks.ErrUnavailable)
 }
 
@@ -326,7 +326,7 @@ func TestNotAllowedToDescribe(t *testing.T) {
 			allow(kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationCreate),
 			allow(kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationIdempotentWrite)))
 	logger := testkit.NewLog()
-	sink, err := kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, SASL: kafka.SASL{User: "farmer", Password: "farmer"}}, logger)
+	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, SASL: kafka.SASL{User: "farmer", Password: "farmer"}}}, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +450,7 @@ func TestSeveralBrokers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer cluster.Close()
-	sink := newSink(t, kafka.Config{Brokers: cluster.ListenAddrs(), PublishTimeout: 5 * time.Second})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: cluster.ListenAddrs()}, PublishTimeout: 5 * time.Second})
 	var acked sync.Map
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -502,7 +502,7 @@ func TestSeveralBrokers(t *testing.T) {
 
 func TestHealthWithoutLeader(t *testing.T) {
 	cluster := kafkatest.Start(t)
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}})
 	mustPublish(t, sink, "topic", newMessage("x"))
 	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata}, Topic: "agrimill.topic", Err: kerr.LeaderNotAvailable, Count: -1})
 	err := sink.Health(t.Context())
@@ -518,9 +518,9 @@ func TestHealthWithoutLeader(t *testing.T) {
 func TestRecovered(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
-	mustPublish(t, newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}}), "topic", newMessage("x"))
+	mustPublish(t, newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}}), "topic", newMessage("x"))
 	sink := newSink(t, kafka.Config{
-		Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second, PublishTimeout: time.Second, CloseTimeout: 10 * testkit.Patience,
+		Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second}, PublishTimeout: time.Second, CloseTimeout: 10 * testkit.Patience,
 	})
 	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("x")) })
 	back := sink.Recovered()
@@ -564,11 +564,11 @@ func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	cluster.Stop()
-	_, err := kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second}, nil)
+	_, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second}}, nil)
 	wantClass(t, err, sinks.ErrUnavailable)
 	cluster.Restart()
 	cluster.Proxy.Hang()
-	_, err = kafka.New(kafka.Config{Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second, PublishTimeout: time.Second}, nil)
+	_, err = kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, ConnectTimeout: time.Second}, PublishTimeout: time.Second}, nil)
 	wantClass(t, err, sinks.ErrUnavailable)
 	cluster.Proxy.Resume()
 }
@@ -580,7 +580,7 @@ func TestPending(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	withTimeout := func(timeout time.Duration) *kafka.Sink {
 		return newSink(t, kafka.Config{
-			Brokers: []string{cluster.Addr()}, MaxPending: 4, MaxPendingBytes: 10_000, PublishTimeout: timeout, CloseTimeout: time.Second,
+			Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, MaxPending: 4, MaxPendingBytes: 10_000, PublishTimeout: timeout, CloseTimeout: time.Second,
 		})
 	}
 	sink := withTimeout(testkit.Patience)
@@ -624,7 +624,7 @@ func TestContextEndsBeforeTheProducer(t *testing.T) {
 		end() // after the first look
 		return "", nil
 	})
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Marshaler: marshaler, MaxPending: 1, MaxPendingBytes: 10_000})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Marshaler: marshaler, MaxPending: 1, MaxPendingBytes: 10_000})
 	mustPublish(t, sink, "topic", newMessage("x"))
 	for range 3 { // what they have taken of the room is given back
 		ctx, cancel := context.WithCancel(t.Context())
@@ -650,7 +650,7 @@ func TestContextEndsBeforeTheProducer(t *testing.T) {
 func TestSlowResult(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 1})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Partitions: 1})
 	mustPublish(t, sink, "topic", newMessage("first"))
 	cluster.Proxy.Hang()
 	taken, released := make(chan struct{}, 20), make(chan struct{})
@@ -690,7 +690,7 @@ func TestLinger(t *testing.T) {
 	for ingest, want := range map[sinks.Ingest]bool{sinks.IngestPlain: false, sinks.IngestPipelined: true} {
 		var frequency time.Duration
 		newSink(t, kafka.Config{
-			Brokers: []string{cluster.Addr()}, Ingest: ingest,
+			Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Ingest: ingest,
 			Configure: func(k *sarama.Config) { frequency = k.Producer.Flush.Frequency },
 		})
 		if got := frequency > 0; got != want {
@@ -708,7 +708,7 @@ func TestForeignMarshaler(t *testing.T) {
 		}
 		return "key of marshaler", nil
 	})
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Marshaler: marshaler})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Marshaler: marshaler})
 	mustPublish(t, sink, "topic", forEndpoint("e", "x"))
 	records := kafkatest.Read(t, cluster.Addr(), "agrimill.topic")
 	if len(records) != 1 || string(records[0].Key) != "key of marshaler" || string(records[0].Value) != "x" {
@@ -718,7 +718,7 @@ func TestForeignMarshaler(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	valid := kafka.Config{Brokers: []string{"127.0.0.1:9092"}}
+	valid := kafka.Config{Connection: kafka.Connection{Brokers: []string{"127.0.0.1:9092"}}}
 	if err := valid.Validate(); err != nil {
 		t.Errorf("the smallest configuration: %v", err)
 	}
@@ -761,7 +761,7 @@ func TestConfig(t *testing.T) {
 
 func TestNoTopicPrefix(t *testing.T) {
 	cluster := kafkatest.Start(t)
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, TopicPrefix: kafka.NoTopicPrefix})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, TopicPrefix: kafka.NoTopicPrefix})
 	mustPublish(t, sink, "plain", newMessage("x"))
 	if n := len(kafkatest.Read(t, cluster.Addr(), "plain")); n != 1 {
 		t.Errorf("%d records", n)
@@ -778,7 +778,7 @@ func TestStuckPartition(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	const keys = 20
 	sink := newSink(t, kafka.Config{
-		Brokers: []string{cluster.Addr()}, Partitions: 4, PublishTimeout: testkit.Patience, MaxPending: 2 * keys,
+		Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Partitions: 4, PublishTimeout: testkit.Patience, MaxPending: 2 * keys,
 	})
 	for i := range keys {
 		mustPublish(t, sink, "topic", forEndpoint(fmt.Sprint(i), "before"))
@@ -859,7 +859,7 @@ func TestLateCopies(t *testing.T) {
 			small := "100000"
 			createTopic(t, cluster.Addr(), "agrimill.topic", 2, map[string]*string{"max.message.bytes": &small})
 			sink := newSink(t, kafka.Config{
-				Brokers: []string{cluster.Addr()}, PublishTimeout: timeout,
+				Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, PublishTimeout: timeout,
 				Configure: func(c *sarama.Config) { // it is still at it when the time is up
 					c.Producer.Retry.BackoffFunc = func(int, int) time.Duration { return timeout / 2 }
 				},
@@ -923,7 +923,7 @@ func TestLateCopies(t *testing.T) {
 func TestTroubledConnections(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}, Partitions: 3})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Partitions: 3})
 	mustPublish(t, sink, "topic", forEndpoint("first", "0"))
 	const keys, each = 10, 100
 	var failures atomic.Int64
@@ -992,7 +992,7 @@ func TestTroubledConnections(t *testing.T) {
 // The depth of a topic is what its partitions keep, and nothing is created by asking.
 func TestDepth(t *testing.T) {
 	cluster := kafkatest.Start(t, kfake.SeedTopics(3, "agrimill.topic"))
-	sink := newSink(t, kafka.Config{Brokers: []string{cluster.Addr()}})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}})
 	depth := func(topic string, want int64) {
 		t.Helper()
 		if got, err := sink.Depth(t.Context(), topic); err != nil || got != want {

@@ -48,7 +48,7 @@ type backend struct {
 // suiteConfig is what the suite needs: errors some seconds after a fault, and one partition, since it has no keys.
 func suiteConfig(addr string, settings sinktest.Settings) kafka.Config {
 	config := kafka.Config{
-		Brokers: []string{addr}, Partitions: 1, MaxMessageSize: int(settings.MaxMessageSize), CloseTimeout: time.Second,
+		Connection: kafka.Connection{Brokers: []string{addr}}, Partitions: 1, MaxMessageSize: int(settings.MaxMessageSize), CloseTimeout: time.Second,
 	}
 	if settings.Faults {
 		config.ConnectTimeout, config.PublishTimeout = 2*time.Second, 5*time.Second

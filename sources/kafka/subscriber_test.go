@@ -531,7 +531,7 @@ func testUniversal(t *testing.T, addr string, short bool) {
 	}
 	run := fmt.Sprintf("u%d", time.Now().UnixNano())
 	group := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
-		sink, err := sinkkafka.New(sinkkafka.Config{Brokers: []string{addr}, Partitions: 1}, nil)
+		sink, err := sinkkafka.New(sinkkafka.Config{Connection: sinkkafka.Connection{Brokers: []string{addr}}, Partitions: 1}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

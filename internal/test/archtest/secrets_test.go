@@ -195,7 +195,7 @@ func made(t *testing.T) map[string]any {
 	cluster := kafkatest.Start(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "farmer", canary))
 	sasl := kafka.SASL{User: "farmer", Password: canary}
 	brokers := kafka.Connection{Brokers: []string{cluster.Addr()}, SASL: sasl}
-	kafkaSink, err := kafka.New(kafka.Config{Brokers: brokers.Brokers, SASL: sasl}, nil)
+	kafkaSink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers.Brokers, SASL: sasl}}, nil)
 	add("kafka.Sink", kafkaSink, err)
 	kafkaDevices, err := kafkadevices.New(t.Context(), kafkadevices.Config{Connection: brokers})
 	add("kafka devices", kafkaDevices, err)

@@ -35,7 +35,7 @@ func BenchmarkKafka(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", order.name, window), func(b *testing.B) {
 				twoCores(b)
 				b.ReportAllocs()
-				sink := testkit.Must(kafka.New(kafka.Config{Brokers: brokers(b)}, nil))(b)
+				sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers(b)}}, nil))(b)
 				count := newCounted(b.N)
 				cfg := subscriber.Config{MaxInFlight: window, Order: order.order}
 				// One endpoint has one partition.
@@ -62,7 +62,7 @@ func BenchmarkBareKafka(b *testing.B) {
 func bareKafka(b *testing.B, keyCount, window int, change func(*sarama.Config)) {
 	addrs := brokers(b)
 	const topic = "agrimill.bare"
-	sink := testkit.Must(kafka.New(kafka.Config{Brokers: addrs}, nil))(b)
+	sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: addrs}}, nil))(b)
 	defer func() { _ = sink.Close() }()
 	if err := sink.Publish("bare", received(kib)); err != nil { // makes the topic
 		b.Fatal(err)

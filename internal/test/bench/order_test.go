@@ -67,7 +67,7 @@ func BenchmarkOrderKafka(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", ingest, keys), func(b *testing.B) {
 				twoCores(b)
 				b.ReportAllocs()
-				sink := testkit.Must(kafka.New(kafka.Config{Brokers: brokers(b), Ingest: ingest, Configure: behindNetwork(b)}, nil))(b)
+				sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers(b)}, Ingest: ingest, Configure: behindNetwork(b)}, nil))(b)
 				count := newCounted(b.N)
 				cfg := subscriber.Config{MaxInFlight: orderWindow}
 				route(b, base, kib, keys, cfg, &countedPlaces{sink, count}, count.done)

@@ -50,7 +50,7 @@ func eachBroker(t *testing.T, topics []string, test func(t *testing.T, b compone
 	t.Run("Kafka", func(t *testing.T) {
 		t.Parallel()
 		brokers := []string{kafkatest.Start(t, kfake.SeedTopics(2, topics...)).Addr()}
-		sink, err := kafka.New(kafka.Config{Brokers: brokers, TopicPrefix: kafka.NoTopicPrefix}, nil)
+		sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers}, TopicPrefix: kafka.NoTopicPrefix}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -181,7 +181,7 @@ func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy)
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
 			return kafka.New(kafka.Config{
-				Brokers: []string{cluster.Addr()}, Ingest: ingest, PublishTimeout: 2 * time.Second, Partitions: 3, ReplicationFactor: 1,
+				Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Ingest: ingest, PublishTimeout: 2 * time.Second, Partitions: 3, ReplicationFactor: 1,
 				MaxMessageSize: orderLimit,
 			}, nil)
 		},

@@ -70,7 +70,7 @@ func newParts(client gateway.Config, at address) *parts {
 			Quarantine: subscriber.QuarantineConfig{Retry: short},
 		},
 		NATS:  nats.Config{PublishTimeout: brokerTimeout, ConnectTimeout: testkit.Patience, CloseTimeout: testkit.Patience},
-		Kafka: kafka.Config{PublishTimeout: 3 * time.Second, ConnectTimeout: testkit.Patience, CloseTimeout: testkit.Patience},
+		Kafka: kafka.Config{PublishTimeout: 3 * time.Second, Connection: kafka.Connection{ConnectTimeout: testkit.Patience}, CloseTimeout: testkit.Patience},
 		Router: router.Config{
 			CloseTimeout: 2 * testkit.Patience,
 			Retry:        router.RetrySettings{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond},

@@ -712,7 +712,7 @@ type kafkaBackend struct {
 
 func (s *servers) topics(t *testing.T, name string) *kafkaBackend {
 	b := &kafkaBackend{t: t, ends: map[string]int64{}, names: map[string]bool{}, config: kafka.Config{
-		Brokers: []string{s.kafka}, TopicPrefix: s.run + name, CloseTimeout: time.Second,
+		Connection: kafka.Connection{Brokers: []string{s.kafka}}, TopicPrefix: s.run + name, CloseTimeout: time.Second,
 	}}
 	starts := map[string]map[int32]kgo.Offset{}
 	for _, topic := range []string{"out", "other"} {

@@ -152,7 +152,7 @@ func (l *late) run(random *rand.Rand) {
 	const timeout = 300 * time.Millisecond
 	testkit.EventuallyNil(l.t, func() (err error) { // other programs' requests may be slow at that moment
 		l.sink, err = kafka.New(kafka.Config{
-			Brokers: []string{l.cluster.Addr()}, PublishTimeout: timeout,
+			Connection: kafka.Connection{Brokers: []string{l.cluster.Addr()}}, PublishTimeout: timeout,
 			Configure: func(c *sarama.Config) { // it is still at it when the time is up
 				c.Producer.Retry.BackoffFunc = func(int, int) time.Duration { return timeout / 2 }
 			},

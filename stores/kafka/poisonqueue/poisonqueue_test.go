@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // newSink returns a sink whose new topics have a number of partitions.
 func newSink(t *testing.T, addr, prefix string, partitions int32) *kafka.Sink {
 	t.Helper()
-	sink, err := kafka.New(kafka.Config{Brokers: []string{addr}, TopicPrefix: prefix, Partitions: partitions}, nil)
+	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, Partitions: partitions}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func TestContentsNotShown(t *testing.T) {
 		Sinks: map[string]config.Sink{
 			"a": {NATS: &config.NATS{Config: nats.Config{URL: "nats://farmer:" + secret + "@127.0.0.1:1"}}},
 			"b": {Kafka: &config.Kafka{Config: kafka.Config{
-				Brokers: []string{"127.0.0.1:1"}, SASL: kafka.SASL{Mechanism: kafka.MechanismPlain, User: "farmer", Password: secret},
+				Connection: kafka.Connection{Brokers: []string{"127.0.0.1:1"}, SASL: kafka.SASL{Mechanism: kafka.MechanismPlain, User: "farmer", Password: secret}},
 			}}},
 			"c": {Log: &config.LogSink{}},
 		},

@@ -255,10 +255,10 @@ func (k Kafka) SinkConfig(name string) (kafka.Config, error) {
 
 // Connection returns how to connect to the cluster of the sink.
 func (k Kafka) Connection() (kafka.Connection, error) {
-	secured, err := k.TLS.Config()
-	return kafka.Connection{
-		Brokers: k.Brokers, ClientID: k.ClientID, TLS: secured, SASL: k.SASL, ConnectTimeout: k.ConnectTimeout,
-	}, err
+	connection := k.Config.Connection
+	var err error
+	connection.TLS, err = k.TLS.Config()
+	return connection, err
 }
 
 // PoisonQueueConfig returns how the poison queue is found that the sink writes to a topic. It reads the

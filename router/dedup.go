@@ -291,14 +291,15 @@ func (d *Dedup) handle(h message.HandlerFunc, scope string, handled, claim Claim
 		if done && handled.Keys.MaybeRepeated {
 			d.maybeRepeated.Add(1)
 		}
-		switch del := deliveryOf(msg); {
-		case done && del.waits():
-			d.release(ctx, claim, token, msg)
-			d.unsynced.add(del, handled.Keys)
-		case done:
+		del := deliveryOf(msg)
+		horizon := del.horizon()
+		if done && horizon == nil {
 			d.commit(ctx, scope, handled, token, msg)
-		default:
-			d.release(ctx, claim, token, msg)
+			return
+		}
+		d.release(ctx, claim, token, msg)
+		if done {
+			d.unsynced.add(del, horizon, handled.Keys)
 		}
 	}()
 	out, err = h(msg)

@@ -112,13 +112,10 @@ func (w *durable) hold(d *delivery) {
 	if w == nil || d.value.Nack == nil || !d.touched && !d.poisoned {
 		return
 	}
-	if h := w.horizonNow(); h != nil {
+	if h := w.now().horizon; h != nil {
 		d.value.Nack.Hold(h, began.Add(time.Duration(d.sending.Load())))
 	}
 }
-
-// horizonNow returns the horizon of what is stored now; nil if nothing has to be waited for.
-func (w *durable) horizonNow() *msgctx.Horizon { return w.now().horizon }
 
 // now returns what the sinks say.
 func (w *durable) now() *known {

@@ -17,8 +17,16 @@ var (
 	ErrRefusedInBetween = errRefusedInBetween
 )
 
-func (s *MemoryStore) Len() int { return s.size() }
+// Len returns how many keys are known, reserved ones included.
+func (s *MemoryStore) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.index.Len()
+}
 
-func (r *Retry) OutageSince() (time.Time, bool) { return r.outageSince() }
+func (r *Retry) OutageSince() (time.Time, bool) {
+	since, _ := r.outage()
+	return since, !since.IsZero()
+}
 
 func (r *Retry) Waiting() int { return r.waitingMessages() }

@@ -121,12 +121,12 @@ func growStack(n int) byte {
 
 // subscribe retries until it succeeds; it returns nil if it gave up.
 func (in *intake) subscribe(topic string) <-chan *message.Message {
-	attempted := in.attempted
+	attempted := sync.OnceFunc(in.attempted)
+	defer attempted()
 	began, overdue := time.Now(), false
 	for n := 0; ; n++ {
 		select {
 		case <-in.stop:
-			attempted()
 			return nil
 		default:
 		}
@@ -136,12 +136,10 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 			if n > 0 {
 				in.logger.Info("subscription established", nil)
 			}
-			attempted()
 			return messages
 		}
 		select {
 		case <-in.stop: // Close may have closed the subscriber before it was asked
-			attempted()
 			return nil
 		default:
 		}
@@ -152,7 +150,6 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 			in.health.end(StateFailed, err)
 		}
 		attempted()
-		attempted = func() {}
 		if refused {
 			in.logger.Error("subscription refused; route not running", redacted(text), nil)
 			return nil

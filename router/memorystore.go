@@ -231,13 +231,6 @@ func (s *MemoryStore) hold(owner Owner) int32 {
 	return int32(free)
 }
 
-// size returns how many keys are known, reserved ones included.
-func (s *MemoryStore) size() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.index.Len()
-}
-
 // take returns an unused slot.
 func (s *MemoryStore) take() int32 {
 	if i := s.at(freeList).next; i != freeList {

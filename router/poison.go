@@ -112,8 +112,8 @@ type PoisonConfig struct {
 	// Observer is notified of poisoned messages. It may be nil.
 	Observer Observer `yaml:"-"`
 
-	// stopping tells that a shutdown has begun, perhaps a moment before Stop does.
-	stopping func() bool
+	// ending returns what is closed when a shutdown begins, perhaps a moment before Stop is.
+	ending func() <-chan struct{}
 }
 
 // WithDefaults returns the configuration with the defaults filled in.
@@ -238,15 +238,7 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// stopping reports whether a shutdown is under way.
-func (p *PoisonQueue) stopping() bool {
-	select {
-	case <-p.config.Stop:
-		return true
-	default:
-		return p.config.stopping != nil && p.config.stopping()
-	}
-}
+func (p *PoisonQueue) stopping() bool { return isStopping(p.config.Stop, p.config.ending) }
 
 // ended is the class of what failed when the message's time was over.
 func (p *PoisonQueue) ended() Class {
@@ -406,12 +398,7 @@ func (p *PoisonQueue) publish(ctx context.Context, msg *message.Message) (receip
 	defer cancel()
 	var at place
 	msg.SetContext(context.WithValue(ctx, msgctx.ReceiptsKey{}, &at))
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{Value: value}
-		}
-	}()
-	if err = p.config.Publisher.Publish(p.config.Topic, msg); err != nil {
+	if err = guarded(func() error { return p.config.Publisher.Publish(p.config.Topic, msg) }); err != nil {
 		return sinks.Receipt{}, err
 	}
 	if told := at.Load(); told != nil {

@@ -60,8 +60,8 @@ type RetryConfig struct {
 	// Observer is notified of retries and outages. It may be nil.
 	Observer Observer
 
-	// stopping tells that a shutdown has begun, perhaps a moment before Stop does.
-	stopping func() bool
+	// ending returns what is closed when a shutdown begins, perhaps a moment before Stop is.
+	ending func() <-chan struct{}
 	// lastSuccess tells when the route has last delivered a message. It may be nil.
 	lastSuccess func() time.Time
 }
@@ -226,15 +226,9 @@ func (r *Retry) waitingMessages() int {
 	return n
 }
 
-// outageSince returns when the current outage began, and false when there is
+// outage returns when the current outage began, and when the sink is tried again; zero when there is
 // none. With several handlers under one Retry it is the oldest. Topics that are refused
 // while others are not are no outage; see [Retry.Refused].
-func (r *Retry) outageSince() (time.Time, bool) {
-	since, _ := r.outage()
-	return since, !since.IsZero()
-}
-
-// outage is outageSince, with when the sink is tried again.
 func (r *Retry) outage() (since, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -403,15 +403,13 @@ func (t *retrying) putOffReserved(err error) bool {
 	if nack == nil || !errors.As(err, &reserved) || t.ended() {
 		return false
 	}
-	waited := t.last.Sub(reserved.Since)
+	waited := t.last.Sub(reserved.since)
 	if waited < waitInPlace {
 		return false
 	}
 	delay := min(waited/2, reservedPolicy.Max)
 	delay -= rand.N(delay / 4) // so that those who began together do not ask together
-	if until := nack.After(delay); reserved.waits != nil {
-		reserved.waits.putOff(reserved, until)
-	}
+	reserved.waits.putOff(reserved, nack.After(delay))
 	observe(t.config.Observer, Event{
 		Route: t.config.Name, Kind: EventRetry, Class: ClassOutage, Context: t.ctx, Message: t.msg, Err: err, Text: err.Error(),
 		Attempt: t.failures + t.others, Delay: delay,
@@ -462,15 +460,7 @@ func (t *retrying) pause(d time.Duration) bool {
 // ended reports whether the message cannot be tried again.
 func (t *retrying) ended() bool { return t.ctx.Err() != nil || t.stopping() }
 
-// stopping reports whether a shutdown is under way.
-func (r *Retry) stopping() bool {
-	select {
-	case <-r.config.Stop:
-		return true
-	default:
-		return r.config.stopping != nil && r.config.stopping()
-	}
-}
+func (r *Retry) stopping() bool { return isStopping(r.config.Stop, r.config.ending) }
 
 func (t *retrying) giveUp(class Class, err error) error {
 	return &RetryError{Attempts: t.failures + t.others, First: t.first, Last: t.last, Class: class, Err: err}

@@ -221,7 +221,7 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	poison, err := NewPoisonQueue(PoisonConfig{
 		Publisher: r.config.Poison, Topic: r.config.PoisonTopic, Timeout: r.config.PoisonTimeout,
 		ClaimCheck: r.config.ClaimCheck, MaxInlinePayload: r.config.MaxInlinePayload,
-		Stop: r.stop, stopping: r.stopping, Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
+		Stop: r.stop, ending: r.runEnding, Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
 	}, r.logger)
 	if err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	}
 	rt.retry, err = NewRetry(RetryConfig{
 		RetrySettings: r.config.Retry,
-		Stop:          r.stop, stopping: r.stopping, Recovered: recovered,
+		Stop:          r.stop, ending: r.runEnding, Recovered: recovered,
 		Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
 		lastSuccess: func() time.Time { return time.Unix(0, rt.health.lastSuccess.Load()) },
 	}, r.logger)
@@ -380,16 +380,10 @@ func (r *Router) acquaint() {
 // route once. Health reports the results.
 func (r *Router) Running() <-chan struct{} { return r.running }
 
-// stopping reports whether a shutdown is under way. It is as soon as Run's context has
-// ended: a handler that uses that context too may be faster than Close.
-func (r *Router) stopping() bool {
+// runEnding returns the Done channel of Run's context; nil before Run.
+func (r *Router) runEnding() <-chan struct{} {
 	ending, _ := r.ending.Load().(<-chan struct{})
-	select {
-	case <-ending:
-		return true
-	default:
-		return false
-	}
+	return ending
 }
 
 // Health returns the state of every route, in the order in which the routes were added.

@@ -44,6 +44,23 @@ func (r *Router) Close() error {
 	return r.closeErr
 }
 
+// isStopping reports whether a shutdown is under way: stop is closed, or what ending returns, which may be a moment
+// earlier. Each may be nil. A handler that uses Run's context, too, may be faster than Close.
+func isStopping(stop <-chan struct{}, ending func() <-chan struct{}) bool {
+	var ended <-chan struct{}
+	if ending != nil {
+		ended = ending()
+	}
+	select {
+	case <-stop:
+		return true
+	case <-ended:
+		return true
+	default:
+		return false
+	}
+}
+
 func (r *Router) shutdown() error {
 	all, cancelAll := context.WithTimeout(context.Background(), r.config.CloseTimeout)
 	defer cancelAll()

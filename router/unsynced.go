@@ -12,7 +12,6 @@ import (
 type unsynced struct {
 	mu      sync.Mutex
 	entries []unsyncedEntry
-	first   int
 }
 
 type unsyncedEntry struct {
@@ -21,49 +20,40 @@ type unsyncedEntry struct {
 	keys         Keys
 }
 
-// waits reports whether the confirmation of d is to wait until what it has stored survives a power cut.
-func (d *delivery) waits() bool {
+// horizon returns what the confirmation of d waits for, so that what it has stored survives a power cut; nil if it does not wait.
+func (d *delivery) horizon() *msgctx.Horizon {
 	if d == nil || d.route.durable == nil || d.value.Nack == nil || !d.touched {
-		return false
+		return nil
 	}
-	return d.route.durable.horizonNow() != nil
+	return d.route.durable.now().horizon
 }
 
 // add adds what d has handled.
-func (u *unsynced) add(d *delivery, keys Keys) {
-	e := unsyncedEntry{d.route.durable.horizonNow(), time.Duration(d.sending.Load()), time.Since(began), keys}
-	if e.horizon == nil {
-		e.horizon = &msgctx.Horizon{Survives: d.route.durable.survive}
-	}
+func (u *unsynced) add(d *delivery, horizon *msgctx.Horizon, keys Keys) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.first > len(u.entries)/2 {
-		n := copy(u.entries, u.entries[u.first:])
-		clear(u.entries[n:])
-		u.entries, u.first = u.entries[:n], 0
-	}
-	u.entries = append(u.entries, e)
+	u.entries = append(u.entries, unsyncedEntry{horizon, time.Duration(d.sending.Load()), time.Since(began), keys})
 }
 
 // next returns the keys of one that survives a power cut now, if the oldest does. Those that may be lost are forgotten.
 func (u *unsynced) next() (keys Keys, ok bool) {
 	for {
 		u.mu.Lock()
-		if u.first == len(u.entries) || time.Since(began)-u.entries[u.first].acked < u.entries[u.first].horizon.After {
+		if len(u.entries) == 0 || time.Since(began)-u.entries[0].acked < u.entries[0].horizon.After {
 			u.mu.Unlock()
 			return Keys{}, false
 		}
-		e := u.entries[u.first]
+		e := u.entries[0]
 		u.mu.Unlock()
 		survives, err := e.horizon.Survives(began.Add(e.began), began.Add(e.acked))
 		if err == nil && !survives {
 			return Keys{}, false
 		}
 		u.mu.Lock()
-		mine := u.first < len(u.entries) && u.entries[u.first] == e
+		mine := len(u.entries) > 0 && u.entries[0] == e
 		if mine {
-			u.entries[u.first] = unsyncedEntry{}
-			u.first++
+			u.entries[0] = unsyncedEntry{}
+			u.entries = u.entries[1:]
 		}
 		u.mu.Unlock()
 		if mine && err == nil {

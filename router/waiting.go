@@ -30,13 +30,7 @@ const (
 
 // reservedError is an [ErrReserved], with what is known of the wait.
 type reservedError struct {
-	// Holder is who handles the copy, and Until when its reservation ends at the
-	// latest; zero if that is not known.
-	Holder Owner
-	Until  time.Time
-	// Since is when the message began to wait.
-	Since time.Time
-
+	since time.Time // when the message began to wait
 	waits *waits
 	key   Key
 }
@@ -104,7 +98,7 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 			warnlog.Warn(w.logger, "message waits for a copy that is being handled elsewhere", withSuppressed(fields, suppressed))
 		}
 	}
-	return &reservedError{Holder: found.Holder, Until: found.Until, Since: one.since, waits: w, key: key}
+	return &reservedError{since: one.since, waits: w, key: key}
 }
 
 // over notes that nothing waits for the key any more.

@@ -21,50 +21,6 @@ func (g *gates) refuse(t *turn, topic string) verdict {
 	return g.failed(t, outageFailure{topic: topic, seen: g.successes.Load(), seenTopic: g.counter(topic).Load()})
 }
 
-func TestGateOfOneTopic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGates(nil)
-		seen, seenTopic := g.successes.Load(), g.counter("sick").Load()
-		g.reached([]string{"well"}) // while the sick one is tried
-		if v := g.failed(nil, outageFailure{topic: "sick", seen: seen, seenTopic: seenTopic}); !v.closed || v.began != nil {
-			t.Errorf("got %+v, want the gate of the topic closed alone", v)
-		}
-		if g.at([]string{"well"}, true, false) != nil {
-			t.Error("what goes to another topic is held up")
-		}
-		o := g.at([]string{"well", "sick"}, true, false)
-		if o == nil || o.topic != "sick" {
-			t.Fatalf("gate %+v, want that of the sick topic", o)
-		}
-		if g.try(o, true) != nil {
-			t.Error("what has failed is tried again at once")
-		}
-		fresh := g.try(o, false)
-		if fresh == nil {
-			t.Fatal("what has not failed yet is not tried")
-		}
-		if g.try(o, false) != nil {
-			t.Error("two are tried at once")
-		}
-		g.refuse(fresh, "sick")
-		if g.try(o, false) != nil {
-			t.Error("the next one is tried at once")
-		}
-		time.Sleep(refusedMaxDelay)
-		probe := g.try(o, true)
-		if probe == nil {
-			t.Fatal("nothing is tried for too long")
-		}
-		if opened := g.reached([]string{"sick"}); len(opened) != 1 || opened[0] != o {
-			t.Errorf("opened %v, want the gate of the topic", opened)
-		}
-		g.passed(probe)
-		if g.closed.Load() || len(g.topics) != 0 || g.all != nil {
-			t.Error("not all is open")
-		}
-	})
-}
-
 // A topic that is refused right after a success may be the only one there is.
 func TestRefusedTopicBecomesAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -206,31 +162,6 @@ func TestGatesAreBounded(t *testing.T) {
 			t.Errorf("%d gates, want none after a minute without anybody", n)
 		}
 	})
-}
-
-// Handlers that share a source are stuck only when all of them are.
-func TestCompany(t *testing.T) {
-	c := &company{}
-	c.join()
-	c.join()
-	c.set(true)
-	if c.stuck() {
-		t.Error("stuck, want one that is not down")
-	}
-	c.set(true)
-	up := c.wait()
-	if up == nil {
-		t.Fatal("not stuck, want all of them down")
-	}
-	c.set(false)
-	select {
-	case <-up:
-	default:
-		t.Error("nobody is told that one is back")
-	}
-	if c.stuck() {
-		t.Error("stuck, want one that is back")
-	}
 }
 
 // Waits end with the context, with the gates, and when the caller is to yield.

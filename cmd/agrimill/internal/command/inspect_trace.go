@@ -11,11 +11,8 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/stored"
-	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
-	"github.com/agrimill/agrimill/farmdata/efdi"
 	"github.com/agrimill/agrimill/internal/spool"
-	routerfarm "github.com/agrimill/agrimill/router/farm"
 )
 
 // errNotShown: a payload was read, and is nothing that can be shown.
@@ -34,8 +31,8 @@ brokers and buckets are those of --config; nothing is changed or created there.
 
 Of several messages that match, it is the newest one. stderr says which, and where it was.
 
-The devices of a time log in EFDI are looked for where devices of the configuration has them;
---devices comes first. stderr says where they are from, or why there are none.
+A time log in EFDI has numbers in place of names and units: those are in the description of the
+machine (--devices), with which the status page of agrimill shows such a log.
 
 Exit status: 0 it could be read, perhaps with findings; 1 it is no farm data, or stored
 nowhere that can be read (any more), and stderr says why.`,
@@ -64,20 +61,14 @@ nowhere that can be read (any more), and stderr says why.`,
 			if err != nil {
 				return err
 			}
-			return p.inspectStored(ctx, cfg, m, func(reader *stored.Reader, c *stored.Copy) error {
+			return p.inspectStored(ctx, cfg, m, func(c *stored.Copy) error {
 				data, err := content.Open(ctx, c.Payload.At, c.Payload.Size, given)
 				if err != nil {
 					return fmt.Errorf("%w: %w", errNotShown, err)
 				}
 				p.notef("%s, from %s", nameOf(m, false), c)
 				if data.Form == content.EFDITimeLog && view.devices == "" {
-					if devices := p.devicesOf(ctx, reader, c); len(devices) > 0 {
-						described := content.Config{EFDI: efdi.Config{Devices: devices}}
-						if data, err = content.Open(ctx, c.Payload.At, c.Payload.Size, described); err != nil {
-							return fmt.Errorf("%w: %w", errNotShown, err)
-						}
-						data.Sets[0].Devices = append(data.Sets[0].Devices, devices...)
-					}
+					p.notef("names and units are not those of the machine: give --devices FILE, or look on the status page of agrimill")
 				}
 				return p.show(ctx, data, view)
 			})
@@ -106,37 +97,15 @@ func (p *program) newestOf(ctx context.Context, server *adminServer, query strin
 	return &trace.Messages[0], nil
 }
 
-// devicesOf returns the devices of the teamset that sent a time log, as the running agrimill remembers them, and says on stderr
-// where they are from, or else what to do.
-func (p *program) devicesOf(ctx context.Context, reader *stored.Reader, c *stored.Copy) []farmdata.Device {
-	const unnamed = "names and units are not those of the machine: "
-	devices, err := reader.Devices(ctx, c.Message)
-	switch {
-	case errors.Is(err, stored.ErrNoDevices):
-		p.notef(unnamed+"%s; give --devices FILE, or configure devices.nats_kv or devices.kafka and have the description sent again", err)
-	case errors.Is(err, stored.ErrDevicesInMemory):
-		p.notef(unnamed+"%s; look on its status page, give --devices FILE, or configure devices.nats_kv or devices.kafka", err)
-	case err != nil:
-		p.notef(unnamed+"%s; repair that, or give --devices FILE", redact(err))
-	case devices.State == routerfarm.DevicesMissing:
-		p.notef(unnamed+"%s has no description of the teamset; give --devices FILE, or have it sent again and received by a route with transform or filter.farm", devices.Place)
-	case devices.State == routerfarm.DevicesAmbiguous:
-		p.notef("names, units and scales are those of the description that was sent last before the log, from %s; the teamset was described in different ways", devices.Place)
-	default:
-		p.notef("names, units and scales are from %s", devices.Place)
-	}
-	return devices.List
-}
-
 // inspectStored calls use with the copies of a message, one after the other, until one can be shown.
-func (p *program) inspectStored(ctx context.Context, cfg *config.Config, m *journal.Message, use func(*stored.Reader, *stored.Copy) error) (err error) {
+func (p *program) inspectStored(ctx context.Context, cfg *config.Config, m *journal.Message, use func(*stored.Copy) error) (err error) {
 	reader := stored.NewReader(cfg, m, stored.Options{Limits: spool.Limits{Max: maxInspected}})
 	defer func() { err = errors.Join(err, reader.Close()) }()
 	copies := stored.CopiesOf(cfg, m)
 	for _, c := range copies[:min(len(copies), stored.MaxCopies)] {
 		err := reader.Read(ctx, c)
 		if err == nil {
-			err = errors.Join(use(reader, c), c.Payload.Close())
+			err = errors.Join(use(c), c.Payload.Close())
 			if !errors.Is(err, errNotShown) {
 				return err
 			}

@@ -119,6 +119,33 @@ func (w *storedWorld) file(name string) string {
 	return string(text)
 }
 
+// A time log in EFDI is shown as it is, with what to do about its names; the status page of agrimill, which remembers the machine, has
+// them.
+func TestInspectTraceOfATimeLog(t *testing.T) {
+	const description, log = "iso:11783:-10:device_description:protobuf", "iso:11783:-10:time_log:protobuf"
+	w := newStoredWorld(t)
+	w.terminal = w.gate.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: "urn:example:machine", Send: []string{description, log}})
+	w.gate.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: "urn:example:receiver", Receive: []string{description, log}, Subscribe: []string{description, log}})
+	further := fmt.Sprintf("  - {name: logs, from: {gateway: %q}, to: {sink: farm, topic: log}}\n", log) +
+		"  - {name: decoded, from: {gateway: all}, filter: {type: \"*protobuf\"}, transform: {records: {}}, to: {sink: farm, topic: decoded}}\ndevices: {wait: 1ms}\n"
+	must(t, os.WriteFile("agrimill.yaml", []byte(w.file("agrimill.yaml")+further), 0o600))
+	w.send(description, "mower.bin", farmdatatest.Description(t))
+	w.beside(t, []string{"trace", "--config", "agrimill.yaml", "mower.bin"})
+	w.done("mower.bin")
+	w.send(log, "log.bin", farmdatatest.TimeLog(t, 5))
+	m := w.done("log.bin")
+	if status, stdout, stderr := w.inspect("log.bin"); status != statusOK || !strings.Contains(stdout, " 5 records") || !strings.Contains(stderr, "give --devices FILE") {
+		t.Errorf("status %d, %s\n%s", status, stdout, stderr)
+	}
+	must(t, os.WriteFile("mower.bin", farmdatatest.Description(t), 0o600))
+	if status, stdout, stderr := w.inspect("log.bin", "--devices", "mower.bin"); status != statusOK || !strings.Contains(stdout, "Mower") || strings.Contains(stderr, "--devices") {
+		t.Errorf("with --devices: status %d, %s\n%s", status, stdout, stderr)
+	}
+	if status, body := w.contents(m); status != http.StatusOK || !strings.Contains(body, "Mower") {
+		t.Errorf("the status page: status %d, %.500s", status, body)
+	}
+}
+
 // What is in a message is shown from where it was stored: each kind of sink, a claim check, the poison queue. When it is there
 // no more, each place says so.
 func TestInspectTrace(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/spf13/cobra"
@@ -23,7 +22,7 @@ type tail struct {
 	events           []string
 	count            int
 	save             string
-	confirm, asJSON  bool
+	asJSON           bool
 }
 
 func newTailCommand(p *program) *cobra.Command {
@@ -35,10 +34,8 @@ func newTailCommand(p *program) *cobra.Command {
 		Long: `Shows the events of all the application's endpoints, one line each, until SIGINT or
 SIGTERM, or --count. Messages that were not confirmed come first.
 
-It only looks: no message is confirmed, so the gateway redelivers each one, also to this
-command when it reconnects (it is not shown twice). With --confirm, what is shown (and
-saved) is confirmed and never delivered again to anyone. Do not use that beside an
-agrimill run that should receive these messages.
+It only looks: no message is confirmed, so the gateway redelivers each one, to agrimill run
+and also to this command when it reconnects (it is not shown twice).
 
 With --save, payloads of messages and files go into a directory, named by the message ID
 and the harmless part of the file name. The chunks of a large payload are messages of
@@ -46,8 +43,7 @@ their own; the file that they form follows them.
 
 An event must match all filters. With --json each line is an object, without payloads
 and their addresses. When the stream ends, the command reconnects; exit status 1 means
-that it could not be opened, or that something could not be saved or
-confirmed.
+that it could not be opened, or that something could not be saved.
 
 ` + serviceHelp,
 		Example: `  agrimill tail
@@ -65,7 +61,6 @@ confirmed.
 	flags.StringVar(&tail.endpoint, "endpoint", "", "only events of this `ENDPOINT`: ID or external ID")
 	flags.IntVar(&tail.count, "count", 0, "exit after `N` events; 0 means no limit")
 	flags.StringVar(&tail.save, "save", "", "write payloads into the directory `DIR`, created if missing")
-	flags.BoolVar(&tail.confirm, "confirm", false, "confirm what is shown, so that it is never delivered again")
 	flags.BoolVar(&tail.asJSON, "json", false, "write JSON, one object per line")
 	return cmd
 }
@@ -117,11 +112,7 @@ func (c *tail) run(ctx context.Context, p *program) error {
 				return err
 			}
 		}
-		if c.confirm {
-			p.notef("confirming what is shown: it will not be delivered again")
-		} else {
-			p.notef("only looking: nothing is confirmed, so everything will be delivered again")
-		}
+		p.notef("only looking: nothing is confirmed, so everything will be delivered again")
 		return viewer.follow(ctx, request)
 	})
 }
@@ -138,16 +129,8 @@ type viewer struct {
 	seen      *simplelru.LRU[string, struct{}] // keys of what was shown
 
 	shown  int
-	failed int // not saved, or not confirmed
-	open   map[string][]gateway.MessageConfirmation
-	queued int // entries of open
+	failed int // not saved
 }
-
-// maxConfirmations is the largest batch of confirmations.
-const maxConfirmations = 100
-
-// flushTimeout bounds the confirmations that are sent on exit.
-const flushTimeout = 5 * time.Second
 
 // follow shows events until ctx ends, which is not an error, or until --count is reached.
 func (v *viewer) follow(ctx context.Context, request gateway.ReceiveEventsRequest) error {
@@ -158,11 +141,8 @@ func (v *viewer) follow(ctx context.Context, request gateway.ReceiveEventsReques
 	stop()
 	for range source.items { // until the source has returned
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
-	defer cancel()
-	v.flush(last)
 	if err == nil && v.failed > 0 {
-		err = fmt.Errorf("%s could not be saved or confirmed", plural(v.failed, "event"))
+		err = fmt.Errorf("%s could not be saved", plural(v.failed, "event"))
 	}
 	return err
 }
@@ -182,9 +162,6 @@ func (v *viewer) show(ctx context.Context, items <-chan sourceItem) error {
 				}
 				return err
 			}
-		}
-		if v.queued >= maxConfirmations || len(items) == 0 {
-			v.flush(ctx)
 		}
 	}
 	return nil
@@ -210,7 +187,6 @@ func (v *viewer) one(ctx context.Context, line *eventLine) error {
 	if key := line.key(); key != "" {
 		v.seen.Add(key, struct{}{})
 	}
-	kept := true
 	if v.inbox != nil && line.payload != nil {
 		saved, size, err := v.inbox.save(ctx, v.client, line)
 		switch {
@@ -220,7 +196,6 @@ func (v *viewer) one(ctx context.Context, line *eventLine) error {
 			return err
 		default:
 			v.seen.Remove(line.key()) // it is redelivered
-			kept = false
 			v.failed++
 			v.program.notef("not saved: %s: %s", cell(line.id()), redact(err))
 		}
@@ -233,9 +208,6 @@ func (v *viewer) one(ctx context.Context, line *eventLine) error {
 		return err
 	}
 	v.shown++
-	if v.tail.confirm && kept {
-		v.queueConfirmation(line)
-	}
 	return nil
 }
 
@@ -243,38 +215,4 @@ func (v *viewer) wanted(line *eventLine) bool {
 	return (v.tail.tenant == "" || strings.EqualFold(v.tail.tenant, line.TenantID)) &&
 		(v.endpoint == "" || line.concerns(v.endpoint)) &&
 		(len(v.patterns) == 0 || line.isMessage() && v.patterns.Match(line.MessageType))
-}
-
-// queueConfirmation adds an event to those to be confirmed.
-func (v *viewer) queueConfirmation(line *eventLine) {
-	if !line.isMessage() {
-		return
-	}
-	if line.TenantID == "" {
-		v.failed++
-		v.program.notef("not confirmed: %s: unknown tenant", cell(line.id()))
-		return
-	}
-	if v.open == nil {
-		v.open = map[string][]gateway.MessageConfirmation{}
-	}
-	for _, id := range line.ids() {
-		v.open[line.TenantID] = append(v.open[line.TenantID], gateway.MessageConfirmation{MessageID: id, EndpointID: line.EndpointID})
-		v.queued++
-	}
-}
-
-// flush confirms what was queued. What fails is redelivered.
-func (v *viewer) flush(ctx context.Context) {
-	for tenant, confirmations := range v.open {
-		if err := v.client.ConfirmMessages(ctx, tenant, confirmations); err != nil {
-			if ctx.Err() != nil {
-				return // follow tries again
-			}
-			v.failed += len(confirmations)
-			v.program.notef("%s not confirmed: %s", plural(len(confirmations), "message"), redact(err))
-		}
-		v.queued -= len(confirmations)
-		delete(v.open, tenant)
-	}
 }

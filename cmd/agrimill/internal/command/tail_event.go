@@ -100,7 +100,7 @@ func (l *eventLine) id() string {
 	return string(l.Event)
 }
 
-// ids are the message IDs that a confirmation needs.
+// ids are the message IDs: of a file, those of its chunks.
 func (l *eventLine) ids() []string {
 	if l.MessageID != "" {
 		return []string{l.MessageID}

@@ -1,6 +1,6 @@
 // Package stored reads the payloads of messages where sinks stored them, as the journal has it and the configuration
-// names the sinks: in JetStream, in Kafka, in a bucket, in a claim check, and in the poison queue; and the devices of their teamsets. It
-// changes nothing there.
+// names the sinks: in JetStream, in Kafka, in a bucket, in a claim check, and in the poison queue. It changes
+// nothing there.
 package stored
 
 import (
@@ -162,7 +162,6 @@ type Reader struct {
 	options Options
 	claims  *claimcheck.Store     // nil: not opened here
 	brokers map[string]copySource // by the name of the sink
-	devices *deviceReader         // nil: not opened
 }
 
 // NewReader returns a reader. It has to be closed.
@@ -181,9 +180,6 @@ func (r *Reader) Close() error {
 	var errs []error
 	for _, source := range r.brokers {
 		errs = append(errs, source.close())
-	}
-	if r.devices != nil {
-		errs = append(errs, r.devices.close())
 	}
 	if r.claims != nil {
 		errs = append(errs, r.claims.Close())

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -155,9 +154,6 @@ func asyncError(t *testing.T, sink sinks.Sink, topic string, msg *message.Messag
 func testAsyncErrors(t *testing.T, h Suite) {
 	b := h.New(t, Settings{})
 	sink := b.NewSink(t)
-	for _, topic := range h.Features.RejectedTopics {
-		wantKind(t, fmt.Sprintf("PublishAsync to %.50q", topic), asyncError(t, sink, topic, newMessage("x")), sinks.ErrRejected)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	msg := newMessage("ended")
@@ -175,16 +171,6 @@ func testAsyncErrors(t *testing.T, h Suite) {
 	} else {
 		wantKind(t, "PublishAsync after Close", err, sinks.ErrClosed)
 	}
-}
-
-func testAsyncTooLarge(t *testing.T, h Suite) {
-	b := h.New(t, Settings{MaxMessageSize: 10_000})
-	sink := newSink(t, b)
-	wantKind(t, "PublishAsync", asyncError(t, sink, "async.large", newMessage(strings.Repeat("x", 10_001))), sinks.ErrTooLarge)
-	if err := asyncError(t, sink, "async.large", newMessage("after")); err != nil {
-		t.Error(err)
-	}
-	wantPayloads(t, b, "async.large", "after")
 }
 
 // testAsyncClose: Close while publications are under way resolves every one, and what

@@ -17,7 +17,7 @@ import (
 func testStoresWhatItAcked(t *testing.T, h Suite) {
 	b, sink := start(t, h)
 	want := map[string][]string{}
-	for i := range 200 {
+	for i := range 120 {
 		topic := fmt.Sprintf("tenant%d.type%d", i%3, i%2)
 		payload := fmt.Sprintf("payload %d", i)
 		publish(t, sink, topic, newMessage(payload))

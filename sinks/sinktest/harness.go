@@ -15,7 +15,8 @@ import (
 // Suite connects the suite to an implementation.
 type Suite struct {
 	// New starts a broker that holds nothing and stops it when the test ends.
-	// It is called once per test of the suite.
+	// It is called once for all tests that leave the broker as it is, and for
+	// each of the others.
 	New func(t *testing.T, settings Settings) Backend
 
 	// Features says what the implementation can do. Tests of features that it

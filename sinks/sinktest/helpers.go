@@ -101,14 +101,6 @@ func wantEqual(t *testing.T, h Suite, got, want *message.Message) {
 	}
 }
 
-// wantKindError is wantKind for goroutines other than the test's.
-func wantKindError(t *testing.T, err, kind error) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Errorf("Publish: got %v, want kind %q", err, kind)
-	}
-}
-
 // wantAcked fails the test unless everything that was acked is stored.
 func wantAcked(t *testing.T, b Backend, topic string, acked *sync.Map) {
 	t.Helper()

@@ -18,7 +18,7 @@ const (
 // opened again. The caller goes on receiving and acking meanwhile.
 func (s *Subscriber) Drain(ctx context.Context) {
 	if s.holder != nil {
-		s.holder.Drain()
+		s.holder.drain()
 		s = s.working()
 	}
 	s.mu.Lock()

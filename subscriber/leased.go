@@ -7,7 +7,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
@@ -21,60 +20,16 @@ const (
 	askAfter, askEvery = 2, 4
 )
 
-// worker is the Subscriber of one term.
-type worker struct{ *Subscriber }
-
-// newHolder returns what has the lease for s, with workers that are configured like it.
-func (s *Subscriber) newHolder(wall func() time.Time) *lease.Holder {
-	cfg := s.cfg
-	cfg.Ready, cfg.StartAfter = nil, -1 // Join has all subscriptions
-	return lease.New(lease.Config{
-		TTL:     cfg.Lease.TTL(),
-		Acquire: func(ctx context.Context) (lease.Term, error) { return cfg.Lease.Acquire(ctx) },
-		Worker:  func(f *lease.Fence) lease.Worker { return worker{newSubscriber(f, cfg, s.logger, s.stats)} },
-		Holding: cfg.Hooks.Holding, Retry: backoff.Policy{Initial: cfg.Reconnect.Initial, Max: cfg.Reconnect.Max},
-		CloseTimeout: cfg.CloseTimeout, Logger: s.logger, Wall: wall,
-	})
-}
-
 // working returns the Subscriber that works or, after Close, that did: s itself without a lease. While it waits for the
 // lease it is s, too, in which nothing is open then.
 func (s *Subscriber) working() *Subscriber {
 	if s.holder != nil {
-		if w, works := s.holder.Worker().(worker); works {
-			return w.Subscriber
+		if w := s.holder.working(); w != nil {
+			return w
 		}
 	}
 	return s
 }
-
-// leaseState is that of Stats.
-func (s *Subscriber) leaseState() (state LeaseState) {
-	if s.holder != nil {
-		l := s.holder.State()
-		state = LeaseState{
-			Role: LeaseRole(l.Role), Epoch: l.Epoch, Since: l.Since, Changes: l.Changes,
-			Lost: l.Lost, GivenUp: l.GivenUp, Until: l.Until, LastError: l.LastError,
-		}
-	}
-	return state
-}
-
-// Join implements [lease.Worker]. The stream is not requested before all have joined: that takes w.mu.
-func (w worker) Join(subs ...*lease.Subscription) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, sub := range subs {
-		if w.closed {
-			sub.Left()
-		} else {
-			w.addSubscription(sub.Ctx, sub.Topic, sub.Out, sub.Left)
-		}
-	}
-}
-
-// Close implements [lease.Worker].
-func (w worker) Close(limit time.Duration) (unconfirmed int) { return w.close(limit) }
 
 // watchStream gives the lease up once the stream has been down, or the gateway has not answered, for too
 // long, unless the service refuses the stream, which it would others, too. It returns then, or when

@@ -169,7 +169,7 @@ type counters struct {
 
 // Stats returns a snapshot. It is cheap enough to call every second.
 func (s *Subscriber) Stats() Stats {
-	state := s.leaseState()
+	state := s.holder.leaseState()
 	s = s.working()
 	pending, oldest, waits := s.confirmer.pending()
 	tenants, failing := newWaits(WaitTenant, waits)

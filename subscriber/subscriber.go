@@ -30,7 +30,7 @@ type Subscriber struct {
 	confirmer  *confirmer
 	quarantine *quarantine // nil if not configured
 	stats      *counters
-	holder     *lease.Holder // nil without a lease, and in a worker
+	holder     *holder // nil without a lease, and in a worker
 
 	// ctx is canceled once Close has drained, and ends with the term of a worker; everything except deliveries ends
 	// with it.
@@ -162,7 +162,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	ctx = msgctx.Accept(ctx, s)
 	if s.holder != nil {
-		out := s.holder.Subscribe(ctx, topic)
+		out := s.holder.subscribe(ctx, topic)
 		s.awaitOthers(ctx)
 		s.startRun()
 		return out, nil
@@ -253,7 +253,7 @@ func (s *Subscriber) startRun() {
 		return
 	}
 	if s.holder != nil {
-		s.holder.Start()
+		s.holder.start()
 		return
 	}
 	if !s.hasTakers() {
@@ -343,7 +343,7 @@ func (s *Subscriber) CloseWithin(limit time.Duration) error {
 			s.mu.Unlock()
 			s.cancel()
 			s.wg.Wait() // for what waits for a start
-			closing = s.holder.Close
+			closing = s.holder.close
 		}
 		if unconfirmed := closing(limit); unconfirmed > 0 {
 			s.closeErr = &UnconfirmedError{Count: unconfirmed}
@@ -387,7 +387,7 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	waitUntil(patience, delivered)
 	s.cancel()
 	if !waitUntil(patience, ended) {
-		s.logger.Error("Close gave up waiting", lease.ErrStillRunning, nil)
+		s.logger.Error("Close gave up waiting", errStillRunning, nil)
 	}
 	if s.quarantine != nil {
 		if left := s.quarantine.close(drain, patience); left > 0 {

@@ -1,3 +1,4 @@
+// Package lease has the context of a term, in which this process holds a lease.
 package lease
 
 import (
@@ -12,11 +13,8 @@ import (
 // ErrLost is subscriber.ErrLeaseLost.
 var ErrLost = errors.New("subscriber: the lease is lost")
 
-// errGivenUp and errOver are why a fence ends that was not lost.
-var (
-	errGivenUp = errors.New("the lease is given up")
-	errOver    = errors.New("the work is done")
-)
+// ErrGivenUp is why a fence ends by GiveUp.
+var ErrGivenUp = errors.New("the lease is given up")
 
 // Fence is the context of a term. Everything that works in the term derives from it. Its Err looks at the clock,
 // because a process that was stopped and goes on may get there before a timer does: who asks it before something is
@@ -32,38 +30,41 @@ type Fence struct {
 	leave   func()
 }
 
-// newFence returns the fence of a term that was renewed then. It has to be ended; watch has to run.
-func newFence(ttl time.Duration, renewed time.Time, wall func() time.Time) *Fence {
+// New returns the fence of a term that was renewed then. It has to be ended; Watch has to run. leave is called by Leave.
+func New(ttl time.Duration, renewed time.Time, wall func() time.Time, leave func()) *Fence {
 	ctx, end := context.WithCancelCause(context.Background())
-	f := &Fence{end: end, ttl: ttl, wall: wall}
+	f := &Fence{end: end, ttl: ttl, wall: wall, leave: leave}
 	f.Context = context.WithValue(ctx, fenceKey{}, f)
 	f.renewed.Store(&renewed)
 	return f
 }
 
-// watch ends the term in time, whether or not anybody looks.
-func (f *Fence) watch() {
+// Watch ends the term in time, whether or not anybody looks.
+func (f *Fence) Watch() {
 	for f.Err() == nil {
-		_ = backoff.Sleep(f.Context, time.Until(f.until())) // Err says the rest
+		_ = backoff.Sleep(f.Context, time.Until(f.Until())) // Err says the rest
 	}
 }
 
-// renew extends the term unless it is over.
-func (f *Fence) renew(renewed time.Time) {
+// Renew extends the term unless it is over.
+func (f *Fence) Renew(renewed time.Time) {
 	if f.Err() == nil {
 		f.renewed.Store(&renewed)
 	}
 }
 
-// until is when the term ends unless it is renewed.
-func (f *Fence) until() time.Time { return f.renewed.Load().Add(f.ttl) }
+// Renewed is when the term was renewed.
+func (f *Fence) Renewed() time.Time { return *f.renewed.Load() }
+
+// Until is when the term ends unless it is renewed.
+func (f *Fence) Until() time.Time { return f.Renewed().Add(f.ttl) }
 
 // Err implements context.Context. What derives from f has ended when it is not nil.
 func (f *Fence) Err() error {
 	if f == nil {
 		return nil
 	}
-	if renewed := *f.renewed.Load(); time.Since(renewed) >= f.ttl || f.wall().Sub(renewed.Round(0)) >= f.ttl {
+	if renewed := f.Renewed(); time.Since(renewed) >= f.ttl || f.wall().Sub(renewed.Round(0)) >= f.ttl {
 		f.end(ErrLost)
 	}
 	return f.Context.Err()
@@ -77,7 +78,10 @@ func (f *Fence) Leave() {
 }
 
 // GiveUp ends the term, so that another process gets the lease.
-func (f *Fence) GiveUp() { f.end(errGivenUp) }
+func (f *Fence) GiveUp() { f.end(ErrGivenUp) }
+
+// End ends the term for this cause.
+func (f *Fence) End(cause error) { f.end(cause) }
 
 // fenceKey is the key of a fence in the values of what derives from it.
 type fenceKey struct{}

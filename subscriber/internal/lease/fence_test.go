@@ -18,9 +18,9 @@ func TestFence(t *testing.T) {
 	}{
 		"not renewed": {func(*Fence, func(time.Duration)) {}, testTTL},
 		"renewed": {func(f *Fence, _ func(time.Duration)) {
-			f.renew(time.Now().Add(-time.Second)) // when the request was sent
+			f.Renew(time.Now().Add(-time.Second)) // when the request was sent
 		}, testTTL + 2*time.Second},
-		"lost":                           {func(f *Fence, _ func(time.Duration)) { f.end(ErrLost) }, 0},
+		"lost":                           {func(f *Fence, _ func(time.Duration)) { f.End(ErrLost) }, 0},
 		"the wall clock jumps ahead":     {func(_ *Fence, jump func(time.Duration)) { jump(time.Hour) }, 0},
 		"the wall clock jumps by little": {func(_ *Fence, jump func(time.Duration)) { jump(time.Second) }, testTTL - time.Second},
 		"the wall clock jumps back":      {func(_ *Fence, jump func(time.Duration)) { jump(-time.Hour) }, testTTL},
@@ -31,8 +31,8 @@ func TestFence(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var jumped time.Duration
 				began := time.Now()
-				f := newFence(testTTL, began, func() time.Time { return time.Now().Add(jumped) })
-				defer f.end(errOver)
+				f := New(testTTL, began, func() time.Time { return time.Now().Add(jumped) }, nil)
+				defer f.End(context.Canceled)
 				time.Sleep(after)
 				if f.Err() != nil {
 					t.Fatalf("over after %v", after)
@@ -55,7 +55,7 @@ func TestFence(t *testing.T) {
 					t.Error("Done is not closed")
 				}
 				jumped = 0
-				if f.renew(time.Now()); f.Err() == nil {
+				if f.Renew(time.Now()); f.Err() == nil {
 					t.Error("it was renewed although it was over")
 				}
 			})
@@ -67,11 +67,11 @@ func TestFence(t *testing.T) {
 func TestFenceTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		f := newFence(testTTL, began, time.Now)
-		go f.watch()
-		defer f.end(errOver)
+		f := New(testTTL, began, time.Now, nil)
+		go f.Watch()
+		defer f.End(context.Canceled)
 		time.Sleep(time.Second)
-		f.renew(time.Now())
+		f.Renew(time.Now())
 		<-f.Done()
 		if got, want := time.Since(began), testTTL+time.Second; got != want {
 			t.Errorf("over after %v, want %v", got, want)
@@ -84,8 +84,8 @@ func TestContextsOfATerm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		var jumped time.Duration
-		f := newFence(testTTL, time.Now(), func() time.Time { return time.Now().Add(jumped) })
-		defer f.end(errOver)
+		f := New(testTTL, time.Now(), func() time.Time { return time.Now().Add(jumped) }, nil)
+		defer f.End(context.Canceled)
 		request, stop := context.WithTimeout(f, time.Hour)
 		defer stop()
 		message, giveUp := In(request, context.WithValue(t.Context(), key{}, 1))
@@ -112,8 +112,8 @@ func TestContextsOfATerm(t *testing.T) {
 
 // A guarded context ends by itself as well. Without a lease contexts are as they are.
 func TestContextsThatEndThemselves(t *testing.T) {
-	f := newFence(time.Hour, time.Now(), time.Now)
-	defer f.end(errOver)
+	f := New(time.Hour, time.Now(), time.Now, nil)
+	defer f.End(context.Canceled)
 	for _, term := range []context.Context{f, t.Context()} {
 		message, giveUp := In(term, t.Context())
 		request, stop := context.WithCancel(term)

@@ -183,6 +183,7 @@ func TestHangingHandlersOfManyKeysLeaveTheOthersRoom(t *testing.T) {
 				}
 				h.end()
 				time.Sleep(20 * time.Second)
+				synctest.Wait()
 				if order == subscriber.OrderByKey {
 					for e, got := range h.keys {
 						if fmt.Sprint(got) != "[0 1 2]" {

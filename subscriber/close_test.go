@@ -64,22 +64,6 @@ func TestCloseBeforeAnything(t *testing.T) {
 	}
 }
 
-func TestCloseWhileTheGatewayIsDown(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	f.server.Inject(gatewaytest.OpAny, gatewaytest.Fault{Hang: true})
-	cfg := f.config()
-	cfg.CloseTimeout = time.Hour
-	sub := f.subscriber(cfg)
-	f.subscribe(sub, subscriber.AllData)
-	testkit.Eventually(f, "a request hangs", func() bool {
-		return f.server.Stats(gatewaytest.OpToken).Requests > 0
-	})
-	if err := closesInTime(t, sub); err != nil {
-		t.Errorf("Close = %v", err)
-	}
-}
-
 func TestCloseWhileADownloadHangs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
@@ -343,31 +327,6 @@ func (failingUnmarshaler) Unmarshal(msg *message.Message) (*message.Message, err
 		return nil, errors.New("refused")
 	}
 	return msg, nil
-}
-
-// Close may be called from a hook, whose end it cannot wait for.
-func TestCloseFromAHook(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.CloseTimeout = 500 * time.Millisecond
-	closed := make(chan error, 1)
-	var sub *subscriber.Subscriber
-	cfg.Hooks.Event = func(gateway.Event) { closed <- sub.Close() }
-	sub = f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	f.sendN(1)
-	select {
-	case err := <-closed:
-		if err != nil {
-			t.Errorf("Close = %v", err)
-		}
-	case <-time.After(testkit.Patience):
-		t.Fatal("Close hangs")
-	}
-	if _, open := <-messages; open {
-		t.Error("the channel is still open")
-	}
 }
 
 // A client that was closed first confirms nothing any more: Close says how many

@@ -3,7 +3,6 @@ package subscriber_test
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -79,13 +78,6 @@ func (o *order) check(t *testing.T, endpoint string, n int) {
 	}
 }
 
-func (f *fixture) sendNumbered(from, n int, recipient gateway.Endpoint) {
-	f.Helper()
-	for i := range n {
-		f.send(typeJSON, []byte(strings.Repeat("x", from+i+1)), recipient)
-	}
-}
-
 // Endpoints whose tenant cannot be looked up do not take the backlog from the others. What was
 // left because of them comes again, in order.
 func TestRefusedLookupLeavesTheOthersAlone(t *testing.T) {
@@ -154,62 +146,3 @@ type learned struct {
 func (l *learned) TenantOf(string) (string, bool) { return l.tenant, l.known.Load() }
 
 func (l *learned) Sync(context.Context) error { return errors.New("refused") }
-
-// Messages that are left because of the confirmations of their tenant come again in order, also
-// when its confirmations are dropped.
-func TestLeftMessagesKeepTheirOrder(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		status, backlog, more int
-	}{{500, 100, 50}, {403, 40, 10}} { // a tenant that is refused for good takes long
-		status := test.status
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{})
-			other := f.server.AddTenant()
-			f.server.Authorize(f.server.Application(), other)
-			types := []string{typeJSON}
-			from := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "s2", Tenant: other, Send: types})
-			f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "r2", Tenant: other, Receive: types, Subscribe: types})
-			bad := f.server.Tenant()
-			failing := f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{
-				Status: status, Match: func(r *http.Request) bool { return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), bad) },
-			})
-			cfg := f.config()
-			cfg.Confirm.MaxBacklog, cfg.Confirm.RefusedFor, cfg.MaxInFlight = test.backlog, time.Second, test.backlog/2
-			sub := f.subscriber(cfg)
-			got := newOrder(f.subscribe(sub, subscriber.AllData))
-			sendOther := func() {
-				f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: []byte("x")})
-			}
-			sent := 0
-			send := func() {
-				f.sendNumbered(sent, 1, f.receiver)
-				sendOther()
-				sent++
-			}
-			testkit.Eventually(t, "messages are left, and more come after that", func() bool {
-				for range 4 { // faster than they are refused
-					send()
-				}
-				return sub.Stats().Abandoned >= int64(test.more) && (status == 500 || sub.Stats().Rejected > 0)
-			})
-			for range test.more {
-				send()
-			}
-			if status == 500 {
-				failing.Lift()
-			}
-			for range test.more {
-				send()
-			}
-			testkit.Eventually(t, "everything has come", func() bool {
-				sendOther() // so that it is the tenant alone that is refused
-				got.mu.Lock()
-				defer got.mu.Unlock()
-				return len(got.got[f.receiver.ID]) == sent
-			})
-			got.check(t, f.receiver.ID, sent)
-		})
-	}
-}

@@ -39,28 +39,6 @@ func ackAll(messages <-chan *message.Message, n *atomic.Int64) {
 	}
 }
 
-// Who unsubscribes takes nothing back that the others have acked.
-func TestUnsubscribingLeavesTheOthersTheirAcks(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	sub, release := f.held(f.config())
-	_, end := subscribeUntil(t, sub, typeJSON)
-	other := f.subscribe(sub, typeJSON)
-	release()
-	var n atomic.Int64
-	go ackAll(other, &n)
-	f.sendN(20)
-	testkit.Eventually(t, "the other one has acked", func() bool { return n.Load() == 20 })
-	if got := f.confirmed(); got != 0 {
-		t.Errorf("%d are confirmed that one subscription has not acked", got)
-	}
-	end()
-	f.waitConfirmed(20)
-	if got := n.Load(); got != 20 {
-		t.Errorf("the other one got %d copies", got-20)
-	}
-}
-
 // A subscription that comes back while what it had left is not confirmed yet gets that, and
 // the other one gets no copy of what it has acked.
 func TestResubscribingGetsWhatWasLeftAndTheOthersNoCopies(t *testing.T) {
@@ -215,36 +193,4 @@ func TestFileDoesNotConfirmAChunkThatWasGivenUp(t *testing.T) {
 	}
 	f.ackN(f.subscribe(sub, string(gateway.EventMessageReceived)), 3)
 	f.waitConfirmed(3)
-}
-
-// The acks of its chunks do not confirm a file that is on its way.
-func TestChunksDoNotConfirmTheirFile(t *testing.T) {
-	t.Parallel()
-	for name, max := range map[string]int{"behind the cap": 1, "in the window": 0} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{ChunkSize: 100})
-			cfg := f.config()
-			cfg.MaxInFlight = max
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, subscriber.AllData)
-			f.send(typeFile, random(250), f.receiver)
-			f.ackN(messages, 3)
-			file := f.next(messages)
-			if got := file.Metadata.Get(gateway.KeyEventType); got != string(gateway.EventFileReceived) {
-				t.Fatalf("a %s came", got)
-			}
-			f.nothing(messages)
-			if f.confirmed() == 3 {
-				t.Error("the file is confirmed, and nobody has acked it")
-			}
-			_ = sub.Close()                                               // the handler never returns
-			messages = f.subscribe(f.subscriber(cfg), subscriber.AllData) // of another process
-			for file = f.next(messages); file.Metadata.Get(gateway.KeyEventType) != string(gateway.EventFileReceived); file = f.next(messages) {
-				file.Ack()
-			}
-			file.Ack()
-			f.waitConfirmed(3)
-		})
-	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -69,122 +68,6 @@ func TestHangingKeyLeavesTheOthersRoom(t *testing.T) {
 	})
 }
 
-// As many keys as fit into the window, each with a message that is nacked, keep no place there.
-func TestNackedKeysLeaveTheOthersRoom(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		g := newOfflineGateway(t, nil)
-		sub, messages := g.subscribe(subscriber.Config{MaxInFlight: 10})
-		var healed atomic.Bool
-		good := offlineID(offlineEndpointID, 10)
-		healthy := sorted(messages, func(endpoint string) bool { return endpoint != good }, func(msg *message.Message) {
-			if healed.Load() {
-				msg.Ack()
-			} else {
-				msg.Nack()
-			}
-		})
-		for i := range 60 {
-			g.message(i, min(i, 10), i, typeJSON, []byte("x"))
-		}
-		time.Sleep(time.Second)
-		if healthy.Load() != 50 {
-			t.Errorf("%d of the other key are delivered, want 50", healthy.Load())
-		}
-		healed.Store(true)
-		time.Sleep(10 * time.Second)
-		if s := sub.Stats(); g.unconfirmed() != 0 || s.Parked != 0 || s.InFlight != 0 || s.InFlightBytes != 0 || s.Stream.Connects != 1 {
-			t.Errorf("%d are not confirmed, %d parked, %d in flight with %d bytes, %d connects", g.unconfirmed(), s.Parked, s.InFlight, s.InFlightBytes, s.Stream.Connects)
-		}
-	})
-}
-
-// Of nacked messages at most twice the window waits here. The others are left with the service, and come again.
-func TestParkedMessagesAreBounded(t *testing.T) {
-	t.Parallel()
-	for name, order := range map[string]subscriber.Order{"ordered": subscriber.OrderByKey, "unordered": subscriber.Unordered} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{})
-			cfg := f.config()
-			cfg.MaxInFlight = 5
-			cfg.Order = order
-			sub := f.subscriber(cfg)
-			for i := range 20 {
-				e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("bad ", i), Receive: []string{typeJSON}})
-				f.send(typeJSON, []byte("bad"), e)
-			}
-			var healed atomic.Bool
-			sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) {
-				if healed.Load() {
-					msg.Ack()
-				} else {
-					msg.Nack()
-				}
-			})
-			testkit.Eventually(t, "some are left", func() bool { return sub.Stats().Abandoned >= 10 })
-			if s := sub.Stats(); s.Parked > 10 || s.InFlight > 10 {
-				t.Errorf("%d parked, %d in flight", s.Parked, s.InFlight)
-			}
-			healed.Store(true)
-			f.server.CutStreams()
-			f.waitConfirmed(20)
-		})
-	}
-}
-
-// A nacked message that is the oldest does not keep payloads above the limit of bytes waiting.
-func TestNackedMessageLeavesLargePayloadsRoom(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{InlineLimit: 100})
-	cfg := f.config()
-	cfg.MaxInFlightBytes = 100_000
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, typeJSON)
-	f.send(typeJSON, []byte("bad"), f.receiver)
-	healthy := sorted(messages, func(endpoint string) bool { return endpoint == f.receiver.ID }, func(msg *message.Message) { msg.Nack() })
-	testkit.Eventually(t, "it is nacked", func() bool { return sub.Stats().Nacked > 0 })
-	for i := range 4 {
-		e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
-		f.send(typeJSON, random(150_000), e)
-	}
-	f.send(typeJSON, random(1000), f.receiver2)
-	testkit.Eventually(t, "all others are delivered", func() bool { return healthy.Load() == 5 })
-}
-
-// A subscription that nacks everything shuts the key for itself only, and costs the others no
-// copies.
-func TestNackingSubscriptionLeavesTheOthersAlone(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.MaxInFlight = 5
-	sub, release := f.held(cfg)
-	bad, end := subscribeUntil(t, sub, typeJSON)
-	good := f.subscribe(sub, subscriber.AllData)
-	release()
-	go func() {
-		for msg := range bad {
-			msg.Nack()
-		}
-	}()
-	var n atomic.Int64
-	go ackAll(good, &n)
-	f.sendN(50, f.receiver)
-	testkit.Eventually(t, "the other one gets everything", func() bool { return n.Load() >= 50 })
-	if f.confirmed() != 0 {
-		t.Error("confirmed")
-	}
-	f.server.CutStreams() // what it left comes again, for nobody else
-	testkit.Eventually(t, "connected", func() bool { return sub.Stats().Stream.Connects >= 2 })
-	end()
-	f.server.CutStreams()
-	f.waitConfirmed(50)
-	if n.Load() != 50 {
-		t.Errorf("%d copies", n.Load()-50)
-	}
-}
-
 // Close gives back what is parked.
 func TestCloseWithParkedMessages(t *testing.T) {
 	t.Parallel()
@@ -203,30 +86,6 @@ func TestCloseWithParkedMessages(t *testing.T) {
 	}
 	f.ackN(f.subscribe(f.subscriber(f.config()), typeJSON), 20)
 	f.waitConfirmed(20)
-}
-
-// What a handler put off is told when its subscription ends; what it only nacked is not.
-func TestStatsTellWhatWasPutOff(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.Nack = subscriber.Backoff{Initial: time.Hour, Max: time.Hour}
-	sub := f.subscriber(cfg)
-	for i := range 20 {
-		f.send(typeJSON, []byte("later"), f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("later ", i), Receive: []string{typeJSON}}))
-	}
-	n := 0
-	sorted(f.subscribe(sub, typeJSON), func(string) bool { return true }, func(msg *message.Message) {
-		if n++; n <= 7 {
-			msgctx.NackOf(msg.Context()).After(time.Hour)
-		}
-		msg.Nack()
-	})
-	testkit.Eventually(t, "all are parked", func() bool { return sub.Stats().Parked == 20 })
-	f.close(sub)
-	if n := sub.Stats().NotRedelivered; n != 7 {
-		t.Errorf("%d were put off, want 7", n)
-	}
 }
 
 // Stats tells what waits, for what and how long.

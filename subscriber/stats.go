@@ -95,9 +95,6 @@ type Stats struct {
 	// Parked is how many messages wait to be redelivered after a nack, counted in each
 	// subscription. They do not count in InFlight, unless another subscription has them as well.
 	Parked int
-	// NotRedelivered counts messages that waited for a time their handler had set, after a
-	// nack, when their subscription ended.
-	NotRedelivered int64
 	// Stalled is how many other messages wait: their payload cannot be downloaded, or handlers have
 	// had them for a second in a full window. They do not count in InFlight.
 	Stalled int
@@ -158,13 +155,13 @@ type StreamState struct {
 
 // counters are those of Stats, and of watchStream. The workers of a lease count in the same ones, one after the other.
 type counters struct {
-	received, delivered, nacked, joined, untaken, abandoned, notRedelivered, overtaken atomic.Int64
-	malformed, unreadable, tooLarge, expired, held, inFiles, setAside                  atomic.Int64
-	unmatched, released, connects, quarantined, quarantineFailures                     atomic.Int64
-	confirmed, rejected, confirmRequests, confirmFailures                              atomic.Int64
-	receivedBytes, deliveredBytes                                                      atomic.Int64
-	possiblyLost                                                                       atomic.Int64
-	inVain                                                                             atomic.Int64 // terms in a row that were given up without a stream
+	received, delivered, nacked, joined, untaken, abandoned, overtaken atomic.Int64
+	malformed, unreadable, tooLarge, expired, held, inFiles, setAside  atomic.Int64
+	unmatched, released, connects, quarantined, quarantineFailures     atomic.Int64
+	confirmed, rejected, confirmRequests, confirmFailures              atomic.Int64
+	receivedBytes, deliveredBytes                                      atomic.Int64
+	possiblyLost                                                       atomic.Int64
+	inVain                                                             atomic.Int64 // terms in a row that were given up without a stream
 }
 
 // Stats returns a snapshot. It is cheap enough to call every second.
@@ -179,8 +176,8 @@ func (s *Subscriber) Stats() Stats {
 		ReceivedBytes: s.stats.receivedBytes.Load(), DeliveredBytes: s.stats.deliveredBytes.Load(),
 		Joined: s.stats.joined.Load(), Untaken: s.stats.untaken.Load(), Abandoned: s.stats.abandoned.Load(),
 		Malformed: s.stats.malformed.Load(), Unreadable: s.stats.unreadable.Load(), TooLarge: s.stats.tooLarge.Load(), Expired: s.stats.expired.Load(),
-		NotRedelivered: s.stats.notRedelivered.Load(), Overtaken: s.stats.overtaken.Load(),
-		Held: s.stats.held.Load(), InFiles: s.stats.inFiles.Load(), SetAside: s.stats.setAside.Load(),
+		Overtaken: s.stats.overtaken.Load(),
+		Held:      s.stats.held.Load(), InFiles: s.stats.inFiles.Load(), SetAside: s.stats.setAside.Load(),
 		Confirmed: s.stats.confirmed.Load(), Rejected: s.stats.rejected.Load(), Unmatched: s.stats.unmatched.Load(),
 		ReleasedConfirmations: s.stats.released.Load(),
 		ConfirmRequests:       s.stats.confirmRequests.Load(), ConfirmFailures: s.stats.confirmFailures.Load(),

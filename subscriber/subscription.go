@@ -140,9 +140,6 @@ func (s *Subscriber) finishAnswered(sub *subscription, it *core.Item, a answer) 
 		if !a.wait.OnEnd(func() { s.hasten(it) }) {
 			s.core.Hasten(now, it)
 		}
-		if sub.stopped {
-			s.stats.notRedelivered.Add(1)
-		}
 	}
 	return next
 }
@@ -337,23 +334,8 @@ func (s *Subscriber) stopSubscription(sub *subscription) {
 		if !s.hasTakers() && s.loop.stop != nil {
 			s.loop.stop()
 		}
-		s.stats.notRedelivered.Add(int64(putOffBy(s.core, sub)))
 		s.core.End(s.now(), sub.route)
 		s.unlock()
 		close(sub.stop)
 	})
-}
-
-// putOffBy counts what handlers of sub have put off.
-func putOffBy(c *core.Core, sub *subscription) (n int) {
-	c.Lanes(func(l *core.Lane) {
-		if l.Route() == sub.route {
-			l.Items(func(it *core.Item) {
-				if _, off := it.PutOff(); off && it.Nacks == 0 {
-					n++
-				}
-			})
-		}
-	})
-	return n
 }

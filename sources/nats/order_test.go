@@ -233,60 +233,61 @@ func TestWhatIsSentBackIsTakenInBeforeTheEnd(t *testing.T) {
 // Connections break while deliveries are on their way: what was lost of them comes before
 // what is behind it.
 func TestKeysKeepTheirOrderOverLostConnections(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	const n = 3000
-	f.putKeys(20, n)
-	s := f.subscriber(keyed, func(c *nats.Config) { c.AckWait, c.MaxInFlight, c.MaxNackDelay = time.Second, 50, time.Millisecond })
-	messages := f.subscribe(s)
-	through := make(chan *message.Message)
-	stop := make(chan struct{})
-	var relay sync.WaitGroup
-	relay.Go(func() { // ends with stop
-		for i := 0; ; i++ {
-			select {
-			case msg := <-messages:
-				if i%700 == 300 {
-					f.proxy.Cut()
-				}
+	inBubble(t, func(f *field) {
+		const n = 3000
+		f.putKeys(20, n)
+		s := f.subscriber(keyed, func(c *nats.Config) { c.AckWait, c.MaxInFlight, c.MaxNackDelay = 5*time.Second, 50, time.Millisecond })
+		messages := f.subscribe(s)
+		through := make(chan *message.Message)
+		stop := make(chan struct{})
+		var relay sync.WaitGroup
+		relay.Go(func() { // ends with stop
+			for i := 0; ; i++ {
 				select {
-				case through <- msg:
+				case msg := <-messages:
+					if i%700 == 300 {
+						f.proxy.LoseReplies() // what is delivered from here on is lost
+						time.AfterFunc(10*time.Millisecond, f.proxy.Cut)
+					}
+					select {
+					case through <- msg:
+					case <-stop:
+						return
+					}
 				case <-stop:
 					return
 				}
-			case <-stop:
-				return
 			}
-		}
+		})
+		order := &tally{TB: f}
+		order.handle(through, n)
+		close(stop)
+		relay.Wait()
+		f.Logf("%d messages came again", order.again)
 	})
-	order := &tally{TB: t}
-	order.handle(through, n)
-	close(stop)
-	relay.Wait()
-	t.Logf("%d messages came again", order.again)
 }
 
 // Nothing comes twice, and nothing else comes, while a message is open over a connection
 // that hangs for longer than AckWait.
 func TestOneOpenOverHang(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	f.put(0, 4)
-	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.MaxInFlight, c.AckWait = 1, time.Second }))
-	first := f.next(messages)
-	f.proxy.Hang()
-	f.nothing(messages, 1500*time.Millisecond)
-	f.proxy.Resume()
-	f.nothing(messages, 1500*time.Millisecond)
-	first.Ack()
-	for i := 1; i < 4; i++ {
-		msg := f.next(messages)
-		if string(msg.Payload) != fmt.Sprint(i) {
-			t.Errorf("%s came, want %d", msg.Payload, i)
+	inBubble(t, func(f *field) {
+		f.put(0, 4)
+		messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.MaxInFlight, c.AckWait = 1, time.Second }))
+		first := f.next(messages)
+		f.proxy.Hang()
+		f.nothing(messages, 1500*time.Millisecond)
+		f.proxy.Resume()
+		f.nothing(messages, 1500*time.Millisecond)
+		first.Ack()
+		for i := 1; i < 4; i++ {
+			msg := f.next(messages)
+			if string(msg.Payload) != fmt.Sprint(i) {
+				f.Errorf("%s came, want %d", msg.Payload, i)
+			}
+			msg.Ack()
 		}
-		msg.Ack()
-	}
-	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+		testkit.Eventually(f, "nothing is left", func() bool { return f.pending() == 0 })
+	})
 }
 
 // nothing checks that no message comes for d.
@@ -299,61 +300,40 @@ func (f *field) nothing(messages <-chan *message.Message, d time.Duration) {
 	}
 }
 
-// What is read ahead of a consumer that handles one message after the other, for longer
-// than AckWait, is not redelivered.
-func TestSequentialConsumer(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	const n = 15
-	f.putKeys(n, n)
-	messages := f.subscribe(f.subscriber(keyed, func(c *nats.Config) { c.AckWait = time.Second }))
-	seen := map[string]int{}
-	for range n {
-		msg := f.next(messages)
-		seen[string(msg.Payload)]++
-		f.nothing(nil, 100*time.Millisecond) // the handler's work
-		msg.Ack()
-	}
-	f.nothing(messages, 1200*time.Millisecond)
-	if len(seen) != n {
-		t.Errorf("%d messages came, want %d: %v", len(seen), n, seen)
-	}
-}
-
 // A key of which nothing is acked holds up others until it has its share, and nothing of it
 // is lost or overtaken.
 func TestStalledKey(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	const stalled = 200
-	for i := range stalled {
-		if _, err := f.js.Publish(t.Context(), "field.stalled", fmt.Appendf(nil, "stalled %d", i)); err != nil {
-			t.Fatal(err)
+	inBubble(t, func(f *field) {
+		const stalled = 200
+		for i := range stalled {
+			if _, err := f.js.Publish(f.Context(), "field.stalled", fmt.Appendf(nil, "stalled %d", i)); err != nil {
+				f.Fatal(err)
+			}
 		}
-	}
-	if _, err := f.js.Publish(t.Context(), "field.other", []byte("other 0")); err != nil {
-		t.Fatal(err)
-	}
-	s := f.subscriber(func(c *nats.Config) { c.MaxInFlight, c.AckWait = 8, time.Second })
-	messages, err := s.Subscribe(context.Background(), "field.>")
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := f.next(messages)
-	other := f.next(messages) // although 32 that are held before it fill the room
-	if string(first.Payload) != "stalled 0" || string(other.Payload) != "other 0" {
-		t.Fatalf("%q and %q came", first.Payload, other.Payload)
-	}
-	other.Ack()
-	first.Ack()
-	for i := 1; i < stalled; i++ {
-		msg := f.next(messages)
-		if string(msg.Payload) != fmt.Sprintf("stalled %d", i) {
-			t.Fatalf("%q came, want number %d", msg.Payload, i)
+		if _, err := f.js.Publish(f.Context(), "field.other", []byte("other 0")); err != nil {
+			f.Fatal(err)
 		}
-		msg.Ack()
-	}
-	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
+		s := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 8 })
+		messages, err := s.Subscribe(context.Background(), "field.>")
+		if err != nil {
+			f.Fatal(err)
+		}
+		first := f.next(messages)
+		other := f.next(messages) // although 32 that are held before it fill the room
+		if string(first.Payload) != "stalled 0" || string(other.Payload) != "other 0" {
+			f.Fatalf("%q and %q came", first.Payload, other.Payload)
+		}
+		other.Ack()
+		first.Ack()
+		for i := 1; i < stalled; i++ {
+			msg := f.next(messages)
+			if string(msg.Payload) != fmt.Sprintf("stalled %d", i) {
+				f.Fatalf("%q came, want number %d", msg.Payload, i)
+			}
+			msg.Ack()
+		}
+		testkit.Eventually(f, "nothing is left", func() bool { return f.pending() == 0 })
+	})
 }
 
 // consumer makes a durable as somebody else would.
@@ -533,36 +513,36 @@ func TestMessageThatLooksLikeAStatus(t *testing.T) {
 // Two readers of one consumer lose their connections while deliveries are on their way. There
 // is no order between them, and everything comes to one of them.
 func TestTwoReadersOverLostConnections(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	const n = 600
-	f.put(0, n)
-	change := func(c *nats.Config) { c.AckWait, c.MaxInFlight, c.MaxNackDelay = time.Second, 20, time.Millisecond }
-	one, two := f.subscribe(f.subscriber(change)), f.subscribe(f.subscriber(change))
-	seen := map[string]bool{}
-	timeout := time.After(testkit.Patience)
-	for i := 0; len(seen) < n; i++ {
-		var msg *message.Message
-		select {
-		case msg = <-one:
-		case msg = <-two:
-		case <-timeout:
-			t.Fatalf("%d of %d messages came", len(seen), n)
-		}
-		if i == 100 || i == 300 {
-			f.proxy.Cut()
-		}
-		seen[string(msg.Payload)] = true
-		msg.Ack()
-	}
-	testkit.Eventually(t, "nothing is left", func() bool {
-		select {
-		case msg := <-one:
+	inBubble(t, func(f *field) {
+		const n = 600
+		f.put(0, n)
+		change := func(c *nats.Config) { c.AckWait, c.MaxInFlight, c.MaxNackDelay = 5*time.Second, 20, time.Millisecond }
+		one, two := f.subscribe(f.subscriber(change)), f.subscribe(f.subscriber(change))
+		seen := map[string]bool{}
+		timeout := time.After(testkit.Patience)
+		for i := 0; len(seen) < n; i++ {
+			var msg *message.Message
+			select {
+			case msg = <-one:
+			case msg = <-two:
+			case <-timeout:
+				f.Fatalf("%d of %d messages came", len(seen), n)
+			}
+			if i == 100 || i == 300 {
+				f.proxy.Cut()
+			}
+			seen[string(msg.Payload)] = true
 			msg.Ack()
-		case msg := <-two:
-			msg.Ack()
-		default:
 		}
-		return f.pending() == 0
+		testkit.Eventually(f, "nothing is left", func() bool {
+			select {
+			case msg := <-one:
+				msg.Ack()
+			case msg := <-two:
+				msg.Ack()
+			default:
+			}
+			return f.pending() == 0
+		})
 	})
 }

@@ -66,7 +66,7 @@ func TestZonesShareAColumn(t *testing.T) {
 			}
 		}
 	}
-	c := written(t, Config{}, func(w *Writer) error { return w.Grid(grid) })
+	c := written(t, Config{}, func(w *Writer) error { return w.Prescription(&farmdata.Prescription{Grid: grid}) })
 	for i, f := range c.Features {
 		if f.Properties["0006"] != float64(i) {
 			t.Errorf("cell %d: got %v, want its rate in 0006", i, f.Properties)
@@ -139,7 +139,7 @@ func TestPlacesThatAreNone(t *testing.T) {
 	} {
 		tt.grid.Cells = func(yield func(*farmdata.Cell, error) bool) { yield(&farmdata.Cell{}, nil) }
 		var found []*farmdata.Finding
-		c := written(t, Config{Finding: func(f *farmdata.Finding) { found = append(found, f) }}, func(w *Writer) error { return w.Grid(&tt.grid) })
+		c := written(t, Config{Finding: func(f *farmdata.Finding) { found = append(found, f) }}, func(w *Writer) error { return w.Prescription(&farmdata.Prescription{Grid: &tt.grid}) })
 		if len(c.Features) != tt.cells || len(found) != 1-tt.cells {
 			t.Errorf("%s: got %d cells and findings %v, want %d, and a finding without", name, len(c.Features), found, tt.cells)
 		}

@@ -94,25 +94,6 @@ func ExampleWriter_Field() {
 	// {"type":"FeatureCollection","features":[{"type":"Feature","geometry":{"type":"MultiPolygon","coordinates":[[[[7,52],[8,52],[7,53],[7,52]]]]},"properties":{"kind":"field","id":"PFD1","name":"Meadow","area":5000}}]}
 }
 
-func ExampleWriter_Grid() {
-	grid := farmdata.Grid{Name: "GRD00001", North: 52, East: 7, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 1, Cells: func(yield func(*farmdata.Cell, error) bool) {
-		yield(&farmdata.Cell{Zone: 3}, nil)
-	}}
-	w, err := geo.NewWriter(os.Stdout, geo.Config{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	if err := w.Grid(&grid); err != nil {
-		fmt.Println(err)
-	}
-	if err := w.Close(); err != nil {
-		fmt.Println(err)
-	}
-	// Output:
-	// {"type":"FeatureCollection","features":[{"type":"Feature","geometry":{"type":"Polygon","coordinates":[[[7,52],[8,52],[8,53],[7,53],[7,52]]]},"properties":{"kind":"cell","grid":"GRD00001","row":0,"column":0,"zone":3}}]}
-}
-
 func ExampleWriter_Prescription() {
 	set := &farmdata.Set{Tasks: []farmdata.Task{{ID: "TSK1", Designator: "Liming", Zones: []farmdata.TreatmentZone{{
 		Code: 1, Designator: "west", Values: []farmdata.ZoneValue{{DDI: 6, Raw: 150_000}},

@@ -259,7 +259,7 @@ func TestGridsAreCells(t *testing.T) {
 	grid.Cells = func(yield func(*farmdata.Cell, error) bool) {
 		_ = yield(&farmdata.Cell{Zone: 1, Values: []farmdata.Value{{Column: column, Raw: 1200}}}, nil) && yield(&farmdata.Cell{Col: 1}, nil) && yield(nil, &farmdata.Finding{})
 	}
-	c := written(t, Config{}, func(w *Writer) error { return w.Grid(grid) })
+	c := written(t, Config{}, func(w *Writer) error { return w.Prescription(&farmdata.Prescription{Grid: grid}) })
 	if len(c.Features) != 2 || string(c.Features[1].Geometry.Coordinates) != "[[[7.25,52],[7.5,52],[7.5,52.5],[7.25,52.5],[7.25,52]]]" {
 		t.Fatalf("features %+v", c.Features)
 	}

@@ -39,11 +39,6 @@ func (w *Writer) Prescription(p *farmdata.Prescription) error {
 	return w.failed()
 }
 
-// Grid writes the cells of a grid as Prescription does, but without its tasks, and so without the names of anything.
-func (w *Writer) Grid(grid *farmdata.Grid) error {
-	return w.Prescription(&farmdata.Prescription{Grid: grid})
-}
-
 // ZonePolygon returns the MultiPolygon of a treatment zone. The finding says what it lacks; nil if that is nothing.
 func ZonePolygon(zone *farmdata.TreatmentZone) (multi [][][]Coordinates, finding *farmdata.Finding) {
 	multi, surplus := MultiPolygon(zone.Polygons)

@@ -129,7 +129,8 @@ func NewMap(config MapConfig) (message.HandlerFunc, error) {
 	r := newReader(config.ReadConfig)
 	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
 		for i, set := range data.Sets {
-			m := &cartographer{ctx: ctx, config: config, maker: to, set: set, index: strconv.Itoa(i)}
+			m := &cartographer{ctx: ctx, config: config, maker: to, index: strconv.Itoa(i)}
+			m.set = m.limited(set)
 			m.prescriptions()
 			for _, finding := range set.Findings {
 				to.lose(finding)
@@ -171,9 +172,12 @@ func (m *cartographer) shown(has bool) {
 }
 
 // geo returns what the maps of the set have.
-func (m *cartographer) geo() geo.Config {
+func (m *cartographer) geo(layers ...string) geo.Config {
 	config := m.config.geo()
 	config.Set, config.Finding = m.set, m.finding
+	for _, layer := range layers {
+		config.Layers = append(config.Layers, geo.Layer(layer))
+	}
 	return config
 }
 
@@ -193,67 +197,22 @@ func (m *cartographer) json() error {
 		return nil
 	}
 	return m.make(TypeGeoJSON, ".geojson", nil, nil, func(to io.Writer) error {
-		w, err := geo.NewWriter(to, m.geo())
-		if err != nil {
-			return err
-		}
-		if m.shows(LayerFields) {
-			for i := range m.set.Fields {
-				if err := w.Field(&m.set.Fields[i]); err != nil {
-					return err
-				}
-			}
-		}
-		for _, log := range m.set.Logs {
-			log := m.bounded(log)
-			if m.shows(LayerTracks) {
-				if err := w.Track(log); err != nil {
-					return err
-				}
-			}
-			if m.shows(LayerPoints) {
-				if err := w.Points(log); err != nil {
-					return err
-				}
-			}
-		}
-		for i := range m.maps {
-			if err := w.Prescription(&m.maps[i]); err != nil {
-				return err
-			}
-		}
-		return w.Close()
+		return geo.Write(to, m.set, m.geo(m.config.Layers...))
 	})
 }
 
 func (m *cartographer) parquet() error {
-	layer := func(name, ending string, names []string, metadata message.Metadata, write func(io.Writer) error) error {
-		if !m.shows(name) {
-			return nil
-		}
-		if metadata == nil {
-			metadata = message.Metadata{}
-		}
-		metadata[KeyLayer] = name
-		return m.make(TypeGeoParquet, ending, append([]string{name}, names...), metadata, write)
-	}
 	if len(m.set.Fields) > 0 {
-		if err := layer(LayerFields, "-fields.parquet", nil, nil, func(w io.Writer) error {
-			return geoparquet.WriteFields(w, m.set.Fields, m.geo())
-		}); err != nil {
+		if err := m.layer(LayerFields, "-fields.parquet", message.Metadata{}, m.set); err != nil {
 			return err
 		}
 	}
-	var logs []*farmdata.Log
-	for _, log := range m.set.Logs {
-		logs = append(logs, m.bounded(log))
-	}
-	if len(logs) > 0 {
-		if err := layer(LayerTracks, "-tracks.parquet", nil, nil, func(w io.Writer) error { return geoparquet.WriteTracks(w, logs, m.geo()) }); err != nil {
+	if len(m.set.Logs) > 0 {
+		if err := m.layer(LayerTracks, "-tracks.parquet", message.Metadata{}, m.set); err != nil {
 			return err
 		}
 	}
-	for i, log := range logs {
+	for i, log := range m.set.Logs {
 		if located, err := m.located(log); err != nil {
 			return err
 		} else if !located {
@@ -266,27 +225,36 @@ func (m *cartographer) parquet() error {
 		if log.TaskID != "" {
 			metadata[KeyTask] = clean(log.TaskID)
 		}
-		write := func(w io.Writer) error {
-			return geoparquet.WritePoints(w, m.affordable(log), m.geo())
-		}
-		if err := layer(LayerPoints, "-"+cmp.Or(log.Name, "log")+"-points.parquet", []string{strconv.Itoa(i)}, metadata, write); err != nil {
+		one := *m.set
+		one.Logs = []*farmdata.Log{m.affordable(log)}
+		if err := m.layer(LayerPoints, "-"+cmp.Or(log.Name, "log")+"-points.parquet", metadata, &one, strconv.Itoa(i)); err != nil {
 			return err
 		}
 	}
 	endings := map[string]bool{}
 	for i := range m.maps {
-		write := func(w io.Writer) error {
-			return geoparquet.WritePrescription(w, &m.maps[i], m.geo())
-		}
-		name, ending := LayerGrids, m.ending(i, endings)
+		layer := LayerGrids
 		if m.maps[i].Grid == nil {
-			name = LayerZones
+			layer = LayerZones
 		}
-		if err := layer(name, ending, []string{strconv.Itoa(i)}, nil, write); err != nil {
+		if err := m.make(TypeGeoParquet, m.ending(i, endings), []string{layer, strconv.Itoa(i)}, message.Metadata{KeyLayer: layer}, func(w io.Writer) error {
+			return geoparquet.WritePrescription(w, &m.maps[i], m.geo())
+		}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// layer makes a file of a layer, if the map shows it.
+func (m *cartographer) layer(name, ending string, metadata message.Metadata, set *farmdata.Set, names ...string) error {
+	if !m.shows(name) {
+		return nil
+	}
+	metadata[KeyLayer] = name
+	return m.make(TypeGeoParquet, ending, append([]string{name}, names...), metadata, func(w io.Writer) error {
+		return geoparquet.Write(w, set, m.geo(name))
+	})
 }
 
 // ending is what the name of a prescription's file ends in. Other prescriptions of the set have other ones.
@@ -350,7 +318,7 @@ func (m *cartographer) affordable(log *farmdata.Log) *farmdata.Log {
 	return &limited
 }
 
-// prescriptions finds the prescriptions that the map shows. The reading of grids ends with the context.
+// prescriptions finds the prescriptions that the map shows.
 func (m *cartographer) prescriptions() {
 	if !m.shows(LayerGrids) && !m.shows(LayerZones) {
 		return
@@ -358,9 +326,6 @@ func (m *cartographer) prescriptions() {
 	for _, p := range m.set.Prescriptions() {
 		switch {
 		case p.Grid != nil && m.shows(LayerGrids):
-			limited := *p.Grid
-			limited.Cells = bounded(m.ctx, p.Grid.Cells, func(*farmdata.Cell) { m.shown(p.Grid.Valid()) })
-			p.Grid = &limited
 			m.maps = append(m.maps, p)
 		case p.Grid == nil && m.shows(LayerZones):
 			for _, zone := range p.Zones {
@@ -371,11 +336,25 @@ func (m *cartographer) prescriptions() {
 	}
 }
 
-// bounded returns the log, whose reading ends with the context.
-func (m *cartographer) bounded(log *farmdata.Log) *farmdata.Log {
-	limited := *log
-	limited.Records = bounded(m.ctx, log.Records, func(r *farmdata.Record) { m.shown(r.Position.Valid()) })
-	return &limited
+// limited returns a set, the reading of whose logs and grids ends with the context, and counts.
+func (m *cartographer) limited(set *farmdata.Set) *farmdata.Set {
+	out := *set
+	out.Logs, out.Tasks = slices.Clone(set.Logs), slices.Clone(set.Tasks)
+	for i, log := range out.Logs {
+		limited := *log
+		limited.Records = bounded(m.ctx, log.Records, func(r *farmdata.Record) { m.shown(r.Position.Valid()) })
+		out.Logs[i] = &limited
+	}
+	for i := range out.Tasks {
+		task := &out.Tasks[i]
+		task.Grids = slices.Clone(task.Grids)
+		for j, grid := range task.Grids {
+			limited := *grid
+			limited.Cells = bounded(m.ctx, grid.Cells, func(*farmdata.Cell) { m.shown(grid.Valid()) })
+			task.Grids[j] = &limited
+		}
+	}
+	return &out
 }
 
 // bounded yields what seq does, and the error of ctx once it has ended. It calls each with what is no error.

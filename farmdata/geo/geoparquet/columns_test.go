@@ -13,12 +13,12 @@ import (
 func TestBoxHasTheOrderOfTheFormat(t *testing.T) {
 	t.Parallel()
 	for name, write := range map[string]func(io.Writer) error{
-		"fields": func(w io.Writer) error { return WriteFields(w, nil, Config{}) },
+		"fields": func(w io.Writer) error { return writeFields(w, nil, Config{}) },
 		"points": func(w io.Writer) error {
-			return WritePoints(w, &farmdata.Log{Records: func(yield func(*farmdata.Record, error) bool) { yield(at(0, 52, 7), nil) }}, Config{})
+			return writePoints(w, []*farmdata.Log{{Records: func(yield func(*farmdata.Record, error) bool) { yield(at(0, 52, 7), nil) }}}, Config{})
 		},
-		"tracks": func(w io.Writer) error { return WriteTracks(w, nil, Config{}) },
-		"grid":   func(w io.Writer) error { return WriteGrid(w, gridOf(52), Config{}) },
+		"tracks": func(w io.Writer) error { return writeTracks(w, nil, Config{}) },
+		"grid":   func(w io.Writer) error { return WritePrescription(w, &farmdata.Prescription{Grid: gridOf(52)}, Config{}) },
 	} {
 		var got []string
 		for _, column := range written(t, write).Schema().Columns() {
@@ -50,12 +50,12 @@ func TestGridsOfZones(t *testing.T) {
 	t.Parallel()
 	var found []farmdata.Kind
 	cfg := Config{Finding: func(f *farmdata.Finding) { found = append(found, f.Kind) }}
-	f := written(t, func(w io.Writer) error { return WriteGrid(w, gridOf(52), cfg) })
+	f := written(t, func(w io.Writer) error { return WritePrescription(w, &farmdata.Prescription{Grid: gridOf(52)}, cfg) })
 	if len(f.rows) != 2 || f.rows[0]["0006"] != 5.0 || f.rows[1]["0006"] != 6.0 || !slices.Equal(found, []farmdata.Kind{farmdata.KindCut}) {
 		t.Errorf("got %v and findings %v, want the rates 5 and 6, and one finding", f.rows, found)
 	}
 	found = nil
-	f = written(t, func(w io.Writer) error { return WriteGrid(w, gridOf(90), cfg) })
+	f = written(t, func(w io.Writer) error { return WritePrescription(w, &farmdata.Prescription{Grid: gridOf(90)}, cfg) })
 	if len(f.rows) != 0 || !slices.Equal(found, []farmdata.Kind{farmdata.KindPosition}) {
 		t.Errorf("beyond the pole: got %v and findings %v, want none, and one", f.rows, found)
 	}
@@ -68,17 +68,17 @@ func TestStillMachinesAndConstants(t *testing.T) {
 	log := &farmdata.Log{Columns: columns, Constants: []farmdata.Value{{Column: &columns[1], Raw: 9}}, Records: func(yield func(*farmdata.Record, error) bool) {
 		_ = yield(at(0, 52, 7, farmdata.Value{Column: &columns[0], Raw: 3}), nil) && yield(at(1, 52, 7, farmdata.Value{Column: &columns[1], Raw: 2}), nil)
 	}}
-	f := written(t, func(w io.Writer) error { return WriteTracks(w, []*farmdata.Log{log}, Config{}) })
+	f := written(t, func(w io.Writer) error { return writeTracks(w, []*farmdata.Log{log}, Config{}) })
 	if got := f.geo.Columns["geometry"].Types; !slices.Equal(got, []string{"Point"}) || f.rows[0]["records"] != int64(2) {
 		t.Errorf("got %q and %v, want a point of two records", got, f.rows)
 	}
-	f = written(t, func(w io.Writer) error { return WritePoints(w, log, Config{}) })
+	f = written(t, func(w io.Writer) error { return writePoints(w, []*farmdata.Log{log}, Config{}) })
 	if f.rows[0]["0001"] != 3.0 || f.rows[0]["0002"] != 4.5 || f.rows[1]["0002"] != 1.0 {
 		t.Errorf("got %v, want 0002 to be 4.5 and 1", f.rows)
 	}
 	f = written(t, func(w io.Writer) error {
 		ring := farmdata.LineString{Type: 1, Points: []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 8, North: 53}}}
-		return WriteFields(w, []farmdata.Field{{Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}}}, Config{})
+		return writeFields(w, []farmdata.Field{{Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}}}, Config{})
 	})
 	if f.rows[0]["area"] != nil {
 		t.Errorf("got the area %v of a field that has none", f.rows[0]["area"])

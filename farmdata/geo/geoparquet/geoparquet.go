@@ -31,13 +31,8 @@ const ColumnsKey = "farmdata:columns"
 // longestPart is how many places a part of a track has at most: it is in memory as a whole.
 const longestPart = 100_000
 
-// WriteTracks writes the ways of logs: a row for each part without a gap, columns log, task, part (from 1), records, start
-// and end (texts, without an offset where a log has local time). The geometries are LineStrings, Points where the
-// machine stood still. Parts also end at the 180th meridian, and after 100,000 places, where the next one goes on.
-func WriteTracks(w io.Writer, logs []*farmdata.Log, cfg Config) error {
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
+// writeTracks writes the ways of logs.
+func writeTracks(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	cfg.Gap = cmp.Or(cfg.Gap, 5*time.Minute)
 	fields := parquet.Group{"log": text(), "task": text(), "part": parquet.Int(64), "records": parquet.Int(64), "start": parquet.Optional(parquet.String()), "end": parquet.Optional(parquet.String())}
 	addAttributes(fields, cfg.Add)
@@ -118,13 +113,8 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 	return flush()
 }
 
-// WriteFields writes a row for each field that has boundaries: columns id, name, area
-// in square meters (null if unknown), farm and customer. The geometries are MultiPolygons. Interior rings beyond geo.MaxCrossings are a
-// finding.
-func WriteFields(w io.Writer, fields []farmdata.Field, cfg Config) error {
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
+// writeFields writes a row for each field that has boundaries.
+func writeFields(w io.Writer, fields []farmdata.Field, cfg Config) error {
 	columns := parquet.Group{"id": text(), "name": text(), "area": parquet.Optional(parquet.Int(64)), "farm": text(), "customer": text()}
 	addAttributes(columns, cfg.Add)
 	t, err := newTable(w, columns)

@@ -103,7 +103,7 @@ func TestPointsAreRows(t *testing.T) {
 	}}
 	var found []*farmdata.Finding
 	f := written(t, func(w io.Writer) error {
-		return WritePoints(w, log, Config{Finding: func(finding *farmdata.Finding) { found = append(found, finding) }})
+		return writePoints(w, []*farmdata.Log{log}, Config{Finding: func(finding *farmdata.Finding) { found = append(found, finding) }})
 	})
 	if len(f.rows) != 2 || len(found) != 1 {
 		t.Fatalf("%d rows, findings %v", len(f.rows), found)
@@ -147,7 +147,7 @@ func TestColumnsThatAreKnownOnlyOnceRead(t *testing.T) {
 		_ = yield(first, nil) && yield(nil, &farmdata.Finding{}) && yield(at(1, 52, 8, farmdata.Value{Column: b, Raw: 2}, farmdata.Value{Column: a, Raw: 3}), nil)
 	}}
 	f := written(t, func(w io.Writer) error {
-		return WritePoints(w, log, Config{Finding: func(*farmdata.Finding) { found++ }})
+		return writePoints(w, []*farmdata.Log{log}, Config{Finding: func(*farmdata.Finding) { found++ }})
 	})
 	if len(f.rows) != 2 || f.rows[0]["0001_DET1"] != 1.0 || f.rows[1]["0001_DET1"] != 3.0 || f.rows[1]["0002_DET1"] != 2.0 || found != 1 {
 		t.Errorf("rows %v, %d findings told", f.rows, found)
@@ -161,7 +161,7 @@ func TestFieldsAndGrids(t *testing.T) {
 	t.Parallel()
 	ring := farmdata.LineString{Type: 1, Points: []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 8, North: 53}}}
 	f := written(t, func(w io.Writer) error {
-		return WriteFields(w, []farmdata.Field{{ID: "PFD0"}, {ID: "PFD1", Designator: "Field", Area: 100, FarmID: "FRM1", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}}}, Config{})
+		return writeFields(w, []farmdata.Field{{ID: "PFD0"}, {ID: "PFD1", Designator: "Field", Area: 100, FarmID: "FRM1", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}}}, Config{})
 	})
 	if len(f.rows) != 1 || f.rows[0]["name"] != "Field" || f.rows[0]["area"] != int64(100) || !reflect.DeepEqual(f.rows[0]["bbox"], bbox(7, 52, 8, 53)) {
 		t.Errorf("rows %v", f.rows)
@@ -173,11 +173,11 @@ func TestFieldsAndGrids(t *testing.T) {
 	grid.Cells = func(yield func(*farmdata.Cell, error) bool) {
 		_ = yield(&farmdata.Cell{Zone: 1, Values: []farmdata.Value{{Column: &grid.Columns[0], Raw: 1200}}}, nil) && yield(&farmdata.Cell{Col: 1}, nil) && yield(nil, &farmdata.Finding{})
 	}
-	f = written(t, func(w io.Writer) error { return WriteGrid(w, grid, Config{}) })
+	f = written(t, func(w io.Writer) error { return WritePrescription(w, &farmdata.Prescription{Grid: grid}, Config{}) })
 	if len(f.rows) != 2 || f.rows[0]["0006"] != 12.0 || f.rows[0]["zone"] != int64(1) || !reflect.DeepEqual(f.rows[1]["bbox"], bbox(7.25, 52, 7.5, 52.5)) {
 		t.Errorf("rows %v", f.rows)
 	}
-	f = written(t, func(w io.Writer) error { return WriteFields(w, nil, Config{}) })
+	f = written(t, func(w io.Writer) error { return writeFields(w, nil, Config{}) })
 	if len(f.rows) != 0 || f.geo.Columns["geometry"].BBox != nil {
 		t.Errorf("no field: rows %v, box %v", f.rows, f.geo.Columns["geometry"].BBox)
 	}
@@ -203,7 +203,7 @@ func TestRowGroupsAreBounded(t *testing.T) {
 		}
 	}}
 	var b bytes.Buffer
-	if err := WritePoints(&b, log, Config{}); err != nil {
+	if err := writePoints(&b, []*farmdata.Log{log}, Config{}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len()))
@@ -218,11 +218,11 @@ func TestRowGroupsAreBounded(t *testing.T) {
 			t.Errorf("a row group of %d rows of 200 columns", group.NumRows())
 		}
 	}
-	if err := WritePoints(full{}, log, Config{}); !errors.Is(err, errDisk) {
+	if err := writePoints(full{}, []*farmdata.Log{log}, Config{}); !errors.Is(err, errDisk) {
 		t.Errorf("%v, want the error of the writer", err)
 	}
 	log.Records = func(yield func(*farmdata.Record, error) bool) { yield(nil, io.ErrUnexpectedEOF) }
-	if err := WritePoints(io.Discard, log, Config{}); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err := writePoints(io.Discard, []*farmdata.Log{log}, Config{}); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%v, want the error of the stream", err)
 	}
 }
@@ -246,7 +246,7 @@ func TestTracks(t *testing.T) {
 	}}
 	var found int
 	f := written(t, func(w io.Writer) error {
-		return WriteTracks(w, []*farmdata.Log{log, {Name: "TLG00002", Records: func(func(*farmdata.Record, error) bool) {}}}, Config{Finding: func(*farmdata.Finding) { found++ }})
+		return writeTracks(w, []*farmdata.Log{log, {Name: "TLG00002", Records: func(func(*farmdata.Record, error) bool) {}}}, Config{Finding: func(*farmdata.Finding) { found++ }})
 	})
 	if len(f.rows) != 3 || found != 1 || !slices.Equal(f.geo.Columns["geometry"].Types, []string{"LineString", "Point"}) {
 		t.Fatalf("%d rows, %d findings, types %v; want 3, 1, lines and points", len(f.rows), found, f.geo.Columns["geometry"].Types)
@@ -263,7 +263,7 @@ func TestTracks(t *testing.T) {
 	if row := f.rows[2]; row["records"] != int64(2) || !reflect.DeepEqual(row["bbox"], bbox(-179, 2, -178, 2)) {
 		t.Errorf("got %v, want the part behind the 180th meridian", row)
 	}
-	if err := WriteTracks(io.Discard, nil, Config{Gap: -1}); err == nil {
+	if err := Write(io.Discard, &farmdata.Set{}, Config{Layers: []geo.Layer{geo.Tracks}, Gap: -1}); err == nil {
 		t.Error("a negative gap is accepted")
 	}
 }
@@ -280,7 +280,7 @@ func TestRowGroupsOfTracksAreBounded(t *testing.T) {
 		}
 	}}
 	var b bytes.Buffer
-	if err := WriteTracks(&b, slices.Repeat([]*farmdata.Log{log}, logs), Config{}); err != nil {
+	if err := writeTracks(&b, slices.Repeat([]*farmdata.Log{log}, logs), Config{}); err != nil {
 		t.Fatal(err)
 	}
 	f, err := parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len()))
@@ -306,7 +306,7 @@ func TestLongTrack(t *testing.T) {
 			}
 		}
 	}}
-	f := written(t, func(w io.Writer) error { return WriteTracks(w, []*farmdata.Log{log}, Config{}) })
+	f := written(t, func(w io.Writer) error { return writeTracks(w, []*farmdata.Log{log}, Config{}) })
 	if len(f.rows) != 2 || f.rows[0]["records"] != int64(longestPart) || f.rows[1]["records"] != int64(10) {
 		t.Fatalf("%d rows", len(f.rows))
 	}

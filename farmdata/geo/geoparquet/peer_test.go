@@ -59,8 +59,8 @@ func TestPeerOpensFiles(t *testing.T) {
 		create("points.parquet", func(f *os.File) error {
 			return Write(f, set, Config{Layers: []geo.Layer{geo.Points}, Add: []geo.Attribute{geo.Field}, Columns: []geo.Column{{DDI: "0043", As: "width", Unit: "mm"}}})
 		}),
-		create("fields.parquet", func(f *os.File) error { return WriteFields(f, fields, Config{}) }),
-		create("grid.parquet", func(f *os.File) error { return WriteGrid(f, grid, Config{}) }),
+		create("fields.parquet", func(f *os.File) error { return writeFields(f, fields, Config{}) }),
+		create("grid.parquet", func(f *os.File) error { return WritePrescription(f, &farmdata.Prescription{Grid: grid}, Config{}) }),
 		create("zones.parquet", func(f *os.File) error { return Write(f, set, Config{Layers: []geo.Layer{geo.Zones}}) }),
 		create("tracks.parquet", func(f *os.File) error { return Write(f, set, Config{Layers: []geo.Layer{geo.Tracks}}) }),
 	}

@@ -13,15 +13,6 @@ import (
 	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
-// WritePoints writes a row for each record of a log that has a valid position: columns
-// log, task, record, time (a timestamp without zone where the log has local time),
-// utc, up in meters, status, and one for each kind of value, scaled, named by geo.Keys; values that
-// the log has for all records are in each row.
-// It holds a row group in memory at a time. A log whose columns are known only once it is read is read twice.
-func WritePoints(w io.Writer, log *farmdata.Log, cfg Config) error {
-	return writePoints(w, []*farmdata.Log{log}, cfg)
-}
-
 // points is the table of the records of logs.
 type points struct {
 	*table
@@ -31,10 +22,8 @@ type points struct {
 	numbers, times, utcs, up, status *parquet.LeafColumn
 }
 
+// writePoints writes a row for each record of logs that has a valid position.
 func writePoints(w io.Writer, logs []*farmdata.Log, cfg Config) error {
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
 	keys := &geo.Keys{Select: cfg.Columns, Finding: cfg.Finding}
 	local, err := survey(logs, keys)
 	if err != nil {

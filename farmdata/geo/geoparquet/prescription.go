@@ -17,6 +17,9 @@ import (
 // them; what is not known is null. The geometries are Polygons or MultiPolygons. A grid or zone without a place has a finding and no
 // rows. A grid of type 1 is read twice.
 func WritePrescription(w io.Writer, p *farmdata.Prescription, cfg Config) error {
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
 	if p.Set != nil {
 		cfg.Set = p.Set
 	}
@@ -25,9 +28,6 @@ func WritePrescription(w io.Writer, p *farmdata.Prescription, cfg Config) error 
 
 // writePrescriptions writes maps that are all grids, or all zones.
 func writePrescriptions(w io.Writer, set *farmdata.Set, list []farmdata.Prescription, cfg Config) error {
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
 	fields := parquet.Group{"zone": parquet.Optional(parquet.Int(64))}
 	addAttributes(fields, cfg.Add)
 	keys := &geo.Keys{Select: cfg.Columns, Finding: cfg.Finding}
@@ -55,11 +55,6 @@ func writePrescriptions(w io.Writer, set *farmdata.Set, list []farmdata.Prescrip
 		}
 	}
 	return t.close(keys)
-}
-
-// WriteGrid writes the cells of a grid as WritePrescription does, but without its tasks, and so without the names of anything.
-func WriteGrid(w io.Writer, grid *farmdata.Grid, cfg Config) error {
-	return WritePrescription(w, &farmdata.Prescription{Grid: grid}, cfg)
 }
 
 // sheet is the part of a table that has a prescription.

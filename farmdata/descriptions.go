@@ -1,6 +1,9 @@
 package farmdata
 
-import "sync"
+import (
+	"fmt"
+	"sync"
+)
 
 // Descriptions is what devices say about the values of their elements. It finds that in little time, however
 // many elements and values the devices have, and however they refer to each other. It is safe for concurrent use.
@@ -44,28 +47,37 @@ func NewDescriptions(devices []Device) *Descriptions {
 	return d
 }
 
-// Describe completes a column as Column.Describe does, with the device that has its element; it returns false if
-// none has.
+// Describe completes a column of which DDI and ElementID are known: with how the device that has the element shows that
+// value of it, otherwise with what the data dictionary says. It returns false if no device has the element.
 func (d *Descriptions) Describe(c *Column) bool {
+	c.Scale, c.Decimals = 1, -1
+	if meaning, ok := c.DDI.Meaning(); ok {
+		c.Name, c.Unit, c.Scale = meaning.Name, meaning.Unit, meaning.Scale
+	}
+	if c.CAN() {
+		c.Name = fmt.Sprintf("CAN message %d, bits %d to %d", c.PGN, c.StartBit, c.StopBit)
+	}
 	at, known := d.elements[c.ElementID]
 	if !known {
-		c.Describe(nil, nil)
 		return false
 	}
-	device, element := &d.devices[at.device], &d.devices[at.device].Elements[at.element]
+	device := &d.devices[at.device]
+	c.DeviceID, c.Device, c.Element = device.ID, device.Designator, device.Elements[at.element].Designator
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// Of the device only what concerns the column.
-	one := Device{ID: device.ID, Designator: device.Designator}
-	part := Element{Designator: element.Designator}
-	if i := d.find(at, c.DDI); i >= 0 {
-		one.ProcessData = device.ProcessData[i : i+1]
-		part.Objects = []int{one.ProcessData[0].ObjectID}
-		if j, ok := d.indexes[at.device].presentations[one.ProcessData[0].PresentationID]; ok {
-			one.Presentations = device.Presentations[j : j+1]
+	i := d.find(at, c.DDI)
+	if i < 0 || c.DDI == DDIUnknown {
+		return true
+	}
+	value := &device.ProcessData[i]
+	if value.Designator != "" && !c.CAN() {
+		c.Name = value.Designator
+	}
+	if j, ok := d.indexes[at.device].presentations[value.PresentationID]; ok && value.PresentationID != 0 {
+		if p := &device.Presentations[j]; p.Scale != 0 {
+			c.Unit, c.Scale, c.Offset, c.Decimals = p.Unit, p.Scale, p.Offset, p.Decimals
 		}
 	}
-	c.Describe(&one, &part)
 	return true
 }
 

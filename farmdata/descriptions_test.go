@@ -1,14 +1,41 @@
 package farmdata_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata"
 )
 
-// Descriptions says what Column.Describe says, which looks through everything.
+// describe looks through everything for what a device says about a column.
+func describe(c *farmdata.Column, device *farmdata.Device, element *farmdata.Element) {
+	c.Scale, c.Decimals = 1, -1
+	if meaning, ok := c.DDI.Meaning(); ok {
+		c.Name, c.Unit, c.Scale = meaning.Name, meaning.Unit, meaning.Scale
+	}
+	if element == nil {
+		return
+	}
+	c.DeviceID, c.Device, c.Element = device.ID, device.Designator, element.Designator
+	for _, value := range device.ProcessData {
+		if value.DDI != c.DDI || value.ObjectID == 0 || !slices.Contains(element.Objects, value.ObjectID) {
+			continue
+		}
+		c.Name = cmp.Or(value.Designator, c.Name)
+		for _, p := range device.Presentations {
+			if p.ObjectID == value.PresentationID && p.ObjectID != 0 {
+				c.Unit, c.Scale, c.Offset, c.Decimals = p.Unit, p.Scale, p.Offset, p.Decimals
+				return
+			}
+		}
+		return
+	}
+}
+
+// Descriptions says what describe says, in less time.
 func TestDescriptionsAgree(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -37,11 +64,7 @@ func TestDescriptionsAgree(t *testing.T) {
 						break
 					}
 				}
-				if element == nil {
-					want.Describe(nil, nil)
-				} else {
-					want.Describe(&device, element)
-				}
+				describe(&want, &device, element)
 				if !reflect.DeepEqual(got, want) || known != (element != nil) {
 					t.Fatalf("got %+v and %t, want %+v of\n%+v", got, known, want, device)
 				}

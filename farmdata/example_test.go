@@ -33,15 +33,15 @@ func ExampleDDI_Meaning() {
 	// EA60 "" "" 0 false
 }
 
-func ExampleColumn_Describe() {
-	mower := &farmdata.Device{
+func ExampleDescriptions() {
+	mower := farmdata.Device{
 		Designator:    "Mower",
 		Elements:      []farmdata.Element{{ID: "DET-1", Designator: "Body", Objects: []int{10}}},
 		ProcessData:   []farmdata.ProcessData{{ObjectID: 10, DDI: 0x0043, Designator: "Width", PresentationID: 20}},
 		Presentations: []farmdata.Presentation{{ObjectID: 20, Scale: 0.001, Decimals: 2, Unit: "m"}},
 	}
 	column := farmdata.Column{DDI: 0x0043, ElementID: "DET-1"}
-	column.Describe(mower, &mower.Elements[0])
+	farmdata.NewDescriptions([]farmdata.Device{mower}).Describe(&column)
 	fmt.Println(column.Device, column.Element, column.Name, farmdata.Value{Column: &column, Raw: 9000}.Scaled(), column.Unit)
 	// Output: Mower Body Width 9 m
 }

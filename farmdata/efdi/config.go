@@ -1,6 +1,7 @@
 package efdi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -43,16 +44,9 @@ func (c Config) Validate() error {
 }
 
 func (c *Config) setDefaults() {
-	c.MaxMessage = or(c.MaxMessage, 8<<20)
-	c.MaxElements = or(c.MaxElements, 100_000)
-	c.MaxEntry = or(c.MaxEntry, 256<<10)
-	c.MaxColumns = or(c.MaxColumns, 10_000)
-	c.MaxFindings = or(c.MaxFindings, 1000)
-}
-
-func or[T int | int64](value, otherwise T) T {
-	if value == 0 {
-		return otherwise
-	}
-	return value
+	c.MaxMessage = cmp.Or(c.MaxMessage, 8<<20)
+	c.MaxElements = cmp.Or(c.MaxElements, 100_000)
+	c.MaxEntry = cmp.Or(c.MaxEntry, 256<<10)
+	c.MaxColumns = cmp.Or(c.MaxColumns, 10_000)
+	c.MaxFindings = cmp.Or(c.MaxFindings, 1000)
 }

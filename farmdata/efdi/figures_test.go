@@ -212,8 +212,8 @@ func TestFiguresOfTaskData(t *testing.T) {
 		return d
 	}
 	unit := func(s *farmdata.Set) string {
-		c := farmdata.Column{DDI: 0x43}
-		c.Describe(&s.Devices[0], &s.Devices[0].Elements[0])
+		c := farmdata.Column{DDI: 0x43, ElementID: "DET-1"}
+		farmdata.NewDescriptions(s.Devices).Describe(&c)
 		return fmt.Sprintf("%g %s", c.Scale, c.Unit)
 	}
 	task := func(change func(*efdipb.Task)) *efdipb.TaskData {

@@ -1,6 +1,7 @@
 package isoxml
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -51,21 +52,14 @@ func (c Config) Validate() error {
 }
 
 func (c *Config) setDefaults() {
-	c.MaxFiles = or(c.MaxFiles, 10_000)
-	c.MaxXML = or(c.MaxXML, 32<<20)
-	c.MaxElements = or(c.MaxElements, 500_000)
-	c.MaxMemory = or(c.MaxMemory, 32<<20)
-	c.MaxUnpacked = or(c.MaxUnpacked, 256<<20)
-	c.MaxDepth = or(c.MaxDepth, 64)
-	c.MaxNesting = or(c.MaxNesting, 2)
-	c.MaxNested = or(c.MaxNested, 16<<20)
-	c.MaxStream = or(c.MaxStream, 1<<30)
-	c.MaxFindings = or(c.MaxFindings, 1000)
-}
-
-func or[T int | int64](value, otherwise T) T {
-	if value == 0 {
-		return otherwise
-	}
-	return value
+	c.MaxFiles = cmp.Or(c.MaxFiles, 10_000)
+	c.MaxXML = cmp.Or(c.MaxXML, 32<<20)
+	c.MaxElements = cmp.Or(c.MaxElements, 500_000)
+	c.MaxMemory = cmp.Or(c.MaxMemory, 32<<20)
+	c.MaxUnpacked = cmp.Or(c.MaxUnpacked, 256<<20)
+	c.MaxDepth = cmp.Or(c.MaxDepth, 64)
+	c.MaxNesting = cmp.Or(c.MaxNesting, 2)
+	c.MaxNested = cmp.Or(c.MaxNested, 16<<20)
+	c.MaxStream = cmp.Or(c.MaxStream, 1<<30)
+	c.MaxFindings = cmp.Or(c.MaxFindings, 1000)
 }

@@ -23,8 +23,8 @@ func TestNumbersOfTaskData(t *testing.T) {
 		return fmt.Sprintf("%d points, %g %g %v", len(p), p[len(p)-1].North, p[len(p)-1].East, p[len(p)-1].Valid())
 	}
 	column := func(s *farmdata.Set) string {
-		c := farmdata.Column{DDI: 0x43}
-		c.Describe(&s.Devices[0], &s.Devices[0].Elements[0])
+		c := farmdata.Column{DDI: 0x43, ElementID: "DET-1"}
+		farmdata.NewDescriptions(s.Devices).Describe(&c)
 		return fmt.Sprintf("(%d)*%g %q %d", c.Offset, c.Scale, c.Unit, c.Decimals)
 	}
 	place := func(s *farmdata.Set) string {

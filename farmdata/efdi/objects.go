@@ -56,12 +56,12 @@ func (m decoding) Text(letter string, text *string, _ objects.Use) {
 
 func (m decoding) File(letter string, name *string) { m.Reference(letter, "", m.kind, name) }
 
-func (m decoding) Whole(letter string, n *int64, _ objects.Use) {
+func (m decoding) Whole(letter string, _ int64, _ objects.Use) int64 {
 	switch field := m.field(letter); field.Kind() {
 	case protoreflect.Uint32Kind, protoreflect.Uint64Kind:
-		*n = int64(m.Get(field).Uint())
+		return int64(m.Get(field).Uint())
 	default:
-		*n = m.Get(field).Int()
+		return m.Get(field).Int()
 	}
 }
 
@@ -74,7 +74,7 @@ func (m decoding) DDI(letter string, ddi *farmdata.DDI, _ objects.Use) {
 }
 
 func (m decoding) Value(letter string, raw *int64, missing *bool, _ objects.Use) {
-	m.Whole(letter, raw, 0)
+	*raw = m.Whole(letter, 0, 0)
 	if missing != nil {
 		*missing = false
 	}
@@ -187,17 +187,18 @@ func (e encoding) Text(letter string, text *string, _ objects.Use) {
 func (e encoding) File(letter string, name *string) { e.Reference(letter, "", e.kind, name) }
 
 // Whole takes what is not given, which is negative, for zero, as protobuf does.
-func (e encoding) Whole(letter string, n *int64, _ objects.Use) {
+func (e encoding) Whole(letter string, n int64, _ objects.Use) int64 {
 	switch fieldOf(e.Message, letter).Kind() {
 	case protoreflect.Uint32Kind:
-		e.set(letter, protoreflect.ValueOfUint32(uint32(min(max(*n, 0), math.MaxUint32))))
+		e.set(letter, protoreflect.ValueOfUint32(uint32(min(max(n, 0), math.MaxUint32))))
 	case protoreflect.Uint64Kind:
-		e.set(letter, protoreflect.ValueOfUint64(uint64(max(*n, 0))))
+		e.set(letter, protoreflect.ValueOfUint64(uint64(max(n, 0))))
 	case protoreflect.Int32Kind:
-		e.set(letter, protoreflect.ValueOfInt32(int32(*n)))
+		e.set(letter, protoreflect.ValueOfInt32(int32(n)))
 	default:
-		e.set(letter, protoreflect.ValueOfInt64(*n))
+		e.set(letter, protoreflect.ValueOfInt64(n))
 	}
+	return n
 }
 
 func (e encoding) Float(letter string, f *float64, _ objects.Use) {
@@ -208,7 +209,7 @@ func (e encoding) DDI(letter string, ddi *farmdata.DDI, _ objects.Use) {
 	e.set(letter, protoreflect.ValueOfUint32(uint32(*ddi)))
 }
 
-func (e encoding) Value(letter string, raw *int64, _ *bool, _ objects.Use) { e.Whole(letter, raw, 0) }
+func (e encoding) Value(letter string, raw *int64, _ *bool, _ objects.Use) { e.Whole(letter, *raw, 0) }
 
 func (e encoding) Place(latitude, longitude string, north, east *float64) {
 	e.Float(latitude, north, 0)

@@ -32,7 +32,7 @@ func (a *attributes) Text(letter string, text *string, use objects.Use) {
 
 func (a *attributes) File(letter string, name *string) { *name = trimEnding(a.str(letter)) }
 
-func (a *attributes) Whole(letter string, n *int64, use objects.Use) {
+func (a *attributes) Whole(letter string, _ int64, use objects.Use) int64 {
 	low, high := int64(math.MinInt64), int64(math.MaxInt64)
 	switch {
 	case use&objects.Optional != 0:
@@ -43,11 +43,11 @@ func (a *attributes) Whole(letter string, n *int64, use objects.Use) {
 	if use&objects.Positive != 0 {
 		low = 0
 	}
-	value, ok := a.whole(letter, low, high)
+	n, ok := a.whole(letter, low, high)
 	if !ok && use&objects.Optional != 0 {
-		value = -1
+		return -1
 	}
-	*n = value
+	return n
 }
 
 func (a *attributes) Float(letter string, f *float64, use objects.Use) {

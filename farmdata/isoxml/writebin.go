@@ -206,9 +206,9 @@ func (l *logWriter) makeHeader(constants map[int]int64, p *positions) error {
 		}
 		w.Text("C", &c.ElementID, 0)
 		if c.CAN() {
-			w.int("D", int(c.PGN), objects.Required)
-			w.int("E", int(c.StartBit), objects.Required)
-			w.int("F", int(c.StopBit), objects.Required)
+			w.Whole("D", int64(c.PGN), objects.Required)
+			w.Whole("E", int64(c.StartBit), objects.Required)
+			w.Whole("F", int64(c.StopBit), objects.Required)
 		}
 		w.end("DLV")
 	}

@@ -59,20 +59,15 @@ func (w *xmlWriter) Text(letter string, text *string, use objects.Use) {
 
 func (w *xmlWriter) File(letter string, name *string) { w.attribute(letter, written(*name)) }
 
-func (w *xmlWriter) Whole(letter string, n *int64, use objects.Use) {
+func (w *xmlWriter) Whole(letter string, n int64, use objects.Use) int64 {
 	absent := int64(0)
 	if use&objects.Optional != 0 {
 		absent = -1
 	}
-	if *n != absent || use&objects.Required != 0 {
-		w.attribute(letter, strconv.FormatInt(*n, 10))
+	if n != absent || use&objects.Required != 0 {
+		w.attribute(letter, strconv.FormatInt(n, 10))
 	}
-}
-
-// int writes a number that is not 0, or one that is required.
-func (w *xmlWriter) int(letter string, n int, use objects.Use) {
-	value := int64(n)
-	w.Whole(letter, &value, use)
+	return n
 }
 
 func (w *xmlWriter) Float(letter string, f *float64, _ objects.Use) {
@@ -129,7 +124,7 @@ func (w *xmlWriter) Allocated(_ int, start, stop *farmdata.Stamp, kind *int) {
 	w.begin("ASP")
 	w.Stamp("A", start)
 	w.Stamp("B", stop)
-	w.int("D", *kind, 0)
+	w.Whole("D", int64(*kind), 0)
 	w.end("ASP")
 }
 
@@ -183,13 +178,13 @@ func appendValue(b []byte, value string) []byte {
 // root begins TASKDATA.XML or LINKLIST.XML.
 func (w *xmlWriter) root(tag string, set *farmdata.Set) {
 	w.begin(tag)
-	w.int("VersionMajor", set.Major, objects.Required)
-	w.int("VersionMinor", set.Minor, objects.Required)
+	w.Whole("VersionMajor", int64(set.Major), objects.Required)
+	w.Whole("VersionMinor", int64(set.Minor), objects.Required)
 	w.Text("ManagementSoftwareManufacturer", &set.Software, objects.Required)
 	w.Text("ManagementSoftwareVersion", &set.SoftwareVersion, objects.Required)
 	w.Text("TaskControllerManufacturer", &set.Controller, 0)
 	w.Text("TaskControllerVersion", &set.ControllerVersion, 0)
-	w.int("DataTransferOrigin", set.Origin, 0)
+	w.Whole("DataTransferOrigin", int64(set.Origin), 0)
 }
 
 // taskData makes TASKDATA.XML, in the order in which the standard has its elements.

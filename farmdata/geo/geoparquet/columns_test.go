@@ -18,7 +18,9 @@ func TestBoxHasTheOrderOfTheFormat(t *testing.T) {
 			return writePoints(w, []*farmdata.Log{{Records: func(yield func(*farmdata.Record, error) bool) { yield(at(0, 52, 7), nil) }}}, Config{})
 		},
 		"tracks": func(w io.Writer) error { return writeTracks(w, nil, Config{}) },
-		"grid":   func(w io.Writer) error { return WritePrescription(w, &farmdata.Prescription{Grid: gridOf(52)}, Config{}) },
+		"grid": func(w io.Writer) error {
+			return WritePrescription(w, &farmdata.Prescription{Grid: gridOf(52)}, Config{})
+		},
 	} {
 		var got []string
 		for _, column := range written(t, write).Schema().Columns() {

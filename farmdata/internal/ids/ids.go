@@ -24,11 +24,23 @@ var withID = letters[:23]
 // kinds is some of them, one bit each.
 type kinds uint32
 
-func of(names ...string) (k kinds) {
-	for _, name := range names {
-		k |= 1 << slices.Index(letters, name)
+// of is a kind by its letters; objects.Any is none of those.
+func of(kind string) kinds {
+	if kind == objects.Any {
+		return 0
 	}
-	return k
+	return 1 << slices.Index(letters, kind)
+}
+
+// String returns the letters of the kinds.
+func (k kinds) String() string {
+	var names []string
+	for _, kind := range letters {
+		if k&of(kind) != 0 {
+			names = append(names, kind)
+		}
+	}
+	return strings.Join(names, " or ")
 }
 
 // Check returns a finding for each kind of objects and of mistake, with how often it is there and where first, so there
@@ -101,16 +113,16 @@ func (c *checker) done() bool {
 	return c.over
 }
 
-// resolved checks a reference to an object that is one of kinds; of any kind without.
-func (c *checker) resolved(from, name string, owners kinds, to ...string) {
+// resolved checks a reference to an object that is one of kinds; of any kind if that is none.
+func (c *checker) resolved(from, name string, owners, to kinds) {
 	switch {
-	case len(to) == 0 && owners != 0, owners&of(to...) != 0:
-	case len(to) == 0:
+	case to == 0 && owners != 0, owners&to != 0:
+	case to == 0:
 		c.find(farmdata.KindReference, from, fmt.Sprintf("%s of %s is not there", name, from))
 	case owners != 0:
-		c.find(farmdata.KindReference, from, fmt.Sprintf("%s of %s is no %s, but an object of another kind", name, from, strings.Join(to, " or ")))
+		c.find(farmdata.KindReference, from, fmt.Sprintf("%s of %s is no %s, but an object of another kind", name, from, to))
 	default:
-		c.find(farmdata.KindReference, from, fmt.Sprintf("%s of %s is a %s that is not there", name, from, strings.Join(to, " or ")))
+		c.find(farmdata.KindReference, from, fmt.Sprintf("%s of %s is a %s that is not there", name, from, to))
 	}
 }
 
@@ -133,24 +145,25 @@ func (w *walk) ID(_ string, id *string) {
 	if !w.define || w.done() || *id == "" {
 		return
 	}
-	switch owners := w.ids[*id]; {
-	case owners&of(w.kind) != 0:
+	owners, kind := w.ids[*id], of(w.kind)
+	switch {
+	case owners&kind != 0:
 		w.find(farmdata.KindDuplicate, w.kind, w.kind+" with the ID of an earlier one")
 	case owners != 0:
 		w.find(farmdata.KindDuplicate, w.kind, w.kind+" with the ID of an object of another kind")
 	}
-	w.ids[*id] |= of(w.kind)
+	w.ids[*id] = owners | kind
 }
 
 // Reference checks that what the object refers to is there. An empty one refers to nothing.
 func (w *walk) Reference(_, name, to string, id *string) {
-	switch {
-	case w.define || w.done() || *id == "":
-	case to != objects.Any:
-		w.resolved(w.kind, name, w.ids[*id], to)
-	case slices.ContainsFunc(withID, func(letters string) bool { return strings.HasPrefix(*id, letters) }): // links may be of what is not read
-		w.resolved(w.kind, name, w.ids[*id])
+	if w.define || w.done() || *id == "" {
+		return
 	}
+	if to == objects.Any && !slices.ContainsFunc(withID, func(letters string) bool { return strings.HasPrefix(*id, letters) }) {
+		return
+	}
+	w.resolved(w.kind, name, w.ids[*id], of(to))
 }
 
 // Parts goes through them: they come last, so the kind of the object is not needed any more.
@@ -186,26 +199,26 @@ func (c *checker) inDevice(d *farmdata.Device) {
 		define("DVP", o.ObjectID)
 	}
 	c.places["DET"], c.places["DPD"], c.places["DPT"] = elements, values, properties
-	refer := func(from, name string, id int, to ...string) {
+	refer := func(from, name string, id int, to kinds) {
 		if !c.done() && id != 0 {
-			c.resolved(from, name, objects[id], to...)
+			c.resolved(from, name, objects[id], to)
 		}
 	}
 	for _, o := range d.Elements {
 		c.places["DET"]++
-		refer("DET", "parent", o.ParentObjectID, "DET")
+		refer("DET", "parent", o.ParentObjectID, of("DET"))
 		for _, object := range o.Objects {
 			c.places["DOR"]++
-			refer("DOR", "object", object, "DPD", "DPT")
+			refer("DOR", "object", object, of("DPD")|of("DPT"))
 		}
 	}
 	for _, o := range d.ProcessData {
 		c.places["DPD"]++
-		refer("DPD", "presentation", o.PresentationID, "DVP")
+		refer("DPD", "presentation", o.PresentationID, of("DVP"))
 	}
 	for _, o := range d.Properties {
 		c.places["DPT"]++
-		refer("DPT", "presentation", o.PresentationID, "DVP")
+		refer("DPT", "presentation", o.PresentationID, of("DVP"))
 	}
 }
 
@@ -224,7 +237,7 @@ func (c *checker) zones(t *farmdata.Task) {
 	}
 	for i, code := range []int{t.DefaultZone, t.LostZone, t.OutsideZone} {
 		if !c.done() && code >= 0 {
-			c.resolved("TSK", []string{"default zone", "zone without a position", "zone outside of the field"}[i], codes[code], "TZN")
+			c.resolved("TSK", []string{"default zone", "zone without a position", "zone outside of the field"}[i], codes[code], of("TZN"))
 		}
 	}
 }

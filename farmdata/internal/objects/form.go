@@ -41,7 +41,8 @@ type Form interface {
 	Text(letter string, text *string, use Use)
 	// File is a file name without its ending.
 	File(letter string, name *string)
-	Whole(letter string, n *int64, use Use)
+	// Whole returns the number that the object has then, which is n if it is not read.
+	Whole(letter string, n int64, use Use) int64
 	// Float is 0 if it is not given.
 	Float(letter string, f *float64, use Use)
 	// DDI is 0 if it is not given, or DDIUnknown if it is Required.
@@ -84,10 +85,8 @@ func parts[T any](f Form, number int, kind string, list *[]T) {
 }
 
 func whole[T ~int | ~int64](f Form, letter string, n *T, use Use) {
-	value := int64(*n)
-	f.Whole(letter, &value, use)
-	if T(value) != *n { // it is read; who writes an object must not change it
-		*n = T(value)
+	if value := T(f.Whole(letter, int64(*n), use)); value != *n { // it is read; who writes an object must not change it
+		*n = value
 	}
 }
 
@@ -112,7 +111,7 @@ func (none) ID(string, *string)                                    {}
 func (none) Reference(string, string, string, *string)             {}
 func (none) Text(string, *string, Use)                             {}
 func (none) File(string, *string)                                  {}
-func (none) Whole(string, *int64, Use)                             {}
+func (none) Whole(_ string, n int64, _ Use) int64                  { return n }
 func (none) Float(string, *float64, Use)                           {}
 func (none) DDI(string, *farmdata.DDI, Use)                        {}
 func (none) Value(string, *int64, *bool, Use)                      {}

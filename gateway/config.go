@@ -70,7 +70,6 @@ const (
 	defaultMaxResponseSize      = 64 << 20
 	defaultRequestTimeout       = 30 * time.Second
 	defaultTokenTimeout         = 30 * time.Second
-	defaultTokenExpiryMargin    = 30 * time.Second
 	defaultMinTransferRate      = 128 << 10
 	defaultPayloadIdleTimeout   = 30 * time.Second
 	defaultMaxIdleConnsPerHost  = 256
@@ -153,9 +152,6 @@ type Config struct {
 	MinTransferRate int64 `yaml:"min_transfer_rate" unit:"bytes"`
 	// TokenTimeout bounds one token request. Default 30 seconds.
 	TokenTimeout time.Duration `yaml:"-"`
-	// TokenExpiryMargin is how long before its expiry a token is replaced; at
-	// most half of the token's lifetime. Default 30 seconds.
-	TokenExpiryMargin time.Duration `yaml:"-"`
 
 	// Retry is the retry policy of calls and of payload downloads.
 	Retry RetryConfig `yaml:"retry"`
@@ -245,7 +241,6 @@ func (c *Config) setDefaults() {
 	def(&c.RequestTimeout, defaultRequestTimeout)
 	def(&c.MinTransferRate, defaultMinTransferRate)
 	def(&c.TokenTimeout, defaultTokenTimeout)
-	def(&c.TokenExpiryMargin, defaultTokenExpiryMargin)
 	def(&c.PayloadIdleTimeout, defaultPayloadIdleTimeout)
 	def(&c.PingInterval, c.pingInterval())
 	def(&c.MaxIdleConnsPerHost, defaultMaxIdleConnsPerHost)
@@ -328,7 +323,6 @@ func (c Config) Validate() error {
 	orOff("PayloadIdleTimeout", c.PayloadIdleTimeout)
 	orOff("PingInterval", c.PingInterval)
 	validate.NotNegative(&e, "TokenTimeout", c.TokenTimeout)
-	validate.NotNegative(&e, "TokenExpiryMargin", c.TokenExpiryMargin)
 	validate.NotNegative(&e, "MaxEventSize", c.MaxEventSize)
 	validate.NotNegative(&e, "MaxPayloadSize", c.MaxPayloadSize)
 	validate.NotNegative(&e, "MaxResponseSize", c.MaxResponseSize)

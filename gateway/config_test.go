@@ -30,7 +30,7 @@ func TestConfigDefaults(t *testing.T) {
 	}
 	if got.ServiceName != "router" || got.StreamIdleTimeout != 2*time.Minute || got.MaxEventSize != 16<<20 || got.MaxPayloadSize != 256<<20 ||
 		got.MaxResponseSize != 64<<20 || got.RequestTimeout != 30*time.Second || got.TokenTimeout != 30*time.Second ||
-		got.TokenExpiryMargin != 30*time.Second || got.StreamConnectTimeout != 30*time.Second || got.PayloadIdleTimeout != 30*time.Second ||
+		got.StreamConnectTimeout != 30*time.Second || got.PayloadIdleTimeout != 30*time.Second ||
 		got.AllowPrivatePayloadRedirects || got.MinTransferRate != 128<<10 || got.MaxIdleConnsPerHost != 256 ||
 		got.PingInterval != 10*time.Second || got.AuthStyle != AuthStyleBasic || got.EventTypesEncoding != EventTypesRepeated || got.UserAgent != "agrimill" || got.Logger == nil {
 		t.Errorf("defaults: %+v", got)
@@ -38,7 +38,7 @@ func TestConfigDefaults(t *testing.T) {
 	if got.Retry != (RetryConfig{MaxAttempts: 5, InitialBackoff: 500 * time.Millisecond, MaxBackoff: 30 * time.Second, MaxRetryAfter: 5 * time.Minute}) {
 		t.Errorf("defaults: %+v", got.Retry)
 	}
-	if got.RateLimit != (RateLimitConfig{MinRate: 1, Growth: 0.05, RecoverFactor: 4, Pause: time.Second}) {
+	if got.RateLimit != (RateLimitConfig{MinRate: 1, Growth: 0.05, Pause: time.Second}) {
 		t.Errorf("defaults: %+v", got.RateLimit)
 	}
 	if c.base != "https://gateway.example/v1" {
@@ -101,7 +101,6 @@ func TestConfigRules(t *testing.T) {
 		{"PingInterval", func(c *Config) { c.PingInterval = -2 }},
 		{"", func(c *Config) { c.PingInterval = Off }},
 		{"TokenTimeout", func(c *Config) { c.TokenTimeout = -1 }},
-		{"TokenExpiryMargin", func(c *Config) { c.TokenExpiryMargin = -1 }},
 		{"MaxEventSize", func(c *Config) { c.MaxEventSize = -1 }},
 		{"MaxPayloadSize", func(c *Config) { c.MaxPayloadSize = -1 }},
 		{"MaxResponseSize", func(c *Config) { c.MaxResponseSize = -1 }},
@@ -117,7 +116,6 @@ func TestConfigRules(t *testing.T) {
 		{"RateLimit.MinRate", func(c *Config) { c.RateLimit.MinRate = -1 }},
 		{"RateLimit.MinRate", func(c *Config) { c.RateLimit.MinRate = math.NaN() }},
 		{"RateLimit.Growth", func(c *Config) { c.RateLimit.Growth = -1 }},
-		{"RateLimit.RecoverFactor", func(c *Config) { c.RateLimit.RecoverFactor = 0.5 }},
 		{"RateLimit.Pause", func(c *Config) { c.RateLimit.Pause = -1 }},
 	}
 	for _, tt := range tests {

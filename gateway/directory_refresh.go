@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/backoff"
@@ -41,14 +40,7 @@ func (d *Directory) markStale(tenantID string) {
 	}
 	s.version++
 	s.failures, s.due = 0, time.Time{}
-	d.wakeRefresh()
-}
-
-func (d *Directory) wakeRefresh() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	signal(d.wake)
 }
 
 // KeepFresh fetches the endpoints of each tenant whose list an
@@ -61,37 +53,19 @@ func (d *Directory) wakeRefresh() {
 // Failed, if not nil, is called after each failed attempt, possibly concurrently and
 // without a lock held.
 func (d *Directory) KeepFresh(ctx context.Context, failed func(tenantID string, err error)) {
-	slots := make(chan struct{}, refreshConcurrency)
 	// If another KeepFresh is running, leave to it what this one was woken for.
-	defer d.wakeRefresh()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for ctx.Err() == nil {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return
+	defer signal(d.wake)
+	runDue(ctx, refreshConcurrency, d.wake, func(now time.Time) (func(), time.Duration) {
+		s, version, wait := d.nextStale(now)
+		if s == nil {
+			return nil, wait
 		}
-		s, version, wait := d.nextStale(time.Now())
-		if s != nil {
-			wg.Go(func() { // ends with its call, which ends with ctx
-				defer func() { <-slots }()
-				if err := d.refresh(ctx, s, version); err != nil && ctx.Err() == nil && failed != nil {
-					failed(s.id, err)
-				}
-			})
-			continue
-		}
-		<-slots
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-		case <-d.wake:
-		case <-timer.C:
-		}
-	}
+		return func() {
+			if err := d.refresh(ctx, s, version); err != nil && ctx.Err() == nil && failed != nil {
+				failed(s.id, err)
+			}
+		}, 0
+	})
 }
 
 // nextStale returns a tenant that is due, marked busy, or how long to wait. Tenants
@@ -137,7 +111,7 @@ func (d *Directory) refresh(ctx context.Context, s *staleTenant, version int) er
 	if d.stale[fold(s.id)] != s {
 		return nil // events or a Sync have provided the list in the meantime
 	}
-	defer d.wakeRefresh()
+	defer signal(d.wake)
 	switch {
 	case ctx.Err() != nil: // not a failure of the tenant
 	case err != nil:

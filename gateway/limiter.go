@@ -9,10 +9,13 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
+// recoverFactor lifts the limit at this multiple of the rate that was too high.
+const recoverFactor = 4
+
 // RateLimitConfig tunes the limiter shared by the whole client. There is no
 // limit until the service answers 429. Then all requests of the client pause
 // once, and afterwards they are spaced: at half the rate that was too high,
-// growing by Growth per second. When the rate has grown to RecoverFactor times
+// growing by Growth per second. When the rate has grown to four times
 // the one that was too high, the limit is lifted. Tenants that get 429 while most others are
 // served have no part in this: 429s count once at least two tenants, and half of those that were
 // answered in the last ten seconds, get them, or a request that is no tenant's.
@@ -22,9 +25,6 @@ type RateLimitConfig struct {
 	// Growth is the growth of the rate per second without a 429. Default 0.05,
 	// which is 5 %.
 	Growth float64
-	// RecoverFactor lifts the limit at this multiple of the rate that was too high. Default 4;
-	// it must be at least 1.
-	RecoverFactor float64
 	// Pause is the pause of the whole client after a 429. It has jitter and doubles with each
 	// consecutive 429, up to 8 times. A longer Retry-After takes precedence. Default 1 s.
 	Pause time.Duration
@@ -39,7 +39,6 @@ func (c RateLimitConfig) WithDefaults() RateLimitConfig {
 func (c *RateLimitConfig) setDefaults() {
 	def(&c.MinRate, 1)
 	def(&c.Growth, 0.05)
-	def(&c.RecoverFactor, 4)
 	def(&c.Pause, time.Second)
 }
 
@@ -47,7 +46,6 @@ func (c RateLimitConfig) validate() error {
 	var e validate.Errors
 	e.Check(c.MinRate > 0, "MinRate", "must be positive") // also rejects NaN
 	e.Check(c.Growth > 0, "Growth", "must be positive")
-	e.Check(c.RecoverFactor >= 1, "RecoverFactor", "must be at least 1")
 	validate.NotNegative(&e, "Pause", c.Pause)
 	return e.Err(ErrConfig)
 }
@@ -137,7 +135,7 @@ func (l *limiter) grow(now time.Time) {
 	}
 	l.rate += l.rate * l.cfg.Growth * now.Sub(l.grownAt).Seconds()
 	l.grownAt = now
-	if l.rate >= l.ceiling*l.cfg.RecoverFactor {
+	if l.rate >= l.ceiling*recoverFactor {
 		l.lift()
 	}
 }

@@ -131,7 +131,7 @@ func TestRetryAfterPausesTheWholeClient(t *testing.T) {
 
 func TestLimiterSpacesRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &limiter{cfg: RateLimitConfig{MinRate: 2, Growth: 1e-9, RecoverFactor: 4, Pause: time.Second}}
+		l := &limiter{cfg: RateLimitConfig{MinRate: 2, Growth: 1e-9, Pause: time.Second}}
 		started, err := l.wait(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -240,94 +240,5 @@ func TestNothingIsSentAfterTheContext(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// With the default configuration a tenant that alone gets 429, for as long as it does, and with
-// whatever Retry-After, costs the others nothing. When a second one gets it, too, it counts for all, and so
-// does that of a request without a tenant.
-func TestFirst429OfATenant(t *testing.T) {
-	const bad, worse, good = "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a001", "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a002", "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a003"
-	for name, test := range map[string]struct {
-		retryAfter string
-		then       string // who gets 429 in the end, too
-		before     bool   // others were served before
-		limited    bool   // at the first 429
-	}{
-		"alone":                {before: true},
-		"alone, Retry-After":   {before: true, retryAfter: "30"},
-		"another one":          {before: true, then: worse},
-		"nobody in particular": {before: true, then: "none"},
-		"nobody was served":    {limited: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var limited sync.Map
-				limited.Store(bad, true)
-				mux, _ := offlineMux()
-				mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-					tenant := r.Header.Get("x-router-tenant-id")
-					if tenant == "" {
-						tenant = "none"
-					}
-					if _, is := limited.Load(tenant); is {
-						if test.retryAfter != "" {
-							w.Header().Set("Retry-After", test.retryAfter)
-						}
-						fail(429, "rate limit exceeded")(w, r)
-						return
-					}
-					w.WriteHeader(http.StatusAccepted)
-				})
-				c := offline(t, mux)
-				confirm := func(tenant string) error {
-					return c.ConfirmMessages(SingleAttempt(t.Context()), tenant, []MessageConfirmation{{MessageID: bad, EndpointID: good}})
-				}
-				if test.before {
-					if err := confirm(good); err != nil {
-						t.Fatal(err)
-					}
-				}
-				start := time.Now()
-				if err := confirm(bad); !errors.Is(err, ErrRateLimited) || c.RateLimit().Limited != test.limited {
-					t.Fatalf("%v, %+v", err, c.RateLimit())
-				}
-				if test.limited {
-					return
-				}
-				for range 100 {
-					if err := confirm(good); err != nil {
-						t.Fatal(err)
-					}
-					_ = confirm(bad)
-				}
-				if took := time.Since(start); took != 0 || c.RateLimit().Limited {
-					t.Errorf("took %v, %+v", took, c.RateLimit())
-				}
-				switch test.then {
-				case "none":
-					limited.Store("none", true)
-					_, _ = c.ListAuthorizedTenants(SingleAttempt(t.Context()))
-				case "":
-					return
-				default:
-					limited.Store(test.then, true)
-					// One of whom it is known by now does not hide the next one.
-					for range 2 {
-						_ = confirm(bad)
-					}
-					_ = confirm(test.then)
-					if c.RateLimit().Limited {
-						t.Error("the second tenant is limited alone, too, while others are served")
-					}
-					_ = confirm(good)
-					limited.Store(good, true)
-					_ = confirm(good)
-				}
-				if !c.RateLimit().Limited {
-					t.Error("the 429 counts for nobody")
-				}
-			})
-		})
 	}
 }

@@ -30,7 +30,6 @@ const TenantPlaceholder = "{tenant}"
 type ProvisionClient interface {
 	TenantLister
 	PutEndpoint(ctx context.Context, tenantID, externalID string, req PutEndpointRequest) (Endpoint, bool, error)
-	DeleteEndpoint(ctx context.Context, tenantID, externalID string) error
 }
 
 // ProvisionerConfig configures a [Provisioner]. It is passed by value and never
@@ -49,8 +48,8 @@ type ProvisionerConfig struct {
 	// name. It receives its own copy of the request. It is called
 	// concurrently.
 	Customize func(tenantID string, req *PutEndpointRequest)
-	// Recreate makes the provisioner recreate an endpoint that someone else, such as
-	// the user, deleted. Default false: what the user deletes stays deleted
+	// Recreate makes the provisioner recreate an endpoint that the user, or the
+	// application, deleted. Default false: what was deleted stays deleted
 	// until the tenant authorizes the application again or the program is
 	// restarted.
 	Recreate bool
@@ -152,7 +151,6 @@ type provisionTenant struct {
 	since      int    // the number of listings when the tenant was added
 	endpointID string // of the last success; empty after a deletion
 	done       bool   // an attempt has succeeded
-	removed    bool   // the application has deleted the endpoint and does not want it anymore
 
 	pending  bool // an attempt is due at due
 	due      time.Time
@@ -230,7 +228,7 @@ func (p *Provisioner) compare(list []TenantInfo, listing int) []*provisionTenant
 		there := !info.listReadable() ||
 			slices.ContainsFunc(info.Endpoints, func(e TenantEndpointInfo) bool { return sameID(e.ID, t.endpointID) }) ||
 			slices.ContainsFunc(info.Unreadable, func(e *EntryError) bool { return sameID(e.EndpointID, t.endpointID) })
-		if t.done && (there || t.removed || !p.cfg.Recreate) && !t.pending {
+		if t.done && (there || !p.cfg.Recreate) && !t.pending {
 			continue
 		}
 		if t.busy {
@@ -264,8 +262,8 @@ func (p *Provisioner) requeue(work []*provisionTenant) {
 //   - AUTHORIZATION_ADDED for [ScopeEndpointsManage]: the endpoint is provisioned.
 //   - AUTHORIZATION_REVOKED for that scope: the tenant is forgotten, so that the
 //     ENDPOINT_DELETED events that follow are not mistaken for deletions by the user.
-//   - ENDPOINT_DELETED of an endpoint that was provisioned here, unless
-//     [Provisioner.Remove] deleted it: it is recreated if Recreate is set.
+//   - ENDPOINT_DELETED of an endpoint that was provisioned here: it is recreated if
+//     Recreate is set.
 func (p *Provisioner) HandleEvent(event Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -273,7 +271,7 @@ func (p *Provisioner) HandleEvent(event Event) {
 	case *AuthorizationAdded:
 		if e.Scope == ScopeEndpointsManage {
 			t := p.tenant(e.Tenant.ID)
-			t.removed, t.failures = false, 0
+			t.failures = 0
 			p.enqueue(t, time.Time{})
 		}
 	case *AuthorizationRevoked:
@@ -289,7 +287,7 @@ func (p *Provisioner) HandleEvent(event Event) {
 				continue
 			}
 			t.endpointID = ""
-			if p.cfg.Recreate && !t.removed {
+			if p.cfg.Recreate {
 				t.failures = 0
 				p.enqueue(t, time.Time{})
 			}
@@ -297,54 +295,17 @@ func (p *Provisioner) HandleEvent(event Event) {
 	}
 }
 
-// Remove deletes the endpoint in a tenant and does not recreate it until the
-// tenant authorizes the application again or the program is restarted. A missing
-// endpoint is not an error. An attempt that is in progress may win the race.
-func (p *Provisioner) Remove(ctx context.Context, tenantID string) error {
-	p.mu.Lock()
-	t := p.tenant(tenantID)
-	t.removed, t.done, t.pending = true, true, false
-	p.mu.Unlock()
-	externalID := expandExternalID(p.cfg.ExternalID, tenantID)
-	err := p.cfg.Client.DeleteEndpoint(ctx, tenantID, externalID)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return &ProvisionError{TenantID: tenantID, ExternalID: externalID, Err: err}
-	}
-	return nil
-}
-
 // Run performs the work required by events, and retries temporary failures. It
 // blocks until ctx ends, waits for the calls in progress, which
 // end with ctx, and returns nil. Only one Run may be active at a time.
 func (p *Provisioner) Run(ctx context.Context) error {
-	slots := make(chan struct{}, p.cfg.Concurrency)
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for ctx.Err() == nil {
-		t, wait := p.next(time.Now())
-		if t != nil {
-			select {
-			case slots <- struct{}{}:
-			case <-ctx.Done():
-				p.requeue([]*provisionTenant{t})
-				return nil
-			}
-			wg.Go(func() { // ends with its call, which ends with ctx
-				defer func() { <-slots }()
-				_ = p.attempt(ctx, t) // reported by attempt
-			})
-			continue
+	runDue(ctx, p.cfg.Concurrency, p.wake, func(now time.Time) (func(), time.Duration) {
+		t, wait := p.next(now)
+		if t == nil {
+			return nil, wait
 		}
-		// The maximum wait is arbitrary: new work wakes the loop.
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-		case <-p.wake:
-		case <-timer.C:
-		}
-	}
+		return func() { _ = p.attempt(ctx, t) }, 0 // reported by attempt
+	})
 	return nil
 }
 
@@ -352,7 +313,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 func (p *Provisioner) next(now time.Time) (*provisionTenant, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait := time.Hour
+	wait := time.Hour // arbitrary: new work wakes the loop
 	for _, t := range p.tenants {
 		if !t.pending || t.busy {
 			continue
@@ -381,10 +342,7 @@ func (p *Provisioner) tenant(id string) *provisionTenant {
 // cannot outgrow them.
 func (p *Provisioner) enqueue(t *provisionTenant, due time.Time) {
 	t.pending, t.due = true, due
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	signal(p.wake)
 }
 
 // attempt makes one call for a tenant that is marked busy.

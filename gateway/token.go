@@ -70,7 +70,7 @@ func newTokenSource(cfg Config, rt http.RoundTripper, answers *answers) *tokenSo
 	s.base, s.cancel = context.WithCancel(context.Background())
 	if cfg.TokenSource != nil {
 		s.foreign = true
-		s.fetch = (&askedSource{source: cfg.TokenSource, margin: cfg.TokenExpiryMargin}).token
+		s.fetch = (&askedSource{source: cfg.TokenSource}).token
 	} else {
 		s.fetch = newCredentials(cfg, rt).token
 	}
@@ -215,9 +215,12 @@ func (s *tokenSource) close() {
 	s.wg.Wait()
 }
 
+// expiryMargin is how long before its expiry a token is replaced; at most half of its lifetime.
+const expiryMargin = 30 * time.Second
+
 // newAccessToken checks the result of a token source; asked is when it was requested.
 // wrong is what is wrong with it.
-func newAccessToken(t *oauth2.Token, asked time.Time, margin time.Duration) (token *accessToken, wrong string) {
+func newAccessToken(t *oauth2.Token, asked time.Time) (token *accessToken, wrong string) {
 	if t == nil || !validToken(t.AccessToken) {
 		return nil, "has no usable access_token"
 	}
@@ -229,7 +232,7 @@ func newAccessToken(t *oauth2.Token, asked time.Time, margin time.Duration) (tok
 	// No expiry, or one in the past, does not limit the lifetime: the token is
 	// used until the service refuses it.
 	if life := t.Expiry.Sub(asked); !t.Expiry.IsZero() && life > 0 {
-		token.renew, token.expires = t.Expiry.Add(-min(margin, life/2)), t.Expiry
+		token.renew, token.expires = t.Expiry.Add(-min(expiryMargin, life/2)), t.Expiry
 	}
 	return token, ""
 }
@@ -242,7 +245,6 @@ type credentials struct {
 	scopes string
 	params bool // they go into the form instead of the header
 	client *http.Client
-	margin time.Duration
 }
 
 func newCredentials(cfg Config, rt http.RoundTripper) *credentials {
@@ -257,7 +259,6 @@ func newCredentials(cfg Config, rt http.RoundTripper) *credentials {
 			// A redirected token request would carry the secret elsewhere.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return ErrRedirect },
 		},
-		margin: cfg.TokenExpiryMargin,
 	}
 }
 
@@ -326,7 +327,7 @@ func (c *credentials) token(ctx context.Context) (*accessToken, error) {
 	case answer == nil:
 		return nil, &tokenError{status: seen.status, reason: "the response of the token endpoint is not a token", kind: ErrUnavailable, bad: true}
 	}
-	token, wrong := newAccessToken(answer.token(asked), asked, c.margin)
+	token, wrong := newAccessToken(answer.token(asked), asked)
 	if token == nil {
 		return nil, &tokenError{status: seen.status, reason: "the response " + wrong, kind: ErrUnavailable, bad: true}
 	}

@@ -407,7 +407,7 @@ func FuzzTokenResponse(f *testing.F) {
 			return
 		}
 		s := newTokenSource(Config{TokenURL: "https://auth.example/token", ClientID: "id", ClientSecret: "SECRETVALUE",
-			TokenTimeout: time.Minute, TokenExpiryMargin: time.Second}, roundTripper(func(r *http.Request) (*http.Response, error) {
+			TokenTimeout: time.Minute}, roundTripper(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 		}), &answers{})
 		defer s.close()
@@ -510,7 +510,6 @@ func TestTokenIsUsedWhileItIsRenewed(t *testing.T) {
 			ok(w, r)
 		})
 		c := offline(t, mux, func(c *Config) {
-			c.TokenExpiryMargin = time.Minute
 			c.Retry = RetryConfig{InitialBackoff: 4 * time.Second, MaxBackoff: 4 * time.Second} // waits 2 to 4 s
 		})
 		start := time.Now()
@@ -521,11 +520,11 @@ func TestTokenIsUsedWhileItIsRenewed(t *testing.T) {
 			what      string
 		}{
 			{0, 0, 1, 1, "the first call"},
-			{3541 * time.Second, 3541 * time.Second, 1, 2, "the second request begins"},
-			{3560 * time.Second, 3560 * time.Second, 1, 2, "it is under way"},
-			{3562 * time.Second, 3562 * time.Second, 1, 2, "it has failed"},
-			{3590 * time.Second, 3590 * time.Second, 1, 3, "the third one begins"},
-			{3601 * time.Second, 3610 * time.Second, 3, 3, "the token has expired"},
+			{3571 * time.Second, 3571 * time.Second, 1, 2, "the second request begins"},
+			{3580 * time.Second, 3580 * time.Second, 1, 2, "it is under way"},
+			{3592 * time.Second, 3592 * time.Second, 1, 2, "it has failed"},
+			{3597 * time.Second, 3597 * time.Second, 1, 3, "the third one begins"},
+			{3601 * time.Second, 3617 * time.Second, 3, 3, "the token has expired"},
 		} {
 			time.Sleep(step.at - time.Since(start))
 			if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {

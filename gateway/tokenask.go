@@ -15,7 +15,6 @@ import (
 // before it returns.
 type askedSource struct {
 	source oauth2.TokenSource
-	margin time.Duration
 
 	mu     sync.Mutex
 	asking *askedToken
@@ -47,7 +46,7 @@ func (s *askedSource) token(ctx context.Context) (*accessToken, error) {
 	if a.err != nil {
 		return nil, sourceFailure(a.err)
 	}
-	token, wrong := newAccessToken(a.token, a.asked, s.margin)
+	token, wrong := newAccessToken(a.token, a.asked)
 	if token == nil {
 		return nil, &tokenError{reason: "the result of the token source " + wrong, kind: ErrUnavailable, bad: true}
 	}

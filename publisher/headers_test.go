@@ -437,22 +437,13 @@ func TestMetadataOfOthers(t *testing.T) {
 		key, value string
 		sent       string // empty: no header
 	}{
-		"time without seconds":   {gateway.KeySentTimestamp, "2026-03-01T10:15Z", "2026-03-01T10:15:00Z"},
-		"basic form":             {gateway.KeySentTimestamp, "20260301T101500Z", "2026-03-01T10:15:00Z"},
-		"leap second":            {gateway.KeySentTimestamp, "2026-06-30T23:59:60Z", "2026-07-01T00:00:00Z"},
-		"end of the day":         {gateway.KeySentTimestamp, "2026-03-01T24:00:00Z", "2026-03-02T00:00:00Z"},
-		"lower case":             {gateway.KeySentTimestamp, "2026-03-01t10:15:00z", "2026-03-01T10:15:00Z"},
-		"space":                  {gateway.KeySentTimestamp, "2026-03-01 10:15:00+01:00", "2026-03-01T09:15:00Z"},
-		"comma":                  {gateway.KeySentTimestamp, "2026-03-01T10:15:00,5Z", "2026-03-01T10:15:00.5Z"},
-		"no offset":              {gateway.KeySentTimestamp, "2026-03-01T10:15:00", "2026-03-01T10:15:00Z"},
-		"zero":                   {gateway.KeySentTimestamp, "0001-01-01T00:00:00Z", now},
-		"empty time":             {gateway.KeySentTimestamp, "", now},
-		"empty file name":        {gateway.KeyFilename, "", ""},
-		"empty teamset":          {gateway.KeyTeamsetContextID, "", ""},
-		"empty type":             {gateway.KeyMessageType, "", typeJSON},
-		"empty is publish":       {gateway.KeyIsPublish, "", "true"},
-		"is publish in capitals": {gateway.KeyIsPublish, "TRUE", "true"},
-		"unknown key":            {"x-router-color", "red", ""},
+		"basic form":      {gateway.KeySentTimestamp, "20260301T101500Z", "2026-03-01T10:15:00Z"},
+		"zero":            {gateway.KeySentTimestamp, "0001-01-01T00:00:00Z", now},
+		"empty time":      {gateway.KeySentTimestamp, "", now},
+		"empty file name": {gateway.KeyFilename, "", ""},
+		"empty teamset":   {gateway.KeyTeamsetContextID, "", ""},
+		"empty type":      {gateway.KeyMessageType, "", typeJSON},
+		"unknown key":     {"x-router-color", "red", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})

@@ -132,7 +132,7 @@ func (e *endpoints) event(event gateway.Event) {
 }
 
 // oneTenant is the client for an endpoint in one tenant: it lists no other tenant. An empty
-// tenant means all. It makes and deletes endpoints only if it is this instance's turn.
+// tenant means all. It makes endpoints only if it is this instance's turn.
 type oneTenant struct {
 	*gateway.Client
 	turns   *turns
@@ -162,12 +162,4 @@ func (c *oneTenant) PutEndpoint(ctx context.Context, tenantID, externalID string
 		return gateway.Endpoint{}, false, err
 	}
 	return c.Client.PutEndpoint(ctx, tenantID, externalID, req)
-}
-
-// DeleteEndpoint implements gateway.ProvisionClient.
-func (c *oneTenant) DeleteEndpoint(ctx context.Context, tenantID, externalID string) error {
-	if err := c.turns.err(); err != nil {
-		return err
-	}
-	return c.Client.DeleteEndpoint(ctx, tenantID, externalID)
 }

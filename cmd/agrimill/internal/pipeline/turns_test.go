@@ -69,9 +69,6 @@ func TestNothingBeginsAfterTheTurn(t *testing.T) {
 			if _, _, err := client.PutEndpoint(t.Context(), "", "", gateway.PutEndpointRequest{}); !errors.Is(err, ErrStandby) {
 				t.Errorf("%s: PutEndpoint: %v", when, err)
 			}
-			if err := client.DeleteEndpoint(t.Context(), "", ""); !errors.Is(err, ErrStandby) {
-				t.Errorf("%s: DeleteEndpoint: %v", when, err)
-			}
 		}
 		refused("before the first turn", replayed)
 

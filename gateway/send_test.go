@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -226,57 +225,6 @@ func TestPayloadIsNotUsedAfterReturn(t *testing.T) {
 			req.Payload[i]++
 		}
 	}
-}
-
-func FuzzMessageHeaders(f *testing.F) {
-	f.Add("iso:11783:-10:taskdata:zip", "team", "a.zip", testRecipient)
-	f.Add("a\r\nb", " x ", "\x00", "")
-	f.Add("ü", "a\tb", "农场: é", ",")
-	c, err := New(Config{BaseURL: "http://gateway.example", TokenURL: "http://gateway.example/token", ClientID: "a", ClientSecret: "b"})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() { _ = c.Close() })
-	f.Fuzz(func(t *testing.T, messageType, teamset, filename, recipient string) {
-		req := testMessageRequest()
-		req.MessageType, req.TeamsetContextID, req.Filename = messageType, teamset, filename
-		if recipient != "" {
-			req.DirectRecipients = []string{recipient, testRecipient}
-		}
-		if req.validate(&c.cfg) != nil {
-			return
-		}
-		req.fill()
-		// What is valid must come out of a real request as it went in, and bring
-		// nothing else along.
-		out, err := http.NewRequest(http.MethodPost, "http://gateway.example/messages", bytes.NewReader(req.Payload))
-		if err != nil {
-			t.Fatal(err)
-		}
-		out.Header = c.messageHeader(&req)
-		var wire bytes.Buffer
-		if err := out.Write(&wire); err != nil {
-			t.Fatalf("%q cannot be sent: %v", out.Header, err)
-		}
-		in, err := http.ReadRequest(bufio.NewReader(&wire))
-		if err != nil {
-			t.Fatalf("%q cannot be read: %v", out.Header, err)
-		}
-		defer func() { _ = in.Body.Close() }()
-		in.Header.Del("User-Agent")
-		in.Header.Del("Content-Length")
-		if len(in.Header) != len(out.Header) {
-			t.Fatalf("%q became %q", out.Header, in.Header)
-		}
-		for name := range out.Header {
-			if in.Header.Get(name) != out.Header.Get(name) || len(in.Header[name]) != 1 {
-				t.Fatalf("%s: %q became %q", name, out.Header[name], in.Header[name])
-			}
-		}
-		if in.ContentLength != int64(len(req.Payload)) {
-			t.Fatalf("Content-Length %d", in.ContentLength)
-		}
-	})
 }
 
 func TestPayloadIsNotCopied(t *testing.T) {

@@ -396,37 +396,6 @@ func TestCloseEndsATokenRequest(t *testing.T) {
 	})
 }
 
-func FuzzTokenResponse(f *testing.F) {
-	f.Add(200, "application/json", `{"access_token":"SECRETVALUE","token_type":"Bearer","expires_in":3600}`)
-	f.Add(200, "application/x-www-form-urlencoded", "access_token=SECRETVALUE&expires_in=5")
-	f.Add(400, "application/json", `{"error":"invalid_client","error_description":"SECRETVALUE"}`)
-	f.Add(200, "text/html", "<html>SECRETVALUE</html>")
-	f.Add(200, "", `{"access_token":"SECRET\r\nVALUE","expires_in":"-0"}`)
-	f.Fuzz(func(t *testing.T, status int, media, body string) {
-		if status < 200 || status > 599 {
-			return
-		}
-		s := newTokenSource(Config{TokenURL: "https://auth.example/token", ClientID: "id", ClientSecret: "SECRETVALUE",
-			TokenTimeout: time.Minute}, roundTripper(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {media}}, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
-		}), &answers{})
-		defer s.close()
-		token, err := s.fetch(t.Context())
-		if err != nil {
-			if token != nil || !errors.Is(err, ErrToken) || strings.Contains(err.Error(), "SECRET") {
-				t.Fatalf("token %v, error %q", token, err)
-			}
-			return
-		}
-		if !validToken(token.value) {
-			t.Fatalf("token %q cannot stand in a header", token.value)
-		}
-		if until := token.renew; !until.IsZero() && until.Before(time.Now().Add(-time.Second)) {
-			t.Fatalf("fresh token is already stale since %v", until)
-		}
-	})
-}
-
 // What is read of a token response, and what one bad part of it costs: want is the header that is
 // sent, or else reason is what the error says.
 func TestTokenAnswers(t *testing.T) {

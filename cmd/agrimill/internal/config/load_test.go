@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -142,52 +143,54 @@ func TestEveryMistake(t *testing.T) {
 
 func TestOneMistake(t *testing.T) {
 	for name, test := range map[string]struct{ from, to, want string }{
-		"unknown key":    {"poison: {", "poisen: {sink: farm}\npoison: {", `agrimill.yaml:13:1: poisen: is not a known key; did you mean poison?`},
-		"misplaced":      {"poison: {", "max_in_flight: 1\npoison: {", "agrimill.yaml:13:1: max_in_flight: is not a known key; it belongs to subscriber.max_in_flight, routes[].from.nats.max_in_flight or routes[].from.kafka.max_in_flight"},
-		"never there":    {"poison: {", "retry: {min: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min: is not a known key; use initial_backoff, max_attempts or max_backoff"},
-		"dashes":         {"client_secret: ", "client-secret: ", "agrimill.yaml:5:3: gateway.client-secret: is not a known key; did you mean gateway.client_secret?"},
-		"unset variable": {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is not set or empty; set it, or write ${NOPE:-default}"},
-		"half variable":  {"${ID}", "${ID", "agrimill.yaml:4:14: gateway.client_id: has ${ without }; write $${ for a literal ${"},
-		"bad variable":   {"${ID}", "${1D}", "agrimill.yaml:4:14: gateway.client_id: has ${1D}, which is not the name of an environment variable; write ${NAME} or ${NAME:-default}, or $${ for a literal ${"},
-		"no secret":      {"  client_secret: ${SECRET}\n", "", "agrimill.yaml:2:3: gateway.client_secret: is required; set client_secret: ${NAME} or client_secret_file"},
-		"missing file":   {"client_secret: ${SECRET}", "client_secret_file: nowhere/secret", "agrimill.yaml:5:23: gateway.client_secret_file: cannot be read: no such file or directory"},
-		"no value":       {"poison: {", "log:\npoison: {", "agrimill.yaml:13:5: log: has no value; remove the key for the default"},
-		"no section":     {`nats: {url: "nats://127.0.0.1:4222"}`, "nats:", "agrimill.yaml:8:10: sinks.farm.nats: has no value; write {} for the defaults, or remove the key"},
-		"unknown sink":   {"to: {sink: farm}", "to: {sink: Fram}", `agrimill.yaml:12:16: routes[0].to.sink: names an unknown sink: "Fram"; did you mean farm?`},
-		"template":       {"to: {sink: farm}", `to: {sink: farm, topic: "{type"}`, `agrimill.yaml:12:29: routes[0].to.topic: has { without }`},
-		"nats subject":   {"to: {sink: farm}", `to: {sink: farm, topic: "all.*.{type}"}`, "agrimill.yaml:12:29: routes[0].to.topic: cannot be a topic of the nats sink: not a NATS subject of tokens without white space, '*' and '>', separated by single dots"},
-		"poison topic":   {"to: {sink: farm}", "to: {sink: farm, topic: poison}", "agrimill.yaml:12:29: routes[0].to.topic: is the topic of the poison queue; choose a different one here or in poison.topic"},
-		"no routes":      {"routes:\n  - name: farm-data\n    from: {gateway: all}\n    to: {sink: farm}\n", "routes: []\n", "agrimill.yaml:9:9: routes: is empty; add a route: - {name: …, from: {gateway: all}, to: {sink: …}}"},
-		"no poison":      {"poison: {sink: farm}", "", "agrimill.yaml:1:1: poison: is required"},
-		"tag":            {"gateway: all", "gateway: !include all", "agrimill.yaml:11:21: routes[0].from.gateway: has the tag !include; tags are not supported; remove it"},
-		"only by type":   {"from: {gateway: all}", "from: {gateway: \"a:b\"}\n    filter: {type: \"c:*\"}", "agrimill.yaml:12:20: routes[0].filter.type: matches nothing: the route receives only a:b; remove the filter, or use from: {gateway: all}"},
-		"from nothing":   {"poison: {", "subscriber: {event_types: [ENDPOINT_DELETED]}\npoison: {", "agrimill.yaml:11:21: routes[0].from.gateway: receives nothing: subscriber.event_types does not include MESSAGE_RECEIVED or FILE_RECEIVED; add it there"},
-		"subscription":   {"poison: {", "endpoints: [{external_id: \"a:b\", subscriptions: [t, u], capabilities: [{type: t}, {type: u, direction: SEND}], application_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01, software_version_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01}]\npoison: {", `agrimill.yaml:13:53: endpoints[0].subscriptions[1]: has no effect: the endpoint has no capability to receive u; add {type: "u", direction: RECEIVE} to its capabilities`},
-		"no claim check": {"poison: {", "subscriber: {payload: claim_check}\npoison: {", "agrimill.yaml:13:23: subscriber.payload: is claim_check, but there is no section claim_check; add claim_check: {url: …}"},
-		"bucket":         {"poison: {", "claim_check: {url: \"ftp://x\"}\npoison: {", "agrimill.yaml:13:20: claim_check.url: has a scheme that this build does not support: ftp; use file or mem"},
-		"dedup":          {"poison: {", "dedup: {store: bbolt}\npoison: {", "agrimill.yaml:13:8: dedup.bbolt: is required by dedup.store; add bbolt: {path: /var/lib/agrimill/dedup.db}"},
-		"no gateway":     {"from: {gateway: all}\n    to: {sink: farm}\n", "from: {nats: {subject: a}}\n    to: {gateway: {}}\nha: {nats_kv: {}}\n", "agrimill.yaml:13:5: ha: needs a route from the gateway: only such a route wants the lease; remove it; instances share what they consume from NATS and Kafka"},
-		"short lease":    {"poison: {", "ha: {nats_kv: {}, ttl: 500ms}\npoison: {", "agrimill.yaml:13:24: ha.ttl: must be at least 1s"},
-		"short sessions": {"poison: {", "dedup: {nats_kv: {}}\nha: {nats_kv: {}, ttl: 1s}\npoison: {", "agrimill.yaml:14:24: ha.ttl: must be at least 2s beside dedup.nats_kv, whose sessions live that long"},
-		"lease name":     {"poison: {", "ha: {nats_kv: {name: a b}}\npoison: {", "agrimill.yaml:13:22: ha.nats_kv.name: may have letters, digits and - _ = . in it"},
-		"no place":       {"poison: {", "ha: {}\npoison: {", "agrimill.yaml:13:5: ha.nats_kv: is required"},
-		"not in NATS":    {"nats: {url: \"nats://127.0.0.1:4222\"}", "kafka: {brokers: \"b:1\"}\nha: {nats_kv: {}}\ndedup: {nats_kv: {}}", "agrimill.yaml:9:5: ha: makes everything stop while NATS cannot be reached, although no route from the gateway has a sink there; set ha.stop_without_nats: true to accept that"},
-		"number":         {"poison: {", "retry: {max_attempts: \"3x\"}\npoison: {", `agrimill.yaml:13:23: retry.max_attempts: must be a whole number, not "3x"`},
-		"yes":            {"poison: {", "admin: {pprof: yes}\npoison: {", `agrimill.yaml:13:16: admin.pprof: must be true or false, not "yes"; write true`},
-		"size":           {"poison: {", "subscriber: {chunk_size: -1}\npoison: {", `agrimill.yaml:13:26: subscriber.chunk_size: must be a size, not "-1"; write a number of bytes, or one with KiB, MiB or GiB`},
-		"one consumer":   {"poison: {", "  - {name: x, from: {nats: {subject: a, durable: d}}, to: {gateway: {}}}\n  - {name: y, from: {nats: {subject: b, durable: d}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:14:50: routes[2].from.nats.durable: is shared with routes[1]: each would get only some of the messages; use a different one for each route"},
-		"one group":      {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [t, u], group: g}}, to: {gateway: {}}}\n  - {name: y, from: {kafka: {brokers: \"b:1\", topics: u, group: g}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:14:64: routes[2].from.kafka.group: is shared with routes[1]: each would get only some of the messages; use a different one for each route"},
-		"set type":       {"to: {sink: farm}", "set: {x-router-message-type: '\"a\"'}\n    to: {gateway: {type: b, endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}\n  - {name: b, from: {gateway: all}, to: {sink: farm}}", "agrimill.yaml:13:26: routes[0].to.gateway.type: replaces what set.x-router-message-type says; remove one of them, or write {type} here"},
-		"efdi type":      {"to: {sink: farm}", "transform: {efdi: {}}\n    to: {gateway: {type: b, endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}\n  - {name: b, from: {gateway: all}, to: {sink: farm}}", "agrimill.yaml:13:26: routes[0].to.gateway.type: is one type for the device descriptions and the time logs of transform.efdi; write {type}"},
-		"no topics":      {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [], group: g}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:13:54: routes[1].from.kafka.topics: must name a topic"},
-		"topics collide": {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [a.b, a_b]}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:13:54: routes[1].from.kafka.topics: means the topic a_b beside a.b: of names that differ only in . and _, Kafka takes one; use another name for one of them"},
-		"topic collides": {"poison: {", "  - {name: x, from: {gateway: all}, to: {sink: lake, topic: a_b}}\n  - {name: y, from: {kafka: {brokers: \"b:1\", topics: agrimill_a.b}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:15:54: routes[2].from.kafka.topics: means the topic agrimill_a.b beside agrimill.a_b: of names that differ only in . and _, Kafka takes one; use another name for one of them"},
-		"one stream":     {"    to: {sink: farm}", "    to: {sink: farm}\n  - {name: b, from: {gateway: all}, to: {sink: zoo}}\nx-s: &s {url: \"nats://127.0.0.1:4222\"}", ""},
-		"own alias":      {"poison: {", "endpoints: &a [*a]\npoison: {", ""},
-		"two documents":  {"poison: {sink: farm}", "poison: {sink: farm}\n---\na: b", ""},
-		"syntax":         {"poison: {", "poison: {{", ""},
-		"tab":            {"    from:", "\tfrom:", "agrimill.yaml:11:1: is not valid YAML: while scanning a plain scalar: found a tab character that violates indentation; indent with spaces"},
-		"flow":           {"poison: {", "admin: {token: ${ID}}\npoison: {", "agrimill.yaml:13:17: is not valid YAML: while parsing a flow mapping: did not find expected ',' or '}'; put \"${NAME}\" in quotes inside { } and [ ]"},
+		"unknown key":     {"poison: {", "poisen: {sink: farm}\npoison: {", `agrimill.yaml:13:1: poisen: is not a known key; did you mean poison?`},
+		"misplaced":       {"poison: {", "max_in_flight: 1\npoison: {", "agrimill.yaml:13:1: max_in_flight: is not a known key; it belongs to subscriber.max_in_flight, routes[].from.nats.max_in_flight or routes[].from.kafka.max_in_flight"},
+		"renamed backoff": {"poison: {", "retry: {max_interval: 1m}\npoison: {", "agrimill.yaml:13:9: retry.max_interval: is not a known key; it is now max_backoff"},
+		"renamed start":   {"poison: {", "retry: {min_backoff: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min_backoff: is not a known key; it is now initial_backoff"},
+		"never there":     {"poison: {", "retry: {min: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min: is not a known key; use initial_backoff, max_attempts or max_backoff"},
+		"dashes":          {"client_secret: ", "client-secret: ", "agrimill.yaml:5:3: gateway.client-secret: is not a known key; did you mean gateway.client_secret?"},
+		"unset variable":  {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is not set or empty; set it, or write ${NOPE:-default}"},
+		"half variable":   {"${ID}", "${ID", "agrimill.yaml:4:14: gateway.client_id: has ${ without }; write $${ for a literal ${"},
+		"bad variable":    {"${ID}", "${1D}", "agrimill.yaml:4:14: gateway.client_id: has ${1D}, which is not the name of an environment variable; write ${NAME} or ${NAME:-default}, or $${ for a literal ${"},
+		"no secret":       {"  client_secret: ${SECRET}\n", "", "agrimill.yaml:2:3: gateway.client_secret: is required; set client_secret: ${NAME} or client_secret_file"},
+		"missing file":    {"client_secret: ${SECRET}", "client_secret_file: nowhere/secret", "agrimill.yaml:5:23: gateway.client_secret_file: cannot be read: no such file or directory"},
+		"no value":        {"poison: {", "log:\npoison: {", "agrimill.yaml:13:5: log: has no value; remove the key for the default"},
+		"no section":      {`nats: {url: "nats://127.0.0.1:4222"}`, "nats:", "agrimill.yaml:8:10: sinks.farm.nats: has no value; write {} for the defaults, or remove the key"},
+		"unknown sink":    {"to: {sink: farm}", "to: {sink: Fram}", `agrimill.yaml:12:16: routes[0].to.sink: names an unknown sink: "Fram"; did you mean farm?`},
+		"template":        {"to: {sink: farm}", `to: {sink: farm, topic: "{type"}`, `agrimill.yaml:12:29: routes[0].to.topic: has { without }`},
+		"nats subject":    {"to: {sink: farm}", `to: {sink: farm, topic: "all.*.{type}"}`, "agrimill.yaml:12:29: routes[0].to.topic: cannot be a topic of the nats sink: not a NATS subject of tokens without white space, '*' and '>', separated by single dots"},
+		"poison topic":    {"to: {sink: farm}", "to: {sink: farm, topic: poison}", "agrimill.yaml:12:29: routes[0].to.topic: is the topic of the poison queue; choose a different one here or in poison.topic"},
+		"no routes":       {"routes:\n  - name: farm-data\n    from: {gateway: all}\n    to: {sink: farm}\n", "routes: []\n", "agrimill.yaml:9:9: routes: is empty; add a route: - {name: …, from: {gateway: all}, to: {sink: …}}"},
+		"no poison":       {"poison: {sink: farm}", "", "agrimill.yaml:1:1: poison: is required"},
+		"tag":             {"gateway: all", "gateway: !include all", "agrimill.yaml:11:21: routes[0].from.gateway: has the tag !include; tags are not supported; remove it"},
+		"only by type":    {"from: {gateway: all}", "from: {gateway: \"a:b\"}\n    filter: {type: \"c:*\"}", "agrimill.yaml:12:20: routes[0].filter.type: matches nothing: the route receives only a:b; remove the filter, or use from: {gateway: all}"},
+		"from nothing":    {"poison: {", "subscriber: {event_types: [ENDPOINT_DELETED]}\npoison: {", "agrimill.yaml:11:21: routes[0].from.gateway: receives nothing: subscriber.event_types does not include MESSAGE_RECEIVED or FILE_RECEIVED; add it there"},
+		"subscription":    {"poison: {", "endpoints: [{external_id: \"a:b\", subscriptions: [t, u], capabilities: [{type: t}, {type: u, direction: SEND}], application_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01, software_version_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01}]\npoison: {", `agrimill.yaml:13:53: endpoints[0].subscriptions[1]: has no effect: the endpoint has no capability to receive u; add {type: "u", direction: RECEIVE} to its capabilities`},
+		"no claim check":  {"poison: {", "subscriber: {payload: claim_check}\npoison: {", "agrimill.yaml:13:23: subscriber.payload: is claim_check, but there is no section claim_check; add claim_check: {url: …}"},
+		"bucket":          {"poison: {", "claim_check: {url: \"ftp://x\"}\npoison: {", "agrimill.yaml:13:20: claim_check.url: has a scheme that this build does not support: ftp; use file or mem"},
+		"dedup":           {"poison: {", "dedup: {store: bbolt}\npoison: {", "agrimill.yaml:13:8: dedup.bbolt: is required by dedup.store; add bbolt: {path: /var/lib/agrimill/dedup.db}"},
+		"no gateway":      {"from: {gateway: all}\n    to: {sink: farm}\n", "from: {nats: {subject: a}}\n    to: {gateway: {}}\nha: {nats_kv: {}}\n", "agrimill.yaml:13:5: ha: needs a route from the gateway: only such a route wants the lease; remove it; instances share what they consume from NATS and Kafka"},
+		"short lease":     {"poison: {", "ha: {nats_kv: {}, ttl: 500ms}\npoison: {", "agrimill.yaml:13:24: ha.ttl: must be at least 1s"},
+		"short sessions":  {"poison: {", "dedup: {nats_kv: {}}\nha: {nats_kv: {}, ttl: 1s}\npoison: {", "agrimill.yaml:14:24: ha.ttl: must be at least 2s beside dedup.nats_kv, whose sessions live that long"},
+		"lease name":      {"poison: {", "ha: {nats_kv: {name: a b}}\npoison: {", "agrimill.yaml:13:22: ha.nats_kv.name: may have letters, digits and - _ = . in it"},
+		"no place":        {"poison: {", "ha: {}\npoison: {", "agrimill.yaml:13:5: ha.nats_kv: is required"},
+		"not in NATS":     {"nats: {url: \"nats://127.0.0.1:4222\"}", "kafka: {brokers: \"b:1\"}\nha: {nats_kv: {}}\ndedup: {nats_kv: {}}", "agrimill.yaml:9:5: ha: makes everything stop while NATS cannot be reached, although no route from the gateway has a sink there; set ha.stop_without_nats: true to accept that"},
+		"number":          {"poison: {", "retry: {max_attempts: \"3x\"}\npoison: {", `agrimill.yaml:13:23: retry.max_attempts: must be a whole number, not "3x"`},
+		"yes":             {"poison: {", "admin: {pprof: yes}\npoison: {", `agrimill.yaml:13:16: admin.pprof: must be true or false, not "yes"; write true`},
+		"size":            {"poison: {", "subscriber: {chunk_size: -1}\npoison: {", `agrimill.yaml:13:26: subscriber.chunk_size: must be a size, not "-1"; write a number of bytes, or one with KiB, MiB or GiB`},
+		"one consumer":    {"poison: {", "  - {name: x, from: {nats: {subject: a, durable: d}}, to: {gateway: {}}}\n  - {name: y, from: {nats: {subject: b, durable: d}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:14:50: routes[2].from.nats.durable: is shared with routes[1]: each would get only some of the messages; use a different one for each route"},
+		"one group":       {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [t, u], group: g}}, to: {gateway: {}}}\n  - {name: y, from: {kafka: {brokers: \"b:1\", topics: u, group: g}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:14:64: routes[2].from.kafka.group: is shared with routes[1]: each would get only some of the messages; use a different one for each route"},
+		"set type":        {"to: {sink: farm}", "set: {x-router-message-type: '\"a\"'}\n    to: {gateway: {type: b, endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}\n  - {name: b, from: {gateway: all}, to: {sink: farm}}", "agrimill.yaml:13:26: routes[0].to.gateway.type: replaces what set.x-router-message-type says; remove one of them, or write {type} here"},
+		"efdi type":       {"to: {sink: farm}", "transform: {efdi: {}}\n    to: {gateway: {type: b, endpoint: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02}}\n  - {name: b, from: {gateway: all}, to: {sink: farm}}", "agrimill.yaml:13:26: routes[0].to.gateway.type: is one type for the device descriptions and the time logs of transform.efdi; write {type}"},
+		"no topics":       {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [], group: g}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:13:54: routes[1].from.kafka.topics: must name a topic"},
+		"topics collide":  {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [a.b, a_b]}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:13:54: routes[1].from.kafka.topics: means the topic a_b beside a.b: of names that differ only in . and _, Kafka takes one; use another name for one of them"},
+		"topic collides":  {"poison: {", "  - {name: x, from: {gateway: all}, to: {sink: lake, topic: a_b}}\n  - {name: y, from: {kafka: {brokers: \"b:1\", topics: agrimill_a.b}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:15:54: routes[2].from.kafka.topics: means the topic agrimill_a.b beside agrimill.a_b: of names that differ only in . and _, Kafka takes one; use another name for one of them"},
+		"one stream":      {"    to: {sink: farm}", "    to: {sink: farm}\n  - {name: b, from: {gateway: all}, to: {sink: zoo}}\nx-s: &s {url: \"nats://127.0.0.1:4222\"}", ""},
+		"own alias":       {"poison: {", "endpoints: &a [*a]\npoison: {", ""},
+		"two documents":   {"poison: {sink: farm}", "poison: {sink: farm}\n---\na: b", ""},
+		"syntax":          {"poison: {", "poison: {{", ""},
+		"tab":             {"    from:", "\tfrom:", "agrimill.yaml:11:1: is not valid YAML: while scanning a plain scalar: found a tab character that violates indentation; indent with spaces"},
+		"flow":            {"poison: {", "admin: {token: ${ID}}\npoison: {", "agrimill.yaml:13:17: is not valid YAML: while parsing a flow mapping: did not find expected ',' or '}'; put \"${NAME}\" in quotes inside { } and [ ]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if !strings.Contains(small, test.from) {
@@ -1060,4 +1063,28 @@ func must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// What became of a key is told wherever it was, and of no key that there is.
+func TestFormerKeys(t *testing.T) {
+	for _, c := range []struct{ section, want string }{
+		{"subscriber: {nack: {initial: 1s}}", "subscriber.nack: is not a known key; remove it: it is always 100ms, doubling up to 30s"},
+		{"subscriber: {max_inline: 1}", "subscriber.max_inline: is not a known key; use gateway.max_payload_size"},
+		{"dedup: {bbolt: {path: x, max_entries: 1}}", "dedup.bbolt.max_entries: is not a known key; it is now dedup.max_entries"},
+		{"dedup: {nats_kv: {session_ttl: 6s}}", "dedup.nats_kv.session_ttl: is not a known key; remove it: it is always 10s, and at most half of ha.ttl"},
+		{"x-s: &s {max_pending: 1}\nsinks: {farm: {nats: {<<: *s}}}", "sinks.farm.nats.max_pending: is not a known key; remove it: it is always 4096"},
+	} {
+		text := small + c.section + "\n"
+		if strings.Contains(c.section, "sinks:") {
+			text = strings.Replace(small, "sinks:\n"+farmSink, c.section+"\n", 1)
+		}
+		if got := onlyProblem(t, text, smallEnv); !strings.Contains(got, " "+c.want) {
+			t.Errorf("%s: got %q, want %q in it", c.section, got, c.want)
+		}
+	}
+	walk(reflect.TypeFor[Config](), "", func(path string, _ field) {
+		if text := formerKey(strings.ReplaceAll(path, "<name>", "farm")); text != "" {
+			t.Errorf("%s is a key, and formerly %q", path, text)
+		}
+	})
 }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"sync"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/agrimill/agrimill/internal/warnlog"
 )
@@ -164,38 +164,29 @@ func (h *handler) begin(session sarama.ConsumerGroupSession) error {
 }
 
 // starts returns where the partitions of a session are read from.
-func (h *handler) starts(session sarama.ConsumerGroupSession) ([]start, error) {
+func (h *handler) starts(session sarama.ConsumerGroupSession) (starts []start, err error) {
 	committed, err := committedOffsets(session.Context(), h.client, h.config.Group, session.Claims())
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	var starts []start
-	var errs []error
-	var claims sync.WaitGroup
 	for topic, numbers := range session.Claims() {
 		for _, number := range numbers {
-			claims.Go(func() {
-				at, err := h.start(topic, number, committed.GetBlock(topic, number))
-				mu.Lock()
-				defer mu.Unlock()
-				if err != nil {
-					errs = append(errs, fmt.Errorf("offsets of %s/%d: %w", topic, number, err))
-				}
-				starts = append(starts, start{topic, number, at})
-			})
+			starts = append(starts, start{topic: topic, number: number})
 		}
 	}
-	claims.Wait()
-	return starts, errors.Join(errs...)
-}
-
-func (h *handler) start(topic string, number int32, committed *sarama.OffsetFetchResponseBlock) (at int64, err error) {
-	p, err := boundsOf(h.client, topic, number, h.notes, h.ends)
-	if err != nil {
-		return 0, err
+	var claims errgroup.Group
+	for i := range starts {
+		s := &starts[i]
+		claims.Go(func() error {
+			p, err := boundsOf(h.client, s.topic, s.number, h.notes, h.ends)
+			if err != nil {
+				return fmt.Errorf("offsets of %s/%d: %w", s.topic, s.number, err)
+			}
+			s.at = p.start(h.config.Start, committed.GetBlock(s.topic, s.number), h.logger)
+			return nil
+		})
 	}
-	return p.start(h.config.Start, committed, h.logger), nil
+	return starts, claims.Wait()
 }
 
 // bounds is what there is of a partition.

@@ -19,6 +19,8 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
@@ -65,17 +67,16 @@ type Store struct {
 	known    *farm.MemoryDevices
 	odd      ratelog.Line
 
-	stop    chan struct{}
+	life    *lifecycle.Life // counts what is being sent
+	ctx     context.Context // ends when Close begins
+	stop    context.CancelFunc
 	reading sync.WaitGroup
-	closing sync.Once
-	err     error
+	err     error // of Close
 
 	lacks chan struct{} // there is something in lacking
 
 	mu      sync.Mutex
 	lacking map[recordKey]bool // of which the last record lacks times that are known
-	closed  bool               // nothing more is sent
-	sending sync.WaitGroup
 }
 
 // recordKey is the key of a record.
@@ -125,7 +126,8 @@ func New(ctx context.Context, config Config) (*Store, error) {
 }
 
 func open(ctx context.Context, config Config) (_ *Store, err error) {
-	s := &Store{config: config, odd: ratelog.Line{Burst: warnlog.PerMessage}, stop: make(chan struct{}), lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{}}
+	s := &Store{config: config, odd: ratelog.Line{Burst: warnlog.PerMessage}, life: lifecycle.New(), lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("devicestore: topic %q: %w", config.Topic, err), s.Close())
@@ -231,44 +233,32 @@ func (s *Store) note(key recordKey, lacks bool) {
 // mend writes again what records lack, until the store is closed. Processes that have read the same know the same, so that one
 // that does so is enough, and none goes on.
 func (s *Store) mend() {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	s.reading.Go(func() {
+	for {
 		select {
-		case <-s.stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	})
-	for wait := time.Duration(0); ; {
-		if wait == 0 {
-			select {
-			case <-s.lacks:
-			case <-s.stop:
-				return
-			}
-		}
-		select {
-		case <-time.After(wait + mendAfter + rand.N(2*mendAfter)):
-		case <-s.stop:
+		case <-s.lacks:
+		case <-s.ctx.Done():
 			return
 		}
-		wait = 0
+		if backoff.Sleep(s.ctx, mendAfter+rand.N(2*mendAfter)) != nil {
+			return
+		}
 		s.mu.Lock()
 		lacking := slices.Collect(maps.Keys(s.lacking))
 		clear(s.lacking) // reading the record that is written now says whether it lacks anything
 		s.mu.Unlock()
 		for _, key := range lacking {
-			if err := s.writeAgain(ctx, key); err != nil && !errors.Is(err, ErrTooLarge) {
+			if err := s.writeAgain(key); err != nil && !errors.Is(err, ErrTooLarge) {
 				s.note(key, true)
-				wait = readAgain
+				_ = backoff.Sleep(s.ctx, readAgain)
 			}
 		}
 	}
 }
 
 // writeAgain writes the record of a key with all times that are known.
-func (s *Store) writeAgain(ctx context.Context, key recordKey) error {
+func (s *Store) writeAgain(key recordKey) error {
+	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
+	defer cancel()
 	known, err := s.descriptions(ctx, key.teamset, key.digest)
 	if err != nil || len(known) == 0 {
 		return err // it was forgotten
@@ -277,8 +267,6 @@ func (s *Store) writeAgain(ctx context.Context, key recordKey) error {
 	for i, d := range known {
 		times[i] = d.Sent
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
-	defer cancel()
 	return s.write(ctx, key, known[0], times)
 }
 
@@ -287,10 +275,8 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 	if s.config.ReadOnly {
 		return ErrReadOnly
 	}
-	select {
-	case <-s.stop:
+	if s.ctx.Err() != nil {
 		return ErrClosed
-	default:
 	}
 	key := recordKey{teamset, sha256.Sum256(description.Payload)}
 	written, err := s.times(ctx, key)
@@ -341,16 +327,12 @@ func (s *Store) write(ctx context.Context, key recordKey, description farm.Devic
 	for _, at := range times {
 		message.Headers = append(message.Headers, sarama.RecordHeader{Key: []byte(sentHeader), Value: at.AppendFormat(nil, time.RFC3339Nano)})
 	}
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if !s.life.Enter() {
 		return ErrClosed
 	}
-	s.sending.Add(1)
-	s.mu.Unlock()
 	stored := make(chan error, 1)
 	go func() { // ends by the timeouts of the producer
-		defer s.sending.Done()
+		defer s.life.Leave()
 		_, _, err := s.producer.SendMessage(message)
 		stored <- err
 	}()
@@ -378,14 +360,11 @@ func (s *Store) Health(context.Context) error { return s.client.RefreshMetadata(
 
 // Close ends reading and closes the connections. Further calls return the same.
 func (s *Store) Close() error {
-	s.closing.Do(func() {
-		close(s.stop)
-		var errs []error
-		s.mu.Lock()
-		s.closed = true
-		s.mu.Unlock()
+	s.life.Close(func() {
+		s.stop()
 		s.reading.Wait()
-		s.sending.Wait() // the producer takes nothing more once it is closed
+		<-s.life.Idle() // the producer takes nothing more once it is closed
+		var errs []error
 		if s.consumer != nil {
 			errs = append(errs, s.consumer.Close())
 		}

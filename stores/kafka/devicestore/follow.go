@@ -11,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/warnlog"
@@ -65,22 +66,19 @@ func (s *Store) read(ctx context.Context, partition int32) error {
 // topic that was deleted and made again.
 func (s *Store) follow(partition int32, from sarama.PartitionConsumer) {
 	for {
-		for ended := false; !ended; {
+		for open := true; open; {
 			select {
 			case record := <-from.Messages():
-				if ended = record == nil; !ended {
+				if open = record != nil; open {
 					s.take(context.Background(), record) // it is in memory
 				}
-			case <-s.stop:
-				finish(from)
-				return
+			case <-s.ctx.Done():
+				open = false
 			}
 		}
 		finish(from)
 		for again := false; !again; {
-			select {
-			case <-time.After(readAgain):
-			case <-s.stop:
+			if backoff.Sleep(s.ctx, readAgain) != nil {
 				return
 			}
 			var err error

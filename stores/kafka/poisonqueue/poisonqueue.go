@@ -160,18 +160,11 @@ func (q *Queue) Oldest(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	var oldest time.Time
-	for _, p := range at.partitions {
-		r := reader{queue: q, partition: p.id, epoch: p.epoch, next: p.oldest, end: p.newest, size: 1}
-		ok, err := r.fill(ctx)
-		if err != nil {
-			return time.Time{}, err
-		}
-		if ok && (oldest.IsZero() || r.head().Timestamp.Before(oldest)) {
-			oldest = r.head().Timestamp
-		}
+	first, err := earliest(ctx, q.readers(at, 1))
+	if err != nil || first == nil {
+		return time.Time{}, err
 	}
-	return oldest, nil
+	return first.head().Timestamp, nil
 }
 
 // Messages implements [router.PoisonStore]. The records of several partitions are in the order of their
@@ -183,21 +176,12 @@ func (q *Queue) Messages(ctx context.Context) iter.Seq2[router.Poisoned, error] 
 			yield(router.Poisoned{}, err)
 			return
 		}
-		readers := make([]*reader, len(at.partitions))
-		for i, p := range at.partitions {
-			readers[i] = &reader{queue: q, partition: p.id, epoch: p.epoch, next: p.oldest, end: p.newest, size: max(maxFetch/int32(len(readers)), minFetch)}
-		}
+		readers := q.readers(at, max(maxFetch/max(1, int32(len(at.partitions))), minFetch))
 		for {
-			var first *reader
-			for _, r := range readers {
-				ok, err := r.fill(ctx)
-				if err != nil {
-					yield(router.Poisoned{}, err)
-					return
-				}
-				if ok && (first == nil || r.head().Timestamp.Before(first.head().Timestamp)) {
-					first = r
-				}
+			first, err := earliest(ctx, readers)
+			if err != nil {
+				yield(router.Poisoned{}, err)
+				return
 			}
 			if first == nil {
 				return
@@ -328,6 +312,29 @@ type reader struct {
 	next, end int64 // offsets
 	size      int32 // of a fetch
 	ahead     []*sarama.ConsumerMessage
+}
+
+// readers returns a reader of each partition, which fetches so many bytes at a time.
+func (q *Queue) readers(at state, size int32) []*reader {
+	readers := make([]*reader, len(at.partitions))
+	for i, p := range at.partitions {
+		readers[i] = &reader{queue: q, partition: p.id, epoch: p.epoch, next: p.oldest, end: p.newest, size: size}
+	}
+	return readers
+}
+
+// earliest returns the reader whose head was stored first, nil if all are at their ends.
+func earliest(ctx context.Context, readers []*reader) (first *reader, err error) {
+	for _, r := range readers {
+		ok, err := r.fill(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if ok && (first == nil || r.head().Timestamp.Before(first.head().Timestamp)) {
+			first = r
+		}
+	}
+	return first, nil
 }
 
 // fill has a head, unless the partition is read to its end.

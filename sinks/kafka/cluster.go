@@ -74,35 +74,22 @@ func lostConnection(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// call calls f with a broker, on a new connection if the last one was lost. sarama has
-// closed that when it found out.
-func (c *cluster) call(broker *sarama.Broker, f func(*sarama.Broker) error) error {
-	_ = broker.Open(c.client.Config()) // an error of connecting shows in f
-	return f(broker)
-}
-
-// ask calls f with brokers, in any order, until one of them answers.
-func (c *cluster) ask(f func(*sarama.Broker) error) error {
+// some returns the brokers in any order.
+func (c *cluster) some() ([]*sarama.Broker, error) {
 	brokers := c.client.Brokers()
 	if len(brokers) == 0 { // forgotten since the last refresh
 		if err := c.refreshOnce(""); err != nil && !errors.Is(err, errNoTopic) {
-			return err
+			return nil, err
 		}
 		brokers = c.client.Brokers()
 	}
 	rand.Shuffle(len(brokers), func(i, j int) { brokers[i], brokers[j] = brokers[j], brokers[i] })
-	err := error(sarama.ErrBrokerNotFound)
-	for _, broker := range brokers {
-		if err = c.call(broker, f); err == nil || kafkaError(err) != sarama.ErrNoError {
-			return err
-		}
-	}
-	return err
+	return brokers, nil
 }
 
-// describe reads the settings of a topic or a broker. An answer that refuses is
-// no error: settings are not known then.
-func (c *cluster) describe(kind sarama.ConfigResourceType, name string) (settings, error) {
+// describe reads the settings of a topic or a broker, from the first of the brokers that answers. An answer
+// that refuses is no error: settings are not known then.
+func (c *cluster) describe(kind sarama.ConfigResourceType, name string, brokers ...*sarama.Broker) (settings, error) {
 	request := &sarama.DescribeConfigsRequest{
 		Version:   2,
 		Resources: []*sarama.ConfigResource{{Type: kind, Name: name}},
@@ -111,20 +98,13 @@ func (c *cluster) describe(kind sarama.ConfigResourceType, name string) (setting
 		request.Version = 4
 	}
 	var response *sarama.DescribeConfigsResponse
-	describe := func(broker *sarama.Broker) (err error) {
-		response, err = broker.DescribeConfigs(request)
-		return err
-	}
-	var err error
-	if kind == sarama.BrokerResource {
-		// Only the broker itself knows.
-		id, _ := strconv.ParseInt(name, 10, 32)
-		var broker *sarama.Broker
-		if broker, err = c.client.Broker(int32(id)); err == nil {
-			err = c.call(broker, describe)
+	err := error(sarama.ErrBrokerNotFound)
+	for _, broker := range brokers {
+		// On a new connection if the last one was lost: sarama has closed that when it found out.
+		_ = broker.Open(c.client.Config()) // an error shows below
+		if response, err = broker.DescribeConfigs(request); err == nil || kafkaError(err) != sarama.ErrNoError {
+			break
 		}
-	} else {
-		err = again(func() error { return c.ask(describe) })
 	}
 	if err != nil {
 		return settings{}, err
@@ -193,7 +173,8 @@ func (c *cluster) brokers() (settings, error) {
 		}
 		err := error(sarama.ErrBrokerNotFound) // forgotten since
 		for _, broker := range c.client.Brokers() {
-			if s, err = c.describe(sarama.BrokerResource, strconv.Itoa(int(broker.ID()))); err == nil {
+			// Only the broker itself knows.
+			if s, err = c.describe(sarama.BrokerResource, strconv.Itoa(int(broker.ID())), broker); err == nil {
 				break
 			}
 		}
@@ -254,8 +235,14 @@ func (c *cluster) waitForLeaders(ctx context.Context, topic string) error {
 }
 
 // topic reads the settings of a topic whose metadata was refreshed before.
-func (c *cluster) topic(name string) (settings, error) {
-	s, err := c.describe(sarama.TopicResource, name)
+func (c *cluster) topic(name string) (s settings, err error) {
+	err = again(func() error {
+		brokers, err := c.some()
+		if err == nil {
+			s, err = c.describe(sarama.TopicResource, name, brokers...)
+		}
+		return err
+	})
 	if err != nil {
 		return settings{}, err
 	}
@@ -273,35 +260,6 @@ func (c *cluster) topic(name string) (settings, error) {
 		}
 	}
 	return s, nil
-}
-
-// depth returns how many records a topic has.
-func (c *cluster) depth(name string) (int64, error) {
-	switch err := c.refresh(name); {
-	case errors.Is(err, errNoTopic):
-		return 0, nil
-	case err != nil:
-		return 0, err
-	}
-	partitions, err := c.client.Partitions(name)
-	if err != nil {
-		return 0, err
-	}
-	var depth int64
-	for _, partition := range partitions {
-		var oldest, newest int64
-		err := again(func() (err error) {
-			if oldest, err = c.client.GetOffset(name, partition, sarama.OffsetOldest); err == nil {
-				newest, err = c.client.GetOffset(name, partition, sarama.OffsetNewest)
-			}
-			return err
-		})
-		if err != nil {
-			return 0, err
-		}
-		depth += newest - oldest
-	}
-	return depth, nil
 }
 
 // refreshAll asks for the metadata of topics in one request.

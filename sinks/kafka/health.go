@@ -11,10 +11,7 @@ import (
 // all their partitions have a leader and enough replicas in sync, or a broker
 // answers when there are none; sinks.ErrUnavailable when not, sinks.ErrClosed
 // after Close.
-func (s *Sink) Health(ctx context.Context) error { return s.ask(ctx, s.look) }
-
-// ask calls f, which asks the cluster, and returns at the latest when ctx ends.
-func (s *Sink) ask(ctx context.Context, f func() error) error {
+func (s *Sink) Health(ctx context.Context) error {
 	if !s.life.Enter() {
 		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
 	}
@@ -22,7 +19,7 @@ func (s *Sink) ask(ctx context.Context, f func() error) error {
 	// sarama knows no contexts; it ends by its time-outs or by Close.
 	go func() {
 		defer s.life.Leave()
-		result <- f()
+		result <- s.look()
 	}()
 	select {
 	case err := <-result:
@@ -38,22 +35,6 @@ func (s *Sink) ask(ctx context.Context, f func() error) error {
 	case <-s.background.Done():
 		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
 	}
-}
-
-// Depth returns how many messages the brokers keep of a topic: of each partition the
-// high watermark less the oldest offset. A topic that does not exist has none. In a
-// compacted topic, and in one that others write in transactions, there are fewer. It returns at the
-// latest when ctx ends; errors are those of Health.
-func (s *Sink) Depth(ctx context.Context, topic string) (int64, error) {
-	var depth int64
-	err := s.ask(ctx, func() (err error) {
-		depth, err = s.cluster.depth(s.config.topic(topic))
-		return err
-	})
-	if err != nil {
-		return 0, err // depth may still be written
-	}
-	return depth, nil
 }
 
 func (s *Sink) look() error {

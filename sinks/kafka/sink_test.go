@@ -17,7 +17,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -196,11 +195,7 @@ func TestLostConnections(t *testing.T) {
 	mustPublish(t, sink, "topic", newMessage("before"))
 	created := 0
 	questions := map[string]func() error{
-		"Health": func() error { return sink.Health(t.Context()) },
-		"Depth": func() error {
-			_, err := sink.Depth(t.Context(), "topic")
-			return err
-		},
+		"Health":  func() error { return sink.Health(t.Context()) },
 		"Publish": func() error { return sink.Publish("topic", newMessage("after")) },
 		"Publish to a new topic": func() error {
 			created++
@@ -987,38 +982,4 @@ func TestTroubledConnections(t *testing.T) {
 	if copies > failures.Load() {
 		t.Errorf("%d copies, but %d calls failed", copies, failures.Load())
 	}
-}
-
-// The depth of a topic is what its partitions keep, and nothing is created by asking.
-func TestDepth(t *testing.T) {
-	cluster := kafkatest.Start(t, kfake.SeedTopics(3, "agrimill.topic"))
-	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}})
-	depth := func(topic string, want int64) {
-		t.Helper()
-		if got, err := sink.Depth(t.Context(), topic); err != nil || got != want {
-			t.Errorf("%s: depth %d, %v; want %d", topic, got, err, want)
-		}
-	}
-	depth("missing", 0)
-	depth("missing", 0)
-	depth("topic", 0)
-	for i := range 20 {
-		mustPublish(t, sink, "topic", forEndpoint(fmt.Sprint(i), "x"))
-	}
-	depth("topic", 20)
-
-	admin := kadm.NewClient(kafkatest.Client(t, cluster.Addr()))
-	ends, err := admin.ListEndOffsets(t.Context(), "agrimill.topic")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.DeleteRecords(t.Context(), ends.Offsets()); err != nil {
-		t.Fatal(err)
-	}
-	mustPublish(t, sink, "topic", newMessage("y"))
-	depth("topic", 1)
-
-	cluster.Stop()
-	_, err = sink.Depth(t.Context(), "topic")
-	wantClass(t, err, sinks.ErrUnavailable)
 }

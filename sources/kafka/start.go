@@ -100,19 +100,6 @@ func topicNotes(answer *sarama.MetadataResponse) map[string]string {
 
 const topicNotePrefix = "topic "
 
-// madeAgain says which topics are others than those of the sessions before.
-func (s *subscription) madeAgain(notes map[string]string) {
-	if s.noted == nil {
-		s.noted = map[string]string{}
-	}
-	for topic, note := range notes {
-		if before := s.noted[topic]; before != "" && before != note {
-			warnlog.Warn(s.logger, "Kafka topic was deleted and created again; it is read from the beginning", watermill.LogFields{"topic": topic})
-		}
-		s.noted[topic] = note
-	}
-}
-
 // sameTopics ends the session if one of the topics is another one by now: offsets of the topic before mean nothing in it.
 func (h *handler) sameTopics(broker *sarama.Broker) {
 	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(h.client.Config().Version, h.topics))
@@ -151,7 +138,7 @@ func (h *handler) begin(session sarama.ConsumerGroupSession) error {
 		}
 		same = maps.Equal(notes, h.notes) // otherwise the offsets may be those of a topic that was created meanwhile
 	}
-	h.madeAgain(h.notes)
+	maps.Copy(h.noted, h.notes)
 	for _, s := range starts {
 		// Together they set it, whatever the session has read: brokers forget what was committed a while after they have
 		// deleted the topic, and may do so just now.
@@ -182,6 +169,7 @@ func (h *handler) starts(session sarama.ConsumerGroupSession) (starts []start, e
 			if err != nil {
 				return fmt.Errorf("offsets of %s/%d: %w", s.topic, s.number, err)
 			}
+			p.noted = h.noted[s.topic]
 			s.at = p.start(h.config.Start, committed.GetBlock(s.topic, s.number), h.logger)
 			return nil
 		})
@@ -194,6 +182,7 @@ type bounds struct {
 	topic          string
 	number         int32
 	note           string // of the topic
+	noted          string // as a session before found it; empty if there was none
 	oldest, newest int64
 	end            *int64 // as a new group found it with StartNewest; nil otherwise
 }
@@ -214,7 +203,14 @@ func boundsOf(client sarama.Client, topic string, number int32, notes map[string
 // start returns where a group reads a partition from, and logs what that skips or repeats.
 func (p bounds) start(start Start, committed *sarama.OffsetFetchResponseBlock, logger watermill.LoggerAdapter) int64 {
 	fields := watermill.LogFields{"topic": p.topic, "partition": p.number, "committed": committed.Offset, "oldest": p.oldest, "newest": p.newest}
+	before := committed.Metadata
+	if committed.Offset < 0 {
+		before = p.noted // brokers forget what was committed, some time after they have deleted the topic
+	}
 	switch {
+	case p.note != "" && strings.HasPrefix(before, topicNotePrefix) && before != p.note:
+		warnlog.Warn(logger, "Kafka topic was deleted and created again; it is read from the beginning", fields)
+		return p.oldest
 	case committed.Offset < 0 && p.end != nil && p.oldest <= *p.end && *p.end <= p.newest:
 		logger.Info("Kafka group is new; its partition starts with the newest record", fields)
 		return *p.end
@@ -222,9 +218,6 @@ func (p bounds) start(start Start, committed *sarama.OffsetFetchResponseBlock, l
 		if start == StartNewest {
 			logger.Info("Kafka partition without an offset of the group starts with its oldest record", fields)
 		}
-		return p.oldest
-	case p.note != "" && strings.HasPrefix(committed.Metadata, topicNotePrefix) && committed.Metadata != p.note:
-		warnlog.Warn(logger, "Kafka topic was deleted and created again; it is read from the beginning", fields)
 		return p.oldest
 	case committed.Offset > p.newest:
 		warnlog.Warn(logger, "Kafka offset is beyond the end of its partition; the partition is read from the beginning", fields)

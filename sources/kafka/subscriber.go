@@ -159,7 +159,7 @@ func (s *Subscriber) open(intake context.Context, topic string) (*subscription, 
 	}
 	sub := &subscription{
 		Subscriber: s, client: client, topics: topics,
-		out: make(chan *message.Message), values: context.WithoutCancel(intake), intake: intake,
+		out: make(chan *message.Message), noted: map[string]string{}, values: context.WithoutCancel(intake), intake: intake,
 	}
 	if s.config.Start == StartNewest {
 		if sub.ends, err = newestOffsets(intake, client, s.config.Group, topics); err != nil {

@@ -74,12 +74,7 @@ func compacted(t testing.TB, addr string) *devicestore.Store {
 
 func write(t testing.TB, addr string, records ...*kgo.Record) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	if err := client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+	if err := kafkatest.Client(t, addr).ProduceSync(t.Context(), records...).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -76,20 +76,19 @@ type handled struct {
 
 	reading chan struct{} // has an entry while somebody reads the topic
 
-	mu     sync.Mutex
-	queue  sarama.Uuid              // the ID of the queue's topic
-	topics sarama.Uuid              // the ID of this topic
-	next   map[int32]int64          // offsets of this topic
-	places map[int32]map[int64]mark // by partition of the queue's topic
-	oldest map[int32]int64          // of the queue's topic
-	epochs map[int32]int32          // of the leaders of the queue's topic
-	clean  map[int32]int64          // below it, nothing is left to forget
+	mu      sync.Mutex
+	queue   sarama.Uuid              // the ID of the queue's topic
+	topics  sarama.Uuid              // the ID of this topic
+	next    map[int32]int64          // offsets of this topic
+	places  map[int32]map[int64]mark // by partition of the queue's topic
+	extents map[int32]extent         // of the queue's topic
+	clean   map[int32]int64          // below it, nothing is left to forget
 }
 
 func newHandled(c *cluster, config Config) *handled {
 	h := &handled{
 		cluster: c, topic: config.HandledTopic, create: config.Provision == kafka.ProvisionCreate, replicas: config.ReplicationFactor,
-		reading: make(chan struct{}, 1), oldest: map[int32]int64{}, epochs: map[int32]int32{}, clean: map[int32]int64{},
+		reading: make(chan struct{}, 1), extents: map[int32]extent{}, clean: map[int32]int64{},
 	}
 	h.reset(sarama.Uuid{}, sarama.Uuid{})
 	return h
@@ -113,7 +112,7 @@ func (h *handled) has(p place) (marked, sure bool) {
 // sure reports whether the place still has the record that was deleted: nobody else became the leader since. It is called
 // with mu.
 func (h *handled) sure(p place, m mark) bool {
-	return m.record == "" || m.epoch != unknownEpoch && m.epoch == h.epochs[p.partition]
+	return m.record == "" || m.epoch != unknownEpoch && m.epoch == h.extents[p.partition].epoch
 }
 
 // deleted reports whether the record that was read at a place, in this epoch or later, was deleted. That another one had
@@ -175,7 +174,7 @@ func (h *handled) refresh(ctx context.Context, queue state) error {
 		h.reset(queue.id, at.id)
 	}
 	for _, p := range queue.partitions {
-		h.oldest[p.id], h.epochs[p.id] = p.oldest, p.epoch
+		h.extents[p.id] = p
 	}
 	h.mu.Unlock()
 	for _, p := range at.partitions {
@@ -268,16 +267,13 @@ func (h *handled) add(ctx context.Context, p place, m mark) error {
 
 // gone returns a few places that the queue's topic has no longer. It is called with mu.
 func (h *handled) gone(partition int32) []place {
-	oldest := h.oldest[partition]
+	oldest := h.extents[partition].oldest
 	if h.clean[partition] >= oldest {
 		return nil
 	}
 	var list []place
 	for offset := range h.places[partition] {
-		if offset < oldest {
-			if len(list) == maxForget {
-				return list
-			}
+		if offset < oldest && len(list) < maxForget {
 			list = append(list, place{partition, offset})
 		}
 	}

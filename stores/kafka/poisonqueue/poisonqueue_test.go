@@ -114,12 +114,7 @@ func publish(t *testing.T, sink *kafka.Sink, texts ...string) {
 
 func adminOf(t *testing.T, addr string) *kadm.Client {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return kadm.NewClient(client)
+	return kadm.NewClient(kafkatest.Client(t, addr))
 }
 
 // Every partition is read, whichever has something.
@@ -234,12 +229,7 @@ func remembered(t *testing.T, addr string) *kgo.Record {
 // remember writes a record of the topic that remembers.
 func remember(t *testing.T, addr string, record *kgo.Record) {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	if err := client.ProduceSync(t.Context(), &kgo.Record{
+	if err := kafkatest.Client(t, addr).ProduceSync(t.Context(), &kgo.Record{
 		Topic: "agrimill.poison-handled", Key: record.Key, Value: record.Value, Headers: record.Headers,
 	}).FirstErr(); err != nil {
 		t.Fatal(err)
@@ -313,11 +303,7 @@ func TestWhatTellsRecordsApart(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	publish(t, newSink(t, cluster.Addr(), "", 1), "one")
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
+	client := kafkatest.Client(t, cluster.Addr(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	at := time.UnixMilli(1_700_000_000_000)
 	record := func(change func(*kgo.Record)) *kgo.Record {
 		r := &kgo.Record{Topic: "agrimill.poison", Key: []byte("k"), Value: []byte("v"), Headers: []kgo.RecordHeader{{Key: "h", Value: []byte("1")}}, Timestamp: at}

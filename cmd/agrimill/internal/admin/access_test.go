@@ -3,7 +3,6 @@ package admin_test
 import (
 	"bytes"
 	"crypto/tls"
-	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -71,7 +70,7 @@ func TestReadToken(t *testing.T) {
 		t.Errorf("readyz tells everybody: %s", a.body)
 	}
 	get(t, server, "/readyz", bearer(readToken)).want(t, http.StatusServiceUnavailable, "barn-7 is down")
-	source.live = io.ErrUnexpectedEOF
+	source.snapshot.Error = "unexpected EOF"
 	if a := get(t, server, "/healthz").want(t, http.StatusServiceUnavailable); strings.Contains(a.body, "unexpected EOF") {
 		t.Errorf("healthz tells everybody: %s", a.body)
 	}

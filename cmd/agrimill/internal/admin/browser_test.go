@@ -5,7 +5,6 @@ package admin_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"image"
 	"image/png"
@@ -890,10 +889,9 @@ func TestBrowserServerGoes(t *testing.T) {
 
 	again := serve(t, admin.Config{Address: server.Addr()}, &plainSource{
 		snapshot: admin.Snapshot{
-			State: admin.StateDraining, Name: "second",
+			State: admin.StateStopped, Name: "second", Error: "the subscription was refused",
 			Dedup: admin.Dedup{Store: "bbolt", Error: "the disk is full", Since: time.Now().Add(-time.Hour)},
 		},
-		live: errors.New("the subscription was refused"),
 	})
 	page.Wait(`document.querySelector("#gone").hidden && !document.querySelector("main").classList.contains("stale")`)
 	page.Wait(`document.querySelector("#name").textContent === "second" && document.querySelector("#state").textContent === "stopped"`)
@@ -931,7 +929,7 @@ func TestBrowserIsAccessible(t *testing.T) {
 	waiting.Refused = []router.RefusedTopic{{Topic: strings.Repeat("topic.", 30), Since: now.Add(-time.Hour), Until: now.Add(time.Hour)}, {Topic: "b", Since: now}}
 	waiting.WaitingForCopies, waiting.CopyWaits = 5, []router.CopyWait{{Instance: "barn-2", Count: 5, Since: now.Add(-time.Hour), Until: now.Add(time.Hour)}}
 	source := &plainSource{
-		queue: queueOf(2), live: nil,
+		queue: queueOf(2),
 		tenants: func(context.Context) ([]admin.Tenant, error) {
 			return []admin.Tenant{{ID: strings.Repeat("long", 30), Endpoints: []admin.Endpoint{{ID: "1", Name: strings.Repeat("name", 50), Mine: true, Sends: []string{taskData, shapes}}}}}, nil
 		},

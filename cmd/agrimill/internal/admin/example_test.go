@@ -25,7 +25,6 @@ type loader struct{}
 func (loader) Snapshot() admin.Snapshot {
 	return admin.Snapshot{State: admin.StateRunning, Name: "loader", Sinks: []admin.Sink{{Name: "farm", Kind: "log", Up: true}}}
 }
-func (loader) Live() error                                     { return nil }
 func (loader) Tenants(context.Context) ([]admin.Tenant, error) { return nil, nil }
 func (loader) Payloads() gateway.PayloadOpener                 { return nil }
 func (loader) Devices() *farm.Devices                          { return nil }

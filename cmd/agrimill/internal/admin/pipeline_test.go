@@ -69,7 +69,6 @@ type agrimill struct {
 	terminal, office gateway.Endpoint
 	started          time.Time
 	repaired         atomic.Bool
-	ended            atomic.Pointer[error]
 
 	mu     sync.Mutex
 	health admin.Sink
@@ -245,14 +244,6 @@ func (b *agrimill) checks(s admin.Snapshot) []admin.Check {
 		checks = append(checks, admin.Check{Name: "route " + r.Name, OK: r.State != router.StateOutage, Message: r.LastError, Since: r.Since})
 	}
 	return checks
-}
-
-// Live implements [admin.Source].
-func (b *agrimill) Live() error {
-	if err := b.ended.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 // Tenants implements [admin.Source].

@@ -10,13 +10,13 @@ import (
 // ended, not if something else is down.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if err := s.source.Live(); err != nil {
+	if why := s.source.Snapshot().Error; why != "" {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		if !s.tells(r) {
 			_, _ = fmt.Fprintln(w, "the pipeline stopped")
 			return
 		}
-		_, _ = fmt.Fprintf(w, "the pipeline stopped: %s\n", redact(err))
+		_, _ = fmt.Fprintf(w, "the pipeline stopped: %s\n", why)
 		return
 	}
 	_, _ = fmt.Fprintln(w, "ok")

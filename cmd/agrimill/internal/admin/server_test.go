@@ -38,7 +38,6 @@ const testToken = "a-token-of-enough-length"
 // plainSource is a pipeline whose answers a test sets.
 type plainSource struct {
 	snapshot admin.Snapshot
-	live     error
 	tenants  func(context.Context) ([]admin.Tenant, error)
 	queue    router.PoisonStore
 	journal  *journal.Journal
@@ -50,7 +49,6 @@ type plainSource struct {
 }
 
 func (s *plainSource) Snapshot() admin.Snapshot        { return s.snapshot }
-func (s *plainSource) Live() error                     { return s.live }
 func (s *plainSource) Journal() *journal.Journal       { return s.journal }
 func (s *plainSource) Settings() []admin.Setting       { return s.settings }
 func (s *plainSource) History() *history.History       { return s.history }
@@ -448,7 +446,7 @@ func TestHostsElsewhere(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	get(t, serve(t, admin.Config{}, &plainSource{}), "/healthz").want(t, http.StatusOK, "ok")
-	ended := &plainSource{live: errors.New("all routes ended at https://farm.example/?token=" + secret)}
+	ended := &plainSource{snapshot: admin.Snapshot{State: admin.StateStopped, Error: "all routes ended"}}
 	server := serve(t, admin.Config{}, ended)
 	get(t, server, "/healthz").want(t, http.StatusServiceUnavailable, "all routes ended")
 	if status := decode[admin.Status](t, get(t, server, "/api/status")); status.State != admin.StateStopped || status.Error == "" {

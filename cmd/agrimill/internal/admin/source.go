@@ -21,9 +21,6 @@ type Source interface {
 	// Snapshot returns the state of everything. Each open page requests it once a second,
 	// so it must not wait for the network.
 	Snapshot() Snapshot
-	// Live returns nil unless the pipeline has ended with an error, and then that error. It
-	// does not block. Its text is displayed and must be redacted.
-	Live() error
 	// Tenants returns the tenants that the application is authorized for, as currently
 	// known to the pipeline. An error is displayed, redacted.
 	Tenants(ctx context.Context) ([]Tenant, error)
@@ -124,7 +121,7 @@ type Snapshot struct {
 	CheckedAt time.Time `json:"checked_at,omitzero"`
 	// UnconfirmedCourse is that of Subscriber.Unconfirmed: [Course.Values].
 	UnconfirmedCourse []int `json:"unconfirmed_course,omitempty"`
-	// Error is why the pipeline ended, redacted; empty if it has not.
+	// Error is why the pipeline ended, redacted; empty if it has not, or without an error.
 	Error string `json:"error,omitempty"`
 	// Verdict says whether all is right. If its Sentence is empty, the server derives it from the rest.
 	Verdict Verdict `json:"verdict"`

@@ -46,8 +46,8 @@ func TestFromGateway(t *testing.T) {
 	if s := b.Snapshot(); s.State != admin.StateStopped {
 		t.Errorf("state %q after the end", s.State)
 	}
-	if err := b.Live(); err != nil {
-		t.Errorf("Live: %v", err)
+	if err := b.Snapshot().Error; err != "" {
+		t.Errorf("the status has %s", err)
 	}
 	if b.isReady() {
 		t.Error("ready after the end")
@@ -230,8 +230,8 @@ func TestRefused(t *testing.T) {
 				if err := b.wait(); !errors.Is(err, pipeline.ErrRefused) || !errors.As(err, &refused) || refused.Err == nil {
 					t.Errorf("Run: %v", err)
 				}
-				if err := b.Live(); err == nil {
-					t.Error("still alive")
+				if b.Snapshot().Error == "" {
+					t.Error("the status does not say why it ended")
 				}
 				b.logs.contains("level=ERROR", "agrimill stopped", "the gateway refuses")
 			}

@@ -192,16 +192,6 @@ func (s *sink) status() admin.Sink {
 	return status
 }
 
-// Live implements [admin.Source].
-func (p *Pipeline) Live() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.err == nil {
-		return nil
-	}
-	return errors.New(router.RedactError(p.err, nil))
-}
-
 // checkGateway reports whether the event stream is open or, if no route receives from the
 // gateway, whether it has accepted the credentials.
 func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check {

@@ -101,17 +101,18 @@ func (s *Subscriber) askSynced(due []core.Hold) {
 		s.stats.possiblyLost.Add(int64(lost))
 		s.logger.Error("Messages that were stored may be lost; they are stored again", reason, watermill.LogFields{"count": lost})
 	}
-	s.settleSynced(due, answers)
+	for tenant, items := range s.settleSynced(due, answers) {
+		s.confirmer.add(tenant, items...)
+	}
 }
 
-// settleSynced takes in the answers about confirmations.
-func (s *Subscriber) settleSynced(due []core.Hold, answers []survival) {
-	type batch struct{ items []confirmation }
-	synced := make(map[string]*batch)
+// settleSynced takes in the answers about confirmations, and returns those that are to be sent, by tenant.
+func (s *Subscriber) settleSynced(due []core.Hold, answers []survival) map[string][]confirmation {
+	synced := make(map[string][]confirmation)
 	s.mu.Lock()
+	defer s.unlock()
 	if s.ctx.Err() != nil {
-		s.unlock()
-		return
+		return nil
 	}
 	now := s.now()
 	for i := range due {
@@ -123,20 +124,12 @@ func (s *Subscriber) settleSynced(due []core.Hold, answers []survival) {
 			}
 			s.confirmer.expect(1)
 			n := due[i].Names.(*names)
-			b := synced[n.tenant]
-			if b == nil {
-				b = new(batch)
-				synced[n.tenant] = b
-			}
-			b.items = append(b.items, n.confirmation(id, c))
+			synced[n.tenant] = append(synced[n.tenant], n.confirmation(id, c))
 		case notYet:
 			s.core.NotYet(now, &due[i], askAgain)
 		case mayBeLost:
 			s.core.MayBeLost(now, &due[i])
 		}
 	}
-	s.unlock()
-	for tenant, b := range synced {
-		s.confirmer.add(tenant, b.items...)
-	}
+	return synced
 }

@@ -59,27 +59,6 @@ var (
 	errForbidden = fmt.Errorf("events: %w", gateway.ErrForbidden)
 )
 
-// A stream that was open for a while is opened again at once, although nothing came.
-func TestQuietStreamIsOpenedAgainAtOnce(t *testing.T) {
-	w := newConnectionWorld(t)
-	for range 10 {
-		w.open(healthyAfter * time.Second)
-		if wait := w.end(streamEnd{err: errCut}); wait != 0 || w.state != streamWaiting {
-			t.Errorf("it waits for %v", wait)
-		}
-	}
-	// Also if the service has sent no head.
-	w.request()
-	w.opened(w.now, true)
-	if !w.stream.AwaitingHead {
-		t.Error("it does not await its head")
-	}
-	w.pass(healthyAfter * time.Second)
-	if wait := w.end(streamEnd{err: errCut}); wait != 0 || w.stream.AwaitingHead {
-		t.Errorf("it waits for %v", wait)
-	}
-}
-
 // Only a stream that lasted, or brought something, ends the backoff.
 func TestBackoffEndsWithAHealthyStream(t *testing.T) {
 	w := newConnectionWorld(t)

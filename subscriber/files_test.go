@@ -76,6 +76,9 @@ func TestFileIsDeliveredOnceAndConfirmsItsChunks(t *testing.T) {
 			}
 			msg.Ack()
 			f.waitConfirmed(5)
+			if n := sub.Stats().InFiles; n != 5 {
+				t.Errorf("%d messages were confirmed with their file, want 5", n)
+			}
 			testkit.Eventually(f, "nothing is held", func() bool { return sub.Stats().HeldNow == 0 })
 			// Everything comes again: the file and its chunks are confirmed again.
 			f.server.RedeliverUnconfirmed()
@@ -83,64 +86,6 @@ func TestFileIsDeliveredOnceAndConfirmsItsChunks(t *testing.T) {
 			f.nothing(messages)
 		})
 	}
-}
-
-func TestRedeliveredFileIsJoined(t *testing.T) {
-	t.Parallel()
-	f, cfg := fileFixture(t, gatewaytest.Config{ConfirmationLag: time.Hour})
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	payload := random(3 * chunkSize)
-	f.sendFile(payload, contextID)
-	msg := f.next(messages)
-	f.server.CutStreams() // chunks and file come again while the file is open
-	testkit.Eventually(f, "joined", func() bool { return sub.Stats().Joined >= 4 })
-	f.nothing(messages)
-	msg.Ack()
-	testkit.Eventually(f, "all chunks are confirmed", func() bool { return sub.Stats().Confirmed == 3 })
-	if n := sub.Stats().InFiles; n != 3 {
-		t.Errorf("%d messages were confirmed with their file, want 3", n)
-	}
-	f.server.CutStreams() // and once more after it was confirmed
-	testkit.Eventually(f, "all chunks are confirmed again", func() bool {
-		for _, e := range f.server.Ledger() {
-			if len(e.Confirmations) < 2 {
-				return false
-			}
-		}
-		return true
-	})
-	f.nothing(messages)
-	if got := sub.Stats().HeldNow; got != 0 {
-		t.Errorf("%d chunks are held although their file was confirmed", got)
-	}
-}
-
-func TestTwoFilesInterleaved(t *testing.T) {
-	t.Parallel()
-	f, cfg := fileFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	one, two := random(3*chunkSize), random(5*chunkSize)
-	// Both are sent at once; their events mix as they come.
-	second := "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1c002"
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f.sendFile(one, contextID)
-	}()
-	f.sendFile(two, second)
-	<-done
-	for range 2 {
-		msg := f.next(messages)
-		if len(msg.Payload) == len(one) {
-			f.wantFile(msg, one, 3, contextID)
-		} else {
-			f.wantFile(msg, two, 5, second)
-		}
-		msg.Ack()
-	}
-	f.waitConfirmed(8)
 }
 
 func TestChunkWithoutItsFileIsDeliveredAfterTheHold(t *testing.T) {

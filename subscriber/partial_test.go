@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,73 +11,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
-
-// firstPaths matches the requests for the first n paths that are asked for.
-type firstPaths struct {
-	n     int
-	mu    sync.Mutex
-	paths map[string]bool
-}
-
-func (f *firstPaths) match(r *http.Request) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.paths) < f.n {
-		f.paths[r.URL.Path] = true
-	}
-	return f.paths[r.URL.Path]
-}
-
-func (f *firstPaths) all() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.paths) == f.n
-}
-
-// Payloads that cannot be downloaded do not take the slots of those that can.
-func TestBrokenDownloadsLeaveTheOthersAlone(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]gatewaytest.Fault{
-		"500":        {Status: 500},
-		"404":        {Status: 404},
-		"gzip":       {Header: http.Header{"Content-Encoding": {"gzip"}}},
-		"hangs":      {Hang: true},
-		"1 byte/s":   {BytesPerSecond: 1},
-		"connection": {Refuse: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
-			const bad = 40
-			paths := &firstPaths{n: bad, paths: map[string]bool{}}
-			fault.Match = paths.match
-			broken := f.server.Inject(gatewaytest.OpPayload, fault)
-			cfg := f.config()
-			cfg.Order = subscriber.Unordered
-			messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
-			for i := range bad {
-				f.send(typeJSON, append(random(5000), byte(i)), f.receiver)
-			}
-			testkit.Eventually(f, "all are broken", paths.all)
-			for i := range 20 {
-				f.send(typeJSON, append(random(200), byte(i)), f.receiver2)
-			}
-			for range 20 {
-				msg := f.next(messages)
-				if len(msg.Payload) != 201 {
-					t.Fatalf("a payload of %d bytes", len(msg.Payload))
-				}
-				msg.Ack()
-			}
-			broken.Lift()
-			if name == "1 byte/s" {
-				return // they go on at that speed
-			}
-			f.ackN(messages, bad)
-			f.waitConfirmed(bad + 20)
-		})
-	}
-}
 
 // The notice of a payload that is gone, for which the quarantine had no room, is stored once it has.
 func TestNoticeOfAGonePayloadIsLeft(t *testing.T) {

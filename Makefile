@@ -196,7 +196,6 @@ FAULTS_CHECK := $(GO) run ./internal/tool/secretcheck -repeat '$(GO) test -race 
 # Every row of the fault matrix but the partial faults. They wait more than they compute, so four run at a
 # time, each in a process of its own.
 torture-faults:
-	$(FAULTS) -run '^TestPauseOfTheServer$$' ./stores/nats/kvstore | $(FAULTS_CHECK)
 	MESSAGES=$(MESSAGES) $(FAULTS) -parallel 4 -skip '^TestPartialFaults$$' ./internal/test/faulttest | $(FAULTS_CHECK)
 
 # One thing is broken at a time, and what the others keep is measured: wants a quiet machine.

@@ -1,5 +1,3 @@
-//go:build faults
-
 package kvstore_test
 
 import (
@@ -10,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
@@ -59,56 +58,52 @@ func (s *endless) send(uuid string, done func()) {
 }
 
 // A server that answers nothing for ten seconds costs hardly more than these: nothing
-// waits for reservations that were stored without an answer. It bounds a time, so it runs with the
-// fault matrix, and not beside other packages.
+// waits for reservations that were stored without an answer.
 func TestPauseOfTheServer(t *testing.T) {
-	server := natstest.Start(t)
-	proxy := natstest.NewProxy(t, server.URL())
-	sink, err := nats.New(nats.Config{URL: proxy.URL()}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := open(t, kvstore.Config{Conn: sink.Conn()})
-	uuidKey := func(scope string, msg *message.Message) (router.Keys, error) {
-		return router.Keys{Delivery: router.KeyOf(scope, msg.UUID)}, nil
-	}
-	r, err := router.New(router.Config{Poison: sink, Dedup: router.DedupSettings{Store: store, KeyFunc: uuidKey}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source := &endless{out: make(chan *message.Message)}
-	source.ctx, source.stop = context.WithCancel(t.Context())
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := r.Add(router.Route{Name: "farm data", From: source, Topic: "all", To: sink, ToTopic: "data"}); err != nil {
-		t.Fatal(err)
-	}
-	var running sync.WaitGroup
-	running.Go(func() { _ = r.Run(ctx) })
-	t.Cleanup(func() {
-		proxy.Resume()
-		cancel()
-		running.Wait()
-	})
-
-	var acks sync.WaitGroup
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	flow := func(name string, d time.Duration) {
-		for began, i := time.Now(), 0; time.Since(began) < d; i++ {
-			acks.Add(1)
-			source.send(fmt.Sprint(name, i), acks.Done)
-			<-tick.C
+	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
+		proxy := natstest.NewLine(t, server)
+		sink, err := nats.New(nats.Config{Options: []natsgo.Option{natsgo.InProcessServer(proxy)}, MaxAge: natstest.Ever}, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	flow("before", time.Second)
-	proxy.Hang()
-	flow("during", 10*time.Second)
-	proxy.Resume()
-	resumed := time.Now()
-	acks.Wait()
-	took := time.Since(resumed)
-	t.Logf("everything was handled %v after the pause", took)
-	if took > 5*time.Second {
-		t.Errorf("everything was handled %v after the pause, want at most 5s", took)
-	}
+		store := open(t, kvstore.Config{Conn: sink.Conn(), TTL: natstest.Ever})
+		uuidKey := func(scope string, msg *message.Message) (router.Keys, error) {
+			return router.Keys{Delivery: router.KeyOf(scope, msg.UUID)}, nil
+		}
+		r, err := router.New(router.Config{Poison: sink, Dedup: router.DedupSettings{Store: store, KeyFunc: uuidKey}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := &endless{out: make(chan *message.Message)}
+		source.ctx, source.stop = context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
+		if err := r.Add(router.Route{Name: "farm data", From: source, Topic: "all", To: sink, ToTopic: "data"}); err != nil {
+			t.Fatal(err)
+		}
+		var running sync.WaitGroup
+		running.Go(func() { _ = r.Run(ctx) })
+		t.Cleanup(func() {
+			proxy.Resume()
+			cancel()
+			running.Wait()
+		})
+
+		var acks sync.WaitGroup
+		flow := func(name string, n int) {
+			for i := range n {
+				acks.Add(1)
+				source.send(fmt.Sprint(name, i), acks.Done)
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		flow("before", 10)
+		proxy.Hang()
+		flow("during", 100)
+		proxy.Resume()
+		resumed := time.Now()
+		acks.Wait()
+		if took := time.Since(resumed); took > 5*time.Second {
+			t.Errorf("everything was handled %v after the pause, want at most 5s", took)
+		}
+	})
 }

@@ -31,9 +31,17 @@ func TestLookIsWhatSubscribeFinds(t *testing.T) {
 		is     error
 		says   string // in the error or a warning; empty: neither
 	}{
-		"missing":              {},
-		"as configured":        {change: func(*jetstream.ConsumerConfig) {}},
-		"another subject":      {change: func(c *jetstream.ConsumerConfig) { c.FilterSubject = "field.other" }, is: nats.ErrConfig, says: "reads field.other, not field.data"},
+		"missing":         {},
+		"as configured":   {change: func(*jetstream.ConsumerConfig) {}},
+		"another subject": {change: func(c *jetstream.ConsumerConfig) { c.FilterSubject = "field.other" }, is: nats.ErrConfig, says: "reads field.other, not field.data"},
+		"several subjects": {change: func(c *jetstream.ConsumerConfig) {
+			c.FilterSubject, c.FilterSubjects = "", []string{"field.a", "field.b"}
+		}, is: nats.ErrConfig, says: "field.b"},
+		"every subject": {change: func(c *jetstream.ConsumerConfig) { c.FilterSubject = "" }, is: nats.ErrConfig, says: "every subject"},
+		"headers only":  {change: func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true }, is: nats.ErrConfig, says: "headers only"},
+		"priority group": {change: func(c *jetstream.ConsumerConfig) {
+			c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyOverflow, []string{"a"}
+		}, is: nats.ErrConfig, says: "priority groups"},
 		"another ack policy":   {change: func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }, is: nats.ErrConfig, says: "ack policy"},
 		"no acks":              {change: func(c *jetstream.ConsumerConfig) { c.AckPolicy, c.MaxAckPending = jetstream.AckNonePolicy, 0 }, is: nats.ErrConfig, says: "ack policy"},
 		"max deliver":          {change: func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 5 }, is: nats.ErrConfig, says: "max_deliver 5"},
@@ -92,6 +100,9 @@ func TestLookIsWhatSubscribeFinds(t *testing.T) {
 			}
 			testkit.Equal(t, f.consumers(), before)
 			f.compare(config, err, looked.texts())
+			if test.is != nil {
+				testkit.Equal(t, f.consumers(), before) // Subscribe refuses it, too
+			}
 		})
 	}
 }

@@ -355,40 +355,6 @@ func (f *field) config() jetstream.ConsumerConfig {
 	return consumer.CachedInfo().Config
 }
 
-// A consumer that would lose messages, or cannot be read, is refused and not changed.
-func TestUnfitConsumers(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		change func(*jetstream.ConsumerConfig)
-		reason string
-	}{
-		"max deliver": {func(c *jetstream.ConsumerConfig) { c.MaxDeliver = 5 }, "max_deliver 5"},
-		"subject":     {func(c *jetstream.ConsumerConfig) { c.FilterSubject = "field.other" }, "field.other"},
-		"subjects": {func(c *jetstream.ConsumerConfig) {
-			c.FilterSubject, c.FilterSubjects = "", []string{"field.a", "field.b"}
-		}, "field.b"},
-		"every subject": {func(c *jetstream.ConsumerConfig) { c.FilterSubject = "" }, "every subject"},
-		"acks":          {func(c *jetstream.ConsumerConfig) { c.AckPolicy = jetstream.AckAllPolicy }, "ack policy"},
-		"headers only":  {func(c *jetstream.ConsumerConfig) { c.HeadersOnly = true }, "headers only"},
-		"priority group": {func(c *jetstream.ConsumerConfig) {
-			c.PriorityPolicy, c.PriorityGroups = jetstream.PriorityPolicyOverflow, []string{"a"}
-		}, "priority groups"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newField(t)
-			f.consumer(test.change)
-			before := f.config()
-			_, err := f.subscriber().Subscribe(t.Context(), fieldSubject)
-			if !errors.Is(err, nats.ErrConfig) || !strings.Contains(err.Error(), test.reason) {
-				t.Errorf("Subscribe = %v, want an error about %q", err, test.reason)
-			}
-			if after := f.config(); fmt.Sprint(after) != fmt.Sprint(before) {
-				t.Errorf("the consumer was changed from %+v to %+v", before, after)
-			}
-		})
-	}
-}
-
 // Somebody else's consumer is read as it is, and its BackOff is heeded.
 func TestForeignConsumer(t *testing.T) {
 	t.Parallel()

@@ -55,28 +55,6 @@ func TestOneColumnForOneMeaning(t *testing.T) {
 	}
 }
 
-// TestZonesShareAColumn: the cells of a grid have their rates in one property, whichever zone they are in.
-func TestZonesShareAColumn(t *testing.T) {
-	t.Parallel()
-	grid := &farmdata.Grid{Type: 1, North: 52, East: 7, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 3}
-	grid.Cells = func(yield func(*farmdata.Cell, error) bool) {
-		for i := range int64(3) {
-			if !yield(&farmdata.Cell{Col: i, Zone: int(i), Values: []farmdata.Value{{Column: &farmdata.Column{DDI: 6, Scale: 1}, Raw: i}}}, nil) {
-				return
-			}
-		}
-	}
-	c := written(t, Config{}, func(w *Writer) error { return w.Prescription(&farmdata.Prescription{Grid: grid}) })
-	for i, f := range c.Features {
-		if f.Properties["0006"] != float64(i) {
-			t.Errorf("cell %d: got %v, want its rate in 0006", i, f.Properties)
-		}
-	}
-	if len(c.Features) != 3 || len(c.Columns) != 1 {
-		t.Errorf("got %d cells and columns %v, want 3 and one", len(c.Features), c.Columns)
-	}
-}
-
 // TestMachinesThatStandStill are points, and those that stop on their way lines.
 func TestMachinesThatStandStill(t *testing.T) {
 	t.Parallel()

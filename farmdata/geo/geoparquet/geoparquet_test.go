@@ -157,7 +157,7 @@ func TestColumnsThatAreKnownOnlyOnceRead(t *testing.T) {
 	}
 }
 
-func TestFieldsAndGrids(t *testing.T) {
+func TestFields(t *testing.T) {
 	t.Parallel()
 	ring := farmdata.LineString{Type: 1, Points: []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 8, North: 53}}}
 	f := written(t, func(w io.Writer) error {
@@ -168,14 +168,6 @@ func TestFieldsAndGrids(t *testing.T) {
 	}
 	if got := f.geo.Columns["geometry"].Types; !slices.Equal(got, []string{"MultiPolygon"}) {
 		t.Errorf("types %v", got)
-	}
-	grid := &farmdata.Grid{Type: 2, North: 52, East: 7, CellNorth: 0.5, CellEast: 0.25, Rows: 1, Cols: 2, Columns: []farmdata.Column{{DDI: 6, Scale: 0.01}}}
-	grid.Cells = func(yield func(*farmdata.Cell, error) bool) {
-		_ = yield(&farmdata.Cell{Zone: 1, Values: []farmdata.Value{{Column: &grid.Columns[0], Raw: 1200}}}, nil) && yield(&farmdata.Cell{Col: 1}, nil) && yield(nil, &farmdata.Finding{})
-	}
-	f = written(t, func(w io.Writer) error { return WritePrescription(w, &farmdata.Prescription{Grid: grid}, Config{}) })
-	if len(f.rows) != 2 || f.rows[0]["0006"] != 12.0 || f.rows[0]["zone"] != int64(1) || !reflect.DeepEqual(f.rows[1]["bbox"], bbox(7.25, 52, 7.5, 52.5)) {
-		t.Errorf("rows %v", f.rows)
 	}
 	f = written(t, func(w io.Writer) error { return writeFields(w, nil, Config{}) })
 	if len(f.rows) != 0 || f.geo.Columns["geometry"].BBox != nil {

@@ -1,18 +1,12 @@
 package demo
 
 import (
-	"archive/zip"
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
-	"encoding/xml"
-	"errors"
 	"image/png"
-	"io"
-	"math"
 	"testing"
-	"time"
 
+	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
@@ -44,108 +38,24 @@ func TestSamplesAreTheSameInEveryRun(t *testing.T) {
 	}
 }
 
-func TestSampleTaskData(t *testing.T) {
-	data := sampleFiles(t)["taskdata_long_acre.zip"].Data
-	archive, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := map[string][]byte{}
-	for _, f := range archive.File {
-		r, err := f.Open()
+// What is farm data can be read as a whole, and has what its records say.
+func TestSampleFarmData(t *testing.T) {
+	files := sampleFiles(t)
+	for name, want := range map[string]string{
+		"taskdata_long_acre.zip": "TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 600 records, 1200 values, 2026-05-04T06:30:00 to 2026-05-04T06:39:59",
+		"timelog_long_acre.pb":   "EFDI time log: 1 log, 600 records, 1200 values, 2026-05-04T06:30:00Z to 2026-05-04T06:39:59Z",
+	} {
+		data, err := content.Open(t.Context(), bytes.NewReader(files[name].Data), int64(len(files[name].Data)), content.Config{})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%s: %v", name, err)
 		}
-		content, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
+		summary, err := content.Summarize(t.Context(), data)
+		if err != nil || summary.Line() != want {
+			t.Errorf("%s: got %q, %v, want %q", name, summary.Line(), err, want)
 		}
-		_ = r.Close()
-		files[f.Name] = content
-	}
-
-	var taskdata struct {
-		XMLName      xml.Name `xml:"ISO11783_TaskData"`
-		VersionMajor int      `xml:",attr"`
-		Customer     struct {
-			A string `xml:",attr"`
-		} `xml:"CTR"`
-		Farm struct {
-			A string `xml:",attr"`
-			I string `xml:",attr"`
-		} `xml:"FRM"`
-		Field struct {
-			A string `xml:",attr"`
-			E string `xml:",attr"`
-			F string `xml:",attr"`
-		} `xml:"PFD"`
-		Device struct {
-			Elements []struct {
-				A string `xml:",attr"`
-			} `xml:"DET"`
-		} `xml:"DVC"`
-		Task struct {
-			C, D, E string `xml:",attr"`
-			Time    struct {
-				A, B time.Time `xml:",attr"`
-				C    int       `xml:",attr"`
-			} `xml:"TIM"`
-			Log struct {
-				A string `xml:",attr"`
-				B int    `xml:",attr"`
-			} `xml:"TLG"`
-		} `xml:"TSK"`
-	}
-	if err := xml.Unmarshal(files["TASKDATA/TASKDATA.XML"], &taskdata); err != nil {
-		t.Fatalf("TASKDATA.XML: %v", err)
-	}
-	if taskdata.VersionMajor != 4 {
-		t.Errorf("version %d, want 4", taskdata.VersionMajor)
-	}
-	task := taskdata.Task
-	if task.C != taskdata.Customer.A || task.D != taskdata.Farm.A || task.E != taskdata.Field.A ||
-		taskdata.Farm.I != taskdata.Customer.A || taskdata.Field.E != taskdata.Customer.A || taskdata.Field.F != taskdata.Farm.A {
-		t.Errorf("references between customer, farm, field and task do not meet: %+v", taskdata)
-	}
-	if got := int(task.Time.B.Sub(task.Time.A).Seconds()); got != task.Time.C {
-		t.Errorf("duration %d s, but the times are %d s apart", task.Time.C, got)
-	}
-
-	bin := files["TASKDATA/"+task.Log.A+".bin"]
-	if len(bin) != task.Log.B {
-		t.Errorf("time log of %d bytes, TASKDATA.XML says %d", len(bin), task.Log.B)
-	}
-	var header struct {
-		XMLName xml.Name `xml:"TIM"`
-		Values  []struct {
-			A string `xml:",attr"`
-			C string `xml:",attr"`
-		} `xml:"DLV"`
-	}
-	if err := xml.Unmarshal(files["TASKDATA/"+task.Log.A+".xml"], &header); err != nil {
-		t.Fatalf("time log header: %v", err)
-	}
-	if len(taskdata.Device.Elements) != 1 || len(header.Values) != 2 || header.Values[0].C != taskdata.Device.Elements[0].A {
-		t.Errorf("time log header names other elements than the device has: %+v, %+v", header, taskdata.Device)
-	}
-
-	// One record: time (6 bytes), position (9), count (1), values (5 each).
-	const size = 6 + 9 + 1 + 2*5
-	track := longAcre.drive(600)
-	if len(bin) != size*len(track) {
-		t.Fatalf("time log of %d bytes, want %d records of %d", len(bin), len(track), size)
-	}
-	epoch := time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)
-	for i, want := range track {
-		record := bin[i*size : (i+1)*size]
-		at := epoch.AddDate(0, 0, int(binary.LittleEndian.Uint16(record[4:]))).
-			Add(time.Duration(binary.LittleEndian.Uint32(record)) * time.Millisecond)
-		if !at.Equal(want.at) {
-			t.Fatalf("record %d: time %s, want %s", i, at, want.at)
-		}
-		north := float64(int32(binary.LittleEndian.Uint32(record[6:]))) / 1e7
-		if math.Abs(north-want.north) > 1e-7 {
-			t.Fatalf("record %d: north %f, want %f", i, north, want.north)
+		set := summary.Sets[0]
+		if n := len(set.Findings) + len(set.Logs[0].Findings) + len(summary.More); n > 0 || set.Logs[0].Positions != 600 {
+			t.Errorf("%s: %d findings, %d positions: %+v", name, n, set.Logs[0].Positions, set.Findings)
 		}
 	}
 }
@@ -169,59 +79,6 @@ func TestSamplePictureAndSummary(t *testing.T) {
 	if !json.Valid(files["summary_long_acre.json"].Data) {
 		t.Error("summary is no JSON")
 	}
-}
-
-func TestSampleTimeLogIsProtobuf(t *testing.T) {
-	// The wire format is walked, not the schema: every field must end where
-	// its record ends.
-	var records int
-	for data := sampleFiles(t)["timelog_long_acre.pb"].Data; len(data) > 0; records++ {
-		field, value, rest, err := wireField(data)
-		if err != nil {
-			t.Fatalf("record %d: %v", records, err)
-		}
-		if field != 4 {
-			t.Fatalf("record %d: field %d, want 4", records, field)
-		}
-		for inner := value; len(inner) > 0; {
-			if _, _, inner, err = wireField(inner); err != nil {
-				t.Fatalf("record %d: %v", records, err)
-			}
-		}
-		data = rest
-	}
-	if records != 600 {
-		t.Errorf("%d records, want 600", records)
-	}
-}
-
-func wireField(data []byte) (field uint64, value, rest []byte, err error) {
-	tag, n := binary.Uvarint(data)
-	if n <= 0 {
-		return 0, nil, nil, errors.New("bad tag")
-	}
-	data = data[n:]
-	switch tag & 7 {
-	case 0:
-		_, n = binary.Uvarint(data)
-		if n <= 0 {
-			return 0, nil, nil, errors.New("bad varint")
-		}
-	case 1:
-		n = 8
-	case 2:
-		length, m := binary.Uvarint(data)
-		if m <= 0 || length > uint64(len(data)-m) {
-			return 0, nil, nil, errors.New("bad length")
-		}
-		return tag >> 3, data[m : m+int(length)], data[m+int(length):], nil
-	default:
-		return 0, nil, nil, errors.New("unexpected wire type")
-	}
-	if n > len(data) {
-		return 0, nil, nil, errors.New("cut off")
-	}
-	return tag >> 3, data[:n], data[n:], nil
 }
 
 func TestSampleDumpNeedsChunks(t *testing.T) {

@@ -14,8 +14,7 @@
 // The message type is derived from the name and is application:octet-stream for unknown
 // kinds.
 //
-// Progress goes to stderr; a table goes to stdout, then a line for each file of TaskData or
-// EFDI that says what is in it, and then the last line, either
+// Progress goes to stderr; a table goes to stdout, and then the last line, either
 //
 //	OK sent=N received=N stored=N confirmed=N poisoned=0 mismatched=0
 //
@@ -60,9 +59,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 
 	var result report
-	var files []demo.File
 	if err == nil {
 		progress := newProgress(stderr)
+		var files []demo.File
 		if files, err = input(*dir, progress); err == nil {
 			ctx, cancel := context.WithTimeoutCause(ctx, *timeout,
 				fmt.Errorf("not finished within %s (see -timeout)", *timeout))
@@ -71,7 +70,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	if len(result.payloads) > 0 {
-		if tableErr := errors.Join(result.writeTable(stdout), writeContents(ctx, stdout, files)); err == nil {
+		if tableErr := result.writeTable(stdout); err == nil {
 			err = tableErr
 		}
 	}

@@ -57,8 +57,8 @@ func TestDefaults(t *testing.T) {
 	if got := lines[len(lines)-1]; got != okLine(5) || status != 0 {
 		t.Errorf("status %d, last line %q; want 0, %q\n%s", status, got, okLine(5), stderr)
 	}
-	if len(lines) != 1+5+1+2+1 {
-		t.Errorf("%d lines, want a heading, 5 rows, an empty line, what is in 2 files and the last line", len(lines))
+	if len(lines) != 1+5+1 {
+		t.Errorf("%d lines, want a heading, 5 rows and the last line", len(lines))
 	}
 	for name, want := range map[string]struct {
 		messageType string
@@ -258,22 +258,5 @@ func TestSendingRefused(t *testing.T) {
 	line, ok := result.lastLine(err)
 	if want := "FAILED sent=0 received=0 stored=0 confirmed=0 poisoned=0 mismatched=0: sending taskdata_long_acre.zip: "; ok || !strings.HasPrefix(line, want) {
 		t.Errorf("got  %s\nwant %s…\n%s", line, want, stderr)
-	}
-}
-
-// TestStreamHoldsOtherMessages shows that the verification sees what it should
-// not find: the messages of an earlier run.
-func TestStreamHoldsOtherMessages(t *testing.T) {
-	server, url := start(t)
-	first, stderr := newTestFlow(t, server, url)
-	result, err := first.run(t.Context())
-	if line, ok := result.lastLine(err); !ok {
-		t.Fatalf("first run: %s\n%s", line, stderr)
-	}
-	second, stderr := newTestFlow(t, server, url)
-	result, err = second.run(t.Context())
-	line, ok := result.lastLine(err)
-	if want := "FAILED sent=5 received=5 stored=5 confirmed=5 poisoned=0 mismatched=5"; ok || line != want {
-		t.Errorf("second run: got  %s\nwant %s\n%s", line, want, stderr)
 	}
 }

@@ -17,7 +17,7 @@ type stored struct {
 }
 
 // readStream reads everything in a JetStream stream, in order. It is an independent
-// consumer: its own connection, the plain NATS client, nothing from this module.
+// reader: its own connection, the plain NATS client, nothing from this module.
 func readStream(ctx context.Context, url, streamName string) ([]stored, error) {
 	conn, err := nats.Connect(url, nats.Name("quickstart verification"))
 	if err != nil {
@@ -32,44 +32,15 @@ func readStream(ctx context.Context, url, streamName string) ([]stored, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", streamName, err)
 	}
-	info, err := stream.Info(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", streamName, err)
-	}
-	if info.State.Msgs == 0 {
-		return nil, nil
-	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
-	if err != nil {
-		return nil, fmt.Errorf("consumer of %s: %w", streamName, err)
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return nil, fmt.Errorf("consumer of %s: %w", streamName, err)
-	}
-	// Next does not watch ctx.
-	unblock := context.AfterFunc(ctx, messages.Stop)
-	defer unblock()
-	defer messages.Stop()
-
 	var found []stored
-	for {
-		msg, err := messages.Next()
+	for at := uint64(1); at <= stream.CachedInfo().State.LastSeq; at++ {
+		msg, err := stream.GetMsg(ctx, at)
 		if err != nil {
-			if ctx.Err() != nil {
-				err = ctx.Err()
-			}
 			return nil, fmt.Errorf("reading %s after %d messages: %w", streamName, len(found), err)
 		}
-		found = append(found, stored{subject: msg.Subject(), size: len(msg.Data()), digest: sha256.Sum256(msg.Data())})
-		meta, err := msg.Metadata()
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", streamName, err)
-		}
-		if meta.Sequence.Stream >= info.State.LastSeq {
-			return found, nil
-		}
+		found = append(found, stored{subject: msg.Subject, size: len(msg.Data), digest: sha256.Sum256(msg.Data)})
 	}
+	return found, nil
 }
 
 // expectation is where a payload should be found.

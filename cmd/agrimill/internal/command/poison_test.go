@@ -201,43 +201,6 @@ func TestReplayArrivesOnce(t *testing.T) {
 	}
 }
 
-// A message that fails again is back under a new ID, with its history.
-func TestReplayThatFailsAgain(t *testing.T) {
-	w := newWorld(t, 0, taskData, shapes)
-	before := w.list()
-	text, err := os.ReadFile(w.file)
-	must(t, err)
-	nameless := w.file + ".nameless"
-	must(t, os.WriteFile(nameless, bytes.ReplaceAll(text, []byte("{type|none}"), []byte("{filename}")), 0o600))
-	status, stdout, stderr := w.agrimill("poison", "replay", "--config", nameless, "--all", "--json")
-	if status != statusFailed || !strings.Contains(stderr, "no filename") || !strings.Contains(stderr, "2 messages of 2 still in the poison queue") {
-		t.Errorf("status %d, stderr %q", status, stderr)
-	}
-	report := decode[replayReport](w, stdout)
-	if report.Poisoned != 2 || report.Delivered != 0 || len(report.Results) != 2 || !strings.Contains(report.Results[1].Reason, "no filename") {
-		t.Errorf("report: %+v", report)
-	}
-	after := w.list()
-	if len(after) != 2 {
-		t.Fatalf("%d in the queue, want 2", len(after))
-	}
-	for i, r := range after {
-		if r.ID == before[i].ID || r.UUID != before[i].UUID || r.Count != 2 || r.Attempts != before[i].Attempts+1 ||
-			!r.First.Equal(before[i].First) || !r.Last.After(before[i].Last) || r.Route != before[i].Route ||
-			r.Topic != before[i].Topic || !strings.Contains(r.Reason, "no filename") {
-			t.Errorf("came back as %+v, was %+v", r, before[i])
-		}
-	}
-	if text := w.want(statusOK, "poison", "show", "--config", w.file, after[0].ID); !strings.Contains(text, "poisoned 2 times") {
-		t.Errorf("history:\n%s", text)
-	}
-
-	w.want(statusOK, "poison", "replay", "--config", w.file, "--all")
-	if left := w.list(); len(left) != 0 {
-		t.Errorf("left: %+v", left)
-	}
-}
-
 // What no router wrote is shown without what it could do to a terminal, and cannot be replayed.
 func TestForeignRecord(t *testing.T) {
 	w := newWorld(t, 0)

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -192,7 +191,7 @@ func (v *viewer) one(ctx context.Context, line *eventLine) error {
 		switch {
 		case err == nil:
 			line.Saved, line.Size = saved, &size
-		case errors.Is(err, errFolder), ctx.Err() != nil:
+		case ctx.Err() != nil:
 			return err
 		default:
 			v.seen.Remove(line.key()) // it is redelivered

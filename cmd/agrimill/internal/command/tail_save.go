@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -17,9 +16,6 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 )
-
-// errFolder: the directory itself failed, so nothing more can be saved.
-var errFolder = errors.New("the directory of --save")
 
 // inbox is a directory for payloads. Nothing is written outside of it, whatever the names
 // are.
@@ -50,7 +46,7 @@ func (i *inbox) save(ctx context.Context, client *gateway.Client, line *eventLin
 	case err == nil:
 		return path, info.Size(), nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return "", 0, fmt.Errorf("%w: %w", errFolder, err)
+		return "", 0, err
 	}
 	source, err := line.payload.open(ctx, client)
 	if err != nil {
@@ -60,37 +56,19 @@ func (i *inbox) save(ctx context.Context, client *gateway.Client, line *eventLin
 	part := ".part-" + uuid.NewString()
 	file, err := i.root.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return "", 0, fmt.Errorf("%w: %w", errFolder, err)
+		return "", 0, err
 	}
-	to := &folderWriter{file}
-	size, err := io.Copy(to, source)
+	size, err := io.Copy(file, source)
 	if err == nil {
-		err = to.failure(file.Sync())
+		err = file.Sync()
 	}
-	err = errors.Join(err, to.failure(file.Close()))
-	if err == nil {
-		err = to.failure(i.root.Rename(part, name))
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = i.root.Rename(part, name)
 	}
 	if err != nil {
 		return "", 0, errors.Join(err, i.root.Remove(part))
 	}
 	return path, size, nil
-}
-
-// folderWriter marks errors of the disk.
-type folderWriter struct{ file *os.File }
-
-// Write writes.
-func (w *folderWriter) Write(p []byte) (int, error) {
-	n, err := w.file.Write(p)
-	return n, w.failure(err)
-}
-
-func (*folderWriter) failure(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", errFolder, err)
 }
 
 func (p *eventPayload) open(ctx context.Context, client *gateway.Client) (io.ReadCloser, error) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -313,21 +312,4 @@ func FuzzQuote(f *testing.F) {
 			t.Errorf("%q: %s", text, got)
 		}
 	})
-}
-
-// When the folder is the trouble, tail does not go on as if nothing was.
-func TestInboxThatIsGone(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "inbox")
-	box, err := openInbox(dir)
-	must(t, err)
-	defer box.close()
-	line := &eventLine{MessageID: "6f9619ff-8b86-d011-b42d-00c04fc964ff", payload: &eventPayload{data: []byte(mark)}}
-	name, size, err := box.save(t.Context(), nil, line)
-	if got, readErr := os.ReadFile(name); err != nil || readErr != nil || string(got) != mark || size != int64(len(mark)) {
-		t.Errorf("%q, %d: %v, %v", name, size, err, readErr)
-	}
-	must(t, os.RemoveAll(dir))
-	if _, _, err := box.save(t.Context(), nil, line); !errors.Is(err, errFolder) {
-		t.Errorf("the folder is gone: %v", err)
-	}
 }

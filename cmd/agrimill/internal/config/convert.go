@@ -184,11 +184,6 @@ func (d DedupInNATS) StoreConfig(dedup Dedup) kvstore.Config {
 	return config
 }
 
-// Connect connects under a client name. It reads the files of TLS.
-func (d DedupInNATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
-	return connect(d.Connection, d.TLS, name, options...)
-}
-
 // StoreConfig returns the configuration of the store. It reads the files of TLS.
 func (d DevicesInKafka) StoreConfig() (kafkadevices.Config, error) {
 	config := d.Config
@@ -206,8 +201,8 @@ func (d DevicesInNATS) StoreConfig() devicestore.Config {
 }
 
 // Connect connects under a client name. It reads the files of TLS.
-func (d DevicesInNATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
-	return connect(d.Connection, d.TLS, name, options...)
+func (c NATSConnection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
+	return connect(c.Connection, c.TLS, name, options...)
 }
 
 func connect(connection nats.Connection, files *TLS, name string, options ...natsgo.Option) (*natsgo.Conn, error) {

@@ -3,10 +3,7 @@ package config
 import (
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
-
 	"github.com/agrimill/agrimill/internal/enum"
-	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/kvlease"
 )
 
@@ -50,9 +47,7 @@ func (c *Consumers) UnmarshalText(text []byte) error { return enum.Parse(c, text
 
 // LeaseInNATS is a lease in a key-value bucket of NATS.
 type LeaseInNATS struct {
-	nats.Connection `yaml:",inline"`
-	// TLS secures the connection beyond what the address and the server require.
-	TLS            *TLS `yaml:"tls"`
+	NATSConnection `yaml:",inline"`
 	kvlease.Config `yaml:",inline"`
 }
 
@@ -61,11 +56,6 @@ func (h HA) LeaseConfig() kvlease.Config {
 	config := h.NATSKV.Config
 	config.Domain, config.TTL = h.NATSKV.Connection.Domain, h.TTL
 	return config
-}
-
-// Connect connects under a client name. It reads the files of TLS.
-func (l LeaseInNATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
-	return connect(l.Connection, l.TLS, name, options...)
 }
 
 // OnHolder reports whether a route runs only on the instance that holds the lease.

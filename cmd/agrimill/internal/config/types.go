@@ -163,11 +163,16 @@ type DevicesInKafka struct {
 	TLS *TLS `yaml:"tls"`
 }
 
-// DevicesInNATS is the bucket and how to connect to it.
-type DevicesInNATS struct {
+// NATSConnection is a connection to NATS that a store has for itself.
+type NATSConnection struct {
 	nats.Connection `yaml:",inline"`
 	// TLS secures the connection beyond what the address and the server require.
-	TLS                *TLS `yaml:"tls"`
+	TLS *TLS `yaml:"tls"`
+}
+
+// DevicesInNATS is the bucket and how to connect to it.
+type DevicesInNATS struct {
+	NATSConnection     `yaml:",inline"`
 	devicestore.Config `yaml:",inline"`
 }
 
@@ -208,9 +213,7 @@ type Dedup struct {
 
 // DedupInNATS is a dedup store in a key-value bucket of NATS 2.11 or later.
 type DedupInNATS struct {
-	nats.Connection `yaml:",inline"`
-	// TLS secures the connection beyond what the address and the server require.
-	TLS            *TLS `yaml:"tls"`
+	NATSConnection `yaml:",inline"`
 	kvstore.Config `yaml:",inline"`
 }
 

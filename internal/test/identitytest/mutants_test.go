@@ -109,12 +109,12 @@ var mutants = []struct {
 		{"the names of what is acknowledged are not synced", "sinks/blob/blob.go", "	return filesync.Directories(ctx, p.bucket, key)\n", "	_ = filesync.Directories\n	return nil\n"},
 	}},
 	{finder{"./internal/test/identitytest", []string{"-run", "^TestKafkaSwitchPrograms$", "-parallel", "8", "-switches", "160"}}, []mutant{
-		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
-		{"each limit has a lane of its own", "sinks/kafka/topics.go", "last := s.lastLane(name); last != nil {\n", "last := s.lastLane(name); last != nil && last.limits == limits {\n"},
+		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.lane.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
+		{"each limit has a lane of its own", "sinks/kafka/topics.go", "	if last != nil {\n		if last.lane.limits", "	if last != nil && last.lane.limits == limits {\n		if last.lane.limits"},
 	}},
 	{finder{"./sinks/kafka", []string{"-run", "LateCopies"}}, []mutant{
-		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
-		{"each limit has a lane of its own", "sinks/kafka/topics.go", "last := s.lastLane(name); last != nil {\n", "last := s.lastLane(name); last != nil && last.limits == limits {\n"},
+		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.lane.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
+		{"each limit has a lane of its own", "sinks/kafka/topics.go", "	if last != nil {\n		if last.lane.limits", "	if last != nil && last.lane.limits == limits {\n		if last.lane.limits"},
 	}},
 }
 

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/cloudevents/sdk-go/v2/binding"
 	"github.com/cloudevents/sdk-go/v2/event"
@@ -70,7 +69,7 @@ func TestCloudEventsReadByTheSDK(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	back := unmarshalWith(t, kafka.Marshaler{CloudEvents: mapping}, records[0])
+	back := unmarshal(t, kafka.Marshaler{CloudEvents: mapping}, records[0])
 	if back.UUID != msg.UUID || !bytes.Equal(back.Payload, payload) || !maps.Equal(back.Metadata, msg.Metadata) {
 		t.Errorf("got %q, want %q", back.Metadata, msg.Metadata)
 	}
@@ -102,19 +101,6 @@ func readEvent(t *testing.T, record *kgo.Record) *event.Event {
 		t.Errorf("not valid: %v", err)
 	}
 	return e
-}
-
-func unmarshalWith(t *testing.T, marshaler kafka.Marshaler, record *kgo.Record) *message.Message {
-	t.Helper()
-	same := &sarama.ConsumerMessage{Topic: record.Topic, Key: record.Key, Value: record.Value}
-	for _, header := range record.Headers {
-		same.Headers = append(same.Headers, &sarama.RecordHeader{Key: []byte(header.Key), Value: header.Value})
-	}
-	msg, err := marshaler.Unmarshal(same)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return msg
 }
 
 func TestCloudEventsConfig(t *testing.T) {

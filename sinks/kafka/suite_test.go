@@ -71,7 +71,7 @@ func (b *backend) Read(t *testing.T, topic string) []*message.Message {
 	addr, name := b.place(topic)
 	var messages []*message.Message
 	for _, record := range kafkatest.Read(t, addr, name) {
-		messages = append(messages, unmarshal(t, record))
+		messages = append(messages, unmarshal(t, kafka.Marshaler{}, record))
 	}
 	return messages
 }
@@ -81,15 +81,15 @@ func (b *backend) place(topic string) (addr, name string) {
 	return b.addr, cmp.Or(b.config.TopicPrefix, kafka.DefaultTopicPrefix) + "." + topic
 }
 
-// unmarshal hands a record read by franz-go to the marshaler, which takes those
+// unmarshal hands a record read by franz-go to a marshaler, which takes those
 // of sarama.
-func unmarshal(t *testing.T, record *kgo.Record) *message.Message {
+func unmarshal(t *testing.T, marshaler kafka.Marshaler, record *kgo.Record) *message.Message {
 	t.Helper()
 	same := &sarama.ConsumerMessage{Topic: record.Topic, Key: record.Key, Value: record.Value}
 	for _, header := range record.Headers {
 		same.Headers = append(same.Headers, &sarama.RecordHeader{Key: []byte(header.Key), Value: header.Value})
 	}
-	msg, err := kafka.Marshaler{}.Unmarshal(same)
+	msg, err := marshaler.Unmarshal(same)
 	if err != nil {
 		t.Fatalf("Unmarshal: %v", err)
 	}
@@ -149,7 +149,7 @@ func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Rec
 	}
 	for _, record := range kafkatest.Read(t, addr, name) {
 		if record.Offset == receipt.Offset {
-			return unmarshal(t, record)
+			return unmarshal(t, kafka.Marshaler{}, record)
 		}
 	}
 	return nil

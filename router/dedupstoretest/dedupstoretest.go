@@ -60,18 +60,13 @@ func Run(t *testing.T, s Suite) {
 			test(t)
 		})
 	}
-	run("ReserveCommit", s.reserveCommit)
-	run("ReserveRelease", s.reserveRelease)
-	run("KeysAreIndependent", s.keysAreIndependent)
+	run("Commit", s.commit)
+	run("Release", s.release)
 	run("LeaseExpires", s.leaseExpires)
 	run("LateHolder", s.lateHolder)
 	run("LateCommit", s.lateCommit)
-	run("CommitAfterCommit", s.commitAfterCommit)
-	run("TTL", s.ttl)
 	run("OneOfMany", s.oneOfMany)
 	run("Context", s.context)
-	run("Reopen", s.reopen)
-
 	run("EitherKeyIsEnough", s.eitherKeyIsEnough)
 	run("BothKeysOrNone", s.bothKeysOrNone)
 	run("CommittedCountsForMore", s.committedCountsForMore)
@@ -81,12 +76,18 @@ func Run(t *testing.T, s Suite) {
 	run("NoTakeover", s.noTakeover)
 	run("OneOfManyPairs", s.oneOfManyPairs)
 	run("NoKeys", s.noKeys)
-	run("ReopenWithBothKeys", s.reopenWithBothKeys)
-
-	run("TheSuccessorTakesOver", s.theSuccessorTakesOver)
-	run("LivingPeer", s.livingPeer)
-	run("KilledPeer", s.killedPeer)
-	run("ClosedPeer", s.closedPeer)
+	if !s.NoTTL {
+		run("TTL", s.ttl)
+	}
+	if s.Reopen != nil {
+		run("Reopen", s.reopen)
+		run("TheSuccessorTakesOver", s.theSuccessorTakesOver)
+	}
+	if s.Peer != nil {
+		run("LivingPeer", s.livingPeer)
+		run("KilledPeer", s.killedPeer)
+		run("ClosedPeer", s.closedPeer)
+	}
 }
 
 // owner is who makes all claims but those of [claimOf].
@@ -172,16 +173,7 @@ func release(t *testing.T, store router.DedupStore, c router.Claim, token router
 	}
 }
 
-func (s Suite) reserveCommit(t *testing.T) {
-	store, c := s.New(t), claim("a")
-	token := reserve(t, store, c, long, router.Reserved)
-	reserve(t, store, c, long, router.Busy)
-	commit(t, store, c, token, long)
-	reserve(t, store, c, long, router.Committed)
-	reserve(t, store, c, long, router.Committed)
-}
-
-func (s Suite) reserveRelease(t *testing.T) {
+func (s Suite) release(t *testing.T) {
 	store, c := s.New(t), claim("a")
 	token := reserve(t, store, c, long, router.Reserved)
 	release(t, store, c, token)
@@ -192,17 +184,6 @@ func (s Suite) reserveRelease(t *testing.T) {
 	reserve(t, store, c, long, router.Committed)
 	// Never reserved: nothing to do.
 	release(t, store, claim("b"), token)
-}
-
-func (s Suite) keysAreIndependent(t *testing.T) {
-	store := s.New(t)
-	tokenA := reserve(t, store, claim("a"), long, router.Reserved)
-	tokenB := reserve(t, store, claim("b"), long, router.Reserved)
-	commit(t, store, claim("a"), tokenA, long)
-	reserve(t, store, claim("b"), long, router.Busy)
-	release(t, store, claim("b"), tokenB)
-	reserve(t, store, claim("b"), long, router.Reserved)
-	reserve(t, store, claim("a"), long, router.Committed)
 }
 
 func (s Suite) leaseExpires(t *testing.T) {
@@ -239,19 +220,17 @@ func (s Suite) lateCommit(t *testing.T) {
 	}
 }
 
-func (s Suite) commitAfterCommit(t *testing.T) {
+func (s Suite) commit(t *testing.T) {
 	store, c := s.New(t), claim("a")
 	token := reserve(t, store, c, long, router.Reserved)
-	commit(t, store, c, token, long)
-	commit(t, store, c, token, long)
-	reserve(t, store, c, long, router.Committed)
+	reserve(t, store, c, long, router.Busy)
+	for range 2 {
+		commit(t, store, c, token, long)
+		reserve(t, store, c, long, router.Committed)
+	}
 }
 
 func (s Suite) ttl(t *testing.T) {
-	if s.NoTTL {
-		t.Log("the TTL is a setting of the store")
-		return
-	}
 	store, c := s.New(t), pair("a", "b")
 	commit(t, store, c, reserve(t, store, c, long, router.Reserved), s.Lease)
 	s.eventually(t, store, c, s.Lease)
@@ -298,21 +277,6 @@ func (s Suite) context(t *testing.T) {
 		t.Fatal("Reserve with a canceled context succeeded")
 	}
 	reserve(t, store, claim("a"), long, router.Reserved)
-}
-
-// reopen: after a crash, what was committed is known, and what was reserved is
-// free again after its lease.
-func (s Suite) reopen(t *testing.T) {
-	if s.Reopen == nil {
-		t.Log("the store forgets with its process")
-		return
-	}
-	store := s.New(t)
-	commit(t, store, claim("done"), reserve(t, store, claim("done"), long, router.Reserved), long)
-	reserve(t, store, claim("begun"), s.Lease, router.Reserved)
-	store = s.Reopen(t, store)
-	reserve(t, store, claim("done"), long, router.Committed)
-	s.eventually(t, store, claim("begun"), s.Lease)
 }
 
 // eitherKeyIsEnough: a message is recognized by the key that it has in common with
@@ -449,12 +413,8 @@ func (s Suite) noKeys(t *testing.T) {
 	}
 }
 
-// reopenWithBothKeys is reopen with two keys: a commit has recorded both.
-func (s Suite) reopenWithBothKeys(t *testing.T) {
-	if s.Reopen == nil {
-		t.Log("the store forgets with its process")
-		return
-	}
+// reopen: after a crash, what was committed is known by both keys, and what was reserved is free again after its lease.
+func (s Suite) reopen(t *testing.T) {
 	store := s.New(t)
 	commit(t, store, pair("d", "c"), reserve(t, store, pair("d", "c"), long, router.Reserved), long)
 	reserve(t, store, pair("begun", "begun too"), s.Lease, router.Reserved)
@@ -473,10 +433,6 @@ var (
 // theSuccessorTakesOver: a process takes over at once what the one that it replaces has
 // reserved, however long the lease, and what it has committed stays committed.
 func (s Suite) theSuccessorTakesOver(t *testing.T) {
-	if s.Reopen == nil {
-		t.Log("the store forgets with its process")
-		return
-	}
 	store := s.New(t)
 	commit(t, store, claim("done"), reserve(t, store, claim("done"), long, router.Reserved), long)
 	reserve(t, store, pair("begun", "content"), long, router.Reserved)
@@ -492,10 +448,6 @@ func (s Suite) theSuccessorTakesOver(t *testing.T) {
 // livingPeer: what a process has reserved is its own as long as it lives, much longer than a
 // session.
 func (s Suite) livingPeer(t *testing.T) {
-	if s.Peer == nil {
-		t.Log("one process has the store alone")
-		return
-	}
 	store := s.New(t)
 	peer := s.Peer(t, store)
 	token := reserve(t, store, pair("a", "b"), long, router.Reserved)
@@ -515,10 +467,6 @@ func (s Suite) livingPeer(t *testing.T) {
 
 // killedPeer: what a process has reserved that was killed is free when its session has ended.
 func (s Suite) killedPeer(t *testing.T) {
-	if s.Peer == nil {
-		t.Log("one process has the store alone")
-		return
-	}
 	store := s.New(t)
 	peer := s.Peer(t, store)
 	done := reserve(t, store, claim("done"), long, router.Reserved)
@@ -533,10 +481,6 @@ func (s Suite) killedPeer(t *testing.T) {
 
 // closedPeer: what a process leaves reserved when it closes its store is free at once.
 func (s Suite) closedPeer(t *testing.T) {
-	if s.Peer == nil {
-		t.Log("one process has the store alone")
-		return
-	}
 	store := s.New(t)
 	closer, ok := store.(io.Closer)
 	if !ok {

@@ -279,19 +279,7 @@ func TestIngressAnswersPoisonNothing(t *testing.T) {
 			sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
 			receiver := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}})
 			ingress := server.Inject(gatewaytest.OpSendMessage, fault)
-			clientConfig := server.ClientConfig()
-			clientConfig.Retry.MaxAttempts = 1
-			client, err := gateway.New(clientConfig)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = client.Close() }()
-			pub, err := publisher.New(publisher.Config{
-				Client: client, TenantID: server.Tenant(), EndpointID: sender.ID, DirectRecipients: []string{receiver.ID},
-			}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pub := publishTo(t, server, publisher.Config{EndpointID: sender.ID, DirectRecipients: []string{receiver.ID}})
 			from, poison := newSource(), newSink(nil)
 			r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
 				Name: "to gateway", From: from, Topic: "in", To: pub, ToTopic: messageType,
@@ -328,15 +316,7 @@ func TestForbiddenIsPoisonedWhileOthersPass(t *testing.T) {
 	server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusForbidden, Match: func(r *http.Request) bool {
 		return r.Header.Get("x-router-endpoint-id") == gone.ID
 	}})
-	client, err := gateway.New(server.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
-	pub, err := publisher.New(publisher.Config{Client: client, TenantID: server.Tenant(), DirectRecipients: []string{receiver.ID}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pub := publishTo(t, server, publisher.Config{DirectRecipients: []string{receiver.ID}})
 	from, poison := newSource(), newSink(nil)
 	r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
 		Name: "to gateway", From: from, Topic: "in", To: pub, ToTopic: messageType,

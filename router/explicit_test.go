@@ -40,10 +40,7 @@ func newToGateway(t *testing.T) *toGateway {
 		g.sent = append(g.sent, r.Header)
 		return false
 	}})
-	var err error
-	if g.pub, err = publisher.New(publisher.Config{Client: server.Client(), TenantID: server.Tenant(), EndpointID: sender.ID}, nil); err != nil {
-		t.Fatal(err)
-	}
+	g.pub = publishTo(t, server, publisher.Config{EndpointID: sender.ID})
 	return g
 }
 

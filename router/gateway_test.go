@@ -129,22 +129,7 @@ func TestSinkToGateway(t *testing.T) {
 	receiver := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}})
 	outage := server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 503, Times: 5})
 
-	config := server.ClientConfig()
-	config.Retry = gateway.RetryConfig{MaxAttempts: 1}
-	client, err := gateway.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	pub, err := publisher.New(publisher.Config{Client: client, TenantID: server.Tenant(), EndpointID: sender.ID}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	pub := publishTo(t, server, publisher.Config{EndpointID: sender.ID})
 	from, poison := newSource(), newSink(nil)
 	start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{
 		Name: "to gateway", From: from, Topic: "in", To: pub, ToTopic: "{type}",
@@ -217,21 +202,7 @@ func TestRetriesIntoTheGatewayAreRecognizable(t *testing.T) {
 				return n == 1 || n == 2 || n == 5 && test.transform != nil
 			}})
 
-			config := server.ClientConfig()
-			config.Retry = gateway.RetryConfig{MaxAttempts: 1}
-			client, err := gateway.New(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := client.Close(); err != nil {
-					t.Error(err)
-				}
-			}()
-			pub, err := publisher.New(publisher.Config{Client: client, TenantID: server.Tenant(), EndpointID: sender.ID}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pub := publishTo(t, server, publisher.Config{EndpointID: sender.ID})
 			from := newSource()
 			r := start(t, router.Config{Poison: newSink(nil), Retry: fastRetry}, router.Route{
 				Name: "to gateway", From: from, Topic: "in", To: pub, Transform: test.transform,

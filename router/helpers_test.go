@@ -19,6 +19,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -453,6 +454,24 @@ func wantNoPoison(t *testing.T, msg *message.Message) {
 			t.Errorf("message %s has %s", msg.UUID, key)
 		}
 	}
+}
+
+// publishTo returns a publisher to a gateway, which tries each message once, with a client that ends with the test.
+func publishTo(t *testing.T, server *gatewaytest.Server, config publisher.Config) *publisher.Publisher {
+	t.Helper()
+	clientConfig := server.ClientConfig()
+	clientConfig.Retry.MaxAttempts = 1
+	client, err := gateway.New(clientConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	config.Client, config.TenantID = client, server.Tenant()
+	pub, err := publisher.New(config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pub
 }
 
 // subscribeTo returns a subscriber of a gateway, and its client, which ends with the test.

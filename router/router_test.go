@@ -555,14 +555,6 @@ func TestRunReturnsTheErrorOfARefusedSubscription(t *testing.T) {
 	}
 }
 
-func TestRunReturnsWhenAllRoutesEnded(t *testing.T) {
-	from, to := newSource(), newSink(nil)
-	r := build(t, router.Config{Poison: to}, farmRoute(from, to))
-	close(from.messages)
-	wantErr(t, r.Run(t.Context()), router.ErrRoutesEnded)
-	from.wantClosed(t, 1)
-}
-
 // failingSource is a source whose subscriptions end for a reason.
 type failingSource struct {
 	*source

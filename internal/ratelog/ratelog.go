@@ -13,20 +13,13 @@ import (
 // occurrences.
 const Field = "suppressed"
 
-// Defaults of [Line].
-const (
-	DefaultEvery = time.Minute
-	DefaultBurst = 1
-)
+// every is the interval in which the burst of occurrences is logged. It starts with an occurrence.
+const every = time.Minute
 
 // Line limits one log line. The zero value is ready for use. Its methods are
 // safe for concurrent use and never block. It must not be copied after first use.
 type Line struct {
-	// Every is the interval in which Burst occurrences are logged. It starts with an
-	// occurrence. 0 means [DefaultEvery].
-	Every time.Duration
-	// Burst is how many occurrences are logged in each interval. 0 means
-	// [DefaultBurst].
+	// Burst is how many occurrences are logged in a minute. 0 means 1.
 	Burst int
 
 	pending atomic.Bool // Over has something to report
@@ -43,15 +36,13 @@ type Line struct {
 // of preceding occurrences that were not logged; if it is not 0, the log line should
 // include it.
 func (l *Line) Next() (suppressed int, ok bool) {
-	burst := l.Burst
-	burst = cmp.Or(burst, DefaultBurst)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pending.Store(true)
-	if now := time.Now(); l.began.IsZero() || now.Sub(l.began) >= l.every() {
+	if now := time.Now(); l.began.IsZero() || now.Sub(l.began) >= every {
 		l.began, l.logged = now, 0
 	}
-	if l.logged >= burst {
+	if l.logged >= cmp.Or(l.Burst, 1) {
 		l.suppressed++
 		return 0, false
 	}
@@ -63,7 +54,7 @@ func (l *Line) Next() (suppressed int, ok bool) {
 
 // Over records that the cause is gone and reports whether to log that. suppressed is the
 // number of occurrences that were not logged. Over returns true if an occurrence was
-// logged since the last time, otherwise at most once per Every, so that a cause that
+// logged since the last time, otherwise at most once per minute, so that a cause that
 // comes and goes does not fill the log either. It costs an atomic load if there is
 // nothing to report.
 func (l *Line) Over() (suppressed int, ok bool) {
@@ -73,18 +64,11 @@ func (l *Line) Over() (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if !l.pending.Load() || !l.open && now.Sub(l.closed) < l.every() {
+	if !l.pending.Load() || !l.open && now.Sub(l.closed) < every {
 		return 0, false
 	}
 	l.pending.Store(false)
 	l.open, l.closed = false, now
 	suppressed, l.suppressed = l.suppressed, 0
 	return suppressed, true
-}
-
-func (l *Line) every() time.Duration {
-	if l.Every == 0 {
-		return DefaultEvery
-	}
-	return l.Every
 }

@@ -32,9 +32,6 @@ type Config struct {
 	// topic and both go to the same sink, an escape is appended.
 	// Two sinks for one broker need topics that cannot be equal.
 	PoisonTopic string
-	// PoisonTimeout bounds one publish to the poison queue. 0 means
-	// 30 seconds; negative is an error.
-	PoisonTimeout time.Duration
 	// FailingAfter is [PoisonConfig.FailingAfter] of each route.
 	FailingAfter int
 
@@ -113,7 +110,6 @@ func (c *Config) setDefaults() {
 func (c Config) Validate() error {
 	var e validate.Errors
 	e.Check(c.Poison != nil, "Poison", "is required")
-	validate.NotNegative(&e, "PoisonTimeout", c.PoisonTimeout)
 	validate.NotNegative(&e, "FailingAfter", c.FailingAfter)
 	e.Join("Retry", c.Retry.Validate())
 	e.Join("Dedup", c.Dedup.Validate())

@@ -21,10 +21,12 @@ import (
 
 // Defaults of [DedupSettings].
 const (
-	DefaultDedupTTL     = 24 * time.Hour
-	defaultDedupLease   = time.Minute
-	defaultStoreTimeout = 5 * time.Second
+	DefaultDedupTTL   = 24 * time.Hour
+	defaultDedupLease = time.Minute
 )
+
+// storeTimeout bounds Commit and Release, which go on when the message's context has ended.
+const storeTimeout = 5 * time.Second
 
 // reservedPolicy is how soon a message comes back that found its key reserved.
 // The holder is processing it, so retry quickly.
@@ -63,9 +65,6 @@ type DedupSettings struct {
 	// the handler: when it ends early, a copy that arrives meanwhile is handled too. 0 means
 	// 1 minute; negative is an error.
 	Lease time.Duration `yaml:"lease"`
-	// StoreTimeout bounds Commit and Release, which go on when the message's
-	// context has ended. 0 means 5 seconds; negative is an error.
-	StoreTimeout time.Duration `yaml:"-"`
 }
 
 // DedupConfig configures a [Dedup] that is constructed alone. The zero value is ready
@@ -87,7 +86,6 @@ func (c DedupSettings) WithDefaults() DedupSettings {
 	c.NeverChunkBelow = cmp.Or(c.NeverChunkBelow, defaultNeverChunkBelow)
 	c.TTL = cmp.Or(c.TTL, DefaultDedupTTL)
 	c.Lease = cmp.Or(c.Lease, defaultDedupLease)
-	c.StoreTimeout = cmp.Or(c.StoreTimeout, defaultStoreTimeout)
 	return c
 }
 
@@ -98,7 +96,6 @@ func (c DedupSettings) Validate() error {
 	validate.NotNegative(&e, "NeverChunkBelow", c.NeverChunkBelow)
 	validate.NotNegative(&e, "TTL", c.TTL)
 	validate.NotNegative(&e, "Lease", c.Lease)
-	validate.NotNegative(&e, "StoreTimeout", c.StoreTimeout)
 	return e.Err(ErrConfig)
 }
 
@@ -381,5 +378,5 @@ func (d *Dedup) storeContext(ctx context.Context) (context.Context, context.Canc
 	if _, ok := d.config.Store.(*MemoryStore); ok {
 		return ctx, func() {} // does not wait for anything
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), d.config.StoreTimeout)
+	return context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 }

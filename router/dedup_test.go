@@ -326,7 +326,7 @@ func TestDedupID(t *testing.T) {
 
 func TestDedupConfigValidate(t *testing.T) {
 	for name, settings := range map[string]router.DedupSettings{
-		"ttl": {TTL: -1}, "lease": {Lease: -1}, "timeout": {StoreTimeout: -1},
+		"ttl": {TTL: -1}, "lease": {Lease: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := router.NewDedup(router.DedupConfig{DedupSettings: settings}, nil)

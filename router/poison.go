@@ -73,10 +73,13 @@ const payloadWasInline = "inline"
 
 // Defaults of [PoisonConfig].
 const (
-	DefaultPoisonTopic   = "poison"
-	defaultPoisonTimeout = 30 * time.Second
-	defaultFailingAfter  = 10
+	DefaultPoisonTopic  = "poison"
+	defaultFailingAfter = 10
 )
+
+// poisonTimeout bounds storing one message, and its payload in the claim check, with an extra second per MiB. Both
+// continue when the message's context has ended, so that a shutdown does not lose the verdict.
+const poisonTimeout = 30 * time.Second
 
 // PoisonConfig configures [PoisonQueue].
 type PoisonConfig struct {
@@ -85,10 +88,6 @@ type PoisonConfig struct {
 	Publisher message.Publisher `yaml:"-"`
 	// Topic is where they are stored. Empty means [DefaultPoisonTopic].
 	Topic string `yaml:"topic"`
-	// Timeout bounds storing one message, and its payload in the ClaimCheck, with an extra
-	// second per MiB. Both continue when the message's context has ended, so that a shutdown
-	// does not lose the verdict. 0 means 30 seconds; negative is an error.
-	Timeout time.Duration `yaml:"-"`
 	// FailingAfter is how many consecutive messages of a route have to be poisoned until its
 	// state is failing ([StateFailing]). It is for the Router. 0 means 10;
 	// negative is an error.
@@ -119,7 +118,6 @@ type PoisonConfig struct {
 // WithDefaults returns the configuration with the defaults filled in.
 func (c PoisonConfig) WithDefaults() PoisonConfig {
 	c.Topic = cmp.Or(c.Topic, DefaultPoisonTopic)
-	c.Timeout = cmp.Or(c.Timeout, defaultPoisonTimeout)
 	c.FailingAfter = cmp.Or(c.FailingAfter, defaultFailingAfter)
 	return c
 }
@@ -134,7 +132,6 @@ func (c PoisonConfig) Validate() error {
 			e.AddCause(err, "Topic", "%s", err)
 		}
 	}
-	validate.NotNegative(&e, "Timeout", c.Timeout)
 	validate.NotNegative(&e, "FailingAfter", c.FailingAfter)
 	validate.NotNegative(&e, "MaxInlinePayload", c.MaxInlinePayload)
 	return e.Err(ErrConfig)
@@ -336,7 +333,7 @@ func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) (sinks
 	// Under the record's own ID: what the route has stored for its sink may be
 	// deleted when the sink's messages are.
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx),
-		p.config.Timeout+time.Duration(len(poisoned.Payload)/claimCheckRate)*time.Second)
+		poisonTimeout+time.Duration(len(poisoned.Payload)/claimCheckRate)*time.Second)
 	defer cancel()
 	if err := p.payloads.checkIn(storing, d, poisoned); err != nil {
 		return sinks.Receipt{}, err
@@ -394,7 +391,7 @@ func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, text strin
 // publish calls the publisher; outside of the recoverer, so a panic is caught here. The receipt is
 // zero if the publisher does not tell.
 func (p *PoisonQueue) publish(ctx context.Context, msg *message.Message) (receipt sinks.Receipt, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.config.Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), poisonTimeout)
 	defer cancel()
 	var at place
 	msg.SetContext(context.WithValue(ctx, msgctx.ReceiptsKey{}, &at))

@@ -191,7 +191,7 @@ func TestPoisonPanickingStore(t *testing.T) {
 func TestPoisonConfigValidate(t *testing.T) {
 	_, err := router.NewPoisonQueue(router.PoisonConfig{}, nil)
 	wantErr(t, err, router.ErrConfig)
-	_, err = router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(nil), Timeout: -1}, nil)
+	_, err = router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(nil), FailingAfter: -1}, nil)
 	wantErr(t, err, router.ErrConfig)
 }
 

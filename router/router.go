@@ -219,7 +219,7 @@ func (r *Router) register(rt *route) error {
 // chain makes the standard middlewares of a route, in their order.
 func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	poison, err := NewPoisonQueue(PoisonConfig{
-		Publisher: r.config.Poison, Topic: r.config.PoisonTopic, Timeout: r.config.PoisonTimeout,
+		Publisher: r.config.Poison, Topic: r.config.PoisonTopic,
 		ClaimCheck: r.config.ClaimCheck, MaxInlinePayload: r.config.MaxInlinePayload,
 		Stop: r.stop, ending: r.runEnding, Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
 	}, r.logger)

@@ -891,7 +891,6 @@ func TestConfigErrors(t *testing.T) {
 	for name, config := range map[string]router.Config{
 		"no poison queue": {},
 		"close timeout":   {Poison: to, CloseTimeout: -1},
-		"poison timeout":  {Poison: to, PoisonTimeout: -1},
 		"retry":           {Poison: to, Retry: router.RetrySettings{MaxAttempts: -1}},
 		"dedup":           {Poison: to, Dedup: router.DedupSettings{TTL: -1}},
 	} {

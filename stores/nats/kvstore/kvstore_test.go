@@ -119,7 +119,7 @@ func TestServerDown(t *testing.T) {
 		t.Error("Health tells nothing")
 	}
 	dedup, err := router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{
-		Store: store, StoreTimeout: 100 * time.Millisecond,
+		Store:   store,
 		KeyFunc: func(string, *message.Message) (router.Keys, error) { return deliveryOf("a").Keys, nil },
 	}}, nil)
 	if err != nil {

@@ -307,15 +307,27 @@ func testRecreatedTopic(t *testing.T, addr string) {
 	}
 }
 
+// recreate returns when the broker tells the new topic from the old one, which takes records as long as it does not.
 func (f *topic) recreate() {
 	f.Helper()
 	admin := kadm.NewClient(f.client)
+	id := func() (id kadm.TopicID) {
+		if topics, err := admin.ListTopics(f.Context(), f.name); err == nil {
+			id = topics[f.name].ID
+		}
+		return id
+	}
+	before := id()
 	if _, err := admin.DeleteTopic(f.Context(), f.name); err != nil {
 		f.Fatal(err)
 	}
 	testkit.EventuallyNil(f, func() error {
 		_, err := admin.CreateTopic(context.Background(), 1, 1, nil, f.name)
 		return err
+	})
+	testkit.Eventually(f, "the broker knows the new topic", func() bool {
+		now := id()
+		return now != before && now != kadm.TopicID{}
 	})
 }
 

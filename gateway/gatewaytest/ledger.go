@@ -41,16 +41,12 @@ type LedgerEntry struct {
 	AcceptedSeq uint64    `json:"-"`
 	// Deliveries are the times when the message itself was handed to an open
 	// stream: as MESSAGE_RECEIVED, or as FILE_RECEIVED if its type is in
-	// Config.FileTypes. A delivery that is interrupted counts too.
-	Deliveries   []time.Time `json:"-"`
-	DeliverySeqs []uint64    `json:"-"`
-	// FileDeliveries are the times when the FILE_RECEIVED of the split payload
-	// was handed to an open stream.
-	FileDeliveries   []time.Time `json:"-"`
-	FileDeliverySeqs []uint64    `json:"-"`
-	// Confirmations are the times when a confirmation was accepted.
-	Confirmations    []time.Time `json:"-"`
-	ConfirmationSeqs []uint64    `json:"-"`
+	// Config.FileTypes. A delivery that is interrupted counts too. FileDeliveries
+	// are those when the FILE_RECEIVED of the split payload was handed to one,
+	// Confirmations those when a confirmation was accepted.
+	Deliveries, FileDeliveries, Confirmations []time.Time `json:"-"`
+	// DeliverySeqs and so on are the numbers of the same, in the same order.
+	DeliverySeqs, FileDeliverySeqs, ConfirmationSeqs []uint64 `json:"-"`
 	// Withdrawn is set if the endpoint was deleted before the message was
 	// confirmed: it will not be delivered again.
 	Withdrawn bool `json:"withdrawn"`

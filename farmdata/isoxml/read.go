@@ -1,6 +1,7 @@
 package isoxml
 
 import (
+	"context"
 	"math"
 	"strings"
 
@@ -132,6 +133,7 @@ type allocationStamp struct {
 // place puts an object into the one around it, and notes whether it belongs there.
 type place struct {
 	objects.None
+	ctx    context.Context
 	tag    string
 	object any
 	found  bool
@@ -139,7 +141,9 @@ type place struct {
 
 func (p *place) Parts(_ int, kind string, list objects.List) {
 	if kind == p.tag && p.object != nil {
-		list.Add(p.object)
+		if list.Grow(p.ctx) { // else reading ends
+			list.Add(p.object)
+		}
 		p.found = true
 	}
 }
@@ -160,8 +164,8 @@ func (p *place) Positions(list *[]farmdata.Position) {
 }
 
 // put puts an object into one of the kind in, and reports whether it belongs there.
-func put(in string, parent any, tag string, object any) bool {
-	p := &place{tag: tag, object: object}
+func (r *setReader) put(in string, parent any, tag string, object any) bool {
+	p := &place{ctx: r.ctx, tag: tag, object: object}
 	objects.Visit(p, in, parent)
 	return p.found
 }
@@ -173,8 +177,8 @@ func (r *setReader) end(parent, object any, at spot) {
 		in = objects.Root
 	}
 	switch {
-	case object == nil || object == any(r.set) || parent != nil && put(in, parent, at.tag, object):
-	case put(objects.Root, r.set, at.tag, object):
+	case object == nil || object == any(r.set) || parent != nil && r.put(in, parent, at.tag, object):
+	case r.put(objects.Root, r.set, at.tag, object):
 		r.skipped.orphan(at)
 	default:
 		r.skipped.misplaced(at)

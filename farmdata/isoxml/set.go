@@ -104,7 +104,7 @@ func (r *setReader) begin(parent any, e *element) any {
 	switch {
 	case !known:
 		r.skipped.unread(e.spot)
-	case put(objects.Root, &farmdata.Set{}, e.tag, nameless):
+	case r.put(objects.Root, &farmdata.Set{}, e.tag, nameless):
 		object, _ := r.object(e)
 		return object
 	default:

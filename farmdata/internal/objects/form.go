@@ -2,7 +2,12 @@
 // read and write objects by it, so an attribute stands in one place.
 package objects
 
-import "github.com/agrimill/agrimill/farmdata"
+import (
+	"context"
+	"slices"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
 
 // Any is every kind that has IDs.
 const Any = ""
@@ -66,7 +71,12 @@ type List interface {
 	Len() int
 	At(i int) any
 	Add(object any)
+	// Grow makes room for one more. A long list is moved in parts; it reports false if ctx ends between them.
+	Grow(ctx context.Context) bool
 }
+
+// long is how many objects are moved between two questions to the context.
+const long = 1 << 14
 
 type values[T any] []T
 
@@ -74,11 +84,27 @@ func (l *values[T]) Len() int       { return len(*l) }
 func (l *values[T]) At(i int) any   { return &(*l)[i] }
 func (l *values[T]) Add(object any) { *l = append(*l, *object.(*T)) }
 
+func (l *values[T]) Grow(ctx context.Context) bool {
+	if len(*l) < cap(*l) || len(*l) < long {
+		return true
+	}
+	longer := make([]T, 0, len(*l)+len(*l)/4)
+	for part := range slices.Chunk(*l, long) {
+		if ctx.Err() != nil {
+			return false
+		}
+		longer = append(longer, part...)
+	}
+	*l = longer
+	return true
+}
+
 type pointers[T any] []*T
 
-func (l *pointers[T]) Len() int       { return len(*l) }
-func (l *pointers[T]) At(i int) any   { return (*l)[i] }
-func (l *pointers[T]) Add(object any) { *l = append(*l, object.(*T)) }
+func (l *pointers[T]) Len() int                  { return len(*l) }
+func (l *pointers[T]) At(i int) any              { return (*l)[i] }
+func (l *pointers[T]) Add(object any)            { *l = append(*l, object.(*T)) }
+func (l *pointers[T]) Grow(context.Context) bool { return true }
 
 func parts[T any](f Form, number int, kind string, list *[]T) {
 	f.Parts(number, kind, (*values[T])(list))

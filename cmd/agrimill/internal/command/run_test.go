@@ -84,9 +84,10 @@ func (c *child) status() int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// endsWell sends a signal, which ends the program without an error.
+// endsWell sends a signal to the program, once it handles signals, which ends it without an error.
 func (c *child) endsWell(s os.Signal) {
 	c.Helper()
+	c.waitFor("agrimill is running")
 	c.signal(s)
 	if status := c.status(); status != statusOK {
 		c.Errorf("status %d", status)

@@ -225,10 +225,12 @@ func (w *real) start() (redelivered []string) {
 	for _, s := range unconfirmed {
 		redelivered = append(redelivered, s.endpoint+" "+s.id)
 	}
-	w.wait(redelivered, func(left []string) bool { // a confirmation may still have been on its way
+	w.wait(redelivered, func(left []string) bool { // a confirmation of the process before may still have been on its way
 		still := w.unconfirmed()
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		return !slices.ContainsFunc(left, func(k string) bool {
-			return slices.ContainsFunc(still, func(s *sent) bool { return s.endpoint+" "+s.id == k })
+			return slices.Contains(p.delivered, k) || slices.ContainsFunc(still, func(s *sent) bool { return s.endpoint+" "+s.id == k })
 		})
 	})
 	return slices.DeleteFunc(redelivered, func(k string) bool { return !p.known[k] })

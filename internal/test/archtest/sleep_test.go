@@ -8,9 +8,33 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
+
+// TestNoSleepWithoutSynctest checks that tests wait for what they need and not
+// for time to pass: time.Sleep stands only in files that use testing/synctest,
+// or natstest.Bubble, where it moves the clock of the bubble. (For other files the linter does it.)
+func TestNoSleepWithoutSynctest(t *testing.T) {
+	t.Parallel()
+	eachTestFile(t, func(files *token.FileSet, file *ast.File) {
+		for _, spec := range file.Imports {
+			if name, _ := strconv.Unquote(spec.Path.Value); name == "testing/synctest" {
+				return
+			}
+		}
+		if mentions(file, isBubble) {
+			return
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			if isNamed(node, "time", "Sleep") {
+				t.Errorf("%s: time.Sleep in a test without testing/synctest", files.Position(node.Pos()))
+			}
+			return true
+		})
+	})
+}
 
 // TestNoBoundOnTheClock checks that no test fails because the machine was busy with something else: of
 // what make test runs, nothing asks whether it took too long, as in

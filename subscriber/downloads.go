@@ -296,7 +296,8 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 	}
 	switch {
 	case j.staleSince.IsZero():
-		q.put(j, now.Add(q.retry.Delay(j.failures-1)))
+		// From the start of the attempt: one that hung has waited already.
+		q.put(j, later(now, j.started.Add(q.retry.Delay(j.failures-1))))
 	case result == downloadExpired && !j.goneAt.IsZero() && !now.Before(j.goneAt):
 		q.forget(j)
 		return stepGone, false

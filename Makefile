@@ -233,7 +233,7 @@ torture-stress:
 # a quiet machine.
 torture-ha:
 	RUNS=$(RUNS) TTL=$(TTL) RATE=$(HARATE) AWAY=$(AWAY) SLACK=$(SLACK) CLOCKS=$(CLOCKS) \
-	$(GO) test -tags reload -count 1 -timeout 24h -parallel $(TOGETHER) -run '^TestHighAvailability$$' -v ./cmd/agrimill/internal/command \
+	$(GO) test -tags ha -count 1 -timeout 24h -parallel $(TOGETHER) -run '^Test(HighAvailability|KilledConsumer)$$' -v ./cmd/agrimill/internal/command \
 	| { grep --line-buffered -v -e '^=== ' || true; }
 
 # A million random sets of TaskData are written and read again.

@@ -1,4 +1,4 @@
-//go:build reload && kafkabroker
+//go:build ha && kafkabroker
 
 package command
 

@@ -1,4 +1,4 @@
-//go:build reload
+//go:build ha
 
 package command
 

@@ -1,4 +1,4 @@
-//go:build reload
+//go:build ha
 
 package command
 
@@ -790,4 +790,15 @@ func (p *process) hasEnded() bool {
 	default:
 		return false
 	}
+}
+
+// count counts the lines that have a text in them.
+func (p *process) count(text string) int {
+	n := 0
+	for _, line := range p.output() {
+		if strings.Contains(line, text) {
+			n++
+		}
+	}
+	return n
 }

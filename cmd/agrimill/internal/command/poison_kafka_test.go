@@ -1,11 +1,7 @@
 package command
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,8 +15,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 )
-
-const pageToken = "the-token-of-the-page"
 
 // kafkaWorld has nothing but a gateway and Kafka, and one route. It needs a file name in its topic until it is repaired.
 type kafkaWorld struct {
@@ -126,101 +120,4 @@ func TestPoisonQueueInKafka(t *testing.T) {
 		t.Errorf("arrived: %q", got)
 	}
 	w.want(statusUsage, "poison", "drop", "0-x", "--config", repaired)
-}
-
-// The page does the same, and tells how many there are, and since when.
-func TestPoisonQueueInKafkaOnPage(t *testing.T) {
-	w := newKafkaWorld(t)
-	broken, repaired := w.write("{filename}"), w.write("repaired")
-	w.run(broken, func(p *pipeline.Pipeline) {
-		w.poisoned(broken, mark+"one", mark+"two", mark+"three")
-		testkit.Eventually(t, "the depth is known", func() bool {
-			q := p.Snapshot().Poison
-			return q.Depth != nil && *q.Depth == 3 && !q.Oldest.IsZero() && q.DepthNote == ""
-		})
-	})
-	w.run(repaired, func(p *pipeline.Pipeline) {
-		page := w.servePage(p)
-		var status struct {
-			Browsable bool `json:"poison_browsable"`
-		}
-		page.get("/api/status", &status)
-		var groups admin.PoisonGroups
-		page.get("/api/poison/groups", &groups)
-		if !status.Browsable || groups.Messages != 3 || len(groups.Groups) != 2 {
-			t.Errorf("%+v, %+v", status, groups)
-		}
-		var list admin.PoisonPage
-		page.get("/api/poison?limit=2", &list)
-		if len(list.Messages) != 2 || !list.More || list.Messages[1].MessageType != shapes {
-			t.Fatalf("%+v", list)
-		}
-		var contents admin.PoisonContents
-		page.get("/api/poison/contents?id="+list.Messages[0].ID, &contents)
-		if contents.Preview == nil || contents.Preview.Text != mark+"one" {
-			t.Errorf("%+v", contents)
-		}
-		if got := page.post("/api/poison/replay", list.Messages[0].ID); len(got.Results) != 1 || got.Results[0].Outcome != admin.ReplayDelivered {
-			t.Errorf("%+v", got)
-		}
-		if got := page.post("/api/poison/drop", list.Messages[0].ID, list.Messages[1].ID); len(got.Results) != 2 ||
-			got.Results[0].Outcome != admin.ReplayGone || got.Results[1].Outcome != admin.ReplayDropped {
-			t.Errorf("%+v", got)
-		}
-		page.get("/api/poison", &list)
-		if len(list.Messages) != 1 {
-			t.Errorf("left: %+v", list)
-		}
-	})
-	if got := w.arrived(); !slices.Equal(got, []string{mark + "one"}) {
-		t.Errorf("arrived: %q", got)
-	}
-}
-
-// servedPage is a status page.
-type servedPage struct {
-	*testing.T
-	addr string
-}
-
-// servePage serves the page of a pipeline until the test ends.
-func (w *kafkaWorld) servePage(p *pipeline.Pipeline) servedPage {
-	w.Helper()
-	server, err := admin.New(admin.Config{Address: "127.0.0.1:0", Token: pageToken}, p)
-	must(w, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(ctx) }() // ends with ctx
-	w.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.Error(err)
-		}
-	})
-	return servedPage{w.T, "http://" + server.Addr()}
-}
-
-func (p servedPage) get(path string, into any) { p.Helper(); p.do(http.MethodGet, path, nil, into) }
-
-func (p servedPage) post(path string, ids ...string) (response admin.ReplayResponse) {
-	p.Helper()
-	body, err := json.Marshal(admin.ReplayRequest{IDs: ids})
-	must(p, err)
-	p.do(http.MethodPost, path, body, &response)
-	return response
-}
-
-func (p servedPage) do(method, path string, body []byte, into any) {
-	p.Helper()
-	request, err := http.NewRequestWithContext(p.Context(), method, p.addr+path, bytes.NewReader(body))
-	must(p, err)
-	request.Header.Set("Authorization", "Bearer "+pageToken)
-	request.Header.Set("Content-Type", "application/json")
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	must(p, err)
-	defer func() { _ = response.Body.Close() }()
-	if err := json.NewDecoder(response.Body).Decode(into); err != nil || response.StatusCode != http.StatusOK {
-		p.Fatalf("%s: %s, %v", path, response.Status, err)
-	}
 }

@@ -1,4 +1,4 @@
-//go:build browser || reload
+//go:build browser || ha
 
 package command
 

@@ -1,4 +1,4 @@
-//go:build race && (browser || reload)
+//go:build race && (browser || ha)
 
 package command
 

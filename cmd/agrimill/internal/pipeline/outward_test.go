@@ -188,4 +188,9 @@ func TestOnlyBrokerToSink(t *testing.T) {
 	if state := b.Snapshot().Gateway.State; state != admin.GatewayUnused {
 		t.Errorf("the gateway is %s", state)
 	}
+	for _, c := range b.Ready(t.Context()) {
+		if c.Name == "confirmations" {
+			t.Errorf("there are no confirmations to check: %+v", c)
+		}
+	}
 }

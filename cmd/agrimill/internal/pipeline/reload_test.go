@@ -126,31 +126,6 @@ func TestReloadsUnderLoad(t *testing.T) {
 	t.Logf("%d messages from the gateway, %d of them through it from JetStream", len(ledger), len(ids))
 }
 
-// A reload while the sink is down does not wait for it, and loses nothing.
-func TestReloadInOutage(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	base := unhurried(w.head()) + w.natsSink()
-	b := w.start(base + "routes:\n" + route("all", "all", "", "one"))
-	b.waitReady()
-	w.send(taskData, 10)
-	w.waitConfirmed()
-	w.server.Stop()
-	w.send(taskData, 10)
-	b.waitOutage("")
-	b.reload(base + "routes:\n" + route("all", "all", "", "two"))
-	if n := len(w.confirmed()); n != 10 {
-		t.Errorf("%d messages are confirmed, want 10", n)
-	}
-	w.restart()
-	w.waitConfirmed()
-	b.mustStop()
-	w.checkStored()
-	if n := len(w.read("agrimill.two")); n != 10 {
-		t.Errorf("%d messages are in the new topic, want 10", n)
-	}
-}
-
 func TestReloadRefused(t *testing.T) {
 	w := newWorld(t)
 	text := w.head() + w.natsSink() + "routes:\n" + route("all", "all", "", "one")
@@ -195,36 +170,6 @@ func TestReloadRefused(t *testing.T) {
 	if _, err := b.Reload(t.Context(), w.parse(text)); !errors.Is(err, pipeline.ErrNotRunning) {
 		t.Errorf("after the end: %v", err)
 	}
-}
-
-// A message that nothing could be done with goes to the poison queue, and is
-// replayed once the configuration can.
-func TestReplayAfterReload(t *testing.T) {
-	w := newWorld(t)
-	base := w.head() + w.natsSink()
-	b := w.start(base + "routes:\n" + route("all", "all", "", "{teamset}"))
-	b.waitReady()
-	w.send(taskData, 3)
-	w.waitConfirmed()
-	store := b.PoisonStore()
-	if store == nil {
-		t.Fatal("there is no poison store")
-	}
-	var ids []string
-	for poisoned, err := range store.Messages(t.Context()) {
-		must(t, err)
-		ids = append(ids, poisoned.ID)
-	}
-	if len(ids) != 3 {
-		t.Fatalf("%d messages are in the poison queue, want 3", len(ids))
-	}
-	b.reload(base + "routes:\n" + route("all", "all", "", "{teamset|none}"))
-	report, err := b.Replay(t.Context(), ids)
-	if err != nil || report.Sent != 3 {
-		t.Errorf("replay: %+v, %v", report, err)
-	}
-	b.mustStop()
-	w.checkStored()
 }
 
 // An endpoint that is added is made, in the tenant it is meant for.
@@ -335,37 +280,6 @@ func TestReloadKeepsWhatDiffers(t *testing.T) {
 	}
 	if stored[chunk] != 2 || stored[repeated] != 1 {
 		t.Errorf("the chunks are stored %d times, want 2, and the repetition %d times, want 1", stored[chunk], stored[repeated])
-	}
-}
-
-// A sink that does not answer holds a reload up for a bounded time. What could not be
-// finished is redelivered, and nothing is confirmed early.
-func TestReloadWhileSinkHangs(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	base := strings.Replace(w.head()+w.natsSink(), "shutdown: {timeout: 2m}", "shutdown: {timeout: 4s}", 1)
-	base = strings.Replace(base, "publish_timeout: 2s", "publish_timeout: 1h", 1) // so nothing but the time for a reload ends it
-	b := w.start(base + "routes:\n" + route("all", "all", "", "one"))
-	b.waitReady()
-	w.send(taskData, 5)
-	w.waitConfirmed()
-	w.proxy.Hang()
-	w.send(taskData, 20)
-	testkit.Eventually(w, "messages are under way", func() bool { return b.Snapshot().Routes[0].InFlight > 0 })
-	if report := b.reload(base + "routes:\n" + route("all", "all", "", "two")); report.Unfinished == "" {
-		t.Errorf("%+v, want what is unfinished", report)
-	}
-	w.send(taskData, 5)
-	w.proxy.Resume()
-	w.waitConfirmed()
-	w.checkHeld()
-	b.mustStop()
-	stored := w.stored()
-	for _, e := range w.gate.Ledger() {
-		// What hung in the old topic may be stored there after all.
-		if n := stored[key{e.EndpointID, e.ContextID, e.SHA256}]; n == 0 {
-			t.Errorf("message %s is not stored", e.MessageID)
-		}
 	}
 }
 

@@ -68,16 +68,3 @@ func TestConfirmationsFail(t *testing.T) {
 	}
 	b.mustStop()
 }
-
-// Where no route receives from the gateway, there are no confirmations to check.
-func TestNoConfirmationsToCheck(t *testing.T) {
-	w := newWorld(t)
-	b := w.start(w.head() + w.natsSink() + "routes:\n" + w.outRoute())
-	b.waitReady()
-	for _, c := range b.Ready(t.Context()) {
-		if c.Name == "confirmations" {
-			t.Errorf("check: %+v", c)
-		}
-	}
-	b.mustStop()
-}

@@ -18,13 +18,13 @@ func Advice(err error) string {
 	case errors.Is(err, gateway.ErrNoRecipients):
 		return "nobody received it: there is no route for this type from the sender to a recipient, or no recipient accepts the type; see agrimill tenants"
 	case errors.Is(err, gateway.ErrToken):
-		return TokenAdvice(err)
+		return tokenAdvice(err)
 	case errors.Is(err, gateway.ErrUnauthorized):
 		return "the gateway refuses a token that the token endpoint has just issued: check that both addresses are of the same environment, and that the tenant has authorized the application"
 	case errors.Is(err, gateway.ErrForbidden):
 		return "the tenant has not authorized the application, or the endpoint does not belong to it; see agrimill tenants"
 	case errors.Is(err, gateway.ErrCertificate):
-		return "the server's certificate is not valid for its address; set SSL_CERT_FILE to trust a private certificate authority"
+		return "the server's certificate is not valid for its address; set gateway.tls.ca_file, or SSL_CERT_FILE, to trust a private certificate authority"
 	case errors.Is(err, gateway.ErrIntermediary):
 		return "something in between, such as an ingress or a proxy, answered instead of the gateway: check the addresses, or try again later"
 	case errors.Is(err, gateway.ErrUnavailable):
@@ -37,8 +37,8 @@ func Advice(err error) string {
 	return ""
 }
 
-// TokenAdvice is advice for a failure of the token endpoint, which says nothing about the gateway.
-func TokenAdvice(err error) string {
+// tokenAdvice is advice for a failure of the token endpoint, which says nothing about the gateway.
+func tokenAdvice(err error) string {
 	switch {
 	case errors.Is(err, gateway.ErrTokenRequest):
 		return "the credentials are not at fault: check gateway.scopes, and ask the operator of the token endpoint whether this client may use client credentials"
@@ -47,7 +47,7 @@ func TokenAdvice(err error) string {
 	case errors.Is(err, gateway.ErrUnauthorized):
 		return "check the client ID, the client secret and the address of the token endpoint"
 	case errors.Is(err, gateway.ErrCertificate):
-		return "the certificate of the token endpoint is not valid for its address; set SSL_CERT_FILE to trust a private certificate authority"
+		return "the certificate of the token endpoint is not valid for its address; set gateway.tls.ca_file, or SSL_CERT_FILE, to trust a private certificate authority"
 	case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrBadResponse), errors.Is(err, gateway.ErrRedirect):
 		return "what answers at the address of the token endpoint is something else, or its answer cannot be read: check that address"
 	}

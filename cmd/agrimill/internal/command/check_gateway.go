@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 )
@@ -80,18 +79,10 @@ func (g *gatewayChecks) token(ctx context.Context) (finding, error) {
 	g.ask(ctx)
 	_, err := g.tenants()
 	switch {
-	case errors.Is(err, gateway.ErrTokenRequest), errors.Is(err, gateway.ErrToken) && errors.Is(err, gateway.ErrRateLimited):
-		return finding{}, advise(err, "%s", admin.TokenAdvice(err))
-	case errors.Is(err, gateway.ErrToken) && errors.Is(err, gateway.ErrUnauthorized):
-		return finding{}, advise(err, "check gateway.client_id, gateway.client_secret and gateway.auth_style; the token endpoint is gateway.token_url")
-	case errors.Is(err, gateway.ErrToken) && !errors.Is(err, gateway.ErrCertificate):
-		return finding{}, advise(err, "is gateway.token_url the full address of the token endpoint, and is it reachable from here?")
-	case errors.Is(err, gateway.ErrToken):
-		return finding{}, advise(err, "set gateway.tls.ca_file to the certificate authority")
+	case errors.Is(err, gateway.ErrToken), errors.Is(err, gateway.ErrUnauthorized):
+		return finding{}, err
 	case errors.Is(err, context.DeadlineExceeded):
 		return finding{}, advise(err, "the token endpoint or the service does not respond in time")
-	case errors.Is(err, gateway.ErrUnauthorized):
-		return finding{}, advise(err, "the service rejects the token: do token_url and base_url belong together, and are gateway.scopes right?")
 	}
 	return finding{detail: "the token endpoint accepts the client"}, nil
 }
@@ -102,10 +93,10 @@ func (g *gatewayChecks) listed(context.Context) (finding, error) {
 	switch {
 	case errors.Is(err, gateway.ErrToken), errors.Is(err, gateway.ErrUnauthorized), errors.Is(err, context.DeadlineExceeded):
 		return finding{}, fmt.Errorf("%w: no token", errSkipped)
-	case errors.Is(err, gateway.ErrCertificate):
-		return finding{}, advise(err, "set gateway.tls.ca_file to the certificate authority")
+	case errors.Is(err, gateway.ErrNotFound):
+		return finding{}, advise(err, "something else is at gateway.base_url: check the addresses")
 	case err != nil:
-		return finding{}, adviseGateway(err)
+		return finding{}, err
 	}
 	endpoints, mine := 0, 0
 	for _, tenant := range tenants {
@@ -121,19 +112,6 @@ func (g *gatewayChecks) listed(context.Context) (finding, error) {
 		found.warn = "no tenant has authorized the application: nothing can be sent or received until one does"
 	}
 	return found, nil
-}
-
-// adviseGateway adds advice to the error of a failed call.
-func adviseGateway(err error) error {
-	switch {
-	case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrNotFound), errors.Is(err, gateway.ErrBadResponse):
-		return advise(err, "something other than the service answers at gateway.base_url: is the address right, and is there an ingress or a proxy in between?")
-	case errors.Is(err, gateway.ErrForbidden):
-		return advise(err, "the service refuses this application")
-	case errors.Is(err, gateway.ErrUnavailable):
-		return advise(err, "is gateway.base_url right, and is it reachable from here?")
-	}
-	return err
 }
 
 // headTime is how long to wait for the header of the event stream: some services send it
@@ -160,8 +138,10 @@ func (g *gatewayChecks) events(ctx context.Context) (finding, error) {
 	switch {
 	case err != nil && errors.Is(context.Cause(opening), errNoHead):
 		return finding{detail: "the gateway accepts the request and has no events yet"}, nil
+	case errors.Is(err, gateway.ErrForbidden):
+		return finding{}, advise(err, "the gateway refuses this application: ask its operator")
 	case err != nil:
-		return finding{}, adviseGateway(err)
+		return finding{}, err
 	}
 	_ = stream.Close()
 	return finding{detail: "the event stream can be opened"}, nil

@@ -177,28 +177,28 @@ func TestCheckGatewayFailures(t *testing.T) {
 	f.env["AGRIMILL_CLIENT_SECRET"] = "a-wrong-secret"
 	file := f.configure(sections)
 	results := f.check(statusFailed, file)
-	expect(t, results, "gateway token", checkFailed, "", "gateway.client_secret")
+	expect(t, results, "gateway token", checkFailed, "", "client secret")
 	expect(t, results, "gateway tenants", checkSkipped, "no token", "")
 	expect(t, results, "sinks farm", checkOK, "", "")
-	if text := f.want(statusFailed, "check", file); !strings.Contains(text, "gateway token: check gateway.client_id") || !strings.HasSuffix(text, "\n1 check failed\n") || strings.Contains(text, "a-wrong-secret") {
+	if text := f.want(statusFailed, "check", file); !strings.Contains(text, "gateway token: check the client ID") || !strings.HasSuffix(text, "\n1 check failed\n") || strings.Contains(text, "a-wrong-secret") {
 		t.Errorf("table:\n%s", text)
 	}
 	f.env["AGRIMILL_CLIENT_SECRET"] = right
 
 	f.env["AGRIMILL_TOKEN_URL"] = "http://" + nobody(t) + "/token"
 	results = f.check(statusFailed, f.configure(sections))
-	expect(t, results, "gateway token", checkFailed, "", "gateway.token_url")
+	expect(t, results, "gateway token", checkFailed, "", "the token endpoint is down or unreachable")
 	expect(t, results, "gateway tenants", checkSkipped, "", "")
 
 	f.env["AGRIMILL_TOKEN_URL"], f.env["AGRIMILL_BASE_URL"] = token, "http://"+nobody(t)
 	results = f.check(statusFailed, f.configure(sections+"endpoints: [{external_id: \"urn:example:x\", capabilities: [{type: x}]}]\n"))
 	expect(t, results, "gateway token", checkOK, "", "")
-	expect(t, results, "gateway tenants", checkFailed, "", "gateway.base_url")
+	expect(t, results, "gateway tenants", checkFailed, "", "the gateway is down or unreachable")
 	expect(t, results, "endpoints [0] urn:example:x", checkSkipped, "", "")
 
 	f.env["AGRIMILL_BASE_URL"] = base + "/elsewhere"
 	results = f.check(statusFailed, f.configure(sections))
-	expect(t, results, "gateway tenants", checkFailed, "", "other than the service answers")
+	expect(t, results, "gateway tenants", checkFailed, "", "check the addresses")
 
 	// An ingress answers everything, or only the stream, or answers as the service.
 	f.env["AGRIMILL_BASE_URL"] = base
@@ -218,7 +218,7 @@ func TestCheckGatewayFailures(t *testing.T) {
 	ingress.Lift()
 	ingress = f.gate.Inject(gatewaytest.OpToken, page)
 	results = f.check(statusFailed, f.configure(sections))
-	expect(t, results, "gateway token", checkFailed, "text/html", "gateway.token_url")
+	expect(t, results, "gateway token", checkFailed, "text/html", "check that address")
 	expect(t, results, "gateway events", checkSkipped, "", "")
 	ingress.Lift()
 	for status, want := range map[int]struct{ code, says, advice string }{

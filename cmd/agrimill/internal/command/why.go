@@ -70,7 +70,7 @@ func whyNothing(ctx context.Context, cfg *config.Config, q why.Question) (why.An
 	if q.Tenant == "" {
 		switch {
 		case listErr != nil:
-			return why.Answer{}, fmt.Errorf("--tenant is needed, because the gateway does not tell its tenants: %w", adviseGateway(listErr))
+			return why.Answer{}, fmt.Errorf("--tenant is needed, because the gateway does not tell its tenants: %w", listErr)
 		case len(tenants) != 1:
 			return why.Answer{}, usagef("--tenant is required: %s authorized the application", plural(len(tenants), "tenant"))
 		}

@@ -29,8 +29,11 @@ var (
 	keyBegan                  = []byte("began") // from when on it is complete, Unix nanoseconds
 )
 
-// ErrDamaged says that bbolt cannot read a file.
+// ErrDamaged says that a file cannot be read.
 var ErrDamaged = errors.New("the file is damaged")
+
+// errUnreadable: bbolt can read the file, and not all of it is entries.
+var errUnreadable = errors.New("it has entries that this version cannot read")
 
 // Look opens a file that exists as New does, and changes nothing. The error matches ErrInUse or ErrDamaged, with
 // which New would begin a new file, or is that of the system. Whoever looks closes what it returns.
@@ -53,7 +56,8 @@ func kindOf(path string, err error) error {
 		return nil
 	case errors.Is(err, berrors.ErrTimeout):
 		return ErrInUse
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch), isTorn(path, err):
+	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch),
+		errors.Is(err, errUnreadable), isTorn(path, err):
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	return err
@@ -93,7 +97,7 @@ func (j *Journal) openFile() error {
 			return fmt.Errorf("journal: %w; %w", err, renamed)
 		}
 		j.tell(fmt.Errorf("journal: %w; it is now %s, and a new one begins", err, aside))
-		j.segments, j.bytes, j.entries, j.lost = nil, 0, 0, 0
+		j.segments, j.bytes, j.entries = nil, 0, 0
 		err = kindOf(j.cfg.Path, j.readFile())
 	}
 	if err != nil {
@@ -114,7 +118,6 @@ func isTorn(path string, err error) bool {
 func (j *Journal) readFile() error {
 	f := &file{next: 1, stop: make(chan struct{}), done: make(chan struct{})}
 	began := j.clock.now()
-	unread, after := 0, int64(0) // chunks that cannot be read to their end, and the first entry after the latest
 	err := guarded(func() (err error) {
 		if f.db, err = bbolt.Open(j.cfg.Path, 0o600, &bbolt.Options{Timeout: openTimeout, FreelistType: bbolt.FreelistMapType}); err != nil {
 			return err
@@ -136,14 +139,7 @@ func (j *Journal) readFile() error {
 			return entries.ForEach(func(key, value []byte) error {
 				number := binary.BigEndian.Uint64(key)
 				f.next = number + 1
-				first, whole := j.take(number, value)
-				if after == 0 {
-					after = first
-				}
-				if !whole {
-					unread, after = unread+1, 0
-				}
-				return nil
+				return j.take(number, value)
 			})
 		})
 	})
@@ -154,30 +150,17 @@ func (j *Journal) readFile() error {
 		return err
 	}
 	j.file, j.began = f, time.Unix(0, began)
-	if unread > 0 {
-		if j.lost = after; after == 0 {
-			j.lost = j.clock.now()
-		}
-		j.tell(fmt.Errorf("journal: %s: of %d of its chunks, what is damaged or of another version is left out; it is complete since %s",
-			j.cfg.Path, unread, j.since().UTC().Format(time.RFC3339)))
-	}
 	j.prune(j.clock.now(), 0)
 	return nil
 }
 
-// take appends a chunk of the file, which another version may have written, up to what it cannot read. It returns when the
-// first entry was written, 0 if there is none, and whether it could read all.
-func (j *Journal) take(number uint64, chunk []byte) (first int64, whole bool) {
-	n, last, whole := 0, int64(0), true
+// take appends a chunk of the file.
+func (j *Journal) take(number uint64, chunk []byte) error {
 	var e Entry
-	for rest := chunk; len(rest) > 0; n++ {
-		next, ok := e.read(rest)
-		if !ok {
-			chunk, whole = chunk[:len(chunk)-len(rest)], false
-			break
-		}
-		if rest, last = next, e.At; n == 0 {
-			first = e.At
+	n := 0
+	for rest, ok := chunk, true; len(rest) > 0; n++ {
+		if rest, ok = e.read(rest); !ok {
+			return errUnreadable
 		}
 	}
 	s := j.current(len(chunk))
@@ -186,11 +169,11 @@ func (j *Journal) take(number uint64, chunk []byte) (first int64, whole bool) {
 	}
 	s.data = append(s.data, chunk...)
 	s.entries += n
-	s.last = max(s.last, last)
+	s.last = max(s.last, e.At)
 	s.saved = len(s.data)
 	s.chunks = append(s.chunks, number)
 	j.entries += n
-	return first, whole
+	return nil
 }
 
 // run flushes until close.

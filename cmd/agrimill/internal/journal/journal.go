@@ -46,8 +46,8 @@ type Config struct {
 	// once a second, holds the same bounds, and is always in memory as well. One process can have it. Empty means
 	// none.
 	Path string `yaml:"path"`
-	// Failed is called when the file cannot be written, once until it can, and when it was damaged and replaced, or read in
-	// part. It must not block. Nil means that nobody is told.
+	// Failed is called when the file cannot be written, once until it can, and when it was damaged and replaced. It must not
+	// block. Nil means that nobody is told.
 	Failed func(error) `yaml:"-"`
 	// Routes returns the routes that messages from the gateway may take, so that a trace tells which of them never
 	// saw a message. Nil means that nothing is said of them.

@@ -15,6 +15,10 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
 	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
@@ -51,6 +55,10 @@ func (j job) files() ([]File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("task data: %w", err)
 	}
+	telemetry, err := efdiTimeLog(track)
+	if err != nil {
+		return nil, fmt.Errorf("time log: %w", err)
+	}
 	picture, err := j.trackPNG(track)
 	if err != nil {
 		return nil, fmt.Errorf("picture: %w", err)
@@ -62,7 +70,7 @@ func (j job) files() ([]File, error) {
 	name := nameOf(j.field)
 	return []File{
 		newFile("taskdata_"+name+".zip", taskdata),
-		newFile("timelog_"+name+".pb", efdiTimeLog(track)),
+		newFile("timelog_"+name+".pb", telemetry),
 		newFile("coverage_"+name+".png", picture),
 		newFile("summary_"+name+".json", summary),
 	}, nil
@@ -220,30 +228,20 @@ func timeLogBinary(track []position) []byte {
 	return out
 }
 
-// efdiTimeLog encodes the same log as telemetry: an EFDI TimeLog in protobuf's wire format.
-func efdiTimeLog(track []position) []byte {
-	var out []byte
+// efdiTimeLog encodes the same log as telemetry: an EFDI TimeLog.
+func efdiTimeLog(track []position) ([]byte, error) {
+	const effective, rtkFixed = 4, 4
+	log, element := &efdipb.TimeLog{}, &efdipb.UID{Number: 1}
 	for _, p := range track {
-		var stamp, pos, record []byte
-		stamp = appendVarint(stamp, 1, uint64(p.at.Unix()))
-		pos = appendDouble(pos, 1, p.north)
-		pos = appendDouble(pos, 2, p.east)
-		pos = appendVarint(pos, 4, 4)
-		pos = appendBytes(pos, 8, stamp)
-		record = appendBytes(record, 1, stamp)
-		record = appendVarint(record, 4, 4) // effective
-		record = appendBytes(record, 5, pos)
-		record = appendBytes(record, 7, logValue(ddiActualRate, p.rate))
-		record = appendBytes(record, 7, logValue(ddiActualState, state(p)))
-		out = appendBytes(out, 4, record)
+		at := timestamppb.New(p.at)
+		log.Time = append(log.Time, &efdipb.Time{
+			Start: at, Type: effective, PositionStart: &efdipb.Position{North: p.north, East: p.east, Status: rtkFixed, GpsUtc: at},
+			DataLogValue: []*efdipb.DataLogValue{
+				{Ddi: ddiActualRate, Value: int64(p.rate), DeviceElement: element}, {Ddi: ddiActualState, Value: int64(state(p)), DeviceElement: element},
+			},
+		})
 	}
-	return out
-}
-
-func logValue(ddi uint64, value int32) []byte {
-	out := appendVarint(nil, 1, ddi)
-	out = appendVarint(out, 2, uint64(value))
-	return appendBytes(out, 3, appendVarint(nil, 1, 2)) // device element 1, zigzag
+	return proto.MarshalOptions{Deterministic: true}.Marshal(log)
 }
 
 func state(p position) int32 {
@@ -251,21 +249,6 @@ func state(p position) int32 {
 		return 1
 	}
 	return 0
-}
-
-// The three forms of protobuf's wire format that the time log needs.
-
-func appendVarint(out []byte, field, value uint64) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(out, field<<3), value)
-}
-
-func appendDouble(out []byte, field uint64, value float64) []byte {
-	return binary.LittleEndian.AppendUint64(binary.AppendUvarint(out, field<<3|1), math.Float64bits(value))
-}
-
-func appendBytes(out []byte, field uint64, value []byte) []byte {
-	out = binary.AppendUvarint(out, field<<3|2)
-	return append(binary.AppendUvarint(out, uint64(len(value))), value...)
 }
 
 // trackPNG draws where the machine worked.

@@ -106,15 +106,7 @@ func TestEveryValueCounts(t *testing.T) {
 func TestPublisherOfARoute(t *testing.T) {
 	c := &Config{Publisher: publisher.Config{MaxRequests: 3, TenantID: "a"}}
 	config := c.PublisherConfig(ToGateway{Config: publisher.Config{TenantID: "b", PartialDelivery: publisher.PartialDeliveryIsSent}})
-	if config.MaxRequests != 3 {
-		t.Fatalf("config.MaxRequests = %d, want 3", config.MaxRequests)
-	}
-	if config.TenantID != "b" {
-		t.Fatalf("config.TenantID = %q, want b", config.TenantID)
-	}
-	if config.PartialDelivery != publisher.PartialDeliveryIsSent {
-		t.Fatalf("config.PartialDelivery = %v, want %v", config.PartialDelivery, publisher.PartialDeliveryIsSent)
-	}
+	testkit.Equal(t, []any{config.MaxRequests, config.TenantID, config.PartialDelivery}, []any{3, "b", publisher.PartialDeliveryIsSent})
 }
 
 // Certificates come from files, for every kind of connection.
@@ -137,34 +129,16 @@ func TestCertificates(t *testing.T) {
 	must(t, err)
 	lake, err := c.Sinks["lake"].Kafka.SinkConfig("lake")
 	must(t, err)
-	for _, config := range []any{client.TLS, farm.TLS, lake.TLS} {
-		if config == nil {
-			t.Fatal("config is nil")
-		}
-	}
-	if len(client.TLS.Certificates) != 1 {
-		t.Fatalf("client.TLS.Certificates has %d elements, want 1", len(client.TLS.Certificates))
-	}
-	if client.TLS.RootCAs == nil {
-		t.Fatal("client.TLS.RootCAs is nil")
-	}
-	if lake.TLS.ServerName != "other.example" {
-		t.Fatalf("lake.TLS.ServerName = %q, want other.example", lake.TLS.ServerName)
-	}
-
 	source, err := c.Routes[1].From.Kafka.SourceConfig()
 	must(t, err)
-	if !source.ClientConfig().Net.TLS.Enable {
-		t.Fatal("source.ClientConfig().Net.TLS.Enable = false, want true")
-	}
 	connection, err := c.Sinks["lake"].Kafka.Connection()
 	must(t, err)
 	reader := connection.ClientConfig()
-	if !reader.Net.SASL.Enable {
-		t.Fatal("reader.Net.SASL.Enable = false, want true")
+	if farm.TLS == nil || len(client.TLS.Certificates) != 1 || client.TLS.RootCAs == nil || lake.TLS.ServerName != "other.example" {
+		t.Errorf("the gateway has %+v, NATS %+v, Kafka %+v", client.TLS, farm.TLS, lake.TLS)
 	}
-	if reader.Net.SASL.SCRAMClientGeneratorFunc == nil {
-		t.Fatal("SCRAMClientGeneratorFunc is nil")
+	if !source.ClientConfig().Net.TLS.Enable || !reader.Net.SASL.Enable || reader.Net.SASL.SCRAMClientGeneratorFunc == nil {
+		t.Errorf("the source has %+v, the reader %+v", source.ClientConfig().Net.TLS, reader.Net.SASL)
 	}
 	must(t, reader.Validate())
 

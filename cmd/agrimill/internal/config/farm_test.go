@@ -8,79 +8,41 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// Mistakes in what a route does with farm data have their place.
+// Mistakes in what a route does with farm data, in what becomes of a map, and in expressions have their place, those in
+// expressions also in the expression.
 func TestFarmProblems(t *testing.T) {
-	text := strings.Replace(small, "routes:\n", `routes:
-  - name: broken
-    from: {gateway: ENDPOINT_DELETED}
+	for route, want := range map[string]map[string]string{
+		`{gateway: ENDPOINT_DELETED}
     filter: {farm: {ddi: 43h, from: yesterday, box: {south: 2, west: 0, north: 1, east: 0}, max_bytes: -1, unreadable: perhaps}}
-    transform: {records: {batch_records: -1}, summary: {}}
-    to: {sink: farm}
-`, 1)
-	if text == small {
-		t.Fatal("the configuration has no routes")
-	}
-	problems := problemsOf(t, text, smallEnv)
-	got := map[string]string{}
-	for _, p := range problems.List {
-		got[p.Path] = p.String()
-	}
-	for _, key := range []string{
-		"routes[0].filter.farm", "routes[0].filter.farm.ddi", "routes[0].filter.farm.from", "routes[0].filter.farm.box.south", "routes[0].filter.farm.max_bytes",
-		"routes[0].filter.farm.unreadable", "routes[0].transform", "routes[0].transform.summary", "routes[0].transform.records.batch_records",
-	} {
-		if !strings.Contains(got[key], "agrimill.yaml:") {
-			t.Errorf("no problem of %s in %v", key, problems)
-		}
-	}
-}
-
-// Mistakes in what becomes of a map have their place.
-func TestTaskDataProblems(t *testing.T) {
-	text := strings.Replace(small, "routes:\n", `routes:
-  - name: broken
-    from: {gateway: all}
-    transform: {taskdata: {grid: -1, columns: [{column: rate, ddi: "0006", unit: l/ha, product: {name: a, column: b}}]}}
-    to: {sink: farm}
-`, 1)
-	problems := problemsOf(t, text, smallEnv)
-	got := map[string]string{}
-	for _, p := range problems.List {
-		got[p.Path] = p.String()
-	}
-	for _, key := range []string{"grid", "columns[0].unit", "columns[0].product.column"} {
-		if key = "routes[0].transform.taskdata." + key; !strings.Contains(got[key], "agrimill.yaml:") {
-			t.Errorf("no problem of %s in %v", key, problems)
-		}
-	}
-}
-
-// Mistakes in expressions have their place, in the file and in the expression.
-func TestExpressionProblems(t *testing.T) {
-	text := strings.Replace(small, "routes:\n", `routes:
-  - name: broken
-    from: {gateway: all}
+    transform: {records: {batch_records: -1}, summary: {}}`: {
+			"filter.farm": "", "filter.farm.ddi": "", "filter.farm.from": "", "filter.farm.box.south": "", "filter.farm.max_bytes": "",
+			"filter.farm.unreadable": "", "transform": "", "transform.summary": "", "transform.records.batch_records": "",
+		},
+		`{gateway: all}
+    transform: {taskdata: {grid: -1, columns: [{column: rate, ddi: "0006", unit: l/ha, product: {name: a, column: b}}]}}`: {
+			"transform.taskdata.grid": "", "transform.taskdata.columns[0].unit": "", "transform.taskdata.columns[0].product.column": "",
+		},
+		`{gateway: all}
     filter: {expr: 'tenant == "a" && tenand == "b"'}
-    set: {team: 'size(tenant)', `+gateway.KeyDedupID+`: '"a"', good: 'tenant'}
-    to: {sink: farm}
-`, 1)
-	problems := problemsOf(t, text, smallEnv)
-	got := map[string]string{}
-	for _, p := range problems.List {
-		got[p.Path] = p.String()
-	}
-	for key, want := range map[string]string{
-		"routes[0].filter.expr":               "is no valid expression: line 1, column 18: undeclared reference to 'tenand'",
-		"routes[0].set.team":                  "the result is a int, must be a string",
-		"routes[0].set." + gateway.KeyDedupID: "the key is reserved",
-		"routes[0].set.good":                  "",
+    set: {team: 'size(tenant)', ` + gateway.KeyDedupID + `: '"a"', good: 'tenant'}`: {
+			"filter.expr":               "is no valid expression: line 1, column 18: undeclared reference to 'tenand'",
+			"set.team":                  "the result is a int, must be a string",
+			"set." + gateway.KeyDedupID: "the key is reserved",
+		},
 	} {
-		if !strings.Contains(got[key], want) || want != "" && !strings.Contains(got[key], "agrimill.yaml:") {
-			t.Errorf("%s: %q, want %q", key, got[key], want)
+		problems := problemsOf(t, strings.Replace(small, "routes:\n", "routes:\n  - name: broken\n    from: "+route+"\n    to: {sink: farm}\n", 1), smallEnv)
+		got := map[string]string{}
+		for _, p := range problems.List {
+			got[strings.TrimPrefix(p.Path, "routes[0].")] = p.String()
 		}
-	}
-	if len(problems.List) != 3 {
-		t.Errorf("got %v", problems)
+		for key, text := range want {
+			if !strings.Contains(got[key], "agrimill.yaml:") || !strings.Contains(got[key], text) {
+				t.Errorf("%s: %q, want %q", key, got[key], text)
+			}
+		}
+		if len(problems.List) != len(want) {
+			t.Errorf("got %v", problems)
+		}
 	}
 }
 

@@ -84,39 +84,13 @@ func TestSmall(t *testing.T) {
 	if len(c.Warnings) != 0 {
 		t.Fatalf("c.Warnings = %+v, want none", c.Warnings)
 	}
-	if c.Gateway.ClientID != "app" {
-		t.Fatalf("c.Gateway.ClientID = %q, want app", c.Gateway.ClientID)
-	}
-	if string(c.Gateway.ClientSecret) != "hidden-secret" {
-		t.Fatalf("c.Gateway.ClientSecret = %q, want hidden-secret", c.Gateway.ClientSecret)
-	}
-	if got, want := c.Gateway.StreamIdleTimeout, 2*time.Minute; got != want {
-		t.Fatalf("c.Gateway.StreamIdleTimeout = %v, want %v", got, want)
-	}
-	if got := c.Sinks["farm"].Kind(); got != "nats" {
-		t.Fatalf("Kind = %q, want nats", got)
-	}
-	if c.Sinks["farm"].NATS.Stream != "AGRIMILL" {
-		t.Fatalf("Stream = %q, want AGRIMILL", c.Sinks["farm"].NATS.Stream)
-	}
-	if got, want := c.Routes[0].To.Topic, "{tenant|none}.{type|none}"; got != want {
-		t.Fatalf("c.Routes[0].To.Topic = %q, want %q", got, want)
-	}
-	if got := c.Routes[0].From.GatewayTopic(); got != subscriber.AllData {
-		t.Fatalf("c.Routes[0].From.GatewayTopic() = %q, want %q", got, subscriber.AllData)
-	}
-	if c.Poison.Topic != "poison" {
-		t.Fatalf("c.Poison.Topic = %q, want poison", c.Poison.Topic)
-	}
-	if c.Dedup.Store != DedupMemory {
-		t.Fatalf("c.Dedup.Store = %q, want %q", c.Dedup.Store, DedupMemory)
-	}
-	if c.Subscriber.Payload.Mode != subscriber.PayloadInline {
-		t.Fatalf("c.Subscriber.Payload.Mode = %v, want %v", c.Subscriber.Payload.Mode, subscriber.PayloadInline)
-	}
-	if c.Admin.Address != admin.DefaultAddress {
-		t.Fatalf("c.Admin.Address = %q, want %q", c.Admin.Address, admin.DefaultAddress)
-	}
+	testkit.Equal(t, []any{
+		c.Gateway.ClientID, string(c.Gateway.ClientSecret), c.Gateway.StreamIdleTimeout, c.Sinks["farm"].Kind(), c.Sinks["farm"].NATS.Stream,
+		c.Routes[0].To.Topic, c.Routes[0].From.GatewayTopic(), c.Poison.Topic, c.Dedup.Store, c.Subscriber.Payload.Mode, c.Admin.Address,
+	}, []any{
+		"app", "hidden-secret", 2 * time.Minute, "nats", "AGRIMILL",
+		"{tenant|none}.{type|none}", subscriber.AllData, "poison", DedupMemory, subscriber.PayloadInline, admin.DefaultAddress,
+	})
 }
 
 // Every mistake of a file is reported at once, with its place.
@@ -243,6 +217,7 @@ func TestBadValues(t *testing.T) {
 		{[2]string{"", "\xff\xfe"}, "is not UTF-8; save the file as UTF-8"},
 		{[2]string{"", "\ufeff" + small}, ""},
 		{[2]string{"", strings.ReplaceAll(small, "\n", "\r\n")}, ""},
+		{[2]string{"", strings.TrimRight(small, "\n")}, ""},
 
 		{[2]string{"from: {gateway: all}", "from:"}, "routes[0].from: has no value; remove the key for the default"},
 		{[2]string{"{gateway: all}", "{gateway: \"\"}"}, "routes[0].from.gateway: is empty; write a value, or remove it"},
@@ -625,24 +600,9 @@ func TestSubstitution(t *testing.T) {
 	env := environment(map[string]string{"ID": "a: [b", "SECRET": "hidden", "N": "7", "WAIT": "3s", "ON": "true", "SIZE": "2MiB", "SERVICE": "service"})
 	c := parse(t, strings.Replace(small, "client_id: ${ID}", "client_id: x-${ID}-${NO:-d}-$${ID}-$1\n  service_name: '${SERVICE}'\n  stream_idle_timeout: ${WAIT}\n  max_event_size: ${SIZE}", 1)+
 		"subscriber: {max_in_flight: \"${N}\", envelope: \"${ON}\"}\n", env)
-	if got, want := c.Gateway.ClientID, "x-a: [b-d-${ID}-$1"; got != want {
-		t.Fatalf("c.Gateway.ClientID = %q, want %q: a value never becomes structure", got, want)
-	}
-	if got, want := c.Gateway.ServiceName, "service"; got != want {
-		t.Fatalf("c.Gateway.ServiceName = %q, want %q", got, want)
-	}
-	if got, want := c.Gateway.StreamIdleTimeout, 3*time.Second; got != want {
-		t.Fatalf("c.Gateway.StreamIdleTimeout = %v, want %v", got, want)
-	}
-	if got, want := c.Gateway.MaxEventSize, 2<<20; got != want {
-		t.Fatalf("c.Gateway.MaxEventSize = %d, want %d", got, want)
-	}
-	if c.Subscriber.MaxInFlight != 7 {
-		t.Fatalf("c.Subscriber.MaxInFlight = %d, want 7", c.Subscriber.MaxInFlight)
-	}
-	if !c.Subscriber.Envelope {
-		t.Fatal("c.Subscriber.Envelope = false, want true")
-	}
+	testkit.Equal(t, []any{
+		c.Gateway.ClientID, c.Gateway.ServiceName, c.Gateway.StreamIdleTimeout, c.Gateway.MaxEventSize, c.Subscriber.MaxInFlight, c.Subscriber.Envelope,
+	}, []any{"x-a: [b-d-${ID}-$1", "service", 3 * time.Second, 2 << 20, 7, true}) // a value never becomes structure
 }
 
 // 0 and nothing are the default, and a default of 0 has a meaning.
@@ -730,12 +690,10 @@ func TestAllowMissing(t *testing.T) {
 	if len(c.Warnings) != 5 {
 		t.Fatalf("c.Warnings has %d elements, want 5: %v", len(c.Warnings), c.Warnings)
 	}
-	if got, want := c.Warnings[0].String(), "agrimill.yaml:4:14: warning: gateway.client_id: needs the environment variable ID, which is not set or empty; set it, or write ${ID:-default}"; got != want {
-		t.Fatalf("c.Warnings[0].String() = %q, want %q", got, want)
-	}
-	if got, want := c.Warnings[4].String(), "agrimill.yaml:16:16: warning: admin.token: needs the environment variable TOKEN, which is not set or empty; set it"; got != want {
-		t.Fatalf("c.Warnings[4].String() = %q, want %q", got, want)
-	}
+	testkit.Equal(t, []string{c.Warnings[0].String(), c.Warnings[4].String()}, []string{
+		"agrimill.yaml:4:14: warning: gateway.client_id: needs the environment variable ID, which is not set or empty; set it, or write ${ID:-default}",
+		"agrimill.yaml:16:16: warning: admin.token: needs the environment variable TOKEN, which is not set or empty; set it",
+	})
 	parse(t, strings.Replace(text, `nats: {url: "nats://127.0.0.1:4222"}`, "kafka: {brokers: [\"${BROKER}\"]}", 1), options)
 	parse(t, strings.Replace(text, "  client_id:", "  application_id: ${APP}\n  software_version_id: ${VERSION}\n  client_id:", 1)+
 		"endpoints: [{external_id: \"urn:x:y\", capabilities: [{type: t}]}]\n", options)
@@ -761,42 +719,9 @@ func TestAnchors(t *testing.T) {
 x-more: &more {replicas: 3, stream: NO}
 `+strings.Replace(small, `nats: {url: "nats://127.0.0.1:4222"}`, "nats: {<<: [*nats, *more], stream: MINE}\n  twin: {nats: *nats}", 1)+
 		"  # twin is used\ndedup: {nats_kv: *nats}\nlog: {level: debug}\n", smallEnv)
-	if got, want := c.Sinks["farm"].NATS.URL, "nats://10.0.0.1"; got != want {
-		t.Fatalf("URL = %q, want %q", got, want)
-	}
-	if c.Sinks["farm"].NATS.ConnectTimeout != time.Second {
-		t.Fatalf("ConnectTimeout = %v, want %v", c.Sinks["farm"].NATS.ConnectTimeout, time.Second)
-	}
-	if c.Sinks["farm"].NATS.Replicas != 3 {
-		t.Fatalf("Replicas = %d, want 3", c.Sinks["farm"].NATS.Replicas)
-	}
-	if c.Sinks["farm"].NATS.Stream != "MINE" {
-		t.Fatalf("Stream = %q, want MINE: what stands there comes before what is merged", c.Sinks["farm"].NATS.Stream)
-	}
-	if c.Dedup.Store != DedupNATSKV {
-		t.Fatalf("c.Dedup.Store = %q, want %q", c.Dedup.Store, DedupNATSKV)
-	}
-	if got, want := c.Dedup.NATSKV.URL, "nats://10.0.0.1"; got != want {
-		t.Fatalf("c.Dedup.NATSKV.URL = %q, want %q", got, want)
-	}
-}
-
-// A file is read as editors on other systems save it.
-func TestFilesOfOtherEditors(t *testing.T) {
-	for name, text := range map[string]string{
-		"byte order mark": "\uFEFF" + small, "CRLF": strings.ReplaceAll(small, "\n", "\r\n"), "no line break at the end": strings.TrimRight(small, "\n"),
-	} {
-		c, err := Parse("agrimill.yaml", []byte(text), smallEnv)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-			continue
-		}
-		want, err := Parse("agrimill.yaml", []byte(small), smallEnv)
-		must(t, err)
-		if got, want := c.Gateway.BaseURL, want.Gateway.BaseURL; got != want || len(c.Routes) == 0 {
-			t.Errorf("%s: got %q with %d routes, want %q", name, got, len(c.Routes), want)
-		}
-	}
+	farm := c.Sinks["farm"].NATS // whose own stream comes before the one that is merged
+	testkit.Equal(t, []any{farm.URL, farm.ConnectTimeout, farm.Replicas, farm.Stream, c.Dedup.Store, c.Dedup.NATSKV.URL},
+		[]any{"nats://10.0.0.1", time.Second, 3, "MINE", DedupNATSKV, "nats://10.0.0.1"})
 }
 
 // A file cannot make reading it expensive.
@@ -847,17 +772,13 @@ func TestHostile(t *testing.T) {
 			t.Log(problems.List[0])
 		})
 	}
-	_, err := Load("/dev/zero", smallEnv)
-	if err == nil || !strings.Contains(err.Error(), "is too large") {
-		t.Fatalf("err = %v, want %q in it", err, "is too large")
-	}
-	_, err = Load(t.TempDir(), smallEnv)
-	if err == nil || !strings.Contains(err.Error(), "cannot be read: is a directory") {
-		t.Fatalf("err = %v, want %q in it", err, "cannot be read: is a directory")
-	}
-	_, err = Load(filepath.Join(t.TempDir(), "no.yaml"), smallEnv)
-	if err == nil || !strings.Contains(err.Error(), "no.yaml: cannot be read: no such file or directory") {
-		t.Fatalf("err = %v, want %q in it", err, "no.yaml: cannot be read: no such file or directory")
+	for path, want := range map[string]string{
+		"/dev/zero": "is too large", t.TempDir(): "cannot be read: is a directory",
+		filepath.Join(t.TempDir(), "no.yaml"): "no.yaml: cannot be read: no such file or directory",
+	} {
+		if _, err := Load(path, smallEnv); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q in it", path, err, want)
+		}
 	}
 }
 
@@ -888,22 +809,17 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	if got := fmt.Sprint(c.Gateway); !strings.Contains(got, "[redacted]") {
 		t.Fatalf("c.Gateway = %q, want %q in it", got, "[redacted]")
 	}
-	if got, want := URL(nats.URL).String(), "nats://redacted@127.0.0.1:4222,nats://127.0.0.1:1?redacted"; got != want {
-		t.Fatalf("URL(nats.URL).String() = %q, want %q", got, want)
+	for address, want := range map[string]string{
+		nats.URL: "nats://redacted@127.0.0.1:4222,nats://127.0.0.1:1?redacted", "http://[::1": "[redacted]",
+		"farm:secret@host:4222, 127.0.0.1:4222,localhost": "redacted@host:4222,127.0.0.1:4222,localhost",
+		"nats://farm:12/secret@host":                      "[redacted]", "nats://farm:12?secret@host": "[redacted]", "farm:12#secret@host": "[redacted]", "farm:12%secret@host": "[redacted]",
+	} {
+		if got := URL(address).String(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 	if !strings.Contains(nats.URL, "hidden-secret") {
-		t.Fatalf("nats.URL = %q, want %q in it", nats.URL, "hidden-secret")
-	}
-	if got, want := URL("http://[::1").String(), "[redacted]"; got != want {
-		t.Fatalf("String = %q, want %q", got, want)
-	}
-	if got, want := URL("farm:secret@host:4222, 127.0.0.1:4222,localhost").String(), "redacted@host:4222,127.0.0.1:4222,localhost"; got != want {
-		t.Fatalf("String = %q, want %q", got, want)
-	}
-	for _, address := range []string{"nats://farm:12/secret@host", "nats://farm:12?secret@host", "farm:12#secret@host", "farm:12%secret@host"} {
-		if got, want := URL(address).String(), "[redacted]"; got != want {
-			t.Fatalf("URL(address).String() = %q, want %q", got, want)
-		}
+		t.Errorf("%q has no secret", nats.URL)
 	}
 	if got := Secret("").String(); got != "" {
 		t.Fatalf("String = %q, want none", got)
@@ -947,34 +863,20 @@ func TestProblem(t *testing.T) {
 
 // The examples can be used as they are.
 func TestExamples(t *testing.T) {
-	c, err := Load(filepath.Join("..", "..", "examples", "minimal.yaml"), exampleEnvironment)
+	for name, want := range map[string]struct{ endpoints, sinks, routes, warnings, lines int }{
+		"minimal.yaml": {1, 1, 1, 0, 20}, "full.yaml": {2, 4, 9, 1, 1000}, // the warning is about the log sink
+	} {
+		path := filepath.Join("..", "..", "examples", name)
+		c, err := Load(path, exampleEnvironment)
+		must(t, err)
+		text, err := os.ReadFile(path)
+		must(t, err)
+		if len(c.Endpoints) != want.endpoints || len(c.Sinks) != want.sinks || len(c.Routes) != want.routes || len(c.Warnings) != want.warnings || bytes.Count(text, []byte("\n")) > want.lines {
+			t.Errorf("%s has %d endpoints, %d sinks, %d routes, %d lines, warnings %v", name, len(c.Endpoints), len(c.Sinks), len(c.Routes), bytes.Count(text, []byte("\n")), c.Warnings)
+		}
+	}
+	c, err := Load(filepath.Join("..", "..", "examples", "full.yaml"), exampleEnvironment)
 	must(t, err)
-	if len(c.Warnings) != 0 {
-		t.Fatalf("c.Warnings = %+v, want none", c.Warnings)
-	}
-	if len(c.Endpoints) != 1 {
-		t.Fatalf("c.Endpoints has %d elements, want 1", len(c.Endpoints))
-	}
-	if c.Endpoints[0].ApplicationID != "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01" {
-		t.Fatalf("c.Endpoints[0].ApplicationID = %q, want the one of the example", c.Endpoints[0].ApplicationID)
-	}
-	text, err := os.ReadFile(filepath.Join("..", "..", "examples", "minimal.yaml"))
-	must(t, err)
-	if got := bytes.Count(text, []byte("\n")); got > 20 {
-		t.Fatalf("the minimal configuration has %d lines, want at most 20", got)
-	}
-
-	c, err = Load(filepath.Join("..", "..", "examples", "full.yaml"), exampleEnvironment)
-	must(t, err)
-	if len(c.Sinks) != 4 {
-		t.Fatalf("c.Sinks has %d elements, want 4", len(c.Sinks))
-	}
-	if len(c.Routes) != 9 {
-		t.Fatalf("c.Routes has %d elements, want 9", len(c.Routes))
-	}
-	if len(c.Warnings) != 1 {
-		t.Fatalf("c.Warnings has %d elements, want 1: the log sink: %+v", len(c.Warnings), c.Warnings)
-	}
 
 	// What it says is mostly the defaults.
 	testkit.Equal(t, c.Publisher, parse(t, small, smallEnv).Publisher)

@@ -77,6 +77,17 @@ func BenchmarkFloorScan(b *testing.B) {
 	}
 }
 
+// The events that the benchmarks measure are ones that the gateway sends.
+func TestEventsAreRead(t *testing.T) {
+	for _, size := range sizes {
+		raw := testkit.Must(sse.NewReader(bytes.NewReader(newEvent(size, 0).data), 0).Next())(t)
+		event := testkit.Must(gateway.DecodeEvent(gateway.EventMessageReceived, raw.Data))(t)
+		if got := len(event.(*gateway.MessageReceived).Payload); got != size {
+			t.Errorf("got a payload of %d bytes, want %d", got, size)
+		}
+	}
+}
+
 // repeat is a stream of one event over and over.
 type repeat struct {
 	data []byte

@@ -1,7 +1,6 @@
 package endtoend
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -10,19 +9,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 )
-
-func TestEverythingArrivesOnce(t *testing.T) {
-	w := newWorld(t, gatewaytest.Config{ChunkSize: 100_000})
-	w.start(pipelineConfig{files: []string{fileType}, closeTimeout: testkit.Patience})
-	w.send(200)
-	file := make([]byte, 350_000)
-	for i := range file {
-		file[i] = byte(i * i >> 8)
-	}
-	w.sendPayload(fileType, file)
-	w.waitConfirmed(204)
-	w.oracle.judge(true)
-}
 
 func TestSinkStoppedMidFlow(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{})
@@ -53,23 +39,6 @@ func TestSinkStoppedMidFlow(t *testing.T) {
 	}
 }
 
-func TestStreamCutInTheMiddleOfAnEvent(t *testing.T) {
-	w := newWorld(t, gatewaytest.Config{})
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 20 {
-		w.gateway.Inject(gatewaytest.OpEvents, gatewaytest.Fault{
-			CutAfter: 1 + rng.Int64N(30_000), Cut: gatewaytest.CutStyle(rng.IntN(3)), Times: 1,
-		})
-	}
-	p := w.start(pipelineConfig{closeTimeout: testkit.Patience})
-	w.send(300)
-	w.waitConfirmed(300)
-	w.oracle.judge(true)
-	if got := p.sub.Stats().Stream.Connects; got < 2 {
-		t.Errorf("the stream was opened %d times: it was not cut", got)
-	}
-}
-
 func TestRouterClosedWithMessagesOpen(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{})
 	proxy := natstest.NewProxy(t, w.nats.URL())
@@ -91,21 +60,6 @@ func TestRouterClosedWithMessagesOpen(t *testing.T) {
 	w.start(pipelineConfig{closeTimeout: testkit.Patience})
 	w.waitConfirmed(500)
 	w.oracle.judge(true)
-}
-
-func TestGracefulStopConfirmsEverythingThatWasStored(t *testing.T) {
-	w := newWorld(t, gatewaytest.Config{})
-	p := w.start(pipelineConfig{closeTimeout: testkit.Patience})
-	w.send(1000)
-	w.waitConfirmed(200)
-	if err := p.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
-	w.oracle.judge(false)
-	count, _ := w.oracle.stored()
-	if got := w.confirmed(); got != len(count) {
-		t.Errorf("%d messages stored, %d confirmed after a graceful stop", len(count), got)
-	}
 }
 
 // Two routes from one subscriber both get every message, also those that the

@@ -82,7 +82,6 @@ type pipeline struct {
 
 type pipelineConfig struct {
 	natsURL      string
-	files        []string
 	closeTimeout time.Duration
 	maxInFlight  int
 }
@@ -112,7 +111,7 @@ func (w *world) startRoutes(cfg pipelineConfig, prefixes ...string) *pipeline {
 	w.Cleanup(func() { _ = client.Close() })
 	short := subscriber.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond}
 	sub := testkit.Must(subscriber.New(subscriber.Config{
-		Client: client, Files: cfg.files, Nack: short, Reconnect: short, Order: subscriber.Unordered,
+		Client: client, Nack: short, Reconnect: short, Order: subscriber.Unordered,
 		MaxInFlight: cfg.maxInFlight, DrainTimeout: cfg.closeTimeout / 2, CloseTimeout: cfg.closeTimeout,
 		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
 	}, logger))(w)

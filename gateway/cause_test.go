@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestTransportErrorsTellNoSecrets(t *testing.T) {
@@ -60,10 +62,7 @@ func TestRedirectsThroughAProxy(t *testing.T) {
 	reached := roundTripper(func(*http.Request) (*http.Response, error) { return nil, nil })
 	ts := payloadTransports{first: reached, proxy: func(*http.Request) (*url.URL, error) { return url.Parse("http://10.0.0.1:3128") }}
 	toward := func(target string, allow bool) error {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil))(t)
 		rt, err := ts.toward(req, first, allow)
 		if (err == nil) && rt == nil && !allow {
 			t.Errorf("%s: no transport", target)

@@ -3,6 +3,8 @@ package gateway
 import (
 	"reflect"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // What one bad part of an event costs: lost is what the event is without, and said is where and why.
@@ -74,10 +76,7 @@ func TestDecodeAllOptionalFieldsUnreadable(t *testing.T) {
 	for _, key := range []string{"received_at", "filename", "tenant_id", "teamset_context_id", "payload_uri"} {
 		data = data.with(key, `[]`)
 	}
-	event, err := decode(t, EventMessageReceived, data.json())
-	if err != nil {
-		t.Fatal(err)
-	}
+	event := testkit.Must(decode(t, EventMessageReceived, data.json()))(t)
 	m := event.(*MessageReceived)
 	if m.ID != uuidA || string(m.Payload) != "hello" || len(m.Unreadable) != 5 || m.Filename != "" || !m.ReceivedAt.IsZero() {
 		t.Errorf("got %+v, want the required fields and 5 that are unreadable", m)

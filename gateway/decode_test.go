@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const (
@@ -381,10 +383,7 @@ func TestDecodeNullForAList(t *testing.T) {
 		return f.with("capabilities", `{"can_send":null,"can_receive":null}`).
 			with("routed_endpoints", `{"can_send_to":{"`+uuidA+`":null},"can_receive_from":null}`)
 	})
-	event, err := decode(t, EventAuthorizationAdded, validData(EventAuthorizationAdded).with("tenant", `{"tenant_id":"`+uuidC+`","endpoints":[`+nulls+`]}`).json())
-	if err != nil {
-		t.Fatal(err)
-	}
+	event := testkit.Must(decode(t, EventAuthorizationAdded, validData(EventAuthorizationAdded).with("tenant", `{"tenant_id":"`+uuidC+`","endpoints":[`+nulls+`]}`).json()))(t)
 	e := event.(*AuthorizationAdded).Tenant.Endpoints[0]
 	if e.Capabilities.CanSend == nil || e.Capabilities.CanReceive == nil || len(e.Capabilities.CanSend)+len(e.Capabilities.CanReceive) != 0 {
 		t.Errorf("capabilities %+v", e.Capabilities)
@@ -392,7 +391,7 @@ func TestDecodeNullForAList(t *testing.T) {
 	if types, ok := e.RoutedEndpoints.CanSendTo[uuidA]; !ok || types == nil || len(types) != 0 {
 		t.Errorf("routes %+v", e.RoutedEndpoints)
 	}
-	event, err = decode(t, EventAuthorizationAdded, validData(EventAuthorizationAdded).with("tenant", `{"tenant_id":"`+uuidC+`","endpoints":null}`).json())
+	event, err := decode(t, EventAuthorizationAdded, validData(EventAuthorizationAdded).with("tenant", `{"tenant_id":"`+uuidC+`","endpoints":null}`).json())
 	if err != nil || event.(*AuthorizationAdded).Tenant.Endpoints == nil {
 		t.Errorf("got %+v, %v, want an empty list", event, err)
 	}

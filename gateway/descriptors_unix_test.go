@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A process without a free file descriptor opens the stream nevertheless: idle connections of other
@@ -57,10 +58,7 @@ func openStreamWithoutDescriptors(t *testing.T, base string, calls int) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
 	}
-	c, err := gateway.New(gateway.Config{BaseURL: base, TokenURL: base + "/token", ClientID: "id", ClientSecret: "secret"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testkit.Must(gateway.New(gateway.Config{BaseURL: base, TokenURL: base + "/token", ClientID: "id", ClientSecret: "secret"}))(t)
 	defer func() { _ = c.Close() }()
 	var wg sync.WaitGroup
 	for range calls {

@@ -32,10 +32,7 @@ func testContext(t *testing.T) context.Context {
 
 func newClient(t *testing.T, cfg gateway.Config) *gateway.Client {
 	t.Helper()
-	client, err := gateway.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(cfg))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -43,10 +40,7 @@ func newClient(t *testing.T, cfg gateway.Config) *gateway.Client {
 // follow gives every event of the stream to handle, until the test ends.
 func follow(t *testing.T, client *gateway.Client, handle ...func(gateway.Event)) {
 	t.Helper()
-	stream, err := client.ReceiveEvents(testContext(t), gateway.ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(client.ReceiveEvents(testContext(t), gateway.ReceiveEventsRequest{}))(t)
 	done := make(chan struct{})
 	go func() { // ends when the stream is closed
 		defer close(done)

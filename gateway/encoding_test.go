@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func gzipped(text string) []byte {
@@ -80,10 +82,7 @@ func TestIdentityIsNoEncoding(t *testing.T) {
 		w.Header()["Content-Encoding"] = []string{"", " Identity "}
 		streamOf("event: NEW\ndata: {}\n\n")(w, r)
 	})
-	stream, err := s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 	defer func() { _ = stream.Close() }()
 	if e, err := stream.Next(); err != nil || e.Type != "NEW" {
 		t.Errorf("got %q, %v", e.Type, err)

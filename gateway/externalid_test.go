@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func FuzzExternalID(f *testing.F) {
@@ -17,10 +19,7 @@ func FuzzExternalID(f *testing.F) {
 		if len(id) < 3 || len(id) > 255 || strings.ContainsAny(id, " \r\n\x00\"<>\\") {
 			t.Fatalf("%q is not to be valid", id)
 		}
-		u, err := url.Parse("https://gateway.example/base/endpoints/" + escapePathSegment(id))
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := testkit.Must(url.Parse("https://gateway.example/base/endpoints/" + escapePathSegment(id)))(t)
 		if u.RawQuery != "" || u.Fragment != "" || u.Host != "gateway.example" {
 			t.Fatalf("%q leaves the path: %s", id, u)
 		}

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const (
@@ -73,10 +75,7 @@ func (s *service) client(t testing.TB, change ...func(*Config)) *Client {
 
 func newTestClient(t testing.TB, cfg Config) *Client {
 	t.Helper()
-	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testkit.Must(New(cfg))(t)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -308,10 +307,7 @@ func (r *record) all() ([]*http.Request, []string) {
 // closedAddress is an address on which nobody listens.
 func closedAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = l.Close() }()
 	return l.Addr().String()
 }

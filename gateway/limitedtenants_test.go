@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // tenantService answers requests through a limiter.
@@ -224,10 +226,7 @@ func TestLimitOfFewIsLifted(t *testing.T) {
 				s := newTenantService(t, func(tenant int) bool { return !served[tenant] })
 				for _, tenant := range c.first {
 					if tenant == nobody {
-						started, err := s.wait(t.Context())
-						if err != nil {
-							t.Fatal(err)
-						}
+						started := testkit.Must(s.wait(t.Context()))(t)
 						s.reject(started, "", 0)
 						continue
 					}

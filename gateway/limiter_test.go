@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestNoLimitBeforeTheFirst429(t *testing.T) {
@@ -132,10 +134,7 @@ func TestRetryAfterPausesTheWholeClient(t *testing.T) {
 func TestLimiterSpacesRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &limiter{cfg: RateLimitConfig{MinRate: 2, Growth: 1e-9, Pause: time.Second}}
-		started, err := l.wait(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		started := testkit.Must(l.wait(t.Context()))(t)
 		l.reject(started, "", 0)
 		var at []time.Duration
 		begin := time.Now()

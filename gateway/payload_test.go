@@ -17,6 +17,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const payloadQuery = "/p?signature=s3cret"
@@ -476,10 +478,7 @@ func TestPayloadCloseWhileReadWaits(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	r, err := newService(t).client(t).OpenPayload(t.Context(), uri, 100)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(newService(t).client(t).OpenPayload(t.Context(), uri, 100))(t)
 	if _, err := io.ReadFull(r, make([]byte, 10)); err != nil {
 		t.Fatal(err)
 	}
@@ -548,10 +547,7 @@ func TestPayloadIsStreamed(t *testing.T) {
 	c := newService(t).client(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	r, err := c.OpenPayload(t.Context(), uri, size)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(c.OpenPayload(t.Context(), uri, size))(t)
 	defer func() { _ = r.Close() }()
 	n, err := io.Copy(io.Discard, struct{ io.Reader }{r})
 	if err != nil || n != size {

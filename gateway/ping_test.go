@@ -128,16 +128,13 @@ func TestLostPingEndsTheStream(t *testing.T) {
 		BaseURL: "https://" + proxy.Addr(), TokenURL: server.URL + "/token", ClientID: testID, ClientSecret: testSecret,
 		TLS: server.Client().Transport.(*http.Transport).TLSClientConfig, PingInterval: 100 * time.Millisecond, StreamIdleTimeout: Off,
 	})
-	stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(c.ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 	defer func() { _ = stream.Close() }()
 	if _, err := stream.Next(); err != nil {
 		t.Fatal(err)
 	}
 	proxy.Freeze()
-	_, err = stream.Next()
+	_, err := stream.Next()
 	wantOnly(t, err, ErrUnavailable)
 	if strings.Contains(err.Error(), "http2") {
 		t.Errorf("got %v", err)

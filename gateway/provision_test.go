@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // provisioning is a provisioner on a live service, with its results.
@@ -356,10 +357,7 @@ func TestProvisionerConcurrencyIsBounded(t *testing.T) {
 	cfg.Concurrency = 3
 	done := make(chan struct{}, 100)
 	cfg.OnResult = func(gateway.ProvisionResult) { done <- struct{}{} }
-	p, err := gateway.NewProvisioner(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testkit.Must(gateway.NewProvisioner(cfg))(t)
 	add := func(n int) {
 		for range n {
 			tenant := s.AddTenant()

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestCallsAreNotRedirectedElsewhere(t *testing.T) {
@@ -155,10 +157,7 @@ func TestRedirectedConnectionsSeeTheDialledAddress(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer server.Close()
 	c := newTestClient(t, testConfig())
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil))(t)
 	resp, err := c.payload.redirected.RoundTrip(req)
 	if err == nil {
 		_ = resp.Body.Close()

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestSecretIsNotPrinted(t *testing.T) {
@@ -16,10 +18,7 @@ func TestSecretIsNotPrinted(t *testing.T) {
 	}{Token: "hunter2"}
 	var log strings.Builder
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("holder", "token", holder.Token, "holder", holder)
-	marshaled, err := json.Marshal(holder)
-	if err != nil {
-		t.Fatal(err)
-	}
+	marshaled := testkit.Must(json.Marshal(holder))(t)
 	for _, text := range []string{
 		fmt.Sprint(holder), fmt.Sprintf("%v %+v %#v %s %q %x", holder, holder, holder, holder.Token, holder.Token, holder.Token),
 		fmt.Sprintf("%d", []Secret{holder.Token}), log.String(), string(marshaled),

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -282,11 +284,8 @@ func TestSpecLimits(t *testing.T) {
 		w.send(t, w.message("x"))
 		m := nextMessage(t, w.stream(t, gateway.EventMessageReceived))
 		w.Advance(15*time.Minute - time.Second)
-		r, err := w.client.OpenPayload(t.Context(), m.PayloadURI, -1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = io.Copy(io.Discard, r)
+		r := testkit.Must(w.client.OpenPayload(t.Context(), m.PayloadURI, -1))(t)
+		_, err := io.Copy(io.Discard, r)
 		if err = errors.Join(err, r.Close()); err != nil {
 			t.Error(err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // nextOf reads the next event and decodes it.
@@ -220,10 +221,7 @@ func TestSpecEndpointsListChanged(t *testing.T) {
 		open = !open
 	}
 	e := first[*gateway.EndpointsListChanged](t, w, gateway.EventEndpointsListChanged, happen)
-	complete, err := w.client.ListTenantEndpoints(t.Context(), w.Tenant())
-	if err != nil {
-		t.Fatal(err)
-	}
+	complete := testkit.Must(w.client.ListTenantEndpoints(t.Context(), w.Tenant()))(t)
 	w.fields(t, []field{
 		{"event_type", e.Type(), gateway.EventEndpointsListChanged, true},
 		{"tenant_id", e.TenantID, w.Tenant(), true},
@@ -249,10 +247,7 @@ func TestSpecListChangedVisibility(t *testing.T) {
 	w := newSpecWorld(t, gatewaytest.Config{})
 	other := w.AddApplication(gatewaytest.ApplicationConfig{})
 	w.Authorize(other, w.Tenant())
-	s, err := other.Client().ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(other.Client().ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	list := func(t *testing.T) []gateway.TenantEndpointInfo {
 		t.Helper()

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -192,10 +194,7 @@ func specClient(t *testing.T, cfg gateway.Config, change ...func(*gateway.Config
 	for _, f := range change {
 		f(&cfg)
 	}
-	c, err := gateway.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := testkit.Must(gateway.New(cfg))(t)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -219,10 +218,7 @@ func (w *specWorld) send(t *testing.T, req gateway.SendMessageRequest) {
 
 func (w *specWorld) stream(t *testing.T, types ...gateway.EventType) *gateway.EventStream {
 	t.Helper()
-	s, err := w.client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: types})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(w.client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: types}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -274,10 +270,7 @@ func (w *specWorld) call(ctx context.Context, operation string) (err error) {
 // listed is an endpoint as the tenant's listing has it.
 func (w *specWorld) listed(t *testing.T, id string) gateway.TenantEndpointInfo {
 	t.Helper()
-	list, err := w.client.ListTenantEndpoints(t.Context(), w.Tenant())
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := testkit.Must(w.client.ListTenantEndpoints(t.Context(), w.Tenant()))(t)
 	for _, e := range list {
 		if e.ID == id {
 			return e
@@ -389,14 +382,8 @@ func isUUID(s string) bool { return len(s) == 36 && strings.Count(s, "-") == 4 }
 
 func next(t *testing.T, s *gateway.EventStream) gateway.Event {
 	t.Helper()
-	raw, err := s.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := gateway.DecodeEvent(raw.Type, raw.Data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testkit.Must(s.Next())(t)
+	e := testkit.Must(gateway.DecodeEvent(raw.Type, raw.Data))(t)
 	return e
 }
 

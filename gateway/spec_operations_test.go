@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -388,10 +390,7 @@ func TestSpecConfirmations(t *testing.T) {
 		nextMessage(t, s) // both: the confirmation has no effect yet
 		w.Advance(time.Minute)
 		client, _ := specClient(t, w.ClientConfig()) // the old token has aged too
-		s, err := client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s = testkit.Must(client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}}))(t)
 		defer func() { _ = s.Close() }()
 		if m := nextMessage(t, s); m.ReceivingEndpointID != second.ID {
 			t.Errorf("got %+v", m)
@@ -460,10 +459,7 @@ func (w *specWorld) mustSeeNoScope(t *testing.T) {
 		if r.GetBody == nil {
 			t.Fatal("the token request cannot be read again")
 		}
-		body, err := r.GetBody()
-		if err != nil {
-			t.Fatal(err)
-		}
+		body := testkit.Must(r.GetBody())(t)
 		form, err := io.ReadAll(body)
 		if err != nil || strings.Contains(string(form), "scope") || !strings.Contains(string(form), "grant_type=client_credentials") {
 			t.Errorf("form %s, %v", form, err)

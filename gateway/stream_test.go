@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func streamOf(parts ...string) http.HandlerFunc {
@@ -30,10 +32,7 @@ func TestReceiveEvents(t *testing.T) {
 		": hello\n\nevent: MESSAGE_RECEIVED\ndata: {\"a\":1}\n\n",
 		"event: FILE_REC", "EIVED\r\ndata: {}\r\n\r\nretry: 1500\n\nevent: NEW\ndata: {}\n\ndata: {}\n\nevent: unfinished\ndata: {}\n")))
 	c := s.client(t)
-	stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(c.ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 	for _, want := range []struct {
 		name EventType
 		data string
@@ -77,10 +76,7 @@ func TestEventTypesQuery(t *testing.T) {
 		{EventTypesRepeated, nil, ""},
 	} {
 		c := s.client(t, func(c *Config) { c.EventTypesEncoding = tt.encoding })
-		stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{Types: tt.types})
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testkit.Must(c.ReceiveEvents(t.Context(), ReceiveEventsRequest{Types: tt.types}))(t)
 		_ = stream.Close()
 		requests, _ := r.all()
 		if got := requests[len(requests)-1].URL.RawQuery; got != tt.want {
@@ -123,27 +119,21 @@ func TestStreamCutInTheMiddle(t *testing.T) {
 		streamOf("data: whole\n\ndata: hal")(w, r)
 		panic(http.ErrAbortHandler)
 	})
-	stream, err := s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 	defer func() { _ = stream.Close() }()
 	if e, err := stream.Next(); err != nil || string(e.Data) != "whole" {
 		t.Fatalf("got %q, %v", e.Data, err)
 	}
-	_, err = stream.Next()
+	_, err := stream.Next()
 	wantOnly(t, err, ErrUnavailable)
 }
 
 func TestStreamSkipsAnEventThatIsTooLarge(t *testing.T) {
 	s := newService(t)
 	s.mux.HandleFunc("GET /events", streamOf("event: MESSAGE_RECEIVED\ndata: "+strings.Repeat("x", 5000)+"\n\ndata: next\n\n"))
-	stream, err := s.client(t, func(c *Config) { c.MaxEventSize = 1000 }).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(s.client(t, func(c *Config) { c.MaxEventSize = 1000 }).ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 	defer func() { _ = stream.Close() }()
-	_, err = stream.Next()
+	_, err := stream.Next()
 	wantOnly(t, err, ErrEventTooLarge)
 	var large *EventTooLargeError
 	if !errors.As(err, &large) || large.Limit != 1000 || large.Type != EventMessageReceived || len(large.Head) == 0 || strings.Contains(err.Error(), "xxx") {
@@ -160,10 +150,7 @@ func TestStreamCloseWhileNextWaits(t *testing.T) {
 		streamOf("data: x\n\n")(w, r)
 		<-r.Context().Done()
 	})
-	stream, err := s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 	if _, err := stream.Next(); err != nil {
 		t.Fatal(err)
 	}
@@ -200,10 +187,7 @@ func piped(t *testing.T, change ...func(*Config)) (*Client, *io.PipeWriter) {
 func TestStreamIdleWatchdog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, pw := piped(t)
-		stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testkit.Must(c.ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 		defer func() { _ = stream.Close() }()
 		go func() {
 			for range 5 { // a comment now and then keeps it alive
@@ -216,7 +200,7 @@ func TestStreamIdleWatchdog(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := time.Now()
-		_, err = stream.Next()
+		_, err := stream.Next()
 		wantOnly(t, err, ErrIdle)
 		if d := time.Since(start); d != defaultStreamIdleTimeout {
 			t.Errorf("after %v, want %v", d, defaultStreamIdleTimeout)
@@ -267,10 +251,7 @@ func TestEndThatThisSideCausedIsNoEnd(t *testing.T) {
 func TestStreamIdleWatchdogIgnoresASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, pw := piped(t)
-		stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testkit.Must(c.ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 		defer func() { _ = stream.Close() }()
 		go func() {
 			w := bufio.NewWriterSize(pw, 1) // every event blocks until it is read
@@ -291,10 +272,7 @@ func TestStreamIdleWatchdogIgnoresASlowReader(t *testing.T) {
 func TestStreamIdleWatchdogOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, pw := piped(t, func(c *Config) { c.StreamIdleTimeout = Off })
-		stream, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testkit.Must(c.ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 		defer func() { _ = stream.Close() }()
 		go func() {
 			time.Sleep(1000 * time.Hour)

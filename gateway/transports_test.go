@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // seen is a RoundTripper that remembers what passes it.
@@ -39,10 +41,7 @@ func TestTransportsByKindOfTraffic(t *testing.T) {
 		if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
 			t.Fatal(err)
 		}
-		events, err := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		events := testkit.Must(c.ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 		_ = events.Close()
 		// The payload is even at the service's own address.
 		if got, err := download(t.Context(), c, s.URL+"/payload", 7); err != nil || string(got) != "payload" {

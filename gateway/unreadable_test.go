@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // One bad tenant or endpoint in an answer hides none of the others, and is reported.
@@ -30,10 +32,7 @@ func TestABadEntryHidesNoOther(t *testing.T) {
 	c := s.client(t, func(c *Config) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
-	tenants, err := c.ListAuthorizedTenants(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	tenants := testkit.Must(c.ListAuthorizedTenants(t.Context()))(t)
 	leftOut := &EntryError{Field: "tenants[0].endpoints[0].capabilities", Reason: reasonMissing, EndpointID: testRecipient}
 	isNull := &EntryError{Field: "tenants[0].endpoints[1]", Reason: reasonNotObject}
 	noList := &EntryError{Field: "tenants[3].endpoints", Reason: reasonNotArray}

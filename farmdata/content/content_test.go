@@ -21,24 +21,19 @@ import (
 	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
 	"github.com/agrimill/agrimill/farmdata/isoxml"
 	"github.com/agrimill/agrimill/internal/farmfile"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
 func open(t testing.TB, b []byte, cfg content.Config) *content.Data {
 	t.Helper()
-	data, err := content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testkit.Must(content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), cfg))(t)
 	return data
 }
 
 func summarize(t testing.TB, data *content.Data) *content.Summary {
 	t.Helper()
-	s, err := content.Summarize(t.Context(), data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(content.Summarize(t.Context(), data))(t)
 	return s
 }
 
@@ -96,10 +91,7 @@ func TestSummary(t *testing.T) {
 
 func TestSummaryOfTaskData(t *testing.T) {
 	s := summarize(t, open(t, farmdatatest.Archive(t, 5), content.Config{}))
-	b, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.Must(json.Marshal(s))(t)
 	for _, want := range []string{
 		`{"form":"TaskData","sets":[{"path":"TASKDATA","version":"4.2","software":"maker","controller":"controller",`,
 		`"tasks":[{"id":"TSK1","name":"Mowing","status":"completed","customer":"CTR1","farm":"FRM1","field":"PFD1","logs":["TLG00001"]}]`,
@@ -228,10 +220,7 @@ func TestRealFiles(t *testing.T) {
 	}
 	for _, file := range farmdatatest.Files(t, "../..", "farm/*", "isoxml/*.zip") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			b, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := testkit.Must(os.ReadFile(file))(t)
 			want := forms[farmfile.MessageType(file)]
 			data, err := content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), content.Config{})
 			if want == "" {

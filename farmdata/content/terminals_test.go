@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // TestTotalsOfTerminals compares what the logs of real machines say with what their terminals wrote in totals of their own.
@@ -23,10 +24,7 @@ func TestTotalsOfTerminals(t *testing.T) {
 	}
 	compared := 0
 	for _, pattern := range []string{"farm/*.zip", "isoxml/*.zip"} {
-		files, err := filepath.Glob(filepath.Join(shared, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := testkit.Must(filepath.Glob(filepath.Join(shared, pattern)))(t)
 		for _, file := range files {
 			compared += compareTotals(t, file)
 		}
@@ -39,15 +37,9 @@ func TestTotalsOfTerminals(t *testing.T) {
 // compareTotals returns how many figures it compared.
 func compareTotals(t *testing.T, file string) (compared int) {
 	totals := func(with bool) []content.Work {
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(os.Open(file))(t)
 		defer func() { _ = f.Close() }()
-		info, err := f.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
+		info := testkit.Must(f.Stat())(t)
 		data, err := content.Open(t.Context(), f, info.Size(), content.Config{})
 		if err != nil {
 			return nil // other files of the gateway
@@ -61,10 +53,7 @@ func compareTotals(t *testing.T, file string) (compared int) {
 				}
 			}
 		}
-		all, err := content.Totals(t.Context(), data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		all := testkit.Must(content.Totals(t.Context(), data))(t)
 		return all
 	}
 	own := map[string]content.Work{}

@@ -14,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/farmdata/efdi"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
@@ -312,10 +313,7 @@ func TestTotalsOfProducts(t *testing.T) {
 			Products: []farmdata.ProductAllocation{{ProductID: "PDT1", ElementID: "DET4"}, {ProductID: "PDT2", ElementID: "DET5"}, {ProductID: "PDT1", ElementID: "DET4"}}}},
 		Logs: []*farmdata.Log{drive(devices, 100, reading{0, 0x43, "DET1", 6000}, reading{0, 0x02, "DET4", 100}, reading{0, 0x02, "DET5", 200}, reading{0, 0x18D, "DET9", 7})},
 	}
-	all, err := content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := testkit.Must(content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
 	for i := range all {
 		for j := range all[i].Rates {
 			all[i].Rates[j].Mean, all[i].Rates[j].Total = content.Figure{}, content.Figure{}
@@ -336,10 +334,7 @@ func TestTotalsOfProducts(t *testing.T) {
 func TestTotalsOfTelemetry(t *testing.T) {
 	t.Parallel()
 	open := func(b []byte, devices []farmdata.Device) *content.Data {
-		data, err := content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), content.Config{EFDI: efdi.Config{Devices: devices}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testkit.Must(content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), content.Config{EFDI: efdi.Config{Devices: devices}}))(t)
 		return data
 	}
 	described := open(farmdatatest.Description(t), nil).Sets[0].Devices
@@ -371,10 +366,7 @@ func TestTotalsAreBounded(t *testing.T) {
 		"totals":   {farmdata.Task{ID: "TSK1", Times: []farmdata.TaskTime{{Totals: totals}}}, 9999, "limit"},
 		"products": {farmdata.Task{ID: "TSK1", Times: []farmdata.TaskTime{{Totals: totals[:9]}}, Products: products}, 9, "limit"},
 	} {
-		summary, err := content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{{Tasks: []farmdata.Task{tt.task}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		summary := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{{Tasks: []farmdata.Task{tt.task}}}}))(t)
 		set, found := summary.Sets[0], ""
 		for _, f := range set.Findings {
 			found += string(f.Kind)

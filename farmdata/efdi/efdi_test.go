@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -83,10 +85,7 @@ func TestAgreesWithIndependentReader(t *testing.T) {
 		t.Fatalf("figures of %d files: %v", len(want), err)
 	}
 	for name, want := range want {
-		payload, err := os.ReadFile(filepath.Join(shared, "farm", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		payload := testkit.Must(os.ReadFile(filepath.Join(shared, "farm", name)))(t)
 		log := open(t, payload, Unknown, Config{}).Logs[0]
 		records, found := farmdatatest.Read(t, log)
 		if len(found) != 0 {
@@ -154,19 +153,13 @@ func comparePosition(t *testing.T, got *farmdata.Record, want wantPosition) {
 
 func open(t testing.TB, payload []byte, message Message, cfg Config) *farmdata.Set {
 	t.Helper()
-	set, err := Open(t.Context(), bytes.NewReader(payload), int64(len(payload)), message, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := testkit.Must(Open(t.Context(), bytes.NewReader(payload), int64(len(payload)), message, cfg))(t)
 	return set
 }
 
 func marshal(t testing.TB, m proto.Message) []byte {
 	t.Helper()
-	b, err := proto.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.Must(proto.Marshal(m))(t)
 	return b
 }
 
@@ -431,10 +424,7 @@ func TestErrorsOfTheSource(t *testing.T) {
 		t.Errorf("%v, want the error of the source", err)
 	}
 	source := &failing{bytes.NewReader(payload), 1 << 40}
-	set, err := Open(t.Context(), source, int64(len(payload)), TimeLog, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := testkit.Must(Open(t.Context(), source, int64(len(payload)), TimeLog, Config{}))(t)
 	source.good = 70 << 10
 	records, found := farmdatatest.Read(t, set.Logs[0])
 	if len(records) < 100 || len(records) == 2000 || farmdatatest.Kinds(found) != "unreadable" || !errors.Is(found[0], errDisk) || found[0].Record != int64(len(records)) {
@@ -448,10 +438,7 @@ func TestMemoryOfALogIsIndependentOfItsLength(t *testing.T) {
 	one := protowire.AppendBytes(protowire.AppendTag(nil, 4, protowire.BytesType), marshal(t, entry(1, 9000)))
 	log := &repeated{head: marshal(t, sampleLog(0)), unit: bytes.Repeat(one, 100)}
 	const size = 64 << 20
-	set, err := Open(t.Context(), log, int64(len(log.head)+size/len(log.unit)*len(log.unit)), TimeLog, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := testkit.Must(Open(t.Context(), log, int64(len(log.head)+size/len(log.unit)*len(log.unit)), TimeLog, Config{}))(t)
 	most, bytes := inUse(), 0
 	for record, err := range set.Logs[0].Records {
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -35,10 +37,7 @@ func asText(t testing.TB, set *farmdata.Set) (string, bool) {
 
 func again(t testing.TB, set *farmdata.Set) *farmdata.Set {
 	t.Helper()
-	b, err := MarshalTaskData(set, EncodeConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.Must(MarshalTaskData(set, EncodeConfig{}))(t)
 	return open(t, b, TaskData, Config{})
 }
 
@@ -50,10 +49,7 @@ func TestMarshalTaskData(t *testing.T) {
 	if got, _ := asText(t, again(t, set)); got != want || len(want) < 1000 {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	b, err := MarshalTaskData(set, EncodeConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.Must(MarshalTaskData(set, EncodeConfig{}))(t)
 	var message efdipb.TaskData
 	original := wholeTaskData()
 	for _, task := range original.Task {
@@ -77,10 +73,7 @@ func TestWriteTimeLog(t *testing.T) {
 				yield(nil, &farmdata.Finding{Kind: farmdata.KindPosition, Offset: -1, Record: 1}) &&
 				yield(&farmdata.Record{Number: 1}, nil)
 		}}
-	berlin, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	berlin := testkit.Must(time.LoadLocation("Europe/Berlin"))(t)
 	var b bytes.Buffer
 	if err := WriteTimeLog(&b, log, EncodeConfig{Location: berlin, Finding: func(f *farmdata.Finding) { finding = f }}); err != nil {
 		t.Fatal(err)
@@ -198,19 +191,10 @@ func TestLocalTimes(t *testing.T) {
 		{"Asia/Kolkata", "2026-07-01T12:00:00", "", "2026-07-01T06:30:00Z"},
 		{"", "2026-07-01T12:00:00", "", "2026-07-01T12:00:00Z"},
 	} {
-		location, err := time.LoadLocation(test.zone)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stamp, err := farmdata.ParseStamp(test.wall)
-		if err != nil {
-			t.Fatal(err)
-		}
+		location := testkit.Must(time.LoadLocation(test.zone))(t)
+		stamp := testkit.Must(farmdata.ParseStamp(test.wall))(t)
 		if test.utc != "" {
-			utc, err := farmdata.ParseStamp(test.utc)
-			if err != nil {
-				t.Fatal(err)
-			}
+			utc := testkit.Must(farmdata.ParseStamp(test.utc))(t)
 			stamp.UTC = utc.Wall
 		}
 		if got := (EncodeConfig{Location: location}).instant(stamp).AsTime().Format(time.RFC3339); got != test.want {
@@ -306,10 +290,7 @@ func (full) Write([]byte) (int, error) { return 0, errFull }
 func TestRealFilesAgain(t *testing.T) {
 	t.Parallel()
 	for _, file := range farmdatatest.Files(t, "../..", "farm/efdi_timelog_*.pb") {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testkit.Must(os.ReadFile(file))(t)
 		var out bytes.Buffer
 		if err := WriteTimeLog(&out, open(t, b, TimeLog, Config{}).Logs[0], EncodeConfig{}); err != nil {
 			t.Fatal(err)
@@ -334,14 +315,8 @@ func TestRealFilesAgain(t *testing.T) {
 
 func compareTaskData(t *testing.T, file string) {
 	t.Helper()
-	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	archive, err := isoxml.Open(t.Context(), bytes.NewReader(b), int64(len(b)), isoxml.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.Must(os.ReadFile(file))(t)
+	archive := testkit.Must(isoxml.Open(t.Context(), bytes.NewReader(b), int64(len(b)), isoxml.Config{}))(t)
 	for _, set := range archive.Sets {
 		described := again(t, set)
 		if len(described.Tasks) != len(set.Tasks) || len(described.Devices) != len(set.Devices) || len(described.Fields) != len(set.Fields) {
@@ -379,10 +354,7 @@ func compareTaskData(t *testing.T, file string) {
 
 // FuzzMarshal: what can be read can be written, and is read the same again.
 func FuzzMarshal(f *testing.F) {
-	b, err := proto.Marshal(wholeTaskData())
-	if err != nil {
-		f.Fatal(err)
-	}
+	b := testkit.Must(proto.Marshal(wholeTaskData()))(f)
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		set, err := Open(t.Context(), bytes.NewReader(b), int64(len(b)), TaskData, Config{})
@@ -393,10 +365,7 @@ func FuzzMarshal(f *testing.F) {
 		if !ok { // numbers that are none
 			return
 		}
-		out, err := MarshalTaskData(set, EncodeConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := testkit.Must(MarshalTaskData(set, EncodeConfig{}))(t)
 		if len(out) == 0 {
 			return
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // collection is what the tests look at in GeoJSON.
@@ -299,10 +300,7 @@ func TestWriteErrorsEndTheWork(t *testing.T) {
 	for name, write := range map[string]func(*Writer) error{
 		"track": func(w *Writer) error { return w.Track(log) }, "points": func(w *Writer) error { return w.Points(log) },
 	} {
-		w, err := NewWriter(&full{10_000}, Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := testkit.Must(NewWriter(&full{10_000}, Config{}))(t)
 		read = 0
 		if err := write(w); !errors.Is(err, errDisk) || read > 10_000 {
 			t.Errorf("%s: %v after %d records", name, err, read)

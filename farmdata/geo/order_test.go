@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -194,10 +196,7 @@ func TestColumnsAreDescribed(t *testing.T) {
 	if err := errors.Join(geoparquet.Write(&file, harvest(), cfg), geo.Write(&text, harvest(), cfg)); err != nil {
 		t.Fatal(err)
 	}
-	f, err := parquet.OpenFile(bytes.NewReader(file.Bytes()), int64(file.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(parquet.OpenFile(bytes.NewReader(file.Bytes()), int64(file.Len())))(t)
 	metadata, _ := f.Lookup(geoparquet.ColumnsKey)
 	const want = `{"yield":{"ddi":"0054","name":"Yield","unit":"dt/ha","element":"Header","device":"Combine"}}`
 	if metadata != want || !strings.HasSuffix(strings.TrimSpace(text.String()), `"columns":`+want+`}`) {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -130,10 +132,7 @@ func coordinates(t *testing.T, wkb []byte) string {
 
 func prescriptions(t *testing.T, archive []byte) []farmdata.Prescription {
 	t.Helper()
-	a, err := isoxml.Open(t.Context(), bytes.NewReader(archive), int64(len(archive)), isoxml.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := testkit.Must(isoxml.Open(t.Context(), bytes.NewReader(archive), int64(len(archive)), isoxml.Config{}))(t)
 	if len(a.Sets[0].Findings) > 0 {
 		t.Fatal(a.Sets[0].Findings)
 	}
@@ -152,10 +151,7 @@ func TestCellsAreThoseOfTheBytes(t *testing.T) {
 	corner := func(base, size float64, n int) float64 { return base + float64(n)*size }
 	row := func(i int, properties map[string]any) {
 		west, south, east, north := corner(7.4998, 0.0002, i%12), corner(52.5, 0.0001, i/12), corner(7.4998, 0.0002, i%12+1), corner(52.5, 0.0001, i/12+1)
-		at, err := json.Marshal([][][2]float64{{{west, south}, {east, south}, {east, north}, {west, north}, {west, south}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		at := testkit.Must(json.Marshal([][][2]float64{{{west, south}, {east, south}, {east, north}, {west, north}, {west, south}}}))(t)
 		for key, value := range map[string]any{"row": float64(i / 12), "column": float64(i % 12), "field": "PFD1", "field_name": "Long acre", "at": string(at)} {
 			properties[key] = value
 		}
@@ -254,10 +250,7 @@ func TestRealGridsAreThoseOfTheirBytes(t *testing.T) {
 	t.Parallel()
 	cells := 0
 	for _, name := range farmdatatest.Files(t, "../..", "farm/*.zip") {
-		archive, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		archive := testkit.Must(os.ReadFile(name))(t)
 		a, err := isoxml.Open(t.Context(), bytes.NewReader(archive), int64(len(archive)), isoxml.Config{})
 		if err != nil {
 			continue // no TaskData
@@ -294,20 +287,11 @@ func TestRealGridsAreThoseOfTheirBytes(t *testing.T) {
 // entry returns a file of an archive.
 func entry(t *testing.T, archive []byte, name string) []byte {
 	t.Helper()
-	r, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(zip.NewReader(bytes.NewReader(archive), int64(len(archive))))(t)
 	for _, f := range r.File {
 		if strings.EqualFold(f.Name, name) {
-			content, err := f.Open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := io.ReadAll(content)
-			if err != nil {
-				t.Fatal(err)
-			}
+			content := testkit.Must(f.Open())(t)
+			b := testkit.Must(io.ReadAll(content))(t)
 			return b
 		}
 	}

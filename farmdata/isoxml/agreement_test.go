@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // shared is where real files and the figures of an independent reader are. They
@@ -52,15 +53,9 @@ func exists(file string) bool {
 // openFile opens a real archive and closes it at the end of the test.
 func openFile(t testing.TB, file string) *Archive {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(os.Open(file))(t)
 	t.Cleanup(func() { _ = f.Close() })
-	info, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := testkit.Must(f.Stat())(t)
 	archive, err := Open(t.Context(), f, info.Size(), Config{})
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"golang.org/x/text/encoding/unicode"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -46,14 +48,8 @@ func TestWhatIsNoZipIsNamed(t *testing.T) {
 func TestXMLWithoutArchive(t *testing.T) {
 	t.Parallel()
 	const task = `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1" B="Mowing" G="1"><TLG A="TLG00001"/></TSK></ISO11783_TaskData>`
-	utf16, err := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(task)
-	if err != nil {
-		t.Fatal(err)
-	}
-	declared, err := unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM).NewEncoder().String(`<?xml version="1.0" encoding="UTF-16"?>` + "\r\n" + task)
-	if err != nil {
-		t.Fatal(err)
-	}
+	utf16 := testkit.Must(unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder().String(task))(t)
+	declared := testkit.Must(unicode.UTF16(unicode.LittleEndian, unicode.IgnoreBOM).NewEncoder().String(`<?xml version="1.0" encoding="UTF-16"?>` + "\r\n" + task))(t)
 	const declaration = `<?xml version="1.0" encoding="UTF-8"?>`
 	for name, content := range map[string]string{
 		"plain": task, "a mark": "\ufeff" + task, "lines before it": "\n  " + task, "a comment before it": "<!-- x -->" + task, "UTF-16": utf16,

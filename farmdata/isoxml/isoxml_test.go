@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
@@ -228,10 +229,7 @@ func TestDuplicateFilesAndWrongChecksums(t *testing.T) {
 	}
 	// The content of the last file of the archive, changed under its checksum.
 	files := fstest.MapFS{"TASKDATA.XML": {Data: []byte(sample)}, "TLG00001.XML": {Data: []byte(sampleHeader)}, "TLG00001.BIN": {Data: []byte(good + good)}}
-	broken, err := OpenFS(t.Context(), failing{files, "TLG00001.BIN", len(good) + 3}, Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	broken := testkit.Must(OpenFS(t.Context(), failing{files, "TLG00001.BIN", len(good) + 3}, Config{}))(t)
 	records, found := farmdatatest.Read(t, broken.Sets[0].Logs[0])
 	if len(records) != 1 || farmdatatest.Kinds(found) != "unreadable" || found[0].Offset != int64(len(good)) || !errors.Is(found[0], errDisk) {
 		t.Errorf("%d records, findings %v; want what was read before the error", len(records), found)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // TestLargeTaskDataInLittleMemory reads 256 MB of TaskData in a process of its own,
@@ -85,10 +86,7 @@ func readEverything(t *testing.T, file string) (bytes int64) {
 // writeLarge writes an archive whose logs have size bytes together.
 func writeLarge(t *testing.T, file string, size int) {
 	t.Helper()
-	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(os.Create(file))(t)
 	defer f.Close()
 	w := zip.NewWriter(f)
 	put := func(name string, method uint16, content string, times int) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // peerRecord is a record as the npm package isoxml reads it, or at the end how long
@@ -60,16 +61,10 @@ func TestPeerRecords(t *testing.T) {
 		"taskdata_2021-04-09.zip", "taskdata_small.zip", "taskdata_big.zip", "taskdata_mw_4fc231c3.zip", "taskdata_totals.zip",
 	} {
 		t.Run(name, func(t *testing.T) {
-			file, err := filepath.Abs(farmFile(t, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			file := testkit.Must(filepath.Abs(farmFile(t, name)))(t)
 			node := exec.CommandContext(t.Context(), "node", "peer.mjs", file)
 			node.Dir, node.Stderr = dir, os.Stderr
-			out, err := node.Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := testkit.Must(node.Output())(t)
 			lines := bufio.NewScanner(bytes.NewReader(out))
 			lines.Buffer(nil, 1<<20)
 			next := func() (peer peerRecord) {
@@ -149,35 +144,20 @@ func comparePeer(t *testing.T, log string, record *farmdata.Record, peer peerRec
 // compareSpeed decodes the logs of tasks of a file from memory, the best of seven runs.
 func compareSpeed(t *testing.T, file string, peer float64) {
 	t.Helper()
-	o, err := newOpener(t.Context(), Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := testkit.Must(newOpener(t.Context(), Config{}))(t)
+	data := testkit.Must(os.ReadFile(file))(t)
 	if err := o.addArchive(bytes.NewReader(data), int64(len(data)), "", 0); err != nil {
 		t.Fatal(err)
 	}
 	for dir, files := range o.folders { // unpacked, as the peer has them
 		for name, f := range files {
-			r, err := f.open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			content, err := io.ReadAll(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := testkit.Must(f.open())(t)
+			content := testkit.Must(io.ReadAll(r))(t)
 			f.open = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
 			o.folders[dir][name] = f
 		}
 	}
-	archive, err := o.archive()
-	if err != nil {
-		t.Fatal(err)
-	}
+	archive := testkit.Must(o.archive())(t)
 	best, values := time.Duration(math.MaxInt64), 0
 	for range 7 {
 		values = 0

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // pythonWithReader is a Python that has the package isoxml.
@@ -58,10 +59,7 @@ func TestPeerReadsWhatWasWritten(t *testing.T) {
 }
 
 func comparePeers(t *testing.T, name string, read func(*testing.T, string) ([]string, error)) {
-	file, err := filepath.Abs(farmFile(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testkit.Must(filepath.Abs(farmFile(t, name)))(t)
 	damaged := map[string]bool{}
 	content, _ := rewrite(t, openFile(t, file).Sets[0], WriteConfig{Finding: func(f *farmdata.Finding) { damaged[f.File] = true }})
 	again := filepath.Join(t.TempDir(), "written.zip")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // entry is a file of an archive that a test makes.
@@ -36,10 +37,7 @@ func zipped(t testing.TB, entries ...entry) string {
 // open opens an archive that has at least one set.
 func open(t testing.TB, archive string, cfg Config) *Archive {
 	t.Helper()
-	a, err := Open(t.Context(), strings.NewReader(archive), int64(len(archive)), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := testkit.Must(Open(t.Context(), strings.NewReader(archive), int64(len(archive)), cfg))(t)
 	return a
 }
 

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/charmap"
 	"golang.org/x/text/encoding/japanese"
@@ -25,10 +27,7 @@ func encoded(t *testing.T, mark, label, name string, enc encoding.Encoding) stri
 	if enc == nil {
 		return mark + xml
 	}
-	out, err := enc.NewEncoder().String(xml)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testkit.Must(enc.NewEncoder().String(xml))(t)
 	return mark + out
 }
 

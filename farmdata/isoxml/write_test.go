@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // rewrite writes a set and reads what was written.
@@ -41,10 +42,7 @@ func wantEqual(t testing.TB, got, want *farmdata.Set) {
 			l.Size = 0
 			plain.Logs = append(plain.Logs, &l)
 		}
-		b, err := json.MarshalIndent(plain, "", " ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testkit.Must(json.MarshalIndent(plain, "", " "))(t)
 		return strings.ReplaceAll(string(b), "null", "[]") // an empty list is as good as none
 	}
 	if g, w := model(got), model(want); g != w {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestControlAPI(t *testing.T) {
@@ -121,10 +122,7 @@ func TestControlAPIRefuses(t *testing.T) {
 	_, c := start(t, gatewaytest.Config{ControlPrefix: "/_control"})
 	req := c.request("GET", "/_control/state", nil, nil)
 	req.Host = "attacker.example:80"
-	r, err := c.send(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(c.send(req))(t)
 	wantMessage(t, r, http.StatusForbidden, "loopback")
 	wantMessage(t, c.do("POST", "/_control/tenants", nil, map[string]string{"Sec-Fetch-Site": "cross-site"}), http.StatusForbidden, "web pages")
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A stream that notices the cut before its connection is closed does not end well: the
@@ -13,15 +15,9 @@ func TestCutStreamBreaks(t *testing.T) {
 	s := New(t, Config{})
 	client := s.HTTPClient()
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.BaseURL()+"/events", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, s.BaseURL()+"/events", http.NoBody))(t)
 	req.Header.Set("Authorization", "Bearer "+s.IssueToken(s.Application()))
-	res, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := testkit.Must(client.Do(req))(t)
 	defer func() { _ = res.Body.Close() }()
 	s.mu.Lock()
 	for _, st := range s.streamsLocked() { // as CutStreams does, first

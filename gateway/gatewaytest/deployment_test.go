@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -25,19 +27,10 @@ func TestFileAloneHidesChunks(t *testing.T) {
 	to := s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"doc:pdf"}})
 	next := func() gateway.Event {
 		t.Helper()
-		stream, err := s.Client().ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testkit.Must(s.Client().ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{}))(t)
 		defer func() { _ = stream.Close() }()
-		raw, err := stream.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		event, err := gateway.DecodeEvent(raw.Type, raw.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testkit.Must(stream.Next())(t)
+		event := testkit.Must(gateway.DecodeEvent(raw.Type, raw.Data))(t)
 		return event
 	}
 	ids, err := s.Send(gatewaytest.SendRequest{From: from.ID, MessageType: "doc:pdf", Payload: []byte("0123456789"), Recipients: []string{to.ID}})
@@ -89,12 +82,9 @@ func TestAnyContextID(t *testing.T) {
 			for _, client := range []bool{false, true} {
 				cfg := s.ClientConfig()
 				cfg.AnyContextID = client
-				c, err := gateway.New(cfg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := testkit.Must(gateway.New(cfg))(t)
 				t.Cleanup(func() { _ = c.Close() })
-				err = c.SendMessage(t.Context(), gateway.SendMessageRequest{
+				err := c.SendMessage(t.Context(), gateway.SendMessageRequest{
 					TenantID: s.Tenant(), EndpointID: from.ID, MessageType: "doc:pdf", IsPublish: true, ContextID: tt.id, Payload: []byte("x"),
 				})
 				if accepted := want && (client || tt.uuid); (err == nil) != accepted {
@@ -108,10 +98,7 @@ func TestAnyContextID(t *testing.T) {
 // raw sends a request as it stands, and returns status and message of the answer.
 func raw(t *testing.T, s *gatewaytest.Server, request string) (int, string) {
 	t.Helper()
-	base, err := url.Parse(s.BaseURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := testkit.Must(url.Parse(s.BaseURL()))(t)
 	conn, err := net.Dial("tcp", base.Host) // closing it also ends a stream, which the body's Close would read to its end
 	if err != nil {
 		t.Fatal(err)
@@ -120,10 +107,7 @@ func raw(t *testing.T, s *gatewaytest.Server, request string) (int, string) {
 	if _, err := io.WriteString(conn, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := testkit.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 	var answer gateway.ErrorResponse
 	if resp.StatusCode != http.StatusOK {
 		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestTypesFilter(t *testing.T) {
@@ -275,10 +276,7 @@ func TestEventBytes(t *testing.T) {
 	}
 	var lines []string
 	for range 3 {
-		line, err := l.lines.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := testkit.Must(l.lines.ReadString('\n'))(t)
 		lines = append(lines, line)
 	}
 	e := s.Ledger()[0]

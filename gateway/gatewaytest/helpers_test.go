@@ -83,10 +83,7 @@ func (c *caller) request(method, path string, body []byte, header map[string]str
 	if body != nil {
 		reader = bytes.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(testContext(c.t), method, address, reader)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	req := testkit.Must(http.NewRequestWithContext(testContext(c.t), method, address, reader))(c.t)
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
@@ -151,10 +148,7 @@ func (c *caller) post(sender string, payload []byte, change map[string]string) r
 
 func (c *caller) confirm(confirmations ...gateway.MessageConfirmation) reply {
 	c.t.Helper()
-	body, err := json.Marshal(gateway.ConfirmMessagesRequest{Confirmations: confirmations})
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	body := testkit.Must(json.Marshal(gateway.ConfirmMessagesRequest{Confirmations: confirmations}))(c.t)
 	return c.do("POST", "/confirmations", body, map[string]string{"Content-Type": "application/json", c.key(gateway.KeyTenantID): c.tenant})
 }
 
@@ -171,10 +165,7 @@ func (c *caller) endpointBody(change map[string]any) []byte {
 			delete(body, key)
 		}
 	}
-	data, err := json.Marshal(body)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	data := testkit.Must(json.Marshal(body))(c.t)
 	return data
 }
 
@@ -288,10 +279,7 @@ func (l *listener) read() (event, error) {
 
 func (l *listener) mustRead() event {
 	l.t.Helper()
-	e, err := l.read()
-	if err != nil {
-		l.t.Fatal(err)
-	}
+	e := testkit.Must(l.read())(l.t)
 	return e
 }
 

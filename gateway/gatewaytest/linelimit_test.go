@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // scanner reads events as a Go client does that knows nothing of large lines.
@@ -20,10 +21,7 @@ type scanner struct {
 
 func (c *caller) scan() *scanner {
 	c.t.Helper()
-	res, err := c.http.Do(c.request("GET", "/events", nil, nil))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	res := testkit.Must(c.http.Do(c.request("GET", "/events", nil, nil)))(c.t)
 	c.t.Cleanup(func() { _ = res.Body.Close() })
 	return &scanner{t: c.t, lines: bufio.NewScanner(res.Body)} // with the limit that it has by itself
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -66,10 +68,7 @@ func TestMessageHeaderTwice(t *testing.T) {
 	sender, _ := pairOf(s)
 	req := c.request("POST", "/messages", []byte("x"), c.messageHeaders(sender.ID, nil))
 	req.Header.Add(gateway.KeyTenantID, s.Tenant())
-	r, err := c.send(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(c.send(req))(t)
 	wantMessage(t, r, http.StatusBadRequest, "more than once")
 }
 
@@ -80,10 +79,7 @@ func TestContentLengthMissing(t *testing.T) {
 	req := c.request("POST", "/messages", nil, c.messageHeaders(sender.ID, nil))
 	req.Body = io.NopCloser(strings.NewReader("payload"))
 	req.ContentLength = -1
-	r, err := c.send(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(c.send(req))(t)
 	wantMessage(t, r, http.StatusBadRequest, "Content-Length")
 }
 
@@ -91,10 +87,7 @@ func TestContentLengthMissing(t *testing.T) {
 func TestBodyShorterThanContentLength(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})
 	sender, _ := pairOf(s)
-	conn, err := (&net.Dialer{}).DialContext(testContext(t), "tcp", strings.TrimPrefix(s.BaseURL(), "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must((&net.Dialer{}).DialContext(testContext(t), "tcp", strings.TrimPrefix(s.BaseURL(), "http://")))(t)
 	defer conn.Close()
 	req := c.request("POST", "/messages", []byte("0123456789"), c.messageHeaders(sender.ID, nil))
 	var wire bytes.Buffer
@@ -107,10 +100,7 @@ func TestBodyShorterThanContentLength(t *testing.T) {
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	res, err := http.ReadResponse(bufio.NewReader(conn), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := testkit.Must(http.ReadResponse(bufio.NewReader(conn), req))(t)
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusBadRequest || len(s.Ledger()) != 0 {
 		t.Errorf("status %d, %d ledger entries", res.StatusCode, len(s.Ledger()))
@@ -170,10 +160,7 @@ func (c *caller) content(e event) []byte {
 		}
 		return want(c.t, c.fetch(uri, nil), http.StatusOK).body
 	}
-	payload, err := base64.StdEncoding.DecodeString(e.text("payload"))
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	payload := testkit.Must(base64.StdEncoding.DecodeString(e.text("payload")))(c.t)
 	return payload
 }
 

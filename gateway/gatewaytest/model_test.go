@@ -11,6 +11,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Random sends, streams, reads and confirmations against a model: a stream gets
@@ -28,10 +29,7 @@ func TestFeedAgainstModel(t *testing.T) {
 	for range 3000 {
 		switch op := random.IntN(100); {
 		case op < 50:
-			ids, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: []byte("x")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			ids := testkit.Must(s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: []byte("x")}))(t)
 			m.sent(ids[0])
 		case op < 55 && len(m.streams) < 4:
 			m.opened(c.listen(""))

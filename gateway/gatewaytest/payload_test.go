@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // remote sends a payload of 3 000 bytes in chunks of 1 000 and returns the URI
@@ -50,10 +51,7 @@ func TestPayloadHost(t *testing.T) {
 
 func TestPayloadURIIsTheKey(t *testing.T) {
 	s, c, _, uri := remote(t, gatewaytest.Config{})
-	u, err := url.Parse(uri)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := testkit.Must(url.Parse(uri))(t)
 	query := u.Query()
 	query.Set("expires", "99999999999999")
 	for name, address := range map[string]string{

@@ -50,10 +50,7 @@ func TestStopAnswersNothing(t *testing.T) {
 func TestRestartWaitsForItsPort(t *testing.T) {
 	t.Parallel()
 	server := gatewaytest.New(t, gatewaytest.Config{})
-	address, err := url.Parse(server.BaseURL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := testkit.Must(url.Parse(server.BaseURL()))(t)
 	server.Stop()
 	if other, err := net.Listen("tcp", address.Host); err == nil { // else somebody has it by chance, which is as good
 		freed := time.AfterFunc(100*time.Millisecond, func() { _ = other.Close() })

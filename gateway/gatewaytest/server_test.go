@@ -11,6 +11,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestStopRestart(t *testing.T) {
@@ -89,10 +90,7 @@ func TestHTTP2(t *testing.T) {
 			return c.http.Do(c.request("GET", e.text("payload_uri"), nil, map[string]string{"Authorization": ""}))
 		},
 	} {
-		res, err := res()
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := testkit.Must(res())(t)
 		_ = res.Body.Close()
 		if res.Proto != "HTTP/2.0" || res.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s, status %d", name, res.Proto, res.StatusCode)

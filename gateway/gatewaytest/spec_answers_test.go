@@ -11,6 +11,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // shape is the fields of a resource: those that are always there, and those
@@ -171,10 +172,7 @@ func TestSpecAnswers(t *testing.T) {
 		s.DeleteEndpointByUser(sender.ID)
 		seen := map[gateway.EventType]bool{}
 		for len(seen) < len(specEvents) {
-			e, err := l.read()
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := testkit.Must(l.read())(t)
 			name := gateway.EventType(e.name)
 			seen[name] = true
 			specEvents[name].check(t, e.name, e.data)

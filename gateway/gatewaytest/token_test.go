@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // tokenRequest asks for a token by Basic or by form parameters.
@@ -25,10 +26,7 @@ func (c *caller) tokenRequest(basic bool, secret, grant string) reply {
 	if basic {
 		req.SetBasicAuth(url.QueryEscape(c.app.ClientID), url.QueryEscape(secret))
 	}
-	r, err := c.send(req)
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	r := testkit.Must(c.send(req))(c.t)
 	return r
 }
 

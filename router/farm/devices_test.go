@@ -65,25 +65,16 @@ func sentBy(messageType, tenant, teamset string, at time.Time, payload []byte) *
 func newDevices(t testing.TB, config farm.DevicesConfig) *farm.Devices {
 	t.Helper()
 	if config.Store == nil {
-		store, err := farm.NewMemoryDevices(farm.MemoryDevicesConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := testkit.Must(farm.NewMemoryDevices(farm.MemoryDevicesConfig{}))(t)
 		config.Store = store
 	}
-	devices, err := farm.NewDevices(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	devices := testkit.Must(farm.NewDevices(config))(t)
 	return devices
 }
 
 func newRecords(t testing.TB, devices *farm.Devices) message.HandlerFunc {
 	t.Helper()
-	records, err := farm.NewRecords(farm.RecordsConfig{ReadConfig: farm.ReadConfig{Devices: devices}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{ReadConfig: farm.ReadConfig{Devices: devices}}))(t)
 	return records
 }
 
@@ -100,20 +91,14 @@ func width(t testing.TB, msg *message.Message) float64 {
 
 func TestMemoryDevices(t *testing.T) {
 	devicestoretest.Run(t, devicestoretest.Suite{New: func(t *testing.T) farm.DeviceStore {
-		store, err := farm.NewMemoryDevices(farm.MemoryDevicesConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := testkit.Must(farm.NewMemoryDevices(farm.MemoryDevicesConfig{}))(t)
 		return store
 	}})
 }
 
 // What was not used for the longest time is forgotten first; one teamset cannot keep the room of all.
 func TestMemoryDevicesAreBounded(t *testing.T) {
-	store, err := farm.NewMemoryDevices(farm.MemoryDevicesConfig{MaxMemory: 10 * (100 + 64)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(farm.NewMemoryDevices(farm.MemoryDevicesConfig{MaxMemory: 10 * (100 + 64)}))(t)
 	put := func(teamset string, i int) {
 		t.Helper()
 		payload := bytes.Repeat([]byte{byte(i)}, 100)
@@ -123,10 +108,7 @@ func TestMemoryDevicesAreBounded(t *testing.T) {
 	}
 	count := func(teamset string) int {
 		t.Helper()
-		list, err := store.Get(t.Context(), teamset)
-		if err != nil {
-			t.Fatal(err)
-		}
+		list := testkit.Must(store.Get(t.Context(), teamset))(t)
 		return len(list)
 	}
 	for i := range 10 {
@@ -153,10 +135,7 @@ func TestMemoryDevicesAreBounded(t *testing.T) {
 
 // A tenant with many teamsets forgets its own, and none of one that has fewer.
 func TestMemoryIsDividedAmongTenants(t *testing.T) {
-	store, err := farm.NewMemoryDevices(farm.MemoryDevicesConfig{MaxMemory: 100 * (100 + 64)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(farm.NewMemoryDevices(farm.MemoryDevicesConfig{MaxMemory: 100 * (100 + 64)}))(t)
 	payload := bytes.Repeat([]byte("x"), 100)
 	put := func(tenant string, i int) {
 		t.Helper()
@@ -359,19 +338,13 @@ func TestLogsWaitForTheirDescription(t *testing.T) {
 	types := []string{descriptionType, timeLogType}
 	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types})
 	server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types})
-	client, err := gateway.New(server.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(server.ClientConfig()))(t)
 	defer func() {
 		if err := client.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	sub, err := subscriber.New(subscriber.Config{Client: client, Order: subscriber.Unordered}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := testkit.Must(subscriber.New(subscriber.Config{Client: client, Order: subscriber.Unordered}, nil))(t)
 	devices := newDevices(t, farm.DevicesConfig{Wait: time.Hour})
 	var to testkit.Publisher
 	r, err := router.New(router.Config{Poison: sinks.FromPublisher("poison", &to, sinks.PublisherConfig{})}, nil)
@@ -426,10 +399,7 @@ func TestLogOfADeviceThatIsNotDescribed(t *testing.T) {
 	}{"described": {-1, ""}, "another": {-9, "no device has the device element"}} {
 		devices := newDevices(t, farm.DevicesConfig{})
 		records := newRecords(t, devices)
-		toMap, err := farm.NewMap(farm.MapConfig{Layers: []string{farm.LayerPoints}, ReadConfig: farm.ReadConfig{Devices: devices}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		toMap := testkit.Must(farm.NewMap(farm.MapConfig{Layers: []string{farm.LayerPoints}, ReadConfig: farm.ReadConfig{Devices: devices}}))(t)
 		if _, err := records(sentBy(descriptionType, "a", "team", farmdatatest.LogStart, farmdatatest.Description(t))); err != nil {
 			t.Fatal(err)
 		}
@@ -584,10 +554,7 @@ func (s *failingStore) Get(context.Context, string) ([]farm.DeviceDescription, e
 func TestWaitingTeamsetsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		devices := newDevices(t, farm.DevicesConfig{Wait: time.Minute})
-		filter, err := farm.NewFilter(farm.FilterConfig{Machine: []string{"mower"}, ReadConfig: farm.ReadConfig{Devices: devices}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		filter := testkit.Must(farm.NewFilter(farm.FilterConfig{Machine: []string{"mower"}, ReadConfig: farm.ReadConfig{Devices: devices}}))(t)
 		payload := farmdatatest.TimeLog(t, 1)
 		waits := func(tenant string, i int) bool {
 			_, err := filter.Select(sentBy(timeLogType, tenant, fmt.Sprint(i), time.Now(), payload))
@@ -632,14 +599,8 @@ func TestReadOnlyDevices(t *testing.T) {
 		devices := newDevices(t, farm.DevicesConfig{})
 		show := func(devices *farm.Devices, msg *message.Message) (named int) {
 			t.Helper()
-			inspector, err := farm.NewInspector(farm.ReadConfig{Devices: devices})
-			if err != nil {
-				t.Fatal(err)
-			}
-			summary, err := inspector.Summarize(msg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			inspector := testkit.Must(farm.NewInspector(farm.ReadConfig{Devices: devices}))(t)
+			summary := testkit.Must(inspector.Summarize(msg))(t)
 			return len(summary.Sets[0].Devices)
 		}
 		now := time.Now()
@@ -675,10 +636,7 @@ func TestDescriptionBehindItsLog(t *testing.T) {
 			types := []string{descriptionType, timeLogType}
 			sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types})
 			server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types})
-			sub, err := subscriber.New(subscriber.Config{Client: server.Client()}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			sub := testkit.Must(subscriber.New(subscriber.Config{Client: server.Client()}, nil))(t)
 			devices := newDevices(t, farm.DevicesConfig{Wait: time.Hour})
 			records := newRecords(t, devices)
 			var to testkit.Publisher

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -21,10 +23,7 @@ import (
 
 func newEFDI(t *testing.T, config farm.EFDIConfig) message.HandlerFunc {
 	t.Helper()
-	transform, err := farm.NewTransform(farm.TransformConfig{EFDI: &config})
-	if err != nil {
-		t.Fatal(err)
-	}
+	transform := testkit.Must(farm.NewTransform(farm.TransformConfig{EFDI: &config}))(t)
 	return transform
 }
 
@@ -56,14 +55,8 @@ func readings(t *testing.T, log *farmdata.Log, location *time.Location) (lines [
 func TestEFDI(t *testing.T) {
 	const records = 2000
 	archive := farmdatatest.Archive(t, records)
-	read, err := isoxml.Open(t.Context(), bytes.NewReader(archive), int64(len(archive)), isoxml.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	location, err := time.LoadLocation("Europe/Berlin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	read := testkit.Must(isoxml.Open(t.Context(), bytes.NewReader(archive), int64(len(archive)), isoxml.Config{}))(t)
+	location := testkit.Must(time.LoadLocation("Europe/Berlin"))(t)
 	want := readings(t, read.Sets[0].Logs[0], location)
 	transform := newEFDI(t, farm.EFDIConfig{Location: "Europe/Berlin", PartBytes: 20_000})
 	var made [2][]string
@@ -128,10 +121,7 @@ func TestEFDITeamsets(t *testing.T) {
 // uuids are those of the messages that a transform makes of one.
 func uuids(t *testing.T, transform message.HandlerFunc, msg *message.Message) (ids []string) {
 	t.Helper()
-	out, err := transform(msg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testkit.Must(transform(msg))(t)
 	for _, m := range out {
 		ids = append(ids, m.UUID)
 	}
@@ -287,13 +277,7 @@ func TestEFDIOfOthers(t *testing.T) {
 // logOf reads a time log with the description of its devices.
 func logOf(t *testing.T, description, log []byte, location *time.Location) []string {
 	t.Helper()
-	devices, err := efdi.Open(t.Context(), bytes.NewReader(description), int64(len(description)), efdi.TaskData, efdi.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	set, err := efdi.Open(t.Context(), bytes.NewReader(log), int64(len(log)), efdi.TimeLog, efdi.Config{Devices: devices.Devices})
-	if err != nil {
-		t.Fatal(err)
-	}
+	devices := testkit.Must(efdi.Open(t.Context(), bytes.NewReader(description), int64(len(description)), efdi.TaskData, efdi.Config{}))(t)
+	set := testkit.Must(efdi.Open(t.Context(), bytes.NewReader(log), int64(len(log)), efdi.TimeLog, efdi.Config{Devices: devices.Devices}))(t)
 	return readings(t, set.Logs[0], location)
 }

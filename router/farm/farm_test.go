@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"go.uber.org/goleak"
@@ -40,14 +42,8 @@ func received(payload []byte) *message.Message {
 
 func selects(t testing.TB, config farm.FilterConfig, msg *message.Message) bool {
 	t.Helper()
-	f, err := farm.NewFilter(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ok, err := f.Select(msg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(farm.NewFilter(config))(t)
+	ok := testkit.Must(f.Select(msg))(t)
 	return ok
 }
 
@@ -158,10 +154,7 @@ func TestUnreadable(t *testing.T) {
 				t.Error("it matches")
 			}
 			test.config.Unreadable = farm.UnreadableMatch
-			f, err := farm.NewFilter(test.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			f := testkit.Must(farm.NewFilter(test.config))(t)
 			if ok, err := f.Select(test.msg); !ok || err != nil {
 				t.Errorf("got %t, %v, want a match", ok, err)
 			}
@@ -215,14 +208,8 @@ func checkedIn() *message.Message {
 func TestPayloadElsewhere(t *testing.T) {
 	s := &store{payload: farmdatatest.Archive(t, 3), err: errors.New("connection refused")}
 	read := farm.ReadConfig{Payloads: s}
-	f, err := farm.NewFilter(farm.FilterConfig{Machine: []string{"mower"}, ReadConfig: read})
-	if err != nil {
-		t.Fatal(err)
-	}
-	records, err := farm.NewRecords(farm.RecordsConfig{ReadConfig: read})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(farm.NewFilter(farm.FilterConfig{Machine: []string{"mower"}, ReadConfig: read}))(t)
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{ReadConfig: read}))(t)
 	if _, err := f.Select(checkedIn()); router.ClassOf(err) != router.ClassOutage {
 		t.Errorf("the filter: %v, want an outage", err)
 	}
@@ -237,10 +224,7 @@ func TestPayloadElsewhere(t *testing.T) {
 	if err != nil || len(out) != 1 || out[0].Metadata[gateway.KeyPayloadMode] != "" || out[0].Metadata[gateway.KeyPayloadReference] != "" {
 		t.Errorf("got %+v, %v, want one message with its own payload", out, err)
 	}
-	small, err := farm.NewFilter(farm.FilterConfig{ReadConfig: farm.ReadConfig{Payloads: s, MaxBytes: 100}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	small := testkit.Must(farm.NewFilter(farm.FilterConfig{ReadConfig: farm.ReadConfig{Payloads: s, MaxBytes: 100}}))(t)
 	if ok, err := small.Select(checkedIn()); ok || err != nil {
 		t.Errorf("got %t, %v, want no match of what is too large", ok, err)
 	}
@@ -251,10 +235,7 @@ func TestPayloadElsewhere(t *testing.T) {
 func TestRouterReadsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{payload: farmdatatest.Archive(t, 3)}
-		f, err := farm.NewFilter(farm.FilterConfig{Machine: []string{"mower"}, ReadConfig: farm.ReadConfig{Payloads: s}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(farm.NewFilter(farm.FilterConfig{Machine: []string{"mower"}, ReadConfig: farm.ReadConfig{Payloads: s}}))(t)
 		source := gochannel.NewGoChannel(gochannel.Config{}, nil)
 		failures := 5
 		to := sinks.FromPublisher("broker", publisherFunc(func(string, ...*message.Message) error {
@@ -301,10 +282,7 @@ func (f publisherFunc) Publish(topic string, messages ...*message.Message) error
 func (publisherFunc) Close() error { return nil }
 
 func TestRecords(t *testing.T) {
-	records, err := farm.NewRecords(farm.RecordsConfig{BatchRecords: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{BatchRecords: 2}))(t)
 	msg := received(farmdatatest.Archive(t, 5))
 	msg.Metadata.Set(gateway.KeyMessageType, "iso:11783:-10:taskdata:zip")
 	msg.Metadata.Set(gateway.KeyFilename, "long acre.zip")
@@ -329,16 +307,10 @@ func TestRecords(t *testing.T) {
 		}
 	}
 	// A repetition makes the same messages with the same IDs; another receiver has others.
-	again, err := records(received(farmdatatest.Archive(t, 5)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := testkit.Must(records(received(farmdatatest.Archive(t, 5))))(t)
 	elsewhere := received(farmdatatest.Archive(t, 5))
 	elsewhere.Metadata.Set(gateway.KeyReceivingEndpointID, "endpoint-2")
-	others, err := records(elsewhere)
-	if err != nil {
-		t.Fatal(err)
-	}
+	others := testkit.Must(records(elsewhere))(t)
 	ids := map[string]bool{}
 	for i := range out {
 		if out[i].UUID != again[i].UUID || !bytes.Equal(out[i].Payload, again[i].Payload) {
@@ -355,10 +327,7 @@ func TestRecords(t *testing.T) {
 }
 
 func TestRecordsOfTimeLog(t *testing.T) {
-	records, err := farm.NewRecords(farm.RecordsConfig{BatchBytes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{BatchBytes: 1}))(t)
 	msg := received(farmdatatest.TimeLog(t, 3))
 	msg.Metadata.Set(gateway.KeyMessageType, "iso:11783:-10:time_log:protobuf")
 	out, err := records(msg)
@@ -373,14 +342,8 @@ func TestRecordsOfTimeLog(t *testing.T) {
 
 // What cannot be read passes as it is, and says why. Damage inside of a log is told beside its records.
 func TestTransformsOfDamage(t *testing.T) {
-	records, err := farm.NewRecords(farm.RecordsConfig{MaxOutput: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	summary, err := farm.NewSummary(farm.ReadConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{MaxOutput: 1000}))(t)
+	summary := testkit.Must(farm.NewSummary(farm.ReadConfig{}))(t)
 	for name, transform := range map[string]message.HandlerFunc{"records": records, "summary": summary} {
 		out, err := transform(received([]byte("a picture")))
 		if err != nil || len(out) != 1 || string(out[0].Payload) != "a picture" || out[0].Metadata[farm.KeyReadable] != "no" || out[0].UUID != "received" {
@@ -408,10 +371,7 @@ func TestTransformsOfDamage(t *testing.T) {
 }
 
 func TestSummary(t *testing.T) {
-	transform, err := farm.NewTransform(farm.TransformConfig{Summary: &farm.ReadConfig{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	transform := testkit.Must(farm.NewTransform(farm.TransformConfig{Summary: &farm.ReadConfig{}}))(t)
 	var ids []string
 	for range 2 {
 		out, err := transform(received(farmdatatest.Archive(t, 5)))
@@ -463,23 +423,14 @@ func TestConfig(t *testing.T) {
 
 // Of every real file, the records are those that the reader gives, and each line is JSON.
 func TestRealFiles(t *testing.T) {
-	records, err := farm.NewRecords(farm.RecordsConfig{ReadConfig: farm.ReadConfig{MaxTime: time.Hour}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{ReadConfig: farm.ReadConfig{MaxTime: time.Hour}}))(t)
 	for _, file := range farmdatatest.Files(t, "../..", "farm/*.zip", "farm/*.pb", "isoxml/*.zip") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			payload, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			payload := testkit.Must(os.ReadFile(file))(t)
 			msg := received(payload)
 			msg.Metadata.Set(gateway.KeyMessageType, farmfile.MessageType(file))
-			out, err := records(msg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := testkit.Must(records(msg))(t)
 			data, err := content.Open(t.Context(), bytes.NewReader(payload), int64(len(payload)), content.Config{})
 			if err != nil {
 				if len(out) != 1 || out[0].Metadata[farm.KeyReadable] != "no" {
@@ -487,10 +438,7 @@ func TestRealFiles(t *testing.T) {
 				}
 				return
 			}
-			summary, err := content.Summarize(t.Context(), data)
-			if err != nil {
-				t.Fatal(err)
-			}
+			summary := testkit.Must(content.Summarize(t.Context(), data))(t)
 			var want, got int64
 			for _, set := range summary.Sets {
 				for _, log := range set.Logs {
@@ -519,22 +467,13 @@ func FuzzTransforms(f *testing.F) {
 	f.Add(farmdatatest.Archive(f, 3))
 	f.Add(farmdatatest.TimeLog(f, 3))
 	f.Add(farmdatatest.Description(f))
-	records, err := farm.NewRecords(farm.RecordsConfig{BatchRecords: 2})
-	if err != nil {
-		f.Fatal(err)
-	}
-	filter, err := farm.NewFilter(farm.FilterConfig{Task: []string{"TSK*"}, DDI: []string{"0043"}, From: "2026-01-01T00:00:00", Box: &farm.Box{North: 90, East: 90}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{BatchRecords: 2}))(f)
+	filter := testkit.Must(farm.NewFilter(farm.FilterConfig{Task: []string{"TSK*"}, DDI: []string{"0043"}, From: "2026-01-01T00:00:00", Box: &farm.Box{North: 90, East: 90}}))(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if _, err := filter.Select(received(b)); err != nil {
 			t.Fatal(err)
 		}
-		out, err := records(received(b))
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := testkit.Must(records(received(b)))(t)
 		for _, m := range out {
 			for key, value := range m.Metadata {
 				if strings.ContainsAny(value, "\r\n\x00") {
@@ -552,10 +491,7 @@ func FuzzTransforms(f *testing.F) {
 
 // As CloudEvents, what transforms make says of which kind it is.
 func TestContentTypes(t *testing.T) {
-	mapping, err := cloudevents.New(cloudevents.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapping := testkit.Must(cloudevents.New(cloudevents.Config{}))(t)
 	for messageType, want := range map[string]string{
 		farm.TypeRecords: "application/x-ndjson", farm.TypeSummary: "application/json",
 		farm.TypeGeoJSON: "application/geo+json", farm.TypeGeoParquet: "application/vnd.apache.parquet",

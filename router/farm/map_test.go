@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/agrimill/agrimill/farmdata/geo"
@@ -31,18 +33,12 @@ func TestMap(t *testing.T) {
 		"parquet grids, without any": {farm.MapConfig{Format: farm.FormatGeoParquet, Layers: []string{farm.LayerGrids}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			transform, err := farm.NewMap(test.config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			transform := testkit.Must(farm.NewMap(test.config))(t)
 			var uuids [2][]string
 			for i := range uuids {
 				msg := received(farmdatatest.Archive(t, 5))
 				msg.Metadata.Set(gateway.KeyFilename, "acre.zip")
-				out, err := transform(msg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				out := testkit.Must(transform(msg))(t)
 				var got []string
 				for _, m := range out {
 					uuids[i] = append(uuids[i], m.UUID)
@@ -54,10 +50,7 @@ func TestMap(t *testing.T) {
 						}
 						count = string(rune('0' + len(collection.Features)))
 					} else {
-						file, err := parquet.OpenFile(bytes.NewReader(m.Payload), int64(len(m.Payload)))
-						if err != nil {
-							t.Fatal(err)
-						}
+						file := testkit.Must(parquet.OpenFile(bytes.NewReader(m.Payload), int64(len(m.Payload))))(t)
 						count = string(rune('0' + file.NumRows()))
 						if m.Metadata[farm.KeyLayer] == "" {
 							t.Error("no layer")
@@ -79,10 +72,7 @@ func TestMap(t *testing.T) {
 // TestMapToOrder: a map has the values that were asked for, in a unit, and what they refer to; a grid that two tasks name is one file.
 func TestMapToOrder(t *testing.T) {
 	config := farm.MapConfig{Layers: []string{farm.LayerPoints}, Columns: []geo.Column{{DDI: "0043", As: "width", Unit: "cm"}}, Add: []string{"field"}}
-	transform, err := farm.NewMap(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	transform := testkit.Must(farm.NewMap(config))(t)
 	out, err := transform(received(farmdatatest.Archive(t, 2)))
 	if err != nil || len(out) != 1 || strings.Count(string(out[0].Payload), `"field_name":"Long acre"`) != 2 || strings.Count(string(out[0].Payload), `"width":900}`) != 2 {
 		t.Errorf("got %s, %v", out[0].Payload, err)
@@ -93,10 +83,7 @@ func TestMapToOrder(t *testing.T) {
 		}
 	}
 	tasks := []string{farmdatatest.TaskGridOfZones, farmdatatest.TaskGridAgain, farmdatatest.TaskOtherMeaning, farmdatatest.TaskZones}
-	transform, err = farm.NewMap(farm.MapConfig{Format: farm.FormatGeoParquet, Layers: []string{farm.LayerGrids, farm.LayerZones}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	transform = testkit.Must(farm.NewMap(farm.MapConfig{Format: farm.FormatGeoParquet, Layers: []string{farm.LayerGrids, farm.LayerZones}}))(t)
 	msg := received(farmdatatest.Prescriptions(t, tasks...))
 	msg.Metadata.Set(gateway.KeyFilename, "plan.zip")
 	out, err = transform(msg)
@@ -114,10 +101,7 @@ func TestMapToOrder(t *testing.T) {
 func TestMapOfDamage(t *testing.T) {
 	cut := farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(3)[:50]))
 	for _, format := range []string{farm.FormatGeoJSON, farm.FormatGeoParquet} {
-		transform, err := farm.NewMap(farm.MapConfig{Format: format, Layers: []string{farm.LayerTracks}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		transform := testkit.Must(farm.NewMap(farm.MapConfig{Format: format, Layers: []string{farm.LayerTracks}}))(t)
 		out, err := transform(received(cut))
 		if err != nil || len(out) != 1 || out[0].Metadata[farm.KeyFindings] != "1" {
 			t.Errorf("%s: %v, %v, want one finding", format, out[0].Metadata, err)
@@ -135,10 +119,7 @@ func TestMapLimits(t *testing.T) {
 		"too long for single records": {ReadConfig: farm.ReadConfig{MaxTime: 1}, Layers: []string{farm.LayerPoints}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			transform, err := farm.NewMap(config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			transform := testkit.Must(farm.NewMap(config))(t)
 			msg := received(farmdatatest.Archive(t, 1000))
 			out, err := transform(msg)
 			if err != nil || len(out) != 1 || out[0] != msg || !strings.Contains(out[0].Metadata[farm.KeyReason], "limit") {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/farmdata/isoxml"
@@ -24,10 +26,7 @@ var rateColumns = []RateConfig{
 func TestTaskDataOfAMap(t *testing.T) {
 	t.Parallel()
 	for name, config := range map[string]TaskDataConfig{"zones": {Columns: rateColumns}, "grid": {Columns: rateColumns, Grid: 20}} {
-		transform, err := NewTransform(TransformConfig{Prescription: &config})
-		if err != nil {
-			t.Fatal(err)
-		}
+		transform := testkit.Must(NewTransform(TransformConfig{Prescription: &config}))(t)
 		var out [2]*message.Message
 		for i := range out {
 			msg := message.NewMessage("1", []byte(rates))
@@ -44,10 +43,7 @@ func TestTaskDataOfAMap(t *testing.T) {
 		if m := out[0].Metadata; m[gateway.KeyMessageType] != TypeTaskData || m[gateway.KeyFilename] != "North 2026.zip" || m[KeySourceType] != "app:map:geojson" {
 			t.Errorf("%s: got metadata %v", name, m)
 		}
-		a, err := isoxml.Open(t.Context(), bytes.NewReader(out[0].Payload), int64(len(out[0].Payload)), isoxml.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := testkit.Must(isoxml.Open(t.Context(), bytes.NewReader(out[0].Payload), int64(len(out[0].Payload)), isoxml.Config{}))(t)
 		task := a.Sets[0].Tasks[0]
 		if len(a.Sets[0].Findings) > 0 || len(a.Sets[0].Tasks) != 1 || task.Designator != "North 2026" || a.Sets[0].Products[0].Designator != "Urea" {
 			t.Errorf("%s: got %+v, %v", name, task, a.Sets[0].Findings)
@@ -69,10 +65,7 @@ func TestTaskDataOfAMap(t *testing.T) {
 // What nothing can be made of is a permanent error that says why and has nothing of the map.
 func TestTaskDataOfWhatIsNoMap(t *testing.T) {
 	t.Parallel()
-	transform, err := NewTaskData(TaskDataConfig{Columns: rateColumns, ReadConfig: ReadConfig{MaxBytes: 1000}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	transform := testkit.Must(NewTaskData(TaskDataConfig{Columns: rateColumns, ReadConfig: ReadConfig{MaxBytes: 1000}}))(t)
 	for name, tt := range map[string]struct{ payload, want string }{
 		"no map":       {"secret", "neither GeoJSON nor GeoParquet"},
 		"no rate":      {strings.Replace(rates, `"seed"`, `"secret"`, 1), "feature 1: seed is no number"},

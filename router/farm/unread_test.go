@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
@@ -113,10 +115,7 @@ func TestNothingUnreadableVanishes(t *testing.T) {
 				"efdi": {efdi, test.want.efdi}, "summary": {summary, test.want.summary},
 			} {
 				msg := received(test.payload)
-				out, err := c.transform(msg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				out := testkit.Must(c.transform(msg))(t)
 				got := "none"
 				for _, m := range out {
 					readable, reason := m.Metadata[farm.KeyReadable], m.Metadata[farm.KeyReason]
@@ -161,10 +160,7 @@ func TestRecordsTellOfTheirHeader(t *testing.T) {
 			`<TSK A="TSK1" G="4"><TLG A="TLG00001"/><TLG A="TLG00002"/></TSK><TSK A="TSK2" G="four"/></ISO11783_TaskData>`,
 			"TLG00001.XML", header, "TLG00001.BIN", strings.Repeat(record, 3),
 			"TLG00002.XML", `<TIM A="" D="4">`+place+measured+`</TIM>`, "TLG00002.BIN", record)
-		transform, err := farm.NewRecords(farm.RecordsConfig{BatchRecords: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		transform := testkit.Must(farm.NewRecords(farm.RecordsConfig{BatchRecords: 2}))(t)
 		out, err := transform(received(payload))
 		if err != nil || len(out) != 3 {
 			t.Fatalf("%s: got %d messages (%v), want two of one log and one of the other", name, len(out), err)
@@ -261,10 +257,7 @@ func TestFilterOfUnreadable(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, test.want)
 		}
 	}
-	inspector, err := farm.NewInspector(farm.ReadConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	inspector := testkit.Must(farm.NewInspector(farm.ReadConfig{}))(t)
 	for name, test := range map[string]struct {
 		payload  []byte
 		readable bool
@@ -274,10 +267,7 @@ func TestFilterOfUnreadable(t *testing.T) {
 		"partly":    {farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML), true, "TLG00001"},
 		"all":       {farmdatatest.Archive(t, 3), true, ""},
 	} {
-		contents, err := inspector.Contents(received(test.payload))
-		if err != nil {
-			t.Fatal(err)
-		}
+		contents := testkit.Must(inspector.Contents(received(test.payload)))(t)
 		if contents.Readable != test.readable || !strings.Contains(contents.Reason, test.reason) || (contents.Reason == "") != (test.reason == "") {
 			t.Errorf("%s: got readable %v with the reason %q, want %v with %q", name, contents.Readable, contents.Reason, test.readable, test.reason)
 		}

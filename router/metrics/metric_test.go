@@ -44,10 +44,7 @@ func everything(t *testing.T) *prometheus.Registry {
 // what a scrape finds against the conventions of Prometheus.
 func TestMetricsListsWhatIsExported(t *testing.T) {
 	t.Parallel()
-	families, err := everything(t).Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := testkit.Must(everything(t).Gather())(t)
 	listed := metrics.Metrics()
 	if !slices.IsSortedFunc(listed, func(a, b metrics.Metric) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Error("the list is not sorted")
@@ -67,10 +64,7 @@ func TestMetricsListsWhatIsExported(t *testing.T) {
 			t.Errorf("listed as %+v, exported as %s %s %v %q", m, family.GetName(), family.GetType(), labels, family.GetHelp())
 		}
 	}
-	problems, err := promlint.NewWithMetricFamilies(families).Lint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := testkit.Must(promlint.NewWithMetricFamilies(families).Lint())(t)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
@@ -99,10 +93,7 @@ func TestNames(t *testing.T) {
 // its labels and by its rule for types, and for no other.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Must(os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md")))(t)
 	// A test of cmd/agrimill/deploy checks the last section.
 	page, _, found := bytes.Cut(page, []byte("\n## The program agrimill\n"))
 	if !found {

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
@@ -39,10 +41,7 @@ func compare(t *testing.T, c prometheus.Collector, want string, names ...string)
 // lint checks that names and help texts follow the conventions of Prometheus.
 func lint(t *testing.T, c prometheus.Collector) {
 	t.Helper()
-	problems, err := testutil.CollectAndLint(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	problems := testkit.Must(testutil.CollectAndLint(c))(t)
 	for _, p := range problems {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}

@@ -20,10 +20,7 @@ import (
 
 func newSinks(t testing.TB) *metrics.Sinks {
 	t.Helper()
-	s, err := metrics.NewSinks(metrics.SinksConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(metrics.NewSinks(metrics.SinksConfig{}))(t)
 	return s
 }
 
@@ -165,10 +162,7 @@ func TestSinksMeasurePublications(t *testing.T) {
 	m := newSinks(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	sink := m.Wrap("farm", newSink(t, "hanging", hanging{entered, leave}, sinks.PublisherConfig{}))
-	p, err := sink.PublishAsync("topic", message.NewMessage("1", []byte("abc")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testkit.Must(sink.PublishAsync("topic", message.NewMessage("1", []byte("abc"))))(t)
 	<-entered
 	state := func(open, stored, closed, bytes int) {
 		t.Helper()
@@ -222,10 +216,7 @@ func TestSinksConfig(t *testing.T) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
-	m, err := metrics.NewSinks(metrics.SinksConfig{Buckets: []float64{1, 2}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := testkit.Must(metrics.NewSinks(metrics.SinksConfig{Buckets: []float64{1, 2}}))(t)
 	m.Wrap("farm", newSink(t, "broker", &testkit.Publisher{}, sinks.PublisherConfig{}))
 	if err := testutil.CollectAndCompare(m, strings.NewReader(`
 # HELP agrimill_sink_publish_duration_seconds Duration of calls of the sink, by outcome.

@@ -53,13 +53,10 @@ func benchmarkRoute(b *testing.B, provider trace.TracerProvider) {
 		}
 	}
 	from := newSource()
-	r, err := router.New(router.Config{
+	r := testkit.Must(router.New(router.Config{
 		Poison: &testkit.Publisher{}, Dedup: router.DedupSettings{KeyFunc: router.NoKeys}, Chain: t.Chain(nil), Observer: t.Observer(nil),
-	}, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	err = r.Add(router.Route{
+	}, nil))(b)
+	err := r.Add(router.Route{
 		Name: "farm", From: t.Subscriber("test", from), Topic: "fields", ToTopic: "{type}", To: t.Sink("", instant{newSink(b, "broker", &testkit.Publisher{}, sinks.PublisherConfig{})}),
 	})
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/IBM/sarama"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -41,60 +43,33 @@ type broker struct {
 
 func startNATS(t *testing.T) broker {
 	server := natstest.Start(t)
-	sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(nats.Config{URL: server.URL()}, nil))(t)
 	if err := sink.Health(t.Context()); err != nil { // the stream exists from now on
 		t.Fatal(err)
 	}
-	sub, err := sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: server.URL()}, Durable: "reports"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := testkit.Must(sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: server.URL()}, Durable: "reports"}, nil))(t)
 	subject := nats.DefaultSubjectPrefix + "." + sink.TopicSegment(typeIn)
 	return broker{"nats", sink, sub, subject, func(t *testing.T, name string) string {
-		conn, err := natstest.Connect(server.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := testkit.Must(natstest.Connect(server.URL()))(t)
 		defer conn.Close()
-		js, err := natstest.JetStream(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		stream, err := js.StreamNameBySubject(t.Context(), subject)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, err := js.Stream(t.Context(), stream)
-		if err != nil {
-			t.Fatal(err)
-		}
-		msg, err := s.GetLastMsgForSubject(t.Context(), subject)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := testkit.Must(natstest.JetStream(conn))(t)
+		stream := testkit.Must(js.StreamNameBySubject(t.Context(), subject))(t)
+		s := testkit.Must(js.Stream(t.Context(), stream))(t)
+		msg := testkit.Must(s.GetLastMsgForSubject(t.Context(), subject))(t)
 		return msg.Header.Get(name)
 	}}
 }
 
 func startKafka(t *testing.T) broker {
 	cluster := kafkatest.Start(t)
-	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Partitions: 1}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Partitions: 1}, nil))(t)
 	config := wmkafka.DefaultSaramaSubscriberConfig()
 	config.Version = sarama.V2_8_0_0
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
-	sub, err := wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
+	sub := testkit.Must(wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
 		Brokers: []string{cluster.Addr()}, ConsumerGroup: "reports", Unmarshaler: kafka.Marshaler{}, OverwriteSaramaConfig: config,
 		InitializeTopicDetails: &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	topic := kafka.DefaultTopicPrefix + "." + sink.TopicSegment(typeIn)
 	if err := sub.SubscribeInitialize(topic); err != nil {
 		t.Fatal(err)
@@ -119,12 +94,9 @@ func TestFromEventToConfirmationAndBack(t *testing.T) {
 
 func testThereAndBack(t *testing.T, b broker) {
 	w := newWorld(t, tracing.Config{})
-	pub, err := publisher.New(publisher.Config{
+	pub := testkit.Must(publisher.New(publisher.Config{
 		Client: w.client, TenantID: w.server.Tenant(), EndpointID: w.receiver.ID, DirectRecipients: []string{w.sender.ID},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	toBroker := w.Sink("", b.sink)
 	stop := w.start(router.Config{Poison: toBroker},
 		router.Route{
@@ -230,12 +202,9 @@ func testThereAndBack(t *testing.T, b broker) {
 // the envelope, metadata travel inside the payload.
 func TestThroughTheGateway(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
-	pub, err := publisher.New(publisher.Config{
+	pub := testkit.Must(publisher.New(publisher.Config{
 		Client: w.client, TenantID: w.server.Tenant(), EndpointID: w.sender.ID, Marshaler: publisher.EnvelopeMarshaler{},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	traced := w.Publisher(tracing.SystemGateway, pub)
 	sub := w.Subscriber(tracing.SystemGateway, w.subscriber(func(c *subscriber.Config) { c.Unmarshaler = subscriber.EnvelopeUnmarshaler{} }))
 	messages := subscribe(t, sub, subscriber.AllData)

@@ -54,17 +54,12 @@ func newWorld(t *testing.T, cfg tracing.Config, options ...sdktrace.TracerProvid
 		receiver: server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Send: types, Receive: types, Subscribe: []string{typeIn, typeFile}}),
 		recorder: tracetest.NewSpanRecorder(),
 	}
-	client, err := gateway.New(server.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(server.ClientConfig()))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	w.client = client
 	w.provider = sdktrace.NewTracerProvider(append(options, sdktrace.WithSpanProcessor(w.recorder))...)
 	cfg.TracerProvider = w.provider
-	if w.Tracing, err = tracing.New(cfg); err != nil {
-		t.Fatal(err)
-	}
+	w.Tracing = testkit.Must(tracing.New(cfg))(t)
 	return w
 }
 
@@ -79,10 +74,7 @@ func (w *world) subscriber(change ...func(*subscriber.Config)) *subscriber.Subsc
 	for _, f := range change {
 		f(&cfg)
 	}
-	sub, err := subscriber.New(cfg, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	sub := testkit.Must(subscriber.New(cfg, nil))(w)
 	w.Cleanup(func() { _ = sub.Close() })
 	return sub
 }
@@ -100,10 +92,7 @@ func (w *world) run(cfg router.Config, routes ...router.Route) (r *router.Router
 	if cfg.Retry.InitialBackoff == 0 {
 		cfg.Retry.InitialBackoff = time.Millisecond
 	}
-	r, err := router.New(cfg, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	r = testkit.Must(router.New(cfg, nil))(w)
 	for _, route := range routes {
 		if err := r.Add(route); err != nil {
 			w.Fatal(err)
@@ -144,12 +133,9 @@ func (w *world) publish(messages ...*message.Message) []*message.Message {
 // send gives the gateway a message for the receiver.
 func (w *world) send(messageType, payload, filename string) []string {
 	w.Helper()
-	ids, err := w.server.Send(gatewaytest.SendRequest{
+	ids := testkit.Must(w.server.Send(gatewaytest.SendRequest{
 		From: w.sender.ID, MessageType: messageType, Payload: []byte(payload), Filename: filename,
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	}))(w)
 	return ids
 }
 

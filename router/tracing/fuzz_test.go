@@ -22,10 +22,7 @@ func FuzzMetadata(f *testing.F) {
 	f.Add("TRACEPARENT", "00-"+strings.Repeat("0", 32)+"-b7ad6b7169203331-01", "Tracestate", ",,=")
 	f.Add("traceparent", "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x", "tracestate", "\xff=\r\n")
 	f.Add("trace\u017fparent", "", "\u212Aey", "\x00")
-	t, err := tracing.New(tracing.Config{TracerProvider: sdktrace.NewTracerProvider()})
-	if err != nil {
-		f.Fatal(err)
-	}
+	t := testkit.Must(tracing.New(tracing.Config{TracerProvider: sdktrace.NewTracerProvider()}))(f)
 	f.Fuzz(func(tt *testing.T, name1, value1, name2, value2 string) {
 		broker := &testkit.Publisher{}
 		sink := t.Sink("", newSink(tt, "broker", broker, sinks.PublisherConfig{}))

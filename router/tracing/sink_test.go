@@ -31,10 +31,7 @@ type traced struct {
 }
 
 func (b traced) NewSink(t *testing.T) sinks.Sink {
-	tr, err := tracing.New(tracing.Config{TracerProvider: b.provider})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := testkit.Must(tracing.New(tracing.Config{TracerProvider: b.provider}))(t)
 	return tr.Sink("", newSink(t, "memory", b.broker, sinks.PublisherConfig{Description: sinks.Description{
 		MaxMessageSize: b.settings.MaxMessageSize, Durability: sinks.DurabilityMemory, DurabilityNote: "a map",
 	}}))
@@ -117,10 +114,7 @@ func TestSpanOfAPublication(t *testing.T) {
 	w := newWorld(t, tracing.Config{})
 	broker := &testkit.Publisher{}
 	sink := w.Sink("", newSink(t, "broker", broker, sinks.PublisherConfig{}))
-	p, err := sink.PublishAsync("topic", message.NewMessage("1", []byte("x")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := testkit.Must(sink.PublishAsync("topic", message.NewMessage("1", []byte("x"))))(t)
 	if _, err := p.Result(); err != nil {
 		t.Fatal(err)
 	}
@@ -133,9 +127,7 @@ func TestSpanOfAPublication(t *testing.T) {
 	refusing := &testkit.Publisher{}
 	refusing.Fail(sinks.ErrRejected)
 	failing := w.Sink("", newSink(t, "failing", refusing, sinks.PublisherConfig{}))
-	if p, err = failing.PublishAsync("topic", message.NewMessage("2", nil)); err != nil {
-		t.Fatal(err)
-	}
+	p = testkit.Must(failing.PublishAsync("topic", message.NewMessage("2", nil)))(t)
 	if _, err := p.Result(); err == nil {
 		t.Error("no error")
 	}
@@ -185,10 +177,7 @@ func TestNotSampled(t *testing.T) {
 
 // TestPassThrough checks that without a tracer a trace of others passes untouched.
 func TestPassThrough(t *testing.T) {
-	off, err := tracing.New(tracing.Config{TracerProvider: noop.NewTracerProvider()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	off := testkit.Must(tracing.New(tracing.Config{TracerProvider: noop.NewTracerProvider()}))(t)
 	broker := &testkit.Publisher{}
 	sink := off.Sink("", newSink(t, "broker", broker, sinks.PublisherConfig{}))
 	const header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -208,14 +197,8 @@ func TestPassThrough(t *testing.T) {
 
 func TestOtherPropagators(t *testing.T) {
 	w := newWorld(t, tracing.Config{Propagator: propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{})})
-	member, err := baggage.NewMember("season", "2026")
-	if err != nil {
-		t.Fatal(err)
-	}
-	bag, err := baggage.New(member)
-	if err != nil {
-		t.Fatal(err)
-	}
+	member := testkit.Must(baggage.NewMember("season", "2026"))(t)
+	bag := testkit.Must(baggage.New(member))(t)
 	msg := message.NewMessage("1", nil)
 	msg.SetContext(baggage.ContextWithBaggage(t.Context(), bag))
 	stored := w.publish(msg)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
@@ -22,10 +24,7 @@ import (
 func TestWatermillSuite(t *testing.T) {
 	for name, provider := range map[string]trace.TracerProvider{"recording": sdktrace.NewTracerProvider(), "off": noop.NewTracerProvider()} {
 		t.Run(name, func(t *testing.T) {
-			tr, err := tracing.New(tracing.Config{TracerProvider: provider})
-			if err != nil {
-				t.Fatal(err)
-			}
+			tr := testkit.Must(tracing.New(tracing.Config{TracerProvider: provider}))(t)
 			pubSub := func(*testing.T) (message.Publisher, message.Subscriber) {
 				channel := gochannel.NewGoChannel(gochannel.Config{OutputChannelBuffer: 10_000, Persistent: true}, nil)
 				return tr.Publisher("gochannel", channel), tr.Subscriber("gochannel", channel)
@@ -69,10 +68,7 @@ func remoteMessage(uuid string) *message.Message {
 
 func subscribe(t *testing.T, sub message.Subscriber, topic string) <-chan *message.Message {
 	t.Helper()
-	messages, err := sub.Subscribe(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(t.Context(), topic))(t)
 	return messages
 }
 
@@ -167,10 +163,7 @@ func TestUntakenMessageIsNacked(t *testing.T) {
 			sub := w.Subscriber("test", from)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			messages, err := sub.Subscribe(ctx, "fields")
-			if err != nil {
-				t.Fatal(err)
-			}
+			messages := testkit.Must(sub.Subscribe(ctx, "fields"))(t)
 			msg := message.NewMessage("1", nil)
 			from.messages <- msg
 			if how == "context" {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"reflect"
 	"slices"
 	"testing"
@@ -41,10 +43,7 @@ func written(t *testing.T, write func(io.Writer) error) (f file) {
 	if err := write(&b); err != nil {
 		t.Fatal(err)
 	}
-	opened, err := parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	opened := testkit.Must(parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len())))(t)
 	f.File = opened
 	text, _ := opened.Lookup("geo")
 	if err := json.Unmarshal([]byte(text), &f.geo); err != nil {
@@ -198,10 +197,7 @@ func TestRowGroupsAreBounded(t *testing.T) {
 	if err := writePoints(&b, []*farmdata.Log{log}, Config{}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len())))(t)
 	if f.NumRows() != records || len(f.RowGroups()) < 2 {
 		t.Errorf("%d rows in %d groups", f.NumRows(), len(f.RowGroups()))
 	}
@@ -275,10 +271,7 @@ func TestRowGroupsOfTracksAreBounded(t *testing.T) {
 	if err := writeTracks(&b, slices.Repeat([]*farmdata.Log{log}, logs), Config{}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len())))(t)
 	for _, group := range f.RowGroups() {
 		if size := group.NumRows() * places * 16; size > mostGeometries+places*16 {
 			t.Errorf("a row group with lines of %d bytes", size)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // TestPeerOpensFiles opens files with GeoPandas and DuckDB, by the Python that the
@@ -28,10 +29,7 @@ func TestPeerOpensFiles(t *testing.T) {
 	}
 	dir := t.TempDir()
 	create := func(name string, write func(f *os.File) error) string {
-		f, err := os.Create(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(os.Create(filepath.Join(dir, name)))(t)
 		defer f.Close()
 		if err := write(f); err != nil {
 			t.Fatal(err)
@@ -69,10 +67,7 @@ func TestPeerOpensFiles(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), python, append([]string{"testdata/open.py"}, files...)...)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testkit.Must(cmd.Output())(t)
 	decoder := json.NewDecoder(bytes.NewReader(out))
 	for _, want := range []struct {
 		rows, half int

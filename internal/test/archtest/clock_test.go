@@ -92,10 +92,7 @@ func BenchmarkA() { time.Sleep(8) }
 func ExampleA() { conn.SetReadDeadline(time.Now().Add(time.Second)) }
 `
 	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, "p_test.go", source, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	file := testkit.Must(parser.ParseFile(set, "p_test.go", source, 0))(t)
 	found := newWaitFinder([]goFile{{set: set, syntax: file, test: true}}).find()
 	testkit.Equal(t, slices.Sorted(maps.Keys(found)), []string{
 		"ExampleA: conn.SetReadDeadline(time.Now().Add(time.Second))",
@@ -122,10 +119,7 @@ func packagesOf(t *testing.T) map[string][]goFile {
 	t.Helper()
 	pkgs := map[string][]goFile{}
 	eachGoFile(t, func(path string, set *token.FileSet, file *ast.File) {
-		dir, err := filepath.Rel(top(t), filepath.Dir(path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := testkit.Must(filepath.Rel(top(t), filepath.Dir(path)))(t)
 		test := strings.HasSuffix(path, "_test.go") || slices.ContainsFunc(file.Imports, func(spec *ast.ImportSpec) bool {
 			return spec.Path.Value == `"testing"` // a suite, or what tests share
 		})
@@ -139,15 +133,9 @@ func packagesOf(t *testing.T) map[string][]goFile {
 func knownWaits(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	known := map[string]map[string]string{}
-	files, err := filepath.Glob("testdata/clock/*.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testkit.Must(filepath.Glob("testdata/clock/*.txt"))(t)
 	for _, name := range files {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testkit.Must(os.ReadFile(name))(t)
 		lines := map[string]string{}
 		for line := range strings.Lines(string(data)) {
 			key, reason, _ := strings.Cut(strings.TrimSpace(line), "  # ")

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // goBlock is a ```go block of a Markdown file.
@@ -53,10 +55,7 @@ func TestDocumentedProgramsCompile(t *testing.T) {
 	if len(pkgs) == 0 {
 		t.Fatal("the documentation shows no whole Go program; docs/embedding.md should")
 	}
-	data, err := json.Marshal(overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testkit.Must(json.Marshal(overlay))(t)
 	overlayFile := filepath.Join(temp, "overlay.json")
 	if err := os.WriteFile(overlayFile, data, 0o600); err != nil {
 		t.Fatal(err)
@@ -177,15 +176,12 @@ func headings(t *testing.T, file string) map[string]bool {
 func markdownFiles(t *testing.T) []string {
 	t.Helper()
 	files := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md"}
-	docs, err := filepath.Glob(filepath.Join(top(t), "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	docs := testkit.Must(filepath.Glob(filepath.Join(top(t), "docs", "*.md")))(t)
 	for _, path := range docs {
 		files = append(files, "docs/"+filepath.Base(path))
 	}
 	for _, dir := range []string{"examples", filepath.Join("internal", "test")} {
-		err = filepath.WalkDir(filepath.Join(top(t), dir), func(path string, _ os.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(top(t), dir), func(path string, _ os.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".md" {
 				return err
 			}
@@ -225,9 +221,6 @@ func goBlocks(t *testing.T, file string) []goBlock {
 
 func readFile(t *testing.T, file string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(top(t), filepath.FromSlash(file)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testkit.Must(os.ReadFile(filepath.Join(top(t), filepath.FromSlash(file))))(t)
 	return string(data)
 }

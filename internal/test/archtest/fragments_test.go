@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // fragmentImports are the packages that a block of Go without a package clause
@@ -100,10 +102,7 @@ func TestDocumentedFragmentsCompile(t *testing.T) {
 			overlay.Replace[filepath.Join(top(t), filepath.FromSlash(pkg), name)] = path
 		}
 	}
-	data, err := json.Marshal(overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testkit.Must(json.Marshal(overlay))(t)
 	overlayFile := filepath.Join(temp, "overlay.json")
 	if err := os.WriteFile(overlayFile, data, 0o600); err != nil {
 		t.Fatal(err)

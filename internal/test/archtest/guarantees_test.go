@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // TestGuaranteesNameTestsThatExist checks docs/guarantees.md against the tests: each sentence of a promise
@@ -163,10 +165,7 @@ func testFiles(t *testing.T) map[string][]testFile {
 	declaration := regexp.MustCompile(`^(Test|Fuzz)\w+$`)
 	names := map[string][]testFile{}
 	eachTestFile(t, func(files *token.FileSet, file *ast.File) {
-		dir, err := filepath.Rel(top(t), filepath.Dir(files.Position(file.Pos()).Filename))
-		if err != nil {
-			t.Fatal(err)
-		}
+		dir := testkit.Must(filepath.Rel(top(t), filepath.Dir(files.Position(file.Pos()).Filename)))(t)
 		for _, decl := range file.Decls {
 			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && declaration.MatchString(f.Name.Name) {
 				names[f.Name.Name] = append(names[f.Name.Name], testFile{filepath.ToSlash(dir), hasTag(file)})

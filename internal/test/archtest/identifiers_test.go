@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // documentedName is `package.Name` or `package.Name.Member` at the beginning of
@@ -54,14 +56,8 @@ func exportedNames(t *testing.T, pkg string) map[string]bool {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		source, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		source := testkit.Must(os.ReadFile(name))(t)
+		file := testkit.Must(parser.ParseFile(token.NewFileSet(), name, source, parser.SkipObjectResolution))(t)
 		for _, decl := range file.Decls {
 			switch decl := decl.(type) {
 			case *ast.FuncDecl:

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // sameness is a kind of sameness: a row of docs/identity.md, where it is decided, and the tests.
@@ -115,18 +117,12 @@ func TestIdentityTable(t *testing.T) {
 // declares reports whether a package has a function or method of that name.
 func declares(t *testing.T, dir, name string) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(top(t), filepath.FromSlash(dir), "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testkit.Must(filepath.Glob(filepath.Join(top(t), filepath.FromSlash(dir), "*.go")))(t)
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := testkit.Must(parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution))(t)
 		if slices.ContainsFunc(file.Decls, func(d ast.Decl) bool {
 			f, ok := d.(*ast.FuncDecl)
 			return ok && f.Name.Name == name

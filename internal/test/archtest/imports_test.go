@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const module = "github.com/agrimill/agrimill"
@@ -288,10 +290,7 @@ func dependOnSources(t *testing.T) {
 // top is the folder with go.mod.
 func top(t *testing.T) string {
 	t.Helper()
-	dir, err := filepath.Abs(filepath.Join("..", "..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testkit.Must(filepath.Abs(filepath.Join("..", "..", "..")))(t)
 	return dir
 }
 
@@ -300,10 +299,7 @@ func TestOracleIsIndependent(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"oracle_test.go", "archive_test.go"} {
 		path := filepath.Join("..", "faulttest", name)
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := testkit.Must(parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly))(t)
 		for _, imp := range file.Imports {
 			for _, judged := range []string{"router", "subscriber"} {
 				if strings.HasPrefix(strings.Trim(imp.Path.Value, `"`), module+"/"+judged) {

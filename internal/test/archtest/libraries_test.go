@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 var (
@@ -89,10 +91,7 @@ func checkNamedTests(t *testing.T, page string, n int) {
 		t.Errorf("%d tests are named with their packages, want %d", len(named), n)
 	}
 	for _, match := range named {
-		files, err := filepath.Glob(filepath.Join(top(t), match[2], "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := testkit.Must(filepath.Glob(filepath.Join(top(t), match[2], "*_test.go")))(t)
 		if !slices.ContainsFunc(files, func(file string) bool {
 			source, err := os.ReadFile(file)
 			return err == nil && strings.Contains(string(source), "\nfunc "+match[1]+"(t *testing.T")

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // TestOneWay holds the table "One way for one thing" of CONTRIBUTING.md in what users import.
@@ -152,10 +154,7 @@ func TestOneWayFinds(t *testing.T) {
 		`func (s *Sink) Health(timeout time.Duration) error { return nil }`:               1,
 		`func Run(t *testing.T, h Harness) {}`:                                            1,
 	} {
-		file, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		file := testkit.Must(parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, 0))(t)
 		if got := oneWay("sinks/sinktest", file); len(got) != want {
 			t.Errorf("%s: got %v, want %d problems", code, got, want)
 		}

@@ -20,6 +20,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"go.yaml.in/yaml/v4"
@@ -172,10 +174,7 @@ func made(t *testing.T) map[string]any {
 	receiver, err := subscriber.New(subscriber.Config{Client: client}, nil)
 	add("subscriber.Subscriber", receiver, err)
 
-	address, err := url.Parse(natstest.Start(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	address := testkit.Must(url.Parse(natstest.Start(t).URL()))(t)
 	address.User = url.UserPassword("farmer", canary)
 	connection := nats.Connection{URL: address.String()}
 	natsSink, err := nats.New(nats.Config{URL: connection.URL}, nil)

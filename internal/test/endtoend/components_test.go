@@ -33,16 +33,10 @@ func eachBroker(t *testing.T, topics []string, test func(t *testing.T, b compone
 	t.Run("NATS", func(t *testing.T) {
 		t.Parallel()
 		url := natstest.Start(t).URL()
-		sink, err := nats.New(nats.Config{URL: url}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sink := testkit.Must(nats.New(nats.Config{URL: url}, nil))(t)
 		t.Cleanup(func() { _ = sink.Close() })
 		test(t, componentBroker{sink, "agrimill.", func(name string) message.Subscriber {
-			source, err := sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: url}, Durable: name}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			source := testkit.Must(sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: url}, Durable: name}, nil))(t)
 			t.Cleanup(func() { _ = source.Close() })
 			return source
 		}})
@@ -50,16 +44,10 @@ func eachBroker(t *testing.T, topics []string, test func(t *testing.T, b compone
 	t.Run("Kafka", func(t *testing.T) {
 		t.Parallel()
 		brokers := []string{kafkatest.Start(t, kfake.SeedTopics(2, topics...)).Addr()}
-		sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers}, TopicPrefix: kafka.NoTopicPrefix}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers}, TopicPrefix: kafka.NoTopicPrefix}, nil))(t)
 		t.Cleanup(func() { _ = sink.Close() })
 		test(t, componentBroker{sink, "", func(name string) message.Subscriber {
-			source, err := sourcekafka.New(sourcekafka.Config{Connection: kafka.Connection{Brokers: brokers}, Group: name}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			source := testkit.Must(sourcekafka.New(sourcekafka.Config{Connection: kafka.Connection{Brokers: brokers}, Group: name}, nil))(t)
 			t.Cleanup(func() { _ = source.Close() })
 			return source
 		}})
@@ -90,18 +78,12 @@ func TestComponentCQRS(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, []string{"events.harvested", "events.weighed"}, func(t *testing.T, b componentBroker) {
 		marshaler := cqrs.JSONMarshaler{GenerateName: cqrs.StructName}
-		bus, err := cqrs.NewEventBusWithConfig(b.publisher, cqrs.EventBusConfig{
+		bus := testkit.Must(cqrs.NewEventBusWithConfig(b.publisher, cqrs.EventBusConfig{
 			Marshaler:            marshaler,
 			GeneratePublishTopic: func(p cqrs.GenerateEventPublishTopicParams) (string, error) { return "events." + p.EventName, nil },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := message.NewRouter(message.RouterConfig{CloseTimeout: testkit.Patience}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		processor, err := cqrs.NewEventProcessorWithConfig(r, cqrs.EventProcessorConfig{
+		}))(t)
+		r := testkit.Must(message.NewRouter(message.RouterConfig{CloseTimeout: testkit.Patience}, nil))(t)
+		processor := testkit.Must(cqrs.NewEventProcessorWithConfig(r, cqrs.EventProcessorConfig{
 			Marshaler: marshaler,
 			GenerateSubscribeTopic: func(p cqrs.EventProcessorGenerateSubscribeTopicParams) (string, error) {
 				return b.prefix + "events." + p.EventName, nil
@@ -109,12 +91,9 @@ func TestComponentCQRS(t *testing.T) {
 			SubscriberConstructor: func(p cqrs.EventProcessorSubscriberConstructorParams) (message.Subscriber, error) {
 				return b.subscriber(p.HandlerName), nil
 			},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		got := make(chan string, 100)
-		err = processor.AddHandlers(
+		err := processor.AddHandlers(
 			cqrs.NewEventHandler("h", func(_ context.Context, e *harvested) error { got <- fmt.Sprint("harvested ", e.Number); return nil }),
 			cqrs.NewEventHandler("w", func(_ context.Context, e *weighed) error { got <- fmt.Sprint("weighed ", e.Number); return nil }))
 		if err != nil {
@@ -139,12 +118,9 @@ func TestComponentFanIn(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, []string{"north", "south", "all"}, func(t *testing.T, b componentBroker) {
 		sources := topicSubscriber{b: b}
-		fan, err := fanin.NewFanIn(sources, b.publisher, fanin.Config{
+		fan := testkit.Must(fanin.NewFanIn(sources, b.publisher, fanin.Config{
 			SourceTopics: []string{"north", "south"}, TargetTopic: "all", CloseTimeout: testkit.Patience,
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, nil))(t)
 		publish(t, b.publisher, "north", "1")
 		publish(t, b.publisher, "south", "2")
 		start(t, fan.Run)
@@ -156,12 +132,9 @@ func TestComponentFanIn(t *testing.T) {
 func TestComponentForwarder(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, []string{"outbox", "orders"}, func(t *testing.T, b componentBroker) {
-		forward, err := forwarder.NewForwarder(topicSubscriber{b: b}, b.publisher, nil, forwarder.Config{
+		forward := testkit.Must(forwarder.NewForwarder(topicSubscriber{b: b}, b.publisher, nil, forwarder.Config{
 			ForwarderTopic: "outbox", CloseTimeout: testkit.Patience,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		publish(t, forwarder.NewPublisher(b.publisher, forwarder.PublisherConfig{ForwarderTopic: "outbox"}), "orders", "1")
 		start(t, forward.Run)
 		read(t, b, "orders", map[string]bool{"1": true})
@@ -187,10 +160,7 @@ func publish(t *testing.T, publisher message.Publisher, topic, uuid string) {
 // read waits for the messages of a topic.
 func read(t *testing.T, b componentBroker, topic string, want map[string]bool) {
 	t.Helper()
-	messages, err := b.subscriber("reader").Subscribe(t.Context(), b.prefix+topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(b.subscriber("reader").Subscribe(t.Context(), b.prefix+topic))(t)
 	got := make(chan string, 100)
 	go func() {
 		for msg := range messages {

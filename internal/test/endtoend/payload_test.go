@@ -104,10 +104,7 @@ func matches(subject, pattern string) bool {
 
 func newStore(t *testing.T) *claimcheck.Store {
 	t.Helper()
-	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"}))(t)
 	t.Cleanup(func() { _ = store.Close() })
 	return store
 }

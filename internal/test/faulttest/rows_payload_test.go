@@ -111,10 +111,7 @@ func TestRow15LargePayloads(t *testing.T) {
 	cfg := worldConfig{gateway: gatewaytest.Config{ChunkSize: 64 << 20, FileTypes: []string{fileType}}}
 	protocols(t, cfg, func(t *testing.T, w *world) {
 		dir := t.TempDir()
-		store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "file://" + filepath.ToSlash(dir)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{URL: "file://" + filepath.ToSlash(dir)}))(t)
 		t.Cleanup(func() { _ = store.Close() })
 		large := 8
 		if w.http2 {

@@ -98,10 +98,7 @@ func TestRow18PoisonAmongGood(t *testing.T) {
 // Messages that are too large for the sink go by reference.
 func TestRow18TooLarge(t *testing.T) {
 	both(t, worldConfig{gateway: gatewaytest.Config{ChunkSize: 8 << 20}}, func(t *testing.T, w *world) {
-		store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "file://" + t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{URL: "file://" + t.TempDir()}))(t)
 		t.Cleanup(func() { _ = store.Close() })
 		w.start(func(p *parts) { p.Router.ClaimCheck = store })
 		for range 10 {

@@ -44,24 +44,15 @@ func FuzzHTTPEvents(f *testing.F) {
 	receiver := server.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{kind}})
 	cfg := server.ClientConfig()
 	cfg.MaxEventSize = 1 << 16
-	client, err := gateway.New(cfg)
-	if err != nil {
-		f.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(cfg))(f)
 	f.Cleanup(func() { _ = client.Close() })
 	var quarantine store
-	sub, err := subscriber.New(subscriber.Config{
+	sub := testkit.Must(subscriber.New(subscriber.Config{
 		Client: client, Order: subscriber.Unordered, Confirm: subscriber.ConfirmConfig{MaxAge: time.Millisecond},
 		Quarantine: subscriber.QuarantineConfig{Publisher: &quarantine, Remember: 10}, CloseTimeout: time.Second,
-	}, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	}, nil))(f)
 	f.Cleanup(func() { _ = sub.Close() })
-	messages, err := sub.Subscribe(context.Background(), subscriber.Everything)
-	if err != nil {
-		f.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(context.Background(), subscriber.Everything))(f)
 	n := 0
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if bytes.Contains(raw, []byte("payload_uri")) || bytes.Contains(raw, []byte(`\u`)) {
@@ -75,10 +66,7 @@ func FuzzHTTPEvents(f *testing.F) {
 		server.EmitRaw(server.Application(), append(bytes.Clone(raw), "\n\n"...))
 		n++
 		want := fmt.Append(nil, "good ", n)
-		ids, err := server.Send(gatewaytest.SendRequest{From: sender.ID, Recipients: []string{receiver.ID}, MessageType: kind, Payload: want})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ids := testkit.Must(server.Send(gatewaytest.SendRequest{From: sender.ID, Recipients: []string{receiver.ID}, MessageType: kind, Payload: want}))(t)
 		for {
 			select {
 			case msg := <-messages:

@@ -36,10 +36,7 @@ type script struct {
 
 func newScript(tb testing.TB, answer string) *script {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(tb)
 	s := &script{Listener: l}
 	s.say([]byte(answer))
 	var open sync.WaitGroup
@@ -103,10 +100,7 @@ type elsewhere struct {
 
 func newElsewhere(tb testing.TB) *elsewhere {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(tb)
 	e := &elsewhere{Listener: l}
 	var open sync.WaitGroup
 	open.Go(func() { // ends with the listener
@@ -180,16 +174,13 @@ func newHosts(tb testing.TB) *hosts {
 // client is a new client of these hosts, which does not wait.
 func (h *hosts) client(t *testing.T) *gateway.Client {
 	t.Helper()
-	client, err := gateway.New(gateway.Config{
+	client := testkit.Must(gateway.New(gateway.Config{
 		BaseURL: h.service.url(), TokenURL: h.token.url() + "/token", ClientID: "fuzz", ClientSecret: secret,
 		Transport: h.transport, MaxPayloadSize: 1 << 20, MaxResponseSize: 1 << 20, MaxEventSize: 1 << 16,
 		Retry:        gateway.RetryConfig{MaxAttempts: 2, InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond, MaxRetryAfter: time.Millisecond},
 		RateLimit:    gateway.RateLimitConfig{Pause: time.Millisecond},
 		TokenTimeout: testkit.Patience, RequestTimeout: testkit.Patience,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

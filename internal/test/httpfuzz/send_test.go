@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
@@ -29,10 +31,7 @@ type wire struct {
 
 func newWire(tb testing.TB, target string) *wire {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
+	l := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(tb)
 	w := &wire{Listener: l}
 	ctx, cancel := context.WithCancel(context.Background())
 	var open sync.WaitGroup
@@ -99,15 +98,9 @@ func FuzzHTTPSend(f *testing.F) {
 	cfg := server.ClientConfig()
 	cfg.BaseURL = "http://" + w.Addr().String()
 	cfg.Retry.MaxAttempts = 1
-	client, err := gateway.New(cfg)
-	if err != nil {
-		f.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(cfg))(f)
 	f.Cleanup(func() { _ = client.Close() })
-	pub, err := publisher.New(publisher.Config{Client: client, TenantID: server.Tenant(), EndpointID: sender.ID}, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	pub := testkit.Must(publisher.New(publisher.Config{Client: client, TenantID: server.Tenant(), EndpointID: sender.ID}, nil))(f)
 	f.Cleanup(func() { _ = pub.Close() })
 	f.Fuzz(func(t *testing.T, filename, team, messageType, key, value string, payload []byte) {
 		msg := message.NewMessage(uuid.NewString(), payload)

@@ -542,12 +542,9 @@ func subscriptionProgram(t *testing.T, seed uint64, refusing bool) {
 	}
 	start := func() {
 		var err error
-		client, err = gateway.New(gateway.Config{
+		client = testkit.Must(gateway.New(gateway.Config{
 			BaseURL: "https://gateway.example", TokenURL: "https://gateway.example/token", ClientID: "id", ClientSecret: "secret", Transport: o,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		ready := make(chan struct{})
 		config.Client, config.Ready = client, ready
 		if sub, err = subscriber.New(config, nil); err != nil {

@@ -31,10 +31,7 @@ const (
 
 func newStore(tb testing.TB) *claimcheck.Store {
 	tb.Helper()
-	s, err := claimcheck.New(tb.Context(), claimcheck.Config{URL: "file://" + filepath.ToSlash(tb.TempDir())})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := testkit.Must(claimcheck.New(tb.Context(), claimcheck.Config{URL: "file://" + filepath.ToSlash(tb.TempDir())}))(tb)
 	tb.Cleanup(func() { _ = s.Close() })
 	return s
 }

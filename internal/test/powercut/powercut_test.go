@@ -48,21 +48,10 @@ func (w *world) config() nats.Config {
 // run starts agrimill.
 func (w *world) run() {
 	w.Helper()
-	client, err := gateway.New(w.server.ClientConfig())
-	if err != nil {
-		w.Fatal(err)
-	}
-	sub, err := subscriber.New(subscriber.Config{Client: client, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond}}, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if w.sink, err = nats.New(w.config(), nil); err != nil {
-		w.Fatal(err)
-	}
-	r, err := router.New(router.Config{Poison: w.sink, Dedup: router.DedupSettings{Store: outlives{w.store}}, CloseTimeout: 3 * time.Second}, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(w.server.ClientConfig()))(w)
+	sub := testkit.Must(subscriber.New(subscriber.Config{Client: client, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond}}, nil))(w)
+	w.sink = testkit.Must(nats.New(w.config(), nil))(w)
+	r := testkit.Must(router.New(router.Config{Poison: w.sink, Dedup: router.DedupSettings{Store: outlives{w.store}}, CloseTimeout: 3 * time.Second}, nil))(w)
 	if err := r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: w.sink, Durable: w.durable}); err != nil {
 		w.Fatal(err)
 	}
@@ -85,19 +74,10 @@ type outlives struct{ router.DedupStore }
 // stored returns how often each message is in the stream.
 func (w *world) stored() map[string]int {
 	w.Helper()
-	conn, err := w.config().Connection().Connect("look")
-	if err != nil {
-		w.Fatal(err)
-	}
+	conn := testkit.Must(w.config().Connection().Connect("look"))(w)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		w.Fatal(err)
-	}
-	stream, err := js.Stream(w.Context(), nats.DefaultStream)
-	if err != nil {
-		w.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(w)
+	stream := testkit.Must(js.Stream(w.Context(), nats.DefaultStream))(w)
 	found := make(map[string]int)
 	last := stream.CachedInfo().State.LastSeq
 	for seq := stream.CachedInfo().State.FirstSeq; seq <= last && seq > 0; seq++ {
@@ -122,10 +102,7 @@ func (w *world) confirmed(is bool) (ids []string) {
 func play(t *testing.T, binary string, durable router.Durable) (early, sent, copies int) {
 	random := rand.New(rand.NewPCG(*seed, 1))
 	w := &world{T: t, machine: newMachine(t, binary, interval.String()), server: gatewaytest.New(t, gatewaytest.Config{}), durable: durable}
-	store, err := router.NewMemoryStore(router.MemoryStoreConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(router.NewMemoryStore(router.MemoryStoreConfig{}))(t)
 	w.store = store
 	sender := w.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
 	w.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}, Subscribe: []string{messageType}})

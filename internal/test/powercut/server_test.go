@@ -19,17 +19,11 @@ import (
 // build builds nats-server with the layer.
 func build(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := testkit.Must(exec.Command("go", "env", "GOROOT").Output())(t)
 	source, dir := filepath.Join(strings.TrimSpace(string(out)), "src", "os"), t.TempDir()
 	replace := map[string]string{}
 	patch := func(name, old, new string) {
-		text, err := os.ReadFile(filepath.Join(source, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.Must(os.ReadFile(filepath.Join(source, name)))(t)
 		if strings.Count(string(text), old) != 1 {
 			t.Fatalf("%s does not have once: %s", name, old)
 		}
@@ -56,15 +50,9 @@ func build(t *testing.T) string {
 	}
 	return err
 `)
-	layer, err := filepath.Abs("layer.go.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	layer := testkit.Must(filepath.Abs("layer.go.txt"))(t)
 	replace[filepath.Join(source, "powercut.go")] = layer
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
+	overlay := testkit.Must(json.Marshal(map[string]any{"Replace": replace}))(t)
 	file, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "nats-server")
 	if err := os.WriteFile(file, overlay, 0o600); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A repository and a specification of a few lines, and one mistake at a time.
@@ -52,10 +54,7 @@ func TestMistakesAreFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, err := readSource(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(readSource(dir))(t)
 	specification := parseMarkdown(smallSpec)[1:]
 	specification[0].heading = opening
 	problems := func(page string) string {

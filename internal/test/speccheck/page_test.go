@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const (
@@ -35,10 +37,7 @@ const notShown = "Where the specification shows nothing"
 
 func readPage(t *testing.T) []section {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, pagePath))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(os.ReadFile(filepath.Join(root, pagePath)))(t)
 	return parseMarkdown(string(text))
 }
 
@@ -64,10 +63,7 @@ func readSpecification(t *testing.T) []section {
 // TestPageNamesWhatExists holds every row of the page to what it names.
 func TestPageNamesWhatExists(t *testing.T) {
 	t.Parallel()
-	s, err := readSource(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(readSource(root))(t)
 	page := readPage(t)
 	rows := 0
 	for _, sec := range page {

@@ -4,18 +4,14 @@ import (
 	"bytes"
 	"os"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestGeneratedFileIsCurrent(t *testing.T) {
 	t.Parallel()
-	want, err := generate("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile("../efdi.pb.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := testkit.Must(generate(".."))(t)
+	got := testkit.Must(os.ReadFile("../efdi.pb.go"))(t)
 	if !bytes.Equal(got, want) {
 		t.Error("efdi.pb.go is not what efdi.proto says: go run ./farmdata/efdi/efdipb/generate")
 	}

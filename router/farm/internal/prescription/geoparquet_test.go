@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
+
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress"
 )
@@ -69,10 +71,7 @@ func wkbOf(order binary.AppendByteOrder, z bool, polygons ...polygon) []byte {
 
 func polygonOf(t testing.TB, rings string) polygon {
 	t.Helper()
-	polygons, err := coordinates("Polygon", json.RawMessage("["+rings+"]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	polygons := testkit.Must(coordinates("Polygon", json.RawMessage("["+rings+"]")))(t)
 	return polygons[0]
 }
 
@@ -160,10 +159,7 @@ func TestGeoParquetThatIsLargeUnpacked(t *testing.T) {
 	}
 	c := &parquetCheck{ctx: t.Context()}
 	for _, codec := range []compress.Codec{&parquet.Gzip, &parquet.Zstd, &parquet.Snappy} {
-		packed, err := codec.Encode(nil, make([]byte, 1<<20))
-		if err != nil {
-			t.Fatal(err)
-		}
+		packed := testkit.Must(codec.Encode(nil, make([]byte, 1<<20)))(t)
 		for unpacked, want := range map[int64]error{1 << 20: nil, 1<<20 - 1: errParquet, 1<<20 + 1: errParquet} {
 			if err := c.page(codec.CompressionCodec(), nil, packed, unpacked); !errors.Is(err, want) {
 				t.Errorf("%s: got %v for a page that says %d bytes, want %v", codec, err, unpacked, want)

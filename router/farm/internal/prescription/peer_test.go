@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata/isoxml"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // script writes a map as GeoJSON and, packed in each way, as GeoParquet.
@@ -40,10 +41,7 @@ func TestPeerMaps(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	read := func(name string) string {
-		content, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		content := testkit.Must(os.ReadFile(filepath.Join(dir, name)))(t)
 		return string(content)
 	}
 	for _, cfg := range []Config{urea, gridOf(urea)} {
@@ -57,10 +55,7 @@ func TestPeerMaps(t *testing.T) {
 				t.Errorf("%s: got %+v, want %+v", name, got.Tasks, want.Tasks)
 			}
 		}
-		set, err := Make(t.Context(), []byte(read("map.geojson")), cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		set := testkit.Must(Make(t.Context(), []byte(read("map.geojson")), cfg))(t)
 		var archive bytes.Buffer
 		if err := isoxml.Write(t.Context(), &archive, set, isoxml.WriteConfig{}); err != nil {
 			t.Fatal(err)

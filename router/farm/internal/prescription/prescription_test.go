@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/isoxml"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // square is a closed ring around a place in degrees.
@@ -32,10 +33,7 @@ var urea = Config{Task: "Spread", Field: Name{Column: "field"}, Columns: []Colum
 // make makes a set, and returns it as it is read of an archive.
 func makeSet(t testing.TB, text string, cfg Config) *farmdata.Set {
 	t.Helper()
-	set, err := Make(t.Context(), []byte(text), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	set := testkit.Must(Make(t.Context(), []byte(text), cfg))(t)
 	return reread(t, set)
 }
 
@@ -45,10 +43,7 @@ func reread(t testing.TB, set *farmdata.Set) *farmdata.Set {
 	if err := isoxml.Write(t.Context(), &b, set, isoxml.WriteConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	a, err := isoxml.Open(t.Context(), bytes.NewReader(b.Bytes()), int64(b.Len()), isoxml.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := testkit.Must(isoxml.Open(t.Context(), bytes.NewReader(b.Bytes()), int64(b.Len()), isoxml.Config{}))(t)
 	if len(a.Sets[0].Findings) > 0 {
 		t.Fatalf("got findings in what was made: %v", a.Sets[0].Findings)
 	}

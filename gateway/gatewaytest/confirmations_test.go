@@ -147,3 +147,29 @@ func TestWait(t *testing.T) {
 		t.Errorf("closed: %v", err)
 	}
 }
+
+// What is confirmed and not stored is lost; what is open is not; and a test without messages shows nothing.
+func TestNoLoss(t *testing.T) {
+	s, c := start(t, gatewaytest.Config{})
+	tb := &fakeTB{TB: t}
+	nothing := func(gatewaytest.LedgerEntry) bool { return false }
+	s.NoLoss(tb, nothing)
+	if tb.failures != 1 {
+		t.Errorf("%d failures with nothing sent, want 1", tb.failures)
+	}
+	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{typeA}})
+	receiver := s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{typeA}, Subscribe: []string{typeA}})
+	for _, name := range []string{"open.zip", "confirmed.zip"} {
+		if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Filename: name, Payload: []byte(name)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.NoLoss(t, nothing) // both are open
+	entry := s.Ledger()[1]
+	want(t, c.confirm(gateway.MessageConfirmation{MessageID: entry.MessageID, EndpointID: receiver.ID}), http.StatusAccepted)
+	s.NoLoss(t, func(e gatewaytest.LedgerEntry) bool { return e.Filename == "confirmed.zip" })
+	s.NoLoss(tb, nothing)
+	if tb.failures != 2 || !strings.Contains(tb.last, "1 of 2") || !strings.Contains(tb.last, entry.MessageID) || !strings.Contains(tb.last, `"confirmed.zip"`) {
+		t.Errorf("%d failures, the last one %q", tb.failures, tb.last)
+	}
+}

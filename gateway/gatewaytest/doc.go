@@ -47,7 +47,8 @@
 //   - Observe: [Server.Ledger] has an entry for every message at every receiving
 //     endpoint, with its digest, deliveries and confirmations; [Server.Wait] and
 //     its variants block, without polling, until the ledger looks as expected;
-//     [Server.OnConfirm] and [Server.Stats].
+//     [Server.NoLoss] compares it with what is stored; [Server.OnConfirm] and
+//     [Server.Stats].
 //   - Control time: [Server.Advance].
 //   - Find leaks: all secrets begin with [SecretPrefix], [TokenPrefix] or
 //     [SignaturePrefix].

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"log"
 	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -160,4 +163,30 @@ func ExampleServer_Wait() {
 	// context deadline exceeded
 	// <nil>
 	// false
+}
+
+// A test that breaks the gateway, and then asks whether the application has stored all that it confirmed.
+func ExampleServer_NoLoss() {
+	test := func(t *testing.T, application func(cfg gateway.Config, dir string)) {
+		s := gatewaytest.New(t, gatewaytest.Config{})
+		dir := t.TempDir()
+		sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"img:png"}})
+		s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"img:png"}, Subscribe: []string{"img:png"}})
+		go application(s.ClientConfig(), dir)
+
+		for n := range 100 {
+			if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: "img:png", Filename: fmt.Sprint(n, ".png")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.CutStreams()
+		if err := s.WaitConfirmed(t.Context(), 100); err != nil {
+			t.Fatal(err)
+		}
+		s.NoLoss(t, func(e gatewaytest.LedgerEntry) bool {
+			_, err := os.Stat(filepath.Join(dir, e.Filename))
+			return err == nil
+		})
+	}
+	_ = test
 }

@@ -2,6 +2,7 @@ package gatewaytest_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -158,6 +159,10 @@ func TestMistakesFailTheTest(t *testing.T) {
 type fakeTB struct {
 	gatewaytest.TB
 	failures int
+	last     string
 }
 
-func (f *fakeTB) Fatalf(string, ...any) { f.failures++ }
+func (f *fakeTB) Fatalf(format string, args ...any) {
+	f.failures++
+	f.last = fmt.Sprintf(format, args...)
+}

@@ -63,7 +63,7 @@ func TestReadToken(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/", "/page.css", "/page.js", "/favicon.svg", "/healthz"} {
+	for _, path := range []string{"/", "/page/page.css", "/page/main.js", "/page/favicon.svg", "/healthz"} {
 		get(t, server, path).want(t, http.StatusOK)
 	}
 	if a := get(t, server, "/readyz").want(t, http.StatusServiceUnavailable, `"ready":false`, `"checks":[]`); strings.Contains(a.body, "barn-7") {

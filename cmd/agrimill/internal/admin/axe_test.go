@@ -19,6 +19,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/browsertest"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 // axe returns the npm package axe-core, which finds what people with a disability cannot use.
@@ -70,6 +71,7 @@ func TestBrowserAxe(t *testing.T) {
 	j.Event(&gateway.MessageReceived{ID: "message-number-1", TenantID: "tenant-1", Filename: "Field 7.zip"})
 	until, archive := time.Now().Add(time.Hour), farmdatatest.Archive(t, 30)
 	source := &plainSource{
+		open:  []subscriber.Open{{TenantID: "tenant-1", EndpointID: "1", InFlight: 3, Oldest: until.Add(-2 * time.Hour)}},
 		queue: many(30), journal: j, history: aDay(t),
 		stored: func(context.Context) iter.Seq2[admin.StoredCopy, error] {
 			return func(yield func(admin.StoredCopy, error) bool) {
@@ -92,16 +94,28 @@ func TestBrowserAxe(t *testing.T) {
 		})
 	}
 	server := serve(t, admin.Config{Token: testToken}, source)
-	page := browsertest.Open(t, origin(server)+"/")
-	page.Wait(rows + ` === 25 && document.querySelectorAll("#history-routes .graph svg").length === 12`)
-	page.Type("#trace-query", "field\n")
-	page.Wait(`document.querySelectorAll("#trace-messages > li").length === 1`)
+	page := open(t, server, "overview")
+	page.Wait(`document.querySelectorAll(".node").length > 8`)
+	check(page, "the overview")
+	enter(page, "problems")
+	page.Wait(rows + ` === 25`)
 	page.Type("#token", testToken)
 	page.Click("#poison-rows tr:nth-child(2) .look")
 	page.Wait(`!document.querySelector("#contents").hidden`)
-	page.Click("#config-details summary")
-	page.Wait(`document.querySelector("#config-details").open && document.querySelectorAll("#config-rows tr").length === 2`)
-	check(page, "everything")
+	check(page, "the problems")
+	enter(page, "farms")
+	page.Wait(`document.querySelectorAll("#waiting li").length === 1 && document.querySelectorAll("#tenants-rows tr").length === 1`)
+	page.Click("#tenants-rows .name")
+	page.Wait(`!document.querySelector("#farm").hidden`)
+	check(page, "the farms")
+	enter(page, "routes")
+	page.Wait(`document.querySelectorAll("#history-routes .graph svg").length === 12 && document.querySelectorAll("#routes-rows tr").length === 5`)
+	check(page, "the routes")
+	enter(page, "configuration")
+	page.Wait(`document.querySelectorAll("#config-rows tr").length === 2`)
+	check(page, "the configuration")
+	page.Type("#trace-query", "field\n")
+	page.Wait(`document.querySelectorAll("#trace-messages > li").length === 1`)
 	page.Click("#trace-messages .look")
 	page.Wait(`document.querySelector("#trace-messages > li").contains(document.querySelector("#contents")) && document.querySelector("#contents-values tr") !== null`)
 	check(page, "the contents of a message that was found")

@@ -10,6 +10,7 @@
 //	GET  /debug/pprof/        profiles, when Config.PProf is set; needs the token
 //	GET  /api/status          a [Status] as JSON
 //	GET  /api/tenants         a [TenantList] as JSON
+//	GET  /api/waiting         a [WaitingList] as JSON
 //	GET  /api/config          [Settings] as JSON: the configuration that is running
 //	GET  /api/history         a [history.Record] as JSON; ?range=hour or day, ?route=
 //	GET  /api/contents        what is in the payload of a message that the journal knows

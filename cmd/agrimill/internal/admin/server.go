@@ -157,10 +157,11 @@ func (s *Server) newHandler() http.Handler {
 	// The page itself tells nothing.
 	servePage(mux)
 	read := func(pattern string, handler http.HandlerFunc, parameters ...string) {
-		mux.Handle(pattern, s.reading(knowing(handler, parameters...)))
+		mux.Handle(pattern, s.reading(tagged(knowing(handler, parameters...))))
 	}
 	read("GET /api/status", s.serveStatus, "tenant", "endpoint")
 	read("GET /api/tenants", s.serveTenants)
+	read("GET /api/waiting", s.serveWaiting)
 	read("GET /api/poison", s.servePoison, "offset", "limit", "group", "q", "tenant", "endpoint")
 	read("GET /api/poison/groups", s.servePoisonGroups, "group", "q", "tenant", "endpoint")
 	read("GET /api/poison/ids", s.servePoisonIDs, "group", "q", "tenant", "endpoint")

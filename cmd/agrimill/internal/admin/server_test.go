@@ -201,7 +201,7 @@ func TestAddressInUse(t *testing.T) {
 func TestEveryAnswerIsGuarded(t *testing.T) {
 	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: prometheus.NewRegistry()}, &plainSource{})
 	for _, path := range []string{
-		"/", "/page.css", "/page.js", "/favicon.svg", "/healthz", "/readyz", "/metrics", "/debug/pprof/",
+		"/", "/page/page.css", "/page/main.js", "/page/favicon.svg", "/healthz", "/readyz", "/metrics", "/debug/pprof/",
 		"/api/status", "/api/tenants", "/api/poison", "/api/trace", "/api/why", "/api/history", "/api/config", "/no-such-page",
 	} {
 		a := get(t, server, path)
@@ -230,9 +230,15 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 
 func TestPageIsWholeAndAlone(t *testing.T) {
 	server := serve(t, admin.Config{}, &plainSource{})
-	for path, contentType := range map[string]string{
-		"/": "text/html; charset=utf-8", "/page.css": "text/css; charset=utf-8", "/page.js": "text/javascript; charset=utf-8", "/favicon.svg": "image/svg+xml",
-	} {
+	files := map[string]string{"/": "text/html; charset=utf-8"}
+	for _, entry := range must(os.ReadDir("page"))(t) {
+		for end, contentType := range map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"} {
+			if strings.HasSuffix(entry.Name(), end) {
+				files["/page/"+entry.Name()] = contentType
+			}
+		}
+	}
+	for path, contentType := range files {
 		a := get(t, server, path).want(t, http.StatusOK)
 		if got := a.header.Get("Content-Type"); got != contentType {
 			t.Errorf("%s: %s, want %s", path, got, contentType)
@@ -257,7 +263,7 @@ func TestDocumentedRequests(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken, PProf: true, Gatherer: b.registry}, b)
 	listed := regexp.MustCompile("(?m)^\\| `(GET|POST) (/[^`]*)`").FindAllStringSubmatch(page, -1)
-	if len(listed) != 17 {
+	if len(listed) != 18 {
 		t.Errorf("%d requests are listed: %q", len(listed), listed)
 	}
 	for _, match := range listed {
@@ -388,7 +394,7 @@ func TestWhyRequests(t *testing.T) {
 
 func TestMethods(t *testing.T) {
 	server := serve(t, admin.Config{Token: testToken}, &plainSource{})
-	for _, path := range []string{"/", "/page.js", "/healthz", "/readyz", "/api/status", "/api/tenants", "/api/poison", "/api/poison/contents", "/api/contents"} {
+	for _, path := range []string{"/", "/page/main.js", "/healthz", "/readyz", "/api/status", "/api/tenants", "/api/poison", "/api/poison/contents", "/api/contents"} {
 		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, "TRACE"} {
 			a := request(t, server, method, path, "")
 			a.want(t, http.StatusMethodNotAllowed)

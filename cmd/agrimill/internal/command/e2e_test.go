@@ -97,6 +97,14 @@ func stateOf(label, state string) string {
 	return fmt.Sprintf(`[...document.querySelectorAll(".node")].some(n => n.getAttribute("aria-label") === %q && n.dataset.state === %q)`, label, state)
 }
 
+// room opens a room of the page, with the keyboard.
+func room(page *browsertest.Tab, name string) {
+	page.Helper()
+	page.Eval(fmt.Sprintf(`document.querySelector('#rooms a[href="#/%s"]').focus()`, name))
+	page.Keys("\r")
+	page.Wait(fmt.Sprintf(`document.querySelector('#rooms a[aria-current="page"]').hash === "#/%s"`, name))
+}
+
 // TestBrowserEndToEnd does what a new user does: agrimill runs from the 20 lines
 // of examples/minimal.yaml between the emulator and NATS, each a process of its own;
 // the page shows it; a file is sent and arrives; NATS is killed, and the page says so;
@@ -119,6 +127,7 @@ func TestBrowserEndToEnd(t *testing.T) {
 	page.Wait(stateOf("Gateway", "connected"))
 	page.Wait(stateOf("Route farm-data", "running"))
 	page.Wait(stateOf("Sink farm", "up"))
+	room(page, "farms")
 	page.Wait(`[...document.querySelectorAll("#tenants .name")].some(n => n.textContent === "Farm")`)
 	page.Picture("e2e-1-running")
 
@@ -131,6 +140,7 @@ func TestBrowserEndToEnd(t *testing.T) {
 		t.Errorf("the file arrived %d times", counts[digest])
 	}
 	page.Wait(`[...document.querySelectorAll("#tenants .name")].some(n => n.textContent === "Terminal")`)
+	room(page, "overview")
 	page.Picture("e2e-2-delivered")
 
 	// The sink is broken, and the state changes.
@@ -214,6 +224,7 @@ func TestBrowserReplaysEndToEnd(t *testing.T) {
 		files, digests = append(files, file), append(digests, digest)
 	}
 	w.command(append([]string{"send", "--from", e2eSender, "--publish"}, files...)...)
+	room(page, "problems")
 	page.Wait(`document.querySelectorAll("#poison-rows tr").length === 3 && document.querySelector("#t-poisoned").textContent === "3"`)
 	page.Wait(`document.querySelector("#poison-rows .class").textContent === "permanent"`)
 	page.Picture("e2e-poison-1-queue")

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -70,7 +72,8 @@ nothing remains: Ctrl-C sends no more files, waits until everything is confirmed
 was stored. The farms are invented.
 
 The pipeline is a file, demo.yaml unless --config names another, which must not exist. Every
-command takes it with --config, and agrimill reloads it when it changes. It is removed at the end.
+command takes it with --config, and agrimill reloads it when it changes. It is removed at the end; what
+a killed demo left is replaced.
 
 --break breaks a part after 10 seconds and repairs it after a minute; Enter does either at
 once, and breaks it again later. At the end, it is repaired first.
@@ -269,6 +272,12 @@ func (c *demoCommand) writeConfig() (err error) {
 	if c.poison {
 		shapes = "{teamset}.shapes"
 	}
+	if c.leftBehind() {
+		c.program.notef("%s is from a demo that was killed: it is replaced", cell(c.run.file))
+		if err := os.Remove(c.run.file); err != nil {
+			return err
+		}
+	}
 	err = create(c.run.file, 0o600, func(to io.Writer) error { // it has the client secret
 		return parsed.Execute(to, map[string]any{
 			"Gateway": c.world.Gateway, "NATS": c.world.NATS, "Farms": c.world.Farms, "Types": farmfile.MessageTypes(), "Large": c.large(),
@@ -276,9 +285,31 @@ func (c *demoCommand) writeConfig() (err error) {
 		})
 	})
 	if errors.Is(err, os.ErrExist) {
-		return usagef("%s exists, from another demo or from one that was killed: remove it, or name another file with --config", cell(c.run.file))
+		return usagef("%s exists, from a demo that runs or from elsewhere: name another file with --config", cell(c.run.file))
 	}
 	return err
+}
+
+// leftBehind reports whether the file is of a demo that is gone: it begins as one of a demo does, and nothing listens where its gateway was.
+func (c *demoCommand) leftBehind() bool {
+	first, _, _ := strings.Cut(demoTemplate, "\n")
+	content, err := os.ReadFile(c.run.file)
+	if err != nil || !strings.HasPrefix(string(content), first+"\n") {
+		return false
+	}
+	cfg, err := config.Load(c.run.file, config.Options{Env: c.program.env})
+	if err != nil {
+		return false
+	}
+	at, err := url.Parse(cfg.Gateway.BaseURL)
+	if err != nil {
+		return false
+	}
+	conn, err := net.DialTimeout("tcp", at.Host, demoFinish)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err != nil
 }
 
 // large are the types of files that the gateway splits.

@@ -156,6 +156,28 @@ func TestDemoWithFiles(t *testing.T) {
 	d.ends()
 }
 
+// The file of a demo that was killed is replaced; that of one that runs, and one from elsewhere, stay.
+func TestDemoAfterAKill(t *testing.T) {
+	t.Parallel()
+	d := startDemo(t, "--rate", "1")
+	left, err := os.ReadFile(d.file)
+	must(t, err)
+	d.want(statusUsage, "demo", "--config", d.file)
+	if now, err := os.ReadFile(d.file); err != nil || string(now) != string(left) {
+		t.Errorf("the file of a demo that runs is another one: %v", err)
+	}
+	d.metric(demoDelivered)
+	d.ends()
+	must(t, os.WriteFile(d.file, left, 0o600))
+	again := startDemo(t, "--rate", "1", "--config", d.file)
+	if !strings.Contains(again.stderr.String(), "is from a demo that was killed: it is replaced") {
+		t.Error("it does not say that it replaces a file")
+	}
+	again.file = d.file
+	again.metric(demoDelivered)
+	again.ends()
+}
+
 func TestDemoRefuses(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t}

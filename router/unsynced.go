@@ -7,18 +7,25 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
-// unsynced has what was handled and does not survive a power cut yet, the oldest first: it is no copy of anything. It is bounded by the
-// confirmations that wait as long.
+// unsynced has the keys of what was handled and does not survive a power cut yet, the oldest first: it is no copy of anything. It is
+// bounded by the confirmations that wait as long.
 type unsynced struct {
 	mu      sync.Mutex
-	entries []unsyncedEntry
+	batches []*unsyncedBatch
 }
 
-type unsyncedEntry struct {
+// unsyncedBatch is what was stored at about the same time. Its times are those since the process began.
+type unsyncedBatch struct {
 	horizon      *msgctx.Horizon
-	began, acked time.Duration // since the process began
-	keys         Keys
+	began, acked time.Duration // all of it was stored between them
+	since, until time.Duration // when what it is filled with was on its way, and stored
+	asks         time.Duration // when it may survive
+	survives     bool
+	keys         []Keys
 }
+
+// batchFor is how long a batch is filled.
+const batchFor = 100 * time.Millisecond
 
 // horizon returns what the confirmation of d waits for, so that what it has stored survives a power cut; nil if it does not wait.
 func (d *delivery) horizon() *msgctx.Horizon {
@@ -30,34 +37,55 @@ func (d *delivery) horizon() *msgctx.Horizon {
 
 // add adds what d has handled.
 func (u *unsynced) add(d *delivery, horizon *msgctx.Horizon, keys Keys) {
+	now, sent := time.Since(began), time.Duration(d.sending.Load())
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.entries = append(u.entries, unsyncedEntry{horizon, time.Duration(d.sending.Load()), time.Since(began), keys})
+	var b *unsyncedBatch
+	if n := len(u.batches); n > 0 {
+		b = u.batches[n-1]
+	}
+	if b == nil || b.horizon != horizon || sent < b.since || now > b.until {
+		until := now + batchFor
+		b = &unsyncedBatch{horizon: horizon, began: sent, since: sent - batchFor, until: until, asks: until + horizon.After}
+		u.batches = append(u.batches, b)
+	}
+	b.began, b.acked = min(b.began, sent), now
+	b.keys = append(b.keys, keys)
 }
 
 // next returns the keys of one that survives a power cut now, if the oldest does. Those that may be lost are forgotten.
 func (u *unsynced) next() (keys Keys, ok bool) {
-	for {
-		u.mu.Lock()
-		if len(u.entries) == 0 || time.Since(began)-u.entries[0].acked < u.entries[0].horizon.After {
-			u.mu.Unlock()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for len(u.batches) > 0 {
+		b := u.batches[0]
+		last := len(b.keys) - 1
+		switch {
+		case last < 0:
+			u.batches[0] = nil
+			u.batches = u.batches[1:]
+		case b.survives:
+			keys, b.keys = b.keys[last], b.keys[:last]
+			return keys, true
+		case time.Since(began) < b.asks:
 			return Keys{}, false
-		}
-		e := u.entries[0]
-		u.mu.Unlock()
-		survives, err := e.horizon.Survives(began.Add(e.began), began.Add(e.acked))
-		if err == nil && !survives {
-			return Keys{}, false
-		}
-		u.mu.Lock()
-		mine := len(u.entries) > 0 && u.entries[0] == e
-		if mine {
-			u.entries[0] = unsyncedEntry{}
-			u.entries = u.entries[1:]
-		}
-		u.mu.Unlock()
-		if mine && err == nil {
-			return e.keys, true
+		default:
+			u.ask(b)
 		}
 	}
+	return Keys{}, false
+}
+
+// ask asks about b, and again later if it is not known yet. u.mu is held, but not while the sink is asked.
+func (u *unsynced) ask(b *unsyncedBatch) {
+	b.asks = time.Since(began) + batchFor
+	survives, err := func() (bool, error) {
+		u.mu.Unlock()
+		defer u.mu.Lock()
+		return b.horizon.Survives(began.Add(b.began), began.Add(b.acked))
+	}()
+	if err != nil {
+		b.keys = nil
+	}
+	b.survives = survives
 }

@@ -213,7 +213,7 @@ type ConfirmConfig struct {
 	// confirmations again may be pending. Default 10,000.
 	MaxBacklog int
 	// MaxUnsynced is how many confirmations may wait until what was stored survives a power cut, of routes with
-	// router.DurableSynced, before the stream is no longer read. Each takes some 200 bytes. Default 1,000,000.
+	// router.DurableSynced, before the stream is no longer read. Each takes some 150 bytes. Default 1,000,000.
 	MaxUnsynced int
 	// Retry bounds the backoff of failed confirmations, and of a tenant whose confirmations
 	// fail. Default 500 ms doubling up to 3 s.

@@ -13,14 +13,6 @@ import (
 // askAgain is how long after it was asked a route is asked again whether what it has stored survives a power cut.
 const askAgain = time.Second
 
-// names are what a confirmation needs that waits, beside its ID: the same for all of a tenant, unless the service writes IDs in
-// another way.
-type names struct {
-	tenant   string
-	endpoint string // empty: as in the ID
-	messages []string
-}
-
 // hold has the confirmation of it, which its handler is about to ack, wait as stored says. s.mu is held.
 func (s *Subscriber) hold(sub *subscription, it *core.Item, stored *msgctx.Hold) {
 	if stored == nil || stored.Horizon == nil {
@@ -29,29 +21,24 @@ func (s *Subscriber) hold(sub *subscription, it *core.Item, stored *msgctx.Hold)
 	if sub.horizon == nil || sub.horizon.Owner != any(stored.Horizon) {
 		sub.horizon = &core.Horizon{After: stored.Horizon.After, Owner: stored.Horizon}
 	}
-	s.core.Stored(s.now(), it, sub.horizon, stored.Began.Sub(s.clock.began))
+	s.core.Stored(it, sub.horizon, stored.Began.Sub(s.clock.began))
 }
 
-// tenantNames are the names of tenants whose IDs are as usual.
-type tenantNames map[string]*names
+// tenantNames are those of tenants whose IDs are written as usual.
+type tenantNames map[string]*core.Names
 
 // of returns the names of m.
-func (t tenantNames) of(m *core.Message) any {
-	const uuidLen = 36
+func (t tenantNames) of(m *core.Message, index int32) *core.Names {
 	d := ownerOf(m)
-	var room [2 * uuidLen]byte
-	for i := range d.IDs {
-		text := appendUUID(appendUUID(room[:0], uuid.UUID(d.IDs[i][:16])), uuid.UUID(d.IDs[i][16:]))
-		if d.endpoint != string(text[:uuidLen]) || d.messages[i] != string(text[uuidLen:]) {
-			return &names{d.tenant, d.endpoint, d.messages}
-		}
+	if endpoint, message := textOf(d.IDs[index]); d.endpoint != endpoint || d.messages[index] != message {
+		return &core.Names{Tenant: d.tenant, Endpoint: d.endpoint, Message: d.messages[index]}
 	}
 	if len(t) > maxTenantNames {
 		clear(t)
 	}
 	n := t[d.tenant]
 	if n == nil {
-		n = &names{tenant: d.tenant}
+		n = &core.Names{Tenant: d.tenant}
 		t[d.tenant] = n
 	}
 	return n
@@ -60,15 +47,15 @@ func (t tenantNames) of(m *core.Message) any {
 // maxTenantNames is of how many tenants the names are kept to be used again.
 const maxTenantNames = 10_000
 
-// confirmation returns the one that has waited.
-func (n *names) confirmation(id core.ID, c core.Confirmation) confirmation {
-	if n.endpoint != "" {
-		return confirmation{c, n.endpoint, n.messages[c.Index]}
-	}
-	return confirmation{c, uuid.UUID(id[:16]).String(), uuid.UUID(id[16:]).String()}
+// textOf returns how IDs are written as a rule.
+func textOf(id core.ID) (endpoint, message string) {
+	const uuidLen = 36
+	var room [2 * uuidLen]byte
+	text := string(appendUUID(appendUUID(room[:0], uuid.UUID(id[:16])), uuid.UUID(id[16:])))
+	return text[:uuidLen], text[uuidLen:]
 }
 
-// survival is the answer about a confirmation that waits.
+// survival is the answer about confirmations that wait.
 type survival int
 
 const (
@@ -78,13 +65,13 @@ const (
 )
 
 // askSynced asks about confirmations that are due, and sends those of what survives a power cut. What may be lost comes again.
-func (s *Subscriber) askSynced(due []core.Hold) {
+func (s *Subscriber) askSynced(due []*core.Hold) {
 	answers := make([]survival, len(due))
 	var lost int
 	var reason error
-	for i := range due {
-		began, acked := due[i].Stored()
-		due[i].Horizon().Owners(func(owner any) {
+	for i, hold := range due {
+		began, acked := hold.Stored()
+		hold.Horizon().Owners(func(owner any) {
 			is, err := owner.(*msgctx.Horizon).Survives(s.clock.time(began), s.clock.time(acked))
 			switch {
 			case err != nil:
@@ -94,7 +81,7 @@ func (s *Subscriber) askSynced(due []core.Hold) {
 			}
 		})
 		if answers[i] == mayBeLost {
-			lost++
+			lost += hold.Len()
 		}
 	}
 	if lost > 0 {
@@ -107,7 +94,7 @@ func (s *Subscriber) askSynced(due []core.Hold) {
 }
 
 // settleSynced takes in the answers about confirmations, and returns those that are to be sent, by tenant.
-func (s *Subscriber) settleSynced(due []core.Hold, answers []survival) map[string][]confirmation {
+func (s *Subscriber) settleSynced(due []*core.Hold, answers []survival) map[string][]confirmation {
 	synced := make(map[string][]confirmation)
 	s.mu.Lock()
 	defer s.unlock()
@@ -115,20 +102,21 @@ func (s *Subscriber) settleSynced(due []core.Hold, answers []survival) map[strin
 		return nil
 	}
 	now := s.now()
-	for i := range due {
+	for i, hold := range due {
 		switch answers[i] {
 		case survives:
-			id, c, ok := s.core.Survives(now, &due[i])
-			if !ok {
-				continue
-			}
-			s.confirmer.expect(1)
-			n := due[i].Names.(*names)
-			synced[n.tenant] = append(synced[n.tenant], n.confirmation(id, c))
+			s.core.Survives(now, hold, func(id core.ID, n *core.Names, c core.Confirmation) {
+				endpoint, message := n.Endpoint, n.Message
+				if message == "" {
+					endpoint, message = textOf(id)
+				}
+				s.confirmer.expect(1)
+				synced[n.Tenant] = append(synced[n.Tenant], confirmation{c, endpoint, message})
+			})
 		case notYet:
-			s.core.NotYet(now, &due[i], askAgain)
+			s.core.NotYet(now, hold, askAgain)
 		case mayBeLost:
-			s.core.MayBeLost(now, &due[i])
+			s.core.MayBeLost(now, hold)
 		}
 	}
 	return synced

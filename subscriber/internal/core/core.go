@@ -44,8 +44,9 @@ type Config struct {
 	FileTaken bool
 	// Quarantines says that what everybody refuses is acked only once it is in a quarantine.
 	Quarantines bool
-	// Names returns what [Hold.Names] is of a message; nil if nothing is ever [Core.Stored].
-	Names func(*Message) any
+	// Names returns how the service writes one of the IDs of a message, for as long as its confirmation waits; nil if nothing is
+	// ever [Core.Stored].
+	Names func(m *Message, index int32) *Names
 }
 
 // Core is the state machine. Times are those since it was made; they must not go back.
@@ -58,8 +59,9 @@ type Core struct {
 	made   uint32          // routes
 	left   int             // messages that were left with the service since the stream was opened
 
-	holds    dueQueue[Hold]           // confirmations that wait until what was stored survives a power cut
-	held     int                      // the same, those included that are asked about
+	holds    dueQueue[*Hold]          // confirmations that wait until what was stored survives a power cut
+	filling  map[filling]*Hold        // the latest of those
+	held     int                      // how many wait, those included that are asked about
 	synced   int                      // that have waited so, and are not confirmed yet
 	horizons map[[2]*Horizon]*Horizon // of two at a time
 
@@ -87,7 +89,7 @@ type Effects struct {
 	Confirm []*Message
 	// Due has confirmations about which somebody has to be asked: [Core.Survives], [Core.NotYet] or [Core.MayBeLost] has to
 	// follow for each.
-	Due []Hold
+	Due []*Hold
 	// Unclaimed has messages for which no file has come, and which are open now.
 	Unclaimed []*Message
 	// Unmatched counts messages that everybody refused, and Released confirmations that waited for a file and
@@ -157,6 +159,7 @@ func (c *Core) End(now time.Duration, r *Route) {
 	}
 	c.ledger.forget(r)
 	clear(c.horizons) // those of the route are of no use any longer
+	clear(c.filling)
 	c.window.routes = slices.DeleteFunc(c.window.routes, func(other *Route) bool { return other == r })
 	c.askForOthers(now)
 }

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"math/bits"
 	"slices"
 	"time"
 )
@@ -28,46 +29,70 @@ func (h *Horizon) Owners(f func(owner any)) {
 // covers reports whether h stands for other as well.
 func (h *Horizon) covers(other *Horizon) bool { return h == other || slices.Contains(h.of, other) }
 
-// stored is when, and by which routes, a message was stored: between the two times.
+// stored says which routes have stored a message, and since when it was on its way there; zero if none has that makes it wait.
 type stored struct {
-	by           *Horizon
-	began, acked time.Duration
+	by    *Horizon
+	began time.Duration
 }
 
-// Hold is a confirmation that waits until what was stored survives a power cut. It has no more of its message than its ID.
+// Names is how the service writes an ID, and the tenant of its message.
+type Names struct {
+	Tenant            string
+	Endpoint, Message string // empty: as usual
+}
+
+// Hold is what the same routes have stored at about the same time: its confirmations wait until that survives a power cut. It has
+// no more of a message than its ID.
 type Hold struct {
 	stored
-	// Names is what [Config.Names] returned, and Index the place of the message among its IDs.
-	Names any
-	Index int32
-	entry ref
+	acked time.Duration // all was stored by then
+	until time.Duration // when it is no longer filled
 	due   time.Duration
+	waits []held
 }
 
-// Horizon returns who has to be asked, and Stored when the message was on its way there and stored by all.
+// held is one confirmation that waits. Its slot is not used again before it is confirmed, or lost.
+type held struct {
+	names *Names
+	slot  int32
+}
+
+// Horizon returns who has to be asked.
 func (h *Hold) Horizon() *Horizon { return h.by }
 
-// Stored returns when the message was on its way to be stored, and when it was stored by all.
+// Stored returns since when the first of its messages was on its way to be stored, and when all were.
 func (h *Hold) Stored() (began, acked time.Duration) { return h.began, h.acked }
 
-func (h Hold) sooner(than Hold) bool { return h.due < than.due }
-func (h Hold) setPlace(int)          {} // it is taken out when it is due only
+// Len returns how many confirmations wait.
+func (h *Hold) Len() int { return len(h.waits) }
+
+func (h *Hold) sooner(than *Hold) bool { return h.due < than.due }
+func (h *Hold) setPlace(int)           {} // it is taken out when it is due only
+
+// slack is how long a Hold is filled, so that one question is about many messages.
+const slack = 100 * time.Millisecond
+
+// filling names the Hold that is filled by those that were on their way for about as long.
+type filling struct {
+	by  *Horizon
+	age int // in bits of slack
+}
 
 // Stored says that the route of it, which was handed out, has stored the message since began, and that it survives a power cut
 // from h on. The Acked that follows is confirmed then.
-func (c *Core) Stored(now time.Duration, it *Item, h *Horizon, began time.Duration) {
-	it.Message.stored = c.joined(it.Message.stored, &stored{h, began, now})
+func (c *Core) Stored(it *Item, h *Horizon, began time.Duration) {
+	it.Message.stored = c.joined(it.Message.stored, stored{h, began})
 }
 
-// joined is a and b together: the earlier begin, the latest ack, and all routes. Either may be nil.
-func (c *Core) joined(a, b *stored) *stored {
+// joined is a and b together: the earlier begin, and all routes.
+func (c *Core) joined(a, b stored) stored {
 	switch {
-	case a == nil:
+	case a.by == nil:
 		return b
-	case b == nil:
+	case b.by == nil:
 		return a
 	}
-	return &stored{c.both(a.by, b.by), min(a.began, b.began), max(a.acked, b.acked)}
+	return stored{c.both(a.by, b.by), min(a.began, b.began)}
 }
 
 // both returns the horizon of two.
@@ -98,7 +123,7 @@ func (c *Core) both(a, b *Horizon) *Horizon {
 
 // keepStored keeps when what was stored of m survives a power cut, for what of it is not to be confirmed yet.
 func (c *Core) keepStored(m *Message) {
-	if m.stored == nil {
+	if m.stored.by == nil || m.File == nil && len(m.Confirm) > 0 {
 		return
 	}
 	for i, slot := range m.slots() {
@@ -112,65 +137,90 @@ func (c *Core) keepStored(m *Message) {
 
 // holdBack has those confirmations of m wait that have to, and takes them out of m.Confirm.
 func (c *Core) holdBack(now time.Duration, m *Message) {
-	if m.stored == nil && len(c.ledger.stored) == 0 {
+	if m.stored.by == nil && len(c.ledger.stored) == 0 {
 		return
 	}
 	m.Confirm = slices.DeleteFunc(m.Confirm, func(one Confirmation) bool {
 		id := m.IDs[one.Index]
 		s := c.joined(m.stored, c.ledger.stored[id])
 		delete(c.ledger.stored, id)
-		if s == nil {
+		if s.by == nil {
 			return false
 		}
 		c.held++
-		c.holds.put(Hold{stored: *s, Names: c.cfg.Names(m), Index: one.Index, entry: one.entry, due: max(now, s.acked+s.by.After)})
+		c.putOnHold(now, s, held{c.cfg.Names(m, one.Index), one.entry.slot})
 		return true
 	})
 }
 
-// wakeHolds asks about those confirmations that are due.
+// putOnHold has a confirmation wait.
+func (c *Core) putOnHold(now time.Duration, s stored, w held) {
+	key := filling{s.by, bits.Len64(uint64((now - s.began) / slack))}
+	h := c.filling[key]
+	if h == nil || now > h.until {
+		h = &Hold{stored: s, until: now + slack, due: now + slack + s.by.After}
+		if c.filling == nil {
+			c.filling = make(map[filling]*Hold)
+		}
+		c.filling[key] = h
+		c.holds.put(h)
+	}
+	h.began, h.acked = min(h.began, s.began), now
+	h.waits = append(h.waits, w)
+}
+
+// wakeHolds asks about those that are due.
 func (c *Core) wakeHolds(now time.Duration) {
 	for len(c.holds) > 0 && c.holds[0].due <= now {
 		c.effects.Due = append(c.effects.Due, c.holds.take(1))
 	}
 }
 
-// Survives takes in that the message of h, which was in Effects.Due, survives a power cut. It is to be confirmed, with false
-// not now: a file that has it has come meanwhile. If somebody has left that, both come again.
-func (c *Core) Survives(now time.Duration, h *Hold) (ID, Confirmation, bool) {
-	e := &c.ledger.entries[h.entry.slot]
-	switch s, more := c.ledger.stored[e.id]; {
-	case e.having > 0:
-		c.NotYet(now, h, fileWait)
-		return e.id, Confirmation{}, false
-	case e.gone:
-		c.MayBeLost(now, h)
-		return e.id, Confirmation{}, false
-	case more:
-		delete(c.ledger.stored, e.id)
-		h.stored = *c.joined(&h.stored, s)
-		c.NotYet(now, h, max(0, h.acked+h.by.After-now))
-		return e.id, Confirmation{}, false
+// Survives takes in that what h has, which was in Effects.Due, survives a power cut, and calls confirm for each message that is to be
+// confirmed now. It is not if a file that has it has come meanwhile. If somebody has left that, both come again.
+func (c *Core) Survives(now time.Duration, h *Hold, confirm func(ID, *Names, Confirmation)) {
+	inFiles := &Hold{stored: h.stored, acked: h.acked, until: h.until}
+	for _, w := range h.waits {
+		e := &c.ledger.entries[w.slot]
+		switch s, more := c.ledger.stored[e.id]; {
+		case e.having > 0:
+			inFiles.waits = append(inFiles.waits, w)
+		case e.gone:
+			c.mayBeLost(now, w)
+		case more:
+			delete(c.ledger.stored, e.id)
+			c.putOnHold(now, c.joined(h.stored, s), w)
+		default:
+			c.held--
+			c.synced++
+			confirm(e.id, w.names, Confirmation{entry: ref{w.slot, e.issue}, held: true})
+		}
 	}
-	c.held--
-	c.synced++
-	return e.id, Confirmation{Index: h.Index, entry: h.entry, held: true}, true
+	if len(inFiles.waits) > 0 {
+		c.NotYet(now, inFiles, fileWait)
+	}
 }
 
 // fileWait is how often a confirmation that could be sent looks whether the file that has come meanwhile is stored.
 const fileWait = time.Second
 
-// NotYet takes in that it is not known yet whether the message of h, which was in Effects.Due, survives a power cut.
+// NotYet takes in that it is not known yet whether what h has, which was in Effects.Due, survives a power cut.
 func (c *Core) NotYet(now time.Duration, h *Hold, after time.Duration) {
 	h.due = now + after
-	c.holds.put(*h)
+	c.holds.put(h)
 }
 
-// MayBeLost takes in that the message of h, which was in Effects.Due, may not have survived a power cut: it comes again.
+// MayBeLost takes in that what h has, which was in Effects.Due, may not have survived a power cut: it comes again.
 func (c *Core) MayBeLost(now time.Duration, h *Hold) {
+	for _, w := range h.waits {
+		c.mayBeLost(now, w)
+	}
+}
+
+func (c *Core) mayBeLost(now time.Duration, w held) {
 	c.held--
 	c.room()
-	c.ledger.lose(h.entry.slot)
+	c.ledger.lose(w.slot)
 	c.left++
 	c.Want(now)
 }

@@ -34,7 +34,7 @@ type ledger struct {
 	asksAgain   bool                         // something was left because not everybody was asked
 	acked       *simplelru.LRU[ID, []*Route] // of what was left: who has acked it; at most as many as in lost
 	// stored has, for what some have acked and is not confirmed, when that survives a power cut.
-	stored map[ID]*stored
+	stored map[ID]stored
 	room   []Confirmation // for those of messages
 }
 
@@ -79,7 +79,7 @@ func (l *ledger) init(cfg Config) {
 	// They fail without a size.
 	l.acked, _ = simplelru.NewLRU[ID, []*Route](max(1, cfg.Recent), nil)
 	l.done, _ = simplelru.NewLRU[ID, time.Duration](cfg.Recent/16+1, nil)
-	l.stored = make(map[ID]*stored)
+	l.stored = make(map[ID]stored)
 	l.recent.size, l.lost.size, l.keep, l.quarantines = cfg.Recent, cfg.Recent, cfg.RecentFor, cfg.Quarantines
 	l.index = keyindex.New(func(place int32) *ID { return &l.entries[place-1].id })
 }

@@ -40,7 +40,7 @@ type Message struct {
 	place  place
 	left   bool // one who wants it left it, or did not get it
 	waited bool // for its file, in vain
-	stored *stored
+	stored stored
 }
 
 // File is what a message has that is a file.

@@ -151,7 +151,7 @@ func (t *timeline) pop() timer {
 }
 
 func newWorld(cfg Config, seed uint64) *world {
-	cfg.FileTaken, cfg.Names = true, func(m *Message) any { return m.Owner }
+	cfg.FileTaken, cfg.Names = true, func(m *Message, _ int32) *Names { return &Names{Tenant: m.Tenant} }
 	w := &world{random: rand.New(rand.NewPCG(seed, 1)), core: New(cfg), byID: make(map[ID]*sent), readEvery: 20 * time.Microsecond, now: 1}
 	w.oracle.init(w, cfg)
 	w.settled = func(*sent) {}
@@ -350,8 +350,8 @@ func (w *world) carryOut(e *Effects) {
 			w.toConfirm(m)
 		}
 	}
-	for i := range e.Due {
-		w.ask(&e.Due[i])
+	for _, h := range e.Due {
+		w.ask(h)
 	}
 	for _, it := range e.Start {
 		w.work(it)
@@ -458,49 +458,57 @@ func (w *world) end(it *Item, m *sent, do work) {
 	}
 	w.ended(it, outcome, do.refuses, after)
 	if t := it.Lane.Route().Owner.(*taker); outcome == Acked && !do.refuses && t.horizon != nil {
-		w.core.Stored(w.now, it, t.horizon, w.now)
+		w.core.Stored(it, t.horizon, w.now)
 	}
 	next := w.core.Done(w.now, it, outcome, after)
 	w.do()
 	w.work(next)
 }
 
-// ask answers about a confirmation that waits until what was stored survives a power cut.
+// ask answers about confirmations that wait until what was stored survives a power cut.
 func (w *world) ask(h *Hold) {
-	m := h.Names.(*sent)
-	if len(m.parts) > 0 {
-		m = m.parts[h.Index]
+	var all []*sent
+	for _, one := range h.waits {
+		all = append(all, w.byID[w.core.ledger.entries[one.slot].id])
 	}
-	verdict := w.synced(m)
+	verdict := w.synced(all[0])
 	if w.traced {
-		w.say("asked about %d: %d", m.number, verdict)
+		w.say("asked about %d and %d more: %d", all[0].number, len(all)-1, verdict)
 	}
 	switch verdict {
 	case survives:
-		id, confirmation, ok := w.core.Survives(w.now, h)
-		if w.say("%d survives: %v", m.number, ok); !ok {
-			if w.core.ledger.get(m.id).state != confirming {
-				w.maybeLost(m)
-			}
-			return
-		}
-		if id != m.id {
-			w.wrong("%d is asked for, and another one survives", m.number)
-		}
-		w.confirms(m)
-		w.request(&Message{Owner: m, IDs: []ID{id}}, []Confirmation{confirmation.at(0)})
+		w.survive(h, all)
 	case notYet:
 		w.core.NotYet(w.now, h, 500*ms)
 	case mayBeLost:
-		w.say("%d may be lost", m.number)
-		w.maybeLost(m)
+		for _, m := range all {
+			w.say("%d may be lost", m.number)
+			w.maybeLost(m)
+		}
 		w.core.MayBeLost(w.now, h)
 	}
 }
 
-func (c Confirmation) at(index int32) Confirmation {
-	c.Index = index
-	return c
+// survive has the core confirm what may be of all that h has.
+func (w *world) survive(h *Hold, all []*sent) {
+	confirmed := make(map[*sent]Confirmation)
+	w.core.Survives(w.now, h, func(id ID, n *Names, c Confirmation) {
+		m := w.byID[id]
+		if confirmed[m] = c; n.Tenant != m.tenant || !slices.Contains(all, m) {
+			w.wrong("%d of tenant %s survives, and was not asked about", m.number, n.Tenant)
+		}
+	})
+	for _, m := range all {
+		c, ok := confirmed[m]
+		w.say("%d survives: %v", m.number, ok)
+		switch {
+		case ok:
+			w.confirms(m)
+			w.request(&Message{Owner: m, IDs: []ID{m.id}}, []Confirmation{c})
+		case w.core.ledger.get(m.id).state != confirming:
+			w.maybeLost(m)
+		}
+	}
 }
 
 // toConfirm sends the confirmations of m.

@@ -56,13 +56,13 @@ func TestLeftByRouteThatEndedIsAskedFor(t *testing.T) {
 // to wait, acks it later than that, on another connection.
 func TestStoredByOneAndAckedByAnother(t *testing.T) {
 	cfg := windowOf(10, true)
-	cfg.MaxUnsynced, cfg.Names = 10, func(m *Message) any { return m.Tenant }
+	cfg.MaxUnsynced, cfg.Names = 10, func(m *Message, _ int32) *Names { return &Names{Tenant: m.Tenant} }
 	h := newByHand(t, cfg)
 	stores, acks := h.add(everything), h.add(everything)
 	h.connects()
 	m := small(1, "t", "key")
 	h.takes(Opened, m)
-	h.Stored(h.now, &m.item, &Horizon{After: time.Second}, h.now)
+	h.Stored(&m.item, &Horizon{After: time.Second}, h.now)
 	h.settles(stores, m, Acked)
 	h.settles(acks, m, Left)
 	h.connects()
@@ -70,8 +70,8 @@ func TestStoredByOneAndAckedByAnother(t *testing.T) {
 	h.takes(Opened, again)
 	h.settles(acks, again, Acked)
 	h.wants("it may be lost")
-	if len(h.holds) != 1 || h.holds[0].Names != "t" {
-		t.Errorf("%d confirmations wait: %v", len(h.holds), h.holds)
+	if len(h.holds) != 1 || h.holds[0].Len() != 1 || h.holds[0].waits[0].names.Tenant != "t" {
+		t.Errorf("%d confirmations wait: %v", h.Counts().Unsynced, h.holds)
 	}
 }
 

@@ -38,7 +38,7 @@ func (c *Core) Overdue(now time.Duration) time.Duration {
 	if len(c.holds) == 0 {
 		return 0
 	}
-	first := c.holds[0].acked + c.holds[0].by.After
+	first := c.holds[0].until + c.holds[0].by.After
 	if first >= now {
 		return 0
 	}

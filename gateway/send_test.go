@@ -203,6 +203,10 @@ func TestSendMessageRefusesABodyOfAnotherSize(t *testing.T) {
 	req.Payload, req.Size = nil, 5
 	req.Body = func() (io.ReadCloser, error) { return nil, errSource }
 	wantIs(t, c.SendMessage(t.Context(), req), errSource)
+	req.Size = 0
+	wantIs(t, c.SendMessage(t.Context(), req), errSource)
+	req.Body = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("1")), nil }
+	wantIs(t, c.SendMessage(t.Context(), req), ErrInvalid)
 	if whole.Load() != 0 {
 		t.Errorf("%d whole messages arrived, want none", whole.Load())
 	}

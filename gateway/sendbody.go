@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -128,6 +129,27 @@ func (b *sendBody) Close() error {
 		return rc.Close()
 	}
 	return nil
+}
+
+// verifyEmpty makes sure that a source of no bytes has none: the request is sent without reading it.
+func (x *exchange) verifyEmpty(ctx context.Context) error {
+	if x.req.open == nil || x.req.size > 0 {
+		return nil
+	}
+	source := newPump(x.req.open)
+	defer func() { _ = source.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = source.Close() })()
+	_, err := io.ReadFull(source, make([]byte, 1))
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err == nil:
+		err = invalid("Size", "must be the exact size of Body: it is longer")
+	}
+	x.callerErr.Store(&err)
+	return err
 }
 
 // pump reads a source in its own goroutine, so that a Read can return even if

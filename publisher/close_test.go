@@ -169,7 +169,7 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 
 // Close does not wait longer than its time, whatever a call waits for.
 func TestCloseCancelsAfterItsTimeout(t *testing.T) {
-	const notSent, failed = publisher.NotSent, publisher.Failed
+	const notSent, failed = publisher.NotSent, publisher.Unknown
 	for name, test := range map[string]struct {
 		metadata []string // of the first message
 		outcomes []publisher.Outcome

@@ -8,7 +8,8 @@
 //
 // Publish returns when the gateway has answered. It checks every message before it sends the
 // first. Publishing the same message again sends the same context ID, by which receivers
-// recognize a copy ([Publisher.ContextID]). To send from a broker, make it the To of a route.
+// recognize a copy ([Publisher.ContextID]). [Publisher.Send] sends a file that is not in
+// memory. To send from a broker, make it the To of a route.
 //
 // # Headers
 //
@@ -25,10 +26,10 @@
 //	sent timestamp     now, the same for all attempts of one call, and of a route
 //
 // A topic that was configured is the message type, whatever the metadata says: that of a
-// handler in Watermill's Router, and Route.ToTopic and Route.TopicFunc of package router. Only
-// a topic given to Publish directly gives way to the metadata, so that a received message can
-// be sent on as it is, with another sender and other recipients. Other metadata is not sent,
-// except with [EnvelopeMarshaler].
+// handler in Watermill's Router, and Route.ToTopic and Route.TopicFunc of package router. In a
+// call of your own, another type in the metadata than the topic is an error: send a received
+// message on under its own type, or remove that. Other metadata is not sent, except with
+// [EnvelopeMarshaler].
 //
 // A message with gateway.KeyPayloadMode refers to a payload that is stored elsewhere (see
 // [Config].ClaimCheck). It is streamed in constant memory. Without gateway.KeyPayloadSize it is
@@ -37,7 +38,7 @@
 // # Errors
 //
 // A mistake is a [*MetadataError] that names the metadata key and the rule. With errors.As an
-// error is a [*PublishError], which says what became of each message; with errors.Is it
-// matches the sentinels of package gateway and one class of package sinks. If a message's
-// context ends, the error is only that of the context.
+// error is a [*PublishError], which says what became of each message, also when a context has
+// ended; with errors.Is it matches the sentinels of package gateway, and one class of package
+// sinks or the error of the context.
 package publisher

@@ -6,28 +6,30 @@ import (
 	"strings"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/redact"
+	"github.com/agrimill/agrimill/sinks"
 )
 
-// ErrClosed: Publish was called on a closed publisher, or Close canceled it. It also
+// ErrClosed: a closed publisher was called, or Close canceled the call. It also
 // matches gateway.ErrClosed.
 var ErrClosed = fmt.Errorf("publisher: %w", gateway.ErrClosed)
 
-// Outcome is what became of one message of a Publish call.
+// Outcome is what became of one message of a call.
 type Outcome int
 
 const (
-	// NotSent: nothing was sent, because a message of the call broke a rule, an earlier one
-	// failed, or the wait for a free slot was canceled.
+	// NotSent: the service does not have the message. Nothing was sent, or the service
+	// refused the only attempt.
 	NotSent Outcome = iota
 	// Sent: the service accepted the message.
 	Sent
 	// PartiallyDelivered: the service delivered to some of the direct
 	// recipients. It must not be sent to all of them again.
 	PartiallyDelivered
-	// Failed: sending failed. Unless the error says that the service refused it, the
-	// service may still have accepted the message; if it is sent again, receivers recognize
-	// the duplicate by its context ID.
-	Failed
+	// Unknown: the message may have been sent. An attempt got no answer that says what the
+	// service did, or the call ended during one. Send the same message again: receivers
+	// recognize a copy by its context ID.
+	Unknown
 )
 
 // String returns the outcome in words.
@@ -39,14 +41,28 @@ func (o Outcome) String() string {
 		return "sent"
 	case PartiallyDelivered:
 		return "partially delivered"
-	case Failed:
-		return "failed"
+	case Unknown:
+		return "unknown"
 	}
 	return fmt.Sprintf("Outcome(%d)", int(o))
 }
 
-// PublishError reports what became of each message of a Publish call. It unwraps to the
-// error of the message that ended the call.
+// outcomeOf returns what became of a message by the error of the client.
+func outcomeOf(err error) Outcome {
+	var call *gateway.Error
+	switch {
+	case err == nil:
+		return Sent
+	case errors.Is(err, gateway.ErrPartialDelivery):
+		return PartiallyDelivered
+	case errors.As(err, &call) && (call.Attempts == 0 || call.Attempts == 1 && gateway.Refused(err)):
+		return NotSent // of several attempts, an earlier one may have been accepted
+	}
+	return Unknown
+}
+
+// PublishError reports what became of each message of a call. It unwraps to the error of
+// the message that ended the call.
 type PublishError struct {
 	// Outcomes has one entry for each message of the call, in its order.
 	Outcomes []Outcome
@@ -54,13 +70,49 @@ type PublishError struct {
 	Index int
 	// UUID is that message's UUID.
 	UUID string
-	// Err is its error.
+	// Err is its error: a [*sinks.Error], or an error that matches that of a context that
+	// ended.
 	Err error
 }
 
-// Error names the message and its error.
+// Error says in one sentence what became of the message that failed, why, and what to do.
 func (e *PublishError) Error() string {
-	return fmt.Sprintf("publisher: message %q (%d of %d): %v", e.UUID, e.Index+1, len(e.Outcomes), e.Err)
+	outcome, cause, topic := e.Outcomes[e.Index], e.Err, ""
+	var class *sinks.Error
+	if errors.As(e.Err, &class) && class.Cause != nil {
+		cause = class.Cause
+		if class.Topic != "" {
+			topic = ", " + class.Topic
+		}
+	}
+	return fmt.Sprintf("publisher: message %q (%d of %d%s) %s: %s; %s", e.UUID, e.Index+1, len(e.Outcomes), topic,
+		outcome.sentence(), redact.Addresses(cause.Error()), advice(outcome, e.Err))
+}
+
+// sentence says what became of a message.
+func (o Outcome) sentence() string {
+	switch o {
+	case NotSent:
+		return "was not sent"
+	case PartiallyDelivered:
+		return "was sent to only some of its recipients"
+	}
+	return "may have been sent"
+}
+
+// advice is what to do about a message that failed.
+func advice(outcome Outcome, err error) string {
+	switch {
+	case outcome == PartiallyDelivered:
+		return "do not send it to all of them again"
+	case errors.Is(err, gateway.ErrNoRecipients):
+		return "send it again when a route leads to a recipient"
+	case errors.Is(err, sinks.ErrRejected):
+		return "correct it: it would be refused again"
+	case outcome == Unknown:
+		return "send it again under the same context ID, by which receivers recognize a copy"
+	}
+	return "send it again"
 }
 
 // Unwrap returns the error of the message that failed.
@@ -76,8 +128,18 @@ type MetadataError struct {
 	Err error
 }
 
-// Error names the key and the rule.
-func (e *MetadataError) Error() string { return fmt.Sprintf("metadata %s: %v", e.Key, e.Err) }
+// Error names the key, the place in its list, and the rule.
+func (e *MetadataError) Error() string {
+	var rule *gateway.ValidationError
+	if !errors.As(e.Err, &rule) {
+		return fmt.Sprintf("metadata %s: %v", e.Key, e.Err)
+	}
+	place := ""
+	if at := strings.IndexByte(rule.Field, '['); at >= 0 {
+		place = rule.Field[at:]
+	}
+	return "metadata " + e.Key + place + " " + rule.Rule
+}
 
 // Unwrap returns the rule's error.
 func (e *MetadataError) Unwrap() error { return e.Err }

@@ -89,6 +89,25 @@ func ExamplePublisher_Publish() {
 	// true 6
 }
 
+// A file is read while it is sent, and again if an attempt fails.
+func ExamplePublisher_Send() {
+	s, sender, _, _ := startService()
+	defer s.Close()
+	pub, err := publisher.New(publisher.Config{Client: s.Client(), TenantID: s.Tenant(), EndpointID: sender.ID}, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = pub.Close() }()
+
+	file := strings.NewReader("a large file") // os.Open, and the size that Stat tells
+	err = pub.Send(context.Background(), publisher.Message{
+		Type: taskdata, UUID: watermill.NewUUID(), Body: file, Size: file.Size(),
+		Metadata: message.Metadata{gateway.KeyFilename: "TASKDATA.ZIP"},
+	})
+	fmt.Println(err, s.Ledger()[0].Size, s.Ledger()[0].Filename)
+	// Output: <nil> 12 TASKDATA.ZIP
+}
+
 // The error tells what became of each message.
 func ExamplePublishError() {
 	s, sender, tractor, _ := startService()
@@ -122,7 +141,7 @@ func ExamplePublishError() {
 	// Output:
 	// [sent partially delivered not sent] true
 	// partial delivery: true
-	// metadata x-router-filename: Filename must not contain control characters
+	// metadata x-router-filename must not contain control characters
 }
 
 // A large payload is streamed out of a bucket; the message only refers to it.

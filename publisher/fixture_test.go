@@ -21,7 +21,10 @@ import (
 	"github.com/agrimill/agrimill/publisher"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// A service that answers before it has read the request lets its connection linger for half a second.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+}
 
 const (
 	typeJSON = "app:test:json"

@@ -31,7 +31,7 @@ func TestEveryKeyBecomesItsHeader(t *testing.T) {
 	pub := f.publisher(publisher.Config{
 		Client: f.client, TenantID: someID, EndpointID: someID, DirectRecipients: []string{someID}, TeamsetContextID: "default",
 	})
-	// The metadata wins over the defaults of the configuration and the topic.
+	// The metadata wins over the defaults of the configuration.
 	msg := newMessage("payload",
 		gateway.KeyTenantID, f.server.Tenant(),
 		gateway.KeyEndpointID, f.sender.ID,
@@ -45,7 +45,7 @@ func TestEveryKeyBecomesItsHeader(t *testing.T) {
 		"free", "metadata", "X-Router-Unknown", "value", "Authorization", "Bearer mine", gateway.KeyDedupID, "dedup",
 		gateway.KeyEventType, "MESSAGE_RECEIVED", gateway.KeyMessageID, "m", gateway.KeyReceivingEndpointID, "r", gateway.KeyPayloadSize, "99",
 	)
-	if err := pub.Publish("another:type", msg); err != nil {
+	if err := pub.Publish(typeJSON, msg); err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{
@@ -54,7 +54,7 @@ func TestEveryKeyBecomesItsHeader(t *testing.T) {
 		gateway.KeyMessageType:      typeJSON,
 		gateway.KeyDirectRecipients: f.other.ID + "," + f.receiver.ID,
 		gateway.KeyIsPublish:        "true",
-		gateway.KeyContextID:        pub.ContextID("another:type", msg), // not the received one
+		gateway.KeyContextID:        pub.ContextID(typeJSON, msg), // not the received one
 		gateway.KeySentTimestamp:    someTime,
 		gateway.KeyTeamsetContextID: "Gespann 7",
 		gateway.KeyFilename:         "Äcker — 農場.zip",
@@ -257,12 +257,7 @@ func TestDerivedContextIDsDiffer(t *testing.T) {
 	for _, c := range [][2]string{{"a", "bc"}, {"ab", "c"}, {"a", "b"}, {"", "abc"}, {"z", "bc"}} {
 		msg := message.NewMessage("", nil)
 		msg.Metadata.Set(gateway.KeyDedupID, c[1])
-		msg.Metadata.Set(gateway.KeyMessageType, typeJSON)
-		if err := pub.Publish(c[0], msg); err != nil {
-			t.Fatal(err)
-		}
-		all := f.headers()
-		id := all[len(all)-1].Get(gateway.KeyContextID)
+		id := pub.ContextID(c[0], msg)
 		if other, ok := seen[id]; ok {
 			t.Errorf("%q has the context ID of %s", c, other)
 		}
@@ -311,7 +306,7 @@ func TestReceivedMessageIsSentOn(t *testing.T) {
 				}
 				msg.Metadata.Set(gateway.KeyEndpointID, relay.ID)
 				msg.Metadata.Set(gateway.KeyDirectRecipients, f.other.ID)
-				if err := pub.Publish("ignored", msg); err != nil {
+				if err := pub.Publish(msg.Metadata.Get(gateway.KeyMessageType), msg); err != nil {
 					t.Fatal(err)
 				}
 				msg.Ack()
@@ -395,11 +390,7 @@ func TestReceivedContextIDIsNotSentWithSomethingElse(t *testing.T) {
 
 // In Watermill's Router, the topic of a handler is the type of what it returns, also of a message that was received as another.
 func TestTopicOfAHandlerIsTheMessageType(t *testing.T) {
-	for name, tt := range map[string]struct{ topic, metadata string }{
-		"what a handler returns":    {topic: typeJSON, metadata: "app:received"},
-		"what a handler publishes":  {metadata: typeJSON}, // under "ignored"
-		"returned without metadata": {topic: typeJSON},
-	} {
+	for name, received := range map[string]string{"with another type": "app:received", "without a type": ""} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})
 			pub := f.publisher(f.config())
@@ -408,14 +399,10 @@ func TestTopicOfAHandlerIsTheMessageType(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tt.topic != "" {
-				r.AddHandler("answer", "in", in, tt.topic, pub, message.PassthroughHandler)
-			} else {
-				r.AddConsumerHandler("answer", "in", in, func(msg *message.Message) error { return pub.Publish("ignored", msg) })
-			}
+			r.AddHandler("answer", "in", in, typeJSON, pub, message.PassthroughHandler)
 			done := make(chan error, 1)
 			go func() { done <- r.Run(t.Context()) }()
-			msg := newMessage("payload", gateway.KeyMessageType, tt.metadata, gateway.KeyEventType, string(gateway.EventMessageReceived))
+			msg := newMessage("payload", gateway.KeyMessageType, received, gateway.KeyEventType, string(gateway.EventMessageReceived))
 			if err := in.Publish("in", msg); err != nil {
 				t.Fatal(err)
 			}

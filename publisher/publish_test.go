@@ -51,9 +51,9 @@ func TestOrderWithinACall(t *testing.T) {
 // What became of each of three messages when the second one fails, or the first, and of which class the
 // error is; the gateway's own error is found in it.
 func TestOutcomes(t *testing.T) {
-	const sent, failed, notSent = publisher.Sent, publisher.Failed, publisher.NotSent
+	const sent, unknown, notSent = publisher.Sent, publisher.Unknown, publisher.NotSent
 	all := []publisher.Outcome{sent, sent, sent}
-	second, none := []publisher.Outcome{sent, failed, notSent}, []publisher.Outcome{notSent, notSent, notSent}
+	second, refused, none := []publisher.Outcome{sent, unknown, notSent}, []publisher.Outcome{sent, notSent, notSent}, []publisher.Outcome{notSent, notSent, notSent}
 	page, html := []byte("<html>default backend</html>"), "text/html"
 	errMarshal := errors.New("unmarshalable")
 	for name, test := range map[string]struct {
@@ -66,19 +66,19 @@ func TestOutcomes(t *testing.T) {
 		cause    error
 		requests int
 	}{
-		"400":                {fault: gatewaytest.Fault{Status: 400}, outcomes: second, kind: sinks.ErrRejected, cause: gateway.ErrBadRequest, requests: 2},
-		"403":                {fault: gatewaytest.Fault{Status: 403}, outcomes: second, kind: sinks.ErrRejected, cause: gateway.ErrForbidden, requests: 2},
-		"403 for everybody":  {fault: gatewaytest.Fault{Status: 403}, outcomes: []publisher.Outcome{failed, notSent, notSent}, kind: sinks.ErrUnavailable, cause: gateway.ErrForbidden, requests: 1},
+		"400":                {fault: gatewaytest.Fault{Status: 400}, outcomes: refused, kind: sinks.ErrRejected, cause: gateway.ErrBadRequest, requests: 2},
+		"403":                {fault: gatewaytest.Fault{Status: 403}, outcomes: refused, kind: sinks.ErrRejected, cause: gateway.ErrForbidden, requests: 2},
+		"403 for everybody":  {fault: gatewaytest.Fault{Status: 403}, outcomes: []publisher.Outcome{unknown, notSent, notSent}, kind: sinks.ErrUnavailable, cause: gateway.ErrForbidden, requests: 1},
 		"404":                {fault: gatewaytest.Fault{Status: 404}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrIntermediary, requests: 6},
 		"400 as a page":      {fault: gatewaytest.Fault{Status: 400, Body: page, ContentType: html}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrIntermediary, requests: 6},
-		"413":                {fault: gatewaytest.Fault{Status: 413}, outcomes: second, kind: sinks.ErrRejected, cause: gateway.ErrTooLarge, requests: 2},
+		"413":                {fault: gatewaytest.Fault{Status: 413}, outcomes: refused, kind: sinks.ErrRejected, cause: gateway.ErrTooLarge, requests: 2},
 		"401":                {fault: gatewaytest.Fault{Status: 401}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrUnauthorized, requests: 3},
 		"429":                {fault: gatewaytest.Fault{Status: 429}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrRateLimited, requests: 6},
 		"500":                {fault: gatewaytest.Fault{Status: 500}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrUnavailable, requests: 6},
 		"refused connection": {fault: gatewaytest.Fault{Refuse: true}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrUnavailable, requests: 6},
 		"a page, twice":      {fault: gatewaytest.Fault{Status: 200, Body: page, ContentType: html, Times: 2}, outcomes: all, requests: 5},
 		"answer lost, twice": {fault: gatewaytest.Fault{DropAnswer: true, Times: 2}, outcomes: all, requests: 5},
-		"nobody reachable":   {metadata: []string{gateway.KeyDirectRecipients, someID}, outcomes: second, kind: sinks.ErrRejected, cause: gateway.ErrNoRecipients, requests: 2},
+		"nobody reachable":   {metadata: []string{gateway.KeyDirectRecipients, someID}, outcomes: refused, kind: sinks.ErrRejected, cause: gateway.ErrNoRecipients, requests: 2},
 		"some reachable": {
 			metadata: []string{gateway.KeyDirectRecipients, someID + ",other"}, kind: sinks.ErrRejected, cause: gateway.ErrPartialDelivery, requests: 2,
 			outcomes: []publisher.Outcome{sent, publisher.PartiallyDelivered, notSent},
@@ -110,7 +110,7 @@ func TestOutcomes(t *testing.T) {
 				})
 			}
 			index := 1
-			if test.outcomes[0] == failed {
+			if test.outcomes[0] == unknown {
 				index = 0
 			}
 			if test.fault.Status != 0 || test.fault.Refuse || test.fault.DropAnswer {
@@ -174,7 +174,7 @@ func TestPartialDelivery(t *testing.T) {
 			e := publishError(t, err)
 			want, index, arrived := []publisher.Outcome{publisher.PartiallyDelivered, publisher.NotSent, publisher.NotSent}, 0, 1
 			if mode == publisher.PartialDeliveryIsSent {
-				want, index, arrived = []publisher.Outcome{publisher.PartiallyDelivered, publisher.Sent, publisher.Failed}, 2, 2
+				want, index, arrived = []publisher.Outcome{publisher.PartiallyDelivered, publisher.Sent, publisher.NotSent}, 2, 2
 			}
 			if !slices.Equal(e.Outcomes, want) || e.Index != index || f.entries() != arrived {
 				t.Errorf("message %d, %v, %d arrived; want %d, %v, %d", e.Index, e.Outcomes, f.entries(), index, want, arrived)

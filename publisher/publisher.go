@@ -10,7 +10,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -54,8 +53,12 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 // failures of the network and the service before they become errors, within the context of
 // the message.
 //
-// All messages are checked before the first is sent. When a message's context ends,
-// the context's error is returned as it is. Every other error is a [*sinks.Error]:
+// All messages are checked before the first is sent. An error is a [*PublishError], which
+// says what became of each message, also of one whose context ended while it was on its
+// way; it matches the sentinels of package gateway, such as gateway.ErrInvalid for a message
+// that breaks a rule, gateway.ErrNoRecipients if no recipient could be reached, and
+// gateway.ErrPartialDelivery if only some could. Unless a context ended the call it is also
+// a [*sinks.Error]:
 //
 //   - sinks.ErrRejected for what [gateway.Refused] says is a no for good, a payload
 //     above the service's limit included, and for a message that the Marshaler does
@@ -65,10 +68,8 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 //   - sinks.ErrUnavailable for everything else. A payload whose address has expired
 //     is among them: it is redelivered with a new one.
 //
-// It is also a [*PublishError], and matches the sentinels of package gateway:
-// gateway.ErrInvalid for a message that breaks a rule, gateway.ErrNoRecipients if no
-// recipient could be reached, and gateway.ErrPartialDelivery if only some could. A call
-// after Close fails with [ErrClosed] alone.
+// When a context ended before anything was sent, the error is that of the context alone. A
+// call after Close fails with [ErrClosed] alone.
 //
 // Publish does not change the messages, so one message may be published several
 // times at once, and keeps neither messages nor payloads after it returned.
@@ -88,13 +89,8 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	ended, stop := firstEnd(messages)
 	defer stop()
 	fail := func(i int, err error) error {
-		for _, msg := range messages { // the end of any of them ends the call
-			if msg != nil && msg.Context().Err() != nil && isContextError(err) {
-				return msg.Context().Err()
-			}
-		}
 		call := &PublishError{Outcomes: slices.Clone(outcomes)}
-		return call.fail(topic, i, messages[i], err)
+		return call.fail(topic, i, messages[i], err, endOf(err, messages...)) // the end of any of them ends the call
 	}
 	ready := make([]prepared, len(messages))
 	for i, msg := range messages {
@@ -130,7 +126,7 @@ func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 	}
 	if err != nil {
 		p.life.Leave()
-		return nil, call.fail(topic, 0, msg, err)
+		return nil, call.fail(topic, 0, msg, err, endOf(err, msg))
 	}
 	publication := &sinks.Publication{}
 	go func() { // ends with the message's context and, by Close, with the publisher's
@@ -139,7 +135,7 @@ func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 		var err error
 		call.Outcomes[0], err = p.finish(msg.Context(), topic, msg, m)
 		if err != nil {
-			publication.Resolve(sinks.Receipt{}, call.fail(topic, 0, msg, err))
+			publication.Resolve(sinks.Receipt{}, call.fail(topic, 0, msg, err, endOf(err, msg)))
 			return
 		}
 		publication.Resolve(sinks.Receipt{ID: contextID}, nil)
@@ -214,15 +210,11 @@ func (p *Publisher) send(ctx context.Context, m *prepared) (Outcome, error) {
 		req.Body = func() (io.ReadCloser, error) { return open(ctx) }
 	}
 	err := p.cfg.Client.SendMessage(ctx, req)
-	switch {
-	case err == nil:
-		return Sent, nil
-	case errors.Is(err, gateway.ErrPartialDelivery):
-		return PartiallyDelivered, err
-	case p.ctx.Err() != nil && errors.Is(err, context.Canceled):
-		return Failed, ErrClosed
+	outcome := outcomeOf(err)
+	if outcome != PartiallyDelivered && p.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return outcome, ErrClosed
 	}
-	return Failed, m.nameKey(err)
+	return outcome, m.nameKey(err)
 }
 
 // untilClosed returns a context that also ends when Close gives up waiting. Both functions

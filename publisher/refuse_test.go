@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -39,7 +42,8 @@ func TestProblemsAreFoundBeforeSending(t *testing.T) {
 		"sender":                     {metadata: []string{gateway.KeyEndpointID, "secret"}, key: gateway.KeyEndpointID, rule: "UUID"},
 		"no message type":            {topic: "-", key: gateway.KeyMessageType, rule: "required"},
 		"message type from topic":    {topic: long, key: gateway.KeyMessageType, rule: "at most 100 characters"},
-		"message type":               {metadata: []string{gateway.KeyMessageType, "a\r\nX-Injected: 1"}, key: gateway.KeyMessageType, rule: "control characters"},
+		"another message type":       {metadata: []string{gateway.KeyMessageType, "secret"}, key: gateway.KeyMessageType, rule: "one type"},
+		"message type":               {topic: "-", metadata: []string{gateway.KeyMessageType, "a\r\nX-Injected: 1"}, key: gateway.KeyMessageType, rule: "control characters"},
 		"recipient":                  {metadata: []string{gateway.KeyDirectRecipients, f.other.ID + ",secret"}, key: gateway.KeyDirectRecipients, rule: "UUID"},
 		"recipient injects":          {metadata: []string{gateway.KeyDirectRecipients, f.other.ID + "\r\nX-Injected: 1"}, key: gateway.KeyDirectRecipients, rule: "UUID"},
 		"no recipients":              {metadata: []string{gateway.KeyDirectRecipients, ""}, key: gateway.KeyDirectRecipients, rule: "at least one"},
@@ -80,14 +84,21 @@ func TestProblemsAreFoundBeforeSending(t *testing.T) {
 			if test.payload == "-" {
 				bad.Payload = nil
 			}
-			good := newMessage("payload", gateway.KeyTenantID, f.server.Tenant(), gateway.KeyEndpointID, f.sender.ID, gateway.KeyMessageType, typeJSON)
-			err := test.pub.Publish(topic, good, bad, good.Copy())
+			good := newMessage("payload", gateway.KeyTenantID, f.server.Tenant(), gateway.KeyEndpointID, f.sender.ID)
+			if topic == "" {
+				good.Metadata.Set(gateway.KeyMessageType, typeJSON)
+			}
+			messages := []*message.Message{good, bad, good.Copy()}
+			if topic == long {
+				messages[0] = bad // none has another
+			}
+			err := test.pub.Publish(topic, messages...)
 			if !errors.Is(err, gateway.ErrInvalid) {
 				t.Fatalf("got %v, want gateway.ErrInvalid", err)
 			}
 			e := publishError(t, err)
-			if e.Index != 1 || e.UUID != bad.UUID || len(e.Outcomes) != 3 {
-				t.Errorf("message %d (%s), %v; want the second", e.Index, e.UUID, e.Outcomes)
+			if want := slices.Index(messages, bad); e.Index != want || e.UUID != bad.UUID || len(e.Outcomes) != 3 {
+				t.Errorf("message %d (%s), %v; want the bad one", e.Index, e.UUID, e.Outcomes)
 			}
 			for i, o := range e.Outcomes {
 				if o != publisher.NotSent {

@@ -1,7 +1,6 @@
 package publisher
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -60,10 +59,16 @@ func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.Sen
 	*req = gateway.SendMessageRequest{
 		TenantID:         meta(gateway.KeyTenantID, p.cfg.TenantID),
 		EndpointID:       meta(gateway.KeyEndpointID, p.cfg.EndpointID),
-		MessageType:      messageType(topic, msg),
+		MessageType:      topic,
 		TeamsetContextID: meta(gateway.KeyTeamsetContextID, p.cfg.TeamsetContextID),
 		Filename:         meta(gateway.KeyFilename, ""),
 		DirectRecipients: p.recipients(msg),
+	}
+	if own := meta(gateway.KeyMessageType, topic); own != topic && !configured(topic, msg) {
+		if topic != "" {
+			return invalid(gateway.KeyMessageType, "must be absent, or the topic: a message has one type")
+		}
+		req.MessageType = own
 	}
 	if _, ok := msg.Metadata[gateway.KeyDirectRecipients]; ok && len(req.DirectRecipients) == 0 {
 		// Otherwise "no one" would become "everyone": without recipients a message is
@@ -87,13 +92,10 @@ func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.Sen
 	return err
 }
 
-// messageType returns the topic of the handler in Watermill's Router that publishes the message: whoever configured the
-// handler named it. Otherwise it is the type in the metadata, else the topic.
-func messageType(topic string, msg *message.Message) string {
-	if message.PublishTopicFromCtx(msg.Context()) == topic && topic != "" {
-		return topic
-	}
-	return cmp.Or(msg.Metadata.Get(gateway.KeyMessageType), topic)
+// configured reports whether the topic is that of the handler in Watermill's Router that
+// publishes the message: whoever configured the handler named the type of what it returns.
+func configured(topic string, msg *message.Message) bool {
+	return topic != "" && message.PublishTopicFromCtx(msg.Context()) == topic
 }
 
 // recipients returns the direct recipients of a message.

@@ -3,6 +3,7 @@ package publisher
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -83,20 +84,43 @@ func sinkError(topic string, err error) error {
 	return sinks.NewError(Name, topic, kind, err)
 }
 
-// fail builds the error of a call that err ended at the i-th message.
-func (e *PublishError) fail(topic string, i int, msg *message.Message, err error) error {
-	e.Index, e.Err = i, err
+// fail builds the error of a call that err ended at the i-th message. ended is the error of
+// the context that ended it, or nil.
+func (e *PublishError) fail(topic string, i int, msg *message.Message, err, ended error) error {
+	if ended != nil && !slices.ContainsFunc(e.Outcomes, func(o Outcome) bool { return o != NotSent }) {
+		return ended // there is nothing else to tell
+	}
+	e.Index = i
 	if msg != nil {
-		if ctxErr := msg.Context().Err(); ctxErr != nil && errors.Is(err, ctxErr) {
-			return ctxErr
-		}
 		e.UUID = msg.UUID
 	}
 	var rule *MetadataError
 	if errors.As(err, &rule) && rule.Key == gateway.KeyMessageType {
 		topic = "" // errors must not contain illegal values
 	}
-	return sinkError(topic, e)
+	switch {
+	case ended == nil:
+		e.Err = sinkError(topic, err)
+	case errors.Is(err, ended):
+		e.Err = err // with what failed before
+	default:
+		e.Err = ended
+	}
+	return e
+}
+
+// endOf returns the error of the context of a message that err, a context's error, comes
+// from, or nil.
+func endOf(err error, messages ...*message.Message) error {
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	for _, msg := range messages {
+		if msg != nil && msg.Context().Err() != nil {
+			return msg.Context().Err()
+		}
+	}
+	return nil
 }
 
 // firstEnd returns a context that ends with the first context of several messages, so that
@@ -118,8 +142,4 @@ func firstEnd(messages []*message.Message) (ctx context.Context, stop func()) {
 		}
 		cancel()
 	}
-}
-
-func isContextError(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

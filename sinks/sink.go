@@ -41,8 +41,8 @@ type Sink interface {
 	//
 	// Topics consist of segments that TopicSegment made, joined by dots.
 	//
-	// When a message ended the wait by its context, the context's error is
-	// returned as it is. Every other error is an [*Error] and matches exactly
+	// When a message ended the wait by its context, the error matches that of the
+	// context, and is that alone if nothing was sent. Every other error is an [*Error] and matches exactly
 	// one of [ErrTooLarge], [ErrRejected], [ErrUnavailable] and [ErrClosed].
 	// After ErrTooLarge from a check before sending, nothing of the call was
 	// sent; after any other error some or all of the messages may be stored,

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -165,6 +166,31 @@ func TestPublisherClaimCheckStaysBelow64MB(t *testing.T) {
 		t.Errorf("256 MB took %d MB of memory, want at most 64", peak/mega)
 	}
 	t.Logf("256 MB took %d MB of memory", peak/mega)
+}
+
+// A file that Send reads takes no more.
+func TestPublisherSendStaysBelow64MB(t *testing.T) {
+	const size = 100 * mega
+	file := testkit.Must(os.Create(filepath.Join(t.TempDir(), "file")))(t)
+	t.Cleanup(func() { _ = file.Close() })
+	if err := file.Truncate(size); err != nil { // zeros, which take no room
+		t.Fatal(err)
+	}
+	hash := sha256.New()
+	_, _ = io.Copy(hash, io.NewSectionReader(file, 0, size))
+	s := send(t, nil)
+	peak, _ := peakOf(t, func() {
+		if err := s.pub.Send(t.Context(), publisher.Message{Type: typeFile, Body: file, Size: size}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if got := s.ask(command{Last: true}); got.Size != size || !bytes.Equal(got.SHA256[:], hash.Sum(nil)) {
+		t.Fatalf("%d bytes arrived, want %d, or they are not what was sent", got.Size, int64(size))
+	}
+	if peak > limit {
+		t.Errorf("100 MB took %d MB of memory, want at most 64", peak/mega)
+	}
+	t.Logf("100 MB took %d MB of memory", peak/mega)
 }
 
 // A payload in a message is in memory once, both ways.

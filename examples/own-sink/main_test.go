@@ -20,8 +20,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Every sink has to pass this suite.
 func TestConformance(t *testing.T) {
 	sinktest.Run(t, sinktest.Suite{
-		New: func(t *testing.T, _ sinktest.Settings) sinktest.Backend {
-			s := &service{topics: make(map[string][]*message.Message)}
+		New: func(t *testing.T, settings sinktest.Settings) sinktest.Backend {
+			s := &service{topics: make(map[string][]*message.Message), timeout: time.Minute}
+			if settings.Faults {
+				s.timeout = 5 * time.Second
+			}
 			server := httptest.NewServer(s)
 			t.Cleanup(server.Close)
 			s.url = server.URL
@@ -36,7 +39,8 @@ func TestConformance(t *testing.T) {
 
 // service takes webhooks, and keeps what it was sent.
 type service struct {
-	url string
+	url     string
+	timeout time.Duration // of the sinks
 
 	mu      sync.Mutex
 	topics  map[string][]*message.Message
@@ -71,7 +75,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 }
 
 func (s *service) NewSink(t *testing.T) sinks.Sink {
-	sink := newSink(s.url, 2*time.Second)
+	sink := newSink(s.url, s.timeout)
 	t.Cleanup(func() { _ = sink.Close() }) // for the second time, mostly
 	return sink
 }

@@ -83,8 +83,8 @@ func Outage(err error) error { return WithClass(err, ClassOutage) }
 //
 //  1. the error says so itself ([Classified])
 //  2. [gateway.Refused]: permanent
-//  3. the token endpoint failed, or an intermediary answered instead of the
-//     gateway: outage. That says nothing about a message.
+//  3. a sink or store was not reached since the start ([sinks.ErrNotConnected]), the token endpoint failed,
+//     or an intermediary answered instead of the gateway: outage. That says nothing about a message.
 //  4. a circuit breaker is open: outage. That it is known of Watermill's CircuitBreaker,
 //     gobreaker, go-resiliency, and errors with a method CircuitOpen() bool.
 //  5. a payload address has expired: redeliver. Only a new event has a new one.
@@ -202,7 +202,7 @@ var classes = []struct {
 	class  Class
 	errors []error
 }{
-	{ClassOutage, []error{gateway.ErrToken, gateway.ErrIntermediary}},
+	{ClassOutage, []error{sinks.ErrNotConnected, gateway.ErrToken, gateway.ErrIntermediary}},
 	{ClassOutage, []error{
 		gobreaker.ErrOpenState, gobreaker.ErrTooManyRequests, // also of Watermill's CircuitBreaker
 		gobreaker2.ErrOpenState, gobreaker2.ErrTooManyRequests, breaker.ErrBreakerOpen,

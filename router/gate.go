@@ -68,7 +68,7 @@ type gate struct {
 	again lane
 
 	// The rest is guarded by gates.mu.
-	waits  bool   // for what was never there, see ErrNotConnected
+	waits  bool   // for what was never there, see sinks.ErrNotConnected
 	told   int    // how often it was logged that the outage continues
 	listed bool   // it was logged that the topic is refused
 	seen   uint64 // successes when it was closed

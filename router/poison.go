@@ -356,7 +356,7 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 		return WithClass(failure, verdict)
 	case verdict == ClassPermanent:
 		p.hold(ctx, msg, text, fields)
-	case !errors.Is(failure.Err, ErrNotConnected) && p.failing.CompareAndSwap(false, true):
+	case !errors.Is(failure.Err, sinks.ErrNotConnected) && p.failing.CompareAndSwap(false, true):
 		p.logger.Error("poison queue unavailable; messages stay open", redacted(text), fields)
 		p.pause(ctx, poisonPause.Delay(0))
 	default:

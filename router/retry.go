@@ -178,11 +178,6 @@ func (e *RetryError) ErrorClass() Class { return e.Class }
 // stops. Its class is [ClassShutdown].
 var errStopped = WithClass(errors.New("router is stopping"), ClassShutdown)
 
-// ErrNotConnected is matched by the errors of what has not been reached since the start:
-// a sink, say, that is made in the background. Its class is [ClassOutage], and [Retry]
-// logs that it waits instead of an error.
-var ErrNotConnected = WithClass(errors.New("not connected yet"), ClassOutage)
-
 // Middleware is the message.HandlerMiddleware.
 func (r *Retry) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	g := &gates{delay: r.policy.Delay, stop: r.config.Stop, company: &company{members: 1}}

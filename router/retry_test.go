@@ -79,7 +79,7 @@ func TestRetryDoesNotRepeat(t *testing.T) {
 func TestRetryWaitsForTheFirstConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failures := []error{
-			sinks.NewError("s", "t", sinks.ErrUnavailable, router.ErrNotConnected), sinks.NewError("s", "t", sinks.ErrUnavailable, router.ErrNotConnected),
+			sinks.NewError("s", "t", sinks.ErrUnavailable, sinks.ErrNotConnected), sinks.NewError("s", "t", sinks.ErrUnavailable, sinks.ErrNotConnected),
 			down, down, down, nil, down, nil,
 		}
 		logger := testkit.NewLog()

@@ -15,6 +15,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/reminders"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // retrying is one message on its way through Retry.
@@ -358,7 +359,7 @@ func (t *retrying) wait(d *delivery, err error, delay time.Duration, yields *gat
 func (t *retrying) outage(err error) (delay time.Duration, yields *gate) {
 	how := failedDown
 	switch {
-	case errors.Is(err, ErrNotConnected):
+	case errors.Is(err, sinks.ErrNotConnected):
 		how = failedWaiting
 	case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrForbidden):
 		how = failedAnswered

@@ -9,7 +9,7 @@ import (
 )
 
 // The classes of a sink's errors. Every error of a sink, context errors aside,
-// matches exactly one of them with errors.Is.
+// matches exactly one of them with errors.Is, [ErrNotConnected] aside.
 var (
 	// ErrTooLarge: this message is larger than the sink takes. Permanent for
 	// the message; a claim check helps.
@@ -22,6 +22,10 @@ var (
 	// ErrUnavailable: the broker is unreachable, does not answer, has no room or
 	// refuses this client. Not the message's fault: retry, without end.
 	ErrUnavailable = errors.New("sink unavailable")
+
+	// ErrNotConnected is matched by errors of what has not been reached since it was made, such as a sink
+	// that was told to connect in the background. Of a sink it comes with ErrUnavailable.
+	ErrNotConnected = errors.New("not connected yet")
 
 	// ErrClosed: Close was called. Repeating the call is pointless, the message
 	// is to be left open.

@@ -30,6 +30,9 @@ type Connection struct {
 	Version sarama.KafkaVersion `yaml:"-"`
 	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+	// RetryOnFailedConnect is for a program that may start before its brokers: what cannot connect goes on trying in
+	// the background. Default: that is an error.
+	RetryOnFailedConnect bool `yaml:"-"`
 }
 
 // WithDefaults returns the configuration with its defaults filled in.

@@ -15,6 +15,10 @@ func (s *Sink) Health(ctx context.Context) error {
 	if !s.life.Enter() {
 		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
 	}
+	if err := s.opening.Err(); err != nil {
+		s.life.Leave()
+		return sinks.NewError(s.config.Name, "", sinks.ErrUnavailable, err)
+	}
 	result := make(chan error, 1)
 	// sarama knows no contexts; it ends by its time-outs or by Close.
 	go func() {

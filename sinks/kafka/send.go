@@ -45,7 +45,7 @@ func (s *Sink) begin(topic string, messages []*message.Message, publications []*
 
 // noteFailure has the cluster watched when err is an outage.
 func (s *Sink) noteFailure(err error) error {
-	if errors.Is(err, sinks.ErrUnavailable) {
+	if errors.Is(err, sinks.ErrUnavailable) && s.opening.Err() == nil { // else somebody looks already
 		if unanswered(err) {
 			s.unreached.Store(true)
 		}
@@ -59,6 +59,9 @@ func (s *Sink) noteFailure(err error) error {
 // Publish.
 func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*delivery) ([]*delivery, *topic, error) {
 	name, err := s.topicName(w.topic)
+	if err == nil {
+		err = s.opening.Err()
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
@@ -36,6 +37,7 @@ type Sink struct {
 	logger  watermill.LoggerAdapter
 	dialer  *dialer
 	cluster *cluster
+	opening *opening.Opening         // of the cluster
 	brokers atomic.Pointer[settings] // of a broker when last looked
 
 	pending      *semaphore.Weighted // messages
@@ -65,8 +67,9 @@ func (s *Sink) Format(state fmt.State, _ rune) {
 // follow when their first messages come. A nil logger is silent.
 //
 // Errors wrap [ErrConfig], or sinks.ErrUnavailable when no broker can be reached
-// or the cluster refuses; then calling New again later may help. Once New
-// succeeded, the sink reconnects without end.
+// or the cluster refuses. With Connection.RetryOnFailedConnect they wrap ErrConfig only: whatever else is the
+// matter is logged, New succeeds, and the sink goes on trying; until a broker has answered, Publish and Health
+// fail with sinks.ErrUnavailable, [sinks.ErrNotConnected] and the reason. Once connected, the sink reconnects without end.
 func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -118,10 +121,24 @@ func (s *Sink) start() error {
 		return fmt.Errorf("%w: %w", ErrConfig, err) // it does not connect yet
 	}
 	s.cluster = &cluster{client: client}
-	have, err := s.cluster.brokers()
+	s.opening = opening.New(s.open, s.logger)
+	err = s.opening.Try(s.background)
+	if s.config.RetryOnFailedConnect {
+		s.opening.Start(s.background, s.recovered.Raise)
+		return nil
+	}
 	if err != nil {
 		_ = client.Close()
 		return sinks.NewError(s.config.Name, "", sinks.ErrUnavailable, err)
+	}
+	return nil
+}
+
+// open looks at the brokers. Its context does not matter: sarama knows none, and ends when the dialer is shut.
+func (s *Sink) open(context.Context) error {
+	have, err := s.cluster.brokers()
+	if err != nil {
+		return err
 	}
 	s.brokers.Store(&have)
 
@@ -151,15 +168,18 @@ func (s *Sink) newTopics() *settings {
 
 // Describe returns the name, the size limit (headers included) that topics have
 // by default, and the durability of the weakest topic written to so far; before
-// the first message, that of topics to be created.
+// the first message, that of topics to be created. Limit and durability are unknown until a broker has answered.
 func (s *Sink) Describe() sinks.Description {
 	d := sinks.Description{
 		Name: s.config.Name, Ordered: true, Pipelined: s.config.Ingest == sinks.IngestPipelined,
-		MaxMessageSize: int64(s.maxMessageSize(s.brokers.Load())),
 	}
 	if _, ours := s.config.Marshaler.(Marshaler); ours { // another one may change messages
 		d.ReadOnly = s
 	}
+	if s.opening.Err() != nil {
+		return d
+	}
+	d.MaxMessageSize = int64(s.maxMessageSize(s.brokers.Load()))
 	d.Synced = s.config.Synced
 	switch weakest := s.weakestTopic(); {
 	case weakest != nil:
@@ -276,6 +296,7 @@ func (s *Sink) end() {
 		<-drained
 	}
 	s.dialer.shut() // ends a look that is under way
+	s.opening.Stop(context.Background())
 	s.watchers.Wait()
 	s.deadlines.stop()
 	_ = s.cluster.client.Close()

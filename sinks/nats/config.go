@@ -101,6 +101,9 @@ type Config struct {
 	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default
 	// [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+	// RetryOnFailedConnect is for a program that may start before its server: New tries once, and goes on trying in the
+	// background while the server is away, or does not have what it needs. See [New].
+	RetryOnFailedConnect bool `yaml:"-"`
 	// Domain is the JetStream domain of the stream, e.g. behind a leaf node. It also holds with Conn. Default: that
 	// of the server.
 	Domain string `yaml:"domain"`
@@ -222,7 +225,7 @@ func (c Config) CheckTopic(topic string) error {
 func (c Config) Connection() Connection {
 	return Connection{
 		URL: c.URL, User: c.User, Password: c.Password, Token: c.Token, CredentialsFile: c.CredentialsFile, NKeySeedFile: c.NKeySeedFile,
-		TLS: c.TLS, Options: c.Options, ConnectTimeout: c.ConnectTimeout, Domain: c.Domain, InboxPrefix: c.InboxPrefix,
+		TLS: c.TLS, Options: c.Options, ConnectTimeout: c.ConnectTimeout, RetryOnFailedConnect: c.RetryOnFailedConnect, Domain: c.Domain, InboxPrefix: c.InboxPrefix,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -37,6 +38,9 @@ type Connection struct {
 	Options []natsgo.Option `yaml:"-"`
 	// ConnectTimeout bounds connecting. Default [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
+	// RetryOnFailedConnect is for a program that may start before its server: what cannot connect goes on trying in the
+	// background. Default: that is an error.
+	RetryOnFailedConnect bool `yaml:"-"`
 	// Domain is the JetStream domain of streams, consumers and buckets, e.g. behind a leaf node. Default: that of
 	// the server.
 	Domain string `yaml:"domain"`
@@ -113,9 +117,11 @@ func checkAddress(address string) string {
 
 // Connect connects under a name, by which the server lists the connection; Options and
 // then options are applied last. The connection reconnects without end, also when the
-// server refuses its credentials meanwhile, and publishes nothing while it is down. An
-// error of the configuration matches [ErrConfig], that of an account that may not subscribe to the
-// inbox [ErrInbox].
+// server refuses its credentials meanwhile, and publishes nothing while it is down. With
+// RetryOnFailedConnect it does so from the beginning: Connect tries each server once, and returns
+// a connection that is reconnecting if none can be reached or accepts it. An
+// error of the configuration, such as a file that cannot be read, matches [ErrConfig], that of an account that may not
+// subscribe to the inbox [ErrInbox].
 func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -128,6 +134,7 @@ func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn
 		// and even if it refuses the credentials meanwhile.
 		natsgo.MaxReconnects(-1),
 		natsgo.IgnoreAuthErrorAbort(),
+		natsgo.RetryOnFailedConnect(c.RetryOnFailedConnect),
 		// What is published without a connection must fail, not be kept in
 		// memory where nobody waits for it.
 		natsgo.ReconnectBufSize(-1),
@@ -138,6 +145,9 @@ func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn
 	case c.Token != "":
 		all = append(all, natsgo.Token(string(c.Token)))
 	case c.CredentialsFile != "":
+		if _, err := os.ReadFile(c.CredentialsFile); err != nil { // otherwise it would look like an outage
+			return nil, fmt.Errorf("%w: CredentialsFile: %w", ErrConfig, err)
+		}
 		all = append(all, natsgo.UserCredentials(c.CredentialsFile))
 	case c.NKeySeedFile != "":
 		option, err := natsgo.NkeyOptionFromSeed(c.NKeySeedFile)
@@ -165,6 +175,9 @@ func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn
 
 // checkInbox returns an error if no answer could ever come, which a server says on the side only.
 func (c Connection) checkInbox(conn *natsgo.Conn) error {
+	if !conn.IsConnected() {
+		return nil // requests tell it, see Explain
+	}
 	inbox, err := conn.SubscribeSync(conn.NewInbox())
 	if err != nil || conn.FlushTimeout(c.ConnectTimeout) != nil {
 		return nil // it is being connected

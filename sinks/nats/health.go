@@ -22,6 +22,10 @@ func (s *Sink) watch() {
 	for status := range s.status {
 		switch status {
 		case natsgo.CONNECTED:
+			if s.opening.Err() != nil {
+				s.opening.Now()
+				continue
+			}
 			s.connected()
 			s.logger.Info("NATS connection restored", nil)
 			s.recovered.Raise()
@@ -42,6 +46,10 @@ func (s *Sink) watch() {
 func (s *Sink) Health(ctx context.Context) error {
 	if !s.life.Enter() {
 		return sinks.NewError(s.name, "", sinks.ErrClosed, nil)
+	}
+	if err := s.opening.Err(); err != nil {
+		s.life.Leave()
+		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
 	}
 	result := make(chan error, 1)
 	// A request may block in a write to a server that does not read, longer

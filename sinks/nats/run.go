@@ -121,6 +121,9 @@ func (s *Sink) follow() {
 		case <-s.background.Done():
 			return
 		}
+		if s.opening.Err() != nil {
+			continue
+		}
 		ctx, cancel := context.WithTimeout(s.background, s.config.PublishTimeout)
 		if err := s.lookAtStream(ctx); err != nil && tick == nil && s.background.Err() == nil {
 			time.AfterFunc(time.Second, s.run.lookNow)

@@ -30,6 +30,9 @@ func (s *Sink) prepare(topic string, msg *message.Message) (*flight, error) {
 	if err := checkSubject(subject); err != nil {
 		return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
 	}
+	if err := s.opening.Err(); err != nil {
+		return nil, sinks.NewError(s.name, topic, sinks.ErrUnavailable, err)
+	}
 	ctx := msg.Context()
 	if err := ctx.Err(); err != nil {
 		return nil, err

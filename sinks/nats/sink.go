@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
@@ -39,7 +40,8 @@ type Sink struct {
 	name   string
 	logger watermill.LoggerAdapter
 	link
-	js jetstream.JetStream
+	js      jetstream.JetStream
+	opening *opening.Opening // of the stream
 
 	stream       atomic.Pointer[jetstream.StreamConfig] // as on the server when last looked
 	provisioning chan struct{}                          // holds one token while the stream is looked at again
@@ -70,8 +72,9 @@ func (s *Sink) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "n
 // lost". A nil logger is silent.
 //
 // Errors wrap [ErrConfig], [ErrStream], or sinks.ErrUnavailable when the server
-// cannot be reached or refuses; then calling New again later may help. Once New
-// succeeded, the sink reconnects without end.
+// cannot be reached or refuses. With Config.RetryOnFailedConnect they wrap ErrConfig only: whatever else
+// is the matter is logged, New succeeds, and the sink goes on trying; until it has the stream, Publish and Health
+// fail with sinks.ErrUnavailable, [sinks.ErrNotConnected] and the reason. Once connected, the sink reconnects without end.
 func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -142,19 +145,19 @@ func (s *Sink) start() error {
 	if err := s.replies.SetPendingLimits(-1, -1); err != nil {
 		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
 	}
-	s.connected()
-	if err := s.provision(s.background, s.config.ConnectTimeout); err != nil {
-		if errors.Is(err, ErrStream) {
-			return err
-		}
+	s.status = s.conn.StatusChanged(natsgo.CONNECTED, natsgo.RECONNECTING, natsgo.CLOSED) // before its state is looked at
+	s.opening = opening.New(s.open, s.logger)
+	switch err := s.opening.Try(s.background); {
+	case s.config.RetryOnFailedConnect:
+		s.opening.Start(s.background, func() {
+			s.recovered.Raise()
+			s.run.lookNow()
+		})
+	case errors.Is(err, ErrStream):
+		return err
+	case err != nil:
 		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
 	}
-	looking, cancel := context.WithTimeout(s.background, s.config.ConnectTimeout)
-	defer cancel()
-	if err := s.lookAtStream(looking); err != nil {
-		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
-	}
-	s.status = s.conn.StatusChanged(natsgo.CONNECTED, natsgo.RECONNECTING, natsgo.CLOSED)
 	s.workers.Go(s.watch)  // ends when release removes the listener
 	s.workers.Go(s.send)   // ends with background
 	s.workers.Go(s.expire) // ends with background
@@ -162,13 +165,28 @@ func (s *Sink) start() error {
 	return nil
 }
 
+// open provisions the stream and looks at it.
+func (s *Sink) open(ctx context.Context) error {
+	if !s.conn.IsConnected() {
+		return Explain(s.conn, s.config.Domain, natsgo.ErrDisconnected)
+	}
+	s.connected()
+	if err := s.provision(ctx, s.config.ConnectTimeout); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.ConnectTimeout)
+	defer cancel()
+	return s.lookAtStream(ctx)
+}
+
 // Describe returns the name, the size limit (headers included) of server and
-// stream, and the durability of the stream as it was when last looked at.
+// stream, and the durability of the stream as it was when last looked at. Limit and durability are unknown until then.
 func (s *Sink) Describe() sinks.Description {
-	level, note := durability(*s.stream.Load(), s.config)
-	d := sinks.Description{Name: s.name, MaxMessageSize: s.maxMessageSize(), Ordered: true,
-		Pipelined: s.config.Ingest == sinks.IngestPipelined, Durability: level, DurabilityNote: note,
-		Synced: synced(*s.stream.Load(), s.config)}
+	d := sinks.Description{Name: s.name, Ordered: true, Pipelined: s.config.Ingest == sinks.IngestPipelined}
+	if s.opening.Err() == nil {
+		d.MaxMessageSize, d.Synced = s.maxMessageSize(), synced(*s.stream.Load(), s.config)
+		d.Durability, d.DurabilityNote = durability(*s.stream.Load(), s.config)
+	}
 	if s.drafts.own != nil { // a marshaler of the application may change messages
 		d.ReadOnly = s
 	}
@@ -280,6 +298,7 @@ func (s *Sink) Close() error {
 			s.logger.Info("NATS sink closing with publishes in flight", nil)
 		}
 		s.stop()
+		s.opening.Stop(context.Background())
 		s.release(s.config.Conn == nil)
 		s.workers.Wait() // the sender takes nothing any more
 		s.abandon(idle)

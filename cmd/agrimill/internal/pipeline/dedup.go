@@ -137,10 +137,10 @@ func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 		m.inProcess, err = router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: cfg.MaxEntries})
 	}
 	if err == nil && attempt != nil {
-		m.later = newLater(attempt, p.logger.With("part", "dedup"))
+		m.later = newLater(attempt, p.libraryLogger(p.logger.With("part", "dedup")))
 		if cfg.Store == config.DedupBBolt {
 			// Locked, forbidden or damaged may be temporary; an invalid path is not.
-			if failure := m.later.try(context.Background()); errors.Is(failure, boltstore.ErrConfig) {
+			if failure := m.later.Try(context.Background()); errors.Is(failure, boltstore.ErrConfig) {
 				err = failure
 			}
 		}

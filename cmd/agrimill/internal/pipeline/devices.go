@@ -35,7 +35,7 @@ func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
 		c.Store, err = farm.NewMemoryDevices(farm.MemoryDevicesConfig{})
 	}
 	if attempt != nil {
-		d.later = newLater(attempt, p.logger.With("part", "devices"))
+		d.later = newLater(attempt, c.Logger)
 		c.Store = laterDevices{d.later}
 	}
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -71,7 +71,7 @@ func (e *endpoints) wait() { e.running.Wait() }
 
 // ensure checks all tenants, and again whenever events may have been missed.
 func (e *endpoint) ensure(ctx context.Context, logger *slog.Logger) {
-	policy := backoff.Policy{Initial: minOpenWait, Max: maxOpenWait}
+	policy := opening.Policy()
 	for n := 0; ctx.Err() == nil; {
 		// The provisioner logs and retries failures in a tenant; only the list of tenants
 		// has to be requested until it succeeds.

@@ -11,6 +11,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
@@ -111,7 +112,7 @@ func (quarantine) Close() error { return nil }
 // accepted once are not a mistake in the configuration, so they are an outage. Nor does any
 // other response, which may come from something in between.
 func (p *Pipeline) authorize(ctx context.Context) {
-	policy := backoff.Policy{Initial: minOpenWait, Max: maxOpenWait}
+	policy := opening.Policy()
 	var outage reminders.Log
 	for n := 0; ; n++ {
 		err := p.directory.Sync(ctx)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
-	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
@@ -52,7 +52,7 @@ func (p *Pipeline) newLease(cfg *config.HA) (*lease, error) {
 	instance, how := cmp.Or(p.owner.Instance, p.options.Name), config.Opening{Client: "agrimill lease", Logger: p.libraryLogger(logger)}
 	attempt := func(ctx context.Context) (*kvlease.Lease, func() error, error) { return cfg.Open(ctx, instance, how) }
 	return &lease{
-		later: newLater(attempt, logger), ttl: cfg.TTL,
+		later: newLater(attempt, p.libraryLogger(logger)), ttl: cfg.TTL,
 		target: config.Hosts(cfg.NATSKV.URL) + " " + cfg.LeaseConfig().WithDefaults().Bucket, opened: make(chan struct{}),
 	}, nil
 }
@@ -60,7 +60,7 @@ func (p *Pipeline) newLease(cfg *config.HA) (*lease, error) {
 // open opens the lease in the background, until ctx ends or close is called.
 func (l *lease) open(ctx context.Context) {
 	if l != nil {
-		l.start(ctx, func(*kvlease.Lease) { close(l.opened) })
+		l.Start(ctx, func() { close(l.opened) })
 	}
 }
 
@@ -267,7 +267,7 @@ func (s *inTurn) ReadError() (since time.Time, err error) {
 // carry hands out messages until ctx ends.
 func (s *inTurn) carry(ctx context.Context, now *turn, topic string, out chan<- *message.Message) {
 	defer s.state.Reads()
-	policy := backoff.Policy{Initial: minOpenWait, Max: maxOpenWait}
+	policy := opening.Policy()
 	for n := 0; ctx.Err() == nil; n++ {
 		messages, err := s.Subscriber.Subscribe(ctx, topic)
 		if err != nil {

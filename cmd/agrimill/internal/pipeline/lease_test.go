@@ -139,6 +139,7 @@ func TestInstancesWorkOneAtATime(t *testing.T) {
 		t.Errorf("%d streams are open", n)
 	}
 
+	b.logs.contains("msg=lease", "role=standby") // it looks from time to time
 	a.mustStop()
 	b.waitRole("holder")
 	b.logs.contains("msg=lease", "role=holder", "was=standby")

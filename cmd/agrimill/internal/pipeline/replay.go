@@ -56,12 +56,12 @@ func NewReplayer(ctx context.Context, cfg *config.Config, routes []string, optio
 	var opening []<-chan struct{}
 	for _, s := range p.generation.sinks {
 		s.open(ctx)
-		opening = append(opening, s.tried)
+		opening = append(opening, s.Tried())
 	}
-	p.memory.later.start(ctx, nil)
-	p.devices.later.start(ctx, nil)
+	p.memory.later.start(ctx)
+	p.devices.later.start(ctx)
 	if p.memory.later != nil {
-		opening = append(opening, p.memory.later.tried)
+		opening = append(opening, p.memory.later.Tried())
 	}
 	for _, tried := range opening {
 		select {

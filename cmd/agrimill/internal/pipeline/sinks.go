@@ -33,6 +33,7 @@ import (
 type sink struct {
 	*later[sinks.Sink]
 	sinks.Topics
+	logger             *slog.Logger
 	name, kind, target string
 	config             config.Sink
 	made               piece      // what it was made of
@@ -84,7 +85,8 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sink %s: %w", name, err)
 	}
-	s.later = newLater(open, logger)
+	s.later = newLater(open, p.libraryLogger(logger))
+	s.logger = logger
 	s.watched = p.tracing.Sink(s.kind, p.sinkMetrics.Wrap(name, s))
 	return s, nil
 }
@@ -94,6 +96,7 @@ func natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (o
 	if err == nil {
 		err = config.Validate()
 	}
+	config.RetryOnFailedConnect = true
 	return func(context.Context) (sinks.Sink, func() error, error) { return closing(nats.New(config, logger)) }, err
 }
 
@@ -102,6 +105,7 @@ func kafkaOpener(name string, cfg config.Kafka, logger watermill.LoggerAdapter) 
 	if err == nil {
 		err = config.Validate()
 	}
+	config.RetryOnFailedConnect = true
 	return func(context.Context) (sinks.Sink, func() error, error) { return closing(kafka.New(config, logger)) }, err
 }
 
@@ -127,10 +131,20 @@ func (p *Pipeline) blobOpener(cfg config.Blob) opener {
 
 // open opens the sink in the background, until ctx ends or close is called.
 func (s *sink) open(ctx context.Context) {
-	s.start(ctx, func(inner sinks.Sink) {
-		_ = s.Health(ctx) // remembered
+	s.Start(ctx, func() {
 		s.opened.Raise()
-		d := inner.Describe()
+		for {
+			recovered := s.Recovered() // before looking
+			if !errors.Is(s.Health(ctx), sinks.ErrNotConnected) {
+				break
+			}
+			select {
+			case <-recovered:
+			case <-ctx.Done():
+				return
+			}
+		}
+		d := s.Describe()
 		s.logger.Info("sink opened", "kind", s.kind, "target", s.target, "durability", d.Durability.String(), "note", d.DurabilityNote)
 	})
 }
@@ -258,7 +272,9 @@ func (s *sink) Health(ctx context.Context) error {
 	} else {
 		err = inner.Health(ctx)
 	}
-	if errors.Is(err, errNotTried) {
+	select {
+	case <-s.Tried():
+	default:
 		return err // still opening: the state is unknown
 	}
 	s.checkMu.Lock()

@@ -1,0 +1,85 @@
+package opening_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/internal/opening"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
+)
+
+// What comes up within a minute is a warning; what takes longer is an error, once. Both
+// are reported as a wait to the routes, whatever the cause is.
+func TestWhatIsNotThereYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := testkit.NewLog()
+		ready := time.Now().Add(5 * time.Minute)
+		o := opening.New(func(context.Context) error {
+			if time.Now().Before(ready) {
+				return errors.Join(context.DeadlineExceeded, fs.ErrPermission, errors.New("nats://user:hidden@farm"))
+			}
+			return nil
+		}, log)
+		notYet := func() {
+			t.Helper()
+			err := sinks.NewError("farm", "", sinks.ErrUnavailable, o.Err())
+			if !errors.Is(err, sinks.ErrNotConnected) || errors.Is(err, context.DeadlineExceeded) || router.ClassOf(err) != router.ClassOutage || router.ClassOf(o.Err()) != router.ClassOutage {
+				t.Errorf("error %v of class %s", err, router.ClassOf(err))
+			}
+		}
+		notYet()
+		opened := make(chan time.Time, 1)
+		o.Start(t.Context(), func() { opened <- time.Now() })
+		expect := func(warnings, errs int) {
+			t.Helper()
+			synctest.Wait()
+			if w, e := len(log.Lines(watermill.InfoLogLevel)), len(log.Lines(watermill.ErrorLogLevel)); w != warnings || e != errs {
+				t.Errorf("after %v, want %d warnings and %d errors, logged\n%v", 5*time.Minute-time.Until(ready), warnings, errs, log)
+			}
+		}
+		time.Sleep(59 * time.Second)
+		notYet()
+		if !errors.Is(o.Err(), fs.ErrPermission) {
+			t.Errorf("the cause is hidden: %v", o.Err())
+		}
+		expect(1, 0)
+		time.Sleep(time.Minute)
+		expect(1, 1)
+		if late := (<-opened).Sub(ready); late > opening.Policy().Max || o.Err() != nil {
+			t.Errorf("opened %v late, error %v", late, o.Err())
+		}
+		expect(1, 1)
+		if strings.Contains(log.String(), "hidden") {
+			t.Errorf("the log tells the password:\n%v", log)
+		}
+	})
+}
+
+// Now has an attempt made at once, and Stop ends them.
+func TestNowAndStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		began := time.Now()
+		o := opening.New(func(context.Context) error {
+			at = append(at, time.Since(began))
+			return fs.ErrPermission
+		}, watermill.NopLogger{})
+		o.Start(t.Context(), func() { t.Error("opened") })
+		synctest.Wait()
+		o.Now()
+		synctest.Wait()
+		o.Stop(t.Context())
+		if len(at) != 2 || at[1] != 0 {
+			t.Errorf("attempts after %v, want two at once", at)
+		}
+	})
+}

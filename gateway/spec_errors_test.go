@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // The body of an error: `message` only, with the IDs in it, and what the client

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Every header of POST /messages: how it leaves the client, what comes of it at

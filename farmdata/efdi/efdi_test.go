@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -24,6 +22,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 

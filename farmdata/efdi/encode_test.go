@@ -11,14 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
 	"github.com/agrimill/agrimill/farmdata/isoxml"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 

@@ -13,13 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/farmdata/geo/geoparquet"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // feature is a feature of a map: its properties, without what is null, and the names of all of them.

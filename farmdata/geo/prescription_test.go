@@ -14,14 +14,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/farmdata/geo/geoparquet"
 	"github.com/agrimill/agrimill/farmdata/isoxml"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 

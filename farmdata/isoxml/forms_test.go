@@ -5,11 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"golang.org/x/text/encoding/unicode"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // What is no zip archive is told what it is, alone and inside of an archive.

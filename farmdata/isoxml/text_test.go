@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/charmap"
 	"golang.org/x/text/encoding/japanese"
@@ -14,6 +12,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 

@@ -11,12 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // With FileAlone a payload that is split arrives as one FILE_RECEIVED, whose confirmation confirms

@@ -15,8 +15,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"go.uber.org/goleak"
@@ -24,6 +22,7 @@ import (
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/farmfile"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"

@@ -8,13 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/metrics"
 	"github.com/agrimill/agrimill/subscriber"

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"reflect"
 	"slices"
 	"testing"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // file is what a test reads in a file: rows as maps, and the metadata.

@@ -20,14 +20,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"go.yaml.in/yaml/v4"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/publisher"

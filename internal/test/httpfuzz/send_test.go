@@ -12,13 +12,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/agrimill/agrimill/internal/testkit"
-
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 )
 

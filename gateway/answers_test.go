@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A 403 is about the request when the operation works for others, and may be
@@ -25,9 +27,7 @@ func TestForbiddenIsAVerdictOnlyWhileOthersSucceed(t *testing.T) {
 		mux.HandleFunc("POST /confirmations", fail(http.StatusForbidden, "not yours"))
 		c := offline(t, mux)
 		send := func() error { return c.SendMessage(t.Context(), testMessageRequest()) }
-		if err := send(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, send())
 		forbidden.Store(true)
 		wantOnly(t, send(), ErrForbidden)
 		// Sending works, which says nothing of confirming.
@@ -38,9 +38,7 @@ func TestForbiddenIsAVerdictOnlyWhileOthersSucceed(t *testing.T) {
 		time.Sleep(time.Second)
 		wantOnly(t, send(), ErrForbidden, ErrUnavailable)
 		forbidden.Store(false)
-		if err := send(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, send())
 		forbidden.Store(true)
 		wantOnly(t, send(), ErrForbidden)
 	})
@@ -123,9 +121,7 @@ func TestForbiddenToEverybodyIsNoVerdict(t *testing.T) {
 			slow <- c.SendMessage(t.Context(), req)
 		}()
 		time.Sleep(time.Second)
-		if err := send(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, send())
 		close(hold)
 		wantOnly(t, <-slow, ErrForbidden, ErrUnavailable)
 
@@ -135,9 +131,7 @@ func TestForbiddenToEverybodyIsNoVerdict(t *testing.T) {
 		}
 		wantOnly(t, send(), ErrForbidden, ErrUnavailable)
 		forbidden.Store(false)
-		if err := send(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, send())
 		forbidden.Store(true)
 		wantOnly(t, send(), ErrForbidden)
 	})
@@ -196,9 +190,7 @@ func TestIntermediaries(t *testing.T) {
 		wantIs(t, send(), ErrIntermediary)
 		check(4, IntermediaryAnswer{opSend, time.Now(), time.Now(), 405, "application/json"})
 		set(&answer, func(http.ResponseWriter, *http.Request) {})
-		if err := send(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, send())
 		check(4)
 		// What nobody asks for any more does not count for ever.
 		set(&answer, page(404))

@@ -225,9 +225,7 @@ func TestDecodeTakesTheFastPath(t *testing.T) {
 			}
 		}
 		var indented bytes.Buffer
-		if err := json.Indent(&indented, full.json(), " ", "\t"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Indent(&indented, full.json(), " ", "\t"))
 		if decodeFlat(name, indented.Bytes()) == nil {
 			t.Errorf("%s: not taken by the fast path: %s", name, indented.Bytes())
 		}
@@ -633,9 +631,7 @@ func TestPlain(t *testing.T) {
 func TestDecodeAllocations(t *testing.T) {
 	data := validData(EventMessageReceived).with("received_at", `"2026-11-20T12:34:57Z"`).json()
 	if got := testing.AllocsPerRun(1000, func() {
-		if _, err := DecodeEvent(EventMessageReceived, data); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(DecodeEvent(EventMessageReceived, data))(t)
 	}); got > 3 {
 		t.Errorf("%v allocations, want 3: the event, its strings, its payload", got)
 	}

@@ -51,13 +51,9 @@ func TestIdleConnectionsLeaveTheirDescriptors(t *testing.T) {
 
 func openStreamWithoutDescriptors(t *testing.T, base string, calls int) {
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
 	limit.Cur = 64
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
 	c := testkit.Must(gateway.New(gateway.Config{BaseURL: base, TokenURL: base + "/token", ClientID: "id", ClientSecret: "secret"}))(t)
 	defer func() { _ = c.Close() }()
 	var wg sync.WaitGroup

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // lister answers the listings of a directory as a test wants.
@@ -102,9 +103,7 @@ func TestDirectoryAsksForAListThatAnEventLeftOut(t *testing.T) {
 			return gateway.TenantInfo{}, ctx.Err()
 		}
 		d := gateway.NewDirectory(l)
-		if err := d.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.Sync(t.Context()))
 		var mu sync.Mutex
 		told := map[string]int{}
 		keepFresh(t, d, func(tenant string, _ error) {
@@ -160,9 +159,7 @@ func TestDirectoryListThatIsOlderThanAnEvent(t *testing.T) {
 					}
 				}
 				d := gateway.NewDirectory(l)
-				if err := d.Sync(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, d.Sync(t.Context()))
 				keepFresh(t, d, nil)
 				d.HandleEvent(&gateway.EndpointsListChanged{TenantID: tenantA})
 				synctest.Wait()
@@ -189,18 +186,14 @@ func TestDirectorySyncSettlesWhatIsStale(t *testing.T) {
 		l.endpoints = func(context.Context, string) (gateway.TenantInfo, error) { return listOf(tenantA, idTwo), nil }
 		d := gateway.NewDirectory(l)
 		d.HandleEvent(&gateway.EndpointsListChanged{TenantID: tenantA})
-		if err := d.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.Sync(t.Context()))
 		keepFresh(t, d, nil)
 		synctest.Wait()
 		if wantIDs(t, d, tenantA, idOne); l.count() != 0 {
 			t.Errorf("asked for %q after a Sync", l.asked)
 		}
 		l.during = func() { d.HandleEvent(&gateway.EndpointsListChanged{TenantID: tenantA}) }
-		if err := d.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.Sync(t.Context()))
 		synctest.Wait()
 		wantIDs(t, d, tenantA, idTwo)
 	})
@@ -219,9 +212,7 @@ func TestDirectorySyncKeepsNewerEvents(t *testing.T) {
 		d.HandleEvent(&gateway.EndpointsListChanged{TenantID: joined, Endpoints: listOf(joined, idThree).Endpoints})
 		d.HandleEvent(&gateway.AuthorizationRevoked{TenantID: tenantB, Scope: manage})
 	}
-	if err := d.Sync(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.Sync(t.Context()))
 	wantIDs(t, d, tenantA, idTwo)
 	wantIDs(t, d, joined, idThree)
 	if d.Scopes(tenantB) != nil || !d.Authorized(tenantA, manage) || !d.Authorized(joined, manage) {
@@ -237,9 +228,7 @@ func TestDirectoryKeepsWhatCannotBeRead(t *testing.T) {
 	sync := func(tenants ...gateway.TenantInfo) {
 		t.Helper()
 		l.tenants = tenants
-		if err := d.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.Sync(t.Context()))
 	}
 	sync(l.tenants...)
 	const unknown = "44444444-0000-4000-8000-000000000004"

@@ -211,9 +211,7 @@ func TestDirectorySyncCatchesUp(t *testing.T) {
 	d := gateway.NewDirectory(newClient(t, s.ClientConfig()))
 	first := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"t"}})
 	ctx := testContext(t)
-	if err := d.Sync(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.Sync(ctx))
 	if tenant, ok := d.TenantOf(first.ID); !ok || tenant != s.Tenant() {
 		t.Errorf("tenant of the first endpoint: got %q, %v", tenant, ok)
 	}
@@ -221,9 +219,7 @@ func TestDirectorySyncCatchesUp(t *testing.T) {
 	s.Authorize(s.Application(), second)
 	other := s.AddEndpoint(gatewaytest.EndpointConfig{Tenant: second, Send: []string{"t"}})
 	s.Revoke(s.Application(), s.Tenant(), gateway.ScopeEndpointsManage)
-	if err := d.Sync(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.Sync(ctx))
 	if got, want := describe(d), fmt.Sprintf("%.1s[endpoints:manage]: %.1s", second, other.ID); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -239,9 +235,7 @@ func TestDirectorySyncFails(t *testing.T) {
 	d := gateway.NewDirectory(newClient(t, cfg))
 	s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"t"}})
 	ctx := testContext(t)
-	if err := d.Sync(ctx); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.Sync(ctx))
 	before := describe(d)
 	fault := s.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
 	if err := d.Sync(ctx); !errors.Is(err, gateway.ErrUnavailable) {

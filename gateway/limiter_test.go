@@ -20,9 +20,7 @@ func TestNoLimitBeforeTheFirst429(t *testing.T) {
 		c := offline(t, mux)
 		start := time.Now()
 		for range 500 {
-			if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
 		}
 		if time.Since(start) != 0 || c.RateLimit() != (RateLimitState{}) {
 			t.Errorf("took %v, state %+v", time.Since(start), c.RateLimit())
@@ -139,9 +137,7 @@ func TestLimiterSpacesRequests(t *testing.T) {
 		var at []time.Duration
 		begin := time.Now()
 		for range 4 {
-			if _, err := l.wait(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(l.wait(t.Context()))(t)
 			at = append(at, time.Since(begin))
 		}
 		if at[0] < 500*time.Millisecond || at[0] > time.Second {

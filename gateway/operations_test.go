@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // operation runs one call of the service; all six are tried with every status.
@@ -349,9 +351,7 @@ func TestCallsAfterClose(t *testing.T) {
 	s := newService(t)
 	c := s.client(t)
 	for range 2 {
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.Close())
 	}
 	for _, op := range operations() {
 		wantOnly(t, op.call(t.Context(), c), ErrClosed)

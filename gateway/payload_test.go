@@ -479,9 +479,7 @@ func TestPayloadCloseWhileReadWaits(t *testing.T) {
 		<-r.Context().Done()
 	})
 	r := testkit.Must(newService(t).client(t).OpenPayload(t.Context(), uri, 100))(t)
-	if _, err := io.ReadFull(r, make([]byte, 10)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(io.ReadFull(r, make([]byte, 10)))(t)
 	got := make(chan error, 1)
 	go func() {
 		_, err := r.Read(make([]byte, 10))

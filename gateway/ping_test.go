@@ -130,9 +130,7 @@ func TestLostPingEndsTheStream(t *testing.T) {
 	})
 	stream := testkit.Must(c.ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 	defer func() { _ = stream.Close() }()
-	if _, err := stream.Next(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(stream.Next())(t)
 	proxy.Freeze()
 	_, err := stream.Next()
 	wantOnly(t, err, ErrUnavailable)

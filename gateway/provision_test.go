@@ -101,9 +101,7 @@ func (p *provisioning) authorize(t *testing.T) (tenant string) {
 
 func (p *provisioning) ensure(t *testing.T) {
 	t.Helper()
-	if err := p.Ensure(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Ensure(testContext(t)))
 }
 
 // mine returns the application's endpoints in the tenant.
@@ -366,9 +364,7 @@ func TestProvisionerConcurrencyIsBounded(t *testing.T) {
 		}
 	}
 	add(20)
-	if err := p.Ensure(testContext(t)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Ensure(testContext(t)))
 	add(20)
 	ctx, cancel := context.WithCancel(testContext(t))
 	ended := make(chan error, 1)
@@ -429,9 +425,7 @@ func TestProvisionerListingFails(t *testing.T) {
 func TestProvisionerConfigValidate(t *testing.T) {
 	s := gatewaytest.New(t, gatewaytest.Config{})
 	good := provisionerConfig(s, newClient(t, s.ClientConfig()))
-	if err := good.Validate(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, good.Validate())
 	for field, change := range map[string]func(*gateway.ProvisionerConfig){
 		"Client":         func(c *gateway.ProvisionerConfig) { c.Client = nil },
 		"externalId":     func(c *gateway.ProvisionerConfig) { c.ExternalID = "no colon {tenant}" },

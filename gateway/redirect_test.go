@@ -45,9 +45,7 @@ func TestCallsAreRedirectedWithinTheService(t *testing.T) {
 	var r record
 	s.mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v2/messages", 307) })
 	s.mux.HandleFunc("POST /v2/messages", r.handler(ok))
-	if err := s.client(t).SendMessage(t.Context(), testMessageRequest()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.client(t).SendMessage(t.Context(), testMessageRequest()))
 	requests, bodies := r.all()
 	if bodies[0] != "payload" || requests[0].Header.Get("Authorization") != "Bearer token-1" || requests[0].Header.Get("X-Router-Tenant-Id") != testTenant {
 		t.Errorf("got %q with %v", bodies[0], requests[0].Header)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestSendMessageOnTheWire(t *testing.T) {
@@ -64,9 +66,7 @@ func TestSendMessageFillsWhatIsOptional(t *testing.T) {
 	c := s.client(t, func(c *Config) { c.ServiceName = "agrirouter" })
 	before := time.Now().Add(-time.Second)
 	for range 2 {
-		if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
 	}
 	requests, _ := r.all()
 	h := requests[0].Header
@@ -113,9 +113,7 @@ func TestSendMessageHasContentLengthAndIsNeverChunked(t *testing.T) {
 			return io.NopCloser(io.MultiReader(bytes.NewReader(data[:size/2]), bytes.NewReader(data[size/2:]))), nil
 		}
 		for name, req := range map[string]SendMessageRequest{"memory": inMemory, "stream": streamed} {
-			if err := c.SendMessage(t.Context(), req); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, c.SendMessage(t.Context(), req))
 			if g := <-got; g.length != size || len(g.encoding) != 0 || g.n != size {
 				t.Errorf("%s of %d bytes: Content-Length %d, encoding %v, %d bytes", name, size, g.length, g.encoding, g.n)
 			}
@@ -138,9 +136,7 @@ func TestSendMessageRepeatsTheSameMessage(t *testing.T) {
 		opened++
 		return &closeCounter{strings.NewReader("hello"), closed}, nil
 	}
-	if err := c.SendMessage(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.SendMessage(t.Context(), req))
 	requests, bodies := r.all()
 	if len(requests) != 3 || opened != 3 || closed.Load() != 3 {
 		t.Fatalf("%d attempts, body opened %d and closed %d times, want 3", len(requests), opened, closed.Load())
@@ -243,9 +239,7 @@ func TestPayloadIsNotCopied(t *testing.T) {
 	for name, req := range map[string]SendMessageRequest{"memory": memory, "stream": stream} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if err := c.SendMessage(t.Context(), req); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.SendMessage(t.Context(), req))
 		runtime.ReadMemStats(&after)
 		if used := after.TotalAlloc - before.TotalAlloc; used > 4<<20 {
 			t.Errorf("%s: %d bytes were allocated for a payload of %d", name, used, size)

@@ -60,9 +60,7 @@ func TestDeploymentSettings(t *testing.T) {
 			w := newSpecWorld(t, tt.server, tt.client)
 			req := w.message("x")
 			req.Filename, req.TeamsetContextID = "Äcker 東.pdf", "Gespann Süd"
-			if err := w.client.SendMessage(t.Context(), req); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.client.SendMessage(t.Context(), req))
 			m := nextMessage(t, w.stream(t))
 			if m.Filename != req.Filename || m.TeamsetContextID != req.TeamsetContextID || string(m.Payload) != "x" {
 				t.Errorf("got %+v", m)

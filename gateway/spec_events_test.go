@@ -70,17 +70,13 @@ func TestSpecMessageReceived(t *testing.T) {
 	}, top, w.again(gateway.EventMessageReceived, nil))
 
 	t.Run("id confirms", func(t *testing.T) {
-		if err := w.client.ConfirmMessages(t.Context(), m.TenantID, []gateway.MessageConfirmation{{MessageID: m.ID, EndpointID: m.ReceivingEndpointID}}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.client.ConfirmMessages(t.Context(), m.TenantID, []gateway.MessageConfirmation{{MessageID: m.ID, EndpointID: m.ReceivingEndpointID}}))
 		if !w.Ledger()[0].Confirmed() {
 			t.Error("not confirmed")
 		}
 	})
 	t.Run("app_message_id of a legacy sender", func(t *testing.T) {
-		if _, err := w.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: specType, ContextID: "any string: 17"}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(w.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: specType, ContextID: "any string: 17"}))(t)
 		if m := first[*gateway.MessageReceived](t, w, gateway.EventMessageReceived, nil); m.AppMessageID != "any string: 17" {
 			t.Errorf("got %q", m.AppMessageID)
 		}
@@ -187,13 +183,9 @@ func TestSpecFileReceived(t *testing.T) {
 		for _, id := range f.MessageIDs {
 			pairs = append(pairs, gateway.MessageConfirmation{MessageID: id, EndpointID: f.ReceivingEndpointID})
 		}
-		if err := w.client.ConfirmMessages(t.Context(), f.TenantID, pairs[:2]); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.client.ConfirmMessages(t.Context(), f.TenantID, pairs[:2]))
 		first[*gateway.FileReceived](t, w, gateway.EventFileReceived, nil) // not yet
-		if err := w.client.ConfirmMessages(t.Context(), f.TenantID, pairs[2:]); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.client.ConfirmMessages(t.Context(), f.TenantID, pairs[2:]))
 		w.nothingElse(t, w.stream(t), w.Application())
 	})
 }
@@ -231,9 +223,7 @@ func TestSpecEndpointsListChanged(t *testing.T) {
 	// A cached list is replaced: what the new one lacks is gone.
 	t.Run("endpoints replace a cached list", func(t *testing.T) {
 		d := gateway.NewDirectory(w.client)
-		if err := d.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.Sync(t.Context()))
 		s := w.stream(t, gateway.EventEndpointsListChanged)
 		w.DeleteEndpointByUser(w.receiver.ID)
 		d.HandleEvent(next(t, s))

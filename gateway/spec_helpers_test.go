@@ -210,9 +210,7 @@ func (w *specWorld) message(payload string) gateway.SendMessageRequest {
 
 func (w *specWorld) send(t *testing.T, req gateway.SendMessageRequest) {
 	t.Helper()
-	if err := w.client.SendMessage(t.Context(), req); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.client.SendMessage(t.Context(), req))
 }
 
 func (w *specWorld) stream(t *testing.T, types ...gateway.EventType) *gateway.EventStream {
@@ -382,8 +380,7 @@ func isUUID(s string) bool { return len(s) == 36 && strings.Count(s, "-") == 4 }
 func next(t *testing.T, s *gateway.EventStream) gateway.Event {
 	t.Helper()
 	raw := testkit.Must(s.Next())(t)
-	e := testkit.Must(gateway.DecodeEvent(raw.Type, raw.Data))(t)
-	return e
+	return testkit.Must(gateway.DecodeEvent(raw.Type, raw.Data))(t)
 }
 
 func nextMessage(t *testing.T, s *gateway.EventStream) *gateway.MessageReceived {

@@ -294,9 +294,7 @@ func TestSpecEveryOperation(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newSpecWorld(t, gatewaytest.Config{})
-			if err := w.call(t.Context(), row.name); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.call(t.Context(), row.name))
 			r := w.wire.seen(row.method, row.path)[0]
 			if !strings.HasPrefix(r.Header.Get("Authorization"), "Bearer ") || (r.Header.Get("x-router-tenant-id") == w.Tenant()) != row.tenant {
 				t.Errorf("headers %v", r.Header)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestSpecEndpoint(t *testing.T) {
@@ -499,9 +500,7 @@ func TestSpecOtherShapes(t *testing.T) {
 		return w.client.ConfirmMessages(t.Context(), w.Tenant(), list)
 	}
 	t.Run("ConfirmMessagesRequest", func(t *testing.T) {
-		if err := confirm(t, nil, pair, pair); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, confirm(t, nil, pair, pair))
 		if list, _ := sent["confirmations"].([]any); len(list) != 2 || len(sent) != 1 {
 			t.Errorf("sent %v", sent)
 		}

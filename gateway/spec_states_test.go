@@ -5,6 +5,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // The transitions that the specification describes for endpoints and authorizations, in
@@ -20,9 +21,7 @@ func TestSpecTransitions(t *testing.T) {
 		w := &world{specWorld: newSpecWorld(t, gatewaytest.Config{})}
 		w.events = w.stream(t)
 		w.directory = gateway.NewDirectory(w.client)
-		if err := w.directory.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.directory.Sync(t.Context()))
 		return w
 	}
 	// follow reads exactly these events and hands them to the directory.
@@ -64,9 +63,7 @@ func TestSpecTransitions(t *testing.T) {
 	})
 	t.Run("endpoint deleted", func(t *testing.T) {
 		w := open(t)
-		if err := w.client.DeleteEndpoint(t.Context(), w.Tenant(), "urn:farm:receiver"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.client.DeleteEndpoint(t.Context(), w.Tenant(), "urn:farm:receiver"))
 		list := follow(t, w, gateway.EventEndpointDeleted, gateway.EventEndpointsListChanged)
 		if list[0].(*gateway.EndpointDeleted).ID != w.receiver.ID {
 			t.Errorf("got %+v", list[0])

@@ -151,9 +151,7 @@ func TestStreamCloseWhileNextWaits(t *testing.T) {
 		<-r.Context().Done()
 	})
 	stream := testkit.Must(s.client(t).ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
-	if _, err := stream.Next(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(stream.Next())(t)
 	got := make(chan error, 1)
 	go func() {
 		_, err := stream.Next()
@@ -196,9 +194,7 @@ func TestStreamIdleWatchdog(t *testing.T) {
 			}
 			_, _ = io.WriteString(pw, "data: x\n\n")
 		}()
-		if _, err := stream.Next(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(stream.Next())(t)
 		start := time.Now()
 		_, err := stream.Next()
 		wantOnly(t, err, ErrIdle)
@@ -261,9 +257,7 @@ func TestStreamIdleWatchdogIgnoresASlowReader(t *testing.T) {
 			}
 		}()
 		for range 3 {
-			if _, err := stream.Next(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(stream.Next())(t)
 			time.Sleep(time.Hour)
 		}
 	})
@@ -278,9 +272,7 @@ func TestStreamIdleWatchdogOff(t *testing.T) {
 			time.Sleep(1000 * time.Hour)
 			_, _ = io.WriteString(pw, "data: x\n\n")
 		}()
-		if _, err := stream.Next(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(stream.Next())(t)
 	})
 }
 

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/oauth2"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestTokenRequest(t *testing.T) {
@@ -104,9 +106,7 @@ func TestTokenLifetimes(t *testing.T) {
 				mux.HandleFunc("POST /messages", ok)
 				c := offline(t, mux)
 				for range 2 {
-					if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
 					time.Sleep(tt.after)
 				}
 				if n.Load() != tt.want {
@@ -348,9 +348,7 @@ func TestTokenFailureIsRememberedForOneStep(t *testing.T) {
 		// The steps begin anew after a token.
 		up.Store(true)
 		time.Sleep(10 * time.Second)
-		if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
 		up.Store(false)
 		time.Sleep(time.Second) // the token has expired
 		before := n.Load()
@@ -389,9 +387,7 @@ func TestCloseEndsATokenRequest(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- c.SendMessage(t.Context(), testMessageRequest()) }()
 		synctest.Wait()
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.Close())
 		wantOnly(t, <-done, ErrClosed)
 	})
 }

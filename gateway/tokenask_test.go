@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/oauth2"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // sourceFunc is a token source of the application's own.
@@ -51,9 +53,7 @@ func TestSameTokenAgainIsAnOutage(t *testing.T) {
 					return &oauth2.Token{AccessToken: given.Load().(string)}, nil
 				}))
 				send := func() error { return c.SendMessage(t.Context(), testMessageRequest()) }
-				if err := send(); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, send())
 				valid.Store("token-2")
 				start := time.Now()
 				for time.Since(start) < 10*time.Minute {

@@ -38,9 +38,7 @@ func TestTransportsByKindOfTraffic(t *testing.T) {
 	calls, stream, payloads, token, rest := &seen{next: base}, &seen{next: base}, &seen{next: base}, &seen{next: base}, &seen{next: base}
 	use := func(c *Client) {
 		t.Helper()
-		if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
 		events := testkit.Must(c.ReceiveEvents(t.Context(), ReceiveEventsRequest{}))(t)
 		_ = events.Close()
 		// The payload is even at the service's own address.

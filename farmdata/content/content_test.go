@@ -27,23 +27,19 @@ import (
 
 func open(t testing.TB, b []byte, cfg content.Config) *content.Data {
 	t.Helper()
-	data := testkit.Must(content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), cfg))(t)
-	return data
+	return testkit.Must(content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), cfg))(t)
 }
 
 func summarize(t testing.TB, data *content.Data) *content.Summary {
 	t.Helper()
-	s := testkit.Must(content.Summarize(t.Context(), data))(t)
-	return s
+	return testkit.Must(content.Summarize(t.Context(), data))(t)
 }
 
 // picture returns the SVG of a summary, which is well formed and needs nothing from elsewhere.
 func picture(t testing.TB, s *content.Summary) string {
 	t.Helper()
 	var b strings.Builder
-	if err := s.WriteSVG(&b); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.WriteSVG(&b))
 	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {

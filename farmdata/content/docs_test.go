@@ -9,6 +9,7 @@ import (
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
@@ -23,18 +24,14 @@ func TestPicturesOfTheDocs(t *testing.T) {
 	} {
 		s := summarize(t, open(t, archive, content.Config{}))
 		if name == "map-yield.svg" {
-			if err := s.Color(t.Context(), open(t, archive, content.Config{}), geo.Column{DDI: "0054", Unit: "t/ha"}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, s.Color(t.Context(), open(t, archive, content.Config{}), geo.Column{DDI: "0054", Unit: "t/ha"}))
 		}
 		if len(s.Sets[0].Findings) > 0 {
 			t.Errorf("%s: %v", name, s.Sets[0].Findings)
 		}
 		svg, file := picture(t, s), filepath.Join("..", "..", "docs", "images", name)
 		if os.Getenv("UPDATE") != "" {
-			if err := os.WriteFile(file, []byte(svg), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(file, []byte(svg), 0o600))
 		}
 		if want, err := os.ReadFile(file); err != nil || svg != string(want) {
 			t.Errorf("%s is another picture (%v); UPDATE=1 go test ./farmdata/content -run Docs draws it", file, err)
@@ -75,9 +72,7 @@ func TestColorsOfLongTracks(t *testing.T) {
 	} {
 		data := log(tt.records, tt.raw)
 		s := summarize(t, data)
-		if err := s.Color(t.Context(), data, geo.Column{DDI: "0054"}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Color(t.Context(), data, geo.Column{DDI: "0054"}))
 		if got := strings.Count(picture(t, s), "M"); got < tt.parts || got > tt.most+1 { // one is the scale
 			t.Errorf("%s: got %d parts, want %d to %d", name, got, tt.parts, tt.most)
 		}

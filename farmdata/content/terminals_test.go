@@ -53,8 +53,7 @@ func compareTotals(t *testing.T, file string) (compared int) {
 				}
 			}
 		}
-		all := testkit.Must(content.Totals(t.Context(), data))(t)
-		return all
+		return testkit.Must(content.Totals(t.Context(), data))(t)
 	}
 	own := map[string]content.Work{}
 	for _, w := range totals(false) {

@@ -334,8 +334,7 @@ func TestTotalsOfProducts(t *testing.T) {
 func TestTotalsOfTelemetry(t *testing.T) {
 	t.Parallel()
 	open := func(b []byte, devices []farmdata.Device) *content.Data {
-		data := testkit.Must(content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), content.Config{EFDI: efdi.Config{Devices: devices}}))(t)
-		return data
+		return testkit.Must(content.Open(t.Context(), bytes.NewReader(b), int64(len(b)), content.Config{EFDI: efdi.Config{Devices: devices}}))(t)
 	}
 	described := open(farmdatatest.Description(t), nil).Sets[0].Devices
 	for name, devices := range map[string][]farmdata.Device{"Mower": described, "": nil} {

@@ -152,14 +152,12 @@ func comparePosition(t *testing.T, got *farmdata.Record, want wantPosition) {
 
 func open(t testing.TB, payload []byte, message Message, cfg Config) *farmdata.Set {
 	t.Helper()
-	set := testkit.Must(Open(t.Context(), bytes.NewReader(payload), int64(len(payload)), message, cfg))(t)
-	return set
+	return testkit.Must(Open(t.Context(), bytes.NewReader(payload), int64(len(payload)), message, cfg))(t)
 }
 
 func marshal(t testing.TB, m proto.Message) []byte {
 	t.Helper()
-	b := testkit.Must(proto.Marshal(m))(t)
-	return b
+	return testkit.Must(proto.Marshal(m))(t)
 }
 
 // entry is an entry of a log: the working width of DET-1.

@@ -74,9 +74,7 @@ func TestWriteTimeLog(t *testing.T) {
 		}}
 	berlin := testkit.Must(time.LoadLocation("Europe/Berlin"))(t)
 	var b bytes.Buffer
-	if err := WriteTimeLog(&b, log, EncodeConfig{Location: berlin, Finding: func(f *farmdata.Finding) { finding = f }}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, WriteTimeLog(&b, log, EncodeConfig{Location: berlin, Finding: func(f *farmdata.Finding) { finding = f }}))
 	set := open(t, b.Bytes(), Unknown, Config{})
 	records, found := farmdatatest.Read(t, set.Logs[0])
 	if len(records) != 2 || len(found) != 0 || finding == nil || set.Logs[0].Name != "TLG00001\uFFFD" {
@@ -123,9 +121,7 @@ func TestWriteTimeLogConstants(t *testing.T) {
 			_ = yield(&farmdata.Record{Values: tt.values}, nil) && yield(&farmdata.Record{}, nil)
 		}}
 		var b bytes.Buffer
-		if err := WriteTimeLog(&b, log, EncodeConfig{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, WriteTimeLog(&b, log, EncodeConfig{}))
 		var message efdipb.TimeLog
 		if err := proto.Unmarshal(b.Bytes(), &message); err != nil || len(message.GetTime()) != 2 {
 			t.Fatalf("%s: got %v, %v, want two records", name, &message, err)
@@ -161,9 +157,7 @@ func TestWriteTimeLogPositions(t *testing.T) {
 	} {
 		var b bytes.Buffer
 		log := &farmdata.Log{Records: func(yield func(*farmdata.Record, error) bool) { yield(&test.record, nil) }}
-		if err := WriteTimeLog(&b, log, EncodeConfig{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, WriteTimeLog(&b, log, EncodeConfig{}))
 		records, findings := farmdatatest.Read(t, open(t, b.Bytes(), TimeLog, Config{}).Logs[0])
 		if len(records) != 1 || len(findings) != 0 || records[0].Position != test.want.Position || records[0].Stamp != test.want.Stamp {
 			t.Errorf("%s: got %+v, %v, want %+v", name, records, findings, test.want)
@@ -225,9 +219,7 @@ func TestTimeLogs(t *testing.T) {
 		}}
 	}
 	var whole bytes.Buffer
-	if err := WriteTimeLog(&whole, log(500, -1), EncodeConfig{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, WriteTimeLog(&whole, log(500, -1), EncodeConfig{}))
 	head := filename(log(0, -1))
 	for _, size := range []int{0, 50, 100, 1000, whole.Len() - 1, whole.Len(), 1 << 20} {
 		together := bytes.Clone(head)
@@ -291,13 +283,9 @@ func TestRealFilesAgain(t *testing.T) {
 	for _, file := range farmdatatest.Files(t, "../..", "farm/efdi_timelog_*.pb") {
 		b := testkit.Must(os.ReadFile(file))(t)
 		var out bytes.Buffer
-		if err := WriteTimeLog(&out, open(t, b, TimeLog, Config{}).Logs[0], EncodeConfig{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, WriteTimeLog(&out, open(t, b, TimeLog, Config{}).Logs[0], EncodeConfig{}))
 		var got, want efdipb.TimeLog
-		if err := errors.Join(proto.Unmarshal(out.Bytes(), &got), proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, &want)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(proto.Unmarshal(out.Bytes(), &got), proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, &want)))
 		if len(got.Time) != len(want.Time) || len(want.Time) == 0 {
 			t.Fatalf("%s: %d entries, want %d", filepath.Base(file), len(got.Time), len(want.Time))
 		}
@@ -324,9 +312,7 @@ func compareTaskData(t *testing.T, file string) {
 		}
 		for _, log := range set.Logs {
 			var out bytes.Buffer
-			if err := WriteTimeLog(&out, log, EncodeConfig{}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, WriteTimeLog(&out, log, EncodeConfig{}))
 			if out.Len() == 0 {
 				continue // neither a name nor a record
 			}

@@ -31,15 +31,11 @@ type feature struct {
 func written(t *testing.T, set *farmdata.Set, cfg geo.Config) map[string][]feature {
 	t.Helper()
 	var b bytes.Buffer
-	if err := geo.Write(&b, set, cfg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, geo.Write(&b, set, cfg))
 	var c struct {
 		Features []struct{ Properties map[string]any }
 	}
-	if err := json.Unmarshal(b.Bytes(), &c); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(b.Bytes(), &c))
 	var all []feature
 	for _, f := range c.Features {
 		delete(f.Properties, "kind")
@@ -47,9 +43,7 @@ func written(t *testing.T, set *farmdata.Set, cfg geo.Config) map[string][]featu
 	}
 	out := map[string][]feature{"GeoJSON": all}
 	b.Reset()
-	if err := geoparquet.Write(&b, set, cfg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, geoparquet.Write(&b, set, cfg))
 	reader := parquet.NewReader(bytes.NewReader(b.Bytes()))
 	for {
 		row := map[string]any{}
@@ -192,9 +186,7 @@ func TestColumnsAreDescribed(t *testing.T) {
 	t.Parallel()
 	cfg := geo.Config{Layers: []geo.Layer{geo.Points}, Columns: []geo.Column{{DDI: "0054", Element: "DET1", As: "yield", Unit: "dt/ha"}, {As: "rest", DDI: "0001"}}}
 	var file, text bytes.Buffer
-	if err := errors.Join(geoparquet.Write(&file, harvest(), cfg), geo.Write(&text, harvest(), cfg)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(geoparquet.Write(&file, harvest(), cfg), geo.Write(&text, harvest(), cfg)))
 	f := testkit.Must(parquet.OpenFile(bytes.NewReader(file.Bytes()), int64(file.Len())))(t)
 	metadata, _ := f.Lookup(geoparquet.ColumnsKey)
 	const want = `{"yield":{"ddi":"0054","name":"Yield","unit":"dt/ha","element":"Header","device":"Combine"}}`

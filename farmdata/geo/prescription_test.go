@@ -65,9 +65,7 @@ func geoParquet(t *testing.T, maps []farmdata.Prescription) (out rows) {
 	t.Helper()
 	for i := range maps {
 		var b bytes.Buffer
-		if err := geoparquet.WritePrescription(&b, &maps[i], geoparquet.Config{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, geoparquet.WritePrescription(&b, &maps[i], geoparquet.Config{}))
 		reader := parquet.NewReader(bytes.NewReader(b.Bytes()))
 		for {
 			row := map[string]any{}
@@ -114,9 +112,7 @@ func coordinates(t *testing.T, wkb []byte) string {
 			n := binary.LittleEndian.Uint32(wkb)
 			wkb = wkb[4:]
 			ring := make([][2]float64, n)
-			if _, err := binary.Decode(wkb, binary.LittleEndian, ring); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(binary.Decode(wkb, binary.LittleEndian, ring))(t)
 			wkb = wkb[16*n:]
 			parts = append(parts, ring)
 		}
@@ -290,8 +286,7 @@ func entry(t *testing.T, archive []byte, name string) []byte {
 	for _, f := range r.File {
 		if strings.EqualFold(f.Name, name) {
 			content := testkit.Must(f.Open())(t)
-			b := testkit.Must(io.ReadAll(content))(t)
-			return b
+			return testkit.Must(io.ReadAll(content))(t)
 		}
 	}
 	t.Fatalf("no %s", name)

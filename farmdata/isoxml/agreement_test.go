@@ -114,9 +114,7 @@ func expected(t *testing.T) map[string]figures {
 		t.Fatal(err)
 	}
 	var all map[string]figures
-	if err := json.Unmarshal(data, &all); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(data, &all))
 	if len(all) != 7 {
 		t.Fatalf("figures of %d archives, want 7", len(all))
 	}

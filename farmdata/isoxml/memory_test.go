@@ -117,9 +117,7 @@ func writeLarge(t *testing.T, file string, size int) {
 	}
 	put("TLG00016.XML", zip.Deflate, sampleHeader, 1)
 	put("TLG00016.BIN", zip.Deflate, chunk.String(), 1) // unpacking costs memory
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Close())
 }
 
 // BenchmarkRecords decodes a log from memory: values per second on one core, and

@@ -42,9 +42,7 @@ func peerFolder(t *testing.T) string {
 		}
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "peer"))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "peer"))))
 	install := exec.CommandContext(t.Context(), "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
@@ -146,9 +144,7 @@ func compareSpeed(t *testing.T, file string, peer float64) {
 	t.Helper()
 	o := testkit.Must(newOpener(t.Context(), Config{}))(t)
 	data := testkit.Must(os.ReadFile(file))(t)
-	if err := o.addArchive(bytes.NewReader(data), int64(len(data)), "", 0); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, o.addArchive(bytes.NewReader(data), int64(len(data)), "", 0))
 	for dir, files := range o.folders { // unpacked, as the peer has them
 		for name, f := range files {
 			r := testkit.Must(f.open())(t)

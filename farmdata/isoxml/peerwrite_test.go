@@ -63,9 +63,7 @@ func comparePeers(t *testing.T, name string, read func(*testing.T, string) ([]st
 	damaged := map[string]bool{}
 	content, _ := rewrite(t, openFile(t, file).Sets[0], WriteConfig{Finding: func(f *farmdata.Finding) { damaged[f.File] = true }})
 	again := filepath.Join(t.TempDir(), "written.zip")
-	if err := os.WriteFile(again, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(again, []byte(content), 0o600))
 	got, err := read(t, again)
 	if err != nil {
 		t.Errorf("%s: the peer does not read what was written: %v", name, err)

@@ -206,8 +206,7 @@ func TestWork(t *testing.T) {
 <TSK A="TSK1"><OTP A="CPC1" B="OTQ1"/><WAN A="WKR1"><ASP A="2021-03-23T21:00:00" D="4"/></WAN><CNN A="DVC1" B="DET1" C="DVC1" D="DET1"/>
 <CAN A="CCT1" B="CCL1" C="none"><ASP A="2021-03-23T21:00:00" B="2021-03-23T22:00:00" D="4"/></CAN></TSK></ISO11783_TaskData>`})
 	at := func(text string) farmdata.Stamp {
-		stamp := testkit.Must(farmdata.ParseStamp(text))(t)
-		return stamp
+		return testkit.Must(farmdata.ParseStamp(text))(t)
 	}
 	start, end := at("2021-03-23T21:00:00"), farmdata.ConnectionEnd{DeviceID: "DVC1", ElementID: "DET1"}
 	task := set.Tasks[0]

@@ -28,17 +28,14 @@ func zipped(t testing.TB, entries ...entry) string {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Close())
 	return b.String()
 }
 
 // open opens an archive that has at least one set.
 func open(t testing.TB, archive string, cfg Config) *Archive {
 	t.Helper()
-	a := testkit.Must(Open(t.Context(), strings.NewReader(archive), int64(len(archive)), cfg))(t)
-	return a
+	return testkit.Must(Open(t.Context(), strings.NewReader(archive), int64(len(archive)), cfg))(t)
 }
 
 // openSet opens an archive of entries that make one set.

@@ -20,9 +20,7 @@ import (
 func rewrite(t testing.TB, set *farmdata.Set, cfg WriteConfig) (string, *farmdata.Set) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := Write(t.Context(), &b, set, cfg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, Write(t.Context(), &b, set, cfg))
 	a := open(t, b.String(), Config{})
 	if len(a.Sets) != 1 || len(a.Findings) > 0 || a.Sets[0].Path != "TASKDATA" || a.Sets[0].Major != 4 || a.Sets[0].Minor != 3 {
 		t.Fatalf("got %d sets, %v, want one of version 4.3 in TASKDATA", len(a.Sets), a.Findings)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 var randomSets = flag.Int("sets", 400, "how many random sets are written and read again")
@@ -29,9 +30,7 @@ func TestWriteOfRandomSets(t *testing.T) {
 		seed++
 		set := randomSet(rand.New(rand.NewPCG(seed, 1)))
 		var b bytes.Buffer
-		if err := Write(t.Context(), &b, set, WriteConfig{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, Write(t.Context(), &b, set, WriteConfig{}))
 		wantEqual(t, open(t, b.String(), Config{}).Sets[0], set)
 	}
 }

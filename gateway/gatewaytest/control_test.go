@@ -25,9 +25,7 @@ func TestControlAPI(t *testing.T) {
 		r := want(t, c.do(method, "/_control"+path, data, header), status)
 		var answer map[string]any
 		if len(r.body) > 0 {
-			if err := json.Unmarshal(r.body, &answer); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, json.Unmarshal(r.body, &answer))
 		}
 		return answer
 	}

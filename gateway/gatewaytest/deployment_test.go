@@ -29,8 +29,7 @@ func TestFileAloneHidesChunks(t *testing.T) {
 		stream := testkit.Must(s.Client().ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{}))(t)
 		defer func() { _ = stream.Close() }()
 		raw := testkit.Must(stream.Next())(t)
-		event := testkit.Must(gateway.DecodeEvent(raw.Type, raw.Data))(t)
-		return event
+		return testkit.Must(gateway.DecodeEvent(raw.Type, raw.Data))(t)
 	}
 	ids, err := s.Send(gatewaytest.SendRequest{From: from.ID, MessageType: "doc:pdf", Payload: []byte("0123456789"), Recipients: []string{to.ID}})
 	if err != nil || len(ids) != 3 {
@@ -46,12 +45,8 @@ func TestFileAloneHidesChunks(t *testing.T) {
 	for _, id := range ids {
 		confirmations = append(confirmations, gateway.MessageConfirmation{MessageID: id, EndpointID: to.ID})
 	}
-	if err := s.Client().ConfirmMessages(t.Context(), s.Tenant(), confirmations); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Send(gatewaytest.SendRequest{From: from.ID, MessageType: "doc:pdf", Payload: []byte("abc"), Recipients: []string{to.ID}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Client().ConfirmMessages(t.Context(), s.Tenant(), confirmations))
+	testkit.Must(s.Send(gatewaytest.SendRequest{From: from.ID, MessageType: "doc:pdf", Payload: []byte("abc"), Recipients: []string{to.ID}}))(t)
 	if m, ok := next().(*gateway.MessageReceived); !ok || string(m.Payload) != "abc" {
 		t.Errorf("got %+v, want what is small as a message, and no file again", m)
 	}
@@ -103,15 +98,11 @@ func raw(t *testing.T, s *gatewaytest.Server, request string) (int, string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := io.WriteString(conn, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(io.WriteString(conn, strings.ReplaceAll(request, "\n", "\r\n")))(t)
 	resp := testkit.Must(http.ReadResponse(bufio.NewReader(conn), nil))(t)
 	var answer gateway.ErrorResponse
 	if resp.StatusCode != http.StatusOK {
-		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.NewDecoder(resp.Body).Decode(&answer))
 	}
 	return resp.StatusCode, answer.Message
 }

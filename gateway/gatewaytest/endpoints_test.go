@@ -9,23 +9,20 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func (c *caller) endpoint(r reply) gateway.Endpoint {
 	c.t.Helper()
 	var e gateway.Endpoint
-	if err := json.Unmarshal(r.body, &e); err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, json.Unmarshal(r.body, &e))
 	return e
 }
 
 func (c *caller) list() []gateway.TenantEndpointInfo {
 	c.t.Helper()
 	var body gateway.EndpointsListResponse
-	if err := json.Unmarshal(want(c.t, c.do("GET", "/tenants/"+c.tenant+"/endpoints", nil, nil), http.StatusOK).body, &body); err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, json.Unmarshal(want(c.t, c.do("GET", "/tenants/"+c.tenant+"/endpoints", nil, nil), http.StatusOK).body, &body))
 	return body.Endpoints
 }
 

@@ -34,9 +34,7 @@ func TestTypesFilter(t *testing.T) {
 			l := c.listen(query)
 			s.SetRoute(sender.ID, receiver.ID, false) // ENDPOINTS_LIST_CHANGED: filtered out
 			s.SetRoute(sender.ID, receiver.ID, true)
-			if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA}))(t)
 			l.next(gateway.EventMessageReceived)
 		})
 	}
@@ -76,9 +74,7 @@ func TestStreamHeadWithTheFirstEvent(t *testing.T) {
 		}
 		head <- res
 	}()
-	if err := s.WaitStreams(testContext(t), 1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.WaitStreams(testContext(t), 1))
 	select {
 	case <-head:
 		t.Fatal("the head came before the first event")
@@ -121,13 +117,9 @@ func TestOneStream(t *testing.T) {
 	first, second := c.listen(""), c.listen("")
 	const n = 20
 	for range n {
-		if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA}))(t)
 	}
-	if err := s.WaitDelivered(testContext(t), n); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.WaitDelivered(testContext(t), n))
 	for _, e := range s.Ledger() {
 		if len(e.Deliveries) != 1 {
 			t.Errorf("%d deliveries", len(e.Deliveries))
@@ -136,9 +128,7 @@ func TestOneStream(t *testing.T) {
 	// Whoever connects after both are gone gets all that is not confirmed.
 	first.close()
 	second.close()
-	if err := s.WaitStreams(testContext(t), 0); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.WaitStreams(testContext(t), 0))
 	l := c.listen("")
 	for range n {
 		l.next(gateway.EventMessageReceived)
@@ -250,9 +240,7 @@ func TestSlowReader(t *testing.T) {
 		}
 	})
 	for range n {
-		if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: payload}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: payload}))(t)
 	}
 	reader.Wait()
 	// The slow one still gets all of them, although they are confirmed by now.
@@ -271,9 +259,7 @@ func TestEventBytes(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})
 	sender, receiver := pairOf(s)
 	l := c.listen("")
-	if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: []byte("x"), ContextID: "1\n2", Filename: "\"ü\\\u2028"}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Payload: []byte("x"), ContextID: "1\n2", Filename: "\"ü\\\u2028"}))(t)
 	var lines []string
 	for range 3 {
 		line := testkit.Must(l.lines.ReadString('\n'))(t)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestFaultStatus(t *testing.T) {
@@ -213,9 +214,7 @@ func TestFaultCutPayload(t *testing.T) {
 		r, err := c.send(request)
 		done <- result{r, err}
 	}()
-	if err := s.Wait(testContext(t), func([]gatewaytest.LedgerEntry) bool { return injection.Hits() > 0 }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Wait(testContext(t), func([]gatewaytest.LedgerEntry) bool { return injection.Hits() > 0 }))
 	injection.Lift()
 	if r := <-done; r.err != nil || len(r.body) != len(payload) {
 		t.Errorf("%d bytes, %v", len(r.body), r.err)

@@ -165,8 +165,7 @@ func (c *caller) endpointBody(change map[string]any) []byte {
 			delete(body, key)
 		}
 	}
-	data := testkit.Must(json.Marshal(body))(c.t)
-	return data
+	return testkit.Must(json.Marshal(body))(c.t)
 }
 
 const missing = "\x00missing"
@@ -279,8 +278,7 @@ func (l *listener) read() (event, error) {
 
 func (l *listener) mustRead() event {
 	l.t.Helper()
-	e := testkit.Must(l.read())(l.t)
-	return e
+	return testkit.Must(l.read())(l.t)
 }
 
 func (l *listener) next(name gateway.EventType) event {

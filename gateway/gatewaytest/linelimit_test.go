@@ -35,9 +35,7 @@ func (s *scanner) next(name gateway.EventType) event {
 		case strings.HasPrefix(line, "event: "):
 			e.name = line[len("event: "):]
 		case strings.HasPrefix(line, "data: "):
-			if err := json.Unmarshal([]byte(line[len("data: "):]), &e.data); err != nil {
-				s.t.Fatal(err)
-			}
+			testkit.NoError(s.t, json.Unmarshal([]byte(line[len("data: "):]), &e.data))
 		case line == "" && e.name == string(name):
 			return e
 		case line == "" && e.name != "":

@@ -90,15 +90,9 @@ func TestBodyShorterThanContentLength(t *testing.T) {
 	defer conn.Close()
 	req := c.request("POST", "/messages", []byte("0123456789"), c.messageHeaders(sender.ID, nil))
 	var wire bytes.Buffer
-	if err := req.Write(&wire); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write(wire.Bytes()[:wire.Len()-5]); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, req.Write(&wire))
+	testkit.Must(conn.Write(wire.Bytes()[:wire.Len()-5]))(t)
+	testkit.NoError(t, conn.(*net.TCPConn).CloseWrite())
 	res := testkit.Must(http.ReadResponse(bufio.NewReader(conn), req))(t)
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusBadRequest || len(s.Ledger()) != 0 {
@@ -159,8 +153,7 @@ func (c *caller) content(e event) []byte {
 		}
 		return want(c.t, c.fetch(uri, nil), http.StatusOK).body
 	}
-	payload := testkit.Must(base64.StdEncoding.DecodeString(e.text("payload")))(c.t)
-	return payload
+	return testkit.Must(base64.StdEncoding.DecodeString(e.text("payload")))(c.t)
 }
 
 func ids(e event) (list []string) {

@@ -97,18 +97,14 @@ func TestPayloadRange(t *testing.T) {
 func TestPayloadReleased(t *testing.T) {
 	for _, release := range []bool{false, true} {
 		s, c, _, uri := remote(t, gatewaytest.Config{ReleaseConfirmed: release})
-		if err := s.WaitStreams(testContext(t), 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.WaitStreams(testContext(t), 1))
 		for _, e := range s.Ledger() {
 			want(t, c.confirm(gateway.MessageConfirmation{MessageID: e.MessageID, EndpointID: e.EndpointID}), http.StatusAccepted)
 		}
 		// Enough of them for the feed to be swept.
 		sender := s.Ledger()[0].SenderID
 		for range 200 {
-			if _, err := s.Send(gatewaytest.SendRequest{From: sender, MessageType: typeA, Payload: []byte("x")}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(s.Send(gatewaytest.SendRequest{From: sender, MessageType: typeA, Payload: []byte("x")}))(t)
 		}
 		for _, e := range s.Ledger() {
 			want(t, c.confirm(gateway.MessageConfirmation{MessageID: e.MessageID, EndpointID: e.EndpointID}), http.StatusAccepted)

@@ -39,9 +39,7 @@ func TestStopAnswersNothing(t *testing.T) {
 				t.Errorf("%s: a response was complete", name)
 			}
 			injection.Lift()
-			if err := server.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, server.Restart())
 		}
 	}
 }

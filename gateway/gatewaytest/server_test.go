@@ -30,9 +30,7 @@ func TestStopRestart(t *testing.T) {
 		t.Error("the stopped server answers")
 	}
 	for range 2 {
-		if err := s.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Restart())
 	}
 	if s.BaseURL() != base || s.PayloadURL() != payloads {
 		t.Errorf("addresses changed: %s %s", s.BaseURL(), s.PayloadURL())
@@ -116,9 +114,7 @@ func TestHTTP2(t *testing.T) {
 		c.http.CloseIdleConnections() // it may not have seen the cut yet
 		want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
 	}
-	if err := s.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Restart())
 	c.http.CloseIdleConnections()
 	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
 }

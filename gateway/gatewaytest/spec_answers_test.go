@@ -109,9 +109,7 @@ func TestSpecAnswers(t *testing.T) {
 	object := func(t *testing.T, r reply, status int) map[string]any {
 		t.Helper()
 		var o map[string]any
-		if err := json.Unmarshal(want(t, r, status).body, &o); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(want(t, r, status).body, &o))
 		return o
 	}
 	t.Run("Endpoint", func(t *testing.T) {

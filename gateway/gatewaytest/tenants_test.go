@@ -11,14 +11,13 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func (c *caller) tenants() []gateway.TenantInfo {
 	c.t.Helper()
 	var body gateway.TenantsListResponse
-	if err := json.Unmarshal(want(c.t, c.do("GET", "/tenants", nil, nil), http.StatusOK).body, &body); err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, json.Unmarshal(want(c.t, c.do("GET", "/tenants", nil, nil), http.StatusOK).body, &body))
 	return body.Tenants
 }
 

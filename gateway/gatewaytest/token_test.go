@@ -26,8 +26,7 @@ func (c *caller) tokenRequest(basic bool, secret, grant string) reply {
 	if basic {
 		req.SetBasicAuth(url.QueryEscape(c.app.ClientID), url.QueryEscape(secret))
 	}
-	r := testkit.Must(c.send(req))(c.t)
-	return r
+	return testkit.Must(c.send(req))(c.t)
 }
 
 func TestTokenAuthentication(t *testing.T) {

@@ -14,3 +14,11 @@ func Must[V any](value V, err error) func(testing.TB) V {
 		return value
 	}
 }
+
+// NoError ends the test if there is an error.
+func NoError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

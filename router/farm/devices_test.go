@@ -44,9 +44,7 @@ const (
 func scaled(t testing.TB, scale float64) []byte {
 	t.Helper()
 	var description efdipb.TaskData
-	if err := proto.Unmarshal(farmdatatest.Description(t), &description); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, proto.Unmarshal(farmdatatest.Description(t), &description))
 	description.Device[0].ValuePresentation[0].Scale = scale
 	return farmdatatest.Marshal(t, &description)
 }
@@ -68,14 +66,12 @@ func newDevices(t testing.TB, config farm.DevicesConfig) *farm.Devices {
 		store := testkit.Must(farm.NewMemoryDevices(farm.MemoryDevicesConfig{}))(t)
 		config.Store = store
 	}
-	devices := testkit.Must(farm.NewDevices(config))(t)
-	return devices
+	return testkit.Must(farm.NewDevices(config))(t)
 }
 
 func newRecords(t testing.TB, devices *farm.Devices) message.HandlerFunc {
 	t.Helper()
-	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{ReadConfig: farm.ReadConfig{Devices: devices}}))(t)
-	return records
+	return testkit.Must(farm.NewRecords(farm.RecordsConfig{ReadConfig: farm.ReadConfig{Devices: devices}}))(t)
 }
 
 // width is the first working width in a message with records.
@@ -83,16 +79,13 @@ func width(t testing.TB, msg *message.Message) float64 {
 	t.Helper()
 	var record struct{ Values map[string]float64 }
 	lines := bytes.Split(msg.Payload, []byte("\n"))
-	if err := json.Unmarshal(lines[1], &record); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(lines[1], &record))
 	return record.Values["0043_DET-1"]
 }
 
 func TestMemoryDevices(t *testing.T) {
 	devicestoretest.Run(t, devicestoretest.Suite{New: func(t *testing.T) farm.DeviceStore {
-		store := testkit.Must(farm.NewMemoryDevices(farm.MemoryDevicesConfig{}))(t)
-		return store
+		return testkit.Must(farm.NewMemoryDevices(farm.MemoryDevicesConfig{}))(t)
 	}})
 }
 
@@ -102,9 +95,7 @@ func TestMemoryDevicesAreBounded(t *testing.T) {
 	put := func(teamset string, i int) {
 		t.Helper()
 		payload := bytes.Repeat([]byte{byte(i)}, 100)
-		if err := store.Put(t.Context(), teamset, farm.DeviceDescription{Sent: time.Unix(int64(i), 0), Payload: payload}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, store.Put(t.Context(), teamset, farm.DeviceDescription{Sent: time.Unix(int64(i), 0), Payload: payload}))
 	}
 	count := func(teamset string) int {
 		t.Helper()
@@ -139,9 +130,7 @@ func TestMemoryIsDividedAmongTenants(t *testing.T) {
 	payload := bytes.Repeat([]byte("x"), 100)
 	put := func(tenant string, i int) {
 		t.Helper()
-		if err := store.Put(t.Context(), fmt.Sprint(tenant, i), farm.DeviceDescription{Payload: payload, Tenant: tenant}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, store.Put(t.Context(), fmt.Sprint(tenant, i), farm.DeviceDescription{Payload: payload, Tenant: tenant}))
 	}
 	for i := range 500 {
 		put("large", i)
@@ -204,9 +193,7 @@ func TestDescriptionsInAnyOrder(t *testing.T) {
 				if random.IntN(4) > 0 { // else it is redelivered
 					sent[tenant] = sent[tenant][1:]
 				}
-				if _, err := records(sentBy(descriptionType, tenant, "team", d.at, payloads[d.scale][random.IntN(2)])); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(records(sentBy(descriptionType, tenant, "team", d.at, payloads[d.scale][random.IntN(2)])))(t)
 				continue
 			}
 			at := start.Add(time.Duration(random.IntN(150)-10) * time.Second)
@@ -313,9 +300,7 @@ func interleave(t *testing.T, random *rand.Rand) {
 	go func() { result <- r.Run(ctx) }()
 	<-r.Running()
 	for _, msg := range arriving {
-		if err := source.Publish("data", msg); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, source.Publish("data", msg))
 		time.Sleep(time.Duration(random.IntN(1000)) * time.Millisecond)
 	}
 	time.Sleep(2 * farm.DefaultDevicesWait)
@@ -361,9 +346,7 @@ func TestLogsWaitForTheirDescription(t *testing.T) {
 
 	send := func(teamset, messageType string, payload []byte) {
 		t.Helper()
-		if _, err := server.Send(gatewaytest.SendRequest{From: sender.ID, TeamsetContextID: teamset, MessageType: messageType, Payload: payload}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(server.Send(gatewaytest.SendRequest{From: sender.ID, TeamsetContextID: teamset, MessageType: messageType, Payload: payload}))(t)
 	}
 	const waiting = 30
 	for i := range waiting {
@@ -400,9 +383,7 @@ func TestLogOfADeviceThatIsNotDescribed(t *testing.T) {
 		devices := newDevices(t, farm.DevicesConfig{})
 		records := newRecords(t, devices)
 		toMap := testkit.Must(farm.NewMap(farm.MapConfig{Layers: []string{farm.LayerPoints}, ReadConfig: farm.ReadConfig{Devices: devices}}))(t)
-		if _, err := records(sentBy(descriptionType, "a", "team", farmdatatest.LogStart, farmdatatest.Description(t))); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(records(sentBy(descriptionType, "a", "team", farmdatatest.LogStart, farmdatatest.Description(t))))(t)
 		log := farmdatatest.Marshal(t, &efdipb.TimeLog{Time: []*efdipb.Time{{
 			Start: timestamppb.New(farmdatatest.LogStart), PositionStart: &efdipb.Position{North: 52.5, East: 7.5},
 			DataLogValue: []*efdipb.DataLogValue{{Ddi: 0x43, Value: 9000, DeviceElement: &efdipb.UID{Number: test.element}}},
@@ -497,9 +478,7 @@ func TestTimesOfTheBroker(t *testing.T) {
 		return msg
 	}
 	for seconds, scale := range map[int64]float64{10: 0.5, 20: 0.25, 30: 0.5} {
-		if _, err := records(stored(descriptionType, seconds, scaled(t, scale))); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(records(stored(descriptionType, seconds, scaled(t, scale))))(t)
 	}
 	for seconds, want := range map[int64]float64{15: 4500, 25: 2250, 35: 4500} {
 		out, err := records(stored(timeLogType, seconds, farmdatatest.TimeLog(t, 1)))
@@ -659,16 +638,12 @@ func TestDescriptionBehindItsLog(t *testing.T) {
 			go func() { result <- r.Run(ctx) }()
 			send := func(teamset, messageType string, payload []byte) {
 				t.Helper()
-				if _, err := server.Send(gatewaytest.SendRequest{From: sender.ID, TeamsetContextID: teamset, MessageType: messageType, Payload: payload}); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(server.Send(gatewaytest.SendRequest{From: sender.ID, TeamsetContextID: teamset, MessageType: messageType, Payload: payload}))(t)
 			}
 			payload := farmdatatest.Description(t)
 			if filler != "" {
 				var large efdipb.TaskData
-				if err := proto.Unmarshal(payload, &large); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, proto.Unmarshal(payload, &large))
 				large.Device[0].SoftwareVersion = filler
 				payload = farmdatatest.Marshal(t, &large)
 			}

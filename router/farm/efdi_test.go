@@ -22,8 +22,7 @@ import (
 
 func newEFDI(t *testing.T, config farm.EFDIConfig) message.HandlerFunc {
 	t.Helper()
-	transform := testkit.Must(farm.NewTransform(farm.TransformConfig{EFDI: &config}))(t)
-	return transform
+	return testkit.Must(farm.NewTransform(farm.TransformConfig{EFDI: &config}))(t)
 }
 
 // readings are the records of a log as text, the times as instants, with what their columns say.
@@ -196,9 +195,7 @@ func TestEFDIDoesNotWait(t *testing.T) {
 			t.Errorf("a time log of the type %q: %d messages, %v, %d wait", kind, len(out), err, devices.Waiting())
 		}
 	}
-	if _, err := transform(received(farmdatatest.Description(t))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(transform(received(farmdatatest.Description(t))))(t)
 	if _, state, err := devices.Lookup(received(nil)); err != nil || state != farm.DevicesDescribed {
 		t.Errorf("got %s, %v, want a description", state, err)
 	}

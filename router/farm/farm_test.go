@@ -42,8 +42,7 @@ func received(payload []byte) *message.Message {
 func selects(t testing.TB, config farm.FilterConfig, msg *message.Message) bool {
 	t.Helper()
 	f := testkit.Must(farm.NewFilter(config))(t)
-	ok := testkit.Must(f.Select(msg))(t)
-	return ok
+	return testkit.Must(f.Select(msg))(t)
 }
 
 func TestFilter(t *testing.T) {
@@ -257,9 +256,7 @@ func TestRouterReadsOnce(t *testing.T) {
 		<-r.Running()
 		match, other := checkedIn(), received([]byte("a picture"))
 		match.UUID, other.UUID = "match", "other"
-		if err := source.Publish("data", match, other); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, source.Publish("data", match, other))
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		health := r.Health()[0]
@@ -378,9 +375,7 @@ func TestSummary(t *testing.T) {
 			t.Fatalf("%d messages, %v, want 1", len(out), err)
 		}
 		var summary content.Summary
-		if err := json.Unmarshal(out[0].Payload, &summary); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(out[0].Payload, &summary))
 		if got := summary.Sets[0].Logs[0].Records; got != 5 || out[0].Metadata[gateway.KeyMessageType] != farm.TypeSummary || out[0].Metadata[gateway.KeyFilename] != "farm-summary.json" {
 			t.Errorf("%d records, metadata %v; want 5, a summary", got, out[0].Metadata)
 		}
@@ -469,9 +464,7 @@ func FuzzTransforms(f *testing.F) {
 	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{BatchRecords: 2}))(f)
 	filter := testkit.Must(farm.NewFilter(farm.FilterConfig{Task: []string{"TSK*"}, DDI: []string{"0043"}, From: "2026-01-01T00:00:00", Box: &farm.Box{North: 90, East: 90}}))(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if _, err := filter.Select(received(b)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(filter.Select(received(b)))(t)
 		out := testkit.Must(records(received(b)))(t)
 		for _, m := range out {
 			for key, value := range m.Metadata {

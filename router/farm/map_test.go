@@ -44,9 +44,7 @@ func TestMap(t *testing.T) {
 					count := ""
 					if m.Metadata[gateway.KeyMessageType] == farm.TypeGeoJSON {
 						var collection struct{ Features []json.RawMessage }
-						if err := json.Unmarshal(m.Payload, &collection); err != nil {
-							t.Fatal(err)
-						}
+						testkit.NoError(t, json.Unmarshal(m.Payload, &collection))
 						count = string(rune('0' + len(collection.Features)))
 					} else {
 						file := testkit.Must(parquet.OpenFile(bytes.NewReader(m.Payload), int64(len(m.Payload))))(t)

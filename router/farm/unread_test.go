@@ -103,9 +103,7 @@ func TestNothingUnreadableVanishes(t *testing.T) {
 			parquet, err3 := farm.NewMap(farm.MapConfig{Format: farm.FormatGeoParquet})
 			efdi, err4 := farm.NewEFDI(farm.EFDIConfig{})
 			summary, err5 := farm.NewSummary(farm.ReadConfig{})
-			if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, errors.Join(err1, err2, err3, err4, err5))
 			for kind, c := range map[string]struct {
 				transform message.HandlerFunc
 				want      string
@@ -166,9 +164,7 @@ func TestRecordsTellOfTheirHeader(t *testing.T) {
 		}
 		for i, m := range out {
 			var header farm.BatchHeader
-			if err := json.Unmarshal(m.Payload[:bytes.IndexByte(m.Payload, '\n')], &header); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, json.Unmarshal(m.Payload[:bytes.IndexByte(m.Payload, '\n')], &header))
 			want, wantCount := "", ""
 			if i == 0 && test.told != "" {
 				want, wantCount = test.told, "1"

@@ -27,9 +27,7 @@ func everything(t *testing.T) *prometheus.Registry {
 	observer := metrics.NewObserver(nil)
 	observer.Observe(router.Event{Route: "r", Kind: router.EventOutageEnded, Delay: time.Second})
 	measured := newSinks(t)
-	if err := measured.Wrap("s", newSink(t, "memory", &testkit.Publisher{}, sinks.PublisherConfig{})).Publish("topic", message.NewMessage("1", nil)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, measured.Wrap("s", newSink(t, "memory", &testkit.Publisher{}, sinks.PublisherConfig{})).Publish("topic", message.NewMessage("1", nil)))
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(
 		metrics.NewClientCollector(&clientState{}),

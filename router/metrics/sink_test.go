@@ -20,8 +20,7 @@ import (
 
 func newSinks(t testing.TB) *metrics.Sinks {
 	t.Helper()
-	s := testkit.Must(metrics.NewSinks(metrics.SinksConfig{}))(t)
-	return s
+	return testkit.Must(metrics.NewSinks(metrics.SinksConfig{}))(t)
 }
 
 // newSink returns a sink that is closed with the test.
@@ -98,9 +97,7 @@ func TestSinksMeasure(t *testing.T) {
 	cancel()
 	ended.SetContext(ctx)
 	publish(sink, context.Canceled, ended)
-	if err := sink.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Close())
 	publish(sink, sinks.ErrClosed, message.NewMessage("6", nil))
 	if err := m.Wrap("farm", other{inner}).Publish("topic", message.NewMessage("7", nil)); err == nil {
 		t.Error("want an error")
@@ -186,9 +183,7 @@ agrimill_sink_stored_bytes_total{sink="farm"} %d
 	}
 	state(1, 0, 0, 0)
 	close(leave)
-	if _, err := p.Result(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(p.Result())(t)
 	state(0, 1, 0, 3)
 	if err := sink.Close(); err != nil {
 		t.Error(err)

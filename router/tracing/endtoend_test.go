@@ -70,9 +70,7 @@ func startKafka(t *testing.T) broker {
 		InitializeTopicDetails: &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1},
 	}, nil))(t)
 	topic := kafka.DefaultTopicPrefix + "." + sink.TopicSegment(typeIn)
-	if err := sub.SubscribeInitialize(topic); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sub.SubscribeInitialize(topic))
 	return broker{"kafka", sink, sub, topic, func(t *testing.T, name string) string {
 		for _, h := range kafkatest.Read(t, cluster.Addr(), topic)[0].Headers {
 			if h.Key == name {
@@ -208,18 +206,14 @@ func TestThroughTheGateway(t *testing.T) {
 	sub := w.Subscriber(tracing.SystemGateway, w.subscriber(func(c *subscriber.Config) { c.Unmarshaler = subscriber.EnvelopeUnmarshaler{} }))
 	messages := subscribe(t, sub, subscriber.AllData)
 	msg := message.NewMessage(uuid.NewString(), []byte("x"))
-	if err := traced.Publish(typeIn, msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, traced.Publish(typeIn, msg))
 	if len(msg.Metadata) != 0 {
 		t.Errorf("Publish wrote into the caller's metadata: %v", msg.Metadata)
 	}
 	(<-messages).Ack()
 	w.waitConfirmed(1)
 	w.close(sub)
-	if err := traced.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, traced.Close())
 	w.wantTree("publish agrimill_gateway\n  process ALL_DATA\n    confirm\n")
 	w.wantOneTrace()
 }

@@ -94,9 +94,7 @@ func (w *world) run(cfg router.Config, routes ...router.Route) (r *router.Router
 	}
 	r = testkit.Must(router.New(cfg, nil))(w)
 	for _, route := range routes {
-		if err := r.Add(route); err != nil {
-			w.Fatal(err)
-		}
+		testkit.NoError(w, r.Add(route))
 	}
 	ctx, cancel := context.WithCancel(w.Context())
 	result := make(chan error, 1)
@@ -115,28 +113,23 @@ func (w *world) run(cfg router.Config, routes ...router.Route) (r *router.Router
 // close fails the test unless something closes.
 func (w *world) close(what io.Closer) {
 	w.Helper()
-	if err := what.Close(); err != nil {
-		w.Fatal(err)
-	}
+	testkit.NoError(w, what.Close())
 }
 
 // publish publishes messages into a traced sink, and returns what the broker has.
 func (w *world) publish(messages ...*message.Message) []*message.Message {
 	w.Helper()
 	broker := &testkit.Publisher{}
-	if err := w.Sink("", newSink(w, "broker", broker, sinks.PublisherConfig{})).Publish("topic", messages...); err != nil {
-		w.Fatal(err)
-	}
+	testkit.NoError(w, w.Sink("", newSink(w, "broker", broker, sinks.PublisherConfig{})).Publish("topic", messages...))
 	return broker.Messages("topic")
 }
 
 // send gives the gateway a message for the receiver.
 func (w *world) send(messageType, payload, filename string) []string {
 	w.Helper()
-	ids := testkit.Must(w.server.Send(gatewaytest.SendRequest{
+	return testkit.Must(w.server.Send(gatewaytest.SendRequest{
 		From: w.sender.ID, MessageType: messageType, Payload: []byte(payload), Filename: filename,
 	}))(w)
-	return ids
 }
 
 // wait waits for the gateway's ledger.

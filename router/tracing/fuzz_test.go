@@ -28,9 +28,7 @@ func FuzzMetadata(f *testing.F) {
 		sink := t.Sink("", newSink(tt, "broker", broker, sinks.PublisherConfig{}))
 		msg := message.NewMessage("1", nil)
 		msg.Metadata = message.Metadata{name1: value1, name2: value2}
-		if err := sink.Publish("topic", msg); err != nil {
-			tt.Fatal(err)
-		}
+		testkit.NoError(tt, sink.Publish("topic", msg))
 		found := 0
 		stored := broker.Messages("topic")[0].Metadata
 		for name, value := range stored {

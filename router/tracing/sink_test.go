@@ -90,9 +90,7 @@ func TestSinkLeavesTheMessageAlone(t *testing.T) {
 		msg.Metadata = maps.Clone(stale)
 		msg.SetContext(ctx)
 	}
-	if err := sink.Publish("topic", messages...); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("topic", messages...))
 	span.End()
 	for i, stored := range broker.Messages("topic") {
 		if !maps.Equal(messages[i].Metadata, stale) || messages[i].Context() != ctx {
@@ -115,9 +113,7 @@ func TestSpanOfAPublication(t *testing.T) {
 	broker := &testkit.Publisher{}
 	sink := w.Sink("", newSink(t, "broker", broker, sinks.PublisherConfig{}))
 	p := testkit.Must(sink.PublishAsync("topic", message.NewMessage("1", []byte("x"))))(t)
-	if _, err := p.Result(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(p.Result())(t)
 	span := w.named("publish broker")
 	w.wantStatus(span, codes.Unset)
 	if got := broker.Messages("topic")[0].Metadata["traceparent"]; !strings.Contains(got, span.SpanContext().SpanID().String()) {
@@ -133,9 +129,7 @@ func TestSpanOfAPublication(t *testing.T) {
 	}
 	w.wantStatus(w.named("publish failing"), codes.Error)
 
-	if err := sink.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Close())
 	closed := w.Sink("closed", sink)
 	if _, err := closed.PublishAsync("topic", message.NewMessage("3", nil)); err == nil {
 		t.Error("no error after Close")
@@ -152,9 +146,7 @@ func TestSinkContinuesTheTraceOfTheMetadata(t *testing.T) {
 	msg := message.NewMessage("1", nil)
 	msg.Metadata["Traceparent"] = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" // as written by others
 	msg.Metadata["Tracestate"] = "vendor=1"
-	if err := sink.Publish("topic", msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("topic", msg))
 	span := w.named("publish broker")
 	if got := span.Parent().SpanID().String(); got != "b7ad6b7169203331" {
 		t.Errorf("the parent is %s", got)
@@ -186,9 +178,7 @@ func TestPassThrough(t *testing.T) {
 		if value != "" {
 			msg.Metadata["traceparent"] = value
 		}
-		if err := sink.Publish("topic"+value, msg); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, sink.Publish("topic"+value, msg))
 		if got := broker.Messages("topic" + value)[0].Metadata["traceparent"]; got != value {
 			t.Errorf("%q became %q", value, got)
 		}
@@ -255,9 +245,7 @@ func TestHostileText(t *testing.T) {
 		gateway.KeyMessageType: "a\xffb", gateway.KeyFilename: string(long), gateway.KeyContextID: "no UUID \xff",
 		gateway.KeyTenantID: "\x80", "traceparent": "00-\xff", "tracestate": string(long),
 	}
-	if err := sink.Publish("topic \xff", msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("topic \xff", msg))
 	span := w.named("publish broker")
 	for key, value := range attributes(span) {
 		if len(value) > 300 || !validUTF8(value) {
@@ -276,9 +264,7 @@ func TestPayloadElsewhere(t *testing.T) {
 	sink := w.Sink("", newSink(t, "broker", &testkit.Publisher{}, sinks.PublisherConfig{}))
 	msg := message.NewMessage("1", nil)
 	msg.Metadata = message.Metadata{gateway.KeyPayloadMode: gateway.PayloadModeClaimCheck, gateway.KeyPayloadSize: "12345", gateway.KeyPayloadReference: "bucket/secret"}
-	if err := sink.Publish("topic", msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("topic", msg))
 	w.wantAttribute(w.named("publish broker"), "messaging.message.body.size", "12345")
 	if containsAny(w.everything(), "bucket/secret") {
 		t.Error("the reference is in the span")

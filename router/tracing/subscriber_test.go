@@ -67,8 +67,7 @@ func remoteMessage(uuid string) *message.Message {
 
 func subscribe(t *testing.T, sub message.Subscriber, topic string) <-chan *message.Message {
 	t.Helper()
-	messages := testkit.Must(sub.Subscribe(t.Context(), topic))(t)
-	return messages
+	return testkit.Must(sub.Subscribe(t.Context(), topic))(t)
 }
 
 func TestConsumerSpan(t *testing.T) {

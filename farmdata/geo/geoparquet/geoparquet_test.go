@@ -39,9 +39,7 @@ type file struct {
 func written(t *testing.T, write func(io.Writer) error) (f file) {
 	t.Helper()
 	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, write(&b))
 	opened := testkit.Must(parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len())))(t)
 	f.File = opened
 	text, _ := opened.Lookup("geo")
@@ -193,9 +191,7 @@ func TestRowGroupsAreBounded(t *testing.T) {
 		}
 	}}
 	var b bytes.Buffer
-	if err := writePoints(&b, []*farmdata.Log{log}, Config{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, writePoints(&b, []*farmdata.Log{log}, Config{}))
 	f := testkit.Must(parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len())))(t)
 	if f.NumRows() != records || len(f.RowGroups()) < 2 {
 		t.Errorf("%d rows in %d groups", f.NumRows(), len(f.RowGroups()))
@@ -267,9 +263,7 @@ func TestRowGroupsOfTracksAreBounded(t *testing.T) {
 		}
 	}}
 	var b bytes.Buffer
-	if err := writeTracks(&b, slices.Repeat([]*farmdata.Log{log}, logs), Config{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, writeTracks(&b, slices.Repeat([]*farmdata.Log{log}, logs), Config{}))
 	f := testkit.Must(parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len())))(t)
 	for _, group := range f.RowGroups() {
 		if size := group.NumRows() * places * 16; size > mostGeometries+places*16 {

@@ -31,9 +31,7 @@ func TestPeerOpensFiles(t *testing.T) {
 	create := func(name string, write func(f *os.File) error) string {
 		f := testkit.Must(os.Create(filepath.Join(dir, name)))(t)
 		defer f.Close()
-		if err := write(f); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, write(f))
 		return f.Name()
 	}
 	columns := []farmdata.Column{{DDI: 0x43, ElementID: "DET-1", Unit: "m", Scale: 0.001}}
@@ -90,9 +88,7 @@ func TestPeerOpensFiles(t *testing.T) {
 			DuckDB     []float64
 			Units      map[string]string
 		}
-		if err := decoder.Decode(&got); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, decoder.Decode(&got))
 		if got.Rows != want.rows || got.Half != want.half || got.CRS != "OGC:CRS84" || !slices.Equal(got.Bounds, want.bounds) || !got.Valid ||
 			!slices.Equal(got.Types, []string{want.kind}) || got.Time != want.time || !maps.Equal(got.Units, want.units) ||
 			!slices.Equal(got.DuckDB, []float64{float64(want.rows), want.bounds[0], want.bounds[3]}) {

@@ -43,9 +43,7 @@ func TestDocumentedProgramsCompile(t *testing.T) {
 			}
 			n := len(pkgs)
 			source := filepath.Join(temp, fmt.Sprintf("block%d.go", n))
-			if err := os.WriteFile(source, []byte(block.code), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(source, []byte(block.code), 0o600))
 			pkg := fmt.Sprintf("internal/test/archtest/docblock%d", n)
 			overlay.Replace[filepath.Join(top(t), filepath.FromSlash(pkg), "main.go")] = source
 			pkgs = append(pkgs, "./"+pkg)
@@ -57,9 +55,7 @@ func TestDocumentedProgramsCompile(t *testing.T) {
 	}
 	data := testkit.Must(json.Marshal(overlay))(t)
 	overlayFile := filepath.Join(temp, "overlay.json")
-	if err := os.WriteFile(overlayFile, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(overlayFile, data, 0o600))
 	t.Log(strings.Join(origins, "\n"))
 	// list -export compiles and does not link. (vet cannot take files that
 	// are in no real folder.)

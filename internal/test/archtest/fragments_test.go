@@ -96,17 +96,13 @@ func TestDocumentedFragmentsCompile(t *testing.T) {
 		packages[pkg] = p
 		for name, source := range p.sources {
 			path := filepath.Join(temp, fmt.Sprintf("%d_%s", i, name))
-			if err := os.WriteFile(path, []byte(source), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(path, []byte(source), 0o600))
 			overlay.Replace[filepath.Join(top(t), filepath.FromSlash(pkg), name)] = path
 		}
 	}
 	data := testkit.Must(json.Marshal(overlay))(t)
 	overlayFile := filepath.Join(temp, "overlay.json")
-	if err := os.WriteFile(overlayFile, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(overlayFile, data, 0o600))
 	args := []string{"list", "-export", "-f", "{{.Name}}", "-overlay=" + overlayFile}
 	for _, pkg := range slices.Sorted(maps.Keys(packages)) {
 		args = append(args, "./"+pkg)

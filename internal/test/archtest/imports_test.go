@@ -290,8 +290,7 @@ func dependOnSources(t *testing.T) {
 // top is the folder with go.mod.
 func top(t *testing.T) string {
 	t.Helper()
-	dir := testkit.Must(filepath.Abs(filepath.Join("..", "..", "..")))(t)
-	return dir
+	return testkit.Must(filepath.Abs(filepath.Join("..", "..", "..")))(t)
 }
 
 // TestOracleIsIndependent keeps what judges the pipeline from sharing code with it.

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // documentedKey is a key of agrimill's configuration at the beginning of a piece
@@ -27,9 +29,7 @@ type schema struct {
 func TestDocumentedKeysExist(t *testing.T) {
 	t.Parallel()
 	var root schema
-	if err := json.Unmarshal([]byte(readFile(t, "cmd/agrimill/internal/config/schema.json")), &root); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal([]byte(readFile(t, "cmd/agrimill/internal/config/schema.json")), &root))
 	found := 0
 	for _, file := range markdownFiles(t) {
 		if file == "internal/test/bench/results.md" { // names functions of Go, such as subscriber.intake

@@ -68,9 +68,7 @@ func BenchmarkFloorScan(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(len(e)))
 			for b.Loop() {
-				if err := scan(e, buf, out); err != nil {
-					b.Fatal(err)
-				}
+				testkit.NoError(b, scan(e, buf, out))
 			}
 			reportRate(b)
 		})
@@ -115,9 +113,7 @@ func BenchmarkParseDecode(b *testing.B) {
 			b.SetBytes(int64(len(e)))
 			for b.Loop() {
 				raw := testkit.Must(r.Next())(b)
-				if _, err := gateway.DecodeEvent(gateway.EventMessageReceived, raw.Data); err != nil {
-					b.Fatal(err)
-				}
+				testkit.Must(gateway.DecodeEvent(gateway.EventMessageReceived, raw.Data))(b)
 			}
 			reportRate(b)
 		})
@@ -162,9 +158,7 @@ func floorHTTP(b *testing.B, f func(event, buf, out []byte) error) {
 				}
 				start := 0
 				for ; filled-start >= length; start += length {
-					if err := f(in[start:start+length], buf, out); err != nil {
-						b.Fatal(err)
-					}
+					testkit.NoError(b, f(in[start:start+length], buf, out))
 				}
 				filled = copy(in, in[start:filled])
 			}

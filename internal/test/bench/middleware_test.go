@@ -7,6 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -56,9 +57,7 @@ func BenchmarkMiddleware(b *testing.B) {
 				}
 				msg.Metadata[gateway.KeyContextID] = contexts[i%len(contexts)]
 				msg.Metadata[gateway.KeyMessageID] = contexts[i%len(contexts)]
-				if _, err := handle(msg); err != nil {
-					b.Fatal(err)
-				}
+				testkit.Must(handle(msg))(b)
 				i++
 			}
 			reportRate(b)

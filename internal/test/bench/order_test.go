@@ -175,9 +175,7 @@ func barePublish(b *testing.B, url, via string, window int) {
 		// returns, so it can be shared.
 		template.Header[natsgo.MsgIdHdr][0] = fmt.Sprintf("%032x", i)
 		out := &natsgo.Msg{Subject: template.Subject, Header: template.Header, Data: template.Data}
-		if _, err := js.PublishMsgAsync(out, jetstream.WithStallWait(time.Minute)); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(js.PublishMsgAsync(out, jetstream.WithStallWait(time.Minute)))(b)
 	}
 	select {
 	case <-js.PublishAsyncComplete():

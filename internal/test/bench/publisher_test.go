@@ -33,9 +33,7 @@ func BenchmarkPublisher(b *testing.B) {
 			defer func() { _ = pub.Close() }()
 			payload := make([]byte, size)
 			publish := func() {
-				if err := pub.Publish(benchType, message.NewMessage(uuid.NewString(), payload)); err != nil {
-					b.Fatal(err)
-				}
+				testkit.NoError(b, pub.Publish(benchType, message.NewMessage(uuid.NewString(), payload)))
 			}
 			publish() // fetches the token
 			b.SetBytes(int64(size))

@@ -68,9 +68,7 @@ func route(b *testing.B, base string, size, endpoints int, cfg subscriber.Config
 	cfg.Client = newClient(b, base)
 	sub := testkit.Must(subscriber.New(cfg, nil))(b)
 	r := testkit.Must(router.New(router.Config{Poison: sink}, nil))(b)
-	if err := r.Add(router.Route{Name: "bench", From: sub, Topic: subscriber.AllData, To: sink}); err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, r.Add(router.Route{Name: "bench", From: sub, Topic: subscriber.AllData, To: sink}))
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
 	result := make(chan error, 1)

@@ -40,9 +40,7 @@ func BenchmarkShareRoutes(b *testing.B) {
 				if r == nil {
 					r = testkit.Must(router.New(router.Config{Poison: sink}, nil))(b)
 				}
-				if err := r.Add(router.Route{Name: name, From: sub, Topic: subscriber.AllData, To: &countedPlaces{sink, all}}); err != nil {
-					b.Fatal(err)
-				}
+				testkit.NoError(b, r.Add(router.Route{Name: name, From: sub, Topic: subscriber.AllData, To: &countedPlaces{sink, all}}))
 			}
 			ctx, stop := context.WithCancel(b.Context())
 			defer stop()

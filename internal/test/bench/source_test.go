@@ -181,9 +181,7 @@ func startSource(b *testing.B) string {
 	cmd.Stderr = os.Stderr
 	stdin := testkit.Must(cmd.StdinPipe())(b)
 	stdout := testkit.Must(cmd.StdoutPipe())(b)
-	if err := cmd.Start(); err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, cmd.Start())
 	b.Cleanup(func() {
 		_ = stdin.Close()
 		_ = cmd.Wait()

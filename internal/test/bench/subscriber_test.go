@@ -22,9 +22,7 @@ func BenchmarkStream(b *testing.B) {
 			end := meter(b)
 			for range b.N {
 				raw := testkit.Must(stream.Next())(b)
-				if _, err := gateway.DecodeEvent(raw.Type, raw.Data); err != nil {
-					b.Fatal(err)
-				}
+				testkit.Must(gateway.DecodeEvent(raw.Type, raw.Data))(b)
 			}
 			end()
 		})
@@ -64,9 +62,7 @@ func subscribe(b *testing.B, base string, size int, order subscriber.Order) {
 		msg.Ack()
 	}
 	// Close sends the last confirmations.
-	if err := sub.Close(); err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, sub.Close())
 	end()
 	if got := sub.Stats().Confirmed; got != int64(b.N) {
 		b.Fatalf("confirmed %d of %d", got, b.N)

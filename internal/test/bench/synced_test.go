@@ -26,9 +26,7 @@ func BenchmarkSynced(b *testing.B) {
 			sink := testkit.Must(nats.New(nats.Config{URL: server.URL(), Synced: sinks.Synced(time.Second)}, nil))(b)
 			sub := testkit.Must(subscriber.New(subscriber.Config{Client: newClient(b, base), MaxInFlight: 256}, nil))(b)
 			r := testkit.Must(router.New(router.Config{Poison: sink}, nil))(b)
-			if err := r.Add(router.Route{Name: "bench", From: sub, Topic: subscriber.AllData, To: sink, Durable: durable}); err != nil {
-				b.Fatal(err)
-			}
+			testkit.NoError(b, r.Add(router.Route{Name: "bench", From: sub, Topic: subscriber.AllData, To: sink, Durable: durable}))
 			ctx, stop := context.WithCancel(b.Context())
 			defer stop()
 			result := make(chan error, 1)

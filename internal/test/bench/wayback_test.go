@@ -39,17 +39,13 @@ func filledStream(b *testing.B, subject string) (url string) {
 	conn := testkit.Must(natsgo.Connect(url))(b)
 	defer conn.Close()
 	js := testkit.Must(jetstream.New(conn))(b)
-	if _, err := js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "FILLED", Subjects: []string{subject}}); err != nil {
-		b.Fatal(err)
-	}
+	testkit.Must(js.CreateStream(b.Context(), jetstream.StreamConfig{Name: "FILLED", Subjects: []string{subject}}))(b)
 	for i := range b.N {
 		msg := natsgo.NewMsg(subject)
 		key, body := wayBackMessage(i)
 		msg.Header.Set(wayBackHeader, key)
 		msg.Data = body
-		if _, err := js.PublishMsgAsync(msg); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(js.PublishMsgAsync(msg))(b)
 		if i%1000 == 999 {
 			<-js.PublishAsyncComplete()
 		}
@@ -77,17 +73,13 @@ func BenchmarkWayBack(b *testing.B) {
 			client := testkit.Must(kgo.NewClient(kgo.SeedBrokers(addrs...)))(b)
 			defer client.Close()
 			topic := fmt.Sprintf("back%d-%d", partitions, b.N)
-			if _, err := kadm.NewClient(client).CreateTopic(b.Context(), partitions, 1, nil, topic); err != nil {
-				b.Fatal(err)
-			}
+			testkit.Must(kadm.NewClient(client).CreateTopic(b.Context(), partitions, 1, nil, topic))(b)
 			records := make([]*kgo.Record, b.N)
 			for i := range records {
 				key, body := wayBackMessage(i)
 				records[i] = &kgo.Record{Topic: topic, Key: []byte(key), Value: body}
 			}
-			if err := client.ProduceSync(b.Context(), records...).FirstErr(); err != nil {
-				b.Fatal(err)
-			}
+			testkit.NoError(b, client.ProduceSync(b.Context(), records...).FirstErr())
 			config := sourcekafka.Config{Topics: []string{topic}, Group: topic}
 			config.Brokers = addrs
 			source := testkit.Must(sourcekafka.New(config, nil))(b)
@@ -151,7 +143,7 @@ func wayBack(b *testing.B, base string, from message.Subscriber, topic string) {
 	count := newCounted(b.N)
 	r := testkit.Must(router.New(router.Config{Poison: newCounted(b.N)}, nil))(b)
 	first := make(chan struct{}, 1)
-	if err := r.Add(router.Route{
+	testkit.NoError(b, r.Add(router.Route{
 		Name: "back", From: from, Topic: topic, To: &countedPlaces{pub, count}, ToTopic: benchType,
 		Filter: func(*message.Message) bool {
 			select {
@@ -160,9 +152,7 @@ func wayBack(b *testing.B, base string, from message.Subscriber, topic string) {
 			}
 			return true
 		},
-	}); err != nil {
-		b.Fatal(err)
-	}
+	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }() // ends with ctx

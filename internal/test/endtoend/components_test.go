@@ -102,9 +102,7 @@ func TestComponentCQRS(t *testing.T) {
 		want := map[string]bool{}
 		for i := range 10 {
 			for _, event := range []any{harvested{i}, weighed{i}} {
-				if err := bus.Publish(t.Context(), event); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, bus.Publish(t.Context(), event))
 			}
 			want[fmt.Sprint("harvested ", i)], want[fmt.Sprint("weighed ", i)] = true, true
 		}
@@ -152,9 +150,7 @@ func (topicSubscriber) Close() error { return nil } // the test closes them
 
 func publish(t *testing.T, publisher message.Publisher, topic, uuid string) {
 	t.Helper()
-	if err := publisher.Publish(topic, message.NewMessage(uuid, []byte(uuid))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, publisher.Publish(topic, message.NewMessage(uuid, []byte(uuid))))
 }
 
 // read waits for the messages of a topic.

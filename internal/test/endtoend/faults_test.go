@@ -70,9 +70,7 @@ func TestTwoRoutesFromOneSubscriberBothGetEverything(t *testing.T) {
 		w.send(50)
 		p := w.startRoutes(pipelineConfig{closeTimeout: testkit.Patience}, "one.", "two.")
 		w.waitConfirmed(50)
-		if err := p.stop(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, p.stop())
 		count, _ := w.oracle.stored()
 		if len(count) != 100 {
 			t.Fatalf("%d messages stored by two routes, want 50 each", len(count))

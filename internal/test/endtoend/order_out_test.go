@@ -74,7 +74,7 @@ func testOrderOut(t *testing.T, broker orderBroker, random *rand.Rand) {
 	}, nil))(t)
 	fails := strconv.Itoa(random.IntN(n))
 	var failures atomic.Int64
-	if err := r.Add(router.Route{
+	testkit.NoError(t, r.Add(router.Route{
 		Name: "out", From: from, Topic: "agrimill.out", To: to, ToTopic: "{type}",
 		Transform: func(msg *message.Message) ([]*message.Message, error) {
 			if string(msg.Payload) == fails && failures.Add(1) < 3 {
@@ -83,9 +83,7 @@ func testOrderOut(t *testing.T, broker orderBroker, random *rand.Rand) {
 			<-time.After(3 * time.Millisecond) // so that faults find messages on their way
 			return []*message.Message{msg}, nil
 		},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	result := make(chan error, 1)
 	go func() { result <- r.Run(t.Context()) }()
 

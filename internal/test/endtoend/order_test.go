@@ -257,7 +257,7 @@ func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *ra
 	of := random.Perm(n)
 	fails, bad, large := of[0], of[1], of[2]
 	var failures atomic.Int64
-	if err := r.Add(router.Route{
+	testkit.NoError(t, r.Add(router.Route{
 		Name: "farm", From: sub, Topic: subscriber.AllData, To: sink, ToTopic: "farm",
 		Transform: func(msg *message.Message) ([]*message.Message, error) {
 			switch number := string(msg.Payload); {
@@ -271,26 +271,20 @@ func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *ra
 			}
 			return []*message.Message{msg}, nil
 		},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	result := make(chan error, 1)
 	go func() { result <- r.Run(t.Context()) }()
 
 	names := slices.Sorted(maps.Keys(broker.faults))
 	for i := range n {
 		for _, receiver := range receivers {
-			if _, err := server.Send(gatewaytest.SendRequest{
+			testkit.Must(server.Send(gatewaytest.SendRequest{
 				From: sender.ID, MessageType: messageType, Payload: []byte(strconv.Itoa(i)), Recipients: []string{receiver},
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 		}
 		if i%100 == 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-			if err := server.WaitConfirmed(ctx, (i-40)*keys); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, server.WaitConfirmed(ctx, (i-40)*keys))
 			cancel()
 		}
 		if i%100 == 70 {

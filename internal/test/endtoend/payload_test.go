@@ -52,7 +52,7 @@ func (w *world) embed(store gateway.ClaimCheck, mode subscriber.PayloadMode) *em
 	}, logger))(w)
 	sink := testkit.Must(nats.New(nats.Config{URL: w.nats.URL()}, logger))(w)
 	e.router = testkit.Must(router.New(router.Config{Poison: sink, ClaimCheck: store}, logger))(w)
-	if err := e.router.Add(router.Route{
+	testkit.NoError(w, e.router.Add(router.Route{
 		Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink, ToTopic: topicTemplate,
 		Transform: func(msg *message.Message) ([]*message.Message, error) {
 			if bytes.HasPrefix(msg.Payload, []byte("broken")) {
@@ -60,9 +60,7 @@ func (w *world) embed(store gateway.ClaimCheck, mode subscriber.PayloadMode) *em
 			}
 			return []*message.Message{msg}, nil
 		},
-	}); err != nil {
-		w.Fatal(err)
-	}
+	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- e.router.Run(ctx) }()
@@ -218,15 +216,13 @@ func TestLazyPayloadFromGatewayToGateway(t *testing.T) {
 	}, nil))(t)
 	poison := testkit.Must(nats.New(nats.Config{URL: w.nats.URL()}, nil))(t)
 	r := testkit.Must(router.New(router.Config{Poison: poison}, nil))(t)
-	if err := r.Add(router.Route{
+	testkit.NoError(t, r.Add(router.Route{
 		Name: "onwards", From: sub, Topic: subscriber.AllData, To: pub, ToTopic: "{type}",
 		Transform: func(msg *message.Message) ([]*message.Message, error) {
 			msg.Metadata[gateway.KeyTenantID] = there.Tenant()
 			return []*message.Message{msg}, nil
 		},
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

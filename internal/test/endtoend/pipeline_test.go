@@ -67,9 +67,7 @@ func (w *world) send(n int) {
 
 func (w *world) sendPayload(messageType string, payload []byte) {
 	w.Helper()
-	if _, err := w.gateway.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: messageType, Payload: payload}); err != nil {
-		w.Fatal(err)
-	}
+	testkit.Must(w.gateway.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: messageType, Payload: payload}))(w)
 }
 
 // pipeline is one process that embeds the library.
@@ -121,9 +119,7 @@ func (w *world) startRoutes(cfg pipelineConfig, prefixes ...string) *pipeline {
 		Retry: router.RetrySettings{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond},
 	}, logger))(w)
 	for _, prefix := range prefixes {
-		if err := r.Add(router.Route{Name: "farm data " + prefix, From: sub, Topic: subscriber.AllData, To: sink, ToTopic: prefix + topicTemplate}); err != nil {
-			w.Fatal(err)
-		}
+		testkit.NoError(w, r.Add(router.Route{Name: "farm data " + prefix, From: sub, Topic: subscriber.AllData, To: sink, ToTopic: prefix + topicTemplate}))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &pipeline{router: r, sub: sub, run: make(chan error, 1), cancel: cancel}

@@ -30,9 +30,7 @@ func quarantining(t *testing.T, w *world, payload subscriber.PayloadConfig) (*na
 	}, logger))(t)
 	r := testkit.Must(router.New(router.Config{Poison: sink}, logger))(t)
 	t.Cleanup(func() { _ = r.Close() })
-	if err := r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.Add(router.Route{Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink}))
 	return sink, sub, r
 }
 
@@ -41,14 +39,10 @@ func quarantining(t *testing.T, w *world, payload subscriber.PayloadConfig) (*na
 func TestQuarantineInThePoisonQueue(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{})
 	sink, sub, r := quarantining(t, w, subscriber.PayloadConfig{})
-	if _, err := sub.Subscribe(t.Context(), subscriber.AllData); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if err := w.gateway.WaitStreams(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.gateway.WaitStreams(ctx, 1))
 	w.gateway.EmitRaw(w.gateway.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\"id\":\n\n"))
 	testkit.Eventually(w, "it is stored", func() bool { return sub.Stats().Quarantined == 1 })
 

@@ -40,18 +40,14 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 	conn := testkit.Must(natstest.Connect(url))(t)
 	defer conn.Close()
 	js := testkit.Must(natstest.JetStream(conn))(t)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out"}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out"}}))(t)
 	number := map[[sha256.Size]byte]int{}
 	for i := range all {
 		msg := natsgo.NewMsg("out")
 		msg.Header.Set("key", fmt.Sprint("k", i%keys))
 		msg.Data = fmt.Append(nil, "message ", i)
 		number[sha256.Sum256(msg.Data)] = i
-		if _, err := js.PublishMsg(t.Context(), msg); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(js.PublishMsg(t.Context(), msg))(t)
 	}
 
 	clientConfig := service.ClientConfig()
@@ -67,9 +63,7 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 	source := testkit.Must(nats.New(nats.Config{Connection: sinknats.Connection{URL: url}, Durable: "out", KeyHeader: "key", MaxInFlight: keys}, nil))(t)
 	poison := testkit.Must(sinknats.New(sinknats.Config{URL: url}, nil))(t)
 	r := testkit.Must(router.New(router.Config{Poison: poison}, nil))(t)
-	if err := r.Add(router.Route{Name: "out", From: source, Topic: "out", To: pub, ToTopic: messageType}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.Add(router.Route{Name: "out", From: source, Topic: "out", To: pub, ToTopic: messageType}))
 	ctx, cancel := context.WithCancel(t.Context())
 	run := make(chan error, 1)
 	go func() { run <- r.Run(ctx) }() // ends with ctx

@@ -35,9 +35,7 @@ func apart(t *testing.T, row func(t *testing.T)) {
 	cmd.Env = append(os.Environ(), apartEnv+"=1")
 	out := testkit.Must(cmd.StdoutPipe())(t)
 	cmd.Stderr = cmd.Stdout
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, cmd.Start())
 	ran := false
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 64<<20)

@@ -23,6 +23,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 )
 
@@ -330,9 +331,7 @@ func TestNoticesThatPayloadsAreGone(t *testing.T) {
 		})
 	}
 	a := newArchive(listed{notice("", "1"), notice("", "2,3"), notice("payload", "4"), notice("", "")})
-	if err := a.catchUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, a.catchUp(t.Context()))
 	messages, problems := a.goneMessages()
 	if want := []identity{{"e", "1"}, {"e", "2"}, {"e", "3"}}; !slices.Equal(messages, want) || len(problems) != 2 {
 		t.Errorf("got %v and %q, want %v and two problems", messages, problems, want)

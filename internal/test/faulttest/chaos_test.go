@@ -279,9 +279,7 @@ func (c *chaos) faults() []fault {
 		at(gatewayDown, func() func() {
 			c.gateway.Stop()
 			return func() {
-				if err := c.gateway.Restart(); err != nil {
-					c.Fatal(err)
-				}
+				testkit.NoError(c, c.gateway.Restart())
 			}
 		}),
 		inject("token 500", gatewaytest.OpToken, gatewaytest.Fault{Status: 500}),

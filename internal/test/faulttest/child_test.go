@@ -336,9 +336,7 @@ func (w *world) startChild(o order) *child {
 	c.cmd.Stderr = w.logs
 	c.stdin = testkit.Must(c.cmd.StdinPipe())(w)
 	out := testkit.Must(c.cmd.StdoutPipe())(w)
-	if err := c.cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
+	testkit.NoError(w, c.cmd.Start())
 	go func() { // ends with the child
 		defer close(c.lines)
 		scanner := bufio.NewScanner(out)

@@ -39,9 +39,7 @@ func TestTenThousandTenants(t *testing.T) {
 	}()
 	g.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Delay: roundTrip})
 	for _, sender := range senders {
-		if _, err := g.Send(gatewaytest.SendRequest{From: sender, MessageType: messageType, Payload: []byte("small")}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(g.Send(gatewaytest.SendRequest{From: sender, MessageType: messageType, Payload: []byte("small")}))(t)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Patience)
 	defer cancel()

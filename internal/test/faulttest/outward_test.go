@@ -166,9 +166,7 @@ func (o *outward) put(n int) {
 	for range n {
 		o.late = append(o.late, o.newMessage())
 	}
-	if err := o.flush(); err != nil {
-		o.Fatal(err)
-	}
+	testkit.NoError(o, o.flush())
 }
 
 func (o *outward) newMessage() *message.Message {
@@ -231,9 +229,7 @@ func (o *outward) waitPoisoned() {
 // poisoned are the reasons in the poison queue, by context ID.
 func (o *outward) poisoned() map[string]string {
 	o.Helper()
-	if err := o.oracle.look(); err != nil {
-		o.Fatal(err)
-	}
+	testkit.NoError(o, o.oracle.look())
 	reasons := map[string]string{}
 	for _, records := range o.oracle.archive.all() {
 		for _, r := range records {

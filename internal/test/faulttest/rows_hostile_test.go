@@ -23,9 +23,7 @@ import (
 // stream that stays open.
 func (w *world) between(p *pipeline, texts []string) {
 	w.Helper()
-	if err := w.gateway.WaitStreams(w.Context(), 1); err != nil {
-		w.Fatal(err)
-	}
+	testkit.NoError(w, w.gateway.WaitStreams(w.Context(), 1))
 	for i, text := range texts {
 		w.send(messages*(i+1)/len(texts) - messages*i/len(texts))
 		if n := w.gateway.EmitRaw(w.gateway.Application(), []byte(text)); n != 1 {
@@ -143,9 +141,7 @@ func TestRow24BrokenOnTheWay(t *testing.T) {
 			p.Gateway.BaseURL = proxy
 			p.Subscriber.Quarantine.MaxWaiting = 5
 		})
-		if err := w.gateway.WaitStreams(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.gateway.WaitStreams(t.Context(), 1))
 		broken, elsewhere := 0, 0
 		for i := range messages {
 			switch {
@@ -213,9 +209,7 @@ func TestRow26HugeEvents(t *testing.T) {
 			p.Gateway.RequestTimeout = testkit.Patience
 			p.NATS.PublishTimeout = testkit.Patience
 		})
-		if err := w.gateway.WaitStreams(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.gateway.WaitStreams(t.Context(), 1))
 		var tooLarge int64
 		sizes := []int{1, 64<<10 - 1, 64 << 10, 64<<10 + 1, 1<<20 - 1, 1 << 20, 5 << 20, largest}
 		if w.http2 {

@@ -79,15 +79,11 @@ func TestRow22Terminated(t *testing.T) {
 		w.send(messages / 2)
 		testkit.Eventually(w, "it flows", func() bool { return w.confirmed() > messages/20 })
 		w.send(messages / 4)
-		if err := c.terminate(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.terminate())
 		if code := w.waitChild(c); code != childStoppedNormal {
 			t.Errorf("SIGTERM: exit code %d", code)
 		}
-		if err := w.oracle.look(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.oracle.look())
 		if stored, confirmed := len(w.oracle.archive.all()), w.confirmed(); stored != confirmed {
 			t.Errorf("%d messages are stored and %d confirmed after a graceful stop", stored, confirmed)
 		}
@@ -100,13 +96,9 @@ func TestRow22Terminated(t *testing.T) {
 		w.broker.hang()
 		w.send(messages / 4)
 		w.pause(300 * time.Millisecond)
-		if err := c.terminate(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.terminate())
 		w.says(c, "stopping")
-		if err := c.terminate(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.terminate())
 		if code := w.waitChild(c); code != -1 { // else it would wait as long as the broker hangs
 			t.Errorf("the second SIGTERM: exit code %d", code)
 		}
@@ -127,9 +119,7 @@ func TestRow33TwoProcesses(t *testing.T) {
 					w.flow(messages/4, 300*time.Millisecond)
 					old := i % 2
 					w.says(running[old], "ready")
-					if err := running[old].terminate(); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, running[old].terminate())
 					w.send(10)
 					if code := w.waitChild(running[old]); code != childStoppedNormal {
 						t.Errorf("exit code %d", code)

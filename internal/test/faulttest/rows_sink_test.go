@@ -124,9 +124,7 @@ func streamFull(t *testing.T, w *world) {
 	stream := testkit.Must(js.Stream(t.Context(), "AGRIMILL"))(t)
 	config := stream.CachedInfo().Config
 	config.MaxMsgs = -1
-	if _, err := js.UpdateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.UpdateStream(t.Context(), config))(t)
 	w.settle(expectation{})
 }
 

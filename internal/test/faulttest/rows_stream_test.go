@@ -165,9 +165,7 @@ func TestRow11DuplicateDeliveries(t *testing.T) {
 		})
 		for i := range 20 {
 			// Without a stream no copies come, and the row would show nothing.
-			if err := w.gateway.WaitStreams(t.Context(), 1); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.gateway.WaitStreams(t.Context(), 1))
 			w.send(messages / 20)
 			w.gateway.RedeliverUnconfirmed()
 			if i%4 == 3 {

@@ -7,6 +7,8 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // toxic is a proxy for faults of the network that the other proxies do not have.
@@ -21,9 +23,7 @@ func (w *world) toxiproxy(upstream string) *toxic {
 	w.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	t := &toxic{w: w, proxy: toxiproxy.NewProxy(server, "gateway", "127.0.0.1:0", upstream)}
-	if err := t.proxy.Start(); err != nil {
-		w.Fatal(err)
-	}
+	testkit.NoError(w, t.proxy.Start())
 	w.Cleanup(t.proxy.Stop)
 	return t
 }
@@ -33,16 +33,12 @@ func (t *toxic) address() string { return t.proxy.Listen }
 // add adds a toxic, as the HTTP API of toxiproxy describes it.
 func (t *toxic) add(text string) {
 	t.w.Helper()
-	if _, err := t.proxy.Toxics.AddToxicJson(strings.NewReader(text)); err != nil {
-		t.w.Fatal(err)
-	}
+	testkit.Must(t.proxy.Toxics.AddToxicJson(strings.NewReader(text)))(t.w)
 }
 
 // cut closes all connections.
 func (t *toxic) cut() {
 	t.w.Helper()
 	t.proxy.Stop()
-	if err := t.proxy.Start(); err != nil {
-		t.w.Fatal(err)
-	}
+	testkit.NoError(t.w, t.proxy.Start())
 }

@@ -253,9 +253,7 @@ func (w *world) sendRequest(req gatewaytest.SendRequest) {
 	if req.From == "" {
 		req.From = w.sender.ID
 	}
-	if _, err := w.gateway.Send(req); err != nil {
-		w.Fatal(err)
-	}
+	testkit.Must(w.gateway.Send(req))(w)
 }
 
 // flow sends n messages in the time d and returns when it is over.

@@ -60,9 +60,7 @@ func FuzzHTTPEvents(f *testing.F) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
-		if err := server.WaitStreams(ctx, 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, server.WaitStreams(ctx, 1))
 		server.EmitRaw(server.Application(), append(bytes.Clone(raw), "\n\n"...))
 		n++
 		want := fmt.Append(nil, "good ", n)

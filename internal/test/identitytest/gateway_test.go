@@ -210,9 +210,7 @@ func (w *real) start() (redelivered []string) {
 		Retry: router.RetrySettings{InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond},
 		Dedup: router.DedupSettings{Store: faultyStore{p}, NeverChunkBelow: partSize},
 	}, watermill.NopLogger{}))(w.t)
-	if err := p.router.Add(w.route(tap{p.sub, p}, faultySink{to, p})); err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.NoError(w.t, p.router.Add(w.route(tap{p.sub, p}, faultySink{to, p})))
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.closes = []func(){func() { _ = client.Close() }, network.CloseIdleConnections, func() { _ = to.Close() }, func() { _ = poison.Close() }}
@@ -671,14 +669,12 @@ func (s *servers) stream(t *testing.T, name string) *jetstreamBackend {
 }
 
 func (b *jetstreamBackend) sink() sinks.Sink {
-	sink := testkit.Must(nats.New(b.config, nil))(b.t)
-	return sink
+	return testkit.Must(nats.New(b.config, nil))(b.t)
 }
 
 func (b *jetstreamBackend) queue() router.PoisonStore {
 	_ = b.sink().Close() // makes the stream
-	q := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: b.s.conn, Stream: b.config.Stream, SubjectPrefix: b.config.SubjectPrefix}))(b.t)
-	return q
+	return testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: b.s.conn, Stream: b.config.Stream, SubjectPrefix: b.config.SubjectPrefix}))(b.t)
 }
 
 func (b *jetstreamBackend) read() []*stored {
@@ -742,8 +738,7 @@ func (s *servers) topics(t *testing.T, name string) *kafkaBackend {
 }
 
 func (b *kafkaBackend) sink() sinks.Sink {
-	sink := testkit.Must(kafka.New(b.config, nil))(b.t)
-	return sink
+	return testkit.Must(kafka.New(b.config, nil))(b.t)
 }
 
 func (b *kafkaBackend) read() []*stored {
@@ -764,9 +759,7 @@ func (b *kafkaBackend) read() []*stored {
 	})
 	for left > 0 {
 		fetches := b.client.PollFetches(ctx)
-		if err := fetches.Err(); err != nil {
-			b.t.Fatal(err)
-		}
+		testkit.NoError(b.t, fetches.Err())
 		fetches.EachRecord(func(r *kgo.Record) {
 			left--
 			topic := strings.TrimPrefix(r.Topic, b.config.TopicPrefix+".")

@@ -140,9 +140,7 @@ func TestKafkaSwitchPrograms(t *testing.T) {
 				}
 			})
 			l := &late{t: t, cluster: cluster, topic: fmt.Sprint("switch", number), next: 1}
-			if _, err := kadm.NewClient(client).CreateTopic(t.Context(), 2, 1, nil, l.name()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(kadm.NewClient(client).CreateTopic(t.Context(), 2, 1, nil, l.name()))(t)
 			l.run(rand.New(rand.NewPCG(number, 0)))
 		})
 	}

@@ -188,9 +188,7 @@ func (w *memory) start() []string {
 		p := testkit.Must(publisher.New(publisher.Config{Client: w.outbound}, nil))(w.t)
 		to, closeSink = p, p.Close
 	}
-	if err := r.Add(w.route(w.from, to)); err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.NoError(w.t, r.Add(w.route(w.from, to)))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { // ends with ctx

@@ -18,6 +18,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -709,9 +710,7 @@ func run(t *testing.T, seed uint64, in func(*mill) world) *oracle {
 			if len(o.records) > 0 {
 				r := o.records[random.IntN(len(o.records))]
 				o.logf("drop the record %d of %s", r.Count, r.Message.Metadata[gateway.KeyMessageID])
-				if err := m.queue.Delete(context.Background(), r.ID); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, m.queue.Delete(context.Background(), r.ID))
 				o.look()
 			}
 		case 12: // a restart

@@ -145,9 +145,7 @@ func find(t *testing.T, root, path, text string, by finder) {
 	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
 	replace := testkit.Must(json.Marshal(map[string]any{"Replace": map[string]string{path: changed}}))(t)
 	for name, content := range map[string]string{changed: text, overlay: string(replace)} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(name, []byte(content), 0o600))
 	}
 	cmd := exec.CommandContext(t.Context(), "go", append([]string{"test", "-overlay", overlay, by.packageName}, by.args...)...)
 	cmd.Dir = root

@@ -114,9 +114,7 @@ func startGateway(tb testing.TB) *remote {
 	cmd.Stderr = os.Stderr
 	in := testkit.Must(cmd.StdinPipe())(tb)
 	out := testkit.Must(cmd.StdoutPipe())(tb)
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	testkit.NoError(tb, cmd.Start())
 	tb.Cleanup(func() {
 		_ = in.Close() // tells it to end
 		if err := cmd.Wait(); err != nil {
@@ -133,12 +131,8 @@ func startGateway(tb testing.TB) *remote {
 func (r *remote) ask(c command) answer {
 	r.Helper()
 	var a answer
-	if err := r.enc.Encode(c); err != nil {
-		r.Fatal(err)
-	}
-	if err := r.dec.Decode(&a); err != nil {
-		r.Fatal(err)
-	}
+	testkit.NoError(r, r.enc.Encode(c))
+	testkit.NoError(r, r.dec.Decode(&a))
 	if a.Error != "" {
 		r.Fatal(a.Error)
 	}

@@ -83,12 +83,8 @@ func (r *receiving) handle(want answer) {
 		r.Fatal(err)
 	}
 	hash := sha256.New()
-	if _, err := io.Copy(hash, payload); err != nil {
-		r.Fatal(err)
-	}
-	if err := payload.Close(); err != nil {
-		r.Fatal(err)
-	}
+	testkit.Must(io.Copy(hash, payload))(r)
+	testkit.NoError(r, payload.Close())
 	if size != want.Size || !bytes.Equal(hash.Sum(nil), want.SHA256[:]) {
 		r.Fatalf("got %d bytes, want %d, or they are not what was sent", size, want.Size)
 	}
@@ -122,9 +118,7 @@ func (s *sending) message(size int64) (msg *message.Message, digest []byte) {
 	msg = message.NewMessage(uuid.NewString(), nil)
 	if s.store == nil {
 		msg.Payload = make([]byte, size)
-		if _, err := io.ReadFull(source, msg.Payload); err != nil {
-			s.Fatal(err)
-		}
+		testkit.Must(io.ReadFull(source, msg.Payload))(s)
 		return msg, hash.Sum(nil)
 	}
 	reference := testkit.Must(s.store.Put(context.Background(), msg.UUID, source))(s)
@@ -141,9 +135,7 @@ func (s *sending) one(size int64) (peak, rss int64) {
 	s.Helper()
 	return peakOf(s, func() {
 		msg, digest := s.message(size)
-		if err := s.pub.Publish(typeFile, msg); err != nil {
-			s.Fatal(err)
-		}
+		testkit.NoError(s, s.pub.Publish(typeFile, msg))
 		if got := s.ask(command{Last: true}); got.Size != size || !bytes.Equal(got.SHA256[:], digest) {
 			s.Fatalf("%d bytes arrived, want %d, or they are not what was sent", got.Size, size)
 		}

@@ -52,9 +52,7 @@ func (w *world) run() {
 	sub := testkit.Must(subscriber.New(subscriber.Config{Client: client, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond}}, nil))(w)
 	w.sink = testkit.Must(nats.New(w.config(), nil))(w)
 	r := testkit.Must(router.New(router.Config{Poison: w.sink, Dedup: router.DedupSettings{Store: outlives{w.store}}, CloseTimeout: 3 * time.Second}, nil))(w)
-	if err := r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: w.sink, Durable: w.durable}); err != nil {
-		w.Fatal(err)
-	}
+	testkit.NoError(w, r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: w.sink, Durable: w.durable}))
 	var done sync.WaitGroup
 	done.Go(func() { _ = r.Run(w.Context()) })
 	<-r.Running()
@@ -118,9 +116,7 @@ func play(t *testing.T, binary string, durable router.Durable) (early, sent, cop
 	for cut := range *cuts {
 		for end := time.Now().Add(time.Duration(200+random.IntN(1500)) * time.Millisecond); time.Now().Before(end); sent++ {
 			<-pause.C
-			if _, err := w.server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: []byte("{}")}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(w.server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: []byte("{}")}))(t)
 		}
 		w.machine.kill()
 		together := random.IntN(3) == 0

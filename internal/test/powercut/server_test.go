@@ -28,9 +28,7 @@ func build(t *testing.T) string {
 			t.Fatalf("%s does not have once: %s", name, old)
 		}
 		to := filepath.Join(dir, name)
-		if err := os.WriteFile(to, []byte(strings.Replace(string(text), old, new, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(to, []byte(strings.Replace(string(text), old, new, 1)), 0o600))
 		replace[filepath.Join(source, name)] = to
 	}
 	patch("file_posix.go", `	if e := f.pfd.Fsync(); e != nil {
@@ -54,9 +52,7 @@ func build(t *testing.T) string {
 	replace[filepath.Join(source, "powercut.go")] = layer
 	overlay := testkit.Must(json.Marshal(map[string]any{"Replace": replace}))(t)
 	file, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "nats-server")
-	if err := os.WriteFile(file, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, overlay, 0o600))
 	if out, err := exec.Command("go", "build", "-overlay", file, "-o", binary, "github.com/nats-io/nats-server/v2").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -77,9 +73,7 @@ func newMachine(t *testing.T, binary string, interval string) *machine {
 	m := &machine{T: t, binary: binary, store: filepath.Join(dir, "store"), shadow: filepath.Join(dir, "synced"), port: testkit.FreePorts(t, 1)[0]}
 	m.config = filepath.Join(dir, "nats.conf")
 	text := fmt.Sprintf("listen: \"127.0.0.1:%d\"\njetstream {store_dir: %q, sync_interval: %q}\n", m.port, m.store, interval)
-	if err := os.WriteFile(m.config, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(m.config, []byte(text), 0o600))
 	m.start()
 	t.Cleanup(func() { _ = m.process.Process.Kill(); _ = m.process.Wait() })
 	return m
@@ -91,9 +85,7 @@ func (m *machine) start() {
 	m.Helper()
 	m.process = exec.Command(m.binary, "-c", m.config)
 	m.process.Env = append(os.Environ(), "POWERCUT_STORE="+m.store, "POWERCUT_SHADOW="+m.shadow)
-	if err := m.process.Start(); err != nil {
-		m.Fatal(err)
-	}
+	testkit.NoError(m, m.process.Start())
 	testkit.Eventually(m.T, "the server answers", func() bool {
 		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", m.port))
 		if err == nil {
@@ -122,12 +114,8 @@ func (m *machine) lose() {
 
 func (m *machine) copy(from, to string) {
 	m.Helper()
-	if err := os.RemoveAll(to); err != nil {
-		m.Fatal(err)
-	}
-	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
-		m.Fatal(err)
-	}
+	testkit.NoError(m, os.RemoveAll(to))
+	testkit.NoError(m, os.CopyFS(to, os.DirFS(from)))
 	_ = filepath.WalkDir(to, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, ".writing") {
 			return os.Remove(path)

@@ -47,12 +47,8 @@ func TestMistakesAreFound(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"p/p.go": smallCode, "p/p_test.go": smallTests} {
 		file := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		testkit.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	s := testkit.Must(readSource(dir))(t)
 	specification := parseMarkdown(smallSpec)[1:]

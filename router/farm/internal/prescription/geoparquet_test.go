@@ -33,12 +33,8 @@ func parquetOf(t testing.TB, metadata string, codec compress.Codec, rows ...row)
 	var b bytes.Buffer
 	w := parquet.NewGenericWriter[row](&b, parquet.Compression(codec), parquet.MaxRowsPerRowGroup(2))
 	w.SetKeyValueMetadata("geo", metadata)
-	if _, err := w.Write(rows); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(w.Write(rows))(t)
+	testkit.NoError(t, w.Close())
 	return b.Bytes()
 }
 
@@ -151,9 +147,7 @@ func TestGeoParquetThatIsLargeUnpacked(t *testing.T) {
 	var b bytes.Buffer
 	w := parquet.NewGenericWriter[row](&b, parquet.Compression(&parquet.Zstd), parquet.SkipPageBounds("geometry"))
 	_, err := w.Write(rows)
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err, w.Close()))
 	if _, err := Make(t.Context(), b.Bytes(), urea); err == nil || !strings.Contains(err.Error(), "unpacked") || b.Len() > 10<<20 {
 		t.Errorf("got %v for %d bytes, want that they are too many, unpacked", err, b.Len())
 	}

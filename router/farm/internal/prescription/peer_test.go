@@ -57,13 +57,9 @@ func TestPeerMaps(t *testing.T) {
 		}
 		set := testkit.Must(Make(t.Context(), []byte(read("map.geojson")), cfg))(t)
 		var archive bytes.Buffer
-		if err := isoxml.Write(t.Context(), &archive, set, isoxml.WriteConfig{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, isoxml.Write(t.Context(), &archive, set, isoxml.WriteConfig{}))
 		file := filepath.Join(dir, "made.zip")
-		if err := os.WriteFile(file, archive.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, archive.Bytes(), 0o600))
 		out, err := exec.CommandContext(t.Context(), python, "../../../../farmdata/isoxml/testdata/peer/tree.py", file).CombinedOutput()
 		if err != nil || strings.Contains(string(out), "warning") || !strings.Contains(string(out), "process_data_value=") {
 			t.Errorf("the peer says %v\n%s", err, out)

@@ -40,9 +40,7 @@ func makeSet(t testing.TB, text string, cfg Config) *farmdata.Set {
 func reread(t testing.TB, set *farmdata.Set) *farmdata.Set {
 	t.Helper()
 	var b bytes.Buffer
-	if err := isoxml.Write(t.Context(), &b, set, isoxml.WriteConfig{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, isoxml.Write(t.Context(), &b, set, isoxml.WriteConfig{}))
 	a := testkit.Must(isoxml.Open(t.Context(), bytes.NewReader(b.Bytes()), int64(b.Len()), isoxml.Config{}))(t)
 	if len(a.Sets[0].Findings) > 0 {
 		t.Fatalf("got findings in what was made: %v", a.Sets[0].Findings)

@@ -144,14 +144,8 @@ func TestFarmFiles(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
-	large := write(t, map[string]string{"large.zip": ""})
-	if err := os.Truncate(filepath.Join(large, "large.zip"), demo.MaxFile+1); err != nil {
-		t.Fatal(err)
-	}
 	for name, args := range map[string][]string{
 		"absent folder":   {"-dir", filepath.Join(t.TempDir(), "absent")},
-		"empty folder":    {"-dir", t.TempDir()},
-		"too large":       {"-dir", large},
 		"no time":         {"-timeout", "1ns"},
 		"unknown flag":    {"-nonsense"},
 		"loose argument":  {"folder"},

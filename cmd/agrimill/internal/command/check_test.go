@@ -56,6 +56,16 @@ func (w *world) check(status int, file string, flags ...string) map[string]check
 	return results
 }
 
+// checkFor is check with the status that a state of one of the checks leads to.
+func (w *world) checkFor(state, file string, flags ...string) map[string]checkResult {
+	w.Helper()
+	status := statusOK
+	if state == checkFailed {
+		status = statusFailed
+	}
+	return w.check(status, file, flags...)
+}
+
 // expect compares one result: its state, and parts of its detail and its advice.
 func expect(t *testing.T, results map[string]checkResult, check, state, detail, advice string) {
 	t.Helper()
@@ -258,12 +268,8 @@ func TestCheckSenders(t *testing.T) {
 		"any":       {`type: "{type}"`, checkOK, "each message names its sender", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status := statusOK
-			if test.state == checkFailed {
-				status = statusFailed
-			}
 			inner := &farm{world: &world{T: t, env: f.env}, gate: f.gate}
-			results := inner.check(status, inner.configure(fmt.Sprintf("  - {name: back, from: {nats: {url: %q, subject: \"tasks.>\"}}, to: {gateway: {%s}}}\n", server.URL(), test.to)+fmt.Sprintf(oneSink, server.URL())))
+			results := inner.checkFor(test.state, inner.configure(fmt.Sprintf("  - {name: back, from: {nats: {url: %q, subject: \"tasks.>\"}}, to: {gateway: {%s}}}\n", server.URL(), test.to)+fmt.Sprintf(oneSink, server.URL())))
 			expect(t, results, "routes back to", test.state, test.detail, test.advice)
 		})
 	}
@@ -315,13 +321,9 @@ func TestCheckSinkFailures(t *testing.T) {
 	} {
 		must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 		t.Run(name, func(t *testing.T) {
-			status := statusOK
-			if test.state == checkFailed {
-				status = statusFailed
-			}
 			inner := &world{T: t, env: f.env}
 			inner.env["WRONG"], inner.env["RIGHT"] = "wrong", password
-			results := inner.check(status, inner.configure(fmt.Sprintf("sinks: {farm: {%s}}\npoison: {sink: farm}\nadmin: {address: off}\n", test.sink)), "--timeout", testkit.Patience.String())
+			results := inner.checkFor(test.state, inner.configure(fmt.Sprintf("sinks: {farm: {%s}}\npoison: {sink: farm}\nadmin: {address: off}\n", test.sink)), "--timeout", testkit.Patience.String())
 			expect(t, results, "sinks farm", test.state, test.detail, test.advice)
 			expect(t, results, "gateway token", checkOK, "", "")
 		})
@@ -361,12 +363,8 @@ func TestCheckNATSSources(t *testing.T) {
 		"stream":  {`durable: new, stream: GONE`, checkFailed, "stream not found", "create stream GONE"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status := statusOK
-			if test.state == checkFailed {
-				status = statusFailed
-			}
 			w := &world{T: t, env: f.env}
-			results := w.check(status, w.configure(fmt.Sprintf("  - {name: back, from: {nats: {url: %q, subject: \"tasks.>\", %s}}, to: {gateway: {type: \"{type}\"}}}\n", server.URL(), test.source)+fmt.Sprintf(oneSink, server.URL())))
+			results := w.checkFor(test.state, w.configure(fmt.Sprintf("  - {name: back, from: {nats: {url: %q, subject: \"tasks.>\", %s}}, to: {gateway: {type: \"{type}\"}}}\n", server.URL(), test.source)+fmt.Sprintf(oneSink, server.URL())))
 			expect(t, results, "routes back from", test.state, test.detail, test.advice)
 		})
 	}
@@ -399,13 +397,9 @@ func TestCheckKafkaSources(t *testing.T) {
 		"missing": {`topics: [positions, gone]`, checkFailed, "no such topic: gone", "create it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status := statusOK
-			if test.state == checkFailed {
-				status = statusFailed
-			}
 			w := &world{T: t, env: f.env}
 			sections := fmt.Sprintf("  - {name: positions, from: {kafka: {brokers: [%q], %s}}, to: {gateway: {type: \"{type}\"}}}\nsinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: off}\n", cluster.Addr(), test.source)
-			expect(t, w.check(status, w.configure(sections)), "routes positions from", test.state, test.detail, test.advice)
+			expect(t, w.checkFor(test.state, w.configure(sections)), "routes positions from", test.state, test.detail, test.advice)
 		})
 	}
 }
@@ -464,10 +458,6 @@ func TestCheckStoreFailures(t *testing.T) {
 		"source stream":      {"", "routes back from", checkFailed, "", "no stream has the subject nowhere.>"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status := statusOK
-			if test.state == checkFailed {
-				status = statusFailed
-			}
 			w := &world{T: t, env: f.env}
 			route := ""
 			if test.section == "" {
@@ -477,7 +467,7 @@ func TestCheckStoreFailures(t *testing.T) {
 			if !strings.Contains(test.section, "admin:") {
 				sections += "admin: {address: off}\n"
 			}
-			expect(t, w.check(status, w.configure(sections)), test.check, test.state, test.detail, test.advice)
+			expect(t, w.checkFor(test.state, w.configure(sections)), test.check, test.state, test.detail, test.advice)
 		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -385,38 +384,6 @@ func TestConcurrently(t *testing.T) {
 	all.Wait()
 }
 
-// BenchmarkUpdate has what the history does with one entry of the journal, beside the messages.
-func BenchmarkUpdate(b *testing.B) {
-	j, err := journal.New(journal.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	h, samples := history.New(nil), []history.Sample{{Route: "farm", FromGateway: true}}
-	h.Update(samples, j)
-	o := j.Observer(nil)
-	event, msg := &gateway.MessageReceived{TenantID: "tenant"}, message.NewMessage("5b1b4a5a-9e11-4e3a-8f7e-5f010b9ee84b", nil)
-	entries := 0
-	b.ReportAllocs()
-	for b.Loop() {
-		if entries -= 5; entries > 0 {
-			continue
-		}
-		b.StopTimer()
-		for i := range 1000 {
-			event.ID = fmt.Sprintf("11111111-aaaa-4000-8000-%012d", i)
-			msg.Metadata[gateway.KeyMessageID] = event.ID
-			j.Event(event)
-			for _, kind := range []router.EventKind{router.EventStarted, router.EventStored, router.EventDelivered} {
-				o.Observe(router.Event{Route: "farm", Kind: kind, Message: msg, Context: context.Background()})
-			}
-			j.Confirmed("tenant", []gateway.MessageConfirmation{{MessageID: event.ID}})
-		}
-		entries = 5000
-		b.StartTimer()
-		h.Update(samples, j)
-	}
-}
-
 func Example() {
 	now := time.Date(2026, 4, 1, 6, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
@@ -439,8 +406,7 @@ func Example() {
 }
 
 // BenchmarkEvent has what an event costs in all: its entry in the journal, and the history that follows it every 5,000
-// entries, as it does behind the messages. The other ones are floors, for comparison on the same machine: what any
-// record needs that has a key, a time and a counter, and what it costs to hand an event to somebody else.
+// entries, as it does behind the messages.
 func BenchmarkEvent(b *testing.B) {
 	const messages = 1000
 	type sent struct {
@@ -503,28 +469,4 @@ func BenchmarkEvent(b *testing.B) {
 		events(b, j, func() { h.Update(samples, j) })
 	})
 	b.Run("journal alone", func(b *testing.B) { events(b, newJournal(b), func() {}) })
-	b.Run("floor, map and clock and counter", func(b *testing.B) {
-		routes, n := map[string]*atomic.Int64{"farm": {}, "copy": {}}, 0
-		last := time.Now()
-		for b.Loop() {
-			if now := time.Now(); now.After(last) {
-				last = now
-			}
-			routes[all[n%messages].event.MessageType[:0]+"farm"].Add(1)
-			n++
-		}
-	})
-	b.Run("floor, channel", func(b *testing.B) {
-		events, done := make(chan router.Event, 1024), make(chan struct{})
-		go func() {
-			defer close(done)
-			for range events {
-			}
-		}()
-		for b.Loop() {
-			events <- router.Event{Route: "farm", Kind: router.EventDelivered}
-		}
-		close(events)
-		<-done
-	})
 }

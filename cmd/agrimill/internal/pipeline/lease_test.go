@@ -155,36 +155,9 @@ func TestInstancesWorkOneAtATime(t *testing.T) {
 	w.checkStored()
 }
 
-// With consumers: every_instance the routes from brokers share the messages.
+// With consumers: every_instance the routes from brokers share the messages: those of a stream, and the partitions of a
+// consumer group in Kafka, of which who is left takes those of the one that stops.
 func TestConsumersOnEveryInstance(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.free()
-	text := w.head() + w.natsSink() + w.ha(w.server.URL(), "ttl: 5m, consumers: every_instance") + allRoute + w.outRoute()
-	a := w.start(text)
-	a.waitRole("holder")
-	a.waitReady()
-	b := w.start(text)
-	b.waitRole("standby")
-	b.waitReady()
-	var ids []string
-	testkit.Eventually(w, "both carry messages to the gateway", func() bool {
-		ids = append(ids, w.put(fmt.Sprintf("out.task.%d", len(ids)), taskData))
-		return a.Snapshot().Routes[1].Delivered > 0 && b.Snapshot().Routes[1].Delivered > 0
-	})
-	w.checkArrived(ids)
-	w.waitConfirmed()
-	if r := b.Snapshot().Routes[0]; r.Delivered > 0 {
-		t.Errorf("the standby works: %s", w.asJSON(r))
-	}
-	a.mustStop()
-	b.mustStop()
-	w.checkStored()
-}
-
-// The same with Kafka: the instances share the partitions of a consumer group, and who is left takes those
-// of the one that stops.
-func TestKafkaConsumersOnEveryInstance(t *testing.T) {
 	t.Parallel()
 	const partitions = 8
 	w := newWorld(t)
@@ -199,39 +172,40 @@ func TestKafkaConsumersOnEveryInstance(t *testing.T) {
 		for partition := range int32(partitions) {
 			id := uuid.NewString()
 			ids = append(ids, id)
-			record := &kgo.Record{
-				Topic: "reports", Partition: partition, Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}},
-			}
+			record := reported(id)
+			record.Partition = partition
 			must(t, producer.ProduceSync(t.Context(), record).FirstErr())
 		}
 	}
-	text := w.head() + w.natsSink() + w.ha(w.server.URL(), "ttl: 5m, consumers: every_instance") + allRoute + fmt.Sprintf(`
-  - name: reports
-    from: {kafka: {brokers: %q, topics: [reports]}}
-    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
-`, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, shapes)
-	delivered := func(b *agrimill) uint64 { return b.Snapshot().Routes[1].Delivered }
+	text := w.head() + w.natsSink() + w.ha(w.server.URL(), "ttl: 5m, consumers: every_instance") + allRoute + w.outRoute() + w.reportsRoute(cluster, "")
+	delivered := func(b *agrimill, route int) uint64 { return b.Snapshot().Routes[route].Delivered }
 	a := w.start(text)
 	a.waitRole("holder")
 	a.waitReady()
 	b := w.start(text)
 	b.waitRole("standby")
 	b.waitReady()
-	testkit.Eventually(w, "both carry messages to the gateway", func() bool {
+	testkit.Eventually(w, "both carry messages of the stream to the gateway", func() bool {
+		ids = append(ids, w.put(fmt.Sprintf("out.task.%d", len(ids)), taskData))
+		return delivered(a, 1) > 0 && delivered(b, 1) > 0
+	})
+	sent := uint64(0)
+	testkit.Eventually(w, "both carry messages of Kafka to the gateway", func() bool {
 		put()
-		return delivered(a) > 0 && delivered(b) > 0
+		sent += partitions
+		return delivered(a, 2) > 0 && delivered(b, 2) > 0
 	})
 	w.checkArrived(ids)
-	testkit.Eventually(w, "all are counted", func() bool { return delivered(a)+delivered(b) == uint64(len(ids)) })
-	before := []uint64{delivered(a), delivered(b)}
+	testkit.Eventually(w, "all are counted", func() bool { return delivered(a, 2)+delivered(b, 2) == sent })
+	before := []uint64{delivered(a, 2), delivered(b, 2)}
 	put()
 	w.checkArrived(ids)
 	testkit.Eventually(w, "each has carried its half", func() bool {
-		return delivered(a)-before[0] == partitions/2 && delivered(b)-before[1] == partitions/2
+		return delivered(a, 2)-before[0] == partitions/2 && delivered(b, 2)-before[1] == partitions/2
 	})
 	w.waitConfirmed()
-	if r := b.Snapshot().Routes[0]; r.Delivered > 0 {
-		t.Errorf("the standby works: %s", w.asJSON(r))
+	if n := delivered(b, 0); n > 0 {
+		t.Errorf("the standby has delivered %d messages of the gateway", n)
 	}
 
 	a.mustStop()
@@ -278,19 +252,13 @@ func TestWithoutTheLease(t *testing.T) {
 	way := natstest.NewProxy(t, w.server.URL())
 	b := w.start(w.head() + fmt.Sprintf("sinks:\n  lake: {kafka: {brokers: %q}}\npoison: {sink: lake}\n", cluster.Addr()) +
 		w.ha(way.URL(), brief+", stop_without_nats: true") + "routes:\n  - {name: lake, from: {gateway: all}, to: {sink: lake, topic: lake}}\n" +
-		w.outRoute() + fmt.Sprintf(`
-  - name: reports
-    from: {kafka: {brokers: %q, topics: [reports]}}
-    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
-`, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, shapes))
+		w.outRoute() + w.reportsRoute(cluster, ""))
 	b.waitRole("holder")
 	var ids []string
 	put := func() { // one from each broker, which come back from the gateway
 		t.Helper()
 		ids = append(ids, w.put("out.task", taskData), uuid.NewString())
-		id := ids[len(ids)-1]
-		record := &kgo.Record{Topic: "reports", Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}}}
-		must(t, producer.ProduceSync(t.Context(), record).FirstErr())
+		must(t, producer.ProduceSync(t.Context(), reported(ids[len(ids)-1])).FirstErr())
 	}
 	stored := func(want int) {
 		t.Helper()

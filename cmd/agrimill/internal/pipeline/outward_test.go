@@ -2,11 +2,9 @@ package pipeline_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -32,6 +30,20 @@ func (w *world) outRoute() string {
 `, w.proxy.URL(), w.gate.Tenant(), w.sender.ID, w.receiver.ID)
 }
 
+// reportsRoute is a route from the topic reports of Kafka to the gateway, with more settings of its source.
+func (w *world) reportsRoute(cluster *kafkatest.Cluster, more string) string {
+	return fmt.Sprintf(`
+  - name: reports
+    from: {kafka: {brokers: %q, topics: [reports]%s}}
+    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
+`, cluster.Addr(), more, w.gate.Tenant(), w.sender.ID, w.receiver.ID, shapes)
+}
+
+// reported is a record for reportsRoute, which comes to the gateway as the message of this context ID. All have one key.
+func reported(id string) *kgo.Record {
+	return &kgo.Record{Topic: "reports", Key: []byte("field"), Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}}}
+}
+
 // arrived counts what has come to the receiver by its context ID.
 func (w *world) arrived() map[string]int {
 	count := map[string]int{}
@@ -47,11 +59,7 @@ func TestSourceDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
-	routes := w.outRoute() + fmt.Sprintf(`
-  - name: reports
-    from: {kafka: {brokers: %q, topics: [reports], connect_timeout: 1s}}
-    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
-`, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, taskData)
+	routes := w.outRoute() + w.reportsRoute(cluster, ", connect_timeout: 1s")
 	b := w.start(unhurried(w.head()) + w.natsSink() + allRoute + routes)
 	b.waitReady()
 	w.server.Stop()
@@ -83,43 +91,6 @@ func TestSourceDown(t *testing.T) {
 	must(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: "reports", Value: []byte("a report")}).FirstErr())
 	testkit.Eventually(w, "the report has arrived", func() bool { return len(w.arrived()) == before+1 })
 	again.mustStop()
-}
-
-// The subscriber of watermill-kafka carries everything to the gateway, too, in order, through a restart.
-func TestWatermillDriver(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
-	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	must(t, err)
-	defer producer.Close()
-	route := fmt.Sprintf(`
-  - name: reports
-    from: {kafka: {brokers: %q, topics: [reports], driver: watermill}}
-    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
-`, cluster.Addr(), w.gate.Tenant(), w.sender.ID, w.receiver.ID, shapes)
-	var ids []string
-	for range 2 {
-		b := w.start(w.head() + w.natsSink() + allRoute + route)
-		b.waitReady()
-		for range 10 {
-			id := uuid.NewString()
-			ids = append(ids, id)
-			record := &kgo.Record{Topic: "reports", Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}}}
-			must(t, producer.ProduceSync(t.Context(), record).FirstErr())
-		}
-		testkit.Eventually(w, "all have arrived", func() bool { return len(w.arrived()) == len(ids) })
-		w.waitConfirmed()
-		b.mustStop()
-	}
-	w.checkStored()
-	var arrived []string
-	for _, e := range w.gate.Ledger() {
-		if slices.Contains(ids, e.ContextID) && !slices.Contains(arrived, e.ContextID) {
-			arrived = append(arrived, e.ContextID)
-		}
-	}
-	testkit.Equal(t, arrived, ids)
 }
 
 // A message that the gateway will never take goes to the poison queue.

@@ -11,14 +11,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 )
 
 // Routes from NATS and Kafka to the gateway are reloaded under load, from one durable, or driver, to another one and
-// back. All of it arrives, and once, although the other durable consumer has a position of its own: what it delivers again
-// the route knows, and what the producer has stored twice.
+// back. All of it arrives, that of a key in order, and once, although the other durable consumer has a position of
+// its own: what it delivers again the route knows, and what the producer has stored twice.
 func TestReloadOfSources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -29,11 +28,8 @@ func TestReloadOfSources(t *testing.T) {
 	out := w.outRoute()
 	// configuration has the durable, the driver, and something that changes both routes.
 	configuration := func(durable, kafka, teamset string) string {
-		routes := strings.Replace(out, `subject: "out.>"`, fmt.Sprintf(`subject: "out.>", durable: %s`, durable), 1) + fmt.Sprintf(`
-  - name: reports
-    from: {kafka: {brokers: %q, topics: [reports], driver: %s}}
-    to: {gateway: {tenant: %s, endpoint: %s, recipients: [%s], type: %q}}
-`, cluster.Addr(), kafka, w.gate.Tenant(), w.sender.ID, w.receiver.ID, shapes)
+		routes := strings.Replace(out, `subject: "out.>"`, fmt.Sprintf(`subject: "out.>", durable: %s`, durable), 1) +
+			w.reportsRoute(cluster, ", driver: "+kafka)
 		return w.head() + w.natsSink() + allRoute + strings.ReplaceAll(routes, "to: {gateway: {", fmt.Sprintf("to: {gateway: {teamset_context_id: %q, ", teamset))
 	}
 	b := w.start(configuration("first", "agrimill", "1"))
@@ -48,8 +44,7 @@ func TestReloadOfSources(t *testing.T) {
 		id := uuid.NewString()
 		fromKafka = append(fromKafka, id)
 		for range 2 { // as a producer stores it that is not idempotent
-			record := &kgo.Record{Topic: "reports", Value: []byte(mark + id), Headers: []kgo.RecordHeader{{Key: gateway.KeyContextID, Value: []byte(id)}}}
-			if err := producer.ProduceSync(t.Context(), record).FirstErr(); err != nil {
+			if err := producer.ProduceSync(t.Context(), reported(id)).FirstErr(); err != nil {
 				t.Error(err)
 			}
 		}
@@ -87,5 +82,12 @@ func TestReloadOfSources(t *testing.T) {
 			}
 		}
 	}
+	var inOrder []string
+	for _, e := range w.gate.Ledger() {
+		if slices.Contains(fromKafka, e.ContextID) {
+			inOrder = append(inOrder, e.ContextID)
+		}
+	}
+	testkit.Equal(t, inOrder, fromKafka)
 	t.Logf("%d messages from each", len(fromNATS))
 }

@@ -32,7 +32,7 @@ type Config struct {
 	// topic and both go to the same sink, an escape is appended.
 	// Two sinks for one broker need topics that cannot be equal.
 	PoisonTopic string
-	// FailingAfter is [PoisonConfig.FailingAfter] of each route.
+	// FailingAfter is [PoisonConfig.FailingAfter] of each route, with its default.
 	FailingAfter int
 
 	// Retry determines how often and how fast messages are retried.

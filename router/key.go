@@ -193,7 +193,7 @@ func newSiblings(below int64) *siblings {
 
 // KeysConfig configures [NewKeyFunc].
 type KeysConfig struct {
-	// NeverChunkBelow is [DedupSettings.NeverChunkBelow].
+	// NeverChunkBelow is [DedupSettings.NeverChunkBelow], with its default.
 	NeverChunkBelow int64
 }
 

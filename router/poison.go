@@ -97,7 +97,7 @@ type PoisonConfig struct {
 	// none, and such messages stay open.
 	ClaimCheck gateway.ClaimCheck `yaml:"-"`
 	// MaxInlinePayload is the largest payload in bytes that is fetched into a
-	// message that does not have it yet, see [Config.MaxInlinePayload].
+	// message that does not have it yet, as [Config.MaxInlinePayload], with its default.
 	MaxInlinePayload int64 `yaml:"-"`
 	// Stop, when closed, tells that a shutdown is under way: it ends the pause after a
 	// failed publish, and what a handler fails with from then on is no verdict. The Router

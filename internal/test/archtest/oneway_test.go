@@ -7,6 +7,7 @@ import (
 	"go/types"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ func TestOneWay(t *testing.T) {
 		case entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil
 		}
-		file, err := parser.ParseFile(fset, path, nil, 0)
+		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
 		if err != nil {
 			return err
 		}
@@ -60,6 +61,9 @@ func oneWay(dir string, file *ast.File) []strayed {
 			}
 		case *ast.GenDecl:
 			ast.Inspect(d, func(n ast.Node) bool {
+				if spec, ok := n.(*ast.TypeSpec); ok {
+					found = append(found, zeros(spec)...)
+				}
 				field, ok := n.(*ast.Field)
 				if !ok {
 					return true
@@ -71,6 +75,26 @@ func oneWay(dir string, file *ast.File) []strayed {
 				}
 				return true
 			})
+		}
+	}
+	return found
+}
+
+// zeroSaid matches what a comment says of zero.
+var zeroSaid = regexp.MustCompile(`(?i)\b(defaults?|0|zero|required|optional|empty)\b`)
+
+// zeros returns the numbers of a configuration whose comments do not say what zero means.
+func zeros(spec *ast.TypeSpec) (found []strayed) {
+	body, ok := spec.Type.(*ast.StructType)
+	if !ok || !spec.Name.IsExported() || !strings.HasSuffix(spec.Name.Name, "Config") && !strings.HasSuffix(spec.Name.Name, "Settings") {
+		return nil
+	}
+	for _, field := range body.Fields.List {
+		switch types.ExprString(field.Type) {
+		case "int", "int32", "int64", "uint64", "float64", "time.Duration":
+			if len(field.Names) > 0 && field.Names[0].IsExported() && !zeroSaid.MatchString(field.Doc.Text()) {
+				found = append(found, strayed{field, field.Names[0].Name + " does not say what zero means"})
+			}
 		}
 	}
 	return found
@@ -143,18 +167,19 @@ func typesOf(fields *ast.FieldList) []string {
 // TestOneWayFinds: the test above finds what strays.
 func TestOneWayFinds(t *testing.T) {
 	for code, want := range map[string]int{
-		`func New(ctx context.Context, config Config, logger watermill.LoggerAdapter) {}`: 0,
-		`func New(config Config, ctx context.Context) {}`:                                 1,
-		`func New(config *Config) {}`:                                                     1,
-		`func New(config Config, logger *slog.Logger) {}`:                                 1,
-		`type Config struct { Logger *slog.Logger }`:                                      1,
-		`func (c *Config) Validate() error { return nil }`:                                1,
-		`func (c Config) Validate() bool { return true }`:                                 1,
-		`func (c Config) WithDefaults() (Config, error) { return c, nil }`:                1,
-		`func (s *Sink) Health(timeout time.Duration) error { return nil }`:               1,
-		`func Run(t *testing.T, h Harness) {}`:                                            1,
+		`func New(ctx context.Context, config Config, logger watermill.LoggerAdapter) {}`:            0,
+		`func New(config Config, ctx context.Context) {}`:                                            1,
+		`func New(config *Config) {}`:                                                                1,
+		`func New(config Config, logger *slog.Logger) {}`:                                            1,
+		`type Config struct { Logger *slog.Logger }`:                                                 1,
+		`func (c *Config) Validate() error { return nil }`:                                           1,
+		`func (c Config) Validate() bool { return true }`:                                            1,
+		`func (c Config) WithDefaults() (Config, error) { return c, nil }`:                           1,
+		`func (s *Sink) Health(timeout time.Duration) error { return nil }`:                          1,
+		"type Config struct {\n// Most is a bound.\nMost int\n// Least is. 0 means 3.\nLeast int\n}": 1,
+		`func Run(t *testing.T, h Harness) {}`:                                                       1,
 	} {
-		file := testkit.Must(parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, 0))(t)
+		file := testkit.Must(parser.ParseFile(token.NewFileSet(), "", "package p\n"+code, parser.ParseComments))(t)
 		if got := oneWay("sinks/sinktest", file); len(got) != want {
 			t.Errorf("%s: got %v, want %d problems", code, got, want)
 		}

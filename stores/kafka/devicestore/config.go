@@ -28,7 +28,7 @@ type Config struct {
 	Replicas int16 `yaml:"replicas"`
 	// Timeout bounds New and each Put. 0 means [DefaultTimeout]; negative is an error.
 	Timeout time.Duration `yaml:"-"`
-	// MaxMemory is that of [farm.MemoryDevicesConfig]: what the topic has is also in memory.
+	// MaxMemory is that of [farm.MemoryDevicesConfig], with its default: what the topic has is also in memory.
 	MaxMemory int64 `yaml:"-"`
 	// ReadOnly is for whoever only looks: nothing is created or written. A topic that does not exist is an error of
 	// New that matches [ErrMissing].

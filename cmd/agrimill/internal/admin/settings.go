@@ -1,8 +1,18 @@
 package admin
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
+)
+
+const (
+	// maxChanges bounds how many values a [Reload] names, and maxChanged how long each of them is, in bytes.
+	maxChanges = 20
+	maxChanged = 120
 )
 
 // Settings is the response to GET /api/config: the configuration that is running.
@@ -12,6 +22,61 @@ type Settings struct {
 	// Error is why the file as it is now was not applied; empty if it was.
 	Error    string    `json:"error,omitempty"`
 	Settings []Setting `json:"settings"`
+	// Reloads are the latest, the newest first.
+	Reloads []Reload `json:"reloads"`
+}
+
+// Reload is one configuration that was applied or refused while the pipeline ran.
+type Reload struct {
+	At time.Time `json:"at"`
+	// Changes are [Changes]; Error is why it was refused, redacted.
+	Changes []string `json:"changes,omitempty"`
+	Error   string   `json:"error,omitempty"`
+}
+
+// Changes lists the values that differ between two configurations, e.g. "routes[2].to.topic: a → b", without secrets. Of more than
+// 20, the last line says how many there are besides.
+func Changes(old, next []Setting) []string {
+	before := map[string]string{}
+	for _, s := range old {
+		before[s.Path] = valueText(s.Value)
+	}
+	const unset = "not set"
+	var all []string
+	for _, s := range next {
+		was, had := before[s.Path]
+		delete(before, s.Path)
+		if is := valueText(s.Value); !had {
+			all = append(all, fmt.Sprintf("%s: %s → %s", s.Path, unset, is))
+		} else if was != is {
+			all = append(all, fmt.Sprintf("%s: %s → %s", s.Path, was, is))
+		}
+	}
+	for _, s := range old {
+		if was, gone := before[s.Path]; gone {
+			all = append(all, fmt.Sprintf("%s: %s → %s", s.Path, was, unset))
+		}
+	}
+	if more := len(all) - maxChanges; more > 0 {
+		all = append(all[:maxChanges:maxChanges], fmt.Sprintf("and %d more", more))
+	}
+	return all
+}
+
+// valueText is a value as a person wrote it, shortened.
+func valueText(value any) string {
+	text, ok := value.(string)
+	if !ok {
+		encoded, err := json.Marshal(value)
+		if err != nil {
+			return "unknown"
+		}
+		text = string(encoded)
+	}
+	if len(text) > maxChanged {
+		text = strings.ToValidUTF8(text[:maxChanged], "") + "…"
+	}
+	return text
 }
 
 // Setting is one value of a configuration, as it may be shown.
@@ -38,6 +103,7 @@ func (s *Server) serveConfig(w http.ResponseWriter, _ *http.Request) {
 		settings.Settings = []Setting{}
 	}
 	state := s.source.Snapshot().Config
-	settings.LoadedAt, settings.Error = state.LoadedAt, state.Error
+	settings.LoadedAt, settings.Error, settings.Reloads = state.LoadedAt, state.Error, append([]Reload{}, state.Reloads...)
+	slices.Reverse(settings.Reloads)
 	writeJSON(w, http.StatusOK, settings)
 }

@@ -176,6 +176,8 @@ type ConfigState struct {
 	// Error is why the latest one was not applied, FailedAt when that was; empty if it was applied.
 	Error    string    `json:"error,omitempty"`
 	FailedAt time.Time `json:"failed_at,omitzero"`
+	// Reloads are the latest ones, the oldest first, for GET /api/config alone.
+	Reloads []Reload `json:"-"`
 }
 
 // GatewayState is the state of the event stream.

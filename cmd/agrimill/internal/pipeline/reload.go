@@ -38,8 +38,18 @@ type configState struct {
 	at      time.Time
 	failure string // why the latest one was not applied, at failedAt
 	config  *config.Config
+	reloads []admin.Reload // the latest maxReloads, the oldest first
 
 	failedAt time.Time
+}
+
+// maxReloads is how many reloads the status page shows.
+const maxReloads = 20
+
+// with returns the reloads with one more.
+func (s configState) with(r admin.Reload) []admin.Reload {
+	all := append(slices.Clone(s.reloads), r)
+	return all[max(0, len(all)-maxReloads):]
 }
 
 // Reload applies another configuration: routes, filters, topics, sinks, the place of the
@@ -77,6 +87,7 @@ func (p *Pipeline) ReloadFailed(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.loaded.failure, p.loaded.failedAt = router.RedactError(err, nil), time.Now()
+	p.loaded.reloads = p.loaded.with(admin.Reload{At: p.loaded.failedAt, Error: p.loaded.failure})
 }
 
 func (p *Pipeline) reload(ctx context.Context, cfg *config.Config) (ReloadReport, error) {
@@ -190,7 +201,9 @@ func unfinished(err error) error {
 func (p *Pipeline) reloaded(cfg *config.Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.loaded = configState{at: time.Now(), config: cfg}
+	now := time.Now()
+	changes := admin.Changes(p.loaded.config.Settings(), cfg.Settings())
+	p.loaded = configState{at: now, config: cfg, reloads: p.loaded.with(admin.Reload{At: now, Changes: changes})}
 }
 
 // keepFixed returns the new configuration with those sections of the old one that cannot

@@ -161,6 +161,9 @@ func TestReloadRefused(t *testing.T) {
 	if again := b.reload(strings.Replace(text, `topic: "one"`, `topic: "two"`, 1)); !slices.Equal(again.Restart, report.Restart) || len(again.Changed) > 0 {
 		t.Errorf("the same again: %+v", again)
 	}
+	if r := b.Snapshot().Config.Reloads; len(r) != 4 || r[0].Error == "" || len(r[1].Changes)+len(r[3].Changes) > 0 || !slices.Equal(r[2].Changes, []string{"routes[0].to.topic: one → two"}) {
+		t.Errorf("the reloads: %+v", r)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := b.Reload(ctx, w.parse(text)); !errors.Is(err, context.Canceled) {

@@ -38,7 +38,7 @@ func selected(source Source, of history.Selection) *SelectedStatus {
 	answer := &SelectedStatus{Selected: source.History().Selected(of), Waiting: map[string]OpenOnRoute{}}
 	for _, o := range source.Open() {
 		// What is open is always told apart, so the others have nothing of their own here.
-		if of.Tenant != "" && !strings.EqualFold(o.TenantID, of.Tenant) || of.Endpoint != "" && !strings.EqualFold(o.EndpointID, of.Endpoint) {
+		if !isOf(o, of) {
 			continue
 		}
 		answer.InFlight += o.InFlight
@@ -51,6 +51,11 @@ func selected(source Source, of history.Selection) *SelectedStatus {
 		}
 	}
 	return answer
+}
+
+// isOf reports whether something open is of what a request selects.
+func isOf(o subscriber.Open, of history.Selection) bool {
+	return (of.Tenant == "" || strings.EqualFold(o.TenantID, of.Tenant)) && (of.Endpoint == "" || strings.EqualFold(o.EndpointID, of.Endpoint))
 }
 
 // earlier returns the earlier of two times; the other one, if one is zero.

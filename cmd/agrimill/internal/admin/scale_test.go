@@ -95,7 +95,7 @@ func TestBrowserScale(t *testing.T) {
 	page.Eval(`document.querySelector("#tenants").scrollTop = 1e9`)
 	page.Wait(`[...document.querySelectorAll("#tenants .name")].some(n => n.textContent === "Tractor 49 of farm 199") && document.querySelectorAll("#tenants tbody tr").length < 60`)
 	page.Type("#tenants-query", "tractor 7 of farm 19")
-	page.Wait(`document.querySelector("#tenants-count").textContent === "11 of 200 tenants, 10,000 endpoints" && document.querySelectorAll("#tenants tbody tr").length === 11`)
+	page.Wait(`document.querySelector("#tenants-count").textContent === "11 of 10,000 endpoints" && document.querySelectorAll("#tenants tbody tr").length === 11`)
 	t.Logf("after a scroll and a search the longest task has taken %s ms", page.Eval(`Math.round(window.longest ?? 0)`))
 
 	// What is asked for again is not sent again: the browser has seen the whole list once, and then that it is the same.

@@ -161,7 +161,7 @@ func (s *Server) newHandler() http.Handler {
 	}
 	read("GET /api/status", s.serveStatus, "tenant", "endpoint")
 	read("GET /api/tenants", s.serveTenants)
-	read("GET /api/waiting", s.serveWaiting)
+	read("GET /api/waiting", s.serveWaiting, "tenant", "endpoint")
 	read("GET /api/poison", s.servePoison, "offset", "limit", "group", "q", "tenant", "endpoint")
 	read("GET /api/poison/groups", s.servePoisonGroups, "group", "q", "tenant", "endpoint")
 	read("GET /api/poison/ids", s.servePoisonIDs, "group", "q", "tenant", "endpoint")

@@ -669,3 +669,38 @@ func TestOverRealParts(t *testing.T) {
 	})
 	get(t, server, "/healthz").want(t, http.StatusOK)
 }
+
+// Those that have waited longest come first, of what is selected, and twelve are named. A list is sent again once it has changed.
+func TestWaiting(t *testing.T) {
+	now := time.Now()
+	source := &plainSource{open: []subscriber.Open{{TenantID: "other"}}}
+	for i := range 15 {
+		source.open = append(source.open, subscriber.Open{TenantID: fmt.Sprint("tenant-", i%2), EndpointID: fmt.Sprint("endpoint-", i), Held: 1, Oldest: now.Add(-time.Duration(i) * time.Minute)})
+	}
+	server := serve(t, admin.Config{}, source)
+	ask := func(query string) (list admin.WaitingList) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(get(t, server, "/api/waiting"+query).want(t, http.StatusOK).body), &list); err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	if all := ask(""); len(all.Waiting) != 12 || all.More != 3 || all.Waiting[0].Endpoint != "endpoint-14" || all.Waiting[0].Held != 1 {
+		t.Errorf("all: %+v", all)
+	}
+	if some := ask("?tenant=TENANT-1"); len(some.Waiting) != 7 || some.More != 0 || some.Waiting[6].Endpoint != "endpoint-1" {
+		t.Errorf("of a tenant: %+v", some)
+	}
+	if none := get(t, server, "/api/waiting?endpoint=x").want(t, http.StatusOK); !strings.Contains(none.body, `"waiting":[]`) {
+		t.Errorf("of nobody: %s", none.body)
+	}
+
+	tag := get(t, server, "/api/waiting").header.Get("ETag")
+	if a := get(t, server, "/api/waiting", header("If-None-Match", tag)).want(t, http.StatusNotModified); a.body != "" || tag == "" || a.header.Get("ETag") != tag {
+		t.Errorf("unchanged, with the tag %q: %q", tag, a.body)
+	}
+	get(t, server, "/api/waiting?tenant=tenant-1", header("If-None-Match", tag)).want(t, http.StatusOK)
+	if a := get(t, server, "/api/trace").want(t, http.StatusNotFound); a.header.Get("ETag") != "" {
+		t.Error("an error has a tag")
+	}
+}

@@ -29,10 +29,11 @@ type Waiting struct {
 	Oldest   time.Time `json:"oldest,omitzero"`
 }
 
-func (s *Server) serveWaiting(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveWaiting(w http.ResponseWriter, r *http.Request) {
+	of := selection(r.URL.Query())
 	var open []subscriber.Open
 	for _, o := range s.source.Open() {
-		if o.InFlight+o.Held+o.Pending > 0 {
+		if isOf(o, of) && o.InFlight+o.Held+o.Pending > 0 {
 			open = append(open, o)
 		}
 	}

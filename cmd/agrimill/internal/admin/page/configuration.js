@@ -20,6 +20,7 @@ export async function pollConfig(status) {
     const at = time(answer.loaded_at), differ = settings.list.filter((s) => s.restart).length;
     setText(byId("config-since"), [at && `Applied ${stamp(at)}; lines are those of the file as it was then`, answer.error && "the file as it is now was not applied",
       differ && `${count(differ)} ${differ === 1 ? "value differs" : "values differ"} from the file: restart`].filter(Boolean).join("; "));
+    showReloads(answer.reloads);
     showConfig();
   } catch (err) {
     if (settings.seen !== loaded) return;
@@ -27,6 +28,13 @@ export async function pollConfig(status) {
     setText(byId("config-empty"), `The configuration is unavailable: ${err.message}`);
     setHidden(byId("config-empty"), false);
   }
+}
+
+// showReloads shows what each reload has changed, the newest first.
+function showReloads(reloads) {
+  setText(byId("reloads-note"), reloads.length ? "" : "None since the start.");
+  byId("reloads").replaceChildren(...reloads.map((r) => make("li", {}, make("time", { datetime: r.at, text: stamp(time(r.at)) }),
+    make("ul", { class: "ext" }, ...(r.error ? [`Refused: ${r.error}`] : r.changes ?? ["No value has changed, unless it is a secret."]).map((text) => make("li", { dir: "auto", text }))))));
 }
 
 const valueText = (value) => (typeof value === "string" ? value : JSON.stringify(value));

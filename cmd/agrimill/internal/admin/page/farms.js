@@ -1,6 +1,6 @@
 // Tenants and endpoints: who waits longest, a list of all, and one of them in full.
 
-import { ask, only } from "./api.js";
+import { ask, only, onlyThese } from "./api.js";
 import { directory, endpointOf, pollTenants } from "./directory.js";
 import { byId, keyed, make, setHidden, setText } from "./dom.js";
 import { select } from "./filter.js";
@@ -11,15 +11,15 @@ import { enter } from "./rooms.js";
 const plural = (n, one) => `${count(n)} ${n === 1 ? one : `${one}s`}`;
 const typesOf = (list) => [...new Set(list ?? [])].join(", ");
 
-export function pollFarms(status) {
-  pollTenants();
+export async function pollFarms(status) {
+  await pollTenants(); // which has the names
   showWaiting(time(status.time));
 }
 
 async function showWaiting(now) {
   let answer;
   try {
-    answer = await ask("api/waiting");
+    answer = await ask(`api/waiting?${onlyThese().slice(1)}`);
   } catch (err) {
     setText(byId("waiting-note"), `What waits is unknown: ${err.message}`);
     return;
@@ -67,7 +67,7 @@ function showList() {
   const found = endpoints.filter(({ tenant, e }) => (!ours || e.mine) && (!only.tenant || tenant.id === only.tenant) && (!only.endpoint || e.id === only.endpoint)
     && (!wanted || [e.name, e.external_id, e.id, tenant.id, ...(e.sends ?? []), ...(e.receives ?? [])].join(" ").toLowerCase().includes(wanted)));
   const all = `${plural(tenants?.length ?? 0, "tenant")}, ${plural(endpoints.length, "endpoint")}`;
-  setText(byId("tenants-count"), tenants ? (found.length === endpoints.length ? all : `${count(found.length)} of ${all}`) : "");
+  setText(byId("tenants-count"), tenants ? (found.length === endpoints.length ? all : `${count(found.length)} of ${plural(endpoints.length, "endpoint")}`) : "");
   setHidden(empty, found.length > 0 && !error);
   setText(empty, error ? `Tenants unavailable: ${error}` : endpoints.length ? "No endpoint is like that." : tenants?.length ? "No endpoint is in these tenants." : "No tenant has authorized the application yet.");
   setHidden(byId("tenants"), found.length === 0);
@@ -82,7 +82,7 @@ function showFarm(endpoint, button) {
   const { tenant, e } = endpoint;
   setText(byId("h-farm"), e.name || "unnamed");
   const facts = [["Tenant", tenant.id], ["Scopes", typesOf(tenant.scopes)], ["ID", e.id], ["External ID", e.external_id], ["Type", e.type.replaceAll("_", " ")], ["Sends", typesOf(e.sends)],
-    ["Receives", typesOf(e.receives)], ["Connected now", e.routed_to === undefined ? "unknown: another application's" : `sends to ${count(e.routed_to)}, receives from ${count(e.routed_from)}`]];
+    ["Receives", typesOf(e.receives)], ["Connected now", e.routed_to === undefined ? "unknown" : `sends to ${count(e.routed_to)}, receives from ${count(e.routed_from)}`]];
   byId("farm-facts").replaceChildren(...facts.filter(([, text]) => text).flatMap(([term, text]) => [make("dt", { text: term }), make("dd", { class: "ext", text })]));
   const offers = [e.mine && ["Show only this endpoint", () => select({ tenant: tenant.id, endpoint: e.id })], ["Show only this tenant", () => select({ tenant: tenant.id, endpoint: "" })],
     ["Why does nothing arrive?", () => {

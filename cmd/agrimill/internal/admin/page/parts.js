@@ -109,6 +109,9 @@ function chosenFacts(status, now) {
 // ofAll says that a fact is not about what was selected alone.
 const ofAll = (fact) => fact && [`${fact[0]}, all tenants`, ...fact.slice(1)];
 
+// brief is the beginning of a UUID, by which the search finds it, too.
+const brief = (id) => id.replace(/^([0-9a-f]{8})-[0-9a-f-]{27}$/i, "$1…");
+
 // waitFact says how many of a kind wait, and which one has waited longest.
 function waitFact(w, now) {
   const first = w.longest[0];
@@ -116,7 +119,7 @@ function waitFact(w, now) {
   const name = { key: "blocked endpoints", subscription: "slow subscriptions", nack: "nacked, waiting", payload: "payload hosts failing", tenant: "tenants failing to confirm",
     file: "messages waiting for files", "file confirmation": "confirmations held for files" }[w.kind] ?? w.kind;
   const bad = ["key", "subscription", "payload", "tenant"].includes(w.kind) && seconds > 10000;
-  return [name, first ? `${count(w.count)}, ${first.what || "unknown"} for ${short(seconds)}` : count(w.count), bad ? "warn" : ""];
+  return [name, first ? `${count(w.count)}, ${first.name || brief(first.what) || "unknown"} for ${short(seconds)}` : count(w.count), bad ? "warn" : ""];
 }
 
 export const wordOf = (route) => ({ outage: "outage, waiting", failing: "failing, poisoning all" }[route.state] ?? route.state);

@@ -129,7 +129,7 @@ func (d durable) plan(ctx context.Context, subject string) (p plan, err error) {
 	}
 	if p.stream = d.config.Stream; p.stream == "" {
 		if p.stream, err = p.js.StreamNameBySubject(ctx, subject); err != nil {
-			return p, fmt.Errorf("stream with the subject %s: %w", subject, err)
+			return p, fmt.Errorf("stream with the subject %s: %w", subject, instead(ctx, p.js, err))
 		}
 	}
 	found, err := p.js.Consumer(ctx, p.stream, d.config.Durable)
@@ -143,9 +143,33 @@ func (d durable) plan(ctx context.Context, subject string) (p plan, err error) {
 		err = d.refused(p.stream, "is a push consumer")
 	}
 	if err != nil && !errors.Is(err, ErrConfig) {
-		err = fmt.Errorf("stream %s: %w", p.stream, err)
+		err = fmt.Errorf("stream %s: %w", p.stream, instead(ctx, p.js, err))
 	}
 	return p, err
+}
+
+// maxInstead is how many streams an error names.
+const maxInstead = 10
+
+// instead adds to the error of a stream that is not found which ones there are, with their subjects.
+func instead(ctx context.Context, js jetstream.JetStream, err error) error {
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx) // ends the list
+	defer cancel()
+	var have []string
+	for info := range js.ListStreams(ctx).Info() {
+		if len(have) == maxInstead {
+			have = append(have, "and others")
+			break
+		}
+		have = append(have, info.Config.Name+" ("+strings.Join(info.Config.Subjects, " ")+")")
+	}
+	if len(have) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; there are %s", err, strings.Join(have, ", "))
 }
 
 // make does what is planned.

@@ -56,7 +56,7 @@ func TestLookIsWhatSubscribeFinds(t *testing.T) {
 			until := time.Now().Add(time.Hour)
 			c.PauseUntil = &until
 		}, says: "paused until"},
-		"no stream":   {read: func(c *nats.Config) { c.Stream = "GONE" }, is: jetstream.ErrStreamNotFound, says: "stream not found"},
+		"no stream":   {read: func(c *nats.Config) { c.Stream = "GONE" }, is: jetstream.ErrStreamNotFound, says: "stream not found; there are FIELD (field."},
 		"no settings": {read: func(c *nats.Config) { c.Durable = "a.b" }, is: nats.ErrConfig, says: "Durable"},
 	} {
 		t.Run(name, func(t *testing.T) {

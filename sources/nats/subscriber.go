@@ -102,7 +102,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // Subscribe delivers the messages with this subject, which may have wildcards; it is the
 // full subject, without a prefix. It blocks until the consumer exists. If the server is
 // unreachable or has no such stream, the error matches sinks.ErrUnavailable and Subscribe
-// can be called again.
+// can be called again; it names the streams that there are instead, and their subjects.
 //
 // A Subscriber reads one subject, in one subscription at a time, because another one would get some of its messages: the
 // error matches [ErrConfig]. To share the work, use another Subscriber with the same durable.

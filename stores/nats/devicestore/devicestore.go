@@ -62,8 +62,9 @@ var ErrReadOnly = errors.New("devicestore: the store is read only")
 
 // Config configures a [Store].
 type Config struct {
-	// Conn is the connection. Required. It should reconnect without end. It is not closed by
-	// the store.
+	// Conn is the connection. Required. It should reconnect without end. If it has not found its server yet, and goes on looking
+	// ([natsgo.RetryOnFailedConnect]), New succeeds, and the bucket is looked for when it is needed; an error until then matches
+	// [sinks.ErrNotConnected]. It is not closed by the store.
 	Conn *natsgo.Conn `yaml:"-"`
 	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
 	Domain string `yaml:"-"`

@@ -68,7 +68,9 @@ const (
 
 // Config configures a [Lease]. Only Conn is required.
 type Config struct {
-	// Conn is the connection. It should reconnect without end. It is not closed by the lease.
+	// Conn is the connection. It should reconnect without end. If it has not found its server yet, and goes on looking
+	// ([natsgo.RetryOnFailedConnect]), New succeeds, and the bucket is looked for when it is needed; an error until then matches
+	// [sinks.ErrNotConnected]. It is not closed by the lease.
 	Conn *natsgo.Conn `yaml:"-"`
 	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
 	Domain string `yaml:"-"`

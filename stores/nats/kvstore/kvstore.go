@@ -54,8 +54,9 @@ const (
 
 // Config configures a [Store].
 type Config struct {
-	// Conn is the connection. Required. It should reconnect without end. It is
-	// not closed by the store.
+	// Conn is the connection. Required. It should reconnect without end. If it has not found its server yet, and goes on looking
+	// ([natsgo.RetryOnFailedConnect]), New succeeds, and the bucket is looked for when it is needed; an error until then matches
+	// [sinks.ErrNotConnected]. It is not closed by the store.
 	Conn *natsgo.Conn `yaml:"-"`
 	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
 	Domain string `yaml:"-"`
@@ -213,7 +214,7 @@ func (s *Store) opened(status jetstream.KeyValueStatus, created bool) error {
 	if status.LimitMarkerTTL() <= 0 {
 		return fmt.Errorf("%w: bucket %q has no TTL for single keys (LimitMarkerTTL), so leases would not end", ErrConfig, s.config.Bucket)
 	}
-	if created && s.bucket != nil {
+	if created && s.bucket != nil && s.bucket.Latest() != nil {
 		warnlog.Warn(s.logger, "the dedup bucket was gone and was created again; messages handled before are not recognized", nil)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
@@ -61,13 +62,17 @@ type Bucket struct {
 	Created time.Time // by the server's clock
 }
 
-// Open looks for the bucket, and creates it if it may.
+// Open looks for the bucket, and creates it if it may. With a connection that has not found its server yet, and goes on looking
+// ([natsgo.RetryOnFailedConnect]), that is left to the first request that can.
 func Open(ctx context.Context, conn *natsgo.Conn, domain string, config Config) (*Handle, error) {
 	js, err := nats.JetStream(conn, domain)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", config.Store, err)
 	}
 	h := &Handle{config: config, conn: conn, domain: domain, JS: js, opening: make(chan struct{}, 1)}
+	if conn.Opts.RetryOnFailedConnect && !conn.IsConnected() {
+		return h, nil
+	}
 	return h, h.open(ctx)
 }
 
@@ -109,7 +114,7 @@ func CreatedAt(status jetstream.KeyValueStatus) time.Time {
 	return time.Time{}
 }
 
-// Latest returns the bucket as it was found last.
+// Latest returns the bucket as it was found last; nil before.
 func (h *Handle) Latest() *Bucket { return h.latest.Load() }
 
 // Do makes a request within a timeout, and makes it once more if the bucket was gone and is there again.
@@ -117,6 +122,12 @@ func (h *Handle) Do(ctx context.Context, timeout time.Duration, request func(con
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	b := h.Latest()
+	if b == nil {
+		if err := h.Reopen(ctx, nil); err != nil {
+			return fmt.Errorf("%w: %w", sinks.ErrNotConnected, err)
+		}
+		b = h.Latest()
+	}
 	err := request(ctx, b)
 	if !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, natsgo.ErrNoResponders) {
 		return nats.Explain(h.conn, h.domain, err)

@@ -142,10 +142,9 @@ func runEmulatorPage(s *steps, blocks []string) {
 	if n := len(regexp.MustCompile(`(?m)^\{"id":"[^"]*","external_id":"urn:example:`).FindAllString(output, -1)); n != 2 {
 		s.Errorf("%d endpoints created", n)
 	}
-	checkLedger(s.T, output)
 	var described emulator.Description
 	must(s, json.Unmarshal([]byte(s.read("emulator.json")), &described))
-	checkTenants(s.T, s.read("tenants.json"), described.TenantID)
+	checkEmulator(s, output, described.TenantID)
 	if strings.Contains(s.read("after.txt"), "event:") {
 		s.Error("an event comes after the confirmation")
 	}
@@ -159,44 +158,32 @@ func runEmulatorPage(s *steps, blocks []string) {
 	}
 }
 
-// checkLedger reads the ledger that the commands printed: one message, delivered
-// twice, confirmed once.
-func checkLedger(t *testing.T, output string) {
-	t.Helper()
-	var ledger struct {
+// checkEmulator looks at what the commands read from the emulator: one message, delivered twice, confirmed once; and only the
+// sender is left after the farmer deleted the receiver.
+func checkEmulator(s *steps, output, tenant string) {
+	s.Helper()
+	var seen struct {
 		Entries []struct {
-			Deliveries    []time.Time `json:"deliveries"`
-			Confirmations []time.Time `json:"confirmations"`
-			Filename      string      `json:"filename"`
-		} `json:"entries"`
-	}
-	line := regexp.MustCompile(`(?m)^\{"entries":.*$`).FindString(output)
-	if err := json.Unmarshal([]byte(line), &ledger); err != nil {
-		t.Errorf("ledger %q: %v", line, err)
-		return
-	}
-	if len(ledger.Entries) != 1 || len(ledger.Entries[0].Deliveries) != 2 || len(ledger.Entries[0].Confirmations) != 1 || ledger.Entries[0].Filename != "task.txt" {
-		t.Errorf("ledger %s", line)
-	}
-}
-
-// checkTenants: only the sender is left after the farmer deleted the receiver.
-func checkTenants(t *testing.T, data, tenant string) {
-	t.Helper()
-	var body struct {
+			Deliveries, Confirmations []time.Time
+			Filename                  string
+		}
 		Tenants []struct {
 			TenantID  string `json:"tenant_id"`
 			Endpoints []struct {
 				ExternalID string `json:"external_id"`
-			} `json:"endpoints"`
-		} `json:"tenants"`
+			}
+		}
 	}
-	if err := json.Unmarshal([]byte(data), &body); err != nil {
-		t.Errorf("tenants %s: %v", data, err)
-		return
+	for _, text := range []string{regexp.MustCompile(`(?m)^\{"entries":.*$`).FindString(output), s.read("tenants.json")} {
+		if err := json.Unmarshal([]byte(text), &seen); err != nil {
+			s.Fatalf("%q: %v", text, err)
+		}
 	}
-	if len(body.Tenants) != 1 || body.Tenants[0].TenantID != tenant || len(body.Tenants[0].Endpoints) != 1 || body.Tenants[0].Endpoints[0].ExternalID != "urn:example:sender" {
-		t.Errorf("tenants %s", data)
+	if e := seen.Entries; len(e) != 1 || len(e[0].Deliveries) != 2 || len(e[0].Confirmations) != 1 || e[0].Filename != "task.txt" {
+		s.Errorf("ledger %+v", e)
+	}
+	if l := seen.Tenants; len(l) != 1 || l[0].TenantID != tenant || len(l[0].Endpoints) != 1 || l[0].Endpoints[0].ExternalID != "urn:example:sender" {
+		s.Errorf("tenants %+v", l)
 	}
 }
 

@@ -202,15 +202,11 @@ func (d DevicesInNATS) StoreConfig() devicestore.Config {
 
 // Connect connects under a client name. It reads the files of TLS.
 func (c NATSConnection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
-	return connect(c.Connection, c.TLS, name, options...)
-}
-
-func connect(connection nats.Connection, files *TLS, name string, options ...natsgo.Option) (*natsgo.Conn, error) {
 	var err error
-	if connection.TLS, err = files.Config(); err != nil {
+	if c.Connection.TLS, err = c.TLS.Config(); err != nil {
 		return nil, err
 	}
-	return connection.Connect(name, options...)
+	return c.Connection.Connect(name, options...)
 }
 
 // SinkConfig returns the configuration of the sink, whose name is the one it has in
@@ -226,7 +222,7 @@ func (n NATS) SinkConfig(name string) (nats.Config, error) {
 // Connect opens a connection of its own, beside the sink's, under a client name. It reads the files of
 // TLS.
 func (n NATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
-	return connect(n.Config.Connection(), n.TLS, name, options...)
+	return NATSConnection{n.Config.Connection(), n.TLS}.Connect(name, options...)
 }
 
 // PoisonQueueConfig returns where the poison queue is that the sink writes to a topic. Conn is left to the
@@ -244,7 +240,7 @@ func (k Kafka) SinkConfig(name string) (kafka.Config, error) {
 		config.PartitionKey = kafka.NoPartitionKey
 	}
 	var err error
-	config.TLS, err = k.TLS.Config()
+	config.Connection, err = k.Connection()
 	return config, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"strings"
 	"time"
@@ -177,6 +178,17 @@ type Config struct {
 	// Default "": there is no control API.
 	ControlPrefix string
 
+	// Replay is the file of a recording ([Recorder]), which is played in place of the service. Each operation, with
+	// its path, gets the recorded answers in their order: the first GET /events has the first recorded stream, with
+	// the same bytes, and ends as that did. After the last one, it stays open in silence, confirmations are
+	// accepted, and everything else gets the last answer again; what was never asked for is 404. Tokens are the server's own,
+	// and so are payload_uri. A payload that was not recorded is played as other bytes of its size. Faults can be
+	// injected; the ledger has the messages that were played. Default "": no replay.
+	Replay string
+	// ReplaySpeed is how many times as fast as it was recorded Replay is played; with 1, in its own rhythm.
+	// Default 0: without any pause.
+	ReplaySpeed float64
+
 	// Application describes the default application.
 	Application ApplicationConfig
 
@@ -245,6 +257,7 @@ func (c Config) Validate() error {
 	e.Check(c.InlineLimit >= 0 || c.InlineLimit == NoInline, "InlineLimit", "must not be negative")
 	validate.NotNegative(&e, "MaxPayloadSize", c.MaxPayloadSize)
 	validate.NotNegative(&e, "RateLimit", c.RateLimit)
+	e.Check(c.ReplaySpeed >= 0 && c.ReplaySpeed <= math.MaxFloat64, "ReplaySpeed", "must be a number, and not negative")
 	validate.NotNegative(&e, "RateBurst", c.RateBurst)
 	validate.NotNegative(&e, "PayloadLifetime", c.PayloadLifetime)
 	e.Check(c.PayloadLifetime <= maxPayloadLifetime, "PayloadLifetime", "must not be longer than 15 minutes")

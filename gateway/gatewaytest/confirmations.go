@@ -17,16 +17,29 @@ import (
 // (Server.UnknownConfirmations), or answered 400 with Config.StrictConfirmations.
 
 func (s *Server) handleConfirm(w http.ResponseWriter, r *request) error {
-	tenantID, err := s.uuidHeader(r, gateway.KeyTenantID)
+	tenantID, confirmations, err := s.readConfirmations(r)
 	if err != nil {
 		return err
 	}
-	var body gateway.ConfirmMessagesRequest
-	if err := readJSON(r.Request, 64<<20, http.StatusBadRequest, &body); err != nil {
+	if err := s.confirm(r.app, tenantID, confirmations); err != nil {
 		return err
 	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// readConfirmations returns the tenant and the confirmations of a request, with IDs in their canonical form.
+func (s *Server) readConfirmations(r *request) (string, []gateway.MessageConfirmation, error) {
+	tenantID, err := s.uuidHeader(r, gateway.KeyTenantID)
+	if err != nil {
+		return "", nil, err
+	}
+	var body gateway.ConfirmMessagesRequest
+	if err := readJSON(r.Request, 64<<20, http.StatusBadRequest, &body); err != nil {
+		return "", nil, err
+	}
 	if len(body.Confirmations) == 0 {
-		return badRequest("confirmations must have at least one item")
+		return "", nil, badRequest("confirmations must have at least one item")
 	}
 	for n := range body.Confirmations {
 		c := &body.Confirmations[n]
@@ -35,16 +48,12 @@ func (s *Server) handleConfirm(w http.ResponseWriter, r *request) error {
 		c.EndpointID, endpoint = canonicalUUID(c.EndpointID)
 		switch {
 		case !message:
-			return badRequest("confirmations[%d].message_id is missing or not a UUID", n)
+			return "", nil, badRequest("confirmations[%d].message_id is missing or not a UUID", n)
 		case !endpoint:
-			return badRequest("confirmations[%d].endpoint_id is missing or not a UUID", n)
+			return "", nil, badRequest("confirmations[%d].endpoint_id is missing or not a UUID", n)
 		}
 	}
-	if err := s.confirm(r.app, tenantID, body.Confirmations); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusAccepted)
-	return nil
+	return tenantID, body.Confirmations, nil
 }
 
 func (s *Server) confirm(app *Application, tenantID string, confirmations []gateway.MessageConfirmation) error {
@@ -62,9 +71,12 @@ func (s *Server) confirm(app *Application, tenantID string, confirmations []gate
 // confirmAllLocked returns the entries as they are after the confirmation if
 // there are hooks.
 func (s *Server) confirmAllLocked(app *Application, tenantID string, confirmations []gateway.MessageConfirmation) ([]LedgerEntry, []func(LedgerEntry), error) {
-	t, err := s.tenantLocked(app, tenantID, "")
-	if err != nil {
-		return nil, nil, err
+	var t *tenant
+	if s.replay == nil { // the tenants of a recording are not here
+		var err error
+		if t, err = s.tenantLocked(app, tenantID, ""); err != nil {
+			return nil, nil, err
+		}
 	}
 	entries := make([]*entry, 0, len(confirmations))
 	unknown := 0

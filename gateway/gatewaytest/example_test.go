@@ -2,9 +2,11 @@ package gatewaytest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -189,4 +191,50 @@ func ExampleServer_NoLoss() {
 		})
 	}
 	_ = test
+}
+
+// A session of a program with a gateway is recorded, here one in memory, and played back.
+func ExampleRecorder() {
+	real, err := gatewaytest.Start(gatewaytest.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer real.Close()
+	file, err := os.CreateTemp("", "session-*.jsonl")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.Remove(file.Name())
+	recorder, err := gatewaytest.NewRecorder(gatewaytest.RecorderConfig{BaseURL: real.BaseURL(), TokenURL: real.TokenURL(), To: file})
+	if err != nil {
+		log.Fatal(err)
+	}
+	front := httptest.NewServer(recorder)
+	program := func(cfg gateway.Config) string { // what is recorded
+		client, err := gateway.New(cfg)
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer client.Close()
+		tenants, err := client.ListAuthorizedTenants(context.Background())
+		if err != nil {
+			log.Fatal(err)
+		}
+		return tenants[0].ID
+	}
+	cfg := real.ClientConfig()
+	cfg.BaseURL, cfg.TokenURL = front.URL, front.URL+"/oauth/token"
+	tenant := program(cfg)
+	front.Close()
+	if err := errors.Join(recorder.Close(), file.Close()); err != nil {
+		log.Fatal(err)
+	}
+
+	s, err := gatewaytest.Start(gatewaytest.Config{Replay: file.Name()}) // ReplaySpeed: 1 keeps the pauses
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(program(s.ClientConfig()) == tenant)
+	// Output: true
 }

@@ -53,28 +53,41 @@ type request struct {
 	app *Application
 }
 
-// serveAPI finds the operation. It does not use ServeMux, which would clean the path,
+// operationOf returns the operation of a request, empty for none. It does not use ServeMux, which would clean the path,
 // because an externalId may contain anything from `//` to `/../`.
-func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
+func operationOf(r *http.Request) Operation {
 	path := r.URL.EscapedPath()
 	switch {
 	case path == tokenPath && r.Method == http.MethodPost:
-		s.serve(OpToken, w, r, s.handleToken)
+		return OpToken
 	case path == "/messages" && r.Method == http.MethodPost:
-		s.serveAuthorized(OpSendMessage, w, r, s.handleSendMessage)
+		return OpSendMessage
 	case path == "/events" && r.Method == http.MethodGet:
-		s.serveAuthorized(OpEvents, w, r, s.handleEvents)
+		return OpEvents
 	case path == "/confirmations" && r.Method == http.MethodPost:
-		s.serveAuthorized(OpConfirm, w, r, s.handleConfirm)
+		return OpConfirm
 	case path == "/tenants" && r.Method == http.MethodGet:
-		s.serveAuthorized(OpListTenants, w, r, s.handleListTenants)
+		return OpListTenants
 	case strings.HasPrefix(path, "/tenants/") && strings.HasSuffix(path, "/endpoints") && r.Method == http.MethodGet:
-		s.serveAuthorized(OpListEndpoints, w, r, s.handleListEndpoints)
+		return OpListEndpoints
 	case strings.HasPrefix(path, endpointsPath) && r.Method == http.MethodPut:
-		s.serveAuthorized(OpPutEndpoint, w, r, s.handlePutEndpoint)
+		return OpPutEndpoint
 	case strings.HasPrefix(path, endpointsPath) && r.Method == http.MethodDelete:
-		s.serveAuthorized(OpDeleteEndpoint, w, r, s.handleDeleteEndpoint)
-	case s.cfg.ControlPrefix != "" && strings.HasPrefix(path, s.cfg.ControlPrefix+"/"):
+		return OpDeleteEndpoint
+	}
+	return ""
+}
+
+func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {
+	op := operationOf(r)
+	switch {
+	case op == OpToken:
+		s.serve(op, w, r, s.tokenHandler())
+	case op != "" && s.replay != nil:
+		s.serveAuthorized(op, w, r, s.handleReplay)
+	case op != "":
+		s.serveAuthorized(op, w, r, s.handlers[op])
+	case s.cfg.ControlPrefix != "" && strings.HasPrefix(r.URL.EscapedPath(), s.cfg.ControlPrefix+"/"):
 		s.serveControl(w, r)
 	default:
 		s.writeError(w, r, statusError(http.StatusNotFound, "no such resource"))

@@ -286,14 +286,14 @@ func (s *Server) takeEffectLocked(e *entry) {
 	}
 }
 
-// lookupLocked finds the entry of a confirmation. With StrictConfirmations, entries of
+// lookupLocked finds the entry of a confirmation, of any tenant if t is nil. With StrictConfirmations, entries of
 // deleted endpoints are not found.
 func (s *Server) lookupLocked(app *Application, t *tenant, c gateway.MessageConfirmation) *entry {
 	e := s.ledger.index[entryKey{c.MessageID, c.EndpointID}]
-	if e == nil || e.ApplicationID != app.ID || e.TenantID != t.id {
+	if e == nil || e.ApplicationID != app.ID || t != nil && e.TenantID != t.id {
 		return nil
 	}
-	if s.cfg.StrictConfirmations && s.endpoints[c.EndpointID] == nil {
+	if t != nil && s.cfg.StrictConfirmations && s.endpoints[c.EndpointID] == nil {
 		return nil
 	}
 	return e

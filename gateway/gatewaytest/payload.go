@@ -95,8 +95,12 @@ func (s *Server) sweepLocked(now time.Time) {
 }
 
 func (s *Server) servePayload(w http.ResponseWriter, r *http.Request) {
+	handle := s.handlePayload
+	if s.replay != nil {
+		handle = s.playAgain
+	}
 	s.serve(OpPayload, w, r, func(w http.ResponseWriter, r *http.Request) {
-		if err := s.handlePayload(w, r); err != nil {
+		if err := handle(w, r); err != nil {
 			s.writeError(w, r, err)
 		}
 	})

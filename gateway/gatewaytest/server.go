@@ -41,6 +41,9 @@ type Server struct {
 	// secret signs payload URIs.
 	secret  []byte
 	control http.Handler // nil without a control API
+	replay  *replay      // nil without Config.Replay
+	// handlers are those of the operations that need a token.
+	handlers map[Operation]func(http.ResponseWriter, *request) error
 
 	defaultApp    *Application
 	defaultTenant string
@@ -97,6 +100,10 @@ func start(cfg Config, tb TB) (*Server, error) {
 		ledger:    newLedger(),
 		stats:     map[Operation]*OperationStats{},
 	}
+	s.handlers = map[Operation]func(http.ResponseWriter, *request) error{
+		OpSendMessage: s.handleSendMessage, OpEvents: s.handleEvents, OpConfirm: s.handleConfirm, OpListTenants: s.handleListTenants,
+		OpListEndpoints: s.handleListEndpoints, OpPutEndpoint: s.handlePutEndpoint, OpDeleteEndpoint: s.handleDeleteEndpoint,
+	}
 	_, _ = rand.Read(s.secret) // never fails (crypto/rand)
 	if cfg.TLS {
 		var err error
@@ -110,6 +117,13 @@ func start(cfg Config, tb TB) (*Server, error) {
 	}
 	if cfg.ControlPrefix != "" {
 		s.control = s.controlAPI()
+	}
+	if cfg.Replay != "" {
+		recorded, err := readRecording(cfg.Replay)
+		if err != nil {
+			return nil, fmt.Errorf("recording: %w", err)
+		}
+		s.replay = &replay{recorded: recorded, played: map[string]int{}}
 	}
 	app, err := s.addApplication(cfg.Application)
 	if err != nil {

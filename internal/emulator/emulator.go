@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +47,10 @@ type Options struct {
 	HideChunks bool
 	// AnyContextID accepts context IDs of up to 50 characters of any form.
 	AnyContextID bool
+	// Replay is the file of a recording to play, or empty, and Speed how many times as fast as
+	// it was recorded; 0 without pauses.
+	Replay string
+	Speed  float64
 	// Application contains the IDs and credentials of the application. Empty ones
 	// are generated.
 	Application gatewaytest.ApplicationConfig
@@ -73,7 +78,7 @@ func ApplicationFrom(env func(string) string) gatewaytest.ApplicationConfig {
 func (o Options) Config() (gatewaytest.Config, error) {
 	cfg := gatewaytest.Config{
 		ControlPrefix: ControlPrefix, Listen: o.Listen, ServiceName: o.Service, ChunkSize: o.ChunkSize, InlineLimit: o.InlineLimit,
-		AnyContextID: o.AnyContextID, Application: o.Application,
+		AnyContextID: o.AnyContextID, Replay: o.Replay, ReplaySpeed: o.Speed, Application: o.Application,
 	}
 	if o.HideChunks {
 		cfg.FileOrder = gatewaytest.FileAlone
@@ -81,6 +86,8 @@ func (o Options) Config() (gatewaytest.Config, error) {
 	switch {
 	case o.ChunkSize < 1:
 		return cfg, errors.New("--chunk-size must be at least 1")
+	case !(o.Speed >= 0 && o.Speed <= math.MaxFloat64): // rejects NaN, too
+		return cfg, errors.New("--speed must not be negative")
 	case o.InlineLimit < 0:
 		return cfg, errors.New("--inline-limit must not be negative")
 	case o.InlineLimit == 0:

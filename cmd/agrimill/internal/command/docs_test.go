@@ -120,6 +120,9 @@ func runDocumented(t *testing.T, line string) {
 	case "emulator":
 		args = append(args, "--listen", "127.0.0.1:0") // not a port that may be taken
 		output.until, output.stop = "emulator ready", cancel
+	case "record":
+		args = append(args, "--listen", "127.0.0.1:0")
+		output.until, output.stop = "Ctrl-C ends it", cancel
 	case "init":
 		w.terminal = false // nobody answers
 	case "demo":
@@ -229,6 +232,9 @@ func documentedWorld(t *testing.T, command string) *world {
 		"events.jsonl": `{"event":"MESSAGE_RECEIVED","message_type":"doc:pdf","filename":"field 1.zip"}` + "\n",
 	} {
 		must(t, os.WriteFile(name, []byte(content), 0o600))
+	}
+	if command == "emulator" { // record makes a new one
+		must(t, os.WriteFile("session.jsonl", []byte(`{"gateway_recording":1}`), 0o600))
 	}
 	// A person is there and says yes.
 	w.terminal, w.stdin = true, strings.NewReader("y\n")

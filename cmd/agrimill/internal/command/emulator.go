@@ -27,11 +27,15 @@ else goes to stdout. Logs go to stderr, one line per request. {base_url}/_contro
 API, on loopback only, for more tenants, routes, faults and the clock: see
 docs/emulator.md.
 
+--replay plays what "agrimill record" wrote in place of the service, in its rhythm, or as many times
+faster as --speed says; 0 leaves out all pauses.
+
 --env writes a file for a shell (". FILE") with what the other commands and a configuration take
 from the environment: AGRIMILL_BASE_URL, AGRIMILL_CLIENT_SECRET and so on. Only you can read it.`,
 		Example: `  agrimill emulator --env agrimill.env
   agrimill emulator | tee emulator.json
-  agrimill emulator --listen 127.0.0.1:0 --chunk-size 65536`,
+  agrimill emulator --listen 127.0.0.1:0 --chunk-size 65536
+  agrimill emulator --replay session.jsonl --speed 10`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			options.Application = emulator.ApplicationFrom(p.env)
@@ -49,6 +53,8 @@ from the environment: AGRIMILL_BASE_URL, AGRIMILL_CLIENT_SECRET and so on. Only 
 	flags.Int64Var(&options.InlineLimit, "inline-limit", emulator.DefaultInlineLimit, "largest payload in `BYTES` that is embedded in its event; 0 embeds none")
 	flags.BoolVar(&options.HideChunks, "hide-chunks", false, "deliver a payload above --chunk-size as FILE_RECEIVED alone, without its chunks")
 	flags.BoolVar(&options.AnyContextID, "any-context-id", false, "accept context IDs of up to 50 characters of any form, not only UUIDs")
+	flags.StringVar(&options.Replay, "replay", "", "play the recording of `FILE`")
+	flags.Float64Var(&options.Speed, "speed", 1, "`TIMES` as fast as it was recorded; 0 without pauses")
 	flags.StringVar(&envFile, "env", "", "write the environment of the other commands to `FILE`, which is replaced")
 	return cmd
 }

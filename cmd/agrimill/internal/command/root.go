@@ -66,6 +66,7 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 		newInspectCommand(p),
 		newDemoCommand(p),
 		newEmulatorCommand(p),
+		newRecordCommand(p),
 		newSchemaCommand(p),
 		newVersionCommand(p),
 	)

@@ -1,0 +1,127 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
+)
+
+// recordShutdown bounds how long the requests in progress may take to end.
+const recordShutdown = 5 * time.Second
+
+func newRecordCommand(p *program) *cobra.Command {
+	var baseURL, tokenURL, listen string
+	var payloads bool
+	cmd := &cobra.Command{
+		Use:     "record FILE",
+		GroupID: groupOther,
+		Short:   "record what a gateway answers to a program, for a test",
+		Long: `Passes requests on to a gateway, and writes what it answers, and when, to FILE, which must
+not exist, until SIGINT or SIGTERM. "agrimill emulator --replay FILE" and Go tests (package
+gatewaytest) play it back, so that a fault that was seen becomes a test.
+
+The first line on stdout is a JSON object with base_url and token_url: what a program has to use
+in place of the gateway's. Nothing else changes for it.
+
+FILE has no secrets, tokens and payload URIs, and of payloads the size and digest only, unless
+--payloads keeps them. It has IDs, filenames, and names of endpoints.`,
+		Example: `  agrimill record session.jsonl
+  agrimill record --payloads --listen 127.0.0.1:0 session.jsonl`,
+		Args: exactly("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			for _, given := range []struct {
+				value          *string
+				flag, variable string
+			}{{&baseURL, "--base-url", "AGRIMILL_BASE_URL"}, {&tokenURL, "--token-url", "AGRIMILL_TOKEN_URL"}} {
+				if *given.value == "" {
+					*given.value = p.env(given.variable)
+				}
+				if *given.value == "" {
+					return usagef("the gateway is not specified: missing %s (or %s)", given.flag, given.variable)
+				}
+			}
+			listener, err := net.Listen("tcp", listen)
+			if err != nil {
+				return err
+			}
+			defer listener.Close()
+			return create(args[0], 0o600, func(file io.Writer) error {
+				config := gatewaytest.RecorderConfig{BaseURL: baseURL, TokenURL: tokenURL, To: file, Payloads: payloads}
+				return p.record(cmd.Context(), config, listener)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&baseURL, "base-url", "", "`URL` of the gateway (default AGRIMILL_BASE_URL)")
+	flags.StringVar(&tokenURL, "token-url", "", "`URL` of the token endpoint (default AGRIMILL_TOKEN_URL)")
+	flags.StringVar(&listen, "listen", "127.0.0.1:8082", "`ADDRESS` for the program; port 0 picks a free one")
+	flags.BoolVar(&payloads, "payloads", false, "keep the payloads")
+	return cmd
+}
+
+// failing calls stop when writing fails.
+type failing struct {
+	io.Writer
+	stop func()
+}
+
+func (f failing) Write(b []byte) (int, error) {
+	n, err := f.Writer.Write(b)
+	if err != nil {
+		f.stop()
+	}
+	return n, err
+}
+
+// record serves a recorder until ctx ends or the recording cannot be written.
+func (p *program) record(ctx context.Context, config gatewaytest.RecorderConfig, listener net.Listener) (err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	config.To = failing{config.To, stop}
+	recorder, err := gatewaytest.NewRecorder(config)
+	if errors.Is(err, gatewaytest.ErrConfig) {
+		return usagef("%s", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, recorder.Close()) }()
+	address := "http://" + listener.Addr().String()
+	server := &http.Server{
+		Handler: recorder, ReadHeaderTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+		BaseContext: func(net.Listener) context.Context { return ctx }, // requests end with it
+	}
+	served := make(chan error, 1)
+	go func() {
+		defer stop()
+		served <- server.Serve(listener)
+	}()
+	line, err := json.Marshal(map[string]string{"base_url": address, "token_url": address + "/oauth/token"})
+	if err == nil {
+		_, err = fmt.Fprintf(p.stdout, "%s\n", line)
+	}
+	if err == nil {
+		p.notef("recording; Ctrl-C ends it")
+		<-ctx.Done()
+	}
+	stop()
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordShutdown)
+	defer cancel()
+	if server.Shutdown(limit) != nil {
+		err = errors.Join(err, server.Close())
+	}
+	if failed := <-served; !errors.Is(failed, http.ErrServerClosed) {
+		err = errors.Join(err, failed)
+	}
+	return err
+}

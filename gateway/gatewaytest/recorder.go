@@ -1,0 +1,294 @@
+package gatewaytest
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// RecorderConfig is the configuration of a [Recorder].
+type RecorderConfig struct {
+	// BaseURL and TokenURL are those of the real gateway. Required.
+	BaseURL, TokenURL string
+	// To receives the recording, whole lines at a time. Required.
+	To io.Writer
+	// Payloads keeps the payloads. By default a payload is replaced by its size and digest.
+	Payloads bool
+}
+
+// Recorder is a reverse proxy in front of a real gateway, which records what that answers to a program,
+// and when; [Config.Replay] plays it back. Give the program the address at which the recorder is served as its base
+// URL, and that address with the path /oauth/token as its token URL. Payloads are
+// downloaded through it, too: it replaces the payload_uri of events by its own.
+//
+// The recording has no request bodies and no client secrets, tokens or payload URIs. It does have
+// IDs, filenames, and the names of endpoints.
+type Recorder struct {
+	cfg       RecorderConfig
+	base      *url.URL
+	token     *url.URL
+	proxy     *httputil.ReverseProxy
+	transport *http.Transport
+	started   time.Time
+	secret    []byte // signs payload paths: nobody else makes the recorder ask other hosts
+
+	mu       sync.Mutex
+	err      error // of writing; nothing is passed on after that
+	requests int
+	uris     int
+	secrets  []string // what was seen of them, not to be written
+}
+
+// NewRecorder returns a recorder, which must be closed. It writes the first line at once.
+func NewRecorder(cfg RecorderConfig) (*Recorder, error) {
+	r := &Recorder{cfg: cfg, started: time.Now(), secret: make([]byte, 32)}
+	_, _ = rand.Read(r.secret) // never fails (crypto/rand)
+	for _, given := range []struct {
+		field, value string
+		into         **url.URL
+	}{{"BaseURL", cfg.BaseURL, &r.base}, {"TokenURL", cfg.TokenURL, &r.token}} {
+		u, err := url.Parse(given.value)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return nil, fmt.Errorf("%w: %s must be an absolute http or https address", ErrConfig, given.field)
+		}
+		*given.into = u
+	}
+	if cfg.To == nil {
+		return nil, fmt.Errorf("%w: To is required", ErrConfig)
+	}
+	r.transport = &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: true}
+	r.proxy = &httputil.ReverseProxy{
+		Rewrite:        r.rewrite,
+		Transport:      r.transport,
+		ModifyResponse: r.head,
+		FlushInterval:  -1,
+		ErrorLog:       log.New(io.Discard, "", 0),
+		ErrorHandler: func(_ http.ResponseWriter, req *http.Request, _ error) {
+			x := exchangeOf(req.Context())
+			x.line(recordedLine{End: x.ended()})
+			panic(http.ErrAbortHandler) // no answer, as the program would have had none
+		},
+	}
+	r.write(recordingHead{Version: recordingVersion, Started: r.started.UTC(), Payloads: cfg.Payloads})
+	return r, r.err
+}
+
+// Close reports the first error of writing, after which the recorder answered 502 to everything.
+// Nobody may use the recorder any more.
+func (r *Recorder) Close() error {
+	r.transport.CloseIdleConnections()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// exchange is a request that is being recorded.
+type exchange struct {
+	recorder *Recorder
+	request  *http.Request
+	number   int
+	target   *url.URL // nil: below the base URL
+	kind     bodyKind
+	own      string // where this recorder is served
+}
+
+// bodyKind is what the body of an answer has.
+type bodyKind int
+
+const (
+	bodyText bodyKind = iota
+	bodyToken
+	bodyPayload
+)
+
+type exchangeKey struct{}
+
+func exchangeOf(ctx context.Context) *exchange {
+	x, _ := ctx.Value(exchangeKey{}).(*exchange)
+	return x
+}
+
+// ServeHTTP passes a request on and records its answer.
+func (r *Recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	x := &exchange{recorder: r, request: req, own: "http://" + req.Host}
+	if req.TLS != nil {
+		x.own = "https://" + req.Host
+	}
+	path := req.URL.EscapedPath()
+	switch {
+	case path == tokenPath:
+		x.target, x.kind = r.token, bodyToken
+	case strings.HasPrefix(path, payloadPath):
+		var ok bool
+		if path, x.target, ok = r.payload(path); !ok {
+			http.NotFound(w, req)
+			return
+		}
+		x.kind = bodyPayload
+	}
+	if err := r.learn(req, x.kind); err != nil {
+		http.Error(w, "the request cannot be read", http.StatusBadRequest)
+		return
+	}
+	r.mu.Lock()
+	r.requests++
+	x.number = r.requests
+	r.mu.Unlock()
+	x.line(recordedLine{Method: req.Method, Path: string(r.redact([]byte(path)))})
+	r.mu.Lock()
+	err := r.err
+	r.mu.Unlock()
+	if err != nil {
+		http.Error(w, "the recording cannot be written", http.StatusBadGateway)
+		return
+	}
+	r.proxy.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), exchangeKey{}, x)))
+}
+
+func (r *Recorder) rewrite(p *httputil.ProxyRequest) {
+	p.Out.Header.Set("Accept-Encoding", "identity") // what is compressed cannot be looked through
+	x := exchangeOf(p.In.Context())
+	if x.target == nil {
+		p.SetURL(r.base)
+		return
+	}
+	p.Out.URL, p.Out.Host = x.target, ""
+}
+
+// learn remembers the secrets of a request.
+func (r *Recorder) learn(req *http.Request, kind bodyKind) error {
+	_, value, _ := strings.Cut(req.Header.Get("Authorization"), " ")
+	seen := []string{value}
+	if _, password, ok := req.BasicAuth(); ok {
+		seen = append(seen, password, formDecoded(password))
+	}
+	if kind == bodyToken {
+		body, err := io.ReadAll(io.LimitReader(req.Body, 64<<10+1))
+		if err != nil || len(body) > 64<<10 {
+			return errors.Join(errors.New("too large"), err)
+		}
+		form, err := url.ParseQuery(string(body))
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{"client_secret", "client_assertion"} {
+			seen = append(seen, form.Get(name), url.QueryEscape(form.Get(name)))
+		}
+		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(string(body))), int64(len(body))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, secret := range seen {
+		if secret != "" && !slices.Contains(r.secrets, secret) {
+			r.secrets = append(r.secrets, secret)
+		}
+	}
+	return nil
+}
+
+// redact replaces the secrets that were seen.
+func (r *Recorder) redact(text []byte) []byte {
+	r.mu.Lock()
+	secrets := slices.Clone(r.secrets)
+	r.mu.Unlock()
+	for _, secret := range secrets {
+		text = bytes.ReplaceAll(text, []byte(secret), []byte("REDACTED"))
+	}
+	return text
+}
+
+// ownURI returns the number of a payload_uri, and the recorder's URI for it.
+func (x *exchange) ownURI(uri string) (int, string) {
+	r := x.recorder
+	r.mu.Lock()
+	r.uris++
+	number := r.uris
+	r.mu.Unlock()
+	encoded := base64.RawURLEncoding.EncodeToString([]byte(uri))
+	return number, fmt.Sprint(x.own, payloadPath, number, "/", r.sign(strconv.Itoa(number), encoded), "/", encoded)
+}
+
+func (r *Recorder) sign(number, encoded string) string {
+	mac := hmac.New(sha256.New, r.secret)
+	_, _ = io.WriteString(mac, number+" "+encoded)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// payload returns the path to record for one of the recorder's URIs, and the gateway's URI.
+func (r *Recorder) payload(path string) (string, *url.URL, bool) {
+	parts := strings.Split(strings.TrimPrefix(path, payloadPath), "/")
+	if len(parts) != 3 || !hmac.Equal([]byte(parts[1]), []byte(r.sign(parts[0], parts[2]))) {
+		return "", nil, false
+	}
+	uri, err := base64.RawURLEncoding.DecodeString(parts[2])
+	if err != nil {
+		return "", nil, false
+	}
+	target, err := url.Parse(string(uri))
+	return payloadPath + parts[0], target, err == nil
+}
+
+// head records the head of an answer, and sees to its body.
+func (r *Recorder) head(resp *http.Response) error {
+	x := exchangeOf(resp.Request.Context())
+	header := map[string]string{}
+	for _, name := range recordedHeaders {
+		if value := resp.Header.Get(name); value != "" && (name != "Content-Length" || x.kind == bodyPayload) {
+			header[name] = strings.ToValidUTF8(string(r.redact([]byte(value))), "?")
+		}
+	}
+	x.line(recordedLine{Status: resp.StatusCode, Header: header})
+	encoded := resp.Header.Get("Content-Encoding")
+	plain := encoded == "" || encoded == "identity"
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") && plain {
+		resp.Header.Del("Content-Length")
+		resp.ContentLength = -1
+		resp.Body = &eventBody{source: resp.Body, x: x, input: make([]byte, 32<<10)}
+		return nil
+	}
+	resp.Body = &plainBody{source: resp.Body, x: x, digest: sha256.New(), keep: x.kind == bodyText && plain}
+	return nil
+}
+
+// ended says who ended an answer early.
+func (x *exchange) ended() string {
+	if x.request.Context().Err() != nil {
+		return endClient
+	}
+	return endCut
+}
+
+// line writes a line of this request.
+func (x *exchange) line(line recordedLine) {
+	line.At, line.Request = time.Since(x.recorder.started).Microseconds(), x.number
+	x.recorder.write(line)
+}
+
+func (r *Recorder) write(line any) {
+	data, err := json.Marshal(line)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil && err == nil {
+		_, err = r.cfg.To.Write(append(data, '\n'))
+	}
+	if r.err == nil && err != nil {
+		r.err = fmt.Errorf("gatewaytest: recording: %w", err)
+	}
+}

@@ -154,16 +154,16 @@ func TestSendNamesTheBody(t *testing.T) {
 // told as not sent. The service has it here.
 func TestOutcomesSurviveTheEndOfTheContext(t *testing.T) {
 	for name, test := range map[string]struct {
-		send func(*publisher.Publisher, context.Context) error
+		send func(context.Context, *publisher.Publisher) error
 		want []publisher.Outcome // of a call whose last request hangs; nil: the context's error alone
 		skip int
 	}{
-		"publish": {want: []publisher.Outcome{publisher.Sent, publisher.Unknown, publisher.NotSent}, skip: 1, send: func(p *publisher.Publisher, ctx context.Context) error {
+		"publish": {want: []publisher.Outcome{publisher.Sent, publisher.Unknown, publisher.NotSent}, skip: 1, send: func(ctx context.Context, p *publisher.Publisher) error {
 			last := newMessage("3") // ends the call, although another one is on its way
 			last.SetContext(ctx)
 			return p.Publish(typeJSON, newMessage("1"), newMessage("2"), last)
 		}},
-		"publish asynchronously": {want: []publisher.Outcome{publisher.Unknown}, send: func(p *publisher.Publisher, ctx context.Context) error {
+		"publish asynchronously": {want: []publisher.Outcome{publisher.Unknown}, send: func(ctx context.Context, p *publisher.Publisher) error {
 			msg := newMessage("1")
 			msg.SetContext(ctx)
 			publication, err := p.PublishAsync(typeJSON, msg)
@@ -173,7 +173,7 @@ func TestOutcomesSurviveTheEndOfTheContext(t *testing.T) {
 			_, err = publication.Wait(context.Background())
 			return err
 		}},
-		"send": {want: []publisher.Outcome{publisher.Unknown}, send: func(p *publisher.Publisher, ctx context.Context) error {
+		"send": {want: []publisher.Outcome{publisher.Unknown}, send: func(ctx context.Context, p *publisher.Publisher) error {
 			return p.Send(ctx, publisher.Message{Type: typeJSON, Body: strings.NewReader("1"), Size: 1})
 		}},
 	} {
@@ -189,7 +189,7 @@ func TestOutcomesSurviveTheEndOfTheContext(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			done := make(chan error, 1)
-			go func() { done <- test.send(pub, ctx) }()
+			go func() { done <- test.send(ctx, pub) }()
 			for range test.skip + 1 {
 				wait(t, "the request", arrived)
 			}
@@ -202,7 +202,7 @@ func TestOutcomesSurviveTheEndOfTheContext(t *testing.T) {
 			if e := publishError(t, err); !slices.Equal(e.Outcomes, test.want) || !strings.Contains(err.Error(), "may have been sent") {
 				t.Errorf("%v, want %v: %v", e.Outcomes, test.want, err)
 			}
-			if err := test.send(pub, ctx); err != context.Canceled { //nolint:errorlint // nothing was sent, and there is nothing else to tell
+			if err := test.send(ctx, pub); err != context.Canceled { // nothing was sent, and there is nothing else to tell
 				t.Errorf("with an ended context: %v", err)
 			}
 		})

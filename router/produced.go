@@ -124,7 +124,8 @@ func sameBytes(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a
 type namer struct {
 	delivery *delivery
 	received *message.Message
-	replay   int // how often the message was poisoned
+	replay   int       // how often the message was poisoned
+	room     [512]byte // of content
 	// Of several messages.
 	equals map[Key]int
 	uuids  map[string]bool
@@ -149,17 +150,16 @@ func (d *delivery) namer(received *message.Message, messages int) namer {
 	return n
 }
 
-// content names what the handler has put into a message: by the delivery, which has the
-// route in its key, the number of the replay, the payload, and the metadata that were not
-// received like that. Headers that tell a trace are another one in each attempt, and
+// content returns what names what the handler has put into a message, until it is called
+// again: the delivery, which has the route in its key, the number of the replay, the payload,
+// and the metadata that were not received like that. Headers that tell a trace are another one in each attempt, and
 // the name is not.
-func (n *namer) content(m *message.Message) Key {
-	var space [512]byte
-	buf := append(space[:0], "made"...)
+func (n *namer) content(m *message.Message) []byte {
+	buf := append(n.room[:0], "made"...)
 	buf = append(buf, n.delivery.key[:]...)
 	buf = binary.AppendUvarint(buf, uint64(n.replay))
 	if n.delivery.route.unchanged {
-		return hash(append(buf, 'r')) // as below, without a look at it
+		return append(buf, 'r') // as below, without a look at it
 	}
 	if bytes.Equal(m.Payload, n.received.Payload) {
 		buf = append(buf, 'r')
@@ -179,15 +179,13 @@ func (n *namer) content(m *message.Message) Key {
 	for _, key := range set {
 		buf = appendPart(appendPart(buf, key), m.Metadata[key])
 	}
-	return hash(buf)
+	return buf
 }
 
 // name returns the name of a message with that content in a topic: the ordinal among equals
 // makes two of what is the same otherwise.
-func (n *namer) name(content Key, topic string) Key {
-	var space [128]byte
-	buf := append(space[:0], content[:]...)
-	name := hash(appendPart(buf, topic))
+func (n *namer) name(content []byte, topic string) Key {
+	name := hash(appendPart(content, topic))
 	if n.equals == nil {
 		return name
 	}
@@ -196,7 +194,7 @@ func (n *namer) name(content Key, topic string) Key {
 	if ordinal == 0 {
 		return name
 	}
-	return hash(binary.AppendUvarint(append(space[:0], name[:]...), uint64(ordinal)))
+	return hash(binary.AppendUvarint(name[:len(name):len(name)], uint64(ordinal)))
 }
 
 // tellsTrace reports whether a key is one of the W3C trace context.

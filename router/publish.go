@@ -122,13 +122,13 @@ func (rt *route) produce(next message.HandlerFunc, d *delivery, msg *message.Mes
 		if rt.typed {
 			forgetPayload(m, msg)
 		}
-		var content Key
+		var content []byte
 		if d.key != (Key{}) {
 			content = names.content(m)
 		}
 		if m.Metadata[gateway.KeyPayloadMode] != "" || len(m.Payload) >= describeFrom {
 			if d.key != (Key{}) {
-				m.Metadata[gateway.KeyDedupID] = content.String() // names what goes into the claim check
+				m.Metadata[gateway.KeyDedupID] = hash(content).String() // names what goes into the claim check
 			}
 			if err := rt.preparePayload(ctx, d, m); err != nil {
 				return 0, err
@@ -200,7 +200,7 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 	var err error
 	for i, m := range made.messages {
 		if n := d.value.Nack.Overtaken; n > 0 {
-			m.Metadata[sinks.KeyOvertaken] = strconv.Itoa(n)
+			m.Metadata[sinks.KeyOvertaken] = strconv.Itoa(int(n))
 		}
 		if d.retrying != nil {
 			d.retrying.begin(made.topics[i])

@@ -187,9 +187,6 @@ func (rt *route) handle(msg *message.Message) (acked bool) {
 		rt.logger.Error("a middleware acked a message that was not stored; it will not be redelivered",
 			redacted(err.Error()), watermill.LogFields{"message_uuid": msg.UUID})
 	}
-	if pipeline := d.pipeline(); pipeline != nil {
-		pipeline.Settled()
-	}
 	return acked
 }
 

@@ -34,6 +34,3 @@ func (c *messageContext) Halted() bool {
 	defer c.s.mu.Unlock()
 	return c.it.Lane == nil || c.it.Lane.Halted
 }
-
-// Settled implements [msgctx.Pipeline].
-func (*messageContext) Settled() {}

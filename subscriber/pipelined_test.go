@@ -44,7 +44,6 @@ func settle(msg *message.Message, ack bool) {
 	} else {
 		msg.Nack()
 	}
-	msgctx.NackOf(msg.Context()).Pipeline.Settled()
 }
 
 // A key of which many messages are on their way without an answer leaves an eighth of the window to

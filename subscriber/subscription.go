@@ -221,10 +221,10 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 }
 
 // placeOf tells whether others of its key are on their way before it, and how many have overtaken it.
-func (s *Subscriber) placeOf(it *core.Item) (behind bool, overtaken int) {
+func (s *Subscriber) placeOf(it *core.Item) (behind bool, overtaken int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return it.Behind(), int(it.Overtaken)
+	return it.Behind(), it.Overtaken
 }
 
 // acked returns what an ack means.
@@ -256,6 +256,9 @@ func (sub *subscription) over() bool {
 	select {
 	case <-sub.stop:
 		return true
+	default:
+	}
+	select { // one at a time is free of locks
 	case <-sub.ended:
 		return true
 	default:

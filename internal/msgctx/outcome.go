@@ -44,24 +44,24 @@ func (o Outcome) String() string {
 // Nack is what the nack of a message means: [Nacked], unless a handler wants
 // another outcome. An ack means that it was handled, unless it was refused. Its methods do not block and are safe for concurrent use.
 type Nack struct {
-	wanted atomic.Int32
+	wanted  atomic.Int32
+	refused atomic.Bool
+	// Overtaken is how many messages of its key had their places behind it when it failed, and may
+	// be stored before it. It is set before the delivery.
+	Overtaken int32
 	// Leased says that the message may be handled until the end of a lease only. Then the Err of
 	// its context says so at once, also before Done is closed. It is set before the delivery.
 	Leased bool
-	// Pipeline is told how far the message has come; nil if that is of no use. It is set before the
-	// delivery.
-	Pipeline Pipeline
 	// Behind says that others of its key are on their way before it: what waits or fails makes way
 	// for them. It is set before the delivery.
 	Behind bool
-	// Overtaken is how many messages of its key had their places behind it when it failed, and may
-	// be stored before it. It is set before the delivery.
-	Overtaken int
+	// Pipeline is told how far the message has come; nil if that is of no use. It is set before the
+	// delivery.
+	Pipeline Pipeline
 	// Follows tells what comes behind the message; nil if its subscriber does not. It is set before the delivery.
 	Follows Follows
 	after   atomic.Pointer[Wait]
 	kept    atomic.Pointer[any]
-	refused atomic.Bool
 	stored  atomic.Pointer[Hold]
 }
 
@@ -108,8 +108,6 @@ type Pipeline interface {
 	Halt()
 	// Halted reports whether Halt was called for a message before it.
 	Halted() bool
-	// Settled says that the message was acked or nacked just now.
-	Settled()
 }
 
 // Want makes a nack mean o, which is Nacked, SetAside or Left; Acked is ignored. It

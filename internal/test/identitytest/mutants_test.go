@@ -80,7 +80,7 @@ var mutants = []struct {
 		{"a replay is taken for the attempt before", "router/produced.go", "buf = binary.AppendUvarint(buf, uint64(n.replay))", "buf = binary.AppendUvarint(buf, 0)"},
 	}},
 	{finder{"./router", []string{"-run", "Names|Chunk|Siblings|Keys"}}, []mutant{
-		{"made messages are named without topic", "router/produced.go", "name := hash(appendPart(buf, topic))", "name := hash(buf)"},
+		{"made messages are named without topic", "router/produced.go", "name := hash(appendPart(content, topic))", "name := hash(content)"},
 		{"a file with larger parts raises the limit", "router/key.go", "	for part < below {\n", "	for part != below {\n"},
 	}},
 	{finder{"./router", []string{"-run", "Attempt|Kept|Made|Retr|Produced|SentAt|Sent"}}, []mutant{

@@ -257,15 +257,21 @@ func (c *Core) endWait(now time.Duration, w *waiter) {
 }
 
 // families knows which payloads came in several messages. It remembers about familySets*familyWays of them, and tells
-// them apart by hashes: to take a message for a part only delays its confirmation.
-type families struct{ sets [][familyWays]seenFamily }
+// them apart by hashes: to take a message for a part only delays its confirmation. Each message is looked up in it, so
+// a set has the families that are compared in half a cache line.
+type families struct{ sets []familySet }
 
 const familySets, familyWays = 1 << 12, 8
 
-type seenFamily struct {
-	family  uint64
-	message uint64
-	several bool
+type familySet struct {
+	families [familyWays]uint32 // parts of their hashes; a message of a family that shares one is taken for a part
+	messages [familyWays]uint64 // hashes of the first ones; zero once there are several
+	oldest   uint8              // which is forgotten next
+}
+
+// set returns the one that a family is in, and what it is called there.
+func (s *families) set(family uint64) (set *familySet, name uint32) {
+	return &s.sets[family%familySets], uint32(family>>32) | 1 // zero is none
 }
 
 // add records that m, which is new, has come.
@@ -274,22 +280,19 @@ func (s *families) add(m *Message) {
 		return
 	}
 	if s.sets == nil {
-		s.sets = make([][familyWays]seenFamily, familySets)
+		s.sets = make([]familySet, familySets)
 	}
-	set := &s.sets[m.Family%familySets]
 	id := &m.IDs[0]
-	message := binary.LittleEndian.Uint64(id[16:24]) ^ binary.LittleEndian.Uint64(id[24:32])
-	seen := seenFamily{family: m.Family, message: message}
-	at := familyWays - 1
-	for i := range set {
-		if set[i].family == m.Family {
-			seen.several = set[i].several || set[i].message != message
-			at = i
-			break
+	message := binary.LittleEndian.Uint64(id[16:24]) ^ binary.LittleEndian.Uint64(id[24:32]) | 1
+	set, name := s.set(m.Family)
+	if at := slices.Index(set.families[:], name); at >= 0 {
+		if set.messages[at] != message {
+			set.messages[at] = 0
 		}
+		return
 	}
-	copy(set[1:at+1], set[:at])
-	set[0] = seen
+	set.families[set.oldest], set.messages[set.oldest] = name, message
+	set.oldest = (set.oldest + 1) % familyWays
 }
 
 // several reports whether more than one message of the family has come.
@@ -297,10 +300,7 @@ func (s *families) several(family uint64) bool {
 	if s.sets == nil {
 		return false
 	}
-	for _, seen := range s.sets[family%familySets] {
-		if seen.family == family {
-			return seen.several
-		}
-	}
-	return false
+	set, name := s.set(family)
+	at := slices.Index(set.families[:], name)
+	return at >= 0 && set.messages[at] == 0
 }

@@ -28,5 +28,3 @@ func (r *Retry) OutageSince() (time.Time, bool) {
 	since, _ := r.outage()
 	return since, !since.IsZero()
 }
-
-func (r *Retry) Waiting() int { return r.waitingMessages() }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -185,64 +184,6 @@ func TestReturnDuringAnAttempt(t *testing.T) {
 		publish(t, in, farmMessage("1", "e", "c", "p"))
 		synctest.Wait()
 		to.wantStored(t, 1)
-	})
-}
-
-// During an outage one message at a time probes; at its end all continue.
-func TestRetryOutageIsNotHammered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const n = 1000
-		start := time.Now()
-		var calls, began, ended atomic.Int64
-		retry := newRetry(t, router.RetryConfig{
-			RetrySettings: router.RetrySettings{InitialBackoff: 100 * time.Millisecond, MaxBackoff: 10 * time.Second},
-			Observer: router.ObserverFunc(func(e router.Event) {
-				switch e.Kind {
-				case router.EventOutageBegan:
-					began.Add(1)
-				case router.EventOutageEnded:
-					ended.Add(1)
-				default:
-				}
-			}),
-		})
-		h := retry.Middleware(func(*message.Message) ([]*message.Message, error) {
-			calls.Add(1)
-			if time.Since(start) < 5*time.Minute {
-				time.Sleep(time.Millisecond) // synctest: the sink takes a moment to fail
-				return nil, down
-			}
-			return nil, nil
-		})
-		var group sync.WaitGroup
-		for i := range n {
-			group.Go(func() {
-				if _, err := h(message.NewMessage(fmt.Sprint(i), nil)); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		inMinute := calls.Load()
-		if want := int64(n + 30); inMinute >= want {
-			t.Errorf("%d calls in the first minute, want less than %d: each message once, then probes", inMinute, want)
-		}
-		if since, out := retry.OutageSince(); retry.Waiting() != n || !out || since.Sub(start).Abs() > time.Second {
-			t.Errorf("%d wait, in an outage (%t) since %v; want all of them, since %v", retry.Waiting(), out, since, start)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := calls.Load() - inMinute; got >= 20 {
-			t.Errorf("%d calls in the second minute, want less than 20: one probe per interval", got)
-		}
-		group.Wait()
-		if got, want := time.Since(start), 5*time.Minute+11*time.Second; got >= want {
-			t.Errorf("it took %v, want less than %v", got, want)
-		}
-		if retry.Waiting() != 0 || began.Load() != 1 || ended.Load() != 1 {
-			t.Errorf("%d wait, %d outages began and %d ended, want 0, 1 and 1", retry.Waiting(), began.Load(), ended.Load())
-		}
 	})
 }
 

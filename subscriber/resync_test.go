@@ -70,34 +70,6 @@ func (w *resyncWorld) arrive(numbers ...int) {
 	}
 }
 
-// What is left on a connection that was made while a reconnect was on its way is asked for, too.
-func TestResyncOfALaterConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newResyncWorld(t, Config{Order: Unordered})
-		w.connect()
-		request := func() {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.core.Want(w.now())
-			w.wakeBy(w.core.NextWake())
-		}
-		request()
-		w.connect()
-		request()
-		w.connect() // for another reason
-		request()
-		time.Sleep(time.Minute)
-		if got := w.reconnects(); len(got) != 1 {
-			t.Errorf("reconnects are asked for after %v, want 1", got)
-		}
-		w.connect()
-		time.Sleep(time.Minute)
-		if got := w.reconnects(); len(got) != 1 {
-			t.Errorf("reconnects are asked for after %v, although nothing was left on the latest connection", got)
-		}
-	})
-}
-
 // One fault takes most of the room for what waits, and does not end. What another one left is
 // asked for nevertheless when that has ended.
 func TestLeftWhileAnotherFaultLasts(t *testing.T) {

@@ -5,42 +5,8 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/subscriber"
 )
-
-// A message that is set aside does not come again on this connection, is not
-// confirmed and does not hold up the ones behind it; after a reconnect it comes.
-func TestSetAside(t *testing.T) {
-	t.Parallel()
-	for name, order := range map[string]subscriber.Order{"ordered": subscriber.OrderByKey, "unordered": subscriber.Unordered} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, gatewaytest.Config{})
-			cfg := f.config()
-			cfg.Order = order
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, subscriber.AllData)
-			f.send(typeJSON, []byte("bad"))
-			bad := f.next(messages)
-			msgctx.NackOf(bad.Context()).Want(msgctx.SetAside)
-			bad.Nack()
-			f.sendN(3)
-			f.ackN(messages, 3)
-			f.waitConfirmed(3)
-			f.nothing(messages)
-			if got := sub.Stats(); got.Nacked != 1 || got.SetAside != 1 || got.InFlight != 0 {
-				t.Errorf("nacked %d, set aside %d, in flight %d; want 1, 1 and 0", got.Nacked, got.SetAside, got.InFlight)
-			}
-			f.server.CutStreams()
-			if again := f.next(messages); string(again.Payload) != "bad" {
-				t.Errorf("got %q", again.Payload)
-			} else {
-				again.Ack()
-			}
-			f.waitConfirmed(4)
-		})
-	}
-}
 
 // A payload that has expired when the handler opens it comes with a new address
 // once the message is nacked.

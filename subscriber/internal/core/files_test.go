@@ -195,39 +195,6 @@ func TestPartsOfALeftFileDoNotComeAlone(t *testing.T) {
 	}
 }
 
-// Who has acked the parts of a file gets no copies of them when another route leaves the file, however often, and they
-// are confirmed with the file.
-func TestAckedPartsOfALeftFileDoNotComeAgain(t *testing.T) {
-	for _, left := range []string{"before it is open", "by its handler"} {
-		t.Run(left, func(t *testing.T) {
-			h := newByHand(t, Config{})
-			parts := h.add(func(m *Message) bool { return m.File == nil })
-			files := h.add(func(m *Message) bool { return m.File != nil })
-			h.connects()
-			h.acks(parts, partOf(1), partOf(2))
-			for range 3 {
-				file := fileOf(1, 2)
-				if files.shut = left == "before it is open"; files.shut {
-					h.takes(LeftWithService, file)
-				} else {
-					h.takes(Opened, file)
-					h.settles(files, file, Left)
-				}
-				h.pass(time.Minute)
-				h.wants("the file was left")
-				h.connects()
-				h.takes(Joined, partOf(1), partOf(2))
-			}
-			h.acks(files, fileOf(1, 2))
-			h.pass(time.Minute)
-			h.wants("the file", 1, 2)
-			if h.ledger.acked.Len() > 0 {
-				t.Errorf("the acks of %d are remembered", h.ledger.acked.Len())
-			}
-		})
-	}
-}
-
 // A family is known to have several messages when two have come; the same one twice is one.
 func TestFamilies(t *testing.T) {
 	var f families

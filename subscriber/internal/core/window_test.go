@@ -277,19 +277,6 @@ func TestLargeMessageThatHangsShutsNobodyElse(t *testing.T) {
 	h.acks(r, next)
 }
 
-// A message that is acked takes room until it is confirmed.
-func TestUnconfirmedCountsFromTheAck(t *testing.T) {
-	cfg := windowOf(100, true)
-	cfg.MaxUnconfirmed = 1
-	h := newByHand(t, cfg)
-	r := h.add(everything)
-	h.connects()
-	h.acks(r, small(1, "t", "1"))
-	h.takes(Full, small(2, "t", "2"))
-	h.confirmed()
-	h.takes(Opened, small(2, "t", "2"))
-}
-
 // Tenants whose confirmations fail can fill the backlog before those of any other were confirmed: others come in
 // nevertheless.
 func TestFullBacklogOfTenantsThatFail(t *testing.T) {

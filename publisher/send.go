@@ -59,7 +59,10 @@ func (p *Publisher) Send(ctx context.Context, m Message) error {
 	ready := &prepared{request: gateway.SendMessageRequest{Body: open, Size: m.Size}}
 	err := p.prepareSend(m.Type, msg, ready)
 	if err == nil {
-		call.Outcomes[0], err = p.publish(nil, m.Type, msg, ready)
+		err = p.takeSlot(ctx)
+	}
+	if err == nil {
+		call.Outcomes[0], err = p.finish(ctx, m.Type, msg, ready)
 	}
 	if err != nil {
 		return call.fail(m.Type, 0, msg, err, endOf(err, msg))

@@ -67,16 +67,28 @@ type machine struct {
 	process                       *exec.Cmd
 }
 
-func newMachine(t *testing.T, binary string, interval string) *machine {
+// newMachines returns one, or several whose servers are a cluster.
+func newMachines(t *testing.T, binary string, n int) (machines []*machine) {
 	t.Helper()
-	dir := t.TempDir()
-	m := &machine{T: t, binary: binary, store: filepath.Join(dir, "store"), shadow: filepath.Join(dir, "synced"), port: testkit.FreePorts(t, 1)[0]}
-	m.config = filepath.Join(dir, "nats.conf")
-	text := fmt.Sprintf("listen: \"127.0.0.1:%d\"\njetstream {store_dir: %q, sync_interval: %q}\n", m.port, m.store, interval)
-	testkit.NoError(t, os.WriteFile(m.config, []byte(text), 0o600))
-	m.start()
-	t.Cleanup(func() { _ = m.process.Process.Kill(); _ = m.process.Wait() })
-	return m
+	ports := testkit.FreePorts(t, 2*n)
+	routes := make([]string, n)
+	for i := range n {
+		routes[i] = fmt.Sprintf("\"nats://127.0.0.1:%d\"", ports[n+i])
+	}
+	for i := range n {
+		dir := t.TempDir()
+		m := &machine{T: t, binary: binary, store: filepath.Join(dir, "store"), shadow: filepath.Join(dir, "synced"), port: ports[i]}
+		m.config = filepath.Join(dir, "nats.conf")
+		text := fmt.Sprintf("listen: \"127.0.0.1:%d\"\nserver_name: server%d\njetstream {store_dir: %q, sync_interval: %q}\n", m.port, i, m.store, interval)
+		if n > 1 {
+			text += fmt.Sprintf("cluster {name: cut, listen: \"127.0.0.1:%d\", routes: [%s]}\n", ports[n+i], strings.Join(routes, ", "))
+		}
+		testkit.NoError(t, os.WriteFile(m.config, []byte(text), 0o600))
+		m.start()
+		t.Cleanup(m.kill)
+		machines = append(machines, m)
+	}
+	return machines
 }
 
 func (m *machine) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", m.port) }
@@ -100,7 +112,7 @@ func (m *machine) kill() {
 	_ = m.process.Wait()
 }
 
-// writeBack has everything on disk, as after some time without a cut.
+// writeBack has everything on disk that the server, which does not run, has written: as after some time without a cut.
 func (m *machine) writeBack() {
 	m.Helper()
 	m.copy(m.store, m.shadow)

@@ -54,14 +54,6 @@ func TestFilterKeepsMessages(t *testing.T) {
 	c.listen("").next(gateway.EventMessageReceived)
 }
 
-func TestStreamHeader(t *testing.T) {
-	_, c := start(t, gatewaytest.Config{})
-	l := c.listen("")
-	if got := l.res.Header.Get("Content-Type"); got != "text/event-stream" {
-		t.Errorf("Content-Type %q", got)
-	}
-}
-
 // The head comes with the first event, and the keep-alive does not bring it.
 func TestStreamHeadWithTheFirstEvent(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent, KeepAlive: time.Millisecond})

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -71,17 +70,6 @@ func TestMessageHeaderTwice(t *testing.T) {
 	wantMessage(t, r, http.StatusBadRequest, "more than once")
 }
 
-// Content-Length is required, so chunked transfer encoding is refused.
-func TestContentLengthMissing(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	sender, _ := pairOf(s)
-	req := c.request("POST", "/messages", nil, c.messageHeaders(sender.ID, nil))
-	req.Body = io.NopCloser(strings.NewReader("payload"))
-	req.ContentLength = -1
-	r := testkit.Must(c.send(req))(t)
-	wantMessage(t, r, http.StatusBadRequest, "Content-Length")
-}
-
 // A sender that dies half-way through its body has sent nothing.
 func TestBodyShorterThanContentLength(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})
@@ -97,16 +85,6 @@ func TestBodyShorterThanContentLength(t *testing.T) {
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusBadRequest || len(s.Ledger()) != 0 {
 		t.Errorf("status %d, %d ledger entries", res.StatusCode, len(s.Ledger()))
-	}
-}
-
-func TestEmptyPayload(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	sender, _ := pairOf(s)
-	want(t, c.post(sender.ID, nil, nil), http.StatusOK)
-	e := c.listen("").next(gateway.EventMessageReceived)
-	if payload, present := e.data["payload"]; !present || payload != "" {
-		t.Errorf("event %s", e.raw)
 	}
 }
 

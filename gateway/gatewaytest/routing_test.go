@@ -1,7 +1,6 @@
 package gatewaytest_test
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -83,29 +82,6 @@ func TestRouting(t *testing.T) {
 				t.Errorf("delivered to %q, want %q", got, test.got)
 			}
 		})
-	}
-}
-
-// One message to two endpoints has one ID and two accounts.
-func TestTwoReceivers(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	sender, first := pairOf(s)
-	second := s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{typeA}, Subscribe: []string{typeA}})
-	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
-	l := c.listen("")
-	a, b := l.next(gateway.EventMessageReceived), l.next(gateway.EventMessageReceived)
-	if a.text("id") != b.text("id") || a.text("receiving_endpoint_id") != first.ID || b.text("receiving_endpoint_id") != second.ID {
-		t.Fatalf("%s\n%s", a.raw, b.raw)
-	}
-	l.close()
-	want(t, c.confirm(a.pair()), http.StatusAccepted)
-	l = c.listen("")
-	if e := l.next(gateway.EventMessageReceived); e.text("receiving_endpoint_id") != second.ID {
-		t.Fatalf("%s", e.raw)
-	}
-	l.nothingBefore(s, c.app)
-	if e := s.Ledger()[0]; e.AcceptedSeq >= e.DeliverySeqs[0] || e.DeliverySeqs[0] >= e.ConfirmationSeqs[0] {
-		t.Errorf("accepted, delivered, confirmed: %d, %v, %v", e.AcceptedSeq, e.DeliverySeqs, e.ConfirmationSeqs)
 	}
 }
 

@@ -316,64 +316,6 @@ func interleave(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// A message of agrimill's subscriber waits without holding anything up: others pass, and it is
-// decoded once its description is there.
-func TestLogsWaitForTheirDescription(t *testing.T) {
-	server := gatewaytest.New(t, gatewaytest.Config{})
-	types := []string{descriptionType, timeLogType}
-	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types})
-	server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types})
-	client := testkit.Must(gateway.New(server.ClientConfig()))(t)
-	defer func() {
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	sub := testkit.Must(subscriber.New(subscriber.Config{Client: client, Order: subscriber.Unordered}, nil))(t)
-	devices := newDevices(t, farm.DevicesConfig{Wait: time.Hour})
-	var to testkit.Publisher
-	r, err := router.New(router.Config{Poison: sinks.FromPublisher("poison", &to, sinks.PublisherConfig{})}, nil)
-	if err == nil {
-		err = r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: sinks.FromPublisher("broker", &to, sinks.PublisherConfig{}), ToTopic: "records",
-			Transform: newRecords(t, devices)})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	result := make(chan error, 1)
-	go func() { result <- r.Run(ctx) }()
-
-	send := func(teamset, messageType string, payload []byte) {
-		t.Helper()
-		testkit.Must(server.Send(gatewaytest.SendRequest{From: sender.ID, TeamsetContextID: teamset, MessageType: messageType, Payload: payload}))(t)
-	}
-	const waiting = 30
-	for i := range waiting {
-		send("late", timeLogType, farmdatatest.TimeLog(t, 1+i))
-	}
-	send("early", descriptionType, farmdatatest.Description(t))
-	send("early", timeLogType, farmdatatest.TimeLog(t, 1))
-	testkit.Eventually(t, "another teamset's log passes", func() bool { return len(to.Messages("records")) == 1 })
-	if got := devices.Waiting(); got != 1 {
-		t.Errorf("%d teamsets wait, want 1", got)
-	}
-	send("late", descriptionType, farmdatatest.Description(t))
-	testkit.Eventually(t, "all logs are decoded", func() bool { return len(to.Messages("records")) == waiting+1 })
-	for _, msg := range to.Messages("records") {
-		if got := width(t, msg); got != 9 || msg.Metadata[farm.KeyDevices] != farm.DevicesDescribed {
-			t.Errorf("a width of %v with devices %q, want 9", got, msg.Metadata[farm.KeyDevices])
-		}
-	}
-	if got := devices.Waiting(); got != 0 {
-		t.Errorf("%d teamsets wait, want none", got)
-	}
-	stop()
-	if err := <-result; err != nil {
-		t.Error(err)
-	}
-}
-
 // Values of a device that the description does not have are told: nobody could say what they are.
 func TestLogOfADeviceThatIsNotDescribed(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -131,7 +131,7 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.world.Close()) }()
-	if err := c.writeConfig(); err != nil {
+	if err := c.writeConfig(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(c.run.file)) }()
@@ -263,7 +263,7 @@ func (c *demoCommand) finish(ctx context.Context) error {
 }
 
 // writeConfig writes the configuration of the pipeline to a new file.
-func (c *demoCommand) writeConfig() (err error) {
+func (c *demoCommand) writeConfig(ctx context.Context) (err error) {
 	parsed, err := template.New("demo").Funcs(template.FuncMap{"quote": strconv.Quote}).Parse(demoTemplate)
 	if err != nil {
 		return err
@@ -272,7 +272,7 @@ func (c *demoCommand) writeConfig() (err error) {
 	if c.poison {
 		shapes = "{teamset}.shapes"
 	}
-	if c.leftBehind() {
+	if c.leftBehind(ctx) {
 		c.program.notef("%s is from a demo that was killed: it is replaced", cell(c.run.file))
 		if err := os.Remove(c.run.file); err != nil {
 			return err
@@ -291,7 +291,7 @@ func (c *demoCommand) writeConfig() (err error) {
 }
 
 // leftBehind reports whether the file is of a demo that is gone: it begins as one of a demo does, and nothing listens where its gateway was.
-func (c *demoCommand) leftBehind() bool {
+func (c *demoCommand) leftBehind(ctx context.Context) bool {
 	first, _, _ := strings.Cut(demoTemplate, "\n")
 	content, err := os.ReadFile(c.run.file)
 	if err != nil || !strings.HasPrefix(string(content), first+"\n") {
@@ -305,11 +305,11 @@ func (c *demoCommand) leftBehind() bool {
 	if err != nil {
 		return false
 	}
-	conn, err := net.DialTimeout("tcp", at.Host, demoFinish)
+	conn, err := (&net.Dialer{Timeout: demoFinish}).DialContext(ctx, "tcp", at.Host)
 	if err == nil {
 		_ = conn.Close()
 	}
-	return err != nil
+	return err != nil && ctx.Err() == nil
 }
 
 // large are the types of files that the gateway splits.

@@ -158,7 +158,8 @@ func (j *Journal) readFile() error {
 func (j *Journal) take(number uint64, chunk []byte) error {
 	var e Entry
 	n := 0
-	for rest, ok := chunk, true; len(rest) > 0; n++ {
+	for rest := chunk; len(rest) > 0; n++ {
+		var ok bool
 		if rest, ok = e.read(rest); !ok {
 			return errUnreadable
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"hash"
 	"io"
 	"regexp"
@@ -154,9 +155,9 @@ func (b *eventBody) take() {
 	if len(parts) > 0 {
 		b.x.line(recordedLine{Body: parts})
 	}
-	switch b.err {
-	case nil:
-	case io.EOF:
+	switch {
+	case b.err == nil:
+	case errors.Is(b.err, io.EOF):
 		b.end(endComplete)
 	default:
 		b.end(b.x.ended())

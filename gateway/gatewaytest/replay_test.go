@@ -33,7 +33,7 @@ func session(t *testing.T, client *gateway.Client, n int, cut func()) (seen []st
 	}
 	defer first.Close()
 	for i := range n {
-		message := nextMessage(t, ctx, client, first, &seen)
+		message := nextMessage(ctx, t, client, first, &seen)
 		if i%2 == 0 {
 			continue // comes again
 		}
@@ -52,12 +52,12 @@ func session(t *testing.T, client *gateway.Client, n int, cut func()) (seen []st
 	}
 	defer second.Close()
 	for range n / 2 {
-		nextMessage(t, ctx, client, second, &seen)
+		nextMessage(ctx, t, client, second, &seen)
 	}
 	return seen
 }
 
-func nextMessage(t *testing.T, ctx context.Context, client *gateway.Client, stream *gateway.EventStream, seen *[]string) *gateway.MessageReceived {
+func nextMessage(ctx context.Context, t *testing.T, client *gateway.Client, stream *gateway.EventStream, seen *[]string) *gateway.MessageReceived {
 	t.Helper()
 	raw, err := stream.Next()
 	if err != nil {

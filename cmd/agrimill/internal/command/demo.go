@@ -72,8 +72,8 @@ nothing remains: Ctrl-C sends no more files, waits until everything is confirmed
 was stored. The farms are invented.
 
 The pipeline is a file, demo.yaml unless --config names another, which must not exist. Every
-command takes it with --config, and agrimill reloads it when it changes. It is removed at the end; what
-a killed demo left is replaced.
+command takes it with --config, and agrimill reloads it when it changes. It is removed at the end;
+what a killed demo left is replaced.
 
 --break breaks a part after 10 seconds and repairs it after a minute; Enter does either at
 once, and breaks it again later. At the end, it is repaired first.

@@ -150,11 +150,7 @@ func (t *retryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // try makes an attempt, takes what comes of it, and decides whether another one is worthwhile.
 func (x *exchange) try(ctx context.Context) {
-	err := x.verifyEmpty(ctx)
-	var resp *http.Response
-	if err == nil {
-		resp, err = x.follow(ctx)
-	}
+	resp, err := x.follow(ctx)
 	x.attempts++
 	x.retryAfter, x.again = 0, false
 	failure := x.take(resp, err)

@@ -14,6 +14,9 @@ const maxRedirects = 5
 // follow makes one attempt: a request, and those to where redirects lead. Package http would send the
 // URI of a payload, which grants access, as Referer if it followed them.
 func (x *exchange) follow(ctx context.Context) (*http.Response, error) {
+	if err := x.verifyEmpty(ctx); err != nil {
+		return nil, err
+	}
 	to := x.req.like.URL
 	for hop := 0; ; hop++ {
 		send := x.authorized

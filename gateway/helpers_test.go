@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/memnet"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
@@ -172,57 +173,24 @@ func offline(t testing.TB, mux *http.ServeMux, change ...func(*Config)) *Client 
 	return newTestClient(t, cfg)
 }
 
-// pipes is a network whose connections block on channels only, so that a bubble of testing/synctest can
-// have HTTP of any version with a clock of its own.
-type pipes struct {
-	net.Listener // only for its methods
-	conns        chan net.Conn
-	closed       chan struct{}
-	once         sync.Once
-}
-
-func (p *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p *pipes) Close() error {
-	p.once.Do(func() { close(p.closed) })
-	return nil
-}
-
-func (*pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 443} } // the certificate's address
-
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	client, server := net.Pipe()
-	select {
-	case p.conns <- server:
-		return client, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // piping is a client of a service behind TLS on pipes, with the defaults of the configuration.
 func piping(t testing.TB, mux *http.ServeMux, http2 bool) *Client {
 	t.Helper()
-	p := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+	network := memnet.New()
+	l, err := network.Listen("127.0.0.1:443") // the certificate's address
+	if err != nil {
+		t.Fatal(err)
+	}
 	server := httptest.NewUnstartedServer(mux)
 	_ = server.Listener.Close()
-	server.Listener, server.EnableHTTP2 = p, http2
+	server.Listener, server.EnableHTTP2 = l, http2
 	server.StartTLS()
 	t.Cleanup(func() {
 		server.CloseClientConnections()
 		server.Close()
 	})
 	transport := &http.Transport{
-		DialContext: p.dial, ForceAttemptHTTP2: http2,
+		DialContext: network.Dial, ForceAttemptHTTP2: http2,
 		TLSClientConfig: server.Client().Transport.(*http.Transport).TLSClientConfig,
 	}
 	t.Cleanup(transport.CloseIdleConnections)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -95,9 +96,12 @@ func TestTheHolderHandsOver(t *testing.T) {
 // A holder that is cut off from the store stops by itself: what it has in hand is not confirmed,
 // and comes to the other one, which begins no earlier. Once it is back, it takes over again.
 func TestTheHolderIsCutOff(t *testing.T) {
-	t.Parallel()
+	synctest.Test(t, testTheHolderIsCutOff)
+}
+
+func testTheHolderIsCutOff(t *testing.T) {
 	const ttl = 2 * time.Second
-	f := newFixture(t, gatewaytest.Config{})
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	store := leasetest.NewMemory(ttl)
 	a := f.process(store)
 	f.waitRole(a, subscriber.LeaseHolder)
@@ -243,8 +247,11 @@ func TestTheStreamOfTheHolderIsRefused(t *testing.T) {
 // A holder that cannot open the stream gives the lease up for one that can, and with it whatever
 // it has in hand. It wants the lease again later.
 func TestTheStreamOfTheHolderIsDown(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testTheStreamOfTheHolderIsDown)
+}
+
+func testTheStreamOfTheHolderIsDown(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	store := leasetest.NewMemory(500 * time.Millisecond)
 	of := func(name string) func(*subscriber.Config) {
 		return func(cfg *subscriber.Config) {
@@ -288,7 +295,6 @@ func TestTheStreamOfTheHolderIsDown(t *testing.T) {
 // does, also if the connection stays: whether the stream was open, is opened without another byte,
 // or is not even answered.
 func TestTheGatewayIsSilentToTheHolder(t *testing.T) {
-	t.Parallel()
 	for name, silence := range map[string]struct {
 		events gatewaytest.Fault // for streams of the holder from then on
 		cut    bool              // its stream ends
@@ -298,44 +304,45 @@ func TestTheGatewayIsSilentToTheHolder(t *testing.T) {
 		"the request for the stream is swallowed": {gatewaytest.Fault{Hang: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{})
-			store := leasetest.NewMemory(time.Second)
-			of := func(name string) func(*subscriber.Config) {
-				return func(cfg *subscriber.Config) {
-					client := f.server.ClientConfig()
-					client.UserAgent = name
-					cfg.Client, cfg.StreamDownFor = f.newClient(client), 400*time.Millisecond
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, gatewaytest.Config{InMemory: true})
+				store := leasetest.NewMemory(time.Second)
+				of := func(name string) func(*subscriber.Config) {
+					return func(cfg *subscriber.Config) {
+						client := f.server.ClientConfig()
+						client.UserAgent = name
+						cfg.Client, cfg.StreamDownFor = f.newClient(client), 400*time.Millisecond
+					}
 				}
-			}
-			a := f.process(store, of("a"))
-			f.waitRole(a, subscriber.LeaseHolder)
-			f.sendN(1)
-			f.ackN(a.messages, 1)
-			f.waitConfirmed(1)
-			fromA := func(r *http.Request) bool { return r.UserAgent() == "a" }
-			if silence.cut {
-				silence.events.Match = fromA
-				f.server.Inject(gatewaytest.OpEvents, silence.events)
-			}
-			f.server.Inject(gatewaytest.OpAny, gatewaytest.Fault{Hang: true, Match: fromA})
-			b := f.process(store, of("b"))
-			if silence.cut {
-				f.server.CutStreams()
-			}
-			f.waitRole(b, subscriber.LeaseHolder)
-			if got := a.Stats().Lease; got.GivenUp != 1 || got.Lost != 0 {
-				t.Errorf("%+v, want it to have given up once", got)
-			}
-			f.sendN(1)
-			f.ackN(b.messages, 1)
-			f.waitConfirmed(2)
-			f.close(b.Subscriber)
-			testkit.Eventually(t, "it gives up again, alone as it is", func() bool { return a.Stats().Lease.GivenUp >= 2 })
-			f.server.LiftAll()
-			f.sendN(1)
-			f.ackN(a.messages, 1)
-			f.waitConfirmed(3)
+				a := f.process(store, of("a"))
+				f.waitRole(a, subscriber.LeaseHolder)
+				f.sendN(1)
+				f.ackN(a.messages, 1)
+				f.waitConfirmed(1)
+				fromA := func(r *http.Request) bool { return r.UserAgent() == "a" }
+				if silence.cut {
+					silence.events.Match = fromA
+					f.server.Inject(gatewaytest.OpEvents, silence.events)
+				}
+				f.server.Inject(gatewaytest.OpAny, gatewaytest.Fault{Hang: true, Match: fromA})
+				b := f.process(store, of("b"))
+				if silence.cut {
+					f.server.CutStreams()
+				}
+				f.waitRole(b, subscriber.LeaseHolder)
+				if got := a.Stats().Lease; got.GivenUp != 1 || got.Lost != 0 {
+					t.Errorf("%+v, want it to have given up once", got)
+				}
+				f.sendN(1)
+				f.ackN(b.messages, 1)
+				f.waitConfirmed(2)
+				f.close(b.Subscriber)
+				testkit.Eventually(t, "it gives up again, alone as it is", func() bool { return a.Stats().Lease.GivenUp >= 2 })
+				f.server.LiftAll()
+				f.sendN(1)
+				f.ackN(a.messages, 1)
+				f.waitConfirmed(3)
+			})
 		})
 	}
 }

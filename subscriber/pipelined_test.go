@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -225,8 +226,11 @@ func TestPipelinedBesidePlain(t *testing.T) {
 // with each of them; what is acked then is not confirmed. The next holder gets them all, in their
 // order, and the former one, once it has the lease again, goes on behind that.
 func TestPipelinedLeaseIsLost(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testPipelinedLeaseIsLost)
+}
+
+func testPipelinedLeaseIsLost(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	store := leasetest.NewMemory(time.Second)
 	a := f.idleProcess(store)
 	a.messages = f.pipelined(a.Subscriber)

@@ -20,6 +20,9 @@ func (a *Application) ClientConfig() gateway.Config {
 		TLS:          a.server.ClientTLS(),
 		AnyContextID: a.server.cfg.AnyContextID,
 	}
+	if a.server.memory != nil {
+		cfg.Transport = &http.Transport{DialContext: a.server.memory.Dial}
+	}
 	switch a.server.cfg.TokenAuth {
 	case TokenAuthParams:
 		cfg.AuthStyle = gateway.AuthStyleParams

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/memnet"
 )
 
 // TB is the part of testing.TB that [New] uses. It is declared here so that
@@ -40,8 +41,9 @@ type Server struct {
 	tls   *authority // nil without TLS
 	// secret signs payload URIs.
 	secret  []byte
-	control http.Handler // nil without a control API
-	replay  *replay      // nil without Config.Replay
+	control http.Handler    // nil without a control API
+	replay  *replay         // nil without Config.Replay
+	memory  *memnet.Network // nil without Config.InMemory
 	// handlers are those of the operations that need a token.
 	handlers map[Operation]func(http.ResponseWriter, *request) error
 
@@ -105,6 +107,9 @@ func start(cfg Config, tb TB) (*Server, error) {
 		OpListEndpoints: s.handleListEndpoints, OpPutEndpoint: s.handlePutEndpoint, OpDeleteEndpoint: s.handleDeleteEndpoint,
 	}
 	_, _ = rand.Read(s.secret) // never fails (crypto/rand)
+	if cfg.InMemory {
+		s.memory = memnet.New()
+	}
 	if cfg.TLS {
 		var err error
 		protocols := []string{"http/1.1"}
@@ -272,11 +277,11 @@ func (s *Server) listen() error {
 	if s.run != nil {
 		return nil
 	}
-	api, err := net.Listen("tcp", s.addresses.api)
+	api, err := s.listener(s.addresses.api)
 	if err != nil {
 		return err
 	}
-	payload, err := net.Listen("tcp", s.addresses.payload)
+	payload, err := s.listener(s.addresses.payload)
 	if err != nil {
 		_ = api.Close()
 		return err
@@ -294,6 +299,14 @@ func (s *Server) listen() error {
 	r.serving.Go(func() { _ = r.api.Serve(api) })
 	r.serving.Go(func() { _ = r.payload.Serve(payload) })
 	return nil
+}
+
+// listener opens one of the listeners, on the network or in memory.
+func (s *Server) listener(address string) (net.Listener, error) {
+	if s.memory == nil {
+		return net.Listen("tcp", address)
+	}
+	return s.memory.Listen(address)
 }
 
 func (s *Server) httpServer(ctx context.Context, r *run, handle http.HandlerFunc) *http.Server {

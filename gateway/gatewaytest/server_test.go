@@ -163,6 +163,7 @@ func TestConfigValidate(t *testing.T) {
 		"FileOrder":       {FileOrder: 7},
 		"StreamHead":      {StreamHead: 2},
 		"HTTP2":           {HTTP2: true},
+		"InMemory":        {InMemory: true, TLS: true},
 		"TokenLifetime":   {TokenLifetime: -time.Second},
 		"KeepAlive":       {KeepAlive: -time.Second},
 		"ConfirmationLag": {ConfirmationLag: -1},

@@ -1,0 +1,92 @@
+// Package memnet is a network in memory. Its connections block on channels only, so that HTTP runs in a bubble of
+// testing/synctest, with a clock of its own.
+package memnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"syscall"
+)
+
+// Network connects those that dial an address to the one that listens on it. All methods may be called
+// concurrently.
+type Network struct {
+	mu        sync.Mutex
+	listeners map[string]*listener // by address
+	port      int                  // the latest that was given away
+}
+
+// New returns a network on which nothing listens.
+func New() *Network { return &Network{listeners: make(map[string]*listener)} }
+
+// Listen listens on a TCP address with a literal IP. Port 0 is one that is free.
+func (n *Network) Listen(address string) (net.Listener, error) {
+	addr, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if addr.Port == 0 {
+		n.port++
+		addr.Port = n.port
+	}
+	l := &listener{network: n, addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+	if n.listeners[addr.String()] != nil {
+		return nil, fmt.Errorf("listen %v: %w", addr, syscall.EADDRINUSE)
+	}
+	n.listeners[addr.String()] = l
+	return l, nil
+}
+
+// Dial connects to an address. It blocks until the connection is accepted or ctx ends; where nothing listens it
+// fails at once. Its signature is that of http.Transport.DialContext.
+func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error) {
+	n.mu.Lock()
+	l := n.listeners[address]
+	n.mu.Unlock()
+	refused := fmt.Errorf("dial %s: %w", address, syscall.ECONNREFUSED)
+	if l == nil {
+		return nil, refused
+	}
+	client, server := net.Pipe()
+	select {
+	case l.conns <- server:
+		return client, nil
+	case <-l.closed:
+		return nil, refused
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+type listener struct {
+	network *Network
+	addr    *net.TCPAddr
+	conns   chan net.Conn
+	closed  chan struct{}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conns:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close frees the address. Connections stay open.
+func (l *listener) Close() error {
+	l.network.mu.Lock()
+	defer l.network.mu.Unlock()
+	if l.network.listeners[l.addr.String()] == l {
+		delete(l.network.listeners, l.addr.String())
+		close(l.closed)
+	}
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return l.addr }

@@ -109,6 +109,7 @@ Other:
   emulator    run an in-memory gateway to try things out
   help        show the help of a command
   inspect     show what is in TaskData or EFDI
+  record      record what a gateway answers to a program, for a test
   schema      print the JSON Schema of the configuration
   version     print the version
 

@@ -53,7 +53,7 @@ const (
 // entry is what the ledger knows of one message.
 type entry struct {
 	id      ID
-	at      time.Duration // when it was confirmed
+	at      time.Duration // when it was confirmed; zero before, and when its own event came after that
 	issue   uint32        // how many messages have used this slot, this one included
 	having  int32         // what is open and has it: its own event, and files
 	message int32         // the place of its own event, and one; zero while that is not open
@@ -203,7 +203,7 @@ func (l *ledger) open(m *Message) {
 		if m.File != nil {
 			e.gone, e.lost = false, false // it is here again
 		} else { // only this makes up for an event of its own that was left
-			e.given, e.alone, e.aside = false, true, false
+			e.given, e.alone, e.aside, e.at = false, true, false, 0
 			e.message = l.place(m)
 		}
 	}
@@ -266,10 +266,11 @@ func (l *ledger) close(now time.Duration, m *Message) {
 	l.rememberAcked(m)
 }
 
-// noteAside brings up to date whether the message of e, which nobody has any longer, is set aside.
+// noteAside brings up to date whether the message of e, which nobody has any longer, is set aside. One that was confirmed
+// before a file with it came is not: the service does not have it.
 func (l *ledger) noteAside(m *Message, e *entry) {
 	_, known := l.aside[e.id]
-	switch is := e.aside && e.state == left; {
+	switch is := e.aside && e.state == left && e.at == 0; {
 	case is && !known:
 		l.aside[e.id] = m.item.opened
 	case !is && known:

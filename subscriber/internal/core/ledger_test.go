@@ -73,3 +73,29 @@ func TestNothingIsConfirmedThatNobodyStored(t *testing.T) {
 	h.acks(r, numbered(1, "t"))
 	h.wants("it was stored", 1)
 }
+
+// Parts that were confirmed are not set aside with their file: the service does not have them.
+func TestConfirmedPartsAreNotSetAside(t *testing.T) {
+	h := newByHand(t, Config{})
+	r := h.add(everything)
+	h.connects()
+	h.acks(r, numbered(1, "t"))
+	h.confirmed()
+	file := fileOf(1, 2)
+	h.takes(Opened, file)
+	file.Aside = true
+	h.settles(r, file, Left)
+	if n, _ := h.SetAside(); n != 1 {
+		t.Errorf("%d are set aside, want the part that was not confirmed", n)
+	}
+	h.connects()
+	h.takes(Opened, numbered(1, "t"))
+	file = fileOf(1, 2)
+	h.takes(Opened, file)
+	file.Aside = true
+	h.settles(r, file, Left)
+	h.settles(r, h.handed[0].Message, Left)
+	if n, _ := h.SetAside(); n != 2 {
+		t.Errorf("%d are set aside, want both: the service has sent the first one again", n)
+	}
+}

@@ -18,7 +18,7 @@ var runMutants = flag.Bool("mutants", false, "build each mutant and run the test
 const (
 	byPrograms  = "^TestPrograms$"
 	byScenarios = "^TestScenarios$"
-	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestNothingIsConfirmedThatNobodyStored)$"
+	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestNothingIsConfirmedThatNobodyStored|TestConfirmedPartsAreNotSetAside)$"
 )
 
 // mutants break one rule of the core each: in a file, an old text becomes a new one, and a test finds it.
@@ -50,6 +50,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"a key of a tenant that is shut is open for others", "window.go", "		w.shutKey(r, l, key)\n", "", byPrograms},
 	{"the oldest are left first", "shed.go", "return cmp.Compare(b.opened, a.opened) })\n	open,", "return cmp.Compare(a.opened, b.opened) })\n	open,", byPrograms},
 	{"what is held comes before what was left", "files.go", "		w.absent = true\n", "		w.absent = false\n", byPrograms},
+	{"what was confirmed is set aside with its file", "ledger.go", "e.state == left && e.at == 0", "e.state == left", byHands},
 	{"a new route gets what comes next", "core.go", "		r.shut = true\n", "", byPrograms},
 	// Bounds.
 	{"more move than fit", "window.go", "	return waits && w.moving < w.cfg.MaxInFlight && ", "	return waits && ", byPrograms},

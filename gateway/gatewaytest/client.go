@@ -57,5 +57,9 @@ func (a *Application) Client() *gateway.Client {
 // tests that call the service without package gateway. The caller must close
 // its idle connections.
 func (s *Server) HTTPClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: s.ClientTLS(), ForceAttemptHTTP2: s.cfg.HTTP2}}
+	transport := &http.Transport{TLSClientConfig: s.ClientTLS(), ForceAttemptHTTP2: s.cfg.HTTP2}
+	if s.memory != nil {
+		transport.DialContext = s.memory.Dial
+	}
+	return &http.Client{Transport: transport}
 }

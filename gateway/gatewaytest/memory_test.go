@@ -13,7 +13,7 @@ import (
 // A service in memory is that of the network, in the time of its bubble.
 func TestInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := gatewaytest.New(t, gatewaytest.Config{InMemory: true})
+		server := gatewaytest.New(t, gatewaytest.Config{InMemory: true, Listen: "0.0.0.0:0"})
 		client := server.Client()
 		sender := server.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"img:png"}})
 		receiver := server.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"img:png"}})

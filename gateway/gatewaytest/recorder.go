@@ -2,6 +2,7 @@ package gatewaytest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -38,8 +39,8 @@ type RecorderConfig struct {
 // URL, and that address with the path /oauth/token as its token URL. Payloads are
 // downloaded through it, too: it replaces the payload_uri of events by its own.
 //
-// The recording has no request bodies and no client secrets, tokens or payload URIs. It does have
-// IDs, filenames, and the names of endpoints.
+// The recording has no request bodies and no client secrets, tokens or payload URIs, and no text of answers that may quote
+// a payload or are none of the specification. It does have IDs, filenames, and the names of endpoints.
 type Recorder struct {
 	cfg       RecorderConfig
 	base      *url.URL
@@ -94,9 +95,7 @@ func NewRecorder(cfg RecorderConfig) (*Recorder, error) {
 // Nobody may use the recorder any more.
 func (r *Recorder) Close() error {
 	r.transport.CloseIdleConnections()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
+	return r.failed()
 }
 
 // exchange is a request that is being recorded.
@@ -132,6 +131,10 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		x.own = "https://" + req.Host
 	}
 	path := req.URL.EscapedPath()
+	if !strings.HasPrefix(path, "/") { // a proxy is asked so
+		http.Error(w, "the path has to begin with /", http.StatusBadRequest)
+		return
+	}
 	switch {
 	case path == tokenPath:
 		x.target, x.kind = r.token, bodyToken
@@ -152,10 +155,7 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	x.number = r.requests
 	r.mu.Unlock()
 	x.line(recordedLine{Method: req.Method, Path: string(r.redact([]byte(path)))})
-	r.mu.Lock()
-	err := r.err
-	r.mu.Unlock()
-	if err != nil {
+	if r.failed() != nil {
 		http.Error(w, "the recording cannot be written", http.StatusBadGateway)
 		return
 	}
@@ -164,7 +164,13 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func (r *Recorder) rewrite(p *httputil.ProxyRequest) {
 	p.Out.Header.Set("Accept-Encoding", "identity") // what is compressed cannot be looked through
+	p.Out.Header.Del("Connection")                  // no other protocol could be recorded
+	p.Out.Header.Del("Upgrade")
 	x := exchangeOf(p.In.Context())
+	if x.kind == bodyPayload { // another host: the token is not for it
+		p.Out.Header.Del("Authorization")
+		p.Out.Header.Del("Cookie")
+	}
 	if x.target == nil {
 		p.SetURL(r.base)
 		return
@@ -196,11 +202,27 @@ func (r *Recorder) learn(req *http.Request, kind bodyKind) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, secret := range seen {
-		if secret != "" && !slices.Contains(r.secrets, secret) {
-			r.secrets = append(r.secrets, secret)
+		for _, written := range spellings(secret) {
+			if written != "" && !slices.Contains(r.secrets, written) {
+				r.secrets = append(r.secrets, written)
+			}
 		}
 	}
+	// One may begin with another.
+	slices.SortFunc(r.secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	return nil
+}
+
+// spellings returns how a secret may be written in JSON and in addresses.
+func spellings(secret string) []string {
+	quoted, _ := json.Marshal(secret) // of a string always
+	escaped := string(quoted[1 : len(quoted)-1])
+	unescaped := strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(escaped)
+	all := []string{secret, url.QueryEscape(secret), url.PathEscape(secret)}
+	for _, text := range []string{escaped, unescaped} {
+		all = append(all, text, strings.ReplaceAll(text, "/", `\/`))
+	}
+	return all
 }
 
 // redact replaces the secrets that were seen.
@@ -248,6 +270,9 @@ func (r *Recorder) payload(path string) (string, *url.URL, bool) {
 // head records the head of an answer, and sees to its body.
 func (r *Recorder) head(resp *http.Response) error {
 	x := exchangeOf(resp.Request.Context())
+	if resp.StatusCode < 200 || resp.StatusCode > 599 {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
 	header := map[string]string{}
 	for _, name := range recordedHeaders {
 		if value := resp.Header.Get(name); value != "" && (name != "Content-Length" || x.kind == bodyPayload) {
@@ -257,14 +282,32 @@ func (r *Recorder) head(resp *http.Response) error {
 	x.line(recordedLine{Status: resp.StatusCode, Header: header})
 	encoded := resp.Header.Get("Content-Encoding")
 	plain := encoded == "" || encoded == "identity"
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") && plain {
+	op := Operation("")
+	if x.kind == bodyText {
+		op = operationOf(x.request)
+	}
+	stream := op == OpEvents && resp.StatusCode == http.StatusOK
+	if stream && plain {
 		resp.Header.Del("Content-Length")
 		resp.ContentLength = -1
 		resp.Body = &eventBody{source: resp.Body, x: x, input: make([]byte, 32<<10)}
 		return nil
 	}
-	resp.Body = &plainBody{source: resp.Body, x: x, digest: sha256.New(), keep: x.kind == bodyText && plain}
+	resp.Body = &plainBody{
+		source: resp.Body, x: x, digest: sha256.New(),
+		// Errors of messages may quote the payload; what is no operation may have anything.
+		keep: plain && !stream && op != "" && op != OpSendMessage && resp.StatusCode/100 != 3,
+		// An error may quote the address.
+		payload: x.kind == bodyPayload && r.cfg.Payloads && (resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusPartialContent),
+	}
 	return nil
+}
+
+// failed returns the first error of writing.
+func (r *Recorder) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
 }
 
 // ended says who ended an answer early.

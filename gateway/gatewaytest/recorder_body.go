@@ -35,13 +35,14 @@ func leftOut(data []byte, as string) recordedPart {
 // plainBody records an answer that is no event stream: text as a whole at its end, payloads as they come or
 // by size and digest, of tokens only the code of an error.
 type plainBody struct {
-	source io.ReadCloser
-	x      *exchange
-	digest hash.Hash
-	size   int64
-	keep   bool
-	text   []byte
-	over   bool
+	source  io.ReadCloser
+	x       *exchange
+	digest  hash.Hash
+	size    int64
+	keep    bool // the text
+	payload bool // is recorded
+	text    []byte
+	over    bool
 }
 
 // Read passes the answer on.
@@ -53,7 +54,7 @@ func (b *plainBody) Read(p []byte) (int, error) {
 	_, _ = b.digest.Write(p[:n]) // never fails
 	b.size += int64(n)
 	switch {
-	case b.x.kind == bodyPayload && b.x.recorder.cfg.Payloads && n > 0:
+	case b.payload && n > 0:
 		b.x.line(recordedLine{Body: []recordedPart{{Bytes: slices.Clone(p[:n])}}})
 	case b.keep || b.x.kind == bodyToken:
 		b.text = append(b.text, p[:n]...)
@@ -65,6 +66,9 @@ func (b *plainBody) Read(p []byte) (int, error) {
 		b.end(endComplete)
 	} else if err != nil {
 		b.end(b.x.ended())
+	}
+	if failed := b.x.recorder.failed(); failed != nil {
+		return 0, failed
 	}
 	return n, err
 }
@@ -81,7 +85,7 @@ func (b *plainBody) end(how string) {
 		Error string `json:"error"`
 	}
 	switch {
-	case b.size == 0, b.x.kind == bodyPayload && b.x.recorder.cfg.Payloads:
+	case b.size == 0, b.payload:
 	case b.keep:
 		line.Body = b.x.recorder.text(b.text)
 	case b.x.kind == bodyToken && json.Unmarshal(b.text, &refused) == nil && oauthError.MatchString(refused.Error):
@@ -154,6 +158,9 @@ func (b *eventBody) take() {
 	}
 	if len(parts) > 0 {
 		b.x.line(recordedLine{Body: parts})
+	}
+	if failed := b.x.recorder.failed(); failed != nil {
+		b.output, b.err = nil, failed
 	}
 	switch {
 	case b.err == nil:
@@ -244,8 +251,9 @@ func (x *exchange) value(name string, value []byte) (forward []byte, parts []rec
 	var text string
 	isText := value[0] == '"' && json.Unmarshal(value, &text) == nil
 	// A payload of another form, or at another place, than the specification says.
-	hidden := (name == "payload" || name == "payload_uri") && !isText && string(value) != "null" ||
-		(value[0] == '{' || value[0] == '[') && bytes.Contains(bytes.ToLower(value), []byte(`"payload`))
+	known := name == "payload" || name == "payload_uri"
+	hidden := known && !isText && string(value) != "null" ||
+		!known && strings.HasPrefix(name, "payload") || (value[0] == '{' || value[0] == '[') && hasPayload(value)
 	switch {
 	case name == "payload_uri" && isText && text != "":
 		number, own := x.ownURI(text)
@@ -261,4 +269,27 @@ func (x *exchange) value(name string, value []byte) (forward []byte, parts []rec
 		return value, []recordedPart{leftOut(value, asUnreadable)}
 	}
 	return value, x.recorder.text(value)
+}
+
+// hasPayload reports whether an object anywhere in a JSON value has a key that begins with payload.
+func hasPayload(value []byte) bool {
+	var decoded any
+	if json.Unmarshal(value, &decoded) != nil {
+		return true // it may be anything
+	}
+	var has func(any) bool
+	has = func(v any) bool {
+		switch v := v.(type) {
+		case []any:
+			return slices.ContainsFunc(v, has)
+		case map[string]any:
+			for name, v := range v {
+				if strings.HasPrefix(strings.ToLower(name), "payload") || has(v) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return has(decoded)
 }

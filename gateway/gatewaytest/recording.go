@@ -2,6 +2,7 @@ package gatewaytest
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -125,6 +126,11 @@ func decodeRecording(r io.Reader) (map[string][]*recordedRequest, error) {
 	limited := &io.LimitedReader{R: r, N: maxRecording + 1}
 	lines := bufio.NewScanner(limited)
 	lines.Buffer(nil, maxRecordingLine)
+	torn := false // the last line has no end
+	lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		torn = atEOF && !bytes.ContainsRune(data, '\n')
+		return bufio.ScanLines(data, atEOF)
+	})
 	number := 1
 	bad := func(err error) error { return fmt.Errorf("line %d: %w", number, err) }
 	if !lines.Scan() {
@@ -143,6 +149,9 @@ func decodeRecording(r io.Reader) (map[string][]*recordedRequest, error) {
 		number++
 		var line recordedLine
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			if torn { // the recorder was killed
+				break
+			}
 			return nil, bad(err)
 		}
 		request := byNumber[line.Request]

@@ -91,12 +91,22 @@ func FuzzRecorder(f *testing.F) {
 func TestBadRecording(t *testing.T) {
 	const first = `{"gateway_recording":1}` + "\n" + `{"request":1,"method":"GET","path":"/events"}` + "\n"
 	for _, text := range []string{
-		"", "{}", `{"gateway_recording":2}`, first + "{", first + `{"request":1,"status":200,"header":{"Set-Cookie":"x"}}`, first + `{"request":2,"end":"cut"}`,
+		"", "{}", `{"gateway_recording":2}`, first + "{\n", first + `{"request":1,"status":200,"header":{"Set-Cookie":"x"}}`, first + `{"request":2,"end":"cut"}`,
 		first + `{"request":1,"end":"cut"}` + "\n" + `{"request":1,"end":"cut"}`, first + `{"request":1,"body":[{"text":"x"}]}`, first + `{"request":1,"end":"complete"}`,
 	} {
 		if _, err := decodeRecording(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), "line ") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// A recorder that was killed while it wrote its last line has recorded what is before that.
+func TestTornRecording(t *testing.T) {
+	recorded, err := decodeRecording(strings.NewReader(`{"gateway_recording":1}
+{"request":1,"method":"GET","path":"/events"}
+{"request":1,"sta`))
+	if err != nil || len(recorded["GET /events"]) != 1 {
+		t.Errorf("%v, %v", recorded, err)
 	}
 }
 

@@ -154,6 +154,9 @@ func (s *Server) playEvents(w http.ResponseWriter, r *request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.WriteHeader(http.StatusOK)
 	} else {
+		if x.status() == 0 { // the program did not wait for it
+			w.Header().Set("Content-Type", "text/event-stream")
+		}
 		var name gateway.EventType
 		how = s.playLines(w, r.Request, x, func(body []byte) { name = s.playedEvents(r.app, name, body) })
 	}

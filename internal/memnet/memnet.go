@@ -21,11 +21,14 @@ type Network struct {
 // New returns a network on which nothing listens.
 func New() *Network { return &Network{listeners: make(map[string]*listener)} }
 
-// Listen listens on a TCP address with a literal IP. Port 0 is one that is free.
+// Listen listens on a TCP address with a literal IP; every interface is 127.0.0.1. Port 0 is one that is free.
 func (n *Network) Listen(address string) (net.Listener, error) {
 	addr, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		return nil, err
+	}
+	if addr.IP == nil || addr.IP.IsUnspecified() {
+		addr.IP = net.IPv4(127, 0, 0, 1) // this network has one host
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

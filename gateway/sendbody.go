@@ -138,13 +138,18 @@ func (x *exchange) verifyEmpty(ctx context.Context) error {
 	}
 	source := newPump(x.req.open)
 	defer func() { _ = source.Close() }()
+	caller := ctx
+	ctx, cancel := context.WithTimeout(ctx, x.req.timeout)
+	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = source.Close() })()
 	_, err := io.ReadFull(source, make([]byte, 1))
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil
+	case caller.Err() != nil:
+		return caller.Err()
 	case ctx.Err() != nil:
-		return ctx.Err()
+		err = invalid("Size", "must be the exact size of Body: it does not end")
 	case err == nil:
 		err = invalid("Size", "must be the exact size of Body: it is longer")
 	}

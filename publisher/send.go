@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 )
@@ -50,10 +51,14 @@ func (p *Publisher) Send(ctx context.Context, m Message) error {
 	if !again {
 		ctx = gateway.SingleAttempt(ctx)
 	}
+	if m.UUID == "" {
+		m.UUID = uuid.NewString() // so that an error can name it
+	}
 	msg := message.NewMessageWithContext(ctx, m.UUID, nil)
-	msg.Metadata = maps.Clone(m.Metadata)
-	if msg.Metadata.Get(gateway.KeyEventType) != "" {
+	maps.Copy(msg.Metadata, m.Metadata)
+	if msg.Metadata.Get(gateway.KeyEventType) != "" { // of a message that was received, and had another body
 		delete(msg.Metadata, gateway.KeyContextID)
+		delete(msg.Metadata, gateway.KeyDedupID)
 	}
 	call := &PublishError{Outcomes: make([]Outcome, 1)}
 	ready := &prepared{request: gateway.SendMessageRequest{Body: open, Size: m.Size}}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
@@ -137,16 +138,39 @@ func TestSendRefuses(t *testing.T) {
 // Two bodies never share the context ID of the received message whose metadata they were sent with.
 func TestSendNamesTheBody(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
-	received := message.Metadata{gateway.KeyEventType: string(gateway.EventMessageReceived), gateway.KeyContextID: someID, gateway.KeyMessageType: typeJSON}
-	for _, body := range []string{"1", "2"} {
-		err := f.publisher(f.config()).Send(t.Context(), publisher.Message{Type: typeJSON, Metadata: received, Body: strings.NewReader(body), Size: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+	received := message.Metadata{
+		gateway.KeyEventType: string(gateway.EventMessageReceived), gateway.KeyContextID: someID, gateway.KeyMessageType: typeJSON,
+		gateway.KeyDedupID: "of the received",
 	}
-	entries := f.server.Ledger()
-	if entries[0].ContextID == entries[1].ContextID || entries[0].ContextID == someID || received[gateway.KeyContextID] != someID {
-		t.Errorf("sent as %s and %s, with %v", entries[0].ContextID, entries[1].ContextID, received)
+	for _, id := range []string{"", "", "report-1", "report-2"} {
+		testkit.NoError(t, f.publisher(f.config()).Send(t.Context(), publisher.Message{
+			Type: typeJSON, UUID: id, Metadata: received, Body: strings.NewReader("1"), Size: 1,
+		}))
+	}
+	ids := map[string]bool{someID: true}
+	for _, entry := range f.server.Ledger() {
+		ids[entry.ContextID] = true
+	}
+	if len(ids) != 5 || received[gateway.KeyContextID] != someID {
+		t.Errorf("sent as %v, with %v", ids, received)
+	}
+}
+
+// A Body without bytes that does not end is refused: the Size was forgotten.
+func TestSendOfABodyThatDoesNotEnd(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.server.ClientConfig()
+	cfg.RequestTimeout = 20 * time.Millisecond
+	client := testkit.Must(gateway.New(cfg))(t)
+	defer client.Close()
+	config := f.config()
+	config.Client = client
+	body, writer := io.Pipe()
+	defer writer.Close()
+	err := f.publisher(config).Send(t.Context(), publisher.Message{Type: typeJSON, Body: body})
+	var invalid *gateway.ValidationError
+	if !errors.As(err, &invalid) || invalid.Field != "Size" || f.entries() != 0 {
+		t.Errorf("%v, %d messages arrived", err, f.entries())
 	}
 }
 

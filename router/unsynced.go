@@ -37,9 +37,9 @@ func (d *delivery) horizon() *msgctx.Horizon {
 
 // add adds what d has handled.
 func (u *unsynced) add(d *delivery, horizon *msgctx.Horizon, keys Keys) {
-	now, sent := time.Since(began), time.Duration(d.sending.Load())
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	now, sent := time.Since(began), time.Duration(d.sending.Load()) // under the lock, so that it never goes back
 	var b *unsyncedBatch
 	if n := len(u.batches); n > 0 {
 		b = u.batches[n-1]

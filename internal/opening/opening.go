@@ -92,14 +92,15 @@ func (o *Opening) Try(ctx context.Context) error {
 }
 
 // Start makes attempts in the background until one succeeds, ctx ends, or Stop is called. It
-// calls opened, unless that is nil, on success, also if that was before. It may be called once.
-func (o *Opening) Start(ctx context.Context, opened func()) {
+// calls opened, unless that is nil, on success, also if that was before; its context ends with ctx, or Stop, which
+// waits for it. It may be called once.
+func (o *Opening) Start(ctx context.Context, opened func(context.Context)) {
 	ctx, o.stop = context.WithCancel(ctx)
 	go func() { // ends with ctx, and an attempt that is under way
 		defer close(o.done)
 		o.run(ctx)
 		if o.Err() == nil && opened != nil {
-			opened()
+			opened(ctx)
 		}
 	}()
 }

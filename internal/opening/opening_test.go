@@ -38,7 +38,7 @@ func TestWhatIsNotThereYet(t *testing.T) {
 		}
 		notYet()
 		opened := make(chan time.Time, 1)
-		o.Start(t.Context(), func() { opened <- time.Now() })
+		o.Start(t.Context(), func(context.Context) { opened <- time.Now() })
 		expect := func(warnings, errs int) {
 			t.Helper()
 			synctest.Wait()
@@ -64,6 +64,23 @@ func TestWhatIsNotThereYet(t *testing.T) {
 	})
 }
 
+// What is called on success ends with Stop, which waits for it.
+func TestStopEndsWhatIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := false
+		o := opening.New(func(context.Context) error { return nil }, watermill.NopLogger{})
+		o.Start(t.Context(), func(ctx context.Context) {
+			<-ctx.Done()
+			ended = true
+		})
+		synctest.Wait()
+		o.Stop(t.Context())
+		if !ended {
+			t.Error("it goes on")
+		}
+	})
+}
+
 // Now has an attempt made at once, and Stop ends them.
 func TestNowAndStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +90,7 @@ func TestNowAndStop(t *testing.T) {
 			at = append(at, time.Since(began))
 			return fs.ErrPermission
 		}, watermill.NopLogger{})
-		o.Start(t.Context(), func() { t.Error("opened") })
+		o.Start(t.Context(), func(context.Context) { t.Error("opened") })
 		synctest.Wait()
 		o.Now()
 		synctest.Wait()

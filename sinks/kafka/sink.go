@@ -124,7 +124,7 @@ func (s *Sink) start() error {
 	s.opening = opening.New(s.open, s.logger)
 	err = s.opening.Try(s.background)
 	if s.config.RetryOnFailedConnect {
-		s.opening.Start(s.background, s.recovered.Raise)
+		s.opening.Start(s.background, func(context.Context) { s.recovered.Raise() })
 		return nil
 	}
 	if err != nil {

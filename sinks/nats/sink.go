@@ -149,7 +149,7 @@ func (s *Sink) start() error {
 	s.opening = opening.New(s.open, s.logger)
 	switch err := s.opening.Try(s.background); {
 	case s.config.RetryOnFailedConnect:
-		s.opening.Start(s.background, func() {
+		s.opening.Start(s.background, func(context.Context) {
 			s.recovered.Raise()
 			s.run.lookNow()
 		})

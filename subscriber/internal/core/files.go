@@ -289,6 +289,9 @@ func (s *families) add(m *Message) {
 		if set.messages[at] != message {
 			set.messages[at] = 0
 		}
+		if at == int(set.oldest) { // its parts still come
+			set.oldest = (set.oldest + 1) % familyWays
+		}
 		return
 	}
 	set.families[set.oldest], set.messages[set.oldest] = name, message

@@ -60,7 +60,7 @@ func (p *Pipeline) newLease(cfg *config.HA) (*lease, error) {
 // open opens the lease in the background, until ctx ends or close is called.
 func (l *lease) open(ctx context.Context) {
 	if l != nil {
-		l.Start(ctx, func() { close(l.opened) })
+		l.Start(ctx, func(context.Context) { close(l.opened) })
 	}
 }
 

@@ -131,7 +131,7 @@ func (p *Pipeline) blobOpener(cfg config.Blob) opener {
 
 // open opens the sink in the background, until ctx ends or close is called.
 func (s *sink) open(ctx context.Context) {
-	s.Start(ctx, func() {
+	s.Start(ctx, func(ctx context.Context) {
 		s.opened.Raise()
 		for {
 			recovered := s.Recovered() // before looking

@@ -160,6 +160,31 @@ func TestDownloadsThatFailLeaveTheOthersTheirSlots(t *testing.T) {
 	}
 }
 
+// A download that hangs is tried again within the longest backoff of when it was tried: it has waited while it hung.
+func TestDownloadThatHangsIsTriedAgain(t *testing.T) {
+	w := newDownloadWorld(t, 8)
+	var hangs *download
+	var tried []time.Time
+	w.attempt = func(j *download) (downloadResult, time.Duration, int64) {
+		if j != hangs {
+			return downloadOK, 50 * time.Millisecond, 1 << 20
+		}
+		tried = append(tried, w.now)
+		return downloadFailed, time.Minute, 0
+	}
+	hangs = w.add("host")
+	w.add("host") // its host serves others
+	w.run(2 * time.Minute)
+	if len(tried) < 10 || w.attempts[hangs] != len(tried) {
+		t.Fatalf("tried %d times", len(tried))
+	}
+	for i, at := range tried[1:] {
+		if pause := at.Sub(tried[i]); pause > w.q.retry.Max {
+			t.Errorf("attempt %d comes %v after the one before it", i+2, pause)
+		}
+	}
+}
+
 // A host that is down with a thousand payloads leaves another host half of the slots.
 // A tenant or a host none of whose payloads come, however many there are, keeps the others
 // waiting at no time.

@@ -38,12 +38,10 @@ type Server struct {
 	tb    TB // nil with Start
 	log   *slog.Logger
 	clock clock
-	tls   *authority // nil without TLS
 	// secret signs payload URIs.
 	secret  []byte
-	control http.Handler    // nil without a control API
-	replay  *replay         // nil without Config.Replay
-	memory  *memnet.Network // nil without Config.InMemory
+	control http.Handler // nil without a control API
+	replay  *replay      // nil without Config.Replay
 	// handlers are those of the operations that need a token.
 	handlers map[Operation]func(http.ResponseWriter, *request) error
 
@@ -52,17 +50,24 @@ type Server struct {
 
 	// mu guards everything below. While it is held, nothing is written to a client and
 	// no hook is called.
-	mu        sync.Mutex
-	run       *run // nil while stopped
-	addresses addresses
-	closed    chan struct{} // closed by Close
-	sequence  uint64
+	mu sync.Mutex
+	listening
+	closed   chan struct{} // closed by Close
+	sequence uint64
 	registry
 	tokens      map[string]token
 	ledger      ledger
 	faults      injections
 	stats       map[Operation]*OperationStats
 	madeClients []*gateway.Client // closed with the server
+}
+
+// listening is where and how the two listeners serve; tls and memory never change.
+type listening struct {
+	tls       *authority      // nil without TLS
+	memory    *memnet.Network // nil without Config.InMemory
+	run       *run            // nil while stopped
+	addresses addresses
 }
 
 // addresses are where the two listeners are, or will be.
@@ -95,7 +100,7 @@ func start(cfg Config, tb TB) (*Server, error) {
 	s := &Server{
 		cfg: cfg, tb: tb, log: cfg.Logger,
 		secret:    make([]byte, 32),
-		addresses: addresses{cfg.Listen, cfg.PayloadListen},
+		listening: listening{addresses: addresses{cfg.Listen, cfg.PayloadListen}},
 		closed:    make(chan struct{}),
 		registry:  newRegistry(),
 		tokens:    map[string]token{},

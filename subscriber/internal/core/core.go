@@ -59,12 +59,7 @@ type Core struct {
 	made   uint32          // routes
 	left   int             // messages that were left with the service since the stream was opened
 
-	holds    dueQueue[*Hold]          // confirmations that wait until what was stored survives a power cut
-	filling  map[filling]*Hold        // the latest of those
-	held     int                      // how many wait, those included that are asked about
-	synced   int                      // that have waited so, and are not confirmed yet
-	horizons map[[2]*Horizon]*Horizon // of two at a time
-
+	unsynced
 	blocked     bool          // something did not fit; see Effects.Room
 	short       bool          // it was a payload
 	wasFull     bool          // at the latest review
@@ -76,6 +71,15 @@ type Core struct {
 	leftBehind bool // by a route that ended
 
 	effects Effects
+}
+
+// unsynced is what waits until what was stored survives a power cut.
+type unsynced struct {
+	holds    dueQueue[*Hold]          // confirmations
+	filling  map[filling]*Hold        // the latest of those
+	held     int                      // how many wait, those included that are asked about
+	synced   int                      // that have waited so, and are not confirmed yet
+	horizons map[[2]*Horizon]*Horizon // of two at a time
 }
 
 // Effects is what has to be done. Their order within a list is that in which they came up.

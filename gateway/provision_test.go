@@ -61,10 +61,7 @@ func (p *provisioning) restart(t *testing.T, change func(*gateway.ProvisionerCon
 	if change != nil {
 		change(&cfg)
 	}
-	var err error
-	if p.Provisioner, err = gateway.NewProvisioner(cfg); err != nil {
-		t.Fatal(err)
-	}
+	p.Provisioner = testkit.Must(gateway.NewProvisioner(cfg))(t)
 }
 
 // run runs the provisioner until the test ends.

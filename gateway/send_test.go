@@ -24,14 +24,11 @@ func TestSendMessageOnTheWire(t *testing.T) {
 	s.mux.HandleFunc("POST /messages", r.handler(ok))
 	c := s.client(t)
 	sent := time.Date(2026, 5, 4, 3, 2, 1, 123456789, time.FixedZone("", 7200))
-	err := c.SendMessage(t.Context(), SendMessageRequest{
+	testkit.NoError(t, c.SendMessage(t.Context(), SendMessageRequest{
 		TenantID: testTenant, EndpointID: testEndpoint, MessageType: "iso:11783:-10:taskdata:zip",
 		DirectRecipients: []string{testRecipient, testMessage}, ContextID: testContext, SentAt: sent,
 		TeamsetContextID: "Gespann 7", Filename: "Äcker — 農場.zip", Payload: []byte("\x00\xffbinary"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	requests, bodies := r.all()
 	want := map[string]string{
 		"Authorization":               "Bearer token-1",

@@ -13,23 +13,18 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 )
 
 // A message that is sent at the first attempt costs at most 75 allocations, of which net/http
 // makes about 41 of its own. The message is made before.
 func TestAllocationsOfAMessage(t *testing.T) {
-	client, err := gateway.New(gateway.Config{
+	client := testkit.Must(gateway.New(gateway.Config{
 		BaseURL: acceptAll(t), TokenSource: oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "t"}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() { _ = client.Close() })
-	pub, err := publisher.New(publisher.Config{Client: client, TenantID: someID, EndpointID: someID}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pub := testkit.Must(publisher.New(publisher.Config{Client: client, TenantID: someID, EndpointID: someID}, nil))(t)
 	t.Cleanup(func() { _ = pub.Close() })
 	atMost := 75.0
 	if raceDetector {
@@ -59,10 +54,7 @@ func TestAllocationsOfAMessage(t *testing.T) {
 // acceptAll is a service that accepts every message, without allocations of its own.
 func acceptAll(t *testing.T) (url string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ln := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	var conns sync.WaitGroup
 	conns.Go(func() {
 		for {

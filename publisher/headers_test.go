@@ -17,6 +17,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -45,9 +46,7 @@ func TestEveryKeyBecomesItsHeader(t *testing.T) {
 		"free", "metadata", "X-Router-Unknown", "value", "Authorization", "Bearer mine", gateway.KeyDedupID, "dedup",
 		gateway.KeyEventType, "MESSAGE_RECEIVED", gateway.KeyMessageID, "m", gateway.KeyReceivingEndpointID, "r", gateway.KeyPayloadSize, "99",
 	)
-	if err := pub.Publish(typeJSON, msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, pub.Publish(typeJSON, msg))
 	want := map[string]string{
 		gateway.KeyTenantID:         f.server.Tenant(),
 		gateway.KeyEndpointID:       f.sender.ID,
@@ -84,9 +83,7 @@ func TestWhatIsAbsentComesFromTheConfiguration(t *testing.T) {
 	before := time.Now().Add(-time.Millisecond)
 	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
 	msg.Metadata = nil // as a literal message has it
-	if err := pub.Publish(typeJSON, msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, pub.Publish(typeJSON, msg))
 	got := f.sent()
 	at, err := time.Parse(time.RFC3339Nano, got[gateway.KeySentTimestamp])
 	if err != nil || at.Before(before) || at.After(time.Now()) {
@@ -124,9 +121,7 @@ func TestIsPublishDefaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, requests := f.entries(), len(f.headers())
-			if err := pub.Publish(typeJSON, newMessage("payload", test.metadata...)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, pub.Publish(typeJSON, newMessage("payload", test.metadata...)))
 			if got := f.headers()[requests].Get(gateway.KeyIsPublish); got != test.want {
 				t.Errorf("is-publish %q, want %q", got, test.want)
 			}
@@ -172,9 +167,7 @@ func TestContextID(t *testing.T) {
 				t.Fatal("published while the service was down")
 			}
 			for _, msg := range []*message.Message{original, original.Copy()} {
-				if err := pub.Publish(typeJSON, msg); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, pub.Publish(typeJSON, msg))
 			}
 			all := f.headers()
 			if len(all) != 9 {
@@ -238,9 +231,7 @@ func TestMarshalerSeesContextIDAndTime(t *testing.T) {
 		seen = msg.Metadata
 		return msg.Payload, nil
 	})
-	if err := f.publisher(cfg).Publish(typeJSON, message.NewMessage("no UUID", []byte("payload"))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.publisher(cfg).Publish(typeJSON, message.NewMessage("no UUID", []byte("payload"))))
 	sent := f.sent()
 	for _, key := range []string{gateway.KeyContextID, gateway.KeySentTimestamp} {
 		if seen.Get(key) == "" || seen.Get(key) != sent[key] {
@@ -278,15 +269,9 @@ func TestReceivedMessageIsSentOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})
-			sub, err := subscriber.New(subscriber.Config{Client: f.client, Payload: payload, FileHold: subscriber.NoFileHold}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			sub := testkit.Must(subscriber.New(subscriber.Config{Client: f.client, Payload: payload, FileHold: subscriber.NoFileHold}, nil))(t)
 			t.Cleanup(func() { _ = sub.Close() })
-			messages, err := sub.Subscribe(t.Context(), subscriber.AllData)
-			if err != nil {
-				t.Fatal(err)
-			}
+			messages := testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
 			types := []string{typeJSON}
 			relay := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "relay", Send: types, Receive: types})
 			cfg := f.config()
@@ -306,9 +291,7 @@ func TestReceivedMessageIsSentOn(t *testing.T) {
 				}
 				msg.Metadata.Set(gateway.KeyEndpointID, relay.ID)
 				msg.Metadata.Set(gateway.KeyDirectRecipients, f.other.ID)
-				if err := pub.Publish(msg.Metadata.Get(gateway.KeyMessageType), msg); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, pub.Publish(msg.Metadata.Get(gateway.KeyMessageType), msg))
 				msg.Ack()
 				entries := f.server.Ledger()
 				in, out := entries[len(entries)-2], entries[len(entries)-1]
@@ -375,9 +358,7 @@ func TestReceivedContextIDIsNotSentWithSomethingElse(t *testing.T) {
 	}
 
 	for _, payload := range []string{"out 1", "out 2"} {
-		if err := pub.Publish(typeJSON, made(payload)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, pub.Publish(typeJSON, made(payload)))
 	}
 	contexts := map[string]bool{}
 	for _, e := range f.server.Ledger() {
@@ -395,24 +376,17 @@ func TestTopicOfAHandlerIsTheMessageType(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})
 			pub := f.publisher(f.config())
 			in := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
-			r, err := message.NewRouter(message.RouterConfig{}, watermill.NopLogger{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := testkit.Must(message.NewRouter(message.RouterConfig{}, watermill.NopLogger{}))(t)
 			r.AddHandler("answer", "in", in, typeJSON, pub, message.PassthroughHandler)
 			done := make(chan error, 1)
 			go func() { done <- r.Run(t.Context()) }()
 			msg := newMessage("payload", gateway.KeyMessageType, received, gateway.KeyEventType, string(gateway.EventMessageReceived))
-			if err := in.Publish("in", msg); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, in.Publish("in", msg))
 			f.waitFor("the message", func() bool { return len(f.headers()) == 1 })
 			if got := f.sent()[gateway.KeyMessageType]; got != typeJSON {
 				t.Errorf("sent as %q, want %q", got, typeJSON)
 			}
-			if err := errors.Join(r.Close(), wait(t, "the end", done)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, errors.Join(r.Close(), wait(t, "the end", done)))
 		})
 	}
 }
@@ -434,9 +408,7 @@ func TestMetadataOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{})
-			if err := f.publisher(f.config()).Publish(typeJSON, newMessage("payload", test.key, test.value)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, f.publisher(f.config()).Publish(typeJSON, newMessage("payload", test.key, test.value)))
 			got := f.sent()[test.key]
 			if test.sent == now {
 				if at, err := time.Parse(time.RFC3339Nano, got); err != nil || time.Since(at) > time.Hour {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/subscriber"
@@ -27,10 +28,7 @@ func newStore(t *testing.T) *claimcheck.Store {
 	t.Helper()
 	bucket := memblob.OpenBucket(nil)
 	t.Cleanup(func() { _ = bucket.Close() })
-	s, err := claimcheck.New(t.Context(), claimcheck.Config{Bucket: bucket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{Bucket: bucket}))(t)
 	return s
 }
 
@@ -38,10 +36,7 @@ func newStore(t *testing.T) *claimcheck.Store {
 func store(t *testing.T, s *claimcheck.Store, payload string) *message.Message {
 	t.Helper()
 	msg := newMessage("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck)
-	reference, err := s.Put(t.Context(), msg.UUID, strings.NewReader(payload))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reference := testkit.Must(s.Put(t.Context(), msg.UUID, strings.NewReader(payload)))(t)
 	sum := sha256.Sum256([]byte(payload))
 	msg.Metadata.Set(gateway.KeyPayloadReference, reference)
 	msg.Metadata.Set(gateway.KeyPayloadSize, strconv.Itoa(len(payload)))
@@ -100,9 +95,7 @@ func TestClaimCheckThatIsNotWhatItWas(t *testing.T) {
 			want := gateway.ErrInvalid
 			if test.gone {
 				want = gateway.ErrNotFound
-				if err := s.Delete(t.Context(), reference); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, s.Delete(t.Context(), reference))
 			} else if _, err := s.Put(t.Context(), reference, strings.NewReader(test.now)); err != nil {
 				t.Fatal(err)
 			}
@@ -159,15 +152,9 @@ func TestClaimCheckOutage(t *testing.T) {
 
 func TestEnvelopeRoundTrip(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
-	sub, err := subscriber.New(subscriber.Config{Client: f.client, Unmarshaler: subscriber.EnvelopeUnmarshaler{}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := testkit.Must(subscriber.New(subscriber.Config{Client: f.client, Unmarshaler: subscriber.EnvelopeUnmarshaler{}}, nil))(t)
 	t.Cleanup(func() { _ = sub.Close() })
-	messages, err := sub.Subscribe(t.Context(), subscriber.AllData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
 	cfg := f.config()
 	cfg.Marshaler = publisher.EnvelopeMarshaler{}
 	pub := f.publisher(cfg)
@@ -183,9 +170,7 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 			// What a sender must not decide at the receiver.
 			sent.Metadata.Set(gateway.KeyPayloadReference, "somebody's")
 			sent.Metadata.Set(gateway.KeyDedupID, "mine")
-			if err := pub.Publish(typeJSON, sent); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, pub.Publish(typeJSON, sent))
 			all := f.headers()
 			header := all[len(all)-1]
 			got := wait(t, "the message", messages)
@@ -222,14 +207,10 @@ func TestEnvelopeIsTheSameEveryTime(t *testing.T) {
 	original.Metadata = message.Metadata{"a": "1", "b": "2", gateway.KeyDedupID: "d"}
 	for _, msg := range []*message.Message{original, original, original.Copy()} {
 		msg.Metadata = maps.Clone(msg.Metadata)
-		if err := pub.Publish(typeJSON, msg); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, pub.Publish(typeJSON, msg))
 	}
 	original.Metadata = message.Metadata{"b": "2", "a": "1", gateway.KeyDedupID: "d"} // a fresh copy
-	if err := pub.Publish(typeJSON, original); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, pub.Publish(typeJSON, original))
 	entries := f.server.Ledger()
 	for _, e := range entries[1:] {
 		if e.PayloadSHA256 != entries[0].PayloadSHA256 || e.ContextID != entries[0].ContextID {

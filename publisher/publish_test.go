@@ -17,6 +17,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -34,9 +35,7 @@ func TestOrderWithinACall(t *testing.T) {
 	for i := range 20 {
 		messages = append(messages, newMessage(fmt.Sprint(i)))
 	}
-	if err := f.publisher(f.config()).Publish(typeJSON, messages...); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.publisher(f.config()).Publish(typeJSON, messages...))
 	entries := f.server.Ledger()
 	if len(entries) != 20 {
 		t.Fatalf("%d messages arrived, want 20", len(entries))
@@ -206,9 +205,7 @@ func TestPayloadIsNotCopied(t *testing.T) {
 	cfg.Client = recordingClient{f.client, requests}
 	msg := newMessage("")
 	msg.Payload = bytes.Repeat([]byte("payload "), 4<<20)
-	if err := f.publisher(cfg).Publish(typeJSON, msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.publisher(cfg).Publish(typeJSON, msg))
 	req := <-requests
 	if len(req.Payload) != 32<<20 || &req.Payload[0] != &msg.Payload[0] {
 		t.Error("the client got a copy of the payload")

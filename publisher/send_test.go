@@ -30,9 +30,7 @@ type onlyReader struct{ io.Reader }
 func TestSendReadsTheBodyForEachAttempt(t *testing.T) {
 	payload := strings.Repeat("large ", 100_000)
 	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte("head"+payload), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, []byte("head"+payload), 0o600))
 	file := testkit.Must(os.Open(path))(t)
 	defer func() { _ = file.Close() }()
 	for name, test := range map[string]struct {
@@ -59,9 +57,7 @@ func TestSendReadsTheBodyForEachAttempt(t *testing.T) {
 				f.server.Inject(gatewaytest.OpSendMessage, test.fault)
 			}
 			if test.body == file {
-				if _, err := file.Seek(int64(len("head")), io.SeekStart); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(file.Seek(int64(len("head")), io.SeekStart))(t)
 			}
 			id := uuid.NewString()
 			err := f.publisher(f.config()).Send(t.Context(), publisher.Message{Type: typeJSON, UUID: id, Body: test.body, Size: int64(len(payload))})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/sinktest"
@@ -66,22 +67,16 @@ func (b *backend) NewSink(t *testing.T) sinks.Sink {
 	config.RequestTimeout, config.TokenTimeout = 4*time.Second, 4*time.Second // a busy machine answers late
 	config.Retry = gateway.RetryConfig{MaxAttempts: 1}
 	client := b.client(t, config)
-	pub, err := publisher.New(publisher.Config{
+	pub := testkit.Must(publisher.New(publisher.Config{
 		Client: learningClient{client, b}, TenantID: b.server.Tenant(), EndpointID: b.endpoint.ID, CloseTimeout: time.Second,
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	t.Cleanup(func() { _ = pub.Close() })
 	return pub
 }
 
 func (b *backend) client(t *testing.T, config gateway.Config) *gateway.Client {
 	t.Helper()
-	client, err := gateway.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(config))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -126,9 +121,7 @@ func (b *backend) Break(*testing.T) { b.server.Stop() }
 
 func (b *backend) Repair(t *testing.T) {
 	t.Helper()
-	if err := b.server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.server.Restart())
 }
 
 func (b *backend) Hang(*testing.T) {
@@ -178,9 +171,7 @@ func TestClosedClient(t *testing.T) {
 	client := f.newClient(f.server.ClientConfig())
 	cfg.Client = client
 	pub := f.publisher(cfg)
-	if err := client.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, client.Close())
 	if err := pub.Publish(typeJSON, newMessage("late")); !errors.Is(err, sinks.ErrClosed) {
 		t.Errorf("Publish: %v", err)
 	}

@@ -44,10 +44,7 @@ type betweenResult struct {
 
 func newBetweenRoute(t *testing.T, fail func(uuid string, at time.Duration) error) *betweenRoute {
 	logger := testkit.NewLog()
-	retry, err := router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 1}}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	retry := testkit.Must(router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{MaxAttempts: 1}}, logger))(t)
 	b := &betweenRoute{retry: retry, results: make(chan betweenResult, 10_000), logger: logger, start: time.Now()}
 	b.handler = retry.Middleware(func(msg *message.Message) ([]*message.Message, error) {
 		return nil, fail(msg.UUID, time.Since(b.start))
@@ -296,9 +293,7 @@ func TestIngressAnswersPoisonNothing(t *testing.T) {
 			}
 			ingress.Lift()
 			ctx := t.Context()
-			if err := server.Wait(ctx, func(ledger []gatewaytest.LedgerEntry) bool { return len(ledger) == n }); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, server.Wait(ctx, func(ledger []gatewaytest.LedgerEntry) bool { return len(ledger) == n }))
 			r.wantStop(t)
 			poison.wantStored(t, 0)
 		})

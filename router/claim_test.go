@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -38,10 +39,7 @@ func TestClaims(t *testing.T) {
 			var owners []router.Owner
 			for route, from := range map[string]*source{one.Name: first, two.Name: second} {
 				msg := farmMessage("1", "e", "c", "p")
-				keys, err := router.DefaultKeys(route, msg)
-				if err != nil {
-					t.Fatal(err)
-				}
+				keys := testkit.Must(router.DefaultKeys(route, msg))(t)
 				from.deliver(t, msg)
 				reserved, committed := <-store.claims, <-store.claims
 				if reserved.Keys != keys || committed != reserved {

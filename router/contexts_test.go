@@ -254,9 +254,7 @@ func TestShutdownPoisonsNothing(t *testing.T) {
 						end()
 					}
 					wantNack(t, msg)
-					if err := <-result; err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, <-result)
 					poison.wantStored(t, 0)
 				})
 			}

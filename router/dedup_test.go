@@ -20,10 +20,7 @@ func newDedup(t *testing.T, config router.DedupConfig) *router.Dedup {
 	if config.Scope == "" {
 		config.Scope = "route"
 	}
-	dedup, err := router.NewDedup(config, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dedup := testkit.Must(router.NewDedup(config, nil))(t)
 	return dedup
 }
 
@@ -96,9 +93,7 @@ func TestDedupCopyInFlight(t *testing.T) {
 		}
 		close(proceed)
 		wantErr(t, <-first, errHandler)
-		if err := <-second; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, <-second)
 		if calls != 2 {
 			t.Errorf("calls = %d, want 2: the copy was handled, because the first one was not", calls)
 		}
@@ -118,9 +113,7 @@ func TestDedupReservedWithoutRetry(t *testing.T) {
 		_, inner = h.Middleware(counting(&calls, nil))(farmMessage("2", "e", "c", "p"))
 		return nil, nil
 	})
-	if _, err := outer(farmMessage("1", "e", "c", "p")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(outer(farmMessage("1", "e", "c", "p")))(t)
 	wantErr(t, inner, router.ErrReserved)
 	if calls != 0 {
 		t.Errorf("calls = %d, want 0", calls)
@@ -229,10 +222,7 @@ func TestDedupStoreDownDoesNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger := testkit.NewLog()
 		store := &faultyStore{DedupStore: newStore(t, 0), commit: errors.New("no space left on device")}
-		dedup, err := router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{Store: store}}, logger)
-		if err != nil {
-			t.Fatal(err)
-		}
+		dedup := testkit.Must(router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{Store: store}}, logger))(t)
 		h := dedup.Middleware(counting(new(int), nil))
 		handled := func(n int) (lines []watermill.CapturedMessage) {
 			for range n {
@@ -274,9 +264,7 @@ func TestDedupCommitsAndReleasesInShutdown(t *testing.T) {
 		testkit.Equal(t, err, outcome)
 
 		calls := 0
-		if _, err = newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: store}}).Middleware(counting(&calls, nil))(farmMessage("2", "e", "c", "p")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: store}}).Middleware(counting(&calls, nil))(farmMessage("2", "e", "c", "p")))(t)
 		if want := map[bool]int{true: 0, false: 1}[outcome == nil]; calls != want {
 			t.Errorf("after %v, %d calls, want %d", outcome, calls, want)
 		}

@@ -75,9 +75,7 @@ func sendSynced(t *testing.T, server *gatewaytest.Server, n int) {
 	t.Helper()
 	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{typeSynced}})
 	for i := range n {
-		if _, err := server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeSynced, Payload: []byte{byte(i)}}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeSynced, Payload: []byte{byte(i)}}))(t)
 	}
 }
 
@@ -110,9 +108,7 @@ func TestConfirmedOnceSynced(t *testing.T) {
 	r := run()
 	sendSynced(t, server, n)
 	stored(n)
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.stop())
 	stored(n)
 	run()
 	stored(2 * n)
@@ -156,10 +152,7 @@ func TestDurableIsRefused(t *testing.T) {
 		config := router.Config{Poison: newSyncingSink()}
 		route := router.Route{Name: "r", From: newSource(), Topic: "t", To: newSyncingSink(), Durable: router.DurableSynced}
 		change(&config, &route)
-		r, err := router.New(config, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testkit.Must(router.New(config, nil))(t)
 		if err := r.Add(route); !errors.Is(err, router.ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}

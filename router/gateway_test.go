@@ -80,27 +80,19 @@ func TestGatewayToSink(t *testing.T) {
 			if i%100 == 50 {
 				payload = "broken"
 			}
-			if _, err := server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: []byte(payload)}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: []byte(payload)}))(t)
 		}
 	}
 	send(0, n/2)
 	_, stop := run()
 	to.wait(t, 30)
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, stop())
 	send(n/2, n)
 	_, stop = run()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if err := server.WaitConfirmed(ctx, n); err != nil {
-		t.Fatal(err)
-	}
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, server.WaitConfirmed(ctx, n))
+	testkit.NoError(t, stop())
 
 	if got := early.Load(); got != 0 {
 		t.Errorf("early.Load() = %d, want 0: confirmations of messages that nobody held", got)

@@ -250,9 +250,7 @@ func wantMetadata(t *testing.T, msg *message.Message, want map[string]string) {
 // publish sends a message to the topic "in".
 func publish(t *testing.T, to message.Publisher, msg *message.Message) {
 	t.Helper()
-	if err := to.Publish("in", msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, to.Publish("in", msg))
 }
 
 // verdict is how a message ended.
@@ -314,14 +312,9 @@ var fastRetry = router.RetrySettings{InitialBackoff: time.Millisecond, MaxBackof
 // build returns a Router with the routes.
 func build(t testing.TB, config router.Config, routes ...router.Route) *router.Router {
 	t.Helper()
-	r, err := router.New(config, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(router.New(config, nil))(t)
 	for _, route := range routes {
-		if err := r.Add(route); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Add(route))
 	}
 	return r
 }
@@ -341,14 +334,9 @@ func start(t *testing.T, config router.Config, routes ...router.Route) *running 
 // has stopped it.
 func startLogged(t *testing.T, logger watermill.LoggerAdapter, config router.Config, routes ...router.Route) *running {
 	t.Helper()
-	r, err := router.New(config, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(router.New(config, logger))(t)
 	for _, route := range routes {
-		if err := r.Add(route); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Add(route))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan error, 1)
@@ -370,17 +358,13 @@ func startLogged(t *testing.T, logger watermill.LoggerAdapter, config router.Con
 // wantStop stops the Router, and fails the test unless that is a clean end.
 func (r *running) wantStop(t *testing.T) {
 	t.Helper()
-	if err := r.stop(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.stop())
 }
 
 // handle fails the test unless h handles the message.
 func handle(t *testing.T, h message.HandlerFunc, msg *message.Message) {
 	t.Helper()
-	if _, err := h(msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(h(msg))(t)
 }
 
 // wantErr fails the test unless err matches target.
@@ -425,10 +409,7 @@ func broken(*message.Message) ([]*message.Message, error) { return nil, router.P
 // replayAll replays all of a poison queue.
 func replayAll(t *testing.T, r *router.Router, queue router.PoisonStore) router.ReplayReport {
 	t.Helper()
-	report, err := r.Replay(t.Context(), queue, everything)
-	if err != nil {
-		t.Fatal(err)
-	}
+	report := testkit.Must(r.Replay(t.Context(), queue, everything))(t)
 	return report
 }
 
@@ -461,31 +442,19 @@ func publishTo(t *testing.T, server *gatewaytest.Server, config publisher.Config
 	t.Helper()
 	clientConfig := server.ClientConfig()
 	clientConfig.Retry.MaxAttempts = 1
-	client, err := gateway.New(clientConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(clientConfig))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	config.Client, config.TenantID = client, server.Tenant()
-	pub, err := publisher.New(config, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pub := testkit.Must(publisher.New(config, nil))(t)
 	return pub
 }
 
 // subscribeTo returns a subscriber of a gateway, and its client, which ends with the test.
 func subscribeTo(t *testing.T, server *gatewaytest.Server, config subscriber.Config) (*subscriber.Subscriber, *gateway.Client) {
 	t.Helper()
-	client, err := gateway.New(server.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(server.ClientConfig()))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	config.Client, config.Confirm.MaxAge = client, 5*time.Millisecond
-	sub, err := subscriber.New(config, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := testkit.Must(subscriber.New(config, nil))(t)
 	return sub, client
 }

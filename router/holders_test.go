@@ -1,6 +1,7 @@
 package router
 
 import (
+	"github.com/agrimill/agrimill/internal/testkit"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -10,10 +11,7 @@ import (
 // Owners that hold nothing any more take no memory, however their reservations ended.
 func TestMemoryStoreForgetsOwners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, err := NewMemoryStore(MemoryStoreConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := testkit.Must(NewMemoryStore(MemoryStoreConfig{}))(t)
 		for i := range 300 {
 			claim := Claim{
 				Keys:  Keys{Delivery: KeyOf("d", strconv.Itoa(i/3)), Content: KeyOf("c", strconv.Itoa(i/3))},

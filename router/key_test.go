@@ -18,10 +18,7 @@ import (
 
 func defaultKeys(t *testing.T, scope string, msg *message.Message) router.Keys {
 	t.Helper()
-	keys, err := router.DefaultKeys(scope, msg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := testkit.Must(router.DefaultKeys(scope, msg))(t)
 	return keys
 }
 
@@ -162,15 +159,9 @@ func TestDefaultKeysWithoutIdentity(t *testing.T) {
 
 func newKeyFunc(t *testing.T, config router.KeysConfig) func(*message.Message) router.Keys {
 	t.Helper()
-	keys, err := router.NewKeyFunc(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := testkit.Must(router.NewKeyFunc(config))(t)
 	return func(msg *message.Message) router.Keys {
-		got, err := keys("route", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := testkit.Must(keys("route", msg))(t)
 		return got
 	}
 }
@@ -261,14 +252,9 @@ func TestEqualChunksAreKept(t *testing.T) {
 	sub, client := subscribeTo(t, server, subscriber.Config{})
 	to := newSink(nil)
 	start(t, router.Config{Poison: newSink(nil)}, router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: to})
-	pub, err := publisher.New(publisher.Config{Client: client, TenantID: sender.TenantID, EndpointID: sender.ID}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pub := testkit.Must(publisher.New(publisher.Config{Client: client, TenantID: sender.TenantID, EndpointID: sender.ID}, nil))(t)
 	msg := message.NewMessage("c0ffee00-0000-4000-8000-000000000000", bytes.Repeat([]byte{0}, 3<<20))
-	if err := pub.Publish(messageType, msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, pub.Publish(messageType, msg))
 	testkit.Eventually(t, "everything is confirmed", func() bool {
 		ledger := server.Ledger()
 		for _, e := range ledger {

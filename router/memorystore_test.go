@@ -5,16 +5,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/dedupstoretest"
 )
 
 func newStore(t testing.TB, maxEntries int) *router.MemoryStore {
 	t.Helper()
-	store, err := router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: maxEntries})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: maxEntries}))(t)
 	return store
 }
 
@@ -31,10 +29,7 @@ func deliveryOf(key router.Key) router.Claim { return router.Claim{Keys: router.
 
 func reserveKey(t *testing.T, store router.DedupStore, name string, want router.ReserveState) router.Token {
 	t.Helper()
-	got, err := store.Reserve(t.Context(), deliveryOf(router.KeyOf(name)), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(store.Reserve(t.Context(), deliveryOf(router.KeyOf(name)), time.Hour))(t)
 	if got.State != want {
 		t.Fatalf("state = %d, want %d", got.State, want)
 	}
@@ -44,9 +39,7 @@ func reserveKey(t *testing.T, store router.DedupStore, name string, want router.
 func commitKey(t *testing.T, store router.DedupStore, name string, ttl time.Duration) {
 	t.Helper()
 	token := reserveKey(t, store, name, router.Reserved)
-	if err := store.Commit(t.Context(), deliveryOf(router.KeyOf(name)), token, ttl); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Commit(t.Context(), deliveryOf(router.KeyOf(name)), token, ttl))
 }
 
 func TestMemoryStoreForgetsTheOldestCommit(t *testing.T) {

@@ -59,17 +59,11 @@ var watermillMiddlewares = []watermillMiddleware{
 	}},
 	{name: "InstantAck", new: func(*testing.T) message.HandlerMiddleware { return middleware.InstantAck }},
 	{name: "PoisonQueue", new: func(t *testing.T) message.HandlerMiddleware {
-		m, err := middleware.PoisonQueue(newSink(nil), "poison")
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := testkit.Must(middleware.PoisonQueue(newSink(nil), "poison"))(t)
 		return m
 	}},
 	{name: "PoisonQueueWithFilter", new: func(t *testing.T) message.HandlerMiddleware {
-		m, err := middleware.PoisonQueueWithFilter(newSink(nil), "poison", func(error) bool { return false })
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := testkit.Must(middleware.PoisonQueueWithFilter(newSink(nil), "poison", func(error) bool { return false }))(t)
 		return m
 	}},
 	{name: "RandomFail", within: true, around: true, attempts: 100, new: func(*testing.T) message.HandlerMiddleware { return middleware.RandomFail(0.3) }},
@@ -203,9 +197,7 @@ func throughAnOutage(t *testing.T, config router.Config, route router.Route, cop
 		synctest.Wait()
 		health := r.Health()[0]
 		end()
-		if err := <-result; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, <-result)
 		poison.wantStored(t, 0)
 		return health
 	}
@@ -252,10 +244,7 @@ func TestWatermillMiddlewaresAreAllListed(t *testing.T) {
 	}
 	testkit.Equal(t, tested, exported)
 
-	page, err := os.ReadFile("../docs/watermill.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.Must(os.ReadFile("../docs/watermill.md"))(t)
 	var listed []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `middleware\\.(\\w+)` \\| ([\\w ]+) \\| ([\\w ]+) \\|").FindAllStringSubmatch(string(page), -1) {
 		listed = append(listed, row[1])
@@ -275,14 +264,8 @@ func TestWatermillMiddlewaresAreAllListed(t *testing.T) {
 // exportedMiddlewares returns, sorted, the exported functions that are or return a
 // middleware, except constructors of a type that has one as a method, and those types.
 func exportedMiddlewares(t *testing.T) []string {
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "github.com/ThreeDotsLabs/watermill/message/router/middleware").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := testkit.Must(exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "github.com/ThreeDotsLabs/watermill/message/router/middleware").Output())(t)
+	files := testkit.Must(filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "*.go")))(t)
 	isFunc := func(list *ast.FieldList, name string) bool { // of one message.name, or the same spelled out
 		if list == nil || len(list.List) == 0 {
 			return false
@@ -295,10 +278,7 @@ func exportedMiddlewares(t *testing.T) []string {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		parsed := testkit.Must(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution))(t)
 		for _, declaration := range parsed.Decls {
 			function, ok := declaration.(*ast.FuncDecl)
 			if !ok || !function.Name.IsExported() {
@@ -380,10 +360,7 @@ func inWatermillsRouter(t *testing.T, with []string) {
 			}}}).Middleware,
 			"recoverer": router.NewRecoverer(nil),
 		}
-		r, err := message.NewRouter(message.RouterConfig{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testkit.Must(message.NewRouter(message.RouterConfig{}, nil))(t)
 		for _, part := range with {
 			r.AddMiddleware(available[part])
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -49,17 +50,11 @@ func TestNamesAreThoseOfWatermill(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- stock.Run(t.Context()) }() // ends with Close
 	<-stock.Running()
-	if err := pubsub.Publish(route.Topic, message.NewMessage("1", nil)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, pubsub.Publish(route.Topic, message.NewMessage("1", nil)))
 	theirs := <-noted
 	if theirs[0] != ours[0] || theirs[3] != ours[3] {
 		t.Errorf("names %q under Watermill's Router, %q under ours", theirs, ours)
 	}
-	if err := stock.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-ended; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, stock.Close())
+	testkit.NoError(t, <-ended)
 }

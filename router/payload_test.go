@@ -36,10 +36,7 @@ type countingStore struct {
 
 func newClaimCheck(t *testing.T) *countingStore {
 	t.Helper()
-	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"}))(t)
 	t.Cleanup(func() { _ = store.Close() })
 	return &countingStore{Store: store}
 }
@@ -97,9 +94,7 @@ func assertCheckedIn(t *testing.T, store *countingStore, msg *message.Message, p
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(r)
-	if err := errors.Join(err, r.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err, r.Close()))
 	if !bytes.Equal(payload, got) || size != int64(len(payload)) {
 		t.Errorf("stored another payload: %d bytes of size %d, want %d", len(got), size, len(payload))
 	}
@@ -365,10 +360,7 @@ func TestPoisonTooLarge(t *testing.T) {
 		// It stays open, is logged once, and does not spin.
 		synctest.Test(t, func(t *testing.T) {
 			book := testkit.NewLog()
-			queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: newLimited(1000, true)}, book)
-			if err != nil {
-				t.Fatal(err)
-			}
+			queue := testkit.Must(router.NewPoisonQueue(router.PoisonConfig{Publisher: newLimited(1000, true)}, book))(t)
 			h := queue.Middleware(broken)
 			began := time.Now()
 			for range 20 {

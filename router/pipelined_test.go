@@ -219,11 +219,9 @@ func (s *lossySink) run(keys, n int, refused map[string]bool, restart bool) subs
 	})
 	for i := range n {
 		for _, receiver := range receivers {
-			if _, err := server.Send(gatewaytest.SendRequest{
+			testkit.Must(server.Send(gatewaytest.SendRequest{
 				From: sender.ID, MessageType: messageType, Payload: []byte(strconv.Itoa(i)), Recipients: []string{receiver},
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))(t)
 		}
 	}
 	poison := newSink(nil)
@@ -246,9 +244,7 @@ func (s *lossySink) run(keys, n int, refused map[string]bool, restart bool) subs
 		}
 		now := sub.Stats()
 		stats.Overtaken += now.Overtaken
-		if err := errors.Join(r.stop(), client.Close()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(r.stop(), client.Close()))
 		if !restart {
 			break
 		}
@@ -260,9 +256,7 @@ func (s *lossySink) run(keys, n int, refused map[string]bool, restart bool) subs
 		}
 	}
 	poison.wantStored(t, len(refused))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	return stats
 }
 
@@ -333,23 +327,15 @@ func TestPipelinedRefusals(t *testing.T) {
 	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
 	receiver := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}})
 	for i := range n {
-		if _, err := server.Send(gatewaytest.SendRequest{
+		testkit.Must(server.Send(gatewaytest.SendRequest{
 			From: sender.ID, MessageType: messageType, Payload: []byte(strconv.Itoa(i)), Recipients: []string{receiver.ID},
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 	}
-	client, err := gateway.New(server.ClientConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(server.ClientConfig()))(t)
 	quarantine := newSink(nil)
-	sub, err := subscriber.New(subscriber.Config{
+	sub := testkit.Must(subscriber.New(subscriber.Config{
 		Client: client, Unmatched: subscriber.UnmatchedQuarantine, Quarantine: subscriber.QuarantineConfig{Publisher: quarantine},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	sink := newLossySink(t, func() time.Duration { return 100 * time.Microsecond }, func(_ string, n, attempt int) fate {
 		if n%10 == 5 && attempt == 1 {
 			return fateLost
@@ -361,9 +347,7 @@ func TestPipelinedRefusals(t *testing.T) {
 		Filter: func(msg *message.Message) bool { return msg.Payload[len(msg.Payload)-1] != '7' },
 	})
 	testkit.Eventually(t, "all are confirmed", func() bool { return sub.Stats().Confirmed >= n })
-	if err := errors.Join(r.stop(), client.Close(), sink.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(r.stop(), client.Close(), sink.Close()))
 	if got := len(quarantine.all()); got != n/10 {
 		t.Errorf("%d are in the quarantine, want %d", got, n/10)
 	}
@@ -385,11 +369,9 @@ func TestPipelinedPart(t *testing.T) {
 	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: []string{messageType}})
 	receiver := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: []string{messageType}})
 	for _, payload := range []string{"0", "2"} {
-		if _, err := server.Send(gatewaytest.SendRequest{
+		testkit.Must(server.Send(gatewaytest.SendRequest{
 			From: sender.ID, MessageType: messageType, Payload: []byte(payload), Recipients: []string{receiver.ID},
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 	}
 	tried := make(chan struct{}) // 3, for the first time
 	sink := newLossySink(t, func() time.Duration { <-tried; return 0 }, func(_ string, n, attempt int) fate {
@@ -414,12 +396,8 @@ func TestPipelinedPart(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if err := server.WaitConfirmed(ctx, 2); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(r.stop(), client.Close(), sink.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, server.WaitConfirmed(ctx, 2))
+	testkit.NoError(t, errors.Join(r.stop(), client.Close(), sink.Close()))
 	if overtakings := sink.check(4, map[string]bool{}, false); overtakings != 1 {
 		t.Errorf("%d messages were overtaken, want 1", overtakings)
 	}

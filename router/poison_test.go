@@ -22,10 +22,7 @@ import (
 
 func newPoison(t *testing.T, config router.PoisonConfig) *router.PoisonQueue {
 	t.Helper()
-	queue, err := router.NewPoisonQueue(config, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := testkit.Must(router.NewPoisonQueue(config, nil))(t)
 	return queue
 }
 
@@ -70,10 +67,7 @@ func TestPoisonKeepsTheMessage(t *testing.T) {
 // which sender and receiver know it.
 func TestPoisonLineNamesTheMessage(t *testing.T) {
 	logger := testkit.NewLog()
-	queue, err := router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(nil), Name: "farm"}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := testkit.Must(router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(nil), Name: "farm"}, logger))(t)
 	h := queue.Middleware(broken)
 	msg := farmMessage("1", "e", "context 1", "p")
 	msg.Metadata[gateway.KeyFilename] = strings.Repeat("ü", 1000)
@@ -280,9 +274,7 @@ func TestPoisonTopicOfARoute(t *testing.T) {
 	route := router.Route{Name: "farm", From: newSource(), Topic: "all", To: wrapped{both}, ToTopic: "dead"}
 	wantErr(t, r.Add(route), router.ErrConfig)
 	route.To = newSink(nil) // has a topic of that name to itself
-	if err := r.Add(route); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.Add(route))
 }
 
 // wrapped is a sink with something around it.

@@ -290,9 +290,7 @@ func TestReplayIsNoOldAttempt(t *testing.T) {
 			r := build(t, router.Config{Poison: q}, route)
 			testkit.Equal(t, replayAll(t, r, queue), router.ReplayReport{Sent: 1})
 			testkit.Equal(t, to.payloads(), []string{"header", "whole"})
-			if err := r.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, r.Close())
 		}
 	})
 }
@@ -301,18 +299,14 @@ func TestReplayIsNoOldAttempt(t *testing.T) {
 func TestEqualRecordsWithoutIDsAreReplayedAsSeveral(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, to := &poisonqueue.Queue{}, newBroker()
-		if err := q.Publish(router.DefaultPoisonTopic, poisonRecord("", 0), poisonRecord("", 1)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, q.Publish(router.DefaultPoisonTopic, poisonRecord("", 0), poisonRecord("", 1)))
 		again := q.Copy()
 		r := build(t, router.Config{Poison: q}, farmRoute(newSource(), to))
 		for i, queue := range []*poisonqueue.Queue{q, again} { // the second one is what a killed replay left
 			testkit.Equal(t, replayAll(t, r, queue), router.ReplayReport{Sent: 2, Duplicates: 2 * i})
 			testkit.Equal(t, to.payloads(), []string{"p", "p"})
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Close())
 	})
 }
 

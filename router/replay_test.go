@@ -57,9 +57,7 @@ func TestReplayLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &poisonqueue.Queue{}
 		r := build(t, router.Config{Poison: q}, farmRoute(newSource(), newSink(nil)))
-		if err := q.Publish(router.DefaultPoisonTopic, poisonRecord("0", 0), poisonRecord("1", 1), message.NewMessage("foreign", nil)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, q.Publish(router.DefaultPoisonTopic, poisonRecord("0", 0), poisonRecord("1", 1), message.NewMessage("foreign", nil)))
 		missing := router.PoisonSelection{All: true, Route: func(router.Poisoned) string { return "missing" }}
 		_, err := r.Replay(t.Context(), q, missing)
 		wantErr(t, err, router.ErrNoRoute)
@@ -79,9 +77,7 @@ func TestReplayKeepsWhatTheFilterDrops(t *testing.T) {
 		var wanted atomic.Bool
 		route.Filter = func(*message.Message) bool { return wanted.Load() }
 		r := build(t, router.Config{Poison: q}, route)
-		if err := q.Publish(router.DefaultPoisonTopic, poisonRecord("1", 0)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, q.Publish(router.DefaultPoisonTopic, poisonRecord("1", 0)))
 		_, err := r.Replay(t.Context(), q, everything)
 		wantErr(t, err, router.ErrFiltered)
 		wantClass(t, err, router.ClassPermanent)
@@ -89,9 +85,7 @@ func TestReplayKeepsWhatTheFilterDrops(t *testing.T) {
 		wanted.Store(true)
 		testkit.Equal(t, replayAll(t, r, q), router.ReplayReport{Sent: 1})
 		testkit.Equal(t, to.uuids(), map[string]int{"1": 1})
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Close())
 	})
 }
 
@@ -103,9 +97,7 @@ func TestReplayDuringOutage(t *testing.T) {
 		r := build(t, router.Config{Poison: q}, farmRoute(newSource(), to))
 		record := poisonRecord("1", 0)
 		record.Metadata[gateway.KeyDedupID] = "of the poison queue"
-		if err := q.Publish(router.DefaultPoisonTopic, record); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, q.Publish(router.DefaultPoisonTopic, record))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		if _, err := r.Replay(ctx, q, everything); err == nil {
@@ -115,9 +107,7 @@ func TestReplayDuringOutage(t *testing.T) {
 			t.Errorf("%d attempts in an hour, want more than 10", got)
 		}
 		testkit.Equal(t, q.UUIDs(), []string{"1"})
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Close())
 		_, err := r.Replay(t.Context(), q, everything)
 		wantErr(t, err, router.ErrClosed)
 	})

@@ -21,10 +21,7 @@ import (
 
 func newRetry(t *testing.T, config router.RetryConfig) *router.Retry {
 	t.Helper()
-	retry, err := router.NewRetry(config, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	retry := testkit.Must(router.NewRetry(config, nil))(t)
 	return retry
 }
 
@@ -83,14 +80,11 @@ func TestRetryWaitsForTheFirstConnection(t *testing.T) {
 		}
 		logger := testkit.NewLog()
 		var events []router.EventKind
-		retry, err := router.NewRetry(router.RetryConfig{Observer: router.ObserverFunc(func(e router.Event) {
+		retry := testkit.Must(router.NewRetry(router.RetryConfig{Observer: router.ObserverFunc(func(e router.Event) {
 			if e.Kind != router.EventRetry {
 				events = append(events, e.Kind)
 			}
-		})}, logger)
-		if err != nil {
-			t.Fatal(err)
-		}
+		})}, logger))(t)
 		h := retry.Middleware(func(*message.Message) ([]*message.Message, error) {
 			failure := failures[0]
 			failures = failures[1:]

@@ -346,9 +346,7 @@ func TestShutdownInTheMiddle(t *testing.T) {
 		for _, msg := range sent["w"] {
 			wantAck(t, msg)
 		}
-		if err := <-result; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, <-result)
 		poison.wantStored(t, 0)
 		from.wantClosed(t, 1)
 		to.wantClosed(t, 1)
@@ -432,9 +430,7 @@ func TestSharedPartsAreClosedOnce(t *testing.T) {
 	b.Name = "b"
 	r := start(t, router.Config{Poison: to}, a, b)
 	r.wantStop(t)
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.Close())
 	from.wantClosed(t, 1)
 	to.wantClosed(t, 1)
 }
@@ -577,9 +573,7 @@ func TestRunTellsWhyTheRoutesEnded(t *testing.T) {
 	for name, source := range map[string]message.Subscriber{"one": from, "two": standIn{from}, "three": hopeless} {
 		route := farmRoute(newSource(), newSink(nil))
 		route.Name, route.From = name, source
-		if err := r.Add(route); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Add(route))
 	}
 	close(from.messages)
 	err := r.Run(t.Context())
@@ -755,10 +749,7 @@ func TestNoPayloadInLogs(t *testing.T) {
 	from.messages <- msg
 	wantNack(t, msg)
 	r.wantStop(t)
-	status, err := json.Marshal(r.Health())
-	if err != nil {
-		t.Fatal(err)
-	}
+	status := testkit.Must(json.Marshal(r.Health()))(t)
 	for _, line := range append(book.Texts(), string(status)) {
 		if strings.Contains(line, "52.1234") {
 			t.Errorf("line = %q, want no %q in it", line, "52.1234")

@@ -73,9 +73,7 @@ func TestSelect(t *testing.T) {
 func TestOnceAlone(t *testing.T) {
 	n := 0
 	for range 2 {
-		if _, err := router.Once(message.NewMessage("1", nil), "key", func() (int, error) { n++; return n, nil }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(router.Once(message.NewMessage("1", nil), "key", func() (int, error) { n++; return n, nil }))(t)
 	}
 	if n != 2 {
 		t.Errorf("computed %d times, want 2", n)

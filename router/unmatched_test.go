@@ -60,10 +60,7 @@ func TestWhatEveryFilterRefuses(t *testing.T) {
 				}
 			})
 			for i := range n {
-				ids, err := server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: fmt.Appendf(nil, "%d/%d", i, i%kinds)})
-				if err != nil {
-					t.Fatal(err)
-				}
+				ids := testkit.Must(server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: fmt.Appendf(nil, "%d/%d", i, i%kinds)}))(t)
 				dropped[ids[0]] = i%kinds == 5 || i%kinds == 2 && policy == subscriber.UnmatchedConfirm
 			}
 
@@ -88,9 +85,7 @@ func TestWhatEveryFilterRefuses(t *testing.T) {
 				})
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
-			if err := server.WaitConfirmed(ctx, n); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, server.WaitConfirmed(ctx, n))
 			testkit.Eventually(t, "all have been asked about the rest", func() bool { return sub.Stats().Unmatched == n/kinds })
 			r.wantStop(t)
 			stored := quarantine.all()

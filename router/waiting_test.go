@@ -56,10 +56,7 @@ func (s *patient) deliverUntilAcked(t *testing.T, newMessage func() *message.Mes
 
 func reserveFor(t *testing.T, store router.DedupStore, owner router.Owner, msg *message.Message) (router.Claim, router.Token) {
 	t.Helper()
-	keys, err := router.DefaultKeys("farm", msg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	keys := testkit.Must(router.DefaultKeys("farm", msg))(t)
 	claim := router.Claim{Keys: keys, Owner: owner}
 	got, err := store.Reserve(t.Context(), claim, time.Hour)
 	if err != nil || got.State != router.Reserved {
@@ -83,13 +80,8 @@ func TestMessageWaitsForItsCopyElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, sink, log := newStore(t, 0), newSink(nil), testkit.NewLog()
 		from := &patient{source: newSource()}
-		r, err := router.New(router.Config{Poison: newSink(nil), Dedup: router.DedupSettings{Store: store}}, log)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Add(farmRoute(from, sink)); err != nil {
-			t.Fatal(err)
-		}
+		r := testkit.Must(router.New(router.Config{Poison: newSink(nil), Dedup: router.DedupSettings{Store: store}}, log))(t)
+		testkit.NoError(t, r.Add(farmRoute(from, sink)))
 		go func() { _ = r.Run(t.Context()) }()
 		<-r.Running()
 		defer func() { _ = r.Close() }()
@@ -114,9 +106,7 @@ func TestMessageWaitsForItsCopyElsewhere(t *testing.T) {
 		if len(told) != 1 || told[0].Fields["instance"] != "barn" || told[0].Fields["waited"].(time.Duration) > 12*time.Second {
 			t.Errorf("logged %v, want one line after 10 s", told)
 		}
-		if err := store.Commit(t.Context(), claim, token, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, store.Commit(t.Context(), claim, token, time.Hour))
 		time.Sleep(time.Second)
 		synctest.Wait()
 		select {

@@ -25,10 +25,7 @@ func TestDetachContextsInWatermillsRouter(t *testing.T) {
 	s := newStore(0)
 	sink := sinks.FromPublisher("store", storePublisher{s, make(chan struct{})}, sinks.PublisherConfig{})
 	in := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
-	r, err := message.NewRouter(message.RouterConfig{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(message.NewRouter(message.RouterConfig{}, nil))(t)
 	r.AddMiddleware(middleware.Timeout(time.Hour))
 	r.AddPublisherDecorators(sinks.DetachContexts)
 	var calls atomic.Int64
@@ -41,9 +38,7 @@ func TestDetachContextsInWatermillsRouter(t *testing.T) {
 	<-r.Running()
 	sent := message.NewMessage("1", []byte("x"))
 	sent.Metadata.Set("key", "value")
-	if err := in.Publish("in", sent); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, in.Publish("in", sent))
 	var stored []*message.Message
 	testkit.Eventually(t, "the message is stored", func() bool {
 		s.mu.Lock()
@@ -54,9 +49,7 @@ func TestDetachContextsInWatermillsRouter(t *testing.T) {
 	if !stored[0].Equals(sent) {
 		t.Errorf("stored %v, want %v", stored[0], sent)
 	}
-	if err := errors.Join(r.Close(), <-result); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(r.Close(), <-result))
 	if got := calls.Load(); got != 1 {
 		t.Errorf("%d calls of the handler, want 1", got)
 	}
@@ -67,18 +60,13 @@ func TestDetachContextsKeepsValues(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
 	cancel()
 	msg := message.NewMessageWithContext(ctx, "1", nil)
-	pub, err := sinks.DetachContexts(publishFunc(func(_ string, got ...*message.Message) error {
+	pub := testkit.Must(sinks.DetachContexts(publishFunc(func(_ string, got ...*message.Message) error {
 		if value := got[0].Context().Value(key{}); value != "value" {
 			t.Errorf("value = %v, want value", value)
 		}
 		return got[0].Context().Err()
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := pub.Publish("out", msg); err != nil {
-		t.Fatal(err)
-	}
+	})))(t)
+	testkit.NoError(t, pub.Publish("out", msg))
 	if msg.Context().Err() == nil {
 		t.Error("the message of the caller was changed")
 	}

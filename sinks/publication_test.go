@@ -7,6 +7,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -99,10 +100,7 @@ func TestPublisherThatHangsForPublications(t *testing.T) {
 	b.Hang(t)
 	var publications []*sinks.Publication
 	for range 256 {
-		p, err := sink.PublishAsync("topic", message.NewMessage("1", nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := testkit.Must(sink.PublishAsync("topic", message.NewMessage("1", nil)))(t)
 		publications = append(publications, p)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -15,6 +15,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/sinktest"
 )
@@ -267,16 +268,9 @@ func TestFromPublisherGivesCopies(t *testing.T) {
 	msg.Metadata.Set("key", "value")
 	want := msg.Copy()
 	want.Payload = slices.Clone(msg.Payload)
-	if err := sink.Publish("topic", msg, msg); err != nil {
-		t.Fatal(err)
-	}
-	p, err := sink.PublishAsync("topic", msg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.Result(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("topic", msg, msg))
+	p := testkit.Must(sink.PublishAsync("topic", msg))(t)
+	testkit.Must(p.Result())(t)
 	if !msg.Equals(want) {
 		t.Errorf("got %v, want %v", msg, want)
 	}

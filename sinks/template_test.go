@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -50,10 +51,7 @@ func TestTopicTemplate(t *testing.T) {
 			t.Errorf("%q: got %v, want a TemplateError", text, err)
 		}
 	}
-	template, err := sinks.ParseTopicTemplate("{tenant}.{event}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := testkit.Must(sinks.ParseTopicTemplate("{tenant}.{event}"))(t)
 	if _, err := template.Topic(metadata, sinks.DefaultSegments.Escape); !errors.Is(err, sinks.ErrMissingValue) || !errors.Is(err, sinks.ErrRejected) {
 		t.Errorf("missing value: got %v", err)
 	}
@@ -81,10 +79,7 @@ func TestTopicVariables(t *testing.T) {
 // Topics that come again cost no allocation, and no topic is taken for another one, whatever came
 // before it and beside it.
 func TestTopicTemplateRepeated(t *testing.T) {
-	template, err := sinks.ParseTopicTemplate("in.{tenant}.{type}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	template := testkit.Must(sinks.ParseTopicTemplate("in.{tenant}.{type}"))(t)
 	topic := func(tenant, messageType string) string {
 		got, err := template.Topic(message.Metadata{gateway.KeyTenantID: tenant, gateway.KeyMessageType: messageType}, sinks.DefaultSegments.Escape)
 		if err != nil {

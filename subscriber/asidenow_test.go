@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // setAside nacks msg as a route does that cannot store it, nor its poison record.
@@ -149,9 +150,7 @@ func TestUndeliverableIsSetAside(t *testing.T) {
 				if pipelined {
 					ctx = msgctx.WithPipelines(ctx)
 				}
-				if _, err := w.Subscribe(ctx, AllData); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(w.Subscribe(ctx, AllData))(t)
 				synctest.Wait()
 				w.connect()
 				w.arrive(1)

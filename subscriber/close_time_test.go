@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -122,10 +123,7 @@ func TestCloseEndsInItsTime(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				messages, err := sub.Subscribe(context.Background(), subscriber.AllData)
-				if err != nil {
-					t.Fatal(err)
-				}
+				messages := testkit.Must(sub.Subscribe(context.Background(), subscriber.AllData))(t)
 				for _, event := range test.events {
 					service.events <- event
 				}
@@ -157,7 +155,7 @@ func TestCloseFromAHookEndsInItsTime(t *testing.T) {
 		service := &memoryService{events: make(chan string)}
 		took := make(chan time.Duration, 1)
 		var sub *subscriber.Subscriber
-		sub, err := subscriber.New(subscriber.Config{
+		sub = testkit.Must(subscriber.New(subscriber.Config{
 			Client: newMemoryClient(t, service), StartAfter: -1, CloseTimeout: timeout,
 			Hooks: subscriber.Hooks{Connected: func() {
 				began := time.Now()
@@ -166,14 +164,8 @@ func TestCloseFromAHookEndsInItsTime(t *testing.T) {
 				}
 				took <- time.Since(began)
 			}},
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		messages, err := sub.Subscribe(context.Background(), subscriber.AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, nil))(t)
+		messages := testkit.Must(sub.Subscribe(context.Background(), subscriber.AllData))(t)
 		if got := <-took; got > timeout {
 			t.Errorf("Close took %v, want at most %v", got, timeout)
 		}
@@ -186,12 +178,9 @@ func TestCloseFromAHookEndsInItsTime(t *testing.T) {
 // newMemoryClient returns a client of a service.
 func newMemoryClient(t *testing.T, service http.RoundTripper) *gateway.Client {
 	t.Helper()
-	client, err := gateway.New(gateway.Config{
+	client := testkit.Must(gateway.New(gateway.Config{
 		BaseURL: "https://gateway.test", TokenURL: "https://gateway.test/token", ClientID: "id", ClientSecret: "secret", Transport: service,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

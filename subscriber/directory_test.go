@@ -33,9 +33,7 @@ func TestDirectoryIsKeptCurrent(t *testing.T) {
 	// By synchronisation, after the stream was down.
 	f.server.Stop()
 	missed := f.server.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{typeJSON}})
-	if err := f.server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.server.Restart())
 	testkit.Eventually(f, "what happened meanwhile is known", func() bool { _, ok := directory.TenantOf(missed.ID); return ok })
 	f.sendN(1)
 	f.ackN(messages, 1)

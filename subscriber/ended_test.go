@@ -2,6 +2,7 @@ package subscriber
 
 import (
 	"context"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,15 +15,9 @@ func TestLeftByOneThatEnds(t *testing.T) {
 		t.Run(payload, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newResyncWorld(t, Config{Order: Unordered, ChunkSize: 10})
-				acks, err := w.Subscribe(t.Context(), AllData)
-				if err != nil {
-					t.Fatal(err)
-				}
+				acks := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
 				ctx, end := context.WithCancel(t.Context())
-				leaves, err := w.Subscribe(ctx, AllData)
-				if err != nil {
-					t.Fatal(err)
-				}
+				leaves := testkit.Must(w.Subscribe(ctx, AllData))(t)
 				synctest.Wait()
 				w.connect()
 				event := filePart(1)
@@ -33,9 +28,7 @@ func TestLeftByOneThatEnds(t *testing.T) {
 				end()
 				for range leaves { // until it has ended
 				}
-				if _, final := w.setDisconnected(streamEnd{err: errStreamEnded}); final != nil {
-					t.Fatal(final)
-				}
+				testkit.Must(w.setDisconnected(streamEnd{err: errStreamEnded}))(t)
 				time.Sleep(time.Minute)
 				if got := w.client.confirmed.Load(); got != 0 {
 					t.Errorf("%d are confirmed without a stream", got)
@@ -56,10 +49,7 @@ func TestLeftByOneThatEnds(t *testing.T) {
 func TestSubscriptionThatIsMadeAgainAllTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newResyncWorld(t, Config{Order: Unordered})
-		goesOn, err := w.Subscribe(t.Context(), AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		goesOn := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
 		go func() { // ends with the subscription
 			for msg := range goesOn {
 				msg.Ack()
@@ -71,10 +61,7 @@ func TestSubscriptionThatIsMadeAgainAllTheTime(t *testing.T) {
 		const turns, turn = 50, 200 * time.Millisecond
 		for i := range turns {
 			ctx, end := context.WithCancel(t.Context())
-			ended, err := w.Subscribe(ctx, AllData)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ended := testkit.Must(w.Subscribe(ctx, AllData))(t)
 			if asked := len(w.reconnects()); asked > served {
 				served = asked
 				w.connect()

@@ -4,14 +4,12 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Messages with one context ID, or with the numbers of chunks behind it, may be parts of one file.
 func TestFamiliesOfMessages(t *testing.T) {
-	s, err := New(Config{Client: &silentClient{}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(New(Config{Client: &silentClient{}}, nil))(t)
 	defer func() { _ = s.Close() }()
 	family := func(contextID string) uint64 {
 		event := filePart(1)

@@ -38,10 +38,7 @@ func TestStreamWaitsForTheLastSubscription(t *testing.T) {
 					test.cfg.Ready = ready
 					time.AfterFunc(test.want, func() { close(ready) })
 				}
-				sub, err := New(test.cfg, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				sub := testkit.Must(New(test.cfg, nil))(t)
 				defer func() { _ = sub.Close() }()
 				for i := range 3 {
 					at := time.Duration(i) * 900 * time.Millisecond
@@ -230,17 +227,12 @@ func TestSubscriptionThatEndsBeforeTheStartHoldsNobodyUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := &silentClient{}
-				sub, err := New(Config{Client: client}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				sub := testkit.Must(New(Config{Client: client}, nil))(t)
 				defer func() { _ = sub.Close() }()
 				former, end := context.WithCancel(t.Context())
 				defer end()
 				subscribe := func(ctx context.Context) {
-					if _, err := sub.Subscribe(ctx, AllData); err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(sub.Subscribe(ctx, AllData))(t)
 				}
 				subscribe(test.first(former))
 				time.Sleep(time.Minute)
@@ -271,15 +263,10 @@ func TestLeaseWaitsForTheLastSubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lease := &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}
 		client := &silentClient{}
-		sub, err := New(Config{Client: client, Lease: lease, StreamDownFor: KeepLease}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := testkit.Must(New(Config{Client: client, Lease: lease, StreamDownFor: KeepLease}, nil))(t)
 		defer func() { _ = sub.Close() }()
 		for range 3 {
-			if _, err := sub.Subscribe(t.Context(), AllData); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(sub.Subscribe(t.Context(), AllData))(t)
 			time.Sleep(900 * time.Millisecond)
 		}
 		select {
@@ -301,10 +288,7 @@ func TestReadyThatIsNotClosedIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := testkit.NewLog()
 		ready := make(chan struct{})
-		sub, err := New(Config{Client: &silentClient{}, Ready: ready}, log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := testkit.Must(New(Config{Client: &silentClient{}, Ready: ready}, log))(t)
 		defer func() { _ = sub.Close() }()
 		lines := func(want int) {
 			t.Helper()
@@ -320,9 +304,7 @@ func TestReadyThatIsNotClosedIsSaid(t *testing.T) {
 			}
 		}
 		for range 3 {
-			if _, err := sub.Subscribe(t.Context(), AllData); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(sub.Subscribe(t.Context(), AllData))(t)
 		}
 		time.Sleep(readyReported - time.Nanosecond)
 		lines(0)
@@ -370,15 +352,10 @@ func TestSubscriptionThatIsMadeAgainAndAgainDelaysTheStreamShortly(t *testing.T)
 				if leased {
 					cfg.Lease = lease
 				}
-				sub, err := New(cfg, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				sub := testkit.Must(New(cfg, nil))(t)
 				defer func() { _ = sub.Close() }()
 				subscribe := func(ctx context.Context) {
-					if _, err := sub.Subscribe(ctx, AllData); err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(sub.Subscribe(ctx, AllData))(t)
 				}
 				began := time.Now()
 				subscribe(t.Context())

@@ -16,6 +16,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const (
@@ -101,15 +102,10 @@ func newLeaseWorld(t *testing.T, cfg Config) *leaseWorld {
 	}
 	cfg.Lease, cfg.StreamDownFor = w.lease, cmp.Or(cfg.StreamDownFor, KeepLease)
 	cfg.StartAfter, cfg.DrainTimeout, cfg.CloseTimeout = -1, 2*time.Second, 4*time.Second
-	var err error
-	if w.Subscriber, err = New(cfg, nil); err != nil {
-		t.Fatal(err)
-	}
+	w.Subscriber = testkit.Must(New(cfg, nil))(t)
 	w.holder = w.newHolder(func() time.Time { return time.Now().Add(time.Duration(w.jump.Load())) })
 	t.Cleanup(func() { _ = w.Close() })
-	if w.messages, err = w.Subscribe(t.Context(), AllData); err != nil {
-		t.Fatal(err)
-	}
+	w.messages = testkit.Must(w.Subscribe(t.Context(), AllData))(t)
 	synctest.Wait()
 	return w
 }
@@ -453,10 +449,7 @@ func TestMessageThatWaitedSaysSo(t *testing.T) {
 func TestContextsOfMessagesLookAtTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLeaseWorld(t, Config{})
-		pipelined, err := w.Subscribe(msgctx.WithPipelines(t.Context()), AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pipelined := testkit.Must(w.Subscribe(msgctx.WithPipelines(t.Context()), AllData))(t)
 		w.grant(1)
 		w.arrive(w.working(), 1)
 		messages := map[string]*message.Message{"plain": w.next(), "pipelined": <-pipelined}
@@ -605,26 +598,17 @@ func TestSubscriptionsWithALease(t *testing.T) {
 		lease := &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}
 		client := &silentClient{}
 		ready := make(chan struct{})
-		sub, err := New(Config{Client: client, Lease: lease, Ready: ready, StreamDownFor: KeepLease, CloseTimeout: 3 * time.Second}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := testkit.Must(New(Config{Client: client, Lease: lease, Ready: ready, StreamDownFor: KeepLease, CloseTimeout: 3 * time.Second}, nil))(t)
 		defer func() { _ = sub.Close() }()
 		w := &leaseWorld{T: t, Subscriber: sub, lease: lease, client: client}
 		w.state(LeaseNone, 0, 0, 0)
 		ctx, cancel := context.WithCancel(t.Context())
-		first, err := sub.Subscribe(ctx, AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := testkit.Must(sub.Subscribe(ctx, AllData))(t)
 		w.state(LeaseNone, 0, 0, 0)
 		close(ready)
 		w.state(LeaseStandby, 0, 1, 0)
 		w.grant(1)
-		second, err := sub.Subscribe(t.Context(), AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		second := testkit.Must(sub.Subscribe(t.Context(), AllData))(t)
 		w.arrive(w.working(), 1)
 		(<-first).Ack()
 		(<-second).Ack()
@@ -662,9 +646,7 @@ func TestDrainWithALease(t *testing.T) {
 		}
 		open.Ack()
 		<-drained
-		if _, err := w.Subscribe(t.Context(), AllData); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(w.Subscribe(t.Context(), AllData))(t)
 		time.Sleep(time.Minute)
 		if got := w.client.streams.Load(); got != 1 {
 			t.Errorf("%d streams were opened, want 1", got)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // heapInUse returns how much of the heap is reachable.
@@ -48,22 +49,16 @@ func TestManyWaitingMessages(t *testing.T) {
 func testManyWaiting(t *testing.T, order Order) {
 	const window, held, fileType = 200, 500, "file"
 	client := &silentClient{}
-	s, err := New(Config{
+	s := testkit.Must(New(Config{
 		Client: client, StartAfter: -1, Order: order, MaxInFlight: window, MaxHeld: held, Files: []string{fileType}, FileHold: 10 * time.Hour, ChunkSize: 10,
 		DrainTimeout: time.Second, CloseTimeout: 3 * time.Second, Quarantine: QuarantineConfig{Publisher: downPublisher{}, MaxWaiting: held},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	var again atomic.Bool // the stream is to be reconnected
 	connect := func() {
 		again.Store(false)
 		s.setConnected(func() { again.Store(true) }, false)
 	}
-	messages, err := s.Subscribe(t.Context(), AllData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(s.Subscribe(t.Context(), AllData))(t)
 	hang := make(chan struct{})
 	end := sync.OnceFunc(func() { close(hang) })
 	defer func() { end(); _ = s.Close() }()

@@ -6,15 +6,13 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A message costs one allocation for all that is known of it while it is open, its context included, one for
 // its texts, and what Watermill's message and its metadata cost.
 func TestAllocationsOfAMessage(t *testing.T) {
-	s, err := New(Config{Client: &silentClient{}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(New(Config{Client: &silentClient{}}, nil))(t)
 	defer func() { _ = s.Close() }()
 	event := &gateway.MessageReceived{
 		ID: "11111111-2222-4333-8444-555555555555", ReceivingEndpointID: "66666666-7777-4888-8999-aaaaaaaaaaaa",

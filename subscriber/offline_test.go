@@ -105,13 +105,10 @@ func newOfflineGateway(t *testing.T, payload func(w http.ResponseWriter, r *http
 		_ = server.Serve(listener)
 	}()
 	transport := &http.Transport{DialContext: listener.dial}
-	var err error
-	if g.client, err = gateway.New(gateway.Config{
+	g.client = testkit.Must(gateway.New(gateway.Config{
 		BaseURL: "http://gateway.example", TokenURL: "http://gateway.example/token", ClientID: "id", ClientSecret: "secret",
 		Retry: gateway.RetryConfig{MaxAttempts: 1}, Transport: transport,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() {
 		_ = g.client.Close()
 		transport.CloseIdleConnections()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // What is open is told by tenant and endpoint, and how long each route keeps the oldest: what one route has acked
@@ -16,14 +17,8 @@ import (
 func TestOpenByEndpointAndRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newResyncWorld(t, Config{Order: Unordered})
-		farm, err := w.Subscribe(msgctx.WithRoute(t.Context(), "farm"), AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
-		copies, err := w.Subscribe(msgctx.WithRoute(t.Context(), "copy"), AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		farm := testkit.Must(w.Subscribe(msgctx.WithRoute(t.Context(), "farm"), AllData))(t)
+		copies := testkit.Must(w.Subscribe(msgctx.WithRoute(t.Context(), "copy"), AllData))(t)
 		arrive := func(tenant string, n int) time.Time {
 			w.intake(w.Context(), &gateway.MessageReceived{
 				ID: fmt.Sprintf("%08d-2222-4333-8444-555555555555", n), AppMessageID: fmt.Sprint(n), ReceivingEndpointID: "E-" + strings.ToLower(tenant),

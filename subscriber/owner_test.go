@@ -31,10 +31,7 @@ func TestEachRetryHasOneOwner(t *testing.T) {
 			f := newFixture(t, test.gateway)
 			clientConfig := f.server.ClientConfig()
 			clientConfig.Retry = gateway.RetryConfig{MaxAttempts: 5, InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond}
-			client, err := gateway.New(clientConfig)
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := testkit.Must(gateway.New(clientConfig))(t)
 			t.Cleanup(func() { _ = client.Close() })
 			failing := f.server.Inject(op, gatewaytest.Fault{Status: 500})
 			cfg := f.config()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A message that is put off comes at once when its wait is ended, before or after it is nacked.
@@ -14,10 +15,7 @@ func TestWaitOfAMessageIsEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newResyncWorld(t, Config{Order: Unordered})
-				messages, err := w.Subscribe(t.Context(), AllData)
-				if err != nil {
-					t.Fatal(err)
-				}
+				messages := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
 				w.arrive(1)
 				msg := w.next(messages)
 				wait := msgctx.NackOf(msg.Context()).After(time.Hour)

@@ -478,9 +478,7 @@ func TestQuarantineRemembersSoMany(t *testing.T) {
 	f.subscribe(sub, subscriber.AllData)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if err := f.server.WaitStreams(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.server.WaitStreams(ctx, 1))
 	for i, text := range []string{"a", "a", "b", "c", "a", "c"} {
 		f.server.EmitRaw(f.server.Application(), []byte("data: "+text+"\n\n"))
 		testkit.Eventually(f, "it came", func() bool { s := sub.Stats(); return s.Malformed == int64(i+1) && s.QuarantineWaiting == 0 })

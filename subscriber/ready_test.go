@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -31,10 +32,7 @@ func TestNoHandlerOfWatermillsRouterMissesTheBacklog(t *testing.T) {
 	for range n {
 		f.send(typeJSON, []byte("x"))
 	}
-	r, err := message.NewRouter(message.RouterConfig{}, testLogger(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(message.NewRouter(message.RouterConfig{}, testLogger(t)))(t)
 	cfg := f.config()
 	cfg.Ready = r.Running()
 	sub := f.subscriber(cfg)

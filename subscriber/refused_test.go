@@ -162,13 +162,10 @@ func offlineService(t *testing.T, h http.Handler) *gateway.Client {
 		_, _ = w.Write([]byte(`{"access_token":"token"}`))
 	})
 	mux.Handle("/", h)
-	client, err := gateway.New(gateway.Config{
+	client := testkit.Must(gateway.New(gateway.Config{
 		BaseURL: "https://gateway.example", TokenURL: "https://gateway.example/token", ClientID: "id", ClientSecret: "secret",
 		Transport: handlerTransport{mux},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -252,14 +249,8 @@ func TestStreamRefusedByAnIngressForHours(t *testing.T) {
 				answerPage(w, http.StatusNotFound)
 			}
 		}))
-		sub, err := subscriber.New(subscriber.Config{Client: client}, book)
-		if err != nil {
-			t.Fatal(err)
-		}
-		messages, err := sub.Subscribe(t.Context(), subscriber.AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := testkit.Must(subscriber.New(subscriber.Config{Client: client}, book))(t)
+		messages := testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
 		time.Sleep(150 * time.Minute)
 		select {
 		case <-messages:
@@ -293,14 +284,8 @@ func TestStreamRefusedForFiveMinutes(t *testing.T) {
 				if never {
 					cfg.StreamRefusedFor = subscriber.NeverRefused
 				}
-				sub, err := subscriber.New(cfg, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				messages, err := sub.Subscribe(t.Context(), subscriber.AllData)
-				if err != nil {
-					t.Fatal(err)
-				}
+				sub := testkit.Must(subscriber.New(cfg, nil))(t)
+				messages := testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
 				select {
 				case <-messages:
 					if after := time.Since(began); never || after < 25*time.Minute || after > 26*time.Minute {
@@ -338,16 +323,10 @@ func TestConfirmationsRefusedByAnIngressForHours(t *testing.T) {
 			}
 		})
 		// Every stream ends at once: at the default, there would be 20,000 of them.
-		sub, err := subscriber.New(subscriber.Config{
+		sub := testkit.Must(subscriber.New(subscriber.Config{
 			Client: offlineService(t, mux), Reconnect: subscriber.Backoff{Initial: time.Minute, Max: time.Minute},
-		}, book)
-		if err != nil {
-			t.Fatal(err)
-		}
-		messages, err := sub.Subscribe(t.Context(), subscriber.AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, book))(t)
+		messages := testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
 		(<-messages).Ack()
 		time.Sleep(80 * time.Minute)
 		if s := sub.Stats(); s.Confirmed != 0 || s.Rejected != 0 || s.PendingConfirmations != 1 {

@@ -28,10 +28,7 @@ func newResyncWorld(t *testing.T, cfg Config) *resyncWorld {
 	w := &resyncWorld{T: t, client: &silentClient{}, log: testkit.NewLog()}
 	cfg.Client, cfg.StartAfter = w.client, -1
 	cfg.DrainTimeout, cfg.CloseTimeout = time.Second, 3*time.Second
-	s, err := New(cfg, w.log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(New(cfg, w.log))(t)
 	w.Subscriber = s
 	t.Cleanup(func() { _ = s.Close() })
 	began := time.Now()
@@ -76,10 +73,7 @@ func TestLeftWhileAnotherFaultLasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const room = 10
 		w := newResyncWorld(t, Config{Order: Unordered, MaxInFlight: room, Nack: Backoff{Initial: time.Second, Max: time.Second}})
-		messages, err := w.Subscribe(t.Context(), AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		messages := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
 		var ended atomic.Bool
 		go func() { // ends with the subscription
 			for msg := range messages {

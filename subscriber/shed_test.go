@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Two windows of one tenant's messages, which hang, arrive in a row, and behind them what the others have: it is delivered
@@ -25,10 +26,7 @@ func TestMoreThanAWindowOfOneTenant(t *testing.T) {
 func testMoreThanAWindow(t *testing.T, order Order) {
 	const window, all = 20, 2 + 2*20
 	w := newResyncWorld(t, Config{MaxInFlight: window, Order: order})
-	messages, err := w.Subscribe(t.Context(), AllData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
 	hang := make(chan struct{})
 	end := sync.OnceFunc(func() { close(hang) })
 	defer end()

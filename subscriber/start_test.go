@@ -5,6 +5,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -16,19 +17,13 @@ func TestStreamWaitsForTheStartOfTheRoutes(t *testing.T) {
 	sub := f.subscriber(f.config())
 	start := make(chan struct{})
 	ctx := msgctx.WithStart(f.Context(), start)
-	first, err := sub.Subscribe(ctx, subscriber.AllData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(sub.Subscribe(ctx, subscriber.AllData))(t)
 	f.sendN(1)
 	f.nothing(first)
 	if got := f.server.Stats(gatewaytest.OpEvents).Requests; got != 0 {
 		t.Fatalf("%d connections to /events before the start", got)
 	}
-	second, err := sub.Subscribe(ctx, typeJSON)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := testkit.Must(sub.Subscribe(ctx, typeJSON))(t)
 	close(start)
 	f.next(first).Ack()
 	f.next(second).Ack()
@@ -38,9 +33,7 @@ func TestStreamWaitsForTheStartOfTheRoutes(t *testing.T) {
 	}
 
 	never := f.subscriber(f.config())
-	if _, err := never.Subscribe(msgctx.WithStart(f.Context(), make(chan struct{})), subscriber.AllData); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(never.Subscribe(msgctx.WithStart(f.Context(), make(chan struct{})), subscriber.AllData))(t)
 	if err := never.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}

@@ -379,10 +379,7 @@ func TestSubscriptionEndsWithItsContext(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	ctx, cancel := context.WithCancel(f.Context())
-	messages, err := sub.Subscribe(ctx, subscriber.AllData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(ctx, subscriber.AllData))(t)
 	f.sendN(5)
 	msg := f.next(messages)
 	cancel()
@@ -404,10 +401,7 @@ func TestContextValuesReachMessages(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	f := newFixture(t, gatewaytest.Config{})
-	messages, err := f.subscriber(f.config()).Subscribe(context.WithValue(f.Context(), key{}, "v"), subscriber.AllData)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(f.subscriber(f.config()).Subscribe(context.WithValue(f.Context(), key{}, "v"), subscriber.AllData))(t)
 	f.sendN(1)
 	if got := f.ackN(messages, 1)[0].Context().Value(key{}); got != "v" {
 		t.Errorf("context value = %v, want v", got)
@@ -493,10 +487,7 @@ func TestMalformedEventsDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	logger := testkit.NewLog()
-	sub, err := subscriber.New(f.config(), logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := testkit.Must(subscriber.New(f.config(), logger))(t)
 	messages := f.subscribe(sub, subscriber.Everything)
 	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 	for range 500 {

@@ -20,10 +20,7 @@ import (
 func subscribeUntil(t *testing.T, sub *subscriber.Subscriber, topic string) (messages <-chan *message.Message, end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	messages, err := sub.Subscribe(ctx, topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages = testkit.Must(sub.Subscribe(ctx, topic))(t)
 	return messages, func() {
 		cancel()
 		for msg := range messages {
@@ -105,10 +102,7 @@ func TestUnsubscribingWithAnAck(t *testing.T) {
 			g := newOfflineGateway(t, nil)
 			sub, other := g.subscribe(subscriber.Config{})
 			ctx, end := context.WithCancel(t.Context())
-			messages, err := sub.Subscribe(ctx, typeJSON)
-			if err != nil {
-				t.Fatal(err)
-			}
+			messages := testkit.Must(sub.Subscribe(ctx, typeJSON))(t)
 			var n atomic.Int64
 			go ackAll(other, &n)
 			for i := range 20 {
@@ -135,10 +129,7 @@ func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := &fixture{T: t}
 				g := newOfflineGateway(t, nil)
-				sub, err := subscriber.New(subscriber.Config{Client: g.client}, g.log)
-				if err != nil {
-					t.Fatal(err)
-				}
+				sub := testkit.Must(subscriber.New(subscriber.Config{Client: g.client}, g.log))(t)
 				_, end := subscribeUntil(t, sub, typeJSON)
 				other, endOther := subscribeUntil(t, sub, typeJSON)
 				for i := range 20 {

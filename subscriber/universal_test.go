@@ -77,17 +77,11 @@ func (m *multiverse) pubSub(t *testing.T) (message.Publisher, message.Subscriber
 	u := m.get(t)
 	cfg := u.server.ClientConfig()
 	cfg.Retry = gateway.RetryConfig{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}
-	client, err := gateway.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(cfg))(t)
 	t.Cleanup(func() { _ = client.Close() })
-	pub, err := publisher.New(publisher.Config{
+	pub := testkit.Must(publisher.New(publisher.Config{
 		Client: client, TenantID: u.server.Tenant(), EndpointID: u.sender.ID, Marshaler: publisher.EnvelopeMarshaler{},
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	short := subscriber.Backoff{Initial: 5 * time.Millisecond, Max: 200 * time.Millisecond}
 	var lease subscriber.Lease
 	if m.lease != nil {
@@ -153,10 +147,7 @@ func TestRestartedGateway(t *testing.T) {
 	pub, sub := m.pubSub(t)
 	u := m.get(t)
 	u.provision("topic")
-	messages, err := sub.Subscribe(t.Context(), "topic")
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(t.Context(), "topic"))(t)
 	ids := make(chan string)
 	var publishing sync.WaitGroup
 	for range publishers {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // unmatchedWorld is a subscriber whose messages are refused.
@@ -214,10 +215,7 @@ func TestUnmatchedQuarantine(t *testing.T) {
 		if len(stored) != 1 {
 			t.Fatalf("%d are stored, want 1", len(stored))
 		}
-		got, err := json.Marshal(stored[0].Metadata)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := testkit.Must(json.Marshal(stored[0].Metadata))(t)
 		for _, want := range []string{
 			`"x-router-poison-class":"unmatched"`, `"x-router-message-type":"type"`, `"x-router-message-id":"00000001-2222-4333-8444-555555555555"`,
 			`"x-router-quarantine-message-ids":"00000001-2222-4333-8444-555555555555"`, `"x-router-quarantine-event-type":"MESSAGE_RECEIVED"`,
@@ -360,10 +358,7 @@ func TestUnmatchedQuarantineHoldsUpItsOwnKey(t *testing.T) {
 				return strconv.Itoa(n % 2)
 			},
 		})
-		messages, err := w.Subscribe(msgctx.WithPipelines(t.Context()), AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		messages := testkit.Must(w.Subscribe(msgctx.WithPipelines(t.Context()), AllData))(t)
 		synctest.Wait()
 		w.connect()
 		next := func(want string) *message.Message {

@@ -45,10 +45,7 @@ func TestListThatAnEventLeavesOutIsAskedFor(t *testing.T) {
 		t.Errorf("%d endpoints are left of 3", n)
 	}
 	// The answer is what counts.
-	body, err := json.Marshal(gateway.EndpointsListResponse{Endpoints: directory.Mine(f.server.Tenant())[:1]})
-	if err != nil {
-		t.Fatal(err)
-	}
+	body := testkit.Must(json.Marshal(gateway.EndpointsListResponse{Endpoints: directory.Mine(f.server.Tenant())[:1]}))(t)
 	f.server.Inject(gatewaytest.OpListEndpoints, gatewaytest.Fault{Body: body, ContentType: "application/json"})
 	outage.Lift()
 	testkit.Eventually(f, "the answer is taken in", func() bool { return len(directory.Mine(f.server.Tenant())) == 1 })
@@ -65,10 +62,7 @@ func TestBadEndpointInAnEventHidesNoOther(t *testing.T) {
 	})
 	list := directory.Mine(f.server.Tenant())
 	list[0].Name = "renamed"
-	good, err := json.Marshal(list[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := testkit.Must(json.Marshal(list[0]))(t)
 	f.emit(gateway.EventEndpointsListChanged, fmt.Sprintf(`"tenant_id":%q,"endpoints":[{"id":%q,"name":7},%s]`, f.server.Tenant(), list[1].ID, good))
 	e := <-events
 	if len(e.Endpoints) != 1 || len(e.Unreadable) != 1 || e.Unreadable[0].EndpointID != list[1].ID {

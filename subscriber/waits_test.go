@@ -15,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestWaitWatchReportsOnce(t *testing.T) {
@@ -83,9 +84,7 @@ func TestLongWaitsAreLoggedOnce(t *testing.T) {
 				ctx, end := context.WithCancel(t.Context())
 				defer end()
 				for topic, ctx := range map[string]context.Context{"type": ctx, "other": t.Context()} { // the latter keeps the stream
-					if _, err := w.Subscribe(ctx, topic); err != nil {
-						t.Fatal(err)
-					}
+					testkit.Must(w.Subscribe(ctx, topic))(t)
 				}
 				synctest.Wait()
 				w.connect()
@@ -139,10 +138,7 @@ func TestSlowSubscriptionIsVisible(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const window = 8
 				w := newResyncWorld(t, Config{Order: c.order, MaxInFlight: window})
-				messages, err := w.Subscribe(t.Context(), AllData)
-				if err != nil {
-					t.Fatal(err)
-				}
+				messages := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
 				hang := make(chan struct{})
 				go func() { // ends with the subscription
 					for msg := range messages {
@@ -246,10 +242,7 @@ func TestNacksAreLoggedOnce(t *testing.T) {
 				if name == "pipelined" {
 					ctx = msgctx.WithPipelines(ctx)
 				}
-				messages, err := w.Subscribe(ctx, AllData)
-				if err != nil {
-					t.Fatal(err)
-				}
+				messages := testkit.Must(w.Subscribe(ctx, AllData))(t)
 				var healed atomic.Bool
 				go func() { // ends with the subscription
 					for msg := range messages {

@@ -93,12 +93,8 @@ func TestFileWithAnotherSizeGoesToTheQuarantine(t *testing.T) {
 	testkit.Eventually(f, "stored", func() bool { return len(store.all()) == 1 })
 	record := store.all()[0]
 	var got, want any
-	if err := json.Unmarshal(record.Payload, &got); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(`{"event_type":"FILE_RECEIVED",`+data+`}`), &want); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(record.Payload, &got))
+	testkit.NoError(t, json.Unmarshal([]byte(`{"event_type":"FILE_RECEIVED",`+data+`}`), &want))
 	if reason := record.Metadata.Get(subscriber.KeyQuarantineReason); !strings.Contains(reason, "size is not the length of payload") || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v because of %q, want %v", got, reason, want)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
@@ -24,9 +25,7 @@ func packed(t *testing.T, name, body string, change func(*zip.FileHeader)) []byt
 	if err == nil {
 		_, err = f.Write([]byte(body))
 	}
-	if err = errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err, w.Close()))
 	return b.Bytes()
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestConfirmationRequests(t *testing.T) {
@@ -160,9 +161,7 @@ func TestNoLoss(t *testing.T) {
 	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{typeA}})
 	receiver := s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{typeA}, Subscribe: []string{typeA}})
 	for _, name := range []string{"open.zip", "confirmed.zip"} {
-		if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Filename: name, Payload: []byte(name)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Filename: name, Payload: []byte(name)}))(t)
 	}
 	s.NoLoss(t, nothing) // both are open
 	entry := s.Ledger()[1]

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Onboarding from nothing: a new application and a new tenant; the user
@@ -177,14 +178,10 @@ func ExampleServer_NoLoss() {
 		go application(s.ClientConfig(), dir)
 
 		for n := range 100 {
-			if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: "img:png", Filename: fmt.Sprint(n, ".png")}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: "img:png", Filename: fmt.Sprint(n, ".png")}))(t)
 		}
 		s.CutStreams()
-		if err := s.WaitConfirmed(t.Context(), 100); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.WaitConfirmed(t.Context(), 100))
 		s.NoLoss(t, func(e gatewaytest.LedgerEntry) bool {
 			_, err := os.Stat(filepath.Join(dir, e.Filename))
 			return err == nil

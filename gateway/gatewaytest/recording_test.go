@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"github.com/agrimill/agrimill/internal/testkit"
 	"io"
 	"net/http/httptest"
 	"slices"
@@ -63,10 +64,7 @@ func FuzzRecorder(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream string) {
 		var to strings.Builder
-		recorder, err := NewRecorder(RecorderConfig{BaseURL: "http://localhost", TokenURL: "http://localhost", To: &to})
-		if err != nil {
-			t.Fatal(err)
-		}
+		recorder := testkit.Must(NewRecorder(RecorderConfig{BaseURL: "http://localhost", TokenURL: "http://localhost", To: &to}))(t)
 		x := &exchange{recorder: recorder, request: httptest.NewRequestWithContext(t.Context(), "GET", "/events", nil), number: 1}
 		x.line(recordedLine{Method: "GET", Path: "/events"})
 		x.line(recordedLine{Status: 200})
@@ -117,10 +115,7 @@ func TestReplayRhythm(t *testing.T) {
 {"at":6000000,"request":1,"status":200}
 {"at":9000000,"request":1,"body":[{"text":"data: 1\n\n"}]}
 {"at":65000000,"request":1,"body":[{"text":"data: 2\n\n"}],"end":"complete"}`
-	recorded, err := decodeRecording(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorded := testkit.Must(decodeRecording(strings.NewReader(text)))(t)
 	for speed, want := range map[float64][]time.Duration{
 		0: {0, 0, 0, 0}, 1: {0, time.Second, 4 * time.Second, time.Minute}, 60: {0, time.Second / 60, 4 * time.Second / 60, time.Second},
 	} {

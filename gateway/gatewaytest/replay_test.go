@@ -17,6 +17,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // session reads n events, confirms every other one, waits for the end of the stream, which cut brings about, and reads
@@ -27,10 +28,7 @@ func session(t *testing.T, client *gateway.Client, n int, cut func()) (seen []st
 	if tenants, err := client.ListAuthorizedTenants(ctx); err != nil || len(tenants) != 1 || len(tenants[0].Endpoints) != 2 {
 		t.Fatalf("%+v, %v", tenants, err)
 	}
-	first, err := client.ReceiveEvents(ctx, gateway.ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(client.ReceiveEvents(ctx, gateway.ReceiveEventsRequest{}))(t)
 	defer first.Close()
 	for i := range n {
 		message := nextMessage(ctx, t, client, first, &seen)
@@ -38,18 +36,13 @@ func session(t *testing.T, client *gateway.Client, n int, cut func()) (seen []st
 			continue // comes again
 		}
 		confirmation := gateway.MessageConfirmation{MessageID: message.ID, EndpointID: message.ReceivingEndpointID}
-		if err := client.ConfirmMessages(ctx, message.TenantID, []gateway.MessageConfirmation{confirmation}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, client.ConfirmMessages(ctx, message.TenantID, []gateway.MessageConfirmation{confirmation}))
 	}
 	cut()
 	if _, err := first.Next(); err == nil || ctx.Err() != nil {
 		t.Fatalf("the stream ended with %v", err)
 	}
-	second, err := client.ReceiveEvents(ctx, gateway.ReceiveEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := testkit.Must(client.ReceiveEvents(ctx, gateway.ReceiveEventsRequest{}))(t)
 	defer second.Close()
 	for range n / 2 {
 		nextMessage(ctx, t, client, second, &seen)
@@ -59,10 +52,7 @@ func session(t *testing.T, client *gateway.Client, n int, cut func()) (seen []st
 
 func nextMessage(ctx context.Context, t *testing.T, client *gateway.Client, stream *gateway.EventStream, seen *[]string) *gateway.MessageReceived {
 	t.Helper()
-	raw, err := stream.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := testkit.Must(stream.Next())(t)
 	event, err := gateway.DecodeEvent(raw.Type, raw.Data)
 	if err != nil {
 		t.Fatalf("%v: %s", err, raw.Data)
@@ -75,9 +65,7 @@ func nextMessage(ctx context.Context, t *testing.T, client *gateway.Client, stre
 			t.Fatal(err)
 		}
 		payload, err = io.ReadAll(reader)
-		if err := errors.Join(err, reader.Close()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(err, reader.Close()))
 	}
 	*seen = append(*seen, fmt.Sprintln(message.ID, message.Filename, len(payload), string(payload)))
 	return message
@@ -86,10 +74,7 @@ func nextMessage(ctx context.Context, t *testing.T, client *gateway.Client, stre
 // quick returns a client that does not wait before it tries again.
 func quick(t *testing.T, config gateway.Config) *gateway.Client {
 	config.Retry.InitialBackoff, config.Retry.MaxBackoff = time.Microsecond, time.Microsecond
-	client, err := gateway.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(config))(t)
 	return client
 }
 
@@ -101,19 +86,11 @@ func record(t *testing.T, payloads bool) (seen []string, file string) {
 	const n = 10
 	for i := range n {
 		payload := strings.Repeat(fmt.Sprint("farm data ", i, ". "), 1+i%3*20)
-		if _, err := s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Filename: fmt.Sprint(i), Payload: []byte(payload)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA, Filename: fmt.Sprint(i), Payload: []byte(payload)}))(t)
 	}
 	file = filepath.Join(t.TempDir(), "session.jsonl")
-	to, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	recorder, err := gatewaytest.NewRecorder(gatewaytest.RecorderConfig{BaseURL: s.BaseURL(), TokenURL: s.TokenURL(), To: to, Payloads: payloads})
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := testkit.Must(os.Create(file))(t)
+	recorder := testkit.Must(gatewaytest.NewRecorder(gatewaytest.RecorderConfig{BaseURL: s.BaseURL(), TokenURL: s.TokenURL(), To: to, Payloads: payloads}))(t)
 	front := httptest.NewServer(recorder)
 	defer front.Close()
 	config := s.ClientConfig()
@@ -126,9 +103,7 @@ func record(t *testing.T, payloads bool) (seen []string, file string) {
 		t.Error(err)
 	}
 	front.Close()
-	if err := errors.Join(recorder.Close(), to.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(recorder.Close(), to.Close()))
 	if s.Stats(gatewaytest.OpPayload).Requests == 0 || s.Stats(gatewaytest.OpPayload).WithAuthorization > 0 {
 		t.Errorf("downloads: %+v", s.Stats(gatewaytest.OpPayload))
 	}
@@ -151,9 +126,7 @@ func TestReplay(t *testing.T) {
 		if tokens := s.Stats(gatewaytest.OpToken); tokens.Status[http.StatusServiceUnavailable] != 1 {
 			t.Errorf("tokens: %+v", tokens)
 		}
-		if err := s.WaitConfirmed(testContext(t), 5); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.WaitConfirmed(testContext(t), 5))
 		s.NoLoss(t, func(e gatewaytest.LedgerEntry) bool { return len(e.Filename) == 1 })
 		s.Close()
 		if err := client.Close(); err != nil {
@@ -217,28 +190,16 @@ func TestRecorderLeavesOutWhatItCannotRead(t *testing.T) {
 	}))
 	defer upstream.Close()
 	var to bytes.Buffer
-	recorder, err := gatewaytest.NewRecorder(gatewaytest.RecorderConfig{BaseURL: upstream.URL + "/base", TokenURL: upstream.URL + "/token", To: &to})
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorder := testkit.Must(gatewaytest.NewRecorder(gatewaytest.RecorderConfig{BaseURL: upstream.URL + "/base", TokenURL: upstream.URL + "/token", To: &to}))(t)
 	front := httptest.NewServer(recorder)
 	defer front.Close()
 	do := func(method, path, body, authorization string) string {
-		req, err := http.NewRequestWithContext(testContext(t), method, front.URL+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := testkit.Must(http.NewRequestWithContext(testContext(t), method, front.URL+path, strings.NewReader(body)))(t)
 		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		req.Header.Set("Authorization", authorization)
-		res, err := front.Client().Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := testkit.Must(front.Client().Do(req))(t)
 		defer res.Body.Close()
-		data, err := io.ReadAll(res.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := testkit.Must(io.ReadAll(res.Body))(t)
 		return string(data)
 	}
 	do("POST", "/oauth/token", "grant_type=client_credentials&client_secret=the+client%27s+secret", "")
@@ -253,9 +214,7 @@ func TestRecorderLeavesOutWhatItCannotRead(t *testing.T) {
 		t.Errorf("a URI of somebody else: %s", got)
 	}
 	front.Close()
-	if err := recorder.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, recorder.Close())
 	for _, secret := range []string{token, password, "client%27s", payload, payload[:8], "example.com", "Cookie"} {
 		if strings.Contains(to.String(), secret) {
 			t.Errorf("the recording has %q:\n%s", secret, to.String())
@@ -267,9 +226,7 @@ func TestRecorderLeavesOutWhatItCannotRead(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "hostile.jsonl")
-	if err := os.WriteFile(file, to.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, to.Bytes(), 0o600))
 	_, c := start(t, gatewaytest.Config{Replay: file})
 	got := want(t, c.do("GET", "/events", nil, nil), http.StatusOK)
 	if a, b := strings.Count(string(got.body), "\r\n"), strings.Count(stream, "\r\n"); a != b || got.err != nil {
@@ -290,10 +247,7 @@ func (f *full) Write(b []byte) (int, error) {
 // What cannot be recorded is not passed on either, so nobody takes a part for the whole.
 func TestRecorderWithoutSpace(t *testing.T) {
 	s := gatewaytest.New(t, gatewaytest.Config{})
-	recorder, err := gatewaytest.NewRecorder(gatewaytest.RecorderConfig{BaseURL: s.BaseURL(), TokenURL: s.TokenURL(), To: &full{left: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	recorder := testkit.Must(gatewaytest.NewRecorder(gatewaytest.RecorderConfig{BaseURL: s.BaseURL(), TokenURL: s.TokenURL(), To: &full{left: 1}}))(t)
 	answer := httptest.NewRecorder()
 	recorder.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/tenants", nil))
 	if err := recorder.Close(); answer.Code != http.StatusBadGateway || err == nil || !strings.Contains(err.Error(), "no space left") {

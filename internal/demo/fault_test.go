@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -17,10 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // newWorld is closed when the test ends.
 func newWorld(t *testing.T, options Options) *World {
 	t.Helper()
-	w, err := Start(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := testkit.Must(Start(options))(t)
 	t.Cleanup(func() {
 		if err := w.Close(); err != nil {
 			t.Error(err)

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"errors"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,12 +16,8 @@ func write(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		testkit.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return dir
 }
@@ -52,9 +49,7 @@ func TestReadFolderRefuses(t *testing.T) {
 	}
 	dir := write(t, map[string]string{"large.zip": ""})
 	// Sparse: takes no room.
-	if err := os.Truncate(filepath.Join(dir, "large.zip"), MaxFile+1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Truncate(filepath.Join(dir, "large.zip"), MaxFile+1))
 	if _, _, err := ReadFolder(dir); err == nil || !strings.Contains(err.Error(), "large.zip") {
 		t.Errorf("too large a file: %v, want an error that names it", err)
 	}

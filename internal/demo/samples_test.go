@@ -8,14 +8,12 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/internal/farmfile"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func sampleFiles(t *testing.T) map[string]File {
 	t.Helper()
-	list, err := LongAcre()
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := testkit.Must(LongAcre())(t)
 	byName := map[string]File{}
 	for _, p := range list {
 		byName[p.Name] = p
@@ -62,10 +60,7 @@ func TestSampleFarmData(t *testing.T) {
 
 func TestSamplePictureAndSummary(t *testing.T) {
 	files := sampleFiles(t)
-	picture, err := png.Decode(bytes.NewReader(files["coverage_long_acre.png"].Data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	picture := testkit.Must(png.Decode(bytes.NewReader(files["coverage_long_acre.png"].Data)))(t)
 	// A blank picture would decode too.
 	colours := map[any]bool{}
 	for y := range picture.Bounds().Dy() {

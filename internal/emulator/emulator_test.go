@@ -13,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/emulator"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,30 +29,19 @@ func TestApplicationFromTheEnvironment(t *testing.T) {
 		Listen: "127.0.0.1:0", ChunkSize: emulator.DefaultChunkSize, InlineLimit: emulator.DefaultInlineLimit,
 		Application: emulator.ApplicationFrom(func(name string) string { return env[name] }),
 	}
-	config, err := options.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
+	config := testkit.Must(options.Config())(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	out, in := io.Pipe()
 	result := make(chan error, 1)
 	go func() { result <- emulator.Serve(ctx, config, "", in, io.Discard) }()
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := testkit.Must(bufio.NewReader(out).ReadBytes('\n'))(t)
 	var d emulator.Description
-	if err := json.Unmarshal(line, &d); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(line, &d))
 	if d.ClientID != env[emulator.EnvClientID] || d.ApplicationID != env[emulator.EnvApplicationID] || d.SoftwareVersionID != env[emulator.EnvSoftwareVersionID] {
 		t.Errorf("the emulator says %+v", d)
 	}
-	client, err := gateway.New(gateway.Config{BaseURL: d.BaseURL, TokenURL: d.TokenURL, ClientID: "agrimill", ClientSecret: "known before"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(gateway.Config{BaseURL: d.BaseURL, TokenURL: d.TokenURL, ClientID: "agrimill", ClientSecret: "known before"}))(t)
 	if tenants, err := client.ListAuthorizedTenants(t.Context()); err != nil || len(tenants) != 1 {
 		t.Errorf("%d tenants, %v", len(tenants), err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func messageWith(uuid string, payload []byte, metadata message.Metadata) *message.Message {
@@ -50,10 +51,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestReservedKeysDoNotTravel(t *testing.T) {
-	packed, err := Pack(messageWith("u", nil, message.Metadata{"x-router-payload-reference": "1", "X-Router-Tenant-Id": "2", "x-route": "3"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	packed := testkit.Must(Pack(messageWith("u", nil, message.Metadata{"x-router-payload-reference": "1", "X-Router-Tenant-Id": "2", "x-route": "3"})))(t)
 	if bytes.Contains(bytes.ToLower(packed), []byte(reserved)) {
 		t.Errorf("packed %q", packed)
 	}
@@ -70,10 +68,7 @@ func TestReservedKeysDoNotTravel(t *testing.T) {
 }
 
 func TestUnpackRefuses(t *testing.T) {
-	good, err := Pack(messageWith("uuid", []byte("payload"), message.Metadata{"key": "value"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := testkit.Must(Pack(messageWith("uuid", []byte("payload"), message.Metadata{"key": "value"})))(t)
 	head := len(good) - len("payload")
 	for n := range head {
 		want := ErrMalformed
@@ -104,10 +99,7 @@ func TestUnpackRefuses(t *testing.T) {
 }
 
 func FuzzUnpack(f *testing.F) {
-	good, err := Pack(messageWith("uuid", []byte("payload"), message.Metadata{"a": "1", "b": "\x00"}))
-	if err != nil {
-		f.Fatal(err)
-	}
+	good := testkit.Must(Pack(messageWith("uuid", []byte("payload"), message.Metadata{"a": "1", "b": "\x00"})))(f)
 	f.Add(good)
 	f.Add(good[:20])
 	f.Add([]byte(magic))
@@ -126,10 +118,7 @@ func FuzzUnpack(f *testing.F) {
 			}
 		}
 		// There is one way to write a message, reserved keys aside.
-		packed, err := Pack(messageWith(uuid, payload, metadata))
-		if err != nil {
-			t.Fatal(err)
-		}
+		packed := testkit.Must(Pack(messageWith(uuid, payload, metadata)))(t)
 		if len(packed) == len(data) && !bytes.Equal(packed, data) || len(packed) > len(data) {
 			t.Fatalf("%q was unpacked, and packed again it is %q", data, packed)
 		}

@@ -11,14 +11,12 @@ import (
 	"gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/internal/filesync"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestObject(t *testing.T) {
 	dir := t.TempDir()
-	files, err := fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite})
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testkit.Must(fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite}))(t)
 	defer func() { _ = files.Close() }()
 	memory := memblob.OpenBucket(nil)
 	defer func() { _ = memory.Close() }()
@@ -27,19 +25,12 @@ func TestObject(t *testing.T) {
 	}
 	for name, bucket := range map[string]*blob.Bucket{"files": files, "memory": memory} {
 		var object filesync.Object
-		w, err := bucket.NewWriter(t.Context(), "a/b/c", &blob.WriterOptions{ContentType: "x/y", BeforeWrite: object.BeforeWrite})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte("content")); err != nil {
-			t.Fatal(err)
-		}
+		w := testkit.Must(bucket.NewWriter(t.Context(), "a/b/c", &blob.WriterOptions{ContentType: "x/y", BeforeWrite: object.BeforeWrite}))(t)
+		testkit.Must(w.Write([]byte("content")))(t)
 		if err := object.Sync(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.Close())
 		// What has become of the file does not go unnoticed.
 		if err := object.Sync(); (err != nil) != (bucket == files) {
 			t.Errorf("%s: Sync of a file that is closed: %v", name, err)
@@ -48,9 +39,7 @@ func TestObject(t *testing.T) {
 	if err := filesync.Directories(t.Context(), files, "a/b/c"); err != nil {
 		t.Error(err)
 	}
-	if err := os.RemoveAll(filepath.Join(dir, "a")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.RemoveAll(filepath.Join(dir, "a")))
 	if err := filesync.Directories(t.Context(), files, "a/b/c"); err == nil && os.PathSeparator == '/' {
 		t.Error("the names of what is gone are durable")
 	}

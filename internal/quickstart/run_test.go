@@ -171,10 +171,7 @@ func TestHelp(t *testing.T) {
 // startNATS runs a NATS server until the test ends.
 func startNATS(t *testing.T) (url string) {
 	t.Helper()
-	broker, err := demo.StartNATS()
-	if err != nil {
-		t.Fatal(err)
-	}
+	broker := testkit.Must(demo.StartNATS())(t)
 	t.Cleanup(func() {
 		if err := broker.Close(); err != nil {
 			t.Error(err)
@@ -189,12 +186,8 @@ func write(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		testkit.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	return dir
 }
@@ -208,10 +201,7 @@ func start(t *testing.T) (*gatewaytest.Server, string) {
 
 func newTestFlow(t *testing.T, server *gatewaytest.Server, url string) (*flow, *testkit.Output) {
 	t.Helper()
-	files, err := demo.LongAcre()
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := testkit.Must(demo.LongAcre())(t)
 	var stderr testkit.Output
 	return newFlow(files, newProgress(&stderr), server, url), &stderr
 }

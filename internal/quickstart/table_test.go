@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"strings"
 	"testing"
 )
@@ -57,9 +58,7 @@ func TestTable(t *testing.T) {
 		{name: "x", messageType: "img:png", size: 0},
 	}}
 	var got strings.Builder
-	if err := r.writeTable(&got); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.writeTable(&got))
 	want := strings.TrimPrefix(`
 FILE        MESSAGE TYPE                BYTES    CHUNKS  SUBJECT         STORED  CONFIRMED
 Möhren.zip  iso:11783:-10:taskdata:zip  2271815  3       agrimill.t.zip  yes     yes

@@ -8,25 +8,18 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
 func TestReadStream(t *testing.T) {
 	url := startNATS(t)
-	conn, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(nats.Connect(url))(t)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(t)
 	ctx := t.Context()
-	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.CreateStream(ctx, jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}}))(t)
 	if found, err := readStream(ctx, url, "S"); err != nil || len(found) != 0 {
 		t.Fatalf("empty stream: %v, %v", found, err)
 	}
@@ -34,15 +27,10 @@ func TestReadStream(t *testing.T) {
 	for i := range 300 {
 		data := []byte(fmt.Sprint("payload ", i))
 		subject := fmt.Sprint("s.", i%3)
-		if _, err := js.Publish(ctx, subject, data); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(js.Publish(ctx, subject, data))(t)
 		want = append(want, stored{subject, len(data), sha256.Sum256(data)})
 	}
-	found, err := readStream(ctx, url, "S")
-	if err != nil {
-		t.Fatal(err)
-	}
+	found := testkit.Must(readStream(ctx, url, "S"))(t)
 	if !slices.Equal(found, want) {
 		t.Errorf("found %d messages that differ from the %d stored", len(found), len(want))
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/spool"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 var errBroken = errors.New("broken")
@@ -25,14 +26,9 @@ func (failing) Read([]byte) (int, error) { return 0, errBroken }
 
 func read(t *testing.T, p *spool.Payload) string {
 	t.Helper()
-	r, err := p.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(p.Open())(t)
 	b, err := io.ReadAll(r)
-	if err := errors.Join(err, r.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err, r.Close()))
 	return string(b)
 }
 

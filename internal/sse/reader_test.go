@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"io"
 	"reflect"
 	"strings"
@@ -334,9 +335,7 @@ func TestReaderRetry(t *testing.T) {
 	if d, ok := r.Retry(); ok {
 		t.Errorf("before anything was read: %v", d)
 	}
-	if _, err := r.Next(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(r.Next())(t)
 	if d, ok := r.Retry(); !ok || d != 1500*time.Millisecond {
 		t.Errorf("got %v, %v, want 1.5s", d, ok)
 	}

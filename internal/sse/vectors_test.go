@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -44,9 +45,7 @@ func loadVectors(t *testing.T, file string) []vector {
 	var doc struct {
 		Vectors []vector `json:"vectors"`
 	}
-	if err := json.Unmarshal(raw, &doc); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(raw, &doc))
 	if len(doc.Vectors) == 0 {
 		t.Fatalf("%s holds no vectors", file)
 	}
@@ -79,10 +78,7 @@ func TestVectors(t *testing.T) {
 	for _, file := range []string{"wpt-parser.json", "spec-and-libraries.json"} {
 		for _, v := range loadVectors(t, file) {
 			t.Run(v.Name, func(t *testing.T) {
-				input, err := base64.StdEncoding.DecodeString(v.Input)
-				if err != nil {
-					t.Fatal(err)
-				}
+				input := testkit.Must(base64.StdEncoding.DecodeString(v.Input))(t)
 				want := v.want()
 				if got := withDefault(reference(input, noLimit)); !reflect.DeepEqual(got, want) {
 					t.Fatalf("the reference itself is wrong:\n got %+v\nwant %+v", got, want)
@@ -109,10 +105,7 @@ func testChunks(t *testing.T, v vector, want result) {
 	t.Helper()
 	var src chunks
 	for _, c := range v.Chunks {
-		b, err := base64.StdEncoding.DecodeString(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testkit.Must(base64.StdEncoding.DecodeString(c))(t)
 		src = append(src, b)
 	}
 	if got := withDefault(readAll(t, &src, noLimit)); !reflect.DeepEqual(got, want) {

@@ -23,15 +23,9 @@ func TestFreePortsStayTaken(t *testing.T) {
 	}
 	// Were they not held, four of these would be among them, of the 28,000 that Linux gives away.
 	for range 300 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 		defer listener.Close()
-		client, err := net.Dial("tcp", listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := testkit.Must(net.Dial("tcp", listener.Addr().String()))(t)
 		defer client.Close()
 		for _, address := range []net.Addr{listener.Addr(), client.LocalAddr()} {
 			if port := address.(*net.TCPAddr).Port; used[port] {
@@ -41,10 +35,7 @@ func TestFreePortsStayTaken(t *testing.T) {
 	}
 	for port := range used {
 		for _, host := range []string{"127.0.0.1", ""} {
-			listener, err := net.Listen("tcp", fmt.Sprintf("%s:%d", host, port))
-			if err != nil {
-				t.Fatal(err)
-			}
+			listener := testkit.Must(net.Listen("tcp", fmt.Sprintf("%s:%d", host, port)))(t)
 			if err := listener.Close(); err != nil {
 				t.Error(err)
 			}

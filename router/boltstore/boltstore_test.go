@@ -17,6 +17,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/router/dedupstoretest"
@@ -35,10 +36,7 @@ func TestMain(m *testing.M) {
 
 func open(t testing.TB, config boltstore.Config) *boltstore.Store {
 	t.Helper()
-	store, err := boltstore.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(boltstore.New(config))(t)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -59,9 +57,7 @@ func TestStore(t *testing.T) {
 			return open(t, boltstore.Config{Path: file})
 		},
 		Reopen: func(t *testing.T, old router.DedupStore) router.DedupStore {
-			if err := old.(*boltstore.Store).Close(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, old.(*boltstore.Store).Close())
 			return open(t, boltstore.Config{Path: file})
 		},
 	})
@@ -82,21 +78,14 @@ func commit(t testing.TB, store *boltstore.Store, k router.Key, ttl time.Duratio
 	if err != nil || reservation.State != router.Reserved {
 		t.Fatal(reservation.State, err)
 	}
-	if err := store.Commit(context.Background(), claim(k), reservation.Token, ttl); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Commit(context.Background(), claim(k), reservation.Token, ttl))
 }
 
 func known(t testing.TB, store *boltstore.Store, k router.Key) bool {
 	t.Helper()
-	reservation, err := store.Reserve(context.Background(), claim(k), time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reservation := testkit.Must(store.Reserve(context.Background(), claim(k), time.Hour))(t)
 	if reservation.State == router.Reserved {
-		if err := store.Release(context.Background(), claim(k), reservation.Token); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, store.Release(context.Background(), claim(k), reservation.Token))
 	}
 	return reservation.State == router.Committed
 }
@@ -113,9 +102,7 @@ func TestBounded(t *testing.T) {
 		}
 	}
 	// The count survives, and a smaller bound is reached in steps.
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Close())
 	store = open(t, boltstore.Config{Path: file, MaxEntries: 3})
 	for i := 100; i < 110; i++ {
 		commit(t, store, key(i), time.Hour)
@@ -154,9 +141,7 @@ func TestLocked(t *testing.T) {
 
 func TestClosed(t *testing.T) {
 	store := open(t, boltstore.Config{Path: path(t)})
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Close())
 	if _, err := store.Reserve(t.Context(), claim(key(1)), time.Hour); !errors.Is(err, boltstore.ErrClosed) {
 		t.Errorf("Reserve: %v", err)
 	}
@@ -229,13 +214,8 @@ func TestKilledProcess(t *testing.T) {
 	file := path(t)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childEnv+"="+file)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := testkit.Must(cmd.StdoutPipe())(t)
+	testkit.NoError(t, cmd.Start())
 	var said strings.Builder
 	buf := make([]byte, 1024)
 	for !strings.Contains(said.String(), "hangs") {
@@ -245,32 +225,23 @@ func TestKilledProcess(t *testing.T) {
 			t.Fatalf("child: %v: %s", err, said.String())
 		}
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait() // says that it was killed
 
 	store := open(t, boltstore.Config{Path: file})
 	handled := map[string]bool{}
-	dedup, err := router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{Store: store, KeyFunc: testKey}, Scope: "s"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	dedup := testkit.Must(router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{Store: store, KeyFunc: testKey}, Scope: "s"}, nil))(t)
 	h := dedup.Middleware(func(msg *message.Message) ([]*message.Message, error) {
 		handled[msg.UUID] = true
 		return nil, nil
 	})
 	for i := range 20 {
-		if _, err := h(message.NewMessage(fmt.Sprint(i), nil)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(h(message.NewMessage(fmt.Sprint(i), nil)))(t)
 	}
 	if len(handled) != 0 {
 		t.Errorf("handled twice: %v", handled)
 	}
-	if _, err := h(message.NewMessage("hangs", nil)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(h(message.NewMessage("hangs", nil)))(t)
 	if !handled["hangs"] {
 		t.Error("the message that was being handled is blocked")
 	}

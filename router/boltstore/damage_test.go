@@ -23,10 +23,7 @@ import (
 func filled(t testing.TB, n int) (file string, content []byte) {
 	t.Helper()
 	file = path(t)
-	store, err := boltstore.New(boltstore.Config{Path: file})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(boltstore.New(boltstore.Config{Path: file}))(t)
 	var group sync.WaitGroup
 	for g := range 50 {
 		group.Go(func() {
@@ -36,12 +33,8 @@ func filled(t testing.TB, n int) (file string, content []byte) {
 		})
 	}
 	group.Wait()
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if content, err = os.ReadFile(file); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Close())
+	content = testkit.Must(os.ReadFile(file))(t)
 	return file, content
 }
 
@@ -111,9 +104,7 @@ func TestDamagedFile(t *testing.T) {
 			for p := range pages {
 				content := append([]byte(nil), sound...)
 				damage(content[p*size : (p+1)*size])
-				if err := os.WriteFile(file, content, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.WriteFile(file, content, 0o600))
 				store, err := boltstore.New(boltstore.Config{Path: file})
 				switch {
 				case err == nil:
@@ -132,9 +123,7 @@ func TestDamagedFile(t *testing.T) {
 		})
 	}
 	for _, length := range []int{1, size, 2*size - 1, 3 * size, len(sound) / 2, len(sound) - 1} {
-		if err := os.WriteFile(file, sound[:length], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, sound[:length], 0o600))
 		if store, err := boltstore.New(boltstore.Config{Path: file}); err == nil {
 			if err := use(t, store); err != nil {
 				t.Errorf("%d bytes: only later: %v", length, err)
@@ -165,16 +154,9 @@ func TestDamagedWhileOpen(t *testing.T) {
 		"emptied":             func() error { return os.Truncate(file, 0) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, sound, 0o600)); err != nil {
-				t.Fatal(err)
-			}
-			store, err := boltstore.New(boltstore.Config{Path: file})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := damage(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, errors.Join(os.RemoveAll(file), os.WriteFile(file, sound, 0o600)))
+			store := testkit.Must(boltstore.New(boltstore.Config{Path: file}))(t)
+			testkit.NoError(t, damage())
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
 			var group sync.WaitGroup
@@ -205,18 +187,10 @@ func TestDamagedWhileOpen(t *testing.T) {
 // messages wait.
 func TestDamagedFilePoisonsNothing(t *testing.T) {
 	file, _ := filled(t, 1000)
-	store, err := boltstore.New(boltstore.Config{Path: file})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(boltstore.New(boltstore.Config{Path: file}))(t)
 	defer func() { _ = store.Close() }()
-	dedup, err := router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{Store: store, KeyFunc: testKey}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(file, 0); err != nil {
-		t.Fatal(err)
-	}
+	dedup := testkit.Must(router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{Store: store, KeyFunc: testKey}}, nil))(t)
+	testkit.NoError(t, os.Truncate(file, 0))
 	h := dedup.Middleware(func(*message.Message) ([]*message.Message, error) {
 		t.Error("a message is handled")
 		return nil, nil
@@ -240,9 +214,7 @@ func FuzzFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, at uint32, with []byte, cut uint32) {
 		content := append([]byte(nil), sound...)
 		copy(content[int(at)%len(content):], with)
-		if err := os.WriteFile(file, content[:len(content)-int(cut)%len(content)], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, content[:len(content)-int(cut)%len(content)], 0o600))
 		store, err := boltstore.New(boltstore.Config{Path: file})
 		if err != nil {
 			if !errors.Is(err, boltstore.ErrDamaged) {

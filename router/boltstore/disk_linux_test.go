@@ -19,13 +19,9 @@ import (
 func limitFiles(t *testing.T, size uint64) (lift func()) {
 	t.Helper()
 	var before syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before))
 	signal.Ignore(syscall.SIGXFSZ)
-	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: before.Max}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: before.Max}))
 	lift = func() {
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
 			t.Error(err)
@@ -44,9 +40,7 @@ func TestFull(t *testing.T) {
 	store := open(t, boltstore.Config{Path: file})
 	ctx := t.Context()
 	commit(t, store, key(1), time.Hour)
-	if err := store.Health(ctx); err != nil {
-		t.Fatalf("Health: %v", err)
-	}
+	testkit.NoError(t, store.Health(ctx))
 	lift := limitFiles(t, 1<<20)
 	n := 0
 	// fill returns which of 2000 commits failed.
@@ -105,9 +99,7 @@ func TestFull(t *testing.T) {
 		t.Errorf("Health with room again: %v", err)
 	}
 	commit(t, store, key(2), time.Hour)
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Close())
 	store = open(t, boltstore.Config{Path: file})
 	if !known(t, store, key(1)) || !known(t, store, key(2)) {
 		t.Error("the file does not hold what was written")
@@ -124,13 +116,8 @@ func TestForbidden(t *testing.T) {
 	readOnly, forbidden := filepath.Join(dir, "read-only.db"), filepath.Join(dir, "forbidden.db")
 	store := open(t, boltstore.Config{Path: readOnly})
 	commit(t, store, key(1), time.Hour)
-	if err := store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	err := errors.Join(os.WriteFile(forbidden, nil, 0), os.Chmod(readOnly, 0o444), os.Chmod(dir, 0o555), os.Chmod(filepath.Dir(dir), 0o755))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Close())
+	testkit.NoError(t, errors.Join(os.WriteFile(forbidden, nil, 0), os.Chmod(readOnly, 0o444), os.Chmod(dir, 0o555), os.Chmod(filepath.Dir(dir), 0o755)))
 	t.Cleanup(func() { _ = os.Chmod(dir, 0o700) })
 	defer testkit.Unprivileged(t)()
 	for name, path := range map[string]string{

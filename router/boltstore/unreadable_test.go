@@ -61,10 +61,7 @@ func TestUnreadableRecords(t *testing.T) {
 				}
 			}
 			log := testkit.NewLog()
-			store, err := boltstore.New(boltstore.Config{Path: file, Logger: log})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := testkit.Must(boltstore.New(boltstore.Config{Path: file, Logger: log}))(t)
 			if want := fmt.Sprintf("path:%s records:%d", file, test.unreadable); test.unreadable > 0 != strings.Contains(log.String(), want) {
 				t.Errorf("the log says %q, want %q", log, want)
 			}
@@ -78,9 +75,7 @@ func TestUnreadableRecords(t *testing.T) {
 					t.Errorf("message %d: state %d, %v, lost: %v", i, got.State, err, lost[i])
 				}
 			}
-			if err := use(t, store); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, use(t, store))
 			if n, err := boltstore.Look(boltstore.Config{Path: file}); err != nil || n != 0 {
 				t.Errorf("afterwards: %d, %v, want none", n, err)
 			}
@@ -142,9 +137,7 @@ func edit(t *testing.T, file string, options *bbolt.Options, change func(commits
 		t.Fatal(err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error { return change(tx.Bucket([]byte("commits")), tx.Bucket([]byte("expiry"))) })
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err, db.Close()))
 }
 
 // timesAgree checks that there is the time of each commit, and no other one.

@@ -117,10 +117,7 @@ func TestValuesThatFail(t *testing.T) {
 		`timestamp(filename).getHours()>1`: farmMessage(),
 		`metadata.exists(a, metadata.exists(b, metadata.exists(c, a + b + c == "no")))`: many,
 	} {
-		f, err := expr.NewFilter(text, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(expr.NewFilter(text, nil))(t)
 		if selected, err := f.Select(msg); selected || router.ClassOf(err) != router.ClassPermanent {
 			t.Errorf("%s: %t, %v", text, selected, err)
 		}
@@ -141,10 +138,7 @@ func TestSetter(t *testing.T) {
 	received := farmMessage()
 	shared := message.Metadata{gateway.KeyTenantID: "t2"}
 	made := []*message.Message{farmMessage(), {UUID: "2", Metadata: shared}, {UUID: "3", Metadata: shared}, {UUID: "4"}, nil}
-	got, err := s.Middleware(func(*message.Message) ([]*message.Message, error) { return made, nil })(received)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(s.Middleware(func(*message.Message) ([]*message.Message, error) { return made, nil })(received))(t)
 	testkit.Equal(t, got[0].Metadata, message.Metadata{
 		gateway.KeyTenantID: "t1", gateway.KeyReceivingEndpointID: "e1", gateway.KeyFilename: "field 7.zip",
 		"team": "team of t1", "tenant-and-team": "t1?",
@@ -158,10 +152,7 @@ func TestSetter(t *testing.T) {
 	testkit.Equal(t, got[0].UUID, "1")
 	testkit.Equal(t, string(got[0].Payload), "payload")
 
-	fails, err := expr.NewSetter(map[string]string{"a": `metadata["missing"]`}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	fails := testkit.Must(expr.NewSetter(map[string]string{"a": `metadata["missing"]`}, nil))(t)
 	if _, err := fails.Middleware(message.PassthroughHandler)(farmMessage()); router.ClassOf(err) != router.ClassPermanent {
 		t.Errorf("%v", err)
 	}
@@ -242,10 +233,7 @@ func TestFarm(t *testing.T) {
 
 // The metadata of records come from the payload that they were made of.
 func TestSetFromThePayload(t *testing.T) {
-	s, err := expr.NewSetter(map[string]string{"machine": `farm.machines.join(" ")`}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(expr.NewSetter(map[string]string{"machine": `farm.machines.join(" ")`}, nil))(t)
 	out, err := s.Middleware(func(*message.Message) ([]*message.Message, error) {
 		return message.Messages{message.NewMessage("made", []byte("records"))}, nil
 	})(message.NewMessage("1", farmdatatest.Archive(t, 3)))

@@ -28,9 +28,7 @@ func packed(t *testing.T, change func(*zip.FileHeader)) []byte {
 	if err == nil {
 		_, err = f.Write(body)
 	}
-	if err = errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err, w.Close()))
 	return b.Bytes()
 }
 

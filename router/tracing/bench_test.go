@@ -47,21 +47,15 @@ func BenchmarkRoute(b *testing.B) {
 func benchmarkRoute(b *testing.B, provider trace.TracerProvider) {
 	var t *tracing.Tracing
 	if provider != nil {
-		var err error
-		if t, err = tracing.New(tracing.Config{TracerProvider: provider}); err != nil {
-			b.Fatal(err)
-		}
+		t = testkit.Must(tracing.New(tracing.Config{TracerProvider: provider}))(b)
 	}
 	from := newSource()
 	r := testkit.Must(router.New(router.Config{
 		Poison: &testkit.Publisher{}, Dedup: router.DedupSettings{KeyFunc: router.NoKeys}, Chain: t.Chain(nil), Observer: t.Observer(nil),
 	}, nil))(b)
-	err := r.Add(router.Route{
+	testkit.NoError(b, r.Add(router.Route{
 		Name: "farm", From: t.Subscriber("test", from), Topic: "fields", ToTopic: "{type}", To: t.Sink("", instant{newSink(b, "broker", &testkit.Publisher{}, sinks.PublisherConfig{})}),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
 	ctx, stop := context.WithCancel(b.Context())
 	result := make(chan error, 1)
 	go func() { result <- r.Run(ctx) }()

@@ -22,6 +22,7 @@ import (
 	"gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
 	"github.com/agrimill/agrimill/sinks/sinktest"
@@ -55,16 +56,9 @@ func readBucket(t *testing.T, bucket *gcblob.Bucket, prefix string) []stored {
 			continue
 		}
 		s := stored{key: key}
-		text, err := bucket.ReadAll(ctx, object.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(text, &s.Sidecar); err != nil {
-			t.Fatal(err)
-		}
-		if s.payload, err = bucket.ReadAll(ctx, key); err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.Must(bucket.ReadAll(ctx, object.Key))(t)
+		testkit.NoError(t, json.Unmarshal(text, &s.Sidecar))
+		s.payload = testkit.Must(bucket.ReadAll(ctx, key))(t)
 		if digest := sha256.Sum256(s.payload); s.SHA256 != hex.EncodeToString(digest[:]) || s.Size != int64(len(s.payload)) {
 			t.Errorf("%s: digest or size do not fit the payload", key)
 		}
@@ -82,10 +76,7 @@ type backend struct {
 func (b backend) NewSink(t *testing.T) sinks.Sink {
 	t.Helper()
 	b.config.Bucket = b.bucket
-	sink, err := blob.New(b.config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(blob.New(b.config))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	return sink
 }
@@ -125,10 +116,7 @@ func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Rec
 func openDirectory(t *testing.T) (*gcblob.Bucket, string) {
 	t.Helper()
 	dir := t.TempDir()
-	bucket, err := fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite})
-	if err != nil {
-		t.Fatal(err)
-	}
+	bucket := testkit.Must(fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite}))(t)
 	t.Cleanup(func() { _ = bucket.Close() }) // an error when it is closed already
 	return bucket, dir
 }
@@ -162,9 +150,7 @@ func TestCopiesAreRecognised(t *testing.T) {
 		t.Helper()
 		msg := message.NewMessage(payload, []byte(payload))
 		msg.Metadata[gateway.KeyDedupID] = id
-		if err := sink.Publish(topic, msg); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, sink.Publish(topic, msg))
 	}
 	publish("a.b", "first", "id/../1")
 	publish("a.b", "copy", "id/../1")
@@ -184,10 +170,7 @@ func TestCopiesAreRecognised(t *testing.T) {
 // file or makes two messages one.
 func TestHostileNames(t *testing.T) {
 	bucket, dir := openDirectory(t)
-	sink, err := blob.New(blob.Config{Bucket: bucket, Path: "{topic}/{type|none}/{id}/{filename|payload}"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(blob.New(blob.Config{Bucket: bucket, Path: "{topic}/{type|none}/{id}/{filename|payload}"}))(t)
 	defer sink.Close()
 	names := []string{
 		"..", ".", "../../etc/passwd", "/etc/passwd", "..\\..\\x", "C:\\x", ".hidden", "a/b", "a\x00b", "\r\n", " ", "~", "-rf", "*",
@@ -224,25 +207,19 @@ func TestOutage(t *testing.T) {
 	bucket, dir := openDirectory(t)
 	sink := backend{bucket: bucket}.NewSink(t)
 	blocker := filepath.Join(dir, "tenant")
-	if err := os.WriteFile(blocker, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(blocker, nil, 0o600))
 	msg := message.NewMessage("1", []byte("x"))
 	if err := sink.Publish("tenant.type", msg); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("Publish: got %v, want ErrUnavailable", err)
 	}
-	if err := os.Remove(blocker); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(blocker))
 	if err := sink.Publish("tenant.type", msg); err != nil {
 		t.Errorf("Publish: %v", err)
 	}
 	if err := sink.Health(t.Context()); err != nil {
 		t.Errorf("Health: %v", err)
 	}
-	if err := bucket.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, bucket.Close())
 	if err := sink.Health(t.Context()); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("Health: got %v, want ErrUnavailable", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
@@ -49,23 +50,15 @@ func TestPayloadFromTheClaimCheck(t *testing.T) {
 	payload := bytes.Repeat([]byte("farm"), 100_000)
 	stored := memblob.OpenBucket(nil)
 	defer func() { _ = stored.Close() }()
-	store, err := claimcheck.New(t.Context(), claimcheck.Config{Bucket: stored})
-	if err != nil {
-		t.Fatal(err)
-	}
-	reference, err := store.Put(t.Context(), "key", bytes.NewReader(payload))
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{Bucket: stored}))(t)
+	reference := testkit.Must(store.Put(t.Context(), "key", bytes.NewReader(payload)))(t)
 	bucket := memblob.OpenBucket(nil)
 	defer func() { _ = bucket.Close() }()
 	sink := backend{bucket: bucket, config: blob.Config{ClaimCheck: store}}.NewSink(t)
 	if !sink.Describe().OpensPayloads {
 		t.Error("the sink does not say that it opens payloads")
 	}
-	if err := sink.Publish("topic", referring(gateway.PayloadModeClaimCheck, reference, payload)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("topic", referring(gateway.PayloadModeClaimCheck, reference, payload)))
 	wantArchived(t, bucket, payload)
 }
 
@@ -76,9 +69,7 @@ func TestPayloadFromTheMessagesContext(t *testing.T) {
 	msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Open: func(context.Context) (io.ReadCloser, int64, error) {
 		return io.NopCloser(bytes.NewReader([]byte("lazy"))), 4, nil
 	}}))
-	if err := (backend{bucket: bucket}).NewSink(t).Publish("topic", msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, (backend{bucket: bucket}).NewSink(t).Publish("topic", msg))
 	wantArchived(t, bucket, []byte("lazy"))
 }
 

@@ -16,6 +16,7 @@ import (
 	"gocloud.dev/blob/memblob"
 	"gocloud.dev/gcerrors"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks/blob"
 )
 
@@ -165,14 +166,10 @@ func TestKilledBetweenSteps(t *testing.T) {
 						return backend{bucket: s.open()}.NewSink(t).Publish("topic", withID("id", payload))
 					}
 					if left != "nothing" {
-						if err := publish(-1, "first"); err != nil {
-							t.Fatal(err)
-						}
+						testkit.NoError(t, publish(-1, "first"))
 					}
 					if lost != nil && left != "nothing" {
-						if err := bucket.Delete(t.Context(), lost(readBucket(t, bucket, "")[0].key)); err != nil {
-							t.Fatal(err)
-						}
+						testkit.NoError(t, bucket.Delete(t.Context(), lost(readBucket(t, bucket, "")[0].key)))
 					}
 					err := publish(n, "other")
 					if killed = err != nil; killed && !errors.Is(err, errKilled) {
@@ -205,19 +202,10 @@ func TestKilledBetweenSteps(t *testing.T) {
 // and a message is not acknowledged before its files and their names are.
 func TestSyncedBeforeAcknowledgement(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "gone")
-	if err := os.Mkdir(gone, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	closed, err := os.Create(filepath.Join(gone, "closed"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := closed.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.RemoveAll(gone); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(gone, 0o700))
+	closed := testkit.Must(os.Create(filepath.Join(gone, "closed")))(t)
+	testkit.NoError(t, closed.Close())
+	testkit.NoError(t, os.RemoveAll(gone))
 	sidecar := func(key string) bool { return strings.HasSuffix(key, blob.SidecarSuffix) }
 	for name, c := range map[string]struct {
 		spoil func(s *steps, file func(of func(key string) bool) func(key string) *os.File)

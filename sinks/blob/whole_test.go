@@ -19,6 +19,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/filesync"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
 )
@@ -46,20 +47,14 @@ func TestAttemptWithOtherBytes(t *testing.T) {
 			t.Run(name+"/"+left+" left", func(t *testing.T) {
 				bucket := open(t)
 				sink := backend{bucket: bucket}.NewSink(t)
-				if err := sink.Publish("topic", withID("id", `{"at":1}`)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, sink.Publish("topic", withID("id", `{"at":1}`)))
 				first := readBucket(t, bucket, "")
 				want := `{"at":1}`
 				if lost != nil {
 					want = `{"at":2,"more":true}`
-					if err := bucket.Delete(t.Context(), lost(first[0].key)); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, bucket.Delete(t.Context(), lost(first[0].key)))
 				}
-				if err := sink.Publish("topic", withID("id", `{"at":2,"more":true}`)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, sink.Publish("topic", withID("id", `{"at":2,"more":true}`)))
 				all := readBucket(t, bucket, "") // which compares payload and checksum
 				if len(all) != 1 || string(all[0].payload) != want || all[0].key != first[0].key {
 					t.Errorf("archived: %+v, want %s", all, want)
@@ -161,9 +156,7 @@ func TestOneFileEach(t *testing.T) {
 	defer func() { _ = bucket.Close() }()
 	sink := backend{bucket: bucket}.NewSink(t)
 	for i := range 3 {
-		if err := sink.Publish("topic", withID(fmt.Sprint(i), "payload")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, sink.Publish("topic", withID(fmt.Sprint(i), "payload")))
 	}
 	var files []string
 	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {

@@ -19,6 +19,7 @@ import (
 	"gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 )
 
@@ -31,10 +32,7 @@ func newStore(t *testing.T, kind, dir string) *claimcheck.Store {
 	if kind == "file" {
 		url = "file://" + filepath.ToSlash(dir)
 	}
-	s, err := claimcheck.New(t.Context(), claimcheck.Config{URL: url, Prefix: "payloads/"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{URL: url, Prefix: "payloads/"}))(t)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -48,10 +46,7 @@ func forEach(t *testing.T, test func(t *testing.T, s *claimcheck.Store)) {
 
 func put(t *testing.T, s *claimcheck.Store, key, content string) string {
 	t.Helper()
-	reference, err := s.Put(t.Context(), key, strings.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reference := testkit.Must(s.Put(t.Context(), key, strings.NewReader(content)))(t)
 	return reference
 }
 
@@ -164,17 +159,11 @@ func TestFailedPutsLeaveNoFiles(t *testing.T) {
 func TestHostileReferences(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{"secret", "payloads.attrs"} {
-		if err := os.WriteFile(filepath.Join(dir, path), []byte("secret"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, path), []byte("secret"), 0o600))
 	}
 	bucket := filepath.Join(dir, "bucket")
-	if err := os.Mkdir(bucket, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(bucket, "secret"), []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(bucket, 0o700))
+	testkit.NoError(t, os.WriteFile(filepath.Join(bucket, "secret"), []byte("secret"), 0o600))
 	s := newStore(t, "file", bucket)
 	put(t, s, "key", "content")
 	for _, reference := range []string{
@@ -217,18 +206,11 @@ func FuzzOpen(f *testing.F) {
 	}
 	dir := f.TempDir()
 	bucket := filepath.Join(dir, "bucket", "payloads")
-	if err := os.MkdirAll(bucket, 0o700); err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, os.MkdirAll(bucket, 0o700))
 	for _, path := range []string{filepath.Join(dir, "secret"), filepath.Join(dir, "bucket", "secret")} {
-		if err := os.WriteFile(path, []byte("secret"), 0o600); err != nil {
-			f.Fatal(err)
-		}
+		testkit.NoError(f, os.WriteFile(path, []byte("secret"), 0o600))
 	}
-	s, err := claimcheck.New(f.Context(), claimcheck.Config{URL: "file://" + filepath.ToSlash(filepath.Dir(bucket)), Prefix: "payloads/"})
-	if err != nil {
-		f.Fatal(err)
-	}
+	s := testkit.Must(claimcheck.New(f.Context(), claimcheck.Config{URL: "file://" + filepath.ToSlash(filepath.Dir(bucket)), Prefix: "payloads/"}))(f)
 	f.Cleanup(func() { _ = s.Close() })
 	f.Fuzz(func(t *testing.T, reference string) {
 		// Nothing was put, so there is nothing to open.
@@ -245,23 +227,17 @@ func FuzzOpen(f *testing.F) {
 
 func TestErrorsOfTheBucket(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "bucket")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(dir, 0o700))
 	s := newStore(t, "file", dir)
 	put(t, s, "key", "content")
 	// The disk goes away, and a file stands in its place.
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.RemoveAll(dir))
 	for name, err := range map[string]error{"open": func() error { _, err := get(t, s, "key"); return err }(), "check": s.Check(t.Context())} {
 		if !errors.Is(err, gateway.ErrUnavailable) || errors.Is(err, gateway.ErrNotFound) {
 			t.Errorf("%s without the directory: %v, want ErrUnavailable", name, err)
 		}
 	}
-	if err := os.WriteFile(dir, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(dir, nil, 0o600))
 	_, err := s.Put(t.Context(), "other", strings.NewReader("x"))
 	var e *claimcheck.Error
 	if !errors.Is(err, gateway.ErrUnavailable) || !errors.As(err, &e) || e.Op != "put" || e.Cause == nil {
@@ -280,9 +256,7 @@ func TestReadingEndsWithTheContext(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Read(make([]byte, 10)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(r.Read(make([]byte, 10)))(t)
 		cancel()
 		if _, err := io.ReadAll(r); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v, want context.Canceled", err)
@@ -341,10 +315,7 @@ func TestConcurrentPutsOfOneKey(t *testing.T) {
 func TestClose(t *testing.T) {
 	bucket := memblob.OpenBucket(nil)
 	t.Cleanup(func() { _ = bucket.Close() })
-	given, err := claimcheck.New(t.Context(), claimcheck.Config{Bucket: bucket})
-	if err != nil {
-		t.Fatal(err)
-	}
+	given := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{Bucket: bucket}))(t)
 	put(t, given, "key", "content")
 	opened := newStore(t, "mem", "")
 	for _, s := range []*claimcheck.Store{given, opened} {
@@ -408,10 +379,7 @@ func TestNoSecretsInErrors(t *testing.T) {
 func TestWrappedBucket(t *testing.T) {
 	bucket := blob.PrefixedBucket(memblob.OpenBucket(nil), "outer/")
 	t.Cleanup(func() { _ = bucket.Close() })
-	s, err := claimcheck.New(t.Context(), claimcheck.Config{Bucket: bucket, Prefix: "inner-"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{Bucket: bucket, Prefix: "inner-"}))(t)
 	put(t, s, "key", "content")
 	wantContent(t, s, "key", "content")
 }

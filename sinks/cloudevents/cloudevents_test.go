@@ -11,15 +11,13 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
 func attributes(t *testing.T, config cloudevents.Config, msg *message.Message) map[string]string {
 	t.Helper()
-	mapping, err := cloudevents.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapping := testkit.Must(cloudevents.New(config))(t)
 	got := map[string]string{}
 	for _, a := range mapping.Attributes(msg) {
 		if _, twice := got[a.Name]; twice {

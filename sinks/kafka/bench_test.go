@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/sinkbench"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
@@ -32,10 +33,7 @@ func benchConfig() *sarama.Config {
 // and returns messages/s.
 func bareAsync(b *testing.B, addr, topic string, window int) float64 {
 	b.Helper()
-	producer, err := sarama.NewAsyncProducer([]string{addr}, benchConfig())
-	if err != nil {
-		b.Fatal(err)
-	}
+	producer := testkit.Must(sarama.NewAsyncProducer([]string{addr}, benchConfig()))(b)
 	room := make(chan struct{}, window)
 	var results sync.WaitGroup
 	results.Go(func() {
@@ -66,10 +64,7 @@ func bareAsync(b *testing.B, addr, topic string, window int) float64 {
 func benchSink(b *testing.B, addr string) {
 	for _, window := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
-			sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: "bench", Partitions: 3}, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: "bench", Partitions: 3}, nil))(b)
 			defer func() { _ = sink.Close() }()
 			if err := sink.Publish("topic", sinkbench.Message(0)); err != nil { // creates it
 				b.Fatal(err)
@@ -90,10 +85,7 @@ func benchSink(b *testing.B, addr string) {
 // blackhole is a cluster in the process that stores nothing.
 func blackhole(b *testing.B) string {
 	b.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.BlackholeProduce())
-	if err != nil {
-		b.Fatal(err)
-	}
+	cluster := testkit.Must(kfake.NewCluster(kfake.NumBrokers(1), kfake.BlackholeProduce()))(b)
 	b.Cleanup(cluster.Close)
 	return cluster.ListenAddrs()[0]
 }

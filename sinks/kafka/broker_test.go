@@ -97,10 +97,7 @@ func deleteTopics(t *testing.T, addr, prefix string) {
 	admin := kadm.NewClient(kafkatest.Client(t, addr))
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
-	topics, err := admin.ListTopics(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	topics := testkit.Must(admin.ListTopics(ctx))(t)
 	var ours []string
 	for _, topic := range topics.Names() {
 		if strings.HasPrefix(topic, prefix+".") || topic == prefix+"_taken" {
@@ -110,9 +107,7 @@ func deleteTopics(t *testing.T, addr, prefix string) {
 	if len(ours) == 0 {
 		return
 	}
-	if _, err := admin.DeleteTopics(ctx, ours...); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(admin.DeleteTopics(ctx, ours...))(t)
 }
 
 // secured configures a broker with a listener for two users.

@@ -17,6 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -32,10 +33,7 @@ func TestCloudEventsReadByTheSDK(t *testing.T) {
 	config.CloudEvents = &cloudevents.Config{
 		TypePrefix: "com.example.", ContentTypes: map[string]string{"iso:11783:-10:taskdata:zip": "application/zip"},
 	}
-	sink, err := kafka.New(config, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(kafka.New(config, nil))(t)
 	defer func() { _ = sink.Close() }()
 
 	payload := []byte("PK\x03\x04\r\n\x00\xff")
@@ -47,9 +45,7 @@ func TestCloudEventsReadByTheSDK(t *testing.T) {
 		"ce_id": "the user's own", "content-type": "text/plain", "ce_unknown": "x\r\n",
 	}
 	plain := message.NewMessage("1f4b", nil)
-	if err := sink.Publish("t", msg, plain); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("t", msg, plain))
 	records := kafkatest.Read(t, cluster.Addr(), "agrimill.t")
 	if len(records) != 2 {
 		t.Fatalf("%d records", len(records))
@@ -65,10 +61,7 @@ func TestCloudEventsReadByTheSDK(t *testing.T) {
 		t.Errorf("got\n%s", got)
 	}
 
-	mapping, err := cloudevents.New(*config.CloudEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapping := testkit.Must(cloudevents.New(*config.CloudEvents))(t)
 	back := unmarshal(t, kafka.Marshaler{CloudEvents: mapping}, records[0])
 	if back.UUID != msg.UUID || !bytes.Equal(back.Payload, payload) || !maps.Equal(back.Metadata, msg.Metadata) {
 		t.Errorf("got %q, want %q", back.Metadata, msg.Metadata)

@@ -7,6 +7,7 @@ import (
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
@@ -14,10 +15,7 @@ import (
 // asRead turns a record into what a consumer gets.
 func asRead(t *testing.T, record *sarama.ProducerMessage) *sarama.ConsumerMessage {
 	t.Helper()
-	value, err := record.Value.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	value := testkit.Must(record.Value.Encode())(t)
 	read := &sarama.ConsumerMessage{Topic: record.Topic, Value: value}
 	for i := range record.Headers {
 		read.Headers = append(read.Headers, &record.Headers[i])
@@ -28,10 +26,7 @@ func asRead(t *testing.T, record *sarama.ProducerMessage) *sarama.ConsumerMessag
 // FuzzMarshaler: any message comes back, whatever its metadata, and without
 // sharing memory, also as a CloudEvent.
 func FuzzMarshaler(f *testing.F) {
-	events, err := cloudevents.New(cloudevents.Config{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	events := testkit.Must(cloudevents.New(cloudevents.Config{}))(f)
 	f.Add("uuid", []byte("payload"), "name", "value", "agrimill-key-x")
 	f.Add("", []byte(nil), "", "", wmkafka.UUIDHeaderKey)
 	f.Add("\xff", []byte{0}, "\xff", "\r\n\x00", "agrimill-key-%FF")
@@ -43,15 +38,9 @@ func FuzzMarshaler(f *testing.F) {
 			msg := message.NewMessage(uuid, append([]byte{}, payload...))
 			msg.Metadata[other] = "other"
 			msg.Metadata[name] = value
-			record, err := m.Marshal("topic", msg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			record := testkit.Must(m.Marshal("topic", msg))(t)
 			clear(msg.Payload)
-			back, err := m.Unmarshal(asRead(t, record))
-			if err != nil {
-				t.Fatal(err)
-			}
+			back := testkit.Must(m.Unmarshal(asRead(t, record)))(t)
 			want := message.NewMessage(uuid, payload)
 			want.Metadata = msg.Metadata
 			if back.UUID != uuid || string(back.Payload) != string(payload) || !back.Equals(want) {
@@ -66,16 +55,13 @@ func FuzzMarshaler(f *testing.F) {
 
 // TestForeignRecords: records of others are read as far as they go.
 func TestForeignRecords(t *testing.T) {
-	msg, err := kafka.Marshaler{}.Unmarshal(&sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{
+	msg := testkit.Must(kafka.Marshaler{}.Unmarshal(&sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{
 		{Key: []byte("a"), Value: []byte("1")},
 		nil,
 		{Key: []byte("a"), Value: []byte("2")},
 		{Key: []byte("null")},
 		{Key: []byte("agrimill-key-plain"), Value: []byte("not ours")},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}))(t)
 	want := message.Metadata{"a": "2", "null": "", "agrimill-key-plain": "not ours"}
 	if len(msg.Metadata) != len(want) || len(msg.Payload) != 0 || msg.UUID != "" {
 		t.Errorf("got %+v", msg)
@@ -90,10 +76,7 @@ func TestForeignRecords(t *testing.T) {
 // TestTraceContextIsPlain checks that any consumer with OpenTelemetry can continue
 // a trace: the W3C headers are headers of their own, as they are.
 func TestTraceContextIsPlain(t *testing.T) {
-	events, err := cloudevents.New(cloudevents.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := testkit.Must(cloudevents.New(cloudevents.Config{}))(t)
 	msg := message.NewMessage("1", nil)
 	msg.Metadata = message.Metadata{
 		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -101,10 +84,7 @@ func TestTraceContextIsPlain(t *testing.T) {
 		"baggage":     "season=2026;unit=year, field=north%20side",
 	}
 	for _, m := range []kafka.Marshaler{{}, {CloudEvents: events}} {
-		record, err := m.Marshal("topic", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		record := testkit.Must(m.Marshal("topic", msg))(t)
 		found := 0
 		for _, header := range record.Headers {
 			if value, ok := msg.Metadata[string(header.Key)]; ok && value == string(header.Value) {

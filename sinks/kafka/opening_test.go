@@ -17,10 +17,7 @@ func TestBeforeTheBrokers(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	cluster.Stop()
-	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, RetryOnFailedConnect: true}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, RetryOnFailedConnect: true}}, nil))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	publish := func() error { return sink.Publish("fields", message.NewMessage("1", []byte("task data"))) }
 	for what, err := range map[string]error{"Publish": publish(), "Health": sink.Health(t.Context())} {
@@ -53,10 +50,7 @@ func TestBeforeTheBrokers(t *testing.T) {
 // A sink that never found its brokers closes at once.
 func TestCloseBeforeTheBrokers(t *testing.T) {
 	t.Parallel()
-	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{"127.0.0.1:1"}, RetryOnFailedConnect: true}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{"127.0.0.1:1"}, RetryOnFailedConnect: true}}, nil))(t)
 	testkit.Ends(t, "Close", func() { _ = sink.Close() })
 	if err := sink.Publish("fields", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrClosed) {
 		t.Errorf("after Close: %v", err)

@@ -54,10 +54,7 @@ var sharedTests = []struct {
 // newSink makes a sink that is closed when the test ends.
 func newSink(t *testing.T, config kafka.Config) *kafka.Sink {
 	t.Helper()
-	sink, err := kafka.New(config, nil)
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
+	sink := testkit.Must(kafka.New(config, nil))(t)
 	t.Cleanup(func() {
 		if err := sink.Close(); err != nil {
 			t.Errorf("Close: %v", err)
@@ -79,9 +76,7 @@ func forEndpoint(endpoint, payload string) *message.Message {
 
 func mustPublish(t *testing.T, sink sinks.Sink, topic string, messages ...*message.Message) {
 	t.Helper()
-	if err := sink.Publish(topic, messages...); err != nil {
-		t.Fatalf("Publish: %v", err)
-	}
+	testkit.NoError(t, sink.Publish(topic, messages...))
 }
 
 // wantClass fails the test unless err is of this class and no other.
@@ -99,9 +94,7 @@ func wantClass(t *testing.T, err, class error) {
 
 func createTopic(t *testing.T, addr, topic string, partitions int32, config map[string]*string) {
 	t.Helper()
-	if _, err := kadm.NewClient(kafkatest.Client(t, addr)).CreateTopic(t.Context(), partitions, 1, config, topic); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(kadm.NewClient(kafkatest.Client(t, addr)).CreateTopic(t.Context(), partitions, 1, config, topic))(t)
 }
 
 func random(t *testing.T, size int) []byte {
@@ -123,9 +116,7 @@ func testPartitions(t *testing.T, addr, prefix string) {
 	createTopic(t, addr, prefix+".theirs", 7, nil)
 	other := kafkatest.Client(t, addr, kgo.RecordPartitioner(kgo.StickyKeyPartitioner(nil)))
 	for _, key := range keys {
-		if err := other.ProduceSync(t.Context(), &kgo.Record{Topic: prefix + ".theirs", Key: []byte(key)}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, other.ProduceSync(t.Context(), &kgo.Record{Topic: prefix + ".theirs", Key: []byte(key)}).FirstErr())
 	}
 	want, used := map[string]int32{}, map[int32]bool{}
 	for _, record := range kafkatest.Read(t, addr, prefix+".theirs") {
@@ -183,10 +174,7 @@ func testNoKey(t *testing.T, addr, prefix string) {
 // topicConfig reads settings of a topic.
 func topicConfig(t *testing.T, addr, topic string) map[string]string {
 	t.Helper()
-	configs, err := kadm.NewClient(kafkatest.Client(t, addr)).DescribeTopicConfigs(t.Context(), topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	configs := testkit.Must(kadm.NewClient(kafkatest.Client(t, addr)).DescribeTopicConfigs(t.Context(), topic))(t)
 	values := map[string]string{}
 	for _, config := range configs {
 		if config.Err != nil {
@@ -225,10 +213,7 @@ func testCreatedTopics(t *testing.T, addr, prefix string) {
 		_ = other.Close()
 	})
 	group.Wait()
-	topics, err := kadm.NewClient(kafkatest.Client(t, addr)).ListTopics(t.Context(), prefix+".created")
-	if err != nil {
-		t.Fatal(err)
-	}
+	topics := testkit.Must(kadm.NewClient(kafkatest.Client(t, addr)).ListTopics(t.Context(), prefix+".created"))(t)
 	if n := len(topics[prefix+".created"].Partitions); n != 3 {
 		t.Errorf("%d partitions, want 3", n)
 	}
@@ -271,9 +256,7 @@ func testImpossibleReplication(t *testing.T, addr, prefix string) {
 func testDeletedTopic(t *testing.T, addr, prefix string) {
 	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix})
 	mustPublish(t, sink, "deleted", newMessage("before"))
-	if _, err := kadm.NewClient(kafkatest.Client(t, addr)).DeleteTopic(t.Context(), prefix+".deleted"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(kadm.NewClient(kafkatest.Client(t, addr)).DeleteTopic(t.Context(), prefix+".deleted"))(t)
 	testkit.EventuallyNil(t, func() error {
 		if err := sink.Publish("deleted", newMessage("after")); err != nil {
 			return err
@@ -347,10 +330,7 @@ func testLimitOfTopic(t *testing.T, addr, prefix string) {
 
 func alter(t *testing.T, addr, topic, name, value string) {
 	t.Helper()
-	results, err := kadm.NewClient(kafkatest.Client(t, addr)).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: name, Value: &value}}, topic)
-	if err != nil {
-		t.Fatal(err)
-	}
+	results := testkit.Must(kadm.NewClient(kafkatest.Client(t, addr)).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{{Name: name, Value: &value}}, topic))(t)
 	for _, result := range results {
 		if result.Err != nil {
 			t.Fatal(result.Err)
@@ -390,25 +370,16 @@ func testSmallMessagesFillNoBatchTooLarge(t *testing.T, addr, prefix string) {
 // whose payload is in a claim check. Its own one knows no escaped names, and takes the attributes
 // of CloudEvents for metadata.
 func testWatermillSubscriber(t *testing.T, addr, prefix string) {
-	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"}))(t)
 	defer func() { _ = store.Close() }()
-	reference, err := store.Put(t.Context(), "0f3a", strings.NewReader("large"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reference := testkit.Must(store.Put(t.Context(), "0f3a", strings.NewReader("large")))(t)
 	small, large, escaped := forEndpoint("e", "PK\x03\x04\r\n\x00\xff"), forEndpoint("e", ""), forEndpoint("e", "payload")
 	small.Metadata["header"], small.Metadata[gateway.KeyFilename] = "two\r\nlines", "Hof Grün.zip"
 	large.Metadata[gateway.KeyPayloadMode], large.Metadata[gateway.KeyPayloadReference] = gateway.PayloadModeClaimCheck, reference
 	escaped.Metadata[wmkafka.UUIDHeaderKey] = "not the UUID"
 
 	events := &cloudevents.Config{}
-	mapping, err := cloudevents.New(*events)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapping := testkit.Must(cloudevents.New(*events))(t)
 	for name, c := range map[string]struct {
 		topic       string
 		events      *cloudevents.Config
@@ -428,18 +399,12 @@ func testWatermillSubscriber(t *testing.T, addr, prefix string) {
 			config.Consumer.Offsets.Initial = sarama.OffsetOldest
 			config.Consumer.Fetch.Min = 1
 			config.MetricRegistry = kafka.NoMetrics
-			subscriber, err := wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
+			subscriber := testkit.Must(wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
 				Brokers: []string{addr}, Unmarshaler: c.unmarshaler, OverwriteSaramaConfig: config, NackResendSleep: wmkafka.NoSleep,
-			}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			}, nil))(t)
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
-			messages, err := subscriber.Subscribe(ctx, prefix+"."+c.topic)
-			if err != nil {
-				t.Fatal(err)
-			}
+			messages := testkit.Must(subscriber.Subscribe(ctx, prefix+"."+c.topic))(t)
 			left := map[string]*message.Message{}
 			for _, msg := range []*message.Message{small, large, escaped} {
 				left[msg.UUID] = msg

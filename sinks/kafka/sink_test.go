@@ -166,9 +166,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	go func() { result <- sink.Publish("topic", newMessage("during")) }()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if err := done.Wait(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, done.Wait(ctx, 1))
 	cluster.Proxy.Cut()
 	if err := <-result; err != nil {
 		t.Fatalf("Publish: %v", err)
@@ -321,10 +319,7 @@ func TestNotAllowedToDescribe(t *testing.T) {
 			allow(kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationCreate),
 			allow(kmsg.ACLResourceTypeCluster, "kafka-cluster", kmsg.ACLOperationIdempotentWrite)))
 	logger := testkit.NewLog()
-	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, SASL: kafka.SASL{User: "farmer", Password: "farmer"}}}, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, SASL: kafka.SASL{User: "farmer", Password: "farmer"}}}, logger))(t)
 	defer func() { _ = sink.Close() }()
 	if got := sink.Describe().Durability; got != sinks.DurabilityUnknown {
 		t.Errorf("durability %v", got)
@@ -401,17 +396,11 @@ func TestWarnings(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.DefaultNumPartitions(1), kfake.BrokerConfigs(map[string]string{"default.replication.factor": "1"}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			cluster := testkit.Must(kfake.NewCluster(kfake.NumBrokers(3), kfake.DefaultNumPartitions(1), kfake.BrokerConfigs(map[string]string{"default.replication.factor": "1"})))(t)
 			defer cluster.Close()
 			logger := testkit.NewLog()
 			c.config.Brokers = cluster.ListenAddrs()
-			sink, err := kafka.New(c.config, logger)
-			if err != nil {
-				t.Fatal(err)
-			}
+			sink := testkit.Must(kafka.New(c.config, logger))(t)
 			defer func() { _ = sink.Close() }()
 			for _, topic := range []string{"one", "two"} {
 				msg := forEndpoint("e", "x")
@@ -440,10 +429,7 @@ func TestWarnings(t *testing.T) {
 
 // TestSeveralBrokers: leaders move and brokers go, while messages come.
 func TestSeveralBrokers(t *testing.T) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "agrimill.topic"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	cluster := testkit.Must(kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "agrimill.topic")))(t)
 	defer cluster.Close()
 	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: cluster.ListenAddrs()}, PublishTimeout: 5 * time.Second})
 	var acked sync.Map
@@ -472,9 +458,7 @@ func TestSeveralBrokers(t *testing.T) {
 		cluster.ShufflePartitionLeaders()
 		published(fmt.Sprint("shuffled ", i))
 	}
-	if err := cluster.RemoveNode(0); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, cluster.RemoveNode(0))
 	for i := range 20 {
 		published(fmt.Sprint("removed ", i))
 	}
@@ -652,10 +636,7 @@ func TestSlowResult(t *testing.T) {
 	release := sync.OnceFunc(func() { close(released) })
 	defer release()
 	publish := func() *sinks.Publication {
-		p, err := sink.PublishAsync("topic", newMessage("x"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := testkit.Must(sink.PublishAsync("topic", newMessage("x")))(t)
 		return p
 	}
 	for range cap(taken) { // in two batches: one is under way while the others come
@@ -799,9 +780,7 @@ func TestStuckPartition(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if err := fault.Wait(ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, fault.Wait(ctx, 1))
 
 	var group sync.WaitGroup
 	for range 10 {

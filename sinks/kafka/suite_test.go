@@ -58,10 +58,7 @@ func suiteConfig(addr string, settings sinktest.Settings) kafka.Config {
 
 func (b *backend) NewSink(t *testing.T) sinks.Sink {
 	t.Helper()
-	sink, err := kafka.New(b.config, nil)
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
+	sink := testkit.Must(kafka.New(b.config, nil))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	return sink
 }
@@ -89,10 +86,7 @@ func unmarshal(t *testing.T, marshaler kafka.Marshaler, record *kgo.Record) *mes
 	for _, header := range record.Headers {
 		same.Headers = append(same.Headers, &sarama.RecordHeader{Key: []byte(header.Key), Value: header.Value})
 	}
-	msg, err := marshaler.Unmarshal(same)
-	if err != nil {
-		t.Fatalf("Unmarshal: %v", err)
-	}
+	msg := testkit.Must(marshaler.Unmarshal(same))(t)
 	return msg
 }
 

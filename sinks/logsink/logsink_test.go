@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/logsink"
 	"github.com/agrimill/agrimill/sinks/sinktest"
@@ -27,10 +28,7 @@ type backend struct {
 
 func (b backend) NewSink(t *testing.T) sinks.Sink {
 	t.Helper()
-	sink, err := logsink.New(logsink.Config{Writer: b.text, PayloadBytes: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(logsink.New(logsink.Config{Writer: b.text, PayloadBytes: 1 << 20}))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	return sink
 }
@@ -40,9 +38,7 @@ func (b backend) Read(t *testing.T, topic string) []*message.Message {
 	var messages []*message.Message
 	for text := range bytes.Lines(b.text.Bytes()) {
 		var line logsink.Line
-		if err := json.Unmarshal(text, &line); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal(text, &line))
 		if line.Topic == topic {
 			msg := message.NewMessage(line.UUID, line.Payload)
 			msg.Metadata = line.Metadata
@@ -67,10 +63,7 @@ func TestErrors(t *testing.T) {
 	if _, err := logsink.New(logsink.Config{}); err == nil {
 		t.Error("no error without a Writer")
 	}
-	sink, err := logsink.New(logsink.Config{Writer: failing{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(logsink.New(logsink.Config{Writer: failing{}}))(t)
 	defer sink.Close()
 	if err := sink.Publish("topic", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Publish: %v", err)

@@ -9,6 +9,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/internal/testkit/sinkbench"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -18,31 +19,19 @@ import (
 // flight, and returns messages/s.
 func bareAsync(b *testing.B, url string, window int) float64 {
 	b.Helper()
-	conn, err := natsgo.Connect(url)
-	if err != nil {
-		b.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(url))(b)
 	defer conn.Close()
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(window))
-	if err != nil {
-		b.Fatal(err)
-	}
-	if _, err := js.CreateOrUpdateStream(b.Context(), jetstream.StreamConfig{Name: "BARE", Subjects: []string{"bare.>"}}); err != nil {
-		b.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(window)))(b)
+	testkit.Must(js.CreateOrUpdateStream(b.Context(), jetstream.StreamConfig{Name: "BARE", Subjects: []string{"bare.>"}}))(b)
 	marshaler := nats.Marshaler{}
 	start := time.Now()
 	for i := range b.N {
 		msg, _ := marshaler.Marshal("bare.topic", sinkbench.Message(i))
-		if _, err := js.PublishMsgAsync(msg, jetstream.WithStallWait(time.Minute)); err != nil {
-			b.Fatal(err)
-		}
+		testkit.Must(js.PublishMsgAsync(msg, jetstream.WithStallWait(time.Minute)))(b)
 	}
 	<-js.PublishAsyncComplete()
 	rate := float64(b.N) / time.Since(start).Seconds()
-	if err := js.DeleteStream(b.Context(), "BARE"); err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, js.DeleteStream(b.Context(), "BARE"))
 	return rate
 }
 

@@ -19,6 +19,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -30,10 +31,7 @@ import (
 func TestCloudEventsReadByTheSDK(t *testing.T) {
 	server := natstest.Start(t)
 	config := cloudevents.Config{TypePrefix: "com.example.", ContentTypes: map[string]string{"iso:11783:-10:taskdata:zip": "application/zip"}}
-	sink, err := nats.New(nats.Config{URL: server.URL(), CloudEvents: &config}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(nats.Config{URL: server.URL(), CloudEvents: &config}, nil))(t)
 	defer func() { _ = sink.Close() }()
 
 	payload := []byte("PK\x03\x04\r\n\x00\xff")
@@ -49,19 +47,14 @@ func TestCloudEventsReadByTheSDK(t *testing.T) {
 	referred.Metadata = message.Metadata{
 		gateway.KeyPayloadMode: gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference: "dedup/abc",
 	}
-	if err := sink.Publish("t", msg, plain, referred); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("t", msg, plain, referred))
 	raw := readRaw(t, server.URL(), "agrimill.t")
 	if len(raw) != 3 {
 		t.Fatalf("%d messages", len(raw))
 	}
 
 	got := readEvent(t, raw[0])
-	subject, err := url.PathUnescape(got.Subject())
-	if err != nil {
-		t.Fatal(err)
-	}
+	subject := testkit.Must(url.PathUnescape(got.Subject()))(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
 	if got.SpecVersion() != "1.0" || got.Type() != "com.example.iso:11783:-10:taskdata:zip" || got.Source() != "/tenant/endpoint" ||
 		got.ID() != "dedup" || subject != "Hof Grün.zip" || !got.Time().Equal(at) || got.DataContentType() != "application/zip" ||
@@ -76,10 +69,7 @@ func TestCloudEventsReadByTheSDK(t *testing.T) {
 	}
 
 	// The message itself comes back as it was, whoever reads it.
-	mapping, err := cloudevents.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapping := testkit.Must(cloudevents.New(config))(t)
 	back, err := nats.Marshaler{CloudEvents: mapping}.Unmarshal(raw[0])
 	if err != nil || back.UUID != msg.UUID || !bytes.Equal(back.Payload, payload) || !maps.Equal(back.Metadata, msg.Metadata) {
 		t.Errorf("got %q %v, want %q", back.Metadata, err, msg.Metadata)
@@ -131,16 +121,10 @@ type eventBackend struct{ *backend }
 
 func (b *eventBackend) Read(t *testing.T, topic string) []*message.Message {
 	t.Helper()
-	mapping, err := cloudevents.New(*b.config.CloudEvents)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapping := testkit.Must(cloudevents.New(*b.config.CloudEvents))(t)
 	var messages []*message.Message
 	for _, raw := range readRaw(t, b.server.URL(), nats.DefaultSubjectPrefix+"."+topic) {
-		msg, err := nats.Marshaler{CloudEvents: mapping}.Unmarshal(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		msg := testkit.Must(nats.Marshaler{CloudEvents: mapping}.Unmarshal(raw))(t)
 		messages = append(messages, msg)
 	}
 	return messages

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -26,9 +27,7 @@ func TestSinkThroughLeafNode(t *testing.T) {
 	hub, leaf := natstest.StartLeaf(t)
 	sink := newSink(t, joined(leaf), nil)
 	_, js := connect(t, hub.URL())
-	if err := sink.Publish("x", newMessage("one")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("x", newMessage("one")))
 	publication, err := sink.PublishAsync("x", newMessage("two"))
 	if err == nil {
 		_, err = publication.Result()

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A draft that is used again has nothing of the message before.
@@ -31,10 +32,7 @@ func TestDraftIsUsedAgain(t *testing.T) {
 			c.msg.Metadata[gateway.KeyDedupID] = "id"
 		}
 		Marshaler{}.write(&d, "subject", c.id, c.msg)
-		want, err := Marshaler{}.Marshal("subject", c.msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := testkit.Must(Marshaler{}.Marshal("subject", c.msg))(t)
 		if c.id != "" {
 			want.Header.Set(natsgo.MsgIdHdr, c.id)
 		}
@@ -51,10 +49,7 @@ func TestDraftIsUsedAgain(t *testing.T) {
 func TestWithdrawn(t *testing.T) {
 	s := &Sink{config: Config{SubjectPrefix: "agrimill"}, drafts: drafts{own: &Marshaler{}}}
 	s.stream.Store(&jetstream.StreamConfig{})
-	f, err := s.prepare("topic", message.NewMessage("1", []byte("payload")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := testkit.Must(s.prepare("topic", message.NewMessage("1", []byte("payload"))))(t)
 	if payload, ok := f.payload(nil); !ok || string(payload) != "payload" {
 		t.Errorf("payload = %q, %v", payload, ok)
 	}

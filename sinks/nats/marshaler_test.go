@@ -11,6 +11,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -27,10 +28,7 @@ func FuzzMarshaler(f *testing.F) {
 		msg.Metadata[name] = value
 		msg.Metadata[name+"x"] = value
 		msg.Metadata[gateway.KeyDedupID] = value
-		raw, err := nats.Marshaler{}.Marshal("subject", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testkit.Must(nats.Marshaler{}.Marshal("subject", msg))(t)
 		if _, control := raw.Header[natsgo.MsgIdHdr]; control != (msg.Metadata[gateway.KeyDedupID] != "") {
 			t.Fatalf("Nats-Msg-Id: %q", raw.Header[natsgo.MsgIdHdr])
 		}
@@ -43,10 +41,7 @@ func FuzzMarshaler(f *testing.F) {
 			}
 			wire.Header[k] = values
 		}
-		back, err := nats.Marshaler{}.Unmarshal(wire)
-		if err != nil {
-			t.Fatal(err)
-		}
+		back := testkit.Must(nats.Marshaler{}.Unmarshal(wire))(t)
 		event := marshalEvent(t, msg)
 		if again, err := (nats.Marshaler{CloudEvents: event.mapping}).Unmarshal(event.raw); err != nil || again.UUID != msg.UUID || !maps.Equal(again.Metadata, msg.Metadata) {
 			t.Fatalf("as a CloudEvent: got %q, %v, want %q", again.Metadata, err, msg.Metadata)
@@ -65,14 +60,8 @@ type eventMessage struct {
 // marshalEvent writes msg as a CloudEvent.
 func marshalEvent(t *testing.T, msg *message.Message) eventMessage {
 	t.Helper()
-	mapping, err := cloudevents.New(cloudevents.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := nats.Marshaler{CloudEvents: mapping}.Marshal("subject", msg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapping := testkit.Must(cloudevents.New(cloudevents.Config{}))(t)
+	raw := testkit.Must(nats.Marshaler{CloudEvents: mapping}.Marshal("subject", msg))(t)
 	for k, values := range raw.Header {
 		if len(values) != 1 || !isWireSafe(k) || !isWireSafe(values[0]) {
 			t.Fatalf("header %q: %q", k, values)
@@ -98,14 +87,8 @@ func FuzzUnmarshal(f *testing.F) {
 	f.Add("agrimill-key-Nats-A", "=?utf-8?B?DQo=?=")
 	f.Add("agrimill-key-%", "=?utf-8?B?!?=")
 	f.Fuzz(func(t *testing.T, name, value string) {
-		msg, err := nats.Marshaler{}.Unmarshal(&natsgo.Msg{Header: natsgo.Header{name: {value}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw, err := nats.Marshaler{}.Marshal("subject", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		msg := testkit.Must(nats.Marshaler{}.Unmarshal(&natsgo.Msg{Header: natsgo.Header{name: {value}}}))(t)
+		raw := testkit.Must(nats.Marshaler{}.Marshal("subject", msg))(t)
 		back, err := nats.Marshaler{}.Unmarshal(raw)
 		if err != nil || !maps.Equal(back.Metadata, msg.Metadata) || back.UUID != msg.UUID {
 			t.Fatalf("got %q, want %q", back.Metadata, msg.Metadata)
@@ -172,10 +155,7 @@ func TestUnmarshalMessagesOfOthers(t *testing.T) {
 // TestTraceContextIsPlain checks that any consumer with OpenTelemetry can continue
 // a trace: the W3C headers are headers of their own, as they are.
 func TestTraceContextIsPlain(t *testing.T) {
-	events, err := cloudevents.New(cloudevents.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := testkit.Must(cloudevents.New(cloudevents.Config{}))(t)
 	msg := message.NewMessage("1", nil)
 	msg.Metadata = message.Metadata{
 		"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
@@ -183,10 +163,7 @@ func TestTraceContextIsPlain(t *testing.T) {
 		"baggage":     "season=2026;unit=year, field=north%20side",
 	}
 	for _, m := range []nats.Marshaler{{}, {CloudEvents: events}} {
-		raw, err := m.Marshal("subject", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := testkit.Must(m.Marshal("subject", msg))(t)
 		for name, value := range msg.Metadata {
 			if got := raw.Header.Get(name); got != value {
 				t.Errorf("%s is %q, want %q", name, got, value)

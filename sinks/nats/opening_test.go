@@ -24,10 +24,7 @@ func TestBeforeTheServer(t *testing.T) {
 	s := natstest.Start(t)
 	s.Stop()
 	log := testkit.NewLog()
-	sink, err := nats.New(nats.Config{URL: s.URL(), User: "mill", Password: "secret-of-the-mill", RetryOnFailedConnect: true}, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(nats.Config{URL: s.URL(), User: "mill", Password: "secret-of-the-mill", RetryOnFailedConnect: true}, log))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	publish := func() error { return sink.Publish("fields", message.NewMessage("1", []byte("task data"))) }
 	away := func(why error) {
@@ -53,9 +50,7 @@ func TestBeforeTheServer(t *testing.T) {
 	recovered := sink.Recovered()
 	s.Restart(func(o *server.Options) { o.Password = "secret-of-the-mill" })
 	<-recovered
-	if err := publish(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, publish())
 	if d := sink.Describe(); d.Durability != sinks.DurabilityDisk || d.MaxMessageSize == 0 {
 		t.Errorf("with a server: %+v", d)
 	}
@@ -70,10 +65,7 @@ func TestBeforeTheServer(t *testing.T) {
 // A sink that never found its server closes at once.
 func TestCloseBeforeTheServer(t *testing.T) {
 	t.Parallel()
-	sink, err := nats.New(nats.Config{URL: "nats://127.0.0.1:1", RetryOnFailedConnect: true}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(nats.Config{URL: "nats://127.0.0.1:1", RetryOnFailedConnect: true}, nil))(t)
 	testkit.Ends(t, "Close", func() { _ = sink.Close() })
 	if err := sink.Publish("fields", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrClosed) {
 		t.Errorf("after Close: %v", err)

@@ -20,9 +20,7 @@ import (
 func publishedNow(t *testing.T, sink *nats.Sink) (began, acked time.Time) {
 	t.Helper()
 	began = time.Now()
-	if err := sink.Publish("t", newMessage("x")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("t", newMessage("x")))
 	return began, time.Now()
 }
 
@@ -68,9 +66,7 @@ func TestBrokerWentBack(t *testing.T) {
 	}
 	s.Stop()
 	old := filepath.Join(t.TempDir(), "old")
-	if err := os.CopyFS(old, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.CopyFS(old, os.DirFS(dir)))
 	s.Restart()
 	testkit.Eventually(t, "it is there again", func() bool { return sink.Health(t.Context()) == nil })
 	for range 4 {
@@ -80,12 +76,8 @@ func TestBrokerWentBack(t *testing.T) {
 		t.Errorf("%d are lost before anything is", lost)
 	}
 	s.Stop()
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(dir, os.DirFS(old)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.RemoveAll(dir))
+	testkit.NoError(t, os.CopyFS(dir, os.DirFS(old)))
 	s.Restart()
 	testkit.Eventually(t, "the loss is noticed", func() bool { return sink.Lost() == 4 })
 	if !strings.Contains(log.String(), "ERROR The broker has lost acknowledged messages") {

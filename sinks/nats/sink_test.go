@@ -32,25 +32,16 @@ import (
 
 func newSink(t *testing.T, config nats.Config, logger watermill.LoggerAdapter) *nats.Sink {
 	t.Helper()
-	sink, err := nats.New(config, logger)
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
+	sink := testkit.Must(nats.New(config, logger))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	return sink
 }
 
 func connect(t *testing.T, url string, options ...natsgo.Option) (*natsgo.Conn, jetstream.JetStream) {
 	t.Helper()
-	conn, err := natsgo.Connect(url, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(url, options...))(t)
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(t)
 	return conn, js
 }
 
@@ -60,10 +51,7 @@ func newMessage(payload string) *message.Message {
 
 func storedCount(t *testing.T, js jetstream.JetStream, name string) uint64 {
 	t.Helper()
-	stream, err := js.Stream(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(js.Stream(t.Context(), name))(t)
 	return stream.CachedInfo().State.Msgs
 }
 
@@ -74,10 +62,7 @@ func TestProvisionCreates(t *testing.T) {
 		MaxMessageSize: 5000, DedupWindow: 20 * time.Minute, Retention: jetstream.WorkQueuePolicy,
 	}, nil)
 	_, js := connect(t, s.URL())
-	stream, err := js.Stream(t.Context(), "FARM")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(js.Stream(t.Context(), "FARM"))(t)
 	have := stream.CachedInfo().Config
 	if !slices.Equal(have.Subjects, []string{"farm.data.>"}) || have.MaxAge != time.Hour || have.MaxBytes != 1<<20 ||
 		have.MaxMsgs != 100 || have.MaxMsgSize != 5000 || have.Duplicates != 20*time.Minute ||
@@ -102,9 +87,7 @@ func withStream(t *testing.T, cfg jetstream.StreamConfig) (url string, js jetstr
 	s := natstest.Start(t)
 	_, js = connect(t, s.URL())
 	cfg.Name = nats.DefaultStream
-	if _, err := js.CreateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.CreateStream(t.Context(), cfg))(t)
 	return s.URL(), js
 }
 
@@ -137,10 +120,7 @@ func TestProvisionOtherSettings(t *testing.T) {
 		"the dedup window of 2m0s is short", "ProvisionUpdate")
 
 	newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate, MaxAge: 2 * time.Hour}, nil)
-	stream, err := js.Stream(t.Context(), nats.DefaultStream)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(js.Stream(t.Context(), nats.DefaultStream))(t)
 	have := stream.CachedInfo().Config
 	if have.MaxAge != 2*time.Hour || have.Duplicates != nats.DefaultDedupWindow || have.Metadata["owner"] != "ops" || !slices.Contains(have.Subjects, "more") {
 		t.Errorf("after the update: %+v", have)
@@ -167,9 +147,7 @@ func TestProvisionOtherSubjects(t *testing.T) {
 func TestProvisionMirror(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"other.>"}})
 	mirror := jetstream.StreamConfig{Name: "COPY", Mirror: &jetstream.StreamSource{Name: nats.DefaultStream}}
-	if _, err := js.CreateStream(t.Context(), mirror); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.CreateStream(t.Context(), mirror))(t)
 	for _, provision := range []nats.Provision{nats.ProvisionCreate, nats.ProvisionUpdate, nats.ProvisionNone} {
 		_, err := nats.New(nats.Config{URL: url, Stream: "COPY", Provision: provision}, nil)
 		if !errors.Is(err, nats.ErrStream) || !strings.Contains(err.Error(), "mirrors the stream "+nats.DefaultStream) {
@@ -183,9 +161,7 @@ func TestProvisionOverlap(t *testing.T) {
 	for _, subject := range []string{"agrimill.>", "agrimill.a.b", "agrimill.*.poison", "agrimill.*"} {
 		server := natstest.Start(t)
 		_, js := connect(t, server.URL())
-		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{subject}}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{subject}}))(t)
 		for _, config := range []nats.Config{{}, {Provision: nats.ProvisionUpdate}, {ReadOnly: true}} {
 			config.URL = server.URL()
 			if _, err := nats.New(config, nil); !errors.Is(err, nats.ErrStream) || !strings.Contains(err.Error(), "OTHER") {
@@ -246,9 +222,7 @@ func TestProvisionWithoutMessages(t *testing.T) {
 func TestProvisionInterestUpdated(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Retention: jetstream.InterestPolicy})
 	sink := newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate}, nil)
-	if err := sink.Publish("topic", newMessage("1")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("topic", newMessage("1")))
 	if got := storedCount(t, js, nats.DefaultStream); got != 1 {
 		t.Errorf("the stream keeps %d messages, want 1", got)
 	}
@@ -314,14 +288,10 @@ func TestStreamChangedToInterest(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}})
 	log := testkit.NewLog()
 	sink := newSink(t, nats.Config{URL: url, Synced: sinks.SyncedAlways}, log)
-	if _, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{
+	testkit.Must(js.UpdateStream(t.Context(), jetstream.StreamConfig{
 		Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, Retention: jetstream.InterestPolicy,
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := sink.Health(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
+	testkit.NoError(t, sink.Health(t.Context()))
 	if got := sink.Describe(); got.Durability != sinks.DurabilityNone || !strings.Contains(got.DurabilityNote, "retention interest") {
 		t.Errorf("Describe: %+v, want none and the retention", got)
 	}
@@ -332,15 +302,11 @@ func TestStreamChangedToDelete(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew})
 	log := testkit.NewLog()
 	sink := newSink(t, nats.Config{URL: url, Synced: sinks.SyncedAlways}, log)
-	if _, err := js.UpdateStream(t.Context(), jetstream.StreamConfig{
+	testkit.Must(js.UpdateStream(t.Context(), jetstream.StreamConfig{
 		Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 5,
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	for range 2 {
-		if err := sink.Health(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, sink.Health(t.Context()))
 	}
 	if got := sink.Describe().Durability; got != sinks.DurabilityNone {
 		t.Errorf("durability %v", got)
@@ -450,9 +416,7 @@ func TestOnTheWire(t *testing.T) {
 	msg.Metadata["crlf"] = "a\r\nb"
 	msg.Metadata["Nats-TTL"] = "1s"
 	msg.Metadata[gateway.KeyDedupID] = "endpoint/context/digest"
-	if err := sink.Publish("tenant.type", msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("tenant.type", msg))
 	raw := readRaw(t, s.URL(), "agrimill.tenant.type")[0]
 	want := natsgo.Header{
 		"_watermill_message_uuid": {"the-uuid"},
@@ -504,21 +468,14 @@ func TestStreamFull(t *testing.T) {
 	s := natstest.Start(t)
 	sink := newSink(t, nats.Config{URL: s.URL(), MaxMessages: 3}, nil)
 	for range 3 {
-		if err := sink.Publish("topic", newMessage("x")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 	}
 	if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("Publish: got %v, want ErrUnavailable", err)
 	}
 	_, js := connect(t, s.URL())
-	stream, err := js.Stream(t.Context(), nats.DefaultStream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Purge(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(js.Stream(t.Context(), nats.DefaultStream))(t)
+	testkit.NoError(t, stream.Purge(t.Context()))
 	if err := sink.Publish("topic", newMessage("x")); err != nil {
 		t.Errorf("Publish after there is room: %v", err)
 	}
@@ -532,9 +489,7 @@ func TestStreamGone(t *testing.T) {
 		t.Run(fmt.Sprint(c.provision), func(t *testing.T) {
 			url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}})
 			sink := newSink(t, nats.Config{URL: url, Provision: c.provision}, nil)
-			if err := js.DeleteStream(t.Context(), nats.DefaultStream); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, js.DeleteStream(t.Context(), nats.DefaultStream))
 			if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
 				t.Fatalf("Publish: got %v, want ErrUnavailable", err)
 			}
@@ -564,9 +519,7 @@ func TestMemoryServerRestarts(t *testing.T) {
 		URL: s.URL(), Storage: jetstream.MemoryStorage,
 		Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)},
 	}, nil)
-	if err := sink.Publish("topic", newMessage("x")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 	s.Restart()
 	testkit.Eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
 }
@@ -632,15 +585,11 @@ func TestSizeLimits(t *testing.T) {
 	// Limits that change behind the sink's back.
 	_, js := connect(t, s.URL())
 	cfg := jetstream.StreamConfig{Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, MaxMsgSize: 1000}
-	if _, err := js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(js.UpdateStream(t.Context(), cfg))(t)
 	if err := sink.Publish("topic", sized(2000, 0)); !errors.Is(err, sinks.ErrTooLarge) {
 		t.Errorf("stream with a lower limit: got %v, want ErrTooLarge", err)
 	}
-	if err := sink.Health(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Health(t.Context()))
 	if got := sink.Describe().MaxMessageSize; got != 1000 {
 		t.Errorf("after a look at the stream MaxMessageSize is %d", got)
 	}
@@ -682,9 +631,7 @@ func TestMaxPending(t *testing.T) {
 	for i := range 500 {
 		messages = append(messages, newMessage(fmt.Sprint(i)))
 	}
-	if err := sink.Publish("topic", messages...); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish("topic", messages...))
 	_, js := connect(t, s.URL())
 	if got := storedCount(t, js, nats.DefaultStream); got != 500 {
 		t.Errorf("%d messages are stored, want 500", got)
@@ -696,16 +643,9 @@ func TestGivenConnection(t *testing.T) {
 	s := natstest.Start(t)
 	conn, js := connect(t, s.URL())
 	before := conn.NumSubscriptions()
-	sink, err := nats.New(nats.Config{Conn: conn}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sink.Publish("topic", newMessage("x")); err != nil {
-		t.Fatal(err)
-	}
-	if err := sink.Close(); err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(nats.Config{Conn: conn}, nil))(t)
+	testkit.NoError(t, sink.Publish("topic", newMessage("x")))
+	testkit.NoError(t, sink.Close())
 	if !conn.IsConnected() {
 		t.Error("the connection is closed")
 	}
@@ -750,22 +690,11 @@ func TestNewUnavailable(t *testing.T) {
 }
 
 func TestAuthentication(t *testing.T) {
-	user, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
-	publicKey, err := user.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seed, err := user.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := testkit.Must(nkeys.CreateUser())(t)
+	publicKey := testkit.Must(user.PublicKey())(t)
+	seed := testkit.Must(user.Seed())(t)
 	seedFile := filepath.Join(t.TempDir(), "user.nk")
-	if err := os.WriteFile(seedFile, seed, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(seedFile, seed, 0o600))
 	operator, account, credentials := newAccount(t)
 	_, system, _ := newAccount(t)
 	system.Limits.JetStreamLimits = jwt.JetStreamLimits{} // not allowed there
@@ -798,13 +727,9 @@ func TestAuthentication(t *testing.T) {
 			"credentials",
 			func(o *server.Options) {
 				resolver := &server.MemAccResolver{}
-				if err := resolver.Store(account.Subject, encode(t, account, operator)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, resolver.Store(account.Subject, encode(t, account, operator)))
 				// Without an account for the system there is no JetStream.
-				if err := resolver.Store(system.Subject, encode(t, system, operator)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, resolver.Store(system.Subject, encode(t, system, operator)))
 				o.SystemAccount = system.Subject
 				o.AccountResolver = resolver
 				o.TrustedKeys = []string{publicKeyOf(t, operator)}
@@ -843,50 +768,30 @@ func TestAuthentication(t *testing.T) {
 func newAccount(t *testing.T) (nkeys.KeyPair, *jwt.AccountClaims, string) {
 	t.Helper()
 	key := func(create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
-		pair, err := create()
-		if err != nil {
-			t.Fatal(err)
-		}
+		pair := testkit.Must(create())(t)
 		return pair
 	}
 	operator, accountKey, userKey := key(nkeys.CreateOperator), key(nkeys.CreateAccount), key(nkeys.CreateUser)
 	account := jwt.NewAccountClaims(publicKeyOf(t, accountKey))
 	account.Limits.JetStreamLimits = jwt.JetStreamLimits{DiskStorage: -1, MemoryStorage: -1, Streams: -1, Consumer: -1}
 	user := jwt.NewUserClaims(publicKeyOf(t, userKey))
-	token, err := user.Encode(accountKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seed, err := userKey.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := jwt.FormatUserConfig(token, seed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := testkit.Must(user.Encode(accountKey))(t)
+	seed := testkit.Must(userKey.Seed())(t)
+	text := testkit.Must(jwt.FormatUserConfig(token, seed))(t)
 	file := filepath.Join(t.TempDir(), "user.creds")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, text, 0o600))
 	return operator, account, file
 }
 
 func publicKeyOf(t *testing.T, pair nkeys.KeyPair) string {
 	t.Helper()
-	key, err := pair.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := testkit.Must(pair.PublicKey())(t)
 	return key
 }
 
 func encode(t *testing.T, claims *jwt.AccountClaims, signer nkeys.KeyPair) string {
 	t.Helper()
-	token, err := claims.Encode(signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	token := testkit.Must(claims.Encode(signer))(t)
 	return token
 }
 

@@ -46,10 +46,7 @@ func newBackend(t *testing.T, settings sinktest.Settings) *backend {
 
 func (b *backend) NewSink(t *testing.T) sinks.Sink {
 	t.Helper()
-	sink, err := nats.New(b.config, nil)
-	if err != nil {
-		t.Fatalf("New: %v", err)
-	}
+	sink := testkit.Must(nats.New(b.config, nil))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	return sink
 }
@@ -59,10 +56,7 @@ func (b *backend) Read(t *testing.T, topic string) []*message.Message {
 	t.Helper()
 	var messages []*message.Message
 	for _, raw := range readRaw(t, b.server.URL(), nats.DefaultSubjectPrefix+"."+topic) {
-		msg, err := nats.Marshaler{}.Unmarshal(raw)
-		if err != nil {
-			t.Fatalf("Unmarshal: %v", err)
-		}
+		msg := testkit.Must(nats.Marshaler{}.Unmarshal(raw))(t)
 		messages = append(messages, msg)
 	}
 	return messages
@@ -169,23 +163,11 @@ func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Rec
 	if receipt.Stream != nats.DefaultStream || receipt.Subject != nats.DefaultSubjectPrefix+"."+topic {
 		return nil
 	}
-	conn, err := natstest.Connect(b.(interface{ url() string }).url())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natstest.Connect(b.(interface{ url() string }).url()))(t)
 	defer conn.Close()
-	js, err := natstest.JetStream(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(t.Context(), receipt.Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := stream.GetMsg(t.Context(), receipt.Sequence)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(natstest.JetStream(conn))(t)
+	stream := testkit.Must(js.Stream(t.Context(), receipt.Stream))(t)
+	raw := testkit.Must(stream.GetMsg(t.Context(), receipt.Sequence))(t)
 	msg, err := nats.Marshaler{}.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data})
 	if err != nil || raw.Subject != receipt.Subject {
 		t.Fatalf("%v, subject %s", err, raw.Subject)

@@ -27,15 +27,9 @@ import (
 func TestWatermillSubscriber(t *testing.T) {
 	t.Parallel()
 	server := natstest.Start(t)
-	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"}))(t)
 	defer func() { _ = store.Close() }()
-	reference, err := store.Put(t.Context(), "0f3a", strings.NewReader("large"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	reference := testkit.Must(store.Put(t.Context(), "0f3a", strings.NewReader("large")))(t)
 	small, large := message.NewMessage("the UUID", []byte("PK\x03\x04\r\n\x00\xff")), message.NewMessage("another", nil)
 	for _, msg := range []*message.Message{small, large} {
 		msg.Metadata = message.Metadata{
@@ -48,10 +42,7 @@ func TestWatermillSubscriber(t *testing.T) {
 	altered.Metadata["lines"], altered.Metadata[natsgo.MsgIdHdr] = "two\r\nlines", "the user's own"
 
 	events := &cloudevents.Config{}
-	mapping, err := cloudevents.New(*events)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mapping := testkit.Must(cloudevents.New(*events))(t)
 	for name, c := range map[string]struct {
 		events      *cloudevents.Config
 		unmarshaler wmnats.Unmarshaler
@@ -65,16 +56,11 @@ func TestWatermillSubscriber(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			topic := strings.NewReplacer(",", "", " ", "-").Replace(name)
 			sink := newSink(t, nats.Config{URL: server.URL(), CloudEvents: c.events}, nil)
-			if err := sink.Publish(topic, small.Copy(), large.Copy(), altered.Copy()); err != nil {
-				t.Fatal(err)
-			}
-			subscriber, err := wmnats.NewSubscriber(wmnats.SubscriberConfig{
+			testkit.NoError(t, sink.Publish(topic, small.Copy(), large.Copy(), altered.Copy()))
+			subscriber := testkit.Must(wmnats.NewSubscriber(wmnats.SubscriberConfig{
 				URL: server.URL(), Unmarshaler: c.unmarshaler, SubjectCalculator: nats.SubjectCalculator(""),
 				JetStream: wmnats.JetStreamConfig{SubscribeOptions: []natsgo.SubOpt{natsgo.DeliverAll(), natsgo.AckExplicit()}},
-			}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			}, nil))(t)
 			defer func() {
 				if err := subscriber.Close(); err != nil {
 					t.Error(err)
@@ -82,10 +68,7 @@ func TestWatermillSubscriber(t *testing.T) {
 			}()
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
-			messages, err := subscriber.Subscribe(ctx, topic)
-			if err != nil {
-				t.Fatal(err)
-			}
+			messages := testkit.Must(subscriber.Subscribe(ctx, topic))(t)
 			for _, want := range []*message.Message{small, large, altered} {
 				got, ok := <-messages
 				if !ok {

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	natsgo "github.com/nats-io/nats.go"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -37,10 +38,7 @@ func (c *countingConn) Write(p []byte) (int, error) {
 func TestPublishersShareWrites(t *testing.T) {
 	t.Parallel()
 	var dialer countingDialer
-	sink, err := nats.New(nats.Config{URL: natstest.Start(t).URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(&dialer)}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(nats.Config{URL: natstest.Start(t).URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(&dialer)}}, nil))(t)
 	defer func() { _ = sink.Close() }()
 	const callers, each = 128, 20
 	before := dialer.writes.Load()

@@ -43,9 +43,7 @@ func testCoordinatorIsNotReady(t *testing.T, request kmsg.Key, answer *kerr.Erro
 	f := newTopic(t, cluster.Addr(), 1)
 	f.put(1, 3)
 	// In a cluster without this topic the client sleeps for two seconds each time that there is no coordinator.
-	if _, err := kadm.NewClient(f.client).CreateTopic(t.Context(), 1, 1, nil, "__consumer_offsets"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(kadm.NewClient(f.client).CreateTopic(t.Context(), 1, 1, nil, "__consumer_offsets"))(t)
 	const more = 8 // than the client tries by itself
 	notReady := func() *kfake.FaultHandle {
 		return cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{request}, Err: answer, Count: more})
@@ -64,9 +62,7 @@ func testCoordinatorIsNotReady(t *testing.T, request kmsg.Key, answer *kerr.Erro
 	f.next(messages).Ack()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if err := fault.Wait(ctx, more); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, fault.Wait(ctx, more))
 	f.next(messages).Ack()
 	if _, err := s.ReadError(); err != nil {
 		t.Errorf("reported: %v", err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	sinkkafka "github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sources/kafka"
@@ -36,10 +37,7 @@ func testWatermillDriver(t *testing.T, addr string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := f.stock(f.name, other.name)
-	messages, err := s.Subscribe(ctx, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(s.Subscribe(ctx, ""))(t)
 	next := map[string]int{}
 	for i := range 15 + 1 {
 		msg := f.next(messages)
@@ -63,10 +61,7 @@ func testWatermillDriver(t *testing.T, addr string) {
 	if _, err := s.Subscribe(t.Context(), ""); !errors.Is(err, kafka.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
-	rest, err := f.stock(f.name, other.name).Subscribe(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	rest := testkit.Must(f.stock(f.name, other.name).Subscribe(t.Context(), ""))(t)
 	// The last ack before the end may have had no effect.
 	for i := 15; missing(next) > 0; i++ {
 		msg := f.next(rest)
@@ -108,10 +103,7 @@ func TestDriverSettings(t *testing.T) {
 	if _, err := kafka.New(config, nil); !errors.Is(err, kafka.ErrConfig) {
 		t.Errorf("New with another driver: %v", err)
 	}
-	down, err := kafka.Open(config, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	down := testkit.Must(kafka.Open(config, nil))(t)
 	if _, err := down.Subscribe(t.Context(), ""); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("without a broker: %v", err)
 	}

@@ -45,9 +45,7 @@ func TestOutsideRecords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.record.Topic = f.name
-			if err := f.client.ProduceSync(t.Context(), &c.record).FirstErr(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, f.client.ProduceSync(t.Context(), &c.record).FirstErr())
 			msg := f.next(messages)
 			if string(msg.Payload) != string(c.record.Value) || (msg.Payload == nil) != (c.record.Value == nil) ||
 				!maps.Equal(msg.Metadata, c.metadata) || msg.UUID == "" || c.uuid != "" && msg.UUID != c.uuid {
@@ -71,9 +69,7 @@ func TestKeyOfSeveralHeaders(t *testing.T) {
 		record := &kgo.Record{Topic: f.name, Value: fmt.Append(nil, i), Headers: []kgo.RecordHeader{
 			{Key: "key", Value: fmt.Append(nil, "first ", i)}, {Key: "key", Value: []byte(last)},
 		}}
-		if err := f.client.ProduceSync(t.Context(), record).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, f.client.ProduceSync(t.Context(), record).FirstErr())
 	}
 	messages := f.subscribe(f.subscriber(nil, func(c *kafka.Config) { c.KeyHeader = "key" }))
 	first, second := f.next(messages), f.next(messages)

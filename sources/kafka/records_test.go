@@ -7,6 +7,7 @@ import (
 	"github.com/IBM/sarama"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
@@ -15,10 +16,7 @@ func TestRecords(t *testing.T) {
 	cluster := ""
 	uuidOf := func(record sarama.ConsumerMessage) string {
 		t.Helper()
-		msg, err := records{kafka.Marshaler{}, cluster}.Unmarshal(&record)
-		if err != nil {
-			t.Fatal(err)
-		}
+		msg := testkit.Must(records{kafka.Marshaler{}, cluster}.Unmarshal(&record))(t)
 		return msg.UUID
 	}
 	record := sarama.ConsumerMessage{Topic: "reports", Partition: 1, Offset: 7, Timestamp: time.Unix(1000, 0)}

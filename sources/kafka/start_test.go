@@ -132,22 +132,13 @@ func testStart(t *testing.T, addr string) {
 					Connection: sinkkafka.Connection{Brokers: []string{addr}}, Group: f.name, Driver: r.driver, Start: r.start, Client: quick,
 				}
 				log := testkit.NewLog()
-				found, err := kafka.Look(config, f.name, log)
-				if err != nil {
-					t.Fatal(err)
-				}
+				found := testkit.Must(kafka.Look(config, f.name, log))(t)
 				testkit.Equal(t, found, kafka.Found{Partitions: 2, New: c.committed[0] < 0 && c.committed[1] < 0, Waiting: int64(7 - from[0] - from[1])})
 				hasLine(t, log, c.log)
 				log = testkit.NewLog()
-				s, err := kafka.Open(config, log)
-				if err != nil {
-					t.Fatal(err)
-				}
+				s := testkit.Must(kafka.Open(config, log))(t)
 				defer func() { _ = s.Close() }()
-				messages, err := s.Subscribe(t.Context(), f.name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				messages := testkit.Must(s.Subscribe(t.Context(), f.name))(t)
 				f.add(0, 5, 1)
 				f.add(1, 2, 1)
 				f.expect(messages, from)
@@ -209,9 +200,7 @@ func testAddedPartition(t *testing.T, addr string) {
 		t.Errorf("got %q, want the record after Subscribe only", got)
 	}
 	f.eventuallyCommitted(4)
-	if _, err := kadm.NewClient(f.client).CreatePartitions(t.Context(), 1, f.name); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(kadm.NewClient(f.client).CreatePartitions(t.Context(), 1, f.name))(t)
 	// A broker may not know yet what was added.
 	testkit.Eventually(f, "the partition is there", func() bool {
 		topics, err := kadm.NewClient(f.client).ListTopics(t.Context(), f.name)
@@ -274,14 +263,9 @@ func testRecreatedTopic(t *testing.T, addr string) {
 				f.take(messages, "0 2")
 				f.eventuallyCommitted(3)
 				if !running {
-					if err := s.Close(); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, s.Close())
 				}
-				offsets, err := kadm.NewClient(f.client).FetchOffsets(t.Context(), f.name)
-				if err != nil {
-					t.Fatal(err)
-				}
+				offsets := testkit.Must(kadm.NewClient(f.client).FetchOffsets(t.Context(), f.name))(t)
 				f.recreate()
 				if heartbeat > 0 {
 					testkit.Eventually(t, "the offset is gone", func() bool { return strings.Contains(log.String(), "outside the range of offsets") })
@@ -338,9 +322,7 @@ func testTopics(t *testing.T, addr string) {
 		if err := f.client.ProduceSync(t.Context(), kgo.KeySliceRecord(nil, []byte(f.name))).FirstErr(); err == nil {
 			t.Fatal("a record without a topic is stored")
 		}
-		if err := f.client.ProduceSync(t.Context(), &kgo.Record{Topic: f.name, Value: []byte(f.name)}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, f.client.ProduceSync(t.Context(), &kgo.Record{Topic: f.name, Value: []byte(f.name)}).FirstErr())
 	}
 	for _, driver := range []kafka.Driver{kafka.DriverAgrimill, kafka.DriverWatermill} {
 		for name, test := range map[string]struct {
@@ -363,13 +345,10 @@ func testTopics(t *testing.T, addr string) {
 		} {
 			t.Run(fmt.Sprint(driver, " ", name), func(t *testing.T) {
 				t.Parallel()
-				s, err := kafka.Open(kafka.Config{
+				s := testkit.Must(kafka.Open(kafka.Config{
 					Connection: sinkkafka.Connection{Brokers: []string{addr}}, Topics: test.config, Driver: driver, Client: quick,
 					Group: strings.NewReplacer("/", "-", "#", "-").Replace(a.name + t.Name()),
-				}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				}, nil))(t)
 				defer func() { _ = s.Close() }()
 				messages, err := s.Subscribe(t.Context(), test.topic)
 				if test.want == nil {
@@ -411,10 +390,7 @@ func testTwoSubscriptions(t *testing.T, addr string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var all [2]<-chan *message.Message
 	for i, f := range []*topic{a, b} {
-		var err error
-		if all[i], err = s.Subscribe(ctx, f.name); err != nil {
-			t.Fatal(err)
-		}
+		all[i] = testkit.Must(s.Subscribe(ctx, f.name))(t)
 	}
 	for i, f := range []*topic{a, b} {
 		for n := 0; n < 20; {
@@ -427,10 +403,7 @@ func testTwoSubscriptions(t *testing.T, addr string) {
 		}
 	}
 	cancel()
-	again, err := s.Subscribe(t.Context(), a.name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := testkit.Must(s.Subscribe(t.Context(), a.name))(t)
 	a.put(1, 1)
 	a.next(again).Ack()
 }

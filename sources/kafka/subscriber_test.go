@@ -56,9 +56,7 @@ func newTopic(t *testing.T, addr string, partitions int32) *topic {
 	t.Helper()
 	client := kafkatest.Client(t, addr)
 	name := fmt.Sprintf("t%d", time.Now().UnixNano())
-	if _, err := kadm.NewClient(client).CreateTopic(t.Context(), partitions, 1, nil, name); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(kadm.NewClient(client).CreateTopic(t.Context(), partitions, 1, nil, name))(t)
 	return &topic{t, addr, name, client}
 }
 
@@ -229,9 +227,7 @@ func testOffsets(t *testing.T, addr string) {
 		open[key+" 0"].Ack()
 	}
 	f.eventuallyCommitted(2)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	if got := f.committed(); got != 2 {
 		t.Errorf("offset %d is committed, want 2", got)
 	}
@@ -337,10 +333,7 @@ func testClose(t *testing.T, addr string) {
 	f.put(1, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	s := f.subscriber(nil, func(c *kafka.Config) { c.CloseTimeout = 5 * time.Second })
-	messages, err := s.Subscribe(ctx, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(s.Subscribe(ctx, ""))(t)
 	msg := f.next(messages)
 	cancel()
 	select {
@@ -434,9 +427,7 @@ func TestRebalanceInOutage(t *testing.T) {
 	take := func(msg *message.Message) {
 		var key string
 		var number int
-		if _, err := fmt.Sscan(string(msg.Payload), &key, &number); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(fmt.Sscan(string(msg.Payload), &key, &number))(t)
 		switch {
 		case number > next[key]:
 			t.Errorf("%s comes before %d of its key", msg.Payload, next[key])
@@ -531,10 +522,7 @@ func testUniversal(t *testing.T, addr string, short bool) {
 	}
 	run := fmt.Sprintf("u%d", time.Now().UnixNano())
 	group := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
-		sink, err := sinkkafka.New(sinkkafka.Config{Connection: sinkkafka.Connection{Brokers: []string{addr}}, Partitions: 1}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sink := testkit.Must(sinkkafka.New(sinkkafka.Config{Connection: sinkkafka.Connection{Brokers: []string{addr}}, Partitions: 1}, nil))(t)
 		source, err := kafka.New(kafka.Config{
 			Connection: sinkkafka.Connection{Brokers: []string{addr}}, Group: run + group, Client: quick,
 			MaxNackDelay: 10 * time.Millisecond,
@@ -556,9 +544,7 @@ func TestDeliveriesAreNamed(t *testing.T) {
 	f := newTopic(t, kafkatest.Start(t, kfake.ClusterID("one")).Addr(), 1)
 	record := &kgo.Record{Topic: f.name, Value: []byte("same")}
 	for range 2 {
-		if err := f.client.ProduceSync(t.Context(), record).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, f.client.ProduceSync(t.Context(), record).FirstErr())
 	}
 	var names []string
 	take := func(messages <-chan *message.Message) *message.Message {
@@ -574,28 +560,19 @@ func TestDeliveriesAreNamed(t *testing.T) {
 	take(messages).Nack()
 	take(messages).Ack()
 	take(messages).Nack() // the other one, which the next subscription gets again
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	s = f.subscriber(nil)
 	take(f.subscribe(s)).Ack()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	if names[0] == "" || names[0] != names[1] || names[1] == names[2] || names[2] != names[3] {
 		t.Errorf("names of two equal messages, each delivered twice: %q", names)
 	}
 	group := f.name + "-stock"
-	stock, err := kafka.Open(kafka.Config{
+	stock := testkit.Must(kafka.Open(kafka.Config{
 		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, Topics: []string{f.name}, Group: group, Driver: kafka.DriverWatermill, Client: quick,
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	defer func() { _ = stock.Close() }()
-	if messages, err = stock.Subscribe(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
+	messages = testkit.Must(stock.Subscribe(t.Context(), ""))(t)
 	take(messages).Nack()
 	take(messages).Ack()
 	take(messages).Ack()
@@ -619,23 +596,15 @@ func TestDeliveriesOfTwoClusters(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.name = first
-		if err := f.client.ProduceSync(t.Context(), &kgo.Record{Topic: f.name, Value: []byte("same"), Timestamp: at}).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, f.client.ProduceSync(t.Context(), &kgo.Record{Topic: f.name, Value: []byte("same"), Timestamp: at}).FirstErr())
 		place := fmt.Sprintf("%s 0 0 %d", f.name, at.UnixNano())
 		for round := range 2 {
 			for _, driver := range []kafka.Driver{kafka.DriverAgrimill, kafka.DriverWatermill} {
-				s, err := kafka.Open(kafka.Config{
+				s := testkit.Must(kafka.Open(kafka.Config{
 					Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, Topics: []string{f.name}, Driver: driver, Client: quick,
 					Group: fmt.Sprint(driver, round),
-				}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				messages, err := s.Subscribe(t.Context(), "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				}, nil))(t)
+				messages := testkit.Must(s.Subscribe(t.Context(), ""))(t)
 				msg := f.next(messages)
 				if name := msgctx.Delivery(msg.Context()); name != "kafka "+id+" "+place {
 					t.Errorf("%v: got %q", driver, name)
@@ -658,18 +627,12 @@ func testTransactions(t *testing.T, addr string) {
 	messages := f.subscribe(f.subscriber(nil))
 	begin := func(payload string) {
 		t.Helper()
-		if err := writer.BeginTransaction(); err != nil {
-			t.Fatal(err)
-		}
-		if err := writer.ProduceSync(t.Context(), kgo.StringRecord(payload)).FirstErr(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, writer.BeginTransaction())
+		testkit.NoError(t, writer.ProduceSync(t.Context(), kgo.StringRecord(payload)).FirstErr())
 	}
 	end := func(how kgo.TransactionEndTry) {
 		t.Helper()
-		if err := writer.EndTransaction(t.Context(), how); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, writer.EndTransaction(t.Context(), how))
 	}
 	for n := range 3 {
 		begin(fmt.Sprint("aborted ", n))

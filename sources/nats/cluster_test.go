@@ -45,32 +45,24 @@ func TestCluster(t *testing.T) {
 	}
 	t.Cleanup(conn.Close)
 	f := &field{T: t}
-	if f.js, err = jetstream.New(conn); err != nil {
-		t.Fatal(err)
-	}
+	f.js = testkit.Must(jetstream.New(conn))(t)
 	testkit.EventuallyNil(t, func() error {
 		_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FIELD", Subjects: []string{"field.>"}, Replicas: 3})
 		return err
 	})
 	const n = 300
 	f.putKeys(10, n)
-	s, err := nats.New(nats.Config{
+	s := testkit.Must(nats.New(nats.Config{
 		Connection: sinknats.Connection{
 			URL: strings.Join(urls, ","), Options: []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
 		},
 		Durable: "out", KeyHeader: "Key", AckWait: 2 * time.Second, MaxInFlight: 10, CloseTimeout: time.Second,
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	defer func() { _ = s.Close() }()
 	messages := f.subscribe(s)
 	seen := map[string]bool{}
 	f.takeAll(messages, seen, n/3)
-	consumer, err := f.js.Consumer(t.Context(), "FIELD", "out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	consumer := testkit.Must(f.js.Consumer(t.Context(), "FIELD", "out"))(t)
 	open := f.next(messages)
 	leader := consumer.CachedInfo().Cluster.Leader
 	for _, server := range servers {

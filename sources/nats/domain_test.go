@@ -7,6 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks"
 	sinknats "github.com/agrimill/agrimill/sinks/nats"
@@ -17,28 +18,20 @@ import (
 func TestSourceThroughLeafNode(t *testing.T) {
 	t.Parallel()
 	hub, leaf := natstest.StartLeaf(t)
-	conn, err := natstest.Connect(hub.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natstest.Connect(hub.URL()))(t)
 	t.Cleanup(conn.Close)
 	f := &field{T: t, server: hub}
-	if f.js, err = natstest.JetStream(conn); err != nil {
-		t.Fatal(err)
-	}
+	f.js = testkit.Must(natstest.JetStream(conn))(t)
 	f.createStream()
 	f.put(0, 3)
 	open := func(domain, inbox string) *nats.Subscriber {
-		source, err := nats.New(nats.Config{
+		source := testkit.Must(nats.New(nats.Config{
 			Connection: sinknats.Connection{
 				URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword,
 				Domain: domain, InboxPrefix: inbox,
 			},
 			Durable: "out", CloseTimeout: time.Second,
-		}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		}, nil))(t)
 		t.Cleanup(func() { _ = source.Close() })
 		return source
 	}
@@ -55,10 +48,7 @@ func TestSourceThroughLeafNode(t *testing.T) {
 		}
 	}
 	source := open(natstest.LeafDomain, natstest.LeafInboxPrefix)
-	messages, err := source.Subscribe(t.Context(), fieldSubject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(source.Subscribe(t.Context(), fieldSubject))(t)
 	for _, want := range []string{"0", "1", "2"} {
 		msg := f.next(messages)
 		if string(msg.Payload) != want {
@@ -69,10 +59,7 @@ func TestSourceThroughLeafNode(t *testing.T) {
 	if err := source.Close(); err != nil {
 		t.Error(err)
 	}
-	consumer, err := f.js.Consumer(t.Context(), "FIELD", "out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	consumer := testkit.Must(f.js.Consumer(t.Context(), "FIELD", "out"))(t)
 	if open := unackedOf(consumer.CachedInfo()); open != 0 {
 		t.Errorf("%d messages have no ack", open)
 	}

@@ -67,22 +67,14 @@ func TestDeletedUnread(t *testing.T) {
 			log := testkit.NewLog()
 			f.put(0, 1)
 			s := f.logged(log, func(c *nats.Config) { c.MaxInFlight = 1 })
-			messages, err := s.Subscribe(t.Context(), "field.>")
-			if err != nil {
-				t.Fatal(err)
-			}
+			messages := testkit.Must(s.Subscribe(t.Context(), "field.>"))(t)
 			f.next(messages).Ack()
 			testkit.Eventually(t, "it is acked", func() bool { return f.pending() == 0 })
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, s.Close())
 			f.put(1, 6)
 			c.delete(f)
 			f.put(7, 1) // before anything is read: it may be the one that deletes
-			messages, err = f.logged(log).Subscribe(t.Context(), "field.>")
-			if err != nil {
-				t.Fatal(err)
-			}
+			messages = testkit.Must(f.logged(log).Subscribe(t.Context(), "field.>"))(t)
 			var got []string
 			for !slices.Contains(got, "7") {
 				msg := f.next(messages)
@@ -110,10 +102,7 @@ func TestPurgedWhileRunning(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	log := testkit.NewLog()
-	messages, err := f.logged(log, func(c *nats.Config) { c.MaxInFlight = 1 }).Subscribe(t.Context(), "field.>")
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(f.logged(log, func(c *nats.Config) { c.MaxInFlight = 1 }).Subscribe(t.Context(), "field.>"))(t)
 	const held, n = 4, 20
 	f.put(0, n)
 	stuck := f.next(messages)
@@ -157,9 +146,7 @@ func TestGapsOfOthers(t *testing.T) {
 	f := newField(t)
 	log := testkit.NewLog()
 	for i := range 4 {
-		if _, err := f.js.Publish(t.Context(), "field.other", nil); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(f.js.Publish(t.Context(), "field.other", nil))(t)
 		f.put(i, 1)
 	}
 	messages := f.subscribe(f.logged(log))
@@ -245,9 +232,7 @@ func TestNewOnlyWithADurable(t *testing.T) {
 	s := f.subscriber()
 	f.next(f.subscribe(s)).Ack()
 	testkit.Eventually(t, "it is acked", func() bool { return f.pending() == 0 })
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	f.put(1, 1)
 	if msg := f.next(f.subscribe(f.subscriber(func(c *nats.Config) { c.NewOnly = true }))); string(msg.Payload) != "1" {
 		t.Errorf("got %s, want 1", msg.Payload)

@@ -76,9 +76,7 @@ func TestLookIsWhatSubscribeFinds(t *testing.T) {
 					}
 					return err
 				}
-				if err := create(); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, create())
 			}
 			if test.read != nil {
 				test.read(&config)

@@ -196,31 +196,21 @@ func (f *field) takeSome(order *tally, round, n, room int) (acked int) {
 func TestWhatIsSentBackIsTakenInBeforeTheEnd(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
-	words, err := f.js.Conn().SubscribeSync("$JS.ACK.FIELD.out.>")
-	if err != nil {
-		t.Fatal(err)
-	}
+	words := testkit.Must(f.js.Conn().SubscribeSync("$JS.ACK.FIELD.out.>"))(t)
 	f.put(0, 10)
 	s := f.subscriber(keyed, func(c *nats.Config) { c.MaxInFlight, c.AckWait = 10, 10*time.Minute })
 	ctx, end := context.WithCancel(t.Context())
-	messages, err := s.Subscribe(ctx, fieldSubject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(s.Subscribe(ctx, fieldSubject))(t)
 	open := f.next(messages)
 	end()
 	open.Nack()
 	for msg := range messages {
 		msg.Nack()
 	}
-	if err := f.js.Conn().Flush(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.js.Conn().Flush())
 	back, last := 0, &natsgo.Msg{}
 	for n, _, _ := words.Pending(); n > 0; n-- {
-		if last, err = words.NextMsg(testkit.Patience); err != nil {
-			t.Fatal(err)
-		}
+		last = testkit.Must(words.NextMsg(testkit.Patience))(t)
 		if strings.HasPrefix(string(last.Data), "-NAK") {
 			back++
 		}
@@ -381,9 +371,7 @@ func TestOwnConsumer(t *testing.T) {
 	for _, wait := range []time.Duration{20 * time.Second, 40 * time.Second} {
 		s := f.subscriber(func(c *nats.Config) { c.AckWait = wait })
 		f.subscribe(s)
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Close())
 		if have := f.config(); have.AckWait != wait || have.MaxDeliver != -1 || have.MaxAckPending != 100_000 {
 			t.Errorf("the consumer is %+v", have)
 		}
@@ -398,15 +386,10 @@ func TestOwnConsumer(t *testing.T) {
 func TestConsumerLimits(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
-	stream, err := f.js.Stream(t.Context(), "FIELD")
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(f.js.Stream(t.Context(), "FIELD"))(t)
 	config := stream.CachedInfo().Config
 	config.ConsumerLimits.MaxAckPending = 50
-	if _, err := f.js.UpdateStream(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(f.js.UpdateStream(t.Context(), config))(t)
 	f.put(0, 100)
 	seen := map[string]bool{}
 	f.takeAll(f.subscribe(f.subscriber()), seen, 100)
@@ -448,9 +431,7 @@ func TestUnreadableMessage(t *testing.T) {
 	if !slices.Equal(got, []string{"0", "2"}) {
 		t.Errorf("got %v", got)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	testkit.Eventually(t, "one is left", func() bool { return f.pending() == 1 })
 }
 
@@ -464,9 +445,7 @@ func TestMessageThatLooksLikeAStatus(t *testing.T) {
 		msg := natsgo.NewMsg(fieldSubject)
 		msg.Header.Set("Status", status)
 		msg.Header.Set("Description", "Consumer Deleted")
-		if _, err := f.js.PublishMsg(t.Context(), msg); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(f.js.PublishMsg(t.Context(), msg))(t)
 		got := f.next(messages)
 		if len(got.Payload) != 0 || got.Metadata["Status"] != status {
 			t.Errorf("got %q with %v, want the status %s", got.Payload, got.Metadata, status)

@@ -72,15 +72,9 @@ func TestOutsideMessages(t *testing.T) {
 			f.putRaw(c.header, c.payload)
 			f.putRaw("", "behind")
 			log := testkit.NewLog()
-			s, err := nats.New(nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, Durable: "out", CloseTimeout: time.Second}, log)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := testkit.Must(nats.New(nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, Durable: "out", CloseTimeout: time.Second}, log))(t)
 			defer func() { _ = s.Close() }()
-			messages, err := s.Subscribe(t.Context(), fieldSubject)
-			if err != nil {
-				t.Fatal(err)
-			}
+			messages := testkit.Must(s.Subscribe(t.Context(), fieldSubject))(t)
 			msg := f.next(messages)
 			if !c.unreadable {
 				if string(msg.Payload) != c.payload || !maps.Equal(msg.Metadata, c.metadata) || msg.UUID == "" || c.uuid != "" && msg.UUID != c.uuid {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -80,10 +81,7 @@ func (c *scriptedConsumer) fetch(s *subscription) fetchFunc {
 // server could not deliver.
 func afterLoss(t *testing.T) (s *subscription, handled func() []string) {
 	t.Helper()
-	source, err := New(Config{Durable: "out", AckWait: 10 * time.Second}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := testkit.Must(New(Config{Durable: "out", AckWait: 10 * time.Second}, nil))(t)
 	s = newSubscription(t.Context(), source, ">")
 	s.conn = &natsgo.Conn{}
 	ended := make(chan struct{})
@@ -131,9 +129,7 @@ func TestLostComesFirst(t *testing.T) {
 		}
 		began := time.Now()
 		consumer := &scriptedConsumer{script: []scriptedBatch{nil, {lostB3}, {lostA2}}, pending: 4}
-		if err := s.recover(consumer, consumer.fetch(s)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.recover(consumer, consumer.fetch(s)))
 		have := handled()
 		b := slices.Index(have, "b3")
 		if b < 0 || !slices.Equal(slices.Delete(slices.Clone(have), b, b+1), []string{"a1", "a2", "a4", "a5"}) {
@@ -158,9 +154,7 @@ func TestLostIsNotWaitedForWithoutEnd(t *testing.T) {
 				s.shared = shared
 				began := time.Now()
 				consumer := &scriptedConsumer{pending: 100}
-				if err := s.recover(consumer, consumer.fetch(s)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, s.recover(consumer, consumer.fetch(s)))
 				if have := handled(); !slices.Equal(have, []string{"a1", "a4", "a5"}) {
 					t.Errorf("handled %v", have)
 				}
@@ -198,9 +192,7 @@ func TestMoreIsLostDuringRecovery(t *testing.T) {
 			{{key: "a", stream: 7, delivery: 9, attempts: 1}},
 			{lostB3, lostA2, {key: "a", stream: 6, delivery: 10, attempts: 2}},
 		}}
-		if err := s.recover(consumer, consumer.fetch(s)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.recover(consumer, consumer.fetch(s)))
 		have := handled()
 		b := slices.Index(have, "b3")
 		if b < 0 || !slices.Equal(slices.Delete(slices.Clone(have), b, b+1), []string{"a1", "a2", "a4", "a5", "a6", "a7"}) {
@@ -221,9 +213,7 @@ func TestSharedConsumerIsRecovered(t *testing.T) {
 			consumer.script = append(consumer.script, scriptedBatch{{key: "c", stream: 10 + 2*n, delivery: 10 + 2*n, attempts: 1}})
 		}
 		began := time.Now()
-		if err := s.recover(consumer, consumer.fetch(s)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.recover(consumer, consumer.fetch(s)))
 		if took := time.Since(began); took > (lostFactor+1)*(10*time.Second+lostMargin) || !s.shared {
 			t.Errorf("released after %v, shared %v", took, s.shared)
 		}

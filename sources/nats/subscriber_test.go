@@ -36,14 +36,9 @@ func newField(t *testing.T) *field {
 	f := &field{T: t, server: natstest.Start(t)}
 	f.proxy = natstest.NewProxy(t, f.server.URL())
 	f.via = sinknats.Connection{URL: f.proxy.URL(), Options: quickly()}
-	conn, err := natsgo.Connect(f.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(f.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond)))(t)
 	t.Cleanup(conn.Close)
-	if f.js, err = jetstream.New(conn); err != nil {
-		t.Fatal(err)
-	}
+	f.js = testkit.Must(jetstream.New(conn))(t)
 	f.createStream()
 	return f
 }
@@ -54,14 +49,9 @@ func inBubble(t *testing.T, test func(f *field)) {
 	natstest.Bubble(t, func(t *testing.T, s *natstest.Server) {
 		f := &field{T: t, server: s, proxy: natstest.NewLine(t, s)}
 		f.via.Options = append(quickly(), natsgo.InProcessServer(f.proxy))
-		conn, err := natstest.Connect("", natsgo.InProcessServer(s))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := testkit.Must(natstest.Connect("", natsgo.InProcessServer(s)))(t)
 		t.Cleanup(conn.Close)
-		if f.js, err = natstest.JetStream(conn); err != nil {
-			t.Fatal(err)
-		}
+		f.js = testkit.Must(natstest.JetStream(conn))(t)
 		f.createStream()
 		test(f)
 	})
@@ -190,9 +180,7 @@ func TestSubscriberDeliversOnce(t *testing.T) {
 		seen[string(msg.Payload)] = true
 		msg.Ack()
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, first.Close())
 	if _, open := <-messages; open {
 		t.Error("the channel is open after Close")
 	}
@@ -236,9 +224,7 @@ func TestSubscriberUUIDs(t *testing.T) {
 	two.Ack()
 	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
 	// The same place in a recreated stream is another message.
-	if err := f.js.DeleteStream(t.Context(), "FIELD"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), "FIELD"))
 	f.createStream()
 	f.put(0, 1)
 	three := f.next(messages)
@@ -281,9 +267,7 @@ func TestSubscriberOutages(t *testing.T) {
 	f.takeAll(messages, seen, 60)
 	f.takeRest(messages)
 
-	if err := f.js.DeleteConsumer(t.Context(), "FIELD", "out"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.js.DeleteConsumer(t.Context(), "FIELD", "out"))
 	f.put(60, 1)
 	f.takeAll(messages, seen, 61) // from the beginning: who acknowledged what is gone with the consumer
 }
@@ -353,10 +337,7 @@ func TestSubscriberDrains(t *testing.T) {
 	f := newField(t)
 	f.put(0, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	messages, err := f.subscriber().Subscribe(ctx, fieldSubject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	messages := testkit.Must(f.subscriber().Subscribe(ctx, fieldSubject))(t)
 	msg := f.next(messages)
 	cancel()
 	select {
@@ -453,19 +434,11 @@ func TestRouteWithASecondSubjectIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	shared := f.subscriber()
-	sink, err := sinknats.New(sinknats.Config{URL: f.server.URL()}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(sinknats.New(sinknats.Config{URL: f.server.URL()}, nil))(t)
 	t.Cleanup(func() { _ = sink.Close() })
-	r, err := router.New(router.Config{Poison: sink}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := testkit.Must(router.New(router.Config{Poison: sink}, nil))(t)
 	for name, subject := range map[string]string{"first": fieldSubject, "second": "field.other"} {
-		if err := r.Add(router.Route{Name: name, From: shared, Topic: subject, To: sink, ToTopic: "out"}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Add(router.Route{Name: name, From: shared, Topic: subject, To: sink, ToTopic: "out"}))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	result := make(chan error, 1)
@@ -506,14 +479,10 @@ func TestDeliveriesAreNamed(t *testing.T) {
 	take(messages).Nack()
 	take(messages).Ack()
 	take(messages).Nack() // the other one, which the next subscription gets again
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	s = f.subscriber()
 	take(f.subscribe(s)).Ack()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	if names[0] == "" || names[0] != names[1] || names[1] == names[2] || names[2] != names[3] {
 		t.Errorf("names of two equal messages, each delivered twice: %q", names)
 	}

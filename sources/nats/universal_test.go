@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	sinknats "github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sources/nats"
@@ -75,10 +76,7 @@ func TestUniversalSuite(t *testing.T) {
 		ForceShort:                          !*universal,
 	}
 	group := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
-		sink, err := sinknats.New(sinknats.Config{URL: server.URL()}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sink := testkit.Must(sinknats.New(sinknats.Config{URL: server.URL()}, nil))(t)
 		source := &manyTopics{topics: map[string]*nats.Subscriber{}, config: nats.Config{
 			Connection: sinknats.Connection{URL: server.URL()}, Durable: group,
 			MaxNackDelay: 10 * time.Millisecond,

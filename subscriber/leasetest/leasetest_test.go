@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 	"github.com/agrimill/agrimill/subscriber/leasetest"
 )
@@ -28,15 +29,9 @@ func TestMemoryInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := leasetest.NewMemory(5 * time.Second)
 		a, b := store.Lease(), store.Lease()
-		first, err := a.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := testkit.Must(a.Acquire(t.Context()))(t)
 		defer a.Cut()()
-		second, err := b.Acquire(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		second := testkit.Must(b.Acquire(t.Context()))(t)
 		if got := second.Renewed().Sub(first.Renewed()); got != 5*time.Second {
 			t.Errorf("the next term began after %v, want 5s", got)
 		}

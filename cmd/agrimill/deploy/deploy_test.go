@@ -15,14 +15,12 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/internal/emulator"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func read(t *testing.T, name string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(filepath.FromSlash(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testkit.Must(os.ReadFile(filepath.FromSlash(name)))(t)
 	return data
 }
 
@@ -31,9 +29,7 @@ func secretFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"client-secret", "admin-token"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("content-of-"+name+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("content-of-"+name+"\n"), 0o600))
 	}
 	return dir
 }
@@ -49,9 +45,7 @@ func environment(t *testing.T, compose bool) func(string) string {
 				Environment map[string]string `yaml:"environment"`
 			} `yaml:"services"`
 		}
-		if err := yaml.Unmarshal(read(t, "docker-compose.yaml"), &file); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, yaml.Unmarshal(read(t, "docker-compose.yaml"), &file))
 		variables = file.Services["agrimill"].Environment
 		// What the machine has to give, without a default.
 		given := regexp.MustCompile(`\$\{(\w+):\?[^}]*\}`)
@@ -68,9 +62,7 @@ func TestConfigurationsLoad(t *testing.T) {
 		var configMap struct {
 			Data map[string]string `yaml:"data"`
 		}
-		if err := yaml.Unmarshal(read(t, name), &configMap); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, yaml.Unmarshal(read(t, name), &configMap))
 		text := configMap.Data["agrimill.yaml"]
 		const mounted = "/etc/agrimill/secrets"
 		if !strings.Contains(text, mounted) {
@@ -83,13 +75,8 @@ func TestConfigurationsLoad(t *testing.T) {
 		var values struct {
 			Config map[string]any `yaml:"config"`
 		}
-		if err := yaml.Unmarshal(read(t, name), &values); err != nil {
-			t.Fatal(err)
-		}
-		text, err := yaml.Marshal(values.Config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, yaml.Unmarshal(read(t, name), &values))
+		text := testkit.Must(yaml.Marshal(values.Config))(t)
 		return strings.ReplaceAll(string(text), "/etc/agrimill/secrets", secretFiles(t))
 	}
 	for name, tt := range map[string]struct {
@@ -104,10 +91,7 @@ func TestConfigurationsLoad(t *testing.T) {
 		"kubernetes-ha/configmap.yaml": {inPod("kubernetes-ha/configmap.yaml"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, err := config.Parse(name, []byte(tt.text), config.Options{Env: environment(t, tt.compose)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := testkit.Must(config.Parse(name, []byte(tt.text), config.Options{Env: environment(t, tt.compose)}))(t)
 			for _, warning := range c.Warnings {
 				// The emulator is another container on the same machine.
 				if plain := strings.Contains(warning.Message, "is not encrypted"); !plain || !tt.compose {
@@ -127,10 +111,7 @@ func TestConfigurationsLoad(t *testing.T) {
 
 // The NATS server takes its file, and keeps what agrimill's configuration says of it.
 func TestNATSConfiguration(t *testing.T) {
-	options, err := natsserver.ProcessConfigFile(filepath.Join("compose", "nats.conf"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	options := testkit.Must(natsserver.ProcessConfigFile(filepath.Join("compose", "nats.conf")))(t)
 	if !options.JetStream || !options.SyncAlways || options.StoreDir != "/data" || options.Port != 4222 {
 		t.Errorf("JetStream %t, sync always %t, store %s, port %d", options.JetStream, options.SyncAlways, options.StoreDir, options.Port)
 	}
@@ -151,10 +132,7 @@ func TestDashboardIsFormatted(t *testing.T) {
 // agrimill's configuration say.
 func TestReadmeKnowsTheEmulator(t *testing.T) {
 	env := environment(t, true)
-	cfg, err := config.Parse("agrimill.yaml", read(t, "compose/agrimill.yaml"), config.Options{Env: env})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := testkit.Must(config.Parse("agrimill.yaml", read(t, "compose/agrimill.yaml"), config.Options{Env: env}))(t)
 	outside := strings.NewReplacer("emulator:8081", "127.0.0.1:8081")
 	readme := string(read(t, "README.md"))
 	for name, value := range map[string]string{

@@ -53,48 +53,32 @@ func TestComposeWorks(t *testing.T) {
 		"kafka:9092", kafka.Addr(),
 		"/var/lib/agrimill", t.TempDir(),
 	).Replace(string(read(t, "compose/agrimill.yaml")))
-	cfg, err := config.Parse("agrimill.yaml", []byte(text), config.Options{Env: env})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := testkit.Must(config.Parse("agrimill.yaml", []byte(text), config.Options{Env: env}))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	agrimill, err := pipeline.New(ctx, cfg, pipeline.Options{Registry: registry, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	agrimill := testkit.Must(pipeline.New(ctx, cfg, pipeline.Options{Registry: registry, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}))(t)
 	client := gate.Client()
-	stream, err := client.ReceiveEvents(ctx, gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventEndpointsListChanged}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(client.ReceiveEvents(ctx, gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventEndpointsListChanged}}))(t)
 	running, stop := context.WithCancel(ctx)
 	result := make(chan error, 1)
 	go func() { result <- agrimill.Run(running) }()
 	if _, err := stream.Next(); err != nil { // the endpoint of the configuration is there
 		t.Fatal(err)
 	}
-	if err := stream.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, stream.Close())
 
 	sender := gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "terminal", Send: []string{taskData, "img:jpeg"}})
 	sent := 0
 	for _, messageType := range []string{taskData, "img:jpeg"} {
-		ids, err := gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: []byte(messageType)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		ids := testkit.Must(gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: []byte(messageType)}))(t)
 		sent += len(ids)
 	}
 	if len(gate.Ledger()) != sent {
 		t.Fatal("the endpoint of the configuration does not receive what it is subscribed to")
 	}
-	if err := gate.WaitConfirmed(ctx, sent); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, gate.WaitConfirmed(ctx, sent))
 	checkStored(ctx, t, nats.URL(), uint64(sent))
 	if records := kafkatest.Read(t, kafka.Addr(), "agrimill.iso__3A11783__3A-10__3Ataskdata__3Azip"); len(records) != 1 {
 		t.Errorf("%d messages in Kafka, want the task data", len(records))
@@ -108,19 +92,10 @@ func TestComposeWorks(t *testing.T) {
 
 func checkStored(ctx context.Context, t *testing.T, url string, want uint64) {
 	t.Helper()
-	conn, err := natsgo.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(url))(t)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := js.Stream(ctx, "AGRIMILL")
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(t)
+	stream := testkit.Must(js.Stream(ctx, "AGRIMILL"))(t)
 	info, err := stream.Info(ctx)
 	if err != nil || info.State.Msgs != want {
 		t.Errorf("%d messages in NATS, want %d, %v", info.State.Msgs, want, err)
@@ -131,10 +106,7 @@ func checkStored(ctx context.Context, t *testing.T, url string, want uint64) {
 // running agrimill exports.
 func checkMetrics(t *testing.T, registry prometheus.Gatherer) {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	families := testkit.Must(registry.Gather())(t)
 	exported := map[string]bool{"up": true} // of Prometheus
 	for _, family := range families {
 		exported[family.GetName()] = true

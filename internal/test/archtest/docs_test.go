@@ -177,17 +177,14 @@ func markdownFiles(t *testing.T) []string {
 		files = append(files, "docs/"+filepath.Base(path))
 	}
 	for _, dir := range []string{"examples", filepath.Join("internal", "test")} {
-		err := filepath.WalkDir(filepath.Join(top(t), dir), func(path string, _ os.DirEntry, err error) error {
+		testkit.NoError(t, filepath.WalkDir(filepath.Join(top(t), dir), func(path string, _ os.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".md" {
 				return err
 			}
 			name, err := filepath.Rel(top(t), path)
 			files = append(files, filepath.ToSlash(name))
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return files
 }

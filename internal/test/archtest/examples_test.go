@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"github.com/agrimill/agrimill/internal/testkit"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,19 +13,13 @@ import (
 func TestExamplesAreShort(t *testing.T) {
 	t.Parallel()
 	const maxPrograms, maxLines = 8, 130
-	programs, err := filepath.Glob(filepath.Join(top(t), "examples", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	programs := testkit.Must(filepath.Glob(filepath.Join(top(t), "examples", "*")))(t)
 	if n := len(programs); n == 0 || n > maxPrograms {
 		t.Errorf("%d programs below examples/, want 1 to %d", n, maxPrograms)
 	}
 	for _, program := range programs {
 		name := filepath.Base(program)
-		files, err := filepath.Glob(filepath.Join(program, "*.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		files := testkit.Must(filepath.Glob(filepath.Join(program, "*.go")))(t)
 		var sources, tests []string
 		for _, file := range files {
 			if strings.HasSuffix(file, "_test.go") {
@@ -47,10 +42,7 @@ func TestExamplesAreShort(t *testing.T) {
 				t.Errorf("examples/%s has %d lines of code, want at most 60", name, lines)
 			}
 		}
-		entries, err := os.ReadDir(program)
-		if err != nil {
-			t.Fatal(err)
-		}
+		entries := testkit.Must(os.ReadDir(program))(t)
 		for _, entry := range entries {
 			if entry.IsDir() {
 				t.Errorf("examples/%s has the folder %s, want one file", name, entry.Name())
@@ -62,10 +54,7 @@ func TestExamplesAreShort(t *testing.T) {
 // codeLines counts the lines of code of a file.
 func codeLines(t *testing.T, file string) int {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testkit.Must(os.ReadFile(file))(t)
 	return countCode(string(data))
 }
 

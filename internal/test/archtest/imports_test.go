@@ -270,7 +270,7 @@ func goCommand(t *testing.T, args ...string) string {
 // a command run by the test looks at.
 func dependOnSources(t *testing.T) {
 	t.Helper()
-	err := filepath.WalkDir(top(t), func(path string, entry fs.DirEntry, err error) error {
+	testkit.NoError(t, filepath.WalkDir(top(t), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -281,10 +281,7 @@ func dependOnSources(t *testing.T) {
 			_, err = os.Stat(path)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // top is the folder with go.mod.

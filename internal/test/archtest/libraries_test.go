@@ -107,7 +107,7 @@ func usedSymbols(t *testing.T, modules []string) map[string]map[string]bool {
 	t.Helper()
 	used := map[string]map[string]bool{}
 	for _, dir := range []string{"cmd", "gateway", "internal", "publisher", "router", "sinks", "sources", "stores", "subscriber"} {
-		err := filepath.WalkDir(filepath.Join(top(t), dir), func(file string, entry fs.DirEntry, err error) error {
+		testkit.NoError(t, filepath.WalkDir(filepath.Join(top(t), dir), func(file string, entry fs.DirEntry, err error) error {
 			name := entry.Name()
 			if err != nil || entry.IsDir() {
 				if slices.Contains([]string{"test", "testkit", "tool", "testdata"}, name) {
@@ -124,10 +124,7 @@ func usedSymbols(t *testing.T, modules []string) map[string]map[string]bool {
 			}
 			addSymbols(used, syntax, modules)
 			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	return used
 }

@@ -18,7 +18,7 @@ import (
 // TestOneWay holds the table "One way for one thing" of CONTRIBUTING.md in what users import.
 func TestOneWay(t *testing.T) {
 	fset := token.NewFileSet()
-	err := filepath.WalkDir("../../..", func(path string, entry fs.DirEntry, err error) error {
+	testkit.NoError(t, filepath.WalkDir("../../..", func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -39,10 +39,7 @@ func TestOneWay(t *testing.T) {
 			t.Errorf("%s: %s", fset.Position(problem.at.Pos()), problem.text)
 		}
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // strayed is what is done in another way than by the table.

@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"github.com/agrimill/agrimill/internal/testkit"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -51,7 +52,7 @@ func TestRunbookQuotesTheProgram(t *testing.T) {
 		if dir == "cmd" {
 			calls = inProgram
 		}
-		err := filepath.WalkDir(filepath.Join(top(t), dir), func(path string, _ fs.DirEntry, err error) error {
+		testkit.NoError(t, filepath.WalkDir(filepath.Join(top(t), dir), func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
@@ -61,10 +62,7 @@ func TestRunbookQuotesTheProgram(t *testing.T) {
 				logged.Write(append(call[1], '\n'))
 			}
 			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	for _, match := range logs {
 		if !strings.Contains(logged.String(), match[1]) {

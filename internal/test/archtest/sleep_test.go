@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"github.com/agrimill/agrimill/internal/testkit"
 	"go/ast"
 	"go/build/constraint"
 	"go/parser"
@@ -140,7 +141,7 @@ func eachTestFile(t *testing.T, check func(*token.FileSet, *ast.File)) {
 // eachGoFile parses each Go file of the module.
 func eachGoFile(t *testing.T, check func(path string, files *token.FileSet, file *ast.File)) {
 	t.Helper()
-	err := filepath.WalkDir(top(t), func(path string, entry fs.DirEntry, err error) error {
+	testkit.NoError(t, filepath.WalkDir(top(t), func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -155,8 +156,5 @@ func eachGoFile(t *testing.T, check func(path string, files *token.FileSet, file
 			check(path, files, file)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

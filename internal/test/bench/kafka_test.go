@@ -107,9 +107,7 @@ func bareKafka(b *testing.B, keyCount, window int, change func(*sarama.Config)) 
 			Topic: topic, Key: keys[i%keyCount], Value: template.Value, Headers: template.Headers,
 		}
 	}
-	if err := <-finished; err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, <-finished)
 	end()
 	_ = producer.Close()
 }

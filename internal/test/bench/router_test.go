@@ -80,9 +80,7 @@ func route(b *testing.B, base string, size, endpoints int, cfg subscriber.Config
 		b.Fatal("router ended: ", err)
 	}
 	stop()
-	if err := <-result; err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, <-result)
 	end()
 	if got := sub.Stats().Confirmed; got != int64(b.N) {
 		b.Fatalf("confirmed %d of %d", got, b.N)

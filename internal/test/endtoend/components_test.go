@@ -93,12 +93,9 @@ func TestComponentCQRS(t *testing.T) {
 			},
 		}))(t)
 		got := make(chan string, 100)
-		err := processor.AddHandlers(
+		testkit.NoError(t, processor.AddHandlers(
 			cqrs.NewEventHandler("h", func(_ context.Context, e *harvested) error { got <- fmt.Sprint("harvested ", e.Number); return nil }),
-			cqrs.NewEventHandler("w", func(_ context.Context, e *weighed) error { got <- fmt.Sprint("weighed ", e.Number); return nil }))
-		if err != nil {
-			t.Fatal(err)
-		}
+			cqrs.NewEventHandler("w", func(_ context.Context, e *weighed) error { got <- fmt.Sprint("weighed ", e.Number); return nil })))
 		want := map[string]bool{}
 		for i := range 10 {
 			for _, event := range []any{harvested{i}, weighed{i}} {

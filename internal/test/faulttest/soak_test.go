@@ -4,6 +4,7 @@ package faulttest
 
 import (
 	"fmt"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"os"
 	"strconv"
 	"testing"
@@ -14,10 +15,7 @@ import (
 // messages per second, with a cut stream every ten seconds, and prints what that
 // process takes. T, in the environment, is a duration; RATE is a number.
 func TestSoak(t *testing.T) {
-	total, err := time.ParseDuration(env("T", "1m"))
-	if err != nil {
-		t.Fatalf("T: %v", err)
-	}
+	total := testkit.Must(time.ParseDuration(env("T", "1m")))(t)
 	rate, err := strconv.Atoi(env("RATE", "200"))
 	if err != nil || rate < 1 {
 		t.Fatalf("RATE: %q", os.Getenv("RATE"))

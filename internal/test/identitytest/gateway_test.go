@@ -642,14 +642,9 @@ type servers struct {
 
 func startServers(t *testing.T) *servers {
 	s := &servers{nats: natstest.Start(t), run: strconv.FormatInt(time.Now().UnixNano(), 36)}
-	var err error
-	if s.conn, err = natstest.Connect(s.nats.URL()); err != nil {
-		t.Fatal(err)
-	}
+	s.conn = testkit.Must(natstest.Connect(s.nats.URL()))(t)
 	t.Cleanup(s.conn.Close)
-	if s.js, err = natstest.JetStream(s.conn); err != nil {
-		t.Fatal(err)
-	}
+	s.js = testkit.Must(natstest.JetStream(s.conn))(t)
 	return s
 }
 
@@ -730,9 +725,7 @@ func (s *servers) topics(t *testing.T, name string) *kafkaBackend {
 			_, _ = s.admin.DeleteTopics(context.WithoutCancel(t.Context()), b.topics...)
 		}
 	})
-	if b.client, err = kgo.NewClient(kgo.SeedBrokers(s.kafka), kgo.ConsumePartitions(starts)); err != nil {
-		t.Fatal(err)
-	}
+	b.client = testkit.Must(kgo.NewClient(kgo.SeedBrokers(s.kafka), kgo.ConsumePartitions(starts)))(t)
 	t.Cleanup(b.client.Close)
 	return b
 }

@@ -541,15 +541,12 @@ func subscriptionProgram(t *testing.T, seed uint64, refusing bool) {
 		return m
 	}
 	start := func() {
-		var err error
 		client = testkit.Must(gateway.New(gateway.Config{
 			BaseURL: "https://gateway.example", TokenURL: "https://gateway.example/token", ClientID: "id", ClientSecret: "secret", Transport: o,
 		}))(t)
 		ready := make(chan struct{})
 		config.Client, config.Ready = client, ready
-		if sub, err = subscriber.New(config, nil); err != nil {
-			t.Fatal(err)
-		}
+		sub = testkit.Must(subscriber.New(config, nil))(t)
 		first := random.IntN(len(topics))
 		for i, topic := range topics {
 			if i == first || random.IntN(3) > 0 {

@@ -172,9 +172,7 @@ func TestPublisherSendStaysBelow64MB(t *testing.T) {
 	_, _ = io.Copy(hash, io.NewSectionReader(file, 0, size))
 	s := send(t, nil)
 	peak, _ := peakOf(t, func() {
-		if err := s.pub.Send(t.Context(), publisher.Message{Type: typeFile, Body: file, Size: size}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.pub.Send(t.Context(), publisher.Message{Type: typeFile, Body: file, Size: size}))
 	})
 	if got := s.ask(command{Last: true}); got.Size != size || !bytes.Equal(got.SHA256[:], hash.Sum(nil)) {
 		t.Fatalf("%d bytes arrived, want %d, or they are not what was sent", got.Size, int64(size))

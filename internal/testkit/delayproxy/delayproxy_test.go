@@ -7,16 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/delayproxy"
 )
 
 // What is sent arrives whole and in order on both ways, and each way takes the delay.
 func TestProxy(t *testing.T) {
 	t.Parallel()
-	server, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	server := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = server.Close() }()
 	go func() { // ends with the connection
 		if c, err := server.Accept(); err == nil {
@@ -25,21 +23,14 @@ func TestProxy(t *testing.T) {
 		}
 	}()
 	const delay = 2 * time.Millisecond
-	conn, err := net.Dial("tcp", delayproxy.New(t, server.Addr().String(), delay).Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(net.Dial("tcp", delayproxy.New(t, server.Addr().String(), delay).Addr()))(t)
 	defer func() { _ = conn.Close() }()
 	for i := range 20 {
 		sent := bytes.Repeat([]byte{byte(i)}, 1+i*5000)
 		start := time.Now()
-		if _, err := conn.Write(sent); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(conn.Write(sent))(t)
 		got := make([]byte, len(sent))
-		if _, err := io.ReadFull(conn, got); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(io.ReadFull(conn, got))(t)
 		if took := time.Since(start); took < 2*delay || !bytes.Equal(got, sent) {
 			t.Fatalf("%d bytes came back after %v, the same: %v", len(sent), took, bytes.Equal(got, sent))
 		}

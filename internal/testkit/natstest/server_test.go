@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 )
 
@@ -22,10 +23,7 @@ func TestFolderOfStreamsStays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		js, err := jetstream.New(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := testkit.Must(jetstream.New(conn))(t)
 		// The server removes it in the background, if it is empty: a stream in a file has left a folder there
 		// for a moment, those in memory leave none.
 		for n := range 100 {
@@ -41,9 +39,7 @@ func TestFolderOfStreamsStays(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := os.Stat(filepath.Join(dir, "jetstream", "$G", "streams")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(os.Stat(filepath.Join(dir, "jetstream", "$G", "streams")))(t)
 		conn.Close()
 		s.Restart()
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/agrimill/agrimill/internal/testkit"
 	"os"
 	"strings"
 	"testing"
@@ -54,10 +55,7 @@ func TestRun(t *testing.T) {
 // unreleased is short: it says what is there, not how it came to be.
 func TestEntriesOfChangelog(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../CHANGELOG.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.Must(os.ReadFile("../../../CHANGELOG.md"))(t)
 	for _, title := range []string{" - Unreleased\n", "\n### Changed\n"} {
 		if !strings.Contains(string(text), title) {
 			t.Errorf("CHANGELOG.md has no %q", strings.TrimSpace(title))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,24 +15,17 @@ func files(t *testing.T, dir string, names ...string) {
 	t.Helper()
 	for _, name := range names {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("text of "+name+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		testkit.NoError(t, os.WriteFile(path, []byte("text of "+name+"\n"), 0o600))
 	}
 }
 
 // listed is what go list says of a package in folder of a module.
 func listed(t *testing.T, module, dir, folder string) []byte {
 	t.Helper()
-	line, err := json.Marshal(map[string]any{
+	line := testkit.Must(json.Marshal(map[string]any{
 		"Dir": filepath.Join(dir, folder), "Module": map[string]string{"Path": module, "Version": "v1.2.3", "Dir": dir},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	return line
 }
 
@@ -41,9 +35,7 @@ func TestLicenses(t *testing.T) {
 	dir := t.TempDir()
 	files(t, dir, "LICENSE", "NOTICE.md", "license.go", "README.md", "zstd/internal/xxhash/LICENSE.txt", "unused/COPYING")
 	found := licenses{}
-	if err := found.collect(listed(t, "example.com/one", dir, "zstd/internal/xxhash")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, found.collect(listed(t, "example.com/one", dir, "zstd/internal/xxhash")))
 	text := string(found.text())
 	for _, want := range []string{"example.com/one v1.2.3: LICENSE\n\ntext of LICENSE\n", ": NOTICE.md\n", ": zstd/internal/xxhash/LICENSE.txt\n"} {
 		if !strings.Contains(text, want) {
@@ -80,14 +72,8 @@ func TestReproducibleSBOM(t *testing.T) {
 			"creationInfo": {"created": "` + created + `", "creators": ["Tool: x"]}}`)
 	}
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.FixedZone("", 3600))
-	first, err := reproducible(made("1", "2026-05-01T00:00:00Z", "{}, {}"), "https://example.com/digest", at, "syft@v1.0.0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := reproducible(made("2", "2026-06-01T00:00:00Z", "{}, {}"), "https://example.com/digest", at, "syft@v1.0.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := testkit.Must(reproducible(made("1", "2026-05-01T00:00:00Z", "{}, {}"), "https://example.com/digest", at, "syft@v1.0.0"))(t)
+	second := testkit.Must(reproducible(made("2", "2026-06-01T00:00:00Z", "{}, {}"), "https://example.com/digest", at, "syft@v1.0.0"))(t)
 	if string(first) != string(second) {
 		t.Errorf("got %s, then %s", first, second)
 	}
@@ -107,13 +93,8 @@ func TestChecksums(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	files(t, dir, "b", "a")
-	if err := writeChecksums(dir); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(filepath.Join(dir, "SHA256SUMS"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, writeChecksums(dir))
+	got := testkit.Must(os.ReadFile(filepath.Join(dir, "SHA256SUMS")))(t)
 	const want = "0c2f81f868de36ecc93388dfe572f45a10f9df9cc9ace71978294165c02574e2  a\n" +
 		"f44fdf451f96e3f25e7493d6123d9258e4caadb745841b6d18d0ce985bf43764  b\n"
 	if string(got) != want {

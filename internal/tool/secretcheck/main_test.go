@@ -11,16 +11,14 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func events(t *testing.T, list ...event) string {
 	t.Helper()
 	var b strings.Builder
 	for _, e := range list {
-		line, err := json.Marshal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		line := testkit.Must(json.Marshal(e))(t)
 		b.Write(line)
 		b.WriteByte('\n')
 	}
@@ -36,10 +34,7 @@ func TestPlantedLeaks(t *testing.T) {
 		t.Fatal("the server's secrets have another prefix")
 	}
 	basic := func(id string) string {
-		r, err := http.NewRequest(http.MethodPost, s.TokenURL(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testkit.Must(http.NewRequest(http.MethodPost, s.TokenURL(), nil))(t)
 		r.SetBasicAuth(id, secret)
 		return r.Header.Get("Authorization")
 	}
@@ -108,9 +103,7 @@ func module(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	files["go.mod"] = "module leak\n\ngo 1.26\n"
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return dir
 }

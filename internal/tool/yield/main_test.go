@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/agrimill/agrimill/internal/testkit"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,14 +99,10 @@ func Test(t *testing.T) {
 }
 `,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	out := t.TempDir()
-	if err := write(out, []string{dir}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, write(out, []string{dir}))
 	test := exec.Command("go", "test", "-overlay", filepath.Join(out, "overlay.json"), "./...")
 	test.Dir, test.Env = dir, append(os.Environ(), "YIELD_SEED=7", "GOFLAGS=", "GOWORK=off")
 	if output, err := test.CombinedOutput(); err != nil {

@@ -31,10 +31,7 @@ func TestMain(m *testing.M) {
 
 func open(t testing.TB, addr string) *devicestore.Store {
 	t.Helper()
-	store, err := devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{addr}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{addr}}}))(t)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -60,10 +57,7 @@ func compacted(t testing.TB, addr string) *devicestore.Store {
 	t.Helper()
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, devicestore.DefaultTopic))
 	write(t, cluster.Addr(), last(t, addr)...)
-	store, err := devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, ReadOnly: true}))(t)
 	t.Cleanup(func() {
 		if err := store.Close(); err != nil {
 			t.Error(err)
@@ -74,9 +68,7 @@ func compacted(t testing.TB, addr string) *devicestore.Store {
 
 func write(t testing.TB, addr string, records ...*kgo.Record) {
 	t.Helper()
-	if err := kafkatest.Client(t, addr).ProduceSync(t.Context(), records...).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, kafkatest.Client(t, addr).ProduceSync(t.Context(), records...).FirstErr())
 }
 
 // A record without a time that another process has stored meanwhile, or has had stored before, is not what stays.
@@ -89,13 +81,9 @@ func TestRecordThatLacksTimes(t *testing.T) {
 			t.Parallel()
 			cluster := kafkatest.Start(t)
 			first := open(t, cluster.Addr())
-			if err := first.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(1, 0), Payload: []byte("devices"), Tenant: "tenant"}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, first.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(1, 0), Payload: []byte("devices"), Tenant: "tenant"}))
 			if c.before {
-				if err := first.Close(); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, first.Close())
 			}
 			other := *last(t, cluster.Addr())[0]
 			other.Headers = []kgo.RecordHeader{{Key: "x-router-tenant-id", Value: []byte("tenant")}, {Key: "x-router-sent-timestamp", Value: []byte("1970-01-01T00:00:02Z")}}
@@ -133,9 +121,7 @@ func TestRunningPeer(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	one, other := open(t, cluster.Addr()), open(t, cluster.Addr())
-	if err := one.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, one.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}))
 	testkit.Eventually(t, "the other process has it", func() bool {
 		list, err := other.Get(t.Context(), "team")
 		return err == nil && len(list) == 1 && string(list[0].Payload) == "devices" && list[0].Sent.Unix() == 1000
@@ -199,18 +185,13 @@ func TestErrors(t *testing.T) {
 func TestEndIsNeverReached(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
-	if err := open(t, cluster.Addr()).Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("devices")}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, open(t, cluster.Addr()).Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("devices")}))
 	cluster.Fake().ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.Fake().KeepControl()
 		return request.ResponseKind(), nil, true // without records, for ever
 	})
 	// It gives up at half of Timeout, and fails at all of it.
-	store, err := devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Timeout: 8 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Timeout: 8 * time.Second}))(t)
 	if err := store.Close(); err != nil {
 		t.Error(err)
 	}
@@ -243,9 +224,7 @@ func TestReaderBeginsAgain(t *testing.T) {
 	})
 	testkit.Eventually(t, "the readers have lost their places", func() bool { return refused.Load() >= 2 })
 	for i, store := range []*devicestore.Store{one, other} {
-		if err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: fmt.Append(nil, i)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, store.Put(t.Context(), "team", farm.DeviceDescription{Payload: fmt.Append(nil, i)}))
 	}
 	for _, store := range []*devicestore.Store{one, other} {
 		testkit.Eventually(t, "both are read", func() bool {
@@ -267,13 +246,8 @@ func TestReadOnly(t *testing.T) {
 		t.Error("the topic was created")
 	}
 	put := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
-	if err := open(t, cluster.Addr()).Put(t.Context(), "team", put); err != nil {
-		t.Fatal(err)
-	}
-	store, err := devicestore.New(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, open(t, cluster.Addr()).Put(t.Context(), "team", put))
+	store := testkit.Must(devicestore.New(t.Context(), config))(t)
 	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 1 {
 		t.Errorf("%d descriptions, %v", len(list), err)
 	}

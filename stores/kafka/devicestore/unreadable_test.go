@@ -55,15 +55,9 @@ func TestUnreadableRecords(t *testing.T) {
 				&kgo.Record{Topic: devicestore.DefaultTopic, Key: []byte(test.key), Value: []byte(test.value), Headers: test.headers, Timestamp: stored},
 				&kgo.Record{Topic: devicestore.DefaultTopic, Key: []byte("other/one/" + hex.EncodeToString(sound[:])), Value: []byte("sound"), Headers: sent("1970-01-01T00:00:09Z")},
 			)
-			store, err := devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Logger: log, ReadOnly: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := testkit.Must(devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Logger: log, ReadOnly: true}))(t)
 			defer func() { _ = store.Close() }()
-			known, err := store.Get(t.Context(), "team")
-			if err != nil {
-				t.Fatal(err)
-			}
+			known := testkit.Must(store.Get(t.Context(), "team"))(t)
 			var times []int64
 			for _, d := range known {
 				times = append(times, d.Sent.Unix())
@@ -97,10 +91,7 @@ func TestManyUnreadableRecords(t *testing.T) {
 	log := testkit.NewLog()
 	for _, config := range []devicestore.Config{{}, {Logger: log}} {
 		config.Brokers, config.ReadOnly = []string{cluster.Addr()}, true
-		store, err := devicestore.New(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := testkit.Must(devicestore.New(t.Context(), config))(t)
 		if err := store.Close(); err != nil {
 			t.Error(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/poisonstoretest"
@@ -31,10 +32,7 @@ func TestMain(m *testing.M) {
 // newSink returns a sink whose new topics have a number of partitions.
 func newSink(t *testing.T, addr, prefix string, partitions int32) *kafka.Sink {
 	t.Helper()
-	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, Partitions: partitions}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{addr}}, TopicPrefix: prefix, Partitions: partitions}, nil))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	return sink
 }
@@ -43,10 +41,7 @@ func newSink(t *testing.T, addr, prefix string, partitions int32) *kafka.Sink {
 func open(t *testing.T, config poisonqueue.Config, addr string) *poisonqueue.Queue {
 	t.Helper()
 	config.Brokers = []string{addr}
-	queue, err := poisonqueue.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := testkit.Must(poisonqueue.New(config))(t)
 	t.Cleanup(func() {
 		if err := queue.Close(); err != nil {
 			t.Error(err)
@@ -106,9 +101,7 @@ func publish(t *testing.T, sink *kafka.Sink, texts ...string) {
 	for _, text := range texts {
 		msg := message.NewMessage(text, []byte(text))
 		msg.Metadata[gateway.KeyReceivingEndpointID] = text // another partition
-		if err := sink.Publish(router.DefaultPoisonTopic, msg); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, sink.Publish(router.DefaultPoisonTopic, msg))
 	}
 }
 
@@ -157,9 +150,7 @@ func TestTopicMadeAgain(t *testing.T) {
 	if n, err := router.DeletePoisoned(t.Context(), queue, router.PoisonSelection{All: true}); n != 2 || err != nil {
 		t.Fatalf("deleted %d, %v", n, err)
 	}
-	if _, err := adminOf(t, cluster.Addr()).DeleteTopics(t.Context(), "agrimill.poison"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(adminOf(t, cluster.Addr()).DeleteTopics(t.Context(), "agrimill.poison"))(t)
 	publish(t, newSink(t, cluster.Addr(), "", 1), "three", "four", "five")
 	for _, store := range []router.PoisonStore{queue, open(t, poisonqueue.Config{}, cluster.Addr())} {
 		if got := payloads(t, store); !slices.Equal(got, []string{"three", "four", "five"}) {
@@ -184,24 +175,18 @@ func TestForgets(t *testing.T) {
 	queue := open(t, poisonqueue.Config{}, cluster.Addr())
 	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three", "four")
 	for _, id := range []string{"0-0", "0-1"} {
-		if err := queue.Delete(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, queue.Delete(t.Context(), id))
 	}
 	offsets := kadm.Offsets{}
 	offsets.Add(kadm.Offset{Topic: "agrimill.poison", Partition: 0, At: 2, LeaderEpoch: -1})
-	if _, err := adminOf(t, cluster.Addr()).DeleteRecords(t.Context(), offsets); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(adminOf(t, cluster.Addr()).DeleteRecords(t.Context(), offsets))(t)
 	if got := payloads(t, queue); !slices.Equal(got, []string{"three", "four"}) {
 		t.Errorf("got %q", got)
 	}
 	if depth, err := queue.Depth(t.Context()); depth != 2 || err != nil {
 		t.Errorf("depth %d, %v", depth, err)
 	}
-	if err := queue.Delete(t.Context(), "0-2"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, queue.Delete(t.Context(), "0-2"))
 	last := map[string]string{} // what compaction leaves
 	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.poison-handled") {
 		if last[string(record.Key)] = string(record.Value); len(record.Value) == 0 {
@@ -229,11 +214,9 @@ func remembered(t *testing.T, addr string) *kgo.Record {
 // remember writes a record of the topic that remembers.
 func remember(t *testing.T, addr string, record *kgo.Record) {
 	t.Helper()
-	if err := kafkatest.Client(t, addr).ProduceSync(t.Context(), &kgo.Record{
+	testkit.NoError(t, kafkatest.Client(t, addr).ProduceSync(t.Context(), &kgo.Record{
 		Topic: "agrimill.poison-handled", Key: record.Key, Value: record.Value, Headers: record.Headers,
-	}).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
+	}).FirstErr())
 }
 
 func elect(t *testing.T, addr string) {
@@ -256,9 +239,7 @@ func TestPlaceWithAnotherRecord(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	early := open(t, poisonqueue.Config{}, cluster.Addr())
 	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three")
-	if err := early.Delete(t.Context(), "0-0"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, early.Delete(t.Context(), "0-0"))
 	mark := remembered(t, cluster.Addr())
 	if got := payloads(t, early); !slices.Equal(got, []string{"two", "three"}) {
 		t.Fatalf("got %q", got)
@@ -287,9 +268,7 @@ func TestPlaceWithAnotherRecord(t *testing.T) {
 		}
 	}
 	// It can be deleted, for everybody.
-	if err := early.Delete(t.Context(), "0-2"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, early.Delete(t.Context(), "0-2"))
 	for range 2 {
 		elect(t, cluster.Addr())
 		if got := payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())); !slices.Equal(got, []string{"two"}) {
@@ -310,17 +289,13 @@ func TestWhatTellsRecordsApart(t *testing.T) {
 		change(r)
 		return r
 	}
-	if err := client.ProduceSync(t.Context(),
+	testkit.NoError(t, client.ProduceSync(t.Context(),
 		record(func(*kgo.Record) {}), record(func(*kgo.Record) {}),
 		record(func(r *kgo.Record) { r.Timestamp = at.Add(time.Millisecond) }), record(func(r *kgo.Record) { r.Key = []byte("l") }),
 		record(func(r *kgo.Record) { r.Value = []byte("w") }), record(func(r *kgo.Record) { r.Headers[0].Value = []byte("2") }),
 		record(func(r *kgo.Record) { r.Headers[0].Key = "i" }), record(func(r *kgo.Record) { r.Key, r.Value = []byte("kv"), nil }),
-	).FirstErr(); err != nil {
-		t.Fatal(err)
-	}
-	if err := open(t, poisonqueue.Config{}, cluster.Addr()).Delete(t.Context(), "0-1"); err != nil {
-		t.Fatal(err)
-	}
+	).FirstErr())
+	testkit.NoError(t, open(t, poisonqueue.Config{}, cluster.Addr()).Delete(t.Context(), "0-1"))
 	mark := remembered(t, cluster.Addr())
 	elect(t, cluster.Addr())
 	for _, offset := range []int{2, 3, 4, 5, 6, 7, 8} {
@@ -346,9 +321,7 @@ func TestMarksOfOtherVersions(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	queue := open(t, poisonqueue.Config{}, cluster.Addr())
 	publish(t, newSink(t, cluster.Addr(), "", 1), "one", "two", "three")
-	if err := queue.Delete(t.Context(), "0-0"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, queue.Delete(t.Context(), "0-0"))
 	mark := remembered(t, cluster.Addr())
 	mark.Key, mark.Headers = []byte("0-1"), nil
 	remember(t, cluster.Addr(), mark)
@@ -378,13 +351,8 @@ func TestProvision(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	created := open(t, poisonqueue.Config{ReplicationFactor: 1}, cluster.Addr())
-	if err := created.Delete(t.Context(), "0-0"); err != nil {
-		t.Fatal(err)
-	}
-	configs, err := adminOf(t, cluster.Addr()).DescribeTopicConfigs(t.Context(), "agrimill.poison-handled")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, created.Delete(t.Context(), "0-0"))
+	configs := testkit.Must(adminOf(t, cluster.Addr()).DescribeTopicConfigs(t.Context(), "agrimill.poison-handled"))(t)
 	compacted := false
 	for _, entry := range configs[0].Configs {
 		compacted = compacted || entry.Key == "cleanup.policy" && entry.MaybeValue() == "compact"
@@ -399,10 +367,7 @@ func TestProvision(t *testing.T) {
 
 // A queue that was closed says so, and closing what never connected is no error.
 func TestClose(t *testing.T) {
-	queue, err := poisonqueue.New(poisonqueue.Config{Connection: kafka.Connection{Brokers: []string{"127.0.0.1:1"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Connection: kafka.Connection{Brokers: []string{"127.0.0.1:1"}}}))(t)
 	for range 2 {
 		if err := queue.Close(); err != nil {
 			t.Error(err)

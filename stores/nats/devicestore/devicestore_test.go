@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
@@ -21,16 +22,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t testing.TB, url string, config devicestore.Config) *devicestore.Store {
 	t.Helper()
-	conn, err := natstest.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natstest.Connect(url))(t)
 	t.Cleanup(conn.Close)
 	config.Conn = conn
-	store, err := devicestore.New(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(devicestore.New(t.Context(), config))(t)
 	return store
 }
 
@@ -52,13 +47,8 @@ func TestBucketIsGone(t *testing.T) {
 	server := natstest.Start(t)
 	store := open(t, server.URL(), devicestore.Config{})
 	d := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
-	if err := store.Put(t.Context(), "team", d); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := natstest.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Put(t.Context(), "team", d))
+	conn := testkit.Must(natstest.Connect(server.URL()))(t)
 	defer conn.Close()
 	js, err := natstest.JetStream(conn)
 	if err == nil {
@@ -70,12 +60,8 @@ func TestBucketIsGone(t *testing.T) {
 	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 0 {
 		t.Errorf("%d descriptions, %v, want none", len(list), err)
 	}
-	if err := js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket); err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Put(t.Context(), "team", d); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket))
+	testkit.NoError(t, store.Put(t.Context(), "team", d))
 	if list, err := open(t, server.URL(), devicestore.Config{}).Get(t.Context(), "team"); err != nil || len(list) != 1 || string(list[0].Payload) != "devices" {
 		t.Errorf("%d descriptions, %v, want one", len(list), err)
 	}
@@ -102,9 +88,7 @@ func TestErrors(t *testing.T) {
 func TestOldDescriptionsAreDropped(t *testing.T) {
 	store := open(t, natstest.Start(t).URL(), devicestore.Config{})
 	for i := range 20 {
-		if err := store.Put(context.Background(), "team", farm.DeviceDescription{Sent: time.Unix(int64(100-i), 0), Payload: fmt.Append(nil, i)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, store.Put(context.Background(), "team", farm.DeviceDescription{Sent: time.Unix(int64(100-i), 0), Payload: fmt.Append(nil, i)}))
 	}
 	list, err := store.Get(t.Context(), "team")
 	if err != nil || len(list) != 16 || list[15].Sent.Unix() != 100 {
@@ -115,23 +99,15 @@ func TestOldDescriptionsAreDropped(t *testing.T) {
 // Whoever only looks creates nothing, and changes nothing.
 func TestReadOnly(t *testing.T) {
 	server := natstest.Start(t)
-	conn, err := natstest.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natstest.Connect(server.URL()))(t)
 	defer conn.Close()
 	config := devicestore.Config{Conn: conn, ReadOnly: true}
 	if _, err := devicestore.New(t.Context(), config); !errors.Is(err, devicestore.ErrMissing) {
 		t.Errorf("got %v, want ErrMissing", err)
 	}
 	d := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
-	if err := open(t, server.URL(), devicestore.Config{}).Put(t.Context(), "team", d); err != nil {
-		t.Fatal(err)
-	}
-	store, err := devicestore.New(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, open(t, server.URL(), devicestore.Config{}).Put(t.Context(), "team", d))
+	store := testkit.Must(devicestore.New(t.Context(), config))(t)
 	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 1 {
 		t.Errorf("%d descriptions, %v", len(list), err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -18,18 +19,11 @@ func TestStoreInDomain(t *testing.T) {
 		t.Errorf("without the domain: got %v, want %v", err, nats.ErrNoJetStream)
 	}
 	config := devicestore.Config{Conn: conn, Domain: natstest.LeafDomain}
-	store, err := devicestore.New(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(devicestore.New(t.Context(), config))(t)
 	for i := range 2 {
-		if err := store.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(int64(i), 0), Payload: []byte{byte(i)}}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, store.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(int64(i), 0), Payload: []byte{byte(i)}}))
 	}
-	if store, err = devicestore.New(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
+	store = testkit.Must(devicestore.New(t.Context(), config))(t)
 	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 2 {
 		t.Errorf("got %d descriptions, %v, want 2", len(list), err)
 	}

@@ -21,15 +21,9 @@ import (
 // that names the key. Other teamsets have all of theirs, and the next description of the teamset is stored.
 func TestUnreadableLists(t *testing.T) {
 	server := natstest.Start(t)
-	conn, err := natstest.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natstest.Connect(server.URL()))(t)
 	t.Cleanup(conn.Close)
-	js, err := natstest.JetStream(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(natstest.JetStream(conn))(t)
 	digest := func(payload string) string {
 		sum := sha256.Sum256([]byte(payload))
 		return hex.EncodeToString(sum[:])
@@ -57,24 +51,14 @@ func TestUnreadableLists(t *testing.T) {
 			t.Parallel()
 			log := testkit.NewLog()
 			config := devicestore.Config{Conn: conn, Bucket: strings.ReplaceAll(name, " ", "_"), Logger: log}
-			store, err := devicestore.New(t.Context(), config)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := testkit.Must(devicestore.New(t.Context(), config))(t)
 			d := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
-			if err := store.Put(t.Context(), "sound", d); err != nil {
-				t.Fatal(err)
-			}
-			bucket, err := js.KeyValue(t.Context(), config.Bucket)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, store.Put(t.Context(), "sound", d))
+			bucket := testkit.Must(js.KeyValue(t.Context(), config.Bucket))(t)
 			for key, value := range map[string]string{
 				"teamset.team": test.list, "payload." + digest("a"): "a", "payload." + digest("b"): "b", "payload." + digest("forged"): "other",
 			} {
-				if _, err := bucket.Put(t.Context(), key, []byte(value)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(bucket.Put(t.Context(), key, []byte(value)))(t)
 			}
 			if got := payloads(t, store, "team"); got != test.left {
 				t.Errorf("got %q, want %q", got, test.left)
@@ -88,9 +72,7 @@ func TestUnreadableLists(t *testing.T) {
 			if err := store.Health(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if err := store.Put(t.Context(), "team", d); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, store.Put(t.Context(), "team", d))
 			if got, want := payloads(t, store, "team"), strings.TrimSpace("devices "+test.left); got != want {
 				t.Errorf("with the next one: got %q, want %q", got, want)
 			}
@@ -100,10 +82,7 @@ func TestUnreadableLists(t *testing.T) {
 
 func payloads(t *testing.T, store *devicestore.Store, teamset string) string {
 	t.Helper()
-	list, err := store.Get(t.Context(), teamset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := testkit.Must(store.Get(t.Context(), teamset))(t)
 	var texts []string
 	for _, d := range list {
 		texts = append(texts, string(d.Payload))
@@ -115,37 +94,22 @@ func payloads(t *testing.T, store *devicestore.Store, teamset string) string {
 func TestPayloadIsStoredAgain(t *testing.T) {
 	server := natstest.Start(t)
 	d := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
-	if err := open(t, server.URL(), devicestore.Config{}).Put(t.Context(), "team", d); err != nil {
-		t.Fatal(err)
-	}
-	conn, err := natstest.Connect(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, open(t, server.URL(), devicestore.Config{}).Put(t.Context(), "team", d))
+	conn := testkit.Must(natstest.Connect(server.URL()))(t)
 	defer conn.Close()
-	js, err := natstest.JetStream(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bucket, err := js.KeyValue(t.Context(), devicestore.DefaultBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(natstest.JetStream(conn))(t)
+	bucket := testkit.Must(js.KeyValue(t.Context(), devicestore.DefaultBucket))(t)
 	sum := sha256.Sum256(d.Payload)
 	for _, damage := range []func(key string) error{
 		func(key string) error { return bucket.Delete(t.Context(), key) },
 		func(key string) error { _, err := bucket.PutString(t.Context(), key, "other"); return err },
 	} {
-		if err := damage("payload." + hex.EncodeToString(sum[:])); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, damage("payload."+hex.EncodeToString(sum[:])))
 		store := open(t, server.URL(), devicestore.Config{})
 		if got := payloads(t, store, "team"); got != "" {
 			t.Errorf("got %q, want nothing", got)
 		}
-		if err := store.Put(t.Context(), "team", d); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, store.Put(t.Context(), "team", d))
 		if got := payloads(t, open(t, server.URL(), devicestore.Config{}), "team"); got != "devices" {
 			t.Errorf("got %q, want what was sent again", got)
 		}
@@ -168,10 +132,7 @@ func TestUnreadableListIsSaidAFewTimes(t *testing.T) {
 
 // A bucket that acknowledges what it does not keep is refused.
 func TestBucketWithoutKeys(t *testing.T) {
-	conn, err := natstest.Connect(natstest.Start(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natstest.Connect(natstest.Start(t).URL()))(t)
 	t.Cleanup(conn.Close)
 	natstest.CreateLossyBucket(t, conn, "lossy")
 	if _, err := devicestore.New(t.Context(), devicestore.Config{Conn: conn, Bucket: "lossy"}); !errors.Is(err, nats.ErrStream) {

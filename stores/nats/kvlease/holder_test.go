@@ -21,9 +21,7 @@ func TestHolder(t *testing.T) {
 		end      func(t *testing.T, at *natstest.Server, term subscriber.LeaseTerm)
 	}{
 		"released": {"mill 1", func(t *testing.T, _ *natstest.Server, term subscriber.LeaseTerm) {
-			if err := term.Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, term.Release(t.Context()))
 		}},
 		"the server is away":                     {"mill 1", func(_ *testing.T, at *natstest.Server, _ subscriber.LeaseTerm) { at.Stop() }},
 		"an instance that does not say its name": {"", nil},

@@ -34,33 +34,22 @@ func connect(t testing.TB, to natsgo.InProcessConnProvider) *natsgo.Conn {
 
 func dial(t testing.TB, url string, options ...natsgo.Option) *natsgo.Conn {
 	t.Helper()
-	conn, err := natsgo.Connect(url, append(options, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect(url, append(options, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))...))(t)
 	t.Cleanup(conn.Close)
 	return conn
 }
 
 func open(t testing.TB, config kvlease.Config) *kvlease.Lease {
 	t.Helper()
-	lease, err := kvlease.New(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := testkit.Must(kvlease.New(context.Background(), config))(t)
 	t.Cleanup(func() { _ = lease.Close() })
 	return lease
 }
 
 func remove(t *testing.T, server *natstest.Server) {
 	t.Helper()
-	js, err := jetstream.New(connect(t, server))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := js.DeleteKeyValue(t.Context(), kvlease.DefaultBucket); err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(connect(t, server)))(t)
+	testkit.NoError(t, js.DeleteKeyValue(t.Context(), kvlease.DefaultBucket))
 }
 
 func TestLease(t *testing.T) {
@@ -98,10 +87,7 @@ func first(t *testing.T, lease *kvlease.Lease) subscriber.LeaseTerm {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	term, err := lease.Acquire(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	term := testkit.Must(lease.Acquire(ctx))(t)
 	return term
 }
 
@@ -109,17 +95,9 @@ func first(t *testing.T, lease *kvlease.Lease) subscriber.LeaseTerm {
 // the TTL. Its epoch is 7.
 func free(t *testing.T, server *natstest.Server) {
 	t.Helper()
-	js, err := jetstream.New(connect(t, server))
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":7,"holder":"another","released":true,"writes":3}`); err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(connect(t, server)))(t)
+	kv := testkit.Must(js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
+	testkit.Must(kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":7,"holder":"another","released":true,"writes":3}`))(t)
 }
 
 // A holder whose record or bucket is removed writes the record again while its time lasts, and
@@ -130,14 +108,8 @@ func TestRecordIsRemoved(t *testing.T) {
 		a, b := open(t, kvlease.Config{Conn: conn, TTL: time.Minute}), open(t, kvlease.Config{Conn: conn, TTL: time.Minute})
 		free(t, server)
 		term := first(t, a)
-		js, err := jetstream.New(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := testkit.Must(jetstream.New(conn))(t)
+		kv := testkit.Must(js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
 		for name, gone := range map[string]func() error{
 			"deleted": func() error { return kv.Delete(t.Context(), kvlease.DefaultName) },
 			"purged":  func() error { return kv.Purge(t.Context(), kvlease.DefaultName) },
@@ -181,9 +153,7 @@ func TestReleaseIsTold(t *testing.T) {
 			}
 			acquired <- next
 		}()
-		if err := term.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, term.Release(t.Context()))
 		if next := <-acquired; next != nil && next.Epoch() != term.Epoch()+1 {
 			t.Errorf("epoch %d after %d", next.Epoch(), term.Epoch())
 		}
@@ -196,14 +166,8 @@ func TestForeignRecords(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 		conn := connect(t, server)
 		lease := open(t, kvlease.Config{Conn: conn, TTL: time.Second})
-		js, err := jetstream.New(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := testkit.Must(jetstream.New(conn))(t)
+		kv := testkit.Must(js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
 		epoch := uint64(0)
 		for _, tt := range []struct {
 			name  string
@@ -217,9 +181,7 @@ func TestForeignRecords(t *testing.T) {
 				return err
 			}},
 		} {
-			if err := tt.write(); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, tt.write())
 			before := time.Now()
 			term := first(t, lease)
 			if took := term.Renewed().Sub(before); took < lease.TTL() {
@@ -252,14 +214,8 @@ func TestTTLIsChanged(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 				conn := connect(t, server)
 				b := open(t, kvlease.Config{Conn: conn, TTL: test.waits})
-				js, err := jetstream.New(conn)
-				if err != nil {
-					t.Fatal(err)
-				}
-				kv, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
-				if err != nil {
-					t.Fatal(err)
-				}
+				js := testkit.Must(jetstream.New(conn))(t)
+				kv := testkit.Must(js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
 				free(t, server)
 				began := time.Now()
 				if test.holder > 0 {
@@ -273,9 +229,7 @@ func TestTTLIsChanged(t *testing.T) {
 						t.Error("acquired at once")
 					}
 					cancel()
-					if err := kv.Delete(t.Context(), kvlease.DefaultName); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, kv.Delete(t.Context(), kvlease.DefaultName))
 				}
 				term := first(t, b)
 				if took := term.Renewed().Sub(began); took < test.want {
@@ -402,9 +356,7 @@ func TestSubscribers(t *testing.T) {
 	service.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types})
 	send := func() {
 		for i := range count / 2 {
-			if _, err := service.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: types[0], Payload: fmt.Append(nil, i)}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(service.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: types[0], Payload: fmt.Append(nil, i)}))(t)
 		}
 	}
 	type process struct {
@@ -415,15 +367,9 @@ func TestSubscribers(t *testing.T) {
 	start := func() process {
 		proxy := natstest.NewLine(t, server)
 		lease := open(t, kvlease.Config{Conn: connect(t, proxy), TTL: ttl})
-		sub, err := subscriber.New(subscriber.Config{Client: service.Client(), Lease: lease, CloseTimeout: 5 * time.Second}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sub := testkit.Must(subscriber.New(subscriber.Config{Client: service.Client(), Lease: lease, CloseTimeout: 5 * time.Second}, nil))(t)
 		t.Cleanup(func() { _ = sub.Close() })
-		messages, err := sub.Subscribe(context.Background(), subscriber.AllData)
-		if err != nil {
-			t.Fatal(err)
-		}
+		messages := testkit.Must(sub.Subscribe(context.Background(), subscriber.AllData))(t)
 		handling.Go(func() { // ends with Close
 			for msg := range messages {
 				msg.Ack()
@@ -440,9 +386,7 @@ func TestSubscribers(t *testing.T) {
 	send()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	if err := service.WaitConfirmed(ctx, count/2); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, service.WaitConfirmed(ctx, count/2))
 	a.proxy.Hang()
 	testkit.Eventually(t, "the first one stops", func() bool { return !holds(a)() })
 	stopped := a.Stats().Lease
@@ -451,9 +395,7 @@ func TestSubscribers(t *testing.T) {
 		t.Errorf("epoch %d after %d, %d lost", began.Epoch, stopped.Epoch, stopped.Lost)
 	}
 	send()
-	if err := service.WaitConfirmed(ctx, count); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, service.WaitConfirmed(ctx, count))
 	a.proxy.Resume()
 	if err := b.Close(); err != nil {
 		t.Errorf("Close = %v", err)

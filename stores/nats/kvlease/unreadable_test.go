@@ -29,25 +29,14 @@ func TestUnreadableRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
-				js, err := jetstream.New(connect(t, server))
-				if err != nil {
-					t.Fatal(err)
-				}
+				js := testkit.Must(jetstream.New(connect(t, server)))(t)
 				log := testkit.NewLog()
 				config := kvlease.Config{Conn: connect(t, server), TTL: ttl, Logger: log}
 				lease := open(t, config)
-				bucket, err := js.KeyValue(t.Context(), kvlease.DefaultBucket)
-				if err != nil {
-					t.Fatal(err)
-				}
+				bucket := testkit.Must(js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
 				before := time.Now()
-				if _, err := bucket.PutString(t.Context(), kvlease.DefaultName, test.value); err != nil {
-					t.Fatal(err)
-				}
-				term, err := lease.Acquire(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(bucket.PutString(t.Context(), kvlease.DefaultName, test.value))(t)
+				term := testkit.Must(lease.Acquire(t.Context()))(t)
 				if waited := term.Renewed().Sub(before); waited < ttl || waited > ttl+ttl/5 {
 					t.Errorf("it was taken over after %v, want a little more than the TTL of %v", waited, ttl)
 				}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/stores/nats/kvstore"
@@ -17,15 +18,9 @@ func TestBusyKeyWritesNothing(t *testing.T) {
 	server := natstest.Start(t)
 	conn := connect(t, server)
 	store := open(t, kvstore.Config{Conn: conn})
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(t)
 	written := func() uint64 {
-		stream, err := js.Stream(t.Context(), "KV_"+kvstore.DefaultBucket)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stream := testkit.Must(js.Stream(t.Context(), "KV_"+kvstore.DefaultBucket))(t)
 		return stream.CachedInfo().State.LastSeq
 	}
 	if got, err := store.Reserve(t.Context(), deliveryOf("busy"), time.Hour); err != nil || got.State != router.Reserved {

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -31,9 +32,7 @@ func TestStoreInDomain(t *testing.T) {
 	if err != nil || got.State != router.Reserved || got.From.Session != "first" {
 		t.Fatalf("take over: %v, %v", got, err)
 	}
-	if err := second.Commit(t.Context(), claim, got.Token, time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second.Commit(t.Context(), claim, got.Token, time.Hour))
 	if got, err := first.Reserve(t.Context(), claim, time.Minute); err != nil || got.State != router.Committed {
 		t.Errorf("after the commit: %v, %v", got, err)
 	}
@@ -41,9 +40,7 @@ func TestStoreInDomain(t *testing.T) {
 	if got, err = second.Reserve(t.Context(), other, time.Minute); err != nil || got.State != router.Reserved {
 		t.Fatalf("reserve: %v, %v", got, err)
 	}
-	if err := second.Release(t.Context(), other, got.Token); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, second.Release(t.Context(), other, got.Token))
 	if got, err := first.Reserve(t.Context(), other, time.Minute); err != nil || got.State != router.Reserved {
 		t.Errorf("after the release: %v, %v", got, err)
 	}

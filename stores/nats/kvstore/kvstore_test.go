@@ -28,20 +28,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // connect connects to a server, or through a proxy to one in a bubble.
 func connect(t testing.TB, to natsgo.InProcessConnProvider) *natsgo.Conn {
 	t.Helper()
-	conn, err := natsgo.Connect("", natsgo.InProcessServer(to), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natsgo.Connect("", natsgo.InProcessServer(to), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1)))(t)
 	t.Cleanup(conn.Close)
 	return conn
 }
 
 func open(t testing.TB, config kvstore.Config) *kvstore.Store {
 	t.Helper()
-	store, err := kvstore.New(context.Background(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(kvstore.New(context.Background(), config))(t)
 	t.Cleanup(func() { _ = store.Close() }) // what is left over is not what the test is about
 	return store
 }
@@ -85,18 +79,10 @@ func TestTTLOfTheBucket(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 		store := open(t, kvstore.Config{Conn: connect(t, server), TTL: time.Second})
 		claim := deliveryOf("a")
-		reservation, err := store.Reserve(t.Context(), claim, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := store.Commit(t.Context(), claim, reservation.Token, time.Hour); err != nil {
-			t.Fatal(err)
-		}
+		reservation := testkit.Must(store.Reserve(t.Context(), claim, time.Minute))(t)
+		testkit.NoError(t, store.Commit(t.Context(), claim, reservation.Token, time.Hour))
 		testkit.Eventually(t, "the key is forgotten", func() bool {
-			reservation, err := store.Reserve(t.Context(), claim, time.Minute)
-			if err != nil {
-				t.Fatal(err)
-			}
+			reservation := testkit.Must(store.Reserve(t.Context(), claim, time.Minute))(t)
 			return reservation.State == router.Reserved
 		})
 	})
@@ -118,13 +104,10 @@ func TestServerDown(t *testing.T) {
 	if err := store.Health(ctx); err == nil {
 		t.Error("Health tells nothing")
 	}
-	dedup, err := router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{
+	dedup := testkit.Must(router.NewDedup(router.DedupConfig{DedupSettings: router.DedupSettings{
 		Store:   store,
 		KeyFunc: func(string, *message.Message) (router.Keys, error) { return deliveryOf("a").Keys, nil },
-	}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}}, nil))(t)
 	_, err = dedup.Middleware(message.PassthroughHandler)(message.NewMessage("1", nil))
 	if class := router.ClassOf(err); class != router.ClassOutage {
 		t.Fatalf("%v: %v", class, err)
@@ -134,13 +117,8 @@ func TestServerDown(t *testing.T) {
 func TestBucketWithoutKeyTTL(t *testing.T) {
 	server := natstest.Start(t)
 	conn := connect(t, server)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "old"}); err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(t)
+	testkit.Must(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "old"}))(t)
 	if _, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn, Bucket: "old"}); !errors.Is(err, kvstore.ErrConfig) {
 		t.Fatal(err)
 	}
@@ -184,10 +162,7 @@ func ExampleConfig_Validate() {
 func TestBucketThatKeepsLess(t *testing.T) {
 	server := natstest.Start(t)
 	conn := connect(t, server)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(jetstream.New(conn))(t)
 	for name, c := range map[string]struct {
 		bucket jetstream.KeyValueConfig
 		want   string
@@ -199,9 +174,7 @@ func TestBucketThatKeepsLess(t *testing.T) {
 		"long":   {jetstream.KeyValueConfig{TTL: 72 * time.Hour, History: 9}, ""},
 	} {
 		c.bucket.Bucket, c.bucket.LimitMarkerTTL = name, time.Minute
-		if _, err := js.CreateKeyValue(t.Context(), c.bucket); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(js.CreateKeyValue(t.Context(), c.bucket))(t)
 		log := testkit.NewLog()
 		open(t, kvstore.Config{Conn: conn, Bucket: name, Logger: log})
 		if got := log.String(); !strings.Contains(got, c.want) || c.want == "" && got != "" {

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	natsgo "github.com/nats-io/nats.go"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -62,24 +63,16 @@ func (s *endless) send(uuid string, done func()) {
 func TestPauseOfTheServer(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 		proxy := natstest.NewLine(t, server)
-		sink, err := nats.New(nats.Config{Options: []natsgo.Option{natsgo.InProcessServer(proxy)}, MaxAge: natstest.Ever}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sink := testkit.Must(nats.New(nats.Config{Options: []natsgo.Option{natsgo.InProcessServer(proxy)}, MaxAge: natstest.Ever}, nil))(t)
 		store := open(t, kvstore.Config{Conn: sink.Conn(), TTL: natstest.Ever})
 		uuidKey := func(scope string, msg *message.Message) (router.Keys, error) {
 			return router.Keys{Delivery: router.KeyOf(scope, msg.UUID)}, nil
 		}
-		r, err := router.New(router.Config{Poison: sink, Dedup: router.DedupSettings{Store: store, KeyFunc: uuidKey}}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testkit.Must(router.New(router.Config{Poison: sink, Dedup: router.DedupSettings{Store: store, KeyFunc: uuidKey}}, nil))(t)
 		source := &endless{out: make(chan *message.Message)}
 		source.ctx, source.stop = context.WithCancel(t.Context())
 		ctx, cancel := context.WithCancel(t.Context())
-		if err := r.Add(router.Route{Name: "farm data", From: source, Topic: "all", To: sink, ToTopic: "data"}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Add(router.Route{Name: "farm data", From: source, Topic: "all", To: sink, ToTopic: "data"}))
 		var running sync.WaitGroup
 		running.Go(func() { _ = r.Run(ctx) })
 		t.Cleanup(func() {

@@ -43,10 +43,7 @@ func (p *process) claim(name string) router.Claim {
 // reserve reserves for an hour.
 func (p *process) reserve(name string) router.Reservation {
 	p.t.Helper()
-	got, err := p.Reserve(p.t.Context(), p.claim(name), time.Hour)
-	if err != nil {
-		p.t.Fatalf("Reserve: %v", err)
-	}
+	got := testkit.Must(p.Reserve(p.t.Context(), p.claim(name), time.Hour))(p.t)
 	return got
 }
 
@@ -248,14 +245,9 @@ func TestTwoProcessesOfOneInstance(t *testing.T) {
 func TestBucketGone(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 		p, peer := newProcess(t, server, mill), newProcess(t, server, barn)
-		js, err := jetstream.New(connect(t, server))
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := testkit.Must(jetstream.New(connect(t, server)))(t)
 		open, failed := p.want("open", router.Reserved), p.want("failed", router.Reserved)
-		if err := js.DeleteKeyValue(t.Context(), kvstore.DefaultBucket); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, js.DeleteKeyValue(t.Context(), kvstore.DefaultBucket))
 		testkit.EventuallyNil(t, func() error { return p.Commit(t.Context(), p.claim("open"), open, time.Hour) })
 		if err := p.Release(t.Context(), p.claim("failed"), failed); err != nil {
 			t.Errorf("Release: %v", err)
@@ -281,9 +273,7 @@ func TestBucketGone(t *testing.T) {
 			func() error { return p.Health(t.Context()) },
 			func() error { _, err := p.Reserve(t.Context(), p.claim("newer"), time.Hour); return err },
 		} {
-			if err := js.DeleteKeyValue(t.Context(), kvstore.DefaultBucket); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, js.DeleteKeyValue(t.Context(), kvstore.DefaultBucket))
 			testkit.EventuallyNil(t, request)
 		}
 	})
@@ -292,15 +282,10 @@ func TestBucketGone(t *testing.T) {
 func TestBucketGoneIsNotCreatedWithoutPermission(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 		conn := connect(t, server)
-		js, err := jetstream.New(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := testkit.Must(jetstream.New(conn))(t)
 		create := func() {
 			t.Helper()
-			if _, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "given", LimitMarkerTTL: time.Minute}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "given", LimitMarkerTTL: time.Minute}))(t)
 		}
 		config := kvstore.Config{Conn: conn, Bucket: "given", Provision: kvstore.ProvisionNone, SessionTTL: sessionTTL}
 		if _, err := kvstore.New(t.Context(), config); err == nil {
@@ -308,9 +293,7 @@ func TestBucketGoneIsNotCreatedWithoutPermission(t *testing.T) {
 		}
 		create()
 		store := open(t, config)
-		if err := js.DeleteKeyValue(t.Context(), "given"); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, js.DeleteKeyValue(t.Context(), "given"))
 		if _, err := store.Reserve(t.Context(), deliveryOf("a"), time.Hour); err == nil {
 			t.Fatal("a reservation without a bucket")
 		}

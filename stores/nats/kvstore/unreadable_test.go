@@ -25,22 +25,15 @@ func inBarnyard(t *testing.T, test func(*testing.T, barnyard)) {
 	t.Helper()
 	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 		b := barnyard{process: newProcess(t, server, mill)}
-		js, err := jetstream.New(connect(t, server))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if b.bucket, err = js.KeyValue(t.Context(), kvstore.DefaultBucket); err != nil {
-			t.Fatal(err)
-		}
+		js := testkit.Must(jetstream.New(connect(t, server)))(t)
+		b.bucket = testkit.Must(js.KeyValue(t.Context(), kvstore.DefaultBucket))(t)
 		test(t, b)
 	})
 }
 
 func (b barnyard) put(key, value string) {
 	b.t.Helper()
-	if _, err := b.bucket.PutString(b.t.Context(), key, value); err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.Must(b.bucket.PutString(b.t.Context(), key, value))(b.t)
 }
 
 // ask reserves for a second, the shortest lease.
@@ -98,9 +91,7 @@ func TestUnreadableEntries(t *testing.T) {
 				b.ask(claim, router.Busy)
 				time.Sleep(time.Nanosecond)
 				token := b.ask(claim, router.Reserved)
-				if err := b.Commit(t.Context(), claim, token, time.Hour); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, b.Commit(t.Context(), claim, token, time.Hour))
 				b.ask(claim, router.Committed)
 			})
 		})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -14,22 +15,14 @@ import (
 
 func TestQueueInDomain(t *testing.T) {
 	_, leaf := natstest.StartLeaf(t)
-	sink, err := nats.New(nats.Config{
+	sink := testkit.Must(nats.New(nats.Config{
 		URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword,
 		Domain: natstest.LeafDomain, InboxPrefix: natstest.LeafInboxPrefix,
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	}, nil))(t)
 	t.Cleanup(func() { _ = sink.Close() })
-	if err := sink.Publish(router.DefaultPoisonTopic, message.NewMessage("1", []byte("one"))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish(router.DefaultPoisonTopic, message.NewMessage("1", []byte("one"))))
 	open := func(domain string) *poisonqueue.Queue {
-		queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Domain: domain})
-		if err != nil {
-			t.Fatal(err)
-		}
+		queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Domain: domain}))(t)
 		return queue
 	}
 	if _, err := open("").Depth(t.Context()); !errors.Is(err, nats.ErrNoJetStream) {
@@ -46,9 +39,7 @@ func TestQueueInDomain(t *testing.T) {
 	if len(ids) != 1 {
 		t.Fatalf("got %d messages, want 1", len(ids))
 	}
-	if err := queue.Delete(t.Context(), ids[0]); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, queue.Delete(t.Context(), ids[0]))
 	if depth, err := queue.Depth(t.Context()); err != nil || depth != 0 {
 		t.Errorf("got %d messages, %v, want none", depth, err)
 	}

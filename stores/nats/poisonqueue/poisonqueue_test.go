@@ -20,6 +20,7 @@ import (
 	_ "gocloud.dev/blob/memblob"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/poisonstoretest"
@@ -34,17 +35,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestStore(t *testing.T) {
 	poisonstoretest.Run(t, poisonstoretest.Suite{Counts: true, Outages: true, New: func(t *testing.T) poisonstoretest.Queue {
 		server := natstest.Start(t)
-		sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		sink := testkit.Must(nats.New(nats.Config{URL: server.URL()}, nil))(t)
 		t.Cleanup(func() { _ = sink.Close() })
 		open := func(t *testing.T) router.PoisonStore {
 			t.Helper()
-			queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 5 * time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+			queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 5 * time.Second}))(t)
 			return queue
 		}
 		return poisonstoretest.Queue{
@@ -70,15 +65,10 @@ type bench struct {
 func newBench(t *testing.T, config router.Config) *bench {
 	t.Helper()
 	b := &bench{T: t, server: natstest.Start(t), in: gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)}
-	var err error
-	if b.sink, err = nats.New(nats.Config{URL: b.server.URL()}, nil); err != nil {
-		t.Fatal(err)
-	}
+	b.sink = testkit.Must(nats.New(nats.Config{URL: b.server.URL()}, nil))(t)
 	config.Poison = b.sink
-	if b.router, err = router.New(config, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.router.Add(router.Route{Name: "farm", From: b.in, Topic: "in", To: b.sink, Transform: func(msg *message.Message) ([]*message.Message, error) {
+	b.router = testkit.Must(router.New(config, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))))(t)
+	testkit.NoError(t, b.router.Add(router.Route{Name: "farm", From: b.in, Topic: "in", To: b.sink, Transform: func(msg *message.Message) ([]*message.Message, error) {
 		if b.nested != nil {
 			b.nested()
 		}
@@ -89,12 +79,8 @@ func newBench(t *testing.T, config router.Config) *bench {
 			return nil, router.Permanent(errors.New("cannot decode"))
 		}
 		return []*message.Message{msg}, nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	if b.queue, err = poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn()}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
+	b.queue = testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn()}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.router.Run(ctx) }()
@@ -188,10 +174,7 @@ func TestListShowsAndTakesNothing(t *testing.T) {
 		b.assertQueue("one", "two", "three")
 	}
 	second := b.list()[1]
-	got, err := b.queue.Get(t.Context(), second.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.Must(b.queue.Get(t.Context(), second.ID))(t)
 	if got.ID != second.ID || got.Route != "farm" || got.Reason != "cannot decode" || got.Class != "permanent" ||
 		got.Topic != "in" || got.Attempts != 1 || got.Count != 1 || got.First.IsZero() || got.Last.Before(got.First) ||
 		got.Message.UUID != "uuid two" || string(got.Message.Payload) != "two" || got.Message.Metadata[gateway.KeyTenantID] != "tenant" {
@@ -256,9 +239,7 @@ func TestReplayArrivesOnce(t *testing.T) {
 func TestEqualRecordsAreBothReplayed(t *testing.T) {
 	b := newBench(t, router.Config{})
 	for _, id := range []string{"1", "2"} {
-		if err := b.in.Publish("in", farmMessage(id, "the same")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.in.Publish("in", farmMessage(id, "the same")))
 	}
 	b.assertQueue("the same", "the same")
 	b.fixed.Store(true)
@@ -290,9 +271,7 @@ func TestReplayAfterARepairedTransform(t *testing.T) {
 		header.Payload, hopeless.Payload = []byte("header"), make([]byte, 2<<20) // above the server's limit
 		return []*message.Message{header, hopeless}, nil
 	}
-	if err := b.in.Publish("in", farmMessage("1", "whole")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.in.Publish("in", farmMessage("1", "whole")))
 	b.assertQueue("whole")
 	b.fixed.Store(true)
 	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 1})
@@ -310,9 +289,7 @@ func TestReplayAfterARepairedTransform(t *testing.T) {
 func TestPoisonedAgainAfterItWasDropped(t *testing.T) {
 	b := newBench(t, router.Config{})
 	for _, msg := range []*message.Message{farmMessage("1", "the same"), farmMessage("2", "the same")} {
-		if err := b.in.Publish("in", msg); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.in.Publish("in", msg))
 		b.assertQueue("the same")
 		if n, err := router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{All: true}); n != 1 || err != nil {
 			t.Fatalf("deleted %d, %v", n, err)
@@ -427,10 +404,7 @@ func TestOtherRouteAndNoRoute(t *testing.T) {
 
 // A record whose payload is in the claim check is whole again when it arrives.
 func TestLargeMessage(t *testing.T) {
-	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"}))(t)
 	t.Cleanup(func() { _ = store.Close() })
 	b := newBench(t, router.Config{ClaimCheck: store})
 	payload := string(bytes.Repeat([]byte("large "), 1<<18))
@@ -461,15 +435,9 @@ func TestLargeMessage(t *testing.T) {
 
 func TestServerDown(t *testing.T) {
 	server := natstest.Start(t)
-	sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(nats.Config{URL: server.URL()}, nil))(t)
 	defer func() { _ = sink.Close() }()
-	queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 200 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 200 * time.Millisecond}))(t)
 	server.Stop()
 	if _, err := queue.Get(t.Context(), "1"); err == nil || errors.Is(err, router.ErrNotInQueue) {
 		t.Errorf("Get: %v", err)
@@ -489,18 +457,10 @@ func TestServerDown(t *testing.T) {
 // A work queue knows one consumer per subject; looking needs none.
 func TestWorkQueueStream(t *testing.T) {
 	server := natstest.Start(t)
-	sink, err := nats.New(nats.Config{URL: server.URL(), Retention: jetstream.WorkQueuePolicy}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sink := testkit.Must(nats.New(nats.Config{URL: server.URL(), Retention: jetstream.WorkQueuePolicy}, nil))(t)
 	defer func() { _ = sink.Close() }()
-	if err := sink.Publish(router.DefaultPoisonTopic, message.NewMessage("1", []byte("p"))); err != nil {
-		t.Fatal(err)
-	}
-	queue, err := poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, sink.Publish(router.DefaultPoisonTopic, message.NewMessage("1", []byte("p"))))
+	queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()}))(t)
 	for range 2 {
 		n := 0
 		for _, err := range queue.Messages(t.Context()) {
@@ -561,8 +521,6 @@ func TestDepth(t *testing.T) {
 	depth(0)
 	b.send("one", "two", "three")
 	depth(3)
-	if err := b.queue.Delete(t.Context(), b.list()[1].ID); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.queue.Delete(t.Context(), b.list()[1].ID))
 	depth(2)
 }

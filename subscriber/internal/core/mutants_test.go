@@ -100,9 +100,7 @@ func find(t *testing.T, path, text, tests string) {
 	changed, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
 	replace := testkit.Must(json.Marshal(map[string]any{"Replace": map[string]string{path: changed}}))(t)
 	for name, content := range map[string]string{changed: text, overlay: string(replace)} {
-		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(name, []byte(content), 0o600))
 	}
 	out, err := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-vet=off", "-run", tests, "-programs", "20000", "-failed", "1", ".").CombinedOutput()
 	switch {

@@ -164,14 +164,10 @@ func TestCertificateIsRenewed(t *testing.T) {
 	}
 	write := func(name string, data []byte) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 		now.Add(1)
 	}
-	if err := trusts(first); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, trusts(first))
 	if err := trusts(second); err == nil {
 		t.Error("the test would not see another certificate")
 	}
@@ -189,9 +185,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	if err := trusts(second); err != nil {
 		t.Errorf("after the renewal: %v", err)
 	}
-	if err := os.Remove(filepath.Join(dir, "key.pem")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(filepath.Join(dir, "key.pem")))
 	now.Add(1)
 	if err := trusts(second); err != nil {
 		t.Errorf("without a key: %v", err)

@@ -32,9 +32,7 @@ func axe(t *testing.T) string {
 		t.Skipf("NPM IS ABSENT, THE PAGE IS NOT CHECKED WITH AXE: %v", err)
 	}
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "axe"))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "axe"))))
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	install := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--silent")

@@ -25,6 +25,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/browsertest"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
@@ -713,9 +714,7 @@ func TestBrowserContents(t *testing.T) {
 	b.sendPayload(shapes, "words.svg", []byte("<svg xmlns='http://www.w3.org/2000/svg' onload='window.pwned=5'/>\trow\r\n<img src=x onerror='window.pwned=6'>"))
 	b.waitConfirmed(2)
 	var picture bytes.Buffer
-	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 40, 20))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, png.Encode(&picture, image.NewGray(image.Rect(0, 0, 40, 20))))
 	b.sendPayload(shapes, "picture.png", picture.Bytes())
 	b.waitConfirmed(3)
 	page := open(t, server, "problems")
@@ -929,9 +928,7 @@ func TestBrowserServerGoes(t *testing.T) {
 	page.Wait(`document.querySelector("#gone").hidden`)
 
 	stop()
-	if err := <-served; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-served)
 	page.Wait(`!document.querySelector("#gone").hidden && document.querySelector("#gone").textContent.includes("No response from agrimill since")`)
 	page.Wait(`document.querySelector("#state").textContent === "no response" && document.querySelector("main").classList.contains("stale")`)
 	page.Wait(`document.title.startsWith("(no response)")`)

@@ -26,6 +26,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
 )
@@ -423,17 +424,13 @@ func TestReplayOverRealParts(t *testing.T) {
 // or unpacked.
 func TestPreview(t *testing.T) {
 	var picture, archive bytes.Buffer
-	if err := png.Encode(&picture, image.NewGray(image.Rect(0, 0, 20, 10))); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, png.Encode(&picture, image.NewGray(image.Rect(0, 0, 20, 10))))
 	files := zip.NewWriter(&archive)
 	for i := range 201 {
 		w := must(files.Create(fmt.Sprintf("../%d.shp", i)))(t)
 		_ = must(w.Write(make([]byte, i)))(t)
 	}
-	if err := files.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, files.Close())
 	bomb := bytes.Clone(picture.Bytes())
 	copy(bomb[16:], []byte{0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff}) // width and height
 	binary.BigEndian.PutUint32(bomb[29:], crc32.ChecksumIEEE(bomb[12:29]))

@@ -680,9 +680,7 @@ func TestWaiting(t *testing.T) {
 	server := serve(t, admin.Config{}, source)
 	ask := func(query string) (list admin.WaitingList) {
 		t.Helper()
-		if err := json.Unmarshal([]byte(get(t, server, "/api/waiting"+query).want(t, http.StatusOK).body), &list); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, json.Unmarshal([]byte(get(t, server, "/api/waiting"+query).want(t, http.StatusOK).body), &list))
 		return list
 	}
 	if all := ask(""); len(all.Waiting) != 12 || all.More != 3 || all.Waiting[0].Endpoint != "endpoint-14" || all.Waiting[0].Held != 1 {

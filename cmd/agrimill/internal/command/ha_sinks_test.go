@@ -174,9 +174,7 @@ func newHAKafka(tb testing.TB, addr string) *haKafka {
 	must(tb, err)
 	tb.Cleanup(client.Close)
 	k.admin = kadm.NewClient(client)
-	if _, err := k.admin.CreateTopic(tb.Context(), haKeys, 1, nil, k.back()); err != nil {
-		tb.Fatal(err)
-	}
+	testkit.Must(k.admin.CreateTopic(tb.Context(), haKeys, 1, nil, k.back()))(tb)
 	return k
 }
 

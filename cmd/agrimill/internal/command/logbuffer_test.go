@@ -117,9 +117,7 @@ func TestRunWithoutReaders(t *testing.T) {
 				_ = reader.Close()
 			}
 			if test.stdout {
-				if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: shapes, Payload: []byte(mark)}); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: shapes, Payload: []byte(mark)}))(t)
 			}
 			w.send(200)
 			testkit.Eventually(t, "messages move", func() bool { return w.confirmed() == w.sent })
@@ -136,11 +134,9 @@ func fill(t *testing.T, pipe *os.File) {
 	t.Helper()
 	raw, err := pipe.SyscallConn()
 	must(t, err)
-	if err := raw.Write(func(fd uintptr) bool {
+	testkit.NoError(t, raw.Write(func(fd uintptr) bool {
 		for err := error(nil); err == nil; _, err = syscall.Write(int(fd), []byte("-")) {
 		}
 		return true
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

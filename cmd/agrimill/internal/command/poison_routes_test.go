@@ -49,12 +49,8 @@ func newRoutesWorld(t *testing.T) *routesWorld {
 	conn, err := natstest.Connect(w.server.URL())
 	must(t, err)
 	t.Cleanup(conn.Close)
-	if w.js, err = natstest.JetStream(conn); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}}); err != nil {
-		t.Fatal(err)
-	}
+	w.js = testkit.Must(natstest.JetStream(conn))(t)
+	testkit.Must(w.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}}))(t)
 	return w
 }
 
@@ -194,15 +190,11 @@ func TestReplayThroughRoutes(t *testing.T) {
 	w.run(broken, func(*pipeline.Pipeline) {
 		seen := 0
 		for _, name := range names {
-			if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payloads[name]}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payloads[name]}))(t)
 			routes := 3
 			if name != "large" { // which no message of NATS can hold
 				routes++
-				if _, err := w.js.Publish(t.Context(), "out.task", append([]byte("out-"), payloads[name]...)); err != nil {
-					t.Fatal(err)
-				}
+				testkit.Must(w.js.Publish(t.Context(), "out.task", append([]byte("out-"), payloads[name]...)))(t)
 			}
 			testkit.Eventually(t, "the routes poison it", func() bool {
 				all := w.list("--config", broken)
@@ -254,9 +246,7 @@ func TestReplayThatIsRefused(t *testing.T) {
 	const further = "  - {name: gone, from: {gateway: all}, to: {sink: farm, topic: %[1]q}}\n  - {name: picky, from: {gateway: all}, filter: {type: %[2]q}, to: {sink: farm, topic: %[1]q}}\n"
 	broken := w.write("fine", taskData, fmt.Sprintf(further, "{filename}", "*"))
 	w.run(broken, func(*pipeline.Pipeline) {
-		if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: []byte(mark)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: []byte(mark)}))(t)
 		testkit.Eventually(t, "the routes poison it", func() bool { return len(w.list("--config", broken)) == 2 })
 	})
 	before := w.list("--config", broken)
@@ -288,9 +278,7 @@ func TestReplayThroughRoutesWaits(t *testing.T) {
 	w := newRoutesWorld(t)
 	broken := w.write("{filename}", taskData, "")
 	w.run(broken, func(*pipeline.Pipeline) {
-		if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: []byte(mark)}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: []byte(mark)}))(t)
 		testkit.Eventually(t, "the routes poison it", func() bool { return len(w.list("--config", broken)) == 3 })
 	})
 	file := w.write("repaired", taskData, "")

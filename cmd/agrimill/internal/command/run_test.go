@@ -466,9 +466,7 @@ func TestRunFollowsSymlinks(t *testing.T) {
 			err = os.WriteFile(filepath.Join(dir, name, "agrimill.yaml"), []byte(text), 0o600)
 		}
 		next := filepath.Join(dir, "..data_tmp")
-		if err = errors.Join(err, os.Symlink(name, next), os.Rename(next, filepath.Join(dir, "..data"))); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(err, os.Symlink(name, next), os.Rename(next, filepath.Join(dir, "..data"))))
 	}
 	volume("..1", w.routes("from-farm", "one.{type|none}"))
 	w.file = filepath.Join(dir, "agrimill.yaml")

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // files writes files, given as name and content, and returns their names in order.
@@ -232,9 +233,7 @@ func TestSendStdin(t *testing.T) {
 	const large = 17 << 20
 	zeros := manyZeros(large)
 	sum := sha256.New()
-	if _, err := io.Copy(sum, zeros); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(io.Copy(sum, zeros))(t)
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
 	f.stdin = manyZeros(large)
 	report = f.send(statusFailed, "--from", terminalID, "--publish", "--type", "doc:pdf", stdinName)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // put sends a message to the software.
@@ -220,14 +221,12 @@ func TestTailAwaitsTheFirstEvent(t *testing.T) {
 	c := f.gate.ClientConfig()
 	f.env["SECRET"] = string(c.ClientSecret)
 	file := filepath.Join(t.TempDir(), "agrimill.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, `
+	testkit.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
 gateway: {base_url: %q, token_url: %q, client_id: %q, client_secret: "${SECRET}", stream_idle_timeout: 100ms}
 sinks: {farm: {log: {}}}
 poison: {sink: farm}
 routes: [{name: all, from: {gateway: all}, to: {sink: farm}}]
-`, c.BaseURL, c.TokenURL, c.ClientID), 0o600); err != nil {
-		t.Fatal(err)
-	}
+`, c.BaseURL, c.TokenURL, c.ClientID), 0o600))
 	sent := make(chan error, 1)
 	go func() {
 		// Woken by every request.

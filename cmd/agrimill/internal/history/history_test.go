@@ -18,6 +18,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/history"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -34,10 +35,7 @@ type farm struct {
 }
 
 func newFarm(t *testing.T, cfg journal.Config) *farm {
-	j, err := journal.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := testkit.Must(journal.New(cfg))(t)
 	return &farm{History: history.New(nil), t: t, journal: j, counts: map[string]*history.Counts{}, age: -1}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/history"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -272,10 +273,7 @@ func TestMemory(t *testing.T) {
 	now := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	// One route with one more share for each of many endpoints, each with all latencies in all periods.
-	j, err := journal.New(journal.Config{Now: clock})
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := testkit.Must(journal.New(journal.Config{Now: clock}))(t)
 	before := heap()
 	h := history.New(clock)
 	samples := []history.Sample{{Route: "farm", FromGateway: true, Backlog: -1}}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -17,10 +18,7 @@ import (
 func TestRenamedRoutesTakeWhatTheyHad(t *testing.T) {
 	const routes, endpoints = 100, 5
 	now := time.Date(2026, 4, 1, 0, 0, 30, 0, time.UTC)
-	j, err := journal.New(journal.Config{Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := testkit.Must(journal.New(journal.Config{Now: func() time.Time { return now }}))(t)
 	h := New(func() time.Time { return now })
 	for r := range routes {
 		now = now.Add(time.Second)

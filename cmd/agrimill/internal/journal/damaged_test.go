@@ -35,9 +35,7 @@ func chunks(t *testing.T, path string, f func(n int, chunk []byte) []byte) {
 		}
 		return err
 	})
-	if err := errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(err, db.Close()))
 }
 
 // A file that cannot be read to its end is put aside, and a new one begins: what it tells is told once. Three chunks have two
@@ -55,9 +53,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 	}
 	cut := func(size int64) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) {
-			if err := os.Truncate(path, size); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.Truncate(path, size))
 		}
 	}
 	for name, test := range map[string]struct {
@@ -113,17 +109,11 @@ func TestFileThatCannotBeRead(t *testing.T) {
 func TestFileThatCannotBeOpened(t *testing.T) {
 	for name, make := range map[string]func(t *testing.T, path string){
 		"a directory": func(t *testing.T, path string) {
-			if err := os.Mkdir(path, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.Mkdir(path, 0o700))
 		},
 		"no permission": func(t *testing.T, path string) {
-			if err := os.WriteFile(path, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(path, 0); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(path, nil, 0o600))
+			testkit.NoError(t, os.Chmod(path, 0))
 			t.Cleanup(testkit.Unprivileged(t))
 		},
 	} {

@@ -19,10 +19,7 @@ func (d *diary) reopen(cfg journal.Config, path string) (errs *[]error) {
 	errs = &[]error{}
 	cfg.Now, cfg.Path = func() time.Time { return d.now }, path
 	cfg.Failed = func(err error) { *errs = append(*errs, err) }
-	var err error
-	if d.Journal, err = journal.New(cfg); err != nil {
-		d.t.Fatal(err)
-	}
+	d.Journal = testkit.Must(journal.New(cfg))(d.t)
 	kept := d.Journal
 	d.t.Cleanup(func() {
 		if err := kept.Close(); err != nil {
@@ -35,9 +32,7 @@ func (d *diary) reopen(cfg journal.Config, path string) (errs *[]error) {
 func (d *diary) close() {
 	d.t.Helper()
 	for range 2 {
-		if err := d.Close(); err != nil {
-			d.t.Fatal(err)
-		}
+		testkit.NoError(d.t, d.Close())
 	}
 }
 
@@ -133,9 +128,7 @@ func TestFileThatCannotBeUsed(t *testing.T) {
 	d.close()
 	for name, content := range map[string][]byte{"text": []byte("this is no database"), "zeros": make([]byte, 64<<10)} {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, content, 0o600))
 		errs := d.reopen(journal.Config{}, file)
 		if len(*errs) != 1 || !strings.Contains((*errs)[0].Error(), file+".damaged") {
 			t.Errorf("%s: told %v", name, *errs)

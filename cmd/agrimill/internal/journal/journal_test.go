@@ -37,10 +37,7 @@ type diary struct {
 func newDiary(t testing.TB, cfg journal.Config) *diary {
 	d := &diary{t: t, now: time.Date(2026, 4, 1, 6, 0, 0, 0, time.UTC)}
 	cfg.Now = func() time.Time { return d.now }
-	var err error
-	if d.Journal, err = journal.New(cfg); err != nil {
-		t.Fatal(err)
-	}
+	d.Journal = testkit.Must(journal.New(cfg))(t)
 	return d
 }
 
@@ -426,10 +423,7 @@ func TestOff(t *testing.T) {
 
 // Writers and readers do not disturb each other (with the race detector).
 func TestConcurrentUse(t *testing.T) {
-	j, err := journal.New(journal.Config{MaxEntries: 2000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := testkit.Must(journal.New(journal.Config{MaxEntries: 2000}))(t)
 	var wg sync.WaitGroup
 	for w := range 4 {
 		wg.Go(func() {
@@ -452,10 +446,7 @@ func TestConcurrentUse(t *testing.T) {
 
 // What each event may cost.
 func TestAllocations(t *testing.T) {
-	j, err := journal.New(journal.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := testkit.Must(journal.New(journal.Config{}))(t)
 	event, msg := received("message-1", "context", "a.zip"), routed("message-1", "context")
 	o := j.Observer(nil)
 	confirmation := []gateway.MessageConfirmation{{EndpointID: endpoint, MessageID: "message-1"}}

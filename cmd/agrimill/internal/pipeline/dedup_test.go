@@ -129,9 +129,7 @@ func TestDedupBucketIsGone(t *testing.T) {
 		t.Run(provision.String(), func(t *testing.T) {
 			w := newWorld(t)
 			bucket := jetstream.KeyValueConfig{Bucket: kvstore.DefaultBucket, LimitMarkerTTL: time.Minute}
-			if _, err := w.js.CreateKeyValue(t.Context(), bucket); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(w.js.CreateKeyValue(t.Context(), bucket))(t)
 			b := w.start(w.head() + w.natsSink() + fmt.Sprintf("dedup: {nats_kv: {url: %q, provision: %v}}\n", w.server.URL(), provision) + allRoute)
 			b.waitReady()
 			must(t, w.js.DeleteKeyValue(t.Context(), bucket.Bucket))

@@ -27,9 +27,7 @@ func TestFarmData(t *testing.T) {
 	w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "office", Receive: types, Subscribe: types})
 	send := func(messageType string, payload []byte) {
 		t.Helper()
-		if _, err := w.gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, TeamsetContextID: "team", Filename: "acre.zip", Payload: payload}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, TeamsetContextID: "team", Filename: "acre.zip", Payload: payload}))(t)
 	}
 	maps := t.TempDir()
 	text := w.head() + strings.Replace(w.natsSink(), "poison:", fmt.Sprintf("  maps: {blob: {url: %q}}\npoison:", "file://"+maps), 1) +
@@ -107,9 +105,7 @@ func TestDevicesInKafka(t *testing.T) {
 	} {
 		b := w.start(text)
 		message.From = sender.ID
-		if _, err := w.gate.Send(message); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(w.gate.Send(message))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		must(t, w.gate.WaitConfirmed(ctx, i+1))
 		cancel()

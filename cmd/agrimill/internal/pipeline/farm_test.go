@@ -9,6 +9,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/expr"
@@ -50,9 +51,7 @@ func TestExpressionsOfARoute(t *testing.T) {
 		Set:    map[string]string{"readable": `metadata[?"x-farm-readable"].orValue("yes")`},
 	}
 	var route router.Route
-	if err := errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)))
 	handler := message.PassthroughHandler
 	for _, m := range slices.Backward(route.Middleware) {
 		handler = m(handler)
@@ -73,10 +72,7 @@ func TestExpressionsOfARoute(t *testing.T) {
 		if selected, err := route.Select(msg); selected != test.selected || err != nil {
 			t.Errorf("%s: selected %t, %v", name, selected, err)
 		}
-		out, err := handler(msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := testkit.Must(handler(msg))(t)
 		if got := out[0].Metadata["readable"]; got != test.readable {
 			t.Errorf("%s: readable %q", name, got)
 		}
@@ -84,9 +80,7 @@ func TestExpressionsOfARoute(t *testing.T) {
 	// Both have to be true.
 	cfg.Filter.Farm.Machine = []string{"tractor*"}
 	var other router.Route
-	if err := errors.Join(p.setFarm(cfg, &other), p.setExpressions(cfg, &other)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(p.setFarm(cfg, &other), p.setExpressions(cfg, &other)))
 	msg := message.NewMessage("1", farmdatatest.Archive(t, 5))
 	msg.Metadata[gateway.KeyFilename] = "a.zip"
 	if selected, err := other.Select(msg); selected || err != nil {

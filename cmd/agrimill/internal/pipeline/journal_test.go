@@ -41,11 +41,9 @@ routes:
 	b.waitReady()
 	send := func(messageType, name string) {
 		t.Helper()
-		if _, err := w.gate.Send(gatewaytest.SendRequest{
+		testkit.Must(w.gate.Send(gatewaytest.SendRequest{
 			From: w.sender.ID, MessageType: messageType, Filename: name, Payload: []byte(mark + name),
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 	}
 	send(taskData, "Field 1.zip")
 	send(shapes, "Field 2.zip")
@@ -113,9 +111,7 @@ func TestJournalInAFile(t *testing.T) {
 	text := w.head() + w.natsSink() + fmt.Sprintf("journal: {path: %q}\nroutes:\n  - {name: farm-data, from: {gateway: all}, to: {sink: farm}}\n", filepath.Join(t.TempDir(), "journal.bbolt"))
 	b := w.start(text)
 	b.waitReady()
-	if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Filename: "Field 1.zip", Payload: []byte(mark)}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Filename: "Field 1.zip", Payload: []byte(mark)}))(t)
 	w.waitConfirmed()
 	beside, err := pipeline.NewReplayer(t.Context(), w.parse(text), nil, pipeline.Options{})
 	must(t, err)

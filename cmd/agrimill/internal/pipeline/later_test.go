@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/logsink"
 )
@@ -16,10 +17,7 @@ import (
 // A sink that is opened in the background forwards publications once it is open, and is
 // an outage before.
 func TestPublishAsyncOfWhatIsOpenedLater(t *testing.T) {
-	inner, err := logsink.New(logsink.Config{Writer: io.Discard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	inner := testkit.Must(logsink.New(logsink.Config{Writer: io.Discard}))(t)
 	defer func() { _ = inner.Close() }()
 	open := func(context.Context) (sinks.Sink, func() error, error) { return inner, inner.Close, nil }
 	s := &sink{name: "farm", later: newLater(open, watermill.NopLogger{})}
@@ -27,13 +25,8 @@ func TestPublishAsyncOfWhatIsOpenedLater(t *testing.T) {
 	if _, err := s.PublishAsync("topic", msg); !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, sinks.ErrNotConnected) {
 		t.Errorf("before it is open: %v", err)
 	}
-	if err := s.Try(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	p, err := s.PublishAsync("topic", msg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Try(t.Context()))
+	p := testkit.Must(s.PublishAsync("topic", msg))(t)
 	if _, err := p.Result(); err != nil {
 		t.Error(err)
 	}

@@ -100,9 +100,7 @@ func TestPoisonOnTheWayBack(t *testing.T) {
 	b.waitReady()
 	msg := natsgo.NewMsg("out.data") // without a type
 	msg.Data = []byte(mark)
-	if _, err := w.js.PublishMsg(t.Context(), msg); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(w.js.PublishMsg(t.Context(), msg))(t)
 	testkit.Eventually(w, "it is in the poison queue", func() bool { return len(w.read("agrimill.poison")) == 1 })
 	b.mustStop()
 	if h := b.Snapshot().Routes[1]; h.Poisoned != 1 || h.Name != "back" {

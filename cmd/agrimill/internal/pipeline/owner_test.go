@@ -5,14 +5,12 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
 func TestOwner(t *testing.T) {
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
+	host := testkit.Must(os.Hostname())(t)
 	for _, c := range []struct{ instance, address, want string }{
 		{"mill", "127.0.0.1:8080", "mill"},
 		{"", "127.0.0.1:8080", host + " 127.0.0.1:8080"},

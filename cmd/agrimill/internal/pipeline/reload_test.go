@@ -259,9 +259,7 @@ func TestReloadKeepsWhatDiffers(t *testing.T) {
 	handled := uint64(0)
 	send := func(contextID, text string) [sha256.Size]byte {
 		payload := []byte(mark + text)
-		if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, ContextID: contextID, Payload: payload}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, ContextID: contextID, Payload: payload}))(t)
 		handled++
 		// The confirmation waits for a file that may list it.
 		testkit.Eventually(w, "it is handled", func() bool { return b.Snapshot().Routes[0].Delivered+b.Snapshot().Routes[0].Duplicates == handled })

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Sinks of the other kinds: files and lines.
@@ -49,9 +50,7 @@ routes:
   - {name: archive, from: {gateway: all}, to: {sink: files, topic: "{type|none}"}}
 `, dir))
 	payload := append([]byte(mark), make([]byte, 200<<10)...) // too large for its event
-	if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payload}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payload}))(t)
 	b.waitOutage("")
 	if b.isReady() {
 		t.Error("ready without the directory")

@@ -155,9 +155,7 @@ func TestStopCountsWhatIsSetAside(t *testing.T) {
 			b := w.start(w.head() + w.natsSink() + test.routes)
 			b.waitReady()
 			payload := append([]byte(mark), bytes.Repeat([]byte{'.'}, 1<<20)...) // more than NATS takes
-			if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: pictures, Payload: payload}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: pictures, Payload: payload}))(t)
 			state := func() admin.Subscriber { return b.Snapshot().Subscriber }
 			testkit.Eventually(w, "it is set aside", func() bool { return state().SetAside >= test.times && state().SetAsideNow == 1 })
 			if s := state(); s.OldestUnconfirmed.IsZero() || s.InFlight != 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -154,10 +155,7 @@ func TestSourceInTurns(t *testing.T) {
 		turns, from := newTurns(), &sourceOfOne{}
 		source := &inTurn{Subscriber: from, logger: slog.New(slog.DiscardHandler), turns: turns}
 		ctx, cancel := context.WithCancel(t.Context())
-		out, err := source.Subscribe(ctx, "topic")
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := testkit.Must(source.Subscribe(ctx, "topic"))(t)
 		synctest.Wait()
 		if n := from.subscriptions.Load(); n != 0 {
 			t.Errorf("%d subscriptions without a turn", n)

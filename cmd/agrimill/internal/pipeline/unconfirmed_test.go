@@ -42,9 +42,7 @@ func TestConfirmationsFail(t *testing.T) {
 	w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Match: func(r *http.Request) bool {
 		return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), sick)
 	}})
-	if _, err := w.gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: taskData, Payload: []byte(mark)}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: taskData, Payload: []byte(mark)}))(t)
 	b.logs.contains("level=WARN", "msg=problem", "kind=confirmations")
 	if c := b.check("confirmations"); c.OK || c.Since.IsZero() || !strings.Contains(c.Message, sick) {
 		t.Errorf("check: %+v", c)

@@ -84,9 +84,7 @@ func newWorld(t *testing.T, change ...func(*gatewaytest.Config)) *world {
 	conn, err := natsgo.Connect(w.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond))
 	must(t, err)
 	t.Cleanup(conn.Close)
-	if w.js, err = jetstream.New(conn); err != nil {
-		t.Fatal(err)
-	}
+	w.js = testkit.Must(jetstream.New(conn))(t)
 	return w
 }
 

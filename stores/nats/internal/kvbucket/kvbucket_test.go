@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/internal/kvbucket"
@@ -42,15 +43,9 @@ func TestWeaker(t *testing.T) {
 
 // A bucket that acknowledges keys and does not have them is of no use, whoever created it.
 func TestCompareWithoutKeys(t *testing.T) {
-	conn, err := natstest.Connect(natstest.Start(t).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(natstest.Connect(natstest.Start(t).URL()))(t)
 	t.Cleanup(conn.Close)
-	js, err := natstest.JetStream(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := testkit.Must(natstest.JetStream(conn))(t)
 	for name, c := range map[string]struct {
 		stream jetstream.StreamConfig
 		want   string // empty: it is fit for use
@@ -61,9 +56,7 @@ func TestCompareWithoutKeys(t *testing.T) {
 	} {
 		c.stream.Name, c.stream.Subjects = "KV_"+name, []string{"$KV." + name + ".>"}
 		c.stream.MaxMsgsPerSubject, c.stream.AllowRollup, c.stream.AllowDirect = 1, true, true
-		if _, err := js.CreateStream(t.Context(), c.stream); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(js.CreateStream(t.Context(), c.stream))(t)
 		kv, err := js.KeyValue(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)

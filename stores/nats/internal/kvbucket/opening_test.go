@@ -22,26 +22,14 @@ func TestBeforeTheServer(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	s.Stop()
-	conn, err := nats.Connection{URL: s.URL(), RetryOnFailedConnect: true}.Connect("test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := testkit.Must(nats.Connection{URL: s.URL(), RetryOnFailedConnect: true}.Connect("test"))(t)
 	t.Cleanup(conn.Close)
 	log := testkit.NewLog()
-	dedup, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn, Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dedup := testkit.Must(kvstore.New(t.Context(), kvstore.Config{Conn: conn, Logger: log}))(t)
 	t.Cleanup(func() { _ = dedup.Close() })
-	lease, err := kvlease.New(t.Context(), kvlease.Config{Conn: conn})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := testkit.Must(kvlease.New(t.Context(), kvlease.Config{Conn: conn}))(t)
 	t.Cleanup(func() { _ = lease.Close() })
-	devices, err := devicestore.New(t.Context(), devicestore.Config{Conn: conn})
-	if err != nil {
-		t.Fatal(err)
-	}
+	devices := testkit.Must(devicestore.New(t.Context(), devicestore.Config{Conn: conn}))(t)
 	uses := map[string]func() error{
 		"Reserve": func() error {
 			got, err := dedup.Reserve(t.Context(), router.Claim{Keys: router.Keys{Delivery: router.KeyOf("scope", "1")}}, time.Minute)

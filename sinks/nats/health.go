@@ -28,7 +28,6 @@ func (s *Sink) watch() {
 			}
 			s.connected()
 			s.logger.Info("NATS connection restored", nil)
-			s.recovered.Raise()
 			s.run.lookNow()
 		case natsgo.RECONNECTING:
 			for _, f := range s.acks.takeAll() {
@@ -84,6 +83,9 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 		return Explain(s.conn, s.config.Domain, err)
 	}
 	s.compare(asked, stream.CachedInfo())
+	if s.looked.Swap(asked.connection) != asked.connection {
+		s.recovered.Raise()
+	}
 	have := stream.CachedInfo().Config
 	last := s.stream.Swap(&have)
 	// Somebody has changed the stream under us.

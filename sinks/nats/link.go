@@ -2,6 +2,7 @@ package nats
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +18,7 @@ type link struct {
 	maxPayload atomic.Int64 // of the server when last connected
 	replies    *natsgo.Subscription
 	status     chan natsgo.Status
+	looked     atomic.Uint64 // the connection on which the stream has answered; 0 if it was gone since
 
 	violation atomic.Pointer[asyncError] // last permissions violation
 	logged    atomic.Pointer[string]     // last error since the connection came
@@ -27,6 +29,12 @@ type asyncError struct {
 	at  time.Time
 	err error
 }
+
+// connection numbers the connections, from 1.
+func connection(conn *natsgo.Conn) uint64 { return conn.Stats().Reconnects + 1 }
+
+// errNotLooked: what the stream acknowledged now would hide what it lost.
+var errNotLooked = fmt.Errorf("the stream has not answered on this connection: %w", natsgo.ErrDisconnected)
 
 // connected takes in what a new connection says.
 func (l *link) connected() {
@@ -58,6 +66,9 @@ func (l *link) write(f *flight, d *draft) error {
 	// What is published without a connection must fail.
 	if l.buffers && !l.conn.IsConnected() {
 		return natsgo.ErrDisconnected
+	}
+	if l.looked.Load() != connection(l.conn) {
+		return errNotLooked
 	}
 	stoppoint.At(stoppoint.Write)
 	d.msg.Reply = f.reply

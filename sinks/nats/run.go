@@ -14,7 +14,10 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// lookEvery is how often the server is asked for the stream at least if it syncs at intervals.
+// lookAgainAfter is how long after it did not answer the server is asked again.
+const lookAgainAfter = time.Second
+
+// lookEvery is how often the server is asked for the stream at least.
 const lookEvery = 10 * time.Second
 
 // run is what is known of how long the server has run on: from one look at the stream to the next it is the same process, and
@@ -32,9 +35,10 @@ type run struct {
 
 // asked is what was known when the server was asked.
 type asked struct {
-	at      time.Time
-	server  string
-	highest uint64
+	at         time.Time
+	server     string
+	highest    uint64
+	connection uint64
 }
 
 // acked takes in an acknowledgment.
@@ -50,7 +54,7 @@ func (r *run) acked(ack jetstream.PubAck) {
 func (r *run) ask(conn *natsgo.Conn) asked {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return asked{time.Now(), conn.ConnectedServerId(), r.highest}
+	return asked{time.Now(), conn.ConnectedServerId(), r.highest, connection(conn)}
 }
 
 // lookNow has the server asked at once.
@@ -71,29 +75,29 @@ func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {
 	first := r.created.IsZero()
 	ranOn := first && asked.highest == 0 || r.server == asked.server && r.created.Equal(info.Created) && info.State.LastSeq >= asked.highest
 	same := s.conn.ConnectedServerId() == asked.server
-	var lost uint64
-	switch {
-	case !same: // another one has answered, perhaps
-	case info.State.LastSeq < asked.highest:
-		lost = asked.highest - info.State.LastSeq
-	case !first && !r.created.Equal(info.Created):
-		lost = asked.highest
+	has := min(info.State.LastSeq, asked.highest)
+	if !first && !r.created.Equal(info.Created) {
+		has = 0
 	}
 	if same {
 		if !ranOn {
 			r.Restarted(time.Now(), s.config.Synced.After())
 		}
-		if lost > 0 {
+		if has < asked.highest {
 			r.highest = info.State.LastSeq
+			r.losses += asked.highest - has
 		}
-		r.server, r.created, r.losses = asked.server, info.Created, r.losses+lost
+		r.server, r.created = asked.server, info.Created
 		r.Alive(asked.at)
 	}
 	r.mu.Unlock()
-	if lost > 0 {
+	if same && has < asked.highest { // else another one has answered, perhaps
 		s.logger.Error("The broker has lost acknowledged messages", errWentBack, watermill.LogFields{
-			"stream": s.config.Stream, "lost": lost, "first_sequence": info.State.LastSeq + 1, "last_sequence": asked.highest,
+			"stream": s.config.Stream, "lost": asked.highest - has, "first_sequence": has + 1, "last_sequence": asked.highest,
 		})
+		if s.config.Lost != nil {
+			s.config.Lost(has+1, asked.highest)
+		}
 	}
 }
 
@@ -105,31 +109,48 @@ func (s *Sink) Lost() uint64 {
 	return s.run.losses
 }
 
-// follow asks for the stream after each reconnect, and at intervals if the server syncs at intervals.
+// follow asks for the stream after each reconnect, and at intervals.
 func (s *Sink) follow() {
-	every := time.NewTicker(lookEvery)
-	defer every.Stop()
-	var tick <-chan time.Time
+	every, patience := lookEvery, lookAgainAfter
 	if interval := time.Duration(s.config.Synced); interval > 0 {
-		every.Reset(min(lookEvery, max(interval/4, 10*time.Millisecond)))
-		tick = every.C
+		every = min(every, max(interval/4, 10*time.Millisecond))
 	}
+	next := time.NewTimer(every)
+	defer next.Stop()
 	for {
 		select {
-		case <-tick:
+		case <-next.C:
 		case <-s.run.look:
 		case <-s.background.Done():
 			return
 		}
+		next.Reset(every)
 		if s.opening.Err() != nil {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(s.background, s.config.PublishTimeout)
-		if err := s.lookAtStream(ctx); err != nil && tick == nil && s.background.Err() == nil {
-			time.AfterFunc(time.Second, s.run.lookNow)
+		if err := s.lookAgain(patience); err != nil {
+			s.logger.Debug("NATS stream not looked at", watermill.LogFields{"error": err.Error()})
+			next.Reset(lookAgainAfter)
+			patience = min(2*patience, s.config.PublishTimeout) // an answer that was lost must not cost long, and a slow server not all
+		} else {
+			patience = lookAgainAfter
 		}
-		cancel()
 	}
+}
+
+// lookAgain looks at the stream, which is provisioned if it is gone.
+func (s *Sink) lookAgain(patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(s.background, patience)
+	defer cancel()
+	err := s.lookAtStream(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && s.config.Provision != ProvisionNone {
+		if err = s.provision(s.background, s.config.ConnectTimeout); err != nil {
+			s.logger.Error("NATS stream provisioning failed", err, nil)
+			return err
+		}
+		err = s.lookAtStream(ctx)
+	}
+	return err
 }
 
 // Survives implements [sinks.Syncing]. The server has run on if from one look at the stream to the next it is the same process, as

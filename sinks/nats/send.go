@@ -148,22 +148,11 @@ func (s *Sink) resolve(f *flight, receipt sinks.Receipt, err error) {
 	f.Resolve(receipt, err)
 }
 
-// fail classifies a failure, and has the stream provisioned when it is gone.
+// fail classifies a failure, and has the stream looked at when it is gone.
 func (s *Sink) fail(f *flight, failure error) error {
-	if errors.Is(failure, jetstream.ErrNoStreamResponse) && s.config.Provision != ProvisionNone {
-		select {
-		case s.provisioning <- struct{}{}:
-			s.life.Fork()
-			// Ends by its timeout or by Close.
-			go func() {
-				defer s.life.Leave()
-				if err := s.provision(s.background, s.config.ConnectTimeout); err != nil {
-					s.logger.Error("NATS stream provisioning failed", err, nil)
-				}
-				<-s.provisioning
-			}()
-		default: // somebody is at it
-		}
+	if errors.Is(failure, jetstream.ErrNoStreamResponse) { // it is gone, or has no leader
+		s.looked.Store(0)
+		s.run.lookNow()
 	}
 	if errors.Is(failure, errNoAck) {
 		// A server does not answer a publish that it does not allow; it says so

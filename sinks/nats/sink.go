@@ -43,10 +43,9 @@ type Sink struct {
 	js      jetstream.JetStream
 	opening *opening.Opening // of the stream
 
-	stream       atomic.Pointer[jetstream.StreamConfig] // as on the server when last looked
-	provisioning chan struct{}                          // holds one token while the stream is looked at again
-	run          run                                    // of the server
-	recovered    wakeup.Signal
+	stream    atomic.Pointer[jetstream.StreamConfig] // as on the server when last looked
+	run       run                                    // of the server
+	recovered wakeup.Signal
 
 	drafts   drafts
 	requests chan *flight
@@ -91,14 +90,13 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		logger = watermill.NopLogger{}
 	}
 	s := &Sink{
-		config:       config,
-		name:         config.Name,
-		logger:       logger,
-		link:         link{conn: config.Conn},
-		requests:     make(chan *flight, queueLength),
-		provisioning: make(chan struct{}, 1),
-		life:         lifecycle.New(),
-		run:          run{look: make(chan struct{}, 1)},
+		config:   config,
+		name:     config.Name,
+		logger:   logger,
+		link:     link{conn: config.Conn},
+		requests: make(chan *flight, queueLength),
+		life:     lifecycle.New(),
+		run:      run{look: make(chan struct{}, 1)},
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
 	if own, ok := config.Marshaler.(Marshaler); ok {

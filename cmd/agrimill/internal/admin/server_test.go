@@ -292,7 +292,7 @@ func TestTraceRequests(t *testing.T) {
 	b.send(3, taskData, "Field 7.zip")
 	b.waitConfirmed(3)
 	for path, want := range map[string]int{
-		"/api/trace?limit=0": http.StatusBadRequest, "/api/trace?limit=201": http.StatusBadRequest, "/api/trace?limit=x": http.StatusBadRequest,
+		"/api/trace?limit=0": http.StatusBadRequest, "/api/trace?limit=10001": http.StatusBadRequest, "/api/trace?limit=x": http.StatusBadRequest,
 		"/api/trace?q=" + strings.Repeat("x", 513): http.StatusBadRequest, "/api/trace": http.StatusOK, "/api/trace?q=nobody": http.StatusOK,
 	} {
 		if a := get(t, server, path); a.status != want {

@@ -9,7 +9,7 @@ import (
 
 const (
 	defaultTraceLimit = 20
-	maxTraceLimit     = 200
+	maxTraceLimit     = 10_000
 	// maxTraceQuery is the longest text to look for.
 	maxTraceQuery = 512
 )

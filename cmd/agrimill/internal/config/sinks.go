@@ -83,3 +83,16 @@ type Blob struct {
 type LogSink struct {
 	logsink.Config `yaml:",inline"`
 }
+
+// SinkOf returns the name of the sink of a route, or of the poison queue; empty if there is no such route.
+func (c *Config) SinkOf(route string, poisoned bool) string {
+	if poisoned {
+		return c.Poison.Sink
+	}
+	for _, r := range c.Routes {
+		if r.Name == route {
+			return r.To.Sink
+		}
+	}
+	return ""
+}

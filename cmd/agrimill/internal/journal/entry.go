@@ -56,11 +56,14 @@ const (
 	StepUntaken
 	// StepUnclaimed: no file came that it is a part of; it goes on alone.
 	StepUnclaimed
+	// StepLost: the broker had acknowledged it, and does not have it any longer.
+	StepLost
 )
 
 var steps = []string{
 	"", "received", "undeliverable", "started", "retry", "stored", "delivered", "filtered", "duplicate", "poisoned", "poison failed",
 	"returned", "confirmed", "confirmation rejected", "held", "joined to a file", "fetched", "no route takes it", "no file came",
+	"lost by the broker",
 }
 
 // String says it in a few words.
@@ -189,6 +192,16 @@ func (r *record) confirmation(what Step, tenant string, c *gateway.MessageConfir
 	r.set(textEndpoint, c.EndpointID)
 	r.set(textMessageIDs, c.MessageID)
 	r.set(textText, reason)
+}
+
+// lost makes the record of what stored has stored.
+func (r *record) lost(stored *Entry) {
+	r.step, r.bytes, r.sequence = StepLost, -1, stored.numbers[numberSequence]
+	for t, value := range stored.texts {
+		if t := text(t); t != textTenant && t != textSentAs { // nobody repeats the one, and the broker had not sent it
+			r.set(t, string(value))
+		}
+	}
 }
 
 // joined joins as many IDs as are kept.

@@ -232,6 +232,31 @@ func (j *Journal) Rejected(tenantID string, c gateway.MessageConfirmation, err e
 	j.add(&r)
 }
 
+// Lost records that a stream of JetStream does not have any longer what it had acknowledged with these sequences, first and last
+// included: each message that was stored there last, by a route for which by returns true.
+func (j *Journal) Lost(stream string, first, last uint64, by func(route string, poisoned bool) bool) {
+	if j == nil {
+		return
+	}
+	now := j.state()
+	each := func(f func(at uint64, e *Entry)) {
+		now.entries(func(e *Entry) {
+			if at := e.numbers[numberSequence]; first <= at && at <= last && string(e.texts[textStream]) == stream {
+				f(at, e)
+			}
+		})
+	}
+	latest := map[uint64]int64{} // if it was lost before, that
+	each(func(at uint64, e *Entry) { latest[at] = e.At })
+	each(func(at uint64, e *Entry) {
+		if e.Step != StepLost && e.At == latest[at] && by(e.text(textRoute), e.Step == StepPoisoned) {
+			var r record
+			r.lost(e)
+			j.add(&r)
+		}
+	})
+}
+
 // Observer returns an observer that records what happens on the routes and passes it on to next,
 // which may be nil.
 func (j *Journal) Observer(next router.Observer) router.Observer {

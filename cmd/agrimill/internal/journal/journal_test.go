@@ -159,6 +159,46 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// What a broker has lost is known by its place, as the route stored it there last, and is found together.
+func TestLost(t *testing.T) {
+	d := newDiary(t, journal.Config{})
+	stored := func(id, stream string, sequence uint64) {
+		msg := routed(id, "context-of-"+id)
+		d.observe(router.EventStored, msg, func(e *router.Event) { e.Receipt = sinks.Receipt{Stream: stream, Sequence: sequence} })
+		d.observe(router.EventDelivered, msg)
+		d.confirm(id)
+	}
+	wants := func(when string, ids ...string) {
+		t.Helper()
+		var got []string
+		for _, m := range d.Trace(journal.LostQuery, 10).Messages {
+			if got = append(got, m.MessageIDs...); m.State != "lost by the broker of farm; confirmed" {
+				t.Errorf("%s, %s is %s", when, m.MessageIDs, m.State)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, ids) {
+			t.Errorf("%s, got %s, want %s", when, got, ids)
+		}
+	}
+	all := func(route string, _ bool) bool { return route == "farm" }
+	for i, id := range []string{"message-a", "message-b", "message-c", "message-d"} {
+		stored(id, "FARM", uint64(i+1))
+	}
+	stored("message-other", "OTHER", 3)
+	d.Lost("FARM", 3, 4, func(string, bool) bool { return false })
+	wants("when another sink did")
+	d.Lost("FARM", 3, 4, all)
+	wants("once", "message-c", "message-d")
+	d.Lost("FARM", 3, 4, all)
+	stored("message-e", "FARM", 3)
+	d.Lost("FARM", 3, 9, all)
+	wants("twice", "message-c", "message-d", "message-e")
+	if lost := d.one("message-c"); len(lost.Events) != 4 || lost.Events[3].Step != journal.StepLost || lost.Events[3].At.Sequence != 3 {
+		t.Errorf("got %+v", lost.Events)
+	}
+}
+
 // A file and the messages that carried it are one life, whichever is asked for; with them come
 // confirmations of each.
 func TestFilesComeWithTheirMessages(t *testing.T) {

@@ -118,6 +118,9 @@ const (
 	maxMatches = 20_000
 )
 
+// LostQuery finds what brokers have lost, whatever its name.
+const LostQuery = "lost"
+
 // Trace looks for messages: by context ID, message ID, or UUID, whole or from the beginning with at
 // least eight characters; or by a part of the filename. Case does not matter. It returns at most
 // limit messages, the newest ones. An empty query finds the newest of all.
@@ -195,7 +198,7 @@ func unseen(m *Message, routes []Route) (list []Unseen) {
 
 // matches reports whether the entry is one that the query, in lower case, is about.
 func (e *Entry) matches(wanted string) bool {
-	if strings.Contains(strings.ToLower(e.text(textFilename)), wanted) { // also what is empty
+	if strings.Contains(strings.ToLower(e.text(textFilename)), wanted) || e.Step == StepLost && wanted == LostQuery { // also what is empty
 		return true
 	}
 	for _, id := range [...]text{textContextID, textUUID, textSentAs, textDelivery} {
@@ -396,6 +399,7 @@ func (g *group) state(ids int) string {
 	words := map[Step]string{
 		StepStarted: "is being handled by", StepRetry: "waits for another attempt on", StepDelivered: "delivered by", StepFiltered: "filtered by",
 		StepDuplicate: "a duplicate for", StepPoisoned: "poisoned by", StepPoisonFailed: "waits for the poison queue of", StepReturned: "given back by",
+		StepLost: "lost by the broker of",
 	}
 	for step := range Step(len(steps)) {
 		var names []string

@@ -2,12 +2,14 @@ package pipeline_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
@@ -15,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
 )
 
 // The journal knows of each message what its routes did, where each sink stored it, and that it was
@@ -100,6 +103,50 @@ routes:
 		if got := places(m)["way-back"]; m.State != "delivered by way-back" || got != "gateway, context ID "+id {
 			t.Errorf("%s, to %q, want the context ID %s", m.State, got, id)
 		}
+	}
+	b.mustStop()
+}
+
+// What a broker has acknowledged, and lost with its power, is listed by ID, also if it stores others at once, and not what another
+// broker has in a stream of that name.
+func TestJournalListsWhatABrokerLost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var dir string
+	server := natstest.Start(t, func(o *server.Options) { dir = o.StoreDir })
+	b := w.start(w.head() + strings.Replace(w.natsSink(), "poison:", fmt.Sprintf("  forgets: {nats: {url: %q}}\npoison:", server.URL()), 1) + `
+routes:
+  - {name: keeps, from: {gateway: all}, to: {sink: farm}}
+  - {name: forgets, from: {gateway: all}, to: {sink: forgets}}
+`)
+	b.waitReady()
+	send := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Filename: name, Payload: []byte(mark + name)}))(t)
+		}
+	}
+	send("a.zip")
+	w.waitConfirmed()
+	server.Stop()
+	old := filepath.Join(t.TempDir(), "old")
+	testkit.NoError(t, os.CopyFS(old, os.DirFS(dir)))
+	server.Restart()
+	send("b.zip", "c.zip")
+	w.waitConfirmed()
+	server.Stop()
+	testkit.NoError(t, os.RemoveAll(dir))
+	testkit.NoError(t, os.CopyFS(dir, os.DirFS(old)))
+	send("d.zip", "e.zip", "f.zip")
+	server.Restart()
+	w.waitConfirmed()
+	var lost []string
+	for _, m := range b.Journal().Trace(journal.LostQuery, 10).Messages {
+		lost = append(lost, m.Filename+": "+m.State)
+	}
+	slices.Sort(lost)
+	if want := []string{"b.zip: delivered by keeps; lost by the broker of forgets; confirmed", "c.zip: delivered by keeps; lost by the broker of forgets; confirmed"}; !slices.Equal(lost, want) {
+		t.Errorf("got %q, want %q", lost, want)
 	}
 	b.mustStop()
 }

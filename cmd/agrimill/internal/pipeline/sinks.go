@@ -67,7 +67,7 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	var err error
 	switch {
 	case cfg.NATS != nil:
-		open, err = natsOpener(name, *cfg.NATS, p.libraryLogger(logger))
+		open, err = p.natsOpener(name, *cfg.NATS, p.libraryLogger(logger))
 		s.target = config.Hosts(cfg.NATS.URL)
 	case cfg.Kafka != nil:
 		open, err = kafkaOpener(name, *cfg.Kafka, p.libraryLogger(logger))
@@ -91,12 +91,18 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	return s, nil
 }
 
-func natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (opener, error) {
+func (p *Pipeline) natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (opener, error) {
 	config, err := cfg.SinkConfig(name)
 	if err == nil {
 		err = config.Validate()
 	}
 	config.RetryOnFailedConnect = true
+	config.Lost = func(first, last uint64) {
+		p.journal.Lost(config.WithDefaults().Stream, first, last, func(route string, poisoned bool) bool {
+			stores := p.now().config.SinkOf(route, poisoned)
+			return stores == name || stores == "" // or it did, perhaps
+		})
+	}
 	return func(context.Context) (sinks.Sink, func() error, error) { return closing(nats.New(config, logger)) }, err
 }
 

@@ -51,19 +51,13 @@ func (c *Copy) String() string {
 // CopiesOf returns where a message is stored, as the journal has it and the configuration names the sinks: whole files first, then by
 // the kind of sink, and what was stored first first.
 func CopiesOf(cfg *config.Config, m *journal.Message) []*Copy {
-	routes := map[string]string{}
-	for _, route := range cfg.Routes {
-		routes[route.Name] = route.To.Sink
-	}
 	var list []*Copy
 	for _, e := range m.Events {
 		if e.At == nil || e.Step != journal.StepStored && e.Step != journal.StepPoisoned {
 			continue
 		}
-		c := &Copy{Step: e.Step, Route: e.Route, Sink: routes[e.Route], At: *e.At, Part: e.MessageID != ""}
-		if e.Step == journal.StepPoisoned {
-			c.Sink = cfg.Poison.Sink
-		}
+		sink := cfg.SinkOf(e.Route, e.Step == journal.StepPoisoned)
+		c := &Copy{Step: e.Step, Route: e.Route, Sink: sink, At: *e.At, Part: e.MessageID != ""}
 		if !slices.ContainsFunc(list, func(other *Copy) bool { return other.Sink == c.Sink && other.At == c.At }) {
 			list = append(list, c)
 		}

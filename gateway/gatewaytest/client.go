@@ -21,7 +21,7 @@ func (a *Application) ClientConfig() gateway.Config {
 		AnyContextID: a.server.cfg.AnyContextID,
 	}
 	if a.server.memory != nil {
-		cfg.Transport = &http.Transport{DialContext: a.server.memory.Dial}
+		cfg.Transport = a.server.transport()
 	}
 	switch a.server.cfg.TokenAuth {
 	case TokenAuthParams:
@@ -56,10 +56,13 @@ func (a *Application) Client() *gateway.Client {
 // HTTPClient returns a plain HTTP client that trusts the server's certificate, for
 // tests that call the service without package gateway. The caller must close
 // its idle connections.
-func (s *Server) HTTPClient() *http.Client {
+func (s *Server) HTTPClient() *http.Client { return &http.Client{Transport: s.transport()} }
+
+// transport reaches the server, wherever it listens, and trusts it.
+func (s *Server) transport() *http.Transport {
 	transport := &http.Transport{TLSClientConfig: s.ClientTLS(), ForceAttemptHTTP2: s.cfg.HTTP2}
 	if s.memory != nil {
 		transport.DialContext = s.memory.Dial
 	}
-	return &http.Client{Transport: transport}
+	return transport
 }

@@ -91,7 +91,7 @@ type Config struct {
 	PayloadListen string
 	// InMemory serves on a network in memory, which only clients made from [Server.ClientConfig] reach.
 	// Such a server and everything that uses it can run in a bubble of testing/synctest, where waits of
-	// hours pass at once. Not together with TLS.
+	// hours pass at once.
 	InMemory bool
 	// ServiceName is the name of the service in the request headers
 	// (x-<name>-tenant-id). Default "router".
@@ -252,7 +252,6 @@ func (c Config) Validate() error {
 	e.Check(c.TokenAuth >= TokenAuthBoth && c.TokenAuth <= TokenAuthParams, "TokenAuth", "must be one of the named constants")
 	e.Check(c.Streams >= EveryStream && c.Streams <= OneStream, "Streams", "must be one of the named constants")
 	e.Check(!c.HTTP2 || c.TLS, "HTTP2", "requires TLS")
-	e.Check(!c.InMemory || !c.TLS, "InMemory", "does not go together with TLS")
 	e.Check(c.StreamHead >= HeadAtOnce && c.StreamHead <= HeadWithFirstEvent, "StreamHead", "must be one of the named constants")
 	e.Check(c.FileOrder >= FileLast && c.FileOrder <= FileAlone, "FileOrder", "must be one of the named constants")
 	validate.NotNegative(&e, "TokenLifetime", c.TokenLifetime)

@@ -10,14 +10,27 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-// A service in memory is that of the network, in the time of its bubble.
+// A service in memory is that of the network, in the time of its bubble, whatever it speaks.
 func TestInMemory(t *testing.T) {
+	for name, cfg := range map[string]gatewaytest.Config{"HTTP": {}, "TLS": {TLS: true}, "HTTP2": {TLS: true, HTTP2: true}} {
+		cfg.InMemory, cfg.Listen = true, "0.0.0.0:0"
+		t.Run(name, func(t *testing.T) { inMemory(t, cfg) })
+	}
+}
+
+func inMemory(t *testing.T, cfg gatewaytest.Config) {
 	synctest.Test(t, func(t *testing.T) {
-		server := gatewaytest.New(t, gatewaytest.Config{InMemory: true, Listen: "0.0.0.0:0"})
+		server := gatewaytest.New(t, cfg)
 		client := server.Client()
+		answer, err := server.HTTPClient().Get(server.BaseURL())
+		testkit.NoError(t, err)
+		testkit.NoError(t, answer.Body.Close())
+		if answer.ProtoMajor == 2 != cfg.HTTP2 || (answer.TLS != nil) != cfg.TLS {
+			t.Errorf("the answer is %s with %v", answer.Proto, answer.TLS)
+		}
 		sender := server.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"img:png"}})
 		receiver := server.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"img:png"}})
-		_, err := client.ListAuthorizedTenants(t.Context())
+		_, err = client.ListAuthorizedTenants(t.Context())
 		testkit.NoError(t, err)
 		time.Sleep(3 * time.Hour) // the token lived for one
 		stream, err := client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{})

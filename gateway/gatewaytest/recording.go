@@ -49,9 +49,35 @@ type recordedLine struct {
 	Status int               `json:"status,omitempty"`
 	Header map[string]string `json:"header,omitempty"`
 	// Body is what came next of its body.
-	Body []recordedPart `json:"body,omitempty"`
+	Body recordedBody `json:"body,omitempty"`
 	// End is in the last line of a request only.
 	End string `json:"end,omitempty"`
+}
+
+type recordedBody []recordedPart
+
+// UnmarshalJSON refuses a bad part before it reads the next one: parts that say nothing would take thirty times
+// the memory of their text.
+func (b *recordedBody) UnmarshalJSON(data []byte) error {
+	parts := json.NewDecoder(bytes.NewReader(data))
+	if token, err := parts.Token(); token != json.Delim('[') {
+		return errors.Join(errors.New("body is no list"), err)
+	}
+	embedded := int64(0)
+	for parts.More() {
+		var part recordedPart
+		if err := errors.Join(parts.Decode(&part), part.check()); err != nil {
+			return err
+		}
+		if part.As != asRaw {
+			embedded += part.Size
+		}
+		*b = append(*b, part)
+	}
+	if embedded > maxRecordingLine {
+		return errors.New("more is left out of the line than fits into it")
+	}
+	return nil
 }
 
 // The values of recordedLine.End.
@@ -149,7 +175,7 @@ func decodeRecording(r io.Reader) (map[string][]*recordedRequest, error) {
 		number++
 		var line recordedLine
 		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			if torn { // the recorder was killed
+			if syntax := (*json.SyntaxError)(nil); torn && errors.As(err, &syntax) { // the recorder was killed
 				break
 			}
 			return nil, bad(err)
@@ -196,23 +222,13 @@ func (l *recordedLine) check(before *recordedRequest) error {
 		return fmt.Errorf("request %d has a body before its status", l.Request)
 	case !slices.Contains([]string{"", endComplete, endCut, endClient}, l.End) || l.End == endComplete && !answered:
 		return fmt.Errorf("request %d has a bad end", l.Request)
+	case !first && l.Status == 0 && len(l.Body) == 0 && l.End == "":
+		return fmt.Errorf("request %d has a line that says nothing", l.Request)
 	}
 	for name := range l.Header {
 		if !slices.Contains(recordedHeaders, name) {
 			return fmt.Errorf("header %q is none of a recording", name)
 		}
-	}
-	embedded := int64(0)
-	for _, part := range l.Body {
-		if err := part.check(); err != nil {
-			return err
-		}
-		if part.As != asRaw {
-			embedded += part.Size
-		}
-	}
-	if embedded > maxRecordingLine {
-		return errors.New("more is left out of the line than fits into it")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"io"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +96,49 @@ func TestBadRecording(t *testing.T) {
 		if _, err := decodeRecording(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), "line ") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// What a file takes in memory is a small multiple of its size, whatever is in it.
+func TestHostileRecording(t *testing.T) {
+	const first = `{"gateway_recording":1}` + "\n" + `{"request":1,"method":"GET","path":"/events"}` + "\n" + `{"request":1,"status":200}` + "\n"
+	const size = 1 << 20
+	for name, c := range map[string]struct {
+		before, again, after string
+		good                 bool
+	}{
+		"empty parts":     {`{"request":1,"body":[`, `{},`, `{}]}`, false},
+		"null parts":      {`{"request":1,"body":[`, `null,`, `{}]}`, false},
+		"empty text":      {`{"request":1,"body":[`, `{"text":""},`, `{}]}`, false},
+		"lists":           {`{"request":1,"body":[`, `[],`, `[]]}`, false},
+		"short parts":     {`{"request":1,"body":[`, `{"text":"x"},`, `{"text":"x"}]}`, true},
+		"nothing":         {``, `{"request":1}` + "\n", ``, false},
+		"short lines":     {``, `{"request":1,"body":[{"text":"x"}]}` + "\n", ``, true},
+		"headers":         {`{"request":2,"method":"GET","path":"/","header":{`, `"":"",`, `"":""}}`, false},
+		"unknown members": {`{"request":1,"end":"cut",`, `"x":0,`, `"x":0}`, true},
+	} {
+		text := first + c.before + strings.Repeat(c.again, size/len(c.again)) + c.after
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		recorded, err := decodeRecording(strings.NewReader(text))
+		took := func() int64 { runtime.ReadMemStats(&after); return int64(after.TotalAlloc - before.TotalAlloc) }
+		limit := int64(8 * size)
+		if c.good { // what was given away again does not count
+			took = func() int64 {
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				return int64(after.HeapAlloc) - int64(before.HeapAlloc)
+			}
+			limit = 20 * size
+		}
+		if took() > limit {
+			t.Errorf("%s: %d bytes took %d in memory", name, len(text), took())
+		}
+		if (err == nil) != c.good {
+			t.Errorf("%s: %v", name, err)
+		}
+		runtime.KeepAlive(recorded)
 	}
 }
 

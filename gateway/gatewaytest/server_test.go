@@ -163,7 +163,6 @@ func TestConfigValidate(t *testing.T) {
 		"FileOrder":       {FileOrder: 7},
 		"StreamHead":      {StreamHead: 2},
 		"HTTP2":           {HTTP2: true},
-		"InMemory":        {InMemory: true, TLS: true},
 		"TokenLifetime":   {TokenLifetime: -time.Second},
 		"KeepAlive":       {KeepAlive: -time.Second},
 		"ConfirmationLag": {ConfirmationLag: -1},

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,7 +39,7 @@ FILE has no secrets, tokens and payload URIs, and of payloads the size and diges
 		Example: `  agrimill record session.jsonl
   agrimill record --payloads --listen 127.0.0.1:0 session.jsonl`,
 		Args: exactly("FILE"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			for _, given := range []struct {
 				value          *string
 				flag, variable string
@@ -55,10 +56,12 @@ FILE has no secrets, tokens and payload URIs, and of payloads the size and diges
 				return err
 			}
 			defer listener.Close()
-			return create(args[0], 0o600, func(file io.Writer) error {
-				config := gatewaytest.RecorderConfig{BaseURL: baseURL, TokenURL: tokenURL, To: file, Payloads: payloads}
-				return p.record(cmd.Context(), config, listener)
-			})
+			file, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+			if err != nil {
+				return err
+			}
+			config := gatewaytest.RecorderConfig{BaseURL: baseURL, TokenURL: tokenURL, To: file, Payloads: payloads}
+			return closeRecording(file, p.record(cmd.Context(), config, listener))
 		},
 	}
 	flags := cmd.Flags()
@@ -67,6 +70,18 @@ FILE has no secrets, tokens and payload URIs, and of payloads the size and diges
 	flags.StringVar(&listen, "listen", "127.0.0.1:8082", "`ADDRESS` for the program; port 0 picks a free one")
 	flags.BoolVar(&payloads, "payloads", false, "keep the payloads")
 	return cmd
+}
+
+// closeRecording keeps what was recorded before it failed: a replay reads up to there.
+func closeRecording(file *os.File, err error) error {
+	size, seekErr := file.Seek(0, io.SeekCurrent)
+	if err = errors.Join(err, seekErr, file.Sync(), file.Close()); err == nil {
+		return nil
+	}
+	if size == 0 {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return fmt.Errorf("%w; %s has what was recorded before", err, file.Name())
 }
 
 // failing calls stop when writing fails.

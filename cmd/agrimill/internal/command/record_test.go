@@ -13,7 +13,7 @@ import (
 )
 
 // serve runs a command until the returned function is called, and reads the addresses of its first line.
-func (w *world) serve(args ...string) (env map[string]string, stop func()) {
+func (w *world) serve(args ...string) (env map[string]string, stop func(want int)) {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
 	out, in := io.Pipe()
@@ -31,10 +31,11 @@ func (w *world) serve(args ...string) (env map[string]string, stop func()) {
 	if d["client_id"] != "" {
 		env["AGRIMILL_CLIENT_ID"], env["AGRIMILL_CLIENT_SECRET"] = d["client_id"], d["client_secret"]
 	}
-	return env, func() {
+	return env, func(want int) {
+		w.Helper()
 		cancel()
-		if got := <-status; got != statusOK {
-			w.Errorf("agrimill %q: status %d", args, got)
+		if got := <-status; got != want {
+			w.Errorf("agrimill %q: status %d, want %d", args, got, want)
 		}
 	}
 }
@@ -54,7 +55,7 @@ func TestRecordAndReplay(t *testing.T) {
 	direct := w.want(statusOK, "tail", "--json", "--count", "1")
 	w.env = env
 	through := w.want(statusOK, "tail", "--json", "--count", "1")
-	stop()
+	stop(statusOK)
 	text, err := os.ReadFile("session.jsonl")
 	must(t, err)
 	if strings.Contains(string(text), gatewaytest.TokenPrefix) || strings.Contains(string(text), env["AGRIMILL_CLIENT_SECRET"]) {
@@ -62,7 +63,7 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 	w.env, stop = w.serve("emulator", "--listen", "127.0.0.1:0", "--replay", "session.jsonl", "--speed", "0")
 	replayed := w.want(statusOK, "tail", "--json", "--count", "1")
-	stop()
+	stop(statusOK)
 	if through != replayed || !strings.Contains(replayed, "field.zip") {
 		t.Errorf("direct %s\nthrough %s\nreplayed %s", direct, through, replayed)
 	}

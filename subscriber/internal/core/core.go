@@ -131,16 +131,14 @@ func (e *Effects) Reset() {
 
 // Add adds a route, which wants what takes returns true for; that depends on the fields of a message above the line
 // only. One that pipelines gets the next item of a lane once [Core.Placed] was called for the one before it. What is
-// open already is given to it when it comes again; wants reports whether there is any. Until then it gets nothing, so that
+// open already, be it for a route that ended, is given to it when it comes again; wants reports whether there is any. Until then it gets nothing, so that
 // nothing comes before it.
 func (c *Core) Add(now time.Duration, name string, takes func(*Message) bool, pipelines bool) (r *Route, wants bool) {
 	c.made++
 	r = &Route{Name: name, number: c.made, takes: takes, pipelines: pipelines && c.cfg.Ordered}
-	c.window.lanes(func(l *Lane) {
-		for it := l.first; it != nil; it = it.next {
-			if m := it.Message; len(m.IDs) > 0 && takes(m) {
-				m.left, wants = true, true
-			}
+	c.ledger.allOpen(func(m *Message) {
+		if takes(m) {
+			m.left, wants = true, true
 		}
 	})
 	c.window.addRoute(r)

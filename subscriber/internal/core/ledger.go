@@ -213,6 +213,18 @@ func (l *ledger) open(m *Message) {
 	}
 }
 
+// allOpen calls f for each message that is open, also for routes that ended.
+func (l *ledger) allOpen(f func(*Message)) {
+	for _, m := range l.messages {
+		if m != nil {
+			f(m)
+		}
+	}
+	for _, m := range l.files {
+		f(m)
+	}
+}
+
 // place gives m a place among the open messages, and returns it, and one.
 func (l *ledger) place(m *Message) int32 {
 	if last := len(l.vacant) - 1; last >= 0 {

@@ -283,7 +283,8 @@ func (o *oracle) ended(it *Item, outcome Outcome, refused bool, after time.Durat
 			if before != d && !before.acked {
 				before.passedMost++
 			}
-			if before.item != nil && before.m.opened == before.item.Message && before.first < d.handed && before.m.number < d.m.number && before.m.since < d.m.since && !before.acked {
+			if !d.m.once && // which waits for nothing that was left: see checkOrder
+				before.item != nil && before.m.opened == before.item.Message && before.first < d.handed && before.m.number < d.m.number && before.m.since < d.m.since && !before.acked {
 				before.passed++
 			}
 		}

@@ -28,6 +28,7 @@ type Set struct {
 	Techniques         []OperationTechnique
 	Comments           []CodedComment
 	CommentGroups      []CommentGroup
+	BaseStations       []BaseStation
 	Links              []LinkGroup
 	// Logs are those of the tasks in their order, then those that no task names.
 	Logs []*Log
@@ -101,6 +102,7 @@ type TreatmentZone struct {
 	// Code is -1 if it is missing or cannot be read: no cell of a grid means the zone then.
 	Code       int
 	Designator string
+	Color      Color
 	Values     []ZoneValue
 	Polygons   []Polygon
 }
@@ -254,14 +256,36 @@ type ValuePresentation struct {
 	Unit     string
 }
 
+// Address is where somebody lives.
+type Address struct{ Street, POBox, PostalCode, City, State, Country string }
+
 // Customer is who the work is done for.
-type Customer struct{ ID, LastName, FirstName string }
+type Customer struct {
+	ID, LastName, FirstName string
+	Address
+	Phone, Mobile, Fax, Email string
+}
 
 // Farm is a farm.
-type Farm struct{ ID, Designator, CustomerID string }
+type Farm struct {
+	ID, Designator, CustomerID string
+	Address
+}
 
 // Worker is who works.
-type Worker struct{ ID, LastName, FirstName string }
+type Worker struct {
+	ID, LastName, FirstName string
+	Address
+	Phone, Mobile, License, Email string
+}
+
+// BaseStation is where corrections of positions come from.
+type BaseStation struct {
+	ID, Designator string
+	// North, East and Up are as those of Point.
+	North, East float64
+	Up          int64
+}
 
 // Product is something that is applied or harvested.
 type Product struct {
@@ -272,20 +296,27 @@ type Product struct {
 	Type int
 	// Quantity is how much of a mixture its Parts make, in DDI; 0 if not given.
 	Quantity int64
-	Parts    []ProductRelation
+	// MassPerVolume is in mg/l, MassPerCount in mg/1000, VolumePerCount in ml/1000; 0 if not given.
+	MassPerVolume, MassPerCount, VolumePerCount int64
+	// Parts are those of a mixture.
+	Parts []ProductRelation
 }
 
 // ProductGroup is a kind of products.
-type ProductGroup struct{ ID, Designator string }
+type ProductGroup struct {
+	ID, Designator string
+	// Type: 1 products, 2 crops; 0 unknown.
+	Type int
+}
 
 // CropType is a crop with its varieties.
 type CropType struct {
-	ID, Designator string
-	Varieties      []CropVariety
+	ID, Designator, GroupID string
+	Varieties               []CropVariety
 }
 
 // CropVariety is a variety of a crop.
-type CropVariety struct{ ID, Designator string }
+type CropVariety struct{ ID, Designator, ProductID string }
 
 // Field is a field, or a part of one.
 type Field struct {
@@ -304,6 +335,9 @@ type Field struct {
 	Guidance []GuidanceGroup
 }
 
+// Color is one of the palette of ISO 11783-6; 0 is black, or not given.
+type Color uint8
+
 // Polygon is an area.
 type Polygon struct {
 	ID string
@@ -312,7 +346,8 @@ type Polygon struct {
 	Type       int
 	Designator string
 	// Area is in square meters; 0 if not given.
-	Area int64
+	Area  int64
+	Color Color
 	// Rings are its outlines: LineString.Type 1 exterior, 2 interior.
 	Rings []LineString
 }
@@ -324,7 +359,10 @@ type LineString struct {
 	// guidance pattern, 6 drainage, 7 fence, 8 flag, 9 obstacle.
 	Type       int
 	Designator string
-	Points     []Point
+	// Width and Length are in millimeters; 0 if not given.
+	Width, Length int64
+	Color         Color
+	Points        []Point
 }
 
 // Point is a place on the map.
@@ -337,7 +375,10 @@ type Point struct {
 	// North and East are degrees of WGS 84, both 0 if one of them is missing or cannot be read.
 	North, East float64
 	// Up is millimeters above the ellipsoid; 0 if not given.
-	Up int64
+	Up    int64
+	Color Color
+	// HorizontalAccuracy and VerticalAccuracy are in meters; 0 if not given.
+	HorizontalAccuracy, VerticalAccuracy float64
 }
 
 // Valid reports whether the point has a place that can be on Earth, as Position.Valid does.
@@ -358,8 +399,20 @@ type GuidancePattern struct {
 	// Type: 1 AB, 2 A+, 3 curve, 4 pivot, 5 spiral.
 	Type int
 	// Heading is in degrees; Radius in millimeters; 0 if not given.
-	Heading    float64
-	Radius     int64
+	Heading float64
+	Radius  int64
+	// Options: 1 clockwise, 2 counterclockwise, 3 full circle. Propagation: 1 both sides, 2 left, 3 right, 4 none. Extension: 1 both
+	// ends, 2 the first point, 3 the last one, 4 none. 0 is unknown in each.
+	Options, Propagation, Extension int
+	// Method is how positions were made: 1 to 8 as Position.Status, 16 at a desk, 17 otherwise; 0 unknown.
+	Method int
+	// HorizontalAccuracy and VerticalAccuracy are in meters; 0 if not given.
+	HorizontalAccuracy, VerticalAccuracy float64
+	// BaseStationID is where corrections came from, SRID what the data was in.
+	BaseStationID, SRID string
+	// SwathsLeft and SwathsRight are how many there are; 0 if not given.
+	SwathsLeft, SwathsRight int64
+	// Lines are what to drive along, Boundaries where.
 	Lines      []LineString
 	Boundaries []Polygon
 }

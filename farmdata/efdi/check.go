@@ -1,6 +1,7 @@
 package efdi
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -79,7 +80,8 @@ func fits(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		}
 		return value.Uint() <= math.MaxInt64
 	case protoreflect.Uint32Kind:
-		return field.Name() != "ddi" || value.Uint() <= math.MaxUint16
+		most := map[protoreflect.Name]uint64{"ddi": math.MaxUint16, "color": math.MaxUint8}
+		return value.Uint() <= cmp.Or(most[field.Name()], math.MaxUint32)
 	case protoreflect.Int32Kind:
 		return field.Name() != "status" || value.Int() >= 0 && value.Int() <= math.MaxUint8
 	default:

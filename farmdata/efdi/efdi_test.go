@@ -273,10 +273,11 @@ func wholeTaskData() *efdipb.TaskData {
 	line := &efdipb.LineString{Type: 1, Point: []*efdipb.Point{{Type: 2, North: 52.1, East: 7.1, Up: 3}}}
 	data := description()
 	data.Software, data.Controller, data.Origin = "software", "controller", 2
-	data.Customer = []*efdipb.Customer{{Id: uid(1), LastName: "Last"}}
-	data.Farm = []*efdipb.Farm{{Id: uid(1), Designator: "Farm", Customer: uid(1)}}
-	data.Worker = []*efdipb.Worker{{Id: uid(1), LastName: "Worker"}}
-	data.Product = []*efdipb.Product{{Id: uid(1), Designator: "Seed", ProductGroup: uid(1), Ddi: 6, Type: 2, Quantity: 9, Relation: []*efdipb.ProductRelation{{Product: uid(1), Value: 4}}}}
+	data.Customer = []*efdipb.Customer{{Id: uid(1), LastName: "Last", Street: "Weg 1", Email: "a@b"}}
+	data.BaseStation = []*efdipb.BaseStation{{Id: uid(1), Designator: "Base", North: 52, East: 8, Up: -3}}
+	data.Farm = []*efdipb.Farm{{Id: uid(1), Designator: "Farm", Customer: uid(1), Country: "DE"}}
+	data.Worker = []*efdipb.Worker{{Id: uid(1), LastName: "Worker", License: "B"}}
+	data.Product = []*efdipb.Product{{Id: uid(1), Designator: "Seed", ProductGroup: uid(1), Ddi: 6, Type: 2, Quantity: 9, MassPerVolume: 7, VolumePerCount: 5, Relation: []*efdipb.ProductRelation{{Product: uid(1), Value: 4}}}}
 	data.CulturalPractice = []*efdipb.CulturalPractice{{Id: uid(1), Designator: "Mow", Reference: []*efdipb.OperationTechniqueReference{{Technique: uid(1)}}}}
 	data.OperationTechnique = []*efdipb.OperationTechnique{{Id: uid(1), Designator: "Low"}}
 	data.CodedCommentGroup = []*efdipb.CodedCommentGroup{{Id: uid(1), Designator: "Weather"}}
@@ -284,7 +285,7 @@ func wholeTaskData() *efdipb.TaskData {
 	data.ProductGroup = []*efdipb.ProductGroup{{Id: uid(1), Designator: "Group"}}
 	data.CropType = []*efdipb.CropType{{Id: uid(1), Variety: []*efdipb.CropVariety{{Id: uid(-2), Designator: "Golden"}}}}
 	data.ValuePresentation = []*efdipb.ValuePresentation{{Id: uid(1), Scale: 0.01, Unit: "kg/ha"}}
-	data.Partfield = []*efdipb.Partfield{{Id: uid(1), Designator: "Field", Area: 100, Farm: uid(1), Polygon: []*efdipb.Polygon{{Type: 1, LineString: []*efdipb.LineString{line}}},
+	data.Partfield = []*efdipb.Partfield{{Id: uid(1), Designator: "Field", Area: 100, Farm: uid(1), Polygon: []*efdipb.Polygon{{Type: 1, Color: 9, LineString: []*efdipb.LineString{line}}},
 		LineString: []*efdipb.LineString{line}, Point: line.Point, GuidanceGroup: []*efdipb.GuidanceGroup{{Id: uid(1), Pattern: []*efdipb.GuidancePattern{{Heading: 30, LineString: line}}}}}}
 	data.Task = []*efdipb.Task{{
 		Id: uid(-7), Designator: "Mowing", Partfield: uid(1), Status: 4, DefaultZone: 1, TimeLog: []*efdipb.TimeLog{sampleLog(2), sampleLog(1)},
@@ -299,6 +300,17 @@ func wholeTaskData() *efdipb.TaskData {
 	return data
 }
 
+// A color is a byte, and any other number none.
+func TestColors(t *testing.T) {
+	t.Parallel()
+	data := description()
+	data.Partfield = []*efdipb.Partfield{{Id: &efdipb.UID{Number: 1}, Polygon: []*efdipb.Polygon{{Color: 255}, {Color: 300}}}}
+	set := open(t, marshal(t, data), TaskData, Config{})
+	if p := set.Fields[0].Polygons; farmdatatest.Kinds(set.Findings) != "value" || p[0].Color != 255 || p[1].Color != 0 {
+		t.Errorf("got %+v, %v", p, set.Findings)
+	}
+}
+
 func TestWholeTaskData(t *testing.T) {
 	t.Parallel()
 	set := open(t, marshal(t, wholeTaskData()), Unknown, Config{})
@@ -308,13 +320,13 @@ func TestWholeTaskData(t *testing.T) {
 	task, field := set.Tasks[0], set.Fields[0]
 	for what, ok := range map[string]bool{
 		"root":     set.Software == "software" && set.Controller == "controller" && set.Origin == 2 && set.Minor == 2,
-		"customer": set.Customers[0] == farmdata.Customer{ID: "CTR1", LastName: "Last"},
-		"farm":     set.Farms[0] == farmdata.Farm{ID: "FRM1", Designator: "Farm", CustomerID: "CTR1"},
-		"worker":   set.Workers[0].LastName == "Worker",
-		"product":  reflect.DeepEqual(set.Products[0], farmdata.Product{ID: "PDT1", Designator: "Seed", GroupID: "PGP1", DDI: 6, Type: 2, Quantity: 9, Parts: []farmdata.ProductRelation{{ProductID: "PDT1", Raw: 4}}}) && set.ProductGroups[0].ID == "PGP1",
+		"customer": set.Customers[0] == farmdata.Customer{ID: "CTR1", LastName: "Last", Address: farmdata.Address{Street: "Weg 1"}, Email: "a@b"} && set.BaseStations[0].Up == -3,
+		"farm":     set.Farms[0] == farmdata.Farm{ID: "FRM1", Designator: "Farm", CustomerID: "CTR1", Address: farmdata.Address{Country: "DE"}},
+		"worker":   set.Workers[0].LastName == "Worker" && set.Workers[0].License == "B",
+		"product":  reflect.DeepEqual(set.Products[0], farmdata.Product{ID: "PDT1", Designator: "Seed", GroupID: "PGP1", DDI: 6, Type: 2, Quantity: 9, MassPerVolume: 7, VolumePerCount: 5, Parts: []farmdata.ProductRelation{{ProductID: "PDT1", Raw: 4}}}) && set.ProductGroups[0].ID == "PGP1",
 		"crop":     set.CropTypes[0].Varieties[0] == farmdata.CropVariety{ID: "CVT-2", Designator: "Golden"},
 		"field":    field.Area == 100 && field.FarmID == "FRM1" && field.Points[0] == farmdata.Point{Type: 2, North: 52.1, East: 7.1, Up: 3},
-		"polygon":  len(field.Polygons[0].Rings[0].Points) == 1 && len(field.Lines) == 1 && field.Guidance[0].Patterns[0].Heading == 30,
+		"polygon":  field.Polygons[0].Color == 9 && len(field.Polygons[0].Rings[0].Points) == 1 && len(field.Lines) == 1 && field.Guidance[0].Patterns[0].Heading == 30,
 		"task":     task.ID == "TSK-7" && task.FieldID == "PFD1" && task.Status == 4 && len(task.LogNames) == 2 && task.LogNames[0] == "TLG00001",
 		"times":    task.Times[0].Duration == time.Minute && task.Times[0].Totals[0].Raw == 5 && task.Times[0].Positions[0].North == 1,
 		"zones":    task.Zones[0].Values[0] == farmdata.ZoneValue{DDI: 6, Raw: 1200, Presentation: "VPN1"},

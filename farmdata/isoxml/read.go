@@ -36,6 +36,8 @@ func (a *attributes) File(letter string, name *string) { *name = trimEnding(a.st
 func (a *attributes) Whole(letter string, _ int64, use objects.Use) int64 {
 	low, high := int64(math.MinInt64), int64(math.MaxInt64)
 	switch {
+	case use&objects.Byte != 0:
+		low, high = 0, math.MaxUint8
 	case use&objects.Optional != 0:
 		low, high = 0, math.MaxInt32
 	case use&objects.Small != 0:
@@ -122,8 +124,18 @@ func (r *setReader) object(e *element) (object any, known bool) {
 	if a.nothing {
 		return nil, true
 	}
+	for _, attr := range e.attrs {
+		name := attr.Name.Local
+		asked := len(name) == 1 && e.asked&(1<<(name[0]-'A')) != 0 || unneeded[e.tag+" "+name]
+		if !asked && attr.Value != "" && attr.Name.Space == "" && name != "xmlns" {
+			r.skipped.add(skip{kind: farmdata.KindUnsupported, in: e.tag, tag: name, attribute: true}, e.spot)
+		}
+	}
 	return object, true
 }
+
+// unneeded are the attributes that say nothing more: the lengths of files, and that a log is a binary one. It is only read.
+var unneeded = map[string]bool{"GRD H": true, "TLG B": true, "TLG C": true}
 
 type allocationStamp struct {
 	start, stop farmdata.Stamp

@@ -89,7 +89,7 @@ func TestIDsOfOtherFiles(t *testing.T) {
 	t.Parallel()
 	const main = `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1" C="CTR1" E="PFD1"/><XFR A="CTR00001"/><XFR A="PFD00001"/></ISO11783_TaskData>`
 	for name, tt := range map[string]struct{ customers, fields, links, found string }{
-		"all there":      {`<CTR A="CTR1"/>`, `<PFD A="PFD1" E="CTR1"/>`, `<LNK A="TSK1" B="x"/><LNK A="PFD1" B="x"/><LNK A="BSN1" B="x"/>`, ""},
+		"all there":      {`<CTR A="CTR1"/>`, `<PFD A="PFD1" E="CTR1"/>`, `<LNK A="TSK1" B="x"/><LNK A="PFD1" B="x"/><LNK A="CLD1" B="x"/>`, ""},
 		"twice":          {`<CTR A="CTR1"/>`, `<PFD A="PFD1"/><CTR A="CTR1"/>`, "", "duplicate: CTR with the ID of an earlier one: 1, the first at CTR 2"},
 		"not there":      {"", `<PFD A="PFD1" E="CTR1"/>`, "", "reference: customer of PFD is a CTR that is not there: 1, the first at PFD 1; reference: customer of TSK is a CTR that is not there: 1, the first at TSK 1"},
 		"link":           {`<CTR A="CTR1"/>`, `<PFD A="PFD1"/>`, `<LNK A="CTR2" B="x"/><LNK A="CTR3" B="x"/>`, "reference: object of LNK is not there: 2, the first at LNK 1"},
@@ -111,12 +111,13 @@ func TestWhatIsNotRead(t *testing.T) {
 		xml, found string
 		unread     bool
 	}{
-		"base stations": {`<BSN A="BSN1"/><BSN A="BSN2"/><TSK A="TSK1"><CAT A="a0"><ASP A="2021-03-23T21:00:00"><PTN A="52" B="8"/></ASP></CAT></TSK>`, "unsupported: elements BSN, which are not read: 2; unsupported: elements CAT, which are not read: 1; unsupported: elements ASP, which are not read: 1; unsupported: elements PTN, which are not read: 1", false},
+		"color legends": {`<CLD A="CLD1"/><CLD A="CLD2"/><TSK A="TSK1"><CAT A="a0"><ASP A="2021-03-23T21:00:00"><PTN A="52" B="8"/></ASP></CAT></TSK>`, "unsupported: elements CLD, which are not read: 2; unsupported: elements CAT, which are not read: 1; unsupported: elements ASP, which are not read: 1; unsupported: elements PTN, which are not read: 1", false},
 		"triggers":      {`<TSK A="TSK1"><DLT A="0043"/></TSK>`, "unsupported: elements DLT, which are not read: 1", false},
 		"of a maker":    {`<P094_Area A="1"/><AFE A="a.bin"/>`, "unsupported: elements P094_Area, which are not read: 1; unsupported: elements AFE, which are not read: 1", false},
 		"another case":  {`<tsk A="TSK1"/>`, "unsupported: elements tsk, which are not read: 1", false},
 		"no plain name": {`<Änderung/><` + strings.Repeat("X", 1000) + `/>`, "unsupported: elements of other names, which are not read: 2", false},
-		"many":          {strings.Repeat(`<BSN/>`, 100_000), "unsupported: elements BSN, which are not read: 100000", false},
+		"attributes":    {`<CTR A="CTR1" B="c" N="x" P094_Rank=""/><CTR A="CTR2" N="y"/><TSK A="TSK1" xmlns:x="y"/>`, "unsupported: attributes N of CTR, which are not read: 2", false},
+		"many":          {strings.Repeat(`<CLD/>`, 100_000), "unsupported: elements CLD, which are not read: 100000", false},
 
 		"task in a field":     {`<PFD A="PFD1"><TSK A="TSK1"/><TSK A="TSK2"/></PFD>`, "orphan: elements TSK in PFD, where they do not belong: 2", false},
 		"point in a task":     {`<TSK A="TSK1"><PNT A="1" C="52" D="8"/></TSK>`, "syntax: elements PNT in TSK, where they do not belong, which are left out: 1", true},

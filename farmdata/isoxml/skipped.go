@@ -13,13 +13,15 @@ type skipped struct {
 	byName map[skip]*skip // by the fields up to tag
 }
 
-// skip is elements of one name; of all others if that is empty.
+// skip is elements or attributes of one name; all others if that is empty.
 type skip struct {
-	kind  farmdata.Kind
-	in    string // the element around them, if it matters
-	tag   string
-	at    spot // the first one
-	times int
+	kind farmdata.Kind
+	in   string // the element around them, if it matters
+	tag  string
+	// attribute says that tag is one of the elements in.
+	attribute bool
+	at        spot // the first one
+	times     int
 }
 
 // mostNames is how many names are told apart.
@@ -49,7 +51,7 @@ func (l *skipped) orphan(at spot) {
 
 func (l *skipped) add(key skip, at spot) {
 	if !plainName.MatchString(key.tag) || key.in != "" && !plainName.MatchString(key.in) || len(l.order) >= mostNames && l.byName[key] == nil {
-		key.in, key.tag = "", ""
+		key.in, key.tag, key.attribute = "", "", false
 	}
 	if l.byName[key] == nil {
 		if l.byName == nil {
@@ -66,10 +68,12 @@ func (l *skipped) add(key skip, at spot) {
 // findings returns one for each name.
 func (l *skipped) findings() (list []*farmdata.Finding) {
 	for _, of := range l.order {
-		name := of.tag
+		name, what := of.tag, "elements"
 		switch {
 		case name == "":
 			name = "of other names"
+		case of.attribute:
+			name, what = name+" of "+of.in, "attributes"
 		case of.in != "":
 			name += " in " + of.in
 		}
@@ -79,7 +83,7 @@ func (l *skipped) findings() (list []*farmdata.Finding) {
 			farmdata.KindSyntax:      "where they do not belong, which are left out",
 		}[of.kind]
 		list = append(list, &farmdata.Finding{Kind: of.kind, File: of.at.file, Offset: of.at.offset, Record: -1,
-			Detail: fmt.Sprintf("elements %s, %s: %d", name, becomes, of.times)})
+			Detail: fmt.Sprintf("%s %s, %s: %d", what, name, becomes, of.times)})
 	}
 	return list
 }

@@ -41,8 +41,7 @@ const writtenFolder = "TASKDATA"
 // whose times are instants, an amount beyond 32 bits in a grid, or a log that no task names and that is not called TLG and a number.
 // Columns may be left out of grids, and values of cells of type 1, which follow from the zones.
 //
-// What a Set does not have is lost: what its findings are about, and attributes that are not modeled, such as addresses, colors, widths of
-// lines and options of guidance patterns. Nothing is made up: an attribute that 4.3 requires and the set does not have is
+// What a Set does not have is lost: what its findings are about. Nothing is made up: an attribute that 4.3 requires and the set does not have is
 // left out, except that texts are empty, and the area of a field is 0.
 //
 // After an error, what w has is no archive. The error is that of ctx, of w, or of the set; it has nothing of the set but names of files.

@@ -15,6 +15,7 @@ import (
 type element struct {
 	spot
 	attrs  []xml.Attr
+	asked  uint32 // letters of attributes, one bit each
 	report func(*farmdata.Finding)
 }
 
@@ -26,6 +27,9 @@ type spot struct {
 }
 
 func (e *element) lookup(name string) (value string, ok bool) {
+	if len(name) == 1 {
+		e.asked |= 1 << (name[0] - 'A')
+	}
 	for _, attr := range e.attrs {
 		if attr.Name.Local == name {
 			return strings.TrimSpace(attr.Value), true
@@ -166,7 +170,7 @@ func (k *walk) start(offset int64, token xml.StartElement) bool {
 	k.any = true
 	parent := k.stack[len(k.stack)-1]
 	at := spot{token.Name.Local, parent.tag, k.file, offset}
-	object := k.begin(parent.object, &element{at, token.Attr, k.report})
+	object := k.begin(parent.object, &element{spot: at, attrs: token.Attr, report: k.report})
 	if k.of.budget.memory -= weight(token, object); k.of.budget.memory < 0 {
 		k.find(farmdata.KindLimit, offset, "what is read takes more memory than MaxMemory allows", nil)
 		return false

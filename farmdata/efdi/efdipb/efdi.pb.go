@@ -584,6 +584,7 @@ type TaskData struct {
 	Controller         string                 `protobuf:"bytes,5,opt,name=controller,proto3" json:"controller,omitempty"`
 	ControllerVersion  string                 `protobuf:"bytes,6,opt,name=controller_version,json=controllerVersion,proto3" json:"controller_version,omitempty"`
 	Origin             int32                  `protobuf:"varint,7,opt,name=origin,proto3" json:"origin,omitempty"`
+	BaseStation        []*BaseStation         `protobuf:"bytes,10,rep,name=base_station,json=baseStation,proto3" json:"base_station,omitempty"`
 	CodedComment       []*CodedComment        `protobuf:"bytes,11,rep,name=coded_comment,json=codedComment,proto3" json:"coded_comment,omitempty"`
 	CodedCommentGroup  []*CodedCommentGroup   `protobuf:"bytes,12,rep,name=coded_comment_group,json=codedCommentGroup,proto3" json:"coded_comment_group,omitempty"`
 	CropType           []*CropType            `protobuf:"bytes,14,rep,name=crop_type,json=cropType,proto3" json:"crop_type,omitempty"`
@@ -679,6 +680,13 @@ func (x *TaskData) GetOrigin() int32 {
 		return x.Origin
 	}
 	return 0
+}
+
+func (x *TaskData) GetBaseStation() []*BaseStation {
+	if x != nil {
+		return x.BaseStation
+	}
+	return nil
 }
 
 func (x *TaskData) GetCodedComment() []*CodedComment {
@@ -1351,18 +1359,104 @@ func (x *ValuePresentation) GetUnit() string {
 	return ""
 }
 
+type BaseStation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	North         float64                `protobuf:"fixed64,3,opt,name=north,proto3" json:"north,omitempty"`
+	East          float64                `protobuf:"fixed64,4,opt,name=east,proto3" json:"east,omitempty"`
+	Up            int64                  `protobuf:"zigzag64,5,opt,name=up,proto3" json:"up,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BaseStation) Reset() {
+	*x = BaseStation{}
+	mi := &file_efdi_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BaseStation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BaseStation) ProtoMessage() {}
+
+func (x *BaseStation) ProtoReflect() protoreflect.Message {
+	mi := &file_efdi_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BaseStation.ProtoReflect.Descriptor instead.
+func (*BaseStation) Descriptor() ([]byte, []int) {
+	return file_efdi_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *BaseStation) GetId() *UID {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *BaseStation) GetDesignator() string {
+	if x != nil {
+		return x.Designator
+	}
+	return ""
+}
+
+func (x *BaseStation) GetNorth() float64 {
+	if x != nil {
+		return x.North
+	}
+	return 0
+}
+
+func (x *BaseStation) GetEast() float64 {
+	if x != nil {
+		return x.East
+	}
+	return 0
+}
+
+func (x *BaseStation) GetUp() int64 {
+	if x != nil {
+		return x.Up
+	}
+	return 0
+}
+
 type Customer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	LastName      string                 `protobuf:"bytes,2,opt,name=last_name,json=lastName,proto3" json:"last_name,omitempty"`
 	FirstName     string                 `protobuf:"bytes,3,opt,name=first_name,json=firstName,proto3" json:"first_name,omitempty"`
+	Street        string                 `protobuf:"bytes,4,opt,name=street,proto3" json:"street,omitempty"`
+	PoBox         string                 `protobuf:"bytes,5,opt,name=po_box,json=poBox,proto3" json:"po_box,omitempty"`
+	PostalCode    string                 `protobuf:"bytes,6,opt,name=postal_code,json=postalCode,proto3" json:"postal_code,omitempty"`
+	City          string                 `protobuf:"bytes,7,opt,name=city,proto3" json:"city,omitempty"`
+	State         string                 `protobuf:"bytes,8,opt,name=state,proto3" json:"state,omitempty"`
+	Country       string                 `protobuf:"bytes,9,opt,name=country,proto3" json:"country,omitempty"`
+	Phone         string                 `protobuf:"bytes,10,opt,name=phone,proto3" json:"phone,omitempty"`
+	Mobile        string                 `protobuf:"bytes,11,opt,name=mobile,proto3" json:"mobile,omitempty"`
+	Fax           string                 `protobuf:"bytes,12,opt,name=fax,proto3" json:"fax,omitempty"`
+	Email         string                 `protobuf:"bytes,13,opt,name=email,proto3" json:"email,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Customer) Reset() {
 	*x = Customer{}
-	mi := &file_efdi_proto_msgTypes[15]
+	mi := &file_efdi_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1468,7 @@ func (x *Customer) String() string {
 func (*Customer) ProtoMessage() {}
 
 func (x *Customer) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[15]
+	mi := &file_efdi_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1481,7 @@ func (x *Customer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Customer.ProtoReflect.Descriptor instead.
 func (*Customer) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{15}
+	return file_efdi_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Customer) GetId() *UID {
@@ -1411,10 +1505,86 @@ func (x *Customer) GetFirstName() string {
 	return ""
 }
 
+func (x *Customer) GetStreet() string {
+	if x != nil {
+		return x.Street
+	}
+	return ""
+}
+
+func (x *Customer) GetPoBox() string {
+	if x != nil {
+		return x.PoBox
+	}
+	return ""
+}
+
+func (x *Customer) GetPostalCode() string {
+	if x != nil {
+		return x.PostalCode
+	}
+	return ""
+}
+
+func (x *Customer) GetCity() string {
+	if x != nil {
+		return x.City
+	}
+	return ""
+}
+
+func (x *Customer) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Customer) GetCountry() string {
+	if x != nil {
+		return x.Country
+	}
+	return ""
+}
+
+func (x *Customer) GetPhone() string {
+	if x != nil {
+		return x.Phone
+	}
+	return ""
+}
+
+func (x *Customer) GetMobile() string {
+	if x != nil {
+		return x.Mobile
+	}
+	return ""
+}
+
+func (x *Customer) GetFax() string {
+	if x != nil {
+		return x.Fax
+	}
+	return ""
+}
+
+func (x *Customer) GetEmail() string {
+	if x != nil {
+		return x.Email
+	}
+	return ""
+}
+
 type Farm struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	Street        string                 `protobuf:"bytes,3,opt,name=street,proto3" json:"street,omitempty"`
+	PoBox         string                 `protobuf:"bytes,4,opt,name=po_box,json=poBox,proto3" json:"po_box,omitempty"`
+	PostalCode    string                 `protobuf:"bytes,5,opt,name=postal_code,json=postalCode,proto3" json:"postal_code,omitempty"`
+	City          string                 `protobuf:"bytes,6,opt,name=city,proto3" json:"city,omitempty"`
+	State         string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	Country       string                 `protobuf:"bytes,8,opt,name=country,proto3" json:"country,omitempty"`
 	Customer      *UID                   `protobuf:"bytes,9,opt,name=customer,proto3" json:"customer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1422,7 +1592,7 @@ type Farm struct {
 
 func (x *Farm) Reset() {
 	*x = Farm{}
-	mi := &file_efdi_proto_msgTypes[16]
+	mi := &file_efdi_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1434,7 +1604,7 @@ func (x *Farm) String() string {
 func (*Farm) ProtoMessage() {}
 
 func (x *Farm) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[16]
+	mi := &file_efdi_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1447,7 +1617,7 @@ func (x *Farm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Farm.ProtoReflect.Descriptor instead.
 func (*Farm) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{16}
+	return file_efdi_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Farm) GetId() *UID {
@@ -1464,6 +1634,48 @@ func (x *Farm) GetDesignator() string {
 	return ""
 }
 
+func (x *Farm) GetStreet() string {
+	if x != nil {
+		return x.Street
+	}
+	return ""
+}
+
+func (x *Farm) GetPoBox() string {
+	if x != nil {
+		return x.PoBox
+	}
+	return ""
+}
+
+func (x *Farm) GetPostalCode() string {
+	if x != nil {
+		return x.PostalCode
+	}
+	return ""
+}
+
+func (x *Farm) GetCity() string {
+	if x != nil {
+		return x.City
+	}
+	return ""
+}
+
+func (x *Farm) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Farm) GetCountry() string {
+	if x != nil {
+		return x.Country
+	}
+	return ""
+}
+
 func (x *Farm) GetCustomer() *UID {
 	if x != nil {
 		return x.Customer
@@ -1476,13 +1688,23 @@ type Worker struct {
 	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	LastName      string                 `protobuf:"bytes,2,opt,name=last_name,json=lastName,proto3" json:"last_name,omitempty"`
 	FirstName     string                 `protobuf:"bytes,3,opt,name=first_name,json=firstName,proto3" json:"first_name,omitempty"`
+	Street        string                 `protobuf:"bytes,4,opt,name=street,proto3" json:"street,omitempty"`
+	PoBox         string                 `protobuf:"bytes,5,opt,name=po_box,json=poBox,proto3" json:"po_box,omitempty"`
+	PostalCode    string                 `protobuf:"bytes,6,opt,name=postal_code,json=postalCode,proto3" json:"postal_code,omitempty"`
+	City          string                 `protobuf:"bytes,7,opt,name=city,proto3" json:"city,omitempty"`
+	State         string                 `protobuf:"bytes,8,opt,name=state,proto3" json:"state,omitempty"`
+	Country       string                 `protobuf:"bytes,9,opt,name=country,proto3" json:"country,omitempty"`
+	Phone         string                 `protobuf:"bytes,10,opt,name=phone,proto3" json:"phone,omitempty"`
+	Mobile        string                 `protobuf:"bytes,11,opt,name=mobile,proto3" json:"mobile,omitempty"`
+	License       string                 `protobuf:"bytes,12,opt,name=license,proto3" json:"license,omitempty"`
+	Email         string                 `protobuf:"bytes,13,opt,name=email,proto3" json:"email,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_efdi_proto_msgTypes[17]
+	mi := &file_efdi_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1716,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[17]
+	mi := &file_efdi_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1729,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{17}
+	return file_efdi_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Worker) GetId() *UID {
@@ -1531,6 +1753,76 @@ func (x *Worker) GetFirstName() string {
 	return ""
 }
 
+func (x *Worker) GetStreet() string {
+	if x != nil {
+		return x.Street
+	}
+	return ""
+}
+
+func (x *Worker) GetPoBox() string {
+	if x != nil {
+		return x.PoBox
+	}
+	return ""
+}
+
+func (x *Worker) GetPostalCode() string {
+	if x != nil {
+		return x.PostalCode
+	}
+	return ""
+}
+
+func (x *Worker) GetCity() string {
+	if x != nil {
+		return x.City
+	}
+	return ""
+}
+
+func (x *Worker) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Worker) GetCountry() string {
+	if x != nil {
+		return x.Country
+	}
+	return ""
+}
+
+func (x *Worker) GetPhone() string {
+	if x != nil {
+		return x.Phone
+	}
+	return ""
+}
+
+func (x *Worker) GetMobile() string {
+	if x != nil {
+		return x.Mobile
+	}
+	return ""
+}
+
+func (x *Worker) GetLicense() string {
+	if x != nil {
+		return x.License
+	}
+	return ""
+}
+
+func (x *Worker) GetEmail() string {
+	if x != nil {
+		return x.Email
+	}
+	return ""
+}
+
 type Product struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Id                *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1540,6 +1832,9 @@ type Product struct {
 	Ddi               uint32                 `protobuf:"varint,5,opt,name=ddi,proto3" json:"ddi,omitempty"`
 	Type              int32                  `protobuf:"varint,6,opt,name=type,proto3" json:"type,omitempty"`
 	Quantity          int64                  `protobuf:"zigzag64,7,opt,name=quantity,proto3" json:"quantity,omitempty"`
+	MassPerVolume     int64                  `protobuf:"zigzag64,8,opt,name=mass_per_volume,json=massPerVolume,proto3" json:"mass_per_volume,omitempty"`
+	MassPerCount      int64                  `protobuf:"zigzag64,9,opt,name=mass_per_count,json=massPerCount,proto3" json:"mass_per_count,omitempty"`
+	VolumePerCount    int64                  `protobuf:"zigzag64,10,opt,name=volume_per_count,json=volumePerCount,proto3" json:"volume_per_count,omitempty"`
 	Relation          []*ProductRelation     `protobuf:"bytes,11,rep,name=relation,proto3" json:"relation,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1547,7 +1842,7 @@ type Product struct {
 
 func (x *Product) Reset() {
 	*x = Product{}
-	mi := &file_efdi_proto_msgTypes[18]
+	mi := &file_efdi_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1559,7 +1854,7 @@ func (x *Product) String() string {
 func (*Product) ProtoMessage() {}
 
 func (x *Product) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[18]
+	mi := &file_efdi_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1572,7 +1867,7 @@ func (x *Product) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Product.ProtoReflect.Descriptor instead.
 func (*Product) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{18}
+	return file_efdi_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Product) GetId() *UID {
@@ -1624,6 +1919,27 @@ func (x *Product) GetQuantity() int64 {
 	return 0
 }
 
+func (x *Product) GetMassPerVolume() int64 {
+	if x != nil {
+		return x.MassPerVolume
+	}
+	return 0
+}
+
+func (x *Product) GetMassPerCount() int64 {
+	if x != nil {
+		return x.MassPerCount
+	}
+	return 0
+}
+
+func (x *Product) GetVolumePerCount() int64 {
+	if x != nil {
+		return x.VolumePerCount
+	}
+	return 0
+}
+
 func (x *Product) GetRelation() []*ProductRelation {
 	if x != nil {
 		return x.Relation
@@ -1635,13 +1951,14 @@ type ProductGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	Type          int32                  `protobuf:"varint,3,opt,name=type,proto3" json:"type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ProductGroup) Reset() {
 	*x = ProductGroup{}
-	mi := &file_efdi_proto_msgTypes[19]
+	mi := &file_efdi_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1653,7 +1970,7 @@ func (x *ProductGroup) String() string {
 func (*ProductGroup) ProtoMessage() {}
 
 func (x *ProductGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[19]
+	mi := &file_efdi_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1666,7 +1983,7 @@ func (x *ProductGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProductGroup.ProtoReflect.Descriptor instead.
 func (*ProductGroup) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{19}
+	return file_efdi_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ProductGroup) GetId() *UID {
@@ -1683,10 +2000,18 @@ func (x *ProductGroup) GetDesignator() string {
 	return ""
 }
 
+func (x *ProductGroup) GetType() int32 {
+	if x != nil {
+		return x.Type
+	}
+	return 0
+}
+
 type CropType struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	ProductGroup  *UID                   `protobuf:"bytes,3,opt,name=product_group,json=productGroup,proto3" json:"product_group,omitempty"`
 	Variety       []*CropVariety         `protobuf:"bytes,4,rep,name=variety,proto3" json:"variety,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1694,7 +2019,7 @@ type CropType struct {
 
 func (x *CropType) Reset() {
 	*x = CropType{}
-	mi := &file_efdi_proto_msgTypes[20]
+	mi := &file_efdi_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +2031,7 @@ func (x *CropType) String() string {
 func (*CropType) ProtoMessage() {}
 
 func (x *CropType) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[20]
+	mi := &file_efdi_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1719,7 +2044,7 @@ func (x *CropType) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CropType.ProtoReflect.Descriptor instead.
 func (*CropType) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{20}
+	return file_efdi_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CropType) GetId() *UID {
@@ -1736,6 +2061,13 @@ func (x *CropType) GetDesignator() string {
 	return ""
 }
 
+func (x *CropType) GetProductGroup() *UID {
+	if x != nil {
+		return x.ProductGroup
+	}
+	return nil
+}
+
 func (x *CropType) GetVariety() []*CropVariety {
 	if x != nil {
 		return x.Variety
@@ -1747,13 +2079,14 @@ type CropVariety struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	Product       *UID                   `protobuf:"bytes,3,opt,name=product,proto3" json:"product,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CropVariety) Reset() {
 	*x = CropVariety{}
-	mi := &file_efdi_proto_msgTypes[21]
+	mi := &file_efdi_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +2098,7 @@ func (x *CropVariety) String() string {
 func (*CropVariety) ProtoMessage() {}
 
 func (x *CropVariety) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[21]
+	mi := &file_efdi_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +2111,7 @@ func (x *CropVariety) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CropVariety.ProtoReflect.Descriptor instead.
 func (*CropVariety) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{21}
+	return file_efdi_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CropVariety) GetId() *UID {
@@ -1793,6 +2126,13 @@ func (x *CropVariety) GetDesignator() string {
 		return x.Designator
 	}
 	return ""
+}
+
+func (x *CropVariety) GetProduct() *UID {
+	if x != nil {
+		return x.Product
+	}
+	return nil
 }
 
 type Partfield struct {
@@ -1816,7 +2156,7 @@ type Partfield struct {
 
 func (x *Partfield) Reset() {
 	*x = Partfield{}
-	mi := &file_efdi_proto_msgTypes[22]
+	mi := &file_efdi_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1828,7 +2168,7 @@ func (x *Partfield) String() string {
 func (*Partfield) ProtoMessage() {}
 
 func (x *Partfield) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[22]
+	mi := &file_efdi_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1841,7 +2181,7 @@ func (x *Partfield) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Partfield.ProtoReflect.Descriptor instead.
 func (*Partfield) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{22}
+	return file_efdi_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Partfield) GetId() *UID {
@@ -1940,6 +2280,7 @@ type Polygon struct {
 	Type          int32                  `protobuf:"varint,1,opt,name=type,proto3" json:"type,omitempty"`
 	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
 	Area          uint64                 `protobuf:"varint,3,opt,name=area,proto3" json:"area,omitempty"`
+	Color         uint32                 `protobuf:"varint,4,opt,name=color,proto3" json:"color,omitempty"`
 	Id            *UID                   `protobuf:"bytes,5,opt,name=id,proto3" json:"id,omitempty"`
 	LineString    []*LineString          `protobuf:"bytes,6,rep,name=line_string,json=lineString,proto3" json:"line_string,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1948,7 +2289,7 @@ type Polygon struct {
 
 func (x *Polygon) Reset() {
 	*x = Polygon{}
-	mi := &file_efdi_proto_msgTypes[23]
+	mi := &file_efdi_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1960,7 +2301,7 @@ func (x *Polygon) String() string {
 func (*Polygon) ProtoMessage() {}
 
 func (x *Polygon) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[23]
+	mi := &file_efdi_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1973,7 +2314,7 @@ func (x *Polygon) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Polygon.ProtoReflect.Descriptor instead.
 func (*Polygon) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{23}
+	return file_efdi_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Polygon) GetType() int32 {
@@ -1997,6 +2338,13 @@ func (x *Polygon) GetArea() uint64 {
 	return 0
 }
 
+func (x *Polygon) GetColor() uint32 {
+	if x != nil {
+		return x.Color
+	}
+	return 0
+}
+
 func (x *Polygon) GetId() *UID {
 	if x != nil {
 		return x.Id
@@ -2015,6 +2363,9 @@ type LineString struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          int32                  `protobuf:"varint,1,opt,name=type,proto3" json:"type,omitempty"`
 	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	Width         uint32                 `protobuf:"varint,3,opt,name=width,proto3" json:"width,omitempty"`
+	Length        uint32                 `protobuf:"varint,4,opt,name=length,proto3" json:"length,omitempty"`
+	Color         uint32                 `protobuf:"varint,5,opt,name=color,proto3" json:"color,omitempty"`
 	Id            *UID                   `protobuf:"bytes,6,opt,name=id,proto3" json:"id,omitempty"`
 	Point         []*Point               `protobuf:"bytes,7,rep,name=point,proto3" json:"point,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2023,7 +2374,7 @@ type LineString struct {
 
 func (x *LineString) Reset() {
 	*x = LineString{}
-	mi := &file_efdi_proto_msgTypes[24]
+	mi := &file_efdi_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2386,7 @@ func (x *LineString) String() string {
 func (*LineString) ProtoMessage() {}
 
 func (x *LineString) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[24]
+	mi := &file_efdi_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2399,7 @@ func (x *LineString) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LineString.ProtoReflect.Descriptor instead.
 func (*LineString) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{24}
+	return file_efdi_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LineString) GetType() int32 {
@@ -2063,6 +2414,27 @@ func (x *LineString) GetDesignator() string {
 		return x.Designator
 	}
 	return ""
+}
+
+func (x *LineString) GetWidth() uint32 {
+	if x != nil {
+		return x.Width
+	}
+	return 0
+}
+
+func (x *LineString) GetLength() uint32 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *LineString) GetColor() uint32 {
+	if x != nil {
+		return x.Color
+	}
+	return 0
 }
 
 func (x *LineString) GetId() *UID {
@@ -2080,20 +2452,23 @@ func (x *LineString) GetPoint() []*Point {
 }
 
 type Point struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Type          int32                  `protobuf:"varint,1,opt,name=type,proto3" json:"type,omitempty"`
-	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
-	North         float64                `protobuf:"fixed64,3,opt,name=north,proto3" json:"north,omitempty"`
-	East          float64                `protobuf:"fixed64,4,opt,name=east,proto3" json:"east,omitempty"`
-	Up            int64                  `protobuf:"zigzag64,5,opt,name=up,proto3" json:"up,omitempty"`
-	Id            *UID                   `protobuf:"bytes,7,opt,name=id,proto3" json:"id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Type               int32                  `protobuf:"varint,1,opt,name=type,proto3" json:"type,omitempty"`
+	Designator         string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	North              float64                `protobuf:"fixed64,3,opt,name=north,proto3" json:"north,omitempty"`
+	East               float64                `protobuf:"fixed64,4,opt,name=east,proto3" json:"east,omitempty"`
+	Up                 int64                  `protobuf:"zigzag64,5,opt,name=up,proto3" json:"up,omitempty"`
+	Color              uint32                 `protobuf:"varint,6,opt,name=color,proto3" json:"color,omitempty"`
+	Id                 *UID                   `protobuf:"bytes,7,opt,name=id,proto3" json:"id,omitempty"`
+	HorizontalAccuracy float64                `protobuf:"fixed64,8,opt,name=horizontal_accuracy,json=horizontalAccuracy,proto3" json:"horizontal_accuracy,omitempty"`
+	VerticalAccuracy   float64                `protobuf:"fixed64,9,opt,name=vertical_accuracy,json=verticalAccuracy,proto3" json:"vertical_accuracy,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Point) Reset() {
 	*x = Point{}
-	mi := &file_efdi_proto_msgTypes[25]
+	mi := &file_efdi_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2480,7 @@ func (x *Point) String() string {
 func (*Point) ProtoMessage() {}
 
 func (x *Point) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[25]
+	mi := &file_efdi_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2493,7 @@ func (x *Point) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Point.ProtoReflect.Descriptor instead.
 func (*Point) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{25}
+	return file_efdi_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Point) GetType() int32 {
@@ -2156,11 +2531,32 @@ func (x *Point) GetUp() int64 {
 	return 0
 }
 
+func (x *Point) GetColor() uint32 {
+	if x != nil {
+		return x.Color
+	}
+	return 0
+}
+
 func (x *Point) GetId() *UID {
 	if x != nil {
 		return x.Id
 	}
 	return nil
+}
+
+func (x *Point) GetHorizontalAccuracy() float64 {
+	if x != nil {
+		return x.HorizontalAccuracy
+	}
+	return 0
+}
+
+func (x *Point) GetVerticalAccuracy() float64 {
+	if x != nil {
+		return x.VerticalAccuracy
+	}
+	return 0
 }
 
 type GuidanceGroup struct {
@@ -2175,7 +2571,7 @@ type GuidanceGroup struct {
 
 func (x *GuidanceGroup) Reset() {
 	*x = GuidanceGroup{}
-	mi := &file_efdi_proto_msgTypes[26]
+	mi := &file_efdi_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2583,7 @@ func (x *GuidanceGroup) String() string {
 func (*GuidanceGroup) ProtoMessage() {}
 
 func (x *GuidanceGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[26]
+	mi := &file_efdi_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2596,7 @@ func (x *GuidanceGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuidanceGroup.ProtoReflect.Descriptor instead.
 func (*GuidanceGroup) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{26}
+	return file_efdi_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GuidanceGroup) GetId() *UID {
@@ -2232,21 +2628,31 @@ func (x *GuidanceGroup) GetBoundary() []*Polygon {
 }
 
 type GuidancePattern struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
-	Type          int32                  `protobuf:"varint,3,opt,name=type,proto3" json:"type,omitempty"`
-	Heading       float64                `protobuf:"fixed64,7,opt,name=heading,proto3" json:"heading,omitempty"`
-	Radius        uint64                 `protobuf:"varint,8,opt,name=radius,proto3" json:"radius,omitempty"`
-	LineString    *LineString            `protobuf:"bytes,16,opt,name=line_string,json=lineString,proto3" json:"line_string,omitempty"`
-	Boundary      []*Polygon             `protobuf:"bytes,17,rep,name=boundary,proto3" json:"boundary,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Id                 *UID                   `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Designator         string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	Type               int32                  `protobuf:"varint,3,opt,name=type,proto3" json:"type,omitempty"`
+	Options            int32                  `protobuf:"varint,4,opt,name=options,proto3" json:"options,omitempty"`
+	Propagation        int32                  `protobuf:"varint,5,opt,name=propagation,proto3" json:"propagation,omitempty"`
+	Extension          int32                  `protobuf:"varint,6,opt,name=extension,proto3" json:"extension,omitempty"`
+	Heading            float64                `protobuf:"fixed64,7,opt,name=heading,proto3" json:"heading,omitempty"`
+	Radius             uint64                 `protobuf:"varint,8,opt,name=radius,proto3" json:"radius,omitempty"`
+	Method             int32                  `protobuf:"varint,9,opt,name=method,proto3" json:"method,omitempty"`
+	HorizontalAccuracy float64                `protobuf:"fixed64,10,opt,name=horizontal_accuracy,json=horizontalAccuracy,proto3" json:"horizontal_accuracy,omitempty"`
+	VerticalAccuracy   float64                `protobuf:"fixed64,11,opt,name=vertical_accuracy,json=verticalAccuracy,proto3" json:"vertical_accuracy,omitempty"`
+	BaseStation        *UID                   `protobuf:"bytes,12,opt,name=base_station,json=baseStation,proto3" json:"base_station,omitempty"`
+	Srid               string                 `protobuf:"bytes,13,opt,name=srid,proto3" json:"srid,omitempty"`
+	SwathsLeft         uint64                 `protobuf:"varint,14,opt,name=swaths_left,json=swathsLeft,proto3" json:"swaths_left,omitempty"`
+	SwathsRight        uint64                 `protobuf:"varint,15,opt,name=swaths_right,json=swathsRight,proto3" json:"swaths_right,omitempty"`
+	LineString         *LineString            `protobuf:"bytes,16,opt,name=line_string,json=lineString,proto3" json:"line_string,omitempty"`
+	Boundary           []*Polygon             `protobuf:"bytes,17,rep,name=boundary,proto3" json:"boundary,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *GuidancePattern) Reset() {
 	*x = GuidancePattern{}
-	mi := &file_efdi_proto_msgTypes[27]
+	mi := &file_efdi_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2664,7 @@ func (x *GuidancePattern) String() string {
 func (*GuidancePattern) ProtoMessage() {}
 
 func (x *GuidancePattern) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[27]
+	mi := &file_efdi_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2677,7 @@ func (x *GuidancePattern) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuidancePattern.ProtoReflect.Descriptor instead.
 func (*GuidancePattern) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{27}
+	return file_efdi_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GuidancePattern) GetId() *UID {
@@ -2295,6 +2701,27 @@ func (x *GuidancePattern) GetType() int32 {
 	return 0
 }
 
+func (x *GuidancePattern) GetOptions() int32 {
+	if x != nil {
+		return x.Options
+	}
+	return 0
+}
+
+func (x *GuidancePattern) GetPropagation() int32 {
+	if x != nil {
+		return x.Propagation
+	}
+	return 0
+}
+
+func (x *GuidancePattern) GetExtension() int32 {
+	if x != nil {
+		return x.Extension
+	}
+	return 0
+}
+
 func (x *GuidancePattern) GetHeading() float64 {
 	if x != nil {
 		return x.Heading
@@ -2305,6 +2732,55 @@ func (x *GuidancePattern) GetHeading() float64 {
 func (x *GuidancePattern) GetRadius() uint64 {
 	if x != nil {
 		return x.Radius
+	}
+	return 0
+}
+
+func (x *GuidancePattern) GetMethod() int32 {
+	if x != nil {
+		return x.Method
+	}
+	return 0
+}
+
+func (x *GuidancePattern) GetHorizontalAccuracy() float64 {
+	if x != nil {
+		return x.HorizontalAccuracy
+	}
+	return 0
+}
+
+func (x *GuidancePattern) GetVerticalAccuracy() float64 {
+	if x != nil {
+		return x.VerticalAccuracy
+	}
+	return 0
+}
+
+func (x *GuidancePattern) GetBaseStation() *UID {
+	if x != nil {
+		return x.BaseStation
+	}
+	return nil
+}
+
+func (x *GuidancePattern) GetSrid() string {
+	if x != nil {
+		return x.Srid
+	}
+	return ""
+}
+
+func (x *GuidancePattern) GetSwathsLeft() uint64 {
+	if x != nil {
+		return x.SwathsLeft
+	}
+	return 0
+}
+
+func (x *GuidancePattern) GetSwathsRight() uint64 {
+	if x != nil {
+		return x.SwathsRight
 	}
 	return 0
 }
@@ -2352,7 +2828,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_efdi_proto_msgTypes[28]
+	mi := &file_efdi_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2364,7 +2840,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[28]
+	mi := &file_efdi_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2377,7 +2853,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{28}
+	return file_efdi_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Task) GetId() *UID {
@@ -2531,6 +3007,7 @@ type TreatmentZone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
 	Designator    string                 `protobuf:"bytes,2,opt,name=designator,proto3" json:"designator,omitempty"`
+	Color         uint32                 `protobuf:"varint,3,opt,name=color,proto3" json:"color,omitempty"`
 	Polygon       []*Polygon             `protobuf:"bytes,4,rep,name=polygon,proto3" json:"polygon,omitempty"`
 	Value         []*ProcessDataVariable `protobuf:"bytes,5,rep,name=value,proto3" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2539,7 +3016,7 @@ type TreatmentZone struct {
 
 func (x *TreatmentZone) Reset() {
 	*x = TreatmentZone{}
-	mi := &file_efdi_proto_msgTypes[29]
+	mi := &file_efdi_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2551,7 +3028,7 @@ func (x *TreatmentZone) String() string {
 func (*TreatmentZone) ProtoMessage() {}
 
 func (x *TreatmentZone) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[29]
+	mi := &file_efdi_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2564,7 +3041,7 @@ func (x *TreatmentZone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TreatmentZone.ProtoReflect.Descriptor instead.
 func (*TreatmentZone) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{29}
+	return file_efdi_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TreatmentZone) GetCode() uint32 {
@@ -2579,6 +3056,13 @@ func (x *TreatmentZone) GetDesignator() string {
 		return x.Designator
 	}
 	return ""
+}
+
+func (x *TreatmentZone) GetColor() uint32 {
+	if x != nil {
+		return x.Color
+	}
+	return 0
 }
 
 func (x *TreatmentZone) GetPolygon() []*Polygon {
@@ -2608,7 +3092,7 @@ type ProcessDataVariable struct {
 
 func (x *ProcessDataVariable) Reset() {
 	*x = ProcessDataVariable{}
-	mi := &file_efdi_proto_msgTypes[30]
+	mi := &file_efdi_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +3104,7 @@ func (x *ProcessDataVariable) String() string {
 func (*ProcessDataVariable) ProtoMessage() {}
 
 func (x *ProcessDataVariable) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[30]
+	mi := &file_efdi_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +3117,7 @@ func (x *ProcessDataVariable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProcessDataVariable.ProtoReflect.Descriptor instead.
 func (*ProcessDataVariable) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{30}
+	return file_efdi_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ProcessDataVariable) GetDdi() uint32 {
@@ -2688,7 +3172,7 @@ type Grid struct {
 
 func (x *Grid) Reset() {
 	*x = Grid{}
-	mi := &file_efdi_proto_msgTypes[31]
+	mi := &file_efdi_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2700,7 +3184,7 @@ func (x *Grid) String() string {
 func (*Grid) ProtoMessage() {}
 
 func (x *Grid) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[31]
+	mi := &file_efdi_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2713,7 +3197,7 @@ func (x *Grid) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grid.ProtoReflect.Descriptor instead.
 func (*Grid) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{31}
+	return file_efdi_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Grid) GetNorth() float64 {
@@ -2790,7 +3274,7 @@ type AllocationStamp struct {
 
 func (x *AllocationStamp) Reset() {
 	*x = AllocationStamp{}
-	mi := &file_efdi_proto_msgTypes[32]
+	mi := &file_efdi_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +3286,7 @@ func (x *AllocationStamp) String() string {
 func (*AllocationStamp) ProtoMessage() {}
 
 func (x *AllocationStamp) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[32]
+	mi := &file_efdi_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +3299,7 @@ func (x *AllocationStamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocationStamp.ProtoReflect.Descriptor instead.
 func (*AllocationStamp) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{32}
+	return file_efdi_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AllocationStamp) GetStart() *timestamppb.Timestamp {
@@ -2851,7 +3335,7 @@ type DeviceAllocation struct {
 
 func (x *DeviceAllocation) Reset() {
 	*x = DeviceAllocation{}
-	mi := &file_efdi_proto_msgTypes[33]
+	mi := &file_efdi_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +3347,7 @@ func (x *DeviceAllocation) String() string {
 func (*DeviceAllocation) ProtoMessage() {}
 
 func (x *DeviceAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[33]
+	mi := &file_efdi_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +3360,7 @@ func (x *DeviceAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceAllocation.ProtoReflect.Descriptor instead.
 func (*DeviceAllocation) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{33}
+	return file_efdi_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeviceAllocation) GetClientName() []byte {
@@ -2922,7 +3406,7 @@ type ProductAllocation struct {
 
 func (x *ProductAllocation) Reset() {
 	*x = ProductAllocation{}
-	mi := &file_efdi_proto_msgTypes[34]
+	mi := &file_efdi_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3418,7 @@ func (x *ProductAllocation) String() string {
 func (*ProductAllocation) ProtoMessage() {}
 
 func (x *ProductAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[34]
+	mi := &file_efdi_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3431,7 @@ func (x *ProductAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProductAllocation.ProtoReflect.Descriptor instead.
 func (*ProductAllocation) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{34}
+	return file_efdi_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ProductAllocation) GetProduct() *UID {
@@ -3009,7 +3493,7 @@ type GuidanceAllocation struct {
 
 func (x *GuidanceAllocation) Reset() {
 	*x = GuidanceAllocation{}
-	mi := &file_efdi_proto_msgTypes[35]
+	mi := &file_efdi_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3021,7 +3505,7 @@ func (x *GuidanceAllocation) String() string {
 func (*GuidanceAllocation) ProtoMessage() {}
 
 func (x *GuidanceAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[35]
+	mi := &file_efdi_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3034,7 +3518,7 @@ func (x *GuidanceAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GuidanceAllocation.ProtoReflect.Descriptor instead.
 func (*GuidanceAllocation) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{35}
+	return file_efdi_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GuidanceAllocation) GetGuidanceGroup() *UID {
@@ -3062,7 +3546,7 @@ type ProductRelation struct {
 
 func (x *ProductRelation) Reset() {
 	*x = ProductRelation{}
-	mi := &file_efdi_proto_msgTypes[36]
+	mi := &file_efdi_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3558,7 @@ func (x *ProductRelation) String() string {
 func (*ProductRelation) ProtoMessage() {}
 
 func (x *ProductRelation) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[36]
+	mi := &file_efdi_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3571,7 @@ func (x *ProductRelation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProductRelation.ProtoReflect.Descriptor instead.
 func (*ProductRelation) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{36}
+	return file_efdi_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ProductRelation) GetProduct() *UID {
@@ -3116,7 +3600,7 @@ type CulturalPractice struct {
 
 func (x *CulturalPractice) Reset() {
 	*x = CulturalPractice{}
-	mi := &file_efdi_proto_msgTypes[37]
+	mi := &file_efdi_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3128,7 +3612,7 @@ func (x *CulturalPractice) String() string {
 func (*CulturalPractice) ProtoMessage() {}
 
 func (x *CulturalPractice) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[37]
+	mi := &file_efdi_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3141,7 +3625,7 @@ func (x *CulturalPractice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CulturalPractice.ProtoReflect.Descriptor instead.
 func (*CulturalPractice) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{37}
+	return file_efdi_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CulturalPractice) GetId() *UID {
@@ -3175,7 +3659,7 @@ type OperationTechniqueReference struct {
 
 func (x *OperationTechniqueReference) Reset() {
 	*x = OperationTechniqueReference{}
-	mi := &file_efdi_proto_msgTypes[38]
+	mi := &file_efdi_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3187,7 +3671,7 @@ func (x *OperationTechniqueReference) String() string {
 func (*OperationTechniqueReference) ProtoMessage() {}
 
 func (x *OperationTechniqueReference) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[38]
+	mi := &file_efdi_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3200,7 +3684,7 @@ func (x *OperationTechniqueReference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationTechniqueReference.ProtoReflect.Descriptor instead.
 func (*OperationTechniqueReference) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{38}
+	return file_efdi_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *OperationTechniqueReference) GetTechnique() *UID {
@@ -3221,7 +3705,7 @@ type OperationTechnique struct {
 
 func (x *OperationTechnique) Reset() {
 	*x = OperationTechnique{}
-	mi := &file_efdi_proto_msgTypes[39]
+	mi := &file_efdi_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3233,7 +3717,7 @@ func (x *OperationTechnique) String() string {
 func (*OperationTechnique) ProtoMessage() {}
 
 func (x *OperationTechnique) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[39]
+	mi := &file_efdi_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3246,7 +3730,7 @@ func (x *OperationTechnique) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperationTechnique.ProtoReflect.Descriptor instead.
 func (*OperationTechnique) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{39}
+	return file_efdi_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *OperationTechnique) GetId() *UID {
@@ -3274,7 +3758,7 @@ type OperTechPractice struct {
 
 func (x *OperTechPractice) Reset() {
 	*x = OperTechPractice{}
-	mi := &file_efdi_proto_msgTypes[40]
+	mi := &file_efdi_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3286,7 +3770,7 @@ func (x *OperTechPractice) String() string {
 func (*OperTechPractice) ProtoMessage() {}
 
 func (x *OperTechPractice) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[40]
+	mi := &file_efdi_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3299,7 +3783,7 @@ func (x *OperTechPractice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperTechPractice.ProtoReflect.Descriptor instead.
 func (*OperTechPractice) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{40}
+	return file_efdi_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *OperTechPractice) GetPractice() *UID {
@@ -3330,7 +3814,7 @@ type CodedComment struct {
 
 func (x *CodedComment) Reset() {
 	*x = CodedComment{}
-	mi := &file_efdi_proto_msgTypes[41]
+	mi := &file_efdi_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3826,7 @@ func (x *CodedComment) String() string {
 func (*CodedComment) ProtoMessage() {}
 
 func (x *CodedComment) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[41]
+	mi := &file_efdi_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3839,7 @@ func (x *CodedComment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CodedComment.ProtoReflect.Descriptor instead.
 func (*CodedComment) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{41}
+	return file_efdi_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CodedComment) GetId() *UID {
@@ -3404,7 +3888,7 @@ type CodedCommentGroup struct {
 
 func (x *CodedCommentGroup) Reset() {
 	*x = CodedCommentGroup{}
-	mi := &file_efdi_proto_msgTypes[42]
+	mi := &file_efdi_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3900,7 @@ func (x *CodedCommentGroup) String() string {
 func (*CodedCommentGroup) ProtoMessage() {}
 
 func (x *CodedCommentGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[42]
+	mi := &file_efdi_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3913,7 @@ func (x *CodedCommentGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CodedCommentGroup.ProtoReflect.Descriptor instead.
 func (*CodedCommentGroup) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{42}
+	return file_efdi_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *CodedCommentGroup) GetId() *UID {
@@ -3457,7 +3941,7 @@ type CodedCommentListValue struct {
 
 func (x *CodedCommentListValue) Reset() {
 	*x = CodedCommentListValue{}
-	mi := &file_efdi_proto_msgTypes[43]
+	mi := &file_efdi_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3953,7 @@ func (x *CodedCommentListValue) String() string {
 func (*CodedCommentListValue) ProtoMessage() {}
 
 func (x *CodedCommentListValue) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[43]
+	mi := &file_efdi_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3966,7 @@ func (x *CodedCommentListValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CodedCommentListValue.ProtoReflect.Descriptor instead.
 func (*CodedCommentListValue) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{43}
+	return file_efdi_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CodedCommentListValue) GetId() *UID {
@@ -3512,7 +3996,7 @@ type CommentAllocation struct {
 
 func (x *CommentAllocation) Reset() {
 	*x = CommentAllocation{}
-	mi := &file_efdi_proto_msgTypes[44]
+	mi := &file_efdi_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3524,7 +4008,7 @@ func (x *CommentAllocation) String() string {
 func (*CommentAllocation) ProtoMessage() {}
 
 func (x *CommentAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[44]
+	mi := &file_efdi_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3537,7 +4021,7 @@ func (x *CommentAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommentAllocation.ProtoReflect.Descriptor instead.
 func (*CommentAllocation) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{44}
+	return file_efdi_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CommentAllocation) GetComment() *UID {
@@ -3579,7 +4063,7 @@ type WorkerAllocation struct {
 
 func (x *WorkerAllocation) Reset() {
 	*x = WorkerAllocation{}
-	mi := &file_efdi_proto_msgTypes[45]
+	mi := &file_efdi_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3591,7 +4075,7 @@ func (x *WorkerAllocation) String() string {
 func (*WorkerAllocation) ProtoMessage() {}
 
 func (x *WorkerAllocation) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[45]
+	mi := &file_efdi_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3604,7 +4088,7 @@ func (x *WorkerAllocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerAllocation.ProtoReflect.Descriptor instead.
 func (*WorkerAllocation) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{45}
+	return file_efdi_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WorkerAllocation) GetWorker() *UID {
@@ -3634,7 +4118,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_efdi_proto_msgTypes[46]
+	mi := &file_efdi_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3646,7 +4130,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_efdi_proto_msgTypes[46]
+	mi := &file_efdi_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3659,7 +4143,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_efdi_proto_rawDescGZIP(), []int{46}
+	return file_efdi_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Connection) GetDevice_0() *UID {
@@ -3745,7 +4229,8 @@ const file_efdi_proto_rawDesc = "" +
 	"satellites\x18\a \x01(\rR\n" +
 	"satellites\x123\n" +
 	"\agps_utc\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x06gpsUtc\x12!\n" +
-	"\ffield_status\x18\t \x01(\x05R\vfieldStatus\"\xce\t\n" +
+	"\ffield_status\x18\t \x01(\x05R\vfieldStatus\"\x96\n" +
+	"\n" +
 	"\bTaskData\x12#\n" +
 	"\rversion_major\x18\x01 \x01(\x05R\fversionMajor\x12#\n" +
 	"\rversion_minor\x18\x02 \x01(\rR\fversionMinor\x12\x1a\n" +
@@ -3755,7 +4240,9 @@ const file_efdi_proto_rawDesc = "" +
 	"controller\x18\x05 \x01(\tR\n" +
 	"controller\x12-\n" +
 	"\x12controller_version\x18\x06 \x01(\tR\x11controllerVersion\x12\x16\n" +
-	"\x06origin\x18\a \x01(\x05R\x06origin\x12I\n" +
+	"\x06origin\x18\a \x01(\x05R\x06origin\x12F\n" +
+	"\fbase_station\x18\n" +
+	" \x03(\v2#.agrimill.farmdata.efdi.BaseStationR\vbaseStation\x12I\n" +
 	"\rcoded_comment\x18\v \x03(\v2$.agrimill.farmdata.efdi.CodedCommentR\fcodedComment\x12Y\n" +
 	"\x13coded_comment_group\x18\f \x03(\v2).agrimill.farmdata.efdi.CodedCommentGroupR\x11codedCommentGroup\x12=\n" +
 	"\tcrop_type\x18\x0e \x03(\v2 .agrimill.farmdata.efdi.CropTypeR\bcropType\x12U\n" +
@@ -3826,23 +4313,62 @@ const file_efdi_proto_rawDesc = "" +
 	"\x06offset\x18\x02 \x01(\x12R\x06offset\x12\x14\n" +
 	"\x05scale\x18\x03 \x01(\x01R\x05scale\x12\x1a\n" +
 	"\bdecimals\x18\x04 \x01(\rR\bdecimals\x12\x12\n" +
-	"\x04unit\x18\x05 \x01(\tR\x04unit\"s\n" +
+	"\x04unit\x18\x05 \x01(\tR\x04unit\"\x94\x01\n" +
+	"\vBaseStation\x12+\n" +
+	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
+	"\n" +
+	"designator\x18\x02 \x01(\tR\n" +
+	"designator\x12\x14\n" +
+	"\x05north\x18\x03 \x01(\x01R\x05north\x12\x12\n" +
+	"\x04east\x18\x04 \x01(\x01R\x04east\x12\x0e\n" +
+	"\x02up\x18\x05 \x01(\x12R\x02up\"\xdd\x02\n" +
 	"\bCustomer\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1b\n" +
 	"\tlast_name\x18\x02 \x01(\tR\blastName\x12\x1d\n" +
 	"\n" +
-	"first_name\x18\x03 \x01(\tR\tfirstName\"\x8c\x01\n" +
+	"first_name\x18\x03 \x01(\tR\tfirstName\x12\x16\n" +
+	"\x06street\x18\x04 \x01(\tR\x06street\x12\x15\n" +
+	"\x06po_box\x18\x05 \x01(\tR\x05poBox\x12\x1f\n" +
+	"\vpostal_code\x18\x06 \x01(\tR\n" +
+	"postalCode\x12\x12\n" +
+	"\x04city\x18\a \x01(\tR\x04city\x12\x14\n" +
+	"\x05state\x18\b \x01(\tR\x05state\x12\x18\n" +
+	"\acountry\x18\t \x01(\tR\acountry\x12\x14\n" +
+	"\x05phone\x18\n" +
+	" \x01(\tR\x05phone\x12\x16\n" +
+	"\x06mobile\x18\v \x01(\tR\x06mobile\x12\x10\n" +
+	"\x03fax\x18\f \x01(\tR\x03fax\x12\x14\n" +
+	"\x05email\x18\r \x01(\tR\x05email\"\xa0\x02\n" +
 	"\x04Farm\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
 	"\n" +
 	"designator\x18\x02 \x01(\tR\n" +
-	"designator\x127\n" +
-	"\bcustomer\x18\t \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\bcustomer\"q\n" +
+	"designator\x12\x16\n" +
+	"\x06street\x18\x03 \x01(\tR\x06street\x12\x15\n" +
+	"\x06po_box\x18\x04 \x01(\tR\x05poBox\x12\x1f\n" +
+	"\vpostal_code\x18\x05 \x01(\tR\n" +
+	"postalCode\x12\x12\n" +
+	"\x04city\x18\x06 \x01(\tR\x04city\x12\x14\n" +
+	"\x05state\x18\a \x01(\tR\x05state\x12\x18\n" +
+	"\acountry\x18\b \x01(\tR\acountry\x127\n" +
+	"\bcustomer\x18\t \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\bcustomer\"\xe3\x02\n" +
 	"\x06Worker\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1b\n" +
 	"\tlast_name\x18\x02 \x01(\tR\blastName\x12\x1d\n" +
 	"\n" +
-	"first_name\x18\x03 \x01(\tR\tfirstName\"\xeb\x02\n" +
+	"first_name\x18\x03 \x01(\tR\tfirstName\x12\x16\n" +
+	"\x06street\x18\x04 \x01(\tR\x06street\x12\x15\n" +
+	"\x06po_box\x18\x05 \x01(\tR\x05poBox\x12\x1f\n" +
+	"\vpostal_code\x18\x06 \x01(\tR\n" +
+	"postalCode\x12\x12\n" +
+	"\x04city\x18\a \x01(\tR\x04city\x12\x14\n" +
+	"\x05state\x18\b \x01(\tR\x05state\x12\x18\n" +
+	"\acountry\x18\t \x01(\tR\acountry\x12\x14\n" +
+	"\x05phone\x18\n" +
+	" \x01(\tR\x05phone\x12\x16\n" +
+	"\x06mobile\x18\v \x01(\tR\x06mobile\x12\x18\n" +
+	"\alicense\x18\f \x01(\tR\alicense\x12\x14\n" +
+	"\x05email\x18\r \x01(\tR\x05email\"\xe3\x03\n" +
 	"\aProduct\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
 	"\n" +
@@ -3852,24 +4378,31 @@ const file_efdi_proto_rawDesc = "" +
 	"\x12value_presentation\x18\x04 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x11valuePresentation\x12\x10\n" +
 	"\x03ddi\x18\x05 \x01(\rR\x03ddi\x12\x12\n" +
 	"\x04type\x18\x06 \x01(\x05R\x04type\x12\x1a\n" +
-	"\bquantity\x18\a \x01(\x12R\bquantity\x12C\n" +
-	"\brelation\x18\v \x03(\v2'.agrimill.farmdata.efdi.ProductRelationR\brelation\"[\n" +
+	"\bquantity\x18\a \x01(\x12R\bquantity\x12&\n" +
+	"\x0fmass_per_volume\x18\b \x01(\x12R\rmassPerVolume\x12$\n" +
+	"\x0emass_per_count\x18\t \x01(\x12R\fmassPerCount\x12(\n" +
+	"\x10volume_per_count\x18\n" +
+	" \x01(\x12R\x0evolumePerCount\x12C\n" +
+	"\brelation\x18\v \x03(\v2'.agrimill.farmdata.efdi.ProductRelationR\brelation\"o\n" +
 	"\fProductGroup\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
 	"\n" +
 	"designator\x18\x02 \x01(\tR\n" +
-	"designator\"\x96\x01\n" +
+	"designator\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\x05R\x04type\"\xd8\x01\n" +
 	"\bCropType\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
 	"\n" +
 	"designator\x18\x02 \x01(\tR\n" +
-	"designator\x12=\n" +
-	"\avariety\x18\x04 \x03(\v2#.agrimill.farmdata.efdi.CropVarietyR\avariety\"Z\n" +
+	"designator\x12@\n" +
+	"\rproduct_group\x18\x03 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\fproductGroup\x12=\n" +
+	"\avariety\x18\x04 \x03(\v2#.agrimill.farmdata.efdi.CropVarietyR\avariety\"\x91\x01\n" +
 	"\vCropVariety\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
 	"\n" +
 	"designator\x18\x02 \x01(\tR\n" +
-	"designator\"\x9a\x05\n" +
+	"designator\x125\n" +
+	"\aproduct\x18\x03 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\aproduct\"\x9a\x05\n" +
 	"\tPartfield\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x1e\n" +
@@ -3887,24 +4420,28 @@ const file_efdi_proto_rawDesc = "" +
 	"\vline_string\x18\v \x03(\v2\".agrimill.farmdata.efdi.LineStringR\n" +
 	"lineString\x123\n" +
 	"\x05point\x18\f \x03(\v2\x1d.agrimill.farmdata.efdi.PointR\x05point\x12L\n" +
-	"\x0eguidance_group\x18\r \x03(\v2%.agrimill.farmdata.efdi.GuidanceGroupR\rguidanceGroup\"\xc3\x01\n" +
+	"\x0eguidance_group\x18\r \x03(\v2%.agrimill.farmdata.efdi.GuidanceGroupR\rguidanceGroup\"\xd9\x01\n" +
 	"\aPolygon\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\x05R\x04type\x12\x1e\n" +
 	"\n" +
 	"designator\x18\x02 \x01(\tR\n" +
 	"designator\x12\x12\n" +
-	"\x04area\x18\x03 \x01(\x04R\x04area\x12+\n" +
+	"\x04area\x18\x03 \x01(\x04R\x04area\x12\x14\n" +
+	"\x05color\x18\x04 \x01(\rR\x05color\x12+\n" +
 	"\x02id\x18\x05 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12C\n" +
 	"\vline_string\x18\x06 \x03(\v2\".agrimill.farmdata.efdi.LineStringR\n" +
-	"lineString\"\xa2\x01\n" +
+	"lineString\"\xe6\x01\n" +
 	"\n" +
 	"LineString\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\x05R\x04type\x12\x1e\n" +
 	"\n" +
 	"designator\x18\x02 \x01(\tR\n" +
-	"designator\x12+\n" +
+	"designator\x12\x14\n" +
+	"\x05width\x18\x03 \x01(\rR\x05width\x12\x16\n" +
+	"\x06length\x18\x04 \x01(\rR\x06length\x12\x14\n" +
+	"\x05color\x18\x05 \x01(\rR\x05color\x12+\n" +
 	"\x02id\x18\x06 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x123\n" +
-	"\x05point\x18\a \x03(\v2\x1d.agrimill.farmdata.efdi.PointR\x05point\"\xa2\x01\n" +
+	"\x05point\x18\a \x03(\v2\x1d.agrimill.farmdata.efdi.PointR\x05point\"\x96\x02\n" +
 	"\x05Point\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\x05R\x04type\x12\x1e\n" +
 	"\n" +
@@ -3912,23 +4449,38 @@ const file_efdi_proto_rawDesc = "" +
 	"designator\x12\x14\n" +
 	"\x05north\x18\x03 \x01(\x01R\x05north\x12\x12\n" +
 	"\x04east\x18\x04 \x01(\x01R\x04east\x12\x0e\n" +
-	"\x02up\x18\x05 \x01(\x12R\x02up\x12+\n" +
-	"\x02id\x18\a \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\"\xdc\x01\n" +
+	"\x02up\x18\x05 \x01(\x12R\x02up\x12\x14\n" +
+	"\x05color\x18\x06 \x01(\rR\x05color\x12+\n" +
+	"\x02id\x18\a \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12/\n" +
+	"\x13horizontal_accuracy\x18\b \x01(\x01R\x12horizontalAccuracy\x12+\n" +
+	"\x11vertical_accuracy\x18\t \x01(\x01R\x10verticalAccuracy\"\xdc\x01\n" +
 	"\rGuidanceGroup\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
 	"\n" +
 	"designator\x18\x02 \x01(\tR\n" +
 	"designator\x12A\n" +
 	"\apattern\x18\x03 \x03(\v2'.agrimill.farmdata.efdi.GuidancePatternR\apattern\x12;\n" +
-	"\bboundary\x18\x04 \x03(\v2\x1f.agrimill.farmdata.efdi.PolygonR\bboundary\"\xa6\x02\n" +
+	"\bboundary\x18\x04 \x03(\v2\x1f.agrimill.farmdata.efdi.PolygonR\bboundary\"\x8e\x05\n" +
 	"\x0fGuidancePattern\x12+\n" +
 	"\x02id\x18\x01 \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\x02id\x12\x1e\n" +
 	"\n" +
 	"designator\x18\x02 \x01(\tR\n" +
 	"designator\x12\x12\n" +
 	"\x04type\x18\x03 \x01(\x05R\x04type\x12\x18\n" +
+	"\aoptions\x18\x04 \x01(\x05R\aoptions\x12 \n" +
+	"\vpropagation\x18\x05 \x01(\x05R\vpropagation\x12\x1c\n" +
+	"\textension\x18\x06 \x01(\x05R\textension\x12\x18\n" +
 	"\aheading\x18\a \x01(\x01R\aheading\x12\x16\n" +
-	"\x06radius\x18\b \x01(\x04R\x06radius\x12C\n" +
+	"\x06radius\x18\b \x01(\x04R\x06radius\x12\x16\n" +
+	"\x06method\x18\t \x01(\x05R\x06method\x12/\n" +
+	"\x13horizontal_accuracy\x18\n" +
+	" \x01(\x01R\x12horizontalAccuracy\x12+\n" +
+	"\x11vertical_accuracy\x18\v \x01(\x01R\x10verticalAccuracy\x12>\n" +
+	"\fbase_station\x18\f \x01(\v2\x1b.agrimill.farmdata.efdi.UIDR\vbaseStation\x12\x12\n" +
+	"\x04srid\x18\r \x01(\tR\x04srid\x12\x1f\n" +
+	"\vswaths_left\x18\x0e \x01(\x04R\n" +
+	"swathsLeft\x12!\n" +
+	"\fswaths_right\x18\x0f \x01(\x04R\vswathsRight\x12C\n" +
 	"\vline_string\x18\x10 \x01(\v2\".agrimill.farmdata.efdi.LineStringR\n" +
 	"lineString\x12;\n" +
 	"\bboundary\x18\x11 \x03(\v2\x1f.agrimill.farmdata.efdi.PolygonR\bboundary\"\xfa\t\n" +
@@ -3958,12 +4510,13 @@ const file_efdi_proto_rawDesc = "" +
 	"\x12comment_allocation\x18\x13 \x03(\v2).agrimill.farmdata.efdi.CommentAllocationR\x11commentAllocation\x12:\n" +
 	"\btime_log\x18\x14 \x03(\v2\x1f.agrimill.farmdata.efdi.TimeLogR\atimeLog\x120\n" +
 	"\x04grid\x18\x15 \x01(\v2\x1c.agrimill.farmdata.efdi.GridR\x04grid\x12[\n" +
-	"\x13guidance_allocation\x18\x17 \x03(\v2*.agrimill.farmdata.efdi.GuidanceAllocationR\x12guidanceAllocation\"\xc1\x01\n" +
+	"\x13guidance_allocation\x18\x17 \x03(\v2*.agrimill.farmdata.efdi.GuidanceAllocationR\x12guidanceAllocation\"\xd7\x01\n" +
 	"\rTreatmentZone\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\rR\x04code\x12\x1e\n" +
 	"\n" +
 	"designator\x18\x02 \x01(\tR\n" +
-	"designator\x129\n" +
+	"designator\x12\x14\n" +
+	"\x05color\x18\x03 \x01(\rR\x05color\x129\n" +
 	"\apolygon\x18\x04 \x03(\v2\x1f.agrimill.farmdata.efdi.PolygonR\apolygon\x12A\n" +
 	"\x05value\x18\x05 \x03(\v2+.agrimill.farmdata.efdi.ProcessDataVariableR\x05value\"\x84\x02\n" +
 	"\x13ProcessDataVariable\x12\x10\n" +
@@ -4069,7 +4622,7 @@ func file_efdi_proto_rawDescGZIP() []byte {
 	return file_efdi_proto_rawDescData
 }
 
-var file_efdi_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_efdi_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_efdi_proto_goTypes = []any{
 	(*TimeLog)(nil),                     // 0: agrimill.farmdata.efdi.TimeLog
 	(*Time)(nil),                        // 1: agrimill.farmdata.efdi.Time
@@ -4086,164 +4639,170 @@ var file_efdi_proto_goTypes = []any{
 	(*DeviceProperty)(nil),              // 12: agrimill.farmdata.efdi.DeviceProperty
 	(*DeviceValuePresentation)(nil),     // 13: agrimill.farmdata.efdi.DeviceValuePresentation
 	(*ValuePresentation)(nil),           // 14: agrimill.farmdata.efdi.ValuePresentation
-	(*Customer)(nil),                    // 15: agrimill.farmdata.efdi.Customer
-	(*Farm)(nil),                        // 16: agrimill.farmdata.efdi.Farm
-	(*Worker)(nil),                      // 17: agrimill.farmdata.efdi.Worker
-	(*Product)(nil),                     // 18: agrimill.farmdata.efdi.Product
-	(*ProductGroup)(nil),                // 19: agrimill.farmdata.efdi.ProductGroup
-	(*CropType)(nil),                    // 20: agrimill.farmdata.efdi.CropType
-	(*CropVariety)(nil),                 // 21: agrimill.farmdata.efdi.CropVariety
-	(*Partfield)(nil),                   // 22: agrimill.farmdata.efdi.Partfield
-	(*Polygon)(nil),                     // 23: agrimill.farmdata.efdi.Polygon
-	(*LineString)(nil),                  // 24: agrimill.farmdata.efdi.LineString
-	(*Point)(nil),                       // 25: agrimill.farmdata.efdi.Point
-	(*GuidanceGroup)(nil),               // 26: agrimill.farmdata.efdi.GuidanceGroup
-	(*GuidancePattern)(nil),             // 27: agrimill.farmdata.efdi.GuidancePattern
-	(*Task)(nil),                        // 28: agrimill.farmdata.efdi.Task
-	(*TreatmentZone)(nil),               // 29: agrimill.farmdata.efdi.TreatmentZone
-	(*ProcessDataVariable)(nil),         // 30: agrimill.farmdata.efdi.ProcessDataVariable
-	(*Grid)(nil),                        // 31: agrimill.farmdata.efdi.Grid
-	(*AllocationStamp)(nil),             // 32: agrimill.farmdata.efdi.AllocationStamp
-	(*DeviceAllocation)(nil),            // 33: agrimill.farmdata.efdi.DeviceAllocation
-	(*ProductAllocation)(nil),           // 34: agrimill.farmdata.efdi.ProductAllocation
-	(*GuidanceAllocation)(nil),          // 35: agrimill.farmdata.efdi.GuidanceAllocation
-	(*ProductRelation)(nil),             // 36: agrimill.farmdata.efdi.ProductRelation
-	(*CulturalPractice)(nil),            // 37: agrimill.farmdata.efdi.CulturalPractice
-	(*OperationTechniqueReference)(nil), // 38: agrimill.farmdata.efdi.OperationTechniqueReference
-	(*OperationTechnique)(nil),          // 39: agrimill.farmdata.efdi.OperationTechnique
-	(*OperTechPractice)(nil),            // 40: agrimill.farmdata.efdi.OperTechPractice
-	(*CodedComment)(nil),                // 41: agrimill.farmdata.efdi.CodedComment
-	(*CodedCommentGroup)(nil),           // 42: agrimill.farmdata.efdi.CodedCommentGroup
-	(*CodedCommentListValue)(nil),       // 43: agrimill.farmdata.efdi.CodedCommentListValue
-	(*CommentAllocation)(nil),           // 44: agrimill.farmdata.efdi.CommentAllocation
-	(*WorkerAllocation)(nil),            // 45: agrimill.farmdata.efdi.WorkerAllocation
-	(*Connection)(nil),                  // 46: agrimill.farmdata.efdi.Connection
-	(*timestamppb.Timestamp)(nil),       // 47: google.protobuf.Timestamp
+	(*BaseStation)(nil),                 // 15: agrimill.farmdata.efdi.BaseStation
+	(*Customer)(nil),                    // 16: agrimill.farmdata.efdi.Customer
+	(*Farm)(nil),                        // 17: agrimill.farmdata.efdi.Farm
+	(*Worker)(nil),                      // 18: agrimill.farmdata.efdi.Worker
+	(*Product)(nil),                     // 19: agrimill.farmdata.efdi.Product
+	(*ProductGroup)(nil),                // 20: agrimill.farmdata.efdi.ProductGroup
+	(*CropType)(nil),                    // 21: agrimill.farmdata.efdi.CropType
+	(*CropVariety)(nil),                 // 22: agrimill.farmdata.efdi.CropVariety
+	(*Partfield)(nil),                   // 23: agrimill.farmdata.efdi.Partfield
+	(*Polygon)(nil),                     // 24: agrimill.farmdata.efdi.Polygon
+	(*LineString)(nil),                  // 25: agrimill.farmdata.efdi.LineString
+	(*Point)(nil),                       // 26: agrimill.farmdata.efdi.Point
+	(*GuidanceGroup)(nil),               // 27: agrimill.farmdata.efdi.GuidanceGroup
+	(*GuidancePattern)(nil),             // 28: agrimill.farmdata.efdi.GuidancePattern
+	(*Task)(nil),                        // 29: agrimill.farmdata.efdi.Task
+	(*TreatmentZone)(nil),               // 30: agrimill.farmdata.efdi.TreatmentZone
+	(*ProcessDataVariable)(nil),         // 31: agrimill.farmdata.efdi.ProcessDataVariable
+	(*Grid)(nil),                        // 32: agrimill.farmdata.efdi.Grid
+	(*AllocationStamp)(nil),             // 33: agrimill.farmdata.efdi.AllocationStamp
+	(*DeviceAllocation)(nil),            // 34: agrimill.farmdata.efdi.DeviceAllocation
+	(*ProductAllocation)(nil),           // 35: agrimill.farmdata.efdi.ProductAllocation
+	(*GuidanceAllocation)(nil),          // 36: agrimill.farmdata.efdi.GuidanceAllocation
+	(*ProductRelation)(nil),             // 37: agrimill.farmdata.efdi.ProductRelation
+	(*CulturalPractice)(nil),            // 38: agrimill.farmdata.efdi.CulturalPractice
+	(*OperationTechniqueReference)(nil), // 39: agrimill.farmdata.efdi.OperationTechniqueReference
+	(*OperationTechnique)(nil),          // 40: agrimill.farmdata.efdi.OperationTechnique
+	(*OperTechPractice)(nil),            // 41: agrimill.farmdata.efdi.OperTechPractice
+	(*CodedComment)(nil),                // 42: agrimill.farmdata.efdi.CodedComment
+	(*CodedCommentGroup)(nil),           // 43: agrimill.farmdata.efdi.CodedCommentGroup
+	(*CodedCommentListValue)(nil),       // 44: agrimill.farmdata.efdi.CodedCommentListValue
+	(*CommentAllocation)(nil),           // 45: agrimill.farmdata.efdi.CommentAllocation
+	(*WorkerAllocation)(nil),            // 46: agrimill.farmdata.efdi.WorkerAllocation
+	(*Connection)(nil),                  // 47: agrimill.farmdata.efdi.Connection
+	(*timestamppb.Timestamp)(nil),       // 48: google.protobuf.Timestamp
 }
 var file_efdi_proto_depIdxs = []int32{
 	1,   // 0: agrimill.farmdata.efdi.TimeLog.time:type_name -> agrimill.farmdata.efdi.Time
-	47,  // 1: agrimill.farmdata.efdi.Time.start:type_name -> google.protobuf.Timestamp
-	47,  // 2: agrimill.farmdata.efdi.Time.stop:type_name -> google.protobuf.Timestamp
+	48,  // 1: agrimill.farmdata.efdi.Time.start:type_name -> google.protobuf.Timestamp
+	48,  // 2: agrimill.farmdata.efdi.Time.stop:type_name -> google.protobuf.Timestamp
 	2,   // 3: agrimill.farmdata.efdi.Time.position_start:type_name -> agrimill.farmdata.efdi.Position
 	2,   // 4: agrimill.farmdata.efdi.Time.position_stop:type_name -> agrimill.farmdata.efdi.Position
 	3,   // 5: agrimill.farmdata.efdi.Time.data_log_value:type_name -> agrimill.farmdata.efdi.DataLogValue
-	47,  // 6: agrimill.farmdata.efdi.Position.gps_utc:type_name -> google.protobuf.Timestamp
+	48,  // 6: agrimill.farmdata.efdi.Position.gps_utc:type_name -> google.protobuf.Timestamp
 	4,   // 7: agrimill.farmdata.efdi.DataLogValue.device_element:type_name -> agrimill.farmdata.efdi.UID
 	6,   // 8: agrimill.farmdata.efdi.GPSList.entry:type_name -> agrimill.farmdata.efdi.GPSEntry
-	47,  // 9: agrimill.farmdata.efdi.GPSEntry.gps_utc:type_name -> google.protobuf.Timestamp
-	41,  // 10: agrimill.farmdata.efdi.TaskData.coded_comment:type_name -> agrimill.farmdata.efdi.CodedComment
-	42,  // 11: agrimill.farmdata.efdi.TaskData.coded_comment_group:type_name -> agrimill.farmdata.efdi.CodedCommentGroup
-	20,  // 12: agrimill.farmdata.efdi.TaskData.crop_type:type_name -> agrimill.farmdata.efdi.CropType
-	37,  // 13: agrimill.farmdata.efdi.TaskData.cultural_practice:type_name -> agrimill.farmdata.efdi.CulturalPractice
-	15,  // 14: agrimill.farmdata.efdi.TaskData.customer:type_name -> agrimill.farmdata.efdi.Customer
-	8,   // 15: agrimill.farmdata.efdi.TaskData.device:type_name -> agrimill.farmdata.efdi.Device
-	16,  // 16: agrimill.farmdata.efdi.TaskData.farm:type_name -> agrimill.farmdata.efdi.Farm
-	39,  // 17: agrimill.farmdata.efdi.TaskData.operation_technique:type_name -> agrimill.farmdata.efdi.OperationTechnique
-	22,  // 18: agrimill.farmdata.efdi.TaskData.partfield:type_name -> agrimill.farmdata.efdi.Partfield
-	18,  // 19: agrimill.farmdata.efdi.TaskData.product:type_name -> agrimill.farmdata.efdi.Product
-	19,  // 20: agrimill.farmdata.efdi.TaskData.product_group:type_name -> agrimill.farmdata.efdi.ProductGroup
-	28,  // 21: agrimill.farmdata.efdi.TaskData.task:type_name -> agrimill.farmdata.efdi.Task
-	14,  // 22: agrimill.farmdata.efdi.TaskData.value_presentation:type_name -> agrimill.farmdata.efdi.ValuePresentation
-	17,  // 23: agrimill.farmdata.efdi.TaskData.worker:type_name -> agrimill.farmdata.efdi.Worker
-	4,   // 24: agrimill.farmdata.efdi.Device.id:type_name -> agrimill.farmdata.efdi.UID
-	9,   // 25: agrimill.farmdata.efdi.Device.element:type_name -> agrimill.farmdata.efdi.DeviceElement
-	11,  // 26: agrimill.farmdata.efdi.Device.process_data:type_name -> agrimill.farmdata.efdi.DeviceProcessData
-	12,  // 27: agrimill.farmdata.efdi.Device.property:type_name -> agrimill.farmdata.efdi.DeviceProperty
-	13,  // 28: agrimill.farmdata.efdi.Device.value_presentation:type_name -> agrimill.farmdata.efdi.DeviceValuePresentation
-	4,   // 29: agrimill.farmdata.efdi.DeviceElement.id:type_name -> agrimill.farmdata.efdi.UID
-	10,  // 30: agrimill.farmdata.efdi.DeviceElement.reference:type_name -> agrimill.farmdata.efdi.DeviceObjectReference
-	4,   // 31: agrimill.farmdata.efdi.ValuePresentation.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 32: agrimill.farmdata.efdi.Customer.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 33: agrimill.farmdata.efdi.Farm.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 34: agrimill.farmdata.efdi.Farm.customer:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 35: agrimill.farmdata.efdi.Worker.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 36: agrimill.farmdata.efdi.Product.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 37: agrimill.farmdata.efdi.Product.product_group:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 38: agrimill.farmdata.efdi.Product.value_presentation:type_name -> agrimill.farmdata.efdi.UID
-	36,  // 39: agrimill.farmdata.efdi.Product.relation:type_name -> agrimill.farmdata.efdi.ProductRelation
-	4,   // 40: agrimill.farmdata.efdi.ProductGroup.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 41: agrimill.farmdata.efdi.CropType.id:type_name -> agrimill.farmdata.efdi.UID
-	21,  // 42: agrimill.farmdata.efdi.CropType.variety:type_name -> agrimill.farmdata.efdi.CropVariety
-	4,   // 43: agrimill.farmdata.efdi.CropVariety.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 44: agrimill.farmdata.efdi.Partfield.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 45: agrimill.farmdata.efdi.Partfield.customer:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 46: agrimill.farmdata.efdi.Partfield.farm:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 47: agrimill.farmdata.efdi.Partfield.crop_type:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 48: agrimill.farmdata.efdi.Partfield.crop_variety:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 49: agrimill.farmdata.efdi.Partfield.field:type_name -> agrimill.farmdata.efdi.UID
-	23,  // 50: agrimill.farmdata.efdi.Partfield.polygon:type_name -> agrimill.farmdata.efdi.Polygon
-	24,  // 51: agrimill.farmdata.efdi.Partfield.line_string:type_name -> agrimill.farmdata.efdi.LineString
-	25,  // 52: agrimill.farmdata.efdi.Partfield.point:type_name -> agrimill.farmdata.efdi.Point
-	26,  // 53: agrimill.farmdata.efdi.Partfield.guidance_group:type_name -> agrimill.farmdata.efdi.GuidanceGroup
-	4,   // 54: agrimill.farmdata.efdi.Polygon.id:type_name -> agrimill.farmdata.efdi.UID
-	24,  // 55: agrimill.farmdata.efdi.Polygon.line_string:type_name -> agrimill.farmdata.efdi.LineString
-	4,   // 56: agrimill.farmdata.efdi.LineString.id:type_name -> agrimill.farmdata.efdi.UID
-	25,  // 57: agrimill.farmdata.efdi.LineString.point:type_name -> agrimill.farmdata.efdi.Point
-	4,   // 58: agrimill.farmdata.efdi.Point.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 59: agrimill.farmdata.efdi.GuidanceGroup.id:type_name -> agrimill.farmdata.efdi.UID
-	27,  // 60: agrimill.farmdata.efdi.GuidanceGroup.pattern:type_name -> agrimill.farmdata.efdi.GuidancePattern
-	23,  // 61: agrimill.farmdata.efdi.GuidanceGroup.boundary:type_name -> agrimill.farmdata.efdi.Polygon
-	4,   // 62: agrimill.farmdata.efdi.GuidancePattern.id:type_name -> agrimill.farmdata.efdi.UID
-	24,  // 63: agrimill.farmdata.efdi.GuidancePattern.line_string:type_name -> agrimill.farmdata.efdi.LineString
-	23,  // 64: agrimill.farmdata.efdi.GuidancePattern.boundary:type_name -> agrimill.farmdata.efdi.Polygon
-	4,   // 65: agrimill.farmdata.efdi.Task.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 66: agrimill.farmdata.efdi.Task.customer:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 67: agrimill.farmdata.efdi.Task.farm:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 68: agrimill.farmdata.efdi.Task.partfield:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 69: agrimill.farmdata.efdi.Task.worker:type_name -> agrimill.farmdata.efdi.UID
-	29,  // 70: agrimill.farmdata.efdi.Task.treatment_zone:type_name -> agrimill.farmdata.efdi.TreatmentZone
-	1,   // 71: agrimill.farmdata.efdi.Task.time:type_name -> agrimill.farmdata.efdi.Time
-	40,  // 72: agrimill.farmdata.efdi.Task.operation:type_name -> agrimill.farmdata.efdi.OperTechPractice
-	45,  // 73: agrimill.farmdata.efdi.Task.worker_allocation:type_name -> agrimill.farmdata.efdi.WorkerAllocation
-	33,  // 74: agrimill.farmdata.efdi.Task.device_allocation:type_name -> agrimill.farmdata.efdi.DeviceAllocation
-	46,  // 75: agrimill.farmdata.efdi.Task.connection:type_name -> agrimill.farmdata.efdi.Connection
-	34,  // 76: agrimill.farmdata.efdi.Task.product_allocation:type_name -> agrimill.farmdata.efdi.ProductAllocation
-	44,  // 77: agrimill.farmdata.efdi.Task.comment_allocation:type_name -> agrimill.farmdata.efdi.CommentAllocation
-	0,   // 78: agrimill.farmdata.efdi.Task.time_log:type_name -> agrimill.farmdata.efdi.TimeLog
-	31,  // 79: agrimill.farmdata.efdi.Task.grid:type_name -> agrimill.farmdata.efdi.Grid
-	35,  // 80: agrimill.farmdata.efdi.Task.guidance_allocation:type_name -> agrimill.farmdata.efdi.GuidanceAllocation
-	23,  // 81: agrimill.farmdata.efdi.TreatmentZone.polygon:type_name -> agrimill.farmdata.efdi.Polygon
-	30,  // 82: agrimill.farmdata.efdi.TreatmentZone.value:type_name -> agrimill.farmdata.efdi.ProcessDataVariable
-	4,   // 83: agrimill.farmdata.efdi.ProcessDataVariable.product:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 84: agrimill.farmdata.efdi.ProcessDataVariable.device_element:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 85: agrimill.farmdata.efdi.ProcessDataVariable.value_presentation:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 86: agrimill.farmdata.efdi.Grid.filename:type_name -> agrimill.farmdata.efdi.UID
-	47,  // 87: agrimill.farmdata.efdi.AllocationStamp.start:type_name -> google.protobuf.Timestamp
-	47,  // 88: agrimill.farmdata.efdi.AllocationStamp.stop:type_name -> google.protobuf.Timestamp
-	4,   // 89: agrimill.farmdata.efdi.DeviceAllocation.device:type_name -> agrimill.farmdata.efdi.UID
-	32,  // 90: agrimill.farmdata.efdi.DeviceAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
-	4,   // 91: agrimill.farmdata.efdi.ProductAllocation.product:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 92: agrimill.farmdata.efdi.ProductAllocation.device_element:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 93: agrimill.farmdata.efdi.ProductAllocation.value_presentation:type_name -> agrimill.farmdata.efdi.UID
-	32,  // 94: agrimill.farmdata.efdi.ProductAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
-	4,   // 95: agrimill.farmdata.efdi.GuidanceAllocation.guidance_group:type_name -> agrimill.farmdata.efdi.UID
-	32,  // 96: agrimill.farmdata.efdi.GuidanceAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
-	4,   // 97: agrimill.farmdata.efdi.ProductRelation.product:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 98: agrimill.farmdata.efdi.CulturalPractice.id:type_name -> agrimill.farmdata.efdi.UID
-	38,  // 99: agrimill.farmdata.efdi.CulturalPractice.reference:type_name -> agrimill.farmdata.efdi.OperationTechniqueReference
-	4,   // 100: agrimill.farmdata.efdi.OperationTechniqueReference.technique:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 101: agrimill.farmdata.efdi.OperationTechnique.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 102: agrimill.farmdata.efdi.OperTechPractice.practice:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 103: agrimill.farmdata.efdi.OperTechPractice.technique:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 104: agrimill.farmdata.efdi.CodedComment.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 105: agrimill.farmdata.efdi.CodedComment.group:type_name -> agrimill.farmdata.efdi.UID
-	43,  // 106: agrimill.farmdata.efdi.CodedComment.value:type_name -> agrimill.farmdata.efdi.CodedCommentListValue
-	4,   // 107: agrimill.farmdata.efdi.CodedCommentGroup.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 108: agrimill.farmdata.efdi.CodedCommentListValue.id:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 109: agrimill.farmdata.efdi.CommentAllocation.comment:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 110: agrimill.farmdata.efdi.CommentAllocation.value:type_name -> agrimill.farmdata.efdi.UID
-	32,  // 111: agrimill.farmdata.efdi.CommentAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
-	4,   // 112: agrimill.farmdata.efdi.WorkerAllocation.worker:type_name -> agrimill.farmdata.efdi.UID
-	32,  // 113: agrimill.farmdata.efdi.WorkerAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
-	4,   // 114: agrimill.farmdata.efdi.Connection.device_0:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 115: agrimill.farmdata.efdi.Connection.element_0:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 116: agrimill.farmdata.efdi.Connection.device_1:type_name -> agrimill.farmdata.efdi.UID
-	4,   // 117: agrimill.farmdata.efdi.Connection.element_1:type_name -> agrimill.farmdata.efdi.UID
-	118, // [118:118] is the sub-list for method output_type
-	118, // [118:118] is the sub-list for method input_type
-	118, // [118:118] is the sub-list for extension type_name
-	118, // [118:118] is the sub-list for extension extendee
-	0,   // [0:118] is the sub-list for field type_name
+	48,  // 9: agrimill.farmdata.efdi.GPSEntry.gps_utc:type_name -> google.protobuf.Timestamp
+	15,  // 10: agrimill.farmdata.efdi.TaskData.base_station:type_name -> agrimill.farmdata.efdi.BaseStation
+	42,  // 11: agrimill.farmdata.efdi.TaskData.coded_comment:type_name -> agrimill.farmdata.efdi.CodedComment
+	43,  // 12: agrimill.farmdata.efdi.TaskData.coded_comment_group:type_name -> agrimill.farmdata.efdi.CodedCommentGroup
+	21,  // 13: agrimill.farmdata.efdi.TaskData.crop_type:type_name -> agrimill.farmdata.efdi.CropType
+	38,  // 14: agrimill.farmdata.efdi.TaskData.cultural_practice:type_name -> agrimill.farmdata.efdi.CulturalPractice
+	16,  // 15: agrimill.farmdata.efdi.TaskData.customer:type_name -> agrimill.farmdata.efdi.Customer
+	8,   // 16: agrimill.farmdata.efdi.TaskData.device:type_name -> agrimill.farmdata.efdi.Device
+	17,  // 17: agrimill.farmdata.efdi.TaskData.farm:type_name -> agrimill.farmdata.efdi.Farm
+	40,  // 18: agrimill.farmdata.efdi.TaskData.operation_technique:type_name -> agrimill.farmdata.efdi.OperationTechnique
+	23,  // 19: agrimill.farmdata.efdi.TaskData.partfield:type_name -> agrimill.farmdata.efdi.Partfield
+	19,  // 20: agrimill.farmdata.efdi.TaskData.product:type_name -> agrimill.farmdata.efdi.Product
+	20,  // 21: agrimill.farmdata.efdi.TaskData.product_group:type_name -> agrimill.farmdata.efdi.ProductGroup
+	29,  // 22: agrimill.farmdata.efdi.TaskData.task:type_name -> agrimill.farmdata.efdi.Task
+	14,  // 23: agrimill.farmdata.efdi.TaskData.value_presentation:type_name -> agrimill.farmdata.efdi.ValuePresentation
+	18,  // 24: agrimill.farmdata.efdi.TaskData.worker:type_name -> agrimill.farmdata.efdi.Worker
+	4,   // 25: agrimill.farmdata.efdi.Device.id:type_name -> agrimill.farmdata.efdi.UID
+	9,   // 26: agrimill.farmdata.efdi.Device.element:type_name -> agrimill.farmdata.efdi.DeviceElement
+	11,  // 27: agrimill.farmdata.efdi.Device.process_data:type_name -> agrimill.farmdata.efdi.DeviceProcessData
+	12,  // 28: agrimill.farmdata.efdi.Device.property:type_name -> agrimill.farmdata.efdi.DeviceProperty
+	13,  // 29: agrimill.farmdata.efdi.Device.value_presentation:type_name -> agrimill.farmdata.efdi.DeviceValuePresentation
+	4,   // 30: agrimill.farmdata.efdi.DeviceElement.id:type_name -> agrimill.farmdata.efdi.UID
+	10,  // 31: agrimill.farmdata.efdi.DeviceElement.reference:type_name -> agrimill.farmdata.efdi.DeviceObjectReference
+	4,   // 32: agrimill.farmdata.efdi.ValuePresentation.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 33: agrimill.farmdata.efdi.BaseStation.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 34: agrimill.farmdata.efdi.Customer.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 35: agrimill.farmdata.efdi.Farm.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 36: agrimill.farmdata.efdi.Farm.customer:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 37: agrimill.farmdata.efdi.Worker.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 38: agrimill.farmdata.efdi.Product.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 39: agrimill.farmdata.efdi.Product.product_group:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 40: agrimill.farmdata.efdi.Product.value_presentation:type_name -> agrimill.farmdata.efdi.UID
+	37,  // 41: agrimill.farmdata.efdi.Product.relation:type_name -> agrimill.farmdata.efdi.ProductRelation
+	4,   // 42: agrimill.farmdata.efdi.ProductGroup.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 43: agrimill.farmdata.efdi.CropType.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 44: agrimill.farmdata.efdi.CropType.product_group:type_name -> agrimill.farmdata.efdi.UID
+	22,  // 45: agrimill.farmdata.efdi.CropType.variety:type_name -> agrimill.farmdata.efdi.CropVariety
+	4,   // 46: agrimill.farmdata.efdi.CropVariety.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 47: agrimill.farmdata.efdi.CropVariety.product:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 48: agrimill.farmdata.efdi.Partfield.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 49: agrimill.farmdata.efdi.Partfield.customer:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 50: agrimill.farmdata.efdi.Partfield.farm:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 51: agrimill.farmdata.efdi.Partfield.crop_type:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 52: agrimill.farmdata.efdi.Partfield.crop_variety:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 53: agrimill.farmdata.efdi.Partfield.field:type_name -> agrimill.farmdata.efdi.UID
+	24,  // 54: agrimill.farmdata.efdi.Partfield.polygon:type_name -> agrimill.farmdata.efdi.Polygon
+	25,  // 55: agrimill.farmdata.efdi.Partfield.line_string:type_name -> agrimill.farmdata.efdi.LineString
+	26,  // 56: agrimill.farmdata.efdi.Partfield.point:type_name -> agrimill.farmdata.efdi.Point
+	27,  // 57: agrimill.farmdata.efdi.Partfield.guidance_group:type_name -> agrimill.farmdata.efdi.GuidanceGroup
+	4,   // 58: agrimill.farmdata.efdi.Polygon.id:type_name -> agrimill.farmdata.efdi.UID
+	25,  // 59: agrimill.farmdata.efdi.Polygon.line_string:type_name -> agrimill.farmdata.efdi.LineString
+	4,   // 60: agrimill.farmdata.efdi.LineString.id:type_name -> agrimill.farmdata.efdi.UID
+	26,  // 61: agrimill.farmdata.efdi.LineString.point:type_name -> agrimill.farmdata.efdi.Point
+	4,   // 62: agrimill.farmdata.efdi.Point.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 63: agrimill.farmdata.efdi.GuidanceGroup.id:type_name -> agrimill.farmdata.efdi.UID
+	28,  // 64: agrimill.farmdata.efdi.GuidanceGroup.pattern:type_name -> agrimill.farmdata.efdi.GuidancePattern
+	24,  // 65: agrimill.farmdata.efdi.GuidanceGroup.boundary:type_name -> agrimill.farmdata.efdi.Polygon
+	4,   // 66: agrimill.farmdata.efdi.GuidancePattern.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 67: agrimill.farmdata.efdi.GuidancePattern.base_station:type_name -> agrimill.farmdata.efdi.UID
+	25,  // 68: agrimill.farmdata.efdi.GuidancePattern.line_string:type_name -> agrimill.farmdata.efdi.LineString
+	24,  // 69: agrimill.farmdata.efdi.GuidancePattern.boundary:type_name -> agrimill.farmdata.efdi.Polygon
+	4,   // 70: agrimill.farmdata.efdi.Task.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 71: agrimill.farmdata.efdi.Task.customer:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 72: agrimill.farmdata.efdi.Task.farm:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 73: agrimill.farmdata.efdi.Task.partfield:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 74: agrimill.farmdata.efdi.Task.worker:type_name -> agrimill.farmdata.efdi.UID
+	30,  // 75: agrimill.farmdata.efdi.Task.treatment_zone:type_name -> agrimill.farmdata.efdi.TreatmentZone
+	1,   // 76: agrimill.farmdata.efdi.Task.time:type_name -> agrimill.farmdata.efdi.Time
+	41,  // 77: agrimill.farmdata.efdi.Task.operation:type_name -> agrimill.farmdata.efdi.OperTechPractice
+	46,  // 78: agrimill.farmdata.efdi.Task.worker_allocation:type_name -> agrimill.farmdata.efdi.WorkerAllocation
+	34,  // 79: agrimill.farmdata.efdi.Task.device_allocation:type_name -> agrimill.farmdata.efdi.DeviceAllocation
+	47,  // 80: agrimill.farmdata.efdi.Task.connection:type_name -> agrimill.farmdata.efdi.Connection
+	35,  // 81: agrimill.farmdata.efdi.Task.product_allocation:type_name -> agrimill.farmdata.efdi.ProductAllocation
+	45,  // 82: agrimill.farmdata.efdi.Task.comment_allocation:type_name -> agrimill.farmdata.efdi.CommentAllocation
+	0,   // 83: agrimill.farmdata.efdi.Task.time_log:type_name -> agrimill.farmdata.efdi.TimeLog
+	32,  // 84: agrimill.farmdata.efdi.Task.grid:type_name -> agrimill.farmdata.efdi.Grid
+	36,  // 85: agrimill.farmdata.efdi.Task.guidance_allocation:type_name -> agrimill.farmdata.efdi.GuidanceAllocation
+	24,  // 86: agrimill.farmdata.efdi.TreatmentZone.polygon:type_name -> agrimill.farmdata.efdi.Polygon
+	31,  // 87: agrimill.farmdata.efdi.TreatmentZone.value:type_name -> agrimill.farmdata.efdi.ProcessDataVariable
+	4,   // 88: agrimill.farmdata.efdi.ProcessDataVariable.product:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 89: agrimill.farmdata.efdi.ProcessDataVariable.device_element:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 90: agrimill.farmdata.efdi.ProcessDataVariable.value_presentation:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 91: agrimill.farmdata.efdi.Grid.filename:type_name -> agrimill.farmdata.efdi.UID
+	48,  // 92: agrimill.farmdata.efdi.AllocationStamp.start:type_name -> google.protobuf.Timestamp
+	48,  // 93: agrimill.farmdata.efdi.AllocationStamp.stop:type_name -> google.protobuf.Timestamp
+	4,   // 94: agrimill.farmdata.efdi.DeviceAllocation.device:type_name -> agrimill.farmdata.efdi.UID
+	33,  // 95: agrimill.farmdata.efdi.DeviceAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
+	4,   // 96: agrimill.farmdata.efdi.ProductAllocation.product:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 97: agrimill.farmdata.efdi.ProductAllocation.device_element:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 98: agrimill.farmdata.efdi.ProductAllocation.value_presentation:type_name -> agrimill.farmdata.efdi.UID
+	33,  // 99: agrimill.farmdata.efdi.ProductAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
+	4,   // 100: agrimill.farmdata.efdi.GuidanceAllocation.guidance_group:type_name -> agrimill.farmdata.efdi.UID
+	33,  // 101: agrimill.farmdata.efdi.GuidanceAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
+	4,   // 102: agrimill.farmdata.efdi.ProductRelation.product:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 103: agrimill.farmdata.efdi.CulturalPractice.id:type_name -> agrimill.farmdata.efdi.UID
+	39,  // 104: agrimill.farmdata.efdi.CulturalPractice.reference:type_name -> agrimill.farmdata.efdi.OperationTechniqueReference
+	4,   // 105: agrimill.farmdata.efdi.OperationTechniqueReference.technique:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 106: agrimill.farmdata.efdi.OperationTechnique.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 107: agrimill.farmdata.efdi.OperTechPractice.practice:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 108: agrimill.farmdata.efdi.OperTechPractice.technique:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 109: agrimill.farmdata.efdi.CodedComment.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 110: agrimill.farmdata.efdi.CodedComment.group:type_name -> agrimill.farmdata.efdi.UID
+	44,  // 111: agrimill.farmdata.efdi.CodedComment.value:type_name -> agrimill.farmdata.efdi.CodedCommentListValue
+	4,   // 112: agrimill.farmdata.efdi.CodedCommentGroup.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 113: agrimill.farmdata.efdi.CodedCommentListValue.id:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 114: agrimill.farmdata.efdi.CommentAllocation.comment:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 115: agrimill.farmdata.efdi.CommentAllocation.value:type_name -> agrimill.farmdata.efdi.UID
+	33,  // 116: agrimill.farmdata.efdi.CommentAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
+	4,   // 117: agrimill.farmdata.efdi.WorkerAllocation.worker:type_name -> agrimill.farmdata.efdi.UID
+	33,  // 118: agrimill.farmdata.efdi.WorkerAllocation.stamp:type_name -> agrimill.farmdata.efdi.AllocationStamp
+	4,   // 119: agrimill.farmdata.efdi.Connection.device_0:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 120: agrimill.farmdata.efdi.Connection.element_0:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 121: agrimill.farmdata.efdi.Connection.device_1:type_name -> agrimill.farmdata.efdi.UID
+	4,   // 122: agrimill.farmdata.efdi.Connection.element_1:type_name -> agrimill.farmdata.efdi.UID
+	123, // [123:123] is the sub-list for method output_type
+	123, // [123:123] is the sub-list for method input_type
+	123, // [123:123] is the sub-list for extension type_name
+	123, // [123:123] is the sub-list for extension extendee
+	0,   // [0:123] is the sub-list for field type_name
 }
 
 func init() { file_efdi_proto_init() }
@@ -4257,7 +4816,7 @@ func file_efdi_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_efdi_proto_rawDesc), len(file_efdi_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   47,
+			NumMessages:   48,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -15,11 +15,11 @@ import (
 // kind. The last ones have none, but an object ID in their device, or a code in their task.
 var letters = []string{
 	"CTR", "FRM", "PFD", "WKR", "PDT", "PGP", "CTP", "CVT", "VPN", "TSK", "DVC", "DET", "PLN", "LSG", "PNT", "GGP",
-	"GPN", "CPC", "OTQ", "CCT", "CCL", "CCG", "LGP",
+	"GPN", "CPC", "OTQ", "CCT", "CCL", "CCG", "LGP", "BSN",
 	"DPD", "DPT", "DVP", "TZN",
 }
 
-var withID = letters[:23]
+var withID = letters[:24]
 
 // kinds is some of them, one bit each.
 type kinds uint32

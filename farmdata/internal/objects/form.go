@@ -28,6 +28,8 @@ const (
 	Positive
 	// Small is a number that has no reason to be large.
 	Small
+	// Byte is a number of 0 to 255.
+	Byte
 	// Scale is a number that is not 0.
 	Scale
 	// Digits is a text of hexadecimal digits in upper case.
@@ -110,7 +112,7 @@ func parts[T any](f Form, number int, kind string, list *[]T) {
 	f.Parts(number, kind, (*values[T])(list))
 }
 
-func whole[T ~int | ~int64](f Form, letter string, n *T, use Use) {
+func whole[T ~int | ~int64 | ~uint8](f Form, letter string, n *T, use Use) {
 	if value := T(f.Whole(letter, int64(*n), use)); value != *n { // it is read; who writes an object must not change it
 		*n = value
 	}

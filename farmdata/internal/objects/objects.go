@@ -19,7 +19,7 @@ func of[T any](visit func(Form, *T)) kind {
 // kinds are the kinds of objects by the letters that they have in TaskData. It is only read.
 var kinds = map[string]kind{
 	Root:  of(set),
-	"CCG": of(commentGroup), "CCL": of(commentValue), "CCT": of(codedComment), "CPC": of(culturalPractice), "CTP": of(cropType), "CTR": of(customer),
+	"BSN": of(baseStation), "CCG": of(commentGroup), "CCL": of(commentValue), "CCT": of(codedComment), "CPC": of(culturalPractice), "CTP": of(cropType), "CTR": of(customer),
 	"CVT": of(cropVariety), "FRM": of(farm), "LGP": of(linkGroup), "LNK": of(link), "OTQ": of(operationTechnique), "OTR": of(techniqueReference),
 	"PDT": of(product), "PGP": of(productGroup), "PRN": of(productRelation), "VPN": of(valuePresentation), "WKR": of(worker),
 
@@ -48,6 +48,7 @@ func Visit(f Form, tag string, object any) {
 }
 
 func set(f Form, o *farmdata.Set) {
+	parts(f, 10, "BSN", &o.BaseStations)
 	parts(f, 11, "CCT", &o.Comments)
 	parts(f, 12, "CCG", &o.CommentGroups)
 	parts(f, 14, "CTP", &o.CropTypes)
@@ -74,9 +75,7 @@ func named(f Form, id, designator *string) {
 
 func commentGroup(f Form, o *farmdata.CommentGroup)             { named(f, &o.ID, &o.Designator) }
 func commentValue(f Form, o *farmdata.CommentValue)             { named(f, &o.ID, &o.Designator) }
-func cropVariety(f Form, o *farmdata.CropVariety)               { named(f, &o.ID, &o.Designator) }
 func operationTechnique(f Form, o *farmdata.OperationTechnique) { named(f, &o.ID, &o.Designator) }
-func productGroup(f Form, o *farmdata.ProductGroup)             { named(f, &o.ID, &o.Designator) }
 
 func codedComment(f Form, o *farmdata.CodedComment) {
 	named(f, &o.ID, &o.Designator)
@@ -95,32 +94,63 @@ func techniqueReference(f Form, id *string) {
 	f.Reference("A", "technique", "OTQ", id)
 }
 
+func cropVariety(f Form, o *farmdata.CropVariety) {
+	named(f, &o.ID, &o.Designator)
+	f.Reference("C", "product", "PDT", &o.ProductID)
+}
+
+func productGroup(f Form, o *farmdata.ProductGroup) {
+	named(f, &o.ID, &o.Designator)
+	whole(f, "C", &o.Type, Small)
+}
+
+func baseStation(f Form, o *farmdata.BaseStation) {
+	named(f, &o.ID, &o.Designator)
+	f.Place("C", "D", &o.North, &o.East)
+	whole(f, "E", &o.Up, 0)
+}
+
 func cropType(f Form, o *farmdata.CropType) {
 	named(f, &o.ID, &o.Designator)
+	f.Reference("C", "group", "PGP", &o.GroupID)
 	parts(f, 4, "CVT", &o.Varieties)
+}
+
+// texts are optional, and have letters that follow each other.
+func texts(f Form, letter rune, list ...*string) {
+	for i, text := range list {
+		f.Text(string(letter+rune(i)), text, 0)
+	}
+}
+
+func addressed(f Form, letter rune, o *farmdata.Address) {
+	texts(f, letter, &o.Street, &o.POBox, &o.PostalCode, &o.City, &o.State, &o.Country)
 }
 
 func customer(f Form, o *farmdata.Customer) {
 	named(f, &o.ID, &o.LastName)
 	f.Text("C", &o.FirstName, 0)
+	addressed(f, 'D', &o.Address)
+	texts(f, 'J', &o.Phone, &o.Mobile, &o.Fax, &o.Email)
 }
 
 func worker(f Form, o *farmdata.Worker) {
 	named(f, &o.ID, &o.LastName)
 	f.Text("C", &o.FirstName, 0)
+	addressed(f, 'D', &o.Address)
+	texts(f, 'J', &o.Phone, &o.Mobile, &o.License, &o.Email)
 }
 
 func farm(f Form, o *farmdata.Farm) {
 	named(f, &o.ID, &o.Designator)
+	addressed(f, 'C', &o.Address)
 	f.Reference("I", "customer", "CTR", &o.CustomerID)
 }
 
 func linkGroup(f Form, o *farmdata.LinkGroup) {
 	f.ID("A", &o.ID)
 	whole(f, "B", &o.Type, Small)
-	f.Text("C", &o.Manufacturer, 0)
-	f.Text("D", &o.Namespace, 0)
-	f.Text("E", &o.Designator, 0)
+	texts(f, 'C', &o.Manufacturer, &o.Namespace, &o.Designator)
 	parts(f, 0, "LNK", &o.Links)
 }
 
@@ -138,6 +168,9 @@ func product(f Form, o *farmdata.Product) {
 	f.DDI("E", &o.DDI, 0)
 	whole(f, "F", &o.Type, Small)
 	whole(f, "G", &o.Quantity, Positive)
+	whole(f, "H", &o.MassPerVolume, Positive)
+	whole(f, "I", &o.MassPerCount, Positive)
+	whole(f, "J", &o.VolumePerCount, Positive)
 	parts(f, 11, "PRN", &o.Parts)
 }
 
@@ -240,8 +273,18 @@ func guidancePattern(f Form, o *farmdata.GuidancePattern) {
 	f.ID("A", &o.ID)
 	f.Text("B", &o.Designator, 0)
 	whole(f, "C", &o.Type, Small)
+	whole(f, "D", &o.Options, Small)
+	whole(f, "E", &o.Propagation, Small)
+	whole(f, "F", &o.Extension, Small)
 	f.Float("G", &o.Heading, 0)
 	whole(f, "H", &o.Radius, Positive)
+	whole(f, "I", &o.Method, Small)
+	f.Float("J", &o.HorizontalAccuracy, 0)
+	f.Float("K", &o.VerticalAccuracy, 0)
+	f.Reference("L", "base station", "BSN", &o.BaseStationID)
+	f.Text("M", &o.SRID, 0)
+	whole(f, "N", &o.SwathsLeft, Positive)
+	whole(f, "O", &o.SwathsRight, Positive)
 	parts(f, 16, "LSG", &o.Lines)
 	parts(f, 17, "PLN", &o.Boundaries)
 }
@@ -250,6 +293,7 @@ func polygon(f Form, o *farmdata.Polygon) {
 	whole(f, "A", &o.Type, Small)
 	f.Text("B", &o.Designator, 0)
 	whole(f, "C", &o.Area, Positive)
+	whole(f, "D", &o.Color, Byte)
 	f.ID("E", &o.ID)
 	parts(f, 6, "LSG", &o.Rings)
 }
@@ -257,6 +301,9 @@ func polygon(f Form, o *farmdata.Polygon) {
 func lineString(f Form, o *farmdata.LineString) {
 	whole(f, "A", &o.Type, Small)
 	f.Text("B", &o.Designator, 0)
+	whole(f, "C", &o.Width, Positive)
+	whole(f, "D", &o.Length, Positive)
+	whole(f, "E", &o.Color, Byte)
 	f.ID("F", &o.ID)
 	parts(f, 7, "PNT", &o.Points)
 }
@@ -266,7 +313,10 @@ func point(f Form, o *farmdata.Point) {
 	f.Text("B", &o.Designator, 0)
 	f.Place("C", "D", &o.North, &o.East)
 	whole(f, "E", &o.Up, 0)
+	whole(f, "F", &o.Color, Byte)
 	f.ID("G", &o.ID)
+	f.Float("H", &o.HorizontalAccuracy, 0)
+	f.Float("I", &o.VerticalAccuracy, 0)
 }
 
 func task(f Form, o *farmdata.Task) {
@@ -298,6 +348,7 @@ func treatmentZone(f Form, o *farmdata.TreatmentZone) {
 	f.Needs("A")
 	whole(f, "A", &o.Code, Optional)
 	f.Text("B", &o.Designator, 0)
+	whole(f, "C", &o.Color, Byte)
 	parts(f, 4, "PLN", &o.Polygons)
 	parts(f, 5, "PDV", &o.Values)
 }

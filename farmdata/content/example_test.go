@@ -74,6 +74,23 @@ func ExampleTotals() {
 	// Mass per area yield 800000 mg/m² 32000 kg
 }
 
+// Two tasks in a field.
+func ExampleSum() {
+	folder := fstest.MapFS{"TASKDATA/TASKDATA.XML": {Data: []byte(`<ISO11783_TaskData VersionMajor="4" VersionMinor="2"><PFD A="PFD1" C="Long Field" D="50000"/>
+<TSK A="TSK1" E="PFD1" G="4"><TIM A="2026-08-01T08:00:00" D="4"><DLV A="0074" B="30000"/></TIM></TSK>
+<TSK A="TSK2" E="PFD1" G="4"><TIM A="2026-08-02T08:00:00" D="4"><DLV A="0074" B="20000"/></TIM></TSK></ISO11783_TaskData>`)}}
+	data, err := content.OpenFS(context.Background(), folder, content.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	totals, err := content.Totals(context.Background(), data)
+	for _, sum := range content.Sum(totals, content.ByField) {
+		fmt.Println(sum.Field.Name, sum.Area.Value/10000, "ha in", sum.Works, "works", err)
+	}
+	// Output: Long Field 5 ha in 2 works <nil>
+}
+
 // A yield map as a picture.
 func ExampleSummary_Color() {
 	data := &content.Data{Sets: []*farmdata.Set{{Logs: []*farmdata.Log{{Name: "TLG00001", Records: func(yield func(*farmdata.Record, error) bool) {

@@ -1,6 +1,7 @@
 package content
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -37,6 +38,7 @@ const (
 // depends on a value takes its share of them when the value changes, so what does not change costs nothing.
 type meter struct {
 	works     *works
+	log       string
 	machines  map[string]*machine // by device ID
 	order     []*machine
 	way, time float64 // in meters and seconds
@@ -48,7 +50,7 @@ type meter struct {
 }
 
 func (w *works) meter(log *farmdata.Log) *meter {
-	m := &meter{works: w, machines: map[string]*machine{}, last: none, passed: none}
+	m := &meter{works: w, log: log.Name, machines: map[string]*machine{}, last: none, passed: none}
 	for i := range log.Columns {
 		m.machine(log.Columns[i].DeviceID)
 	}
@@ -159,7 +161,7 @@ func (m *meter) finish(task string, found []Finding) {
 		if work == nil {
 			return
 		}
-		work.Incomplete = work.Incomplete || incomplete
+		work.Incomplete, work.log = work.Incomplete || incomplete, cmp.Or(work.log, m.log)
 		if m.placed {
 			work.Distance = work.Distance.add(at.way)
 		}
@@ -174,7 +176,7 @@ func (m *meter) finish(task string, found []Finding) {
 			if rate.settle(); rate.by > 0 {
 				if sum := work.rate(rate.column, rate.kind); sum != nil {
 					sum.add(rate.amount, rate.by)
-					sum.partial = sum.partial || rate.partial()
+					sum.partial, sum.shared = sum.partial || rate.partial(), sum.shared || rate.of == nil || rate.kind.byTime
 				}
 			}
 		}

@@ -39,10 +39,12 @@ type Set struct {
 	Zones     []Zone    `json:"zones"`
 	Findings  []Finding `json:"findings"`
 	// Totals are what each machine did in each task.
-	Totals   []Work     `json:"totals"`
-	tracks   []*track   // of the logs, for a picture
-	outlines [][]latLon // of fields and grids
-	rates    []rates    // of grids and zones
+	Totals []Work `json:"totals"`
+	// Sums are the Totals summed up by Sum.
+	Sums     map[By][]Work `json:"sums"`
+	tracks   []*track      // of the logs, for a picture
+	outlines [][]latLon    // of fields and grids
+	rates    []rates       // of grids and zones
 }
 
 // Named is something with an ID and a name for people.

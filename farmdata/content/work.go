@@ -2,6 +2,8 @@ package content
 
 import (
 	"context"
+
+	"github.com/agrimill/agrimill/farmdata"
 )
 
 // From is where a figure is from.
@@ -13,6 +15,8 @@ const (
 	FromTotals From = "totals"
 	// FromLog is the records of the logs: positions, times, working widths and work states.
 	FromLog From = "log"
+	// FromBoth is a sum of both.
+	FromBoth From = "both"
 )
 
 // Work is what a machine did in a task.
@@ -30,8 +34,13 @@ type Work struct {
 	Time     Figure `json:"time,omitzero"`
 	// Incomplete says that a log could not be read to its end, so what is from the log lacks something.
 	Incomplete bool `json:"incomplete,omitempty"`
+	// Works is how many works it is the sum of; 0 if it is no sum.
+	Works int `json:"works,omitempty"`
 	// Rates are what was applied or harvested, and what fuel it took.
 	Rates []Rate `json:"rates"`
+
+	set *int   // which it is of
+	log string // the first one that has values of the machine
 }
 
 // Figure is a number and where it is from. It is not known if From is empty.
@@ -53,6 +62,28 @@ type Rate struct {
 	// Total is in TotalUnit. It is not known for a part of a machine whose width is not known.
 	Total     Figure `json:"total,omitzero"`
 	TotalUnit string `json:"total_unit"`
+
+	rateAmount
+}
+
+// rateAmount is what a Rate shows, in the SI.
+type rateAmount struct {
+	column, total *farmdata.Column
+	amount        float64
+	by            float64 // area or time; 0: not known
+	shared        bool    // by is that of the machine, not of a part of it
+	whole         bool    // the amount is all of it
+	inner         bool    // in another device element that has the rate
+}
+
+// show makes Mean and Total. mean is the part of the amount that by is known for.
+func (r *Rate) show(mean float64, from From) {
+	if r.whole {
+		r.Total = figureOf(presented(r.total, r.amount), from)
+	}
+	if r.by > 0 {
+		r.Mean = figureOf(presented(r.column, mean/r.by), from)
+	}
 }
 
 // Totals returns what each machine did in each task: the area worked, and what was applied or harvested there. What the

@@ -61,7 +61,10 @@ func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.
 	works := worksOf(set, known)
 	defer func() {
 		totals, found := works.finish()
-		s.Totals, s.Findings = totals, append(s.Findings, found...)
+		s.Totals, s.Findings, s.Sums = totals, append(s.Findings, found...), map[By][]Work{}
+		for _, by := range allBy {
+			s.Sums[by] = Sum(totals, by)
+		}
 	}()
 	for _, log := range set.Logs {
 		meter := works.meter(log)
@@ -86,6 +89,7 @@ type works struct {
 	elements     map[string]element          // by ID
 	names        map[string]string           // of tasks, fields and products, by ID
 	set          *farmdata.Set
+	id           *int // of the set
 	order        []*work
 	byKey        map[[2]string]*work // by task and device
 	byTask       map[string][]*work
@@ -119,6 +123,7 @@ type rateSum struct {
 	amount, by float64 // in the SI
 	from       From
 	total      float64 // in the SI
+	shared     bool    // by is that of the machine
 	partial    bool    // how much of the machine it is of is not known
 }
 
@@ -143,7 +148,7 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 	}
 	w := &works{
 		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[string]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
-		elements: map[string]element{}, names: map[string]string{}, set: set, byKey: map[[2]string]*work{}, byTask: map[string][]*work{}, left: mostTotals,
+		elements: map[string]element{}, names: map[string]string{}, set: set, id: new(int), byKey: map[[2]string]*work{}, byTask: map[string][]*work{}, left: mostTotals,
 		widths: map[*farmdata.Device][]part{}, allocated: map[string][]farmdata.ProductAllocation{},
 	}
 	for _, kind := range rateKinds() {
@@ -212,7 +217,7 @@ func (w *works) find(task, device, name string) *work {
 	if at := w.byKey[key]; at != nil || w.full() {
 		return at
 	}
-	at := &work{Work: &Work{Task: Named{task, w.names[task]}, Device: Named{device, name}, Rates: []Rate{}}, of: w, device: device, byPart: map[string][]*rateSum{}}
+	at := &work{Work: &Work{set: w.id, Task: Named{task, w.names[task]}, Device: Named{device, name}, Rates: []Rate{}}, of: w, device: device, byPart: map[string][]*rateSum{}}
 	if t := w.tasks[task]; t != nil && t.FieldID != "" {
 		at.Field = Named{t.FieldID, w.names[t.FieldID]}
 	}
@@ -411,22 +416,17 @@ func (w *work) finished(r *rateSum) Rate {
 	total := &farmdata.Column{DDI: r.kind.totals[0], ElementID: r.column.ElementID}
 	w.of.descriptions.Describe(total)
 	out.TotalUnit = total.Unit
-	by := w.Area.Value
-	if r.kind.byTime {
-		by = w.allTime
-	}
-	switch {
-	case r.from == FromTotals:
-		out.Total = figureOf(presented(total, r.total), FromTotals)
-		if by > 0 {
-			out.Mean = figureOf(presented(&r.column, r.total/by), FromTotals)
-		}
-	case r.by > 0:
-		out.Mean = figureOf(presented(&r.column, r.amount/r.by), FromLog)
-		if !r.partial {
-			out.Total = figureOf(presented(total, r.amount), FromLog)
+	out.rateAmount = rateAmount{column: &r.column, total: total, amount: r.amount, by: r.by, shared: r.shared, whole: !r.partial && r.by > 0}
+	if r.from == FromTotals {
+		out.amount, out.by, out.shared, out.whole = r.total, w.Area.Value, true, true
+		if r.kind.byTime {
+			out.by = w.allTime
 		}
 	}
+	out.inner = slices.ContainsFunc(w.rates, func(o *rateSum) bool {
+		return o.kind == r.kind && o.column.ElementID != r.column.ElementID && w.of.in(r.column.ElementID, o.column.ElementID)
+	})
+	out.show(out.amount, r.from)
 	return out
 }
 

@@ -206,6 +206,12 @@ func writeSet(table io.Writer, row func(...any), set *content.Set) {
 		row(c.DDI, c.Name, c.Element, c.Device, c.Count, number(c.Min), number(c.Max), c.Unit)
 	}
 	writeTotals(row, heading, set.Totals)
+	for _, by := range []content.By{content.ByTask, content.ByField, content.ByDevice, content.ByProduct} {
+		sums := set.Sums[by]
+		if by == content.ByProduct || slices.ContainsFunc(sums, func(w content.Work) bool { return w.Works > 1 }) { // otherwise they say nothing new
+			writeSums(row, heading, by, sums)
+		}
+	}
 	list := set.Findings
 	for _, l := range set.Logs {
 		list = append(list[:len(list):len(list)], l.Findings...)

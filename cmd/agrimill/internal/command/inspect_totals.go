@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/agrimill/agrimill/farmdata/content"
@@ -8,36 +9,60 @@ import (
 
 // writeTotals writes what was worked, and what was applied or harvested there.
 func writeTotals(row func(...any), heading func(int, ...any) bool, all []content.Work) {
-	figure := func(f content.Figure) (string, content.From) {
-		if f.From == "" {
-			return "", ""
-		}
-		return number(f.Value), f.From
-	}
 	rates := 0
-	heading(len(all), "TASK", "FIELD", "DEVICE", "PRODUCTS", "AREA M²", "FROM", "DISTANCE M", "FROM", "TIME S", "FROM", "COMPLETE")
+	heading(len(all), append([]any{"TASK", "FIELD", "DEVICE", "PRODUCTS"}, workHeading...)...)
 	for _, w := range all {
-		area, areaFrom := figure(w.Area)
-		distance, distanceFrom := figure(w.Distance)
-		seconds, secondsFrom := figure(w.Time)
-		complete := "yes"
-		if w.Incomplete {
-			complete = "no"
-		}
-		row(w.Task.ID, w.Field.ID, w.Device.Name, idsOf(w.Products), area, areaFrom, distance, distanceFrom, seconds, secondsFrom, complete)
+		row(append([]any{w.Task.ID, w.Field.ID, w.Device.Name, idsOf(w.Products)}, work(w)...)...)
 		rates += len(w.Rates)
 	}
 	heading(rates, "TASK", "RATE", "NAME", "ELEMENT", "PRODUCTS", "MEAN", "UNIT", "TOTAL", "UNIT", "FROM")
 	for _, w := range all {
 		for _, r := range w.Rates {
-			mean, from := figure(r.Mean)
-			total, totalFrom := figure(r.Total)
-			if from == "" {
-				from = totalFrom
-			}
-			row(w.Task.ID, r.DDI, r.Name, r.Element, idsOf(r.Products), mean, r.Unit, total, r.TotalUnit, from)
+			row(append([]any{w.Task.ID, r.DDI, r.Name, r.Element, idsOf(r.Products)}, rate(r)...)...)
 		}
 	}
+}
+
+// writeSums writes what was worked, and what was applied or harvested, in all of each task, field, device or product.
+func writeSums(row func(...any), heading func(int, ...any) bool, by content.By, sums []content.Work) {
+	of, rates := "SUM BY "+strings.ToUpper(string(by)), 0
+	heading(len(sums), append([]any{of, "NAME"}, workHeading...)...)
+	names := make([]content.Named, len(sums))
+	for i, w := range sums {
+		names[i] = map[content.By]content.Named{content.ByTask: w.Task, content.ByField: w.Field, content.ByDevice: w.Device}[by]
+		if by == content.ByProduct {
+			names[i] = w.Products[0]
+		}
+		row(append([]any{names[i].ID, names[i].Name}, work(w)...)...)
+		rates += len(w.Rates)
+	}
+	heading(rates, of, "RATE", "NAME", "MEAN", "UNIT", "TOTAL", "UNIT", "FROM")
+	for i, w := range sums {
+		for _, r := range w.Rates {
+			row(append([]any{names[i].ID, r.DDI, r.Name}, rate(r)...)...)
+		}
+	}
+}
+
+var workHeading = []any{"AREA M²", "FROM", "DISTANCE M", "FROM", "TIME S", "FROM", "COMPLETE"}
+
+func work(w content.Work) []any {
+	complete := "yes"
+	if w.Incomplete {
+		complete = "no"
+	}
+	return []any{figure(w.Area), w.Area.From, figure(w.Distance), w.Distance.From, figure(w.Time), w.Time.From, complete}
+}
+
+func rate(r content.Rate) []any {
+	return []any{figure(r.Mean), r.Unit, figure(r.Total), r.TotalUnit, cmp.Or(r.Mean.From, r.Total.From)}
+}
+
+func figure(f content.Figure) string {
+	if f.From == "" {
+		return ""
+	}
+	return number(f.Value)
 }
 
 func idsOf(list []content.Named) string {

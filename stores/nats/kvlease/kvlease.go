@@ -31,21 +31,14 @@ const (
 	DefaultTimeout = 5 * time.Second
 )
 
-// SubjectPrefix is followed by bucket and name in the subject on which a holder says that it has
-// released the lease. An account that may not publish or subscribe there does without: then the
-// next one finds out within a tenth of the TTL.
-const SubjectPrefix = "agrimill-lease."
-
 // MinTTL is the shortest TTL: it leaves room for renewals over a network.
 const MinTTL = time.Second
 
 const (
-	// polls is how often a standby looks at the record in a TTL.
-	polls = 10
+	// lookEvery is how often a standby looks at the record: a release is seen that soon.
+	lookEvery = 100 * time.Millisecond
 	// slack is the part of the TTL that a standby waits in addition: clocks do not run equally fast.
 	slack = 20
-	// soon is how long a standby waits for a record that it was told of, at first; it doubles.
-	soon, soonTries = 20 * time.Millisecond, 4
 )
 
 var (
@@ -142,10 +135,9 @@ func validName(name string) bool {
 }
 
 // Lease is a [subscriber.Lease] in a NATS key-value bucket. The holder renews its record by the
-// revision that it wrote last; who waits looks at it ten times in a TTL and takes over when it has
-// not changed for a TTL and a twentieth, by its own clock; the record says the holder's TTL. Neither the clocks of the machines nor
-// the server's, which ends keys by the second, play a role. A holder that releases the lease is
-// followed at once.
+// revision that it wrote last; who waits looks at it ten times a second, and takes over when it has
+// not changed for a TTL and a twentieth, by its own clock, or says that the lease was released; the record says the holder's TTL.
+// Neither the clocks of the machines nor the server's, which ends keys by the second, play a role.
 //
 // A record that is missing may be that of a holder that lives, since somebody may have removed the
 // bucket: so the very first process waits for the TTL as well. The holder writes its record again
@@ -158,8 +150,6 @@ type Lease struct {
 	logger watermill.LoggerAdapter
 	id     string // of this Lease, another one for each process
 	bucket *kvbucket.Handle
-	told   *natsgo.Subscription
-	freed  chan struct{} // holds a token when somebody has released the lease
 
 	closed    chan struct{}
 	closeOnce sync.Once
@@ -186,7 +176,7 @@ func New(ctx context.Context, config Config) (*Lease, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	l := &Lease{config: config, logger: config.Logger, id: uuid.NewString(), freed: make(chan struct{}, 1), closed: make(chan struct{})}
+	l := &Lease{config: config, logger: config.Logger, id: uuid.NewString(), closed: make(chan struct{})}
 	if l.logger == nil {
 		l.logger = watermill.NopLogger{}
 	}
@@ -200,22 +190,7 @@ func New(ctx context.Context, config Config) (*Lease, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if l.told, err = config.Conn.Subscribe(l.subject(), func(*natsgo.Msg) { l.tell() }); err != nil {
-		return nil, fmt.Errorf("kvlease: %w", err)
-	}
 	return l, nil
-}
-
-// subject is where it is told that the lease was released. That of the key in the bucket will not
-// do: with a subscription to it, a bucket that is missing would not be told from one that is slow.
-func (l *Lease) subject() string { return SubjectPrefix + l.config.Bucket + "." + l.config.Name }
-
-// tell wakes Acquire: somebody has released the lease.
-func (l *Lease) tell() {
-	select {
-	case l.freed <- struct{}{}:
-	default:
-	}
 }
 
 func (l *Lease) opened(_ jetstream.KeyValueStatus, created bool) error {
@@ -260,9 +235,6 @@ func (l *Lease) Health(ctx context.Context) error {
 // Close lets go of the bucket. A term that was not released ends with its time. The other methods
 // then fail with [ErrClosed]. It is idempotent and does not block.
 func (l *Lease) Close() error {
-	l.closeOnce.Do(func() {
-		close(l.closed)
-		_ = l.told.Unsubscribe() // without a connection, there is nothing to end
-	})
+	l.closeOnce.Do(func() { close(l.closed) })
 	return nil
 }

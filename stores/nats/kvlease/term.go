@@ -71,7 +71,6 @@ func (l *Lease) Acquire(ctx context.Context) (subscriber.LeaseTerm, error) {
 	l.mu.Lock()
 	l.seen = sight{} // others may have had it since it was last looked at
 	l.mu.Unlock()
-	tries := soonTries
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -86,15 +85,9 @@ func (l *Lease) Acquire(ctx context.Context) (subscriber.LeaseTerm, error) {
 		case ctx.Err() == nil:
 			l.tellAway(err)
 		}
-		if tries < soonTries {
-			wait = min(wait, soon<<tries)
-			tries++
-		}
-		timer := time.NewTimer(min(wait, l.config.TTL/polls))
+		timer := time.NewTimer(min(wait, lookEvery))
 		select {
 		case <-timer.C:
-		case <-l.freed:
-			tries = 0
 		case <-l.closed:
 		case <-ctx.Done():
 		}
@@ -271,9 +264,7 @@ func (t *Term) Renewed() time.Time {
 func (t *Term) Lost() <-chan struct{} { return t.lost }
 
 // Renew implements [subscriber.LeaseTerm].
-func (t *Term) Renew(ctx context.Context) error {
-	return t.update(ctx, false)
-}
+func (t *Term) Renew(ctx context.Context) error { return t.update(ctx, false) }
 
 // Release implements [subscriber.LeaseTerm].
 func (t *Term) Release(ctx context.Context) error {
@@ -336,7 +327,6 @@ func (t *Term) update(ctx context.Context, release bool) error {
 	t.mu.Unlock()
 	if release {
 		t.end()
-		_ = l.config.Conn.Publish(l.subject(), nil) // who waits looks by itself, too
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func run(ctx context.Context, config gateway.Config, natsURL string) error {
 		return err
 	}
 	defer client.Close()
-	sink, err := nats.New(nats.Config{URL: natsURL}, nil)
+	sink, err := nats.New(nats.Config{Connection: nats.Connection{URL: natsURL}}, nil)
 	if err != nil {
 		return err
 	}

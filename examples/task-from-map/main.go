@@ -46,7 +46,7 @@ func main() {
 	terminals := must(publisher.New(publisher.Config{Client: client, TenantID: gate.Tenant(), EndpointID: office}, nil))
 	rates := []farm.RateConfig{{Column: "RATE", DDI: "0006", Unit: "kg/ha", Product: farm.NameConfig{Name: "Urea"}}}
 	task := must(farm.NewTaskData(farm.TaskDataConfig{Field: farm.NameConfig{Column: "FIELD"}, Columns: rates}))
-	r := must(router.New(router.Config{Poison: must(sink.New(sink.Config{URL: server.ClientURL()}, nil))}, nil))
+	r := must(router.New(router.Config{Poison: must(sink.New(sink.Config{Connection: sink.Connection{URL: server.ClientURL()}}, nil))}, nil))
 	check(r.Add(router.Route{Name: "tasks", From: maps, Topic: "maps.>", Transform: task, To: terminals, ToTopic: farm.TypeTaskData}))
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	result := make(chan error, 1)

@@ -36,7 +36,7 @@ func main() {
 	server.Start()
 
 	client := must(gateway.New(gate.ClientConfig()))
-	sink := must(nats.New(nats.Config{URL: server.ClientURL()}, nil))
+	sink := must(nats.New(nats.Config{Connection: nats.Connection{URL: server.ClientURL()}}, nil))
 	sub := must(subscriber.New(subscriber.Config{Client: client}, nil))
 	records := must(farm.NewRecords(farm.RecordsConfig{BatchRecords: 1000}))
 	r := must(router.New(router.Config{Poison: sink}, nil))

@@ -178,7 +178,7 @@ func (f *flow) startRoute(ctx context.Context, fail context.CancelCauseFunc, cli
 	if err != nil {
 		return nil, err
 	}
-	sink, err := nats.New(nats.Config{URL: f.natsURL, Stream: streamName, SubjectPrefix: subjectPrefix}, logger)
+	sink, err := nats.New(nats.Config{Connection: nats.Connection{URL: f.natsURL}, Stream: streamName, SubjectPrefix: subjectPrefix}, logger)
 	if err != nil {
 		return nil, errors.Join(err, sub.Close())
 	}

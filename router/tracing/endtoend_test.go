@@ -42,7 +42,7 @@ type broker struct {
 
 func startNATS(t *testing.T) broker {
 	server := natstest.Start(t)
-	sink := testkit.Must(nats.New(nats.Config{URL: server.URL()}, nil))(t)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}}, nil))(t)
 	if err := sink.Health(t.Context()); err != nil { // the stream exists from now on
 		t.Fatal(err)
 	}

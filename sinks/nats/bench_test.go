@@ -42,7 +42,7 @@ func BenchmarkSink(b *testing.B) {
 	for _, window := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
 			server := natstest.Start(b)
-			sink, err := nats.New(nats.Config{URL: server.URL()}, nil)
+			sink, err := nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}}, nil)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func BenchmarkWatermillPublisher(b *testing.B) {
 	for _, window := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("window=%d", window), func(b *testing.B) {
 			server := natstest.Start(b)
-			sink, err := nats.New(nats.Config{URL: server.URL()}, nil) // provisions
+			sink, err := nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}}, nil) // provisions
 			if err != nil {
 				b.Fatal(err)
 			}

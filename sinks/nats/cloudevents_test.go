@@ -31,7 +31,7 @@ import (
 func TestCloudEventsReadByTheSDK(t *testing.T) {
 	server := natstest.Start(t)
 	config := cloudevents.Config{TypePrefix: "com.example.", ContentTypes: map[string]string{"iso:11783:-10:taskdata:zip": "application/zip"}}
-	sink := testkit.Must(nats.New(nats.Config{URL: server.URL(), CloudEvents: &config}, nil))(t)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}, CloudEvents: &config}, nil))(t)
 	defer func() { _ = sink.Close() }()
 
 	payload := []byte("PK\x03\x04\r\n\x00\xff")

@@ -2,18 +2,15 @@ package nats
 
 import (
 	"cmp"
-	"crypto/tls"
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/enum"
 
 	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/final"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
@@ -66,14 +63,14 @@ func (p Provision) String() string { return enum.Text(p, provisions) }
 // UnmarshalText reads what String returns.
 func (p *Provision) UnmarshalText(text []byte) error { return enum.Parse(p, text, provisions) }
 
-// Config configures a [Sink]. The zero value writes to a server at
-// nats://127.0.0.1:4222 without authentication.
+// Config configures a [Sink]. The zero value is ready for use.
 type Config struct {
-	// URL is the address of the server, or several separated by commas. Default
-	// nats://127.0.0.1:4222.
-	URL string `yaml:"url" address:"true"`
-	// Conn is a connection to use instead of an own one. It is not closed by
-	// Close. URL, Name, credentials, TLS, Options and InboxPrefix must be empty then. The
+	// Connection says how to connect. The zero value is a server at nats://127.0.0.1:4222 without authentication. With
+	// RetryOnFailedConnect, New tries once, and goes on trying in the background while the server is away, or does not have
+	// what it needs; see [New].
+	Connection `yaml:",inline"`
+	// Conn is a connection to use instead of an own one. It is not closed by Close. Of Connection, ConnectTimeout,
+	// RetryOnFailedConnect and Domain hold with it, and the rest must be empty. The
 	// connection's own options decide about reconnecting; for endless
 	// reconnecting give it MaxReconnects(-1), IgnoreAuthErrorAbort() and
 	// ReconnectBufSize(-1).
@@ -81,35 +78,6 @@ type Config struct {
 	// Name names the connection on the server and the sink in errors and logs.
 	// Default [DefaultName] for the connection, "nats" for the sink.
 	Name string `yaml:"-"`
-
-	// User authenticates, with Password. At most one of User, Token, CredentialsFile and
-	// NKeySeedFile may be set.
-	User string `yaml:"user"`
-	// Password is that of User.
-	Password gateway.Secret `yaml:"password"`
-	// Token authenticates.
-	Token gateway.Secret `yaml:"token"`
-	// CredentialsFile holds a JWT with its NKey seed, read at every connect.
-	CredentialsFile string `yaml:"credentials_file" file:"true"`
-	// NKeySeedFile holds an NKey seed, read at every connect.
-	NKeySeedFile string `yaml:"nkey_seed_file" file:"true"`
-	// TLS is the configuration for TLS; nil = as the URL and the server ask for.
-	TLS *tls.Config `yaml:"-"`
-	// Options are further options of the connection, e.g. a proxy. They are applied last and
-	// may replace the sink's own, handlers included.
-	Options []natsgo.Option `yaml:"-"`
-	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default
-	// [DefaultConnectTimeout].
-	ConnectTimeout time.Duration `yaml:"connect_timeout"`
-	// RetryOnFailedConnect is for a program that may start before its server: New tries once, and goes on trying in the
-	// background while the server is away, or does not have what it needs. See [New].
-	RetryOnFailedConnect bool `yaml:"-"`
-	// Domain is the JetStream domain of the stream, e.g. behind a leaf node. It also holds with Conn. Default: that
-	// of the server.
-	Domain string `yaml:"domain"`
-	// InboxPrefix begins the subjects on which answers come: _INBOX_mill for an account with the permission
-	// _INBOX_mill.>. Default _INBOX.
-	InboxPrefix string `yaml:"inbox_prefix"`
 
 	// Stream is the stream's name. Default [DefaultStream].
 	Stream string `yaml:"stream"`
@@ -183,10 +151,10 @@ func (c Config) WithDefaults() Config {
 }
 
 func (c *Config) setDefaults() {
-	if c.URL == "" && c.Conn == nil {
-		c.URL = natsgo.DefaultURL
+	url := c.URL
+	if c.Connection.setDefaults(); c.Conn != nil {
+		c.URL = url
 	}
-	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
 	c.Stream = cmp.Or(c.Stream, DefaultStream)
 	c.SubjectPrefix = cmp.Or(c.SubjectPrefix, DefaultSubjectPrefix)
 	c.Replicas = cmp.Or(c.Replicas, 1)
@@ -225,14 +193,6 @@ func (c Config) CheckTopic(topic string) error {
 	return nil
 }
 
-// Connection returns the part that says how to connect.
-func (c Config) Connection() Connection {
-	return Connection{
-		URL: c.URL, User: c.User, Password: c.Password, Token: c.Token, CredentialsFile: c.CredentialsFile, NKeySeedFile: c.NKeySeedFile,
-		TLS: c.TLS, Options: c.Options, ConnectTimeout: c.ConnectTimeout, RetryOnFailedConnect: c.RetryOnFailedConnect, Domain: c.Domain, InboxPrefix: c.InboxPrefix,
-	}
-}
-
 // NameRule says in an error what [ValidName] holds.
 const NameRule = "must not contain white space, '.', '*', '>', '/' or '\\'"
 
@@ -245,9 +205,9 @@ func (c Config) Validate() error {
 	c.setDefaults()
 	var e validate.Errors
 
-	e.Check(c.Conn == nil || c.URL == "" && c.Connection().credentials() == 0 && c.TLS == nil && len(c.Options) == 0 && c.InboxPrefix == "",
+	e.Check(c.Conn == nil || c.URL == "" && c.credentials() == 0 && c.TLS == nil && len(c.Options) == 0 && c.InboxPrefix == "",
 		"Conn", "excludes URL, credentials, TLS, Options and InboxPrefix")
-	e.Join("", c.Connection().Validate())
+	e.Join("", c.Connection.Validate())
 	e.Check(ValidName(c.Stream), "Stream", NameRule)
 	if checkSubject(c.SubjectPrefix) != nil {
 		e.Add("SubjectPrefix", "must be a NATS subject without wildcards")

@@ -36,7 +36,8 @@ type Connection struct {
 	TLS *tls.Config `yaml:"-"`
 	// Options are further options, applied last.
 	Options []natsgo.Option `yaml:"-"`
-	// ConnectTimeout bounds connecting. Default [DefaultConnectTimeout].
+	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default
+	// [DefaultConnectTimeout].
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	// RetryOnFailedConnect is for a program that may start before its server: what cannot connect goes on trying in the
 	// background. Default: that is an error.

@@ -1,6 +1,6 @@
 // Package nats is the sink for NATS JetStream.
 //
-//	sink, err := nats.New(nats.Config{URL: "nats://localhost:4222"}, nil)
+//	sink, err := nats.New(nats.Config{Connection: nats.Connection{URL: "nats://localhost:4222"}}, nil)
 //
 // A message of topic T goes to the subject SubjectPrefix.T, and one stream with the subject
 // SubjectPrefix.> holds all of them; New makes it unless Config.Provision says otherwise. To

@@ -18,8 +18,7 @@ import (
 // joined is a sink through a leaf node.
 func joined(leaf *natstest.Server) nats.Config {
 	return nats.Config{
-		URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword,
-		Domain: natstest.LeafDomain, InboxPrefix: natstest.LeafInboxPrefix, ConnectTimeout: 5 * time.Second,
+		Connection: nats.Connection{URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword, Domain: natstest.LeafDomain, InboxPrefix: natstest.LeafInboxPrefix, ConnectTimeout: 5 * time.Second},
 	}
 }
 
@@ -91,7 +90,7 @@ func TestSinkIsToldWhereJetStreamIs(t *testing.T) {
 func TestExplainForeignConnection(t *testing.T) {
 	_, leaf := natstest.StartLeaf(t)
 	conn, _ := connect(t, leaf.URL(), natsgo.UserInfo(natstest.LeafUser, natstest.LeafPassword))
-	_, err := nats.New(nats.Config{Conn: conn, Domain: natstest.LeafDomain, ConnectTimeout: time.Second}, nil)
+	_, err := nats.New(nats.Config{Conn: conn, Connection: nats.Connection{Domain: natstest.LeafDomain, ConnectTimeout: time.Second}}, nil)
 	if !errors.Is(err, nats.ErrInbox) {
 		t.Errorf("got %v, want %v", err, nats.ErrInbox)
 	}
@@ -127,10 +126,10 @@ func TestDomainAndInboxPrefixAreChecked(t *testing.T) {
 		}
 	}
 	conn, _ := connect(t, natstest.Start(t).URL())
-	if err := (nats.Config{Conn: conn, InboxPrefix: "_INBOX_x"}).Validate(); !errors.Is(err, nats.ErrConfig) {
+	if err := (nats.Config{Conn: conn, Connection: nats.Connection{InboxPrefix: "_INBOX_x"}}).Validate(); !errors.Is(err, nats.ErrConfig) {
 		t.Errorf("prefix beside a connection: got %v", err)
 	}
-	if err := (nats.Config{Conn: conn, Domain: "hub"}).Validate(); err != nil {
+	if err := (nats.Config{Conn: conn, Connection: nats.Connection{Domain: "hub"}}).Validate(); err != nil {
 		t.Errorf("domain beside a connection: got %v", err)
 	}
 }

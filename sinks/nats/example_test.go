@@ -45,7 +45,7 @@ func ExampleNew() {
 	}
 	defer stop()
 
-	sink, err := nats.New(nats.Config{URL: url, Stream: "FARM", SubjectPrefix: "farm"}, nil)
+	sink, err := nats.New(nats.Config{Connection: nats.Connection{URL: url}, Stream: "FARM", SubjectPrefix: "farm"}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -72,7 +72,7 @@ func ExampleMarshaler() {
 		return
 	}
 	defer stop()
-	sink, err := nats.New(nats.Config{URL: url}, nil)
+	sink, err := nats.New(nats.Config{Connection: nats.Connection{URL: url}}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

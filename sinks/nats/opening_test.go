@@ -24,7 +24,7 @@ func TestBeforeTheServer(t *testing.T) {
 	s := natstest.Start(t)
 	s.Stop()
 	log := testkit.NewLog()
-	sink := testkit.Must(nats.New(nats.Config{URL: s.URL(), User: "mill", Password: "secret-of-the-mill", RetryOnFailedConnect: true}, log))(t)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: s.URL(), User: "mill", Password: "secret-of-the-mill", RetryOnFailedConnect: true}}, log))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	publish := func() error { return sink.Publish("fields", message.NewMessage("1", []byte("task data"))) }
 	away := func(why error) {
@@ -65,7 +65,7 @@ func TestBeforeTheServer(t *testing.T) {
 // A sink that never found its server closes at once.
 func TestCloseBeforeTheServer(t *testing.T) {
 	t.Parallel()
-	sink := testkit.Must(nats.New(nats.Config{URL: "nats://127.0.0.1:1", RetryOnFailedConnect: true}, nil))(t)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: "nats://127.0.0.1:1", RetryOnFailedConnect: true}}, nil))(t)
 	testkit.Ends(t, "Close", func() { _ = sink.Close() })
 	if err := sink.Publish("fields", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrClosed) {
 		t.Errorf("after Close: %v", err)
@@ -77,9 +77,9 @@ func TestUnusableBeforeTheServer(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing")
 	for name, config := range map[string]nats.Config{
-		"URL":         {URL: "nats://%"},
-		"credentials": {CredentialsFile: missing},
-		"seed":        {NKeySeedFile: missing},
+		"URL":         {Connection: nats.Connection{URL: "nats://%"}},
+		"credentials": {Connection: nats.Connection{CredentialsFile: missing}},
+		"seed":        {Connection: nats.Connection{NKeySeedFile: missing}},
 	} {
 		config.RetryOnFailedConnect = true
 		if _, err := nats.New(config, nil); !errors.Is(err, nats.ErrConfig) || name != "URL" && !errors.Is(err, os.ErrNotExist) {

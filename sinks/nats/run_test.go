@@ -28,7 +28,7 @@ func publishedNow(t *testing.T, sink *nats.Sink) (began, acked time.Time) {
 func TestSurvives(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	sink := newSink(t, nats.Config{URL: s.URL(), Synced: sinks.Synced(20 * time.Millisecond)}, nil)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL()}, Synced: sinks.Synced(20 * time.Millisecond)}, nil)
 	if got := sink.Describe().Synced; got != sinks.Synced(20*time.Millisecond) {
 		t.Errorf("synced %s", got)
 	}
@@ -37,7 +37,7 @@ func TestSurvives(t *testing.T) {
 		is, err := sink.Survives(began, acked)
 		return is && err == nil && time.Since(acked) >= 40*time.Millisecond
 	})
-	slow := newSink(t, nats.Config{URL: s.URL(), Synced: sinks.Synced(time.Hour)}, nil)
+	slow := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL()}, Synced: sinks.Synced(time.Hour)}, nil)
 	began, acked = publishedNow(t, slow)
 	if is, err := slow.Survives(began, acked); is || err != nil {
 		t.Errorf("before it is synced: %t, %v", is, err)
@@ -62,7 +62,7 @@ func TestBrokerWentBack(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { dir = o.StoreDir })
 	log := testkit.NewLog()
 	var told [2]uint64
-	sink := newSink(t, nats.Config{URL: s.URL(), Lost: func(first, last uint64) { told = [...]uint64{first, last} }}, log)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL()}, Lost: func(first, last uint64) { told = [...]uint64{first, last} }}, log)
 	for range 3 {
 		publishedNow(t, sink)
 	}

@@ -107,7 +107,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		name := config.Name
 		name = cmp.Or(name, DefaultName)
 		var err error
-		s.conn, err = config.Connection().Connect(name, natsgo.ErrorHandler(s.onAsyncError),
+		s.conn, err = config.Connect(name, natsgo.ErrorHandler(s.onAsyncError),
 			// A server that reads nothing more must not block writers for ever.
 			natsgo.FlusherTimeout(config.PublishTimeout))
 		switch {

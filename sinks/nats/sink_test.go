@@ -58,7 +58,7 @@ func storedCount(t *testing.T, js jetstream.JetStream, name string) uint64 {
 func TestProvisionCreates(t *testing.T) {
 	s := natstest.Start(t)
 	newSink(t, nats.Config{
-		URL: s.URL(), Stream: "FARM", SubjectPrefix: "farm.data", MaxAge: time.Hour, MaxBytes: 1 << 20, MaxMessages: 100,
+		Connection: nats.Connection{URL: s.URL()}, Stream: "FARM", SubjectPrefix: "farm.data", MaxAge: time.Hour, MaxBytes: 1 << 20, MaxMessages: 100,
 		MaxMessageSize: 5000, DedupWindow: 20 * time.Minute, Retention: jetstream.WorkQueuePolicy,
 	}, nil)
 	_, js := connect(t, s.URL())
@@ -73,7 +73,7 @@ func TestProvisionCreates(t *testing.T) {
 	// The same again is no difference.
 	log := testkit.NewLog()
 	newSink(t, nats.Config{
-		URL: s.URL(), Stream: "FARM", SubjectPrefix: "farm.data", MaxAge: time.Hour, MaxBytes: 1 << 20, MaxMessages: 100,
+		Connection: nats.Connection{URL: s.URL()}, Stream: "FARM", SubjectPrefix: "farm.data", MaxAge: time.Hour, MaxBytes: 1 << 20, MaxMessages: 100,
 		MaxMessageSize: 5000, DedupWindow: 20 * time.Minute, Retention: jetstream.WorkQueuePolicy, Synced: sinks.SyncedAlways,
 	}, log)
 	if text := log.String(); text != "" {
@@ -102,7 +102,7 @@ func wantLogged(t *testing.T, log *testkit.Log, texts ...string) {
 
 func TestProvisionNoneWithoutStream(t *testing.T) {
 	s := natstest.Start(t)
-	_, err := nats.New(nats.Config{URL: s.URL(), Provision: nats.ProvisionNone}, nil)
+	_, err := nats.New(nats.Config{Connection: nats.Connection{URL: s.URL()}, Provision: nats.ProvisionNone}, nil)
 	if !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("got %v", err)
 	}
@@ -115,11 +115,11 @@ func TestProvisionOtherSettings(t *testing.T) {
 		Subjects: []string{"agrimill.>", "more"}, MaxAge: time.Hour, Metadata: map[string]string{"owner": "ops"},
 	})
 	log := testkit.NewLog()
-	newSink(t, nats.Config{URL: url}, log)
+	newSink(t, nats.Config{Connection: nats.Connection{URL: url}}, log)
 	wantLogged(t, log, "max age 1h0m0s (configured: 0s)", "dedup window 2m0s (configured: 10m0s)",
 		"the dedup window of 2m0s is short", "ProvisionUpdate")
 
-	newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate, MaxAge: 2 * time.Hour}, nil)
+	newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Provision: nats.ProvisionUpdate, MaxAge: 2 * time.Hour}, nil)
 	stream := testkit.Must(js.Stream(t.Context(), nats.DefaultStream))(t)
 	have := stream.CachedInfo().Config
 	if have.MaxAge != 2*time.Hour || have.Duplicates != nats.DefaultDedupWindow || have.Metadata["owner"] != "ops" || !slices.Contains(have.Subjects, "more") {
@@ -130,13 +130,13 @@ func TestProvisionOtherSettings(t *testing.T) {
 func TestProvisionOtherSubjects(t *testing.T) {
 	url, _ := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.a.*", "other.>"}})
 	for _, provision := range []nats.Provision{nats.ProvisionCreate, nats.ProvisionNone} {
-		if _, err := nats.New(nats.Config{URL: url, Provision: provision}, nil); !errors.Is(err, nats.ErrStream) {
+		if _, err := nats.New(nats.Config{Connection: nats.Connection{URL: url}, Provision: provision}, nil); !errors.Is(err, nats.ErrStream) {
 			t.Errorf("Provision %d: got %v, want ErrStream", provision, err)
 		}
 	}
 	for _, subjects := range [][]string{{"other.>"}, {"agrimill.*.*", "agrimill.poison"}} {
 		url, _ = withStream(t, jetstream.StreamConfig{Subjects: subjects})
-		sink := newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate}, nil)
+		sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Provision: nats.ProvisionUpdate}, nil)
 		if err := sink.Publish("topic", newMessage("x")); err != nil {
 			t.Errorf("after the update of the subjects %v: %v", subjects, err)
 		}
@@ -149,7 +149,7 @@ func TestProvisionMirror(t *testing.T) {
 	mirror := jetstream.StreamConfig{Name: "COPY", Mirror: &jetstream.StreamSource{Name: nats.DefaultStream}}
 	testkit.Must(js.CreateStream(t.Context(), mirror))(t)
 	for _, provision := range []nats.Provision{nats.ProvisionCreate, nats.ProvisionUpdate, nats.ProvisionNone} {
-		_, err := nats.New(nats.Config{URL: url, Stream: "COPY", Provision: provision}, nil)
+		_, err := nats.New(nats.Config{Connection: nats.Connection{URL: url}, Stream: "COPY", Provision: provision}, nil)
 		if !errors.Is(err, nats.ErrStream) || !strings.Contains(err.Error(), "mirrors the stream "+nats.DefaultStream) {
 			t.Errorf("Provision %d: got %v", provision, err)
 		}
@@ -168,9 +168,9 @@ func TestProvisionOverlap(t *testing.T) {
 				t.Errorf("%s, provision %v: got %v, want ErrStream that names OTHER", subject, config.Provision, err)
 			}
 		}
-		newSink(t, nats.Config{URL: server.URL(), Stream: "MORE", SubjectPrefix: "else.where"}, nil)
+		newSink(t, nats.Config{Connection: nats.Connection{URL: server.URL()}, Stream: "MORE", SubjectPrefix: "else.where"}, nil)
 		for _, readOnly := range []bool{true, false} { // MORE would have to get the subjects of OTHER
-			_, err := nats.New(nats.Config{URL: server.URL(), Stream: "MORE", Provision: nats.ProvisionUpdate, ReadOnly: readOnly}, nil)
+			_, err := nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}, Stream: "MORE", Provision: nats.ProvisionUpdate, ReadOnly: readOnly}, nil)
 			if !errors.Is(err, nats.ErrStream) || !strings.Contains(err.Error(), "OTHER") {
 				t.Errorf("%s, an update: got %v, want ErrStream that names OTHER", subject, err)
 			}
@@ -181,11 +181,11 @@ func TestProvisionOverlap(t *testing.T) {
 // Whoever only looks creates and changes nothing.
 func TestReadOnly(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"other.>"}})
-	newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate, ReadOnly: true}, nil)
+	newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Provision: nats.ProvisionUpdate, ReadOnly: true}, nil)
 	if stream, err := js.Stream(t.Context(), nats.DefaultStream); err != nil || !slices.Equal(stream.CachedInfo().Config.Subjects, []string{"other.>"}) {
 		t.Errorf("the stream was changed: %v", err)
 	}
-	if _, err := nats.New(nats.Config{URL: url, Stream: "NEW", ReadOnly: true}, nil); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := nats.New(nats.Config{Connection: nats.Connection{URL: url}, Stream: "NEW", ReadOnly: true}, nil); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		t.Errorf("got %v, want ErrStreamNotFound", err)
 	}
 	if _, err := js.Stream(t.Context(), "NEW"); !errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -195,7 +195,7 @@ func TestReadOnly(t *testing.T) {
 
 func TestProvisionWithoutAcks(t *testing.T) {
 	url, _ := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, NoAck: true})
-	if _, err := nats.New(nats.Config{URL: url}, nil); !errors.Is(err, nats.ErrStream) {
+	if _, err := nats.New(nats.Config{Connection: nats.Connection{URL: url}}, nil); !errors.Is(err, nats.ErrStream) {
 		t.Errorf("got %v, want ErrStream", err)
 	}
 }
@@ -210,7 +210,7 @@ func TestProvisionWithoutMessages(t *testing.T) {
 		stream.Subjects = []string{"agrimill.>", "more.>"}
 		url, _ := withStream(t, stream)
 		for _, provision := range []nats.Provision{nats.ProvisionCreate, nats.ProvisionNone} {
-			_, err := nats.New(nats.Config{URL: url, Provision: provision}, nil)
+			_, err := nats.New(nats.Config{Connection: nats.Connection{URL: url}, Provision: provision}, nil)
 			if !errors.Is(err, nats.ErrStream) || !strings.Contains(err.Error(), name) {
 				t.Errorf("%s, provision %v: got %v, want ErrStream that names it", name, provision, err)
 			}
@@ -221,7 +221,7 @@ func TestProvisionWithoutMessages(t *testing.T) {
 // TestProvisionInterestUpdated: a stream whose retention may be changed becomes one that keeps messages.
 func TestProvisionInterestUpdated(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Retention: jetstream.InterestPolicy})
-	sink := newSink(t, nats.Config{URL: url, Provision: nats.ProvisionUpdate}, nil)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Provision: nats.ProvisionUpdate}, nil)
 	testkit.NoError(t, sink.Publish("topic", newMessage("1")))
 	if got := storedCount(t, js, nats.DefaultStream); got != 1 {
 		t.Errorf("the stream keeps %d messages, want 1", got)
@@ -256,7 +256,7 @@ func TestStreamThatDeletesAcknowledgedMessages(t *testing.T) {
 			c.stream.Subjects = []string{"agrimill.>"}
 			url, js := withStream(t, c.stream)
 			log := testkit.NewLog()
-			sink := newSink(t, nats.Config{URL: url, Synced: sinks.SyncedAlways}, log)
+			sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Synced: sinks.SyncedAlways}, log)
 			acked := 0
 			for i := range 10 {
 				if sink.Publish("topic", newMessage(fmt.Sprint(i))) == nil {
@@ -287,7 +287,7 @@ func TestStreamThatDeletesAcknowledgedMessages(t *testing.T) {
 func TestStreamChangedToInterest(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}})
 	log := testkit.NewLog()
-	sink := newSink(t, nats.Config{URL: url, Synced: sinks.SyncedAlways}, log)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Synced: sinks.SyncedAlways}, log)
 	testkit.Must(js.UpdateStream(t.Context(), jetstream.StreamConfig{
 		Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, Retention: jetstream.InterestPolicy,
 	}))(t)
@@ -301,7 +301,7 @@ func TestStreamChangedToInterest(t *testing.T) {
 func TestStreamChangedToDelete(t *testing.T) {
 	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew})
 	log := testkit.NewLog()
-	sink := newSink(t, nats.Config{URL: url, Synced: sinks.SyncedAlways}, log)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Synced: sinks.SyncedAlways}, log)
 	testkit.Must(js.UpdateStream(t.Context(), jetstream.StreamConfig{
 		Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 5,
 	}))(t)
@@ -367,7 +367,7 @@ func TestReplicated(t *testing.T) {
 	var sink *nats.Sink
 	testkit.Eventually(t, "a stream of three replicas", func() bool { // the leader learns of its peers bit by bit
 		var err error
-		sink, err = nats.New(nats.Config{URL: urls, Replicas: 3, PublishTimeout: 2 * time.Second}, log)
+		sink, err = nats.New(nats.Config{Connection: nats.Connection{URL: urls}, Replicas: 3, PublishTimeout: 2 * time.Second}, log)
 		return err == nil
 	})
 	defer sink.Close()
@@ -410,7 +410,7 @@ func TestReplicated(t *testing.T) {
 // TestOnTheWire looks at the headers as another client sees them.
 func TestOnTheWire(t *testing.T) {
 	s := natstest.Start(t)
-	sink := newSink(t, nats.Config{URL: s.URL()}, nil)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL()}}, nil)
 	msg := message.NewMessage("the-uuid", []byte("payload"))
 	msg.Metadata["plain"] = "Grünfläche 7"
 	msg.Metadata["crlf"] = "a\r\nb"
@@ -442,8 +442,7 @@ func TestAcknowledgementLost(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := natstest.NewProxy(t, s.URL())
 	sink := newSink(t, nats.Config{
-		URL: proxy.URL(), PublishTimeout: time.Second,
-		Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)},
+		Connection: nats.Connection{URL: proxy.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)}}, PublishTimeout: time.Second,
 	}, nil)
 	var messages []*message.Message
 	for i := range 10 {
@@ -466,7 +465,7 @@ func TestAcknowledgementLost(t *testing.T) {
 
 func TestStreamFull(t *testing.T) {
 	s := natstest.Start(t)
-	sink := newSink(t, nats.Config{URL: s.URL(), MaxMessages: 3}, nil)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL()}, MaxMessages: 3}, nil)
 	for range 3 {
 		testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 	}
@@ -488,7 +487,7 @@ func TestStreamGone(t *testing.T) {
 	}{{nats.ProvisionCreate, true}, {nats.ProvisionUpdate, true}, {nats.ProvisionNone, false}} {
 		t.Run(fmt.Sprint(c.provision), func(t *testing.T) {
 			url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}})
-			sink := newSink(t, nats.Config{URL: url, Provision: c.provision}, nil)
+			sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Provision: c.provision}, nil)
 			testkit.NoError(t, js.DeleteStream(t.Context(), nats.DefaultStream))
 			if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
 				t.Fatalf("Publish: got %v, want ErrUnavailable", err)
@@ -516,8 +515,7 @@ func TestStreamGone(t *testing.T) {
 func TestMemoryServerRestarts(t *testing.T) {
 	s := natstest.Start(t)
 	sink := newSink(t, nats.Config{
-		URL: s.URL(), Storage: jetstream.MemoryStorage,
-		Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)},
+		Connection: nats.Connection{URL: s.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)}}, Storage: jetstream.MemoryStorage,
 	}, nil)
 	testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 	s.Restart()
@@ -528,7 +526,7 @@ func TestMemoryServerRestarts(t *testing.T) {
 func TestRecovered(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
-	sink := newSink(t, nats.Config{URL: s.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)}}, nil)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)}}}, nil)
 	back := sink.Recovered()
 	s.Stop()
 	testkit.Eventually(t, "the connection is lost", func() bool { return sink.Health(t.Context()) != nil })
@@ -554,7 +552,7 @@ func TestRecovered(t *testing.T) {
 
 func TestSizeLimits(t *testing.T) {
 	s := natstest.Start(t)
-	sink := newSink(t, nats.Config{URL: s.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)}}, nil)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)}}}, nil)
 	sized := func(payload, metadata int) *message.Message {
 		msg := newMessage(strings.Repeat("x", payload))
 		if metadata > 0 {
@@ -604,7 +602,7 @@ func TestSizeLimits(t *testing.T) {
 // cannot take delays no other.
 func TestOnePoisonAmongMany(t *testing.T) {
 	s := natstest.Start(t)
-	sink := newSink(t, nats.Config{URL: s.URL()}, nil)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL()}}, nil)
 	var group sync.WaitGroup
 	for i := range 1000 {
 		group.Go(func() {
@@ -626,7 +624,7 @@ func TestOnePoisonAmongMany(t *testing.T) {
 
 func TestMaxPending(t *testing.T) {
 	s := natstest.Start(t)
-	sink := newSink(t, nats.Config{URL: s.URL(), MaxPending: 2}, nil)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL()}, MaxPending: 2}, nil)
 	var messages []*message.Message
 	for i := range 500 {
 		messages = append(messages, newMessage(fmt.Sprint(i)))
@@ -676,7 +674,7 @@ func TestGivenConnection(t *testing.T) {
 func TestNewUnavailable(t *testing.T) {
 	s := natstest.Start(t)
 	s.Stop()
-	_, err := nats.New(nats.Config{URL: s.URL(), User: "farm", Password: "hunter2"}, nil)
+	_, err := nats.New(nats.Config{Connection: nats.Connection{URL: s.URL(), User: "farm", Password: "hunter2"}}, nil)
 	if !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("server down: %v", err)
 	}
@@ -684,7 +682,7 @@ func TestNewUnavailable(t *testing.T) {
 		t.Error("the error holds the password")
 	}
 	s.Restart(func(o *server.Options) { o.JetStream = false })
-	if _, err := nats.New(nats.Config{URL: s.URL()}, nil); !errors.Is(err, sinks.ErrUnavailable) {
+	if _, err := nats.New(nats.Config{Connection: nats.Connection{URL: s.URL()}}, nil); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("no JetStream: %v", err)
 	}
 }
@@ -708,19 +706,19 @@ func TestAuthentication(t *testing.T) {
 		{
 			"user and password",
 			func(o *server.Options) { o.Username, o.Password = "farm", "s3cret" },
-			nats.Config{User: "farm", Password: "s3cret"},
-			nats.Config{User: "farm", Password: "hunter2"},
+			nats.Config{Connection: nats.Connection{User: "farm", Password: "s3cret"}},
+			nats.Config{Connection: nats.Connection{User: "farm", Password: "hunter2"}},
 		},
 		{
 			"token",
 			func(o *server.Options) { o.Authorization = "s3cret" },
-			nats.Config{Token: "s3cret"},
-			nats.Config{Token: "hunter2"},
+			nats.Config{Connection: nats.Connection{Token: "s3cret"}},
+			nats.Config{Connection: nats.Connection{Token: "hunter2"}},
 		},
 		{
 			"nkey",
 			func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: publicKey}} },
-			nats.Config{NKeySeedFile: seedFile},
+			nats.Config{Connection: nats.Connection{NKeySeedFile: seedFile}},
 			nats.Config{},
 		},
 		{
@@ -734,7 +732,7 @@ func TestAuthentication(t *testing.T) {
 				o.AccountResolver = resolver
 				o.TrustedKeys = []string{publicKeyOf(t, operator)}
 			},
-			nats.Config{CredentialsFile: credentials},
+			nats.Config{Connection: nats.Connection{CredentialsFile: credentials}},
 			nats.Config{},
 		},
 	} {
@@ -756,7 +754,7 @@ func TestAuthentication(t *testing.T) {
 			}
 		})
 	}
-	for _, config := range []nats.Config{{NKeySeedFile: filepath.Join(t.TempDir(), "none")}, {User: "a", Token: "b"}} {
+	for _, config := range []nats.Config{{Connection: nats.Connection{NKeySeedFile: filepath.Join(t.TempDir(), "none")}}, {Connection: nats.Connection{User: "a", Token: "b"}}} {
 		if _, err := nats.New(config, nil); !errors.Is(err, nats.ErrConfig) {
 			t.Errorf("got %v, want ErrConfig", err)
 		}
@@ -802,15 +800,14 @@ func TestCredentialsRefusedForAWhile(t *testing.T) {
 	log := testkit.NewLog()
 	var refused atomic.Int32
 	sink := newSink(t, nats.Config{
-		URL: s.URL(), User: "farm", Password: "s3cret",
-		Options: []natsgo.Option{
+		Connection: nats.Connection{URL: s.URL(), User: "farm", Password: "s3cret", Options: []natsgo.Option{
 			natsgo.ReconnectWait(5 * time.Millisecond),
 			natsgo.ErrorHandler(func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
 				if errors.Is(err, natsgo.ErrAuthorization) {
 					refused.Add(1)
 				}
 			}),
-		},
+		}},
 	}, log)
 	s.Restart(func(o *server.Options) { o.Password = "other" })
 	testkit.Eventually(t, "five refusals", func() bool { return refused.Load() >= 5 })
@@ -832,7 +829,7 @@ func TestNotAuthorised(t *testing.T) {
 			Permissions: &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"agrimill.secret.>"}}},
 		}}
 	})
-	config := nats.Config{URL: s.URL(), User: "farm", Password: "x"}
+	config := nats.Config{Connection: nats.Connection{URL: s.URL(), User: "farm", Password: "x"}}
 	sink := newSink(t, config, nil)
 	config.PublishTimeout = 500 * time.Millisecond // no answer comes
 	err := newSink(t, config, nil).Publish("secret.topic", newMessage("x"))
@@ -847,11 +844,11 @@ func TestNotAuthorised(t *testing.T) {
 func TestTLS(t *testing.T) {
 	certificate := testkit.NewCertificate(t)
 	s := natstest.Start(t, func(o *server.Options) { o.TLSConfig = certificate.Server(t) })
-	sink := newSink(t, nats.Config{URL: s.URL(), TLS: certificate.Client()}, nil)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL(), TLS: certificate.Client()}}, nil)
 	if err := sink.Publish("topic", newMessage("x")); err != nil {
 		t.Errorf("Publish: %v", err)
 	}
-	if _, err := nats.New(nats.Config{URL: s.URL(), TLS: &tls.Config{MinVersion: tls.VersionTLS12}}, nil); !errors.Is(err, sinks.ErrUnavailable) {
+	if _, err := nats.New(nats.Config{Connection: nats.Connection{URL: s.URL(), TLS: &tls.Config{MinVersion: tls.VersionTLS12}}}, nil); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("unknown authority: %v", err)
 	}
 }
@@ -880,7 +877,7 @@ func TestErrorsWithoutPassword(t *testing.T) {
 	} {
 		t.Run(url, func(t *testing.T) {
 			log := testkit.NewLog()
-			_, err := nats.New(nats.Config{URL: url, ConnectTimeout: time.Second}, log)
+			_, err := nats.New(nats.Config{Connection: nats.Connection{URL: url, ConnectTimeout: time.Second}}, log)
 			if err == nil {
 				t.Fatal("connected to nobody")
 			}
@@ -900,10 +897,10 @@ func TestConfigValidate(t *testing.T) {
 	}
 	conn := &natsgo.Conn{}
 	for name, config := range map[string]nats.Config{
-		"Conn with URL":          {Conn: conn, URL: "nats://x"},
-		"Conn with token":        {Conn: conn, Token: "x"},
-		"Conn with TLS":          {Conn: conn, TLS: &tls.Config{MinVersion: tls.VersionTLS12}},
-		"two credentials":        {User: "a", CredentialsFile: "b"},
+		"Conn with URL":          {Conn: conn, Connection: nats.Connection{URL: "nats://x"}},
+		"Conn with token":        {Conn: conn, Connection: nats.Connection{Token: "x"}},
+		"Conn with TLS":          {Conn: conn, Connection: nats.Connection{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}},
+		"two credentials":        {Connection: nats.Connection{User: "a", CredentialsFile: "b"}},
 		"stream name":            {Stream: "a.b"},
 		"prefix with wildcard":   {SubjectPrefix: "a.*"},
 		"prefix with space":      {SubjectPrefix: "a b"},
@@ -921,7 +918,7 @@ func TestConfigValidate(t *testing.T) {
 		"window longer than age": {MaxAge: time.Minute, DedupWindow: time.Hour},
 		"negative timeout":       {PublishTimeout: -1},
 		"negative pending":       {MaxPending: -1},
-		"URL":                    {URL: "nats://user:hunter2@host:port:x"},
+		"URL":                    {Connection: nats.Connection{URL: "nats://user:hunter2@host:port:x"}},
 	} {
 		err := config.Validate()
 		if !errors.Is(err, nats.ErrConfig) {
@@ -931,7 +928,7 @@ func TestConfigValidate(t *testing.T) {
 			t.Errorf("%s: the error holds the password", name)
 		}
 	}
-	if err := (nats.Config{URL: "127.0.0.1:4222, farm:secret@localhost"}).Validate(); err != nil {
+	if err := (nats.Config{Connection: nats.Connection{URL: "127.0.0.1:4222, farm:secret@localhost"}}).Validate(); err != nil {
 		t.Errorf("URLs without a scheme: %v", err)
 	}
 	if err := (nats.Config{MaxAge: time.Minute}).Validate(); err != nil {

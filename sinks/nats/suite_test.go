@@ -33,10 +33,9 @@ func newBackend(t *testing.T, settings sinktest.Settings) *backend {
 	b := &backend{server: natstest.Start(t)}
 	b.proxy = natstest.NewProxy(t, b.server.URL())
 	b.config = nats.Config{
-		URL:            b.proxy.URL(),
+		Connection:     nats.Connection{URL: b.proxy.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)}},
 		CloseTimeout:   time.Second,
 		MaxMessageSize: int32(settings.MaxMessageSize),
-		Options:        []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
 	}
 	if settings.Faults {
 		b.config.PublishTimeout = 2 * time.Second

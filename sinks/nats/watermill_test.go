@@ -55,7 +55,7 @@ func TestWatermillSubscriber(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			topic := strings.NewReplacer(",", "", " ", "-").Replace(name)
-			sink := newSink(t, nats.Config{URL: server.URL(), CloudEvents: c.events}, nil)
+			sink := newSink(t, nats.Config{Connection: nats.Connection{URL: server.URL()}, CloudEvents: c.events}, nil)
 			testkit.NoError(t, sink.Publish(topic, small.Copy(), large.Copy(), altered.Copy()))
 			subscriber := testkit.Must(wmnats.NewSubscriber(wmnats.SubscriberConfig{
 				URL: server.URL(), Unmarshaler: c.unmarshaler, SubjectCalculator: nats.SubjectCalculator(""),

@@ -38,7 +38,7 @@ func (c *countingConn) Write(p []byte) (int, error) {
 func TestPublishersShareWrites(t *testing.T) {
 	t.Parallel()
 	var dialer countingDialer
-	sink := testkit.Must(nats.New(nats.Config{URL: natstest.Start(t).URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(&dialer)}}, nil))(t)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: natstest.Start(t).URL(), Options: []natsgo.Option{natsgo.SetCustomDialer(&dialer)}}}, nil))(t)
 	defer func() { _ = sink.Close() }()
 	const callers, each = 128, 20
 	before := dialer.writes.Load()

@@ -33,7 +33,7 @@ func startServer() (url string, stop func(), err error) {
 		s.WaitForShutdown()
 		_ = os.RemoveAll(dir)
 	}
-	sink, err := sinknats.New(sinknats.Config{URL: s.ClientURL()}, nil)
+	sink, err := sinknats.New(sinknats.Config{Connection: sinknats.Connection{URL: s.ClientURL()}}, nil)
 	if err != nil {
 		stop()
 		return "", nil, err

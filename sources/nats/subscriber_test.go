@@ -434,7 +434,7 @@ func TestRouteWithASecondSubjectIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	shared := f.subscriber()
-	sink := testkit.Must(sinknats.New(sinknats.Config{URL: f.server.URL()}, nil))(t)
+	sink := testkit.Must(sinknats.New(sinknats.Config{Connection: sinknats.Connection{URL: f.server.URL()}}, nil))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	r := testkit.Must(router.New(router.Config{Poison: sink}, nil))(t)
 	for name, subject := range map[string]string{"first": fieldSubject, "second": "field.other"} {

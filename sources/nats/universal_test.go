@@ -76,7 +76,7 @@ func TestUniversalSuite(t *testing.T) {
 		ForceShort:                          !*universal,
 	}
 	group := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
-		sink := testkit.Must(sinknats.New(sinknats.Config{URL: server.URL()}, nil))(t)
+		sink := testkit.Must(sinknats.New(sinknats.Config{Connection: sinknats.Connection{URL: server.URL()}}, nil))(t)
 		source := &manyTopics{topics: map[string]*nats.Subscriber{}, config: nats.Config{
 			Connection: sinknats.Connection{URL: server.URL()}, Durable: group,
 			MaxNackDelay: 10 * time.Millisecond,

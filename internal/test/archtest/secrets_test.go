@@ -176,7 +176,7 @@ func made(t *testing.T) map[string]any {
 	address := testkit.Must(url.Parse(natstest.Start(t).URL()))(t)
 	address.User = url.UserPassword("farmer", canary)
 	connection := nats.Connection{URL: address.String()}
-	natsSink, err := nats.New(nats.Config{URL: connection.URL}, nil)
+	natsSink, err := nats.New(nats.Config{Connection: nats.Connection{URL: connection.URL}}, nil)
 	add("nats.Sink", natsSink, err)
 	conn := natsSink.Conn()
 	store, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn})

@@ -51,7 +51,7 @@ func intoJetStream(b *testing.B, base string, endpoints int, cfg subscriber.Conf
 	twoCores(b)
 	b.ReportAllocs()
 	server := natstest.Start(b)
-	sink := testkit.Must(nats.New(nats.Config{URL: server.URL()}, nil))(b)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}}, nil))(b)
 	count := newCounted(b.N)
 	route(b, base, kib, endpoints, cfg, &countedPlaces{sink, count}, count.done)
 	if got := streamMessages(b, server.URL()); got != uint64(b.N) {

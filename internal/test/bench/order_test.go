@@ -47,7 +47,7 @@ func inOrder(b *testing.B, delay time.Duration) {
 				twoCores(b)
 				b.ReportAllocs()
 				server := natstest.Start(b)
-				sink := testkit.Must(nats.New(nats.Config{URL: delayed(b, server.URL(), delay), Ingest: ingest}, nil))(b)
+				sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: delayed(b, server.URL(), delay)}, Ingest: ingest}, nil))(b)
 				count := newCounted(b.N)
 				cfg := subscriber.Config{MaxInFlight: orderWindow}
 				route(b, base, kib, keys, cfg, &countedPlaces{sink, count}, count.done)
@@ -158,7 +158,7 @@ func bareOrder(b *testing.B, delay time.Duration) {
 
 // barePublish publishes b.N messages into the default stream, through via.
 func barePublish(b *testing.B, url, via string, window int) {
-	sink, err := nats.New(nats.Config{URL: url}, nil) // makes the stream
+	sink, err := nats.New(nats.Config{Connection: nats.Connection{URL: url}}, nil) // makes the stream
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func BenchmarkShareRoutes(b *testing.B) {
 			var r *router.Router
 			for i := range routes {
 				name := fmt.Sprintf("share%d", i)
-				sink := testkit.Must(nats.New(nats.Config{URL: url, Stream: name, SubjectPrefix: name}, nil))(b)
+				sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: url}, Stream: name, SubjectPrefix: name}, nil))(b)
 				if r == nil {
 					r = testkit.Must(router.New(router.Config{Poison: sink}, nil))(b)
 				}

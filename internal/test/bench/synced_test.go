@@ -23,7 +23,7 @@ func BenchmarkSynced(b *testing.B) {
 			b.ReportAllocs()
 			prepare(b, base, b.N, kib, 256)
 			server := natstest.Start(b)
-			sink := testkit.Must(nats.New(nats.Config{URL: server.URL(), Synced: sinks.Synced(time.Second)}, nil))(b)
+			sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}, Synced: sinks.Synced(time.Second)}, nil))(b)
 			sub := testkit.Must(subscriber.New(subscriber.Config{Client: newClient(b, base), MaxInFlight: 256}, nil))(b)
 			r := testkit.Must(router.New(router.Config{Poison: sink}, nil))(b)
 			testkit.NoError(b, r.Add(router.Route{Name: "bench", From: sub, Topic: subscriber.AllData, To: sink, Durable: durable}))

@@ -33,7 +33,7 @@ func eachBroker(t *testing.T, topics []string, test func(t *testing.T, b compone
 	t.Run("NATS", func(t *testing.T) {
 		t.Parallel()
 		url := natstest.Start(t).URL()
-		sink := testkit.Must(nats.New(nats.Config{URL: url}, nil))(t)
+		sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: url}}, nil))(t)
 		t.Cleanup(func() { _ = sink.Close() })
 		test(t, componentBroker{sink, "agrimill.", func(name string) message.Subscriber {
 			source := testkit.Must(sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: url}, Durable: name}, nil))(t)

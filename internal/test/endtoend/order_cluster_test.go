@@ -110,8 +110,7 @@ func clusterOrderBroker(t *testing.T) orderBroker {
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sink sinks.Sink, err error) {
 			config := nats.Config{
-				URL: c.url(), Ingest: ingest, PublishTimeout: 2 * time.Second, MaxMessageSize: orderLimit, Replicas: 3,
-				Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+				Connection: nats.Connection{URL: c.url(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)}}, Ingest: ingest, PublishTimeout: 2 * time.Second, MaxMessageSize: orderLimit, Replicas: 3,
 			}
 			testkit.EventuallyNil(t, func() error {
 				sink, err = nats.New(config, nil)

@@ -75,8 +75,7 @@ func natsOrderBroker(t *testing.T) orderBroker {
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
 			return nats.New(nats.Config{
-				URL: proxy.URL(), Ingest: ingest, PublishTimeout: time.Second, MaxMessageSize: orderLimit,
-				Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+				Connection: nats.Connection{URL: proxy.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)}}, Ingest: ingest, PublishTimeout: time.Second, MaxMessageSize: orderLimit,
 			}, nil)
 		},
 		source: func(keyHeader string) (message.Subscriber, error) {

@@ -50,7 +50,7 @@ func (w *world) embed(store gateway.ClaimCheck, mode subscriber.PayloadMode) *em
 		Client: client, Nack: short, Reconnect: short, Payload: subscriber.PayloadConfig{Mode: mode},
 		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
 	}, logger))(w)
-	sink := testkit.Must(nats.New(nats.Config{URL: w.nats.URL()}, logger))(w)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: w.nats.URL()}}, logger))(w)
 	e.router = testkit.Must(router.New(router.Config{Poison: sink, ClaimCheck: store}, logger))(w)
 	testkit.NoError(w, e.router.Add(router.Route{
 		Name: "farm data", From: sub, Topic: subscriber.AllData, To: sink, ToTopic: topicTemplate,
@@ -214,7 +214,7 @@ func TestLazyPayloadFromGatewayToGateway(t *testing.T) {
 	pub := testkit.Must(publisher.New(publisher.Config{
 		Client: connect(there.ClientConfig()), TenantID: there.Tenant(), EndpointID: sender.ID,
 	}, nil))(t)
-	poison := testkit.Must(nats.New(nats.Config{URL: w.nats.URL()}, nil))(t)
+	poison := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: w.nats.URL()}}, nil))(t)
 	r := testkit.Must(router.New(router.Config{Poison: poison}, nil))(t)
 	testkit.NoError(t, r.Add(router.Route{
 		Name: "onwards", From: sub, Topic: subscriber.AllData, To: pub, ToTopic: "{type}",

@@ -113,7 +113,7 @@ func (w *world) startRoutes(cfg pipelineConfig, prefixes ...string) *pipeline {
 		MaxInFlight: cfg.maxInFlight, DrainTimeout: cfg.closeTimeout / 2, CloseTimeout: cfg.closeTimeout,
 		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
 	}, logger))(w)
-	sink := testkit.Must(nats.New(nats.Config{URL: cfg.natsURL, PublishTimeout: time.Second}, logger))(w)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: cfg.natsURL}, PublishTimeout: time.Second}, logger))(w)
 	r := testkit.Must(router.New(router.Config{
 		Poison: sink, CloseTimeout: cfg.closeTimeout,
 		Retry: router.RetrySettings{InitialBackoff: 10 * time.Millisecond, MaxBackoff: 200 * time.Millisecond},

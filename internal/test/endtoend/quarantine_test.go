@@ -21,7 +21,7 @@ import (
 func quarantining(t *testing.T, w *world, payload subscriber.PayloadConfig) (*nats.Sink, *subscriber.Subscriber, *router.Router) {
 	t.Helper()
 	logger := watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))
-	sink := testkit.Must(nats.New(nats.Config{URL: w.nats.URL()}, logger))(t)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: w.nats.URL()}}, logger))(t)
 	client := w.gateway.Client()
 	t.Cleanup(func() { _ = client.Close() })
 	sub := testkit.Must(subscriber.New(subscriber.Config{

@@ -61,7 +61,7 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 		Client: client, TenantID: service.Tenant(), EndpointID: sender.ID, MaxRequests: keys,
 	}, nil))(t)
 	source := testkit.Must(nats.New(nats.Config{Connection: sinknats.Connection{URL: url}, Durable: "out", KeyHeader: "key", MaxInFlight: keys}, nil))(t)
-	poison := testkit.Must(sinknats.New(sinknats.Config{URL: url}, nil))(t)
+	poison := testkit.Must(sinknats.New(sinknats.Config{Connection: sinknats.Connection{URL: url}}, nil))(t)
 	r := testkit.Must(router.New(router.Config{Poison: poison}, nil))(t)
 	testkit.NoError(t, r.Add(router.Route{Name: "out", From: source, Topic: "out", To: pub, ToTopic: messageType}))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -69,7 +69,7 @@ func newParts(client gateway.Config, at address) *parts {
 			Payload:    subscriber.PayloadConfig{Retry: short},
 			Quarantine: subscriber.QuarantineConfig{Retry: short},
 		},
-		NATS:  nats.Config{PublishTimeout: brokerTimeout, ConnectTimeout: testkit.Patience, CloseTimeout: testkit.Patience},
+		NATS:  nats.Config{PublishTimeout: brokerTimeout, Connection: nats.Connection{ConnectTimeout: testkit.Patience}, CloseTimeout: testkit.Patience},
 		Kafka: kafka.Config{PublishTimeout: 3 * time.Second, Connection: kafka.Connection{ConnectTimeout: testkit.Patience}, CloseTimeout: testkit.Patience},
 		Router: router.Config{
 			CloseTimeout: 2 * testkit.Patience,

@@ -658,7 +658,7 @@ type jetstreamBackend struct {
 }
 
 func (s *servers) stream(t *testing.T, name string) *jetstreamBackend {
-	config := nats.Config{URL: s.nats.URL(), Stream: name, SubjectPrefix: name, Storage: jetstream.MemoryStorage, CloseTimeout: time.Second}
+	config := nats.Config{Connection: nats.Connection{URL: s.nats.URL()}, Stream: name, SubjectPrefix: name, Storage: jetstream.MemoryStorage, CloseTimeout: time.Second}
 	t.Cleanup(func() { _ = s.js.DeleteStream(context.WithoutCancel(t.Context()), name) })
 	return &jetstreamBackend{t: t, s: s, config: config, next: 1}
 }

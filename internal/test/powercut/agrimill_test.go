@@ -67,7 +67,7 @@ func (s *setup) run() error {
 	}
 	var sink *nats.Sink
 	for { // the broker may be on its way, too
-		if sink, err = nats.New(nats.Config{URL: s.URL, Synced: s.Synced, Replicas: s.Replicas, PublishTimeout: 2 * time.Second}, nil); err == nil {
+		if sink, err = nats.New(nats.Config{Connection: nats.Connection{URL: s.URL}, Synced: s.Synced, Replicas: s.Replicas, PublishTimeout: 2 * time.Second}, nil); err == nil {
 			break
 		}
 	}

@@ -52,7 +52,7 @@ func newWorld(t *testing.T, binary string, servers int, durable router.Durable) 
 	for _, m := range w.machines {
 		urls = append(urls, m.url())
 	}
-	w.config = nats.Config{URL: strings.Join(urls, ","), Synced: sinks.Synced(interval), Replicas: servers, PublishTimeout: 2 * time.Second}
+	w.config = nats.Config{Connection: nats.Connection{URL: strings.Join(urls, ",")}, Synced: sinks.Synced(interval), Replicas: servers, PublishTimeout: 2 * time.Second}
 	if servers > 1 {
 		w.config.Synced = sinks.SyncedReplicas
 	}
@@ -98,7 +98,7 @@ func (w *world) stream(what string, f func(jetstream.Stream) error) {
 	}()
 	testkit.Eventually(w.T, what, func() bool {
 		err = func() error {
-			conn, err := w.config.Connection().Connect("look")
+			conn, err := w.config.Connect("look")
 			if err != nil {
 				return err
 			}

@@ -63,7 +63,7 @@ func (s *endless) send(uuid string, done func()) {
 func TestPauseOfTheServer(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 		proxy := natstest.NewLine(t, server)
-		sink := testkit.Must(nats.New(nats.Config{Options: []natsgo.Option{natsgo.InProcessServer(proxy)}, MaxAge: natstest.Ever}, nil))(t)
+		sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{Options: []natsgo.Option{natsgo.InProcessServer(proxy)}}, MaxAge: natstest.Ever}, nil))(t)
 		store := open(t, kvstore.Config{Conn: sink.Conn(), TTL: natstest.Ever})
 		uuidKey := func(scope string, msg *message.Message) (router.Keys, error) {
 			return router.Keys{Delivery: router.KeyOf(scope, msg.UUID)}, nil

@@ -16,8 +16,7 @@ import (
 func TestQueueInDomain(t *testing.T) {
 	_, leaf := natstest.StartLeaf(t)
 	sink := testkit.Must(nats.New(nats.Config{
-		URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword,
-		Domain: natstest.LeafDomain, InboxPrefix: natstest.LeafInboxPrefix,
+		Connection: nats.Connection{URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword, Domain: natstest.LeafDomain, InboxPrefix: natstest.LeafInboxPrefix},
 	}, nil))(t)
 	t.Cleanup(func() { _ = sink.Close() })
 	testkit.NoError(t, sink.Publish(router.DefaultPoisonTopic, message.NewMessage("1", []byte("one"))))

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestStore(t *testing.T) {
 	poisonstoretest.Run(t, poisonstoretest.Suite{Counts: true, Outages: true, New: func(t *testing.T) poisonstoretest.Queue {
 		server := natstest.Start(t)
-		sink := testkit.Must(nats.New(nats.Config{URL: server.URL()}, nil))(t)
+		sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}}, nil))(t)
 		t.Cleanup(func() { _ = sink.Close() })
 		open := func(t *testing.T) router.PoisonStore {
 			t.Helper()
@@ -65,7 +65,7 @@ type bench struct {
 func newBench(t *testing.T, config router.Config) *bench {
 	t.Helper()
 	b := &bench{T: t, server: natstest.Start(t), in: gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)}
-	b.sink = testkit.Must(nats.New(nats.Config{URL: b.server.URL()}, nil))(t)
+	b.sink = testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: b.server.URL()}}, nil))(t)
 	config.Poison = b.sink
 	b.router = testkit.Must(router.New(config, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: watermill.LevelTrace})))))(t)
 	testkit.NoError(t, b.router.Add(router.Route{Name: "farm", From: b.in, Topic: "in", To: b.sink, Transform: func(msg *message.Message) ([]*message.Message, error) {
@@ -435,7 +435,7 @@ func TestLargeMessage(t *testing.T) {
 
 func TestServerDown(t *testing.T) {
 	server := natstest.Start(t)
-	sink := testkit.Must(nats.New(nats.Config{URL: server.URL()}, nil))(t)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}}, nil))(t)
 	defer func() { _ = sink.Close() }()
 	queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 200 * time.Millisecond}))(t)
 	server.Stop()
@@ -457,7 +457,7 @@ func TestServerDown(t *testing.T) {
 // A work queue knows one consumer per subject; looking needs none.
 func TestWorkQueueStream(t *testing.T) {
 	server := natstest.Start(t)
-	sink := testkit.Must(nats.New(nats.Config{URL: server.URL(), Retention: jetstream.WorkQueuePolicy}, nil))(t)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}, Retention: jetstream.WorkQueuePolicy}, nil))(t)
 	defer func() { _ = sink.Close() }()
 	testkit.NoError(t, sink.Publish(router.DefaultPoisonTopic, message.NewMessage("1", []byte("p"))))
 	queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn()}))(t)

@@ -100,7 +100,7 @@ func TestContentsNotShown(t *testing.T) {
 	cfg := &config.Config{
 		Routes: []config.Route{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}},
 		Sinks: map[string]config.Sink{
-			"a": {NATS: &config.NATS{Config: nats.Config{URL: "nats://farmer:" + secret + "@127.0.0.1:1"}}},
+			"a": {NATS: &config.NATS{Config: nats.Config{Connection: nats.Connection{URL: "nats://farmer:" + secret + "@127.0.0.1:1"}}}},
 			"b": {Kafka: &config.Kafka{Config: kafka.Config{
 				Connection: kafka.Connection{Brokers: []string{"127.0.0.1:1"}, SASL: kafka.SASL{Mechanism: kafka.MechanismPlain, User: "farmer", Password: secret}},
 			}}},
@@ -141,7 +141,7 @@ func TestContentsOfWhatATransformMade(t *testing.T) {
 	b := newInstance(t)
 	cfg := &config.Config{
 		Routes: []config.Route{{Name: "records"}},
-		Sinks:  map[string]config.Sink{"farm": {NATS: &config.NATS{Config: nats.Config{URL: b.nats.URL()}}}},
+		Sinks:  map[string]config.Sink{"farm": {NATS: &config.NATS{Config: nats.Config{Connection: nats.Connection{URL: b.nats.URL()}}}}},
 	}
 	cfg.Routes[0].To.Sink = "farm"
 	js := must(jetstream.New(b.sink.Conn()))(t)

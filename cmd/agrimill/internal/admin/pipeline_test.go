@@ -97,7 +97,7 @@ func newInstance(t *testing.T) *agrimill {
 		Confirm:   subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
 		Reconnect: subscriber.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond},
 	}, nil))(t)
-	b.sink = must(nats.New(nats.Config{URL: b.nats.URL()}, nil))(t)
+	b.sink = must(nats.New(nats.Config{Connection: nats.Connection{URL: b.nats.URL()}}, nil))(t)
 	b.queue = must(poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn(), Timeout: time.Second}))(t)
 	b.router = must(router.New(router.Config{
 		Poison: b.sink, CloseTimeout: 8 * time.Second, Observer: b.journal.Observer(nil),
@@ -290,7 +290,7 @@ func (b *agrimill) Devices() *farm.Devices          { return nil }
 // Stored implements [admin.Source].
 func (b *agrimill) Stored(ctx context.Context, m *journal.Message) iter.Seq2[admin.StoredCopy, error] {
 	cfg := &config.Config{
-		Sinks:  map[string]config.Sink{"farm": {NATS: &config.NATS{Config: nats.Config{URL: b.nats.URL()}}}},
+		Sinks:  map[string]config.Sink{"farm": {NATS: &config.NATS{Config: nats.Config{Connection: nats.Connection{URL: b.nats.URL()}}}}},
 		Routes: []config.Route{{Name: "task data"}},
 	}
 	cfg.Poison.Sink, cfg.Routes[0].To.Sink = "farm", "farm"

@@ -222,7 +222,7 @@ func (n NATS) SinkConfig(name string) (nats.Config, error) {
 // Connect opens a connection of its own, beside the sink's, under a client name. It reads the files of
 // TLS.
 func (n NATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
-	return NATSConnection{n.Config.Connection(), n.TLS}.Connect(name, options...)
+	return NATSConnection{n.Config.Connection, n.TLS}.Connect(name, options...)
 }
 
 // PoisonQueueConfig returns where the poison queue is that the sink writes to a topic. Conn is left to the

@@ -19,7 +19,7 @@ import (
 // Connection says how to connect to NATS. The zero value is a server on this machine.
 type Connection struct {
 	// URL is the address of the server, or several separated by commas. User and
-	// password in it have to be percent-encoded. Default nats://127.0.0.1:4222.
+	// password in it are percent-encoded. Default nats://127.0.0.1:4222.
 	URL string `yaml:"url" address:"true"`
 	// User authenticates, with Password. At most one of User, Token, CredentialsFile and
 	// NKeySeedFile may be set.

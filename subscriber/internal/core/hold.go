@@ -49,12 +49,13 @@ type Hold struct {
 	until time.Duration // when it is no longer filled
 	due   time.Duration
 	waits []held
+	names []*Names         // each once
+	known map[*Names]int32 // their places; nil once it is no longer filled
 }
 
 // held is one confirmation that waits. Its slot is not used again before it is confirmed, or lost.
 type held struct {
-	names *Names
-	slot  int32
+	slot, names int32
 }
 
 // Horizon returns who has to be asked.
@@ -127,7 +128,7 @@ func (c *Core) keepStored(m *Message) {
 		return
 	}
 	for i, slot := range m.slots() {
-		switch e := &c.ledger.entries[slot]; e.state {
+		switch e := c.ledger.at(slot); e.state {
 		case left, open, awaiting, confirming:
 			c.ledger.stored[m.IDs[i]] = c.joined(c.ledger.stored[m.IDs[i]], m.stored)
 		default:
@@ -148,17 +149,20 @@ func (c *Core) holdBack(now time.Duration, m *Message) {
 			return false
 		}
 		c.held++
-		c.putOnHold(now, s, held{c.cfg.Names(m, one.Index), one.entry.slot})
+		c.putOnHold(now, s, one.entry.slot, c.cfg.Names(m, one.Index))
 		return true
 	})
 }
 
 // putOnHold has a confirmation wait.
-func (c *Core) putOnHold(now time.Duration, s stored, w held) {
+func (c *Core) putOnHold(now time.Duration, s stored, slot int32, names *Names) {
 	key := filling{s.by, bits.Len64(uint64((now - s.began) / slack))}
 	h := c.filling[key]
 	if h == nil || now > h.until {
-		h = &Hold{stored: s, until: now + slack, due: now + slack + s.by.After}
+		if h != nil {
+			h.known = nil
+		}
+		h = &Hold{stored: s, until: now + slack, due: now + slack + s.by.After, known: make(map[*Names]int32)}
 		if c.filling == nil {
 			c.filling = make(map[filling]*Hold)
 		}
@@ -166,7 +170,12 @@ func (c *Core) putOnHold(now time.Duration, s stored, w held) {
 		c.holds.put(h)
 	}
 	h.began, h.acked = min(h.began, s.began), now
-	h.waits = append(h.waits, w)
+	place, known := h.known[names]
+	if !known {
+		place = int32(len(h.names))
+		h.names, h.known[names] = append(h.names, names), place
+	}
+	h.waits = append(h.waits, held{slot, place})
 }
 
 // wakeHolds asks about those that are due.
@@ -179,9 +188,9 @@ func (c *Core) wakeHolds(now time.Duration) {
 // Survives takes in that what h has, which was in Effects.Due, survives a power cut, and calls confirm for each message that is to be
 // confirmed now. It is not if a file that has it has come meanwhile. If somebody has left that, both come again.
 func (c *Core) Survives(now time.Duration, h *Hold, confirm func(ID, *Names, Confirmation)) {
-	inFiles := &Hold{stored: h.stored, acked: h.acked, until: h.until}
+	inFiles := &Hold{stored: h.stored, acked: h.acked, until: h.until, names: h.names}
 	for _, w := range h.waits {
-		e := &c.ledger.entries[w.slot]
+		e := c.ledger.at(w.slot)
 		switch s, more := c.ledger.stored[e.id]; {
 		case e.having > 0:
 			inFiles.waits = append(inFiles.waits, w)
@@ -189,11 +198,11 @@ func (c *Core) Survives(now time.Duration, h *Hold, confirm func(ID, *Names, Con
 			c.mayBeLost(now, w)
 		case more:
 			delete(c.ledger.stored, e.id)
-			c.putOnHold(now, c.joined(h.stored, s), w)
+			c.putOnHold(now, c.joined(h.stored, s), w.slot, h.names[w.names])
 		default:
 			c.held--
 			c.synced++
-			confirm(e.id, w.names, Confirmation{entry: ref{w.slot, e.issue}, held: true})
+			confirm(e.id, h.names[w.names], Confirmation{entry: ref{w.slot, e.issue}, held: true})
 		}
 	}
 	if len(inFiles.waits) > 0 {

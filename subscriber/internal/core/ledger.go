@@ -19,7 +19,8 @@ import (
 // does not have to scan it.
 type ledger struct {
 	index    *keyindex.Index[ID] // one more than their slots
-	entries  []entry
+	pages    []*[pageSize]entry  // none of them ever moves, and there is no room for more than a page that is not used
+	entries  int32
 	free     []int32    // slots of forgotten entries
 	messages []*Message // that are open, or acked and not confirmed
 	vacant   []int32    // of messages
@@ -37,6 +38,12 @@ type ledger struct {
 	stored map[ID]stored
 	room   []Confirmation // for those of messages
 }
+
+// pageSize is how many entries are allocated together.
+const pageSize = 256
+
+// at returns the entry of a slot.
+func (l *ledger) at(slot int32) *entry { return &l.pages[slot/pageSize][slot%pageSize] }
 
 // state is what has become of a message.
 type state uint8
@@ -81,7 +88,7 @@ func (l *ledger) init(cfg Config) {
 	l.done, _ = simplelru.NewLRU[ID, time.Duration](cfg.Recent/16+1, nil)
 	l.stored = make(map[ID]stored)
 	l.recent.size, l.lost.size, l.keep, l.quarantines = cfg.Recent, cfg.Recent, cfg.RecentFor, cfg.Quarantines
-	l.index = keyindex.New(func(place int32) *ID { return &l.entries[place-1].id })
+	l.index = keyindex.New(func(place int32) *ID { return &l.at(place - 1).id })
 }
 
 // identity names m among those that are open.
@@ -128,7 +135,7 @@ func (l *ledger) again(m *Message) {
 	for i := range m.IDs {
 		slot := l.entry(m.IDs[i])
 		slots[i] = slot
-		if e := &l.entries[slot]; e.state == unheard || e.state == confirmed {
+		if e := l.at(slot); e.state == unheard || e.state == confirmed {
 			e.state = confirming
 			delete(l.aside, e.id)
 			m.Confirm = append(m.Confirm, Confirmation{Index: int32(i), entry: ref{slot, e.issue}})
@@ -139,7 +146,7 @@ func (l *ledger) again(m *Message) {
 // get returns the entry of id; nil if it is not known. It is valid until one is added.
 func (l *ledger) get(id ID) *entry {
 	if slot := l.index.Find(&id) - 1; slot >= 0 {
-		return &l.entries[slot]
+		return l.at(slot)
 	}
 	return nil
 }
@@ -153,17 +160,19 @@ func (l *ledger) entry(id ID) int32 {
 	if last := len(l.free) - 1; last >= 0 {
 		slot, l.free = l.free[last], l.free[:last]
 	} else {
-		slot = int32(len(l.entries)) // 2^31 entries do not fit in memory
-		l.entries = append(l.entries, entry{issue: 1})
+		slot = l.entries // 2^31 entries do not fit in memory
+		if l.entries++; slot%pageSize == 0 {
+			l.pages = append(l.pages, new([pageSize]entry))
+		}
 	}
-	e := &l.entries[slot]
-	*e = entry{id: id, issue: e.issue}
+	e := l.at(slot)
+	*e = entry{id: id, issue: max(e.issue, 1)}
 	l.index.Add(&id, slot+1)
 	return slot
 }
 
 func (l *ledger) forgetEntry(slot int32) {
-	e := &l.entries[slot]
+	e := l.at(slot)
 	delete(l.aside, e.id)
 	delete(l.stored, e.id)
 	l.index.Remove(slot + 1)
@@ -192,7 +201,7 @@ func (l *ledger) open(m *Message) {
 	for i := range m.IDs {
 		slot := l.entry(m.IDs[i])
 		slots[i] = slot
-		e := &l.entries[slot]
+		e := l.at(slot)
 		if e.state != open {
 			e.gone = false
 		}
@@ -251,7 +260,7 @@ func (l *ledger) close(now time.Duration, m *Message) {
 	m.Confirm = l.confirmations(len(m.IDs))
 	took := m.acked()
 	for i, slot := range m.slots() {
-		e := &l.entries[slot]
+		e := l.at(slot)
 		e.having--
 		e.took, e.aside = e.took || took, e.aside || m.Aside
 		if m.File != nil {
@@ -329,7 +338,7 @@ func (l *ledger) remember(id ID, m *Message) { l.acked.Add(id, slices.Collect(m.
 func (l *ledger) leaveNew(m *Message) {
 	for i := range m.IDs {
 		slot := l.entry(m.IDs[i])
-		e := &l.entries[slot]
+		e := l.at(slot)
 		e.given = e.given || m.File == nil && !m.Hold // nobody had it, and its file stands for it
 		e.aside = false                               // it is asked for again once there is room
 		delete(l.aside, e.id)
@@ -353,14 +362,14 @@ func (l *ledger) wasGiven(m *Message) bool {
 
 // await records that the confirmation of m, which is acked by all, waits for a file.
 func (l *ledger) await(m *Message) {
-	l.entries[m.slot[0]].state = awaiting
+	l.at(m.slot[0]).state = awaiting
 	m.Confirm = nil
 	l.remember(m.IDs[0], m)
 }
 
 // resume records that no file has come for m, and that it is to be confirmed.
 func (l *ledger) resume(m *Message) {
-	e := &l.entries[m.slot[0]]
+	e := l.at(m.slot[0])
 	e.state = confirming
 	m.Confirm = append(l.confirmations(1), Confirmation{entry: ref{m.slot[0], e.issue}})
 }
@@ -370,7 +379,7 @@ func (l *ledger) resume(m *Message) {
 // many are confirmed although everybody refused them.
 func (l *ledger) settle(m *Message) (unmatched int64) {
 	m.Confirm = slices.DeleteFunc(m.Confirm, func(c Confirmation) bool {
-		e := &l.entries[c.entry.slot]
+		e := l.at(c.entry.slot)
 		switch {
 		case e.took:
 			return false
@@ -388,7 +397,7 @@ func (l *ledger) settle(m *Message) (unmatched int64) {
 
 // leave records that the message of a slot was left.
 func (l *ledger) leave(slot int32) {
-	e := &l.entries[slot]
+	e := l.at(slot)
 	e.state, e.gone = left, false
 	if e.ring {
 		return
@@ -407,7 +416,7 @@ func (l *ledger) leave(slot int32) {
 // lose records that what was stored of the message of a slot, which is to be confirmed, may be lost: it is left, and nobody
 // has acked it.
 func (l *ledger) lose(slot int32) {
-	e := &l.entries[slot]
+	e := l.at(slot)
 	l.acked.Remove(e.id)
 	delete(l.aside, e.id)
 	e.took, e.aside, e.given = false, false, e.alone
@@ -427,10 +436,10 @@ func (l *ledger) isLost(id ID) bool {
 
 // resolve returns the entry of r; nil if its message was forgotten.
 func (l *ledger) resolve(r ref) *entry {
-	if r == (ref{}) || l.entries[r.slot].issue != r.issue {
+	if r == (ref{}) || l.at(r.slot).issue != r.issue {
 		return nil
 	}
-	return &l.entries[r.slot]
+	return l.at(r.slot)
 }
 
 // confirmed records that a message is confirmed, or never will be.
@@ -461,7 +470,7 @@ func (l *ledger) rememberConfirmed(r ref) {
 // untaken reports whether m has a message that nobody has acked, and that nothing else that is open has.
 func (l *ledger) untaken(m *Message) bool {
 	return slices.ContainsFunc(m.slots(), func(slot int32) bool {
-		e := &l.entries[slot]
+		e := l.at(slot)
 		return !e.took && e.having == 1
 	})
 }

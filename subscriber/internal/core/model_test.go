@@ -469,7 +469,7 @@ func (w *world) end(it *Item, m *sent, do work) {
 func (w *world) ask(h *Hold) {
 	var all []*sent
 	for _, one := range h.waits {
-		all = append(all, w.byID[w.core.ledger.entries[one.slot].id])
+		all = append(all, w.byID[w.core.ledger.at(one.slot).id])
 	}
 	verdict := w.synced(all[0])
 	if w.traced {

@@ -326,7 +326,7 @@ func (o *oracle) closed(event *Message) {
 	}
 	m.whole = !slices.ContainsFunc(m.duties, func(d *duty) bool { return !d.settled() })
 	for i, id := range event.IDs {
-		of, e := o.w.byID[id], &o.w.core.ledger.entries[event.slots()[i]]
+		of, e := o.w.byID[id], o.w.core.ledger.at(event.slots()[i])
 		asked := of.judged.asked || slices.ContainsFunc(event.Confirm, func(c Confirmation) bool { return int(c.Index) == i })
 		if e.id == id && e.state == confirming && !asked && !of.waits {
 			of.waits = true

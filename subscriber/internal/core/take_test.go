@@ -58,7 +58,7 @@ func TestStoredByOneAndAckedByAnother(t *testing.T) {
 	h.takes(Opened, again)
 	h.settles(acks, again, Acked)
 	h.wants("it may be lost")
-	if len(h.holds) != 1 || h.holds[0].Len() != 1 || h.holds[0].waits[0].names.Tenant != "t" {
+	if len(h.holds) != 1 || h.holds[0].Len() != 1 || h.holds[0].names[0].Tenant != "t" {
 		t.Errorf("%d confirmations wait: %v", h.Counts().Unsynced, h.holds)
 	}
 }

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -41,10 +42,16 @@ func (u *unsynced) add(d *delivery, horizon *msgctx.Horizon, keys Keys) {
 	defer u.mu.Unlock()
 	now, sent := time.Since(began), time.Duration(d.sending.Load()) // under the lock, so that it never goes back
 	var b *unsyncedBatch
-	if n := len(u.batches); n > 0 {
-		b = u.batches[n-1]
+	for _, filling := range slices.Backward(u.batches) { // one for each route that shares them, as a rule
+		if now > filling.until {
+			break
+		}
+		if filling.horizon == horizon && sent >= filling.since {
+			b = filling
+			break
+		}
 	}
-	if b == nil || b.horizon != horizon || sent < b.since || now > b.until {
+	if b == nil {
 		until := now + batchFor
 		b = &unsyncedBatch{horizon: horizon, began: sent, since: sent - batchFor, until: until, asks: until + horizon.After}
 		u.batches = append(u.batches, b)

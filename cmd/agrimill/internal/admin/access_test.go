@@ -41,7 +41,7 @@ func (b *safeBuffer) String() string {
 
 // everything that tells something.
 var everything = []string{
-	"/metrics", "/api/status", "/api/tenants", "/api/poison", "/api/poison/groups", "/api/poison/ids", "/api/trace", "/api/why", "/api/history", "/api/config",
+	"/metrics", "/api/status", "/api/tenants", "/api/poison", "/api/poison/groups", "/api/trace", "/api/why", "/api/history", "/api/config",
 }
 
 // Who may not read gets the page without data, and the probes without reasons.
@@ -77,7 +77,7 @@ func TestReadToken(t *testing.T) {
 	get(t, server, "/healthz", bearer(readToken)).want(t, http.StatusServiceUnavailable, "unexpected EOF")
 
 	// What changes something, or shows what is in a message or in memory, needs the other token.
-	for _, path := range []string{"/api/poison/replay", "/api/poison/drop"} {
+	for _, path := range []string{"/api/poison/replay", "/api/poison/drop", "/api/poison/stop"} {
 		request(t, server, http.MethodPost, path, `{"ids":["1"]}`, asJSON(), bearer(readToken)).want(t, http.StatusForbidden, "may only read")
 	}
 	for _, path := range []string{"/api/poison/contents?id=1", "/api/contents?id=1", "/debug/pprof/", "/debug/pprof/heap"} {
@@ -137,7 +137,10 @@ func TestUserHeader(t *testing.T) {
 		return request(t, server, http.MethodPost, "/api/poison/drop", `{"ids":["1"]}`, append(changes, asJSON())...)
 	}
 	drop(user).want(t, http.StatusUnauthorized)
-	drop(user, bearer(testToken)).want(t, http.StatusOK, `"dropped"`)
+	drop(user, bearer(testToken)).want(t, http.StatusAccepted, `"drop"`)
+	if job := ended(t, server, bearer(testToken)); job.Dropped != 1 {
+		t.Errorf("%+v", job)
+	}
 	if text := log.String(); !strings.Contains(text, `msg="admin: poisoned messages dropped" user=anna remote=127.0.0.1:`) {
 		t.Errorf("the log: %s", text)
 	}

@@ -16,6 +16,8 @@ type Status struct {
 	// configured, so that messages can be replayed.
 	Browsable bool `json:"poison_browsable"`
 	Replay    bool `json:"replay"`
+	// Job is the latest replay or drop, which may still run; nil if there was none since the start.
+	Job *PoisonJob `json:"job,omitempty"`
 	// Metrics says that GET /metrics is served.
 	Metrics bool `json:"metrics"`
 	// Selected has the figures of the tenant or endpoint that the request names; nil if it names none. All else is of
@@ -91,7 +93,7 @@ type PoisonedRecord struct {
 	Reason string `json:"reason,omitempty"`
 	Class  string `json:"class,omitempty"`
 	// MessageType, Tenant, Endpoint (the receiving one) and Filename are those of
-	// the message.
+	// the message; for an event in the quarantine the type is that of the event if the message has none.
 	MessageType string `json:"message_type,omitempty"`
 	Tenant      string `json:"tenant,omitempty"`
 	Endpoint    string `json:"endpoint,omitempty"`
@@ -105,23 +107,11 @@ type PoisonedRecord struct {
 	Count    int       `json:"count"`
 	First    time.Time `json:"first,omitzero"`
 	Last     time.Time `json:"last,omitzero"`
-	// Foreign says that no router wrote the message, so it cannot be replayed.
+	// Foreign says that no router wrote the message, so it cannot be replayed: it is somebody else's, or an event in the
+	// quarantine, which has a reason and a class.
 	Foreign bool `json:"foreign,omitempty"`
 	// Unreadable are the keys of the metadata whose value is missing or cannot be read.
 	Unreadable []string `json:"unreadable,omitempty"`
-}
-
-// ReplayRequest is the body of POST /api/poison/replay and /api/poison/drop.
-type ReplayRequest struct {
-	// IDs are those of the records, 1 to 100 distinct ones.
-	IDs []string `json:"ids"`
-}
-
-// ReplayResponse is the response to POST /api/poison/replay and /api/poison/drop.
-type ReplayResponse struct {
-	Results []ReplayResult `json:"results"`
-	// Error is why it ended before all were tried; empty if all were.
-	Error string `json:"error,omitempty"`
 }
 
 // ReplayResult is what became of one message.

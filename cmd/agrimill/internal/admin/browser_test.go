@@ -15,6 +15,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -68,6 +69,14 @@ func enter(page *browsertest.Tab, room string) {
 	page.Eval(`document.querySelector('#rooms a[href="#/` + room + `"]').focus()`)
 	page.Keys("\r")
 	page.Wait(`document.querySelector('#rooms a[aria-current="page"]').hash === "#/` + room + `"`)
+}
+
+// press presses what is there to be pressed, with the keyboard.
+func press(page *browsertest.Tab, selector string) {
+	page.Helper()
+	page.Wait(`document.querySelector("` + selector + `")?.disabled === false`)
+	page.Eval(`document.querySelector("` + selector + `").focus()`)
+	page.Keys("\r")
 }
 
 // look takes the pictures of a state of the page.
@@ -659,6 +668,7 @@ func TestBrowserReplay(t *testing.T) {
 	// The wrong one is refused.
 	page.Type("#token", "wrong-"+testToken)
 	page.Click("#replay-selected")
+	page.Click("#confirm-yes")
 	page.Wait(result + ` === "Refused: the token is missing or wrong."`)
 	page.Wait(rows + ` === 4`)
 	page.Picture("replay-refused")
@@ -680,8 +690,13 @@ func TestBrowserReplay(t *testing.T) {
 	page.Keys(" ")
 	page.Wait(`document.querySelector("#replay-selected").textContent === "Replay selected (3)"`)
 	page.Picture("replay-selected")
-	page.Eval(`document.querySelector("#replay-selected").focus()`)
-	page.Keys("\r")
+	press := func(selector string) { press(page, selector) }
+	press("#replay-selected")
+	page.Wait(`document.querySelector("#h-confirm").textContent === "Replay 3 messages?" && document.querySelector("#confirm-some").hidden`)
+	press("#confirm button:not(.primary)") // not yet
+	page.Wait(`!document.querySelector("#confirm").open && document.querySelector("#replay-selected").textContent === "Replay selected (3)"`)
+	press("#replay-selected")
+	press("#confirm-yes")
 	page.Wait(result + ` === "3 delivered"`)
 	page.Wait(rows + ` === 0`)
 	page.Wait(`document.querySelector("#poison-empty").textContent.startsWith("Empty.")`)
@@ -833,9 +848,12 @@ func TestBrowserBehindProxy(t *testing.T) {
 // group or what is searched for, and replays and drops one whole, with the keyboard only.
 func TestBrowserLargeQueue(t *testing.T) {
 	queue := many(2400)
+	var gate sync.Mutex
 	source := &plainSource{
 		snapshot: admin.Snapshot{Poison: admin.Poison{Sink: "farm", Topic: "poison"}}, queue: queue,
 		replay: func(ctx context.Context, ids []string) (router.ReplayReport, error) {
+			gate.Lock()
+			defer gate.Unlock()
 			return router.ReplayReport{Sent: len(ids)}, queue.Delete(ctx, ids[0])
 		},
 	}
@@ -850,10 +868,7 @@ func TestBrowserLargeQueue(t *testing.T) {
 	group := func(place int, does string) string {
 		return fmt.Sprintf("#poison-groups li:nth-child(%d) .%s", place, does)
 	}
-	press := func(selector string) {
-		page.Eval(`document.querySelector("` + selector + `").focus()`)
-		page.Keys("\r")
-	}
+	press := func(selector string) { press(page, selector) }
 	types := `[...new Set([...document.querySelectorAll("#poison-rows .reason .text")].map(n => n.textContent))].join("|")`
 	press(group(2, "show"))
 	page.Wait(types + ` === "no such field"`)
@@ -865,16 +880,42 @@ func TestBrowserLargeQueue(t *testing.T) {
 		t.Errorf("without a token, replay is disabled, and hidden for what is foreign: %s", got)
 	}
 
+	// Of a group the first ones, whose outcome is then known for all.
 	page.Type("#token", testToken)
 	press(group(2, "replay"))
-	page.Wait(`!document.querySelector("#poison-progress").hidden || document.querySelector("#replay-result").dataset.tone === "good"`)
-	page.Wait(`document.querySelector("#replay-result").textContent === "600 delivered"`)
+	page.Wait(`document.querySelector("#h-confirm").textContent === "Replay 600 messages?"`)
+	look(page, "poison-confirm")
+	page.Type("#confirm-first", "1\n")
+	page.Wait(result + ` === "1 delivered" && document.querySelector("#job-title").textContent.startsWith("Replay of 1 message, ")`)
+	page.Wait(numbers + ` === "1,800 599 1"`)
+
+	// The rest waits, and goes on without the page, which shows where it is when it is there again.
+	gate.Lock()
+	press(group(2, "replay"))
+	press("#confirm-yes")
+	page.Wait(`document.querySelector("#job-title").textContent.startsWith("Replay of 599 messages, since ") && !document.querySelector("#poison-progress").hidden`)
+	page.Wait(`[...document.querySelectorAll("#poison-groups .replay, #poison-groups .drop")].every(b => b.disabled)`)
+	look(page, "poison-job")
+	page.Eval(`location.reload()`)
+	page.Wait(`document.querySelector("#job-title")?.textContent.startsWith("Replay of 599 messages, since ")`)
+	gate.Unlock()
+	page.Wait(result + ` === "599 delivered"`)
 	page.Wait(numbers + ` === "1,800 1"`)
 
+	// A job is stopped, and what it has not tried stays.
+	gate.Lock()
+	page.Type("#token", testToken)
+	press(group(1, "replay"))
+	press("#confirm-yes")
+	page.Wait(`!document.querySelector("#poison-progress").hidden`)
+	press("#poison-stop")
+	gate.Unlock()
+	page.Wait(result + `.includes("Ended early: stopped.")`)
+
 	press(group(1, "drop"))
-	page.Wait(`document.querySelector("` + group(1, "drop") + `").textContent === "Really drop?"`)
-	page.Keys("\r")
-	page.Wait(`document.querySelector("#replay-result").textContent === "1,800 dropped"`)
+	page.Wait(`document.querySelector("#h-confirm").textContent.startsWith("Drop 1,")`)
+	press("#confirm-yes")
+	page.Wait(result + `.endsWith(" dropped")`)
 	page.Wait(rows + ` === 1`)
 	page.Clean(origin(server))
 }

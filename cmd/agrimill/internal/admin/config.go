@@ -23,7 +23,6 @@ var ErrConfig = errors.New("admin: invalid configuration")
 // Defaults of Config.
 const (
 	DefaultAddress         = "127.0.0.1:9090"
-	DefaultReplayTimeout   = 30 * time.Second
 	DefaultShutdownTimeout = 5 * time.Second
 )
 
@@ -59,9 +58,6 @@ type Config struct {
 	PProf bool `yaml:"pprof"`
 	// Gatherer provides the metrics. Nil means no metrics.
 	Gatherer prometheus.Gatherer `yaml:"-"`
-	// ReplayTimeout bounds one replay; what is not replayed by then stays in the queue. 0
-	// means [DefaultReplayTimeout]; negative is an error.
-	ReplayTimeout time.Duration `yaml:"-"`
 	// ShutdownTimeout bounds how long shutdown waits for requests in progress. 0 means
 	// [DefaultShutdownTimeout]; negative is an error.
 	ShutdownTimeout time.Duration `yaml:"-"`
@@ -93,9 +89,6 @@ func (c Config) WithDefaults() Config {
 func (c *Config) setDefaults() {
 	if c.Address == "" {
 		c.Address = DefaultAddress
-	}
-	if c.ReplayTimeout == 0 {
-		c.ReplayTimeout = DefaultReplayTimeout
 	}
 	if c.ShutdownTimeout == 0 {
 		c.ShutdownTimeout = DefaultShutdownTimeout
@@ -136,7 +129,6 @@ func (c Config) Validate() error {
 		e.Check(err == nil, fmt.Sprintf("Proxies[%d]", i), "must be an address such as 10.0.0.7 or a network such as 10.0.0.0/8, not %q", proxy)
 	}
 	c.TLS.validate(&e)
-	validate.NotNegative(&e, "ReplayTimeout", c.ReplayTimeout)
 	validate.NotNegative(&e, "ShutdownTimeout", c.ShutdownTimeout)
 	return e.Err(ErrConfig)
 }

@@ -19,8 +19,9 @@
 //	GET  /api/poison          a [PoisonPage] as JSON; ?offset= and ?limit=
 //	GET  /api/poison/contents what is in the payload of a message (?id=), a [PoisonContents]
 //	                          as JSON; needs the token
-//	POST /api/poison/replay   a [ReplayRequest], answered by a [ReplayResponse];
-//	                          only with Authorization: Bearer and Config.Token
+//	POST /api/poison/replay   a [PoisonSelection], answered by a [PoisonJob] that has begun, as does
+//	                          /api/poison/drop; /api/poison/stop ends it. Only with
+//	                          Authorization: Bearer and Config.Token
 //
 // What the pages show comes from a [Source]. None of it is secret, and no payload is ever
 // shown. But names of farms and machines are: the address is on loopback by default, and

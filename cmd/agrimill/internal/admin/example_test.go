@@ -37,7 +37,7 @@ func (loader) Settings() []admin.Setting       { return nil }
 func (loader) History() *history.History       { return nil }
 func (loader) Open() []subscriber.Open         { return nil }
 func (loader) Why(q why.Question) why.Answer   { return why.Answer{Question: q} }
-func (loader) Replay(context.Context, []string) (router.ReplayReport, error) {
+func (loader) Replay(context.Context, router.PoisonStore, []string) (router.ReplayReport, error) {
 	return router.ReplayReport{}, errors.New("there is no poison queue")
 }
 

@@ -301,8 +301,8 @@ func (b *agrimill) Stored(ctx context.Context, m *journal.Message) iter.Seq2[adm
 func (b *agrimill) PoisonStore() router.PoisonStore { return b.queue }
 
 // Replay implements [admin.Source].
-func (b *agrimill) Replay(ctx context.Context, ids []string) (router.ReplayReport, error) {
-	return b.router.Replay(ctx, b.queue, router.PoisonSelection{IDs: ids})
+func (b *agrimill) Replay(ctx context.Context, queue router.PoisonStore, ids []string) (router.ReplayReport, error) {
+	return b.router.Replay(ctx, queue, router.PoisonSelection{IDs: ids})
 }
 
 // stored counts the messages of the stream, those of the poison queue excepted.

@@ -29,12 +29,40 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 func replay(t *testing.T, server *admin.Server, changes []change, ids ...string) answer {
 	t.Helper()
-	body := must(json.Marshal(admin.ReplayRequest{IDs: ids}))(t)
+	body := must(json.Marshal(admin.PoisonSelection{IDs: ids}))(t)
 	return request(t, server, http.MethodPost, "/api/poison/replay", string(body), append([]change{asJSON()}, changes...)...)
+}
+
+// work has the server do something to the queue, and returns the job once it has ended.
+func work(t *testing.T, server *admin.Server, action, selection string, changes ...change) admin.PoisonJob {
+	t.Helper()
+	changes = append([]change{asJSON(), bearer(testToken)}, changes...)
+	request(t, server, http.MethodPost, "/api/poison/"+action, selection, changes...).want(t, http.StatusAccepted, `"action":"`+action+`"`)
+	return ended(t, server)
+}
+
+// ended waits until the latest job has ended.
+func ended(t *testing.T, server *admin.Server, changes ...change) (job admin.PoisonJob) {
+	t.Helper()
+	testkit.Eventually(t, "the job has ended", func() bool {
+		job = *decode[admin.Status](t, get(t, server, "/api/status", changes...).want(t, http.StatusOK)).Job
+		return !job.Ended.IsZero()
+	})
+	return job
+}
+
+// left returns the IDs of the messages in the queue, the first 100.
+func left(t *testing.T, server *admin.Server, query string) (ids []string) {
+	t.Helper()
+	for _, m := range decode[admin.PoisonPage](t, get(t, server, "/api/poison?limit=100&"+query).want(t, http.StatusOK)).Messages {
+		ids = append(ids, m.ID)
+	}
+	return ids
 }
 
 func TestPoisonPages(t *testing.T) {
@@ -66,6 +94,8 @@ type memoryQueue struct {
 }
 
 func (q *memoryQueue) add(id string, meta message.Metadata) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	msg := message.NewMessage(id, []byte(secret))
 	msg.Metadata = meta
 	poisoned, _ := router.ParsePoisoned(msg)
@@ -142,10 +172,8 @@ func TestPoisonOfATenant(t *testing.T) {
 		"tenant=tenant-1": 10, "tenant=TENANT-1": 10, "tenant=tenant-1&endpoint=endpoint-4": 5, "tenant=tenant-1&endpoint=endpoint-3": 0, "endpoint=endpoint-3": 5,
 		"tenant=tenant-1&q=field": 5, "tenant=tenant": 0,
 	} {
-		ids := decode[admin.PoisonIDs](t, get(t, server, "/api/poison/ids?"+query).want(t, http.StatusOK))
-		page := decode[admin.PoisonPage](t, get(t, server, "/api/poison?limit=100&"+query).want(t, http.StatusOK))
-		if len(ids.IDs)+len(ids.Foreign) != want || len(page.Messages) != want {
-			t.Errorf("%s: %d IDs and %d messages, want %d", query, len(ids.IDs)+len(ids.Foreign), len(page.Messages), want)
+		if n := len(left(t, server, query)); n != want {
+			t.Errorf("%s: %d messages, want %d", query, n, want)
 		}
 	}
 	groups := decode[admin.PoisonGroups](t, get(t, server, "/api/poison/groups?tenant=tenant-1").want(t, http.StatusOK))
@@ -172,62 +200,122 @@ func TestPoisonGroups(t *testing.T) {
 		"group=" + first.ID: 75, "group=" + second.ID: 25, "group=" + foreign.ID: 1, "group=nobody": 0,
 		"q=FIELD+7": 11, "q=no+such": 25, "q=m99": 1, "group=" + first.ID + "&q=field+7": 9, "q=tasks": 100,
 	} {
-		ids := decode[admin.PoisonIDs](t, get(t, server, "/api/poison/ids?"+query).want(t, http.StatusOK))
-		if n := len(ids.IDs) + len(ids.Foreign); n != want || ids.More {
-			t.Errorf("%s: %d IDs, want %d", query, n, want)
+		ids := left(t, server, query)
+		if len(ids) != want {
+			t.Errorf("%s: %d messages, want %d", query, len(ids), want)
 		}
 		page := decode[admin.PoisonPage](t, get(t, server, "/api/poison?offset=1&limit=5&"+query).want(t, http.StatusOK))
 		if len(page.Messages) != max(0, min(5, want-1)) || page.More != (want > 6) {
 			t.Errorf("%s: %d messages, more is %t, of %d", query, len(page.Messages), page.More, want)
 		}
 		for i, m := range page.Messages {
-			if all := append(ids.Foreign, ids.IDs...); m.ID != all[i+1] {
-				t.Errorf("%s: place %d has %s, want %s", query, i+1, m.ID, all[i+1])
+			if m.ID != ids[i+1] {
+				t.Errorf("%s: place %d has %s, want %s", query, i+1, m.ID, ids[i+1])
 			}
 		}
 	}
-	for _, path := range []string{"/api/poison?", "/api/poison/ids?"} {
+	for _, path := range []string{"/api/poison?", "/api/poison/groups?"} {
 		get(t, server, path+"q="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
 		get(t, server, path+"group="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
 	}
 }
 
-// A drop needs the token, tells what became of each message, and leaves a line in the log, as a replay
-// does.
+// An event in the quarantine says what is wrong with it, whose it is and when it came. It is grouped like what a route poisoned, and is not replayed.
+func TestQuarantineIsShown(t *testing.T) {
+	queue := many(2)
+	for i := range 3 {
+		queue.add(fmt.Sprint("q", i), message.Metadata{
+			subscriber.KeyQuarantineReason: fmt.Sprintf("payload: no JSON at byte %d", 7*i), subscriber.KeyQuarantineClass: subscriber.QuarantineMalformed,
+			subscriber.KeyQuarantineReceived: fmt.Sprintf("2026-11-20T08:00:0%dZ", i), subscriber.KeyQuarantineEventType: "MESSAGE_RECEIVED",
+			subscriber.KeyQuarantineTenantID: "tenant-1", subscriber.KeyQuarantineEndpointID: "endpoint-1",
+		})
+	}
+	server := serve(t, admin.Config{Token: testToken}, &plainSource{queue: queue})
+	groups := decode[admin.PoisonGroups](t, get(t, server, "/api/poison/groups?endpoint=endpoint-1").want(t, http.StatusOK)).Groups
+	first, last := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC), time.Date(2026, 11, 20, 8, 0, 2, 0, time.UTC)
+	want := admin.PoisonGroup{Count: 3, Class: "malformed", Reason: "payload: no JSON at byte …", MessageType: "MESSAGE_RECEIVED", First: first, Last: last, Foreign: true}
+	if len(groups) != 1 || groups[0].ID == "" {
+		t.Fatalf("%+v", groups)
+	}
+	want.ID = groups[0].ID
+	if groups[0] != want {
+		t.Errorf("got  %+v\nwant %+v", groups[0], want)
+	}
+	page := decode[admin.PoisonPage](t, get(t, server, "/api/poison?q=JSON&tenant=tenant-1").want(t, http.StatusOK)).Messages
+	if len(page) != 3 || page[1].Class != "malformed" || page[1].Endpoint != "endpoint-1" || !page[1].First.Equal(first.Add(time.Second)) || page[1].Attempts != 0 {
+		t.Errorf("%+v", page)
+	}
+	if job := work(t, server, "replay", `{"group":"`+want.ID+`"}`); job.Selected != 0 {
+		t.Errorf("%+v", job)
+	}
+	if job := work(t, server, "drop", `{"group":"`+want.ID+`"}`); job.Dropped != 3 {
+		t.Errorf("%+v", job)
+	}
+}
+
+// A drop needs the token, tells what became of each message, and leaves one line in the log, as a replay does.
 func TestDrop(t *testing.T) {
-	var log strings.Builder
+	var log safeBuffer
 	queue := many(3)
 	source := &plainSource{queue: queue, replay: func(context.Context, []string) (router.ReplayReport, error) {
 		return router.ReplayReport{Sent: 1}, nil
 	}}
 	server := serve(t, admin.Config{Token: testToken, Logger: slog.New(slog.NewTextHandler(&log, nil))}, source)
-	post := func(path string, ids ...string) answer {
-		body := must(json.Marshal(admin.ReplayRequest{IDs: ids}))(t)
-		return request(t, server, http.MethodPost, path, string(body), asJSON(), bearer(testToken), header("X-Forwarded-For", "192.0.2.7"))
-	}
 	request(t, server, http.MethodPost, "/api/poison/drop", `{"ids":["m1"]}`, asJSON()).want(t, http.StatusUnauthorized)
-	response := decode[admin.ReplayResponse](t, post("/api/poison/drop", "m1", "nobody", "m2").want(t, http.StatusOK))
-	want := []admin.ReplayResult{{ID: "m1", Outcome: admin.ReplayDropped}, {ID: "nobody", Outcome: admin.ReplayGone}, {ID: "m2", Outcome: admin.ReplayDropped}}
-	if !slices.Equal(response.Results, want) || response.Error != "" {
-		t.Errorf("%+v", response)
+	job := work(t, server, "drop", `{"ids":["m1","nobody","m2"]}`, header("X-Forwarded-For", "192.0.2.7"))
+	want := admin.ReplayCounts{Selected: 3, Dropped: 2, Gone: 1}
+	if job.ReplayCounts != want || job.Error != "" || !slices.Equal(job.Results, []admin.ReplayResult{{ID: "nobody", Outcome: admin.ReplayGone}}) {
+		t.Errorf("%+v", job)
 	}
-	if ids := decode[admin.PoisonIDs](t, get(t, server, "/api/poison/ids").want(t, http.StatusOK)); !slices.Equal(ids.IDs, []string{"m0"}) {
+	if ids := left(t, server, ""); !slices.Equal(ids, []string{"foreign", "m0"}) {
 		t.Errorf("left: %v", ids)
 	}
-	post("/api/poison/replay", "m0").want(t, http.StatusOK)
+	work(t, server, "replay", `{"ids":["m0"]}`)
 	for _, line := range []string{
-		`msg="admin: poisoned messages dropped" remote=127.0.0.1:`, `forwarded_for=192.0.2.7 ids="m1 nobody m2" asked=3 tried=3 outcomes="map[dropped:2 gone:1]" error=""`,
-		`msg="admin: poisoned messages replayed" remote=127.0.0.1:`, `ids=m0 asked=1 tried=1 outcomes=map[delivered:1] error=""`,
+		`msg="admin: poisoned messages dropped" remote=127.0.0.1:`,
+		`forwarded_for=192.0.2.7 asked="{\"ids\":[\"m1\",\"nobody\",\"m2\"]}" selected=3 tried=3 delivered=0 duplicate=0 poisoned=0 kept=0 gone=1 dropped=2 duration=`,
+		`msg="admin: poisoned messages replayed" remote=127.0.0.1:`, `asked="{\"ids\":[\"m0\"]}" selected=1 tried=1 delivered=1`,
 	} {
-		if !strings.Contains(log.String(), line) {
-			t.Errorf("no %s in\n%s", line, log.String())
+		if strings.Count(log.String(), line) != 1 {
+			t.Errorf("not once %s in\n%s", line, log.String())
 		}
 	}
 
 	queue.failing.Store(true)
-	response = decode[admin.ReplayResponse](t, post("/api/poison/drop", "m0", "m1").want(t, http.StatusOK))
-	if len(response.Results) != 0 || response.Error == "" {
-		t.Errorf("of a queue that fails: %+v", response)
+	if job := work(t, server, "drop", `{"ids":["m0","m1"]}`); job.Tried() != 0 || job.Error == "" {
+		t.Errorf("of a queue that fails: %+v", job)
+	}
+}
+
+// A job takes what is selected, the first ones of it if so wanted, and no message twice: one that fails again is at the end of the
+// queue under another ID.
+func TestJobSelects(t *testing.T) {
+	queue := many(8)
+	source := &plainSource{queue: queue, replay: func(ctx context.Context, ids []string) (router.ReplayReport, error) {
+		found, err := queue.Get(ctx, ids[0])
+		if err != nil {
+			return router.ReplayReport{}, err
+		}
+		queue.add(ids[0]+"'", found.Message.Metadata)
+		return router.ReplayReport{Poisoned: 1, Reason: "as before"}, queue.Delete(ctx, ids[0])
+	}}
+	server := serve(t, admin.Config{Token: testToken}, source)
+	group := decode[admin.PoisonGroups](t, get(t, server, "/api/poison/groups?q=such").want(t, http.StatusOK)).Groups[0].ID
+	for _, test := range []struct {
+		action, selection, left string
+		want                    admin.ReplayCounts
+	}{
+		{"replay", `{"all":true,"first":2}`, "foreign m2 m3 m4 m5 m6 m7 m0' m1'", admin.ReplayCounts{Selected: 2, Poisoned: 2}},
+		{"replay", `{"all":true}`, "foreign m2' m3' m4' m5' m6' m7' m0'' m1''", admin.ReplayCounts{Selected: 8, Poisoned: 8}},
+		{"drop", `{"group":"` + group + `","first":1}`, "foreign m2' m3' m5' m6' m7' m0'' m1''", admin.ReplayCounts{Selected: 1, Dropped: 1}},
+		{"drop", `{"q":"M5'"}`, "foreign m2' m3' m6' m7' m0'' m1''", admin.ReplayCounts{Selected: 1, Dropped: 1}},
+		{"drop", `{"all":true,"tenant":"another"}`, "foreign m2' m3' m6' m7' m0'' m1''", admin.ReplayCounts{}},
+		{"drop", `{"all":true}`, "", admin.ReplayCounts{Selected: 7, Dropped: 7}},
+	} {
+		queued := work(t, server, test.action, test.selection)
+		if got := strings.Join(left(t, server, ""), " "); got != test.left || queued.ReplayCounts != test.want || queued.Error != "" {
+			t.Errorf("%s %s: left %s: %+v", test.action, test.selection, got, queued)
+		}
 	}
 }
 
@@ -251,8 +339,12 @@ func TestReplayNeedsTheToken(t *testing.T) {
 		t.Error("the answer does not say what is required")
 	}
 	replay(t, server, []change{bearer(testToken + "x")}, "1").want(t, http.StatusUnauthorized)
-	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusOK, `"delivered"`)
-	replay(t, server, []change{header("Authorization", "bearer "+testToken)}, "1").want(t, http.StatusOK)
+	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusAccepted, `"action":"replay"`)
+	if job := ended(t, server); job.Delivered != 1 {
+		t.Errorf("%+v", job)
+	}
+	replay(t, server, []change{header("Authorization", "bearer "+testToken)}, "1").want(t, http.StatusAccepted)
+	ended(t, server)
 
 	for range 3 {
 		replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusUnauthorized)
@@ -264,7 +356,7 @@ func TestReplayNeedsTheToken(t *testing.T) {
 	// The right one too: an answer would say which one is right.
 	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusTooManyRequests)
 	now.Add(int64(10 * time.Second))
-	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusOK)
+	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusAccepted)
 	replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusUnauthorized)
 	replay(t, server, []change{bearer("wrong-one")}, "1").want(t, http.StatusTooManyRequests)
 	if text := log.String(); strings.Contains(text, testToken[:5]) || strings.Contains(text, "wrong-one") {
@@ -284,16 +376,27 @@ func TestReplayRequests(t *testing.T) {
 	}}
 	server := serve(t, admin.Config{Token: testToken}, source)
 	post := func(body string, changes ...change) answer {
-		return request(t, server, http.MethodPost, "/api/poison/replay", body, append([]change{asJSON(), bearer(testToken)}, changes...)...)
+		a := request(t, server, http.MethodPost, "/api/poison/replay", body, append([]change{asJSON(), bearer(testToken)}, changes...)...)
+		if a.status == http.StatusAccepted {
+			ended(t, server)
+		}
+		return a
 	}
 	many := make([]string, 101)
 	for i := range many {
 		many[i] = fmt.Sprintf("%q", fmt.Sprint(i))
 	}
 	for body, status := range map[string]int{
-		`{"ids":["1"]}`: http.StatusOK,
-		`{"ids":[` + strings.Join(many[:100], ",") + `]}`: http.StatusOK,
-		`{"ids":[` + strings.Join(many, ",") + `]}`:       http.StatusBadRequest,
+		`{"ids":["1"]}`: http.StatusAccepted,
+		`{"ids":[` + strings.Join(many[:100], ",") + `]}`: http.StatusAccepted,
+		`{"all":true}`:                              http.StatusAccepted,
+		`{"endpoint":"1","first":3}`:                http.StatusAccepted,
+		`{"first":3}`:                               http.StatusBadRequest,
+		`{"all":true,"first":-1}`:                   http.StatusBadRequest,
+		`{"ids":["1"],"first":1}`:                   http.StatusBadRequest,
+		`{"ids":["1"],"q":"1"}`:                     http.StatusBadRequest,
+		`{"ids":["1"],"alle":true}`:                 http.StatusBadRequest,
+		`{"ids":[` + strings.Join(many, ",") + `]}`: http.StatusBadRequest,
 		``:                         http.StatusBadRequest,
 		`{}`:                       http.StatusBadRequest,
 		`{"ids":[]}`:               http.StatusBadRequest,
@@ -315,7 +418,7 @@ func TestReplayRequests(t *testing.T) {
 	// A browser says that another site asks.
 	post(`{"ids":["1"]}`, header("Sec-Fetch-Site", "cross-site")).want(t, http.StatusForbidden)
 	post(`{"ids":["1"]}`, header("Origin", "https://attacker.example")).want(t, http.StatusForbidden)
-	post(`{"ids":["1"]}`, header("Origin", "http://"+server.Addr()), header("Sec-Fetch-Site", "same-origin")).want(t, http.StatusOK)
+	post(`{"ids":["1"]}`, header("Origin", "http://"+server.Addr()), header("Sec-Fetch-Site", "same-origin")).want(t, http.StatusAccepted)
 }
 
 func TestReplayOutcomes(t *testing.T) {
@@ -339,15 +442,12 @@ func TestReplayOutcomes(t *testing.T) {
 		return router.ReplayReport{}, errors.New("the queue does not answer, see https://farm.example/?token=" + secret)
 	}}
 	server := serve(t, admin.Config{Token: testToken}, source)
-	a := replay(t, server, []change{bearer(testToken)}, "delivered", "duplicate", "poisoned", "foreign", "partial", "gone", "kept", "broken", "delivered again")
-	response := decode[admin.ReplayResponse](t, a.want(t, http.StatusOK))
-	outcomes := []admin.ReplayOutcome{
-		admin.ReplayDelivered, admin.ReplayDuplicate, admin.ReplayPoisoned, admin.ReplayKept, admin.ReplayKept, admin.ReplayGone, admin.ReplayKept,
+	job := work(t, server, "replay", `{"ids":["delivered","duplicate","poisoned","foreign","partial","gone","kept","broken","delivered again"]}`)
+	if want := (admin.ReplayCounts{Selected: 9, Delivered: 1, Duplicate: 1, Poisoned: 1, Kept: 3, Gone: 1}); job.ReplayCounts != want || !strings.Contains(job.Error, "does not answer") {
+		t.Fatalf("got  %+v\nwant %+v", job, want)
 	}
-	if len(response.Results) != len(outcomes) || !strings.Contains(response.Error, "does not answer") {
-		t.Fatalf("response: %+v", response)
-	}
-	for i, result := range response.Results {
+	outcomes := []admin.ReplayOutcome{admin.ReplayPoisoned, admin.ReplayKept, admin.ReplayKept, admin.ReplayGone, admin.ReplayKept}
+	for i, result := range job.Results {
 		if result.Outcome != outcomes[i] {
 			t.Errorf("%s: %s", result.ID, result.Outcome)
 		}
@@ -357,30 +457,51 @@ func TestReplayOutcomes(t *testing.T) {
 	}
 }
 
-// TestReplayIsBounded checks that there is one replay at a time, that it ends after
-// its time, and that the end of the server does not wait for it.
-func TestReplayIsBounded(t *testing.T) {
+// A job outlives the request that began it, and there is one at a time. It can be stopped, ends with the server, and tells how far it was.
+func TestJobIsOneThatCanBeStopped(t *testing.T) {
 	started := make(chan struct{}, 2)
-	source := &plainSource{queue: queueOf(1), replay: func(ctx context.Context, _ []string) (router.ReplayReport, error) {
+	source := &plainSource{queue: queueOf(1), replay: func(ctx context.Context, ids []string) (router.ReplayReport, error) {
+		if ids[0] == "1" {
+			return router.ReplayReport{Sent: 1}, nil
+		}
 		started <- struct{}{}
 		<-ctx.Done()
 		return router.ReplayReport{}, ctx.Err()
 	}}
-	server := must(admin.New(admin.Config{Address: "127.0.0.1:0", Token: testToken}, source))(t)
+	var log safeBuffer
+	server := must(admin.New(admin.Config{Address: "127.0.0.1:0", Token: testToken, Logger: slog.New(slog.NewTextHandler(&log, nil))}, source))(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	served, first := make(chan error, 1), make(chan answer, 1)
+	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx) }()
-	go func() { first <- replay(t, server, []change{bearer(testToken)}, "1") }()
-	<-started
-	replay(t, server, []change{bearer(testToken)}, "1").want(t, http.StatusConflict)
+	begin := func() {
+		t.Helper()
+		replay(t, server, []change{bearer(testToken)}, "1", "waits", "3").want(t, http.StatusAccepted, `"selected":`)
+		<-started
+		job := *decode[admin.Status](t, get(t, server, "/api/status").want(t, http.StatusOK)).Job
+		if job.Selected != 3 || job.Delivered != 1 || !job.Ended.IsZero() {
+			t.Errorf("%+v", job)
+		}
+	}
+	request(t, server, http.MethodPost, "/api/poison/stop", "", bearer(testToken)).want(t, http.StatusAccepted, "null")
+	begin()
+	for _, action := range []string{"replay", "drop"} {
+		request(t, server, http.MethodPost, "/api/poison/"+action, `{"all":true}`, asJSON(), bearer(testToken)).want(t, http.StatusConflict)
+	}
+	request(t, server, http.MethodPost, "/api/poison/stop", "").want(t, http.StatusUnauthorized)
+	request(t, server, http.MethodPost, "/api/poison/stop", "", bearer(testToken)).want(t, http.StatusAccepted)
+	if job := ended(t, server); job.Error != "stopped" || job.Tried() != 1 {
+		t.Errorf("%+v", job)
+	}
+	begin()
 	cancel()
-	(<-first).want(t, http.StatusOK, `"error":"agrimill is stopping"`, `"results":[]`)
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-
-	short := serve(t, admin.Config{Token: testToken, ReplayTimeout: 20 * time.Millisecond}, source)
-	replay(t, short, []change{bearer(testToken)}, "1").want(t, http.StatusOK, "not finished within 20ms")
+	for _, line := range []string{`selected=3 tried=1 delivered=1`, `error=stopped`, `error="agrimill is stopping"`} {
+		if !strings.Contains(log.String(), line) {
+			t.Errorf("no %s in\n%s", line, log.String())
+		}
+	}
 }
 
 // TestReplayOverRealParts replays what a route poisoned: in vain at first, and for
@@ -404,13 +525,17 @@ func TestReplayOverRealParts(t *testing.T) {
 		record.Attempts != 1 || record.Count != 1 || record.First.IsZero() || record.Foreign || record.Endpoint != b.office.ID || record.Size <= 0 {
 		t.Errorf("record: %+v", record)
 	}
-	replay(t, server, []change{bearer(testToken)}, before[0].ID).want(t, http.StatusOK, `"outcome":"poisoned"`)
+	if job := work(t, server, "replay", `{"all":true,"first":1}`); job.Poisoned != 1 || job.Results[0].ID != before[0].ID {
+		t.Errorf("%+v", job)
+	}
 	again := list()
 	if len(again) != 2 || again[1].ID == before[1].ID || again[1].Count != 2 {
 		t.Errorf("queue: %+v", again)
 	}
 	b.repaired.Store(true)
-	replay(t, server, []change{bearer(testToken)}, again[0].ID, again[1].ID, before[0].ID).want(t, http.StatusOK, `"delivered"`, `"gone"`)
+	if job := work(t, server, "replay", fmt.Sprintf(`{"ids":[%q,%q,%q]}`, again[0].ID, again[1].ID, before[0].ID)); job.Delivered != 2 || job.Gone != 1 {
+		t.Errorf("%+v", job)
+	}
 	if left := list(); len(left) != 0 {
 		t.Errorf("queue: %+v", left)
 	}

@@ -19,8 +19,6 @@ const (
 	maxGrouped = 20_000
 	// maxGroups is how many groups are listed, the largest ones.
 	maxGroups = 100
-	// maxIDs is how many IDs are listed.
-	maxIDs = 10_000
 	// maxPattern is the longest pattern of a reason, in bytes.
 	maxPattern = 300
 )
@@ -138,39 +136,6 @@ func groupQueue(ctx context.Context, store router.PoisonStore, filter poisonFilt
 func (s *Server) servePoisonGroups(w http.ResponseWriter, r *http.Request) {
 	s.list(w, r, func(ctx context.Context, store router.PoisonStore, filter poisonFilter) (any, error) {
 		return groupQueue(ctx, store, filter)
-	})
-}
-
-// PoisonIDs is the response to GET /api/poison/ids: the IDs of the messages that are selected by group
-// and q, oldest first. Foreign are those of messages that cannot be replayed.
-type PoisonIDs struct {
-	IDs     []string `json:"ids"`
-	Foreign []string `json:"foreign"`
-	// More says that there are more than the 10,000 that are listed.
-	More bool `json:"more,omitempty"`
-}
-
-func (s *Server) servePoisonIDs(w http.ResponseWriter, r *http.Request) {
-	s.list(w, r, func(ctx context.Context, store router.PoisonStore, filter poisonFilter) (any, error) {
-		list := PoisonIDs{IDs: []string{}, Foreign: []string{}}
-		for poisoned, err := range store.Messages(ctx) {
-			if err != nil {
-				return nil, err
-			}
-			record := NewPoisonedRecord(poisoned)
-			if !filter.match(record) {
-				continue
-			}
-			if list.More = len(list.IDs)+len(list.Foreign) == maxIDs; list.More {
-				break
-			}
-			if record.Foreign {
-				list.Foreign = append(list.Foreign, record.ID)
-			} else {
-				list.IDs = append(list.IDs, record.ID)
-			}
-		}
-		return list, nil
 	})
 }
 

@@ -13,8 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Limits of the server. A replay may take longer, see replayPoisoned, and package pprof
-// extends its own deadline.
+// Limits of the server. Package pprof extends its own deadline.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 15 * time.Second
@@ -38,10 +37,10 @@ type Server struct {
 	background context.Context
 	stop       context.CancelFunc
 
-	listing   chan struct{} // one entry for each poison list that is being read
-	replaying chan struct{} // one entry while a replay runs
-	tracing   chan struct{} // one entry while the journal is searched
-	looking   chan struct{} // one entry for each stored message that is being read
+	listing chan struct{} // one entry for each poison list that is being read
+	tracing chan struct{} // one entry while the journal is searched
+	looking chan struct{} // one entry for each stored message that is being read
+	jobs    jobs
 }
 
 // New listens on config.Address and returns a Server that serves requests once Serve is
@@ -57,7 +56,7 @@ func New(config Config, source Source) (*Server, error) {
 	config.setDefaults()
 	s := &Server{
 		config: config, source: source, log: config.Logger, access: newAccess(config),
-		listing: make(chan struct{}, maxListings), replaying: make(chan struct{}, 1), tracing: make(chan struct{}, 1),
+		listing: make(chan struct{}, maxListings), tracing: make(chan struct{}, 1),
 		looking: make(chan struct{}, maxLooks),
 	}
 	if config.TLS.Enabled() {
@@ -66,7 +65,8 @@ func New(config Config, source Source) (*Server, error) {
 			return nil, err
 		}
 	}
-	s.background, s.stop = context.WithCancel(context.Background())
+	ctx, stop := context.WithCancelCause(context.Background())
+	s.background, s.stop = ctx, func() { stop(errStopping) }
 	listener, err := (&net.ListenConfig{}).Listen(s.background, "tcp", config.Address)
 	if err != nil {
 		s.stop()
@@ -119,7 +119,6 @@ func (s *Server) Serve(ctx context.Context) error {
 	case err = <-served:
 		err = fmt.Errorf("admin: %w", err)
 	case <-ctx.Done():
-		// A replay would outlast ShutdownTimeout.
 		s.stop()
 		timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.ShutdownTimeout)
 		defer cancel()
@@ -127,6 +126,7 @@ func (s *Server) Serve(ctx context.Context) error {
 			// Affects only clients that did not read their responses in time.
 			_ = server.Close()
 		}
+		s.jobs.wait(timed)
 		if err = <-served; errors.Is(err, http.ErrServerClosed) {
 			err = nil
 		}
@@ -164,7 +164,6 @@ func (s *Server) newHandler() http.Handler {
 	read("GET /api/waiting", s.serveWaiting, "tenant", "endpoint")
 	read("GET /api/poison", s.servePoison, "offset", "limit", "group", "q", "tenant", "endpoint")
 	read("GET /api/poison/groups", s.servePoisonGroups, "group", "q", "tenant", "endpoint")
-	read("GET /api/poison/ids", s.servePoisonIDs, "group", "q", "tenant", "endpoint")
 	read("GET /api/trace", s.serveTrace, "q", "limit", "tenant", "endpoint")
 	read("GET /api/why", s.serveWhy, "tenant", "type", "from")
 	read("GET /api/history", s.serveHistory, "range", "route", "tenant", "endpoint")
@@ -173,6 +172,7 @@ func (s *Server) newHandler() http.Handler {
 	mux.HandleFunc("GET /api/contents", knowing(s.serveContents, "id", "endpoint"))
 	mux.HandleFunc("POST /api/poison/replay", s.replayPoisoned)
 	mux.HandleFunc("POST /api/poison/drop", s.dropPoisoned)
+	mux.HandleFunc("POST /api/poison/stop", s.stopJob)
 	if s.config.Gatherer != nil {
 		mux.Handle("GET /metrics", s.reading(promhttp.HandlerFor(s.config.Gatherer, promhttp.HandlerOpts{
 			// One broken collector must not break the others.

@@ -68,7 +68,7 @@ func (s *plainSource) Tenants(ctx context.Context) ([]admin.Tenant, error) {
 	return s.tenants(ctx)
 }
 
-func (s *plainSource) Replay(ctx context.Context, ids []string) (router.ReplayReport, error) {
+func (s *plainSource) Replay(ctx context.Context, _ router.PoisonStore, ids []string) (router.ReplayReport, error) {
 	return s.replay(ctx, ids)
 }
 
@@ -166,7 +166,6 @@ func TestConfigIsValidated(t *testing.T) {
 		"certificate alone":    {TLS: admin.TLS{CertFile: "cert.pem"}},
 		"key alone":            {TLS: admin.TLS{KeyFile: "key.pem"}},
 		"no such certificate":  {TLS: admin.TLS{CertFile: "no-such-cert.pem", KeyFile: "no-such-key.pem"}},
-		"negative replay time": {ReplayTimeout: -1},
 		"negative shutdown":    {ShutdownTimeout: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -329,8 +328,8 @@ func TestQueriesThatAreNotUnderstood(t *testing.T) {
 		"/api/poison?tenant=%zz":                 {http.StatusBadRequest, readable},
 		"/api/poison/groups?q=a&group=b":         {http.StatusOK, `"groups":[]`},
 		"/api/poison/groups?query=a":             {http.StatusBadRequest, `query\" is not a parameter; use group, q, tenant, endpoint`},
-		"/api/poison/ids?groop=1":                {http.StatusBadRequest, `groop\" is not a parameter; use group, q, tenant, endpoint`},
-		"/api/poison/ids?group=a&group=b":        {http.StatusBadRequest, "group " + once},
+		"/api/poison/groups?groop=1":             {http.StatusBadRequest, `groop\" is not a parameter; use group, q, tenant, endpoint`},
+		"/api/poison/groups?group=a&group=b":     {http.StatusBadRequest, "group " + once},
 		"/api/poison/groups?tenant=" + long:      {http.StatusBadRequest, "tenant must have at most 512 bytes"},
 		"/api/poison/contents?ID=1":              {http.StatusBadRequest, `ID\" is not a parameter; use id`},
 		"/api/contents?id=1&message=2":           {http.StatusBadRequest, `message\" is not a parameter; use id, endpoint`},

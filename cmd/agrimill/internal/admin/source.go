@@ -64,9 +64,8 @@ type StoredCopy struct {
 
 // Replayer handles poisoned messages again. It is safe for concurrent use.
 type Replayer interface {
-	// Replay handles messages again, see [router.Router.Replay]. The IDs
-	// are those of [Source.PoisonStore]. It ends with ctx.
-	Replay(ctx context.Context, ids []string) (router.ReplayReport, error)
+	// Replay handles messages of a poison queue again, see [router.Router.Replay]. It ends with ctx.
+	Replay(ctx context.Context, queue router.PoisonStore, ids []string) (router.ReplayReport, error)
 }
 
 // State is what the pipeline as a whole is doing.

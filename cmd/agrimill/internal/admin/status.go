@@ -35,7 +35,7 @@ func (s *Server) status() Status {
 	}
 	return Status{
 		Snapshot: snapshot, Figures: FiguresFrom(snapshot.Subscriber), Browsable: s.source.PoisonStore() != nil, Replay: s.access.token.configured(),
-		Metrics: s.config.Gatherer != nil,
+		Metrics: s.config.Gatherer != nil, Job: s.jobs.now(),
 	}
 }
 

@@ -55,13 +55,8 @@ type poisonReplay struct {
 
 // replayReport is the result as JSON.
 type replayReport struct {
-	Selected  int                  `json:"selected"`
-	Delivered int                  `json:"delivered"`
-	Duplicate int                  `json:"duplicate"`
-	Poisoned  int                  `json:"poisoned"`
-	Kept      int                  `json:"kept"`
-	Gone      int                  `json:"gone"`
-	Results   []admin.ReplayResult `json:"results"`
+	admin.ReplayCounts
+	Results []admin.ReplayResult `json:"results"`
 }
 
 func (c *poisonReplay) run(ctx context.Context, p *program, args []string) error {
@@ -83,14 +78,14 @@ func (c *poisonReplay) run(ctx context.Context, p *program, args []string) error
 		}
 		report := newReplayReport(records)
 		if len(records) > 0 {
-			report, err = c.throughRoutes(ctx, p, records)
+			report, err = c.throughRoutes(ctx, p, queue, records)
 		}
 		return errors.Join(err, p.writeReplayReport(report, c.asJSON))
 	})
 }
 
 // throughRoutes replays through the routes of the configuration.
-func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, records []admin.PoisonedRecord) (report replayReport, err error) {
+func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, queue router.PoisonStore, records []admin.PoisonedRecord) (report replayReport, err error) {
 	var routes []string
 	for _, r := range records {
 		routes = append(routes, r.Route)
@@ -103,7 +98,7 @@ func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, records []
 		return newReplayReport(records), notReplayed(err, len(records))
 	}
 	defer func() { err = errors.Join(err, replayer.Close()) }()
-	return replayEach(ctx, p, replayer, records)
+	return replayEach(ctx, p, replayer, queue, records)
 }
 
 // waits prints that a replay is waiting for an outage to end.
@@ -121,10 +116,11 @@ func (w waits) Observe(e router.Event) {
 
 // replayEach replays messages one by one and prints the outcome of each. It returns an
 // error unless every message was delivered.
-func replayEach(ctx context.Context, p *program, replayer admin.Replayer, records []admin.PoisonedRecord) (replayReport, error) {
+func replayEach(ctx context.Context, p *program, replayer admin.Replayer, queue router.PoisonStore, records []admin.PoisonedRecord) (replayReport, error) {
 	report := newReplayReport(records)
-	err := admin.ReplayEach(ctx, replayer, idsOfRecords(records), func(result admin.ReplayResult) {
-		report.add(result)
+	err := admin.ReplayEach(ctx, replayer, queue, idsOfRecords(records), func(result admin.ReplayResult) {
+		report.Add(result.Outcome)
+		report.Results = append(report.Results, result)
 		text := fmt.Sprintf("%d/%d  %s  %s", len(report.Results), len(records), result.ID, result.Outcome)
 		if result.Reason != "" {
 			text += ": " + cell(result.Reason)
@@ -145,23 +141,7 @@ func notReplayed(err error, left int) error {
 }
 
 func newReplayReport(records []admin.PoisonedRecord) replayReport {
-	return replayReport{Selected: len(records), Results: []admin.ReplayResult{}}
-}
-
-func (r *replayReport) add(result admin.ReplayResult) {
-	r.Results = append(r.Results, result)
-	switch result.Outcome {
-	case admin.ReplayDelivered:
-		r.Delivered++
-	case admin.ReplayDuplicate:
-		r.Duplicate++
-	case admin.ReplayPoisoned:
-		r.Poisoned++
-	case admin.ReplayKept:
-		r.Kept++
-	case admin.ReplayGone:
-		r.Gone++
-	}
+	return replayReport{ReplayCounts: admin.ReplayCounts{Selected: len(records)}, Results: []admin.ReplayResult{}}
 }
 
 func (p *program) writeReplayReport(report replayReport, asJSON bool) error {

@@ -212,7 +212,7 @@ func TestReplayThroughRoutes(t *testing.T) {
 	replay("stopped")
 	replay("large")
 	w.run(file, func(p *pipeline.Pipeline) {
-		report, err := p.Replay(t.Context(), poisoned["page"])
+		report, err := p.Replay(t.Context(), p.PoisonStore(), poisoned["page"])
 		if err != nil || report.Sent != 4 {
 			t.Errorf("page: %+v, %v", report, err)
 		}

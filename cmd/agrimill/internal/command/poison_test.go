@@ -331,7 +331,7 @@ func TestGoneInTheMeantime(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	report, err := replayEach(t.Context(), p, replayer, stale)
+	report, err := replayEach(t.Context(), p, replayer, queue, stale)
 	if err != nil || report.Gone != 1 || report.Delivered != 1 {
 		t.Errorf("replay: %+v, %v", report, err)
 	}

@@ -278,7 +278,7 @@ func TestLeaseIsLostDuringAReplay(t *testing.T) {
 	go func() { // ends with the lease
 		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
-		report, err := a.Replay(ctx, all)
+		report, err := a.Replay(ctx, a.PoisonStore(), all)
 		if report.Sent > 0 {
 			t.Errorf("%d are replayed to a sink that does not answer", report.Sent)
 		}
@@ -289,7 +289,7 @@ func TestLeaseIsLostDuringAReplay(t *testing.T) {
 		t.Error("the replay has ended without an error")
 	}
 	b.waitRole("holder")
-	report, err := b.Replay(t.Context(), ids(b))
+	report, err := b.Replay(t.Context(), b.PoisonStore(), ids(b))
 	if err != nil || report.Sent != few {
 		t.Errorf("the next holder replays %+v, %v", report, err)
 	}

@@ -110,10 +110,10 @@ func TestInstancesWorkOneAtATime(t *testing.T) {
 	w.checkArrived(ids)
 	w.waitConfirmed()
 	testkit.Eventually(w, "the holder has made its endpoint", func() bool { return w.hasEndpoint("a") })
-	if _, err := b.Replay(t.Context(), []string{"1"}); !errors.Is(err, pipeline.ErrStandby) {
+	if _, err := b.Replay(t.Context(), b.PoisonStore(), []string{"1"}); !errors.Is(err, pipeline.ErrStandby) {
 		t.Errorf("the standby replays: %v", err)
 	}
-	if _, err := a.Replay(t.Context(), []string{"1"}); err == nil || errors.Is(err, pipeline.ErrStandby) {
+	if _, err := a.Replay(t.Context(), a.PoisonStore(), []string{"1"}); err == nil || errors.Is(err, pipeline.ErrStandby) {
 		t.Errorf("the holder replays what is not there: %v", err)
 	}
 	a.reload(text("a", "{type|none}.next"))

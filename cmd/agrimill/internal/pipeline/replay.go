@@ -10,13 +10,10 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// errNoPoisonStore: there is no queue to replay from.
-var errNoPoisonStore = errors.New("the poison queue cannot be read: it is in neither NATS nor Kafka, or that is unavailable")
-
 // Replay implements [admin.Source]. The messages go through the routes that poisoned them,
 // as currently configured: topic, sink, filter and claim check. With ha only the instance that
 // holds the lease replays, and no longer than it has it; the error matches [ErrStandby].
-func (p *Pipeline) Replay(ctx context.Context, ids []string) (router.ReplayReport, error) {
+func (p *Pipeline) Replay(ctx context.Context, queue router.PoisonStore, ids []string) (router.ReplayReport, error) {
 	if p.turns != nil {
 		now, leave, _ := p.turns.enter()
 		if err := now.err(); err != nil {
@@ -30,11 +27,7 @@ func (p *Pipeline) Replay(ctx context.Context, ids []string) (router.ReplayRepor
 		ctx, cancel = now.within(ctx)
 		defer cancel()
 	}
-	store := p.PoisonStore()
-	if store == nil {
-		return router.ReplayReport{}, errNoPoisonStore
-	}
-	return p.now().router.Replay(ctx, store, router.PoisonSelection{IDs: ids, Force: p.options.ForceReplays})
+	return p.now().router.Replay(ctx, queue, router.PoisonSelection{IDs: ids, Force: p.options.ForceReplays})
 }
 
 // NewReplayer returns a pipeline that runs no routes and only serves Replay, in a process

@@ -12,7 +12,7 @@ import { showAccount, showTiles, showVerdict } from "./overview.js";
 import { showFlow } from "./pipeline.js";
 import { pollProblems } from "./problems.js";
 import { remember } from "./rates.js";
-import { showActions } from "./replay.js";
+import { showActions, showJob } from "./replay.js";
 import { rooms } from "./rooms.js";
 import { showRoutes } from "./routes.js";
 import "./why.js";
@@ -42,6 +42,7 @@ function showStatus(status) {
   showVerdict(status);
   showFlow(status);
   if (rooms.open === "routes") showRoutes(status);
+  showJob(status);
   showActions();
   showLooks();
   showTokenForm();

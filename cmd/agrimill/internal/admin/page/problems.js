@@ -5,7 +5,7 @@ import { showContents } from "./contents.js";
 import { byId, keyed, make, seen, setHidden, setText } from "./dom.js";
 import { bytes, count, stamp, time } from "./format.js";
 import { total } from "./rates.js";
-import { armed, change, changeGroup, disarm, poison, selected, showActions } from "./replay.js";
+import { confirm, poison, replayOne, selected, showActions } from "./replay.js";
 
 const PAGE_SIZE = 25;
 const QUEUE_MS = 15000;  // between two looks at it when nothing happens
@@ -96,7 +96,7 @@ function newPoisonRow(m) {
   });
   const button = make("button", { type: "button", text: "Replay" });
   button.setAttribute("aria-label", `Replay message ${m.id}`);
-  button.addEventListener("click", () => change("replay", [m.id]));
+  button.addEventListener("click", () => replayOne(m.id));
   const look = make("button", { type: "button", class: "look", text: "Contents" });
   look.setAttribute("aria-label", `Show the contents of message ${m.id}`);
   look.addEventListener("click", () => showContents(`api/poison/contents?id=${encodeURIComponent(m.id)}`, m.filename || m.message_type || `message ${m.id}`, look));
@@ -119,8 +119,8 @@ function showPoisonRow(row, m) {
   setText(part("file"), m.filename ?? "");
   setHidden(part("file"), !m.filename);
   setText(part("where"), [`ID ${m.id}`, m.tenant && `tenant ${m.tenant}`].filter(Boolean).join(", "));
-  setText(part("class"), m.foreign ? "foreign" : m.class || "unknown");
-  setText(part("text"), m.foreign ? "No router wrote this message; it cannot be replayed." : m.reason || "no reason given");
+  setText(part("class"), m.class || (m.foreign ? "foreign" : "unknown"));
+  setText(part("text"), [m.reason || (m.foreign ? "No router wrote this message" : "no reason given"), m.foreign && "it cannot be replayed"].filter(Boolean).join("; "));
   setText(part("route"), m.route || "unknown");
   setText(part("size"), bytes(m.size));
   setText(part("attempts"), m.count > 1 ? `${count(m.attempts)} in ${count(m.count)} rounds` : count(m.attempts));
@@ -152,21 +152,22 @@ function newGroup(g) {
   const button = (text, does, listener) => {
     const node = make("button", { type: "button", class: does, text });
     node.setAttribute("aria-label", seen(`${text}: ${name}`));
-    node.addEventListener("click", () => listener(node));
+    node.addEventListener("click", listener);
     return node;
   };
-  const dropButton = button("Drop all", "drop", (node) => { if (armed(node, "Really drop?")) changeGroup("drop", g.id); });
-  dropButton.addEventListener("blur", disarm);
-  return make("li", {},
+  const all = (action) => confirm(action, { group: g.id, ...(only.tenant && { tenant: only.tenant }), ...(only.endpoint && { endpoint: only.endpoint }) }, Number(li.dataset.count));
+  const li = make("li", {},
     make("strong", { class: "number" }),
     make("span", { class: "what" },
-      make("span", { class: "ext", dir: "auto", text: g.foreign ? "No router wrote these messages." : g.reason || "no reason given" }),
+      make("span", { class: "ext", dir: "auto", text: [g.reason || (g.foreign ? "No router wrote these messages" : "no reason given"), g.foreign && "they cannot be replayed"].filter(Boolean).join("; ") }),
       make("span", { class: "sub ext", dir: "auto", text: [g.class, name].filter(Boolean).join(", ") })),
-    make("span", { class: "does" }, button("Show", "show", () => choose(g.id, "")), button("Replay all", "replay", () => changeGroup("replay", g.id)), dropButton));
+    make("span", { class: "does" }, button("Show", "show", () => choose(g.id, "")), button("Replay all", "replay", () => all("replay")), button("Drop all", "drop", () => all("drop"))));
+  return li;
 }
 
 function showGroup(node, g) {
   setText(node.querySelector(".number"), count(g.count));
+  node.dataset.count = g.count;
   node.dataset.foreign = g.foreign ? "yes" : "";
 }
 
@@ -191,19 +192,15 @@ byId("poison-search").addEventListener("submit", (event) => {
 
 byId("poison-all").addEventListener("click", () => choose("", ""));
 
-byId("drop-selected").addEventListener("click", (event) => {
-  if (armed(event.target, `Really drop ${count(poison.picked.size)}?`)) change("drop", [...poison.picked]);
-});
-
-byId("drop-selected").addEventListener("blur", disarm);
+byId("drop-selected").addEventListener("click", () => confirm("drop", { ids: [...poison.picked] }, poison.picked.size));
 
 byId("replay-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  change("replay", [...poison.picked]);
+  confirm("replay", { ids: [...poison.picked] }, poison.picked.size);
 });
 
 byId("pick-all").addEventListener("change", (event) => {
-  poison.picked = new Set(event.target.checked ? poison.shown.filter((m) => !m.foreign).map((m) => m.id) : []);
+  poison.picked = new Set(event.target.checked ? poison.shown.map((m) => m.id) : []);
   showActions();
 });
 

@@ -1,135 +1,115 @@
-// Replays and drops poisoned messages.
+// Replays and drops poisoned messages. The server does it, one job at a time: the page begins it, shows how far it is, and may be closed.
 
 import { ask, onlyThese, session, whyNot, withToken } from "./api.js";
 import { byId, say, setHidden, setText } from "./dom.js";
-import { count } from "./format.js";
-
-const BATCH = 10;              // messages in one request to replay or drop
-const MAX_REASONS = 20; // that are shown of one replay
+import { clock, count, short, time } from "./format.js";
 
 const OUTCOMES = {
   delivered: "delivered", duplicate: "already handled", poisoned: "failed again, back in the queue", kept: "stayed in the queue", gone: "no longer in the queue", dropped: "dropped",
 };
 
-// poison is what of the queue is shown and selected, and what is being done. load reads it again.
-export const poison = { offset: 0, group: "", text: "", shown: [], picked: new Set(), busy: false, stop: false, seen: "", at: 0, grouped: -Infinity, inGroups: 0, loading: false, load: null };
+// poison is what of the queue is shown and selected. load reads it again.
+export const poison = { offset: 0, group: "", text: "", shown: [], picked: new Set(), seen: "", at: 0, grouped: -Infinity, inGroups: 0, loading: false, load: null };
+
+const running = () => Boolean(session.status.job && !session.status.job.ended);
 
 // selected is the part of a request that selects a group and a text.
 export function selected({ group, text }) {
   return (group ? `&group=${encodeURIComponent(group)}` : "") + (text ? `&q=${encodeURIComponent(text)}` : "") + onlyThese();
 }
 
-// change replays or drops messages, some with each request, until all are done, one fails for a reason that
-// concerns the others too, or the user stops it.
-export async function change(what, ids) {
-  if (poison.busy || ids.length === 0) return;
-  poison.busy = true;
-  poison.stop = false;
-  const bar = byId("poison-bar");
-  bar.max = ids.length;
-  bar.value = 0;
-  setHidden(byId("poison-progress"), ids.length <= BATCH);
-  say(byId("replay-result"), "idle", `${what === "drop" ? "Dropping" : "Replaying"} ${ids.length === 1 ? `message ${ids[0]}` : `${count(ids.length)} messages`} …`);
-  showActions();
-  const results = [];
-  let failure = "";
+// post asks for a job, or for its end.
+async function post(what, body) {
   try {
-    while (results.length < ids.length && !failure && !poison.stop) {
-      const batch = ids.slice(results.length, results.length + BATCH);
-      const answer = await ask(`api/poison/${what}`, {
-        method: "POST",
-        headers: { "Content-Type": "application/json", ...withToken() },
-        body: JSON.stringify({ ids: batch }),
-      }, 24);
-      results.push(...answer.results);
-      bar.value = results.length;
-      if (answer.error) failure = `Ended early: ${answer.error}.`;
-      else if (answer.results.length < batch.length) failure = "Ended early.";
-    }
-    if (poison.stop && results.length < ids.length) failure = "Stopped.";
+    session.status.job = await ask(`api/poison/${what}`, { method: "POST", headers: { "Content-Type": "application/json", ...withToken() }, body: JSON.stringify(body) });
+    poison.picked.clear();
+    showJob(session.status);
+    showActions();
   } catch (err) {
-    failure = whyNot(err, "Refused");
+    setText(byId("job-title"), "");
+    say(byId("replay-result"), "bad", whyNot(err, "Refused"));
   }
-  const sums = new Map();
-  for (const r of results) sums.set(r.outcome, (sums.get(r.outcome) ?? 0) + 1);
-  const lines = [[...sums].map(([outcome, n]) => `${count(n)} ${OUTCOMES[outcome] ?? outcome}`).join("; ")];
-  const told = results.filter((r) => r.reason);
-  for (const r of told.slice(0, MAX_REASONS)) lines.push(`Message ${r.id}: ${r.reason}`);
-  if (told.length > MAX_REASONS) lines.push(`${count(told.length - MAX_REASONS)} more with a reason.`);
-  if (failure) lines.push(results.length && ids.length > results.length ? `${failure} ${count(ids.length - results.length)} not tried.` : failure);
-  const well = !failure && results.every((r) => r.outcome === "delivered" || r.outcome === "duplicate" || r.outcome === "dropped");
-  say(byId("replay-result"), well ? "good" : results.length ? "warn" : "bad", lines.filter(Boolean).join("\n"));
-  for (const r of results) poison.picked.delete(r.id);
-  poison.busy = false;
-  poison.grouped = poison.at = -Infinity;
-  setHidden(byId("poison-progress"), true);
-  showActions();
-  poison.load();
 }
 
-// changeGroup replays or drops everything in a group.
-export async function changeGroup(what, group) {
-  let list;
-  try {
-    list = await ask(`api/poison/ids?${selected({ group }).slice(1)}`, {}, 3);
-  } catch (err) {
-    say(byId("replay-result"), "bad", `The group cannot be read: ${err.message}.`);
+// replayOne replays a message, which is asked for by its own button.
+export const replayOne = (id) => post("replay", { ids: [id] });
+
+// confirm asks before several messages are replayed, or any is dropped; of a group, how many. What is the body of the request, and n
+// what it selects.
+export function confirm(action, what, n) {
+  const dialog = byId("confirm"), first = byId("confirm-first"), messages = `${count(n)} ${n === 1 ? "message" : "messages"}`;
+  setText(byId("h-confirm"), `${action === "drop" ? "Drop" : "Replay"} ${messages}?`);
+  setText(byId("confirm-text"), action === "drop" ? "What is dropped exists nowhere else."
+    : "Each goes through its route as it is configured now. What fails again returns to the queue.");
+  setText(byId("confirm-yes"), action === "drop" ? "Drop" : "Replay");
+  setHidden(byId("confirm-some"), Boolean(what.ids) || n < 2);
+  first.value = "";
+  first.max = n;
+  dialog.returnValue = "";
+  dialog.onclose = () => {
+    if (dialog.returnValue === "yes") post(action, first.value ? { ...what, first: Number(first.value) } : what);
+  };
+  dialog.showModal();
+}
+
+// showJob shows the job that runs, or the latest one.
+export function showJob(status) {
+  const job = status.job;
+  setHidden(byId("poison-progress"), !job || Boolean(job.ended));
+  if (!job) return;
+  const tried = Object.keys(OUTCOMES).reduce((sum, outcome) => sum + (job[outcome] ?? 0), 0), left = job.selected - tried;
+  const what = `${job.action === "drop" ? "Drop" : "Replay"}${job.selected ? ` of ${count(job.selected)} ${job.selected === 1 ? "message" : "messages"}` : ""}, `, begun = time(job.started);
+  if (!job.ended) {
+    const ms = time(status.time) - begun, perMessage = tried && ms / tried;
+    setText(byId("job-title"), `${what}since ${clock(begun)}: ${count(tried)} done${perMessage ? `, ${short(perMessage * left)} left` : ""}`);
+    byId("poison-bar").max = Math.max(1, job.selected);
+    byId("poison-bar").value = tried;
+    say(byId("replay-result"), "idle", "");
     return;
   }
-  change(what, what === "drop" ? [...list.ids, ...list.foreign] : list.ids);
-}
-
-// drop asks before it drops: the button has to be pressed twice.
-export function armed(button, text) {
-  if (button.dataset.armed) {
-    delete button.dataset.armed;
-    return true;
-  }
-  button.dataset.armed = "yes";
-  setText(button, text);
-  return false;
-}
-
-export function disarm(event) {
-  const button = event.target;
-  if (!button.dataset.armed) return;
-  delete button.dataset.armed;
-  setText(button, "Drop all");
-  showActions();
+  setText(byId("job-title"), `${what}${clock(begun)} to ${clock(time(job.ended))}`);
+  const lines = [Object.entries(OUTCOMES).filter(([outcome]) => job[outcome]).map(([outcome, text]) => `${count(job[outcome])} ${text}`).join("; ")];
+  for (const r of job.results) if (r.reason) lines.push(`Message ${r.id}: ${r.reason}`);
+  if (job.error) lines.push(`Ended early: ${job.error}.${left ? ` ${count(left)} not tried.` : ""}`);
+  else if (!job.selected) lines.push("Nothing was selected.");
+  const well = !job.error && tried === (job.delivered ?? 0) + (job.duplicate ?? 0) + (job.dropped ?? 0);
+  say(byId("replay-result"), well ? "good" : tried ? "warn" : "bad", lines.filter(Boolean).join("\n"));
+  if (poison.job === job.ended) return;
+  poison.job = job.ended;
+  poison.grouped = poison.at = -Infinity;
+  poison.load();
 }
 
 export function showActions() {
   if (!session.status) return;
-  const can = session.status.replay && session.status.poison_browsable;
+  const can = session.status.replay && session.status.poison_browsable, busy = running();
   setHidden(byId("replay-form"), !can);
   setHidden(byId("replay-off"), session.status.replay || !session.status.poison_browsable);
   const token = byId("token").value !== "";
+  byId("poison-stop").disabled = !token;
   for (const row of byId("poison-rows").children) {
-    const message = poison.shown.find((m) => m.id === row.dataset.id);
-    const allowed = can && !message?.foreign;
-    setHidden(row.querySelector("button"), !allowed);
-    row.querySelector("button").disabled = !token || poison.busy;
+    const message = poison.shown.find((m) => m.id === row.dataset.id), button = row.querySelector("button");
+    setHidden(button, !can || Boolean(message?.foreign));
+    button.disabled = !token || busy;
     setHidden(row.querySelector(".look"), !can);
     row.querySelector(".look").disabled = !token;
     const pick = row.querySelector(".pick input");
-    setHidden(pick, !allowed);
+    setHidden(pick, !can);
     pick.checked = poison.picked.has(row.dataset.id);
   }
   setHidden(byId("pick-all"), !can);
-  const pickable = poison.shown.filter((m) => !m.foreign).length;
-  byId("pick-all").checked = pickable > 0 && poison.picked.size === pickable;
-  byId("pick-all").indeterminate = poison.picked.size > 0 && poison.picked.size < pickable;
-  const button = byId("replay-selected");
-  button.disabled = !token || poison.busy || poison.picked.size === 0;
-  setText(button, poison.busy ? "Working …" : poison.picked.size ? `Replay selected (${poison.picked.size})` : "Replay selected");
-  const drops = byId("drop-selected");
-  drops.disabled = button.disabled;
-  if (!drops.dataset.armed) setText(drops, poison.picked.size ? `Drop selected (${poison.picked.size})` : "Drop selected");
+  byId("pick-all").checked = poison.shown.length > 0 && poison.picked.size === poison.shown.length;
+  byId("pick-all").indeterminate = poison.picked.size > 0 && poison.picked.size < poison.shown.length;
+  const n = poison.picked.size ? ` (${poison.picked.size})` : "", foreign = poison.shown.some((m) => m.foreign && poison.picked.has(m.id));
+  setText(byId("replay-selected"), `Replay selected${n}`);
+  setText(byId("drop-selected"), `Drop selected${n}`);
+  byId("drop-selected").disabled = !token || busy || !n;
+  byId("replay-selected").disabled = byId("drop-selected").disabled || foreign;
   for (const group of byId("poison-groups").children) {
     setHidden(group.querySelector(".replay"), !can || group.dataset.foreign === "yes");
     setHidden(group.querySelector(".drop"), !can);
-    group.querySelector(".replay").disabled = group.querySelector(".drop").disabled = !token || poison.busy;
+    group.querySelector(".replay").disabled = group.querySelector(".drop").disabled = !token || busy;
   }
 }
 
-byId("poison-stop").addEventListener("click", () => { poison.stop = true; });
+byId("poison-stop").addEventListener("click", () => post("stop", {}));

@@ -1,5 +1,5 @@
 // Command dist builds what a release has: for each target a binary with version and commit, and its SBOM (SPDX 2.3); the licenses
-// of everything that is linked; and checksums of these files. From one commit it makes the same bytes in any folder.
+// of everything that is linked; manual pages; and checksums of these files. From one commit it makes the same bytes in any folder.
 //
 //	go run ./internal/tool/dist -o dist -sbom 'go run github.com/anchore/syft/cmd/syft@VERSION' linux/amd64 windows/arm64
 //
@@ -15,12 +15,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -53,6 +55,11 @@ type release struct {
 	time            time.Time // of the commit
 }
 
+// flags are those of a build whose bytes depend on the commit alone.
+func (r release) flags() []string {
+	return []string{"-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.release=" + r.version + " -X main.revision=" + r.commit}
+}
+
 // write makes dir anew, with everything for targets.
 func write(ctx context.Context, dir string, sbom, targets []string, progress io.Writer) error {
 	r, err := current(ctx)
@@ -78,8 +85,7 @@ func write(ctx context.Context, dir string, sbom, targets []string, progress io.
 			binary += ".exe"
 		}
 		fmt.Fprintln(progress, binary)
-		if _, err := output(ctx, "", environment, "go", "build", "-trimpath", "-buildvcs=false",
-			"-ldflags", "-s -w -X main.release="+r.version+" -X main.revision="+r.commit, "-o", binary, program); err != nil {
+		if _, err := output(ctx, "", environment, "go", slices.Concat([]string{"build"}, r.flags(), []string{"-o", binary, program})...); err != nil {
 			return err
 		}
 		if err := writeSBOM(ctx, binary, filepath.Join(dir, name+".spdx.json"), sbom, r); err != nil {
@@ -92,6 +98,10 @@ func write(ctx context.Context, dir string, sbom, targets []string, progress io.
 		if err := texts.collect(listed); err != nil {
 			return err
 		}
+	}
+	dated := []string{"CGO_ENABLED=0", "SOURCE_DATE_EPOCH=" + strconv.FormatInt(r.time.Unix(), 10)}
+	if _, err := output(ctx, "", dated, "go", slices.Concat([]string{"run"}, r.flags(), []string{program, "man", filepath.Join(dir, "man1")})...); err != nil {
+		return err
 	}
 	root, err := output(ctx, "", nil, "go", "env", "GOROOT")
 	if err != nil {
@@ -175,17 +185,17 @@ func reproducible(made []byte, namespace string, at time.Time, tool string) ([]b
 
 // writeChecksums writes SHA256SUMS of the files in dir, as sha256sum does.
 func writeChecksums(dir string) error {
-	entries, err := os.ReadDir(dir) // sorted
-	if err != nil {
-		return err
-	}
 	var sums strings.Builder
-	for _, entry := range entries {
-		digest, err := digestOf(filepath.Join(dir, entry.Name()))
-		if err != nil {
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
 			return err
 		}
-		fmt.Fprintf(&sums, "%s  %s\n", digest, entry.Name())
+		digest, err := digestOf(filepath.Join(dir, name))
+		fmt.Fprintf(&sums, "%s  %s\n", digest, name)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "SHA256SUMS"), []byte(sums.String()), 0o644)
 }

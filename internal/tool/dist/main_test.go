@@ -92,11 +92,12 @@ func TestReproducibleSBOM(t *testing.T) {
 func TestChecksums(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	files(t, dir, "b", "a")
+	files(t, dir, "b", "a", "man1/c")
 	testkit.NoError(t, writeChecksums(dir))
 	got := testkit.Must(os.ReadFile(filepath.Join(dir, "SHA256SUMS")))(t)
 	const want = "0c2f81f868de36ecc93388dfe572f45a10f9df9cc9ace71978294165c02574e2  a\n" +
-		"f44fdf451f96e3f25e7493d6123d9258e4caadb745841b6d18d0ce985bf43764  b\n"
+		"f44fdf451f96e3f25e7493d6123d9258e4caadb745841b6d18d0ce985bf43764  b\n" +
+		"211fca6618d4a4a1bc75406269a88213b7e5282b91334314594de3db61c38010  man1/c\n"
 	if string(got) != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -12,15 +13,24 @@ import (
 func (s *Server) serveWhy(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	q := why.Question{Tenant: query.Get("tenant"), Type: query.Get("type"), From: query.Get("from")}
-	problem := ""
-	switch id, err := uuid.Parse(q.Tenant); {
-	case err != nil || len(q.Tenant) != len(id.String()):
-		problem = "tenant must be the ID (UUID) of a tenant"
-	case q.Type == "":
-		problem = "type is missing: the message type that does not arrive"
+	if q.Type == "" {
+		writeProblem(w, http.StatusBadRequest, "type is missing: the message type that does not arrive")
+		return
 	}
-	if problem != "" {
-		writeProblem(w, http.StatusBadRequest, problem)
+	if q.Tenant == "" {
+		tenants, err := s.source.Tenants(r.Context())
+		switch {
+		case err != nil:
+			writeProblem(w, http.StatusBadGateway, redact(err))
+			return
+		case len(tenants) != 1:
+			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("tenant is missing: of %d tenants that authorized the application, the one to look at", len(tenants)))
+			return
+		}
+		q.Tenant = tenants[0].ID
+	}
+	if id, err := uuid.Parse(q.Tenant); err != nil || len(q.Tenant) != len(id.String()) {
+		writeProblem(w, http.StatusBadRequest, "tenant must be the ID (UUID) of a tenant")
 		return
 	}
 	writeJSON(w, http.StatusOK, s.source.Why(q))

@@ -109,6 +109,7 @@ Other:
   emulator    run an in-memory gateway to try things out
   help        show the help of a command
   inspect     show what is in TaskData or EFDI
+  man         write manual pages for all commands
   record      record what a gateway answers to a program, for a test
   schema      print the JSON Schema of the configuration
   version     print the version

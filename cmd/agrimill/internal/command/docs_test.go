@@ -145,9 +145,9 @@ func runDocumented(t *testing.T, line string) {
 }
 
 // beside runs agrimill.yaml until the test ends, and waits until a command that asks it has its answer.
-func (w *world) beside(t *testing.T, command []string) {
+func (w *world) beside(t *testing.T, command []string) (address string) {
 	t.Helper()
-	address := fmt.Sprintf("127.0.0.1:%d", testkit.FreePorts(t, 1)[0])
+	address = fmt.Sprintf("127.0.0.1:%d", testkit.FreePorts(t, 1)[0])
 	text, err := os.ReadFile("agrimill.yaml")
 	must(t, err)
 	must(t, os.WriteFile("agrimill.yaml", bytes.Replace(text, []byte("127.0.0.1:0"), []byte(address), 1), 0o600))
@@ -175,6 +175,7 @@ func (w *world) beside(t *testing.T, command []string) {
 		status, _, _ := w.agrimill(command...)
 		return status == statusOK
 	})
+	return address
 }
 
 // endless is the output of a program that runs until it is stopped.

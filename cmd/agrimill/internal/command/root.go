@@ -68,14 +68,20 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 		newEmulatorCommand(p),
 		newRecordCommand(p),
 		newSchemaCommand(p),
+		newManCommand(p),
 		newVersionCommand(p),
 	)
+	p.completeFromRunning(root)
 	// Cobra's own command, described like the others.
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {
 			cmd.Short = "generate shell completion for commands, flags and values"
 			cmd.Long = completionHelp
+			for _, shell := range cmd.Commands() {
+				shell.Short = "write the completion script for " + shell.Name()
+				shell.Long = "Writes the script to stdout. agrimill completion --help says where it goes."
+			}
 		}
 	}
 	return root

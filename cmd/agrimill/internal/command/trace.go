@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -133,12 +134,70 @@ func (p *program) writeMessage(m *journal.Message) error {
 		return err
 	}
 	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	for i := range m.Events {
-		e := &m.Events[i]
-		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", e.Time.Format("2006-01-02T15:04:05.000Z07:00"), e.Step, cell(e.Route), e.Detail())
+	line := func(when, step, route, detail string) {
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", when, step, route, detail)
 	}
-	for _, r := range m.Unseen {
-		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", "-", "never saw it", cell(r.Route), cell(r.Why))
+	steps := stepsOf(m.Events)
+	for i, s := range steps {
+		if left := len(steps) - maxSteps; left > 0 && i >= maxSteps/2 && i < maxSteps/2+left {
+			if i == maxSteps/2 {
+				line("…", plural(left, "step"), "-", "not shown; --json has them")
+			}
+			continue
+		}
+		line(s.Time.Format("2006-01-02T15:04:05.000Z07:00"), s.Step.String(), cell(s.Route), s.detail())
+	}
+	for i, r := range m.Unseen {
+		if i == maxUnseen {
+			line("…", "never saw it", "-", plural(len(m.Unseen)-maxUnseen, "more route"))
+			break
+		}
+		line("-", "never saw it", cell(r.Route), cell(r.Why))
 	}
 	return table.Flush()
+}
+
+// What is shown of one message fits a screen of 40 lines.
+const (
+	maxSteps  = 28
+	maxUnseen = 6
+)
+
+// step is what happened to a message, or to several messages that carry a file.
+type step struct {
+	journal.Event
+	ids  map[string]bool
+	last time.Time
+}
+
+// stepsOf puts together what happened to the messages of a file, once each.
+func stepsOf(events []journal.Event) (steps []*step) {
+	latest := map[journal.Event]*step{}
+	for _, e := range events {
+		if e.MessageID == "" {
+			steps = append(steps, &step{Event: e})
+			continue
+		}
+		alike := e
+		alike.Time, alike.MessageID, alike.At, alike.Bytes = time.Time{}, "", nil, 0
+		s := latest[alike]
+		if s == nil || s.ids[e.MessageID] {
+			s = &step{Event: e, ids: map[string]bool{}}
+			latest[alike], steps = s, append(steps, s)
+		}
+		s.ids[e.MessageID], s.last = true, e.Time
+	}
+	return steps
+}
+
+func (s *step) detail() string {
+	if len(s.ids) < 2 {
+		return s.Detail()
+	}
+	whole := s.Event
+	whole.MessageID, whole.Bytes = plural(len(s.ids), "message"), 0
+	if d := s.last.Sub(s.Time).Round(time.Millisecond); d > 0 {
+		whole.MessageID += ", the last " + d.String() + " later"
+	}
+	return whole.Detail()
 }

@@ -2,6 +2,7 @@ package command
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -45,6 +47,44 @@ func TestTrace(t *testing.T) {
 	status, stdout, stderr := f.agrimill(append(ask, "nobody sent this", "other.zip")...)
 	if status != statusFailed || !strings.Contains(stdout, "other.zip") || !strings.Contains(stderr, `nothing is known of "nobody sent this": the journal begins at 2`) {
 		t.Errorf("status %d\n%s\n%s", status, stdout, stderr)
+	}
+}
+
+// What happened to the messages of a file is told once, so that its life fits a screen of 40 lines; one that came again is told again.
+func TestTraceOfAFileFitsAScreen(t *testing.T) {
+	m := journal.Message{Filename: "map.zip", State: "confirmed", MessageIDs: make([]string, 300)}
+	at := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC)
+	happened := func(step journal.Step, id string) {
+		at = at.Add(time.Millisecond)
+		m.Events = append(m.Events, journal.Event{Time: at, Step: step, MessageID: id})
+	}
+	for _, again := range []int{300, 20} {
+		for i := range again {
+			happened(journal.StepReceived, fmt.Sprint("chunk ", i))
+			happened(journal.StepHeld, fmt.Sprint("chunk ", i))
+		}
+	}
+	for i := range 100 {
+		m.Events = append(m.Events, journal.Event{Time: at, Step: journal.StepRetry, Route: "task-data", Attempt: i + 1})
+		m.Unseen = append(m.Unseen, journal.Unseen{Route: "other", Why: "it takes doc:pdf"})
+	}
+	for i := range m.MessageIDs {
+		happened(journal.StepConfirmed, fmt.Sprint("chunk ", i))
+	}
+	var out bytes.Buffer
+	must(t, (&world{T: t}).program(&out, io.Discard).writeMessage(&m))
+	text := out.String()
+	if n := strings.Count(text, "\n"); n > 40 || n < 30 {
+		t.Errorf("%d lines:\n%s", n, text)
+	}
+	for _, want := range []string{
+		`(?m)^  2026-11-20T08:00:00\.001Z +received +- +300 messages, the last 598ms later$`, `(?m)^  2026-11-20T08:00:00\.002Z +held +- +300 messages, `,
+		`(?m)^  \S+Z +received +- +20 messages, `, `(?m)^  … +77 steps +- +not shown; --json has them$`, `(?m)^  \S+Z +retry +task-data +attempt 100`,
+		`(?m)^  \S+Z +confirmed +- +300 messages, the last 299ms later$`, `(?m)^  … +never saw it +- +94 more routes$`,
+	} {
+		if !regexp.MustCompile(want).MatchString(text) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
 	}
 }
 

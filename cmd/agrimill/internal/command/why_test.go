@@ -1,7 +1,6 @@
 package command
 
 import (
-	"net/http"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -54,34 +53,31 @@ func TestWhy(t *testing.T) {
 	missing(why.LinkAuthorization, "authorize", "--type", taskData, "--tenant", uuid.NewString())
 	f.gate.DeleteEndpointByUser(f.software.ID)
 	f.gate.DeleteEndpointByUser(f.terminal.ID)
+	testkit.Eventually(t, "the endpoints are known to be gone", func() bool {
+		_, stdout, _ := f.agrimill(append(ask, "--type", taskData)...)
+		return strings.Contains(stdout, "no endpoint in the tenant")
+	})
 	missing(why.LinkEndpoint, "endpoints", "--type", taskData)
-
-	f.gate.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusForbidden})
-	if text := f.want(statusOK, append(ask, "--type", taskData)...); !regexp.MustCompile(`(?m)^authorization +unknown +the gateway does not tell`).MatchString(text) {
-		t.Error(text)
-	}
 }
 
-// Without a running agrimill the stream is not known, and filters of the configuration are told.
-func TestWhyWithoutPipeline(t *testing.T) {
+// A question has a type, and of several tenants one; who asks needs the address alone.
+func TestWhyQuestions(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{})
-	file := f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:1\"}\n" +
+	file := f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:0\"}\n" +
 		"endpoints: [{tenant: " + f.gate.Tenant() + ", external_id: \"" + softwareID + "\", capabilities: [{type: \"doc:pdf\", direction: RECEIVE}]}]\n")
-	answer := decode[why.Answer](f.world, f.want(statusFailed, "why", "--json", "--config", file, "--tenant", f.gate.Tenant(), "--type", "doc:pdf"))
-	if answer.Missing != why.LinkSubscription || answer.Links[5].State != why.StateUnknown || !strings.Contains(answer.Links[5].Detail, "no agrimill answers at 127.0.0.1:1") {
-		t.Errorf("%+v", answer)
+	t.Chdir(filepath.Dir(file))
+	address := f.beside(t, []string{"status", "--config", "agrimill.yaml"})
+	ask := []string{"why", "--admin", address}
+	testkit.Eventually(t, "the tenant is known", func() bool {
+		status, stdout, _ := f.agrimill(append(ask, "--type", "doc:pdf", "--json")...)
+		return status == statusFailed && strings.Contains(stdout, `"missing": "subscription"`) // the only tenant need not be named
+	})
+	for _, args := range [][]string{{}, {"--tenant", "7", "--type", taskData}, {"--type", taskData, "more"}} {
+		f.want(statusUsage, append(ask, args...)...)
 	}
-	for _, args := range [][]string{
-		{"--tenant", f.gate.Tenant()}, {"--tenant", "7", "--type", taskData}, {"--tenant", f.gate.Tenant(), "--type", taskData, "more"},
-	} {
-		f.want(statusUsage, append([]string{"why", "--config", file}, args...)...)
-	}
-	f.want(statusUsage, "why", "--tenant", f.gate.Tenant(), "--type", taskData)
-
-	// The only tenant need not be named, one of two has to be.
-	f.want(statusFailed, "why", "--config", file, "--type", "doc:pdf")
 	f.gate.Authorize(f.gate.Application(), f.gate.AddTenant())
-	f.want(statusUsage, "why", "--config", file, "--type", "doc:pdf")
-	f.gate.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusForbidden})
-	f.want(statusFailed, "why", "--config", file, "--type", "doc:pdf")
+	testkit.Eventually(t, "there are two tenants", func() bool {
+		_, _, stderr := f.agrimill(append(ask, "--type", "doc:pdf")...)
+		return strings.Contains(stderr, "of 2 tenants")
+	})
 }

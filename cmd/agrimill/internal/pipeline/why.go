@@ -9,20 +9,17 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// WhyFacts returns what a configuration knows for [why.Walk]: the endpoints that it declares and
-// its routes from the gateway. With running, the state of a running agrimill that has it, it tells
-// of the event stream and of routes that wait, too; nil if there is none.
-func WhyFacts(cfg *config.Config, running *admin.Snapshot) why.Facts {
-	facts := why.Facts{Stream: whyStream(running), Unmatched: whyUnmatched(cfg.Subscriber.Unmatched)}
+// whyFacts returns what is known but for the tenants: the endpoints that the configuration declares and its routes from the
+// gateway, and of the pipeline the event stream and the routes that wait.
+func whyFacts(cfg *config.Config, running admin.Snapshot) why.Facts {
+	facts := why.Facts{Stream: whyStream(running.Gateway), Unmatched: whyUnmatched(cfg.Subscriber.Unmatched)}
 	for _, e := range cfg.Endpoints {
 		facts.Declared = append(facts.Declared, why.Declared{Tenant: e.Tenant, ExternalID: e.ExternalID, Subscriptions: e.Subscriptions})
 	}
 	waits := map[string]string{}
-	if running != nil {
-		for _, r := range running.Routes {
-			if r.State == router.StateOutage {
-				waits[r.Name] = r.LastError
-			}
+	for _, r := range running.Routes {
+		if r.State == router.StateOutage {
+			waits[r.Name] = r.LastError
 		}
 	}
 	for _, r := range cfg.Routes {
@@ -58,11 +55,7 @@ func whyUnmatched(policy subscriber.Unmatched) string {
 }
 
 // whyStream is the link of the event stream.
-func whyStream(running *admin.Snapshot) why.Link {
-	if running == nil {
-		return why.Link{State: why.StateUnknown, Detail: "no running agrimill was asked"}
-	}
-	g := running.Gateway
+func whyStream(g admin.Gateway) why.Link {
 	switch g.State {
 	case admin.GatewayConnected, admin.GatewayAwaitingHead:
 		return why.Link{State: why.StateOK, Detail: "the event stream is open"}
@@ -80,8 +73,7 @@ func whyStream(running *admin.Snapshot) why.Link {
 
 // Why implements [admin.Source]. The tenants are those of [Pipeline.Tenants].
 func (p *Pipeline) Why(q why.Question) why.Answer {
-	snapshot := p.Snapshot()
-	facts := WhyFacts(p.now().config, &snapshot)
+	facts := whyFacts(p.now().config, p.Snapshot())
 	if p.isAuthorized() {
 		facts.Tenants = p.directory.Tenants()
 	} else {

@@ -16,6 +16,7 @@ type machine struct {
 	// sections are the condensed work states; share is how many of them are on, some whether any is. Nil: there are none.
 	sections    []*gauge
 	share, some *state
+	booms       map[string]*boom // by device element
 	rates       []*gauge
 	width       float64 // that is at work, in meters
 	working     bool
@@ -30,6 +31,38 @@ type state struct {
 	way   float64 // at work, up to from
 	from  float64
 	width float64 // of the outermost parts that are at work as this state says
+}
+
+// boom is a part of a described width whose sections are switched singly: as much of it is at work as of them.
+type boom struct {
+	state  *state
+	own    *state // of the part, or of what it is in; nil: there is none
+	inner  []*state
+	widths []float64 // of inner
+	same   bool      // the width of one is not known: each counts the same
+}
+
+func (b *boom) add(s *state, p *part) {
+	width := 0.0
+	if p != nil {
+		width = p.width
+	}
+	b.inner, b.widths, b.same = append(b.inner, s), append(b.widths, width), b.same || width == 0
+}
+
+func (b *boom) share() float64 {
+	on, all := 0.0, 0.0
+	for i, s := range b.inner {
+		width := b.widths[i]
+		if b.same {
+			width = 1
+		}
+		on, all = on+s.share*width, all+width
+	}
+	if b.own != nil {
+		on *= b.own.share
+	}
+	return on / all
 }
 
 func (s *state) wayAt(way float64) float64 { return s.way + s.share*(way-s.from) }
@@ -87,6 +120,9 @@ func (g *gauge) set(raw int64) {
 		m.on += int(now - before)
 		m.turn(&g.state, now)
 		m.turn(&m.any, onOff(m.on > 0))
+		for _, b := range m.booms {
+			m.turn(&b.state, b.share())
+		}
 		if first && m.states[g.column.ElementID] == nil {
 			m.states[g.column.ElementID] = g.state
 			m.arrange()
@@ -165,12 +201,15 @@ func (m *machine) arrange() {
 		s.width = 0
 	}
 	m.width = 0
+	m.findBooms()
 	first := true
 	for _, p := range m.parts {
 		if !p.known {
 			continue
 		}
-		p.state = m.stateOf(p)
+		if p.state = m.stateOf(p); m.booms[p.element] != nil && !p.measured {
+			p.state = m.booms[p.element].state
+		}
 		p.from = p.state.wayAt(m.meter.way)
 		p.outermost = !m.within(p.element) && (first || m.device != nil) // of what is not described the first one is taken for all
 		first = false
@@ -200,29 +239,62 @@ func (m *machine) allStates() (list []*state) {
 
 // within reports whether an element is in one whose width is known.
 func (m *machine) within(element string) bool {
-	for range mostLevels {
-		if element = m.meter.works.elements[element].parent; element == "" {
-			return false
-		}
-		if m.known[element] != nil {
+	for above := range m.meter.works.up(element) {
+		if above != element && m.known[above] != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// stateOf returns the nearest state from a part to the whole machine.
-func (m *machine) stateOf(p *part) *state {
-	element := p.element
-	for range mostLevels {
-		if s := m.states[element]; s != nil {
-			return s
-		}
-		if element = m.meter.works.elements[element].parent; element == "" {
-			break
+// findBooms finds the parts whose sections say how much of them is at work: those that have the innermost states in them. A width that is
+// measured is without the sections that are off, so it is no boom.
+func (m *machine) findBooms() {
+	m.booms = map[string]*boom{}
+	divided := map[string]bool{}
+	for element := range m.states {
+		for above := range m.meter.works.up(element) {
+			divided[above] = divided[above] || above != element
 		}
 	}
+	for element, s := range m.states {
+		if !m.meter.works.divides(element) {
+			continue
+		}
+		for above := range m.meter.works.up(element) {
+			p := m.known[above]
+			if divided[element] || above == element || p == nil || p.measured {
+				continue
+			}
+			b := m.booms[above]
+			if b == nil {
+				b = &boom{own: m.stateFrom(above), state: &state{from: m.meter.way}}
+				m.booms[above] = b
+			}
+			b.add(s, m.known[element])
+		}
+	}
+	for _, b := range m.booms {
+		b.state.share = b.share()
+	}
+}
+
+// stateFrom returns the nearest state from a device element to the whole machine; nil if there is none.
+func (m *machine) stateFrom(element string) *state {
+	for above := range m.meter.works.up(element) {
+		if s := m.states[above]; s != nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// stateOf returns the nearest state from a part to the whole machine.
+func (m *machine) stateOf(p *part) *state {
+	s := m.stateFrom(p.element)
 	switch {
+	case s != nil:
+		return s
 	case m.any != nil:
 		return m.any
 	case m.some != nil && p.measured: // the width of the sections that are on
@@ -283,9 +355,7 @@ func (g *gauge) settle() {
 
 // partial reports whether a rate is by the area of all of the machine, although it is only of a section or a unit of it.
 func (g *gauge) partial() bool {
-	const section, unit = 4, 5
-	is := g.machine.meter.works.elements[g.column.ElementID].kind
-	return !g.kind.byTime && g.of == nil && (is == section || is == unit)
+	return !g.kind.byTime && g.of == nil && g.machine.meter.works.divides(g.column.ElementID)
 }
 
 func onOff(on bool) float64 {

@@ -70,6 +70,18 @@ func sprayer(properties ...farmdata.Property) []farmdata.Device {
 	return []farmdata.Device{{ID: "DVC1", Designator: "Sprayer", Elements: elements, Properties: properties}}
 }
 
+// boom is a sprayer that describes the width of its boom and of the two sections; 0 is not described.
+func boom(widths ...int64) []farmdata.Device {
+	devices := sprayer()
+	for i, width := range widths {
+		if width > 0 {
+			devices[0].Properties = append(devices[0].Properties, farmdata.Property{ObjectID: 10 + i, DDI: 0x46, Value: width})
+			devices[0].Elements[i].Objects = []int{10 + i}
+		}
+	}
+	return devices
+}
+
 func figure(f content.Figure) string {
 	if f.From == "" {
 		return "unknown"
@@ -100,9 +112,17 @@ func TestTotals(t *testing.T) {
 		"sections":              {sprayer(), []reading{{0, width, "DET2", 3000}, {0, width, "DET3", 3000}, on("DET2"), on("DET3"), {50, state, "DET3", 0}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
 		"sections and a boom":   {sprayer(), []reading{{0, width, "DET1", 6000}, {0, width, "DET2", 3000}, {0, width, "DET3", 3000}, on("DET1")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
 		"states of sections":    {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET2"), {0, state, "DET3", 0}, {50, state, "DET2", 0}}, nil, "3000 of the log, 500 of the log, 50 of the log"},
-		"a described width":     {sprayer(farmdata.Property{ObjectID: 9, DDI: width, Value: 6000}), []reading{on("DET1")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
-		"condensed states":      {sprayer(farmdata.Property{ObjectID: 9, DDI: 0x46, Value: 6000}), []reading{{0, 0xA1, "DET1", 0xFFFFFFF1}, {50, 0xA1, "DET1", 0xFFFFFFF5}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
-		"not described":         {nil, []reading{{0, width, "DET1", 6000}, {0, width, "DET2", 3000}, on("DET1"), on("DET2")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"sections of a boom":    {boom(6000, 0, 0), []reading{on("DET2"), on("DET3"), {50, state, "DET3", 0}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
+		"sections of a width":   {boom(6000, 2000, 4000), []reading{on("DET2"), on("DET3"), {50, state, "DET2", 0}}, nil, "5000 of the log, 1000 of the log, 100 of the log"},
+		"sections that overlap": {boom(6000, 4000, 4000), []reading{on("DET2"), on("DET3"), {50, state, "DET2", 0}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
+		"sections that are off": {boom(6000, 3000, 3000), []reading{on("DET1"), on("DET2"), {0, state, "DET3", 0}, {50, state, "DET2", 0}}, nil, "1500 of the log, 500 of the log, 50 of the log"},
+		"a boom that is lifted": {boom(6000, 3000, 3000), []reading{on("DET1"), on("DET2"), {0, state, "DET3", 0}, {50, state, "DET1", 0}}, nil, "1500 of the log, 500 of the log, 50 of the log"},
+		"a tank":                {boom(6000), []reading{on("DET4"), {0, state, "DET5", 0}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"a rate of two sections": {boom(6000, 2000, 4000), []reading{on("DET2"), on("DET3"), {50, state, "DET2", 0}, {0, rate, "DET2", 10_000}, {0, rate, "DET3", 20_000}}, nil,
+			"5000 of the log, 1000 of the log, 100 of the log; 0007 DET2: 10000 of the log mg/m², 10 of the log kg; 0007 DET3: 20000 of the log mg/m², 80 of the log kg"},
+		"a described width": {sprayer(farmdata.Property{ObjectID: 9, DDI: width, Value: 6000}), []reading{on("DET1")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"condensed states":  {sprayer(farmdata.Property{ObjectID: 9, DDI: 0x46, Value: 6000}), []reading{{0, 0xA1, "DET1", 0xFFFFFFF1}, {50, 0xA1, "DET1", 0xFFFFFFF5}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
+		"not described":     {nil, []reading{{0, width, "DET1", 6000}, {0, width, "DET2", 3000}, on("DET1"), on("DET2")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
 
 		"totals": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 5000), total(0x75, 900_000)}}},
 			"5000 of the totals, 900 of the totals, 100 of the log"},

@@ -2,6 +2,7 @@ package content
 
 import (
 	"context"
+	"iter"
 	"math"
 	"slices"
 	"strconv"
@@ -465,14 +466,30 @@ func (w *works) allocations(task string) []farmdata.ProductAllocation {
 	return list
 }
 
+// up goes from a device element to the whole machine.
+func (w *works) up(element string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for range mostLevels {
+			if !yield(element) {
+				return
+			}
+			if element = w.elements[element].parent; element == "" {
+				return
+			}
+		}
+	}
+}
+
+// divides reports whether a device element is a section or a unit: a part of the width of a machine.
+func (w *works) divides(element string) bool {
+	return w.elements[element].kind == 4 || w.elements[element].kind == 5
+}
+
 // in reports whether a device element is another one, or in it.
 func (w *works) in(element, other string) bool {
-	for range mostLevels {
-		if element == other {
+	for above := range w.up(element) {
+		if above == other {
 			return true
-		}
-		if element = w.elements[element].parent; element == "" {
-			return false
 		}
 	}
 	return false

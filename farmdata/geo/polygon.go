@@ -29,31 +29,48 @@ func Encloses(polygons []farmdata.Polygon) bool {
 // exterior one that they are in. What encloses nothing is left out: rings of fewer
 // than three places, and interior rings outside of every exterior one. Points that
 // cannot be on Earth are left out, too. So are the interior rings that it would take more than MaxCrossings to place:
-// surplus is how many.
+// surplus is how many. A polygon across the 180th meridian is cut there.
 func MultiPolygon(polygons []farmdata.Polygon) (multi [][][]Coordinates, surplus int) {
 	s := sweep{left: MaxCrossings}
 	for _, polygon := range polygons {
-		from := len(multi)
-		var holes [][]Coordinates
-		for _, line := range polygon.Rings {
-			ring := closed(line)
-			switch {
-			case ring == nil:
-			case line.Type == interior:
-				orient(ring, false)
-				holes = append(holes, ring)
-			default:
-				orient(ring, true)
-				multi = append(multi, [][]Coordinates{ring})
+		exteriors, holes, across := rings(polygon)
+		for i, in := range s.enclosing(exteriors, holes) {
+			if in >= 0 {
+				exteriors[in] = append(exteriors[in], holes[i])
 			}
 		}
-		for i, in := range s.enclosing(multi[from:], holes) {
-			if in >= 0 {
-				multi[from+in] = append(multi[from+in], holes[i])
+		for _, part := range exteriors {
+			if across {
+				multi = append(multi, divide(part)...)
+			} else {
+				multi = append(multi, part)
 			}
 		}
 	}
 	return multi, s.surplus
+}
+
+// rings returns those of a polygon, closed, exterior ones counterclockwise and interior ones clockwise. If they go across the 180th
+// meridian, their longitudes are of 0 to 360.
+func rings(polygon farmdata.Polygon) (exteriors [][][]Coordinates, holes [][]Coordinates, across bool) {
+	all, kinds := [][]Coordinates{}, []int{}
+	for _, line := range polygon.Rings {
+		if ring := closed(line); ring != nil {
+			all, kinds = append(all, ring), append(kinds, line.Type)
+			across = across || crosses(ring)
+		}
+	}
+	for i, ring := range all {
+		if across {
+			eastward(ring)
+		}
+		if orient(ring, kinds[i] != interior); kinds[i] == interior {
+			holes = append(holes, ring)
+		} else {
+			exteriors = append(exteriors, [][]Coordinates{ring})
+		}
+	}
+	return exteriors, holes, across
 }
 
 // Surplus is the finding that a field has more interior rings than MultiPolygon can place.

@@ -136,6 +136,7 @@ func (s Column) Validate() error {
 
 func (c *Config) setDefaults() {
 	c.Gap = cmp.Or(c.Gap, 5*time.Minute)
+	c.Add = slices.DeleteFunc(slices.Clone(attributes), func(a Attribute) bool { return !slices.Contains(c.Add, a) }) // each once
 	if c.Finding == nil {
 		c.Finding = func(*farmdata.Finding) {}
 	}

@@ -115,13 +115,17 @@ func (w *Writer) layout(p *farmdata.Prescription, code int, name string, values 
 		l.text = appendText(append(l.text, `,"zone_name":`...), name)
 	}
 	l.text = w.attributes(l.text, names.Subject{Products: products, Prescribed: true}, names.Prescribed(p, w.cfg.Add, true))
-	placeholders := w.placeholders()
+	placeholders, seen := w.placeholders(), map[*farmdata.Column]bool{}
 	w.keys.Begin()
 	for _, v := range values {
-		property := w.property(v.Column)
-		l.properties = append(l.properties, property)
-		if property.placeholder >= 0 {
-			placeholders[property.placeholder].null = nil
+		p := w.property(v.Column)
+		if seen[v.Column] {
+			p.Key = nil // the first one counts
+		}
+		seen[v.Column] = true
+		l.properties = append(l.properties, p)
+		if p.placeholder >= 0 {
+			placeholders[p.placeholder].null = nil
 		}
 	}
 	for _, placeholder := range placeholders {

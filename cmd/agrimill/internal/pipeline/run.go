@@ -73,7 +73,7 @@ type drained struct {
 func (p *Pipeline) unfinished(d drained, err error) error {
 	stats := p.subscriber.Stats()
 	open := UnfinishedError{
-		Open: d.open, SetAside: stats.SetAsideNow, Held: stats.HeldNow, Unconfirmed: stats.HeldConfirmations,
+		Open: d.open, SetAside: stats.SetAsideNow, Held: stats.HeldNow, Unconfirmed: stats.HeldConfirmations + stats.UnsyncedConfirmations,
 		Quarantine: stats.QuarantineWaiting, Returned: d.returned, Err: err,
 	}
 	var unconfirmed *subscriber.UnconfirmedError

@@ -65,7 +65,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.Scopes = append([]string(nil), cfg.Scopes...)
-	cfg.setDefaults()
+	cfg = cfg.WithDefaults()
 	base := strings.TrimRight(cfg.BaseURL, "/")
 	origin, err := url.Parse(base)
 	if err != nil {

@@ -227,11 +227,6 @@ func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // WithDefaults returns the configuration with the defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	def(&c.ServiceName, DefaultServiceName)
 	def(&c.StreamIdleTimeout, defaultStreamIdleTimeout)
 	def(&c.StreamConnectTimeout, defaultStreamConnectTimeout)
@@ -248,8 +243,9 @@ func (c *Config) setDefaults() {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	c.Retry.setDefaults()
-	c.RateLimit.setDefaults()
+	c.Retry = c.Retry.WithDefaults()
+	c.RateLimit = c.RateLimit.WithDefaults()
+	return c
 }
 
 // pingInterval is at most the shortest timeout: a caller that gives up after a second
@@ -283,7 +279,7 @@ func (configError) Is(target error) bool { return target == ErrInvalid }
 // Validate reports every field with an invalid value; the error matches
 // [ErrConfig]. Zero values stand for the defaults.
 func (c Config) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	e := validate.Errors{Cause: validationCause}
 	checkURL := func(field, value string) {
 		u, err := url.Parse(value)

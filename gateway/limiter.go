@@ -32,14 +32,10 @@ type RateLimitConfig struct {
 
 // WithDefaults returns the configuration with the defaults filled in.
 func (c RateLimitConfig) WithDefaults() RateLimitConfig {
-	c.setDefaults()
-	return c
-}
-
-func (c *RateLimitConfig) setDefaults() {
 	def(&c.MinRate, 1)
 	def(&c.Growth, 0.05)
 	def(&c.Pause, time.Second)
+	return c
 }
 
 func (c RateLimitConfig) validate() error {

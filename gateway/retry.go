@@ -34,15 +34,11 @@ type RetryConfig struct {
 
 // WithDefaults returns the configuration with the defaults filled in.
 func (c RetryConfig) WithDefaults() RetryConfig {
-	c.setDefaults()
-	return c
-}
-
-func (c *RetryConfig) setDefaults() {
 	def(&c.MaxAttempts, 5)
 	def(&c.InitialBackoff, 500*time.Millisecond)
 	def(&c.MaxBackoff, 30*time.Second)
 	def(&c.MaxRetryAfter, 5*time.Minute)
+	return c
 }
 
 func (c RetryConfig) validate() error {

@@ -90,14 +90,10 @@ type Config struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	c.MaxRequests = cmp.Or(c.MaxRequests, 16)
 	c.CloseTimeout = cmp.Or(c.CloseTimeout, 30*time.Second)
 	c.DirectRecipients = slices.Clone(c.DirectRecipients)
+	return c
 }
 
 // ErrConfig is matched by the errors of [Config.Validate] and [New].
@@ -106,7 +102,7 @@ var ErrConfig = errors.New("publisher: invalid configuration")
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	var e validate.Errors
 	e.Check(c.Client != nil, "Client", "is required")
 	validate.NotNegative(&e, "MaxRequests", c.MaxRequests)

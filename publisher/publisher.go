@@ -34,7 +34,7 @@ type Publisher struct {
 // New returns a Publisher. A nil logger is silent. The error reports every mistake in the
 // configuration.
 func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
-	cfg.setDefaults()
+	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}

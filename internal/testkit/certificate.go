@@ -38,10 +38,7 @@ func NewCertificate(t testing.TB) Certificate {
 		DNSNames:    []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	caKey, key := newKey(t), newKey(t)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := Must(x509.MarshalPKCS8PrivateKey(key))(t)
 	return Certificate{
 		CA:   sign(t, ca, ca, caKey, caKey),
 		Cert: sign(t, leaf, ca, key, caKey),
@@ -51,29 +48,20 @@ func NewCertificate(t testing.TB) Certificate {
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	return key
 }
 
 func sign(t testing.TB, certificate, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) []byte {
 	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, certificate, parent, &key.PublicKey, parentKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	der := Must(x509.CreateCertificate(rand.Reader, certificate, parent, &key.PublicKey, parentKey))(t)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
 // Server returns the configuration of a server that shows the certificate.
 func (c Certificate) Server(t testing.TB) *tls.Config {
 	t.Helper()
-	pair, err := tls.X509KeyPair(c.Cert, c.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pair := Must(tls.X509KeyPair(c.Cert, c.Key))(t)
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
 }
 
@@ -88,8 +76,6 @@ func (c Certificate) Client() *tls.Config {
 func (c Certificate) Write(t testing.TB, dir string) {
 	t.Helper()
 	for name, data := range map[string][]byte{"ca.pem": c.CA, "cert.pem": c.Cert, "key.pem": c.Key} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 }

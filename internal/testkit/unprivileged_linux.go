@@ -15,9 +15,7 @@ func Unprivileged(t testing.TB) (restore func()) {
 		return func() {}
 	}
 	runtime.LockOSThread() // the right belongs to a thread
-	if err := syscall.Setfsuid(65534); err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, syscall.Setfsuid(65534))
 	return func() {
 		if err := syscall.Setfsuid(0); err != nil {
 			t.Error(err)

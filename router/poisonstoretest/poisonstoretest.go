@@ -115,9 +115,7 @@ func (b *bench) poison(payloads ...string) {
 
 func (b *bench) publish(topic string, msg *message.Message) {
 	b.Helper()
-	if err := b.Sink.Publish(topic, msg); err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, b.Sink.Publish(topic, msg))
 }
 
 func list(t testing.TB, store router.PoisonStore) []router.Poisoned {
@@ -179,10 +177,7 @@ func (s Suite) get(t *testing.T) {
 	b := s.bench(t)
 	b.poison("one", "\x00\xff two \r\n")
 	for _, listed := range list(t, b.Store) {
-		got, err := b.Store.Get(t.Context(), listed.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := testkit.Must(b.Store.Get(t.Context(), listed.ID))(t)
 		want := record(string(listed.Message.Payload))
 		if got.ID != listed.ID || got.Route != "farm" || got.Reason != "cannot decode" || got.Class != "permanent" || got.Topic != "in" ||
 			got.Attempts != 1 || got.Count != 1 || !got.First.Equal(listed.First) || got.First.IsZero() || got.Last.IsZero() ||
@@ -387,9 +382,7 @@ func (s Suite) many(t *testing.T) {
 			want = append(want, string(messages[i].Payload))
 		}
 	}
-	if err := b.Sink.Publish(b.Topic, messages...); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.Sink.Publish(b.Topic, messages...))
 	n, err := router.DeletePoisoned(t.Context(), b.Store, router.PoisonSelection{Filter: func(p router.Poisoned) bool { return p.Message.Payload[2] != '0' }})
 	if err != nil || n != 270 {
 		t.Fatalf("deleted %d, %v", n, err)

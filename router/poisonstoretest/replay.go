@@ -38,9 +38,7 @@ func (b *bench) replayer() *replayer {
 		return []*message.Message{msg}, r.failure
 	}
 	from := gochannel.NewGoChannel(gochannel.Config{}, nil) // nothing is received
-	if err := r.Add(router.Route{Name: "farm", From: from, Topic: "in", To: sinks.FromPublisher("to", &r.arrived, sinks.PublisherConfig{}), ToTopic: "to", Transform: transform}); err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, r.Add(router.Route{Name: "farm", From: from, Topic: "in", To: sinks.FromPublisher("to", &r.arrived, sinks.PublisherConfig{}), ToTopic: "to", Transform: transform}))
 	return r
 }
 

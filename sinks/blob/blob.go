@@ -49,7 +49,7 @@ func New(config Config) (sinks.Sink, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.setDefaults()
+	config = config.WithDefaults()
 	path, err := config.template()
 	if err != nil {
 		return nil, err

@@ -65,12 +65,8 @@ type Config struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	c.Path = cmp.Or(c.Path, DefaultPath)
+	return c
 }
 
 func (c Config) template() (*sinks.TopicTemplate, error) {
@@ -82,7 +78,7 @@ func (c Config) template() (*sinks.TopicTemplate, error) {
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	var e validate.Errors
 	e.Check(c.Bucket != nil, "Bucket", "is required")
 	var bad *sinks.TemplateError

@@ -43,7 +43,7 @@ func (Config) TopicSegment(value string) string { return sinks.DefaultSegments.E
 
 // CheckTopic implements [sinks.Topics]. It also covers the fixed parts and fallbacks of Path.
 func (c Config) CheckTopic(topic string) error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	path, err := c.template()
 	if err != nil {
 		return sinks.NewError(sinkName, topic, sinks.ErrRejected, err)
@@ -67,7 +67,7 @@ func try(path *sinks.TopicTemplate, topic string) error {
 // Required returns the metadata keys without which a message has no key, by the names of their variables in
 // Path. It returns none for a Path that is not valid.
 func (c Config) Required() map[string]string {
-	c.setDefaults()
+	c = c.WithDefaults()
 	path, err := c.template()
 	if err != nil {
 		return nil
@@ -80,7 +80,7 @@ func (c Config) Required() map[string]string {
 // Key returns the key of a message's payload in the topic. Without [gateway.KeyDedupID] it is another one each time.
 // The error matches [sinks.ErrRejected]: the message cannot be stored.
 func (c Config) Key(topic string, msg *message.Message) (string, error) {
-	c.setDefaults()
+	c = c.WithDefaults()
 	path, err := c.template()
 	if err == nil {
 		var key string

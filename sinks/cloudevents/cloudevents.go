@@ -66,20 +66,16 @@ type Config struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	c.Source = cmp.Or(c.Source, DefaultSource)
 	c.Subject = cmp.Or(c.Subject, DefaultSubject)
 	c.ContentTypes = maps.Clone(c.ContentTypes)
+	return c
 }
 
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	var e validate.Errors
 	template := func(path, text string) {
 		var bad *sinks.TemplateError
@@ -109,7 +105,7 @@ func New(config Config) (*Mapping, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.setDefaults()
+	config = config.WithDefaults()
 	source, err := sinks.ParseTopicTemplate(config.Source)
 	if err != nil {
 		return nil, err

@@ -146,13 +146,8 @@ type Config struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	url := c.URL
-	if c.Connection.setDefaults(); c.Conn != nil {
+	if c.Connection = c.Connection.WithDefaults(); c.Conn != nil {
 		c.URL = url
 	}
 	c.Stream = cmp.Or(c.Stream, DefaultStream)
@@ -170,6 +165,7 @@ func (c *Config) setDefaults() {
 	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
 	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
 	c.MaxPending = cmp.Or(c.MaxPending, DefaultMaxPending)
+	return c
 }
 
 // String formats the configuration without what is secret.
@@ -186,7 +182,7 @@ func (Config) TopicSegment(value string) string { return TopicSegment(value) }
 
 // CheckTopic implements [sinks.Topics].
 func (c Config) CheckTopic(topic string) error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	if err := checkSubject(c.SubjectPrefix + "." + topic); err != nil {
 		return sinks.NewError(cmp.Or(c.Name, "nats"), topic, sinks.ErrRejected, err)
 	}
@@ -202,7 +198,7 @@ func ValidName(name string) bool { return !strings.ContainsAny(name, " \t\r\n.*>
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig]. Zero values stand for the defaults.
 func (c Config) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	var e validate.Errors
 
 	e.Check(c.Conn == nil || c.URL == "" && c.credentials() == 0 && c.TLS == nil && len(c.Options) == 0 && c.InboxPrefix == "",

@@ -52,13 +52,9 @@ type Connection struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Connection) WithDefaults() Connection {
-	c.setDefaults()
-	return c
-}
-
-func (c *Connection) setDefaults() {
 	c.URL = cmp.Or(c.URL, natsgo.DefaultURL)
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
+	return c
 }
 
 // String formats the connection without what is secret.
@@ -73,7 +69,7 @@ func (c Connection) MarshalText() ([]byte, error) { return []byte(c.String()), n
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig] and does not hold the address.
 func (c Connection) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	var e validate.Errors
 	e.Check(c.credentials() <= 1, "", "%s and %s, %s, %s and %s exclude each other", validate.Field("User"), validate.Field("Password"),
 		validate.Field("Token"), validate.Field("CredentialsFile"), validate.Field("NKeySeedFile"))
@@ -127,7 +123,7 @@ func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	c.setDefaults()
+	c = c.WithDefaults()
 	all := []natsgo.Option{
 		natsgo.Name(name),
 		natsgo.Timeout(c.ConnectTimeout),

@@ -78,7 +78,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.setDefaults()
+	config = config.WithDefaults()
 	if config.CloudEvents != nil {
 		mapping, err := cloudevents.New(*config.CloudEvents)
 		if err != nil {

@@ -97,10 +97,7 @@ func testAsyncReceipts(t *testing.T, h Suite) {
 	publications := publishAsync(t, sink, topic, want...)
 	receipts := map[sinks.Receipt]bool{}
 	for i, p := range publications {
-		receipt, err := result(t, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		receipt := testkit.Must(result(t, p))(t)
 		if receipt.Duplicate {
 			t.Errorf("message %d: %+v is that of a duplicate", i, receipt)
 		}
@@ -121,13 +118,8 @@ func testAsyncDuplicate(t *testing.T, h Suite) {
 	for i := range receipts {
 		msg := newMessage(fmt.Sprint("copy ", i))
 		msg.Metadata[gateway.KeyDedupID] = "an id"
-		p, err := sink.PublishAsync("async.duplicate", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if receipts[i], err = result(t, p); err != nil {
-			t.Fatal(err)
-		}
+		p := testkit.Must(sink.PublishAsync("async.duplicate", msg))(t)
+		receipts[i] = testkit.Must(result(t, p))(t)
 	}
 	wantPayloads(t, b, "async.duplicate", "copy 0")
 	first := receipts[0]

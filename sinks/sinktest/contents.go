@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -229,10 +230,7 @@ func testCopyWithOtherBytes(t *testing.T, h Suite) {
 	}
 	duplicates := map[int]bool{}
 	for i, p := range publications {
-		receipt, err := result(t, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		receipt := testkit.Must(result(t, p))(t)
 		duplicates[i] = receipt.Duplicate
 	}
 	stored := check("copy.async", sent)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -169,16 +170,10 @@ func testTemplates(t *testing.T, h Suite) {
 			continue // no template
 		}
 		t.Run(fmt.Sprintf("%.40q", text), func(t *testing.T) {
-			template, err := sinks.ParseTopicTemplate(text)
-			if err != nil {
-				t.Fatal(err)
-			}
+			template := testkit.Must(sinks.ParseTopicTemplate(text))(t)
 			var failed error
 			for _, values := range template.Samples() {
-				topic, err := template.Topic(values, sink.TopicSegment)
-				if err != nil {
-					t.Fatal(err)
-				}
+				topic := testkit.Must(template.Topic(values, sink.TopicSegment))(t)
 				checked, published := sink.CheckTopic(topic), sink.Publish(topic, newMessage("x"))
 				if (checked == nil) != (published == nil) {
 					t.Errorf("topic %.80q: CheckTopic returns %v, Publish %v", topic, checked, published)

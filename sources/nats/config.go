@@ -84,11 +84,6 @@ type Config struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	c.AckWait = cmp.Or(c.AckWait, DefaultAckWait)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.MaxNackDelay = cmp.Or(c.MaxNackDelay, DefaultMaxNackDelay)
@@ -98,6 +93,7 @@ func (c *Config) setDefaults() {
 	c.CloseTimeout = cmp.Or(c.CloseTimeout, nats.DefaultCloseTimeout)
 	c.Name = cmp.Or(c.Name, nats.DefaultName)
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, nats.DefaultConnectTimeout)
+	return c
 }
 
 // String formats the configuration without what is secret.
@@ -112,7 +108,7 @@ func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	var e validate.Errors
 	e.Join("", c.Connection.Validate())
 	e.Check(c.Durable != "", "Durable", "is required")

@@ -38,7 +38,7 @@ type Found struct {
 // Look says what Subscribe of a subscriber with the configuration would read. It makes and changes
 // nothing. The warnings and the errors are those of Subscribe. A nil logger is silent.
 func Look(ctx context.Context, config Config, subject string, logger watermill.LoggerAdapter) (Found, error) {
-	config.setDefaults()
+	config = config.WithDefaults()
 	if err := config.Validate(); err != nil {
 		return Found{}, err
 	}

@@ -84,7 +84,7 @@ func (s *Subscriber) Format(state fmt.State, _ rune) {
 // New returns a Subscriber, or an error that wraps [ErrConfig]. It does not connect. A nil
 // logger is silent.
 func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
-	config.setDefaults()
+	config = config.WithDefaults()
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}

@@ -127,10 +127,7 @@ func Do[P, R any](t *Tab, command cdp.Command[P, R], params P) R {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.context, testkit.Patience)
 	defer cancel()
-	result, err := chromedp.Call(ctx, command, params)
-	if err != nil {
-		t.Fatal(err)
-	}
+	result := testkit.Must(chromedp.Call(ctx, command, params))(t)
 	return result
 }
 

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // TaskDataXML is the main file of Archive.
@@ -105,9 +106,7 @@ func zipOf(t testing.TB, files []string, large ...repetition) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.Close())
 	return b.Bytes()
 }
 
@@ -163,10 +162,7 @@ func TimeLog(t testing.TB, records int) []byte {
 // Marshal returns the bytes of a message.
 func Marshal(t testing.TB, message proto.Message) []byte {
 	t.Helper()
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(message)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.Must(proto.MarshalOptions{Deterministic: true}.Marshal(message))(t)
 	return b
 }
 
@@ -188,10 +184,7 @@ func Description(t testing.TB) []byte {
 func Files(t testing.TB, root string, patterns ...string) (files []string) {
 	t.Helper()
 	for _, pattern := range patterns {
-		found, err := filepath.Glob(filepath.Join(root, "..", "shared", "data", pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		found := testkit.Must(filepath.Glob(filepath.Join(root, "..", "shared", "data", pattern)))(t)
 		if len(found) == 0 {
 			const message = "REAL FARM FILES ARE ABSENT: nothing at ../shared/data/%s"
 			if os.Getenv("CI") != "" {

@@ -17,10 +17,7 @@ import (
 // Client returns a client that is closed when the test ends. It is of franz-go, which shares no code with sarama.
 func Client(tb testing.TB, addr string, options ...kgo.Opt) *kgo.Client {
 	tb.Helper()
-	client, err := newClient(addr, options...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	client := testkit.Must(newClient(addr, options...))(tb)
 	tb.Cleanup(client.Close)
 	return client
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest/broker"
 )
 
@@ -23,10 +24,7 @@ func StartReal(tb testing.TB, config broker.Config) *Real {
 	r := &Real{tb: tb, Proxy: NewProxy(tb)}
 	config.Dir = tb.TempDir()
 	config.Advertise = r.Proxy.Addr()
-	b, err := broker.Start(context.Background(), config)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	b := testkit.Must(broker.Start(context.Background(), config))(tb)
 	tb.Cleanup(b.Kill) // unwritten data is not needed
 	r.broker = b
 	r.Proxy.SetTarget(b.Addr())

@@ -5,6 +5,8 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // CreateLossyBucket creates a key-value bucket that acknowledges keys and deletes them at once.
@@ -25,15 +27,9 @@ func CreateLossyBucket(tb testing.TB, conn *natsgo.Conn, bucket string) {
 // Put writes an entry of a bucket, as somebody else would.
 func Put(tb testing.TB, s *Server, bucket, key, value string) {
 	tb.Helper()
-	conn, err := Connect("", natsgo.InProcessServer(s))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	conn := testkit.Must(Connect("", natsgo.InProcessServer(s)))(tb)
 	defer conn.Close()
-	js, err := JetStream(conn)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	js := testkit.Must(JetStream(conn))(tb)
 	kv, err := js.KeyValue(tb.Context(), bucket)
 	if err == nil {
 		_, err = kv.PutString(tb.Context(), key, value)

@@ -12,26 +12,19 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strings"
-)
+	"testing"
 
-// TB is the part of testing.TB that Start uses.
-type TB interface {
-	Helper()
-	Fatal(args ...any)
-	Cleanup(f func())
-}
+	"github.com/agrimill/agrimill/internal/testkit"
+)
 
 // Start starts a proxy in front of the gateway at baseURL and returns the proxy's base
 // URL. It passes everything unmodified except event streams: change
 // receives each event with its trailing empty line, including keep-alive comments, and
 // returns what the client receives. It is called from the goroutine of the stream. The
 // proxy is closed when the test ends.
-func Start(tb TB, baseURL string, change func(event []byte) []byte) string {
+func Start(tb testing.TB, baseURL string, change func(event []byte) []byte) string {
 	tb.Helper()
-	target, err := url.Parse(baseURL)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	target := testkit.Must(url.Parse(baseURL))(tb)
 	transport := &http.Transport{}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },

@@ -48,10 +48,7 @@ func teamset(i int) string { return fmt.Sprintf("%032x", i) }
 
 func get(t *testing.T, store farm.DeviceStore, teamset string) []farm.DeviceDescription {
 	t.Helper()
-	list, err := store.Get(t.Context(), teamset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	list := testkit.Must(store.Get(t.Context(), teamset))(t)
 	slices.SortFunc(list, func(a, b farm.DeviceDescription) int {
 		return cmp.Or(bytes.Compare(a.Payload, b.Payload), a.Sent.Compare(b.Sent))
 	})
@@ -60,9 +57,7 @@ func get(t *testing.T, store farm.DeviceStore, teamset string) []farm.DeviceDesc
 
 func put(t *testing.T, store farm.DeviceStore, teamset string, d farm.DeviceDescription) {
 	t.Helper()
-	if err := store.Put(t.Context(), teamset, d); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, store.Put(t.Context(), teamset, d))
 }
 
 func want(t *testing.T, got []farm.DeviceDescription, want ...farm.DeviceDescription) {

@@ -94,17 +94,13 @@ type Config struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	c.Bucket = cmp.Or(c.Bucket, DefaultBucket)
 	c.Name = cmp.Or(c.Name, DefaultName)
 	c.TTL = cmp.Or(c.TTL, DefaultTTL)
 	c.Replicas = cmp.Or(c.Replicas, 1)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.Timeout = min(c.Timeout, c.TTL/2)
+	return c
 }
 
 // Format writes the fields without what is secret, for every verb.
@@ -175,7 +171,7 @@ func New(ctx context.Context, config Config) (*Lease, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.setDefaults()
+	config = config.WithDefaults()
 	l := &Lease{config: config, logger: config.Logger, id: uuid.NewString(), closed: make(chan struct{})}
 	if l.logger == nil {
 		l.logger = watermill.NopLogger{}

@@ -87,16 +87,12 @@ type Config struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	c.Bucket = cmp.Or(c.Bucket, DefaultBucket)
 	c.TTL = cmp.Or(c.TTL, router.DefaultDedupTTL)
 	c.Replicas = cmp.Or(c.Replicas, 1)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	c.SessionTTL = cmp.Or(c.SessionTTL, DefaultSessionTTL)
+	return c
 }
 
 // Format writes the fields without what is secret, for every verb.
@@ -185,7 +181,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.setDefaults()
+	config = config.WithDefaults()
 	s := &Store{
 		config: config, logger: config.Logger, session: newSession(),
 		held: map[router.Key]*hold{}, unsent: map[router.Key]pendingWrite{}, peers: map[string]*peer{}, odd: map[string]sight{}, oddLine: ratelog.Line{Burst: warnlog.PerMessage}, life: lifecycle.New(),

@@ -17,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
 // Defaults of [DedupSettings].
@@ -142,9 +143,7 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 	if config.Owner.Session == "" {
 		config.Owner.Session = uuid.NewString()
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
+	logger = warnlog.Or(logger)
 	return &Dedup{config: config, logger: logger, waits: waits{logger: logger}}, nil
 }
 
@@ -332,22 +331,14 @@ func (d *Dedup) commit(ctx context.Context, scope string, claim Claim, token Tok
 			fields["message_uuid"] = msg.UUID
 		}
 		if suppressed, ok := d.forgotten.Next(); ok {
-			d.logger.Error("handled message could not be recorded; a copy may be handled again", redacted(text), withSuppressed(fields, suppressed))
+			d.logger.Error("handled message could not be recorded; a copy may be handled again", redacted(text), warnlog.Counted(fields, suppressed))
 		}
 		observe(d.config.Observer, Event{Route: scope, Kind: EventDedupFailed, Class: ClassOutage, Context: ctx, Message: msg, Err: err, Text: text})
 		return
 	}
 	if suppressed, ok := d.forgotten.Over(); ok {
-		d.logger.Info("handled messages are recorded again", withSuppressed(watermill.LogFields{"route": scope}, suppressed))
+		d.logger.Info("handled messages are recorded again", warnlog.Counted(watermill.LogFields{"route": scope}, suppressed))
 	}
-}
-
-// withSuppressed adds to the fields of a line how many were left out before it.
-func withSuppressed(fields watermill.LogFields, suppressed int) watermill.LogFields {
-	if suppressed > 0 {
-		fields[ratelog.Field] = suppressed
-	}
-	return fields
 }
 
 // release leaves the rest to the lease when the store is down.

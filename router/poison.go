@@ -173,9 +173,7 @@ func NewPoisonQueue(config PoisonConfig, logger watermill.LoggerAdapter) (*Poiso
 		return nil, err
 	}
 	config = config.WithDefaults()
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
+	logger = warnlog.Or(logger)
 	return &PoisonQueue{
 		// A route may poison everything.
 		config: config, logger: warnlog.Limit(logger, warnlog.PerMessage),

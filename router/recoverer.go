@@ -6,6 +6,8 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
 // PanicError represents a panic in a handler. Its class is [ClassHandler].
@@ -36,9 +38,7 @@ func (e *PanicError) ErrorClass() Class { return ClassHandler }
 // [*PanicError], so that it is retried and, if it persists, poisoned. The stack
 // is logged at debug level; a nil logger discards it.
 func NewRecoverer(logger watermill.LoggerAdapter) message.HandlerMiddleware {
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
+	logger = warnlog.Or(logger)
 	return func(h message.HandlerFunc) message.HandlerFunc {
 		return func(msg *message.Message) (out []*message.Message, err error) {
 			defer func() {

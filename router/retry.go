@@ -14,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
 // Defaults of [RetrySettings].
@@ -137,9 +138,7 @@ func NewRetry(config RetryConfig, logger watermill.LoggerAdapter) (*Retry, error
 		return nil, err
 	}
 	config.RetrySettings = config.WithDefaults()
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
+	logger = warnlog.Or(logger)
 	return &Retry{
 		config: config,
 		policy: backoff.Policy{Initial: config.InitialBackoff, Max: config.MaxBackoff},

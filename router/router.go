@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -113,9 +114,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
+	logger = warnlog.Or(logger)
 	if config.Dedup.Store == nil {
 		store, err := NewMemoryStore(MemoryStoreConfig{})
 		if err != nil {

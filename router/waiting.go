@@ -88,15 +88,13 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 	}
 	w.mu.Unlock()
 	if tell {
-		if suppressed, ok := w.line.Next(); ok {
-			fields := watermill.LogFields{
-				"route": route, "waited": waited, "waiting": waiting, "instance": found.Holder.Instance, "session": found.Holder.Session,
-			}
-			if !found.Until.IsZero() {
-				fields["until"] = found.Until.UTC().Format(time.RFC3339)
-			}
-			warnlog.Warn(w.logger, "message waits for a copy that is being handled elsewhere", withSuppressed(fields, suppressed))
+		fields := watermill.LogFields{
+			"route": route, "waited": waited, "waiting": waiting, "instance": found.Holder.Instance, "session": found.Holder.Session,
 		}
+		if !found.Until.IsZero() {
+			fields["until"] = found.Until.UTC().Format(time.RFC3339)
+		}
+		warnlog.Limited(&w.line, w.logger, "message waits for a copy that is being handled elsewhere", fields)
 	}
 	return &reservedError{since: one.since, waits: w, key: key}
 }
@@ -113,7 +111,7 @@ func (w *waits) over(route string, key Key) {
 	w.mu.Unlock()
 	if ended {
 		if suppressed, ok := w.line.Over(); ok {
-			w.logger.Info("messages no longer wait for copies elsewhere", withSuppressed(watermill.LogFields{"route": route}, suppressed))
+			w.logger.Info("messages no longer wait for copies elsewhere", warnlog.Counted(watermill.LogFields{"route": route}, suppressed))
 		}
 	}
 }

@@ -90,9 +90,7 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
+	logger = warnlog.Or(logger)
 	// A problem with one event may affect every event that follows.
 	logger = warnlog.Limit(logger, warnlog.PerMessage)
 	s := newSubscriber(context.Background(), cfg, logger, new(counters))

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/internal/ratelog"
 )
 
 // Prefix begins a warning if the logger has no level for it.
@@ -26,6 +28,29 @@ func Warn(logger watermill.LoggerAdapter, msg string, fields watermill.LogFields
 		return
 	}
 	logger.Info(Prefix+msg, fields)
+}
+
+// Or returns the logger, and one that discards all output for nil.
+func Or(logger watermill.LoggerAdapter) watermill.LoggerAdapter {
+	if logger == nil {
+		return watermill.NopLogger{}
+	}
+	return logger
+}
+
+// Limited warns as often as line allows.
+func Limited(line *ratelog.Line, logger watermill.LoggerAdapter, msg string, fields watermill.LogFields) {
+	if suppressed, ok := line.Next(); ok {
+		Warn(logger, msg, Counted(fields, suppressed))
+	}
+}
+
+// Counted adds to the fields of a line how many were left out before it.
+func Counted(fields watermill.LogFields, suppressed int) watermill.LogFields {
+	if suppressed > 0 {
+		fields[ratelog.Field] = suppressed
+	}
+	return fields
 }
 
 // Adapter is Watermill's adapter for a [slog.Logger], with support for warnings.

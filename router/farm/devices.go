@@ -107,9 +107,7 @@ type DevicesConfig struct {
 // WithDefaults returns the configuration with its defaults.
 func (c DevicesConfig) WithDefaults() DevicesConfig {
 	c.Wait = cmp.Or(c.Wait, DefaultDevicesWait)
-	if c.Logger == nil {
-		c.Logger = watermill.NopLogger{}
-	}
+	c.Logger = warnlog.Or(c.Logger)
 	return c
 }
 

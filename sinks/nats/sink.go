@@ -18,6 +18,7 @@ import (
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/wakeup"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
@@ -86,9 +87,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		}
 		config.Marshaler = Marshaler{CloudEvents: mapping}
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
+	logger = warnlog.Or(logger)
 	s := &Sink{
 		config:   config,
 		name:     config.Name,

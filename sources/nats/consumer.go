@@ -42,9 +42,7 @@ func Look(ctx context.Context, config Config, subject string, logger watermill.L
 	if err := config.Validate(); err != nil {
 		return Found{}, err
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
+	logger = warnlog.Or(logger)
 	conn, err := connect(config)
 	if err != nil {
 		return Found{}, err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/readstate"
+	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
 var _ message.Subscriber = (*Subscriber)(nil)
@@ -88,9 +89,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
+	logger = warnlog.Or(logger)
 	s := &Subscriber{
 		config: config, logger: logger.With(watermill.LogFields{"consumer": config.Durable}),
 		heartbeat: idleHeartbeat, connecting: make(chan struct{}, 1), life: lifecycle.New(),

@@ -13,7 +13,6 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/isotime"
-	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router/farm"
 )
@@ -104,15 +103,8 @@ const endOfCompacted = 2 * time.Second
 
 // unreadable logs what of a record cannot be read.
 func (s *Store) unreadable(record *sarama.ConsumerMessage, reason string) {
-	suppressed, ok := s.odd.Next()
-	if !ok || s.config.Logger == nil {
-		return
-	}
-	fields := watermill.LogFields{"topic": record.Topic, "partition": record.Partition, "offset": record.Offset, "key": string(record.Key), "reason": reason}
-	if suppressed > 0 {
-		fields[ratelog.Field] = suppressed
-	}
-	warnlog.Warn(s.config.Logger, "a part of the device descriptions cannot be read; it is left out", fields)
+	warnlog.Limited(&s.odd, warnlog.Or(s.config.Logger), "a part of the device descriptions cannot be read; it is left out",
+		watermill.LogFields{"topic": record.Topic, "partition": record.Partition, "offset": record.Offset, "key": string(record.Key), "reason": reason})
 }
 
 // take takes in a record.

@@ -156,9 +156,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 		return nil, err
 	}
 	config = config.WithDefaults()
-	if config.Logger == nil {
-		config.Logger = watermill.NopLogger{}
-	}
+	config.Logger = warnlog.Or(config.Logger)
 	s := &Store{config: config, cache: fairlru.New[cached, []byte](maxCached), odd: ratelog.Line{Burst: warnlog.PerMessage}}
 	provision := kvbucket.ProvisionCreate
 	if config.ReadOnly {
@@ -244,15 +242,8 @@ func (s *Store) list(ctx context.Context, kv *kvbucket.Bucket, teamset string) (
 
 // unreadable logs what costs itself.
 func (s *Store) unreadable(key, reason string) {
-	suppressed, ok := s.odd.Next()
-	if !ok {
-		return
-	}
-	fields := watermill.LogFields{"bucket": s.config.Bucket, "key": key, "reason": reason}
-	if suppressed > 0 {
-		fields[ratelog.Field] = suppressed
-	}
-	warnlog.Warn(s.config.Logger, "a part of the device descriptions cannot be read; it is left out", fields)
+	warnlog.Limited(&s.odd, s.config.Logger, "a part of the device descriptions cannot be read; it is left out",
+		watermill.LogFields{"bucket": s.config.Bucket, "key": key, "reason": reason})
 }
 
 // payload returns the payload of an entry, if it is there: its TTL may have ended.

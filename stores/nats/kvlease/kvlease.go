@@ -173,10 +173,7 @@ func New(ctx context.Context, config Config) (*Lease, error) {
 	}
 	config = config.WithDefaults()
 	l := &Lease{config: config, logger: config.Logger, id: uuid.NewString(), closed: make(chan struct{})}
-	if l.logger == nil {
-		l.logger = watermill.NopLogger{}
-	}
-	l.logger = l.logger.With(watermill.LogFields{"bucket": config.Bucket, "lease": config.Name})
+	l.logger = warnlog.Or(l.logger).With(watermill.LogFields{"bucket": config.Bucket, "lease": config.Name})
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
 	var err error

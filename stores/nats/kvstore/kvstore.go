@@ -186,10 +186,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 		config: config, logger: config.Logger, session: newSession(),
 		held: map[router.Key]*hold{}, unsent: map[router.Key]pendingWrite{}, peers: map[string]*peer{}, odd: map[string]sight{}, oddLine: ratelog.Line{Burst: warnlog.PerMessage}, life: lifecycle.New(),
 	}
-	if s.logger == nil {
-		s.logger = watermill.NopLogger{}
-	}
-	s.logger = s.logger.With(watermill.LogFields{"bucket": config.Bucket})
+	s.logger = warnlog.Or(s.logger).With(watermill.LogFields{"bucket": config.Bucket})
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
 	var err error

@@ -12,7 +12,6 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/nats"
@@ -287,13 +286,8 @@ func (s *Store) seeOdd(key string, entry jetstream.KeyValueEntry) time.Time {
 		s.odd[key] = seen
 	}
 	s.mu.Unlock()
-	if suppressed, ok := s.oddLine.Next(); ok {
-		fields := watermill.LogFields{"key": key, "revision": entry.Revision(), "bytes": len(entry.Value())}
-		if suppressed > 0 {
-			fields[ratelog.Field] = suppressed
-		}
-		warnlog.Warn(s.logger, "an entry of the dedup bucket cannot be read; its message waits as if somebody handled it, for one lease", fields)
-	}
+	warnlog.Limited(&s.oddLine, s.logger, "an entry of the dedup bucket cannot be read; its message waits as if somebody handled it, for one lease",
+		watermill.LogFields{"key": key, "revision": entry.Revision(), "bytes": len(entry.Value())})
 	return seen.since
 }
 
@@ -353,13 +347,8 @@ func (s *Store) commit(ctx context.Context, st pendingWrite) error {
 }
 
 func (s *Store) tellLost(claim router.Claim) {
-	if suppressed, ok := s.lost.Next(); ok {
-		fields := watermill.LogFields{"key": claim.Keys.Delivery.String(), "instance": claim.Owner.Instance}
-		if suppressed > 0 {
-			fields[ratelog.Field] = suppressed
-		}
-		warnlog.Warn(s.logger, "a message was handled after its reservation had ended and others had taken over; it may be there twice", fields)
-	}
+	warnlog.Limited(&s.lost, s.logger, "a message was handled after its reservation had ended and others had taken over; it may be there twice",
+		watermill.LogFields{"key": claim.Keys.Delivery.String(), "instance": claim.Owner.Instance})
 }
 
 // Release implements [router.DedupStore].

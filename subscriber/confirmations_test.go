@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -86,8 +87,11 @@ func TestConfirmationsOfTenantsAreNotMixed(t *testing.T) {
 }
 
 func TestConfirmationsOutliveAnOutage(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testConfirmationsOutliveAnOutage)
+}
+
+func testConfirmationsOutliveAnOutage(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	for _, fault := range []gatewaytest.Fault{
 		{Status: 500, Times: 2}, {Status: 503, Times: 2}, {Status: 429, Times: 2},
 		{Refuse: true, Times: 1}, {Status: 401, Times: 2},

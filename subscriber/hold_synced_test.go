@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -40,8 +41,11 @@ func store(msg *message.Message, h *msgctx.Horizon) {
 // An ack counts once what was stored survives a power cut. Until then nothing comes again, and nothing is confirmed; what may be
 // lost comes again.
 func TestConfirmationWaitsUntilItSurvives(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testConfirmationWaitsUntilItSurvives)
+}
+
+func testConfirmationWaitsUntilItSurvives(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	sub := f.subscriber(f.config())
 	messages := f.subscribe(sub, subscriber.AllData)
 	var d disk
@@ -70,8 +74,11 @@ func TestConfirmationWaitsUntilItSurvives(t *testing.T) {
 
 // As many confirmations wait as may, and then the stream is not read.
 func TestConfirmationsThatWaitAreBounded(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testConfirmationsThatWaitAreBounded)
+}
+
+func testConfirmationsThatWaitAreBounded(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	cfg := f.config()
 	cfg.Confirm.MaxUnsynced = 5
 	sub := f.subscriber(cfg)

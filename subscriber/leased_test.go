@@ -149,9 +149,12 @@ func testTheHolderIsCutOff(t *testing.T) {
 // While holders come and go by every way there is, under load, everything is confirmed, and no
 // message before a process that had the lease has acked it.
 func TestHoldersComeAndGo(t *testing.T) {
-	t.Parallel()
+	synctest.Test(t, testHoldersComeAndGo)
+}
+
+func testHoldersComeAndGo(t *testing.T) {
 	const count, changes = 600, 6
-	f := newFixture(t, gatewaytest.Config{})
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	var mu sync.Mutex
 	acked := map[string]bool{}
 	early := 0
@@ -218,8 +221,11 @@ func TestHoldersComeAndGo(t *testing.T) {
 // When the service has refused the stream for too long, the subscriptions end as without a lease,
 // and another process may try. A later subscription wants the lease again.
 func TestTheStreamOfTheHolderIsRefused(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testTheStreamOfTheHolderIsRefused)
+}
+
+func testTheStreamOfTheHolderIsRefused(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	refusal := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403, Message: "no"})
 	store := leasetest.NewMemory(time.Hour)
 	a := f.process(store, func(cfg *subscriber.Config) { cfg.StreamRefusedFor = 50 * time.Millisecond })
@@ -351,7 +357,6 @@ func TestTheGatewayIsSilentToTheHolder(t *testing.T) {
 // nothing to send, whatever it answers when it is asked and without a token to ask with, and with
 // KeepLease.
 func TestTheLeaseIsKept(t *testing.T) {
-	t.Parallel()
 	for name, test := range map[string]struct {
 		status int
 		downs  time.Duration
@@ -370,28 +375,29 @@ func TestTheLeaseIsKept(t *testing.T) {
 		"kept alive":        {downs: 500 * time.Millisecond, lasts: 3 * time.Second, alive: 100 * time.Millisecond, asked: gatewaytest.Fault{Hang: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{StreamHead: test.head, KeepAlive: test.alive, TokenLifetime: test.token})
-			f.server.Inject(gatewaytest.OpListTenants, test.asked)
-			lift := func() {}
-			if test.status != 0 {
-				lift = f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: test.status}).Lift
-			}
-			store := leasetest.NewMemory(time.Minute)
-			a := f.process(store, func(cfg *subscriber.Config) { cfg.StreamDownFor = test.downs })
-			f.waitRole(a, subscriber.LeaseHolder)
-			if test.token != 0 {
-				testkit.Eventually(t, "the stream is open", func() bool { return a.Stats().Stream.Connected })
-				lift = f.server.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: 503}).Lift
-			}
-			<-time.After(test.lasts) // the time is what this is about
-			if got := a.Stats().Lease; got.Role != subscriber.LeaseHolder || got.GivenUp != 0 || got.Changes != 2 {
-				t.Errorf("%+v, want the holder", got)
-			}
-			lift()
-			f.sendN(1)
-			f.ackN(a.messages, 1)
-			f.waitConfirmed(1)
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, gatewaytest.Config{InMemory: true, StreamHead: test.head, KeepAlive: test.alive, TokenLifetime: test.token})
+				f.server.Inject(gatewaytest.OpListTenants, test.asked)
+				lift := func() {}
+				if test.status != 0 {
+					lift = f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: test.status}).Lift
+				}
+				store := leasetest.NewMemory(time.Minute)
+				a := f.process(store, func(cfg *subscriber.Config) { cfg.StreamDownFor = test.downs })
+				f.waitRole(a, subscriber.LeaseHolder)
+				if test.token != 0 {
+					testkit.Eventually(t, "the stream is open", func() bool { return a.Stats().Stream.Connected })
+					lift = f.server.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: 503}).Lift
+				}
+				<-time.After(test.lasts) // the time is what this is about
+				if got := a.Stats().Lease; got.Role != subscriber.LeaseHolder || got.GivenUp != 0 || got.Changes != 2 {
+					t.Errorf("%+v, want the holder", got)
+				}
+				lift()
+				f.sendN(1)
+				f.ackN(a.messages, 1)
+				f.waitConfirmed(1)
+			})
 		})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -70,8 +71,11 @@ func TestControlEventsCountInTheWindow(t *testing.T) {
 
 // An event in the quarantine that is redelivered again and again does not fill the backlog.
 func TestQuarantinedCopiesDoNotFillTheBacklog(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testQuarantinedCopiesDoNotFillTheBacklog)
+}
+
+func testQuarantinedCopiesDoNotFillTheBacklog(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 500})
 	cfg := f.config()
 	cfg.Confirm.MaxBacklog = 50

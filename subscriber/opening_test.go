@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -28,8 +29,11 @@ func awaiting(f *fixture, change func(*gateway.Config, *subscriber.Config)) *sub
 // A stream whose head has not come is open: it is shown as such, it is not cut
 // when connecting should long be over, and the directory is synchronized.
 func TestStreamThatAwaitsItsHead(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent})
+	synctest.Test(t, testStreamThatAwaitsItsHead)
+}
+
+func testStreamThatAwaitsItsHead(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true, StreamHead: gatewaytest.HeadWithFirstEvent})
 	var connected atomic.Int64
 	sub := awaiting(f, func(_ *gateway.Config, cfg *subscriber.Config) {
 		cfg.Hooks.Connected = func() { connected.Add(1) }
@@ -58,8 +62,11 @@ func TestStreamThatAwaitsItsHead(t *testing.T) {
 
 // A dead one is found all the same.
 func TestStreamThatAwaitsItsHeadGoesIdle(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent})
+	synctest.Test(t, testStreamThatAwaitsItsHeadGoesIdle)
+}
+
+func testStreamThatAwaitsItsHeadGoesIdle(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true, StreamHead: gatewaytest.HeadWithFirstEvent})
 	sub := awaiting(f, func(cfg *gateway.Config, _ *subscriber.Config) { cfg.StreamIdleTimeout = 1500 * time.Millisecond })
 	messages := f.subscribe(sub, subscriber.AllData)
 	testkit.Eventually(f, "the watchdog reconnects", func() bool {
@@ -73,8 +80,11 @@ func TestStreamThatAwaitsItsHeadGoesIdle(t *testing.T) {
 
 // A stream that awaits its head is opened anew for what nobody took before.
 func TestStreamThatAwaitsItsHeadIsRecalled(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent, NoReplay: true})
+	synctest.Test(t, testStreamThatAwaitsItsHeadIsRecalled)
+}
+
+func testStreamThatAwaitsItsHeadIsRecalled(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true, StreamHead: gatewaytest.HeadWithFirstEvent, NoReplay: true})
 	sub := awaiting(f, nil)
 	f.subscribe(sub, typeOther)
 	testkit.Eventually(f, "a stream", func() bool { return f.server.Streams() == 1 })

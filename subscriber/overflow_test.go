@@ -3,6 +3,7 @@ package subscriber_test
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -17,8 +18,11 @@ import (
 // meanwhile, and when it takes them again, those that were left with the service come, too.
 // What the handler keeps for a message is there again when it comes.
 func TestMoreIsPutOffThanThereIsRoomFor(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testMoreIsPutOffThanThereIsRoomFor)
+}
+
+func testMoreIsPutOffThanThereIsRoomFor(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	cfg := f.config()
 	cfg.MaxInFlight, cfg.Order = 10, subscriber.Unordered
 	sub := f.subscriber(cfg)

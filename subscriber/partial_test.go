@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -46,8 +47,11 @@ func TestNoticeOfAGonePayloadIsLeft(t *testing.T) {
 // A payload that is gone is set aside, with a notice in the quarantine, and costs a few
 // reconnects only.
 func TestGonePayloadIsSetAside(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{InlineLimit: 10})
+	synctest.Test(t, testGonePayloadIsSetAside)
+}
+
+func testGonePayloadIsSetAside(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true, InlineLimit: 10})
 	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 404})
 	quarantine := &shelf{}
 	cfg := f.config()
@@ -133,46 +137,46 @@ func TestQuietStreamsAreReopenedAtOnce(t *testing.T) {
 // A tenant whose confirmations fail keeps neither the confirmations nor the messages of
 // others waiting, whatever its backlog.
 func TestTenantThatFailsLeavesTheOthersAlone(t *testing.T) {
-	t.Parallel()
 	for name, fault := range map[string]gatewaytest.Fault{"500": {Status: 500}, "hangs": {Hang: true}, "403": {Status: 403}, "404": {Status: 404}, "lost": {DropAnswer: true}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // each waits for a reconnect
-			f := newFixture(t, gatewaytest.Config{})
-			other := f.server.AddTenant()
-			f.server.Authorize(f.server.Application(), other)
-			types := []string{typeJSON}
-			from := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "s2", Tenant: other, Send: types})
-			f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "r2", Tenant: other, Receive: types, Subscribe: types})
-			bad := f.server.Tenant()
-			fault.Match = func(r *http.Request) bool { return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), bad) }
-			cfg := f.config()
-			cfg.Confirm.MaxBacklog, cfg.MaxInFlight = 100, 50
-			cfg.Order = subscriber.Unordered
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, subscriber.AllData)
-			sendOther := func() {
-				f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: []byte("x")})
-			}
-			sendOther()
-			f.ackN(messages, 1)
-			f.waitConfirmed(1)
-			failing := f.server.Inject(gatewaytest.OpConfirm, fault)
-			go func() {
-				for msg := range messages {
-					msg.Ack()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, gatewaytest.Config{InMemory: true})
+				other := f.server.AddTenant()
+				f.server.Authorize(f.server.Application(), other)
+				types := []string{typeJSON}
+				from := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "s2", Tenant: other, Send: types})
+				f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "r2", Tenant: other, Receive: types, Subscribe: types})
+				bad := f.server.Tenant()
+				fault.Match = func(r *http.Request) bool { return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), bad) }
+				cfg := f.config()
+				cfg.Confirm.MaxBacklog, cfg.MaxInFlight = 100, 50
+				cfg.Order = subscriber.Unordered
+				sub := f.subscriber(cfg)
+				messages := f.subscribe(sub, subscriber.AllData)
+				sendOther := func() {
+					f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: []byte("x")})
 				}
-			}()
-			const n = 300
-			for range n {
-				f.sendN(1)
 				sendOther()
-			}
-			f.waitConfirmed(1 + n)
-			failing.Lift()
-			f.waitConfirmed(1 + 2*n)
-			if got := sub.Stats().Rejected; got != 0 {
-				t.Errorf("%d rejected", got)
-			}
+				f.ackN(messages, 1)
+				f.waitConfirmed(1)
+				failing := f.server.Inject(gatewaytest.OpConfirm, fault)
+				go func() {
+					for msg := range messages {
+						msg.Ack()
+					}
+				}()
+				const n = 300
+				for range n {
+					f.sendN(1)
+					sendOther()
+				}
+				f.waitConfirmed(1 + n)
+				failing.Lift()
+				f.waitConfirmed(1 + 2*n)
+				if got := sub.Stats().Rejected; got != 0 {
+					t.Errorf("%d rejected", got)
+				}
+			})
 		})
 	}
 }

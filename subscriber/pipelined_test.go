@@ -50,8 +50,11 @@ func settle(msg *message.Message, ack bool) {
 // A key of which many messages are on their way without an answer leaves an eighth of the window to
 // the first messages of others.
 func TestPipelinedLeavesRoom(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testPipelinedLeavesRoom)
+}
+
+func testPipelinedLeavesRoom(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	cfg := f.config()
 	cfg.MaxInFlight = 8
 	messages := f.pipelined(f.subscriber(cfg))

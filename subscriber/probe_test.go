@@ -3,6 +3,7 @@ package subscriber_test
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -13,8 +14,11 @@ import (
 // A stream that could not be opened for a while is not left to its backoff while the gateway serves
 // other requests.
 func TestStreamIsProbedWhileTheGatewayServesOthers(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testStreamIsProbedWhileTheGatewayServesOthers)
+}
+
+func testStreamIsProbedWhileTheGatewayServesOthers(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	cfg := f.config()
 	cfg.Reconnect = subscriber.Backoff{Initial: time.Hour, Max: time.Hour}
 	sub := f.subscriber(cfg)

@@ -202,41 +202,41 @@ func TestHangingHandlersOfManyKeysLeaveTheOthersRoom(t *testing.T) {
 // A subscription that hangs on everything leaves another one alone, whatever the keys; when it
 // gets on, it gets what it has not had, and the other one no copies.
 func TestHangingSubscriptionLeavesTheOthersAlone(t *testing.T) {
-	t.Parallel()
 	for name, order := range bothOrders {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{})
-			cfg := f.config()
-			cfg.MaxInFlight, cfg.Order = 10, order
-			sub, release := f.held(cfg)
-			bad, good := f.subscribe(sub, typeJSON), f.subscribe(sub, subscriber.AllData)
-			release()
-			var h hung
-			go func() {
-				for msg := range bad {
-					h.take(msg)
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, gatewaytest.Config{InMemory: true})
+				cfg := f.config()
+				cfg.MaxInFlight, cfg.Order = 10, order
+				sub, release := f.held(cfg)
+				bad, good := f.subscribe(sub, typeJSON), f.subscribe(sub, subscriber.AllData)
+				release()
+				var h hung
+				go func() {
+					for msg := range bad {
+						h.take(msg)
+					}
+				}()
+				var n atomic.Int64
+				go ackAll(good, &n)
+				const all = 100
+				for i := range all {
+					e := f.receiver
+					if i%2 == 0 {
+						e = f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
+					}
+					f.send(typeJSON, fmt.Append(nil, i), e)
 				}
-			}()
-			var n atomic.Int64
-			go ackAll(good, &n)
-			const all = 100
-			for i := range all {
-				e := f.receiver
-				if i%2 == 0 {
-					e = f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
+				testkit.Eventually(t, "the other one gets everything", func() bool { return n.Load() == all })
+				if f.confirmed() != 0 {
+					t.Error("confirmed")
 				}
-				f.send(typeJSON, fmt.Append(nil, i), e)
-			}
-			testkit.Eventually(t, "the other one gets everything", func() bool { return n.Load() == all })
-			if f.confirmed() != 0 {
-				t.Error("confirmed")
-			}
-			h.end()
-			f.waitConfirmed(all)
-			if n.Load() != all {
-				t.Errorf("%d copies", n.Load()-all)
-			}
+				h.end()
+				f.waitConfirmed(all)
+				if n.Load() != all {
+					t.Errorf("%d copies", n.Load()-all)
+				}
+			})
 		})
 	}
 }

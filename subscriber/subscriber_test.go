@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -292,9 +293,12 @@ func TestAPayloadAboveTheByteCapPassesAlone(t *testing.T) {
 }
 
 func TestStreamCutInsideAnEvent(t *testing.T) {
-	t.Parallel()
+	synctest.Test(t, testStreamCutInsideAnEvent)
+}
+
+func testStreamCutInsideAnEvent(t *testing.T) {
 	for _, style := range []gatewaytest.CutStyle{gatewaytest.CutClose, gatewaytest.CutReset, gatewaytest.CutClean} {
-		f := newFixture(t, gatewaytest.Config{})
+		f := newFixture(t, gatewaytest.Config{InMemory: true})
 		for after := int64(1); after < 500; after += 97 {
 			f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{CutAfter: after, Cut: style, Times: 1})
 		}
@@ -536,8 +540,11 @@ func TestTooLargeEventIsSkippedWithoutReconnect(t *testing.T) {
 }
 
 func TestStreamIsRetriedOnServerErrorsAndTokenExpiry(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testStreamIsRetriedOnServerErrorsAndTokenExpiry)
+}
+
+func testStreamIsRetriedOnServerErrorsAndTokenExpiry(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	for _, status := range []int{500, 502, 503, 504, 429, 408, 401, 401} {
 		f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: status, Times: 1})
 	}
@@ -597,8 +604,11 @@ func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) {
 }
 
 func TestStalledKeyGivesWayToOthers(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testStalledKeyGivesWayToOthers)
+}
+
+func testStalledKeyGivesWayToOthers(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	cfg := f.config()
 	cfg.MaxInFlight = 20
 	sub := f.subscriber(cfg)

@@ -69,8 +69,11 @@ func TestResubscribingGetsWhatWasLeftAndTheOthersNoCopies(t *testing.T) {
 
 // What is being read when the only subscription ends does not overtake, in the next one, what that has left.
 func TestResubscribingWhileAnEventIsRead(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	synctest.Test(t, testResubscribingWhileAnEventIsRead)
+}
+
+func testResubscribingWhileAnEventIsRead(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	cfg := f.config()
 	read, goOn := make(chan struct{}), make(chan struct{})
 	var events atomic.Int64
@@ -158,8 +161,11 @@ func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
 // A file does not confirm a chunk that its subscription has given up unacked, not even when
 // both come again.
 func TestFileDoesNotConfirmAChunkThatWasGivenUp(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{ChunkSize: 100})
+	synctest.Test(t, testFileDoesNotConfirmAChunkThatWasGivenUp)
+}
+
+func testFileDoesNotConfirmAChunkThatWasGivenUp(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true, ChunkSize: 100})
 	sub, release := f.held(f.config())
 	chunks, end := subscribeUntil(t, sub, string(gateway.EventMessageReceived))
 	files := f.subscribe(sub, string(gateway.EventFileReceived))

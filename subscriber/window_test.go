@@ -90,8 +90,11 @@ func TestCloseWithParkedMessages(t *testing.T) {
 
 // Stats tells what waits, for what and how long.
 func TestStatsTellWhatWaits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{InlineLimit: 1000, ChunkSize: 100_000})
+	synctest.Test(t, testStatsTellWhatWaits)
+}
+
+func testStatsTellWhatWaits(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true, InlineLimit: 1000, ChunkSize: 100_000})
 	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 500})
 	f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 500})
 	cfg := f.config()

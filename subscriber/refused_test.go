@@ -34,49 +34,51 @@ func ingressAnswers() map[string]gatewaytest.Fault {
 // Whatever is answered in place of the service while it is being deployed, the
 // subscription goes on when it is back.
 func TestIngressAnswersDoNotEndTheSubscription(t *testing.T) {
-	t.Parallel()
 	for name, fault := range ingressAnswers() {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, gatewaytest.Config{})
-			sub := f.subscriber(f.config())
-			messages := f.subscribe(sub, subscriber.AllData)
-			testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
-			ingress := f.server.Inject(gatewaytest.OpEvents, fault)
-			f.server.CutStreams()
-			testkit.Eventually(f, "refused several times", func() bool { return ingress.Hits() >= 5 })
-			if sub.Stats().Stream.Connected || sub.Err() != nil {
-				t.Errorf("%+v, %v", sub.Stats().Stream, sub.Err())
-			}
-			ingress.Lift()
-			f.sendN(3)
-			f.ackN(messages, 3)
-			f.waitConfirmed(3)
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, gatewaytest.Config{InMemory: true})
+				sub := f.subscriber(f.config())
+				messages := f.subscribe(sub, subscriber.AllData)
+				testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
+				ingress := f.server.Inject(gatewaytest.OpEvents, fault)
+				f.server.CutStreams()
+				testkit.Eventually(f, "refused several times", func() bool { return ingress.Hits() >= 5 })
+				if sub.Stats().Stream.Connected || sub.Err() != nil {
+					t.Errorf("%+v, %v", sub.Stats().Stream, sub.Err())
+				}
+				ingress.Lift()
+				f.sendN(3)
+				f.ackN(messages, 3)
+				f.waitConfirmed(3)
+			})
 		})
 	}
 }
 
 // ... and no confirmation is lost.
 func TestIngressAnswersDropNoConfirmations(t *testing.T) {
-	t.Parallel()
 	faults := ingressAnswers()
 	faults["403 with a message"] = gatewaytest.Fault{Status: 403}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, gatewaytest.Config{})
-			ingress := f.server.Inject(gatewaytest.OpConfirm, fault)
-			sub := f.subscriber(f.config())
-			messages := f.subscribe(sub, subscriber.AllData)
-			f.sendN(20)
-			f.ackN(messages, 20)
-			testkit.Eventually(f, "refused several times", func() bool { return ingress.Hits() >= 10 })
-			if s := sub.Stats(); s.Rejected != 0 || s.PendingConfirmations != 20 {
-				t.Errorf("%d rejected, %d pending", s.Rejected, s.PendingConfirmations)
-			}
-			ingress.Lift()
-			f.waitConfirmed(20)
-			if got := sub.Stats(); got.Rejected != 0 || got.Stream.Connects != 1 {
-				t.Errorf("%d rejected, %d connects", got.Rejected, got.Stream.Connects)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, gatewaytest.Config{InMemory: true})
+				ingress := f.server.Inject(gatewaytest.OpConfirm, fault)
+				sub := f.subscriber(f.config())
+				messages := f.subscribe(sub, subscriber.AllData)
+				f.sendN(20)
+				f.ackN(messages, 20)
+				testkit.Eventually(f, "refused several times", func() bool { return ingress.Hits() >= 10 })
+				if s := sub.Stats(); s.Rejected != 0 || s.PendingConfirmations != 20 {
+					t.Errorf("%d rejected, %d pending", s.Rejected, s.PendingConfirmations)
+				}
+				ingress.Lift()
+				f.waitConfirmed(20)
+				if got := sub.Stats(); got.Rejected != 0 || got.Stream.Connects != 1 {
+					t.Errorf("%d rejected, %d connects", got.Rejected, got.Stream.Connects)
+				}
+			})
 		})
 	}
 }

@@ -244,30 +244,30 @@ func TestHangingSubscriptionLeavesTheOthersAlone(t *testing.T) {
 // A message in a handler that hangs does not keep the bytes of the window, although it is the
 // oldest.
 func TestHangingMessageLeavesLargePayloadsRoom(t *testing.T) {
-	t.Parallel()
 	for name, order := range bothOrders {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, gatewaytest.Config{InlineLimit: 70_000})
-			cfg := f.config()
-			cfg.MaxInFlightBytes, cfg.Order = 100_000, order
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, typeJSON)
-			var h hung
-			healthy := sorted(messages, func(endpoint string) bool { return endpoint == f.receiver.ID }, h.take)
-			f.send(typeJSON, random(60_000), f.receiver)
-			testkit.Eventually(t, "it hangs", func() bool { return h.len() == 1 })
-			const good = 6
-			for i := range good {
-				e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
-				f.send(typeJSON, random(60_000+i%2*90_000), e) // embedded, and elsewhere
-			}
-			testkit.Eventually(t, "all others are delivered", func() bool { return healthy.Load() == good })
-			h.end()
-			f.waitConfirmed(1 + good)
-			if s := sub.Stats(); s.Stalled != 0 || s.InFlightBytes != 0 {
-				t.Errorf("%d set apart, %d bytes in flight", s.Stalled, s.InFlightBytes)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, gatewaytest.Config{InMemory: true, InlineLimit: 70_000})
+				cfg := f.config()
+				cfg.MaxInFlightBytes, cfg.Order = 100_000, order
+				sub := f.subscriber(cfg)
+				messages := f.subscribe(sub, typeJSON)
+				var h hung
+				healthy := sorted(messages, func(endpoint string) bool { return endpoint == f.receiver.ID }, h.take)
+				f.send(typeJSON, random(60_000), f.receiver)
+				testkit.Eventually(t, "it hangs", func() bool { return h.len() == 1 })
+				const good = 6
+				for i := range good {
+					e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
+					f.send(typeJSON, random(60_000+i%2*90_000), e) // embedded, and elsewhere
+				}
+				testkit.Eventually(t, "all others are delivered", func() bool { return healthy.Load() == good })
+				h.end()
+				f.waitConfirmed(1 + good)
+				if s := sub.Stats(); s.Stalled != 0 || s.InFlightBytes != 0 {
+					t.Errorf("%d set apart, %d bytes in flight", s.Stalled, s.InFlightBytes)
+				}
+			})
 		})
 	}
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/routertest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -38,16 +38,11 @@ type TrialResult struct {
 	Route   string
 	Outcome TrialOutcome
 	// Messages are what the route has published, in order.
-	Messages []TrialMessage
+	// Their topics are as the route names them: a sink may have a prefix.
+	Messages []routertest.Published
 	// Class and Reason are those of the error that poisoned the message: permanent or handler,
 	// see [router.ClassOf], and the redacted text.
 	Class, Reason string
-}
-
-// TrialMessage is a published message. Topic is as the route names it: a sink may have a prefix.
-type TrialMessage struct {
-	Topic   string
-	Message *message.Message
 }
 
 // ErrNoRoute says that a trial names a route that the configuration does not have, or that has
@@ -81,9 +76,7 @@ func (t *Trial) Run(ctx context.Context, route string, msg *message.Message) ([]
 
 // run handles a copy of msg in one route.
 func (t *Trial) run(ctx context.Context, cfg config.Route, msg *message.Message) (TrialResult, error) {
-	to, poison := &recorder{}, &recorder{}
-	source := trialSource{messages: make(chan *message.Message)}
-	route := router.Route{Name: cfg.Name, From: source, Topic: "trial"}
+	route := router.Route{Name: cfg.Name}
 	if g := cfg.To.Gateway; g != nil {
 		rules, err := config.Rules()
 		if err != nil {
@@ -92,11 +85,11 @@ func (t *Trial) run(ctx context.Context, cfg config.Route, msg *message.Message)
 		defer func() { _ = rules.Close() }() // nothing is open
 		topics := t.cfg.PublisherConfig(*g)
 		topics.Client = rules
-		route.To, route.ToTopic = sinks.FromPublisher("gateway", to, sinks.PublisherConfig{Topics: topics}), g.Type
+		route.To, route.ToTopic = sinks.FromPublisher("gateway", willing{}, sinks.PublisherConfig{Topics: topics}), g.Type
 		route.Filter = newFilter(cfg.Filter, t.cfg.PublisherConfig(*g).EndpointID, true)
 	} else {
 		sink := t.cfg.Sinks[cfg.To.Sink]
-		route.To, route.ToTopic = sinks.FromPublisher(cfg.To.Sink, to, sinks.PublisherConfig{Topics: sink.Topics(), Store: to.store(sink)}), cfg.To.Topic
+		route.To, route.ToTopic = sinks.FromPublisher(cfg.To.Sink, willing(sink), sinks.PublisherConfig{Topics: sink.Topics()}), cfg.To.Topic
 		route.Filter = newFilter(cfg.Filter, "", false)
 	}
 	p := &Pipeline{} // without a memory of devices
@@ -104,116 +97,43 @@ func (t *Trial) run(ctx context.Context, cfg config.Route, msg *message.Message)
 		return TrialResult{}, err
 	}
 	routerConfig := t.cfg.RouterConfig()
-	routerConfig.Poison = poison
 	routerConfig.Retry.MaxAttempts = 1
 	routerConfig.Dedup.KeyFunc = router.NoKeys // each trial is the first
-	r, err := router.New(routerConfig, nil)
+	got, err := routertest.Deliver(ctx, routerConfig, route, msg)
+	if err == nil && got.Health.Returned > 0 {
+		err = errors.New("the message was returned to its source")
+	}
 	if err != nil {
 		return TrialResult{}, err
 	}
-	if err := r.Add(route); err != nil {
-		return TrialResult{}, errors.Join(err, r.Close())
-	}
 
-	running, stop := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- r.Run(running) }() // ends with running
-	err = handle(ctx, source.messages, msg.Copy())
-	stop()
-	if err := errors.Join(err, <-done); err != nil { // and everything is counted
-		return TrialResult{}, err
-	}
-
-	result := TrialResult{Route: cfg.Name, Outcome: TrialPublished, Messages: to.all()}
+	result := TrialResult{Route: cfg.Name, Outcome: TrialPublished, Messages: got.Published}
 	switch {
-	case r.Health()[0].Poisoned > 0:
+	case len(got.Poisoned) > 0:
 		result.Outcome = TrialPoisoned
-		for _, poisoned := range poison.all() {
-			result.Class, result.Reason = poisoned.Message.Metadata[router.KeyPoisonClass], poisoned.Message.Metadata[router.KeyPoisonReason]
-		}
+		metadata := got.Poisoned[0].Message.Metadata
+		result.Class, result.Reason = metadata[router.KeyPoisonClass], metadata[router.KeyPoisonReason]
 	case len(result.Messages) == 0:
 		result.Outcome = TrialFiltered
 	}
 	return result, nil
 }
 
-// handle waits until a message was handled.
-func handle(ctx context.Context, to chan<- *message.Message, msg *message.Message) error {
-	select {
-	case to <- msg:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	select {
-	case <-msg.Acked():
-		return nil
-	case <-msg.Nacked():
-		return errors.New("the message was returned to its source")
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+// willing takes everything that the sink can store.
+type willing config.Sink
 
-// trialSource is a source that hands out what is sent to it.
-type trialSource struct{ messages chan *message.Message }
-
-// Subscribe returns a channel that is never closed: the Router stops by its own.
-func (s trialSource) Subscribe(ctx context.Context, _ string) (<-chan *message.Message, error) {
-	out := make(chan *message.Message)
-	go func() { // ends with ctx
-		defer close(out)
-		for {
-			select {
-			case msg := <-s.messages:
-				select {
-				case out <- msg:
-				case <-ctx.Done():
-					return
-				}
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out, nil
-}
-
-// Close does nothing: the goroutine ends with the subscription.
-func (trialSource) Close() error { return nil }
-
-// recorder keeps what is published.
-type recorder struct {
-	mu       sync.Mutex
-	messages []TrialMessage
-}
-
-// Publish keeps copies.
-func (r *recorder) Publish(topic string, messages ...*message.Message) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+// Publish fails for what has no place in a bucket.
+func (w willing) Publish(topic string, messages ...*message.Message) error {
 	for _, msg := range messages {
-		r.messages = append(r.messages, TrialMessage{topic, msg.Copy()})
+		if w.Blob == nil {
+			continue
+		}
+		if _, err := w.Blob.Key(topic, msg); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// store returns Publish for messages that the sink can store.
-func (r *recorder) store(sink config.Sink) func(string, *message.Message) (sinks.Receipt, error) {
-	return func(topic string, msg *message.Message) (sinks.Receipt, error) {
-		if sink.Blob != nil {
-			if _, err := sink.Blob.Key(topic, msg); err != nil {
-				return sinks.Receipt{}, err
-			}
-		}
-		return sinks.Receipt{}, r.Publish(topic, msg)
-	}
-}
-
 // Close does nothing.
-func (r *recorder) Close() error { return nil }
-
-func (r *recorder) all() []TrialMessage {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.messages
-}
+func (willing) Close() error { return nil }

@@ -88,8 +88,30 @@ func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.Sen
 		req.IsPublish = publish
 	}
 	sentAt, err := sentAt(msg)
+	if err != nil {
+		return err
+	}
 	req.SentAt = sentAt
-	return err
+	return p.unsent(msg)
+}
+
+// componentKeys are metadata without which Watermill's components cannot read what they sent: its type for package cqrs,
+// and what it answers for package requestreply.
+var componentKeys = []string{"name", "_watermill_requestreply_op_id"}
+
+// unsent returns an error for a message of a component that would arrive without its metadata. What a route
+// sends may have them by chance, as headers of a record.
+func (p *Publisher) unsent(msg *message.Message) error {
+	if p.cfg.Marshaler != nil || !msgctx.SentAt(msg.Context()).IsZero() {
+		return nil
+	}
+	for _, key := range componentKeys {
+		if msg.Metadata.Get(key) != "" {
+			return invalid(key, "is for a component of Watermill, and reaches it in an envelope only: set publisher.Config.Marshaler to publisher.EnvelopeMarshaler"+
+				" and subscriber.Config.Unmarshaler to subscriber.EnvelopeUnmarshaler, or remove the key")
+		}
+	}
+	return nil
 }
 
 // configured reports whether the topic is that of the handler in Watermill's Router that

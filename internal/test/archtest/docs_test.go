@@ -100,11 +100,14 @@ func TestComponentsAreTested(t *testing.T) {
 	t.Parallel()
 	name := regexp.MustCompile(`\bTestComponent\w+`)
 	listed := name.FindAllString(readFile(t, "docs/watermill.md"), -1)
-	tests := regexp.MustCompile(`(?m)^func (TestComponent\w+)\(`).FindAllStringSubmatch(readFile(t, "internal/test/endtoend/components_test.go"), -1)
 	var there []string
-	for _, test := range tests {
-		there = append(there, test[1])
+	for _, file := range []string{"components_test.go", "components_more_test.go"} {
+		for _, test := range regexp.MustCompile(`(?m)^func (TestComponent\w+)\(`).FindAllStringSubmatch(readFile(t, "internal/test/endtoend/"+file), -1) {
+			there = append(there, test[1])
+		}
 	}
+	slices.Sort(listed)
+	slices.Sort(there)
 	if len(listed) == 0 || !slices.Equal(listed, there) {
 		t.Errorf("docs/watermill.md lists %v, and there are %v", listed, there)
 	}

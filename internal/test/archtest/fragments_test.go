@@ -23,7 +23,7 @@ import (
 var fragmentImports = map[string]string{
 	"bytes": "bytes", "context": "context", "errors": "errors", "fmt": "fmt", "io": "io", "log": "log", "net": "net", "oauth2": "golang.org/x/oauth2",
 	"http": "net/http", "os": "os", "signal": "os/signal", "slog": "log/slog", "strings": "strings",
-	"sync": "sync", "syscall": "syscall", "testing": "testing", "time": "time", "json": "encoding/json",
+	"sync": "sync", "synctest": "testing/synctest", "syscall": "syscall", "testing": "testing", "time": "time", "json": "encoding/json",
 
 	"boltstore":   module + "/router/boltstore",
 	"claimcheck":  module + "/sinks/claimcheck",
@@ -46,6 +46,7 @@ var fragmentImports = map[string]string{
 	"poisonqueue": module + "/stores/nats/poisonqueue",
 	"publisher":   module + "/publisher",
 	"router":      module + "/router",
+	"routertest":  module + "/router/routertest",
 	"sinks":       module + "/sinks",
 	"subscriber":  module + "/subscriber",
 	"tracing":     module + "/router/tracing",

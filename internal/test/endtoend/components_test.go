@@ -2,8 +2,10 @@ package endtoend
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ThreeDotsLabs/watermill/components/cqrs"
 	"github.com/ThreeDotsLabs/watermill/components/fanin"
@@ -11,13 +13,16 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 // componentBroker is a broker as Watermill's components see it: topics to publish to and to
@@ -28,8 +33,31 @@ type componentBroker struct {
 	subscriber func(name string) message.Subscriber
 }
 
-// eachBroker runs a test of a component with NATS and with Kafka, which has the topics.
+// eachBroker runs a test of a component with NATS, with Kafka, which has the topics, and over the gateway in envelopes.
 func eachBroker(t *testing.T, topics []string, test func(t *testing.T, b componentBroker)) {
+	t.Run("gateway", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) { test(t, gatewayAsBroker(t, topics)) })
+	})
+	realBrokers(t, topics, test)
+}
+
+// gatewayAsBroker returns a gateway between two endpoints. All handlers share one subscriber.
+func gatewayAsBroker(t *testing.T, topics []string) componentBroker {
+	server := gatewaytest.New(t, gatewaytest.Config{InMemory: true})
+	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Send: topics})
+	server.AddEndpoint(gatewaytest.EndpointConfig{Receive: topics, Subscribe: topics})
+	client := server.Client()
+	pub := testkit.Must(publisher.New(publisher.Config{
+		Client: client, TenantID: server.Tenant(), EndpointID: sender.ID, Marshaler: publisher.EnvelopeMarshaler{},
+	}, nil))(t)
+	sub := testkit.Must(subscriber.New(subscriber.Config{Client: client, Unmarshaler: subscriber.EnvelopeUnmarshaler{}}, nil))(t)
+	t.Cleanup(func() { testkit.NoError(t, errors.Join(pub.Close(), sub.Close())) })
+	return componentBroker{pub, "", func(string) message.Subscriber { return sub }}
+}
+
+// realBrokers runs a test of a component with NATS and with Kafka, which has the topics.
+func realBrokers(t *testing.T, topics []string, test func(t *testing.T, b componentBroker)) {
 	t.Run("NATS", func(t *testing.T) {
 		t.Parallel()
 		url := natstest.Start(t).URL()
@@ -96,6 +124,7 @@ func TestComponentCQRS(t *testing.T) {
 		testkit.NoError(t, processor.AddHandlers(
 			cqrs.NewEventHandler("h", func(_ context.Context, e *harvested) error { got <- fmt.Sprint("harvested ", e.Number); return nil }),
 			cqrs.NewEventHandler("w", func(_ context.Context, e *weighed) error { got <- fmt.Sprint("weighed ", e.Number); return nil })))
+		start(t, r.Run)
 		want := map[string]bool{}
 		for i := range 10 {
 			for _, event := range []any{harvested{i}, weighed{i}} {
@@ -103,7 +132,6 @@ func TestComponentCQRS(t *testing.T) {
 			}
 			want[fmt.Sprint("harvested ", i)], want[fmt.Sprint("weighed ", i)] = true, true
 		}
-		start(t, r.Run)
 		receive(t, got, want)
 	})
 }
@@ -116,10 +144,11 @@ func TestComponentFanIn(t *testing.T) {
 		fan := testkit.Must(fanin.NewFanIn(sources, b.publisher, fanin.Config{
 			SourceTopics: []string{"north", "south"}, TargetTopic: "all", CloseTimeout: testkit.Patience,
 		}, nil))(t)
+		got := read(t, b, "all")
+		start(t, fan.Run)
 		publish(t, b.publisher, "north", "1")
 		publish(t, b.publisher, "south", "2")
-		start(t, fan.Run)
-		read(t, b, "all", map[string]bool{"1": true, "2": true})
+		receive(t, got, map[string]bool{"1": true, "2": true})
 	})
 }
 
@@ -130,9 +159,10 @@ func TestComponentForwarder(t *testing.T) {
 		forward := testkit.Must(forwarder.NewForwarder(topicSubscriber{b: b}, b.publisher, nil, forwarder.Config{
 			ForwarderTopic: "outbox", CloseTimeout: testkit.Patience,
 		}))(t)
-		publish(t, forwarder.NewPublisher(b.publisher, forwarder.PublisherConfig{ForwarderTopic: "outbox"}), "orders", "1")
+		got := read(t, b, "orders")
 		start(t, forward.Run)
-		read(t, b, "orders", map[string]bool{"1": true})
+		publish(t, forwarder.NewPublisher(b.publisher, forwarder.PublisherConfig{ForwarderTopic: "outbox"}), "orders", "1")
+		receive(t, got, map[string]bool{"1": true})
 	})
 }
 
@@ -150,18 +180,18 @@ func publish(t *testing.T, publisher message.Publisher, topic, uuid string) {
 	testkit.NoError(t, publisher.Publish(topic, message.NewMessage(uuid, []byte(uuid))))
 }
 
-// read waits for the messages of a topic.
-func read(t *testing.T, b componentBroker, topic string, want map[string]bool) {
+// read returns the payloads of the messages of a topic, as they come.
+func read(t *testing.T, b componentBroker, topic string) <-chan string {
 	t.Helper()
 	messages := testkit.Must(b.subscriber("reader").Subscribe(t.Context(), b.prefix+topic))(t)
 	got := make(chan string, 100)
-	go func() {
+	go func() { // ends with the subscription
 		for msg := range messages {
 			got <- string(msg.Payload)
 			msg.Ack()
 		}
 	}()
-	receive(t, got, want)
+	return got
 }
 
 // receive waits until all that is wanted has come, and fails for anything else.

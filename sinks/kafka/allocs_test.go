@@ -27,7 +27,9 @@ func TestAllocationsOfMessage(t *testing.T) {
 	s := &Sink{
 		config: config, life: lifecycle.New(), background: context.Background(),
 		pending: semaphore.NewWeighted(1), pendingBytes: semaphore.NewWeighted(1 << 20),
+		tails: tails{ends: map[partition]int64{}},
 	}
+	offset := int64(0)
 	q := &queue{input: make(chan *sarama.ProducerMessage, 1)}
 	known := &topic{
 		called: "topic", name: "agrimill.topic", looked: time.Now(),
@@ -41,7 +43,9 @@ func TestAllocationsOfMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.finish(<-q.input, nil)
+		record := <-q.input
+		record.Offset, offset = offset, offset+1
+		s.finish(record, nil)
 		if _, err := p.Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -116,6 +116,11 @@ type Config struct {
 	// that. An interval is not supported. It matters to routes with `durable: synced`. Default: unknown.
 	Synced sinks.Synced `yaml:"synced"`
 
+	// Lost is called with the topic, the partition and the offsets, first and last included, of messages that brokers had acknowledged,
+	// and were found not to have any longer: see [Sink.Lost]. New messages have the same ones. It is called before anybody learns that
+	// these are stored, and must not block. Nil means that nobody is told but the log.
+	Lost func(topic string, partition int32, first, last int64) `yaml:"-"`
+
 	// PartitionKey gives the key of a message. Messages with the same key go to
 	// the same partition of a topic, and so keep their order for consumers; the
 	// partition is the one that clients in Java choose. "" is no key: any

@@ -222,6 +222,7 @@ func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 	s.release(d)
 	if err == nil {
 		s.succeeded()
+		s.stored(record)
 		d.known.lane.life.Leave()
 		stoppoint.At(stoppoint.Stored)
 		d.end(sinks.Receipt{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset}, nil)

@@ -49,6 +49,7 @@ type Sink struct {
 	producers   map[producerKey]*producer
 	promises
 	recovery
+	tails tails
 
 	life *lifecycle.Life
 
@@ -96,6 +97,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		knownTopics:  knownTopics{byTopic: map[string]*knownTopic{}},
 		producers:    map[producerKey]*producer{},
 		promises:     promises{warned: map[string]bool{}},
+		tails:        tails{ends: map[partition]int64{}},
 		life:         lifecycle.New(),
 	}
 	background, stop := context.WithCancelCause(context.Background())

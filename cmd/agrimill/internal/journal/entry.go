@@ -197,6 +197,7 @@ func (r *record) confirmation(what Step, tenant string, c *gateway.MessageConfir
 // lost makes the record of what stored has stored.
 func (r *record) lost(stored *Entry) {
 	r.step, r.bytes, r.sequence = StepLost, -1, stored.numbers[numberSequence]
+	r.offset, r.partition = stored.signed(numberOffset), int32(stored.signed(numberPartition))
 	for t, value := range stored.texts {
 		if t := text(t); t != textTenant && t != textSentAs { // nobody repeats the one, and the broker had not sent it
 			r.set(t, string(value))

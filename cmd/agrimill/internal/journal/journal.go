@@ -232,16 +232,18 @@ func (j *Journal) Rejected(tenantID string, c gateway.MessageConfirmation, err e
 	j.add(&r)
 }
 
-// Lost records that a stream of JetStream does not have any longer what it had acknowledged with these sequences, first and last
-// included: each message that was stored there last, by a route for which by returns true.
-func (j *Journal) Lost(stream string, first, last uint64, by func(route string, poisoned bool) bool) {
+// Lost records that a broker does not have any longer what it had acknowledged from a place on, up to this sequence of the stream or
+// offset of the partition: each message that was stored there last, by a route for which by returns true.
+func (j *Journal) Lost(from Location, last uint64, by func(route string, poisoned bool) bool) {
 	if j == nil {
 		return
 	}
-	now := j.state()
+	now, first := j.state(), from.Sequence+uint64(from.Offset)
 	each := func(f func(at uint64, e *Entry)) {
 		now.entries(func(e *Entry) {
-			if at := e.numbers[numberSequence]; first <= at && at <= last && string(e.texts[textStream]) == stream {
+			at := e.numbers[numberSequence] + uint64(e.signed(numberOffset))
+			if first <= at && at <= last && string(e.texts[textStream]) == from.Stream && string(e.texts[textTopic]) == from.Topic &&
+				int32(e.signed(numberPartition)) == from.Partition {
 				f(at, e)
 			}
 		})

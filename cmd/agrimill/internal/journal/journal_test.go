@@ -186,14 +186,25 @@ func TestLost(t *testing.T) {
 		stored(id, "FARM", uint64(i+1))
 	}
 	stored("message-other", "OTHER", 3)
-	d.Lost("FARM", 3, 4, func(string, bool) bool { return false })
+	d.Lost(journal.Location{Stream: "FARM", Sequence: 3}, 4, func(string, bool) bool { return false })
 	wants("when another sink did")
-	d.Lost("FARM", 3, 4, all)
+	d.Lost(journal.Location{Stream: "FARM", Sequence: 3}, 4, all)
 	wants("once", "message-c", "message-d")
-	d.Lost("FARM", 3, 4, all)
+	d.Lost(journal.Location{Stream: "FARM", Sequence: 3}, 4, all)
 	stored("message-e", "FARM", 3)
-	d.Lost("FARM", 3, 9, all)
+	d.Lost(journal.Location{Stream: "FARM", Sequence: 3}, 9, all)
 	wants("twice", "message-c", "message-d", "message-e")
+	d.Lost(journal.Location{Topic: "farm", Partition: 1, Offset: 0}, 9, all)
+	wants("in a topic", "message-c", "message-d", "message-e")
+	msg := routed("message-f", "context-f")
+	d.observe(router.EventStored, msg, func(e *router.Event) { e.Receipt = sinks.Receipt{Topic: "farm", Partition: 1, Offset: 7} })
+	d.confirm("message-f")
+	d.Lost(journal.Location{Topic: "farm", Partition: 0, Offset: 7}, 9, all)
+	d.Lost(journal.Location{Topic: "farm", Partition: 1, Offset: 7}, 7, all)
+	wants("in its partition", "message-c", "message-d", "message-e", "message-f")
+	if at := d.one("message-f").Events[2].At; *at != (journal.Location{Topic: "farm", Partition: 1, Offset: 7}) {
+		t.Errorf("got %+v", at)
+	}
 	if lost := d.one("message-c"); len(lost.Events) != 4 || lost.Events[3].Step != journal.StepLost || lost.Events[3].At.Sequence != 3 {
 		t.Errorf("got %+v", lost.Events)
 	}

@@ -15,6 +15,7 @@ import (
 	_ "gocloud.dev/blob/fileblob" // the driver of file:// buckets
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/internal/filesync"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
@@ -70,7 +71,7 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 		open, err = p.natsOpener(name, *cfg.NATS, p.libraryLogger(logger))
 		s.target = config.Hosts(cfg.NATS.URL)
 	case cfg.Kafka != nil:
-		open, err = kafkaOpener(name, *cfg.Kafka, p.libraryLogger(logger))
+		open, err = p.kafkaOpener(name, *cfg.Kafka, p.libraryLogger(logger))
 		s.target = strings.Join(cfg.Kafka.Brokers, ",")
 	case cfg.Blob != nil:
 		open = p.blobOpener(*cfg.Blob)
@@ -98,21 +99,29 @@ func (p *Pipeline) natsOpener(name string, cfg config.NATS, logger watermill.Log
 	}
 	config.RetryOnFailedConnect = true
 	config.Lost = func(first, last uint64) {
-		p.journal.Lost(config.WithDefaults().Stream, first, last, func(route string, poisoned bool) bool {
-			stores := p.now().config.SinkOf(route, poisoned)
-			return stores == name || stores == "" // or it did, perhaps
-		})
+		p.lost(name, journal.Location{Stream: config.WithDefaults().Stream, Sequence: first}, last)
 	}
 	return func(context.Context) (sinks.Sink, func() error, error) { return closing(nats.New(config, logger)) }, err
 }
 
-func kafkaOpener(name string, cfg config.Kafka, logger watermill.LoggerAdapter) (opener, error) {
+func (p *Pipeline) kafkaOpener(name string, cfg config.Kafka, logger watermill.LoggerAdapter) (opener, error) {
 	config, err := cfg.SinkConfig(name)
 	if err == nil {
 		err = config.Validate()
 	}
 	config.RetryOnFailedConnect = true
+	config.Lost = func(topic string, partition int32, first, last int64) {
+		p.lost(name, journal.Location{Topic: topic, Partition: partition, Offset: first}, uint64(last))
+	}
 	return func(context.Context) (sinks.Sink, func() error, error) { return closing(kafka.New(config, logger)) }, err
+}
+
+// lost has the journal list what a sink had stored from a place on.
+func (p *Pipeline) lost(sink string, from journal.Location, last uint64) {
+	p.journal.Lost(from, last, func(route string, poisoned bool) bool {
+		stores := p.now().config.SinkOf(route, poisoned)
+		return stores == sink || stores == "" // or it did, perhaps
+	})
 }
 
 func (p *Pipeline) blobOpener(cfg config.Blob) opener {

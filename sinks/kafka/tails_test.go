@@ -1,0 +1,53 @@
+package kafka_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/sinks/kafka"
+)
+
+// A broker whose files are an older copy has lost acknowledged messages: that is told, with their number and place, once it has
+// others there.
+func TestBrokerWentBack(t *testing.T) {
+	t.Parallel()
+	dir, old := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "old")
+	cluster := kafkatest.Start(t, kfake.DataDir(dir))
+	log := testkit.NewLog()
+	var told [2]int64
+	config := kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}}
+	config.Lost = func(_ string, _ int32, first, last int64) { told = [...]int64{first, last} }
+	sink := testkit.Must(kafka.New(config, log))(t)
+	defer func() { _ = sink.Close() }()
+	publish := func(n int) {
+		t.Helper()
+		for range n {
+			testkit.Eventually(t, "it is stored", func() bool { return sink.Publish("t", newMessage("x")) == nil })
+		}
+	}
+	publish(3)
+	cluster.Stop()
+	testkit.NoError(t, os.CopyFS(old, os.DirFS(dir)))
+	cluster.Restart()
+	publish(4)
+	if lost := sink.Lost(); lost != 0 {
+		t.Errorf("%d are lost before anything is", lost)
+	}
+	cluster.Stop()
+	testkit.NoError(t, os.RemoveAll(dir))
+	testkit.NoError(t, os.CopyFS(dir, os.DirFS(old)))
+	cluster.Restart()
+	publish(10)
+	if got := sink.Lost(); got != 4 || told != [...]int64{3, 6} {
+		t.Errorf("%d are lost, and %d were told", got, told)
+	}
+	if !strings.Contains(log.String(), "ERROR The broker has lost acknowledged messages") {
+		t.Errorf("got %s", log)
+	}
+}

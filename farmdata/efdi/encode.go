@@ -94,7 +94,8 @@ func filename(log *farmdata.Log) []byte {
 // entries yields the records of a log as fields of a TimeLog, each valid until the next one.
 func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		var b []byte
+		var b, message []byte
+		var v values
 		encode := proto.MarshalOptions{Deterministic: true}
 		for record, err := range log.WithConstants() {
 			if err != nil {
@@ -108,11 +109,11 @@ func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
 				}
 				continue
 			}
-			message, err := encode.Marshal(c.entry(record))
-			if err != nil {
+			if message, err = encode.MarshalAppend(message[:0], c.entry(record)); err != nil {
 				yield(nil, fmt.Errorf("efdi: %w", err))
 				return
 			}
+			message = v.append(message, record.Values)
 			b = protowire.AppendBytes(protowire.AppendTag(b[:0], timeLogEntry, protowire.BytesType), message)
 			if !yield(b, nil) {
 				return
@@ -121,6 +122,60 @@ func (c EncodeConfig) entries(log *farmdata.Log) iter.Seq2[[]byte, error] {
 	}
 }
 
+// values encodes the values of a log by hand, which takes a tenth of the time.
+type values struct {
+	known map[*farmdata.Column]*encoded
+	hints []*encoded // by the place of a value in its record: usually the same column every time
+}
+
+// encoded is what values of a column have in common, before and behind the number.
+type encoded struct {
+	column        *farmdata.Column
+	before, after []byte
+}
+
+// append appends values as fields of an entry.
+func (e *values) append(b []byte, list []farmdata.Value) []byte {
+	for i, v := range list {
+		if i == len(e.hints) {
+			e.hints = append(e.hints, e.find(v.Column))
+		}
+		if e.hints[i].column != v.Column {
+			e.hints[i] = e.find(v.Column)
+		}
+		c, raw := e.hints[i], protowire.EncodeZigZag(v.Raw)
+		size := len(c.before) + len(c.after)
+		if raw != 0 {
+			size += 1 + protowire.SizeVarint(raw)
+		}
+		b = append(protowire.AppendVarint(append(b, tagValue), uint64(size)), c.before...)
+		if raw != 0 {
+			b = protowire.AppendVarint(append(b, tagRaw), raw)
+		}
+		b = append(b, c.after...)
+	}
+	return b
+}
+
+func (e *values) find(column *farmdata.Column) *encoded {
+	if c := e.known[column]; c != nil {
+		return c
+	}
+	if e.known == nil {
+		e.known = map[*farmdata.Column]*encoded{}
+	}
+	encode := func(v *efdipb.DataLogValue) []byte {
+		b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(v) // numbers, and a text that is valid
+		return b
+	}
+	c := &encoded{column, encode(&efdipb.DataLogValue{Ddi: uint32(column.DDI)}), encode(&efdipb.DataLogValue{
+		DeviceElement: uid("DET", column.ElementID), Pgn: uint64(column.PGN), PgnStartBit: uint32(column.StartBit), PgnStopBit: uint32(column.StopBit),
+	})}
+	e.known[column] = c
+	return c
+}
+
+// entry is one of a log without its values, which follow.
 func (c EncodeConfig) entry(record *farmdata.Record) *efdipb.Time {
 	const effective = 4
 	t := &efdipb.Time{Start: c.instant(record.Stamp), Type: effective}
@@ -129,12 +184,6 @@ func (c EncodeConfig) entry(record *farmdata.Record) *efdipb.Time {
 		if !record.Stamp.UTC.IsZero() {
 			t.PositionStart.GpsUtc = timestamppb.New(record.Stamp.UTC)
 		}
-	}
-	for _, v := range record.Values {
-		t.DataLogValue = append(t.DataLogValue, &efdipb.DataLogValue{
-			Ddi: uint32(v.Column.DDI), Value: v.Raw, DeviceElement: uid("DET", v.Column.ElementID),
-			Pgn: uint64(v.Column.PGN), PgnStartBit: uint32(v.Column.StartBit), PgnStopBit: uint32(v.Column.StopBit),
-		})
 	}
 	return t
 }

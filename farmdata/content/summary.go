@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/columns"
 )
 
 // Summary says what is in farm data. Lists that are empty are empty, not nil.
@@ -284,8 +285,7 @@ func summarizeLog(ctx context.Context, log *farmdata.Log, meter *meter) (Log, *t
 type statistics struct {
 	meter *meter
 	list  []statistic
-	index map[*farmdata.Column]int
-	hints []int // by the place of a value in its record: usually the same column every time
+	index columns.Memo[int]
 }
 
 type statistic struct {
@@ -296,27 +296,23 @@ type statistic struct {
 }
 
 func newStatistics(log *farmdata.Log, meter *meter) *statistics {
-	s := &statistics{meter: meter, index: map[*farmdata.Column]int{}}
+	s := &statistics{meter: meter}
+	s.index.Make = s.make
 	for i := range log.Columns {
-		s.find(&log.Columns[i])
+		s.index.Of(&log.Columns[i])
 	}
 	for _, v := range log.Constants {
-		if g := s.list[s.find(v.Column)].gauge; g != nil {
+		if g := s.list[s.index.Of(v.Column)].gauge; g != nil {
 			g.set(v.Raw)
 		}
 	}
 	return s
 }
 
-func (s *statistics) find(c *farmdata.Column) int {
-	i, ok := s.index[c]
-	if !ok {
-		i = len(s.list)
-		s.index[c] = i
-		s.list = append(s.list, newStatistic(c))
-		s.list[i].gauge = s.meter.gauge(c)
-	}
-	return i
+func (s *statistics) make(c *farmdata.Column) int {
+	s.list = append(s.list, newStatistic(c))
+	s.list[len(s.list)-1].gauge = s.meter.gauge(c)
+	return len(s.list) - 1
 }
 
 func newStatistic(c *farmdata.Column) statistic {
@@ -325,13 +321,7 @@ func newStatistic(c *farmdata.Column) statistic {
 
 // add counts the value at a place of a record.
 func (s *statistics) add(place int, v farmdata.Value) {
-	if place == len(s.hints) {
-		s.hints = append(s.hints, s.find(v.Column))
-	}
-	if s.list[s.hints[place]].column != v.Column {
-		s.hints[place] = s.find(v.Column)
-	}
-	at := &s.list[s.hints[place]]
+	at := &s.list[s.index.At(place, v.Column)]
 	at.add(v)
 	if at.gauge != nil {
 		at.gauge.set(v.Raw)
@@ -340,7 +330,7 @@ func (s *statistics) add(place int, v farmdata.Value) {
 
 // constant counts a value that all records have in common, unless they have values of their own.
 func (s *statistics) constant(v farmdata.Value, records int64) {
-	at := &s.list[s.find(v.Column)]
+	at := &s.list[s.index.Of(v.Column)]
 	if scaled := v.Scaled(); at.count == 0 && records > 0 {
 		at.count, at.min, at.max = records, scaled, scaled
 	}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/columns"
 )
 
 // Points writes a Point for each record of a log that has a valid position, with its
@@ -13,7 +14,7 @@ import (
 func (w *Writer) Points(log *farmdata.Log) error {
 	w.keys.Begin()
 	head := w.ofLog([]byte(`},"properties":{"kind":"record"`), log)
-	p := properties{w: w, known: map[*farmdata.Column]*property{}, placeholders: w.placeholders()}
+	p := properties{w: w, columns: columns.Memo[*property]{Make: w.property}, placeholders: w.placeholders()}
 	for record, err := range log.WithConstants() {
 		if err != nil {
 			if err := w.found(err); err != nil {
@@ -52,8 +53,7 @@ func (w *Writer) Points(log *farmdata.Log) error {
 // properties writes values under the names of their columns.
 type properties struct {
 	w            *Writer
-	known        map[*farmdata.Column]*property
-	hints        []*property // by the place of a value in its record: usually the same column every time
+	columns      columns.Memo[*property]
 	placeholders []placeholder
 	records      int64
 }
@@ -80,28 +80,13 @@ func (w *Writer) placeholders() []placeholder {
 func (p *properties) record(record *farmdata.Record) {
 	p.records++
 	for i, v := range record.Values {
-		if i == len(p.hints) {
-			p.hints = append(p.hints, p.find(v.Column))
-		}
-		if p.hints[i].column != v.Column {
-			p.hints[i] = p.find(v.Column)
-		}
-		p.write(p.hints[i], v)
+		p.write(p.columns.At(i, v.Column), v)
 	}
 	for i := range p.placeholders {
 		if p.placeholders[i].record != p.records {
 			_, _ = p.w.w.Write(p.placeholders[i].null)
 		}
 	}
-}
-
-func (p *properties) find(column *farmdata.Column) *property {
-	known := p.known[column]
-	if known == nil {
-		known = p.w.property(column)
-		p.known[column] = known
-	}
-	return known
 }
 
 func (p *properties) write(to *property, v farmdata.Value) {

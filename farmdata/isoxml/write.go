@@ -13,6 +13,8 @@ import (
 	"path"
 	"strings"
 
+	"github.com/klauspost/compress/flate"
+
 	"github.com/agrimill/agrimill/farmdata"
 )
 
@@ -57,6 +59,9 @@ func Write(ctx context.Context, w io.Writer, set *farmdata.Set, cfg WriteConfig)
 	return nil
 }
 
+// compression is the level of Deflate: seven times as fast as what package zip does, for a fifth more bytes.
+const compression = 2
+
 // setWriter writes a set.
 type setWriter struct {
 	ctx  context.Context
@@ -81,6 +86,7 @@ func (s *setWriter) write(w io.Writer) error {
 		return err
 	}
 	s.zip = zip.NewWriter(w)
+	s.zip.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) { return flate.NewWriter(w, compression) })
 	if err := s.file("TASKDATA.XML", writeAll(main)); err != nil {
 		return err
 	}

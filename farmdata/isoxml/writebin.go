@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/columns"
 	"github.com/agrimill/agrimill/farmdata/internal/objects"
 )
 
@@ -61,7 +62,7 @@ type logWriter struct {
 	parts   []*positionPart // that are in the records
 	utc     bool            // the time of the receiver is in the records
 	columns []farmdata.Column
-	index   map[*farmdata.Column]int
+	index   columns.Memo[int]
 	byKey   map[farmdata.Column]int
 }
 
@@ -90,13 +91,15 @@ func (p *positions) add(position *farmdata.Position) {
 
 // plan reads a log for the first time, to know what its header has to say.
 func (s *setWriter) plan(log *farmdata.Log) (*logWriter, error) {
-	l := &logWriter{log: log, index: map[*farmdata.Column]int{}, byKey: map[farmdata.Column]int{}}
+	l := &logWriter{log: log, byKey: map[farmdata.Column]int{}}
+	l.index.Make = l.add
 	for i := range log.Columns {
-		l.add(&log.Columns[i])
+		l.index.Of(&log.Columns[i])
 	}
+	l.index.Make = l.find
 	constants := map[int]int64{}
 	for _, v := range log.Constants {
-		constants[l.column(v.Column)] = v.Raw
+		constants[l.index.Of(v.Column)] = v.Raw
 	}
 	var p positions
 	records := log.Records
@@ -117,8 +120,8 @@ func (s *setWriter) plan(log *farmdata.Log) (*logWriter, error) {
 		}
 		p.add(&record.Position)
 		l.utc = l.utc || !record.Stamp.UTC.IsZero()
-		for _, v := range record.Values {
-			l.column(v.Column)
+		for i, v := range record.Values {
+			l.index.At(i, v.Column)
 		}
 	}
 	if l.bin = l.bin || p.records > 0; !l.bin {
@@ -136,23 +139,18 @@ func (s *setWriter) plan(log *farmdata.Log) (*logWriter, error) {
 func (l *logWriter) add(c *farmdata.Column) int {
 	i := len(l.columns)
 	l.columns = append(l.columns, *c)
-	l.index[c] = i
 	if key := keyOf(c); !hasKey(l.byKey, key) {
 		l.byKey[key] = i
 	}
 	return i
 }
 
-// column returns the number of a column.
-func (l *logWriter) column(c *farmdata.Column) int {
-	i, ok := l.index[c]
-	if !ok {
-		if i, ok = l.byKey[keyOf(c)]; !ok {
-			return l.add(c)
-		}
-		l.index[c] = i
+// find returns the number of a column that is not one of the log, but maybe the same.
+func (l *logWriter) find(c *farmdata.Column) int {
+	if i, ok := l.byKey[keyOf(c)]; ok {
+		return i
 	}
-	return i
+	return l.add(c)
 }
 
 // keyOf is what a header says of a column.
@@ -279,8 +277,8 @@ func (l *logWriter) encode(b []byte, record *farmdata.Record) ([]byte, error) {
 		b = appendTime(b, record.Stamp.UTC.IsZero(), record.Stamp.UTC.UnixMilli())
 	}
 	b = append(b, byte(len(record.Values)))
-	for _, v := range record.Values {
-		b = append(b, byte(l.column(v.Column)))
+	for i, v := range record.Values {
+		b = append(b, byte(l.index.At(i, v.Column)))
 		b = binary.LittleEndian.AppendUint32(b, uint32(v.Raw))
 	}
 	return b, nil

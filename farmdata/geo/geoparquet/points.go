@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/farmdata/internal/columns"
 	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
@@ -101,7 +102,7 @@ func (p *points) log(log *farmdata.Log) error {
 	p.setAttributes(p.names.Log(log, slices.Contains(p.cfg.Add, geo.Machine)), p.cfg.Add)
 	common := p.common()
 	p.keys.Begin()
-	values := cells{table: p.table, keys: p.keys, known: map[*farmdata.Column]*cell{}}
+	values := columns.Memo[*cell]{Make: func(c *farmdata.Column) *cell { return p.cell(p.keys, c) }}
 	for record, err := range log.WithConstants() {
 		if err != nil {
 			if err := found(p.cfg, err); err != nil {
@@ -123,7 +124,9 @@ func (p *points) log(log *farmdata.Log) error {
 		if at.Has&farmdata.HasStatus != 0 {
 			p.put(p.status, parquet.Int32Value(int32(at.Status)))
 		}
-		values.record(record.Values)
+		for i, v := range record.Values {
+			p.putValue(values.At(i, v.Column), v)
+		}
 		if err := p.end("Point", point(geo.Coordinates{at.East, at.North}), []geo.Coordinates{{at.East, at.North}}); err != nil {
 			return err
 		}
@@ -131,45 +134,17 @@ func (p *points) log(log *farmdata.Log) error {
 	return nil
 }
 
-// cells puts values into the columns of a table.
-type cells struct {
-	*table
-	keys  *geo.Keys
-	known map[*farmdata.Column]*cell
-	hints []*cell // by the place of a value in its record: usually the same column every time
-}
-
+// cell is where the values of a column go.
 type cell struct {
 	*geo.Key // nil: it is not written
 	column   *farmdata.Column
 	leaf     *parquet.LeafColumn
 }
 
-func (c *cells) record(values []farmdata.Value) {
-	for i, v := range values {
-		if i == len(c.hints) {
-			c.hints = append(c.hints, c.find(v.Column))
-		}
-		if c.hints[i].column != v.Column {
-			c.hints[i] = c.find(v.Column)
-		}
-		c.put(c.hints[i], v)
-	}
-}
-
-func (c *cells) find(column *farmdata.Column) *cell {
-	known := c.known[column]
-	if known == nil {
-		known = c.table.cell(c.keys, column)
-		c.known[column] = known
-	}
-	return known
-}
-
-// put puts a value into the row. Of a column that damaged data has twice the first one counts.
-func (c *cells) put(to *cell, v farmdata.Value) {
-	if to.Key != nil && c.row[to.leaf.ColumnIndex].IsNull() {
-		c.table.put(to.leaf, parquet.DoubleValue(to.Value(v)))
+// putValue puts a value into the row. Of a column that damaged data has twice the first one counts.
+func (t *table) putValue(to *cell, v farmdata.Value) {
+	if to.Key != nil && t.row[to.leaf.ColumnIndex].IsNull() {
+		t.put(to.leaf, parquet.DoubleValue(to.Value(v)))
 	}
 }
 

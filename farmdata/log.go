@@ -2,6 +2,7 @@ package farmdata
 
 import (
 	"iter"
+	"math"
 	"slices"
 	"time"
 )
@@ -115,8 +116,14 @@ type Value struct {
 	Raw int64
 }
 
-// Scaled returns the value in the unit of its column.
-func (v Value) Scaled() float64 { return float64(v.Raw+v.Column.Offset) * v.Column.Scale }
+// Scaled returns the value in the unit of its column: 4.685 for 4685 thousandths, which times 0.001 are 4.6850000000000005.
+func (v Value) Scaled() float64 {
+	n, parts := float64(v.Raw+v.Column.Offset), math.Round(1/v.Column.Scale)
+	if 1/parts == v.Column.Scale {
+		return n / parts
+	}
+	return n * v.Column.Scale
+}
 
 // Record is what was recorded at one moment.
 type Record struct {

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -235,6 +236,9 @@ func (w *Writer) text(s string) {
 
 // appendString appends a text as JSON.
 func appendString(b []byte, s string) []byte {
+	if !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c > '~' || strings.ContainsRune(`"\\<>&`, c) }) {
+		return append(append(append(b, '"'), s...), '"') // as it is, e.g. a time
+	}
 	quoted, err := json.Marshal(s)
 	if err != nil { // a string always can be marshaled
 		return append(b, `""`...)
@@ -247,32 +251,53 @@ func (w *Writer) integer(n int64) {
 	_, _ = w.w.Write(w.buffer)
 }
 
-// number writes null for what JSON has no number for.
 func (w *Writer) number(f float64) {
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		w.raw("null")
-		return
-	}
-	w.buffer = appendFloat(w.buffer[:0], f)
-	_, _ = w.w.Write(w.buffer)
+	_, _ = w.w.Write(appendFloat(w.w.AvailableBuffer(), f))
 }
 
-// appendFloat appends the shortest text that means the number.
+// appendFloat appends the shortest text that means the number, or null for what JSON has no number for. Most numbers are whole, or have the
+// few decimals of values and positions, which takes a tenth of the time.
 func appendFloat(b []byte, f float64) []byte {
-	const exact = 1 << 53
+	const exact = 1e15 // numbers of so many digits all differ
 	if n := int64(f); -exact < f && f < exact && float64(n) == f && (n != 0 || !math.Signbit(f)) {
-		return strconv.AppendInt(b, n, 10) // takes a tenth of the time
+		return strconv.AppendInt(b, n, 10)
+	}
+	for _, one := range []float64{1e3, 1e7} {
+		if n := math.Round(f * one); n/one == f && math.Abs(n) < exact && n != 0 {
+			return appendDecimal(b, int64(n), int64(one))
+		}
+	}
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return append(b, "null"...)
 	}
 	return strconv.AppendFloat(b, f, 'g', -1, 64)
 }
 
+// appendDecimal appends n/one, which is not whole. one is a power of ten of at most 32 bits.
+func appendDecimal(b []byte, n, one int64) []byte {
+	if n < 0 {
+		b, n = append(b, '-'), -n
+	}
+	whole := n / one
+	b = append(strconv.AppendInt(b, whole, 10), '.')
+	rest := uint32(n - whole*one)
+	for ; rest%10 == 0; rest /= 10 { // which is not 0
+		one /= 10
+	}
+	from := len(b)
+	for ; one > 1; one /= 10 {
+		b = append(b, '0')
+	}
+	for i := len(b) - 1; i >= from; i-- {
+		b[i], rest = '0'+byte(rest%10), rest/10
+	}
+	return b
+}
+
 func (w *Writer) coordinates(at Coordinates) {
-	w.buffer = append(w.buffer[:0], '[')
-	w.buffer = strconv.AppendFloat(w.buffer, at[0], 'f', -1, 64)
-	w.buffer = append(w.buffer, ',')
-	w.buffer = strconv.AppendFloat(w.buffer, at[1], 'f', -1, 64)
-	w.buffer = append(w.buffer, ']')
-	_, _ = w.w.Write(w.buffer)
+	b := appendFloat(append(w.w.AvailableBuffer(), '['), at[0])
+	b = appendFloat(append(b, ','), at[1])
+	_, _ = w.w.Write(append(b, ']'))
 }
 
 func (w *Writer) ring(ring []Coordinates) {

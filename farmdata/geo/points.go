@@ -97,6 +97,5 @@ func (p *properties) write(to *property, v farmdata.Value) {
 	if to.placeholder >= 0 {
 		p.placeholders[to.placeholder].record = p.records
 	}
-	_, _ = p.w.w.Write(to.text)
-	p.w.number(to.Value(v))
+	_, _ = p.w.w.Write(appendFloat(append(p.w.w.AvailableBuffer(), to.text...), to.Value(v)))
 }

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"math/big"
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -164,7 +166,7 @@ func TestCellsAreThoseOfTheBytes(t *testing.T) {
 	for i := range len(values) / 8 {
 		first, second := int32(binary.LittleEndian.Uint32(values[8*i:])), int32(binary.LittleEndian.Uint32(values[8*i+4:]))
 		row(i, map[string]any{"grid": "GRD00002", "task": "TSK3", "task_name": "Sowing", "zone": 4.0, "product": "PDT2; PDT1", "product_name": "Winter wheat; Urea",
-			"0001_DET1": float64(first) * 0.01, "0006_DET1": float64(second) * 0.01})
+			"0001_DET1": float64(first) / 100, "0006_DET1": float64(second) / 100})
 	}
 	for i, code := range codes {
 		properties := map[string]any{"grid": "GRD00001", "task": "TSK5", "task_name": "Late dressing", "zone": float64(code)}
@@ -262,7 +264,9 @@ func TestRealGridsAreThoseOfTheirBytes(t *testing.T) {
 					for j := range p.Grid.Columns {
 						c := &p.Grid.Columns[j]
 						raw := int32(binary.LittleEndian.Uint32(bin[4*(i*columns+j):]))
-						if want := (float64(raw) + float64(c.Offset)) * c.Scale; row[keys.Name(c)] != want {
+						exact, _ := new(big.Rat).SetString(strconv.FormatFloat(c.Scale, 'f', -1, 64))
+						exact.Mul(exact, new(big.Rat).SetInt64(int64(raw)+c.Offset))
+						if want, _ := exact.Float64(); row[keys.Name(c)] != want {
 							t.Fatalf("%s, %s, cell %d: got %v, want %g", name, p.Grid.Name, i, row, want)
 						}
 					}

@@ -14,7 +14,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/klauspost/compress/s2"
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/compress/snappy"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
@@ -197,13 +199,13 @@ type table struct {
 	columns  map[string]parquet.LeafColumn
 	sides    [4]parquet.LeafColumn
 	geometry parquet.LeafColumn
-	row      parquet.Row   // the last one of rows
-	rows     []parquet.Row // to be written together, which takes half the time of each alone
-	empty    parquet.Row   // nulls
+	values   [][]parquet.Value // by column, of rows to be written together: writing each row by itself takes twice the time
+	empty    []parquet.Value   // nulls, one for each column
 
-	geometries int // bytes of those in the row group
-	bounds     box
-	kinds      []string
+	rows, mostRows int // in the row group
+	geometries     int // bytes of those in the row group
+	bounds         box
+	kinds          []string
 }
 
 // MaxColumns is how many columns a file has at most: each takes memory, also without any rows.
@@ -234,12 +236,12 @@ func newTable(w io.Writer, fields parquet.Group) (*table, error) {
 	}
 	// What is in memory at a time is values, not rows.
 	const values = 1 << 20
-	rows := max(values/len(t.empty), 200)
+	t.values, t.mostRows = make([][]parquet.Value, len(t.empty)), max(values/len(t.empty), 200)
 	// Each column has a page from the first row on, also a file of one row.
 	const pages = 4 << 20
 	page := min(max(pages/len(t.empty), 8<<10), parquet.DefaultPageBufferSize)
 	// The bounds of geometries as bytes say nothing to readers, and would be in memory until the end: those in bbox count.
-	t.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&parquet.Snappy), parquet.MaxRowsPerRowGroup(int64(rows)), parquet.PageBufferSize(page), parquet.SkipPageBounds("geometry"))
+	t.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&fast{}), parquet.PageBufferSize(page), parquet.SkipPageBounds("geometry"))
 	return t, nil
 }
 
@@ -252,21 +254,31 @@ const (
 // mostGeometries is how many bytes the geometries of a row group have; one more may go beyond that.
 const mostGeometries = 2 << 20
 
+// fast is Snappy as it was meant, not with as few bytes as there can be.
+type fast struct{ snappy.Codec }
+
+// Encode compresses.
+func (*fast) Encode(dst, src []byte) ([]byte, error) { return s2.EncodeSnappy(dst, src), nil }
+
 func (t *table) begin() {
-	if n := len(t.rows); n < cap(t.rows) {
-		t.rows = t.rows[:n+1]
-	} else {
-		t.rows = append(t.rows, nil)
+	for i, null := range t.empty {
+		t.values[i] = append(t.values[i], null)
 	}
-	last := &t.rows[len(t.rows)-1]
-	*last = append((*last)[:0], t.empty...)
-	t.row = *last
+}
+
+// at is where the value of a column of the last row is.
+func (t *table) at(column int) *parquet.Value {
+	values := t.values[column]
+	return &values[len(values)-1]
 }
 
 func (t *table) flush() error {
-	_, err := t.w.WriteRows(t.rows)
-	if t.rows = t.rows[:0]; err != nil {
-		return fmt.Errorf("geoparquet: %w", err)
+	t.rows += len(t.values[0])
+	for i, column := range t.w.ColumnWriters() {
+		_, err := column.WriteRowValues(t.values[i])
+		if t.values[i] = t.values[i][:0]; err != nil {
+			return fmt.Errorf("geoparquet: %w", err)
+		}
 	}
 	return nil
 }
@@ -302,12 +314,12 @@ func (t *table) setAttributes(s names.Subject, list []geo.Attribute) {
 
 // common returns what is set in a row that was only begun to find that out.
 func (t *table) common() (values []parquet.Value) {
-	for _, v := range t.row {
-		if !v.IsNull() {
+	for i, column := range t.values {
+		if v := *t.at(i); !v.IsNull() {
 			values = append(values, v)
 		}
+		t.values[i] = column[:len(column)-1]
 	}
-	t.rows = t.rows[:len(t.rows)-1]
 	return values
 }
 
@@ -315,12 +327,12 @@ func (t *table) common() (values []parquet.Value) {
 func (t *table) beginWith(common []parquet.Value) {
 	t.begin()
 	for _, v := range common {
-		t.row[v.Column()] = v
+		*t.at(v.Column()) = v
 	}
 }
 
 func (t *table) put(leaf *parquet.LeafColumn, value parquet.Value) {
-	t.row[leaf.ColumnIndex] = value.Level(0, leaf.MaxDefinitionLevel, leaf.ColumnIndex)
+	*t.at(leaf.ColumnIndex) = value.Level(0, leaf.MaxDefinitionLevel, leaf.ColumnIndex)
 }
 
 func (t *table) putTime(leaf *parquet.LeafColumn, at time.Time) {
@@ -344,13 +356,13 @@ func (t *table) end(kind string, wkb []byte, places []geo.Coordinates) error {
 		t.put(&t.sides[i], parquet.DoubleValue(bounds[i]))
 	}
 	t.geometries += len(wkb)
-	if len(t.rows) < together && len(wkb) < largeGeometry {
+	if len(t.values[0]) < together && len(wkb) < largeGeometry {
 		return nil
 	}
-	if err := t.flush(); err != nil || t.geometries < mostGeometries {
+	if err := t.flush(); err != nil || t.geometries < mostGeometries && t.rows < t.mostRows {
 		return err
 	}
-	t.geometries = 0
+	t.geometries, t.rows = 0, 0
 	if err := t.w.Flush(); err != nil { // ends the row group
 		return fmt.Errorf("geoparquet: %w", err)
 	}

@@ -143,7 +143,7 @@ type cell struct {
 
 // putValue puts a value into the row. Of a column that damaged data has twice the first one counts.
 func (t *table) putValue(to *cell, v farmdata.Value) {
-	if to.Key != nil && t.row[to.leaf.ColumnIndex].IsNull() {
+	if to.Key != nil && t.at(to.leaf.ColumnIndex).IsNull() {
 		t.put(to.leaf, parquet.DoubleValue(to.Value(v)))
 	}
 }

@@ -230,10 +230,16 @@ func (oneWordTopics) CheckTopic(topic string) error {
 	return nil
 }
 
-// A sender names its message type like the poison queue, which is in the same sink.
+// A sender names its message type like the poison queue, which is in the same sink, or like what that makes of its name.
 func TestNoMessageHasTheTopicOfThePoisonQueue(t *testing.T) {
+	for _, poison := range []string{router.DefaultPoisonTopic, "dead letters"} {
+		t.Run(poison, func(t *testing.T) { testTopicOfThePoisonQueue(t, poison) })
+	}
+}
+
+func testTopicOfThePoisonQueue(t *testing.T, poison string) {
 	both, from := newSink(nil), newSource()
-	start(t, router.Config{Poison: both, Retry: fastRetry}, router.Route{
+	start(t, router.Config{Poison: both, PoisonTopic: poison, Retry: fastRetry}, router.Route{
 		Name: "farm", From: from, Topic: "all", To: wrapped{both}, ToTopic: "{type}",
 		Filter: func(msg *message.Message) bool {
 			if string(msg.Payload) == "bad" {
@@ -248,8 +254,8 @@ func TestNoMessageHasTheTopicOfThePoisonQueue(t *testing.T) {
 		from.deliver(t, msg)
 		return both.wait(t, i+1)[i]
 	}
-	types := []string{"poison", "poison\x00", "poison\x00\x00", "poison%00", "poisoned", "pois"}
-	topics := map[string]bool{router.DefaultPoisonTopic: true}
+	types := []string{poison, poison + "\x00", poison + "\x00\x00", poison + "%00", poison + "ed", poison[:4]}
+	topics := map[string]bool{sinks.DefaultSegments.Escape(poison): true}
 	for i, messageType := range types {
 		got := send(i, messageType, "payload")
 		wantMetadata(t, got.msg, map[string]string{gateway.KeyMessageType: messageType})
@@ -263,8 +269,8 @@ func TestNoMessageHasTheTopicOfThePoisonQueue(t *testing.T) {
 	if len(topics) != 1+len(types) {
 		t.Errorf("the topics are %v, want one for each type, and none that of the poison queue", topics)
 	}
-	if got := send(len(types), "poison", "bad").topic; got != router.DefaultPoisonTopic {
-		t.Errorf("what is poisoned is in %q, want %q", got, router.DefaultPoisonTopic)
+	if got := send(len(types), poison, "bad").topic; got != poison {
+		t.Errorf("what is poisoned is in %q, want %q", got, poison)
 	}
 }
 

@@ -36,10 +36,21 @@ func templateTopic(template string, to sinks.Sink) (topicFunc, error) {
 var errPoisonTopic = Permanent(errors.New("the topic is that of the poison queue: set router.Config.PoisonTopic to one that no message has"))
 
 // keepOff keeps topics apart from that of the poison queue, which is in the same
-// sink: a sender may name its message type like it. Such a topic gets the escape of
-// a zero byte appended, and so does one that looks like that already, so that
-// different topics stay different.
+// sink: a sender may name its message type like it, or like what the sink makes of it. Such a
+// topic gets the escape of a zero byte appended, and so does one that looks like that already,
+// so that different topics stay different.
 func keepOff(topicOf topicFunc, poison string, segment func(string) string) topicFunc {
+	segments := strings.Split(poison, ".")
+	for i, s := range segments {
+		segments[i] = segment(s)
+	}
+	if escaped := strings.Join(segments, "."); escaped != poison {
+		topicOf = keepOffName(topicOf, escaped, segment)
+	}
+	return keepOffName(topicOf, poison, segment)
+}
+
+func keepOffName(topicOf topicFunc, poison string, segment func(string) string) topicFunc {
 	mark, escapes := strings.CutPrefix(segment("x\x00"), "x")
 	escapes = escapes && mark != "" && mark != "\x00"
 	return func(msg *message.Message) (string, error) {

@@ -32,7 +32,7 @@ import (
 const (
 	taskType   = "iso:11783:-10:taskdata:zip"
 	reportType = "app:example:report:text"
-	topic      = "example.tasks" // in Kafka; it has to exist when the consumer group starts
+	topic      = "tasks" // in Kafka agrimill.tasks, which has to exist when the consumer group starts
 )
 
 // run moves task files from the gateway into Kafka, and a report on each from Kafka to the
@@ -52,7 +52,7 @@ func run(ctx context.Context, config gateway.Config, tenant, office string, brok
 		return err
 	}
 	defer toGateway.Close()
-	toKafka, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers}, TopicPrefix: kafka.NoTopicPrefix}, nil)
+	toKafka, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers}}, nil)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func demo(ctx context.Context, count int) error {
 	defer gate.Close()
 	brokers := strings.Split(os.Getenv("KAFKA_BROKERS"), ",")
 	if brokers[0] == "" {
-		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, kafka.TopicName("", topic)))
 		if err != nil {
 			return err
 		}

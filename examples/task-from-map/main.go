@@ -42,12 +42,12 @@ func main() {
 	gate.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{farm.TypeTaskData}, Subscribe: []string{farm.TypeTaskData}})
 
 	client := must(gateway.New(gate.ClientConfig()))
-	maps := must(source.New(source.Config{Connection: sink.Connection{URL: server.ClientURL()}, Durable: "maps"}, nil))
+	maps := must(source.New(source.Config{Connection: sink.Connection{URL: server.ClientURL()}, SubjectPrefix: "maps", Durable: "maps"}, nil))
 	terminals := must(publisher.New(publisher.Config{Client: client, TenantID: gate.Tenant(), EndpointID: office}, nil))
 	rates := []farm.RateConfig{{Column: "RATE", DDI: "0006", Unit: "kg/ha", Product: farm.NameConfig{Name: "Urea"}}}
 	task := must(farm.NewTaskData(farm.TaskDataConfig{Field: farm.NameConfig{Column: "FIELD"}, Columns: rates}))
 	r := must(router.New(router.Config{Poison: must(sink.New(sink.Config{Connection: sink.Connection{URL: server.ClientURL()}}, nil))}, nil))
-	check(r.Add(router.Route{Name: "tasks", From: maps, Topic: "maps.>", Transform: task, To: terminals, ToTopic: farm.TypeTaskData}))
+	check(r.Add(router.Route{Name: "tasks", From: maps, Topic: ">", Transform: task, To: terminals, ToTopic: farm.TypeTaskData}))
 	ctx, stop := context.WithTimeout(context.Background(), 30*time.Second)
 	result := make(chan error, 1)
 	go func() { result <- r.Run(ctx) }()

@@ -46,7 +46,7 @@ func startNATS(t *testing.T) broker {
 	if err := sink.Health(t.Context()); err != nil { // the stream exists from now on
 		t.Fatal(err)
 	}
-	sub := testkit.Must(sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: server.URL()}, Durable: "reports"}, nil))(t)
+	sub := testkit.Must(sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: server.URL()}, SubjectPrefix: nats.NoSubjectPrefix, Durable: "reports"}, nil))(t)
 	subject := nats.DefaultSubjectPrefix + "." + sink.TopicSegment(typeIn)
 	return broker{"nats", sink, sub, subject, func(t *testing.T, name string) string {
 		conn := testkit.Must(natstest.Connect(server.URL()))(t)

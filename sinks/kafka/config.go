@@ -96,7 +96,7 @@ type Config struct {
 	// Name names the sink in errors and logs. Default "kafka".
 	Name string `yaml:"-"`
 
-	// TopicPrefix comes before each topic, with a dot. Default [DefaultTopicPrefix];
+	// TopicPrefix comes before each topic, with a dot, see [TopicName]. Default [DefaultTopicPrefix];
 	// [NoTopicPrefix] for none.
 	TopicPrefix string `yaml:"topic_prefix"`
 	// Provision says what happens to a topic that does not exist. Default
@@ -243,18 +243,10 @@ func (Config) TopicSegment(value string) string { return TopicSegment(value) }
 // CheckTopic implements [sinks.Topics].
 func (c Config) CheckTopic(topic string) error {
 	c.setDefaults()
-	if err := checkTopic(c.topic(topic)); err != nil {
+	if err := checkTopic(TopicName(c.TopicPrefix, topic)); err != nil {
 		return sinks.NewError(c.Name, topic, sinks.ErrRejected, err)
 	}
 	return nil
-}
-
-// topic returns the Kafka topic for a topic of the sink.
-func (c *Config) topic(topic string) string {
-	if c.TopicPrefix == NoTopicPrefix {
-		return topic
-	}
-	return c.TopicPrefix + "." + topic
 }
 
 // maxRequestSize is what fits into one request of sarama, less a reserve for

@@ -2,12 +2,12 @@
 //
 //	sink, err := kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{"localhost:9092"}}}, nil)
 //
-// A message of topic T goes to the Kafka topic TopicPrefix.T, which is created when its first
-// message comes unless Config.Provision is ProvisionNone. Whoever sends decides which message
+// A message of topic T goes to the Kafka topic TopicPrefix.T ([TopicName]), which is created when
+// its first message comes unless Config.Provision is ProvisionNone. Whoever sends decides which message
 // types there are, and each topic means files on the brokers: use fixed topics where that is a
 // concern. Kafka deletes messages after seven days unless told otherwise (retention.ms, e.g.
-// by Config.TopicConfig). To read back, use package sources/kafka, or [Marshaler] with the
-// subscriber of watermill-kafka; other clients find the metadata in headers of the same names.
+// by Config.TopicConfig). To read back, subscribe to T with package sources/kafka, or to its
+// TopicName with [Marshaler] and the subscriber of watermill-kafka; other clients find the metadata in headers of the same names.
 //
 // # Guarantees
 //

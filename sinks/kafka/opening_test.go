@@ -28,7 +28,7 @@ func TestBeforeTheBrokers(t *testing.T) {
 	if d := sink.Describe(); d.Durability != sinks.DurabilityUnknown || d.MaxMessageSize != 0 {
 		t.Errorf("without brokers: %+v", d)
 	}
-	if err := sink.Publish("no topic", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrRejected) {
+	if err := sink.Publish("no..topic", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrRejected) {
 		t.Errorf("without brokers: %v", err)
 	}
 

@@ -95,10 +95,11 @@ func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*deliv
 
 // topicName returns the Kafka topic for a topic of the sink.
 func (s *Sink) topicName(topic string) (string, error) {
+	topic = legalTopic(topic)
 	if name := s.nameOf(topic); name != "" {
 		return name, nil
 	}
-	name := s.config.topic(topic)
+	name := TopicName(s.config.TopicPrefix, topic)
 	return name, checkTopic(name)
 }
 

@@ -108,7 +108,7 @@ func (b *fakeBackend) Hang(*testing.T)     { b.cluster.Proxy.Hang() }
 func (b *fakeBackend) Resume(*testing.T)   { b.cluster.Proxy.Resume() }
 
 var rejectedTopics = []string{
-	"", ".", "a.", ".a", "a..b", "a b", " a", "a\t", "a\r\nb", "a\x00b", "a:b", "a/b", "*", "a.*", "ä", "%",
+	"", ".", "a.", ".a", "a..b", "a,b", ",", "a:b,c",
 	strings.Repeat("a", 250), strings.Repeat("a.", 200) + "a",
 }
 

@@ -1,12 +1,14 @@
 package kafka
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/agrimill/agrimill/internal/topicmap"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -77,6 +79,28 @@ func TopicSegment(value string) string {
 	return segment[:cut] + hashMark + hex.EncodeToString(sum[:16])
 }
 
+// TopicName returns the Kafka topic of a topic, for whoever publishes and whoever subscribes: the prefix, a dot, and the
+// topic, whose segments that are not legal are replaced by their [TopicSegment]. A topic with a comma is rejected. prefix
+// "" is [DefaultTopicPrefix], [NoTopicPrefix] none.
+func TopicName(prefix, topic string) string {
+	topic = legalTopic(topic)
+	if prefix == NoTopicPrefix {
+		return topic
+	}
+	return cmp.Or(prefix, DefaultTopicPrefix) + "." + topic
+}
+
+// legalTopic is [TopicName] without a prefix.
+func legalTopic(topic string) string {
+	if strings.Contains(topic, ",") {
+		return topic // which no topic is: a comma separates those of a subscription
+	}
+	return topicmap.Name(topic, legalInTopic, TopicSegment)
+}
+
+// legalInTopic reports whether a segment may have a byte.
+func legalInTopic(b byte) bool { return b == '_' || single.Legal(b) }
+
 // UnescapeTopicSegment returns the value that [TopicSegment] maps to segment,
 // [ErrHashedSegment] when the segment has a hash instead, and
 // [sinks.ErrBadSegment] for anything that TopicSegment never returns.
@@ -127,7 +151,7 @@ func checkTopic(name string) error {
 	start := true // of a segment
 	for i := 0; i < len(name); i++ {
 		c := name[i]
-		if c != '_' && c != '.' && !single.Legal(c) || c == '.' && start {
+		if c != '.' && !legalInTopic(c) || c == '.' && start {
 			return errBadTopic
 		}
 		start = c == '.'

@@ -66,6 +66,7 @@ var errDraining = errors.New("earlier messages are still being sent, with other 
 // lookUp returns what is known about a topic, or the look at it that has to be
 // waited for.
 func (s *Sink) lookUp(called string) (*topic, *flight) {
+	called = legalTopic(called) // of topics with one name only one is looked at
 	t, f, first := s.find(called)
 	if first {
 		s.life.Fork()
@@ -91,7 +92,7 @@ func (s *Sink) fly(called string, f *flight, last *topic) {
 // prepareTopic makes sure that a topic exists, and that there is a producer for
 // its limit. last is what was known of it before, if anything was.
 func (s *Sink) prepareTopic(ctx context.Context, called string, last *topic) (*topic, error) {
-	name := s.config.topic(called)
+	name := TopicName(s.config.TopicPrefix, called)
 	err := s.cluster.refresh(name)
 	if errors.Is(err, errNoTopic) {
 		if s.config.Provision == ProvisionNone {

@@ -81,8 +81,8 @@ type Config struct {
 
 	// Stream is the stream's name. Default [DefaultStream].
 	Stream string `yaml:"stream"`
-	// SubjectPrefix comes before each topic, with a dot. The stream has the subject SubjectPrefix.>. Default
-	// [DefaultSubjectPrefix].
+	// SubjectPrefix comes before each topic, with a dot, see [Subject]. The stream has the subject SubjectPrefix.>.
+	// Default [DefaultSubjectPrefix].
 	SubjectPrefix string `yaml:"subject_prefix"`
 	// Provision is what happens to a missing or different stream. Default ProvisionCreate.
 	Provision Provision `yaml:"provision" enum:"create,update,none"`
@@ -183,7 +183,7 @@ func (Config) TopicSegment(value string) string { return TopicSegment(value) }
 // CheckTopic implements [sinks.Topics].
 func (c Config) CheckTopic(topic string) error {
 	c = c.WithDefaults()
-	if err := checkSubject(c.SubjectPrefix + "." + topic); err != nil {
+	if err := checkSubject(Subject(c.SubjectPrefix, topic)); err != nil {
 		return sinks.NewError(cmp.Or(c.Name, "nats"), topic, sinks.ErrRejected, err)
 	}
 	return nil

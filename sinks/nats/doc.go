@@ -2,10 +2,10 @@
 //
 //	sink, err := nats.New(nats.Config{Connection: nats.Connection{URL: "nats://localhost:4222"}}, nil)
 //
-// A message of topic T goes to the subject SubjectPrefix.T, and one stream with the subject
-// SubjectPrefix.> holds all of them; New makes it unless Config.Provision says otherwise. To
-// read back, use package sources/nats, or [Marshaler] and [SubjectCalculator] with the
-// subscriber of watermill-nats.
+// A message of topic T goes to the subject SubjectPrefix.T ([Subject]), and one stream with the
+// subject SubjectPrefix.> holds all of them; New makes it unless Config.Provision says otherwise.
+// To read back, subscribe to T with package sources/nats, or with [Marshaler], [SubjectCalculator]
+// and the subscriber of watermill-nats.
 //
 // # Guarantees
 //

@@ -99,6 +99,7 @@ func (m Marshaler) write(d *draft, subject, id string, msg *message.Message) {
 // subjectAndID returns the subject of a topic, and what the server recognizes a copy of a message
 // by: its ID and the subject. They are one string, to allocate one.
 func subjectAndID(prefix, topic, id string) (subject, subjectID string) {
+	topic = legalTopic(topic)
 	if id == "" {
 		return prefix + "." + topic, ""
 	}

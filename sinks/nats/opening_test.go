@@ -39,7 +39,7 @@ func TestBeforeTheServer(t *testing.T) {
 	if d := sink.Describe(); d.Durability != sinks.DurabilityUnknown || d.MaxMessageSize != 0 {
 		t.Errorf("without a server: %+v", d)
 	}
-	if err := sink.Publish("no subject", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrRejected) {
+	if err := sink.Publish("no..subject", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrRejected) {
 		t.Errorf("without a server: %v", err)
 	}
 

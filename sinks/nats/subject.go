@@ -8,6 +8,7 @@ import (
 
 	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 
+	"github.com/agrimill/agrimill/internal/topicmap"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -18,7 +19,7 @@ import (
 const maxSubjectLength = 2048
 
 // errBadTopic is the cause of ErrRejected for topics that are no NATS subject.
-var errBadTopic = errors.New("not a NATS subject of tokens without white space, '*' and '>', separated by single dots")
+var errBadTopic = errors.New("not a NATS subject of tokens separated by single dots, none of them a wildcard")
 
 // segments escapes one value into one token of a NATS subject: white space,
 // control and non-ASCII bytes, the separator '.', the wildcards '*' and '>',
@@ -37,13 +38,38 @@ func TopicSegment(value string) string { return segments.Escape(value) }
 // Anything that TopicSegment never returns is [sinks.ErrBadSegment].
 func UnescapeTopicSegment(segment string) (string, error) { return segments.Unescape(segment) }
 
-// SubjectCalculator returns the function that makes watermill-nats subscribers
-// read the topics that a sink with the same prefix writes. prefix "" is
-// [DefaultSubjectPrefix].
+// NoSubjectPrefix as a prefix of [Subject] is none: topics are whole subjects.
+const NoSubjectPrefix = "."
+
+// Subject returns the subject of a topic, for whoever publishes and whoever subscribes: the prefix, a dot, and the
+// topic, whose tokens that are not legal are replaced by their [TopicSegment]. The wildcards * and > stay as they are
+// if they are a token. prefix "" is [DefaultSubjectPrefix].
+func Subject(prefix, topic string) string {
+	topic = legalTopic(topic)
+	if prefix == NoSubjectPrefix {
+		return topic
+	}
+	return cmp.Or(prefix, DefaultSubjectPrefix) + "." + topic
+}
+
+// legalTopic is [Subject] without a prefix.
+func legalTopic(topic string) string {
+	return topicmap.Name(topic, legalInSubject, func(token string) string {
+		if token == "*" || token == ">" {
+			return token
+		}
+		return TopicSegment(token)
+	})
+}
+
+// legalInSubject reports whether a token may have a byte.
+func legalInSubject(b byte) bool { return b > ' ' && b != 0x7f && b != '*' && b != '>' }
+
+// SubjectCalculator returns the function that makes watermill-nats subscribers read the topics that a sink with the
+// same prefix writes, see [Subject].
 func SubjectCalculator(prefix string) wmnats.SubjectCalculator {
-	prefix = cmp.Or(prefix, DefaultSubjectPrefix)
 	return func(queueGroupPrefix, topic string) *wmnats.SubjectDetail {
-		return &wmnats.SubjectDetail{Primary: prefix + "." + topic, QueueGroup: queueGroupPrefix}
+		return &wmnats.SubjectDetail{Primary: Subject(prefix, topic), QueueGroup: queueGroupPrefix}
 	}
 }
 
@@ -55,7 +81,7 @@ func checkSubject(s string) error {
 	start := true
 	for i := 0; i < len(s); i++ {
 		c := s[i]
-		if c <= ' ' || c == 0x7f || c == '*' || c == '>' || c == '.' && start {
+		if !legalInSubject(c) || c == '.' && start {
 			return errBadTopic
 		}
 		start = c == '.'

@@ -9,6 +9,9 @@
 // (Config.KeyHeader, else the record's) are delivered in order, one at a time, those of
 // different keys in parallel. Of transactions it delivers what is committed. [Open] chooses the
 // subscriber of watermill-kafka instead.
+//
+// A topic is what it is for a sink with the same Config.TopicPrefix: what that publishes to a topic, Subscribe of the
+// topic delivers.
 package kafka
 
 import (
@@ -66,8 +69,11 @@ type Config struct {
 	// watermill-kafka does so in each partition, and goes on with a message when its partition is lost
 	// ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
 	Driver Driver `yaml:"driver" enum:"agrimill,watermill"`
-	// Topics are the topics to read, by their full names. Subscribe reads one of them if it names one, and any other
-	// if there are none.
+	// TopicPrefix comes before each topic, with a dot, as in the sink: [kafka.TopicName]. Default
+	// [kafka.DefaultTopicPrefix]; [kafka.NoTopicPrefix] for topics that no sink of this module writes.
+	TopicPrefix string `yaml:"-"`
+	// Topics are the topics to read. If there are none, Subscribe reads any topic that it is asked for; otherwise one or
+	// more of these, and all of them when its topic is empty.
 	Topics []string `yaml:"topics" required:"true"`
 	// Group is the consumer group. Processes that use the same one share the partitions.
 	// Required.
@@ -111,6 +117,7 @@ func (c Config) WithDefaults() Config {
 
 func (c *Config) setDefaults() {
 	c.Connection = c.Connection.WithDefaults()
+	c.TopicPrefix = cmp.Or(c.TopicPrefix, kafka.DefaultTopicPrefix)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
 	c.MaxNackDelay = cmp.Or(c.MaxNackDelay, DefaultMaxNackDelay)
 	if c.Unmarshaler == nil {
@@ -130,8 +137,9 @@ func (c Config) Validate() error {
 	e.Join("", c.Connection.Validate())
 	for i, topic := range c.Topics {
 		e.Check(!slices.Contains(c.Topics[:i], topic), fmt.Sprintf("Topics[%d]", i), "names %q again", topic)
-		e.Check(topic != kafka.NoTopicPrefix && kafka.ValidTopic(topic), fmt.Sprintf("Topics[%d]", i), kafka.TopicRule+", not %q", topic)
+		e.Check(kafka.ValidTopic(kafka.TopicName(c.TopicPrefix, topic)), fmt.Sprintf("Topics[%d]", i), kafka.TopicRule+", not %q", topic)
 	}
+	e.Check(c.TopicPrefix == kafka.NoTopicPrefix || kafka.ValidTopic(c.TopicPrefix), "TopicPrefix", kafka.TopicRule)
 	e.Check(c.Group != "", "Group", "is required")
 	e.Check(c.Driver == DriverAgrimill || c.Driver == DriverWatermill, "Driver", "must be one of the named constants")
 	e.Check(c.Driver != DriverWatermill || c.KeyHeader == "", "KeyHeader", "has no effect with the driver %v, which has one message of a partition open", DriverWatermill)
@@ -152,6 +160,7 @@ func (c Config) client() *sarama.Config {
 	client.Consumer.Return.Errors = true
 	client.Consumer.IsolationLevel = sarama.ReadCommitted
 	client.Consumer.Offsets.Initial = sarama.OffsetOldest // also where an offset is out of range
+	client.Metadata.AllowAutoTopicCreation = false
 	if c.Client != nil {
 		c.Client(client)
 	}

@@ -52,7 +52,7 @@ func testCoordinatorIsNotReady(t *testing.T, request kmsg.Key, answer *kerr.Erro
 	s := f.subscriber(log)
 	if request != kmsg.Heartbeat {
 		fault := notReady()
-		config := kafka.Config{Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, Topics: []string{f.name}, Group: f.name, Client: quick}
+		config := kafka.Config{Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: []string{f.name}, Group: f.name, Client: quick}
 		if found, err := kafka.Look(config, "", log); err != nil || found.Waiting != 3 || fault.Hits() != more {
 			t.Fatalf("Look: got %+v, %v, after %d answers that it is not ready", found, err, fault.Hits())
 		}

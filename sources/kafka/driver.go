@@ -101,6 +101,9 @@ func (s *stock) prepare(ctx context.Context, topics []string) error {
 	}
 	id, _, err := identify(client, topics)
 	if err == nil {
+		_, err = s.reading.exist(client, s.config, topics, s.logger)
+	}
+	if err == nil {
 		err = checkGroup(ctx, client, s.config, topics, s.logger)
 	}
 	if err == nil {

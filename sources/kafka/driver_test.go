@@ -18,7 +18,7 @@ import (
 func (f *topic) stock(topics ...string) message.Subscriber {
 	f.Helper()
 	s, err := kafka.Open(kafka.Config{
-		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, Topics: topics, Group: f.name,
+		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: topics, Group: f.name,
 		Driver: kafka.DriverWatermill, Client: quick,
 	}, nil)
 	if err != nil {

@@ -1,21 +1,24 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
+	"github.com/agext/levenshtein"
 
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// ErrNoTopic is matched by the error of [Look] for topics that the cluster does not have.
+// ErrNoTopic is matched by errors for topics that the cluster does not have. They name those that look alike.
 var ErrNoTopic = errors.New("sources/kafka: no such topic")
 
 // Found is what a subscription reads.
@@ -29,8 +32,8 @@ type Found struct {
 }
 
 // Look says what Subscribe of a subscriber with the configuration would read for a topic. It joins no group and changes
-// nothing. The warnings are those of the subscription, and so are the errors, but for [ErrNoTopic]: a
-// subscription waits for topics that are missing. It blocks for as long as Subscribe. A nil logger is silent.
+// nothing. The warnings are those of the subscription, and so are the errors, but for [ErrNoTopic], which one missing
+// topic is enough for. It blocks for as long as Subscribe. A nil logger is silent.
 func Look(config Config, topic string, logger watermill.LoggerAdapter) (found Found, err error) {
 	config, logger, err = prepare(config, logger)
 	if err != nil {
@@ -48,7 +51,10 @@ func Look(config Config, topic string, logger watermill.LoggerAdapter) (found Fo
 	}
 	defer func() { _ = client.Close() }() // nothing is under way
 	ctx := context.Background()           // Subscribe's may end before its time
-	partitions, err := partitionsOf(client, topics)
+	partitions, missing, err := partitionsOf(client, topics)
+	if len(missing) > 0 {
+		err = noTopic(client, missing)
+	}
 	if err == nil {
 		err = checkGroup(ctx, client, config, topics, logger)
 	}
@@ -70,24 +76,58 @@ func (c Config) unavailable(err error) error {
 	return sinks.NewError("kafka group "+c.Group, "", sinks.ErrUnavailable, err)
 }
 
-// partitionsOf returns the partitions of topics. If some are not there, it returns those of the others, with [ErrNoTopic].
-func partitionsOf(client sarama.Client, topics []string) (map[string][]int32, error) {
-	partitions, missing := map[string][]int32{}, []string{}
+// partitionsOf returns the partitions of topics, and which of these are not there.
+func partitionsOf(client sarama.Client, topics []string) (partitions map[string][]int32, missing []string, err error) {
+	partitions = map[string][]int32{}
 	for _, topic := range topics {
 		numbers, err := client.Partitions(topic)
 		switch {
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 			missing = append(missing, topic)
 		case err != nil:
-			return nil, fmt.Errorf("topic %s: %w", topic, err)
+			return nil, nil, fmt.Errorf("topic %s: %w", topic, err)
 		default:
 			partitions[topic] = numbers
 		}
 	}
-	if len(missing) > 0 {
-		return partitions, fmt.Errorf("%w: %s", ErrNoTopic, strings.Join(missing, ", "))
+	return partitions, missing, nil
+}
+
+// maxInstead is how many topics an error names.
+const maxInstead = 10
+
+// noTopic is the error of topics that are missing. It names those that there are, the most similar first.
+func noTopic(client sarama.Client, missing []string) error {
+	err := fmt.Errorf("%w: %s", ErrNoTopic, strings.Join(missing, ", "))
+	if client.RefreshMetadata() != nil { // of all topics
+		return err
 	}
-	return partitions, nil
+	have, failed := client.Topics()
+	have = slices.DeleteFunc(have, func(topic string) bool { return strings.HasPrefix(topic, "__") }) // the brokers' own
+	if failed != nil || len(have) == 0 {
+		return err
+	}
+	distances := map[string]int{}
+	for _, topic := range have {
+		distances[topic] = math.MaxInt
+		for _, name := range missing {
+			distances[topic] = min(distances[topic], distance(topic, name))
+		}
+	}
+	slices.SortFunc(have, func(a, b string) int { return cmp.Or(cmp.Compare(distances[a], distances[b]), strings.Compare(a, b)) })
+	if len(have) > maxInstead {
+		have = append(have[:maxInstead], "and others")
+	}
+	return fmt.Errorf("%w; there are %s", err, strings.Join(have, ", "))
+}
+
+// distance is how different the names of two topics are: not at all if only a prefix is.
+func distance(a, b string) int {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	if strings.HasSuffix("."+a, "."+b) || strings.HasSuffix("."+b, "."+a) {
+		return 0
+	}
+	return levenshtein.Distance(a, b, nil)
 }
 
 // look compares what a group has committed with what there is, as a session does when it begins.

@@ -27,7 +27,7 @@ func testLook(t *testing.T, addr string) {
 		says string // in the error or the log
 	}{
 		"nobody":           {},
-		"missing topic":    {read: func(c *kafka.Config) { c.Topics = append(c.Topics, c.Group+"-gone") }, is: kafka.ErrNoTopic, says: "-gone"},
+		"missing topic":    {read: func(c *kafka.Config) { c.Topics = append(c.Topics, c.Group+"-gone") }, is: kafka.ErrNoTopic, says: "-gone; there are "},
 		"another protocol": {use: func(f *topic) { f.join("connect") }, is: kafka.ErrConfig, says: "with the protocol connect"},
 		"another client":   {use: func(f *topic) { f.member(f.name, kgo.RangeBalancer()) }, says: "another client ID, which get a part of the records: stranger"},
 		"another topic": {use: func(f *topic) {
@@ -42,7 +42,7 @@ func testLook(t *testing.T, addr string) {
 			if test.use != nil {
 				test.use(f)
 			}
-			config := kafka.Config{Connection: sinkkafka.Connection{Brokers: []string{addr}}, Topics: []string{f.name}, Group: f.name, Client: quick}
+			config := kafka.Config{Connection: sinkkafka.Connection{Brokers: []string{addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: []string{f.name}, Group: f.name, Client: quick}
 			if test.read != nil {
 				test.read(&config)
 			}

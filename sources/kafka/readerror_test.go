@@ -11,7 +11,6 @@ import (
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
-	"github.com/agrimill/agrimill/sources/kafka"
 )
 
 // refuse has every fetch answered with an error for each partition until end is called.
@@ -90,16 +89,4 @@ func TestReadError(t *testing.T) {
 			f.next(messages).Ack()
 		})
 	}
-}
-
-// A topic that does not exist is waited for, and said to be missing.
-func TestReadErrorOfAMissingTopic(t *testing.T) {
-	t.Parallel()
-	f := newTopic(t, kafkatest.Start(t).Addr(), 1)
-	s := f.subscriber(nil, func(c *kafka.Config) { c.Topics = []string{"missing"} })
-	f.subscribe(s)
-	testkit.Eventually(t, "it says so", func() bool {
-		_, err := s.ReadError()
-		return err != nil && strings.Contains(err.Error(), "does not exist")
-	})
 }

@@ -17,8 +17,8 @@ import (
 // newestOffsets returns the ends of the partitions of topics, for a group that has no offsets in any of them; nil for any
 // other. Topics that do not exist yet are not in it: they are read from their beginning.
 func newestOffsets(ctx context.Context, client sarama.Client, group string, topics []string) (map[string]map[int32]int64, error) {
-	partitions, err := partitionsOf(client, topics)
-	if err != nil && !errors.Is(err, ErrNoTopic) {
+	partitions, _, err := partitionsOf(client, topics)
+	if err != nil {
 		return nil, err
 	}
 	committed, err := committedOffsets(ctx, client, group, partitions)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/sinks"
 	sinkkafka "github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sources/kafka"
 )
@@ -129,7 +130,7 @@ func testStart(t *testing.T, addr string) {
 					f.deleteBefore(0, c.deleted)
 				}
 				config := kafka.Config{
-					Connection: sinkkafka.Connection{Brokers: []string{addr}}, Group: f.name, Driver: r.driver, Start: r.start, Client: quick,
+					Connection: sinkkafka.Connection{Brokers: []string{addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Group: f.name, Driver: r.driver, Start: r.start, Client: quick,
 				}
 				log := testkit.NewLog()
 				found := testkit.Must(kafka.Look(config, f.name, log))(t)
@@ -339,14 +340,14 @@ func testTopics(t *testing.T, addr string) {
 			"another one":               {[]string{a.name}, b.name, nil},
 			"one of them another one":   {[]string{a.name}, a.name + "," + b.name, nil},
 			"the same twice":            {nil, a.name + "," + a.name, nil},
-			"no topic":                  {nil, "doc:pdf", nil},
+			"no topic":                  {nil, "a..b", nil},
 			"the prefix of sinks alone": {nil, sinkkafka.NoTopicPrefix, nil},
 			"an empty one in the list":  {nil, a.name + ",", nil},
 		} {
 			t.Run(fmt.Sprint(driver, " ", name), func(t *testing.T) {
 				t.Parallel()
 				s := testkit.Must(kafka.Open(kafka.Config{
-					Connection: sinkkafka.Connection{Brokers: []string{addr}}, Topics: test.config, Driver: driver, Client: quick,
+					Connection: sinkkafka.Connection{Brokers: []string{addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: test.config, Driver: driver, Client: quick,
 					Group: strings.NewReplacer("/", "-", "#", "-").Replace(a.name + t.Name()),
 				}, nil))(t)
 				defer func() { _ = s.Close() }()
@@ -432,5 +433,52 @@ func TestOffsetsAreForgottenMeanwhile(t *testing.T) {
 	f.take(f.subscribe(f.subscriber(nil)), "0 0")
 	if asked != 2 {
 		t.Errorf("offsets were asked for %d times, want 2: the test is about what is between them", asked)
+	}
+}
+
+// A subscription of a topic that does not exist fails, with those that look alike, and creates nothing. Once the topic exists,
+// nothing that was stored in it is skipped; a subscription that may wait gets it as well.
+func testNoTopic(t *testing.T, addr string) {
+	for name, change := range map[string]func(*kafka.Config){
+		"oldest":     func(*kafka.Config) {},
+		"newest":     func(c *kafka.Config) { c.Start = kafka.StartNewest },
+		"waits":      func(c *kafka.Config) { c.RetryOnFailedConnect = true },
+		"has others": func(c *kafka.Config) { c.Topics = append(c.Topics, c.Group) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newTopic(t, addr, 1)
+			other := *f
+			other.name = f.name + "-late"
+			s := f.subscriber(nil, func(c *kafka.Config) { c.Topics = []string{other.name}; change(c) })
+			messages, err := s.Subscribe(t.Context(), "")
+			if fails := name == "oldest" || name == "newest"; fails != errors.Is(err, kafka.ErrNoTopic) || fails != errors.Is(err, sinks.ErrUnavailable) ||
+				fails && !strings.Contains(err.Error(), "there are "+f.name) {
+				t.Fatalf("got %v, want the topic %s first of those that there are (%t)", err, f.name, fails)
+			}
+			if err == nil {
+				testkit.Eventually(t, "ReadError says it", func() bool {
+					_, err := s.ReadError()
+					return err != nil && strings.Contains(err.Error(), "no such topic: "+other.name+"; there are "+f.name)
+				})
+			}
+			admin := kadm.NewClient(f.client)
+			if topics, err := admin.ListTopics(t.Context()); err != nil || topics.Has(other.name) {
+				t.Errorf("the topic was made, or %v", err)
+			}
+			if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, other.name); err != nil {
+				t.Fatal(err)
+			}
+			other.add(0, 0, 3)
+			if err != nil {
+				testkit.EventuallyNil(t, func() (err error) { // brokers learn of it one after the other
+					messages, err = s.Subscribe(t.Context(), "")
+					return err
+				})
+			}
+			if got := other.take(messages, "0 2"); !slices.Equal(got, []string{"0 0", "0 1", "0 2"}) {
+				t.Errorf("got %q, want all three", got)
+			}
+		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/readstate"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
@@ -97,6 +98,8 @@ type subscription struct {
 	client sarama.Client
 	group  sarama.ConsumerGroup
 	topics []string
+	// missing is [ErrNoTopic] if topics were missing at the beginning.
+	missing error
 	// ends is where the partitions of a new group start with StartNewest; nil otherwise.
 	ends   map[string]map[int32]int64
 	out    chan *message.Message
@@ -108,12 +111,14 @@ type subscription struct {
 	errorAt atomic.Int64
 }
 
-// Subscribe delivers the records of a topic, by its full name; of several, separated by commas; or of all of Config.Topics
-// when topic is empty. The error matches [ErrConfig] if the topic is not in a Config.Topics that is not empty, or if a
-// subscription that has not ended reads it: another Subscriber of the group shares its partitions.
+// Subscribe delivers the records that a sink with the same TopicPrefix publishes to a topic; of several, separated by commas;
+// or of all of Config.Topics when topic is empty. The error matches [ErrConfig] if the topic is not in a Config.Topics that
+// is not empty, or if a subscription that has not ended reads it: another Subscriber of the group shares its partitions.
 // While the brokers are unreachable the error matches sinks.ErrUnavailable, and Subscribe can
 // be called again; it then blocks for at most Connection.ConnectTimeout for each broker, three
-// times. While no coordinator of the group is ready, as after the start of a broker, it waits for half a minute.
+// times. The same holds while none of the topics exists: the error also matches [ErrNoTopic], and names those that look alike.
+// While some are missing, or with Connection.RetryOnFailedConnect, the subscription waits for them instead.
+// While no coordinator of the group is ready, as after the start of a broker, it waits for half a minute.
 //
 // When ctx ends, no more messages are taken; those that were taken can still be acked for
 // Config.CloseTimeout, and then the channel is closed. The same happens on Close. The context
@@ -154,15 +159,19 @@ func (s *Subscriber) open(intake context.Context, topic string) (*subscription, 
 	if err != nil {
 		return nil, s.config.unavailable(err)
 	}
-	if err := checkGroup(intake, client, s.config, topics, s.logger); err != nil {
+	wait, err := s.reading.exist(client, s.config, topics, s.logger)
+	if err == nil {
+		err = checkGroup(intake, client, s.config, topics, s.logger)
+	}
+	if err != nil {
 		return nil, classified(s.config, errors.Join(err, client.Close()))
 	}
 	sub := &subscription{
-		Subscriber: s, client: client, topics: topics,
+		Subscriber: s, client: client, topics: topics, missing: wait,
 		out: make(chan *message.Message), noted: map[string]string{}, values: context.WithoutCancel(intake), intake: intake,
 	}
 	if s.config.Start == StartNewest {
-		if sub.ends, err = newestOffsets(intake, client, s.config.Group, topics); err != nil {
+		if sub.ends, err = newestOffsets(intake, client, s.config.Group, s.reading.older(topics)); err != nil {
 			return nil, s.config.unavailable(errors.Join(err, client.Close()))
 		}
 	}
@@ -172,24 +181,30 @@ func (s *Subscriber) open(intake context.Context, topic string) (*subscription, 
 	return sub, nil
 }
 
-// selected returns the topics that Subscribe reads for its argument.
+// selected returns the Kafka topics that Subscribe reads for its argument.
 func (c Config) selected(topic string) ([]string, error) {
-	if topic == "" {
-		if len(c.Topics) == 0 {
-			return nil, fmt.Errorf("%w: neither Subscribe nor Topics names a topic", ErrConfig)
-		}
-		return c.Topics, nil
+	var all, topics []string
+	for _, topic := range c.Topics {
+		all = append(all, kafka.TopicName(c.TopicPrefix, topic))
 	}
-	topics := strings.Split(topic, ",")
-	for i, topic := range topics {
+	switch {
+	case topic != "":
+	case len(all) == 0:
+		return nil, fmt.Errorf("%w: neither Subscribe nor Topics names a topic", ErrConfig)
+	default:
+		return all, nil
+	}
+	for topic := range strings.SplitSeq(topic, ",") {
+		name := kafka.TopicName(c.TopicPrefix, topic)
 		switch {
-		case !kafka.ValidTopic(topic):
+		case !kafka.ValidTopic(name):
 			return nil, fmt.Errorf("%w: topic of Subscribe: "+kafka.TopicRule+", not %q", ErrConfig, topic)
-		case len(c.Topics) > 0 && !slices.Contains(c.Topics, topic):
+		case len(all) > 0 && !slices.Contains(all, name):
 			return nil, fmt.Errorf("%w: Subscribe asks for the topic %s, which is not one of Topics (%s)", ErrConfig, topic, strings.Join(c.Topics, ", "))
-		case slices.Contains(topics[:i], topic):
+		case slices.Contains(topics, name):
 			return nil, fmt.Errorf("%w: Subscribe names the topic %s twice", ErrConfig, topic)
 		}
+		topics = append(topics, name)
 	}
 	return topics, nil
 }
@@ -198,6 +213,36 @@ func (c Config) selected(topic string) ([]string, error) {
 type reading struct {
 	mu      sync.Mutex
 	byTopic map[string]<-chan struct{} // is closed when the subscription has ended
+	missed  []string                   // were not there when a subscription asked for them
+}
+
+// exist returns [ErrNoTopic] if none of the topics exists, or as wait if the subscription has to wait for some.
+func (r *reading) exist(client sarama.Client, config Config, topics []string, logger watermill.LoggerAdapter) (wait, err error) {
+	partitions, missing, err := partitionsOf(client, topics)
+	if err != nil || len(missing) == 0 {
+		return nil, nil //nolint:nilerr // the session says it, and tries again
+	}
+	err = noTopic(client, missing)
+	if len(partitions) > 0 || config.RetryOnFailedConnect {
+		warnlog.Warn(logger, "Kafka subscription waits for what does not exist", watermill.LogFields{"error": err.Error()})
+		return err, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, topic := range missing {
+		if !slices.Contains(r.missed, topic) {
+			r.missed = append(r.missed, topic)
+		}
+	}
+	return nil, config.unavailable(err)
+}
+
+// older returns the topics that were there when a subscription asked for them first. What is stored in the others was
+// stored after it, and [StartNewest] skips nothing of it.
+func (r *reading) older(topics []string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return slices.Contains(r.missed, topic) })
 }
 
 // add notes that topics are read until ctx ends, or refuses: each of two subscriptions would get a part of the records.
@@ -255,6 +300,9 @@ func (s *subscription) run() {
 		}
 		if err == nil {
 			continue
+		}
+		if s.missing != nil && errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+			err = s.missing // which says more
 		}
 		if !passes(err, since) {
 			s.state.Fails(s.config.unavailable(err))

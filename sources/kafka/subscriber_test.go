@@ -76,7 +76,7 @@ func (f *topic) put(keys, n int) {
 func (f *topic) subscriber(logger watermill.LoggerAdapter, change ...func(*kafka.Config)) *kafka.Subscriber {
 	f.Helper()
 	config := kafka.Config{
-		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, Topics: []string{f.name}, Group: f.name,
+		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: []string{f.name}, Group: f.name,
 		Client: quick, CloseTimeout: time.Second, MaxNackDelay: time.Millisecond,
 	}
 	for _, c := range change {
@@ -135,7 +135,7 @@ func (f *topic) eventuallyCommitted(want int64) {
 var shared = map[string]func(t *testing.T, addr string){
 	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Rebalance": testRebalance, "Close": testClose, "Transactions": testTransactions,
 	"WatermillDriver": testWatermillDriver, "Start": testStart, "AddedPartition": testAddedPartition, "RetentionWhileRunning": testRetentionWhileRunning,
-	"RecreatedTopic": testRecreatedTopic, "Topics": testTopics, "TwoSubscriptions": testTwoSubscriptions, "Look": testLook,
+	"RecreatedTopic": testRecreatedTopic, "Topics": testTopics, "TwoSubscriptions": testTwoSubscriptions, "Look": testLook, "NoTopic": testNoTopic,
 }
 
 func TestShared(t *testing.T) {
@@ -476,7 +476,7 @@ func TestConfig(t *testing.T) {
 	valid := kafka.Config{Connection: sinkkafka.Connection{Brokers: []string{"a:9092"}}, Topics: []string{"a"}, Group: "a"}
 	for name, change := range map[string]func(*kafka.Config){
 		"brokers": func(c *kafka.Config) { c.Brokers = nil }, "topics": func(c *kafka.Config) { c.Topics = []string{"a", "b", "a"} },
-		"topic": func(c *kafka.Config) { c.Topics = []string{"a b"} }, "group": func(c *kafka.Config) { c.Group = "" },
+		"topic": func(c *kafka.Config) { c.Topics = []string{"a..b"} }, "prefix": func(c *kafka.Config) { c.TopicPrefix = "a b" }, "group": func(c *kafka.Config) { c.Group = "" },
 		"in flight": func(c *kafka.Config) { c.MaxInFlight = -1 }, "nack delay": func(c *kafka.Config) { c.MaxNackDelay = -1 },
 		"close timeout": func(c *kafka.Config) { c.CloseTimeout = time.Minute },
 		"client":        func(c *kafka.Config) { c.Client = func(c *sarama.Config) { c.Consumer.Fetch.Min = -1 } },
@@ -490,13 +490,6 @@ func TestConfig(t *testing.T) {
 	if _, err := kafka.New(valid, nil); err != nil {
 		t.Error(err)
 	}
-}
-
-// prefixed subscribes to the topics of a sink with its default prefix.
-type prefixed struct{ *kafka.Subscriber }
-
-func (p prefixed) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	return p.Subscriber.Subscribe(ctx, sinkkafka.DefaultTopicPrefix+"."+topic)
 }
 
 // TestUniversalSuite runs Watermill's own suite for every Pub/Sub, with our sink and this
@@ -524,7 +517,8 @@ func testUniversal(t *testing.T, addr string, short bool) {
 	group := func(t *testing.T, group string) (message.Publisher, message.Subscriber) {
 		sink := testkit.Must(sinkkafka.New(sinkkafka.Config{Connection: sinkkafka.Connection{Brokers: []string{addr}}, Partitions: 1}, nil))(t)
 		source, err := kafka.New(kafka.Config{
-			Connection: sinkkafka.Connection{Brokers: []string{addr}}, Group: run + group, Client: quick,
+			// The suite subscribes to topics that nobody has published to.
+			Connection: sinkkafka.Connection{Brokers: []string{addr}, RetryOnFailedConnect: true}, Group: run + group, Client: quick,
 			MaxNackDelay: 10 * time.Millisecond,
 			CloseTimeout: 200 * time.Millisecond, // the suite closes with messages open that it never acks
 		}, nil)
@@ -532,7 +526,7 @@ func testUniversal(t *testing.T, addr string, short bool) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = errors.Join(sink.Close(), source.Close()) })
-		return sink, prefixed{source}
+		return sink, source
 	}
 	tests.TestPubSub(t, features, func(t *testing.T) (message.Publisher, message.Subscriber) { return group(t, "suite") }, group)
 }
@@ -569,7 +563,7 @@ func TestDeliveriesAreNamed(t *testing.T) {
 	}
 	group := f.name + "-stock"
 	stock := testkit.Must(kafka.Open(kafka.Config{
-		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, Topics: []string{f.name}, Group: group, Driver: kafka.DriverWatermill, Client: quick,
+		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: []string{f.name}, Group: group, Driver: kafka.DriverWatermill, Client: quick,
 	}, nil))(t)
 	defer func() { _ = stock.Close() }()
 	messages = testkit.Must(stock.Subscribe(t.Context(), ""))(t)
@@ -601,7 +595,7 @@ func TestDeliveriesOfTwoClusters(t *testing.T) {
 		for round := range 2 {
 			for _, driver := range []kafka.Driver{kafka.DriverAgrimill, kafka.DriverWatermill} {
 				s := testkit.Must(kafka.Open(kafka.Config{
-					Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, Topics: []string{f.name}, Driver: driver, Client: quick,
+					Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: []string{f.name}, Driver: driver, Client: quick,
 					Group: fmt.Sprint(driver, round),
 				}, nil))(t)
 				messages := testkit.Must(s.Subscribe(t.Context(), ""))(t)

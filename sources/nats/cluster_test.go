@@ -56,7 +56,7 @@ func TestCluster(t *testing.T) {
 		Connection: sinknats.Connection{
 			URL: strings.Join(urls, ","), Options: []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
 		},
-		Durable: "out", KeyHeader: "Key", AckWait: 2 * time.Second, MaxInFlight: 10, CloseTimeout: time.Second,
+		SubjectPrefix: sinknats.NoSubjectPrefix, Durable: "out", KeyHeader: "Key", AckWait: 2 * time.Second, MaxInFlight: 10, CloseTimeout: time.Second,
 	}, nil))(t)
 	defer func() { _ = s.Close() }()
 	messages := f.subscribe(s)

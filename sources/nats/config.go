@@ -5,6 +5,9 @@
 //	…
 //	err = r.Add(router.Route{Name: "reports", From: src, Topic: "reports.>", To: pub})
 //
+// A topic is what it is for a sink with the same Config.SubjectPrefix: what that publishes to a topic, Subscribe of the
+// topic delivers.
+//
 // Delivery is at least once: a message that is not acked is redelivered. Messages of one key
 // (Config.KeyHeader, else the subject) are delivered in order, one at a time, those of
 // different keys in parallel.
@@ -47,6 +50,9 @@ type Config struct {
 	// Name is the client name of the connection. Default "agrimill".
 	Name string `yaml:"-"`
 
+	// SubjectPrefix comes before the topics of Subscribe, with a dot, as in the sink: [nats.Subject]. Default
+	// [nats.DefaultSubjectPrefix]; [nats.NoSubjectPrefix] for subjects that no sink of this module writes.
+	SubjectPrefix string `yaml:"-"`
 	// Stream is the stream to read; empty means the one that has the subject.
 	Stream string `yaml:"stream"`
 	// Durable is the name of the durable consumer. It keeps track of acknowledgments on the
@@ -92,6 +98,7 @@ func (c Config) WithDefaults() Config {
 	}
 	c.CloseTimeout = cmp.Or(c.CloseTimeout, nats.DefaultCloseTimeout)
 	c.Name = cmp.Or(c.Name, nats.DefaultName)
+	c.SubjectPrefix = cmp.Or(c.SubjectPrefix, nats.DefaultSubjectPrefix)
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, nats.DefaultConnectTimeout)
 	return c
 }

@@ -35,9 +35,9 @@ type Found struct {
 	Waiting int64
 }
 
-// Look says what Subscribe of a subscriber with the configuration would read. It makes and changes
+// Look says what Subscribe of a subscriber with the configuration would read for a topic. It makes and changes
 // nothing. The warnings and the errors are those of Subscribe. A nil logger is silent.
-func Look(ctx context.Context, config Config, subject string, logger watermill.LoggerAdapter) (Found, error) {
+func Look(ctx context.Context, config Config, topic string, logger watermill.LoggerAdapter) (Found, error) {
 	config = config.WithDefaults()
 	if err := config.Validate(); err != nil {
 		return Found{}, err
@@ -51,7 +51,7 @@ func Look(ctx context.Context, config Config, subject string, logger watermill.L
 	ctx, cancel := context.WithTimeout(ctx, config.ConnectTimeout)
 	defer cancel()
 	d := durable{config: config, logger: logger, conn: conn}
-	p, err := d.plan(ctx, subject)
+	p, err := d.plan(ctx, nats.Subject(config.SubjectPrefix, topic))
 	if err != nil {
 		return Found{}, d.failed(err)
 	}

@@ -30,7 +30,7 @@ func TestSourceThroughLeafNode(t *testing.T) {
 				URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword,
 				Domain: domain, InboxPrefix: inbox,
 			},
-			Durable: "out", CloseTimeout: time.Second,
+			SubjectPrefix: sinknats.NoSubjectPrefix, Durable: "out", CloseTimeout: time.Second,
 		}, nil))(t)
 		t.Cleanup(func() { _ = source.Close() })
 		return source

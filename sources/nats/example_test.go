@@ -59,7 +59,7 @@ func ExampleNew() {
 		return
 	}
 	defer func() { _ = subscriber.Close() }()
-	messages, err := subscriber.Subscribe(context.Background(), "agrimill.reports")
+	messages, err := subscriber.Subscribe(context.Background(), "reports")
 	if err != nil {
 		fmt.Println(err)
 		return

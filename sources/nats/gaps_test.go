@@ -21,7 +21,7 @@ const deletedLine = "NATS messages were deleted before they were delivered"
 
 func (f *field) logged(log *testkit.Log, change ...func(*nats.Config)) *nats.Subscriber {
 	f.Helper()
-	config := nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, Durable: "out", CloseTimeout: time.Second}
+	config := nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, SubjectPrefix: sinknats.NoSubjectPrefix, Durable: "out", CloseTimeout: time.Second}
 	for _, c := range change {
 		c(&config)
 	}
@@ -254,10 +254,11 @@ func TestSubjectOfSubscribe(t *testing.T) {
 		"of no stream":            {"FIELD", "nothing.here", nats.ErrConfig},
 		"shorter than the stream": {"FIELD", "field", nats.ErrConfig},
 		"empty":                   {"FIELD", "", nats.ErrConfig},
+		"an empty token":          {"FIELD", "field..data", nats.ErrConfig},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := nats.New(nats.Config{
-				Connection: sinknats.Connection{URL: f.server.URL()}, Stream: c.stream,
+				Connection: sinknats.Connection{URL: f.server.URL()}, SubjectPrefix: sinknats.NoSubjectPrefix, Stream: c.stream,
 				Durable: strings.NewReplacer("/", "-").Replace(t.Name()), CloseTimeout: time.Second,
 			}, nil)
 			if err != nil {

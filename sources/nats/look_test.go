@@ -60,7 +60,7 @@ func TestLookIsWhatSubscribeFinds(t *testing.T) {
 		"no settings": {read: func(c *nats.Config) { c.Durable = "a.b" }, is: nats.ErrConfig, says: "Durable"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, Durable: strings.ReplaceAll(name, " ", "_"), CloseTimeout: time.Second}
+			config := nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, SubjectPrefix: sinknats.NoSubjectPrefix, Durable: strings.ReplaceAll(name, " ", "_"), CloseTimeout: time.Second}
 			if test.change != nil {
 				want := explicit
 				want.Durable = config.Durable
@@ -161,7 +161,7 @@ func TestLookInAnOutage(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	f.server.Stop()
-	_, err := nats.Look(t.Context(), nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, Durable: "out"}, fieldSubject, nil)
+	_, err := nats.Look(t.Context(), nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, SubjectPrefix: sinknats.NoSubjectPrefix, Durable: "out"}, fieldSubject, nil)
 	if !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("got %v, want an outage", err)
 	}

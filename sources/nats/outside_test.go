@@ -72,7 +72,7 @@ func TestOutsideMessages(t *testing.T) {
 			f.putRaw(c.header, c.payload)
 			f.putRaw("", "behind")
 			log := testkit.NewLog()
-			s := testkit.Must(nats.New(nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, Durable: "out", CloseTimeout: time.Second}, log))(t)
+			s := testkit.Must(nats.New(nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, SubjectPrefix: sinknats.NoSubjectPrefix, Durable: "out", CloseTimeout: time.Second}, log))(t)
 			defer func() { _ = s.Close() }()
 			messages := testkit.Must(s.Subscribe(t.Context(), fieldSubject))(t)
 			msg := f.next(messages)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 var _ message.Subscriber = (*Subscriber)(nil)
@@ -98,9 +101,9 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	return s, nil
 }
 
-// Subscribe delivers the messages with this subject, which may have wildcards; it is the
-// full subject, without a prefix. It blocks until the consumer exists. If the server is
-// unreachable or has no such stream, the error matches sinks.ErrUnavailable and Subscribe
+// Subscribe delivers the messages that a sink with the same SubjectPrefix publishes to the topic. Wildcards match
+// tokens: "reports.*", "reports.>", and ">" for all topics of the prefix. Subscribe blocks until the consumer exists. If
+// the server is unreachable or has no such stream, the error matches sinks.ErrUnavailable and Subscribe
 // can be called again; it names the streams that there are instead, and their subjects.
 //
 // A Subscriber reads one subject, in one subscription at a time, because another one would get some of its messages: the
@@ -112,10 +115,11 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // When ctx ends, no more messages are taken; those that were taken can still be acked for
 // Config.CloseTimeout, and then the channel is closed. The same happens on Close. The
 // context of a message carries the values of ctx and ends with the message or that timeout.
-func (s *Subscriber) Subscribe(ctx context.Context, subject string) (<-chan *message.Message, error) {
+func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if !s.life.Enter() {
 		return nil, ErrClosed
 	}
+	subject := nats.Subject(s.config.SubjectPrefix, topic)
 	sub := newSubscription(ctx, s, subject)
 	err := s.choice.take(sub.intake, s.config.Durable, subject)
 	var consumer jetstream.Consumer
@@ -150,8 +154,8 @@ func (c *choice) take(intake context.Context, durable, subject string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case subject == "":
-		return fmt.Errorf("%w: the subject is empty", ErrConfig)
+	case slices.Contains(strings.Split(subject, "."), ""):
+		return fmt.Errorf("%w: the subject %q has an empty token", ErrConfig, subject)
 	case c.subject != "" && c.subject != subject:
 		return fmt.Errorf("%w: consumer %s already reads %s and can read only one subject; use another durable", ErrConfig, durable, c.subject)
 	case c.intake != nil && c.intake.Err() == nil:

@@ -92,7 +92,7 @@ func (f *field) put(from, n int) {
 func (f *field) subscriber(change ...func(*nats.Config)) *nats.Subscriber {
 	f.Helper()
 	config := nats.Config{
-		Connection: f.via, Durable: "out", CloseTimeout: time.Second,
+		Connection: f.via, SubjectPrefix: sinknats.NoSubjectPrefix, Durable: "out", CloseTimeout: time.Second,
 	}
 	for _, c := range change {
 		c(&config)

@@ -44,7 +44,7 @@ func (m *manyTopics) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		}
 		m.topics[topic] = s
 	}
-	return s.Subscribe(ctx, sinknats.DefaultSubjectPrefix+"."+topic)
+	return s.Subscribe(ctx, topic)
 }
 
 func (m *manyTopics) Close() error {

@@ -79,7 +79,7 @@ func BenchmarkShareConsumers(b *testing.B) {
 			var inputs []<-chan *message.Message
 			for range consumers {
 				source := testkit.Must(sourcenats.New(sourcenats.Config{
-					Connection: nats.Connection{URL: url}, Durable: "share", KeyHeader: wayBackHeader, MaxInFlight: 4,
+					Connection: nats.Connection{URL: url}, SubjectPrefix: nats.NoSubjectPrefix, Durable: "share", KeyHeader: wayBackHeader, MaxInFlight: 4,
 				}, nil))(b)
 				messages := testkit.Must(source.Subscribe(ctx, "share"))(b)
 				defer func() { _ = source.Close() }()

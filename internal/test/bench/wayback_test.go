@@ -22,6 +22,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks/kafka"
 	sinknats "github.com/agrimill/agrimill/sinks/nats"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
@@ -62,7 +63,7 @@ func BenchmarkWayBack(b *testing.B) {
 		twoCores(b)
 		url := filledStream(b, "out")
 		source := testkit.Must(sourcenats.New(sourcenats.Config{
-			Connection: sinknats.Connection{URL: url}, Durable: "back", KeyHeader: wayBackHeader,
+			Connection: sinknats.Connection{URL: url}, SubjectPrefix: sinknats.NoSubjectPrefix, Durable: "back", KeyHeader: wayBackHeader,
 		}, nil))(b)
 		wayBack(b, base, source, "out")
 	})
@@ -80,7 +81,7 @@ func BenchmarkWayBack(b *testing.B) {
 				records[i] = &kgo.Record{Topic: topic, Key: []byte(key), Value: body}
 			}
 			testkit.NoError(b, client.ProduceSync(b.Context(), records...).FirstErr())
-			config := sourcekafka.Config{Topics: []string{topic}, Group: topic}
+			config := sourcekafka.Config{TopicPrefix: kafka.NoTopicPrefix, Topics: []string{topic}, Group: topic}
 			config.Brokers = addrs
 			source := testkit.Must(sourcekafka.New(config, nil))(b)
 			wayBack(b, base, source, topic)

@@ -40,7 +40,7 @@ func commands(t *testing.T, b componentBroker, r *message.Router) (*cqrs.Command
 	processor := testkit.Must(cqrs.NewCommandProcessorWithConfig(r, cqrs.CommandProcessorConfig{
 		Marshaler: jsonMarshaler,
 		GenerateSubscribeTopic: func(p cqrs.CommandProcessorGenerateSubscribeTopicParams) (string, error) {
-			return b.prefix + "commands." + p.CommandName, nil
+			return "commands." + p.CommandName, nil
 		},
 		SubscriberConstructor: func(p cqrs.CommandProcessorSubscriberConstructorParams) (message.Subscriber, error) {
 			return b.subscriber(p.HandlerName), nil
@@ -85,7 +85,7 @@ func TestComponentEventGroups(t *testing.T) {
 		processor := testkit.Must(cqrs.NewEventGroupProcessorWithConfig(r, cqrs.EventGroupProcessorConfig{
 			Marshaler: jsonMarshaler, AckOnUnknownEvent: true,
 			GenerateSubscribeTopic: func(cqrs.EventGroupProcessorGenerateSubscribeTopicParams) (string, error) {
-				return b.prefix + "events", nil
+				return "events", nil
 			},
 			SubscriberConstructor: func(p cqrs.EventGroupProcessorSubscriberConstructorParams) (message.Subscriber, error) {
 				return b.subscriber(p.EventGroupName), nil
@@ -127,7 +127,7 @@ func TestComponentRequestReply(t *testing.T) {
 				return b.subscriber("reply-" + string(p.OperationID)), nil // each request reads all replies
 			},
 			GeneratePublishTopic:   func(requestreply.PubSubBackendPublishParams) (string, error) { return "replies", nil },
-			GenerateSubscribeTopic: func(requestreply.PubSubBackendSubscribeParams) (string, error) { return b.prefix + "replies", nil },
+			GenerateSubscribeTopic: func(requestreply.PubSubBackendSubscribeParams) (string, error) { return "replies", nil },
 		}, requestreply.BackendPubsubJSONMarshaler[int]{}))(t)
 		testkit.NoError(t, processor.AddHandlers(requestreply.NewCommandHandlerWithResult("w", backend, func(_ context.Context, c *weighed) (int, error) {
 			if c.Number == 2 {
@@ -152,7 +152,7 @@ func TestComponentOutbox(t *testing.T) {
 		outbox := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
 		publish(t, forwarder.NewPublisher(outbox, forwarder.PublisherConfig{ForwarderTopic: "outbox"}), "orders", "1")
 		forward := testkit.Must(forwarder.NewForwarder(outbox, b.publisher, nil, forwarder.Config{ForwarderTopic: "outbox", CloseTimeout: testkit.Patience}))(t)
-		messages := testkit.Must(b.subscriber("reader").Subscribe(t.Context(), b.prefix+"orders"))(t)
+		messages := testkit.Must(b.subscriber("reader").Subscribe(t.Context(), "orders"))(t)
 		start(t, forward.Run)
 		testkit.Ends(t, "receiving", func() {
 			msg := <-messages
@@ -170,14 +170,14 @@ func TestComponentRequeuer(t *testing.T) {
 	t.Parallel()
 	realBrokers(t, []string{"orders", "failed"}, func(t *testing.T, b componentBroker) {
 		requeue := testkit.Must(requeuer.NewRequeuer(requeuer.Config{
-			Subscriber: b.subscriber("requeuer"), SubscribeTopic: b.prefix + "failed", Publisher: b.publisher, Delay: time.Millisecond,
+			Subscriber: b.subscriber("requeuer"), SubscribeTopic: "failed", Publisher: b.publisher, Delay: time.Millisecond,
 			GeneratePublishTopic: func(requeuer.GeneratePublishTopicParams) (string, error) { return "orders", nil },
 			Router:               newRouter(t),
 		}, nil))(t)
 		r := newRouter(t)
 		r.AddMiddleware(testkit.Must(middleware.PoisonQueue(b.publisher, "failed"))(t))
 		got := make(chan string, 10)
-		r.AddConsumerHandler("orders", b.prefix+"orders", b.subscriber("orders"), func(msg *message.Message) error {
+		r.AddConsumerHandler("orders", "orders", b.subscriber("orders"), func(msg *message.Message) error {
 			if msg.Metadata.Get(requeuer.RetriesKey) == "" {
 				return errors.New("not yet")
 			}
@@ -203,14 +203,14 @@ func TestComponentMiddlewares(t *testing.T) {
 			middleware.Recoverer,
 		)
 		got := make(chan string, 10)
-		r.AddConsumerHandler("orders", b.prefix+"orders", b.subscriber("orders"), func(msg *message.Message) error {
+		r.AddConsumerHandler("orders", "orders", b.subscriber("orders"), func(msg *message.Message) error {
 			if string(msg.Payload) == "2" {
 				panic("2 is never right")
 			}
 			got <- "handled " + string(msg.Payload)
 			return nil
 		})
-		failed := testkit.Must(b.subscriber("failed").Subscribe(t.Context(), b.prefix+"failed"))(t)
+		failed := testkit.Must(b.subscriber("failed").Subscribe(t.Context(), "failed"))(t)
 		go func() { // ends with the subscription
 			for msg := range failed {
 				got <- fmt.Sprint("failed ", string(msg.Payload), strings.Contains(msg.Metadata.Get(middleware.ReasonForPoisonedKey), "never right"))
@@ -232,7 +232,7 @@ func TestComponentDelay(t *testing.T) {
 		delayed := testkit.Must(delay.NewPublisher(b.publisher, delay.PublisherConfig{
 			DefaultDelayGenerator: func(delay.DefaultDelayGeneratorParams) (delay.Delay, error) { return delay.For(time.Hour), nil },
 		}))(t)
-		messages := testkit.Must(b.subscriber("reader").Subscribe(t.Context(), b.prefix+"orders"))(t)
+		messages := testkit.Must(b.subscriber("reader").Subscribe(t.Context(), "orders"))(t)
 		publish(t, delayed, "orders", "1")
 		testkit.Ends(t, "receiving", func() {
 			msg := <-messages

@@ -29,7 +29,7 @@ import (
 // subscribe to, and a subscriber of its own for each handler.
 type componentBroker struct {
 	publisher  message.Publisher
-	prefix     string // of a topic to subscribe to
+	wildcards  bool // in topics to subscribe to
 	subscriber func(name string) message.Subscriber
 }
 
@@ -53,7 +53,7 @@ func gatewayAsBroker(t *testing.T, topics []string) componentBroker {
 	}, nil))(t)
 	sub := testkit.Must(subscriber.New(subscriber.Config{Client: client, Unmarshaler: subscriber.EnvelopeUnmarshaler{}}, nil))(t)
 	t.Cleanup(func() { testkit.NoError(t, errors.Join(pub.Close(), sub.Close())) })
-	return componentBroker{pub, "", func(string) message.Subscriber { return sub }}
+	return componentBroker{pub, false, func(string) message.Subscriber { return sub }}
 }
 
 // realBrokers runs a test of a component with NATS and with Kafka, which has the topics.
@@ -63,7 +63,7 @@ func realBrokers(t *testing.T, topics []string, test func(t *testing.T, b compon
 		url := natstest.Start(t).URL()
 		sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: url}}, nil))(t)
 		t.Cleanup(func() { _ = sink.Close() })
-		test(t, componentBroker{sink, "agrimill.", func(name string) message.Subscriber {
+		test(t, componentBroker{sink, true, func(name string) message.Subscriber {
 			source := testkit.Must(sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: url}, Durable: name}, nil))(t)
 			t.Cleanup(func() { _ = source.Close() })
 			return source
@@ -71,10 +71,14 @@ func realBrokers(t *testing.T, topics []string, test func(t *testing.T, b compon
 	})
 	t.Run("Kafka", func(t *testing.T) {
 		t.Parallel()
-		brokers := []string{kafkatest.Start(t, kfake.SeedTopics(2, topics...)).Addr()}
-		sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers}, TopicPrefix: kafka.NoTopicPrefix}, nil))(t)
+		names := make([]string, len(topics))
+		for i, topic := range topics {
+			names[i] = kafka.TopicName("", topic)
+		}
+		brokers := []string{kafkatest.Start(t, kfake.SeedTopics(2, names...)).Addr()}
+		sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers}}, nil))(t)
 		t.Cleanup(func() { _ = sink.Close() })
-		test(t, componentBroker{sink, "", func(name string) message.Subscriber {
+		test(t, componentBroker{sink, false, func(name string) message.Subscriber {
 			source := testkit.Must(sourcekafka.New(sourcekafka.Config{Connection: kafka.Connection{Brokers: brokers}, Group: name}, nil))(t)
 			t.Cleanup(func() { _ = source.Close() })
 			return source
@@ -114,7 +118,7 @@ func TestComponentCQRS(t *testing.T) {
 		processor := testkit.Must(cqrs.NewEventProcessorWithConfig(r, cqrs.EventProcessorConfig{
 			Marshaler: marshaler,
 			GenerateSubscribeTopic: func(p cqrs.EventProcessorGenerateSubscribeTopicParams) (string, error) {
-				return b.prefix + "events." + p.EventName, nil
+				return "events." + p.EventName, nil
 			},
 			SubscriberConstructor: func(p cqrs.EventProcessorSubscriberConstructorParams) (message.Subscriber, error) {
 				return b.subscriber(p.HandlerName), nil
@@ -170,7 +174,7 @@ func TestComponentForwarder(t *testing.T) {
 type topicSubscriber struct{ b componentBroker }
 
 func (s topicSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	return s.b.subscriber("by-"+topic).Subscribe(ctx, s.b.prefix+topic)
+	return s.b.subscriber("by-"+topic).Subscribe(ctx, topic)
 }
 
 func (topicSubscriber) Close() error { return nil } // the test closes them
@@ -183,7 +187,7 @@ func publish(t *testing.T, publisher message.Publisher, topic, uuid string) {
 // read returns the payloads of the messages of a topic, as they come.
 func read(t *testing.T, b componentBroker, topic string) <-chan string {
 	t.Helper()
-	messages := testkit.Must(b.subscriber("reader").Subscribe(t.Context(), b.prefix+topic))(t)
+	messages := testkit.Must(b.subscriber("reader").Subscribe(t.Context(), topic))(t)
 	got := make(chan string, 100)
 	go func() { // ends with the subscription
 		for msg := range messages {

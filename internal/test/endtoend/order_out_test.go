@@ -75,7 +75,7 @@ func testOrderOut(t *testing.T, broker orderBroker, random *rand.Rand) {
 	fails := strconv.Itoa(random.IntN(n))
 	var failures atomic.Int64
 	testkit.NoError(t, r.Add(router.Route{
-		Name: "out", From: from, Topic: "agrimill.out", To: to, ToTopic: "{type}",
+		Name: "out", From: from, Topic: "out", To: to, ToTopic: "{type}",
 		Transform: func(msg *message.Message) ([]*message.Message, error) {
 			if string(msg.Payload) == fails && failures.Add(1) < 3 {
 				return nil, errors.New("not now")

@@ -186,7 +186,7 @@ func kafkaOrderBroker(t *testing.T, cluster kafkaServer, proxy *kafkatest.Proxy)
 		},
 		source: func(keyHeader string) (message.Subscriber, error) {
 			return sourcekafka.New(sourcekafka.Config{
-				Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Topics: []string{kafka.DefaultTopicPrefix + ".out"},
+				Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Topics: []string{"out"},
 				Group: "out", KeyHeader: keyHeader, MaxInFlight: 64, MaxNackDelay: 20 * time.Millisecond, CloseTimeout: 2 * time.Second,
 			}, nil)
 		},

@@ -60,7 +60,7 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 	pub := testkit.Must(publisher.New(publisher.Config{
 		Client: client, TenantID: service.Tenant(), EndpointID: sender.ID, MaxRequests: keys,
 	}, nil))(t)
-	source := testkit.Must(nats.New(nats.Config{Connection: sinknats.Connection{URL: url}, Durable: "out", KeyHeader: "key", MaxInFlight: keys}, nil))(t)
+	source := testkit.Must(nats.New(nats.Config{Connection: sinknats.Connection{URL: url}, SubjectPrefix: sinknats.NoSubjectPrefix, Durable: "out", KeyHeader: "key", MaxInFlight: keys}, nil))(t)
 	poison := testkit.Must(sinknats.New(sinknats.Config{Connection: sinknats.Connection{URL: url}}, nil))(t)
 	r := testkit.Must(router.New(router.Config{Poison: poison}, nil))(t)
 	testkit.NoError(t, r.Add(router.Route{Name: "out", From: source, Topic: "out", To: pub, ToTopic: messageType}))

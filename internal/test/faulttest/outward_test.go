@@ -67,7 +67,7 @@ func buildOutward(p *parts, o outOrder, logger watermill.LoggerAdapter) (*pipeli
 		return nil, errors.Join(err, poison.Close(), from.Close(), client.Close())
 	}
 	if err := r.Add(router.Route{
-		Name: "to the gateway", From: from, Topic: "agrimill." + outTopic, Transform: p.Route.Transform, To: to, ToTopic: "{type}",
+		Name: "to the gateway", From: from, Topic: outTopic, Transform: p.Route.Transform, To: to, ToTopic: "{type}",
 	}); err != nil {
 		return nil, errors.Join(err, r.Close(), client.Close())
 	}
@@ -88,7 +88,7 @@ func openSource(p *parts, logger watermill.LoggerAdapter) (message.Subscriber, e
 	}
 	return sourcekafka.New(sourcekafka.Config{
 		Connection: kafka.Connection{Brokers: []string{p.broker.Address}, ConnectTimeout: 3 * time.Second},
-		Topics:     []string{"agrimill." + outTopic}, Group: "out", MaxInFlight: outInFlight, CloseTimeout: p.Router.CloseTimeout / 2,
+		Topics:     []string{outTopic}, Group: "out", MaxInFlight: outInFlight, CloseTimeout: p.Router.CloseTimeout / 2,
 		MaxNackDelay: 20 * time.Millisecond,
 		Client: func(client *sarama.Config) {
 			client.Consumer.Offsets.AutoCommit.Interval = 100 * time.Millisecond

@@ -73,7 +73,6 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	c.Connection = c.Connection.WithDefaults()
-	c.TopicPrefix = cmp.Or(c.TopicPrefix, kafka.DefaultTopicPrefix)
 	c.Topic = cmp.Or(c.Topic, router.DefaultPoisonTopic)
 	c.HandledTopic = cmp.Or(c.HandledTopic, c.topic()+HandledSuffix)
 	if c.Unmarshaler == nil {
@@ -83,12 +82,7 @@ func (c *Config) setDefaults() {
 }
 
 // topic returns the Kafka topic of the queue.
-func (c *Config) topic() string {
-	if c.TopicPrefix == kafka.NoTopicPrefix {
-		return c.Topic
-	}
-	return c.TopicPrefix + "." + c.Topic
-}
+func (c *Config) topic() string { return kafka.TopicName(c.TopicPrefix, c.Topic) }
 
 // Format writes the fields without what is secret, for every verb.
 func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }

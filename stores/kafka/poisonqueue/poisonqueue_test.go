@@ -422,7 +422,7 @@ func TestConfig(t *testing.T) {
 	good := kafka.Connection{Brokers: []string{"localhost:9092"}}
 	for name, config := range map[string]poisonqueue.Config{
 		"Brokers":           {},
-		"Topic":             {Connection: good, Topic: "a b"},
+		"Topic":             {Connection: good, Topic: "a..b"},
 		"HandledTopic":      {Connection: good, HandledTopic: "agrimill.poison"},
 		"Provision":         {Connection: good, Provision: 7},
 		"ReplicationFactor": {Connection: good, ReplicationFactor: -1},

@@ -52,7 +52,6 @@ type Config struct {
 
 func (c *Config) setDefaults() {
 	c.Stream = cmp.Or(c.Stream, nats.DefaultStream)
-	c.SubjectPrefix = cmp.Or(c.SubjectPrefix, nats.DefaultSubjectPrefix)
 	c.Topic = cmp.Or(c.Topic, router.DefaultPoisonTopic)
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = nats.Marshaler{}
@@ -95,7 +94,7 @@ func New(config Config) (*Queue, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return &Queue{js: js, config: config, subject: config.SubjectPrefix + "." + config.Topic}, nil
+	return &Queue{js: js, config: config, subject: nats.Subject(config.SubjectPrefix, config.Topic)}, nil
 }
 
 // Depth returns how many messages are in the queue. It asks the server once.

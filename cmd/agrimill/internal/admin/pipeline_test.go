@@ -109,7 +109,7 @@ func newInstance(t *testing.T) *agrimill {
 	for _, route := range []router.Route{
 		{Name: "task data", From: b.sub, Topic: taskData, To: b.sink},
 		{Name: hostileRoute, From: b.sub, Topic: shapes, To: b.sink, Transform: b.shapes},
-		{Name: "back", From: from, Topic: "agrimill.out.>", To: back, ToTopic: "{type}"},
+		{Name: "back", From: from, Topic: "out.>", To: back, ToTopic: "{type}"},
 	} {
 		b.must(b.router.Add(route))
 	}

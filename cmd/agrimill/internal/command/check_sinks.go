@@ -172,11 +172,9 @@ func (c *checker) kafka(ctx context.Context, name string, cfg config.Kafka) (fin
 func (c *checker) fixedTopics(name string, cfg config.Kafka) []string {
 	var topics []string
 	add := func(topic string) {
-		if cfg.TopicPrefix != kafka.NoTopicPrefix {
-			topic = cfg.TopicPrefix + "." + topic
-		}
-		if !strings.ContainsAny(topic, "{}") && !slices.Contains(topics, topic) {
-			topics = append(topics, topic)
+		name := kafka.TopicName(cfg.TopicPrefix, topic)
+		if !strings.ContainsAny(topic, "{}") && !slices.Contains(topics, name) {
+			topics = append(topics, name)
 		}
 	}
 	for _, route := range c.cfg.Routes {

@@ -262,7 +262,7 @@ func (s *haTopics) read(topic string, records int, judge *haJudge) {
 	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
 	defer cancel()
 	source, err := kafkasource.New(kafkasource.Config{
-		Connection: kafka.Connection{Brokers: []string{s.kafka.addr}}, Topics: []string{topic}, Group: s.kafka.prefix + ".readers",
+		Connection: kafka.Connection{Brokers: []string{s.kafka.addr}}, TopicPrefix: kafka.NoTopicPrefix, Topics: []string{topic}, Group: s.kafka.prefix + ".readers",
 	}, nil)
 	must(s, err)
 	defer func() { _ = source.Close() }()

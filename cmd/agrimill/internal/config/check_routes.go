@@ -12,6 +12,7 @@ import (
 	"github.com/agrimill/agrimill/router/expr"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -83,6 +84,11 @@ func (k *checker) from(path string, r Route) {
 		k.report(at, *s, err, config.Validate())
 		if len(s.Topics) == 0 && k.has(at+".topics") {
 			k.fail(at+".topics", "must name a topic", "")
+		}
+		for i, topic := range s.Topics {
+			if !kafka.ValidTopic(topic) {
+				k.fail(fmt.Sprintf("%s.topics[%d]", at, i), fmt.Sprintf(kafka.TopicRule+", not %q", topic), "")
+			}
 		}
 	default:
 		k.fromGateway(join(path, "gateway"), r)

@@ -19,6 +19,7 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 func (k *checker) sinks() {
@@ -96,7 +97,7 @@ func (k *checker) bucket(path string, address URL) {
 func (k *checker) collide() {
 	names := map[[2]string]string{} // by brokers and the topic with _ for each dot
 	add := func(path string, brokers []string, topic string) {
-		if topic == "" || strings.ContainsAny(topic, "{}") {
+		if topic == "" {
 			return
 		}
 		key := [2]string{strings.Join(brokers, ","), strings.ReplaceAll(topic, ".", "_")}
@@ -108,13 +109,10 @@ func (k *checker) collide() {
 	}
 	to := func(path string, sink, topic string) {
 		s := k.c.Sinks[sink].Kafka
-		if s == nil || topic == "" {
+		if s == nil || topic == "" || strings.ContainsAny(topic, "{}") {
 			return
 		}
-		if s.TopicPrefix != kafka.NoTopicPrefix {
-			topic = s.TopicPrefix + "." + topic
-		}
-		add(path, s.Brokers, topic)
+		add(path, s.Brokers, kafka.TopicName(s.TopicPrefix, topic))
 	}
 	for i, r := range k.c.Routes {
 		to(fmt.Sprintf("routes[%d].to.topic", i), r.To.Sink, r.To.Topic)
@@ -232,7 +230,29 @@ func (k *checker) topics(sink string) sinks.Topics {
 	if slices.ContainsFunc(k.problems, func(p Problem) bool { return p.Severity == SeverityError && strings.HasPrefix(p.Path, section) }) {
 		return sinks.AnyTopics{}
 	}
-	return k.c.Sinks[sink].Topics()
+	switch s := k.c.Sinks[sink]; {
+	case s.NATS != nil:
+		return asWritten{s.NATS, "nats", func(topic string) string { return nats.Subject(nats.NoSubjectPrefix, topic) }}
+	case s.Kafka != nil:
+		return asWritten{s.Kafka, "kafka", func(topic string) string { return kafka.TopicName(kafka.NoTopicPrefix, topic) }}
+	default:
+		return s.Topics()
+	}
+}
+
+// asWritten takes no topic that the sink stores under another name: in the file it is a mistake.
+type asWritten struct {
+	sinks.Topics
+	sink string
+	name func(topic string) string
+}
+
+func (a asWritten) CheckTopic(topic string) error {
+	err := a.Topics.CheckTopic(topic)
+	if name := a.name(topic); err == nil && name != topic {
+		return sinks.NewError(a.sink, topic, sinks.ErrRejected, fmt.Errorf("%q would become %q", topic, name))
+	}
+	return err
 }
 
 // taken reports what a sink says about a topic.
@@ -259,7 +279,7 @@ func (k *checker) circle(path string, r Route) {
 		if source == nil || back.To.Gateway == nil || source.URL != s.URL {
 			continue
 		}
-		if subject := s.SubjectPrefix + "." + withoutVariables(r.To.Topic); natsCovers(source.Subject, subject) {
+		if subject := nats.Subject(s.SubjectPrefix, withoutVariables(r.To.Topic)); natsCovers(source.Subject, subject) {
 			k.warn(path, "publishes to subjects that route "+back.Name+" sends back to the gateway", "use a separate subject for the way back")
 		}
 	}

@@ -265,6 +265,7 @@ func (k Kafka) PoisonQueueConfig(topic string) (poisonqueue.Config, error) {
 // the caller. It reads the files of TLS.
 func (s NATSSource) SourceConfig() (sourcenats.Config, error) {
 	config := s.Config
+	config.SubjectPrefix = nats.NoSubjectPrefix // the file names whole subjects
 	var err error
 	config.TLS, err = s.TLS.Config()
 	return config, err
@@ -274,6 +275,7 @@ func (s NATSSource) SourceConfig() (sourcenats.Config, error) {
 // reads the files of TLS.
 func (s KafkaSource) SourceConfig() (sourcekafka.Config, error) {
 	config := s.Config
+	config.TopicPrefix = kafka.NoTopicPrefix // the file names whole topics
 	var err error
 	config.TLS, err = s.TLS.Config()
 	return config, err

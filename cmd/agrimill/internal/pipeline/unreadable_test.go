@@ -73,7 +73,7 @@ func TestSourceCannotBeRead(t *testing.T) {
 				w.env["KAFKA"] = kafkatest.Start(w).Addr()
 				return fmt.Sprintf("  - {name: back, from: {kafka: {brokers: %q, topics: [missing]}}, to: {gateway: {tenant: %s, type: %q, endpoint: %s}}}\n",
 					w.env["KAFKA"], w.gate.Tenant(), taskData, w.sender.ID)
-			}, nil, nil, "does not exist",
+			}, nil, nil, "no such topic: missing",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

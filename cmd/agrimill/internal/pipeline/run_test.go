@@ -60,6 +60,16 @@ func TestFromGateway(t *testing.T) {
 	b.logs.contains("level=WARN", "sink=farm", "durability disk: ") // a sink's warning is one in the log
 }
 
+// Nobody waits for a second regular look at what is ready a moment after the first.
+func TestReadyAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.look = 2 * testkit.Patience
+	b := w.start(w.head() + w.natsSink() + allRoute)
+	testkit.Eventually(t, "the status says that it is ready", func() bool { return admin.Judge(b.Snapshot()).Ready })
+	b.mustStop()
+}
+
 // No event tells that an endpoint was renamed; who looks at the tenants sees it all the
 // same.
 func TestRenamedEndpoint(t *testing.T) {

@@ -101,9 +101,10 @@ func (p *Pipeline) endIfRefused() {
 // poll checks everything periodically, so that it is known since when something fails, and
 // queries the backlogs of the sources and the poison queue. It returns when ctx ends.
 func (p *Pipeline) poll(ctx context.Context) {
-	tick := time.NewTicker(p.options.CheckInterval)
-	defer tick.Stop()
+	wait := p.options.CheckInterval / 256 // at first: it should be ready as soon as it is
 	for {
+		next := time.After(wait)
+		wait = min(2*wait, p.options.CheckInterval)
 		checks, cancel := context.WithTimeout(ctx, checkTimeout)
 		var open sync.WaitGroup
 		g := p.now() // all of this ends with checks
@@ -119,7 +120,7 @@ func (p *Pipeline) poll(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-next:
 		}
 	}
 }

@@ -62,6 +62,7 @@ type world struct {
 	proxy            *natstest.Proxy
 	js               jetstream.JetStream
 	grace            time.Duration // of readiness; 0: what fails counts at once
+	look             time.Duration // CheckInterval, unless it is shorter than usual
 
 	env map[string]string // what configurations can refer to
 
@@ -192,7 +193,7 @@ func (w *world) startWith(cfg *config.Config) *agrimill {
 
 func (b *agrimill) options() pipeline.Options {
 	return pipeline.Options{
-		Name: "test", Version: "v0", Revision: "abc", Registry: b.registry, WatchInterval: 100 * time.Millisecond, CheckInterval: 400 * time.Millisecond,
+		Name: "test", Version: "v0", Revision: "abc", Registry: b.registry, WatchInterval: 100 * time.Millisecond, CheckInterval: max(b.w.look, 400*time.Millisecond),
 		ReadyGrace:      max(b.w.grace, time.Nanosecond),
 		TenantsInterval: 10 * time.Millisecond,
 		Logger:          slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug})), Stdout: b.logs,

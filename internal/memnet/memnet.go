@@ -1,5 +1,6 @@
-// Package memnet is a network in memory. Its connections block on channels only, so that HTTP runs in a bubble of
-// testing/synctest, with a clock of its own.
+// Package memnet is a network in memory. Its connections block where a bubble of testing/synctest notices, so that
+// HTTP runs in one, with a clock of its own. They buffer like those of TCP: whoever closes one of TLS, with locks held,
+// says so without waiting for the other side.
 package memnet
 
 import (
@@ -8,7 +9,12 @@ import (
 	"net"
 	"sync"
 	"syscall"
+
+	"google.golang.org/grpc/test/bufconn"
 )
+
+// buffered is how much of a connection is on its way in each direction, in bytes.
+const buffered = 64 << 10
 
 // Network connects those that dial an address to the one that listens on it. All methods may be called
 // concurrently.
@@ -36,7 +42,7 @@ func (n *Network) Listen(address string) (net.Listener, error) {
 		n.port++
 		addr.Port = n.port
 	}
-	l := &listener{network: n, addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+	l := &listener{Listener: bufconn.Listen(buffered), network: n, addr: addr}
 	if n.listeners[addr.String()] != nil {
 		return nil, fmt.Errorf("listen %v: %w", addr, syscall.EADDRINUSE)
 	}
@@ -54,31 +60,17 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 	if l == nil {
 		return nil, refused
 	}
-	client, server := net.Pipe()
-	select {
-	case l.conns <- server:
-		return client, nil
-	case <-l.closed:
+	conn, err := l.DialContext(ctx)
+	if err != nil && ctx.Err() == nil {
 		return nil, refused
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
+	return conn, err
 }
 
 type listener struct {
+	*bufconn.Listener
 	network *Network
 	addr    *net.TCPAddr
-	conns   chan net.Conn
-	closed  chan struct{}
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
 }
 
 // Close frees the address. Connections stay open.
@@ -87,9 +79,8 @@ func (l *listener) Close() error {
 	defer l.network.mu.Unlock()
 	if l.network.listeners[l.addr.String()] == l {
 		delete(l.network.listeners, l.addr.String())
-		close(l.closed)
 	}
-	return nil
+	return l.Listener.Close()
 }
 
 func (l *listener) Addr() net.Addr { return l.addr }

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,19 +45,17 @@ type Recorder struct {
 	proxy     *httputil.ReverseProxy
 	transport *http.Transport
 	started   time.Time
-	secret    []byte // signs payload paths: nobody else makes the recorder ask other hosts
 
 	mu       sync.Mutex
 	err      error // of writing; nothing is passed on after that
 	requests int
-	uris     int
+	uris     []recordedURI
 	secrets  []string // what was seen of them, not to be written
 }
 
 // NewRecorder returns a recorder, which must be closed. It writes the first line at once.
 func NewRecorder(cfg RecorderConfig) (*Recorder, error) {
-	r := &Recorder{cfg: cfg, started: time.Now(), secret: make([]byte, 32)}
-	_, _ = rand.Read(r.secret) // never fails (crypto/rand)
+	r := &Recorder{cfg: cfg, started: time.Now()}
 	for _, given := range []struct {
 		field, value string
 		into         **url.URL
@@ -81,9 +76,9 @@ func NewRecorder(cfg RecorderConfig) (*Recorder, error) {
 		ModifyResponse: r.head,
 		FlushInterval:  -1,
 		ErrorLog:       log.New(io.Discard, "", 0),
-		ErrorHandler: func(_ http.ResponseWriter, req *http.Request, _ error) {
+		ErrorHandler: func(_ http.ResponseWriter, req *http.Request, err error) {
 			x := exchangeOf(req.Context())
-			x.line(recordedLine{End: x.ended()})
+			x.line(recordedLine{End: x.ended(err)})
 			panic(http.ErrAbortHandler) // no answer, as the program would have had none
 		},
 	}
@@ -236,35 +231,30 @@ func (r *Recorder) redact(text []byte) []byte {
 	return text
 }
 
+// recordedURI is a payload_uri, and who knows its key may ask for it: a number could be guessed.
+type recordedURI struct{ key, uri string }
+
 // ownURI returns the number of a payload_uri, and the recorder's URI for it.
 func (x *exchange) ownURI(uri string) (int, string) {
 	r := x.recorder
 	r.mu.Lock()
-	r.uris++
-	number := r.uris
-	r.mu.Unlock()
-	encoded := base64.RawURLEncoding.EncodeToString([]byte(uri))
-	return number, fmt.Sprint(x.own, payloadPath, number, "/", r.sign(strconv.Itoa(number), encoded), "/", encoded)
-}
-
-func (r *Recorder) sign(number, encoded string) string {
-	mac := hmac.New(sha256.New, r.secret)
-	_, _ = io.WriteString(mac, number+" "+encoded)
-	return hex.EncodeToString(mac.Sum(nil))
+	defer r.mu.Unlock()
+	key := rand.Text()
+	r.uris = append(r.uris, recordedURI{key, uri})
+	return len(r.uris), fmt.Sprint(x.own, payloadPath, len(r.uris), "/", key)
 }
 
 // payload returns the path to record for one of the recorder's URIs, and the gateway's URI.
 func (r *Recorder) payload(path string) (string, *url.URL, bool) {
-	parts := strings.Split(strings.TrimPrefix(path, payloadPath), "/")
-	if len(parts) != 3 || !hmac.Equal([]byte(parts[1]), []byte(r.sign(parts[0], parts[2]))) {
+	number, key, _ := strings.Cut(strings.TrimPrefix(path, payloadPath), "/")
+	n, err := strconv.Atoi(number)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || n < 1 || n > len(r.uris) || r.uris[n-1].key != key {
 		return "", nil, false
 	}
-	uri, err := base64.RawURLEncoding.DecodeString(parts[2])
-	if err != nil {
-		return "", nil, false
-	}
-	target, err := url.Parse(string(uri))
-	return payloadPath + parts[0], target, err == nil
+	target, err := url.Parse(r.uris[n-1].uri)
+	return payloadPath + number, target, err == nil
 }
 
 // head records the head of an answer, and sees to its body.
@@ -310,9 +300,12 @@ func (r *Recorder) failed() error {
 	return r.err
 }
 
-// ended says who ended an answer early.
-func (x *exchange) ended() string {
-	if x.request.Context().Err() != nil {
+// ended says how an answer ended.
+func (x *exchange) ended(err error) string {
+	switch {
+	case errors.Is(err, io.EOF):
+		return endComplete
+	case x.request.Context().Err() != nil:
 		return endClient
 	}
 	return endCut

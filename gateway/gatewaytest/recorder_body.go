@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"hash"
 	"io"
 	"regexp"
@@ -62,10 +61,8 @@ func (b *plainBody) Read(p []byte) (int, error) {
 			b.keep, b.text = false, nil
 		}
 	}
-	if err == io.EOF {
-		b.end(endComplete)
-	} else if err != nil {
-		b.end(b.x.ended())
+	if err != nil {
+		b.end(b.x.ended(err))
 	}
 	if failed := b.x.recorder.failed(); failed != nil {
 		return 0, failed
@@ -90,15 +87,10 @@ func (b *plainBody) end(how string) {
 		line.Body = b.x.recorder.text(b.text)
 	case b.x.kind == bodyToken && json.Unmarshal(b.text, &refused) == nil && oauthError.MatchString(refused.Error):
 		line.Body = b.x.recorder.text([]byte(`{"error":"` + refused.Error + `"}`))
+	case b.x.kind == bodyPayload:
+		line.Body = []recordedPart{{Size: min(b.size, maxRecordedSize), SHA256: hex.EncodeToString(b.digest.Sum(nil)), As: asRaw}}
 	default:
-		as := asRaw
-		if b.x.kind != bodyPayload {
-			as = asUnreadable
-		}
-		line.Body = []recordedPart{{Size: min(b.size, maxRecordedSize), SHA256: hex.EncodeToString(b.digest.Sum(nil)), As: as}}
-		if as == asUnreadable {
-			line.Body[0].Size = min(line.Body[0].Size, maxEventLine)
-		}
+		line.Body = []recordedPart{{Size: min(b.size, maxEventLine), SHA256: hex.EncodeToString(b.digest.Sum(nil)), As: asUnreadable}}
 	}
 	b.x.line(line)
 }
@@ -162,12 +154,8 @@ func (b *eventBody) take() {
 	if failed := b.x.recorder.failed(); failed != nil {
 		b.output, b.err = nil, failed
 	}
-	switch {
-	case b.err == nil:
-	case errors.Is(b.err, io.EOF):
-		b.end(endComplete)
-	default:
-		b.end(b.x.ended())
+	if b.err != nil {
+		b.end(b.x.ended(b.err))
 	}
 }
 
@@ -205,91 +193,81 @@ func (b *eventBody) Close() error {
 	return b.source.Close()
 }
 
-// event returns what to pass on and to record of the data of an event.
+// level is an object or array that is open.
+type level struct {
+	object bool
+	hidden bool   // may be a payload
+	key    string // in lower case
+	keyed  bool   // its value comes next
+}
+
+// event returns what to pass on and to record of the data of an event. What is below a key that begins with payload may
+// be one, and so may what cannot be read.
 func (x *exchange) event(data []byte) (forward []byte, parts []recordedPart) {
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	done := 0 // how much of data is in forward and parts
+	tokens := json.NewDecoder(bytes.NewReader(data))
+	tokens.UseNumber()
+	done, end := 0, 0 // how much of data is in forward and parts, and was read
 	keep := func(until int) {
 		forward, parts = append(forward, data[done:until]...), append(parts, x.recorder.text(data[done:until])...)
 		done = until
 	}
-	unreadable := func() ([]byte, []recordedPart) {
-		forward = append(forward, data[done:]...)
-		return forward, append(parts, leftOut(data[done:], asUnreadable))
-	}
-	if token, err := decoder.Token(); err != nil || token != json.Delim('{') {
-		return unreadable()
-	}
-	for decoder.More() {
-		keep(int(decoder.InputOffset()))
-		key, err := decoder.Token()
-		if err != nil {
-			return unreadable()
+	levels := []level{{}}
+	for end == 0 || len(levels) > 1 {
+		token, err := tokens.Token()
+		if err != nil || end == 0 && token != json.Delim('{') {
+			break
 		}
-		keep(int(decoder.InputOffset()))
-		var value json.RawMessage
-		if err := decoder.Decode(&value); err != nil {
-			return unreadable()
+		start := len(data) - len(bytes.TrimLeft(data[end:], " \t\r\n:,"))
+		end = int(tokens.InputOffset())
+		in := &levels[len(levels)-1]
+		text, isText := token.(string)
+		if in.object && !in.hidden && !in.keyed && isText {
+			in.key, in.keyed = strings.ToLower(text), true
+			continue
 		}
-		name, _ := key.(string)
-		end := int(decoder.InputOffset())
-		keep(end - len(value))
-		replaced, recorded := x.value(strings.ToLower(name), value)
-		forward, parts = append(forward, replaced...), append(parts, recorded...)
-		done = end
+		hidden := in.hidden || in.keyed && strings.HasPrefix(in.key, "payload")
+		in.keyed = false
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			levels = append(levels, level{object: token == json.Delim('{'), hidden: hidden})
+		case json.Delim('}'), json.Delim(']'):
+			levels = levels[:len(levels)-1]
+		case nil, "":
+		default:
+			if hidden {
+				keep(start)
+				replaced, recorded := x.hidden(in, data[start:end], text)
+				forward, parts, done = append(forward, replaced...), append(parts, recorded...), end
+			}
+		}
 	}
-	if _, err := decoder.Token(); err != nil || len(bytes.TrimSpace(data[decoder.InputOffset():])) > 0 {
-		return unreadable()
+	if end > 0 && len(levels) == 1 && len(bytes.TrimSpace(data[end:])) == 0 {
+		end = len(data)
 	}
-	keep(len(data))
+	keep(end)
+	if end < len(data) {
+		forward, parts = append(forward, data[end:]...), append(parts, leftOut(data[end:], asUnreadable))
+	}
 	return forward, parts
 }
 
-// value is event for the value of one key.
-func (x *exchange) value(name string, value []byte) (forward []byte, parts []recordedPart) {
+// hidden is event for a value that may be a payload. text is that of a string.
+func (x *exchange) hidden(in *level, value []byte, text string) (forward []byte, parts []recordedPart) {
 	quote := recordedPart{Text: `"`}
-	var text string
-	isText := value[0] == '"' && json.Unmarshal(value, &text) == nil
-	// A payload of another form, or at another place, than the specification says.
-	known := name == "payload" || name == "payload_uri"
-	hidden := known && !isText && string(value) != "null" ||
-		!known && strings.HasPrefix(name, "payload") || (value[0] == '{' || value[0] == '[') && hasPayload(value)
 	switch {
-	case name == "payload_uri" && isText && text != "":
+	case in.hidden || text == "": // another form, or another place, than the specification says
+	case in.key == "payload_uri":
 		number, own := x.ownURI(text)
 		return []byte(`"` + own + `"`), []recordedPart{quote, {PayloadURI: number}, quote}
-	case name == "payload" && isText && text != "" && !x.recorder.cfg.Payloads:
-		for _, as := range []string{asBase64, asUnpadded, asURL, asURLUnpadded} {
-			if payload, err := encodingOf(as).DecodeString(text); err == nil {
-				return value, []recordedPart{quote, leftOut(payload, as), quote}
+	case in.key == "payload" && x.recorder.cfg.Payloads:
+		return value, x.recorder.text(value)
+	case in.key == "payload":
+		for _, e := range encodings {
+			if payload, err := e.DecodeString(text); err == nil {
+				return value, []recordedPart{quote, leftOut(payload, e.as), quote}
 			}
 		}
 		return value, []recordedPart{quote, leftOut(value[1:len(value)-1], asUnreadable), quote}
-	case hidden:
-		return value, []recordedPart{leftOut(value, asUnreadable)}
 	}
-	return value, x.recorder.text(value)
-}
-
-// hasPayload reports whether an object anywhere in a JSON value has a key that begins with payload.
-func hasPayload(value []byte) bool {
-	var decoded any
-	if json.Unmarshal(value, &decoded) != nil {
-		return true // it may be anything
-	}
-	var has func(any) bool
-	has = func(v any) bool {
-		switch v := v.(type) {
-		case []any:
-			return slices.ContainsFunc(v, has)
-		case map[string]any:
-			for name, v := range v {
-				if strings.HasPrefix(strings.ToLower(name), "payload") || has(v) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	return has(decoded)
+	return value, []recordedPart{leftOut(value, asUnreadable)}
 }

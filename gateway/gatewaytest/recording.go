@@ -98,26 +98,25 @@ type recordedPart struct {
 	As         string `json:"as,omitempty"`
 }
 
-// The values of recordedPart.As: how the left out was written, and its stand-in is.
+// The values of recordedPart.As, with those of encodings: how the left out was written, and its stand-in is.
 const (
-	asRaw         = "raw"
-	asBase64      = "base64"
-	asUnpadded    = "base64 without padding"
-	asURL         = "base64url"
-	asURLUnpadded = "base64url without padding"
-	asUnreadable  = "unreadable" // played as asterisks, so it stays unreadable
+	asRaw        = "raw"
+	asUnreadable = "unreadable" // played as asterisks, so it stays unreadable
 )
 
+var encodings = []struct {
+	as string
+	*base64.Encoding
+}{
+	{"base64", base64.StdEncoding}, {"base64 without padding", base64.RawStdEncoding},
+	{"base64url", base64.URLEncoding}, {"base64url without padding", base64.RawURLEncoding},
+}
+
 func encodingOf(as string) *base64.Encoding {
-	switch as {
-	case asBase64:
-		return base64.StdEncoding
-	case asUnpadded:
-		return base64.RawStdEncoding
-	case asURL:
-		return base64.URLEncoding
-	case asURLUnpadded:
-		return base64.RawURLEncoding
+	for _, e := range encodings {
+		if e.as == as {
+			return e.Encoding
+		}
 	}
 	return nil
 }
@@ -270,7 +269,7 @@ func (p *recordedPart) write(w io.Writer, base string) error {
 		return err
 	}
 	if p.As == asUnreadable {
-		_, err := io.CopyN(w, asterisks{}, p.Size)
+		_, err := io.WriteString(w, strings.Repeat("*", int(p.Size))) // fits into a line
 		return err
 	}
 	encoding := encodingOf(p.As)
@@ -288,14 +287,4 @@ func (p *recordedPart) standIn() io.Reader {
 	var seed [32]byte
 	_, _ = hex.Decode(seed[:], []byte(p.SHA256)) // checked
 	return rand.NewChaCha8(seed)
-}
-
-type asterisks struct{}
-
-// Read fills b.
-func (asterisks) Read(b []byte) (int, error) {
-	for n := range b {
-		b[n] = '*'
-	}
-	return len(b), nil
 }

@@ -31,6 +31,8 @@ func TestRecordingHasNoSecrets(t *testing.T) {
 		"error that quotes":           {"POST /messages", 400, "application/json", `{"error":"cannot parse Leak-Farm"}`},
 		"redirect":                    {"GET /tenants", 302, "text/html", `<a href="/?code=Leak-Farm">`},
 		"other keys":                  {"GET /events", 200, "text/event-stream", event(`"payloads":"Leak-Farm","x":[{"p\u0061yload":"Leak-Farm"}]`)},
+		"keys and numbers below":      {"GET /events", 200, "text/event-stream", event(`"x":[[{"payload":{"Leak-Farm":[{"Leak-Farm":1},"Leak-Farm",7e999]}}]],"id":"1"`)},
+		"a key twice":                 {"GET /events", 200, "text/event-stream", event(`"payload":null,"payload":"!Leak-Farm","payload" : [ "Leak-Farm" ]`)},
 		"token, as JSON":              {"GET /tenants", 400, "application/json", `{"error":"ab\/cd\u003ce ab/cd<e"}`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -8,8 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -29,11 +33,81 @@ const setupEnv = "POWERCUT_AGRIMILL"
 type setup struct {
 	BaseURL, TokenURL, ClientID, Secret, ServiceName string // of the gateway
 
-	URL      string // of the broker
+	URL      string // of the broker, or the addresses of Kafka brokers
+	Kafka    bool
 	Synced   sinks.Synced
 	Replicas int
 	Durable  string
 	Store    string
+}
+
+func (s *setup) nats() nats.Config {
+	return nats.Config{Connection: nats.Connection{URL: s.URL}, Synced: s.Synced, Replicas: s.Replicas, PublishTimeout: 2 * time.Second}
+}
+
+func (s *setup) kafka() kafka.Config {
+	config := kafka.Config{Connection: kafka.Connection{Brokers: strings.Split(s.URL, ",")}, Synced: s.Synced, ReplicationFactor: int16(s.Replicas), PublishTimeout: 5 * time.Second}
+	switch s.Synced {
+	case sinks.SyncedAlways:
+		config.TopicConfig = map[string]string{"flush.messages": "1"}
+	case sinks.SyncedReplicas:
+		config.TopicConfig = map[string]string{"min.insync.replicas": "2"}
+	}
+	return config
+}
+
+// sink opens the sink; the broker may be on its way, too. What it has lost is written to standard output by ID.
+func (s *setup) sink(places *places) (sinks.Sink, error) {
+	if s.Kafka {
+		config := s.kafka()
+		config.RetryOnFailedConnect = true
+		config.Lost = func(topic string, partition int32, first, last int64) {
+			places.lost(sinks.Receipt{Topic: topic, Partition: partition, Offset: first}, uint64(last-first))
+		}
+		return kafka.New(config, nil)
+	}
+	config := s.nats()
+	config.RetryOnFailedConnect = true
+	config.Lost = func(first, last uint64) {
+		places.lost(sinks.Receipt{Stream: nats.DefaultStream, Sequence: first}, last-first)
+	}
+	return nats.New(config, nil)
+}
+
+// places knows the IDs of the messages that were stored, by where.
+type places struct {
+	mu sync.Mutex
+	at map[sinks.Receipt]string
+}
+
+// Observe implements [router.Observer].
+func (p *places) Observe(e router.Event) {
+	if e.Kind == router.EventStored {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.at[place(e.Receipt)] = e.Message.Metadata[gateway.KeyMessageID]
+	}
+}
+
+// place is where a receipt says, and no more.
+func place(r sinks.Receipt) sinks.Receipt {
+	return sinks.Receipt{Stream: r.Stream, Sequence: r.Sequence, Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
+}
+
+// lost writes the IDs of what was stored at a place, and of so many behind it.
+func (p *places) lost(from sinks.Receipt, more uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for range more + 1 {
+		if id := p.at[from]; id != "" {
+			fmt.Println("lost", id)
+		}
+		if from.Topic != "" {
+			from.Offset++
+		} else {
+			from.Sequence++
+		}
+	}
 }
 
 func TestMain(m *testing.M) {
@@ -65,17 +139,16 @@ func (s *setup) run() error {
 	if err != nil {
 		return err
 	}
-	var sink *nats.Sink
-	for { // the broker may be on its way, too
-		if sink, err = nats.New(nats.Config{Connection: nats.Connection{URL: s.URL}, Synced: s.Synced, Replicas: s.Replicas, PublishTimeout: 2 * time.Second}, nil); err == nil {
-			break
-		}
+	stored := &places{at: map[sinks.Receipt]string{}}
+	sink, err := s.sink(stored)
+	if err != nil {
+		return err
 	}
 	store, err := boltstore.New(boltstore.Config{Path: s.Store})
 	if err != nil {
 		return err
 	}
-	r, err := router.New(router.Config{Poison: sink, Dedup: router.DedupSettings{Store: store}, CloseTimeout: 3 * time.Second}, nil)
+	r, err := router.New(router.Config{Poison: sink, Dedup: router.DedupSettings{Store: store}, CloseTimeout: 3 * time.Second, Observer: stored}, nil)
 	if err != nil {
 		return err
 	}
@@ -100,21 +173,41 @@ type process struct {
 	*testing.T
 	command *exec.Cmd
 	stdin   io.Closer
+
+	mu   sync.Mutex
+	lost map[string]int
 }
 
 func start(t *testing.T, s setup) *process {
 	t.Helper()
 	text := testkit.Must(json.Marshal(s))(t)
-	p := &process{T: t, command: exec.Command(os.Args[0])}
+	p := &process{T: t, command: exec.Command(os.Args[0]), lost: map[string]int{}}
 	p.command.Env, p.command.Stderr = append(os.Environ(), setupEnv+"="+string(text)), os.Stderr
 	p.stdin = testkit.Must(p.command.StdinPipe())(t)
 	stdout := testkit.Must(p.command.StdoutPipe())(t)
 	testkit.NoError(t, p.command.Start())
 	t.Cleanup(p.kill)
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
-		t.Fatalf("agrimill does not run: %q, %v", line, err)
+	lines := bufio.NewScanner(stdout)
+	if !lines.Scan() || lines.Text() != "running" {
+		t.Fatalf("agrimill does not run: %q, %v", lines.Text(), lines.Err())
 	}
+	go func() { // ends with the process
+		for lines.Scan() {
+			if _, id, ok := strings.Cut(lines.Text(), "lost "); ok {
+				p.mu.Lock()
+				p.lost[id]++
+				p.mu.Unlock()
+			}
+		}
+	}()
 	return p
+}
+
+// told returns the IDs of what it has said to be lost.
+func (p *process) told() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.lost)
 }
 
 // kill kills it, as kill -9 does.

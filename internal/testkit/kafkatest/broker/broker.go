@@ -7,7 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	crand "crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -50,6 +51,12 @@ type Config struct {
 	Advertise string
 	// Properties are added to server.properties and take precedence.
 	Properties map[string]string
+	// Node is the broker's place in a cluster, from 0, and Controllers are the addresses on which the controllers of all of
+	// its brokers listen, so that each is started, and waited for, beside the others. Default: it is alone.
+	Node        int
+	Controllers []string
+	// Env is added to the environment of its processes.
+	Env []string
 	// Users, if any, may log in at the listener that SecureAddr
 	// returns, with TLS and SASL (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512). It maps names
 	// to passwords. Passwords must not contain quotes or commas.
@@ -59,7 +66,7 @@ type Config struct {
 	Certificate, Key string
 }
 
-// Broker is a single broker that is its own controller. Its methods are not safe
+// Broker is a single broker with its own controller. Its methods are not safe
 // for concurrent use.
 type Broker struct {
 	config     Config
@@ -129,10 +136,19 @@ func (b *Broker) file(name string) string { return filepath.Join(b.config.Dir, n
 func (b *Broker) properties(controller string) string {
 	advertise := b.config.Advertise
 	advertise = cmp.Or(advertise, b.addr)
+	controllers := b.config.Controllers
+	if len(controllers) == 0 {
+		controllers = []string{controller}
+	}
+	controller = controllers[b.config.Node]
+	voters := make([]string, len(controllers))
+	for i, addr := range controllers {
+		voters[i] = fmt.Sprintf("%d@%s", i+1, addr)
+	}
 	all := map[string]string{
 		"process.roles":                            "broker,controller",
-		"node.id":                                  "1",
-		"controller.quorum.voters":                 "1@" + controller, // static voters: "format" needs no --standalone
+		"node.id":                                  strconv.Itoa(b.config.Node + 1),
+		"controller.quorum.voters":                 strings.Join(voters, ","), // static voters: "format" needs no --standalone
 		"controller.listener.names":                "CONTROLLER",
 		"inter.broker.listener.name":               "INTERNAL",
 		"listeners":                                "INTERNAL://" + b.addr + ",CONTROLLER://" + controller,
@@ -184,15 +200,16 @@ func (b *Broker) command(ctx context.Context, class string, args ...string) *exe
 		"-Djava.awt.headless=true", "-Dlog4j2.configurationFile=" + b.file("log4j2.properties"),
 		"-cp", filepath.Join(b.libs, "*"), class,
 	}
-	return exec.CommandContext(ctx, b.java, append(all, args...)...)
+	command := exec.CommandContext(ctx, b.java, append(all, args...)...)
+	command.Env = append(os.Environ(), b.config.Env...)
+	return command
 }
 
 // format prepares the storage.
 func (b *Broker) format(ctx context.Context) error {
-	id := make([]byte, 16)
-	_, _ = crand.Read(id) // never fails
-	id[0] &= 0x7f         // Kafka rejects IDs that begin with '-' like options
-	args := []string{"format", "--ignore-formatted", "--cluster-id", base64.RawURLEncoding.EncodeToString(id), "--config", b.file("server.properties")}
+	id := sha256.Sum256([]byte(strings.Join(b.config.Controllers, ","))) // the same for all of a cluster
+	id[0] &= 0x7f                                                        // Kafka rejects IDs that begin with '-' like options
+	args := []string{"format", "--ignore-formatted", "--cluster-id", base64.RawURLEncoding.EncodeToString(id[:16]), "--config", b.file("server.properties")}
 	for _, user := range slices.Sorted(maps.Keys(b.config.Users)) {
 		for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
 			args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, user, b.config.Users[user]))

@@ -190,7 +190,7 @@ func (p *Publisher) finish(ctx context.Context, topic string, msg *message.Messa
 		p.cfg.OnPartialDelivery(msg, err)
 	}
 	if p.cfg.PartialDelivery == PartialDeliveryIsSent {
-		p.logger.Info("Message delivered to only some of its direct recipients", watermill.LogFields{
+		p.logger.Info("message delivered to only some of its direct recipients", watermill.LogFields{
 			"message_uuid": msg.UUID, "context_id": m.request.ContextID, "topic": topic,
 		})
 		err = nil

@@ -235,13 +235,13 @@ func (c *confirmer) report(w *Wait) {
 	fields := reminders.Fields(lasted, w.Err).Add(watermill.LogFields{"tenant_id": w.What, "count": w.Count})
 	switch listing := w.What == ""; {
 	case w.Err == nil && listing:
-		c.logger.Info("Listing tenants succeeds again", fields)
+		c.logger.Info("listing tenants succeeds again", fields)
 	case w.Err == nil:
-		c.logger.Info("Confirmations for the tenant succeed again", fields)
+		c.logger.Info("confirmations for the tenant succeed again", fields)
 	case listing:
-		c.logger.Error("Listing tenants fails; confirmations whose events name no tenant wait", w.Err, fields)
+		c.logger.Error("listing tenants fails; confirmations whose events name no tenant wait", w.Err, fields)
 	default:
-		c.logger.Error("Confirmations for the tenant fail; they are kept and retried", w.Err, fields)
+		c.logger.Error("confirmations for the tenant fail; they are kept and retried", w.Err, fields)
 	}
 }
 
@@ -263,7 +263,7 @@ func (c *confirmer) endIfDone() {
 
 func (c *confirmer) reject(tenant string, items []confirmation, err error) {
 	c.stats.rejected.Add(int64(len(items)))
-	c.logger.Error("Confirmations were rejected and dropped; the service may redeliver these messages", err, watermill.LogFields{
+	c.logger.Error("confirmations were rejected and dropped; the service may redeliver these messages", err, watermill.LogFields{
 		"tenant_id": tenant, "count": len(items), "first_message_id": items[0].message, "first_endpoint_id": items[0].endpoint,
 	})
 	if c.hooks.ConfirmationRejected != nil {

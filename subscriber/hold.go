@@ -86,7 +86,7 @@ func (s *Subscriber) askSynced(due []*core.Hold) {
 	}
 	if lost > 0 {
 		s.stats.possiblyLost.Add(int64(lost))
-		s.logger.Error("Messages that were stored may be lost; they are stored again", reason, watermill.LogFields{"count": lost})
+		s.logger.Error("messages that were stored may be lost; they are stored again", reason, watermill.LogFields{"count": lost})
 	}
 	for tenant, items := range s.settleSynced(due, answers) {
 		s.confirmer.add(tenant, items...)

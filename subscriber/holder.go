@@ -152,7 +152,7 @@ func (h *holder) close(limit time.Duration) (unconfirmed int) {
 	select {
 	case <-done:
 	case <-late:
-		h.s.logger.Error("Close gave up waiting", errStillRunning, nil)
+		h.s.logger.Error("close gave up waiting", errStillRunning, nil)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -200,7 +200,7 @@ func (h *holder) again() bool {
 
 // run competes for the lease and works while it has it, term after term.
 func (h *holder) run() {
-	h.s.logger.Info("Waiting for the lease", nil)
+	h.s.logger.Info("waiting for the lease", nil)
 	var outage reminders.Log
 	retry := backoff.Policy{Initial: h.s.cfg.Reconnect.Initial, Max: h.s.cfg.Reconnect.Max}
 	for failures := 0; h.again(); {
@@ -216,7 +216,7 @@ func (h *holder) run() {
 			continue
 		}
 		if lasted, due := outage.Failed(); failures == 0 || due {
-			h.s.logger.Error("The lease cannot be acquired; retrying", err, reminders.Fields(lasted, err))
+			h.s.logger.Error("the lease cannot be acquired; retrying", err, reminders.Fields(lasted, err))
 		}
 		_ = retry.Wait(h.ctx, failures) // again says that h.ctx has ended
 		failures++
@@ -256,7 +256,7 @@ func (h *holder) work(term LeaseTerm) {
 	select {
 	case <-held:
 	case <-late:
-		h.s.logger.Error("The lease is given up although a hook still runs", errStillRunning, nil)
+		h.s.logger.Error("the lease is given up although a hook still runs", errStillRunning, nil)
 	}
 	f.End(errTermOver)
 	helpers.Wait()
@@ -267,14 +267,14 @@ func (h *holder) work(term LeaseTerm) {
 	case errors.Is(cause, errTermOver):
 		h.handOver(context.Background(), release, term)
 	default:
-		h.s.logger.Error("Lease lost; nothing is handled or confirmed until it is acquired again", cause,
+		h.s.logger.Error("lease lost; nothing is handled or confirmed until it is acquired again", cause,
 			watermill.LogFields{"epoch": term.Epoch(), "unconfirmed": unconfirmed})
 	}
 }
 
 // begin has a worker work.
 func (h *holder) begin(f *lease.Fence, epoch uint64) *Subscriber {
-	h.s.logger.Info("Lease acquired", watermill.LogFields{"epoch": epoch})
+	h.s.logger.Info("lease acquired", watermill.LogFields{"epoch": epoch})
 	cfg := h.s.cfg
 	cfg.Ready, cfg.StartAfter = nil, -1 // join has all subscriptions
 	worker := newSubscriber(f, cfg, h.s.logger, h.s.stats)
@@ -309,10 +309,10 @@ func (h *holder) handOver(ctx context.Context, timeout time.Duration, term Lease
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := term.Release(ctx); err != nil {
-		h.s.logger.Error("The lease could not be released; it ends with its time", err, watermill.LogFields{"epoch": term.Epoch()})
+		h.s.logger.Error("the lease could not be released; it ends with its time", err, watermill.LogFields{"epoch": term.Epoch()})
 		return
 	}
-	h.s.logger.Info("Lease released", watermill.LogFields{"epoch": term.Epoch()})
+	h.s.logger.Info("lease released", watermill.LogFields{"epoch": term.Epoch()})
 }
 
 // renew renews the lease until f ends.
@@ -345,7 +345,7 @@ func (h *holder) renew(f *lease.Fence, term LeaseTerm) {
 		case errors.Is(err, ErrLeaseLost):
 			f.End(ErrLeaseLost)
 		case !failing:
-			h.s.logger.Info("Lease not renewed; retrying until it ends", watermill.LogFields{"err": err, "left": time.Until(f.Until()).String()})
+			h.s.logger.Info("lease not renewed; retrying until it ends", watermill.LogFields{"error": err, "left": time.Until(f.Until()).String()})
 		}
 		failing = err != nil
 	}

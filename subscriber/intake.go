@@ -258,7 +258,7 @@ func (s *Subscriber) reportUnreadable(event gateway.Event) {
 	}
 	if len(left) > 0 {
 		s.stats.unreadable.Add(int64(len(left)))
-		s.logger.Error("Parts of an event are unreadable and were skipped", left[0], watermill.LogFields{
+		s.logger.Error("parts of an event are unreadable and were skipped", left[0], watermill.LogFields{
 			"event_type": string(event.Type()), "tenant_id": tenant, "count": len(left), "endpoint_id": left[0].EndpointID,
 		})
 	}

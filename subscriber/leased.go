@@ -76,7 +76,7 @@ func (s *Subscriber) watchStream(ctx context.Context, term *lease.Fence) {
 			down, err = silent, errSilent
 		}
 		if down >= patience+headGrace { // the stream may be open, and not have said so
-			s.logger.Error("The lease is given up, because the event stream cannot be opened, or the gateway does not answer; another process may be able to reach it",
+			s.logger.Error("the lease is given up, because the event stream cannot be opened, or the gateway does not answer; another process may be able to reach it",
 				err, watermill.LogFields{"down": down.Round(time.Millisecond).String()})
 			s.stats.inVain.Add(vain)
 			term.GiveUp()

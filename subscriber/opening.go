@@ -61,9 +61,9 @@ func (s *Subscriber) openStream(ctx, connection context.Context, cancel func()) 
 func (s *Subscriber) opened(ctx context.Context, reconnect func(), awaitingHead bool) {
 	s.setConnected(reconnect, awaitingHead)
 	if awaitingHead {
-		s.logger.Info("Event stream open; awaiting response head", nil)
+		s.logger.Info("event stream open; awaiting response head", nil)
 	} else {
-		s.logger.Info("Event stream connected", nil)
+		s.logger.Info("event stream connected", nil)
 	}
 	if s.cfg.Hooks.Connected != nil {
 		s.cfg.Hooks.Connected()
@@ -73,7 +73,7 @@ func (s *Subscriber) opened(ctx context.Context, reconnect func(), awaitingHead 
 
 // headArrived is called when a stream that was awaiting its head has been answered.
 func (s *Subscriber) headArrived(stream *gateway.EventStream) {
-	s.logger.Info("Event stream connected", nil)
+	s.logger.Info("event stream connected", nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.loop.connection.headArrived(time.Now())

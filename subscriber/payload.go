@@ -194,7 +194,7 @@ func (s *Subscriber) fetch(ctx context.Context, j *download) {
 	switch step {
 	case stepRetry:
 		if first {
-			s.logger.Info("Payload download failed; retrying", eventFields(j.event).Add(watermill.LogFields{"err": err}))
+			s.logger.Info("payload download failed; retrying", eventFields(j.event).Add(watermill.LogFields{"error": err}))
 		}
 		return
 	case stepRefresh:

@@ -264,7 +264,7 @@ func (q *quarantine) store(r *quarantined) (quarantineState, bool) {
 		if r.body != nil && attempt >= noticeAfter-1 && q.publish(q.ctx, r.message(q.cfg.Topic, false)) == nil {
 			q.works()
 			if noticed++; noticed >= noticeAfter {
-				q.logger.Error("Quarantine accepts a notice of an event but not the event itself; it stays unconfirmed", err, r.fields())
+				q.logger.Error("quarantine accepts a notice of an event but not the event itself; it stays unconfirmed", err, r.fields())
 				return quarantineNoticed, true
 			}
 		} else {
@@ -295,7 +295,7 @@ func (q *quarantine) fails(err error) {
 	q.signal() // nothing waits for a store that is down
 	q.mu.Unlock()
 	if first {
-		q.logger.Error("Quarantine unavailable; events wait, and those beyond its queue stay with the service", err,
+		q.logger.Error("quarantine unavailable; events wait, and those beyond its queue stay with the service", err,
 			watermill.LogFields{"topic": q.cfg.Topic})
 	}
 }
@@ -306,7 +306,7 @@ func (q *quarantine) works() {
 	q.queue.failing = false
 	q.mu.Unlock()
 	if failed {
-		q.logger.Info("Quarantine available again", watermill.LogFields{"topic": q.cfg.Topic})
+		q.logger.Info("quarantine available again", watermill.LogFields{"topic": q.cfg.Topic})
 	}
 }
 

@@ -46,12 +46,12 @@ func (s *Subscriber) finishExpired(it *core.Item) (next *core.Item, unserved gat
 // expired records that the payload URI of an event has expired.
 func (s *Subscriber) expired(event gateway.Event) {
 	s.stats.expired.Add(1)
-	s.logger.Info("Payload can no longer be downloaded; requesting redelivery of its message", eventFields(event))
+	s.logger.Info("payload can no longer be downloaded; requesting redelivery of its message", eventFields(event))
 }
 
 // unserved records that a message was not redelivered. One that the service has withdrawn never is.
 func (s *Subscriber) unserved(event gateway.Event) {
-	s.logger.Info("Message was not redelivered with a fresh payload URI; it stays unconfirmed", eventFields(event))
+	s.logger.Info("message was not redelivered with a fresh payload URI; it stays unconfirmed", eventFields(event))
 }
 
 // refreshed takes the payload URI of d, which came again, for the delivery that is open. s.mu is held.

@@ -262,7 +262,7 @@ func TestStreamRefusedByAnIngressForHours(t *testing.T) {
 		if state := sub.Stats().Stream; sub.Err() != nil || !state.RefusedSince.IsZero() || !errors.Is(state.LastError, gateway.ErrIntermediary) {
 			t.Errorf("%v, %+v", sub.Err(), state)
 		}
-		book.check(t, "Event stream still cannot be opened; retrying", time.Minute, 5*time.Minute, time.Hour, 2*time.Hour)
+		book.check(t, "event stream still cannot be opened; retrying", time.Minute, 5*time.Minute, time.Hour, 2*time.Hour)
 		if err := sub.Close(); err != nil {
 			t.Error(err)
 		}
@@ -334,7 +334,7 @@ func TestConfirmationsRefusedByAnIngressForHours(t *testing.T) {
 		if s := sub.Stats(); s.Confirmed != 0 || s.Rejected != 0 || s.PendingConfirmations != 1 {
 			t.Errorf("%+v", s)
 		}
-		book.check(t, "Confirmations for the tenant fail; they are kept and retried", 10*time.Second, time.Minute, 5*time.Minute, time.Hour)
+		book.check(t, "confirmations for the tenant fail; they are kept and retried", 10*time.Second, time.Minute, 5*time.Minute, time.Hour)
 		time.Sleep(20 * time.Minute)
 		if s := sub.Stats(); s.Confirmed == 0 || s.Rejected != 0 {
 			t.Errorf("%+v", s)

@@ -27,12 +27,12 @@ func (s *Subscriber) run(ctx context.Context) {
 		ended := time.Now()
 		wait, final := s.setDisconnected(end)
 		if final != nil {
-			s.logger.Error("Ending all subscriptions", final, reminders.Fields(0, end.err))
+			s.logger.Error("ending all subscriptions", final, reminders.Fields(0, end.err))
 			s.end(final)
 			return
 		}
 		if end.err != nil {
-			s.logger.Info("Event stream ended; reconnecting", watermill.LogFields{"err": end.err, "wait": wait.String()})
+			s.logger.Info("event stream ended; reconnecting", watermill.LogFields{"error": end.err, "wait": wait.String()})
 		}
 		s.remind(end.err)
 		if s.pause(ctx, ended, wait) != nil {
@@ -68,7 +68,7 @@ func (s *Subscriber) remind(err error) {
 	lasted, due := s.loop.outage.Failed()
 	s.mu.Unlock()
 	if due {
-		s.logger.Error("Event stream still cannot be opened; retrying", err, reminders.Fields(lasted, err))
+		s.logger.Error("event stream still cannot be opened; retrying", err, reminders.Fields(lasted, err))
 	}
 }
 
@@ -185,11 +185,11 @@ func (s *Subscriber) malformed(ctx context.Context, raw gateway.RawEvent, err er
 		s.cfg.Hooks.Malformed(raw.Type, raw.Data, err)
 	}
 	if s.quarantine == nil {
-		s.logger.Error("Event could not be decoded; it stays unconfirmed", err, watermill.LogFields{"size": len(raw.Data)})
+		s.logger.Error("event could not be decoded; it stays unconfirmed", err, watermill.LogFields{"size": len(raw.Data)})
 		return
 	}
 	if r := newMalformed(raw, err); s.quarantine.take(ctx, r) {
-		s.logger.Error("Event could not be decoded; storing it in the quarantine", err, r.fields())
+		s.logger.Error("event could not be decoded; storing it in the quarantine", err, r.fields())
 	}
 }
 
@@ -200,11 +200,11 @@ func (s *Subscriber) tooLarge(ctx context.Context, err error) {
 	}
 	var large *gateway.EventTooLargeError
 	if s.quarantine == nil || !errors.As(err, &large) {
-		s.logger.Error("Event too large; it was skipped and stays unconfirmed", err, nil)
+		s.logger.Error("event too large; it was skipped and stays unconfirmed", err, nil)
 		return
 	}
 	if r := newTooLarge(large); s.quarantine.take(ctx, r) {
-		s.logger.Error("Event too large; it was skipped and stays unconfirmed; storing a notice in the quarantine", err, r.fields())
+		s.logger.Error("event too large; it was skipped and stays unconfirmed; storing a notice in the quarantine", err, r.fields())
 	}
 }
 
@@ -217,7 +217,7 @@ func (s *Subscriber) syncTenants(ctx context.Context) {
 	// Ends with the request, which ends with ctx.
 	s.wg.Go(func() {
 		if err := s.cfg.Tenants.Sync(ctx); err != nil && ctx.Err() == nil {
-			s.logger.Error("Synchronizing the tenant directory failed", err, nil)
+			s.logger.Error("synchronizing the tenant directory failed", err, nil)
 		}
 	})
 }

@@ -227,7 +227,7 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 func (s *Subscriber) awaitStart(ctx context.Context, start <-chan struct{}) {
 	late := time.AfterFunc(readyReported, func() {
 		s.loop.start.notReady.Do(func() {
-			s.logger.Error("The event stream is not opened: not all subscriptions are made", errNotReady, nil)
+			s.logger.Error("the event stream is not opened: not all subscriptions are made", errNotReady, nil)
 		})
 	})
 	defer late.Stop()
@@ -279,7 +279,7 @@ func (s *Subscriber) startRun() {
 		// Ends with ctx.
 		s.wg.Go(func() {
 			keeper.KeepFresh(ctx, func(tenant string, err error) {
-				s.logger.Error("Listing the endpoints of a tenant failed; retrying", err, watermill.LogFields{"tenant_id": tenant})
+				s.logger.Error("listing the endpoints of a tenant failed; retrying", err, watermill.LogFields{"tenant_id": tenant})
 			})
 		})
 	}
@@ -385,11 +385,11 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	waitUntil(patience, delivered)
 	s.cancel()
 	if !waitUntil(patience, ended) {
-		s.logger.Error("Close gave up waiting", errStillRunning, nil)
+		s.logger.Error("close gave up waiting", errStillRunning, nil)
 	}
 	if s.quarantine != nil {
 		if left := s.quarantine.close(drain, patience); left > 0 {
-			s.logger.Info("Events could not be stored in the quarantine and stay with the service", watermill.LogFields{"count": left})
+			s.logger.Info("events could not be stored in the quarantine and stay with the service", watermill.LogFields{"count": left})
 		}
 	}
 
@@ -399,7 +399,7 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	unconfirmed = s.confirmer.close(ctx, sending)
 	if lease.Of(s.ctx).Err() == nil { // else only a term has ended
 		stats := s.Stats()
-		s.logger.Info("Subscriber closed", watermill.LogFields{
+		s.logger.Info("subscriber closed", watermill.LogFields{
 			"confirmed": stats.Confirmed, "unacked": stats.Abandoned, "held": stats.HeldNow,
 			"held_confirmations": stats.HeldConfirmations, "unsynced_confirmations": stats.UnsyncedConfirmations, "unconfirmed": unconfirmed,
 		})
@@ -435,7 +435,7 @@ func ended(wg *sync.WaitGroup) <-chan struct{} {
 
 // undeliverable reports an event that cannot be delivered.
 func (s *Subscriber) undeliverable(event gateway.Event, err error) {
-	s.logger.Error("Message cannot be delivered; it stays unconfirmed", err, eventFields(event))
+	s.logger.Error("message cannot be delivered; it stays unconfirmed", err, eventFields(event))
 	if s.cfg.Hooks.Undeliverable != nil {
 		s.cfg.Hooks.Undeliverable(event, err)
 	}

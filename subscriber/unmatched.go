@@ -101,7 +101,7 @@ func (s *Subscriber) quarantineUnmatched(sub *subscription, d *delivery, nacks i
 		return msgctx.Left
 	case r != nil && nacks >= noticeAfter && q.publish(sub.drained, r.message(q.cfg.Topic, false)) == nil:
 		q.works()
-		q.logger.Error("Quarantine accepts a notice of a message that every filter refused but not the message itself; it stays unconfirmed", err, r.fields())
+		q.logger.Error("quarantine accepts a notice of a message that every filter refused but not the message itself; it stays unconfirmed", err, r.fields())
 		s.stats.setAside.Add(1)
 		return msgctx.SetAside
 	case r != nil:
@@ -112,7 +112,7 @@ func (s *Subscriber) quarantineUnmatched(sub *subscription, d *delivery, nacks i
 		return msgctx.SetAside
 	default:
 		s.logger.Info("A message that every filter refused could not be read for the quarantine; retrying",
-			eventFields(d.event).Add(watermill.LogFields{"err": err}))
+			eventFields(d.event).Add(watermill.LogFields{"error": err}))
 	}
 	return msgctx.Nacked
 }

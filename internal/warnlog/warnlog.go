@@ -5,6 +5,8 @@ package warnlog
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -53,9 +55,9 @@ func Counted(fields watermill.LogFields, suppressed int) watermill.LogFields {
 	return fields
 }
 
-// Adapter is Watermill's adapter for a [slog.Logger], with support for warnings.
+// Adapter is an adapter for a [slog.Logger] with support for warnings, whose attributes are sorted: those of Watermill's own
+// adapter are in another order each time.
 type Adapter struct {
-	watermill.LoggerAdapter
 	logger *slog.Logger
 	levels map[slog.Level]slog.Level
 }
@@ -65,13 +67,45 @@ var _ Warner = (*Adapter)(nil)
 // New returns an adapter. levels maps the levels of Watermill's log lines like
 // [watermill.NewSlogLoggerWithLevelMapping] does; it may be nil.
 func New(logger *slog.Logger, levels map[slog.Level]slog.Level) *Adapter {
-	return &Adapter{watermill.NewSlogLoggerWithLevelMapping(logger, levels), logger, levels}
+	return &Adapter{logger, levels}
 }
 
-// Warn implements [Warner].
-func (a *Adapter) Warn(msg string, fields watermill.LogFields) {
-	a.logger.LogAttrs(context.Background(), slog.LevelWarn, msg, attrs(fields)...)
+func (a *Adapter) log(level slog.Level, msg string, fields watermill.LogFields, more ...slog.Attr) {
+	if a.logger.Enabled(context.Background(), level) {
+		a.logger.LogAttrs(context.Background(), level, msg, append(attrs(fields), more...)...)
+	}
 }
+
+// mapped is the level of a line of Watermill.
+func (a *Adapter) mapped(level slog.Level) slog.Level {
+	if to, ok := a.levels[level]; ok {
+		return to
+	}
+	return level
+}
+
+// Error implements [watermill.LoggerAdapter].
+func (a *Adapter) Error(msg string, err error, fields watermill.LogFields) {
+	a.log(a.mapped(slog.LevelError), msg, fields, slog.Any("error", err))
+}
+
+// Info implements [watermill.LoggerAdapter].
+func (a *Adapter) Info(msg string, fields watermill.LogFields) {
+	a.log(a.mapped(slog.LevelInfo), msg, fields)
+}
+
+// Debug implements [watermill.LoggerAdapter].
+func (a *Adapter) Debug(msg string, fields watermill.LogFields) {
+	a.log(a.mapped(slog.LevelDebug), msg, fields)
+}
+
+// Trace implements [watermill.LoggerAdapter].
+func (a *Adapter) Trace(msg string, fields watermill.LogFields) {
+	a.log(a.mapped(watermill.LevelTrace), msg, fields)
+}
+
+// Warn implements [Warner]. No level is mapped to warnings or from them.
+func (a *Adapter) Warn(msg string, fields watermill.LogFields) { a.log(slog.LevelWarn, msg, fields) }
 
 // With implements [watermill.LoggerAdapter].
 func (a *Adapter) With(fields watermill.LogFields) watermill.LoggerAdapter {
@@ -79,9 +113,9 @@ func (a *Adapter) With(fields watermill.LogFields) watermill.LoggerAdapter {
 }
 
 func attrs(fields watermill.LogFields) []slog.Attr {
-	list := make([]slog.Attr, 0, len(fields))
-	for key, value := range fields {
-		list = append(list, slog.Any(key, value))
+	list := make([]slog.Attr, 0, len(fields)+1)
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		list = append(list, slog.Any(key, fields[key]))
 	}
 	return list
 }

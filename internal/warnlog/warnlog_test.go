@@ -43,6 +43,21 @@ func TestWarningsHaveTheirLevel(t *testing.T) {
 	}
 }
 
+// The attributes of a line are in the same order each time.
+func TestAttributesAreSorted(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	logger := warnlog.New(slog.New(slog.NewTextHandler(&out, nil)), nil)
+	for range 50 {
+		logger.With(watermill.LogFields{"part": 1, "host": 2}).Error("lost", errors.New("why"), watermill.LogFields{"d": 4, "a": 1, "c": 3, "b": 2})
+	}
+	for line := range strings.Lines(out.String()) {
+		if !strings.HasSuffix(line, " level=ERROR msg=lost host=2 part=1 a=1 b=2 c=3 d=4 error=why\n") {
+			t.Fatalf("got %s", line)
+		}
+	}
+}
+
 func TestMappedLevelsStay(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -43,7 +43,7 @@ func (s *Sink) warnSettings(have *settings, fields watermill.LogFields) {
 // warn logs a warning once, not for every topic.
 func (s *Sink) warn(text string, fields watermill.LogFields) {
 	if s.warnedOf(text) {
-		s.logger.Debug("Warning, as before: "+text, fields)
+		s.logger.Debug("warning, as before: "+text, fields)
 		return
 	}
 	warnlog.Warn(s.logger, text, fields)

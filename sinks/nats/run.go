@@ -92,7 +92,7 @@ func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {
 	}
 	r.mu.Unlock()
 	if same && has < asked.highest { // else another one has answered, perhaps
-		s.logger.Error("The broker has lost acknowledged messages", errWentBack, watermill.LogFields{
+		s.logger.Error("the broker has lost acknowledged messages", errWentBack, watermill.LogFields{
 			"stream": s.config.Stream, "lost": asked.highest - has, "first_sequence": has + 1, "last_sequence": asked.highest,
 		})
 		if s.config.Lost != nil {

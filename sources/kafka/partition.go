@@ -167,7 +167,7 @@ func (p *partition) key(record *sarama.ConsumerMessage) string {
 func (p *partition) message(record *sarama.ConsumerMessage) (*message.Message, error) {
 	msg, err := records{p.config.Unmarshaler, p.cluster}.Unmarshal(record)
 	if err != nil {
-		p.logger.Error("Record cannot be read; it will be tried again", err,
+		p.logger.Error("record cannot be read; it will be tried again", err,
 			watermill.LogFields{"topic": p.topic, "partition": p.number, "offset": record.Offset})
 	}
 	return msg, err

@@ -35,7 +35,7 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 		msg, err = s.config.Unmarshaler.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data})
 	}
 	if err != nil {
-		s.logger.Error("Message cannot be read; it will be tried again", err,
+		s.logger.Error("message cannot be read; it will be tried again", err,
 			watermill.LogFields{"stream": d.stream, "sequence": d.place.sequence, "subject": raw.Subject})
 		return nil, err
 	}

@@ -161,7 +161,7 @@ func (s *subscription) again() jetstream.Consumer {
 func (s *subscription) receive(raw *received) (first bool) {
 	meta, err := raw.Metadata()
 	if err != nil {
-		s.logger.Error("Message cannot be read; it will be redelivered", err, nil)
+		s.logger.Error("message cannot be read; it will be redelivered", err, nil)
 		return false
 	}
 	s.losses.see(meta.Sequence.Consumer, s.conn.Stats().Reconnects, s.config.AckWait)

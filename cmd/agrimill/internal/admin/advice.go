@@ -2,12 +2,13 @@ package admin
 
 import (
 	"errors"
+	"syscall"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// Advice suggests what to do about a failed call to the gateway; empty if there is nothing
+// Advice suggests what to do about a failed call to the gateway, or an address that is taken; empty if there is nothing
 // to add to the error.
 func Advice(err error) string {
 	switch {
@@ -31,6 +32,8 @@ func Advice(err error) string {
 		return "the gateway is down or unreachable: try again later, or add --verbose for details"
 	case errors.Is(err, gateway.ErrRateLimited):
 		return "this application sent too many requests: try again later"
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "another process listens on this address, perhaps an agrimill: stop it, or give another address"
 	case errors.Is(err, gateway.ErrBadResponse):
 		return "the answer is not from a gateway, or from a version that agrimill does not know: check the addresses"
 	}

@@ -70,7 +70,7 @@ func New(config Config, source Source) (*Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(s.background, "tcp", config.Address)
 	if err != nil {
 		s.stop()
-		return nil, fmt.Errorf("admin: %w", err)
+		return nil, fmt.Errorf("the status page (admin.address): %w", err)
 	}
 	s.listener = listener
 	s.handler = s.newHandler()

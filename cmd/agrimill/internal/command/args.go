@@ -35,7 +35,7 @@ func exactly(what string) cobra.PositionalArgs {
 func choice(cmd *cobra.Command, value *string, name, usage string, allowed ...string) {
 	cmd.Flags().Func(name, usage, func(given string) error {
 		if !slices.Contains(allowed, given) {
-			return fmt.Errorf("must be %s", strings.Join(allowed, " or "))
+			return fmt.Errorf("must be %s or %s", strings.Join(allowed[:len(allowed)-1], ", "), allowed[len(allowed)-1])
 		}
 		*value = given
 		return nil

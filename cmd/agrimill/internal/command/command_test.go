@@ -22,7 +22,7 @@ func TestWrongUsage(t *testing.T) {
 		{"help poison list queue", `unknown command "queue"`, "agrimill help"},
 		{"inspect", "exactly one FILE", "agrimill inspect"},
 		{"inspect a b", "exactly one FILE", "agrimill inspect"},
-		{"inspect a --output xml", "must be table or json or svg", "agrimill inspect"},
+		{"inspect a --output xml", "must be table, json or svg", "agrimill inspect"},
 		{"version now", `unexpected argument "now"`, "agrimill version"},
 		{"poison list 17", `unexpected argument "17"`, "agrimill poison list"},
 		{"poison list --nonsense", "--nonsense", "agrimill poison list"},

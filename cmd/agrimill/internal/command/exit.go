@@ -64,7 +64,7 @@ func (p *program) report(cmd *cobra.Command, began bool, err error) int {
 	case err == nil:
 		return statusOK
 	case errors.As(err, &usage), !began:
-		p.notef("%s: %s\nUsage: %s\nSee: %s --help", cmd.CommandPath(), redact(err), useLine(cmd), cmd.CommandPath())
+		p.notef("%s: %s\nUsage: %s\nSee: %s --help", cmd.CommandPath(), redact(err), cmd.UseLine(), cmd.CommandPath())
 		return statusUsage
 	case errors.As(err, &status):
 		p.printInvalid(status.err)

@@ -34,17 +34,9 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
-// useLine returns the one-line usage of a command.
-func useLine(cmd *cobra.Command) string {
-	if cmd.HasAvailableSubCommands() {
-		return cmd.CommandPath() + " COMMAND"
-	}
-	return cmd.UseLine()
-}
-
 // usageTemplate is cobra's, with a single usage line and flags that fit a terminal.
 const usageTemplate = `Usage:
-  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}
+  {{.UseLine}}
 {{- if .HasExample}}
 
 Examples:

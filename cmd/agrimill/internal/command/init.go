@@ -50,8 +50,8 @@ func newInitCommand(p *program) *cobra.Command {
 		GroupID: groupPipeline,
 		Short:   "write a configuration to begin with",
 		Long: `Writes a commented configuration to a new file, farm.yaml unless FILE names another: one endpoint,
-and one route from the gateway to NATS or Kafka. agrimill validate accepts it once the variables of
-the environment are set that it names, those for credentials first of all.
+and one route from the gateway to NATS or Kafka. agrimill validate accepts it once the environment
+variables that it names are set, such as those with the credentials.
 
 On a terminal, it asks for what no flag gives; Enter takes the suggestion in brackets. Elsewhere
 it takes the suggestions.

@@ -38,19 +38,19 @@ type inspectView struct {
 func (v *inspectView) define(cmd *cobra.Command) {
 	v.output = outputTable
 	choice(cmd, &v.output, "output", "`FORMAT`: table, json or svg (default table)", outputTable, outputJSON, outputSVG)
-	cmd.Flags().StringVar(&v.color, "color", "", "`DDI` of the values that tracks of --output svg have the colors of, e.g. 0054 for a yield map")
+	cmd.Flags().StringVar(&v.color, "color", "", "`DDI` of the values that color the tracks of --output svg, e.g. 0054 for a yield map")
 	cmd.Flags().StringVar(&v.devices, "devices", "", "`FILE` with the device description of a log in EFDI")
 }
 
 func newInspectCommand(p *program) *cobra.Command {
 	var view inspectView
 	cmd := &cobra.Command{
-		Use:     "inspect FILE|-",
+		Use:     "inspect (FILE | - | trace ...)",
 		GroupID: groupOther,
 		Short:   "show what is in TaskData or EFDI",
 		Long: `Reads farm data, TaskData (ISO 11783-10: a zip archive or a folder) or EFDI, and shows what
-is in it: tasks, devices, fields, logs and their values. - is stdin. inspect trace reads the
-payload of a message; a file of that name is ./trace.
+is in it: tasks, devices, fields, logs and their values. The file "-" is stdin. inspect trace
+reads the payload of a message; write ./trace for a file of that name.
 
 What cannot be read is listed as a finding, with its place; the rest is shown.
 

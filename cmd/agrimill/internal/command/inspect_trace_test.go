@@ -316,7 +316,7 @@ func TestInspectTraceFails(t *testing.T) {
 	}{
 		{[]string{}, statusUsage, "expected exactly one ID or part of a filename"},
 		{[]string{"x"}, statusUsage, "--config is required"},
-		{[]string{"x", "--config", "agrimill.yaml", "--output", "png"}, statusUsage, "must be table or json or svg"},
+		{[]string{"x", "--config", "agrimill.yaml", "--output", "png"}, statusUsage, "must be table, json or svg"},
 		{[]string{"x", "--config", "agrimill.yaml", "--devices", "absent"}, statusFailed, "--devices: stat absent"},
 		{[]string{"x", "--config", "agrimill.yaml"}, statusFailed, "no agrimill answers at 127.0.0.1:0"},
 	} {

@@ -14,8 +14,8 @@ func newManCommand(p *program) *cobra.Command {
 		GroupID: groupOther,
 		Short:   "write manual pages for all commands",
 		Long: `Writes agrimill.1, agrimill-run.1 and so on, a page for each command, to DIRECTORY, which
-is created if missing. They are dated SOURCE_DATE_EPOCH if the environment has it. "man" finds them in
-~/.local/share/man/man1.`,
+is created if missing. They are dated SOURCE_DATE_EPOCH if the environment has it. "man"
+finds them in ~/.local/share/man/man1.`,
 		Example: `  agrimill man man1`,
 		Args:    exactly("DIRECTORY"),
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

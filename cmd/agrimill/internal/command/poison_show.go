@@ -24,7 +24,8 @@ func newPoisonShowCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show ID",
 		Short: "show one poisoned message: reason, history, metadata and, on request, its payload",
-		Long: `With --payload - only the payload is written to stdout, unchanged.
+		Long: `Shows why a message was poisoned and what is known of it. With --payload - only the payload
+is written to stdout, unchanged.
 
 ` + connectionHelp,
 		Example: `  agrimill poison show --config agrimill.yaml 17

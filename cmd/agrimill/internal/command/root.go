@@ -29,7 +29,7 @@ Results go to stdout, progress and errors to stderr. Flags may come before or
 after other arguments.
 
 Exit status: 0 success, 1 something failed, 2 wrong usage or an invalid
-configuration, 3 (run only) stopped with messages left open, which are redelivered.`,
+configuration. The help of run, demo and status names more.`,
 		SilenceErrors: true, // program.report prints them
 		SilenceUsage:  true,
 	})
@@ -77,7 +77,7 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {
 			cmd.Short = "generate shell completion for commands, flags and values"
-			cmd.Long = completionHelp
+			group(cmd).Long = completionHelp
 			for _, shell := range cmd.Commands() {
 				shell.Short = "write the completion script for " + shell.Name()
 				shell.Long = "Writes the script to stdout. agrimill completion --help says where it goes."
@@ -89,6 +89,8 @@ configuration, 3 (run only) stopped with messages left open, which are redeliver
 
 // group turns a command into one that only has subcommands.
 func group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	cmd.Use += " COMMAND"
+	cmd.DisableFlagsInUseLine = true
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usagef("a command is required: %s", strings.Join(names(cmd), ", "))

@@ -41,8 +41,8 @@ func newRunCommand(p *program) *cobra.Command {
 		GroupID: groupPipeline,
 		Short:   "run the pipeline until it is stopped",
 		Long: `Runs the routes of a configuration until SIGINT or SIGTERM. It then stops taking
-messages, finishes and confirms those that it has, also those that are being
-downloaded, and closes everything, within shutdown.timeout. A second signal ends the
+messages, finishes and confirms those in flight, including downloads, and closes
+everything, within shutdown.timeout. A second signal ends the
 process at once.
 
 Outages do not stop it: a sink or a gateway that is unreachable is retried until it
@@ -200,6 +200,12 @@ func (c *runCommand) setLevel(level *slog.LevelVar, cfg *config.Config) {
 func newLogger(p *program, format string, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == "json" {
+		options.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
+			if a.Value.Kind() == slog.KindDuration {
+				a.Value = slog.StringValue(a.Value.Duration().String()) // with its unit, as in text
+			}
+			return a
+		}
 		return slog.New(slog.NewJSONHandler(p.stderr, options))
 	}
 	return slog.New(slog.NewTextHandler(p.stderr, options))
@@ -207,6 +213,6 @@ func newLogger(p *program, format string, level slog.Leveler) *slog.Logger {
 
 func logWarnings(logger *slog.Logger, cfg *config.Config) {
 	for _, warning := range cfg.Warnings {
-		logger.Warn("configuration", "problem", redact(errors.New(warning.String())))
+		logger.Warn("the configuration has a warning", "problem", redact(errors.New(warning.String())))
 	}
 }

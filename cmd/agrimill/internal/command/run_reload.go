@@ -94,7 +94,7 @@ func (r *reloader) rejected(err error) {
 	var problems *config.Problems
 	if errors.As(err, &problems) {
 		for _, problem := range problems.List {
-			r.logger.Error("configuration", "problem", redact(errors.New(problem.String())))
+			r.logger.Error("the configuration has a mistake", "problem", redact(errors.New(problem.String())))
 		}
 		r.logger.Error("configuration: rejected, keeping the current one", "mistakes", problems.Errors())
 		return

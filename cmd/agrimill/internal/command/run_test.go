@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -437,6 +438,9 @@ func TestRunLogsForMachines(t *testing.T) {
 			}
 		}
 		text, _ := fields["msg"].(string)
+		if first, _, _ := strings.Cut(text, " "); first != strings.ToLower(first) && first != "NATS" {
+			t.Errorf("a message begins with a small letter: %s", line)
+		}
 		if strings.Contains(text, "Warning") {
 			t.Errorf("a warning in disguise: %s", line)
 		}
@@ -450,6 +454,15 @@ func TestRunLogsForMachines(t *testing.T) {
 		if strings.HasPrefix(text, "durability disk: ") && fields["level"] != "WARN" {
 			t.Errorf("the warning of the sink: %v", fields)
 		}
+	}
+}
+
+// Durations have their unit in JSON, too.
+func TestLogHasUnits(t *testing.T) {
+	var out bytes.Buffer
+	newLogger(&program{stderr: &out}, "json", slog.LevelInfo).Info("slow", "duration", 1500*time.Millisecond)
+	if !strings.Contains(out.String(), `"duration":"1.5s"`) {
+		t.Errorf("got %s", out.String())
 	}
 }
 

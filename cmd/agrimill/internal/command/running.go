@@ -48,7 +48,7 @@ func (a *adminAt) flags(cmd *cobra.Command) {
 }
 
 func (a *adminAt) tokenFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&a.tokenFile, "admin-token-file", "", "`FILE` with the token for a status page that is protected (default: that of --config)")
+	cmd.Flags().StringVar(&a.tokenFile, "admin-token-file", "", "`FILE` with the token of a protected status page (default: the one in the configuration)")
 }
 
 // server returns the one that the flags name.
@@ -137,7 +137,10 @@ func (r *adminServer) ask(ctx context.Context, path string, query url.Values, va
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("no agrimill answers at %s: %w", r.url.Host, err)
+		if failed := (*url.Error)(nil); errors.As(err, &failed) {
+			err = failed.Err // without the path
+		}
+		return fmt.Errorf("no agrimill answers at %s: %w; start it (agrimill run), or name its address (--admin)", r.url.Host, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
@@ -152,6 +155,9 @@ func (r *adminServer) ask(ctx context.Context, path string, query url.Values, va
 		advice := ""
 		if response.StatusCode == http.StatusUnauthorized {
 			advice = "; the page is protected: its configuration (--config) or --admin-token-file has to have the token"
+		}
+		if response.StatusCode == http.StatusBadRequest && problem.Error != "" {
+			return fmt.Errorf("agrimill at %s: %s", r.url.Host, cell(problem.Error))
 		}
 		return fmt.Errorf("agrimill at %s responded %s: %s%s", r.url.Host, response.Status, cell(problem.Error), advice)
 	}

@@ -2,7 +2,7 @@ package command
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"os"
 
@@ -19,11 +19,13 @@ func (p *program) openPayload(ctx context.Context, name, spoolDir string, limit 
 		return p.spool(ctx, spoolDir, limit)
 	}
 	info, err := os.Stat(name)
-	if err != nil {
+	if failed := (*os.PathError)(nil); errors.As(err, &failed) {
+		return nil, failed.Err // the line has the name
+	} else if err != nil {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", name)
+		return nil, errors.New("is not a regular file")
 	}
 	return &spool.Payload{
 		Size:  info.Size(),

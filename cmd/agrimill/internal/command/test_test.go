@@ -118,6 +118,10 @@ func TestBadCases(t *testing.T) {
 	good := save(t, "good.yaml", []byte(`cases: [{name: x, expect: [], message: {event: ENDPOINT_DELETED}}]`))
 	w.want(statusUsage, "test", file)
 	w.want(statusUsage, "test", file, save(t, "bad.yaml", []byte(`cases: 1`)))
+	_, _, stderr := w.agrimill("test", file, save(t, "odd.yaml", []byte(`routes: 1`)))
+	if !strings.Contains(stderr, "unknown key routes") || strings.Contains(stderr, "testCase") {
+		t.Errorf("got %s", stderr)
+	}
 	w.want(statusUsage, "test", save(t, "broken.yaml", []byte(`routes: 1`)), good)
 }
 

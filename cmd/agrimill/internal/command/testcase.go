@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -77,6 +78,9 @@ type expectation struct {
 	Reason   string                `yaml:"reason,omitempty"`
 }
 
+// unknownKey is what the library says of a key, with the names of types.
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type [^;\n]*`)
+
 // readCases reads a file with cases. The error names the file.
 func readCases(name string) (testSuite, error) {
 	var file struct {
@@ -87,7 +91,7 @@ func readCases(name string) (testSuite, error) {
 		return testSuite{}, err
 	}
 	if err := yaml.Load(data, &file, yaml.WithKnownFields()); err != nil {
-		return testSuite{}, fmt.Errorf("%s: %w", cell(name), err)
+		return testSuite{}, fmt.Errorf("%s: %s", cell(name), unknownKey.ReplaceAllString(err.Error(), "unknown key $1"))
 	}
 	if len(file.Cases) == 0 {
 		return testSuite{}, fmt.Errorf("%s: has no cases", cell(name))

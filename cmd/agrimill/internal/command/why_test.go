@@ -78,6 +78,6 @@ func TestWhyQuestions(t *testing.T) {
 	f.gate.Authorize(f.gate.Application(), f.gate.AddTenant())
 	testkit.Eventually(t, "there are two tenants", func() bool {
 		_, _, stderr := f.agrimill(append(ask, "--type", "doc:pdf")...)
-		return strings.Contains(stderr, "of 2 tenants")
+		return strings.Contains(stderr, "2 tenants")
 	})
 }

@@ -273,7 +273,7 @@ func TestWithoutTheLease(t *testing.T) {
 
 	way.Hang()
 	b.waitRole("standby")
-	b.logs.contains("level=ERROR", "Lease lost; nothing is handled or confirmed until it is acquired again")
+	b.logs.contains("level=ERROR", "lease lost; nothing is handled or confirmed until it is acquired again")
 	testkit.Eventually(w, "the stream is closed", func() bool { return w.gate.Streams() == 0 })
 	sent := w.gate.Stats(gatewaytest.OpSendMessage).Requests
 	put()

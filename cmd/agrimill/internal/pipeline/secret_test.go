@@ -27,7 +27,7 @@ func TestSecretFileIsRotated(t *testing.T) {
 	rotated := w.gate.RotateClientSecret(w.gate.Application())
 	w.gate.ExpireTokens()
 	w.gate.CutStreams()
-	b.logs.contains("Event stream ended", "invalid_client")
+	b.logs.contains("event stream ended", "invalid_client")
 	if err := os.Remove(file); err != nil { // as it may be while it is replaced
 		t.Fatal(err)
 	}

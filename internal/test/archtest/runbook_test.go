@@ -45,8 +45,8 @@ func TestRunbookQuotesTheProgram(t *testing.T) {
 	}
 	var source, logged strings.Builder
 	// What libraries log at level info is at debug in the program. Errors are attributes of lines.
-	inProgram := regexp.MustCompile(`(?:Warn|Error|Info|New|Errorf)\((?:[^"\n]*)"((?:[^"\n\\]|\\.)*)"`)
-	inLibrary := regexp.MustCompile(`(?:Warn|Error|New|Errorf)\((?:[^"\n]*)"((?:[^"\n\\]|\\.)*)"`)
+	inProgram := regexp.MustCompile(`(?:Warn|Limited|Error|Info|New|Errorf)\((?:[^"\n]*)"((?:[^"\n\\]|\\.)*)"`)
+	inLibrary := regexp.MustCompile(`(?:Warn|Limited|Error|New|Errorf)\((?:[^"\n]*)"((?:[^"\n\\]|\\.)*)"`)
 	for _, dir := range []string{"cmd", "gateway", "publisher", "router", "sinks", "sources", "stores", "subscriber"} {
 		calls := inLibrary
 		if dir == "cmd" {

@@ -50,9 +50,7 @@ func ValidateExternalID(id string) error {
 	return nil
 }
 
-func isAlphanumeric(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
-}
+func isAlphanumeric(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 func isExternalIDByte(c byte) bool {
 	return isAlphanumeric(c) || strings.IndexByte("()+,-.:=@;$_!*%/?#", c) >= 0

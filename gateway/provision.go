@@ -383,9 +383,7 @@ func (p *Provisioner) finish(t *provisionTenant, result ProvisionResult) {
 // only a change on either side can resolve it: an invalid request, or a
 // tenant that has withdrawn its authorization while others have not. Refused
 // credentials may be fixed by the service.
-func provisionMayPass(err error) bool {
-	return !Refused(err) && !errors.Is(err, ErrClosed)
-}
+func provisionMayPass(err error) bool { return !Refused(err) && !errors.Is(err, ErrClosed) }
 
 func (p *Provisioner) report(ctx context.Context, result ProvisionResult) {
 	attrs := []any{"tenant", result.TenantID, "external_id", result.ExternalID}

@@ -97,9 +97,8 @@ func (p *Publisher) opener(mode string, msg *message.Message) (msgctx.Opener, er
 
 // askSize opens the payload to determine its size, which must be known before it is sent.
 func (p *Publisher) askSize(ctx context.Context, open msgctx.Opener) (int64, error) {
-	ctx, stop, cancel := p.untilClosed(ctx)
-	defer cancel()
-	defer stop()
+	ctx, release := p.untilClosed(ctx)
+	defer release()
 	payload, size, err := open(ctx)
 	if p.ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return 0, ErrClosed

@@ -201,9 +201,8 @@ func (p *Publisher) finish(ctx context.Context, topic string, msg *message.Messa
 // send sends one message and frees its slot.
 func (p *Publisher) send(ctx context.Context, m *prepared) (Outcome, error) {
 	defer func() { <-p.slots }()
-	ctx, stop, cancel := p.untilClosed(ctx)
-	defer cancel()
-	defer stop()
+	ctx, release := p.untilClosed(ctx)
+	defer release()
 	req := m.request
 	if open := m.open; open != nil { // the call may end before the body is opened
 		req.Body = func() (io.ReadCloser, error) { return open(ctx) }
@@ -216,32 +215,11 @@ func (p *Publisher) send(ctx context.Context, m *prepared) (Outcome, error) {
 	return outcome, m.nameKey(err)
 }
 
-// untilClosed returns a context that also ends when Close gives up waiting. Both functions
-// release it.
-func (p *Publisher) untilClosed(ctx context.Context) (_ context.Context, stop func() bool, cancel context.CancelFunc) {
-	if ctx.Done() == nil { // it never ends itself
-		released := func() bool { return true }
-		if ctx == context.Background() {
-			return p.ctx, released, func() {}
-		}
-		return withValues{p.ctx, ctx}, released, func() {}
-	}
-	ctx, cancel = context.WithCancel(ctx)
-	return ctx, context.AfterFunc(p.ctx, cancel), cancel
-}
-
-// withValues is a context with values of another one, too.
-type withValues struct {
-	context.Context
-	values context.Context
-}
-
-// Value asks for the other's values first.
-func (c withValues) Value(key any) any {
-	if v := c.values.Value(key); v != nil {
-		return v
-	}
-	return c.Context.Value(key)
+// untilClosed returns a context that also ends when Close gives up waiting. release has to be called.
+func (p *Publisher) untilClosed(ctx context.Context) (until context.Context, release func()) {
+	until, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(p.ctx, cancel)
+	return until, func() { stop(); cancel() }
 }
 
 // Close rejects further messages and waits for those in flight, for at most

@@ -54,9 +54,8 @@ func (p *Publisher) Health(ctx context.Context) error {
 		return sinkError("", ErrClosed)
 	}
 	defer p.life.Leave()
-	call, stop, cancel := p.untilClosed(ctx)
-	defer cancel()
-	defer stop()
+	call, release := p.untilClosed(ctx)
+	defer release()
 	_, err := p.cfg.Client.ListAuthorizedTenants(call)
 	switch {
 	case err == nil:

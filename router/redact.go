@@ -114,9 +114,7 @@ func cutPayload(text string, payload []byte) string {
 }
 
 // runHash is a hash of the first 8 of a run's bytes, with 12 bits.
-func runHash(run []byte) uint64 {
-	return binary.LittleEndian.Uint64(run) * 0x9E3779B97F4A7C15 >> 52
-}
+func runHash(run []byte) uint64 { return binary.LittleEndian.Uint64(run) * 0x9E3779B97F4A7C15 >> 52 }
 
 // redacted is an error for a logger: it has a text and nothing behind it.
 type redacted string

@@ -11,9 +11,7 @@ import (
 
 // drainTimeout is the part of CloseTimeout for messages in flight. The rest is
 // for confirmations and for closing.
-func (r *Router) drainTimeout() time.Duration {
-	return r.config.CloseTimeout - r.config.CloseTimeout/5
-}
+func (r *Router) drainTimeout() time.Duration { return r.config.CloseTimeout - r.config.CloseTimeout/5 }
 
 // Close shuts the Router down in this order, bounded by [Config.CloseTimeout]:
 //

@@ -349,7 +349,8 @@ func (c Config) WithDefaults() Config {
 		c.OrderKey = receivingEndpoint
 	}
 	if c.Tenants == nil && c.Client != nil {
-		c.Tenants = newTenantLookup(c.Client)
+		// Of the directory it has the look-up alone: no event has it ask the service.
+		c.Tenants = struct{ TenantResolver }{gateway.NewDirectory(c.Client)}
 	}
 	c.Files = slices.Clone(c.Files)
 	c.EventTypes = slices.Clone(c.EventTypes)

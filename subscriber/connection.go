@@ -187,9 +187,7 @@ func (c *connection) tick(now time.Time, waiting bool) (reconnect bool) {
 }
 
 // wake returns when tick is to be called; zero for never.
-func (c *connection) wake() time.Time {
-	return c.fresh.at
-}
+func (c *connection) wake() time.Time { return c.fresh.at }
 
 // due reports whether there is one now, which is then no longer due.
 func (r *resync) due(now time.Time) bool {

@@ -37,9 +37,7 @@ func (c *messageContext) init(drained context.Context, open msgctx.Opener) {
 }
 
 // follow has the handler of the message told what comes behind it.
-func (c *messageContext) follow(s *Subscriber, it *core.Item) {
-	c.s, c.it, c.nack.Follows = s, it, c
-}
+func (c *messageContext) follow(s *Subscriber, it *core.Item) { c.s, c.it, c.nack.Follows = s, it, c }
 
 // Following implements [msgctx.Follows].
 func (c *messageContext) Following(messageType string) []*message.Message {

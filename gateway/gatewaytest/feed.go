@@ -47,9 +47,7 @@ func (i *item) replayable() bool {
 }
 
 // withdrawn reports whether the item's endpoint was deleted, so that no stream gets it.
-func (i *item) withdrawn() bool {
-	return i.payload != nil && i.receiver.deleted
-}
+func (i *item) withdrawn() bool { return i.payload != nil && i.receiver.deleted }
 
 // stream is an open GET /events.
 type stream struct {

@@ -57,9 +57,7 @@ func withinCharacters(s string, minimum, maximum int) bool {
 // may be either the prefix or the namespace identifier.
 var externalID = regexp.MustCompile(`^(?i:urn:)?[A-Za-z0-9][A-Za-z0-9-]{0,31}:[A-Za-z0-9()+,\-.:=@;$_!*%/?#]+$`)
 
-func isExternalID(s string) bool {
-	return len(s) >= 3 && len(s) <= 255 && externalID.MatchString(s)
-}
+func isExternalID(s string) bool { return len(s) >= 3 && len(s) <= 255 && externalID.MatchString(s) }
 
 // isEndpointName checks the rule for `name`: 1 to 200 letters of any script with
 // their marks, digits and other numbers, spaces and - _ . , : and not only

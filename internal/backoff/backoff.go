@@ -33,9 +33,7 @@ func (p Policy) Delay(n int) time.Duration {
 }
 
 // Wait blocks for Delay(n), or until ctx ends, and then returns ctx.Err().
-func (p Policy) Wait(ctx context.Context, n int) error {
-	return Sleep(ctx, p.Delay(n))
-}
+func (p Policy) Wait(ctx context.Context, n int) error { return Sleep(ctx, p.Delay(n)) }
 
 // Sleep blocks for d, or until ctx ends, and then returns ctx.Err().
 func Sleep(ctx context.Context, d time.Duration) error {

@@ -97,13 +97,9 @@ func isReserved(key string) bool {
 }
 
 // appendNumber appends n; maxHead ensures that it fits.
-func appendNumber(b []byte, n int) []byte {
-	return binary.BigEndian.AppendUint32(b, uint32(n))
-}
+func appendNumber(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
 
-func appendString(b []byte, s string) []byte {
-	return append(appendNumber(b, len(s)), s...)
-}
+func appendString(b []byte, s string) []byte { return append(appendNumber(b, len(s)), s...) }
 
 // decoder reads fields from a payload. After a failure it returns zero values.
 type decoder struct {

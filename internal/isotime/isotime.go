@@ -52,9 +52,7 @@ func (p *parser) skip(text string) (found bool) {
 }
 
 // require takes text, which must come next if wanted and must not otherwise.
-func (p *parser) require(text string, wanted bool) {
-	p.ok = p.skip(text) == wanted && p.ok
-}
+func (p *parser) require(text string, wanted bool) { p.ok = p.skip(text) == wanted && p.ok }
 
 // number takes a number of the given digits between low and high.
 func (p *parser) number(digits, low, high int) int {

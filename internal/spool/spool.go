@@ -46,9 +46,7 @@ type Payload struct {
 type Reading func(read func(io.Reader) error) error
 
 // StreamOf returns the stream of a reader that need not be interrupted.
-func StreamOf(r io.Reader) Reading {
-	return func(read func(io.Reader) error) error { return read(r) }
-}
+func StreamOf(r io.Reader) Reading { return func(read func(io.Reader) error) error { return read(r) } }
 
 // InMemory returns a payload of bytes, which it keeps.
 func InMemory(data []byte) *Payload {

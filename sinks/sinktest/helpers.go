@@ -143,9 +143,7 @@ type noticed struct {
 	used chan struct{}
 }
 
-func notice(ctx context.Context) *noticed {
-	return &noticed{Context: ctx, used: make(chan struct{})}
-}
+func notice(ctx context.Context) *noticed { return &noticed{Context: ctx, used: make(chan struct{})} }
 
 func (c *noticed) Done() <-chan struct{} {
 	c.once.Do(func() { close(c.used) })

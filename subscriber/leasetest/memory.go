@@ -25,9 +25,7 @@ type Memory struct {
 }
 
 // NewMemory returns a store in which nobody has the lease. ttl must be positive.
-func NewMemory(ttl time.Duration) *Memory {
-	return &Memory{ttl: ttl, changed: make(chan struct{})}
-}
+func NewMemory(ttl time.Duration) *Memory { return &Memory{ttl: ttl, changed: make(chan struct{})} }
 
 // Lease returns the lease as another process sees it.
 func (m *Memory) Lease() *MemoryLease { return &MemoryLease{store: m} }

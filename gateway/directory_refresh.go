@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
 // Bounds of [Directory.KeepFresh].
@@ -40,7 +41,7 @@ func (d *Directory) markStale(tenantID string) {
 	}
 	s.version++
 	s.failures, s.due = 0, time.Time{}
-	signal(d.wake)
+	wakeup.Token(d.wake)
 }
 
 // KeepFresh fetches the endpoints of each tenant whose list an
@@ -54,7 +55,7 @@ func (d *Directory) markStale(tenantID string) {
 // without a lock held.
 func (d *Directory) KeepFresh(ctx context.Context, failed func(tenantID string, err error)) {
 	// If another KeepFresh is running, leave to it what this one was woken for.
-	defer signal(d.wake)
+	defer wakeup.Token(d.wake)
 	runDue(ctx, refreshConcurrency, d.wake, func(now time.Time) (func(), time.Duration) {
 		s, version, wait := d.nextStale(now)
 		if s == nil {
@@ -111,7 +112,7 @@ func (d *Directory) refresh(ctx context.Context, s *staleTenant, version int) er
 	if d.stale[fold(s.id)] != s {
 		return nil // events or a Sync have provided the list in the meantime
 	}
-	defer signal(d.wake)
+	defer wakeup.Token(d.wake)
 	switch {
 	case ctx.Err() != nil: // not a failure of the tenant
 	case err != nil:

@@ -37,11 +37,3 @@ func runDue(ctx context.Context, limit int, wake <-chan struct{}, next func(now 
 		}
 	}
 }
-
-// signal wakes runDue. The channel has a buffer of one.
-func signal(wake chan<- struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default:
-	}
-}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
 // Defaults of [ProvisionerConfig].
@@ -342,7 +343,7 @@ func (p *Provisioner) tenant(id string) *provisionTenant {
 // cannot outgrow them.
 func (p *Provisioner) enqueue(t *provisionTenant, due time.Time) {
 	t.pending, t.due = true, due
-	signal(p.wake)
+	wakeup.Token(p.wake)
 }
 
 // attempt makes one call for a tenant that is marked busy.

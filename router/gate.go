@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
 const (
@@ -230,12 +232,7 @@ func (g *gates) try(o *gate, again bool) *turn {
 
 // back reports whether the sink has told that it is back. gates.mu is held.
 func (l *lane) back() bool {
-	select {
-	case <-l.wake:
-		return true
-	default:
-		return false
-	}
+	return wakeup.Raised(l.wake)
 }
 
 // due returns when the next probe is due. g.mu is held.

@@ -14,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/final"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/internal/workers"
 	"github.com/agrimill/agrimill/sinks"
@@ -125,10 +126,8 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 	defer attempted()
 	began, overdue := time.Now(), false
 	for n := 0; ; n++ {
-		select {
-		case <-in.stop:
+		if wakeup.Raised(in.stop) {
 			return nil
-		default:
 		}
 		messages, err := in.attempt(topic)
 		if err == nil {
@@ -216,10 +215,8 @@ func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 }
 
 func (in *intake) ended() {
-	select {
-	case <-in.stop:
+	if wakeup.Raised(in.stop) {
 		return // not by itself
-	default:
 	}
 	cause := subscriptionError(in.From)
 	err := ErrSubscriptionEnded

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -165,10 +166,7 @@ func (r *Router) Add(config Route) error {
 	}
 	rt.done = func() {
 		if rt.health.inFlight.Add(-1) == 0 {
-			select {
-			case r.idle <- struct{}{}:
-			default:
-			}
+			wakeup.Token(r.idle)
 		}
 	}
 	var err error

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/lifecycle"
 )
 
 // drainTimeout is the part of CloseTimeout for messages in flight. The rest is
@@ -210,17 +212,10 @@ func (c *closer) close(limit <-chan struct{}) (errs []error) {
 	return errs
 }
 
-// wait waits for a group until limit.
+// wait waits for a group until limit. It ends at the latest after Router.abandon is closed, with the last handler.
 func wait(group *sync.WaitGroup, limit <-chan struct{}) {
-	done := make(chan struct{})
-	// Ends when the group does: after Router.abandon is closed, with the last
-	// handler.
-	go func() {
-		group.Wait()
-		close(done)
-	}()
 	select {
-	case <-done:
+	case <-lifecycle.Ended(group):
 	case <-limit:
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/enum"
@@ -426,9 +427,9 @@ func (b Backoff) validate() error {
 func receivingEndpoint(event gateway.Event) string {
 	switch e := event.(type) {
 	case *gateway.MessageReceived:
-		return lower(e.ReceivingEndpointID)
+		return strings.ToLower(e.ReceivingEndpointID)
 	case *gateway.FileReceived:
-		return lower(e.ReceivingEndpointID)
+		return strings.ToLower(e.ReceivingEndpointID)
 	}
 	return ""
 }

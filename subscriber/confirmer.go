@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
@@ -73,7 +75,7 @@ func (c *confirmer) add(tenant string, items ...confirmation) {
 		c.assign(items, false)
 		return
 	}
-	now, key := time.Now(), lower(tenant)
+	now, key := time.Now(), strings.ToLower(tenant)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.queue.add(now, key, tenant, items...) {
@@ -96,7 +98,7 @@ func (c *confirmer) assign(items []confirmation, listed bool) {
 		if tenant == "" && listed {
 			unknown = append(unknown, items[i])
 		} else {
-			c.queue.add(now, lower(tenant), tenant, items[i])
+			c.queue.add(now, strings.ToLower(tenant), tenant, items[i])
 		}
 	}
 	c.pump()
@@ -315,6 +317,6 @@ func (c *confirmer) close(ctx, sending context.Context) int {
 		c.timer.Stop()
 	}
 	c.mu.Unlock()
-	waitUntil(ctx, ended(&c.wg))
+	waitUntil(ctx, lifecycle.Ended(&c.wg))
 	return int(c.waiting.Load())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -47,14 +48,14 @@ func (s *Subscriber) newDelivery(event gateway.Event, size int64) *delivery {
 		d.Bytes = size
 	}
 	if d.tenant == "" && d.endpoint != "" {
-		d.Tenant = lower(s.confirmer.tenantOf(d.endpoint))
+		d.Tenant = strings.ToLower(s.confirmer.tenantOf(d.endpoint))
 	}
 	d.Fetching = d.payload != nil && s.cfg.Payload.Mode != PayloadLazy
 	return d
 }
 
 func (s *Subscriber) initMessage(d *delivery, e *gateway.MessageReceived) {
-	d.tenant, d.Tenant, d.endpoint = e.TenantID, lower(e.TenantID), e.ReceivingEndpointID
+	d.tenant, d.Tenant, d.endpoint = e.TenantID, strings.ToLower(e.TenantID), e.ReceivingEndpointID
 	d.message1[0], d.messages = e.ID, d.message1[:]
 	d.id1[0] = newID(e.ReceivingEndpointID, e.ID)
 	d.IDs = d.id1[:]
@@ -67,7 +68,7 @@ func (s *Subscriber) initMessage(d *delivery, e *gateway.MessageReceived) {
 }
 
 func (s *Subscriber) initFile(d *delivery, e *gateway.FileReceived) {
-	d.tenant, d.Tenant, d.endpoint, d.messages = e.TenantID, lower(e.TenantID), e.ReceivingEndpointID, e.MessageIDs
+	d.tenant, d.Tenant, d.endpoint, d.messages = e.TenantID, strings.ToLower(e.TenantID), e.ReceivingEndpointID, e.MessageIDs
 	d.IDs = make([]core.ID, len(e.MessageIDs))
 	for i, id := range e.MessageIDs {
 		d.IDs[i] = newID(e.ReceivingEndpointID, id)

@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/reminders"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
@@ -139,18 +140,14 @@ func (h *holder) leaseState() LeaseState {
 
 // close ends everything within limit, and returns how many acks the last worker did not confirm.
 func (h *holder) close(limit time.Duration) (unconfirmed int) {
-	late, done := time.After(limit), make(chan struct{})
+	late := time.After(limit)
 	h.mu.Lock()
 	h.limit = limit
 	h.mu.Unlock()
 	h.cancel()
 	h.endSubscriptions()
-	go func() { // ends with the last goroutine of h
-		h.wg.Wait()
-		close(done)
-	}()
 	select {
-	case <-done:
+	case <-lifecycle.Ended(&h.wg):
 	case <-late:
 		h.s.logger.Error("close gave up waiting", errStillRunning, nil)
 	}

@@ -3,6 +3,7 @@ package subscriber
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/agrimill/agrimill/subscriber/internal/core"
@@ -62,7 +63,7 @@ func (s *Subscriber) openEvents(all openSet) {
 type openSet map[[2]string]*Open
 
 func (all openSet) of(tenant, endpoint string) *Open {
-	key := [2]string{lower(tenant), lower(endpoint)}
+	key := [2]string{strings.ToLower(tenant), strings.ToLower(endpoint)}
 	o := all[key]
 	if o == nil {
 		o = &Open{TenantID: tenant, EndpointID: endpoint}
@@ -100,7 +101,7 @@ func (all openSet) list() []Open {
 	}
 	slices.SortFunc(list, func(a, b Open) int {
 		return cmp.Or(
-			cmp.Compare(lower(a.TenantID), lower(b.TenantID)), cmp.Compare(lower(a.EndpointID), lower(b.EndpointID)),
+			cmp.Compare(strings.ToLower(a.TenantID), strings.ToLower(b.TenantID)), cmp.Compare(strings.ToLower(a.EndpointID), strings.ToLower(b.EndpointID)),
 		)
 	})
 	return list

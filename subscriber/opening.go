@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
@@ -22,10 +23,7 @@ func (s *Subscriber) openStream(ctx, connection context.Context, cancel func()) 
 	}
 	asked, answered := make(chan struct{}, 1), make(chan answer, 1)
 	request := gateway.ReceiveEventsRequest{Types: s.cfg.EventTypes, AwaitingHead: func() {
-		select {
-		case asked <- struct{}{}:
-		default: // the previous signal has not been read yet
-		}
+		wakeup.Token(asked)
 	}}
 	// Ends with connection at the latest; the loop below waits for it.
 	go func() {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
@@ -323,7 +324,7 @@ func (q *quarantine) waiting() int {
 func (q *quarantine) close(ctx, patience context.Context) int {
 	stop := context.AfterFunc(ctx, q.cancel)
 	defer stop()
-	waitUntil(patience, ended(&q.wg))
+	waitUntil(patience, lifecycle.Ended(&q.wg))
 	q.cancel()
 	return q.waiting()
 }

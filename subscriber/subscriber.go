@@ -14,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/reminders"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
@@ -414,23 +415,7 @@ func waitUntil(ctx context.Context, done <-chan struct{}) bool {
 		return true
 	case <-ctx.Done():
 	}
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}
-
-// ended returns a channel that is closed when wg's counter reaches zero. Nothing
-// may be added to wg after that.
-func ended(wg *sync.WaitGroup) <-chan struct{} {
-	done := make(chan struct{})
-	go func() { // ends with the last goroutine wg counts
-		wg.Wait()
-		close(done)
-	}()
-	return done
+	return wakeup.Raised(done)
 }
 
 // undeliverable reports an event that cannot be delivered.

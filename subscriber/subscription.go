@@ -11,8 +11,10 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/stoppoint"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/workers"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
@@ -253,17 +255,7 @@ func (s *Subscriber) nacked(d *delivery, ctx *messageContext) answer {
 // over reports whether delivery has to stop. The select in deliver alone would
 // sometimes still deliver if a reader is ready.
 func (sub *subscription) over() bool {
-	select {
-	case <-sub.stop:
-		return true
-	default:
-	}
-	select { // one at a time is free of locks
-	case <-sub.ended:
-		return true
-	default:
-		return sub.drained.Err() != nil
-	}
+	return wakeup.Raised(sub.stop) || wakeup.Raised(sub.ended) || sub.drained.Err() != nil // one at a time is free of locks
 }
 
 // ending reports whether sub has ended, or its context has and nobody has had the time to notice.
@@ -272,12 +264,7 @@ func (sub *subscription) ending() bool {
 	if sub.stopped {
 		return true
 	}
-	select {
-	case <-sub.ended:
-		return true
-	default:
-		return false
-	}
+	return wakeup.Raised(sub.ended)
 }
 
 // runSubscription shuts the subscription down when ctx ends or stop is closed: it
@@ -308,13 +295,8 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 // awaitHandlers waits until handlers are done with all that they have, at most for the drain timeout. What they have then
 // is left with the service; its context has ended.
 func (s *Subscriber) awaitHandlers(sub *subscription) {
-	done := make(chan struct{})
-	go func() { // ends when the last handler returns, which nobody else can bring about
-		sub.deliveries.Wait()
-		close(done)
-	}()
 	select {
-	case <-done:
+	case <-lifecycle.Ended(&sub.deliveries): // when the last handler returns, which nobody else can bring about
 		return
 	case <-sub.drained.Done():
 	}

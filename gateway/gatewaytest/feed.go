@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
 // feed is the event log of one application. Streams are positions in it, so
@@ -62,10 +63,7 @@ type stream struct {
 }
 
 func (st *stream) notify() {
-	select {
-	case st.wake <- struct{}{}:
-	default: // a signal is already pending
-	}
+	wakeup.Token(st.wake)
 }
 
 func (f *feed) notify() {

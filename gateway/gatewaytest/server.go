@@ -17,6 +17,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/memnet"
+	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
 // TB is the part of testing.TB that [New] uses. It is declared here so that
@@ -198,12 +199,7 @@ func (s *Server) Close() {
 }
 
 func (s *Server) isClosed() bool {
-	select {
-	case <-s.closed:
-		return true
-	default:
-		return false
-	}
+	return wakeup.Raised(s.closed)
 }
 
 func (s *Server) helper() {

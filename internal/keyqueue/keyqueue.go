@@ -14,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/duequeue"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
 // setAside is how long what was set aside waits.
@@ -180,14 +181,7 @@ func (q *Queue[T]) schedule(l *lane[T]) {
 		at = l.awayUntil
 	}
 	q.due.Put(&first.waiter, at)
-	signal(q.wake)
-}
-
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	wakeup.Token(q.wake)
 }
 
 // next takes an entry that may be handed out now; nil if there is none, with how long to
@@ -216,7 +210,7 @@ func (q *Queue[T]) next() (*entry[T], time.Duration) {
 		}
 		e.lane.open = true
 		q.open++
-		signal(q.freed)
+		wakeup.Token(q.freed)
 		return e, 0
 	}
 	return nil, -1
@@ -366,10 +360,10 @@ func (q *Queue[T]) settle(e *entry[T], outcome msgctx.Outcome, delay time.Durati
 		q.held--
 		q.bytes -= e.size
 		l.since = time.Now()
-		signal(q.freed)
+		wakeup.Token(q.freed)
 	}
 	q.schedule(l)
-	signal(q.wake)
+	wakeup.Token(q.wake)
 }
 
 // Held returns how many items the queue holds, and their size together.

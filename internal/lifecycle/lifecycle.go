@@ -52,11 +52,14 @@ func (l *Life) Close(end func()) {
 
 // Idle returns a channel that is closed when no calls are in progress. It is meant for
 // the end function of Close, which must make the calls end.
-func (l *Life) Idle() <-chan struct{} {
-	idle := make(chan struct{})
-	go func() { // ends with the last call
-		defer close(idle)
-		l.calls.Wait()
+func (l *Life) Idle() <-chan struct{} { return Ended(&l.calls) }
+
+// Ended returns a channel that is closed when calls counts nothing any longer. Nothing may be added after that.
+func Ended(calls *sync.WaitGroup) <-chan struct{} {
+	ended := make(chan struct{})
+	go func() { // ends with the last that is counted
+		defer close(ended)
+		calls.Wait()
 	}()
-	return idle
+	return ended
 }

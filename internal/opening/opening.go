@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/redact"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -118,12 +119,7 @@ func (o *Opening) Stop(ctx context.Context) {
 }
 
 // Now has the next attempt made at once: something has changed.
-func (o *Opening) Now() {
-	select {
-	case o.now <- struct{}{}:
-	default:
-	}
-}
+func (o *Opening) Now() { wakeup.Token(o.now) }
 
 // run makes attempts until it is open.
 func (o *Opening) run(ctx context.Context) {

@@ -1,4 +1,4 @@
-// Package wakeup notifies any number of waiting goroutines of an event.
+// Package wakeup notifies waiting goroutines of an event, by channels that are closed or take a token.
 package wakeup
 
 import "sync/atomic"
@@ -24,5 +24,23 @@ func (s *Signal) Next() <-chan struct{} {
 func (s *Signal) Raise() {
 	if next := s.next.Swap(nil); next != nil {
 		close(*next)
+	}
+}
+
+// Token puts a token into c. Without room for it whoever takes them has been told already.
+func Token(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Raised reports whether c is closed, or has a token, which it takes.
+func Raised(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

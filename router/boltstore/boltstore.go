@@ -18,6 +18,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"go.etcd.io/bbolt"
 
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
@@ -200,14 +201,8 @@ func New(config Config) (*Store, error) {
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		close(s.closing)
-		idle := make(chan struct{})
-		// Ends with the goroutines of the store: in a damaged file they may not.
-		go func() {
-			defer close(idle)
-			s.running.Wait()
-		}()
 		select {
-		case <-idle:
+		case <-lifecycle.Ended(&s.running): // in a damaged file the goroutines may not end
 		case <-s.damaged:
 		}
 		if s.damage.Load() != nil {

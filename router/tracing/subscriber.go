@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
 // ErrClosed is returned by Subscribe of a wrapped subscriber after Close.
@@ -109,7 +110,7 @@ func (s *tracedSubscriber) forward(ctx context.Context, topic string, in <-chan 
 		if !ok {
 			return
 		}
-		if s.over(ctx) {
+		if wakeup.Raised(s.stop) || ctx.Err() != nil {
 			msg.Nack()
 			continue
 		}
@@ -121,16 +122,6 @@ func (s *tracedSubscriber) forward(ctx context.Context, topic string, in <-chan 
 		case <-s.stop:
 			msg.Nack()
 		}
-	}
-}
-
-// over reports whether to stop offering messages.
-func (s *tracedSubscriber) over(ctx context.Context) bool {
-	select {
-	case <-s.stop:
-		return true
-	default:
-		return ctx.Err() != nil
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -89,12 +90,7 @@ func (o *openSpan) noteAck(at time.Time) {
 // wasAcked distinguishes the delivery that is confirmed from one that was nacked before and
 // not removed yet.
 func (o *openSpan) wasAcked() bool {
-	select {
-	case <-o.acked:
-		return true
-	default:
-		return false
-	}
+	return wakeup.Raised(o.acked)
 }
 
 // since is when the wait for the confirmation began: the ack, unless the confirmation was

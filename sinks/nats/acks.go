@@ -14,6 +14,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -102,10 +103,7 @@ func (a *acks) remove(id uint64) *flight {
 		return nil
 	}
 	delete(a.flights, id)
-	select {
-	case a.room <- struct{}{}:
-	default:
-	}
+	wakeup.Token(a.room)
 	return f
 }
 

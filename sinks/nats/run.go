@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/synctime"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -59,10 +60,7 @@ func (r *run) ask(conn *natsgo.Conn) asked {
 
 // lookNow has the server asked at once.
 func (r *run) lookNow() {
-	select {
-	case r.look <- struct{}{}:
-	default:
-	}
+	wakeup.Token(r.look)
 }
 
 // errWentBack is what is logged with acknowledged messages that the stream no longer has.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/stores/nats/internal/kvbucket"
 	"github.com/agrimill/agrimill/subscriber"
@@ -195,12 +196,10 @@ func (l *Lease) opened(_ jetstream.KeyValueStatus, created bool) error {
 
 // do makes a request, and makes it once more if the bucket was gone and is there again.
 func (l *Lease) do(ctx context.Context, request func(context.Context, *kvbucket.Bucket) error) error {
-	select {
-	case <-l.closed:
+	if wakeup.Raised(l.closed) {
 		return ErrClosed
-	default:
-		return l.bucket.Do(ctx, l.config.Timeout, request)
 	}
+	return l.bucket.Do(ctx, l.config.Timeout, request)
 }
 
 // TTL implements [subscriber.Lease].
@@ -217,12 +216,10 @@ func (l *Lease) Holder() string {
 // Health asks the server for the bucket. It returns at the latest when ctx ends, or after
 // Config.Timeout.
 func (l *Lease) Health(ctx context.Context) error {
-	select {
-	case <-l.closed:
+	if wakeup.Raised(l.closed) {
 		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, ErrClosed)
-	default:
-		return l.bucket.Health(ctx, l.config.Timeout)
 	}
+	return l.bucket.Health(ctx, l.config.Timeout)
 }
 
 // Close lets go of the bucket. A term that was not released ends with its time. The other methods

@@ -83,6 +83,23 @@ func recordsOf(log *farmdata.Log) (list []farmdata.Record) {
 	return list
 }
 
+// known is a position without what it has no more than a place for.
+func known(p farmdata.Position) farmdata.Position {
+	for _, part := range []struct {
+		has   farmdata.PositionField
+		clear func()
+	}{
+		{farmdata.HasNorth, func() { p.North = 0 }}, {farmdata.HasEast, func() { p.East = 0 }}, {farmdata.HasUp, func() { p.Up = 0 }},
+		{farmdata.HasStatus, func() { p.Status = 0 }}, {farmdata.HasPDOP, func() { p.PDOP = 0 }}, {farmdata.HasHDOP, func() { p.HDOP = 0 }},
+		{farmdata.HasSatellites, func() { p.Satellites = 0 }},
+	} {
+		if p.Has&part.has == 0 {
+			part.clear()
+		}
+	}
+	return p
+}
+
 func cellsOf(grid *farmdata.Grid) (list []farmdata.Cell) {
 	for cell, err := range grid.Cells {
 		if err == nil {

@@ -229,7 +229,7 @@ func (s *setWriter) log(l *logWriter) error {
 		return nil
 	}
 	return s.file(l.log.Name+".BIN", func(w io.Writer) error {
-		out := bufio.NewWriter(w)
+		out := bufio.NewWriterSize(w, 64<<10)
 		d := newDecoder(header{position: l.layout, columns: l.columns})
 		var b []byte
 		for record, err := range l.log.Records {
@@ -303,7 +303,7 @@ func (l *logWriter) check(d *decoder, b []byte, record *farmdata.Record) error {
 		return errors.New("a log has no form for it")
 	case !sameStamp(read.Stamp, record.Stamp):
 		return errors.New("its time is not one of whole milliseconds that a log can have")
-	case known(read.Position) != known(record.Position):
+	case !samePosition(&read.Position, &record.Position):
 		return errors.New("its position has what a log cannot have")
 	}
 	for i, v := range record.Values {
@@ -314,21 +314,14 @@ func (l *logWriter) check(d *decoder, b []byte, record *farmdata.Record) error {
 	return nil
 }
 
-// known is a position without what it has no more than a place for.
-func known(p farmdata.Position) farmdata.Position {
-	for _, part := range []struct {
-		has   farmdata.PositionField
-		clear func()
-	}{
-		{farmdata.HasNorth, func() { p.North = 0 }}, {farmdata.HasEast, func() { p.East = 0 }}, {farmdata.HasUp, func() { p.Up = 0 }},
-		{farmdata.HasStatus, func() { p.Status = 0 }}, {farmdata.HasPDOP, func() { p.PDOP = 0 }}, {farmdata.HasHDOP, func() { p.HDOP = 0 }},
-		{farmdata.HasSatellites, func() { p.Satellites = 0 }},
-	} {
-		if p.Has&part.has == 0 {
-			part.clear()
+// samePosition reports whether two positions have the same parts.
+func samePosition(a, b *farmdata.Position) bool {
+	for i := range positionParts {
+		if part := &positionParts[i]; a.Has&part.has != 0 && part.value(a) != part.value(b) {
+			return false
 		}
 	}
-	return p
+	return a.Has == b.Has
 }
 
 // grid writes the file of a grid. read is the grid as it is read again, zones are those of its task.

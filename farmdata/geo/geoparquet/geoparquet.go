@@ -435,7 +435,9 @@ func coordinates(b []byte, at geo.Coordinates) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(at[1]))
 }
 
-func point(at geo.Coordinates) []byte { return coordinates(header(nil, wkbPoint, 0), at) }
+func point(at geo.Coordinates) []byte {
+	return coordinates(header(make([]byte, 0, 21), wkbPoint, 0), at)
+}
 
 func polygon(b []byte, rings [][]geo.Coordinates) []byte {
 	b = header(b, wkbPolygon, len(rings))

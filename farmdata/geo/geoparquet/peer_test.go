@@ -56,6 +56,10 @@ func TestPeerOpensFiles(t *testing.T) {
 			return Write(f, set, Config{Layers: []geo.Layer{geo.Points}, Add: []geo.Attribute{geo.Field}, Columns: []geo.Column{{DDI: "0043", As: "width", Unit: "mm"}}})
 		}),
 		create("fields.parquet", func(f *os.File) error { return writeFields(f, fields, Config{}) }),
+		create("meridian.parquet", func(f *os.File) error {
+			line := farmdata.LineString{Type: 1, Points: []farmdata.Point{{East: 179, North: 1}, {East: -179, North: 1}, {East: -179, North: 2}, {East: 179.5, North: 1.5}, {East: 179, North: 2}}}
+			return writeFields(f, []farmdata.Field{{ID: "PFD1", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{line}}}}}, Config{})
+		}),
 		create("grid.parquet", func(f *os.File) error { return WritePrescription(f, &farmdata.Prescription{Grid: grid}, Config{}) }),
 		create("zones.parquet", func(f *os.File) error { return Write(f, set, Config{Layers: []geo.Layer{geo.Zones}}) }),
 		create("tracks.parquet", func(f *os.File) error { return Write(f, set, Config{Layers: []geo.Layer{geo.Tracks}}) }),
@@ -75,6 +79,7 @@ func TestPeerOpensFiles(t *testing.T) {
 	}{
 		{1000, 500, []float64{7, 52, 7.999, 52.999}, "Point", "datetime64[us]", map[string]string{"width": "mm"}},
 		{1, 1, []float64{10, 10, 20, 20}, "MultiPolygon", "", nil},
+		{1, 1, []float64{-180, 1, 180, 2}, "MultiPolygon", "", nil},
 		{2, 2, []float64{7, 52, 9, 53}, "Polygon", "", nil},
 		{1, 1, []float64{10, 10, 20, 20}, "MultiPolygon", "", map[string]string{"0006": "mg/m²"}},
 		{1, 1, []float64{7, 52, 7.999, 52.999}, "LineString", "", nil},

@@ -134,8 +134,8 @@ func (r *setReader) object(e *element) (object any, known bool) {
 	return object, true
 }
 
-// unneeded are the attributes that say nothing more: the lengths of files, and that a log is a binary one. It is only read.
-var unneeded = map[string]bool{"GRD H": true, "TLG B": true, "TLG C": true}
+// unneeded are the attributes that say nothing more: the lengths of files. It is only read.
+var unneeded = map[string]bool{"GRD H": true, "TLG B": true}
 
 type allocationStamp struct {
 	start, stop farmdata.Stamp

@@ -433,6 +433,8 @@ func guidanceAllocation(f Form, o *farmdata.GuidanceAllocation) {
 func logName(f Form, name *string) {
 	f.Needs("A")
 	f.File("A", name)
+	binary := 1 // which is all that there is
+	whole(f, "C", &binary, Small)
 }
 
 func grid(f Form, o *farmdata.Grid) {

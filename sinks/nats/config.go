@@ -98,7 +98,8 @@ type Config struct {
 	Replicas int `yaml:"replicas"`
 	// Synced is when acknowledged messages survive a power cut: always or an interval, such as 2m, is the
 	// sync_interval of the server (by default 2 minutes); replicas says that three or more copies do not lose their
-	// power together. A client cannot see that. It changes Describe and the warnings, and how long the confirmations
+	// power together. A client cannot see that, unless its account imports the service $SYS.REQ.SERVER.PING.VARZ: what the server
+	// says then counts if it is later. It changes Describe and the warnings, and how long the confirmations
 	// of routes with `durable: synced` wait: twice the interval. Default: unknown.
 	Synced sinks.Synced `yaml:"synced"`
 	// Lost is called with the sequences, first and last included, of messages that the stream had acknowledged and was found not

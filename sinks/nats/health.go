@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"strings"
 
 	"github.com/ThreeDotsLabs/watermill"
 	natsgo "github.com/nats-io/nats.go"
@@ -12,7 +13,7 @@ import (
 
 // onAsyncError is the error handler of an own connection.
 func (s *Sink) onAsyncError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
-	if s.tells(err) {
+	if !strings.Contains(err.Error(), askSubject) && s.tells(err) { // that it may not ask is nothing to tell
 		s.logger.Error("NATS connection error", err, nil)
 	}
 }
@@ -85,6 +86,7 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 	s.compare(asked, stream.CachedInfo())
 	if s.looked.Swap(asked.connection) != asked.connection {
 		s.recovered.Raise()
+		s.askSynced(ctx, stream.CachedInfo())
 	}
 	have := stream.CachedInfo().Config
 	last := s.stream.Swap(&have)

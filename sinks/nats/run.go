@@ -2,8 +2,10 @@ package nats
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/synctime"
 	"github.com/agrimill/agrimill/internal/wakeup"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -26,6 +29,8 @@ const lookEvery = 10 * time.Second
 type run struct {
 	synctime.Horizon
 	look chan struct{} // holds a token when the server is to be asked at once
+
+	told atomic.Int64 // what the server says of how it syncs, a [sinks.Synced]
 
 	mu      sync.Mutex
 	server  string    // the ID of the server's process
@@ -79,7 +84,7 @@ func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {
 	}
 	if same {
 		if !ranOn {
-			r.Restarted(time.Now(), s.config.Synced.After())
+			r.Restarted(time.Now(), s.settings().Synced.After())
 		}
 		if has < asked.highest {
 			r.highest = info.State.LastSeq
@@ -154,12 +159,61 @@ func (s *Sink) lookAgain(patience time.Duration) error {
 // Survives implements [sinks.Syncing]. The server has run on if from one look at the stream to the next it is the same process, as
 // far as the connection tells, the stream was not made anew, and it has what was acknowledged.
 func (s *Sink) Survives(began, acked time.Time) (bool, error) {
-	if s.config.Synced.After() == 0 {
-		return s.config.Synced.Known(), nil
+	said := s.settings().Synced
+	if said.After() == 0 {
+		return said.Known(), nil
 	}
-	is, err := s.run.Survives(began, acked, s.config.Synced.After())
+	is, err := s.run.Survives(began, acked, said.After())
 	if !is && err == nil && s.background.Err() != nil { // nobody looks any longer
 		err = sinks.NewError(s.name, "", sinks.ErrClosed, nil)
 	}
 	return is, err
+}
+
+// askSubject is where servers tell their settings: the system account, to which few accounts have access.
+const askSubject = "$SYS.REQ.SERVER.PING.VARZ"
+
+// settings is the Config, and the server's word if it syncs later than that says.
+func (s *Sink) settings() Config {
+	config := s.config
+	if told := sinks.Synced(s.run.told.Load()); told.After() > config.Synced.After() {
+		config.Synced = told
+	}
+	return config
+}
+
+// askSynced asks the server that leads the stream how it syncs, if somebody has said how, and the account may ask.
+func (s *Sink) askSynced(ctx context.Context, info *jetstream.StreamInfo) {
+	if s.config.Synced.After() == 0 && s.config.Synced != sinks.SyncedAlways {
+		return
+	}
+	name := s.conn.ConnectedServerName()
+	if info.Cluster != nil && info.Cluster.Leader != "" {
+		name = info.Cluster.Leader
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookAgainAfter)
+	defer cancel()
+	request, _ := json.Marshal(map[string]any{"server_name": name, "exact_match": true}) // never fails
+	var answer struct {
+		Data struct {
+			JetStream struct {
+				Config struct {
+					Always   bool          `json:"sync_always"`
+					Interval time.Duration `json:"sync_interval"`
+				} `json:"config"`
+			} `json:"jetstream"`
+		} `json:"data"`
+	}
+	msg, err := s.conn.RequestWithContext(ctx, askSubject, request)
+	if err != nil || json.Unmarshal(msg.Data, &answer) != nil || answer.Data.JetStream.Config.Interval < 0 {
+		return // as it was
+	}
+	told := sinks.Synced(answer.Data.JetStream.Config.Interval)
+	if answer.Data.JetStream.Config.Always {
+		told = sinks.SyncedAlways
+	}
+	if was := s.run.told.Swap(int64(told)); was != int64(told) && told.After() > s.config.Synced.After() {
+		warnlog.Warn(s.logger, "the server syncs later than configured: routes with durable: synced wait for that",
+			watermill.LogFields{"server": name, "syncs": told.String(), "configured": s.config.Synced.String()})
+	}
 }

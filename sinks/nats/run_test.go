@@ -93,3 +93,50 @@ func TestBrokerWentBack(t *testing.T) {
 		t.Errorf("got %s", log)
 	}
 }
+
+// A server that syncs later than somebody has said says so, if the account may ask it.
+func TestServerTellsHowItSyncs(t *testing.T) {
+	t.Parallel()
+	const accounts = `accounts {
+  SYS: {users: [{user: sys, password: x}], exports: [{service: "$SYS.REQ.SERVER.PING.VARZ"}]}
+  FARM: {jetstream: enabled, users: [{user: farm, password: x}], imports: [{service: {account: SYS, subject: "$SYS.REQ.SERVER.PING.VARZ"}}]}
+  OTHER: {jetstream: enabled, users: [{user: other, password: x}, {user: narrow, password: x, permissions: {publish: ["$JS.>", "agrimill.>"]}}]}
+}
+system_account: SYS
+`
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	for _, test := range []struct {
+		user       string
+		jetstream  string
+		said, want sinks.Synced
+	}{
+		{"farm", "sync_interval: 30s", sinks.Synced(time.Second), sinks.Synced(30 * time.Second)},
+		{"farm", "sync_interval: 30s", sinks.SyncedAlways, sinks.Synced(30 * time.Second)},
+		{"farm", "sync_interval: 30s", sinks.Synced(time.Hour), sinks.Synced(time.Hour)},
+		{"farm", "sync_interval: always", sinks.Synced(time.Hour), sinks.Synced(time.Hour)},
+		{"farm", "sync_interval: 30s", sinks.SyncedUnknown, sinks.SyncedUnknown},
+		{"other", "sync_interval: 30s", sinks.Synced(time.Second), sinks.Synced(time.Second)},
+		{"narrow", "sync_interval: 30s", sinks.Synced(time.Second), sinks.Synced(time.Second)},
+	} {
+		testkit.NoError(t, os.WriteFile(file, []byte(accounts+"jetstream {"+test.jetstream+"}\n"), 0o600))
+		parsed := testkit.Must(server.ProcessConfigFile(file))(t)
+		s := natstest.Start(t, func(o *server.Options) {
+			o.Accounts, o.Users, o.SystemAccount = parsed.Accounts, parsed.Users, parsed.SystemAccount
+			o.SyncInterval, o.SyncAlways = parsed.SyncInterval, parsed.SyncAlways
+		})
+		log := testkit.NewLog()
+		sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL(), User: test.user, Password: "x"}, Synced: test.said}, log)
+		if got := sink.Describe().Synced; got != test.want {
+			t.Errorf("%s, %s, said %s: got %s, want %s", test.user, test.jetstream, test.said, got, test.want)
+		}
+		if told := strings.Contains(log.String(), "later than configured"); told != (test.want != test.said) {
+			t.Errorf("%s, %s, said %s: it is told: %t", test.user, test.jetstream, test.said, told)
+		}
+		if strings.Contains(log.String(), "ERROR") {
+			t.Errorf("%s: %s", test.user, log)
+		}
+		if _, err := sink.Survives(time.Now(), time.Now()); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -181,8 +181,9 @@ func (s *Sink) open(ctx context.Context) error {
 func (s *Sink) Describe() sinks.Description {
 	d := sinks.Description{Name: s.name, Ordered: true, Pipelined: s.config.Ingest == sinks.IngestPipelined}
 	if s.opening.Err() == nil {
-		d.MaxMessageSize, d.Synced = s.maxMessageSize(), synced(*s.stream.Load(), s.config)
-		d.Durability, d.DurabilityNote = durability(*s.stream.Load(), s.config)
+		have, settings := *s.stream.Load(), s.settings()
+		d.MaxMessageSize, d.Synced = s.maxMessageSize(), synced(have, settings)
+		d.Durability, d.DurabilityNote = durability(have, settings)
 	}
 	if s.drafts.own != nil { // a marshaler of the application may change messages
 		d.ReadOnly = s

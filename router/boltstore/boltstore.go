@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
@@ -55,7 +56,11 @@ type Config struct {
 	// OpenTimeout is how long New waits for another process to close the file.
 	// 0 means [DefaultOpenTimeout]; negative is an error.
 	OpenTimeout time.Duration `yaml:"-"`
-	// Logger gets how many records could not be read. Nil means nobody.
+	// RetryOnFailedOpen is for a program that may start before its file can be opened, such as while another process has
+	// it: New tries once, and goes on trying in the background. Until it is open, what asks the store fails with an error that
+	// matches sinks.ErrNotConnected, and says why. Default: that is an error of New.
+	RetryOnFailedOpen bool `yaml:"-"`
+	// Logger gets how many records could not be read, and what keeps the file from being opened. Nil means nobody.
 	Logger watermill.LoggerAdapter `yaml:"-"`
 }
 
@@ -104,8 +109,9 @@ const (
 // all of them return an error that matches [ErrDamaged], until the file is replaced and
 // reopened. All methods are safe for concurrent use.
 type Store struct {
-	db         *bbolt.DB
-	file       *os.File // of db
+	opening    *opening.Opening
+	db         *bbolt.DB // set once it is open
+	file       *os.File  // of db
 	path       string
 	maxEntries int
 	memory     *router.MemoryStore
@@ -148,7 +154,7 @@ type commit struct {
 // New opens the file after reading all of it: a gigabyte takes about a second. Records that cannot be read, in a file that is
 // sound otherwise, are logged and removed. The error
 // matches [ErrConfig], [ErrLocked] or [ErrDamaged], or is that of the file system, e.g.
-// [fs.ErrPermission].
+// [fs.ErrPermission]; with Config.RetryOnFailedOpen it matches ErrConfig.
 func New(config Config) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -163,15 +169,29 @@ func New(config Config) (*Store, error) {
 		lookups: make(chan *lookup), writes: make(chan *commit),
 		closing: make(chan struct{}), damaged: make(chan struct{}),
 	}
+	s.opening = opening.New(func(context.Context) error { return s.open(config) }, warnlog.Or(config.Logger))
+	err = s.opening.Try(context.Background())
+	if err != nil && (!config.RetryOnFailedOpen || errors.Is(err, ErrConfig)) {
+		return nil, err
+	}
+	if err != nil {
+		s.opening.Start(context.Background(), nil) // until Close
+	}
+	return s, nil
+}
+
+// open opens the file.
+func (s *Store) open(config Config) error {
 	unreadable, err := inspect(config)
 	if err != nil {
-		return nil, openError(config.Path, err)
+		return openError(config.Path, err)
 	}
-	if s.db, s.file, err = open(config, false); err != nil {
-		return nil, openError(config.Path, err)
+	db, file, err := open(config, false)
+	if err != nil {
+		return openError(config.Path, err)
 	}
 	err = guarded(func() error {
-		return update(s.db.Begin, func(tx *bbolt.Tx) error {
+		return update(db.Begin, func(tx *bbolt.Tx) error {
 			for _, name := range [][]byte{commits, expiry} {
 				if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 					return err
@@ -184,16 +204,17 @@ func New(config Config) (*Store, error) {
 		})
 	})
 	if err != nil {
-		return nil, errors.Join(openError(config.Path, err), s.file.Close())
+		return errors.Join(openError(config.Path, err), file.Close())
 	}
-	if unreadable > 0 && config.Logger != nil {
-		warnlog.Warn(config.Logger, "records of the dedup file cannot be read and were removed; a copy of their messages is not recognized",
+	s.db, s.file = db, file
+	if unreadable > 0 {
+		warnlog.Warn(warnlog.Or(config.Logger), "records of the dedup file cannot be read and were removed; a copy of their messages is not recognized",
 			watermill.LogFields{"path": config.Path, "records": unreadable})
 	}
 	// Both end with Close.
 	s.running.Go(func() { serve(s, s.lookups, s.read) })
 	s.running.Go(func() { serve(s, s.writes, s.write) })
-	return s, nil
+	return nil
 }
 
 // Close closes the file after waiting for calls in progress. It is idempotent; the other
@@ -201,6 +222,10 @@ func New(config Config) (*Store, error) {
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		close(s.closing)
+		s.opening.Stop(context.Background()) // an attempt ends by OpenTimeout
+		if s.db == nil {
+			return
+		}
 		select {
 		case <-lifecycle.Ended(&s.running): // in a damaged file the goroutines may not end
 		case <-s.damaged:
@@ -281,6 +306,14 @@ func (s *Store) put(ctx context.Context, c *commit) error {
 
 // ask passes a request to its goroutine and waits for the result.
 func ask[T any](ctx context.Context, s *Store, to chan<- T, request T, answer <-chan error) error {
+	if err := s.opening.Err(); err != nil {
+		select {
+		case <-s.closing:
+			return ErrClosed
+		default:
+			return err
+		}
+	}
 	select {
 	case to <- request:
 	case <-s.closing:

@@ -21,6 +21,7 @@ import (
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/router/dedupstoretest"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // childEnv makes the test program the process that is killed.
@@ -136,6 +137,41 @@ func TestLocked(t *testing.T) {
 	_, opened := boltstore.New(config)
 	if !errors.Is(looked, boltstore.ErrLocked) || !errors.Is(opened, boltstore.ErrLocked) {
 		t.Fatal(looked, opened)
+	}
+}
+
+// A store that is made while another process has its file says so, and opens it once it is free, with what the other has
+// written. One that never gets it closes all the same.
+func TestBeforeTheFile(t *testing.T) {
+	file := path(t)
+	other := open(t, boltstore.Config{Path: file})
+	commit(t, other, key(1), time.Hour)
+	config := boltstore.Config{Path: file, OpenTimeout: time.Millisecond, RetryOnFailedOpen: true}
+	store, never := open(t, config), open(t, config)
+	_, reserved := store.Reserve(t.Context(), claim(key(1)), time.Hour)
+	for what, err := range map[string]error{
+		"Reserve": reserved, "Health": store.Health(t.Context()), "Commit": store.Commit(t.Context(), claim(key(2)), router.Token{1}, time.Hour),
+	} {
+		if !errors.Is(err, sinks.ErrNotConnected) || !errors.Is(err, boltstore.ErrLocked) || router.ClassOf(err) != router.ClassOutage {
+			t.Errorf("%s: %v of class %v, want an outage that says who has the file", what, err, router.ClassOf(err))
+		}
+	}
+	if err := never.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := never.Health(t.Context()); !errors.Is(err, boltstore.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.EventuallyNil(t, func() error { return store.Health(t.Context()) })
+	if !known(t, store, key(1)) {
+		t.Error("what the other process wrote is not known")
+	}
+	config.Path = t.TempDir()
+	if _, err := boltstore.New(config); !errors.Is(err, boltstore.ErrConfig) {
+		t.Errorf("a directory: %v, want ErrConfig", err)
 	}
 }
 

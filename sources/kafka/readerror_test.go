@@ -1,6 +1,8 @@
 package kafka_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sources/kafka"
 )
 
 // refuse has every fetch answered with an error for each partition until end is called.
@@ -89,4 +93,34 @@ func TestReadError(t *testing.T) {
 			f.next(messages).Ack()
 		})
 	}
+}
+
+// A subscription that may wait begins before its brokers are there. One that never finds them ends with its context.
+func TestSubscribeBeforeTheBrokers(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	f := newTopic(t, cluster.Addr(), 1)
+	f.put(1, 1)
+	cluster.Stop()
+	waits := func(c *kafka.Config) { c.RetryOnFailedConnect, c.ConnectTimeout = true, time.Second }
+	s := f.subscriber(nil, waits)
+	messages := f.subscribe(s)
+	if _, err := s.ReadError(); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("ReadError says %v, want that the brokers are away", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	none, err := f.subscriber(nil, waits).Subscribe(ctx, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	testkit.Ends(t, "the subscription", func() {
+		for range none {
+			t.Error("got a message")
+		}
+	})
+	cluster.Restart()
+	f.next(messages).Ack()
+	f.eventuallyCommitted(1)
+	testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
 }

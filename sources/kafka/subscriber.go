@@ -22,6 +22,7 @@ import (
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
@@ -117,7 +118,8 @@ type subscription struct {
 // While the brokers are unreachable the error matches sinks.ErrUnavailable, and Subscribe can
 // be called again; it then blocks for at most Connection.ConnectTimeout for each broker, three
 // times. The same holds while none of the topics exists: the error also matches [ErrNoTopic], and names those that look alike.
-// While some are missing, or with Connection.RetryOnFailedConnect, the subscription waits for them instead.
+// While some are missing, the subscription waits for them instead; with Connection.RetryOnFailedConnect for all of them, and for
+// the brokers, and ReadError says for what. [StartNewest] begins when it has connected then.
 // While no coordinator of the group is ready, as after the start of a broker, it waits for half a minute.
 //
 // When ctx ends, no more messages are taken; those that were taken can still be acked for
@@ -129,56 +131,70 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		return nil, ErrClosed
 	}
 	intake, stopIntake := context.WithCancel(ctx)
-	sub, err := s.open(intake, topic)
-	if err != nil {
+	sub := &subscription{
+		Subscriber: s, out: make(chan *message.Message), noted: map[string]string{}, values: context.WithoutCancel(intake), intake: intake,
+	}
+	var err error
+	if sub.topics, err = s.config.selected(topic); err == nil {
+		err = s.reading.add(intake, sub.topics)
+	}
+	if err == nil {
+		err = sub.open()
+	}
+	waits := s.config.RetryOnFailedConnect && errors.Is(err, sinks.ErrUnavailable)
+	switch {
+	case waits:
+		s.logger.Error("Kafka consumer group unavailable; retrying", err, nil)
+		s.state.Fails(err)
+	case err != nil:
 		stopIntake()
 		s.life.Leave()
 		return nil, err
+	default:
+		s.state.Reads()
 	}
-	s.state.Reads()
 	// Ends when ctx does, or on Close, within CloseTimeout and the time that leaving takes.
 	go func() {
 		defer s.life.Leave()
 		defer stopIntake()
 		defer context.AfterFunc(s.stopped, stopIntake)()
-		sub.run()
+		defer close(sub.out)
+		for n := 0; waits && joinPolicy.Wait(intake, n) == nil; n++ {
+			if err := sub.open(); err != nil {
+				s.state.Fails(err)
+			} else {
+				waits = false
+				s.state.Reads()
+			}
+		}
+		if !waits {
+			sub.run()
+		}
 	}()
 	return sub.out, nil
 }
 
-// open connects for a subscription that takes messages until intake ends.
-func (s *Subscriber) open(intake context.Context, topic string) (*subscription, error) {
-	topics, err := s.config.selected(topic)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.reading.add(intake, topics); err != nil {
-		return nil, err
-	}
+// open connects for a subscription.
+func (s *subscription) open() error {
 	client, err := sarama.NewClient(s.config.Brokers, s.config.client())
 	if err != nil {
-		return nil, s.config.unavailable(err)
+		return s.config.unavailable(err)
 	}
-	wait, err := s.reading.exist(client, s.config, topics, s.logger)
+	s.missing, err = s.reading.exist(client, s.config, s.topics, s.logger)
 	if err == nil {
-		err = checkGroup(intake, client, s.config, topics, s.logger)
+		err = checkGroup(s.intake, client, s.config, s.topics, s.logger)
+	}
+	if err == nil && s.config.Start == StartNewest {
+		s.ends, err = newestOffsets(s.intake, client, s.config.Group, s.reading.older(s.topics))
+	}
+	if err == nil {
+		s.group, err = sarama.NewConsumerGroupFromClient(s.config.Group, client)
 	}
 	if err != nil {
-		return nil, classified(s.config, errors.Join(err, client.Close()))
+		return classified(s.config, errors.Join(err, client.Close()))
 	}
-	sub := &subscription{
-		Subscriber: s, client: client, topics: topics, missing: wait,
-		out: make(chan *message.Message), noted: map[string]string{}, values: context.WithoutCancel(intake), intake: intake,
-	}
-	if s.config.Start == StartNewest {
-		if sub.ends, err = newestOffsets(intake, client, s.config.Group, s.reading.older(topics)); err != nil {
-			return nil, s.config.unavailable(errors.Join(err, client.Close()))
-		}
-	}
-	if sub.group, err = sarama.NewConsumerGroupFromClient(s.config.Group, client); err != nil {
-		return nil, s.config.unavailable(errors.Join(err, client.Close()))
-	}
-	return sub, nil
+	s.client = client
+	return nil
 }
 
 // selected returns the Kafka topics that Subscribe reads for its argument.
@@ -270,7 +286,6 @@ func (r *reading) add(ctx context.Context, topics []string) error {
 
 // run is a member of the group until intake ends.
 func (s *subscription) run() {
-	defer close(s.out)
 	told := make(chan struct{})
 	go func() { // ends when the group is closed
 		defer close(told)

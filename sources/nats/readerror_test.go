@@ -1,13 +1,19 @@
 package nats_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sources/nats"
 )
 
@@ -69,5 +75,46 @@ func TestReadError(t *testing.T) {
 			test.end(f)
 			testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
 		})
+	}
+}
+
+// A subscription that may wait begins before its server is there, and before the stream is. One that never finds them ends with
+// its context.
+func TestSubscribeBeforeTheServer(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	if err := f.js.DeleteStream(t.Context(), "FIELD"); err != nil {
+		t.Fatal(err)
+	}
+	f.server.Stop()
+	waits := func(c *nats.Config) { c.RetryOnFailedConnect, c.ConnectTimeout = true, time.Second }
+	s, never := f.subscriber(waits), f.subscriber(waits)
+	messages := f.subscribe(s)
+	ctx, cancel := context.WithCancel(t.Context())
+	none, err := never.Subscribe(ctx, fieldSubject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	testkit.Ends(t, "the subscription", func() {
+		for range none {
+			t.Error("got a message")
+		}
+	})
+	says := func(err error) {
+		t.Helper()
+		testkit.Eventually(t, fmt.Sprint("ReadError says ", err), func() bool {
+			_, got := s.ReadError()
+			return errors.Is(got, sinks.ErrUnavailable) && errors.Is(got, err)
+		})
+	}
+	says(natsgo.ErrDisconnected)
+	f.restart()
+	says(jetstream.ErrStreamNotFound)
+	f.createStream()
+	f.put(0, 1)
+	f.next(messages).Ack()
+	if _, err := s.ReadError(); err != nil {
+		t.Errorf("while it reads: %v", err)
 	}
 }

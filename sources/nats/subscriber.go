@@ -20,6 +20,7 @@ import (
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/internal/warnlog"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
@@ -104,7 +105,8 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // Subscribe delivers the messages that a sink with the same SubjectPrefix publishes to the topic. Wildcards match
 // tokens: "reports.*", "reports.>", and ">" for all topics of the prefix. Subscribe blocks until the consumer exists. If
 // the server is unreachable or has no such stream, the error matches sinks.ErrUnavailable and Subscribe
-// can be called again; it names the streams that there are instead, and their subjects.
+// can be called again; it names the streams that there are instead, and their subjects. With
+// Connection.RetryOnFailedConnect, the subscription waits for what is missing instead, and ReadError says for what.
 //
 // A Subscriber reads one subject, in one subscription at a time, because another one would get some of its messages: the
 // error matches [ErrConfig]. To share the work, use another Subscriber with the same durable.
@@ -126,13 +128,18 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if err == nil {
 		consumer, err = s.consumer(ctx, subject)
 	}
-	if err != nil {
+	switch {
+	case s.config.RetryOnFailedConnect && errors.Is(err, sinks.ErrUnavailable):
+		s.logger.Error("NATS consumer unavailable; retrying", err, nil)
+		s.state.Fails(err)
+	case err != nil:
 		sub.stopIntake()
 		sub.giveUp()
 		s.life.Leave()
 		return nil, err
+	default:
+		s.state.Reads()
 	}
-	s.state.Reads()
 	// Ends when ctx does, or on Close, within CloseTimeout.
 	go func() {
 		defer s.life.Leave()

@@ -94,7 +94,7 @@ func newSubscription(ctx context.Context, s *Subscriber, subject string) *subscr
 	return sub
 }
 
-// run delivers until intake ends.
+// run delivers until intake ends. consumer is nil if it has yet to be found.
 func (s *subscription) run(consumer jetstream.Consumer) {
 	defer close(s.out)
 	delivered := make(chan struct{})
@@ -102,6 +102,9 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 		defer close(delivered)
 		s.queue.Deliver(s.intake, s.work)
 	}()
+	if consumer == nil {
+		consumer = s.again()
+	}
 	for consumer != nil {
 		stop := s.keepAlive(consumer.CachedInfo().Config)
 		err := s.pull(consumer)

@@ -33,7 +33,7 @@ type Config struct {
 	// ReadOnly is for whoever only looks: nothing is created or written. A topic that does not exist is an error of
 	// New that matches [ErrMissing].
 	ReadOnly bool `yaml:"-"`
-	// Logger gets what in the topic cannot be read. Nil means nobody.
+	// Logger gets what in the topic cannot be read, and why the store is not open yet. Nil means nobody.
 	Logger watermill.LoggerAdapter `yaml:"-"`
 }
 
@@ -51,7 +51,6 @@ func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 func (c Config) Validate() error {
 	var e validate.Errors
 	e.Join("", c.Connection.Validate())
-	e.Check(!c.RetryOnFailedConnect, "RetryOnFailedConnect", "is not supported: New reads the topic to its end")
 	e.Check(c.Replicas >= 0, "Replicas", "must not be negative")
 	validate.NotNegative(&e, "Timeout", c.Timeout)
 	validate.NotNegative(&e, "MaxMemory", c.MaxMemory)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
@@ -60,6 +61,12 @@ var ErrReadOnly = errors.New("devicestore: the store is read only")
 //
 // All methods are safe for concurrent use. The store has to be closed.
 type Store struct {
+	config Config
+	later  *opening.Later[*store]
+}
+
+// store is a [Store] that has read its topic.
+type store struct {
 	config   Config
 	client   sarama.Client
 	producer sarama.SyncProducer
@@ -94,16 +101,68 @@ var _ farm.DeviceStore = (*Store)(nil)
 func (s *Store) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "devicestore.Store") }
 
 // New connects and reads the topic to its end. The error matches [ErrConfig], or is that of
-// Kafka. It returns when ctx ends, and may go on connecting for ConnectTimeout then.
+// Kafka. It returns when ctx ends, and may go on connecting for ConnectTimeout then. With
+// Connection.RetryOnFailedConnect the error matches ErrConfig only: New tries once, and goes on trying in the background until
+// Close. Until then Put, Get and Health fail with an error that matches sinks.ErrNotConnected, and says why.
 func New(ctx context.Context, config Config) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	config = config.WithDefaults()
+	s := &Store{config: config}
+	s.later = opening.NewLater(func(ctx context.Context) (*store, func() error, error) {
+		opened, err := connect(ctx, config)
+		if err != nil {
+			return nil, nil, err
+		}
+		return opened, opened.Close, nil
+	}, warnlog.Or(config.Logger))
+	err := s.later.Try(ctx)
+	if err != nil && !config.RetryOnFailedConnect {
+		return nil, err
+	}
+	if err != nil {
+		s.later.Start(context.WithoutCancel(ctx), nil)
+	}
+	return s, nil
+}
+
+// Put implements [farm.DeviceStore].
+func (s *Store) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
+	opened, err := s.later.Get()
+	if err != nil {
+		return err
+	}
+	return opened.Put(ctx, teamset, description)
+}
+
+// Get implements [farm.DeviceStore]. It does not block.
+func (s *Store) Get(ctx context.Context, teamset string) ([]farm.DeviceDescription, error) {
+	opened, err := s.later.Get()
+	if err != nil {
+		return nil, err
+	}
+	return opened.known.Get(ctx, teamset)
+}
+
+// Health asks a broker for the topic.
+func (s *Store) Health(context.Context) error {
+	opened, err := s.later.Get()
+	if err != nil {
+		return err
+	}
+	return opened.client.RefreshMetadata(s.config.Topic)
+}
+
+// Close ends reading and closes the connections. Further calls return the same.
+func (s *Store) Close() error { return s.later.Close(context.Background()) }
+
+// connect is open that ends with ctx.
+func connect(ctx context.Context, config Config) (*store, error) {
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
 	type result struct {
-		store *Store
+		store *store
 		err   error
 	}
 	opened := make(chan result)
@@ -125,8 +184,8 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	}
 }
 
-func open(ctx context.Context, config Config) (_ *Store, err error) {
-	s := &Store{config: config, odd: ratelog.Line{Burst: warnlog.PerMessage}, life: lifecycle.New(), lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{}}
+func open(ctx context.Context, config Config) (_ *store, err error) {
+	s := &store{config: config, odd: ratelog.Line{Burst: warnlog.PerMessage}, life: lifecycle.New(), lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -173,7 +232,7 @@ func open(ctx context.Context, config Config) (_ *Store, err error) {
 }
 
 // create creates the topic if it is missing.
-func (s *Store) create() error {
+func (s *store) create() error {
 	topics, err := s.client.Topics()
 	if err != nil {
 		return err
@@ -214,7 +273,7 @@ const (
 )
 
 // note notes whether the last record of a key lacks times.
-func (s *Store) note(key recordKey, lacks bool) {
+func (s *store) note(key recordKey, lacks bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !lacks {
@@ -232,7 +291,7 @@ func (s *Store) note(key recordKey, lacks bool) {
 
 // mend writes again what records lack, until the store is closed. Processes that have read the same know the same, so that one
 // that does so is enough, and none goes on.
-func (s *Store) mend() {
+func (s *store) mend() {
 	for {
 		select {
 		case <-s.lacks:
@@ -256,7 +315,7 @@ func (s *Store) mend() {
 }
 
 // writeAgain writes the record of a key with all times that are known.
-func (s *Store) writeAgain(key recordKey) error {
+func (s *store) writeAgain(key recordKey) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
 	defer cancel()
 	known, err := s.descriptions(ctx, key.teamset, key.digest)
@@ -270,8 +329,8 @@ func (s *Store) writeAgain(key recordKey) error {
 	return s.write(ctx, key, known[0], times)
 }
 
-// Put implements [farm.DeviceStore].
-func (s *Store) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
+// Put is that of [Store].
+func (s *store) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
 	if s.config.ReadOnly {
 		return ErrReadOnly
 	}
@@ -302,13 +361,13 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 }
 
 // descriptions returns what is known of a payload of a teamset.
-func (s *Store) descriptions(ctx context.Context, teamset string, digest [sha256.Size]byte) ([]farm.DeviceDescription, error) {
+func (s *store) descriptions(ctx context.Context, teamset string, digest [sha256.Size]byte) ([]farm.DeviceDescription, error) {
 	known, err := s.known.Get(ctx, teamset)
 	return slices.DeleteFunc(known, func(d farm.DeviceDescription) bool { return sha256.Sum256(d.Payload) != digest }), err
 }
 
 // times returns when a payload was sent, as far as it is known.
-func (s *Store) times(ctx context.Context, key recordKey) (list []time.Time, err error) {
+func (s *store) times(ctx context.Context, key recordKey) (list []time.Time, err error) {
 	known, err := s.descriptions(ctx, key.teamset, key.digest)
 	for _, k := range known {
 		list = append(list, k.Sent)
@@ -317,7 +376,7 @@ func (s *Store) times(ctx context.Context, key recordKey) (list []time.Time, err
 }
 
 // write writes the record of a payload with the times at which it was sent.
-func (s *Store) write(ctx context.Context, key recordKey, description farm.DeviceDescription, times []time.Time) (err error) {
+func (s *store) write(ctx context.Context, key recordKey, description farm.DeviceDescription, times []time.Time) (err error) {
 	message := &sarama.ProducerMessage{
 		Topic: s.config.Topic, Key: sarama.StringEncoder(key.String()), Value: sarama.ByteEncoder(bytes.Clone(description.Payload)),
 	}
@@ -350,16 +409,8 @@ func (s *Store) write(ctx context.Context, key recordKey, description farm.Devic
 	return nil
 }
 
-// Get implements [farm.DeviceStore]. It does not block.
-func (s *Store) Get(ctx context.Context, teamset string) ([]farm.DeviceDescription, error) {
-	return s.known.Get(ctx, teamset)
-}
-
-// Health asks a broker for the topic.
-func (s *Store) Health(context.Context) error { return s.client.RefreshMetadata(s.config.Topic) }
-
-// Close ends reading and closes the connections. Further calls return the same.
-func (s *Store) Close() error {
+// Close is that of [Store].
+func (s *store) Close() error {
 	s.life.Close(func() {
 		s.stop()
 		s.reading.Wait()

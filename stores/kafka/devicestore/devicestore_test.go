@@ -20,6 +20,7 @@ import (
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/router/farm/devicestoretest"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/stores/kafka/devicestore"
 )
@@ -178,6 +179,43 @@ func TestErrors(t *testing.T) {
 	}
 	if _, err := devicestore.New(t.Context(), devicestore.Config{Timeout: -1}); !errors.Is(err, devicestore.ErrConfig) {
 		t.Errorf("got %v, want ErrConfig", err)
+	}
+}
+
+// A store that is made before its brokers says that there are none, and has what is in the topic once they are there. One that
+// never finds them closes all the same.
+func TestBeforeTheBrokers(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	description := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
+	if err := open(t, cluster.Addr()).Put(t.Context(), "team", description); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Stop()
+	config := devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, RetryOnFailedConnect: true}}
+	for _, stays := range []bool{false, true} {
+		store, err := devicestore.New(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, got := store.Get(t.Context(), "team")
+		for what, err := range map[string]error{"Put": store.Put(t.Context(), "team", description), "Get": got, "Health": store.Health(t.Context())} {
+			if !errors.Is(err, sinks.ErrNotConnected) || router.ClassOf(err) != router.ClassOutage {
+				t.Errorf("%s: %v of class %v, want an outage", what, err, router.ClassOf(err))
+			}
+		}
+		if stays {
+			cluster.Restart()
+			testkit.EventuallyNil(t, func() error { return store.Health(t.Context()) })
+			if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 1 || string(list[0].Payload) != "devices" {
+				t.Errorf("got %v, %v, want what the topic has", list, err)
+			}
+		}
+		testkit.Ends(t, "Close", func() {
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // read takes in what a partition has, and goes on in the background.
-func (s *Store) read(ctx context.Context, partition int32) error {
+func (s *store) read(ctx context.Context, partition int32) error {
 	end, err := s.client.GetOffset(s.config.Topic, partition, sarama.OffsetNewest)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (s *Store) read(ctx context.Context, partition int32) error {
 
 // follow reads a partition until the store is closed. A reader ends when what it would read next is gone, such as with a
 // topic that was deleted and made again.
-func (s *Store) follow(partition int32, from sarama.PartitionConsumer) {
+func (s *store) follow(partition int32, from sarama.PartitionConsumer) {
 	for {
 		for open := true; open; {
 			select {
@@ -102,13 +102,13 @@ const readAgain = time.Second
 const endOfCompacted = 2 * time.Second
 
 // unreadable logs what of a record cannot be read.
-func (s *Store) unreadable(record *sarama.ConsumerMessage, reason string) {
+func (s *store) unreadable(record *sarama.ConsumerMessage, reason string) {
 	warnlog.Limited(&s.odd, warnlog.Or(s.config.Logger), "a part of the device descriptions cannot be read; it is left out",
 		watermill.LogFields{"topic": record.Topic, "partition": record.Partition, "offset": record.Offset, "key": string(record.Key), "reason": reason})
 }
 
 // take takes in a record.
-func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
+func (s *store) take(ctx context.Context, record *sarama.ConsumerMessage) {
 	key, sum := string(record.Key), sha256.Sum256(record.Value)
 	slash := strings.LastIndexByte(key, '/')
 	switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
 )
@@ -26,8 +27,8 @@ import (
 // reload and never ran.
 type memory struct {
 	kind, target string
-	inProcess    router.DedupStore    // nil: there is none
-	later        *later[durableStore] // nil: there is nothing to open; with neither, deduplication is off
+	direct       router.DedupStore            // in memory, or in a file, which it opens itself; nil: there is none
+	later        *opening.Later[durableStore] // nil: there is nothing to open; with neither, deduplication is off
 
 	mu       sync.Mutex
 	failure  error // of the last commit
@@ -46,14 +47,14 @@ type durableStore interface {
 const commitFailedFor = time.Minute
 
 // on reports whether there is a store.
-func (m *memory) on() bool { return m.inProcess != nil || m.later != nil }
+func (m *memory) on() bool { return m.direct != nil || m.later != nil }
 
 // store returns the store; one that is not open yet is an outage.
 func (m *memory) store() (router.DedupStore, error) {
 	if m.later == nil {
-		return m.inProcess, nil
+		return m.direct, nil
 	}
-	return m.later.get()
+	return m.later.Get()
 }
 
 // Reserve implements [router.DedupStore].
@@ -91,14 +92,12 @@ func (m *memory) Release(ctx context.Context, claim router.Claim, token router.T
 // health checks the store and the result of the last commit: a store that cannot be read is
 // an outage of the routes, but one that only fails to write is not, and would go unnoticed.
 func (m *memory) health(ctx context.Context) error {
-	if m.later == nil {
-		return nil
+	store, err := m.store()
+	durable, ok := store.(durableStore)
+	if err == nil && ok {
+		err = durable.Health(ctx)
 	}
-	store, err := m.later.get()
-	if err == nil {
-		err = store.Health(ctx)
-	}
-	if err != nil {
+	if err != nil || !ok {
 		return err
 	}
 	m.mu.Lock()
@@ -109,12 +108,24 @@ func (m *memory) health(ctx context.Context) error {
 	return nil
 }
 
+// close closes a durable store, until ctx ends.
+func (m *memory) close(ctx context.Context) error {
+	err := m.later.Close(ctx)
+	if file, ok := m.direct.(*boltstore.Store); ok {
+		err = opening.Within(ctx, file.Close)
+	}
+	if err != nil {
+		return fmt.Errorf("dedup: %w", err)
+	}
+	return nil
+}
+
 // isFinal reports whether a store will not recover by itself.
 func isFinal(err error) bool {
 	return errors.Is(err, boltstore.ErrClosed) || errors.Is(err, boltstore.ErrDamaged)
 }
 
-// newMemory creates the dedup store. One in a file is opened at once if possible; one in
+// newMemory creates the dedup store. One in a file is opened at once, or as soon as possible; one in
 // NATS when it becomes reachable.
 func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 	m := &memory{kind: cfg.Store}
@@ -127,23 +138,18 @@ func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 		settings := *cfg.BBolt
 		settings.MaxEntries = cfg.MaxEntries
 		settings.Logger = p.libraryLogger(p.logger.With("part", "dedup"))
-		attempt = func(context.Context) (durableStore, func() error, error) { return closing(boltstore.New(settings)) }
+		settings.RetryOnFailedOpen = true // locked, forbidden or damaged may be temporary
+		m.direct, err = boltstore.New(settings)
 	case config.DedupNATSKV:
 		m.target = config.Hosts(cfg.NATSKV.URL) + " " + cfg.NATSKV.Bucket
 		_, err = cfg.NATSKV.TLS.Config()
 		how := config.Opening{Client: "agrimill dedup", Logger: p.libraryLogger(p.logger.With("part", "dedup"))}
 		attempt = func(ctx context.Context) (durableStore, func() error, error) { return cfg.OpenNATS(ctx, how) }
 	default:
-		m.inProcess, err = router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: cfg.MaxEntries})
+		m.direct, err = router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: cfg.MaxEntries})
 	}
 	if err == nil && attempt != nil {
-		m.later = newLater(attempt, p.libraryLogger(p.logger.With("part", "dedup")))
-		if cfg.Store == config.DedupBBolt {
-			// Locked, forbidden or damaged may be temporary; an invalid path is not.
-			if failure := m.later.Try(context.Background()); errors.Is(failure, boltstore.ErrConfig) {
-				err = failure
-			}
-		}
+		m.later = opening.NewLater(attempt, p.libraryLogger(p.logger.With("part", "dedup")))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dedup: %w", err)

@@ -5,13 +5,14 @@ import (
 	"fmt"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/router/farm"
 )
 
 // devices are the device descriptions of teamsets. They belong to the pipeline.
 type devices struct {
-	known *farm.Devices            // nil: none
-	later *later[farm.DeviceStore] // nil if there is nothing to open
+	known *farm.Devices                    // nil: none
+	later *opening.Later[farm.DeviceStore] // nil if there is nothing to open
 }
 
 // newDevices creates the store of device descriptions. One in NATS is opened when it becomes
@@ -35,7 +36,7 @@ func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
 		c.Store, err = farm.NewMemoryDevices(farm.MemoryDevicesConfig{})
 	}
 	if attempt != nil {
-		d.later = newLater(attempt, c.Logger)
+		d.later = opening.NewLater(attempt, c.Logger)
 		c.Store = laterDevices{d.later}
 	}
 	if err == nil {
@@ -48,11 +49,13 @@ func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
 }
 
 // laterDevices is a store that may not be open yet, which is an outage.
-type laterDevices struct{ *later[farm.DeviceStore] }
+type laterDevices struct {
+	*opening.Later[farm.DeviceStore]
+}
 
 // Put implements farm.DeviceStore.
 func (l laterDevices) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
-	store, err := l.get()
+	store, err := l.Later.Get()
 	if err != nil {
 		return err
 	}
@@ -61,7 +64,7 @@ func (l laterDevices) Put(ctx context.Context, teamset string, description farm.
 
 // Get implements farm.DeviceStore.
 func (l laterDevices) Get(ctx context.Context, teamset string) ([]farm.DeviceDescription, error) {
-	store, err := l.get()
+	store, err := l.Later.Get()
 	if err != nil {
 		return nil, err
 	}

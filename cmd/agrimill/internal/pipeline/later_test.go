@@ -9,6 +9,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/logsink"
@@ -20,7 +21,7 @@ func TestPublishAsyncOfWhatIsOpenedLater(t *testing.T) {
 	inner := testkit.Must(logsink.New(logsink.Config{Writer: io.Discard}))(t)
 	defer func() { _ = inner.Close() }()
 	open := func(context.Context) (sinks.Sink, func() error, error) { return inner, inner.Close, nil }
-	s := &sink{name: "farm", later: newLater(open, watermill.NopLogger{})}
+	s := &sink{name: "farm", Later: opening.NewLater(open, watermill.NopLogger{})}
 	msg := message.NewMessage("1", nil)
 	if _, err := s.PublishAsync("topic", msg); !errors.Is(err, sinks.ErrUnavailable) || !errors.Is(err, sinks.ErrNotConnected) {
 		t.Errorf("before it is open: %v", err)

@@ -32,7 +32,7 @@ const leaseCheck = "lease"
 
 // lease is the lease of a configuration with ha. It is opened when NATS can be reached.
 type lease struct {
-	*later[*kvlease.Lease]
+	*opening.Later[*kvlease.Lease]
 	ttl    time.Duration
 	target string
 	opened chan struct{} // closed when it is
@@ -52,7 +52,7 @@ func (p *Pipeline) newLease(cfg *config.HA) (*lease, error) {
 	instance, how := cmp.Or(p.owner.Instance, p.options.Name), config.Opening{Client: "agrimill lease", Logger: p.libraryLogger(logger)}
 	attempt := func(ctx context.Context) (*kvlease.Lease, func() error, error) { return cfg.Open(ctx, instance, how) }
 	return &lease{
-		later: newLater(attempt, p.libraryLogger(logger)), ttl: cfg.TTL,
+		Later: opening.NewLater(attempt, p.libraryLogger(logger)), ttl: cfg.TTL,
 		target: config.Hosts(cfg.NATSKV.URL) + " " + cfg.LeaseConfig().WithDefaults().Bucket, opened: make(chan struct{}),
 	}, nil
 }
@@ -69,7 +69,7 @@ func (l *lease) close(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	return l.later.close(ctx)
+	return l.Later.Close(ctx)
 }
 
 // TTL implements [subscriber.Lease].
@@ -82,7 +82,7 @@ func (l *lease) Acquire(ctx context.Context) (subscriber.LeaseTerm, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	opened, err := l.get()
+	opened, err := l.Get()
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (l *lease) Acquire(ctx context.Context) (subscriber.LeaseTerm, error) {
 
 // health checks whether the lease can be looked at.
 func (l *lease) health(ctx context.Context) error {
-	opened, err := l.get()
+	opened, err := l.Get()
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (p *Pipeline) checkLease(ctx context.Context) admin.Check {
 
 // holder returns the name of the instance that has the lease; empty if that is not known.
 func (l *lease) holder() string {
-	if opened, err := l.get(); err == nil {
+	if opened, err := l.Get(); err == nil {
 		return opened.Holder()
 	}
 	return ""

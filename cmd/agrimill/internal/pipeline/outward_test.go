@@ -118,9 +118,10 @@ func TestBrokerToSinkSourceNeverThere(t *testing.T) {
 	gone.Stop()
 	b := w.start(w.head() + w.natsSink() + allRoute + fmt.Sprintf(`
   - {name: nowhere, from: {nats: {url: %[1]q, stream: NOPE, subject: "out.>", durable: nowhere}}, to: {sink: farm, topic: x}}
+  - {name: missing, from: {kafka: {brokers: [%[3]q], topics: [report]}}, to: {sink: farm, topic: x}}
   - {name: dead, from: {kafka: {brokers: [%[2]q], topics: [reports], connect_timeout: 1s}}, to: {sink: farm, topic: x}}
   - {name: there, from: {nats: {url: %[1]q, subject: "out.>", durable: there}}, to: {sink: farm, topic: x}}
-`, w.proxy.URL(), gone.Addr()))
+`, w.proxy.URL(), gone.Addr(), kafkatest.Start(t, kfake.SeedTopics(1, "reports")).Addr()))
 	states := func() map[string]admin.Route {
 		routes := map[string]admin.Route{}
 		for _, r := range b.Snapshot().Routes {
@@ -130,13 +131,13 @@ func TestBrokerToSinkSourceNeverThere(t *testing.T) {
 	}
 	testkit.Eventually(w, "the routes have tried, or run", func() bool {
 		r := states()
-		return r["nowhere"].LastError != "" && r["dead"].LastError != "" && r["there"].State == router.StateRunning
+		return r["nowhere"].LastError != "" && r["dead"].LastError != "" && r["missing"].LastError != "" && r["there"].State == router.StateRunning
 	})
 	checks := map[string]admin.Check{}
 	for _, c := range b.Ready(t.Context()) {
 		checks[c.Name] = c
 	}
-	for name, want := range map[string]bool{"nowhere": false, "dead": false, "there": true} {
+	for name, want := range map[string]bool{"nowhere": false, "dead": false, "missing": false, "there": true} {
 		r, c := states()[name], checks["route "+name]
 		if r.Direction != admin.BrokerToSink || c.OK != want || !want && c.Message != "starting: "+r.LastError {
 			t.Errorf("%s: %s, %s", name, w.asJSON(r), w.asJSON(c))
@@ -144,6 +145,9 @@ func TestBrokerToSinkSourceNeverThere(t *testing.T) {
 		if !want {
 			b.logs.contains("level=WARN", "source unavailable", "route="+name)
 		}
+	}
+	if err := states()["missing"].LastError; !strings.Contains(err, "no such topic: report; there are reports") {
+		t.Errorf("of a topic that is missing it says %q", err)
 	}
 }
 

@@ -300,11 +300,9 @@ func (p *Pipeline) release(g *generation, until time.Time) error {
 		errs = append(errs, closeAll(ending, g.sinks))
 	}
 	if p.memory != nil {
-		if err := p.memory.later.close(ending); err != nil {
-			errs = append(errs, fmt.Errorf("dedup: %w", err))
-		}
+		errs = append(errs, p.memory.close(ending))
 	}
-	_ = p.devices.later.close(ending) // it was told what there is to tell
+	_ = p.devices.later.Close(ending) // it was told what there is to tell
 	if p.claimCheck != nil {
 		errs = append(errs, p.claimCheck.Close())
 	}

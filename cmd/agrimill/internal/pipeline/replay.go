@@ -51,8 +51,8 @@ func NewReplayer(ctx context.Context, cfg *config.Config, routes []string, optio
 		s.open(ctx)
 		opening = append(opening, s.Tried())
 	}
-	p.memory.later.start(ctx)
-	p.devices.later.start(ctx)
+	p.memory.later.Start(ctx, nil)
+	p.devices.later.Start(ctx, nil)
 	if p.memory.later != nil {
 		opening = append(opening, p.memory.later.Tried())
 	}

@@ -34,8 +34,8 @@ func (p *Pipeline) Run(ctx context.Context) error {
 		s.open(beside)
 	}
 	p.lease.open(beside)
-	p.memory.later.start(beside)
-	p.devices.later.start(beside)
+	p.memory.later.Start(beside, nil)
+	p.devices.later.Start(beside, nil)
 	p.background.Go(func() { p.authorize(beside) })      // ends with beside
 	p.background.Go(func() { p.watch(beside) })          // ends with beside
 	p.background.Go(func() { p.poll(beside) })           // ends with beside

@@ -17,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/internal/filesync"
+	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
@@ -32,7 +33,7 @@ import (
 // sink is one configured sink. All routes share it, across reloads, so its Close does
 // nothing; close does. open opens it; until that succeeds, publishing to it is an outage.
 type sink struct {
-	*later[sinks.Sink]
+	*opening.Later[sinks.Sink]
 	sinks.Topics
 	logger             *slog.Logger
 	name, kind, target string
@@ -86,7 +87,7 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sink %s: %w", name, err)
 	}
-	s.later = newLater(open, p.libraryLogger(logger))
+	s.Later = opening.NewLater(open, p.libraryLogger(logger))
 	s.logger = logger
 	s.watched = p.tracing.Sink(s.kind, p.sinkMetrics.Wrap(name, s))
 	return s, nil
@@ -169,9 +170,9 @@ func (s *sink) open(ctx context.Context) {
 func (s *sink) close(ctx context.Context) error {
 	var errs []error
 	for _, queue := range s.closeQueues() {
-		errs = append(errs, within(ctx, queue.Close))
+		errs = append(errs, opening.Within(ctx, queue.Close))
 	}
-	if err := errors.Join(append(errs, s.later.close(ctx))...); err != nil {
+	if err := errors.Join(append(errs, s.Later.Close(ctx))...); err != nil {
 		return fmt.Errorf("sink %s: %w", s.name, err)
 	}
 	return nil
@@ -187,7 +188,7 @@ type poisonStore interface {
 // poisonStore returns the poison queue that the sink writes to a topic; nil if it cannot be read, or if the sink is
 // not open yet. It is valid until the sink is closed.
 func (s *sink) poisonStore(topic string) poisonStore {
-	opened, err := s.get()
+	opened, err := s.Get()
 	if err != nil {
 		return nil
 	}
@@ -239,7 +240,7 @@ func (s *sink) closeQueues() map[string]*kafkaqueue.Queue {
 
 // Publish implements [sinks.Sink].
 func (s *sink) Publish(topic string, messages ...*message.Message) error {
-	inner, err := s.get()
+	inner, err := s.Get()
 	if err != nil {
 		return sinks.NewError(s.name, topic, sinks.ErrUnavailable, err)
 	}
@@ -248,7 +249,7 @@ func (s *sink) Publish(topic string, messages ...*message.Message) error {
 
 // PublishAsync implements [sinks.Sink].
 func (s *sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
-	inner, err := s.get()
+	inner, err := s.Get()
 	if err != nil {
 		return nil, sinks.NewError(s.name, topic, sinks.ErrUnavailable, err)
 	}
@@ -272,7 +273,7 @@ func (s *sink) Describe() sinks.Description {
 	if s.config.NATS != nil || s.config.Kafka != nil { // which have no marshalers of their own here
 		d.ReadOnly = s
 	}
-	if inner, err := s.get(); err == nil {
+	if inner, err := s.Get(); err == nil {
 		d = sinks.DescribeAs(s, inner)
 	}
 	d.Name = s.name
@@ -281,7 +282,7 @@ func (s *sink) Describe() sinks.Description {
 
 // Health implements [sinks.Sink] and remembers the result.
 func (s *sink) Health(ctx context.Context) error {
-	inner, err := s.get()
+	inner, err := s.Get()
 	if err != nil {
 		err = sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
 	} else {
@@ -302,7 +303,7 @@ func (s *sink) Health(ctx context.Context) error {
 // what the open sink signals. Blob sinks signal nothing.
 func (s *sink) Recovered() <-chan struct{} {
 	opened := s.opened.Next() // before checking whether it is
-	inner, err := s.get()
+	inner, err := s.Get()
 	if err != nil {
 		return opened
 	}
@@ -314,7 +315,7 @@ func (s *sink) Recovered() <-chan struct{} {
 
 // Survives implements [sinks.Syncing]: the sink has to be open.
 func (s *sink) Survives(began, acked time.Time) (bool, error) {
-	inner, err := s.get()
+	inner, err := s.Get()
 	if err != nil {
 		return false, nil //nolint:nilerr // nobody knows yet
 	}
@@ -338,4 +339,9 @@ func (s *sink) Close() error { return nil }
 // log at level info the pipeline logs itself, once per change of state.
 func (p *Pipeline) libraryLogger(logger *slog.Logger) watermill.LoggerAdapter {
 	return warnlog.New(logger, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})
+}
+
+// closing is the result of a constructor whose value closes itself.
+func closing[T interface{ Close() error }](value T, err error) (T, func() error, error) {
+	return value, func() error { return value.Close() }, err
 }

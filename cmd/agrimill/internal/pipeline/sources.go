@@ -32,7 +32,6 @@ func newKafkaSource(cfg config.KafkaSource, timeouts budget, logger watermill.Lo
 		return nil, err
 	}
 	settings.CloseTimeout = min(timeouts.router/20, kafka.DefaultCloseTimeout)
-	settings.RetryOnFailedConnect = true // a topic that is missing is an outage of the route, as when it goes later
 	return kafka.Open(settings, logger)
 }
 

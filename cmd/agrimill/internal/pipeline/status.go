@@ -181,7 +181,7 @@ func (g *generation) receives() bool {
 func (s *sink) status() admin.Sink {
 	status := admin.Sink{Name: s.name, Kind: s.kind, Target: s.target}
 	status.Up, status.Error, status.CheckedAt = s.last()
-	if inner, err := s.get(); err == nil {
+	if inner, err := s.Get(); err == nil {
 		d := inner.Describe()
 		status.Durability, status.DurabilityNote = d.Durability.String(), d.DurabilityNote
 		if notices, ok := inner.(interface{ Lost() uint64 }); ok {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -68,31 +70,34 @@ func TestSourceCannotBeRead(t *testing.T) {
 			},
 			func(w *world) { w.outRoute() }, "stream not found",
 		},
-		"Kafka, the topic is missing": {
+		"Kafka, the topic is deleted": {
 			func(w *world) string {
-				w.env["KAFKA"] = kafkatest.Start(w).Addr()
-				return fmt.Sprintf("  - {name: back, from: {kafka: {brokers: %q, topics: [missing]}}, to: {gateway: {tenant: %s, type: %q, endpoint: %s}}}\n",
+				w.env["KAFKA"] = kafkatest.Start(w, kfake.SeedTopics(1, "reports")).Addr()
+				return fmt.Sprintf("  - {name: back, from: {kafka: {brokers: %q, topics: [reports]}}, to: {gateway: {tenant: %s, type: %q, endpoint: %s}}}\n",
 					w.env["KAFKA"], w.gate.Tenant(), taskData, w.sender.ID)
-			}, nil, nil, "no such topic: missing",
+			},
+			func(w *world) {
+				_, err := kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"])).DeleteTopics(w.Context(), "reports")
+				must(w, err)
+			},
+			func(w *world) {
+				_, err := kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"])).CreateTopic(w.Context(), 1, 1, nil, "reports")
+				must(w, err)
+			}, "does not exist",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // it waits
 			w := newWorld(t)
 			b := w.start(w.head() + w.natsSink() + allRoute + test.text(w))
-			if test.fail != nil {
-				b.waitReady()
-				testkit.Eventually(t, "the source is read", func() bool { return b.route("back").Backlog != nil })
-				test.fail(w)
-			}
+			b.waitReady()
+			testkit.Eventually(t, "the source is read", func() bool { return strings.HasPrefix(name, "Kafka") || b.route("back").Backlog != nil })
+			test.fail(w)
 			b.waitSays("route back", test.says)
 			if r := b.route("back"); r.State != router.StateOutage || !strings.Contains(r.LastError, test.says) || r.Since.IsZero() {
 				t.Errorf("got %s, want an outage because of %q", w.asJSON(r), test.says)
 			}
 			b.logs.contains("level=WARN", "msg=problem", "kind=route", "name=back", test.says)
-			if test.end == nil {
-				return
-			}
 			test.end(w)
 			b.waitReady()
 			b.logs.contains("level=INFO", "problem over", "kind=route", "name=back")

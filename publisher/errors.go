@@ -73,17 +73,19 @@ type PublishError struct {
 	// Err is its error: a [*sinks.Error], or an error that matches that of a context that
 	// ended.
 	Err error
+
+	topic string
 }
 
 // Error says in one sentence what became of the message that failed, why, and what to do.
 func (e *PublishError) Error() string {
-	outcome, cause, topic := e.Outcomes[e.Index], e.Err, ""
+	outcome, cause, topic := e.Outcomes[e.Index], e.Err, e.topic
 	var class *sinks.Error
 	if errors.As(e.Err, &class) && class.Cause != nil {
 		cause = class.Cause
-		if class.Topic != "" {
-			topic = ", " + class.Topic
-		}
+	}
+	if topic != "" {
+		topic = ", " + topic
 	}
 	return fmt.Sprintf("publisher: message %q (%d of %d%s) %s: %s; %s", e.UUID, e.Index+1, len(e.Outcomes), topic,
 		outcome.sentence(), redact.Addresses(cause.Error()), advice(outcome, e.Err))

@@ -97,6 +97,7 @@ func (e *PublishError) fail(topic string, i int, msg *message.Message, err, ende
 	if errors.As(err, &rule) && rule.Key == gateway.KeyMessageType {
 		topic = "" // errors must not contain illegal values
 	}
+	e.topic = topic
 	switch {
 	case ended == nil:
 		e.Err = sinkError(topic, err)

@@ -22,6 +22,7 @@ import (
 
 // A coordinator that is not ready for a while, as after the start of its broker, is asked again, and nothing is reported.
 func TestCoordinatorIsNotReady(t *testing.T) {
+	t.Parallel()
 	loading, absent, moved := kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.NotCoordinator
 	for request, answers := range map[kmsg.Key][]*kerr.Error{
 		kmsg.FindCoordinator: {absent},

@@ -45,6 +45,7 @@ func refuse(cluster *kafkatest.Cluster, because *kerr.Error) (end func()) {
 
 // A subscription that can read nothing says why, and since when, and reads on when that is over.
 func TestReadError(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		fail func(f *topic, cluster *kafkatest.Cluster) (end func())
 		says string

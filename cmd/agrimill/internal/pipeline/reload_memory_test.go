@@ -16,6 +16,7 @@ import (
 
 // A reload leaves nothing of what it replaces: whatever the configuration has, the routers of earlier ones are collected.
 func TestReloadsLeaveNothing(t *testing.T) {
+	t.Parallel()
 	const reloads, most = 4, 2 // the current one, and its predecessor while something still ends
 	for name, text := range map[string]func(w *world, i int) string{
 		"routes, filters and transforms": func(w *world, i int) string {

@@ -114,6 +114,7 @@ func (w *world) blobPlace() place {
 //
 // By default each store and each kind of sink is in some of the pairs.
 func TestReloadKeepsWhatIsUsedOn(t *testing.T) {
+	t.Parallel()
 	stores := map[string]func(w *world) string{
 		"memory":  func(*world) string { return "dedup: {store: memory}\n" },
 		"bbolt":   func(w *world) string { return fmt.Sprintf("dedup: {bbolt: {path: %s/dedup.db}}\n", w.TempDir()) },

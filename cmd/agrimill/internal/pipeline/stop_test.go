@@ -26,6 +26,7 @@ func (w *world) sendLarge(n int) {
 
 // What was taken in when the signal came is finished, if it gets on; what is left is counted, each message once.
 func TestStopCountsWhatItLeaves(t *testing.T) {
+	t.Parallel()
 	const secondRoute = "  - {name: other, from: {gateway: all}, to: {sink: second}}\n"
 	received := func(b *agrimill) int64 { return b.Snapshot().Subscriber.Received }
 	for name, test := range map[string]struct {
@@ -131,6 +132,7 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 // What fits neither its sink nor the poison queue is still with the gateway: the status and the end say so, until it
 // is stored.
 func TestStopCountsWhatIsSetAside(t *testing.T) {
+	t.Parallel()
 	const (
 		one    = allRoute
 		two    = allRoute + "  - {name: other, from: {gateway: all}, to: {sink: farm, topic: other}}\n"

@@ -48,6 +48,7 @@ func (b *agrimill) route(name string) admin.Route {
 // A route whose source cannot be read is in an outage, whether it began so or came to it: the status, the probe and the log
 // say why, and when it is over.
 func TestSourceCannotBeRead(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		text      func(w *world) string
 		fail, end func(w *world)
@@ -107,6 +108,7 @@ func TestSourceCannotBeRead(t *testing.T) {
 
 // What NATS answers to wrong credentials is in all that needs NATS, whether it was refused from the beginning or came to it.
 func TestNATSRefusesTheCredentials(t *testing.T) {
+	t.Parallel()
 	const says = "Authorization Violation"
 	refuse := func(o *server.Options) { o.Authorization = "another" }
 	for name, began := range map[string]bool{"from the beginning": false, "later": true} {

@@ -72,6 +72,7 @@ func (w *world) natsAgain() { w.proxy.SetTarget(strings.TrimPrefix(w.server.URL(
 
 // TestVerdictOfFaults breaks real parts, each in its way, and repairs them.
 func TestVerdictOfFaults(t *testing.T) {
+	t.Parallel()
 	const rightAgain = "All is right: messages are received, stored and confirmed."
 	for name, test := range map[string]struct {
 		more   func(w *world) string // of the configuration

@@ -38,7 +38,7 @@ var (
 
 // durable is what a route with DurableSynced waits for: its sink, and the poison queue.
 type durable struct {
-	sinks [2]syncing
+	sinks [2]sinks.Sink
 	known atomic.Pointer[known]
 }
 
@@ -51,12 +51,6 @@ type known struct {
 
 // knownFor is how long they are not asked again: to describe itself costs a sink a microsecond.
 const knownFor = 100 * time.Millisecond
-
-// syncing is one sink.
-type syncing struct {
-	sinks.Sink
-	survives func(began, acked time.Time) (bool, error) // nil if it cannot tell
-}
 
 // newDurable returns nil for other routes.
 func newDurable(route *Route, poison any) (*durable, error) {
@@ -74,21 +68,14 @@ func newDurable(route *Route, poison any) (*durable, error) {
 	case !ok:
 		return nil, fmt.Errorf("%w: route %q: Durable needs a poison queue that is a sinks.Sink", ErrConfig, route.Name)
 	}
-	w := &durable{}
-	for i, sink := range []sinks.Sink{route.To, poisonSink} {
-		w.sinks[i].Sink = sink
-		if syncing, ok := sinks.As[sinks.Syncing](sink); ok {
-			w.sinks[i].survives = syncing.Survives
-		}
-	}
-	return w, nil
+	return &durable{sinks: [2]sinks.Sink{route.To, poisonSink}}, nil
 }
 
 // after returns for how long the confirmation of what is stored has to wait. An error says that nobody knows.
 func (w *durable) after() (after time.Duration, err error) {
-	for i := range w.sinks {
-		synced := w.sinks[i].Describe().Synced
-		if !synced.Known() || synced.After() > 0 && w.sinks[i].survives == nil {
+	for _, sink := range w.sinks {
+		synced := sink.Describe().Synced
+		if _, tells := sinks.As[sinks.Syncing](sink); !synced.Known() || synced.After() > 0 && !tells {
 			return 0, errSyncUnknown
 		}
 		after = max(after, synced.After())
@@ -142,20 +129,19 @@ func (w *durable) now() *known {
 // survive is that of [sinks.Syncing] for all sinks.
 func (w *durable) survive(began, acked time.Time) (bool, error) {
 	all := true
-	for i := range w.sinks {
-		switch synced := w.sinks[i].Describe().Synced; {
-		case !synced.Known():
-			all = false
-		case synced.After() == 0:
-		case w.sinks[i].survives == nil:
-			all = false
-		default:
-			is, err := w.sinks[i].survives(began, acked)
-			if err != nil {
+	for _, sink := range w.sinks {
+		synced := sink.Describe().Synced
+		if synced.Known() && synced.After() == 0 {
+			continue
+		}
+		is := false
+		if syncing, tells := sinks.As[sinks.Syncing](sink); tells && synced.Known() {
+			var err error
+			if is, err = syncing.Survives(began, acked); err != nil {
 				return false, err
 			}
-			all = all && is
 		}
+		all = all && is
 	}
 	return all, nil
 }

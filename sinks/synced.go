@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/enum"
 )
 
 // Synced is when what a broker has acknowledged survives a power cut: how often it syncs, if that is more than 0. Only who
@@ -27,17 +29,15 @@ func (s Synced) Known() bool { return s != SyncedUnknown }
 // interval after the one before it has ended, so it is twice the interval.
 func (s Synced) After() time.Duration { return 2 * max(0, time.Duration(s)) }
 
+// synceds are the texts of the values that are no interval: that of -1 is behind that of 0.
+var synceds = []string{"unknown", "always", "replicas"}
+
 // String returns unknown, always, replicas, or the interval.
 func (s Synced) String() string {
-	switch s {
-	case SyncedUnknown:
-		return "unknown"
-	case SyncedAlways:
-		return "always"
-	case SyncedReplicas:
-		return "replicas"
+	if s > 0 {
+		return time.Duration(s).String()
 	}
-	return time.Duration(s).String()
+	return enum.Text(-s, synceds)
 }
 
 // MarshalText returns String.
@@ -45,15 +45,8 @@ func (s Synced) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText reads what MarshalText returns.
 func (s *Synced) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "unknown":
-		*s = SyncedUnknown
-		return nil
-	case "always":
-		*s = SyncedAlways
-		return nil
-	case "replicas":
-		*s = SyncedReplicas
+	if enum.Parse(s, text, synceds) == nil {
+		*s = -*s
 		return nil
 	}
 	interval, err := time.ParseDuration(string(text))

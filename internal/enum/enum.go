@@ -8,7 +8,7 @@ import (
 )
 
 // Text returns the name of value; names[0] is the name of 0.
-func Text[T ~int](value T, names []string) string {
+func Text[T ~int | ~int64](value T, names []string) string {
 	if value < 0 || int(value) >= len(names) {
 		return fmt.Sprintf("unknown (%d)", int(value))
 	}
@@ -16,7 +16,7 @@ func Text[T ~int](value T, names []string) string {
 }
 
 // Parse sets value to the constant whose name is text.
-func Parse[T ~int](value *T, text []byte, names []string) error {
+func Parse[T ~int | ~int64](value *T, text []byte, names []string) error {
 	i := slices.Index(names, string(text))
 	if i < 0 {
 		return fmt.Errorf("must be %s or %s, not %q", strings.Join(names[:len(names)-1], ", "), names[len(names)-1], text)

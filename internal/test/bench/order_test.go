@@ -15,7 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
-	"github.com/agrimill/agrimill/internal/testkit/delayproxy"
+	"github.com/agrimill/agrimill/internal/testkit/faultproxy"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -107,14 +107,14 @@ func (d *networkDialer) Dial(network, address string) (net.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.brokers[address] == "" {
-		d.brokers[address] = delayproxy.New(d.b, address, networkDelay).Addr()
+		d.brokers[address] = faultproxy.Late(d.b, address, networkDelay).Addr()
 	}
 	return net.Dial(network, d.brokers[address])
 }
 
 // delayed returns the address of the server behind a network.
 func delayed(b *testing.B, url string, delay time.Duration) string {
-	return "nats://" + delayproxy.New(b, strings.TrimPrefix(url, "nats://"), delay).Addr()
+	return "nats://" + faultproxy.Late(b, strings.TrimPrefix(url, "nats://"), delay).Addr()
 }
 
 // countedPlaces tells when a sink has stored n messages, however they were published.

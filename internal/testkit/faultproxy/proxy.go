@@ -3,15 +3,18 @@
 package faultproxy
 
 import (
+	"io"
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Proxy is a proxy in front of a server that injects faults.
 type Proxy struct {
 	listener net.Listener // nil in memory
 	dial     func(target string) (net.Conn, error)
+	delay    time.Duration // of what either side sends
 	workers  sync.WaitGroup
 
 	mu          sync.Mutex
@@ -230,13 +233,14 @@ func (p *Proxy) serve(client net.Conn) {
 	defer p.remove(server)
 
 	var directions sync.WaitGroup
-	directions.Go(func() { p.copy(server, client, false, fate) })
-	directions.Go(func() { p.copy(client, server, true, fate) })
+	toServer, toClient := p.late(server), p.late(client)
+	directions.Go(func() { p.copy(toServer, client, false, fate) })
+	directions.Go(func() { p.copy(toClient, server, true, fate) })
 	directions.Wait()
 }
 
 // copy copies until one side is closed, and then closes both.
-func (p *Proxy) copy(to, from net.Conn, replies bool, fate fate) {
+func (p *Proxy) copy(to io.WriteCloser, from net.Conn, replies bool, fate fate) {
 	defer func() { _ = to.Close() }()
 	defer func() { _ = from.Close() }()
 	buf := make([]byte, 32<<10)

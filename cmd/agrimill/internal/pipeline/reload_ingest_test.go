@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/internal/testkit"
-	"github.com/agrimill/agrimill/internal/testkit/delayproxy"
+	"github.com/agrimill/agrimill/internal/testkit/faultproxy"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -20,7 +20,7 @@ func TestReloadChangesIngest(t *testing.T) {
 	w := newWorld(t)
 	address, err := url.Parse(w.server.URL())
 	must(t, err)
-	far := delayproxy.New(t, address.Host, 2*time.Millisecond)
+	far := faultproxy.Late(t, address.Host, 2*time.Millisecond)
 	configured := func(ingest string) string {
 		return w.head() + fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, ingest: %s}}\npoison: {sink: farm}\nroutes:\n", "nats://"+far.Addr(), ingest) +
 			route("all", "all", "", "one.{type|none}")

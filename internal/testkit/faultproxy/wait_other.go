@@ -1,6 +1,6 @@
 //go:build !linux
 
-package delayproxy
+package faultproxy
 
 import "time"
 

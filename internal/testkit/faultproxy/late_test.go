@@ -1,4 +1,4 @@
-package delayproxy_test
+package faultproxy_test
 
 import (
 	"bytes"
@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/internal/testkit"
-	"github.com/agrimill/agrimill/internal/testkit/delayproxy"
+	"github.com/agrimill/agrimill/internal/testkit/faultproxy"
 )
 
 // What is sent arrives whole and in order on both ways, and each way takes the delay.
-func TestProxy(t *testing.T) {
+func TestLate(t *testing.T) {
 	t.Parallel()
 	server := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = server.Close() }()
@@ -23,7 +23,7 @@ func TestProxy(t *testing.T) {
 		}
 	}()
 	const delay = 2 * time.Millisecond
-	conn := testkit.Must(net.Dial("tcp", delayproxy.New(t, server.Addr().String(), delay).Addr()))(t)
+	conn := testkit.Must(net.Dial("tcp", faultproxy.Late(t, server.Addr().String(), delay).Addr()))(t)
 	defer func() { _ = conn.Close() }()
 	for i := range 20 {
 		sent := bytes.Repeat([]byte{byte(i)}, 1+i*5000)

@@ -1,4 +1,4 @@
-package delayproxy
+package faultproxy
 
 import (
 	"syscall"

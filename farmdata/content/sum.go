@@ -1,6 +1,9 @@
 package content
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // By is what works are summed up by.
 type By string
@@ -32,8 +35,8 @@ func (b By) of(w *Work) []Named {
 // Sum sums up works, as [Totals] returned them, that have a task, a field, a device or a product in common: each sum has the one that it is
 // of, and no other. Works without any are in none, and there are at most 10,000 sums.
 //
-// Machines of a task whose values are in the same log drove together, and so did those without a log: the largest area, distance and time
-// of them counts, not their sum. Of a device element that is in another one with the same rate nothing counts. What is of several products
+// Machines of a task whose values are in the same log drove together, and so did those without a log with those of the first one: the largest
+// area, distance and time of them counts, not their sum. Of a device element that is in another one with the same rate nothing counts. What is of several products
 // counts for each of them. A sum is Incomplete if one of its works is, or if the area of a machine is not known, but that of others is.
 func Sum(works []Work, by By) []Work {
 	type key struct {
@@ -67,7 +70,8 @@ type sum struct {
 	Work
 	product string // empty: not by product
 	teams   map[team]*Work
-	order   []*Work // of teams
+	first   map[string]string // log by task
+	order   []*Work           // of teams
 	rates   []*rateOf
 }
 
@@ -84,7 +88,7 @@ type rateOf struct {
 }
 
 func newSum(by By, of Named) *sum {
-	s := &sum{Work: Work{Products: []Named{}}, teams: map[team]*Work{}}
+	s := &sum{Work: Work{Products: []Named{}}, teams: map[team]*Work{}, first: map[string]string{}}
 	switch by {
 	case ByTask:
 		s.Task = of
@@ -99,7 +103,10 @@ func newSum(by By, of Named) *sum {
 }
 
 func (s *sum) add(w *Work) {
-	key := team{w.Task.ID, w.log}
+	if s.first[w.Task.ID] == "" {
+		s.first[w.Task.ID] = w.log
+	}
+	key := team{w.Task.ID, cmp.Or(w.log, s.first[w.Task.ID])}
 	t := s.teams[key]
 	if t == nil {
 		t = &Work{}

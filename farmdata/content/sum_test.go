@@ -18,7 +18,8 @@ func TestSum(t *testing.T) {
 		return farmdata.Total{DDI: ddi, ElementID: element, Raw: raw}
 	}
 	times := func(list ...farmdata.Total) []farmdata.TaskTime { return []farmdata.TaskTime{{Totals: list}} }
-	devices := append(sprayer(), farmdata.Device{ID: "DVC2", Designator: "Tractor", Elements: []farmdata.Element{{ID: "DET9", ObjectID: 1, Type: 1}}})
+	devices := append(sprayer(), farmdata.Device{ID: "DVC2", Designator: "Tractor", Elements: []farmdata.Element{{ID: "DET9", ObjectID: 1, Type: 1}}},
+		farmdata.Device{ID: "DVC3", Designator: "Roller", Elements: []farmdata.Element{{ID: "DET8", ObjectID: 1, Type: 1}}})
 	log := drive(devices, 100, reading{0, 0x43, "DET1", 6000}, reading{0, 0x07, "DET1", 20_000}, reading{0, 0x95, "DET9", 5000})
 	log.TaskID = "TSK3"
 	set := &farmdata.Set{
@@ -28,25 +29,26 @@ func TestSum(t *testing.T) {
 				Times: times(total(0x74, "DET1", 5000), total(0x75, "DET1", 800_000), total(0x75, "DET9", 900_000), total(0x51, "DET1", 110), total(0x51, "DET2", 50))},
 			{ID: "TSK2", FieldID: "PFD1", Products: []farmdata.ProductAllocation{{ProductID: "PDT1", ElementID: "DET4"}, {ProductID: "PDT2", ElementID: "DET5"}},
 				Times: times(total(0x74, "DET1", 3000), total(0x51, "DET4", 30), total(0x51, "DET5", 60))},
-			{ID: "TSK3", FieldID: "PFD2", Products: []farmdata.ProductAllocation{{ProductID: "PDT2", ElementID: "DET1"}}},
+			{ID: "TSK3", FieldID: "PFD2", Products: []farmdata.ProductAllocation{{ProductID: "PDT2", ElementID: "DET1"}}, Times: times(total(0x75, "DET8", 500_000))},
 			{ID: "TSK4", Times: times(total(0x75, "DET9", 1_000_000))},
 		},
 	}
 	works := testkit.Must(content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
 	for by, want := range map[content.By][]string{
 		content.ByTask: {
-			"TSK3: 2 works, 6000 of the log, 1000 of the log, 100 of the log; 0007 20000 of the log, 120 of the log; 0095 5000 of the log, 500 of the log",
+			"TSK3: 3 works, 6000 of the log, 1000 of the log, 100 of the log; 0007 20000 of the log, 120 of the log; 0095 5000 of the log, 500 of the log",
 			"TSK1: 2 works, 5000 of the totals, 900 of the totals, unknown; 0007 22000 of the totals, 110 of the totals",
 			"TSK2: 1 works, 3000 of the totals, unknown, unknown; 0007 30000 of the totals, 90 of the totals",
 			"TSK4: 1 works, unknown, 1000 of the totals, unknown",
 		},
 		content.ByField: {
-			"PFD2 : 2 works, 6000 of the log, 1000 of the log, 100 of the log; 0007 20000 of the log, 120 of the log; 0095 5000 of the log, 500 of the log",
+			"PFD2 : 3 works, 6000 of the log, 1000 of the log, 100 of the log; 0007 20000 of the log, 120 of the log; 0095 5000 of the log, 500 of the log",
 			"PFD1 North: 3 works, 8000 of the totals, 900 of the totals, unknown; 0007 25000 of the totals, 200 of the totals",
 		},
 		content.ByDevice: {
 			"DVC1 Sprayer: 3 works, 14000 of the both, 1800 of the both, 100 of the log; 0007 22857.1 of the both, 320 of the both",
 			"DVC2 Tractor: 3 works, unknown, 2900 of the both, 100 of the log; 0095 5000 of the log, 500 of the log",
+			"DVC3 Roller: 1 works, unknown, 500 of the totals, unknown",
 		},
 		content.ByProduct: {
 			"PDT2: 2 works, 9000 of the both, 1000 of the log, 100 of the log; 0007 20000 of the both, 180 of the both",

@@ -3,7 +3,6 @@ package command
 import (
 	"cmp"
 	"context"
-	"net/url"
 	"strings"
 	"time"
 
@@ -86,9 +85,8 @@ func messagesOf(ctx context.Context, server *adminServer, begun string, add func
 
 // tenantsOf offers the IDs of tenants.
 func tenantsOf(ctx context.Context, server *adminServer, _ string, add func(value, what string)) error {
-	var list admin.TenantList
-	err := server.ask(ctx, "/api/tenants", url.Values{}, &list)
-	for _, t := range list.Tenants {
+	list, err := server.tenants(ctx)
+	for _, t := range list {
 		var names []string
 		for _, e := range t.Endpoints {
 			names = append(names, e.Name)
@@ -100,10 +98,9 @@ func tenantsOf(ctx context.Context, server *adminServer, _ string, add func(valu
 
 // endpointsOf offers the external IDs of endpoints, or their IDs where the gateway does not tell those.
 func endpointsOf(wanted func(admin.Endpoint) bool) offer {
-	return func(ctx context.Context, server *adminServer, begun string, add func(value, what string)) error {
-		var list admin.TenantList
-		err := server.ask(ctx, "/api/tenants", url.Values{}, &list)
-		for _, t := range list.Tenants {
+	return func(ctx context.Context, server *adminServer, _ string, add func(value, what string)) error {
+		list, err := server.tenants(ctx)
+		for _, t := range list {
 			for _, e := range t.Endpoints {
 				if wanted(e) {
 					add(cmp.Or(e.ExternalID, e.ID), e.Name)
@@ -114,13 +111,19 @@ func endpointsOf(wanted func(admin.Endpoint) bool) offer {
 	}
 }
 
+func (r *adminServer) tenants(ctx context.Context) ([]admin.Tenant, error) {
+	var list admin.TenantList
+	err := r.ask(ctx, "/api/tenants", nil, &list)
+	return list.Tenants, err
+}
+
 func anyEndpoint(admin.Endpoint) bool   { return true }
 func ownEndpoint(e admin.Endpoint) bool { return e.Mine }
 
 // routesOfProcess offers the names of routes.
 func routesOfProcess(ctx context.Context, server *adminServer, _ string, add func(value, what string)) error {
 	var snapshot admin.Snapshot
-	err := server.ask(ctx, "/api/status", url.Values{}, &snapshot)
+	err := server.ask(ctx, "/api/status", nil, &snapshot)
 	for _, r := range snapshot.Routes {
 		add(r.Name, "to "+cmp.Or(r.To.Sink, r.To.Kind))
 	}
@@ -130,7 +133,7 @@ func routesOfProcess(ctx context.Context, server *adminServer, _ string, add fun
 // poisonedOf offers the IDs of poisoned messages.
 func poisonedOf(ctx context.Context, server *adminServer, _ string, add func(value, what string)) error {
 	var page admin.PoisonPage
-	err := server.ask(ctx, "/api/poison", url.Values{}, &page)
+	err := server.ask(ctx, "/api/poison", nil, &page)
 	for _, r := range page.Messages {
 		add(r.ID, r.Route+": "+r.Reason)
 	}

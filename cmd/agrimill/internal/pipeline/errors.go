@@ -13,8 +13,7 @@ import (
 var (
 	// ErrConfig is matched by the errors of New and Reload for an invalid configuration.
 	ErrConfig = errors.New("invalid configuration")
-	// ErrRefused is matched by the error of Run if the gateway refuses this application for
-	// good. It is a *RefusedError.
+	// ErrRefused is matched by the error of Run if the gateway refuses this application for good.
 	ErrRefused = errors.New("the gateway refuses")
 	// ErrUnfinished is matched by the error of Run if it was stopped and left something
 	// open. It is an *UnfinishedError.
@@ -62,24 +61,10 @@ func (e *UnfinishedError) Is(target error) bool { return target == ErrUnfinished
 // Unwrap returns Err.
 func (e *UnfinishedError) Unwrap() error { return e.Err }
 
-// RefusedError says what the gateway refuses and why. It matches [ErrRefused].
-type RefusedError struct {
-	// What is "the credentials" or "the event stream".
-	What string
-	// Err is the gateway's response.
-	Err error
+// refused says what the gateway refuses, the credentials or the event stream, and why. It matches [ErrRefused] and the reason.
+func refused(what string, reason error) error {
+	return fmt.Errorf("%w %s: %w", ErrRefused, what, reason)
 }
-
-// Error returns both.
-func (e *RefusedError) Error() string {
-	return "the gateway refuses " + e.What + ": " + router.RedactError(e.Err, nil)
-}
-
-// Is matches [ErrRefused].
-func (e *RefusedError) Is(target error) bool { return target == ErrRefused }
-
-// Unwrap returns the response.
-func (e *RefusedError) Unwrap() error { return e.Err }
 
 // configError marks an error as caused by the configuration.
 type configError struct{ error }

@@ -123,7 +123,7 @@ func (p *Pipeline) authorize(ctx context.Context) {
 			close(p.authorized)
 			return
 		case errors.Is(err, gateway.ErrUnauthorized):
-			p.fail(&RefusedError{What: "the credentials", Err: err})
+			p.fail(refused("the credentials", err))
 			return
 		case n == 0:
 			p.logger.Warn("list of tenants unavailable; retrying", "error", router.RedactError(err, nil))

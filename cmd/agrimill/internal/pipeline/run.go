@@ -162,7 +162,7 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 // whyEnded returns why a router ended by itself.
 func (p *Pipeline) whyEnded(err error) error {
 	if reason := p.subscriber.Err(); errors.Is(err, router.ErrRoutesEnded) && reason != nil {
-		return &RefusedError{What: "the event stream", Err: reason}
+		return refused("the event stream", reason)
 	}
 	return fmt.Errorf("all routes ended: %w", err)
 }

@@ -92,7 +92,7 @@ func (p *Pipeline) endIfRefused() {
 	for i, h := range g.router.Health() {
 		reason := p.subscriber.Err()
 		if h.State == router.StateEnded && g.routes[i].Direction == admin.FromGateway && reason != nil {
-			p.fail(&RefusedError{What: "the event stream", Err: reason})
+			p.fail(refused("the event stream", reason))
 			return
 		}
 	}

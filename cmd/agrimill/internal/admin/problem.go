@@ -22,9 +22,9 @@ const (
 	ProblemOther         ProblemKind = "other check"
 	ProblemSetAside      ProblemKind = "set aside"
 	ProblemPayloads      ProblemKind = "payloads"
+	ProblemTopic         ProblemKind = "topic" // before the endpoints that stand still because of it
 	ProblemEndpoint      ProblemKind = "endpoint"
 	ProblemSlow          ProblemKind = "slow route"
-	ProblemTopic         ProblemKind = "topic"
 	ProblemCopies        ProblemKind = "copies"
 	ProblemOld           ProblemKind = "old message"
 	ProblemQueue         ProblemKind = "poison queue"
@@ -38,7 +38,7 @@ const (
 // kinds are all kinds, the worst ones first.
 var kinds = [...]ProblemKind{
 	ProblemToken, ProblemGateway, ProblemIntermediary, ProblemLease, ProblemDedup, ProblemClaimCheck, ProblemSink, ProblemRoute,
-	ProblemConfirmations, ProblemOther, ProblemSetAside, ProblemPayloads, ProblemEndpoint, ProblemSlow, ProblemTopic, ProblemCopies,
+	ProblemConfirmations, ProblemOther, ProblemSetAside, ProblemPayloads, ProblemTopic, ProblemEndpoint, ProblemSlow, ProblemCopies,
 	ProblemOld, ProblemQueue, ProblemQuarantine, ProblemPoisoned, ProblemReload, ProblemCertificate, ProblemRateLimit,
 }
 

@@ -195,8 +195,11 @@ func waiting(n int) string {
 func routeProblem(r *Route, c Check) Problem {
 	p := Problem{
 		Kind: ProblemRoute, Name: r.Name, Subject: fmt.Sprintf("the route %q", r.Name), Reason: r.LastError, Since: r.Since, Runbook: "AgrimillRouteOutage",
-		Trouble: "has been waiting", Effect: "its messages wait" + waiting(r.Open) + " where they come from; " + nothingLost,
+		Trouble: "has been waiting", Effect: "its messages wait where they come from; " + nothingLost,
 		Action: remedy(r.LastError, "repair what the reason names; "+keepsTrying),
+	}
+	if r.Open > 0 {
+		p.Effect = fmt.Sprintf("%s %s; %s", plural(r.Open, "message"), verb(r.Open, "waits where it comes from", "wait where they come from"), nothingLost)
 	}
 	switch r.State {
 	case router.StateFailing:

@@ -2,18 +2,30 @@ package pipeline_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"fmt"
+	"math/big"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )
 
 // gauge returns the value of a gauge, with the value of its only label, if it has one.
@@ -69,6 +81,36 @@ func (w *world) noNATS() {
 }
 
 func (w *world) natsAgain() { w.proxy.SetTarget(strings.TrimPrefix(w.server.URL(), "nats://")) }
+
+// forbid makes NATS refuse to let agrimill publish to these subjects.
+func (w *world) forbid(subjects ...string) {
+	w.Helper()
+	user := &server.User{Username: "agrimill", Password: password}
+	if len(subjects) > 0 {
+		user.Permissions = &server.Permissions{Publish: &server.SubjectPermission{Deny: subjects}}
+	}
+	w.server.Restart(func(o *server.Options) { o.Users, o.NoAuthUser = []*server.User{user}, user.Username })
+}
+
+// edit changes the configuration of TestVerdictOfFaults.
+func (w *world) edit(from, to string) { w.edits = append(w.edits, from, to) }
+
+func (w *world) makeStream(name, subjects string) {
+	w.Helper()
+	testkit.Must(w.js.CreateStream(w.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{subjects}, AllowDirect: true}))(w)
+}
+
+// certify writes a certificate that ends after some days.
+func (w *world) certify(days int) {
+	w.Helper()
+	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(w)
+	end := time.Now().AddDate(0, 0, days)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: end.AddDate(-1, 0, 0), NotAfter: end}
+	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(w)
+	must(w, os.WriteFile(w.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+}
+
+var dedupBucket = jetstream.KeyValueConfig{Bucket: kvstore.DefaultBucket, LimitMarkerTTL: time.Minute}
 
 // TestVerdictOfFaults breaks real parts, each in its way, and repairs them.
 func TestVerdictOfFaults(t *testing.T) {
@@ -153,6 +195,110 @@ func TestVerdictOfFaults(t *testing.T) {
 			func(w *world, _ *agrimill) { w.send(taskData, 1) }, admin.ProblemPoisoned, true,
 			[]string{"1 message has been in the poison queue", "no route has delivered it. See why (agrimill poison list)"}, nil,
 		},
+		"the dedup store is gone": {
+			func(w *world) string {
+				testkit.Must(w.js.CreateKeyValue(w.Context(), dedupBucket))(w)
+				return fmt.Sprintf("dedup: {nats_kv: {url: %q, provision: none}}\n", w.server.URL())
+			},
+			func(w *world, _ *agrimill) { must(w, w.js.DeleteKeyValue(w.Context(), dedupBucket.Bucket)) }, admin.ProblemDedup, false,
+			[]string{"The dedup store nats_kv", "has been failing for", "nothing is lost. Repair the store; agrimill continues by itself"},
+			func(w *world, _ *agrimill) {
+				testkit.Must(w.js.CreateKeyValue(w.Context(), dedupBucket))(w)
+			},
+		},
+		"the lease is out of reach": {
+			func(w *world) string { w.free(); return w.ha(w.proxy.URL(), "ttl: 5s") },
+			func(w *world, _ *agrimill) { w.server.Stop() }, admin.ProblemLease, false,
+			[]string{"The lease in", "has not been readable or renewable", "new messages stay with the gateway; nothing is lost. Repair NATS"}, nil,
+		},
+		"the poison queue cannot be read": {
+			func(w *world) string {
+				w.makeStream("DEAD", "dead.>")
+				w.edit("poison: {sink: farm}", fmt.Sprintf("  dead: {nats: {url: %q, stream: DEAD, subject_prefix: dead, provision: none}}\npoison: {sink: dead}", w.server.URL()))
+				return ""
+			},
+			func(w *world, _ *agrimill) { must(w, w.js.DeleteStream(w.Context(), "DEAD")) }, admin.ProblemSink, false,
+			[]string{`The sink "dead" (nats`, "stream not found", "Messages that would be poisoned wait; nothing is lost.", "There is 1 more problem."},
+			func(w *world, _ *agrimill) { w.makeStream("DEAD", "dead.>") },
+		},
+		"the stream of the sink is missing": {
+			func(w *world) string {
+				w.makeStream("AGRIMILL", "agrimill.>")
+				w.edit("publish_timeout: 2s", "publish_timeout: 2s, provision: none")
+				return ""
+			},
+			func(w *world, _ *agrimill) {
+				must(w, w.js.DeleteStream(w.Context(), "AGRIMILL"))
+				w.send(taskData, 2)
+			}, admin.ProblemSink, false, []string{`The sink "farm" (nats`, "has been down for", "stream not found", `The route "farm-data" waits with 2 messages; nothing is lost.`},
+			func(w *world, _ *agrimill) { w.makeStream("AGRIMILL", "agrimill.>") },
+		},
+		"the sink refuses every topic": {
+			nil, func(w *world, _ *agrimill) { w.forbid("agrimill.>"); w.send(pictures, 1) }, admin.ProblemRoute, false,
+			[]string{`The route "farm-data" has been waiting for`, "ermissions Violation", "1 message waits where it comes from; nothing is lost. Correct the credentials or the permissions"},
+			func(w *world, _ *agrimill) { w.forbid() },
+		},
+		"the sink refuses a topic, and one endpoint stands still": {
+			nil, func(w *world, _ *agrimill) {
+				w.forbid("agrimill.*." + pictures)
+				w.send(pictures, 1)
+				barn := w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "barn", Receive: []string{taskData}})
+				w.repeat(50*time.Millisecond, func() {
+					if w.behind() {
+						return
+					}
+					if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, Recipients: []string{barn.ID}, MessageType: taskData, Payload: []byte(mark)}); err != nil {
+						w.Error(err)
+					}
+				})
+			}, admin.ProblemTopic, true,
+			[]string{pictures + `" of the route "farm-data" has been refused by the sink for 1`, "Messages for it wait, others pass; nothing is lost.", "There is 1 more problem."},
+			func(w *world, _ *agrimill) { w.forbid() },
+		},
+		"a route poisons everything": {
+			func(*world) string {
+				return "  - {name: names, from: {gateway: all}, to: {sink: farm, topic: \"{filename}\"}}\n"
+			},
+			func(w *world, _ *agrimill) { w.send(taskData, 10) }, admin.ProblemRoute, false,
+			[]string{`The route "names" has moved every message to the poison queue`, "in the poison queue, confirmed, and nowhere else", "run agrimill poison replay"}, nil,
+		},
+		"confirmations of one tenant fail": {
+			func(w *world) string {
+				w.sick = w.gate.AddTenant()
+				w.gate.Authorize(w.gate.Application(), w.sick)
+				w.gate.AddEndpoint(gatewaytest.EndpointConfig{Tenant: w.sick, Name: "barn", Receive: []string{taskData}, Subscribe: []string{taskData}})
+				return ""
+			},
+			func(w *world, _ *agrimill) {
+				sender := w.gate.AddEndpoint(gatewaytest.EndpointConfig{Tenant: w.sick, Send: []string{taskData}})
+				w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Match: func(r *http.Request) bool {
+					return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), w.sick)
+				}})
+				testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: taskData, Payload: []byte(mark)}))(w)
+				w.keepBusy(1, taskData)
+			}, admin.ProblemConfirmations, true,
+			[]string{"Confirmations for the tenant of \"barn\"", "have failed for 1", "1 message is stored and stays with the gateway as well; nothing is lost."},
+			func(w *world, _ *agrimill) { w.gate.LiftAll() },
+		},
+		"payloads cannot be downloaded": {
+			nil, func(w *world, _ *agrimill) {
+				w.gate.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
+				payload := append([]byte(mark), make([]byte, 200<<10)...) // too large for its event
+				testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payload}))(w)
+			}, admin.ProblemPayloads, true, []string{"Downloads of payloads from 127.0.0.1:", "have failed for 1", "nothing is lost. Repair the way to that host"},
+			func(w *world, _ *agrimill) { w.gate.LiftAll() },
+		},
+		"a certificate ends soon": {
+			func(w *world) string {
+				w.cert = filepath.Join(w.TempDir(), "admin.pem")
+				w.certify(90)
+				w.edit("admin: {address: off}", fmt.Sprintf("admin: {address: off, tls: {cert_file: %q, key_file: %[1]q}}", w.cert))
+				return ""
+			},
+			func(w *world, _ *agrimill) { w.certify(13) }, admin.ProblemCertificate, true,
+			[]string{"The certificate admin.tls.cert_file", "has needed a renewal", "Until then nothing changes", "Renew the file"},
+			func(w *world, _ *agrimill) { w.certify(90) },
+		},
 		"a reload is refused": {
 			nil, func(_ *world, b *agrimill) { b.ReloadFailed(errors.New("agrimill.yaml:7: unknown key")) }, admin.ProblemReload, true,
 			[]string{"The configuration file has been refused", "agrimill.yaml:7: unknown key", "Correct it (agrimill validate) and reload."},
@@ -169,7 +315,7 @@ func TestVerdictOfFaults(t *testing.T) {
 			if test.more != nil {
 				text += test.more(w)
 			}
-			b := w.start(text)
+			b := w.start(strings.NewReplacer(w.edits...).Replace(text))
 			b.says(true, "", rightAgain)
 			test.fail(w, b)
 			b.says(test.ready, test.kind, test.says...)

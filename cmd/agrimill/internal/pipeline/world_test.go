@@ -64,6 +64,9 @@ type world struct {
 	grace            time.Duration // of readiness; 0: what fails counts at once
 	look             time.Duration // CheckInterval, unless it is shorter than usual
 
+	sick, cert string   // a tenant and a file of TestVerdictOfFaults
+	edits      []string // of its configuration
+
 	env map[string]string // what configurations can refer to
 
 	mu   sync.Mutex

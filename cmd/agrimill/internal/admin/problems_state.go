@@ -40,7 +40,7 @@ func waitProblems(s *Snapshot, outage bool) (problems []Problem) {
 			p.Reason = s.lastError()
 			p.Effect = fmt.Sprintf("%s of it %s, others pass; %s", plural(first.Count, "message"), verb(first.Count, "waits", "wait"), nothingLost)
 			if w.Count > 1 {
-				p.Effect = fmt.Sprintf("%s and those of %s more; %s", p.Effect[:len(p.Effect)-len("; "+nothingLost)], plural(w.Count-1, "endpoint"), nothingLost)
+				p.Effect = fmt.Sprintf("%s of it %s, and those of %s; others pass; %s", plural(first.Count, "message"), verb(first.Count, "waits", "wait"), plural(w.Count-1, "other endpoint"), nothingLost)
 			}
 			p.Action = "repair what the error of its route names; " + keepsTrying
 		case subscriber.WaitSubscription:

@@ -160,6 +160,10 @@ var situations = []situation{
 		s.Routes[0].LastError, s.Routes[0].LastErrorAt = "message too large", ago(time.Second)
 	}, true, map[admin.ProblemKind]int{admin.ProblemEndpoint: 1},
 		`The endpoint "barn" has had no message finished for 48 s: message too large. 3 messages of it wait, others pass; nothing is lost. Repair what the error of its route names; agrimill continues by itself.`},
+	{"several endpoints stand still", func(s *admin.Snapshot) {
+		wait(s, subscriber.WaitKey, 7, 3, admin.Wait{What: "e", Name: `the endpoint "barn"`, Since: ago(48 * time.Second), Count: 3})
+	}, true, map[admin.ProblemKind]int{admin.ProblemEndpoint: 1},
+		`The endpoint "barn" has had no message finished for 48 s. 3 messages of it wait, and those of 2 other endpoints; others pass; nothing is lost. Repair what the error of its route names; agrimill continues by itself.`},
 	{"a route is slow for a tenant", func(s *admin.Snapshot) {
 		wait(s, subscriber.WaitSubscription, 500, 1, admin.Wait{What: "x", Name: `the route "maps" for the tenant of "barn" (t)`, Since: ago(time.Minute), Count: 500})
 	}, true, map[admin.ProblemKind]int{admin.ProblemSlow: 1},

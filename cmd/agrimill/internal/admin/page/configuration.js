@@ -1,7 +1,7 @@
 // The configuration that is running.
 
 import { ask } from "./api.js";
-import { byId, keyed, make, setHidden, setText } from "./dom.js";
+import { byId, inSlices, make, setHidden, setText } from "./dom.js";
 import { count, stamp, time } from "./format.js";
 
 const MAX_ROWS = 100; // that are shown; the search finds the others
@@ -54,7 +54,7 @@ function showConfig() {
   const wanted = byId("config-query").value.trim().toLowerCase();
   const all = byId("config-defaults").checked, differing = byId("config-differing").checked;
   const found = settings.list.filter((s) => (differing ? s.restart : all || s.source) && (!wanted || `${s.path} ${valueText(s.value)}`.toLowerCase().includes(wanted)));
-  keyed(byId("config-rows"), found.slice(0, MAX_ROWS), (s) => s.path, newSetting, showSetting);
+  inSlices(byId("config-rows"), found.slice(0, MAX_ROWS), (s) => s.path, newSetting, showSetting);
   setText(byId("config-empty"), found.length ? `${count(found.length - MAX_ROWS)} more: search for a part of the key or value.` : "Nothing of that.");
   setHidden(byId("config-empty"), found.length > 0 && found.length <= MAX_ROWS);
 }

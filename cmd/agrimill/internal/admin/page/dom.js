@@ -51,6 +51,16 @@ export function keyed(parent, items, keyOf, create, update) {
   }
 }
 
+const SLICE = 25; // rows
+
+// inSlices is keyed for a long list: what is new is made a slice at a time, so that the browser responds meanwhile.
+export function inSlices(parent, items, keyOf, create, update) {
+  clearTimeout(parent.slices);
+  const most = (parent.keyed?.size ?? 0) + SLICE;
+  keyed(parent, items.slice(0, most), keyOf, create, update);
+  if (most < items.length) parent.slices = setTimeout(inSlices, 0, parent, items, keyOf, create, update);
+}
+
 // States have a tone (color and shape) and a word.
 const TONES = {
   running: "good", connected: "good", "awaiting head": "good", up: "good", ok: "good", standby: "good",

@@ -1,7 +1,7 @@
 // Tenants and endpoints: who waits longest, a list of all, and one of them in full.
 
 import { ask, only, onlyThese } from "./api.js";
-import { directory, endpointOf, pollTenants } from "./directory.js";
+import { directory, endpointOf, onDirectory, pollTenants, tenantName } from "./directory.js";
 import { byId, keyed, make, setHidden, setText } from "./dom.js";
 import { select } from "./filter.js";
 import { count, short, time } from "./format.js";
@@ -33,7 +33,7 @@ async function showWaiting(now) {
   }, (node, w) => {
     const known = endpointOf(w.endpoint), oldest = time(w.oldest);
     node.firstElementChild.disabled = !known;
-    setText(node.firstElementChild, known?.e.name || w.endpoint || `tenant ${w.tenant}`);
+    setText(node.firstElementChild, known?.e.name || known?.e.external_id || w.endpoint || tenantName(w.tenant));
     setText(node.lastElementChild, [plural(w.in_flight + w.held + w.pending_confirmations, "message"), oldest && `the oldest for ${short(now - oldest)}`].filter(Boolean).join(", "));
   });
 }
@@ -54,7 +54,7 @@ function showRow(row, endpoint) {
   setHidden(row.querySelector(".tag"), !e.mine);
   setText(row.querySelector(".external"), e.external_id || e.id);
   setText(row.querySelector(".kind"), e.type.replaceAll("_", " "));
-  setText(row.querySelector(".of"), tenant.id);
+  setText(row.querySelector(".of"), tenantName(tenant.id));
   setText(row.querySelector(".sends"), typesOf(e.sends));
   setText(row.querySelector(".receives"), typesOf(e.receives));
 }
@@ -64,8 +64,8 @@ const setRows = newList(byId("tenants"), byId("tenants-rows"), ({ tenant, e }) =
 function showList() {
   const { tenants, endpoints, error } = directory, empty = byId("tenants-empty");
   const wanted = byId("tenants-query").value.trim().toLowerCase(), ours = byId("tenants-ours").checked;
-  const found = endpoints.filter(({ tenant, e }) => (!ours || e.mine) && (!only.tenant || tenant.id === only.tenant) && (!only.endpoint || e.id === only.endpoint)
-    && (!wanted || [e.name, e.external_id, e.id, tenant.id, ...(e.sends ?? []), ...(e.receives ?? [])].join(" ").toLowerCase().includes(wanted)));
+  const found = endpoints.filter(({ tenant, e, text }) => (!ours || e.mine) && (!only.tenant || tenant.id === only.tenant) && (!only.endpoint || e.id === only.endpoint)
+    && (!wanted || text.includes(wanted)));
   const all = `${plural(tenants?.length ?? 0, "tenant")}, ${plural(endpoints.length, "endpoint")}`;
   setText(byId("tenants-count"), tenants ? (found.length === endpoints.length ? all : `${count(found.length)} of ${plural(endpoints.length, "endpoint")}`) : "");
   setHidden(empty, found.length > 0 && !error);
@@ -81,7 +81,7 @@ function showFarm(endpoint, button) {
   from = button;
   const { tenant, e } = endpoint;
   setText(byId("h-farm"), e.name || "unnamed");
-  const facts = [["Tenant", tenant.id], ["Scopes", typesOf(tenant.scopes)], ["ID", e.id], ["External ID", e.external_id], ["Type", e.type.replaceAll("_", " ")], ["Sends", typesOf(e.sends)],
+  const facts = [["Tenant", tenantName(tenant.id)], ["Scopes", typesOf(tenant.scopes)], ["ID", e.id], ["External ID", e.external_id], ["Type", e.type.replaceAll("_", " ")], ["Sends", typesOf(e.sends)],
     ["Receives", typesOf(e.receives)], ["Connected now", e.routed_to === undefined ? "unknown" : `sends to ${count(e.routed_to)}, receives from ${count(e.routed_from)}`]];
   byId("farm-facts").replaceChildren(...facts.filter(([, text]) => text).flatMap(([term, text]) => [make("dt", { text: term }), make("dd", { class: "ext", text })]));
   const offers = [e.mine && ["Show only this endpoint", () => select({ tenant: tenant.id, endpoint: e.id })], ["Show only this tenant", () => select({ tenant: tenant.id, endpoint: "" })],
@@ -107,5 +107,5 @@ byId("farm-close").addEventListener("click", () => {
 });
 byId("tenants-form").addEventListener("submit", (event) => event.preventDefault());
 byId("tenants-form").addEventListener("input", showList);
-directory.addEventListener("change", showList);
+onDirectory(showList);
 only.addEventListener("change", showList);

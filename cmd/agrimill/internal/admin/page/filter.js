@@ -1,7 +1,7 @@
 // The selection of a tenant or a receiving endpoint.
 
 import { only, OTHERS } from "./api.js";
-import { directory, pollTenants, suggest } from "./directory.js";
+import { directory, onDirectory, pollTenants, suggest, tenantName } from "./directory.js";
 import { byId, setHidden, setText } from "./dom.js";
 
 const NOTE = "Figures, what waits, history, messages, the poison queue and endpoints are those selected. What cannot be distinguished says “all tenants”; states and errors are those of the whole.";
@@ -9,7 +9,7 @@ const NOTE = "Figures, what waits, history, messages, the poison queue and endpo
 const labelOf = (e) => `${e.name || "unnamed"} (${e.external_id || e.id})`;
 
 function* choices() {
-  for (const t of directory.tenants ?? []) yield [t.id, "tenant"];
+  for (const t of directory.tenants ?? []) yield [t.id, tenantName(t.id)];
   for (const { e } of directory.endpoints) if (e.mine) yield [e.external_id || e.id, e.name || "unnamed"];
   yield [OTHERS, "endpoints without figures of their own"];
 }
@@ -29,7 +29,7 @@ export function select(chosen) {
   Object.assign(only, chosen);
   const active = Boolean(only.tenant || only.endpoint);
   const endpoint = directory.endpoints.find(({ e }) => e.id === only.endpoint);
-  byId("only").value = endpoint ? labelOf(endpoint.e) : only.endpoint || only.tenant;
+  byId("only").value = endpoint ? labelOf(endpoint.e) : only.endpoint || (only.tenant && only.tenant !== OTHERS ? tenantName(only.tenant) : only.tenant);
   setHidden(byId("only-all"), !active);
   setHidden(byId("only-note"), !active);
   setText(byId("only-note"), NOTE);
@@ -38,7 +38,7 @@ export function select(chosen) {
 
 byId("only").addEventListener("focus", pollTenants);
 byId("only").addEventListener("input", () => suggest("only-choices", choices(), byId("only").value));
-directory.addEventListener("change", () => suggest("only-choices", choices(), byId("only").value));
+onDirectory(() => suggest("only-choices", choices(), byId("only").value));
 byId("only").addEventListener("change", () => {
   const found = find(byId("only").value);
   if (found.length === 1) {

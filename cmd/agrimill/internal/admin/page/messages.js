@@ -2,6 +2,7 @@
 
 import { ask, only, onlyThese, session, whyNot } from "./api.js";
 import { hideContents, showContents } from "./contents.js";
+import { endpointName, pollTenants, tenantName } from "./directory.js";
 import { byId, make, say, seen, setHidden, setText } from "./dom.js";
 import { bytes, count, precise, stamp, time } from "./format.js";
 import { enter } from "./rooms.js";
@@ -13,8 +14,8 @@ function traceNames(m) {
   if (m.message_type) names.push(m.message_type);
   if (m.bytes >= 0) names.push(bytes(m.bytes));
   if (m.context_id) names.push(`context ${m.context_id}`);
-  if (m.tenant) names.push(`tenant ${m.tenant}`);
-  if (m.endpoint) names.push(`endpoint ${m.endpoint}`);
+  if (m.tenant) names.push(tenantName(m.tenant));
+  if (m.endpoint) names.push(endpointName(m.endpoint));
   const ids = m.message_ids ?? [];
   if (ids.length === 1) names.push(`message ${ids[0]}`);
   else if (ids.length > 1) names.push(`${count(ids.length)} messages`);
@@ -97,6 +98,7 @@ async function findMessages() {
   let answer;
   try {
     answer = await ask(path, {}, 4);
+    await pollTenants(); // which has the names
   } catch (err) {
     if (asked === trace.asked) say(result, "bad", whyNot(err, "Not found"));
     return;

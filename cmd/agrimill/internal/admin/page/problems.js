@@ -2,6 +2,7 @@
 
 import { ask, only, onlyThese, session } from "./api.js";
 import { showContents } from "./contents.js";
+import { endpointName, pollTenants, tenantName } from "./directory.js";
 import { byId, keyed, make, seen, setHidden, setText } from "./dom.js";
 import { bytes, count, stamp, time } from "./format.js";
 import { total } from "./rates.js";
@@ -15,6 +16,7 @@ const SHOWN_GROUPS = 8;  // at most
 
 // pollProblems reads the queue when something happened, and now and then.
 export function pollProblems(status) {
+  pollTenants(); // which has the names
   const happened = `${status.started} ${total(status, "poisoned")} ${status.poison_browsable} ${onlyThese()}`;
   if (happened === poison.seen && performance.now() - poison.at < QUEUE_MS) return;
   // Grouping reads the whole queue, so a large one is not grouped each time.
@@ -118,7 +120,7 @@ function showPoisonRow(row, m) {
   setText(part("type"), m.message_type || "no message type");
   setText(part("file"), m.filename ?? "");
   setHidden(part("file"), !m.filename);
-  setText(part("where"), [`ID ${m.id}`, m.tenant && `tenant ${m.tenant}`].filter(Boolean).join(", "));
+  setText(part("where"), [`ID ${m.id}`, m.endpoint ? endpointName(m.endpoint) : m.tenant && tenantName(m.tenant)].filter(Boolean).join(", "));
   setText(part("class"), m.class || (m.foreign ? "foreign" : "unknown"));
   setText(part("text"), [m.reason || (m.foreign ? "No router wrote this message" : "no reason given"), m.foreign && "it cannot be replayed"].filter(Boolean).join("; "));
   setText(part("route"), m.route || "unknown");

@@ -1,6 +1,6 @@
 // All routes in a table: sortable, the worst first.
 
-import { byId, keyed, make, setState, setText, stateBadge, toneOf } from "./dom.js";
+import { byId, inSlices, make, setState, setText, stateBadge, toneOf } from "./dom.js";
 import { agoText, count, rateText, short, time } from "./format.js";
 import { countsOf, placeText, wordOf } from "./parts.js";
 import { rateOf } from "./rates.js";
@@ -53,7 +53,7 @@ export function showRoutes(status) {
 
 function sort() {
   shown.sort((a, b) => (order.by(b, a) || byName(b, a)) * (order.up ? -1 : 1));
-  keyed(byId("routes-rows"), shown, (r) => r.route.name, newRow, showRow);
+  inSlices(byId("routes-rows"), shown, (r) => r.route.name, newRow, showRow);
 }
 
 // The head has a button for each column: what it sorts by, and the other way round.
@@ -70,5 +70,5 @@ byId("routes-head").append(...[["Route", null, byName], ...COLUMNS].map(([title,
 }));
 
 rooms.addEventListener("change", () => {
-  if (rooms.open !== "routes") keyed(byId("routes-rows"), []); // so that the page stays small
+  if (rooms.open !== "routes") inSlices(byId("routes-rows"), []); // so that the page stays small
 });

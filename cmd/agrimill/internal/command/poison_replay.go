@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
@@ -40,6 +41,7 @@ The exit status is also 1 if a message returned to the queue or stayed in it.
 	replay.wanted.define(cmd)
 	flags.DurationVar(&replay.timeout, "timeout", 0, "give up after this `DURATION`; 0 means never")
 	flags.BoolVar(&replay.force, "force", false, "replay messages that have reached some of their recipients, too, which get them again")
+	flags.BoolVarP(&replay.verbose, "verbose", "v", false, "write a line for each message, not only for those that are still in the queue")
 	flags.BoolVar(&replay.dryRun, "dry-run", false, "list what would be replayed, without replaying it")
 	flags.BoolVar(&replay.asJSON, "json", false, "write the summary as JSON")
 	return cmd
@@ -49,7 +51,7 @@ type poisonReplay struct {
 	connection     connection
 	wanted         selection
 	timeout        time.Duration
-	force          bool
+	force, verbose bool
 	dryRun, asJSON bool
 }
 
@@ -98,7 +100,7 @@ func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, queue rout
 		return newReplayReport(records), notReplayed(err, len(records))
 	}
 	defer func() { err = errors.Join(err, replayer.Close()) }()
-	return replayEach(ctx, p, replayer, queue, records)
+	return replayEach(ctx, p, replayer, queue, records, c.verbose)
 }
 
 // waits prints that a replay is waiting for an outage to end.
@@ -114,10 +116,11 @@ func (w waits) Observe(e router.Event) {
 	}
 }
 
-// replayEach replays messages one by one and prints the outcome of each. It returns an
-// error unless every message was delivered.
-func replayEach(ctx context.Context, p *program, replayer admin.Replayer, queue router.PoisonStore, records []admin.PoisonedRecord) (replayReport, error) {
+// replayEach replays messages one by one, shows how far it is on a terminal, and prints the outcome of those that are still in the
+// queue, or of each. It returns an error unless every message was delivered.
+func replayEach(ctx context.Context, p *program, replayer admin.Replayer, queue router.PoisonStore, records []admin.PoisonedRecord, verbose bool) (replayReport, error) {
 	report := newReplayReport(records)
+	bar := p.newBar("replaying", int64(len(records)), progressbar.OptionShowIts())
 	err := admin.ReplayEach(ctx, replayer, queue, idsOfRecords(records), func(result admin.ReplayResult) {
 		report.Add(result.Outcome)
 		report.Results = append(report.Results, result)
@@ -125,8 +128,20 @@ func replayEach(ctx context.Context, p *program, replayer admin.Replayer, queue 
 		if result.Reason != "" {
 			text += ": " + cell(result.Reason)
 		}
-		p.notef("%s", text)
+		left := result.Outcome != admin.ReplayDelivered && result.Outcome != admin.ReplayDuplicate
+		if bar != nil && (left || verbose) {
+			_ = bar.Clear() // of the line; a terminal that fails has nowhere to say so
+		}
+		if left || verbose {
+			p.notef("%s", text)
+		}
+		if bar != nil {
+			_ = bar.Set(len(report.Results))
+		}
 	})
+	if bar != nil {
+		_ = bar.Finish() // which removes it
+	}
 	if err != nil {
 		return report, notReplayed(err, len(records)-len(report.Results))
 	}

@@ -16,14 +16,18 @@ type transfer struct {
 }
 
 func (p *program) newTransfer(name string, size int64) *transfer {
-	t := &transfer{max: size}
-	if size > 0 && p.isTerminal(p.stderr) {
-		t.bar = progressbar.NewOptions64(size,
-			progressbar.OptionSetWriter(p.stderr), progressbar.OptionSetDescription(shorten(name, 40)), progressbar.OptionShowBytes(true), progressbar.OptionShowCount(),
-			progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetWidth(20), progressbar.OptionSetRenderBlankState(true))
+	return &transfer{max: size, bar: p.newBar(name, size, progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))}
+}
+
+// newBar shows how far something is, with the time that is left; nil, unless stderr is a terminal.
+func (p *program) newBar(name string, most int64, more ...progressbar.Option) *progressbar.ProgressBar {
+	if most <= 0 || !p.isTerminal(p.stderr) {
+		return nil
 	}
-	return t
+	return progressbar.NewOptions64(most, append(more,
+		progressbar.OptionSetWriter(p.stderr), progressbar.OptionSetDescription(shorten(name, 40)), progressbar.OptionShowCount(),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetWidth(20), progressbar.OptionSetRenderBlankState(true))...)
 }
 
 // set updates the number of bytes read in the current attempt. The last byte is withheld

@@ -375,7 +375,7 @@ func TestBrowserFilter(t *testing.T) {
 	page.Wait(found + ` === 15 && document.querySelector("#why-tenant").value === "tenant-1"`)
 	page.Wait(`document.querySelector("#only-note").textContent.includes("What cannot be distinguished says “all tenants”")`)
 	enter(page, "problems")
-	page.Wait(rows + ` === 15 && [...document.querySelectorAll("#poison-rows .where")].every(n => n.textContent.includes("tenant tenant-1"))`)
+	page.Wait(rows + ` === 15 && [...document.querySelectorAll("#poison-rows .where")].every(n => /endpoint “Barn \d” \(endpoint-1-\d\)/.test(n.textContent))`)
 	page.Wait(`[...document.querySelectorAll("#poison-groups .number")].map(n => n.textContent).join(" ") === "10 5"`)
 	enter(page, "farms")
 	page.Wait(`document.querySelectorAll("#tenants tbody tr").length === 3 && document.querySelector("#tenants-count").textContent === "3 of 6 endpoints"`)

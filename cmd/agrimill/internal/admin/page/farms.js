@@ -54,7 +54,7 @@ function showRow(row, endpoint) {
   setHidden(row.querySelector(".tag"), !e.mine);
   setText(row.querySelector(".external"), e.external_id || e.id);
   setText(row.querySelector(".kind"), e.type.replaceAll("_", " "));
-  setText(row.querySelector(".of"), tenantName(tenant.id));
+  setText(row.querySelector(".of"), tenantName(tenant.id).replace(/^tenant /, ""));
   setText(row.querySelector(".sends"), typesOf(e.sends));
   setText(row.querySelector(".receives"), typesOf(e.receives));
 }

@@ -73,21 +73,26 @@ func TestBrowserScale(t *testing.T) {
 		page.Eval(`Math.round(performance.getEntriesByType("resource").find(e => e.name.endsWith(".css")).responseEnd)`),
 		page.Eval(`Math.round(Math.max(...performance.getEntriesByType("resource").filter(e => e.name.endsWith(".js")).map(e => e.responseEnd)))`),
 		page.Eval(`Math.round(performance.getEntriesByType("resource").find(e => e.name.includes("api/status")).responseEnd)`))
-	for _, room := range []struct{ name, whole string }{
+	rooms := []struct{ name, whole string }{
 		{"overview", `document.querySelectorAll("#c-sinks .node").length === 5`},
 		{"farms", `document.querySelectorAll("#waiting li").length === 12 && document.querySelector("#tenants-count").textContent === "200 tenants, 10,000 endpoints"`},
 		{"routes", `document.querySelectorAll("#routes-rows tr").length === 100 && document.querySelector("#routes-rows .state").dataset.state === "outage"`},
 		{"problems", rows + ` === 25`},
 		{"messages", `document.querySelectorAll("#why-tenants option").length === 50`},
 		{"configuration", `document.querySelectorAll("#config-rows tr").length === 100 && document.querySelector("#config-empty").textContent.startsWith("400 more")`},
-	} {
+	}
+	for _, room := range rooms {
 		enter(page, room.name)
 		page.Wait(room.whole)
-		look(page, "scale-"+room.name)
 		t.Logf("%s: %s elements, longest task %s ms", room.name, page.Eval(`document.querySelectorAll("*").length`), page.Eval(`Math.round(window.longest ?? 0)`))
 		if got := page.Eval(`document.querySelectorAll("*").length <= 3000`); got != "true" {
 			t.Errorf("%s: more than 3,000 elements", room.name)
 		}
+	}
+	for _, room := range rooms { // again, because pictures take long themselves
+		enter(page, room.name)
+		page.Wait(room.whole)
+		look(page, "scale-"+room.name)
 	}
 
 	// The list leads to its end, and to what is searched for.
@@ -96,7 +101,7 @@ func TestBrowserScale(t *testing.T) {
 	page.Wait(`[...document.querySelectorAll("#tenants .name")].some(n => n.textContent === "Tractor 49 of farm 199") && document.querySelectorAll("#tenants tbody tr").length < 60`)
 	page.Type("#tenants-query", "tractor 7 of farm 19")
 	page.Wait(`document.querySelector("#tenants-count").textContent === "11 of 10,000 endpoints" && document.querySelectorAll("#tenants tbody tr").length === 11`)
-	t.Logf("after a scroll and a search the longest task has taken %s ms", page.Eval(`Math.round(window.longest ?? 0)`))
+	t.Logf("with pictures, a scroll and a search the longest task has taken %s ms", page.Eval(`Math.round(window.longest ?? 0)`))
 
 	// What is asked for again is not sent again: the browser has seen the whole list once, and then that it is the same.
 	sizes := `JSON.stringify(performance.getEntriesByType("resource").filter(e => e.name.endsWith("api/tenants")).map(e => e.responseStatus))`

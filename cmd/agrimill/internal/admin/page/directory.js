@@ -89,6 +89,7 @@ function offerTenants() {
 
 onDirectory(offerTenants);
 onDirectory(() => {
-  const types = new Set(directory.endpoints.flatMap(({ e }) => [...(e.sends ?? []), ...(e.receives ?? [])]));
+  const types = new Set();
+  for (const { e } of directory.endpoints) for (const list of [e.sends, e.receives]) for (const type of list ?? []) types.add(type);
   offer("why-types", [...types].sort().slice(0, MAX_CHOICES).map((t) => [t, ""]));
 });

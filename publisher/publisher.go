@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -85,7 +86,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if len(messages) != 1 {
 		outcomes = make([]Outcome, len(messages))
 	}
-	ended, stop := firstEnd(messages)
+	ended, stop := msgctx.FirstEnd(messages) // the end of any of them ends the call
 	defer stop()
 	fail := func(i int, err error) error {
 		call := &PublishError{Outcomes: slices.Clone(outcomes)}
@@ -145,7 +146,7 @@ func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 // publish sends one message once a slot is free.
 func (p *Publisher) publish(ended context.Context, topic string, msg *message.Message, m *prepared) (Outcome, error) {
 	ctx := msg.Context()
-	if ended != nil {
+	if ended != ctx {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()

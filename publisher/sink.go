@@ -122,24 +122,3 @@ func endOf(err error, messages ...*message.Message) error {
 	}
 	return nil
 }
-
-// firstEnd returns a context that ends with the first context of several messages, so that
-// the end of any of them ends the call; nil for one message, whose own does. stop releases it.
-func firstEnd(messages []*message.Message) (ctx context.Context, stop func()) {
-	if len(messages) < 2 {
-		return nil, func() {}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	stops := make([]func() bool, 0, len(messages))
-	for _, msg := range messages {
-		if msg != nil && msg.Context().Done() != nil {
-			stops = append(stops, context.AfterFunc(msg.Context(), cancel))
-		}
-	}
-	return ctx, func() {
-		for _, stop := range stops {
-			stop()
-		}
-		cancel()
-	}
-}

@@ -124,13 +124,13 @@ func (p *Publication) Resolve(receipt Receipt, err error) bool {
 // ends. It returns the first error of a publication, else err, which is what kept the
 // remaining messages from being published.
 func Await(messages []*message.Message, publications []*Publication, err error) error {
-	ended, stop := firstEnd(messages)
+	ended, stop := msgctx.FirstEnd(messages)
 	defer stop()
 	var failed error
 	for i, p := range publications {
 		select {
 		case <-p.Done():
-		case <-ended:
+		case <-ended.Done():
 			return endOf(messages)
 		}
 		receipt, err := p.Result()
@@ -157,25 +157,6 @@ func ReportStored(msg *message.Message, receipt Receipt) {
 		Stored(*message.Message, Receipt)
 	}); ok {
 		told.Stored(msg, receipt)
-	}
-}
-
-// firstEnd returns a channel that is closed when the context of one of the messages
-// ends, and a function that releases it.
-func firstEnd(messages []*message.Message) (<-chan struct{}, func()) {
-	if len(messages) == 1 {
-		return messages[0].Context().Done(), func() {}
-	}
-	ended, end := context.WithCancel(context.Background())
-	stops := make([]func() bool, len(messages))
-	for i, msg := range messages {
-		stops[i] = context.AfterFunc(msg.Context(), end)
-	}
-	return ended.Done(), func() {
-		for _, stop := range stops {
-			stop()
-		}
-		end()
 	}
 }
 

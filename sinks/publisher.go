@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/workers"
 )
 
@@ -145,11 +146,11 @@ func (s *publisherSink) Publish(topic string, messages ...*message.Message) erro
 
 // wait waits until a call of Publish is resolved. It returns the error of a context that ends before.
 func (s *publisherSink) wait(call *publisherCall, messages []*message.Message) error {
-	ended, stop := firstEnd(messages)
+	ended, stop := msgctx.FirstEnd(messages)
 	defer stop()
 	select {
 	case <-call.Done():
-	case <-ended:
+	case <-ended.Done():
 		s.leave(call)
 		return endOf(messages)
 	case <-s.closing.Done():
@@ -294,12 +295,12 @@ func (s *publisherSink) waitForLeft(topic string, messages []*message.Message) e
 	if changed == nil {
 		return nil
 	}
-	ended, stop := firstEnd(messages)
+	ended, stop := msgctx.FirstEnd(messages)
 	defer stop()
 	for ; changed != nil; changed = s.tooManyLeft(topic) {
 		select {
 		case <-changed:
-		case <-ended:
+		case <-ended.Done():
 			return endOf(messages)
 		case <-s.closing.Done():
 			return NewError(s.config.Description.Name, topic, ErrClosed, nil)

@@ -245,3 +245,24 @@ func WithPipelines(ctx context.Context) context.Context {
 
 // Pipelines reports whether ctx comes from [WithPipelines].
 func Pipelines(ctx context.Context) bool { return ctx.Value(pipelinesKey{}) != nil }
+
+// FirstEnd returns a context that ends with the first of the contexts of messages, some of which may be nil; of one message, its own.
+// stop releases it.
+func FirstEnd(messages []*message.Message) (first context.Context, stop func()) {
+	if len(messages) == 1 && messages[0] != nil {
+		return messages[0].Context(), func() {}
+	}
+	first, end := context.WithCancel(context.Background())
+	stops := []func() bool{}
+	for _, msg := range messages {
+		if msg != nil && msg.Context().Done() != nil {
+			stops = append(stops, context.AfterFunc(msg.Context(), end))
+		}
+	}
+	return first, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		end()
+	}
+}

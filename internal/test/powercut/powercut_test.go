@@ -165,14 +165,14 @@ func missing(ids []string, found map[string]int) (lost []string) {
 	return lost
 }
 
-// play cuts the power of what make makes, in rounds. A run that was ended goes on with the seed of the round that it was in.
-func play(t *testing.T, cuts int, make func(t *testing.T) (broker, setup), durable router.Durable) {
+// play cuts the power of what begin starts, in rounds. A run that was ended goes on with the seed of the round that it was in.
+func play(t *testing.T, cuts int, begin func(t *testing.T) (broker, setup), durable router.Durable) {
 	var sum sums
 	for first := *seed; sum.cuts < cuts && !t.Failed(); first++ {
 		t.Run(fmt.Sprintf("seed %d", first), func(t *testing.T) {
 			n := min(perRound, cuts-sum.cuts)
 			defer func(before int) { sum.cuts = before + n }(sum.cuts)
-			b, s := make(t)
+			b, s := begin(t)
 			s.Durable = durable.String()
 			newWorld(t, b, s).round(rand.New(rand.NewPCG(first, 1)), n, &sum)
 		})

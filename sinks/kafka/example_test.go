@@ -115,3 +115,14 @@ func ExampleMetadataKey() {
 	fmt.Println(config.PartitionKey(msg), config.Validate())
 	// Output: tenant 7 <nil>
 }
+
+// A sink publishes to this topic, and a source subscribes to it.
+func ExampleTopicName() {
+	fmt.Println(kafka.TopicName("", "iso:11783:-10:taskdata:zip"))
+	fmt.Println(kafka.TopicName("farms", "north.doc:pdf"))
+	fmt.Println(kafka.TopicName(kafka.NoTopicPrefix, "positions"))
+	// Output:
+	// agrimill.iso__3A11783__3A-10__3Ataskdata__3Azip
+	// farms.north.doc__3Apdf
+	// positions
+}

@@ -121,3 +121,14 @@ func ExampleUnescapeTopicSegment() {
 
 // A source of messages for a route to the gateway, or for anything else that takes
 // a Watermill subscriber.
+
+// A sink publishes to this subject, and a source subscribes to it.
+func ExampleSubject() {
+	fmt.Println(nats.Subject("", "iso:11783:-10:taskdata:zip"))
+	fmt.Println(nats.Subject("farms", "north field.*"))
+	fmt.Println(nats.Subject(nats.NoSubjectPrefix, "positions.>"))
+	// Output:
+	// agrimill.iso:11783:-10:taskdata:zip
+	// farms.north%20field.*
+	// positions.>
+}

@@ -116,6 +116,9 @@ func taskDataBombs() []Bomb {
 		{"references to nothing", func(t testing.TB) []byte {
 			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(200_000, `<FRM A="FRM1" I="CTR%d"/>`)+"</ISO11783_TaskData>")
 		}, "is not there"},
+		{"many references to nothing", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(480_000, `<FRM A="FRM1" I="CTR%d"/>`)+"</ISO11783_TaskData>")
+		}, "MaxMemory"},
 		{"text", filled("x", 1<<25), "MaxXML"},
 		{"attributes", filled("<CTR "+strings.Repeat(`a="" `, 200_000)+"/>", 30), ""},
 		{"long names", filled(`<CTR A="`+strings.Repeat("x", 1000_000)+`"/>`, 33), ""},

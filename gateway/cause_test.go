@@ -80,9 +80,7 @@ func TestRedirectsThroughAProxy(t *testing.T) {
 			t.Errorf("%s: %v", target, err)
 		}
 	}
-	if err := toward("https://10.0.0.2/p", true); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, toward("https://10.0.0.2/p", true))
 }
 
 // A source that hangs does not hold the call when its context has ended.

@@ -186,9 +186,7 @@ func TestPayloadURIMustBeAnAddress(t *testing.T) {
 
 func TestPayloadLimit(t *testing.T) {
 	c := newService(t).client(t, func(c *Config) { c.MaxPayloadSize = 100 })
-	if _, err := download(t.Context(), c, payloadHost(t, whole(testPayload(100))), -1); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(download(t.Context(), c, payloadHost(t, whole(testPayload(100))), -1))(t)
 	for name, h := range map[string]http.HandlerFunc{"length": whole(testPayload(101)), "chunked": chunked(testPayload(101))} {
 		for _, size := range []int64{-1, 101} {
 			got, err := download(t.Context(), c, payloadHost(t, h), size)
@@ -485,9 +483,7 @@ func TestPayloadCloseWhileReadWaits(t *testing.T) {
 		_, err := r.Read(make([]byte, 10))
 		got <- err
 	}()
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, r.Close())
 	wantOnly(t, <-got, ErrClosed)
 }
 

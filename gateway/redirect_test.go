@@ -136,9 +136,7 @@ func TestTLS(t *testing.T) {
 	}
 
 	cfg.TLS = &tls.Config{RootCAs: roots}
-	if _, err := newTestClient(t, cfg).ListAuthorizedTenants(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(newTestClient(t, cfg).ListAuthorizedTenants(t.Context()))(t)
 
 	// A certificate for another name.
 	cfg.TLS = &tls.Config{RootCAs: roots, ServerName: "other.example.org"}

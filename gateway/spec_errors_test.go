@@ -143,9 +143,7 @@ func TestSpecRateLimit(t *testing.T) {
 	t.Run("per application, over all its endpoints", func(t *testing.T) {
 		other := w.AddApplication(gatewaytest.ApplicationConfig{})
 		w.Authorize(other, w.Tenant())
-		if _, err := other.Client().ListAuthorizedTenants(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Must(other.Client().ListAuthorizedTenants(t.Context()))(t)
 		wantError(t, w.client.SendMessage(t.Context(), w.message("x")), gateway.ErrRateLimited)
 	})
 	t.Run("the whole client slows down", func(t *testing.T) {
@@ -156,9 +154,7 @@ func TestSpecRateLimit(t *testing.T) {
 	t.Run("passes", func(t *testing.T) {
 		w.Advance(time.Minute)
 		client, _ := specClient(t, w.ClientConfig())
-		if _, err := client.ListAuthorizedTenants(t.Context()); err != nil {
-			t.Error(err)
-		}
+		testkit.Must(client.ListAuthorizedTenants(t.Context()))(t)
 	})
 }
 
@@ -285,9 +281,7 @@ func TestSpecLimits(t *testing.T) {
 		w.Advance(15*time.Minute - time.Second)
 		r := testkit.Must(w.client.OpenPayload(t.Context(), m.PayloadURI, -1))(t)
 		_, err := io.Copy(io.Discard, r)
-		if err = errors.Join(err, r.Close()); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, errors.Join(err, r.Close()))
 		w.Advance(time.Second)
 		_, err = w.client.OpenPayload(t.Context(), m.PayloadURI, -1)
 		wantError(t, err, gateway.ErrPayloadExpired)

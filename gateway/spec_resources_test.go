@@ -101,9 +101,7 @@ func TestSpecPutEndpointRequest(t *testing.T) {
 		req := w.putRequest()
 		req.Name = ""
 		e := w.put(t, "urn:farm:unnamed", req)
-		if err := gateway.ValidateEndpointName(w.listed(t, e.ID).Name); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, gateway.ValidateEndpointName(w.listed(t, e.ID).Name))
 	})
 	t.Run("name need not be unique", func(t *testing.T) {
 		a, b := w.put(t, "urn:farm:a", w.putRequest()), w.put(t, "urn:farm:b", w.putRequest())

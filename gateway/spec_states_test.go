@@ -95,9 +95,7 @@ func TestSpecTransitions(t *testing.T) {
 		if !w.directory.Authorized(tenant, gateway.ScopeEndpointsManage) {
 			t.Error("not in the directory")
 		}
-		if _, err := w.client.ListTenantEndpoints(t.Context(), tenant); err != nil {
-			t.Error(err)
-		}
+		testkit.Must(w.client.ListTenantEndpoints(t.Context(), tenant))(t)
 	})
 	t.Run("authorization revoked", func(t *testing.T) {
 		w := open(t)

@@ -50,9 +50,7 @@ func TestReceiveEvents(t *testing.T) {
 	if d, ok := stream.Retry(); !ok || d != 1500*time.Millisecond {
 		t.Errorf("retry %v, %v", d, ok)
 	}
-	if err := stream.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, stream.Close())
 	requests, _ := r.all()
 	q := requests[0]
 	if q.Header.Get("Accept") != "text/event-stream" || q.Header.Get("Authorization") != "Bearer token-1" || q.URL.RawQuery != "" || q.Header.Get("Accept-Encoding") != "identity" {

@@ -65,10 +65,7 @@ func newFixture(t *testing.T, cfg gatewaytest.Config) *fixture {
 func (f *fixture) newClient(cfg gateway.Config) *gateway.Client {
 	f.Helper()
 	cfg.Retry.InitialBackoff, cfg.Retry.MaxBackoff = time.Millisecond, 5*time.Millisecond
-	client, err := gateway.New(cfg)
-	if err != nil {
-		f.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(cfg))(f)
 	f.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -80,10 +77,7 @@ func (f *fixture) config() publisher.Config {
 
 func (f *fixture) publisher(cfg publisher.Config) *publisher.Publisher {
 	f.Helper()
-	pub, err := publisher.New(cfg, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	pub := testkit.Must(publisher.New(cfg, nil))(f)
 	f.Cleanup(func() { _ = pub.Close() })
 	return pub
 }

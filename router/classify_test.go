@@ -16,6 +16,7 @@ import (
 	gobreaker2 "github.com/sony/gobreaker/v2"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -110,9 +111,7 @@ func TestClassify(t *testing.T) {
 }
 
 func TestWithClassKeepsErrors(t *testing.T) {
-	if err := router.Permanent(nil); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, router.Permanent(nil))
 	err := router.Permanent(io.EOF)
 	wantErr(t, err, io.EOF)
 	if got := err.Error(); got != "EOF" {

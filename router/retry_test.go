@@ -314,7 +314,5 @@ func TestRetryConfigValidate(t *testing.T) {
 			wantErr(t, err, router.ErrConfig)
 		})
 	}
-	if _, err := router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{InitialBackoff: time.Hour}}, nil); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{InitialBackoff: time.Hour}}, nil))(t)
 }

@@ -481,9 +481,7 @@ func TestRunLifecycle(t *testing.T) {
 	r = build(t, router.Config{Poison: newSink(nil)}, farmRoute(newSource(), newSink(nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := r.Run(ctx); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, r.Run(ctx))
 }
 
 // Whatever Run and Close do to each other, both return and nothing hangs.

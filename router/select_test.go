@@ -63,9 +63,7 @@ func TestSelect(t *testing.T) {
 		if health := r.Health()[0]; health.Filtered != 2 || health.Delivered != 1 || health.Poisoned != 1 {
 			t.Errorf("got %+v, want one delivered, two filtered, one poisoned", health)
 		}
-		if err := errors.Join(r.Close(), <-result); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, errors.Join(r.Close(), <-result))
 	})
 }
 

@@ -238,9 +238,7 @@ func TestFromPublisherHangingForOneMessage(t *testing.T) {
 	if err := <-result; err != nil {
 		t.Errorf("Publish after the publisher went on: %v", err)
 	}
-	if err := sink.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, sink.Close())
 }
 
 type hangingTopic struct {
@@ -274,9 +272,7 @@ func TestFromPublisherGivesCopies(t *testing.T) {
 	if !msg.Equals(want) {
 		t.Errorf("got %v, want %v", msg, want)
 	}
-	if err := sink.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, sink.Close())
 }
 
 // changing changes whatever it gets.

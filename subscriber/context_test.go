@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"go.uber.org/goleak"
 )
 
@@ -34,12 +35,8 @@ func TestMessageContext(t *testing.T) {
 		if ended(ctx) {
 			t.Error("ended(ctx) = true, want false")
 		}
-		if err := ctx.Err(); err != nil {
-			t.Error(err)
-		}
-		if err := context.Cause(ctx); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, ctx.Err())
+		testkit.NoError(t, context.Cause(ctx))
 		if got := ctx.Value(valueKey{}); got != "v" {
 			t.Errorf("Value = %v, want v", got)
 		}

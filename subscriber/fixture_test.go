@@ -55,10 +55,7 @@ func (f *fixture) newClient(cfg gateway.Config) *gateway.Client {
 	f.Helper()
 	cfg.Retry = gateway.RetryConfig{MaxAttempts: 1}
 	cfg.Logger = slog.New(slog.NewTextHandler(f.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
-	client, err := gateway.New(cfg)
-	if err != nil {
-		f.Fatal(err)
-	}
+	client := testkit.Must(gateway.New(cfg))(f)
 	f.Cleanup(func() { _ = client.Close() })
 	return client
 }
@@ -76,10 +73,7 @@ func (f *fixture) config() subscriber.Config {
 
 func (f *fixture) subscriber(cfg subscriber.Config) *subscriber.Subscriber {
 	f.Helper()
-	sub, err := subscriber.New(cfg, testLogger(f.T))
-	if err != nil {
-		f.Fatal(err)
-	}
+	sub := testkit.Must(subscriber.New(cfg, testLogger(f.T)))(f)
 	f.Cleanup(func() { _ = sub.Close() })
 	return sub
 }
@@ -98,10 +92,7 @@ func testLogger(t *testing.T) watermill.LoggerAdapter {
 
 func (f *fixture) subscribe(sub *subscriber.Subscriber, topic string) <-chan *message.Message {
 	f.Helper()
-	messages, err := sub.Subscribe(f.Context(), topic)
-	if err != nil {
-		f.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(f.Context(), topic))(f)
 	return messages
 }
 
@@ -117,10 +108,7 @@ func (f *fixture) send(messageType string, payload []byte, recipients ...gateway
 
 func (f *fixture) sendRequest(req gatewaytest.SendRequest) []string {
 	f.Helper()
-	ids, err := f.server.Send(req)
-	if err != nil {
-		f.Fatal(err)
-	}
+	ids := testkit.Must(f.server.Send(req))(f)
 	return ids
 }
 
@@ -184,9 +172,7 @@ func (f *fixture) waitDelivered(n int) {
 	f.Helper()
 	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
 	defer cancel()
-	if err := f.server.WaitDelivered(ctx, n); err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, f.server.WaitDelivered(ctx, n))
 }
 
 func (f *fixture) confirmed() int {
@@ -201,9 +187,7 @@ func (f *fixture) confirmed() int {
 
 func (f *fixture) close(sub *subscriber.Subscriber) {
 	f.Helper()
-	if err := sub.Close(); err != nil {
-		f.Fatalf("Close: %v", err)
-	}
+	testkit.NoError(f, sub.Close())
 }
 
 // random returns n bytes that are the same on every run.

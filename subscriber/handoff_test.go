@@ -25,10 +25,7 @@ func (expiredClient) OpenPayload(context.Context, string, int64) (*gateway.Paylo
 // handle has a handler called for each message until ctx ends.
 func (w *resyncWorld) handle(ctx context.Context, handler msgctx.Handler) <-chan *message.Message {
 	w.Helper()
-	messages, err := w.Subscribe(msgctx.WithHandler(ctx, w.Subscriber, handler), AllData)
-	if err != nil {
-		w.Fatal(err)
-	}
+	messages := testkit.Must(w.Subscribe(msgctx.WithHandler(ctx, w.Subscriber, handler), AllData))(w)
 	return messages
 }
 
@@ -115,9 +112,7 @@ func TestCloseLeavesAHandlerThatHangs(t *testing.T) {
 		w.handle(t.Context(), func(*message.Message) bool { <-release; return true })
 		w.arrive(1)
 		began := time.Now()
-		if err := w.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, w.Close())
 		if took := time.Since(began); took != w.cfg.DrainTimeout {
 			t.Errorf("it took %v, want %v", took, w.cfg.DrainTimeout)
 		}

@@ -72,10 +72,7 @@ const oneReconnect = 5 * time.Second
 // late subscribes and returns what comes.
 func (w *resyncWorld) late(ctx context.Context, topic string) <-chan *message.Message {
 	w.Helper()
-	messages, err := w.Subscribe(ctx, topic)
-	if err != nil {
-		w.Fatal(err)
-	}
+	messages := testkit.Must(w.Subscribe(ctx, topic))(w)
 	synctest.Wait()
 	return messages
 }

@@ -149,7 +149,5 @@ func testManyWaiting(t *testing.T, order Order) {
 		t.Errorf("%d bytes are kept", grown)
 	}
 	end()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, s.Close())
 }

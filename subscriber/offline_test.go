@@ -322,15 +322,9 @@ func (g *offlineGateway) subscribe(cfg subscriber.Config) (*subscriber.Subscribe
 func (g *offlineGateway) subscribeTo(cfg subscriber.Config, topic string) (*subscriber.Subscriber, <-chan *message.Message) {
 	g.Helper()
 	cfg.Client = g.client
-	sub, err := subscriber.New(cfg, g.log)
-	if err != nil {
-		g.Fatal(err)
-	}
+	sub := testkit.Must(subscriber.New(cfg, g.log))(g)
 	g.Cleanup(func() { _ = sub.Close() })
-	messages, err := sub.Subscribe(g.Context(), topic)
-	if err != nil {
-		g.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(g.Context(), topic))(g)
 	time.Sleep(2 * time.Second)
 	synctest.Wait()
 	return sub, messages

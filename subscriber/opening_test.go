@@ -97,9 +97,7 @@ func testStreamThatAwaitsItsHeadIsRecalled(t *testing.T) {
 	testkit.Eventually(f, "a stream of its own", func() bool { return sub.Stats().Stream.Connects > connects && f.server.Streams() == 1 })
 	f.sendN(1)
 	f.ackN(messages, 1)
-	if err := sub.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, sub.Close())
 }
 
 func TestCloseWhileAwaitingTheHead(t *testing.T) {
@@ -109,9 +107,7 @@ func TestCloseWhileAwaitingTheHead(t *testing.T) {
 	})
 	messages := f.subscribe(sub, subscriber.AllData)
 	testkit.Eventually(f, "a stream", func() bool { return f.server.Streams() == 1 })
-	if err := closesInTime(t, sub); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, closesInTime(t, sub))
 	if _, open := <-messages; open {
 		t.Error("a message")
 	}

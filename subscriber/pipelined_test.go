@@ -20,10 +20,7 @@ import (
 // pipelined subscribes as a route with a pipelined sink does.
 func (f *fixture) pipelined(sub *subscriber.Subscriber) <-chan *message.Message {
 	f.Helper()
-	messages, err := sub.Subscribe(msgctx.WithPipelines(f.Context()), subscriber.AllData)
-	if err != nil {
-		f.Fatal(err)
-	}
+	messages := testkit.Must(sub.Subscribe(msgctx.WithPipelines(f.Context()), subscriber.AllData))(f)
 	return messages
 }
 
@@ -190,9 +187,7 @@ func TestPipelinedExpiredPayload(t *testing.T) {
 		t.Fatalf("the payload of %q: %v", again.Metadata, err)
 	}
 	n, err := io.Copy(io.Discard, payload)
-	if err := payload.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, payload.Close())
 	if n != 200_000 || err != nil {
 		t.Errorf("read %d bytes: %v", n, err)
 	}

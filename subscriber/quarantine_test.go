@@ -157,9 +157,7 @@ func TestMalformedEventIsQuarantinedAndThenConfirmed(t *testing.T) {
 		m[subscriber.KeyQuarantineEventType] != string(gateway.EventMessageReceived) || m[gateway.KeyDedupID] == "" {
 		t.Errorf("metadata %v", m)
 	}
-	if _, err := time.Parse(time.RFC3339Nano, m[subscriber.KeyQuarantineReceived]); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(time.Parse(time.RFC3339Nano, m[subscriber.KeyQuarantineReceived]))(t)
 	if s := sub.Stats(); s.Malformed != 1 || s.Quarantined != 1 || s.QuarantineWaiting != 0 || s.Stream.Connects != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -424,9 +422,7 @@ func TestCloseAndTheQuarantine(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() { closed <- sub.Close() }()
 		close(store.hold)
-		if err := <-closed; err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, <-closed)
 		if len(store.all()) != 3 || f.confirmed() != 3 {
 			t.Errorf("%d stored, %d confirmed", len(store.all()), f.confirmed())
 		}
@@ -440,9 +436,7 @@ func TestCloseAndTheQuarantine(t *testing.T) {
 		f.subscribe(sub, subscriber.AllData)
 		f.sendBroken(1)
 		testkit.Eventually(f, "it waits", func() bool { return sub.Stats().QuarantineWaiting == 1 })
-		if err := closesInTime(t, sub); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, closesInTime(t, sub))
 		if f.confirmed() != 0 {
 			t.Error("it was confirmed")
 		}

@@ -55,7 +55,5 @@ func TestNoHandlerOfWatermillsRouterMissesTheBacklog(t *testing.T) {
 		t.Errorf("%d confirmed: archive got %d, billing %d", n, archived.Load(), billed.Load())
 	}
 	_ = r.Close()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, <-done)
 }

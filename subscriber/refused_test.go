@@ -263,9 +263,7 @@ func TestStreamRefusedByAnIngressForHours(t *testing.T) {
 			t.Errorf("%v, %+v", sub.Err(), state)
 		}
 		book.check(t, "event stream still cannot be opened; retrying", time.Minute, 5*time.Minute, time.Hour, 2*time.Hour)
-		if err := sub.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, sub.Close())
 	})
 }
 
@@ -339,8 +337,6 @@ func TestConfirmationsRefusedByAnIngressForHours(t *testing.T) {
 		if s := sub.Stats(); s.Confirmed == 0 || s.Rejected != 0 {
 			t.Errorf("%+v", s)
 		}
-		if err := sub.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, sub.Close())
 	})
 }

@@ -499,9 +499,7 @@ func TestMalformedEventsDoNotFillTheLog(t *testing.T) {
 	}
 	f.send(typeJSON, []byte("good"))
 	f.next(messages).Ack()
-	if err := sub.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, sub.Close())
 	count := func(level watermill.LogLevel) (n int) {
 		for _, line := range logger.Lines(level) {
 			if strings.Contains(line.Msg, "could not be decoded") {

@@ -189,7 +189,5 @@ func TestRestartedGateway(t *testing.T) {
 	if !maps.Equal(got, want) {
 		t.Error("other messages were received than published")
 	}
-	if err := errors.Join(pub.Close(), sub.Close()); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, errors.Join(pub.Close(), sub.Close()))
 }

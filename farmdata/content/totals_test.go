@@ -415,7 +415,5 @@ func TestTotalsOfStrangeDevices(t *testing.T) {
 	if err != nil || len(all) == 0 {
 		t.Fatalf("got %v, %v, want works", all, err)
 	}
-	if _, err := json.Marshal(all); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(json.Marshal(all))(t)
 }

@@ -100,9 +100,7 @@ func TestConfirmTwice(t *testing.T) {
 	if len(e.Confirmations) != 3 || e.ConfirmationSeqs[0] >= e.ConfirmationSeqs[1] {
 		t.Errorf("entry %+v", e)
 	}
-	if err := s.WaitConfirmed(testContext(t), 1); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, s.WaitConfirmed(testContext(t), 1))
 }
 
 func TestOnConfirm(t *testing.T) {
@@ -139,9 +137,7 @@ func TestWait(t *testing.T) {
 	}()
 	want(t, c.post(sender.ID, []byte("1"), nil), http.StatusOK)
 	want(t, c.post(sender.ID, []byte("2"), nil), http.StatusOK)
-	if err := <-woken; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, <-woken)
 	go func() { woken <- s.WaitConfirmed(testContext(t), 1) }()
 	s.Close()
 	if err := <-woken; !errors.Is(err, gatewaytest.ErrClosed) {

@@ -22,29 +22,23 @@ func inMemory(t *testing.T, cfg gatewaytest.Config) {
 	synctest.Test(t, func(t *testing.T) {
 		server := gatewaytest.New(t, cfg)
 		client := server.Client()
-		answer, err := server.HTTPClient().Get(server.BaseURL())
-		testkit.NoError(t, err)
+		answer := testkit.Must(server.HTTPClient().Get(server.BaseURL()))(t)
 		testkit.NoError(t, answer.Body.Close())
 		if answer.ProtoMajor == 2 != cfg.HTTP2 || (answer.TLS != nil) != cfg.TLS {
 			t.Errorf("the answer is %s with %v", answer.Proto, answer.TLS)
 		}
 		sender := server.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"img:png"}})
 		receiver := server.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"img:png"}})
-		_, err = client.ListAuthorizedTenants(t.Context())
-		testkit.NoError(t, err)
+		testkit.Must(client.ListAuthorizedTenants(t.Context()))(t)
 		time.Sleep(3 * time.Hour) // the token lived for one
-		stream, err := client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{})
-		testkit.NoError(t, err)
+		stream := testkit.Must(client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{}))(t)
 		defer stream.Close()
-		_, err = server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: "img:png", Recipients: []string{receiver.ID}, Payload: []byte("x")})
-		testkit.NoError(t, err)
-		event, err := stream.Next()
-		testkit.NoError(t, err)
+		testkit.Must(server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: "img:png", Recipients: []string{receiver.ID}, Payload: []byte("x")}))(t)
+		event := testkit.Must(stream.Next())(t)
 		if event.Type != gateway.EventMessageReceived {
 			t.Errorf("got %v", event.Type)
 		}
-		_, err = client.ListAuthorizedTenants(t.Context())
-		testkit.NoError(t, err)
+		testkit.Must(client.ListAuthorizedTenants(t.Context()))(t)
 		server.Stop()
 		if _, err := client.ListAuthorizedTenants(t.Context()); err == nil {
 			t.Error("a stopped server answers")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestOneMessage(t *testing.T) {
@@ -14,18 +15,10 @@ func TestOneMessage(t *testing.T) {
 	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"doc:pdf"}})
 	s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"doc:pdf"}, Subscribe: []string{"doc:pdf"}})
 	client := s.Client()
-	stream, err := client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.SendMessage(t.Context(), gateway.SendMessageRequest{
-		TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "doc:pdf", IsPublish: true, Payload: []byte("hello")}); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := stream.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream := testkit.Must(client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}}))(t)
+	testkit.NoError(t, client.SendMessage(t.Context(), gateway.SendMessageRequest{
+		TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "doc:pdf", IsPublish: true, Payload: []byte("hello")}))
+	raw := testkit.Must(stream.Next())(t)
 	event, err := gateway.DecodeEvent(raw.Type, raw.Data)
 	if err != nil || string(event.(*gateway.MessageReceived).Payload) != "hello" {
 		t.Errorf("got %+v, %v, want hello", event, err)
@@ -48,9 +41,6 @@ func TestOneMessageIsDocumented(t *testing.T) {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := testkit.Must(os.ReadFile(name))(t)
 	return string(data)
 }

@@ -45,13 +45,9 @@ func TestApplicationFromTheEnvironment(t *testing.T) {
 	if tenants, err := client.ListAuthorizedTenants(t.Context()); err != nil || len(tenants) != 1 {
 		t.Errorf("%d tenants, %v", len(tenants), err)
 	}
-	if err := client.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, client.Close())
 	stop()
-	if err := <-result; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, <-result)
 }
 
 // A variable that cannot be used is named as it was written.

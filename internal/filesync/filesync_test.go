@@ -36,9 +36,7 @@ func TestObject(t *testing.T) {
 			t.Errorf("%s: Sync of a file that is closed: %v", name, err)
 		}
 	}
-	if err := filesync.Directories(t.Context(), files, "a/b/c"); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, filesync.Directories(t.Context(), files, "a/b/c"))
 	testkit.NoError(t, os.RemoveAll(filepath.Join(dir, "a")))
 	if err := filesync.Directories(t.Context(), files, "a/b/c"); err == nil && os.PathSeparator == '/' {
 		t.Error("the names of what is gone are durable")

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
@@ -51,9 +52,7 @@ func TestAllMistakesWithPaths(t *testing.T) {
 
 func TestNoMistake(t *testing.T) {
 	var e validate.Errors
-	if err := e.Err(errConfig); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, e.Err(errConfig))
 	if fields := validate.Fields(errors.New("other")); fields != nil {
 		t.Errorf("got %v", fields)
 	}

@@ -156,15 +156,11 @@ func TestBeforeTheFile(t *testing.T) {
 			t.Errorf("%s: %v of class %v, want an outage that says who has the file", what, err, router.ClassOf(err))
 		}
 	}
-	if err := never.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, never.Close())
 	if err := never.Health(t.Context()); !errors.Is(err, boltstore.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, other.Close())
 	testkit.EventuallyNil(t, func() error { return store.Health(t.Context()) })
 	if !known(t, store, key(1)) {
 		t.Error("what the other process wrote is not known")

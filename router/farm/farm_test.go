@@ -264,9 +264,7 @@ func TestRouterReadsOnce(t *testing.T) {
 			t.Errorf("opened %d times, %d failures left, health %+v; want 1, none, one delivered and one filtered", s.opened, failures, health)
 		}
 		stop()
-		if err := <-result; err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, <-result)
 	})
 }
 

@@ -426,7 +426,5 @@ func TestTogether(t *testing.T) {
 			newSinks(t),
 		)
 	}
-	if _, err := registry.Gather(); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(registry.Gather())(t)
 }

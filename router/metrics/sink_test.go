@@ -148,9 +148,7 @@ agrimill_sink_publishing_messages{sink="farm"} 2
 `, "agrimill_sink_publishing_messages")
 	close(leave)
 	wg.Wait()
-	if err := sink.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, sink.Close())
 }
 
 // TestSinksMeasurePublications: a publication counts when it is resolved.
@@ -185,9 +183,7 @@ agrimill_sink_stored_bytes_total{sink="farm"} %d
 	close(leave)
 	testkit.Must(p.Result())(t)
 	state(0, 1, 0, 3)
-	if err := sink.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, sink.Close())
 	if _, err := sink.PublishAsync("topic", message.NewMessage("2", nil)); !errors.Is(err, sinks.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
@@ -213,7 +209,7 @@ func TestSinksConfig(t *testing.T) {
 	}
 	m := testkit.Must(metrics.NewSinks(metrics.SinksConfig{Buckets: []float64{1, 2}}))(t)
 	m.Wrap("farm", newSink(t, "broker", &testkit.Publisher{}, sinks.PublisherConfig{}))
-	if err := testutil.CollectAndCompare(m, strings.NewReader(`
+	testkit.NoError(t, testutil.CollectAndCompare(m, strings.NewReader(`
 # HELP agrimill_sink_publish_duration_seconds Duration of calls of the sink, by outcome.
 # TYPE agrimill_sink_publish_duration_seconds histogram
 agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="1"} 0
@@ -221,9 +217,7 @@ agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="2
 agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="+Inf"} 0
 agrimill_sink_publish_duration_seconds_sum{outcome="stored",sink="farm"} 0
 agrimill_sink_publish_duration_seconds_count{outcome="stored",sink="farm"} 0
-`), "agrimill_sink_publish_duration_seconds"); err != nil {
-		t.Error(err)
-	}
+`), "agrimill_sink_publish_duration_seconds"))
 }
 
 // instant is a sink that does nothing.

@@ -220,16 +220,12 @@ func TestNothing(t *testing.T) {
 	if hooks := off.Hooks(subscriber.Hooks{}); hooks.Confirmed != nil || hooks.ConfirmationRejected != nil {
 		t.Error("want no hooks")
 	}
-	if err := broker.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, broker.Close())
 }
 
 func TestConfig(t *testing.T) {
 	if _, err := tracing.New(tracing.Config{MaxUnconfirmed: -1}); !errors.Is(err, tracing.ErrConfig) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := tracing.New(tracing.Config{}); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(tracing.New(tracing.Config{}))(t)
 }

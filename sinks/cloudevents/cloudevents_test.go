@@ -108,9 +108,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%+v: %v", config, err)
 		}
 	}
-	if err := (cloudevents.Config{}).Validate(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, (cloudevents.Config{}).Validate())
 }
 
 func FuzzEncodeHeader(f *testing.F) {

@@ -83,9 +83,7 @@ func testRoundtrip(t *testing.T, addr string) {
 	cmd := exec.CommandContext(t.Context(), "go", "run", "github.com/agrimill/agrimill/examples/kafka-roundtrip")
 	cmd.Env = append(os.Environ(), "KAFKA_BROKERS="+addr)
 	out, runErr := cmd.CombinedOutput()
-	if _, err := kadm.NewClient(kafkatest.Client(t, addr)).DeleteTopics(t.Context(), topic); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(kadm.NewClient(kafkatest.Client(t, addr)).DeleteTopics(t.Context(), topic))(t)
 	if runErr != nil || !strings.HasPrefix(string(out), "OK: 100 task files ") {
 		t.Errorf("%v: %s", runErr, out)
 	}

@@ -36,9 +36,7 @@ func TestBeforeTheBrokers(t *testing.T) {
 	cluster.Restart()
 	<-recovered
 	testkit.EventuallyNil(t, publish) // a broker that has just started is not ready for everything at once
-	if err := sink.Health(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, sink.Health(t.Context()))
 	if n := len(kafkatest.Read(t, cluster.Addr(), kafka.DefaultTopicPrefix+".fields")); n == 0 {
 		t.Errorf("%d messages, want one", n)
 	}

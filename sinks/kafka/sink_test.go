@@ -655,9 +655,7 @@ func TestSlowResult(t *testing.T) {
 		return nil
 	})
 	release()
-	if _, err := last.Result(); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(last.Result())(t)
 }
 
 // TestLinger: a batch waits for more messages only when they are pipelined.

@@ -34,9 +34,7 @@ func TestSinkThroughLeafNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sink.Health(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, sink.Health(t.Context()))
 	if got := storedCount(t, js, nats.DefaultStream); got != 2 {
 		t.Errorf("%d messages in the domain, want 2", got)
 	}

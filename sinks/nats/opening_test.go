@@ -54,9 +54,7 @@ func TestBeforeTheServer(t *testing.T) {
 	if d := sink.Describe(); d.Durability != sinks.DurabilityDisk || d.MaxMessageSize == 0 {
 		t.Errorf("with a server: %+v", d)
 	}
-	if err := sink.Health(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, sink.Health(t.Context()))
 	if strings.Contains(log.String(), "secret-of-the-mill") {
 		t.Errorf("the log tells the password:\n%v", log)
 	}

@@ -545,9 +545,7 @@ func TestRecovered(t *testing.T) {
 			t.Fatal("not told")
 		}
 	}
-	if err := sink.Publish("topic", newMessage("x")); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 }
 
 func TestSizeLimits(t *testing.T) {

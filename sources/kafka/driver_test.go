@@ -17,13 +17,10 @@ import (
 // stock opens the subscriber of watermill-kafka for topics.
 func (f *topic) stock(topics ...string) message.Subscriber {
 	f.Helper()
-	s, err := kafka.Open(kafka.Config{
+	s := testkit.Must(kafka.Open(kafka.Config{
 		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: topics, Group: f.name,
 		Driver: kafka.DriverWatermill, Client: quick,
-	}, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	}, nil))(f)
 	f.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -55,9 +52,7 @@ func testWatermillDriver(t *testing.T, addr string) {
 	for msg := range messages { // one may be on its way
 		msg.Nack()
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, s.Close())
 	if _, err := s.Subscribe(t.Context(), ""); !errors.Is(err, kafka.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
@@ -107,9 +102,7 @@ func TestDriverSettings(t *testing.T) {
 	if _, err := down.Subscribe(t.Context(), ""); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("without a broker: %v", err)
 	}
-	if err := down.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, down.Close())
 	for _, d := range []kafka.Driver{kafka.DriverAgrimill, kafka.DriverWatermill} {
 		var parsed kafka.Driver
 		if err := parsed.UnmarshalText([]byte(d.String())); err != nil || parsed != d {

@@ -59,13 +59,9 @@ func TestReadError(t *testing.T) {
 		}, "not authorized to access this topic"},
 		"the topic is deleted": {func(f *topic, _ *kafkatest.Cluster) func() {
 			admin := kadm.NewClient(f.client)
-			if _, err := admin.DeleteTopics(f.Context(), f.name); err != nil {
-				f.Fatal(err)
-			}
+			testkit.Must(admin.DeleteTopics(f.Context(), f.name))(f)
 			return func() {
-				if _, err := admin.CreateTopic(f.Context(), 1, 1, nil, f.name); err != nil {
-					f.Fatal(err)
-				}
+				testkit.Must(admin.CreateTopic(f.Context(), 1, 1, nil, f.name))(f)
 				f.client.PurgeTopicsFromClient(f.name) // it is another one of the same name
 			}
 		}, "does not exist"},
@@ -110,10 +106,7 @@ func TestSubscribeBeforeTheBrokers(t *testing.T) {
 		t.Errorf("ReadError says %v, want that the brokers are away", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	none, err := f.subscriber(nil, waits).Subscribe(ctx, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	none := testkit.Must(f.subscriber(nil, waits).Subscribe(ctx, ""))(t)
 	cancel()
 	testkit.Ends(t, "the subscription", func() {
 		for range none {

@@ -303,9 +303,7 @@ func (f *topic) recreate() {
 		return id
 	}
 	before := id()
-	if _, err := admin.DeleteTopic(f.Context(), f.name); err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(admin.DeleteTopic(f.Context(), f.name))(f)
 	testkit.EventuallyNil(f, func() error {
 		_, err := admin.CreateTopic(context.Background(), 1, 1, nil, f.name)
 		return err
@@ -466,9 +464,7 @@ func testNoTopic(t *testing.T, addr string) {
 			if topics, err := admin.ListTopics(t.Context()); err != nil || topics.Has(other.name) {
 				t.Errorf("the topic was made, or %v", err)
 			}
-			if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, other.name); err != nil {
-				t.Fatal(err)
-			}
+			testkit.Must(admin.CreateTopic(t.Context(), 1, 1, nil, other.name))(t)
 			other.add(0, 0, 3)
 			if err != nil {
 				testkit.EventuallyNil(t, func() (err error) { // brokers learn of it one after the other

@@ -68,9 +68,7 @@ func (f *topic) put(keys, n int) {
 		key := fmt.Sprintf("k%d", i%keys)
 		records[i] = &kgo.Record{Topic: f.name, Key: []byte(key), Value: fmt.Appendf(nil, "%s %d", key, i/keys)}
 	}
-	if err := f.client.ProduceSync(f.Context(), records...).FirstErr(); err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, f.client.ProduceSync(f.Context(), records...).FirstErr())
 }
 
 func (f *topic) subscriber(logger watermill.LoggerAdapter, change ...func(*kafka.Config)) *kafka.Subscriber {
@@ -82,20 +80,14 @@ func (f *topic) subscriber(logger watermill.LoggerAdapter, change ...func(*kafka
 	for _, c := range change {
 		c(&config)
 	}
-	s, err := kafka.New(config, logger)
-	if err != nil {
-		f.Fatal(err)
-	}
+	s := testkit.Must(kafka.New(config, logger))(f)
 	f.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
 func (f *topic) subscribe(s *kafka.Subscriber) <-chan *message.Message {
 	f.Helper()
-	messages, err := s.Subscribe(context.Background(), "")
-	if err != nil {
-		f.Fatal(err)
-	}
+	messages := testkit.Must(s.Subscribe(context.Background(), ""))(f)
 	return messages
 }
 
@@ -350,9 +342,7 @@ func testClose(t *testing.T, addr string) {
 	if got := f.committed(); got != 1 {
 		t.Errorf("offset %d is committed, want 1", got)
 	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, s.Close())
 	if _, err := s.Subscribe(t.Context(), ""); !errors.Is(err, kafka.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
@@ -487,9 +477,7 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := kafka.New(valid, nil); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(kafka.New(valid, nil))(t)
 }
 
 // TestUniversalSuite runs Watermill's own suite for every Pub/Sub, with our sink and this

@@ -56,9 +56,7 @@ func TestSourceThroughLeafNode(t *testing.T) {
 		}
 		msg.Ack()
 	}
-	if err := source.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, source.Close())
 	consumer := testkit.Must(f.js.Consumer(t.Context(), "FIELD", "out"))(t)
 	if open := unackedOf(consumer.CachedInfo()); open != 0 {
 		t.Errorf("%d messages have no ack", open)

@@ -25,10 +25,7 @@ func (f *field) logged(log *testkit.Log, change ...func(*nats.Config)) *nats.Sub
 	for _, c := range change {
 		c(&config)
 	}
-	s, err := nats.New(config, log)
-	if err != nil {
-		f.Fatal(err)
-	}
+	s := testkit.Must(nats.New(config, log))(f)
 	f.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -38,16 +35,11 @@ func TestDeletedUnread(t *testing.T) {
 	t.Parallel()
 	limit := func(n int64) func(*field) {
 		return func(f *field) {
-			if _, err := f.js.UpdateStream(f.Context(), jetstream.StreamConfig{Name: "FIELD", Subjects: []string{"field.>"}, MaxMsgs: n}); err != nil {
-				f.Fatal(err)
-			}
+			testkit.Must(f.js.UpdateStream(f.Context(), jetstream.StreamConfig{Name: "FIELD", Subjects: []string{"field.>"}, MaxMsgs: n}))(f)
 		}
 	}
 	stream := func(f *field) jetstream.Stream {
-		s, err := f.js.Stream(f.Context(), "FIELD")
-		if err != nil {
-			f.Fatal(err)
-		}
+		s := testkit.Must(f.js.Stream(f.Context(), "FIELD"))(f)
 		return s
 	}
 	for name, c := range map[string]struct {
@@ -211,16 +203,12 @@ func TestNewOnlyIsMadeAgain(t *testing.T) {
 
 func (f *field) deleteConsumer() {
 	f.Helper()
-	if err := f.js.DeleteConsumer(f.Context(), "FIELD", "out"); err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, f.js.DeleteConsumer(f.Context(), "FIELD", "out"))
 }
 
 func (f *field) recreate() {
 	f.Helper()
-	if err := f.js.DeleteStream(f.Context(), "FIELD"); err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, f.js.DeleteStream(f.Context(), "FIELD"))
 	f.createStream()
 }
 

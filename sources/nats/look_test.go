@@ -145,10 +145,7 @@ func (w *warnings) texts() []string {
 // consumers returns the settings of all consumers of the stream.
 func (f *field) consumers() (list []string) {
 	f.Helper()
-	stream, err := f.js.Stream(f.Context(), "FIELD")
-	if err != nil {
-		f.Fatal(err)
-	}
+	stream := testkit.Must(f.js.Stream(f.Context(), "FIELD"))(f)
 	for info := range stream.ListConsumers(f.Context()).Info() {
 		list = append(list, fmt.Sprintf("%+v", info.Config))
 	}

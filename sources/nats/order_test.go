@@ -29,9 +29,7 @@ func (f *field) putKeys(keys, n int) {
 		msg := natsgo.NewMsg(fieldSubject)
 		msg.Header.Set("Key", fmt.Sprintf("k%d", i%keys))
 		msg.Data = fmt.Appendf(nil, "k%d %d", i%keys, i/keys)
-		if _, err := f.js.PublishMsgAsync(msg); err != nil {
-			f.Fatal(err)
-		}
+		testkit.Must(f.js.PublishMsgAsync(msg))(f)
 	}
 	<-f.js.PublishAsyncComplete()
 }
@@ -156,10 +154,7 @@ func (f *field) takeSome(order *tally, round, n, room int) (acked int) {
 	})
 	ctx, end := context.WithCancel(f.Context())
 	defer end()
-	messages, err := s.Subscribe(ctx, fieldSubject)
-	if err != nil {
-		f.Fatal(err)
-	}
+	messages := testkit.Must(s.Subscribe(ctx, fieldSubject))(f)
 	for range n - 1 {
 		msg := f.next(messages)
 		order.take(msg)
@@ -296,18 +291,11 @@ func TestStalledKey(t *testing.T) {
 	inBubble(t, func(f *field) {
 		const stalled = 200
 		for i := range stalled {
-			if _, err := f.js.Publish(f.Context(), "field.stalled", fmt.Appendf(nil, "stalled %d", i)); err != nil {
-				f.Fatal(err)
-			}
+			testkit.Must(f.js.Publish(f.Context(), "field.stalled", fmt.Appendf(nil, "stalled %d", i)))(f)
 		}
-		if _, err := f.js.Publish(f.Context(), "field.other", []byte("other 0")); err != nil {
-			f.Fatal(err)
-		}
+		testkit.Must(f.js.Publish(f.Context(), "field.other", []byte("other 0")))(f)
 		s := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 8 })
-		messages, err := s.Subscribe(context.Background(), "field.>")
-		if err != nil {
-			f.Fatal(err)
-		}
+		messages := testkit.Must(s.Subscribe(context.Background(), "field.>"))(f)
 		first := f.next(messages)
 		other := f.next(messages) // although 32 that are held before it fill the room
 		if string(first.Payload) != "stalled 0" || string(other.Payload) != "other 0" {
@@ -331,17 +319,12 @@ func (f *field) consumer(change func(*jetstream.ConsumerConfig)) {
 	f.Helper()
 	config := jetstream.ConsumerConfig{Durable: "out", FilterSubject: fieldSubject, AckPolicy: jetstream.AckExplicitPolicy}
 	change(&config)
-	if _, err := f.js.CreateOrUpdateConsumer(f.Context(), "FIELD", config); err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(f.js.CreateOrUpdateConsumer(f.Context(), "FIELD", config))(f)
 }
 
 func (f *field) config() jetstream.ConsumerConfig {
 	f.Helper()
-	consumer, err := f.js.Consumer(f.Context(), "FIELD", "out")
-	if err != nil {
-		f.Fatal(err)
-	}
+	consumer := testkit.Must(f.js.Consumer(f.Context(), "FIELD", "out"))(f)
 	return consumer.CachedInfo().Config
 }
 

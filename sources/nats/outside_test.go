@@ -18,18 +18,13 @@ import (
 // putRaw stores what somebody else has published, with the bytes of a header.
 func (f *field) putRaw(header, payload string) {
 	f.Helper()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(f.server.URL(), "nats://"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	conn := testkit.Must(net.Dial("tcp", strings.TrimPrefix(f.server.URL(), "nats://")))(f)
 	defer func() { _ = conn.Close() }()
 	publish := fmt.Sprintf("HPUB %s %d %d\r\n%s%s\r\n", fieldSubject, len(header), len(header)+len(payload), header, payload)
 	if header == "" {
 		publish = fmt.Sprintf("PUB %s %d\r\n%s\r\n", fieldSubject, len(payload), payload)
 	}
-	if _, err := conn.Write([]byte("CONNECT {\"headers\":true,\"verbose\":false}\r\n" + publish + "PING\r\n")); err != nil {
-		f.Fatal(err)
-	}
+	testkit.Must(conn.Write([]byte("CONNECT {\"headers\":true,\"verbose\":false}\r\n" + publish + "PING\r\n")))(f)
 	buf := make([]byte, 4096)
 	for got := ""; !strings.Contains(got, "PONG"); {
 		n, err := conn.Read(buf)

@@ -83,18 +83,13 @@ func TestReadError(t *testing.T) {
 func TestSubscribeBeforeTheServer(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
-	if err := f.js.DeleteStream(t.Context(), "FIELD"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), "FIELD"))
 	f.server.Stop()
 	waits := func(c *nats.Config) { c.RetryOnFailedConnect, c.ConnectTimeout = true, time.Second }
 	s, never := f.subscriber(waits), f.subscriber(waits)
 	messages := f.subscribe(s)
 	ctx, cancel := context.WithCancel(t.Context())
-	none, err := never.Subscribe(ctx, fieldSubject)
-	if err != nil {
-		t.Fatal(err)
-	}
+	none := testkit.Must(never.Subscribe(ctx, fieldSubject))(t)
 	cancel()
 	testkit.Ends(t, "the subscription", func() {
 		for range none {

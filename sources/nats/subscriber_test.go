@@ -83,9 +83,7 @@ func (f *field) restart() {
 func (f *field) put(from, n int) {
 	f.Helper()
 	for i := from; i < from+n; i++ {
-		if _, err := f.js.Publish(f.Context(), fieldSubject, fmt.Append(nil, i)); err != nil {
-			f.Fatal(err)
-		}
+		testkit.Must(f.js.Publish(f.Context(), fieldSubject, fmt.Append(nil, i)))(f)
 	}
 }
 
@@ -97,20 +95,14 @@ func (f *field) subscriber(change ...func(*nats.Config)) *nats.Subscriber {
 	for _, c := range change {
 		c(&config)
 	}
-	s, err := nats.New(config, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	s := testkit.Must(nats.New(config, nil))(f)
 	f.Cleanup(func() { _ = s.Close() })
 	return s
 }
 
 func (f *field) subscribe(s *nats.Subscriber) <-chan *message.Message {
 	f.Helper()
-	messages, err := s.Subscribe(context.Background(), fieldSubject)
-	if err != nil {
-		f.Fatal(err)
-	}
+	messages := testkit.Must(s.Subscribe(context.Background(), fieldSubject))(f)
 	return messages
 }
 
@@ -160,10 +152,7 @@ func (f *field) takeRest(messages <-chan *message.Message) {
 // pending is how many messages nobody has acknowledged.
 func (f *field) pending() int {
 	f.Helper()
-	consumer, err := f.js.Consumer(f.Context(), "FIELD", "out")
-	if err != nil {
-		f.Fatal(err)
-	}
+	consumer := testkit.Must(f.js.Consumer(f.Context(), "FIELD", "out"))(f)
 	info := consumer.CachedInfo()
 	return info.NumAckPending + int(info.NumPending)
 }

@@ -85,9 +85,7 @@ func TestComposeWorks(t *testing.T) {
 	}
 	checkMetrics(t, registry)
 	stop()
-	if err := <-result; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, <-result)
 }
 
 func checkStored(ctx context.Context, t *testing.T, url string, want uint64) {

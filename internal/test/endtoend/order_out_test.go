@@ -109,12 +109,8 @@ func testOrderOut(t *testing.T, broker orderBroker, random *rand.Rand) {
 		}
 	}
 	testkit.Eventually(t, "everything arrives", arrived(n*keys))
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-result; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, r.Close())
+	testkit.NoError(t, <-result)
 	next, seen := map[string]int{}, map[string]bool{}
 	for _, e := range server.Ledger() {
 		i, known := number[e.ContextID]

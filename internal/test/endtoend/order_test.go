@@ -303,12 +303,8 @@ func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *ra
 		t.Fatal(err)
 	}
 	overtaken := sub.Stats().Overtaken
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := <-result; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, r.Close())
+	testkit.NoError(t, <-result)
 
 	next, seen, late := map[string]int{}, map[string]map[int]bool{}, int64(0)
 	for _, p := range broker.read("farm") {

@@ -71,9 +71,7 @@ func TestServiceBoundsRequestsBy429(t *testing.T) {
 	defer stop()
 	err := service.Wait(waiting, func(ledger []gatewaytest.LedgerEntry) bool { return len(ledger) >= all })
 	cancel()
-	if runErr := <-run; runErr != nil {
-		t.Error(runErr)
-	}
+	testkit.NoError(t, <-run)
 	if err != nil {
 		t.Fatalf("%d of %d messages arrived: %v", len(service.Ledger()), all, err)
 	}

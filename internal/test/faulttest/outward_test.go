@@ -148,10 +148,7 @@ func newOutward(w *world) *outward {
 	if b, ok := w.broker.(*natsBroker); ok {
 		p.broker.Address = b.Server.URL() // past the proxy
 	}
-	var err error
-	if o.source, err = openSink(p, w.logger()); err != nil {
-		w.Fatal(err)
-	}
+	o.source = testkit.Must(openSink(p, w.logger()))(w)
 	w.Cleanup(func() { _ = o.source.Close() })
 	return o
 }

@@ -55,9 +55,7 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	w.waitConfirmed()
-	if err := c.terminate(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, c.terminate())
 	if code := w.waitChild(c); code != childStoppedNormal {
 		t.Errorf("exit code %d", code)
 	}

@@ -127,9 +127,7 @@ func TestRunningPeer(t *testing.T) {
 		list, err := other.Get(t.Context(), "team")
 		return err == nil && len(list) == 1 && string(list[0].Payload) == "devices" && list[0].Sent.Unix() == 1000
 	})
-	if err := other.Health(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, other.Health(t.Context()))
 }
 
 // After compaction, what is left of a payload has all times at which it was sent, also those that were put at the same time.
@@ -171,9 +169,7 @@ func TestErrors(t *testing.T) {
 	if !errors.Is(err, devicestore.ErrTooLarge) || router.ClassOf(err) != router.ClassPermanent {
 		t.Errorf("got %v of class %v, want ErrTooLarge", err, router.ClassOf(err))
 	}
-	if err := store.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, store.Close())
 	if err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("x")}); router.ClassOf(err) != router.ClassOutage {
 		t.Errorf("got %v of class %v, want an outage", err, router.ClassOf(err))
 	}
@@ -188,16 +184,11 @@ func TestBeforeTheBrokers(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
 	description := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
-	if err := open(t, cluster.Addr()).Put(t.Context(), "team", description); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, open(t, cluster.Addr()).Put(t.Context(), "team", description))
 	cluster.Stop()
 	config := devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, RetryOnFailedConnect: true}}
 	for _, stays := range []bool{false, true} {
-		store, err := devicestore.New(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := testkit.Must(devicestore.New(t.Context(), config))(t)
 		_, got := store.Get(t.Context(), "team")
 		for what, err := range map[string]error{"Put": store.Put(t.Context(), "team", description), "Get": got, "Health": store.Health(t.Context())} {
 			if !errors.Is(err, sinks.ErrNotConnected) || router.ClassOf(err) != router.ClassOutage {
@@ -230,9 +221,7 @@ func TestEndIsNeverReached(t *testing.T) {
 	})
 	// It gives up at half of Timeout, and fails at all of it.
 	store := testkit.Must(devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Timeout: 8 * time.Second}))(t)
-	if err := store.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, store.Close())
 }
 
 // A reader whose place in the topic is gone begins again: the topic was deleted and made again, say.
@@ -292,9 +281,7 @@ func TestReadOnly(t *testing.T) {
 	if err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("other")}); !errors.Is(err, devicestore.ErrReadOnly) {
 		t.Errorf("got %v, want ErrReadOnly", err)
 	}
-	if err := store.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, store.Close())
 	if records := kafkatest.Read(t, cluster.Addr(), devicestore.DefaultTopic); len(records) != 1 {
 		t.Errorf("%d records, want 1", len(records))
 	}

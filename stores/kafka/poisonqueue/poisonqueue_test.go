@@ -160,9 +160,7 @@ func TestTopicMadeAgain(t *testing.T) {
 	if depth, err := queue.Depth(t.Context()); depth != 3 || err != nil {
 		t.Errorf("depth %d, %v", depth, err)
 	}
-	if err := queue.Delete(t.Context(), "0-1"); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, queue.Delete(t.Context(), "0-1"))
 	if got := payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())); !slices.Equal(got, []string{"three", "five"}) {
 		t.Errorf("got %q", got)
 	}
@@ -432,7 +430,5 @@ func TestConfig(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := (poisonqueue.Config{Connection: good, TopicPrefix: kafka.NoTopicPrefix}).Validate(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, (poisonqueue.Config{Connection: good, TopicPrefix: kafka.NoTopicPrefix}).Validate())
 }

@@ -44,7 +44,5 @@ func TestStoreInDomain(t *testing.T) {
 	if got, err := first.Reserve(t.Context(), other, time.Minute); err != nil || got.State != router.Reserved {
 		t.Errorf("after the release: %v, %v", got, err)
 	}
-	if err := first.Health(t.Context()); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, first.Health(t.Context()))
 }

@@ -104,9 +104,7 @@ func (b *bench) send(payloads ...string) {
 		msg.Metadata[gateway.KeyContextID] = "context"
 		msg.Metadata[gateway.KeyMessageType] = "iso:11783:-10:taskdata:zip"
 		msg.Metadata[gateway.KeyTenantID] = "tenant"
-		if err := b.in.Publish("in", msg); err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, b.in.Publish("in", msg))
 	}
 }
 
@@ -138,10 +136,7 @@ func (b *bench) assertQueue(want ...string) []router.Poisoned {
 // stored returns what is stored outside of the poison queue.
 func (b *bench) stored() []*message.Message {
 	b.Helper()
-	q, err := poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn(), Topic: "tenant.iso:11783:-10:taskdata:zip"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	q := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn(), Topic: "tenant.iso:11783:-10:taskdata:zip"}))(b)
 	var out []*message.Message
 	for p, err := range q.Messages(b.Context()) {
 		if err != nil {

@@ -494,9 +494,7 @@ func TestJobIsOneThatCanBeStopped(t *testing.T) {
 	}
 	begin()
 	cancel()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, <-served)
 	for _, line := range []string{`selected=3 tried=1 delivered=1`, `error=stopped`, `error="agrimill is stopping"`} {
 		if !strings.Contains(log.String(), line) {
 			t.Errorf("no %s in\n%s", line, log.String())

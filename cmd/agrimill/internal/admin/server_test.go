@@ -621,9 +621,7 @@ func TestServeEnds(t *testing.T) {
 	cancel()
 	close(release)
 	(<-answered).want(t, http.StatusOK)
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, <-served)
 	if _, err := net.Dial("tcp", server.Addr()); err == nil {
 		t.Error("the address still answers")
 	}
@@ -631,9 +629,7 @@ func TestServeEnds(t *testing.T) {
 
 func TestServeAfterClose(t *testing.T) {
 	server := must(admin.New(admin.Config{Address: "127.0.0.1:0"}, &plainSource{}))(t)
-	if err := server.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, server.Close())
 	if err := server.Serve(t.Context()); err == nil {
 		t.Error("a closed server serves")
 	}

@@ -35,8 +35,7 @@ import (
 // nobody is an address at which nobody listens.
 func nobody(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := listener.Addr().String()
 	must(t, listener.Close())
 	return address
@@ -167,8 +166,7 @@ func streams(t *testing.T, server *natstest.Server) (names []string) {
 
 func js(t *testing.T, server *natstest.Server, use func(js jetstream.JetStream) error) {
 	t.Helper()
-	conn, err := natstest.Connect(server.URL())
-	must(t, err)
+	conn := testkit.Must(natstest.Connect(server.URL()))(t)
 	defer conn.Close()
 	js, err := natstest.JetStream(conn)
 	if err == nil {
@@ -380,8 +378,7 @@ func TestCheckNATSSources(t *testing.T) {
 func TestCheckKafkaSources(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{})
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "positions"))
-	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	must(t, err)
+	client := testkit.Must(kgo.NewClient(kgo.SeedBrokers(cluster.Addr())))(t)
 	defer client.Close()
 	must(t, client.ProduceSync(t.Context(), &kgo.Record{Topic: "positions", Value: []byte("a")}, &kgo.Record{Topic: "positions", Value: []byte("b")}).FirstErr())
 	for group, at := range map[string]int64{"behind": 1, "beyond": 7} {
@@ -408,12 +405,10 @@ func TestCheckStoreFailures(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{})
 	server := natstest.Start(t)
 	dir := filepath.ToSlash(t.TempDir())
-	store, err := boltstore.New(boltstore.Config{Path: dir + "/used.db"})
-	must(t, err)
+	store := testkit.Must(boltstore.New(boltstore.Config{Path: dir + "/used.db"}))(t)
 	defer func() { _ = store.Close() }()
 	must(t, os.WriteFile(dir+"/text.db", []byte(strings.Repeat("no database ", 1000)), 0o600))
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer func() { _ = listener.Close() }()
 	cluster := kafkatest.Start(t)
 	js(t, server, func(js jetstream.JetStream) error {
@@ -514,7 +509,7 @@ func TestCheckOpensWhatRunOpens(t *testing.T) {
 		"dedup: {bbolt: {path: /d.db}}\ndevices: {nats_kv: {url: \"nats://h\"}}\n",
 		"dedup: {nats_kv: {url: \"nats://h\"}}\ndevices: {kafka: {brokers: \"h:1\"}}\n",
 	} {
-		cfg, err := config.Parse("agrimill.yaml", []byte(`gateway: {base_url: "https://h", token_url: "https://h", client_id: a, client_secret: "${SECRET}"}
+		cfg := testkit.Must(config.Parse("agrimill.yaml", []byte(`gateway: {base_url: "https://h", token_url: "https://h", client_id: a, client_secret: "${SECRET}"}
 sinks:
   farm: {nats: {url: "nats://h"}}
   lake: {kafka: {brokers: "h:1"}}
@@ -529,8 +524,7 @@ claim_check: {url: "file:///c"}
 journal: {path: /j.db}
 admin: {address: "127.0.0.1:0"}
 tracing: {otlp_endpoint: "http://h"}
-`+stores), config.Options{Env: func(string) string { return "secret-of-the-client" }})
-		must(t, err)
+`+stores), config.Options{Env: func(string) string { return "secret-of-the-client" }}))(t)
 		for _, probe := range (&checker{cfg: cfg, timeout: time.Second}).probes() {
 			names[strings.TrimSpace(probe.part+" "+probe.name)] = true
 		}

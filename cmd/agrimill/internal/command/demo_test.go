@@ -57,8 +57,7 @@ func (d *demonstration) says(text string) {
 // enter presses Enter.
 func (d *demonstration) enter() {
 	d.Helper()
-	_, err := io.WriteString(d.keys, "\n")
-	must(d.T, err)
+	testkit.Must(io.WriteString(d.keys, "\n"))(d.T)
 }
 
 // address is that of the status page.
@@ -160,8 +159,7 @@ func TestDemoWithFiles(t *testing.T) {
 func TestDemoAfterAKill(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t, "--rate", "1")
-	left, err := os.ReadFile(d.file)
-	must(t, err)
+	left := testkit.Must(os.ReadFile(d.file))(t)
 	d.want(statusUsage, "demo", "--config", d.file)
 	if now, err := os.ReadFile(d.file); err != nil || string(now) != string(left) {
 		t.Errorf("the file of a demo that runs is another one: %v", err)

@@ -25,8 +25,7 @@ import (
 // TestDocumentedCommands runs every command line of the documentation, and every example of the help, of which each command
 // has one. A line that is there several times is run once.
 func TestDocumentedCommands(t *testing.T) {
-	files, err := filepath.Glob("../../../../docs/*.md")
-	must(t, err)
+	files := testkit.Must(filepath.Glob("../../../../docs/*.md"))(t)
 	where := map[string]string{}
 	found := 0
 	for _, file := range append(files, "../../../../README.md") {
@@ -74,8 +73,7 @@ func commands(root *cobra.Command) (list []*cobra.Command) {
 // names every command.
 func TestHelpOfEveryCommand(t *testing.T) {
 	const page = "../../../../docs/agrimill.md"
-	text, err := os.ReadFile(page)
-	must(t, err)
+	text := testkit.Must(os.ReadFile(page))(t)
 	w := &world{T: t}
 	for _, cmd := range commands(newRootCommand(&program{})) {
 		path := cmd.CommandPath()
@@ -108,8 +106,7 @@ func runDocumented(t *testing.T, line string) {
 	}
 	w := documentedWorld(t, command)
 	if input != "" {
-		file, err := os.Open(input)
-		must(t, err)
+		file := testkit.Must(os.Open(input))(t)
 		defer func() { _ = file.Close() }()
 		w.stdin = file
 	}
@@ -148,8 +145,7 @@ func runDocumented(t *testing.T, line string) {
 func (w *world) beside(t *testing.T, command []string) (address string) {
 	t.Helper()
 	address = fmt.Sprintf("127.0.0.1:%d", testkit.FreePorts(t, 1)[0])
-	text, err := os.ReadFile("agrimill.yaml")
-	must(t, err)
+	text := testkit.Must(os.ReadFile("agrimill.yaml"))(t)
 	must(t, os.WriteFile("agrimill.yaml", bytes.Replace(text, []byte("127.0.0.1:0"), []byte(address), 1), 0o600))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -247,8 +243,7 @@ func documentedWorld(t *testing.T, command string) *world {
 // upon each other, and the test of their page runs them as a whole.
 func documented(t *testing.T, file string) []string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	must(t, err)
+	text := testkit.Must(os.ReadFile(file))(t)
 	text = regexp.MustCompile("(?ms)^```bash\n.*?^```$").ReplaceAll(text, nil)
 	var lines []string
 	for _, match := range regexp.MustCompile("(?m)^(\\./agrimill .*)$|`(\\./agrimill [^`]+)`").FindAllSubmatch(text, -1) {

@@ -43,13 +43,10 @@ func (w *endToEnd) arrived(address string, digests ...string) map[string]int {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
-	conn, err := natstest.Connect("nats://" + address)
-	must(w, err)
+	conn := testkit.Must(natstest.Connect("nats://" + address))(w)
 	defer conn.Close()
-	js, err := natstest.JetStream(conn)
-	must(w, err)
-	consumer, err := js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{})
-	must(w, err)
+	js := testkit.Must(natstest.JetStream(conn))(w)
+	consumer := testkit.Must(js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{}))(w)
 	counts := map[string]int{}
 	for slices.ContainsFunc(digests, func(d string) bool { return counts[d] == 0 }) {
 		msg, err := consumer.Next(jetstream.FetchContext(ctx))
@@ -59,10 +56,8 @@ func (w *endToEnd) arrived(address string, digests ...string) map[string]int {
 		sum := sha256.Sum256(msg.Data())
 		counts[hex.EncodeToString(sum[:])]++
 	}
-	stream, err := js.Stream(ctx, "AGRIMILL")
-	must(w, err)
-	info, err := stream.Info(ctx)
-	must(w, err)
+	stream := testkit.Must(js.Stream(ctx, "AGRIMILL"))(w)
+	info := testkit.Must(stream.Info(ctx))(w)
 	if total := info.State.Msgs; total != uint64(len(digests)) {
 		w.Errorf("the stream holds %d messages, want %d", total, len(digests))
 	}
@@ -72,11 +67,9 @@ func (w *endToEnd) arrived(address string, digests ...string) map[string]int {
 // unconfirmed counts what the gateway has and was not told is held.
 func (w *endToEnd) unconfirmed(baseURL string) (open, all int) {
 	w.Helper()
-	request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, baseURL+"/_control/ledger", nil)
-	must(w, err)
+	request := testkit.Must(http.NewRequestWithContext(w.Context(), http.MethodGet, baseURL+"/_control/ledger", nil))(w)
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	must(w, err)
+	response := testkit.Must(client.Do(request))(w)
 	defer func() { _ = response.Body.Close() }()
 	var ledger struct {
 		Entries []struct {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/internal/emulator"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // What the emulator says of itself is all that the other commands need.
@@ -29,8 +30,7 @@ func TestEmulator(t *testing.T) {
 		_ = in.Close()
 	}()
 	stdout := bufio.NewReader(out)
-	line, err := stdout.ReadString('\n')
-	must(t, err)
+	line := testkit.Must(stdout.ReadString('\n'))(t)
 	var d emulator.Description
 	must(t, json.Unmarshal([]byte(line), &d))
 	w.env = environment(t, env)
@@ -59,13 +59,11 @@ func TestEmulator(t *testing.T) {
 // environment reads a file that the emulator wrote, which nobody else can read.
 func environment(t *testing.T, path string) map[string]string {
 	t.Helper()
-	info, err := os.Stat(path)
-	must(t, err)
+	info := testkit.Must(os.Stat(path))(t)
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("%s: permissions %v", path, info.Mode())
 	}
-	text, err := os.ReadFile(path)
-	must(t, err)
+	text := testkit.Must(os.ReadFile(path))(t)
 	env := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")

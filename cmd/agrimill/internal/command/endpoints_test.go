@@ -8,6 +8,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestEndpointsPut(t *testing.T) {
@@ -104,9 +105,7 @@ func TestEndpointsDelete(t *testing.T) {
 	if status := f.program(t.Output(), asked).run(ctx, []string{"endpoints", "delete", terminalID}); status != statusFailed {
 		t.Errorf("cancelled: status %d", status)
 	}
-	if err := writer.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, writer.Close())
 	if n := endpoints(); n != 2 {
 		t.Fatalf("%d endpoints are left", n)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Every example of a configuration becomes a pipeline.
@@ -19,8 +20,7 @@ func TestExamplesBecomePipelines(t *testing.T) {
 	}
 	for _, file := range files {
 		f.want(statusOK, "validate", file)
-		cfg, err := config.Load(file, config.Options{Env: func(name string) string { return f.env[name] }})
-		must(t, err)
+		cfg := testkit.Must(config.Load(file, config.Options{Env: func(name string) string { return f.env[name] }}))(t)
 		p, err := pipeline.New(t.Context(), cfg, pipeline.Options{})
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)

@@ -43,8 +43,7 @@ func (i *haInstance) carried() (n uint64) {
 // returns when each was stored, by its number.
 func (r *haRun) feed() (stop func() []time.Time) {
 	r.Helper()
-	producer, err := kgo.NewClient(kgo.SeedBrokers(r.kafka.addr), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	must(r, err)
+	producer := testkit.Must(kgo.NewClient(kgo.SeedBrokers(r.kafka.addr), kgo.RecordPartitioner(kgo.ManualPartitioner())))(r)
 	r.Cleanup(producer.Close)
 	end, sent := make(chan struct{}), make(chan []time.Time, 1)
 	go func() { // ends with stop, or the test

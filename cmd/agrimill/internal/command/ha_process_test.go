@@ -275,8 +275,7 @@ type haCall struct {
 
 func newHAWay(t testing.TB, target string) *haWay {
 	t.Helper()
-	to, err := url.Parse(target)
-	must(t, err)
+	to := testkit.Must(url.Parse(target))(t)
 	w := &haWay{}
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = r.In.Host },
@@ -395,13 +394,10 @@ func newHARun(e *endToEnd, form haForm) *haRun {
 // wait for its end.
 func (r *haRun) free(address string) {
 	r.Helper()
-	conn, err := natsgo.Connect("nats://" + address)
-	must(r, err)
+	conn := testkit.Must(natsgo.Connect("nats://" + address))(r)
 	defer conn.Close()
-	js, err := jetstream.New(conn)
-	must(r, err)
-	kv, err := js.CreateKeyValue(r.Context(), jetstream.KeyValueConfig{Bucket: "agrimill-lease"})
-	must(r, err)
+	js := testkit.Must(jetstream.New(conn))(r)
+	kv := testkit.Must(js.CreateKeyValue(r.Context(), jetstream.KeyValueConfig{Bucket: "agrimill-lease"}))(r)
 	if _, err := kv.PutString(r.Context(), "agrimill", `{"epoch":1,"holder":"nobody","released":true,"writes":1}`); err != nil {
 		r.Fatal(err)
 	}
@@ -433,8 +429,7 @@ func (r *haRun) leave(i *haInstance) {
 func (r *haRun) instance(name, nats string) *haInstance {
 	r.Helper()
 	c := r.gate.ClientConfig()
-	base, err := url.Parse(c.BaseURL)
-	must(r, err)
+	base := testkit.Must(url.Parse(c.BaseURL))(r)
 	origin := base.Scheme + "://" + base.Host
 	i := &haInstance{name: name, toNATS: faultproxy.New(r.TB), way: newHAWay(r.TB, origin)}
 	i.toNATS.SetTarget(nats)

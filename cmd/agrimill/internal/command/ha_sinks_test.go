@@ -63,8 +63,7 @@ func (j *haJudge) see(id string, stored time.Time, payload []byte) {
 	if at := j.confirmed[id]; at.Before(stored) {
 		j.Errorf("message %s was confirmed %v before it was stored", id, stored.Sub(at))
 	}
-	number, err := strconv.Atoi(string(payload))
-	must(j, err)
+	number := testkit.Must(strconv.Atoi(string(payload)))(j)
 	key := number % j.form.keys
 	if before, ok := j.latest[key]; ok && number <= before {
 		j.Errorf("message %d is behind %d of the same key", number, before)
@@ -96,8 +95,7 @@ func (s *haStream) config(i *haInstance) string {
 
 func (s *haStream) connect() *natsgo.Conn {
 	s.Helper()
-	conn, err := natsgo.Connect("nats://127.0.0.1:" + s.port)
-	must(s, err)
+	conn := testkit.Must(natsgo.Connect("nats://127.0.0.1:" + s.port))(s)
 	s.Cleanup(conn.Close)
 	return conn
 }
@@ -136,23 +134,16 @@ func (s *haStream) check(confirmed map[string]time.Time) int {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
 	defer cancel()
-	js, err := jetstream.New(s.connect())
-	must(s, err)
-	stream, err := js.Stream(ctx, "AGRIMILL")
-	must(s, err)
-	consumer, err := js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{})
-	must(s, err)
-	info, err := stream.Info(ctx)
-	must(s, err)
-	messages, err := consumer.Messages()
-	must(s, err)
+	js := testkit.Must(jetstream.New(s.connect()))(s)
+	stream := testkit.Must(js.Stream(ctx, "AGRIMILL"))(s)
+	consumer := testkit.Must(js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{}))(s)
+	info := testkit.Must(stream.Info(ctx))(s)
+	messages := testkit.Must(consumer.Messages())(s)
 	defer messages.Stop()
 	judge := newHAJudge(s.haRun, confirmed)
 	for range info.State.Msgs {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		must(s, err)
-		stored, err := msg.Metadata()
-		must(s, err)
+		msg := testkit.Must(messages.Next(jetstream.NextContext(ctx)))(s)
+		stored := testkit.Must(msg.Metadata())(s)
 		judge.see(msg.Headers().Get(gateway.KeyContextID), stored.Timestamp, msg.Data())
 	}
 	judge.end()
@@ -170,8 +161,7 @@ type haKafka struct {
 func newHAKafka(tb testing.TB, addr string) *haKafka {
 	tb.Helper()
 	k := &haKafka{TB: tb, addr: addr, prefix: "ha-" + uuid.NewString()}
-	client, err := kgo.NewClient(kgo.SeedBrokers(k.addr))
-	must(tb, err)
+	client := testkit.Must(kgo.NewClient(kgo.SeedBrokers(k.addr)))(tb)
 	tb.Cleanup(client.Close)
 	k.admin = kadm.NewClient(client)
 	testkit.Must(k.admin.CreateTopic(tb.Context(), haKeys, 1, nil, k.back()))(tb)
@@ -184,8 +174,7 @@ func (k *haKafka) back() string { return "back-" + k.prefix }
 // topics are those of the sink.
 func (k *haKafka) topics() (names []string) {
 	k.Helper()
-	list, err := k.admin.ListTopics(k.Context())
-	must(k, err)
+	list := testkit.Must(k.admin.ListTopics(k.Context()))(k)
 	for _, name := range list.Names() {
 		if strings.HasPrefix(name, k.prefix+".") {
 			names = append(names, name)
@@ -261,23 +250,20 @@ func (s *haTopics) read(topic string, records int, judge *haJudge) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
 	defer cancel()
-	source, err := kafkasource.New(kafkasource.Config{
+	source := testkit.Must(kafkasource.New(kafkasource.Config{
 		Connection: kafka.Connection{Brokers: []string{s.kafka.addr}}, TopicPrefix: kafka.NoTopicPrefix, Topics: []string{topic}, Group: s.kafka.prefix + ".readers",
-	}, nil)
-	must(s, err)
+	}, nil))(s)
 	defer func() { _ = source.Close() }()
-	dedup, err := router.NewDedup(router.DedupConfig{Scope: "readers", DedupSettings: router.DedupSettings{
+	dedup := testkit.Must(router.NewDedup(router.DedupConfig{Scope: "readers", DedupSettings: router.DedupSettings{
 		KeyFunc: func(scope string, msg *message.Message) (router.Keys, error) {
 			return router.Keys{Delivery: router.KeyOf(scope, msg.Metadata[gateway.KeyDedupID])}, nil
 		},
-	}}, nil)
-	must(s, err)
+	}}, nil))(s)
 	handle := dedup.Middleware(func(msg *message.Message) ([]*message.Message, error) {
 		judge.see(msg.Metadata[gateway.KeyContextID], time.Time{}, msg.Payload)
 		return nil, nil
 	})
-	messages, err := source.Subscribe(ctx, topic)
-	must(s, err)
+	messages := testkit.Must(source.Subscribe(ctx, topic))(s)
 	for n := range records {
 		select {
 		case msg := <-messages:

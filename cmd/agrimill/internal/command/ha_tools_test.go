@@ -4,6 +4,7 @@ package command
 
 import (
 	"encoding/json"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,11 +21,9 @@ const haClock = "CLOCK_AHEAD"
 // changes one line, so that everything in the process, libraries included, sees it.
 func (w *endToEnd) buildShifted() string {
 	w.Helper()
-	root, err := exec.CommandContext(w.Context(), "go", "env", "GOROOT").Output()
-	must(w, err)
+	root := testkit.Must(exec.CommandContext(w.Context(), "go", "env", "GOROOT").Output())(w)
 	pkg := filepath.Join(strings.TrimSpace(string(root)), "src", "time")
-	source, err := os.ReadFile(filepath.Join(pkg, "time.go"))
-	must(w, err)
+	source := testkit.Must(os.ReadFile(filepath.Join(pkg, "time.go")))(w)
 	const line = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
 	before, after, ok := strings.Cut(string(source), line)
 	if !ok {

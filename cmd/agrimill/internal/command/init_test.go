@@ -10,6 +10,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // What init writes is a pipeline, without a change.
@@ -42,21 +43,18 @@ func TestInit(t *testing.T) {
 			if !strings.Contains(said, "agrimill run "+file) || strings.Contains(said, "export") {
 				t.Errorf("it says %s", said)
 			}
-			text, err := os.ReadFile(file)
-			must(t, err)
+			text := testkit.Must(os.ReadFile(file))(t)
 			for _, want := range c.want {
 				if !strings.Contains(string(text), want) {
 					t.Errorf("no %s in\n%s", want, text)
 				}
 			}
 			w.want(statusOK, "validate", file)
-			cfg, err := config.Load(file, config.Options{Env: func(name string) string { return f.env[name] }})
-			must(t, err)
+			cfg := testkit.Must(config.Load(file, config.Options{Env: func(name string) string { return f.env[name] }}))(t)
 			if len(cfg.Warnings) > 0 {
 				t.Errorf("warnings: %v", cfg.Warnings)
 			}
-			p, err := pipeline.New(t.Context(), cfg, pipeline.Options{})
-			must(t, err)
+			p := testkit.Must(pipeline.New(t.Context(), cfg, pipeline.Options{}))(t)
 			must(t, p.Close())
 		})
 	}

@@ -101,21 +101,17 @@ func (w *storedWorld) inspect(query string, args ...string) (status int, stdout,
 func (w *storedWorld) contents(m journal.Message) (status int, body string) {
 	w.Helper()
 	address := regexp.MustCompile(`127\.0\.0\.1:[0-9]+", token: `).FindString(w.file("agrimill.yaml"))
-	r, err := http.NewRequestWithContext(w.Context(), http.MethodGet, "http://"+strings.TrimSuffix(address, `", token: `)+"/api/contents?id="+m.MessageIDs[0]+"&endpoint="+m.Endpoint, http.NoBody)
-	must(w, err)
+	r := testkit.Must(http.NewRequestWithContext(w.Context(), http.MethodGet, "http://"+strings.TrimSuffix(address, `", token: `)+"/api/contents?id="+m.MessageIDs[0]+"&endpoint="+m.Endpoint, http.NoBody))(w)
 	r.Header.Set("Authorization", "Bearer "+statusToken)
-	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
-	must(w, err)
+	response := testkit.Must((&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r))(w)
 	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	must(w, err)
+	text := testkit.Must(io.ReadAll(response.Body))(w)
 	return response.StatusCode, string(text)
 }
 
 func (w *storedWorld) file(name string) string {
 	w.Helper()
-	text, err := os.ReadFile(name)
-	must(w, err)
+	text := testkit.Must(os.ReadFile(name))(w)
 	return string(text)
 }
 
@@ -252,13 +248,10 @@ func (w *storedWorld) gone(found map[string]journal.Message) {
 			w.Errorf("%s on the status page: status %d, no %q in %s", name, code, want, body)
 		}
 	}
-	conn, err := natstest.Connect(w.nats.URL())
-	must(w, err)
+	conn := testkit.Must(natstest.Connect(w.nats.URL()))(w)
 	defer conn.Close()
-	js, err := natstest.JetStream(conn)
-	must(w, err)
-	queue, err := js.Stream(w.Context(), "QUEUE")
-	must(w, err)
+	js := testkit.Must(natstest.JetStream(conn))(w)
+	queue := testkit.Must(js.Stream(w.Context(), "QUEUE"))(w)
 	must(w, queue.DeleteMsg(w.Context(), 1))
 	refused("poisoned.zip", "there is nothing any more: it was deleted")
 
@@ -286,8 +279,7 @@ func (w *storedWorld) gone(found map[string]journal.Message) {
 	must(w, os.RemoveAll(filepath.Join(w.dir, "archive", "documents")))
 	refused("in files.zip", "there is nothing any more: the object")
 
-	client, err := kgo.NewClient(kgo.SeedBrokers(w.kafka.Addr()))
-	must(w, err)
+	client := testkit.Must(kgo.NewClient(kgo.SeedBrokers(w.kafka.Addr())))(w)
 	defer client.Close()
 	admin := kadm.NewClient(client)
 	kept := kadm.Offsets{}

@@ -132,8 +132,7 @@ func TestRunWithoutReaders(t *testing.T) {
 // fill writes to a pipe until it is full.
 func fill(t *testing.T, pipe *os.File) {
 	t.Helper()
-	raw, err := pipe.SyscallConn()
-	must(t, err)
+	raw := testkit.Must(pipe.SyscallConn())(t)
 	testkit.NoError(t, raw.Write(func(fd uintptr) bool {
 		for err := error(nil); err == nil; _, err = syscall.Write(int(fd), []byte("-")) {
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/spf13/cobra"
 )
 
@@ -20,10 +21,8 @@ func TestManualPages(t *testing.T) {
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {
 		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
-		page, err := os.ReadFile(filepath.Join(one, name))
-		must(t, err)
-		again, err := os.ReadFile(filepath.Join(another, name))
-		must(t, err)
+		page := testkit.Must(os.ReadFile(filepath.Join(one, name)))(t)
+		again := testkit.Must(os.ReadFile(filepath.Join(another, name)))(t)
 		pages++
 		// Without the requests and escapes of roff the words are those of the help.
 		words := func(text string) string {

@@ -45,8 +45,7 @@ func TestPages(t *testing.T) {
 // bashBlocks are the ```bash blocks of a page, in order.
 func bashBlocks(t *testing.T, page string) (blocks []string) {
 	t.Helper()
-	text, err := os.ReadFile(page)
-	must(t, err)
+	text := testkit.Must(os.ReadFile(page))(t)
 	for _, match := range regexp.MustCompile("(?ms)^```bash\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		blocks = append(blocks, match[1])
 	}
@@ -203,8 +202,7 @@ func newSteps(t *testing.T) *steps {
 		}
 	}
 	s := &steps{T: t, dir: t.TempDir(), adminPort: fmt.Sprint(testkit.FreePorts(t, 1)[0])}
-	binary, err := os.Executable()
-	must(t, err)
+	binary := testkit.Must(os.Executable())(t)
 	must(t, os.Symlink(binary, filepath.Join(s.dir, "agrimill")))
 	return s
 }
@@ -212,8 +210,7 @@ func newSteps(t *testing.T) *steps {
 // read returns what is in a file of the folder.
 func (s *steps) read(name string) string {
 	s.Helper()
-	text, err := os.ReadFile(filepath.Join(s.dir, name))
-	must(s, err)
+	text := testkit.Must(os.ReadFile(filepath.Join(s.dir, name)))(s)
 	return string(text)
 }
 
@@ -282,8 +279,7 @@ func (s *steps) start(script string) *terminal {
 	s.Helper()
 	p := &terminal{steps: s, cmd: s.command(context.WithoutCancel(s.Context()), script), lines: make(chan string, 10_000)}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to all of them
-	keys, err := p.cmd.StdinPipe()
-	must(s, err)
+	keys := testkit.Must(p.cmd.StdinPipe())(s)
 	p.keys = keys
 	output, input := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = input, input
@@ -327,8 +323,7 @@ func (p *terminal) wait(texts ...string) {
 // enter presses Enter.
 func (p *terminal) enter() {
 	p.Helper()
-	_, err := io.WriteString(p.keys, "\n")
-	must(p, err)
+	testkit.Must(io.WriteString(p.keys, "\n"))(p)
 }
 
 // stop is Ctrl-C. What the program writes then can still be waited for.

@@ -46,8 +46,7 @@ func newRoutesWorld(t *testing.T) *routesWorld {
 	w.sender = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "terminal", Send: types})
 	w.receiver = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "farm software", Receive: types, Subscribe: types})
 	w.env["AGRIMILL_CLIENT_SECRET"] = w.gate.Application().ClientSecret
-	conn, err := natstest.Connect(w.server.URL())
-	must(t, err)
+	conn := testkit.Must(natstest.Connect(w.server.URL()))(t)
 	t.Cleanup(conn.Close)
 	w.js = testkit.Must(natstest.JetStream(conn))(t)
 	testkit.Must(w.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}}))(t)
@@ -86,10 +85,8 @@ routes:
 // run runs the configuration until f, which is called when it is ready, returns.
 func (w *routesWorld) run(file string, f func(*pipeline.Pipeline)) {
 	w.Helper()
-	cfg, err := config.Load(file, config.Options{Env: func(key string) string { return w.env[key] }})
-	must(w, err)
-	p, err := pipeline.New(w.Context(), cfg, pipeline.Options{Logger: slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelError}))})
-	must(w, err)
+	cfg := testkit.Must(config.Load(file, config.Options{Env: func(key string) string { return w.env[key] }}))(w)
+	p := testkit.Must(pipeline.New(w.Context(), cfg, pipeline.Options{Logger: slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelError}))}))(w)
 	ctx, cancel := context.WithCancel(w.Context())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }() // ends with ctx
@@ -165,8 +162,7 @@ func holds(payload, data []byte, checked string) bool {
 // streamed returns what a stream holds.
 func (w *routesWorld) streamed(name string) (list []*jetstream.RawStreamMsg) {
 	w.Helper()
-	stream, err := w.js.Stream(w.Context(), name)
-	must(w, err)
+	stream := testkit.Must(w.js.Stream(w.Context(), name))(w)
 	for seq := uint64(1); seq <= stream.CachedInfo().State.LastSeq; seq++ {
 		if raw, err := stream.GetMsg(w.Context(), seq); err == nil {
 			list = append(list, raw)

@@ -17,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/stores/nats/poisonqueue"
@@ -278,8 +279,7 @@ func TestDrop(t *testing.T) {
 func TestClaimCheck(t *testing.T) {
 	w := newWorld(t, 0)
 	url := "file://" + filepath.ToSlash(t.TempDir())
-	store, err := claimcheck.New(t.Context(), claimcheck.Config{URL: url})
-	must(t, err)
+	store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{URL: url}))(t)
 	defer func() { _ = store.Close() }()
 	w.store = store
 	w.server.Restart(func(o *natsserver.Options) { o.MaxPayload = 4 << 10 })
@@ -325,11 +325,9 @@ func TestGoneInTheMeantime(t *testing.T) {
 	w.want(statusOK, "poison", "drop", "--config", w.file, stale[0].ID)
 	queue, err := poisonqueue.New(poisonqueue.Config{Conn: w.sink.Conn()})
 	must(t, err)
-	cfg, err := config.Load(w.file, config.Options{Env: func(key string) string { return w.env[key] }})
-	must(t, err)
+	cfg := testkit.Must(config.Load(w.file, config.Options{Env: func(key string) string { return w.env[key] }}))(t)
 	p := &program{stderr: t.Output(), isTerminal: func(any) bool { return false }}
-	replayer, err := pipeline.NewReplayer(t.Context(), cfg, []string{"shapes", "task-data"}, pipeline.Options{Observer: waits{p}})
-	must(t, err)
+	replayer := testkit.Must(pipeline.NewReplayer(t.Context(), cfg, []string{"shapes", "task-data"}, pipeline.Options{Observer: waits{p}}))(t)
 	defer func() {
 		if err := replayer.Close(); err != nil {
 			t.Error(err)

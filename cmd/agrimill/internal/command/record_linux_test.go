@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A disk that is full ends a recording, and what was recorded before is there to be played.
@@ -25,16 +26,14 @@ func TestRecordOnFullDisk(t *testing.T) {
 		return answer.Body.Close()
 	}
 	must(t, ask())
-	info, err := os.Stat("session.jsonl")
-	must(t, err)
+	info := testkit.Must(os.Stat("session.jsonl"))(t)
 	fileLimit(t, uint64(info.Size())+50, func() {
 		for ask() == nil { // until the command ends
 			continue
 		}
 	})
 	stop(statusFailed)
-	text, err := os.ReadFile("session.jsonl")
-	must(t, err)
+	text := testkit.Must(os.ReadFile("session.jsonl"))(t)
 	if !strings.HasPrefix(string(text), `{"gateway_recording":`) || len(text) != int(info.Size())+50 {
 		t.Errorf("the file has %d bytes, and had %d:\n%s", len(text), info.Size(), text)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // serve runs a command until the returned function is called, and reads the addresses of its first line.
@@ -23,8 +24,7 @@ func (w *world) serve(args ...string) (env map[string]string, stop func(want int
 		status <- program.run(ctx, args)
 		_ = in.Close()
 	}()
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	must(w.T, err)
+	line := testkit.Must(bufio.NewReader(out).ReadBytes('\n'))(w.T)
 	var d map[string]string
 	must(w.T, json.Unmarshal(line, &d))
 	env = map[string]string{"AGRIMILL_BASE_URL": d["base_url"], "AGRIMILL_TOKEN_URL": d["token_url"]}
@@ -56,8 +56,7 @@ func TestRecordAndReplay(t *testing.T) {
 	w.env = env
 	through := w.want(statusOK, "tail", "--json", "--count", "1")
 	stop(statusOK)
-	text, err := os.ReadFile("session.jsonl")
-	must(t, err)
+	text := testkit.Must(os.ReadFile("session.jsonl"))(t)
 	if strings.Contains(string(text), gatewaytest.TokenPrefix) || strings.Contains(string(text), env["AGRIMILL_CLIENT_SECRET"]) {
 		t.Errorf("the recording has secrets:\n%s", text)
 	}

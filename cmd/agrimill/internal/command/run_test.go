@@ -190,33 +190,25 @@ func (w *runWorld) send(n int) {
 	w.Helper()
 	for range n {
 		w.sent++
-		if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: fmt.Appendf(nil, "%s%d", mark, w.sent)}); err != nil {
-			w.Fatal(err)
-		}
+		testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: fmt.Appendf(nil, "%s%d", mark, w.sent)}))(w)
 	}
 }
 
 // stored counts the payloads in the stream.
 func (w *runWorld) stored() map[string]int {
 	w.Helper()
-	conn, err := natstest.Connect(w.server.URL())
-	must(w, err)
+	conn := testkit.Must(natstest.Connect(w.server.URL()))(w)
 	defer conn.Close()
-	js, err := natstest.JetStream(conn)
-	must(w, err)
-	stream, err := js.Stream(w.Context(), "AGRIMILL")
-	must(w, err)
-	consumer, err := stream.OrderedConsumer(w.Context(), jetstream.OrderedConsumerConfig{})
-	must(w, err)
-	messages, err := consumer.Messages()
-	must(w, err)
+	js := testkit.Must(natstest.JetStream(conn))(w)
+	stream := testkit.Must(js.Stream(w.Context(), "AGRIMILL"))(w)
+	consumer := testkit.Must(stream.OrderedConsumer(w.Context(), jetstream.OrderedConsumerConfig{}))(w)
+	messages := testkit.Must(consumer.Messages())(w)
 	defer messages.Stop()
 	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
 	defer cancel()
 	payloads := map[string]int{}
 	for range stream.CachedInfo().State.Msgs {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		must(w, err)
+		msg := testkit.Must(messages.Next(jetstream.NextContext(ctx)))(w)
 		payloads[string(msg.Data())]++
 	}
 	return payloads

@@ -155,8 +155,7 @@ func TestSendFailures(t *testing.T) {
 func TestSendAnyContextID(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{AnyContextID: true})
 	name, uuids := f.files("a.zip", mark)[0], f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\n")
-	text, err := os.ReadFile(uuids)
-	must(t, err)
+	text := testkit.Must(os.ReadFile(uuids))(t)
 	anyID := f.files("any.yaml", strings.Replace(string(text), "gateway:\n", "gateway:\n  any_context_id: true\n", 1))[0]
 	for _, test := range []struct {
 		config, id string
@@ -251,8 +250,7 @@ func TestSendStdin(t *testing.T) {
 	t.Setenv("TMPDIR", spool)
 
 	file := f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\n")
-	text, err := os.ReadFile(file)
-	must(t, err)
+	text := testkit.Must(os.ReadFile(file))(t)
 	must(t, os.WriteFile(file, bytes.Replace(text, []byte("gateway:\n"), []byte("gateway:\n  max_payload_size: 17MiB\n"), 1), 0o600))
 	f.stdin = manyZeros(large + 1)
 	if report := f.send(statusFailed, "--config", file, "--from", terminalID, "--publish", "--type", "doc:pdf", stdinName); !strings.Contains(report.Results[0].Error, "too large") {
@@ -274,9 +272,7 @@ func TestSendStdin(t *testing.T) {
 	if status := <-done; status != statusFailed {
 		t.Errorf("cancelled: status %d", status)
 	}
-	if err := writer.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, writer.Close())
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {
 		t.Errorf("temporary files are left: %v, %v", left, err)
 	}

@@ -239,9 +239,7 @@ routes: [{name: all, from: {gateway: all}, to: {sink: farm}}]
 	if lines := f.tail(1, "--config", file); lines[0].Filename != "1.zip" {
 		t.Errorf("%+v", lines)
 	}
-	if err := <-sent; err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, <-sent)
 }
 
 // A stream that cannot be opened at all is a failure, at once.

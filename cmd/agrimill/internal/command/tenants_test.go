@@ -12,6 +12,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -82,8 +83,7 @@ func TestTenants(t *testing.T) {
 
 	// Names are the service's to check, and the terminal's to be safe from.
 	all[0].Endpoints[0].Name, all[0].Endpoints[0].ExternalID = "a\x1b[2Jb\tc", "urn:\u202e:x"
-	body, err := json.Marshal(gateway.TenantsListResponse{Tenants: all})
-	must(t, err)
+	body := testkit.Must(json.Marshal(gateway.TenantsListResponse{Tenants: all}))(t)
 	f.gate.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Body: body, ContentType: "application/json"})
 	if text := f.want(statusOK, "tenants"); strings.ContainsAny(text, "\x1b\t\u202e") || !strings.Contains(text, "a\ufffd[2Jb\ufffdc") {
 		t.Errorf("table: %q", text)

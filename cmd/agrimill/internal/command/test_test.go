@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
@@ -137,8 +138,7 @@ func TestTestReport(t *testing.T) {
 	if !strings.Contains(out, "2 cases: 1 passed, 1 failed\n") {
 		t.Errorf("got\n%s", out)
 	}
-	data, err := os.ReadFile(report)
-	must(t, err)
+	data := testkit.Must(os.ReadFile(report))(t)
 	var got struct {
 		Suites []testSuite `xml:"testsuite"`
 	}
@@ -161,12 +161,10 @@ func TestExamplesHaveCases(t *testing.T) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for _, file := range files {
-		cfg, err := config.Load(file, config.Options{Env: func(name string) string { return w.env[name] }, AllowMissing: true})
-		must(t, err)
+		cfg := testkit.Must(config.Load(file, config.Options{Env: func(name string) string { return w.env[name] }, AllowMissing: true}))(t)
 		cases := filepath.Join(filepath.Dir(file), "tests", filepath.Base(file))
 		w.want(statusOK, "test", file, cases)
-		data, err := os.ReadFile(cases)
-		must(t, err)
+		data := testkit.Must(os.ReadFile(cases))(t)
 		var parsed struct{ Cases []testCase }
 		must(t, yaml.Load(data, &parsed))
 		published := map[string]bool{}

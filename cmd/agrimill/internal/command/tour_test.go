@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/browsertest"
 )
 
@@ -51,8 +52,7 @@ func TestBrowserTour(t *testing.T) {
 	page.Picture("tour-4-found")
 
 	// The route is repaired in the file, which is reloaded by itself.
-	text, err := os.ReadFile(d.file)
-	must(t, err)
+	text := testkit.Must(os.ReadFile(d.file))(t)
 	if !strings.Contains(string(text), "{teamset}.shapes") {
 		t.Fatal("the demo poisons for another reason")
 	}

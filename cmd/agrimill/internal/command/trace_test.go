@@ -124,8 +124,7 @@ func TestTraceOfAProtectedPage(t *testing.T) {
 	dir := filepath.Dir(f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:0\", read_token: a-token-that-may-read}\n"))
 	t.Chdir(dir)
 	f.beside(t, []string{"trace", "--config", "agrimill.yaml", "field 7"})
-	text, err := os.ReadFile("agrimill.yaml")
-	must(t, err)
+	text := testkit.Must(os.ReadFile("agrimill.yaml"))(t)
 	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(string(text[bytes.Index(text, []byte("admin:")):]))
 	status, _, stderr := f.agrimill("trace", "field 7", "--admin", address)
 	if status != statusFailed || !strings.Contains(stderr, "401 Unauthorized: the token is missing or wrong") || !strings.Contains(stderr, "--admin-token-file") {

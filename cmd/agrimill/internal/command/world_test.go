@@ -92,8 +92,7 @@ func newWorld(t *testing.T, fillers int, messageTypes ...string) *world {
 func (w *world) newSink(config nats.Config) *nats.Sink {
 	w.Helper()
 	config.URL, config.User, config.Password = w.server.URL(), user, password
-	sink, err := nats.New(config, nil)
-	must(w, err)
+	sink := testkit.Must(nats.New(config, nil))(w)
 	w.Cleanup(func() {
 		if err := sink.Close(); err != nil {
 			w.Error(err)
@@ -109,12 +108,10 @@ func (w *world) poison(messageTypes ...string) {
 	all := []string{taskData, shapes}
 	sender := gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "terminal", Send: all})
 	gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "farm software", Receive: all, Subscribe: all})
-	client, err := gateway.New(gate.ClientConfig())
-	must(w, err)
-	sub, err := subscriber.New(subscriber.Config{
+	client := testkit.Must(gateway.New(gate.ClientConfig()))(w)
+	sub := testkit.Must(subscriber.New(subscriber.Config{
 		Client: client, Confirm: subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
-	}, nil)
-	must(w, err)
+	}, nil))(w)
 	config := router.Config{
 		Poison: w.newSink(nats.Config{}),
 		Retry:  router.RetrySettings{MaxAttempts: 2, InitialBackoff: time.Millisecond},
@@ -122,8 +119,7 @@ func (w *world) poison(messageTypes ...string) {
 	if w.store != nil {
 		config.ClaimCheck = w.store
 	}
-	r, err := router.New(config, nil)
-	must(w, err)
+	r := testkit.Must(router.New(config, nil))(w)
 	to := w.newSink(nats.Config{})
 	for _, route := range []router.Route{
 		{Name: "task-data", From: sub, Topic: taskData, To: to, Transform: func(msg *message.Message) ([]*message.Message, error) {
@@ -223,8 +219,7 @@ func decode[T any](w *world, text string) T {
 func (w *world) stored(config poisonqueue.Config) []*message.Message {
 	w.Helper()
 	config.Conn = w.newSink(nats.Config{}).Conn()
-	queue, err := poisonqueue.New(config)
-	must(w, err)
+	queue := testkit.Must(poisonqueue.New(config))(w)
 	var messages []*message.Message
 	for p, err := range queue.Messages(w.Context()) {
 		must(w, err)

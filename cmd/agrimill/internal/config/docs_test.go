@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -15,13 +16,11 @@ import (
 // minimal.yaml has for the sections that the block does not have.
 func TestDocumentedConfigurations(t *testing.T) {
 	t.Parallel()
-	pages, err := filepath.Glob("../../../../docs/*.md")
-	must(t, err)
+	pages := testkit.Must(filepath.Glob("../../../../docs/*.md"))(t)
 	block := regexp.MustCompile("(?ms)^[ \t]*```yaml\n(.*?)^[ \t]*```")
 	found := 0
 	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		must(t, err)
+		text := testkit.Must(os.ReadFile(page))(t)
 		for _, at := range block.FindAllSubmatchIndex(text, -1) {
 			found++
 			if err := loadDocumented(t, text[at[2]:at[3]]); err != nil {
@@ -41,13 +40,11 @@ func loadDocumented(t *testing.T, text []byte) error {
 		return err
 	}
 	if _, whole := shown["gateway"]; !whole || shown["routes"] == nil {
-		minimal, err := os.ReadFile("../../examples/minimal.yaml")
-		must(t, err)
+		minimal := testkit.Must(os.ReadFile("../../examples/minimal.yaml"))(t)
 		var base map[string]any
 		must(t, yaml.Unmarshal(minimal, &base))
 		maps.Copy(base, shown)
-		text, err = yaml.Marshal(base)
-		must(t, err)
+		text = testkit.Must(yaml.Marshal(base))(t)
 	}
 	secret := filepath.Join(t.TempDir(), "secret")
 	must(t, os.WriteFile(secret, []byte("a-secret-of-good-length"), 0o600))

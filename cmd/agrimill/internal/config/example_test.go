@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"go.yaml.in/yaml/v4"
 )
 
@@ -29,12 +30,9 @@ func TestGeneratedExample(t *testing.T) {
 func TestExampleAddsDefaultsOnly(t *testing.T) {
 	dir := t.TempDir() // one for both, since paths are relative to it
 	load := func(path string) string {
-		data, err := os.ReadFile(path)
-		must(t, err)
-		c, err := Parse(filepath.Join(dir, "agrimill.yaml"), data, exampleEnvironment)
-		must(t, err)
-		text, err := json.MarshalIndent(c, "", " ")
-		must(t, err)
+		data := testkit.Must(os.ReadFile(path))(t)
+		c := testkit.Must(Parse(filepath.Join(dir, "agrimill.yaml"), data, exampleEnvironment))(t)
+		text := testkit.Must(json.MarshalIndent(c, "", " "))(t)
 		return string(text)
 	}
 	got, want := strings.Split(load(examplePath), "\n"), strings.Split(load("testdata/example.yaml"), "\n")
@@ -72,8 +70,7 @@ const exampleIntro = `# yaml-language-server: $schema=../internal/config/schema.
 // example returns examples/full.yaml.
 func example(t *testing.T) []byte {
 	t.Helper()
-	data, err := os.ReadFile("testdata/example.yaml")
-	must(t, err)
+	data := testkit.Must(os.ReadFile("testdata/example.yaml"))(t)
 	var document yaml.Node
 	must(t, yaml.Unmarshal(data, &document))
 	e := &exampleWriter{T: t, comments: comments(t), seen: map[reflect.Type]bool{}}

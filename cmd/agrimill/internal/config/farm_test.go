@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Mistakes in what a route does with farm data, in what becomes of a map, and in expressions have their place, those in
@@ -62,8 +63,7 @@ func TestDevicesProblems(t *testing.T) {
 		`"iso:11783:-10:time_log:protobuf"`: true, `"iso:11783:-10:*"`: false, `"img:*"`: false,
 	} {
 		text := strings.Replace(small, "routes:\n", "routes:\n  - {name: records, from: {gateway: all}, filter: {type: ["+types+"]}, transform: {records: {}}, to: {sink: farm}}\n", 1) + "devices: {}\n"
-		c, err := Parse("agrimill.yaml", []byte(text), smallEnv)
-		must(t, err)
+		c := testkit.Must(Parse("agrimill.yaml", []byte(text), smallEnv))(t)
 		found := slices.ContainsFunc(c.Warnings, func(p Problem) bool { return p.Path == "devices" })
 		if found != warned {
 			t.Errorf("%s: warned is %t, want %t: %v", types, found, warned, c.Warnings)

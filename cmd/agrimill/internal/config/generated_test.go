@@ -23,6 +23,7 @@ import (
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -44,8 +45,7 @@ func TestGeneratedPage(t *testing.T) {
 
 // The page leaves the variables of templates to another one.
 func TestTopicVariablesAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../../../docs/topics-and-keys.md")
-	must(t, err)
+	page := testkit.Must(os.ReadFile("../../../../docs/topics-and-keys.md"))(t)
 	for name := range sinks.TopicVariables() {
 		if !strings.Contains(string(page), "`{"+name+"}`") {
 			t.Errorf("docs/topics-and-keys.md does not have {%s}", name)
@@ -59,8 +59,7 @@ func current(t *testing.T, path string, want []byte) {
 	if os.Getenv("UPDATE") != "" {
 		must(t, os.WriteFile(path, want, 0o644))
 	}
-	got, err := os.ReadFile(path)
-	must(t, err)
+	got := testkit.Must(os.ReadFile(path))(t)
 	if !bytes.Equal(got, want) {
 		t.Fatalf("%s is not current: UPDATE=1 go test ./cmd/agrimill/internal/config -run Generated", filepath.Base(path))
 	}
@@ -89,14 +88,12 @@ func comments(t *testing.T) map[string]string {
 	}
 	visit(reflect.TypeFor[Config]())
 	for dir := range dirs {
-		files, err := filepath.Glob(filepath.Join("../../../..", dir, "*.go"))
-		must(t, err)
+		files := testkit.Must(filepath.Glob(filepath.Join("../../../..", dir, "*.go")))(t)
 		for _, name := range files {
 			if strings.HasSuffix(name, "_test.go") {
 				continue
 			}
-			file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
-			must(t, err)
+			file := testkit.Must(parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments))(t)
 			collect(file, dir, all)
 		}
 	}
@@ -356,8 +353,7 @@ func schema(t *testing.T) []byte {
 		definition := s.definitions[definitionName(union)]
 		definition.MinProperties, definition.MaxProperties = &one, &one
 	}
-	out, err := json.MarshalIndent(root, "", "  ")
-	must(t, err)
+	out := testkit.Must(json.MarshalIndent(root, "", "  "))(t)
 	return append(out, '\n')
 }
 
@@ -748,14 +744,12 @@ func valueName(f field, paths map[reflect.Type][]string) (name, to string) {
 // Editors accept the examples, and what the reader accepts.
 func TestSchemaAcceptsExamples(t *testing.T) {
 	compiled := compile(t)
-	paths, err := filepath.Glob("../../examples/*.yaml")
-	must(t, err)
+	paths := testkit.Must(filepath.Glob("../../examples/*.yaml"))(t)
 	if len(paths) == 0 {
 		t.Fatalf("paths = %q, want some", paths)
 	}
 	for _, path := range append(paths, "../../deploy/compose/agrimill.yaml", "../../deploy/systemd/agrimill.yaml") {
-		data, err := os.ReadFile(path)
-		must(t, err)
+		data := testkit.Must(os.ReadFile(path))(t)
 		if err := compiled.Validate(asJSON(t, data)); err != nil {
 			t.Fatalf("%v: %v", err, path)
 		}
@@ -790,12 +784,10 @@ func compile(t *testing.T) *validator.Schema {
 	t.Helper()
 	text, err := os.ReadFile("schema.json") // not Schema, which is older while files are written anew
 	must(t, err)
-	document, err := validator.UnmarshalJSON(bytes.NewReader(text))
-	must(t, err)
+	document := testkit.Must(validator.UnmarshalJSON(bytes.NewReader(text)))(t)
 	compiler := validator.NewCompiler()
 	must(t, compiler.AddResource("schema.json", document))
-	compiled, err := compiler.Compile("schema.json")
-	must(t, err)
+	compiled := testkit.Must(compiler.Compile("schema.json"))(t)
 	return compiled
 }
 
@@ -803,18 +795,15 @@ func asJSON(t *testing.T, data []byte) any {
 	t.Helper()
 	var value any
 	must(t, yaml.Load(data, &value))
-	text, err := json.Marshal(value)
-	must(t, err)
-	value, err = validator.UnmarshalJSON(bytes.NewReader(text))
-	must(t, err)
+	text := testkit.Must(json.Marshal(value))(t)
+	value = testkit.Must(validator.UnmarshalJSON(bytes.NewReader(text)))(t)
 	return value
 }
 
 // The full example has every key of every section but those of which one excludes the
 // other.
 func TestFullExampleIsFull(t *testing.T) {
-	data, err := os.ReadFile("../../examples/full.yaml")
-	must(t, err)
+	data := testkit.Must(os.ReadFile("../../examples/full.yaml"))(t)
 	words := map[string]bool{}
 	for _, word := range regexp.MustCompile(`\w+`).FindAllString(string(data), -1) {
 		words[word] = true

@@ -74,8 +74,7 @@ func onlyProblem(t *testing.T, text string, options Options) string {
 
 func parse(t *testing.T, text string, options Options) *Config {
 	t.Helper()
-	c, err := Parse("agrimill.yaml", []byte(text), options)
-	must(t, err)
+	c := testkit.Must(Parse("agrimill.yaml", []byte(text), options))(t)
 	return c
 }
 
@@ -105,8 +104,7 @@ func TestEveryMistake(t *testing.T) {
 	if os.Getenv("UPDATE") != "" {
 		must(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
-	want, err := os.ReadFile(golden)
-	must(t, err)
+	want := testkit.Must(os.ReadFile(golden))(t)
 	if got != string(want) {
 		t.Fatalf("got\n%s\nwant\n%s", got, want)
 	}
@@ -648,8 +646,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		return Load(filepath.Join(dir, "agrimill.yaml"), smallEnv)
 	}
 	for _, path := range []string{"secret", "./secret", filepath.Join(dir, "secret")} {
-		c, err := load("client_secret_file: " + path)
-		must(t, err)
+		c := testkit.Must(load("client_secret_file: " + path))(t)
 		if len(c.Warnings) != 0 {
 			t.Fatalf("c.Warnings = %+v, want none", c.Warnings)
 		}
@@ -791,8 +788,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	for _, handler := range []slog.Handler{slog.NewTextHandler(&log, nil), slog.NewJSONHandler(&log, nil)} {
 		slog.New(handler).Info("config", "config", c, "secret", c.Gateway.ClientSecret, "sink", c.Sinks["farm"].NATS, "all", c)
 	}
-	text, err := json.Marshal(c)
-	must(t, err)
+	text := testkit.Must(json.Marshal(c))(t)
 	nats := c.Sinks["farm"].NATS
 	for _, out := range []string{
 		log.String(), string(text), fmt.Sprint(c, *nats), fmt.Sprintf("%+v %#v %q %x %s %d", c.Gateway, c.Gateway, c.Gateway.ClientSecret, c.Gateway.ClientSecret, *nats, c.Gateway.ClientSecret),
@@ -854,8 +850,7 @@ func TestProblem(t *testing.T) {
 	if got, want := p.String(), "f: is bad"; got != want {
 		t.Fatalf("p.String() = %q, want %q", got, want)
 	}
-	text, err := json.Marshal(Problem{Severity: SeverityWarning, File: "f", Line: 1, Column: 2, Path: "a.b", Message: "m", Suggestion: "s"})
-	must(t, err)
+	text := testkit.Must(json.Marshal(Problem{Severity: SeverityWarning, File: "f", Line: 1, Column: 2, Path: "a.b", Message: "m", Suggestion: "s"}))(t)
 	if got, want := string(text), `{"severity":"warning","file":"f","line":1,"column":2,"path":"a.b","message":"m","suggestion":"s"}`; got != want {
 		t.Fatalf("got %s, want %s", got, want)
 	}
@@ -867,16 +862,13 @@ func TestExamples(t *testing.T) {
 		"minimal.yaml": {1, 1, 1, 0, 20}, "full.yaml": {2, 4, 9, 1, 1000}, // the warning is about the log sink
 	} {
 		path := filepath.Join("..", "..", "examples", name)
-		c, err := Load(path, exampleEnvironment)
-		must(t, err)
-		text, err := os.ReadFile(path)
-		must(t, err)
+		c := testkit.Must(Load(path, exampleEnvironment))(t)
+		text := testkit.Must(os.ReadFile(path))(t)
 		if len(c.Endpoints) != want.endpoints || len(c.Sinks) != want.sinks || len(c.Routes) != want.routes || len(c.Warnings) != want.warnings || bytes.Count(text, []byte("\n")) > want.lines {
 			t.Errorf("%s has %d endpoints, %d sinks, %d routes, %d lines, warnings %v", name, len(c.Endpoints), len(c.Sinks), len(c.Routes), bytes.Count(text, []byte("\n")), c.Warnings)
 		}
 	}
-	c, err := Load(filepath.Join("..", "..", "examples", "full.yaml"), exampleEnvironment)
-	must(t, err)
+	c := testkit.Must(Load(filepath.Join("..", "..", "examples", "full.yaml"), exampleEnvironment))(t)
 
 	// What it says is mostly the defaults.
 	testkit.Equal(t, c.Publisher, parse(t, small, smallEnv).Publisher)
@@ -886,8 +878,7 @@ func TestExamples(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(small)
 	for _, path := range []string{"testdata/broken.yaml", "../../examples/full.yaml", "../../examples/minimal.yaml"} {
-		data, err := os.ReadFile(path)
-		must(f, err)
+		data := testkit.Must(os.ReadFile(path))(f)
 		f.Add(string(data))
 	}
 	f.Add("x-a: &a {<<: *a}\ngateway: *a\n")

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func settingAt(t *testing.T, list []admin.Setting, path string) admin.Setting {
@@ -31,8 +32,7 @@ journal:
   <<: *kept
   max_bytes: ${SIZE}
 `
-	c, err := Parse("agrimill.yaml", []byte(text), environment(map[string]string{"ID": "app", "SECRET": "hidden-secret", "SIZE": "7MiB"}))
-	must(t, err)
+	c := testkit.Must(Parse("agrimill.yaml", []byte(text), environment(map[string]string{"ID": "app", "SECRET": "hidden-secret", "SIZE": "7MiB"})))(t)
 	line := func(part string) string {
 		return fmt.Sprintf("agrimill.yaml:%d", strings.Count(text[:strings.Index(text, part)], "\n")+1)
 	}
@@ -55,8 +55,7 @@ journal:
 	}
 
 	// A section that waits for a restart has the lines of its own file.
-	next, err := Parse("agrimill.yaml", []byte("# one more line\n"+text), environment(map[string]string{"ID": "app", "SECRET": "hidden-secret", "SIZE": "7MiB"}))
-	must(t, err)
+	next := testkit.Must(Parse("agrimill.yaml", []byte("# one more line\n"+text), environment(map[string]string{"ID": "app", "SECRET": "hidden-secret", "SIZE": "7MiB"})))(t)
 	next.KeepSource(c, "journal")
 	later := *next
 	later.KeepSource(next, "journal")

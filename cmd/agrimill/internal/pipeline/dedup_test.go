@@ -43,8 +43,7 @@ func TestDedupFileCannotBeOpenedYet(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(t *testing.T, file string) (lift func()){
 		"open in another process": func(t *testing.T, file string) func() {
-			other, err := boltstore.New(boltstore.Config{Path: file})
-			must(t, err)
+			other := testkit.Must(boltstore.New(boltstore.Config{Path: file}))(t)
 			return func() { _ = other.Close() }
 		},
 		"damaged": func(t *testing.T, file string) func() {

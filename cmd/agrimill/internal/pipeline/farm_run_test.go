@@ -81,8 +81,7 @@ func TestFarmData(t *testing.T) {
 		}
 		return err
 	})
-	data, err := os.ReadFile(found[0])
-	must(t, err)
+	data := testkit.Must(os.ReadFile(found[0]))(t)
 	var collection struct{ Features []json.RawMessage }
 	if err := json.Unmarshal(data, &collection); err != nil || len(collection.Features) != 2 {
 		t.Errorf("%d features, %v, want a field and a track", len(collection.Features), err)

@@ -26,9 +26,7 @@ func TestForbiddenIsNoMistake(t *testing.T) {
 	if err != nil {
 		t.Fatalf("dedup: %v", err)
 	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, p.Close())
 	if _, err := pipeline.New(t.Context(), claimCheck, pipeline.Options{}); !errors.Is(err, fs.ErrPermission) || errors.Is(err, pipeline.ErrConfig) {
 		t.Errorf("claim check: %v", err)
 	}

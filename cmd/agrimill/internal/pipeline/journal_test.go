@@ -160,11 +160,8 @@ func TestJournalInAFile(t *testing.T) {
 	b.waitReady()
 	testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Filename: "Field 1.zip", Payload: []byte(mark)}))(t)
 	w.waitConfirmed()
-	beside, err := pipeline.NewReplayer(t.Context(), w.parse(text), nil, pipeline.Options{})
-	must(t, err)
-	if err := beside.Close(); err != nil {
-		t.Error(err)
-	}
+	beside := testkit.Must(pipeline.NewReplayer(t.Context(), w.parse(text), nil, pipeline.Options{}))(t)
+	testkit.NoError(t, beside.Close())
 	b.mustStop()
 	again := w.start(text)
 	again.waitReady()

@@ -28,7 +28,5 @@ func TestPublishAsyncOfWhatIsOpenedLater(t *testing.T) {
 	}
 	testkit.NoError(t, s.Try(t.Context()))
 	p := testkit.Must(s.PublishAsync("topic", msg))(t)
-	if _, err := p.Result(); err != nil {
-		t.Error(err)
-	}
+	testkit.Must(p.Result())(t)
 }

@@ -25,8 +25,7 @@ const brief = "ttl: 10s"
 // number is the number of a message that send has sent.
 func (w *world) number(payload []byte) int {
 	w.Helper()
-	n, err := strconv.Atoi(string(bytes.TrimPrefix(payload, []byte(mark))))
-	must(w, err)
+	n := testkit.Must(strconv.Atoi(string(bytes.TrimPrefix(payload, []byte(mark)))))(w)
 	return n
 }
 
@@ -39,19 +38,16 @@ type wire struct {
 
 func (w *world) tap() *wire {
 	w.Helper()
-	conn, err := natstest.Connect(w.server.URL())
-	must(w, err)
+	conn := testkit.Must(natstest.Connect(w.server.URL()))(w)
 	w.Cleanup(conn.Close)
 	tapped := &wire{sent: map[int]int{}}
-	if _, err := conn.Subscribe("agrimill.>", func(msg *natsgo.Msg) {
+	testkit.Must(conn.Subscribe("agrimill.>", func(msg *natsgo.Msg) {
 		tapped.mu.Lock()
 		defer tapped.mu.Unlock()
 		tapped.total++
 		n, _ := strconv.Atoi(string(bytes.TrimPrefix(msg.Data, []byte(mark))))
 		tapped.sent[n]++
-	}); err != nil {
-		w.Fatal(err)
-	}
+	}))(w)
 	must(w, conn.Flush())
 	return tapped
 }

@@ -30,11 +30,8 @@ func (w *world) ha(url, more string) string {
 // free leaves the record of somebody who has released the lease: nobody waits for the TTL.
 func (w *world) free() {
 	w.Helper()
-	kv, err := w.js.CreateKeyValue(w.Context(), jetstream.KeyValueConfig{Bucket: kvlease.DefaultBucket})
-	must(w, err)
-	if _, err := kv.PutString(w.Context(), kvlease.DefaultName, `{"epoch":7,"holder":"another","released":true,"writes":3}`); err != nil {
-		w.Fatal(err)
-	}
+	kv := testkit.Must(w.js.CreateKeyValue(w.Context(), jetstream.KeyValueConfig{Bucket: kvlease.DefaultBucket}))(w)
+	testkit.Must(kv.PutString(w.Context(), kvlease.DefaultName, `{"epoch":7,"holder":"another","released":true,"writes":3}`))(w)
 }
 
 func (b *agrimill) waitRole(role string) {
@@ -52,8 +49,7 @@ func (w *world) endpoint(name string) string {
 // hasEndpoint reports whether there is an endpoint of a name.
 func (w *world) hasEndpoint(name string) bool {
 	w.Helper()
-	list, err := w.gate.Client().ListTenantEndpoints(w.Context(), w.gate.Tenant())
-	must(w, err)
+	list := testkit.Must(w.gate.Client().ListTenantEndpoints(w.Context(), w.gate.Tenant()))(w)
 	return slices.ContainsFunc(list, func(e gateway.TenantEndpointInfo) bool { return e.ExternalID == "urn:example:"+name })
 }
 
@@ -163,8 +159,7 @@ func TestConsumersOnEveryInstance(t *testing.T) {
 	w := newWorld(t)
 	w.free()
 	cluster := kafkatest.Start(t, kfake.SeedTopics(partitions, "reports"))
-	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner()))
-	must(t, err)
+	producer := testkit.Must(kgo.NewClient(kgo.SeedBrokers(cluster.Addr()), kgo.RecordPartitioner(kgo.ManualPartitioner())))(t)
 	defer producer.Close()
 	var ids []string
 	put := func() { // one into each partition
@@ -246,8 +241,7 @@ func TestWithoutTheLease(t *testing.T) {
 	w := newWorld(t)
 	w.free()
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports", "agrimill.lake"))
-	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	must(t, err)
+	producer := testkit.Must(kgo.NewClient(kgo.SeedBrokers(cluster.Addr())))(t)
 	defer producer.Close()
 	way := natstest.NewProxy(t, w.server.URL())
 	b := w.start(w.head() + fmt.Sprintf("sinks:\n  lake: {kafka: {brokers: %q}}\npoison: {sink: lake}\n", cluster.Addr()) +

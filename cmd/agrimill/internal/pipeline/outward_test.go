@@ -20,9 +20,7 @@ import (
 // outRoute is a route from the stream OUT to the gateway, to be added to others.
 func (w *world) outRoute() string {
 	w.Helper()
-	if _, err := w.js.CreateOrUpdateStream(w.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}}); err != nil {
-		w.Fatal(err)
-	}
+	testkit.Must(w.js.CreateOrUpdateStream(w.Context(), jetstream.StreamConfig{Name: "OUT", Subjects: []string{"out.>"}}))(w)
 	return fmt.Sprintf(`
   - name: back
     from: {nats: {url: %q, subject: "out.>"}}
@@ -84,8 +82,7 @@ func TestSourceDown(t *testing.T) {
 	testkit.Eventually(w, "the message has arrived", func() bool { return w.arrived()[id] == 1 })
 
 	// A record of someone who knows nothing of us has the type that the route says.
-	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	must(t, err)
+	producer := testkit.Must(kgo.NewClient(kgo.SeedBrokers(cluster.Addr())))(t)
 	defer producer.Close()
 	before := len(w.arrived())
 	must(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: "reports", Value: []byte("a report")}).FirstErr())

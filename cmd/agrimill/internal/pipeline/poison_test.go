@@ -44,7 +44,7 @@ func TestRouteThatPoisonsEverything(t *testing.T) {
 	}
 	b.logs.contains("level=WARN", "msg=problem", "kind=route", "name=farm-data", "no filename")
 	b.depthIs(3)
-	if err := testutil.GatherAndCompare(b.registry, strings.NewReader(`
+	testkit.NoError(t, testutil.GatherAndCompare(b.registry, strings.NewReader(`
 # HELP agrimill_poison_queue_messages Messages in the poison queue, as reported by the broker.
 # TYPE agrimill_poison_queue_messages gauge
 agrimill_poison_queue_messages{kind="nats",sink="farm"} 3
@@ -57,9 +57,7 @@ agrimill_route_state{route="farm-data",state="outage"} 0
 agrimill_route_state{route="farm-data",state="running"} 0
 agrimill_route_state{route="farm-data",state="starting"} 0
 agrimill_route_state{route="farm-data",state="stopped"} 0
-`), "agrimill_poison_queue_messages", "agrimill_route_state"); err != nil {
-		t.Error(err)
-	}
+`), "agrimill_poison_queue_messages", "agrimill_route_state"))
 	b.mustStop()
 
 	again := w.start(text)

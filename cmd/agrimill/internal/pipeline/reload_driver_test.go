@@ -22,8 +22,7 @@ func TestReloadOfSources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	cluster := kafkatest.Start(t, kfake.SeedTopics(1, "reports"))
-	producer, err := kgo.NewClient(kgo.SeedBrokers(cluster.Addr()))
-	must(t, err)
+	producer := testkit.Must(kgo.NewClient(kgo.SeedBrokers(cluster.Addr())))(t)
 	defer producer.Close()
 	out := w.outRoute()
 	// configuration has the durable, the driver, and something that changes both routes.

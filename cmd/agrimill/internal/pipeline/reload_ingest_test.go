@@ -18,8 +18,7 @@ import (
 func TestReloadChangesIngest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	address, err := url.Parse(w.server.URL())
-	must(t, err)
+	address := testkit.Must(url.Parse(w.server.URL()))(t)
 	far := faultproxy.Late(t, address.Host, 2*time.Millisecond)
 	configured := func(ingest string) string {
 		return w.head() + fmt.Sprintf("sinks:\n  farm: {nats: {url: %q, ingest: %s}}\npoison: {sink: farm}\nroutes:\n", "nats://"+far.Addr(), ingest) +

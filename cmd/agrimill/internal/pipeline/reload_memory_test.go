@@ -83,8 +83,7 @@ func TestReloadsLeaveNoNames(t *testing.T) {
 			strings.ReplaceAll(name(route("good", "all", "", "t"), "farm"), "good", fmt.Sprint("good", i))
 	}
 	series := func(b *agrimill) (names map[string]int) {
-		families, err := b.registry.Gather()
-		must(t, err)
+		families := testkit.Must(b.registry.Gather())(t)
 		names = map[string]int{}
 		for _, family := range families {
 			for _, metric := range family.GetMetric() {

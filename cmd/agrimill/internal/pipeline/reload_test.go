@@ -25,10 +25,7 @@ func (b *agrimill) reload(text string) pipeline.ReloadReport {
 	b.w.Helper()
 	ctx, cancel := context.WithTimeout(b.w.Context(), testkit.Patience)
 	defer cancel()
-	report, err := b.Reload(ctx, b.w.parse(text))
-	if err != nil {
-		b.w.Fatal(err)
-	}
+	report := testkit.Must(b.Reload(ctx, b.w.parse(text)))(b.w)
 	return report
 }
 

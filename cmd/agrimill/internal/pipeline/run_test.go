@@ -365,14 +365,11 @@ func TestConfigurationErrors(t *testing.T) {
 		t.Errorf("options: %v", err)
 	}
 	// One that is never run.
-	p, err := pipeline.New(t.Context(), cfg, pipeline.Options{})
-	must(t, err)
+	p := testkit.Must(pipeline.New(t.Context(), cfg, pipeline.Options{}))(t)
 	if _, err := p.Reload(t.Context(), cfg); !errors.Is(err, pipeline.ErrNotRunning) {
 		t.Errorf("Reload: %v", err)
 	}
-	if err := errors.Join(p.Close(), p.Close()); err != nil {
-		t.Error(err)
-	}
+	testkit.NoError(t, errors.Join(p.Close(), p.Close()))
 	if err := p.Run(t.Context()); !errors.Is(err, pipeline.ErrStarted) {
 		t.Errorf("Run after Close: %v", err)
 	}
@@ -409,8 +406,7 @@ func TestEndsBeforeItBegins(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	p, err := pipeline.New(t.Context(), w.parse(w.head()+w.natsSink()+allRoute), pipeline.Options{})
-	must(t, err)
+	p := testkit.Must(pipeline.New(t.Context(), w.parse(w.head()+w.natsSink()+allRoute), pipeline.Options{}))(t)
 	if err := p.Run(ctx); err != nil {
 		t.Errorf("Run with a context that has ended: %v", err)
 	}

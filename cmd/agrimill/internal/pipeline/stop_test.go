@@ -18,9 +18,7 @@ func (w *world) sendLarge(n int) {
 	w.Helper()
 	for i := range n {
 		payload := append(fmt.Appendf(nil, "%s%d", mark, i), bytes.Repeat([]byte{'.'}, 64<<10)...)
-		if _, err := w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: pictures, Payload: payload}); err != nil {
-			w.Fatal(err)
-		}
+		testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: pictures, Payload: payload}))(w)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // offlineGateway is the service without a network, as the transport of a client, so that its time is that of a bubble of
@@ -154,19 +155,17 @@ func TestEndsInTime(t *testing.T) {
 func (g *offlineGateway) pipeline(t *testing.T, output io.Writer, timeout time.Duration) (*pipeline.Pipeline, func(sink string) *config.Config) {
 	t.Helper()
 	cfg := func(sink string) *config.Config {
-		c, err := config.Parse("agrimill.yaml", fmt.Appendf(nil, `
+		c := testkit.Must(config.Parse("agrimill.yaml", fmt.Appendf(nil, `
 gateway: {base_url: "https://gateway.example", token_url: "https://gateway.example/token", client_id: id, client_secret: "${SECRET}"}
 sinks: {%[1]s: {log: {}}}
 routes: [{name: all, from: {gateway: all}, to: {sink: %[1]s, topic: "{event}"}}]
 poison: {sink: %[1]s}
 shutdown: {timeout: %[2]v}
 admin: {address: off}
-`, sink, timeout), config.Options{Env: func(string) string { return "secret" }})
-		must(t, err)
+`, sink, timeout), config.Options{Env: func(string) string { return "secret" }}))(t)
 		c.Gateway.Transport = g
 		return c
 	}
-	p, err := pipeline.New(t.Context(), cfg("out"), pipeline.Options{Stdout: output})
-	must(t, err)
+	p := testkit.Must(pipeline.New(t.Context(), cfg("out"), pipeline.Options{Stdout: output}))(t)
 	return p, cfg
 }

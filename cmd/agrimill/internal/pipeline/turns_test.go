@@ -193,8 +193,6 @@ func TestSourceInTurns(t *testing.T) {
 		if _, open := <-out; open {
 			t.Error("a message without a turn")
 		}
-		if err := source.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, source.Close())
 	})
 }

@@ -78,12 +78,10 @@ func TestSourceCannotBeRead(t *testing.T) {
 					w.env["KAFKA"], w.gate.Tenant(), taskData, w.sender.ID)
 			},
 			func(w *world) {
-				_, err := kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"])).DeleteTopics(w.Context(), "reports")
-				must(w, err)
+				testkit.Must(kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"])).DeleteTopics(w.Context(), "reports"))(w)
 			},
 			func(w *world) {
-				_, err := kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"])).CreateTopic(w.Context(), 1, 1, nil, "reports")
-				must(w, err)
+				testkit.Must(kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"])).CreateTopic(w.Context(), 1, 1, nil, "reports"))(w)
 			}, "does not exist",
 		},
 	} {

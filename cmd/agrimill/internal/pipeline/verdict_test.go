@@ -31,8 +31,7 @@ import (
 // gauge returns the value of a gauge, with the value of its only label, if it has one.
 func gauge(t testing.TB, registry *prometheus.Registry, name, label string) float64 {
 	t.Helper()
-	families, err := registry.Gather()
-	must(t, err)
+	families := testkit.Must(registry.Gather())(t)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
@@ -303,8 +302,7 @@ func TestVerdictOfFaults(t *testing.T) {
 			nil, func(_ *world, b *agrimill) { b.ReloadFailed(errors.New("agrimill.yaml:7: unknown key")) }, admin.ProblemReload, true,
 			[]string{"The configuration file has been refused", "agrimill.yaml:7: unknown key", "Correct it (agrimill validate) and reload."},
 			func(w *world, b *agrimill) {
-				_, err := b.Reload(w.Context(), w.parse(w.head()+w.natsSink()+allRoute))
-				must(w, err)
+				testkit.Must(b.Reload(w.Context(), w.parse(w.head()+w.natsSink()+allRoute)))(w)
 			},
 		},
 	} {

@@ -85,8 +85,7 @@ func newWorld(t *testing.T, change ...func(*gatewaytest.Config)) *world {
 	w.sender = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "terminal", Send: types})
 	w.receiver = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "farm software", Receive: types, Send: types, Subscribe: types})
 	w.proxy = natstest.NewProxy(t, w.server.URL())
-	conn, err := natsgo.Connect(w.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond))
-	must(t, err)
+	conn := testkit.Must(natsgo.Connect(w.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond)))(t)
 	t.Cleanup(conn.Close)
 	w.js = testkit.Must(jetstream.New(conn))(t)
 	return w
@@ -140,8 +139,7 @@ func (w *world) natsSink() string {
 // parse reads a configuration.
 func (w *world) parse(text string) *config.Config {
 	w.Helper()
-	cfg, err := config.Parse("agrimill.yaml", []byte(text), config.Options{Env: func(name string) string { return w.env[name] }})
-	must(w, err)
+	cfg := testkit.Must(config.Parse("agrimill.yaml", []byte(text), config.Options{Env: func(name string) string { return w.env[name] }}))(w)
 	w.hurry(cfg)
 	return cfg
 }
@@ -181,9 +179,7 @@ func (w *world) start(text string) *agrimill {
 func (w *world) startWith(cfg *config.Config) *agrimill {
 	w.Helper()
 	b := &agrimill{w: w, logs: &logs{to: w}, registry: prometheus.NewRegistry(), result: make(chan error, 1)}
-	var err error
-	b.Pipeline, err = pipeline.New(w.Context(), cfg, b.options())
-	must(w, err)
+	b.Pipeline = testkit.Must(pipeline.New(w.Context(), cfg, b.options()))(w)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
 	go func() { b.result <- b.Run(ctx) }() // ends with ctx
@@ -389,10 +385,8 @@ func (w *world) read(subject string) []*natsgo.Msg {
 	if count == 0 {
 		return nil
 	}
-	consumer, err := stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
-	must(w, err)
-	messages, err := consumer.Messages()
-	must(w, err)
+	consumer := testkit.Must(stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}}))(w)
+	messages := testkit.Must(consumer.Messages())(w)
 	defer messages.Stop()
 	list := make([]*natsgo.Msg, 0, count)
 	for len(list) < count {
@@ -508,8 +502,7 @@ func (l *logs) lacks(text string) {
 // asJSON is a value as the admin pages show it.
 func (w *world) asJSON(value any) string {
 	w.Helper()
-	text, err := json.Marshal(value)
-	must(w, err)
+	text := testkit.Must(json.Marshal(value))(w)
 	return string(text)
 }
 

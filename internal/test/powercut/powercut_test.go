@@ -108,13 +108,17 @@ func (w *world) round(random *rand.Rand, n int, sum *sums) {
 	w.run()
 	pause := time.NewTicker(2 * time.Millisecond)
 	defer pause.Stop()
-	confirmed := w.confirmed(true)
-	for cut := range n {
+	send := func() {
 		for end := time.Now().Add(time.Duration(200+random.IntN(1500)) * time.Millisecond); time.Now().Before(end); sum.sent++ {
 			<-pause.C
 			testkit.Must(w.server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: messageType, Payload: []byte("{}")}))(w)
 		}
+	}
+	confirmed := w.confirmed(true)
+	for cut := range n {
+		send()
 		testkit.Eventually(w.T, "it goes on", func() bool { return len(w.confirmed(true)) > len(confirmed) })
+		send() // so that there is traffic when the power is cut
 		m, together := w.machines()[random.IntN(len(w.machines()))], random.IntN(3) == 0
 		m.kill()
 		if together {

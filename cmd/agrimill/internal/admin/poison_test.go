@@ -502,6 +502,35 @@ func TestJobIsOneThatCanBeStopped(t *testing.T) {
 	}
 }
 
+// reloaded is a pipeline whose poison queue becomes another one.
+type reloaded struct {
+	plainSource
+	now    atomic.Pointer[memoryQueue]
+	before func() // each replay
+}
+
+func (s *reloaded) PoisonStore() router.PoisonStore { return s.now.Load() }
+
+func (s *reloaded) Replay(ctx context.Context, queue router.PoisonStore, ids []string) (router.ReplayReport, error) {
+	s.before()
+	return router.ReplayReport{Sent: 1}, queue.Delete(ctx, ids[0])
+}
+
+// A job stays with the queue that its IDs are of: another one, which a reload has named, may have the same.
+func TestJobAcrossAReload(t *testing.T) {
+	first, second := many(3), many(3)
+	source := &reloaded{}
+	source.now.Store(first)
+	source.before = func() { source.now.Store(second) }
+	server := serve(t, admin.Config{Token: testToken}, source)
+	if job := work(t, server, "replay", `{"all":true}`); job.Delivered != 3 || job.Error != "" {
+		t.Errorf("%+v", job)
+	}
+	if len(first.messages) != 1 || len(second.messages) != 4 {
+		t.Errorf("%d and %d messages are left, want 1 and 4", len(first.messages), len(second.messages))
+	}
+}
+
 // TestReplayOverRealParts replays what a route poisoned: in vain at first, and for
 // good when the route is repaired.
 func TestReplayOverRealParts(t *testing.T) {

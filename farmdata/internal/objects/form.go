@@ -130,19 +130,21 @@ func presented(f Form, offset *int64, scale *float64, decimals *int) {
 }
 
 // None is a Form that does nothing: what embeds it has methods for what it does.
-type None struct{}
+type None struct{ none }
 
-func (None) Needs(...string)                                       {}
-func (None) ID(string, *string)                                    {}
-func (None) Reference(string, string, string, *string)             {}
-func (None) Text(string, *string, Use)                             {}
-func (None) File(string, *string)                                  {}
-func (None) Whole(_ string, n int64, _ Use) int64                  { return n }
-func (None) Float(string, *float64, Use)                           {}
-func (None) DDI(string, *farmdata.DDI, Use)                        {}
-func (None) Value(string, *int64, *bool, Use)                      {}
-func (None) Place(string, string, *float64, *float64)              {}
-func (None) Stamp(string, *farmdata.Stamp)                         {}
-func (None) Parts(int, string, List)                               {}
-func (None) Allocated(int, *farmdata.Stamp, *farmdata.Stamp, *int) {}
-func (None) Positions(*[]farmdata.Position)                        {}
+type none struct{}
+
+func (none) Needs(...string)                                       {}
+func (none) ID(string, *string)                                    {}
+func (none) Reference(string, string, string, *string)             {}
+func (none) Text(string, *string, Use)                             {}
+func (none) File(string, *string)                                  {}
+func (none) Whole(_ string, n int64, _ Use) int64                  { return n }
+func (none) Float(string, *float64, Use)                           {}
+func (none) DDI(string, *farmdata.DDI, Use)                        {}
+func (none) Value(string, *int64, *bool, Use)                      {}
+func (none) Place(string, string, *float64, *float64)              {}
+func (none) Stamp(string, *farmdata.Stamp)                         {}
+func (none) Parts(int, string, List)                               {}
+func (none) Allocated(int, *farmdata.Stamp, *farmdata.Stamp, *int) {}
+func (none) Positions(*[]farmdata.Position)                        {}

@@ -212,7 +212,7 @@ func (x *exchange) event(data []byte) (forward []byte, parts []recordedPart) {
 		done = until
 	}
 	levels := []level{{}}
-	for end == 0 || len(levels) > 1 {
+	for (end == 0 || len(levels) > 1) && len(levels) < maxEventDepth && len(parts) < maxEventParts {
 		token, err := tokens.Token()
 		if err != nil || end == 0 && token != json.Delim('{') {
 			break

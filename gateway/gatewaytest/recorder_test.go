@@ -56,6 +56,33 @@ func TestRecordingHasNoSecrets(t *testing.T) {
 	}
 }
 
+// An event that is all payloads, or all brackets, is passed on as it is, and takes no more of the recording than others.
+func TestRecordingOfAHostileEventIsSmall(t *testing.T) {
+	for name, data := range map[string]string{
+		"payloads": `{"payload":[` + strings.Repeat("1,", 100_000) + `1]}`,
+		"brackets": `{"x":` + strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000) + "}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			event := "event: MESSAGE_RECEIVED\ndata: " + data + "\n\n"
+			gateway := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, event)
+			}))
+			defer gateway.Close()
+			var to bytes.Buffer
+			if passed := recorded(t, RecorderConfig{BaseURL: gateway.URL, TokenURL: gateway.URL + "/auth", To: &to}, "GET /events", "token"); passed != event {
+				t.Errorf("passed on %d bytes, want %d", len(passed), len(event))
+			}
+			if to.Len() > len(event) {
+				t.Errorf("recorded %d bytes of %d", to.Len(), len(event))
+			}
+			if _, err := decodeRecording(&to); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // recorded sends a request, with a token, through a recorder, and returns what came back.
 func recorded(t *testing.T, cfg RecorderConfig, request, token string) string {
 	t.Helper()

@@ -27,6 +27,9 @@ const (
 	maxRecordedSize = 1 << 30
 	// maxEventLine bounds, in bytes, what is looked at of one line of an event stream.
 	maxEventLine = 16 << 20
+	// maxEventDepth and maxEventParts bound what is kept apart of one event: each takes a hundred times the memory of its text.
+	maxEventDepth = 100
+	maxEventParts = 1000
 )
 
 // recordingHead is the first line.

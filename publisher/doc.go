@@ -30,7 +30,7 @@
 // call of your own, another type in the metadata than the topic is an error: send a received
 // message on under its own type, or remove that. Other metadata is not sent, except with
 // [EnvelopeMarshaler]: what cqrs and requestreply of Watermill send cannot be read without theirs,
-// so it is an error outside of a route of package router.
+// so it is an error outside of a route of package router and of what a handler in Watermill's Router returns.
 //
 // A message with gateway.KeyPayloadMode refers to a payload that is stored elsewhere (see
 // [Config].ClaimCheck). It is streamed in constant memory. Without gateway.KeyPayloadSize it is

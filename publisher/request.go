@@ -92,17 +92,17 @@ func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.Sen
 		return err
 	}
 	req.SentAt = sentAt
-	return p.unsent(msg)
+	return p.unsent(topic, msg)
 }
 
 // componentKeys are metadata without which Watermill's components cannot read what they sent: its type for package cqrs,
 // and what it answers for package requestreply.
 var componentKeys = []string{"name", "_watermill_requestreply_op_id"}
 
-// unsent returns an error for a message of a component that would arrive without its metadata. What a route
-// sends may have them by chance, as headers of a record.
-func (p *Publisher) unsent(msg *message.Message) error {
-	if p.cfg.Marshaler != nil || !msgctx.SentAt(msg.Context()).IsZero() {
+// unsent returns an error for a message of a component that would arrive without its metadata. What a route, or a handler
+// in Watermill's Router, sends on may have them by chance, as headers of a record, and would be refused forever.
+func (p *Publisher) unsent(topic string, msg *message.Message) error {
+	if p.cfg.Marshaler != nil || !msgctx.SentAt(msg.Context()).IsZero() || configured(topic, msg) {
 		return nil
 	}
 	for _, key := range componentKeys {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestOneMessage(t *testing.T) {
@@ -15,17 +14,25 @@ func TestOneMessage(t *testing.T) {
 	sender := s.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"doc:pdf"}})
 	s.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"doc:pdf"}, Subscribe: []string{"doc:pdf"}})
 	client := s.Client()
-	stream := testkit.Must(client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}}))(t)
-	testkit.NoError(t, client.SendMessage(t.Context(), gateway.SendMessageRequest{
-		TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "doc:pdf", IsPublish: true, Payload: []byte("hello")}))
-	raw := testkit.Must(stream.Next())(t)
+	stream, err := client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.SendMessage(t.Context(), gateway.SendMessageRequest{
+		TenantID: s.Tenant(), EndpointID: sender.ID, MessageType: "doc:pdf", IsPublish: true, Payload: []byte("hello")}); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := stream.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
 	event, err := gateway.DecodeEvent(raw.Type, raw.Data)
 	if err != nil || string(event.(*gateway.MessageReceived).Payload) != "hello" {
 		t.Errorf("got %+v, %v, want hello", event, err)
 	}
 }
 
-// The test above is what the package comment shows, word for word, and it is short.
+// The test above is what the package comment shows, word for word, and it is short and plain Go: its readers have no testkit.
 func TestOneMessageIsDocumented(t *testing.T) {
 	source := read(t, "onemessage_test.go")
 	start := strings.Index(source, "func TestOneMessage(")
@@ -41,6 +48,9 @@ func TestOneMessageIsDocumented(t *testing.T) {
 
 func read(t *testing.T, name string) string {
 	t.Helper()
-	data := testkit.Must(os.ReadFile(name))(t)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return string(data)
 }

@@ -424,9 +424,9 @@ func (w *work) finished(r *rateSum) Rate {
 			out.by = w.allTime
 		}
 	}
-	out.inner = slices.ContainsFunc(w.rates, func(o *rateSum) bool {
-		return o.kind == r.kind && o.column.ElementID != r.column.ElementID && w.of.in(r.column.ElementID, o.column.ElementID)
-	})
+	for above := range w.of.up(r.column.ElementID) {
+		out.inner = out.inner || above != r.column.ElementID && slices.ContainsFunc(w.byPart[above], func(o *rateSum) bool { return o.kind == r.kind })
+	}
 	out.show(out.amount, r.from)
 	return out
 }

@@ -137,6 +137,10 @@ func taskDataBombs() []Bomb {
 			}
 			return Zip(t, files...)
 		}, ""},
+		{"totals of device elements", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><DVC A="DVC1">`+numbered(12_000, `<DET A="DET%[1]d" B="1%[1]d" C="1" E="0" F="1%[1]d"/>`)+
+				`</DVC><TSK A="TSK1" G="4"><TIM A="2026-05-01T08:00:00" D="4">`+numbered(12_000, `<DLV A="0051" B="1" C="DET%d"/>`)+`</TIM></TSK></ISO11783_TaskData>`)
+		}, "than are summed up"},
 		{"columns", func(t testing.TB) []byte { return Zip(t, headers(2500, wideHeader, "")...) }, "MaxMemory"},
 	}
 }

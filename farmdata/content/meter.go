@@ -151,6 +151,12 @@ func (m *meter) step(r *farmdata.Record) {
 // finish adds what was done to the works of the log's task. What could not be read of the log is in found.
 func (m *meter) finish(task string, found []Finding) {
 	incomplete := slices.ContainsFunc(found, func(f Finding) bool { return f.Kind.Unread() })
+	team := m.log // or that which one of the machines drove with before
+	for _, at := range slices.Backward(m.order) {
+		if work := m.works.byKey[[2]string{task, at.id}]; work != nil {
+			team = cmp.Or(work.log, team)
+		}
+	}
 	for _, at := range m.order {
 		at.settle()
 		name := ""
@@ -161,7 +167,7 @@ func (m *meter) finish(task string, found []Finding) {
 		if work == nil {
 			return
 		}
-		work.Incomplete, work.log = work.Incomplete || incomplete, cmp.Or(work.log, m.log)
+		work.Incomplete, work.log = work.Incomplete || incomplete, cmp.Or(work.log, team)
 		if m.placed {
 			work.Distance = work.Distance.add(at.way)
 		}

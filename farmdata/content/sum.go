@@ -43,6 +43,11 @@ func Sum(works []Work, by By) []Work {
 		set *int
 		id  string
 	}
+	first := map[key]string{} // log by task
+	for i := range works {
+		task := key{works[i].set, works[i].Task.ID}
+		first[task] = cmp.Or(first[task], works[i].log)
+	}
 	list, at := []*sum{}, map[key]*sum{}
 	for i := range works {
 		w := &works[i]
@@ -55,7 +60,7 @@ func Sum(works []Work, by By) []Work {
 				at[k] = newSum(by, of)
 				list = append(list, at[k])
 			}
-			at[k].add(w)
+			at[k].add(w, cmp.Or(w.log, first[key{w.set, w.Task.ID}]))
 		}
 	}
 	out := make([]Work, len(list))
@@ -70,8 +75,7 @@ type sum struct {
 	Work
 	product string // empty: not by product
 	teams   map[team]*Work
-	first   map[string]string // log by task
-	order   []*Work           // of teams
+	order   []*Work // of teams
 	rates   []*rateOf
 }
 
@@ -88,7 +92,7 @@ type rateOf struct {
 }
 
 func newSum(by By, of Named) *sum {
-	s := &sum{Work: Work{Products: []Named{}}, teams: map[team]*Work{}, first: map[string]string{}}
+	s := &sum{Work: Work{Products: []Named{}}, teams: map[team]*Work{}}
 	switch by {
 	case ByTask:
 		s.Task = of
@@ -102,11 +106,9 @@ func newSum(by By, of Named) *sum {
 	return s
 }
 
-func (s *sum) add(w *Work) {
-	if s.first[w.Task.ID] == "" {
-		s.first[w.Task.ID] = w.log
-	}
-	key := team{w.Task.ID, cmp.Or(w.log, s.first[w.Task.ID])}
+// add adds a work of a machine that drove with those of a log; empty: with all of its task.
+func (s *sum) add(w *Work, log string) {
+	key := team{w.Task.ID, log}
 	t := s.teams[key]
 	if t == nil {
 		t = &Work{}

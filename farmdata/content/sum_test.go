@@ -80,3 +80,22 @@ func TestSum(t *testing.T) {
 		t.Errorf("got %d fields of two sets with two fields each", len(sums))
 	}
 }
+
+// TestSumOfTeams: machines that were in one log drove together, also if one of them was in another log before, and in whatever order works are.
+func TestSumOfTeams(t *testing.T) {
+	t.Parallel()
+	devices := append(sprayer(), farmdata.Device{ID: "DVC2", Elements: []farmdata.Element{{ID: "DET9", ObjectID: 1, Type: 1}}},
+		farmdata.Device{ID: "DVC3", Elements: []farmdata.Element{{ID: "DET8", ObjectID: 1, Type: 1}}})
+	alone, both := drive(devices, 50, reading{0, 0x43, "DET1", 6000}), drive(devices, 100, reading{0, 0x43, "DET1", 6000}, reading{0, 0x95, "DET9", 5000})
+	both.Name = "TLG00002"
+	set := &farmdata.Set{Devices: devices, Logs: []*farmdata.Log{alone, both}, Tasks: []farmdata.Task{
+		{ID: "TSK1", Times: []farmdata.TaskTime{{Totals: []farmdata.Total{{DDI: 0x75, ElementID: "DET8", Raw: 900_000}}}}},
+	}}
+	works := testkit.Must(content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
+	for range 2 {
+		if sums := content.Sum(works, content.ByTask); len(works) != 3 || len(sums) != 1 || figure(sums[0].Distance) != "1500 of the log" {
+			t.Errorf("got %d works, sums %+v, want a way of 1500 m", len(works), sums)
+		}
+		slices.Reverse(works)
+	}
+}

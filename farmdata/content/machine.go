@@ -31,6 +31,14 @@ type state struct {
 	way   float64 // at work, up to from
 	from  float64
 	width float64 // of the outermost parts that are at work as this state says
+	in    []section
+	own   []*boom // of which it is the own one
+}
+
+// section is a part of a boom.
+type section struct {
+	boom  *boom
+	width float64
 }
 
 // boom is a part of a described width whose sections are switched singly: as much of it is at work as of them.
@@ -40,6 +48,8 @@ type boom struct {
 	inner  []*state
 	widths []float64 // of inner
 	same   bool      // the width of one is not known: each counts the same
+	on     float64   // of all
+	all    float64
 }
 
 func (b *boom) add(s *state, p *part) {
@@ -50,19 +60,27 @@ func (b *boom) add(s *state, p *part) {
 	b.inner, b.widths, b.same = append(b.inner, s), append(b.widths, width), b.same || width == 0
 }
 
-func (b *boom) share() float64 {
-	on, all := 0.0, 0.0
+// begin tells the states of the boom of it: a value costs as much as it changes, not as much as there are sections.
+func (b *boom) begin() {
 	for i, s := range b.inner {
 		width := b.widths[i]
 		if b.same {
 			width = 1
 		}
-		on, all = on+s.share*width, all+width
+		b.on, b.all = b.on+s.share*width, b.all+width
+		s.in = append(s.in, section{b, width})
 	}
 	if b.own != nil {
-		on *= b.own.share
+		b.own.own = append(b.own.own, b)
 	}
-	return on / all
+	b.state.share = b.share()
+}
+
+func (b *boom) share() float64 {
+	if b.own != nil {
+		return b.on * b.own.share / b.all
+	}
+	return b.on / b.all
 }
 
 func (s *state) wayAt(way float64) float64 { return s.way + s.share*(way-s.from) }
@@ -120,7 +138,11 @@ func (g *gauge) set(raw int64) {
 		m.on += int(now - before)
 		m.turn(&g.state, now)
 		m.turn(&m.any, onOff(m.on > 0))
-		for _, b := range m.booms {
+		for _, of := range g.state.in {
+			of.boom.on += (now - before) * of.width
+			m.turn(&of.boom.state, of.boom.share())
+		}
+		for _, b := range g.state.own {
 			m.turn(&b.state, b.share())
 		}
 		if first && m.states[g.column.ElementID] == nil {
@@ -198,7 +220,7 @@ func (m *machine) arrange() {
 		}
 	}
 	for _, s := range m.allStates() {
-		s.width = 0
+		s.width, s.in, s.own = 0, nil, nil
 	}
 	m.width = 0
 	m.findBooms()
@@ -275,7 +297,7 @@ func (m *machine) findBooms() {
 		}
 	}
 	for _, b := range m.booms {
-		b.state.share = b.share()
+		b.begin()
 	}
 }
 

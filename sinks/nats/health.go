@@ -6,6 +6,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
@@ -84,15 +85,23 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 		return Explain(s.conn, s.config.Domain, err)
 	}
 	s.compare(asked, stream.CachedInfo())
-	if s.looked.Swap(asked.connection) != asked.connection {
-		s.recovered.Raise()
-		s.askSynced(ctx, stream.CachedInfo())
-	}
 	have := stream.CachedInfo().Config
 	last := s.stream.Swap(&have)
+	anew := s.looked.Swap(asked.connection) != asked.connection
+	if s.covered(&have) && (anew || !s.covered(last)) { // else what waits would try again and again, without a pause
+		s.recovered.Raise()
+	}
+	if anew {
+		s.askSynced(ctx, stream.CachedInfo())
+	}
 	// Somebody has changed the stream under us.
 	if how := deletes(have, s.config); how != "" && how != deletes(*last, s.config) {
 		warnlog.Warn(s.logger, "durability none: "+how, watermill.LogFields{"stream": have.Name})
 	}
 	return nil
+}
+
+// covered reports whether a stream with this configuration takes all topics.
+func (s *Sink) covered(stream *jetstream.StreamConfig) bool {
+	return coversAny(stream.Subjects, s.config.SubjectPrefix)
 }

@@ -141,16 +141,20 @@ func (s *Sink) follow() {
 	}
 }
 
-// lookAgain looks at the stream, which is provisioned if it is gone.
+// lookAgain looks at the stream, which is provisioned if it is gone, or its subjects are.
 func (s *Sink) lookAgain(patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(s.background, patience)
 	defer cancel()
 	err := s.lookAtStream(ctx)
-	if errors.Is(err, jetstream.ErrStreamNotFound) && s.config.Provision != ProvisionNone {
+	gone := errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !s.covered(s.stream.Load())
+	if gone && s.config.Provision != ProvisionNone {
 		if err = s.provision(s.background, s.config.ConnectTimeout); err != nil {
-			s.logger.Error("NATS stream provisioning failed", err, nil)
+			if s.tells(err) {
+				s.logger.Error("NATS stream provisioning failed", err, nil)
+			}
 			return err
 		}
+		s.looked.Store(0) // so that what waits is woken
 		err = s.lookAtStream(ctx)
 	}
 	return err

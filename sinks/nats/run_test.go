@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -138,5 +140,39 @@ system_account: SYS
 		if _, err := sink.Survives(time.Now(), time.Now()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A stream that lost its subjects gets them again if the sink may change it. Otherwise what waits is woken when somebody else gives
+// them back, and not by each look at it.
+func TestSubjectsTakenAway(t *testing.T) {
+	t.Parallel()
+	for _, provision := range []nats.Provision{nats.ProvisionNone, nats.ProvisionCreate, nats.ProvisionUpdate} {
+		t.Run(provision.String(), func(t *testing.T) {
+			t.Parallel()
+			url, js := withStream(t, jetstream.StreamConfig{Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}})
+			sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Provision: provision}, nil)
+			publishedNow(t, sink)
+			subjects := func(is string) {
+				t.Helper()
+				testkit.Must(js.UpdateStream(t.Context(), jetstream.StreamConfig{Name: nats.DefaultStream, Subjects: []string{is}}))(t)
+			}
+			subjects("agrimill.other.>")
+			wake := sink.Recovered()
+			if err := sink.Publish("t", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
+				t.Fatalf("without the subject: %v", err)
+			}
+			if provision != nats.ProvisionUpdate {
+				testkit.NoError(t, sink.Health(t.Context()))
+				if wakeup.Raised(wake) {
+					t.Error("it is woken, and nothing has changed")
+				}
+				testkit.NoError(t, sink.Publish("other.t", newMessage("x")))
+				subjects("agrimill.>")
+				testkit.NoError(t, sink.Health(t.Context()))
+			}
+			testkit.Ends(t, "the wait", func() { <-wake })
+			publishedNow(t, sink)
+		})
 	}
 }

@@ -148,10 +148,12 @@ func (s *Sink) resolve(f *flight, receipt sinks.Receipt, err error) {
 	f.Resolve(receipt, err)
 }
 
-// fail classifies a failure, and has the stream looked at when it is gone.
+// fail classifies a failure, and has the stream looked at when it is gone, or does not have the subject any longer.
 func (s *Sink) fail(f *flight, failure error) error {
-	if errors.Is(failure, jetstream.ErrNoStreamResponse) { // it is gone, or has no leader
-		s.looked.Store(0)
+	if errors.Is(failure, jetstream.ErrNoStreamResponse) {
+		if s.covered(s.stream.Load()) { // it is gone, or has no leader; else it may well take other topics
+			s.looked.Store(0)
+		}
 		s.run.lookNow()
 	}
 	if errors.Is(failure, errNoAck) {

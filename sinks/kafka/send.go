@@ -127,7 +127,7 @@ func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
 	if key != "" {
 		d.record.Key = &d.key
 	}
-	d.record.Topic, d.record.Metadata = name, d
+	d.record.Topic, d.record.Metadata, d.record.Offset = name, d, unknownOffset
 	return nil
 }
 
@@ -217,16 +217,23 @@ func (s *Sink) release(d *delivery) {
 	s.pending.Release(1)
 }
 
+// unknownOffset stays in a record that brokers say they have already: they do not say where.
+const unknownOffset = -1
+
 // finish is called by the producers for each message they are done with.
 func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 	d := record.Metadata.(*delivery)
 	s.release(d)
 	if err == nil {
 		s.succeeded()
-		s.stored(record)
+		var receipt sinks.Receipt
+		if record.Offset != unknownOffset {
+			s.stored(record)
+			receipt = sinks.Receipt{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset}
+		}
 		d.known.lane.life.Leave()
 		stoppoint.At(stoppoint.Stored)
-		d.end(sinks.Receipt{Topic: record.Topic, Partition: record.Partition, Offset: record.Offset}, nil)
+		d.end(receipt, nil)
 		return
 	}
 	err = s.judge(d.known, d.size, err)

@@ -6,10 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
@@ -49,5 +52,27 @@ func TestBrokerWentBack(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "ERROR The broker has lost acknowledged messages") {
 		t.Errorf("got %s", log)
+	}
+}
+
+// A broker that has a message already does not say where: nothing is lost, and its place is unknown.
+func TestHadAlready(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}}, nil))(t)
+	defer func() { _ = sink.Close() }()
+	publish := func() sinks.Receipt {
+		t.Helper()
+		return testkit.Must(testkit.Must(sink.PublishAsync("t", newMessage("x")))(t).Wait(t.Context()))(t)
+	}
+	for range 3 {
+		publish()
+	}
+	cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.DuplicateSequenceNumber, Count: 1})
+	if got := publish(); got != (sinks.Receipt{}) {
+		t.Errorf("got the place %+v", got)
+	}
+	if lost := sink.Lost(); lost != 0 {
+		t.Errorf("%d are lost", lost)
 	}
 }

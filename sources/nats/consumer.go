@@ -51,7 +51,7 @@ func Look(ctx context.Context, config Config, topic string, logger watermill.Log
 	ctx, cancel := context.WithTimeout(ctx, config.ConnectTimeout)
 	defer cancel()
 	d := durable{config: config, logger: logger, conn: conn}
-	p, err := d.plan(ctx, nats.Subject(config.SubjectPrefix, topic))
+	p, err := d.plan(ctx, config.subject(topic, logger))
 	if err != nil {
 		return Found{}, d.failed(err)
 	}
@@ -144,6 +144,15 @@ func (d durable) plan(ctx context.Context, subject string) (p plan, err error) {
 		err = fmt.Errorf("stream %s: %w", p.stream, instead(ctx, p.js, err))
 	}
 	return p, err
+}
+
+// subject returns the subject of a topic. Nobody refuses one with the prefix twice, which waits for what is never stored.
+func (c Config) subject(topic string, logger watermill.LoggerAdapter) string {
+	subject := nats.Subject(c.SubjectPrefix, topic)
+	if strings.HasPrefix(topic, c.SubjectPrefix+".") {
+		warnlog.Warn(logger, "the topic begins with the prefix, which comes before it once more", watermill.LogFields{"subject": subject})
+	}
+	return subject
 }
 
 // maxInstead is how many streams an error names.

@@ -56,8 +56,9 @@ func TestLookIsWhatSubscribeFinds(t *testing.T) {
 			until := time.Now().Add(time.Hour)
 			c.PauseUntil = &until
 		}, says: "paused until"},
-		"no stream":   {read: func(c *nats.Config) { c.Stream = "GONE" }, is: jetstream.ErrStreamNotFound, says: "stream not found; there are FIELD (field."},
-		"no settings": {read: func(c *nats.Config) { c.Durable = "a.b" }, is: nats.ErrConfig, says: "Durable"},
+		"no stream":        {read: func(c *nats.Config) { c.Stream = "GONE" }, is: jetstream.ErrStreamNotFound, says: "stream not found; there are FIELD (field."},
+		"twice the prefix": {read: func(c *nats.Config) { c.Stream, c.SubjectPrefix = "FIELD", "field" }, says: "begins with the prefix"},
+		"no settings":      {read: func(c *nats.Config) { c.Durable = "a.b" }, is: nats.ErrConfig, says: "Durable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := nats.Config{Connection: sinknats.Connection{URL: f.server.URL()}, SubjectPrefix: sinknats.NoSubjectPrefix, Durable: strings.ReplaceAll(name, " ", "_"), CloseTimeout: time.Second}

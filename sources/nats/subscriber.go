@@ -21,7 +21,6 @@ import (
 	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
-	"github.com/agrimill/agrimill/sinks/nats"
 )
 
 var _ message.Subscriber = (*Subscriber)(nil)
@@ -121,7 +120,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if !s.life.Enter() {
 		return nil, ErrClosed
 	}
-	subject := nats.Subject(s.config.SubjectPrefix, topic)
+	subject := s.config.subject(topic, s.logger)
 	sub := newSubscription(ctx, s, subject)
 	err := s.choice.take(sub.intake, s.config.Durable, subject)
 	var consumer jetstream.Consumer

@@ -29,9 +29,9 @@ func eastward(ring []Coordinates) {
 }
 
 // divide cuts a polygon whose longitudes are of 0 to 360 at the meridian, as RFC 7946 asks for, and makes them such of -180 to 180.
-func divide(polygon [][]Coordinates) (parts [][][]Coordinates) {
+func (s *sweep) divide(polygon [][]Coordinates) (parts [][][]Coordinates) {
 	for _, east := range []bool{false, true} {
-		side := half(polygon, east)
+		side := s.half(polygon, east)
 		parts = append(parts, side...)
 		for _, part := range side {
 			for _, ring := range part {
@@ -53,7 +53,7 @@ type chain struct {
 }
 
 // half returns what of a polygon is on one side of the meridian.
-func half(polygon [][]Coordinates, east bool) (parts [][][]Coordinates) {
+func (s *sweep) half(polygon [][]Coordinates, east bool) (parts [][][]Coordinates) {
 	var exteriors, holes [][]Coordinates
 	var chains []*chain
 	for i, ring := range polygon {
@@ -69,7 +69,6 @@ func half(polygon [][]Coordinates, east bool) (parts [][][]Coordinates) {
 	for _, exterior := range append(exteriors, joined(chains)...) {
 		parts = append(parts, [][]Coordinates{exterior})
 	}
-	s := sweep{left: MaxCrossings}
 	for i, in := range s.enclosing(parts, holes) {
 		if in >= 0 {
 			parts[in] = append(parts[in], holes[i])

@@ -112,6 +112,36 @@ func TestMultiPolygonOfAnyStar(t *testing.T) {
 	}
 }
 
+// TestSurplusAcrossTheMeridian: interior rings that it takes too much to place are counted, also if those that are cut are in their way.
+func TestSurplusAcrossTheMeridian(t *testing.T) {
+	t.Parallel()
+	line := func(kind int, places ...geo.Coordinates) farmdata.LineString {
+		l := farmdata.LineString{Type: kind}
+		for _, at := range places {
+			if at[0] > 180 {
+				at[0] -= 360
+			}
+			l.Points = append(l.Points, farmdata.Point{East: at[0], North: at[1]})
+		}
+		return l
+	}
+	const n = 4000
+	rings := []farmdata.LineString{line(1, geo.Coordinates{170, 0}, geo.Coordinates{190, 0}, geo.Coordinates{190, 80}, geo.Coordinates{170, 80})}
+	for i := range n {
+		y := float64(i) / n
+		rings = append(rings, line(2, geo.Coordinates{179, 30 * y}, geo.Coordinates{181, 30*y + 40}, geo.Coordinates{181, 30*y + 40.001}),
+			line(2, geo.Coordinates{185, 35 + y/3}, geo.Coordinates{185.1, 35 + y/3}, geo.Coordinates{185, 35.00001 + y/3}))
+	}
+	multi, surplus := geo.MultiPolygon([]farmdata.Polygon{{Rings: rings}})
+	there := 0
+	for _, polygon := range multi {
+		there += len(polygon) - 1
+	}
+	if surplus == 0 || there+surplus != n {
+		t.Errorf("%d interior rings of %d are there, and %d are surplus", there, n, surplus)
+	}
+}
+
 // areaOf is twice the area inside of a ring, positive if it goes counterclockwise.
 func areaOf(ring []geo.Coordinates) (sum float64) {
 	for i, a := range ring {

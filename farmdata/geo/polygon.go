@@ -41,7 +41,7 @@ func MultiPolygon(polygons []farmdata.Polygon) (multi [][][]Coordinates, surplus
 		}
 		for _, part := range exteriors {
 			if across {
-				multi = append(multi, divide(part)...)
+				multi = append(multi, s.divide(part)...)
 			} else {
 				multi = append(multi, part)
 			}

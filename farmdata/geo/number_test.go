@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+
+	"github.com/agrimill/agrimill/farmdata"
 )
 
 // TestAppendFloat: a number means what it is, in no more digits than it takes.
@@ -33,6 +35,20 @@ func TestAppendFloat(t *testing.T) {
 		}
 		if shortest := strconv.FormatFloat(f, 'f', -1, 64); math.Abs(f) < 1e6 && math.Abs(f) > 1e-3 && text != shortest {
 			t.Fatalf("%s, want %s", text, shortest)
+		}
+	}
+}
+
+// TestKeyValue: what is on a map is what Scaled returns, also if a scale is negative or tiny.
+func TestKeyValue(t *testing.T) {
+	t.Parallel()
+	for _, scale := range []float64{-0.001, 0.01, 1e-10, 0, 1, 2.5, 1e300, 1e-310} {
+		key, ok := keyIn(&farmdata.Column{Scale: scale}, "")
+		for raw := int64(-5000); raw < 5000; raw++ {
+			v := farmdata.Value{Column: &farmdata.Column{Scale: scale}, Raw: raw}
+			if got := key.Value(v); !ok || got != v.Scaled() {
+				t.Fatalf("%d times %v is %v, want %v", raw, scale, got, v.Scaled())
+			}
 		}
 	}
 }

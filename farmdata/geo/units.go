@@ -26,7 +26,7 @@ func (k *Key) Value(v farmdata.Value) float64 {
 
 // divided returns the key with its parts.
 func (k Key) divided() Key {
-	if parts := math.Round(1 / k.scale); parts > 1 && parts < 1e9 && 1/parts == k.scale {
+	if parts := math.Round(1 / k.scale); 1/parts == k.scale { // as farmdata.Value.Scaled does
 		k.parts = parts
 	}
 	return k

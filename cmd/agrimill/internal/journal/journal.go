@@ -242,8 +242,12 @@ func (j *Journal) Lost(from Location, last uint64, by func(route string, poisone
 	each := func(f func(at uint64, e *Entry)) {
 		now.entries(func(e *Entry) {
 			at := e.numbers[numberSequence] + uint64(e.signed(numberOffset))
-			if first <= at && at <= last && string(e.texts[textStream]) == from.Stream && string(e.texts[textTopic]) == from.Topic &&
-				int32(e.signed(numberPartition)) == from.Partition {
+			if first > at || at > last || string(e.texts[textStream]) != from.Stream || string(e.texts[textTopic]) != from.Topic ||
+				int32(e.signed(numberPartition)) != from.Partition {
+				return
+			}
+			poisoned := e.Step == StepPoisoned || e.Step == StepLost && e.text(textClass) != "" // which only that has
+			if by(e.text(textRoute), poisoned) {                                                // another broker may have the same place
 				f(at, e)
 			}
 		})
@@ -251,7 +255,7 @@ func (j *Journal) Lost(from Location, last uint64, by func(route string, poisone
 	latest := map[uint64]int64{} // if it was lost before, that
 	each(func(at uint64, e *Entry) { latest[at] = e.At })
 	each(func(at uint64, e *Entry) {
-		if e.Step != StepLost && e.At == latest[at] && by(e.text(textRoute), e.Step == StepPoisoned) {
+		if e.Step != StepLost && e.At == latest[at] {
 			var r record
 			r.lost(e)
 			j.add(&r)

@@ -210,6 +210,34 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// Each of two brokers with a stream of one name has lost its own, whichever stored a message first, and what was poisoned is
+// listed once.
+func TestLostByOneOfTwo(t *testing.T) {
+	d := newDiary(t, journal.Config{})
+	msg := routed("message-a", "context-a")
+	for _, what := range []router.EventKind{router.EventStored, router.EventPoisoned} {
+		d.observe(what, msg, func(e *router.Event) {
+			e.Receipt = sinks.Receipt{Stream: "FARM", Sequence: 1}
+			if what == router.EventPoisoned {
+				e.Err = router.Permanent(errors.New("bad"))
+			}
+		})
+	}
+	for _, poisoned := range []bool{false, true, true} {
+		d.now = d.now.Add(time.Millisecond)
+		d.Lost(journal.Location{Stream: "FARM", Sequence: 1}, 1, func(_ string, is bool) bool { return is == poisoned })
+	}
+	lost := 0
+	for _, event := range d.one("message-a").Events {
+		if event.Step == journal.StepLost {
+			lost++
+		}
+	}
+	if lost != 2 {
+		t.Errorf("%d are lost", lost)
+	}
+}
+
 // A file and the messages that carried it are one life, whichever is asked for; with them come
 // confirmations of each.
 func TestFilesComeWithTheirMessages(t *testing.T) {

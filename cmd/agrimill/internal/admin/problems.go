@@ -204,7 +204,7 @@ func routeProblem(r *Route, c Check) Problem {
 	switch r.State {
 	case router.StateFailing:
 		p.Trouble, p.Runbook = "has moved every message to the poison queue", "AgrimillRouteFailing"
-		p.Effect = fmt.Sprintf("its last %s are in the poison queue, confirmed, and nowhere else", plural(int(r.PoisonedInARow), "message"))
+		p.Effect = fmt.Sprintf("its last %s %s in the poison queue, confirmed, and nowhere else", plural(int(r.PoisonedInARow), "message"), verb(int(r.PoisonedInARow), "is", "are"))
 		p.Action = "repair the route or its sink, reload, and run agrimill poison replay"
 	case router.StateEnded, router.StateFailed:
 		p.Trouble, p.Runbook = "has not been running", "AgrimillRouteEnded"

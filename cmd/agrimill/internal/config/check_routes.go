@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -76,7 +77,7 @@ func (k *checker) from(path string, r Route) {
 		config, err := s.SourceConfig()
 		k.report(at, *s, err, config.Validate())
 		if s.Subject != "" && !validSubject(s.Subject) {
-			k.fail(at+".subject", "must be a NATS subject: tokens without white space, separated by dots; * matches one token, > at the end the rest", "")
+			k.fail(at+".subject", "must be a NATS subject: tokens without white space, separated by dots; * as a token matches one, > at the end the rest", "")
 		}
 	case r.From.Kafka != nil:
 		s, at := r.From.Kafka, join(path, "kafka")
@@ -98,11 +99,11 @@ func (k *checker) from(path string, r Route) {
 func validSubject(subject string) bool {
 	parts := strings.Split(subject, ".")
 	for i, part := range parts {
-		if part == "" || strings.ContainsAny(part, " \t\r\n\x00") || part == ">" && i < len(parts)-1 {
+		if part == "" || part == ">" && i < len(parts)-1 {
 			return false
 		}
 	}
-	return true
+	return nats.Subject(nats.NoSubjectPrefix, subject) == subject // else another one would be read
 }
 
 // fromGateway checks that the route can receive anything at all.

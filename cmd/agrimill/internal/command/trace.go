@@ -56,7 +56,7 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 	}
 	at.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `N` messages for each argument, the newest ones (1 to 10000)")
+	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `N` messages for each argument, the newest ones (1 to 10000), of which the newest 200 come with the routes that never saw them")
 	return cmd
 }
 

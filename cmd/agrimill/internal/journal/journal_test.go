@@ -390,6 +390,16 @@ func TestUnseen(t *testing.T) {
 	if m := d.one("of-a-broker"); m.Unseen != nil {
 		t.Errorf("%+v of a message that is not from the gateway", m.Unseen)
 	}
+	for i := range 300 {
+		d.Event(received(fmt.Sprint("of-many-", i), "", "many.zip"))
+	}
+	trace := d.Trace("many.zip", 10_000)
+	for i, m := range trace.Messages {
+		if wanted := i >= 100; wanted != (m.Unseen != nil) { // for all there may be no room
+			t.Errorf("%d of %d: %v", i, len(trace.Messages), m.Unseen)
+		}
+	}
+	testkit.Equal(t, len(trace.Messages), 300)
 }
 
 // One message that fails for ever does not push out the others.

@@ -41,7 +41,7 @@ type Message struct {
 	Bytes int64 `json:"bytes"`
 	// State is where it is now, in a few words.
 	State string `json:"state"`
-	// Unseen are the routes from the gateway, as they are now, that never saw it, and why.
+	// Unseen are the routes from the gateway, as they are now, that never saw it, and why; of the newest 200 messages of a trace only.
 	Unseen []Unseen `json:"unseen,omitempty"`
 	// Events are what happened, oldest first.
 	Events []Event `json:"events"`
@@ -116,6 +116,9 @@ const (
 	// maxMatches is how many entries a query may match, the newest ones, before others are searched
 	// for that belong to them.
 	maxMatches = 20_000
+	// maxUnseen is of how many messages the routes are told that never saw them: with a hundred routes, those of 10,000 take
+	// 300 MB.
+	maxUnseen = 200
 )
 
 // LostQuery finds what brokers have lost, whatever its name.
@@ -168,7 +171,7 @@ func (j *Journal) TraceOnly(query string, only Only, limit int) Trace {
 	trace.Messages = append(trace.Messages, messages[:len(messages)-trace.More]...)
 	if j.cfg.Routes != nil {
 		routes := j.cfg.Routes()
-		for i := range trace.Messages {
+		for i := max(len(trace.Messages)-maxUnseen, 0); i < len(trace.Messages); i++ {
 			trace.Messages[i].Unseen = unseen(&trace.Messages[i], routes)
 		}
 	}

@@ -38,7 +38,7 @@ const (
 // depends on a value takes its share of them when the value changes, so what does not change costs nothing.
 type meter struct {
 	works     *works
-	log       string
+	log       int                 // its number
 	machines  map[string]*machine // by device ID
 	order     []*machine
 	way, time float64 // in meters and seconds
@@ -50,7 +50,8 @@ type meter struct {
 }
 
 func (w *works) meter(log *farmdata.Log) *meter {
-	m := &meter{works: w, log: log.Name, machines: map[string]*machine{}, last: none, passed: none}
+	w.logs++ // logs of EFDI need no name
+	m := &meter{works: w, log: w.logs, machines: map[string]*machine{}, last: none, passed: none}
 	for i := range log.Columns {
 		m.machine(log.Columns[i].DeviceID)
 	}

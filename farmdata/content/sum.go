@@ -43,7 +43,7 @@ func Sum(works []Work, by By) []Work {
 		set *int
 		id  string
 	}
-	first := map[key]string{} // log by task
+	first := map[key]int{} // log by task
 	for i := range works {
 		task := key{works[i].set, works[i].Task.ID}
 		first[task] = cmp.Or(first[task], works[i].log)
@@ -80,7 +80,10 @@ type sum struct {
 }
 
 // team is machines that drove together.
-type team struct{ task, log string }
+type team struct {
+	task string
+	log  int
+}
 
 // rateOf is a Rate that is made of others.
 type rateOf struct {
@@ -106,8 +109,8 @@ func newSum(by By, of Named) *sum {
 	return s
 }
 
-// add adds a work of a machine that drove with those of a log; empty: with all of its task.
-func (s *sum) add(w *Work, log string) {
+// add adds a work of a machine that drove with those of a log; 0: of none.
+func (s *sum) add(w *Work, log int) {
 	key := team{w.Task.ID, log}
 	t := s.teams[key]
 	if t == nil {

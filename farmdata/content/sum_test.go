@@ -98,4 +98,11 @@ func TestSumOfTeams(t *testing.T) {
 		}
 		slices.Reverse(works)
 	}
+	first, other := drive(devices, 50, reading{0, 0x43, "DET1", 6000}), drive(devices, 100, reading{0, 0x43, "DET9", 6000})
+	first.Name, other.Name = "", "" // as EFDI may have it
+	set = &farmdata.Set{Devices: devices, Logs: []*farmdata.Log{first, other}, Tasks: []farmdata.Task{{ID: "TSK1"}}}
+	works = testkit.Must(content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
+	if sums := content.Sum(works, content.ByTask); len(sums) != 1 || figure(sums[0].Area) != "9000 of the log" {
+		t.Errorf("got %+v, want the area of both logs without a name", sums)
+	}
 }

@@ -39,8 +39,8 @@ type Work struct {
 	// Rates are what was applied or harvested, and what fuel it took.
 	Rates []Rate `json:"rates"`
 
-	set *int   // which it is of
-	log string // the first one that has values of the machine
+	set *int // which it is of
+	log int  // the number of that which the machine was in, with those that it drove with; 0: of none
 }
 
 // Figure is a number and where it is from. It is not known if From is empty.

@@ -91,6 +91,7 @@ type works struct {
 	names        map[string]string           // of tasks, fields and products, by ID
 	set          *farmdata.Set
 	id           *int // of the set
+	logs         int  // that are read
 	order        []*work
 	byKey        map[[2]string]*work // by task and device
 	byTask       map[string][]*work

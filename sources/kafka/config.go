@@ -135,9 +135,12 @@ func (c Config) Validate() error {
 	c.setDefaults()
 	var e validate.Errors
 	e.Join("", c.Connection.Validate())
+	var names []string
 	for i, topic := range c.Topics {
-		e.Check(!slices.Contains(c.Topics[:i], topic), fmt.Sprintf("Topics[%d]", i), "names %q again", topic)
-		e.Check(kafka.ValidTopic(kafka.TopicName(c.TopicPrefix, topic)), fmt.Sprintf("Topics[%d]", i), kafka.TopicRule+", not %q", topic)
+		name := kafka.TopicName(c.TopicPrefix, topic)
+		e.Check(!slices.Contains(names, name), fmt.Sprintf("Topics[%d]", i), "names %q again", topic)
+		names = append(names, name)
+		e.Check(kafka.ValidTopic(name), fmt.Sprintf("Topics[%d]", i), kafka.TopicRule+", not %q", topic)
 	}
 	e.Check(c.TopicPrefix == kafka.NoTopicPrefix || kafka.ValidTopic(c.TopicPrefix), "TopicPrefix", kafka.TopicRule)
 	e.Check(c.Group != "", "Group", "is required")

@@ -466,7 +466,8 @@ func TestConfig(t *testing.T) {
 	valid := kafka.Config{Connection: sinkkafka.Connection{Brokers: []string{"a:9092"}}, Topics: []string{"a"}, Group: "a"}
 	for name, change := range map[string]func(*kafka.Config){
 		"brokers": func(c *kafka.Config) { c.Brokers = nil }, "topics": func(c *kafka.Config) { c.Topics = []string{"a", "b", "a"} },
-		"topic": func(c *kafka.Config) { c.Topics = []string{"a..b"} }, "prefix": func(c *kafka.Config) { c.TopicPrefix = "a b" }, "group": func(c *kafka.Config) { c.Group = "" },
+		"spellings": func(c *kafka.Config) { c.Topics = []string{"a b", sinkkafka.TopicName(sinkkafka.NoTopicPrefix, "a b")} },
+		"topic":     func(c *kafka.Config) { c.Topics = []string{"a..b"} }, "prefix": func(c *kafka.Config) { c.TopicPrefix = "a b" }, "group": func(c *kafka.Config) { c.Group = "" },
 		"in flight": func(c *kafka.Config) { c.MaxInFlight = -1 }, "nack delay": func(c *kafka.Config) { c.MaxNackDelay = -1 },
 		"close timeout": func(c *kafka.Config) { c.CloseTimeout = time.Minute },
 		"client":        func(c *kafka.Config) { c.Client = func(c *sarama.Config) { c.Consumer.Fetch.Min = -1 } },

@@ -5,10 +5,12 @@ package memnet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc/test/bufconn"
 )
@@ -60,17 +62,63 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 	if l == nil {
 		return nil, refused
 	}
-	conn, err := l.DialContext(ctx)
-	if err != nil && ctx.Err() == nil {
+	c, err := l.DialContext(ctx)
+	switch {
+	case err == nil:
+		return &conn{Conn: c}, nil
+	case ctx.Err() == nil:
 		return nil, refused
 	}
-	return conn, err
+	return nil, err
+}
+
+// conn is one whose deadline for reading ends a read only while it is set. The timer of one that is past may fire after the next
+// one was set: an HTTP server, which ends its reads so, would close the connection.
+type conn struct {
+	net.Conn
+	mu       sync.Mutex
+	deadline time.Time // for reading
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if timeout := net.Error(nil); n > 0 || !errors.As(err, &timeout) || !timeout.Timeout() || c.expired() {
+			return n, err
+		}
+	}
+}
+
+// expired reports whether the deadline is past. If it is not, reads go on.
+func (c *conn) expired() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.deadline.IsZero() && !time.Now().Before(c.deadline) || c.Conn.SetReadDeadline(c.deadline) != nil
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deadline = t
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 type listener struct {
 	*bufconn.Listener
 	network *Network
 	addr    *net.TCPAddr
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &conn{Conn: c}, nil
 }
 
 // Close frees the address. Connections stay open.

@@ -35,7 +35,7 @@ async function post(what, body) {
 export const replayOne = (id) => post("replay", { ids: [id] });
 
 // confirm asks before several messages are replayed, or any is dropped; of a group, how many. What is the body of the request, and n
-// what it selects: no more than these are taken of a group, which may have got others meanwhile.
+// what it selects: no more than these are dropped of a group, which may have got others meanwhile.
 export function confirm(action, what, n) {
   const dialog = byId("confirm"), first = byId("confirm-first"), messages = `${count(n)} ${n === 1 ? "message" : "messages"}`;
   setText(byId("h-confirm"), `${action === "drop" ? "Drop" : "Replay"} ${messages}?`);
@@ -47,7 +47,7 @@ export function confirm(action, what, n) {
   first.max = n;
   dialog.returnValue = "";
   dialog.onclose = () => {
-    if (dialog.returnValue === "yes") post(action, what.ids ? what : { ...what, first: Number(first.value || n) });
+    if (dialog.returnValue === "yes") post(action, what.ids ? what : { ...what, first: Number(first.value || (action === "drop" ? n : 0)) });
   };
   dialog.showModal();
 }

@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -78,7 +79,12 @@ func TestSourceCannotBeRead(t *testing.T) {
 					w.env["KAFKA"], w.gate.Tenant(), taskData, w.sender.ID)
 			},
 			func(w *world) {
-				testkit.Must(kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"])).DeleteTopics(w.Context(), "reports"))(w)
+				client := kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"]))
+				testkit.Eventually(w, "the group has its partitions", func() bool {
+					groups, err := client.DescribeGroups(w.Context())
+					return err == nil && slices.ContainsFunc(groups.Sorted(), func(g kadm.DescribedGroup) bool { return g.State == "Stable" && len(g.Members) > 0 })
+				})
+				testkit.Must(client.DeleteTopics(w.Context(), "reports"))(w)
 			},
 			func(w *world) {
 				testkit.Must(kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"])).CreateTopic(w.Context(), 1, 1, nil, "reports"))(w)

@@ -62,7 +62,7 @@ func TestHolder(t *testing.T) {
 // What the server says about the connection is in the error, not that a request took too long.
 func TestHealthSaysWhy(t *testing.T) {
 	at := natstest.Start(t)
-	lease := open(t, kvlease.Config{Conn: dial(t, at.URL()), TTL: ttl})
+	lease := open(t, kvlease.Config{Conn: dial(t, at.URL()), TTL: 60 * ttl})
 	at.Restart(func(o *server.Options) { o.Authorization = "another" })
 	testkit.Eventually(t, "it says that the server refuses the credentials", func() bool {
 		return errors.Is(lease.Health(t.Context()), natsgo.ErrAuthorization)

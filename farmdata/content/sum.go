@@ -27,13 +27,15 @@ func (b By) of(w *Work) []Named {
 		return []Named{w.Field}
 	case ByDevice:
 		return []Named{w.Device}
-	default:
+	case ByProduct:
 		return w.Products
+	default:
+		return nil
 	}
 }
 
 // Sum sums up works, as [Totals] returned them, that have a task, a field, a device or a product in common: each sum has the one that it is
-// of, and no other. Works without any are in none, and there are at most 10,000 sums.
+// of, and no other. Works without any are in none, and there are at most 10,000 sums; by anything else there are none.
 //
 // Machines of a task whose values are in the same log drove together, and so did those without a log with those of the first one: the largest
 // area, distance and time of them counts, not their sum. Of a device element that is in another one with the same rate nothing counts. What is of several products
@@ -103,7 +105,7 @@ func newSum(by By, of Named) *sum {
 		s.Field = of
 	case ByDevice:
 		s.Device = of
-	default:
+	case ByProduct:
 		s.Products, s.product = []Named{of}, of.ID
 	}
 	return s

@@ -92,6 +92,9 @@ func TestSumOfTeams(t *testing.T) {
 		{ID: "TSK1", Times: []farmdata.TaskTime{{Totals: []farmdata.Total{{DDI: 0x75, ElementID: "DET8", Raw: 900_000}}}}},
 	}}
 	works := testkit.Must(content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
+	if sums := content.Sum(works, "machine"); len(sums) != 0 {
+		t.Errorf("by what is not there: %+v", sums)
+	}
 	for range 2 {
 		if sums := content.Sum(works, content.ByTask); len(works) != 3 || len(sums) != 1 || figure(sums[0].Distance) != "1500 of the log" {
 			t.Errorf("got %d works, sums %+v, want a way of 1500 m", len(works), sums)

@@ -118,8 +118,7 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int) e
 		if g.Cells++; g.Cells%256 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		values.add(cell.Zone, cell.Values, cell.Products)
-		picture.add(cell, values.first(cell.Zone, cell.Values))
+		picture.add(cell, values.add(cell, grid.Type == 1))
 	}
 	return nil
 }
@@ -184,6 +183,7 @@ type prescribed struct {
 	list    []amounts
 	index   map[string]int
 	layouts map[int]*layout // of zones
+	last    *layout
 }
 
 type amounts struct {
@@ -193,9 +193,11 @@ type amounts struct {
 
 // layout is what cells of the same zone have in common.
 type layout struct {
+	zone     int
 	columns  []*farmdata.Column
 	places   []int // in list
 	products []string
+	first    float64 // the value of the first column that the map has, in the last cell; NaN if there is none
 }
 
 // unique are texts, each once, none of them empty.
@@ -215,29 +217,41 @@ func (u *unique) add(text string) {
 	u.list = append(u.list, text)
 }
 
-// add counts the values of a cell or zone.
-func (p *prescribed) add(zone int, values []farmdata.Value, products []string) {
-	l := p.layouts[zone]
-	if l == nil || !slices.EqualFunc(l.columns, values, func(c *farmdata.Column, v farmdata.Value) bool { return c == v.Column }) ||
-		!slices.Equal(l.products, products) {
-		l = p.layout(values, products)
-		if p.layouts == nil {
-			p.layouts = map[int]*layout{}
+// add counts the values of a cell, and returns that of the first column that the map has; NaN if there is none. Same means
+// that all cells of a zone have the same values.
+func (p *prescribed) add(cell *farmdata.Cell, same bool) float64 {
+	l := p.last
+	if same && l != nil && l.zone == cell.Zone {
+		for _, place := range l.places {
+			p.list[place].count++
 		}
-		p.layouts[zone] = l
+		return l.first
 	}
-	for i, v := range values {
-		p.list[l.places[i]].statistic.add(v)
+	if l == nil || l.zone != cell.Zone {
+		l = p.layouts[cell.Zone]
 	}
+	if l == nil || !slices.EqualFunc(l.columns, cell.Values, func(c *farmdata.Column, v farmdata.Value) bool { return c == v.Column }) ||
+		!slices.Equal(l.products, cell.Products) {
+		l = p.layout(cell)
+	}
+	p.last, l.first = l, math.NaN()
+	for i, v := range cell.Values {
+		scaled := p.list[l.places[i]].add(v)
+		if l.places[i] == 0 && math.IsNaN(l.first) {
+			l.first = scaled
+		}
+	}
+	return l.first
 }
 
-func (p *prescribed) layout(values []farmdata.Value, products []string) *layout {
+func (p *prescribed) layout(cell *farmdata.Cell) *layout {
 	if p.index == nil {
-		p.index = map[string]int{}
+		p.index, p.layouts = map[string]int{}, map[int]*layout{}
 	}
-	l := &layout{products: products}
+	l := &layout{zone: cell.Zone, products: cell.Products}
+	p.layouts[cell.Zone] = l
 	p.keys.Begin()
-	for i, v := range values {
+	for i, v := range cell.Values {
 		name := p.keys.Name(v.Column)
 		at, ok := p.index[name]
 		if !ok {
@@ -246,19 +260,11 @@ func (p *prescribed) layout(values []farmdata.Value, products []string) *layout 
 			p.list = append(p.list, amounts{statistic: newStatistic(v.Column)})
 		}
 		l.columns, l.places = append(l.columns, v.Column), append(l.places, at)
-		if i < len(products) {
-			p.list[at].products.add(products[i])
+		if i < len(cell.Products) {
+			p.list[at].products.add(cell.Products[i])
 		}
 	}
 	return l
-}
-
-// first returns the value of the first column that the map has; NaN if there is none.
-func (p *prescribed) first(zone int, values []farmdata.Value) float64 {
-	if i := slices.Index(p.layouts[zone].places, 0); i >= 0 {
-		return values[i].Scaled()
-	}
-	return math.NaN()
 }
 
 func (p *prescribed) summary() []Prescribed {

@@ -352,11 +352,13 @@ func (s *statistic) summary() Column {
 	return c
 }
 
-func (s *statistic) add(v farmdata.Value) {
+// add counts a value, and returns it in the unit of its column.
+func (s *statistic) add(v farmdata.Value) (scaled float64) {
 	s.count++
-	if scaled := v.Scaled(); !math.IsNaN(scaled) && !math.IsInf(scaled, 0) {
+	if scaled = v.Scaled(); !math.IsNaN(scaled) && !math.IsInf(scaled, 0) {
 		s.min, s.max = min(s.min, scaled), max(s.max, scaled)
 	}
+	return scaled
 }
 
 // Line says in one line what is in the data, without any content of it but times.

@@ -147,7 +147,7 @@ func cells(f file, grid *farmdata.Grid, zones map[int]farmdata.PrescribedZone, l
 				for i := range cell.Values {
 					cell.Values[i] = farmdata.Value{Column: &grid.Columns[i], Raw: int64(int32(binary.LittleEndian.Uint32(data[4*i:])))}
 				}
-			} else {
+			} else if number == 0 || cell.Zone != int(data[0]) {
 				cell.Zone = int(data[0])
 				zone, there := zones[cell.Zone]
 				cell.Values, cell.Products = zone.Amounts, zone.Products

@@ -94,11 +94,12 @@ func surveyPrescription(p *farmdata.Prescription, keys *geo.Keys) {
 		}
 		return
 	}
-	seen := map[int][]farmdata.Value{}
+	seen, last := map[int][]farmdata.Value{}, -1
 	for cell, err := range grid.Cells {
-		if err != nil {
-			continue // told when it is written
+		if err != nil || grid.Type == 1 && cell.Zone == last {
+			continue // an error is told when it is written
 		}
+		last = cell.Zone
 		if known, ok := seen[cell.Zone]; !ok || !slices.EqualFunc(known, cell.Values, sameColumn) {
 			seen[cell.Zone] = slices.Clone(cell.Values)
 			survey(cell.Values)

@@ -273,6 +273,9 @@ func (t *table) at(column int) *parquet.Value {
 }
 
 func (t *table) flush() error {
+	if len(t.values[0]) == 0 {
+		return nil // parquet-go takes the address of the first value
+	}
 	t.rows += len(t.values[0])
 	for i, column := range t.w.ColumnWriters() {
 		_, err := column.WriteRowValues(t.values[i])

@@ -20,14 +20,14 @@ const maxName = 1000
 
 // readGeoParquet reads the polygons of the primary geometry of a file, row by row.
 func readGeoParquet(ctx context.Context, payload []byte, m *maker) (err error) {
-	if err := checkParquet(ctx, payload); err != nil {
-		return err
-	}
 	defer func() {
 		if recover() != nil { // the library does not expect all that damage can be
 			err = errors.New("it is GeoParquet that is damaged")
 		}
 	}()
+	if err := checkParquet(ctx, payload); err != nil {
+		return err
+	}
 	file, err := parquet.OpenFile(bytes.NewReader(payload), int64(len(payload)), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
 		return errors.New("it is GeoParquet that is damaged")

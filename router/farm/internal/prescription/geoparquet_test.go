@@ -15,6 +15,8 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
+	"github.com/parquet-go/parquet-go/format"
 )
 
 // row is a row of a map.
@@ -155,28 +157,35 @@ func TestGeoParquetThatIsLargeUnpacked(t *testing.T) {
 	for _, codec := range []compress.Codec{&parquet.Gzip, &parquet.Zstd, &parquet.Snappy} {
 		packed := testkit.Must(codec.Encode(nil, make([]byte, 1<<20)))(t)
 		for unpacked, want := range map[int64]error{1 << 20: nil, 1<<20 - 1: errParquet, 1<<20 + 1: errParquet} {
-			if err := c.page(codec.CompressionCodec(), nil, packed, unpacked); !errors.Is(err, want) {
+			if err := c.page(codec.CompressionCodec(), new(format.PageHeader), packed, unpacked); !errors.Is(err, want) {
 				t.Errorf("%s: got %v for a page that says %d bytes, want %v", codec, err, unpacked, want)
 			}
 		}
 	}
 }
 
-// Columns in columns are refused before the library reads them: 200 KB of them took gigabytes, and many minutes.
+// What is deep is refused before the library reads it, and so are claims: 200 KB of columns in columns took gigabytes, and many minutes.
 func TestGeoParquetThatIsDeep(t *testing.T) {
 	t.Parallel()
 	const deep = 33_000
-	footer := []byte{0x15, 0x02, 0x19, 0xfc} // the version, and the schema: a list of structs
-	footer = binary.AppendUvarint(footer, deep+1)
-	footer = append(footer, bytes.Repeat([]byte{0x48, 1, 'a', 0x15, 2, 0}, deep)...) // each has a name and one child
-	footer = append(footer, 0x48, 1, 'a', 0, 0)
-	file := append([]byte("PAR1"), footer...)
-	file = append(binary.LittleEndian.AppendUint32(file, uint32(len(footer))), "PAR1"...)
-	if _, err := Make(t.Context(), file, urea); !errors.Is(err, errParquet) {
-		t.Errorf("got %v, want %v", err, errParquet)
+	columns := binary.AppendUvarint([]byte{0x15, 0x02, 0x19, 0xfc}, deep+1)            // the version, and the schema: a list of structs
+	columns = append(columns, bytes.Repeat([]byte{0x48, 1, 'a', 0x15, 2, 0}, deep)...) // each has a name and one child
+	for name, footer := range map[string][]byte{
+		"columns": append(columns, 0x48, 1, 'a', 0, 0),
+		"structs": bytes.Repeat([]byte{0x1c}, 20<<20),
+		"lists":   bytes.Repeat([]byte{0x19}, 20<<20),
+		"a claim": {0x15, 0x02, 0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 7},
+	} {
+		file := append([]byte("PAR1"), footer...)
+		file = append(binary.LittleEndian.AppendUint32(file, uint32(len(footer))), "PAR1"...)
+		if _, err := Make(t.Context(), file, urea); !errors.Is(err, errParquet) {
+			t.Errorf("%s: got %v, want %v", name, err, errParquet)
+		}
 	}
-	column := func(children int64) thriftStruct { return thriftStruct{5: children} }
-	wide := []thriftStruct{column(40)}
+	column := func(children int32) format.SchemaElement {
+		return format.SchemaElement{NumChildren: thrift.New(children)}
+	}
+	wide := []format.SchemaElement{column(40)}
 	for range 20 {
 		wide = append(wide, column(1), column(0))
 	}

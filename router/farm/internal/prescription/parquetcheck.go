@@ -2,16 +2,17 @@ package prescription
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 
 	"github.com/klauspost/compress/snappy"
 	"github.com/klauspost/compress/zstd"
+	"github.com/parquet-go/parquet-go/encoding/thrift"
 	"github.com/parquet-go/parquet-go/format"
 )
 
@@ -34,21 +35,17 @@ func checkParquet(ctx context.Context, payload []byte) error {
 	if int64(size) > int64(end-4) {
 		return errParquet
 	}
-	items := maxItems
-	footer, _, err := decodeThrift(payload[end-int(size):end], &items)
-	if err != nil {
-		return err
-	}
-	if nested(footer.list(2)) {
+	var footer format.FileMetaData
+	if _, err := decodeThrift(payload[end-int(size):end], &footer); err != nil || nested(footer.Schema) {
 		return errParquet
 	}
-	c := &parquetCheck{ctx: ctx, file: payload, left: maxUnpacked, rows: maxPoints}
-	for _, group := range footer.list(4) {
-		if rows := group.int(3); rows < 0 || rows > maxPoints {
+	c := &parquetCheck{ctx: ctx, file: payload, left: maxUnpacked}
+	for _, group := range footer.RowGroups {
+		if group.NumRows < 0 || group.NumRows > maxPoints {
 			return fmt.Errorf("the map has more than %d points", maxPoints)
 		}
-		for _, chunk := range group.list(1) {
-			if err := c.chunk(chunk.fields(3)); err != nil {
+		for i := range group.Columns {
+			if err := c.chunk(&group.Columns[i].MetaData); err != nil {
 				return err
 			}
 		}
@@ -57,8 +54,8 @@ func checkParquet(ctx context.Context, payload []byte) error {
 }
 
 // nested reports whether columns are deeper in each other than deepest: the library takes memory by the square of that, and more time.
-func nested(schema []thriftStruct) bool {
-	var left []int64 // columns that are still to come, by level
+func nested(schema []format.SchemaElement) bool {
+	var left []int32 // columns that are still to come, by level
 	for _, column := range schema {
 		for len(left) > 0 && left[len(left)-1] == 0 {
 			left = left[:len(left)-1]
@@ -66,7 +63,7 @@ func nested(schema []thriftStruct) bool {
 		if len(left) > 0 {
 			left[len(left)-1]--
 		}
-		if children := column.int(5); children > 0 {
+		if children := column.NumChildren.V; children > 0 {
 			left = append(left, children)
 		}
 		if len(left) > deepest {
@@ -80,53 +77,46 @@ type parquetCheck struct {
 	ctx  context.Context
 	file []byte
 	left int64 // bytes that may still be unpacked
-	rows int64 // values that a page may have
 }
 
 // chunk checks the pages of a column chunk by its metadata.
-func (c *parquetCheck) chunk(meta thriftStruct) error {
-	start, size := meta.int(9), meta.int(7)
-	if dictionary := meta.int(11); dictionary != 0 {
-		start = dictionary
-	}
+func (c *parquetCheck) chunk(meta *format.ColumnMetaData) error {
+	start, size := cmp.Or(meta.DictionaryPageOffset, meta.DataPageOffset), meta.TotalCompressedSize
 	if start < 0 || size < 0 || start > int64(len(c.file)) || size > int64(len(c.file))-start {
 		return errParquet
 	}
 	for pages := c.file[start : start+size]; len(pages) > 0; {
-		items := maxItems
-		header, n, err := decodeThrift(pages, &items)
-		if err != nil {
-			return err
-		}
-		unpacked, packed := header.int(2), header.int(3)
-		if unpacked < 0 || packed < 0 || packed > int64(len(pages)-n) {
+		var header format.PageHeader
+		n, err := decodeThrift(pages, &header)
+		packed, unpacked := int(header.CompressedPageSize), int64(header.UncompressedPageSize)
+		if err != nil || unpacked < 0 || packed < 0 || packed > len(pages)-n {
 			return errParquet
 		}
-		for _, id := range []int16{5, 7, 8} { // the headers of data pages and dictionaries
-			if values := header.fields(id).int(1); values < 0 || values > c.rows {
+		for _, values := range []int32{header.DataPageHeader.V.NumValues, header.DictionaryPageHeader.V.NumValues, header.DataPageHeaderV2.V.NumValues} {
+			if values < 0 || values > maxPoints {
 				return fmt.Errorf("the map has more than %d points", maxPoints)
 			}
 		}
 		if c.left -= unpacked; c.left < 0 {
 			return fmt.Errorf("limit: it has more than %d bytes, unpacked", maxUnpacked)
 		}
-		if err := c.page(format.CompressionCodec(meta.int(4)), header, pages[n:n+int(packed)], unpacked); err != nil {
+		if err := c.page(meta.Codec, &header, pages[n:n+packed], unpacked); err != nil {
 			return err
 		}
-		pages = pages[n+int(packed):]
+		pages = pages[n+packed:]
 	}
 	return c.ctx.Err()
 }
 
 // page checks that a page is, unpacked, as long as it says.
-func (c *parquetCheck) page(codec format.CompressionCodec, header thriftStruct, packed []byte, unpacked int64) error {
-	if v2 := header.fields(8); v2 != nil {
-		levels := v2.int(5) + v2.int(6) // lie before what is packed
+func (c *parquetCheck) page(codec format.CompressionCodec, header *format.PageHeader, packed []byte, unpacked int64) error {
+	if v2, ok := header.DataPageHeaderV2.Get(); ok {
+		levels := int64(v2.DefinitionLevelsByteLength) + int64(v2.RepetitionLevelsByteLength) // lie before what is packed
 		if levels < 0 || levels > int64(len(packed)) || levels > unpacked {
 			return errParquet
 		}
 		packed, unpacked = packed[levels:], unpacked-levels
-		if plain, there := v2[7].(bool); there && !plain {
+		if compressed, there := v2.IsCompressed.Get(); there && !compressed {
 			codec = format.Uncompressed
 		}
 	}
@@ -161,147 +151,70 @@ func (c *parquetCheck) page(codec format.CompressionCodec, header thriftStruct, 
 	return nil
 }
 
-// thriftStruct is a struct of Thrift's compact protocol: int64, bool, length of a text, []any or thriftStruct by the number of a field.
-type thriftStruct map[int16]any
-
-func (s thriftStruct) int(id int16) int64           { n, _ := s[id].(int64); return n }
-func (s thriftStruct) fields(id int16) thriftStruct { f, _ := s[id].(thriftStruct); return f }
-
-func (s thriftStruct) list(id int16) (structs []thriftStruct) {
-	list, _ := s[id].([]any)
-	for _, item := range list {
-		one, _ := item.(thriftStruct)
-		structs = append(structs, one)
-	}
-	return structs
-}
-
-// decodeThrift decodes a struct and returns how many bytes it has. items is how many fields and items it may still have.
-func decodeThrift(b []byte, items *int) (s thriftStruct, n int, err error) {
-	r := &thriftReader{b: b, items: items}
-	s = r.structure(0)
-	if r.bad {
-		return nil, 0, errParquet
-	}
-	return s, len(b) - len(r.b), nil
-}
-
-type thriftReader struct {
-	b     []byte
-	items *int
-	bad   bool
-}
-
-func (r *thriftReader) take(n uint64) []byte {
-	if r.bad || n > uint64(len(r.b)) {
-		r.bad = true
-		return nil
-	}
-	taken := r.b[:n]
-	r.b = r.b[n:]
-	return taken
-}
-
-func (r *thriftReader) byte() byte {
-	if b := r.take(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (r *thriftReader) uvarint() uint64 {
-	n, size := binary.Uvarint(r.b)
-	if size <= 0 {
-		r.bad = true
-		return 0
-	}
-	r.b = r.b[size:]
-	return n
-}
-
-func (r *thriftReader) varint() int64 {
-	n := r.uvarint()
-	return int64(n>>1) ^ -int64(n&1)
-}
-
 // deepest is how deep values of Parquet are nested, and more.
 const deepest = 16
 
-func (r *thriftReader) structure(depth int) thriftStruct {
-	s := thriftStruct{}
-	id := int16(0)
-	for !r.bad {
-		b := r.byte()
-		if b == 0 {
-			return s
-		}
-		if delta := b >> 4; delta != 0 {
-			id += int16(delta)
-		} else {
-			n := r.varint()
-			if n < math.MinInt16 || n > math.MaxInt16 {
-				r.bad = true
-			}
-			id = int16(n)
-		}
-		if *r.items--; *r.items < 0 {
-			r.bad = true
-		}
-		kind := b & 0xf
-		if kind == 1 || kind == 2 { // a field is its own truth
-			s[id] = kind == 1
-			continue
-		}
-		s[id] = r.value(kind, depth+1)
-	}
-	return s
+// decodeThrift decodes a struct of Parquet, and returns how many bytes it has.
+func decodeThrift(b []byte, to any) (n int, err error) {
+	bytes, _ := new(thrift.CompactProtocol).NewReaderFromBytes(b).(bytesReader)
+	r := &boundedReader{bytesReader: bytes, size: len(b), items: maxItems}
+	err = thrift.NewDecoder(r).Decode(to)
+	return r.BytesRead(), err
 }
 
-func (r *thriftReader) value(kind byte, depth int) any {
-	if depth > deepest {
-		r.bad = true
+type bytesReader interface {
+	thrift.BytesReader
+	Discard(n int) (int, error) // which the library asks for
+}
+
+// boundedReader reads what is no larger or deeper than it may be: the library makes room for what it is told is there.
+type boundedReader struct {
+	bytesReader
+	size, items int   // bytes; fields and items of lists that there may still be
+	open        []int // structs that are still to end, by level
+}
+
+func (r *boundedReader) nest(structs int) error {
+	if structs > 0 {
+		r.open = append(r.open, structs)
 	}
-	if r.bad {
-		return nil
-	}
-	switch kind {
-	case 1, 2: // in a list
-		return r.byte() == 1
-	case 3:
-		return int64(int8(r.byte()))
-	case 4, 5, 6:
-		return r.varint()
-	case 7:
-		r.take(8)
-	case 8:
-		n := r.uvarint()
-		r.take(n)
-	case 9, 10:
-		return r.sequence(depth)
-	case 12:
-		return r.structure(depth)
-	default: // maps, which Parquet does not have
-		r.bad = true
+	if r.items < 0 || len(r.open) > deepest {
+		return errParquet
 	}
 	return nil
 }
 
-func (r *thriftReader) sequence(depth int) (list []any) {
-	b := r.byte()
-	n := uint64(b >> 4)
-	if n == 15 {
-		n = r.uvarint()
-	}
-	if n > uint64(max(*r.items, 0)) {
-		r.bad = true
-		return nil
-	}
-	*r.items -= int(n)
-	for range n {
-		list = append(list, r.value(b&0xf, depth+1))
-		if r.bad {
-			return nil
+// ReadField implements thrift.Reader.
+func (r *boundedReader) ReadField() (thrift.Field, error) {
+	field, err := r.bytesReader.ReadField()
+	structs, last := 0, len(r.open)-1
+	switch {
+	case field.Type == thrift.STRUCT:
+		structs = 1
+	case field.Type == thrift.STOP && last >= 0:
+		if r.open[last]--; r.open[last] == 0 {
+			r.open = r.open[:last]
 		}
 	}
-	return list
+	r.items--
+	return field, cmp.Or(err, r.nest(structs))
 }
+
+// ReadList implements thrift.Reader.
+func (r *boundedReader) ReadList() (thrift.List, error) {
+	list, err := r.bytesReader.ReadList()
+	if r.items -= int(list.Size); list.Type == thrift.LIST || int(list.Size) > r.size-r.BytesRead() {
+		return list, errParquet
+	}
+	structs := 0
+	if list.Type == thrift.STRUCT {
+		structs = int(list.Size)
+	}
+	return list, cmp.Or(err, r.nest(structs))
+}
+
+// ReadMap and ReadSet refuse what Parquet does not have.
+func (r *boundedReader) ReadMap() (thrift.Map, error) { return thrift.Map{}, errParquet }
+
+// ReadSet implements thrift.Reader.
+func (r *boundedReader) ReadSet() (thrift.Set, error) { return thrift.Set{}, errParquet }

@@ -21,29 +21,36 @@ type TransformConfig struct {
 	Prescription *TaskDataConfig `yaml:"taskdata"`
 }
 
+// part is a field of a TransformConfig that is set.
+type part struct {
+	name    string
+	invalid error
+	make    func() (message.HandlerFunc, error)
+}
+
+// parts returns those that are set.
+func (c TransformConfig) parts() (list []part) {
+	addPart(&list, "Records", c.Records, NewRecords)
+	addPart(&list, "Summary", c.Summary, NewSummary)
+	addPart(&list, "Map", c.Map, NewMap)
+	addPart(&list, "EFDI", c.EFDI, NewEFDI)
+	addPart(&list, "Prescription", c.Prescription, NewTaskData)
+	return list
+}
+
+func addPart[T interface{ Validate() error }](list *[]part, name string, config *T, make func(T) (message.HandlerFunc, error)) {
+	if config != nil {
+		*list = append(*list, part{name, (*config).Validate(), func() (message.HandlerFunc, error) { return make(*config) }})
+	}
+}
+
 // Validate reports every field with an invalid value; the error matches [ErrConfig].
 func (c TransformConfig) Validate() error {
 	var e validate.Errors
-	e.Check(c.Records == nil || c.Summary == nil, "Summary", "cannot be combined with %s", validate.Field("Records"))
-	if c.Records != nil {
-		e.Join("Records", c.Records.Validate())
-	}
-	if c.Summary != nil {
-		e.Join("Summary", c.Summary.Validate())
-	}
-	if c.Map != nil {
-		e.Check(c.Records == nil && c.Summary == nil, "Map", "cannot be combined with %s and %s", validate.Field("Records"), validate.Field("Summary"))
-		e.Join("Map", c.Map.Validate())
-	}
-	if c.EFDI != nil {
-		e.Check(c.Records == nil && c.Summary == nil && c.Map == nil, "EFDI", "cannot be combined with %s, %s and %s",
-			validate.Field("Records"), validate.Field("Summary"), validate.Field("Map"))
-		e.Join("EFDI", c.EFDI.Validate())
-	}
-	if c.Prescription != nil {
-		e.Check(c.Records == nil && c.Summary == nil && c.Map == nil && c.EFDI == nil, "Prescription", "cannot be combined with %s, %s, %s and %s",
-			validate.Field("Records"), validate.Field("Summary"), validate.Field("Map"), validate.Field("EFDI"))
-		e.Join("Prescription", c.Prescription.Validate())
+	parts := c.parts()
+	for i, p := range parts {
+		e.Check(i == 0, p.name, "cannot be combined with %s", validate.Field(parts[0].name))
+		e.Join(p.name, p.invalid)
 	}
 	return e.Err(ErrConfig)
 }
@@ -60,49 +67,32 @@ func (c TransformConfig) WithDevices(devices *Devices) TransformConfig {
 
 // with returns the configuration after a change of how payloads are read.
 func (c TransformConfig) with(change func(*ReadConfig)) TransformConfig {
-	if c.Records != nil {
-		records := *c.Records
-		change(&records.ReadConfig)
-		c.Records = &records
-	}
-	if c.Summary != nil {
-		summary := *c.Summary
-		change(&summary)
-		c.Summary = &summary
-	}
-	if c.Map != nil {
-		m := *c.Map
-		change(&m.ReadConfig)
-		c.Map = &m
-	}
-	if c.EFDI != nil {
-		encoding := *c.EFDI
-		change(&encoding.ReadConfig)
-		c.EFDI = &encoding
-	}
-	if c.Prescription != nil {
-		prescription := *c.Prescription
-		change(&prescription.ReadConfig)
-		c.Prescription = &prescription
-	}
+	c.Records = changed(c.Records, func(c *RecordsConfig) { change(&c.ReadConfig) })
+	c.Summary = changed(c.Summary, change)
+	c.Map = changed(c.Map, func(c *MapConfig) { change(&c.ReadConfig) })
+	c.EFDI = changed(c.EFDI, func(c *EFDIConfig) { change(&c.ReadConfig) })
+	c.Prescription = changed(c.Prescription, func(c *TaskDataConfig) { change(&c.ReadConfig) })
 	return c
+}
+
+// changed returns a changed copy; nil of nil.
+func changed[T any](config *T, change func(*T)) *T {
+	if config == nil {
+		return nil
+	}
+	clone := *config
+	change(&clone)
+	return &clone
 }
 
 // NewTransform returns what [NewRecords], [NewSummary], [NewMap], [NewEFDI] or [NewTaskData] returns; nil if there is nothing to do.
 func NewTransform(config TransformConfig) (message.HandlerFunc, error) {
-	switch {
-	case config.Validate() != nil:
-		return nil, config.Validate()
-	case config.Records != nil:
-		return NewRecords(*config.Records)
-	case config.Summary != nil:
-		return NewSummary(*config.Summary)
-	case config.Map != nil:
-		return NewMap(*config.Map)
-	case config.EFDI != nil:
-		return NewEFDI(*config.EFDI)
-	case config.Prescription != nil:
-		return NewTaskData(*config.Prescription)
+	parts := config.parts()
+	switch err := config.Validate(); {
+	case err != nil:
+		return nil, err
+	case len(parts) == 0:
+		return nil, nil
 	}
-	return nil, nil
+	return parts[0].make()
 }

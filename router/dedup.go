@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/internal/validate"
@@ -117,7 +119,34 @@ type Dedup struct {
 	maybeRepeated atomic.Uint64 // messages that were handled with Keys.MaybeRepeated
 	// forgotten counts messages that could not be remembered: with a full disk, every one.
 	forgotten ratelog.Line
-	unsynced  unsynced
+	survived  survived
+	survives  func(keys [2][16]byte) // survived.add: one for all messages
+}
+
+// survived has the keys of what was handled and survives a power cut since. They are yet to be recorded.
+type survived struct {
+	mu   sync.Mutex
+	keys [][2][16]byte
+}
+
+func (s *survived) add(keys [2][16]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys = append(s.keys, keys)
+}
+
+// take returns some of them, if there are any.
+func (s *survived) take() (keys Keys, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.keys) - 1
+	if last < 0 {
+		s.keys = nil
+		return Keys{}, false
+	}
+	keys = Keys{Delivery: s.keys[last][0], Content: s.keys[last][1]}
+	s.keys = s.keys[:last]
+	return keys, true
 }
 
 // NewDedup returns the middleware, or an error that matches [ErrConfig]. A nil
@@ -144,7 +173,9 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 		config.Owner.Session = uuid.NewString()
 	}
 	logger = warnlog.Or(logger)
-	return &Dedup{config: config, logger: logger, waits: waits{logger: logger}}, nil
+	d := &Dedup{config: config, logger: logger, waits: waits{logger: logger}}
+	d.survives = d.survived.add
+	return d, nil
 }
 
 // dedupError is a failure of the store, a panic included. Its class is [ClassOutage].
@@ -288,14 +319,13 @@ func (d *Dedup) handle(h message.HandlerFunc, scope string, handled, claim Claim
 			d.maybeRepeated.Add(1)
 		}
 		del := deliveryOf(msg)
-		horizon := del.horizon()
-		if done && horizon == nil {
+		if done && del.horizon() == nil {
 			d.commit(ctx, scope, handled, token, msg)
 			return
 		}
 		d.release(ctx, claim, token, msg)
 		if done {
-			d.unsynced.add(del, horizon, handled.Keys)
+			del.records = append(del.records, msgctx.Record{Into: d.survives, Keys: [...][16]byte{handled.Keys.Delivery, handled.Keys.Content}})
 		}
 	}()
 	out, err = h(msg)
@@ -309,7 +339,7 @@ func (d *Dedup) handle(h message.HandlerFunc, scope string, handled, claim Claim
 // itself. A record that outlived what the broker has lost would have its message dropped when it comes again.
 func (d *Dedup) commitSynced(ctx context.Context, scope string) {
 	for range 2 {
-		keys, ok := d.unsynced.next()
+		keys, ok := d.survived.take()
 		if !ok {
 			return
 		}

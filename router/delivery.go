@@ -50,6 +50,8 @@ type delivery struct {
 	// sending is when the attempt began to publish it, since began. A sink may still tell of an
 	// attempt that was abandoned.
 	sending atomic.Int64
+	// records are what [Dedup] records once what was stored survives a power cut.
+	records []msgctx.Record
 }
 
 // began is a time that others are counted from: asking how much has passed costs less than asking

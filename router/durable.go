@@ -94,14 +94,12 @@ func (w *durable) check(d *delivery) error {
 	return w.now().err
 }
 
-// hold has the confirmation of what d has stored wait.
-func (w *durable) hold(d *delivery) {
-	if w == nil || d.value.Nack == nil || !d.touched && !d.poisoned {
-		return
+// horizon returns what the confirmation of d waits for, so that what it has stored survives a power cut; nil if it does not wait.
+func (d *delivery) horizon() *msgctx.Horizon {
+	if d == nil || d.route.durable == nil || d.value.Nack == nil || !d.touched && !d.poisoned {
+		return nil
 	}
-	if h := w.now().horizon; h != nil {
-		d.value.Nack.Hold(h, began.Add(time.Duration(d.sending.Load())))
-	}
+	return d.route.durable.now().horizon
 }
 
 // now returns what the sinks say.

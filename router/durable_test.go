@@ -1,8 +1,10 @@
 package router_test
 
 import (
+	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +65,17 @@ func (s *syncingSink) cut() {
 	s.cuts = append(s.cuts, time.Now())
 }
 
+// commits counts those of a store.
+type commits struct {
+	router.DedupStore
+	n atomic.Int64
+}
+
+func (c *commits) Commit(ctx context.Context, claim router.Claim, token router.Token, ttl time.Duration) error {
+	c.n.Add(1)
+	return c.DedupStore.Commit(ctx, claim, token, ttl)
+}
+
 const typeSynced = "app:test:json"
 
 func newSyncedServer(t *testing.T) *gatewaytest.Server {
@@ -80,12 +93,12 @@ func sendSynced(t *testing.T, server *gatewaytest.Server, n int) {
 }
 
 // What is acknowledged is confirmed once the broker has synced it; what a cut may have taken away is stored again, and not taken
-// for a copy, by the same process and by the next one.
+// for a copy, by the same process and by the next one. What is synced is recorded, to recognize copies.
 func TestConfirmedOnceSynced(t *testing.T) {
 	t.Parallel()
 	const n = 10
 	server := newSyncedServer(t)
-	to, poison, store := newSyncingSink(), newSyncingSink(), newStore(t, 0)
+	to, poison, store := newSyncingSink(), newSyncingSink(), &commits{DedupStore: newStore(t, 0)}
 	run := func() *running {
 		sub, _ := subscribeTo(t, server, subscriber.Config{})
 		return start(t, router.Config{Poison: poison, Retry: fastRetry, Dedup: router.DedupSettings{Store: store}}, router.Route{
@@ -115,12 +128,17 @@ func TestConfirmedOnceSynced(t *testing.T) {
 	to.cut()
 	poison.cut()
 	stored(3 * n)
+	if got := store.n.Load(); got != 0 {
+		t.Errorf("%d are recorded before they are synced", got)
+	}
 	to.sync()
 	poison.sync()
 	testkit.Eventually(t, "all are confirmed", func() bool { return confirmedAll(server) })
 	if got := len(to.all()) + len(poison.all()); got != 3*n {
 		t.Errorf("%d were stored, want %d", got, 3*n)
 	}
+	sendSynced(t, server, n) // each makes room for two
+	testkit.Eventually(t, "all are recorded", func() bool { return store.n.Load() >= n-1 })
 }
 
 // Nobody has said when what the sink acknowledges is synced: messages wait.

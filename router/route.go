@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -207,8 +208,8 @@ func (rt *route) process(d *delivery, msg *message.Message) error {
 	if err == nil && len(out) > 0 {
 		err = errProduced
 	}
-	if err == nil {
-		rt.durable.hold(d)
+	if h := d.horizon(); err == nil && h != nil {
+		d.value.Nack.Hold(h, began.Add(time.Duration(d.sending.Load())), d.records...)
 	}
 	switch {
 	case err != nil:

@@ -21,7 +21,7 @@ func (s *Subscriber) hold(sub *subscription, it *core.Item, stored *msgctx.Hold)
 	if sub.horizon == nil || sub.horizon.Owner != any(stored.Horizon) {
 		sub.horizon = &core.Horizon{After: stored.Horizon.After, Owner: stored.Horizon}
 	}
-	s.core.Stored(it, sub.horizon, stored.Began.Sub(s.clock.began))
+	s.core.Stored(s.now(), it, sub.horizon, stored.Began.Sub(s.clock.began), stored.Records)
 }
 
 // tenantNames are those of tenants whose IDs are written as usual.
@@ -80,8 +80,12 @@ func (s *Subscriber) askSynced(due []*core.Hold) {
 				answers[i] = max(answers[i], notYet)
 			}
 		})
-		if answers[i] == mayBeLost {
+		switch answers[i] {
+		case survives:
+			hold.Record()
+		case mayBeLost:
 			lost += hold.Len()
+		case notYet:
 		}
 	}
 	if lost > 0 {

@@ -77,11 +77,20 @@ type Horizon struct {
 type Hold struct {
 	Horizon *Horizon
 	Began   time.Time
+	Records []Record
+}
+
+// Record has keys of a message that are to be recorded once what was stored survives a power cut. Into does not block.
+type Record struct {
+	Into func(keys [2][16]byte)
+	Keys [2][16]byte
 }
 
 // Hold makes an ack say that the message was stored since began, and is to be confirmed only once that survives a power cut. It
 // must precede the ack. A nack is not affected.
-func (n *Nack) Hold(h *Horizon, began time.Time) { n.stored.Store(&Hold{h, began}) }
+func (n *Nack) Hold(h *Horizon, began time.Time, records ...Record) {
+	n.stored.Store(&Hold{h, began, records})
+}
 
 // Held returns what Hold was given; nil without it.
 func (n *Nack) Held() *Hold { return n.stored.Load() }

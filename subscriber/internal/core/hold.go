@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"slices"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // Horizon is when what a route has stored survives a power cut.
@@ -41,8 +43,8 @@ type Names struct {
 	Endpoint, Message string // empty: as usual
 }
 
-// Hold is what the same routes have stored at about the same time: its confirmations wait until that survives a power cut. It has
-// no more of a message than its ID.
+// Hold is what the same routes have stored at about the same time: its confirmations wait until that survives a power cut, and so
+// do the records of a route that it has stored it. It has no more of a message than its ID.
 type Hold struct {
 	stored
 	acked time.Duration // all was stored by then
@@ -51,6 +53,8 @@ type Hold struct {
 	waits []held
 	names []*Names         // each once
 	known map[*Names]int32 // their places; nil once it is no longer filled
+
+	records []msgctx.Record
 }
 
 // held is one confirmation that waits. Its slot is not used again before it is confirmed, or lost.
@@ -63,6 +67,13 @@ func (h *Hold) Horizon() *Horizon { return h.by }
 
 // Stored returns since when the first of its messages was on its way to be stored, and when all were.
 func (h *Hold) Stored() (began, acked time.Duration) { return h.began, h.acked }
+
+// Record records what it has, which survives a power cut.
+func (h *Hold) Record() {
+	for _, r := range h.records {
+		r.Into(r.Keys)
+	}
+}
 
 // Len returns how many confirmations wait.
 func (h *Hold) Len() int { return len(h.waits) }
@@ -80,9 +91,14 @@ type filling struct {
 }
 
 // Stored says that the route of it, which was handed out, has stored the message since began, and that it survives a power cut
-// from h on. The Acked that follows is confirmed then.
-func (c *Core) Stored(it *Item, h *Horizon, began time.Duration) {
-	it.Message.stored = c.joined(it.Message.stored, stored{h, began})
+// from h on. The Acked that follows is confirmed then, and records are recorded.
+func (c *Core) Stored(now time.Duration, it *Item, h *Horizon, began time.Duration, records []msgctx.Record) {
+	s := stored{h, began}
+	it.Message.stored = c.joined(it.Message.stored, s)
+	if len(records) > 0 {
+		hold := c.fill(now, s)
+		hold.records = append(hold.records, records...)
+	}
 }
 
 // joined is a and b together: the earlier begin, and all routes.
@@ -154,8 +170,8 @@ func (c *Core) holdBack(now time.Duration, m *Message) {
 	})
 }
 
-// putOnHold has a confirmation wait.
-func (c *Core) putOnHold(now time.Duration, s stored, slot int32, names *Names) {
+// fill returns the Hold for what was stored.
+func (c *Core) fill(now time.Duration, s stored) *Hold {
 	key := filling{s.by, bits.Len64(uint64((now - s.began) / slack))}
 	h := c.filling[key]
 	if h == nil || now > h.until {
@@ -170,6 +186,12 @@ func (c *Core) putOnHold(now time.Duration, s stored, slot int32, names *Names) 
 		c.holds.put(h)
 	}
 	h.began, h.acked = min(h.began, s.began), now
+	return h
+}
+
+// putOnHold has a confirmation wait.
+func (c *Core) putOnHold(now time.Duration, s stored, slot int32, names *Names) {
+	h := c.fill(now, s)
 	place, known := h.known[names]
 	if !known {
 		place = int32(len(h.names))

@@ -26,7 +26,7 @@ func TestMemoryOfWhatWaits(t *testing.T) {
 		m := small(0, "t", "key")
 		binary.BigEndian.PutUint64(m.IDs[0][24:], uint64(n))
 		h.takes(Opened, m)
-		h.Stored(&m.item, horizon, h.now)
+		h.Stored(h.now, &m.item, horizon, h.now, nil)
 		h.settles(r, m, Acked)
 	}
 	h.handed = nil

@@ -458,7 +458,7 @@ func (w *world) end(it *Item, m *sent, do work) {
 	}
 	w.ended(it, outcome, do.refuses, after)
 	if t := it.Lane.Route().Owner.(*taker); outcome == Acked && !do.refuses && t.horizon != nil {
-		w.core.Stored(it, t.horizon, w.now)
+		w.core.Stored(w.now, it, t.horizon, w.now, nil)
 	}
 	next := w.core.Done(w.now, it, outcome, after)
 	w.do()

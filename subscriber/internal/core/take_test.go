@@ -50,7 +50,7 @@ func TestStoredByOneAndAckedByAnother(t *testing.T) {
 	h.connects()
 	m := small(1, "t", "key")
 	h.takes(Opened, m)
-	h.Stored(&m.item, &Horizon{After: time.Second}, h.now)
+	h.Stored(h.now, &m.item, &Horizon{After: time.Second}, h.now, nil)
 	h.settles(stores, m, Acked)
 	h.settles(acks, m, Left)
 	h.connects()

@@ -105,8 +105,7 @@ func ClassOf(err error) Class {
 	if err == nil {
 		return ClassNone
 	}
-	var own Classified
-	if errors.As(err, &own) {
+	if own, ok := errors.AsType[Classified](err); ok {
 		if class := own.ErrorClass(); class != ClassNone {
 			return class
 		}
@@ -124,18 +123,22 @@ func ClassOf(err error) Class {
 			}
 		}
 	}
-	var circuit circuitError
-	if errors.As(err, &circuit) && circuit.CircuitOpen() {
+	if circuit, ok := errors.AsType[circuitError](err); ok && circuit.CircuitOpen() {
 		return ClassOutage
 	}
-	var decode *gateway.DecodeError
-	if errors.As(err, &decode) {
+	if is[*gateway.DecodeError](err) {
 		return ClassPermanent
 	}
 	if isNetwork(err) {
 		return ClassOutage
 	}
 	return ClassHandler
+}
+
+// is reports whether err, or one that it wraps, is an E.
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
 
 // circuitError is what circuit breakers' errors are that tell it, as those of cep21/circuit do.
@@ -171,10 +174,7 @@ func (ask classifier) safely(err error) (class Class, ok bool) {
 // decided reports whether the error is one by which the middlewares of this package
 // tell each other what to do.
 func decided(err error) bool {
-	var retried *RetryError
-	var poison *poisonError
-	var dedup *dedupError
-	return errors.As(err, &retried) || errors.As(err, &poison) || errors.As(err, &dedup) ||
+	return is[*RetryError](err) || is[*poisonError](err) || is[*dedupError](err) ||
 		errors.Is(err, ErrReserved) || errors.Is(err, errStopped) || errors.Is(err, errFilteredReplay)
 }
 
@@ -186,14 +186,11 @@ func isNetwork(err error) bool {
 			return true
 		}
 	}
-	var operation *net.OpError
-	var request *url.Error
-	var lookup *net.DNSError
-	if errors.As(err, &operation) || errors.As(err, &request) || errors.As(err, &lookup) {
+	if is[*net.OpError](err) || is[*url.Error](err) || is[*net.DNSError](err) {
 		return true
 	}
-	var other net.Error
-	return errors.As(err, &other) && error(other) != context.DeadlineExceeded //nolint:errorlint // only a bare one is the context's own
+	other, ok := errors.AsType[net.Error](err)
+	return ok && error(other) != context.DeadlineExceeded //nolint:errorlint // only a bare one is the context's own
 }
 
 // classes is the table behind [ClassOf], in the order in which it is read. It

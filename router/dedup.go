@@ -382,8 +382,7 @@ func (d *Dedup) release(ctx context.Context, claim Claim, token Token, msg *mess
 	}
 }
 
-// guarded calls the store. One that panics has failed, like one that returns an error:
-// the message is not to blame.
+// guarded makes an error of a panic.
 func guarded(call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

@@ -137,10 +137,8 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 			}
 			return messages
 		}
-		select {
-		case <-in.stop: // Close may have closed the subscriber before it was asked
+		if wakeup.Raised(in.stop) { // Close may have closed the subscriber before it was asked
 			return nil
-		default:
 		}
 		text := RedactError(err, nil)
 		in.health.fail(text)
@@ -161,13 +159,7 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 			in.logger.Error("source still unavailable; retrying the subscription", redacted(text),
 				watermill.LogFields{"since": began.UTC().Format(time.RFC3339)})
 		}
-		timer := time.NewTimer(subscribePolicy.Delay(n))
-		select {
-		case <-timer.C:
-		case <-in.stop:
-			timer.Stop()
-			return nil
-		}
+		sleep(in.ctx, in.stop, subscribePolicy.Delay(n))
 	}
 }
 

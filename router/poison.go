@@ -216,14 +216,13 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			return out, nil
 		}
 		class := classifier(p.config.Classify).class(err)
-		var retried *RetryError
 		switch {
 		case class != ClassPermanent && class != ClassHandler:
 			if ClassOf(err) != class {
 				err = WithClass(err, class) // for who is further out
 			}
 			return nil, err
-		case ctx.Err() != nil, class == ClassHandler && p.stopping() && !errors.As(err, &retried):
+		case ctx.Err() != nil, class == ClassHandler && p.stopping() && !is[*RetryError](err):
 			return nil, WithClass(err, p.ended())
 		}
 		if failure := p.store(ctx, msg, class, err); failure != nil {
@@ -258,7 +257,7 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 		if p.failing.CompareAndSwap(false, true) {
 			p.logger.Error("poison queue unavailable; messages stay open", redacted(RedactError(err, msg)), fields)
 		}
-		p.pause(ctx, poisonPause.Delay(0))
+		sleep(ctx, p.config.Stop, poisonPause.Delay(0))
 		receipt, err = p.put(ctx, poisoned)
 	}
 	if err != nil {
@@ -356,11 +355,11 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 		p.hold(ctx, msg, text, fields)
 	case !errors.Is(failure.Err, sinks.ErrNotConnected) && p.failing.CompareAndSwap(false, true):
 		p.logger.Error("poison queue unavailable; messages stay open", redacted(text), fields)
-		p.pause(ctx, poisonPause.Delay(0))
+		sleep(ctx, p.config.Stop, poisonPause.Delay(0))
 	default:
 		fields["error"] = text
 		p.logger.Debug("poison queue rejected a message", fields)
-		p.pause(ctx, poisonPause.Delay(0))
+		sleep(ctx, p.config.Stop, poisonPause.Delay(0))
 	}
 	observe(p.config.Observer, Event{Route: route, Kind: EventPoisonFailed, Class: class, Context: ctx, Message: msg, Err: failure, Text: text})
 	return failure
@@ -383,7 +382,7 @@ func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, text strin
 		nack.Want(msgctx.SetAside)
 		return
 	}
-	p.pause(ctx, refusedPause.Delay(times))
+	sleep(ctx, p.config.Stop, refusedPause.Delay(times))
 }
 
 // publish calls the publisher; outside of the recoverer, so a panic is caught here. The receipt is
@@ -407,13 +406,3 @@ type place struct{ atomic.Pointer[sinks.Receipt] }
 
 // Stored is called by sinks.
 func (p *place) Stored(_ *message.Message, receipt sinks.Receipt) { p.Store(&receipt) }
-
-func (p *PoisonQueue) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-p.config.Stop:
-	}
-}

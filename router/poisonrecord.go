@@ -69,8 +69,7 @@ func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.M
 	now := time.Now()
 	attempts, first, last := 1, now, now
 	text := reason
-	var retried *RetryError
-	if errors.As(reason, &retried) {
+	if retried, ok := errors.AsType[*RetryError](reason); ok {
 		attempts, first, last = retried.Attempts, retried.First, retried.Last
 		text = retried.Err // the number of attempts has its own key
 	}

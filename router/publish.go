@@ -299,8 +299,7 @@ func sinkError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var own Classified
-	if ClassOf(err) == ClassHandler && !errors.As(err, &own) {
+	if ClassOf(err) == ClassHandler && !is[Classified](err) {
 		return Outage(err)
 	}
 	return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -206,16 +205,14 @@ func (t *retrying) postpone(d *delivery, err error, delay time.Duration) error {
 func (t *retrying) attempt(h message.HandlerFunc) (out []*message.Message, err error) {
 	returned := false
 	defer func() {
-		if returned {
-			return
+		if !returned {
+			t.passed() // runtime.Goexit: nobody comes after us
 		}
-		if value := recover(); value != nil {
-			out, err = nil, &PanicError{Value: value, Stack: debug.Stack()}
-			return
-		}
-		t.passed() // runtime.Goexit: nobody comes after us
 	}()
-	out, err = h(t.msg)
+	err = guarded(func() (err error) {
+		out, err = h(t.msg)
+		return err
+	})
 	returned = true
 	return out, err
 }
@@ -399,9 +396,9 @@ func (t *retrying) outage(err error) (delay time.Duration, yields *gate) {
 // time, if the subscriber knows how: its goroutine, and its place in flight, are for others
 // until then.
 func (t *retrying) putOffReserved(err error) bool {
-	var reserved *reservedError
+	reserved, ok := errors.AsType[*reservedError](err)
 	nack := msgctx.NackOf(t.ctx)
-	if nack == nil || !errors.As(err, &reserved) || t.ended() {
+	if nack == nil || !ok || t.ended() {
 		return false
 	}
 	waited := t.last.Sub(reserved.since)
@@ -446,16 +443,7 @@ func (t *retrying) remind(err error, lasted time.Duration) {
 func (t *retrying) pause(d time.Duration) bool {
 	t.gates.waiting.Add(1)
 	defer t.gates.waiting.Add(-1)
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-t.ctx.Done():
-		return false
-	case <-t.config.Stop:
-		return false
-	}
+	return sleep(t.ctx, t.config.Stop, d)
 }
 
 // ended reports whether the message cannot be tried again.

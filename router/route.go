@@ -204,7 +204,11 @@ func (rt *route) process(d *delivery, msg *message.Message) error {
 	if rt.health.next != nil {
 		rt.health.Observe(Event{Kind: EventStarted, Context: d, Message: msg})
 	}
-	out, err := rt.protected(msg)
+	var out []*message.Message
+	err := guarded(func() (err error) { // outside of the recoverer
+		out, err = rt.chain(msg)
+		return err
+	})
 	if err == nil && len(out) > 0 {
 		err = errProduced
 	}
@@ -225,17 +229,6 @@ func (rt *route) process(d *delivery, msg *message.Message) error {
 		rt.health.Observe(Event{Kind: EventDelivered, Context: d, Message: msg})
 	}
 	return nil
-}
-
-// protected calls the chain. A panic from outside of the recoverer must not end
-// the process.
-func (rt *route) protected(msg *message.Message) (out []*message.Message, err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			out, err = nil, &PanicError{Value: value}
-		}
-	}()
-	return rt.chain(msg)
 }
 
 // returned reports that a message is returned to its source, and returns its error

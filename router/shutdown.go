@@ -61,6 +61,19 @@ func isStopping(stop <-chan struct{}, ending func() <-chan struct{}) bool {
 	}
 }
 
+// sleep waits for d; false means that ctx has ended before, or stop was closed.
+func sleep(ctx context.Context, stop <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-stop:
+	}
+	return false
+}
+
 func (r *Router) shutdown() error {
 	all, cancelAll := context.WithTimeout(context.Background(), r.config.CloseTimeout)
 	defer cancelAll()
@@ -181,7 +194,7 @@ func (c *closer) add(name string, what io.Closer) {
 // same reports whether a and b are one object. Values that cannot be compared
 // are taken for different ones.
 func same(a, b io.Closer) bool {
-	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
+	return a != nil && reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
 // close closes what was added since the last call, and waits until limit.

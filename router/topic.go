@@ -2,7 +2,6 @@ package router
 
 import (
 	"errors"
-	"reflect"
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -74,11 +73,7 @@ func keepOffName(topicOf topicFunc, poison string, segment func(string) string) 
 
 // sameSink reports whether two publishers are one, whatever is around each.
 func sameSink(a, b message.Publisher) bool {
-	a, b = innermost(a), innermost(b)
-	if a == nil || b == nil || !reflect.TypeOf(a).Comparable() || !reflect.TypeOf(b).Comparable() {
-		return false
-	}
-	return a == b
+	return same(innermost(a), innermost(b))
 }
 
 func innermost(p message.Publisher) message.Publisher {

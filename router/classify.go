@@ -135,7 +135,6 @@ func ClassOf(err error) Class {
 	return ClassHandler
 }
 
-// is reports whether err, or one that it wraps, is an E.
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok

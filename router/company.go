@@ -38,7 +38,6 @@ func (c *company) set(down bool) {
 	}
 }
 
-// stuck reports whether all of them are down.
 func (c *company) stuck() bool { return c.wait() != nil }
 
 // wait returns a channel that is closed when not all of them are down any longer; nil if

@@ -135,7 +135,6 @@ func (s *survived) add(keys [2][16]byte) {
 	s.keys = append(s.keys, keys)
 }
 
-// take returns some of them, if there are any.
 func (s *survived) take() (keys Keys, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

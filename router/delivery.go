@@ -102,7 +102,6 @@ func (d *delivery) Stored(_ *message.Message, receipt sinks.Receipt) {
 	d.route.health.Observe(Event{Kind: EventStored, Context: d, Message: d.passed.told, Receipt: receipt, Delay: took})
 }
 
-// begin notes that the attempt begins to publish.
 func (d *delivery) begin() { d.sending.Store(int64(time.Since(began))) }
 
 // publishing returns the context in which a message is published that was made in ctx:

@@ -100,7 +100,6 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 	return s, nil
 }
 
-// at returns a slot.
 func (s *MemoryStore) at(i int32) *slot { return &s.slots[i>>chunkBits][i&(chunkSize-1)] }
 
 // Reserve implements [DedupStore].
@@ -231,7 +230,6 @@ func (s *MemoryStore) hold(owner Owner) int32 {
 	return int32(free)
 }
 
-// take returns an unused slot.
 func (s *MemoryStore) take() int32 {
 	if i := s.at(freeList).next; i != freeList {
 		s.unlink(i)

@@ -59,7 +59,6 @@ type located struct {
 	metadata message.Metadata
 }
 
-// apply puts the payload into m, or the reference to it.
 func (l *located) apply(m *message.Message) {
 	m.Payload = l.data
 	forgetReference(m.Metadata)
@@ -111,7 +110,6 @@ type (
 	storedPayload string
 )
 
-// fetch reads a payload that is with the service.
 func (p *payloads) fetch(ctx context.Context, open msgctx.Opener, key string, limit int64) (_ *located, err error) {
 	payload, size, err := open(ctx)
 	if err != nil {
@@ -147,7 +145,6 @@ func tooLargeInline(size, limit int64) error {
 		what, limit, ErrNoClaimCheck)
 }
 
-// put stores what r yields.
 func (p *payloads) put(ctx context.Context, key string, r io.Reader) (*located, error) {
 	metadata, _, err := payloadref.Put(ctx, p.store, key, r)
 	if err != nil {

@@ -64,7 +64,6 @@ func ParsePoisoned(msg *message.Message) (Poisoned, bool) {
 	return p, ours
 }
 
-// envelope is the message with the KeyPoison… metadata.
 func (p *PoisonQueue) envelope(ctx context.Context, route string, msg *message.Message, class Class, reason error) *message.Message {
 	now := time.Now()
 	attempts, first, last := 1, now, now

@@ -38,7 +38,6 @@ type produced struct {
 	oneContext [1]context.Context
 }
 
-// reset makes room for n messages.
 func (p *produced) reset(n int) {
 	p.begun = false
 	if n == 1 {
@@ -105,7 +104,6 @@ func (c ofFormerDelivery) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// resume goes on with what keep returned.
 func (d *delivery) resume(kept *keptProduct) {
 	d.made.uuids = kept.uuids
 	if d.value.SentAt.IsZero() {
@@ -117,7 +115,6 @@ func (d *delivery) resume(kept *keptProduct) {
 	}
 }
 
-// sameBytes reports whether a and b share their bytes.
 func sameBytes(a, b []byte) bool { return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) }
 
 // namer gives the messages that a route has made their names.

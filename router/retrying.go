@@ -433,7 +433,6 @@ func (t *retrying) tellOutage(err error, waits, first bool) {
 	}
 }
 
-// remind logs that an outage continues.
 func (t *retrying) remind(err error, lasted time.Duration) {
 	t.logger.Error("outage continues; messages wait until it ends", redacted(RedactError(err, t.msg)),
 		reminders.Fields(lasted, err).Add(watermill.LogFields{"route": t.config.Name, "waiting": t.gates.waiting.Load()}))

@@ -315,7 +315,6 @@ func (r *Router) causes() []error {
 	return causes
 }
 
-// start starts the routes.
 func (r *Router) start(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

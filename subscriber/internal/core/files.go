@@ -256,54 +256,37 @@ func (c *Core) endWait(now time.Duration, w *waiter) {
 	}
 }
 
-// families knows which payloads came in several messages. It remembers about familySets*familyWays of them, and tells
-// them apart by hashes: to take a message for a part only delays its confirmation. Each message is looked up in it, so
-// a set has the families that are compared in half a cache line.
-type families struct{ sets []familySet }
+// families knows which payloads came in several messages, for each family the hash of the first one, and zero once there are
+// several. The families of one generation, from the latest message on, are remembered at least.
+type families struct{ young, old map[uint64]uint64 }
 
-const familySets, familyWays = 1 << 12, 8
-
-type familySet struct {
-	families [familyWays]uint32 // parts of their hashes; a message of a family that shares one is taken for a part
-	messages [familyWays]uint64 // hashes of the first ones; zero once there are several
-	oldest   uint8              // which is forgotten next
-}
-
-// set returns the one that a family is in, and what it is called there.
-func (s *families) set(family uint64) (set *familySet, name uint32) {
-	return &s.sets[family%familySets], uint32(family>>32) | 1 // zero is none
-}
+const generation = 1 << 14
 
 // add records that m, which is new, has come.
-func (s *families) add(m *Message) {
+func (f *families) add(m *Message) {
 	if m.File != nil || len(m.IDs) == 0 {
 		return
 	}
-	if s.sets == nil {
-		s.sets = make([]familySet, familySets)
+	if f.young == nil || len(f.young) >= generation {
+		f.young, f.old = make(map[uint64]uint64), f.young
 	}
 	id := &m.IDs[0]
 	message := binary.LittleEndian.Uint64(id[16:24]) ^ binary.LittleEndian.Uint64(id[24:32]) | 1
-	set, name := s.set(m.Family)
-	if at := slices.Index(set.families[:], name); at >= 0 {
-		if set.messages[at] != message {
-			set.messages[at] = 0
-		}
-		if at == int(set.oldest) { // its parts still come
-			set.oldest = (set.oldest + 1) % familyWays
-		}
-		return
+	if first, known := f.first(m.Family); known && first != message {
+		message = 0
 	}
-	set.families[set.oldest], set.messages[set.oldest] = name, message
-	set.oldest = (set.oldest + 1) % familyWays
+	f.young[m.Family] = message
+}
+
+func (f *families) first(family uint64) (message uint64, known bool) {
+	if message, known = f.young[family]; !known {
+		message, known = f.old[family]
+	}
+	return message, known
 }
 
 // several reports whether more than one message of the family has come.
-func (s *families) several(family uint64) bool {
-	if s.sets == nil {
-		return false
-	}
-	set, name := s.set(family)
-	at := slices.Index(set.families[:], name)
-	return at >= 0 && set.messages[at] == 0
+func (f *families) several(family uint64) bool {
+	message, known := f.first(family)
+	return known && message == 0
 }

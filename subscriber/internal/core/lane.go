@@ -6,14 +6,14 @@ import "time"
 // something of it is open.
 type Lane struct {
 	node
-	Key           string
-	route         *Route
-	tenant        *tenant
-	before, after *Lane // among those of its tenant
+	links[*Lane] // among those of its tenant
+	list[*Item]
+	Key    string
+	route  *Route
+	tenant *tenant
 
-	first, last *Item
-	handed      int  // items that handlers have
-	careful     bool // one at a time until one is acked
+	handed  int  // items that handlers have
+	careful bool // one at a time until one is acked
 	// Halted says that one has failed, or was nacked: nothing more is handed out until all that are handed out are settled.
 	Halted bool
 
@@ -28,32 +28,6 @@ type Lane struct {
 
 // Route returns whose lane it is.
 func (l *Lane) Route() *Route { return l.route }
-
-// push adds it as the last one.
-func (l *Lane) push(it *Item) {
-	it.prev = l.last
-	if l.last != nil {
-		l.last.next = it
-	} else {
-		l.first = it
-	}
-	l.last = it
-}
-
-// remove takes it out.
-func (l *Lane) remove(it *Item) {
-	if it.prev != nil {
-		it.prev.next = it.next
-	} else {
-		l.first = it.next
-	}
-	if it.next != nil {
-		it.next.prev = it.prev
-	} else {
-		l.last = it.prev
-	}
-	it.prev, it.next = nil, nil
-}
 
 // ready reports whether it can be handed out when its turn comes.
 func (it *Item) ready() bool { return it.state == queued && !it.Message.Fetching }
@@ -169,7 +143,8 @@ func (l *Lane) late(now, patience time.Duration) (n int) {
 // Route is one who gets messages.
 type Route struct {
 	node
-	Name string
+	list[*tenant] // that have something open
+	Name          string
 	// Owner is of whoever added the route.
 	Owner     any
 	number    uint32
@@ -181,8 +156,6 @@ type Route struct {
 	maxAhead  int
 	lanes     map[string]*Lane
 	tenants   map[string]*tenant
-	first     *tenant // of those that have something open
-	last      *tenant
 	spare     []*Lane // to be used again
 }
 
@@ -192,19 +165,22 @@ func (r *Route) mayBeAhead() bool { return r.ahead+1 < r.maxAhead }
 // tenant is what a route has of a tenant.
 type tenant struct {
 	node
-	name          string
-	before, after *tenant
-	first, last   *Lane
+	links[*tenant]
+	list[*Lane]
+	name string
+}
+
+// each calls f for each lane, in the order in which they were made.
+func (r *Route) each(f func(*Lane)) {
+	for t := r.first; t != nil; t = t.next {
+		for l := t.first; l != nil; l = l.next {
+			f(l)
+		}
+	}
 }
 
 // collect returns the items of r that are open, in the order of its lanes.
 func (r *Route) collect() (items []*Item) {
-	for t := r.first; t != nil; t = t.after {
-		for l := t.first; l != nil; l = l.after {
-			for it := l.first; it != nil; it = it.next {
-				items = append(items, it)
-			}
-		}
-	}
+	r.each(func(l *Lane) { l.Items(func(it *Item) { items = append(items, it) }) })
 	return items
 }

@@ -42,7 +42,6 @@ type ledger struct {
 // pageSize is how many entries are allocated together.
 const pageSize = 256
 
-// at returns the entry of a slot.
 func (l *ledger) at(slot int32) *entry { return &l.pages[slot/pageSize][slot%pageSize] }
 
 // state is what has become of a message.
@@ -192,7 +191,6 @@ func (l *ledger) ackedBy(m *Message) []*Route {
 	return acked
 }
 
-// open records that m is open.
 func (l *ledger) open(m *Message) {
 	if len(m.IDs) == 0 {
 		return

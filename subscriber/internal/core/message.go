@@ -85,14 +85,13 @@ type Item struct {
 	firstNack time.Duration
 	route     *Route
 	other     *Item // the next one of its message
-	prev      *Item // in its lane
-	next      *Item
+
+	links[*Item] // in its lane
 }
 
 func (it *Item) sooner(than *Item) bool { return it.at < than.at }
 func (it *Item) setPlace(place int)     { it.place = int32(place) }
 
-// open reports whether it is not finished.
 func (it *Item) open() bool { return it.state <= waiting }
 
 // place is where a message is in the window.
@@ -114,7 +113,6 @@ const (
 	finished                  // it is acked
 )
 
-// items yields the items of m.
 func (m *Message) items(yield func(*Item) bool) {
 	if m.item.Message == nil {
 		return
@@ -161,7 +159,6 @@ func (m *Message) AckedBy(yield func(*Route) bool) {
 	}
 }
 
-// acked reports whether anybody has.
 func (m *Message) acked() bool {
 	for range m.AckedBy {
 		return true

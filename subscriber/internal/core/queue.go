@@ -16,7 +16,6 @@ func (q *dueQueue[T]) put(item T) {
 	q.fix(len(*q))
 }
 
-// take takes out the item at a place.
 func (q *dueQueue[T]) take(place int) (item T) {
 	last := len(*q)
 	q.swap(place, last)

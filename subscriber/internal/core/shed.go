@@ -75,21 +75,16 @@ type branch struct {
 	of    *Route
 }
 
-// lanes calls f for each lane below b.
 func (b branch) lanes(f func(*Lane)) {
 	if b.of != nil {
-		for t := b.of.first; t != nil; t = t.after {
-			for l := t.first; l != nil; l = l.after {
-				f(l)
-			}
-		}
+		b.of.each(f)
 		return
 	}
 	if b.node == &b.first.node { // a lane alone
 		f(b.first)
 		return
 	}
-	for l := b.first; l != nil; l = l.after {
+	for l := b.first; l != nil; l = l.next {
 		f(l)
 	}
 }
@@ -155,10 +150,10 @@ func (w *window) frontier(now time.Duration) (late []branch, best health) {
 	for _, r := range w.routes {
 		h := r.emptied(now)
 		var tenants []branch
-		for t := r.first; t != nil; t = t.after {
+		for t := r.first; t != nil; t = t.next {
 			g := t.emptied(now)
 			var lanes []branch
-			for l := t.first; l != nil; l = l.after {
+			for l := t.first; l != nil; l = l.next {
 				f := l.health(now, w.tempo.patience, len(w.routes) == 1)
 				if f == behind {
 					lanes = append(lanes, branch{&l.node, l, nil})
@@ -218,17 +213,15 @@ func (l *Lane) health(now, patience time.Duration, alone bool) health {
 	return unknown
 }
 
-// tenants returns the tenants of all routes.
 func (w *window) tenants() (tenants []branch) {
 	for _, r := range w.routes {
-		for t := r.first; t != nil; t = t.after {
+		for t := r.first; t != nil; t = t.next {
 			tenants = append(tenants, branch{&t.node, t.first, nil})
 		}
 	}
 	return tenants
 }
 
-// all returns the lanes.
 func (w *window) all() (lanes []branch) {
 	w.lanes(func(l *Lane) { lanes = append(lanes, branch{&l.node, l, nil}) })
 	return lanes

@@ -97,7 +97,6 @@ func (c *Core) Open(now time.Duration, m *Message) *Message {
 	return known
 }
 
-// begin makes m known.
 func (c *Core) begin(now time.Duration, m *Message, acked []*Route) {
 	for _, r := range acked {
 		m.add(Item{Message: m, route: r, state: finished, opened: now})
@@ -106,7 +105,6 @@ func (c *Core) begin(now time.Duration, m *Message, acked []*Route) {
 	c.ledger.open(m)
 }
 
-// open gives m to r.
 func (c *Core) open(now time.Duration, m *Message, r *Route) {
 	l := c.window.lane(r, m)
 	it := m.add(Item{Message: m, Lane: l, route: r, opened: now})
@@ -228,7 +226,6 @@ func (c *Core) leave(now time.Duration, it *Item) {
 	c.released(now, l)
 }
 
-// finish ends the work on it.
 func (c *Core) finish(now time.Duration, it *Item, outcome Outcome) {
 	m, l := it.Message, it.Lane
 	l.remove(it)

@@ -144,7 +144,7 @@ func (c *Core) Shut(now time.Duration, f func(r *Route, tenant string, open int,
 		if r.shut {
 			f(r, "", r.open, branch{&r.node, nil, r}.since(now))
 		}
-		for t := r.first; t != nil; t = t.after {
+		for t := r.first; t != nil; t = t.next {
 			b := branch{&t.node, t.first, nil}
 			if since := b.since(now); t.shut || b.anyShut() && (!r.ordered || now-since >= stall) {
 				f(r, t.name, t.open, since)
@@ -153,7 +153,6 @@ func (c *Core) Shut(now time.Duration, f func(r *Route, tenant string, open int,
 	}
 }
 
-// anyShut reports whether a lane of b is shut.
 func (b branch) anyShut() (is bool) {
 	b.lanes(func(l *Lane) { is = is || l.shut })
 	return is

@@ -49,7 +49,6 @@ type share struct {
 	bytes int64
 }
 
-// exceeds reports whether n has more than the share.
 func (n *node) exceeds(s share) bool { return n.open > s.items || n.bytes > s.bytes }
 
 // of returns the part of the i-th of n. When there are more than items, the first ones have one, and the others nothing.
@@ -61,7 +60,6 @@ func (s share) of(i, n int) share {
 	return share{items, s.bytes / int64(n)}
 }
 
-// quarter returns a quarter of it.
 func (s share) quarter() share { return share{s.items / 4, s.bytes / 4} }
 
 // finished records that something below n was finished.
@@ -110,13 +108,7 @@ func (w *window) lane(r *Route, m *Message) *Lane {
 		t = &tenant{name: m.Tenant}
 		t.parent, t.shut = &r.node, w.shut.has(r.number, tenantKind, m.Tenant) || w.shut.has(r.number, vacated(tenantKind), m.Tenant)
 		r.tenants[m.Tenant] = t
-		t.before = r.last
-		if r.last != nil {
-			r.last.after = t
-		} else {
-			r.first = t
-		}
-		r.last = t
+		r.push(t)
 	}
 	if last := len(r.spare) - 1; last >= 0 {
 		l, r.spare = r.spare[last], r.spare[:last]
@@ -126,13 +118,7 @@ func (w *window) lane(r *Route, m *Message) *Lane {
 	l.parent, l.Key, l.route, l.tenant = &t.node, key, r, t
 	l.shut = w.shut.has(r.number, laneKind, key) || w.shut.has(r.number, vacated(laneKind), key)
 	r.lanes[key] = l
-	l.before = t.last
-	if t.last != nil {
-		t.last.after = l
-	} else {
-		t.first = l
-	}
-	t.last = l
+	t.push(l)
 	return l
 }
 
@@ -143,16 +129,7 @@ func (w *window) prune(l *Lane) {
 	}
 	r, t := l.route, l.tenant
 	w.keepShut(&l.node, r, laneKind, l.Key)
-	if l.before != nil {
-		l.before.after = l.after
-	} else {
-		t.first = l.after
-	}
-	if l.after != nil {
-		l.after.before = l.before
-	} else {
-		t.last = l.before
-	}
+	t.remove(l)
 	delete(r.lanes, l.Key)
 	t.gone = max(t.gone, l.done)
 	*l = Lane{}
@@ -163,16 +140,7 @@ func (w *window) prune(l *Lane) {
 		return
 	}
 	w.keepShut(&t.node, r, tenantKind, t.name)
-	if t.before != nil {
-		t.before.after = t.after
-	} else {
-		r.first = t.after
-	}
-	if t.after != nil {
-		t.after.before = t.before
-	} else {
-		r.last = t.before
-	}
+	r.remove(t)
 	delete(r.tenants, t.name)
 	r.gone = max(r.gone, t.gone)
 }
@@ -370,9 +338,9 @@ func (w *window) reopen() {
 	w.excusedWaiting, w.excusedUnconfirmed = 0, 0
 	for _, r := range w.routes {
 		r.reopen()
-		for t := r.first; t != nil; t = t.after {
+		for t := r.first; t != nil; t = t.next {
 			t.reopen()
-			for l := t.first; l != nil; l = l.after {
+			for l := t.first; l != nil; l = l.next {
 				l.reopen()
 			}
 		}
@@ -423,11 +391,7 @@ func (w *window) hung(now time.Duration) (items []*Item) {
 // lanes calls f for each lane, in the order in which they were made.
 func (w *window) lanes(f func(*Lane)) {
 	for _, r := range w.routes {
-		for t := r.first; t != nil; t = t.after {
-			for l := t.first; l != nil; l = l.after {
-				f(l)
-			}
-		}
+		r.each(f)
 	}
 }
 

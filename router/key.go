@@ -15,7 +15,6 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/keyindex"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/validate"
 )
@@ -166,29 +165,16 @@ func payloadSize(msg *message.Message) int64 {
 	return size
 }
 
-// maxContexts is of how many context IDs the siblings are remembered.
+// maxContexts is of how many context IDs the siblings are remembered at least; of twice as many at most.
 const maxContexts = 1 << 14
 
 // siblings knows which context IDs have payloads that differ.
 type siblings struct {
 	below atomic.Int64
 
-	mu     sync.Mutex
-	index  *keyindex.Index[Key] // the context IDs
-	seen   []sibling            // by their places, from 1 on
-	oldest int32                // the place of the context ID that is forgotten next
-}
-
-type sibling struct {
-	context Key
-	digest  Key // that of all payloads; zero if they differ
-}
-
-func newSiblings(below int64) *siblings {
-	s := &siblings{seen: make([]sibling, 1), oldest: 1}
-	s.index = keyindex.New(func(place int32) *Key { return &s.seen[place].context })
-	s.below.Store(below)
-	return s
+	// young and old have the digest of all payloads of a context ID, zero if they differ; old the earlier ones.
+	mu         sync.Mutex
+	young, old map[Key]Key
 }
 
 // KeysConfig configures [NewKeyFunc].
@@ -209,7 +195,8 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 	if config.NeverChunkBelow == 0 {
 		config.NeverChunkBelow = defaultNeverChunkBelow
 	}
-	s := newSiblings(config.NeverChunkBelow)
+	s := siblings{young: make(map[Key]Key)}
+	s.below.Store(config.NeverChunkBelow)
 	return func(scope string, msg *message.Message) (Keys, error) {
 		below := s.learn(msg)
 		keys, c := defaultKeys(scope, msg, below)
@@ -257,25 +244,18 @@ func (s *siblings) learn(msg *message.Message) int64 {
 func (s *siblings) alike(c content) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	place := s.index.Find(&c.context)
-	if place == 0 {
-		if place = int32(len(s.seen)); place <= maxContexts {
-			s.seen = append(s.seen, sibling{})
-		} else {
-			place = s.oldest
-			s.index.Remove(place)
-			s.oldest = place%maxContexts + 1
-		}
-		s.seen[place] = sibling{c.context, c.digest}
-		s.index.Add(&c.context, place)
-		return c.digest != (Key{})
+	digest, known := s.young[c.context]
+	if !known {
+		digest, known = s.old[c.context]
 	}
-	known := &s.seen[place].digest
-	same := *known == c.digest && *known != (Key{})
-	if !same {
-		*known = Key{}
+	if known && digest != c.digest {
+		c.digest = Key{}
 	}
-	return same
+	if len(s.young) >= maxContexts {
+		s.young, s.old = make(map[Key]Key), s.young
+	}
+	s.young[c.context] = c.digest
+	return c.digest != (Key{})
 }
 
 // placeKey is the delivery key of a message that its source has named.

@@ -209,7 +209,7 @@ func TestSiblings(t *testing.T) {
 	t.Run("memory is bounded", func(t *testing.T) {
 		keys := newKeyFunc(t, router.KeysConfig{})
 		keys(part("0", "c", "a"))
-		for i := range 1 << 14 {
+		for i := range 2 << 14 {
 			keys(part(fmt.Sprint(i), fmt.Sprint(i), "p"))
 		}
 		if got := keys(part("1", "c", "b")); got.Content == (router.Key{}) {

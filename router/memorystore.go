@@ -53,13 +53,7 @@ type MemoryStore struct {
 	// goroutine is needed. Reservations are in none.
 	commits   int
 	lastToken uint64
-	holders   []holder // a slot refers to its own by the place
-}
-
-// holder is an owner of reservations. There is one in practice.
-type holder struct {
-	owner Owner
-	slots int // that refer to it; without any, the place is free
+	owners    map[uint64]Owner // of reservations, by their tokens
 }
 
 const (
@@ -78,7 +72,6 @@ type slot struct {
 	token      uint64
 	expires    time.Duration
 	prev, next int32
-	holder     int32 // of a reservation
 	committed  bool
 }
 
@@ -95,6 +88,7 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 		base:       time.Now(),
 		slots:      []*[chunkSize]slot{first},
 		used:       commitList + 1,
+		owners:     make(map[uint64]Owner),
 	}
 	s.index = keyindex.New(func(place int32) *Key { return &s.at(place).key })
 	return s, nil
@@ -132,17 +126,18 @@ func (s *MemoryStore) Reserve(ctx context.Context, claim Claim, lease time.Durat
 		case one.committed:
 			return Reservation{State: Committed, Key: kind}, nil
 		case busy.State == 0:
-			busy = Reservation{State: Busy, Key: kind, Holder: s.holders[one.holder].owner, Until: s.base.Add(one.expires)}
+			busy = Reservation{State: Busy, Key: kind, Holder: s.owners[one.token], Until: s.base.Add(one.expires)}
 		}
 	}
 	if busy.State != 0 {
 		return busy, nil
 	}
 	s.lastToken++
+	s.owners[s.lastToken] = claim.Owner
 	for n := range keys {
 		if keys[n] != (Key{}) {
 			i := s.empty(&keys[n], places[n])
-			*s.at(i) = slot{key: keys[n], token: s.lastToken, expires: now + lease, holder: s.hold(claim.Owner)}
+			*s.at(i) = slot{key: keys[n], token: s.lastToken, expires: now + lease}
 		}
 	}
 	return Reservation{State: Reserved, Token: Token{s.lastToken}}, nil
@@ -186,7 +181,7 @@ func (s *MemoryStore) Release(_ context.Context, claim Claim, token Token) error
 	defer s.mu.Unlock()
 	for _, key := range claim.Keys.All() {
 		if i := s.index.Find(&key); i != 0 && !s.at(i).committed && s.at(i).token == token[0] {
-			s.holders[s.at(i).holder].slots--
+			delete(s.owners, token[0])
 			s.free(i)
 		}
 	}
@@ -205,29 +200,9 @@ func (s *MemoryStore) empty(key *Key, i int32) int32 {
 		s.unlink(i)
 		s.commits--
 	default:
-		s.holders[s.at(i).holder].slots--
+		delete(s.owners, s.at(i).token)
 	}
 	return i
-}
-
-// hold returns the place of an owner for one more slot.
-func (s *MemoryStore) hold(owner Owner) int32 {
-	free := -1
-	for i := range s.holders {
-		switch h := &s.holders[i]; {
-		case h.owner == owner:
-			h.slots++
-			return int32(i)
-		case h.slots == 0:
-			free = i
-		}
-	}
-	if free < 0 {
-		free = len(s.holders)
-		s.holders = append(s.holders, holder{})
-	}
-	s.holders[free] = holder{owner, 1}
-	return int32(free)
 }
 
 func (s *MemoryStore) take() int32 {

@@ -22,20 +22,24 @@ import (
 // Once the sink may have some of it, it stays what it is: a handler that is asked again may
 // write another time into it, and the sink would store both.
 type produced struct {
-	messages []*message.Message
-	topics   []string
-	// contexts are those that the handler gave to the messages.
-	contexts []context.Context
+	product
 	// begun: the sink may have some of it.
 	begun bool
-	// uuids are those of the messages that the handler has made in the last attempt, in
-	// their order.
-	uuids []madeMessage
 
 	// One message is the rule, and costs no allocation.
 	oneMessage [1]*message.Message
 	oneTopic   [1]string
 	oneContext [1]context.Context
+}
+
+type product struct {
+	messages []*message.Message
+	topics   []string
+	// contexts are those that the handler gave to the messages.
+	contexts []context.Context
+	// uuids are those of the messages that the handler has made in the last attempt, in
+	// their order.
+	uuids []madeMessage
 }
 
 func (p *produced) reset(n int) {
@@ -56,16 +60,13 @@ const keepUpTo = 64 << 10
 
 // keptProduct is what is kept of a delivery while the message waits with its subscriber.
 type keptProduct struct {
-	uuids    []madeMessage
-	sentAt   time.Time
-	messages []*message.Message // nil if there is nothing to keep, or too much
-	topics   []string
-	contexts []context.Context
+	product // without messages if there is nothing to keep, or too much
+	sentAt  time.Time
 }
 
 // keep returns what the next delivery of received goes on with.
 func (d *delivery) keep(received *message.Message) *keptProduct {
-	kept := &keptProduct{uuids: d.made.uuids, sentAt: d.value.SentAt}
+	kept := &keptProduct{product{uuids: d.made.uuids}, d.value.SentAt}
 	if !d.made.begun {
 		return kept
 	}
@@ -105,13 +106,9 @@ func (c ofFormerDelivery) Value(key any) any {
 }
 
 func (d *delivery) resume(kept *keptProduct) {
-	d.made.uuids = kept.uuids
+	d.made.product, d.made.begun = kept.product, len(kept.messages) > 0
 	if d.value.SentAt.IsZero() {
 		d.value.SentAt = kept.sentAt
-	}
-	if len(kept.messages) > 0 {
-		d.made.messages, d.made.topics, d.made.contexts = kept.messages, kept.topics, kept.contexts
-		d.made.begun = true
 	}
 }
 

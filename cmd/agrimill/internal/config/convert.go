@@ -85,9 +85,8 @@ func Leaf(file string) (*x509.Certificate, error) {
 
 // ClientConfig returns the configuration of the gateway's client. Logger is left to
 // the caller. It reads the files of TLS.
-func (g Gateway) ClientConfig() (gateway.Config, error) {
-	config := g.Config
-	var err error
+func (g Gateway) ClientConfig() (config gateway.Config, err error) {
+	config = g.Config
 	config.TLS, err = g.TLS.Config()
 	return config, err
 }
@@ -185,9 +184,8 @@ func (d DedupInNATS) StoreConfig(dedup Dedup) kvstore.Config {
 }
 
 // StoreConfig returns the configuration of the store. It reads the files of TLS.
-func (d DevicesInKafka) StoreConfig() (kafkadevices.Config, error) {
-	config := d.Config
-	var err error
+func (d DevicesInKafka) StoreConfig() (config kafkadevices.Config, err error) {
+	config = d.Config
 	config.Connection.TLS, err = d.TLS.Config()
 	return config, err
 }
@@ -211,10 +209,9 @@ func (c NATSConnection) Connect(name string, options ...natsgo.Option) (*natsgo.
 
 // SinkConfig returns the configuration of the sink, whose name is the one it has in
 // the file. It reads the files of TLS.
-func (n NATS) SinkConfig(name string) (nats.Config, error) {
-	config := n.Config
+func (n NATS) SinkConfig(name string) (config nats.Config, err error) {
+	config = n.Config
 	config.Name = name
-	var err error
 	config.TLS, err = n.TLS.Config()
 	return config, err
 }
@@ -233,21 +230,19 @@ func (n NATS) PoisonQueueConfig(topic string) natsqueue.Config {
 
 // SinkConfig returns the configuration of the sink, whose name is the one it has in
 // the file. It reads the files of TLS.
-func (k Kafka) SinkConfig(name string) (kafka.Config, error) {
-	config := k.Config
+func (k Kafka) SinkConfig(name string) (config kafka.Config, err error) {
+	config = k.Config
 	config.Name, config.PartitionKey = name, kafka.MetadataKey(k.PartitionKey)
 	if k.PartitionKey == NoPartitionKey {
 		config.PartitionKey = kafka.NoPartitionKey
 	}
-	var err error
 	config.Connection, err = k.Connection()
 	return config, err
 }
 
 // Connection returns how to connect to the cluster of the sink.
-func (k Kafka) Connection() (kafka.Connection, error) {
-	connection := k.Config.Connection
-	var err error
+func (k Kafka) Connection() (connection kafka.Connection, err error) {
+	connection = k.Config.Connection
 	connection.TLS, err = k.TLS.Config()
 	return connection, err
 }
@@ -263,20 +258,18 @@ func (k Kafka) PoisonQueueConfig(topic string) (poisonqueue.Config, error) {
 
 // SourceConfig returns the configuration of the source. Name and CloseTimeout are left to
 // the caller. It reads the files of TLS.
-func (s NATSSource) SourceConfig() (sourcenats.Config, error) {
-	config := s.Config
+func (s NATSSource) SourceConfig() (config sourcenats.Config, err error) {
+	config = s.Config
 	config.SubjectPrefix = nats.NoSubjectPrefix // the file names whole subjects
-	var err error
 	config.TLS, err = s.TLS.Config()
 	return config, err
 }
 
 // SourceConfig returns the configuration of the source. CloseTimeout is left to the caller. It
 // reads the files of TLS.
-func (s KafkaSource) SourceConfig() (sourcekafka.Config, error) {
-	config := s.Config
+func (s KafkaSource) SourceConfig() (config sourcekafka.Config, err error) {
+	config = s.Config
 	config.TopicPrefix = kafka.NoTopicPrefix // the file names whole topics
-	var err error
 	config.TLS, err = s.TLS.Config()
 	return config, err
 }

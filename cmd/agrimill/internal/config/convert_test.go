@@ -119,9 +119,9 @@ func TestCertificates(t *testing.T) {
 	text = strings.Replace(text, `nats: {url: "nats://127.0.0.1:4222"}`, "nats: {"+tls+"}\n  lake: {kafka: {brokers: \"b:1\", "+tls+", sasl: {user: u, mechanism: SCRAM-SHA-256, password: \"${SECRET}\"}}}", 1)
 	text = strings.Replace(text, "poison:", "  - {name: back, from: {kafka: {brokers: \"b:1\", topics: t, "+tls+"}}, to: {gateway: {}}}\npoison:", 1) +
 		"dedup: {nats_kv: {" + tls + "}}\ndevices: {nats_kv: {" + tls + "}}\n"
-	must(t, os.WriteFile(file, []byte(text), 0o600))
+	testkit.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	c, err := Load(file, smallEnv)
-	must(t, err)
+	testkit.NoError(t, err)
 
 	client := testkit.Must(c.Gateway.ClientConfig())(t)
 	farm := testkit.Must(c.Sinks["farm"].NATS.SinkConfig("farm"))(t)
@@ -135,9 +135,9 @@ func TestCertificates(t *testing.T) {
 	if !source.ClientConfig().Net.TLS.Enable || !reader.Net.SASL.Enable || reader.Net.SASL.SCRAMClientGeneratorFunc == nil {
 		t.Errorf("the source has %+v, the reader %+v", source.ClientConfig().Net.TLS, reader.Net.SASL)
 	}
-	must(t, reader.Validate())
+	testkit.NoError(t, reader.Validate())
 
-	must(t, os.Remove(filepath.Join(dir, "cert.pem")))
+	testkit.NoError(t, os.Remove(filepath.Join(dir, "cert.pem")))
 	for _, use := range []func() error{
 		func() error { _, err := c.Gateway.ClientConfig(); return err },
 		func() error { _, err := c.Sinks["farm"].NATS.SinkConfig(""); return err },

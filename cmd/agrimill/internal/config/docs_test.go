@@ -42,12 +42,12 @@ func loadDocumented(t *testing.T, text []byte) error {
 	if _, whole := shown["gateway"]; !whole || shown["routes"] == nil {
 		minimal := testkit.Must(os.ReadFile("../../examples/minimal.yaml"))(t)
 		var base map[string]any
-		must(t, yaml.Unmarshal(minimal, &base))
+		testkit.NoError(t, yaml.Unmarshal(minimal, &base))
 		maps.Copy(base, shown)
 		text = testkit.Must(yaml.Marshal(base))(t)
 	}
 	secret := filepath.Join(t.TempDir(), "secret")
-	must(t, os.WriteFile(secret, []byte("a-secret-of-good-length"), 0o600))
+	testkit.NoError(t, os.WriteFile(secret, []byte("a-secret-of-good-length"), 0o600))
 	text = regexp.MustCompile(`(_file: )(/run/|/etc/|\$\{)\S+`).ReplaceAll(text, []byte("${1}"+secret))
 	_, err := Parse("documented.yaml", text, Options{Env: func(name string) string {
 		if strings.HasSuffix(name, "_URL") {

@@ -72,7 +72,7 @@ func example(t *testing.T) []byte {
 	t.Helper()
 	data := testkit.Must(os.ReadFile("testdata/example.yaml"))(t)
 	var document yaml.Node
-	must(t, yaml.Unmarshal(data, &document))
+	testkit.NoError(t, yaml.Unmarshal(data, &document))
 	e := &exampleWriter{T: t, comments: comments(t), seen: map[reflect.Type]bool{}}
 	e.out.WriteString(exampleIntro)
 	e.section(reflect.TypeFor[Config](), document.Content[0], "", false)

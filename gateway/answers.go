@@ -35,13 +35,14 @@ type IntermediaryState struct {
 // IntermediaryAnswer is an operation that an intermediary currently answers.
 type IntermediaryAnswer struct {
 	// Operation is [Error.Op], or "get access token".
-	Operation string
+	Operation string `json:"operation"`
 	// Since is the time of the first such answer after the last one by the
 	// service itself, and Last that of the latest.
-	Since, Last time.Time
+	Since time.Time `json:"since"`
+	Last  time.Time `json:"-"`
 	// StatusCode and ContentType are those of the latest, as in [Error].
-	StatusCode  int
-	ContentType string
+	StatusCode  int    `json:"status"`
+	ContentType string `json:"content_type,omitempty"`
 }
 
 // Intermediaries reports whether an intermediary answers instead of the

@@ -159,7 +159,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 	}, &plainSource{})
 	trusts := func(c testkit.Certificate) error {
 		client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: c.Client()}}
-		response, err := client.Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+server.Addr()+"/healthz", nil))(t))
+		response, err := client.Do(testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+server.Addr()+"/healthz", nil))(t))
 		if err == nil {
 			_ = response.Body.Close()
 		}
@@ -199,7 +199,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 
 	// Nobody gets an answer without TLS.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}}
-	response := must(client.Do(must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+server.Addr()+"/api/status", nil))(t)))(t)
+	response := testkit.Must(client.Do(testkit.Must(http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+server.Addr()+"/api/status", nil))(t)))(t)
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusBadRequest {
 		t.Errorf("over HTTP: %s", response.Status)

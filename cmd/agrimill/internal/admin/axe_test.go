@@ -40,7 +40,7 @@ func axe(t *testing.T) string {
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("npm install: %v\n%s", err, out)
 	}
-	return string(must(os.ReadFile(filepath.Join(dir, "node_modules", "axe-core", "axe.min.js")))(t))
+	return string(testkit.Must(os.ReadFile(filepath.Join(dir, "node_modules", "axe-core", "axe.min.js")))(t))
 }
 
 // TestBrowserAxe: axe finds nothing, with everything open that the page has, nor on the page that asks for a token.
@@ -65,7 +65,7 @@ func TestBrowserAxe(t *testing.T) {
 		}
 	}
 
-	j := must(journal.New(journal.Config{}))(t)
+	j := testkit.Must(journal.New(journal.Config{}))(t)
 	j.Event(&gateway.MessageReceived{ID: "message-number-1", TenantID: "tenant-1", Filename: "Field 7.zip"})
 	until, archive := time.Now().Add(time.Hour), farmdatatest.Archive(t, 30)
 	source := &plainSource{

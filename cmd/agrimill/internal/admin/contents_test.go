@@ -20,6 +20,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/stored"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/spool"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -69,17 +70,17 @@ func TestContents(t *testing.T) {
 	}
 	get(t, serve(t, admin.Config{Token: testToken}, &plainSource{}), path, bearer(testToken)).want(t, http.StatusNotFound, "there is no journal")
 
-	js := must(jetstream.New(b.sink.Conn()))(t)
-	b.must(must(js.Stream(t.Context(), nats.DefaultStream))(t).Purge(t.Context()))
+	js := testkit.Must(jetstream.New(b.sink.Conn()))(t)
+	testkit.NoError(b, testkit.Must(js.Stream(t.Context(), nats.DefaultStream))(t).Purge(t.Context()))
 	get(t, server, path, bearer(testToken)).want(t, http.StatusNotFound, "(stored by task data in sink farm): there is nothing any more: it was deleted")
-	b.must(js.DeleteStream(t.Context(), nats.DefaultStream))
+	testkit.NoError(b, js.DeleteStream(t.Context(), nats.DefaultStream))
 	get(t, server, path, bearer(testToken)).want(t, http.StatusNotFound, "the stream was deleted")
 }
 
 // each serves the contents of a message in a journal of its own, as if events had happened to it.
 func each(t *testing.T, cfg *config.Config, events ...journal.Event) answer {
 	t.Helper()
-	j := must(journal.New(journal.Config{}))(t)
+	j := testkit.Must(journal.New(journal.Config{}))(t)
 	j.Event(&gateway.MessageReceived{ID: "message-number-1", TenantID: "tenant-1", Filename: "Field 7.zip"})
 	m := j.Trace("message-number-1", 1).Messages[0]
 	m.Events = append(m.Events, events...)
@@ -121,7 +122,7 @@ func TestContentsNotShown(t *testing.T) {
 		"sink a is of kind nats now", "sink b is of kind kafka now", "the configuration has no such route")
 	each(t, cfg, storedAt("c", journal.Location{Key: "k"}), storedAt("a", journal.Location{ContextID: "x"})).want(t, http.StatusNotFound,
 		"a sink of this kind keeps nothing", "the gateway keeps nothing that was confirmed")
-	j := must(journal.New(journal.Config{}))(t)
+	j := testkit.Must(journal.New(journal.Config{}))(t)
 	j.Event(&gateway.MessageReceived{ID: "message-number-1", TenantID: "tenant-1"})
 	told := &plainSource{journal: j, stored: func(context.Context) iter.Seq2[admin.StoredCopy, error] {
 		return func(yield func(admin.StoredCopy, error) bool) {
@@ -144,15 +145,15 @@ func TestContentsOfWhatATransformMade(t *testing.T) {
 		Sinks:  map[string]config.Sink{"farm": {NATS: &config.NATS{Config: nats.Config{Connection: nats.Connection{URL: b.nats.URL()}}}}},
 	}
 	cfg.Routes[0].To.Sink = "farm"
-	js := must(jetstream.New(b.sink.Conn()))(t)
+	js := testkit.Must(jetstream.New(b.sink.Conn()))(t)
 	n := 0
 	publish := func(metadata message.Metadata) journal.Event {
 		t.Helper()
 		n++
 		msg := message.NewMessage(fmt.Sprintf("11111111-0000-4000-8000-00000000000%d", n), farmdatatest.Archive(t, 3))
 		msg.Metadata = metadata
-		b.must(b.sink.Publish("task", msg))
-		last := must(must(js.Stream(t.Context(), nats.DefaultStream))(t).Info(t.Context()))(t).State.LastSeq
+		testkit.NoError(b, b.sink.Publish("task", msg))
+		last := testkit.Must(testkit.Must(js.Stream(t.Context(), nats.DefaultStream))(t).Info(t.Context()))(t).State.LastSeq
 		return storedAt("records", journal.Location{Stream: nats.DefaultStream, Subject: nats.DefaultSubjectPrefix + ".task", Sequence: last})
 	}
 	made := publish(message.Metadata{gateway.KeyMessageID: "message-number-1", farm.KeySourceType: taskData})
@@ -166,7 +167,7 @@ func TestContentsOfWhatATransformMade(t *testing.T) {
 
 // At most two messages are read at a time.
 func TestContentsOfManyAtATime(t *testing.T) {
-	j := must(journal.New(journal.Config{}))(t)
+	j := testkit.Must(journal.New(journal.Config{}))(t)
 	j.Event(&gateway.MessageReceived{ID: "message-number-1", TenantID: "tenant-1"})
 	reading, proceed := make(chan struct{}, 3), make(chan struct{})
 	source := &plainSource{journal: j, stored: func(context.Context) iter.Seq2[admin.StoredCopy, error] {
@@ -202,7 +203,7 @@ func TestContentsOfManyAtATime(t *testing.T) {
 
 // A client that gives up ends the reading.
 func TestContentsEndWithTheRequest(t *testing.T) {
-	j := must(journal.New(journal.Config{}))(t)
+	j := testkit.Must(journal.New(journal.Config{}))(t)
 	j.Event(&gateway.MessageReceived{ID: "message-number-1", TenantID: "tenant-1"})
 	reading, ended := make(chan struct{}), make(chan error, 1)
 	source := &plainSource{journal: j, stored: func(ctx context.Context) iter.Seq2[admin.StoredCopy, error] {
@@ -215,7 +216,7 @@ func TestContentsEndWithTheRequest(t *testing.T) {
 	}}
 	server := serve(t, admin.Config{Token: testToken}, source)
 	ctx, cancel := context.WithCancel(t.Context())
-	r := must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+server.Addr()+"/api/contents?id=message-number-1", http.NoBody))(t)
+	r := testkit.Must(http.NewRequestWithContext(ctx, http.MethodGet, "http://"+server.Addr()+"/api/contents?id=message-number-1", http.NoBody))(t)
 	bearer(testToken)(r)
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	failed := make(chan error, 1)

@@ -79,7 +79,7 @@ var _ admin.Source = (*agrimill)(nil)
 func newInstance(t *testing.T) *agrimill {
 	t.Helper()
 	b := &agrimill{T: t, started: time.Now(), registry: prometheus.NewRegistry()}
-	b.journal, b.history = must(journal.New(journal.Config{}))(t), history.New(nil)
+	b.journal, b.history = testkit.Must(journal.New(journal.Config{}))(t), history.New(nil)
 	b.gate = gatewaytest.New(t, gatewaytest.Config{})
 	b.nats = natstest.Start(t)
 	all := []string{taskData, shapes}
@@ -88,30 +88,30 @@ func newInstance(t *testing.T) *agrimill {
 
 	config := b.gate.ClientConfig()
 	config.Retry.MaxAttempts = 2
-	b.client = must(gateway.New(config))(t)
-	t.Cleanup(func() { b.must(b.client.Close()) })
+	b.client = testkit.Must(gateway.New(config))(t)
+	t.Cleanup(func() { testkit.NoError(b, b.client.Close()) })
 	b.directory = gateway.NewDirectory(b.client)
-	b.sub = must(subscriber.New(subscriber.Config{
+	b.sub = testkit.Must(subscriber.New(subscriber.Config{
 		Client: b.client, Tenants: b.directory,
 		Hooks:     subscriber.Hooks{Event: b.journal.Event, Confirmed: b.journal.Confirmed, ConfirmationRejected: b.journal.Rejected},
 		Confirm:   subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
 		Reconnect: subscriber.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond},
 	}, nil))(t)
-	b.sink = must(nats.New(nats.Config{Connection: nats.Connection{URL: b.nats.URL()}}, nil))(t)
-	b.queue = must(poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn(), Timeout: time.Second}))(t)
-	b.router = must(router.New(router.Config{
+	b.sink = testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: b.nats.URL()}}, nil))(t)
+	b.queue = testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn(), Timeout: time.Second}))(t)
+	b.router = testkit.Must(router.New(router.Config{
 		Poison: b.sink, CloseTimeout: 8 * time.Second, Observer: b.journal.Observer(nil),
 		Retry: router.RetrySettings{MaxAttempts: 2, InitialBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
 	}, nil))(t)
-	t.Cleanup(func() { b.must(b.router.Close()) })
-	back := must(publisher.New(publisher.Config{Client: b.client, TenantID: b.gate.Tenant(), EndpointID: b.office.ID}, nil))(t)
-	from := must(sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: b.nats.URL()}, Stream: nats.DefaultStream, Durable: "back", NewOnly: true}, nil))(t)
+	t.Cleanup(func() { testkit.NoError(b, b.router.Close()) })
+	back := testkit.Must(publisher.New(publisher.Config{Client: b.client, TenantID: b.gate.Tenant(), EndpointID: b.office.ID}, nil))(t)
+	from := testkit.Must(sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: b.nats.URL()}, Stream: nats.DefaultStream, Durable: "back", NewOnly: true}, nil))(t)
 	for _, route := range []router.Route{
 		{Name: "task data", From: b.sub, Topic: taskData, To: b.sink},
 		{Name: hostileRoute, From: b.sub, Topic: shapes, To: b.sink, Transform: b.shapes},
 		{Name: "back", From: from, Topic: "out.>", To: back, ToTopic: "{type}"},
 	} {
-		b.must(b.router.Add(route))
+		testkit.NoError(b, b.router.Add(route))
 	}
 	b.registry.MustRegister(metrics.NewRouterCollector(b.router), metrics.NewSubscriberCollector(b.sub))
 	return b
@@ -148,7 +148,7 @@ func (b *agrimill) run() {
 	case <-wait.Done():
 		b.Fatal("the router does not run")
 	}
-	b.must(b.gate.WaitStreams(wait, 1))
+	testkit.NoError(b, b.gate.WaitStreams(wait, 1))
 }
 
 // shapes cannot read a file until it is repaired. Its error shows what a page
@@ -183,7 +183,7 @@ func (b *agrimill) send(n int, messageType, filename string) {
 
 func (b *agrimill) sendPayload(messageType, filename string, payload []byte) {
 	b.Helper()
-	must(b.gate.Send(gatewaytest.SendRequest{
+	testkit.Must(b.gate.Send(gatewaytest.SendRequest{
 		From: b.terminal.ID, MessageType: messageType, Recipients: []string{b.office.ID}, Payload: payload, Filename: filename,
 	}))(b.T)
 }
@@ -192,7 +192,7 @@ func (b *agrimill) waitConfirmed(n int) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), testkit.Patience)
 	defer cancel()
-	b.must(b.gate.WaitConfirmed(ctx, n))
+	testkit.NoError(b, b.gate.WaitConfirmed(ctx, n))
 }
 
 // Snapshot implements [admin.Source].
@@ -204,7 +204,7 @@ func (b *agrimill) Snapshot() admin.Snapshot {
 		Poison: admin.Poison{Sink: "farm", Topic: router.DefaultPoisonTopic},
 	}
 	s.Gateway.Host = "gateway.example:443"
-	s.Gateway.Intermediaries = admin.IntermediariesFrom(b.client.Intermediaries())
+	s.Gateway.Intermediaries = b.client.Intermediaries().Now
 	s.Subscriber.MaxInFlight = 1000
 	for _, health := range b.router.Health() {
 		route := admin.Route{RouteHealth: health, Direction: admin.FromGateway,
@@ -308,9 +308,9 @@ func (b *agrimill) Replay(ctx context.Context, queue router.PoisonStore, ids []s
 // stored counts the messages of the stream, those of the poison queue excepted.
 func (b *agrimill) stored() int {
 	b.Helper()
-	js := must(jetstream.New(b.sink.Conn()))(b.T)
-	stream := must(js.Stream(b.Context(), nats.DefaultStream))(b.T)
-	info := must(stream.Info(b.Context(), jetstream.WithSubjectFilter(">")))(b.T)
+	js := testkit.Must(jetstream.New(b.sink.Conn()))(b.T)
+	stream := testkit.Must(js.Stream(b.Context(), nats.DefaultStream))(b.T)
+	info := testkit.Must(stream.Info(b.Context(), jetstream.WithSubjectFilter(">")))(b.T)
 	n := 0
 	for subject, count := range info.State.Subjects {
 		if subject != nats.DefaultSubjectPrefix+"."+router.DefaultPoisonTopic {
@@ -320,31 +320,13 @@ func (b *agrimill) stored() int {
 	return n
 }
 
-func (b *agrimill) must(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
-// must returns the value unless there is an error, which ends the test.
-func must[V any](value V, err error) func(testing.TB) V {
-	return func(tb testing.TB) V {
-		tb.Helper()
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return value
-	}
-}
-
 // serve starts a Server over a source. It ends with the test.
 func serve(t testing.TB, config admin.Config, source admin.Source) *admin.Server {
 	t.Helper()
 	if config.Address == "" {
 		config.Address = "127.0.0.1:0"
 	}
-	server := must(admin.New(config, source))(t)
+	server := testkit.Must(admin.New(config, source))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx) }()

@@ -34,7 +34,7 @@ import (
 
 func replay(t *testing.T, server *admin.Server, changes []change, ids ...string) answer {
 	t.Helper()
-	body := must(json.Marshal(admin.PoisonSelection{IDs: ids}))(t)
+	body := testkit.Must(json.Marshal(admin.PoisonSelection{IDs: ids}))(t)
 	return request(t, server, http.MethodPost, "/api/poison/replay", string(body), append([]change{asJSON()}, changes...)...)
 }
 
@@ -158,31 +158,6 @@ func many(n int) *memoryQueue {
 	return queue
 }
 
-// A tenant and an endpoint select messages and what the groups count, together with the rest.
-func TestPoisonOfATenant(t *testing.T) {
-	queue := &memoryQueue{}
-	for i := range 30 {
-		queue.add(fmt.Sprint("m", i), message.Metadata{
-			gateway.KeyTenantID: fmt.Sprint("tenant-", i%3), gateway.KeyReceivingEndpointID: fmt.Sprint("endpoint-", i%6), router.KeyPoisonRoute: "tasks",
-			router.KeyPoisonReason: map[bool]string{true: "no such field", false: "not a number"}[i%2 == 0],
-		})
-	}
-	server := serve(t, admin.Config{}, &plainSource{queue: queue})
-	for query, want := range map[string]int{
-		"tenant=tenant-1": 10, "tenant=TENANT-1": 10, "tenant=tenant-1&endpoint=endpoint-4": 5, "tenant=tenant-1&endpoint=endpoint-3": 0, "endpoint=endpoint-3": 5,
-		"tenant=tenant-1&q=field": 5, "tenant=tenant": 0,
-	} {
-		if n := len(left(t, server, query)); n != want {
-			t.Errorf("%s: %d messages, want %d", query, n, want)
-		}
-	}
-	groups := decode[admin.PoisonGroups](t, get(t, server, "/api/poison/groups?tenant=tenant-1").want(t, http.StatusOK))
-	if len(groups.Groups) != 2 || groups.Groups[0].Count != 5 || groups.Groups[1].Count != 5 || groups.Messages != 30 {
-		t.Errorf("%+v", groups)
-	}
-	get(t, server, "/api/poison/groups?endpoint="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
-}
-
 // Groups have what differs only in numbers, IDs and quoted texts; a group and a text select
 // messages.
 func TestPoisonGroups(t *testing.T) {
@@ -214,10 +189,6 @@ func TestPoisonGroups(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/api/poison?", "/api/poison/groups?"} {
-		get(t, server, path+"q="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
-		get(t, server, path+"group="+strings.Repeat("x", 513)).want(t, http.StatusBadRequest)
-	}
 }
 
 // An event in the quarantine says what is wrong with it, whose it is and when it came. It is grouped like what a route poisoned, and is not replayed.
@@ -231,7 +202,7 @@ func TestQuarantineIsShown(t *testing.T) {
 		})
 	}
 	server := serve(t, admin.Config{Token: testToken}, &plainSource{queue: queue})
-	groups := decode[admin.PoisonGroups](t, get(t, server, "/api/poison/groups?endpoint=endpoint-1").want(t, http.StatusOK)).Groups
+	groups := decode[admin.PoisonGroups](t, get(t, server, "/api/poison/groups?endpoint=ENDPOINT-1").want(t, http.StatusOK)).Groups
 	first, last := time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC), time.Date(2026, 11, 20, 8, 0, 2, 0, time.UTC)
 	want := admin.PoisonGroup{Count: 3, Class: "malformed", Reason: "payload: no JSON at byte …", MessageType: "MESSAGE_RECEIVED", First: first, Last: last, Foreign: true}
 	if len(groups) != 1 || groups[0].ID == "" {
@@ -241,7 +212,7 @@ func TestQuarantineIsShown(t *testing.T) {
 	if groups[0] != want {
 		t.Errorf("got  %+v\nwant %+v", groups[0], want)
 	}
-	page := decode[admin.PoisonPage](t, get(t, server, "/api/poison?q=JSON&tenant=tenant-1").want(t, http.StatusOK)).Messages
+	page := decode[admin.PoisonPage](t, get(t, server, "/api/poison?q=JSON&tenant=TENANT-1").want(t, http.StatusOK)).Messages
 	if len(page) != 3 || page[1].Class != "malformed" || page[1].Endpoint != "endpoint-1" || !page[1].First.Equal(first.Add(time.Second)) || page[1].Attempts != 0 {
 		t.Errorf("%+v", page)
 	}
@@ -329,10 +300,9 @@ func TestReplayNeedsTheToken(t *testing.T) {
 		Token: testToken, Logger: slog.New(slog.NewTextHandler(&log, nil)), Now: func() time.Time { return time.Unix(0, now.Load()) },
 	}
 	server := serve(t, config, source)
-	replay(t, server, nil, "1").want(t, http.StatusUnauthorized)
-	replay(t, server, []change{header("Authorization", "Basic "+testToken)}, "1").want(t, http.StatusUnauthorized)
-	replay(t, server, []change{header("Authorization", "Bearer")}, "1").want(t, http.StatusUnauthorized)
-	replay(t, server, []change{header("Cookie", "token="+testToken)}, "1").want(t, http.StatusUnauthorized)
+	for _, without := range []change{header("Authorization", ""), header("Authorization", "Basic "+testToken), header("Authorization", "Bearer"), header("Cookie", "token="+testToken)} {
+		replay(t, server, []change{without}, "1").want(t, http.StatusUnauthorized)
+	}
 	request(t, server, http.MethodPost, "/api/poison/replay?token="+testToken, `{"ids":["1"]}`, asJSON()).want(t, http.StatusUnauthorized)
 	a := replay(t, server, []change{bearer(testToken[:5])}, "1").want(t, http.StatusUnauthorized)
 	if a.header.Get("WWW-Authenticate") == "" {
@@ -469,7 +439,7 @@ func TestJobIsOneThatCanBeStopped(t *testing.T) {
 		return router.ReplayReport{}, ctx.Err()
 	}}
 	var log safeBuffer
-	server := must(admin.New(admin.Config{Address: "127.0.0.1:0", Token: testToken, Logger: slog.New(slog.NewTextHandler(&log, nil))}, source))(t)
+	server := testkit.Must(admin.New(admin.Config{Address: "127.0.0.1:0", Token: testToken, Logger: slog.New(slog.NewTextHandler(&log, nil))}, source))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx) }()
@@ -579,8 +549,8 @@ func TestPreview(t *testing.T) {
 	testkit.NoError(t, png.Encode(&picture, image.NewGray(image.Rect(0, 0, 20, 10))))
 	files := zip.NewWriter(&archive)
 	for i := range 201 {
-		w := must(files.Create(fmt.Sprintf("../%d.shp", i)))(t)
-		_ = must(w.Write(make([]byte, i)))(t)
+		w := testkit.Must(files.Create(fmt.Sprintf("../%d.shp", i)))(t)
+		_ = testkit.Must(w.Write(make([]byte, i)))(t)
 	}
 	testkit.NoError(t, files.Close())
 	bomb := bytes.Clone(picture.Bytes())

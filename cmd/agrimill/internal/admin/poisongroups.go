@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"iter"
 	"net/http"
 	"regexp"
 	"slices"
@@ -70,39 +71,24 @@ func groupOf(r PoisonedRecord) PoisonGroup {
 	return g
 }
 
-// PoisonGrouping groups poisoned messages. It is not safe for concurrent use.
-type PoisonGrouping struct {
-	groups   map[string]*PoisonGroup
-	messages int
-}
-
-// NewPoisonGrouping returns a grouping without messages.
-func NewPoisonGrouping() *PoisonGrouping {
-	return &PoisonGrouping{groups: make(map[string]*PoisonGroup)}
-}
-
-// Add adds a message to its group.
-func (p *PoisonGrouping) Add(r PoisonedRecord) {
-	p.messages++
-	g := groupOf(r)
-	known := p.groups[g.ID]
-	if known == nil {
-		p.groups[g.ID] = &g
-		return
+// GroupPoisoned returns the 100 largest groups of messages, the largest one first.
+func GroupPoisoned(records iter.Seq[PoisonedRecord]) PoisonGroups {
+	groups := make(map[string]*PoisonGroup)
+	for r := range records {
+		g := groupOf(r)
+		known := groups[g.ID]
+		if known == nil {
+			groups[g.ID] = &g
+			continue
+		}
+		known.Count++
+		known.First = earlier(known.First, g.First)
+		if g.Last.After(known.Last) {
+			known.Last = g.Last
+		}
 	}
-	known.Count++
-	if !g.First.IsZero() && (known.First.IsZero() || g.First.Before(known.First)) {
-		known.First = g.First
-	}
-	if g.Last.After(known.Last) {
-		known.Last = g.Last
-	}
-}
-
-// Groups returns the 100 largest groups, the largest one first, and how many messages were added.
-func (p *PoisonGrouping) Groups() PoisonGroups {
-	found := PoisonGroups{Groups: []PoisonGroup{}, Messages: p.messages}
-	for _, g := range p.groups {
+	found := PoisonGroups{Groups: []PoisonGroup{}}
+	for _, g := range groups {
 		found.Groups = append(found.Groups, *g)
 	}
 	slices.SortFunc(found.Groups, func(a, b PoisonGroup) int {
@@ -113,24 +99,21 @@ func (p *PoisonGrouping) Groups() PoisonGroups {
 }
 
 // groupQueue groups the oldest messages of a queue, those that the filter selects.
-func groupQueue(ctx context.Context, store router.PoisonStore, filter poisonFilter) (PoisonGroups, error) {
-	grouping := NewPoisonGrouping()
+func groupQueue(ctx context.Context, store router.PoisonStore, filter poisonFilter) (groups PoisonGroups, err error) {
 	partial, looked := false, 0
-	for poisoned, err := range store.Messages(ctx) {
-		if err != nil {
-			return PoisonGroups{}, err
+	groups = GroupPoisoned(func(yield func(PoisonedRecord) bool) {
+		for poisoned, failed := range store.Messages(ctx) {
+			if err, partial = failed, looked == maxGrouped; err != nil || partial {
+				return
+			}
+			looked++
+			if record := NewPoisonedRecord(poisoned); filter.match(record) && !yield(record) {
+				return
+			}
 		}
-		if partial = looked == maxGrouped; partial {
-			break
-		}
-		looked++
-		if record := NewPoisonedRecord(poisoned); filter.match(record) {
-			grouping.Add(record)
-		}
-	}
-	groups := grouping.Groups()
+	})
 	groups.Messages, groups.Partial = looked, partial
-	return groups, nil
+	return groups, err
 }
 
 func (s *Server) servePoisonGroups(w http.ResponseWriter, r *http.Request) {

@@ -220,31 +220,11 @@ type Gateway struct {
 	EndsAt       time.Time `json:"ends_at,omitzero"`
 	// Intermediaries are the operations that something in between, such as an ingress,
 	// answers instead of the gateway.
-	Intermediaries []Intermediary `json:"intermediaries,omitempty"`
+	Intermediaries []gateway.IntermediaryAnswer `json:"intermediaries,omitempty"`
 	// RateLimited says that requests wait because the service asked for it;
 	// RateLimitedUntil is until when, zero if unknown.
 	RateLimited      bool      `json:"rate_limited"`
 	RateLimitedUntil time.Time `json:"rate_limited_until,omitzero"`
-}
-
-// Intermediary is an operation that something in between answers.
-type Intermediary struct {
-	// Operation is the operation that was called, e.g. "send message".
-	Operation string `json:"operation"`
-	// Since is the time of the first such response, Status and ContentType are those of the
-	// latest.
-	Since       time.Time `json:"since"`
-	Status      int       `json:"status"`
-	ContentType string    `json:"content_type,omitempty"`
-}
-
-// IntermediariesFrom converts what a client of the gateway reports.
-func IntermediariesFrom(state gateway.IntermediaryState) []Intermediary {
-	var list []Intermediary
-	for _, a := range state.Now {
-		list = append(list, Intermediary{Operation: a.Operation, Since: a.Since, Status: a.StatusCode, ContentType: a.ContentType})
-	}
-	return list
 }
 
 // GatewayFrom fills a Gateway, except for Host, Intermediaries and the rate limit.

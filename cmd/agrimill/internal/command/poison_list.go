@@ -2,6 +2,7 @@ package command
 
 import (
 	"fmt"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -57,11 +58,7 @@ same reason, apart from numbers, IDs and quoted texts in it, are one line with t
 
 // writeGroups writes a table or JSON of what messages have in common to stdout.
 func (p *program) writeGroups(records []admin.PoisonedRecord, asJSON bool) error {
-	groups := admin.NewPoisonGrouping()
-	for _, r := range records {
-		groups.Add(r)
-	}
-	found := groups.Groups()
+	found := admin.GroupPoisoned(slices.Values(records))
 	if asJSON {
 		return p.writeJSON(found.Groups)
 	}

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -47,7 +45,7 @@ func TestDedupFileCannotBeOpenedYet(t *testing.T) {
 			return func() { _ = other.Close() }
 		},
 		"damaged": func(t *testing.T, file string) func() {
-			must(t, os.WriteFile(file, []byte(strings.Repeat("no database", 1000)), 0o600))
+			testkit.NoError(t, os.WriteFile(file, []byte(strings.Repeat("no database", 1000)), 0o600))
 			return func() { _ = os.Rename(file, file+".damaged") }
 		},
 	} {
@@ -101,7 +99,7 @@ func TestDedupFileIsDamaged(t *testing.T) {
 	b.waitReady()
 	w.send(taskData, 20)
 	w.waitConfirmed()
-	must(t, os.Truncate(file, 0))
+	testkit.NoError(t, os.Truncate(file, 0))
 	w.send(taskData, 20)
 	b.logs.contains("level=WARN", "msg=problem", "kind=dedup", "damaged")
 	b.waitOutage("damaged")
@@ -115,32 +113,22 @@ func TestDedupFileIsDamaged(t *testing.T) {
 		t.Errorf("%d are confirmed, route %s", len(w.confirmed()), w.asJSON(h))
 	}
 	_ = b.stop() // it tells what it could not finish
-	must(t, os.Rename(file, file+".damaged"))
+	testkit.NoError(t, os.Rename(file, file+".damaged"))
 	again := w.start(w.bolt(file))
 	w.waitConfirmed()
 	again.mustStop()
 	w.checkStored()
 }
 
-// A bucket that is gone is reported, also while no message comes, or made again.
+// A bucket that is gone is made again, also while no message comes.
 func TestDedupBucketIsGone(t *testing.T) {
-	for _, provision := range []kvstore.Provision{kvstore.ProvisionNone, kvstore.ProvisionCreate} {
-		t.Run(provision.String(), func(t *testing.T) {
-			w := newWorld(t)
-			bucket := jetstream.KeyValueConfig{Bucket: kvstore.DefaultBucket, LimitMarkerTTL: time.Minute}
-			testkit.Must(w.js.CreateKeyValue(t.Context(), bucket))(t)
-			b := w.start(w.head() + w.natsSink() + fmt.Sprintf("dedup: {nats_kv: {url: %q, provision: %v}}\n", w.server.URL(), provision) + allRoute)
-			b.waitReady()
-			must(t, w.js.DeleteKeyValue(t.Context(), bucket.Bucket))
-			if provision == kvstore.ProvisionNone {
-				testkit.Eventually(w, "it is not ready", func() bool { return !b.check("dedup").OK })
-			} else {
-				testkit.EventuallyNil(w, func() error { _, err := w.js.KeyValue(t.Context(), bucket.Bucket); return err })
-				testkit.Eventually(w, "it is ready", func() bool { return b.check("dedup").OK })
-			}
-			b.mustStop()
-		})
-	}
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + fmt.Sprintf("dedup: {nats_kv: {url: %q}}\n", w.server.URL()) + allRoute)
+	b.waitReady()
+	testkit.NoError(t, w.js.DeleteKeyValue(t.Context(), kvstore.DefaultBucket))
+	testkit.EventuallyNil(w, func() error { _, err := w.js.KeyValue(t.Context(), kvstore.DefaultBucket); return err })
+	testkit.Eventually(w, "it is ready", func() bool { return b.check("dedup").OK })
+	b.mustStop()
 }
 
 // With the grace that programs have, a broker that restarts does not make agrimill

@@ -17,11 +17,7 @@ func (p *Pipeline) setExpressions(cfg config.Route, route *router.Route) error {
 	if cfg.Filter.Expr == "" && len(cfg.Set) == 0 {
 		return nil
 	}
-	read := farm.ReadConfig{Devices: p.devices.known}
-	if p.claimCheck != nil {
-		read.Payloads = p.claimCheck
-	}
-	inspector, err := farm.NewInspector(read)
+	inspector, err := farm.NewInspector(farm.ReadConfig{Devices: p.devices.known, Payloads: p.claims})
 	if err != nil {
 		return err
 	}
@@ -60,10 +56,7 @@ func both(first, second func(*message.Message) (bool, error)) func(*message.Mess
 func (p *Pipeline) setFarm(cfg config.Route, route *router.Route) (err error) {
 	if cfg.Filter.Farm != nil {
 		filterConfig := *cfg.Filter.Farm
-		if p.claimCheck != nil {
-			filterConfig.Payloads = p.claimCheck
-		}
-		filterConfig.Devices = p.devices.known
+		filterConfig.Devices, filterConfig.Payloads = p.devices.known, p.claims
 		filter, err := farm.NewFilter(filterConfig)
 		if err != nil {
 			return fmt.Errorf("filter: %w", err)
@@ -71,11 +64,7 @@ func (p *Pipeline) setFarm(cfg config.Route, route *router.Route) (err error) {
 		route.Select = filter.Select
 		route.Middleware = append(route.Middleware, filter.Middleware)
 	}
-	transform := cfg.Transform.WithDevices(p.devices.known)
-	if p.claimCheck != nil {
-		transform = transform.WithPayloads(p.claimCheck)
-	}
-	if route.Transform, err = farm.NewTransform(transform); err != nil {
+	if route.Transform, err = farm.NewTransform(cfg.Transform.WithDevices(p.devices.known).WithPayloads(p.claims)); err != nil {
 		return fmt.Errorf("transform: %w", err)
 	}
 	return nil

@@ -50,7 +50,7 @@ func TestFarmData(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
-		must(t, w.gate.WaitConfirmed(ctx, n))
+		testkit.NoError(t, w.gate.WaitConfirmed(ctx, n))
 	}
 	confirmed(1)
 	b.mustStop()
@@ -106,7 +106,7 @@ func TestDevicesInKafka(t *testing.T) {
 		message.From = sender.ID
 		testkit.Must(w.gate.Send(message))(t)
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		must(t, w.gate.WaitConfirmed(ctx, i+1))
+		testkit.NoError(t, w.gate.WaitConfirmed(ctx, i+1))
 		cancel()
 		b.mustStop()
 	}

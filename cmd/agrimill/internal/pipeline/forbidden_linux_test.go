@@ -17,7 +17,7 @@ import (
 func TestForbiddenIsNoMistake(t *testing.T) {
 	w := newWorld(t)
 	dir := filepath.Join(t.TempDir(), "mine")
-	must(t, os.Mkdir(dir, 0o500))
+	testkit.NoError(t, os.Mkdir(dir, 0o500))
 	bolt := w.parse(w.bolt(filepath.Join(dir, "dedup.db")))
 	claimCheck := w.parse(w.head() + w.natsSink() + allRoute + fmt.Sprintf("claim_check: {url: \"file://%s/payloads?create_dir=true\"}\n", dir))
 	defer testkit.Unprivileged(t)()

@@ -33,7 +33,7 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 	p.directory = gateway.NewDirectory(p.client)
 
 	subscriberConfig := cfg.SubscriberConfig()
-	subscriberConfig.Client = p.client
+	subscriberConfig.Client, subscriberConfig.Payload.ClaimCheck = p.client, p.claims
 	subscriberConfig.Tenants = p.directory // kept up to date by events
 	subscriberConfig.Hooks = p.tracing.Hooks(subscriber.Hooks{
 		Connected: p.endpoints.connected,
@@ -47,9 +47,6 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 		subscriberConfig.Lease, subscriberConfig.Hooks.Holding = p.lease, p.turns.hold
 	}
 	subscriberConfig.Quarantine = subscriber.QuarantineConfig{Publisher: quarantine{p}}
-	if p.claimCheck != nil {
-		subscriberConfig.Payload.ClaimCheck = p.claimCheck
-	}
 	// A router ends its subscriptions when their messages are done, or when its time is up.
 	// They have to end before the next router subscribes, or what is still open in them
 	// would be delivered to it later.

@@ -52,10 +52,7 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 		}
 		g.sinks[name].made = is
 	}
-	if g.poison = g.sinks[cfg.Poison.Sink]; g.poison == nil {
-		return nil, fmt.Errorf("poison: no sink %q", cfg.Poison.Sink)
-	}
-	g.depth.ask = g.poisonDepth
+	g.poison, g.depth.ask = g.sinks[cfg.Poison.Sink], g.poisonDepth
 	for _, e := range cfg.Endpoints {
 		made, err := p.newEndpoint(e)
 		if err != nil {
@@ -68,13 +65,10 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 	routerConfig.Poison = g.poison.watched
 	routerConfig.Observer = p.tracing.Observer(p.journal.Observer(p.observer))
 	routerConfig.Chain = p.tracing.Chain(nil)
-	routerConfig.CloseTimeout = budgetOf(cfg).router
+	routerConfig.CloseTimeout, routerConfig.ClaimCheck = budgetOf(cfg).router, p.claims
 	if cfg.Dedup.Store != config.DedupOff {
 		routerConfig.Dedup.Store, routerConfig.Dedup.Owner = p.memory, p.owner
 		routerConfig.Dedup.KeyFunc = keys(p.inward, outwardRoutes(cfg))
-	}
-	if p.claimCheck != nil {
-		routerConfig.ClaimCheck = p.claimCheck
 	}
 	if g.router, err = router.New(routerConfig, p.libraryLogger(p.logger.With("part", "router"))); err != nil {
 		return nil, err
@@ -135,12 +129,10 @@ func (p *Pipeline) setFrom(g *generation, cfg config.Route, route *router.Route,
 	case from.Kafka != nil:
 		route.From, err = newKafkaSource(*from.Kafka, budgetOf(g.config), logger)
 		route.Topic = strings.Join(from.Kafka.Topics, ",")
-	case from.Gateway != "":
+	default:
 		route.From = g.gateway
 		route.Topic = from.GatewayTopic()
 		info.Direction = admin.FromGateway
-	default:
-		err = errors.New("from: one of gateway, nats and kafka is required")
 	}
 	info.From.Detail = route.Topic
 	if err == nil && cfg.From.Gateway == "" && g.config.OnHolder(cfg) {
@@ -157,20 +149,14 @@ func (p *Pipeline) setTo(g *generation, cfg config.Route, route *router.Route, i
 	to := cfg.To.Gateway
 	if to == nil {
 		target := g.sinks[cfg.To.Sink]
-		if target == nil {
-			return fmt.Errorf("to: no sink %q", cfg.To.Sink)
-		}
 		route.To, route.ToTopic = target.watched, cfg.To.Topic
 		route.Filter = newFilter(cfg.Filter, "", false)
 		info.To = admin.Place{Kind: target.kind, Sink: target.name, Detail: cfg.To.Topic}
 		return nil
 	}
 	publisherConfig := g.config.PublisherConfig(*to)
-	publisherConfig.Client = p.client
+	publisherConfig.Client, publisherConfig.ClaimCheck = p.client, p.claims
 	publisherConfig.CloseTimeout = budgetOf(g.config).router / 10
-	if p.claimCheck != nil {
-		publisherConfig.ClaimCheck = p.claimCheck
-	}
 	pub, err := publisher.New(publisherConfig, p.libraryLogger(p.logger.With("route", cfg.Name)))
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func (w *world) tap() *wire {
 		n, _ := strconv.Atoi(string(bytes.TrimPrefix(msg.Data, []byte(mark))))
 		tapped.sent[n]++
 	}))(w)
-	must(w, conn.Flush())
+	testkit.NoError(w, conn.Flush())
 	return tapped
 }
 
@@ -259,7 +259,7 @@ func TestLeaseIsLostDuringAReplay(t *testing.T) {
 	w.waitConfirmed()
 	ids := func(of *agrimill) (list []string) {
 		for poisoned, err := range of.PoisonStore().Messages(t.Context()) {
-			must(t, err)
+			testkit.NoError(t, err)
 			list = append(list, poisoned.ID)
 		}
 		return list

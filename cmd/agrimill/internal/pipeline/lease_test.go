@@ -170,7 +170,7 @@ func TestConsumersOnEveryInstance(t *testing.T) {
 			ids = append(ids, id)
 			record := reported(id)
 			record.Partition = partition
-			must(t, producer.ProduceSync(t.Context(), record).FirstErr())
+			testkit.NoError(t, producer.ProduceSync(t.Context(), record).FirstErr())
 		}
 	}
 	text := w.head() + w.natsSink() + w.ha(w.server.URL(), "ttl: 5m, consumers: every_instance") + allRoute + w.outRoute() + w.reportsRoute(cluster, "")
@@ -253,7 +253,7 @@ func TestWithoutTheLease(t *testing.T) {
 	put := func() { // one from each broker, which come back from the gateway
 		t.Helper()
 		ids = append(ids, w.put("out.task", taskData), uuid.NewString())
-		must(t, producer.ProduceSync(t.Context(), reported(ids[len(ids)-1])).FirstErr())
+		testkit.NoError(t, producer.ProduceSync(t.Context(), reported(ids[len(ids)-1])).FirstErr())
 	}
 	stored := func(want int) {
 		t.Helper()

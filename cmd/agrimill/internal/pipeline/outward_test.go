@@ -85,7 +85,7 @@ func TestSourceDown(t *testing.T) {
 	producer := testkit.Must(kgo.NewClient(kgo.SeedBrokers(cluster.Addr())))(t)
 	defer producer.Close()
 	before := len(w.arrived())
-	must(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: "reports", Value: []byte("a report")}).FirstErr())
+	testkit.NoError(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: "reports", Value: []byte("a report")}).FirstErr())
 	testkit.Eventually(w, "the report has arrived", func() bool { return len(w.arrived()) == before+1 })
 	again.mustStop()
 }

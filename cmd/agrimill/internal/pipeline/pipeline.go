@@ -124,7 +124,8 @@ type remembered struct {
 	memory     *memory
 	inward     router.KeyFunc
 	devices    devices
-	claimCheck *claimcheck.Store // nil: none
+	claimCheck *claimcheck.Store  // nil: none
+	claims     gateway.ClaimCheck // the same for who uses it: nil without one
 }
 
 // observed is what operators see.
@@ -218,6 +219,7 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 		if p.claimCheck, err = claimcheck.New(ctx, cfg.ClaimCheck.Config); err != nil {
 			return fmt.Errorf("claim_check: %w", err)
 		}
+		p.claims = p.claimCheck
 	}
 	if p.memory, err = p.newMemory(cfg.Dedup); err != nil {
 		return err

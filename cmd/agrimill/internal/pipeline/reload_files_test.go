@@ -1,31 +1,13 @@
 package pipeline_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
-	"github.com/agrimill/agrimill/internal/testkit"
-	"math/big"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
-)
 
-// authority returns the certificate of a new authority, and its key.
-func authority(t *testing.T) (certificate, key []byte) {
-	t.Helper()
-	private := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
-	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private))(t)
-	secret := testkit.Must(x509.MarshalPKCS8PrivateKey(private))(t)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
-}
+	"github.com/agrimill/agrimill/internal/testkit"
+)
 
 // A reload compares what is in the files that the configuration names, not only their names.
 func TestReloadComparesFiles(t *testing.T) {
@@ -65,20 +47,14 @@ func TestReloadComparesFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, dir := newWorld(t), t.TempDir()
-			write := func() {
-				certificate, key := authority(t)
-				for file, text := range map[string][]byte{"cert.pem": certificate, "key.pem": key} {
-					must(t, os.WriteFile(filepath.Join(dir, file), text, 0o600))
-				}
-			}
-			write()
+			testkit.NewCertificate(t).Write(t, dir)
 			text := test.config(w, w.head()+w.natsSink()+allRoute, dir)
 			b := w.start(text)
 			b.logs.contains("agrimill is running")
 			if report := b.reload(text); len(report.Changed)+len(report.Restart) > 0 {
 				t.Errorf("nothing has changed, and got %+v", report)
 			}
-			write()
+			testkit.NewCertificate(t).Write(t, dir)
 			for range 2 { // what needs a restart is said each time
 				report := b.reload(text)
 				if !slices.Equal(report.Changed, test.changed) || !slices.Equal(report.Restart, test.restart) {

@@ -163,9 +163,7 @@ func reloadUnderLoad(w *world, to place, dedup string) {
 	}
 	flows("after a reload")
 	refused := w.parse(base)
-	refused.Routes = append(slices.Clone(refused.Routes), refused.Routes[0])
-	refused.Routes[0].Name = "new"
-	refused.Routes[1].To.Sink = "nowhere"
+	refused.Routes = append(slices.Clone(refused.Routes), refused.Routes[0]) // two of a name
 	if _, err := b.Reload(w.Context(), refused); !errors.Is(err, pipeline.ErrConfig) {
 		w.Errorf("what cannot work is taken over: %v", err)
 	}

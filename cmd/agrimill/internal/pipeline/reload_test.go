@@ -129,7 +129,7 @@ func TestReloadRefused(t *testing.T) {
 	b := w.start(text)
 	b.waitReady()
 	cfg := w.parse(text)
-	cfg.Routes[0].To.Sink = "nowhere"
+	cfg.Routes[0].Filter.Expr = "tenant" // is no condition
 	if _, err := b.Reload(t.Context(), cfg); !errors.Is(err, pipeline.ErrConfig) {
 		t.Errorf("Reload: %v", err)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A client secret that is rotated in its file counts without anything else, also when
@@ -16,7 +18,7 @@ func TestSecretFileIsRotated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "secret")
 	write := func(secret string) {
 		t.Helper()
-		must(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
+		testkit.NoError(t, os.WriteFile(file, []byte(secret+"\n"), 0o600))
 	}
 	write(w.gate.Application().ClientSecret)
 	head := strings.Replace(w.head(), "client_secret: ${SECRET}", "client_secret_file: "+file, 1)
@@ -87,7 +89,7 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "password")
 	write := func(password string) {
 		t.Helper()
-		must(t, os.WriteFile(file, []byte(password), 0o600))
+		testkit.NoError(t, os.WriteFile(file, []byte(password), 0o600))
 	}
 	write("first")
 	text := w.head() + strings.Replace(w.natsSink(), "{nats: {", "{nats: {user: agrimill, password_file: "+file+", ", 1) + allRoute

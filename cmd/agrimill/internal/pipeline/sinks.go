@@ -77,12 +77,10 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	case cfg.Blob != nil:
 		open = p.blobOpener(*cfg.Blob)
 		s.target = cfg.Blob.URL.String()
-	case cfg.Log != nil:
+	default:
 		config := cfg.Log.Config
 		config.Writer = p.options.Stdout
 		open = func(context.Context) (sinks.Sink, func() error, error) { return closing(logsink.New(config)) }
-	default:
-		err = errors.New("one of nats, kafka, blob and log is required")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sink %s: %w", name, err)
@@ -95,9 +93,6 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 
 func (p *Pipeline) natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (opener, error) {
 	config, err := cfg.SinkConfig(name)
-	if err == nil {
-		err = config.Validate()
-	}
 	config.RetryOnFailedConnect = true
 	config.Lost = func(first, last uint64) {
 		p.lost(name, journal.Location{Stream: config.WithDefaults().Stream, Sequence: first}, last)
@@ -107,9 +102,6 @@ func (p *Pipeline) natsOpener(name string, cfg config.NATS, logger watermill.Log
 
 func (p *Pipeline) kafkaOpener(name string, cfg config.Kafka, logger watermill.LoggerAdapter) (opener, error) {
 	config, err := cfg.SinkConfig(name)
-	if err == nil {
-		err = config.Validate()
-	}
 	config.RetryOnFailedConnect = true
 	config.Lost = func(topic string, partition int32, first, last int64) {
 		p.lost(name, journal.Location{Topic: topic, Partition: partition, Offset: first}, uint64(last))
@@ -132,10 +124,7 @@ func (p *Pipeline) blobOpener(cfg config.Blob) opener {
 			return nil, nil, err
 		}
 		config := cfg.Config
-		config.Bucket = bucket
-		if p.claimCheck != nil {
-			config.ClaimCheck = p.claimCheck
-		}
+		config.Bucket, config.ClaimCheck = bucket, p.claims
 		sink, err := blob.New(config)
 		if err != nil {
 			return nil, nil, errors.Join(err, bucket.Close())

@@ -55,7 +55,7 @@ routes:
 	if b.isReady() {
 		t.Error("ready without the directory")
 	}
-	must(t, os.Mkdir(dir, 0o700))
+	testkit.NoError(t, os.Mkdir(dir, 0o700))
 	w.waitConfirmed()
 	b.waitReady()
 	b.mustStop()

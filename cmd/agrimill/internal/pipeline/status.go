@@ -68,7 +68,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 		s.Gateway.State, s.Gateway.Since, s.Gateway.LastError = admin.GatewayStandby, stats.Lease.Since, ""
 	}
 	s.Lease = p.leaseState(stats.Lease)
-	s.Gateway.Intermediaries = admin.IntermediariesFrom(p.client.Intermediaries())
+	s.Gateway.Intermediaries = p.client.Intermediaries().Now
 	limit := p.client.RateLimit()
 	s.Gateway.RateLimited, s.Gateway.RateLimitedUntil = limit.Limited, limit.PausedUntil
 	for i, h := range p.Health() {
@@ -271,12 +271,7 @@ func (p *Pipeline) fromGateway() []journal.Route {
 }
 
 // Payloads implements [admin.Source].
-func (p *Pipeline) Payloads() gateway.PayloadOpener {
-	if p.claimCheck == nil {
-		return nil
-	}
-	return p.claimCheck
-}
+func (p *Pipeline) Payloads() gateway.PayloadOpener { return p.claims }
 
 // Devices implements [admin.Source].
 func (p *Pipeline) Devices() *farm.Devices { return p.devices.known }

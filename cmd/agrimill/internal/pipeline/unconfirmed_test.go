@@ -1,11 +1,9 @@
 package pipeline_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
@@ -26,44 +24,4 @@ func TestHeldMessagesAreUnconfirmed(t *testing.T) {
 		t.Errorf("open: %+v", open)
 	}
 	_ = b.stop() // they are left
-}
-
-// Confirmations that fail are seen on the page, in the readiness and in the log, where their end is, too. While those of
-// another tenant are accepted, they keep nobody from being ready.
-func TestConfirmationsFail(t *testing.T) {
-	t.Parallel() // it waits
-	w := newWorld(t)
-	sick := w.gate.AddTenant()
-	w.gate.Authorize(w.gate.Application(), sick)
-	sender := w.gate.AddEndpoint(gatewaytest.EndpointConfig{Tenant: sick, Send: []string{taskData}})
-	w.gate.AddEndpoint(gatewaytest.EndpointConfig{Tenant: sick, Receive: []string{taskData}, Subscribe: []string{taskData}})
-	b := w.start(w.head() + w.natsSink() + allRoute)
-	b.waitReady()
-	w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Match: func(r *http.Request) bool {
-		return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), sick)
-	}})
-	testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: taskData, Payload: []byte(mark)}))(t)
-	b.logs.contains("level=WARN", "msg=problem", "kind=confirmations")
-	if c := b.check("confirmations"); c.OK || c.Since.IsZero() || !strings.Contains(c.Message, sick) {
-		t.Errorf("check: %+v", c)
-	}
-	if text := b.Snapshot().Subscriber.ConfirmationsFail; !strings.Contains(text, "nothing is lost") {
-		t.Errorf("status: %q", text)
-	}
-
-	testkit.Eventually(t, "it is ready while others are accepted, and says so", func() bool {
-		if !w.behind() {
-			w.send(taskData, 1)
-		}
-		c := b.check("confirmations")
-		return c.OK && strings.Contains(c.Message, sick)
-	})
-	w.gate.LiftAll()
-	w.waitConfirmed()
-	b.logs.contains("level=INFO", "problem over", "kind=confirmations")
-	testkit.Eventually(t, "nothing is said of the tenant", func() bool { // once the answers are there
-		c := b.check("confirmations")
-		return c.OK && c.Message == ""
-	})
-	b.mustStop()
 }

@@ -55,13 +55,6 @@ func TestSourceCannotBeRead(t *testing.T) {
 		fail, end func(w *world)
 		says      string
 	}{
-		"NATS, the stream is deleted": {
-			func(w *world) string { return w.outRoute() },
-			func(w *world) {
-				testkit.EventuallyNil(w, func() error { return w.js.DeleteStream(w.Context(), "OUT") })
-			},
-			func(w *world) { w.outRoute() }, "stream not found",
-		},
 		"NATS with a lease, the stream is deleted": {
 			func(w *world) string {
 				w.free()

@@ -2,14 +2,8 @@ package pipeline_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,6 +18,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/certificate"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )
@@ -102,11 +97,8 @@ func (w *world) makeStream(name, subjects string) {
 // certify writes a certificate that ends after some days.
 func (w *world) certify(days int) {
 	w.Helper()
-	key := testkit.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(w)
-	end := time.Now().AddDate(0, 0, days)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: end.AddDate(-1, 0, 0), NotAfter: end}
-	der := testkit.Must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))(w)
-	must(w, os.WriteFile(w.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	made := testkit.Must(certificate.New("agrimill", time.Duration(days)*24*time.Hour, nil))(w)
+	testkit.NoError(w, os.WriteFile(w.cert, made.Cert, 0o600))
 }
 
 var dedupBucket = jetstream.KeyValueConfig{Bucket: kvstore.DefaultBucket, LimitMarkerTTL: time.Minute}
@@ -199,7 +191,7 @@ func TestVerdictOfFaults(t *testing.T) {
 				testkit.Must(w.js.CreateKeyValue(w.Context(), dedupBucket))(w)
 				return fmt.Sprintf("dedup: {nats_kv: {url: %q, provision: none}}\n", w.server.URL())
 			},
-			func(w *world, _ *agrimill) { must(w, w.js.DeleteKeyValue(w.Context(), dedupBucket.Bucket)) }, admin.ProblemDedup, false,
+			func(w *world, _ *agrimill) { testkit.NoError(w, w.js.DeleteKeyValue(w.Context(), dedupBucket.Bucket)) }, admin.ProblemDedup, false,
 			[]string{"The dedup store nats_kv", "has been failing for", "nothing is lost. Repair the store; agrimill continues by itself"},
 			func(w *world, _ *agrimill) {
 				testkit.Must(w.js.CreateKeyValue(w.Context(), dedupBucket))(w)
@@ -216,7 +208,7 @@ func TestVerdictOfFaults(t *testing.T) {
 				w.edit("poison: {sink: farm}", fmt.Sprintf("  dead: {nats: {url: %q, stream: DEAD, subject_prefix: dead, provision: none}}\npoison: {sink: dead}", w.server.URL()))
 				return ""
 			},
-			func(w *world, _ *agrimill) { must(w, w.js.DeleteStream(w.Context(), "DEAD")) }, admin.ProblemSink, false,
+			func(w *world, _ *agrimill) { testkit.NoError(w, w.js.DeleteStream(w.Context(), "DEAD")) }, admin.ProblemSink, false,
 			[]string{`The sink "dead" (nats`, "stream not found", "Messages that would be poisoned wait; nothing is lost.", "There is 1 more problem."},
 			func(w *world, _ *agrimill) { w.makeStream("DEAD", "dead.>") },
 		},
@@ -227,7 +219,7 @@ func TestVerdictOfFaults(t *testing.T) {
 				return ""
 			},
 			func(w *world, _ *agrimill) {
-				must(w, w.js.DeleteStream(w.Context(), "AGRIMILL"))
+				testkit.NoError(w, w.js.DeleteStream(w.Context(), "AGRIMILL"))
 				w.send(taskData, 2)
 			}, admin.ProblemSink, false, []string{`The sink "farm" (nats`, "has been down for", "stream not found", `The route "farm-data" waits with 2 messages; nothing is lost.`},
 			func(w *world, _ *agrimill) { w.makeStream("AGRIMILL", "agrimill.>") },

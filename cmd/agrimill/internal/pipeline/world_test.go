@@ -505,11 +505,3 @@ func (w *world) asJSON(value any) string {
 	text := testkit.Must(json.Marshal(value))(w)
 	return string(text)
 }
-
-// must ends the test if err is not nil.
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}

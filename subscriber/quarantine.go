@@ -1,24 +1,15 @@
 package subscriber
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"errors"
-	"regexp"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
@@ -112,24 +103,11 @@ func (c *QuarantineConfig) setDefaults() {
 	setDefault(&c.Remember, 10_000)
 }
 
-// quarantined is an event to be stored in the quarantine.
-type quarantined struct {
-	digest   [sha256.Size]byte
-	class    string
-	reason   string
-	event    string // its type
-	body     []byte // nil for a notice
-	received time.Time
+// quarantinePatience is how long the stream waits for room in the quarantine. A store that takes
+// longer holds up everybody, and what it is for can as well come again later.
+const quarantinePatience = 5 * time.Second
 
-	endpoint, tenant string
-	messages         []string
-	metadata         message.Metadata // that the record has as well
-	// confirm means that the record contains all of messages[0].
-	confirm bool
-}
-
-// quarantine stores records one at a time. Which, and what is left with the service, is up to
-// quarantineQueue.
+// quarantine stores records one at a time.
 type quarantine struct {
 	cfg    QuarantineConfig
 	logger watermill.LoggerAdapter
@@ -147,93 +125,127 @@ type quarantine struct {
 	reading chan struct{}
 
 	mu      sync.Mutex
-	queue   *quarantineQueue
-	working bool // the worker is running
+	records []*quarantined // to be stored, in order; the worker runs while there are some
+	notices int            // of them: of payloads that are gone
+	bytes   int64
+	failing bool                         // the latest publish failed
+	behind  bool                         // there was no room for too long, and still is not much
+	left    bool                         // something was left with the service since it was last asked for
+	known   *simplelru.LRU[digest, bool] // what is done; false if the store has a notice, and does not accept the body
 	changed chan struct{}
 }
 
 func newQuarantine(within context.Context, cfg QuarantineConfig, logger watermill.LoggerAdapter, stats *counters, stored func(r *quarantined, again bool), again func()) *quarantine {
 	ctx, cancel := context.WithCancel(within)
+	known, _ := simplelru.NewLRU[digest, bool](cfg.Remember, nil) // it fails without a size
 	return &quarantine{
 		cfg: cfg, logger: logger, stats: stats, stored: stored, again: again, ctx: lease.Guard(ctx), cancel: cancel,
-		reading: make(chan struct{}, 1), changed: make(chan struct{}), queue: newQuarantineQueue(cfg),
+		reading: make(chan struct{}, 1), changed: make(chan struct{}), known: known,
 	}
 }
 
-// take accepts an event and reports whether it is new. It waits while the queue is
-// full, until ctx ends, the store fails, or that has taken too long.
+// take accepts an event and reports whether it is new. It waits while there is no room, until ctx ends, the store fails, or
+// that has taken too long. Then it is left with the service, and so are those after it until half of the room is free.
 func (q *quarantine) take(ctx context.Context, r *quarantined) (isNew bool) {
-	began := time.Now()
+	patience, cancel := context.WithTimeout(ctx, quarantinePatience)
+	defer cancel()
 	q.mu.Lock()
 	for ctx.Err() == nil && q.ctx.Err() == nil {
-		waited := time.Since(began)
-		switch q.queue.add(r, waited) {
-		case quarantineKnown:
-			state := q.queue.known[r.digest]
+		if whole, known := q.known.Get(r.digest); known || q.waits(r) {
 			q.mu.Unlock()
-			if state == quarantineStored {
+			if whole {
 				q.stored(r, true)
 			}
 			return false
-		case quarantineTaken:
-			if !q.working {
-				q.working = true
-				// Ends when the queue is empty, or with q.ctx; close waits for it.
-				q.wg.Go(q.work)
-			}
-			q.mu.Unlock()
-			return true
-		case quarantineLeft:
-			q.mu.Unlock()
-			return true
-		case quarantineFull:
+		}
+		if q.hasRoom(r) {
+			q.put(r)
+			break
+		}
+		if q.behind = q.behind || patience.Err() != nil; q.behind || q.failing {
+			q.left = true
+			break
 		}
 		changed := q.changed
 		q.mu.Unlock()
-		late := time.NewTimer(quarantinePatience - waited)
 		select {
 		case <-changed:
-		case <-late.C:
-		case <-ctx.Done():
+		case <-patience.Done():
+		case <-q.ctx.Done():
 		}
-		late.Stop()
 		q.mu.Lock()
 	}
-	known := q.queue.known[r.digest]
 	q.mu.Unlock()
-	return known == 0
+	return true
 }
 
-// work stores the queued records and ends when none are left.
-func (q *quarantine) work() {
-	for {
-		q.mu.Lock()
-		r := q.queue.first()
-		if r == nil || q.ctx.Err() != nil {
-			q.working = false
-			q.signal()
-			again := q.queue.takeLeft() && q.ctx.Err() == nil
-			q.mu.Unlock()
-			if again {
-				q.again()
-			}
+// waits reports whether a copy of r waits. q.mu is held.
+func (q *quarantine) waits(r *quarantined) bool {
+	return slices.ContainsFunc(q.records, func(other *quarantined) bool { return other.digest == r.digest })
+}
+
+// hasRoom reports whether r may wait. The notice of a payload that is gone has room of its own: its message may be open when
+// it is delivered again, and then would not come here once more. q.mu is held.
+func (q *quarantine) hasRoom(r *quarantined) bool {
+	if r.class == QuarantinePayloadGone {
+		return q.notices < maxGone
+	}
+	events := len(q.records) - q.notices
+	return events == 0 || events < q.cfg.MaxWaiting && q.bytes+int64(len(r.body)) <= q.cfg.MaxWaitingBytes
+}
+
+// put has r wait. q.mu is held.
+func (q *quarantine) put(r *quarantined) {
+	q.records = append(q.records, r)
+	q.bytes += int64(len(r.body))
+	if r.class == QuarantinePayloadGone {
+		q.notices++
+	}
+	if len(q.records) == 1 {
+		// Ends when no record is left, or with q.ctx; close waits for it.
+		q.wg.Go(func() { q.work(r) })
+	}
+}
+
+// work stores r and those after it.
+func (q *quarantine) work(r *quarantined) {
+	for r != nil {
+		whole, ok := q.store(r)
+		if !ok {
 			return
 		}
-		q.mu.Unlock()
-
-		state, ok := q.store(r)
-		if !ok {
-			continue
-		}
-		if state == quarantineStored {
+		if whole {
 			q.stats.quarantined.Add(1)
 			q.stored(r, false)
 		}
-		q.mu.Lock()
-		q.queue.stored(state)
-		q.signal()
-		q.mu.Unlock()
+		var again bool
+		if r, again = q.next(whole); again {
+			q.again()
+		}
 	}
+}
+
+// next takes in what became of the first record, and returns the one behind it. Without one, again tells whether something
+// was left that there is room for now.
+func (q *quarantine) next(whole bool) (r *quarantined, again bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	done := q.records[0]
+	q.records = slices.Delete(q.records, 0, 1)
+	q.bytes -= int64(len(done.body))
+	if done.class == QuarantinePayloadGone {
+		q.notices--
+	}
+	if len(q.records)-q.notices <= q.cfg.MaxWaiting/2 && q.bytes <= q.cfg.MaxWaitingBytes/2 {
+		q.behind = false
+	}
+	q.known.Add(done.digest, whole)
+	q.signal()
+	if len(q.records) > 0 {
+		return q.records[0], false
+	}
+	again, q.left = q.left, false
+	return nil, again
 }
 
 // signal wakes everything that waits for a change. q.mu is held.
@@ -246,33 +258,33 @@ func (q *quarantine) signal() {
 // in its place.
 const noticeAfter = 2
 
-// store publishes r until it is stored, and reports false if q.ctx ends first. A
+// store publishes r until it is stored, whole or as a notice, and is not ok if q.ctx ends first. A
 // store that accepts a notice of an event, but repeatedly not the event itself, will
 // never accept the event, for example because it exceeds the store's size limit. Then
 // the notice has to suffice.
-func (q *quarantine) store(r *quarantined) (quarantineState, bool) {
+func (q *quarantine) store(r *quarantined) (whole, ok bool) {
 	policy := backoff.Policy{Initial: q.cfg.Retry.Initial, Max: q.cfg.Retry.Max}
 	noticed := 0
 	for attempt := 0; ; attempt++ {
 		err := q.publish(q.ctx, r.message(q.cfg.Topic, true))
 		if err == nil {
 			q.works()
-			return quarantineStored, true
+			return true, true
 		}
 		if q.ctx.Err() != nil {
-			return 0, false
+			return false, false
 		}
 		if r.body != nil && attempt >= noticeAfter-1 && q.publish(q.ctx, r.message(q.cfg.Topic, false)) == nil {
 			q.works()
 			if noticed++; noticed >= noticeAfter {
 				q.logger.Error("quarantine accepts a notice of an event but not the event itself; it stays unconfirmed", err, r.fields())
-				return quarantineNoticed, true
+				return false, true
 			}
 		} else {
 			q.fails(err)
 		}
 		if policy.Wait(q.ctx, attempt) != nil {
-			return 0, false
+			return false, false
 		}
 	}
 }
@@ -291,8 +303,8 @@ func (q *quarantine) publish(ctx context.Context, msg *message.Message) error {
 func (q *quarantine) fails(err error) {
 	q.stats.quarantineFailures.Add(1)
 	q.mu.Lock()
-	first := !q.queue.failing
-	q.queue.failing = true
+	first := !q.failing
+	q.failing = true
 	q.signal() // nothing waits for a store that is down
 	q.mu.Unlock()
 	if first {
@@ -303,8 +315,8 @@ func (q *quarantine) fails(err error) {
 
 func (q *quarantine) works() {
 	q.mu.Lock()
-	failed := q.queue.failing
-	q.queue.failing = false
+	failed := q.failing
+	q.failing = false
 	q.mu.Unlock()
 	if failed {
 		q.logger.Info("quarantine available again", watermill.LogFields{"topic": q.cfg.Topic})
@@ -315,7 +327,7 @@ func (q *quarantine) works() {
 func (q *quarantine) waiting() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.queue.records)
+	return len(q.records)
 }
 
 // close waits until the queue is empty, at most until ctx ends, and returns how many
@@ -327,139 +339,6 @@ func (q *quarantine) close(ctx, patience context.Context) int {
 	waitUntil(patience, lifecycle.Ended(&q.wg))
 	q.cancel()
 	return q.waiting()
-}
-
-// payloadURI matches the part that differs each time an event is delivered.
-var payloadURI = regexp.MustCompile(`"payload_uri"\s*:\s*"[^"]*"?`)
-
-// digestOf returns the same digest for all copies of an event.
-func digestOf(class string, eventType gateway.EventType, data []byte) [sha256.Size]byte {
-	h := sha256.New()
-	for _, part := range [][]byte{[]byte(class), []byte(eventType), payloadURI.ReplaceAll(data, nil)} {
-		_, _ = h.Write(strconv.AppendInt(nil, int64(len(part)), 10)) // a hash never fails
-		_, _ = h.Write([]byte{0})
-		_, _ = h.Write(part)
-	}
-	return [sha256.Size]byte(h.Sum(nil))
-}
-
-// newMalformed creates the record of an event that could not be decoded.
-func newMalformed(raw gateway.RawEvent, err error) *quarantined {
-	r := &quarantined{
-		digest: digestOf(QuarantineMalformed, raw.Type, raw.Data), class: QuarantineMalformed, reason: err.Error(),
-		event: string(raw.Type), body: append([]byte{}, raw.Data...), received: time.Now(),
-	}
-	var decode *gateway.DecodeError
-	if !errors.As(err, &decode) {
-		return r
-	}
-	r.event = cmp.Or(r.event, string(decode.EventType))
-	r.endpoint, r.tenant, r.messages = decode.EndpointID, decode.TenantID, decode.MessageIDs
-	if decode.EventType == gateway.EventMessageReceived && r.endpoint != "" && len(r.messages) == 1 {
-		r.confirm = isWhole(raw.Data)
-	}
-	return r
-}
-
-// isWhole reports whether the data of a MESSAGE_RECEIVED contains the whole
-// message. Confirming it discards a payload stored elsewhere.
-func isWhole(data []byte) bool {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(data, &fields) != nil {
-		return false
-	}
-	uri, elsewhere := fields["payload_uri"]
-	return !elsewhere || string(uri) == "null"
-}
-
-// newTooLarge creates the notice for an event that was skipped.
-func newTooLarge(err *gateway.EventTooLargeError) *quarantined {
-	r := &quarantined{
-		digest: digestOf(QuarantineTooLarge, err.Type, err.Head), class: QuarantineTooLarge, reason: err.Error(),
-		event: string(err.Type), received: time.Now(),
-	}
-	fields := headFields(err.Head)
-	r.event = cmp.Or(r.event, fields["event_type"])
-	r.endpoint, r.tenant = fields["receiving_endpoint_id"], fields["tenant_id"]
-	if id := fields["id"]; id != "" {
-		r.messages = []string{id}
-	}
-	return r
-}
-
-// headFields returns the string fields at the beginning of a truncated JSON object.
-func headFields(head []byte) map[string]string {
-	fields := make(map[string]string)
-	d := json.NewDecoder(bytes.NewReader(head))
-	if first, err := d.Token(); err != nil || first != json.Delim('{') {
-		return nil
-	}
-	for {
-		key, err1 := d.Token()
-		value, err2 := d.Token()
-		name, isString := key.(string)
-		if _, nested := value.(json.Delim); err1 != nil || err2 != nil || !isString || nested {
-			return fields
-		}
-		if text, ok := value.(string); ok {
-			fields[name] = text
-		}
-	}
-}
-
-// maxQuarantineValue bounds a value from an untrusted source, in bytes.
-const maxQuarantineValue = 1024
-
-// message returns the record to store.
-func (r *quarantined) message(topic string, body bool) *message.Message {
-	id := uuid.NewHash(sha256.New(), uuid.NameSpaceOID, r.digest[:], 8).String()
-	msg := message.NewMessage(id, nil)
-	m := message.Metadata{
-		KeyQuarantineReason:   limited(r.reason),
-		KeyQuarantineClass:    r.class,
-		KeyQuarantineReceived: r.received.UTC().Format(time.RFC3339Nano),
-		gateway.KeyDedupID:    topic + "-" + hex.EncodeToString(r.digest[:]),
-	}
-	for key, value := range r.metadata {
-		if _, own := m[key]; !own {
-			m[key] = value
-		}
-	}
-	for key, value := range map[string]string{
-		KeyQuarantineEventType: r.event, KeyQuarantineEndpointID: r.endpoint, KeyQuarantineTenantID: r.tenant,
-		KeyQuarantineMessageIDs: strings.Join(r.messages, ","),
-	} {
-		if value != "" {
-			m[key] = limited(value)
-		}
-	}
-	if body && r.body != nil {
-		msg.Payload = r.body
-	} else {
-		m[KeyQuarantineBody] = "absent"
-		m[gateway.KeyDedupID] += "-notice" // the event itself may follow
-	}
-	msg.Metadata = m
-	return msg
-}
-
-// limited truncates a value from an untrusted source.
-func limited(text string) string {
-	if len(text) <= maxQuarantineValue {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxQuarantineValue], "") + "…"
-}
-
-func (r *quarantined) fields() watermill.LogFields {
-	fields := watermill.LogFields{"size": len(r.body)}
-	if r.endpoint != "" {
-		fields["endpoint_id"] = limited(r.endpoint)
-	}
-	if len(r.messages) == 1 {
-		fields["message_id"] = limited(r.messages[0])
-	}
-	return fields
 }
 
 // confirmQuarantined confirms a message that is stored in the quarantine, unless

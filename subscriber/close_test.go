@@ -33,38 +33,6 @@ func closesInTime(t *testing.T, sub *subscriber.Subscriber) error {
 	}
 }
 
-func TestCloseWhileNobodyReads(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.CloseTimeout = time.Hour // it must not be needed
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	f.sendN(10)
-	f.waitDelivered(10)
-	if err := closesInTime(t, sub); err != nil {
-		t.Errorf("Close = %v", err)
-	}
-	if _, open := <-messages; open {
-		t.Error("the channel is still open")
-	}
-	if f.confirmed() != 0 {
-		t.Error("messages were confirmed that nobody acked")
-	}
-}
-
-func TestCloseBeforeAnything(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	if err := closesInTime(t, sub); err != nil {
-		t.Errorf("Close = %v", err)
-	}
-	if err := sub.Close(); err != nil {
-		t.Errorf("second Close = %v", err)
-	}
-}
-
 func TestCloseWhileADownloadHangs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})

@@ -2,11 +2,9 @@ package subscriber_test
 
 import (
 	"errors"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -40,32 +38,6 @@ func TestConfirmationsAreBatchedByCount(t *testing.T) {
 	testkit.Eventually(f, "the hook saw all", func() bool { return reported.Load() == 100 })
 }
 
-func TestConfirmationsAreSentByAge(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	f.sendN(1)
-	f.ackN(f.subscribe(sub, subscriber.AllData), 1)
-	f.waitConfirmed(1)
-}
-
-func TestConfirmationsAreSentOnClose(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.Confirm.MaxAge = time.Hour
-	sub := f.subscriber(cfg)
-	f.sendN(7)
-	f.ackN(f.subscribe(sub, subscriber.AllData), 7)
-	f.close(sub)
-	if got := f.confirmed(); got != 7 {
-		t.Errorf("%d of 7 messages confirmed after Close", got)
-	}
-	if got := f.server.Stats(gatewaytest.OpConfirm).Requests; got != 1 {
-		t.Errorf("%d requests, want one batch", got)
-	}
-}
-
 func TestConfirmationsOfTenantsAreNotMixed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{StrictConfirmations: true})
@@ -83,30 +55,6 @@ func TestConfirmationsOfTenantsAreNotMixed(t *testing.T) {
 	f.waitConfirmed(20)
 	if got := sub.Stats().Rejected; got != 0 {
 		t.Errorf("%d confirmations were rejected", got)
-	}
-}
-
-func TestConfirmationsOutliveAnOutage(t *testing.T) {
-	synctest.Test(t, testConfirmationsOutliveAnOutage)
-}
-
-func testConfirmationsOutliveAnOutage(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{InMemory: true})
-	for _, fault := range []gatewaytest.Fault{
-		{Status: 500, Times: 2}, {Status: 503, Times: 2}, {Status: 429, Times: 2},
-		{Refuse: true, Times: 1}, {Status: 401, Times: 2},
-		{Status: 503, Times: 1, Header: http.Header{"Retry-After": {"99999999"}}},
-	} {
-		f.server.Inject(gatewaytest.OpConfirm, fault)
-	}
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
-	f.sendN(20)
-	f.ackN(messages, 20)
-	f.waitConfirmed(20)
-	testkit.Eventually(f, "nothing is pending", func() bool { return sub.Stats().PendingConfirmations == 0 })
-	if stats := sub.Stats(); stats.ConfirmFailures == 0 || stats.Rejected != 0 || stats.Confirmed != 20 {
-		t.Errorf("stats = %+v", stats)
 	}
 }
 

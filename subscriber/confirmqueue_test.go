@@ -335,26 +335,6 @@ func TestOutageOfConfirmations(t *testing.T) {
 	}
 }
 
-// A confirmation that is refused for long enough is dropped, one that is not is kept.
-func TestRefusedConfirmationsAreDroppedAfterTheirTime(t *testing.T) {
-	w := newConfirmWorld(t, ConfirmConfig{RefusedFor: time.Minute})
-	w.answer = func(f *confirmBatch) (confirmAnswer, time.Duration) {
-		if f.t.tenant == "a" {
-			return answerRefused, time.Millisecond
-		}
-		return answerOK, time.Millisecond
-	}
-	w.load(10, 2*time.Minute, "a", "b")
-	w.run(50 * time.Second)
-	if len(w.rejected) > 0 {
-		t.Errorf("%d rejected too early", len(w.rejected))
-	}
-	w.run(5 * time.Minute)
-	if n := w.open("a"); n > 0 || len(w.rejected) != 1200 || len(w.q.tenants) > 0 {
-		t.Errorf("%d open, %d rejected, %d tenants", n, len(w.rejected), len(w.q.tenants))
-	}
-}
-
 // Whatever the service does, no confirmation is lost, doubled or forgotten.
 func TestConfirmQueueKeepsEverything(t *testing.T) {
 	for seed := range uint64(scaled(60)) {

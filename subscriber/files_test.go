@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -174,8 +175,13 @@ func TestSmallFileThatComesAlone(t *testing.T) {
 	f, cfg := fileFixture(t, gatewaytest.Config{FileTypes: []string{typeFile}})
 	messages := f.subscribe(f.subscriber(cfg), typeFile)
 	f.sendFile([]byte("small"), contextID)
+	first := f.next(messages)
+	first.Nack()
 	msg := f.next(messages)
 	f.wantFile(msg, []byte("small"), 1, "")
+	if uuid.Validate(msg.UUID) != nil || msg.UUID != first.UUID {
+		t.Errorf("UUID %q, and %q with the redelivery", first.UUID, msg.UUID)
+	}
 	msg.Ack()
 	f.waitConfirmed(1)
 }

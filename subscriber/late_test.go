@@ -255,31 +255,6 @@ func closedChannel() <-chan struct{} {
 	return closed
 }
 
-// With a lease, too, the subscriptions are made before anything is taken in.
-func TestLeaseWaitsForTheLastSubscription(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lease := &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}
-		client := &silentClient{}
-		sub := testkit.Must(New(Config{Client: client, Lease: lease, StreamDownFor: KeepLease}, nil))(t)
-		defer func() { _ = sub.Close() }()
-		for range 3 {
-			testkit.Must(sub.Subscribe(t.Context(), AllData))(t)
-			time.Sleep(900 * time.Millisecond)
-		}
-		select {
-		case lease.grants <- newScriptedTerm(1):
-			t.Error("the lease is asked for before the last subscription")
-		default:
-		}
-		time.Sleep(100 * time.Millisecond)
-		lease.grants <- newScriptedTerm(1)
-		synctest.Wait()
-		if got := client.streams.Load(); got != 1 {
-			t.Errorf("%d streams are requested with the lease, want 1", got)
-		}
-	})
-}
-
 // While the stream waits for Config.Ready, the log says so, once.
 func TestReadyThatIsNotClosedIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

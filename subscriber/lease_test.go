@@ -430,20 +430,6 @@ func (c *patientClient) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// A message that waits for a reader while the process is stopped may be read when it goes on. It says
-// that the term is over.
-func TestMessageThatWaitedSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newLeaseWorld(t, Config{})
-		w.grant(1)
-		w.arrive(w.working(), 1)
-		w.jump.Store(int64(time.Hour))
-		if msg := w.next(); msg != nil && msg.Context().Err() == nil {
-			t.Error("a message was handed out after the term")
-		}
-	})
-}
-
 // A handler that looks at the context of its message after the end of the term sees it, also before
 // any timer has fired.
 func TestContextsOfMessagesLookAtTheClock(t *testing.T) {
@@ -694,16 +680,6 @@ func TestCloseOfAStandby(t *testing.T) {
 		w.state(LeaseNone, 0, 2, 0)
 	})
 }
-
-func TestLeaseWithoutTTL(t *testing.T) {
-	if _, err := New(Config{Client: &silentClient{}, Lease: noTTL{}}, nil); !errors.Is(err, ErrConfig) {
-		t.Errorf("New = %v, want ErrConfig", err)
-	}
-}
-
-type noTTL struct{ *scriptedLease }
-
-func (noTTL) TTL() time.Duration { return 0 }
 
 // askedClient has a stream that is open and quiet, and answers questions as the test says.
 type askedClient struct {

@@ -17,48 +17,6 @@ func scaled(n int) int {
 	return n
 }
 
-// 10,000 confirmations wait, those of every tenant in another way: requests stay few, and
-// when the service recovers everything is confirmed.
-func TestManyWaitingConfirmations(t *testing.T) {
-	const tenants, ends = 1000, 3 * time.Minute
-	w := newConfirmWorld(t, ConfirmConfig{})
-	ok := func() (confirmAnswer, time.Duration) { return answerOK, 50 * time.Millisecond }
-	w.answer = func(f *confirmBatch) (confirmAnswer, time.Duration) {
-		if w.now.Sub(w.began) >= ends {
-			return ok()
-		}
-		switch f.t.tenant[len(f.t.tenant)-1] % 4 {
-		case 0:
-			return answerFailed, 20 * time.Millisecond
-		case 1:
-			return answerOK, unanswered
-		case 2:
-			return answerForbidden, 20 * time.Millisecond
-		}
-		return ok()
-	}
-	for i := range tenants {
-		w.add(fmt.Sprint(i), many/tenants)
-	}
-	w.run(ends)
-	if w.most > 4*w.q.cfg.MaxRequests {
-		t.Errorf("%d requests at a time", w.most)
-	}
-	healthy := 0
-	for tenant, n := range w.confirmed {
-		if tenant[len(tenant)-1]%4 == 3 {
-			healthy += n
-		}
-	}
-	if want := many * 2 / 10; healthy != want { // of the last digits, 3 and 7
-		t.Errorf("%d of the healthy tenants are confirmed, want %d", healthy, want)
-	}
-	w.run(ends + 5*time.Minute)
-	if len(w.added) != 0 || len(w.q.tenants) != 0 {
-		t.Errorf("%d wait, %d tenants are remembered", len(w.added), len(w.q.tenants))
-	}
-}
-
 // 10,000 payloads wait, those of every host in another way: downloads stay few, and when
 // the hosts recover everything comes.
 func TestManyWaitingDownloads(t *testing.T) {

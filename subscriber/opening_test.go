@@ -99,17 +99,3 @@ func testStreamThatAwaitsItsHeadIsRecalled(t *testing.T) {
 	f.ackN(messages, 1)
 	testkit.NoError(t, sub.Close())
 }
-
-func TestCloseWhileAwaitingTheHead(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent})
-	sub := awaiting(f, func(_ *gateway.Config, cfg *subscriber.Config) {
-		cfg.CloseTimeout, cfg.DrainTimeout = time.Hour, time.Hour // they must not be needed
-	})
-	messages := f.subscribe(sub, subscriber.AllData)
-	testkit.Eventually(f, "a stream", func() bool { return f.server.Streams() == 1 })
-	testkit.NoError(t, closesInTime(t, sub))
-	if _, open := <-messages; open {
-		t.Error("a message")
-	}
-	testkit.Eventually(f, "no stream is left", func() bool { return f.server.Streams() == 0 })
-}

@@ -22,6 +22,10 @@ func TestWhatAnOddEventCosts(t *testing.T) {
 	}
 	tenant := fmt.Sprintf(`,"tenant_id":%q`, offlineID(offlineTenantID, 0))
 	message := func(fields string) string { return "event: MESSAGE_RECEIVED\ndata: " + data(fields) + "\n\n" }
+	file := func(fields string) string {
+		return fmt.Sprintf("event: FILE_RECEIVED\ndata: {\"event_type\":\"FILE_RECEIVED\",\"message_type\":%q,\"receiving_endpoint_id\":%q,\"payload\":\"eA==\"%s}\n\n",
+			typeFile, offlineID(offlineEndpointID, 1), fields)
+	}
 	for name, test := range map[string]struct {
 		text      string
 		payload   string // that is delivered; "-": nothing is
@@ -49,6 +53,8 @@ func TestWhatAnOddEventCosts(t *testing.T) {
 		"null payload":                {message(tenant + `,"payload":null`), "-", true, "payload", false, 0},
 		"unreadable payload":          {message(tenant + `,"payload":"*"`), "-", true, "payload", false, 0},
 		"payload and its address":     {message(tenant + `,"payload":"eA==","payload_uri":"http://payloads.example/1"`), "-", false, "payload", false, 0}, // confirming would discard one
+		"file without IDs":            {file(`,"size":1,"message_ids":null`), "-", false, "message_ids", false, 0},
+		"file of another size":        {file(fmt.Sprintf(`,"size":7,"message_ids":[%q]`, id)), "-", false, "size is not the length of payload", false, 0},
 		"twice":                       {message(tenant+`,"payload":"eA=="`) + message(tenant+`,"payload":"eA=="`), "x", true, "", false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,6 +124,11 @@ func TestWhatAnOddAnswerToConfirmationsCosts(t *testing.T) {
 		"400, empty":        {400, "", "", false},
 		"403, empty":        {403, "", "", false},
 		"409, message":      {409, "application/json", `{"message":"conflict"}`, false},
+		"403, page":         {403, "text/html", "<html>forbidden</html>", false},
+		"405, page":         {405, "text/html", "<html>not allowed</html>", false},
+		"413, page":         {413, "text/html", "<html>too large</html>", false},
+		"429, empty":        {429, "", "", false},
+		"503, empty":        {503, "", "", false},
 		"500, message":      {500, "application/json", `{"message":"no"}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,6 +137,9 @@ func TestWhatAnOddAnswerToConfirmationsCosts(t *testing.T) {
 				answered := 0
 				g.answer = func(w http.ResponseWriter) bool {
 					answered++
+					if test.status >= 500 {
+						w.Header().Set("Retry-After", "99999999")
+					}
 					if test.kind != "" {
 						w.Header().Set("Content-Type", test.kind)
 					}

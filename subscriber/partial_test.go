@@ -1,7 +1,6 @@
 package subscriber_test
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -114,23 +113,6 @@ func TestFreshURIsAreKept(t *testing.T) {
 	f.waitConfirmed(50)
 	if got := sub.Stats().Stream.Connects; got != 2 {
 		t.Errorf("%d connects, want one for all", got)
-	}
-}
-
-// What a load balancer does to a stream on which nothing happens is no failure.
-func TestQuietStreamsAreReopenedAtOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.Reconnect = subscriber.Backoff{Initial: 10 * time.Millisecond, Max: time.Minute}
-	sub := f.subscriber(cfg)
-	f.subscribe(sub, subscriber.AllData)
-	for i := range 12 {
-		testkit.Eventually(f, fmt.Sprint("connected ", i), func() bool {
-			state := sub.Stats().Stream
-			return state.Connected && f.server.Streams() == 1 && state.Connects == int64(i+1) && time.Since(state.Since) > 50*time.Millisecond
-		})
-		f.server.CutStreams()
 	}
 }
 

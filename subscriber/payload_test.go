@@ -280,30 +280,8 @@ func TestExpiredPayloadKeepsItsPlace(t *testing.T) {
 }
 
 // Everything that may be open waits for a fresh URI, while the stream is not read
-// because there is no room for the next event.
+// because there is no room for the next event. On each connection, a message that can never be delivered comes first.
 func TestExpiredPayloadsTakeAllTheRoom(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
-	gone := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Hang: true, Status: 410, Times: 3})
-	cfg := f.config()
-	cfg.MaxInFlight, cfg.Order = 3, subscriber.Unordered
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	for i := range 20 {
-		f.send(typeJSON, random(1000+i))
-	}
-	testkit.Eventually(f, "one has arrived for which there is no room", func() bool {
-		s := sub.Stats()
-		return gone.Hits() == 3 && s.Received >= 4
-	})
-	gone.Lift()
-	f.ackN(messages, 20)
-	f.waitConfirmed(20)
-}
-
-// As above, while the service also has a message that can never be delivered,
-// which comes first on each connection.
-func TestExpiredPayloadsBehindAnUndeliverableOne(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
 	cfg := f.config()

@@ -443,24 +443,6 @@ func TestCloseAndTheQuarantine(t *testing.T) {
 	})
 }
 
-func TestQuarantineConfigIsValidated(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	for name, change := range map[string]func(*subscriber.QuarantineConfig){
-		"Quarantine.Timeout":         func(c *subscriber.QuarantineConfig) { c.Timeout = -1 },
-		"Quarantine.MaxWaiting":      func(c *subscriber.QuarantineConfig) { c.MaxWaiting = -1 },
-		"Quarantine.MaxWaitingBytes": func(c *subscriber.QuarantineConfig) { c.MaxWaitingBytes = -1 },
-		"Quarantine.Remember":        func(c *subscriber.QuarantineConfig) { c.Remember = -1 },
-		"Quarantine.Retry":           func(c *subscriber.QuarantineConfig) { c.Retry.Max = -1 },
-	} {
-		cfg := f.config()
-		change(&cfg.Quarantine)
-		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // The oldest digests are forgotten; then an event is stored once more.
 func TestQuarantineRemembersSoMany(t *testing.T) {
 	t.Parallel()

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"sync"
 	"testing"
@@ -51,33 +50,6 @@ func TestIngressAnswersDoNotEndTheSubscription(t *testing.T) {
 				f.sendN(3)
 				f.ackN(messages, 3)
 				f.waitConfirmed(3)
-			})
-		})
-	}
-}
-
-// ... and no confirmation is lost.
-func TestIngressAnswersDropNoConfirmations(t *testing.T) {
-	faults := ingressAnswers()
-	faults["403 with a message"] = gatewaytest.Fault{Status: 403}
-	for name, fault := range faults {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, gatewaytest.Config{InMemory: true})
-				ingress := f.server.Inject(gatewaytest.OpConfirm, fault)
-				sub := f.subscriber(f.config())
-				messages := f.subscribe(sub, subscriber.AllData)
-				f.sendN(20)
-				f.ackN(messages, 20)
-				testkit.Eventually(f, "refused several times", func() bool { return ingress.Hits() >= 10 })
-				if s := sub.Stats(); s.Rejected != 0 || s.PendingConfirmations != 20 {
-					t.Errorf("%d rejected, %d pending", s.Rejected, s.PendingConfirmations)
-				}
-				ingress.Lift()
-				f.waitConfirmed(20)
-				if got := sub.Stats(); got.Rejected != 0 || got.Stream.Connects != 1 {
-					t.Errorf("%d rejected, %d connects", got.Rejected, got.Stream.Connects)
-				}
 			})
 		})
 	}
@@ -154,41 +126,6 @@ func TestRefusedStreamEndsSubscriptions(t *testing.T) {
 	}
 }
 
-// offlineService is a client whose requests a handler answers without a network, so
-// that time can be that of a synctest bubble.
-func offlineService(t *testing.T, h http.Handler) *gateway.Client {
-	t.Helper()
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"access_token":"token"}`))
-	})
-	mux.Handle("/", h)
-	client := testkit.Must(gateway.New(gateway.Config{
-		BaseURL: "https://gateway.example", TokenURL: "https://gateway.example/token", ClientID: "id", ClientSecret: "secret",
-		Transport: handlerTransport{mux},
-	}))(t)
-	t.Cleanup(func() { _ = client.Close() })
-	return client
-}
-
-type handlerTransport struct{ http.Handler }
-
-func (h handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	if r.Body != nil {
-		_ = r.Body.Close()
-	}
-	return w.Result(), r.Context().Err()
-}
-
-func answerPage(w http.ResponseWriter, status int) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = w.Write([]byte("<html>"))
-}
-
 // errorBook keeps the errors that are logged, and when.
 type errorBook struct {
 	watermill.NopLogger
@@ -238,22 +175,21 @@ func (b *errorBook) check(t *testing.T, text string, due ...time.Duration) {
 // a silent one.
 func TestStreamRefusedByAnIngressForHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, gatewaytest.Config{InMemory: true})
+		ingress := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 404, Body: []byte("<html>"), ContentType: "text/html"})
 		book := newErrorBook()
-		client := offlineService(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			switch after := time.Since(book.began); {
-			case after > 100*time.Minute && after < 104*time.Minute:
-				w.WriteHeader(http.StatusForbidden) // not for 5 minutes
-			case after > 104*time.Minute && after < 105*time.Minute:
-				w.WriteHeader(http.StatusServiceUnavailable)
-			case after > 105*time.Minute && after < 109*time.Minute:
-				w.WriteHeader(http.StatusBadRequest)
-			default:
-				answerPage(w, http.StatusNotFound)
-			}
-		}))
-		sub := testkit.Must(subscriber.New(subscriber.Config{Client: client}, book))(t)
-		messages := testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
-		time.Sleep(150 * time.Minute)
+		sub := testkit.Must(subscriber.New(subscriber.Config{Client: f.client}, book))(t)
+		messages := f.subscribe(sub, subscriber.AllData)
+		time.Sleep(100 * time.Minute)
+		for _, status := range []int{403, 503, 400} { // each for less than 5 minutes
+			fault := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: status})
+			ingress.Lift()
+			time.Sleep(4 * time.Minute)
+			ingress = fault
+		}
+		f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 404, Body: []byte("<html>"), ContentType: "text/html"})
+		ingress.Lift()
+		time.Sleep(38 * time.Minute)
 		select {
 		case <-messages:
 			t.Error("the subscription has ended")
@@ -267,72 +203,22 @@ func TestStreamRefusedByAnIngressForHours(t *testing.T) {
 	})
 }
 
-// The time counts from the first refusal, and by default there are five minutes.
-func TestStreamRefusedForFiveMinutes(t *testing.T) {
-	for name, never := range map[string]bool{"default": false, "never": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				client := offlineService(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					if time.Since(began) < 20*time.Minute {
-						w.WriteHeader(http.StatusBadGateway)
-					} else {
-						w.WriteHeader(http.StatusForbidden)
-					}
-				}))
-				cfg := subscriber.Config{Client: client}
-				if never {
-					cfg.StreamRefusedFor = subscriber.NeverRefused
-				}
-				sub := testkit.Must(subscriber.New(cfg, nil))(t)
-				messages := testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
-				select {
-				case <-messages:
-					if after := time.Since(began); never || after < 25*time.Minute || after > 26*time.Minute {
-						t.Errorf("ended after %v", after)
-					}
-				case <-time.After(24 * time.Hour):
-					if state := sub.Stats().Stream; !never || state.RefusedSince.IsZero() || !state.EndsAt.IsZero() {
-						t.Errorf("%+v", state)
-					}
-				}
-				if err := sub.Close(); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
 // Confirmations that something else refuses are kept, and it is not silent about it.
 func TestConfirmationsRefusedByAnIngressForHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, gatewaytest.Config{InMemory: true})
+		ingress := f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 404, Body: []byte("<html>"), ContentType: "text/html"})
 		book := newErrorBook()
-		mux := http.NewServeMux()
-		mux.HandleFunc("GET /events", func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = fmt.Fprintf(w, "event: MESSAGE_RECEIVED\ndata: {\"event_type\":\"MESSAGE_RECEIVED\",\"id\":\"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a001\","+
-				"\"app_message_id\":\"a\",\"message_type\":%q,\"sent_at\":\"2026-01-01T00:00:00Z\",\"payload\":\"eA==\","+
-				"\"receiving_endpoint_id\":\"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a002\",\"tenant_id\":\"6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a003\"}\n\n", typeJSON)
-		})
-		mux.HandleFunc("POST /confirmations", func(w http.ResponseWriter, _ *http.Request) {
-			if time.Since(book.began) < 90*time.Minute {
-				answerPage(w, http.StatusNotFound)
-			} else {
-				w.WriteHeader(http.StatusAccepted)
-			}
-		})
-		// Every stream ends at once: at the default, there would be 20,000 of them.
-		sub := testkit.Must(subscriber.New(subscriber.Config{
-			Client: offlineService(t, mux), Reconnect: subscriber.Backoff{Initial: time.Minute, Max: time.Minute},
-		}, book))(t)
-		messages := testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
-		(<-messages).Ack()
+		sub := testkit.Must(subscriber.New(subscriber.Config{Client: f.client, StartAfter: -1}, book))(t)
+		messages := f.subscribe(sub, subscriber.AllData)
+		f.sendN(1)
+		f.ackN(messages, 1)
 		time.Sleep(80 * time.Minute)
 		if s := sub.Stats(); s.Confirmed != 0 || s.Rejected != 0 || s.PendingConfirmations != 1 {
 			t.Errorf("%+v", s)
 		}
 		book.check(t, "confirmations for the tenant fail; they are kept and retried", 10*time.Second, time.Minute, 5*time.Minute, time.Hour)
+		ingress.Lift()
 		time.Sleep(20 * time.Minute)
 		if s := sub.Stats(); s.Confirmed == 0 || s.Rejected != 0 {
 			t.Errorf("%+v", s)

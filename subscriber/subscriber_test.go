@@ -23,6 +23,7 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
+	"github.com/agrimill/agrimill/subscriber/leasetest"
 )
 
 func TestAckLeadsToConfirmation(t *testing.T) {
@@ -85,42 +86,6 @@ func TestNothingIsConfirmedBeforeEveryoneAcked(t *testing.T) {
 	}
 }
 
-func TestNackIsDeliveredAgainWithoutBlockingOtherKeys(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.Nack = subscriber.Backoff{Initial: 50 * time.Millisecond, Max: 100 * time.Millisecond}
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	f.send(typeJSON, []byte("bad"), f.receiver)
-	f.sendN(20, f.receiver2)
-	// One key is nacked three times while everything of the other passes.
-	nacks, acks := 0, 0
-	for nacks < 3 || acks < 20 {
-		msg := f.next(messages)
-		if string(msg.Payload) == "bad" && nacks < 3 {
-			nacks++
-			msg.Nack()
-			continue
-		}
-		if string(msg.Payload) != "bad" {
-			acks++
-		}
-		msg.Ack()
-	}
-	for f.confirmed() < 21 {
-		select {
-		case msg := <-messages:
-			msg.Ack()
-		case <-time.After(quiet):
-		}
-	}
-	f.waitConfirmed(21)
-	if got := sub.Stats().Nacked; got != 3 {
-		t.Errorf("Nacked = %d, want 3", got)
-	}
-}
-
 func TestOneOpenMessagePerKeyInOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
@@ -154,24 +119,6 @@ func TestOneOpenMessagePerKeyInOrder(t *testing.T) {
 		held = held[:0]
 	}
 	f.waitConfirmed(2 * n)
-}
-
-func TestUnorderedDeliversInParallel(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.Order = subscriber.Unordered
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	f.sendN(20)
-	var held []*message.Message
-	for range 20 {
-		held = append(held, f.next(messages))
-	}
-	for _, msg := range held {
-		msg.Ack()
-	}
-	f.waitConfirmed(20)
 }
 
 func TestMaxInFlightHoldsTheStreamBack(t *testing.T) {
@@ -669,7 +616,15 @@ func TestConfigIsValidated(t *testing.T) {
 		"Quarantine.Topic": func(c *subscriber.Config) {
 			c.Quarantine = subscriber.QuarantineConfig{Publisher: noTopics{}, Topic: "dead/letters"}
 		},
-		"Confirm.MaxBacklog": func(c *subscriber.Config) { c.Confirm.MaxBacklog = -1 },
+		"Confirm.MaxBacklog":         func(c *subscriber.Config) { c.Confirm.MaxBacklog = -1 },
+		"Quarantine.Timeout":         func(c *subscriber.Config) { c.Quarantine.Timeout = -1 },
+		"Quarantine.MaxWaiting":      func(c *subscriber.Config) { c.Quarantine.MaxWaiting = -1 },
+		"Quarantine.MaxWaitingBytes": func(c *subscriber.Config) { c.Quarantine.MaxWaitingBytes = -1 },
+		"Quarantine.Remember":        func(c *subscriber.Config) { c.Quarantine.Remember = -1 },
+		"Quarantine.Retry":           func(c *subscriber.Config) { c.Quarantine.Retry.Max = -1 },
+		"Lease":                      func(c *subscriber.Config) { c.Lease = leasetest.NewMemory(0).Lease() },
+		"Unmatched must be one":      func(c *subscriber.Config) { c.Unmatched = 2 },
+		"Unmatched needs":            func(c *subscriber.Config) { c.Unmatched = subscriber.UnmatchedQuarantine },
 	} {
 		cfg := f.config()
 		change(&cfg)
@@ -713,25 +668,4 @@ func TestUUIDNamesTheDelivery(t *testing.T) {
 	if len(byEndpoint) != 2 || len(endpoints) != 2 {
 		t.Errorf("UUIDs by endpoint: %v", byEndpoint)
 	}
-}
-
-func TestFileUUIDIsStable(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{FileTypes: []string{typeFile}})
-	cfg := f.config()
-	cfg.Files = []string{typeFile}
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	f.send(typeFile, []byte("zip"))
-	msg := f.next(messages)
-	if uuid.Validate(msg.UUID) != nil {
-		t.Errorf("UUID %q is none", msg.UUID)
-	}
-	msg.Nack()
-	again := f.next(messages)
-	if again.UUID != msg.UUID {
-		t.Errorf("UUID changed from %s to %s with the redelivery", msg.UUID, again.UUID)
-	}
-	again.Ack()
-	f.waitConfirmed(1)
 }

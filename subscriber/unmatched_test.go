@@ -318,25 +318,6 @@ func TestRefuseKnowsItsMessages(t *testing.T) {
 	}
 }
 
-func TestUnmatchedValidate(t *testing.T) {
-	for _, test := range []struct {
-		name   string
-		config Config
-		want   string
-	}{
-		{"unknown", Config{Unmatched: 2}, "Unmatched must be one of the named constants"},
-		{"no quarantine", Config{Unmatched: UnmatchedQuarantine}, "Unmatched needs a Quarantine.Publisher"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			test.config.Client = &silentClient{}
-			err := test.config.Validate()
-			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
-	}
-}
-
 // With a pipelined route, a store that hangs holds up the key of the message that it is to take, for
 // no longer than its time, and no other key.
 func TestUnmatchedQuarantineHoldsUpItsOwnKey(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
-	"github.com/agrimill/agrimill/subscriber"
 )
 
 // emit sends an event of the type to the open streams.
@@ -75,28 +74,6 @@ func TestBadEndpointInAnEventHidesNoOther(t *testing.T) {
 	if got := directory.Mine(f.server.Tenant()); len(got) != 2 || got[1].Name != list[1].Name {
 		t.Errorf("got %+v, want what was known of the bad one", got)
 	}
-}
-
-// A file that names no messages cannot be confirmed: it goes to the quarantine.
-func TestFileWithNullForItsMessagesGoesToTheQuarantine(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	store := &shelf{}
-	cfg := f.config()
-	cfg.Quarantine = subscriber.QuarantineConfig{Publisher: store}
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	testkit.Eventually(f, "connected", func() bool { return sub.Stats().Stream.Connected })
-	f.emit(gateway.EventFileReceived, fmt.Sprintf(`"receiving_endpoint_id":%q,"message_type":%q,"size":1,"message_ids":null,"payload":"eA=="`, f.receiver.ID, typeFile))
-	testkit.Eventually(f, "stored", func() bool { return len(store.all()) == 1 })
-	record := store.all()[0]
-	if reason := record.Metadata.Get(subscriber.KeyQuarantineReason); !strings.Contains(reason, "message_ids") {
-		t.Errorf("reason %q", reason)
-	}
-	if ids, ok := record.Metadata[subscriber.KeyQuarantineMessageIDs]; ok {
-		t.Errorf("message IDs %q", ids)
-	}
-	f.nothing(messages)
 }
 
 // An event without a tenant whose endpoint is written in another case, or cannot

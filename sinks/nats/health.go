@@ -95,7 +95,7 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 		s.askSynced(ctx, stream.CachedInfo())
 	}
 	// Somebody has changed the stream under us.
-	if how := deletes(have, s.config); how != "" && how != deletes(*last, s.config) {
+	if how := deletes(have, s.config); how != "" && last != nil && how != deletes(*last, s.config) {
 		warnlog.Warn(s.logger, "durability none: "+how, watermill.LogFields{"stream": have.Name})
 	}
 	return nil

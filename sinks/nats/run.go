@@ -146,15 +146,17 @@ func (s *Sink) lookAgain(patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(s.background, patience)
 	defer cancel()
 	err := s.lookAtStream(ctx)
-	gone := errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !s.covered(s.stream.Load())
-	if gone && s.config.Provision != ProvisionNone {
+	gone := errors.Is(err, jetstream.ErrStreamNotFound)
+	if (gone || err == nil && !s.covered(s.stream.Load())) && s.config.Provision != ProvisionNone {
+		if gone { // the new one is compared before anything is stored; one that lost its subjects may well take other topics meanwhile
+			s.looked.Store(0)
+		}
 		if err = s.provision(s.background, s.config.ConnectTimeout); err != nil {
 			if s.tells(err) {
 				s.logger.Error("NATS stream provisioning failed", err, nil)
 			}
 			return err
 		}
-		s.looked.Store(0) // so that what waits is woken
 		err = s.lookAtStream(ctx)
 	}
 	return err

@@ -244,7 +244,6 @@ func (s *Sink) provision(ctx context.Context, timeout time.Duration) error {
 	if err != nil {
 		return Explain(s.conn, s.config.Domain, err)
 	}
-	s.stream.Store(&have)
 	warn(s.logger, have, differences, s.config)
 	return nil
 }

@@ -222,6 +222,9 @@ func (s Suite) delete(t *testing.T) {
 		t.Errorf("deleted %d, %v", n, err)
 	}
 	b.want(b.Store)
+	if _, err := router.DeletePoisoned(t.Context(), b.Store, router.PoisonSelection{}); !errors.Is(err, router.ErrConfig) {
+		t.Errorf("an empty selection: %v", err)
+	}
 	b.poison("five")
 	b.want(b.Store, "five")
 }

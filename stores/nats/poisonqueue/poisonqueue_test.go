@@ -159,77 +159,6 @@ func (b *bench) replay(selection router.PoisonSelection, want router.ReplayRepor
 	}
 }
 
-func TestListShowsAndTakesNothing(t *testing.T) {
-	b := newBench(t, router.Config{})
-	if list := b.list(); len(list) != 0 {
-		t.Errorf("an empty queue lists %d messages", len(list))
-	}
-	b.send("one", "two", "three")
-	for range 2 {
-		b.assertQueue("one", "two", "three")
-	}
-	second := b.list()[1]
-	got := testkit.Must(b.queue.Get(t.Context(), second.ID))(t)
-	if got.ID != second.ID || got.Route != "farm" || got.Reason != "cannot decode" || got.Class != "permanent" ||
-		got.Topic != "in" || got.Attempts != 1 || got.Count != 1 || got.First.IsZero() || got.Last.Before(got.First) ||
-		got.Message.UUID != "uuid two" || string(got.Message.Payload) != "two" || got.Message.Metadata[gateway.KeyTenantID] != "tenant" {
-		t.Errorf("got %+v", got)
-	}
-	for p, err := range b.queue.Messages(t.Context()) {
-		if err != nil || string(p.Message.Payload) != "one" {
-			t.Errorf("got %v, %v", p, err)
-		}
-		break // a reader may stop
-	}
-}
-
-func TestReplayArrivesOnce(t *testing.T) {
-	b := newBench(t, router.Config{})
-	b.send("one", "two", "three", "four")
-	ids := b.list()
-
-	// Still broken: each comes back, under a new ID, with its history.
-	b.replay(router.PoisonSelection{IDs: []string{ids[2].ID}}, router.ReplayReport{Poisoned: 1})
-	back := b.assertQueue("one", "two", "four", "three")[3]
-	if back.ID == ids[2].ID || back.Count != 2 || back.Attempts != 2 || !back.First.Equal(ids[2].First) || back.Last.Before(ids[2].Last) || back.Topic != "in" {
-		t.Errorf("came back as %+v, was %+v", back, ids[2])
-	}
-	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Poisoned: 4})
-	for i, p := range b.assertQueue("one", "two", "four", "three") {
-		if want := 2 + i/3; p.Count != want || p.Attempts != want {
-			t.Errorf("%s: count %d, attempts %d, want %d", p.Message.Payload, p.Count, p.Attempts, want)
-		}
-	}
-
-	b.fixed.Store(true)
-	b.replay(router.PoisonSelection{Filter: func(p router.Poisoned) bool { return p.Count == 3 }}, router.ReplayReport{Sent: 1})
-	b.assertQueue("one", "two", "four")
-	old := b.list()
-	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 3})
-	b.assertQueue()
-	var got []string
-	for _, msg := range b.stored() {
-		got = append(got, string(msg.Payload))
-		for key := range msg.Metadata {
-			if bytes.Contains([]byte(key), []byte("poison")) {
-				t.Errorf("%s still has %s", msg.Payload, key)
-			}
-		}
-	}
-	if !slices.Equal(got, []string{"three", "one", "two", "four"}) {
-		t.Errorf("stored %q", got)
-	}
-	// They are gone, and handled: nothing arrives twice.
-	_, err := b.router.Replay(t.Context(), b.queue, router.PoisonSelection{IDs: []string{old[0].ID}})
-	if !errors.Is(err, router.ErrNotInQueue) {
-		t.Errorf("replay of a deleted message: %v", err)
-	}
-	b.send("one", "two")
-	if n := len(b.stored()); n != 4 {
-		t.Errorf("%d messages stored, want 4", n)
-	}
-}
-
 // A sender's repetition that was poisoned, too, is a record of its own, and replayed like one.
 func TestEqualRecordsAreBothReplayed(t *testing.T) {
 	b := newBench(t, router.Config{})
@@ -295,108 +224,6 @@ func TestPoisonedAgainAfterItWasDropped(t *testing.T) {
 	b.assertQueue("without an ID", "without an ID")
 }
 
-// A replay that was killed before it could delete: the next one recognises what
-// was handled.
-func TestReplayOfWhatWasHandledAndNotDeleted(t *testing.T) {
-	b := newBench(t, router.Config{})
-	b.send("one")
-	b.fixed.Store(true)
-	keeping := undeletable{b.queue}
-	if _, err := b.router.Replay(t.Context(), keeping, router.PoisonSelection{All: true}); !errors.Is(err, errKept) {
-		t.Errorf("got %v", err)
-	}
-	b.assertQueue("one")
-	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 1, Duplicates: 1})
-	b.assertQueue()
-	if n := len(b.stored()); n != 1 {
-		t.Errorf("stored %d times", n)
-	}
-}
-
-type undeletable struct{ *poisonqueue.Queue }
-
-var errKept = errors.New("killed")
-
-func (undeletable) Delete(context.Context, string) error { return errKept }
-
-// What is poisoned while a replay runs is not part of it.
-func TestReplayEndsAlthoughMessagesCome(t *testing.T) {
-	b := newBench(t, router.Config{Dedup: router.DedupSettings{KeyFunc: router.NoKeys}})
-	b.send("one", "two")
-	n := 0
-	b.nested = func() {
-		if n++; n <= 10 {
-			record := message.NewMessage(fmt.Sprint(n), []byte("foreign"))
-			if err := b.sink.Publish(router.DefaultPoisonTopic, record); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Poisoned: 2})
-	if list := b.list(); len(list) != 4 {
-		t.Errorf("%d in the queue, want 2 and the 2 that came", len(list))
-	}
-	// What PoisonQueue did not write is kept, and can be deleted.
-	b.nested = nil
-	b.fixed.Store(true)
-	b.replay(router.PoisonSelection{All: true}, router.ReplayReport{Sent: 2, Kept: 2})
-	b.assertQueue("foreign", "foreign")
-	if n, err := router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{All: true}); n != 2 || err != nil {
-		t.Errorf("deleted %d, %v", n, err)
-	}
-}
-
-func TestDelete(t *testing.T) {
-	b := newBench(t, router.Config{})
-	b.send("one", "two", "three", "four")
-	list := b.list()
-	n, err := router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{IDs: []string{list[1].ID, list[3].ID}})
-	if n != 2 || err != nil {
-		t.Errorf("deleted %d, %v", n, err)
-	}
-	b.assertQueue("one", "three")
-	n, err = router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{
-		Filter: func(p router.Poisoned) bool { return string(p.Message.Payload) == "one" },
-	})
-	if n != 1 || err != nil {
-		t.Errorf("deleted %d, %v", n, err)
-	}
-	b.assertQueue("three")
-	n, err = router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{IDs: []string{list[2].ID, list[1].ID}})
-	if n != 1 || !errors.Is(err, router.ErrNotInQueue) {
-		t.Errorf("deleted %d, %v", n, err)
-	}
-	if _, err := router.DeletePoisoned(t.Context(), b.queue, router.PoisonSelection{}); !errors.Is(err, router.ErrConfig) {
-		t.Errorf("an empty selection: %v", err)
-	}
-
-	// Messages of other topics are safe.
-	b.fixed.Store(true)
-	b.send("five")
-	for _, id := range []string{"6", "5", "0", "-1", "x", "", "99999"} {
-		if err := b.queue.Delete(t.Context(), id); !errors.Is(err, router.ErrNotInQueue) {
-			t.Errorf("Delete(%q): %v", id, err)
-		}
-		if _, err := b.queue.Get(t.Context(), id); !errors.Is(err, router.ErrNotInQueue) {
-			t.Errorf("Get(%q): %v", id, err)
-		}
-	}
-	if n := len(b.stored()); n != 1 {
-		t.Errorf("%d messages stored, want 1", n)
-	}
-}
-
-func TestOtherRouteAndNoRoute(t *testing.T) {
-	b := newBench(t, router.Config{})
-	b.send("one")
-	elsewhere := func(router.Poisoned) string { return "missing" }
-	_, err := b.router.Replay(t.Context(), b.queue, router.PoisonSelection{All: true, Route: elsewhere})
-	if !errors.Is(err, router.ErrNoRoute) {
-		t.Errorf("got %v", err)
-	}
-	b.assertQueue("one")
-}
-
 // A record whose payload is in the claim check is whole again when it arrives.
 func TestLargeMessage(t *testing.T) {
 	store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{URL: "mem://"}))(t)
@@ -426,27 +253,6 @@ func TestLargeMessage(t *testing.T) {
 		t.Errorf("%d bytes, %v", size, err)
 	}
 	_ = r.Close()
-}
-
-func TestServerDown(t *testing.T) {
-	server := natstest.Start(t)
-	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}}, nil))(t)
-	defer func() { _ = sink.Close() }()
-	queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 200 * time.Millisecond}))(t)
-	server.Stop()
-	if _, err := queue.Get(t.Context(), "1"); err == nil || errors.Is(err, router.ErrNotInQueue) {
-		t.Errorf("Get: %v", err)
-	}
-	if err := queue.Delete(t.Context(), "1"); err == nil || errors.Is(err, router.ErrNotInQueue) {
-		t.Errorf("Delete: %v", err)
-	}
-	failed := false
-	for _, err := range queue.Messages(t.Context()) {
-		failed = err != nil && !errors.Is(err, router.ErrNotInQueue)
-	}
-	if !failed {
-		t.Error("Messages ends without an error")
-	}
 }
 
 // A work queue knows one consumer per subject; looking needs none.
@@ -502,20 +308,4 @@ func Example() {
 		return err
 	}
 	_ = repair
-}
-
-// The depth is what the stream holds of the queue, whoever asks.
-func TestDepth(t *testing.T) {
-	b := newBench(t, router.Config{})
-	depth := func(want int64) {
-		t.Helper()
-		if got, err := b.queue.Depth(t.Context()); err != nil || got != want {
-			t.Errorf("depth %d, %v; want %d", got, err, want)
-		}
-	}
-	depth(0)
-	b.send("one", "two", "three")
-	depth(3)
-	testkit.NoError(t, b.queue.Delete(t.Context(), b.list()[1].ID))
-	depth(2)
 }

@@ -40,17 +40,19 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 		return nil, err
 	}
 	if msg.UUID == "" {
-		name := fmt.Sprintf("%s %d %d", d.stream, d.place.sequence, d.place.stored)
-		msg.UUID = uuid.NewHash(sha256.New(), streamNamespace(), []byte(name), 8).String()
+		msg.UUID = uuid.NewHash(sha256.New(), streamNamespace(), []byte(d.name()), 8).String()
 	}
 	return msg, nil
 }
 
-// deliveryName names a message by its place, the same for every delivery. The time it was
-// stored distinguishes a recreated stream, and another server, from the one before.
-func deliveryName(d *delivery) string {
-	return fmt.Sprintf("nats %s %d %d", d.stream, d.place.sequence, d.place.stored)
+// name is the same for every delivery of a message. The time it was stored distinguishes a recreated
+// stream, and another server, from the one before.
+func (d *delivery) name() string {
+	return fmt.Sprintf("%s %d %d", d.stream, d.place.sequence, d.place.stored)
 }
+
+// deliveryName is name among those of all sources.
+func deliveryName(d *delivery) string { return "nats " + d.name() }
 
 // storedAt is when the server stored a message.
 func storedAt(d *delivery) time.Time { return time.Unix(0, d.place.stored) }

@@ -97,19 +97,6 @@ func (s *tally) handle(messages <-chan *message.Message, n int) {
 	}
 }
 
-func TestKeysKeepTheirOrder(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	f.putKeys(20, 2000)
-	s := f.subscriber(keyed, func(c *nats.Config) { c.MaxNackDelay = time.Millisecond })
-	order := &tally{TB: t}
-	order.handle(f.subscribe(s), 2000)
-	if order.again > 0 {
-		t.Errorf("%d messages came again", order.again)
-	}
-	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
-}
-
 // Subscriptions end, as with a reload, while messages are open, read ahead and on their way: what was not
 // acked comes again in order, and at once, because AckWait is longer than the test waits.
 func TestKeysKeepTheirOrderOverSubscriptions(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
-	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 	sinknats "github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sources/nats"
@@ -157,33 +156,6 @@ func (f *field) pending() int {
 	return info.NumAckPending + int(info.NumPending)
 }
 
-func TestSubscriberDeliversOnce(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	f.put(0, 50)
-	seen := map[string]bool{}
-	first := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 10 })
-	messages := f.subscribe(first)
-	for range 20 {
-		msg := f.next(messages)
-		seen[string(msg.Payload)] = true
-		msg.Ack()
-	}
-	testkit.NoError(t, first.Close())
-	if _, open := <-messages; open {
-		t.Error("the channel is open after Close")
-	}
-	// The server takes acks in when it gets to it. What is acked beside them would be too few for good.
-	testkit.Eventually(t, "30 messages are left", func() bool { return f.pending() == 30 })
-	// What the first one had prefetched was nacked: it need not wait for
-	// AckWait, which is longer than next waits.
-	second := f.subscriber(func(c *nats.Config) { c.MaxInFlight = 10 })
-	if again := f.takeAll(f.subscribe(second), seen, 50); again != 0 {
-		t.Errorf("%d acknowledged messages came again", again)
-	}
-	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
-}
-
 func TestSubscriberNack(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
@@ -200,27 +172,6 @@ func TestSubscriberNack(t *testing.T) {
 	<-ctx.Done()
 	<-second.Context().Done()
 	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
-}
-
-func TestSubscriberUUIDs(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	f.put(0, 2)
-	messages := f.subscribe(f.subscriber())
-	one := f.next(messages)
-	one.Ack()
-	two := f.next(messages)
-	two.Ack()
-	testkit.Eventually(t, "nothing is left", func() bool { return f.pending() == 0 })
-	// The same place in a recreated stream is another message.
-	testkit.NoError(t, f.js.DeleteStream(t.Context(), "FIELD"))
-	f.createStream()
-	f.put(0, 1)
-	three := f.next(messages)
-	three.Ack()
-	if one.UUID == two.UUID || one.UUID == three.UUID {
-		t.Errorf("different messages have the UUIDs %s, %s, %s", one.UUID, two.UUID, three.UUID)
-	}
 }
 
 // reported waits until the server has heard n times that messages are being handled.
@@ -379,19 +330,6 @@ func TestSubscriberErrors(t *testing.T) {
 	f.next(f.subscribe(down)).Ack()
 }
 
-func TestSubscriberNewOnly(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	f.put(0, 5)
-	messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.NewOnly, c.Stream = true, "FIELD" }))
-	f.put(5, 1)
-	msg := f.next(messages)
-	msg.Ack()
-	if string(msg.Payload) != "5" {
-		t.Errorf("got message %s", msg.Payload)
-	}
-}
-
 func TestSubscriberBacklog(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
@@ -414,36 +352,6 @@ func TestSubscriberBacklog(t *testing.T) {
 	defer cancel()
 	if _, err := s.Backlog(ctx); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("without a server: %v", err)
-	}
-}
-
-// A second subject for a consumer that reads one is a mistake that no retry repairs:
-// its route is refused and Run tells, while the other one carries messages.
-func TestRouteWithASecondSubjectIsRefused(t *testing.T) {
-	t.Parallel()
-	f := newField(t)
-	shared := f.subscriber()
-	sink := testkit.Must(sinknats.New(sinknats.Config{Connection: sinknats.Connection{URL: f.server.URL()}}, nil))(t)
-	t.Cleanup(func() { _ = sink.Close() })
-	r := testkit.Must(router.New(router.Config{Poison: sink}, nil))(t)
-	for name, subject := range map[string]string{"first": fieldSubject, "second": "field.other"} {
-		testkit.NoError(t, r.Add(router.Route{Name: name, From: shared, Topic: subject, To: sink, ToTopic: "out"}))
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	result := make(chan error, 1)
-	go func() { result <- r.Run(ctx) }() // ends with ctx
-	<-r.Running()
-	states := map[router.RouteState]int{}
-	for _, h := range r.Health() {
-		states[h.State]++
-	}
-	if states[router.StateRunning] != 1 || states[router.StateFailed] != 1 {
-		t.Errorf("states %v, want one route that runs and one that failed", states)
-	}
-	cancel()
-	var failure *router.RouteError
-	if err := <-result; !errors.Is(err, nats.ErrConfig) || !errors.As(err, &failure) {
-		t.Errorf("Run = %v, want the error of the configuration", err)
 	}
 }
 

@@ -71,9 +71,9 @@ help: ## Show this list
 .PHONY: run
 run: ## Send farm files through the gateway into JetStream (DIR=path: your own files)
 	@dir="$$(mktemp -d)"; \
-	$(call build,the program,a minute,$(GO) build -o "$$dir/quickstart" ./internal/quickstart || { rm -r "$$dir"; exit 1; }); \
+	$(call build,the program,a minute,$(GO) build -o "$$dir/agrimill" ./cmd/agrimill || { rm -r "$$dir"; exit 1; }); \
 	trap 'rm -r "$$dir"' EXIT; \
-	"$$dir/quickstart" $(if $(strip $(DIR)),-dir '$(DIR)')
+	"$$dir/agrimill" demo --once --config "$$dir/demo.yaml" --address 127.0.0.1:0 $(if $(strip $(DIR)),--files '$(DIR)')
 
 # Tests wait more than they compute, so five packages run at a time, with four tests each, on
 # however few cores. The packages that take longest are named first, because go test starts

@@ -29,19 +29,6 @@ type job struct {
 	north, east                    float64 // of the field's corner in the southwest, in degrees, WGS84
 }
 
-// longAcre is the job of LongAcre. Its time is fixed, so every run sends the same bytes.
-var longAcre = job{
-	customer: "Sample Customer", farm: "Sample Farm", field: "Long Acre", machine: "Sample Sprayer",
-	start: time.Date(2026, time.May, 4, 6, 30, 0, 0, time.UTC), north: 52.1000, east: 8.2000,
-}
-
-// LongAcre returns one job on an imaginary field in the formats that farm software exchanges, and a
-// file of 3 MiB. The bytes are the same in every run.
-func LongAcre() ([]File, error) {
-	files, err := longAcre.files()
-	return append(files, newFile("raw_sensor_dump.bin", sensorDump(3<<20))), err
-}
-
 // newFile is a file of the message type that its name says.
 func newFile(name string, data []byte) File { return File{name, farmfile.MessageType(name), data} }
 
@@ -301,7 +288,7 @@ func (j job) trackJSON(track []position) ([]byte, error) {
 func sensorDump(size int) []byte {
 	out := make([]byte, size)
 	var seed [32]byte
-	copy(seed[:], "agrimill quickstart")
+	copy(seed[:], "agrimill demo")
 	// ChaCha8.Read never fails.
 	_, _ = rand.NewChaCha8(seed).Read(out)
 	return out

@@ -57,14 +57,20 @@ func (w *World) next(turn int) gateway.SendMessageRequest {
 	if w.options.Poison && turn%poisonEvery == poisonEvery-1 {
 		file, teamset, sample = farm.shape, "", true
 	}
-	name := farmfile.WireFilename(file.Name)
+	request := sending(farm, m, file)
+	request.TeamsetContextID = teamset
 	if sample { // so that each has a name of its own
-		ending := filepath.Ext(name)
-		name = fmt.Sprintf("%s_%d%s", strings.TrimSuffix(name, ending), turn+1, ending)
+		ending := filepath.Ext(request.Filename)
+		request.Filename = fmt.Sprintf("%s_%d%s", strings.TrimSuffix(request.Filename, ending), turn+1, ending)
 	}
+	return request
+}
+
+// sending is the request that sends a file.
+func sending(farm Farm, m machine, file File) gateway.SendMessageRequest {
 	return gateway.SendMessageRequest{
 		TenantID: farm.Tenant, EndpointID: m.id, IsPublish: true, MessageType: file.MessageType, ContextID: uuid.NewString(),
-		Filename: name, Payload: file.Data, TeamsetContextID: teamset,
+		Filename: farmfile.WireFilename(file.Name), Payload: file.Data, TeamsetContextID: farm.teamset,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"text/template"
 	"time"
 
@@ -50,6 +51,7 @@ type demoCommand struct {
 	run        runCommand
 	fault      string
 	poison     bool
+	once       bool
 	rate       float64
 	files      string
 	world      *demo.World
@@ -58,6 +60,7 @@ type demoCommand struct {
 	faults     []demo.Fault
 	samples    []demo.File // those of --files
 	unfinished int         // messages that were not confirmed in time
+	report     demo.Report // of --once
 }
 
 func newDemoCommand(p *program) *cobra.Command {
@@ -83,12 +86,16 @@ once, and breaks it again later. At the end, it is repaired first.
   confirmations  the gateway answers confirmations with 503
   payloads       downloads of files above 32 KiB are answered with 503
 
+--once sends each file a single time from one machine, waits until all are confirmed, and compares
+what NATS has with what was sent. The last line begins with OK or FAILED, and has the counts.
+
 Exit status: 0 stopped, and everything was confirmed; 1 it failed; 2 wrong usage; 3 stopped, and
 something was not confirmed within 30 seconds.`,
 		Example: `  agrimill demo
   agrimill demo --break nats
   agrimill demo --poison --rate 20
-  agrimill demo --files .`,
+  agrimill demo --files .
+  agrimill demo --once --files .`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.main(cmd.Context()) },
 	}
@@ -99,6 +106,7 @@ something was not confirmed within 30 seconds.`,
 	}
 	choice(cmd, &c.fault, "break", "`PART` to break for a while: "+strings.Join(names, ", "), names...)
 	flags.BoolVar(&c.poison, "poison", false, "also send files that no route can store, for the poison queue")
+	flags.BoolVar(&c.once, "once", false, "send each file once, check every byte that is stored, and end")
 	flags.Float64Var(&c.rate, "rate", 2, "`FILES` per second, 0 to 1000; 0 sends none")
 	flags.StringVar(&c.files, "files", "", "send the files of this `DIRECTORY`, up to 31 MiB each, over and over, instead of samples")
 	completeFlag(cmd, "files", cobra.FixedCompletions(nil, cobra.ShellCompDirectiveFilterDirs))
@@ -111,6 +119,9 @@ something was not confirmed within 30 seconds.`,
 func (c *demoCommand) main(ctx context.Context) (err error) {
 	if !(c.rate >= 0 && c.rate <= maxDemoRate) { // rejects NaN, too
 		return usagef("--rate must be 0 to %d files per second", maxDemoRate)
+	}
+	if c.once && (c.poison || c.fault != "") {
+		return usagef("--once cannot be combined with --break and --poison")
 	}
 	if c.run.address == config.AdminOff {
 		return usagef("--address: the demo needs its status page")
@@ -148,19 +159,27 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 	case err := <-ended:
 		return err
 	case a := <-address:
-		c.introduce(a)
+		if !c.once {
+			c.introduce(a)
+		}
 	}
 	busy, rest := context.WithCancel(ctx)
 	defer rest()
 	worked := make(chan error, 1)
-	go func() { worked <- c.work(busy) }() // ends with busy
+	go func() { // ends with busy
+		worked <- c.work(busy)
+		rest()
+	}()
 	select {
 	case err = <-ended: // for a reason of its own
 		rest()
 		return errors.Join(err, <-worked)
-	case <-ctx.Done():
+	case <-busy.Done():
 	}
 	err = errors.Join(<-worked, c.finish(running))
+	if c.once {
+		err = c.check(running, err)
+	}
 	stop()
 	if err = errors.Join(err, <-ended); err == nil && c.unfinished > 0 {
 		return exitWith(statusUnfinished)
@@ -169,14 +188,18 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 }
 
 // work sends files and breaks what is to be broken, until ctx ends. Then all is well again.
-func (c *demoCommand) work(ctx context.Context) error {
+func (c *demoCommand) work(ctx context.Context) (err error) {
+	if c.once {
+		c.started(ctx)
+		c.report, err = c.world.SendOnce(ctx)
+		return err
+	}
 	sent := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(sent)
 		c.started(ctx)
 		c.world.Send(ctx, c.rate)
 	}()
-	var err error
 	if i := slices.IndexFunc(c.faults, func(f demo.Fault) bool { return f.Name == c.fault }); i >= 0 {
 		err = c.breakAndRepair(ctx, c.faults[i])
 	}
@@ -260,6 +283,25 @@ func (c *demoCommand) finish(ctx context.Context) error {
 	}
 	c.printf("%s sent, all of them stored and confirmed.", plural(n, "message"))
 	return nil
+}
+
+// check says what became of the files of --once, after a failure if there was one.
+func (c *demoCommand) check(ctx context.Context, failure error) error {
+	ctx, cancel := context.WithTimeout(ctx, demoFinish)
+	defer cancel()
+	failure = errors.Join(failure, c.world.Check(ctx, &c.report))
+	table := tabwriter.NewWriter(c.program.stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(table, "\nFILE\tMESSAGE TYPE\tBYTES\tCHUNKS\tSUBJECT\tCONFIRMED")
+	for _, f := range c.report.Files {
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%t\n", cell(f.Name), f.MessageType, len(f.Data), f.Chunks, cell(f.Subject), f.Confirmed)
+	}
+	failure = errors.Join(failure, table.Flush())
+	line, ok := c.report.Line(failure)
+	c.printf("%s", line)
+	if failure == nil && !ok {
+		return exitWith(statusFailed)
+	}
+	return failure
 }
 
 // writeConfig writes the configuration of the pipeline to a new file.

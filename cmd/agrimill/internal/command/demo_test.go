@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -155,6 +156,40 @@ func TestDemoWithFiles(t *testing.T) {
 	d.ends()
 }
 
+// --once sends each file once, and compares what is stored.
+func TestDemoOnce(t *testing.T) {
+	t.Parallel()
+	once := func(want int, args ...string) string {
+		t.Helper()
+		w := &world{T: t}
+		out := w.want(statusOK, append([]string{"demo", "--once", "--config", filepath.Join(t.TempDir(), "demo.yaml"), "--address", "127.0.0.1:0"}, args...)...)
+		if line := fmt.Sprintf("\nOK sent=%d received=%[1]d stored=%[1]d confirmed=%[1]d poisoned=0 mismatched=0\n", want); !strings.HasSuffix(out, line) {
+			t.Errorf("it does not end with%s%s", line, out)
+		}
+		return out
+	}
+	rows := map[string]*regexp.Regexp{}
+	row := func(pattern string) { rows[pattern] = regexp.MustCompile("(?m)^" + pattern + " +agrimill[.].* true$") }
+	row(`raw_sensor_dump.bin +application:octet-stream +3145728 +3`)
+	out := once(11)
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"empty.json": "", "two\nlines.pdf": "x", strings.Repeat("long ", 30) + ".PNG": "x", "same 1.bin": "twins", "same 2.bin": "twins",
+		"one.bin": strings.Repeat("c", demo.ChunkSize), "two.bin": strings.Repeat("c", demo.ChunkSize+1), ".hidden": "skipped",
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
+	row(`empty.json +application:octet-stream +0 +1`)
+	row(`one.bin +application:octet-stream +1048576 +1`)
+	row(`two.bin +application:octet-stream +1048577 +2`)
+	out += once(7, "--files", dir)
+	for pattern, row := range rows {
+		if !row.MatchString(out) {
+			t.Errorf("no row %s:\n%s", pattern, out)
+		}
+	}
+}
+
 // The file of a demo that was killed is replaced; that of one that runs, and one from elsewhere, stay.
 func TestDemoAfterAKill(t *testing.T) {
 	t.Parallel()
@@ -185,7 +220,7 @@ func TestDemoRefuses(t *testing.T) {
 	if _, err := os.Stat(taken); err != nil {
 		t.Errorf("a file that was there is gone: %v", err)
 	}
-	for _, args := range [][]string{{"--break", "wind"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--rate", "1001"}, {"--address", "off"}, {"--address", "127.0.0.1:99999"}, {"now"}} {
+	for _, args := range [][]string{{"--break", "wind"}, {"--once", "--poison"}, {"--rate", "-1"}, {"--rate", "NaN"}, {"--rate", "1001"}, {"--address", "off"}, {"--address", "127.0.0.1:99999"}, {"now"}} {
 		w.want(statusUsage, append([]string{"demo", "--config", filepath.Join(t.TempDir(), "demo.yaml")}, args...)...)
 	}
 	w.want(statusFailed, "demo", "--config", filepath.Join(t.TempDir(), "demo.yaml"), "--files", t.TempDir())

@@ -5,6 +5,9 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 // Metric describes one metric that this package exports.
@@ -33,7 +36,7 @@ func (m Metric) Series() []string {
 // caller owns the result.
 func Metrics() []Metric {
 	all := slices.Concat(
-		metrics(subscriberSeries), metrics(clientSeries), metrics(intermediarySeries), routeMetrics(),
+		metrics(subscriberSeries(subscriber.Stats{})), metrics(clientSeries(gateway.RateLimitState{}, gateway.IntermediaryState{})), routeMetrics(),
 		[]Metric{subscriberWaiting.Metric, subscriberLongestWait.Metric, routeEvents, routeOutages, sinkDuration, sinkMessages, sinkBytes, sinkOpen},
 	)
 	for i := range all {
@@ -88,35 +91,35 @@ func (f family) with(v float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(f.desc, f.kind, v, labels...)
 }
 
-// series is a metric without labels and how it is read from a T.
-type series[T any] struct {
+// series is a metric without labels and its value.
+type series struct {
 	family
-	value func(T) float64
+	value float64
 }
 
-func counter[T any](name, help string, value func(T) float64) series[T] {
-	return series[T]{counterFamily(name, help), value}
+func counter[N int | int64 | uint64](name string, value N, help string) series {
+	return series{counterFamily(name, help), float64(value)}
 }
 
-func gauge[T any](name, help string, value func(T) float64) series[T] {
-	return series[T]{gaugeFamily(name, help), value}
+func gauge[N int | int64 | uint64 | float64](name string, value N, help string) series {
+	return series{gaugeFamily(name, help), float64(value)}
 }
 
-func metrics[T any](all []series[T]) (list []Metric) {
+func metrics(all []series) (list []Metric) {
 	for _, s := range all {
 		list = append(list, s.Metric)
 	}
 	return list
 }
 
-func describe[T any](all []series[T], ch chan<- *prometheus.Desc) {
+func describe(all []series, ch chan<- *prometheus.Desc) {
 	for _, s := range all {
 		ch <- s.desc
 	}
 }
 
-func collect[T any](all []series[T], from T, ch chan<- prometheus.Metric) {
+func collect(all []series, ch chan<- prometheus.Metric) {
 	for _, s := range all {
-		ch <- s.with(s.value(from))
+		ch <- s.with(s.value)
 	}
 }

@@ -50,17 +50,33 @@ func (s *Server) controlAPI() http.Handler {
 		})
 	}
 	handle("GET /state", http.StatusOK, s.controlState)
-	handle("POST /applications", http.StatusCreated, s.controlAddApplication)
+	handle("POST /applications", http.StatusCreated, func(r *http.Request) (any, error) {
+		if r.ContentLength == 0 {
+			return s.controlAddApplication(r, controlCapabilities{})
+		}
+		return controlled(s.controlAddApplication)(r)
+	})
 	handle("POST /tenants", http.StatusCreated, func(*http.Request) (any, error) {
 		return map[string]string{"tenant_id": s.AddTenant()}, nil
 	})
-	handle("POST /authorizations", 0, s.controlAuthorize)
+	handle("POST /authorizations", 0, controlled(s.controlAuthorize))
 	handle("DELETE /authorizations", 0, s.controlRevoke)
 	handle("DELETE /endpoints/{id}", 0, func(r *http.Request) (any, error) {
 		return nil, s.deleteEndpointByUser(r.PathValue("id"))
 	})
-	handle("PUT /endpoints/{id}/name", 0, s.controlSetName)
-	handle("PUT /routes", 0, s.controlSetRoute)
+	handle("PUT /endpoints/{id}/name", 0, controlled(func(r *http.Request, body struct {
+		Name string `json:"name"`
+	}) (any, error) {
+		return nil, s.setUserName(r.PathValue("id"), body.Name)
+	}))
+	handle("PUT /routes", 0, controlled(func(_ *http.Request, body struct {
+		From         string   `json:"from"`
+		To           string   `json:"to"`
+		Open         bool     `json:"open"`
+		MessageTypes []string `json:"message_types"`
+	}) (any, error) {
+		return nil, s.setRoute(body.From, body.To, body.Open, body.MessageTypes)
+	}))
 	handle("GET /ledger", http.StatusOK, s.controlLedger)
 	handle("POST /streams/cut", http.StatusOK, func(*http.Request) (any, error) {
 		return map[string]int{"streams": s.CutStreams()}, nil
@@ -72,9 +88,9 @@ func (s *Server) controlAPI() http.Handler {
 		s.ExpireTokens()
 		return nil, nil
 	})
-	handle("POST /clock", http.StatusOK, s.controlClock)
+	handle("POST /clock", http.StatusOK, controlled(s.controlClock))
 	handle("GET /faults", http.StatusOK, s.controlFaults)
-	handle("POST /faults", http.StatusCreated, s.controlInject)
+	handle("POST /faults", http.StatusCreated, controlled(s.controlInject))
 	handle("DELETE /faults", 0, func(*http.Request) (any, error) {
 		s.LiftAll()
 		return nil, nil
@@ -113,19 +129,22 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// readControl reads the body of a request into a struct. The service ignores fields that it does not know; here
-// such a field is a mistake in a test.
-func readControl(r *http.Request, into any) error {
-	var body json.RawMessage
-	if err := readJSON(r, 1<<20, http.StatusRequestEntityTooLarge, &body); err != nil {
-		return err
+// controlled is for calls with a body. The service ignores fields that it does not know; here such a field is a mistake
+// in a test.
+func controlled[T any](work func(*http.Request, T) (any, error)) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		var raw json.RawMessage
+		if err := readJSON(r, 1<<20, http.StatusRequestEntityTooLarge, &raw); err != nil {
+			return nil, err
+		}
+		var body T
+		decoder := json.NewDecoder(bytes.NewReader(raw))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&body); err != nil {
+			return nil, badRequest("body cannot be parsed: %v", err)
+		}
+		return work(r, body)
 	}
-	decoder := json.NewDecoder(bytes.NewReader(body))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		return badRequest("body cannot be parsed: %v", err)
-	}
-	return nil
 }
 
 type controlApplication struct {
@@ -135,15 +154,11 @@ type controlApplication struct {
 	ClientSecret      string `json:"client_secret,omitempty"`
 }
 
-func (s *Server) controlAddApplication(r *http.Request) (any, error) {
-	var body struct {
-		Capabilities []gateway.EndpointCapability `json:"capabilities"`
-	}
-	if r.ContentLength != 0 {
-		if err := readControl(r, &body); err != nil {
-			return nil, err
-		}
-	}
+type controlCapabilities struct {
+	Capabilities []gateway.EndpointCapability `json:"capabilities"`
+}
+
+func (s *Server) controlAddApplication(_ *http.Request, body controlCapabilities) (any, error) {
 	app, err := s.addApplication(ApplicationConfig{Capabilities: body.Capabilities})
 	if err != nil {
 		return nil, badRequest("%v", err)
@@ -193,15 +208,12 @@ func (s *Server) controlState(*http.Request) (any, error) {
 	return state, nil
 }
 
-func (s *Server) controlAuthorize(r *http.Request) (any, error) {
-	var body struct {
-		ApplicationID string `json:"application_id"`
-		TenantID      string `json:"tenant_id"`
-		Scope         string `json:"scope"`
-	}
-	if err := readControl(r, &body); err != nil {
-		return nil, err
-	}
+func (s *Server) controlAuthorize(_ *http.Request, body struct {
+	ApplicationID string `json:"application_id"`
+	TenantID      string `json:"tenant_id"`
+	Scope         string `json:"scope"`
+},
+) (any, error) {
 	app, err := s.applicationByID(body.ApplicationID)
 	if err != nil {
 		return nil, err
@@ -228,29 +240,6 @@ func (s *Server) applicationByID(id string) (*Application, error) {
 		return app, nil
 	}
 	return nil, badRequest("no such application: %s", id)
-}
-
-func (s *Server) controlSetName(r *http.Request) (any, error) {
-	var body struct {
-		Name string `json:"name"`
-	}
-	if err := readControl(r, &body); err != nil {
-		return nil, err
-	}
-	return nil, s.setUserName(r.PathValue("id"), body.Name)
-}
-
-func (s *Server) controlSetRoute(r *http.Request) (any, error) {
-	var body struct {
-		From         string   `json:"from"`
-		To           string   `json:"to"`
-		Open         bool     `json:"open"`
-		MessageTypes []string `json:"message_types"`
-	}
-	if err := readControl(r, &body); err != nil {
-		return nil, err
-	}
-	return nil, s.setRoute(body.From, body.To, body.Open, body.MessageTypes)
 }
 
 func (s *Server) controlLedger(*http.Request) (any, error) {
@@ -280,13 +269,10 @@ func notNil(times []time.Time) []time.Time {
 	return times
 }
 
-func (s *Server) controlClock(r *http.Request) (any, error) {
-	var body struct {
-		Advance string `json:"advance"`
-	}
-	if err := readControl(r, &body); err != nil {
-		return nil, err
-	}
+func (s *Server) controlClock(_ *http.Request, body struct {
+	Advance string `json:"advance"`
+},
+) (any, error) {
 	d, err := time.ParseDuration(body.Advance)
 	if err != nil {
 		return nil, badRequest(`advance must be a duration such as "16m"`)
@@ -330,11 +316,7 @@ func (c controlFault) fault() (Fault, error) {
 	return f, nil
 }
 
-func (s *Server) controlInject(r *http.Request) (any, error) {
-	var body controlFault
-	if err := readControl(r, &body); err != nil {
-		return nil, err
-	}
+func (s *Server) controlInject(_ *http.Request, body controlFault) (any, error) {
 	f, err := body.fault()
 	if err != nil {
 		return nil, err

@@ -21,7 +21,6 @@ import (
 // (ENDPOINT_DELETED to the owner, then ENDPOINTS_LIST_CHANGED to all that see it).
 // An endpoint is one (tenant, application, external ID): other applications may
 // use the same external ID. An application_id that is not the caller's is 403.
-// use the same external ID. An application_id that is not the caller's is 403.
 
 const (
 	endpointsPath = "/endpoints/"

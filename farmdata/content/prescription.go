@@ -3,10 +3,10 @@ package content
 import (
 	"context"
 	"math"
-	"slices"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/farmdata/internal/columns"
 )
 
 // Grid is the summary of a prescription map of cells. Tasks that name the same grid and mean the same by it have one.
@@ -99,7 +99,8 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int) e
 		g.Box = g.Box.add(south).add(north)
 		s.outlines = append(s.outlines, []latLon{south, {south.north, north.east}, north, {north.north, south.east}})
 	}
-	var values prescribed
+	values := prescribed{index: map[string]int{}}
+	values.layouts.Make = values.layout
 	picture := newRaster(grid, blocks)
 	defer func() {
 		g.Values = values.summary()
@@ -182,8 +183,8 @@ type prescribed struct {
 	keys    geo.Keys
 	list    []amounts
 	index   map[string]int
-	layouts map[int]*layout // of zones
-	last    *layout
+	layouts columns.Layouts[*layout]
+	last    *layout // of the last cell
 }
 
 type amounts struct {
@@ -193,11 +194,9 @@ type amounts struct {
 
 // layout is what cells of the same zone have in common.
 type layout struct {
-	zone     int
-	columns  []*farmdata.Column
-	places   []int // in list
-	products []string
-	first    float64 // the value of the first column that the map has, in the last cell; NaN if there is none
+	zone   int
+	places []int   // in list
+	first  float64 // the value of the first column that the map has, in the last cell; NaN if there is none
 }
 
 // unique are texts, each once, none of them empty.
@@ -227,13 +226,7 @@ func (p *prescribed) add(cell *farmdata.Cell, same bool) float64 {
 		}
 		return l.first
 	}
-	if l == nil || l.zone != cell.Zone {
-		l = p.layouts[cell.Zone]
-	}
-	if l == nil || !slices.EqualFunc(l.columns, cell.Values, func(c *farmdata.Column, v farmdata.Value) bool { return c == v.Column }) ||
-		!slices.Equal(l.products, cell.Products) {
-		l = p.layout(cell)
-	}
+	l = p.layouts.Of(cell)
 	p.last, l.first = l, math.NaN()
 	for i, v := range cell.Values {
 		scaled := p.list[l.places[i]].add(v)
@@ -245,11 +238,7 @@ func (p *prescribed) add(cell *farmdata.Cell, same bool) float64 {
 }
 
 func (p *prescribed) layout(cell *farmdata.Cell) *layout {
-	if p.index == nil {
-		p.index, p.layouts = map[string]int{}, map[int]*layout{}
-	}
-	l := &layout{zone: cell.Zone, products: cell.Products}
-	p.layouts[cell.Zone] = l
+	l := &layout{zone: cell.Zone}
 	p.keys.Begin()
 	for i, v := range cell.Values {
 		name := p.keys.Name(v.Column)
@@ -259,7 +248,7 @@ func (p *prescribed) layout(cell *farmdata.Cell) *layout {
 			p.index[name] = at
 			p.list = append(p.list, amounts{statistic: newStatistic(v.Column)})
 		}
-		l.columns, l.places = append(l.columns, v.Column), append(l.places, at)
+		l.places = append(l.places, at)
 		if i < len(cell.Products) {
 			p.list[at].products.add(cell.Products[i])
 		}

@@ -325,15 +325,14 @@ func (w *Writer) multiPolygon(multi [][][]Coordinates) {
 
 // property is a column of values on the map.
 type property struct {
-	*Key        // nil: it is not written
-	column      *farmdata.Column
+	*Key               // nil: it is not written
 	text        []byte // the name, as the beginning of a property
 	placeholder int    // in Config.Columns of the column that is in each feature; -1 for other columns
 	record      int64  // counted from 1, that it was last written in
 }
 
 func (w *Writer) property(column *farmdata.Column) *property {
-	p := &property{Key: w.keys.Key(column), column: column, placeholder: -1}
+	p := &property{Key: w.keys.Key(column), placeholder: -1}
 	if p.Key != nil {
 		p.text = append(appendString([]byte{','}, p.Name), ':')
 		p.placeholder = slices.IndexFunc(w.cfg.Columns, func(c Column) bool { return c.As == p.Name })

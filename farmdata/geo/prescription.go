@@ -2,10 +2,10 @@ package geo
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/columns"
 	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
@@ -58,7 +58,10 @@ func (w *Writer) cells(p *farmdata.Prescription) error {
 		w.cfg.Finding(Nowhere(grid))
 		return w.failed()
 	}
-	layouts, head := map[int]*layout{}, w.head(p, grid)
+	head := w.head(p, grid)
+	layouts := columns.Layouts[*layout]{Make: func(c *farmdata.Cell) *layout {
+		return w.layout(p, c.Zone, names.Zone(p, c.Zone), c.Values, c.Products)
+	}}
 	for cell, err := range grid.Cells {
 		if err != nil {
 			if err := w.found(err); err != nil {
@@ -75,12 +78,7 @@ func (w *Writer) cells(p *farmdata.Prescription) error {
 		w.integer(cell.Row)
 		w.raw(`,"column":`)
 		w.integer(cell.Col)
-		l := layouts[cell.Zone]
-		if l == nil || !l.fits(cell) {
-			l = w.layout(p, cell.Zone, names.Zone(p, cell.Zone), cell.Values, cell.Products)
-			layouts[cell.Zone] = l
-		}
-		l.write(w, cell.Values)
+		layouts.Of(cell).write(w, cell.Values)
 		w.raw("}}")
 		if cell.Col == 0 && w.failed() != nil {
 			return w.failed()
@@ -100,12 +98,11 @@ func (w *Writer) head(p *farmdata.Prescription, grid *farmdata.Grid) (b []byte) 
 // layout is what cells of the same zone have in common.
 type layout struct {
 	properties []*property
-	products   []string
 	text       []byte // the properties of the zone, and of columns that it has no value for
 }
 
 func (w *Writer) layout(p *farmdata.Prescription, code int, name string, values []farmdata.Value, products []string) *layout {
-	l := &layout{products: products, text: []byte(`,"zone":`)}
+	l := &layout{text: []byte(`,"zone":`)}
 	if code < 0 {
 		l.text = append(l.text, "null"...)
 	} else {
@@ -132,19 +129,6 @@ func (w *Writer) layout(p *farmdata.Prescription, code int, name string, values 
 		l.text = append(l.text, placeholder.null...)
 	}
 	return l
-}
-
-// fits reports whether a cell is one of those that the layout is of.
-func (l *layout) fits(cell *farmdata.Cell) bool {
-	if len(cell.Values) != len(l.properties) || !slices.Equal(cell.Products, l.products) {
-		return false
-	}
-	for i := range cell.Values {
-		if cell.Values[i].Column != l.properties[i].column {
-			return false
-		}
-	}
-	return true
 }
 
 func (l *layout) write(w *Writer, values []farmdata.Value) {

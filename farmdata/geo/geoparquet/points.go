@@ -137,7 +137,6 @@ func (p *points) log(log *farmdata.Log) error {
 // cell is where the values of a column go.
 type cell struct {
 	*geo.Key // nil: it is not written
-	column   *farmdata.Column
 	leaf     *parquet.LeafColumn
 }
 
@@ -150,7 +149,7 @@ func (t *table) putValue(to *cell, v farmdata.Value) {
 
 // cell returns where the values of a column go. A column that the file does not have is left out.
 func (t *table) cell(keys *geo.Keys, column *farmdata.Column) *cell {
-	c := &cell{Key: keys.Key(column), column: column}
+	c := &cell{Key: keys.Key(column)}
 	if c.Key != nil {
 		if leaf, ok := t.columns[c.Name]; ok {
 			c.leaf = &leaf

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/farmdata/internal/columns"
 	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
@@ -67,9 +68,8 @@ type sheet struct {
 
 // layout is what cells of the same zone have in common.
 type layout struct {
-	cells    []*cell
-	products []string
-	common   []parquet.Value
+	cells  []*cell
+	common []parquet.Value
 }
 
 // surveyPrescription finds out what columns a map has.
@@ -94,24 +94,19 @@ func surveyPrescription(p *farmdata.Prescription, keys *geo.Keys) {
 		}
 		return
 	}
-	seen, last := map[int][]farmdata.Value{}, -1
+	layouts := columns.Layouts[struct{}]{Make: func(c *farmdata.Cell) (none struct{}) { survey(c.Values); return none }}
+	last := -1
 	for cell, err := range grid.Cells {
-		if err != nil || grid.Type == 1 && cell.Zone == last {
-			continue // an error is told when it is written
-		}
-		last = cell.Zone
-		if known, ok := seen[cell.Zone]; !ok || !slices.EqualFunc(known, cell.Values, sameColumn) {
-			seen[cell.Zone] = slices.Clone(cell.Values)
-			survey(cell.Values)
+		if err == nil && (grid.Type != 1 || cell.Zone != last) { // an error is told when it is written
+			last = cell.Zone
+			layouts.Of(cell)
 		}
 	}
 }
 
-func sameColumn(a, b farmdata.Value) bool { return a.Column == b.Column }
-
 // layout makes the layout of a zone.
 func (s *sheet) layout(code int, name string, values []farmdata.Value, products []string) *layout {
-	p, l := s.prescription, &layout{products: products}
+	p, l := s.prescription, &layout{}
 	s.begin()
 	if code >= 0 {
 		s.set("zone", parquet.Int64Value(int64(code)))
@@ -128,11 +123,6 @@ func (s *sheet) layout(code int, name string, values []farmdata.Value, products 
 		l.cells = append(l.cells, s.cell(s.keys, v.Column))
 	}
 	return l
-}
-
-// fits reports whether a row is one of those that the layout is of.
-func (l *layout) fits(values []farmdata.Value, products []string) bool {
-	return slices.Equal(products, l.products) && slices.EqualFunc(values, l.cells, func(v farmdata.Value, c *cell) bool { return v.Column == c.column })
 }
 
 // start starts a row with its zone and its values.
@@ -157,7 +147,10 @@ func (s *sheet) grid() error {
 	if !grid.Valid() {
 		return found(s.cfg, geo.Nowhere(grid))
 	}
-	rows, columns, layouts := s.column("row"), s.column("column"), map[int]*layout{}
+	rows, cols := s.column("row"), s.column("column")
+	layouts := columns.Layouts[*layout]{Make: func(c *farmdata.Cell) *layout {
+		return s.layout(c.Zone, names.Zone(s.prescription, c.Zone), c.Values, c.Products)
+	}}
 	for cell, err := range grid.Cells {
 		if err != nil {
 			if err := found(s.cfg, err); err != nil {
@@ -165,14 +158,9 @@ func (s *sheet) grid() error {
 			}
 			continue
 		}
-		l := layouts[cell.Zone]
-		if l == nil || !l.fits(cell.Values, cell.Products) {
-			l = s.layout(cell.Zone, names.Zone(s.prescription, cell.Zone), cell.Values, cell.Products)
-			layouts[cell.Zone] = l
-		}
-		s.start(l, cell.Values)
+		s.start(layouts.Of(cell), cell.Values)
 		s.put(rows, parquet.Int64Value(cell.Row))
-		s.put(columns, parquet.Int64Value(cell.Col))
+		s.put(cols, parquet.Int64Value(cell.Col))
 		ring := geo.Rectangle(grid, cell)
 		if err := s.end("Polygon", polygon(nil, [][]geo.Coordinates{ring}), ring); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
@@ -218,62 +219,26 @@ func TestClocksThatDisagree(t *testing.T) {
 	}
 }
 
-// TestReceiversThatDoNotKnow: all bits is no precision and no number of satellites.
-func TestReceiversThatDoNotKnow(t *testing.T) {
-	t.Parallel()
-	const header = `<TIM A="" D="4"><PTN A="" B="" D="" E="" F="" G=""/></TIM>`
-	time, place := "\x00\x00\x00\x00\x98\x3a", "\x40\xc9\x4a\x1f\x00\x00\x00\x00"
-	set := openSet(t, entry{"TASKDATA.XML", sample}, entry{"TLG00001.XML", header},
-		entry{"TLG00001.BIN", time + place + "\x01\xff\xff\xff\xff\xff\x00" + time + place + "\x01\x0c\x00\x0b\x00\x09\x00"})
-	records, _ := farmdatatest.Read(t, set.Logs[0])
-	quality := farmdata.HasPDOP | farmdata.HasHDOP | farmdata.HasSatellites
-	if len(records) != 2 || records[0].Position.Has&quality != 0 || records[1].Position.Has&quality != quality {
-		t.Errorf("got %+v, want no figures in the first record, and those of the second", records)
-	}
-}
-
-// TestZonesOfAGridShareItsColumns: a rate is one column in all zones; one that a zone has twice is two.
+// A rate is one column in all zones, also in value presentations with other IDs that say the same; one that a zone has twice, or in
+// another scale, is another one. Of zones with the same code the first one counts.
 func TestZonesOfAGridShareItsColumns(t *testing.T) {
 	t.Parallel()
-	const xml = `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1"><TZN A="0"><PDV A="0006" B="5"/></TZN><TZN A="1"><PDV A="0007" B="6"/><PDV A="0006" B="7"/></TZN>
-<TZN A="2"><PDV A="0006" B="8"/><PDV A="0006" B="9"/></TZN><GRD A="52" B="8" C="0.1" D="0.1" E="3" F="1" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
-	grid := openSet(t, entry{"TASKDATA.XML", xml}, entry{"GRD00001.BIN", "\x00\x01\x02"}).Tasks[0].Grids[0]
+	const xml = `<ISO11783_TaskData VersionMajor="4"><VPN A="VPN1" B="0" C="0.01" D="1" E="kg/ha"/><VPN A="VPN2" B="0" C="0.01" D="1" E="kg/ha"/><VPN A="VPN3" B="0" C="1" D="1" E="kg/ha"/>
+<TSK A="TSK1"><TZN A="0"><PDV A="0006" B="5" E="VPN1"/></TZN><TZN A="1"><PDV A="0007" B="6"/><PDV A="0006" B="7" E="VPN2"/></TZN><TZN A="2"><PDV A="0006" B="8" E="VPN1"/><PDV A="0006" B="9" E="VPN1"/></TZN>
+<TZN A="3"><PDV A="0006" B="7" E="VPN3"/></TZN><TZN A="1"><PDV A="0006" B="8"/></TZN><GRD A="52" B="8" C="0.1" D="0.1" E="4" F="1" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
+	grid := openSet(t, entry{"TASKDATA.XML", xml}, entry{"GRD00001.BIN", "\x00\x01\x02\x03"}).Tasks[0].Grids[0]
 	index := map[*farmdata.Column]int{}
 	for i := range grid.Columns {
 		index[&grid.Columns[i]] = i
 	}
 	var got []string
 	for cell, err := range grid.Cells {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, v := range cell.Values {
-			got = append(got, fmt.Sprintf("%d:%d=%d", cell.Zone, index[v.Column], v.Raw))
+			got = append(got, fmt.Sprintf("%d:%d=%d*%g", cell.Zone, index[v.Column], v.Raw, v.Column.Scale))
 		}
 	}
-	if want := "0:0=5 1:1=6 1:0=7 2:0=8 2:2=9"; strings.Join(got, " ") != want || len(grid.Columns) != 3 {
-		t.Errorf("got %v of %d columns, want %s of 3", got, len(grid.Columns), want)
-	}
-}
-
-// TestZonesWithTheSameDescription: value presentations with other IDs that say the same are no other column, those in
-// another scale are; of zones with the same code the first one counts.
-func TestZonesWithTheSameDescription(t *testing.T) {
-	t.Parallel()
-	const xml = `<ISO11783_TaskData VersionMajor="4"><VPN A="VPN1" B="0" C="0.01" D="1" E="kg/ha"/><VPN A="VPN2" B="0" C="0.01" D="1" E="kg/ha"/><VPN A="VPN3" B="0" C="1" D="1" E="kg/ha"/>
-<TSK A="TSK1"><TZN A="0"><PDV A="0006" B="5" E="VPN1"/></TZN><TZN A="1"><PDV A="0006" B="6" E="VPN2"/></TZN><TZN A="2"><PDV A="0006" B="7" E="VPN3"/></TZN><TZN A="1"><PDV A="0006" B="8"/></TZN>
-<GRD A="52" B="8" C="0.1" D="0.1" E="3" F="1" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
-	grid := openSet(t, entry{"TASKDATA.XML", xml}, entry{"GRD00001.BIN", "\x00\x01\x02"}).Tasks[0].Grids[0]
-	var got []string
-	for cell, err := range grid.Cells {
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, v := range cell.Values {
-			got = append(got, fmt.Sprintf("%d*%g", v.Raw, v.Column.Scale))
-		}
-	}
-	if want := "5*0.01 6*0.01 7*1"; strings.Join(got, " ") != want || len(grid.Columns) != 3 { // with that of the second zone 1
-		t.Errorf("got %v of %d columns, want %s of 3", got, len(grid.Columns), want)
+	if want := "0:0=5*0.01 1:1=6*1 1:0=7*0.01 2:0=8*0.01 2:2=9*0.01 3:3=7*1"; strings.Join(got, " ") != want || len(grid.Columns) != 5 { // with that of the second zone 1
+		t.Errorf("got %v of %d columns, want %s of 5", got, len(grid.Columns), want)
 	}
 }

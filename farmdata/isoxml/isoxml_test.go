@@ -4,92 +4,15 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
-
-func TestRecordsHaveTimePlaceAndValues(t *testing.T) {
-	t.Parallel()
-	set := openSet(t, entry{"TASKDATA/TASKDATA.XML", sample}, entry{"TASKDATA/TLG00001.XML", sampleHeader},
-		entry{"TASKDATA/TLG00001.BIN", sampleRecord(3_600_000, 525000000, -75000000, value{0, 9000}, value{1, 1}) + sampleRecord(3_601_500, 525000010, -75000010)})
-	if got := farmdatatest.Kinds(set.Findings); got != "" {
-		t.Errorf("findings: %s", got)
-	}
-	log := set.Logs[0]
-	records, found := farmdatatest.Read(t, log)
-	if len(records) != 2 || len(found) != 0 {
-		t.Fatalf("%d records, findings %v", len(records), found)
-	}
-	first := records[0]
-	if got := first.Stamp.String(); got != "2021-01-25T01:00:00" {
-		t.Errorf("time %s: want it without an offset, because it is local", got)
-	}
-	if p := first.Position; p.North != 52.5 || p.East != -7.5 || p.Status != 4 || !p.Valid() || p.Has&farmdata.HasUp != 0 {
-		t.Errorf("position %+v", p)
-	}
-	width := first.Values[0]
-	if c := width.Column; c.DDI != 0x43 || c.Name != "width" || c.Unit != "m" || c.Device != "mower" || c.Element != "body" || c.Decimals != 2 {
-		t.Errorf("column %+v", c)
-	}
-	if width.Raw != 9000 || width.Scaled() != 9.005 {
-		t.Errorf("raw %d, scaled %v; want 9000 and (9000+5)*0.001", width.Raw, width.Scaled())
-	}
-	if state := first.Values[1].Column; state.Name != "Actual work state" || state.Scale != 1 || state.Decimals != -1 {
-		t.Errorf("a value that the device does not describe: %+v, want what the data dictionary says", state)
-	}
-	if len(records[1].Values) != 0 || records[1].Number != 1 {
-		t.Errorf("second record %+v", records[1])
-	}
-	if again, _ := farmdatatest.Read(t, log); len(again) != 2 {
-		t.Errorf("%d records the second time", len(again))
-	}
-	if device := set.Devices[0]; device.Name != "A00086000DE02812" {
-		t.Errorf("NAME %s", device.Name)
-	}
-}
-
-func TestGPSTimeIsPreferredWhereItIs(t *testing.T) {
-	t.Parallel()
-	const header = `<TIM A="" D="4"><PTN A="" B="" C="" D="" E="" F="" G="" H="" I=""/></TIM>`
-	local := "\x80\xee\x36\x00\x98\x3a" // 01:00 on day 15000
-	place := "\x40\xc9\x4a\x1f\x00\x00\x00\x00\xe8\x03\x00\x00\x05\x0c\x00\x0b\x00\x09"
-	set := openSet(t, entry{"TASKDATA.XML", sample}, entry{"TLG00001.XML", header},
-		entry{"TLG00001.BIN", local + place + "\x60\x8f\x88\x04\x97\x3a" + "\x00" + local + place + "\x00\x00\x00\x00\xff\xff" + "\x00"})
-	records, found := farmdatatest.Read(t, set.Logs[0])
-	if len(records) != 2 || len(found) != 0 {
-		t.Fatalf("%d records, findings %v", len(records), found)
-	}
-	if at, instant := records[0].Stamp.Time(); !instant || !at.Equal(time.Date(2021, 1, 24, 21, 7, 0, 0, time.UTC).Add(at.Sub(at.Truncate(time.Minute)))) {
-		t.Errorf("time %v, instant %v: want that of the receiver", at, instant)
-	}
-	if p := records[0].Position; p.Up != 1000 || p.PDOP != 1.2 || p.HDOP != 1.1 || p.Satellites != 9 || p.Status != 5 {
-		t.Errorf("position %+v", p)
-	}
-	if _, instant := records[1].Stamp.Time(); instant {
-		t.Error("a receiver without a time made the local time an instant")
-	}
-}
-
-func TestConstantsOfTheHeader(t *testing.T) {
-	t.Parallel()
-	const header = `<TIM A="" D="4"><PTN A="52.5" B="" D="4"/><DLV A="0043" B="3000" C="DET-1"/></TIM>`
-	set := openSet(t, entry{"TASKDATA.XML", sample}, entry{"TLG00001.XML", header}, entry{"TLG00001.BIN", "\x00\x00\x00\x00\x98\x3a\x40\xc9\x4a\x04\x00"})
-	records, _ := farmdatatest.Read(t, set.Logs[0])
-	if len(records) != 1 || records[0].Position.North != 52.5 || records[0].Position.Status != 4 || !records[0].Position.Valid() {
-		t.Fatalf("records %+v", records)
-	}
-	if c := set.Logs[0].Constants; len(c) != 1 || c[0].Scaled() != 3.005 {
-		t.Errorf("constants %+v", c)
-	}
-}
 
 // TestArchivesAsTheyCome opens one set in the ways in which it is packed.
 func TestArchivesAsTheyCome(t *testing.T) {
@@ -371,87 +294,5 @@ func TestFindingsOfALogAreBounded(t *testing.T) {
 	}
 	if records, _ := farmdatatest.Read(t, log); len(records) != 10 {
 		t.Errorf("%d records after a loop that ended early", len(records))
-	}
-}
-
-// TestEverythingElseOfATaskData reads one of each: guidance, grids, products, links.
-func TestEverythingElseOfATaskData(t *testing.T) {
-	t.Parallel()
-	const xml = `<ISO11783_TaskData VersionMajor="3" VersionMinor="3">
-<CTR A="CTR1" B="Last" C="First"/><FRM A="FRM1" B="Farm" I="CTR1"/><WKR A="WKR1" B="Worker"/>
-<PGP A="PGP1" B="Group"/><PDT A="PDT1" B="Seed" C="PGP1" D="VPN1" E="0006"/>
-<CTP A="CTP1" B="Corn"><CVT A="CVT1" B="Golden"/></CTP>
-<VPN A="VPN1" B="0" C="0.01" D="1" E="kg/ha"/>
-<PFD A="PFD1" B="7" C="Field" D="100" E="CTR1" F="FRM1" G="CTP1" H="CVT1" I="PFD0">
- <PLN A="1" B="Border" C="90" E="PLN1"><LSG A="1"><PNT A="2" C="52.1" D="7.1" E="30"/><PNT A="2" C="52.2" D="7.1"/></LSG><LSG A="2"/></PLN>
- <LSG A="4" B="Route"/><PNT A="3" B="Gate" C="52.1" D="7.2"/>
- <GGP A="GGP1" B="Lines"><GPN A="GPN1" B="AB" C="1" G="30.5"><LSG A="5"><PNT A="6" C="52.1" D="7.1"/></LSG></GPN><PLN A="8"/></GGP>
-</PFD><PFD A="PFD0"/><DVC A="DVC-1"><DET A="DET-1" B="1"/></DVC>
-<TSK A="TSK1" B="Spread" C="CTR1" D="FRM1" E="PFD1" F="WKR1" G="1" H="0" J="2">
- <TIM A="2021-03-23T21:00:00.000Z" B="2021-03-23T22:00:00" C="3600" D="4"><PTN A="52" B="7" D="1"/><DLV A="0074" B="500" C="DET-1"/></TIM>
- <TZN A="0"><PDV A="0006" B="0" E="VPN1"/></TZN><TZN A="1" B="much"><PDV A="0006" B="1200" C="PDT1" E="VPN1"/><PLN A="2"/></TZN><TZN A="2"/><TZN A="5"/>
- <GRD A="52" B="7" C="0.5" D="0.25" E="3" F="2" G="GRD00001" I="1"/>
- <GRD A="52" B="7" C="0.5" D="0.25" E="2" F="2" G="GRD00002" I="2" J="1"/>
- <DAN A="a000" C="DVC-1"><ASP A="2021-03-23T21:00:00+01:00" D="4"/></DAN>
- <PAN A="PDT1" B="0006" C="400" D="1"/><GAN A="GGP1"/>
-</TSK></ISO11783_TaskData>`
-	const links = `<ISO11783LinkList><LGP A="LGP1" B="1"><LNK A="PFD1" B="{x}"/></LGP></ISO11783LinkList>`
-	set := openSet(t, entry{"TASKDATA.XML", xml}, entry{"LINKLIST.XML", links}, entry{"GRD00001.BIN", "\x00\x01\x00\x01\x01\x05"},
-		entry{"GRD00002.bin", "\x01\x00\x00\x00\x02\x00\x00\x00\xff\xff\xff\xff"})
-	if len(set.Findings) != 0 {
-		t.Fatalf("findings %v", set.Findings)
-	}
-	field, task := set.Fields[0], set.Tasks[0]
-	for what, ok := range map[string]bool{
-		"customer": set.Customers[0] == farmdata.Customer{ID: "CTR1", LastName: "Last", FirstName: "First"},
-		"farm":     set.Farms[0] == farmdata.Farm{ID: "FRM1", Designator: "Farm", CustomerID: "CTR1"},
-		"product":  reflect.DeepEqual(set.Products[0], farmdata.Product{ID: "PDT1", Designator: "Seed", GroupID: "PGP1", Presentation: "VPN1", DDI: 6}),
-		"crop":     set.CropTypes[0].Varieties[0].Designator == "Golden",
-		"link":     set.Links[0].Type == 1 && set.Links[0].Links[0] == farmdata.Link{ID: "PFD1", Value: "{x}"},
-		"field":    field.Area == 100 && field.ParentID == "PFD0" && field.VarietyID == "CVT1" && len(field.Lines) == 1 && len(field.Points) == 1,
-		"polygon":  field.Polygons[0].Area == 90 && len(field.Polygons[0].Rings) == 2 && field.Polygons[0].Rings[0].Points[0] == farmdata.Point{Type: 2, North: 52.1, East: 7.1, Up: 30},
-		"guidance": field.Guidance[0].Patterns[0].Heading == 30.5 && len(field.Guidance[0].Patterns[0].Lines[0].Points) == 1 && len(field.Guidance[0].Boundaries) == 1,
-		"task":     task.WorkerID == "WKR1" && task.DefaultZone == 0 && task.LostZone == -1 && task.OutsideZone == 2,
-		"times":    task.Times[0].Start.String() == "2021-03-23T21:00:00Z" && task.Times[0].Stop.Local && task.Times[0].Duration == time.Hour,
-		"totals":   task.Times[0].Totals[0] == farmdata.Total{DDI: 0x74, ElementID: "DET-1", Raw: 500} && task.Times[0].Positions[0].North == 52,
-		"device":   task.Devices[0].Name == "A000" && task.Devices[0].Start.String() == "2021-03-23T21:00:00+01:00",
-		"amount":   task.Products[0].Raw == 400 && task.Guidance[0].GroupID == "GGP1" && len(task.Zones[1].Polygons) == 1,
-	} {
-		if !ok {
-			t.Errorf("%s is wrong", what)
-		}
-	}
-	var zones []int
-	var values []float64
-	for cell, err := range task.Grids[0].Cells {
-		if err != nil {
-			t.Fatal(err)
-		}
-		zones = append(zones, cell.Zone)
-		for _, v := range cell.Values {
-			values = append(values, v.Scaled())
-		}
-		if cell.Row*3+cell.Col+1 != int64(len(zones)) {
-			t.Errorf("cell %d is in row %d, column %d", len(zones), cell.Row, cell.Col)
-		}
-	}
-	if !slices.Equal(zones, []int{0, 1, 0, 1, 1, 5}) || !slices.Equal(values, []float64{0, 12, 0, 12, 12}) {
-		t.Errorf("zones %v, values %v", zones, values)
-	}
-	var raws []int64
-	var found []error
-	for cell, err := range task.Grids[1].Cells {
-		if err != nil {
-			found = append(found, err)
-			continue
-		}
-		raws = append(raws, cell.Values[0].Raw)
-	}
-	var finding *farmdata.Finding
-	if !slices.Equal(raws, []int64{1, 2, -1}) || len(found) != 1 || !errors.As(found[0], &finding) || finding.Kind != farmdata.KindCut || finding.Record != 3 {
-		t.Errorf("values %v, findings %v; want the file's three and a cut", raws, found)
-	}
-	if c := task.Grids[1].Columns[0]; c.Unit != "kg/ha" || c.Scale != 0.01 {
-		t.Errorf("column %+v", c)
 	}
 }

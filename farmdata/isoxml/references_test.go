@@ -2,12 +2,10 @@ package isoxml
 
 import (
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata"
-	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
@@ -194,37 +192,6 @@ func TestObjectsWithoutAnID(t *testing.T) {
 		set := openSet(t, entry{"TASKDATA.XML", xml}, entry{"TLG00001.XML", sampleHeader}, entry{"TLG00001.BIN", ""})
 		if c := set.Logs[0].Columns[0]; c.Unit != "mm" || c.Offset != 0 {
 			t.Errorf("%s: got %+v, want what the data dictionary says", name, c)
-		}
-	}
-}
-
-// TestWork: operations, mixtures, workers, connections and comments are read as they stand.
-func TestWork(t *testing.T) {
-	t.Parallel()
-	set := openSet(t, entry{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4"><CPC A="CPC1" B="Sowing"><OTR A="OTQ1"/><OTR A="OTQ2"/></CPC><OTQ A="OTQ1" B="Strip"/><OTQ A="OTQ2"/>
-<PDT A="PDT1" B="Mix" E="0048" F="2" G="100"><PRN A="PDT2" B="40"/><PRN A="PDT3"/></PDT><PDT A="PDT2"/><PDT A="PDT3" F="1"/><WKR A="WKR1"/><DVC A="DVC1"><DET A="DET1" B="1"/></DVC>
-<CCG A="CCG1" B="Weather"/><CCT A="CCT1" B="Wind" C="3" D="CCG1"><CCL A="CCL1" B="calm"/></CCT>
-<TSK A="TSK1"><OTP A="CPC1" B="OTQ1"/><WAN A="WKR1"><ASP A="2021-03-23T21:00:00" D="4"/></WAN><CNN A="DVC1" B="DET1" C="DVC1" D="DET1"/>
-<CAN A="CCT1" B="CCL1" C="none"><ASP A="2021-03-23T21:00:00" B="2021-03-23T22:00:00" D="4"/></CAN></TSK></ISO11783_TaskData>`})
-	at := func(text string) farmdata.Stamp {
-		return testkit.Must(farmdata.ParseStamp(text))(t)
-	}
-	start, end := at("2021-03-23T21:00:00"), farmdata.ConnectionEnd{DeviceID: "DVC1", ElementID: "DET1"}
-	task := set.Tasks[0]
-	for _, pair := range [][2]any{
-		{said(set.Findings), "value: attribute B of PRN: missing"},
-		{set.Practices, []farmdata.CulturalPractice{{ID: "CPC1", Designator: "Sowing", TechniqueIDs: []string{"OTQ1", "OTQ2"}}}},
-		{set.Techniques, []farmdata.OperationTechnique{{ID: "OTQ1", Designator: "Strip"}, {ID: "OTQ2"}}},
-		{set.Products[0], farmdata.Product{ID: "PDT1", Designator: "Mix", DDI: 0x48, Type: 2, Quantity: 100, Parts: []farmdata.ProductRelation{{ProductID: "PDT2", Raw: 40}, {ProductID: "PDT3", Missing: true}}}},
-		{set.Comments, []farmdata.CodedComment{{ID: "CCT1", Designator: "Wind", Scope: 3, GroupID: "CCG1", Values: []farmdata.CommentValue{{ID: "CCL1", Designator: "calm"}}}}},
-		{set.CommentGroups, []farmdata.CommentGroup{{ID: "CCG1", Designator: "Weather"}}},
-		{task.Operations, []farmdata.Operation{{PracticeID: "CPC1", TechniqueID: "OTQ1"}}},
-		{task.Workers, []farmdata.WorkerAllocation{{WorkerID: "WKR1", Start: start, TimeType: 4}}},
-		{task.Connections, []farmdata.Connection{{Ends: [2]farmdata.ConnectionEnd{end, end}}}},
-		{task.Comments, []farmdata.CommentAllocation{{CommentID: "CCT1", ValueID: "CCL1", Text: "none", Start: start, Stop: at("2021-03-23T22:00:00"), TimeType: 4}}},
-	} {
-		if !reflect.DeepEqual(pair[0], pair[1]) {
-			t.Errorf("got %+v, want %+v", pair[0], pair[1])
 		}
 	}
 }

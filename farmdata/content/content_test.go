@@ -377,14 +377,3 @@ func TestConstantsAreSummarized(t *testing.T) {
 		t.Errorf("got %+v of %d values, want -250 seven times, beside 14", c, s.Sets[0].Logs[0].Values)
 	}
 }
-
-// TestBitsOfCANMessagesDiffer: the names of their columns say which.
-func TestBitsOfCANMessagesDiffer(t *testing.T) {
-	t.Parallel()
-	const header = `<TIM A="" D="4"><DLV A="DFFE" B="" C="DET-1" D="65267" E="0" F="31"/><DLV A="DFFE" B="" C="DET-1" D="65267" E="32" F="63"/></TIM>`
-	s := summarize(t, open(t, farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", "\x00\x00\x00\x00\x98\x3a\x00"), content.Config{}))
-	columns := s.Sets[0].Logs[0].Columns
-	if first, second := columns[0].Name, columns[1].Name; first != "CAN message 65267, bits 0 to 31" || second != "CAN message 65267, bits 32 to 63" {
-		t.Errorf("got %q and %q", first, second)
-	}
-}

@@ -103,15 +103,8 @@ func TestTotals(t *testing.T) {
 		times    []farmdata.TaskTime
 		want     string // area, distance, time, rates
 	}{
-		"half of the way":       {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {50, state, "DET1", 0}}, nil, "3000 of the log, 500 of the log, 50 of the log"},
-		"a width that changes":  {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {50, width, "DET1", 3000}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
-		"a width of nothing":    {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {50, width, "DET1", 0}}, nil, "3000 of the log, 500 of the log, 50 of the log"},
 		"a width beyond reason": {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {50, width, "DET1", 1 << 30}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
-		"no state":              {sprayer(), []reading{{0, width, "DET1", 6000}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
 		"no width":              {sprayer(), []reading{on("DET1"), {25, state, "DET1", 0}}, nil, "unknown, 250 of the log, 25 of the log"},
-		"sections":              {sprayer(), []reading{{0, width, "DET2", 3000}, {0, width, "DET3", 3000}, on("DET2"), on("DET3"), {50, state, "DET3", 0}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
-		"sections and a boom":   {sprayer(), []reading{{0, width, "DET1", 6000}, {0, width, "DET2", 3000}, {0, width, "DET3", 3000}, on("DET1")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
-		"states of sections":    {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET2"), {0, state, "DET3", 0}, {50, state, "DET2", 0}}, nil, "3000 of the log, 500 of the log, 50 of the log"},
 		"sections of a boom":    {boom(6000, 0, 0), []reading{on("DET2"), on("DET3"), {50, state, "DET3", 0}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
 		"sections of a width":   {boom(6000, 2000, 4000), []reading{on("DET2"), on("DET3"), {50, state, "DET2", 0}}, nil, "5000 of the log, 1000 of the log, 100 of the log"},
 		"sections that overlap": {boom(6000, 4000, 4000), []reading{on("DET2"), on("DET3"), {50, state, "DET2", 0}}, nil, "4500 of the log, 1000 of the log, 100 of the log"},
@@ -152,14 +145,8 @@ func TestTotals(t *testing.T) {
 
 		"a rate": {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {0, rate, "DET1", 20_000}, {50, rate, "DET1", 10_000}}, nil,
 			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 15000 of the log mg/m², 90 of the log kg"},
-		"a rate while nothing is at work": {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {0, rate, "DET1", 20_000}, {50, rate, "DET1", 10_000}, {50, state, "DET1", 0}}, nil,
-			"3000 of the log, 500 of the log, 50 of the log; 0007 DET1: 20000 of the log mg/m², 60 of the log kg"},
-		"a rate that begins late": {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {75, rate, "DET1", 20_000}}, nil,
-			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 20000 of the log mg/m², 30 of the log kg"},
 		"a rate by time": {sprayer(), []reading{{0, 0x95, "DET1", 5000}}, nil,
 			"unknown, 1000 of the log, 100 of the log; 0095 DET1: 5000 of the log mm³/s, 500 of the log ml"},
-		"a rate of a section": {sprayer(), []reading{{0, width, "DET2", 3000}, {0, width, "DET3", 3000}, on("DET2"), {0, rate, "DET2", 20_000}}, nil,
-			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², 60 of the log kg"},
 		"a section without a width": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET2", 20_000}}, nil,
 			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², unknown kg"},
 		"a rate and its total": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET1", 20_000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x51, 110), total(0x74, 5500)}}},

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -265,7 +264,6 @@ func TestWrappers(t *testing.T) {
 	}
 }
 
-// TestWholeTaskData: logs in tasks are streams; the rest is in memory.
 // wholeTaskData has something of everything.
 func wholeTaskData() *efdipb.TaskData {
 	uid := func(n int64) *efdipb.UID { return &efdipb.UID{Number: n} }
@@ -300,48 +298,20 @@ func wholeTaskData() *efdipb.TaskData {
 	return data
 }
 
-// A color is a byte, and any other number none.
-func TestColors(t *testing.T) {
-	t.Parallel()
-	data := description()
-	data.Partfield = []*efdipb.Partfield{{Id: &efdipb.UID{Number: 1}, Polygon: []*efdipb.Polygon{{Color: 255}, {Color: 300}}}}
-	set := open(t, marshal(t, data), TaskData, Config{})
-	if p := set.Fields[0].Polygons; farmdatatest.Kinds(set.Findings) != "value" || p[0].Color != 255 || p[1].Color != 0 {
-		t.Errorf("got %+v, %v", p, set.Findings)
-	}
-}
-
+// TestWholeTaskData: logs in tasks are streams; the rest is in memory, as testdata/whole.json has it, which UPDATE=1 writes.
 func TestWholeTaskData(t *testing.T) {
 	t.Parallel()
 	set := open(t, marshal(t, wholeTaskData()), Unknown, Config{})
 	if farmdatatest.Kinds(set.Findings) != "missing" || len(set.Tasks) != 1 || len(set.Logs) != 2 { // the cells of its grid
 		t.Fatalf("%+v", set)
 	}
-	task, field := set.Tasks[0], set.Fields[0]
-	for what, ok := range map[string]bool{
-		"root":     set.Software == "software" && set.Controller == "controller" && set.Origin == 2 && set.Minor == 2,
-		"customer": set.Customers[0] == farmdata.Customer{ID: "CTR1", LastName: "Last", Address: farmdata.Address{Street: "Weg 1"}, Email: "a@b"} && set.BaseStations[0].Up == -3,
-		"farm":     set.Farms[0] == farmdata.Farm{ID: "FRM1", Designator: "Farm", CustomerID: "CTR1", Address: farmdata.Address{Country: "DE"}},
-		"worker":   set.Workers[0].LastName == "Worker" && set.Workers[0].License == "B",
-		"product":  reflect.DeepEqual(set.Products[0], farmdata.Product{ID: "PDT1", Designator: "Seed", GroupID: "PGP1", DDI: 6, Type: 2, Quantity: 9, MassPerVolume: 7, VolumePerCount: 5, Parts: []farmdata.ProductRelation{{ProductID: "PDT1", Raw: 4}}}) && set.ProductGroups[0].ID == "PGP1",
-		"crop":     set.CropTypes[0].Varieties[0] == farmdata.CropVariety{ID: "CVT-2", Designator: "Golden"},
-		"field":    field.Area == 100 && field.FarmID == "FRM1" && field.Points[0] == farmdata.Point{Type: 2, North: 52.1, East: 7.1, Up: 3},
-		"polygon":  field.Polygons[0].Color == 9 && len(field.Polygons[0].Rings[0].Points) == 1 && len(field.Lines) == 1 && field.Guidance[0].Patterns[0].Heading == 30,
-		"task":     task.ID == "TSK-7" && task.FieldID == "PFD1" && task.Status == 4 && len(task.LogNames) == 2 && task.LogNames[0] == "TLG00001",
-		"times":    task.Times[0].Duration == time.Minute && task.Times[0].Totals[0].Raw == 5 && task.Times[0].Positions[0].North == 1,
-		"zones":    task.Zones[0].Values[0] == farmdata.ZoneValue{DDI: 6, Raw: 1200, Presentation: "VPN1"},
-		"device":   task.Devices[0].Name == "A0" && task.Devices[0].DeviceID == "DVC-1" && task.Devices[0].Start.Wall.Unix() == 5,
-		"amounts":  task.Products[0].Raw == 3 && task.Guidance[0].GroupID == "GGP1" && task.Grids[0].Cols == 3,
-		"logs":     set.Logs[0].TaskID == "TSK-7",
-		"practice": reflect.DeepEqual(set.Practices, []farmdata.CulturalPractice{{ID: "CPC1", Designator: "Mow", TechniqueIDs: []string{"OTQ1"}}}) && set.Techniques[0].Designator == "Low",
-		"comment": reflect.DeepEqual(set.Comments, []farmdata.CodedComment{{ID: "CCT1", Designator: "Wind", Scope: 3, GroupID: "CCG1",
-			Values: []farmdata.CommentValue{{ID: "CCL1", Designator: "calm"}}}}) && set.CommentGroups[0].Designator == "Weather",
-		"work": task.Operations[0] == farmdata.Operation{PracticeID: "CPC1", TechniqueID: "OTQ1"} && task.Workers[0].WorkerID == "WKR1" && task.Workers[0].Start.Wall.Unix() == 5 && task.Workers[0].TimeType == 4 &&
-			task.Connections[0].Ends[1] == farmdata.ConnectionEnd{DeviceID: "DVC-1", ElementID: "DET-1"} && task.Comments[0].Text == "none" && task.Comments[0].ValueID == "CCL1",
-	} {
-		if !ok {
-			t.Errorf("%s is wrong", what)
-		}
+	got, _ := asText(t, set)
+	const golden = "testdata/whole.json"
+	if os.Getenv("UPDATE") != "" {
+		testkit.NoError(t, os.WriteFile(golden, []byte(got), 0o600))
+	}
+	if want := string(testkit.Must(os.ReadFile(golden))(t)); got != want || set.Logs[0].TaskID != "TSK-7" || !slices.Equal(set.Tasks[0].LogNames, []string{"TLG00001", "TLG00001"}) {
+		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if records, found := farmdatatest.Read(t, set.Logs[0]); len(records) != 2 || len(found) != 0 || records[0].Values[0].Column.Unit != "m" {
 		t.Errorf("%d records, findings %v; want those described by the device of the same message", len(records), found)

@@ -30,7 +30,7 @@ func asText(t testing.TB, set *farmdata.Set) (string, bool) {
 	for i := range bare.Tasks {
 		bare.Tasks[i].LogNames = nil
 	}
-	b, err := json.Marshal(bare)
+	b, err := json.MarshalIndent(bare, "", " ")
 	return string(b), err == nil
 }
 

@@ -239,6 +239,10 @@ func TestFiguresOfTaskData(t *testing.T) {
 		"presentation of NaN":     {presented(&efdipb.DeviceValuePresentation{Scale: nan}), unit, "1 mm", "value, value"},
 		"huge area": {&efdipb.TaskData{Partfield: []*efdipb.Partfield{{Area: 1 << 63}}},
 			func(s *farmdata.Set) string { return fmt.Sprint(s.Fields[0].Area) }, "0", "value"},
+		"color of 300": {&efdipb.TaskData{Partfield: []*efdipb.Partfield{{Polygon: []*efdipb.Polygon{{Color: 255}, {Color: 300}}}}},
+			func(s *farmdata.Set) string {
+				return fmt.Sprint(s.Fields[0].Polygons[0].Color, s.Fields[0].Polygons[1].Color)
+			}, "255 0", "value"},
 		"DDI of 17 bits": {&efdipb.TaskData{Product: []*efdipb.Product{{Ddi: 1 << 16}}},
 			func(s *farmdata.Set) string { return s.Products[0].DDI.String() }, "FFFF", "value"},
 		"huge duration": {task(func(t *efdipb.Task) { t.Time = []*efdipb.Time{{Duration: 1 << 62}} }), times, "true 0s", "value"},

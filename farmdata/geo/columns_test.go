@@ -84,19 +84,6 @@ func TestMachinesThatStandStill(t *testing.T) {
 	}
 }
 
-// TestConstantsAreOnTheMap: a value that a log has once is one of each record, unless that has its own.
-func TestConstantsAreOnTheMap(t *testing.T) {
-	t.Parallel()
-	columns := []farmdata.Column{{DDI: 1, Scale: 1}, {DDI: 2, Scale: 0.5}}
-	log := logOf(at(0, 52, 7, farmdata.Value{Column: &columns[0], Raw: 3}), at(1, 52, 8, farmdata.Value{Column: &columns[1], Raw: 2}))
-	log.Columns, log.Constants = columns, []farmdata.Value{{Column: &columns[1], Raw: 9}}
-	c := written(t, Config{}, func(w *Writer) error { return w.Points(log) })
-	first, second := c.Features[0].Properties, c.Features[1].Properties
-	if first["0001"] != 3.0 || first["0002"] != 4.5 || second["0002"] != 1.0 {
-		t.Errorf("got %v and %v, want 0002 to be 4.5 and 1", first, second)
-	}
-}
-
 var nan = math.NaN()
 
 // TestPlacesThatAreNone says of each part of a map what becomes of coordinates that are none: nothing of them is written, the

@@ -108,8 +108,10 @@ func harvest() *farmdata.Set {
 		return farmdata.Value{Column: &columns[log][column], Raw: raw}
 	}
 	log("TLG00001", "TSK1", columns[0], at(0, value(0, 0, 850_000), value(0, 1, 400_000), value(0, 2, 5)), at(1, value(0, 2, 6)))
-	log("TLG00002", "TSK2", columns[1], at(0, value(1, 0, 700_000), value(1, 1, 293_150), value(1, 2, 3)))
+	log("TLG00002", "TSK2", columns[1], at(0, value(1, 0, 700_000), value(1, 1, 293_150)))
 	log("TLG00003", "", nil, at(0, value(1, 0, 100_000))) // whose columns are known once it is read
+	// What a log has once is of each record, unless that has its own.
+	set.Logs[0].Constants, set.Logs[1].Constants = []farmdata.Value{value(0, 2, 9)}, []farmdata.Value{value(1, 2, 3)}
 	return set
 }
 

@@ -63,30 +63,6 @@ func TestGridsOfZones(t *testing.T) {
 	}
 }
 
-// TestStillMachinesAndConstants: equal places are a point, and a value that a log has once is in each row.
-func TestStillMachinesAndConstants(t *testing.T) {
-	t.Parallel()
-	columns := []farmdata.Column{{DDI: 1, Scale: 1}, {DDI: 2, Scale: 0.5}}
-	log := &farmdata.Log{Columns: columns, Constants: []farmdata.Value{{Column: &columns[1], Raw: 9}}, Records: func(yield func(*farmdata.Record, error) bool) {
-		_ = yield(at(0, 52, 7, farmdata.Value{Column: &columns[0], Raw: 3}), nil) && yield(at(1, 52, 7, farmdata.Value{Column: &columns[1], Raw: 2}), nil)
-	}}
-	f := written(t, func(w io.Writer) error { return writeTracks(w, []*farmdata.Log{log}, Config{}) })
-	if got := f.geo.Columns["geometry"].Types; !slices.Equal(got, []string{"Point"}) || f.rows[0]["records"] != int64(2) {
-		t.Errorf("got %q and %v, want a point of two records", got, f.rows)
-	}
-	f = written(t, func(w io.Writer) error { return writePoints(w, []*farmdata.Log{log}, Config{}) })
-	if f.rows[0]["0001"] != 3.0 || f.rows[0]["0002"] != 4.5 || f.rows[1]["0002"] != 1.0 {
-		t.Errorf("got %v, want 0002 to be 4.5 and 1", f.rows)
-	}
-	f = written(t, func(w io.Writer) error {
-		ring := farmdata.LineString{Type: 1, Points: []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 8, North: 53}}}
-		return writeFields(w, []farmdata.Field{{Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}}}, Config{})
-	})
-	if f.rows[0]["area"] != nil {
-		t.Errorf("got the area %v of a field that has none", f.rows[0]["area"])
-	}
-}
-
 // TestTooManyColumns: a map whose zones have ever other values is refused before it takes memory.
 func TestTooManyColumns(t *testing.T) {
 	t.Parallel()

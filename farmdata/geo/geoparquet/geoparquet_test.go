@@ -157,9 +157,10 @@ func TestFields(t *testing.T) {
 	t.Parallel()
 	ring := farmdata.LineString{Type: 1, Points: []farmdata.Point{{East: 7, North: 52}, {East: 8, North: 52}, {East: 8, North: 53}}}
 	f := written(t, func(w io.Writer) error {
-		return writeFields(w, []farmdata.Field{{ID: "PFD0"}, {ID: "PFD1", Designator: "Field", Area: 100, FarmID: "FRM1", Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}}}, Config{})
+		polygons := []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}
+		return writeFields(w, []farmdata.Field{{ID: "PFD0"}, {ID: "PFD1", Designator: "Field", Area: 100, FarmID: "FRM1", Polygons: polygons}, {Polygons: polygons}}, Config{})
 	})
-	if len(f.rows) != 1 || f.rows[0]["name"] != "Field" || f.rows[0]["area"] != int64(100) || !reflect.DeepEqual(f.rows[0]["bbox"], bbox(7, 52, 8, 53)) {
+	if len(f.rows) != 2 || f.rows[1]["area"] != nil || f.rows[0]["name"] != "Field" || f.rows[0]["area"] != int64(100) || !reflect.DeepEqual(f.rows[0]["bbox"], bbox(7, 52, 8, 53)) {
 		t.Errorf("rows %v", f.rows)
 	}
 	if got := f.geo.Columns["geometry"].Types; !slices.Equal(got, []string{"MultiPolygon"}) {

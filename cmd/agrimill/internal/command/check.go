@@ -144,7 +144,7 @@ Exit status: 0 nothing failed, 1 something failed, 2 wrong usage or an invalid c
 // run performs all checks, several at a time, and returns their results in the order of the
 // sections.
 func (c *checker) run(ctx context.Context) []checkResult {
-	probes := c.probes()
+	probes := c.probes(ctx)
 	results := make([]checkResult, len(probes))
 	var group errgroup.Group
 	group.SetLimit(8)
@@ -159,8 +159,8 @@ func (c *checker) run(ctx context.Context) []checkResult {
 }
 
 // probes returns the checks of everything that run opens.
-func (c *checker) probes() []probe {
-	gate := newGatewayChecks(c)
+func (c *checker) probes(ctx context.Context) []probe {
+	gate := newGatewayChecks(ctx, c)
 	return slices.Concat(gate.probes(), c.sinkProbes(), c.routeProbes(gate), c.storeProbes())
 }
 

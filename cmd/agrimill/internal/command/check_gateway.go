@@ -18,25 +18,15 @@ type gatewayChecks struct {
 	cfg *config.Config
 	// tenants returns the list of tenants, requested once.
 	tenants func() ([]gateway.TenantInfo, error)
-	ask     func(ctx context.Context)
 }
 
-func newGatewayChecks(c *checker) *gatewayChecks {
+func newGatewayChecks(ctx context.Context, c *checker) *gatewayChecks {
 	g := &gatewayChecks{cfg: c.cfg}
-	var once sync.Once
-	var list []gateway.TenantInfo
-	var failure error
-	asked := make(chan struct{})
-	g.ask = func(ctx context.Context) {
-		once.Do(func() {
-			list, failure = g.list(ctx)
-			close(asked)
-		})
-	}
-	g.tenants = func() ([]gateway.TenantInfo, error) {
-		<-asked // closed at the latest when the check that requests them times out
-		return list, failure
-	}
+	g.tenants = sync.OnceValues(func() ([]gateway.TenantInfo, error) {
+		ctx, cancel := context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+		return g.list(ctx)
+	})
 	return g
 }
 
@@ -75,8 +65,7 @@ func (g *gatewayChecks) probes() []probe {
 }
 
 // token checks that there is a token.
-func (g *gatewayChecks) token(ctx context.Context) (finding, error) {
-	g.ask(ctx)
+func (g *gatewayChecks) token(context.Context) (finding, error) {
 	_, err := g.tenants()
 	switch {
 	case errors.Is(err, gateway.ErrToken), errors.Is(err, gateway.ErrUnauthorized):

@@ -144,18 +144,6 @@ func TestDemoBreaks(t *testing.T) {
 	}
 }
 
-// The files of a directory are sent instead of samples, those that the gateway splits, too.
-func TestDemoWithFiles(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "Grosse Wiese.zip"), make([]byte, demo.ChunkSize+1), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "note.pdf"), nil, 0o600))
-	d := startDemo(t, "--rate", "20", "--files", dir)
-	d.metric(demoDelivered)
-	d.want(statusOK, "trace", "--admin", d.address(), "Grosse Wiese", "--limit", "1")
-	d.ends()
-}
-
 // --once sends each file once, and compares what is stored.
 func TestDemoOnce(t *testing.T) {
 	t.Parallel()

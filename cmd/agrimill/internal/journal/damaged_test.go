@@ -51,6 +51,9 @@ func TestFileThatCannotBeRead(t *testing.T) {
 			})
 		}
 	}
+	replaced := func(content []byte) func(t *testing.T, path string) {
+		return func(t *testing.T, path string) { testkit.NoError(t, os.WriteFile(path, content, 0o600)) }
+	}
 	cut := func(size int64) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) {
 			testkit.NoError(t, os.Truncate(path, size))
@@ -66,6 +69,8 @@ func TestFileThatCannotBeRead(t *testing.T) {
 		"a chunk of something else": {second(func(c []byte) []byte { return bytes.Repeat([]byte{0xFF}, len(c)) }), 0, true},
 		"a step of another version": {second(func(c []byte) []byte { c[12] = 250; return c }), 0, true},
 		"an empty chunk":            {second(func([]byte) []byte { return []byte{} }), 4, false},
+		"text":                      {replaced([]byte("this is no database")), 0, true},
+		"zeros":                     {replaced(make([]byte, 64<<10)), 0, true},
 		"no length":                 {cut(0), 0, false},
 		"cut in half":               {cut(6000), 0, true},
 	} {

@@ -116,7 +116,7 @@ func TestBoundsOfFile(t *testing.T) {
 	}
 }
 
-// A file that another process has is an error; one that is damaged is put aside.
+// A file that another process has is an error.
 func TestFileThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "journal.bbolt")
@@ -126,19 +126,6 @@ func TestFileThatCannotBeUsed(t *testing.T) {
 		t.Errorf("a second one: %v", err)
 	}
 	d.close()
-	for name, content := range map[string][]byte{"text": []byte("this is no database"), "zeros": make([]byte, 64<<10)} {
-		file := filepath.Join(dir, name)
-		testkit.NoError(t, os.WriteFile(file, content, 0o600))
-		errs := d.reopen(journal.Config{}, file)
-		if len(*errs) != 1 || !strings.Contains((*errs)[0].Error(), file+".damaged") {
-			t.Errorf("%s: told %v", name, *errs)
-		}
-		if got, err := os.ReadFile(file + ".damaged"); err != nil || len(got) != len(content) {
-			t.Errorf("%s: %d bytes, %v", name, len(got), err)
-		}
-		d.Event(received("message-1", "", "a.zip"))
-		d.close()
-	}
 	if _, err := journal.New(journal.Config{Path: filepath.Join(dir, "no", "such", "directory")}); err == nil {
 		t.Error("a directory that does not exist")
 	}

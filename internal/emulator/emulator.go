@@ -22,39 +22,13 @@ import (
 // ControlPrefix is the path below which the control API is served.
 const ControlPrefix = "/_control"
 
-// Defaults of the flags that set [Options].
+// Defaults of flags.
 const (
 	DefaultListen            = "127.0.0.1:8081"
 	DefaultService           = "router"
 	DefaultChunkSize   int64 = 1 << 20
 	DefaultInlineLimit int64 = 32 << 10
 )
-
-// Options are the user's choices. They have no defaults here: the flags
-// define them.
-type Options struct {
-	// Listen is the address of the service; port 0 picks a free one.
-	Listen string
-	// Service is the name of the service, as it appears in header names.
-	Service string
-	// ChunkSize is the largest payload, in bytes, that is delivered as one message;
-	// at least 1.
-	ChunkSize int64
-	// InlineLimit is the largest payload, in bytes, that is embedded in its event;
-	// 0 embeds none.
-	InlineLimit int64
-	// HideChunks delivers a large payload as FILE_RECEIVED alone, without its chunks.
-	HideChunks bool
-	// AnyContextID accepts context IDs of up to 50 characters of any form.
-	AnyContextID bool
-	// Replay is the file of a recording to play, or empty, and Speed how many times as fast as
-	// it was recorded; 0 without pauses.
-	Replay string
-	Speed  float64
-	// Application contains the IDs and credentials of the application. Empty ones
-	// are generated.
-	Application gatewaytest.ApplicationConfig
-}
 
 // Environment variables that [ApplicationFrom] reads.
 const (
@@ -73,32 +47,20 @@ func ApplicationFrom(env func(string) string) gatewaytest.ApplicationConfig {
 	}
 }
 
-// Config returns the configuration of the server, or an error that names the flag of an
-// invalid option, or the environment variable.
-func (o Options) Config() (gatewaytest.Config, error) {
-	cfg := gatewaytest.Config{
-		ControlPrefix: ControlPrefix, Listen: o.Listen, ServiceName: o.Service, ChunkSize: o.ChunkSize, InlineLimit: o.InlineLimit,
-		AnyContextID: o.AnyContextID, Replay: o.Replay, ReplaySpeed: o.Speed, Application: o.Application,
-	}
-	if o.HideChunks {
-		cfg.FileOrder = gatewaytest.FileAlone
-	}
+// Check reports what the configuration has that is not allowed, by the flag or the environment variable that set it.
+func Check(cfg gatewaytest.Config) error {
 	switch {
-	case o.ChunkSize < 1:
-		return cfg, errors.New("--chunk-size must be at least 1")
-	case !(o.Speed >= 0 && o.Speed <= math.MaxFloat64): // rejects NaN, too
-		return cfg, errors.New("--speed must not be negative")
-	case o.InlineLimit < 0:
-		return cfg, errors.New("--inline-limit must not be negative")
-	case o.InlineLimit == 0:
-		cfg.InlineLimit = gatewaytest.NoInline
+	case cfg.ChunkSize < 1:
+		return errors.New("--chunk-size must be at least 1")
+	case !(cfg.ReplaySpeed >= 0 && cfg.ReplaySpeed <= math.MaxFloat64): // rejects NaN, too
+		return errors.New("--speed must not be negative")
 	}
-	for _, id := range [][2]string{{EnvApplicationID, o.Application.ID}, {EnvSoftwareVersionID, o.Application.SoftwareVersionID}} {
+	for _, id := range [][2]string{{EnvApplicationID, cfg.Application.ID}, {EnvSoftwareVersionID, cfg.Application.SoftwareVersionID}} {
 		if id[1] != "" && (uuid.Validate(id[1]) != nil || len(id[1]) != len(uuid.Nil.String())) {
-			return cfg, fmt.Errorf("the environment variable %s must be a UUID, or empty for a random one", id[0])
+			return fmt.Errorf("the environment variable %s must be a UUID, or empty for a random one", id[0])
 		}
 	}
-	return cfg, cfg.Validate()
+	return cfg.Validate()
 }
 
 // Description is the first line on stdout.

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/emulator"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
@@ -25,11 +26,8 @@ func TestApplicationFromTheEnvironment(t *testing.T) {
 		emulator.EnvApplicationID:     "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01",
 		emulator.EnvSoftwareVersionID: "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d02",
 	}
-	options := emulator.Options{
-		Listen: "127.0.0.1:0", ChunkSize: emulator.DefaultChunkSize, InlineLimit: emulator.DefaultInlineLimit,
-		Application: emulator.ApplicationFrom(func(name string) string { return env[name] }),
-	}
-	config := testkit.Must(options.Config())(t)
+	config := gatewaytest.Config{ChunkSize: emulator.DefaultChunkSize, Application: emulator.ApplicationFrom(func(name string) string { return env[name] })}
+	testkit.NoError(t, emulator.Check(config))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	out, in := io.Pipe()
@@ -61,11 +59,9 @@ func TestBadEnvironment(t *testing.T) {
 		{emulator.EnvSoftwareVersionID, id, ""},
 		{emulator.EnvApplicationID, "", ""},
 	} {
-		options := emulator.Options{
-			Listen: "127.0.0.1:0", ChunkSize: emulator.DefaultChunkSize, InlineLimit: emulator.DefaultInlineLimit,
-			Application: emulator.ApplicationFrom(func(name string) string { return map[string]string{c.name: c.value}[name] }),
-		}
-		_, err := options.Config()
+		err := emulator.Check(gatewaytest.Config{
+			ChunkSize: 1, Application: emulator.ApplicationFrom(func(name string) string { return map[string]string{c.name: c.value}[name] }),
+		})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s=%q: got %v, want %q", c.name, c.value, err, c.want)
 		}

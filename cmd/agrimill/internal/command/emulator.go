@@ -3,12 +3,14 @@ package command
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/emulator"
 )
 
 func newEmulatorCommand(p *program) *cobra.Command {
-	var options emulator.Options
+	config := gatewaytest.Config{ControlPrefix: emulator.ControlPrefix}
 	var envFile string
+	var hideChunks bool
 	cmd := &cobra.Command{
 		Use:     "emulator",
 		GroupID: groupOther,
@@ -38,23 +40,31 @@ from the environment: AGRIMILL_BASE_URL, AGRIMILL_CLIENT_SECRET and so on. Only 
   agrimill emulator --replay session.jsonl --speed 10`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			options.Application = emulator.ApplicationFrom(p.env)
-			config, err := options.Config()
-			if err != nil {
+			config.Application = emulator.ApplicationFrom(p.env)
+			if hideChunks {
+				config.FileOrder = gatewaytest.FileAlone
+			}
+			switch {
+			case config.InlineLimit < 0:
+				return usagef("--inline-limit must not be negative")
+			case config.InlineLimit == 0:
+				config.InlineLimit = gatewaytest.NoInline
+			}
+			if err := emulator.Check(config); err != nil {
 				return usagef("%s", err)
 			}
 			return emulator.Serve(cmd.Context(), config, envFile, p.stdout, p.stderr)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&options.Listen, "listen", emulator.DefaultListen, "`ADDRESS` of the service; port 0 picks a free one")
-	flags.StringVar(&options.Service, "service", emulator.DefaultService, "`NAME` of the service, as it appears in header names")
-	flags.Int64Var(&options.ChunkSize, "chunk-size", emulator.DefaultChunkSize, "largest payload in `BYTES` that is delivered as one message")
-	flags.Int64Var(&options.InlineLimit, "inline-limit", emulator.DefaultInlineLimit, "largest payload in `BYTES` that is embedded in its event; 0 embeds none")
-	flags.BoolVar(&options.HideChunks, "hide-chunks", false, "deliver a payload above --chunk-size as FILE_RECEIVED alone, without its chunks")
-	flags.BoolVar(&options.AnyContextID, "any-context-id", false, "accept context IDs of up to 50 characters of any form, not only UUIDs")
-	flags.StringVar(&options.Replay, "replay", "", "play the recording of `FILE`")
-	flags.Float64Var(&options.Speed, "speed", 1, "`TIMES` as fast as it was recorded; 0 without pauses")
+	flags.StringVar(&config.Listen, "listen", emulator.DefaultListen, "`ADDRESS` of the service; port 0 picks a free one")
+	flags.StringVar(&config.ServiceName, "service", emulator.DefaultService, "`NAME` of the service, as it appears in header names")
+	flags.Int64Var(&config.ChunkSize, "chunk-size", emulator.DefaultChunkSize, "largest payload in `BYTES` that is delivered as one message")
+	flags.Int64Var(&config.InlineLimit, "inline-limit", emulator.DefaultInlineLimit, "largest payload in `BYTES` that is embedded in its event; 0 embeds none")
+	flags.BoolVar(&hideChunks, "hide-chunks", false, "deliver a payload above --chunk-size as FILE_RECEIVED alone, without its chunks")
+	flags.BoolVar(&config.AnyContextID, "any-context-id", false, "accept context IDs of up to 50 characters of any form, not only UUIDs")
+	flags.StringVar(&config.Replay, "replay", "", "play the recording of `FILE`")
+	flags.Float64Var(&config.ReplaySpeed, "speed", 1, "`TIMES` as fast as it was recorded; 0 without pauses")
 	flags.StringVar(&envFile, "env", "", "write the environment of the other commands to `FILE`, which is replaced")
 	return cmd
 }

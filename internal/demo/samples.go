@@ -4,7 +4,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"image"
@@ -50,16 +49,11 @@ func (j job) files() ([]File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("picture: %w", err)
 	}
-	summary, err := j.trackJSON(track)
-	if err != nil {
-		return nil, fmt.Errorf("summary: %w", err)
-	}
 	name := nameOf(j.field)
 	return []File{
 		newFile("taskdata_"+name+".zip", taskdata),
 		newFile("timelog_"+name+".pb", telemetry),
 		newFile("coverage_"+name+".png", picture),
-		newFile("summary_"+name+".json", summary),
 	}, nil
 }
 
@@ -264,24 +258,6 @@ func (j job) trackPNG(track []position) ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), nil
-}
-
-// trackJSON summarizes the job. No message type is assigned to JSON, so it shows what
-// happens to a file of an unknown kind.
-func (j job) trackJSON(track []position) ([]byte, error) {
-	var working int
-	for _, p := range track {
-		if p.working {
-			working++
-		}
-	}
-	return json.MarshalIndent(struct {
-		Field          string    `json:"field"`
-		Start          time.Time `json:"start"`
-		Records        int       `json:"records"`
-		WorkingSeconds int       `json:"working_seconds"`
-		AreaM2         int       `json:"area_m2"`
-	}{j.field, j.start, len(track), working, 24000}, "", "  ")
 }
 
 // sensorDump returns size incompressible bytes; the seed is fixed.

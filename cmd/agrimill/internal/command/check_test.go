@@ -211,32 +211,26 @@ func TestCheckGatewayFailures(t *testing.T) {
 	// An ingress answers everything, or only the stream, or answers as the service.
 	f.env["AGRIMILL_BASE_URL"] = base
 	page := gatewaytest.Fault{Status: 404, Body: []byte("<html>default backend</html>"), ContentType: "text/html"}
-	ingress := f.gate.Inject(gatewaytest.OpListTenants, page)
-	results = f.check(statusFailed, f.configure(sections))
-	expect(t, results, "gateway tenants", checkFailed, "status 404 Not Found (text/html)", "in between")
-	ingress.Lift()
-	ingress = f.gate.Inject(gatewaytest.OpEvents, page)
-	results = f.check(statusFailed, f.configure(sections))
-	expect(t, results, "gateway tenants", checkOK, "", "")
-	expect(t, results, "gateway events", checkFailed, "text/html", "in between")
-	ingress.Lift()
-	ingress = f.gate.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403})
-	results = f.check(statusFailed, f.configure(sections))
-	expect(t, results, "gateway events", checkFailed, "403", "refuses")
-	ingress.Lift()
-	ingress = f.gate.Inject(gatewaytest.OpToken, page)
-	results = f.check(statusFailed, f.configure(sections))
-	expect(t, results, "gateway token", checkFailed, "text/html", "check that address")
-	expect(t, results, "gateway events", checkSkipped, "", "")
-	ingress.Lift()
-	for status, want := range map[int]struct{ code, says, advice string }{
-		429: {"slow_down", "limits the rate", "too many token requests"},
-		400: {"invalid_scope", "invalid_scope", "gateway.scopes"},
+	refusal := func(status int, code string) gatewaytest.Fault {
+		return gatewaytest.Fault{Status: status, Body: fmt.Appendf(nil, `{"error":%q}`, code), ContentType: "application/json"}
+	}
+	for _, tt := range []struct {
+		at                           gatewaytest.Operation
+		fault                        gatewaytest.Fault
+		check, state, detail, advice string
+	}{
+		{gatewaytest.OpListTenants, page, "gateway tenants", checkFailed, "status 404 Not Found (text/html)", "in between"},
+		{gatewaytest.OpEvents, page, "gateway tenants", checkOK, "", ""},
+		{gatewaytest.OpEvents, page, "gateway events", checkFailed, "text/html", "in between"},
+		{gatewaytest.OpEvents, gatewaytest.Fault{Status: 403}, "gateway events", checkFailed, "403", "refuses"},
+		{gatewaytest.OpToken, page, "gateway token", checkFailed, "text/html", "check that address"},
+		{gatewaytest.OpToken, page, "gateway events", checkSkipped, "", ""},
+		{gatewaytest.OpToken, refusal(429, "slow_down"), "gateway token", checkFailed, "limits the rate", "too many token requests"},
+		{gatewaytest.OpToken, refusal(400, "invalid_scope"), "gateway token", checkFailed, "invalid_scope", "gateway.scopes"},
 	} {
-		refusal := f.gate.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: status, Body: fmt.Appendf(nil, `{"error":%q}`, want.code), ContentType: "application/json"})
-		results = f.check(statusFailed, f.configure(sections))
-		expect(t, results, "gateway token", checkFailed, want.says, want.advice)
-		refusal.Lift()
+		injected := f.gate.Inject(tt.at, tt.fault)
+		expect(t, f.check(statusFailed, f.configure(sections)), tt.check, tt.state, tt.detail, tt.advice)
+		injected.Lift()
 	}
 	results = f.check(statusOK, f.configure(sections))
 	expect(t, results, "gateway events", checkOK, "can be opened", "")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -221,15 +222,12 @@ func (s *sender) all(ctx context.Context, files []string) sendReport {
 
 // hopeless reports whether other files would fail the same way.
 func hopeless(err error) bool {
-	for _, cause := range []error{
-		gateway.ErrUnauthorized, gateway.ErrForbidden, gateway.ErrUnavailable, gateway.ErrRateLimited, gateway.ErrBadResponse,
-		gateway.ErrRedirect, gateway.ErrToken, gateway.ErrClosed,
-	} {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return false
+	return isAny(err, gateway.ErrUnauthorized, gateway.ErrForbidden, gateway.ErrUnavailable, gateway.ErrRateLimited, gateway.ErrBadResponse,
+		gateway.ErrRedirect, gateway.ErrToken, gateway.ErrClosed)
+}
+
+func isAny(err error, causes ...error) bool {
+	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
 // one sends one file.
@@ -257,14 +255,7 @@ func (s *sender) one(ctx context.Context, file, position string) (sendResult, er
 // turnedDown reports whether the gateway, or the client before it, rejected the message:
 // then nobody received it.
 func turnedDown(err error) bool {
-	for _, cause := range []error{
-		gateway.ErrUnauthorized, gateway.ErrForbidden, gateway.ErrRateLimited, gateway.ErrToken,
-	} {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return gateway.Refused(err)
+	return isAny(err, gateway.ErrUnauthorized, gateway.ErrForbidden, gateway.ErrRateLimited, gateway.ErrToken) || gateway.Refused(err)
 }
 
 func (s *sender) transfer(ctx context.Context, result *sendResult, position string) (err error) {

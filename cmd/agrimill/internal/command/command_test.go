@@ -56,27 +56,6 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
-// Help is on stdout, wherever it is asked for, and names everything there is.
-func TestHelp(t *testing.T) {
-	w := &world{T: t}
-	for _, test := range []struct{ a, b, says string }{
-		{"help", "--help", "Exit status: 0 success, 1 something failed, 2 wrong usage or an invalid"},
-		{"help poison", "poison -h", "permanently delete poisoned messages"},
-		{"help poison list", "poison list --help", "agrimill need not be running"},
-		{"help poison list", "poison list -h", "--since TIME"},
-		{"help poison show", "poison show 17 -h", "--payload FILE"},
-		{"help poison replay", "poison replay -h", "--force"},
-		{"help poison drop", "poison drop -h", "required with --all"},
-		{"help version", "version -h", "--json"},
-	} {
-		a := w.want(statusOK, strings.Fields(test.a)...)
-		b := w.want(statusOK, strings.Fields(test.b)...)
-		if a != b || !strings.Contains(a, test.says) {
-			t.Errorf("%s:\n%s\n%s:\n%s", test.a, a, test.b, b)
-		}
-	}
-}
-
 // What a person sees first.
 func TestRootHelp(t *testing.T) {
 	w := &world{T: t}

@@ -80,7 +80,12 @@ func TestHelpOfEveryCommand(t *testing.T) {
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || strings.ToLower(cmd.Short[:1]) != cmd.Short[:1] {
 			t.Errorf("%s: the short help is %q", path, cmd.Short)
 		}
-		for line := range strings.Lines(w.want(statusOK, append(strings.Fields(path)[1:], "--help")...)) {
+		args := strings.Fields(path)[1:]
+		help := w.want(statusOK, append(args, "--help")...)
+		if other := w.want(statusOK, append([]string{"help"}, args...)...); other != help {
+			t.Errorf("%s --help:\n%s\nagrimill help:\n%s", path, help, other)
+		}
+		for line := range strings.Lines(help) {
 			if len([]rune(line)) > 101 && !strings.HasPrefix(line, "  agrimill ") {
 				t.Errorf("%s: a line too long for a terminal: %s", path, line)
 			}

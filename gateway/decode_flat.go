@@ -13,22 +13,24 @@ import (
 type flatKey int
 
 const (
-	keyUnknown flatKey = iota
-	keyEventType
-	keyID
+	keyID flatKey = iota
 	keyAppMessageID
 	keyMessageType
-	keySentAt
-	keyReceivedAt
-	keyPayload
-	keyPayloadURI
 	keyReceivingEndpointID
 	keyFilename
 	keyTenantID
 	keyTeamsetContextID
+	keyPayloadURI
+	keyEventType
+	keySentAt
+	keyReceivedAt
+	keyPayload
 	keySize
 	keyMessageIDs
+	keyUnknown
 	keyCount
+
+	keyCopied = keyEventType // an event keeps the strings before it
 )
 
 // flatObject is the result of the scan. Everything in it points into the data.
@@ -81,24 +83,15 @@ func (o *flatObject) message() Event {
 	if m.Payload, ok = o.payload(); !ok {
 		return nil
 	}
-	keys := [...]flatKey{
-		keyID, keyAppMessageID, keyMessageType, keyReceivingEndpointID,
-		keyFilename, keyTenantID, keyTeamsetContextID, keyPayloadURI,
-	}
-	all := o.join(keys[:])
-	cut := func(k flatKey) (s string) {
-		n := len(o.str[k])
-		s, all = all[:n], all[n:]
-		return s
-	}
-	m.ID = cut(keyID)
-	m.AppMessageID = cut(keyAppMessageID)
-	m.MessageType = cut(keyMessageType)
-	m.ReceivingEndpointID = cut(keyReceivingEndpointID)
-	m.Filename = cut(keyFilename)
-	m.TenantID = cut(keyTenantID)
-	m.TeamsetContextID = cut(keyTeamsetContextID)
-	m.PayloadURI = cut(keyPayloadURI)
+	text, _ := o.text()
+	m.ID = text[keyID]
+	m.AppMessageID = text[keyAppMessageID]
+	m.MessageType = text[keyMessageType]
+	m.ReceivingEndpointID = text[keyReceivingEndpointID]
+	m.Filename = text[keyFilename]
+	m.TenantID = text[keyTenantID]
+	m.TeamsetContextID = text[keyTeamsetContextID]
+	m.PayloadURI = text[keyPayloadURI]
 	return m
 }
 
@@ -111,48 +104,44 @@ func (o *flatObject) file() Event {
 	if f.Payload, ok = o.payload(); !ok || f.Payload != nil && int64(len(f.Payload)) != f.Size {
 		return nil
 	}
-	keys := [...]flatKey{
-		keyReceivingEndpointID, keyMessageType,
-		keyFilename, keyTenantID, keyTeamsetContextID, keyPayloadURI,
-	}
-	all := o.join(keys[:])
-	cut := func(n int) (s string) {
-		s, all = all[:n], all[n:]
-		return s
-	}
-	f.ReceivingEndpointID = cut(len(o.str[keyReceivingEndpointID]))
-	f.MessageType = cut(len(o.str[keyMessageType]))
-	f.Filename = cut(len(o.str[keyFilename]))
-	f.TenantID = cut(len(o.str[keyTenantID]))
-	f.TeamsetContextID = cut(len(o.str[keyTeamsetContextID]))
-	f.PayloadURI = cut(len(o.str[keyPayloadURI]))
+	text, ids := o.text()
+	f.ReceivingEndpointID = text[keyReceivingEndpointID]
+	f.MessageType = text[keyMessageType]
+	f.Filename = text[keyFilename]
+	f.TenantID = text[keyTenantID]
+	f.TeamsetContextID = text[keyTeamsetContextID]
+	f.PayloadURI = text[keyPayloadURI]
 	for i := range f.MessageIDs {
-		f.MessageIDs[i] = cut(uuidLen)
+		f.MessageIDs[i] = ids[i*uuidLen : (i+1)*uuidLen]
 	}
 	return f
 }
 
-// join copies the fields named by keys, and the message IDs, into one string, so that
-// all of them take a single allocation.
-func (o *flatObject) join(keys []flatKey) string {
-	n := 0
-	for _, k := range keys {
-		n += len(o.str[k])
+// text copies the fields that an event keeps, and the message IDs, into one string, so that all of them take a single
+// allocation.
+func (o *flatObject) text() (text [keyCopied]string, ids string) {
+	n := o.idCount * uuidLen
+	for _, s := range o.str[:keyCopied] {
+		n += len(s)
 	}
-	n += o.idCount * uuidLen
 	var b strings.Builder
 	b.Grow(n)
-	for _, k := range keys {
-		b.Write(o.str[k])
+	for _, s := range o.str[:keyCopied] {
+		b.Write(s)
 	}
 	for rest := o.ids; ; {
 		i := bytes.IndexByte(rest, '"')
 		if i < 0 {
-			return b.String()
+			break
 		}
 		b.Write(rest[i+1 : i+1+uuidLen])
 		rest = rest[i+uuidLen+2:]
 	}
+	ids = b.String()
+	for k, s := range o.str[:keyCopied] {
+		text[k], ids = ids[:len(s)], ids[len(s):]
+	}
+	return text, ids
 }
 
 // payload decodes the embedded payload, if there is one. It reports false for

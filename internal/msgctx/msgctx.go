@@ -58,36 +58,16 @@ type Key struct{}
 func With(ctx context.Context, v Value) context.Context { return context.WithValue(ctx, Key{}, &v) }
 
 // PayloadOpener returns the Value.Open of the message with context ctx.
-func PayloadOpener(ctx context.Context) Opener {
-	if v := from(ctx); v != nil {
-		return v.Open
-	}
-	return nil
-}
+func PayloadOpener(ctx context.Context) Opener { return from(ctx).Open }
 
 // NackOf returns the Value.Nack of the message with context ctx.
-func NackOf(ctx context.Context) *Nack {
-	if v := from(ctx); v != nil {
-		return v.Nack
-	}
-	return nil
-}
+func NackOf(ctx context.Context) *Nack { return from(ctx).Nack }
 
 // SentAt returns the Value.SentAt of the message with context ctx.
-func SentAt(ctx context.Context) time.Time {
-	if v := from(ctx); v != nil {
-		return v.SentAt
-	}
-	return time.Time{}
-}
+func SentAt(ctx context.Context) time.Time { return from(ctx).SentAt }
 
 // Stored returns the Value.Stored of the message with context ctx.
-func Stored(ctx context.Context) time.Time {
-	if v := from(ctx); v != nil {
-		return v.Stored
-	}
-	return time.Time{}
-}
+func Stored(ctx context.Context) time.Time { return from(ctx).Stored }
 
 // DeliveryKey is the key of the name of the delivery, for a context that hides the
 // Value.Delivery of the one around it.
@@ -101,24 +81,22 @@ func Delivery(ctx context.Context) string {
 	if name, ok := ctx.Value(DeliveryKey{}).(string); ok {
 		return name
 	}
-	if v := from(ctx); v != nil {
-		return v.Delivery
-	}
-	return ""
+	return from(ctx).Delivery
 }
 
 // Received returns the fields of ctx set by the subscriber: all but SentAt, which may
 // belong to another route if messages pass from one to the next within the process.
 func Received(ctx context.Context) Value {
-	if v := from(ctx); v != nil {
-		return Value{Open: v.Open, Nack: v.Nack, Delivery: v.Delivery, Stored: v.Stored}
-	}
-	return Value{}
+	v := *from(ctx)
+	v.SentAt = time.Time{}
+	return v
 }
 
 func from(ctx context.Context) *Value {
-	v, _ := ctx.Value(Key{}).(*Value)
-	return v
+	if v, ok := ctx.Value(Key{}).(*Value); ok {
+		return v
+	}
+	return &Value{}
 }
 
 type startKey struct{}

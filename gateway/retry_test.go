@@ -100,30 +100,6 @@ func TestDecideRetry(t *testing.T) {
 	}
 }
 
-func TestBackoffGrowsWithJitterUpToItsCap(t *testing.T) {
-	c := RetryConfig{InitialBackoff: time.Second, MaxBackoff: 10 * time.Second}
-	for n, most := range []time.Duration{1, 2, 4, 8, 10, 10} {
-		most *= time.Second
-		different := map[time.Duration]bool{}
-		for range 100 {
-			d := c.backoff(n, 0)
-			if d < most/2 || d > most {
-				t.Fatalf("attempt %d: %v, want %v to %v", n, d, most/2, most)
-			}
-			different[d] = true
-		}
-		if len(different) < 50 {
-			t.Errorf("attempt %d: %d different waits", n, len(different))
-		}
-	}
-	if d := c.backoff(1000, 0); d > c.MaxBackoff {
-		t.Errorf("attempt 1000: %v", d)
-	}
-	if d := c.backoff(0, time.Minute); d != time.Minute {
-		t.Errorf("asked for a minute, got %v", d)
-	}
-}
-
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 	c := RetryConfig{MaxRetryAfter: 5 * time.Minute}

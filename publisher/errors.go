@@ -163,7 +163,8 @@ func (m *prepared) nameKey(err error) error {
 	if !errors.As(err, &rule) || errors.As(err, &named) {
 		return err
 	}
-	key, ok := keyOfField(rule.Field)
+	field, _, _ := strings.Cut(rule.Field, "[")
+	key, ok := fieldKeys[field]
 	if m.open != nil && (rule.Field == "Payload" || rule.Field == "Size") {
 		key, ok = gateway.KeyPayloadSize, true
 	}
@@ -173,28 +174,9 @@ func (m *prepared) nameKey(err error) error {
 	return &MetadataError{Key: key, Err: rule}
 }
 
-// keyOfField maps the fields of gateway.SendMessageRequest to metadata keys.
-func keyOfField(field string) (key string, ok bool) {
-	field, _, _ = strings.Cut(field, "[")
-	switch field {
-	case "TenantID":
-		return gateway.KeyTenantID, true
-	case "EndpointID":
-		return gateway.KeyEndpointID, true
-	case "MessageType":
-		return gateway.KeyMessageType, true
-	case "DirectRecipients":
-		return gateway.KeyDirectRecipients, true
-	case "IsPublish":
-		return gateway.KeyIsPublish, true
-	case "ContextID":
-		return gateway.KeyContextID, true
-	case "SentAt":
-		return gateway.KeySentTimestamp, true
-	case "TeamsetContextID":
-		return gateway.KeyTeamsetContextID, true
-	case "Filename":
-		return gateway.KeyFilename, true
-	}
-	return "", false
+// fieldKeys maps the fields of gateway.SendMessageRequest to metadata keys.
+var fieldKeys = map[string]string{
+	"TenantID": gateway.KeyTenantID, "EndpointID": gateway.KeyEndpointID, "MessageType": gateway.KeyMessageType,
+	"DirectRecipients": gateway.KeyDirectRecipients, "IsPublish": gateway.KeyIsPublish, "ContextID": gateway.KeyContextID,
+	"SentAt": gateway.KeySentTimestamp, "TeamsetContextID": gateway.KeyTeamsetContextID, "Filename": gateway.KeyFilename,
 }

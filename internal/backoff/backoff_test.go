@@ -15,10 +15,15 @@ func TestDelayGrowsAndIsCapped(t *testing.T) {
 	want := []time.Duration{100, 200, 400, 800, 1000, 1000}
 	for n, ms := range want {
 		full := ms * time.Millisecond
+		different := map[time.Duration]bool{}
 		for range 100 {
 			if got := p.Delay(n); got < full/2 || got > full {
 				t.Fatalf("Delay(%d) = %v, want between %v and %v", n, got, full/2, full)
 			}
+			different[p.Delay(n)] = true
+		}
+		if len(different) < 50 {
+			t.Errorf("Delay(%d) has %d values in 100", n, len(different))
 		}
 	}
 	for _, n := range []int{31, 32, 63, 64, 1 << 30} {

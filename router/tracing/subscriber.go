@@ -2,7 +2,6 @@ package tracing
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -11,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
@@ -38,7 +38,7 @@ func (t *Tracing) Subscriber(system string, sub message.Subscriber, options ...S
 	}
 	s := &tracedSubscriber{
 		t: t, sub: sub, system: system,
-		stop: make(chan struct{}), done: make(chan struct{}),
+		stop: make(chan struct{}), done: make(chan struct{}), life: lifecycle.New(),
 	}
 	for _, option := range options {
 		option(s)
@@ -55,14 +55,10 @@ type tracedSubscriber struct {
 	stop chan struct{} // closed when Close begins: no more messages are offered
 	done chan struct{} // closed when sub is closed: stop waiting
 
-	closeOnce sync.Once
-	closeErr  error
-
-	mu     sync.Mutex // guards closed against running.Add
-	closed bool
-	// running counts the goroutines that forward messages and those that wait
+	// life counts the goroutines that forward messages and those that wait
 	// for the end of one.
-	running sync.WaitGroup
+	life     *lifecycle.Life
+	closeErr error
 }
 
 // Drain drains what it traces, if that can be drained.
@@ -74,23 +70,19 @@ func (s *tracedSubscriber) Drain(ctx context.Context) {
 
 // Subscribe implements message.Subscriber.
 func (s *tracedSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+	if !s.life.Enter() {
 		return nil, ErrClosed
 	}
-	s.running.Add(1)
-	s.mu.Unlock()
 	in, err := s.sub.Subscribe(ctx, topic)
 	if err != nil {
-		s.running.Done()
+		s.life.Leave()
 		return nil, err
 	}
 	out := make(chan *message.Message)
 	// Ends when sub closes its channel, which it does when ctx ends or on Close,
 	// and at the latest when Close of sub has returned.
 	go func() {
-		defer s.running.Done()
+		defer s.life.Leave()
 		defer close(out)
 		s.forward(ctx, topic, in, out)
 	}()
@@ -147,12 +139,14 @@ func (s *tracedSubscriber) begin(name string, start []trace.SpanStartOption, msg
 	}
 	// Ends with the message: Watermill's subscribers end its context when it was
 	// acked or nacked. Close of the subscriber waits for it.
-	s.running.Go(func() { s.await(ctx, msg, span, open) })
+	s.life.Fork()
+	go s.await(ctx, msg, span, open)
 }
 
 // await ends the span when the message is acked or nacked. ctx is the context that the
 // subscriber gave to the message.
 func (s *tracedSubscriber) await(ctx context.Context, msg *message.Message, span trace.Span, open *openSpan) {
+	defer s.life.Leave()
 	select {
 	case <-msg.Acked():
 	case <-msg.Nacked():
@@ -179,14 +173,11 @@ func (s *tracedSubscriber) await(ctx context.Context, msg *message.Message, span
 // Close closes the subscriber, and ends the spans of messages that are still
 // open.
 func (s *tracedSubscriber) Close() error {
-	s.closeOnce.Do(func() {
-		s.mu.Lock()
-		s.closed = true
-		s.mu.Unlock()
+	s.life.Close(func() {
 		close(s.stop)
 		s.closeErr = s.sub.Close()
 		close(s.done)
-		s.running.Wait()
+		<-s.life.Idle()
 	})
 	return s.closeErr
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 )
@@ -16,17 +17,13 @@ const opConfirm = "confirm messages"
 // A single invalid pair may make the service refuse the whole call with
 // [ErrBadRequest], without saying which one it is.
 func (c *Client) ConfirmMessages(ctx context.Context, tenantID string, confirmations []MessageConfirmation) error {
-	err := validateUUID("TenantID", tenantID)
-	if err == nil {
-		err = validateConfirmations(confirmations)
-	}
-	if err := c.invalidCall(ctx, opConfirm, err); err != nil {
+	if err := c.invalidCall(ctx, opConfirm, cmp.Or(validateUUID("TenantID", tenantID), validateConfirmations(confirmations))); err != nil {
 		return err
 	}
 	body := appendConfirmations(confirmations)
 	header := c.tenantHeader(tenantID)
 	header["Content-Type"] = []string{"application/json"}
-	_, err = c.call(ctx, request{
+	_, err := c.call(ctx, request{
 		op:         opConfirm,
 		method:     http.MethodPost,
 		url:        c.base + "/confirmations",

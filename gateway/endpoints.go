@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -18,11 +19,7 @@ const (
 // ([ErrInvalid]); the deprecated type farming_software is accepted, with a single
 // warning.
 func (c *Client) PutEndpoint(ctx context.Context, tenantID, externalID string, req PutEndpointRequest) (endpoint Endpoint, created bool, err error) {
-	err = validateEndpointCall(tenantID, externalID)
-	if err == nil {
-		err = req.Validate()
-	}
-	if err := c.invalidCall(ctx, opPutEndpoint, err); err != nil {
+	if err := c.invalidCall(ctx, opPutEndpoint, cmp.Or(validateEndpointCall(tenantID, externalID), req.Validate())); err != nil {
 		return Endpoint{}, false, err
 	}
 	if string(req.EndpointType) == deprecatedEndpointType {
@@ -83,10 +80,7 @@ func (c *Client) DeleteEndpoint(ctx context.Context, tenantID, externalID string
 }
 
 func validateEndpointCall(tenantID, externalID string) error {
-	if err := validateUUID("TenantID", tenantID); err != nil {
-		return err
-	}
-	return ValidateExternalID(externalID)
+	return cmp.Or(validateUUID("TenantID", tenantID), ValidateExternalID(externalID))
 }
 
 func (c *Client) endpointURL(externalID string) string {

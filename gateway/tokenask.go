@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"net/url"
-	"sync"
 	"time"
 
 	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
 )
 
 // askedSource calls an [oauth2.TokenSource], which cannot be interrupted: a call that
@@ -15,50 +15,36 @@ import (
 // before it returns.
 type askedSource struct {
 	source oauth2.TokenSource
-
-	mu     sync.Mutex
-	asking *askedToken
+	calls  singleflight.Group
 }
 
-// askedToken is the result of one call; its fields are written before done is closed.
+// askedToken is the result of one call.
 type askedToken struct {
-	asked time.Time
-	done  chan struct{}
 	token *oauth2.Token
-	err   error
+	asked time.Time
 }
 
 // token returns the source's token, within the time of ctx.
 func (s *askedSource) token(ctx context.Context) (*accessToken, error) {
-	s.mu.Lock()
-	a := s.asking
-	if a == nil {
-		a = &askedToken{asked: time.Now(), done: make(chan struct{})}
-		s.asking = a
-		go s.ask(a) // ends when the source returns; it cannot be interrupted
-	}
-	s.mu.Unlock()
+	call := s.calls.DoChan("", func() (any, error) {
+		asked := time.Now()
+		token, err := s.source.Token()
+		return askedToken{token, asked}, err
+	})
 	select {
-	case <-a.done:
+	case result := <-call:
+		if result.Err != nil {
+			return nil, sourceFailure(result.Err)
+		}
+		given := result.Val.(askedToken)
+		token, wrong := newAccessToken(given.token, given.asked)
+		if token == nil {
+			return nil, &tokenError{reason: "the result of the token source " + wrong, kind: ErrUnavailable, bad: true}
+		}
+		return token, nil
 	case <-ctx.Done():
 		return nil, &tokenError{reason: "the token source did not answer in time", kind: ErrUnavailable}
 	}
-	if a.err != nil {
-		return nil, sourceFailure(a.err)
-	}
-	token, wrong := newAccessToken(a.token, a.asked)
-	if token == nil {
-		return nil, &tokenError{reason: "the result of the token source " + wrong, kind: ErrUnavailable, bad: true}
-	}
-	return token, nil
-}
-
-func (s *askedSource) ask(a *askedToken) {
-	a.token, a.err = s.source.Token()
-	s.mu.Lock()
-	s.asking = nil
-	s.mu.Unlock()
-	close(a.done)
 }
 
 // sourceFailure returns why a token source provided no token. The errors of package

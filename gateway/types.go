@@ -1,6 +1,9 @@
 package gateway
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // EventType names one of the six events of GET /events. It is the value of the
 // SSE `event:` line and of `event_type` in the data.
@@ -25,14 +28,7 @@ func EventTypes() []EventType {
 }
 
 // Known reports whether t is one of the six event types of the specification.
-func (t EventType) Known() bool {
-	switch t {
-	case EventMessageReceived, EventFileReceived, EventEndpointDeleted,
-		EventEndpointsListChanged, EventAuthorizationAdded, EventAuthorizationRevoked:
-		return true
-	}
-	return false
-}
+func (t EventType) Known() bool { return slices.Contains(EventTypes(), t) }
 
 // EndpointType is the type of an endpoint (specification, "Enumerations").
 type EndpointType string

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -73,10 +74,7 @@ func validateHeaderValue(field, value string) error {
 
 // validateText is the rule for the three free-text header values.
 func validateText(field, value string, limit int) error {
-	if err := validateHeaderValue(field, value); err != nil {
-		return err
-	}
-	return validateMaxChars(field, value, limit)
+	return cmp.Or(validateHeaderValue(field, value), validateMaxChars(field, value, limit))
 }
 
 func validateTimestamp(field string, t time.Time) error {
@@ -167,42 +165,32 @@ func validateURI(field, value string) error {
 
 // validate checks a message before it is sent.
 func (r *SendMessageRequest) validate(cfg *Config) error {
-	if err := validateUUID("TenantID", r.TenantID); err != nil {
-		return err
-	}
-	if err := validateUUID("EndpointID", r.EndpointID); err != nil {
-		return err
-	}
-	if err := validateRequired("MessageType", r.MessageType); err != nil {
-		return err
-	}
-	if err := validateText("MessageType", r.MessageType, maxMessageType); err != nil {
-		return err
-	}
+	return cmp.Or(
+		validateUUID("TenantID", r.TenantID),
+		validateUUID("EndpointID", r.EndpointID),
+		validateRequired("MessageType", r.MessageType),
+		validateText("MessageType", r.MessageType, maxMessageType),
+		r.validateIDs(cfg.AnyContextID),
+		validateTimestamp("SentAt", r.SentAt),
+		validateText("TeamsetContextID", r.TeamsetContextID, maxTeamsetID),
+		validateText("Filename", r.Filename, maxFilename),
+		r.validatePayload(cfg.MaxPayloadSize),
+	)
+}
+
+func (r *SendMessageRequest) validateIDs(anyContextID bool) error {
 	for i, id := range r.DirectRecipients {
 		if err := validateUUID("DirectRecipients["+strconv.Itoa(i)+"]", id); err != nil {
 			return err
 		}
 	}
-	if cfg.AnyContextID {
-		if err := validateText("ContextID", r.ContextID, maxContextID); err != nil {
-			return err
-		}
-	} else if r.ContextID != "" {
-		if err := validateUUID("ContextID", r.ContextID); err != nil {
-			return err
-		}
+	switch {
+	case anyContextID:
+		return validateText("ContextID", r.ContextID, maxContextID)
+	case r.ContextID != "":
+		return validateUUID("ContextID", r.ContextID)
 	}
-	if err := validateTimestamp("SentAt", r.SentAt); err != nil {
-		return err
-	}
-	if err := validateText("TeamsetContextID", r.TeamsetContextID, maxTeamsetID); err != nil {
-		return err
-	}
-	if err := validateText("Filename", r.Filename, maxFilename); err != nil {
-		return err
-	}
-	return r.validatePayload(cfg.MaxPayloadSize)
+	return nil
 }
 
 func (r *SendMessageRequest) validatePayload(limit int64) error {

@@ -115,20 +115,6 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-func TestConcurrentCommits(t *testing.T) {
-	store := open(t, boltstore.Config{Path: path(t)})
-	var group sync.WaitGroup
-	for i := range 200 {
-		group.Go(func() { commit(t, store, key(i), time.Hour) })
-	}
-	group.Wait()
-	for i := range 200 {
-		if !known(t, store, key(i)) {
-			t.Errorf("key %d is not known", i)
-		}
-	}
-}
-
 func TestLocked(t *testing.T) {
 	file := path(t)
 	open(t, boltstore.Config{Path: file})

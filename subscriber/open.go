@@ -13,15 +13,18 @@ import (
 type Open struct {
 	// TenantID and EndpointID are as the service wrote them, once if it did so in several ways. The tenant is empty where only the service knows it: of messages that are
 	// held back without their event, and of confirmations whose tenant was not looked up yet.
-	TenantID, EndpointID string
+	TenantID   string `json:"tenant"`
+	EndpointID string `json:"endpoint"`
 	// InFlight counts the events that are not acked by all, those that wait included; Held the messages that
 	// wait for their file; Pending the confirmations that the service has not accepted yet.
-	InFlight, Held, Pending int
+	InFlight int `json:"in_flight"`
+	Held     int `json:"held"`
+	Pending  int `json:"pending_confirmations"`
 	// Oldest is when the oldest event in flight or held arrived, or the oldest pending confirmation was added, with those
 	// that it is sent with; zero without any.
-	Oldest time.Time
+	Oldest time.Time `json:"oldest,omitzero"`
 	// Routes are those that have not acked events in flight, by name.
-	Routes []OpenRoute
+	Routes []OpenRoute `json:"-"`
 }
 
 // OpenRoute is what one route has of the events of an endpoint.

@@ -675,10 +675,10 @@ func TestWaiting(t *testing.T) {
 		testkit.NoError(t, json.Unmarshal([]byte(get(t, server, "/api/waiting"+query).want(t, http.StatusOK).body), &list))
 		return list
 	}
-	if all := ask(""); len(all.Waiting) != 12 || all.More != 3 || all.Waiting[0].Endpoint != "endpoint-14" || all.Waiting[0].Held != 1 {
+	if all := ask(""); len(all.Waiting) != 12 || all.More != 3 || all.Waiting[0].EndpointID != "endpoint-14" || all.Waiting[0].Held != 1 {
 		t.Errorf("all: %+v", all)
 	}
-	if some := ask("?tenant=TENANT-1"); len(some.Waiting) != 7 || some.More != 0 || some.Waiting[6].Endpoint != "endpoint-1" {
+	if some := ask("?tenant=TENANT-1"); len(some.Waiting) != 7 || some.More != 0 || some.Waiting[6].EndpointID != "endpoint-1" {
 		t.Errorf("of a tenant: %+v", some)
 	}
 	if none := get(t, server, "/api/waiting?endpoint=x").want(t, http.StatusOK); !strings.Contains(none.body, `"waiting":[]`) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"reflect"
 	"time"
 
@@ -45,20 +46,16 @@ func (l *Log) setDefaults() { *l = Log{Level: "info", Format: "text"} }
 func (c *Config) deriveDefaults(given func(path string) bool) {
 	for i := range c.Endpoints {
 		e := &c.Endpoints[i]
-		if e.ApplicationID == "" {
-			e.ApplicationID = c.Gateway.ApplicationID
-		}
-		if e.SoftwareVersionID == "" {
-			e.SoftwareVersionID = c.Gateway.SoftwareVersionID
-		}
+		e.ApplicationID = cmp.Or(e.ApplicationID, c.Gateway.ApplicationID)
+		e.SoftwareVersionID = cmp.Or(e.SoftwareVersionID, c.Gateway.SoftwareVersionID)
 	}
 	for i := range c.Routes {
 		r := &c.Routes[i]
-		if s := r.From.NATS; s != nil && s.Durable == "" {
-			s.Durable = DefaultConsumerPrefix + nats.TopicSegment(r.Name)
+		if s := r.From.NATS; s != nil {
+			s.Durable = cmp.Or(s.Durable, DefaultConsumerPrefix+nats.TopicSegment(r.Name))
 		}
-		if s := r.From.Kafka; s != nil && s.Group == "" {
-			s.Group = DefaultConsumerPrefix + r.Name
+		if s := r.From.Kafka; s != nil {
+			s.Group = cmp.Or(s.Group, DefaultConsumerPrefix+r.Name)
 		}
 	}
 	if !given("subscriber.payload") && c.ClaimCheck != nil {

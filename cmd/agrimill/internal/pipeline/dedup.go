@@ -129,27 +129,22 @@ func isFinal(err error) bool {
 // NATS when it becomes reachable.
 func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 	m := &memory{kind: cfg.Store}
-	var attempt func(context.Context) (durableStore, func() error, error)
+	logger := p.libraryLogger(p.logger.With("part", "dedup"))
 	var err error
 	switch cfg.Store {
 	case config.DedupOff:
 	case config.DedupBBolt:
 		m.target = cfg.BBolt.Path
 		settings := *cfg.BBolt
-		settings.MaxEntries = cfg.MaxEntries
-		settings.Logger = p.libraryLogger(p.logger.With("part", "dedup"))
+		settings.MaxEntries, settings.Logger = cfg.MaxEntries, logger
 		settings.RetryOnFailedOpen = true // locked, forbidden or damaged may be temporary
 		m.direct, err = boltstore.New(settings)
 	case config.DedupNATSKV:
 		m.target = config.Hosts(cfg.NATSKV.URL) + " " + cfg.NATSKV.Bucket
-		_, err = cfg.NATSKV.TLS.Config()
-		how := config.Opening{Client: "agrimill dedup", Logger: p.libraryLogger(p.logger.With("part", "dedup"))}
-		attempt = func(ctx context.Context) (durableStore, func() error, error) { return cfg.OpenNATS(ctx, how) }
+		how := config.Opening{Client: "agrimill dedup", Logger: logger}
+		m.later = opening.NewLater(func(ctx context.Context) (durableStore, func() error, error) { return cfg.OpenNATS(ctx, how) }, logger)
 	default:
 		m.direct, err = router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: cfg.MaxEntries})
-	}
-	if err == nil && attempt != nil {
-		m.later = opening.NewLater(attempt, p.libraryLogger(p.logger.With("part", "dedup")))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dedup: %w", err)

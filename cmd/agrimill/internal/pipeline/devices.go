@@ -23,20 +23,16 @@ func (p *Pipeline) newDevices(cfg *config.Devices) (d devices, err error) {
 	}
 	c := cfg.DevicesConfig
 	c.Logger = p.libraryLogger(p.logger.With("part", "devices"))
-	var attempt func(context.Context) (farm.DeviceStore, func() error, error)
 	how := config.Opening{Client: "agrimill devices", Logger: c.Logger}
 	switch {
 	case cfg.NATSKV != nil:
-		_, err = cfg.NATSKV.TLS.Config()
-		attempt = func(ctx context.Context) (farm.DeviceStore, func() error, error) { return cfg.NATSKV.Open(ctx, how) }
+		d.later = opening.NewLater(func(ctx context.Context) (farm.DeviceStore, func() error, error) { return cfg.NATSKV.Open(ctx, how) }, c.Logger)
 	case cfg.Kafka != nil:
-		_, err = cfg.Kafka.TLS.Config()
-		attempt = func(ctx context.Context) (farm.DeviceStore, func() error, error) { return cfg.Kafka.Open(ctx, how) }
+		d.later = opening.NewLater(func(ctx context.Context) (farm.DeviceStore, func() error, error) { return cfg.Kafka.Open(ctx, how) }, c.Logger)
 	default:
 		c.Store, err = farm.NewMemoryDevices(farm.MemoryDevicesConfig{})
 	}
-	if attempt != nil {
-		d.later = opening.NewLater(attempt, c.Logger)
+	if d.later != nil {
 		c.Store = laterDevices{d.later}
 	}
 	if err == nil {

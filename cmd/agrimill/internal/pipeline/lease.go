@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -41,20 +40,17 @@ type lease struct {
 var _ subscriber.Lease = (*lease)(nil)
 
 // newLease creates the lease without connecting; nil without ha.
-func (p *Pipeline) newLease(cfg *config.HA) (*lease, error) {
+func (p *Pipeline) newLease(cfg *config.HA) *lease {
 	if cfg == nil {
-		return nil, nil
+		return nil
 	}
-	if _, err := cfg.NATSKV.TLS.Config(); err != nil {
-		return nil, fmt.Errorf("ha: %w", err)
-	}
-	logger := p.logger.With("part", "lease")
-	instance, how := cmp.Or(p.owner.Instance, p.options.Name), config.Opening{Client: "agrimill lease", Logger: p.libraryLogger(logger)}
+	logger := p.libraryLogger(p.logger.With("part", "lease"))
+	instance, how := cmp.Or(p.owner.Instance, p.options.Name), config.Opening{Client: "agrimill lease", Logger: logger}
 	attempt := func(ctx context.Context) (*kvlease.Lease, func() error, error) { return cfg.Open(ctx, instance, how) }
 	return &lease{
-		Later: opening.NewLater(attempt, p.libraryLogger(logger)), ttl: cfg.TTL,
+		Later: opening.NewLater(attempt, logger), ttl: cfg.TTL,
 		target: config.Hosts(cfg.NATSKV.URL) + " " + cfg.LeaseConfig().WithDefaults().Bucket, opened: make(chan struct{}),
-	}, nil
+	}
 }
 
 // open opens the lease in the background, until ctx ends or close is called.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,18 +74,10 @@ func (o *Options) setDefaults() {
 	if o.Stdout == nil {
 		o.Stdout = io.Discard
 	}
-	if o.CheckInterval == 0 {
-		o.CheckInterval = DefaultCheckInterval
-	}
-	if o.WatchInterval == 0 {
-		o.WatchInterval = DefaultWatchInterval
-	}
-	if o.ReadyGrace == 0 {
-		o.ReadyGrace = DefaultReadyGrace
-	}
-	if o.TenantsInterval == 0 {
-		o.TenantsInterval = DefaultTenantsInterval
-	}
+	o.CheckInterval = cmp.Or(o.CheckInterval, DefaultCheckInterval)
+	o.WatchInterval = cmp.Or(o.WatchInterval, DefaultWatchInterval)
+	o.ReadyGrace = cmp.Or(o.ReadyGrace, DefaultReadyGrace)
+	o.TenantsInterval = cmp.Or(o.TenantsInterval, DefaultTenantsInterval)
 }
 
 // Pipeline runs routes between the gateway and brokers. Create it with [New] and call
@@ -228,10 +221,7 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	p.owner = newOwner(cfg)
-	if p.lease, err = p.newLease(cfg.HA); err != nil {
-		return err
-	}
-	if p.lease != nil {
+	if p.lease = p.newLease(cfg.HA); p.lease != nil {
 		p.turns = newTurns()
 		p.endpoints.turns = p.turns
 	}

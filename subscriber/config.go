@@ -309,13 +309,9 @@ const (
 )
 
 // String returns the kind in lower case, e.g. "held".
-func (k ProgressKind) String() string {
-	names := [...]string{"unknown", "held", "joined", "fetched", "untaken", "unclaimed"}
-	if k < 0 || int(k) >= len(names) {
-		return names[0]
-	}
-	return names[k]
-}
+func (k ProgressKind) String() string { return enum.Text(k, progressKinds) }
+
+var progressKinds = []string{"unknown", "held", "joined", "fetched", "untaken", "unclaimed"}
 
 // WithDefaults returns the configuration with the defaults filled in.
 func (c Config) WithDefaults() Config {

@@ -169,11 +169,7 @@ func (c *connection) wantFreshSoon(now time.Time, helps bool) {
 	c.freshAt(later(now, c.fresh.last.Add(min(c.freshEvery, c.limit/firstFreshShare))))
 }
 
-func (c *connection) freshAt(at time.Time) {
-	if c.fresh.at.IsZero() || at.Before(c.fresh.at) {
-		c.fresh.at = at
-	}
-}
+func (c *connection) freshAt(at time.Time) { c.fresh.at = earlier(c.fresh.at, at) }
 
 // tick reports whether the stream is to be reconnected now. waiting is whether payloads wait for
 // fresh URIs still. A stream that is not open brings everything when it is.

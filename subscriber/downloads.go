@@ -400,22 +400,17 @@ func (q *downloadQueue) put(j *download, at time.Time) {
 // wake returns when next is to be called again although nothing was added or finished;
 // zero for never.
 func (q *downloadQueue) wake(now time.Time) (at time.Time) {
-	earliest := func(t time.Time) {
-		if at.IsZero() || t.Before(at) {
-			at = t
-		}
-	}
 	for _, first := range []*duequeue.Entry[*download]{q.ready.First(), q.failing.First()} {
 		switch {
 		case first == nil:
 		case !first.DueBy(now):
-			earliest(first.At())
+			at = earlier(at, first.At())
 		default: // until one that runs turns out to be slow
-			earliest(now.Add(slowAfter / 2))
+			at = earlier(at, now.Add(slowAfter/2))
 		}
 	}
 	if len(q.running) > 0 { // until one turns out to be hopeless
-		earliest(now.Add(time.Second))
+		at = earlier(at, now.Add(time.Second))
 	}
 	return at
 }

@@ -2,6 +2,7 @@ package subscriber
 
 import (
 	"errors"
+	"maps"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -29,8 +30,6 @@ func (EnvelopeUnmarshaler) Unmarshal(msg *message.Message) (*message.Message, er
 	}
 	out := message.NewMessage(uuid, payload)
 	out.Metadata = metadata
-	for k, v := range msg.Metadata {
-		out.Metadata[k] = v
-	}
+	maps.Copy(out.Metadata, msg.Metadata)
 	return out, nil
 }

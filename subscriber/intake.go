@@ -64,10 +64,7 @@ func (s *Subscriber) take(ctx context.Context, d *delivery) (taken core.Taken, r
 	taken = s.core.Take(now, &d.Message)
 	switch taken {
 	case core.Full:
-		if s.freed == nil {
-			s.freed = make(chan struct{})
-		}
-		return taken, s.freed
+		return taken, s.freed.Next()
 	case core.Opened:
 		if d.payload != nil && s.core.Open(now, &d.Message) == &d.Message {
 			s.queueDownload(d)
@@ -129,7 +126,7 @@ func (s *Subscriber) unlock() {
 	s.stats.released.Add(e.Released)
 	s.stats.overtaken.Add(e.Overtaken)
 	if e.Room {
-		s.wakeIntake()
+		s.freed.Raise()
 	}
 	if e.Reconnect {
 		s.recallLocked()

@@ -137,7 +137,7 @@ func (s *Subscriber) queueDownload(d *delivery) {
 		p.metadata = map[string]string{gateway.KeyPayloadMode: gateway.PayloadModeLazy}
 		return
 	}
-	p.download = s.payloads.downloads.add(time.Now(), d, hostOf(*p.uri.Load()), s.payloads.gone.has(d.identity()))
+	p.download = s.payloads.downloads.add(time.Now(), d, hostOf(*p.uri.Load()), s.payloads.gone.known.Contains(d.identity()))
 	s.pumpDownloads()
 }
 
@@ -398,10 +398,7 @@ func (s *Subscriber) reserveBytes(ctx context.Context, j *download, n int64) err
 			return err
 		}
 		j.blocked.Store(true)
-		if s.freed == nil {
-			s.freed = make(chan struct{})
-		}
-		freed := s.freed
+		freed := s.freed.Next()
 		s.pumpDownloads() // it needs no slot meanwhile
 		s.unlock()
 		select {

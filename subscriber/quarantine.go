@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
@@ -132,7 +133,7 @@ type quarantine struct {
 	behind  bool                         // there was no room for too long, and still is not much
 	left    bool                         // something was left with the service since it was last asked for
 	known   *simplelru.LRU[digest, bool] // what is done; false if the store has a notice, and does not accept the body
-	changed chan struct{}
+	changed wakeup.Signal
 }
 
 func newQuarantine(within context.Context, cfg QuarantineConfig, logger watermill.LoggerAdapter, stats *counters, stored func(r *quarantined, again bool), again func()) *quarantine {
@@ -140,7 +141,7 @@ func newQuarantine(within context.Context, cfg QuarantineConfig, logger watermil
 	known, _ := simplelru.NewLRU[digest, bool](cfg.Remember, nil) // it fails without a size
 	return &quarantine{
 		cfg: cfg, logger: logger, stats: stats, stored: stored, again: again, ctx: lease.Guard(ctx), cancel: cancel,
-		reading: make(chan struct{}, 1), changed: make(chan struct{}), known: known,
+		reading: make(chan struct{}, 1), known: known,
 	}
 }
 
@@ -166,7 +167,7 @@ func (q *quarantine) take(ctx context.Context, r *quarantined) (isNew bool) {
 			q.left = true
 			break
 		}
-		changed := q.changed
+		changed := q.changed.Next()
 		q.mu.Unlock()
 		select {
 		case <-changed:
@@ -240,18 +241,12 @@ func (q *quarantine) next(whole bool) (r *quarantined, again bool) {
 		q.behind = false
 	}
 	q.known.Add(done.digest, whole)
-	q.signal()
+	q.changed.Raise()
 	if len(q.records) > 0 {
 		return q.records[0], false
 	}
 	again, q.left = q.left, false
 	return nil, again
-}
-
-// signal wakes everything that waits for a change. q.mu is held.
-func (q *quarantine) signal() {
-	close(q.changed)
-	q.changed = make(chan struct{})
 }
 
 // noticeAfter is how often storing a record has to fail before a notice is tried
@@ -305,7 +300,7 @@ func (q *quarantine) fails(err error) {
 	q.mu.Lock()
 	first := !q.failing
 	q.failing = true
-	q.signal() // nothing waits for a store that is down
+	q.changed.Raise() // nothing waits for a store that is down
 	q.mu.Unlock()
 	if first {
 		q.logger.Error("quarantine unavailable; events wait, and those beyond its queue stay with the service", err,

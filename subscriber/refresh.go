@@ -85,15 +85,17 @@ const maxGone = 1000
 // goneMessages are messages that were set aside because their payloads were gone. When one
 // is redelivered, its payload gets one attempt, and asks for no reconnect.
 type goneMessages struct {
-	known *simplelru.LRU[core.ID, struct{}] // nil before the first
-	hosts map[string]struct{}               // that served nothing meanwhile: perhaps it is they that fail
+	known *simplelru.LRU[core.ID, struct{}]
+	hosts map[string]struct{} // that served nothing meanwhile: perhaps it is they that fail
+}
+
+func newGoneMessages() goneMessages {
+	known, _ := simplelru.NewLRU[core.ID, struct{}](maxGone, nil) // it fails without a size
+	return goneMessages{known, make(map[string]struct{})}
 }
 
 // fails records a host of which nothing came while a payload was found gone.
 func (g *goneMessages) fails(host string) {
-	if g.hosts == nil {
-		g.hosts = make(map[string]struct{})
-	}
 	if len(g.hosts) < maxGone {
 		g.hosts[host] = struct{}{}
 	}
@@ -108,17 +110,10 @@ func (g *goneMessages) served(host string) (again bool) {
 }
 
 func (g *goneMessages) add(id core.ID) (isNew bool) {
-	if g.has(id) {
-		return false
-	}
-	if g.known == nil {
-		g.known, _ = simplelru.NewLRU[core.ID, struct{}](maxGone, nil) // it fails without a size
-	}
+	isNew = !g.known.Contains(id)
 	g.known.Add(id, struct{}{})
-	return true
+	return isNew
 }
-
-func (g *goneMessages) has(id core.ID) bool { return g.known != nil && g.known.Contains(id) }
 
 // gone sets d aside: its payload is gone, however often its message is redelivered. j was its download.
 func (s *Subscriber) gone(d *delivery, j *download) {

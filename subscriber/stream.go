@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -273,16 +274,17 @@ func (s *Subscriber) recallLocked() {
 		return
 	}
 	s.loop.recalled = true
-	s.wakeIntake()
+	s.freed.Raise()
 	s.loop.reconnect()
 }
 
-// stopAll ends every subscription.
-func (s *Subscriber) stopAll() {
+// stopAll ends every subscription, and returns them.
+func (s *Subscriber) stopAll() []*subscription {
 	s.mu.Lock()
-	subs := append([]*subscription(nil), s.subscriptions...)
+	subs := slices.Clone(s.subscriptions)
 	s.mu.Unlock()
 	for _, sub := range subs {
 		s.stopSubscription(sub)
 	}
+	return subs
 }

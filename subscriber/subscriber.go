@@ -50,7 +50,7 @@ type Subscriber struct {
 	seen          seen
 	core          *core.Core
 	clock         clock
-	freed         chan struct{} // closed when there may be room; nil if nothing waits for it
+	freed         wakeup.Signal // there may be room
 	payloads      payloads
 }
 
@@ -108,7 +108,7 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 		cfg: cfg, logger: logger, ctx: lease.Guard(ctx), cancel: cancel, stats: stats,
 		clock:    clock{began: time.Now().Add(-1)}, // a time of zero is none
 		seen:     seen{make(kindCounts), make(kindCounts), make(map[string]int)},
-		payloads: payloads{downloads: newDownloadQueue(cfg.Payload), stale: make(map[*delivery]time.Time)},
+		payloads: payloads{downloads: newDownloadQueue(cfg.Payload), stale: make(map[*delivery]time.Time), gone: newGoneMessages()},
 		loop:     loop{connection: newConnection(cfg)},
 	}
 	s.core = core.New(core.Config{
@@ -307,14 +307,6 @@ func (s *Subscriber) onConfirmed(batch []confirmation) {
 	}
 }
 
-// wakeIntake wakes everything that waits for room. s.mu is held.
-func (s *Subscriber) wakeIntake() {
-	if s.freed != nil {
-		close(s.freed)
-		s.freed = nil
-	}
-}
-
 // Close stops reading the stream, waits up to Config.DrainTimeout for the
 // messages held by handlers to be acked or nacked, sends the pending
 // confirmations, and closes the output channels, all within
@@ -364,15 +356,12 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	defer stopWaiting()
 	s.mu.Lock()
 	s.closed = true
-	subs := append([]*subscription(nil), s.subscriptions...)
 	stopRun := s.loop.stop
 	s.mu.Unlock()
 	if stopRun != nil {
 		stopRun()
 	}
-	for _, sub := range subs {
-		s.stopSubscription(sub)
-	}
+	subs := s.stopAll()
 	delivered := make(chan struct{})
 	ended := make(chan struct{})
 	go func() { // ends with the last goroutine of the subscriber

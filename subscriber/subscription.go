@@ -261,10 +261,7 @@ func (sub *subscription) over() bool {
 // ending reports whether sub has ended, or its context has and nobody has had the time to notice.
 // Subscriber.mu is held.
 func (sub *subscription) ending() bool {
-	if sub.stopped {
-		return true
-	}
-	return wakeup.Raised(sub.ended)
+	return sub.stopped || wakeup.Raised(sub.ended)
 }
 
 // runSubscription shuts the subscription down when ctx ends or stop is closed: it

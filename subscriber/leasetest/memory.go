@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -21,20 +22,14 @@ type Memory struct {
 	epoch   uint64
 	term    *memoryTerm // nil if nobody has the lease
 	renewed time.Time   // when the store accepted the latest request
-	changed chan struct{}
+	changed wakeup.Signal
 }
 
 // NewMemory returns a store in which nobody has the lease. ttl must be positive.
-func NewMemory(ttl time.Duration) *Memory { return &Memory{ttl: ttl, changed: make(chan struct{})} }
+func NewMemory(ttl time.Duration) *Memory { return &Memory{ttl: ttl} }
 
 // Lease returns the lease as another process sees it.
 func (m *Memory) Lease() *MemoryLease { return &MemoryLease{store: m} }
-
-// signal wakes everybody that waits. m.mu is held.
-func (m *Memory) signal() {
-	close(m.changed)
-	m.changed = make(chan struct{})
-}
 
 // MemoryLease is a [subscriber.Lease] in a [Memory].
 type MemoryLease struct {
@@ -63,7 +58,7 @@ func (l *MemoryLease) set(cut bool) {
 		}
 		l.untold = nil
 	}
-	l.store.signal()
+	l.store.changed.Raise()
 }
 
 // TTL implements [subscriber.Lease].
@@ -100,7 +95,7 @@ func (l *MemoryLease) try() (*memoryTerm, time.Duration, <-chan struct{}) {
 		wait = m.renewed.Add(m.ttl).Sub(now)
 	}
 	if l.cut || wait > 0 {
-		return nil, max(wait, m.ttl/10), m.changed
+		return nil, max(wait, m.ttl/10), m.changed.Next()
 	}
 	if last := m.term; last != nil && last.lease.cut {
 		last.lease.untold = append(last.lease.untold, last)
@@ -109,7 +104,7 @@ func (l *MemoryLease) try() (*memoryTerm, time.Duration, <-chan struct{}) {
 	}
 	m.epoch++
 	m.term, m.renewed = &memoryTerm{lease: l, epoch: m.epoch, renewed: now, lost: make(chan struct{})}, now
-	m.signal()
+	m.changed.Raise()
 	return m.term, 0, nil
 }
 
@@ -162,6 +157,6 @@ func (t *memoryTerm) Release(ctx context.Context) error {
 	}
 	m.term = nil
 	close(t.lost)
-	m.signal()
+	m.changed.Raise()
 	return nil
 }

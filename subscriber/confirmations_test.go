@@ -38,26 +38,6 @@ func TestConfirmationsAreBatchedByCount(t *testing.T) {
 	testkit.Eventually(f, "the hook saw all", func() bool { return reported.Load() == 100 })
 }
 
-func TestConfirmationsOfTenantsAreNotMixed(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{StrictConfirmations: true})
-	tenant := f.server.AddTenant()
-	f.server.Authorize(f.server.Application(), tenant)
-	from := f.server.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Send: []string{typeJSON}})
-	f.server.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Receive: []string{typeJSON}, Subscribe: []string{typeJSON}})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
-	for range 10 {
-		f.sendN(1)
-		f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: []byte("x")})
-	}
-	f.ackN(messages, 20)
-	f.waitConfirmed(20)
-	if got := sub.Stats().Rejected; got != 0 {
-		t.Errorf("%d confirmations were rejected", got)
-	}
-}
-
 func TestLostConfirmationAnswerIsSentAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})

@@ -217,28 +217,6 @@ func TestDownloadsAreFairToTenantsAndHosts(t *testing.T) {
 	}
 }
 
-func TestHostThatIsDown(t *testing.T) {
-	w := newDownloadWorld(t, 8)
-	w.attempt = func(j *download) (downloadResult, time.Duration, int64) {
-		if j.host.name == "down" {
-			return downloadFailed, 30 * time.Second, 0
-		}
-		return downloadOK, 50 * time.Millisecond, 1 << 20
-	}
-	for range 1000 {
-		w.add("down")
-	}
-	w.run(40 * time.Second)
-	w.slowest = 0
-	for i := range 400 {
-		w.at(w.now.Add(time.Duration(i)*50*time.Millisecond), func() { w.add("up") })
-	}
-	w.run(70 * time.Second)
-	if w.ok != 400 || w.slowest > time.Second {
-		t.Errorf("%d of 400 downloaded, the slowest after %v", w.ok, w.slowest)
-	}
-}
-
 // Each fresh URI gets its attempts. The payload is gone after the third, or when a fresh one has not helped for long.
 func TestPayloadIsGoneAfterThreeFreshURIs(t *testing.T) {
 	w := newDownloadWorld(t, 8)

@@ -117,12 +117,12 @@ func TestFreshURIsAreKept(t *testing.T) {
 }
 
 // A tenant whose confirmations fail keeps neither the confirmations nor the messages of
-// others waiting, whatever its backlog.
+// others waiting, whatever its backlog, and no request has those of both.
 func TestTenantThatFailsLeavesTheOthersAlone(t *testing.T) {
 	for name, fault := range map[string]gatewaytest.Fault{"500": {Status: 500}, "hangs": {Hang: true}, "403": {Status: 403}, "404": {Status: 404}, "lost": {DropAnswer: true}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, gatewaytest.Config{InMemory: true})
+				f := newFixture(t, gatewaytest.Config{InMemory: true, StrictConfirmations: true})
 				other := f.server.AddTenant()
 				f.server.Authorize(f.server.Application(), other)
 				types := []string{typeJSON}

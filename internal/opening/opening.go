@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
@@ -115,6 +116,37 @@ func (o *Opening) Stop(ctx context.Context) {
 	select {
 	case <-o.done:
 	case <-ctx.Done():
+	}
+}
+
+// Health is that of a sink of this name, whose broker look asks once it is open. It returns when ctx or background
+// ends; look may go on, and is counted in life.
+func (o *Opening) Health(ctx, background context.Context, name string, life *lifecycle.Life, look func() error) error {
+	if !life.Enter() {
+		return sinks.NewError(name, "", sinks.ErrClosed, nil)
+	}
+	if err := o.Err(); err != nil {
+		life.Leave()
+		return sinks.NewError(name, "", sinks.ErrUnavailable, err)
+	}
+	result := make(chan error, 1)
+	go func() { // ends with look
+		defer life.Leave()
+		result <- look()
+	}()
+	select {
+	case err := <-result:
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		return sinks.NewError(name, "", sinks.ErrUnavailable, err)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-background.Done():
+		return sinks.NewError(name, "", sinks.ErrClosed, nil)
 	}
 }
 

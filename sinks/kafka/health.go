@@ -3,8 +3,6 @@ package kafka
 import (
 	"context"
 	"errors"
-
-	"github.com/agrimill/agrimill/sinks"
 )
 
 // Health asks the brokers for the topics written to so far. It returns nil when
@@ -12,33 +10,8 @@ import (
 // answers when there are none; sinks.ErrUnavailable when not, sinks.ErrClosed
 // after Close.
 func (s *Sink) Health(ctx context.Context) error {
-	if !s.life.Enter() {
-		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
-	}
-	if err := s.opening.Err(); err != nil {
-		s.life.Leave()
-		return sinks.NewError(s.config.Name, "", sinks.ErrUnavailable, err)
-	}
-	result := make(chan error, 1)
 	// sarama knows no contexts; it ends by its time-outs or by Close.
-	go func() {
-		defer s.life.Leave()
-		result <- s.look()
-	}()
-	select {
-	case err := <-result:
-		if err == nil {
-			return nil
-		}
-		if ctxErr := ctx.Err(); ctxErr != nil {
-			return ctxErr
-		}
-		return sinks.NewError(s.config.Name, "", sinks.ErrUnavailable, err)
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.background.Done():
-		return sinks.NewError(s.config.Name, "", sinks.ErrClosed, nil)
-	}
+	return s.opening.Health(ctx, s.background, s.config.Name, s.life, s.look)
 }
 
 func (s *Sink) look() error {

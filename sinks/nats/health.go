@@ -45,34 +45,8 @@ func (s *Sink) watch() {
 // Health asks the server for the stream. It returns nil when the stream
 // answers, sinks.ErrUnavailable when not, sinks.ErrClosed after Close.
 func (s *Sink) Health(ctx context.Context) error {
-	if !s.life.Enter() {
-		return sinks.NewError(s.name, "", sinks.ErrClosed, nil)
-	}
-	if err := s.opening.Err(); err != nil {
-		s.life.Leave()
-		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
-	}
-	result := make(chan error, 1)
-	// A request may block in a write to a server that does not read, longer
-	// than ctx; it ends by the connection's write timeout.
-	go func() {
-		defer s.life.Leave()
-		result <- s.lookAtStream(ctx)
-	}()
-	select {
-	case err := <-result:
-		if err == nil {
-			return nil
-		}
-		if ctxErr := ctx.Err(); ctxErr != nil {
-			return ctxErr
-		}
-		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-s.background.Done():
-		return sinks.NewError(s.name, "", sinks.ErrClosed, nil)
-	}
+	// A request may block in a write to a server that does not read, longer than ctx; it ends by the connection's write timeout.
+	return s.opening.Health(ctx, s.background, s.name, s.life, func() error { return s.lookAtStream(ctx) })
 }
 
 func (s *Sink) lookAtStream(ctx context.Context) error {

@@ -1,7 +1,6 @@
 package nats_test
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -27,7 +26,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
-	"github.com/agrimill/agrimill/sinks/sinktest"
 )
 
 func newSink(t *testing.T, config nats.Config, logger watermill.LoggerAdapter) *nats.Sink {
@@ -193,18 +191,12 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-func TestProvisionWithoutAcks(t *testing.T) {
-	url, _ := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, NoAck: true})
-	if _, err := nats.New(nats.Config{Connection: nats.Connection{URL: url}}, nil); !errors.Is(err, nats.ErrStream) {
-		t.Errorf("got %v, want ErrStream", err)
-	}
-}
-
-// TestProvisionWithoutMessages: a stream that acknowledges messages, and has them nowhere or under another subject,
+// TestProvisionUnusable: a stream that does not acknowledge messages, or has them nowhere or under another subject,
 // where the poison queue would not find them.
-func TestProvisionWithoutMessages(t *testing.T) {
+func TestProvisionUnusable(t *testing.T) {
 	for name, stream := range map[string]jetstream.StreamConfig{
 		"retention interest": {Retention: jetstream.InterestPolicy},
+		"no_ack":             {NoAck: true},
 		"subject_transform":  {SubjectTransform: &jetstream.SubjectTransformConfig{Source: "agrimill.>", Destination: "zzz.>"}},
 	} {
 		stream.Subjects = []string{"agrimill.>", "more.>"}
@@ -225,12 +217,6 @@ func TestProvisionInterestUpdated(t *testing.T) {
 	testkit.NoError(t, sink.Publish("topic", newMessage("1")))
 	if got := storedCount(t, js, nats.DefaultStream); got != 1 {
 		t.Errorf("the stream keeps %d messages, want 1", got)
-	}
-}
-
-func TestConfigOfInterest(t *testing.T) {
-	if err := (nats.Config{Retention: jetstream.InterestPolicy}).Validate(); !errors.Is(err, nats.ErrConfig) || !strings.Contains(err.Error(), "Retention") {
-		t.Errorf("got %v, want ErrConfig that names Retention", err)
 	}
 }
 
@@ -284,35 +270,26 @@ func TestStreamThatDeletesAcknowledgedMessages(t *testing.T) {
 	}
 }
 
-func TestStreamChangedToInterest(t *testing.T) {
-	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}})
-	log := testkit.NewLog()
-	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Synced: sinks.SyncedAlways}, log)
-	testkit.Must(js.UpdateStream(t.Context(), jetstream.StreamConfig{
-		Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, Retention: jetstream.InterestPolicy,
-	}))(t)
-	testkit.NoError(t, sink.Health(t.Context()))
-	if got := sink.Describe(); got.Durability != sinks.DurabilityNone || !strings.Contains(got.DurabilityNote, "retention interest") {
-		t.Errorf("Describe: %+v, want none and the retention", got)
-	}
-	wantLogged(t, log, "retention interest")
-}
-
-func TestStreamChangedToDelete(t *testing.T) {
-	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew})
-	log := testkit.NewLog()
-	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Synced: sinks.SyncedAlways}, log)
-	testkit.Must(js.UpdateStream(t.Context(), jetstream.StreamConfig{
-		Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 5,
-	}))(t)
-	for range 2 {
-		testkit.NoError(t, sink.Health(t.Context()))
-	}
-	if got := sink.Describe().Durability; got != sinks.DurabilityNone {
-		t.Errorf("durability %v", got)
-	}
-	if n := strings.Count(log.String(), "the last 5 messages of each subject"); n != 1 {
-		t.Errorf("told %d times:\n%s", n, log.String())
+// A stream that is changed while the sink runs is told once.
+func TestStreamChanged(t *testing.T) {
+	for want, stream := range map[string]jetstream.StreamConfig{
+		"retention interest":                  {Discard: jetstream.DiscardNew, Retention: jetstream.InterestPolicy},
+		"the last 5 messages of each subject": {Discard: jetstream.DiscardNew, MaxMsgsPerSubject: 5},
+	} {
+		url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}, Discard: jetstream.DiscardNew})
+		log := testkit.NewLog()
+		sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Synced: sinks.SyncedAlways}, log)
+		stream.Name, stream.Subjects = nats.DefaultStream, []string{"agrimill.>"}
+		testkit.Must(js.UpdateStream(t.Context(), stream))(t)
+		for range 2 {
+			testkit.NoError(t, sink.Health(t.Context()))
+		}
+		if got := sink.Describe(); got.Durability != sinks.DurabilityNone || !strings.Contains(got.DurabilityNote, want) {
+			t.Errorf("Describe: %+v, want none and %q", got, want)
+		}
+		if n := strings.Count(log.String(), want); n != 1 {
+			t.Errorf("%q is told %d times:\n%s", want, n, log)
+		}
 	}
 }
 
@@ -851,19 +828,6 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestHealthHonoursContext: a look at a server that does not answer ends with
-// the context.
-func TestHealthHonoursContext(t *testing.T) {
-	b := newBackend(t, sinktest.Settings{})
-	sink := b.NewSink(t)
-	b.Hang(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := sink.Health(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Health: %v", err)
-	}
-}
-
 // TestErrorsWithoutPassword: a password that is not percent-encoded, or in a URL
 // without a scheme, is in no error and no line of the log.
 func TestErrorsWithoutPassword(t *testing.T) {
@@ -905,6 +869,7 @@ func TestConfigValidate(t *testing.T) {
 		"prefix of the server":   {SubjectPrefix: "$JS"},
 		"provision":              {Provision: 7},
 		"storage":                {Storage: 7},
+		"retention interest":     {Retention: jetstream.InterestPolicy},
 		"replicas":               {Replicas: 6},
 		"negative replicas":      {Replicas: -1},
 		"negative age":           {MaxAge: -1},

@@ -158,12 +158,8 @@ func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) erro
 		if len(part) > e.config.PartBytes {
 			return e.tooLarge()
 		}
-		metadata := message.Metadata{KeyPart: strconv.Itoa(n)}
-		for key, value := range map[string]string{KeyLog: log.Name, KeyTask: log.TaskID} {
-			if value != "" {
-				metadata[key] = clean(value)
-			}
-		}
+		metadata := ofLog(log)
+		metadata[KeyPart] = strconv.Itoa(n)
 		if findings > 0 {
 			metadata[KeyFindings] = strconv.Itoa(findings)
 			findings = 0

@@ -218,16 +218,9 @@ func (m *cartographer) parquet() error {
 		} else if !located {
 			continue
 		}
-		metadata := message.Metadata{}
-		if log.Name != "" {
-			metadata[KeyLog] = clean(log.Name)
-		}
-		if log.TaskID != "" {
-			metadata[KeyTask] = clean(log.TaskID)
-		}
 		one := *m.set
 		one.Logs = []*farmdata.Log{m.affordable(log)}
-		if err := m.layer(LayerPoints, "-"+cmp.Or(log.Name, "log")+"-points.parquet", metadata, &one, strconv.Itoa(i)); err != nil {
+		if err := m.layer(LayerPoints, "-"+cmp.Or(log.Name, "log")+"-points.parquet", ofLog(log), &one, strconv.Itoa(i)); err != nil {
 			return err
 		}
 	}

@@ -382,6 +382,17 @@ func (b *batches) ofHeader() (texts []string) {
 	return texts
 }
 
+// ofLog returns metadata that name a log and its task.
+func ofLog(log *farmdata.Log) message.Metadata {
+	metadata := message.Metadata{}
+	for key, value := range map[string]string{KeyLog: log.Name, KeyTask: log.TaskID} {
+		if value != "" {
+			metadata[key] = clean(value)
+		}
+	}
+	return metadata
+}
+
 // flush makes a message of what was collected.
 func (b *batches) flush() error {
 	b.header.Log, b.header.Task, b.header.Path, b.header.Part = b.log.Name, b.log.TaskID, b.set.Path, b.part
@@ -405,14 +416,10 @@ func (b *batches) flush() error {
 		return &unreadable{err.Error()}
 	}
 	payload = append(append(payload, '\n'), b.lines...)
-	metadata := message.Metadata{KeyPart: strconv.Itoa(b.part), KeyRecords: strconv.Itoa(b.header.Records)}
+	metadata := ofLog(b.log)
+	metadata[KeyPart], metadata[KeyRecords] = strconv.Itoa(b.part), strconv.Itoa(b.header.Records)
 	if n := len(b.header.Findings); n > 0 {
 		metadata[KeyFindings] = strconv.Itoa(n)
-	}
-	for key, value := range map[string]string{KeyLog: b.log.Name, KeyTask: b.log.TaskID} {
-		if value != "" {
-			metadata[key] = clean(value)
-		}
 	}
 	ending := fmt.Sprintf("-%s-%d.jsonl", cmp.Or(b.log.Name, "log"), b.part)
 	b.maker.add(payload, TypeRecords, ending, metadata, b.index, strconv.Itoa(b.part))

@@ -2,32 +2,13 @@ package content_test
 
 import (
 	"archive/zip"
-	"bytes"
-	"errors"
-	"hash/crc32"
 	"strings"
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
-	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
-
-// packed makes an archive of one file, as it stands there, with a header that change changes.
-func packed(t *testing.T, name, body string, change func(*zip.FileHeader)) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := zip.NewWriter(&b)
-	header := &zip.FileHeader{Name: name, CRC32: crc32.ChecksumIEEE([]byte(body)), CompressedSize64: uint64(len(body)), UncompressedSize64: uint64(len(body))}
-	change(header)
-	f, err := w.CreateRaw(header)
-	if err == nil {
-		_, err = f.Write([]byte(body))
-	}
-	testkit.NoError(t, errors.Join(err, w.Close()))
-	return b.Bytes()
-}
 
 // What could not be read is not what is not there: of the former there is a finding that says so, in words for whoever sent
 // it, whether nothing or something else was read.
@@ -36,9 +17,6 @@ func TestUnread(t *testing.T) {
 	external := strings.Replace(farmdatatest.TaskDataXML, "<TSK", `<XFR A="FRM00001" B="1"/><TSK`, 1)
 	taskData := func(xml string, more ...string) []byte {
 		return farmdatatest.Zip(t, append([]string{"TASKDATA/TASKDATA.XML", xml}, more...)...)
-	}
-	raw := func(change func(*zip.FileHeader)) []byte {
-		return packed(t, "TASKDATA.XML", farmdatatest.TaskDataXML, change)
 	}
 	log := []string{"TASKDATA/TLG00001.XML", farmdatatest.LogHeader, "TASKDATA/TLG00001.BIN", string(farmdatatest.Log(2))}
 	for name, c := range map[string]struct {
@@ -51,11 +29,11 @@ func TestUnread(t *testing.T) {
 		"a value":                 {taskData(`<ISO11783_TaskData VersionMajor="four"/>`), "", ""},
 		"what is not modeled":     {taskData(`<ISO11783_TaskData><OTQ A="OTQ1" B="x"/></ISO11783_TaskData>`), "", ""},
 		"EFDI":                    {farmdatatest.Description(t), "", ""},
-		"encrypted":               {raw(func(h *zip.FileHeader) { h.Flags |= 1 }), farmdata.KindUnreadable, "encrypted; have it sent without a password"},
-		"Deflate64":               {raw(func(h *zip.FileHeader) { h.Method = 9 }), farmdata.KindUnreadable, "method 9"},
-		"bzip2":                   {raw(func(h *zip.FileHeader) { h.Method = 12 }), farmdata.KindUnreadable, "method 12"},
-		"wrong checksum":          {raw(func(h *zip.FileHeader) { h.CRC32++ }), farmdata.KindUnreadable, "checksum"},
-		"damaged compression":     {raw(func(h *zip.FileHeader) { h.Method = zip.Deflate }), farmdata.KindUnreadable, "TASKDATA.XML"},
+		"encrypted":               {farmdatatest.Packed(t, func(h *zip.FileHeader) { h.Flags |= 1 }), farmdata.KindUnreadable, "encrypted; have it sent without a password"},
+		"Deflate64":               {farmdatatest.Packed(t, func(h *zip.FileHeader) { h.Method = 9 }), farmdata.KindUnreadable, "method 9"},
+		"bzip2":                   {farmdatatest.Packed(t, func(h *zip.FileHeader) { h.Method = 12 }), farmdata.KindUnreadable, "method 12"},
+		"wrong checksum":          {farmdatatest.Packed(t, func(h *zip.FileHeader) { h.CRC32++ }), farmdata.KindUnreadable, "checksum"},
+		"damaged compression":     {farmdatatest.Packed(t, func(h *zip.FileHeader) { h.Method = zip.Deflate }), farmdata.KindUnreadable, "TASKDATA.XML"},
 		"empty":                   {taskData(""), farmdata.KindUnreadable, "no XML"},
 		"zeros":                   {taskData(strings.Repeat("\x00", 2000)), farmdata.KindUnreadable, "no XML"},
 		"another root":            {taskData("<html><body>error</body></html>"), farmdata.KindUnreadable, "not the XML of TaskData"},

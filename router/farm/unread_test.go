@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"hash/crc32"
 	"strings"
 	"testing"
 
@@ -15,22 +14,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router/farm"
 )
-
-// packed is an archive of TASKDATA.XML alone, as it stands there, with a header that change changes.
-func packed(t *testing.T, change func(*zip.FileHeader)) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	w := zip.NewWriter(&b)
-	body := []byte(farmdatatest.TaskDataXML)
-	header := &zip.FileHeader{Name: "TASKDATA.XML", CRC32: crc32.ChecksumIEEE(body), CompressedSize64: uint64(len(body)), UncompressedSize64: uint64(len(body))}
-	change(header)
-	f, err := w.CreateRaw(header)
-	if err == nil {
-		_, err = f.Write(body)
-	}
-	testkit.NoError(t, errors.Join(err, w.Close()))
-	return b.Bytes()
-}
 
 // Of every payload something goes on, unless there is really nothing in it: what was made, marked if a part could not be read, or
 // else the payload as it is, with the reason.
@@ -65,9 +48,9 @@ func TestNothingUnreadableVanishes(t *testing.T) {
 		"all of it":           {taskData(farmdatatest.TaskDataXML, log...), outcomes{"made", "made", "made", "made", "made"}, ""},
 		"nothing in it":       {taskData(nothing), outcomes{"none", "none", "none", "none", "made"}, ""},
 		"one value":           {taskData(strings.Replace(farmdatatest.TaskDataXML, `="20000"`, `="two"`, 1), log...), outcomes{"made", "made", "made", "made", "made"}, ""},
-		"encrypted":           {packed(t, func(h *zip.FileHeader) { h.Flags |= 1 }), outcomes{"as is", "as is", "as is", "as is", "as is"}, "encrypted"},
-		"Deflate64":           {packed(t, func(h *zip.FileHeader) { h.Method = 9 }), outcomes{"as is", "as is", "as is", "as is", "as is"}, "method 9"},
-		"another method":      {packed(t, func(h *zip.FileHeader) { h.Method = 12 }), outcomes{"as is", "as is", "as is", "as is", "as is"}, "method 12"},
+		"encrypted":           {farmdatatest.Packed(t, func(h *zip.FileHeader) { h.Flags |= 1 }), outcomes{"as is", "as is", "as is", "as is", "as is"}, "encrypted"},
+		"Deflate64":           {farmdatatest.Packed(t, func(h *zip.FileHeader) { h.Method = 9 }), outcomes{"as is", "as is", "as is", "as is", "as is"}, "method 9"},
+		"another method":      {farmdatatest.Packed(t, func(h *zip.FileHeader) { h.Method = 12 }), outcomes{"as is", "as is", "as is", "as is", "as is"}, "method 12"},
 		"another document":    {taskData("<html><body>error</body></html>"), outcomes{"as is", "as is", "as is", "as is", "as is"}, "not the XML of TaskData"},
 		"zeros":               {taskData(strings.Repeat("\x00", 100)), outcomes{"as is", "as is", "as is", "as is", "as is"}, "TASKDATA.XML"},
 		"empty XML":           {taskData(""), outcomes{"as is", "as is", "as is", "as is", "as is"}, "no XML"},
@@ -177,7 +160,7 @@ func TestRecordsTellOfTheirHeader(t *testing.T) {
 
 // A filter does not decide by what it could not read, and an expression knows it.
 func TestFilterOfUnreadable(t *testing.T) {
-	encrypted := packed(t, func(h *zip.FileHeader) { h.Flags |= 1 })
+	encrypted := farmdatatest.Packed(t, func(h *zip.FileHeader) { h.Flags |= 1 })
 	for name, config := range map[string]farm.FilterConfig{
 		"nothing": {}, "machine": {Machine: []string{"*"}}, "task": {Task: []string{"*"}}, "DDI": {DDI: []string{"0043"}},
 		"box": {Box: &farm.Box{South: -90, West: -180, North: 90, East: 180}}, "span": {From: "2000-01-01T00:00:00Z"},

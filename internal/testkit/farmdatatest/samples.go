@@ -141,6 +141,22 @@ func (r repetition) compress(t testing.TB) (*zip.FileHeader, []byte) {
 	return header, compressed
 }
 
+// Packed is an archive of TASKDATA.XML alone, as it stands there, with a header that change changes.
+func Packed(t testing.TB, change func(*zip.FileHeader)) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	const size = uint64(len(TaskDataXML))
+	header := &zip.FileHeader{Name: "TASKDATA.XML", CRC32: crc32.ChecksumIEEE([]byte(TaskDataXML)), CompressedSize64: size, UncompressedSize64: size}
+	change(header)
+	f, err := w.CreateRaw(header)
+	if err == nil {
+		_, err = io.WriteString(f, TaskDataXML)
+	}
+	testkit.NoError(t, errors.Join(err, w.Close()))
+	return b.Bytes()
+}
+
 // TimeLog is the log of Archive as EFDI.
 func TimeLog(t testing.TB, records int) []byte {
 	t.Helper()

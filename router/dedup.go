@@ -92,6 +92,15 @@ func (c DedupSettings) WithDefaults() DedupSettings {
 	return c
 }
 
+// ownStore returns the settings with a store and a session.
+func (c DedupSettings) ownStore() DedupSettings {
+	if c.Store == nil {
+		c.Store, _ = NewMemoryStore(MemoryStoreConfig{}) // which is valid
+	}
+	c.Owner.Session = cmp.Or(c.Owner.Session, uuid.NewString())
+	return c
+}
+
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c DedupSettings) Validate() error {
@@ -154,22 +163,12 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.DedupSettings = config.WithDefaults()
-	if config.Store == nil {
-		store, err := NewMemoryStore(MemoryStoreConfig{})
-		if err != nil {
-			return nil, err
-		}
-		config.Store = store
-	}
+	config.DedupSettings = config.WithDefaults().ownStore()
 	if config.KeyFunc == nil {
 		var err error
 		if config.KeyFunc, err = NewKeyFunc(KeysConfig{NeverChunkBelow: config.NeverChunkBelow}); err != nil {
 			return nil, err
 		}
-	}
-	if config.Owner.Session == "" {
-		config.Owner.Session = uuid.NewString()
 	}
 	logger = warnlog.Or(logger)
 	d := &Dedup{config: config, logger: logger, waits: waits{logger: logger}}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -192,11 +193,8 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if config.NeverChunkBelow == 0 {
-		config.NeverChunkBelow = defaultNeverChunkBelow
-	}
 	s := siblings{young: make(map[Key]Key)}
-	s.below.Store(config.NeverChunkBelow)
+	s.below.Store(cmp.Or(config.NeverChunkBelow, defaultNeverChunkBelow))
 	return func(scope string, msg *message.Message) (Keys, error) {
 		below := s.learn(msg)
 		keys, c := defaultKeys(scope, msg, below)

@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -47,10 +48,7 @@ type payloads struct {
 }
 
 func newPayloads(store gateway.ClaimCheck, maxInline int64) *payloads {
-	if maxInline == 0 {
-		maxInline = defaultMaxInlinePayload
-	}
-	return &payloads{store: store, maxInline: maxInline}
+	return &payloads{store: store, maxInline: cmp.Or(maxInline, defaultMaxInlinePayload)}
 }
 
 // located is where the payload of a message is now.

@@ -111,8 +111,8 @@ type PoisonConfig struct {
 	// Observer is notified of poisoned messages. It may be nil.
 	Observer Observer `yaml:"-"`
 
-	// ending returns what is closed when a shutdown begins, perhaps a moment before Stop is.
-	ending func() <-chan struct{}
+	// ending reports whether a shutdown has begun, perhaps a moment before Stop is closed.
+	ending func() bool
 }
 
 // WithDefaults returns the configuration with the defaults filled in.

@@ -38,10 +38,8 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 		} else if n, err := rt.produce(next, d, msg); n == 0 || err != nil {
 			return nil, err
 		}
-		if d.retrying != nil {
-			if err := d.retrying.admit(made.topics); err != nil {
-				return nil, err
-			}
+		if err := d.retrying.admit(made.topics); err != nil {
+			return nil, err
 		}
 		if nack := d.value.Nack; nack != nil && nack.Leased {
 			if err := d.Err(); err != nil {
@@ -68,9 +66,7 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			for end < len(made.messages) && made.topics[end] == made.topics[start] {
 				end++
 			}
-			if d.retrying != nil {
-				d.retrying.begin(made.topics[start])
-			}
+			d.retrying.begin(made.topics[start])
 			if err := rt.send(ctx, d, made.topics[start], made.messages[start:end]); err != nil {
 				// What the sink will never take may be made otherwise.
 				made.begun = rt.classify.class(err) != ClassPermanent
@@ -78,9 +74,7 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			}
 			d.sent, start = end, end
 		}
-		if d.retrying != nil {
-			d.retrying.sending = ""
-		}
+		d.retrying.begin("")
 		d.touched = true
 		return nil, nil
 	}
@@ -202,9 +196,7 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 		if n := d.value.Nack.Overtaken; n > 0 {
 			m.Metadata[sinks.KeyOvertaken] = strconv.Itoa(int(n))
 		}
-		if d.retrying != nil {
-			d.retrying.begin(made.topics[i])
-		}
+		d.retrying.begin(made.topics[i])
 		var p *sinks.Publication
 		if p, err = rt.place(ctx, d, made.topics[i], m); err != nil {
 			break
@@ -231,9 +223,7 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 		return err
 	}
 	d.sent = len(made.topics)
-	if d.retrying != nil {
-		d.retrying.sending = ""
-	}
+	d.retrying.begin("")
 	d.touched = true
 	return nil
 }

@@ -61,8 +61,8 @@ type RetryConfig struct {
 	// Observer is notified of retries and outages. It may be nil.
 	Observer Observer
 
-	// ending returns what is closed when a shutdown begins, perhaps a moment before Stop is.
-	ending func() <-chan struct{}
+	// ending reports whether a shutdown has begun, perhaps a moment before Stop is closed.
+	ending func() bool
 	// lastSuccess tells when the route has last delivered a message. It may be nil.
 	lastSuccess func() time.Time
 }

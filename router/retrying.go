@@ -144,7 +144,7 @@ var errTopicWaits = WithClass(errors.New("the topic is refused at the moment"), 
 // admit is asked before messages to these topics are published in an attempt. Its error
 // means that they have to wait.
 func (t *retrying) admit(topics []string) error {
-	if t.turn != nil || !t.gates.closed.Load() {
+	if t == nil || t.turn != nil || !t.gates.closed.Load() {
 		return nil
 	}
 	t.note()
@@ -159,8 +159,12 @@ func (t *retrying) admit(topics []string) error {
 	return nil
 }
 
-// begin is told that messages to the topic are published next.
-func (t *retrying) begin(topic string) { t.sending, t.seenTopic = topic, t.gates.counter(topic).Load() }
+// begin is told that messages to the topic are published next; none if it is empty.
+func (t *retrying) begin(topic string) {
+	if t != nil {
+		t.sending, t.seenTopic = topic, t.gates.counter(topic).Load()
+	}
+}
 
 // yield returns a channel that is ready when the message is to wait elsewhere, if it can.
 func (t *retrying) yield() (ready <-chan struct{}, stop func()) {

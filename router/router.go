@@ -12,7 +12,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/wakeup"
@@ -116,16 +115,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 	}
 	config.setDefaults()
 	logger = warnlog.Or(logger)
-	if config.Dedup.Store == nil {
-		store, err := NewMemoryStore(MemoryStoreConfig{})
-		if err != nil {
-			return nil, err
-		}
-		config.Dedup.Store = store
-	}
-	if config.Dedup.Owner.Session == "" {
-		config.Dedup.Owner.Session = uuid.NewString()
-	}
+	config.Dedup = config.Dedup.ownStore()
 	return &Router{
 		config:    config,
 		logger:    logger,
@@ -218,7 +208,7 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	poison, err := NewPoisonQueue(PoisonConfig{
 		Publisher: r.config.Poison, Topic: r.config.PoisonTopic,
 		ClaimCheck: r.config.ClaimCheck, MaxInlinePayload: r.config.MaxInlinePayload,
-		Stop: r.stop, ending: r.runEnding, Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
+		Stop: r.stop, ending: r.runEnded, Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
 	}, r.logger)
 	if err != nil {
 		return nil, err
@@ -229,7 +219,7 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	}
 	rt.retry, err = NewRetry(RetryConfig{
 		RetrySettings: r.config.Retry,
-		Stop:          r.stop, ending: r.runEnding, Recovered: recovered,
+		Stop:          r.stop, ending: r.runEnded, Recovered: recovered,
 		Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
 		lastSuccess: func() time.Time { return time.Unix(0, rt.health.lastSuccess.Load()) },
 	}, r.logger)
@@ -376,10 +366,10 @@ func (r *Router) acquaint() {
 // route once. Health reports the results.
 func (r *Router) Running() <-chan struct{} { return r.running }
 
-// runEnding returns the Done channel of Run's context; nil before Run.
-func (r *Router) runEnding() <-chan struct{} {
-	ending, _ := r.ending.Load().(<-chan struct{})
-	return ending
+// runEnded reports whether Run's context has ended. A handler that uses it, too, may be faster than Close.
+func (r *Router) runEnded() bool {
+	ended, _ := r.ending.Load().(<-chan struct{})
+	return wakeup.Raised(ended)
 }
 
 // Health returns the state of every route, in the order in which the routes were added.

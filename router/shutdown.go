@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
 // drainTimeout is the part of CloseTimeout for messages in flight. The rest is
@@ -44,21 +45,9 @@ func (r *Router) Close() error {
 	return r.closeErr
 }
 
-// isStopping reports whether a shutdown is under way: stop is closed, or what ending returns, which may be a moment
-// earlier. Each may be nil. A handler that uses Run's context, too, may be faster than Close.
-func isStopping(stop <-chan struct{}, ending func() <-chan struct{}) bool {
-	var ended <-chan struct{}
-	if ending != nil {
-		ended = ending()
-	}
-	select {
-	case <-stop:
-		return true
-	case <-ended:
-		return true
-	default:
-		return false
-	}
+// isStopping reports whether a shutdown is under way, of which ending, which may be nil, knows a moment earlier.
+func isStopping(stop <-chan struct{}, ending func() bool) bool {
+	return wakeup.Raised(stop) || ending != nil && ending()
 }
 
 // sleep waits for d; false means that ctx has ended before, or stop was closed.

@@ -312,17 +312,6 @@ func TestDedupID(t *testing.T) {
 	}
 }
 
-func TestDedupConfigValidate(t *testing.T) {
-	for name, settings := range map[string]router.DedupSettings{
-		"ttl": {TTL: -1}, "lease": {Lease: -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := router.NewDedup(router.DedupConfig{DedupSettings: settings}, nil)
-			wantErr(t, err, router.ErrConfig)
-		})
-	}
-}
-
 func TestKeyOfCannotCollideByConcatenation(t *testing.T) {
 	seen := map[router.Key][]string{}
 	for _, parts := range [][]string{

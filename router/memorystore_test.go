@@ -90,8 +90,3 @@ func TestMemoryStoreNewReservationSurvivesOldCommit(t *testing.T) {
 		reserveKey(t, store, "a", router.Busy)
 	})
 }
-
-func TestMemoryStoreConfig(t *testing.T) {
-	_, err := router.NewMemoryStore(router.MemoryStoreConfig{MaxEntries: -1})
-	wantErr(t, err, router.ErrConfig)
-}

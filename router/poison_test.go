@@ -182,13 +182,6 @@ func TestPoisonPanickingStore(t *testing.T) {
 	})
 }
 
-func TestPoisonConfigValidate(t *testing.T) {
-	_, err := router.NewPoisonQueue(router.PoisonConfig{}, nil)
-	wantErr(t, err, router.ErrConfig)
-	_, err = router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(nil), FailingAfter: -1}, nil)
-	wantErr(t, err, router.ErrConfig)
-}
-
 // What a sink cannot store is refused where it is configured: the topics of routes, with their fallbacks, and that
 // of the poison queue.
 func TestTopicsThatTheSinkCannotStore(t *testing.T) {

@@ -302,17 +302,3 @@ func TestRetryRestoresContext(t *testing.T) {
 		}
 	})
 }
-
-func TestRetryConfigValidate(t *testing.T) {
-	for name, settings := range map[string]router.RetrySettings{
-		"attempts": {MaxAttempts: -1},
-		"initial":  {InitialBackoff: -1},
-		"max":      {InitialBackoff: time.Minute, MaxBackoff: time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := router.NewRetry(router.RetryConfig{RetrySettings: settings}, nil)
-			wantErr(t, err, router.ErrConfig)
-		})
-	}
-	testkit.Must(router.NewRetry(router.RetryConfig{RetrySettings: router.RetrySettings{InitialBackoff: time.Hour}}, nil))(t)
-}

@@ -877,17 +877,6 @@ type nameKey struct{}
 
 func TestConfigErrors(t *testing.T) {
 	to := newSink(nil)
-	for name, config := range map[string]router.Config{
-		"no poison queue": {},
-		"close timeout":   {Poison: to, CloseTimeout: -1},
-		"retry":           {Poison: to, Retry: router.RetrySettings{MaxAttempts: -1}},
-		"dedup":           {Poison: to, Dedup: router.DedupSettings{TTL: -1}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := router.New(config, nil)
-			wantErr(t, err, router.ErrConfig)
-		})
-	}
 	for name, change := range map[string]func(*router.Route){
 		"name":     func(r *router.Route) { r.Name = "" },
 		"from":     func(r *router.Route) { r.From = nil },

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -51,13 +52,11 @@ const (
 )
 
 // String returns the kind in lower case, e.g. "delivered".
-func (k EventKind) String() string {
-	names := [...]string{"unknown", "delivered", "filtered", "duplicate", "poisoned", "returned",
-		"retry", "outage began", "outage ended", "poison failed", "dedup failed", "started", "stored"}
-	if k < 0 || int(k) >= len(names) {
-		return names[0]
-	}
-	return names[k]
+func (k EventKind) String() string { return enum.Text(k, eventKinds) }
+
+var eventKinds = []string{
+	"unknown", "delivered", "filtered", "duplicate", "poisoned", "returned",
+	"retry", "outage began", "outage ended", "poison failed", "dedup failed", "started", "stored",
 }
 
 // Event is one thing that happened. Fields that Kind does not mention are zero.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -233,19 +234,10 @@ func wantOnly(t *testing.T, err error, targets ...error) {
 	t.Helper()
 	wantIs(t, err, targets...)
 	for _, s := range allSentinels {
-		if errors.Is(err, s) && !contains(targets, s) {
+		if errors.Is(err, s) && !slices.Contains(targets, s) {
 			t.Fatalf("error %v also matches %q", err, s)
 		}
 	}
-}
-
-func contains(list []error, e error) bool {
-	for _, x := range list {
-		if x == e {
-			return true
-		}
-	}
-	return false
 }
 
 // record keeps what requests looked like.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -111,7 +112,7 @@ func TestEveryStatusOfEveryOperation(t *testing.T) {
 						t.Errorf("%d requests, want %d", n.Load(), attempts)
 					}
 					now := c.Intermediaries().Now
-					if want := contains(targets, ErrIntermediary); want != (len(now) == 1) || want && (now[0].Operation != op.name || now[0].StatusCode != tt.status) {
+					if want := slices.Contains(targets, ErrIntermediary); want != (len(now) == 1) || want && (now[0].Operation != op.name || now[0].StatusCode != tt.status) {
 						t.Errorf("intermediaries: %+v", now)
 					}
 				})

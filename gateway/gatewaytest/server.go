@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/memnet"
 	"github.com/agrimill/agrimill/internal/wakeup"
 )
@@ -222,41 +223,8 @@ func (s *Server) fail(format string, args ...any) {
 type run struct {
 	api, payload *http.Server
 	cancel       context.CancelFunc
-	serving      sync.WaitGroup // the two Serve goroutines
-
-	mu      sync.Mutex
-	ended   bool
-	active  int           // running handlers
-	drained chan struct{} // closed when ended and active is 0
-}
-
-// enter registers a handler; it returns false if the run is over.
-func (r *run) enter() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ended {
-		return false
-	}
-	r.active++
-	return true
-}
-
-func (r *run) leave() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.active--
-	if r.ended && r.active == 0 {
-		close(r.drained)
-	}
-}
-
-func (r *run) end() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ended = true
-	if r.active == 0 {
-		close(r.drained)
-	}
+	serving      sync.WaitGroup  // the two Serve goroutines
+	handlers     *lifecycle.Life // those that are running
 }
 
 type connKey struct{}
@@ -292,7 +260,7 @@ func (s *Server) listen() error {
 		api, payload = tls.NewListener(api, s.tls.server), tls.NewListener(payload, s.tls.server)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &run{cancel: cancel, drained: make(chan struct{})}
+	r := &run{cancel: cancel, handlers: lifecycle.New()}
 	r.api = s.httpServer(ctx, r, s.serveAPI)
 	r.payload = s.httpServer(ctx, r, s.servePayload)
 	s.run = r
@@ -315,10 +283,10 @@ func (s *Server) httpServer(ctx context.Context, r *run, handle http.HandlerFunc
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			// After Stop a handler that just returns would answer with 200 and nothing, or with
 			// the proper end of half a body, if the connection is still open.
-			if !r.enter() {
+			if !r.handlers.Enter() {
 				panic(http.ErrAbortHandler)
 			}
-			defer r.leave()
+			defer r.handlers.Leave()
 			handle(w, req)
 			if ctx.Err() != nil {
 				panic(http.ErrAbortHandler)
@@ -353,12 +321,13 @@ func (s *Server) Stop() {
 	if r == nil {
 		return
 	}
-	r.cancel()
-	_ = r.api.Close()
-	_ = r.payload.Close()
-	r.end()
-	<-r.drained
-	r.serving.Wait()
+	r.handlers.Close(func() {
+		r.cancel()
+		_ = r.api.Close()
+		_ = r.payload.Close()
+		<-r.handlers.Idle()
+		r.serving.Wait()
+	})
 }
 
 // restartPatience is how long Restart waits for a port that another process has taken.

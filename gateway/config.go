@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -227,19 +228,19 @@ func (c Config) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // WithDefaults returns the configuration with the defaults filled in.
 func (c Config) WithDefaults() Config {
-	def(&c.ServiceName, DefaultServiceName)
-	def(&c.StreamIdleTimeout, defaultStreamIdleTimeout)
-	def(&c.StreamConnectTimeout, defaultStreamConnectTimeout)
-	def(&c.MaxEventSize, defaultMaxEventSize)
-	def(&c.MaxPayloadSize, defaultMaxPayloadSize)
-	def(&c.MaxResponseSize, defaultMaxResponseSize)
-	def(&c.RequestTimeout, defaultRequestTimeout)
-	def(&c.MinTransferRate, defaultMinTransferRate)
-	def(&c.TokenTimeout, defaultTokenTimeout)
-	def(&c.PayloadIdleTimeout, defaultPayloadIdleTimeout)
-	def(&c.PingInterval, c.pingInterval())
-	def(&c.MaxIdleConnsPerHost, defaultMaxIdleConnsPerHost)
-	def(&c.UserAgent, "agrimill")
+	c.ServiceName = cmp.Or(c.ServiceName, DefaultServiceName)
+	c.StreamIdleTimeout = cmp.Or(c.StreamIdleTimeout, defaultStreamIdleTimeout)
+	c.StreamConnectTimeout = cmp.Or(c.StreamConnectTimeout, defaultStreamConnectTimeout)
+	c.MaxEventSize = cmp.Or(c.MaxEventSize, defaultMaxEventSize)
+	c.MaxPayloadSize = cmp.Or(c.MaxPayloadSize, defaultMaxPayloadSize)
+	c.MaxResponseSize = cmp.Or(c.MaxResponseSize, defaultMaxResponseSize)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, defaultRequestTimeout)
+	c.MinTransferRate = cmp.Or(c.MinTransferRate, defaultMinTransferRate)
+	c.TokenTimeout = cmp.Or(c.TokenTimeout, defaultTokenTimeout)
+	c.PayloadIdleTimeout = cmp.Or(c.PayloadIdleTimeout, defaultPayloadIdleTimeout)
+	c.PingInterval = cmp.Or(c.PingInterval, c.pingInterval())
+	c.MaxIdleConnsPerHost = cmp.Or(c.MaxIdleConnsPerHost, defaultMaxIdleConnsPerHost)
+	c.UserAgent = cmp.Or(c.UserAgent, "agrimill")
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -258,13 +259,6 @@ func (c *Config) pingInterval() time.Duration {
 		}
 	}
 	return interval
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // ErrConfig is matched by the errors of [Config.Validate], [ProvisionerConfig.Validate]

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -32,9 +33,9 @@ type RateLimitConfig struct {
 
 // WithDefaults returns the configuration with the defaults filled in.
 func (c RateLimitConfig) WithDefaults() RateLimitConfig {
-	def(&c.MinRate, 1)
-	def(&c.Growth, 0.05)
-	def(&c.Pause, time.Second)
+	c.MinRate = cmp.Or(c.MinRate, 1)
+	c.Growth = cmp.Or(c.Growth, 0.05)
+	c.Pause = cmp.Or(c.Pause, time.Second)
 	return c
 }
 

@@ -46,20 +46,14 @@ func decodeTenants(body []byte) (tenants []TenantInfo, unreadable []*EntryError,
 			}
 		}
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return tenants, unreadable, nil
+	return tenants, unreadable, err
 }
 
 func decodeEndpoints(body []byte) (endpoints []TenantEndpointInfo, unreadable []*EntryError, err error) {
 	err = decodeResponse(body, func(d *objectDecoder) {
 		endpoints, unreadable = d.endpoints("endpoints")
 	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return endpoints, unreadable, nil
+	return endpoints, unreadable, err
 }
 
 func decodeEndpoint(body []byte) (e Endpoint, unreadable []*EntryError, err error) {
@@ -88,8 +82,5 @@ func decodeEndpoint(body []byte) (e Endpoint, unreadable []*EntryError, err erro
 		}
 		unreadable = d.unreadable
 	})
-	if err != nil {
-		return Endpoint{}, nil, err
-	}
-	return e, unreadable, nil
+	return e, unreadable, err
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -34,10 +35,10 @@ type RetryConfig struct {
 
 // WithDefaults returns the configuration with the defaults filled in.
 func (c RetryConfig) WithDefaults() RetryConfig {
-	def(&c.MaxAttempts, 5)
-	def(&c.InitialBackoff, 500*time.Millisecond)
-	def(&c.MaxBackoff, 30*time.Second)
-	def(&c.MaxRetryAfter, 5*time.Minute)
+	c.MaxAttempts = cmp.Or(c.MaxAttempts, 5)
+	c.InitialBackoff = cmp.Or(c.InitialBackoff, 500*time.Millisecond)
+	c.MaxBackoff = cmp.Or(c.MaxBackoff, 30*time.Second)
+	c.MaxRetryAfter = cmp.Or(c.MaxRetryAfter, 5*time.Minute)
 	return c
 }
 

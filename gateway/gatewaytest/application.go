@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"slices"
@@ -45,10 +46,10 @@ func (d *directions) add(direction gateway.Direction) {
 }
 
 func newApplication(s *Server, cfg ApplicationConfig) *Application {
-	def(&cfg.ID, uuid.NewString())
-	def(&cfg.SoftwareVersionID, uuid.NewString())
-	def(&cfg.ClientID, "client-"+randomHex(6))
-	def(&cfg.ClientSecret, SecretPrefix+randomHex(24))
+	cfg.ID = cmp.Or(cfg.ID, uuid.NewString())
+	cfg.SoftwareVersionID = cmp.Or(cfg.SoftwareVersionID, uuid.NewString())
+	cfg.ClientID = cmp.Or(cfg.ClientID, "client-"+randomHex(6))
+	cfg.ClientSecret = cmp.Or(cfg.ClientSecret, SecretPrefix+randomHex(24))
 	id, _ := canonicalUUID(cfg.ID)
 	version, _ := canonicalUUID(cfg.SoftwareVersionID)
 	app := &Application{

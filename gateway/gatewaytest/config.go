@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -205,19 +206,19 @@ type Config struct {
 const maxPayloadLifetime = 15 * time.Minute
 
 func (c *Config) setDefaults() {
-	def(&c.Listen, "127.0.0.1:0")
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:0")
 	if c.PayloadListen == "" {
 		if host, _, err := net.SplitHostPort(c.Listen); err == nil {
 			c.PayloadListen = net.JoinHostPort(host, "0")
 		}
 	}
-	def(&c.ServiceName, "router")
-	def(&c.TokenLifetime, time.Hour)
-	def(&c.KeepAlive, 15*time.Second)
-	def(&c.ChunkSize, 1<<20)
-	def(&c.InlineLimit, 32<<10)
-	def(&c.MaxPayloadSize, 256<<20)
-	def(&c.PayloadLifetime, maxPayloadLifetime)
+	c.ServiceName = cmp.Or(c.ServiceName, "router")
+	c.TokenLifetime = cmp.Or(c.TokenLifetime, time.Hour)
+	c.KeepAlive = cmp.Or(c.KeepAlive, 15*time.Second)
+	c.ChunkSize = cmp.Or(c.ChunkSize, 1<<20)
+	c.InlineLimit = cmp.Or(c.InlineLimit, 32<<10)
+	c.MaxPayloadSize = cmp.Or(c.MaxPayloadSize, 256<<20)
+	c.PayloadLifetime = cmp.Or(c.PayloadLifetime, maxPayloadLifetime)
 	if c.RateBurst == 0 {
 		c.RateBurst = int(c.RateLimit)
 		if float64(c.RateBurst) < c.RateLimit {
@@ -226,13 +227,6 @@ func (c *Config) setDefaults() {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
-	}
-}
-
-func def[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
 	}
 }
 

@@ -2,6 +2,7 @@ package gatewaytest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"net"
@@ -218,7 +219,7 @@ func (s *Server) controlAuthorize(_ *http.Request, body struct {
 	if err != nil {
 		return nil, err
 	}
-	def(&body.Scope, defaultScope)
+	body.Scope = cmp.Or(body.Scope, defaultScope)
 	return nil, s.authorize(app, body.TenantID, body.Scope)
 }
 
@@ -229,7 +230,7 @@ func (s *Server) controlRevoke(r *http.Request) (any, error) {
 		return nil, err
 	}
 	scope := query.Get("scope")
-	def(&scope, defaultScope)
+	scope = cmp.Or(scope, defaultScope)
 	return nil, s.revoke(app, query.Get("tenant_id"), scope)
 }
 

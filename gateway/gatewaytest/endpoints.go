@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -293,9 +294,9 @@ func (s *Server) PutEndpoint(cfg EndpointConfig) (gateway.Endpoint, error) {
 	if cfg.App == nil {
 		cfg.App = s.defaultApp
 	}
-	def(&cfg.Tenant, s.defaultTenant)
-	def(&cfg.ExternalID, "urn:gatewaytest:"+newID())
-	def(&cfg.Type, gateway.EndpointTypeCloudSoftware)
+	cfg.Tenant = cmp.Or(cfg.Tenant, s.defaultTenant)
+	cfg.ExternalID = cmp.Or(cfg.ExternalID, "urn:gatewaytest:"+newID())
+	cfg.Type = cmp.Or(cfg.Type, gateway.EndpointTypeCloudSoftware)
 	if !isExternalID(cfg.ExternalID) {
 		return gateway.Endpoint{}, badRequest("ExternalID is malformed")
 	}

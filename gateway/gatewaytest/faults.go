@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/http"
@@ -300,15 +301,15 @@ func (s *Server) serveFault(i *Injection, a *answer, r *http.Request, work func(
 func (s *Server) writeFault(a *answer, r *http.Request, f Fault) {
 	if f.Body == nil {
 		if f.Status == http.StatusTooManyRequests {
-			def(&f.Message, messageRateLimited)
+			f.Message = cmp.Or(f.Message, messageRateLimited)
 		}
-		def(&f.Message, http.StatusText(f.Status))
+		f.Message = cmp.Or(f.Message, http.StatusText(f.Status))
 		s.writeError(a, r, statusError(f.Status, "%s", f.Message))
 		return
 	}
 	s.drain(r)
-	def(&f.Status, http.StatusOK)
-	def(&f.ContentType, "application/json")
+	f.Status = cmp.Or(f.Status, http.StatusOK)
+	f.ContentType = cmp.Or(f.ContentType, "application/json")
 	a.Header().Set("Content-Type", f.ContentType)
 	a.WriteHeader(f.Status)
 	_, _ = a.Write(f.Body)

@@ -1,6 +1,7 @@
 package gatewaytest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"errors"
 	"io"
@@ -269,7 +270,7 @@ func (s *Server) Send(req SendRequest) (messageIDs []string, err error) {
 	if sentAt.IsZero() {
 		sentAt = s.clock.now()
 	}
-	def(&req.ContextID, newID())
+	req.ContextID = cmp.Or(req.ContextID, newID())
 	p, err := s.dispatch(sender.app, outgoing{
 		tenantID: sender.tenant.id, senderID: sender.id,
 		publish: req.Publish || len(req.Recipients) == 0, direct: req.Recipients,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -191,8 +190,7 @@ func (c *checker) try(ctx context.Context, p probe) checkResult {
 
 // writeChecks writes the table and the advice.
 func (p *program) writeChecks(report checkReport) error {
-	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "PART\tNAME\tSTATE\tTIME\tDETAIL")
+	table := p.table("PART\tNAME\tSTATE\tTIME\tDETAIL")
 	failed := 0
 	for _, r := range report.Checks {
 		if r.State == checkFailed {

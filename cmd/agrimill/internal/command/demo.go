@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"text/template"
 	"time"
 
@@ -290,8 +289,7 @@ func (c *demoCommand) check(ctx context.Context, failure error) error {
 	ctx, cancel := context.WithTimeout(ctx, demoFinish)
 	defer cancel()
 	failure = errors.Join(failure, c.world.Check(ctx, &c.report))
-	table := tabwriter.NewWriter(c.program.stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "\nFILE\tMESSAGE TYPE\tBYTES\tCHUNKS\tSUBJECT\tCONFIRMED")
+	table := c.program.table("\nFILE\tMESSAGE TYPE\tBYTES\tCHUNKS\tSUBJECT\tCONFIRMED")
 	for _, f := range c.report.Files {
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%t\n", cell(f.Name), f.MessageType, len(f.Data), f.Chunks, cell(f.Subject), f.Confirmed)
 	}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -146,7 +145,7 @@ func (p *program) inspectable(ctx context.Context, name string, cfg content.Conf
 
 // writeSummary writes tables to stdout.
 func (p *program) writeSummary(s *content.Summary) error {
-	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	table := p.table(cell(s.Line()))
 	row := func(cells ...any) {
 		texts := make([]string, len(cells))
 		for i, c := range cells {
@@ -154,7 +153,6 @@ func (p *program) writeSummary(s *content.Summary) error {
 		}
 		_, _ = fmt.Fprintln(table, strings.Join(texts, "\t")) // Flush has the error
 	}
-	_, _ = fmt.Fprintln(table, cell(s.Line()))
 	for i := range s.Sets {
 		writeSet(table, row, &s.Sets[i])
 	}

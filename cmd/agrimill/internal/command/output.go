@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
@@ -25,6 +26,15 @@ func (p *program) writeJSON(value any) error {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(value)
+}
+
+// table begins a table on stdout, of cells with tabs between them. Flush has the error of all its lines.
+func (p *program) table(heading ...string) *tabwriter.Writer {
+	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	for _, line := range heading {
+		_, _ = fmt.Fprintln(table, line)
+	}
+	return table
 }
 
 // cell makes a text safe for a terminal and a table.

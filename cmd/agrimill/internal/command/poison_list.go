@@ -3,7 +3,6 @@ package command
 import (
 	"fmt"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -66,8 +65,7 @@ func (p *program) writeGroups(records []admin.PoisonedRecord, asJSON bool) error
 		_, err := fmt.Fprintln(p.stdout, "no messages")
 		return err
 	}
-	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "COUNT\tROUTE\tCLASS\tTYPE\tFIRST\tLAST\tREASON")
+	table := p.table("COUNT\tROUTE\tCLASS\tTYPE\tFIRST\tLAST\tREASON")
 	for _, g := range found.Groups {
 		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cell(g.Route), cell(g.Class), cell(g.MessageType),
 			timeCell(g.First), timeCell(g.Last), shorten(cell(g.Reason), reasonWidth))
@@ -84,8 +82,7 @@ func (p *program) writeRecords(records []admin.PoisonedRecord, asJSON bool) erro
 		_, err := fmt.Fprintln(p.stdout, "no messages")
 		return err
 	}
-	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "ID\tROUTE\tCLASS\tTYPE\tBYTES\tATTEMPTS\tFIRST\tLAST\tREASON")
+	table := p.table("ID\tROUTE\tCLASS\tTYPE\tBYTES\tATTEMPTS\tFIRST\tLAST\tREASON")
 	for _, r := range records {
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", r.ID, cell(r.Route), cell(r.Class), cell(r.MessageType),
 			r.Size, r.Attempts, timeCell(r.First), timeCell(r.Last), shorten(cell(r.Reason), reasonWidth))

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/spf13/cobra"
@@ -84,7 +83,7 @@ func (c *poisonShow) show(ctx context.Context, p *program, queue router.PoisonSt
 
 // writeRecord prints everything about a message.
 func (p *program) writeRecord(r shownRecord) error {
-	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	table := p.table()
 	line := func(name, value string) { _, _ = fmt.Fprintf(table, "%s:\t%s\n", name, value) }
 	line("ID", r.ID)
 	if r.Foreign {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -133,8 +132,7 @@ func (v *tenantsView) writeTenant(p *program, tenant gateway.TenantInfo) error {
 	if len(tenant.Endpoints) == 0 {
 		return nil
 	}
-	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "  ENDPOINT\tNAME\tEXTERNAL ID\tKIND\tOURS\tSENDS\tRECEIVES")
+	table := p.table("  ENDPOINT\tNAME\tEXTERNAL ID\tKIND\tOURS\tSENDS\tRECEIVES")
 	for _, e := range tenant.Endpoints {
 		ours := "no"
 		if e.OwnedByYourApplication {

@@ -3,7 +3,6 @@ package command
 import (
 	"fmt"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,7 +132,7 @@ func (p *program) writeMessage(m *journal.Message) error {
 	if _, err := fmt.Fprintf(p.stdout, "%s\n  %s\n", nameOf(m, true), cell(m.State)); err != nil {
 		return err
 	}
-	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	table := p.table()
 	line := func(when, step, route, detail string) {
 		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", when, step, route, detail)
 	}

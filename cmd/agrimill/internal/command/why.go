@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -74,7 +73,7 @@ func (p *program) writeWhy(answer why.Answer, asJSON bool) error {
 }
 
 func (p *program) writeChain(answer why.Answer) error {
-	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+	table := p.table()
 	for _, link := range answer.Links {
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", link.Name, link.State, cell(link.Detail))
 	}

@@ -304,13 +304,10 @@ func TestIDsOfATaskData(t *testing.T) {
 		known []farmdata.Device
 		found string
 	}{
-		"all there":       {&efdipb.TaskData{Customer: []*efdipb.Customer{{Id: id(1)}}, Farm: []*efdipb.Farm{{Id: id(1), Customer: id(1)}}}, nil, ""},
 		"no IDs":          {&efdipb.TaskData{Customer: []*efdipb.Customer{{}, {}}, Farm: []*efdipb.Farm{{}}}, nil, ""},
-		"twice":           {&efdipb.TaskData{Customer: []*efdipb.Customer{{Id: id(1)}, {Id: id(1)}, {Id: id(1)}}}, nil, "duplicate: CTR with the ID of an earlier one: 2, the first at CTR 2"},
 		"nothing":         {&efdipb.TaskData{Farm: []*efdipb.Farm{{Id: id(1), Customer: id(2)}}}, nil, "reference: customer of FRM is a CTR that is not there: 1, the first at FRM 1"},
 		"a known device":  {&efdipb.TaskData{Task: []*efdipb.Task{task}}, known, ""},
 		"unknown devices": {&efdipb.TaskData{Task: []*efdipb.Task{task}}, nil, "reference: device of DAN is a DVC that is not there: 1, the first at DAN 1, reference: device element of PAN is a DET that is not there: 1, the first at PAN 1"},
-		"zone":            {&efdipb.TaskData{Task: []*efdipb.Task{{Id: id(1), DefaultZone: 3}}}, nil, "reference: default zone of TSK is a TZN that is not there: 1, the first at TSK 1"},
 		"zone 0":          {&efdipb.TaskData{Task: []*efdipb.Task{{Id: id(1), TreatmentZone: []*efdipb.TreatmentZone{{Code: 0}}}}}, nil, ""},
 	} {
 		set := open(t, marshal(t, tt.data), TaskData, Config{Devices: tt.known})

@@ -7,27 +7,18 @@ import (
 	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
-func raised(next <-chan struct{}) bool {
-	select {
-	case <-next:
-		return true
-	default:
-		return false
-	}
-}
-
 func TestSignal(t *testing.T) {
 	var s wakeup.Signal
 	s.Raise() // nobody waits
 	first, same := s.Next(), s.Next()
-	if raised(first) {
+	if wakeup.Raised(first) {
 		t.Error("raised before there was anybody")
 	}
 	s.Raise()
-	if !raised(first) || !raised(same) {
+	if !wakeup.Raised(first) || !wakeup.Raised(same) {
 		t.Error("not every waiter was woken")
 	}
-	if raised(s.Next()) {
+	if wakeup.Raised(s.Next()) {
 		t.Error("the next one was raised before its time")
 	}
 }

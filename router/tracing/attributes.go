@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 	"time"
@@ -61,21 +62,18 @@ func text(s string) string {
 func (t *Tracing) messageAttributes(msg *message.Message) []attribute.KeyValue {
 	m := msg.Metadata
 	all := make([]attribute.KeyValue, 0, 8)
-	add := func(key attribute.Key, values ...string) {
-		for _, value := range values {
-			if value != "" {
-				all = append(all, key.String(text(value)))
-				return
-			}
+	add := func(key attribute.Key, value string) {
+		if value != "" {
+			all = append(all, key.String(text(value)))
 		}
 	}
-	add(semconv.MessagingMessageIDKey, m[gateway.KeyMessageID], msg.UUID)
+	add(semconv.MessagingMessageIDKey, cmp.Or(m[gateway.KeyMessageID], msg.UUID))
 	// Legacy senders put anything here, so only a valid ID is used.
 	if id := m[gateway.KeyContextID]; uuid.Validate(id) == nil {
 		add(semconv.MessagingMessageConversationIDKey, id)
 	}
 	add(KeyTenant, m[gateway.KeyTenantID])
-	add(KeyEndpoint, m[gateway.KeyReceivingEndpointID], m[gateway.KeyEndpointID])
+	add(KeyEndpoint, cmp.Or(m[gateway.KeyReceivingEndpointID], m[gateway.KeyEndpointID]))
 	add(KeyMessageType, m[gateway.KeyMessageType])
 	add(KeyEventType, m[gateway.KeyEventType])
 	if t.config.Filename {

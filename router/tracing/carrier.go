@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -35,21 +36,11 @@ func (c carrier) Set(name, value string) {
 }
 
 func (c carrier) remove(name string) {
-	for other := range c {
-		if len(other) == len(name) && strings.EqualFold(other, name) {
-			delete(c, other)
-		}
-	}
+	maps.DeleteFunc(c, func(other, _ string) bool { return len(other) == len(name) && strings.EqualFold(other, name) })
 }
 
 // Keys returns all names.
-func (c carrier) Keys() []string {
-	names := make([]string, 0, len(c))
-	for name := range c {
-		names = append(names, name)
-	}
-	return names
-}
+func (c carrier) Keys() []string { return slices.Collect(maps.Keys(c)) }
 
 // extract returns ctx with the trace context that the metadata carries, and
 // without a span when it carries none: the one in ctx, if any, belongs to the

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -74,34 +75,22 @@ type openSpan struct {
 	keys  []messageKey    // several for a file
 	acked <-chan struct{} // closed when the message was acked
 
-	mu      sync.Mutex
-	ackedAt time.Time
+	ackedAt atomic.Pointer[time.Time] // nil as long as it is not known
 }
 
 func (o *openSpan) noteAck(at time.Time) {
-	if o == nil {
-		return
+	if o != nil {
+		o.ackedAt.Store(&at)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.ackedAt = at
-}
-
-// wasAcked distinguishes the delivery that is confirmed from one that was nacked before and
-// not removed yet.
-func (o *openSpan) wasAcked() bool {
-	return wakeup.Raised(o.acked)
 }
 
 // since is when the wait for the confirmation began: the ack, unless the confirmation was
 // faster.
 func (o *openSpan) since() time.Time {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.ackedAt.IsZero() {
-		return time.Now()
+	if at := o.ackedAt.Load(); at != nil {
+		return *at
 	}
-	return o.ackedAt
+	return time.Now()
 }
 
 // unconfirmed remembers the recorded messages that are not confirmed yet. Several
@@ -150,7 +139,7 @@ func (u *unconfirmed) take(key messageKey) []*openSpan {
 	spans, _ := u.spans.Peek(key)
 	var acked, others []*openSpan
 	for _, o := range spans {
-		if o.wasAcked() {
+		if wakeup.Raised(o.acked) { // else it was nacked before, and is not removed yet
 			acked = append(acked, o)
 		} else {
 			others = append(others, o)

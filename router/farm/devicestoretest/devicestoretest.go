@@ -165,6 +165,9 @@ func (s Suite) concurrentTimes(t *testing.T) {
 	if s.Peer != nil {
 		want(t, get(t, s.Peer(t, store), teamset(1)), sent...)
 	}
+	if s.Left != nil {
+		want(t, get(t, s.Left(t, store), teamset(1)), sent...)
+	}
 }
 
 // A call ends with its context, or does not need it.

@@ -23,6 +23,7 @@ import (
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/ratelog"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
@@ -283,10 +284,7 @@ func (s *store) note(key recordKey, lacks bool) {
 	if len(s.lacking) < maxLacking {
 		s.lacking[key] = true
 	}
-	select {
-	case s.lacks <- struct{}{}:
-	default:
-	}
+	wakeup.Token(s.lacks)
 }
 
 // mend writes again what records lack, until the store is closed. Processes that have read the same know the same, so that one

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -128,36 +127,6 @@ func TestRunningPeer(t *testing.T) {
 		return err == nil && len(list) == 1 && string(list[0].Payload) == "devices" && list[0].Sent.Unix() == 1000
 	})
 	testkit.NoError(t, other.Health(t.Context()))
-}
-
-// After compaction, what is left of a payload has all times at which it was sent, also those that were put at the same time.
-func TestLastRecordHasAllTimes(t *testing.T) {
-	t.Parallel()
-	cluster := kafkatest.Start(t)
-	store := open(t, cluster.Addr())
-	const times = 8
-	var wg sync.WaitGroup
-	for i := range int64(times) {
-		wg.Go(func() {
-			if err := store.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(i, 0), Payload: []byte("devices"), Tenant: "tenant"}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	records := kafkatest.Read(t, cluster.Addr(), devicestore.DefaultTopic)
-	sent, tenants := map[string]bool{}, 0
-	for _, h := range records[len(records)-1].Headers {
-		switch h.Key {
-		case "x-router-sent-timestamp":
-			sent[string(h.Value)] = true
-		case "x-router-tenant-id":
-			tenants++
-		}
-	}
-	if len(sent) != times || tenants != 1 {
-		t.Errorf("%d times and %d tenants, want %d and 1", len(sent), tenants, times)
-	}
 }
 
 // What the broker does not take is refused for good; a closed store is an outage.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -31,7 +30,9 @@ func (w *world) number(payload []byte) int {
 
 // wire counts what was sent to the stream, as others see it.
 type wire struct {
-	mu    sync.Mutex
+	testing.TB
+	conn  *natsgo.Conn
+	sub   *natsgo.Subscription
 	sent  map[int]int // by number
 	total int
 }
@@ -40,27 +41,32 @@ func (w *world) tap() *wire {
 	w.Helper()
 	conn := testkit.Must(natstest.Connect(w.server.URL()))(w)
 	w.Cleanup(conn.Close)
-	tapped := &wire{sent: map[int]int{}}
-	testkit.Must(conn.Subscribe("agrimill.>", func(msg *natsgo.Msg) {
-		tapped.mu.Lock()
-		defer tapped.mu.Unlock()
-		tapped.total++
-		n, _ := strconv.Atoi(string(bytes.TrimPrefix(msg.Data, []byte(mark))))
-		tapped.sent[n]++
-	}))(w)
+	sub := testkit.Must(conn.SubscribeSync("agrimill.>"))(w)
 	testkit.NoError(w, conn.Flush())
-	return tapped
+	return &wire{TB: w, conn: conn, sub: sub, sent: map[int]int{}}
+}
+
+// look counts what was sent before the call.
+func (t *wire) look() {
+	t.Helper()
+	testkit.NoError(t, t.conn.Flush())
+	for waiting, _, _ := t.sub.Pending(); waiting > 0; waiting-- {
+		msg := testkit.Must(t.sub.NextMsg(testkit.Patience))(t)
+		t.total++
+		n, _ := strconv.Atoi(string(bytes.TrimPrefix(msg.Data, []byte(mark))))
+		t.sent[n]++
+	}
 }
 
 func (t *wire) of(n int) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.Helper()
+	t.look()
 	return t.sent[n]
 }
 
 func (t *wire) count() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.Helper()
+	t.look()
 	return t.total
 }
 

@@ -60,19 +60,20 @@
 // # Recordings
 //
 // A recording has a JSON object per line. The first one has gateway_recording (the version of
-// the format, 2), started (a date-time), and payloads (whether they were kept). Each of the others
+// the format, 1), started (a date-time), and payloads (whether they were kept). Each of the others
 // is something that happened to one request:
 //
 //   - at: microseconds since the beginning; request: the number of the request, from 1.
 //   - method, path: the request itself, without query, headers and body; always first.
 //   - status, header: the head of the answer, with the headers Content-Type, Content-Length (of payloads),
 //     Content-Range, Accept-Ranges, Etag and Retry-After.
-//   - text, or bytes (base64) if it is no text: what came next of its body: whole lines of an event stream, other text at once.
-//   - size, sha256: those of a body that was left out. Others of the size are played, which depend on the digest alone.
+//   - body: what came next of its body, as a list of parts: whole lines of an event stream, other text at once.
 //   - end: complete, cut (by the gateway) or client (the program went away); always last.
 //
-// In place of a payload, the text of an event has another one of the same size, and asterisks in place of what might be one,
-// because it could not be read. A payload_uri is that of the recorder, and in a replay that of the server.
+// A part is text; or bytes (base64) that are no text; or payload_uri, the number of a URI, whose
+// download has the path /payloads/ with that number; or size, sha256 and as of what was left out: a payload, or
+// what might be one, because it could not be read. as says what it was: raw, base64, base64url, either of those
+// "without padding", or unreadable. It is played as other bytes of the same size, which depend on the digest alone.
 //
 // Within a line of an event stream there is no rhythm, and a redirect of a payload URI leads past the recorder.
 //

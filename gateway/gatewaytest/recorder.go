@@ -15,6 +15,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -26,7 +27,7 @@ type RecorderConfig struct {
 	BaseURL, TokenURL string
 	// To receives the recording, whole lines at a time. Required.
 	To io.Writer
-	// Payloads keeps the payloads. By default others of the same size take their place.
+	// Payloads keeps the payloads. By default a payload is replaced by its size and digest.
 	Payloads bool
 }
 
@@ -48,13 +49,13 @@ type Recorder struct {
 	mu       sync.Mutex
 	err      error // of writing; nothing is passed on after that
 	requests int
-	payloads map[string]*url.URL // by the path of the recorder's own URI
-	secrets  []string            // what was seen of them, not to be written
+	uris     []recordedURI
+	secrets  []string // what was seen of them, not to be written
 }
 
 // NewRecorder returns a recorder, which must be closed. It writes the first line at once.
 func NewRecorder(cfg RecorderConfig) (*Recorder, error) {
-	r := &Recorder{cfg: cfg, started: time.Now(), payloads: map[string]*url.URL{}}
+	r := &Recorder{cfg: cfg, started: time.Now()}
 	for _, given := range []struct {
 		field, value string
 		into         **url.URL
@@ -133,13 +134,12 @@ func (r *Recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	case path == tokenPath:
 		x.target, x.kind = r.token, bodyToken
 	case strings.HasPrefix(path, payloadPath):
-		r.mu.Lock()
-		x.target, x.kind = r.payloads[path], bodyPayload
-		r.mu.Unlock()
-		if x.target == nil {
+		var ok bool
+		if path, x.target, ok = r.payload(path); !ok {
 			http.NotFound(w, req)
 			return
 		}
+		x.kind = bodyPayload
 	}
 	if err := r.learn(req, x.kind); err != nil {
 		http.Error(w, "the request cannot be read", http.StatusBadRequest)
@@ -231,13 +231,30 @@ func (r *Recorder) redact(text []byte) []byte {
 	return text
 }
 
-// ownURI returns the recorder's URI for one of the gateway. Who knows it may ask for the payload, so it cannot be guessed.
-func (x *exchange) ownURI(uri *url.URL) string {
-	path := payloadPath + rand.Text()
-	x.recorder.mu.Lock()
-	defer x.recorder.mu.Unlock()
-	x.recorder.payloads[path] = uri
-	return x.own + path
+// recordedURI is a payload_uri, and who knows its key may ask for it: a number could be guessed.
+type recordedURI struct{ key, uri string }
+
+// ownURI returns the number of a payload_uri, and the recorder's URI for it.
+func (x *exchange) ownURI(uri string) (int, string) {
+	r := x.recorder
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := rand.Text()
+	r.uris = append(r.uris, recordedURI{key, uri})
+	return len(r.uris), fmt.Sprint(x.own, payloadPath, len(r.uris), "/", key)
+}
+
+// payload returns the path to record for one of the recorder's URIs, and the gateway's URI.
+func (r *Recorder) payload(path string) (string, *url.URL, bool) {
+	number, key, _ := strings.Cut(strings.TrimPrefix(path, payloadPath), "/")
+	n, err := strconv.Atoi(number)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil || n < 1 || n > len(r.uris) || r.uris[n-1].key != key {
+		return "", nil, false
+	}
+	target, err := url.Parse(r.uris[n-1].uri)
+	return payloadPath + number, target, err == nil
 }
 
 // head records the head of an answer, and sees to its body.
@@ -263,11 +280,11 @@ func (r *Recorder) head(resp *http.Response) error {
 	if stream && plain {
 		resp.Header.Del("Content-Length")
 		resp.ContentLength = -1
-		resp.Body = newEventBody(resp.Body, x)
+		resp.Body = &eventBody{source: resp.Body, x: x, input: make([]byte, 32<<10)}
 		return nil
 	}
 	resp.Body = &plainBody{
-		ReadCloser: resp.Body, x: x, digest: sha256.New(),
+		source: resp.Body, x: x, digest: sha256.New(),
 		// Errors of messages may quote the payload; what is no operation may have anything.
 		keep: plain && !stream && op != "" && op != OpSendMessage && resp.StatusCode/100 != 3,
 		// An error may quote the address.

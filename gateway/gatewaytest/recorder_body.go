@@ -1,39 +1,40 @@
 package gatewaytest
 
 import (
-	"bufio"
 	"bytes"
-	"cmp"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"hash"
 	"io"
-	"math/rand/v2"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
-// body writes a line with what came next of an answer.
-func (x *exchange) body(data []byte) {
+// text returns a part with what is no secret.
+func (r *Recorder) text(text []byte) []recordedPart {
+	text = r.redact(text)
 	switch {
-	case len(data) == 0:
-	case utf8.Valid(data):
-		x.line(recordedLine{Text: string(data)})
-	default:
-		x.line(recordedLine{Bytes: data})
+	case len(text) == 0:
+		return nil
+	case utf8.Valid(text):
+		return []recordedPart{{Text: string(text)}}
 	}
+	return []recordedPart{{Bytes: slices.Clone(text)}}
+}
+
+// leftOut returns a part that stands for data.
+func leftOut(data []byte, as string) recordedPart {
+	digest := sha256.Sum256(data)
+	return recordedPart{Size: int64(len(data)), SHA256: hex.EncodeToString(digest[:]), As: as}
 }
 
 // plainBody records an answer that is no event stream: text as a whole at its end, payloads as they come or
 // by size and digest, of tokens only the code of an error.
 type plainBody struct {
-	io.ReadCloser
+	source  io.ReadCloser
 	x       *exchange
 	digest  hash.Hash
 	size    int64
@@ -45,7 +46,7 @@ type plainBody struct {
 
 // Read passes the answer on.
 func (b *plainBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.source.Read(p)
 	if b.over {
 		return n, err
 	}
@@ -53,7 +54,7 @@ func (b *plainBody) Read(p []byte) (int, error) {
 	b.size += int64(n)
 	switch {
 	case b.payload && n > 0:
-		b.x.line(recordedLine{Bytes: p[:n]})
+		b.x.line(recordedLine{Body: []recordedPart{{Bytes: slices.Clone(p[:n])}}})
 	case b.keep || b.x.kind == bodyToken:
 		b.text = append(b.text, p[:n]...)
 		if len(b.text) > maxEventLine {
@@ -76,52 +77,41 @@ func (b *plainBody) end(how string) {
 		return
 	}
 	b.over = true
+	line := recordedLine{End: how}
 	var refused struct {
 		Error string `json:"error"`
 	}
 	switch {
 	case b.size == 0, b.payload:
 	case b.keep:
-		b.x.body(b.x.recorder.redact(b.text))
+		line.Body = b.x.recorder.text(b.text)
 	case b.x.kind == bodyToken && json.Unmarshal(b.text, &refused) == nil && oauthError.MatchString(refused.Error):
-		b.x.body(b.x.recorder.redact([]byte(`{"error":"` + refused.Error + `"}`)))
+		line.Body = b.x.recorder.text([]byte(`{"error":"` + refused.Error + `"}`))
+	case b.x.kind == bodyPayload:
+		line.Body = []recordedPart{{Size: min(b.size, maxRecordedSize), SHA256: hex.EncodeToString(b.digest.Sum(nil)), As: asRaw}}
 	default:
-		b.x.line(recordedLine{Size: min(b.size, maxRecordedSize), SHA256: hex.EncodeToString(b.digest.Sum(nil))})
+		line.Body = []recordedPart{{Size: min(b.size, maxEventLine), SHA256: hex.EncodeToString(b.digest.Sum(nil)), As: asUnreadable}}
 	}
-	b.x.line(recordedLine{End: how})
+	b.x.line(line)
 }
 
 // Close ends the answer.
 func (b *plainBody) Close() error {
 	b.end(endClient)
-	return b.ReadCloser.Close()
+	return b.source.Close()
 }
 
 // eventBody records an event stream, and passes on whole lines, with the recorder's own payload URIs.
 type eventBody struct {
-	io.Closer
+	source io.ReadCloser
 	x      *exchange
-	lines  *bufio.Scanner
-	long   bool // the next line goes on with one that is longer than maxEventLine
+	input  []byte
+	line   []byte // what came of the next line
+	looked int    // how much of it has no end of a line
+	long   bool   // the line is longer than maxEventLine
 	output []byte
 	err    error
 	over   bool
-}
-
-func newEventBody(source io.ReadCloser, x *exchange) *eventBody {
-	b := &eventBody{Closer: source, x: x, lines: bufio.NewScanner(source)}
-	b.lines.Buffer(nil, maxEventLine)
-	b.lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
-		n := bytes.LastIndexAny(data, "\r\n") + 1
-		if n == 0 && (atEOF || len(data) == maxEventLine) {
-			n = len(data)
-		}
-		if n == 0 {
-			return 0, nil, nil
-		}
-		return n, data[:n], nil
-	})
-	return b
 }
 
 // Read passes the stream on.
@@ -130,53 +120,64 @@ func (b *eventBody) Read(p []byte) (int, error) {
 		if b.err != nil {
 			return 0, b.err
 		}
-		if b.lines.Scan() {
-			b.take(b.lines.Bytes())
-		} else {
-			b.err = cmp.Or(b.lines.Err(), io.EOF)
-			b.end(b.x.ended(b.err))
-		}
-		if failed := b.x.recorder.failed(); failed != nil {
-			b.output, b.err = nil, failed
-		}
+		n, err := b.source.Read(b.input)
+		b.line = append(b.line, b.input[:n]...)
+		b.err = err
+		b.take()
 	}
 	n := copy(p, b.output)
 	b.output = b.output[n:]
 	return n, nil
 }
 
-// take records lines, of which the last one may have no end.
-func (b *eventBody) take(lines []byte) {
-	var recorded []byte
-	b.output = nil
-	for len(lines) > 0 {
-		end := bytes.IndexAny(lines, "\r\n")
-		n := end + 1
+// take records the lines that are complete, or all that there is at the end of the stream.
+func (b *eventBody) take() {
+	var parts []recordedPart
+	for {
+		end := bytes.IndexAny(b.line[b.looked:], "\r\n")
+		cut := b.looked + end + 1
 		if end < 0 {
-			n = len(lines)
+			b.looked = len(b.line)
+			if len(b.line) == 0 || b.err == nil && len(b.line) <= maxEventLine {
+				break
+			}
+			cut = len(b.line)
 		}
-		forward, record := b.one(lines[:n])
-		b.output, recorded = append(b.output, forward...), append(recorded, record...)
+		forward, recorded := b.one(b.line[:cut], end >= 0)
+		b.output, parts = append(b.output, forward...), append(parts, recorded...)
 		b.long = end < 0
-		lines = lines[n:]
+		b.line, b.looked = b.line[cut:], 0
 	}
-	b.x.body(recorded)
+	if len(parts) > 0 {
+		b.x.line(recordedLine{Body: parts})
+	}
+	if failed := b.x.recorder.failed(); failed != nil {
+		b.output, b.err = nil, failed
+	}
+	if b.err != nil {
+		b.end(b.x.ended(b.err))
+	}
 }
 
 // one returns what to pass on of a line, and to record. What cannot be read might be a payload: it is left out.
-func (b *eventBody) one(line []byte) (forward, recorded []byte) {
+func (b *eventBody) one(line []byte, whole bool) (forward []byte, parts []recordedPart) {
+	text := b.x.recorder.text
 	content := bytes.TrimRight(line, "\r\n")
-	rest := line[len(content):]
+	rest := text(line[len(content):])
 	data, isData := bytes.CutPrefix(content, []byte("data:"))
 	switch {
-	case b.long || len(line) == maxEventLine:
+	case len(content) == 0:
+		return line, rest
+	case b.long || !whole && len(content) > maxEventLine:
 	case isData:
-		forward, recorded = b.x.event(data)
-		return slices.Concat([]byte("data:"), forward, rest), slices.Concat([]byte("data:"), recorded, rest)
-	case len(content) == 0, slices.ContainsFunc([]string{":", "event:", "id:", "retry:"}, func(p string) bool { return bytes.HasPrefix(content, []byte(p)) }):
-		return line, b.x.recorder.redact(line)
+		prefix := text(content[:len(content)-len(data)])
+		forward, parts = b.x.event(data)
+		forward = slices.Concat([]byte("data:"), forward, line[len(content):])
+		return forward, slices.Concat(prefix, parts, rest)
+	case slices.ContainsFunc([]string{":", "event:", "id:", "retry:"}, func(p string) bool { return bytes.HasPrefix(content, []byte(p)) }):
+		return line, text(line)
 	}
-	return line, slices.Concat(unreadable(content), rest)
+	return line, append([]recordedPart{leftOut(content, asUnreadable)}, rest...)
 }
 
 func (b *eventBody) end(how string) {
@@ -189,114 +190,84 @@ func (b *eventBody) end(how string) {
 // Close ends the stream.
 func (b *eventBody) Close() error {
 	b.end(endClient)
-	return b.Closer.Close()
+	return b.source.Close()
 }
 
-// unreadable stands for what might be a payload, and stays unreadable.
-func unreadable(data []byte) []byte { return bytes.Repeat([]byte("*"), len(data)) }
+// level is an object or array that is open.
+type level struct {
+	object bool
+	hidden bool   // may be a payload
+	key    string // in lower case
+	keyed  bool   // its value comes next
+}
 
 // event returns what to pass on and to record of the data of an event. What is below a key that begins with payload may
 // be one, and so may what cannot be read.
-func (x *exchange) event(data []byte) (forward, recorded []byte) {
-	e := &eventData{x: x, data: data, tokens: json.NewDecoder(bytes.NewReader(data))}
-	e.tokens.UseNumber()
-	err := errors.New("no object")
-	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
-		err = e.value(0)
+func (x *exchange) event(data []byte) (forward []byte, parts []recordedPart) {
+	tokens := json.NewDecoder(bytes.NewReader(data))
+	tokens.UseNumber()
+	done, end := 0, 0 // how much of data is in forward and parts, and was read
+	keep := func(until int) {
+		forward, parts = append(forward, data[done:until]...), append(parts, x.recorder.text(data[done:until])...)
+		done = until
 	}
-	end := int(e.tokens.InputOffset())
-	if err == nil && len(bytes.TrimSpace(data[end:])) == 0 {
-		end = len(data)
-	}
-	e.keep(end)
-	e.replace(len(data), data[end:], unreadable(data[end:]))
-	return e.forward, e.recorded
-}
-
-// eventData is the data of an event that is being read.
-type eventData struct {
-	x                 *exchange
-	data              []byte
-	done              int // how much of data is in forward and recorded
-	tokens            *json.Decoder
-	forward, recorded []byte
-}
-
-func (e *eventData) replace(until int, forward, recorded []byte) {
-	e.forward, e.recorded, e.done = append(e.forward, forward...), append(e.recorded, recorded...), until
-}
-
-// keep passes on and records what is no payload.
-func (e *eventData) keep(until int) {
-	text := e.data[e.done:until]
-	e.replace(until, text, e.x.recorder.redact(text))
-}
-
-// value reads a value that is no payload.
-func (e *eventData) value(depth int) error {
-	token, err := e.tokens.Token()
-	if token != json.Delim('{') && token != json.Delim('[') {
-		return err
-	}
-	if depth == maxEventDepth {
-		return errors.New("too deep")
-	}
-	for err == nil && e.tokens.More() {
-		var key json.Token = ""
-		if token == json.Delim('{') {
-			if key, err = e.tokens.Token(); err != nil {
-				break
-			}
-		}
-		if name := strings.ToLower(key.(string)); strings.HasPrefix(name, "payload") {
-			err = e.payload(name)
-		} else {
-			err = e.value(depth + 1)
-		}
-	}
-	if err == nil {
-		_, err = e.tokens.Token()
-	}
-	return err
-}
-
-// payload reads a value that may be a payload.
-func (e *eventData) payload(key string) error {
-	var raw json.RawMessage
-	if err := e.tokens.Decode(&raw); err != nil {
-		return err
-	}
-	end := int(e.tokens.InputOffset())
-	e.keep(end - len(raw))
-	var text string
-	isText := json.Unmarshal(raw, &text) == nil // as null is
-	uri, err := url.Parse(text)
-	switch {
-	case isText && text == "":
-		e.keep(end)
-	case isText && key == "payload_uri" && err == nil:
-		own := []byte(`"` + e.x.ownURI(uri) + `"`)
-		e.replace(end, own, own)
-	case isText && key == "payload" && e.x.recorder.cfg.Payloads:
-		e.keep(end)
-	case isText && key == "payload":
-		e.replace(end, raw, otherPayload(raw, text))
-	default: // another form, or another place, than the specification says
-		e.replace(end, raw, unreadable(raw))
-	}
-	return nil
-}
-
-// otherPayload returns what is recorded of an embedded payload: another one of its size, which depends on it alone, so that
-// copies stay copies, and others stay others.
-func otherPayload(raw []byte, text string) []byte {
-	other := unreadable(raw[1 : len(raw)-1])
-	for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
-		if payload, err := encoding.DecodeString(text); err == nil {
-			_, _ = rand.NewChaCha8(sha256.Sum256(payload)).Read(payload) // never fails
-			other = encoding.AppendEncode(nil, payload)
+	levels := []level{{}}
+	for (end == 0 || len(levels) > 1) && len(levels) < maxEventDepth && len(parts) < maxEventParts {
+		token, err := tokens.Token()
+		if err != nil || end == 0 && token != json.Delim('{') {
 			break
 		}
+		start := len(data) - len(bytes.TrimLeft(data[end:], " \t\r\n:,"))
+		end = int(tokens.InputOffset())
+		in := &levels[len(levels)-1]
+		text, isText := token.(string)
+		if in.object && !in.hidden && !in.keyed && isText {
+			in.key, in.keyed = strings.ToLower(text), true
+			continue
+		}
+		hidden := in.hidden || in.keyed && strings.HasPrefix(in.key, "payload")
+		in.keyed = false
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			levels = append(levels, level{object: token == json.Delim('{'), hidden: hidden})
+		case json.Delim('}'), json.Delim(']'):
+			levels = levels[:len(levels)-1]
+		case nil, "":
+		default:
+			if hidden {
+				keep(start)
+				replaced, recorded := x.hidden(in, data[start:end], text)
+				forward, parts, done = append(forward, replaced...), append(parts, recorded...), end
+			}
+		}
 	}
-	return slices.Concat([]byte(`"`), other, []byte(`"`))
+	if end > 0 && len(levels) == 1 && len(bytes.TrimSpace(data[end:])) == 0 {
+		end = len(data)
+	}
+	keep(end)
+	if end < len(data) {
+		forward, parts = append(forward, data[end:]...), append(parts, leftOut(data[end:], asUnreadable))
+	}
+	return forward, parts
+}
+
+// hidden is event for a value that may be a payload. text is that of a string.
+func (x *exchange) hidden(in *level, value []byte, text string) (forward []byte, parts []recordedPart) {
+	quote := recordedPart{Text: `"`}
+	switch {
+	case in.hidden || text == "": // another form, or another place, than the specification says
+	case in.key == "payload_uri":
+		number, own := x.ownURI(text)
+		return []byte(`"` + own + `"`), []recordedPart{quote, {PayloadURI: number}, quote}
+	case in.key == "payload" && x.recorder.cfg.Payloads:
+		return value, x.recorder.text(value)
+	case in.key == "payload":
+		for _, e := range encodings {
+			if payload, err := e.DecodeString(text); err == nil {
+				return value, []recordedPart{quote, leftOut(payload, e.as), quote}
+			}
+		}
+		return value, []recordedPart{quote, leftOut(value[1:len(value)-1], asUnreadable), quote}
+	}
+	return value, []recordedPart{leftOut(value, asUnreadable)}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -57,7 +56,7 @@ func TestRecordingHasNoSecrets(t *testing.T) {
 	}
 }
 
-// An event that is all payloads, or all brackets, is passed on as it is, and takes no more of the recording than its size.
+// An event that is all payloads, or all brackets, is passed on as it is, and takes no more of the recording than others.
 func TestRecordingOfAHostileEventIsSmall(t *testing.T) {
 	for name, data := range map[string]string{
 		"payloads": `{"payload":[` + strings.Repeat("1,", 100_000) + `1]}`,
@@ -74,7 +73,7 @@ func TestRecordingOfAHostileEventIsSmall(t *testing.T) {
 			if passed := recorded(t, RecorderConfig{BaseURL: gateway.URL, TokenURL: gateway.URL + "/auth", To: &to}, "GET /events", "token"); passed != event {
 				t.Errorf("passed on %d bytes, want %d", len(passed), len(event))
 			}
-			if around := 500; to.Len() > len(event)+around {
+			if to.Len() > len(event) {
 				t.Errorf("recorded %d bytes of %d", to.Len(), len(event))
 			}
 			if _, err := decodeRecording(&to); err != nil {
@@ -112,7 +111,8 @@ func TestRecorderAsksForPayloads(t *testing.T) {
 	var to bytes.Buffer
 	recorder := testkit.Must(NewRecorder(RecorderConfig{BaseURL: host.URL, TokenURL: host.URL, To: &to, Payloads: true}))(t)
 	defer recorder.Close()
-	own := (&exchange{recorder: recorder}).ownURI(testkit.Must(url.Parse(host.URL + "/file?signature=Leak-Farm"))(t))
+	x := &exchange{recorder: recorder}
+	_, own := x.ownURI(host.URL + "/file?signature=Leak-Farm")
 	req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, own, http.NoBody)
 	req.Header.Set("Authorization", "Bearer token")
 	req.Header.Set("Cookie", "a=b")

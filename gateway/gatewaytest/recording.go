@@ -3,6 +3,7 @@ package gatewaytest
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -10,7 +11,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +19,7 @@ import (
 // This file contains the format of recordings, which the package comment documents.
 
 const (
-	recordingVersion = 2
+	recordingVersion = 1
 	// maxRecording and maxRecordingLine bound what is read of a file, in bytes.
 	maxRecording     = 256 << 20
 	maxRecordingLine = 64 << 20
@@ -27,8 +27,9 @@ const (
 	maxRecordedSize = 1 << 30
 	// maxEventLine bounds, in bytes, what is looked at of one line of an event stream.
 	maxEventLine = 16 << 20
-	// maxEventDepth bounds how deep an event is read.
+	// maxEventDepth and maxEventParts bound what is kept apart of one event: each takes a hundred times the memory of its text.
 	maxEventDepth = 100
+	maxEventParts = 1000
 )
 
 // recordingHead is the first line.
@@ -50,17 +51,37 @@ type recordedLine struct {
 	// Status and Header are the head of the answer.
 	Status int               `json:"status,omitempty"`
 	Header map[string]string `json:"header,omitempty"`
-	// Text or Bytes are what came next of its body.
-	Text  string `json:"text,omitempty"`
-	Bytes []byte `json:"bytes,omitempty"`
-	// Size and SHA256 are those of a body that was left out.
-	Size   int64  `json:"size,omitempty"`
-	SHA256 string `json:"sha256,omitempty"`
+	// Body is what came next of its body.
+	Body recordedBody `json:"body,omitempty"`
 	// End is in the last line of a request only.
 	End string `json:"end,omitempty"`
 }
 
-func (l *recordedLine) hasBody() bool { return l.Text != "" || len(l.Bytes) > 0 || l.SHA256 != "" }
+type recordedBody []recordedPart
+
+// UnmarshalJSON refuses a bad part before it reads the next one: parts that say nothing would take thirty times
+// the memory of their text.
+func (b *recordedBody) UnmarshalJSON(data []byte) error {
+	parts := json.NewDecoder(bytes.NewReader(data))
+	if token, err := parts.Token(); token != json.Delim('[') {
+		return errors.Join(errors.New("body is no list"), err)
+	}
+	embedded := int64(0)
+	for parts.More() {
+		var part recordedPart
+		if err := errors.Join(parts.Decode(&part), part.check()); err != nil {
+			return err
+		}
+		if part.As != asRaw {
+			embedded += part.Size
+		}
+		*b = append(*b, part)
+	}
+	if embedded > maxRecordingLine {
+		return errors.New("more is left out of the line than fits into it")
+	}
+	return nil
+}
 
 // The values of recordedLine.End.
 const (
@@ -69,13 +90,45 @@ const (
 	endClient   = "client"   // the program went away
 )
 
+// recordedPart is one of: text, bytes that are no text, the number of a payload_uri, or the size and
+// digest of what was left out.
+type recordedPart struct {
+	Text       string `json:"text,omitempty"`
+	Bytes      []byte `json:"bytes,omitempty"`
+	PayloadURI int    `json:"payload_uri,omitempty"`
+	Size       int64  `json:"size,omitempty"`
+	SHA256     string `json:"sha256,omitempty"`
+	As         string `json:"as,omitempty"`
+}
+
+// The values of recordedPart.As, with those of encodings: how the left out was written, and its stand-in is.
+const (
+	asRaw        = "raw"
+	asUnreadable = "unreadable" // played as asterisks, so it stays unreadable
+)
+
+var encodings = []struct {
+	as string
+	*base64.Encoding
+}{
+	{"base64", base64.StdEncoding}, {"base64 without padding", base64.RawStdEncoding},
+	{"base64url", base64.URLEncoding}, {"base64url without padding", base64.RawURLEncoding},
+}
+
+func encodingOf(as string) *base64.Encoding {
+	for _, e := range encodings {
+		if e.as == as {
+			return e.Encoding
+		}
+	}
+	return nil
+}
+
 // recordedHeaders are the headers of an answer that are kept. Others may have secrets.
 var recordedHeaders = []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "Etag", "Retry-After"}
 
 // payloadPath is where a recorder and a replay have the payloads of the URIs in events.
 const payloadPath = "/payloads/"
-
-var recordedURI = regexp.MustCompile(`https?://[^/"\\\s]+(/payloads/[A-Z2-7]{26})`)
 
 // recordedRequest is one request with its answer.
 type recordedRequest struct {
@@ -153,7 +206,6 @@ func decodeRecording(r io.Reader) (map[string][]*recordedRequest, error) {
 func (l *recordedLine) check(before *recordedRequest) error {
 	first := before == nil
 	answered := false
-	digest, err := hex.DecodeString(l.SHA256)
 	if !first {
 		last := before.lines[len(before.lines)-1]
 		answered = slices.ContainsFunc(before.lines[:min(2, len(before.lines))], func(b recordedLine) bool { return b.Status != 0 })
@@ -168,13 +220,11 @@ func (l *recordedLine) check(before *recordedRequest) error {
 		return fmt.Errorf("request %d does not begin with method and path, or has them twice", l.Request)
 	case l.Status != 0 && (first || answered || l.Status < 200 || l.Status > 599):
 		return fmt.Errorf("request %d has a bad status", l.Request)
-	case l.hasBody() && !answered:
+	case len(l.Body) > 0 && !answered:
 		return fmt.Errorf("request %d has a body before its status", l.Request)
-	case l.SHA256 != "" && (err != nil || len(digest) != 32) || l.Size < 0 || l.Size > maxRecordedSize:
-		return fmt.Errorf("request %d has a bad size or sha256", l.Request)
 	case !slices.Contains([]string{"", endComplete, endCut, endClient}, l.End) || l.End == endComplete && !answered:
 		return fmt.Errorf("request %d has a bad end", l.Request)
-	case !first && l.Status == 0 && !l.hasBody() && l.End == "":
+	case !first && l.Status == 0 && len(l.Body) == 0 && l.End == "":
 		return fmt.Errorf("request %d has a line that says nothing", l.Request)
 	}
 	for name := range l.Header {
@@ -185,17 +235,59 @@ func (l *recordedLine) check(before *recordedRequest) error {
 	return nil
 }
 
-// content returns what was recorded of the body. base is where the payloads are.
-func (l *recordedLine) content(base string) []byte {
-	if l.Text == "" {
-		return l.Bytes
+func (p *recordedPart) check() error {
+	kinds := 0
+	for _, given := range []bool{p.Text != "", len(p.Bytes) > 0, p.PayloadURI != 0, p.As != ""} {
+		if given {
+			kinds++
+		}
 	}
-	return recordedURI.ReplaceAll([]byte(l.Text), []byte(base+"$1"))
+	digest, err := hex.DecodeString(p.SHA256)
+	switch {
+	case kinds != 1 || p.PayloadURI < 0:
+		return errors.New("a part is not one of text, bytes, payload_uri, and size with sha256")
+	case p.As == "" && (p.Size != 0 || p.SHA256 != ""):
+		return errors.New("a size or digest without as")
+	case p.As == "":
+		return nil
+	case err != nil || len(digest) != 32 || p.Size < 0 || p.Size > maxRecordedSize:
+		return errors.New("a size or sha256 is out of range")
+	case p.As != asRaw && p.As != asUnreadable && encodingOf(p.As) == nil:
+		return fmt.Errorf("as is %q", p.As)
+	}
+	return nil
+}
+
+// write plays the part. base is where the payloads are.
+func (p *recordedPart) write(w io.Writer, base string) error {
+	switch {
+	case p.Text != "":
+		_, err := io.WriteString(w, p.Text)
+		return err
+	case len(p.Bytes) > 0:
+		_, err := w.Write(p.Bytes)
+		return err
+	case p.PayloadURI != 0:
+		_, err := fmt.Fprint(w, base, payloadPath, p.PayloadURI)
+		return err
+	}
+	if p.As == asUnreadable {
+		_, err := io.WriteString(w, strings.Repeat("*", int(p.Size))) // fits into a line
+		return err
+	}
+	encoding := encodingOf(p.As)
+	if encoding == nil {
+		_, err := io.CopyN(w, p.standIn(), p.Size)
+		return err
+	}
+	encoder := base64.NewEncoder(encoding, w)
+	_, err := io.CopyN(encoder, p.standIn(), p.Size)
+	return errors.Join(err, encoder.Close())
 }
 
 // standIn returns bytes that depend on the digest alone: copies stay copies, and others stay others.
-func (l *recordedLine) standIn() io.Reader {
+func (p *recordedPart) standIn() io.Reader {
 	var seed [32]byte
-	_, _ = hex.Decode(seed[:], []byte(l.SHA256)) // checked
-	return io.LimitReader(rand.NewChaCha8(seed), l.Size)
+	_, _ = hex.Decode(seed[:], []byte(p.SHA256)) // checked
+	return rand.NewChaCha8(seed)
 }

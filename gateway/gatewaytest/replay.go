@@ -3,7 +3,6 @@ package gatewaytest
 import (
 	"bytes"
 	"crypto/sha256"
-	"errors"
 	"io"
 	"net/http"
 	"sync"
@@ -95,6 +94,8 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request, x *recordedRequest
 // playLines plays what was recorded of an answer, and returns how that ended: as the recording if it stops before.
 func (s *Server) playLines(w http.ResponseWriter, r *http.Request, x *recordedRequest, before func([]byte)) string {
 	began, base := time.Now(), s.PayloadURL()
+	control := http.NewResponseController(w)
+	var buffer bytes.Buffer
 	for _, line := range x.lines {
 		if !s.pause(r, began, line.At-x.lines[0].At) {
 			return endClient
@@ -105,11 +106,17 @@ func (s *Server) playLines(w http.ResponseWriter, r *http.Request, x *recordedRe
 			}
 			w.WriteHeader(line.Status)
 		}
-		body := line.content(base)
-		before(body)
-		if line.Status != 0 || line.hasBody() {
-			_, err := io.Copy(w, io.MultiReader(bytes.NewReader(body), line.standIn()))
-			if errors.Join(err, http.NewResponseController(w).Flush()) != nil {
+		for _, part := range line.Body {
+			if part.As == asRaw { // may be large, and is no event
+				_ = part.write(w, base) // the flush reports it
+				continue
+			}
+			_ = part.write(&buffer, base) // never fails
+		}
+		before(buffer.Bytes())
+		_, _ = buffer.WriteTo(w)
+		if line.Status != 0 || len(line.Body) > 0 {
+			if control.Flush() != nil {
 				return endClient
 			}
 		}

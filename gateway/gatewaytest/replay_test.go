@@ -207,10 +207,10 @@ func TestRecorderLeavesOutWhatItCannotRead(t *testing.T) {
 		t.Errorf("the gateway got %s", got)
 	}
 	passed := do("GET", "/events", "", "Bearer "+token)
-	if at := strings.Index(passed, front.URL+"/payloads/"); at < 0 || strings.Contains(passed, "example.com") {
+	if at := strings.Index(passed, front.URL+"/payloads/1/"); at < 0 || strings.Contains(passed, "example.com") {
 		t.Errorf("passed on: %s", passed)
 	}
-	if got := do("GET", "/payloads/"+strings.Repeat("A", 26), "", ""); !strings.Contains(got, "404") {
+	if got := do("GET", "/payloads/1/"+strings.Repeat("0", 64)+"/aHR0cHM6Ly9leGFtcGxlLmNvbS8", "", ""); !strings.Contains(got, "404") {
 		t.Errorf("a URI of somebody else: %s", got)
 	}
 	front.Close()

@@ -236,7 +236,7 @@ func documentedWorld(t *testing.T, command string) *world {
 		must(t, os.WriteFile(name, []byte(content), 0o600))
 	}
 	if command == "emulator" { // record makes a new one
-		must(t, os.WriteFile("session.jsonl", []byte(`{"gateway_recording":2}`), 0o600))
+		must(t, os.WriteFile("session.jsonl", []byte(`{"gateway_recording":1}`), 0o600))
 	}
 	// A person is there and says yes.
 	w.terminal, w.stdin = true, strings.NewReader("y\n")

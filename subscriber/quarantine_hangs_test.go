@@ -3,7 +3,9 @@ package subscriber
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -68,4 +70,71 @@ func testQuarantineStoreThatHangs(t *testing.T, cfg QuarantineConfig) {
 	if left := q.close(context.Background(), context.Background()); left != 0 {
 		t.Errorf("%d were not stored", left)
 	}
+}
+
+// An event that finds no room waits, until that has taken too long or the store fails; then it is left with the service, and so are
+// those after it until half of the room is free. A copy of one that waits, or was stored, is none.
+func TestQuarantineLeavesWhatFindsNoRoom(t *testing.T) {
+	synctest.Test(t, testQuarantineLeavesWhatFindsNoRoom)
+}
+
+func testQuarantineLeavesWhatFindsNoRoom(t *testing.T) {
+	answers := make(chan error)
+	var stored []string
+	cfg := QuarantineConfig{MaxWaiting: 4, Remember: 2, Timeout: time.Hour, Publisher: publisherFunc(func(messages ...*message.Message) error {
+		err := <-answers
+		if err == nil {
+			stored = append(stored, string(messages[0].Payload))
+		}
+		return err
+	})}
+	cfg.setDefaults()
+	asked, again := 0, 0
+	q := newQuarantine(t.Context(), cfg, watermill.NopLogger{}, new(counters), func(_ *quarantined, is bool) {
+		if is {
+			again++
+		}
+	}, func() { asked++ })
+	take := func(text string, isNew bool, took time.Duration, waiting int) {
+		t.Helper()
+		began := time.Now()
+		if got := q.take(t.Context(), broken(text)); got != isNew {
+			t.Errorf("%s is new: %t", text, got)
+		}
+		if got := time.Since(began); got != took || q.waiting() != waiting {
+			t.Errorf("%s took %v, and %d wait; want %v and %d", text, got, q.waiting(), took, waiting)
+		}
+	}
+	answer := func(err error) {
+		answers <- err
+		synctest.Wait()
+	}
+	for n, text := range []string{"a", "b", "c", "d"} {
+		take(text, true, 0, n+1)
+	}
+	take("b", false, 0, 4)
+	take("e", true, quarantinePatience, 4)
+	take("f", true, 0, 4) // it does not wait as long as that again
+	answer(nil)
+	take("e", true, 0, 4) // there is room
+	take("f", true, 0, 4) // but not half of it
+	answer(nil)
+	answer(nil)
+	take("f", true, 0, 3)
+	take("g", true, 0, 4)
+	time.AfterFunc(time.Second, func() { answers <- errors.New("down") })
+	take("h", true, time.Second, 4) // it gets on again, until the store fails
+	if take("i", true, 0, 4); asked != 0 || again != 0 {
+		t.Errorf("%d requests for what was left, %d known", asked, again)
+	}
+	close(answers)
+	time.Sleep(time.Minute)
+	if got := strings.Join(stored, ""); got != "abcdefg" || asked != 1 {
+		t.Errorf("%s are stored, %d requests for what was left; want abcdefg and 1", got, asked)
+	}
+	if take("g", false, 0, 0); again != 1 {
+		t.Errorf("%d are known to be stored, want 1", again)
+	}
+	take("a", true, 0, 1) // forgotten
+	q.close(context.Background(), context.Background())
 }

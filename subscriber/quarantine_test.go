@@ -5,13 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -245,28 +248,43 @@ func TestQuarantineOutage(t *testing.T) {
 // A store that works is waited for: nothing is left with the service, and the
 // order is that of the stream.
 func TestQuarantineHoldsTheStreamBack(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	for name, limit := range map[string]subscriber.QuarantineConfig{"records": {MaxWaiting: 1}, "bytes": {MaxWaitingBytes: 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { testQuarantineHoldsTheStreamBack(t, limit) })
+		})
+	}
+}
+
+func testQuarantineHoldsTheStreamBack(t *testing.T, limit subscriber.QuarantineConfig) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	store := &shelf{hold: make(chan struct{})}
-	cfg := f.quarantineConfig(store)
-	cfg.Quarantine.MaxWaitingBytes = 1 // one at a time
+	cfg := f.config()
+	cfg.Quarantine, cfg.Quarantine.Publisher = limit, store
 	sub := f.subscriber(cfg)
 	f.subscribe(sub, subscriber.AllData)
-	f.sendBroken(5)
-	testkit.Eventually(f, "one waits, and the next is held back", func() bool {
-		s := sub.Stats()
-		return s.QuarantineWaiting == 1 && s.Malformed == 2
-	})
+	synctest.Wait() // it is connected
+	ids := make([]string, 5)
+	for i := range ids {
+		ids[i] = uuid.NewString()
+		f.emit(gateway.EventMessageReceived, fmt.Sprintf(`"id":%q,"receiving_endpoint_id":%q`, ids[i], f.receiver.ID))
+	}
+	time.Sleep(time.Second)
+	if s := sub.Stats(); s.QuarantineWaiting != 1 || s.Malformed != 2 {
+		t.Errorf("%d wait, %d have come; want 1, and the next one held back", s.QuarantineWaiting, s.Malformed)
+	}
 	close(store.hold)
-	f.waitConfirmed(5)
-	for i, msg := range store.all() {
-		if e := f.server.Ledger()[i]; msg.Metadata[subscriber.KeyQuarantineMessageIDs] != e.MessageID {
-			t.Errorf("record %d is another event's", i)
-		}
+	time.Sleep(time.Second)
+	var stored []string
+	for _, msg := range store.all() {
+		stored = append(stored, msg.Metadata[subscriber.KeyQuarantineMessageIDs])
+	}
+	if !slices.Equal(stored, ids) {
+		t.Errorf("stored %q, want %q", stored, ids)
 	}
 	if s := sub.Stats(); s.Stream.Connects != 1 || s.Quarantined != 5 {
 		t.Errorf("%+v", s)
 	}
+	f.close(sub)
 }
 
 // What the store will never take is known by a notice, is not confirmed, and

@@ -129,7 +129,6 @@ type Dedup struct {
 	// forgotten counts messages that could not be remembered: with a full disk, every one.
 	forgotten ratelog.Line
 	survived  survived
-	survives  func(keys [2][16]byte) // survived.add: one for all messages
 }
 
 // survived has the keys of what was handled and survives a power cut since. They are yet to be recorded.
@@ -138,7 +137,8 @@ type survived struct {
 	keys [][2][16]byte
 }
 
-func (s *survived) add(keys [2][16]byte) {
+// Record implements [msgctx.Recorder].
+func (s *survived) Record(keys [2][16]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keys = append(s.keys, keys)
@@ -171,9 +171,7 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 		}
 	}
 	logger = warnlog.Or(logger)
-	d := &Dedup{config: config, logger: logger, waits: waits{logger: logger}}
-	d.survives = d.survived.add
-	return d, nil
+	return &Dedup{config: config, logger: logger, waits: waits{logger: logger}}, nil
 }
 
 // dedupError is a failure of the store, a panic included. Its class is [ClassOutage].
@@ -323,7 +321,7 @@ func (d *Dedup) handle(h message.HandlerFunc, scope string, handled, claim Claim
 		}
 		d.release(ctx, claim, token, msg)
 		if done {
-			del.records = append(del.records, msgctx.Record{Into: d.survives, Keys: [...][16]byte{handled.Keys.Delivery, handled.Keys.Content}})
+			del.records = append(del.records, msgctx.Record{Into: &d.survived, Keys: [...][16]byte{handled.Keys.Delivery, handled.Keys.Content}})
 		}
 	}()
 	out, err = h(msg)

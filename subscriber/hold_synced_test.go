@@ -2,6 +2,8 @@ package subscriber_test
 
 import (
 	"errors"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -33,8 +35,8 @@ func (d *disk) horizon(after time.Duration) *msgctx.Horizon {
 	}}
 }
 
-func store(msg *message.Message, h *msgctx.Horizon) {
-	msgctx.NackOf(msg.Context()).Hold(h, time.Now())
+func store(msg *message.Message, h *msgctx.Horizon, records ...msgctx.Record) {
+	msgctx.NackOf(msg.Context()).Hold(h, time.Now(), records...)
 	msg.Ack()
 }
 
@@ -96,4 +98,61 @@ func testConfirmationsThatWaitAreBounded(t *testing.T) {
 		store(f.next(messages), h)
 	}
 	f.waitConfirmed(10)
+}
+
+type recorder struct {
+	mu       sync.Mutex
+	recorded []byte
+}
+
+func (r *recorder) Record(keys [2][16]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recorded = append(r.recorded, keys[0][0])
+}
+
+// What a route is to record of a message is recorded once what that route has stored survives, whatever another route does with
+// the message, and not if it may be lost.
+func TestRecordsWaitForTheirRoute(t *testing.T) {
+	synctest.Test(t, testRecordsWaitForTheirRoute)
+}
+
+func testRecordsWaitForTheirRoute(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
+	sub := f.subscriber(f.config())
+	var book recorder
+	record := func(n byte) msgctx.Record { return msgctx.Record{Keys: [2][16]byte{{n}}, Into: &book} }
+	want := func(want ...byte) {
+		t.Helper()
+		time.Sleep(10 * time.Second)
+		book.mu.Lock()
+		defer book.mu.Unlock()
+		if slices.Sort(book.recorded); !slices.Equal(book.recorded, want) {
+			t.Errorf("recorded %d, want %d", book.recorded, want)
+		}
+	}
+	a, b := f.subscribe(sub, subscriber.AllData), f.subscribe(sub, subscriber.AllData)
+	var disks [2]disk
+	first, second := disks[0].horizon(time.Second), disks[1].horizon(time.Second)
+	f.sendN(1)
+	open := f.next(b)
+	store(f.next(a), first, record(1), record(2))
+	want() // not synced
+	disks[0].synced.Store(true)
+	want(1, 2) // although nothing is to be confirmed
+	store(open, second, record(3))
+	want(1, 2)
+	disks[1].lost.Store(true)
+	again := f.next(b)
+	disks[1].lost.Store(false)
+	want(1, 2) // it may be lost
+	store(again, second, record(4))
+	synctest.Wait() // it is taken in before the other
+	store(f.next(a), first, record(5))
+	want(1, 2, 5) // although the confirmation waits for both
+	disks[1].synced.Store(true)
+	f.waitConfirmed(1)
+	want(1, 2, 4, 5)
+	f.nothing(a)
+	f.nothing(b)
 }

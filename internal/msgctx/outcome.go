@@ -80,11 +80,14 @@ type Hold struct {
 	Records []Record
 }
 
-// Record has keys of a message that are to be recorded once what was stored survives a power cut. Into does not block.
+// Record has keys of a message that are to be recorded once what was stored survives a power cut.
 type Record struct {
-	Into func(keys [2][16]byte)
+	Into Recorder
 	Keys [2][16]byte
 }
+
+// Recorder is a pointer. Its method does not block.
+type Recorder interface{ Record(keys [2][16]byte) }
 
 // Hold makes an ack say that the message was stored since began, and is to be confirmed only once that survives a power cut. It
 // must precede the ack. A nack is not affected.

@@ -124,7 +124,7 @@ func (r Report) Line(err error) (line string, ok bool) {
 	line = fmt.Sprintf("sent=%d received=%d stored=%d confirmed=%d poisoned=%d mismatched=%d", sent, received, stored, confirmed, r.Poisoned, r.Mismatched)
 	switch {
 	case err != nil:
-		return "FAILED " + line + ": " + strings.Join(strings.Fields(err.Error()), " "), false
+		return "FAILED " + line + ": " + strings.Join(strings.Fields(router.RedactError(err, nil)), " "), false
 	case sent == 0 || min(received, stored, confirmed) < sent || r.Poisoned+r.Mismatched > 0:
 		return "FAILED " + line, false
 	}

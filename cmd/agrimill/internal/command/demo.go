@@ -38,6 +38,8 @@ const (
 	demoLook = 100 * time.Millisecond
 	// demoFinish bounds the wait for what is not confirmed at the end.
 	demoFinish = 30 * time.Second
+	// demoOnce bounds what comes before that with --once: the start, and sending.
+	demoOnce = time.Minute
 	// maxDemoRate is the largest --rate.
 	maxDemoRate = 1000
 )
@@ -128,6 +130,12 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 	if c.run.logLevel == "" {
 		c.run.logLevel = "warn"
 	}
+	if c.once {
+		defer func() { err = c.lastLine(err) }()
+		limited, cancel := context.WithTimeoutCause(ctx, demoOnce, fmt.Errorf("it took longer than %s", demoOnce))
+		defer cancel()
+		ctx = limited
+	}
 	if c.files != "" {
 		var skipped []string
 		if c.samples, skipped, err = demo.ReadFolder(c.files); err != nil {
@@ -140,7 +148,7 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 	if c.world, err = demo.Start(demo.Options{Files: c.samples, Poison: c.poison}); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.world.Close()) }()
+	defer func() { err = errors.Join(err, c.check(context.WithoutCancel(ctx)), c.world.Close()) }()
 	if err := c.writeConfig(ctx); err != nil {
 		return err
 	}
@@ -175,12 +183,11 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 		return errors.Join(err, <-worked)
 	case <-busy.Done():
 	}
-	err = errors.Join(<-worked, c.finish(running))
-	if c.once {
-		err = c.check(running, err)
+	if err = <-worked; !c.once || len(c.report.Files) > 0 {
+		c.finish(running)
 	}
 	stop()
-	if err = errors.Join(err, <-ended); err == nil && c.unfinished > 0 {
+	if err = errors.Join(err, <-ended); err == nil && c.unfinished > 0 && !c.once {
 		return exitWith(statusUnfinished)
 	}
 	return err
@@ -189,7 +196,9 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 // work sends files and breaks what is to be broken, until ctx ends. Then all is well again.
 func (c *demoCommand) work(ctx context.Context) (err error) {
 	if c.once {
-		c.started(ctx)
+		if c.started(ctx); ctx.Err() != nil {
+			return fmt.Errorf("the pipeline has not connected: %w", context.Cause(ctx))
+		}
 		c.report, err = c.world.SendOnce(ctx)
 		return err
 	}
@@ -270,36 +279,46 @@ func (c *demoCommand) lines(ctx context.Context) <-chan struct{} {
 }
 
 // finish waits until everything is confirmed.
-func (c *demoCommand) finish(ctx context.Context) error {
-	c.printf("\nNo more files are sent. Waiting until everything is confirmed; a second Ctrl-C does not wait.")
+func (c *demoCommand) finish(ctx context.Context) {
+	if c.once {
+		c.printf("Waiting until everything is confirmed.")
+	} else {
+		c.printf("\nNo more files are sent. Waiting until everything is confirmed; a second Ctrl-C does not wait.")
+	}
 	ctx, cancel := context.WithTimeout(ctx, demoFinish)
 	defer cancel()
 	n, err := c.world.WaitConfirmed(ctx)
 	if err != nil {
 		c.unfinished = n
 		c.printf("%s not confirmed within %s.", plural(n, "message"), demoFinish)
-		return nil
+		return
 	}
 	c.printf("%s sent, all of them stored and confirmed.", plural(n, "message"))
-	return nil
 }
 
-// check says what became of the files of --once, after a failure if there was one.
-func (c *demoCommand) check(ctx context.Context, failure error) error {
+// check says what became of the files of --once, if any was sent.
+func (c *demoCommand) check(ctx context.Context) error {
+	if len(c.report.Files) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, demoFinish)
 	defer cancel()
-	failure = errors.Join(failure, c.world.Check(ctx, &c.report))
+	err := c.world.Check(ctx, &c.report)
 	table := c.program.table("\nFILE\tMESSAGE TYPE\tBYTES\tCHUNKS\tSUBJECT\tCONFIRMED")
 	for _, f := range c.report.Files {
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%t\n", cell(f.Name), f.MessageType, len(f.Data), f.Chunks, cell(f.Subject), f.Confirmed)
 	}
-	failure = errors.Join(failure, table.Flush())
-	line, ok := c.report.Line(failure)
+	return errors.Join(err, table.Flush())
+}
+
+// lastLine ends what --once says, whatever has failed.
+func (c *demoCommand) lastLine(err error) error {
+	line, ok := c.report.Line(err)
 	c.printf("%s", line)
-	if failure == nil && !ok {
+	if err == nil && !ok {
 		return exitWith(statusFailed)
 	}
-	return failure
+	return err
 }
 
 // writeConfig writes the configuration of the pipeline to a new file.

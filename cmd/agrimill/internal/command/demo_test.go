@@ -2,15 +2,19 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/internal/demo"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
@@ -174,6 +178,35 @@ func TestDemoOnce(t *testing.T) {
 		if !row.MatchString(out) {
 			t.Errorf("no row %s:\n%s", pattern, out)
 		}
+	}
+}
+
+// neverConnected is a pipeline that has no sink.
+type neverConnected struct{ admin.Source }
+
+func (neverConnected) Snapshot() admin.Snapshot { return admin.Snapshot{Sinks: []admin.Sink{{}}} }
+
+// Whatever keeps --once from its work, it ends, and its last line says what it was.
+func TestDemoOnceFails(t *testing.T) {
+	t.Parallel()
+	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer func() { _ = listener.Close() }()
+	file := filepath.Join(t.TempDir(), "demo.yaml")
+	for want, args := range map[string][]string{
+		"no such file or directory": {"--files", filepath.Join(t.TempDir(), "none")},
+		"address already in use":    {"--address", listener.Addr().String()},
+	} {
+		out := (&world{T: t}).want(statusFailed, append([]string{"demo", "--once", "--config", file}, args...)...)
+		last := out[strings.LastIndex(strings.TrimSuffix(out, "\n"), "\n")+1:]
+		if !strings.HasPrefix(last, "FAILED sent=0 ") || !strings.Contains(last, want) {
+			t.Errorf("%q: its last line is %q", args, last)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errors.New("it took longer"))
+	defer cancel()
+	c := &demoCommand{once: true, pipeline: neverConnected{}}
+	if err := c.work(ctx); err == nil || err.Error() != "the pipeline has not connected: it took longer" {
+		t.Errorf("a pipeline that never connects: %v", err)
 	}
 }
 

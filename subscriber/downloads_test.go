@@ -185,7 +185,6 @@ func TestDownloadThatHangsIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A host that is down with a thousand payloads leaves another host half of the slots.
 // A tenant or a host none of whose payloads come, however many there are, keeps the others
 // waiting at no time.
 func TestDownloadsAreFairToTenantsAndHosts(t *testing.T) {

@@ -172,7 +172,7 @@ func (b *errorBook) check(t *testing.T, text string, due ...time.Duration) {
 }
 
 // A stream that something else refuses is an outage for as long as it takes, and not
-// a silent one.
+// a silent one. One that the service refuses ends after five minutes.
 func TestStreamRefusedByAnIngressForHours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, gatewaytest.Config{InMemory: true})
@@ -187,7 +187,7 @@ func TestStreamRefusedByAnIngressForHours(t *testing.T) {
 			time.Sleep(4 * time.Minute)
 			ingress = fault
 		}
-		f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 404, Body: []byte("<html>"), ContentType: "text/html"})
+		last := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 404, Body: []byte("<html>"), ContentType: "text/html"})
 		ingress.Lift()
 		time.Sleep(38 * time.Minute)
 		select {
@@ -199,6 +199,13 @@ func TestStreamRefusedByAnIngressForHours(t *testing.T) {
 			t.Errorf("%v, %+v", sub.Err(), state)
 		}
 		book.check(t, "event stream still cannot be opened; retrying", time.Minute, 5*time.Minute, time.Hour, 2*time.Hour)
+		f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 403})
+		last.Lift()
+		refused := time.Now()
+		<-messages
+		if after := time.Since(refused); after < 5*time.Minute || after > 6*time.Minute || !errors.Is(sub.Err(), subscriber.ErrStreamRefused) {
+			t.Errorf("ended after %v: %v", after, sub.Err())
+		}
 		testkit.NoError(t, sub.Close())
 	})
 }

@@ -70,6 +70,42 @@ func TestMultiPolygonOfAnyStar(t *testing.T) {
 	}
 }
 
+// TestPartsAcrossTheMeridian: of what is cut there, an interior ring is in the part that is around it, and an exterior one that lies on
+// one side stays one.
+func TestPartsAcrossTheMeridian(t *testing.T) {
+	t.Parallel()
+	box := func(kind int, west, south, east, north float64) farmdata.LineString {
+		return around(kind, west, south, east, south, east, north, west, north)
+	}
+	bounds := func(ring []geo.Coordinates) (least, most geo.Coordinates) {
+		least, most = ring[0], ring[0]
+		for _, at := range ring {
+			least = geo.Coordinates{min(least[0], at[0]), min(least[1], at[1])}
+			most = geo.Coordinates{max(most[0], at[0]), max(most[1], at[1])}
+		}
+		return least, most
+	}
+	multi, _ := geo.MultiPolygon([]farmdata.Polygon{{Rings: []farmdata.LineString{
+		around(1, -9, 0, 9, 0, 9, 4, -5, 4, -5, 6, 9, 6, 9, 10, -9, 10), // two arms reach across
+		box(2, 2, 1, 3, 2), box(2, 5, 7, 6, 8), box(2, 2, 7, 3, 8), box(2, -8, 7, -7, 8),
+		box(1, -9, 20, -1, 24), box(2, -8, 21, -7, 22), // on this side
+		box(1, 1, 30, 9, 34), box(2, 2, 31, 3, 32), // on the other one
+	}}})
+	interior := 0
+	for _, polygon := range multi {
+		least, most := bounds(polygon[0])
+		for _, ring := range polygon[1:] {
+			interior++
+			if low, high := bounds(ring); low[0] < least[0] || low[1] < least[1] || high[0] > most[0] || high[1] > most[1] {
+				t.Errorf("%v is not in %v", ring, polygon[0])
+			}
+		}
+	}
+	if len(multi) != 5 || interior != 6 {
+		t.Errorf("%d parts with %d interior rings, want 5 with 6: %v", len(multi), interior, multi)
+	}
+}
+
 // TestSurplusAcrossTheMeridian: interior rings that it takes too much to place are counted, also if those that are cut are in their way.
 func TestSurplusAcrossTheMeridian(t *testing.T) {
 	t.Parallel()

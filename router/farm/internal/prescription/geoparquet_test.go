@@ -194,6 +194,33 @@ func TestGeoParquetThatIsDeep(t *testing.T) {
 	}
 }
 
+// Each bound on a footer holds without the others, and lets pass what is within it.
+func TestFooterBounds(t *testing.T) {
+	t.Parallel()
+	nested := func(n int) []byte { return append(bytes.Repeat([]byte{0x1c}, n), make([]byte, n+1)...) }
+	list := func(n uint64, kind byte, there int) []byte {
+		b := binary.AppendUvarint([]byte{0x29, 0xf0 | kind}, n)
+		return append(b, make([]byte, there+1)...)
+	}
+	for name, tt := range map[string]struct {
+		footer []byte
+		beyond bool
+	}{
+		"deepest":        {nested(deepest), false},
+		"too deep":       {nested(deepest + 1), true},
+		"many items":     {list(maxItems-3, 3, maxItems-3), false},
+		"too many items": {list(maxItems, 3, maxItems), true},
+		"a claim":        {list(maxItems/2, 12, 9), true},
+		"lists in lists": {list(20, 9, 100), true},
+		"a map":          {[]byte{0x2b, 0, 0}, true},
+	} {
+		var footer format.FileMetaData
+		if _, err := decodeThrift(tt.footer, &footer); errors.Is(err, errParquet) != tt.beyond { // or else it has not what a footer must have
+			t.Errorf("%s: got %v, want that it is beyond a bound: %t", name, err, tt.beyond)
+		}
+	}
+}
+
 // FuzzGeoParquet: no damage makes Make panic, or take what it says that it needs.
 func FuzzGeoParquet(f *testing.F) {
 	rate := 1.0

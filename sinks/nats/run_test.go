@@ -176,3 +176,18 @@ func TestSubjectsTakenAway(t *testing.T) {
 		})
 	}
 }
+
+// A stream that is gone and that nobody publishes to is made again by the next look, which then wakes what waits.
+func TestStreamGoneUnnoticed(t *testing.T) {
+	t.Parallel()
+	url, js := withStream(t, jetstream.StreamConfig{Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}})
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Synced: sinks.Synced(40 * time.Millisecond)}, nil)
+	publishedNow(t, sink)
+	wake := sink.Recovered()
+	testkit.NoError(t, js.DeleteStream(t.Context(), nats.DefaultStream))
+	testkit.Ends(t, "the wait", func() { <-wake })
+	testkit.EventuallyNil(t, func() error { return sink.Publish("t", newMessage("x")) })
+	if sink.Lost() == 0 {
+		t.Error("what the stream held is not counted")
+	}
+}

@@ -11,8 +11,10 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -98,5 +100,56 @@ func TestNowAndStop(t *testing.T) {
 		if len(at) != 2 || at[1] != 0 {
 			t.Errorf("attempts after %v, want two at once", at)
 		}
+	})
+}
+
+// Health ends with its context, and with the sink, also if the broker does not answer; what goes on then is waited for.
+func TestHealth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down, away := errors.New("down"), true
+		o := opening.New(func(context.Context) error {
+			if away {
+				return down
+			}
+			return nil
+		}, nil)
+		life := lifecycle.New()
+		background, stop := context.WithCancel(t.Context())
+		health := func(ctx context.Context, look func() error, targets ...error) {
+			t.Helper()
+			err := o.Health(ctx, background, "farm", life, look)
+			for _, target := range targets {
+				if !errors.Is(err, target) {
+					t.Errorf("got %v, want %v", err, target)
+				}
+			}
+			if len(targets) == 0 && err != nil {
+				t.Errorf("got %v", err)
+			}
+		}
+		answer := make(chan struct{})
+		hangs := func() error { <-answer; return down }
+		_ = o.Try(t.Context())
+		health(t.Context(), hangs, sinks.ErrUnavailable, sinks.ErrNotConnected, down)
+		away = false
+		testkit.NoError(t, o.Try(t.Context()))
+		health(t.Context(), func() error { return nil })
+		health(t.Context(), func() error { return down }, sinks.ErrUnavailable, down)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		health(ctx, func() error { <-ctx.Done(); return down }, context.DeadlineExceeded)
+		health(ctx, hangs, context.DeadlineExceeded)
+		time.AfterFunc(time.Second, stop)
+		health(t.Context(), hangs, sinks.ErrClosed)
+		life.Close(func() {
+			idle := life.Idle()
+			synctest.Wait()
+			if wakeup.Raised(idle) {
+				t.Error("what hangs is not counted")
+			}
+			close(answer)
+			<-idle
+		})
+		health(t.Context(), hangs, sinks.ErrClosed)
 	})
 }

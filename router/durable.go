@@ -88,7 +88,7 @@ func (w *durable) check(d *delivery) error {
 	if w == nil || d.replay != nil {
 		return nil
 	}
-	if d.value.Nack == nil {
+	if nack := d.value.Nack; nack == nil || !nack.Holds {
 		return errNoHold
 	}
 	return w.now().err

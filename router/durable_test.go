@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
@@ -157,6 +158,20 @@ func TestUnknownSyncIsAnOutage(t *testing.T) {
 	to.say(sinks.SyncedReplicas)
 	poisonKnown := func() bool { return len(to.all()) == 1 }
 	testkit.Eventually(t, "it is stored", poisonKnown)
+}
+
+// A source whose ack is final cannot wait: nothing is stored that a power cut might take away.
+func TestSourceThatCannotHoldIsAnOutage(t *testing.T) {
+	t.Parallel()
+	to, source := newSyncingSink(), &patient{source: newSource()}
+	r := start(t, router.Config{Poison: newSyncingSink(), Retry: fastRetry}, router.Route{
+		Name: "farm", From: source, Topic: "t", To: to, Durable: router.DurableSynced,
+	})
+	msg := farmMessage("1", "endpoint", "c", "p")
+	msg.SetContext(msgctx.With(msg.Context(), msgctx.Value{Nack: &msgctx.Nack{}}))
+	source.messages <- msg
+	testkit.Eventually(t, "it is an outage", func() bool { return r.Health()[0].State == router.StateOutage })
+	to.wantStored(t, 0)
 }
 
 func TestDurableIsRefused(t *testing.T) {

@@ -168,13 +168,6 @@ func (f *fixture) waitConfirmed(n int) {
 	}
 }
 
-func (f *fixture) waitDelivered(n int) {
-	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
-	defer cancel()
-	testkit.NoError(f, f.server.WaitDelivered(ctx, n))
-}
-
 func (f *fixture) confirmed() int {
 	n := 0
 	for _, e := range f.server.Ledger() {

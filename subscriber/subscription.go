@@ -176,7 +176,7 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 		return answer{outcome: msgctx.SetAside}
 	}
 	ctx := d.newContext(sub.drained, s.opener(d))
-	ctx.nack.Leased = s.cfg.Lease != nil
+	ctx.nack.Leased, ctx.nack.Holds = s.cfg.Lease != nil, true
 	ctx.follow(s, it)
 	if it.Kept != nil {
 		ctx.nack.Keep(it.Kept)

@@ -52,6 +52,8 @@ type Nack struct {
 	// Leased says that the message may be handled until the end of a lease only. Then the Err of
 	// its context says so at once, also before Done is closed. It is set before the delivery.
 	Leased bool
+	// Holds says that its subscriber heeds Hold. It is set before the delivery.
+	Holds bool
 	// Behind says that others of its key are on their way before it: what waits or fails makes way
 	// for them. It is set before the delivery.
 	Behind bool

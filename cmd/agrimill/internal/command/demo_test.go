@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/internal/demo"
@@ -202,8 +201,8 @@ func TestDemoOnceFails(t *testing.T) {
 			t.Errorf("%q: its last line is %q", args, last)
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errors.New("it took longer"))
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("it took longer"))
 	c := &demoCommand{once: true, pipeline: neverConnected{}}
 	if err := c.work(ctx); err == nil || err.Error() != "the pipeline has not connected: it took longer" {
 		t.Errorf("a pipeline that never connects: %v", err)

@@ -193,7 +193,7 @@ func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := siblings{young: make(map[Key]Key)}
+	s := siblings{young: make(map[Key]Key), old: make(map[Key]Key)}
 	s.below.Store(cmp.Or(config.NeverChunkBelow, defaultNeverChunkBelow))
 	return func(scope string, msg *message.Message) (Keys, error) {
 		below := s.learn(msg)
@@ -250,7 +250,8 @@ func (s *siblings) alike(c content) bool {
 		c.digest = Key{}
 	}
 	if len(s.young) >= maxContexts {
-		s.young, s.old = make(map[Key]Key), s.young
+		s.young, s.old = s.old, s.young
+		clear(s.young)
 	}
 	s.young[c.context] = c.digest
 	return c.digest != (Key{})

@@ -267,8 +267,12 @@ func (f *families) add(m *Message) {
 	if m.File != nil || len(m.IDs) == 0 {
 		return
 	}
-	if f.young == nil || len(f.young) >= generation {
-		f.young, f.old = make(map[uint64]uint64), f.young
+	if f.young == nil {
+		f.young, f.old = make(map[uint64]uint64), make(map[uint64]uint64)
+	}
+	if len(f.young) >= generation {
+		f.young, f.old = f.old, f.young
+		clear(f.young)
 	}
 	id := &m.IDs[0]
 	message := binary.LittleEndian.Uint64(id[16:24]) ^ binary.LittleEndian.Uint64(id[24:32]) | 1

@@ -324,7 +324,8 @@ func TestWriteErrorsEndTheWork(t *testing.T) {
 func FuzzMultiPolygon(f *testing.F) {
 	f.Add([]byte{1, 4, 0, 0, 10, 0, 10, 10, 0, 10, 2, 3, 2, 2, 4, 2, 4, 4})
 	f.Add([]byte{1, 3, 0, 0, 1, 1, 2, 2})
-	f.Add([]byte("000\xeca\xb9x0\xec0")) // crosses itself, and the 180th meridian
+	f.Add([]byte("000\xeca\xb9x0\xec0"))          // crosses itself, and the 180th meridian
+	f.Add([]byte("00\xa5\xfe\xd4000\xa5\xfe0\n")) // crosses the meridian twice in almost one place
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var polygon farmdata.Polygon
 		for len(data) > 2 {

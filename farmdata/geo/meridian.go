@@ -134,7 +134,7 @@ func joined(chains []*chain) (rings [][]Coordinates) {
 			ring = append(ring, c.places...)
 			c, c.next = c.next, nil
 		}
-		if ring = slices.Compact(ring); len(ring) > 2 && area(ring) != 0 {
+		if ring = slices.Compact(ring); !isFlat(ring) {
 			orient(ring, true) // a part of one that crosses itself may go the other way
 			rings = append(rings, append(ring, ring[0]))
 		}

@@ -3,6 +3,7 @@ package geo
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -163,10 +164,22 @@ func closed(line farmdata.LineString) (ring []Coordinates) {
 	if len(ring) > 1 && ring[0] == ring[len(ring)-1] {
 		ring = ring[:len(ring)-1]
 	}
-	if len(ring) < 3 || area(ring) == 0 {
+	if isFlat(ring) {
 		return nil
 	}
 	return append(ring, ring[0])
+}
+
+// isFlat reports whether a ring has nothing inside, but for what rounding makes of nothing.
+func isFlat(ring []Coordinates) bool {
+	if len(ring) < 3 {
+		return true
+	}
+	low, high := ring[0], ring[0]
+	for _, at := range ring {
+		low, high = Coordinates{min(low[0], at[0]), min(low[1], at[1])}, Coordinates{max(high[0], at[0]), max(high[1], at[1])}
+	}
+	return math.Abs(area(ring)) <= 1e-12*(high[0]-low[0])*(high[1]-low[1])
 }
 
 // area is twice the area inside of a ring, positive if it goes counterclockwise.

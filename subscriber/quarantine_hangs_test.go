@@ -129,6 +129,7 @@ func testQuarantineLeavesWhatFindsNoRoom(t *testing.T) {
 	}
 	close(answers)
 	time.Sleep(time.Minute)
+	synctest.Wait()
 	if got := strings.Join(stored, ""); got != "abcdefg" || asked != 1 {
 		t.Errorf("%s are stored, %d requests for what was left; want abcdefg and 1", got, asked)
 	}

@@ -2,13 +2,13 @@ package pipeline_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -72,10 +72,14 @@ func TestSourceCannotBeRead(t *testing.T) {
 					w.env["KAFKA"], w.gate.Tenant(), taskData, w.sender.ID)
 			},
 			func(w *world) {
-				client := kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"]))
-				testkit.Eventually(w, "the group has its partitions", func() bool {
-					groups, err := client.DescribeGroups(w.Context())
-					return err == nil && slices.ContainsFunc(groups.Sorted(), func(g kadm.DescribedGroup) bool { return g.State == "Stable" && len(g.Members) > 0 })
+				conn := kafkatest.Client(w, w.env["KAFKA"])
+				client := kadm.NewClient(conn)
+				testkit.NoError(w, conn.ProduceSync(w.Context(), &kgo.Record{Topic: "reports", Value: []byte("report")}).FirstErr())
+				testkit.Eventually(w, "the topic is read", func() (is bool) {
+					for _, group := range client.FetchManyOffsets(w.Context(), testkit.Must(client.ListGroups(w.Context()))(w).Groups()...) {
+						group.Fetched.Each(func(committed kadm.OffsetResponse) { is = is || committed.At > 0 })
+					}
+					return is
 				})
 				testkit.Must(client.DeleteTopics(w.Context(), "reports"))(w)
 			},

@@ -549,6 +549,7 @@ func (r *haRun) roll() haFault {
 	r.leave(standby)
 	began := holder.signal(syscall.SIGTERM)
 	testkit.Eventually(r, "the former holder ends", holder.hasEnded)
+	testkit.Eventually(r, "the next one takes over", func() bool { return next.role() == "holder" }) // or who starts now may be first
 	r.join("d")
 	return haFault{began: began, by: next}
 }
@@ -560,6 +561,7 @@ func (r *haRun) restart() haFault {
 	next := r.join(standby.name)
 	began := holder.signal(syscall.SIGTERM)
 	testkit.Eventually(r, "the former holder ends", holder.hasEnded)
+	testkit.Eventually(r, "the next one takes over", func() bool { return next.role() == "holder" }) // or who starts now may be first
 	r.join(holder.name)
 	return haFault{began: began, by: next}
 }

@@ -47,6 +47,11 @@ type delivery struct {
 	made   produced
 	sent   int
 	passed passed
+	storing
+}
+
+// storing is what is told of a message that a sink is given.
+type storing struct {
 	// sending is when the attempt began to publish it, since began. A sink may still tell of an
 	// attempt that was abandoned.
 	sending atomic.Int64

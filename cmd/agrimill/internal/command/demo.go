@@ -153,7 +153,11 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(c.run.file)) }()
+	return c.perform(ctx)
+}
 
+// perform runs the pipeline and works until ctx ends, or all is done.
+func (c *demoCommand) perform(ctx context.Context) (err error) {
 	// The pipeline outlasts ctx: it confirms what was sent before that.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

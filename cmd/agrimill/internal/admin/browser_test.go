@@ -293,7 +293,8 @@ func TestBrowserFilter(t *testing.T) {
 	snapshot := admin.Snapshot{
 		State: admin.StateRunning, Poison: admin.Poison{Sink: "farm", Topic: "poison"}, Gateway: admin.Gateway{Host: "gateway.example", State: admin.GatewayConnected},
 		Subscriber: admin.Subscriber{
-			Received: 30, Confirmed: 30, Nacked: 4, InFlight: 42, PendingConfirmations: 1, Held: 5, OldestUnconfirmed: since.Add(-time.Hour),
+			Totals:  admin.Totals{Received: 30, Confirmed: 30, Nacked: 4},
+			Current: admin.Current{InFlight: 42, PendingConfirmations: 1, Held: 5, OldestUnconfirmed: since.Add(-time.Hour)},
 			Waits: []admin.Waits{{Kind: subscriber.WaitKey, Count: 2, Longest: []admin.Wait{
 				{What: "endpoint-0-0", Count: 40, Since: since.Add(-time.Hour)}, {What: "endpoint-1-1", Count: 2, Since: since},
 			}}},

@@ -8,9 +8,19 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// Subscriber is [subscriber.Stats] as JSON.
+// Subscriber is [subscriber.Stats] as JSON, with the parts of Totals and Current as if they were its own.
 type Subscriber struct {
-	// Received and what follows count from startup.
+	Totals
+	Current
+	// ConfirmationsFail says for which tenants confirmations have failed for ten seconds or more, since when, and how many
+	// wait; empty if there is none.
+	ConfirmationsFail string `json:"confirmations_fail,omitempty"`
+	// Waits is what waits, by kind, with those that have waited longest.
+	Waits []Waits `json:"waits,omitempty"`
+}
+
+// Totals count from startup.
+type Totals struct {
 	Received  int64 `json:"received"`
 	Delivered int64 `json:"delivered"`
 	Confirmed int64 `json:"confirmed"`
@@ -32,9 +42,12 @@ type Subscriber struct {
 	// requests that are retried.
 	Rejected        int64 `json:"rejected"`
 	ConfirmFailures int64 `json:"confirm_failures"`
+}
 
-	// InFlight and what follows is what is open now: received but not yet acked, and acked but not yet accepted by the service,
-	// those included that wait for a file. MaxInFlight is the limit, 0 if unknown.
+// Current is what is open now: received but not yet acked, and acked but not yet accepted by the service, those included that
+// wait for a file.
+type Current struct {
+	// InFlight are not acked; MaxInFlight is the limit, 0 if unknown.
 	InFlight             int   `json:"in_flight"`
 	InFlightBytes        int64 `json:"in_flight_bytes"`
 	MaxInFlight          int   `json:"max_in_flight,omitempty"`
@@ -50,12 +63,6 @@ type Subscriber struct {
 	// OldestUnconfirmed is since when the oldest of it waits, held ones included; zero if there is none.
 	Unconfirmed       int       `json:"unconfirmed"`
 	OldestUnconfirmed time.Time `json:"oldest_unconfirmed,omitzero"`
-
-	// ConfirmationsFail says for which tenants confirmations have failed for ten seconds or more, since when, and how many
-	// wait; empty if there is none.
-	ConfirmationsFail string `json:"confirmations_fail,omitempty"`
-	// Waits is what waits, by kind, with those that have waited longest.
-	Waits []Waits `json:"waits,omitempty"`
 }
 
 // Figures are how many messages of the gateway there are since the start, each once: those received are confirmed,
@@ -138,14 +145,14 @@ func waitsFrom(all []subscriber.Waits) (waits []Waits) {
 // SubscriberFrom fills a Subscriber, except for the limits.
 func SubscriberFrom(stats subscriber.Stats) Subscriber {
 	return Subscriber{
-		Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
-		Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned, SetAside: stats.SetAside,
-		Unmatched: stats.Unmatched, InFiles: stats.InFiles, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
-		Quarantined: stats.Quarantined, Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures,
-		InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
-		PendingConfirmations: stats.PendingConfirmations + stats.HeldConfirmations, Unsynced: stats.UnsyncedConfirmations,
-		SetAsideNow: stats.SetAsideNow, QuarantineWaiting: stats.QuarantineWaiting,
-		Unconfirmed: stats.Unconfirmed, OldestUnconfirmed: stats.OldestUnconfirmed,
+		Totals: Totals{Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
+			Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned, SetAside: stats.SetAside,
+			Unmatched: stats.Unmatched, InFiles: stats.InFiles, Malformed: stats.Malformed, TooLarge: stats.TooLarge,
+			Quarantined: stats.Quarantined, Rejected: stats.Rejected, ConfirmFailures: stats.ConfirmFailures},
+		Current: Current{InFlight: stats.InFlight, InFlightBytes: stats.InFlightBytes, Held: stats.HeldNow,
+			PendingConfirmations: stats.PendingConfirmations + stats.HeldConfirmations, Unsynced: stats.UnsyncedConfirmations,
+			SetAsideNow: stats.SetAsideNow, QuarantineWaiting: stats.QuarantineWaiting,
+			Unconfirmed: stats.Unconfirmed, OldestUnconfirmed: stats.OldestUnconfirmed},
 		ConfirmationsFail: confirmationsFail(stats.Waits, time.Now()), Waits: waitsFrom(stats.Waits),
 	}
 }

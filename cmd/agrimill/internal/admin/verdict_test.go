@@ -27,7 +27,7 @@ func wellSnapshot() admin.Snapshot {
 	s := admin.Snapshot{
 		Time: noon, Started: ago(time.Hour), State: admin.StateRunning, Config: admin.ConfigState{LoadedAt: ago(time.Hour)},
 		Gateway:    admin.Gateway{Host: "gateway.example", State: admin.GatewayConnected, Since: ago(time.Hour)},
-		Subscriber: admin.Subscriber{Received: 1004, Confirmed: 1004},
+		Subscriber: admin.Subscriber{Totals: admin.Totals{Received: 1004, Confirmed: 1004}},
 		Routes:     []admin.Route{route("maps", admin.FromGateway, gate, farm), route("orders", admin.FromGateway, gate, farm), route("back", admin.ToGateway, farm, gate)},
 		Sinks:      []admin.Sink{{Name: "farm", Kind: "nats", Target: "nats.example:4222", Up: true, CheckedAt: noon}},
 		Dedup:      admin.Dedup{Store: "bbolt", Target: "/var/lib/agrimill/dedup.db", Up: true},

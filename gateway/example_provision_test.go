@@ -42,14 +42,11 @@ func ExampleProvisioner() {
 
 	// At start: every tenant that there is.
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := provisioner.Ensure(ctx); err != nil {
-		fmt.Println(err)
-	}
+	done := make(chan error)
+	go func() { done <- provisioner.Run(ctx) }() // ends with ctx
 	fmt.Println("at start:", (<-results).Created)
 
 	// Later: every tenant that comes.
-	done := make(chan error)
-	go func() { done <- provisioner.Run(ctx) }() // ends with ctx
 	tenant := server.AddTenant()
 	server.Authorize(server.Application(), tenant)
 	provisioner.HandleEvent(&gateway.AuthorizationAdded{

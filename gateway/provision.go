@@ -132,10 +132,10 @@ func (e *ProvisionError) Error() string {
 func (e *ProvisionError) Unwrap() error { return e.Err }
 
 // Provisioner ensures that the application has an endpoint in every tenant
-// that authorized it for [ScopeEndpointsManage]. [Provisioner.Ensure] does so
-// for all current tenants, [Provisioner.HandleEvent] queues the work that events
-// require, and [Provisioner.Run] performs it. All methods are safe for concurrent
-// use.
+// that authorized it for [ScopeEndpointsManage]. [Provisioner.Run] does so
+// for all current tenants, and performs the work that [Provisioner.HandleEvent] queues.
+// After a reconnect of the event stream, call [Provisioner.Refresh]: events may have been
+// missed. All methods are safe for concurrent use.
 type Provisioner struct {
 	cfg   ProvisionerConfig
 	retry backoff.Policy
@@ -143,7 +143,8 @@ type Provisioner struct {
 
 	mu       sync.Mutex
 	tenants  map[string]*provisionTenant // by lower-case ID
-	listings int                         // counts calls of Ensure
+	listings int                         // counts the requests for the list
+	listing  job                         // the list that Run requests
 }
 
 // provisionTenant is the state of one tenant.
@@ -152,11 +153,15 @@ type provisionTenant struct {
 	since      int    // the number of listings when the tenant was added
 	endpointID string // of the last success; empty after a deletion
 	done       bool   // an attempt has succeeded
+	job
+}
 
-	pending  bool // an attempt is due at due
+// job is a call that Run makes, and makes again after a failure.
+type job struct {
+	pending  bool // the call is due at due
 	due      time.Time
 	failures int
-	busy     bool // an attempt is in progress
+	busy     bool // the call is in progress
 }
 
 // NewProvisioner returns a Provisioner. The error matches [ErrInvalid].
@@ -173,26 +178,21 @@ func NewProvisioner(cfg ProvisionerConfig) (*Provisioner, error) {
 	}, nil
 }
 
-// Ensure lists the authorized tenants and creates or reconfigures the endpoint
-// in each, several at a time. Call it at start, and after a reconnect of the
-// event stream, since events may have been missed. Tenants in which this
+// Ensure does at once what [Provisioner.Run] does at its start, for programs without Run
+// and for those that need the endpoints before they go on. It lists the authorized tenants
+// and creates or reconfigures the endpoint in each, several at a time. Tenants in which this
 // Provisioner has already provisioned the endpoint are left alone, unless it is
 // gone and Recreate is set. (An authorization that was revoked and granted again
 // in between cannot be distinguished from a deletion by the user.)
 //
 // It blocks until there has been one attempt in each tenant. The error is that of the
 // listing, or the errors.Join of one [*ProvisionError] for each tenant that
-// failed. Temporary failures are also retried by [Provisioner.Run].
+// failed. Temporary failures are also retried by Run.
 func (p *Provisioner) Ensure(ctx context.Context) error {
-	p.mu.Lock()
-	p.listings++
-	listing := p.listings
-	p.mu.Unlock()
-	list, err := p.cfg.Client.ListAuthorizedTenants(ctx)
+	work, err := p.list(ctx)
 	if err != nil {
 		return err
 	}
-	work := p.compare(list, listing)
 	slots := make(chan struct{}, p.cfg.Concurrency)
 	errs := make([]error, len(work))
 	var wg sync.WaitGroup
@@ -215,6 +215,19 @@ func (p *Provisioner) Ensure(ctx context.Context) error {
 		return err
 	}
 	return errors.Join(errs...)
+}
+
+// list requests the list of tenants and returns those to work on, marked busy.
+func (p *Provisioner) list(ctx context.Context) ([]*provisionTenant, error) {
+	p.mu.Lock()
+	p.listings++
+	listing := p.listings
+	p.mu.Unlock()
+	list, err := p.cfg.Client.ListAuthorizedTenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.compare(list, listing), nil
 }
 
 // compare processes a listing and returns the tenants to work on, marked busy.
@@ -252,8 +265,17 @@ func (p *Provisioner) requeue(work []*provisionTenant) {
 	defer p.mu.Unlock()
 	for _, t := range work {
 		t.busy = false
-		p.enqueue(t, time.Time{})
+		p.enqueue(&t.job, time.Time{})
 	}
+}
+
+// Refresh makes [Provisioner.Run] list the tenants again, as it does at its start. It does
+// not block.
+func (p *Provisioner) Refresh() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listing.failures = 0
+	p.enqueue(&p.listing, time.Time{})
 }
 
 // HandleEvent processes an event. It never blocks for long and only queues work
@@ -273,7 +295,7 @@ func (p *Provisioner) HandleEvent(event Event) {
 		if e.Scope == ScopeEndpointsManage {
 			t := p.tenant(e.Tenant.ID)
 			t.failures = 0
-			p.enqueue(t, time.Time{})
+			p.enqueue(&t.job, time.Time{})
 		}
 	case *AuthorizationRevoked:
 		if e.Scope == ScopeEndpointsManage {
@@ -290,43 +312,60 @@ func (p *Provisioner) HandleEvent(event Event) {
 			t.endpointID = ""
 			if p.cfg.Recreate {
 				t.failures = 0
-				p.enqueue(t, time.Time{})
+				p.enqueue(&t.job, time.Time{})
 			}
 		}
 	}
 }
 
-// Run performs the work required by events, and retries temporary failures. It
+// Run lists the authorized tenants and provisions the endpoint in each, as Ensure does,
+// performs the work required by events, and retries what has failed for now. It
 // blocks until ctx ends, waits for the calls in progress, which
 // end with ctx, and returns nil. Only one Run may be active at a time.
 func (p *Provisioner) Run(ctx context.Context) error {
-	runDue(ctx, p.cfg.Concurrency, p.wake, func(now time.Time) (func(), time.Duration) {
-		t, wait := p.next(now)
-		if t == nil {
-			return nil, wait
-		}
-		return func() { _ = p.attempt(ctx, t) }, 0 // reported by attempt
-	})
+	p.Refresh()
+	runDue(ctx, p.cfg.Concurrency, p.wake, func(now time.Time) (func(), time.Duration) { return p.next(ctx, now) })
 	return nil
 }
 
-// next returns a tenant that is due, marked busy, or how long to wait.
-func (p *Provisioner) next(now time.Time) (*provisionTenant, time.Duration) {
+// next returns a call that is due, marked busy, or how long to wait.
+func (p *Provisioner) next(ctx context.Context, now time.Time) (call func(), wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait := time.Hour // arbitrary: new work wakes the loop
-	for _, t := range p.tenants {
-		if !t.pending || t.busy {
-			continue
+	wait = time.Hour // arbitrary: new work wakes the loop
+	take := func(j *job) bool {
+		if !j.pending || j.busy {
+			return false
 		}
-		if left := t.due.Sub(now); left > 0 {
+		if left := j.due.Sub(now); left > 0 {
 			wait = min(wait, left)
-			continue
+			return false
 		}
-		t.busy, t.pending = true, false
-		return t, 0
+		j.busy, j.pending = true, false
+		return true
+	}
+	if take(&p.listing) {
+		return func() { p.refresh(ctx) }, 0
+	}
+	for _, t := range p.tenants {
+		if take(&t.job) {
+			return func() { _ = p.attempt(ctx, t) }, 0 // reported by attempt
+		}
 	}
 	return nil, wait
+}
+
+// refresh lists the tenants and queues the work in them.
+func (p *Provisioner) refresh(ctx context.Context) {
+	work, err := p.list(ctx)
+	p.requeue(work)
+	p.mu.Lock()
+	first := p.listing.failures == 0
+	p.finish(&p.listing, err != nil, err != nil)
+	p.mu.Unlock()
+	if err != nil && first && ctx.Err() == nil {
+		p.cfg.Logger.WarnContext(ctx, "gateway: tenants not listed, so no endpoints provisioned; retrying", "error", err)
+	}
 }
 
 // tenant returns the tenant, creating it if necessary.
@@ -339,10 +378,10 @@ func (p *Provisioner) tenant(id string) *provisionTenant {
 	return t
 }
 
-// enqueue schedules an attempt. The set of tenants is the queue, so it
-// cannot outgrow them.
-func (p *Provisioner) enqueue(t *provisionTenant, due time.Time) {
-	t.pending, t.due = true, due
+// enqueue schedules a call. The set of tenants is the queue, so it
+// cannot outgrow them. p.mu is held.
+func (p *Provisioner) enqueue(j *job, due time.Time) {
+	j.pending, j.due = true, due
 	wakeup.Token(p.wake)
 }
 
@@ -355,7 +394,12 @@ func (p *Provisioner) attempt(ctx context.Context, t *provisionTenant) error {
 	}
 	result.Endpoint, result.Created, result.Err = p.cfg.Client.PutEndpoint(ctx, t.id, result.ExternalID, req)
 	result.Retry = result.Err != nil && provisionMayPass(result.Err)
-	p.finish(t, result)
+	p.mu.Lock()
+	if result.Err == nil {
+		t.done, t.endpointID = true, result.Endpoint.ID
+	}
+	p.finish(&t.job, result.Err != nil, result.Retry)
+	p.mu.Unlock()
 	p.report(ctx, result)
 	if result.Err != nil {
 		return &ProvisionError{TenantID: result.TenantID, ExternalID: result.ExternalID, Err: result.Err}
@@ -363,20 +407,18 @@ func (p *Provisioner) attempt(ctx context.Context, t *provisionTenant) error {
 	return nil
 }
 
-// finish records the result of an attempt.
-func (p *Provisioner) finish(t *provisionTenant, result ProvisionResult) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t.busy = false
+// finish records how a call has ended. p.mu is held.
+func (p *Provisioner) finish(j *job, failed, retry bool) {
+	j.busy = false
 	switch {
-	case result.Err == nil:
-		t.done, t.failures, t.endpointID = true, 0, result.Endpoint.ID
-	case result.Retry && !t.pending:
-		p.enqueue(t, time.Now().Add(p.retry.Delay(t.failures)))
-		t.failures++
+	case !failed:
+		j.failures = 0
+	case retry && !j.pending:
+		p.enqueue(j, time.Now().Add(p.retry.Delay(j.failures)))
+		j.failures++
 	}
-	if t.pending {
-		p.enqueue(t, t.due)
+	if j.pending {
+		wakeup.Token(p.wake)
 	}
 }
 

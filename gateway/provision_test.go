@@ -155,9 +155,8 @@ func TestProvisionerEnsure(t *testing.T) {
 
 func TestProvisionerFollowsAuthorizations(t *testing.T) {
 	p := newProvisioning(t, nil)
-	p.ensure(t)
-	p.result(t)
 	p.run(t)
+	p.result(t)
 	follow(t, p.client, p.HandleEvent)
 	tenant := p.authorize(t)
 	if r := p.result(t); r.Err != nil || !r.Created || r.TenantID != tenant {
@@ -185,9 +184,8 @@ func TestProvisionerFollowsAuthorizations(t *testing.T) {
 
 func TestProvisionerRecreates(t *testing.T) {
 	p := newProvisioning(t, func(cfg *gateway.ProvisionerConfig) { cfg.Recreate = true })
-	p.ensure(t)
-	first := p.result(t)
 	p.run(t)
+	first := p.result(t)
 	follow(t, p.client, p.HandleEvent)
 
 	p.server.DeleteEndpointByUser(first.Endpoint.ID)
@@ -214,9 +212,8 @@ func TestProvisionerRecreates(t *testing.T) {
 
 func TestProvisionerLeavesDeletionsAlone(t *testing.T) {
 	p := newProvisioning(t, nil)
-	p.ensure(t)
-	first := p.result(t)
 	p.run(t)
+	first := p.result(t)
 	follow(t, p.client, p.HandleEvent)
 	p.server.DeleteEndpointByUser(first.Endpoint.ID)
 	next := p.authorize(t)
@@ -250,14 +247,14 @@ func TestProvisionerDoesNotRecreateWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// What happened while there was no stream is made good by Ensure.
-func TestProvisionerEnsureCatchesUp(t *testing.T) {
+// What happened while there was no stream is made good by Refresh.
+func TestProvisionerCatchesUp(t *testing.T) {
 	p := newProvisioning(t, func(cfg *gateway.ProvisionerConfig) { cfg.Recreate = true })
-	p.ensure(t)
+	p.run(t)
 	first := p.result(t)
 	p.server.DeleteEndpointByUser(first.Endpoint.ID)
 	fresh := p.authorize(t)
-	p.ensure(t)
+	p.Refresh()
 	for range 2 {
 		if r := p.result(t); r.Err != nil || !r.Created {
 			t.Errorf("got %+v, want a new endpoint", r)
@@ -291,7 +288,6 @@ func TestProvisionerRetries(t *testing.T) {
 func TestProvisionerGivesUpOnPermanentFailures(t *testing.T) {
 	p := newProvisioning(t, nil)
 	p.run(t)
-	p.ensure(t)
 	p.result(t) // so that a 403 is about its tenant
 	follow(t, p.client, p.HandleEvent)
 	for _, status := range []int{http.StatusBadRequest, http.StatusForbidden} {
@@ -311,10 +307,10 @@ func TestProvisionerGivesUpOnPermanentFailures(t *testing.T) {
 func TestProvisionerTriesForbiddenAgainWhileNothingSucceeds(t *testing.T) {
 	p := newProvisioning(t, nil)
 	p.server.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Status: http.StatusForbidden, Times: 2})
-	p.run(t)
 	if err := p.Ensure(testContext(t)); !errors.Is(err, gateway.ErrForbidden) {
 		t.Fatalf("got error %v, want the refusal", err)
 	}
+	p.run(t)
 	for range 2 {
 		if r := p.result(t); !errors.Is(r.Err, gateway.ErrForbidden) || !r.Retry {
 			t.Errorf("got %+v, want a failure that is tried again", r)
@@ -413,9 +409,13 @@ func TestProvisionerContextEnds(t *testing.T) {
 
 func TestProvisionerListingFails(t *testing.T) {
 	p := newProvisioning(t, nil)
-	p.server.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 1})
+	p.server.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 3})
 	if err := p.Ensure(testContext(t)); !errors.Is(err, gateway.ErrUnavailable) {
 		t.Errorf("got error %v, want ErrUnavailable", err)
+	}
+	p.run(t)
+	if r := p.result(t); r.Err != nil || !r.Created {
+		t.Errorf("got %+v, want a new endpoint once the list is there", r)
 	}
 }
 

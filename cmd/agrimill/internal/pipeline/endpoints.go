@@ -10,8 +10,6 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/opening"
-	"github.com/agrimill/agrimill/router"
 )
 
 // endpoints ensures that the configured endpoints exist, in one tenant or in every tenant
@@ -30,7 +28,6 @@ type endpoints struct {
 type endpoint struct {
 	tenant      string // empty: every tenant
 	provisioner *gateway.Provisioner
-	again       chan struct{} // holds a token if all tenants need to be checked
 }
 
 // newEndpoint validates a configured endpoint. It makes no requests.
@@ -42,7 +39,7 @@ func (p *Pipeline) newEndpoint(e config.Endpoint) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &endpoint{tenant: e.Tenant, provisioner: provisioner, again: make(chan struct{}, 1)}, nil
+	return &endpoint{tenant: e.Tenant, provisioner: provisioner}, nil
 }
 
 // start maintains these endpoints from now on instead of the previous ones, until ctx ends.
@@ -56,12 +53,8 @@ func (e *endpoints) start(ctx context.Context, list []*endpoint) {
 	ctx, e.stop = context.WithCancel(ctx)
 	e.current = list
 	for _, one := range list {
-		// Both end with ctx.
-		e.running.Go(func() {
+		e.running.Go(func() { // ends with ctx
 			e.turns.each(ctx, func(ctx context.Context, _ *turn) { _ = one.provisioner.Run(ctx) })
-		})
-		e.running.Go(func() {
-			e.turns.each(ctx, func(ctx context.Context, _ *turn) { one.ensure(ctx, e.logger) })
 		})
 	}
 }
@@ -69,47 +62,13 @@ func (e *endpoints) start(ctx context.Context, list []*endpoint) {
 // wait waits for the goroutines to end; the context of start must have ended.
 func (e *endpoints) wait() { e.running.Wait() }
 
-// ensure checks all tenants, and again whenever events may have been missed.
-func (e *endpoint) ensure(ctx context.Context, logger *slog.Logger) {
-	policy := opening.Policy()
-	for n := 0; ctx.Err() == nil; {
-		// The provisioner logs and retries failures in a tenant; only the list of tenants
-		// has to be requested until it succeeds.
-		if err := e.provisioner.Ensure(ctx); err != nil && !isProvisionError(err) {
-			if n == 0 && ctx.Err() == nil {
-				logger.Debug("endpoints are waiting for the list of tenants", "error", router.RedactError(err, nil))
-			}
-			_ = policy.Wait(ctx, n)
-			n++
-			continue
-		}
-		n = 0
-		select {
-		case <-e.again:
-		case <-ctx.Done():
-		}
-	}
-}
-
-// isProvisionError reports whether the tenants were listed and only some of them failed.
-func isProvisionError(err error) bool {
-	joined, ok := err.(interface{ Unwrap() []error })
-	return ok && !slices.ContainsFunc(joined.Unwrap(), func(err error) bool {
-		_, one := err.(*gateway.ProvisionError) //nolint:errorlint // it is what Ensure joins
-		return !one
-	})
-}
-
 // connected is the subscriber's hook: events may have been missed while the stream was
 // down.
 func (e *endpoints) connected() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, one := range e.current {
-		select {
-		case one.again <- struct{}{}:
-		default: // a check is already pending
-		}
+		one.provisioner.Refresh()
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -27,6 +28,7 @@ type Publisher struct {
 	cfg    Config
 	logger watermill.LoggerAdapter
 	slots  chan struct{}
+	warned atomic.Bool // of metadata that is not sent
 
 	life   *lifecycle.Life
 	ctx    context.Context // ends when Close gives up waiting

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
+	"github.com/sony/gobreaker"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -225,6 +227,39 @@ func TestComponentMiddlewares(t *testing.T) {
 	})
 }
 
+// A breaker that has opened lets nothing through: the messages come again until it closes.
+func TestComponentCircuitBreaker(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, []string{"orders"}, func(t *testing.T, b componentBroker) {
+		var mended atomic.Bool
+		opened := make(chan struct{})
+		r := newRouter(t)
+		r.AddMiddleware(middleware.NewCircuitBreaker(gobreaker.Settings{
+			Timeout:     time.Millisecond,
+			ReadyToTrip: func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures == 2 },
+			OnStateChange: func(_ string, _, to gobreaker.State) {
+				if to == gobreaker.StateOpen && !mended.Swap(true) {
+					close(opened)
+				}
+			},
+		}).Middleware)
+		got := make(chan string, 10)
+		r.AddConsumerHandler("orders", "orders", b.subscriber("orders"), func(msg *message.Message) error {
+			if !mended.Load() {
+				return errors.New("not yet")
+			}
+			got <- string(msg.Payload)
+			return nil
+		})
+		start(t, r.Run)
+		for _, uuid := range []string{"1", "2", "3"} {
+			publish(t, b.publisher, "orders", uuid)
+		}
+		testkit.Ends(t, "the breaker opens", func() { <-opened })
+		receive(t, got, map[string]bool{"1": true, "2": true, "3": true})
+	})
+}
+
 // No broker here delays what is published with a delay: it comes at once, and says when it was to come.
 func TestComponentDelay(t *testing.T) {
 	t.Parallel()
@@ -244,27 +279,33 @@ func TestComponentDelay(t *testing.T) {
 	})
 }
 
-// What a component needs of the metadata does not arrive over the gateway without an envelope, so it is not sent.
+// Metadata does not arrive over the gateway without an envelope: an event is sent without its name, which is logged once,
+// and a request, which nobody could answer, is not sent.
 func TestComponentWithoutEnvelope(t *testing.T) {
 	t.Parallel()
 	server := gatewaytest.New(t, gatewaytest.Config{})
 	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{"events.harvested"}})
-	pub := testkit.Must(publisher.New(publisher.Config{Client: server.Client(), TenantID: server.Tenant(), EndpointID: sender.ID}, nil))(t)
+	server.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{"events.harvested"}, Subscribe: []string{"events.harvested"}})
+	logs := testkit.NewLog()
+	pub := testkit.Must(publisher.New(publisher.Config{Client: server.Client(), TenantID: server.Tenant(), EndpointID: sender.ID}, logs))(t)
 	bus := testkit.Must(cqrs.NewEventBusWithConfig(pub, cqrs.EventBusConfig{
 		Marshaler:            jsonMarshaler,
 		GeneratePublishTopic: func(p cqrs.GenerateEventPublishTopicParams) (string, error) { return "events." + p.EventName, nil },
 	}))(t)
-	err := bus.Publish(t.Context(), harvested{1})
-	var refused *publisher.MetadataError
-	if !errors.As(err, &refused) || refused.Key != "name" || !strings.Contains(err.Error(), "publisher.EnvelopeMarshaler") {
-		t.Errorf("%v", err)
+	for n := range 2 {
+		testkit.NoError(t, bus.Publish(t.Context(), harvested{n}))
+	}
+	if n := strings.Count(logs.String(), "publisher.EnvelopeMarshaler"); n != 1 {
+		t.Errorf("%d warnings of two events: %s", n, logs)
 	}
 	requested := message.NewMessage(watermill.NewUUID(), nil)
 	requested.Metadata.Set(requestreply.OperationIDMetadataKey, "1")
-	if err := pub.Publish("events.harvested", requested); !errors.As(err, &refused) || refused.Key != requestreply.OperationIDMetadataKey {
+	var refused *publisher.MetadataError
+	if err := pub.Publish("events.harvested", requested); !errors.As(err, &refused) || refused.Key != requestreply.OperationIDMetadataKey ||
+		!strings.Contains(err.Error(), "publisher.EnvelopeMarshaler") {
 		t.Errorf("%v", err)
 	}
-	if sent := server.Stats(gatewaytest.OpSendMessage).Requests; sent != 0 {
+	if sent := server.Stats(gatewaytest.OpSendMessage).Requests; sent != 2 {
 		t.Errorf("%d requests", sent)
 	}
 }

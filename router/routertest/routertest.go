@@ -39,12 +39,15 @@ type Published struct {
 //
 // From is replaced. What Route.To and Config.Poison have stored is in the result; nil ones store everything. Give them
 // a publisher that fails, to see what an outage does: Deliver then waits as a Router does, until ctx ends. Name and
-// Topic have defaults.
+// Topic have defaults. DurableSynced is DurableAcknowledged here: nothing has to wait for a sync.
 //
 // The error is that of New, Add or Run, or that of ctx, with what there is of the result.
 func Deliver(ctx context.Context, config router.Config, route router.Route, messages ...*message.Message) (Result, error) {
 	published, poisoned := &tee{to: route.To}, &tee{to: config.Poison}
 	route.To = published.sink()
+	if route.Durable == router.DurableSynced {
+		route.Durable = router.DurableAcknowledged // neither this source nor a nil To could say what is synced
+	}
 	config.Poison = poisoned.sink()
 	from := &source{messages: make(chan *message.Message)}
 	route.Name, route.From, route.Topic = cmp.Or(route.Name, "test"), from, cmp.Or(route.Topic, "test")

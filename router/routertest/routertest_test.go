@@ -118,3 +118,11 @@ func TestGivenUp(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A source that cannot hold its acks, and a sink that does not say when it syncs, would be an outage without end.
+func TestDurableRoute(t *testing.T) {
+	got, took := deliver(t, router.Config{}, router.Route{Durable: router.DurableSynced}, received("1"))
+	if len(got.Published) != 1 || took != 0 {
+		t.Errorf("%s: %+v", took, got)
+	}
+}

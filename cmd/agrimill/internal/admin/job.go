@@ -217,6 +217,7 @@ func (s *Server) beginJob(w http.ResponseWriter, r *http.Request, action string)
 	}
 	asked, _ := json.Marshal(selection) // strings and numbers
 	log = log.With("remote", r.RemoteAddr, "forwarded_for", capText(r.Header.Get("X-Forwarded-For"), 256), "asked", capText(string(asked), 4096))
+	log.Info("admin: a " + action + " of poisoned messages begins")
 	go func() { // ends with s.background
 		err := s.runJob(ctx, job, selection, store)
 		s.jobs.mu.Lock()

@@ -224,7 +224,7 @@ func TestQuarantineIsShown(t *testing.T) {
 	}
 }
 
-// A drop needs the token, tells what became of each message, and leaves one line in the log, as a replay does.
+// A drop needs the token, tells what became of each message, and leaves a line in the log when it begins and when it ends, as a replay does.
 func TestDrop(t *testing.T) {
 	var log safeBuffer
 	queue := many(3)
@@ -243,6 +243,8 @@ func TestDrop(t *testing.T) {
 	}
 	work(t, server, "replay", `{"ids":["m0"]}`)
 	for _, line := range []string{
+		`msg="admin: a drop of poisoned messages begins" remote=127.0.0.1:`, `forwarded_for=192.0.2.7 asked="{\"ids\":[\"m1\",\"nobody\",\"m2\"]}"` + "\n",
+		`msg="admin: a replay of poisoned messages begins" remote=127.0.0.1:`,
 		`msg="admin: poisoned messages dropped" remote=127.0.0.1:`,
 		`forwarded_for=192.0.2.7 asked="{\"ids\":[\"m1\",\"nobody\",\"m2\"]}" selected=3 tried=3 delivered=0 duplicate=0 poisoned=0 kept=0 gone=1 dropped=2 duration=`,
 		`msg="admin: poisoned messages replayed" remote=127.0.0.1:`, `asked="{\"ids\":[\"m0\"]}" selected=1 tried=1 delivered=1`,

@@ -130,6 +130,7 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 	if c.run.logLevel == "" {
 		c.run.logLevel = "warn"
 	}
+	asked := ctx
 	if c.once {
 		defer func() { err = c.lastLine(err) }()
 		limited, cancel := context.WithTimeoutCause(ctx, demoOnce, fmt.Errorf("it took longer than %s", demoOnce))
@@ -153,11 +154,11 @@ func (c *demoCommand) main(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.Remove(c.run.file)) }()
-	return c.perform(ctx)
+	return c.perform(ctx, asked)
 }
 
-// perform runs the pipeline and works until ctx ends, or all is done.
-func (c *demoCommand) perform(ctx context.Context) (err error) {
+// perform runs the pipeline and works until ctx ends, or all is done. Whoever asked for --once may end the wait for confirmations.
+func (c *demoCommand) perform(ctx, asked context.Context) (err error) {
 	// The pipeline outlasts ctx: it confirms what was sent before that.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -187,8 +188,12 @@ func (c *demoCommand) perform(ctx context.Context) (err error) {
 		return errors.Join(err, <-worked)
 	case <-busy.Done():
 	}
-	if err = <-worked; !c.once || len(c.report.Files) > 0 {
-		c.finish(running)
+	err = <-worked
+	switch {
+	case !c.once:
+		err = errors.Join(err, c.finish(running))
+	case len(c.report.Files) > 0:
+		err = errors.Join(err, c.finish(asked))
 	}
 	stop()
 	if err = errors.Join(err, <-ended); err == nil && c.unfinished > 0 && !c.once {
@@ -282,22 +287,26 @@ func (c *demoCommand) lines(ctx context.Context) <-chan struct{} {
 	return lines
 }
 
-// finish waits until everything is confirmed.
-func (c *demoCommand) finish(ctx context.Context) {
+// finish waits until everything is confirmed. The error is that ctx has ended before.
+func (c *demoCommand) finish(ctx context.Context) error {
 	if c.once {
 		c.printf("Waiting until everything is confirmed.")
 	} else {
 		c.printf("\nNo more files are sent. Waiting until everything is confirmed; a second Ctrl-C does not wait.")
 	}
-	ctx, cancel := context.WithTimeout(ctx, demoFinish)
+	limited, cancel := context.WithTimeout(ctx, demoFinish)
 	defer cancel()
-	n, err := c.world.WaitConfirmed(ctx)
-	if err != nil {
+	n, err := c.world.WaitConfirmed(limited)
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("%s not confirmed: %w", plural(n, "message"), context.Cause(ctx))
+	case err != nil:
 		c.unfinished = n
 		c.printf("%s not confirmed within %s.", plural(n, "message"), demoFinish)
-		return
+	default:
+		c.printf("%s sent, all of them stored and confirmed.", plural(n, "message"))
 	}
-	c.printf("%s sent, all of them stored and confirmed.", plural(n, "message"))
+	return nil
 }
 
 // check says what became of the files of --once, if any was sent.

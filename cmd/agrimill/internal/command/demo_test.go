@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/demo"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
@@ -206,6 +207,21 @@ func TestDemoOnceFails(t *testing.T) {
 	c := &demoCommand{once: true, pipeline: neverConnected{}}
 	if err := c.work(ctx); err == nil || err.Error() != "the pipeline has not connected: it took longer" {
 		t.Errorf("a pipeline that never connects: %v", err)
+	}
+}
+
+// The first Ctrl-C ends the last wait of --once, which has not begun with one.
+func TestDemoOnceIsInterrupted(t *testing.T) {
+	t.Parallel()
+	world := testkit.Must(demo.Start(demo.Options{}))(t)
+	t.Cleanup(func() { must(t, world.Close()) })
+	world.Gateway.AddEndpoint(gatewaytest.EndpointConfig{Receive: []string{taskData}, Subscribe: []string{taskData}})
+	testkit.Must(world.Gateway.Send(gatewaytest.SendRequest{From: world.Gateway.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{taskData}}).ID, MessageType: taskData}))(t)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	c := &demoCommand{once: true, world: world, program: &program{stdout: io.Discard}}
+	if err := c.finish(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("the wait ends with %v", err)
 	}
 }
 

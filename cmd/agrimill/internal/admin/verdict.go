@@ -35,20 +35,15 @@ func (v Verdict) Counting() map[ProblemKind]int {
 	return counts
 }
 
-// Summary names what counts. It changes with the verdict, but not with the time.
-func (v Verdict) Summary() string {
-	text := fmt.Sprintf("ready %t", v.Ready)
-	for _, p := range v.Problems {
-		if p.Counts() {
-			text += fmt.Sprintf(", %s %q", p.Kind, p.Name)
-		}
+// ExitStatus is that of agrimill status: 0, 4 with problems that count, 5 if it is not ready.
+func (v Verdict) ExitStatus() int {
+	switch {
+	case !v.Ready:
+		return 5
+	case len(v.Counting()) > 0:
+		return 4
 	}
-	return text
-}
-
-// Settled reports whether the sentence is about what counts. It is not while all that is wrong has just begun.
-func (v Verdict) Settled() bool {
-	return len(v.Problems) == 0 || slices.ContainsFunc(v.Problems, func(p Problem) bool { return p.counts() })
+	return 0
 }
 
 // Apply returns checks as /readyz shows them: what does not count yet is OK, and what recovered only just is not.

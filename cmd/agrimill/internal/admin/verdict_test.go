@@ -210,8 +210,7 @@ var situations = []situation{
 		`The sink "farm" (nats nats.example:4222) has been down for 48 s: connection refused. The routes "maps" and "orders" wait; nothing is lost. Repair it; agrimill continues by itself. There are 2 more problems.`},
 }
 
-// TestVerdict is the truth table of the verdict: each situation has its sentence, readiness and metric; the exit status
-// follows from these two.
+// TestVerdict is the truth table of the verdict: each situation has its sentence, readiness, exit status and metric.
 func TestVerdict(t *testing.T) {
 	runbook := strings.ToLower(string(testkit.Must(os.ReadFile("../../../../docs/runbook.md"))(t)))
 	for _, test := range situations {
@@ -224,6 +223,13 @@ func TestVerdict(t *testing.T) {
 			}
 			if v.Ready != test.ready {
 				t.Errorf("ready is %t", v.Ready)
+			}
+			exit := map[bool]int{false: 5, true: 0}[test.ready]
+			if test.ready && len(test.counts) > 0 {
+				exit = 4
+			}
+			if got := v.ExitStatus(); got != exit {
+				t.Errorf("the exit status is %d, want %d", got, exit)
 			}
 			counts := v.Counting()
 			for _, kind := range admin.ProblemKinds() {
@@ -289,27 +295,5 @@ func TestSteady(t *testing.T) {
 	}
 	if len(changes) != 2 || changes[0] != 425 || changes[1] != 510 {
 		t.Errorf("the readiness changes at %v", changes)
-	}
-}
-
-// A log says that nothing counts with the sentence that says so.
-func TestVerdictIsSettled(t *testing.T) {
-	for _, c := range []struct {
-		stages []admin.Stage
-		want   bool
-	}{
-		{nil, true},
-		{[]admin.Stage{admin.StageRecent}, false},
-		{[]admin.Stage{admin.StageRecent, admin.StageLasting}, true},
-		{[]admin.Stage{admin.StageStarting}, true},
-		{[]admin.Stage{admin.StageRecovering}, true},
-	} {
-		var v admin.Verdict
-		for _, s := range c.stages {
-			v.Problems = append(v.Problems, admin.Problem{Stage: s})
-		}
-		if v.Settled() != c.want {
-			t.Errorf("%v: settled is %t", c.stages, !c.want)
-		}
 	}
 }

@@ -17,10 +17,7 @@ const (
 	statusFailed = 1
 	statusUsage  = 2 // also: invalid configuration
 	// statusUnfinished: run was stopped and left something open.
-	statusUnfinished = 3
-	// statusProblems and statusUnready are what agrimill status found.
-	statusProblems = 4
-	statusUnready  = 5
+	statusUnfinished = 3 // those above are of admin.Verdict
 )
 
 // usageError is a mistake in the arguments. It is printed with a usage line.

@@ -59,15 +59,10 @@ func (p *program) writeStatus(status *admin.Status, asJSON bool) error {
 	} else {
 		err = p.writeVerdict(status)
 	}
-	switch {
-	case err != nil:
-		return err
-	case !v.Ready:
-		return exitWith(statusUnready)
-	case len(v.Counting()) > 0:
-		return exitWith(statusProblems)
+	if status := v.ExitStatus(); err == nil && status != statusOK {
+		return exitWith(status)
 	}
-	return nil
+	return err
 }
 
 func (p *program) writeVerdict(status *admin.Status) error {

@@ -37,8 +37,8 @@ func TestStatusExits(t *testing.T) {
 		return []admin.Problem{{Kind: admin.ProblemSink, Stage: stage, Text: "It is down."}}
 	}
 	for want, v := range map[int]admin.Verdict{
-		statusOK: {Ready: true, Problems: problem(admin.StageRecent)}, statusProblems: {Ready: true, Problems: problem(admin.StageLasting)},
-		statusUnready: {Problems: problem(admin.StageRecovering)},
+		statusOK: {Ready: true, Problems: problem(admin.StageRecent)}, 4: {Ready: true, Problems: problem(admin.StageLasting)},
+		5: {Problems: problem(admin.StageRecovering)},
 	} {
 		p := program{stdout: &strings.Builder{}}
 		err := p.writeStatus(&admin.Status{Snapshot: admin.Snapshot{Verdict: v}}, false)

@@ -57,10 +57,13 @@ func (b *agrimill) says(ready bool, kind admin.ProblemKind, parts ...string) {
 		if kind == "" {
 			return v.Ready && len(v.Problems) == 0
 		}
-		return v.Ready == ready && len(v.Problems) > 0 && v.Problems[0].Kind == kind
+		exit := map[bool]int{false: 5, true: 4}[ready]
+		return v.Ready == ready && len(v.Problems) > 0 && v.Problems[0].Kind == kind && v.ExitStatus() == exit
 	})
-	b.logs.contains("msg=verdict", strings.ReplaceAll(parts[0], `"`, `\"`))
-	if kind != "" {
+	if kind == "" {
+		b.logs.contains(`msg="all is right"`, parts[0])
+	} else {
+		b.logs.contains("msg=problem", fmt.Sprintf("ready=%t", ready), strings.ReplaceAll(parts[0], `"`, `\"`))
 		testkit.Eventually(b.w, "the metrics say it", func() bool {
 			return gauge(b.w, b.registry, "agrimill_problems", string(kind)) == 1 && gauge(b.w, b.registry, "agrimill_ready", "") == map[bool]float64{true: 1}[ready]
 		})
@@ -102,6 +105,14 @@ func (w *world) certify(days int) {
 }
 
 var dedupBucket = jetstream.KeyValueConfig{Bucket: kvstore.DefaultBucket, LimitMarkerTTL: time.Minute}
+
+// hanging is a standard output that takes nothing until it is closed.
+type hanging chan struct{}
+
+func (h hanging) Write(line []byte) (int, error) {
+	<-h
+	return len(line), nil
+}
 
 // TestVerdictOfFaults breaks real parts, each in its way, and repairs them.
 func TestVerdictOfFaults(t *testing.T) {
@@ -278,6 +289,48 @@ func TestVerdictOfFaults(t *testing.T) {
 				testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payload}))(w)
 			}, admin.ProblemPayloads, true, []string{"Downloads of payloads from 127.0.0.1:", "have failed for 1", "nothing is lost. Repair the way to that host"},
 			func(w *world, _ *agrimill) { w.gate.LiftAll() },
+		},
+		"the gateway limits the rate": {
+			nil, func(w *world, _ *agrimill) { // of a call that is no tenant's
+				w.gate.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusTooManyRequests, Times: 1})
+				w.gate.CutStreams()
+			}, admin.ProblemRateLimit, true, []string{"The gateway 127.0.0.1:", "has asked for fewer requests for", "Messages and confirmations are slower; nothing is lost."}, nil,
+		},
+		"a route is slow": {
+			func(w *world) string {
+				released := make(chan struct{})
+				w.stdout = hanging(released)
+				w.release = func() { close(released) }
+				w.edit("subscriber:\n", "subscriber:\n  order: none\n")
+				w.edit("poison: {sink: farm}", "  slow: {log: {}}\npoison: {sink: farm}")
+				return "  - {name: lines, from: {gateway: all}, to: {sink: slow}}\n"
+			},
+			func(w *world, _ *agrimill) { w.send(taskData, 3) }, admin.ProblemSlow, true,
+			[]string{"The route ", `"lines" has been too slow for 1`, "It has 3 messages, and further ones stay with the gateway; nothing is lost. Find out why its sink is slow"},
+			func(w *world, _ *agrimill) { w.release() },
+		},
+		"a message is set aside": {
+			func(w *world) string {
+				w.server.Restart(func(o *server.Options) { o.MaxPayload = 64 << 10 })
+				return ""
+			},
+			func(w *world, _ *agrimill) {
+				payload := append([]byte(mark), make([]byte, 100<<10)...)
+				testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payload}))(w)
+			}, admin.ProblemSetAside, true,
+			[]string{"1 message has been set aside for", "It fits neither the sink nor the poison queue, and stays with the gateway; nothing is lost.", "raise the limits of the sink."}, nil,
+		},
+		"the quarantine does not take an event": {
+			func(w *world) string {
+				w.makeStream("DEAD", "dead.>")
+				w.edit("poison: {sink: farm}", fmt.Sprintf("  dead: {nats: {url: %q, stream: DEAD, subject_prefix: dead, provision: none}}\npoison: {sink: dead}", w.server.URL()))
+				return ""
+			},
+			func(w *world, _ *agrimill) {
+				w.forbid("dead.>")
+				w.gate.EmitRaw(w.gate.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\"id\": 17}\n\n"))
+			}, admin.ProblemQuarantine, true,
+			[]string{"1 unreadable event has been waiting for the quarantine for", "It is not confirmed; nothing is lost. Repair the sink of the poison queue"}, nil,
 		},
 		"a certificate ends soon": {
 			func(w *world) string {

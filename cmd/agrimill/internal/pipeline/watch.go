@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -14,13 +13,13 @@ import (
 // checkTimeout bounds one round of checks.
 const checkTimeout = 3 * time.Second
 
-// watch logs what begins and ceases to count, and who has the lease, and ends the pipeline if the gateway refuses the
+// watch logs what begins and ceases to count, when all is right, and who has the lease, and ends the pipeline if the gateway refuses the
 // event stream for good. It returns when ctx ends.
 func (p *Pipeline) watch(ctx context.Context) {
 	tick := time.NewTicker(p.options.WatchInterval)
 	defer tick.Stop()
-	known := map[string]admin.Problem{}
-	said, role := "", ""
+	known, right := map[string]admin.Problem{}, false
+	role := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -28,12 +27,13 @@ func (p *Pipeline) watch(ctx context.Context) {
 		case <-tick.C:
 		}
 		snapshot := p.Snapshot()
-		if is := snapshot.Verdict.Summary(); is != said && snapshot.Verdict.Settled() {
-			p.logVerdict(snapshot.Verdict, said == "")
-			said = is
-		}
-		if snapshot.State == "" { // while it stops nobody judges
-			known = p.logProblems(known, snapshot.Verdict)
+		if v := snapshot.Verdict; snapshot.State == "" { // while it stops nobody judges
+			known = p.logProblems(known, v)
+			if is := v.Ready && len(v.Problems) == 0; is && !right {
+				p.logger.Info("all is right", "sentence", v.Sentence)
+				right = true
+			}
+			right = right && len(known) == 0
 		}
 		if l := snapshot.Lease; l.Role != role {
 			p.logger.Info("lease", "role", l.Role, "was", role, "holder", l.Holder, "target", l.Target)
@@ -52,32 +52,16 @@ func (p *Pipeline) logProblems(known map[string]admin.Problem, v admin.Verdict) 
 		}
 		key := string(problem.Kind) + " " + problem.Name
 		if _, told := known[key]; !told {
-			p.logger.Warn("problem", "kind", problem.Kind, "name", problem.Name, "text", problem.Text)
+			p.logger.Warn("problem", "kind", problem.Kind, "name", problem.Name, "ready", v.Ready, "text", problem.Text)
 		}
 		now[key] = problem
 	}
 	for key, problem := range known {
 		if _, lasts := now[key]; !lasts {
-			p.logger.Info("problem over", "kind", problem.Kind, "name", problem.Name, "lasted", time.Since(problem.Since).Round(time.Second).String())
+			p.logger.Info("problem over", "kind", problem.Kind, "name", problem.Name, "ready", v.Ready, "lasted", time.Since(problem.Since).Round(time.Second).String())
 		}
 	}
 	return now
-}
-
-// logVerdict logs that something has begun or ceased to count. The first verdict is logged only if something is wrong.
-func (p *Pipeline) logVerdict(v admin.Verdict, first bool) {
-	problems := 0
-	for _, n := range v.Counting() {
-		problems += n
-	}
-	level := slog.LevelInfo
-	switch {
-	case problems > 0:
-		level = slog.LevelWarn
-	case first:
-		level = slog.LevelDebug
-	}
-	p.logger.Log(context.Background(), level, "verdict", "ready", v.Ready, "problems", problems, "sentence", v.Sentence)
 }
 
 // endIfRefused ends the pipeline if routes from the gateway ended because it refuses the

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -64,8 +65,10 @@ type world struct {
 	grace            time.Duration // of readiness; 0: what fails counts at once
 	look             time.Duration // CheckInterval, unless it is shorter than usual
 
-	sick, cert string   // a tenant and a file of TestVerdictOfFaults
-	edits      []string // of its configuration
+	sick, cert string    // a tenant and a file of TestVerdictOfFaults
+	edits      []string  // of its configuration
+	stdout     io.Writer // of it; nil: the log
+	release    func()    // of stdout
 
 	env map[string]string // what configurations can refer to
 
@@ -191,11 +194,15 @@ func (w *world) startWith(cfg *config.Config) *agrimill {
 }
 
 func (b *agrimill) options() pipeline.Options {
+	stdout := b.w.stdout
+	if stdout == nil {
+		stdout = b.logs
+	}
 	return pipeline.Options{
 		Name: "test", Version: "v0", Revision: "abc", Registry: b.registry, WatchInterval: 100 * time.Millisecond, CheckInterval: max(b.w.look, 400*time.Millisecond),
 		ReadyGrace:      max(b.w.grace, time.Nanosecond),
 		TenantsInterval: 10 * time.Millisecond,
-		Logger:          slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug})), Stdout: b.logs,
+		Logger:          slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug})), Stdout: stdout,
 	}
 }
 

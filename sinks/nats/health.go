@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	natsgo "github.com/nats-io/nats.go"
@@ -49,6 +50,7 @@ func (s *Sink) Health(ctx context.Context) error {
 	return s.opening.Health(ctx, s.background, s.name, s.life, func() error { return s.lookAtStream(ctx) })
 }
 
+// lookAtStream asks the server for the stream.
 func (s *Sink) lookAtStream(ctx context.Context) error {
 	if !s.conn.IsConnected() {
 		return Explain(s.conn, s.config.Domain, natsgo.ErrDisconnected)
@@ -56,23 +58,54 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 	asked := s.run.ask(s.conn)
 	stream, err := s.js.Stream(ctx, s.config.Stream)
 	if err != nil {
-		return Explain(s.conn, s.config.Domain, err)
+		err = Explain(s.conn, s.config.Domain, err)
+		s.unanswered.Store(&err)
+		return err
 	}
-	s.compare(asked, stream.CachedInfo())
-	have := stream.CachedInfo().Config
-	last := s.stream.Swap(&have)
-	anew := s.looked.Swap(asked.connection) != asked.connection
-	if s.covered(&have) && (anew || !s.covered(last)) { // else what waits would try again and again, without a pause
-		s.recovered.Raise()
-	}
-	if anew {
+	if s.answered(asked, stream.CachedInfo()) {
 		s.askSynced(ctx, stream.CachedInfo())
 	}
-	// Somebody has changed the stream under us.
-	if how := deletes(have, s.config); how != "" && last != nil && how != deletes(*last, s.config) {
-		warnlog.Warn(s.logger, "durability none: "+how, watermill.LogFields{"stream": have.Name})
-	}
 	return nil
+}
+
+// answered takes in what the server said of the stream, and reports whether that is the first answer on this connection.
+func (s *Sink) answered(asked asked, info *jetstream.StreamInfo) (first bool) {
+	s.run.answers.Lock() // until Config.Lost has returned, nothing is stored
+	defer s.run.answers.Unlock()
+	if asked.at.Before(s.run.counts) {
+		return false
+	}
+	s.run.counts = asked.at
+	s.compare(asked, info)
+	have := &info.Config
+	last := s.stream.Swap(have)
+	first = s.looked.Swap(asked.connection) != asked.connection
+	if s.covered(have) && (first || !s.covered(last)) { // else what waits would try again and again, without a pause
+		s.recovered.Raise()
+	}
+	s.tellDurability(*have)
+	return first
+}
+
+// unlook has nothing stored until the stream has answered what it is asked from now on.
+func (s *Sink) unlook(cause error) {
+	s.run.answers.Lock()
+	defer s.run.answers.Unlock()
+	s.run.counts = time.Now()
+	s.unanswered.Store(&cause)
+	s.looked.Store(0)
+}
+
+// tellDurability warns of a stream that promises less than the router's "nothing is lost" needs, once.
+func (s *Sink) tellDurability(have jetstream.StreamConfig) {
+	text := ""
+	if level, note := durability(have, s.config); level < sinks.DurabilitySynced {
+		text = "durability " + level.String() + ": " + note
+	}
+	if text != "" && text != s.run.warned {
+		warnlog.Warn(s.logger, text, watermill.LogFields{"stream": have.Name})
+	}
+	s.run.warned = text
 }
 
 // covered reports whether a stream with this configuration takes all topics.

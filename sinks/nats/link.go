@@ -18,7 +18,8 @@ type link struct {
 	maxPayload atomic.Int64 // of the server when last connected
 	replies    *natsgo.Subscription
 	status     chan natsgo.Status
-	looked     atomic.Uint64 // the connection on which the stream has answered; 0 if it was gone since
+	looked     atomic.Uint64         // the connection on which the stream has answered; 0 if it was gone since
+	unanswered atomic.Pointer[error] // why the stream has not answered; nil if it was not asked yet
 
 	violation atomic.Pointer[asyncError] // last permissions violation
 	logged    atomic.Pointer[string]     // last error since the connection came
@@ -34,12 +35,13 @@ type asyncError struct {
 func connection(conn *natsgo.Conn) uint64 { return conn.Stats().Reconnects + 1 }
 
 // errNotLooked: what the stream acknowledged now would hide what it lost.
-var errNotLooked = fmt.Errorf("the stream has not answered on this connection: %w", natsgo.ErrDisconnected)
+var errNotLooked = errors.New("the stream has not answered on this connection")
 
 // connected takes in what a new connection says.
 func (l *link) connected() {
 	l.maxPayload.Store(l.conn.MaxPayload())
 	l.logged.Store(nil)
+	l.unanswered.Store(nil)
 }
 
 // tells takes in an error from outside of any call. It reports whether the error is to be logged: while
@@ -68,6 +70,9 @@ func (l *link) write(f *flight, d *draft) error {
 		return natsgo.ErrDisconnected
 	}
 	if l.looked.Load() != connection(l.conn) {
+		if cause := l.unanswered.Load(); cause != nil {
+			return fmt.Errorf("%w: %v", errNotLooked, *cause) //nolint:errorlint // says nothing of the message
+		}
 		return errNotLooked
 	}
 	stoppoint.At(stoppoint.Write)

@@ -32,6 +32,10 @@ type run struct {
 
 	told atomic.Int64 // what the server says of how it syncs, a [sinks.Synced]
 
+	answers sync.Mutex // held while an answer is taken in
+	counts  time.Time  // answers to what was asked before do not count: a later one was faster, or the stream was gone since
+	warned  string     // the warning about the stream's durability
+
 	mu      sync.Mutex
 	server  string    // the ID of the server's process
 	created time.Time // the stream; zero before the first look
@@ -149,7 +153,7 @@ func (s *Sink) lookAgain(patience time.Duration) error {
 	gone := errors.Is(err, jetstream.ErrStreamNotFound)
 	if (gone || err == nil && !s.covered(s.stream.Load())) && s.config.Provision != ProvisionNone {
 		if gone { // the new one is compared before anything is stored; one that lost its subjects may well take other topics meanwhile
-			s.looked.Store(0)
+			s.unlook(err)
 		}
 		if err = s.provision(s.background, s.config.ConnectTimeout); err != nil {
 			if s.tells(err) {

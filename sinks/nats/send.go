@@ -152,7 +152,7 @@ func (s *Sink) resolve(f *flight, receipt sinks.Receipt, err error) {
 func (s *Sink) fail(f *flight, failure error) error {
 	if errors.Is(failure, jetstream.ErrNoStreamResponse) {
 		if s.covered(s.stream.Load()) { // it is gone, or has no leader; else it may well take other topics
-			s.looked.Store(0)
+			s.unlook(failure)
 		}
 		s.run.lookNow()
 	}

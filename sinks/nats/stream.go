@@ -214,14 +214,10 @@ func storage(have jetstream.StreamConfig, syncAlways bool) (sinks.Durability, st
 	}
 }
 
-// warn tells the logger where the stream promises less than the router's
-// "nothing is lost" needs.
-func warn(logger watermill.LoggerAdapter, have jetstream.StreamConfig, differences []string, cfg Config) {
+// warn tells the logger what differs from the Config.
+func warn(logger watermill.LoggerAdapter, have jetstream.StreamConfig, differences []string) {
 	fields := watermill.LogFields{"stream": have.Name}
 	warning := func(text string) { warnlog.Warn(logger, text, fields) }
-	if level, note := durability(have, cfg); level < sinks.DurabilitySynced {
-		warning("durability " + level.String() + ": " + note)
-	}
 	if have.Duplicates < shortDedupWindow {
 		warning(fmt.Sprintf("the dedup window of %v is short: a copy that comes later, after a reconnect for instance, is stored again; set Config.DedupWindow to %v or more", have.Duplicates, shortDedupWindow))
 	}
@@ -244,6 +240,6 @@ func (s *Sink) provision(ctx context.Context, timeout time.Duration) error {
 	if err != nil {
 		return Explain(s.conn, s.config.Domain, err)
 	}
-	warn(s.logger, have, differences, s.config)
+	warn(s.logger, have, differences)
 	return nil
 }

@@ -29,8 +29,8 @@
 // handler in Watermill's Router, and Route.ToTopic and Route.TopicFunc of package router. In a
 // call of your own, another type in the metadata than the topic is an error: send a received
 // message on under its own type, or remove that. Other metadata is not sent, except with
-// [EnvelopeMarshaler]. Without it, a request of Watermill's requestreply is an error, outside of a route of package router
-// and of what a handler in Watermill's Router returns; a name, which cqrs would need to read the message, is logged once.
+// [EnvelopeMarshaler]: what cqrs and requestreply of Watermill send cannot be read without theirs,
+// so it is an error outside of a route of package router and of what a handler in Watermill's Router returns.
 //
 // A message with gateway.KeyPayloadMode refers to a payload that is stored elsewhere (see
 // [Config].ClaimCheck). It is streamed in constant memory. Without gateway.KeyPayloadSize it is

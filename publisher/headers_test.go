@@ -370,7 +370,7 @@ func TestReceivedContextIDIsNotSentWithSomethingElse(t *testing.T) {
 }
 
 // In Watermill's Router, the topic of a handler is the type of what it returns, also of a message that was received as another. A header
-// that a component of Watermill writes, too, stops nothing.
+// that Watermill's cqrs writes, too, stops nothing.
 func TestTopicOfAHandlerIsTheMessageType(t *testing.T) {
 	for name, received := range map[string]string{"with another type": "app:received", "without a type": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -381,7 +381,7 @@ func TestTopicOfAHandlerIsTheMessageType(t *testing.T) {
 			r.AddHandler("answer", "in", in, typeJSON, pub, message.PassthroughHandler)
 			done := make(chan error, 1)
 			go func() { done <- r.Run(t.Context()) }()
-			msg := newMessage("payload", gateway.KeyMessageType, received, gateway.KeyEventType, string(gateway.EventMessageReceived), "_watermill_requestreply_op_id", "1")
+			msg := newMessage("payload", gateway.KeyMessageType, received, gateway.KeyEventType, string(gateway.EventMessageReceived), "name", "north field")
 			testkit.NoError(t, in.Publish("in", msg))
 			f.waitFor("the message", func() bool { return len(f.headers()) == 1 })
 			if got := f.sent()[gateway.KeyMessageType]; got != typeJSON {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -28,7 +27,6 @@ type Publisher struct {
 	cfg    Config
 	logger watermill.LoggerAdapter
 	slots  chan struct{}
-	warned atomic.Bool // of metadata that is not sent
 
 	life   *lifecycle.Life
 	ctx    context.Context // ends when Close gives up waiting

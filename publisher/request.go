@@ -8,13 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/msgctx"
-	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
 // prepared is a message that has been checked.
@@ -97,26 +95,21 @@ func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.Sen
 	return p.unsent(topic, msg)
 }
 
-// Metadata of Watermill's components, which reach their like in an envelope only.
-const (
-	cqrsNameKey  = "name"                          // the type, for package cqrs; anyone's metadata may have it
-	operationKey = "_watermill_requestreply_op_id" // what is to be answered, for package requestreply
-)
+// componentKeys are metadata without which Watermill's components cannot read what they sent: its type for package cqrs,
+// and what it answers for package requestreply.
+var componentKeys = []string{"name", "_watermill_requestreply_op_id"}
 
-const envelopeAdvice = "set publisher.Config.Marshaler to publisher.EnvelopeMarshaler and subscriber.Config.Unmarshaler to subscriber.EnvelopeUnmarshaler"
-
-// unsent returns an error for a request of package requestreply, to which no answer could come, and warns once of
-// metadata that package cqrs would need. What a route, or a handler in Watermill's Router, sends on may have either by
-// chance, as headers of a record.
+// unsent returns an error for a message of a component that would arrive without its metadata. What a route, or a handler
+// in Watermill's Router, sends on may have them by chance, as headers of a record, and would be refused forever.
 func (p *Publisher) unsent(topic string, msg *message.Message) error {
 	if p.cfg.Marshaler != nil || !msgctx.SentAt(msg.Context()).IsZero() || configured(topic, msg) {
 		return nil
 	}
-	if msg.Metadata.Get(operationKey) != "" {
-		return invalid(operationKey, "is not sent, so no answer could come: "+envelopeAdvice+", or remove the key")
-	}
-	if msg.Metadata.Get(cqrsNameKey) != "" && !p.warned.Swap(true) {
-		warnlog.Warn(p.logger, "metadata \"name\" is not sent; if a receiver needs it, as package cqrs does, "+envelopeAdvice, watermill.LogFields{"topic": topic})
+	for _, key := range componentKeys {
+		if msg.Metadata.Get(key) != "" {
+			return invalid(key, "is for a component of Watermill, and reaches it in an envelope only: set publisher.Config.Marshaler to publisher.EnvelopeMarshaler"+
+				" and subscriber.Config.Unmarshaler to subscriber.EnvelopeUnmarshaler, or remove the key")
+		}
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ import (
 // The tests named TestSpec… go through the specification row by row; each row
 // is a subtest. They run the client against the service in memory, with a wire
 // between the two that a test can look at and change, so that both sides are
-// held to the row. internal/test/speccheck/coverage.md lists them.
+// held to the row. internal/test/coverage.md lists them.
 
 const (
 	specType  = "iso:11783:-10:taskdata:zip"

@@ -157,18 +157,19 @@ func testNames(t *testing.T) map[string][]string {
 type testFile struct {
 	dir    string
 	tagged bool
+	test   *ast.FuncDecl
 }
 
-// testFiles returns where the test and fuzz functions of the module are.
+// testFiles returns where the tests, fuzz functions and examples of the module are.
 func testFiles(t *testing.T) map[string][]testFile {
 	t.Helper()
-	declaration := regexp.MustCompile(`^(Test|Fuzz)\w+$`)
+	declaration := regexp.MustCompile(`^(Test|Fuzz|Example)\w*$`)
 	names := map[string][]testFile{}
 	eachTestFile(t, func(files *token.FileSet, file *ast.File) {
 		dir := testkit.Must(filepath.Rel(top(t), filepath.Dir(files.Position(file.Pos()).Filename)))(t)
 		for _, decl := range file.Decls {
 			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && declaration.MatchString(f.Name.Name) {
-				names[f.Name.Name] = append(names[f.Name.Name], testFile{filepath.ToSlash(dir), hasTag(file)})
+				names[f.Name.Name] = append(names[f.Name.Name], testFile{filepath.ToSlash(dir), hasTag(file), f})
 			}
 		}
 	})

@@ -1,4 +1,4 @@
-package speccheck
+package archtest
 
 import (
 	"regexp"
@@ -9,9 +9,9 @@ import (
 
 // section is what stands between one heading and the next, of any level.
 type section struct {
-	heading   string
-	tables    []table
-	sentences []string // of paragraphs and list items, in order
+	heading string
+	tables  []table
+	clauses []string // of paragraphs and list items, in order
 }
 
 type table struct {
@@ -35,7 +35,7 @@ func parseMarkdown(text string) []section {
 	current := func() *section { return &sections[len(sections)-1] }
 	flush := func() {
 		if len(paragraph) > 0 {
-			current().sentences = append(current().sentences, sentences(strings.Join(paragraph, " "))...)
+			current().clauses = append(current().clauses, clauses(strings.Join(paragraph, " "))...)
 			paragraph = nil
 		}
 	}
@@ -94,9 +94,9 @@ func splitRow(line string) []string {
 	return append(cells, strings.TrimSpace(line[start:]))
 }
 
-// sentences splits a paragraph at the full stops and semicolons outside
+// clauses splits a paragraph at the full stops and semicolons outside
 // backquotes that a space follows: every piece can be asked for on its own.
-func sentences(paragraph string) []string {
+func clauses(paragraph string) []string {
 	var (
 		list  []string
 		code  bool

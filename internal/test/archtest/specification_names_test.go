@@ -1,4 +1,4 @@
-package speccheck
+package archtest
 
 import (
 	"reflect"

@@ -196,16 +196,22 @@ func (n boxNode) Fields() []parquet.Field {
 type table struct {
 	w        *parquet.GenericWriter[any]
 	names    *names.Directory
-	columns  map[string]parquet.LeafColumn
-	sides    [4]parquet.LeafColumn
-	geometry parquet.LeafColumn
-	values   [][]parquet.Value // by column, of rows to be written together: writing each row by itself takes twice the time
-	empty    []parquet.Value   // nulls, one for each column
+	columns  map[string]*column // those that are at the top
+	order    []*column          // all
+	sides    [4]*column
+	geometry *column
+	waiting  int // rows to be written together: writing each row by itself takes twice the time
 
 	rows, mostRows int // in the row group
 	geometries     int // bytes of those in the row group
 	bounds         box
 	kinds          []string
+}
+
+// column has the values of the rows that wait, up to the last one that it has a value in.
+type column struct {
+	values []parquet.Value
+	level  int // of a value that is not null
 }
 
 // MaxColumns is how many columns a file has at most: each takes memory, also without any rows.
@@ -222,24 +228,23 @@ func newTable(w io.Writer, fields parquet.Group) (*table, error) {
 	}
 	fields["bbox"] = boxNode{sides}
 	schema := parquet.NewSchema("farmdata", fields)
-	t := &table{columns: map[string]parquet.LeafColumn{}, bounds: nowhere()}
+	t := &table{columns: map[string]*column{}, bounds: nowhere()}
 	for _, path := range schema.Columns() {
 		leaf, _ := schema.Lookup(path...)
-		if len(path) == 1 {
-			t.columns[path[0]] = leaf
+		c := &column{level: leaf.MaxDefinitionLevel}
+		if t.order = append(t.order, c); len(path) == 1 {
+			t.columns[path[0]] = c
+		} else {
+			t.sides[slices.Index(corners[:], path[1])] = c
 		}
-		t.empty = append(t.empty, parquet.NullValue().Level(0, 0, leaf.ColumnIndex))
 	}
 	t.geometry = t.columns["geometry"]
-	for i, name := range corners {
-		t.sides[i], _ = schema.Lookup("bbox", name)
-	}
 	// What is in memory at a time is values, not rows.
 	const values = 1 << 20
-	t.values, t.mostRows = make([][]parquet.Value, len(t.empty)), max(values/len(t.empty), 200)
+	t.mostRows = max(values/len(t.order), 200)
 	// Each column has a page from the first row on, also a file of one row.
 	const pages = 4 << 20
-	page := min(max(pages/len(t.empty), 8<<10), parquet.DefaultPageBufferSize)
+	page := min(max(pages/len(t.order), 8<<10), parquet.DefaultPageBufferSize)
 	// The bounds of geometries as bytes say nothing to readers, and would be in memory until the end: those in bbox count.
 	t.w = parquet.NewGenericWriter[any](w, schema, parquet.Compression(&fast{}), parquet.PageBufferSize(page), parquet.SkipPageBounds("geometry"))
 	return t, nil
@@ -260,36 +265,35 @@ type fast struct{ snappy.Codec }
 // Encode compresses.
 func (*fast) Encode(dst, src []byte) ([]byte, error) { return s2.EncodeSnappy(dst, src), nil }
 
-func (t *table) begin() {
-	for i, null := range t.empty {
-		t.values[i] = append(t.values[i], null)
-	}
-}
-
-// at is where the value of a column of the last row is.
-func (t *table) at(column int) *parquet.Value {
-	values := t.values[column]
-	return &values[len(values)-1]
-}
+func (t *table) begin() { t.waiting++ }
 
 func (t *table) flush() error {
-	if len(t.values[0]) == 0 {
+	if t.waiting == 0 {
 		return nil // parquet-go takes the address of the first value
 	}
-	t.rows += len(t.values[0])
-	for i, column := range t.w.ColumnWriters() {
-		_, err := column.WriteRowValues(t.values[i])
-		if t.values[i] = t.values[i][:0]; err != nil {
+	for i, to := range t.w.ColumnWriters() {
+		c := t.order[i]
+		c.fill(t.waiting)
+		_, err := to.WriteRowValues(c.values)
+		if c.values = c.values[:0]; err != nil {
 			return fmt.Errorf("geoparquet: %w", err)
 		}
 	}
+	t.rows, t.waiting = t.rows+t.waiting, 0
 	return nil
+}
+
+// fill adds nulls up to a row.
+func (c *column) fill(rows int) {
+	for len(c.values) < rows {
+		c.values = append(c.values, parquet.Value{})
+	}
 }
 
 // set sets a column of the row. One that the file does not have is left out.
 func (t *table) set(name string, value parquet.Value) {
-	if leaf, ok := t.columns[name]; ok {
-		t.put(&leaf, value)
+	if c, ok := t.columns[name]; ok {
+		t.put(c, value)
 	}
 }
 
@@ -315,32 +319,44 @@ func (t *table) setAttributes(s names.Subject, list []geo.Attribute) {
 	}
 }
 
+// constant is a value that many rows have.
+type constant struct {
+	*column
+	value parquet.Value
+}
+
 // common returns what is set in a row that was only begun to find that out.
-func (t *table) common() (values []parquet.Value) {
-	for i, column := range t.values {
-		if v := *t.at(i); !v.IsNull() {
-			values = append(values, v)
+func (t *table) common() (list []constant) {
+	for _, c := range t.order {
+		if len(c.values) == t.waiting {
+			list = append(list, constant{c, c.values[t.waiting-1]})
+			c.values = c.values[:t.waiting-1]
 		}
-		t.values[i] = column[:len(column)-1]
 	}
-	return values
+	t.waiting--
+	return list
 }
 
 // beginWith begins a row with what common returned.
-func (t *table) beginWith(common []parquet.Value) {
+func (t *table) beginWith(common []constant) {
 	t.begin()
-	for _, v := range common {
-		*t.at(v.Column()) = v
+	for i := range common {
+		t.put(common[i].column, common[i].value)
 	}
 }
 
-func (t *table) put(leaf *parquet.LeafColumn, value parquet.Value) {
-	*t.at(leaf.ColumnIndex) = value.Level(0, leaf.MaxDefinitionLevel, leaf.ColumnIndex)
+// put sets a column of the row. Of values of a column that damaged data has twice the first one counts.
+func (t *table) put(c *column, value parquet.Value) {
+	c.fill(t.waiting - 1)
+	if len(c.values) < t.waiting {
+		value.SetDefinitionLevel(c.level)
+		c.values = append(c.values, value)
+	}
 }
 
-func (t *table) putTime(leaf *parquet.LeafColumn, at time.Time) {
+func (t *table) putTime(c *column, at time.Time) {
 	if !at.IsZero() {
-		t.put(leaf, parquet.Int64Value(at.UnixMicro()))
+		t.put(c, parquet.Int64Value(at.UnixMicro()))
 	}
 }
 
@@ -354,12 +370,12 @@ func (t *table) end(kind string, wkb []byte, places []geo.Coordinates) error {
 		bounds.extend(at[0], at[1], at[0], at[1])
 	}
 	t.bounds.extend(bounds[0], bounds[1], bounds[2], bounds[3])
-	t.put(&t.geometry, parquet.ByteArrayValue(wkb))
-	for i := range t.sides {
-		t.put(&t.sides[i], parquet.DoubleValue(bounds[i]))
+	t.put(t.geometry, parquet.ByteArrayValue(wkb))
+	for i, side := range t.sides {
+		t.put(side, parquet.DoubleValue(bounds[i]))
 	}
 	t.geometries += len(wkb)
-	if len(t.values[0]) < together && len(wkb) < largeGeometry {
+	if t.waiting < together && len(wkb) < largeGeometry {
 		return nil
 	}
 	if err := t.flush(); err != nil || t.geometries < mostGeometries && t.rows < t.mostRows {

@@ -20,7 +20,7 @@ type points struct {
 	keys *geo.Keys
 	cfg  Config
 	// There are many rows, so their columns are looked up once.
-	numbers, times, utcs, up, status *parquet.LeafColumn
+	numbers, times, utcs, up, status *column
 }
 
 // writePoints writes a row for each record of logs that has a valid position.
@@ -43,7 +43,7 @@ func writePoints(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	}
 	p := points{table: t, keys: keys, cfg: cfg}
 	p.names = names.New(cfg.Set)
-	p.numbers, p.times, p.utcs, p.up, p.status = p.column("record"), p.column("time"), p.column("utc"), p.column("up"), p.column("status")
+	p.numbers, p.times, p.utcs, p.up, p.status = p.columns["record"], p.columns["time"], p.columns["utc"], p.columns["up"], p.columns["status"]
 	for _, log := range logs {
 		if err := p.log(log); err != nil {
 			return err
@@ -136,31 +136,21 @@ func (p *points) log(log *farmdata.Log) error {
 
 // cell is where the values of a column go.
 type cell struct {
-	*geo.Key // nil: it is not written
-	leaf     *parquet.LeafColumn
+	*geo.Key
+	column *column // nil: it is not written
 }
 
-// putValue puts a value into the row. Of a column that damaged data has twice the first one counts.
 func (t *table) putValue(to *cell, v farmdata.Value) {
-	if to.Key != nil && t.at(to.leaf.ColumnIndex).IsNull() {
-		t.put(to.leaf, parquet.DoubleValue(to.Value(v)))
+	if to.column != nil {
+		t.put(to.column, parquet.DoubleValue(to.Value(v)))
 	}
 }
 
 // cell returns where the values of a column go. A column that the file does not have is left out.
-func (t *table) cell(keys *geo.Keys, column *farmdata.Column) *cell {
-	c := &cell{Key: keys.Key(column)}
+func (t *table) cell(keys *geo.Keys, of *farmdata.Column) *cell {
+	c := &cell{Key: keys.Key(of)}
 	if c.Key != nil {
-		if leaf, ok := t.columns[c.Name]; ok {
-			c.leaf = &leaf
-		} else {
-			c.Key = nil
-		}
+		c.column = t.columns[c.Name]
 	}
 	return c
-}
-
-func (t *table) column(name string) *parquet.LeafColumn {
-	leaf := t.columns[name]
-	return &leaf
 }

@@ -69,7 +69,7 @@ type sheet struct {
 // layout is what cells of the same zone have in common.
 type layout struct {
 	cells  []*cell
-	common []parquet.Value
+	common []constant
 }
 
 // surveyPrescription finds out what columns a map has.
@@ -129,9 +129,7 @@ func (s *sheet) layout(code int, name string, values []farmdata.Value, products 
 func (s *sheet) start(l *layout, values []farmdata.Value) {
 	s.beginWith(l.common)
 	for i, v := range values {
-		if to := l.cells[i]; to.Key != nil {
-			s.put(to.leaf, parquet.DoubleValue(to.Value(v)))
-		}
+		s.putValue(l.cells[i], v)
 	}
 }
 
@@ -147,7 +145,7 @@ func (s *sheet) grid() error {
 	if !grid.Valid() {
 		return found(s.cfg, geo.Nowhere(grid))
 	}
-	rows, cols := s.column("row"), s.column("column")
+	rows, cols := s.columns["row"], s.columns["column"]
 	layouts := columns.Layouts[*layout]{Make: func(c *farmdata.Cell) *layout {
 		return s.layout(c.Zone, names.Zone(s.prescription, c.Zone), c.Values, c.Products)
 	}}

@@ -2,6 +2,7 @@ package farmdata
 
 import (
 	"iter"
+	"math"
 	"time"
 )
 
@@ -168,10 +169,23 @@ type Grid struct {
 }
 
 // Valid reports whether the grid has a place that can be on Earth: a south west corner, cells of a size, and
-// a north east corner.
+// a north east corner, which may be beyond the 180th meridian.
 func (g *Grid) Valid() bool {
-	far := Position{North: g.North + float64(g.Rows)*g.CellNorth, East: g.East + float64(g.Cols)*g.CellEast}
-	return g.CellNorth > 0 && g.CellEast > 0 && Point{North: g.North, East: g.East}.Valid() && far.onEarth()
+	return g.CellNorth > 0 && g.CellEast > 0 && Point{North: g.North, East: g.East}.Valid() &&
+		g.North+float64(g.Rows)*g.CellNorth <= 90 && float64(g.Cols)*g.CellEast <= 360
+}
+
+// Corner returns the south west corner of a cell, which the row and the column may be next to the last ones of.
+func (g *Grid) Corner(row, col int64) (north, east float64) {
+	const rounding = 1e-9
+	north, east = g.North+float64(row)*g.CellNorth, g.East+float64(col)*g.CellEast
+	switch {
+	case math.Abs(east-180) < rounding:
+		return north, 180
+	case east > 180:
+		return north, east - 360
+	}
+	return north, east
 }
 
 // Cell is a cell of a Grid.

@@ -310,6 +310,10 @@ func TestGridsAreRead(t *testing.T) {
 			t.Errorf("%s: got %d cells, findings %v, box %v, %s; want %d and %q", name, g.Cells, g.Findings, g.Box, s.Line(), tt.count, tt.found)
 		}
 	}
+	across := summarize(t, open(t, farmdatatest.Zip(t, "TASKDATA.XML", strings.Replace(grid, `B="8"`, `B="179.9"`, 1), "GRD00001.BIN", "\x01\x01\x01\x01"), content.Config{}))
+	if got := across.Sets[0].Grids[0].Box; got == nil || got.West < -180 || got.East > 180 || len(across.Sets[0].Findings) > 0 || strings.Contains(picture(t, across), "No positions") {
+		t.Errorf("across 180°: got the box %v and findings %v, want a place", got, across.Sets[0].Findings)
+	}
 	for name, corner := range map[string]string{"no corner": ``, "half a corner": `A="52"`, "beyond the pole": `A="91" B="8"`} {
 		s := summarize(t, open(t, farmdatatest.Zip(t, "TASKDATA.XML", strings.Replace(grid, `A="52" B="8"`, corner, 1), "GRD00001.BIN", "\x01\x01\x01\x01"), content.Config{}))
 		if g := s.Sets[0].Grids[0]; g.Box != nil || g.Cells != 4 || len(s.Sets[0].Findings) == 0 || !strings.Contains(picture(t, s), "No positions") {

@@ -95,7 +95,7 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int) e
 	}
 	g.Fields = append([]string{}, fields.list...)
 	if grid.Valid() {
-		south, north := latLon{grid.North, grid.East}, latLon{grid.North + float64(grid.Rows)*grid.CellNorth, grid.East + float64(grid.Cols)*grid.CellEast}
+		south, north := corner(grid, 0, 0), corner(grid, grid.Rows, grid.Cols)
 		g.Box = g.Box.add(south).add(north)
 		s.outlines = append(s.outlines, []latLon{south, {south.north, north.east}, north, {north.north, south.east}})
 	}
@@ -323,7 +323,12 @@ func (r *raster) flush() {
 
 // corner returns the south west corner of a block, within the grid.
 func (r *raster) corner(row, col int64) latLon {
-	return latLon{r.grid.North + float64(min(row*r.side, r.grid.Rows))*r.grid.CellNorth, r.grid.East + float64(min(col*r.side, r.grid.Cols))*r.grid.CellEast}
+	return corner(r.grid, min(row*r.side, r.grid.Rows), min(col*r.side, r.grid.Cols))
+}
+
+func corner(grid *farmdata.Grid, row, col int64) latLon {
+	north, east := grid.Corner(row, col)
+	return latLon{north, east}
 }
 
 // rates returns the picture of a grid with values.

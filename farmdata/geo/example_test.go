@@ -125,7 +125,8 @@ func ExampleMultiPolygon() {
 
 func ExampleRectangle() {
 	grid := &farmdata.Grid{North: 52, East: 7, CellNorth: 0.5, CellEast: 0.5}
-	fmt.Println(geo.Rectangle(grid, &farmdata.Cell{Row: 1}))
+	ring, _ := geo.Rectangle(grid, &farmdata.Cell{Row: 1}) // all of it is west of the 180th meridian
+	fmt.Println(ring)
 	// Output: [[7 52.5] [7.5 52.5] [7.5 53] [7 53] [7 52.5]]
 }
 

@@ -198,9 +198,19 @@ func orient(ring []Coordinates, counterclockwise bool) {
 	}
 }
 
-// Rectangle returns a cell of a grid as a closed ring, counterclockwise. The grid has to be valid.
-func Rectangle(grid *farmdata.Grid, cell *farmdata.Cell) []Coordinates {
-	west, south := grid.East+float64(cell.Col)*grid.CellEast, grid.North+float64(cell.Row)*grid.CellNorth
-	east, north := grid.East+float64(cell.Col+1)*grid.CellEast, grid.North+float64(cell.Row+1)*grid.CellNorth
-	return []Coordinates{{west, south}, {east, south}, {east, north}, {west, north}, {west, south}}
+// Rectangle returns a cell of a grid as a closed ring, counterclockwise. One across the 180th meridian is cut there, and beyond is
+// the part in the east of it, otherwise nil. The grid has to be valid.
+func Rectangle(grid *farmdata.Grid, cell *farmdata.Cell) (ring, beyond []Coordinates) {
+	south, west := grid.Corner(cell.Row, cell.Col)
+	north, east := grid.Corner(cell.Row+1, cell.Col+1)
+	between := func(west, east float64) []Coordinates {
+		return []Coordinates{{west, south}, {east, south}, {east, north}, {west, north}, {west, south}}
+	}
+	switch {
+	case west < east:
+		return between(west, east), nil
+	case west == meridian:
+		return between(-meridian, east), nil
+	}
+	return between(west, meridian), between(-meridian, east)
 }

@@ -70,9 +70,14 @@ func (w *Writer) cells(p *farmdata.Prescription) error {
 			continue
 		}
 		w.begin()
-		w.raw(`"geometry":{"type":"Polygon","coordinates":[`)
-		w.ring(Rectangle(grid, cell))
-		w.raw(`]},"properties":{"kind":"cell"`)
+		if ring, beyond := Rectangle(grid, cell); beyond != nil {
+			w.multiPolygon([][][]Coordinates{{ring}, {beyond}})
+		} else {
+			w.raw(`"geometry":{"type":"Polygon","coordinates":[`)
+			w.ring(ring)
+			w.raw("]}")
+		}
+		w.raw(`,"properties":{"kind":"cell"`)
 		_, _ = w.w.Write(head)
 		w.raw(`,"row":`)
 		w.integer(cell.Row)

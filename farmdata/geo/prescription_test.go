@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"math"
 	"math/big"
 	"os"
 	"path"
@@ -183,6 +184,34 @@ func TestCellsAreThoseOfTheBytes(t *testing.T) {
 		for i := range want {
 			if !maps.Equal(got[i], want[i]) {
 				t.Fatalf("%s, cell %d: got\n%v, want\n%v", format, i, got[i], want[i])
+			}
+		}
+	}
+}
+
+// TestGridsAcrossTheMeridian: a cell is cut at 180°, what is beyond it has longitudes below zero, and rounding cuts off nothing.
+func TestGridsAcrossTheMeridian(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		west, size float64
+		want       []string
+	}{
+		{179.75, 0.5, []string{"[[[[179.75,-17],[180,-17],[180,-16],[179.75,-16],[179.75,-17]]],[[[-180,-17],[-179.75,-17],[-179.75,-16],[-180,-16],[-180,-17]]]]",
+			"[[[-179.75,-17],[-179.25,-17],[-179.25,-16],[-179.75,-16],[-179.75,-17]]]"}},
+		{179.5, 0.5, []string{"[[[179.5,-17],[180,-17],[180,-16],[179.5,-16],[179.5,-17]]]", "[[[-180,-17],[-179.5,-17],[-179.5,-16],[-180,-16],[-180,-17]]]"}},
+		{math.Nextafter(179.5, 180), 0.5, []string{"[[[179.50000000000003,-17],[180,-17],[180,-16],[179.50000000000003,-16],[179.50000000000003,-17]]]",
+			"[[[-180,-17],[-179.49999999999997,-17],[-179.49999999999997,-16],[-180,-16],[-180,-17]]]"}},
+	} {
+		grid := &farmdata.Grid{North: -17, East: tt.west, CellNorth: 1, CellEast: tt.size, Rows: 1, Cols: 2}
+		grid.Cells = func(yield func(*farmdata.Cell, error) bool) {
+			_ = yield(&farmdata.Cell{}, nil) && yield(&farmdata.Cell{Col: 1}, nil)
+		}
+		list := []farmdata.Prescription{{Grid: grid}}
+		for format, got := range map[string]rows{"GeoJSON": geoJSON(t, list), "GeoParquet": geoParquet(t, list)} {
+			for i, row := range got {
+				if row["at"] != tt.want[i] {
+					t.Errorf("%s, cell %d from %v: got %s, want %s", format, i, tt.west, row["at"], tt.want[i])
+				}
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A boundary across the 180th meridian is where it is, and not around the world.
+// A boundary or a grid across the 180th meridian is where it is, and not around the world.
 func TestFilterAcrossTheDateLine(t *testing.T) {
 	boxOf := func(west, east float64) *farm.Box { return &farm.Box{South: -18, West: west, North: -16, East: east} }
 	for name, test := range map[string]struct {
@@ -117,9 +117,15 @@ func TestFilterAcrossTheDateLine(t *testing.T) {
 			for _, c := range [][2]string{{"-17", corners[0]}, {"-17", corners[1]}, {"-17.1", corners[1]}, {"-17.1", corners[0]}} {
 				points += `<PNT A="2" C="` + c[0] + `" D="` + c[1] + `"/>`
 			}
-			payload := farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4"><PFD A="PFD1"><PLN A="1"><LSG A="1">`+points+`</LSG></PLN></PFD></ISO11783_TaskData>`)
-			if got := selects(t, farm.FilterConfig{Box: test.box}, received(payload)); got != test.want[field] {
-				t.Errorf("box %s, field %s the line: got %v, want %v", name, field, got, test.want[field])
+			size := map[bool]string{false: "0.1", true: "0.2"}[field == "across"]
+			for form, xml := range map[string]string{
+				"field": `<PFD A="PFD1"><PLN A="1"><LSG A="1">` + points + `</LSG></PLN></PFD>`,
+				"grid":  `<TSK A="TSK1"><GRD A="-17.1" B="` + corners[0] + `" C="0.1" D="` + size + `" E="1" F="1" G="GRD00001" I="1"/></TSK>`,
+			} {
+				payload := farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">`+xml+`</ISO11783_TaskData>`)
+				if got := selects(t, farm.FilterConfig{Box: test.box}, received(payload)); got != test.want[field] {
+					t.Errorf("box %s, %s %s the line: got %v, want %v", name, form, field, got, test.want[field])
+				}
 			}
 		}
 	}

@@ -335,9 +335,8 @@ func (f *Filter) lookAtTask(w *wanted, t *farmdata.Task) {
 		f.lookAtPolygons(w, zone.Polygons)
 	}
 	for _, grid := range t.Grids {
-		w.box = w.box && !(grid.Valid() && f.box.meets(content.Box{
-			South: grid.North, West: grid.East, North: grid.North + float64(grid.Rows)*grid.CellNorth, East: grid.East + float64(grid.Cols)*grid.CellEast,
-		}))
+		north, east := grid.Corner(grid.Rows, grid.Cols)
+		w.box = w.box && !(grid.Valid() && f.box.meets(content.Box{South: grid.North, West: grid.East, North: north, East: east}))
 	}
 }
 

@@ -159,8 +159,13 @@ func (s *sheet) grid() error {
 		s.start(layouts.Of(cell), cell.Values)
 		s.put(rows, parquet.Int64Value(cell.Row))
 		s.put(cols, parquet.Int64Value(cell.Col))
-		ring := geo.Rectangle(grid, cell)
-		if err := s.end("Polygon", polygon(nil, [][]geo.Coordinates{ring}), ring); err != nil {
+		var err error
+		if ring, beyond := geo.Rectangle(grid, cell); beyond != nil {
+			err = s.multiPolygon([][][]geo.Coordinates{{ring}, {beyond}})
+		} else {
+			err = s.end("Polygon", polygon(nil, [][]geo.Coordinates{ring}), ring)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -65,42 +65,16 @@ func (e *element) float(name string) (f float64, ok bool) {
 	return f, true
 }
 
-// place reads a latitude and a longitude. Half of a place is none: both are 0 then.
-func (e *element) place(latitude, longitude string) (north, east float64) {
-	e.needs(latitude, longitude)
-	north, hasNorth := e.float(latitude)
-	east, hasEast := e.float(longitude)
-	if !hasNorth || !hasEast {
-		return 0, 0
-	}
-	if (farmdata.Position{North: north, East: east, Has: farmdata.HasNorth | farmdata.HasEast}).OffEarth() {
-		e.find(farmdata.KindPosition, e.tag+" is not on Earth")
-	}
-	return north, east
-}
-
-// ddi returns 0 for a DDI that is absent or cannot be read.
-func (e *element) ddi(name string) farmdata.DDI {
+// ddi reads a DDI; absent stands for one that is absent or cannot be read.
+func (e *element) ddi(name string, absent farmdata.DDI) farmdata.DDI {
 	value := e.str(name)
 	if value == "" {
-		return 0
+		return absent
 	}
 	ddi, err := farmdata.ParseDDI(value)
 	if err != nil {
 		e.wrong(name, err.Error())
-	}
-	return ddi
-}
-
-// measure reads the DDI of an object that means nothing without one.
-func (e *element) measure(name string) farmdata.DDI {
-	e.needs(name)
-	ddi, err := farmdata.ParseDDI(e.str(name))
-	if err != nil {
-		if e.str(name) != "" {
-			e.wrong(name, err.Error())
-		}
-		return farmdata.DDIUnknown
+		return absent
 	}
 	return ddi
 }

@@ -65,11 +65,12 @@ func (a *attributes) Float(letter string, f *float64, use objects.Use) {
 }
 
 func (a *attributes) DDI(letter string, ddi *farmdata.DDI, use objects.Use) {
+	absent := farmdata.DDI(0)
 	if use&objects.Required != 0 {
-		*ddi = a.measure(letter)
-		return
+		a.needs(letter)
+		absent = farmdata.DDIUnknown
 	}
-	*ddi = a.ddi(letter)
+	*ddi = a.ddi(letter, absent)
 }
 
 func (a *attributes) Value(letter string, raw *int64, missing *bool, use objects.Use) {
@@ -85,8 +86,17 @@ func (a *attributes) Value(letter string, raw *int64, missing *bool, use objects
 	*missing = !ok
 }
 
+// Place takes half of a place for none: both are 0 then.
 func (a *attributes) Place(latitude, longitude string, north, east *float64) {
-	*north, *east = a.place(latitude, longitude)
+	a.needs(latitude, longitude)
+	y, hasNorth := a.float(latitude)
+	x, hasEast := a.float(longitude)
+	if !hasNorth || !hasEast {
+		y, x = 0, 0
+	}
+	if *north, *east = y, x; (farmdata.Position{North: y, East: x, Has: farmdata.HasNorth | farmdata.HasEast}).OffEarth() {
+		a.find(farmdata.KindPosition, a.tag+" is not on Earth")
+	}
 }
 
 func (a *attributes) Stamp(letter string, stamp *farmdata.Stamp) { *stamp = a.stamp(letter) }

@@ -168,10 +168,11 @@ func (r *setReader) addColumn(h *header, e *element) {
 	if raw, ok := e.whole("B", math.MinInt64, math.MaxInt64); ok {
 		h.constants[len(h.columns)] = raw
 	}
+	e.needs("A")
 	pgn, _ := e.whole("D", 0, math.MaxUint32)
 	r.budget.memory -= int64(unsafe.Sizeof(farmdata.Column{}))
 	h.columns = append(h.columns, farmdata.Column{
-		DDI: e.measure("A"), ElementID: e.str("C"), PGN: uint32(pgn), StartBit: e.uint8("E"), StopBit: e.uint8("F"),
+		DDI: e.ddi("A", farmdata.DDIUnknown), ElementID: e.str("C"), PGN: uint32(pgn), StartBit: e.uint8("E"), StopBit: e.uint8("F"),
 	})
 }
 

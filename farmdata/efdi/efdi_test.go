@@ -186,33 +186,6 @@ func description() *efdipb.TaskData {
 	}}}
 }
 
-func TestLogWithTheDescriptionThatCameBefore(t *testing.T) {
-	t.Parallel()
-	devices := open(t, marshal(t, description()), TaskData, Config{}).Devices
-	if len(devices) != 1 || devices[0].ID != "DVC-1" || devices[0].Name != "A00086000DE02812" || devices[0].Elements[0].ID != "DET-1" {
-		t.Fatalf("devices %+v", devices)
-	}
-	set := open(t, marshal(t, sampleLog(3)), TimeLog, Config{Devices: devices})
-	log := set.Logs[0]
-	records, found := farmdatatest.Read(t, log)
-	if len(records) != 3 || len(found) != 0 || log.Name != "TLG00001" || len(set.Devices) != 0 {
-		t.Fatalf("%d records, findings %v, log %+v", len(records), found, log)
-	}
-	v, p := records[2].Values[0], records[2].Position
-	if c := v.Column; v.Raw != 9002 || v.Scaled() != 9.002 || c.Unit != "m" || c.Name != "width" || c.Device != "mower" || c.Element != "body" || c.ElementID != "DET-1" {
-		t.Errorf("value %+v of %+v", v, c)
-	}
-	if p.North != 52.5 || p.Up != 100 || p.PDOP != 1.5 || p.HDOP != 1.2 || p.Satellites != 9 || p.Status != 4 || !p.Valid() || p.Has&farmdata.HasUp == 0 {
-		t.Errorf("position %+v", p)
-	}
-	if at, instant := records[2].Stamp.Time(); at.Unix() != 1_600_000_002 || !instant {
-		t.Errorf("time %v, instant %v", at, instant)
-	}
-	if records[0].Values[0].Column != v.Column {
-		t.Error("records of one log have columns of their own")
-	}
-}
-
 // TestWrappers: a message may be bare, or in an Any whose type URL cannot be trusted.
 func TestWrappers(t *testing.T) {
 	t.Parallel()

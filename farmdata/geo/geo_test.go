@@ -253,22 +253,6 @@ func TestHolesBeyondTheLimit(t *testing.T) {
 	}
 }
 
-func TestGridsAreCells(t *testing.T) {
-	t.Parallel()
-	grid := &farmdata.Grid{Name: "GRD00001", North: 52, East: 7, CellNorth: 0.5, CellEast: 0.25, Rows: 1, Cols: 2}
-	column := &farmdata.Column{DDI: 6, Scale: 0.01}
-	grid.Cells = func(yield func(*farmdata.Cell, error) bool) {
-		_ = yield(&farmdata.Cell{Zone: 1, Values: []farmdata.Value{{Column: column, Raw: 1200}}}, nil) && yield(&farmdata.Cell{Col: 1}, nil) && yield(nil, &farmdata.Finding{})
-	}
-	c := written(t, Config{}, func(w *Writer) error { return w.Prescription(&farmdata.Prescription{Grid: grid}) })
-	if len(c.Features) != 2 || string(c.Features[1].Geometry.Coordinates) != "[[[7.25,52],[7.5,52],[7.5,52.5],[7.25,52.5],[7.25,52]]]" {
-		t.Fatalf("features %+v", c.Features)
-	}
-	if p := c.Features[0].Properties; p["0006"] != 12.0 || p["zone"] != 1.0 {
-		t.Errorf("properties %v", p)
-	}
-}
-
 var errDisk = errors.New("disk full")
 
 type full struct{ left int }

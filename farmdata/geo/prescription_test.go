@@ -204,12 +204,12 @@ func TestGridsAcrossTheMeridian(t *testing.T) {
 	} {
 		grid := &farmdata.Grid{North: -17, East: tt.west, CellNorth: 1, CellEast: tt.size, Rows: 1, Cols: 2}
 		grid.Cells = func(yield func(*farmdata.Cell, error) bool) {
-			_ = yield(&farmdata.Cell{}, nil) && yield(&farmdata.Cell{Col: 1}, nil)
+			_ = yield(&farmdata.Cell{}, nil) && yield(nil, &farmdata.Finding{}) && yield(&farmdata.Cell{Col: 1}, nil)
 		}
 		list := []farmdata.Prescription{{Grid: grid}}
 		for format, got := range map[string]rows{"GeoJSON": geoJSON(t, list), "GeoParquet": geoParquet(t, list)} {
 			for i, row := range got {
-				if row["at"] != tt.want[i] {
+				if len(got) != len(tt.want) || row["at"] != tt.want[i] {
 					t.Errorf("%s, cell %d from %v: got %s, want %s", format, i, tt.west, row["at"], tt.want[i])
 				}
 			}

@@ -150,16 +150,6 @@ func TestAgreesWithIndependentReader(t *testing.T) {
 	}
 }
 
-// TestLogsThatNoTaskNames: the reference does not read them.
-func TestLogsThatNoTaskNames(t *testing.T) {
-	t.Parallel()
-	records := 0
-	for _, log := range openFile(t, farmFile(t, "taskdata_big.zip")).Sets[0].Logs {
-		records += tally(log).records
-	}
-	equal(t, "records of all logs", records, 66_848)
-}
-
 func equal[T comparable](t *testing.T, what string, got, want T) {
 	t.Helper()
 	if got != want {

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/agrimill/agrimill/farmdata"
 )
@@ -40,22 +39,6 @@ func FuzzOpen(f *testing.F) {
 		for _, set := range a.Sets {
 			checkSet(t, set)
 		}
-	})
-}
-
-// FuzzTaskData: no XML makes a set panic; references lead somewhere.
-func FuzzTaskData(f *testing.F) {
-	f.Add(sample, sampleHeader)
-	f.Add(`<ISO11783_TaskData><TSK><GRD E="3" F="3" G="TLG00001" I="2" J="1"/><TZN A="1"><PDV A="0001" B="1"/></TZN></TSK></ISO11783_TaskData>`, `<TIM><PTN A="1" H="" I=""/></TIM>`)
-	f.Add("\xff\xfe<\x00a\x00/\x00>\x00", `<?xml version="1.0" encoding="windows-1252"?><TIM>`+"\x80</TIM>")
-	f.Fuzz(func(t *testing.T, main, header string) {
-		a, err := OpenFS(t.Context(), fstest.MapFS{
-			"TASKDATA.XML": {Data: []byte(main)}, "TLG00001.XML": {Data: []byte(header)}, "TLG00001.BIN": {Data: []byte(sampleRecord(1, 2, 3, value{0, 1}))},
-		}, fuzzLimits)
-		if err != nil {
-			t.Fatalf("a folder with TASKDATA.XML: %v", err)
-		}
-		checkSet(t, a.Sets[0])
 	})
 }
 

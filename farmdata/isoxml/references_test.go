@@ -140,23 +140,6 @@ func TestWhatIsNotRead(t *testing.T) {
 	}
 }
 
-// TestManyNamesOfWhatIsNotRead: names that are told apart are few, whatever the file has.
-func TestManyNamesOfWhatIsNotRead(t *testing.T) {
-	t.Parallel()
-	var xml strings.Builder
-	for i := range 10_000 {
-		fmt.Fprintf(&xml, "<P%d/><CTR A=\"CTR%d\"><FRM A=\"FRM%d\"/></CTR>", i, i, i)
-	}
-	set := openSet(t, entry{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">` + xml.String() + `</ISO11783_TaskData>`})
-	if n := len(set.Findings); n > mostNames+2 || n < mostNames {
-		t.Fatalf("got %d findings, want about %d", n, mostNames)
-	}
-	last := set.Findings[len(set.Findings)-1].Detail
-	if want := fmt.Sprintf("elements of other names, which are not read: %d", 10_000-mostNames+1); last != want {
-		t.Errorf("got %q, want %q", last, want)
-	}
-}
-
 // TestHeadersOfLogs: one part of a header too many, missing, or of an unknown kind.
 func TestHeadersOfLogs(t *testing.T) {
 	t.Parallel()

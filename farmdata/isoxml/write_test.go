@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -163,10 +164,13 @@ func everythingSet(t testing.TB) *farmdata.Set {
 }
 
 // What is read of a set with everything is what testdata/everything.json has, which UPDATE=1 writes: each attribute and each part of a
-// record at its place, which reading what was written does not show.
-func TestEverythingIsRead(t *testing.T) {
+// record at its place, which reading what was written does not show. What is written of it reads equal.
+func TestEverything(t *testing.T) {
 	t.Parallel()
 	set := everythingSet(t)
+	if empty := unset(reflect.ValueOf(*set)); len(empty) > 0 {
+		t.Fatalf("the test has no value for %v: what is new in the model has to be written, and tested", empty)
+	}
 	got := model(t, set) + "\n" + string(testkit.Must(json.MarshalIndent(recordsOf(set.Logs[0]), "", " "))(t)) + "\n"
 	const golden = "testdata/everything.json"
 	if os.Getenv("UPDATE") != "" {
@@ -174,14 +178,6 @@ func TestEverythingIsRead(t *testing.T) {
 	}
 	if want := string(testkit.Must(os.ReadFile(golden))(t)); got != want {
 		t.Error(firstDifference(got, want))
-	}
-}
-
-func TestWriteOfEverything(t *testing.T) {
-	t.Parallel()
-	set := everythingSet(t)
-	if empty := unset(reflect.ValueOf(*set)); len(empty) > 0 {
-		t.Fatalf("the test has no value for %v: what is new in the model has to be written, and tested", empty)
 	}
 	_, again := rewrite(t, set, WriteConfig{})
 	wantEqual(t, again, set)
@@ -319,12 +315,20 @@ func record(change func(*farmdata.Record)) func(*farmdata.Set) {
 	}
 }
 
-// FuzzWrite: what is read without findings is written, and reads equal.
+// FuzzWrite: no XML makes a set panic, and what is read without findings is written, and reads equal.
 func FuzzWrite(f *testing.F) {
-	f.Add(everything, sampleHeader, []byte(sampleRecord(1000, 10, 20, value{0, 1}, value{1, 2})), []byte("\x01\x02\x02\x01"))
-	f.Add(sample, sampleHeader, []byte(sampleRecord(1000, 10, 20, value{0, 1}, value{1, 2})), []byte(""))
+	record := []byte(sampleRecord(1000, 10, 20, value{0, 1}, value{1, 2}))
+	f.Add(everything, sampleHeader, record, []byte("\x01\x02\x02\x01"))
+	f.Add(sample, sampleHeader, record, []byte(""))
+	f.Add(`<ISO11783_TaskData><TSK><GRD E="3" F="3" G="TLG00001" I="2" J="1"/><TZN A="1"><PDV A="0001" B="1"/></TZN></TSK></ISO11783_TaskData>`, `<TIM><PTN A="1" H="" I=""/></TIM>`, record, []byte(""))
+	f.Add("\xff\xfe<\x00a\x00/\x00>\x00", `<?xml version="1.0" encoding="windows-1252"?><TIM>`+"\x80</TIM>", record, []byte(""))
 	f.Fuzz(func(t *testing.T, main, header string, bin, cells []byte) {
-		read := openSet(t, entry{"TASKDATA.XML", main}, entry{"TLG00001.XML", header}, entry{"TLG00001.BIN", string(bin)}, entry{"GRD00001.BIN", string(cells)})
+		archive, err := OpenFS(t.Context(), fstest.MapFS{"TASKDATA.XML": {Data: []byte(main)}, "TLG00001.XML": {Data: []byte(header)}, "TLG00001.BIN": {Data: bin}, "GRD00001.BIN": {Data: cells}}, fuzzLimits)
+		if err != nil {
+			t.Fatalf("a folder with TASKDATA.XML: %v", err)
+		}
+		read := archive.Sets[0]
+		checkSet(t, read)
 		found := len(read.Findings)
 		for _, finding := range read.Findings { // which are about a name that nobody gave, or a map
 			if finding.Kind == farmdata.KindOrphan && strings.Contains(finding.Detail, "no task") || finding.Kind == farmdata.KindUnsupported && strings.Contains(finding.Detail, "map") {
@@ -332,7 +336,7 @@ func FuzzWrite(f *testing.F) {
 			}
 		}
 		var b bytes.Buffer
-		err := Write(t.Context(), &b, read, WriteConfig{Finding: func(*farmdata.Finding) { found++ }})
+		err = Write(t.Context(), &b, read, WriteConfig{Finding: func(*farmdata.Finding) { found++ }})
 		if err != nil && found > 0 {
 			return
 		}

@@ -3,6 +3,22 @@ package natssubject
 
 import "strings"
 
+// Covers reports whether every subject that matches narrow also matches wide.
+func Covers(wide, narrow string) bool {
+	ws, ns := strings.Split(wide, "."), strings.Split(narrow, ".")
+	for i, w := range ws {
+		switch {
+		case i >= len(ns):
+			return false
+		case w == ">":
+			return true
+		case ns[i] == ">" || w != "*" && w != ns[i]:
+			return false
+		}
+	}
+	return len(ws) == len(ns)
+}
+
 // Overlap reports whether there are subjects that both patterns match.
 func Overlap(a, b string) bool {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/natssubject"
 	"github.com/agrimill/agrimill/internal/streamrule"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
@@ -126,8 +127,9 @@ func checkSubjectIsFree(ctx context.Context, js jetstream.JetStream, stream, sub
 	return nil
 }
 
+// coversAny reports whether one of the patterns matches every subject with the prefix.
 func coversAny(patterns []string, prefix string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return covers(p, prefix) })
+	return slices.ContainsFunc(patterns, func(p string) bool { return natssubject.Covers(p, prefix+".>") })
 }
 
 // diffStream lists the settings of Config that differ, as "name have (want)".

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strings"
 
 	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 
@@ -90,18 +89,4 @@ func checkSubject(s string) error {
 		return errBadTopic
 	}
 	return nil
-}
-
-// covers reports whether pattern matches every subject that "prefix.>" matches.
-func covers(pattern, prefix string) bool {
-	want := append(strings.Split(prefix, "."), ">")
-	for i, token := range strings.Split(pattern, ".") {
-		if token == ">" {
-			return i < len(want)
-		}
-		if i >= len(want) || want[i] == ">" || token != "*" && token != want[i] {
-			return false
-		}
-	}
-	return false
 }

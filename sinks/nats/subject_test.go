@@ -6,33 +6,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-func TestCovers(t *testing.T) {
-	for _, c := range []struct {
-		pattern, prefix string
-		want            bool
-	}{
-		{"agrimill.>", "agrimill", true},
-		{">", "agrimill", true},
-		{"*.>", "agrimill", true},
-		{"agrimill.*", "agrimill", false},
-		{"agrimill.*.>", "agrimill", false},
-		{"agrimill.a.>", "agrimill", false},
-		{"agrimill", "agrimill", false},
-		{"other.>", "agrimill", false},
-		{"a.>", "a.b", true},
-		{"a.*.>", "a.b", true},
-		{"a.b.>", "a.b", true},
-		{"*.*.>", "a.b", true},
-		{"a.c.>", "a.b", false},
-		{"a.b.*", "a.b", false},
-		{"a.b.c.>", "a.b", false},
-	} {
-		if got := covers(c.pattern, c.prefix); got != c.want {
-			t.Errorf("covers(%q, %q) = %v", c.pattern, c.prefix, got)
-		}
-	}
-}
-
 // FuzzCheckSubject holds our check against the server's.
 func FuzzCheckSubject(f *testing.F) {
 	for _, seed := range []string{"", ".", "a", "a.b", "a..b", "a.", ".a", "a b", "a*b", "*", ">", "a.>", "a\x00", "ü"} {

@@ -266,22 +266,6 @@ func inCommon(stream string, subjects []string, subject string) error {
 	return fmt.Errorf("%w: the stream %s has no subject that matches %s, but %s", ErrConfig, stream, subject, strings.Join(subjects, ", "))
 }
 
-// covers reports whether every subject that matches narrow also matches wide.
-func covers(wide, narrow string) bool {
-	ws, ns := strings.Split(wide, "."), strings.Split(narrow, ".")
-	for i, w := range ws {
-		switch {
-		case i >= len(ns):
-			return false
-		case w == ">":
-			return true
-		case ns[i] == ">" || w != "*" && w != ns[i]:
-			return false
-		}
-	}
-	return len(ws) == len(ns)
-}
-
 // adopt takes a consumer that exists, or refuses it. It returns what it is to become, or nil if it stays as it is, and
 // warns of what is not as configured then.
 func (d durable) adopt(stream, subject string, have jetstream.ConsumerConfig) (*jetstream.ConsumerConfig, error) {

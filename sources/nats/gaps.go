@@ -8,6 +8,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/natssubject"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -64,5 +65,5 @@ func (s *subscription) readsAll(stream string) bool {
 		return false
 	}
 	have := info.CachedInfo().Config
-	return len(have.Sources) == 0 && len(have.Subjects) > 0 && !slices.ContainsFunc(have.Subjects, func(subject string) bool { return !covers(s.subject, subject) })
+	return len(have.Sources) == 0 && len(have.Subjects) > 0 && !slices.ContainsFunc(have.Subjects, func(subject string) bool { return !natssubject.Covers(s.subject, subject) })
 }

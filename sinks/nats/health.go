@@ -78,6 +78,10 @@ func (s *Sink) answered(asked asked, info *jetstream.StreamInfo) (first bool) {
 	s.run.counts = asked.at
 	s.compare(asked, info)
 	have := &info.Config
+	if s.config.ReadOnly && s.config.Provision == ProvisionUpdate && have.Mirror == nil {
+		changed := s.config.updated(*have)
+		have = &changed
+	}
 	last := s.stream.Swap(have)
 	first = s.looked.Swap(asked.connection) != asked.connection
 	if s.covered(have) && (first || !s.covered(last)) { // else what waits would try again and again, without a pause

@@ -176,10 +176,14 @@ func TestProvisionOverlap(t *testing.T) {
 	}
 }
 
-// Whoever only looks creates and changes nothing.
+// Whoever only looks creates and changes nothing; a stream that is to be changed counts as changed.
 func TestReadOnly(t *testing.T) {
-	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"other.>"}})
-	newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Provision: nats.ProvisionUpdate, ReadOnly: true}, nil)
+	url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"other.>"}, MaxAge: time.Minute})
+	log := testkit.NewLog()
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Provision: nats.ProvisionUpdate, ReadOnly: true}, log)
+	if got := sink.Describe().Durability; got != sinks.DurabilityDisk || strings.Contains(log.String(), "durability none") {
+		t.Errorf("the stream does not count as changed: %s; logged:\n%s", got, log)
+	}
 	if stream, err := js.Stream(t.Context(), nats.DefaultStream); err != nil || !slices.Equal(stream.CachedInfo().Config.Subjects, []string{"other.>"}) {
 		t.Errorf("the stream was changed: %v", err)
 	}

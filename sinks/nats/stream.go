@@ -48,6 +48,19 @@ func (c Config) streamConfig() jetstream.StreamConfig {
 	}
 }
 
+// updated returns what ProvisionUpdate makes of a stream.
+func (c Config) updated(have jetstream.StreamConfig) jetstream.StreamConfig {
+	want := c.streamConfig()
+	if !coversAny(have.Subjects, c.SubjectPrefix) {
+		narrower := func(subject string) bool { return strings.HasPrefix(subject, c.SubjectPrefix+".") }
+		have.Subjects = append(slices.DeleteFunc(slices.Clone(have.Subjects), narrower), want.Subjects...)
+	}
+	have.Retention, have.Discard, have.Storage = want.Retention, want.Discard, want.Storage
+	have.Replicas, have.MaxAge, have.MaxBytes = want.Replicas, want.MaxAge, want.MaxBytes
+	have.MaxMsgs, have.MaxMsgSize, have.Duplicates = want.MaxMsgs, want.MaxMsgSize, want.Duplicates
+	return have
+}
+
 // provisionStream does what Config.Provision says and returns the stream's
 // settings, as they are on the server, and how they differ from the Config's. It calls
 // created if the stream was missing.
@@ -77,19 +90,13 @@ func provisionStream(
 	differences := diffStream(have, want)
 
 	if cfg.Provision == ProvisionUpdate && have.Mirror == nil && (len(differences) > 0 || !coversAny(have.Subjects, cfg.SubjectPrefix)) {
-		updated := have
 		if !coversAny(have.Subjects, cfg.SubjectPrefix) {
 			if err := checkSubjectIsFree(ctx, js, cfg.Stream, want.Subjects[0]); err != nil {
 				return jetstream.StreamConfig{}, nil, err
 			}
-			narrower := func(subject string) bool { return strings.HasPrefix(subject, cfg.SubjectPrefix+".") }
-			updated.Subjects = append(slices.DeleteFunc(slices.Clone(have.Subjects), narrower), want.Subjects...)
 		}
-		updated.Retention, updated.Discard, updated.Storage = want.Retention, want.Discard, want.Storage
-		updated.Replicas, updated.MaxAge, updated.MaxBytes = want.Replicas, want.MaxAge, want.MaxBytes
-		updated.MaxMsgs, updated.MaxMsgSize, updated.Duplicates = want.MaxMsgs, want.MaxMsgSize, want.Duplicates
-		if have = updated; !cfg.ReadOnly {
-			stream, err = js.UpdateStream(ctx, updated)
+		if have = cfg.updated(have); !cfg.ReadOnly {
+			stream, err = js.UpdateStream(ctx, have)
 			if err != nil {
 				return jetstream.StreamConfig{}, nil, fmt.Errorf("update stream %s: %w", cfg.Stream, err)
 			}

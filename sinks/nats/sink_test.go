@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -327,28 +326,12 @@ func TestWarnsAboutDurability(t *testing.T) {
 // TestReplicated runs three servers: a stream of three replicas stores what it
 // acknowledged while one of them is down.
 func TestReplicated(t *testing.T) {
-	ports := testkit.FreePorts(t, 3)
-	var routes []string
-	for _, port := range ports {
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
-	}
-	var servers []*natstest.Server
-	for i := range 3 {
-		servers = append(servers, natstest.Start(t, func(o *server.Options) {
-			o.ServerName = fmt.Sprint("s", i)
-			o.Cluster = server.ClusterOpts{Name: "farm", Host: "127.0.0.1", Port: ports[i]}
-			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
-		}))
-	}
-	testkit.Eventually(t, "a leader", func() bool {
-		return slices.ContainsFunc(servers, func(s *natstest.Server) bool { return s.Server().JetStreamIsLeader() })
-	})
-	urls := servers[0].URL() + "," + servers[1].URL() + "," + servers[2].URL()
+	servers := natstest.StartCluster(t)
 	log := testkit.NewLog()
 	var sink *nats.Sink
 	testkit.Eventually(t, "a stream of three replicas", func() bool { // the leader learns of its peers bit by bit
 		var err error
-		sink, err = nats.New(nats.Config{Connection: nats.Connection{URL: urls}, Replicas: 3, PublishTimeout: 2 * time.Second}, log)
+		sink, err = nats.New(nats.Config{Connection: nats.Connection{URL: servers.URL()}, Replicas: 3, PublishTimeout: 2 * time.Second}, log)
 		return err == nil
 	})
 	defer sink.Close()
@@ -491,18 +474,6 @@ func TestStreamGone(t *testing.T) {
 	}
 }
 
-// TestMemoryServerRestarts: a stream in memory is gone with its server, and the
-// sink makes a new one.
-func TestMemoryServerRestarts(t *testing.T) {
-	s := natstest.Start(t)
-	sink := newSink(t, nats.Config{
-		Connection: nats.Connection{URL: s.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond)}}, Storage: jetstream.MemoryStorage,
-	}, nil)
-	testkit.NoError(t, sink.Publish("topic", newMessage("x")))
-	s.Restart()
-	testkit.Eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
-}
-
 // The sink tells when its server is back.
 func TestRecovered(t *testing.T) {
 	t.Parallel()
@@ -574,30 +545,6 @@ func TestSizeLimits(t *testing.T) {
 	testkit.Eventually(t, "publish", func() bool { return sink.Publish("topic", sized(10, 0)) == nil })
 	if err := sink.Publish("topic", sized(600, 0)); !errors.Is(err, sinks.ErrTooLarge) {
 		t.Errorf("server with a lower limit: got %v, want ErrTooLarge", err)
-	}
-}
-
-// TestOnePoisonAmongMany is row 18 of the fault matrix: a message that the sink
-// cannot take delays no other.
-func TestOnePoisonAmongMany(t *testing.T) {
-	s := natstest.Start(t)
-	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL()}}, nil)
-	var group sync.WaitGroup
-	for i := range 1000 {
-		group.Go(func() {
-			msg, want := newMessage(fmt.Sprint(i)), error(nil)
-			if i == 500 {
-				msg.Payload, want = make([]byte, 2<<20), sinks.ErrTooLarge
-			}
-			if err := sink.Publish("topic", msg); !errors.Is(err, want) {
-				t.Errorf("message %d: got %v, want %v", i, err, want)
-			}
-		})
-	}
-	group.Wait()
-	_, js := connect(t, s.URL())
-	if got := storedCount(t, js, nats.DefaultStream); got != 999 {
-		t.Errorf("%d messages are stored, want 999", got)
 	}
 }
 

@@ -1,13 +1,9 @@
 package nats_test
 
 import (
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -21,24 +17,8 @@ import (
 // ahead: every message comes, and is acked in the end.
 func TestCluster(t *testing.T) {
 	t.Parallel()
-	ports := testkit.FreePorts(t, 3)
-	var routes, urls []string
-	for _, port := range ports {
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
-	}
-	var servers []*natstest.Server
-	for i := range 3 {
-		servers = append(servers, natstest.Start(t, func(o *server.Options) {
-			o.ServerName = fmt.Sprint("s", i)
-			o.Cluster = server.ClusterOpts{Name: "farm", Host: "127.0.0.1", Port: ports[i]}
-			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
-		}))
-		urls = append(urls, servers[i].URL())
-	}
-	testkit.Eventually(t, "a leader", func() bool {
-		return slices.ContainsFunc(servers, func(s *natstest.Server) bool { return s.Server().JetStreamIsLeader() })
-	})
-	conn, err := natsgo.Connect(strings.Join(urls, ","), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond),
+	servers := natstest.StartCluster(t)
+	conn, err := natsgo.Connect(servers.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond),
 		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {})) // it would print them
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +34,7 @@ func TestCluster(t *testing.T) {
 	f.putKeys(10, n)
 	s := testkit.Must(nats.New(nats.Config{
 		Connection: sinknats.Connection{
-			URL: strings.Join(urls, ","), Options: []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
+			URL: servers.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)},
 		},
 		SubjectPrefix: sinknats.NoSubjectPrefix, Durable: "out", KeyHeader: "Key", AckWait: 2 * time.Second, MaxInFlight: 10, CloseTimeout: time.Second,
 	}, nil))(t)

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -36,40 +33,17 @@ func TestOrderInACluster(t *testing.T) {
 // cluster is three servers in the process.
 type cluster struct {
 	*testing.T
-	servers []*natstest.Server
+	servers natstest.Cluster
 	conn    *natsgo.Conn
 }
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	ports := testkit.FreePorts(t, 3)
-	var routes []string
-	for _, port := range ports {
-		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", port))
-	}
-	c := &cluster{T: t}
-	for i, port := range ports {
-		c.servers = append(c.servers, natstest.Start(t, func(o *server.Options) {
-			o.ServerName = fmt.Sprint("s", i)
-			o.Cluster = server.ClusterOpts{Name: "farm", Host: "127.0.0.1", Port: port}
-			o.Routes = server.RoutesFromStr(strings.Join(routes, ","))
-		}))
-	}
-	testkit.Eventually(t, "the servers have a leader", func() bool {
-		return slices.ContainsFunc(c.servers, func(s *natstest.Server) bool { return s.Server().JetStreamIsLeader() })
-	})
-	conn := testkit.Must(natsgo.Connect(c.url(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(t)
+	c := &cluster{T: t, servers: natstest.StartCluster(t)}
+	conn := testkit.Must(natsgo.Connect(c.servers.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(t)
 	t.Cleanup(conn.Close)
 	c.conn = conn
 	return c
-}
-
-func (c *cluster) url() string {
-	var urls []string
-	for _, s := range c.servers {
-		urls = append(urls, s.URL())
-	}
-	return strings.Join(urls, ",")
 }
 
 // leader returns the server that leads the stream.
@@ -110,7 +84,7 @@ func clusterOrderBroker(t *testing.T) orderBroker {
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sink sinks.Sink, err error) {
 			config := nats.Config{
-				Connection: nats.Connection{URL: c.url(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)}}, Ingest: ingest, PublishTimeout: 2 * time.Second, MaxMessageSize: orderLimit, Replicas: 3,
+				Connection: nats.Connection{URL: c.servers.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(10 * time.Millisecond), natsgo.ReconnectJitter(0, 0)}}, Ingest: ingest, PublishTimeout: 2 * time.Second, MaxMessageSize: orderLimit, Replicas: 3,
 			}
 			testkit.EventuallyNil(t, func() error {
 				sink, err = nats.New(config, nil)

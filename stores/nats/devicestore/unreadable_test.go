@@ -3,7 +3,6 @@ package devicestore_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router/farm"
-	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/devicestore"
 )
 
@@ -127,15 +125,5 @@ func TestUnreadableListIsSaidAFewTimes(t *testing.T) {
 	}
 	if lines := len(log.Texts()); lines != warnlog.PerMessage {
 		t.Errorf("%d lines, want %d", lines, warnlog.PerMessage)
-	}
-}
-
-// A bucket that acknowledges what it does not keep is refused.
-func TestBucketWithoutKeys(t *testing.T) {
-	conn := testkit.Must(natstest.Connect(natstest.Start(t).URL()))(t)
-	t.Cleanup(conn.Close)
-	natstest.CreateLossyBucket(t, conn, "lossy")
-	if _, err := devicestore.New(t.Context(), devicestore.Config{Conn: conn, Bucket: "lossy"}); !errors.Is(err, nats.ErrStream) {
-		t.Errorf("got %v, want %v", err, nats.ErrStream)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
-	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/kvlease"
 	"github.com/agrimill/agrimill/subscriber"
 	"github.com/agrimill/agrimill/subscriber/leasetest"
@@ -163,41 +162,6 @@ func TestReleaseIsSeen(t *testing.T) {
 	})
 }
 
-// What somebody else wrote under the name counts as a holder until it does not change, and a
-// key that was deleted as one that may live.
-func TestForeignRecords(t *testing.T) {
-	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
-		conn := connect(t, server)
-		lease := open(t, kvlease.Config{Conn: conn, TTL: time.Second})
-		js := testkit.Must(jetstream.New(conn))(t)
-		kv := testkit.Must(js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
-		epoch := uint64(0)
-		for _, tt := range []struct {
-			name  string
-			write func() error
-		}{
-			{"not a record", func() error { _, err := kv.PutString(t.Context(), kvlease.DefaultName, "hello"); return err }},
-			{"deleted", func() error { return kv.Delete(t.Context(), kvlease.DefaultName) }},
-			{"purged", func() error { return kv.Purge(t.Context(), kvlease.DefaultName) }},
-			{"a holder", func() error {
-				_, err := kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":100,"holder":"another","writes":1}`)
-				return err
-			}},
-		} {
-			testkit.NoError(t, tt.write())
-			before := time.Now()
-			term := first(t, lease)
-			if took := term.Renewed().Sub(before); took < lease.TTL() {
-				t.Errorf("%s: acquired after %v, want no less than %v", tt.name, took, lease.TTL())
-			}
-			if term.Epoch() <= epoch || tt.name == "a holder" && term.Epoch() <= 100 {
-				t.Errorf("%s: epoch %d after %d", tt.name, term.Epoch(), epoch)
-			}
-			epoch = term.Epoch()
-		}
-	})
-}
-
 // Settings are changed in one process after the other. One with a shorter TTL leaves the holder its
 // time, also if the record is gone, and one whose record does not say it the time of whoever waits.
 func TestTTLIsChanged(t *testing.T) {
@@ -319,15 +283,6 @@ func TestClosed(t *testing.T) {
 			t.Errorf("Health = %v, want ErrClosed", err)
 		}
 	})
-}
-
-// A bucket that acknowledges what it does not keep is refused.
-func TestBucketWithoutKeys(t *testing.T) {
-	conn := connect(t, natstest.Start(t))
-	natstest.CreateLossyBucket(t, conn, "lossy")
-	if _, err := kvlease.New(t.Context(), kvlease.Config{Conn: conn, Bucket: "lossy"}); !errors.Is(err, nats.ErrStream) {
-		t.Errorf("got %v, want %v", err, nats.ErrStream)
-	}
 }
 
 func TestConfig(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -156,29 +155,4 @@ func BenchmarkReserveCommit(b *testing.B) {
 func ExampleConfig_Validate() {
 	fmt.Println(kvstore.Config{}.Validate())
 	// Output: kvstore: invalid configuration: Conn is required
-}
-
-// A bucket that exists and forgets earlier, or may become full, is told at the start.
-func TestBucketThatKeepsLess(t *testing.T) {
-	server := natstest.Start(t)
-	conn := connect(t, server)
-	js := testkit.Must(jetstream.New(conn))(t)
-	for name, c := range map[string]struct {
-		bucket jetstream.KeyValueConfig
-		want   string
-	}{
-		"short":  {jetstream.KeyValueConfig{TTL: time.Minute}, "ttl 1m0s (configured: 24h0m0s)"},
-		"full":   {jetstream.KeyValueConfig{MaxBytes: 20_000}, "max bytes 20000 (configured: no limit)"},
-		"values": {jetstream.KeyValueConfig{MaxValueSize: 10}, "max value size 10 (configured: no limit)"},
-		"memory": {jetstream.KeyValueConfig{Storage: jetstream.MemoryStorage}, "storage Memory (configured: File)"},
-		"long":   {jetstream.KeyValueConfig{TTL: 72 * time.Hour, History: 9}, ""},
-	} {
-		c.bucket.Bucket, c.bucket.LimitMarkerTTL = name, time.Minute
-		testkit.Must(js.CreateKeyValue(t.Context(), c.bucket))(t)
-		log := testkit.NewLog()
-		open(t, kvstore.Config{Conn: conn, Bucket: name, Logger: log})
-		if got := log.String(); !strings.Contains(got, c.want) || c.want == "" && got != "" {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
-		}
-	}
 }

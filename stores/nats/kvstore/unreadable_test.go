@@ -1,7 +1,6 @@
 package kvstore_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +10,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )
 
@@ -156,15 +154,5 @@ func TestUnreadableSession(t *testing.T) {
 				b.wantLog("session.other", true)
 			})
 		})
-	}
-}
-
-// A bucket that acknowledges what it does not keep is refused.
-func TestBucketWithoutKeys(t *testing.T) {
-	server := natstest.Start(t)
-	conn := connect(t, server)
-	natstest.CreateLossyBucket(t, conn, "lossy")
-	if _, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn, Bucket: "lossy", Logger: testkit.NewLog()}); !errors.Is(err, nats.ErrStream) {
-		t.Errorf("got %v, want %v", err, nats.ErrStream)
 	}
 }

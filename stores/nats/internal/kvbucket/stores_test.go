@@ -1,0 +1,86 @@
+package kvbucket_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/ThreeDotsLabs/watermill"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/stores/nats/devicestore"
+	"github.com/agrimill/agrimill/stores/nats/kvlease"
+	"github.com/agrimill/agrimill/stores/nats/kvstore"
+)
+
+// store is what the stores have in common.
+type store interface {
+	Health(ctx context.Context) error
+}
+
+// opened calls test for each kind of store, with a function that opens one and closes it when the test ends.
+func opened(t *testing.T, conn *natsgo.Conn, logger watermill.LoggerAdapter, test func(kind string, open func(domain, bucket string) (store, error))) {
+	t.Helper()
+	test("dedup", func(domain, bucket string) (store, error) {
+		s, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn, Domain: domain, Bucket: bucket, Logger: logger})
+		if err == nil {
+			t.Cleanup(func() { _ = s.Close() })
+		}
+		return s, err
+	})
+	test("lease", func(domain, bucket string) (store, error) {
+		s, err := kvlease.New(t.Context(), kvlease.Config{Conn: conn, Domain: domain, Bucket: bucket, Logger: logger})
+		if err == nil {
+			t.Cleanup(func() { _ = s.Close() })
+		}
+		return s, err
+	})
+	test("devices", func(domain, bucket string) (store, error) {
+		return devicestore.New(t.Context(), devicestore.Config{Conn: conn, Domain: domain, Bucket: bucket, Logger: logger})
+	})
+}
+
+// A bucket of another domain is opened, with an account that may subscribe to one prefix only; without the domain, the error says so.
+func TestStoresInDomain(t *testing.T) {
+	t.Parallel()
+	_, leaf := natstest.StartLeaf(t)
+	opened(t, natstest.ConnectLeaf(t, leaf), nil, func(kind string, open func(domain, bucket string) (store, error)) {
+		if _, err := open("", ""); !errors.Is(err, nats.ErrNoJetStream) {
+			t.Errorf("%s, without the domain: got %v, want %v", kind, err, nats.ErrNoJetStream)
+		}
+		s, err := open(natstest.LeafDomain, "")
+		if err == nil {
+			err = s.Health(t.Context())
+		}
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+	})
+}
+
+// A bucket that acknowledges keys that it does not have is refused, and one that keeps less than configured is told.
+func TestStoresCompareTheirBuckets(t *testing.T) {
+	t.Parallel()
+	conn := testkit.Must(natstest.Connect(natstest.Start(t).URL()))(t)
+	t.Cleanup(conn.Close)
+	js := testkit.Must(natstest.JetStream(conn))(t)
+	testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "KV_lossy", Subjects: []string{"$KV.lossy.>"}, Retention: jetstream.InterestPolicy, MaxMsgsPerSubject: 1, AllowRollup: true, AllowDirect: true,
+	}))(t)
+	testkit.Must(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "memory", Storage: jetstream.MemoryStorage, LimitMarkerTTL: 1e9}))(t)
+	log := testkit.NewLog()
+	opened(t, conn, log, func(kind string, open func(domain, bucket string) (store, error)) {
+		if _, err := open("", "lossy"); !errors.Is(err, nats.ErrStream) {
+			t.Errorf("%s: got %v, want %v", kind, err, nats.ErrStream)
+		}
+		before := strings.Count(log.String(), "storage Memory (configured: File)")
+		if _, err := open("", "memory"); err != nil || strings.Count(log.String(), "storage Memory (configured: File)") != before+1 {
+			t.Errorf("%s: %v; logged:\n%s", kind, err, log)
+		}
+	})
+}

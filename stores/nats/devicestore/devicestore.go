@@ -162,11 +162,9 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if config.ReadOnly {
 		provision = kvbucket.ProvisionNone
 	}
-	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
-	defer cancel()
 	var err error
 	if s.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
-		Store: "devicestore", Provision: provision, Logger: config.Logger, Opened: s.opened,
+		Store: "devicestore", Provision: provision, Timeout: config.Timeout, Logger: config.Logger, Opened: s.opened,
 		Bucket: jetstream.KeyValueConfig{
 			Bucket: config.Bucket, Description: "device descriptions of teamsets", TTL: config.TTL, Replicas: config.Replicas, MaxBytes: config.MaxBytes,
 		},
@@ -184,12 +182,12 @@ func (s *Store) opened(jetstream.KeyValueStatus, bool) error {
 
 // Health asks the server for the bucket.
 func (s *Store) Health(ctx context.Context) error {
-	return classed(s.bucket.Health(ctx, s.config.Timeout))
+	return classed(s.bucket.Health(ctx))
 }
 
 // do makes requests, and makes them once more if the bucket was gone.
 func (s *Store) do(ctx context.Context, request func(context.Context, *kvbucket.Bucket) error) error {
-	if err := s.bucket.Do(ctx, s.config.Timeout, request); err != nil {
+	if err := s.bucket.Do(ctx, request); err != nil {
 		return classed(fmt.Errorf("devicestore: bucket %q: %w", s.config.Bucket, err))
 	}
 	return nil

@@ -175,11 +175,9 @@ func New(ctx context.Context, config Config) (*Lease, error) {
 	config = config.WithDefaults()
 	l := &Lease{config: config, logger: config.Logger, id: uuid.NewString(), closed: make(chan struct{})}
 	l.logger = warnlog.Or(l.logger).With(watermill.LogFields{"bucket": config.Bucket, "lease": config.Name})
-	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
-	defer cancel()
 	var err error
 	if l.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
-		Store: "kvlease", Provision: config.Provision, Logger: l.logger, Opened: l.opened,
+		Store: "kvlease", Provision: config.Provision, Timeout: config.Timeout, Logger: l.logger, Opened: l.opened,
 		Bucket: jetstream.KeyValueConfig{Bucket: config.Bucket, Description: "who may work, of several processes", Replicas: config.Replicas},
 	}); err != nil {
 		return nil, err
@@ -199,7 +197,7 @@ func (l *Lease) do(ctx context.Context, request func(context.Context, *kvbucket.
 	if wakeup.Raised(l.closed) {
 		return ErrClosed
 	}
-	return l.bucket.Do(ctx, l.config.Timeout, request)
+	return l.bucket.Do(ctx, request)
 }
 
 // TTL implements [subscriber.Lease].
@@ -219,7 +217,7 @@ func (l *Lease) Health(ctx context.Context) error {
 	if wakeup.Raised(l.closed) {
 		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, ErrClosed)
 	}
-	return l.bucket.Health(ctx, l.config.Timeout)
+	return l.bucket.Health(ctx)
 }
 
 // Close lets go of the bucket. A term that was not released ends with its time. The other methods

@@ -187,11 +187,9 @@ func New(ctx context.Context, config Config) (*Store, error) {
 		held: map[router.Key]*hold{}, unsent: map[router.Key]pendingWrite{}, peers: map[string]*peer{}, odd: map[string]sight{}, oddLine: ratelog.Line{Burst: warnlog.PerMessage}, life: lifecycle.New(),
 	}
 	s.logger = warnlog.Or(s.logger).With(watermill.LogFields{"bucket": config.Bucket})
-	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
-	defer cancel()
 	var err error
 	if s.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
-		Store: "kvstore", Provision: config.Provision, Logger: s.logger, Opened: s.opened,
+		Store: "kvstore", Provision: config.Provision, Timeout: config.Timeout, Logger: s.logger, Opened: s.opened,
 		Bucket: jetstream.KeyValueConfig{
 			Bucket: config.Bucket, Description: "keys of handled messages", TTL: config.TTL, Replicas: config.Replicas,
 			MaxBytes: config.MaxBytes, LimitMarkerTTL: markerTTL,
@@ -213,14 +211,9 @@ func (s *Store) opened(status jetstream.KeyValueStatus, created bool) error {
 	return nil
 }
 
-// do makes a request, and makes it once more if the bucket was gone and is there again.
-func (s *Store) do(ctx context.Context, request func(context.Context, *kvbucket.Bucket) error) error {
-	return s.bucket.Do(ctx, s.config.Timeout, request)
-}
-
 // Health asks the server for the bucket. It returns at the latest when ctx ends, or
 // after Config.Timeout.
-func (s *Store) Health(ctx context.Context) error { return s.bucket.Health(ctx, s.config.Timeout) }
+func (s *Store) Health(ctx context.Context) error { return s.bucket.Health(ctx) }
 
 // Close ends the session, so that others can take over at once what is still reserved, and
 // retries queued commits and releases; it returns the error if that fails. Calls in

@@ -193,7 +193,7 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 // reserveKey is Reserve for one key. Unless take, it only looks at it, and returns no
 // state if the key is free.
 func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.Key, lease time.Duration, take bool) (got router.Reservation, err error) {
-	err = s.do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
+	err = s.bucket.Do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 		value, err := s.reserved(owner, lease)
 		if err != nil {
 			return err
@@ -325,7 +325,7 @@ func (s *Store) Commit(ctx context.Context, claim router.Claim, token router.Tok
 
 func (s *Store) commit(ctx context.Context, st pendingWrite) error {
 	for kind, key := range st.claim.Keys.All() {
-		err := s.do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
+		err := s.bucket.Do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 			if revision := st.token[kind-1]; revision != 0 {
 				_, err := s.write(ctx, b, key.String(), valueCommitted, revision, 0)
 				if !kvbucket.IsConflict(err) {
@@ -389,7 +389,7 @@ func (s *Store) release(ctx context.Context, st pendingWrite) error {
 // anew in a bucket that was created again; there, and with revision 0, it is deleted if
 // it is ours and nobody holds it.
 func (s *Store) purge(ctx context.Context, key router.Key, revision uint64, in *kvbucket.Bucket) error {
-	return s.do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
+	return s.bucket.Do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 		if revision == 0 || b != in {
 			entry, err := b.Get(ctx, key.String())
 			if errors.Is(err, jetstream.ErrKeyNotFound) {

@@ -115,7 +115,9 @@ func (s *Store) renew(ctx context.Context) error {
 
 	sent := time.Now()
 	gap := last.IsZero() || sent.Sub(last) > s.config.SessionTTL/2
-	err := s.bucket.Do(ctx, min(s.config.Timeout, s.config.SessionTTL/2), func(ctx context.Context, b *kvbucket.Bucket) error {
+	ctx, cancel := context.WithTimeout(ctx, s.config.SessionTTL/2)
+	defer cancel()
+	err := s.bucket.Do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 		for {
 			next, err := s.writeSession(ctx, b, id, revision)
 			if !kvbucket.IsConflict(err) {
@@ -197,7 +199,7 @@ func (s *Store) endSession(ctx context.Context) error {
 	if revision == 0 {
 		return nil
 	}
-	return s.do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
+	return s.bucket.Do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 		return s.end(ctx, b, id, revision, sessionRecord{Ended: true})
 	})
 }

@@ -39,6 +39,7 @@ type Config struct {
 	Store     string                   // the package of the store, with which errors begin
 	Bucket    jetstream.KeyValueConfig // a bucket that is created
 	Provision Provision
+	Timeout   time.Duration // of each request
 	Logger    watermill.LoggerAdapter
 	// Opened is called with each bucket that was found or created, before it is used; its error refuses the bucket.
 	Opened func(status jetstream.KeyValueStatus, created bool) error
@@ -73,6 +74,8 @@ func Open(ctx context.Context, conn *natsgo.Conn, domain string, config Config) 
 	if conn.Opts.RetryOnFailedConnect && !conn.IsConnected() {
 		return h, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
+	defer cancel()
 	return h, h.open(ctx)
 }
 
@@ -117,9 +120,9 @@ func CreatedAt(status jetstream.KeyValueStatus) time.Time {
 // Latest returns the bucket as it was found last; nil before.
 func (h *Handle) Latest() *Bucket { return h.latest.Load() }
 
-// Do makes a request within a timeout, and makes it once more if the bucket was gone and is there again.
-func (h *Handle) Do(ctx context.Context, timeout time.Duration, request func(context.Context, *Bucket) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+// Do makes a request, and makes it once more if the bucket was gone and is there again.
+func (h *Handle) Do(ctx context.Context, request func(context.Context, *Bucket) error) error {
+	ctx, cancel := context.WithTimeout(ctx, h.config.Timeout)
 	defer cancel()
 	b := h.Latest()
 	if b == nil {
@@ -154,8 +157,8 @@ func (h *Handle) Reopen(ctx context.Context, b *Bucket) error {
 }
 
 // Health asks the server for the bucket.
-func (h *Handle) Health(ctx context.Context, timeout time.Duration) error {
-	err := h.Do(ctx, timeout, func(ctx context.Context, b *Bucket) error {
+func (h *Handle) Health(ctx context.Context) error {
+	err := h.Do(ctx, func(ctx context.Context, b *Bucket) error {
 		_, err := b.Status(ctx)
 		return err
 	})

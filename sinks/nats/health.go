@@ -102,14 +102,17 @@ func (s *Sink) unlook(cause error) {
 
 // tellDurability warns of a stream that promises less than the router's "nothing is lost" needs, once.
 func (s *Sink) tellDurability(have jetstream.StreamConfig) {
-	text := ""
-	if level, note := durability(have, s.config); level < sinks.DurabilitySynced {
-		text = "durability " + level.String() + ": " + note
+	level, note := durability(have, s.config)
+	before := s.run.durability
+	s.run.durability = note
+	fields := watermill.LogFields{"stream": have.Name}
+	switch {
+	case level >= sinks.DurabilitySynced || note == before:
+	case level == sinks.DurabilityNone:
+		warnlog.Warn(s.logger, "durability none: "+note, fields)
+	default:
+		warnlog.Warn(s.logger, "durability "+level.String()+": "+note, fields)
 	}
-	if text != "" && text != s.run.warned {
-		warnlog.Warn(s.logger, text, watermill.LogFields{"stream": have.Name})
-	}
-	s.run.warned = text
 }
 
 // covered reports whether a stream with this configuration takes all topics.

@@ -32,9 +32,9 @@ type run struct {
 
 	told atomic.Int64 // what the server says of how it syncs, a [sinks.Synced]
 
-	answers sync.Mutex // held while an answer is taken in
-	counts  time.Time  // answers to what was asked before do not count: a later one was faster, or the stream was gone since
-	warned  string     // the warning about the stream's durability
+	answers    sync.Mutex // held while an answer is taken in
+	counts     time.Time  // answers to what was asked before do not count: a later one was faster, or the stream was gone since
+	durability string     // of the stream, as it was told last
 
 	mu      sync.Mutex
 	server  string    // the ID of the server's process

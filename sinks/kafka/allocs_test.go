@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill/message"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/lifecycle"
-	"github.com/agrimill/agrimill/internal/testkit/sinkbench"
 )
 
 // queue is a producer that leaves messages in its queue.
@@ -36,7 +37,12 @@ func TestAllocationsOfMessage(t *testing.T) {
 		lane: &lane{producer: &producer{async: q}, limits: producerKey{limit: 1 << 20}, life: lifecycle.New()},
 	}
 	s.byTopic = map[string]*knownTopic{known.called: {topic: known}}
-	msg := sinkbench.Message(1)
+	const id = "1ae0fd9c-8d46-4b8a-9e52-000000000001"
+	msg := message.NewMessage(id, make([]byte, 1024))
+	msg.Metadata = message.Metadata{
+		gateway.KeyEventType: "MESSAGE_RECEIVED", gateway.KeyMessageID: id, gateway.KeyReceivingEndpointID: id, gateway.KeyTenantID: id,
+		gateway.KeyContextID: id, gateway.KeyMessageType: "iso:11783:-10:taskdata:zip", gateway.KeySentTimestamp: "2024-05-05T10:11:12Z", gateway.KeyDedupID: id,
+	}
 	msg.SetContext(t.Context())
 	got := testing.AllocsPerRun(1000, func() {
 		p, err := s.PublishAsync("topic", msg)

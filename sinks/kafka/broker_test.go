@@ -224,12 +224,3 @@ func testKilled(t *testing.T, real *kafkatest.Real) {
 		}
 	}
 }
-
-// BenchmarkBroker is BenchmarkSink with a real broker that stores the messages.
-func BenchmarkBroker(b *testing.B) {
-	addr, _, _ := strings.Cut(os.Getenv("KAFKA_BROKERS"), ",")
-	if addr == "" {
-		addr = kafkatest.StartReal(b, broker.Config{}).Addr()
-	}
-	benchSink(b, addr)
-}

@@ -8,40 +8,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/uuid"
-
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
-
-func TestConfirmationRequests(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	id := uuid.NewString()
-	json := "application/json"
-	good := `{"confirmations":[{"message_id":"` + id + `","endpoint_id":"` + id + `","future":1}],"future":true}`
-	for _, test := range []struct {
-		tenant, contentType, body string
-		status                    int
-		message                   string
-	}{
-		{s.Tenant(), json, good, 202, ""},
-		{s.Tenant(), json + "; charset=utf-8", good, 202, ""},
-		{id, json, good, 403, "not authorized"},
-		{s.Tenant(), "text/plain", good, 400, "Content-Type"},
-		{s.Tenant(), json, `{"confirmations":`, 400, "parsed"},
-		{s.Tenant(), json, good + good, 400, "parsed"},
-	} {
-		r := c.do("POST", "/confirmations", []byte(test.body), map[string]string{
-			"Content-Type": test.contentType, gateway.KeyTenantID: test.tenant,
-		})
-		if test.status == http.StatusAccepted {
-			want(t, r, test.status)
-			continue
-		}
-		wantMessage(t, r, test.status, test.message)
-	}
-}
 
 func TestUnknownConfirmations(t *testing.T) {
 	for _, strict := range []bool{false, true} {
@@ -62,30 +32,6 @@ func TestUnknownConfirmations(t *testing.T) {
 		if n := s.UnknownConfirmations(); n != 1 {
 			t.Errorf("%d unknown", n)
 		}
-	}
-}
-
-// An application can not confirm what another one received.
-func TestConfirmForeign(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{StrictConfirmations: true})
-	sender, receiver := pairOf(s)
-	other := s.AddApplication(gatewaytest.ApplicationConfig{})
-	s.Authorize(other, s.Tenant())
-	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
-	pair := gateway.MessageConfirmation{MessageID: s.Ledger()[0].MessageID, EndpointID: receiver.ID}
-	wantMessage(t, newCaller(t, s, other).confirm(pair), http.StatusBadRequest, "does not exist")
-	want(t, c.confirm(pair), http.StatusAccepted)
-}
-
-// What a deleted endpoint received can still be confirmed, unless the service is
-// strict.
-func TestConfirmForDeletedEndpoint(t *testing.T) {
-	for strict, status := range map[bool]int{false: http.StatusAccepted, true: http.StatusBadRequest} {
-		s, c := start(t, gatewaytest.Config{StrictConfirmations: strict})
-		sender, receiver := pairOf(s)
-		want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
-		s.DeleteEndpointByUser(receiver.ID)
-		want(t, c.confirm(gateway.MessageConfirmation{MessageID: s.Ledger()[0].MessageID, EndpointID: receiver.ID}), status)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
-	"strings"
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -41,45 +40,6 @@ func TestPutEndpoint(t *testing.T) {
 	}
 }
 
-// A client in another language may write null for a list that holds nothing.
-func TestPutEndpointWithNullLists(t *testing.T) {
-	_, c := start(t, gatewaytest.Config{})
-	r := want(t, c.put("farm:1", map[string]any{"capabilities": nil, "subscriptions": nil}), http.StatusCreated)
-	if e := c.endpoint(r); e.Capabilities == nil || len(e.Capabilities) != 0 {
-		t.Errorf("the answer is %s: an empty list is not null", r.body)
-	}
-}
-
-// What gateway/TestSpecPutEndpointRequest does not send: elements of lists, and what the software version allows.
-func TestPutEndpointInvalid(t *testing.T) {
-	capability := func(messageType, direction any) []any {
-		return []any{map[string]any{"message_type": messageType, "direction": direction}}
-	}
-	_, c := start(t, gatewaytest.Config{Application: gatewaytest.ApplicationConfig{Capabilities: []gateway.EndpointCapability{
-		{MessageType: typeA, Direction: gateway.DirectionSendReceive}, {MessageType: typeB, Direction: gateway.DirectionReceive},
-	}}})
-	for _, test := range []struct {
-		field   string
-		value   any
-		status  int
-		message string
-	}{
-		{"capabilities", "x", 400, "parsed"},
-		{"capabilities", capability("", "SEND"), 400, "message_type is missing"},
-		{"capabilities", capability(typeA, "BOTH"), 400, "direction"},
-		{"capabilities", capability(typeA, ""), 400, "direction"},
-		{"capabilities", capability(typeB, "SEND_RECEIVE"), 400, "Capability for " + typeB + " not valid"},
-		{"subscriptions", []any{map[string]any{}}, 400, "message_type is missing"},
-		{"padding", strings.Repeat("x", 1<<20), 413, "larger"},
-	} {
-		wantMessage(t, c.put("farm:1", map[string]any{test.field: test.value}), test.status, test.message)
-	}
-	if len(c.list()) != 0 {
-		t.Error("an endpoint was created")
-	}
-	want(t, c.put("farm:1", map[string]any{"capabilities": capability(typeB, "RECEIVE")}), http.StatusCreated)
-}
-
 // Slashes in the path may stand unescaped, and nothing is cleaned away.
 func TestExternalIDUnescapedSlash(t *testing.T) {
 	_, c := start(t, gatewaytest.Config{})
@@ -89,21 +49,6 @@ func TestExternalIDUnescapedSlash(t *testing.T) {
 		t.Errorf("external ID %q", e.ExternalID)
 	}
 	want(t, c.do("PUT", "/endpoints/"+url.PathEscape("urn:x:a//b/../c"), c.endpointBody(nil), header), http.StatusOK)
-}
-
-// An endpoint is one (tenant, application, external ID).
-func TestSameExternalID(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	other := newCaller(t, s, s.AddApplication(gatewaytest.ApplicationConfig{}))
-	s.Authorize(other.app, s.Tenant())
-	first := c.endpoint(want(t, c.put("farm:1", nil), http.StatusCreated))
-	second := other.endpoint(want(t, other.put("farm:1", nil), http.StatusCreated))
-	c.tenant = s.AddTenant()
-	s.Authorize(c.app, c.tenant)
-	third := c.endpoint(want(t, c.put("farm:1", nil), http.StatusCreated))
-	if first.ID == second.ID || first.ID == third.ID {
-		t.Error("not three endpoints")
-	}
 }
 
 // A deleted endpoint receives no more messages, not even those on their way.

@@ -15,45 +15,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-func TestTypesFilter(t *testing.T) {
-	for query, status := range map[string]int{
-		"?types=MESSAGE_RECEIVED&types=FILE_RECEIVED":                  200,
-		"?types=MESSAGE_RECEIVED,FILE_RECEIVED":                        200,
-		"?types=MESSAGE_RECEIVED,ENDPOINT_DELETED&types=FILE_RECEIVED": 200,
-		"?types=NONSENSE":         400,
-		"?types=":                 400,
-		"?types=message_received": 400,
-	} {
-		t.Run(query, func(t *testing.T) {
-			s, c := start(t, gatewaytest.Config{})
-			if status != http.StatusOK {
-				wantMessage(t, c.do("GET", "/events"+query, nil, nil), status, "types")
-				return
-			}
-			sender, receiver := pairOf(s)
-			l := c.listen(query)
-			s.SetRoute(sender.ID, receiver.ID, false) // ENDPOINTS_LIST_CHANGED: filtered out
-			s.SetRoute(sender.ID, receiver.ID, true)
-			testkit.Must(s.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: typeA}))(t)
-			l.next(gateway.EventMessageReceived)
-		})
-	}
-}
-
-// A message that a filter holds back is not delivered, and comes with a stream
-// that wants it.
-func TestFilterKeepsMessages(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	sender, _ := pairOf(s)
-	l := c.listen("?types=ENDPOINT_DELETED")
-	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
-	l.nothingBefore(s, c.app)
-	if s.Ledger()[0].Delivered() {
-		t.Error("delivered past the filter")
-	}
-	c.listen("").next(gateway.EventMessageReceived)
-}
-
 // The head comes with the first event, and the keep-alive does not bring it.
 func TestStreamHeadWithTheFirstEvent(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent, KeepAlive: time.Millisecond})
@@ -84,23 +45,6 @@ func TestStreamHeadWithTheFirstEvent(t *testing.T) {
 	if line, err := bufio.NewReader(res.Body).ReadString('\n'); err != nil || line != "event: MESSAGE_RECEIVED\n" {
 		t.Errorf("got %q, %v", line, err)
 	}
-}
-
-func TestNoReplay(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{NoReplay: true})
-	sender, _ := pairOf(s)
-	want(t, c.post(sender.ID, []byte("1"), nil), http.StatusOK)
-	l := c.listen("")
-	l.nothingBefore(s, c.app)
-	want(t, c.post(sender.ID, []byte("2"), nil), http.StatusOK)
-	if e := l.next(gateway.EventMessageReceived); string(c.content(e)) != "2" {
-		t.Errorf("event %s", e.raw)
-	}
-	if n := s.RedeliverUnconfirmed(); n != 2 {
-		t.Errorf("%d events again", n)
-	}
-	l.next(gateway.EventMessageReceived)
-	l.next(gateway.EventMessageReceived)
 }
 
 func TestOneStream(t *testing.T) {

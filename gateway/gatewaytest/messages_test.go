@@ -20,6 +20,8 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
+const noRecipients = "No recipients for this sender and info type"
+
 // What gateway/TestSpecMessageHeaders and TestSpecLimits do not send.
 func TestMessageHeaders(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})
@@ -61,15 +63,6 @@ func TestMessageHeaders(t *testing.T) {
 	}
 }
 
-func TestMessageHeaderTwice(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	sender, _ := pairOf(s)
-	req := c.request("POST", "/messages", []byte("x"), c.messageHeaders(sender.ID, nil))
-	req.Header.Add(gateway.KeyTenantID, s.Tenant())
-	r := testkit.Must(c.send(req))(t)
-	wantMessage(t, r, http.StatusBadRequest, "more than once")
-}
-
 // A sender that dies half-way through its body has sent nothing.
 func TestBodyShorterThanContentLength(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})
@@ -86,22 +79,6 @@ func TestBodyShorterThanContentLength(t *testing.T) {
 	if res.StatusCode != http.StatusBadRequest || len(s.Ledger()) != 0 {
 		t.Errorf("status %d, %d ledger entries", res.StatusCode, len(s.Ledger()))
 	}
-}
-
-// A foreign endpoint, an unauthorized tenant and an endpoint of another tenant
-// are all 403.
-func TestSenderForbidden(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	pairOf(s)
-	other := s.AddApplication(gatewaytest.ApplicationConfig{})
-	s.Authorize(other, s.Tenant())
-	foreign := s.AddEndpoint(gatewaytest.EndpointConfig{App: other, Send: []string{typeA}})
-	second := s.AddTenant()
-	wantMessage(t, c.post(foreign.ID, []byte("x"), nil), http.StatusForbidden, foreign.ID)
-	s.Authorize(s.Application(), second)
-	elsewhere := s.AddEndpoint(gatewaytest.EndpointConfig{Tenant: second, Send: []string{typeA}})
-	wantMessage(t, c.post(elsewhere.ID, []byte("x"), nil), http.StatusForbidden, elsewhere.ID)
-	want(t, c.post(elsewhere.ID, []byte("x"), map[string]string{gateway.KeyTenantID: second}), http.StatusOK)
 }
 
 func payloadOf(size int) []byte {
@@ -257,18 +234,6 @@ func TestFileTypes(t *testing.T) {
 	l.next(gateway.EventMessageReceived)
 	l.next(gateway.EventMessageReceived)
 	l.next(gateway.EventFileReceived)
-}
-
-func TestOmitOptionalFields(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{OmitOptionalFields: true})
-	sender, _ := pairOf(s)
-	want(t, c.post(sender.ID, []byte("x"), nil), http.StatusOK)
-	e := c.listen("").next(gateway.EventMessageReceived)
-	for _, field := range []string{"received_at", "tenant_id", "filename", "teamset_context_id"} {
-		if _, present := e.data[field]; present {
-			t.Errorf("%s is present", field)
-		}
-	}
 }
 
 // Send is POST /messages without HTTP, and can be a legacy sender.

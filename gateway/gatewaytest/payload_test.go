@@ -3,7 +3,6 @@ package gatewaytest_test
 import (
 	"bytes"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -49,24 +48,6 @@ func TestPayloadHost(t *testing.T) {
 	}
 }
 
-func TestPayloadURIIsTheKey(t *testing.T) {
-	s, c, _, uri := remote(t, gatewaytest.Config{})
-	u := testkit.Must(url.Parse(uri))(t)
-	query := u.Query()
-	query.Set("expires", "99999999999999")
-	for name, address := range map[string]string{
-		"no signature":   s.PayloadURL() + u.Path,
-		"later expiry":   s.PayloadURL() + u.Path + "?" + query.Encode(),
-		"other part":     strings.Replace(uri, "/file?", "/0?", 1),
-		"unknown":        strings.Replace(uri, "/payloads/", "/payloads/0", 1),
-		"on the service": s.BaseURL() + u.RequestURI(),
-	} {
-		if r := c.fetch(address, nil); r.status != http.StatusNotFound {
-			t.Errorf("%s: %d", name, r.status)
-		}
-	}
-}
-
 func TestPayloadURIExpires(t *testing.T) {
 	for _, lifetime := range []time.Duration{15 * time.Minute, time.Minute} {
 		s, c, _, uri := remote(t, gatewaytest.Config{PayloadLifetime: lifetime})
@@ -79,18 +60,6 @@ func TestPayloadURIExpires(t *testing.T) {
 		fresh := c.listen("?types=FILE_RECEIVED").next(gateway.EventFileReceived).text("payload_uri")
 		want(t, c.fetch(fresh, nil), http.StatusOK)
 	}
-}
-
-func TestPayloadRange(t *testing.T) {
-	_, c, payload, uri := remote(t, gatewaytest.Config{})
-	for header, part := range map[string][]byte{
-		"bytes=0-9": payload[:10], "bytes=990-2010": payload[990:2011], "bytes=2999-": payload[2999:], "bytes=-5": payload[2995:],
-	} {
-		if r := want(t, c.fetch(uri, map[string]string{"Range": header}), http.StatusPartialContent); !bytes.Equal(r.body, part) {
-			t.Errorf("%s: %d bytes", header, len(r.body))
-		}
-	}
-	want(t, c.fetch(uri, map[string]string{"Range": "bytes=3000-"}), http.StatusRequestedRangeNotSatisfiable)
 }
 
 // A payload outlives its confirmation by its URI, unless told otherwise.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -188,14 +187,4 @@ func TestSpecAnswers(t *testing.T) {
 			}
 		}
 	})
-}
-
-// The lifetime of a payload_uri can be shorter than what the specification
-// allows, never longer.
-func TestSpecPayloadLifetime(t *testing.T) {
-	for lifetime, valid := range map[time.Duration]bool{time.Second: true, 15 * time.Minute: true, 15*time.Minute + 1: false} {
-		if err := (gatewaytest.Config{PayloadLifetime: lifetime}).Validate(); (err == nil) != valid {
-			t.Errorf("%v: %v", lifetime, err)
-		}
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -19,15 +18,6 @@ func (c *caller) tenants() []gateway.TenantInfo {
 	var body gateway.TenantsListResponse
 	testkit.NoError(c.t, json.Unmarshal(want(c.t, c.do("GET", "/tenants", nil, nil), http.StatusOK).body, &body))
 	return body.Tenants
-}
-
-func TestTenantEndpointsRefused(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	wantMessage(t, c.do("GET", "/tenants/nonsense/endpoints", nil, nil), http.StatusBadRequest, "UUID")
-	for _, id := range []string{uuid.NewString(), s.AddTenant()} {
-		wantMessage(t, c.do("GET", "/tenants/"+id+"/endpoints", nil, nil), http.StatusForbidden, id)
-	}
-	want(t, c.do("GET", "/tenants/"+strings.ToUpper(s.Tenant())+"/endpoints", nil, nil), http.StatusOK)
 }
 
 // Each application is told of a change as it sees it; the owner alone is told of a deletion, and nobody of what
@@ -72,64 +62,6 @@ func endpointsOf(e event) map[string]map[string]any {
 		list[id] = info
 	}
 	return list
-}
-
-// A tenant of which an authorization with another scope is left is seen, and its messages are confirmed, but it
-// is not managed; without any, it is out of reach.
-func TestAuthorizationLifecycle(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	l := c.listen("")
-	c.tenant = s.AddTenant()
-	s.Authorize(c.app, c.tenant)
-	s.Authorize(c.app, c.tenant) // held already
-	l.next(gateway.EventAuthorizationAdded)
-	s.AuthorizeScope(c.app, c.tenant, "other:scope")
-	l.next(gateway.EventAuthorizationAdded)
-	if n := len(c.tenants()); n != 2 {
-		t.Errorf("%d tenants: a tenant with two authorizations is listed once", n)
-	}
-	first := c.endpoint(want(t, c.put("farm:1", nil), http.StatusCreated))
-	l.next(gateway.EventEndpointsListChanged)
-	want(t, c.put("farm:2", nil), http.StatusCreated)
-	l.next(gateway.EventEndpointsListChanged)
-	want(t, c.post(first.ID, []byte("x"), nil), http.StatusOK)
-	message := l.next(gateway.EventMessageReceived)
-
-	s.Revoke(c.app, c.tenant, "endpoints:manage")
-	if n := len(c.list()); n != 0 {
-		t.Errorf("%d endpoints", n)
-	}
-	wantMessage(t, c.put("farm:1", nil), http.StatusForbidden, "endpoints:manage")
-	wantMessage(t, c.delete("farm:1"), http.StatusForbidden, "endpoints:manage")
-	want(t, c.confirm(message.pair()), http.StatusAccepted)
-
-	s.Revoke(c.app, c.tenant, "other:scope")
-	want(t, c.put("farm:1", nil), http.StatusForbidden)
-	want(t, c.post(first.ID, []byte("x"), nil), http.StatusForbidden)
-	want(t, c.confirm(message.pair()), http.StatusForbidden)
-	want(t, c.do("GET", "/tenants/"+c.tenant+"/endpoints", nil, nil), http.StatusForbidden)
-	if n := len(c.tenants()); n != 1 {
-		t.Errorf("%d tenants", n)
-	}
-}
-
-// Revoking a scope that endpoints do not depend on removes none.
-func TestRevokeOtherScope(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	s.AuthorizeScope(c.app, s.Tenant(), "other:scope")
-	want(t, c.put("farm:1", nil), http.StatusCreated)
-	l := c.listen("")
-	s.Revoke(c.app, s.Tenant(), "other:scope")
-	l.next(gateway.EventAuthorizationRevoked)
-	l.nothingBefore(s, c.app)
-	want(t, c.put("farm:1", nil), http.StatusOK)
-}
-
-// Lifecycle events reach streams that are open; a later one is not told.
-func TestLifecycleIsLive(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	pairOf(s)
-	c.listen("").nothingBefore(s, c.app)
 }
 
 func TestMistakesFailTheTest(t *testing.T) {

@@ -118,7 +118,7 @@ type Snapshot struct {
 	// CheckedAt: those that passed, and failed ones that do not count yet, included.
 	Checks    []Check   `json:"checks,omitempty"`
 	CheckedAt time.Time `json:"checked_at,omitzero"`
-	// UnconfirmedCourse is that of Subscriber.Unconfirmed: [Course.Values].
+	// UnconfirmedCourse is that of Subscriber.Unconfirmed: [history.History.Unconfirmed].
 	UnconfirmedCourse []int `json:"unconfirmed_course,omitempty"`
 	// Error is why the pipeline ended, redacted; empty if it has not, or without an error.
 	Error string `json:"error,omitempty"`

@@ -146,6 +146,8 @@ type History struct {
 	owners   []*owner
 	endpoint map[string]*owner
 	tenant   map[string]*owner // what is for no endpoint
+
+	unconfirmed ring // of RangeHour, in flight
 }
 
 // arrival is what is known of an unfinished message from the gateway. Times are Unix nanoseconds.
@@ -219,6 +221,24 @@ func (h *History) Update(samples []Sample, j *journal.Journal) {
 	for i := range samples {
 		h.open(&samples[i], now.UnixNano())
 	}
+}
+
+// AddUnconfirmed takes how many messages of the gateway are unconfirmed now.
+func (h *History) AddUnconfirmed(n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p := h.unconfirmed.at(RangeHour, h.now().UnixNano()); p != nil {
+		p.inFlight = max(p.inFlight, int64(n))
+	}
+}
+
+// Unconfirmed are the most of each minute of the last hour, the present one last; fewer than 60 in the first hour.
+func (h *History) Unconfirmed() (course []int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	h.unconfirmed.each(RangeHour, now.Add(time.Minute-RangeHour.Duration()).UnixNano(), now.UnixNano(), func(p *period) { course = append(course, int(p.inFlight)) })
+	return course
 }
 
 // forget forgets what was not there for a day. The caller holds mu.

@@ -277,6 +277,34 @@ func TestPeriodsPass(t *testing.T) {
 	})
 }
 
+// What is unconfirmed has its most in each minute, for an hour.
+func TestUnconfirmed(t *testing.T) {
+	start := time.Date(2026, 4, 1, 6, 0, 0, 0, time.UTC)
+	now := start
+	h := history.New(func() time.Time { return now })
+	add := func(seconds, n int) []int {
+		now = start.Add(time.Duration(seconds) * time.Second)
+		h.AddUnconfirmed(n)
+		return h.Unconfirmed()
+	}
+	add(0, 1)
+	add(30, 5)
+	add(50, 2)
+	add(60, 2)
+	if got := add(61, 3); !slices.Equal(got, []int{5, 3}) {
+		t.Errorf("got %v", got)
+	}
+	for minute := 2; minute < 99; minute++ {
+		add(60*minute, minute)
+	}
+	if got := add(60*99, 99); len(got) != 60 || got[0] != 40 || got[59] != 99 {
+		t.Errorf("got %v", got)
+	}
+	if got := add(24*60*60, 7); !slices.Equal(got, []int{7}) {
+		t.Errorf("after a day: %v", got)
+	}
+}
+
 // A route that counts anew, because it was removed and added, does not count backward.
 func TestCountsBeginAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -380,27 +408,6 @@ func TestConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-}
-
-func Example() {
-	now := time.Date(2026, 4, 1, 6, 0, 0, 0, time.UTC)
-	clock := func() time.Time { return now }
-	j, err := journal.New(journal.Config{Now: clock})
-	if err != nil {
-		panic(err)
-	}
-	h := history.New(clock)
-	for delivered := range uint64(3) { // every few seconds
-		h.Update([]history.Sample{{Route: "farm", FromGateway: true, Counts: history.Counts{Delivered: delivered}, Backlog: -1}}, j)
-		now = now.Add(time.Minute)
-	}
-	for _, p := range h.Record(history.RangeHour, history.Selection{Route: "farm"}).Routes[0].Periods {
-		fmt.Println(p.Time.Format(time.TimeOnly), p.Delivered)
-	}
-	// Output:
-	// 06:00:00 0
-	// 06:01:00 1
-	// 06:02:00 1
 }
 
 // BenchmarkEvent has what an event costs in all: its entry in the journal, and the history that follows it every 5,000

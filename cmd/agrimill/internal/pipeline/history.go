@@ -17,7 +17,9 @@ func (p *Pipeline) remember(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		open := p.subscriber.Open()
-		p.history.Update(admin.SamplesFrom(p.snapshot(open), open), p.journal)
+		now := p.snapshot(open)
+		p.history.Update(admin.SamplesFrom(now, open), p.journal)
+		p.history.AddUnconfirmed(now.Subscriber.Unconfirmed)
 		select {
 		case <-ctx.Done():
 			return

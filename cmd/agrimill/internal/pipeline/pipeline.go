@@ -124,9 +124,8 @@ type remembered struct {
 // observed is what operators see.
 type observed struct {
 	readiness    readiness
-	snapshots    sync.Mutex // is held while one is made: steady and course want them in their order
+	snapshots    sync.Mutex // is held while one is made: steady wants them in their order
 	steady       admin.Steady
-	course       admin.Course // of what is unconfirmed
 	certificates certificates
 	observer     *metrics.Observer
 	sinkMetrics  *metrics.Sinks   // those of the same name are counted together

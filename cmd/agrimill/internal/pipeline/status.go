@@ -88,8 +88,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	}
 	slices.SortFunc(s.Sinks, func(a, b admin.Sink) int { return strings.Compare(a.Name, b.Name) })
 	p.nameWaits(g, s.Subscriber.Waits)
-	p.course.Add(s.Time, s.Subscriber.Unconfirmed)
-	s.UnconfirmedCourse = p.course.Values()
+	s.UnconfirmedCourse = p.history.Unconfirmed()
 	s.Verdict = p.steady.Judge(s)
 	return s
 }

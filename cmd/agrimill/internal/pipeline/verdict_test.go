@@ -15,11 +15,15 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/certificate"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )
 
@@ -189,6 +193,36 @@ func TestVerdictOfFaults(t *testing.T) {
 				testkit.EventuallyNil(w, func() error { return w.js.DeleteStream(w.Context(), "OUT") })
 			}, admin.ProblemRoute, false, []string{`The route "back" has been waiting`, "stream not found"},
 			func(w *world, _ *agrimill) { w.outRoute() },
+		},
+		"the source is gone, with a lease": {
+			func(w *world) string { w.free(); return w.outRoute() + w.ha(w.server.URL(), "ttl: 5s") },
+			func(w *world, b *agrimill) {
+				testkit.Eventually(w, "the source is read", func() bool { return b.route("back").Backlog != nil })
+				testkit.EventuallyNil(w, func() error { return w.js.DeleteStream(w.Context(), "OUT") })
+			}, admin.ProblemRoute, false, []string{`The route "back" has been waiting`, "stream not found"},
+			func(w *world, _ *agrimill) { w.outRoute() },
+		},
+		"the topic of the source is gone": {
+			func(w *world) string {
+				w.env["KAFKA"] = kafkatest.Start(w, kfake.SeedTopics(1, "reports")).Addr()
+				return fmt.Sprintf("  - {name: back, from: {kafka: {brokers: %q, topics: [reports]}}, to: {gateway: {tenant: %s, type: %q, endpoint: %s}}}\n",
+					w.env["KAFKA"], w.gate.Tenant(), taskData, w.sender.ID)
+			},
+			func(w *world, _ *agrimill) {
+				conn := kafkatest.Client(w, w.env["KAFKA"])
+				client := kadm.NewClient(conn)
+				testkit.NoError(w, conn.ProduceSync(w.Context(), &kgo.Record{Topic: "reports", Value: []byte("report")}).FirstErr())
+				testkit.Eventually(w, "the topic is read", func() (is bool) {
+					for _, group := range client.FetchManyOffsets(w.Context(), testkit.Must(client.ListGroups(w.Context()))(w).Groups()...) {
+						group.Fetched.Each(func(committed kadm.OffsetResponse) { is = is || committed.At > 0 })
+					}
+					return is
+				})
+				testkit.Must(client.DeleteTopics(w.Context(), "reports"))(w)
+			}, admin.ProblemRoute, false, []string{`The route "back" has been waiting`, "does not exist"},
+			func(w *world, _ *agrimill) {
+				testkit.Must(kadm.NewClient(kafkatest.Client(w, w.env["KAFKA"])).CreateTopic(w.Context(), 1, 1, nil, "reports"))(w)
+			},
 		},
 		"a message is poisoned": {
 			func(*world) string {

@@ -898,48 +898,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func ExampleLoad() {
-	env := map[string]string{
-		"AGRIMILL_BASE_URL": "https://gateway.example", "AGRIMILL_TOKEN_URL": "https://login.gateway.example/token",
-		"AGRIMILL_CLIENT_ID": "farm", "AGRIMILL_CLIENT_SECRET": "not to be seen",
-		"AGRIMILL_APPLICATION_ID": "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01", "AGRIMILL_SOFTWARE_VERSION_ID": "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d02",
-	}
-	c, err := Load("../../examples/minimal.yaml", Options{Env: func(name string) string { return env[name] }})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(c.Gateway.ClientSecret, c.Routes[0].To.Topic, c.Sinks["farm"].NATS.Stream)
-	// Output: [redacted] {tenant|none}.{type|none} AGRIMILL
-}
-
-func ExampleParse() {
-	_, err := Parse("agrimill.yaml", []byte(`
-gateway:
-  base_url: https://gateway.example
-  token_ur: https://login.gateway.example/token
-  client_id: farm
-  client_secret_file: /dev/null
-sinks:
-  lake: {nats: {url: "nats://127.0.0.1:4222"}}
-routes:
-  - name: farm-data
-    from: {gateway: all}
-    to: {sink: laek, topic: "{type}"}
-poison: {sink: lake}
-`), Options{})
-	var problems *Problems
-	if errors.As(err, &problems) {
-		for _, p := range problems.List {
-			fmt.Println(p)
-		}
-	}
-	// Output:
-	// agrimill.yaml:4:3: gateway.token_ur: is not a known key; did you mean gateway.token_url?
-	// agrimill.yaml:6:23: gateway.client_secret_file: must be a file with a single line, the client secret
-	// agrimill.yaml:12:16: routes[0].to.sink: names an unknown sink: "laek"; did you mean lake?
-}
-
 // What became of a key is told wherever it was, and of no key that there is.
 func TestFormerKeys(t *testing.T) {
 	for _, c := range []struct{ section, want string }{

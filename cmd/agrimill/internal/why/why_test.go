@@ -1,7 +1,6 @@
 package why_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -135,12 +134,4 @@ func TestFilterOfEndpoints(t *testing.T) {
 	if answer := why.Walk(why.Question{Tenant: tenant, Type: png}, f); answer.Missing != why.LinkRoute {
 		t.Errorf("%+v", answer)
 	}
-}
-
-func ExampleWalk() {
-	answer := why.Walk(why.Question{Tenant: tenant, Type: png}, why.Facts{
-		Tenants: []gateway.TenantInfo{{ID: tenant, Endpoints: []gateway.TenantEndpointInfo{}}},
-	})
-	fmt.Println(answer.Missing)
-	// Output: endpoint
 }

@@ -36,8 +36,11 @@ import (
 // The page's own words for what a test waits for.
 const (
 	running = `document.querySelector("#state").dataset.state === "running"`
-	rows    = `document.querySelectorAll("#poison-rows tr").length`
-	result  = `document.querySelector("#replay-result").textContent`
+	// degraded is it as long as something is in the poison queue.
+	degraded = `document.querySelector("#state").dataset.state === "degraded"`
+
+	rows   = `document.querySelectorAll("#poison-rows tr").length`
+	result = `document.querySelector("#replay-result").textContent`
 )
 
 // node is a node of the picture, found by its label.
@@ -95,13 +98,12 @@ func look(page *browsertest.Tab, name string) {
 func TestBrowserPage(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken, Gatherer: b.registry}, b)
-	b.run()
 	b.send(4, taskData, "")
 	b.send(3, shapes, hostileFilename)
 	b.waitConfirmed(7)
 
 	page := browsertest.Open(t, origin(server)+"/")
-	page.Wait(running)
+	page.Wait(degraded)
 	page.Wait(state("Gateway", "connected", "connected"))
 	page.Wait(state("Subscriber", "running", "running"))
 	page.Wait(state("Route task data", "running", "running"))
@@ -121,7 +123,7 @@ func TestBrowserPage(t *testing.T) {
 	// What would be HTML is text.
 	enter(page, "problems")
 	page.Wait(rows + ` === 3`)
-	page.Wait(`document.querySelector("#poison-rows .reason").textContent.includes('<img src=x onerror="window.pwned=3">')`)
+	page.Wait(`document.querySelector("#poison-rows .reason").textContent.includes("type conversion error")`)
 	page.Wait(`document.querySelector("#poison-rows .file").textContent === "\\u202e<svg onload=window.pwned=2>.zip"`)
 	page.Wait(fmt.Sprintf(`document.querySelector("#poison-rows .route").textContent === %q`, hostileRoute))
 	look(page, "problems")
@@ -262,6 +264,7 @@ func TestBrowserHistory(t *testing.T) {
 // TestBrowserFilter selects a tenant and an endpoint, with the keyboard only: figures, what waits, the history, messages, the poison
 // queue and endpoints are theirs, and the page says what is not.
 func TestBrowserFilter(t *testing.T) {
+	const hostile = `no <img src=x onerror="window.pwned=3"> field`
 	queue := &memoryQueue{}
 	h, j := history.New(nil), testkit.Must(journal.New(journal.Config{}))(t)
 	o := j.Observer(nil)
@@ -270,7 +273,7 @@ func TestBrowserFilter(t *testing.T) {
 		tenant, endpoint := fmt.Sprint("tenant-", i%2), fmt.Sprintf("endpoint-%d-%d", i%2, i%3)
 		queue.add(fmt.Sprint("m", i), message.Metadata{
 			gateway.KeyTenantID: tenant, gateway.KeyReceivingEndpointID: endpoint, router.KeyPoisonRoute: "tasks", gateway.KeyMessageType: taskData,
-			router.KeyPoisonReason: map[bool]string{true: "no such field", false: "not a number"}[i%3 == 0],
+			router.KeyPoisonReason: map[bool]string{true: hostile, false: "not a number"}[i%3 == 0],
 		})
 		event := &gateway.MessageReceived{ID: fmt.Sprint("message-number-", i), TenantID: tenant, ReceivingEndpointID: endpoint, Filename: fmt.Sprintf("Field %d.zip", i)}
 		j.Event(event)
@@ -321,6 +324,8 @@ func TestBrowserFilter(t *testing.T) {
 	server := serve(t, admin.Config{}, source)
 	page := open(t, server, "problems")
 	page.Wait(rows + ` === 25 && document.querySelector("#only-note").hidden`)
+	page.Wait(fmt.Sprintf(`[...document.querySelectorAll("#poison-rows .reason .text")].some(n => n.textContent === %q)`, hostile))
+	noElements(t, page, "#poison img")
 	text := func(id, want string) {
 		page.Helper()
 		page.Wait(`document.querySelector("` + id + `").textContent.startsWith("` + want + `")`)
@@ -429,28 +434,27 @@ func TestBrowserConfig(t *testing.T) {
 func TestBrowserTrace(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{}, b)
-	b.run()
 	b.send(1, taskData, "Field 12 north.zip")
 	b.send(1, shapes, hostileFilename)
 	b.waitConfirmed(2)
 
 	page := browsertest.Open(t, origin(server)+"/")
-	page.Wait(running)
+	page.Wait(degraded)
 	find := func(what string) {
 		page.Clear("#trace-query")
 		page.Type("#trace-query", what+"\n")
 	}
 	steps := `[...document.querySelectorAll("#trace-messages ol li .where")].map(n => n.textContent).join(" ")`
 	find("12 NORTH")
-	page.Wait(steps + ` === "received started stored delivered confirmed"`)
+	page.Wait(steps + ` === "received started stored delivered confirmed never saw it"`)
 	page.Wait(`document.querySelector("#trace-messages p.where").textContent === "delivered by task data; confirmed"`)
 	page.Wait(`document.querySelector("#trace-messages").textContent.includes("in stream AGRIMILL, sequence ")`)
 	look(page, "trace")
 
 	find("svg onload")
-	page.Wait(steps + `.endsWith("poisoned confirmed")`)
+	page.Wait(steps + `.endsWith("poisoned confirmed never saw it")`)
 	page.Wait(`document.querySelector("#trace-messages h3").textContent === "\\u202e<svg onload=window.pwned=2>.zip"`)
-	page.Wait(`document.querySelector("#trace-messages").textContent.includes('no shape <img src=x onerror="window.pwned=3">')`)
+	page.Wait(`document.querySelector("#trace-messages").textContent.includes("type conversion error")`)
 	noElements(t, page, "#trace img, #trace svg")
 
 	find("nobody sent this")
@@ -463,7 +467,6 @@ func TestBrowserTrace(t *testing.T) {
 func TestBrowserWhy(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{}, b)
-	b.run()
 	page := open(t, server, "messages")
 	page.Wait(running)
 	page.Wait(`[...document.querySelectorAll("#why-tenants option")].some(o => o.value === "` + b.gate.Tenant() + `")`)
@@ -493,7 +496,6 @@ func TestBrowserWhy(t *testing.T) {
 func TestBrowserProtected(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken, ReadToken: readToken}, b)
-	b.run()
 	b.send(1, taskData, "Field 12 north.zip")
 	b.send(1, shapes, "shapes.zip")
 	b.waitConfirmed(2)
@@ -505,7 +507,7 @@ func TestBrowserProtected(t *testing.T) {
 	page.Wait(`document.querySelector("#login-result").textContent === "The token is wrong."`)
 	page.Picture("protected-refused")
 	page.Keys(readToken + "\r") // over the wrong one, which is selected
-	page.Wait(running)
+	page.Wait(degraded)
 	page.Wait(`document.querySelector("#login").hidden && !document.querySelector("#main").hidden && document.activeElement.id === "main"`)
 	page.Type("#trace-query", "north\n")
 	page.Wait(`document.querySelectorAll("#trace-messages > li").length === 1 && document.querySelector("#trace-json").href.startsWith("blob:")`)
@@ -525,7 +527,6 @@ func TestBrowserProtected(t *testing.T) {
 func TestBrowserIngress(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{}, b)
-	b.run()
 	page := browsertest.Open(t, origin(server)+"/")
 	page.Wait(running)
 	web := []byte("<html>default backend</html>")
@@ -554,7 +555,6 @@ func TestBrowserIngress(t *testing.T) {
 func TestBrowserSinkBreaks(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{}, b)
-	b.run()
 	page := browsertest.Open(t, origin(server)+"/")
 	b.send(3, taskData, "")
 	page.Wait(running)
@@ -569,9 +569,9 @@ func TestBrowserSinkBreaks(t *testing.T) {
 	page.Wait(node("Route task data") + `.querySelector(".error").hidden === false`)
 	page.Wait(fact("Subscriber", "oldest unconfirmed") + ` !== "none"`)
 	page.Wait(`document.title.startsWith("(degraded)")`)
-	page.Wait(`/^The sink "farm" has been down for .*\. The routes "task data"(.*) wait with 5 messages; nothing is lost\. /.test(document.querySelector("#sentence").textContent)`)
+	page.Wait(`/^The sink "farm" \(nats [^)]*\) has been down for .*\. The routes "task data"(.*) wait with 5 messages; nothing is lost\. /.test(document.querySelector("#sentence").textContent)`)
 	page.Wait(`document.querySelector("#account").textContent.startsWith("Received 8, delivered 3. Besides, since startup or now: 5 with the routes")`)
-	page.Wait(`document.querySelectorAll("#problems li").length === 2 && document.querySelector("#chart .area").getAttribute("d") !== ""`)
+	page.Wait(`document.querySelectorAll("#problems li").length >= 2 && document.querySelector("#chart .area").getAttribute("d") !== ""`)
 	// All of that is on the first screen, and the search is a key away.
 	for _, size := range [][2]int64{{1400, 900}, {390, 844}} {
 		page.Resize(size[0], size[1], size[0] < 500)
@@ -602,7 +602,6 @@ func TestBrowserSinkBreaks(t *testing.T) {
 func TestBrowserReplay(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken}, b)
-	b.run()
 	b.send(4, shapes, "field.zip")
 	b.waitConfirmed(4)
 	page := open(t, server, "problems")
@@ -626,11 +625,11 @@ func TestBrowserReplay(t *testing.T) {
 	page.Type("#token", testToken)
 	page.Click("#poison-rows tr:last-child button")
 	page.Wait(result + `?.startsWith("1 failed again, back in the queue")`)
-	page.Wait(result + `.includes("Message 4: no shape <img src=x")`)
+	page.Wait(result + `.includes("Message 4: filter expression: type conversion error")`)
 	page.Wait(`[...document.querySelectorAll("#poison-rows .attempts")].some(n => n.textContent === "2 in 2 rounds")`)
 
 	// Repaired: one by its button, the others by selection, with the keyboard.
-	b.repaired.Store(true)
+	b.repair()
 	page.Click("#poison-rows tr:last-child button")
 	page.Wait(result + ` === "1 delivered"`)
 	page.Wait(rows + ` === 3`)
@@ -663,7 +662,6 @@ func TestBrowserReplay(t *testing.T) {
 func TestBrowserContents(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken}, b)
-	b.run()
 	hostile := strings.NewReplacer("Working width", "Width &lt;img src=x onerror=&quot;window.pwned=1&quot;&gt;", "Long acre", "&lt;/svg&gt;&lt;script&gt;window.pwned=1&lt;/script&gt;").Replace(farmdatatest.TaskDataXML)
 	b.sendPayload(shapes, hostileFilename, farmdatatest.Zip(t, "TASKDATA.XML", hostile, "TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(300))))
 	b.waitConfirmed(1)
@@ -708,7 +706,6 @@ func TestBrowserContents(t *testing.T) {
 func TestBrowserContentsOfFound(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken}, b)
-	b.run()
 	b.sendPayload(taskData, "Long acre.zip", farmdatatest.Archive(t, 300))
 	b.sendPayload(taskData, "Short acre.zip", []byte("only words"))
 	b.waitConfirmed(2)
@@ -747,7 +744,6 @@ func TestBrowserContentsOfFound(t *testing.T) {
 func TestBrowserBehindProxy(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken, Hosts: []string{"farm.localhost"}}, b)
-	b.run()
 	target := testkit.Must(url.Parse(origin(server) + "/"))(t)
 	page := http.StripPrefix("/agrimill", &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(target)
@@ -774,7 +770,7 @@ func TestBrowserBehindProxy(t *testing.T) {
 	b.send(1, shapes, "field.zip")
 	b.waitConfirmed(1)
 	tab.Wait(rows + ` === 1`)
-	b.repaired.Store(true)
+	b.repair()
 	tab.Type("#token", testToken)
 	tab.Click("#poison-rows tr:last-child button")
 	tab.Wait(result + ` === "1 delivered"`)

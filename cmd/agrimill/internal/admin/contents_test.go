@@ -3,16 +3,12 @@ package admin_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
@@ -22,7 +18,6 @@ import (
 	"github.com/agrimill/agrimill/internal/spool"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
-	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -37,18 +32,17 @@ func contentsOf(t *testing.T, known *journal.Journal, query string) string {
 	return "/api/contents?id=" + found[0].MessageIDs[0] + "&endpoint=" + found[0].Endpoint
 }
 
-// What is in a message is shown with the token only, from where it was stored, and no more when it is gone.
+// What is in a message is shown with the token only, from where it was stored.
 func TestContents(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken, ReadToken: readToken}, b)
-	b.run()
 	b.sendPayload(taskData, "acre.zip", farmdatatest.Archive(t, 3))
 	b.waitConfirmed(1)
 	b.sendPayload(taskData, "words.zip", []byte("rows and words"))
 	b.waitConfirmed(2)
 	b.sendPayload(shapes, "poisoned.zip", farmdatatest.Archive(t, 4))
 	b.waitConfirmed(3)
-	path := contentsOf(t, b.journal, "acre.zip")
+	path := contentsOf(t, b.Journal(), "acre.zip")
 	get(t, server, path).want(t, http.StatusUnauthorized)
 	get(t, server, path, bearer("wrong")).want(t, http.StatusUnauthorized)
 	get(t, server, path, bearer(readToken)).want(t, http.StatusForbidden)
@@ -56,12 +50,12 @@ func TestContents(t *testing.T) {
 
 	get(t, server, path, bearer(testToken)).want(t, http.StatusOK, "TaskData 4.2: 1 task", "Working width", `"records":3`, "u003csvg",
 		`"place":"agrimill.`, "(stored by task data in sink farm)", `"x-router-filename":"acre.zip"`)
-	m := b.journal.Trace("acre.zip", 1).Messages[0]
+	m := b.Journal().Trace("acre.zip", 1).Messages[0]
 	for _, id := range []string{strings.ToUpper(m.MessageIDs[0]), m.UUID} {
 		get(t, server, "/api/contents?id="+url.QueryEscape(id), bearer(testToken)).want(t, http.StatusOK, `"records":3`)
 	}
-	get(t, server, contentsOf(t, b.journal, "words.zip"), bearer(testToken)).want(t, http.StatusOK, "neither TaskData nor EFDI", `"preview":{"kind":"text","text":"rows and words"}`)
-	get(t, server, contentsOf(t, b.journal, "poisoned.zip"), bearer(testToken)).want(t, http.StatusOK, `"records":4`, "(poisoned by ", `"x-router-poison-attempts":"`)
+	get(t, server, contentsOf(t, b.Journal(), "words.zip"), bearer(testToken)).want(t, http.StatusOK, "neither TaskData nor EFDI", `"preview":{"kind":"text","text":"rows and words"}`)
+	get(t, server, contentsOf(t, b.Journal(), "poisoned.zip"), bearer(testToken)).want(t, http.StatusOK, `"records":4`, "(poisoned by ", `"x-router-poison-attempts":"`)
 
 	get(t, server, "/api/contents", bearer(testToken)).want(t, http.StatusBadRequest)
 	get(t, server, "/api/contents?id="+strings.Repeat("x", 513), bearer(testToken)).want(t, http.StatusBadRequest)
@@ -69,12 +63,6 @@ func TestContents(t *testing.T) {
 		get(t, server, "/api/contents?id="+id, bearer(testToken)).want(t, http.StatusNotFound, "nothing is known of this message")
 	}
 	get(t, serve(t, admin.Config{Token: testToken}, &plainSource{}), path, bearer(testToken)).want(t, http.StatusNotFound, "there is no journal")
-
-	js := testkit.Must(jetstream.New(b.sink.Conn()))(t)
-	testkit.NoError(b, testkit.Must(js.Stream(t.Context(), nats.DefaultStream))(t).Purge(t.Context()))
-	get(t, server, path, bearer(testToken)).want(t, http.StatusNotFound, "(stored by task data in sink farm): there is nothing any more: it was deleted")
-	testkit.NoError(b, js.DeleteStream(t.Context(), nats.DefaultStream))
-	get(t, server, path, bearer(testToken)).want(t, http.StatusNotFound, "the stream was deleted")
 }
 
 // each serves the contents of a message in a journal of its own, as if events had happened to it.
@@ -135,34 +123,6 @@ func TestContentsNotShown(t *testing.T) {
 		many = append(many, storedAt("d", journal.Location{Stream: "S", Sequence: i + 1}))
 	}
 	each(t, cfg, many...).want(t, http.StatusNotFound, "; and 46 more")
-}
-
-// What a transform made of a message is not what was in it.
-func TestContentsOfWhatATransformMade(t *testing.T) {
-	b := newInstance(t)
-	cfg := &config.Config{
-		Routes: []config.Route{{Name: "records"}},
-		Sinks:  map[string]config.Sink{"farm": {NATS: &config.NATS{Config: nats.Config{Connection: nats.Connection{URL: b.nats.URL()}}}}},
-	}
-	cfg.Routes[0].To.Sink = "farm"
-	js := testkit.Must(jetstream.New(b.sink.Conn()))(t)
-	n := 0
-	publish := func(metadata message.Metadata) journal.Event {
-		t.Helper()
-		n++
-		msg := message.NewMessage(fmt.Sprintf("11111111-0000-4000-8000-00000000000%d", n), farmdatatest.Archive(t, 3))
-		msg.Metadata = metadata
-		testkit.NoError(b, b.sink.Publish("task", msg))
-		last := testkit.Must(testkit.Must(js.Stream(t.Context(), nats.DefaultStream))(t).Info(t.Context()))(t).State.LastSeq
-		return storedAt("records", journal.Location{Stream: nats.DefaultStream, Subject: nats.DefaultSubjectPrefix + ".task", Sequence: last})
-	}
-	made := publish(message.Metadata{gateway.KeyMessageID: "message-number-1", farm.KeySourceType: taskData})
-	each(t, cfg, made).want(t, http.StatusNotFound, "it is what a transform made of the message")
-	other := publish(message.Metadata{gateway.KeyMessageID: "message-number-2"})
-	each(t, cfg, other).want(t, http.StatusNotFound, "there is another message now")
-	// With a copy of the message itself, what a transform made does not matter.
-	itself := publish(message.Metadata{gateway.KeyMessageID: "message-number-1"})
-	each(t, cfg, made, itself).want(t, http.StatusOK, `"records":3`, fmt.Sprintf("sequence %d (", itself.At.Sequence))
 }
 
 // At most two messages are read at a time.

@@ -3,35 +3,24 @@ package admin_test
 import (
 	"context"
 	"errors"
-	"iter"
-	"sync"
-	"sync/atomic"
+	"fmt"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/history"
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/stored"
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/why"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/internal/spool"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
-	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/router/farm"
-	"github.com/agrimill/agrimill/router/metrics"
 	"github.com/agrimill/agrimill/sinks/nats"
-	sourcenats "github.com/agrimill/agrimill/sources/nats"
-	"github.com/agrimill/agrimill/stores/nats/poisonqueue"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -50,127 +39,77 @@ const (
 	secret = "very-secret-of-the-farm"
 )
 
-// agrimill is a pipeline of real parts: gateway → subscriber → two routes →
-// JetStream, and one from JetStream to the gateway. Shape files are poisoned
-// until repaired is set.
+// agrimill is a pipeline that runs: gateway → two routes → JetStream, and one from JetStream to the gateway. Shape files are
+// poisoned until repair is called.
 type agrimill struct {
 	*testing.T
+	*pipeline.Pipeline
 	gate             *gatewaytest.Server
 	nats             *natstest.Server
-	client           *gateway.Client
-	directory        *gateway.Directory
-	sub              *subscriber.Subscriber
-	router           *router.Router
-	sink             *nats.Sink
-	queue            *poisonqueue.Queue
+	js               jetstream.JetStream
 	registry         *prometheus.Registry
-	journal          *journal.Journal
-	history          *history.History
 	terminal, office gateway.Endpoint
-	started          time.Time
-	repaired         atomic.Bool
-
-	mu     sync.Mutex
-	health admin.Sink
 }
 
 var _ admin.Source = (*agrimill)(nil)
 
 func newInstance(t *testing.T) *agrimill {
 	t.Helper()
-	b := &agrimill{T: t, started: time.Now(), registry: prometheus.NewRegistry()}
-	b.journal, b.history = testkit.Must(journal.New(journal.Config{}))(t), history.New(nil)
-	b.gate = gatewaytest.New(t, gatewaytest.Config{})
-	b.nats = natstest.Start(t)
+	b := &agrimill{T: t, registry: prometheus.NewRegistry(), gate: gatewaytest.New(t, gatewaytest.Config{}), nats: natstest.Start(t)}
+	conn := testkit.Must(natsgo.Connect(b.nats.URL()))(t)
+	t.Cleanup(conn.Close)
+	b.js = testkit.Must(jetstream.New(conn))(t)
 	all := []string{taskData, shapes}
 	b.terminal = b.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "terminal of the tractor", Send: all, Receive: all, Subscribe: []string{shapes}})
 	b.office = b.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "farm software", Receive: all, Subscribe: []string{taskData, shapes}, Send: []string{taskData}})
-
-	config := b.gate.ClientConfig()
-	config.Retry.MaxAttempts = 2
-	b.client = testkit.Must(gateway.New(config))(t)
-	t.Cleanup(func() { testkit.NoError(b, b.client.Close()) })
-	b.directory = gateway.NewDirectory(b.client)
-	b.sub = testkit.Must(subscriber.New(subscriber.Config{
-		Client: b.client, Tenants: b.directory,
-		Hooks:     subscriber.Hooks{Event: b.journal.Event, Confirmed: b.journal.Confirmed, ConfirmationRejected: b.journal.Rejected},
-		Confirm:   subscriber.ConfirmConfig{MaxAge: 5 * time.Millisecond},
-		Reconnect: subscriber.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond},
-	}, nil))(t)
-	b.sink = testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: b.nats.URL()}}, nil))(t)
-	b.queue = testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: b.sink.Conn(), Timeout: time.Second}))(t)
-	b.router = testkit.Must(router.New(router.Config{
-		Poison: b.sink, CloseTimeout: 8 * time.Second, Observer: b.journal.Observer(nil),
-		Retry: router.RetrySettings{MaxAttempts: 2, InitialBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond},
-	}, nil))(t)
-	t.Cleanup(func() { testkit.NoError(b, b.router.Close()) })
-	back := testkit.Must(publisher.New(publisher.Config{Client: b.client, TenantID: b.gate.Tenant(), EndpointID: b.office.ID}, nil))(t)
-	from := testkit.Must(sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: b.nats.URL()}, Stream: nats.DefaultStream, Durable: "back", NewOnly: true}, nil))(t)
-	for _, route := range []router.Route{
-		{Name: "task data", From: b.sub, Topic: taskData, To: b.sink},
-		{Name: hostileRoute, From: b.sub, Topic: shapes, To: b.sink, Transform: b.shapes},
-		{Name: "back", From: from, Topic: "out.>", To: back, ToTopic: "{type}"},
-	} {
-		testkit.NoError(b, b.router.Add(route))
-	}
-	b.registry.MustRegister(metrics.NewRouterCollector(b.router), metrics.NewSubscriberCollector(b.sub))
+	b.Pipeline = testkit.Must(pipeline.New(t.Context(), b.config(), pipeline.Options{
+		Name: "farm", Version: "v0.0.0-test", Registry: b.registry, CheckInterval: 100 * time.Millisecond, ReadyGrace: time.Nanosecond, TenantsInterval: 10 * time.Millisecond,
+	}))(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- b.Pipeline.Run(ctx) }() // ends with ctx
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, pipeline.ErrUnfinished) {
+			t.Error(err)
+		}
+	})
+	testkit.Eventually(t, "all is right", func() bool {
+		v := b.Snapshot().Verdict
+		return v.Ready && len(v.Problems) == 0
+	})
 	return b
 }
 
-// run starts the pipeline. It ends with the test.
-func (b *agrimill) run() {
+// config is the configuration of an instance. No file has such a name of a route.
+func (b *agrimill) config() *config.Config {
 	b.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := b.router.Run(ctx); err != nil {
-			b.Error(err)
-		}
-	})
-	running.Go(func() {
-		for ctx.Err() == nil {
-			b.lookAtSink(ctx)
-			b.history.Update(admin.SamplesFrom(b.Snapshot(), b.Open()), b.journal)
-			select {
-			case <-time.After(100 * time.Millisecond):
-			case <-ctx.Done():
-			}
-		}
-	})
-	b.Cleanup(func() {
-		cancel()
-		running.Wait()
-	})
-	wait, stop := context.WithTimeout(b.Context(), testkit.Patience)
-	defer stop()
-	select {
-	case <-b.router.Running():
-	case <-wait.Done():
-		b.Fatal("the router does not run")
-	}
-	testkit.NoError(b, b.gate.WaitStreams(wait, 1))
+	c := b.gate.ClientConfig()
+	cfg := testkit.Must(config.Parse("agrimill.yaml", fmt.Appendf(nil, `
+gateway: {base_url: %[1]s, token_url: %[2]s, client_id: %[3]s, client_secret: "${SECRET}", retry: {max_attempts: 2}}
+retry: {max_attempts: 2, initial_backoff: 10ms, max_backoff: 100ms}
+sinks: {farm: {nats: {url: %[4]s}}}
+poison: {sink: farm}
+admin: {address: off}
+routes:
+  - {name: a, from: {gateway: "%[5]s"}, to: {sink: farm}}
+  - {name: b, from: {gateway: "%[6]s"}, to: {sink: farm}}
+  - {name: back, from: {nats: {url: %[4]s, stream: AGRIMILL, subject: "agrimill.out.>"}}, to: {gateway: {tenant: %[7]s, endpoint: %[8]s}}}
+`, c.BaseURL, c.TokenURL, c.ClientID, b.nats.URL(), taskData, shapes, b.gate.Tenant(), b.office.ID),
+		config.Options{Env: func(string) string { return string(c.ClientSecret) }}))(b.T)
+	cfg.Subscriber.Confirm.MaxAge = 5 * time.Millisecond
+	cfg.Subscriber.Reconnect = subscriber.Backoff{Initial: 10 * time.Millisecond, Max: 100 * time.Millisecond}
+	cfg.Routes[0].Name, cfg.Routes[1].Name = "task data", hostileRoute
+	cfg.Routes[1].Filter.Expr = `int("no number " + filename) == 0`
+	return cfg
 }
 
-// shapes cannot read a file until it is repaired. Its error shows what a page
-// could fall for.
-func (b *agrimill) shapes(msg *message.Message) ([]*message.Message, error) {
-	if b.repaired.Load() {
-		return []*message.Message{msg}, nil
-	}
-	return nil, router.Permanent(errors.New(`no shape <img src=x onerror="window.pwned=3"> at https://farm.example/shape?token=` + secret))
-}
-
-func (b *agrimill) lookAtSink(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-	defer cancel()
-	err := b.sink.Health(ctx)
-	d := b.sink.Describe()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.health = admin.Sink{
-		Name: "farm", Kind: "nats", Target: b.sink.Conn().ConnectedAddr(), Up: err == nil, CheckedAt: time.Now(),
-		Error: router.RedactError(err, nil), Durability: d.Durability.String(), DurabilityNote: d.DurabilityNote,
-	}
+// repair has the route take shape files.
+func (b *agrimill) repair() {
+	b.Helper()
+	cfg := b.config()
+	cfg.Routes[1].Filter.Expr = ""
+	testkit.Must(b.Reload(b.Context(), cfg))(b.T)
 }
 
 // send sends n messages and returns without waiting for them.
@@ -195,121 +134,23 @@ func (b *agrimill) waitConfirmed(n int) {
 	testkit.NoError(b, b.gate.WaitConfirmed(ctx, n))
 }
 
-// Snapshot implements [admin.Source].
-func (b *agrimill) Snapshot() admin.Snapshot {
-	stats := b.sub.Stats()
-	s := admin.Snapshot{
-		Name: "farm", Version: "v0.0.0-test", Started: b.started,
-		Gateway: admin.GatewayFrom(stats.Stream), Subscriber: admin.SubscriberFrom(stats),
-		Poison: admin.Poison{Sink: "farm", Topic: router.DefaultPoisonTopic},
-	}
-	s.Gateway.Host = "gateway.example:443"
-	s.Gateway.Intermediaries = b.client.Intermediaries().Now
-	s.Subscriber.MaxInFlight = 1000
-	for _, health := range b.router.Health() {
-		route := admin.Route{RouteHealth: health, Direction: admin.FromGateway,
-			From: admin.Place{Kind: "gateway", Detail: taskData}, To: admin.Place{Kind: "nats", Sink: "farm", Detail: router.DefaultToTopic}}
-		switch health.Name {
-		case hostileRoute:
-			route.From.Detail = shapes
-		case "back":
-			var backlog int64
-			route.Direction, route.Backlog = admin.ToGateway, &backlog
-			route.From, route.To = admin.Place{Kind: "nats", Detail: "agrimill.out.>"}, admin.Place{Kind: "gateway", Detail: hostileEndpoint}
-		}
-		s.Routes = append(s.Routes, route)
-	}
-	s.AddOpen(b.Open())
-	s.Time, s.UnconfirmedCourse = time.Now(), []int{s.Subscriber.Unconfirmed}
-	s.Checks = b.checks(s)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.health.Name != "" {
-		s.Sinks = []admin.Sink{b.health}
-	}
-	return s
-}
-
-// checks are those of the snapshot, without asking anybody.
-func (b *agrimill) checks(s admin.Snapshot) []admin.Check {
-	b.mu.Lock()
-	sink := b.health
-	b.mu.Unlock()
-	checks := []admin.Check{
-		{Name: "gateway", OK: s.Gateway.State != admin.GatewayDisconnected, Message: s.Gateway.LastError, Since: s.Gateway.Since},
-		{Name: "gateway answers", OK: len(s.Gateway.Intermediaries) == 0, Message: "confirm messages: status 404"},
-		{Name: "sink farm", OK: sink.Up || sink.CheckedAt.IsZero(), Message: sink.Error, Since: sink.CheckedAt},
-	}
-	for _, r := range s.Routes {
-		checks = append(checks, admin.Check{Name: "route " + r.Name, OK: r.State != router.StateOutage, Message: r.LastError, Since: r.Since})
-	}
-	return checks
-}
-
-// Tenants implements [admin.Source].
-func (b *agrimill) Tenants(context.Context) ([]admin.Tenant, error) {
-	tenants := b.directory.Tenants()
+// Tenants implements [admin.Source]. The gateway here takes no such names; another one might.
+func (b *agrimill) Tenants(ctx context.Context) ([]admin.Tenant, error) {
+	tenants, err := b.Pipeline.Tenants(ctx)
 	for _, tenant := range tenants {
 		for i := range tenant.Endpoints {
-			// The gateway here takes no such names; another one might.
 			if tenant.Endpoints[i].ID == b.office.ID {
 				tenant.Endpoints[i].Name = hostileEndpoint
 			}
 		}
 	}
-	return admin.TenantsFrom(tenants, b.directory.Scopes), nil
-}
-
-// Journal implements [admin.Source].
-func (b *agrimill) Journal() *journal.Journal { return b.journal }
-
-// Settings implements [admin.Source].
-func (b *agrimill) Settings() []admin.Setting { return nil }
-
-// History implements [admin.Source].
-func (b *agrimill) History() *history.History { return b.history }
-
-// Open implements [admin.Source].
-func (b *agrimill) Open() []subscriber.Open { return b.sub.Open() }
-
-// Why implements [admin.Source].
-func (b *agrimill) Why(q why.Question) why.Answer {
-	return why.Walk(q, why.Facts{
-		Tenants: b.directory.Tenants(), Stream: why.Link{State: why.StateOK, Detail: "the event stream is open"},
-		Routes: []why.Route{{
-			Name: "task data", Topic: taskData, Takes: func(messageType string) bool { return messageType == taskData },
-			Refuses: func(string, string, string) string { return "" },
-		}},
-	})
-}
-
-// Payloads implements [admin.Source].
-func (b *agrimill) Payloads() gateway.PayloadOpener { return nil }
-func (b *agrimill) Devices() *farm.Devices          { return nil }
-
-// Stored implements [admin.Source].
-func (b *agrimill) Stored(ctx context.Context, m *journal.Message) iter.Seq2[admin.StoredCopy, error] {
-	cfg := &config.Config{
-		Sinks:  map[string]config.Sink{"farm": {NATS: &config.NATS{Config: nats.Config{Connection: nats.Connection{URL: b.nats.URL()}}}}},
-		Routes: []config.Route{{Name: "task data"}},
-	}
-	cfg.Poison.Sink, cfg.Routes[0].To.Sink = "farm", "farm"
-	return stored.Each(ctx, cfg, m, stored.Options{Limits: spool.Limits{Max: admin.MaxStored, Memory: admin.MaxStored}})
-}
-
-// PoisonStore implements [admin.Source].
-func (b *agrimill) PoisonStore() router.PoisonStore { return b.queue }
-
-// Replay implements [admin.Source].
-func (b *agrimill) Replay(ctx context.Context, queue router.PoisonStore, ids []string) (router.ReplayReport, error) {
-	return b.router.Replay(ctx, queue, router.PoisonSelection{IDs: ids})
+	return tenants, err
 }
 
 // stored counts the messages of the stream, those of the poison queue excepted.
 func (b *agrimill) stored() int {
 	b.Helper()
-	js := testkit.Must(jetstream.New(b.sink.Conn()))(b.T)
-	stream := testkit.Must(js.Stream(b.Context(), nats.DefaultStream))(b.T)
+	stream := testkit.Must(b.js.Stream(b.Context(), nats.DefaultStream))(b.T)
 	info := testkit.Must(stream.Info(b.Context(), jetstream.WithSubjectFilter(">")))(b.T)
 	n := 0
 	for subject, count := range info.State.Subjects {

@@ -508,7 +508,6 @@ func TestJobAcrossAReload(t *testing.T) {
 func TestReplayOverRealParts(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken}, b)
-	b.run()
 	b.send(2, shapes, hostileFilename)
 	b.waitConfirmed(2)
 	list := func() []admin.PoisonedRecord {
@@ -531,7 +530,7 @@ func TestReplayOverRealParts(t *testing.T) {
 	if len(again) != 2 || again[1].ID == before[1].ID || again[1].Count != 2 {
 		t.Errorf("queue: %+v", again)
 	}
-	b.repaired.Store(true)
+	b.repair()
 	if job := work(t, server, "replay", fmt.Sprintf(`{"ids":[%q,%q,%q]}`, again[0].ID, again[1].ID, before[0].ID)); job.Delivered != 2 || job.Gone != 1 {
 		t.Errorf("%+v", job)
 	}
@@ -602,7 +601,6 @@ func TestPreview(t *testing.T) {
 func TestPoisonContents(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Token: testToken}, b)
-	b.run()
 	b.sendPayload(shapes, "acre.zip", farmdatatest.Archive(t, 3))
 	b.waitConfirmed(1)
 	b.sendPayload(shapes, "words", []byte("rows\tand words"))

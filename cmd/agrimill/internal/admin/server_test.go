@@ -287,7 +287,6 @@ func TestTraceRequests(t *testing.T) {
 	}
 	b := newInstance(t)
 	server = serve(t, admin.Config{}, b)
-	b.run()
 	b.send(3, taskData, "Field 7.zip")
 	b.waitConfirmed(3)
 	for path, want := range map[string]int{
@@ -309,7 +308,6 @@ func TestTraceRequests(t *testing.T) {
 func TestQueriesThatAreNotUnderstood(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{}, b)
-	b.run()
 	const readable, once = "the query cannot be read", "is there more than once; use it once"
 	long := strings.Repeat("x", 513)
 	for path, want := range map[string]struct {
@@ -351,7 +349,6 @@ func TestHistoryRequests(t *testing.T) {
 	get(t, serve(t, admin.Config{}, &plainSource{}), "/api/history").want(t, http.StatusOK, `"routes":[]`)
 	b := newInstance(t)
 	server := serve(t, admin.Config{}, b)
-	b.run()
 	b.send(3, taskData, "Field 7.zip")
 	b.waitConfirmed(3)
 	get(t, server, "/api/history?range=week").want(t, http.StatusBadRequest, "hour or day")
@@ -636,7 +633,6 @@ func TestServeAfterClose(t *testing.T) {
 func TestOverRealParts(t *testing.T) {
 	b := newInstance(t)
 	server := serve(t, admin.Config{Gatherer: b.registry}, b)
-	b.run()
 	b.send(5, taskData, "")
 	b.send(1, shapes, hostileFilename)
 	b.waitConfirmed(6)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -12,7 +13,7 @@ import (
 // handler handles one session of the consumer group.
 type handler struct {
 	*subscription
-	joined bool
+	begun bool // the session has partitions to read, or none
 	// cluster is the ID of the cluster, which may have been replaced since the last session.
 	cluster string
 	// notes are the notes of topics, which tell a topic that was created again.
@@ -21,27 +22,24 @@ type handler struct {
 	endSession context.CancelFunc
 	lost       chan struct{} // closed when the partitions may be somebody else's
 	end        chan struct{} // closed at the end of the session
-	ended      chan struct{}
+	watching   sync.WaitGroup
 }
 
 // Setup implements [sarama.ConsumerGroupHandler].
 func (h *handler) Setup(session sarama.ConsumerGroupSession) error {
-	h.joined = true
 	if err := h.begin(session); err != nil {
 		return err
 	}
+	h.begun = true
 	h.alive()
-	go func() { // ends with the session
-		defer close(h.ended)
-		h.watch(session)
-	}()
+	h.watching.Go(func() { h.watch(session) }) // ends with the session
 	return nil
 }
 
-// Cleanup implements [sarama.ConsumerGroupHandler].
+// Cleanup implements [sarama.ConsumerGroupHandler]. It is called after a Setup that failed, too.
 func (h *handler) Cleanup(sarama.ConsumerGroupSession) error {
 	close(h.end)
-	<-h.ended
+	h.watching.Wait()
 	return nil
 }
 
@@ -137,7 +135,7 @@ func (h *handler) ask(session sarama.ConsumerGroupSession, questions <-chan stru
 			err = h.heartbeat(coordinator, session)
 		}
 		if err == nil {
-			h.sameTopics(coordinator)
+			h.checkTopics(coordinator, session)
 		}
 		var answer sarama.KError
 		if err != nil && !errors.As(err, &answer) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer) {

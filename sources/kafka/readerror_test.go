@@ -9,10 +9,12 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sources/kafka"
 )
@@ -43,6 +45,40 @@ func refuse(cluster *kafkatest.Cluster, because *kerr.Error) (end func()) {
 	return func() { close(over) }
 }
 
+// deleteTopic deletes the topic until another one of its name is made by end.
+func deleteTopic(f *topic) (end func()) {
+	admin := kadm.NewClient(f.client)
+	testkit.Must(admin.DeleteTopics(f.Context(), f.name))(f)
+	return func() {
+		testkit.Must(admin.CreateTopic(f.Context(), 1, 1, nil, f.name))(f)
+		f.client.PurgeTopicsFromClient(f.name)
+	}
+}
+
+// rejoin has the next heartbeat end the session.
+func rejoin(cluster *kafkatest.Cluster) {
+	cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Heartbeat}, Err: kerr.UnknownMemberID})
+}
+
+// assignNothing has the members rejoin, and their leader give them nothing until end is called, as one may that another
+// client made and that knows of no partitions.
+func assignNothing(f *topic, cluster *kafkatest.Cluster) (end func()) {
+	over, assigned := make(chan struct{}), make(chan struct{}, 1)
+	cluster.Fake().ControlKey(int16(kmsg.SyncGroup), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		select {
+		case <-over:
+		default:
+			cluster.Fake().KeepControl()
+			request.(*kmsg.SyncGroupRequest).GroupAssignment = nil
+			wakeup.Token(assigned)
+		}
+		return nil, nil, false
+	})
+	rejoin(cluster)
+	testkit.Ends(f.T, "the assignment", func() { <-assigned })
+	return func() { close(over) }
+}
+
 // A subscription that can read nothing says why, and since when, and reads on when that is over.
 func TestReadError(t *testing.T) {
 	t.Parallel()
@@ -57,13 +93,16 @@ func TestReadError(t *testing.T) {
 		"the topic may not be read": {func(_ *topic, cluster *kafkatest.Cluster) func() {
 			return refuse(cluster, kerr.TopicAuthorizationFailed)
 		}, "not authorized to access this topic"},
-		"the topic is deleted": {func(f *topic, _ *kafkatest.Cluster) func() {
-			admin := kadm.NewClient(f.client)
-			testkit.Must(admin.DeleteTopics(f.Context(), f.name))(f)
-			return func() {
-				testkit.Must(admin.CreateTopic(f.Context(), 1, 1, nil, f.name))(f)
-				f.client.PurgeTopicsFromClient(f.name) // it is another one of the same name
-			}
+		"the topic is deleted": {func(f *topic, _ *kafkatest.Cluster) func() { return deleteTopic(f) }, "does not exist"},
+		"the offsets may not be asked": {func(_ *topic, cluster *kafkatest.Cluster) func() {
+			fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+			rejoin(cluster)
+			return fault.Remove
+		}, "not authorized to access this topic"},
+		"the topic is deleted while nothing of it is assigned": {func(f *topic, cluster *kafkatest.Cluster) func() {
+			assign := assignNothing(f, cluster)
+			end := deleteTopic(f)
+			return func() { assign(); end() }
 		}, "does not exist"},
 	} {
 		t.Run(name, func(t *testing.T) {

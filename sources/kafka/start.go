@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/IBM/sarama"
@@ -100,15 +101,26 @@ func topicNotes(answer *sarama.MetadataResponse) map[string]string {
 
 const topicNotePrefix = "topic "
 
-// sameTopics ends the session if one of the topics is another one by now: offsets of the topic before mean nothing in it.
-func (h *handler) sameTopics(broker *sarama.Broker) {
+// checkTopics ends the session if one of the topics is another one by now, or is there again: the session knows nothing of it. It
+// reports a topic that is gone, and partitions of the session without a leader: those that are not read yet report nothing.
+func (h *handler) checkTopics(broker *sarama.Broker, session sarama.ConsumerGroupSession) {
 	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(h.client.Config().Version, h.topics))
 	if err != nil {
 		return // the next heartbeat fails as well
 	}
 	for topic, note := range topicNotes(answer) {
-		if before := h.notes[topic]; before != "" && before != note {
+		if h.notes[topic] != note {
 			h.endSession() // the next one says it
+		}
+	}
+	for _, topic := range answer.Topics {
+		if topic.Err != sarama.ErrNoError {
+			h.fails(fmt.Errorf("topic %s: %w", topic.Name, topic.Err))
+		}
+		for _, p := range topic.Partitions {
+			if p.Err == sarama.ErrLeaderNotAvailable && slices.Contains(session.Claims()[topic.Name], p.ID) {
+				h.fails(fmt.Errorf("topic %s, partition %d: %w", topic.Name, p.ID, p.Err))
+			}
 		}
 	}
 }

@@ -108,7 +108,7 @@ type subscription struct {
 	intake context.Context // ends when no more messages are to be taken
 	// noted are the notes of the topics that sessions have read.
 	noted map[string]string
-	// errorAt is when the group last reported an error, in Unix nanoseconds.
+	// errorAt is when fails was last called, in Unix nanoseconds.
 	errorAt atomic.Int64
 }
 
@@ -294,8 +294,7 @@ func (s *subscription) run() {
 			if notReady(err) {
 				continue // it has ended the session, and there is an error of Consume if there is no next one
 			}
-			s.errorAt.Store(time.Now().UnixNano())
-			s.state.Fails(s.config.unavailable(err))
+			s.fails(err)
 		}
 	}()
 	since, reported := time.Now(), false // when there was a session last, and whether its end was
@@ -303,14 +302,14 @@ func (s *subscription) run() {
 		session, endSession := context.WithCancel(s.intake)
 		h := &handler{
 			subscription: s, endSession: endSession,
-			lost: make(chan struct{}), end: make(chan struct{}), ended: make(chan struct{}),
+			lost: make(chan struct{}), end: make(chan struct{}),
 		}
 		err := s.group.Consume(session, s.topics, h)
 		endSession()
 		if s.intake.Err() != nil {
 			break
 		}
-		if h.joined {
+		if h.begun {
 			n, since, reported = 0, time.Now(), false
 		}
 		if err == nil {
@@ -335,9 +334,15 @@ func (s *subscription) run() {
 	<-told
 }
 
-// quietAfter is for how long the group has to report no error until it reads again. One of a partition that cannot be read
+// quietAfter is for how long no error has to be reported until the group reads again. One of a partition that cannot be read
 // comes every two seconds, and nothing says when it is over.
 const quietAfter = 10 * time.Second
+
+// fails takes note that something cannot be read although there is a session.
+func (s *subscription) fails(err error) {
+	s.errorAt.Store(time.Now().UnixNano())
+	s.state.Fails(s.config.unavailable(err))
+}
 
 // alive takes note that the coordinator knows this member.
 func (s *subscription) alive() {

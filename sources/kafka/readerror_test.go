@@ -157,3 +157,28 @@ func TestSubscribeBeforeTheBrokers(t *testing.T) {
 	f.eventuallyCommitted(1)
 	testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
 }
+
+// A subscription that waits warns once of what is missing, and ends when it learns that it cannot work.
+func TestSubscriptionThatCannotWork(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	f := newTopic(t, cluster.Addr(), 1)
+	f.join("connect")
+	away := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeGroups}, Err: kerr.GroupAuthorizationFailed, Count: -1})
+	log := testkit.NewLog()
+	s := f.subscriber(log, func(c *kafka.Config) { c.RetryOnFailedConnect, c.Topics = true, []string{f.name + "-late"} })
+	messages := f.subscribe(s)
+	testkit.NoError(t, away.Wait(t.Context(), 3))
+	away.Remove()
+	testkit.Ends(t, "the subscription", func() {
+		for range messages {
+			t.Error("got a message")
+		}
+	})
+	if _, err := s.ReadError(); !errors.Is(err, kafka.ErrConfig) {
+		t.Errorf("ReadError says %v, want that the group is in use", err)
+	}
+	if n := strings.Count(log.String(), "waits for what does not exist"); n != 1 || !strings.Contains(log.String(), "cannot work and has ended") {
+		t.Errorf("warned %d times: %v", n, log)
+	}
+}

@@ -96,6 +96,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // subscription is one call of Subscribe, a member of the group.
 type subscription struct {
 	*Subscriber
+	once   once // for what open warns of each time
 	client sarama.Client
 	group  sarama.ConsumerGroup
 	topics []string
@@ -119,7 +120,8 @@ type subscription struct {
 // be called again; it then blocks for at most Connection.ConnectTimeout for each broker, three
 // times. The same holds while none of the topics exists: the error also matches [ErrNoTopic], and names those that look alike.
 // While some are missing, the subscription waits for them instead; with Connection.RetryOnFailedConnect for all of them, and for
-// the brokers, and ReadError says for what. [StartNewest] begins when it has connected then.
+// the brokers, and ReadError says for what. [StartNewest] begins when it has connected then. If an error matches [ErrConfig] then,
+// the channel is closed.
 // While no coordinator of the group is ready, as after the start of a broker, it waits for half a minute.
 //
 // When ctx ends, no more messages are taken; those that were taken can still be acked for
@@ -132,7 +134,8 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	}
 	intake, stopIntake := context.WithCancel(ctx)
 	sub := &subscription{
-		Subscriber: s, out: make(chan *message.Message), noted: map[string]string{}, values: context.WithoutCancel(intake), intake: intake,
+		Subscriber: s, once: once{s.logger, map[string]bool{}}, out: make(chan *message.Message),
+		noted: map[string]string{}, values: context.WithoutCancel(intake), intake: intake,
 	}
 	var err error
 	if sub.topics, err = s.config.selected(topic); err == nil {
@@ -141,17 +144,16 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if err == nil {
 		err = sub.open()
 	}
-	waits := s.config.RetryOnFailedConnect && errors.Is(err, sinks.ErrUnavailable)
 	switch {
-	case waits:
+	case err == nil:
+		s.state.Reads()
+	case s.config.RetryOnFailedConnect && errors.Is(err, sinks.ErrUnavailable):
 		s.logger.Error("Kafka consumer group unavailable; retrying", err, nil)
 		s.state.Fails(err)
-	case err != nil:
+	default:
 		stopIntake()
 		s.life.Leave()
 		return nil, err
-	default:
-		s.state.Reads()
 	}
 	// Ends when ctx does, or on Close, within CloseTimeout and the time that leaving takes.
 	go func() {
@@ -159,19 +161,35 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		defer stopIntake()
 		defer context.AfterFunc(s.stopped, stopIntake)()
 		defer close(sub.out)
-		for n := 0; waits && joinPolicy.Wait(intake, n) == nil; n++ {
-			if err := sub.open(); err != nil {
+		for n := 0; errors.Is(err, sinks.ErrUnavailable) && joinPolicy.Wait(intake, n) == nil; n++ {
+			if err = sub.open(); err != nil {
 				s.state.Fails(err)
 			} else {
-				waits = false
 				s.state.Reads()
 			}
 		}
-		if !waits {
+		switch {
+		case err == nil:
 			sub.run()
+		case intake.Err() == nil:
+			s.logger.Error("Kafka subscription cannot work and has ended", err, nil)
 		}
 	}()
 	return sub.out, nil
+}
+
+// once is a logger that gives each warning once.
+type once struct {
+	watermill.LoggerAdapter
+	said map[string]bool
+}
+
+// Warn implements [warnlog.Warner].
+func (o once) Warn(msg string, fields watermill.LogFields) {
+	if said := fmt.Sprint(msg, fields); !o.said[said] {
+		o.said[said] = true
+		warnlog.Warn(o.LoggerAdapter, msg, fields)
+	}
 }
 
 // open connects for a subscription.
@@ -180,9 +198,9 @@ func (s *subscription) open() error {
 	if err != nil {
 		return s.config.unavailable(err)
 	}
-	s.missing, err = s.reading.exist(client, s.config, s.topics, s.logger)
+	s.missing, err = s.reading.exist(client, s.config, s.topics, s.once)
 	if err == nil {
-		err = checkGroup(s.intake, client, s.config, s.topics, s.logger)
+		err = checkGroup(s.intake, client, s.config, s.topics, s.once)
 	}
 	if err == nil && s.config.Start == StartNewest {
 		s.ends, err = newestOffsets(s.intake, client, s.config.Group, s.reading.older(s.topics))

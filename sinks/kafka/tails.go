@@ -43,7 +43,7 @@ func (s *Sink) stored(record *sarama.ProducerMessage) {
 	if lost == 0 {
 		return
 	}
-	s.logger.Error("The broker has lost acknowledged messages", errWentBack, watermill.LogFields{
+	s.logger.Error("the broker has lost acknowledged messages", errWentBack, watermill.LogFields{
 		"kafka_topic": record.Topic, "partition": record.Partition, "lost": lost, "first_offset": record.Offset, "last_offset": last,
 	})
 	if s.config.Lost != nil {

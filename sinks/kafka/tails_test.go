@@ -50,7 +50,7 @@ func TestBrokerWentBack(t *testing.T) {
 	if got := sink.Lost(); got != 4 || told != [...]int64{3, 6} {
 		t.Errorf("%d are lost, and %d were told", got, told)
 	}
-	if !strings.Contains(log.String(), "ERROR The broker has lost acknowledged messages") {
+	if !strings.Contains(log.String(), "ERROR the broker has lost acknowledged messages") {
 		t.Errorf("got %s", log)
 	}
 }

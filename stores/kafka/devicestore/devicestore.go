@@ -4,7 +4,6 @@ package devicestore
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,13 +19,13 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/agrimill/agrimill/internal/backoff"
-	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/stores/kafka/internal/brokers"
 )
 
 // Defaults of [Config].
@@ -68,18 +67,14 @@ type Store struct {
 
 // store is a [Store] that has read its topic.
 type store struct {
-	config   Config
-	client   sarama.Client
-	producer sarama.SyncProducer
-	consumer sarama.Consumer
-	known    *farm.MemoryDevices
-	odd      ratelog.Line
+	config  Config
+	cluster *brokers.Cluster
+	known   *farm.MemoryDevices
+	odd     ratelog.Line
 
-	life    *lifecycle.Life // counts what is being sent
 	ctx     context.Context // ends when Close begins
 	stop    context.CancelFunc
 	reading sync.WaitGroup
-	err     error // of Close
 
 	lacks chan struct{} // there is something in lacking
 
@@ -112,7 +107,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	config = config.WithDefaults()
 	s := &Store{config: config}
 	s.later = opening.NewLater(func(ctx context.Context) (*store, func() error, error) {
-		opened, err := connect(ctx, config)
+		opened, err := open(ctx, config)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -147,46 +142,29 @@ func (s *Store) Get(ctx context.Context, teamset string) ([]farm.DeviceDescripti
 }
 
 // Health asks a broker for the topic.
-func (s *Store) Health(context.Context) error {
+func (s *Store) Health(ctx context.Context) error {
 	opened, err := s.later.Get()
 	if err != nil {
 		return err
 	}
-	return opened.client.RefreshMetadata(s.config.Topic)
+	at, err := opened.cluster.Look(ctx, s.config.Topic)
+	if err == nil && len(at.Partitions) == 0 {
+		err = ErrMissing
+	}
+	return err
 }
 
 // Close ends reading and closes the connections. Further calls return the same.
 func (s *Store) Close() error { return s.later.Close(context.Background()) }
 
-// connect is open that ends with ctx.
-func connect(ctx context.Context, config Config) (*store, error) {
+// open reads the topic to its end, and goes on in the background.
+func open(ctx context.Context, config Config) (_ *store, err error) {
 	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
 	defer cancel()
-	type result struct {
-		store *store
-		err   error
+	s := &store{
+		config: config, cluster: brokers.New(config.Connection, nil, config.Timeout, ErrClosed),
+		odd: ratelog.Line{Burst: warnlog.PerMessage}, lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{},
 	}
-	opened := make(chan result)
-	go func() { // ends by the timeouts of the client, at the latest
-		store, err := open(ctx, config)
-		select {
-		case opened <- result{store, err}:
-		case <-ctx.Done():
-			if err == nil {
-				_ = store.Close() // nobody is left to report it to
-			}
-		}
-	}()
-	select {
-	case r := <-opened:
-		return r.store, r.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("devicestore: topic %q: %w", config.Topic, context.Cause(ctx))
-	}
-}
-
-func open(ctx context.Context, config Config) (_ *store, err error) {
-	s := &store{config: config, odd: ratelog.Line{Burst: warnlog.PerMessage}, life: lifecycle.New(), lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -196,33 +174,12 @@ func open(ctx context.Context, config Config) (_ *store, err error) {
 	if s.known, err = farm.NewMemoryDevices(farm.MemoryDevicesConfig{MaxMemory: config.MaxMemory}); err != nil {
 		return nil, err
 	}
-	k := config.ClientConfig()
-	k.Producer.RequiredAcks, k.Producer.Return.Successes = sarama.WaitForAll, true
-	k.Producer.Timeout = config.Timeout
-	if config.ReadOnly {
-		k.Metadata.AllowAutoTopicCreation = false
-		k.Metadata.Retry.Max, k.Consumer.MaxWaitTime = 1, 50*time.Millisecond // somebody waits for it to open and close
-	}
-	if s.client, err = sarama.NewClient(config.Brokers, k); err != nil {
-		return nil, err
-	}
-	if err = s.create(); err != nil {
-		return nil, err
-	}
-	if !config.ReadOnly {
-		if s.producer, err = sarama.NewSyncProducerFromClient(s.client); err != nil {
-			return nil, err
-		}
-	}
-	if s.consumer, err = sarama.NewConsumerFromClient(s.client); err != nil {
-		return nil, err
-	}
-	partitions, err := s.client.Partitions(config.Topic)
+	at, err := s.provided(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, partition := range partitions {
-		if err = s.read(ctx, partition); err != nil {
+	for _, p := range at.Partitions {
+		if err = s.read(ctx, p); err != nil {
 			return nil, err
 		}
 	}
@@ -232,30 +189,23 @@ func open(ctx context.Context, config Config) (_ *store, err error) {
 	return s, nil
 }
 
-// create creates the topic if it is missing.
-func (s *store) create() error {
-	topics, err := s.client.Topics()
-	if err != nil {
-		return err
-	}
-	for _, topic := range topics {
-		if topic == s.config.Topic {
-			return nil
+// provided returns what the topic has. It creates the topic if it is missing.
+func (s *store) provided(ctx context.Context) (brokers.Topic, error) {
+	for {
+		at, err := s.cluster.Look(ctx, s.config.Topic)
+		switch {
+		case err != nil || len(at.Partitions) > 0:
+			return at, err
+		case s.config.ReadOnly:
+			return at, ErrMissing
+		}
+		err = s.cluster.Ask(ctx, func(client sarama.Client) error {
+			return brokers.Create(ctx, client, s.config.Topic, s.config.Replicas)
+		})
+		if err != nil {
+			return at, err
 		}
 	}
-	if s.config.ReadOnly {
-		return ErrMissing
-	}
-	admin, err := sarama.NewClusterAdminFromClient(s.client)
-	if err != nil {
-		return err
-	}
-	compact := "compact"
-	detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: cmp.Or(s.config.Replicas, -1), ConfigEntries: map[string]*string{"cleanup.policy": &compact}}
-	if err = admin.CreateTopic(s.config.Topic, detail, false); err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
-		return err
-	}
-	return s.client.RefreshMetadata(s.config.Topic)
 }
 
 // sentHeader is the name of the headers with the times at which a description was sent, tenantHeader of that with
@@ -374,7 +324,7 @@ func (s *store) times(ctx context.Context, key recordKey) (list []time.Time, err
 }
 
 // write writes the record of a payload with the times at which it was sent.
-func (s *store) write(ctx context.Context, key recordKey, description farm.DeviceDescription, times []time.Time) (err error) {
+func (s *store) write(ctx context.Context, key recordKey, description farm.DeviceDescription, times []time.Time) error {
 	message := &sarama.ProducerMessage{
 		Topic: s.config.Topic, Key: sarama.StringEncoder(key.String()), Value: sarama.ByteEncoder(bytes.Clone(description.Payload)),
 	}
@@ -384,46 +334,19 @@ func (s *store) write(ctx context.Context, key recordKey, description farm.Devic
 	for _, at := range times {
 		message.Headers = append(message.Headers, sarama.RecordHeader{Key: []byte(sentHeader), Value: at.AppendFormat(nil, time.RFC3339Nano)})
 	}
-	if !s.life.Enter() {
-		return ErrClosed
-	}
-	stored := make(chan error, 1)
-	go func() { // ends by the timeouts of the producer
-		defer s.life.Leave()
-		_, _, err := s.producer.SendMessage(message)
-		stored <- err
-	}()
-	select {
-	case err = <-stored:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	err := s.cluster.Ask(ctx, func(sarama.Client) error { return s.cluster.Send([]*sarama.ProducerMessage{message}) })
 	switch {
 	case errors.Is(err, sarama.ErrMessageSizeTooLarge), errors.As(err, new(sarama.ConfigurationError)):
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
-	case err != nil:
-		return fmt.Errorf("devicestore: topic %q: %w", s.config.Topic, err)
+	case err == nil || errors.Is(err, ErrClosed) || ctx.Err() != nil:
+		return err
 	}
-	return nil
+	return fmt.Errorf("devicestore: topic %q: %w", s.config.Topic, err)
 }
 
 // Close is that of [Store].
 func (s *store) Close() error {
-	s.life.Close(func() {
-		s.stop()
-		s.reading.Wait()
-		<-s.life.Idle() // the producer takes nothing more once it is closed
-		var errs []error
-		if s.consumer != nil {
-			errs = append(errs, s.consumer.Close())
-		}
-		if s.producer != nil {
-			errs = append(errs, s.producer.Close())
-		}
-		if s.client != nil {
-			errs = append(errs, s.client.Close())
-		}
-		s.err = errors.Join(errs...)
-	})
-	return s.err
+	s.stop()
+	s.reading.Wait()
+	return s.cluster.Close()
 }

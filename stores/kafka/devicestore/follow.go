@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -15,91 +16,55 @@ import (
 	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router/farm"
+	"github.com/agrimill/agrimill/stores/kafka/internal/brokers"
+)
+
+const (
+	// readAgain is how long a partition is not read after an error.
+	readAgain = time.Second
+	// maxFetch is how many bytes are read at once. A larger batch of records comes whole.
+	maxFetch = 1 << 20
 )
 
 // read takes in what a partition has, and goes on in the background.
-func (s *store) read(ctx context.Context, partition int32) error {
-	end, err := s.client.GetOffset(s.config.Topic, partition, sarama.OffsetNewest)
-	if err != nil {
-		return err
-	}
-	first, err := s.client.GetOffset(s.config.Topic, partition, sarama.OffsetOldest)
-	if err != nil {
-		return err
-	}
-	from, err := s.consumer.ConsumePartition(s.config.Topic, partition, sarama.OffsetOldest)
-	if err != nil {
-		return err
-	}
-	following := false
-	defer func() {
-		if !following {
-			finish(from)
-		}
-	}()
-	// The last records before the end may be gone, or none of any store, so that nobody ever gets
-	// there. What comes later is taken in as well.
-	quiet := time.NewTimer(s.config.Timeout / 2)
-	defer quiet.Stop()
-	for next := first; next < end; {
-		select {
-		case record := <-from.Messages():
-			if record == nil {
-				return sarama.ErrClosedClient
-			}
+func (s *store) read(ctx context.Context, p brokers.Partition) error {
+	next := p.Oldest
+	err := s.cluster.Read(ctx, s.config.Topic, p, next, func(records []*sarama.ConsumerMessage, after int64) {
+		for _, record := range records {
 			s.take(ctx, record)
-			next = record.Offset + 1
-			quiet.Reset(endOfCompacted)
-		case <-quiet.C:
-			next = end
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
+		next = after
+	})
+	if err == nil {
+		s.reading.Go(func() { s.follow(p.ID, next) })
 	}
-	following = true
-	s.reading.Go(func() { s.follow(partition, from) })
-	return nil
+	return err
 }
 
-// follow reads a partition until the store is closed. A reader ends when what it would read next is gone, such as with a
+// follow reads a partition from an offset on until the store is closed, and from its beginning when the offset is gone, such as with a
 // topic that was deleted and made again.
-func (s *store) follow(partition int32, from sarama.PartitionConsumer) {
-	for {
-		for open := true; open; {
-			select {
-			case record := <-from.Messages():
-				if open = record != nil; open {
-					s.take(context.Background(), record) // it is in memory
+func (s *store) follow(partition int32, next int64) {
+	for s.ctx.Err() == nil {
+		records, after, err := s.cluster.Fetch(s.ctx, s.config.Topic, partition, next, maxFetch)
+		for _, record := range records {
+			s.take(context.Background(), record) // it is in memory
+		}
+		switch {
+		case err == nil:
+			next = after
+			continue
+		case errors.Is(err, sarama.ErrOffsetOutOfRange):
+			if at, err := s.cluster.Look(s.ctx, s.config.Topic); err == nil {
+				for _, p := range at.Partitions {
+					if p.ID == partition {
+						next = p.Oldest
+					}
 				}
-			case <-s.ctx.Done():
-				open = false
 			}
 		}
-		finish(from)
-		for again := false; !again; {
-			if backoff.Sleep(s.ctx, readAgain) != nil {
-				return
-			}
-			var err error
-			from, err = s.consumer.ConsumePartition(s.config.Topic, partition, sarama.OffsetOldest)
-			again = err == nil
-		}
+		_ = backoff.Sleep(s.ctx, readAgain)
 	}
 }
-
-// finish ends a reader.
-func finish(from sarama.PartitionConsumer) {
-	from.AsyncClose()
-	for range from.Messages() { // until it has ended
-	}
-}
-
-// readAgain is how long after it has ended a partition is read again.
-const readAgain = time.Second
-
-// endOfCompacted is how long nothing more comes at the end of a topic whose last records were
-// compacted away.
-const endOfCompacted = 2 * time.Second
 
 // unreadable logs what of a record cannot be read.
 func (s *store) unreadable(record *sarama.ConsumerMessage, reason string) {

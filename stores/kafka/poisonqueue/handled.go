@@ -1,7 +1,6 @@
 package poisonqueue
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -13,8 +12,8 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/stores/kafka/internal/brokers"
 )
 
 // maxForget is how many records that the queue's topic has no longer are forgotten with one deletion.
@@ -69,7 +68,7 @@ func identify(r *sarama.ConsumerMessage) string {
 // handled knows what was deleted, from a topic with a record for each: its key is the place, its value the ID of the
 // queue's topic, or nothing once the queue's topic has the place no longer, and a header says which record it was.
 type handled struct {
-	cluster  *cluster
+	cluster  *brokers.Cluster
 	topic    string
 	create   bool
 	replicas int16
@@ -77,18 +76,18 @@ type handled struct {
 	reading chan struct{} // has an entry while somebody reads the topic
 
 	mu      sync.Mutex
-	queue   sarama.Uuid              // the ID of the queue's topic
-	topics  sarama.Uuid              // the ID of this topic
-	next    map[int32]int64          // offsets of this topic
-	places  map[int32]map[int64]mark // by partition of the queue's topic
-	extents map[int32]extent         // of the queue's topic
-	clean   map[int32]int64          // below it, nothing is left to forget
+	queue   sarama.Uuid                 // the ID of the queue's topic
+	topics  sarama.Uuid                 // the ID of this topic
+	next    map[int32]int64             // offsets of this topic
+	places  map[int32]map[int64]mark    // by partition of the queue's topic
+	extents map[int32]brokers.Partition // of the queue's topic
+	clean   map[int32]int64             // below it, nothing is left to forget
 }
 
-func newHandled(c *cluster, config Config) *handled {
+func newHandled(c *brokers.Cluster, config Config) *handled {
 	h := &handled{
 		cluster: c, topic: config.HandledTopic, create: config.Provision == kafka.ProvisionCreate, replicas: config.ReplicationFactor,
-		reading: make(chan struct{}, 1), extents: map[int32]extent{}, clean: map[int32]int64{},
+		reading: make(chan struct{}, 1), extents: map[int32]brokers.Partition{}, clean: map[int32]int64{},
 	}
 	h.reset(sarama.Uuid{}, sarama.Uuid{})
 	return h
@@ -112,7 +111,7 @@ func (h *handled) has(p place) (marked, sure bool) {
 // sure reports whether the place still has the record that was deleted: nobody else became the leader since. It is called
 // with mu.
 func (h *handled) sure(p place, m mark) bool {
-	return m.record == "" || m.epoch != unknownEpoch && m.epoch == h.extents[p.partition].epoch
+	return m.record == "" || m.epoch != brokers.UnknownEpoch && m.epoch == h.extents[p.partition].Epoch
 }
 
 // deleted reports whether the record that was read at a place, in this epoch or later, was deleted. That another one had
@@ -141,12 +140,12 @@ func (h *handled) deleted(p place, r *sarama.ConsumerMessage, epoch int32) bool 
 }
 
 // count returns how many messages of a partition were deleted, as of the last refresh.
-func (h *handled) count(p extent) int64 {
+func (h *handled) count(p brokers.Partition) int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var n int64
-	for offset := range h.places[p.id] {
-		if p.oldest <= offset && offset < p.newest {
+	for offset := range h.places[p.ID] {
+		if p.Oldest <= offset && offset < p.Newest {
 			n++
 		}
 	}
@@ -154,30 +153,30 @@ func (h *handled) count(p extent) int64 {
 }
 
 // refresh reads what was deleted since the last time, by whomever, from the topic of a queue.
-func (h *handled) refresh(ctx context.Context, queue state) error {
+func (h *handled) refresh(ctx context.Context, queue brokers.Topic) error {
 	select {
 	case h.reading <- struct{}{}:
 		defer func() { <-h.reading }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	at, err := h.cluster.look(ctx, h.topic)
+	at, err := h.cluster.Look(ctx, h.topic)
 	if err != nil {
 		return fmt.Errorf("topic %s: %w", h.topic, err)
 	}
 	h.mu.Lock()
-	again := h.queue != queue.id || h.topics != at.id
-	for _, p := range at.partitions {
-		again = again || p.newest < h.next[p.id] // another topic of this name, of brokers without IDs
+	again := h.queue != queue.ID || h.topics != at.ID
+	for _, p := range at.Partitions {
+		again = again || p.Newest < h.next[p.ID] // another topic of this name, of brokers without IDs
 	}
-	if again || len(at.partitions) == 0 {
-		h.reset(queue.id, at.id)
+	if again || len(at.Partitions) == 0 {
+		h.reset(queue.ID, at.ID)
 	}
-	for _, p := range queue.partitions {
-		h.extents[p.id] = p
+	for _, p := range queue.Partitions {
+		h.extents[p.ID] = p
 	}
 	h.mu.Unlock()
-	for _, p := range at.partitions {
+	for _, p := range at.Partitions {
 		if err := h.read(ctx, p); err != nil {
 			return fmt.Errorf("topic %s: %w", h.topic, err)
 		}
@@ -186,30 +185,21 @@ func (h *handled) refresh(ctx context.Context, queue state) error {
 }
 
 // read reads a partition to its end.
-func (h *handled) read(ctx context.Context, p extent) error {
+func (h *handled) read(ctx context.Context, p brokers.Partition) error {
 	h.mu.Lock()
-	offset := max(h.next[p.id], p.oldest)
+	offset := h.next[p.ID]
 	h.mu.Unlock()
-	for offset < p.newest {
-		records, next, err := h.cluster.fetch(ctx, h.topic, p.id, offset, maxFetch)
-		if err != nil {
-			return err
-		}
-		if next == offset {
-			next = p.newest // the last records were compacted away
-		}
-		offset = next
+	return h.cluster.Read(ctx, h.topic, p, offset, func(records []*sarama.ConsumerMessage, next int64) {
 		h.mu.Lock()
+		defer h.mu.Unlock()
 		for _, r := range records {
 			if at, ok := parsePlace(string(r.Key)); ok {
 				m, understood := parseMark(r)
 				h.set(at, m, understood && string(r.Value) == h.queue.String())
 			}
 		}
-		h.next[p.id] = offset
-		h.mu.Unlock()
-	}
-	return nil
+		h.next[p.ID] = next
+	})
 }
 
 // set is called with mu.
@@ -230,7 +220,7 @@ func (h *handled) add(ctx context.Context, p place, m mark) error {
 	value := h.queue.String()
 	gone := h.gone(p.partition)
 	h.mu.Unlock()
-	err := h.cluster.ask(ctx, func(client sarama.Client) error {
+	err := h.cluster.Ask(ctx, func(client sarama.Client) error {
 		err := client.RefreshMetadata(h.topic)
 		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 			err = h.provide(ctx, client)
@@ -245,11 +235,7 @@ func (h *handled) add(ctx context.Context, p place, m mark) error {
 		for _, old := range gone {
 			records = append(records, &sarama.ProducerMessage{Topic: h.topic, Key: sarama.StringEncoder(old.String())})
 		}
-		var failures sarama.ProducerErrors
-		if err = h.cluster.send(records); errors.As(err, &failures) && len(failures) > 0 {
-			return failures[0].Err // it does not unwrap
-		}
-		return err
+		return h.cluster.Send(records)
 	})
 	if err != nil {
 		return fmt.Errorf("poisonqueue: topic %s: %w", h.topic, err)
@@ -267,7 +253,7 @@ func (h *handled) add(ctx context.Context, p place, m mark) error {
 
 // gone returns a few places that the queue's topic has no longer. It is called with mu.
 func (h *handled) gone(partition int32) []place {
-	oldest := h.extents[partition].oldest
+	oldest := h.extents[partition].Oldest
 	if h.clean[partition] >= oldest {
 		return nil
 	}
@@ -288,20 +274,5 @@ func (h *handled) provide(ctx context.Context, client sarama.Client) error {
 	if !h.create {
 		return fmt.Errorf("%w: it remembers what is deleted; create it with cleanup.policy compact", sarama.ErrUnknownTopicOrPartition)
 	}
-	admin, err := sarama.NewClusterAdminFromClient(client)
-	if err != nil {
-		return err
-	}
-	compact, replicas := "compact", h.replicas
-	replicas = cmp.Or(replicas, -1)
-	detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: replicas, ConfigEntries: map[string]*string{"cleanup.policy": &compact}}
-	if err := admin.CreateTopic(h.topic, detail, false); err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
-		return err
-	}
-	for { // until it has a leader
-		err := client.RefreshMetadata(h.topic)
-		if err == nil || !errors.Is(err, sarama.ErrUnknownTopicOrPartition) && !errors.Is(err, sarama.ErrLeaderNotAvailable) || backoff.Sleep(ctx, pause) != nil {
-			return err
-		}
-	}
+	return brokers.Create(ctx, client, h.topic, h.replicas)
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/stores/kafka/internal/brokers"
 )
 
 const (
@@ -113,7 +114,7 @@ func (c Config) Validate() error {
 type Queue struct {
 	config  Config
 	topic   string
-	cluster *cluster
+	cluster *brokers.Cluster
 	handled *handled
 }
 
@@ -128,7 +129,7 @@ func New(config Config) (*Queue, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	q := &Queue{config: config, topic: config.topic(), cluster: newCluster(config)}
+	q := &Queue{config: config, topic: config.topic(), cluster: brokers.New(config.Connection, config.Configure, config.Timeout, ErrClosed)}
 	q.handled = newHandled(q.cluster, config)
 	return q, nil
 }
@@ -141,8 +142,8 @@ func (q *Queue) Depth(ctx context.Context) (int64, error) {
 		return 0, err
 	}
 	var depth int64
-	for _, p := range at.partitions {
-		depth += p.newest - p.oldest - q.handled.count(p)
+	for _, p := range at.Partitions {
+		depth += p.Newest - p.Oldest - q.handled.count(p)
 	}
 	return depth, nil
 }
@@ -170,7 +171,7 @@ func (q *Queue) Messages(ctx context.Context) iter.Seq2[router.Poisoned, error] 
 			yield(router.Poisoned{}, err)
 			return
 		}
-		readers := q.readers(at, max(maxFetch/max(1, int32(len(at.partitions))), minFetch))
+		readers := q.readers(at, max(maxFetch/max(1, int32(len(at.Partitions))), minFetch))
 		for {
 			first, err := earliest(ctx, readers)
 			if err != nil {
@@ -209,11 +210,11 @@ func (q *Queue) Delete(ctx context.Context, id string) error {
 
 // Close closes the connections. What is under way fails with [ErrClosed]. Further calls return the
 // same.
-func (q *Queue) Close() error { return q.cluster.close() }
+func (q *Queue) Close() error { return q.cluster.Close() }
 
 // look returns what the topic has, with what was deleted up to now in handled.
-func (q *Queue) look(ctx context.Context) (state, error) {
-	at, err := q.cluster.look(ctx, q.topic)
+func (q *Queue) look(ctx context.Context) (brokers.Topic, error) {
+	at, err := q.cluster.Look(ctx, q.topic)
 	if err == nil {
 		err = q.handled.refresh(ctx, at)
 	}
@@ -230,8 +231,8 @@ func (q *Queue) lookUp(ctx context.Context, id string) (*sarama.ConsumerMessage,
 	if err != nil {
 		return nil, 0, err
 	}
-	i := slices.IndexFunc(at.partitions, func(p extent) bool {
-		return p.id == wanted.partition && p.oldest <= wanted.offset && wanted.offset < p.newest
+	i := slices.IndexFunc(at.Partitions, func(p brokers.Partition) bool {
+		return p.ID == wanted.partition && p.Oldest <= wanted.offset && wanted.offset < p.Newest
 	})
 	if i < 0 {
 		return nil, 0, router.ErrNotInQueue
@@ -239,8 +240,8 @@ func (q *Queue) lookUp(ctx context.Context, id string) (*sarama.ConsumerMessage,
 	if _, sure := q.handled.has(wanted); sure {
 		return nil, 0, router.ErrNotInQueue
 	}
-	epoch := at.partitions[i].epoch
-	records, _, err := q.cluster.fetch(ctx, q.topic, wanted.partition, wanted.offset, 1)
+	epoch := at.Partitions[i].Epoch
+	records, _, err := q.cluster.Fetch(ctx, q.topic, wanted.partition, wanted.offset, 1)
 	switch {
 	case errors.Is(err, sarama.ErrOffsetOutOfRange):
 		return nil, 0, router.ErrNotInQueue
@@ -264,8 +265,11 @@ func (q *Queue) poisoned(record *sarama.ConsumerMessage) (router.Poisoned, error
 }
 
 func (q *Queue) wrap(err error) error {
-	if err == nil || errors.Is(err, ErrClosed) {
+	switch {
+	case err == nil || errors.Is(err, ErrClosed):
 		return err
+	case errors.As(err, new(sarama.ConfigurationError)):
+		err = fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return fmt.Errorf("poisonqueue: topic %s: %w", q.topic, err)
 }
@@ -309,10 +313,10 @@ type reader struct {
 }
 
 // readers returns a reader of each partition, which fetches so many bytes at a time.
-func (q *Queue) readers(at state, size int32) []*reader {
-	readers := make([]*reader, len(at.partitions))
-	for i, p := range at.partitions {
-		readers[i] = &reader{queue: q, partition: p.id, epoch: p.epoch, next: p.oldest, end: p.newest, size: size}
+func (q *Queue) readers(at brokers.Topic, size int32) []*reader {
+	readers := make([]*reader, len(at.Partitions))
+	for i, p := range at.Partitions {
+		readers[i] = &reader{queue: q, partition: p.ID, epoch: p.Epoch, next: p.Oldest, end: p.Newest, size: size}
 	}
 	return readers
 }
@@ -348,7 +352,7 @@ func (r *reader) fill(ctx context.Context) (bool, error) {
 		if !ok {
 			return false, nil
 		}
-		records, next, err := r.queue.cluster.fetch(ctx, r.queue.topic, r.partition, r.next, size)
+		records, next, err := r.queue.cluster.Fetch(ctx, r.queue.topic, r.partition, r.next, size)
 		if errors.Is(err, sarama.ErrOffsetOutOfRange) {
 			if next, err = r.oldest(ctx); err == nil && next == r.next {
 				next = r.end // another topic, of which nothing was to be read
@@ -381,10 +385,10 @@ func (r *reader) skip() (size int32, ok bool) {
 
 // oldest returns the first offset that Kafka has not deleted yet.
 func (r *reader) oldest(ctx context.Context) (int64, error) {
-	at, err := r.queue.cluster.look(ctx, r.queue.topic)
-	for _, p := range at.partitions {
-		if p.id == r.partition {
-			return max(p.oldest, r.next), err
+	at, err := r.queue.cluster.Look(ctx, r.queue.topic)
+	for _, p := range at.Partitions {
+		if p.ID == r.partition {
+			return max(p.Oldest, r.next), err
 		}
 	}
 	return r.end, err

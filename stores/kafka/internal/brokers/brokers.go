@@ -1,6 +1,8 @@
-package poisonqueue
+// Package brokers asks the brokers of Kafka what a topic has, and reads and writes it, until a context ends.
+package brokers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
 const (
@@ -22,11 +25,12 @@ const (
 	maxWait = 100 * time.Millisecond
 )
 
-// cluster asks the brokers. It connects when it is asked for the first time.
-type cluster struct {
+// Cluster asks the brokers. It connects when it is asked for the first time.
+type Cluster struct {
 	brokers []string
 	config  *sarama.Config
 	timeout time.Duration
+	closed  error // after Close
 	life    *lifecycle.Life
 	stopped chan struct{}
 
@@ -34,28 +38,30 @@ type cluster struct {
 	client   sarama.Client       // nil before it is asked for; it does not change then
 	producer sarama.SyncProducer // made with the client
 	sending  sync.WaitGroup      // calls of the producer
-	err      error               // of close
+	err      error               // of Close
 }
 
-func newCluster(c Config) *cluster {
-	k := c.ClientConfig()
-	k.Net.DialTimeout = min(c.ConnectTimeout, c.Timeout)
-	k.Net.ReadTimeout, k.Net.WriteTimeout = c.Timeout, c.Timeout
+// New returns a Cluster whose answers take at most timeout, and whose error is closed after Close. configure, unless it is
+// nil, changes the configuration of the client.
+func New(connection kafka.Connection, configure func(*sarama.Config), timeout time.Duration, closed error) *Cluster {
+	k := connection.ClientConfig()
+	k.Net.DialTimeout = min(connection.ConnectTimeout, timeout)
+	k.Net.ReadTimeout, k.Net.WriteTimeout = timeout, timeout
 	k.Metadata.Full = false         // only what is asked for
 	k.Metadata.RefreshFrequency = 0 // only when it is
 	k.Metadata.Retry.Max = 0        // by again
-	if c.Configure != nil {
-		c.Configure(k)
+	if configure != nil {
+		configure(k)
 	}
 	k.Metadata.AllowAutoTopicCreation = false
 	k.Producer.RequiredAcks = sarama.WaitForAll
 	k.Producer.Return.Successes, k.Producer.Return.Errors = true, true
-	k.Producer.Timeout = max(c.Timeout/2, time.Millisecond)
-	return &cluster{brokers: c.Brokers, config: k, timeout: c.Timeout, life: lifecycle.New(), stopped: make(chan struct{})}
+	k.Producer.Timeout = max(timeout/2, time.Millisecond)
+	return &Cluster{brokers: connection.Brokers, config: k, timeout: timeout, closed: closed, life: lifecycle.New(), stopped: make(chan struct{})}
 }
 
-// close ends everything. A connection that is being made is waited for.
-func (c *cluster) close() error {
+// Close ends everything. A connection that is being made is waited for. Further calls return the same.
+func (c *Cluster) Close() error {
 	c.life.Close(func() {
 		c.mu.Lock()
 		close(c.stopped)
@@ -70,11 +76,11 @@ func (c *cluster) close() error {
 	return c.err
 }
 
-// ask calls f with a client, again if a connection was lost. It returns at the latest when ctx ends or the
+// Ask calls f with a client, again if a connection was lost. It returns at the latest when ctx ends or the
 // timeout is over; what f sets may be read only when it returns nil.
-func (c *cluster) ask(ctx context.Context, f func(sarama.Client) error) error {
+func (c *Cluster) Ask(ctx context.Context, f func(sarama.Client) error) error {
 	if !c.life.Enter() {
-		return ErrClosed
+		return c.closed
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s", c.timeout))
 	defer cancel()
@@ -90,15 +96,15 @@ func (c *cluster) ask(ctx context.Context, f func(sarama.Client) error) error {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-c.stopped:
-		return ErrClosed
+		return c.closed
 	}
 	if errors.Is(err, sarama.ErrClosedClient) {
-		return ErrClosed
+		return c.closed
 	}
 	return err
 }
 
-func (c *cluster) again(ctx context.Context, f func(sarama.Client) error) error {
+func (c *Cluster) again(ctx context.Context, f func(sarama.Client) error) error {
 	client, err := c.open()
 	if err != nil {
 		return err
@@ -125,66 +131,91 @@ func transient(err error) bool {
 }
 
 // open returns the client. It does not connect yet.
-func (c *cluster) open() (sarama.Client, error) {
+func (c *Cluster) open() (sarama.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	select {
 	case <-c.stopped:
-		return nil, ErrClosed
+		return nil, c.closed
 	default:
 	}
 	if c.client == nil {
 		client, err := sarama.NewClient(c.brokers, c.config)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+			return nil, err
 		}
 		producer, err := sarama.NewSyncProducerFromClient(client)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("%w: %w", ErrConfig, err), client.Close())
+			return nil, errors.Join(err, client.Close())
 		}
 		c.client, c.producer = client, producer
 	}
 	return c.client, nil
 }
 
-// send sends records, unless the producer is being closed: in sarama that panics.
-func (c *cluster) send(records []*sarama.ProducerMessage) error {
+// Send stores records, inside of Ask, unless the producer is being closed: in sarama that panics.
+func (c *Cluster) Send(records []*sarama.ProducerMessage) error {
 	c.mu.Lock()
 	select {
 	case <-c.stopped:
 		c.mu.Unlock()
-		return ErrClosed
+		return c.closed
 	default:
 	}
 	c.sending.Add(1)
 	c.mu.Unlock()
 	defer c.sending.Done()
-	return c.producer.SendMessages(records)
+	err := c.producer.SendMessages(records)
+	var failures sarama.ProducerErrors
+	if errors.As(err, &failures) && len(failures) > 0 {
+		return failures[0].Err // it does not unwrap
+	}
+	return err
 }
 
-// state is what a topic has at one moment: nothing if it does not exist.
-type state struct {
-	// id is that of the topic, which a topic of the same name that is made later does not have; zero if it is
+// Create creates a topic of one partition that is compacted, inside of Ask, and waits until it has a leader. No replicas are
+// as many as the brokers are configured for.
+func Create(ctx context.Context, client sarama.Client, topic string, replicas int16) error {
+	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
+	if err != nil {
+		return err
+	}
+	compact := "compact"
+	detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: cmp.Or(replicas, -1), ConfigEntries: map[string]*string{"cleanup.policy": &compact}}
+	if err := admin.CreateTopic(topic, detail, false); err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		return err
+	}
+	for {
+		err := client.RefreshMetadata(topic)
+		if err == nil || !errors.Is(err, sarama.ErrUnknownTopicOrPartition) && !errors.Is(err, sarama.ErrLeaderNotAvailable) || backoff.Sleep(ctx, pause) != nil {
+			return err
+		}
+	}
+}
+
+// Topic is what a topic has at one moment: nothing if it does not exist.
+type Topic struct {
+	// ID is that of the topic, which a topic of the same name that is made later does not have; zero if it is
 	// unknown.
-	id         sarama.Uuid
-	partitions []extent
+	ID         sarama.Uuid
+	Partitions []Partition
 }
 
-// extent is what a partition has: the offsets from oldest up to newest, exclusively.
-type extent struct {
-	id             int32
-	epoch          int32 // of its leader: each election makes it greater; unknownEpoch if it is unknown
-	oldest, newest int64
+// Partition is what a partition has: the offsets from Oldest up to Newest, exclusively.
+type Partition struct {
+	ID             int32
+	Epoch          int32 // of its leader: each election makes it greater; UnknownEpoch if it is unknown
+	Oldest, Newest int64
 }
 
-// unknownEpoch is that of a partition whose brokers do not tell.
-const unknownEpoch = -1
+// UnknownEpoch is that of a partition whose brokers do not tell.
+const UnknownEpoch = -1
 
-// look asks what a topic has.
-func (c *cluster) look(ctx context.Context, topic string) (state, error) {
-	var at state
-	err := c.ask(ctx, func(client sarama.Client) error {
-		at = state{}
+// Look asks what a topic has.
+func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
+	var at Topic
+	err := c.Ask(ctx, func(client sarama.Client) error {
+		at = Topic{}
 		switch err := client.RefreshMetadata(topic); {
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 			return nil
@@ -193,7 +224,7 @@ func (c *cluster) look(ctx context.Context, topic string) (state, error) {
 		}
 		var err error
 		var epochs map[int32]int32
-		if at.id, epochs, err = describe(client, topic); err != nil {
+		if at.ID, epochs, err = describe(client, topic); err != nil {
 			return err
 		}
 		partitions, err := client.Partitions(topic)
@@ -201,22 +232,22 @@ func (c *cluster) look(ctx context.Context, topic string) (state, error) {
 			return err
 		}
 		for _, partition := range partitions {
-			p := extent{id: partition, epoch: unknownEpoch}
+			p := Partition{ID: partition, Epoch: UnknownEpoch}
 			if epoch, ok := epochs[partition]; ok {
-				p.epoch = epoch
+				p.Epoch = epoch
 			}
-			if p.oldest, err = client.GetOffset(topic, partition, sarama.OffsetOldest); err != nil {
+			if p.Oldest, err = client.GetOffset(topic, partition, sarama.OffsetOldest); err != nil {
 				return err
 			}
-			if p.newest, err = client.GetOffset(topic, partition, sarama.OffsetNewest); err != nil {
+			if p.Newest, err = client.GetOffset(topic, partition, sarama.OffsetNewest); err != nil {
 				return err
 			}
-			at.partitions = append(at.partitions, p)
+			at.Partitions = append(at.Partitions, p)
 		}
 		return nil
 	})
 	if err != nil {
-		return state{}, err // at may still be written
+		return Topic{}, err // at may still be written
 	}
 	return at, nil
 }
@@ -248,13 +279,13 @@ func describe(client sarama.Client, topic string) (id sarama.Uuid, epochs map[in
 	return id, nil, sarama.ErrIncompleteResponse
 }
 
-// fetch returns records of a partition from an offset on, and the offset after them, which is the one that was
+// Fetch returns records of a partition from an offset on, and the offset after them, which is the one that was
 // asked for if there is none. What is deleted already is [sarama.ErrOffsetOutOfRange].
-func (c *cluster) fetch(ctx context.Context, topic string, partition int32, offset int64, size int32) ([]*sarama.ConsumerMessage, int64, error) {
+func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offset int64, size int32) ([]*sarama.ConsumerMessage, int64, error) {
 	var records []*sarama.ConsumerMessage
 	var next int64
 	failed := false
-	err := c.ask(ctx, func(client sarama.Client) error {
+	err := c.Ask(ctx, func(client sarama.Client) error {
 		records, next = nil, offset
 		if failed {
 			if err := client.RefreshMetadata(topic); err != nil {
@@ -300,6 +331,25 @@ func (c *cluster) fetch(ctx context.Context, topic string, partition int32, offs
 		return nil, 0, err // they may still be written
 	}
 	return records, next, nil
+}
+
+// maxFetch is how many bytes Read asks for at once. A larger batch of records comes whole.
+const maxFetch = 4 << 20
+
+// Read takes the records of a partition from an offset on to its end, each time with the offset after them.
+func (c *Cluster) Read(ctx context.Context, topic string, p Partition, offset int64, take func(records []*sarama.ConsumerMessage, next int64)) error {
+	for offset = max(offset, p.Oldest); offset < p.Newest; {
+		records, next, err := c.Fetch(ctx, topic, p.ID, offset, maxFetch)
+		if err != nil {
+			return err
+		}
+		if next == offset {
+			next = p.Newest // the last records were compacted away
+		}
+		offset = next
+		take(records, next)
+	}
+	return nil
 }
 
 // messages returns the records of a batch from an offset on.

@@ -37,25 +37,23 @@ const longestPart = 100_000
 func writeTracks(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	cfg.Gap = cmp.Or(cfg.Gap, 5*time.Minute)
 	fields := parquet.Group{"log": text(), "task": text(), "part": parquet.Int(64), "records": parquet.Int(64), "start": parquet.Optional(parquet.String()), "end": parquet.Optional(parquet.String())}
-	addAttributes(fields, cfg.Add)
-	t, err := newTable(w, fields)
+	t, err := newTable(w, fields, cfg)
 	if err != nil {
 		return err
 	}
-	t.names = names.New(cfg.Set)
 	for _, log := range logs {
-		if err := t.track(log, cfg); err != nil {
+		if err := t.track(log); err != nil {
 			return err
 		}
 	}
 	return t.close(nil)
 }
 
-func (t *table) track(log *farmdata.Log, cfg Config) error {
+func (t *table) track(log *farmdata.Log) error {
 	var places []geo.Coordinates
 	var start, end farmdata.Stamp
 	var last time.Time
-	subject := t.names.Log(log, slices.Contains(cfg.Add, geo.Machine))
+	subject := t.names.Log(log, slices.Contains(t.cfg.Add, geo.Machine))
 	part, shared := int64(0), 0 // shared: places that the part before has, too
 	flush := func() error {
 		if len(places) <= shared {
@@ -65,7 +63,7 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 		t.begin()
 		t.setText("log", log.Name)
 		t.setText("task", log.TaskID)
-		t.setAttributes(subject, cfg.Add)
+		t.setAttributes(subject, t.cfg.Add)
 		t.set("part", parquet.Int64Value(part))
 		t.set("records", parquet.Int64Value(int64(len(places)-shared)))
 		t.setText("start", start.String())
@@ -81,7 +79,7 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 	}
 	for record, err := range log.Records {
 		if err != nil {
-			if err := found(cfg, err); err != nil {
+			if err := t.found(err); err != nil {
 				return err
 			}
 			continue
@@ -96,7 +94,7 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 			now = record.Stamp.UTC
 		}
 		if n := len(places); n > 0 {
-			broken := now.Sub(last) > cfg.Gap || math.Abs(at[0]-places[n-1][0]) > 180
+			broken := now.Sub(last) > t.cfg.Gap || math.Abs(at[0]-places[n-1][0]) > 180
 			if broken || n >= longestPart {
 				if err := flush(); err != nil {
 					return err
@@ -118,16 +116,14 @@ func (t *table) track(log *farmdata.Log, cfg Config) error {
 // writeFields writes a row for each field that has boundaries.
 func writeFields(w io.Writer, fields []farmdata.Field, cfg Config) error {
 	columns := parquet.Group{"id": text(), "name": text(), "area": parquet.Optional(parquet.Int(64)), "farm": text(), "customer": text()}
-	addAttributes(columns, cfg.Add)
-	t, err := newTable(w, columns)
+	t, err := newTable(w, columns, cfg)
 	if err != nil {
 		return err
 	}
-	t.names = names.New(cfg.Set)
 	for _, field := range fields {
 		multi, surplus := geo.MultiPolygon(field.Polygons)
 		if surplus > 0 {
-			if err := found(cfg, geo.Surplus(&field, surplus)); err != nil {
+			if err := t.found(geo.Surplus(&field, surplus)); err != nil {
 				return err
 			}
 		}
@@ -151,13 +147,13 @@ func writeFields(w io.Writer, fields []farmdata.Field, cfg Config) error {
 }
 
 // found takes what a stream yields instead of a record.
-func found(cfg Config, err error) error {
+func (t *table) found(err error) error {
 	var finding *farmdata.Finding
 	if !errors.As(err, &finding) {
 		return fmt.Errorf("geoparquet: %w", err)
 	}
-	if cfg.Finding != nil {
-		cfg.Finding(finding)
+	if t.cfg.Finding != nil {
+		t.cfg.Finding(finding)
 	}
 	return nil
 }
@@ -195,6 +191,7 @@ func (n boxNode) Fields() []parquet.Field {
 // table writes rows with a geometry.
 type table struct {
 	w        *parquet.GenericWriter[any]
+	cfg      Config
 	names    *names.Directory
 	columns  map[string]*column // those that are at the top
 	order    []*column          // all
@@ -217,7 +214,9 @@ type column struct {
 // MaxColumns is how many columns a file has at most: each takes memory, also without any rows.
 const MaxColumns = 5000
 
-func newTable(w io.Writer, fields parquet.Group) (*table, error) {
+// newTable makes a table with columns for what Config.Add asks for, beside those of fields.
+func newTable(w io.Writer, fields parquet.Group, cfg Config) (*table, error) {
+	addAttributes(fields, cfg.Add)
 	if len(fields) > MaxColumns {
 		return nil, fmt.Errorf("geoparquet: the file would have %d columns, more than MaxColumns (%d)", len(fields), MaxColumns)
 	}
@@ -228,7 +227,7 @@ func newTable(w io.Writer, fields parquet.Group) (*table, error) {
 	}
 	fields["bbox"] = boxNode{sides}
 	schema := parquet.NewSchema("farmdata", fields)
-	t := &table{columns: map[string]*column{}, bounds: nowhere()}
+	t := &table{cfg: cfg, names: names.New(cfg.Set), columns: map[string]*column{}, bounds: nowhere()}
 	for _, path := range schema.Columns() {
 		leaf, _ := schema.Lookup(path...)
 		c := &column{level: leaf.MaxDefinitionLevel}

@@ -11,14 +11,12 @@ import (
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/farmdata/internal/columns"
-	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
 // points is the table of the records of logs.
 type points struct {
 	*table
 	keys *geo.Keys
-	cfg  Config
 	// There are many rows, so their columns are looked up once.
 	numbers, times, utcs, up, status *column
 }
@@ -35,14 +33,12 @@ func writePoints(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 		"log": text(), "task": text(), "record": parquet.Int(64), "time": parquet.Optional(timestamp(!local)), "utc": parquet.Optional(timestamp(true)),
 		"up": optionalDouble(), "status": parquet.Optional(parquet.Int(32)),
 	}
-	addAttributes(fields, cfg.Add)
 	addValues(fields, keys)
-	t, err := newTable(w, fields)
+	t, err := newTable(w, fields, cfg)
 	if err != nil {
 		return err
 	}
-	p := points{table: t, keys: keys, cfg: cfg}
-	p.names = names.New(cfg.Set)
+	p := points{table: t, keys: keys}
 	p.numbers, p.times, p.utcs, p.up, p.status = p.columns["record"], p.columns["time"], p.columns["utc"], p.columns["up"], p.columns["status"]
 	for _, log := range logs {
 		if err := p.log(log); err != nil {
@@ -105,7 +101,7 @@ func (p *points) log(log *farmdata.Log) error {
 	values := columns.Memo[*cell]{Make: func(c *farmdata.Column) *cell { return p.cell(p.keys, c) }}
 	for record, err := range log.WithConstants() {
 		if err != nil {
-			if err := found(p.cfg, err); err != nil {
+			if err := p.found(err); err != nil {
 				return err
 			}
 			continue

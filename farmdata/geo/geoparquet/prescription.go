@@ -24,13 +24,12 @@ func WritePrescription(w io.Writer, p *farmdata.Prescription, cfg Config) error 
 	if p.Set != nil {
 		cfg.Set = p.Set
 	}
-	return writePrescriptions(w, cfg.Set, []farmdata.Prescription{*p}, cfg)
+	return writePrescriptions(w, []farmdata.Prescription{*p}, cfg)
 }
 
 // writePrescriptions writes maps that are all grids, or all zones.
-func writePrescriptions(w io.Writer, set *farmdata.Set, list []farmdata.Prescription, cfg Config) error {
+func writePrescriptions(w io.Writer, list []farmdata.Prescription, cfg Config) error {
 	fields := parquet.Group{"zone": parquet.Optional(parquet.Int(64))}
-	addAttributes(fields, cfg.Add)
 	keys := &geo.Keys{Select: cfg.Columns, Finding: cfg.Finding}
 	for i := range list {
 		p := &list[i]
@@ -44,13 +43,12 @@ func writePrescriptions(w io.Writer, set *farmdata.Set, list []farmdata.Prescrip
 		surveyPrescription(p, keys)
 	}
 	addValues(fields, keys)
-	t, err := newTable(w, fields)
+	t, err := newTable(w, fields, cfg)
 	if err != nil {
 		return err
 	}
-	t.names = names.New(set)
 	for i := range list {
-		s := sheet{table: t, prescription: &list[i], keys: keys, cfg: cfg}
+		s := sheet{table: t, prescription: &list[i], keys: keys}
 		if err := s.write(); err != nil {
 			return err
 		}
@@ -63,7 +61,6 @@ type sheet struct {
 	*table
 	prescription *farmdata.Prescription
 	keys         *geo.Keys
-	cfg          Config
 }
 
 // layout is what cells of the same zone have in common.
@@ -143,7 +140,7 @@ func (s *sheet) write() error {
 func (s *sheet) grid() error {
 	grid := s.prescription.Grid
 	if !grid.Valid() {
-		return found(s.cfg, geo.Nowhere(grid))
+		return s.found(geo.Nowhere(grid))
 	}
 	rows, cols := s.columns["row"], s.columns["column"]
 	layouts := columns.Layouts[*layout]{Make: func(c *farmdata.Cell) *layout {
@@ -151,7 +148,7 @@ func (s *sheet) grid() error {
 	}}
 	for cell, err := range grid.Cells {
 		if err != nil {
-			if err := found(s.cfg, err); err != nil {
+			if err := s.found(err); err != nil {
 				return err
 			}
 			continue
@@ -177,7 +174,7 @@ func (s *sheet) zones() error {
 		zone := &s.prescription.Zones[i]
 		multi, finding := geo.ZonePolygon(zone.TreatmentZone)
 		if finding != nil {
-			if err := found(s.cfg, finding); err != nil {
+			if err := s.found(finding); err != nil {
 				return err
 			}
 		}

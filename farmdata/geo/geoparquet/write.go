@@ -44,6 +44,6 @@ func Write(w io.Writer, set *farmdata.Set, cfg Config) error {
 				list = append(list, p)
 			}
 		}
-		return writePrescriptions(w, set, list, cfg)
+		return writePrescriptions(w, list, cfg)
 	}
 }

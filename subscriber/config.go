@@ -394,8 +394,6 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "RecentFor", c.RecentFor)
 	e.Join("Payload", c.Payload.validate())
 	validate.NotNegative(&e, "Quarantine.Timeout", c.Quarantine.Timeout)
-	validate.NotNegative(&e, "Quarantine.MaxWaiting", c.Quarantine.MaxWaiting)
-	validate.NotNegative(&e, "Quarantine.MaxWaitingBytes", c.Quarantine.MaxWaitingBytes)
 	validate.NotNegative(&e, "Quarantine.Remember", c.Quarantine.Remember)
 	e.Join("Quarantine.Retry", c.Quarantine.Retry.validate())
 	e.Check(c.Lease == nil || c.Lease.TTL() > 0, "Lease", "must have a TTL")

@@ -30,11 +30,17 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64
 	if len(d.IDs) > 0 {
 		s.stats.receivedBytes.Add(d.Bytes)
 	}
+	s.offer(ctx, d)
+}
+
+// offer gives d to the core, once there is room for it, or until ctx ends.
+func (s *Subscriber) offer(ctx context.Context, d *delivery) core.Taken {
+	event := d.event
 	for {
 		taken, room := s.take(ctx, d)
 		if taken != core.Full {
 			s.report(d, event, taken)
-			return
+			return taken
 		}
 		select {
 		case <-room:
@@ -42,7 +48,7 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64
 			// to wait again.
 			runtime.Gosched()
 		case <-ctx.Done():
-			return
+			return core.Full
 		}
 	}
 }
@@ -59,6 +65,9 @@ func (s *Subscriber) take(ctx context.Context, d *delivery) (taken core.Taken, r
 			return core.LeftWithService, nil // it comes again
 		}
 		d.Last = true
+	}
+	if d.record != nil && !s.openQuarantine() {
+		return core.LeftWithService, nil
 	}
 	now := s.now()
 	taken = s.core.Take(now, &d.Message)
@@ -108,11 +117,11 @@ func (s *Subscriber) unlock() {
 	for _, m := range e.Closed {
 		d := ownerOf(m)
 		s.closeDelivery(d)
-		done = append(done, finished{d, d.Confirm})
+		done = append(done, finished{d, s.toConfirm(d)})
 	}
 	for _, m := range e.Confirm {
-		s.confirmer.expect(len(m.Confirm))
-		done = append(done, finished{ownerOf(m), m.Confirm})
+		d := ownerOf(m)
+		done = append(done, finished{d, s.toConfirm(d)})
 	}
 	for _, m := range e.Unclaimed {
 		d := ownerOf(m)
@@ -157,14 +166,14 @@ func (s *Subscriber) closeDelivery(d *delivery) {
 		s.forgetPayload(d)
 	}
 	event, messageType := d.event.Type(), messageTypeOf(d.event)
-	s.confirmer.expect(len(d.Confirm))
 	if d.File != nil {
 		s.stats.inFiles.Add(int64(len(d.Confirm)))
 	}
-	if d.Settled() {
+	switch {
+	case d.Settled() && d.record == nil:
 		s.seen.acked.count(event, messageType)
 		s.ackedByEnded(d)
-	} else if !d.Aside {
+	case !d.Settled() && !d.Aside:
 		s.stats.abandoned.Add(1)
 	}
 	if !d.givenUp {

@@ -343,8 +343,7 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 		},
 		"the quarantine": {
 			step: func(w *leaseWorld) {
-				q := w.working().quarantine
-				_ = q.publish(q.ctx, message.NewMessage("1", nil))
+				w.working().quarantineEvent(w.Context(), newMalformed(gateway.RawEvent{}, errors.New("it is no JSON")), false)
 			},
 		},
 	}

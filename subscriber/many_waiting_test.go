@@ -51,7 +51,7 @@ func testManyWaiting(t *testing.T, order Order) {
 	client := &silentClient{}
 	s := testkit.Must(New(Config{
 		Client: client, StartAfter: -1, Order: order, MaxInFlight: window, MaxHeld: held, Files: []string{fileType}, FileHold: 10 * time.Hour, ChunkSize: 10,
-		DrainTimeout: time.Second, CloseTimeout: 3 * time.Second, Quarantine: QuarantineConfig{Publisher: downPublisher{}, MaxWaiting: held},
+		DrainTimeout: time.Second, CloseTimeout: 3 * time.Second, Quarantine: QuarantineConfig{Publisher: downPublisher{}},
 	}, nil))(t)
 	var again atomic.Bool // the stream is to be reconnected
 	connect := func() {

@@ -50,7 +50,7 @@ func (s *Subscriber) Open() []Open {
 func (s *Subscriber) openEvents(all openSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.core.Lanes(func(l *core.Lane) {
+	s.lanes(func(l *core.Lane) {
 		l.Items(func(it *core.Item) { all.add(it, s.clock.time(ownerOf(it.Message).arrived)) })
 	})
 	s.core.Waiters(s.now(), func(m *core.Message, held bool, since, _ time.Duration) {

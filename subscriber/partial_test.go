@@ -12,17 +12,17 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// The notice of a payload that is gone, for which the quarantine had no room, is stored once it has.
-func TestNoticeOfAGonePayloadIsLeft(t *testing.T) {
+// The notice of a payload that is gone waits for a quarantine that is down, also in a full window.
+func TestNoticeOfAGonePayloadWaits(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 10})
 	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 404})
 	store := &shelf{}
 	store.set(shelfDown)
 	cfg := f.config()
-	cfg.Payload.RefreshEvery = 50 * time.Millisecond
+	cfg.MaxInFlight, cfg.Payload.RefreshEvery = 1, 50*time.Millisecond
 	cfg.Quarantine = subscriber.QuarantineConfig{
-		Publisher: store, MaxWaiting: 1, Retry: subscriber.Backoff{Initial: 2 * time.Millisecond, Max: 10 * time.Millisecond},
+		Publisher: store, Retry: subscriber.Backoff{Initial: 2 * time.Millisecond, Max: 10 * time.Millisecond},
 	}
 	sub := f.subscriber(cfg)
 	f.subscribe(sub, subscriber.AllData)

@@ -2,17 +2,17 @@ package subscriber
 
 import (
 	"context"
-	"slices"
-	"sync"
+	"encoding/binary"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"github.com/agrimill/agrimill/internal/backoff"
-	"github.com/agrimill/agrimill/internal/lifecycle"
-	"github.com/agrimill/agrimill/internal/wakeup"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
@@ -59,9 +59,8 @@ const DefaultQuarantineTopic = "quarantine"
 // Each such event is stored as received, with the KeyQuarantine… metadata; for an
 // event that is too large, only a notice is stored. Records are stored one at a time
 // in stream order, and retried indefinitely while the Publisher fails. Meanwhile they
-// wait in memory. When that queue is full, the stream is not read for up to five seconds;
-// while there is no room for longer than that, or the Publisher fails, further events are
-// left with the service, and requested again once the queue is empty.
+// are in flight, like the messages of a subscription of their own: while it stalls, and the
+// window is full, further events are left with the service, and requested again later.
 //
 // A MESSAGE_RECEIVED whose IDs could be read is confirmed once it is stored, unless
 // an intact copy of it is open. It is not confirmed, and stays with the service, if
@@ -83,12 +82,6 @@ type QuarantineConfig struct {
 	// Retry is the backoff while the Publisher fails. Default 1 s, doubling
 	// up to 30 s.
 	Retry Backoff
-	// MaxWaiting is how many records may wait to be stored, beside up to 1,000 notices of
-	// payloads that are gone. Default 100.
-	MaxWaiting int
-	// MaxWaitingBytes bounds the bytes that may wait to be stored. A single larger
-	// event may wait alone. Default 16 MiB.
-	MaxWaitingBytes int64
 	// Remember is how many stored records are recognized when their events are
 	// redelivered. Default 10,000, about 1 MB when full.
 	Remember int
@@ -99,189 +92,94 @@ func (c *QuarantineConfig) setDefaults() {
 	setDefault(&c.Timeout, 30*time.Second)
 	setDefault(&c.Retry.Initial, time.Second)
 	setDefault(&c.Retry.Max, max(30*time.Second, c.Retry.Initial))
-	setDefault(&c.MaxWaiting, 100)
-	setDefault(&c.MaxWaitingBytes, 16<<20)
 	setDefault(&c.Remember, 10_000)
 }
 
-// quarantinePatience is how long the stream waits for room in the quarantine. A store that takes
-// longer holds up everybody, and what it is for can as well come again later.
-const quarantinePatience = 5 * time.Second
-
-// quarantine stores records one at a time.
+// quarantine stores records. A subscription that gets nothing else hands them over, one at a time.
 type quarantine struct {
 	cfg    QuarantineConfig
 	logger watermill.LoggerAdapter
 	stats  *counters
-	// stored is called for stored events, also again when they are redelivered.
-	stored func(r *quarantined, again bool)
-	// again requests what was left with the service.
-	again func()
-
-	// ctx ends when close gives up, or with a term; publishing and waiting end with it.
-	ctx    context.Context
-	cancel context.CancelFunc
-	wg     sync.WaitGroup
 	// reading has room for one who reads a payload to be stored.
 	reading chan struct{}
-
-	mu      sync.Mutex
-	records []*quarantined // to be stored, in order; the worker runs while there are some
-	notices int            // of them: of payloads that are gone
-	bytes   int64
-	failing bool                         // the latest publish failed
-	behind  bool                         // there was no room for too long, and still is not much
-	left    bool                         // something was left with the service since it was last asked for
+	failing atomic.Bool                  // the latest publish failed
 	known   *simplelru.LRU[digest, bool] // what is done; false if the store has a notice, and does not accept the body
-	changed wakeup.Signal
+
+	sub *subscription // nil before the first record. Guarded by Subscriber.mu
 }
 
-func newQuarantine(within context.Context, cfg QuarantineConfig, logger watermill.LoggerAdapter, stats *counters, stored func(r *quarantined, again bool), again func()) *quarantine {
-	ctx, cancel := context.WithCancel(within)
+func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stats *counters) *quarantine {
 	known, _ := simplelru.NewLRU[digest, bool](cfg.Remember, nil) // it fails without a size
-	return &quarantine{
-		cfg: cfg, logger: logger, stats: stats, stored: stored, again: again, ctx: lease.Guard(ctx), cancel: cancel,
-		reading: make(chan struct{}, 1), known: known,
-	}
+	return &quarantine{cfg: cfg, logger: logger, stats: stats, reading: make(chan struct{}, 1), known: known}
 }
 
-// take accepts an event and reports whether it is new. It waits while there is no room, until ctx ends, the store fails, or
-// that has taken too long. Then it is left with the service, and so are those after it until half of the room is free.
-func (q *quarantine) take(ctx context.Context, r *quarantined) (isNew bool) {
-	patience, cancel := context.WithTimeout(ctx, quarantinePatience)
-	defer cancel()
-	q.mu.Lock()
-	for ctx.Err() == nil && q.ctx.Err() == nil {
-		if whole, known := q.known.Get(r.digest); known || q.waits(r) {
-			q.mu.Unlock()
-			if whole {
-				q.stored(r, true)
-			}
-			return false
-		}
-		if q.hasRoom(r) {
-			q.put(r)
-			break
-		}
-		if q.behind = q.behind || patience.Err() != nil; q.behind || q.failing {
-			q.left = true
-			break
-		}
-		changed := q.changed.Next()
-		q.mu.Unlock()
-		select {
-		case <-changed:
-		case <-patience.Done():
-		case <-q.ctx.Done():
-		}
-		q.mu.Lock()
-	}
-	q.mu.Unlock()
-	return true
+// quarantineEvent has r stored, and reports whether that was not known. It waits while there is no room, until ctx ends; with
+// last, it does not.
+func (s *Subscriber) quarantineEvent(ctx context.Context, r *quarantined, last bool) (isNew bool) {
+	d := &delivery{event: &gateway.UnknownEvent{EventType: gateway.EventType(r.event)}, record: r, arrived: s.now()}
+	d.Owner, d.tenant, d.endpoint, d.messages = d, r.tenant, r.endpoint, r.messages
+	d.id1[0] = r.digest
+	d.IDs, d.Family, d.Bytes, d.Last = d.id1[:], binary.BigEndian.Uint64(r.digest[:]), int64(len(r.body)), last
+	return s.offer(ctx, d) == core.Opened
 }
 
-// waits reports whether a copy of r waits. q.mu is held.
-func (q *quarantine) waits(r *quarantined) bool {
-	return slices.ContainsFunc(q.records, func(other *quarantined) bool { return other.digest == r.digest })
+// openQuarantine makes the subscription that records are for, unless the Subscriber closes. s.mu is held.
+func (s *Subscriber) openQuarantine() (is bool) {
+	q := s.quarantine
+	if q.sub == nil && !s.closed {
+		ctx := context.Background() // it ends on Close
+		q.sub = s.newSubscription(ctx, "", nil, func() {})
+		q.sub.route = s.core.AddBeside(s.now(), func(m *core.Message) bool { return ownerOf(m).record != nil })
+		q.sub.route.Owner = q.sub
+		// Ends with q.sub.stop, once the deliveries have ended.
+		s.wg.Go(func() { s.runSubscription(ctx, q.sub) })
+	}
+	return q.sub != nil
 }
 
-// hasRoom reports whether r may wait. The notice of a payload that is gone has room of its own: its message may be open when
-// it is delivered again, and then would not come here once more. q.mu is held.
-func (q *quarantine) hasRoom(r *quarantined) bool {
-	if r.class == QuarantinePayloadGone {
-		return q.notices < maxGone
-	}
-	events := len(q.records) - q.notices
-	return events == 0 || events < q.cfg.MaxWaiting && q.bytes+int64(len(r.body)) <= q.cfg.MaxWaitingBytes
-}
-
-// put has r wait. q.mu is held.
-func (q *quarantine) put(r *quarantined) {
-	q.records = append(q.records, r)
-	q.bytes += int64(len(r.body))
-	if r.class == QuarantinePayloadGone {
-		q.notices++
-	}
-	if len(q.records) == 1 {
-		// Ends when no record is left, or with q.ctx; close waits for it.
-		q.wg.Go(func() { q.work(r) })
-	}
-}
-
-// work stores r and those after it.
-func (q *quarantine) work(r *quarantined) {
-	for r != nil {
-		whole, ok := q.store(r)
-		if !ok {
-			return
+// handle makes one attempt to have r stored, after so many that failed.
+func (q *quarantine) handle(ctx context.Context, r *quarantined, failures int) msgctx.Outcome {
+	whole, known := q.known.Get(r.digest)
+	if !known {
+		outcome := q.store(ctx, r, failures)
+		if whole = outcome == msgctx.Acked; !whole && outcome != msgctx.SetAside {
+			return outcome
 		}
-		if whole {
-			q.stats.quarantined.Add(1)
-			q.stored(r, false)
-		}
-		var again bool
-		if r, again = q.next(whole); again {
-			q.again()
-		}
+		q.known.Add(r.digest, whole)
 	}
-}
-
-// next takes in what became of the first record, and returns the one behind it. Without one, again tells whether something
-// was left that there is room for now.
-func (q *quarantine) next(whole bool) (r *quarantined, again bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	done := q.records[0]
-	q.records = slices.Delete(q.records, 0, 1)
-	q.bytes -= int64(len(done.body))
-	if done.class == QuarantinePayloadGone {
-		q.notices--
+	if !whole {
+		return msgctx.SetAside
 	}
-	if len(q.records)-q.notices <= q.cfg.MaxWaiting/2 && q.bytes <= q.cfg.MaxWaitingBytes/2 {
-		q.behind = false
-	}
-	q.known.Add(done.digest, whole)
-	q.changed.Raise()
-	if len(q.records) > 0 {
-		return q.records[0], false
-	}
-	again, q.left = q.left, false
-	return nil, again
+	return msgctx.Acked
 }
 
 // noticeAfter is how often storing a record has to fail before a notice is tried
 // in its place.
 const noticeAfter = 2
 
-// store publishes r until it is stored, whole or as a notice, and is not ok if q.ctx ends first. A
-// store that accepts a notice of an event, but repeatedly not the event itself, will
-// never accept the event, for example because it exceeds the store's size limit. Then
-// the notice has to suffice.
-func (q *quarantine) store(r *quarantined) (whole, ok bool) {
-	policy := backoff.Policy{Initial: q.cfg.Retry.Initial, Max: q.cfg.Retry.Max}
-	noticed := 0
-	for attempt := 0; ; attempt++ {
-		err := q.publish(q.ctx, r.message(q.cfg.Topic, true))
-		if err == nil {
-			q.works()
-			return true, true
-		}
-		if q.ctx.Err() != nil {
-			return false, false
-		}
-		if r.body != nil && attempt >= noticeAfter-1 && q.publish(q.ctx, r.message(q.cfg.Topic, false)) == nil {
-			q.works()
-			if noticed++; noticed >= noticeAfter {
-				q.logger.Error("quarantine accepts a notice of an event but not the event itself; it stays unconfirmed", err, r.fields())
-				return false, true
-			}
-		} else {
-			q.fails(err)
-		}
-		if policy.Wait(q.ctx, attempt) != nil {
-			return false, false
-		}
+// store makes one attempt to publish r, after so many that failed. It is set aside if the store accepts only a notice
+// of it, repeatedly not the event itself, for example because that exceeds the store's size limit.
+func (q *quarantine) store(ctx context.Context, r *quarantined, failures int) msgctx.Outcome {
+	err := q.publish(ctx, r.message(q.cfg.Topic, true))
+	switch {
+	case err == nil:
+		q.works()
+		q.stats.quarantined.Add(1)
+		return msgctx.Acked
+	case ctx.Err() != nil:
+		return msgctx.Left
+	case r.body != nil && failures >= noticeAfter && q.publish(ctx, r.message(q.cfg.Topic, false)) == nil:
+		q.works()
+		q.logger.Error("quarantine accepts a notice of an event but not the event itself; it stays unconfirmed", err, r.fields())
+		q.stats.setAside.Add(1)
+		return msgctx.SetAside
 	}
+	q.stats.quarantineFailures.Add(1)
+	if !q.failing.Swap(true) {
+		q.logger.Error("quarantine unavailable; events wait, and those that find no room stay with the service", err,
+			watermill.LogFields{"topic": q.cfg.Topic})
+	}
+	return msgctx.Nacked
 }
 
 func (q *quarantine) publish(ctx context.Context, msg *message.Message) error {
@@ -295,62 +193,21 @@ func (q *quarantine) publish(ctx context.Context, msg *message.Message) error {
 	return q.cfg.Publisher.Publish(q.cfg.Topic, msg)
 }
 
-func (q *quarantine) fails(err error) {
-	q.stats.quarantineFailures.Add(1)
-	q.mu.Lock()
-	first := !q.failing
-	q.failing = true
-	q.changed.Raise() // nothing waits for a store that is down
-	q.mu.Unlock()
-	if first {
-		q.logger.Error("quarantine unavailable; events wait, and those beyond its queue stay with the service", err,
-			watermill.LogFields{"topic": q.cfg.Topic})
-	}
-}
-
 func (q *quarantine) works() {
-	q.mu.Lock()
-	failed := q.failing
-	q.failing = false
-	q.mu.Unlock()
-	if failed {
+	if q.failing.Swap(false) {
 		q.logger.Info("quarantine available again", watermill.LogFields{"topic": q.cfg.Topic})
 	}
 }
 
-// waiting returns how many records are queued.
-func (q *quarantine) waiting() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.records)
-}
-
-// close waits until the queue is empty, at most until ctx ends, and returns how many
-// records were not stored. A Publisher that does not return by then is waited for
-// until patience ends.
-func (q *quarantine) close(ctx, patience context.Context) int {
-	stop := context.AfterFunc(ctx, q.cancel)
-	defer stop()
-	waitUntil(patience, lifecycle.Ended(&q.wg))
-	q.cancel()
-	return q.waiting()
-}
-
-// confirmQuarantined confirms a message that is stored in the quarantine, unless
-// another copy of it is being delivered; then the outcome of that copy decides. One that comes
-// again while the backlog of confirmations is full is not confirmed again: it may be in there.
-func (s *Subscriber) confirmQuarantined(r *quarantined, again bool) {
-	if !r.confirm || again && int(s.confirmer.waiting.Load()) >= s.cfg.Confirm.MaxBacklog {
-		return
+// toConfirm returns what is to be confirmed of d, which nobody has any longer: of a record that has all of a message, unless
+// an intact copy of it is open. s.mu is held.
+func (s *Subscriber) toConfirm(d *delivery) []core.Confirmation {
+	if r := d.record; r != nil && !(r.confirm && s.core.Unheard(newID(r.endpoint, r.messages[0]))) {
+		for _, c := range d.Confirm {
+			s.core.Confirmed(s.now(), c)
+		}
+		return nil
 	}
-	s.mu.Lock()
-	unheard := s.core.Unheard(newID(r.endpoint, r.messages[0]))
-	s.mu.Unlock()
-	if !unheard {
-		return
-	}
-	// This does not go through the table: if an intact copy is redelivered, it is
-	// delivered to the subscriptions.
-	s.confirmer.expect(1)
-	s.confirmer.add(r.tenant, confirmation{endpoint: r.endpoint, message: r.messages[0]})
+	s.confirmer.expect(len(d.Confirm))
+	return d.Confirm
 }

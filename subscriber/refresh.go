@@ -128,7 +128,7 @@ func (s *Subscriber) gone(d *delivery, j *download) {
 		s.undeliverable(j.event, ErrPayloadGone)
 	}
 	if s.quarantine != nil {
-		s.quarantine.take(s.ctx, s.newGone(d, j)) // also again: there may have been too many
+		s.quarantineEvent(s.ctx, s.newGone(d, j), true) // also again: it may have been left
 	}
 }
 

@@ -184,9 +184,6 @@ func (s *Subscriber) Stats() Stats {
 		Quarantined: s.stats.quarantined.Load(), QuarantineFailures: s.stats.quarantineFailures.Load(),
 		PendingConfirmations: pending, OldestPending: oldest, PossiblyLost: s.stats.possiblyLost.Load(),
 	}
-	if q := s.quarantine; q != nil {
-		stats.QuarantineWaiting = q.waiting()
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats.Stream = s.loop.connection.stream
@@ -206,13 +203,16 @@ func (s *Subscriber) Stats() Stats {
 		if it := l.First(); it != nil {
 			stats.OldestInFlight = earlier(stats.OldestInFlight, s.clock.time(it.Opened()))
 		}
+		if !forSubscribers(l) {
+			l.Items(func(*core.Item) { stats.QuarantineWaiting++ })
+		}
 	})
 	stats.OldestUnconfirmed = earlier(stats.OldestInFlight, stats.OldestPending)
 	aside, since := s.core.SetAside()
 	if stats.SetAsideNow = aside; since > 0 {
 		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.clock.time(since))
 	}
-	stats.Unconfirmed = counts.Moving + counts.Waiting + counts.Held + counts.Awaiting + counts.Unsynced + counts.Left + aside + pending + stats.QuarantineWaiting
+	stats.Unconfirmed = counts.Moving + counts.Waiting + counts.Held + counts.Awaiting + counts.Unsynced + counts.Left + aside + pending
 	if overdue := s.core.Overdue(s.now()); overdue > 0 {
 		stats.OldestUnconfirmed = earlier(stats.OldestUnconfirmed, s.clock.time(overdue))
 	}

@@ -189,7 +189,7 @@ func (s *Subscriber) malformed(ctx context.Context, raw gateway.RawEvent, err er
 		s.logger.Error("event could not be decoded; it stays unconfirmed", err, watermill.LogFields{"size": len(raw.Data)})
 		return
 	}
-	if r := newMalformed(raw, err); s.quarantine.take(ctx, r) {
+	if r := newMalformed(raw, err); s.quarantineEvent(ctx, r, false) {
 		s.logger.Error("event could not be decoded; storing it in the quarantine", err, r.fields())
 	}
 }
@@ -204,7 +204,7 @@ func (s *Subscriber) tooLarge(ctx context.Context, err error) {
 		s.logger.Error("event too large; it was skipped and stays unconfirmed", err, nil)
 		return
 	}
-	if r := newTooLarge(large); s.quarantine.take(ctx, r) {
+	if r := newTooLarge(large); s.quarantineEvent(ctx, r, false) {
 		s.logger.Error("event too large; it was skipped and stays unconfirmed; storing a notice in the quarantine", err, r.fields())
 	}
 }

@@ -119,7 +119,7 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 	})
 	s.confirmer = newConfirmer(within, cfg, logger, stats, s.onConfirmed)
 	if cfg.Quarantine.Publisher != nil {
-		s.quarantine = newQuarantine(within, cfg.Quarantine, logger, stats, s.confirmQuarantined, s.recall)
+		s.quarantine = newQuarantine(cfg.Quarantine, logger, stats)
 	}
 	return s
 }
@@ -348,8 +348,6 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	began, draining := time.Now(), min(s.cfg.DrainTimeout, limit)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	drain, stopDrain := context.WithTimeout(ctx, draining)
-	defer stopDrain()
 	// Application code, such as a hook, may never return. Wait for it only until
 	// the acked messages need the remaining time.
 	patience, stopWaiting := context.WithTimeout(ctx, draining+(limit-draining)/2)
@@ -362,6 +360,10 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 		stopRun()
 	}
 	subs := s.stopAll()
+	if q := s.quarantine; q != nil && q.sub != nil { // no other one is made any longer
+		s.stopSubscription(q.sub)
+		subs = append(subs, q.sub)
+	}
 	delivered := make(chan struct{})
 	ended := make(chan struct{})
 	go func() { // ends with the last goroutine of the subscriber
@@ -376,11 +378,6 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	s.cancel()
 	if !waitUntil(patience, ended) {
 		s.logger.Error("close gave up waiting", errStillRunning, nil)
-	}
-	if s.quarantine != nil {
-		if left := s.quarantine.close(drain, patience); left > 0 {
-			s.logger.Info("events could not be stored in the quarantine and stay with the service", watermill.LogFields{"count": left})
-		}
 	}
 
 	// Aborted requests need a moment to return.

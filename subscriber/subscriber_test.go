@@ -616,15 +616,13 @@ func TestConfigIsValidated(t *testing.T) {
 		"Quarantine.Topic": func(c *subscriber.Config) {
 			c.Quarantine = subscriber.QuarantineConfig{Publisher: noTopics{}, Topic: "dead/letters"}
 		},
-		"Confirm.MaxBacklog":         func(c *subscriber.Config) { c.Confirm.MaxBacklog = -1 },
-		"Quarantine.Timeout":         func(c *subscriber.Config) { c.Quarantine.Timeout = -1 },
-		"Quarantine.MaxWaiting":      func(c *subscriber.Config) { c.Quarantine.MaxWaiting = -1 },
-		"Quarantine.MaxWaitingBytes": func(c *subscriber.Config) { c.Quarantine.MaxWaitingBytes = -1 },
-		"Quarantine.Remember":        func(c *subscriber.Config) { c.Quarantine.Remember = -1 },
-		"Quarantine.Retry":           func(c *subscriber.Config) { c.Quarantine.Retry.Max = -1 },
-		"Lease":                      func(c *subscriber.Config) { c.Lease = leasetest.NewMemory(0).Lease() },
-		"Unmatched must be one":      func(c *subscriber.Config) { c.Unmatched = 2 },
-		"Unmatched needs":            func(c *subscriber.Config) { c.Unmatched = subscriber.UnmatchedQuarantine },
+		"Confirm.MaxBacklog":    func(c *subscriber.Config) { c.Confirm.MaxBacklog = -1 },
+		"Quarantine.Timeout":    func(c *subscriber.Config) { c.Quarantine.Timeout = -1 },
+		"Quarantine.Remember":   func(c *subscriber.Config) { c.Quarantine.Remember = -1 },
+		"Quarantine.Retry":      func(c *subscriber.Config) { c.Quarantine.Retry.Max = -1 },
+		"Lease":                 func(c *subscriber.Config) { c.Lease = leasetest.NewMemory(0).Lease() },
+		"Unmatched must be one": func(c *subscriber.Config) { c.Unmatched = 2 },
+		"Unmatched needs":       func(c *subscriber.Config) { c.Unmatched = subscriber.UnmatchedQuarantine },
 	} {
 		cfg := f.config()
 		change(&cfg)

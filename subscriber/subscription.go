@@ -26,7 +26,7 @@ type subscription struct {
 	topic string
 	name  string // of the route, or else the topic
 	route *core.Route
-	out   chan *message.Message
+	out   chan *message.Message // nil of the one for the quarantine
 	// handler handles messages in place of whoever reads out; nil without one.
 	handler msgctx.Handler
 	done    func() // called when nothing is sent to out anymore
@@ -72,8 +72,8 @@ func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan
 
 // takes reports whether sub wants m.
 func (sub *subscription) takes(m *core.Message) bool {
-	event := ownerOf(m).event
-	return event != nil && Takes(sub.topic, event.Type(), messageTypeOf(event))
+	d := ownerOf(m)
+	return d.event != nil && d.record == nil && Takes(sub.topic, d.event.Type(), messageTypeOf(d.event))
 }
 
 // answer is what came of a delivery.
@@ -147,7 +147,11 @@ func (s *Subscriber) finishAnswered(sub *subscription, it *core.Item, a answer) 
 }
 
 func (s *Subscriber) nackDelay(it *core.Item) time.Duration {
-	return backoff.Policy{Initial: s.cfg.Nack.Initial, Max: s.cfg.Nack.Max}.Delay(int(it.Nacks))
+	retry := s.cfg.Nack
+	if ownerOf(it.Message).record != nil {
+		retry = s.cfg.Quarantine.Retry
+	}
+	return backoff.Policy{Initial: retry.Initial, Max: retry.Max}.Delay(int(it.Nacks))
 }
 
 // hasten makes it due, if it waits.
@@ -168,6 +172,9 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 		case <-sub.drained.Done():
 		}
 		return answer{}
+	}
+	if d.record != nil {
+		return answer{outcome: s.quarantine.handle(sub.drained, d.record, int(it.Nacks))}
 	}
 	msg, err := s.newMessage(d)
 	if err != nil {
@@ -279,7 +286,7 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	timer := time.AfterFunc(s.cfg.DrainTimeout, sub.giveUp)
 	defer timer.Stop()
 	// stopped is set, so nothing is handed out anymore.
-	if sub.handler == nil {
+	if sub.out != nil && sub.handler == nil {
 		sub.deliveries.Wait()
 	} else {
 		s.awaitHandlers(sub)

@@ -89,31 +89,18 @@ func (s *Subscriber) quarantineUnmatched(sub *subscription, d *delivery, nacks i
 		}
 	}
 	r, err := s.newUnmatchedRecord(sub.drained, d)
-	if err == nil {
-		err = q.publish(sub.drained, r.message(q.cfg.Topic, true))
-	}
 	switch {
 	case err == nil:
-		q.works()
-		s.stats.quarantined.Add(1)
-		return msgctx.Acked
+		return q.store(sub.drained, r, nacks)
 	case sub.drained.Err() != nil:
 		return msgctx.Left
-	case r != nil && nacks >= noticeAfter && q.publish(sub.drained, r.message(q.cfg.Topic, false)) == nil:
-		q.works()
-		q.logger.Error("quarantine accepts a notice of a message that every filter refused but not the message itself; it stays unconfirmed", err, r.fields())
-		s.stats.setAside.Add(1)
-		return msgctx.SetAside
-	case r != nil:
-		q.fails(err)
 	case errors.Is(err, ErrPayloadTooLarge):
 		s.undeliverable(d.event, err)
 		s.stats.setAside.Add(1)
 		return msgctx.SetAside
-	default:
-		s.logger.Info("A message that every filter refused could not be read for the quarantine; retrying",
-			eventFields(d.event).Add(watermill.LogFields{"error": err}))
 	}
+	s.logger.Info("A message that every filter refused could not be read for the quarantine; retrying",
+		eventFields(d.event).Add(watermill.LogFields{"error": err}))
 	return msgctx.Nacked
 }
 

@@ -122,9 +122,21 @@ func (s *Subscriber) waits(now time.Time) (waits []Waits) {
 	return waits
 }
 
+// lanes calls f for each lane of a subscription, other than that for the quarantine. s.mu is held.
+func (s *Subscriber) lanes(f func(*core.Lane)) {
+	s.core.Lanes(func(l *core.Lane) {
+		if forSubscribers(l) {
+			f(l)
+		}
+	})
+}
+
+// forSubscribers reports whether l has messages of a subscription, and not records for the quarantine.
+func forSubscribers(l *core.Lane) bool { return l.Route().Owner.(*subscription).topic != "" }
+
 // eachNacked calls f for each message that is delivered again later. s.mu is held.
 func (s *Subscriber) eachNacked(f func(it *core.Item, until time.Duration)) {
-	s.core.Lanes(func(l *core.Lane) {
+	s.lanes(func(l *core.Lane) {
 		l.Items(func(it *core.Item) {
 			if until, off := it.PutOff(); off {
 				f(it, until)
@@ -142,7 +154,7 @@ func (s *Subscriber) keyWaits(now time.Time, nacked bool) (keys []Wait) {
 	if s.cfg.Order == Unordered {
 		return nil
 	}
-	s.core.Lanes(func(l *core.Lane) {
+	s.lanes(func(l *core.Lane) {
 		first, since := l.First(), s.clock.time(l.Since())
 		if first == nil || now.Sub(since) < stallAfter {
 			return
@@ -160,7 +172,7 @@ func (s *Subscriber) keyWaits(now time.Time, nacked bool) (keys []Wait) {
 // again count, however short the pauses between the nacks are. s.mu is held.
 func (s *Subscriber) nackWaits() []Wait {
 	found := make(map[string]Wait)
-	s.core.Lanes(func(l *core.Lane) {
+	s.lanes(func(l *core.Lane) {
 		l.Items(func(it *core.Item) {
 			if first := it.FirstNack(); first > 0 {
 				w := found[l.Route().Name]
@@ -187,7 +199,7 @@ func (s *Subscriber) loggedWaits(now time.Time) (waits []Waits) {
 // subscriptionWaits returns the subscriptions that hang, or of which something is left with the service. s.mu is held.
 func (s *Subscriber) subscriptionWaits(now time.Time) []Wait {
 	found := make(map[string]Wait)
-	s.core.Lanes(func(l *core.Lane) {
+	s.lanes(func(l *core.Lane) {
 		if s.cfg.Order != Unordered {
 			return
 		}
@@ -201,6 +213,9 @@ func (s *Subscriber) subscriptionWaits(now time.Time) []Wait {
 	})
 	s.core.Shut(s.now(), func(r *core.Route, tenant string, open int, since time.Duration) {
 		what := r.Owner.(*subscription).topic
+		if what == "" { // the quarantine, which has a line of its own
+			return
+		}
 		if tenant != "" {
 			what += ", tenant " + tenant
 		}

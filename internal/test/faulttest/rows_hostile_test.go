@@ -139,7 +139,6 @@ func TestRow24BrokenOnTheWay(t *testing.T) {
 		proxy := w.breaking(&sound)
 		p := w.start(func(p *parts) {
 			p.Gateway.BaseURL = proxy
-			p.Subscriber.Quarantine.MaxWaiting = 5
 		})
 		testkit.NoError(t, w.gateway.WaitStreams(t.Context(), 1))
 		broken, elsewhere := 0, 0

@@ -149,6 +149,14 @@ func (c *Core) Add(now time.Duration, name string, takes func(*Message) bool, pi
 	return r, wants
 }
 
+// AddBeside adds a route whose messages nobody else wants, and which gets one at a time. The others share the window as if it was
+// not there.
+func (c *Core) AddBeside(now time.Duration, takes func(*Message) bool) *Route {
+	r, _ := c.Add(now, "", takes, false)
+	r.ordered, r.beside = true, true
+	return r
+}
+
 // End ends a route: what it has not acked is left with the service. What it has been handed out stays
 // open until Done.
 func (c *Core) End(now time.Duration, r *Route) {
@@ -168,7 +176,7 @@ func (c *Core) End(now time.Duration, r *Route) {
 
 // askForOthers has what a route that ended has left come again, if there are others: they may have acked it.
 func (c *Core) askForOthers(now time.Duration) {
-	if c.leftBehind && len(c.window.routes) > 0 {
+	if c.leftBehind && c.window.shared() > 0 {
 		c.Want(now)
 	}
 	c.leftBehind = false

@@ -151,6 +151,7 @@ type Route struct {
 	takes     func(*Message) bool
 	ordered   bool
 	pipelines bool
+	beside    bool // see [Core.AddBeside]
 	ended     bool
 	ahead     int // items that handlers have behind the first ones of their lanes
 	maxAhead  int

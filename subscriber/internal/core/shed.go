@@ -147,6 +147,7 @@ func (w *window) excuse() {
 // frontier returns the topmost nodes that are behind beside one that is fine, and how the best one gets on.
 func (w *window) frontier(now time.Duration) (late []branch, best health) {
 	var routes []branch
+	alone := w.shared() == 1
 	for _, r := range w.routes {
 		h := r.emptied(now)
 		var tenants []branch
@@ -154,7 +155,7 @@ func (w *window) frontier(now time.Duration) (late []branch, best health) {
 			g := t.emptied(now)
 			var lanes []branch
 			for l := t.first; l != nil; l = l.next {
-				f := l.health(now, w.tempo.patience, len(w.routes) == 1)
+				f := l.health(now, w.tempo.patience, alone)
 				if f == behind {
 					lanes = append(lanes, branch{&l.node, l, nil})
 				}
@@ -176,13 +177,25 @@ func (w *window) frontier(now time.Duration) (late []branch, best health) {
 			routes = append(routes, branch{&r.node, nil, r})
 		case unknown:
 		}
-		best = max(best, h)
+		if !r.beside || h == behind { // that it goes on shows nothing about the others
+			best = max(best, h)
+		}
 	}
 	late = append(late, routes...)
 	for i, b := range late {
 		late[i] = b.only()
 	}
 	return late, best
+}
+
+// shared returns how many routes share the window.
+func (w *window) shared() (n int) {
+	for _, r := range w.routes {
+		if !r.beside {
+			n++
+		}
+	}
+	return n
 }
 
 // only returns what is below b if that is a single node: whatever else may come below b is not to blame.

@@ -68,6 +68,49 @@ func TestWindowOfOne(t *testing.T) {
 	h.takes(Opened, small(4, "t", "4"))
 }
 
+// A route beside the others changes nothing for them: a route alone that is slow goes on, and in an outage it has half of the window.
+func TestRouteBesideTheOthers(t *testing.T) {
+	h := newByHand(t, windowOf(100, true))
+	isRecord := func(m *Message) bool { return m.Tenant == "record" }
+	beside := h.AddBeside(h.now, isRecord)
+	r := h.add(func(m *Message) bool { return !isRecord(m) })
+	h.connects()
+	var open []*Message
+	n := 0
+	take := func() {
+		n++
+		open = append(open, small(n, "t", "k"))
+		h.takes(Opened, open[len(open)-1])
+	}
+	pass := func(d time.Duration) { // in which records go on
+		for end := h.now + d; h.now < end; h.pass(20 * time.Millisecond) {
+			n++
+			record := small(n, "record", "")
+			h.takes(Opened, record)
+			h.Take(h.now, small(1_000_000+n, "t", "k")) // which finds no room, or is left
+			h.settles(beside, record, Acked)
+			h.confirmed()
+		}
+	}
+	for range 99 {
+		take()
+	}
+	for range 150 {
+		pass(20 * time.Millisecond)
+		h.settles(r, open[0], Acked)
+		h.confirmed()
+		open = open[1:]
+		take()
+	}
+	if r.open != 99 || h.Counts().Left > 0 {
+		t.Fatalf("a route that goes on has %d of 99", r.open)
+	}
+	pass(3 * time.Second)
+	if r.open != 50 {
+		t.Errorf("%d of 99 are kept in an outage, want half of the window", r.open)
+	}
+}
+
 // Keys of which nothing is finished for a second keep a quarter of a full window together, each an equal share, beside
 // what goes on. What comes later of them is left as well until the next connection, which brings all of it.
 func TestStalledKeysShareAQuarter(t *testing.T) {

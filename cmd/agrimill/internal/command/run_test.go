@@ -299,7 +299,7 @@ func TestRunStopsInAnOutage(t *testing.T) {
 	if status := first.status(); status != statusUnfinished {
 		t.Errorf("status %d, want %d", status, statusUnfinished)
 	}
-	const line = `msg="agrimill stopped with unfinished messages; they are left with the gateway or broker, and come again" received=5 confirmed=0 open=5 set_aside=0 held=0 unconfirmed=0 quarantine=0 returned=0`
+	const line = `msg="agrimill stopped with unfinished messages; they are left with the gateway or broker, and come again" received=5 confirmed=0 open=5 set_aside=0 held=0 unconfirmed=0 returned=0`
 	if text := first.stderr.String(); strings.Count(text, line) != 1 || !strings.HasSuffix(text, line+"\n") {
 		t.Errorf("it does not end with %q:\n%s", line, text)
 	}

@@ -29,7 +29,7 @@ var (
 // [ErrUnfinished].
 type UnfinishedError struct {
 	// Open is how many messages of the gateway were received and not handled: in flight, nacked,
-	// queued, being downloaded, or left with the gateway for want of room.
+	// queued, being downloaded, waiting for the quarantine, or left with the gateway for want of room.
 	Open int
 	// SetAside is how many messages fit neither their sink nor the poison queue, or cannot be delivered.
 	SetAside int
@@ -37,8 +37,6 @@ type UnfinishedError struct {
 	Held int
 	// Unconfirmed is how many messages are stored but not confirmed.
 	Unconfirmed int
-	// Quarantine is how many events were waiting for the quarantine.
-	Quarantine int
 	// Returned is how many messages of brokers the routes took and did not finish.
 	Returned int
 	// Err is the error of closing; nil if everything closed in time and without an error.
@@ -47,8 +45,8 @@ type UnfinishedError struct {
 
 // Error returns the counts and the text of Err.
 func (e *UnfinishedError) Error() string {
-	text := fmt.Sprintf("%s: %d open, %d set aside, %d held for a file, %d stored but not confirmed, %d not quarantined, %d returned to brokers",
-		ErrUnfinished, e.Open, e.SetAside, e.Held, e.Unconfirmed, e.Quarantine, e.Returned)
+	text := fmt.Sprintf("%s: %d open, %d set aside, %d held for a file, %d stored but not confirmed, %d returned to brokers",
+		ErrUnfinished, e.Open, e.SetAside, e.Held, e.Unconfirmed, e.Returned)
 	if e.Err != nil {
 		text += ": " + router.RedactError(e.Err, nil)
 	}

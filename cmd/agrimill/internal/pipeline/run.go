@@ -74,7 +74,7 @@ func (p *Pipeline) unfinished(d drained, err error) error {
 	stats := p.subscriber.Stats()
 	open := UnfinishedError{
 		Open: d.open, SetAside: stats.SetAsideNow, Held: stats.HeldNow, Unconfirmed: stats.HeldConfirmations + stats.UnsyncedConfirmations,
-		Quarantine: stats.QuarantineWaiting, Returned: d.returned, Err: err,
+		Returned: d.returned, Err: err,
 	}
 	var unconfirmed *subscriber.UnconfirmedError
 	if errors.As(err, &unconfirmed) {

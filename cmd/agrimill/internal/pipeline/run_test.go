@@ -170,7 +170,7 @@ func (b *agrimill) stopsUnfinished(want pipeline.UnfinishedError) {
 		b.w.Errorf("left open: %+v, want %+v", got, want)
 	}
 	b.logs.contains("level=WARN", "agrimill stopped with unfinished messages", fmt.Sprintf("returned=%d", want.Returned),
-		fmt.Sprintf("open=%d", want.Open), fmt.Sprintf("set_aside=%d", want.SetAside), fmt.Sprintf("held=%d", want.Held), fmt.Sprintf("unconfirmed=%d", want.Unconfirmed), fmt.Sprintf("quarantine=%d", want.Quarantine))
+		fmt.Sprintf("open=%d", want.Open), fmt.Sprintf("set_aside=%d", want.SetAside), fmt.Sprintf("held=%d", want.Held), fmt.Sprintf("unconfirmed=%d", want.Unconfirmed))
 }
 
 func TestStartsWithGatewayDown(t *testing.T) {

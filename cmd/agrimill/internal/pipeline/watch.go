@@ -133,7 +133,7 @@ func (p *Pipeline) logStop(err error) {
 			counts = append(counts, "error", router.RedactError(open.Err, nil))
 		}
 		p.logger.Warn("agrimill stopped with unfinished messages; they are left with the gateway or broker, and come again", append(counts,
-			"open", open.Open, "set_aside", open.SetAside, "held", open.Held, "unconfirmed", open.Unconfirmed, "quarantine", open.Quarantine, "returned", open.Returned)...)
+			"open", open.Open, "set_aside", open.SetAside, "held", open.Held, "unconfirmed", open.Unconfirmed, "returned", open.Returned)...)
 	case err != nil:
 		p.logger.Error("agrimill stopped", "error", router.RedactError(err, nil))
 	default:

@@ -31,8 +31,8 @@ const (
 )
 
 // confirmQueue decides which confirmations go into which request, and when. It is a
-// state machine: no goroutine, no clock, no lock, and nothing in it waits. The confirmer
-// owns it.
+// state machine: no goroutine, no clock, no lock, and nothing in it waits. It is guarded by
+// Subscriber.mu.
 //
 // What a tenant's confirmations wait for never keeps those of another waiting: a tenant
 // has one request under way; tenants that fail, and those whose requests are late, have slots of

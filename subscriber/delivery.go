@@ -20,7 +20,7 @@ import (
 type delivery struct {
 	core.Message
 	event    gateway.Event // nil once nobody has it, unless a handler that was given up may still look
-	tenant   string        // as the service wrote it
+	tenant   string        // as the service wrote it; empty if it is not known
 	endpoint string
 	messages []string // the IDs of its messages
 	message1 [1]string
@@ -49,14 +49,15 @@ func (s *Subscriber) newDelivery(event gateway.Event, size int64) *delivery {
 		d.Bytes = size
 	}
 	if d.tenant == "" && d.endpoint != "" {
-		d.Tenant = strings.ToLower(s.confirmer.tenantOf(d.endpoint))
+		d.tenant = s.confirmer.tenantOf(d.endpoint)
 	}
+	d.Tenant = strings.ToLower(d.tenant)
 	d.Fetching = d.payload != nil && s.cfg.Payload.Mode != PayloadLazy
 	return d
 }
 
 func (s *Subscriber) initMessage(d *delivery, e *gateway.MessageReceived) {
-	d.tenant, d.Tenant, d.endpoint = e.TenantID, strings.ToLower(e.TenantID), e.ReceivingEndpointID
+	d.tenant, d.endpoint = e.TenantID, e.ReceivingEndpointID
 	d.message1[0], d.messages = e.ID, d.message1[:]
 	d.id1[0] = newID(e.ReceivingEndpointID, e.ID)
 	d.IDs = d.id1[:]
@@ -69,7 +70,7 @@ func (s *Subscriber) initMessage(d *delivery, e *gateway.MessageReceived) {
 }
 
 func (s *Subscriber) initFile(d *delivery, e *gateway.FileReceived) {
-	d.tenant, d.Tenant, d.endpoint, d.messages = e.TenantID, strings.ToLower(e.TenantID), e.ReceivingEndpointID, e.MessageIDs
+	d.tenant, d.endpoint, d.messages = e.TenantID, e.ReceivingEndpointID, e.MessageIDs
 	d.IDs = make([]core.ID, len(e.MessageIDs))
 	for i, id := range e.MessageIDs {
 		d.IDs[i] = newID(e.ReceivingEndpointID, id)

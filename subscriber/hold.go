@@ -92,20 +92,17 @@ func (s *Subscriber) askSynced(due []*core.Hold) {
 		s.stats.possiblyLost.Add(int64(lost))
 		s.logger.Error("messages that were stored may be lost; they are stored again", reason, watermill.LogFields{"count": lost})
 	}
-	for tenant, items := range s.settleSynced(due, answers) {
-		s.confirmer.add(tenant, items...)
-	}
+	s.settleSynced(due, answers)
 }
 
-// settleSynced takes in the answers about confirmations, and returns those that are to be sent, by tenant.
-func (s *Subscriber) settleSynced(due []*core.Hold, answers []survival) map[string][]confirmation {
-	synced := make(map[string][]confirmation)
+// settleSynced takes in the answers about confirmations, and queues those that are to be sent.
+func (s *Subscriber) settleSynced(due []*core.Hold, answers []survival) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ctx.Err() != nil {
-		return nil
+		return
 	}
-	now := s.now()
+	now, at := s.now(), time.Now()
 	for i, hold := range due {
 		switch answers[i] {
 		case survives:
@@ -114,8 +111,7 @@ func (s *Subscriber) settleSynced(due []*core.Hold, answers []survival) map[stri
 				if message == "" {
 					endpoint, message = textOf(id)
 				}
-				s.confirmer.expect(1)
-				synced[n.Tenant] = append(synced[n.Tenant], confirmation{c, endpoint, message})
+				s.confirmer.add(at, n.Tenant, confirmation{c, endpoint, message})
 			})
 		case notYet:
 			s.core.NotYet(now, hold, askAgain)
@@ -123,5 +119,5 @@ func (s *Subscriber) settleSynced(due []*core.Hold, answers []survival) map[stri
 			s.core.MayBeLost(now, hold)
 		}
 	}
-	return synced
+	s.confirmer.pump(at)
 }

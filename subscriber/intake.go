@@ -112,17 +112,11 @@ func (s *Subscriber) unlock() {
 	for _, it := range e.Start {
 		it.Lane.Route().Owner.(*subscription).pool.Push(it)
 	}
-	var room [4]finished
-	done, unclaimed := room[:0], []gateway.Event(nil)
+	var unclaimed []gateway.Event
 	for _, m := range e.Closed {
-		d := ownerOf(m)
-		s.closeDelivery(d)
-		done = append(done, finished{d, s.toConfirm(d)})
+		s.closeDelivery(ownerOf(m))
 	}
-	for _, m := range e.Confirm {
-		d := ownerOf(m)
-		done = append(done, finished{d, s.toConfirm(d)})
-	}
+	s.confirm(e.Closed, e.Confirm)
 	for _, m := range e.Unclaimed {
 		d := ownerOf(m)
 		if d.payload != nil {
@@ -141,23 +135,16 @@ func (s *Subscriber) unlock() {
 		s.recallLocked()
 	}
 	e.Reset()
-	s.wakeBy(s.core.NextWake())
+	if s.ctx.Err() == nil {
+		s.wakeBy(s.core.NextWake())
+	}
 	s.mu.Unlock()
 	for _, event := range unclaimed {
 		s.progress(ProgressUnclaimed, event, 0)
 	}
-	for _, f := range done {
-		s.release(f)
-	}
 	if len(due) > 0 {
 		s.askSynced(due)
 	}
-}
-
-// finished is what is left to do, outside of the lock, with a delivery that nobody has any longer.
-type finished struct {
-	d       *delivery
-	confirm []core.Confirmation
 }
 
 // closeDelivery records that nobody has d any longer. s.mu is held.
@@ -181,21 +168,24 @@ func (s *Subscriber) closeDelivery(d *delivery) {
 	}
 }
 
-// release does what is left to do with a delivery.
-func (s *Subscriber) release(f finished) {
-	d := f.d
-	if d.payload != nil {
-		d.payload.release()
+// confirm queues what is to be confirmed of messages. s.mu is held.
+func (s *Subscriber) confirm(lists ...[]*core.Message) {
+	var now time.Time
+	pump := false
+	for _, messages := range lists {
+		for _, m := range messages {
+			d := ownerOf(m)
+			for _, c := range s.toConfirm(d) {
+				if now.IsZero() {
+					now = time.Now()
+				}
+				pump = s.confirmer.add(now, d.tenant, confirmation{c, d.endpoint, d.messages[c.Index]}) || pump
+			}
+		}
 	}
-	if len(f.confirm) == 0 {
-		return
+	if pump {
+		s.confirmer.pump(now)
 	}
-	var room [1]confirmation
-	items := room[:0]
-	for _, c := range f.confirm {
-		items = append(items, confirmation{c, d.endpoint, d.messages[c.Index]})
-	}
-	s.confirmer.add(d.tenant, items...)
 }
 
 // clock is that of the core, with the one timer of a Subscriber.
@@ -208,10 +198,17 @@ type clock struct {
 // time returns when it is at by the clock of others.
 func (c *clock) time(at time.Duration) time.Time { return c.began.Add(at) }
 
+// stop has wake not called any longer.
+func (c *clock) stop() {
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
 // wakeBy has wake called then, or earlier; zero for never. s.mu is held.
 func (s *Subscriber) wakeBy(at time.Duration) {
 	c := &s.clock
-	if at == 0 || s.ctx.Err() != nil || c.alarm != 0 && c.alarm <= at {
+	if at == 0 || c.alarm != 0 && c.alarm <= at || s.confirmer.ctx.Err() != nil {
 		return
 	}
 	c.alarm = at
@@ -235,7 +232,8 @@ func (s *Subscriber) wake() {
 	s.mu.Lock()
 	defer s.unlock()
 	s.clock.alarm = 0
-	if s.ctx.Err() != nil {
+	s.confirmer.pump(time.Now())
+	if s.ctx.Err() != nil { // only what is acked is still confirmed
 		return
 	}
 	s.core.Wake(s.now())

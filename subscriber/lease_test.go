@@ -323,22 +323,23 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 			config: Config{Confirm: ConfirmConfig{MaxAge: time.Second}},
 			before: func(w *leaseWorld) { w.arrive(w.working(), 1); w.next().Ack() },
 			step: func(w *leaseWorld) {
-				w.working().confirmer.mu.Lock()
-				w.working().confirmer.queue.drain(time.Now())
-				w.working().confirmer.pump()
-				w.working().confirmer.mu.Unlock()
+				worker := w.working()
+				worker.mu.Lock()
+				worker.confirmer.queue.drain(time.Now())
+				worker.confirmer.pump(time.Now())
+				worker.mu.Unlock()
 			},
 		},
 		"a confirmation that was about to be sent": {
 			config: Config{Confirm: ConfirmConfig{MaxAge: time.Second}},
 			before: func(w *leaseWorld) { w.arrive(w.working(), 1); w.next().Ack() },
 			step: func(w *leaseWorld) {
-				c := w.working().confirmer
-				c.mu.Lock()
-				c.queue.drain(time.Now())
-				f := c.queue.next(time.Now())
-				c.mu.Unlock()
-				c.send(w.Context(), f)
+				worker := w.working()
+				worker.mu.Lock()
+				worker.confirmer.queue.drain(time.Now())
+				f := worker.confirmer.queue.next(time.Now())
+				worker.mu.Unlock()
+				worker.confirmer.send(w.Context(), f)
 			},
 		},
 		"the quarantine": {

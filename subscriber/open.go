@@ -41,15 +41,15 @@ type OpenRoute struct {
 func (s *Subscriber) Open() []Open {
 	s = s.working()
 	all := openSet{}
+	s.mu.Lock()
 	s.openEvents(all)
 	s.confirmer.open(all)
+	s.mu.Unlock()
 	return all.list()
 }
 
-// openEvents counts the events that are open.
+// openEvents counts the events that are open. s.mu is held.
 func (s *Subscriber) openEvents(all openSet) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.lanes(func(l *core.Lane) {
 		l.Items(func(it *core.Item) { all.add(it, s.clock.time(ownerOf(it.Message).arrived)) })
 	})
@@ -110,10 +110,8 @@ func (all openSet) list() []Open {
 	return list
 }
 
-// open counts the confirmations that wait.
+// open counts the confirmations that wait. Subscriber.mu is held.
 func (c *confirmer) open(all openSet) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	count := func(tenant string, items []confirmation, since time.Time) {
 		var o *Open
 		last := ""

@@ -122,13 +122,6 @@ func newPayload(uri string, size int64) *payload {
 	return p
 }
 
-// release aborts what is still being downloaded for the payload.
-func (p *payload) release() {
-	if p.cancel != nil {
-		p.cancel()
-	}
-}
-
 // queueDownload has the payload of d fetched, unless whoever handles it does that. s.mu is held.
 func (s *Subscriber) queueDownload(d *delivery) {
 	p := d.payload
@@ -150,8 +143,11 @@ func hostOf(uri string) string {
 	return u.Host
 }
 
-// forgetPayload is called when d is closed. s.mu is held.
+// forgetPayload is called when d is closed. It aborts what is still being downloaded. s.mu is held.
 func (s *Subscriber) forgetPayload(d *delivery) {
+	if d.payload.cancel != nil {
+		d.payload.cancel()
+	}
 	delete(s.payloads.stale, d)
 	if d.payload.download != nil {
 		s.payloads.downloads.remove(d.payload.download)

@@ -168,6 +168,8 @@ type counters struct {
 func (s *Subscriber) Stats() Stats {
 	state := s.holder.leaseState()
 	s = s.working()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	pending, oldest, waits := s.confirmer.pending()
 	tenants, failing := newWaits(WaitTenant, waits)
 	stats := Stats{
@@ -184,8 +186,6 @@ func (s *Subscriber) Stats() Stats {
 		Quarantined: s.stats.quarantined.Load(), QuarantineFailures: s.stats.quarantineFailures.Load(),
 		PendingConfirmations: pending, OldestPending: oldest, PossiblyLost: s.stats.possiblyLost.Load(),
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	stats.Stream = s.loop.connection.stream
 	stats.Stream.Connects = s.stats.connects.Load()
 	counts := s.core.Counts()

@@ -117,7 +117,7 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 		FileTaken:   len(cfg.EventTypes) == 0 || slices.Contains(cfg.EventTypes, gateway.EventFileReceived),
 		Quarantines: cfg.Unmatched == UnmatchedQuarantine, Names: make(tenantNames).of,
 	})
-	s.confirmer = newConfirmer(within, cfg, logger, stats, s.onConfirmed)
+	s.confirmer = newConfirmer(within, s)
 	if cfg.Quarantine.Publisher != nil {
 		s.quarantine = newQuarantine(cfg.Quarantine, logger, stats)
 	}
@@ -295,16 +295,6 @@ func (s *Subscriber) removeSubscription(sub *subscription) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.subscriptions = slices.DeleteFunc(s.subscriptions, func(other *subscription) bool { return other == sub })
-}
-
-// onConfirmed is called with the confirmations that the confirmer has resolved.
-func (s *Subscriber) onConfirmed(batch []confirmation) {
-	s.mu.Lock()
-	defer s.unlock()
-	now := s.now()
-	for i := range batch {
-		s.core.Confirmed(now, batch[i].Confirmation)
-	}
 }
 
 // Close stops reading the stream, waits up to Config.DrainTimeout for the

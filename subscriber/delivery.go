@@ -25,13 +25,18 @@ type delivery struct {
 	messages []string // the IDs of its messages
 	message1 [1]string
 	id1      [1]core.ID
-	record   *quarantined  // what is to be stored in the quarantine; nil for what is handed to subscriptions
 	payload  *payload      // nil if the payload is embedded in the event, or there is none
 	arrived  time.Duration // see clock
 	givenUp  bool          // by a subscription that has ended, with its handler. Guarded by Subscriber.mu
 	used     atomic.Bool   // context1 is
 	// context1 is the context of the first message that is made of it.
 	context1 messageContext
+}
+
+// record returns what is to be stored in the quarantine; nil for what is handed to subscriptions.
+func (d *delivery) record() *quarantined {
+	r, _ := d.event.(*quarantined)
+	return r
 }
 
 // ownerOf returns the delivery that m is part of.

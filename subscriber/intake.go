@@ -66,7 +66,7 @@ func (s *Subscriber) take(ctx context.Context, d *delivery) (taken core.Taken, r
 		}
 		d.Last = true
 	}
-	if d.record != nil && !s.openQuarantine() {
+	if d.record() != nil && !s.openQuarantine() {
 		return core.LeftWithService, nil
 	}
 	now := s.now()
@@ -157,13 +157,13 @@ func (s *Subscriber) closeDelivery(d *delivery) {
 		s.stats.inFiles.Add(int64(len(d.Confirm)))
 	}
 	switch {
-	case d.Settled() && d.record == nil:
+	case d.Settled() && d.record() == nil:
 		s.seen.acked.count(event, messageType)
 		s.ackedByEnded(d)
 	case !d.Settled() && !d.Aside:
 		s.stats.abandoned.Add(1)
 	}
-	if !d.givenUp {
+	if !d.givenUp && d.record() == nil {
 		d.event = nil // nobody needs the payload any longer
 	}
 }

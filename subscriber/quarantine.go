@@ -10,7 +10,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
@@ -116,7 +115,7 @@ func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stats *
 // quarantineEvent has r stored, and reports whether that was not known. It waits while there is no room, until ctx ends; with
 // last, it does not.
 func (s *Subscriber) quarantineEvent(ctx context.Context, r *quarantined, last bool) (isNew bool) {
-	d := &delivery{event: &gateway.UnknownEvent{EventType: gateway.EventType(r.event)}, record: r, arrived: s.now()}
+	d := &delivery{event: r, arrived: s.now()}
 	d.Owner, d.tenant, d.endpoint, d.messages = d, r.tenant, r.endpoint, r.messages
 	d.id1[0] = r.digest
 	d.IDs, d.Family, d.Bytes, d.Last = d.id1[:], binary.BigEndian.Uint64(r.digest[:]), int64(len(r.body)), last
@@ -129,7 +128,7 @@ func (s *Subscriber) openQuarantine() (is bool) {
 	if q.sub == nil && !s.closed {
 		ctx := context.Background() // it ends on Close
 		q.sub = s.newSubscription(ctx, "", nil, func() {})
-		q.sub.route = s.core.AddBeside(s.now(), func(m *core.Message) bool { return ownerOf(m).record != nil })
+		q.sub.route = s.core.AddBeside(s.now(), func(m *core.Message) bool { return ownerOf(m).record() != nil })
 		q.sub.route.Owner = q.sub
 		// Ends with q.sub.stop, once the deliveries have ended.
 		s.wg.Go(func() { s.runSubscription(ctx, q.sub) })
@@ -202,7 +201,7 @@ func (q *quarantine) works() {
 // toConfirm returns what is to be confirmed of d, which nobody has any longer: of a record that has all of a message, unless
 // an intact copy of it is open. s.mu is held.
 func (s *Subscriber) toConfirm(d *delivery) []core.Confirmation {
-	if r := d.record; r != nil && !(r.confirm && s.core.Unheard(newID(r.endpoint, r.messages[0]))) {
+	if r := d.record(); r != nil && !(r.confirm && s.core.Unheard(newID(r.endpoint, r.messages[0]))) {
 		for _, c := range d.Confirm {
 			s.core.Confirmed(s.now(), c)
 		}

@@ -38,6 +38,9 @@ type quarantined struct {
 	confirm bool
 }
 
+// Type implements [gateway.Event].
+func (r *quarantined) Type() gateway.EventType { return gateway.EventType(r.event) }
+
 // payloadURI matches the part that differs each time an event is delivered.
 var payloadURI = regexp.MustCompile(`"payload_uri"\s*:\s*"[^"]*"?`)
 

@@ -73,7 +73,7 @@ func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan
 // takes reports whether sub wants m.
 func (sub *subscription) takes(m *core.Message) bool {
 	d := ownerOf(m)
-	return d.event != nil && d.record == nil && Takes(sub.topic, d.event.Type(), messageTypeOf(d.event))
+	return d.event != nil && d.record() == nil && Takes(sub.topic, d.event.Type(), messageTypeOf(d.event))
 }
 
 // answer is what came of a delivery.
@@ -148,7 +148,7 @@ func (s *Subscriber) finishAnswered(sub *subscription, it *core.Item, a answer) 
 
 func (s *Subscriber) nackDelay(it *core.Item) time.Duration {
 	retry := s.cfg.Nack
-	if ownerOf(it.Message).record != nil {
+	if ownerOf(it.Message).record() != nil {
 		retry = s.cfg.Quarantine.Retry
 	}
 	return backoff.Policy{Initial: retry.Initial, Max: retry.Max}.Delay(int(it.Nacks))
@@ -173,8 +173,8 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 		}
 		return answer{}
 	}
-	if d.record != nil {
-		return answer{outcome: s.quarantine.handle(sub.drained, d.record, int(it.Nacks))}
+	if r := d.record(); r != nil {
+		return answer{outcome: s.quarantine.handle(sub.drained, r, int(it.Nacks))}
 	}
 	msg, err := s.newMessage(d)
 	if err != nil {

@@ -57,6 +57,8 @@ type storing struct {
 	sending atomic.Int64
 	// records are what [Dedup] records once what was stored survives a power cut.
 	records []msgctx.Record
+	// durable is what the sinks said once it was stored, see horizon.
+	durable *known
 }
 
 // began is a time that others are counted from: asking how much has passed costs less than asking

@@ -95,11 +95,15 @@ func (w *durable) check(d *delivery) error {
 }
 
 // horizon returns what the confirmation of d waits for, so that what it has stored survives a power cut; nil if it does not wait.
+// The sinks are asked once: [Dedup] must not record what then waits, nor leave to be recorded later what then does not.
 func (d *delivery) horizon() *msgctx.Horizon {
 	if d == nil || d.route.durable == nil || d.value.Nack == nil || !d.touched && !d.poisoned {
 		return nil
 	}
-	return d.route.durable.now().horizon
+	if d.durable == nil {
+		d.durable = d.route.durable.now()
+	}
+	return d.durable.horizon
 }
 
 // now returns what the sinks say.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -172,6 +173,44 @@ func TestSourceThatCannotHoldIsAnOutage(t *testing.T) {
 	source.messages <- msg
 	testkit.Eventually(t, "it is an outage", func() bool { return r.Health()[0].State == router.StateOutage })
 	to.wantStored(t, 0)
+}
+
+// The sink says something else after the message is recorded, or left to be recorded, and before it is acked: the message
+// waits, and is recorded later, or neither.
+func TestSyncIsAskedOnce(t *testing.T) {
+	for name, says := range map[string][2]sinks.Synced{
+		"no longer at once": {sinks.SyncedReplicas, sinks.Synced(time.Hour)},
+		"now at once":       {sinks.Synced(time.Hour), sinks.SyncedReplicas},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				to, poison, source, store := newSyncingSink(), newSyncingSink(), newSource(), &commits{DedupStore: newStore(t, 0)}
+				to.say(says[0])
+				poison.say(sinks.SyncedReplicas)
+				start(t, router.Config{Poison: poison, Dedup: router.DedupSettings{Store: store}, Middleware: []message.HandlerMiddleware{
+					func(h message.HandlerFunc) message.HandlerFunc {
+						return func(msg *message.Message) ([]*message.Message, error) {
+							out, err := h(msg)
+							to.say(says[1])
+							time.Sleep(time.Second)
+							return out, err
+						}
+					},
+				}}, router.Route{Name: "farm", From: source, Topic: "t", To: to, Durable: router.DurableSynced})
+				msg, nack := farmMessage("1", "endpoint", "c", "p"), &msgctx.Nack{Holds: true}
+				msg.SetContext(msgctx.With(msg.Context(), msgctx.Value{Nack: nack}))
+				source.messages <- msg
+				<-msg.Acked()
+				recorded, held := store.n.Load() == 1, nack.Held()
+				if recorded == (held != nil) {
+					t.Errorf("recorded: %t, waits: %t; want one of the two", recorded, held != nil)
+				}
+				if held != nil && len(held.Records) != 1 {
+					t.Errorf("%d are to be recorded, want 1", len(held.Records))
+				}
+			})
+		})
+	}
 }
 
 func TestDurableIsRefused(t *testing.T) {

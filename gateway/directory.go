@@ -364,6 +364,21 @@ func (d *Directory) TenantOf(endpointID string) (tenantID string, ok bool) {
 	return t.id, true
 }
 
+// EndpointNamed returns the ID of the endpoint of a tenant that has the external ID; false if none is known.
+func (d *Directory) EndpointNamed(tenantID, externalID string) (id string, ok bool) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	t := d.tenants[fold(tenantID)]
+	if t == nil || externalID == "" {
+		return "", false
+	}
+	i := slices.IndexFunc(t.endpoints, func(e TenantEndpointInfo) bool { return e.ExternalID == externalID })
+	if i < 0 {
+		return "", false
+	}
+	return t.endpoints[i].ID, true
+}
+
 // fold makes UUIDs that differ only in case equal. It does not allocate for
 // lower-case UUIDs.
 func fold(id string) string { return strings.ToLower(id) }

@@ -30,7 +30,7 @@ type delivery struct {
 	// Without a sink, the handler counts as one.
 	touched   bool
 	filtered  bool
-	rejected  bool // filtered by Filter or Select
+	rejected  bool // filtered by Filter
 	duplicate bool
 	poisoned  bool
 	placed    bool // what was made has its place, and others may have theirs behind it

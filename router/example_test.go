@@ -423,10 +423,10 @@ func ExampleOnce() {
 	digest := func(msg *message.Message) (int, error) {
 		return router.Once(msg, digestKey{}, func() (int, error) { return len(msg.Payload), nil })
 	}
-	route := router.Route{Name: "small payloads", Select: func(msg *message.Message) (bool, error) {
+	route := router.Route{Name: "small payloads", Filter: func(msg *message.Message) (bool, error) {
 		n, err := digest(msg)
 		return n < 100, err
 	}}
-	fmt.Println(route.Select(message.NewMessage("1", []byte("a picture"))))
+	fmt.Println(route.Filter(message.NewMessage("1", []byte("a picture"))))
 	// Output: true <nil>
 }

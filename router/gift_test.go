@@ -61,9 +61,8 @@ func TestGivenMetadata(t *testing.T) {
 		"observed":  {given: true, change: func(c *router.Config, _ *router.Route) { c.Observer = router.ObserverFunc(func(router.Event) {}) }},
 		"not given": {change: func(_ *router.Config, r *router.Route) { r.From = r.From.(*giver).source }},
 		"around":    {change: func(_ *router.Config, r *router.Route) { r.From = around{r.From} }},
-		"filter":    {change: func(_ *router.Config, r *router.Route) { r.Filter = func(*message.Message) bool { return true } }},
-		"select": {change: func(_ *router.Config, r *router.Route) {
-			r.Select = func(*message.Message) (bool, error) { return true, nil }
+		"filter": {change: func(_ *router.Config, r *router.Route) {
+			r.Filter = func(*message.Message) (bool, error) { return true, nil }
 		}},
 		"transform":          {change: func(_ *router.Config, r *router.Route) { r.Transform = message.PassthroughHandler }},
 		"middleware":         {change: func(_ *router.Config, r *router.Route) { r.Middleware = []message.HandlerMiddleware{middleware} }},

@@ -278,15 +278,13 @@ func TestEqualChunksAreKept(t *testing.T) {
 // What the filter rejected was not handled: when it wants it the next time, it gets it. What
 // a transform dropped was.
 func TestFilteredIsNotRemembered(t *testing.T) {
-	for name, remembered := range map[string]bool{"filter": false, "select": false, "transform": true} {
+	for name, remembered := range map[string]bool{"filter": false, "transform": true} {
 		t.Run(name, func(t *testing.T) {
 			to, from, wanted := newSink(nil), newSource(), false
 			route := router.Route{Name: "farm", From: from, Topic: "all", To: to, ToTopic: "out"}
 			switch name {
 			case "filter":
-				route.Filter = func(*message.Message) bool { return wanted }
-			case "select":
-				route.Select = func(*message.Message) (bool, error) { return wanted, nil }
+				route.Filter = func(*message.Message) (bool, error) { return wanted, nil }
 			case "transform":
 				route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 					if !wanted {

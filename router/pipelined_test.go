@@ -344,7 +344,7 @@ func TestPipelinedRefusals(t *testing.T) {
 	})
 	r := start(t, router.Config{Poison: newSink(nil), Retry: fastRetry}, router.Route{
 		Name: "farm", From: sub, Topic: subscriber.AllData, To: shared{sink},
-		Filter: func(msg *message.Message) bool { return msg.Payload[len(msg.Payload)-1] != '7' },
+		Filter: func(msg *message.Message) (bool, error) { return msg.Payload[len(msg.Payload)-1] != '7', nil },
 	})
 	testkit.Eventually(t, "all are confirmed", func() bool { return sub.Stats().Confirmed >= n })
 	testkit.NoError(t, errors.Join(r.stop(), client.Close(), sink.Close()))

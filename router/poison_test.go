@@ -234,11 +234,11 @@ func testTopicOfThePoisonQueue(t *testing.T, poison string) {
 	both, from := newSink(nil), newSource()
 	start(t, router.Config{Poison: both, PoisonTopic: poison, Retry: fastRetry}, router.Route{
 		Name: "farm", From: from, Topic: "all", To: wrapped{both}, ToTopic: "{type}",
-		Filter: func(msg *message.Message) bool {
+		Filter: func(msg *message.Message) (bool, error) {
 			if string(msg.Payload) == "bad" {
 				panic("bad")
 			}
-			return true
+			return true, nil
 		},
 	})
 	send := func(i int, messageType, payload string) storedMessage {

@@ -75,7 +75,7 @@ func TestReplayKeepsWhatTheFilterDrops(t *testing.T) {
 		q, to := &poisonqueue.Queue{}, newSink(nil)
 		route := farmRoute(newSource(), to)
 		var wanted atomic.Bool
-		route.Filter = func(*message.Message) bool { return wanted.Load() }
+		route.Filter = func(*message.Message) (bool, error) { return wanted.Load(), nil }
 		r := build(t, router.Config{Poison: q}, route)
 		testkit.NoError(t, q.Publish(router.DefaultPoisonTopic, poisonRecord("1", 0)))
 		_, err := r.Replay(t.Context(), q, everything)

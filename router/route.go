@@ -39,13 +39,10 @@ type Route struct {
 
 	// Filter reports whether the route accepts the message; others are
 	// acknowledged and counted. What every route refuses is up to the subscriber, see
-	// subscriber.Config.Unmatched. It must not modify the message. Nil accepts all.
-	Filter func(msg *message.Message) bool
-	// Select is a Filter that reads the payload, and may fail to get it: an error is handled by
-	// its class, see [ClassOf]. It is asked after Filter, in every attempt until Transform has
-	// made what is published; see [Once]. Package
-	// router/farm has one for farm data. Nil accepts all.
-	Select func(msg *message.Message) (bool, error)
+	// subscriber.Config.Unmatched. An error is handled by its class, see [ClassOf]: what cannot be told yet is an
+	// [Outage]. It is asked in every attempt until Transform has made what is published; see [Once]. It must not
+	// modify the message. Packages router/expr and router/farm make filters. Nil accepts all.
+	Filter func(msg *message.Message) (bool, error)
 	// Transform turns the received message into the messages to be published. It
 	// receives a copy that it may modify and return (the payload's bytes are shared:
 	// replace them, do not write to them), and the returned messages belong to
@@ -58,7 +55,7 @@ type Route struct {
 	// out. An error is handled by its class, see [ClassOf]; undecodable data is
 	// [Permanent]. Nil passes the message on unmodified.
 	Transform message.HandlerFunc
-	// Middleware runs innermost, around Filter, Select and Transform, whenever they do
+	// Middleware runs innermost, around Filter and Transform, whenever they do
 	// and not for duplicates, the first one outermost. It sees the messages that
 	// will be published and may modify them.
 	Middleware []message.HandlerMiddleware
@@ -252,15 +249,10 @@ func (rt *route) returned(ctx context.Context, msg *message.Message, err error) 
 
 // transform is the innermost handler: it returns what is to be published.
 func (rt *route) transform(msg *message.Message) ([]*message.Message, error) {
-	if rt.Filter != nil && !rt.Filter(msg) {
-		return rt.filteredOut(msg)
-	}
-	if rt.Select != nil {
-		selected, err := rt.Select(msg)
-		if err != nil {
+	if rt.Filter != nil {
+		if accepted, err := rt.Filter(msg); err != nil {
 			return nil, err
-		}
-		if !selected {
+		} else if !accepted {
 			return rt.filteredOut(msg)
 		}
 	}

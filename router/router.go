@@ -176,7 +176,7 @@ func (r *Router) Add(config Route) error {
 	}
 	rt.assemble(r.config.Middleware, chain)
 	rt.typed = rt.To != nil && rt.To.Describe().TopicIsType
-	rt.alone = rt.unchanged && !rt.typed && rt.Filter == nil && rt.Select == nil && r.config.Chain == nil && len(r.config.Middleware) == 0 && rt.To.Describe().ReadOnly == rt.To
+	rt.alone = rt.unchanged && !rt.typed && rt.Filter == nil && r.config.Chain == nil && len(r.config.Middleware) == 0 && rt.To.Describe().ReadOnly == rt.To
 
 	if err := r.register(rt); err != nil {
 		return err

@@ -611,7 +611,7 @@ func TestSubscribeIsTriedAgain(t *testing.T) {
 func TestFilterAndTransform(t *testing.T) {
 	from, to, poison := newSource(), newSink(nil), newSink(nil)
 	route := farmRoute(from, to)
-	route.Filter = func(msg *message.Message) bool { return msg.UUID != "filtered" }
+	route.Filter = func(msg *message.Message) (bool, error) { return msg.UUID != "filtered", nil }
 	route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 		switch msg.UUID {
 		case "none":
@@ -813,7 +813,7 @@ func TestObserverSeesEachMessageEndOnce(t *testing.T) {
 	counts := map[router.EventKind]int{}
 	from, to, poison := newSource(), newSink(nil), newSink(nil)
 	route := farmRoute(from, to)
-	route.Filter = func(msg *message.Message) bool { return msg.UUID != "filtered" }
+	route.Filter = func(msg *message.Message) (bool, error) { return msg.UUID != "filtered", nil }
 	route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 		switch msg.UUID {
 		case "poisoned":
@@ -910,7 +910,7 @@ func TestRouteFailing(t *testing.T) {
 			}
 			return nil
 		}))
-		route.Filter = func(msg *message.Message) bool { return msg.UUID != "unwanted" }
+		route.Filter = func(msg *message.Message) (bool, error) { return msg.UUID != "unwanted", nil }
 		route.Transform = func(msg *message.Message) ([]*message.Message, error) {
 			if broken.Load() {
 				return nil, router.Permanent(errors.New("cannot be read"))

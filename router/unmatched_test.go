@@ -20,7 +20,7 @@ import (
 // Messages are numbered; which routes want one, and what becomes of it, depends on its number:
 //
 //	0: the first route takes it
-//	1: the second one, by Select
+//	1: the second one
 //	2: neither
 //	3: the first one poisons it, the second one refuses it
 //	4: the first one refuses it, the sink of the second one is down at first
@@ -68,7 +68,7 @@ func TestWhatEveryFilterRefuses(t *testing.T) {
 			r := start(t, router.Config{Poison: poison, Retry: fastRetry, Dedup: router.DedupSettings{Store: newStore(t, 0)}},
 				router.Route{
 					Name: "first", From: sub, Topic: subscriber.AllData, To: first,
-					Filter: func(msg *message.Message) bool { return slices.Contains([]int{0, 3, 5}, kind(msg)) },
+					Filter: func(msg *message.Message) (bool, error) { return slices.Contains([]int{0, 3, 5}, kind(msg)), nil },
 					Transform: func(msg *message.Message) ([]*message.Message, error) {
 						switch kind(msg) {
 						case 3:
@@ -81,7 +81,7 @@ func TestWhatEveryFilterRefuses(t *testing.T) {
 				},
 				router.Route{
 					Name: "second", From: sub, Topic: messageType, To: second,
-					Select: func(msg *message.Message) (bool, error) { return slices.Contains([]int{1, 4}, kind(msg)), nil },
+					Filter: func(msg *message.Message) (bool, error) { return slices.Contains([]int{1, 4}, kind(msg)), nil },
 				})
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()

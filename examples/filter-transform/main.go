@@ -47,7 +47,7 @@ func run(ctx context.Context, config gateway.Config, sink sinks.Sink) error {
 	}
 	err = r.Add(router.Route{
 		Name: "alarms", From: sub, Topic: messageType,
-		Filter:    func(msg *message.Message) bool { return msg.Metadata.Get(gateway.KeyFilename) != "test.json" },
+		Filter:    func(m *message.Message) (bool, error) { return m.Metadata[gateway.KeyFilename] != "test.json", nil },
 		Transform: hot,
 		To:        sink, ToTopic: "alarms",
 	})

@@ -15,11 +15,11 @@ func ExampleNewFilter() {
 	if err != nil {
 		panic(err)
 	}
-	route := router.Route{Name: "farm data", Select: filter.Select}
+	route := router.Route{Name: "farm data", Filter: filter.Select}
 
 	msg := message.NewMessage("1", nil)
 	msg.Metadata.Set(gateway.KeyMessageType, "iso:11783:-10:taskdata:zip")
-	selected, err := route.Select(msg)
+	selected, err := route.Filter(msg)
 	fmt.Println(selected, err)
 	// Output: true <nil>
 }

@@ -186,7 +186,7 @@ func NewFilter(text string, inspector *farm.Inspector) (*Filter, error) {
 	return &Filter{program, c}, nil
 }
 
-// Select reports whether the route accepts the message: use it as [router.Route.Select]. The
+// Select reports whether the route accepts the message: use it as [router.Route.Filter]. The
 // error has the class [router.ClassPermanent], or is that of getting a payload that is elsewhere.
 func (f *Filter) Select(msg *message.Message) (bool, error) {
 	result, err := (&values{metadata: msg.Metadata, keys: f.keys, received: msg, farm: f.farm}).eval(f.program, "filter expression")

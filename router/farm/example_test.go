@@ -46,12 +46,12 @@ func Example() {
 		return
 	}
 	route := router.Route{
-		Name: "mower records", Select: filter.Select, Transform: records,
+		Name: "mower records", Filter: filter.Select, Transform: records,
 		Middleware: []message.HandlerMiddleware{filter.Middleware},
 		// From, To …
 	}
 	msg := message.NewMessage("1", taskData())
-	fmt.Println(route.Select(msg))
+	fmt.Println(route.Filter(msg))
 	out, err := route.Transform(msg)
 	if err != nil {
 		fmt.Println(err)

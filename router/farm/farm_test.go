@@ -250,7 +250,7 @@ func TestRouterReadsOnce(t *testing.T) {
 		}), sinks.PublisherConfig{})
 		r, err := router.New(router.Config{Poison: to}, nil)
 		if err == nil {
-			err = r.Add(router.Route{Name: "farm", From: source, Topic: "data", To: to, ToTopic: "data", Select: f.Select,
+			err = r.Add(router.Route{Name: "farm", From: source, Topic: "data", To: to, ToTopic: "data", Filter: f.Select,
 				Middleware: []message.HandlerMiddleware{f.Middleware}})
 		}
 		if err != nil {

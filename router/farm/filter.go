@@ -143,7 +143,7 @@ type decision struct {
 	reason string // why the payload could not be read, or not far enough; empty otherwise
 }
 
-// Select reports whether the route accepts the message: use it as [router.Route.Select]. Under a Router it reads
+// Select reports whether the route accepts the message: use it as [router.Route.Filter]. Under a Router it reads
 // the payload once for a message, however often that is retried. The error is one of getting a payload that
 // is elsewhere; a payload that cannot be read is none.
 func (f *Filter) Select(msg *message.Message) (bool, error) {
@@ -169,7 +169,7 @@ func (f *Filter) decide(msg *message.Message) (decision, error) {
 }
 
 // Middleware notes [KeyReadable] and [KeyReason] on what a route makes of a message that was accepted although
-// its payload could not be read. Use it in [router.Route.Middleware] of the route that has Select.
+// its payload could not be read. Use it in [router.Route.Middleware] of the route whose Filter is Select.
 func (f *Filter) Middleware(next message.HandlerFunc) message.HandlerFunc {
 	if !f.matchUnreadable {
 		return next

@@ -18,7 +18,7 @@ import (
 // A message goes in, and what the route makes of it comes out.
 func ExampleDeliver() {
 	route := router.Route{
-		Filter: func(msg *message.Message) bool { return len(msg.Payload) > 0 },
+		Filter: func(msg *message.Message) (bool, error) { return len(msg.Payload) > 0, nil },
 		Transform: func(msg *message.Message) ([]*message.Message, error) {
 			if string(msg.Payload) == "?" {
 				return nil, router.Permanent(errors.New("cannot be read"))

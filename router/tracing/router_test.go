@@ -112,7 +112,7 @@ func TestDuplicateAndFiltered(t *testing.T) {
 	from := newSource()
 	route := w.route(&testkit.Publisher{}, pass)
 	route.From = w.Subscriber("test", from)
-	route.Filter = func(msg *message.Message) bool { return string(msg.Payload) != "filtered" }
+	route.Filter = func(msg *message.Message) (bool, error) { return string(msg.Payload) != "filtered", nil }
 	stop := w.start(router.Config{Poison: &testkit.Publisher{}, Dedup: router.DedupSettings{KeyFunc: func(_ string, msg *message.Message) (router.Keys, error) {
 		return router.Keys{Delivery: router.KeyOf(string(msg.Payload))}, nil
 	}}}, route)

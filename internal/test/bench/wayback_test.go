@@ -146,12 +146,12 @@ func wayBack(b *testing.B, base string, from message.Subscriber, topic string) {
 	first := make(chan struct{}, 1)
 	testkit.NoError(b, r.Add(router.Route{
 		Name: "back", From: from, Topic: topic, To: &countedPlaces{pub, count}, ToTopic: benchType,
-		Filter: func(*message.Message) bool {
+		Filter: func(*message.Message) (bool, error) {
 			select {
 			case first <- struct{}{}:
 			default:
 			}
-			return true
+			return true, nil
 		},
 	}))
 	ctx, cancel := context.WithCancel(context.Background())

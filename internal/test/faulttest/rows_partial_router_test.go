@@ -89,10 +89,11 @@ func hangingTopic(w *partialWorld, p *parts) {
 // twoRoutes gives the sick tenant a route of its own. Both routes get everything and drop
 // what is the other one's.
 func twoRoutes(w *partialWorld, p *parts) {
-	p.Route.Filter = func(msg *message.Message) bool { return !w.isSick(msg) }
+	p.Route.Filter = func(msg *message.Message) (bool, error) { return !w.isSick(msg), nil }
 	p.More = func(from message.Subscriber, to sinks.Sink) []router.Route {
 		second := p.Route
-		second.Name, second.Filter = "sick", w.isSick
+		second.Name = "sick"
+		second.Filter = func(msg *message.Message) (bool, error) { return w.isSick(msg), nil }
 		second.From, second.To = from, &refusingSink{Sink: to, w: w, all: true}
 		return []router.Route{second}
 	}

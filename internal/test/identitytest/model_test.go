@@ -178,7 +178,7 @@ func (m *mill) route(from message.Subscriber, to sinks.Sink) router.Route {
 			}
 			return made, err
 		},
-		Filter:    func(*message.Message) bool { return !m.rejects },
+		Filter:    func(*message.Message) (bool, error) { return !m.rejects, nil },
 		TopicFunc: func(*message.Message) (string, error) { return m.topic, nil },
 	}
 }

@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 )
 
 // noArguments accepts only flags.
@@ -83,11 +84,8 @@ func limited(ctx context.Context, timeout time.Duration) (context.Context, conte
 
 // checkUUID checks an ID before any request is made.
 func checkUUID(flag, value string) error {
-	if !isUUID(value) {
+	if !config.IsUUID(value) {
 		return usagef("%s must be a UUID", flag)
 	}
 	return nil
 }
-
-// isUUID accepts only the usual form: urn:uuid:… is an external ID.
-func isUUID(text string) bool { return len(text) == 36 && uuid.Validate(text) == nil }

@@ -174,21 +174,17 @@ func (g *gatewayChecks) sender(to config.ToGateway) (finding, error) {
 	case err != nil:
 		return finding{}, fmt.Errorf("%w: no list of tenants", errSkipped)
 	case to.EndpointID == "":
-		return finding{detail: "each message names its sender"}, nil
+		return g.recipients(tenants, to, "each message names its sender"), nil
 	}
-	var sender *gateway.TenantEndpointInfo
-	known := map[string]bool{}
-	for _, tenant := range tenants {
-		for _, e := range tenant.Endpoints {
-			known[strings.ToLower(e.ID)] = true
-			if strings.EqualFold(e.ID, to.EndpointID) {
-				sender = &e
-			}
-		}
+	found := g.find(tenants, to.TenantID, to.EndpointID)
+	if len(found) == 0 && to.TenantID != "" {
+		found = g.find(tenants, "", to.EndpointID)
 	}
+	if len(found) == 0 {
+		return g.unknown(to.EndpointID)
+	}
+	sender := found[0]
 	switch {
-	case sender == nil:
-		return finding{}, advise(fmt.Errorf("no endpoint %s", to.EndpointID), "agrimill tenants lists the endpoints with their IDs; an endpoint that agrimill creates gets its ID then")
 	case !sender.OwnedByYourApplication:
 		return finding{}, advise(fmt.Errorf("endpoint %s belongs to another application", to.EndpointID), "to.gateway.endpoint must be an endpoint of this application")
 	case to.TenantID != "" && !strings.EqualFold(sender.TenantID, to.TenantID):
@@ -198,13 +194,54 @@ func (g *gatewayChecks) sender(to config.ToGateway) (finding, error) {
 	case !strings.ContainsAny(to.Type, "{}") && !slices.Contains(sender.Capabilities.CanSend, to.Type):
 		return finding{}, advise(fmt.Errorf("endpoint %s cannot send %s", to.EndpointID, to.Type), "add it to its capabilities, or correct to.gateway.type")
 	}
+	return g.recipients(tenants, to, sender.Name+" sends"), nil
+}
+
+// recipients looks up the recipients of a route, of whose sender something was found.
+func (g *gatewayChecks) recipients(tenants []gateway.TenantInfo, to config.ToGateway, sender string) finding {
 	for _, id := range to.DirectRecipients {
-		if !known[strings.ToLower(id)] {
+		if len(g.find(tenants, to.TenantID, id)) == 0 {
 			return finding{
-				detail: fmt.Sprintf("%s sends; recipient %s is unknown", sender.Name, id),
-				warn:   "a recipient that the service does not list is unreachable; agrimill tenants shows the reachable ones",
-			}, nil
+				detail: fmt.Sprintf("%s; recipient %s is unknown", sender, id),
+				warn:   "a recipient that the service does not list is unreachable, and messages for an external ID wait; agrimill tenants shows the reachable ones",
+			}
 		}
 	}
-	return finding{detail: sender.Name + " sends"}, nil
+	return finding{detail: sender}
+}
+
+// find returns the endpoints with an ID or external ID, in one tenant or, if that is empty, in all.
+func (g *gatewayChecks) find(tenants []gateway.TenantInfo, tenant, id string) (found []gateway.TenantEndpointInfo) {
+	for _, t := range tenants {
+		for _, e := range t.Endpoints {
+			if (tenant == "" || strings.EqualFold(t.ID, tenant)) && (strings.EqualFold(e.ID, id) || e.ExternalID != "" && e.ExternalID == config.ExternalID(id, t.ID)) {
+				found = append(found, e)
+			}
+		}
+	}
+	return found
+}
+
+// unknown is what is found of an endpoint that is not listed.
+func (g *gatewayChecks) unknown(id string) (finding, error) {
+	if slices.ContainsFunc(g.cfg.Endpoints, func(e config.Endpoint) bool { return e.ExternalID == id }) {
+		return finding{detail: id + " will be created"}, nil
+	}
+	return finding{}, advise(fmt.Errorf("no endpoint %s", id), "agrimill tenants lists the endpoints with their IDs and external IDs; messages for an external ID wait until it exists")
+}
+
+// filtered looks up the endpoints that a filter names.
+func (g *gatewayChecks) filtered(ids []string) (finding, error) {
+	tenants, err := g.tenants()
+	if err != nil {
+		return finding{}, fmt.Errorf("%w: no list of tenants", errSkipped)
+	}
+	for _, id := range ids {
+		if len(g.find(tenants, "", id)) == 0 {
+			if _, err := g.unknown(id); err != nil {
+				return finding{}, err
+			}
+		}
+	}
+	return finding{detail: "selects " + plural(len(ids), "endpoint")}, nil
 }

@@ -271,6 +271,9 @@ func (c *checker) routeProbes(gate *gatewayChecks) []probe {
 		case route.From.Kafka != nil:
 			list = append(list, probe{"routes", route.Name + " from", func(context.Context) (finding, error) { return c.kafkaSource(*route.From.Kafka) }})
 		}
+		if ids := route.Filter.Endpoint; len(ids) > 0 {
+			list = append(list, probe{"routes", route.Name + " filter", func(context.Context) (finding, error) { return gate.filtered(ids) }})
+		}
 		if route.To.Gateway != nil {
 			list = append(list, probe{"routes", route.Name + " to", func(context.Context) (finding, error) {
 				return gate.sender(config.ToGateway{Config: c.cfg.PublisherConfig(*route.To.Gateway), Type: route.To.Gateway.Type})

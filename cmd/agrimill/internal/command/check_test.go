@@ -90,11 +90,11 @@ func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	collector := httptest.NewServer(http.NotFoundHandler())
 	defer collector.Close()
-	file := f.configure(fmt.Sprintf(`  - {name: back, from: {nats: {url: %[1]q, subject: "tasks.>"}}, to: {gateway: {tenant: %[2]q, endpoint: %[3]q, type: %[4]q, recipients: [%[5]q]}}}
+	file := f.configure(fmt.Sprintf(`  - {name: back, from: {nats: {url: %[1]q, subject: "tasks.>"}}, to: {gateway: {tenant: %[2]q, endpoint: %[7]q, type: %[4]q, recipients: [%[5]q]}}}
   - {name: positions, from: {kafka: {brokers: [%[6]q], topics: [positions]}}, to: {gateway: {endpoint: %[3]q}}}
   - {name: lake, from: {gateway: all}, to: {sink: lake}}
   - {name: archive, from: {gateway: all}, to: {sink: archive}}
-  - {name: look, from: {gateway: all}, to: {sink: look}}
+  - {name: look, from: {gateway: all}, filter: {endpoint: [%[3]q, "urn:example:new"]}, to: {sink: look}}
 endpoints:
   - {external_id: %[7]q, capabilities: [{type: %[4]q}]}
   - {external_id: "urn:example:new", capabilities: [{type: %[4]q}]}
@@ -122,6 +122,7 @@ tracing: {otlp_endpoint: %[9]q}
 	expect(t, results, "sinks look", checkOK, "standard output", "")
 	expect(t, results, "routes back from", checkOK, "stream TASKS exists", "")
 	expect(t, results, "routes back to", checkOK, "Terminal sends", "")
+	expect(t, results, "routes look filter", checkOK, "selects 2 endpoints", "")
 	expect(t, results, "routes positions from", checkOK, "1 topic found", "")
 	expect(t, results, "dedup bbolt", checkOK, "the file will be created", "")
 	expect(t, results, "claim_check", checkOK, "the bucket exists", "")
@@ -257,6 +258,8 @@ func TestCheckSenders(t *testing.T) {
 		"receiver":  {`endpoint: ` + f.software.ID, checkFailed, "cannot send anything", "SEND"},
 		"type":      {fmt.Sprintf(`endpoint: %s, type: gps:info`, f.terminal.ID), checkFailed, "cannot send gps:info", "capabilities"},
 		"recipient": {fmt.Sprintf(`endpoint: %s, recipients: 0d7f8f4e-2f5b-4a55-8f0a-3c9b7a6d1e02`, f.terminal.ID), checkWarning, "is unknown", "is unreachable"},
+		"external":  {"endpoint: urn:nobody:here", checkFailed, "no endpoint urn:nobody:here", "wait until it exists"},
+		"far away":  {`recipients: urn:nobody:here`, checkWarning, "each message names its sender; recipient urn:nobody:here is unknown", "wait"},
 		"any":       {`type: "{type}"`, checkOK, "each message names its sender", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,6 +268,8 @@ func TestCheckSenders(t *testing.T) {
 			expect(t, results, "routes back to", test.state, test.detail, test.advice)
 		})
 	}
+	results := f.check(statusFailed, f.configure("  - {name: in, from: {gateway: all}, filter: {endpoint: urn:nobody:here}, to: {sink: farm}}\n"+fmt.Sprintf(oneSink, server.URL())))
+	expect(t, results, "routes in filter", checkFailed, "no endpoint urn:nobody:here", "wait until it exists")
 }
 
 func TestCheckSinkFailures(t *testing.T) {

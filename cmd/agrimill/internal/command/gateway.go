@@ -167,7 +167,7 @@ func (l *lookup) tenant(ctx context.Context, given string) (string, error) {
 // endpoints are sure to show the latter. The endpoint has to be in the tenant, unless that
 // is empty.
 func (l *lookup) endpoint(ctx context.Context, flag, tenant, given string) (id, tenantID string, err error) {
-	if isUUID(given) && tenant != "" {
+	if config.IsUUID(given) && tenant != "" {
 		return given, tenant, nil
 	}
 	tenants, err := l.list(ctx)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/farmfile"
 )
@@ -140,7 +141,7 @@ func (c *send) check(files []string) error {
 		return usagef("stdin has no name to derive a message type from: add --type or --filename")
 	case len(files) > 1 && (c.contextID != "" || c.hasFilename):
 		return usagef("--context-id and --filename require a single file")
-	case c.tenant != "" && !isUUID(c.tenant):
+	case c.tenant != "" && !config.IsUUID(c.tenant):
 		return usagef("--tenant must be a UUID")
 	case c.timeout < 0:
 		return usagef("--timeout must not be negative")
@@ -155,7 +156,7 @@ func (c *send) run(ctx context.Context, p *program, files []string) error {
 	ctx, cancel := limited(ctx, c.timeout)
 	defer cancel()
 	return c.service.use(p, func(client *gateway.Client) error {
-		if c.contextID != "" && !isUUID(c.contextID) && !client.Config().AnyContextID {
+		if c.contextID != "" && !config.IsUUID(c.contextID) && !client.Config().AnyContextID {
 			return usagef("--context-id must be a UUID, unless the file of --config has gateway.any_context_id")
 		}
 		request, err := c.request(ctx, client)

@@ -79,7 +79,7 @@ func (c *tail) request() (gateway.ReceiveEventsRequest, error) {
 	switch {
 	case c.count < 0:
 		return request, usagef("--count must not be negative")
-	case c.tenant != "" && !isUUID(c.tenant):
+	case c.tenant != "" && !config.IsUUID(c.tenant):
 		return request, usagef("--tenant must be a UUID")
 	}
 	return request, nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/why"
 )
 
@@ -34,7 +35,7 @@ answer; 2 wrong usage or an invalid configuration.`,
 			switch {
 			case q.Type == "":
 				return usagef("--type is required: the message type that does not arrive")
-			case q.Tenant != "" && !isUUID(q.Tenant):
+			case q.Tenant != "" && !config.IsUUID(q.Tenant):
 				return usagef("--tenant must be the ID (UUID) of a tenant; agrimill tenants lists them")
 			}
 			server, err := at.server(p)

@@ -135,8 +135,7 @@ func keyOf(t reflect.Type, name string) (string, bool) {
 
 // rule reports what the gateway's client says about a value that messages carry.
 func (k *checker) rule(path string, set func(*gateway.SendMessageRequest)) {
-	const id = "00000000-0000-4000-8000-000000000000"
-	request := gateway.SendMessageRequest{TenantID: id, EndpointID: id, MessageType: "any"}
+	request := gateway.SendMessageRequest{TenantID: anyID, EndpointID: anyID, MessageType: "any"}
 	set(&request)
 	var invalid *gateway.ValidationError
 	if errors.As(k.rules.ValidateMessage(request), &invalid) {

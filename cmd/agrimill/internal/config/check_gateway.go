@@ -53,8 +53,7 @@ func (k *checker) endpoints() {
 			k.uuid(path+".tenant", e.Tenant)
 		}
 		if e.ExternalID != "" {
-			id := strings.ReplaceAll(e.ExternalID, gateway.TenantPlaceholder, "00000000-0000-4000-8000-000000000000")
-			k.invalid(path+".external_id", gateway.ValidateExternalID(id))
+			k.invalid(path+".external_id", gateway.ValidateExternalID(ExternalID(e.ExternalID, anyID)))
 		}
 		for key, value := range map[string]string{"application_id": e.ApplicationID, "software_version_id": e.SoftwareVersionID} {
 			if value == "" && e.ExternalID != "" && !k.excused["gateway."+key] {
@@ -119,9 +118,7 @@ func (k *checker) subscriber() {
 	config.Quarantine.Publisher = discard{} // the poison queue
 	k.report("subscriber", k.c.Subscriber, config.Validate())
 
-	publisher := k.c.Publisher
-	publisher.Client = k.rules
-	k.report("publisher", k.c.Publisher, publisher.Validate())
+	k.publisher("publisher", k.c.Publisher, k.c.Publisher)
 	k.files()
 }
 

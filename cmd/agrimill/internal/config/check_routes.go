@@ -204,10 +204,11 @@ func (r Route) takesType(messageType string) bool {
 
 func (k *checker) filter(path string, r Route) {
 	f := r.Filter
-	for key, values := range map[string][]string{"tenant": f.Tenant, "endpoint": f.Endpoint} {
-		for i, value := range values {
-			k.uuid(k.item(join(path, key), i, len(values)), value)
-		}
+	for i, value := range f.Tenant {
+		k.uuid(k.item(join(path, "tenant"), i, len(f.Tenant)), value)
+	}
+	for i, value := range f.Endpoint {
+		k.endpointID(k.item(join(path, "endpoint"), i, len(f.Endpoint)), value)
 	}
 	for key, values := range map[string][]string{"type": f.Type, "filename": f.Filename} {
 		for i, value := range values {
@@ -270,9 +271,7 @@ func (k *checker) to(path string, r Route) {
 		if k.has(path + ".topic") {
 			k.fail(path+".topic", "applies only to sinks", "remove it, or set gateway.type for the message type")
 		}
-		config := g.Config
-		config.Client = k.rules
-		k.report(at, *g, config.Validate())
+		k.publisher(at, *g, g.Config)
 		effective := k.c.PublisherConfig(*g)
 		effective.Client = k.rules
 		if k.template(at+".type", g.Type, effective) {
@@ -281,7 +280,7 @@ func (k *checker) to(path string, r Route) {
 			k.oneType(at+".type", r, g.Type)
 		}
 		if r.From.Kind() == "gateway" && effective.EndpointID == "" {
-			k.fail(at+".endpoint", "is required: messages from the gateway do not name a sending endpoint", "set it to the ID of your endpoint")
+			k.fail(at+".endpoint", "is required: messages from the gateway do not name a sending endpoint", "set it to the ID or external ID of your endpoint")
 		}
 		if r.From.Kind() != "gateway" && effective.EndpointID != "" && effective.TenantID == "" {
 			k.warn(at, "names the sending endpoint but not its tenant: messages without the header "+gateway.KeyTenantID+" go to the poison queue",

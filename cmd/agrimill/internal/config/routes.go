@@ -105,7 +105,8 @@ type Filter struct {
 	Type []string `yaml:"type"`
 	// Tenant lists IDs (UUIDs) of tenants.
 	Tenant []string `yaml:"tenant"`
-	// Endpoint lists IDs (UUIDs) of receiving endpoints; to the gateway, of sending ones.
+	// Endpoint lists IDs or external IDs of receiving endpoints; to the gateway, of sending ones. A message waits until it is
+	// known whether its endpoint has one of the external IDs.
 	Endpoint []string `yaml:"endpoint"`
 	// Filename lists file names, e.g. *.zip; case does not matter.
 	Filename []string `yaml:"filename"`
@@ -137,7 +138,8 @@ type To struct {
 }
 
 // ToGateway sends messages through the gateway. The metadata of a message (x-router-…)
-// overrides these settings, which override the section publisher.
+// overrides these settings, which override the section publisher. Sender and
+// recipients may be external IDs; until the gateway knows them, messages wait.
 type ToGateway struct {
 	publisher.Config `yaml:",inline"`
 	// Type is the template of the message type.

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -12,7 +11,8 @@ import (
 	"github.com/agrimill/agrimill/router/farm"
 )
 
-// setExpressions sets what a route does by expressions. They are asked before payloads are read.
+// setExpressions sets what a route does by expressions. It comes before setFarm: they are asked before payloads are read,
+// and see what setFarm has set.
 func (p *Pipeline) setExpressions(cfg config.Route, route *router.Route) error {
 	if cfg.Filter.Expr == "" && len(cfg.Set) == 0 {
 		return nil
@@ -26,22 +26,22 @@ func (p *Pipeline) setExpressions(cfg config.Route, route *router.Route) error {
 		if err != nil {
 			return fmt.Errorf("filter: expr: %w", err)
 		}
-		route.Select = both(filter.Select, route.Select)
+		route.Filter = both(route.Filter, filter.Select)
 	}
 	if len(cfg.Set) > 0 {
 		setter, err := expr.NewSetter(cfg.Set, inspector)
 		if err != nil {
 			return fmt.Errorf("set: %w", err)
 		}
-		route.Middleware = slices.Insert(route.Middleware, 0, setter.Middleware) // what the others have set is seen
+		route.Middleware = append(route.Middleware, setter.Middleware)
 	}
 	return nil
 }
 
-// both selects what first and then, if there is one, second selects.
+// both accepts what first, if there is one, and then second accept.
 func both(first, second func(*message.Message) (bool, error)) func(*message.Message) (bool, error) {
-	if second == nil {
-		return first
+	if first == nil {
+		return second
 	}
 	return func(msg *message.Message) (bool, error) {
 		if selected, err := first(msg); err != nil || !selected {
@@ -61,7 +61,7 @@ func (p *Pipeline) setFarm(cfg config.Route, route *router.Route) (err error) {
 		if err != nil {
 			return fmt.Errorf("filter: %w", err)
 		}
-		route.Select = filter.Select
+		route.Filter = both(route.Filter, filter.Select)
 		route.Middleware = append(route.Middleware, filter.Middleware)
 	}
 	if route.Transform, err = farm.NewTransform(cfg.Transform.WithDevices(p.devices.known).WithPayloads(p.claims)); err != nil {

@@ -20,7 +20,7 @@ import (
 func TestSetFarm(t *testing.T) {
 	p := &Pipeline{}
 	var plain router.Route
-	if err := p.setFarm(config.Route{}, &plain); err != nil || plain.Select != nil || plain.Transform != nil || plain.Middleware != nil {
+	if err := p.setFarm(config.Route{}, &plain); err != nil || plain.Filter != nil || plain.Transform != nil || plain.Middleware != nil {
 		t.Errorf("got %+v, %v, want nothing set", plain, err)
 	}
 	var route router.Route
@@ -32,7 +32,7 @@ func TestSetFarm(t *testing.T) {
 		t.Fatalf("got %+v, %v", route, err)
 	}
 	msg := message.NewMessage("1", farmdatatest.Archive(t, 5))
-	if ok, err := route.Select(msg); !ok || err != nil {
+	if ok, err := route.Filter(msg); !ok || err != nil {
 		t.Errorf("got %t, %v, want a match", ok, err)
 	}
 	if out, err := route.Transform(msg); len(out) != 3 || err != nil {
@@ -51,7 +51,7 @@ func TestExpressionsOfARoute(t *testing.T) {
 		Set:    map[string]string{"readable": `metadata[?"x-farm-readable"].orValue("yes")`},
 	}
 	var route router.Route
-	testkit.NoError(t, errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)))
+	testkit.NoError(t, errors.Join(p.setExpressions(cfg, &route), p.setFarm(cfg, &route)))
 	handler := message.PassthroughHandler
 	for _, m := range slices.Backward(route.Middleware) {
 		handler = m(handler)
@@ -69,7 +69,7 @@ func TestExpressionsOfARoute(t *testing.T) {
 	} {
 		msg := message.NewMessage("1", test.payload)
 		msg.Metadata[gateway.KeyFilename] = test.filename
-		if selected, err := route.Select(msg); selected != test.selected || err != nil {
+		if selected, err := route.Filter(msg); selected != test.selected || err != nil {
 			t.Errorf("%s: selected %t, %v", name, selected, err)
 		}
 		out := testkit.Must(handler(msg))(t)
@@ -80,10 +80,10 @@ func TestExpressionsOfARoute(t *testing.T) {
 	// Both have to be true.
 	cfg.Filter.Farm.Machine = []string{"tractor*"}
 	var other router.Route
-	testkit.NoError(t, errors.Join(p.setFarm(cfg, &other), p.setExpressions(cfg, &other)))
+	testkit.NoError(t, errors.Join(p.setExpressions(cfg, &other), p.setFarm(cfg, &other)))
 	msg := message.NewMessage("1", farmdatatest.Archive(t, 5))
 	msg.Metadata[gateway.KeyFilename] = "a.zip"
-	if selected, err := other.Select(msg); selected || err != nil {
+	if selected, err := other.Filter(msg); selected || err != nil {
 		t.Errorf("another machine: selected %t, %v", selected, err)
 	}
 	for _, bad := range []config.Route{{Filter: config.Filter{Expr: "tenant"}}, {Set: map[string]string{"a": "1"}}} {

@@ -1,47 +1,49 @@
 package pipeline
 
 import (
+	"cmp"
+
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/publisher"
 )
 
-// newFilter returns the filter of a route; nil if it accepts everything. sender is the
-// endpoint of messages to the gateway that do not name theirs; for routes from the gateway
-// it is empty, and the receiving endpoint is compared.
-func newFilter(cfg config.Filter, sender string, outward bool) func(*message.Message) bool {
+// newFilter returns the filter of a route; nil if it accepts everything. to has what messages to the
+// gateway do not name; for routes to a sink it is nil, and the receiving endpoint is compared.
+func (n *names) newFilter(cfg config.Filter, to *publisher.Config) func(*message.Message) (bool, error) {
 	if cfg.Empty() {
 		return nil
 	}
-	names, refuses := config.NewPatterns("i", cfg.Filename...), newRefusal(cfg)
-	endpointKey := gateway.KeyReceivingEndpointID
-	if outward {
-		endpointKey = gateway.KeyEndpointID
+	files, refuses := config.NewPatterns("i", cfg.Filename...), n.newRefusal(cfg)
+	endpointKey, sender, tenant := gateway.KeyReceivingEndpointID, "", ""
+	if to != nil {
+		endpointKey, sender, tenant = gateway.KeyEndpointID, to.EndpointID, to.TenantID
 	}
-	return func(msg *message.Message) bool {
-		endpoint := msg.Metadata[endpointKey]
-		if endpoint == "" {
-			endpoint = sender
+	return func(msg *message.Message) (bool, error) {
+		if !files.Match(msg.Metadata[gateway.KeyFilename]) {
+			return false, nil
 		}
-		return names.Match(msg.Metadata[gateway.KeyFilename]) &&
-			refuses(msg.Metadata[gateway.KeyTenantID], msg.Metadata[gateway.KeyMessageType], endpoint) == ""
+		refused, err := refuses(cmp.Or(msg.Metadata[gateway.KeyTenantID], tenant), msg.Metadata[gateway.KeyMessageType], cmp.Or(msg.Metadata[endpointKey], sender))
+		return refused == "" && err == nil, err
 	}
 }
 
 // newRefusal returns the part of a filter that needs no message: the key that refuses a type
 // to an endpoint of a tenant, empty if none does.
-func newRefusal(cfg config.Filter) func(tenant, messageType, endpoint string) string {
-	types, tenants, endpoints := config.NewPatterns("", cfg.Type...), config.NewPatterns("i", cfg.Tenant...), config.NewPatterns("i", cfg.Endpoint...)
-	return func(tenant, messageType, endpoint string) string {
+func (n *names) newRefusal(cfg config.Filter) func(tenant, messageType, endpoint string) (string, error) {
+	types, tenants := config.NewPatterns("", cfg.Type...), config.NewPatterns("i", cfg.Tenant...)
+	return func(tenant, messageType, endpoint string) (string, error) {
 		switch {
 		case !types.Match(messageType):
-			return "type"
+			return "type", nil
 		case !tenants.Match(tenant):
-			return "tenant"
-		case !endpoints.Match(endpoint):
-			return "endpoint"
+			return "tenant", nil
 		}
-		return ""
+		if accepted, err := n.one(cfg.Endpoint, tenant, endpoint); !accepted {
+			return "endpoint", err
+		}
+		return "", nil
 	}
 }

@@ -1,12 +1,17 @@
 package pipeline
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/router"
 )
 
 func TestFilter(t *testing.T) {
@@ -36,21 +41,86 @@ func TestFilter(t *testing.T) {
 		"all of them but 1": {config.Filter{Type: []string{"iso:*"}, Tenant: []string{endpoint}}, false},
 		"nothing like it":   {config.Filter{Type: []string{"\xff*"}}, false},
 	} {
-		if got := newFilter(test.filter, "", false)(msg); got != test.want {
-			t.Errorf("%s: %t", name, got)
+		if got, err := new(names).newFilter(test.filter, nil)(msg); got != test.want || err != nil {
+			t.Errorf("%s: %t, %v", name, got, err)
 		}
 	}
-	if newFilter(config.Filter{}, "", false) != nil {
+	if new(names).newFilter(config.Filter{}, nil) != nil {
 		t.Error("an empty filter is one")
 	}
-	// On the way to the gateway, the sender counts: the message's own, or the route's.
-	filter := newFilter(config.Filter{Endpoint: []string{endpoint}}, endpoint, true)
+	// On the way to the gateway, the sender and its tenant count: the message's own, or the route's.
+	filter := new(names).newFilter(config.Filter{Tenant: []string{tenant}, Endpoint: []string{endpoint}}, &publisher.Config{TenantID: tenant, EndpointID: endpoint})
 	out := message.NewMessage("1", nil)
-	if !filter(out) {
-		t.Error("the sender of the route does not count")
+	if ok, err := filter(out); !ok || err != nil {
+		t.Errorf("the sender of the route does not count: %v", err)
 	}
 	out.Metadata[gateway.KeyEndpointID] = tenant
-	if filter(out) {
-		t.Error("the sender of the message does not count")
+	if ok, err := filter(out); ok || err != nil {
+		t.Errorf("the sender of the message does not count: %v", err)
 	}
+}
+
+// listed is a list of tenants.
+type listed []gateway.TenantInfo
+
+func (l listed) ListAuthorizedTenants(context.Context) ([]gateway.TenantInfo, error) { return l, nil }
+
+// An external ID selects its endpoint in each tenant; what cannot be told yet is an outage, and never a no.
+func TestFilterByExternalID(t *testing.T) {
+	const (
+		tenant, other           = "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0001", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0002"
+		farm, mill, farm2, late = "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0011", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0012", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0013", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0014"
+		nameless                = "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0015"
+	)
+	directory := gateway.NewDirectory(listed{
+		{ID: tenant, Endpoints: []gateway.TenantEndpointInfo{
+			{ID: farm, ExternalID: "urn:example:farm", TenantID: tenant}, {ID: mill, ExternalID: "urn:example:mill:" + tenant, TenantID: tenant}, {ID: nameless, TenantID: tenant},
+		}},
+		{ID: other, Endpoints: []gateway.TenantEndpointInfo{{ID: farm2, ExternalID: "urn:example:farm", TenantID: other}}},
+	})
+	testkit.NoError(t, directory.Sync(t.Context()))
+	looked := 0
+	n := &names{directory: directory, look: func() { looked++ }}
+	list := func(ids ...string) []string { return ids }
+	for name, test := range map[string]struct {
+		list             []string
+		tenant, endpoint string
+		want, waits      bool
+	}{
+		"its ID":                    {list("urn:example:late", strings.ToUpper(farm)), tenant, farm, true, false},
+		"its external ID":           {list("urn:example:farm"), tenant, strings.ToUpper(farm), true, false},
+		"in another tenant":         {list("urn:example:farm"), "", farm2, true, false},
+		"with the tenant":           {list("urn:example:mill:{tenant}"), tenant, mill, true, false},
+		"another one":               {list("urn:example:farm", mill), other, nameless, false, false},
+		"another one, not yet":      {list("urn:example:late"), tenant, farm, false, false},
+		"nobody":                    {list("urn:example:late"), tenant, "", false, false},
+		"no endpoint":               {list("urn:example:late"), tenant, "late", false, false},
+		"not yet known":             {list("urn:example:late"), tenant, late, false, true},
+		"perhaps the nameless":      {list("urn:example:late"), tenant, nameless, false, true},
+		"sender of the route":       {list("urn:example:farm"), tenant, "urn:example:farm", true, false},
+		"sender of the route, ID":   {list(farm), tenant, "urn:example:farm", true, false},
+		"sender of the route, no":   {list(mill, "urn:example:late"), tenant, "urn:example:farm", false, false},
+		"sender of the route, late": {list(farm), tenant, "urn:example:late", false, true},
+	} {
+		looked = 0
+		got, err := n.newFilter(config.Filter{Endpoint: test.list}, nil)(received(test.tenant, test.endpoint))
+		if got != test.want || (err != nil) != test.waits || err != nil && router.ClassOf(err) != router.ClassOutage || (looked > 0) != test.waits {
+			t.Errorf("%s: %t, %v, %d requests for a list", name, got, err, looked)
+		}
+	}
+	// What a deleted endpoint still had to receive is not refused.
+	directory.HandleEvent(&gateway.EndpointDeleted{ID: farm})
+	if ok, err := n.newFilter(config.Filter{Endpoint: list("urn:example:farm")}, nil)(received(tenant, farm)); !ok || err != nil {
+		t.Errorf("deleted: %t, %v", ok, err)
+	}
+	// Without a gateway nobody knows.
+	if _, err := new(names).newFilter(config.Filter{Endpoint: list("urn:example:farm")}, nil)(received(tenant, farm)); router.ClassOf(err) != router.ClassPermanent {
+		t.Errorf("without a gateway: %v", err)
+	}
+}
+
+func received(tenant, endpoint string) *message.Message {
+	msg := message.NewMessage("1", nil)
+	msg.Metadata = message.Metadata{gateway.KeyTenantID: tenant, gateway.KeyReceivingEndpointID: endpoint}
+	return msg
 }

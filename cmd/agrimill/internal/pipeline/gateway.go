@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/reminders"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -31,6 +32,7 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 		return err
 	}
 	p.directory = gateway.NewDirectory(p.client)
+	p.names.directory, p.names.look = p.directory, func() { wakeup.Token(p.looked) }
 
 	subscriberConfig := cfg.SubscriberConfig()
 	subscriberConfig.Client, subscriberConfig.Payload.ClaimCheck = p.client, p.claims

@@ -103,7 +103,7 @@ func (p *Pipeline) addRoute(g *generation, cfg config.Route) error {
 	if g.config.OnHolder(cfg) {
 		route.To = &fenced{route.To, p.turns}
 	}
-	if err := errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)); err != nil {
+	if err := errors.Join(p.setExpressions(cfg, &route), p.setFarm(cfg, &route)); err != nil {
 		return errors.Join(err, route.From.Close(), route.To.Close())
 	}
 	if err := g.router.Add(route); err != nil {
@@ -144,27 +144,30 @@ func (p *Pipeline) setFrom(g *generation, cfg config.Route, route *router.Route,
 	return err
 }
 
-// setTo sets where the messages of a route go, and its filter.
+// setTo sets where the messages of a route go, and the first part of its filter.
 func (p *Pipeline) setTo(g *generation, cfg config.Route, route *router.Route, info *admin.Route) error {
 	to := cfg.To.Gateway
 	if to == nil {
 		target := g.sinks[cfg.To.Sink]
 		route.To, route.ToTopic = target.watched, cfg.To.Topic
-		route.Filter = newFilter(cfg.Filter, "", false)
+		route.Filter = p.names.newFilter(cfg.Filter, nil)
 		info.To = admin.Place{Kind: target.kind, Sink: target.name, Detail: cfg.To.Topic}
 		return nil
 	}
 	publisherConfig := g.config.PublisherConfig(*to)
 	publisherConfig.Client, publisherConfig.ClaimCheck = p.client, p.claims
 	publisherConfig.CloseTimeout = budgetOf(g.config).router / 10
+	route.Filter = p.names.newFilter(cfg.Filter, &publisherConfig)
+	info.To = admin.Place{Kind: "gateway", Detail: publisherConfig.EndpointID}
+	if addressed := p.names.addressed(&publisherConfig); addressed != nil {
+		route.Middleware = append(route.Middleware, addressed)
+	}
 	pub, err := publisher.New(publisherConfig, p.libraryLogger(p.logger.With("route", cfg.Name)))
 	if err != nil {
 		return err
 	}
 	route.To = p.tracing.Sink(tracing.SystemGateway, pub)
 	route.ToTopic = to.Type
-	route.Filter = newFilter(cfg.Filter, publisherConfig.EndpointID, true)
 	info.Direction = admin.ToGateway
-	info.To = admin.Place{Kind: "gateway", Detail: publisherConfig.EndpointID}
 	return nil
 }

@@ -101,6 +101,7 @@ type inbound struct {
 	client     *gateway.Client
 	secret     *secret
 	directory  *gateway.Directory
+	names      names
 	subscriber *subscriber.Subscriber
 	endpoints  endpoints
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/history"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/subscriber"
@@ -233,10 +234,7 @@ func (p *Pipeline) Tenants(context.Context) ([]admin.Tenant, error) {
 	if !p.isAuthorized() {
 		return nil, errors.New("the gateway has not responded yet")
 	}
-	select {
-	case p.looked <- struct{}{}:
-	default: // a refresh is already pending
-	}
+	wakeup.Token(p.looked)
 	return admin.TenantsFrom(p.directory.Tenants(), p.directory.Scopes), nil
 }
 

@@ -18,10 +18,13 @@ import (
 // Trial handles single messages as the routes of a configuration would, with neither its
 // gateway nor its brokers and stores: filters, transforms, metadata and topics are those of the
 // routes, and the sinks take everything. It is safe for concurrent use.
-type Trial struct{ cfg *config.Config }
+type Trial struct {
+	cfg   *config.Config
+	names names // without a gateway
+}
 
 // NewTrial returns a trial of a configuration that [config.Load] has accepted.
-func NewTrial(cfg *config.Config) *Trial { return &Trial{cfg} }
+func NewTrial(cfg *config.Config) *Trial { return &Trial{cfg: cfg} }
 
 // TrialOutcome is what became of a message in a route.
 type TrialOutcome string
@@ -83,17 +86,17 @@ func (t *Trial) run(ctx context.Context, cfg config.Route, msg *message.Message)
 			return TrialResult{}, err
 		}
 		defer func() { _ = rules.Close() }() // nothing is open
-		topics := t.cfg.PublisherConfig(*g)
-		topics.Client = rules
-		route.To, route.ToTopic = sinks.FromPublisher("gateway", willing{}, sinks.PublisherConfig{Topics: topics}), g.Type
-		route.Filter = newFilter(cfg.Filter, t.cfg.PublisherConfig(*g).EndpointID, true)
+		to := t.cfg.PublisherConfig(*g)
+		to.Client = rules
+		route.To, route.ToTopic = sinks.FromPublisher("gateway", willing{}, sinks.PublisherConfig{Topics: to}), g.Type
+		route.Filter = t.names.newFilter(cfg.Filter, &to)
 	} else {
 		sink := t.cfg.Sinks[cfg.To.Sink]
 		route.To, route.ToTopic = sinks.FromPublisher(cfg.To.Sink, willing(sink), sinks.PublisherConfig{Topics: sink.Topics()}), cfg.To.Topic
-		route.Filter = newFilter(cfg.Filter, "", false)
+		route.Filter = t.names.newFilter(cfg.Filter, nil)
 	}
 	p := &Pipeline{} // without a memory of devices
-	if err := errors.Join(p.setFarm(cfg, &route), p.setExpressions(cfg, &route)); err != nil {
+	if err := errors.Join(p.setExpressions(cfg, &route), p.setFarm(cfg, &route)); err != nil {
 		return TrialResult{}, err
 	}
 	routerConfig := t.cfg.RouterConfig()

@@ -11,7 +11,7 @@ import (
 
 // whyFacts returns what is known but for the tenants: the endpoints that the configuration declares and its routes from the
 // gateway, and of the pipeline the event stream and the routes that wait.
-func whyFacts(cfg *config.Config, running admin.Snapshot) why.Facts {
+func (p *Pipeline) whyFacts(cfg *config.Config, running admin.Snapshot) why.Facts {
 	facts := why.Facts{Stream: whyStream(running.Gateway), Unmatched: whyUnmatched(cfg.Subscriber.Unmatched)}
 	for _, e := range cfg.Endpoints {
 		facts.Declared = append(facts.Declared, why.Declared{Tenant: e.Tenant, ExternalID: e.ExternalID, Subscriptions: e.Subscriptions})
@@ -27,10 +27,17 @@ func whyFacts(cfg *config.Config, running admin.Snapshot) why.Facts {
 			continue
 		}
 		route := why.Route{
-			Name: r.Name, Topic: r.From.Gateway, Refuses: newRefusal(r.Filter), Waits: waits[r.Name],
+			Name: r.Name, Topic: r.From.Gateway, Waits: waits[r.Name],
 			Takes: func(messageType string) bool {
 				return subscriber.Takes(r.From.GatewayTopic(), gateway.EventMessageReceived, messageType)
 			},
+		}
+		refusal := p.names.newRefusal(r.Filter)
+		route.Refuses = func(tenant, messageType, endpoint string) string {
+			if key, err := refusal(tenant, messageType, endpoint); err == nil {
+				return key
+			}
+			return "" // it waits
 		}
 		if len(r.Filter.Filename) > 0 {
 			route.Depends = append(route.Depends, "filename")
@@ -73,7 +80,7 @@ func whyStream(g admin.Gateway) why.Link {
 
 // Why implements [admin.Source]. The tenants are those of [Pipeline.Tenants].
 func (p *Pipeline) Why(q why.Question) why.Answer {
-	facts := whyFacts(p.now().config, p.Snapshot())
+	facts := p.whyFacts(p.now().config, p.Snapshot())
 	if p.isAuthorized() {
 		facts.Tenants = p.directory.Tenants()
 	} else {

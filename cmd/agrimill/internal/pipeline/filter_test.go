@@ -79,8 +79,12 @@ func TestFilterByExternalID(t *testing.T) {
 		{ID: other, Endpoints: []gateway.TenantEndpointInfo{{ID: farm2, ExternalID: "urn:example:farm", TenantID: other}}},
 	})
 	testkit.NoError(t, directory.Sync(t.Context()))
-	looked := 0
-	n := &names{directory: directory, look: func() { looked++ }}
+	lacking := 0
+	n := &names{directory: directory, look: func(found bool) {
+		if !found {
+			lacking++
+		}
+	}}
 	list := func(ids ...string) []string { return ids }
 	for name, test := range map[string]struct {
 		list             []string
@@ -102,10 +106,10 @@ func TestFilterByExternalID(t *testing.T) {
 		"sender of the route, no":   {list(mill, "urn:example:late"), tenant, "urn:example:farm", false, false},
 		"sender of the route, late": {list(farm), tenant, "urn:example:late", false, true},
 	} {
-		looked = 0
+		lacking = 0
 		got, err := n.newFilter(config.Filter{Endpoint: test.list}, nil)(received(test.tenant, test.endpoint))
-		if got != test.want || (err != nil) != test.waits || err != nil && router.ClassOf(err) != router.ClassOutage || (looked > 0) != test.waits {
-			t.Errorf("%s: %t, %v, %d requests for a list", name, got, err, looked)
+		if got != test.want || (err != nil) != test.waits || err != nil && router.ClassOf(err) != router.ClassOutage || (lacking > 0) != test.waits {
+			t.Errorf("%s: %t, %v, %d requests for a list", name, got, err, lacking)
 		}
 	}
 	// What a deleted endpoint still had to receive is not refused.

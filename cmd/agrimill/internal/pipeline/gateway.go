@@ -32,7 +32,7 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 		return err
 	}
 	p.directory = gateway.NewDirectory(p.client)
-	p.names.directory, p.names.look = p.directory, func() { wakeup.Token(p.looked) }
+	p.names.directory, p.names.look = p.directory, p.foundEndpoint
 
 	subscriberConfig := cfg.SubscriberConfig()
 	subscriberConfig.Client, subscriberConfig.Payload.ClaimCheck = p.client, p.claims
@@ -157,6 +157,14 @@ func (p *Pipeline) refreshTenants(ctx context.Context) {
 		if backoff.Sleep(ctx, p.options.TenantsInterval) != nil {
 			return
 		}
+	}
+}
+
+// foundEndpoint has the list of tenants refreshed if it lacks an endpoint, or if no event tells that one with the same external
+// ID has taken its place.
+func (p *Pipeline) foundEndpoint(found bool) {
+	if g := p.now(); !found || g != nil && !g.receives() {
+		wakeup.Token(p.looked)
 	}
 }
 

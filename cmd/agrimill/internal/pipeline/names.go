@@ -20,7 +20,7 @@ import (
 // yet is an outage: the message waits.
 type names struct {
 	directory *gateway.Directory // nil: there is no gateway to ask
-	look      func()             // has the list of tenants refreshed soon
+	look      func(found bool)   // is told of each search, and may have the list of tenants refreshed
 	known     sync.Map           // named by endpoint ID: an endpoint keeps its external ID, also when it is deleted
 }
 
@@ -92,8 +92,8 @@ func (n *names) endpoint(tenant, externalID string) (string, error) {
 	}
 	externalID = config.ExternalID(externalID, tenant)
 	id, ok := n.directory.EndpointNamed(tenant, externalID)
+	n.look(ok)
 	if !ok {
-		n.look()
 		return "", router.Outage(fmt.Errorf("no endpoint of tenant %s has the external ID %s yet", tenant, externalID))
 	}
 	return id, nil

@@ -104,7 +104,7 @@ type Config struct {
 	Synced sinks.Synced `yaml:"synced"`
 	// Lost is called with the sequences, first and last included, of messages that the stream had acknowledged and was found not
 	// to have any longer: see [Sink.Lost]. New messages may have the same ones later. It is called before anything else is stored, and
-	// must not block. Nil means that nobody is told but the log.
+	// must neither block nor call the Sink. Nil means that nobody is told but the log.
 	Lost func(first, last uint64) `yaml:"-"`
 	// Retention of the stream. Default limits. Not interest, which deletes what no consumer waits for.
 	Retention jetstream.RetentionPolicy `yaml:"retention" enum:"limits,workqueue"`

@@ -93,7 +93,7 @@ var mutants = []struct {
 		{"chunks share the whole context ID", "subscriber/delivery.go", "if len(id) > uuidLen && numberedContext.MatchString(id) {", "if false {"},
 		{"who has acked is forgotten", "subscriber/internal/core/ledger.go", "{ l.acked.Add(id, slices.Collect(m.AckedBy)) }", "{}"},
 		{"what one has not acked is confirmed when it ends", "subscriber/internal/core/take.go", "		it.state, m.left = gaveUp, true\n", "		it.state, m.left = gaveUp, m.left || !l.route.ended\n"},
-		{"what the others have acked waits for who has ended", "subscriber/internal/core/core.go", "if c.leftBehind && len(c.window.routes) > 0 {", "if false {"},
+		{"what the others have acked waits for who has ended", "subscriber/internal/core/core.go", "if c.leftBehind && c.window.shared() > 0 {", "if false {"},
 	}},
 	{finder{"./internal/test/identitytest", []string{"-run", "^TestRefusalPrograms$", "-programs", "20000"}}, []mutant{
 		{"a refusal is an ack", "subscriber/internal/core/message.go", "it.state == finished && !it.refused && ", "it.state == finished && "},

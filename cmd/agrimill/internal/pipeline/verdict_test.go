@@ -358,10 +358,10 @@ func TestVerdictOfFaults(t *testing.T) {
 			func(w *world) string {
 				w.makeStream("DEAD", "dead.>")
 				w.edit("poison: {sink: farm}", fmt.Sprintf("  dead: {nats: {url: %q, stream: DEAD, subject_prefix: dead, provision: none}}\npoison: {sink: dead}", w.server.URL()))
+				w.forbid("dead.>") // here, for all connections go with it
 				return ""
 			},
 			func(w *world, _ *agrimill) {
-				w.forbid("dead.>")
 				w.gate.EmitRaw(w.gate.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\"id\": 17}\n\n"))
 			}, admin.ProblemQuarantine, true,
 			[]string{"1 unreadable event has been waiting for the quarantine for", "It is not confirmed; nothing is lost. Repair the sink of the poison queue"}, nil,

@@ -2,10 +2,13 @@ package subscriber
 
 import (
 	"context"
-	"github.com/agrimill/agrimill/internal/testkit"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // What one subscription left when it ended is confirmed once it comes again, if another one that goes on has acked it, and not
@@ -78,4 +81,18 @@ func TestSubscriptionThatIsMadeAgainAllTheTime(t *testing.T) {
 			t.Errorf("reconnects are asked for after %v, want up to %d of them", got, most)
 		}
 	})
+}
+
+// A record that comes when the quarantine has closed is left with the service like any event: a hook does not see it.
+func TestRecordOfAClosedQuarantineIsLeft(t *testing.T) {
+	cfg := Config{Quarantine: QuarantineConfig{Publisher: downPublisher{}}}
+	cfg.Hooks.Progress = func(p Progress) { t.Errorf("%v of %T", p.Kind, p.Event) }
+	w := newResyncWorld(t, cfg)
+	testkit.Must(w.Subscribe(t.Context(), AllData))(t)
+	w.malformed(t.Context(), gateway.RawEvent{Data: []byte("1")}, errors.New("it is no JSON"))
+	testkit.NoError(t, w.Close())
+	w.malformed(t.Context(), gateway.RawEvent{Data: []byte("2")}, errors.New("it is no JSON"))
+	if s := w.Stats(); s.Untaken != 0 || s.Abandoned != 2 {
+		t.Errorf("%d are taken by nobody, %d left; want 0 and 2", s.Untaken, s.Abandoned)
+	}
 }

@@ -133,7 +133,7 @@ func (s *Subscriber) openQuarantine() (is bool) {
 		// Ends with q.sub.stop, once the deliveries have ended.
 		s.wg.Go(func() { s.runSubscription(ctx, q.sub) })
 	}
-	return q.sub != nil
+	return q.sub != nil && !q.sub.stopped
 }
 
 // handle makes one attempt to have r stored, after so many that failed.

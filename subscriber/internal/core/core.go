@@ -154,6 +154,7 @@ func (c *Core) Add(now time.Duration, name string, takes func(*Message) bool, pi
 func (c *Core) AddBeside(now time.Duration, takes func(*Message) bool) *Route {
 	r, _ := c.Add(now, "", takes, false)
 	r.ordered, r.beside = true, true
+	r.parent = nil // that it goes on shows nothing about the others
 	return r
 }
 

@@ -18,7 +18,7 @@ var runMutants = flag.Bool("mutants", false, "build each mutant and run the test
 const (
 	byPrograms  = "^TestPrograms$"
 	byScenarios = "^TestScenarios$"
-	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestRouteBesideTheOthers|TestNothingIsConfirmedThatNobodyStored|TestConfirmedPartsAreNotSetAside)$"
+	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestRouteBesideTheOthers|TestRouteBesideTheOthersHangs|TestNothingIsConfirmedThatNobodyStored|TestConfirmedPartsAreNotSetAside)$"
 )
 
 // mutants break one rule of the core each: in a file, an old text becomes a new one, and a test finds it.
@@ -53,6 +53,9 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"what was confirmed is set aside with its file", "ledger.go", "e.state == left && e.at == 0", "e.state == left", byHands},
 	{"a route beside the others shares the window", "shed.go", "		if !r.beside {\n", "		if r != nil {\n", byHands},
 	{"a route beside the others shows them up", "shed.go", "		if !r.beside || h == behind {", "		if h != unknown {", byHands},
+	{"a route beside the others goes on for them", "core.go", "	r.parent = nil //", "	//", byHands},
+	{"what comes overtakes what a route beside the others left", "shed.go", "b.shut || b.route().ordered ||", "b.shut || w.cfg.Ordered ||", byHands},
+	{"a route beside the others fills a window of one", "window.go", " && !l.route.beside {", " {", byHands},
 	{"a new route gets what comes next", "core.go", "		r.shut = true\n", "", byPrograms},
 	// Bounds.
 	{"more move than fit", "window.go", "	return waits && w.moving < w.cfg.MaxInFlight && ", "	return waits && ", byPrograms},
@@ -72,7 +75,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"what was left is not asked for", "take.go", "		c.wants, c.recallIn = true, recallAfter\n", "", byHands},
 	{"what was left has got on", "window.go", "n.left && !n.vacated && ", "n.left && ", byHands},
 	{"all that are behind have all of the window", "shed.go", "share{total.items / 4, total.bytes / 4}", "total", byScenarios},
-	{"a node of which something was left gets more", "shed.go", "		b.shut = b.shut || w.cfg.Ordered || !enough //", "		_ = enough //", byScenarios},
+	{"a node of which something was left gets more", "shed.go", "		b.shut = b.shut || b.route().ordered || !enough //", "		_ = enough //", byScenarios},
 	{"a node is shut for the only one below it", "shed.go", "		late[i] = b.only()\n", "		late[i] = b\n", byPrograms},
 	{"only the first one of a key hangs", "window.go", "				items = append(items, it)\n			}\n", "				items = append(items, it)\n			}\n			if l.route.ordered {\n				break\n			}\n", byPrograms},
 	{"what a route that ended left is not asked for", "core.go", "	if c.leftBehind && c.window.shared() > 0 {\n", "	if false {\n", byHands},

@@ -47,7 +47,7 @@ func (w *window) cutDown(now time.Duration, late []branch, total share) (left []
 		cut, enough := b.cut(now, each)
 		b.share = each
 		b.spared = len(cut) == 0 && (b.spared || !b.shut)
-		b.shut = b.shut || w.cfg.Ordered || !enough // nothing overtakes what is left
+		b.shut = b.shut || b.route().ordered || !enough // nothing overtakes what is left
 		b.vacated = len(cut) == b.open
 		for _, it := range cut {
 			l := it.Lane
@@ -73,6 +73,13 @@ type branch struct {
 	*node
 	first *Lane // and those behind it, of a tenant
 	of    *Route
+}
+
+func (b branch) route() *Route {
+	if b.of != nil {
+		return b.of
+	}
+	return b.first.route
 }
 
 func (b branch) lanes(f func(*Lane)) {

@@ -370,12 +370,12 @@ func (n *node) reopenSpared() {
 }
 
 // hung returns the items that handlers have had for too long, if others go on, or if nothing else moves. A window of
-// one message has none: there is no second one in a handler.
+// one message has none: there is no second one in a handler, other than beside it.
 func (w *window) hung(now time.Duration) (items []*Item) {
-	if w.cfg.MaxInFlight == 1 {
-		return nil
-	}
 	w.lanes(func(l *Lane) {
+		if w.cfg.MaxInFlight == 1 && !l.route.beside {
+			return
+		}
 		for it := l.first; it != nil; it = it.next {
 			if it.moving && it.state == handed && now-it.at >= w.tempo.patience {
 				items = append(items, it)

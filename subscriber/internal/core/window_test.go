@@ -106,8 +106,42 @@ func TestRouteBesideTheOthers(t *testing.T) {
 		t.Fatalf("a route that goes on has %d of 99", r.open)
 	}
 	pass(3 * time.Second)
-	if r.open != 50 {
-		t.Errorf("%d of 99 are kept in an outage, want half of the window", r.open)
+	if waiting := h.Counts().Waiting; r.open != 50 || waiting > 0 {
+		t.Errorf("%d of 99 are kept in an outage, want half of the window; %d wait, want none: nothing goes on", r.open, waiting)
+	}
+}
+
+// What a route beside the others hangs with makes room for them, and comes again soon once that goes on.
+func TestRouteBesideTheOthersHangs(t *testing.T) {
+	for _, ordered := range []bool{true, false} {
+		for _, size := range []int{1, 20} {
+			h := newByHand(t, windowOf(size, ordered))
+			isRecord := func(m *Message) bool { return m.Tenant == "" }
+			beside := h.AddBeside(h.now, isRecord)
+			r := h.add(func(m *Message) bool { return !isRecord(m) })
+			h.connects()
+			good := small(1000, "t", "k")
+			for n := range size {
+				h.takes(Opened, small(n+1, "", ""))
+			}
+			h.takes(Full, good)
+			h.pass(2 * stall)
+			h.acks(r, good)
+			h.confirmed()
+			for n := size; h.Counts().Left == 0; n++ {
+				if h.Take(h.now, small(n+1, "", "")) == Full {
+					h.pass(time.Second)
+				}
+				h.do()
+			}
+			for beside.open > 0 {
+				h.settles(beside, beside.first.first.first.Message, Acked)
+				h.confirmed()
+			}
+			if h.pass(reconnectEvery) != 1 {
+				t.Errorf("ordered: %t, window of %d: what was left is not asked for", ordered, size)
+			}
+		}
 	}
 }
 

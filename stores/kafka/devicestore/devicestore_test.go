@@ -114,10 +114,18 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// What one process puts, one that runs beside it gets.
+// What one process puts, one that runs beside it gets. No broker is to wait for that: what else is asked on the connection, such as
+// by Put, would wait, too.
 func TestRunningPeer(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
+	cluster.Fake().ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.Fake().KeepControl()
+		if fetch := request.(*kmsg.FetchRequest); fetch.MinBytes > 0 && fetch.MaxWaitMillis > 0 {
+			t.Errorf("a fetch waits for %d bytes", fetch.MinBytes)
+		}
+		return nil, nil, false
+	})
 	one, other := open(t, cluster.Addr()), open(t, cluster.Addr())
 	testkit.NoError(t, one.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}))
 	testkit.Eventually(t, "the other process has it", func() bool {

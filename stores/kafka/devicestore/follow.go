@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// readAgain is how long a partition is not read after an error.
+	// readEvery is how long a partition is not read once it has nothing more, and readAgain after an error.
+	readEvery = 100 * time.Millisecond
 	readAgain = time.Second
 	// maxFetch is how many bytes are read at once. A larger batch of records comes whole.
 	maxFetch = 1 << 20
@@ -49,10 +50,13 @@ func (s *store) follow(partition int32, next int64) {
 		for _, record := range records {
 			s.take(context.Background(), record) // it is in memory
 		}
+		pause := readAgain
 		switch {
-		case err == nil:
+		case err == nil && after > next:
 			next = after
 			continue
+		case err == nil:
+			pause = readEvery
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
 			if at, err := s.cluster.Look(s.ctx, s.config.Topic); err == nil {
 				for _, p := range at.Partitions {
@@ -62,7 +66,7 @@ func (s *store) follow(partition int32, next int64) {
 				}
 			}
 		}
-		_ = backoff.Sleep(s.ctx, readAgain)
+		_ = backoff.Sleep(s.ctx, pause)
 	}
 }
 

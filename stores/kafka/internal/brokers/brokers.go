@@ -19,10 +19,9 @@ import (
 const (
 	// attempts is how often a question is asked whose connection is lost: an outage leaves some behind.
 	attempts = 5
-	// pause is the wait between them.
+	// pause is the first wait between them; each further one is twice as long. A topic that was just created, or changes its
+	// leader, takes a while.
 	pause = 50 * time.Millisecond
-	// maxWait is how long a broker may wait for records that it does not have.
-	maxWait = 100 * time.Millisecond
 )
 
 // Cluster asks the brokers. It connects when it is asked for the first time.
@@ -110,7 +109,7 @@ func (c *Cluster) again(ctx context.Context, f func(sarama.Client) error) error 
 		return err
 	}
 	for i := 1; ; i++ {
-		if err = f(client); err == nil || i == attempts || !transient(err) || backoff.Sleep(ctx, pause) != nil {
+		if err = f(client); err == nil || i == attempts || !transient(err) || backoff.Sleep(ctx, pause<<(i-1)) != nil {
 			return err
 		}
 	}
@@ -280,7 +279,7 @@ func describe(client sarama.Client, topic string) (id sarama.Uuid, epochs map[in
 }
 
 // Fetch returns records of a partition from an offset on, and the offset after them, which is the one that was
-// asked for if there is none. What is deleted already is [sarama.ErrOffsetOutOfRange].
+// asked for if there is none yet. What is deleted already is [sarama.ErrOffsetOutOfRange].
 func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offset int64, size int32) ([]*sarama.ConsumerMessage, int64, error) {
 	var records []*sarama.ConsumerMessage
 	var next int64
@@ -298,8 +297,9 @@ func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offs
 			return err
 		}
 		_ = broker.Open(client.Config()) // an error shows below
-		// Version 10 is that of brokers from 2.1 on. Without a session: each request is for itself.
-		request := &sarama.FetchRequest{Version: 10, MinBytes: 1, MaxBytes: size, MaxWaitTime: int32(maxWait / time.Millisecond), SessionEpoch: -1}
+		// Version 10 is that of brokers from 2.1 on. Without a session: each request is for itself. No MinBytes: the
+		// broker waits only for what it keeps elsewhere, since all that follows on the connection would wait for new records, too.
+		request := &sarama.FetchRequest{Version: 10, MaxBytes: size, MaxWaitTime: int32(c.timeout / 2 / time.Millisecond), SessionEpoch: -1}
 		request.AddBlock(topic, partition, offset, size, -1)
 		response, err := broker.Fetch(request)
 		if err != nil {

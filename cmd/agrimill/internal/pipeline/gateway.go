@@ -149,14 +149,19 @@ func (p *Pipeline) refreshTenants(ctx context.Context) {
 			return
 		case <-p.looked:
 		}
-		listing, cancel := context.WithTimeout(ctx, listTimeout)
-		if err := p.directory.Sync(listing); err != nil && ctx.Err() == nil {
-			p.logger.Debug("the list of tenants could not be refreshed", "error", router.RedactError(err, nil))
-		}
-		cancel()
+		p.listTenants(ctx)
 		if backoff.Sleep(ctx, p.options.TenantsInterval) != nil {
 			return
 		}
+	}
+}
+
+// listTenants lists the tenants once.
+func (p *Pipeline) listTenants(ctx context.Context) {
+	listing, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	if err := p.directory.Sync(listing); err != nil && ctx.Err() == nil {
+		p.logger.Debug("the list of tenants could not be refreshed", "error", router.RedactError(err, nil))
 	}
 }
 

@@ -92,7 +92,9 @@ func (n *names) endpoint(tenant, externalID string) (string, error) {
 	}
 	externalID = config.ExternalID(externalID, tenant)
 	id, ok := n.directory.EndpointNamed(tenant, externalID)
-	n.look(ok)
+	if n.look(ok); !ok { // a replay has looked by now
+		id, ok = n.directory.EndpointNamed(tenant, externalID)
+	}
 	if !ok {
 		return "", router.Outage(fmt.Errorf("no endpoint of tenant %s has the external ID %s yet", tenant, externalID))
 	}

@@ -1,10 +1,12 @@
 package pipeline_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -34,4 +36,29 @@ routes:
 	testkit.Eventually(t, "the message out has arrived", func() bool { return len(w.gate.Ledger()) == 4 })
 	w.waitConfirmed()
 	w.checkStored()
+}
+
+// A replay beside agrimill finds the endpoints, too: those that the configuration names by then.
+func TestReplayByExternalID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.gate.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 400, Times: 1})
+	text := w.head() + w.natsSink() + "\nroutes:" + strings.ReplaceAll(w.outRoute(), w.sender.ID, fmt.Sprintf("%q", w.sender.ExternalID))
+	b := w.start(strings.ReplaceAll(text, w.receiver.ID, fmt.Sprintf("%q", w.sender.ExternalID)))
+	w.put("out.task", shapes)
+	b.depthIs(1)
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	beside := testkit.Must(pipeline.NewReplayer(ctx, w.parse(strings.ReplaceAll(text, w.receiver.ID, fmt.Sprintf("%q", w.receiver.ExternalID))), []string{"back"}, pipeline.Options{}))(t)
+	for poisoned, err := range b.PoisonStore().Messages(ctx) {
+		testkit.NoError(t, err)
+		if report, err := beside.Replay(ctx, b.PoisonStore(), []string{poisoned.ID}); err != nil || report.Sent != 1 {
+			t.Errorf("%+v, %v", report, err)
+		}
+	}
+	testkit.NoError(t, beside.Close())
+	if arrived := w.gate.Ledger(); len(arrived) != 1 || arrived[0].EndpointID != w.receiver.ID {
+		t.Errorf("arrived: %s", w.asJSON(arrived))
+	}
+	b.mustStop()
 }

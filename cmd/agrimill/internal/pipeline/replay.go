@@ -46,6 +46,11 @@ func NewReplayer(ctx context.Context, cfg *config.Config, routes []string, optio
 	if err != nil {
 		return nil, err
 	}
+	p.names.look = func(found bool) { // nothing runs that would list the tenants
+		if !found {
+			p.listTenants(ctx)
+		}
+	}
 	var opening []<-chan struct{}
 	for _, s := range p.generation.sinks {
 		s.open(ctx)

@@ -364,7 +364,9 @@ func (d *Directory) TenantOf(endpointID string) (tenantID string, ok bool) {
 	return t.id, true
 }
 
-// EndpointNamed returns the ID of the endpoint of a tenant that has the external ID; false if none is known.
+// EndpointNamed returns the ID of the endpoint of a tenant that has the external ID, in which [TenantPlaceholder] stands for the
+// ID of the tenant; false if none is known. The application's own comes before those of others, of which several may have
+// the same external ID: then it is not known which is meant.
 func (d *Directory) EndpointNamed(tenantID, externalID string) (id string, ok bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -372,11 +374,21 @@ func (d *Directory) EndpointNamed(tenantID, externalID string) (id string, ok bo
 	if t == nil || externalID == "" {
 		return "", false
 	}
-	i := slices.IndexFunc(t.endpoints, func(e TenantEndpointInfo) bool { return e.ExternalID == externalID })
-	if i < 0 {
-		return "", false
+	externalID = expandExternalID(externalID, t.id)
+	several := false
+	for _, e := range t.endpoints {
+		switch {
+		case e.ExternalID != externalID:
+		case e.OwnedByYourApplication:
+			return e.ID, true
+		default:
+			id, several = e.ID, id != ""
+		}
 	}
-	return t.endpoints[i].ID, true
+	if several {
+		id = ""
+	}
+	return id, id != ""
 }
 
 // fold makes UUIDs that differ only in case equal. It does not allocate for

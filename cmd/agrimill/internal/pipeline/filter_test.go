@@ -70,11 +70,12 @@ func TestFilterByExternalID(t *testing.T) {
 	const (
 		tenant, other           = "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0001", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0002"
 		farm, mill, farm2, late = "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0011", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0012", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0013", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0014"
-		nameless                = "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0015"
+		nameless, foreign       = "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0015", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0016"
 	)
 	directory := gateway.NewDirectory(listed{
 		{ID: tenant, Endpoints: []gateway.TenantEndpointInfo{
-			{ID: farm, ExternalID: "urn:example:farm", TenantID: tenant}, {ID: mill, ExternalID: "urn:example:mill:" + tenant, TenantID: tenant}, {ID: nameless, TenantID: tenant},
+			{ID: foreign, ExternalID: "urn:example:farm", TenantID: tenant}, {ID: foreign, ExternalID: "urn:example:two", TenantID: tenant}, {ID: other, ExternalID: "urn:example:two", TenantID: tenant},
+			{ID: farm, ExternalID: "urn:example:farm", TenantID: tenant, OwnedByYourApplication: true}, {ID: mill, ExternalID: "urn:example:mill:" + tenant, TenantID: tenant}, {ID: nameless, TenantID: tenant},
 		}},
 		{ID: other, Endpoints: []gateway.TenantEndpointInfo{{ID: farm2, ExternalID: "urn:example:farm", TenantID: other}}},
 	})
@@ -91,20 +92,25 @@ func TestFilterByExternalID(t *testing.T) {
 		tenant, endpoint string
 		want, waits      bool
 	}{
-		"its ID":                    {list("urn:example:late", strings.ToUpper(farm)), tenant, farm, true, false},
-		"its external ID":           {list("urn:example:farm"), tenant, strings.ToUpper(farm), true, false},
-		"in another tenant":         {list("urn:example:farm"), "", farm2, true, false},
-		"with the tenant":           {list("urn:example:mill:{tenant}"), tenant, mill, true, false},
-		"another one":               {list("urn:example:farm", mill), other, nameless, false, false},
-		"another one, not yet":      {list("urn:example:late"), tenant, farm, false, false},
-		"nobody":                    {list("urn:example:late"), tenant, "", false, false},
-		"no endpoint":               {list("urn:example:late"), tenant, "late", false, false},
-		"not yet known":             {list("urn:example:late"), tenant, late, false, true},
-		"perhaps the nameless":      {list("urn:example:late"), tenant, nameless, false, true},
-		"sender of the route":       {list("urn:example:farm"), tenant, "urn:example:farm", true, false},
-		"sender of the route, ID":   {list(farm), tenant, "urn:example:farm", true, false},
-		"sender of the route, no":   {list(mill, "urn:example:late"), tenant, "urn:example:farm", false, false},
-		"sender of the route, late": {list(farm), tenant, "urn:example:late", false, true},
+		"its ID":                              {list("urn:example:late", strings.ToUpper(farm)), tenant, farm, true, false},
+		"its external ID":                     {list("urn:example:farm"), tenant, strings.ToUpper(farm), true, false},
+		"in another tenant":                   {list("urn:example:farm"), "", farm2, true, false},
+		"with the tenant":                     {list("urn:example:mill:{tenant}"), tenant, mill, true, false},
+		"another one":                         {list("urn:example:farm", mill), other, nameless, false, false},
+		"another one, not yet":                {list("urn:example:late"), tenant, farm, false, false},
+		"nobody":                              {list("urn:example:late"), tenant, "", false, false},
+		"no endpoint":                         {list("urn:example:late"), tenant, "late", false, false},
+		"not yet known":                       {list("urn:example:late"), tenant, late, false, true},
+		"perhaps the nameless":                {list("urn:example:late"), tenant, nameless, false, true},
+		"sender of the route":                 {list("urn:example:farm"), tenant, "urn:example:farm", true, false},
+		"sender of the route, ID":             {list(farm), tenant, "urn:example:farm", true, false},
+		"sender of the route, no":             {list(mill, "urn:example:late"), tenant, "urn:example:farm", false, false},
+		"sender of the route, late":           {list(farm), tenant, "urn:example:late", false, true},
+		"sender of the route, as it is there": {list("urn:example:mill:" + tenant), tenant, "urn:example:mill:{tenant}", true, false},
+		"sender of the route, another case":   {list("urn:example:FARM"), tenant, "urn:example:farm", false, false},
+		"sender of the route, no tenant":      {list(farm), "", "urn:example:farm", true, false}, // the publisher refuses it
+		"one of two other applications":       {list(foreign), tenant, "urn:example:two", false, true},
+		"case of the tenant":                  {list(mill), strings.ToUpper(tenant), "urn:example:mill:{tenant}", true, false},
 	} {
 		lacking = 0
 		got, err := n.newFilter(config.Filter{Endpoint: test.list}, nil)(received(test.tenant, test.endpoint))

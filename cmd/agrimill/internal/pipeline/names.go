@@ -36,21 +36,31 @@ func (n *names) one(list []string, tenant, endpoint string) (bool, error) {
 		return true, nil
 	case endpoint == "":
 		return false, nil
+	case config.IsExternalID(endpoint):
+		return n.sender(list, tenant, endpoint)
 	case slices.ContainsFunc(list, func(id string) bool { return strings.EqualFold(id, endpoint) }):
 		return true, nil
 	}
 	externalIDs := slices.DeleteFunc(slices.Clone(list), func(id string) bool { return !config.IsExternalID(id) })
-	if config.IsExternalID(endpoint) { // the sender that the route names
-		if len(externalIDs) == len(list) || !config.IsUUID(tenant) {
-			return false, nil
-		}
-		id, err := n.endpoint(tenant, endpoint)
-		return err == nil && slices.ContainsFunc(list, func(one string) bool { return strings.EqualFold(one, id) }), err
-	}
 	if len(externalIDs) == 0 || !config.IsUUID(endpoint) {
 		return false, nil
 	}
 	return n.has(externalIDs, tenant, endpoint)
+}
+
+// sender is one for the sender that the route names by its external ID.
+func (n *names) sender(list []string, tenant, externalID string) (bool, error) {
+	same := func(id string) bool { return config.ExternalID(id, tenant) == config.ExternalID(externalID, tenant) }
+	switch {
+	case slices.ContainsFunc(list, same):
+		return true, nil
+	case !slices.ContainsFunc(list, config.IsUUID):
+		return false, nil
+	case !config.IsUUID(tenant):
+		return true, nil // the publisher refuses it, and says why
+	}
+	id, err := n.endpoint(tenant, externalID)
+	return err == nil && slices.ContainsFunc(list, func(one string) bool { return strings.EqualFold(one, id) }), err
 }
 
 // has returns whether an endpoint has one of these external IDs.
@@ -90,7 +100,6 @@ func (n *names) endpoint(tenant, externalID string) (string, error) {
 	if n.directory == nil {
 		return "", errOffline
 	}
-	externalID = config.ExternalID(externalID, tenant)
 	id, ok := n.directory.EndpointNamed(tenant, externalID)
 	if n.look(ok); !ok { // a replay has looked by now
 		id, ok = n.directory.EndpointNamed(tenant, externalID)

@@ -227,6 +227,10 @@ func subscriptionError(sub message.Subscriber) error {
 	if s, ok := unwrapTo[interface{ Err() error }](sub); ok {
 		return s.Err()
 	}
+	if s, ok := unwrapTo[reader](sub); ok {
+		_, err := s.ReadError()
+		return err
+	}
 	return nil
 }
 

@@ -557,6 +557,14 @@ type failingSource struct {
 
 func (s *failingSource) Err() error { return s.err }
 
+// unreadSource says so in the way of a source whose subscriptions usually last.
+type unreadSource struct {
+	*source
+	err error
+}
+
+func (s *unreadSource) ReadError() (since time.Time, err error) { return time.Now(), s.err }
+
 // standIn stands before another subscriber, as for tracing.
 type standIn struct{ message.Subscriber }
 
@@ -565,21 +573,23 @@ func (s standIn) Unwrap() message.Subscriber { return s.Subscriber }
 func TestRunTellsWhyTheRoutesEnded(t *testing.T) {
 	refused, gone := errors.New("the stream is refused"), errors.New("no such topic")
 	from := &failingSource{newSource(), refused}
+	unread := &unreadSource{newSource(), refused}
 	hopeless := newSource()
 	hopeless.subErr = func(int) error { return router.Permanent(gone) }
 	r := build(t, router.Config{Poison: newSink(nil)})
-	for name, source := range map[string]message.Subscriber{"one": from, "two": standIn{from}, "three": hopeless} {
+	for name, source := range map[string]message.Subscriber{"one": from, "two": standIn{from}, "three": hopeless, "four": unread} {
 		route := farmRoute(newSource(), newSink(nil))
 		route.Name, route.From = name, source
 		testkit.NoError(t, r.Add(route))
 	}
 	close(from.messages)
+	close(unread.messages)
 	err := r.Run(t.Context())
 	for _, want := range []error{router.ErrRoutesEnded, refused, gone} {
 		wantErr(t, err, want)
 	}
 	if got := strings.Count(err.Error(), refused.Error()); got != 1 {
-		t.Errorf("the reason is there %d times, want once: two routes share the source: %v", got, err)
+		t.Errorf("the reason is there %d times, want once: two routes share the source, and one has the same: %v", got, err)
 	}
 	for _, h := range r.Health() {
 		if want := "subscription ended: the stream is refused"; h.Name != "three" && !strings.Contains(h.LastError, want) {

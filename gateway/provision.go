@@ -22,6 +22,7 @@ const (
 	defaultProvisionConcurrency    = 4
 	defaultProvisionInitialBackoff = time.Second
 	defaultProvisionMaxBackoff     = 5 * time.Minute
+	maxListBackoff                 = 15 * time.Second // one request, on which all tenants wait
 )
 
 // TenantPlaceholder is replaced by the tenant's ID in [ProvisionerConfig.ExternalID].
@@ -62,7 +63,7 @@ type ProvisionerConfig struct {
 	// each further one up to MaxBackoff, with jitter. The client's own retries
 	// come before that. Zero means 1 second.
 	InitialBackoff time.Duration
-	// MaxBackoff is the longest wait. Zero means 5 minutes.
+	// MaxBackoff is the longest wait; for the list of tenants, at most 15 seconds. Zero means 5 minutes.
 	MaxBackoff time.Duration
 
 	// OnResult, if set, is called with the result of every attempt. It is called
@@ -361,7 +362,7 @@ func (p *Provisioner) refresh(ctx context.Context) {
 	p.requeue(work)
 	p.mu.Lock()
 	first := p.listing.failures == 0
-	p.finish(&p.listing, err != nil, err != nil)
+	p.finish(&p.listing, err != nil, err != nil, maxListBackoff)
 	p.mu.Unlock()
 	if err != nil && first && ctx.Err() == nil {
 		p.cfg.Logger.WarnContext(ctx, "gateway: tenants not listed, so no endpoints provisioned; retrying", "error", err)
@@ -398,7 +399,7 @@ func (p *Provisioner) attempt(ctx context.Context, t *provisionTenant) error {
 	if result.Err == nil {
 		t.done, t.endpointID = true, result.Endpoint.ID
 	}
-	p.finish(&t.job, result.Err != nil, result.Retry)
+	p.finish(&t.job, result.Err != nil, result.Retry, p.cfg.MaxBackoff)
 	p.mu.Unlock()
 	p.report(ctx, result)
 	if result.Err != nil {
@@ -407,14 +408,14 @@ func (p *Provisioner) attempt(ctx context.Context, t *provisionTenant) error {
 	return nil
 }
 
-// finish records how a call has ended. p.mu is held.
-func (p *Provisioner) finish(j *job, failed, retry bool) {
+// finish records how a call has ended. The next attempt comes after at most maxBackoff. p.mu is held.
+func (p *Provisioner) finish(j *job, failed, retry bool, maxBackoff time.Duration) {
 	j.busy = false
 	switch {
 	case !failed:
 		j.failures = 0
 	case retry && !j.pending:
-		p.enqueue(j, time.Now().Add(p.retry.Delay(j.failures)))
+		p.enqueue(j, time.Now().Add(min(p.retry.Delay(j.failures), maxBackoff)))
 		j.failures++
 	}
 	if j.pending {

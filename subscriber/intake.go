@@ -132,7 +132,7 @@ func (s *Subscriber) unlock() {
 		s.freed.Raise()
 	}
 	if e.Reconnect {
-		s.recallLocked()
+		s.recall()
 	}
 	e.Reset()
 	if s.ctx.Err() == nil {

@@ -26,7 +26,7 @@ func (s *Subscriber) catchUp(sub *subscription) {
 	sub.missed = gone + s.seen.acked.of(sub.topic) - s.seen.before[sub.topic]
 	switch {
 	case untaken:
-		s.recallLocked()
+		s.recall()
 	case sub.missed > 0 || s.core.Counts().Left > 0:
 		s.core.Want(s.now())
 	}

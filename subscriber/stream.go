@@ -254,7 +254,7 @@ func (s *Subscriber) pumpConnection(now time.Time) {
 		return
 	}
 	if s.loop.connection.tick(now, s.waitsForFresh()) {
-		s.recallLocked()
+		s.recall()
 	}
 	s.wakeAt(s.loop.connection.wake())
 }
@@ -262,14 +262,8 @@ func (s *Subscriber) pumpConnection(now time.Time) {
 // recall ends the current connection so that the service redelivers everything that
 // is unconfirmed. An event waiting for room on that connection does not delay this:
 // everything that is open may itself be waiting for events of the next connection.
+// s.mu is held.
 func (s *Subscriber) recall() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.recallLocked()
-}
-
-// recallLocked is recall for callers that hold s.mu.
-func (s *Subscriber) recallLocked() {
 	if s.loop.reconnect == nil {
 		return
 	}

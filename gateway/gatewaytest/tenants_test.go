@@ -1,7 +1,6 @@
 package gatewaytest_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"testing"
@@ -10,15 +9,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/internal/testkit"
 )
-
-func (c *caller) tenants() []gateway.TenantInfo {
-	c.t.Helper()
-	var body gateway.TenantsListResponse
-	testkit.NoError(c.t, json.Unmarshal(want(c.t, c.do("GET", "/tenants", nil, nil), http.StatusOK).body, &body))
-	return body.Tenants
-}
 
 // Each application is told of a change as it sees it; the owner alone is told of a deletion, and nobody of what
 // changes nothing. gateway/TestSpecTransitions has the rows of "States and transitions".

@@ -59,7 +59,9 @@ func hostOf(header string) string {
 }
 
 func normalHost(host string) string {
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") { // one alone is part of a name
+		host = host[1 : len(host)-1]
+	}
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return addr.Unmap().WithZone("").String()
 	}

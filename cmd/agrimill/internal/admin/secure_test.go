@@ -12,7 +12,7 @@ import (
 func FuzzLoopbackHost(f *testing.F) {
 	for _, seed := range []string{
 		"localhost", "localhost:80", "LOCALHOST.", "[::1]:80", "127.0.0.1", "[::ffff:127.0.0.1]", "a.example", "127.0.0.1.a.example",
-		"[::1%25lo]", "", ":", "[", "::1", "[127.0.0.1]", "a@localhost", "localhost:80:80",
+		"[::1%25lo]", "", ":", "[", "::1", "[127.0.0.1]", "127.0.0.0]", "a@localhost", "localhost:80:80",
 	} {
 		f.Add(seed)
 	}

@@ -12,12 +12,10 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/components/cqrs"
 	"github.com/ThreeDotsLabs/watermill/components/delay"
-	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/components/requestreply"
 	"github.com/ThreeDotsLabs/watermill/components/requeuer"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
-	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/sony/gobreaker"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -144,25 +142,6 @@ func TestComponentRequestReply(t *testing.T) {
 				t.Errorf("request %d: %+v", n, reply)
 			}
 		}
-	})
-}
-
-// An outbox: what a transaction left anywhere, here in a GoChannel, the Forwarder publishes with UUID and metadata.
-func TestComponentOutbox(t *testing.T) {
-	t.Parallel()
-	eachBroker(t, []string{"orders"}, func(t *testing.T, b componentBroker) {
-		outbox := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
-		publish(t, forwarder.NewPublisher(outbox, forwarder.PublisherConfig{ForwarderTopic: "outbox"}), "orders", "1")
-		forward := testkit.Must(forwarder.NewForwarder(outbox, b.publisher, nil, forwarder.Config{ForwarderTopic: "outbox", CloseTimeout: testkit.Patience}))(t)
-		messages := testkit.Must(b.subscriber("reader").Subscribe(t.Context(), "orders"))(t)
-		start(t, forward.Run)
-		testkit.Ends(t, "receiving", func() {
-			msg := <-messages
-			if msg.UUID != "1" || string(msg.Payload) != "1" {
-				t.Errorf("got %s %s", msg.UUID, msg.Payload)
-			}
-			msg.Ack()
-		})
 	})
 }
 

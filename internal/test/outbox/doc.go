@@ -1,0 +1,2 @@
+// Package outbox tests agrimill behind Watermill's transactional outbox in a real PostgreSQL.
+package outbox

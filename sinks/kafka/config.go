@@ -12,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/dialer"
 	"github.com/agrimill/agrimill/internal/final"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
@@ -254,7 +255,7 @@ func (c Config) CheckTopic(topic string) error {
 func maxRequestSize() int32 { return sarama.MaxRequestSize - 64<<10 }
 
 // sarama returns the configuration of a Kafka client whose connections d makes.
-func (c *Config) sarama(d *dialer) *sarama.Config {
+func (c *Config) sarama(d *dialer.Dialer) *sarama.Config {
 	k := c.ClientConfig()
 	k.Net.ReadTimeout = c.PublishTimeout
 	k.Net.WriteTimeout = c.PublishTimeout
@@ -263,7 +264,7 @@ func (c *Config) sarama(d *dialer) *sarama.Config {
 	k.Metadata.Full = false
 	k.Metadata.Retry.Max = 3
 	k.Metadata.Retry.BackoffFunc = func(int, int) time.Duration {
-		if d.isShut() {
+		if d.IsShut() {
 			return 0
 		}
 		return c.PublishTimeout / 200
@@ -281,7 +282,7 @@ func (c *Config) sarama(d *dialer) *sarama.Config {
 	pause := c.PublishTimeout / 20
 	k.Producer.Retry.Backoff = min(pause, 50*time.Millisecond)
 	k.Producer.Retry.BackoffFunc = func(retries, _ int) time.Duration {
-		if d.isShut() {
+		if d.IsShut() {
 			return 0
 		}
 		return min(pause, 10*time.Millisecond<<min(retries, 20))
@@ -295,7 +296,7 @@ func (c *Config) sarama(d *dialer) *sarama.Config {
 		c.Configure(k)
 	}
 	if k.Net.Proxy.Enable && k.Net.Proxy.Dialer != nil {
-		d.through(k.Net.Proxy.Dialer)
+		d.Through(k.Net.Proxy.Dialer)
 	}
 	k.Net.Proxy.Enable = true
 	k.Net.Proxy.Dialer = d

@@ -16,6 +16,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"golang.org/x/sync/semaphore"
 
+	"github.com/agrimill/agrimill/internal/dialer"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/sinks"
@@ -35,7 +36,7 @@ var (
 type Sink struct {
 	config  Config
 	logger  watermill.LoggerAdapter
-	dialer  *dialer
+	dialer  *dialer.Dialer
 	cluster *cluster
 	opening *opening.Opening         // of the cluster
 	brokers atomic.Pointer[settings] // of a broker when last looked
@@ -91,7 +92,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	s := &Sink{
 		config:       config,
 		logger:       logger,
-		dialer:       newDialer(config.ConnectTimeout),
+		dialer:       dialer.New(config.ConnectTimeout),
 		pending:      semaphore.NewWeighted(int64(config.MaxPending)),
 		pendingBytes: semaphore.NewWeighted(config.MaxPendingBytes),
 		knownTopics:  knownTopics{byTopic: map[string]*knownTopic{}},
@@ -104,7 +105,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	s.background, s.stop = background, func() { stop(errClosed) }
 	if err := s.start(); err != nil {
 		s.stop()
-		s.dialer.shut()
+		s.dialer.Shut()
 		return nil, err
 	}
 	return s, nil
@@ -270,7 +271,7 @@ func (s *Sink) end() {
 	case <-timer.C:
 		s.logger.Info("Kafka sink closing with publishes in flight", nil)
 		s.stop()
-		s.dialer.shut()
+		s.dialer.Shut()
 		<-idle
 	}
 
@@ -294,10 +295,10 @@ func (s *Sink) end() {
 	select {
 	case <-drained:
 	default:
-		s.dialer.shut()
+		s.dialer.Shut()
 		<-drained
 	}
-	s.dialer.shut() // ends a look that is under way
+	s.dialer.Shut() // ends a look that is under way
 	s.opening.Stop(context.Background())
 	s.watchers.Wait()
 	s.deadlines.stop()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/router/farm/devicestoretest"
@@ -254,4 +256,41 @@ func TestReadOnly(t *testing.T) {
 	if records := kafkatest.Read(t, cluster.Addr(), devicestore.DefaultTopic); len(records) != 1 {
 		t.Errorf("%d records, want 1", len(records))
 	}
+}
+
+// A broker that does not answer holds up no Close.
+func TestCloseWithoutAnswers(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	store := testkit.Must(devicestore.New(t.Context(), devicestore.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Timeout: time.Hour}))(t)
+	asked, answer := make(chan struct{}, 1), make(chan struct{})
+	cluster.Fake().ControlKey(int16(kmsg.Fetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.Fake().KeepControl()
+		wakeup.Token(asked)
+		<-answer
+		return nil, nil, false
+	})
+	<-asked
+	testkit.Ends(t, "Close", func() { testkit.NoError(t, store.Close()) })
+	close(answer)
+}
+
+// Put does not wait once its topic, which was deleted, was made again.
+func TestPutIntoATopicThatWasMadeAgain(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	store := open(t, cluster.Addr())
+	put := func(payload string) error {
+		return store.Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte(payload)})
+	}
+	testkit.NoError(t, put("one"))
+	admin := kadm.NewClient(kafkatest.Client(t, cluster.Addr()))
+	testkit.Must(admin.DeleteTopics(t.Context(), devicestore.DefaultTopic))(t)
+	for range 3 {
+		if err := put("two"); !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+			t.Fatalf("got %v, want that there is no topic", err)
+		}
+	}
+	testkit.Must(admin.CreateTopic(t.Context(), 1, 1, nil, devicestore.DefaultTopic))(t)
+	testkit.NoError(t, put("two"))
 }

@@ -208,9 +208,11 @@ func (q *Queue) Delete(ctx context.Context, id string) error {
 	return q.handled.add(ctx, place{record.Partition, record.Offset}, mark{record: identify(record), epoch: epoch})
 }
 
-// Close closes the connections. What is under way fails with [ErrClosed]. Further calls return the
-// same.
-func (q *Queue) Close() error { return q.cluster.Close() }
+// Close closes the connections. It waits for no answer, and returns nil. What is under way fails with [ErrClosed].
+func (q *Queue) Close() error {
+	q.cluster.Close()
+	return nil
+}
 
 // look returns what the topic has, with what was deleted up to now in handled.
 func (q *Queue) look(ctx context.Context) (brokers.Topic, error) {

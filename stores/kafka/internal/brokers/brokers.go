@@ -12,6 +12,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/dialer"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
@@ -28,6 +29,7 @@ const (
 type Cluster struct {
 	brokers []string
 	config  *sarama.Config
+	dialer  *dialer.Dialer
 	timeout time.Duration
 	closed  error // after Close
 	life    *lifecycle.Life
@@ -37,14 +39,12 @@ type Cluster struct {
 	client   sarama.Client       // nil before it is asked for; it does not change then
 	producer sarama.SyncProducer // made with the client
 	sending  sync.WaitGroup      // calls of the producer
-	err      error               // of Close
 }
 
 // New returns a Cluster whose answers take at most timeout, and whose error is closed after Close. configure, unless it is
 // nil, changes the configuration of the client.
 func New(connection kafka.Connection, configure func(*sarama.Config), timeout time.Duration, closed error) *Cluster {
 	k := connection.ClientConfig()
-	k.Net.DialTimeout = min(connection.ConnectTimeout, timeout)
 	k.Net.ReadTimeout, k.Net.WriteTimeout = timeout, timeout
 	k.Metadata.Full = false         // only what is asked for
 	k.Metadata.RefreshFrequency = 0 // only when it is
@@ -52,27 +52,32 @@ func New(connection kafka.Connection, configure func(*sarama.Config), timeout ti
 	if configure != nil {
 		configure(k)
 	}
+	d := dialer.New(min(connection.ConnectTimeout, timeout))
+	if k.Net.Proxy.Enable && k.Net.Proxy.Dialer != nil {
+		d.Through(k.Net.Proxy.Dialer)
+	}
+	k.Net.Proxy.Enable, k.Net.Proxy.Dialer = true, d
 	k.Metadata.AllowAutoTopicCreation = false
 	k.Producer.RequiredAcks = sarama.WaitForAll
 	k.Producer.Return.Successes, k.Producer.Return.Errors = true, true
 	k.Producer.Timeout = max(timeout/2, time.Millisecond)
-	return &Cluster{brokers: connection.Brokers, config: k, timeout: timeout, closed: closed, life: lifecycle.New(), stopped: make(chan struct{})}
+	return &Cluster{brokers: connection.Brokers, config: k, dialer: d, timeout: timeout, closed: closed, life: lifecycle.New(), stopped: make(chan struct{})}
 }
 
-// Close ends everything. A connection that is being made is waited for. Further calls return the same.
-func (c *Cluster) Close() error {
+// Close ends everything at once: it waits for no answer. Further calls wait for the first one.
+func (c *Cluster) Close() {
 	c.life.Close(func() {
 		c.mu.Lock()
 		close(c.stopped)
 		client, producer := c.client, c.producer
 		c.mu.Unlock()
+		c.dialer.Shut()
 		c.sending.Wait()
 		if client != nil {
-			c.err = errors.Join(producer.Close(), client.Close())
+			_, _ = producer.Close(), client.Close() // what they had to do was given up
 		}
 		<-c.life.Idle()
 	})
-	return c.err
 }
 
 // Ask calls f with a client, again if a connection was lost. It returns at the latest when ctx ends or the
@@ -152,7 +157,7 @@ func (c *Cluster) open() (sarama.Client, error) {
 	return c.client, nil
 }
 
-// Send stores records, inside of Ask, unless the producer is being closed: in sarama that panics.
+// Send stores records of one topic, inside of Ask, unless the producer is being closed: in sarama that panics.
 func (c *Cluster) Send(records []*sarama.ProducerMessage) error {
 	c.mu.Lock()
 	select {
@@ -164,6 +169,10 @@ func (c *Cluster) Send(records []*sarama.ProducerMessage) error {
 	c.sending.Add(1)
 	c.mu.Unlock()
 	defer c.sending.Done()
+	// After three attempts without a topic or a leader, sarama's producer fails for ten seconds, whatever there is by then.
+	if _, err := c.client.WritablePartitions(records[0].Topic); err != nil {
+		return err
+	}
 	err := c.producer.SendMessages(records)
 	var failures sarama.ProducerErrors
 	if errors.As(err, &failures) && len(failures) > 0 {

@@ -1,4 +1,5 @@
-package kafka
+// Package dialer makes connections that can all be ended at once.
+package dialer
 
 import (
 	"context"
@@ -9,11 +10,11 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// dialer makes the connections of a sink and can end them all: sarama has no
+// Dialer makes the connections of a client and can end them all: sarama has no
 // other way to stop waiting for a broker that does not answer.
-type dialer struct {
+type Dialer struct {
 	timeout time.Duration
-	ctx     context.Context // ends with shut
+	ctx     context.Context // ends with Shut
 	cancel  context.CancelFunc
 
 	mu    sync.Mutex
@@ -21,21 +22,22 @@ type dialer struct {
 	conns map[*conn]struct{}
 }
 
-func newDialer(timeout time.Duration) *dialer {
-	d := &dialer{timeout: timeout, conns: map[*conn]struct{}{}}
+// New returns a Dialer whose connections are made within timeout.
+func New(timeout time.Duration) *Dialer {
+	d := &Dialer{timeout: timeout, conns: map[*conn]struct{}{}}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
 
-// through makes d dial through another dialer.
-func (d *dialer) through(via proxy.Dialer) {
+// Through makes d dial through another dialer.
+func (d *Dialer) Through(via proxy.Dialer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.via = via
 }
 
 // Dial connects.
-func (d *dialer) Dial(network, address string) (net.Conn, error) {
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
 	defer cancel()
 	d.mu.Lock()
@@ -66,11 +68,11 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return c, nil
 }
 
-// isShut reports whether shut was called.
-func (d *dialer) isShut() bool { return d.ctx.Err() != nil }
+// IsShut reports whether Shut was called.
+func (d *Dialer) IsShut() bool { return d.ctx.Err() != nil }
 
-// shut closes all connections and makes no more.
-func (d *dialer) shut() {
+// Shut closes all connections and makes no more.
+func (d *Dialer) Shut() {
 	d.mu.Lock()
 	d.cancel()
 	conns := d.conns
@@ -84,7 +86,7 @@ func (d *dialer) shut() {
 // conn is a connection that its dialer knows.
 type conn struct {
 	net.Conn
-	dialer *dialer
+	dialer *Dialer
 }
 
 // Close closes the connection.

@@ -70,7 +70,7 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 
 // answered takes in what the server said of the stream, and reports whether that is the first answer on this connection.
 func (s *Sink) answered(asked asked, info *jetstream.StreamInfo) (first bool) {
-	s.run.answers.Lock() // until Config.Lost has returned, nothing is stored
+	s.run.answers.Lock()
 	defer s.run.answers.Unlock()
 	if asked.at.Before(s.run.counts) {
 		return false
@@ -83,11 +83,14 @@ func (s *Sink) answered(asked asked, info *jetstream.StreamInfo) (first bool) {
 		have = &changed
 	}
 	last := s.stream.Swap(have)
+	s.tellDurability(*have)
+	if s.run.telling > 0 { // until Config.Lost has returned, nothing is stored
+		return false
+	}
 	first = s.looked.Swap(asked.connection) != asked.connection
 	if s.covered(have) && (first || !s.covered(last)) { // else what waits would try again and again, without a pause
 		s.recovered.Raise()
 	}
-	s.tellDurability(*have)
 	return first
 }
 

@@ -35,6 +35,7 @@ type run struct {
 	answers    sync.Mutex // held while an answer is taken in
 	counts     time.Time  // answers to what was asked before do not count: a later one was faster, or the stream was gone since
 	durability string     // of the stream, as it was told last
+	telling    int        // calls of Config.Lost that have not returned
 
 	mu      sync.Mutex
 	server  string    // the ID of the server's process
@@ -75,7 +76,10 @@ func (r *run) lookNow() {
 // errWentBack is what is logged with acknowledged messages that the stream no longer has.
 var errWentBack = errors.New("the stream has fewer messages than it has acknowledged: the server lost its power, or its files were restored")
 
-// compare compares the stream with what was acknowledged before the server was asked for it.
+// errTelling is why nothing is stored while Config.Lost is being called.
+var errTelling = errors.New("Config.Lost has not returned")
+
+// compare compares the stream with what was acknowledged before the server was asked for it, and has Config.Lost called.
 func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {
 	r := &s.run
 	r.mu.Lock()
@@ -103,7 +107,16 @@ func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {
 			"stream": s.config.Stream, "lost": asked.highest - has, "first_sequence": has + 1, "last_sequence": asked.highest,
 		})
 		if s.config.Lost != nil {
-			s.config.Lost(has+1, asked.highest)
+			r.telling++
+			s.looked.Store(0)
+			s.unanswered.Store(&errTelling)
+			go func() { // ends with it
+				s.config.Lost(has+1, asked.highest)
+				r.answers.Lock()
+				r.telling--
+				r.answers.Unlock()
+				r.lookNow()
+			}()
 		}
 	}
 }

@@ -96,6 +96,38 @@ func TestBrokerWentBack(t *testing.T) {
 	}
 }
 
+// Whoever is told of a loss may take time, publish in vain, and close the sink. Nothing is stored meanwhile.
+func TestLostIsTold(t *testing.T) {
+	t.Parallel()
+	url, js := withStream(t, jetstream.StreamConfig{Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}})
+	var sink *nats.Sink
+	told, proceed, closed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	lost := func(first, last uint64) {
+		close(told)
+		<-proceed
+		if err := sink.Publish("t", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
+			t.Errorf("published while the loss of %d to %d is told: %v", first, last, err)
+		}
+		testkit.NoError(t, sink.Close())
+		close(closed)
+	}
+	sink = newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Lost: lost}, nil)
+	publishedNow(t, sink)
+	testkit.NoError(t, js.DeleteStream(t.Context(), nats.DefaultStream))
+	if err := sink.Publish("t", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("without the stream: %v", err)
+	}
+	testkit.Ends(t, "the notice", func() { <-told })
+	for range 2 { // as often as somebody looks
+		testkit.NoError(t, sink.Health(t.Context()))
+		if err := sink.Publish("t", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) || !strings.Contains(err.Error(), "Config.Lost") {
+			t.Errorf("published while the loss is told: %v", err)
+		}
+	}
+	close(proceed)
+	testkit.Ends(t, "Close, and what is told", func() { <-closed })
+}
+
 // A server that syncs later than somebody has said says so, if the account may ask it.
 func TestServerTellsHowItSyncs(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -254,6 +255,11 @@ func (s *inTurn) ReadError() (since time.Time, err error) {
 	if since, err = s.state.ReadError(); err != nil || !s.subscribed.Load() {
 		return since, err
 	}
+	return s.sourceError()
+}
+
+// sourceError is why the source cannot be read, if it says so.
+func (s *inTurn) sourceError() (since time.Time, err error) {
 	if source, ok := s.Subscriber.(interface{ ReadError() (time.Time, error) }); ok {
 		return source.ReadError()
 	}
@@ -263,40 +269,40 @@ func (s *inTurn) ReadError() (since time.Time, err error) {
 // carry hands out messages until ctx ends.
 func (s *inTurn) carry(ctx context.Context, now *turn, topic string, out chan<- *message.Message) {
 	defer s.state.Reads()
-	policy := opening.Policy()
+	policy, told := opening.Policy(), ""
 	for n := 0; ctx.Err() == nil; n++ {
 		messages, err := s.Subscriber.Subscribe(ctx, topic)
-		if err != nil {
-			if n == 0 && ctx.Err() == nil {
-				s.logger.Warn("source unavailable; retrying", "error", router.RedactError(err, nil))
+		if err == nil {
+			s.state.Reads()
+			s.subscribed.Store(true)
+			for msg := range messages { // until the source has let go
+				if now.Err() != nil {
+					msg.Nack()
+					continue
+				}
+				n, told = 0, ""
+				msg.SetContext(turnContext{msg.Context(), now})
+				select {
+				case out <- msg:
+				case <-ctx.Done():
+					msg.Nack()
+				}
 			}
-			s.state.Fails(err)
-			_ = policy.Wait(ctx, n) // the loop looks at ctx
-			continue
+			s.subscribed.Store(false)
+			err = router.ErrSubscriptionEnded
+			if _, cause := s.sourceError(); cause != nil {
+				err = fmt.Errorf("%w: %w", err, cause)
+			}
 		}
-		s.state.Reads()
-		s.subscribed.Store(true)
-		for msg := range messages { // until the source has let go
-			if now.Err() != nil {
-				msg.Nack()
-				continue
-			}
-			n = 0
-			msg.SetContext(turnContext{msg.Context(), now})
-			select {
-			case out <- msg:
-			case <-ctx.Done():
-				msg.Nack()
-			}
+		if ctx.Err() != nil {
+			return
 		}
-		s.subscribed.Store(false)
-		if ctx.Err() == nil {
-			if n == 0 {
-				s.logger.Warn("the subscription has ended; subscribing again")
-			}
-			s.state.Fails(router.ErrSubscriptionEnded)
+		s.state.Fails(err)
+		if text := router.RedactError(err, nil); text != told {
+			told = text
+			s.logger.Warn("source unavailable; retrying", "error", text)
 		}
-		_ = policy.Wait(ctx, n)
+		_ = policy.Wait(ctx, n) // the loop looks at ctx
 	}
 }
 

@@ -1,12 +1,15 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -193,6 +196,78 @@ func TestSourceInTurns(t *testing.T) {
 		if _, open := <-out; open {
 			t.Error("a message without a turn")
 		}
+		testkit.NoError(t, source.Close())
+	})
+}
+
+// failingSource fails by what Subscribe returns, and then by subscriptions that end.
+type failingSource struct {
+	errs     []error // of Subscribe, one after the other
+	ended    error   // why subscriptions end
+	works    bool    // the next one hands out a message first
+	attempts []time.Time
+}
+
+func (s *failingSource) Subscribe(context.Context, string) (<-chan *message.Message, error) {
+	s.attempts = append(s.attempts, time.Now())
+	if len(s.errs) > 0 {
+		err := s.errs[0]
+		s.errs = s.errs[1:]
+		return nil, err
+	}
+	out := make(chan *message.Message, 1)
+	if s.works {
+		s.works = false
+		out <- message.NewMessage("1", nil)
+	}
+	close(out)
+	return out, nil
+}
+
+func (s *failingSource) ReadError() (time.Time, error) { return time.Time{}, s.ended }
+func (*failingSource) Close() error                    { return nil }
+
+// Why a source cannot be read is in the log once, and in the status, however often it is tried. The attempts become rare.
+func TestSourceInATurnFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("no such topic")
+		from := &failingSource{errs: []error{errors.New("brokers away"), errors.New("brokers away"), gone, gone}, ended: errors.New("group in use")}
+		var log bytes.Buffer
+		turns := newTurns()
+		source := &inTurn{Subscriber: from, logger: slog.New(slog.NewTextHandler(&log, nil)), turns: turns}
+		ctx, cancel := context.WithCancel(t.Context())
+		out := testkit.Must(source.Subscribe(ctx, "topic"))(t)
+		held := make(chan struct{})
+		go func() { turns.hold(ctx, 1); close(held) }()
+		told := func(reasons ...string) {
+			t.Helper()
+			synctest.Wait()
+			var got []string
+			for line := range strings.Lines(log.String()) {
+				_, reason, _ := strings.Cut(strings.TrimSpace(line), "error=")
+				got = append(got, strings.Trim(reason, `"`))
+			}
+			testkit.Equal(t, got, reasons)
+		}
+		time.Sleep(time.Hour)
+		told("brokers away", "no such topic", "subscription ended: group in use")
+		if _, err := source.ReadError(); !errors.Is(err, from.ended) || !errors.Is(err, router.ErrSubscriptionEnded) {
+			t.Errorf("the status says %v", err)
+		}
+		for i := 2; i < len(from.attempts) && i < 6; i++ {
+			if before, pause := from.attempts[i-1].Sub(from.attempts[i-2]), from.attempts[i].Sub(from.attempts[i-1]); pause < before {
+				t.Errorf("attempt %d comes after %s, the one before after %s", i, pause, before)
+			}
+		}
+		if n := len(from.attempts); n > 1000 {
+			t.Errorf("%d attempts in an hour", n)
+		}
+		from.works = true
+		(<-out).Ack()
+		time.Sleep(time.Hour)
+		told("brokers away", "no such topic", "subscription ended: group in use", "subscription ended: group in use") // it had worked
+		cancel()
+		<-held
 		testkit.NoError(t, source.Close())
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // TenantLister lists the authorized tenants. [*Client] is one.
@@ -32,6 +33,7 @@ type Directory struct {
 	lister TenantLister
 
 	syncing chan struct{} // full during a Sync, so that only one runs at a time
+	synced  time.Time     // when the latest that succeeded began; of who is in syncing
 
 	mu      sync.RWMutex
 	tenants map[string]*directoryTenant // by lower-case ID
@@ -68,19 +70,23 @@ func NewDirectory(lister TenantLister) *Directory {
 // Sync replaces the contents with the result of GET /tenants. Call it at start and
 // after every reconnect of the event stream, since events may have been missed. Open
 // the stream first, then Sync. On error nothing changes. It blocks for the call,
-// and while another Sync is in progress.
+// and while another Sync is in progress. If one that began later has succeeded meanwhile, it makes no call.
 //
 // Events that arrive during the call are applied immediately, and again
 // on top of its result, which may be older. If one of them is
 // older than the result, the events that follow it correct that.
 func (d *Directory) Sync(ctx context.Context) error {
+	called := time.Now()
 	select {
 	case d.syncing <- struct{}{}:
 		defer func() { <-d.syncing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-
+	if d.synced.After(called) {
+		return nil
+	}
+	began := time.Now()
 	d.mu.Lock()
 	d.recording = true
 	d.mu.Unlock()
@@ -94,6 +100,7 @@ func (d *Directory) Sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.synced = began
 	clear(d.stale)
 	listed := make(map[string]struct{}, len(list))
 	for _, info := range list {

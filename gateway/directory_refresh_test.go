@@ -199,6 +199,34 @@ func TestDirectorySyncSettlesWhatIsStale(t *testing.T) {
 	})
 }
 
+// Those that wait for a Sync share the next one, which is newer than what any of them knows.
+func TestDirectorySyncIsShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		l := &lister{during: func() {
+			calls++
+			time.Sleep(time.Second)
+		}}
+		d := gateway.NewDirectory(l)
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i))
+				if err := d.Sync(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if calls != 2 {
+			t.Errorf("%d calls, want the first one and one for the others", calls)
+		}
+		if testkit.NoError(t, d.Sync(t.Context())); calls != 3 {
+			t.Errorf("%d calls, want one more for a later Sync", calls)
+		}
+	})
+}
+
 // Events that arrive between the moment the service made up its answer and the moment the answer is here
 // are newer than it, and must survive it.
 func TestDirectorySyncKeepsNewerEvents(t *testing.T) {

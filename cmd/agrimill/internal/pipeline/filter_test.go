@@ -81,11 +81,11 @@ func TestFilterByExternalID(t *testing.T) {
 	})
 	testkit.NoError(t, directory.Sync(t.Context()))
 	lacking := 0
-	n := &names{directory: directory, look: func(found bool) {
+	n := newNames(directory, func(found bool) {
 		if !found {
 			lacking++
 		}
-	}}
+	})
 	list := func(ids ...string) []string { return ids }
 	for name, test := range map[string]struct {
 		list             []string
@@ -116,6 +116,13 @@ func TestFilterByExternalID(t *testing.T) {
 		got, err := n.newFilter(config.Filter{Endpoint: test.list}, nil)(received(test.tenant, test.endpoint))
 		if got != test.want || (err != nil) != test.waits || err != nil && router.ClassOf(err) != router.ClassOutage || (lacking > 0) != test.waits {
 			t.Errorf("%s: %t, %v, %d requests for a list", name, got, err, lacking)
+		}
+	}
+	// What waits says what may be done about it.
+	_, err := n.newFilter(config.Filter{Endpoint: list("urn:example:late")}, nil)(received(tenant, late))
+	for _, says := range []string{late, tenant, "urn:example:late", "filter.endpoint", "filter.tenant", "create it"} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("the reason of the wait does not say %s: %v", says, err)
 		}
 	}
 	// What a deleted endpoint still had to receive is not refused.

@@ -32,7 +32,7 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 		return err
 	}
 	p.directory = gateway.NewDirectory(p.client)
-	p.names.directory, p.names.look = p.directory, p.foundEndpoint
+	p.names = newNames(p.directory, p.foundEndpoint)
 
 	subscriberConfig := cfg.SubscriberConfig()
 	subscriberConfig.Client, subscriberConfig.Payload.ClaimCheck = p.client, p.claims
@@ -136,10 +136,6 @@ func (p *Pipeline) authorize(ctx context.Context) {
 	}
 }
 
-// listTimeout bounds one listing of the tenants for display: the event stream lists them
-// too, and has to wait for its turn.
-const listTimeout = 30 * time.Second
-
 // refreshTenants lists the tenants again when they are displayed, for changes that no event
 // reports. It returns when ctx ends.
 func (p *Pipeline) refreshTenants(ctx context.Context) {
@@ -149,19 +145,12 @@ func (p *Pipeline) refreshTenants(ctx context.Context) {
 			return
 		case <-p.looked:
 		}
-		p.listTenants(ctx)
+		if err := p.names.list(ctx); err != nil && ctx.Err() == nil {
+			p.logger.Debug("the list of tenants could not be refreshed", "error", router.RedactError(err, nil))
+		}
 		if backoff.Sleep(ctx, p.options.TenantsInterval) != nil {
 			return
 		}
-	}
-}
-
-// listTenants lists the tenants once.
-func (p *Pipeline) listTenants(ctx context.Context) {
-	listing, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	if err := p.directory.Sync(listing); err != nil && ctx.Err() == nil {
-		p.logger.Debug("the list of tenants could not be refreshed", "error", router.RedactError(err, nil))
 	}
 }
 

@@ -159,14 +159,15 @@ func (p *Pipeline) setTo(g *generation, cfg config.Route, route *router.Route, i
 	publisherConfig.CloseTimeout = budgetOf(g.config).router / 10
 	route.Filter = p.names.newFilter(cfg.Filter, &publisherConfig)
 	info.To = admin.Place{Kind: "gateway", Detail: publisherConfig.EndpointID}
-	if addressed := p.names.addressed(&publisherConfig); addressed != nil {
-		route.Middleware = append(route.Middleware, addressed)
-	}
+	addressed := p.names.addressed(&publisherConfig)
 	pub, err := publisher.New(publisherConfig, p.libraryLogger(p.logger.With("route", cfg.Name)))
 	if err != nil {
 		return err
 	}
 	route.To = p.tracing.Sink(tracing.SystemGateway, pub)
+	if addressed != nil {
+		addressed.Sink, route.To, route.Middleware = route.To, addressed, append(route.Middleware, addressed.wait)
+	}
 	route.ToTopic = to.Type
 	info.Direction = admin.ToGateway
 	return nil

@@ -2,26 +2,50 @@ package pipeline
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 // names finds the endpoints that a configuration names by their external IDs. What the list of tenants does not tell
 // yet is an outage: the message waits.
 type names struct {
-	directory *gateway.Directory // nil: there is no gateway to ask
-	look      func(found bool)   // is told of each search, and may have the list of tenants refreshed
-	known     sync.Map           // named by endpoint ID: an endpoint keeps its external ID, also when it is deleted
+	directory *gateway.Directory        // nil: there is no gateway to ask
+	look      func(found bool)          // is told of each search, and may have the list of tenants refreshed
+	known     *lru.Cache[string, named] // by endpoint ID: an endpoint keeps its external ID, also when it is deleted
+}
+
+const (
+	// maxKnown is how many endpoints are known.
+	maxKnown = 100_000
+	// listTimeout bounds one listing of the tenants: the event stream lists them too, and has to wait for its turn.
+	listTimeout = 30 * time.Second
+)
+
+// newNames returns names that a directory knows.
+func newNames(directory *gateway.Directory, look func(found bool)) names {
+	known, _ := lru.New[string, named](maxKnown) // only a size below 1 is an error
+	return names{directory, look, known}
+}
+
+// list lists the tenants once.
+func (n *names) list(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	return n.directory.Sync(ctx)
 }
 
 type named struct{ tenant, externalID string }
@@ -73,8 +97,11 @@ func (n *names) has(externalIDs []string, tenant, endpoint string) (bool, error)
 	}
 	for _, externalID := range externalIDs {
 		id, err := n.endpoint(tenant, externalID)
-		if err != nil || strings.EqualFold(id, endpoint) {
-			return err == nil, err
+		if err != nil {
+			return false, fmt.Errorf("endpoint %s may be the one: %w; or add its ID to filter.endpoint, or leave out its tenant with filter.tenant", endpoint, err)
+		}
+		if strings.EqualFold(id, endpoint) {
+			return true, nil
 		}
 	}
 	return false, nil // all of them are other endpoints
@@ -83,15 +110,15 @@ func (n *names) has(externalIDs []string, tenant, endpoint string) (bool, error)
 // info returns what is known of an endpoint that has an external ID.
 func (n *names) info(id string) (named, bool) {
 	id = strings.ToLower(id)
-	if known, ok := n.known.Load(id); ok {
-		return known.(named), true
+	if known, ok := n.known.Get(id); ok {
+		return known, true
 	}
 	e, ok := n.directory.Endpoint(id)
 	if !ok || e.ExternalID == "" {
 		return named{}, false
 	}
 	known := named{e.TenantID, e.ExternalID}
-	n.known.Store(id, known)
+	n.known.Add(id, known)
 	return known, true
 }
 
@@ -105,59 +132,118 @@ func (n *names) endpoint(tenant, externalID string) (string, error) {
 		id, ok = n.directory.EndpointNamed(tenant, externalID)
 	}
 	if !ok {
-		return "", router.Outage(fmt.Errorf("no endpoint of tenant %s has the external ID %s yet", tenant, externalID))
+		return "", router.Outage(fmt.Errorf("no endpoint of tenant %s has the external ID %s: create it, or correct the configuration; agrimill tenants lists them", tenant, config.ExternalID(externalID, tenant)))
 	}
 	return id, nil
 }
 
-// addressed takes the sender and the recipients from cfg if one of them is an external ID, and returns the middleware that
-// sets their IDs on messages without; nil if there is none.
-func (n *names) addressed(cfg *publisher.Config) message.HandlerMiddleware {
-	sender, recipients, tenant := cfg.EndpointID, cfg.DirectRecipients, cfg.TenantID
-	if !slices.ContainsFunc(append([]string{sender}, recipients...), config.IsExternalID) {
+// addressed is the sink of a route to the gateway that names the sender or recipients by their external IDs. Each time that it
+// publishes a message without them, it looks up their IDs, which an outage in between may change.
+type addressed struct {
+	sinks.Sink
+	names          *names
+	sender, tenant string
+	recipients     []string
+}
+
+// addressed takes the sender and the recipients from cfg, and the tenant of messages without one, if one of them is an
+// external ID; nil if none is.
+func (n *names) addressed(cfg *publisher.Config) *addressed {
+	a := &addressed{names: n, sender: cfg.EndpointID, tenant: cfg.TenantID, recipients: cfg.DirectRecipients}
+	if !slices.ContainsFunc(append([]string{a.sender}, a.recipients...), config.IsExternalID) {
 		return nil
 	}
 	cfg.EndpointID, cfg.DirectRecipients = "", nil
-	return func(next message.HandlerFunc) message.HandlerFunc {
-		return func(msg *message.Message) ([]*message.Message, error) {
-			out, err := next(msg)
-			for _, m := range out {
-				if err != nil || m == nil {
-					break
-				}
-				if in := cmp.Or(m.Metadata[gateway.KeyTenantID], tenant); config.IsUUID(in) { // else it is refused
-					err = n.address(m, in, sender, recipients)
-				}
-			}
-			return out, err
+	return a
+}
+
+// wait is the middleware that lets messages wait until their endpoints are known, before they stand in the way of others with
+// the same topic.
+func (a *addressed) wait(next message.HandlerFunc) message.HandlerFunc {
+	return func(msg *message.Message) ([]*message.Message, error) {
+		out, err := next(msg)
+		if err == nil {
+			_, err = a.address(out)
 		}
+		return out, err
 	}
 }
 
-// address sets the sender and the recipients of a message of a tenant.
-func (n *names) address(m *message.Message, tenant, sender string, recipients []string) (err error) {
+// Publish implements [sinks.Sink]. A message that is refused while its endpoint has been made anew is tried again.
+func (a *addressed) Publish(topic string, messages ...*message.Message) error {
+	own, err := a.address(messages)
+	if err != nil {
+		return err
+	}
+	err = a.Sink.Publish(topic, own...)
+	refused := func(reason error) bool { return errors.Is(err, reason) && gateway.Refused(err) }
+	if !slices.ContainsFunc([]error{gateway.ErrForbidden, gateway.ErrNotFound, gateway.ErrNoRecipients}, refused) || slices.Equal(own, messages) {
+		return err
+	}
+	if listing := a.names.list(messages[0].Context()); listing != nil {
+		return router.Outage(fmt.Errorf("%w; and whether an endpoint has taken the place of another one is not known: %w", err, listing))
+	}
+	again, changed := a.address(messages)
+	if changed != nil || !slices.EqualFunc(own, again, func(a, b *message.Message) bool { return maps.Equal(a.Metadata, b.Metadata) }) {
+		return router.Outage(fmt.Errorf("another endpoint has taken the place of one that was addressed: %w", cmp.Or(changed, err)))
+	}
+	return err
+}
+
+// PublishAsync implements [sinks.Sink].
+func (a *addressed) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	own, err := a.address([]*message.Message{msg})
+	if err != nil {
+		return nil, err
+	}
+	return a.Sink.PublishAsync(topic, own[0])
+}
+
+// Unwrap returns the sink itself.
+func (a *addressed) Unwrap() sinks.Sink { return a.Sink }
+
+// address returns the messages, copies of those that it gives IDs.
+func (a *addressed) address(messages []*message.Message) ([]*message.Message, error) {
+	own := slices.Clone(messages)
+	for i, m := range messages {
+		if m == nil { // it is refused
+			continue
+		}
+		ids, err := a.ids(m.Metadata)
+		if err != nil {
+			return nil, err
+		}
+		if len(ids) > 0 {
+			own[i] = m.CopyWithContext()
+			maps.Copy(own[i].Metadata, ids)
+		}
+	}
+	return own, nil
+}
+
+// ids returns the IDs that the metadata of a message lack.
+func (a *addressed) ids(of message.Metadata) (ids message.Metadata, err error) {
+	tenant := cmp.Or(of[gateway.KeyTenantID], a.tenant)
+	if !config.IsUUID(tenant) {
+		return nil, nil // the publisher refuses it
+	}
 	id := func(name string) string {
 		if !config.IsExternalID(name) || err != nil {
 			return name
 		}
-		name, err = n.endpoint(tenant, name)
+		name, err = a.names.endpoint(tenant, name)
 		return name
 	}
-	set := message.Metadata{}
-	if sender != "" && m.Metadata[gateway.KeyEndpointID] == "" {
-		set[gateway.KeyEndpointID] = id(sender)
+	ids = message.Metadata{}
+	if a.sender != "" && of[gateway.KeyEndpointID] == "" {
+		ids[gateway.KeyEndpointID] = id(a.sender)
 	}
-	if _, has := m.Metadata[gateway.KeyDirectRecipients]; !has && len(recipients) > 0 {
-		ids := make([]string, len(recipients))
-		for i, name := range recipients {
-			ids[i] = id(name)
+	if _, has := of[gateway.KeyDirectRecipients]; !has && len(a.recipients) > 0 {
+		list := make([]string, len(a.recipients))
+		for i, name := range a.recipients {
+			list[i] = id(name)
 		}
-		set[gateway.KeyDirectRecipients] = strings.Join(ids, ",")
+		ids[gateway.KeyDirectRecipients] = strings.Join(list, ",")
 	}
-	if err == nil {
-		for key, value := range set {
-			m.Metadata.Set(key, value)
-		}
-	}
-	return err
+	return ids, err
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
@@ -36,6 +37,44 @@ routes:
 	testkit.Eventually(t, "the message out has arrived", func() bool { return len(w.gate.Ledger()) == 4 })
 	w.waitConfirmed()
 	w.checkStored()
+}
+
+// Without the event stream, nothing tells that an endpoint was deleted and made anew: a message that is refused because of that
+// is sent to and from the new ones.
+func TestEndpointMadeAnew(t *testing.T) {
+	t.Parallel()
+	for _, remade := range []string{"sender", "receiver"} {
+		t.Run(remade, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.tenants = time.Hour
+			out := w.outRoute()
+			for _, e := range []gateway.Endpoint{w.sender, w.receiver} {
+				out = strings.ReplaceAll(out, e.ID, fmt.Sprintf("%q", e.ExternalID))
+			}
+			b := w.start(w.head() + w.natsSink() + "\nroutes:" + out)
+			w.put("out.task", shapes)
+			testkit.Eventually(t, "the first one has arrived, and the list was refreshed", func() bool {
+				return len(w.gate.Ledger()) == 1 && w.gate.Stats(gatewaytest.OpListTenants).Requests > 1
+			})
+			old, receives := w.sender, w.receiver.ID
+			if remade == "receiver" {
+				old = w.receiver
+			}
+			w.gate.DeleteEndpointByUser(old.ID)
+			anew := w.gate.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: old.ExternalID, Send: []string{shapes}, Receive: []string{shapes}})
+			if remade == "receiver" {
+				receives = anew.ID
+			}
+			w.put("out.task", shapes)
+			testkit.Eventually(t, "the other one has arrived", func() bool { return len(w.gate.Ledger()) == 2 })
+			if got := w.gate.Ledger()[1].EndpointID; got != receives {
+				t.Errorf("%s received it, want %s", got, receives)
+			}
+			b.depthIs(0)
+			b.mustStop()
+		})
+	}
 }
 
 // A replay beside agrimill finds the endpoints, too: those that the configuration names by then.

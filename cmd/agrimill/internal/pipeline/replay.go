@@ -48,7 +48,7 @@ func NewReplayer(ctx context.Context, cfg *config.Config, routes []string, optio
 	}
 	p.names.look = func(found bool) { // nothing runs that would list the tenants
 		if !found {
-			p.listTenants(ctx)
+			_ = p.names.list(ctx) // what is not found is an outage
 		}
 	}
 	var opening []<-chan struct{}

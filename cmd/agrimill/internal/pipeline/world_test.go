@@ -64,6 +64,7 @@ type world struct {
 	js               jetstream.JetStream
 	grace            time.Duration // of readiness; 0: what fails counts at once
 	look             time.Duration // CheckInterval, unless it is shorter than usual
+	tenants          time.Duration // TenantsInterval, unless it is shorter than usual
 
 	sick, cert string    // a tenant and a file of TestVerdictOfFaults
 	edits      []string  // of its configuration
@@ -201,7 +202,7 @@ func (b *agrimill) options() pipeline.Options {
 	return pipeline.Options{
 		Name: "test", Version: "v0", Revision: "abc", Registry: b.registry, WatchInterval: 100 * time.Millisecond, CheckInterval: max(b.w.look, 400*time.Millisecond),
 		ReadyGrace:      max(b.w.grace, time.Nanosecond),
-		TenantsInterval: 10 * time.Millisecond,
+		TenantsInterval: max(b.w.tenants, 10*time.Millisecond),
 		Logger:          slog.New(slog.NewTextHandler(b.logs, &slog.HandlerOptions{Level: slog.LevelDebug})), Stdout: stdout,
 	}
 }

@@ -18,7 +18,7 @@ var runMutants = flag.Bool("mutants", false, "build each mutant and run the test
 const (
 	byPrograms  = "^TestPrograms$"
 	byScenarios = "^TestScenarios$"
-	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestRouteBesideTheOthers|TestRouteBesideTheOthersHangs|TestNothingIsConfirmedThatNobodyStored|TestConfirmedPartsAreNotSetAside)$"
+	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestRouteBesideTheOthers|TestRouteBesideTheOthersHangs|TestRouteBesideTheOthersSetsNoPace|TestNothingIsConfirmedThatNobodyStored|TestConfirmedPartsAreNotSetAside)$"
 )
 
 // mutants break one rule of the core each: in a file, an old text becomes a new one, and a test finds it.
@@ -55,6 +55,8 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"a route beside the others shows them up", "shed.go", "		if !r.beside || h == behind {", "		if h != unknown {", byHands},
 	{"a route beside the others goes on for them", "core.go", "	r.parent = nil //", "	//", byHands},
 	{"what comes overtakes what a route beside the others left", "shed.go", "b.shut || b.route().ordered ||", "b.shut || w.cfg.Ordered ||", byHands},
+	{"what a route beside the others acks sets the pace", "take.go", "it.Nacks == 0 && !l.route.beside", "it.Nacks == 0", byHands},
+	{"what a route beside the others leaves sets the pace", "shed.go", "			if !l.route.beside {\n", "			if l != nil {\n", byHands},
 	{"a route beside the others fills a window of one", "window.go", " && !l.route.beside {", " {", byHands},
 	{"a new route gets what comes next", "core.go", "		r.shut = true\n", "", byPrograms},
 	// Bounds.

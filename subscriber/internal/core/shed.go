@@ -52,6 +52,9 @@ func (w *window) cutDown(now time.Duration, late []branch, total share) (left []
 		for _, it := range cut {
 			l := it.Lane
 			l.spared = false
+			if !l.route.beside {
+				w.tempo.leave(now)
+			}
 			if l.route.ordered && !l.shut { // others may have the key in common
 				l.shut, l.vacated = true, true
 			}
@@ -59,7 +62,6 @@ func (w *window) cutDown(now time.Duration, late []branch, total share) (left []
 		left = append(left, cut...)
 	}
 	if len(left) > 0 {
-		w.tempo.leave(now)
 		// When one of them has finished what it keeps, the others may get on as well.
 		for i, b := range late {
 			b.left, b.share = true, total.of(i, len(late))

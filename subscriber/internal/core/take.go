@@ -139,7 +139,7 @@ func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Dur
 	l := it.Lane
 	if outcome == Acked {
 		l.pace = (now - it.at) / time.Duration(l.handed)
-		if it.Nacks == 0 {
+		if it.Nacks == 0 && !l.route.beside {
 			c.window.tempo.ack(now, it.opened)
 		}
 	}

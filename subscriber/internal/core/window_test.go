@@ -145,6 +145,43 @@ func TestRouteBesideTheOthersHangs(t *testing.T) {
 	}
 }
 
+// What a route beside the others leaves and acks says nothing about their pace.
+func TestRouteBesideTheOthersSetsNoPace(t *testing.T) {
+	for _, hangs := range []bool{true, false} {
+		h := newByHand(t, windowOf(20, true))
+		isRecord := func(m *Message) bool { return m.Tenant == "" }
+		beside := h.AddBeside(h.now, isRecord)
+		r := h.add(func(m *Message) bool { return !isRecord(m) })
+		h.connects()
+		fills := r // and what it does not ack at once is left in vain
+		tenant, want := "t", 4*stall
+		if hangs {
+			fills, tenant, want = beside, "", stall
+		}
+		first := small(1, tenant, "")
+		h.takes(Opened, first)
+		for n := 2; h.Counts().Left == 0; n++ {
+			if h.Take(h.now, small(n, tenant, "")) == Full {
+				h.pass(stall)
+			}
+			h.do()
+		}
+		quick, slow := small(1000, "", ""), small(1001, "t", "k")
+		if !hangs {
+			h.acks(beside, quick)
+			slow = first
+		} else {
+			h.takes(Opened, slow)
+		}
+		h.pass(stall / 2)
+		h.settles(r, slow, Acked)
+		h.connects()
+		if got := h.window.tempo.patience; got != want {
+			t.Errorf("what %s has is late after %s, want %s", fills.Name, got, want)
+		}
+	}
+}
+
 // Keys of which nothing is finished for a second keep a quarter of a full window together, each an equal share, beside
 // what goes on. What comes later of them is left as well until the next connection, which brings all of it.
 func TestStalledKeysShareAQuarter(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
@@ -59,7 +59,7 @@ const DefaultQuarantineTopic = "quarantine"
 // event that is too large, only a notice is stored. Records are stored one at a time
 // in stream order, and retried indefinitely while the Publisher fails. Meanwhile they
 // are in flight, like the messages of a subscription of their own: while it stalls, and the
-// window is full, further events are left with the service, and requested again later.
+// window is full, further messages and files are left with the service, and requested again later.
 //
 // A MESSAGE_RECEIVED whose IDs could be read is confirmed once it is stored, unless
 // an intact copy of it is open. It is not confirmed, and stays with the service, if
@@ -101,14 +101,14 @@ type quarantine struct {
 	stats  *counters
 	// reading has room for one who reads a payload to be stored.
 	reading chan struct{}
-	failing atomic.Bool                  // the latest publish failed
-	known   *simplelru.LRU[digest, bool] // what is done; false if the store has a notice, and does not accept the body
+	failing atomic.Bool              // the latest publish failed
+	known   *lru.Cache[digest, bool] // what is done; false if the store has a notice, and does not accept the body
 
 	sub *subscription // nil before the first record. Guarded by Subscriber.mu
 }
 
 func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stats *counters) *quarantine {
-	known, _ := simplelru.NewLRU[digest, bool](cfg.Remember, nil) // it fails without a size
+	known, _ := lru.New[digest, bool](cfg.Remember) // it fails without a size
 	return &quarantine{cfg: cfg, logger: logger, stats: stats, reading: make(chan struct{}, 1), known: known}
 }
 
@@ -118,8 +118,12 @@ func (s *Subscriber) quarantineEvent(ctx context.Context, r *quarantined, last b
 	d := &delivery{event: r, arrived: s.now()}
 	d.Owner, d.tenant, d.endpoint, d.messages = d, r.tenant, r.endpoint, r.messages
 	d.id1[0] = r.digest
-	d.IDs, d.Family, d.Bytes, d.Last = d.id1[:], binary.BigEndian.Uint64(r.digest[:]), int64(len(r.body)), last
-	return s.offer(ctx, d) == core.Opened
+	d.Family, d.Bytes, d.Last = binary.BigEndian.Uint64(r.digest[:]), int64(len(r.body)), last
+	if r.comesAgain() {
+		d.IDs = d.id1[:]
+	}
+	known := s.quarantine.known.Contains(r.digest)
+	return s.offer(ctx, d) == core.Opened && !known
 }
 
 // openQuarantine makes the subscription that records are for, unless the Subscriber closes. s.mu is held.
@@ -160,6 +164,10 @@ const noticeAfter = 2
 // of it, repeatedly not the event itself, for example because that exceeds the store's size limit.
 func (q *quarantine) store(ctx context.Context, r *quarantined, failures int) msgctx.Outcome {
 	err := q.publish(ctx, r.message(q.cfg.Topic, true))
+	noticed := err != nil && r.body != nil && failures >= noticeAfter && q.publish(ctx, r.message(q.cfg.Topic, false)) == nil
+	if noticed { // perhaps the store has come back just now
+		err = q.publish(ctx, r.message(q.cfg.Topic, true))
+	}
 	switch {
 	case err == nil:
 		q.works()
@@ -167,7 +175,7 @@ func (q *quarantine) store(ctx context.Context, r *quarantined, failures int) ms
 		return msgctx.Acked
 	case ctx.Err() != nil:
 		return msgctx.Left
-	case r.body != nil && failures >= noticeAfter && q.publish(ctx, r.message(q.cfg.Topic, false)) == nil:
+	case noticed:
 		q.works()
 		q.logger.Error("quarantine accepts a notice of an event but not the event itself; it stays unconfirmed", err, r.fields())
 		q.stats.setAside.Add(1)

@@ -28,6 +28,7 @@ type shelf struct {
 	mu     sync.Mutex
 	stored []*message.Message
 	calls  int
+	held   atomic.Int64 // calls that wait for hold, or have
 	// fail decides, called with the lock held. Nil: it works.
 	fail func(msg *message.Message) error
 	// hold, when not nil, is waited for before anything is stored.
@@ -36,6 +37,7 @@ type shelf struct {
 
 func (s *shelf) Publish(_ string, messages ...*message.Message) error {
 	if s.hold != nil {
+		s.held.Add(1)
 		select {
 		case <-s.hold:
 		case <-messages[0].Context().Done():
@@ -435,7 +437,7 @@ func TestCloseAndTheQuarantine(t *testing.T) {
 		sub := f.subscriber(f.quarantineConfig(store))
 		f.subscribe(sub, subscriber.AllData)
 		f.sendBroken(3)
-		testkit.Eventually(f, "they wait", func() bool { return sub.Stats().QuarantineWaiting == 3 })
+		testkit.Eventually(f, "they wait", func() bool { return sub.Stats().QuarantineWaiting == 3 && store.held.Load() == 1 })
 		closed := make(chan error, 1)
 		go func() { closed <- sub.Close() }()
 		testkit.Eventually(f, "the others are left", func() bool { return sub.Stats().QuarantineWaiting == 0 })

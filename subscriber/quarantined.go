@@ -41,6 +41,12 @@ type quarantined struct {
 // Type implements [gateway.Event].
 func (r *quarantined) Type() gateway.EventType { return gateway.EventType(r.event) }
 
+// comesAgain reports whether the service delivers the event until it is confirmed. One without a type may be a message.
+func (r *quarantined) comesAgain() bool {
+	t := r.Type()
+	return t == "" || t == gateway.EventMessageReceived || t == gateway.EventFileReceived
+}
+
 // payloadURI matches the part that differs each time an event is delivered.
 var payloadURI = regexp.MustCompile(`"payload_uri"\s*:\s*"[^"]*"?`)
 

@@ -1,0 +1,108 @@
+package subscriber
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
+	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
+)
+
+// newQuarantineWorld has a subscription and a connection.
+func newQuarantineWorld(t *testing.T, store message.Publisher, cfg Config) *resyncWorld {
+	cfg.Quarantine.Publisher = store
+	w := newResyncWorld(t, cfg)
+	testkit.Must(w.Subscribe(t.Context(), AllData))(t)
+	synctest.Wait()
+	w.connect()
+	return w
+}
+
+// breaks lets an event arrive that cannot be decoded.
+func (w *resyncWorld) breaks(eventType gateway.EventType, id string) {
+	raw := gateway.RawEvent{Type: eventType, Data: []byte(`{"event_type":"` + string(eventType) + `","id":"` + id + `","tenant_id":"tenant","receiving_endpoint_id":"` + fileEndpoint + `"}`)}
+	_, err := gateway.DecodeEvent(raw.Type, raw.Data)
+	w.malformed(w.Context(), raw, err)
+}
+
+// A store that hangs, and is back when the notice is tried, gets the event itself as well.
+func TestQuarantineIsBackWithTheNotice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tried := 0
+		w := newQuarantineWorld(t, publisherFunc(func(messages ...*message.Message) error {
+			if tried++; tried > 1+noticeAfter {
+				return nil
+			}
+			<-messages[0].Context().Done()
+			return messages[0].Context().Err()
+		}), Config{})
+		w.breaks(gateway.EventMessageReceived, filePart(1).ID)
+		time.Sleep(time.Hour)
+		if s := w.Stats(); s.SetAside != 0 || s.Quarantined != 1 || w.client.confirmed.Load() != 1 {
+			t.Errorf("%d set aside, %d stored, %d confirmed; want 0, 1, 1", s.SetAside, s.Quarantined, w.client.confirmed.Load())
+		}
+	})
+}
+
+// What the store has a notice of is logged once, however often it comes.
+func TestQuarantineLogsAnEventOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &unmatchedStore{}
+		store.failing(func(msg *message.Message) error {
+			if len(msg.Payload) > 0 {
+				return errUnmatchedStore
+			}
+			return nil
+		})
+		w := newQuarantineWorld(t, store, Config{})
+		for range 3 {
+			w.breaks(gateway.EventMessageReceived, filePart(1).ID)
+			time.Sleep(time.Hour)
+			w.connect()
+		}
+		logged := 0
+		for _, line := range w.log.Lines(watermill.ErrorLogLevel) {
+			if strings.Contains(line.Msg, "could not be decoded") {
+				logged++
+			}
+		}
+		if logged != 1 || w.Stats().SetAside != 1 || w.Stats().Malformed != 3 {
+			t.Errorf("it was logged %d times, and set aside %d times, of %d; want 1, 1, 3", logged, w.Stats().SetAside, w.Stats().Malformed)
+		}
+	})
+}
+
+// An event that the service does not deliver again is not left with it, be it broken or not.
+func TestBrokenEventThatComesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &unmatchedStore{}
+		w := newQuarantineWorld(t, store, Config{MaxInFlight: 4})
+		w.mu.Lock()
+		w.recall()
+		w.mu.Unlock()
+		w.breaks(gateway.EventMessageReceived, filePart(1).ID) // comes again
+		w.breaks(gateway.EventEndpointDeleted, "none")
+		synctest.Wait()
+		if got := store.all(); len(got) != 1 || got[0].Metadata[KeyQuarantineEventType] != string(gateway.EventEndpointDeleted) {
+			t.Fatalf("%d are stored of what was read as the stream was ended, want the one that does not come again", len(got))
+		}
+		w.connect()
+		store.failing(func(*message.Message) error { return errUnmatchedStore })
+		go func() {
+			for i := range 10 { // more than fit
+				w.breaks(gateway.EventEndpointDeleted, string('0'+rune(i)))
+			}
+		}()
+		time.Sleep(time.Minute)
+		store.failing(nil)
+		time.Sleep(time.Minute)
+		if s := w.Stats(); len(store.all()) != 11 || s.Left != 0 {
+			t.Errorf("%d are stored, %d left; want 11, 0", len(store.all()), s.Left)
+		}
+	})
+}

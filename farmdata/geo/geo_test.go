@@ -167,12 +167,20 @@ func TestFieldsFollowTheRules(t *testing.T) {
 		}},
 		{},
 	}}
-	c := written(t, Config{}, func(w *Writer) error {
-		if err := w.Field(&farmdata.Field{ID: "nowhere"}); err != nil {
-			return err
+	var found []string
+	c := written(t, Config{Finding: func(f *farmdata.Finding) { found = append(found, f.Error()) }}, func(w *Writer) error {
+		crossed := []farmdata.LineString{ring(1, 7, 52, 8, 53, 8, 52, 7, 53)} // which goes both ways around the same area
+		for _, other := range []*farmdata.Field{{ID: "nowhere"}, {ID: "crossed", Polygons: []farmdata.Polygon{{Rings: crossed}}}} {
+			if err := w.Field(other); err != nil {
+				return err
+			}
 		}
 		return w.Field(field)
 	})
+	if want := []string{"crossed: position: field has no place on Earth: no map shows it",
+		"PFD1: position: rings that field lacks, because they enclose nothing, or are interior ones that are in no other one: 4"}; !slices.Equal(found, want) {
+		t.Errorf("got findings %q, want %q", found, want)
+	}
 	const want = "[[[[7,52],[8,52],[8,53],[7,53],[7,52]],[[7.2,52.2],[7.4,52.4],[7.4,52.2],[7.2,52.2]]],[[[9,52],[10,52],[10,53],[9,52]]]]"
 	if len(c.Features) != 1 || c.Features[0].Geometry.Type != "MultiPolygon" || string(c.Features[0].Geometry.Coordinates) != want {
 		t.Errorf("%d features, the first one %s, want\n%s", len(c.Features), c.Features[0].Geometry.Coordinates, want)

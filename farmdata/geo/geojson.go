@@ -139,11 +139,11 @@ func (w *Writer) endTrack(log *farmdata.Log, t *track) {
 	t.count, t.moved = 0, false
 }
 
-// Field writes the boundaries of a field as one MultiPolygon; nothing if it has none. Interior rings beyond MaxCrossings are a finding.
+// Field writes the boundaries of a field as one MultiPolygon; nothing if it has none. Rings that it lacks are a finding.
 func (w *Writer) Field(field *farmdata.Field) error {
-	multi, surplus := MultiPolygon(field.Polygons)
-	if surplus > 0 {
-		w.cfg.Finding(Surplus(field, surplus))
+	multi, finding := FieldPolygon(field)
+	if finding != nil {
+		w.cfg.Finding(finding)
 	}
 	if len(multi) == 0 {
 		return w.failed()

@@ -32,14 +32,24 @@ func Encloses(polygons []farmdata.Polygon) bool {
 // cannot be on Earth are left out, too. So are the interior rings that it would take more than MaxCrossings to place:
 // surplus is how many. A polygon across the 180th meridian is cut there.
 func MultiPolygon(polygons []farmdata.Polygon) (multi [][][]Coordinates, surplus int) {
+	multi, surplus, _ = multiPolygon(polygons)
+	return multi, surplus
+}
+
+// multiPolygon also counts the rings that enclose nothing, or are in nothing.
+func multiPolygon(polygons []farmdata.Polygon) (multi [][][]Coordinates, surplus, void int) {
 	s := sweep{left: MaxCrossings}
 	for _, polygon := range polygons {
 		exteriors, holes, across := rings(polygon)
+		void += len(polygon.Rings) - len(exteriors) - len(holes) + s.surplus
 		for i, in := range s.enclosing(exteriors, holes) {
 			if in >= 0 {
 				exteriors[in] = append(exteriors[in], holes[i])
+			} else {
+				void++
 			}
 		}
+		void -= s.surplus
 		for _, part := range exteriors {
 			if across {
 				multi = append(multi, s.divide(part)...)
@@ -48,7 +58,7 @@ func MultiPolygon(polygons []farmdata.Polygon) (multi [][][]Coordinates, surplus
 			}
 		}
 	}
-	return multi, s.surplus
+	return multi, s.surplus, void
 }
 
 // rings returns those of a polygon, closed, exterior ones counterclockwise and interior ones clockwise. If they go across the 180th
@@ -74,10 +84,34 @@ func rings(polygon farmdata.Polygon) (exteriors [][][]Coordinates, holes [][]Coo
 	return exteriors, holes, across
 }
 
-// Surplus is the finding that a field has more interior rings than MultiPolygon can place.
-func Surplus(field *farmdata.Field, surplus int) *farmdata.Finding {
-	return &farmdata.Finding{Kind: farmdata.KindLimit, File: field.ID, Offset: -1, Record: -1,
-		Detail: fmt.Sprintf("interior rings of the field that are left out, because to place them takes more than MaxCrossings: %d", surplus)}
+// FieldPolygon returns the MultiPolygon of a field. The finding says what it lacks; nil if that is nothing.
+func FieldPolygon(field *farmdata.Field) (multi [][][]Coordinates, finding *farmdata.Finding) {
+	if multi, finding = whole("field", field.Polygons); finding != nil {
+		finding.File = field.ID
+	}
+	return multi, finding
+}
+
+// ZonePolygon returns the MultiPolygon of a treatment zone. The finding says what it lacks; nil if that is nothing.
+func ZonePolygon(zone *farmdata.TreatmentZone) (multi [][][]Coordinates, finding *farmdata.Finding) {
+	return whole(fmt.Sprintf("treatment zone %d", zone.Code), zone.Polygons)
+}
+
+// whole returns the MultiPolygon of something, and what it lacks of the rings that are there.
+func whole(name string, polygons []farmdata.Polygon) (multi [][][]Coordinates, finding *farmdata.Finding) {
+	multi, surplus, void := multiPolygon(polygons)
+	finding = &farmdata.Finding{Kind: farmdata.KindPosition, Offset: -1, Record: -1}
+	switch {
+	case surplus > 0:
+		finding.Kind, finding.Detail = farmdata.KindLimit, fmt.Sprintf("rings that %s lacks, because to place interior ones takes more than MaxCrossings: %d", name, surplus)
+	case void == 0:
+		return multi, nil
+	case len(multi) == 0:
+		finding.Detail = name + " has no place on Earth: no map shows it"
+	default:
+		finding.Detail = fmt.Sprintf("rings that %s lacks, because they enclose nothing, or are interior ones that are in no other one: %d", name, void)
+	}
+	return multi, finding
 }
 
 // sweep finds the rings that places are in, from south to north: what it compares a place with are the edges that reach its latitude.

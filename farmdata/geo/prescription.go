@@ -1,7 +1,6 @@
 package geo
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -37,19 +36,6 @@ func (w *Writer) Prescription(p *farmdata.Prescription) error {
 		w.raw("}}")
 	}
 	return w.failed()
-}
-
-// ZonePolygon returns the MultiPolygon of a treatment zone. The finding says what it lacks; nil if that is nothing.
-func ZonePolygon(zone *farmdata.TreatmentZone) (multi [][][]Coordinates, finding *farmdata.Finding) {
-	multi, surplus := MultiPolygon(zone.Polygons)
-	switch name := fmt.Sprintf("treatment zone %d", zone.Code); {
-	case len(multi) == 0:
-		finding = &farmdata.Finding{Kind: farmdata.KindPosition, Offset: -1, Record: -1, Detail: name + " has no place on Earth: no map shows it"}
-	case surplus > 0:
-		finding = Surplus(&farmdata.Field{}, surplus)
-		finding.Detail += ", of " + name
-	}
-	return multi, finding
 }
 
 func (w *Writer) cells(p *farmdata.Prescription) error {

@@ -121,9 +121,9 @@ func writeFields(w io.Writer, fields []farmdata.Field, cfg Config) error {
 		return err
 	}
 	for _, field := range fields {
-		multi, surplus := geo.MultiPolygon(field.Polygons)
-		if surplus > 0 {
-			if err := t.found(geo.Surplus(&field, surplus)); err != nil {
+		multi, finding := geo.FieldPolygon(&field)
+		if finding != nil {
+			if err := t.found(finding); err != nil {
 				return err
 			}
 		}

@@ -10,8 +10,8 @@ import (
 
 // Write writes one layer of a set, the only one of Config.Layers, as a file. It holds a row group in memory at a time.
 //
-// Fields are MultiPolygons with the columns id, name, area (in square meters, null if unknown), farm and customer; of interior rings
-// those up to geo.MaxCrossings, and others are a finding.
+// Fields are MultiPolygons with the columns id, name, area (in square meters, null if unknown), farm and customer; rings
+// that they lack are a finding.
 //
 // Tracks are a row for each part of a log without a gap: log, task, part (from 1), records, start and end (texts, without an
 // offset where the log has local time). They are LineStrings, and Points where the machine stood still. Parts also end at the

@@ -298,7 +298,7 @@ func TestGridsAreRead(t *testing.T) {
 		"whole":     {grid, "\x01\x01\x01\x01", 4, ""},
 		"too short": {grid, "\x01\x01\x01", 3, farmdata.KindCut},
 		"too long":  {grid, "\x01\x01\x01\x01\x01", 4, farmdata.KindSurplus},
-		"empty":     {grid, "", 0, farmdata.KindEmpty},
+		"empty":     {grid, "", 0, farmdata.KindCut},
 	} {
 		s := summarize(t, open(t, farmdatatest.Zip(t, "TASKDATA.XML", tt.xml, "GRD00001.BIN", tt.cells), content.Config{}))
 		g := s.Sets[0].Grids[0]

@@ -132,7 +132,7 @@ func cells(f file, grid *farmdata.Grid, zones map[int]farmdata.PrescribedZone, l
 			s.fill(size)
 			if s.end-s.start < size {
 				finding := s.ended(number)
-				if finding == nil { // a proper end, too early
+				if finding == nil || finding.Kind == farmdata.KindEmpty { // a proper end, too early
 					finding = &farmdata.Finding{Kind: farmdata.KindCut, File: f.path, Offset: s.offset(), Record: number, Detail: "the file ends before the grid"}
 				}
 				yield(nil, finding)

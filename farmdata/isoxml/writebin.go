@@ -364,14 +364,14 @@ func (s *setWriter) grid(grid, read *farmdata.Grid, zones *zones) error {
 	})
 }
 
-// hasFile reports whether a grid has a cell, or a file without any: one without a file is read as it was, as missing.
+// hasFile reports whether a grid has a cell, or a file that ends before it: one without a file is read as it was, as missing.
 func hasFile(grid *farmdata.Grid) bool {
 	if grid.Cells == nil {
 		return false
 	}
 	for _, err := range grid.Cells {
 		var finding *farmdata.Finding
-		if !errors.As(err, &finding) || finding.Kind == farmdata.KindEmpty {
+		if !errors.As(err, &finding) || finding.Kind == farmdata.KindCut {
 			return true
 		}
 	}

@@ -158,6 +158,9 @@ func unread(s *content.Summary) string {
 		for _, log := range set.Logs {
 			lists = append(lists, log.Findings)
 		}
+		for _, grid := range set.Grids {
+			lists = append(lists, grid.Findings)
+		}
 	}
 	for _, finding := range slices.Concat(lists...) {
 		if finding.Kind.Unread() {

@@ -34,6 +34,10 @@ func TestNothingUnreadableVanishes(t *testing.T) {
 		xml := `<TSK A="TSK1" G="1"><TZN A="1"><PDV A="0006" B="5"/></TZN><GRD ` + attributes + ` A="52" B="8" G="GRD00001"/></TSK>`
 		return taskData(inSet(xml), "GRD00001.BIN", strings.Repeat("\x01\x00\x00\x00", 4))
 	}
+	cellsOf := func(cells string) []byte {
+		xml := `<TSK A="TSK1" G="1"><TZN A="1"><PDV A="0006" B="5"/></TZN><GRD A="52" B="8" C="0.001" D="0.001" E="2" F="2" G="GRD00001" I="1"/></TSK>`
+		return taskData(inSet(xml), "GRD00001.BIN", cells)
+	}
 	placed := func(ptn string) []byte { // a log with one place for all of its records
 		header := `<TIM A="" D="4">` + ptn + `<DLV A="0043" B="" C="DET1"/></TIM>`
 		return taskData(inSet(`<TSK A="TSK1" G="4"><TLG A="TLG00001"/></TSK>`), "TLG00001.XML", header, "TLG00001.BIN", strings.Repeat("\x00\x00\x00\x00\x01\x3c\x01\x00\x05\x00\x00\x00", 2))
@@ -67,6 +71,10 @@ func TestNothingUnreadableVanishes(t *testing.T) {
 		"grid without zone":   {gridOf(`C="0.001" D="0.001" E="2" F="2" I="2"`), outcomes{"as is", "as is", "as is", "as is", "partly"}, "no treatment zone"},
 		"grid of no zone":     {gridOf(`C="0.001" D="0.001" E="2" F="2" I="2" J="one"`), outcomes{"as is", "as is", "as is", "as is", "partly"}, "no treatment zone"},
 		"grid":                {gridOf(`C="0.001" D="0.001" E="2" F="2" I="1"`), outcomes{"none", "made", "made", "none", "made"}, ""},
+		"grid that is cut":    {cellsOf("\x01\x01\x01"), outcomes{"none", "partly", "partly", "none", "partly"}, "GRD00001.BIN: cut"},
+		"grid without cells":  {cellsOf(""), outcomes{"none", "as is", "as is", "none", "partly"}, "GRD00001.BIN: cut"},
+		"crossed field":       {taskData(inSet(strings.Replace(field("52"), `D="8.1"/></LSG>`, `D="8"/><PNT A="2" C="52.1" D="8.1"/></LSG>`, 1))), outcomes{"none", "as is", "as is", "none", "made"}, "field has no place"},
+		"field at 0, 0":       {taskData(inSet(`<PFD A="PFD1"><PLN A="1"><LSG A="1">` + strings.Repeat(`<PNT A="2" C="0" D="0"/>`, 3) + `</LSG></PLN></PFD>`)), outcomes{"none", "as is", "as is", "none", "made"}, "at 0, 0"},
 		"field with commas":   {taskData(inSet(field("52,0"))), outcomes{"none", "as is", "as is", "none", "made"}, "C of PNT"},
 		"field off the Earth": {taskData(inSet(field("520"))), outcomes{"none", "as is", "as is", "none", "made"}, "not on Earth"},
 		"one of two fields":   {taskData(inSet(field("52,0") + field("52"))), outcomes{"none", "made", "made", "none", "made"}, ""},

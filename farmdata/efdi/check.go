@@ -59,7 +59,11 @@ func (r *reader) checkPlace(m protoreflect.Message, offset int64) {
 		return
 	}
 	p := farmdata.Position{North: m.Get(north).Float(), East: m.Get(east).Float()}
-	if finding := has(&p); finding != nil {
+	finding := has(&p)
+	if p.North == 0 && p.East == 0 && m.Descriptor().Name() != "Position" { // which need not have one
+		finding = damaged(farmdata.KindPosition, -1, "no place", nil)
+	}
+	if finding != nil {
 		finding.Offset, finding.Detail = offset, string(m.Descriptor().Name())+": "+finding.Detail
 		r.add(finding)
 	}

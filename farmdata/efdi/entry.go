@@ -132,6 +132,9 @@ func stamp(start, gps timestamp) (s farmdata.Stamp, finding *farmdata.Finding) {
 		}
 		finding = damaged(farmdata.KindTime, -1, "times of the machine and of its GPS receiver are more than 15 hours apart; the "+used+" is used, here and in later entries", nil)
 	}
+	if t, _ := s.Time(); finding == nil && !t.IsZero() && !isPlausible(t) {
+		finding = damaged(farmdata.KindTime, -1, "date cannot be right, because it is of 1980 or before, or after 2100, here and maybe in later entries", nil)
+	}
 	return s, finding
 }
 

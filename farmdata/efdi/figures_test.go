@@ -65,6 +65,12 @@ func TestFiguresOfEntries(t *testing.T) {
 			t.Start = &timestamppb.Timestamp{Seconds: 5_931_532_800}
 			t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 1_600_000_000}
 		}, nil, "true 52.5 7.5, status 4, 1 values, UTC", "time"},
+		"machine in 1980, no receiver": {func(t *efdipb.Time) {
+			t.Start = &timestamppb.Timestamp{Seconds: 315_619_200}
+		}, nil, "true 52.5 7.5, status 4, 1 values", "time"},
+		"no machine, receiver in 2149": {func(t *efdipb.Time) {
+			t.Start, t.PositionStart.GpsUtc = nil, &timestamppb.Timestamp{Seconds: 5_662_000_000}
+		}, nil, "true 52.5 7.5, status 4, 1 values, UTC", "time"},
 		"both are wrong": {func(t *efdipb.Time) {
 			t.Start = &timestamppb.Timestamp{Seconds: 315_619_200}
 			t.PositionStart.GpsUtc = &timestamppb.Timestamp{Seconds: 5_662_000_000}
@@ -178,6 +184,8 @@ func TestFiguresOfPositions(t *testing.T) {
 		"no longitude": {&efdipb.GPSEntry{North: 52, GpsUtc: &timestamppb.Timestamp{Seconds: 1e9}}, "false, time", "position"},
 		"NaN":          {&efdipb.GPSEntry{North: 52, East: nan, GpsUtc: &timestamppb.Timestamp{Seconds: 1e9}}, "false, time", "position"},
 		"no time":      {&efdipb.GPSEntry{North: 52, East: 7}, "true", ""},
+		"1970":         {&efdipb.GPSEntry{North: 52, East: 7, GpsUtc: &timestamppb.Timestamp{Seconds: 1}}, "true, time", "time"},
+		"2149":         {&efdipb.GPSEntry{North: 52, East: 7, GpsUtc: &timestamppb.Timestamp{Seconds: 5_662_000_000}}, "true, time", "time"},
 		"bad time":     {&efdipb.GPSEntry{North: 52, East: 7, GpsUtc: &timestamppb.Timestamp{Seconds: 1, Nanos: -1}}, "true", "time"},
 		"status":       {&efdipb.GPSEntry{North: 52, East: 7, Status: 999}, "true", "value"},
 	} {
@@ -231,6 +239,7 @@ func TestFiguresOfTaskData(t *testing.T) {
 		kept, found string
 	}{
 		"point":                   {point(&efdipb.Point{North: 52, East: 7}), valid, "true", ""},
+		"point without a place":   {point(&efdipb.Point{}), valid, "false", "position"},
 		"point without longitude": {point(&efdipb.Point{North: 52}), valid, "false", "position"},
 		"point of NaN":            {point(&efdipb.Point{North: 52, East: nan}), valid, "false", "value, position"},
 		"point beyond the pole":   {point(&efdipb.Point{North: 91, East: 7}), valid, "false", "position"},

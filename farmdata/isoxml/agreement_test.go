@@ -224,7 +224,7 @@ var damaged = map[string]struct {
 	bounds   bool // the records of the reference are all on Earth
 }{
 	"TLG00010": {findings: 2, bounds: false},
-	"TLG00011": {findings: 1, bounds: true},
+	"TLG00011": {findings: 2, bounds: true}, // of which one is a date of 2123
 }
 
 func compareLog(t *testing.T, set *farmdata.Set, log *farmdata.Log, want logFigures) {

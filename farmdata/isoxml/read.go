@@ -91,8 +91,11 @@ func (a *attributes) Place(latitude, longitude string, north, east *float64) {
 	a.needs(latitude, longitude)
 	y, hasNorth := a.float(latitude)
 	x, hasEast := a.float(longitude)
-	if !hasNorth || !hasEast {
+	switch {
+	case !hasNorth || !hasEast:
 		y, x = 0, 0
+	case y == 0 && x == 0:
+		a.find(farmdata.KindPosition, a.tag+" is at 0, 0, which stands for no place")
 	}
 	if *north, *east = y, x; (farmdata.Position{North: y, East: x, Has: farmdata.HasNorth | farmdata.HasEast}).OffEarth() {
 		a.find(farmdata.KindPosition, a.tag+" is not on Earth")
@@ -134,14 +137,19 @@ func (r *setReader) object(e *element) (object any, known bool) {
 	if a.nothing {
 		return nil, true
 	}
+	r.unasked(e, false)
+	return object, true
+}
+
+// unasked counts the attributes of an element that nobody asked for. An empty one says nothing, except in the header of a log.
+func (r *setReader) unasked(e *element, header bool) {
 	for _, attr := range e.attrs {
 		name := attr.Name.Local
 		asked := len(name) == 1 && e.asked&(1<<(name[0]-'A')) != 0 || unneeded[e.tag+" "+name]
-		if !asked && attr.Value != "" && attr.Name.Space == "" && name != "xmlns" {
+		if !asked && (attr.Value != "" || header) && attr.Name.Space == "" && name != "xmlns" {
 			r.skipped.add(skip{kind: farmdata.KindUnsupported, in: e.tag, tag: name, attribute: true}, e.spot)
 		}
 	}
-	return object, true
 }
 
 // unneeded are the attributes that say nothing more: the lengths of files. It is only read.

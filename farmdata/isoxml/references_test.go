@@ -115,6 +115,8 @@ func TestWhatIsNotRead(t *testing.T) {
 		"another case":  {`<tsk A="TSK1"/>`, "unsupported: elements tsk, which are not read: 1", false},
 		"no plain name": {`<Änderung/><` + strings.Repeat("X", 1000) + `/>`, "unsupported: elements of other names, which are not read: 2", false},
 		"attributes":    {`<CTR A="CTR1" B="c" N="x" P094_Rank=""/><CTR A="CTR2" N="y"/><TSK A="TSK1" xmlns:x="y"/>`, "unsupported: attributes N of CTR, which are not read: 2", false},
+		"twice":         {`<CTR A="CTR1" B="c" B="d" A="CTR2"/>`, "duplicate: attribute A of CTR is there twice; the first one counts; duplicate: attribute B of CTR is there twice; the first one counts", false},
+		"of a prefix":   {`<CTR m:A="CTR9" A="CTR1" B="c"/><CTR A="CTR9" B="c"/>`, "", false},
 		"many":          {strings.Repeat(`<CLD/>`, 100_000), "unsupported: elements CLD, which are not read: 100000", false},
 
 		"task in a field":     {`<PFD A="PFD1"><TSK A="TSK1"/><TSK A="TSK2"/></PFD>`, "orphan: elements TSK in PFD, where they do not belong: 2", false},
@@ -154,6 +156,13 @@ func TestHeadersOfLogs(t *testing.T) {
 		"unknown element":  {strings.Replace(sampleHeader, position, position+`<X/><X/>`, 1), 1, "unsupported"},
 		"value in another": {strings.Replace(sampleHeader, "</TIM>", `<X><DLV A="0001" B="" C="DET-1"/></X></TIM>`, 1), 1, "unsupported, syntax"},
 		"257 values":       {strings.Replace(sampleHeader, "</TIM>", strings.Repeat(`<DLV A="0001" B="" C="DET-1"/>`, 255)+"</TIM>", 1), 1, "surplus"},
+		"one time":         {strings.Replace(sampleHeader, `A=""`, `A="2021-03-23T21:00:00"`, 1), 1, "value"},
+		"time that ends":   {strings.Replace(sampleHeader, `A=""`, `A="" B=""`, 1), 1, "unsupported"},
+		"UTC of all":       {strings.Replace(sampleHeader, position, `<PTN A="" B="" D="" H="1000" I="15000"/>`, 1), 1, "value, value"},
+		"day of all":       {strings.Replace(sampleHeader, position, `<PTN A="" B="" D="" H="x" I="15000"/>`, 1), 1, "value, value"},
+		"unknown part":     {strings.Replace(sampleHeader, position, `<PTN A="" B="" D="" J=""/>`, 1), 1, "unsupported"},
+		"unknown of value": {strings.Replace(sampleHeader, "</TIM>", `<DLV A="0001" B="" C="DET-1" X=""/></TIM>`, 1), 1, "unsupported"},
+		"PGN missing":      {strings.Replace(sampleHeader, "</TIM>", `<DLV A="DFFE" B="" C="DET-1"/></TIM>`, 1), 1, "value, value, value"},
 		"two headers":      {sampleHeader + sampleHeader, 1, "unsupported, syntax, syntax"},
 	} {
 		set := openSet(t, entry{"TASKDATA.XML", sample}, entry{"TLG00001.XML", tt.header}, entry{"TLG00001.BIN", sampleRecord(1000, 10, 20, value{0, 1})})

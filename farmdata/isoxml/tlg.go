@@ -68,9 +68,14 @@ func positionHeader(e *element) positionLayout {
 	h.pdop = part("E", 2, farmdata.HasPDOP, float("E", &h.fixed.PDOP))
 	h.hdop = part("F", 2, farmdata.HasHDOP, float("F", &h.fixed.HDOP))
 	h.satellites = part("G", 1, farmdata.HasSatellites, whole("G", 0, math.MaxUint8, func(n int64) { h.fixed.Satellites = int(n) }))
-	unused := func() bool { return false }
-	h.milliseconds = part("H", 4, 0, unused)
-	h.days = part("I", 2, 0, unused)
+	unread := func(name string) func() bool {
+		return func() bool {
+			e.wrong(name, "one time for all records, which is not read")
+			return false
+		}
+	}
+	h.milliseconds = part("H", 4, 0, unread("H"))
+	h.days = part("I", 2, 0, unread("I"))
 	for _, pair := range [][2]string{{"A", "B"}, {"B", "A"}, {"H", "I"}, {"I", "H"}} {
 		_, has := e.lookup(pair[0])
 		if _, other := e.lookup(pair[1]); has && !other {
@@ -134,6 +139,11 @@ func (r *setReader) readHeader(f file) (header, bool) {
 			root = true
 			if e.tag == "TIM" {
 				isHeader = true
+				if value, _ := e.lookup("A"); value != "" {
+					e.wrong("A", "one time for all records, which is not read")
+				}
+				e.lookup("D")
+				r.unasked(e, true)
 				return &h
 			}
 		case !isHeader: // which is said
@@ -143,6 +153,7 @@ func (r *setReader) readHeader(f file) (header, bool) {
 			e.find(farmdata.KindDuplicate, "position that the header has already; the first one counts")
 		case e.tag == "PTN":
 			h.position, positioned = positionHeader(e), true
+			r.unasked(e, true)
 		case e.tag == "DLV":
 			r.addColumn(&h, e)
 		default:
@@ -171,9 +182,12 @@ func (r *setReader) addColumn(h *header, e *element) {
 	e.needs("A")
 	pgn, _ := e.whole("D", 0, math.MaxUint32)
 	r.budget.memory -= int64(unsafe.Sizeof(farmdata.Column{}))
-	h.columns = append(h.columns, farmdata.Column{
-		DDI: e.ddi("A", farmdata.DDIUnknown), ElementID: e.str("C"), PGN: uint32(pgn), StartBit: e.uint8("E"), StopBit: e.uint8("F"),
-	})
+	c := farmdata.Column{DDI: e.ddi("A", farmdata.DDIUnknown), ElementID: e.str("C"), PGN: uint32(pgn), StartBit: e.uint8("E"), StopBit: e.uint8("F")}
+	if c.DDI == farmdata.DDIPGN {
+		e.needs("D", "E", "F")
+	}
+	r.unasked(e, true)
+	h.columns = append(h.columns, c)
 }
 
 // describe completes a column with what its device says about it, otherwise with
@@ -252,6 +266,8 @@ const (
 	// farthest is how far UTC may be from a local time. Time zones are within 14 h.
 	farthest = 15 * time.Hour
 	degree   = 1e7
+	// firstDay and lastDay of what isPlausible are 1981-01-01 and 2100-12-31.
+	firstDay, lastDay = 366, 44194
 )
 
 // decode decodes the record that data begins with. length is 0 if that is not all
@@ -284,13 +300,18 @@ func (d *decoder) decode(data []byte) (length int, finding *farmdata.Finding) {
 	d.record.Values = values[:count:count]
 
 	milliseconds, days := binary.LittleEndian.Uint32(data), binary.LittleEndian.Uint16(data[4:])
-	if milliseconds < millisecondsOfDay && isDate(days) { // nearly always
+	odd := days < firstDay || days > lastDay
+	if milliseconds < millisecondsOfDay && !odd { // nearly always
 		d.record.Stamp.Wall = time.UnixMilli(millisecond(days, milliseconds)).UTC()
 	} else {
 		finding = d.decodeOddTime(milliseconds, days)
 	}
 	if d.position.milliseconds != 0 && d.position.days != 0 {
 		finding = d.decodeReceiver(data, finding)
+	}
+	if odd && finding == nil && !d.toldWall && !d.toldUTC && !isPlausible(d.record.Stamp.Wall) {
+		d.toldWall = true
+		finding = &farmdata.Finding{Kind: farmdata.KindTime, Offset: 4, Detail: "date of the machine's clock cannot be right, because it is of 1980 or after 2100, here and maybe in later records"}
 	}
 	d.decodePosition(data)
 	if finding == nil && d.record.Position.OffEarth() {
@@ -304,7 +325,7 @@ func (d *decoder) decodeOddTime(milliseconds uint32, days uint16) (finding *farm
 	if milliseconds >= millisecondsOfDay {
 		finding = &farmdata.Finding{Kind: farmdata.KindTime, Detail: "time of day beyond the end of the day"}
 	}
-	if isDate(days) {
+	if isDate(days) && milliseconds != math.MaxUint32 {
 		d.record.Stamp.Wall = time.UnixMilli(millisecond(days, milliseconds)).UTC()
 	} else if d.record.Stamp.Wall = (time.Time{}); finding == nil && !d.toldWall {
 		d.toldWall = true
@@ -325,6 +346,8 @@ func (d *decoder) decodeReceiver(data []byte, finding *farmdata.Finding) *farmda
 	switch {
 	case milliseconds >= millisecondsOfDay:
 		detail = "time of day of the GPS receiver beyond the end of the day; it is left out, here and in later records"
+	case stamp.Wall.IsZero() && !isPlausible(utc):
+		detail = "date of the GPS receiver cannot be right, because it is of 1980 or after 2100; it is left out, here and in later records"
 	case stamp.Wall.IsZero() || utc.Sub(stamp.Wall).Abs() <= farthest:
 		stamp.UTC = utc
 		return finding

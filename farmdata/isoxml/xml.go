@@ -26,16 +26,23 @@ type spot struct {
 	offset  int64
 }
 
+// lookup returns an attribute, the first one of that name. One with a prefix is somebody else's.
 func (e *element) lookup(name string) (value string, ok bool) {
+	first := e.asked
 	if len(name) == 1 {
 		e.asked |= 1 << (name[0] - 'A')
 	}
 	for _, attr := range e.attrs {
-		if attr.Name.Local == name {
-			return strings.TrimSpace(attr.Value), true
+		switch {
+		case attr.Name.Space != "" || attr.Name.Local != name:
+		case !ok:
+			value, ok = strings.TrimSpace(attr.Value), true
+		case first != e.asked: // told once
+			first = e.asked
+			e.find(farmdata.KindDuplicate, "attribute "+name+" of "+e.tag+" is there twice; the first one counts")
 		}
 	}
-	return "", false
+	return value, ok
 }
 
 func (e *element) str(name string) string {

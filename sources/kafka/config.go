@@ -164,6 +164,7 @@ func (c Config) client() *sarama.Config {
 	client.Consumer.IsolationLevel = sarama.ReadCommitted
 	client.Consumer.Offsets.Initial = sarama.OffsetOldest // also where an offset is out of range
 	client.Metadata.AllowAutoTopicCreation = false
+	client.Metadata.Retry.Backoff = 20 * time.Millisecond // for each topic that cannot be read, while the members of the group wait
 	if c.Client != nil {
 		c.Client(client)
 	}

@@ -18,6 +18,8 @@ type handler struct {
 	cluster string
 	// notes are the notes of topics, which tell a topic that was created again.
 	notes map[string]string
+	// missing is [ErrNoTopic] if topics are missing since the beginning.
+	missing error
 	// endSession makes the group rebalance; this member comes back.
 	endSession context.CancelFunc
 	lost       chan struct{} // closed when the partitions may be somebody else's
@@ -41,6 +43,55 @@ func (h *handler) Cleanup(sarama.ConsumerGroupSession) error {
 	close(h.end)
 	h.watching.Wait()
 	return nil
+}
+
+// readable is the client of a group for which a topic that is gone, or may not be read, has no partitions, and a topic has none
+// without a leader: otherwise the topics that can be read would wait for the others, too.
+type readable struct {
+	sarama.Client
+
+	mu      sync.Mutex
+	planned map[string]int // how many partitions each topic had when this member, as the leader of the group, assigned them
+}
+
+// RefreshMetadata implements sarama.Client.
+func (c *readable) RefreshMetadata(topics ...string) error {
+	if err := c.Client.RefreshMetadata(topics...); !ofTopic(err) {
+		return err
+	}
+	return nil
+}
+
+// Partitions implements sarama.Client.
+func (c *readable) Partitions(topic string) ([]int32, error) {
+	partitions, err := c.Client.WritablePartitions(topic)
+	if err != nil && !ofTopic(err) {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.planned[topic] = len(partitions)
+	return partitions, nil
+}
+
+// plan begins a session.
+func (c *readable) plan() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.planned = map[string]int{}
+}
+
+// of returns how many partitions of a topic were assigned, if this member has assigned them.
+func (c *readable) of(topic string) (planned int, leads bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	planned, leads = c.planned[topic]
+	return planned, leads
+}
+
+// ofTopic reports whether an answer says that a topic cannot be read, or a part of it.
+func ofTopic(err error) bool {
+	return errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, sarama.ErrLeaderNotAvailable) || errors.Is(err, sarama.ErrTopicAuthorizationFailed)
 }
 
 // identify asks the brokers for the ID of their cluster and the notes of the topics. The ID is empty if they do not know it,

@@ -3,6 +3,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,4 +182,95 @@ func TestSubscriptionThatCannotWork(t *testing.T) {
 	if n := strings.Count(log.String(), "waits for what does not exist"); n != 1 || !strings.Contains(log.String(), "cannot work and has ended") {
 		t.Errorf("warned %d times: %v", n, log)
 	}
+}
+
+// joins has the members rejoin, and returns once they have done so.
+func joins(f *topic, cluster *kafkatest.Cluster) {
+	f.Helper()
+	joined := make(chan struct{}, 1)
+	cluster.Fake().ControlKey(int16(kmsg.SyncGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+		wakeup.Token(joined)
+		return nil, nil, false
+	})
+	rejoin(cluster)
+	testkit.Ends(f.T, "the assignment", func() { <-joined })
+}
+
+// leaderless says that a partition has no leader until end is called.
+func leaderless(f *topic, cluster *kafkatest.Cluster, partition int32) (end func()) {
+	f.Helper()
+	request := kmsg.NewPtrMetadataRequest()
+	request.Topics = []kmsg.MetadataRequestTopic{{Topic: kmsg.StringPtr(f.name)}}
+	known := testkit.Must(request.RequestWith(f.Context(), f.client))(f)
+	over := make(chan struct{})
+	cluster.Fake().ControlKey(int16(kmsg.Metadata), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		select {
+		case <-over:
+			return nil, nil, false
+		default:
+		}
+		cluster.Fake().KeepControl()
+		metadata := request.(*kmsg.MetadataRequest)
+		if len(metadata.Topics) != 1 || metadata.Topics[0].Topic == nil || *metadata.Topics[0].Topic != f.name {
+			return nil, nil, false
+		}
+		answer := *known
+		answer.SetVersion(metadata.GetVersion())
+		answer.Topics = slices.Clone(known.Topics)
+		answer.Topics[0].Partitions = slices.Clone(answer.Topics[0].Partitions)
+		p := &answer.Topics[0].Partitions[partition]
+		p.Leader, p.ErrorCode = -1, kerr.LeaderNotAvailable.Code
+		return &answer, nil, true
+	})
+	return func() { close(over) }
+}
+
+// What of the topics cannot be read when the group shares the partitions does not hold up the rest, is told, and is read once it is
+// there.
+func TestRestIsRead(t *testing.T) {
+	t.Parallel()
+	t.Run("a topic is gone", func(t *testing.T) {
+		t.Parallel()
+		cluster := kafkatest.Start(t)
+		f, other := newTopic(t, cluster.Addr(), 1), newTopic(t, cluster.Addr(), 1)
+		s := f.subscriber(nil, func(c *kafka.Config) { c.Topics = append(c.Topics, other.name) })
+		messages := f.subscribe(s)
+		f.put(1, 1)
+		f.next(messages).Ack()
+		end := deleteTopic(other)
+		joins(f, cluster)
+		f.put(1, 1)
+		f.next(messages).Ack()
+		testkit.Eventually(t, "ReadError says it", func() bool {
+			_, err := s.ReadError()
+			return err != nil && strings.Contains(err.Error(), other.name) && strings.Contains(err.Error(), "does not exist")
+		})
+		end()
+		other.put(1, 1)
+		other.next(messages).Ack()
+		testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
+	})
+	t.Run("a partition has no leader", func(t *testing.T) {
+		t.Parallel()
+		cluster := kafkatest.Start(t)
+		f := newTopic(t, cluster.Addr(), 2)
+		s := f.subscriber(nil)
+		messages := f.subscribe(s)
+		f.add(0, 0, 1)
+		f.next(messages).Ack()
+		f.add(1, 0, 1)
+		f.next(messages).Ack()
+		end := leaderless(f, cluster, 1)
+		joins(f, cluster)
+		f.add(0, 1, 1)
+		f.next(messages).Ack()
+		testkit.Eventually(t, "ReadError says it", func() bool {
+			_, err := s.ReadError()
+			return err != nil && strings.Contains(err.Error(), "partition 1")
+		})
+		end()
+		f.add(1, 1, 1)
+		f.next(messages).Ack()
+		testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
+	})
 }

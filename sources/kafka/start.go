@@ -101,8 +101,8 @@ func topicNotes(answer *sarama.MetadataResponse) map[string]string {
 
 const topicNotePrefix = "topic "
 
-// checkTopics ends the session if one of the topics is another one by now, or is there again: the session knows nothing of it. It
-// reports a topic that is gone, and partitions of the session without a leader: those that are not read yet report nothing.
+// checkTopics ends the session if one of the topics is another one by now, or is there again, or more of it can be read: the session
+// knows nothing of it. It reports a topic that is gone, and partitions without a leader: those that are not read report nothing.
 func (h *handler) checkTopics(broker *sarama.Broker, session sarama.ConsumerGroupSession) {
 	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(h.client.Config().Version, h.topics))
 	if err != nil {
@@ -114,13 +114,25 @@ func (h *handler) checkTopics(broker *sarama.Broker, session sarama.ConsumerGrou
 		}
 	}
 	for _, topic := range answer.Topics {
-		if topic.Err != sarama.ErrNoError {
+		switch {
+		case topic.Err == sarama.ErrUnknownTopicOrPartition && h.missing != nil:
+			h.fails(h.missing) // which says more
+		case topic.Err != sarama.ErrNoError:
 			h.fails(fmt.Errorf("topic %s: %w", topic.Name, topic.Err))
 		}
+		planned, leads := h.planned.of(topic.Name)
+		led := len(topic.Partitions)
 		for _, p := range topic.Partitions {
-			if p.Err == sarama.ErrLeaderNotAvailable && slices.Contains(session.Claims()[topic.Name], p.ID) {
+			if p.Err != sarama.ErrLeaderNotAvailable {
+				continue
+			}
+			led--
+			if leads || slices.Contains(session.Claims()[topic.Name], p.ID) {
 				h.fails(fmt.Errorf("topic %s, partition %d: %w", topic.Name, p.ID, p.Err))
 			}
+		}
+		if leads && led > planned {
+			h.endSession()
 		}
 	}
 }
@@ -156,8 +168,11 @@ func (h *handler) begin(session sarama.ConsumerGroupSession) error {
 		// deleted the topic, and may do so just now.
 		session.ResetOffset(s.topic, s.number, s.at, h.notes[s.topic])
 		session.MarkOffset(s.topic, s.number, s.at, h.notes[s.topic])
+		delete(h.ends[s.topic], s.number) // from now on the group has an offset
 	}
-	h.ends = nil // from now on the group has offsets
+	if len(h.notes) == len(h.topics) {
+		h.subscription.missing = nil
+	}
 	session.Commit()
 	return nil
 }

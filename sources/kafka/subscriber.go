@@ -99,8 +99,10 @@ type subscription struct {
 	once   once // for what open warns of each time
 	client sarama.Client
 	group  sarama.ConsumerGroup
-	topics []string
-	// missing is [ErrNoTopic] if topics were missing at the beginning.
+	// planned is the client of the group.
+	planned *readable
+	topics  []string
+	// missing is [ErrNoTopic] if topics are missing since the beginning.
 	missing error
 	// ends is where the partitions of a new group start with StartNewest; nil otherwise.
 	ends   map[string]map[int32]int64
@@ -119,8 +121,8 @@ type subscription struct {
 // While the brokers are unreachable the error matches sinks.ErrUnavailable, and Subscribe can
 // be called again; it then blocks for at most Connection.ConnectTimeout for each broker, three
 // times. The same holds while none of the topics exists: the error also matches [ErrNoTopic], and names those that look alike.
-// While some are missing, the subscription waits for them instead; with Connection.RetryOnFailedConnect for all of them, and for
-// the brokers, and ReadError says for what. [StartNewest] begins when it has connected then. If an error matches [ErrConfig] then,
+// While some are missing, or partitions have no leader, the subscription reads the others, and waits for them; with
+// Connection.RetryOnFailedConnect for all topics, and for the brokers. ReadError says for what. [StartNewest] begins when it has connected then. If an error matches [ErrConfig] then,
 // the channel is closed.
 // While no coordinator of the group is ready, as after the start of a broker, it waits for half a minute.
 //
@@ -206,7 +208,8 @@ func (s *subscription) open() error {
 		s.ends, err = newestOffsets(s.intake, client, s.config.Group, s.reading.older(s.topics))
 	}
 	if err == nil {
-		s.group, err = sarama.NewConsumerGroupFromClient(s.config.Group, client)
+		s.planned = &readable{Client: client}
+		s.group, err = sarama.NewConsumerGroupFromClient(s.config.Group, s.planned)
 	}
 	if err != nil {
 		return classified(s.config, errors.Join(err, client.Close()))
@@ -319,9 +322,10 @@ func (s *subscription) run() {
 	for n := 0; s.intake.Err() == nil; {
 		session, endSession := context.WithCancel(s.intake)
 		h := &handler{
-			subscription: s, endSession: endSession,
+			subscription: s, endSession: endSession, missing: s.missing,
 			lost: make(chan struct{}), end: make(chan struct{}),
 		}
+		s.planned.plan()
 		err := s.group.Consume(session, s.topics, h)
 		endSession()
 		if s.intake.Err() != nil {
@@ -332,9 +336,6 @@ func (s *subscription) run() {
 		}
 		if err == nil {
 			continue
-		}
-		if s.missing != nil && errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-			err = s.missing // which says more
 		}
 		if !passes(err, since) {
 			s.state.Fails(s.config.unavailable(err))

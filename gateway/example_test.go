@@ -341,7 +341,7 @@ func ExampleValidateExternalID() {
 	fmt.Println(gateway.ValidateExternalID("field-7"))
 	// Output:
 	// <nil>
-	// externalId must have a namespace identifier and a namespace-specific string, separated by a colon
+	// externalId must have two parts, separated by a colon, such as example:farm
 }
 
 func ExampleValidateEndpointName() {

@@ -36,7 +36,7 @@ func ValidateExternalID(id string) error {
 	namespace, specific, found := strings.Cut(id, ":")
 	switch {
 	case !found || namespace == "" || specific == "":
-		return bad("must have a namespace identifier and a namespace-specific string, separated by a colon")
+		return bad("must have two parts, separated by a colon, such as example:farm")
 	case len(namespace) > maxNamespaceID:
 		return bad("must have a namespace identifier of at most 32 characters")
 	case !isAlphanumeric(namespace[0]):

@@ -79,7 +79,7 @@ func (o *opener) bare(f file) (*Archive, error) {
 }
 
 // OpenFS reads a folder, as Open reads an archive. Archives in the folder are not
-// looked into.
+// looked into, which is found.
 func OpenFS(ctx context.Context, fsys fs.FS, cfg Config) (*Archive, error) {
 	o, err := newOpener(ctx, cfg)
 	if err != nil {
@@ -92,6 +92,9 @@ func OpenFS(ctx context.Context, fsys fs.FS, cfg Config) (*Archive, error) {
 		info, err := entry.Info()
 		if err != nil {
 			return err
+		}
+		if strings.EqualFold(path.Ext(name), ".zip") && !leftover(name) {
+			o.findings.add(&farmdata.Finding{Kind: farmdata.KindUnreadable, File: name, Offset: -1, Record: -1, Detail: "archives in a folder are not looked into; open it by itself"})
 		}
 		if !o.add(file{path: name, size: info.Size(), open: func() (io.ReadCloser, error) { return fsys.Open(name) }}) {
 			return fs.SkipAll

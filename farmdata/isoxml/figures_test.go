@@ -104,7 +104,11 @@ func TestNumbersOfTaskData(t *testing.T) {
 				return fmt.Sprint(p.Valid(), p.Has == farmdata.HasEast)
 			}, "false true", "value, value"},
 	} {
-		set := openSet(t, entry{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">` + fmt.Sprintf(tt.in, tt.xml) + `</ISO11783_TaskData>`}, entry{"GRD00001.BIN", "\x00"})
+		entries := []entry{{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">` + fmt.Sprintf(tt.in, tt.xml) + `</ISO11783_TaskData>`}, {"GRD00001.BIN", "\x00"}}
+		if !strings.Contains(entries[0].content, "<GRD") {
+			entries = entries[:1]
+		}
+		set := openSet(t, entries...)
 		if got := tt.got(set); got != tt.kept {
 			t.Errorf("%s: got %s, want %s", tt.name, got, tt.kept)
 		}

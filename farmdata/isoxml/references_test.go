@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
@@ -139,6 +140,22 @@ func TestWhatIsNotRead(t *testing.T) {
 		if len(set.Findings) > 0 && (set.Findings[0].File != "TASKDATA.XML" || set.Findings[0].Offset < 36) {
 			t.Errorf("%s: got %v, want where the first one is", name, set.Findings[0])
 		}
+	}
+}
+
+// TestFilesThatNothingNames are found, with where they are: what is in them is not read.
+func TestFilesThatNothingNames(t *testing.T) {
+	t.Parallel()
+	const xml = `<ISO11783_TaskData VersionMajor="4"><XFR A="PFD00001"/><TSK A="TSK1"><GRD A="52" B="8" C="0.1" D="0.1" E="1" F="1" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
+	entries := []entry{{"A/TASKDATA.XML", xml}, {"A/pfd00001.xml", `<XFC/>`}, {"A/GRD00001.bin", "\x00"}, {"A/readme.xml", "x"}, {"A/LINKLIST.XML", `<ISO11783LinkList/>`}}
+	for name, want := range map[string]string{"": "", "A/PFD00002.XML": "unreadable", "A/Grd00002.BIN": "unreadable", "A/PNT00001.BIN": "unreadable", "B/GRD00002.BIN": ""} {
+		if set := openSet(t, append(entries[:5:5], entry{name, "x"})...); farmdatatest.Kinds(set.Findings) != want || want != "" && set.Findings[0].File != name {
+			t.Errorf("%s: got %v, want %q", name, set.Findings, want)
+		}
+	}
+	files := fstest.MapFS{"A/TASKDATA.XML": {Data: []byte(`<ISO11783_TaskData/>`)}, "B.ZIP": {Data: []byte(zipped(t, entries...))}}
+	if a, err := OpenFS(t.Context(), files, Config{}); err != nil || len(a.Sets) != 1 || farmdatatest.Kinds(a.Findings) != "unreadable" || a.Findings[0].File != "B.ZIP" {
+		t.Errorf("got %+v, %v, want that an archive in a folder is not looked into", a, err)
 	}
 }
 

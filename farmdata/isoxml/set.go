@@ -1,6 +1,7 @@
 package isoxml
 
 import (
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -41,6 +42,7 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 	}
 	r.addLogs(logs)
 	r.addGrids()
+	r.findUnnamed()
 	for _, finding := range r.skipped.findings() {
 		r.findings.add(finding)
 	}
@@ -155,6 +157,26 @@ func logNames(files folder) (names []string) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+var namedFile = regexp.MustCompile(`^[a-z]{3}[0-9]{5}\.(bin|xml)$`)
+
+// findUnnamed finds the files that have names of TaskData, and which nothing names. Logs are read all the same.
+func (r *setReader) findUnnamed() {
+	named := map[string]bool{}
+	for name := range r.externals {
+		named[name+".xml"] = true
+	}
+	for _, task := range r.set.Tasks {
+		for _, grid := range task.Grids {
+			named[strings.ToLower(grid.Name)+".bin"] = true
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.files)) {
+		if namedFile.MatchString(key) && !named[key] && !logFile.MatchString(key) {
+			r.find(farmdata.KindUnreadable, r.files[key].path, "nothing names this file, so it is not read")
+		}
+	}
 }
 
 // addLogs opens the logs of the tasks, then the others.

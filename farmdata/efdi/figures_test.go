@@ -132,6 +132,22 @@ func TestAllEntriesHaveIt(t *testing.T) {
 	}
 }
 
+// TestFieldsBesideEntries: a field of a message that is not described is found once, and all entries are given.
+func TestFieldsBesideEntries(t *testing.T) {
+	t.Parallel()
+	log, list := logOf(marshal(t, entry(0, 1)), marshal(t, entry(1, 2))), marshal(t, &efdipb.GPSList{Entry: []*efdipb.GPSEntry{{North: 52, East: 7}, {North: 52, East: 8}}})
+	for name, tt := range map[string]struct{ more, found string }{
+		"none": {"", ""}, "an extension": {"\x82\x80\x01\x00", ""}, "new numbers": {"\x78\x01\x7a\x01x", "unsupported"},
+	} {
+		for message, payload := range map[Message][]byte{TimeLog: log, GPSList: list} {
+			set := open(t, append(payload, tt.more...), message, Config{})
+			if records, found := farmdatatest.Read(t, set.Logs[0]); len(records) != 2 || farmdatatest.Kinds(found) != tt.found {
+				t.Errorf("%s of %s: got %d records and %v, want 2 and %q", name, message, len(records), found, tt.found)
+			}
+		}
+	}
+}
+
 // TestElementOfNoDevice: a value of a device element that no device has is told once for a log, whatever else is wrong with the
 // entry, and given. Without any device nothing can be described, and nobody expects it.
 func TestElementOfNoDevice(t *testing.T) {

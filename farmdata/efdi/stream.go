@@ -10,9 +10,9 @@ import (
 	"github.com/agrimill/agrimill/farmdata"
 )
 
-// entries yields the records of a list of messages: those in the field number.
+// entries yields the records of a list of messages: those in the field that has them.
 // decode makes a record of one, and returns a finding instead of or beside it.
-func (r *reader) entries(s section, number protowire.Number, decode func([]byte, *farmdata.Record) (*farmdata.Finding, bool)) iter.Seq2[*farmdata.Record, error] {
+func (r *reader) entries(s section, of *schema, decode func([]byte, *farmdata.Record) (*farmdata.Finding, bool)) iter.Seq2[*farmdata.Record, error] {
 	return func(yield func(*farmdata.Record, error) bool) {
 		var record farmdata.Record
 		var body []byte
@@ -45,10 +45,13 @@ func (r *reader) entries(s section, number protowire.Number, decode func([]byte,
 				finding.Record = record.Number
 				yield(nil, finding)
 				return
-			case f.wire != protowire.BytesType:
-				continue
-			case f.number != number:
-				err = w.skip(f)
+			case f.number != of.entry || f.wire != protowire.BytesType:
+				if wire, known := of.fields[f.number]; (!known || wire != f.wire) && !tell(undescribed(), f.start) {
+					return
+				}
+				if f.wire == protowire.BytesType { // others are behind us
+					err = w.skip(f)
+				}
 			case f.length > r.cfg.MaxEntry:
 				if !tell(damaged(farmdata.KindLimit, f.start, "entry larger than allowed", nil), f.start) {
 					return
@@ -80,7 +83,7 @@ func (r *reader) entries(s section, number protowire.Number, decode func([]byte,
 func (r *reader) records(s section) iter.Seq2[*farmdata.Record, error] {
 	return func(yield func(*farmdata.Record, error) bool) {
 		d, told := newDecoder(r.descriptions(), r.cfg.MaxColumns), len(r.devices()) == 0
-		for record, err := range r.entries(s, 4, d.decode) {
+		for record, err := range r.entries(s, schemas[TimeLog], d.decode) {
 			if d.nameless && !told {
 				told = true
 				finding := damaged(farmdata.KindReference, -1, "no device has the device element of a value, here and maybe in later entries", nil)
@@ -100,5 +103,5 @@ func (r *reader) records(s section) iter.Seq2[*farmdata.Record, error] {
 
 // positions decodes a list of positions.
 func (r *reader) positions(s section) iter.Seq2[*farmdata.Record, error] {
-	return r.entries(s, 1, decodeEntry)
+	return r.entries(s, schemas[GPSList], decodeEntry)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
@@ -158,7 +159,7 @@ func (n Name) of(value func(column string) any) (string, error) {
 	}
 	switch v := value(n.Column).(type) {
 	case string:
-		if name := strings.TrimSpace(v); name != "" {
+		if name := strings.TrimSpace(v); name != "" && !strings.ContainsRune(name, utf8.RuneError) { // which stands for bytes that are not UTF-8
 			return name, nil
 		}
 	case float64:
@@ -166,7 +167,7 @@ func (n Name) of(value func(column string) any) (string, error) {
 			return strconv.FormatFloat(v, 'f', -1, 64), nil
 		}
 	}
-	return "", fmt.Errorf("%s is no name, is a number too large for one, or is not there", n.Column)
+	return "", fmt.Errorf("%s is no name, not UTF-8, a number too large for one, or is not there", n.Column)
 }
 
 // product returns the ID of a product.
@@ -197,17 +198,39 @@ func (m *maker) place(polygons []polygon) error {
 			if len(ring) < 4 || ring[0] != ring[len(ring)-1] {
 				return errors.New("a ring is not closed, or has fewer than four points")
 			}
-			for _, at := range ring {
+			for i, at := range ring {
 				if !(math.Abs(at.north) <= 90 && math.Abs(at.east) <= 180) {
 					return errors.New("a point is not on Earth: coordinates have to be degrees of WGS 84, longitude first")
 				}
 				if rounded(at.north) == 0 && rounded(at.east) == 0 {
 					return errors.New("a point is at 0, 0, which stands for no place")
 				}
+				if m.cfg.Grid > 0 && math.Abs(at.east-ring[max(i-1, 0)].east) > 180 {
+					return errors.New("a ring goes across the 180th meridian, and no grid does: have the polygon cut there")
+				}
+			}
+			if around(ring, p[0]) {
+				return errors.New("an interior ring is around the exterior one, which has to come first")
 			}
 		}
 	}
 	return nil
+}
+
+// around reports whether the corners of what a ring is in are outside of those of another one.
+func around(ring, other []point) bool {
+	south, west, north, east := box(ring)
+	s, w, n, e := box(other)
+	return south < s && west < w && north > n && east > e
+}
+
+// box returns what a ring is in.
+func box(ring []point) (south, west, north, east float64) {
+	south, west, north, east = 90, 180, -90, -180
+	for _, at := range ring {
+		south, west, north, east = min(south, at.north), min(west, at.east), max(north, at.north), max(east, at.east)
+	}
+	return south, west, north, east
 }
 
 // set is the set without a map.

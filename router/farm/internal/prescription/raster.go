@@ -28,9 +28,8 @@ func newRaster(features []feature, side float64) (*raster, error) {
 	south, west, north, east := 90.0, 180.0, -90.0, -180.0
 	for _, f := range features {
 		for _, p := range f.polygons {
-			for _, at := range p[0] {
-				south, west, north, east = min(south, at.north), min(west, at.east), max(north, at.north), max(east, at.east)
-			}
+			s, w, n, e := box(p[0])
+			south, west, north, east = min(south, s), min(west, w), max(north, n), max(east, e)
 		}
 	}
 	g := &raster{south: rounded(south), west: rounded(west), cellNorth: side / metersPerDegree}

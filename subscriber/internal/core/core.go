@@ -66,7 +66,8 @@ type Core struct {
 	reviewAt    time.Duration // the next review; zero if none is due
 	wants       bool          // a reconnect, for what was left
 	reconnected time.Duration // when the stream was opened, or was to be
-	recallIn    time.Duration // how long after that it is opened again in any case if something was left
+	recallAt    time.Duration // when it is opened again in any case for what was left; zero if nothing was
+	recallIn    time.Duration // how long after something was left first that is
 
 	leftBehind bool // by a route that ended
 
@@ -186,7 +187,7 @@ func (c *Core) askForOthers(now time.Duration) {
 // Connected takes in that the stream was opened: everything that is not confirmed comes again, in order.
 func (c *Core) Connected(now time.Duration) {
 	c.reconnected = now
-	c.wants, c.left = false, 0
+	c.wants, c.left, c.recallAt = false, 0, 0
 	c.room()
 	c.window.reopen()
 	c.files.resume(now)
@@ -197,6 +198,17 @@ func (c *Core) Connected(now time.Duration) {
 func (c *Core) Disconnected(now time.Duration) {
 	c.room() // for no event
 	c.files.pause(now)
+}
+
+// leaves takes in that a message is left with the service. A fault that lasts leaves something soon on each connection.
+func (c *Core) leaves(now time.Duration) {
+	if c.left++; c.left > 1 {
+		return
+	}
+	if now-c.reconnected >= recallAfter {
+		c.recallIn = recallAfter
+	}
+	c.recallAt = now + c.recallIn
 }
 
 // Want asks for a reconnect: the service has something that it does not send by itself.
@@ -227,9 +239,7 @@ func (c *Core) NextWake() (at time.Duration) {
 		earliest(c.holds[0].due)
 	}
 	earliest(c.files.next())
-	if c.left > 0 {
-		earliest(c.reconnected + c.recallIn)
-	}
+	earliest(c.recallAt)
 	return at
 }
 
@@ -242,8 +252,9 @@ func (c *Core) Wake(now time.Duration) {
 	}
 	c.wakeHolds(now)
 	c.wakeFiles(now)
-	if c.left > 0 && now >= c.reconnected+c.recallIn {
+	if c.recallAt != 0 && now >= c.recallAt {
 		c.recallIn *= 2
+		c.recallAt = now + c.recallIn
 		c.wants, c.reviewAt = true, now
 	}
 	if c.reviewAt != 0 && c.reviewAt <= now {

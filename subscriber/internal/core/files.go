@@ -230,7 +230,7 @@ func (c *Core) unclaimed(now time.Duration, w *waiter) {
 	wanted := c.window.wanted(m)
 	if len(wanted) == 0 { // all who wanted it have ended
 		f.remove(w)
-		c.left++
+		c.leaves(now)
 		return
 	}
 	switch c.take(now, m, nil, wanted) {

@@ -257,7 +257,7 @@ func (c *Core) mayBeLost(now time.Duration, w held) {
 	c.held--
 	c.room()
 	c.ledger.lose(w.slot)
-	c.left++
+	c.leaves(now)
 	c.Want(now)
 }
 

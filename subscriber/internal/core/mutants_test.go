@@ -18,7 +18,7 @@ var runMutants = flag.Bool("mutants", false, "build each mutant and run the test
 const (
 	byPrograms  = "^TestPrograms$"
 	byScenarios = "^TestScenarios$"
-	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestRouteBesideTheOthers|TestRouteBesideTheOthersHangs|TestRouteBesideTheOthersSetsNoPace|TestNothingIsConfirmedThatNobodyStored|TestConfirmedPartsAreNotSetAside)$"
+	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestRecallByTheClock|TestRouteBesideTheOthers|TestRouteBesideTheOthersHangs|TestRouteBesideTheOthersSetsNoPace|TestNothingIsConfirmedThatNobodyStored|TestConfirmedPartsAreNotSetAside)$"
 )
 
 // mutants break one rule of the core each: in a file, an old text becomes a new one, and a test finds it.
@@ -75,6 +75,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"what hangs keeps its place", "core.go", "		for _, it := range c.window.hung(now) {\n			c.wait(now, it)\n		}\n", "", byScenarios},
 	{"nothing is left", "core.go", "		for _, it := range c.window.shed(now) {\n			c.leave(now, it)\n		}\n", "", byScenarios},
 	{"what was left is not asked for", "take.go", "		c.wants, c.recallIn = true, recallAfter\n", "", byHands},
+	{"the clock of one fault is that of the next one", "core.go", "		c.recallIn = recallAfter\n", "", byHands},
 	{"what was left has got on", "window.go", "n.left && !n.vacated && ", "n.left && ", byHands},
 	{"all that are behind have all of the window", "shed.go", "share{total.items / 4, total.bytes / 4}", "total", byScenarios},
 	{"a node of which something was left gets more", "shed.go", "		b.shut = b.shut || b.route().ordered || !enough //", "		_ = enough //", byScenarios},

@@ -64,7 +64,7 @@ func (c *Core) take(now time.Duration, m, known *Message, wanted []*Route) Taken
 			c.files.drop(m)
 		}
 		known.left = true
-		c.left++
+		c.leaves(now)
 		c.review(now)
 		return LeftWithService
 	case len(to) == 0 && known == m: // all who want it have acked it
@@ -233,7 +233,7 @@ func (c *Core) finish(now time.Duration, it *Item, outcome Outcome) {
 	if outcome != Acked {
 		it.state, m.left = gaveUp, true
 		if !m.Aside { // which is not asked for again
-			c.left++
+			c.leaves(now)
 		}
 	}
 	c.window.remove(it, l)

@@ -282,6 +282,43 @@ func TestReconnectsForWhatWasLeft(t *testing.T) {
 	}
 }
 
+// What does not fit at all while it waits is asked for again when it has been left for half a minute, twice as long each
+// time in the same fault, whatever was in the faults before.
+func TestRecallByTheClock(t *testing.T) {
+	cfg := windowOf(20, true)
+	cfg.MaxBytes = 10
+	h := newByHand(t, cfg)
+	r := h.add(everything)
+	h.connects()
+	for fault := range 3 {
+		large := func() *Message {
+			m := small(fault+1, "t", "k")
+			m.Bytes = 10
+			return m
+		}
+		h.pass(time.Hour) // nothing ails
+		began := h.reconnects
+		for want := recallAfter; want < 5*recallAfter; want *= 2 {
+			m := large()
+			h.takes(Opened, m)
+			h.settles(r, m, Nacked)
+			for h.Counts().Left == 0 {
+				h.pass(reviewEvery)
+			}
+			asked := h.reconnects
+			if h.pass(want-time.Second) > asked {
+				t.Fatalf("it is asked for before %s, after %d times", want, asked-began)
+			}
+			if h.pass(2*time.Second) == asked {
+				t.Fatalf("it is not asked for after %s, after %d times", want, asked-began)
+			}
+			h.connects()
+		}
+		h.acks(r, large())
+		h.confirmed()
+	}
+}
+
 // What the service never delivers again is not left.
 func TestWhatDoesNotComeAgainIsNotLeft(t *testing.T) {
 	h := newByHand(t, windowOf(20, true))

@@ -264,7 +264,6 @@ func (d *Directory) setEndpoints(t *directoryTenant, list []TenantEndpointInfo, 
 
 func (d *Directory) removeEndpoint(t *directoryTenant, id string) {
 	delete(d.owner, fold(id))
-	t.unreadable = slices.DeleteFunc(t.unreadable, func(other string) bool { return sameID(other, id) })
 	t.endpoints = slices.DeleteFunc(t.endpoints, func(e TenantEndpointInfo) bool { return sameID(e.ID, id) })
 	for _, e := range t.endpoints {
 		if r := e.RoutedEndpoints; r != nil {

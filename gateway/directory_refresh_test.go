@@ -143,6 +143,7 @@ func TestDirectoryListThatIsOlderThanAnEvent(t *testing.T) {
 		"a list":             {&gateway.EndpointsListChanged{TenantID: tenantA, Endpoints: listOf(tenantA, idThree).Endpoints}, []string{idThree}, 1},
 		"none once more":     {&gateway.EndpointsListChanged{TenantID: tenantA}, []string{idTwo}, 2},
 		"a deletion":         {&gateway.EndpointDeleted{ID: idOne}, []string{idTwo}, 2},
+		"an authorization":   {&gateway.AuthorizationAdded{Tenant: listOf(tenantA, idThree), Scope: gateway.ScopeEndpointsManage}, []string{idThree}, 1},
 		"a revocation":       {&gateway.AuthorizationRevoked{TenantID: tenantA, Scope: gateway.ScopeEndpointsManage}, nil, 1},
 		"an event elsewhere": {&gateway.EndpointsListChanged{TenantID: tenantB, Endpoints: listOf(tenantB).Endpoints}, []string{idOne}, 1},
 	} {
@@ -228,21 +229,31 @@ func TestDirectorySyncIsShared(t *testing.T) {
 }
 
 // Events that arrive between the moment the service made up its answer and the moment the answer is here
-// are newer than it, and must survive it.
+// are newer than it, and must survive it, whatever their owner does with them afterwards.
 func TestDirectorySyncKeepsNewerEvents(t *testing.T) {
 	const manage = gateway.ScopeEndpointsManage
-	joined := hanging(0)
+	const idFour = "44444444-0000-4000-8000-000000000004"
+	joined, other := hanging(0), hanging(1)
 	l := &lister{tenants: []gateway.TenantInfo{listOf(tenantA, idOne, idTwo), listOf(tenantB)}}
 	d := gateway.NewDirectory(l)
+	added, changed := listOf(other, idFour), listOf(joined, idThree)
 	l.during = func() {
-		d.HandleEvent(&gateway.EndpointDeleted{ID: idOne})
-		d.HandleEvent(&gateway.AuthorizationAdded{Tenant: listOf(joined), Scope: manage})
-		d.HandleEvent(&gateway.EndpointsListChanged{TenantID: joined, Endpoints: listOf(joined, idThree).Endpoints})
-		d.HandleEvent(&gateway.AuthorizationRevoked{TenantID: tenantB, Scope: manage})
+		for _, event := range []gateway.Event{
+			&gateway.EndpointDeleted{ID: idOne},
+			&gateway.AuthorizationAdded{Tenant: listOf(joined), Scope: manage},
+			&gateway.AuthorizationAdded{Tenant: added, Scope: manage},
+			&gateway.EndpointsListChanged{TenantID: joined, Endpoints: changed.Endpoints},
+			&gateway.AuthorizationRevoked{TenantID: tenantB, Scope: manage},
+		} {
+			d.HandleEvent(event)
+			reflect.ValueOf(event).Elem().SetZero()
+		}
+		added.Endpoints[0].ID, changed.Endpoints[0].ID = "spoilt", "spoilt"
 	}
 	testkit.NoError(t, d.Sync(t.Context()))
 	wantIDs(t, d, tenantA, idTwo)
 	wantIDs(t, d, joined, idThree)
+	wantIDs(t, d, other, idFour)
 	if d.Scopes(tenantB) != nil || !d.Authorized(tenantA, manage) || !d.Authorized(joined, manage) {
 		t.Errorf("got %+v", d.Tenants())
 	}

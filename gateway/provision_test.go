@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -417,6 +418,86 @@ func TestProvisionerListingFails(t *testing.T) {
 	if r := p.result(t); r.Err != nil || !r.Created {
 		t.Errorf("got %+v, want a new endpoint once the list is there", r)
 	}
+}
+
+// provisionCalls is a client in one tenant, whose answers a test decides.
+type provisionCalls struct {
+	listed []time.Time // when the list was asked for
+	put    int
+	err    error // of the list
+}
+
+func (c *provisionCalls) ListAuthorizedTenants(context.Context) ([]gateway.TenantInfo, error) {
+	c.listed = append(c.listed, time.Now())
+	return []gateway.TenantInfo{{ID: tenantA}}, c.err
+}
+
+func (c *provisionCalls) PutEndpoint(_ context.Context, tenant, externalID string, _ gateway.PutEndpointRequest) (gateway.Endpoint, bool, error) {
+	c.put++
+	return gateway.Endpoint{ID: idOne, TenantID: tenant, ExternalID: externalID}, true, nil
+}
+
+// runs runs a provisioner that recreates endpoints, within a bubble.
+func (c *provisionCalls) runs(t *testing.T) *gateway.Provisioner {
+	t.Helper()
+	cfg := gateway.ProvisionerConfig{Client: c, ExternalID: "urn:example:main", Recreate: true}
+	cfg.Endpoint.ApplicationID, cfg.Endpoint.SoftwareVersionID = idTwo, idThree
+	p := testkit.Must(gateway.NewProvisioner(cfg))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }() // ends with ctx
+	t.Cleanup(func() {
+		cancel()
+		testkit.NoError(t, <-done)
+	})
+	synctest.Wait()
+	return p
+}
+
+// While the list fails, it is asked for again and again, after 15 seconds at most, and at once when Refresh says so.
+func TestProvisionerAsksForTheListAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &provisionCalls{err: gateway.ErrUnavailable}
+		p := c.runs(t)
+		time.Sleep(10 * time.Minute)
+		for i := range c.listed[1:] {
+			if wait := c.listed[i+1].Sub(c.listed[i]); wait > 15*time.Second || i > 5 && wait < 5*time.Second {
+				t.Errorf("request %d came %v after the one before", i+1, wait)
+			}
+		}
+		asked := len(c.listed)
+		p.Refresh()
+		synctest.Wait()
+		if len(c.listed) != asked+1 || time.Since(c.listed[asked]) > 0 {
+			t.Error("Refresh does not ask at once")
+		}
+		c.err = nil
+		time.Sleep(15 * time.Second)
+		if asked = len(c.listed); c.put != 1 {
+			t.Errorf("%d endpoints made once the list is there, want 1", c.put)
+		}
+		time.Sleep(time.Hour)
+		if len(c.listed) != asked {
+			t.Error("the list is asked for without a reason")
+		}
+		p.Refresh()
+		if synctest.Wait(); len(c.listed) != asked+1 {
+			t.Error("Refresh does not ask for a list that has come before")
+		}
+	})
+}
+
+// The endpoints that a revocation removes are not taken for deletions by the user.
+func TestProvisionerForgetsARevokedTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &provisionCalls{}
+		p := c.runs(t)
+		p.HandleEvent(&gateway.AuthorizationRevoked{TenantID: strings.ToUpper(tenantA), Scope: gateway.ScopeEndpointsManage})
+		p.HandleEvent(&gateway.EndpointDeleted{ID: idOne, ExternalID: "urn:example:main"})
+		if synctest.Wait(); c.put != 1 {
+			t.Errorf("%d calls, want the first one", c.put)
+		}
+	})
 }
 
 func TestProvisionerConfigValidate(t *testing.T) {

@@ -190,7 +190,7 @@ func (s *tokenSource) run(f *tokenFetch) {
 func (s *tokenSource) acceptsLocked(token *accessToken) bool {
 	switch {
 	case !s.foreign || s.refused == nil || s.refused.value != token.value:
-		s.refused, s.doubted = nil, false
+		s.refused = nil
 		return true
 	case !s.doubted:
 		s.doubted = true
@@ -209,7 +209,6 @@ func errSameToken() error {
 func (s *tokenSource) close() {
 	s.mu.Lock()
 	s.closed = true
-	s.token, s.refused = nil, nil
 	s.mu.Unlock()
 	s.cancel()
 	s.wg.Wait()

@@ -47,8 +47,8 @@ func TestTokenRequest(t *testing.T) {
 			body, _ := io.ReadAll(r.Body)
 			form, err := url.ParseQuery(string(body))
 			if err != nil || form.Get("grant_type") != "client_credentials" || form.Get("scope") != "a b" || r.URL.RawQuery != "" ||
-				r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" {
-				t.Errorf("form %v, %v", form, err)
+				r.Header.Get("Content-Type") != "application/x-www-form-urlencoded" || r.UserAgent() != "agrimill" {
+				t.Errorf("form %v, %v, headers %v", form, err, r.Header)
 			}
 			tt.check(t, r, form)
 			writeJSON(w, 200, map[string]any{"access_token": "t", "token_type": "bearer"})
@@ -325,10 +325,16 @@ func TestTokenFailureIsRememberedForOneStep(t *testing.T) {
 			}
 			writeJSON(w, 200, map[string]any{"access_token": "t", "expires_in": 1})
 		})
-		mux.HandleFunc("POST /messages", ok)
+		var sent atomic.Int64
+		mux.HandleFunc("POST /messages", inOrder(&sent, fail(401, "expired"), ok))
 		c := offline(t, mux, func(c *Config) {
 			c.Retry = RetryConfig{MaxAttempts: UnlimitedAttempts, InitialBackoff: time.Second, MaxBackoff: 10 * time.Second}
 		})
+		up.Store(true)
+		testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest())) // that a token was refused is over with the next one
+		up.Store(false)
+		time.Sleep(time.Second) // the token has expired
+		n.Store(0)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
 		var wg sync.WaitGroup
@@ -383,7 +389,7 @@ func TestCloseEndsATokenRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.HandleFunc("POST /token", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-		c := offline(t, mux)
+		c := offline(t, mux, func(c *Config) { c.Retry.MaxAttempts = 1 })
 		done := make(chan error, 1)
 		go func() { done <- c.SendMessage(t.Context(), testMessageRequest()) }()
 		synctest.Wait()

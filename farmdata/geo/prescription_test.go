@@ -137,6 +137,21 @@ func prescriptions(t *testing.T, archive []byte) []farmdata.Prescription {
 	return a.Sets[0].Prescriptions()
 }
 
+// TestCellsThatCannotBeRead: the error of the reader is that of the map, in both formats.
+func TestCellsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	p := &farmdata.Prescription{Grid: &farmdata.Grid{North: 52, East: 7, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 2, Cells: func(yield func(*farmdata.Cell, error) bool) {
+		_ = yield(&farmdata.Cell{}, nil) && yield(nil, broken)
+	}}}
+	if err := testkit.Must(geo.NewWriter(io.Discard, geo.Config{}))(t).Prescription(p); !errors.Is(err, broken) {
+		t.Errorf("GeoJSON: got %v", err)
+	}
+	if err := geoparquet.WritePrescription(io.Discard, p, geoparquet.Config{}); !errors.Is(err, broken) {
+		t.Errorf("GeoParquet: got %v", err)
+	}
+}
+
 // TestCellsAreThoseOfTheBytes compares every cell of grids of both types, in both formats, with the bytes of their files.
 func TestCellsAreThoseOfTheBytes(t *testing.T) {
 	t.Parallel()

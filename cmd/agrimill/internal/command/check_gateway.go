@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -149,8 +150,10 @@ func (g *gatewayChecks) endpoint(e config.Endpoint) (finding, error) {
 		if e.Tenant != "" && !strings.EqualFold(e.Tenant, tenant.ID) {
 			continue
 		}
-		id := strings.ReplaceAll(e.ExternalID, gateway.TenantPlaceholder, tenant.ID)
-		if slices.ContainsFunc(tenant.Endpoints, func(found gateway.TenantEndpointInfo) bool { return found.ExternalID == id }) {
+		id := config.ExternalID(e.ExternalID, tenant.ID)
+		if slices.ContainsFunc(tenant.Endpoints, func(found gateway.TenantEndpointInfo) bool {
+			return found.OwnedByYourApplication && found.ExternalID == id
+		}) {
 			there++
 		} else {
 			missing++
@@ -177,13 +180,13 @@ func (g *gatewayChecks) sender(to config.ToGateway) (finding, error) {
 		return g.recipients(tenants, to, "each message names its sender"), nil
 	}
 	found := g.find(tenants, to.TenantID, to.EndpointID)
-	if len(found) == 0 && to.TenantID != "" {
+	if len(found) == 0 && to.TenantID != "" && !g.creates(tenants, to.TenantID, to.EndpointID) {
 		found = g.find(tenants, "", to.EndpointID)
 	}
 	if len(found) == 0 {
-		return g.unknown(to.EndpointID)
+		return g.unknown(tenants, to.TenantID, to.EndpointID)
 	}
-	sender := found[0]
+	sender := found[max(0, slices.IndexFunc(found, func(e gateway.TenantEndpointInfo) bool { return e.OwnedByYourApplication }))]
 	switch {
 	case !sender.OwnedByYourApplication:
 		return finding{}, advise(fmt.Errorf("endpoint %s belongs to another application", to.EndpointID), "to.gateway.endpoint must be an endpoint of this application")
@@ -200,7 +203,7 @@ func (g *gatewayChecks) sender(to config.ToGateway) (finding, error) {
 // recipients looks up the recipients of a route, of whose sender something was found.
 func (g *gatewayChecks) recipients(tenants []gateway.TenantInfo, to config.ToGateway, sender string) finding {
 	for _, id := range to.DirectRecipients {
-		if len(g.find(tenants, to.TenantID, id)) == 0 {
+		if len(g.find(tenants, to.TenantID, id)) == 0 && !g.creates(tenants, to.TenantID, id) {
 			return finding{
 				detail: fmt.Sprintf("%s; recipient %s is unknown", sender, id),
 				warn:   "a recipient that the service does not list is unreachable, and messages for an external ID wait; agrimill tenants shows the reachable ones",
@@ -210,11 +213,17 @@ func (g *gatewayChecks) recipients(tenants []gateway.TenantInfo, to config.ToGat
 	return finding{detail: sender}
 }
 
-// find returns the endpoints with an ID or external ID, in one tenant or, if that is empty, in all.
+// find returns the endpoints with an ID or, as run finds them, an external ID, in one tenant or, if that is empty, in all.
 func (g *gatewayChecks) find(tenants []gateway.TenantInfo, tenant, id string) (found []gateway.TenantEndpointInfo) {
+	directory := gateway.NewDirectory(nil)
 	for _, t := range tenants {
+		if tenant != "" && !strings.EqualFold(t.ID, tenant) {
+			continue
+		}
+		directory.HandleEvent(&gateway.EndpointsListChanged{TenantID: t.ID, Endpoints: t.Endpoints})
+		named, _ := directory.EndpointNamed(t.ID, id)
 		for _, e := range t.Endpoints {
-			if (tenant == "" || strings.EqualFold(t.ID, tenant)) && (strings.EqualFold(e.ID, id) || e.ExternalID != "" && e.ExternalID == config.ExternalID(id, t.ID)) {
+			if strings.EqualFold(e.ID, cmp.Or(named, id)) {
 				found = append(found, e)
 			}
 		}
@@ -222,9 +231,19 @@ func (g *gatewayChecks) find(tenants []gateway.TenantInfo, tenant, id string) (f
 	return found
 }
 
+// creates reports whether run creates an endpoint with this external ID in a tenant or, if that is empty, in any.
+func (g *gatewayChecks) creates(tenants []gateway.TenantInfo, tenant, id string) bool {
+	return slices.ContainsFunc(g.cfg.Endpoints, func(e config.Endpoint) bool {
+		in := cmp.Or(tenant, e.Tenant)
+		return (e.Tenant == "" || strings.EqualFold(e.Tenant, in)) && (e.ExternalID == id || slices.ContainsFunc(tenants, func(t gateway.TenantInfo) bool {
+			return (in == "" || strings.EqualFold(in, t.ID)) && config.ExternalID(e.ExternalID, t.ID) == config.ExternalID(id, t.ID)
+		}))
+	})
+}
+
 // unknown is what is found of an endpoint that is not listed.
-func (g *gatewayChecks) unknown(id string) (finding, error) {
-	if slices.ContainsFunc(g.cfg.Endpoints, func(e config.Endpoint) bool { return e.ExternalID == id }) {
+func (g *gatewayChecks) unknown(tenants []gateway.TenantInfo, tenant, id string) (finding, error) {
+	if g.creates(tenants, tenant, id) {
 		return finding{detail: id + " will be created"}, nil
 	}
 	return finding{}, advise(fmt.Errorf("no endpoint %s", id), "agrimill tenants lists the endpoints with their IDs and external IDs; messages for an external ID wait until it exists")
@@ -238,7 +257,7 @@ func (g *gatewayChecks) filtered(ids []string) (finding, error) {
 	}
 	for _, id := range ids {
 		if len(g.find(tenants, "", id)) == 0 {
-			if _, err := g.unknown(id); err != nil {
+			if _, err := g.unknown(tenants, "", id); err != nil {
 				return finding{}, err
 			}
 		}

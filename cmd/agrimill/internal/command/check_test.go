@@ -268,7 +268,27 @@ func TestCheckSenders(t *testing.T) {
 			expect(t, results, "routes back to", test.state, test.detail, test.advice)
 		})
 	}
-	results := f.check(statusFailed, f.configure("  - {name: in, from: {gateway: all}, filter: {endpoint: urn:nobody:here}, to: {sink: farm}}\n"+fmt.Sprintf(oneSink, server.URL())))
+	// Another application's endpoints with the external ID of the own one, listed before it and where there is none, and one that
+	// agrimill will create, whose external ID is written otherwise.
+	foreign := f.gate.AddApplication(gatewaytest.ApplicationConfig{})
+	first := f.gate.AddTenant()
+	for _, tenant := range []string{first, f.gate.Tenant()} {
+		f.gate.Authorize(foreign, tenant)
+		f.gate.AddEndpoint(gatewaytest.EndpointConfig{App: foreign, Tenant: tenant, ExternalID: terminalID, Send: []string{shapes}})
+	}
+	f.gate.Authorize(f.gate.Application(), first)
+	f.gate.AddEndpoint(gatewaytest.EndpointConfig{Tenant: first, ExternalID: "urn:example:visits", Receive: []string{shapes}})
+	results := f.check(statusOK, f.configure(fmt.Sprintf(`  - {name: own, from: {nats: {url: %[1]q, subject: "tasks.>"}}, to: {gateway: {endpoint: %[2]q, recipients: ["urn:example:new:%[3]s"]}}}
+  - {name: new, from: {nats: {url: %[1]q, subject: "tasks.>"}}, to: {gateway: {tenant: %[3]q, endpoint: "urn:example:new:%[3]s"}}}
+endpoints:
+  - {external_id: "urn:example:new:{tenant}", capabilities: [{type: %[4]q}]}
+  - {external_id: %[2]q, capabilities: [{type: %[4]q}]}
+`, server.URL(), terminalID, f.gate.Tenant(), taskData)+fmt.Sprintf(oneSink, server.URL())))
+	expect(t, results, "routes own to", checkOK, "Terminal sends", "")
+	expect(t, results, "routes new to", checkOK, "will be created", "")
+	expect(t, results, "endpoints [1] "+terminalID, checkOK, "will be created in 1 tenant", "")
+
+	results = f.check(statusFailed, f.configure("  - {name: in, from: {gateway: all}, filter: {endpoint: urn:nobody:here}, to: {sink: farm}}\n"+fmt.Sprintf(oneSink, server.URL())))
 	expect(t, results, "routes in filter", checkFailed, "no endpoint urn:nobody:here", "wait until it exists")
 }
 

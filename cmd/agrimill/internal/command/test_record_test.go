@@ -2,6 +2,7 @@ package command
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -43,6 +44,30 @@ func TestRecordFromTail(t *testing.T) {
 	f.want(statusFailed, "test", "--record", cases, file, events) // it is there already
 	if after, err := os.ReadFile(cases); err != nil || string(after) != string(written) {
 		t.Errorf("it was overwritten: %v", err)
+	}
+}
+
+// Which endpoint has an external ID, nobody knows without the gateway: where a filter names one, so does the case of an event that
+// tells it, and a case that does not is said to be unknown, and neither filtered nor poisoned.
+func TestRecordWhereAFilterNamesAnExternalID(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{})
+	f.put(taskData, "field 1.zip", mark)
+	events := save(t, "events.jsonl", []byte(f.want(statusOK, "tail", "--count", "1", "--json")))
+	file := f.configure("  - {name: in, from: {gateway: all}, filter: {endpoint: " + softwareID + "}, to: {sink: farm}}\n" + fmt.Sprintf(oneSink, "nats://127.0.0.1:1"))
+	cases := filepath.Join(t.TempDir(), "cases.yaml")
+	f.want(statusOK, "test", "--record", cases, file, events)
+	if text := f.want(statusOK, "test", file, cases); !strings.Contains(text, "1 passed") {
+		t.Error(text)
+	}
+	written, err := os.ReadFile(cases)
+	if err != nil || !strings.Contains(string(written), "receiver: "+softwareID) || strings.Contains(string(written), "poisoned") {
+		t.Errorf("%v\n%s", err, written)
+	}
+	for _, outcome := range []string{"published", "filtered", "poisoned"} {
+		unknown := save(t, "cases.yaml", fmt.Appendf(nil, "cases: [{name: a, message: {type: %q, tenant: %s, receiver: %s}, expect: [{route: in, outcome: %s}]}]\n", taskData, f.gate.Tenant(), f.software.ID, outcome))
+		if text := f.want(statusFailed, "test", file, unknown); !strings.Contains(text, "only the gateway knows") {
+			t.Errorf("%s: %s", outcome, text)
+		}
 	}
 }
 

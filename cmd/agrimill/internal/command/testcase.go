@@ -54,6 +54,7 @@ type testMessage struct {
 	Type      string `yaml:"type,omitempty"`
 	Tenant    string `yaml:"tenant,omitempty"`
 	Receiver  string `yaml:"receiver,omitempty"`
+	named     string // the receiver's external ID, if it is known
 	Sender    string `yaml:"sender,omitempty"`
 	Context   string `yaml:"context,omitempty"`
 	Recipient string `yaml:"recipient,omitempty"`
@@ -188,7 +189,7 @@ func (m *testMessage) message(dir string) (*message.Message, error) {
 // run returns how what becomes of the message differs from what is expected.
 func (c *testCase) run(ctx context.Context, trial *pipeline.Trial) ([]string, error) {
 	results, err := trial.Run(ctx, c.Message.Route, c.msg)
-	if errors.Is(err, pipeline.ErrNoRoute) {
+	if errors.Is(err, pipeline.ErrNoRoute) || errors.Is(err, pipeline.ErrOffline) {
 		return []string{err.Error()}, nil
 	}
 	if err != nil {

@@ -105,7 +105,7 @@ type Filter struct {
 	Type []string `yaml:"type"`
 	// Tenant lists IDs (UUIDs) of tenants.
 	Tenant []string `yaml:"tenant"`
-	// Endpoint lists IDs or external IDs of receiving endpoints; to the gateway, of sending ones. A message waits until it is
+	// Endpoint lists IDs or external IDs (with {tenant}) of receivers; to the gateway, of senders. A message waits until it is
 	// known whether its endpoint has one of the external IDs.
 	Endpoint []string `yaml:"endpoint"`
 	// Filename lists file names, e.g. *.zip; case does not matter.
@@ -139,7 +139,7 @@ type To struct {
 
 // ToGateway sends messages through the gateway. The metadata of a message (x-router-…)
 // overrides these settings, which override the section publisher. Sender and
-// recipients may be external IDs; until the gateway knows them, messages wait.
+// recipients may be external IDs (with {tenant}); until known, messages wait.
 type ToGateway struct {
 	publisher.Config `yaml:",inline"`
 	// Type is the template of the message type.

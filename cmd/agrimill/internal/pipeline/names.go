@@ -50,8 +50,8 @@ func (n *names) list(ctx context.Context) error {
 
 type named struct{ tenant, externalID string }
 
-// errOffline is the error without a gateway.
-var errOffline = router.Permanent(errors.New("only the gateway knows which endpoint has an external ID: let the message name its endpoint as the configuration does"))
+// ErrOffline is the error of a [Trial], which has no gateway to ask.
+var ErrOffline = router.Permanent(errors.New("only the gateway knows which endpoint has an external ID: let the message name its endpoint as the configuration does"))
 
 // one returns whether the endpoint of a message in a tenant is one of a list of IDs and external IDs.
 func (n *names) one(list []string, tenant, endpoint string) (bool, error) {
@@ -90,7 +90,7 @@ func (n *names) sender(list []string, tenant, externalID string) (bool, error) {
 // has returns whether an endpoint has one of these external IDs.
 func (n *names) has(externalIDs []string, tenant, endpoint string) (bool, error) {
 	if n.directory == nil {
-		return false, errOffline
+		return false, ErrOffline
 	}
 	if e, ok := n.info(endpoint); ok {
 		return slices.ContainsFunc(externalIDs, func(id string) bool { return config.ExternalID(id, e.tenant) == e.externalID }), nil
@@ -125,7 +125,7 @@ func (n *names) info(id string) (named, bool) {
 // endpoint returns the ID of the endpoint of a tenant that has an external ID.
 func (n *names) endpoint(tenant, externalID string) (string, error) {
 	if n.directory == nil {
-		return "", errOffline
+		return "", ErrOffline
 	}
 	id, ok := n.directory.EndpointNamed(tenant, externalID)
 	if n.look(ok); !ok { // a replay has looked by now

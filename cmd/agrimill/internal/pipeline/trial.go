@@ -55,7 +55,7 @@ var ErrNoRoute = errors.New("no such route")
 // Run handles copies of msg and returns the results in the order of the routes. With an empty
 // route they are handled by all routes that are subscribed to such an event of the gateway,
 // which the metadata tell (event type and message type); otherwise by the named route. A
-// failing handler is not retried. The error is [ErrNoRoute] or that of ctx.
+// failing handler is not retried. The error is [ErrNoRoute], [ErrOffline] or that of ctx.
 func (t *Trial) Run(ctx context.Context, route string, msg *message.Message) ([]TrialResult, error) {
 	event, messageType := gateway.EventType(msg.Metadata[gateway.KeyEventType]), msg.Metadata[gateway.KeyMessageType]
 	var results []TrialResult
@@ -94,6 +94,11 @@ func (t *Trial) run(ctx context.Context, cfg config.Route, msg *message.Message)
 		sink := t.cfg.Sinks[cfg.To.Sink]
 		route.To, route.ToTopic = sinks.FromPublisher(cfg.To.Sink, willing(sink), sinks.PublisherConfig{Topics: sink.Topics()}), cfg.To.Topic
 		route.Filter = t.names.newFilter(cfg.Filter, nil)
+	}
+	if route.Filter != nil {
+		if _, err := route.Filter(msg); errors.Is(err, ErrOffline) {
+			return TrialResult{}, err
+		}
 	}
 	p := &Pipeline{} // without a memory of devices
 	if err := errors.Join(p.setExpressions(cfg, &route), p.setFarm(cfg, &route)); err != nil {

@@ -167,6 +167,8 @@ func (c *Core) End(now time.Duration, r *Route) {
 		if it.state == queued || it.state == waiting {
 			c.leave(now, it)
 			c.leftBehind = true
+		} else {
+			c.wait(now, it) // for its handler, which may hang
 		}
 	}
 	c.ledger.forget(r)

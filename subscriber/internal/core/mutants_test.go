@@ -18,7 +18,7 @@ var runMutants = flag.Bool("mutants", false, "build each mutant and run the test
 const (
 	byPrograms  = "^TestPrograms$"
 	byScenarios = "^TestScenarios$"
-	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestRecallByTheClock|TestRouteBesideTheOthers|TestRouteBesideTheOthersHangs|TestRouteBesideTheOthersSetsNoPace|TestNothingIsConfirmedThatNobodyStored|TestConfirmedPartsAreNotSetAside)$"
+	byHands     = "^(TestLeftByRouteThatEndedIsAskedFor|TestShutWithoutAnythingLeft|TestStalledKeysShareAQuarter|TestKeysOfWhichAllIsLeft|TestPayloadsFit|TestHandlersOfARouteThatEndedHang|TestRecallByTheClock|TestRouteBesideTheOthers|TestRouteBesideTheOthersHangs|TestRouteBesideTheOthersSetsNoPace|TestNothingIsConfirmedThatNobodyStored|TestConfirmedPartsAreNotSetAside)$"
 )
 
 // mutants break one rule of the core each: in a file, an old text becomes a new one, and a test finds it.
@@ -58,6 +58,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"what a route beside the others acks sets the pace", "take.go", "it.Nacks == 0 && !l.route.beside", "it.Nacks == 0", byHands},
 	{"what a route beside the others leaves sets the pace", "shed.go", "			if !l.route.beside {\n", "			if l != nil {\n", byHands},
 	{"a route beside the others fills a window of one", "window.go", " && !l.route.beside {", " {", byHands},
+	{"what hangs in a route that ended keeps its place", "core.go", "			c.wait(now, it) // for", "			// for", byHands},
 	{"a new route gets what comes next", "core.go", "		r.shut = true\n", "", byPrograms},
 	// Bounds.
 	{"more move than fit", "window.go", "	return waits && w.moving < w.cfg.MaxInFlight && ", "	return waits && ", byPrograms},

@@ -23,6 +23,25 @@ func TestLeftByRouteThatEndedIsAskedFor(t *testing.T) {
 	}
 }
 
+// What the handlers of a route that ended still have leaves the others their room.
+func TestHandlersOfARouteThatEndedHang(t *testing.T) {
+	h := newByHand(t, windowOf(5, true))
+	ends := h.add(func(m *Message) bool { return m.Tenant == "ends" })
+	r := h.add(func(m *Message) bool { return m.Tenant != "ends" })
+	h.connects()
+	for n := range 5 {
+		h.takes(Opened, numbered(n+1, "ends"))
+	}
+	h.takes(Full, numbered(10, "t"))
+	h.End(h.now, ends)
+	h.do()
+	for n := range 20 {
+		h.acks(r, numbered(10+n, "t"))
+		h.pass(time.Second)
+		h.confirmed()
+	}
+}
+
 // What the handler of a route that ended still has comes before what a new route gets of its key.
 func TestNewRouteWaitsForWhatARouteThatEndedHas(t *testing.T) {
 	h := newByHand(t, Config{})

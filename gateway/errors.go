@@ -108,7 +108,7 @@ type Error struct {
 	// Err is the cause; nil if the response itself is the failure.
 	Err error
 
-	routing routingFailure
+	routing error // ErrNoRecipients, ErrPartialDelivery, or nil
 	// unproven is set for a 403 if no other request of the operation has
 	// succeeded recently.
 	unproven bool
@@ -153,10 +153,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // Is matches the sentinels of this package by status and routing failure.
 func (e *Error) Is(target error) bool {
 	switch target {
-	case ErrNoRecipients:
-		return e.routing == routingNoRecipients
-	case ErrPartialDelivery:
-		return e.routing == routingPartial
+	case ErrNoRecipients, ErrPartialDelivery:
+		return e.routing == target
 	}
 	// A failure with a cause of its own matches through Unwrap.
 	if e.StatusCode < 300 || e.Err != nil {

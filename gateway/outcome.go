@@ -139,7 +139,7 @@ func (x *exchange) statusError(resp *http.Response) *Error {
 		e.unproven = !x.c.answers.proven(x.req.op, x.sentAt, time.Now())
 	}
 	if x.req.op == opSend && resp.StatusCode == http.StatusBadRequest {
-		e.routing = routingFailureOf(e.Message)
+		e.routing = routingFailure(e.Message)
 	}
 	return e
 }

@@ -13,23 +13,15 @@ const (
 	MessagePartialDelivery = "Recipient is not allowed from this sender"
 )
 
-type routingFailure int
-
-const (
-	routingNone routingFailure = iota
-	routingNoRecipients
-	routingPartial
-)
-
-// routingFailureOf recognizes the two texts in any case, with or
-// without a period.
-func routingFailureOf(message string) routingFailure {
+// routingFailure recognizes the two texts in any case, with or
+// without a period: [ErrNoRecipients], [ErrPartialDelivery], or nil.
+func routingFailure(message string) error {
 	message = strings.TrimRight(strings.TrimSpace(message), ".!")
 	switch {
 	case strings.EqualFold(message, MessageNoRecipients):
-		return routingNoRecipients
+		return ErrNoRecipients
 	case strings.EqualFold(message, MessagePartialDelivery):
-		return routingPartial
+		return ErrPartialDelivery
 	}
-	return routingNone
+	return nil
 }

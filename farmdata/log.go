@@ -118,7 +118,7 @@ type Value struct {
 
 // Scaled returns the value in the unit of its column: 4.685 for 4685 thousandths, which times 0.001 are 4.6850000000000005.
 func (v Value) Scaled() float64 {
-	n, parts := float64(v.Raw+v.Column.Offset), math.Round(1/v.Column.Scale)
+	n, parts := float64(v.Raw)+float64(v.Column.Offset), math.Round(1/v.Column.Scale)
 	if 1/parts == v.Column.Scale {
 		return n / parts
 	}

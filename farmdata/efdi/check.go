@@ -60,7 +60,7 @@ func (r *reader) checkPlace(m protoreflect.Message, offset int64) {
 	}
 	p := farmdata.Position{North: m.Get(north).Float(), East: m.Get(east).Float()}
 	finding := has(&p)
-	if p.North == 0 && p.East == 0 && m.Descriptor().Name() != "Position" { // which need not have one
+	if p.North == 0 && p.East == 0 && m.Descriptor().Name() == "Point" { // others need not have one
 		finding = damaged(farmdata.KindPosition, -1, "no place", nil)
 	}
 	if finding != nil {

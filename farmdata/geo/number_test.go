@@ -51,4 +51,8 @@ func TestKeyValue(t *testing.T) {
 			}
 		}
 	}
+	largest := farmdata.Value{Column: &farmdata.Column{Scale: 1, Offset: math.MaxInt64}, Raw: math.MaxInt32}
+	if key, ok := keyIn(largest.Column, ""); !ok || key.Value(largest) < math.MaxInt64 || largest.Scaled() < math.MaxInt64 {
+		t.Errorf("got %v and %v, want more than the largest offset", key.Value(largest), largest.Scaled())
+	}
 }

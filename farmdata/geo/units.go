@@ -19,9 +19,9 @@ type Key struct {
 // Value returns a value in the unit of the key: 4.685 for 4685 thousandths, which times 0.001 are 4.6850000000000005.
 func (k *Key) Value(v farmdata.Value) float64 {
 	if k.parts != 0 {
-		return float64(v.Raw+k.offset)/k.parts + k.shift
+		return (float64(v.Raw)+float64(k.offset))/k.parts + k.shift
 	}
-	return float64(v.Raw+k.offset)*k.scale + k.shift
+	return (float64(v.Raw)+float64(k.offset))*k.scale + k.shift
 }
 
 // divided returns the key with its parts.

@@ -93,6 +93,8 @@ func TestNumbersOfTaskData(t *testing.T) {
 			func(s *farmdata.Set) string {
 				return fmt.Sprint(s.Tasks[0].Products[0].DDI, s.Tasks[0].Products[0].Raw)
 			}, "0000 0", "value"},
+		{"amount of nothing", "%s", `<PDT A="PDT1"/><TSK A="TSK1"><PAN A="PDT1" C="5"/><PAN A="PDT1" B="0006"/></TSK>`, task, "0 -1 0 2", "value, value"},
+		{"NAME", "%s", `<DVC A="DVC1" D="a00c80000e60000g"/>`, func(s *farmdata.Set) string { return s.Devices[0].Name }, "A00C80000E60000G", "value"},
 		{"negative area", "%s", `<PFD A="PFD1" D="-5"/>`, func(s *farmdata.Set) string { return fmt.Sprint(s.Fields[0].Area) }, "0", "value"},
 		{"time of a task", "%s", `<TSK A="TSK1"><TIM A="yesterday" C="-1" D="4"/></TSK>`,
 			func(s *farmdata.Set) string {

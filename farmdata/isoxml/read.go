@@ -27,7 +27,9 @@ func (a *attributes) Reference(letter, _, _ string, id *string) { *id = a.str(le
 func (a *attributes) Text(letter string, text *string, use objects.Use) {
 	*text = a.str(letter)
 	if use&objects.Digits != 0 {
-		*text = strings.ToUpper(*text)
+		if *text = strings.ToUpper(*text); strings.Trim(*text, "0123456789ABCDEF") != "" {
+			a.wrong(letter, "not of hexadecimal digits")
+		}
 	}
 }
 

@@ -409,8 +409,12 @@ func productAllocation(f Form, o *farmdata.ProductAllocation) {
 	f.DDI("B", &o.DDI, 0)
 	missing := o.DDI == 0 && o.Raw == 0
 	f.Value("C", &o.Raw, &missing, 0)
-	if missing && o.DDI != 0 { // it is read, and has no amount
+	switch {
+	case missing && o.DDI != 0: // it is read, and has no amount
+		f.Needs("C")
 		o.DDI = 0
+	case !missing && o.DDI == 0:
+		f.Needs("B")
 	}
 	whole(f, "D", &o.Mode, Small)
 	f.Reference("E", "device element", "DET", &o.ElementID)

@@ -159,21 +159,12 @@ func logNames(files folder) (names []string) {
 	return slices.Compact(names)
 }
 
-var namedFile = regexp.MustCompile(`^[a-z]{3}[0-9]{5}\.(bin|xml)$`)
+var externalFile = regexp.MustCompile(`^([a-z]{3}[0-9]{5})\.xml$`)
 
-// findUnnamed finds the files that have names of TaskData, and which nothing names. Logs are read all the same.
+// findUnnamed finds the external files that nothing names. Logs are read all the same.
 func (r *setReader) findUnnamed() {
-	named := map[string]bool{}
-	for name := range r.externals {
-		named[name+".xml"] = true
-	}
-	for _, task := range r.set.Tasks {
-		for _, grid := range task.Grids {
-			named[strings.ToLower(grid.Name)+".bin"] = true
-		}
-	}
 	for _, key := range slices.Sorted(maps.Keys(r.files)) {
-		if namedFile.MatchString(key) && !named[key] && !logFile.MatchString(key) {
+		if match := externalFile.FindStringSubmatch(key); match != nil && !r.externals[match[1]] && !logFile.MatchString(key) {
 			r.find(farmdata.KindUnreadable, r.files[key].path, "nothing names this file, so it is not read")
 		}
 	}

@@ -30,8 +30,8 @@ type connection struct {
 	stream   StreamState
 	failures int // that the next wait depends on
 
-	fresh      resync        // for fresh payload URIs
-	freshEvery time.Duration // see wantFreshSoon
+	freshLast, freshNext time.Time     // when it was reconnected for fresh payload URIs, and is to be; zero for never
+	freshEvery           time.Duration // see wantFreshSoon
 }
 
 type connectionState int
@@ -44,12 +44,6 @@ const (
 	streamRefused                           // likewise, and the service refuses it
 	streamGivenUp
 )
-
-// resync is a reason to reconnect.
-type resync struct {
-	last time.Time // the latest one; zero before the first
-	at   time.Time // the next one; zero if none is due
-}
 
 // streamEnd is how a connection, or the attempt to make one, has ended.
 type streamEnd struct {
@@ -157,42 +151,35 @@ func (c *connection) final(now time.Time, end streamEnd) error {
 }
 
 // wantFresh asks for a reconnect because payloads wait for further fresh URIs.
-func (c *connection) wantFresh(now time.Time) { c.freshAt(later(now, c.fresh.last.Add(c.limit))) }
+func (c *connection) wantFresh(now time.Time) { c.freshAt(later(now, c.freshLast.Add(c.limit))) }
 
 // wantFreshSoon asks for a reconnect because payloads wait for their first fresh URIs: at once, and then the less
 // often the more reconnects there are in a row. With helps, fresh URIs are known to help: a fault of their host has
 // ended, or they expire before all of them can be used.
 func (c *connection) wantFreshSoon(now time.Time, helps bool) {
-	if helps || now.Sub(c.fresh.last) >= c.limit {
+	if helps || now.Sub(c.freshLast) >= c.limit {
 		c.freshEvery = resyncEvery
 	}
-	c.freshAt(later(now, c.fresh.last.Add(min(c.freshEvery, c.limit/firstFreshShare))))
+	c.freshAt(later(now, c.freshLast.Add(min(c.freshEvery, c.limit/firstFreshShare))))
 }
 
-func (c *connection) freshAt(at time.Time) { c.fresh.at = earlier(c.fresh.at, at) }
+func (c *connection) freshAt(at time.Time) { c.freshNext = earlier(c.freshNext, at) }
 
 // tick reports whether the stream is to be reconnected now. waiting is whether payloads wait for
 // fresh URIs still. A stream that is not open brings everything when it is.
 func (c *connection) tick(now time.Time, waiting bool) (reconnect bool) {
-	if c.fresh.due(now) && waiting {
-		c.fresh.last = now
-		c.freshEvery = min(2*c.freshEvery, c.limit)
-		reconnect = true
+	if c.freshNext.IsZero() || now.Before(c.freshNext) {
+		return false
 	}
-	return reconnect && c.state == streamConnected
+	c.freshNext = time.Time{}
+	if waiting {
+		c.freshLast, c.freshEvery = now, min(2*c.freshEvery, c.limit)
+	}
+	return waiting && c.state == streamConnected
 }
 
 // wake returns when tick is to be called; zero for never.
-func (c *connection) wake() time.Time { return c.fresh.at }
-
-// due reports whether there is one now, which is then no longer due.
-func (r *resync) due(now time.Time) bool {
-	if r.at.IsZero() || now.Before(r.at) {
-		return false
-	}
-	r.at = time.Time{}
-	return true
-}
+func (c *connection) wake() time.Time { return c.freshNext }
 
 // isRefusal reports whether the service, or an intermediary, refuses the stream. The
 // status is the only indication.

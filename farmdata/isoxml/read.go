@@ -117,6 +117,8 @@ func (r *setReader) object(e *element) (object any, known bool) {
 		return nil, strings.EqualFold(e.str("A"), "LINKLIST.XML")
 	case "PTN":
 		h := positionHeader(e)
+		e.asked &^= 1<<('H'-'A') | 1<<('I'-'A') // the time of the receiver, which is not read
+		r.unasked(e, false)
 		return &h.fixed, true
 	case "ASP":
 		return &allocationStamp{e.stamp("A"), e.stamp("B"), e.int("D")}, true

@@ -68,14 +68,9 @@ func positionHeader(e *element) positionLayout {
 	h.pdop = part("E", 2, farmdata.HasPDOP, float("E", &h.fixed.PDOP))
 	h.hdop = part("F", 2, farmdata.HasHDOP, float("F", &h.fixed.HDOP))
 	h.satellites = part("G", 1, farmdata.HasSatellites, whole("G", 0, math.MaxUint8, func(n int64) { h.fixed.Satellites = int(n) }))
-	unread := func(name string) func() bool {
-		return func() bool {
-			e.wrong(name, "one time for all records, which is not read")
-			return false
-		}
-	}
-	h.milliseconds = part("H", 4, 0, unread("H"))
-	h.days = part("I", 2, 0, unread("I"))
+	unused := func() bool { return false }
+	h.milliseconds = part("H", 4, 0, unused)
+	h.days = part("I", 2, 0, unused)
 	for _, pair := range [][2]string{{"A", "B"}, {"B", "A"}, {"H", "I"}, {"I", "H"}} {
 		_, has := e.lookup(pair[0])
 		if _, other := e.lookup(pair[1]); has && !other {
@@ -139,9 +134,7 @@ func (r *setReader) readHeader(f file) (header, bool) {
 			root = true
 			if e.tag == "TIM" {
 				isHeader = true
-				if value, _ := e.lookup("A"); value != "" {
-					e.wrong("A", "one time for all records, which is not read")
-				}
+				e.noTime("A")
 				e.lookup("D")
 				r.unasked(e, true)
 				return &h
@@ -153,6 +146,7 @@ func (r *setReader) readHeader(f file) (header, bool) {
 			e.find(farmdata.KindDuplicate, "position that the header has already; the first one counts")
 		case e.tag == "PTN":
 			h.position, positioned = positionHeader(e), true
+			e.noTime("H", "I")
 			r.unasked(e, true)
 		case e.tag == "DLV":
 			r.addColumn(&h, e)
@@ -169,6 +163,15 @@ func (r *setReader) readHeader(f file) (header, bool) {
 		r.find(farmdata.KindSurplus, f.path, fmt.Sprintf("more values than an index can tell apart: %d", surplus))
 	}
 	return h, isHeader
+}
+
+// noTime finds what the header of a log has for all of its records.
+func (e *element) noTime(names ...string) {
+	for _, name := range names {
+		if e.str(name) != "" {
+			e.wrong(name, "one time for all records, which is not read")
+		}
+	}
 }
 
 // addColumn adds a value of the header, if an index can tell it apart.

@@ -191,6 +191,7 @@ func (m *maker) place(polygons []polygon) error {
 		if len(p) == 0 {
 			return errors.New("a polygon has no ring")
 		}
+		s, w, n, e := box(p[0])
 		for _, ring := range p {
 			if m.points += len(ring); m.points > maxPoints {
 				return fmt.Errorf("the map has more than %d points", maxPoints)
@@ -209,19 +210,12 @@ func (m *maker) place(polygons []polygon) error {
 					return errors.New("a ring goes across the 180th meridian, and no grid does: have the polygon cut there")
 				}
 			}
-			if around(ring, p[0]) {
+			if south, west, north, east := box(ring); south < s && west < w && north > n && east > e {
 				return errors.New("an interior ring is around the exterior one, which has to come first")
 			}
 		}
 	}
 	return nil
-}
-
-// around reports whether the corners of what a ring is in are outside of those of another one.
-func around(ring, other []point) bool {
-	south, west, north, east := box(ring)
-	s, w, n, e := box(other)
-	return south < s && west < w && north > n && east > e
 }
 
 // box returns what a ring is in.

@@ -167,7 +167,7 @@ func (c *Core) End(now time.Duration, r *Route) {
 		if it.state == queued || it.state == waiting {
 			c.leave(now, it)
 			c.leftBehind = true
-		} else {
+		} else if c.cfg.MaxInFlight > 1 { // as of what hangs
 			c.wait(now, it) // for its handler, which may hang
 		}
 	}
@@ -256,7 +256,7 @@ func (c *Core) Wake(now time.Duration) {
 	c.wakeFiles(now)
 	if c.recallAt != 0 && now >= c.recallAt {
 		c.recallIn *= 2
-		c.recallAt = now + c.recallIn
+		c.recallAt = 0 // until the next connection, which brings everything
 		c.wants, c.reviewAt = true, now
 	}
 	if c.reviewAt != 0 && c.reviewAt <= now {

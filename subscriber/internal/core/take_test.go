@@ -42,6 +42,22 @@ func TestHandlersOfARouteThatEndedHang(t *testing.T) {
 	}
 }
 
+// In a window of one message, there is never a second one in a handler.
+func TestHandlerOfARouteThatEndedInAWindowOfOne(t *testing.T) {
+	h := newByHand(t, windowOf(1, true))
+	ends := h.add(func(m *Message) bool { return m.Tenant == "ends" })
+	h.add(func(m *Message) bool { return m.Tenant != "ends" })
+	h.connects()
+	m := numbered(1, "ends")
+	h.takes(Opened, m)
+	h.End(h.now, ends)
+	h.pass(time.Minute)
+	h.connects()
+	h.takes(Full, numbered(2, "t"))
+	h.settles(ends, m, Left)
+	h.takes(Opened, numbered(2, "t"))
+}
+
 // What the handler of a route that ended still has comes before what a new route gets of its key.
 func TestNewRouteWaitsForWhatARouteThatEndedHas(t *testing.T) {
 	h := newByHand(t, Config{})

@@ -312,6 +312,8 @@ func TestRecallByTheClock(t *testing.T) {
 			if h.pass(2*time.Second) == asked {
 				t.Fatalf("it is not asked for after %s, after %d times", want, asked-began)
 			}
+			h.Disconnected(h.now)
+			h.pass(time.Hour) // which says nothing about the fault
 			h.connects()
 		}
 		h.acks(r, large())

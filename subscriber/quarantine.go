@@ -59,7 +59,8 @@ const DefaultQuarantineTopic = "quarantine"
 // event that is too large, only a notice is stored. Records are stored one at a time
 // in stream order, and retried indefinitely while the Publisher fails. Meanwhile they
 // are in flight, like the messages of a subscription of their own: while it stalls, and the
-// window is full, further messages and files are left with the service, and requested again later.
+// window is full, further messages and files are left with the service, and requested again later. Other events come
+// only once, and keep their place: a window full of them stops everybody.
 //
 // A MESSAGE_RECEIVED whose IDs could be read is confirmed once it is stored, unless
 // an intact copy of it is open. It is not confirmed, and stays with the service, if
@@ -183,7 +184,7 @@ func (q *quarantine) store(ctx context.Context, r *quarantined, failures int) ms
 	}
 	q.stats.quarantineFailures.Add(1)
 	if !q.failing.Swap(true) {
-		q.logger.Error("quarantine unavailable; events wait, and those that find no room stay with the service", err,
+		q.logger.Error("quarantine unavailable; events wait, and messages and files that find no room stay with the service", err,
 			watermill.LogFields{"topic": q.cfg.Topic})
 	}
 	return msgctx.Nacked

@@ -14,9 +14,10 @@ const (
 	// reconnectEvery is how often the stream is reconnected at most to get again what was left.
 	reconnectEvery = 4 * time.Second
 	// recallAfter is how long what was left stays with the service although the node that it was left for
-	// has not worked off its share: part of what that has may never be finished. It doubles each time, so that a fault that lasts costs
-	// few reconnects.
+	// has not worked off its share: part of what that has may never be finished. It doubles each time up to maxRecall, so that a
+	// fault that lasts costs few reconnects, and what was left comes soon after its end.
 	recallAfter = 30 * time.Second
+	maxRecall   = 16 * recallAfter
 )
 
 // Config configures a [Core].
@@ -255,7 +256,7 @@ func (c *Core) Wake(now time.Duration) {
 	c.wakeHolds(now)
 	c.wakeFiles(now)
 	if c.recallAt != 0 && now >= c.recallAt {
-		c.recallIn *= 2
+		c.recallIn = min(2*c.recallIn, maxRecall)
 		c.recallAt = 0 // until the next connection, which brings everything
 		c.wants, c.reviewAt = true, now
 	}

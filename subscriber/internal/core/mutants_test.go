@@ -77,6 +77,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"nothing is left", "core.go", "		for _, it := range c.window.shed(now) {\n			c.leave(now, it)\n		}\n", "", byScenarios},
 	{"what was left is not asked for", "take.go", "		c.wants, c.recallIn = true, recallAfter\n", "", byHands},
 	{"the clock of one fault is that of the next one", "core.go", "		c.recallIn = recallAfter\n", "", byHands},
+	{"the clock of a fault that lasts has no bound", "core.go", "min(2*c.recallIn, maxRecall)", "2 * c.recallIn", byHands},
 	{"what was left has got on", "window.go", "n.left && !n.vacated && ", "n.left && ", byHands},
 	{"all that are behind have all of the window", "shed.go", "share{total.items / 4, total.bytes / 4}", "total", byScenarios},
 	{"a node of which something was left gets more", "shed.go", "		b.shut = b.shut || b.route().ordered || !enough //", "		_ = enough //", byScenarios},

@@ -298,7 +298,8 @@ func TestRecallByTheClock(t *testing.T) {
 		}
 		h.pass(time.Hour) // nothing ails
 		began := h.reconnects
-		for want := recallAfter; want < 5*recallAfter; want *= 2 {
+		for _, minutes := range []float64{0.5, 1, 2, 4, 8, 8} {
+			want := time.Duration(minutes * float64(time.Minute))
 			m := large()
 			h.takes(Opened, m)
 			h.settles(r, m, Nacked)

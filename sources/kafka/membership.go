@@ -51,7 +51,7 @@ type readable struct {
 	sarama.Client
 
 	mu      sync.Mutex
-	planned map[string]int // how many partitions each topic had when this member, as the leader of the group, assigned them
+	planned map[string][]int32 // the partitions that each topic had when this member, as the leader of the group, assigned them
 }
 
 // RefreshMetadata implements sarama.Client.
@@ -70,7 +70,7 @@ func (c *readable) Partitions(topic string) ([]int32, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.planned[topic] = len(partitions)
+	c.planned[topic] = partitions
 	return partitions, nil
 }
 
@@ -78,11 +78,11 @@ func (c *readable) Partitions(topic string) ([]int32, error) {
 func (c *readable) plan() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.planned = map[string]int{}
+	c.planned = map[string][]int32{}
 }
 
-// of returns how many partitions of a topic were assigned, if this member has assigned them.
-func (c *readable) of(topic string) (planned int, leads bool) {
+// of returns which partitions of a topic were assigned, if this member has assigned them.
+func (c *readable) of(topic string) (planned []int32, leads bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	planned, leads = c.planned[topic]

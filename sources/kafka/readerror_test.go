@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -196,18 +197,18 @@ func joins(f *topic, cluster *kafkatest.Cluster) {
 	testkit.Ends(f.T, "the assignment", func() { <-joined })
 }
 
-// leaderless says that a partition has no leader until end is called.
-func leaderless(f *topic, cluster *kafkatest.Cluster, partition int32) (end func()) {
+// leaderless says that a partition has no leader: now says which one, and none from -1 on.
+func leaderless(f *topic, cluster *kafkatest.Cluster, partition int32) (now func(partition int32)) {
 	f.Helper()
+	var which atomic.Int32
+	which.Store(partition)
 	request := kmsg.NewPtrMetadataRequest()
 	request.Topics = []kmsg.MetadataRequestTopic{{Topic: kmsg.StringPtr(f.name)}}
 	known := testkit.Must(request.RequestWith(f.Context(), f.client))(f)
-	over := make(chan struct{})
 	cluster.Fake().ControlKey(int16(kmsg.Metadata), func(request kmsg.Request) (kmsg.Response, error, bool) {
-		select {
-		case <-over:
+		partition := which.Load()
+		if partition < 0 {
 			return nil, nil, false
-		default:
 		}
 		cluster.Fake().KeepControl()
 		metadata := request.(*kmsg.MetadataRequest)
@@ -218,11 +219,14 @@ func leaderless(f *topic, cluster *kafkatest.Cluster, partition int32) (end func
 		answer.SetVersion(metadata.GetVersion())
 		answer.Topics = slices.Clone(known.Topics)
 		answer.Topics[0].Partitions = slices.Clone(answer.Topics[0].Partitions)
-		p := &answer.Topics[0].Partitions[partition]
-		p.Leader, p.ErrorCode = -1, kerr.LeaderNotAvailable.Code
+		for i := range answer.Topics[0].Partitions { // in any order
+			if p := &answer.Topics[0].Partitions[i]; p.Partition == partition {
+				p.Leader, p.ErrorCode = -1, kerr.LeaderNotAvailable.Code
+			}
+		}
 		return &answer, nil, true
 	})
-	return func() { close(over) }
+	return which.Store
 }
 
 // What of the topics cannot be read when the group shares the partitions does not hold up the rest, is told, and is read once it is
@@ -250,6 +254,22 @@ func TestRestIsRead(t *testing.T) {
 		other.next(messages).Ack()
 		testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
 	})
+	t.Run("another topic is gone than was missing", func(t *testing.T) {
+		t.Parallel()
+		cluster := kafkatest.Start(t)
+		f, late := newTopic(t, cluster.Addr(), 1), newTopic(t, cluster.Addr(), 1)
+		create := deleteTopic(late)
+		s := f.subscriber(nil, func(c *kafka.Config) { c.Topics = append(c.Topics, late.name) })
+		messages := f.subscribe(s)
+		create()
+		late.put(1, 1)
+		late.next(messages).Ack()
+		deleteTopic(f)
+		testkit.Eventually(t, "ReadError says which", func() bool {
+			_, err := s.ReadError()
+			return err != nil && strings.Contains(err.Error(), "topic "+f.name+":")
+		})
+	})
 	t.Run("a partition has no leader", func(t *testing.T) {
 		t.Parallel()
 		cluster := kafkatest.Start(t)
@@ -260,7 +280,7 @@ func TestRestIsRead(t *testing.T) {
 		f.next(messages).Ack()
 		f.add(1, 0, 1)
 		f.next(messages).Ack()
-		end := leaderless(f, cluster, 1)
+		now := leaderless(f, cluster, 1)
 		joins(f, cluster)
 		f.add(0, 1, 1)
 		f.next(messages).Ack()
@@ -268,8 +288,15 @@ func TestRestIsRead(t *testing.T) {
 			_, err := s.ReadError()
 			return err != nil && strings.Contains(err.Error(), "partition 1")
 		})
-		end()
+		now(0)
 		f.add(1, 1, 1)
+		f.next(messages).Ack()
+		testkit.Eventually(t, "ReadError says it of the other one", func() bool {
+			_, err := s.ReadError()
+			return err != nil && strings.Contains(err.Error(), "partition 0")
+		})
+		now(-1)
+		f.add(0, 2, 1)
 		f.next(messages).Ack()
 		testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
 	})

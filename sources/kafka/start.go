@@ -121,18 +121,13 @@ func (h *handler) checkTopics(broker *sarama.Broker, session sarama.ConsumerGrou
 			h.fails(fmt.Errorf("topic %s: %w", topic.Name, topic.Err))
 		}
 		planned, leads := h.planned.of(topic.Name)
-		led := len(topic.Partitions)
 		for _, p := range topic.Partitions {
-			if p.Err != sarama.ErrLeaderNotAvailable {
-				continue
-			}
-			led--
-			if leads || slices.Contains(session.Claims()[topic.Name], p.ID) {
+			switch led := p.Err != sarama.ErrLeaderNotAvailable; {
+			case led && leads && !slices.Contains(planned, p.ID):
+				h.endSession()
+			case !led && (leads || slices.Contains(session.Claims()[topic.Name], p.ID)):
 				h.fails(fmt.Errorf("topic %s, partition %d: %w", topic.Name, p.ID, p.Err))
 			}
-		}
-		if leads && led > planned {
-			h.endSession()
 		}
 	}
 }
@@ -171,7 +166,7 @@ func (h *handler) begin(session sarama.ConsumerGroupSession) error {
 		delete(h.ends[s.topic], s.number) // from now on the group has an offset
 	}
 	if len(h.notes) == len(h.topics) {
-		h.subscription.missing = nil
+		h.missing, h.subscription.missing = nil, nil
 	}
 	session.Commit()
 	return nil

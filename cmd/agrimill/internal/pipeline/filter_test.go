@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 func TestFilter(t *testing.T) {
@@ -140,4 +143,56 @@ func received(tenant, endpoint string) *message.Message {
 	msg := message.NewMessage("1", nil)
 	msg.Metadata = message.Metadata{gateway.KeyTenantID: tenant, gateway.KeyReceivingEndpointID: endpoint}
 	return msg
+}
+
+// refusing is a gateway that refuses every message, and counts what it is asked for.
+type refusing struct {
+	sinks.Sink
+	list  []gateway.TenantInfo
+	lists int
+}
+
+func (*refusing) Publish(string, ...*message.Message) error {
+	return &gateway.Error{StatusCode: 403, ErrorResponse: true}
+}
+
+func (r *refusing) ListAuthorizedTenants(context.Context) ([]gateway.TenantInfo, error) {
+	r.lists++
+	return r.list, nil
+}
+
+// Refusals do not ask for the list of tenants again and again, and a new endpoint in the place of another one is found nevertheless.
+func TestRefusedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const tenant, one, two = "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0001", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0011", "6d1a2d18-0d5d-4c3c-9a5f-8d8d6b8a0012"
+		has := func(id string) []gateway.TenantInfo {
+			return []gateway.TenantInfo{{ID: tenant, Endpoints: []gateway.TenantEndpointInfo{{ID: id, ExternalID: "urn:example:farm", TenantID: tenant}}}}
+		}
+		gate := &refusing{list: has(one)}
+		n := newNames(gateway.NewDirectory(gate), func(bool) {})
+		testkit.NoError(t, n.list(t.Context()))
+		sink := n.addressed(&publisher.Config{TenantID: tenant, EndpointID: "urn:example:farm"})
+		sink.Sink = gate
+		refused := func(lists int, want router.Class) {
+			t.Helper()
+			gate.lists = 0
+			for range 100 {
+				if err := sink.Publish("t", message.NewMessage("1", nil)); router.ClassOf(err) != want {
+					t.Fatalf("%v, want %v", err, want)
+				}
+				if want == router.ClassOutage {
+					break
+				}
+			}
+			if gate.lists != lists {
+				t.Errorf("%d requests for the list, want %d", gate.lists, lists)
+			}
+		}
+		refused(1, router.ClassPermanent)
+		refused(0, router.ClassPermanent)
+		gate.list = has(two)
+		time.Sleep(listedAgainAfter)
+		refused(1, router.ClassOutage)
+		refused(1, router.ClassPermanent)
+	})
 }

@@ -31,6 +31,10 @@ type names struct {
 const (
 	// maxKnown is how many endpoints are known.
 	maxKnown = 100_000
+	// listedAgainAfter is how long the IDs that a list has shown to be current are refused without another one.
+	listedAgainAfter = 10 * time.Second
+	// maxRefused is how many IDs are known to be current.
+	maxRefused = 1000
 	// listTimeout bounds one listing of the tenants: the event stream lists them too, and has to wait for its turn.
 	listTimeout = 30 * time.Second
 )
@@ -144,6 +148,7 @@ type addressed struct {
 	names          *names
 	sender, tenant string
 	recipients     []string
+	current        *lru.Cache[string, time.Time] // by the IDs of refused messages: when a list that has them was asked for
 }
 
 // addressed takes the sender and the recipients from cfg, and the tenant of messages without one, if one of them is an
@@ -154,6 +159,7 @@ func (n *names) addressed(cfg *publisher.Config) *addressed {
 		return nil
 	}
 	cfg.EndpointID, cfg.DirectRecipients = "", nil
+	a.current, _ = lru.New[string, time.Time](maxRefused) // as in newNames
 	return a
 }
 
@@ -176,18 +182,36 @@ func (a *addressed) Publish(topic string, messages ...*message.Message) error {
 		return err
 	}
 	err = a.Sink.Publish(topic, own...)
+	ids, asked := given(own, messages), time.Now()
 	refused := func(reason error) bool { return errors.Is(err, reason) && gateway.Refused(err) }
-	if !slices.ContainsFunc([]error{gateway.ErrForbidden, gateway.ErrNotFound, gateway.ErrNoRecipients}, refused) || slices.Equal(own, messages) {
+	if ids == "" || !slices.ContainsFunc([]error{gateway.ErrForbidden, gateway.ErrNotFound, gateway.ErrNoRecipients}, refused) {
+		return err
+	}
+	if listed, ok := a.current.Get(ids); ok && asked.Sub(listed) < listedAgainAfter {
 		return err
 	}
 	if listing := a.names.list(messages[0].Context()); listing != nil {
 		return router.Outage(fmt.Errorf("%w; and whether an endpoint has taken the place of another one is not known: %w", err, listing))
 	}
 	again, changed := a.address(messages)
-	if changed != nil || !slices.EqualFunc(own, again, func(a, b *message.Message) bool { return maps.Equal(a.Metadata, b.Metadata) }) {
+	if changed != nil || given(again, messages) != ids {
 		return router.Outage(fmt.Errorf("another endpoint has taken the place of one that was addressed: %w", cmp.Or(changed, err)))
 	}
+	a.current.Add(ids, asked)
 	return err
+}
+
+// given returns the IDs that messages were given.
+func given(own, messages []*message.Message) string {
+	var ids strings.Builder
+	for i, m := range own {
+		for _, key := range []string{gateway.KeyEndpointID, gateway.KeyDirectRecipients} {
+			if m != messages[i] && m.Metadata[key] != messages[i].Metadata[key] {
+				ids.WriteString(m.Metadata[key] + " ")
+			}
+		}
+	}
+	return ids.String()
 }
 
 // PublishAsync implements [sinks.Sink].

@@ -103,8 +103,8 @@ type Config struct {
 	// of routes with `durable: synced` wait: twice the interval. Default: unknown.
 	Synced sinks.Synced `yaml:"synced"`
 	// Lost is called with the sequences, first and last included, of messages that the stream had acknowledged and was found not
-	// to have any longer: see [Sink.Lost]. New messages may have the same ones later: nothing else is stored before it has returned.
-	// Close does not wait for it. Nil means that nobody is told but the log.
+	// to have any longer: see [Sink.Lost]. New messages may have the same ones later: nothing else is stored before it has returned,
+	// and Close does not wait for it. A second loss meanwhile is a second call. Nil means that nobody is told but the log.
 	Lost func(first, last uint64) `yaml:"-"`
 	// Retention of the stream. Default limits. Not interest, which deletes what no consumer waits for.
 	Retention jetstream.RetentionPolicy `yaml:"retention" enum:"limits,workqueue"`

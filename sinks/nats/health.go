@@ -85,6 +85,7 @@ func (s *Sink) answered(asked asked, info *jetstream.StreamInfo) (first bool) {
 	last := s.stream.Swap(have)
 	s.tellDurability(*have)
 	if s.run.telling > 0 { // until Config.Lost has returned, nothing is stored
+		s.unanswered.Store(&errTelling)
 		return false
 	}
 	first = s.looked.Swap(asked.connection) != asked.connection

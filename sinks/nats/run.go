@@ -109,7 +109,6 @@ func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {
 		if s.config.Lost != nil {
 			r.telling++
 			s.looked.Store(0)
-			s.unanswered.Store(&errTelling)
 			go func() { // ends with it
 				s.config.Lost(has+1, asked.highest)
 				r.answers.Lock()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -422,17 +423,36 @@ func TestProvisionerListingFails(t *testing.T) {
 
 // provisionCalls is a client in one tenant, whose answers a test decides.
 type provisionCalls struct {
+	mu     sync.Mutex
 	listed []time.Time // when the list was asked for
 	put    int
 	err    error // of the list
 }
 
+// calls returns when the list was asked for, and how many endpoints were made.
+func (c *provisionCalls) calls() (listed []time.Time, put int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.listed), c.put
+}
+
+// fails sets the error of the list.
+func (c *provisionCalls) fails(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
 func (c *provisionCalls) ListAuthorizedTenants(context.Context) ([]gateway.TenantInfo, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.listed = append(c.listed, time.Now())
 	return []gateway.TenantInfo{{ID: tenantA}}, c.err
 }
 
 func (c *provisionCalls) PutEndpoint(_ context.Context, tenant, externalID string, _ gateway.PutEndpointRequest) (gateway.Endpoint, bool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.put++
 	return gateway.Endpoint{ID: idOne, TenantID: tenant, ExternalID: externalID}, true, nil
 }
@@ -460,28 +480,31 @@ func TestProvisionerAsksForTheListAgain(t *testing.T) {
 		c := &provisionCalls{err: gateway.ErrUnavailable}
 		p := c.runs(t)
 		time.Sleep(10 * time.Minute)
-		for i := range c.listed[1:] {
-			if wait := c.listed[i+1].Sub(c.listed[i]); wait > 15*time.Second || i > 5 && wait < 5*time.Second {
+		listed, _ := c.calls()
+		for i := range listed[1:] {
+			if wait := listed[i+1].Sub(listed[i]); wait > 15*time.Second || i > 5 && wait < 5*time.Second {
 				t.Errorf("request %d came %v after the one before", i+1, wait)
 			}
 		}
-		asked := len(c.listed)
+		asked := len(listed)
 		p.Refresh()
 		synctest.Wait()
-		if len(c.listed) != asked+1 || time.Since(c.listed[asked]) > 0 {
+		if listed, _ = c.calls(); len(listed) != asked+1 || time.Since(listed[asked]) > 0 {
 			t.Error("Refresh does not ask at once")
 		}
-		c.err = nil
+		c.fails(nil)
 		time.Sleep(15 * time.Second)
-		if asked = len(c.listed); c.put != 1 {
-			t.Errorf("%d endpoints made once the list is there, want 1", c.put)
+		listed, put := c.calls()
+		if asked = len(listed); put != 1 {
+			t.Errorf("%d endpoints made once the list is there, want 1", put)
 		}
 		time.Sleep(time.Hour)
-		if len(c.listed) != asked {
+		if listed, _ = c.calls(); len(listed) != asked {
 			t.Error("the list is asked for without a reason")
 		}
 		p.Refresh()
-		if synctest.Wait(); len(c.listed) != asked+1 {
+		synctest.Wait()
+		if listed, _ = c.calls(); len(listed) != asked+1 {
 			t.Error("Refresh does not ask for a list that has come before")
 		}
 	})
@@ -494,8 +517,9 @@ func TestProvisionerForgetsARevokedTenant(t *testing.T) {
 		p := c.runs(t)
 		p.HandleEvent(&gateway.AuthorizationRevoked{TenantID: strings.ToUpper(tenantA), Scope: gateway.ScopeEndpointsManage})
 		p.HandleEvent(&gateway.EndpointDeleted{ID: idOne, ExternalID: "urn:example:main"})
-		if synctest.Wait(); c.put != 1 {
-			t.Errorf("%d calls, want the first one", c.put)
+		synctest.Wait()
+		if _, put := c.calls(); put != 1 {
+			t.Errorf("%d calls, want the first one", put)
 		}
 	})
 }

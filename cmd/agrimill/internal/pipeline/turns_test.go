@@ -202,9 +202,9 @@ func TestSourceInTurns(t *testing.T) {
 
 // failingSource fails by what Subscribe returns, and then by subscriptions that end.
 type failingSource struct {
-	errs     []error // of Subscribe, one after the other
-	ended    error   // why subscriptions end
-	works    bool    // the next one hands out a message first
+	errs     []error     // of Subscribe, one after the other
+	ended    error       // why subscriptions end
+	works    atomic.Bool // the next one hands out a message first
 	attempts []time.Time
 }
 
@@ -216,8 +216,7 @@ func (s *failingSource) Subscribe(context.Context, string) (<-chan *message.Mess
 		return nil, err
 	}
 	out := make(chan *message.Message, 1)
-	if s.works {
-		s.works = false
+	if s.works.Swap(false) {
 		out <- message.NewMessage("1", nil)
 	}
 	close(out)
@@ -262,7 +261,7 @@ func TestSourceInATurnFails(t *testing.T) {
 		if n := len(from.attempts); n > 1000 {
 			t.Errorf("%d attempts in an hour", n)
 		}
-		from.works = true
+		from.works.Store(true)
 		(<-out).Ack()
 		time.Sleep(time.Hour)
 		told("brokers away", "no such topic", "subscription ended: group in use", "subscription ended: group in use") // it had worked

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -202,14 +204,25 @@ func TestSourceInTurns(t *testing.T) {
 
 // failingSource fails by what Subscribe returns, and then by subscriptions that end.
 type failingSource struct {
-	errs     []error     // of Subscribe, one after the other
-	ended    error       // why subscriptions end
-	works    atomic.Bool // the next one hands out a message first
+	errs  []error     // of Subscribe, one after the other
+	ended error       // why subscriptions end
+	works atomic.Bool // the next one hands out a message first
+
+	mu       sync.Mutex
 	attempts []time.Time
 }
 
+// tried returns when Subscribe was called.
+func (s *failingSource) tried() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.attempts)
+}
+
 func (s *failingSource) Subscribe(context.Context, string) (<-chan *message.Message, error) {
+	s.mu.Lock()
 	s.attempts = append(s.attempts, time.Now())
+	s.mu.Unlock()
 	if len(s.errs) > 0 {
 		err := s.errs[0]
 		s.errs = s.errs[1:]
@@ -253,12 +266,13 @@ func TestSourceInATurnFails(t *testing.T) {
 		if _, err := source.ReadError(); !errors.Is(err, from.ended) || !errors.Is(err, router.ErrSubscriptionEnded) {
 			t.Errorf("the status says %v", err)
 		}
-		for i := 2; i < len(from.attempts) && i < 6; i++ {
-			if before, pause := from.attempts[i-1].Sub(from.attempts[i-2]), from.attempts[i].Sub(from.attempts[i-1]); pause < before {
+		attempts := from.tried()
+		for i := 2; i < len(attempts) && i < 6; i++ {
+			if before, pause := attempts[i-1].Sub(attempts[i-2]), attempts[i].Sub(attempts[i-1]); pause < before {
 				t.Errorf("attempt %d comes after %s, the one before after %s", i, pause, before)
 			}
 		}
-		if n := len(from.attempts); n > 1000 {
+		if n := len(attempts); n > 1000 {
 			t.Errorf("%d attempts in an hour", n)
 		}
 		from.works.Store(true)

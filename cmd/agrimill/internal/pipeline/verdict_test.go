@@ -325,9 +325,9 @@ func TestVerdictOfFaults(t *testing.T) {
 			func(w *world, _ *agrimill) { w.gate.LiftAll() },
 		},
 		"the gateway limits the rate": {
-			nil, func(w *world, _ *agrimill) { // of a call that is no tenant's
+			nil, func(w *world, b *agrimill) { // of a call that is no tenant's
 				w.gate.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusTooManyRequests, Times: 1})
-				w.gate.CutStreams()
+				testkit.Must(b.Tenants(w.Context()))(w) // has them listed
 			}, admin.ProblemRateLimit, true, []string{"The gateway 127.0.0.1:", "has asked for fewer requests for", "Messages and confirmations are slower; nothing is lost."}, nil,
 		},
 		"a route is slow": {

@@ -62,8 +62,8 @@ type MapConfig struct {
 	Add []string `yaml:"add"`
 	// MaxOutput is how many bytes the messages made of one payload may have. They are in
 	// memory until the sink has them, and a payload that would make more passes as it is. A point
-	// of GeoParquet counts as at least 16 bytes, however well it compresses. 0 means
-	// [DefaultMaxOutput]; negative is an error.
+	// of GeoParquet counts as at least 16 bytes, and a cell of a grid as 80, however well it
+	// compresses. 0 means [DefaultMaxOutput]; negative is an error.
 	MaxOutput int64 `yaml:"max_output" unit:"bytes"`
 
 	ReadConfig `yaml:",inline"`
@@ -218,17 +218,21 @@ func (m *cartographer) parquet() error {
 		} else if !located {
 			continue
 		}
-		one := *m.set
-		one.Logs = []*farmdata.Log{m.affordable(log)}
+		one, limited := *m.set, *log
+		limited.Records = affordable(m, pointBytes, log.Records, func(r *farmdata.Record) bool { return r.Position.Valid() })
+		one.Logs = []*farmdata.Log{&limited}
 		if err := m.layer(LayerPoints, "-"+cmp.Or(log.Name, "log")+"-points.parquet", ofLog(log), &one, strconv.Itoa(i)); err != nil {
 			return err
 		}
 	}
 	endings := map[string]bool{}
 	for i := range m.maps {
-		layer := LayerGrids
-		if m.maps[i].Grid == nil {
-			layer = LayerZones
+		layer := LayerZones
+		if grid := m.maps[i].Grid; grid != nil {
+			layer = LayerGrids
+			limited := *grid
+			limited.Cells = affordable(m, cellBytes, grid.Cells, func(*farmdata.Cell) bool { return true })
+			m.maps[i].Grid = &limited
 		}
 		if err := m.make(TypeGeoParquet, m.ending(i, endings), []string{layer, strconv.Itoa(i)}, message.Metadata{KeyLayer: layer}, func(w io.Writer) error {
 			return geoparquet.WritePrescription(w, &m.maps[i], m.geo())
@@ -287,28 +291,29 @@ func (m *cartographer) located(log *farmdata.Log) (bool, error) {
 	return false, m.ctx.Err()
 }
 
-// pointBytes is what a point counts for in MaxOutput: its coordinates. Millions of equal ones take hardly anything once
-// compressed, but long to write.
-const pointBytes = 16
+// pointBytes and cellBytes are what a point and the five of a grid's cell count for in MaxOutput: their coordinates. Millions of equal
+// ones take hardly anything once compressed, but long to write.
+const (
+	pointBytes = 16
+	cellBytes  = 5 * pointBytes
+)
 
-// affordable returns the log, whose reading ends with errTooMuch where its points would exceed MaxOutput before they are compressed.
-func (m *cartographer) affordable(log *farmdata.Log) *farmdata.Log {
-	limited := *log
-	limited.Records = func(yield func(*farmdata.Record, error) bool) {
-		left := m.config.MaxOutput / pointBytes
-		for record, err := range log.Records {
-			if err == nil && record.Position.Valid() {
+// affordable reads what seq does, and ends with errTooMuch where those that are shown would exceed MaxOutput before they are compressed.
+func affordable[T any](m *cartographer, bytes int64, seq iter.Seq2[*T, error], shown func(*T) bool) iter.Seq2[*T, error] {
+	return func(yield func(*T, error) bool) {
+		left := m.config.MaxOutput / bytes
+		for value, err := range seq {
+			if err == nil && shown(value) {
 				if left--; left < 0 {
 					yield(nil, errTooMuch)
 					return
 				}
 			}
-			if !yield(record, err) {
+			if !yield(value, err) {
 				return
 			}
 		}
 	}
-	return &limited
 }
 
 // prescriptions finds the prescriptions that the map shows.

@@ -106,6 +106,20 @@ func TestMapOfDamage(t *testing.T) {
 	}
 }
 
+// A cell counts as its coordinates, however well equal ones compress.
+func TestMapOfManyCells(t *testing.T) {
+	const taskData = `<ISO11783_TaskData><TSK A="TSK1" G="1"><TZN A="0"><PDV A="0006" B="1"/></TZN>` +
+		`<GRD A="52" B="8" C="0.0001" D="0.0001" E="100" F="100" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
+	grid := farmdatatest.Zip(t, "TASKDATA.XML", taskData, "GRD00001.BIN", string(make([]byte, 100*100)))
+	for limit, want := range map[int64]string{100 * 100 * 80: farm.TypeGeoParquet, 100*100*80 - 1: ""} {
+		transform := testkit.Must(farm.NewMap(farm.MapConfig{Format: farm.FormatGeoParquet, MaxOutput: limit}))(t)
+		out, err := transform(received(grid))
+		if err != nil || len(out) != 1 || out[0].Metadata[gateway.KeyMessageType] != want {
+			t.Errorf("max_output %d: %v, %d messages, the first %v", limit, err, len(out), out[0].Metadata)
+		}
+	}
+}
+
 // Limits end the work, and the payload passes as it is.
 func TestMapLimits(t *testing.T) {
 	for name, config := range map[string]farm.MapConfig{

@@ -36,7 +36,7 @@ const (
 	demoBroken  = time.Minute
 	// demoLook is how often the demo looks at the start whether the pipeline has connected.
 	demoLook = 100 * time.Millisecond
-	// demoFinish bounds the wait for what is not confirmed at the end.
+	// demoFinish is how long nothing may be confirmed at the end before the demo stops waiting.
 	demoFinish = 30 * time.Second
 	// demoOnce bounds what comes before that with --once: the start, and sending.
 	demoOnce = time.Minute
@@ -91,7 +91,7 @@ once, and breaks it again later. At the end, it is repaired first.
 what NATS has with what was sent. The last line begins with OK or FAILED, and has the counts.
 
 Exit status: 0 stopped, and everything was confirmed; 1 it failed; 2 wrong usage; 3 stopped, and
-something was not confirmed within 30 seconds.`,
+something was not confirmed, and nothing more for 30 seconds.`,
 		Example: `  agrimill demo
   agrimill demo --break nats
   agrimill demo --poison --rate 20
@@ -294,19 +294,30 @@ func (c *demoCommand) finish(ctx context.Context) error {
 	} else {
 		c.printf("\nNo more files are sent. Waiting until everything is confirmed; a second Ctrl-C does not wait.")
 	}
-	limited, cancel := context.WithTimeout(ctx, demoFinish)
-	defer cancel()
-	n, err := c.world.WaitConfirmed(limited)
+	n, err := c.confirmed(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s not confirmed: %w", plural(n, "message"), context.Cause(ctx))
 	case err != nil:
 		c.unfinished = n
-		c.printf("%s not confirmed within %s.", plural(n, "message"), demoFinish)
+		c.printf("%s not confirmed, and nothing more in %s.", plural(n, "message"), demoFinish)
 	default:
 		c.printf("%s sent, all of them stored and confirmed.", plural(n, "message"))
 	}
 	return nil
+}
+
+// confirmed waits until everything is confirmed, and returns how much that is. The error is that ctx has ended, or that nothing more
+// was confirmed in the time for that; then it is how much is not.
+func (c *demoCommand) confirmed(ctx context.Context) (n int, err error) {
+	for left := math.MaxInt; ; left = n {
+		limited, cancel := context.WithTimeout(ctx, demoFinish)
+		n, err = c.world.WaitConfirmed(limited)
+		cancel()
+		if err == nil || ctx.Err() != nil || n >= left {
+			return n, err
+		}
+	}
 }
 
 // check says what became of the files of --once, if any was sent.

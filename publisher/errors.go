@@ -3,6 +3,7 @@ package publisher
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -75,9 +76,10 @@ type PublishError struct {
 	Err error
 
 	topic string
+	to    string // empty before the recipients were checked
 }
 
-// Error says in one sentence what became of the message that failed, why, and what to do.
+// Error says in one sentence what became of the message that failed, to whom it goes, why, and what to do.
 func (e *PublishError) Error() string {
 	outcome, cause, topic := e.Outcomes[e.Index], e.Err, e.topic
 	var class *sinks.Error
@@ -87,8 +89,24 @@ func (e *PublishError) Error() string {
 	if topic != "" {
 		topic = ", " + topic
 	}
+	if e.to != "" {
+		topic += " to " + e.to
+	}
 	return fmt.Sprintf("publisher: message %q (%d of %d%s) %s: %s; %s", e.UUID, e.Index+1, len(e.Outcomes), topic,
 		outcome.sentence(), redact.Addresses(cause.Error()), advice(outcome, e.Err))
+}
+
+// addressees names who is to get the message: some of them, because a header holds hundreds.
+func (m *prepared) addressees() string {
+	const most = 3
+	to := slices.Clone(m.request.DirectRecipients)
+	if len(to) > most {
+		to = append(to[:most], fmt.Sprintf("%d other endpoints", len(to)-most))
+	}
+	if m.request.IsPublish {
+		to = append(to, "the subscribers")
+	}
+	return strings.Join(to, ", ")
 }
 
 // sentence says what became of a message.

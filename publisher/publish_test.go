@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -146,6 +147,30 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("%q does not name the message", err)
 			}
 		})
+	}
+}
+
+// The error names the recipients, of many the first, and says so of what is published.
+func TestErrorSaysToWhom(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	many := make([]string, 5)
+	for i := range many {
+		many[i] = uuid.NewString()
+	}
+	for recipients, want := range map[string]string{
+		"":                       " to the subscribers)",
+		many[0]:                  " to " + many[0] + ")",
+		strings.Join(many, ","):  " to " + strings.Join(many[:3], ", ") + ", 2 other endpoints)",
+		many[0] + "," + "secret": "1 of 1, " + typeJSON + ")", // it broke a rule
+	} {
+		msg := newMessage("1")
+		if recipients != "" {
+			msg.Metadata.Set(gateway.KeyDirectRecipients, recipients)
+		}
+		f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 400, Times: 1})
+		if err := f.publisher(f.config()).Publish(typeJSON, msg); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
 	}
 }
 

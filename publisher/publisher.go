@@ -88,24 +88,24 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	ended, stop := msgctx.FirstEnd(messages) // the end of any of them ends the call
 	defer stop()
-	fail := func(i int, err error) error {
-		call := &PublishError{Outcomes: slices.Clone(outcomes)}
+	fail := func(i int, to string, err error) error {
+		call := &PublishError{Outcomes: slices.Clone(outcomes), to: to}
 		return call.fail(topic, i, messages[i], err, endOf(err, messages...)) // the end of any of them ends the call
 	}
 	ready := make([]prepared, len(messages))
 	for i, msg := range messages {
 		if err := p.prepare(topic, msg, &ready[i]); err != nil {
-			return fail(i, err)
+			return fail(i, "", err) // errors must not contain illegal values
 		}
 	}
 	for i, msg := range messages {
 		var err error
 		contextID := ready[i].request.ContextID
 		outcomes[i], err = p.publish(ended, topic, msg, &ready[i])
-		ready[i] = prepared{} // frees what a Marshaler created
 		if err != nil {
-			return fail(i, err)
+			return fail(i, ready[i].addressees(), err)
 		}
+		ready[i] = prepared{} // frees what a Marshaler created
 		sinks.ReportStored(msg, sinks.Receipt{ID: contextID})
 	}
 	return nil
@@ -135,6 +135,7 @@ func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 		var err error
 		call.Outcomes[0], err = p.finish(msg.Context(), topic, msg, m)
 		if err != nil {
+			call.to = m.addressees()
 			publication.Resolve(sinks.Receipt{}, call.fail(topic, 0, msg, err, endOf(err, msg)))
 			return
 		}

@@ -68,6 +68,7 @@ func (p *Publisher) Send(ctx context.Context, m Message) error {
 	}
 	if err == nil {
 		call.Outcomes[0], err = p.finish(ctx, m.Type, msg, ready)
+		call.to = ready.addressees()
 	}
 	if err != nil {
 		return call.fail(m.Type, 0, msg, err, endOf(err, msg))

@@ -219,7 +219,7 @@ func TestOutcomesSurviveTheEndOfTheContext(t *testing.T) {
 			if !errors.Is(err, context.Canceled) || errors.As(err, &class) {
 				t.Errorf("got %v, want the error of the context and no other class", err)
 			}
-			if e := publishError(t, err); !slices.Equal(e.Outcomes, test.want) || !strings.Contains(err.Error(), typeJSON+") may have been sent") {
+			if e := publishError(t, err); !slices.Equal(e.Outcomes, test.want) || !strings.Contains(err.Error(), typeJSON+" to the subscribers) may have been sent") {
 				t.Errorf("%v, want %v: %v", e.Outcomes, test.want, err)
 			}
 			if err := test.send(ctx, pub); err != context.Canceled { // nothing was sent, and there is nothing else to tell

@@ -3,8 +3,7 @@ package demo
 import (
 	"archive/zip"
 	"bytes"
-	"encoding/binary"
-	"encoding/xml"
+	"context"
 	"fmt"
 	"image"
 	"image/color"
@@ -14,10 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/efdi"
+	"github.com/agrimill/agrimill/farmdata/isoxml"
 	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
@@ -37,12 +35,12 @@ func nameOf(text string) string { return strings.ReplaceAll(strings.ToLower(text
 // files returns what machine and terminal make of the job.
 func (j job) files() ([]File, error) {
 	track := j.drive(600)
-	taskdata, err := j.taskDataZip(track)
-	if err != nil {
+	data := j.data(track)
+	var taskdata, telemetry bytes.Buffer
+	if err := isoxml.Write(context.Background(), &taskdata, data, isoxml.WriteConfig{}); err != nil {
 		return nil, fmt.Errorf("task data: %w", err)
 	}
-	telemetry, err := efdiTimeLog(track)
-	if err != nil {
+	if err := efdi.WriteTimeLog(&telemetry, data.Logs[0], efdi.EncodeConfig{}); err != nil {
 		return nil, fmt.Errorf("time log: %w", err)
 	}
 	picture, err := j.trackPNG(track)
@@ -51,8 +49,8 @@ func (j job) files() ([]File, error) {
 	}
 	name := nameOf(j.field)
 	return []File{
-		newFile("taskdata_"+name+".zip", taskdata),
-		newFile("timelog_"+name+".pb", telemetry),
+		newFile("taskdata_"+name+".zip", taskdata.Bytes()),
+		newFile("timelog_"+name+".pb", telemetry.Bytes()),
 		newFile("coverage_"+name+".png", picture),
 	}, nil
 }
@@ -74,6 +72,9 @@ func (j job) corners() []position {
 	return []position{{north: j.north, east: j.east}, {north: north, east: j.east}, {north: north, east: east}, {north: j.north, east: east}, {north: j.north, east: j.east}}
 }
 
+// degrees rounds to what a time log has: 10⁻⁷ degrees.
+func degrees(x float64) float64 { return math.Round(x*1e7) / 1e7 }
+
 // drive is a field worked lane by lane, one record a second.
 func (j job) drive(seconds int) []position {
 	const lane = 60 // seconds
@@ -85,8 +86,8 @@ func (j job) drive(seconds int) []position {
 		}
 		track[i] = position{
 			at:      j.start.Add(time.Duration(i) * time.Second),
-			north:   j.north + float64(along)*0.00003,
-			east:    j.east + float64(row)*0.00018,
+			north:   degrees(j.north + float64(along)*0.00003),
+			east:    degrees(j.east + float64(row)*0.00018),
 			rate:    18000 + int32(2000*math.Sin(float64(i)/40)),
 			working: along > 1 && along < lane-2,
 		}
@@ -101,59 +102,61 @@ const (
 	ddiActualState = 141 // actual work state, 0 or 1
 )
 
-// taskDataZip builds an ISO 11783-10 transfer set, version 4: TASKDATA.XML with a customer,
-// farm, field, device and completed task, and the task's time log.
-func (j job) taskDataZip(track []position) ([]byte, error) {
-	var boundary strings.Builder
+// data is a completed task with its time log, and the customer, farm, field and device that it refers to.
+func (j job) data(track []position) *farmdata.Set {
+	outline := farmdata.LineString{Type: 1}
 	for _, p := range j.corners() {
-		fmt.Fprintf(&boundary, "        <PNT A=\"2\" C=\"%.4f\" D=\"%.4f\"/>\n", p.north, p.east)
+		outline.Points = append(outline.Points, farmdata.Point{Type: 2, North: p.north, East: p.east})
 	}
+	const area = 24000
 	last := track[len(track)-1].at
-	bin := timeLogBinary(track)
-	taskdata := fmt.Sprintf(`<?xml version="1.0" encoding="UTF-8"?>
-<ISO11783_TaskData VersionMajor="4" VersionMinor="2" ManagementSoftwareManufacturer="agrimill" ManagementSoftwareVersion="1" TaskControllerManufacturer="agrimill" TaskControllerVersion="1" DataTransferOrigin="2">
-  <CTR A="CTR1" B="%s"/>
-  <FRM A="FRM1" B="%s" I="CTR1"/>
-  <PFD A="PFD1" C="%s" D="24000" E="CTR1" F="FRM1">
-    <PLN A="1" B="Boundary" C="24000">
-      <LSG A="1">
-%s      </LSG>
-    </PLN>
-  </PFD>
-  <DVC A="DVC1" B="%s" C="1.0" D="A000880000000001" E="1" F="31000000000000" G="FF000000006E65">
-    <DET A="DET1" B="1" C="1" D="Sprayer" E="0" F="0">
-      <DOR A="2"/>
-      <DOR A="3"/>
-      <DOR A="4"/>
-    </DET>
-    <DPD A="2" B="%04X" C="1" D="1" E="Actual rate"/>
-    <DPD A="3" B="%04X" C="1" D="8" E="Work state"/>
-    <DPD A="4" B="%04X" C="1" D="16" E="Total area"/>
-  </DVC>
-  <TSK A="TSK1" B="%s, spring" C="CTR1" D="FRM1" E="PFD1" G="4">
-    <TIM A="%s" B="%s" C="%d" D="4">
-      <DLV A="%04X" B="24000" C="DET1"/>
-    </TIM>
-    <TLG A="TLG00001" B="%d" C="1"/>
-  </TSK>
-</ISO11783_TaskData>
-`, escape(j.customer), escape(j.farm), escape(j.field),
-		boundary.String(), escape(j.machine), ddiActualRate, ddiActualState, ddiTotalArea,
-		escape(j.field), j.start.Format(time.RFC3339), last.Format(time.RFC3339), int(last.Sub(j.start).Seconds()),
-		ddiTotalArea, len(bin))
-	// An empty attribute means that the value is in the binary file.
-	header := fmt.Sprintf(`<?xml version="1.0" encoding="UTF-8"?>
-<TIM A="" D="4">
-  <PTN A="" B="" D=""/>
-  <DLV A="%04X" B="" C="DET1"/>
-  <DLV A="%04X" B="" C="DET1"/>
-</TIM>
-`, ddiActualRate, ddiActualState)
-
-	return zipped(j.start,
-		entry{"TASKDATA/TASKDATA.XML", []byte(taskdata)},
-		entry{"TASKDATA/TLG00001.xml", []byte(header)},
-		entry{"TASKDATA/TLG00001.bin", bin})
+	set := &farmdata.Set{
+		Header:    farmdata.Header{Software: "agrimill", SoftwareVersion: "1", Controller: "agrimill", ControllerVersion: "1", Origin: 2},
+		Customers: []farmdata.Customer{{ID: "CTR1", LastName: j.customer}},
+		Farms:     []farmdata.Farm{{ID: "FRM1", Designator: j.farm, CustomerID: "CTR1"}},
+		Fields: []farmdata.Field{{
+			ID: "PFD1", Designator: j.field, Area: area, CustomerID: "CTR1", FarmID: "FRM1",
+			Polygons: []farmdata.Polygon{{Type: 1, Designator: "Boundary", Area: area, Rings: []farmdata.LineString{outline}}},
+		}},
+		Devices: []farmdata.Device{{
+			ID: "DVC1", Designator: j.machine, SoftwareVersion: "1.0", Name: "A000880000000001", SerialNumber: "1",
+			StructureLabel: "31000000000000", LocalizationLabel: "FF000000006E65",
+			Elements: []farmdata.Element{{ID: "DET1", ObjectID: 1, Type: 1, Designator: "Sprayer", Objects: []int{2, 3, 4}}},
+			ProcessData: []farmdata.ProcessData{
+				{ObjectID: 2, DDI: ddiActualRate, Property: 1, Triggers: 1, Designator: "Actual rate"},
+				{ObjectID: 3, DDI: ddiActualState, Property: 1, Triggers: 8, Designator: "Work state"},
+				{ObjectID: 4, DDI: ddiTotalArea, Property: 1, Triggers: 16, Designator: "Total area"},
+			},
+		}},
+		Tasks: []farmdata.Task{{
+			ID: "TSK1", Designator: j.field + ", spring", CustomerID: "CTR1", FarmID: "FRM1", FieldID: "PFD1", Status: 4,
+			DefaultZone: -1, LostZone: -1, OutsideZone: -1, LogNames: []string{"TLG00001"},
+			Times: []farmdata.TaskTime{{
+				Start: farmdata.Stamp{Wall: j.start}, Stop: farmdata.Stamp{Wall: last}, Duration: last.Sub(j.start), Type: 4,
+				Totals: []farmdata.Total{{DDI: ddiTotalArea, ElementID: "DET1", Raw: area}},
+			}},
+		}},
+	}
+	log := &farmdata.Log{Name: "TLG00001", TaskID: "TSK1", Columns: []farmdata.Column{{DDI: ddiActualRate, ElementID: "DET1"}, {DDI: ddiActualState, ElementID: "DET1"}}}
+	descriptions := set.Descriptions()
+	for i := range log.Columns {
+		descriptions.Describe(&log.Columns[i])
+	}
+	log.Records = func(yield func(*farmdata.Record, error) bool) {
+		const known = farmdata.HasNorth | farmdata.HasEast | farmdata.HasStatus
+		for i, p := range track {
+			record := &farmdata.Record{
+				Number: int64(i), Stamp: farmdata.Stamp{Wall: p.at, Local: true},
+				Position: farmdata.Position{North: p.north, East: p.east, Status: 4, Has: known}, // RTK fixed
+				Values:   []farmdata.Value{{Column: &log.Columns[0], Raw: int64(p.rate)}, {Column: &log.Columns[1], Raw: state(p)}},
+			}
+			if !yield(record, nil) {
+				return
+			}
+		}
+	}
+	set.Logs = []*farmdata.Log{log}
+	return set
 }
 
 // entry is a file in an archive.
@@ -180,52 +183,7 @@ func zipped(modified time.Time, entries ...entry) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// escape makes a text fit for XML.
-func escape(text string) string {
-	var out strings.Builder
-	_ = xml.EscapeText(&out, []byte(text)) // a Builder takes everything
-	return out.String()
-}
-
-// timeLogBinary encodes the records of TLG00001.bin in the order that TLG00001.xml
-// declares: time of day (ms), days since 1980-01-01, north and east (10⁻⁷ degrees),
-// position status, and the values that are present, each after its index in the header.
-func timeLogBinary(track []position) []byte {
-	epoch := time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)
-	var out []byte
-	for _, p := range track {
-		midnight := p.at.Truncate(24 * time.Hour)
-		out = binary.LittleEndian.AppendUint32(out, uint32(p.at.Sub(midnight).Milliseconds()))
-		out = binary.LittleEndian.AppendUint16(out, uint16(midnight.Sub(epoch)/(24*time.Hour)))
-		out = binary.LittleEndian.AppendUint32(out, uint32(int32(math.Round(p.north*1e7))))
-		out = binary.LittleEndian.AppendUint32(out, uint32(int32(math.Round(p.east*1e7))))
-		out = append(out, 4) // RTK fixed
-		out = append(out, 2) // values that follow
-		out = append(out, 0)
-		out = binary.LittleEndian.AppendUint32(out, uint32(p.rate))
-		out = append(out, 1)
-		out = binary.LittleEndian.AppendUint32(out, uint32(state(p)))
-	}
-	return out
-}
-
-// efdiTimeLog encodes the same log as telemetry: an EFDI TimeLog.
-func efdiTimeLog(track []position) ([]byte, error) {
-	const effective, rtkFixed = 4, 4
-	log, element := &efdipb.TimeLog{}, &efdipb.UID{Number: 1}
-	for _, p := range track {
-		at := timestamppb.New(p.at)
-		log.Time = append(log.Time, &efdipb.Time{
-			Start: at, Type: effective, PositionStart: &efdipb.Position{North: p.north, East: p.east, Status: rtkFixed, GpsUtc: at},
-			DataLogValue: []*efdipb.DataLogValue{
-				{Ddi: ddiActualRate, Value: int64(p.rate), DeviceElement: element}, {Ddi: ddiActualState, Value: int64(state(p)), DeviceElement: element},
-			},
-		})
-	}
-	return proto.MarshalOptions{Deterministic: true}.Marshal(log)
-}
-
-func state(p position) int32 {
+func state(p position) int64 {
 	if p.working {
 		return 1
 	}

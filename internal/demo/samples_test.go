@@ -27,7 +27,7 @@ func sampleFiles(t *testing.T) map[string]File {
 func TestSampleFarmData(t *testing.T) {
 	files := sampleFiles(t)
 	for name, want := range map[string]string{
-		"taskdata_long_acre.zip": "TaskData 4.2: 1 task, 1 device, 1 field, 1 log, 600 records, 1200 values, 2026-05-04T06:30:00 to 2026-05-04T06:39:59",
+		"taskdata_long_acre.zip": "TaskData 4.3: 1 task, 1 device, 1 field, 1 log, 600 records, 1200 values, 2026-05-04T06:30:00 to 2026-05-04T06:39:59",
 		"timelog_long_acre.pb":   "EFDI time log: 1 log, 600 records, 1200 values, 2026-05-04T06:30:00Z to 2026-05-04T06:39:59Z",
 	} {
 		data, err := content.Open(t.Context(), bytes.NewReader(files[name].Data), int64(len(files[name].Data)), content.Config{})

@@ -204,12 +204,8 @@ func isPlainValue(value string) bool {
 	if value == "" {
 		return true
 	}
-	i := 0
-	for i+8 <= len(value) && isPrintable(value[i:i+8]) {
-		i += 8
-	}
 	ascii := true
-	for ; i < len(value); i++ {
+	for i := range len(value) {
 		c := value[i]
 		if c < ' ' || c == 0x7f {
 			return false
@@ -218,16 +214,6 @@ func isPlainValue(value string) bool {
 	}
 	return value[0] != ' ' && value[len(value)-1] != ' ' && !strings.HasPrefix(value, "=?") &&
 		(ascii || utf8.ValidString(value))
-}
-
-// isPrintable reports whether eight bytes are all printable ASCII, all at once.
-func isPrintable(eight string) bool {
-	const ones, high = 0x0101010101010101, 0x8080808080808080
-	w := uint64(eight[0]) | uint64(eight[1])<<8 | uint64(eight[2])<<16 | uint64(eight[3])<<24 |
-		uint64(eight[4])<<32 | uint64(eight[5])<<40 | uint64(eight[6])<<48 | uint64(eight[7])<<56
-	// A byte without its high bit gets it by + 0x60 from 0x20 on, and by + 1 at 0x7f; no sum carries into the next byte.
-	low := w &^ high
-	return w&high == 0 && (low+0x60*ones)&high == high && (low+ones)&high == 0
 }
 
 // decodeValue reverses encodeValue. What encodeValue never writes stays as it

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// Values are looked at eight bytes at a time: each byte counts at each place.
+// Each byte counts at each place.
 func TestPlainValueAtEachPlace(t *testing.T) {
 	t.Parallel()
-	const length = 19 // twice eight, and some
+	const length = 19
 	for c := range 256 {
 		for at := range length {
 			value := strings.Repeat("a", at) + string([]byte{byte(c)}) + strings.Repeat("~", length-1-at)

@@ -70,7 +70,7 @@ func (s *Server) serveContents(w http.ResponseWriter, r *http.Request) {
 // named returns the newest message that has an ID; nil if none has.
 func named(known *journal.Journal, id, endpoint string) *journal.Message {
 	same := func(other string) bool { return strings.EqualFold(other, id) }
-	found := known.TraceOnly(id, journal.Only{Endpoint: endpoint}, maxTraceLimit).Messages
+	found := known.Trace(id, journal.Only{Endpoint: endpoint}, maxTraceLimit).Messages
 	for i, m := range found {
 		if same(m.UUID) || m.Delivery == id || slices.ContainsFunc(m.MessageIDs, same) {
 			return &found[i]

@@ -25,7 +25,7 @@ import (
 // contentsOf is the path of the request for the contents of the only message that a query finds.
 func contentsOf(t *testing.T, known *journal.Journal, query string) string {
 	t.Helper()
-	found := known.Trace(query, 2).Messages
+	found := known.Trace(query, journal.Only{}, 2).Messages
 	if len(found) != 1 || len(found[0].MessageIDs) != 1 {
 		t.Fatalf("%s finds %+v", query, found)
 	}
@@ -50,7 +50,7 @@ func TestContents(t *testing.T) {
 
 	get(t, server, path, bearer(testToken)).want(t, http.StatusOK, "TaskData 4.2: 1 task", "Working width", `"records":3`, "u003csvg",
 		`"place":"agrimill.`, "(stored by task data in sink farm)", `"x-router-filename":"acre.zip"`)
-	m := b.Journal().Trace("acre.zip", 1).Messages[0]
+	m := b.Journal().Trace("acre.zip", journal.Only{}, 1).Messages[0]
 	for _, id := range []string{strings.ToUpper(m.MessageIDs[0]), m.UUID} {
 		get(t, server, "/api/contents?id="+url.QueryEscape(id), bearer(testToken)).want(t, http.StatusOK, `"records":3`)
 	}
@@ -70,7 +70,7 @@ func each(t *testing.T, cfg *config.Config, events ...journal.Event) answer {
 	t.Helper()
 	j := testkit.Must(journal.New(journal.Config{}))(t)
 	j.Event(&gateway.MessageReceived{ID: "message-number-1", TenantID: "tenant-1", Filename: "Field 7.zip"})
-	m := j.Trace("message-number-1", 1).Messages[0]
+	m := j.Trace("message-number-1", journal.Only{}, 1).Messages[0]
 	m.Events = append(m.Events, events...)
 	source := &plainSource{journal: j, stored: func(ctx context.Context) iter.Seq2[admin.StoredCopy, error] {
 		return stored.Each(ctx, cfg, &m, stored.Options{Limits: spool.Limits{Max: admin.MaxStored}, ConnectTimeout: time.Second})

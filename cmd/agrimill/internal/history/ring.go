@@ -36,16 +36,11 @@ func (r Range) number(at int64) int64 { return at / int64(r.Step()) }
 
 // ring is a series of periods, the newest of which have replaced the oldest.
 type ring struct {
-	periods  []period // by their number modulo how many there are; nil until there is one
-	newest   *period
-	from, to int64 // of it, in Unix nanoseconds
+	periods []period // by their number modulo how many there are; nil until there is one
 }
 
 // at returns the period of a time in Unix nanoseconds; nil if that is too old.
 func (r *ring) at(of Range, at int64) *period {
-	if at >= r.from && at < r.to {
-		return r.newest // nearly always, and without a division
-	}
 	number := of.number(at)
 	p := r.place(of, number)
 	switch {
@@ -53,9 +48,6 @@ func (r *ring) at(of Range, at int64) *period {
 		*p = period{number: number, backlog: -1, age: -1}
 	case number < p.number:
 		return nil
-	}
-	if at >= r.to {
-		r.newest, r.from, r.to = p, number*int64(of.Step()), (number+1)*int64(of.Step())
 	}
 	return p
 }
@@ -74,10 +66,7 @@ func (r *ring) place(of Range, number int64) *period {
 		r.periods = make([]period, min(max(2, 2*len(before)), of.Periods()))
 		for i := range before {
 			if p := &before[i]; p.number != 0 {
-				moved := r.place(of, p.number)
-				if *moved = *p; r.newest == p {
-					r.newest = moved
-				}
+				*r.place(of, p.number) = *p
 			}
 		}
 	}

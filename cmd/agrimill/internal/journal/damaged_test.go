@@ -103,7 +103,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 			d.Event(received("new", "", "new.zip"))
 			d.close()
 			d.reopen(journal.Config{}, path)
-			if len(d.Trace("new", 1).Messages) != 1 {
+			if len(d.Trace("new", journal.Only{}, 1).Messages) != 1 {
 				t.Error("what comes then is not kept")
 			}
 		})

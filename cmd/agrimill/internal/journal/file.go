@@ -117,7 +117,7 @@ func isTorn(path string, err error) bool {
 
 func (j *Journal) readFile() error {
 	f := &file{next: 1, stop: make(chan struct{}), done: make(chan struct{})}
-	began := j.clock.now()
+	began := j.cfg.Now().UnixNano()
 	err := guarded(func() (err error) {
 		if f.db, err = bbolt.Open(j.cfg.Path, 0o600, &bbolt.Options{Timeout: openTimeout, FreelistType: bbolt.FreelistMapType}); err != nil {
 			return err
@@ -150,7 +150,7 @@ func (j *Journal) readFile() error {
 		return err
 	}
 	j.file, j.began = f, time.Unix(0, began)
-	j.prune(j.clock.now(), 0)
+	j.prune(j.cfg.Now().UnixNano(), 0)
 	return nil
 }
 

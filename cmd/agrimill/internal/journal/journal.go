@@ -7,6 +7,7 @@
 package journal
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -71,15 +72,7 @@ func (c Config) Validate() error {
 }
 
 func (c *Config) setDefaults() {
-	if c.MaxEntries == 0 {
-		c.MaxEntries = DefaultMaxEntries
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = DefaultMaxBytes
-	}
-	if c.MaxAge == 0 {
-		c.MaxAge = DefaultMaxAge
-	}
+	c.MaxEntries, c.MaxBytes, c.MaxAge = cmp.Or(c.MaxEntries, DefaultMaxEntries), cmp.Or(c.MaxBytes, DefaultMaxBytes), cmp.Or(c.MaxAge, DefaultMaxAge)
 }
 
 // Route is a route from the gateway.
@@ -98,7 +91,6 @@ type Journal struct {
 	began time.Time
 
 	mu       sync.Mutex
-	clock    clock
 	segments []*segment // oldest first
 	bytes    int
 	entries  int
@@ -129,34 +121,16 @@ func New(cfg Config) (*Journal, error) {
 	if cfg.setDefaults(); cfg.MaxAge < 0 {
 		return nil, nil
 	}
-	j := &Journal{cfg: cfg, clock: clock{ask: cfg.Now}}
-	j.began = time.Unix(0, j.clock.now())
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	j := &Journal{cfg: cfg, began: cfg.Now()}
 	if cfg.Path != "" {
 		if err := j.openFile(); err != nil {
 			return nil, err
 		}
 	}
 	return j, nil
-}
-
-// clock tells the time. Of the system's clock it asks for the time that has passed, which costs half as much as asking for
-// the time of the day, except once a second.
-type clock struct {
-	ask  func() time.Time // nil: the system's clock
-	from time.Time
-	nano int64 // from, in Unix nanoseconds
-}
-
-func (c *clock) now() int64 {
-	if c.ask != nil {
-		return c.ask().UnixNano()
-	}
-	passed := time.Since(c.from)
-	if c.nano == 0 || passed > time.Second {
-		c.from = time.Now()
-		c.nano, passed = c.from.UnixNano(), 0
-	}
-	return c.nano + int64(passed)
 }
 
 // Event records that the event stream delivered an event, perhaps again. It fits
@@ -293,7 +267,7 @@ func (j *Journal) add(r *record) {
 	room := r.room()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := j.clock.now()
+	now := j.cfg.Now().UnixNano()
 	current := j.current(room)
 	if current == nil {
 		if size := j.size(room); j.bytes+size > j.cfg.MaxBytes {
@@ -363,25 +337,7 @@ func (j *Journal) Prune() {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.prune(j.clock.now(), 0)
-}
-
-// Stats tells how full a Journal is.
-type Stats struct {
-	Entries int `json:"entries"`
-	Bytes   int `json:"bytes"`
-	// Since is from when on it is complete.
-	Since time.Time `json:"since"`
-}
-
-// Stats returns how full the journal is.
-func (j *Journal) Stats() Stats {
-	if j == nil {
-		return Stats{}
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return Stats{Entries: j.entries, Bytes: j.bytes, Since: j.since()}
+	j.prune(j.cfg.Now().UnixNano(), 0)
 }
 
 // since returns from when on the journal is complete. The caller holds mu.
@@ -403,7 +359,7 @@ type state struct {
 func (j *Journal) state() state {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	now := j.clock.now()
+	now := j.cfg.Now().UnixNano()
 	j.prune(now, 0)
 	s := state{parts: make([][]byte, len(j.segments)), since: j.since(), oldest: now - int64(j.cfg.MaxAge)}
 	for i, segment := range j.segments {

@@ -77,7 +77,7 @@ func (d *diary) confirm(ids ...string) {
 // one returns the only message that a query finds.
 func (d *diary) one(query string) journal.Message {
 	d.t.Helper()
-	trace := d.Trace(query, 10)
+	trace := d.Trace(query, journal.Only{}, 10)
 	if len(trace.Messages) != 1 || trace.More != 0 {
 		d.t.Fatalf("%q finds %+v", query, trace)
 	}
@@ -127,7 +127,7 @@ func TestLifeOfAMessage(t *testing.T) {
 		}
 	}
 	for _, query := range []string{id[:7], "nobody knows this", "Feld 8"} {
-		if trace := d.Trace(query, 10); len(trace.Messages) != 0 || trace.Messages == nil || trace.Since.IsZero() {
+		if trace := d.Trace(query, journal.Only{}, 10); len(trace.Messages) != 0 || trace.Messages == nil || trace.Since.IsZero() {
 			t.Errorf("%q finds %+v", query, trace)
 		}
 	}
@@ -171,7 +171,7 @@ func TestLost(t *testing.T) {
 	wants := func(when string, ids ...string) {
 		t.Helper()
 		var got []string
-		for _, m := range d.Trace(journal.LostQuery, 10).Messages {
+		for _, m := range d.Trace(journal.LostQuery, journal.Only{}, 10).Messages {
 			if got = append(got, m.MessageIDs...); m.State != "lost by the broker of farm; confirmed" {
 				t.Errorf("%s, %s is %s", when, m.MessageIDs, m.State)
 			}
@@ -274,12 +274,12 @@ func TestMessagesAreNotMixedUp(t *testing.T) {
 	d.Event(received("same-message", "same-context", "same.zip"))
 	d.Event(second)
 	d.Event(received("other-message", "same-context", "same.zip"))
-	if got := len(d.Trace("same-context", 10).Messages); got != 3 {
+	if got := len(d.Trace("same-context", journal.Only{}, 10).Messages); got != 3 {
 		t.Errorf("%d messages under one context ID, want 3", got)
 	}
 	d.confirm("same-message")
 	confirmed := 0
-	for _, m := range d.Trace("same.zip", 10).Messages {
+	for _, m := range d.Trace("same.zip", journal.Only{}, 10).Messages {
 		if m.State == "confirmed" {
 			confirmed++
 		}
@@ -292,7 +292,7 @@ func TestMessagesAreNotMixedUp(t *testing.T) {
 		msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Delivery: place}))
 		d.observe(router.EventStarted, msg)
 	}
-	if got := len(d.Trace("one-uuid-for-two", 10).Messages); got != 2 {
+	if got := len(d.Trace("one-uuid-for-two", journal.Only{}, 10).Messages); got != 2 {
 		t.Errorf("%d messages of a broker, want 2", got)
 	}
 }
@@ -393,7 +393,7 @@ func TestUnseen(t *testing.T) {
 	for i := range 300 {
 		d.Event(received(fmt.Sprint("of-many-", i), "", "many.zip"))
 	}
-	trace := d.Trace("many.zip", 10_000)
+	trace := d.Trace("many.zip", journal.Only{}, 10_000)
 	for i, m := range trace.Messages {
 		if wanted := i >= 100; wanted != (m.Unseen != nil) { // for all there may be no room
 			t.Errorf("%d of %d: %v", i, len(trace.Messages), m.Unseen)
@@ -431,7 +431,7 @@ func TestBounds(t *testing.T) {
 					t.Fatalf("after %d: %+v", i, stats)
 				}
 			}
-			trace := d.Trace("", 5000)
+			trace := d.Trace("", journal.Only{}, 5000)
 			since := trace.Since
 			for _, m := range trace.Messages {
 				if m.Events[0].Time.Before(d.now.Add(-cfg.MaxAge)) {
@@ -484,7 +484,7 @@ func TestLimit(t *testing.T) {
 		d.now = d.now.Add(time.Second)
 		d.Event(received(fmt.Sprintf("message-%02d", i), "", "a.zip"))
 	}
-	trace := d.Trace("a.zip", 5)
+	trace := d.Trace("a.zip", journal.Only{}, 5)
 	if len(trace.Messages) != 5 || trace.More != 25 || trace.Messages[0].MessageIDs[0] != "message-29" || trace.Messages[4].MessageIDs[0] != "message-25" {
 		t.Errorf("%+v", trace)
 	}
@@ -502,7 +502,7 @@ func TestOff(t *testing.T) {
 	j.Prune()
 	seen := 0
 	j.Observer(router.ObserverFunc(func(router.Event) { seen++ })).Observe(router.Event{})
-	if got := j.Trace("1", 1); len(got.Messages) != 0 || seen != 1 || j.Stats() != (journal.Stats{}) {
+	if got := j.Trace("1", journal.Only{}, 1); len(got.Messages) != 0 || seen != 1 || j.Stats() != (journal.Stats{}) {
 		t.Error(got, seen)
 	}
 	if _, err := journal.New(journal.Config{MaxEntries: -1, MaxBytes: -1}); !errors.Is(err, journal.ErrConfig) {
@@ -524,7 +524,7 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	for range 20 {
-		for _, m := range j.Trace("a.zip", 50).Messages {
+		for _, m := range j.Trace("a.zip", journal.Only{}, 50).Messages {
 			if m.Filename != "a.zip" || len(m.Events) > 2 {
 				t.Errorf("%+v", m)
 			}
@@ -573,12 +573,12 @@ func TestTraceOnly(t *testing.T) {
 		{"field 7", journal.Only{Tenant: "tenant-2"}, 0},
 		{"", journal.Only{Tenant: "tenant"}, 0},
 	} {
-		trace := d.TraceOnly(tt.query, tt.only, 20)
+		trace := d.Trace(tt.query, tt.only, 20)
 		if len(trace.Messages) != tt.want {
 			t.Errorf("%q of %+v: %d messages, want %d", tt.query, tt.only, len(trace.Messages), tt.want)
 		}
 	}
-	if trace := d.TraceOnly("", journal.Only{Tenant: "tenant-1"}, 3); len(trace.Messages) != 3 || trace.More != 1 {
+	if trace := d.Trace("", journal.Only{Tenant: "tenant-1"}, 3); len(trace.Messages) != 3 || trace.More != 1 {
 		t.Errorf("%d messages and %d more, want 3 and 1", len(trace.Messages), trace.More)
 	}
 }

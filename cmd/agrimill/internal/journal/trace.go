@@ -124,11 +124,6 @@ const (
 // LostQuery finds what brokers have lost, whatever its name.
 const LostQuery = "lost"
 
-// Trace looks for messages: by context ID, message ID, or UUID, whole or from the beginning with at
-// least eight characters; or by a part of the filename. Case does not matter. It returns at most
-// limit messages, the newest ones. An empty query finds the newest of all.
-func (j *Journal) Trace(query string, limit int) Trace { return j.TraceOnly(query, Only{}, limit) }
-
 // Only selects messages of one tenant, and received by one endpoint, by their IDs. Empty means any. What a route from a broker
 // did has no endpoint.
 type Only struct{ Tenant, Endpoint string }
@@ -137,8 +132,10 @@ func (o Only) takes(m Message) bool {
 	return (o.Tenant == "" || strings.EqualFold(o.Tenant, m.Tenant)) && (o.Endpoint == "" || strings.EqualFold(o.Endpoint, m.Endpoint))
 }
 
-// TraceOnly is Trace for the messages of a tenant and endpoint.
-func (j *Journal) TraceOnly(query string, only Only, limit int) Trace {
+// Trace looks for messages: by context ID, message ID, or UUID, whole or from the beginning with at
+// least eight characters; or by a part of the filename. Case does not matter. It returns at most
+// limit messages, the newest ones. An empty query finds the newest of all.
+func (j *Journal) Trace(query string, only Only, limit int) Trace {
 	trace := Trace{Query: query, Messages: []Message{}}
 	if j == nil {
 		return trace

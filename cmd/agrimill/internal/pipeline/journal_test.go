@@ -55,7 +55,7 @@ routes:
 		t.Helper()
 		var trace journal.Trace
 		testkit.Eventually(w, fmt.Sprintf("%q is %s", query, state), func() bool {
-			trace = b.Journal().Trace(query, 10)
+			trace = b.Journal().Trace(query, journal.Only{}, 10)
 			return len(trace.Messages) == 1 && trace.Messages[0].State == state
 		})
 		return trace.Messages[0]
@@ -93,7 +93,7 @@ routes:
 	// It comes back from the gateway as another message with the same context ID.
 	var both []journal.Message
 	testkit.Eventually(w, "both ways are known", func() bool {
-		both = b.Journal().Trace(id, 10).Messages
+		both = b.Journal().Trace(id, journal.Only{}, 10).Messages
 		return len(both) == 2 && both[0].State != "" && !strings.Contains(both[0].State+both[1].State, "handled")
 	})
 	for _, m := range both {
@@ -141,7 +141,7 @@ routes:
 	server.Restart()
 	w.waitConfirmed()
 	var lost []string
-	for _, m := range b.Journal().Trace(journal.LostQuery, 10).Messages {
+	for _, m := range b.Journal().Trace(journal.LostQuery, journal.Only{}, 10).Messages {
 		lost = append(lost, m.Filename+": "+m.State)
 	}
 	slices.Sort(lost)
@@ -165,7 +165,7 @@ func TestJournalInAFile(t *testing.T) {
 	b.mustStop()
 	again := w.start(text)
 	again.waitReady()
-	if found := again.Journal().Trace("field 1", 10).Messages; len(found) != 1 || found[0].State != "delivered by farm-data; confirmed" {
+	if found := again.Journal().Trace("field 1", journal.Only{}, 10).Messages; len(found) != 1 || found[0].State != "delivered by farm-data; confirmed" {
 		t.Errorf("after a restart: %+v", found)
 	}
 	again.mustStop()

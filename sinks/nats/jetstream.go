@@ -66,7 +66,10 @@ func Explain(conn *natsgo.Conn, domain string, err error) error {
 
 // withRefusal adds that there is no connection, and why a server has refused the latest attempt.
 func withRefusal(conn *natsgo.Conn, err error) error {
-	if !errors.Is(err, natsgo.ErrDisconnected) {
+	switch {
+	case errors.Is(err, natsgo.ErrReconnectBufExceeded): // a buffer that takes nothing says nothing more
+		err = natsgo.ErrDisconnected
+	case !errors.Is(err, natsgo.ErrDisconnected):
 		err = fmt.Errorf("%w: %w", natsgo.ErrDisconnected, err)
 	}
 	if reason := conn.LastError(); reason != nil && !errors.Is(err, reason) {

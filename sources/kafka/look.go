@@ -14,8 +14,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/agext/levenshtein"
 
+	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/internal/warnlog"
-	"github.com/agrimill/agrimill/sinks"
 )
 
 // ErrNoTopic is matched by errors for topics that the cluster does not have. They name those that look alike.
@@ -73,7 +73,7 @@ func classified(config Config, err error) error {
 }
 
 func (c Config) unavailable(err error) error {
-	return sinks.NewError("kafka group "+c.Group, "", sinks.ErrUnavailable, err)
+	return readstate.Unavailable("kafka, group "+c.Group, err)
 }
 
 // partitionsOf returns the partitions of topics, and which of these are not there.

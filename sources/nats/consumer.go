@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/natssubject"
+	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/internal/warnlog"
-	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
@@ -76,7 +76,7 @@ func connect(config Config) (*natsgo.Conn, error) {
 }
 
 func (c Config) unavailable(err error) error {
-	return sinks.NewError("nats consumer "+c.Durable, "", sinks.ErrUnavailable, err)
+	return readstate.Unavailable("nats, consumer "+c.Durable, err)
 }
 
 // durable is the consumer of a configuration, which may be missing.
@@ -166,14 +166,19 @@ func instead(ctx context.Context, js jetstream.JetStream, err error) error {
 	ctx, cancel := context.WithCancel(ctx) // ends the list
 	defer cancel()
 	var have []string
-	for info := range js.ListStreams(ctx).Info() {
+	streams := js.ListStreams(ctx)
+	for info := range streams.Info() {
 		if len(have) == maxInstead {
 			have = append(have, "and others")
 			break
 		}
 		have = append(have, info.Config.Name+" ("+strings.Join(info.Config.Subjects, " ")+")")
 	}
-	if len(have) == 0 {
+	switch {
+	case len(have) > 0:
+	case streams.Err() == nil:
+		return fmt.Errorf("%w; there are no streams", err)
+	default:
 		return err
 	}
 	return fmt.Errorf("%w; there are %s", err, strings.Join(have, ", "))

@@ -96,16 +96,16 @@ func TestSubscribeBeforeTheServer(t *testing.T) {
 			t.Error("got a message")
 		}
 	})
-	says := func(err error) {
+	says := func(err error, text string) {
 		t.Helper()
-		testkit.Eventually(t, fmt.Sprint("ReadError says ", err), func() bool {
+		testkit.Eventually(t, fmt.Sprint("ReadError says ", err, " and ", text), func() bool {
 			_, got := s.ReadError()
-			return errors.Is(got, sinks.ErrUnavailable) && errors.Is(got, err)
+			return errors.Is(got, sinks.ErrUnavailable) && errors.Is(got, err) && strings.HasPrefix(got.Error(), "source nats, consumer ") && strings.HasSuffix(got.Error(), text)
 		})
 	}
-	says(natsgo.ErrDisconnected)
+	says(natsgo.ErrDisconnected, ": unavailable: nats: server is disconnected")
 	f.restart()
-	says(jetstream.ErrStreamNotFound)
+	says(jetstream.ErrStreamNotFound, "; there are no streams")
 	f.createStream()
 	f.put(0, 1)
 	f.next(messages).Ack()

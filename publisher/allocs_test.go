@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -49,6 +51,32 @@ func TestAllocationsOfAMessage(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A hundred megabytes that can be read once are sent in constant memory, without a claim check.
+func TestSendIsStreamed(t *testing.T) {
+	client := testkit.Must(gateway.New(gateway.Config{
+		BaseURL: acceptAll(t), TokenSource: oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "t"}),
+	}))(t)
+	t.Cleanup(func() { _ = client.Close() })
+	pub := testkit.Must(publisher.New(publisher.Config{Client: client, TenantID: someID, EndpointID: someID}, nil))(t)
+	t.Cleanup(func() { _ = pub.Close() })
+	const size = 100 << 20
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	testkit.NoError(t, pub.Send(t.Context(), publisher.Message{Type: typeJSON, Body: io.LimitReader(zeros{}, size), Size: size}))
+	runtime.ReadMemStats(&after)
+	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(1<<20); got > most {
+		t.Errorf("allocated %d bytes, want at most %d", got, most)
+	}
+}
+
+// zeros reads as zeros without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 // acceptAll is a service that accepts every message, without allocations of its own.

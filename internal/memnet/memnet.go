@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -73,7 +74,8 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 }
 
 // conn is one whose deadline for reading ends a read only while it is set. The timer of one that is past may fire after the next
-// one was set: an HTTP server, which ends its reads so, would close the connection.
+// one was set: an HTTP server, which ends its reads so, would close the connection. The error is that of a connection of the
+// operating system, because one that is not temporary ends a connection of TLS.
 type conn struct {
 	net.Conn
 	mu       sync.Mutex
@@ -83,8 +85,11 @@ type conn struct {
 func (c *conn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
-		if timeout := net.Error(nil); n > 0 || !errors.As(err, &timeout) || !timeout.Timeout() || c.expired() {
+		if timeout := net.Error(nil); n > 0 || !errors.As(err, &timeout) || !timeout.Timeout() {
 			return n, err
+		}
+		if c.expired() {
+			return 0, os.ErrDeadlineExceeded
 		}
 	}
 }

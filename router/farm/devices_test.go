@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
+	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/msgctx"
@@ -311,7 +312,7 @@ func TestLogOfADeviceThatIsNotDescribed(t *testing.T) {
 	}{"described": {-1, ""}, "another": {-9, "no device has the device element"}} {
 		devices := newDevices(t, farm.DevicesConfig{})
 		records := newRecords(t, devices)
-		toMap := testkit.Must(farm.NewMap(farm.MapConfig{Layers: []string{farm.LayerPoints}, ReadConfig: farm.ReadConfig{Devices: devices}}))(t)
+		toMap := testkit.Must(farm.NewMap(farm.MapConfig{Layers: []geo.Layer{geo.Points}, ReadConfig: farm.ReadConfig{Devices: devices}}))(t)
 		testkit.Must(records(sentBy(descriptionType, "a", "team", farmdatatest.LogStart, farmdatatest.Description(t))))(t)
 		log := farmdatatest.Marshal(t, &efdipb.TimeLog{Time: []*efdipb.Time{{
 			Start: timestamppb.New(farmdatatest.LogStart), PositionStart: &efdipb.Position{North: 52.5, East: 7.5},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
@@ -157,7 +158,7 @@ func ExampleTaskDataConfig_Validate() {
 }
 
 func ExampleNewMap() {
-	transform, err := farm.NewMap(farm.MapConfig{Layers: []string{farm.LayerTracks}})
+	transform, err := farm.NewMap(farm.MapConfig{Layers: []geo.Layer{geo.Tracks}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -38,28 +38,17 @@ const (
 	FormatGeoParquet = "geoparquet"
 )
 
-// Values of [MapConfig.Layers].
-const (
-	LayerFields = "fields"
-	LayerTracks = "tracks"
-	LayerPoints = "points"
-	LayerGrids  = "grids"
-	LayerZones  = "zones"
-)
-
-var layers = []string{LayerFields, LayerTracks, LayerPoints, LayerGrids, LayerZones}
-
 // MapConfig configures [NewMap].
 type MapConfig struct {
 	// Format is geojson or geoparquet. Empty means geojson.
 	Format string `yaml:"format" enum:"geojson,geoparquet"`
 	// Layers are what the map shows: fields, tracks, points (records with values), grids and zones (prescriptions).
 	// Empty means all but points.
-	Layers []string `yaml:"layers"`
+	Layers []geo.Layer `yaml:"layers"`
 	// Columns are which values points, grids and zones have, and what they are called. Empty means all of them.
 	Columns []geo.Column `yaml:"columns"`
 	// Add names what each feature refers to: task, field, farm, customer, product, machine, operator.
-	Add []string `yaml:"add"`
+	Add []geo.Attribute `yaml:"add"`
 	// MaxOutput is how many bytes the messages made of one payload may have. They are in
 	// memory until the sink has them, and a payload that would make more passes as it is. A point
 	// of GeoParquet counts as at least 16 bytes, and a cell of a grid as 80, however well it
@@ -73,7 +62,7 @@ type MapConfig struct {
 func (c MapConfig) WithDefaults() MapConfig {
 	c.Format, c.MaxOutput = cmp.Or(c.Format, FormatGeoJSON), cmp.Or(c.MaxOutput, DefaultMaxOutput)
 	if len(c.Layers) == 0 {
-		c.Layers = []string{LayerFields, LayerTracks, LayerGrids, LayerZones}
+		c.Layers = []geo.Layer{geo.Fields, geo.Tracks, geo.Grids, geo.Zones}
 	}
 	c.ReadConfig = c.ReadConfig.WithDefaults()
 	return c
@@ -83,9 +72,7 @@ func (c MapConfig) WithDefaults() MapConfig {
 func (c MapConfig) Validate() error {
 	var e validate.Errors
 	e.Check(c.Format == "" || c.Format == FormatGeoJSON || c.Format == FormatGeoParquet, "Format", "must be %s or %s", FormatGeoJSON, FormatGeoParquet)
-	for _, layer := range c.Layers {
-		e.Check(slices.Contains(layers, layer), "Layers", "must be of fields, tracks, points, grids and zones")
-	}
+	e.Check(geo.Config{Layers: c.Layers}.Validate() == nil, "Layers", "must be of fields, tracks, points, grids and zones")
 	valid := true
 	for i, column := range c.Columns {
 		err := column.Validate()
@@ -95,20 +82,10 @@ func (c MapConfig) Validate() error {
 	if err := (geo.Config{Columns: c.Columns}).Validate(); valid && err != nil { // of several columns
 		e.Check(false, "Columns", "are wrong: %s", strings.TrimPrefix(err.Error(), "geo: Columns: "))
 	}
-	err := geo.Config{Add: c.geo().Add}.Validate()
-	e.Check(err == nil, "Add", "must be of task, field, farm, customer, product, machine and operator")
+	e.Check(geo.Config{Add: c.Add}.Validate() == nil, "Add", "must be of task, field, farm, customer, product, machine and operator")
 	validate.NotNegative(&e, "MaxOutput", c.MaxOutput)
 	e.Join("", c.ReadConfig.Validate())
 	return e.Err(ErrConfig)
-}
-
-// geo returns what the maps have.
-func (c MapConfig) geo() geo.Config {
-	config := geo.Config{Columns: c.Columns}
-	for _, attribute := range c.Add {
-		config.Add = append(config.Add, geo.Attribute(attribute))
-	}
-	return config
 }
 
 // NewMap returns a transform for [router.Route.Transform] that makes maps of TaskData and EFDI, for the
@@ -136,7 +113,7 @@ func NewMap(config MapConfig) (message.HandlerFunc, error) {
 				to.lose(finding)
 			}
 			for _, field := range set.Fields {
-				m.shown(m.shows(LayerFields) && geo.Encloses(field.Polygons))
+				m.shown(m.shows(geo.Fields) && geo.Encloses(field.Polygons))
 			}
 			if err := m.run(); err != nil {
 				return err
@@ -172,16 +149,11 @@ func (m *cartographer) shown(has bool) {
 }
 
 // geo returns what the maps of the set have.
-func (m *cartographer) geo(layers ...string) geo.Config {
-	config := m.config.geo()
-	config.Set, config.Finding = m.set, m.finding
-	for _, layer := range layers {
-		config.Layers = append(config.Layers, geo.Layer(layer))
-	}
-	return config
+func (m *cartographer) geo(layers ...geo.Layer) geo.Config {
+	return geo.Config{Layers: layers, Columns: m.config.Columns, Add: m.config.Add, Set: m.set, Finding: m.finding}
 }
 
-func (m *cartographer) shows(layer string) bool { return slices.Contains(m.config.Layers, layer) }
+func (m *cartographer) shows(layer geo.Layer) bool { return slices.Contains(m.config.Layers, layer) }
 
 func (m *cartographer) run() error {
 	if m.config.Format == FormatGeoParquet {
@@ -191,7 +163,7 @@ func (m *cartographer) run() error {
 }
 
 func (m *cartographer) json() error {
-	shown := m.shows(LayerFields) && len(m.set.Fields) > 0 || (m.shows(LayerTracks) || m.shows(LayerPoints)) && len(m.set.Logs) > 0 ||
+	shown := m.shows(geo.Fields) && len(m.set.Fields) > 0 || (m.shows(geo.Tracks) || m.shows(geo.Points)) && len(m.set.Logs) > 0 ||
 		len(m.maps) > 0
 	if !shown {
 		return nil
@@ -203,12 +175,12 @@ func (m *cartographer) json() error {
 
 func (m *cartographer) parquet() error {
 	if len(m.set.Fields) > 0 {
-		if err := m.layer(LayerFields, "-fields.parquet", message.Metadata{}, m.set); err != nil {
+		if err := m.layer(geo.Fields, "-fields.parquet", message.Metadata{}, m.set); err != nil {
 			return err
 		}
 	}
 	if len(m.set.Logs) > 0 {
-		if err := m.layer(LayerTracks, "-tracks.parquet", message.Metadata{}, m.set); err != nil {
+		if err := m.layer(geo.Tracks, "-tracks.parquet", message.Metadata{}, m.set); err != nil {
 			return err
 		}
 	}
@@ -221,20 +193,20 @@ func (m *cartographer) parquet() error {
 		one, limited := *m.set, *log
 		limited.Records = affordable(m, pointBytes, log.Records, func(r *farmdata.Record) bool { return r.Position.Valid() })
 		one.Logs = []*farmdata.Log{&limited}
-		if err := m.layer(LayerPoints, "-"+cmp.Or(log.Name, "log")+"-points.parquet", ofLog(log), &one, strconv.Itoa(i)); err != nil {
+		if err := m.layer(geo.Points, "-"+cmp.Or(log.Name, "log")+"-points.parquet", ofLog(log), &one, strconv.Itoa(i)); err != nil {
 			return err
 		}
 	}
 	endings := map[string]bool{}
 	for i := range m.maps {
-		layer := LayerZones
+		layer := geo.Zones
 		if grid := m.maps[i].Grid; grid != nil {
-			layer = LayerGrids
+			layer = geo.Grids
 			limited := *grid
 			limited.Cells = affordable(m, cellBytes, grid.Cells, func(*farmdata.Cell) bool { return true })
 			m.maps[i].Grid = &limited
 		}
-		if err := m.make(TypeGeoParquet, m.ending(i, endings), []string{layer, strconv.Itoa(i)}, message.Metadata{KeyLayer: layer}, func(w io.Writer) error {
+		if err := m.make(TypeGeoParquet, m.ending(i, endings), []string{string(layer), strconv.Itoa(i)}, message.Metadata{KeyLayer: string(layer)}, func(w io.Writer) error {
 			return geoparquet.WritePrescription(w, &m.maps[i], m.geo())
 		}); err != nil {
 			return err
@@ -244,12 +216,12 @@ func (m *cartographer) parquet() error {
 }
 
 // layer makes a file of a layer, if the map shows it.
-func (m *cartographer) layer(name, ending string, metadata message.Metadata, set *farmdata.Set, names ...string) error {
+func (m *cartographer) layer(name geo.Layer, ending string, metadata message.Metadata, set *farmdata.Set, names ...string) error {
 	if !m.shows(name) {
 		return nil
 	}
-	metadata[KeyLayer] = name
-	return m.make(TypeGeoParquet, ending, append([]string{name}, names...), metadata, func(w io.Writer) error {
+	metadata[KeyLayer] = string(name)
+	return m.make(TypeGeoParquet, ending, append([]string{string(name)}, names...), metadata, func(w io.Writer) error {
 		return geoparquet.Write(w, set, m.geo(name))
 	})
 }
@@ -273,7 +245,7 @@ func (m *cartographer) ending(at int, taken map[string]bool) string {
 // located reports whether the layer of points shows something of a log. If not, what cannot be read of it is noted. The error is
 // that of the context.
 func (m *cartographer) located(log *farmdata.Log) (bool, error) {
-	if !m.shows(LayerPoints) {
+	if !m.shows(geo.Points) {
 		return false, nil
 	}
 	var finding *farmdata.Finding
@@ -318,14 +290,14 @@ func affordable[T any](m *cartographer, bytes int64, seq iter.Seq2[*T, error], s
 
 // prescriptions finds the prescriptions that the map shows.
 func (m *cartographer) prescriptions() {
-	if !m.shows(LayerGrids) && !m.shows(LayerZones) {
+	if !m.shows(geo.Grids) && !m.shows(geo.Zones) {
 		return
 	}
 	for _, p := range m.set.Prescriptions() {
 		switch {
-		case p.Grid != nil && m.shows(LayerGrids):
+		case p.Grid != nil && m.shows(geo.Grids):
 			m.maps = append(m.maps, p)
-		case p.Grid == nil && m.shows(LayerZones):
+		case p.Grid == nil && m.shows(geo.Zones):
 			for _, zone := range p.Zones {
 				m.shown(geo.Encloses(zone.Polygons))
 			}

@@ -18,18 +18,18 @@ import (
 )
 
 func TestMap(t *testing.T) {
-	all := []string{farm.LayerFields, farm.LayerTracks, farm.LayerPoints, farm.LayerGrids}
+	all := []geo.Layer{geo.Fields, geo.Tracks, geo.Points, geo.Grids}
 	for name, test := range map[string]struct {
 		config farm.MapConfig
 		want   string // types, file names and numbers of features or rows
 	}{
 		"the usual":          {farm.MapConfig{}, "farm:map:geojson acre.geojson 2"},
 		"all":                {farm.MapConfig{Layers: all}, "farm:map:geojson acre.geojson 7"},
-		"fields":             {farm.MapConfig{Layers: []string{farm.LayerFields}}, "farm:map:geojson acre.geojson 1"},
-		"grids, without any": {farm.MapConfig{Layers: []string{farm.LayerGrids}}, ""},
+		"fields":             {farm.MapConfig{Layers: []geo.Layer{geo.Fields}}, "farm:map:geojson acre.geojson 1"},
+		"grids, without any": {farm.MapConfig{Layers: []geo.Layer{geo.Grids}}, ""},
 		"parquet": {farm.MapConfig{Format: farm.FormatGeoParquet, Layers: all},
 			"farm:map:geoparquet acre-fields.parquet 1, farm:map:geoparquet acre-tracks.parquet 1, farm:map:geoparquet acre-TLG00001-points.parquet 5"},
-		"parquet grids, without any": {farm.MapConfig{Format: farm.FormatGeoParquet, Layers: []string{farm.LayerGrids}}, ""},
+		"parquet grids, without any": {farm.MapConfig{Format: farm.FormatGeoParquet, Layers: []geo.Layer{geo.Grids}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			transform := testkit.Must(farm.NewMap(test.config))(t)
@@ -68,19 +68,19 @@ func TestMap(t *testing.T) {
 
 // TestMapToOrder: a map has the values that were asked for, in a unit, and what they refer to; a grid that two tasks name is one file.
 func TestMapToOrder(t *testing.T) {
-	config := farm.MapConfig{Layers: []string{farm.LayerPoints}, Columns: []geo.Column{{DDI: "0043", As: "width", Unit: "cm"}}, Add: []string{"field"}}
+	config := farm.MapConfig{Layers: []geo.Layer{geo.Points}, Columns: []geo.Column{{DDI: "0043", As: "width", Unit: "cm"}}, Add: []geo.Attribute{geo.Field}}
 	transform := testkit.Must(farm.NewMap(config))(t)
 	out, err := transform(received(farmdatatest.Archive(t, 2)))
 	if err != nil || len(out) != 1 || strings.Count(string(out[0].Payload), `"field_name":"Long acre"`) != 2 || strings.Count(string(out[0].Payload), `"width":900}`) != 2 {
 		t.Errorf("got %s, %v", out[0].Payload, err)
 	}
-	for name, config := range map[string]farm.MapConfig{"unit": {Columns: []geo.Column{{Unit: "stones"}}}, "attribute": {Add: []string{"weather"}}, "letter case": {Columns: []geo.Column{{DDI: "0001", As: "Rate"}, {DDI: "0006", As: "rate"}}}} {
+	for name, config := range map[string]farm.MapConfig{"unit": {Columns: []geo.Column{{Unit: "stones"}}}, "attribute": {Add: []geo.Attribute{"weather"}}, "letter case": {Columns: []geo.Column{{DDI: "0001", As: "Rate"}, {DDI: "0006", As: "rate"}}}} {
 		if _, err := farm.NewMap(config); !errors.Is(err, farm.ErrConfig) {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
 	tasks := []string{farmdatatest.TaskGridOfZones, farmdatatest.TaskGridAgain, farmdatatest.TaskOtherMeaning, farmdatatest.TaskZones}
-	transform = testkit.Must(farm.NewMap(farm.MapConfig{Format: farm.FormatGeoParquet, Layers: []string{farm.LayerGrids, farm.LayerZones}}))(t)
+	transform = testkit.Must(farm.NewMap(farm.MapConfig{Format: farm.FormatGeoParquet, Layers: []geo.Layer{geo.Grids, geo.Zones}}))(t)
 	msg := received(farmdatatest.Prescriptions(t, tasks...))
 	msg.Metadata.Set(gateway.KeyFilename, "plan.zip")
 	out, err = transform(msg)
@@ -98,7 +98,7 @@ func TestMapToOrder(t *testing.T) {
 func TestMapOfDamage(t *testing.T) {
 	cut := farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", farmdatatest.LogHeader, "TLG00001.BIN", string(farmdatatest.Log(3)[:50]))
 	for _, format := range []string{farm.FormatGeoJSON, farm.FormatGeoParquet} {
-		transform := testkit.Must(farm.NewMap(farm.MapConfig{Format: format, Layers: []string{farm.LayerTracks}}))(t)
+		transform := testkit.Must(farm.NewMap(farm.MapConfig{Format: format, Layers: []geo.Layer{geo.Tracks}}))(t)
 		out, err := transform(received(cut))
 		if err != nil || len(out) != 1 || out[0].Metadata[farm.KeyFindings] != "1" {
 			t.Errorf("%s: %v, %v, want one finding", format, out[0].Metadata, err)
@@ -127,7 +127,7 @@ func TestMapLimits(t *testing.T) {
 		"too much in parquet":         {MaxOutput: 1000, Format: farm.FormatGeoParquet},
 		"too long":                    {ReadConfig: farm.ReadConfig{MaxTime: 1}},
 		"too long in parquet":         {ReadConfig: farm.ReadConfig{MaxTime: 1}, Format: farm.FormatGeoParquet},
-		"too long for single records": {ReadConfig: farm.ReadConfig{MaxTime: 1}, Layers: []string{farm.LayerPoints}},
+		"too long for single records": {ReadConfig: farm.ReadConfig{MaxTime: 1}, Layers: []geo.Layer{geo.Points}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			transform := testkit.Must(farm.NewMap(config))(t)
@@ -138,7 +138,7 @@ func TestMapLimits(t *testing.T) {
 			}
 		})
 	}
-	if _, err := farm.NewMap(farm.MapConfig{Format: "svg", Layers: []string{"roads"}, MaxOutput: -1}); err == nil ||
+	if _, err := farm.NewMap(farm.MapConfig{Format: "svg", Layers: []geo.Layer{"roads"}, MaxOutput: -1}); err == nil ||
 		!strings.Contains(err.Error(), "Format") || !strings.Contains(err.Error(), "Layers") || !strings.Contains(err.Error(), "MaxOutput") {
 		t.Errorf("got %v, want three mistakes", err)
 	}

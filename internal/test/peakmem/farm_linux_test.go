@@ -17,6 +17,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/router/farm"
 )
@@ -30,7 +31,7 @@ type routeCost struct {
 }
 
 // allLayers are those of a map.
-var allLayers = []string{farm.LayerFields, farm.LayerTracks, farm.LayerPoints, farm.LayerGrids, farm.LayerZones}
+var allLayers = []geo.Layer{geo.Fields, geo.Tracks, geo.Points, geo.Grids, geo.Zones}
 
 // transforms are what a route can make. The summary is measured where it is made.
 func transforms() map[string]farm.TransformConfig {

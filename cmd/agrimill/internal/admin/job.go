@@ -274,7 +274,7 @@ func (s *Server) stopJob(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusAccepted, s.jobs.now())
 }
 
-// capText bounds what somebody else wrote before it is logged.
+// capText bounds what somebody else wrote before it is logged or shown.
 func capText(text string, longest int) string {
 	if len(text) > longest {
 		return strings.ToValidUTF8(text[:longest], "") + "…"

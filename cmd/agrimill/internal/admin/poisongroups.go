@@ -58,10 +58,7 @@ var varying = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|[0-9A-Fa-f]{8}-[0-9A
 // groupOf returns the group of a message, with a count of one.
 func groupOf(r PoisonedRecord) PoisonGroup {
 	g := PoisonGroup{Count: 1, Route: r.Route, Class: r.Class, MessageType: r.MessageType, First: r.First, Last: r.Last, Foreign: r.Foreign}
-	g.Reason = varying.ReplaceAllString(r.Reason, "…")
-	if len(g.Reason) > maxPattern {
-		g.Reason = strings.ToValidUTF8(g.Reason[:maxPattern], "") + "…"
-	}
+	g.Reason = capText(varying.ReplaceAllString(r.Reason, "…"), maxPattern)
 	foreign := ""
 	if g.Foreign {
 		foreign = "foreign"

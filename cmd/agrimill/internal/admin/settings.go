@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -73,10 +72,7 @@ func valueText(value any) string {
 		}
 		text = string(encoded)
 	}
-	if len(text) > maxChanged {
-		text = strings.ToValidUTF8(text[:maxChanged], "") + "…"
-	}
-	return text
+	return capText(text, maxChanged)
 }
 
 // Setting is one value of a configuration, as it may be shown.

@@ -36,7 +36,7 @@ func (m Metric) Series() []string {
 // caller owns the result.
 func Metrics() []Metric {
 	all := slices.Concat(
-		metrics(subscriberSeries(subscriber.Stats{})), metrics(clientSeries(gateway.RateLimitState{}, gateway.IntermediaryState{})), routeMetrics(),
+		metrics(subscriberSeries(subscriber.Stats{})), metrics(clientSeries(gateway.RateLimitState{}, gateway.IntermediaryState{})), metrics(routeFamilies),
 		[]Metric{subscriberWaiting.Metric, subscriberLongestWait.Metric, routeEvents, routeOutages, sinkDuration, sinkMessages, sinkBytes, sinkOpen},
 	)
 	for i := range all {
@@ -63,46 +63,45 @@ const (
 	typeHistogram = "histogram"
 )
 
-// family is a metric whose values are read when it is scraped.
-type family struct {
+// series is a metric whose value is read when it is scraped, or one with labels, which has several.
+type series struct {
 	Metric
-	desc *prometheus.Desc
-	kind prometheus.ValueType
+	desc  *prometheus.Desc
+	kind  prometheus.ValueType
+	value float64 // without labels
 }
 
-func newFamily(kind prometheus.ValueType, name, help string, labels ...string) family {
+func newSeries(kind prometheus.ValueType, name, help string, labels ...string) series {
 	m := Metric{Name: name, Type: typeGauge, Help: help, Labels: labels}
 	if kind == prometheus.CounterValue {
 		m.Type = typeCounter
 	}
-	return family{m, prometheus.NewDesc(name, help, labels, nil), kind}
+	return series{Metric: m, desc: prometheus.NewDesc(name, help, labels, nil), kind: kind}
 }
 
-func counterFamily(name, help string, labels ...string) family {
-	return newFamily(prometheus.CounterValue, name, help, labels...)
+func counterFamily(name, help string, labels ...string) series {
+	return newSeries(prometheus.CounterValue, name, help, labels...)
 }
 
-func gaugeFamily(name, help string, labels ...string) family {
-	return newFamily(prometheus.GaugeValue, name, help, labels...)
+func gaugeFamily(name, help string, labels ...string) series {
+	return newSeries(prometheus.GaugeValue, name, help, labels...)
 }
 
-// with returns one value of the family.
-func (f family) with(v float64, labels ...string) prometheus.Metric {
-	return prometheus.MustNewConstMetric(f.desc, f.kind, v, labels...)
-}
-
-// series is a metric without labels and its value.
-type series struct {
-	family
-	value float64
+// with returns one value of a metric.
+func (s series) with(v float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(s.desc, s.kind, v, labels...)
 }
 
 func counter[N int | int64 | uint64](name string, value N, help string) series {
-	return series{counterFamily(name, help), float64(value)}
+	s := counterFamily(name, help)
+	s.value = float64(value)
+	return s
 }
 
 func gauge[N int | int64 | uint64 | float64](name string, value N, help string) series {
-	return series{gaugeFamily(name, help), float64(value)}
+	s := gaugeFamily(name, help)
+	s.value = float64(value)
+	return s
 }
 
 func metrics(all []series) (list []Metric) {
@@ -121,5 +120,22 @@ func describe(all []series, ch chan<- *prometheus.Desc) {
 func collect(all []series, ch chan<- prometheus.Metric) {
 	for _, s := range all {
 		ch <- s.with(s.value)
+	}
+}
+
+// vectors are collectors that count by themselves.
+type vectors []prometheus.Collector
+
+// Describe implements prometheus.Collector.
+func (v vectors) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range v {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (v vectors) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range v {
+		c.Collect(ch)
 	}
 }

@@ -14,6 +14,7 @@ import (
 // comparison. It is safe for concurrent use, and one Observer may serve several routers
 // whose routes have different names.
 type Observer struct {
+	vectors
 	next    router.Observer
 	events  *prometheus.CounterVec
 	outages *prometheus.CounterVec
@@ -26,11 +27,13 @@ var (
 
 // NewObserver returns an Observer that passes every event on to next; nil means none.
 func NewObserver(next router.Observer) *Observer {
-	return &Observer{
+	o := &Observer{
 		next:    next,
 		events:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: routeEvents.Name, Help: routeEvents.Help}, routeEvents.Labels),
 		outages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: routeOutages.Name, Help: routeOutages.Help}, routeOutages.Labels),
 	}
+	o.vectors = vectors{o.events, o.outages}
+	return o
 }
 
 var (
@@ -77,16 +80,4 @@ func (o *Observer) Forget(route string) {
 	labels := prometheus.Labels{"route": route}
 	o.events.DeletePartialMatch(labels)
 	o.outages.DeletePartialMatch(labels)
-}
-
-// Describe implements prometheus.Collector.
-func (o *Observer) Describe(ch chan<- *prometheus.Desc) {
-	o.events.Describe(ch)
-	o.outages.Describe(ch)
-}
-
-// Collect implements prometheus.Collector.
-func (o *Observer) Collect(ch chan<- prometheus.Metric) {
-	o.events.Collect(ch)
-	o.outages.Collect(ch)
 }

@@ -45,7 +45,7 @@ var (
 	routeSuccess = gaugeFamily("agrimill_route_last_success_timestamp_seconds",
 		"Unix time at which the sink last accepted a message; 0 if never.", "route")
 
-	routeFamilies = []family{
+	routeFamilies = []series{
 		routeMessages, routeRetries, routeMaybeRepeated, routeInFlight, routeWaiting, routeRefused, routeState, routeSince, routeSuccess,
 	}
 
@@ -55,19 +55,9 @@ var (
 	}
 )
 
-func routeMetrics() []Metric {
-	all := make([]Metric, len(routeFamilies))
-	for i, f := range routeFamilies {
-		all[i] = f.Metric
-	}
-	return all
-}
-
 // Describe implements prometheus.Collector.
 func (c *RouterCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, f := range routeFamilies {
-		ch <- f.desc
-	}
+	describe(routeFamilies, ch)
 }
 
 // Collect implements prometheus.Collector.

@@ -52,6 +52,7 @@ func (c SinksConfig) Validate() error {
 // distinguished by the label sink. Wrap them with [Sinks.Wrap]. Its methods are safe for
 // concurrent use.
 type Sinks struct {
+	vectors
 	duration *prometheus.HistogramVec
 	messages *prometheus.CounterVec
 	bytes    *prometheus.CounterVec
@@ -84,14 +85,16 @@ func NewSinks(config SinksConfig) (*Sinks, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	return &Sinks{
+	s := &Sinks{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: sinkDuration.Name, Help: sinkDuration.Help, Buckets: config.Buckets,
 		}, sinkDuration.Labels),
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: sinkMessages.Name, Help: sinkMessages.Help}, sinkMessages.Labels),
 		bytes:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: sinkBytes.Name, Help: sinkBytes.Help}, sinkBytes.Labels),
 		open:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: sinkOpen.Name, Help: sinkOpen.Help}, sinkOpen.Labels),
-	}, nil
+	}
+	s.vectors = vectors{s.duration, s.messages, s.bytes, s.open}
+	return s, nil
 }
 
 // outcome is the outcome of a call of Publish, as a label.
@@ -160,24 +163,6 @@ func (s *Sinks) Forget(name string) {
 	s.messages.DeletePartialMatch(labels)
 	s.bytes.DeletePartialMatch(labels)
 	s.open.DeletePartialMatch(labels)
-}
-
-// Describe implements prometheus.Collector.
-func (s *Sinks) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range s.collectors() {
-		c.Describe(ch)
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (s *Sinks) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range s.collectors() {
-		c.Collect(ch)
-	}
-}
-
-func (s *Sinks) collectors() []prometheus.Collector {
-	return []prometheus.Collector{s.duration, s.messages, s.bytes, s.open}
 }
 
 // measuredSink is a sink whose calls of Publish are measured. Everything else is

@@ -61,6 +61,7 @@ type tenantConfirmations struct {
 	patience     time.Duration // how long its requests may take
 	failures     int           // in a row
 	since        time.Time     // of the first of them
+	err          error         // of the latest
 	reported     int
 	refusedSince time.Time // when the service first did; zero after a success
 	notBefore    time.Time // its own backoff
@@ -244,12 +245,14 @@ func (q *confirmQueue) succeeded(now time.Time, b *confirmBatch) *Wait {
 	if t.reported > 0 {
 		report = &Wait{What: t.tenant, Since: t.since}
 	}
+	t.err = nil
 	t.failures, t.since, t.reported, t.notBefore, t.refusedSince = 0, time.Time{}, 0, time.Time{}, time.Time{}
 	return report
 }
 
 func (q *confirmQueue) failed(now time.Time, b *confirmBatch, answer confirmAnswer, err error) *Wait {
 	t := b.t
+	t.err = err
 	if t.failures++; t.failures == 1 {
 		t.since = b.started
 	} else if answer == answerTimeout { // one alone says nothing about its pace

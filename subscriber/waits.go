@@ -66,7 +66,7 @@ type Wait struct {
 	// Since is when the wait began. Until is when it ends or something is tried again; zero if
 	// that depends on others.
 	Since, Until time.Time
-	// Err is why the latest download of the host failed; nil for what is no host.
+	// Err is why the latest download of the host, or confirmation of the tenant, failed; nil for others.
 	Err error
 }
 
@@ -254,7 +254,7 @@ func (q *downloadQueue) waits() (all []Wait) {
 func (q *confirmQueue) waits() (all []Wait) {
 	for _, t := range q.tenants {
 		if t.failures > 0 {
-			all = append(all, Wait{What: t.tenant, Count: t.size, Since: t.since, Until: t.notBefore})
+			all = append(all, Wait{What: t.tenant, Count: t.size, Since: t.since, Until: t.notBefore, Err: t.err})
 		}
 	}
 	return all
@@ -338,13 +338,13 @@ func (w longWait) logged() (begun, over string, err error) {
 	switch w.kind {
 	case WaitPayload:
 		err = fmt.Errorf("%w: %w", errWaits, cmp.Or(w.wait.Err, errNotDownloaded))
-		return "Payloads of a host wait: they cannot be downloaded", "Payloads of the host no longer wait", err
+		return "payloads of a host wait: they cannot be downloaded", "payloads of the host no longer wait", err
 	case WaitSubscription:
-		return "Messages of a subscription wait: it is slow or hangs", "Messages of the subscription no longer wait", errSlow
+		return "messages of a subscription wait: it is slow or hangs", "messages of the subscription no longer wait", errSlow
 	case WaitNack:
-		return "Messages wait to be redelivered after a nack", "Messages no longer wait to be redelivered after a nack", errNacked
+		return "messages wait to be redelivered after a nack", "messages no longer wait to be redelivered after a nack", errNacked
 	}
-	return "Messages of a key wait: none of them is finished", "Messages of the key no longer wait", errWaits
+	return "messages of a key wait: none of them is finished", "messages of the key no longer wait", errWaits
 }
 
 // errNotDownloaded is logged with a host whose failure is not known.

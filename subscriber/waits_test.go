@@ -75,8 +75,8 @@ func TestLongWaitsAreLoggedOnce(t *testing.T) {
 		uri         string
 		begun, over string
 	}{
-		"key":  {WaitKey, "66666666-7777-4888-8999-aaaaaaaaaaaa", "", "Messages of a key wait", "Messages of the key no longer wait"},
-		"host": {WaitPayload, "payloads.example", "https://payloads.example/1?secret", "Payloads of a host wait", "Payloads of the host no longer wait"},
+		"key":  {WaitKey, "66666666-7777-4888-8999-aaaaaaaaaaaa", "", "messages of a key wait", "messages of the key no longer wait"},
+		"host": {WaitPayload, "payloads.example", "https://payloads.example/1?secret", "payloads of a host wait", "payloads of the host no longer wait"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -168,11 +168,11 @@ func TestSlowSubscriptionIsVisible(t *testing.T) {
 				if wait := waitOf(w.Stats(), WaitSubscription, c.what); !wait.Since.Equal(began) || wait.Count != window {
 					t.Errorf("waits: %+v, want %d since %v", wait, window, began)
 				}
-				if n := w.logged(watermill.ErrorLogLevel, "Messages of a subscription wait", c.what); n != 0 {
+				if n := w.logged(watermill.ErrorLogLevel, "messages of a subscription wait", c.what); n != 0 {
 					t.Error("logged too early")
 				}
 				time.Sleep(time.Minute)
-				if n := w.logged(watermill.ErrorLogLevel, "Messages of a subscription wait", c.what); n != 1 {
+				if n := w.logged(watermill.ErrorLogLevel, "messages of a subscription wait", c.what); n != 1 {
 					t.Errorf("logged %d times", n)
 				}
 				close(hang)
@@ -180,7 +180,7 @@ func TestSlowSubscriptionIsVisible(t *testing.T) {
 				end()
 				w.connect()
 				time.Sleep(time.Minute)
-				if n := w.logged(watermill.InfoLogLevel, "Messages of the subscription no longer wait", c.what); n != 1 {
+				if n := w.logged(watermill.InfoLogLevel, "messages of the subscription no longer wait", c.what); n != 1 {
 					t.Errorf("that it is over is logged %d times", n)
 				}
 				if wait := waitOf(w.Stats(), WaitSubscription, c.what); wait.Count > 0 {
@@ -272,7 +272,7 @@ func TestNacksAreLoggedOnce(t *testing.T) {
 				}
 				lines := func(level watermill.LogLevel) (all []string) {
 					for _, line := range w.log.Lines(level) {
-						if c.window > 0 && strings.HasPrefix(line.Msg, "Messages of a subscription wait") {
+						if c.window > 0 && strings.HasPrefix(line.Msg, "messages of a subscription wait") {
 							continue // others of it are left with the service meanwhile
 						}
 						all = append(all, fmt.Sprintf("%s %v %v", line.Msg, line.Fields["subscription"], line.Fields["count"]))
@@ -300,7 +300,7 @@ func TestNacksAreLoggedOnce(t *testing.T) {
 				var count int
 				got := lines(watermill.ErrorLogLevel)
 				if len(got) == 1 {
-					_, _ = fmt.Sscanf(got[0], "Messages wait to be redelivered after a nack a route %d", &count)
+					_, _ = fmt.Sscanf(got[0], "messages wait to be redelivered after a nack a route %d", &count)
 				}
 				if count < least || count > most {
 					t.Errorf("%q, want one line with a count from %d to %d", got[:min(len(got), 3)], least, most)
@@ -309,7 +309,7 @@ func TestNacksAreLoggedOnce(t *testing.T) {
 				time.Sleep(time.Minute)
 				n := 0
 				for _, line := range lines(watermill.InfoLogLevel) {
-					if strings.HasPrefix(line, "Messages no longer wait to be redelivered after a nack a route") {
+					if strings.HasPrefix(line, "messages no longer wait to be redelivered after a nack a route") {
 						n++
 					}
 				}

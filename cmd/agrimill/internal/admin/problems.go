@@ -147,7 +147,8 @@ func at(t time.Time) string { return t.Format("15:04:05 MST") }
 
 func sinkProblem(s *Snapshot, name string, c Check) Problem {
 	p := Problem{
-		Kind: ProblemSink, Name: name, Subject: fmt.Sprintf("the sink %q", name), Trouble: "has been down", Reason: c.Message, Runbook: "AgrimillSinkDown",
+		Kind: ProblemSink, Name: name, Subject: fmt.Sprintf("the sink %q", name), Trouble: "has been down", Runbook: "AgrimillSinkDown",
+		Reason: strings.TrimPrefix(strings.TrimPrefix(c.Message, "sink "+name+": "), "sink unavailable: "), // the subject says so
 		Action: remedy(c.Message, "repair it; "+keepsTrying),
 	}
 	for _, sink := range s.Sinks {
@@ -172,6 +173,7 @@ func sinkProblem(s *Snapshot, name string, c Check) Problem {
 	case len(routes) == 0:
 		p.Effect = "no route needs it"
 	default:
+		open = min(open, s.Subscriber.Unconfirmed) // each of its routes counts a message
 		p.Effect = fmt.Sprintf("%s %s%s; %s", naming("route", routes), verb(len(routes), "waits", "wait"), waiting(open), nothingLost)
 	}
 	return p
@@ -224,7 +226,7 @@ func confirmationsProblem(s *Snapshot) Problem {
 	w := s.waits(subscriber.WaitTenant)
 	p := Problem{
 		Kind: ProblemConfirmations, Trouble: "have failed", Effect: confirmsAnew, Runbook: "AgrimillConfirmationsWait",
-		Action: "see its status in the log, and ask the gateway's operator; " + keepsTrying,
+		Action: "ask the gateway's operator; " + keepsTrying,
 	}
 	if w == nil || len(w.Longest) == 0 {
 		return p

@@ -67,6 +67,10 @@ func (j *Steady) follow(now []Problem, at time.Time) []Problem {
 	unready := false
 	for _, p := range now {
 		c := j.known[p.key()]
+		if c == nil && j.recovers(p.checks, at) {
+			unready = true
+			continue // what recovers says it
+		}
 		if c == nil {
 			c = &course{Problem: p}
 			c.Since = at
@@ -92,7 +96,7 @@ func (j *Steady) follow(now []Problem, at time.Time) []Problem {
 	for key, c := range j.known {
 		switch {
 		case current[key]: // it has its place already
-		case j.well && c.counted && !c.Final && at.Sub(c.seen) < j.Grace && !slices.ContainsFunc(c.checks, func(check string) bool { return covered[check] }):
+		case j.recovering(c, at) && !slices.ContainsFunc(c.checks, func(check string) bool { return covered[check] }):
 			p := c.Problem
 			p.Stage, p.recovered = StageRecovering, c.seen
 			problems = append(problems, p)
@@ -102,4 +106,21 @@ func (j *Steady) follow(now []Problem, at time.Time) []Problem {
 	}
 	j.well = j.well || !unready
 	return problems
+}
+
+// recovering reports whether a problem that is over still counts.
+func (j *Steady) recovering(c *course, at time.Time) bool {
+	return j.well && c.counted && !c.Final && at.Sub(c.seen) < j.Grace
+}
+
+// recovers reports whether a problem with other checks recovers that has these as well: the routes that waited for a sink try again
+// a moment after it is back.
+func (j *Steady) recovers(checks []string, at time.Time) bool {
+	for _, c := range j.known {
+		covers := func(check string) bool { return slices.Contains(c.checks, check) }
+		if len(checks) > 0 && c.seen.Before(at) && j.recovering(c, at) && !slices.ContainsFunc(checks, func(check string) bool { return !covers(check) }) {
+			return true
+		}
+	}
+	return false
 }

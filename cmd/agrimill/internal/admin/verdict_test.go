@@ -123,10 +123,10 @@ var situations = []situation{
 		`The store of the claim check has been failing for 1 min 0 s: no such bucket. Messages with large payloads wait; nothing is lost. Repair the store; agrimill continues by itself.`},
 	{"a sink is down, and all routes wait", func(s *admin.Snapshot) {
 		s.Sinks[0].Up = false
-		fail(s, "sink farm", "connection refused", 48*time.Second)
+		fail(s, "sink farm", "sink farm: sink unavailable: connection refused", 48*time.Second)
 		failRoute(s, 0, router.StateOutage, "connection refused", 50*time.Second)
 		failRoute(s, 1, router.StateOutage, "connection refused", 50*time.Second)
-		s.Routes[0].Open, s.Routes[1].Open, s.Subscriber.OldestUnconfirmed = 1000, 4, ago(hour)
+		s.Routes[0].Open, s.Routes[1].Open, s.Subscriber.Unconfirmed, s.Subscriber.OldestUnconfirmed = 1004, 4, 1004, ago(hour) // four are for both
 		wait(s, subscriber.WaitKey, 1004, 2, admin.Wait{What: "e", Name: `the endpoint "barn"`, Since: ago(50 * time.Second), Count: 1000})
 	}, false, map[admin.ProblemKind]int{admin.ProblemSink: 1},
 		`The sink "farm" (nats nats.example:4222) has been down for 48 s: connection refused. The routes "maps" and "orders" wait with 1,004 messages; nothing is lost. Repair it; agrimill continues by itself.`},
@@ -151,11 +151,11 @@ var situations = []situation{
 		wait(s, subscriber.WaitTenant, 1004, 1, admin.Wait{What: "t", Name: `the tenant of "barn" (t)`, Since: ago(48 * time.Second), Count: 1004, Reason: "503"})
 		fail(s, "confirmations", "…", 48*time.Second)
 	}, false, map[admin.ProblemKind]int{admin.ProblemConfirmations: 1},
-		`Confirmations for all tenants that have any have failed for 48 s: 503. 1,004 messages are stored and stay with the gateway as well; nothing is lost. See its status in the log, and ask the gateway's operator; agrimill continues by itself.`},
+		`Confirmations for all tenants that have any have failed for 48 s: 503. 1,004 messages are stored and stay with the gateway as well; nothing is lost. Ask the gateway's operator; agrimill continues by itself.`},
 	{"confirmations of one tenant fail", func(s *admin.Snapshot) {
 		wait(s, subscriber.WaitTenant, 1, 1, admin.Wait{What: "t", Name: `the tenant of "barn" (t)`, Since: ago(48 * time.Second), Count: 1, Reason: "503"})
 	}, true, map[admin.ProblemKind]int{admin.ProblemConfirmations: 1},
-		`Confirmations for the tenant of "barn" (t) have failed for 48 s: 503. 1 message is stored and stays with the gateway as well; nothing is lost. See its status in the log, and ask the gateway's operator; agrimill continues by itself.`},
+		`Confirmations for the tenant of "barn" (t) have failed for 48 s: 503. 1 message is stored and stays with the gateway as well; nothing is lost. Ask the gateway's operator; agrimill continues by itself.`},
 	{"one endpoint stands still", func(s *admin.Snapshot) {
 		wait(s, subscriber.WaitKey, 3, 1, admin.Wait{What: "e", Name: `the endpoint "barn"`, Since: ago(48 * time.Second), Count: 3})
 		s.Routes[0].LastError, s.Routes[0].LastErrorAt = "message too large", ago(time.Second)
@@ -295,5 +295,38 @@ func TestSteady(t *testing.T) {
 	}
 	if len(changes) != 2 || changes[0] != 425 || changes[1] != 510 {
 		t.Errorf("the readiness changes at %v", changes)
+	}
+}
+
+// A sink is back before the routes that waited for it have tried again. They do not become problems of their own meanwhile.
+func TestSteadyAfterAnOutage(t *testing.T) {
+	j := admin.Steady{Grace: 15 * time.Second}
+	at := func(second int, sink, routes bool) admin.Verdict {
+		s := wellSnapshot()
+		s.Time = noon.Add(time.Duration(second) * time.Second)
+		if sink {
+			fail(&s, "sink farm", "connection refused", 0)
+		}
+		for i := range 2 {
+			if routes {
+				failRoute(&s, i, router.StateOutage, "connection refused", 0)
+				s.Routes[i].Since = noon.Add(time.Second)
+			}
+		}
+		return j.Judge(s)
+	}
+	at(0, false, false)
+	for second := 1; second < 60; second++ {
+		at(second, true, true)
+	}
+	for second := 60; second < 90; second++ {
+		v := at(second, false, true)
+		recovering := second < 74 // the sink was down until second 59
+		switch {
+		case recovering && (v.Ready || len(v.Problems) != 1 || v.Problems[0].Kind != admin.ProblemSink || v.Problems[0].Stage != admin.StageRecovering):
+			t.Fatalf("after %d s: ready is %t, %s", second, v.Ready, v.Sentence)
+		case !recovering && (v.Ready || len(v.Problems) != 2 || v.Problems[0].Kind != admin.ProblemRoute || v.Problems[0].Stage != admin.StageLasting):
+			t.Fatalf("after %d s: ready is %t, %s", second, v.Ready, v.Sentence)
+		}
 	}
 }

@@ -184,7 +184,7 @@ func TestVerdictOfFaults(t *testing.T) {
 				w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
 				w.send(taskData, 3)
 			}, admin.ProblemConfirmations, false,
-			[]string{"onfirmations for ", "have failed for", "3 messages are stored and stay with the gateway as well; nothing is lost."},
+			[]string{"onfirmations for ", "have failed for", "503", "3 messages are stored and stay with the gateway as well; nothing is lost."},
 			func(w *world, _ *agrimill) { w.gate.LiftAll() },
 		},
 		"the source is gone": {
@@ -313,7 +313,7 @@ func TestVerdictOfFaults(t *testing.T) {
 				testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: taskData, Payload: []byte(mark)}))(w)
 				w.keepBusy(1, taskData)
 			}, admin.ProblemConfirmations, true,
-			[]string{"Confirmations for the tenant of \"barn\"", "have failed for 1", "1 message is stored and stays with the gateway as well; nothing is lost."},
+			[]string{"Confirmations for the tenant of \"barn\"", "have failed for 1", "503", "1 message is stored and stays with the gateway as well; nothing is lost."},
 			func(w *world, _ *agrimill) { w.gate.LiftAll() },
 		},
 		"payloads cannot be downloaded": {

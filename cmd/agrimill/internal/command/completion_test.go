@@ -29,6 +29,7 @@ func TestCompletion(t *testing.T) {
 		}},
 		{[]string{"tenants", "--auth-style", ""}, []string{"basic", "params"}},
 		{[]string{"tenants", "--config", ""}, []string{"yaml", "yml"}}, // endings of files
+		{[]string{"status", ""}, []string{"yaml", "yml"}},
 		{[]string{"nothing", ""}, nil},
 	} {
 		_, stdout, _ := w.agrimill(append([]string{"__complete"}, test.args...)...)

@@ -15,6 +15,19 @@ func configFlag(cmd *cobra.Command, path *string, others ...string) {
 	}
 }
 
+// configArgument accepts the configuration as an argument, too, as validate, check and run do.
+func configArgument(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.Flags().Changed("config"):
+		return noArguments(cmd, args)
+	case len(args) > 1:
+		return noArguments(cmd, args[1:])
+	}
+	return cmd.Flags().Set("config", args[0])
+}
+
 // loadConfig reads agrimill's configuration. Its warnings are for those who write it: validate, check and run
 // show them.
 func (p *program) loadConfig(path string) (*config.Config, error) {

@@ -14,7 +14,7 @@ func newStatusCommand(p *program) *cobra.Command {
 	var at adminAt
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "status",
+		Use:     "status [FILE]",
 		GroupID: groupPipeline,
 		Short:   "say whether a running agrimill is all right",
 		Long: `Asks a running agrimill whether all is right and, if not, what is wrong, for whom, since when,
@@ -24,9 +24,10 @@ With --json: sentence, ready, the problems, the worst ones first, and the figure
 
 Exit status: 0 all is right; 1 no agrimill answered; 2 wrong usage or an invalid configuration;
 4 it is ready, and there are problems; 5 it is not ready.`,
-		Example: `  agrimill status --config agrimill.yaml
-  agrimill status --config agrimill.yaml --json`,
-		Args: noArguments,
+		Example: `  agrimill status agrimill.yaml
+  agrimill status agrimill.yaml --json`,
+		Args:              configArgument,
+		ValidArgsFunction: configFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			server, err := at.server(p)
 			if err != nil {

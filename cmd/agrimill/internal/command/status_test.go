@@ -24,6 +24,11 @@ func TestStatus(t *testing.T) {
 	if text := f.want(statusOK, ask...); !strings.HasPrefix(text, "All is right: messages are received, stored and confirmed.\n") {
 		t.Error(text)
 	}
+	if text := f.want(statusOK, "status", "agrimill.yaml"); !strings.HasPrefix(text, "All is right") { // as validate, check and run take it
+		t.Error(text)
+	}
+	f.want(statusOK, "tenants", "agrimill.yaml")
+	f.want(statusOK, "why", "agrimill.yaml", "--type", taskData)
 	var got statusJSON
 	if err := json.Unmarshal([]byte(f.want(statusOK, append(ask, "--json")...)), &got); err != nil || !got.Ready || got.Figures.Confirmed != 1 {
 		t.Errorf("%v: %+v", err, got)

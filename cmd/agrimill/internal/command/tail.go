@@ -27,7 +27,7 @@ type tail struct {
 func newTailCommand(p *program) *cobra.Command {
 	var tail tail
 	cmd := &cobra.Command{
-		Use:     "tail",
+		Use:     "tail [FILE]",
 		GroupID: groupGateway,
 		Short:   "show events as they arrive",
 		Long: `Shows the events of all the application's endpoints, one line each, until SIGINT or
@@ -48,8 +48,9 @@ that it could not be opened, or that something could not be saved.
 		Example: `  agrimill tail
   agrimill tail --event MESSAGE_RECEIVED --type 'iso:11783:*' --save inbox
   agrimill tail --count 1 --json`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return tail.run(cmd.Context(), p) },
+		Args:              configArgument,
+		ValidArgsFunction: configFiles,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return tail.run(cmd.Context(), p) },
 	}
 	flags := cmd.Flags()
 	tail.service.define(cmd)

@@ -21,7 +21,7 @@ func newTenantsCommand(p *program) *cobra.Command {
 	var show tenantsView
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "tenants",
+		Use:     "tenants [FILE]",
 		GroupID: groupGateway,
 		Short:   "list tenants, their endpoints and routes",
 		Long: `Lists the tenants that authorized the application, the endpoints that it can see in
@@ -32,7 +32,8 @@ array "tenants" of the gateway's response, reduced by the filters.
 		Example: `  agrimill tenants
   agrimill tenants --mine --json
   agrimill tenants --type 'iso:11783:*'`,
-		Args: noArguments,
+		Args:              configArgument,
+		ValidArgsFunction: configFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return from.use(p, func(client *gateway.Client) error {
 				list, err := client.ListAuthorizedTenants(cmd.Context())

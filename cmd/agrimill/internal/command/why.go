@@ -16,7 +16,7 @@ func newWhyCommand(p *program) *cobra.Command {
 	var asJSON bool
 	var q why.Question
 	cmd := &cobra.Command{
-		Use:     "why",
+		Use:     "why [FILE]",
 		GroupID: groupPipeline,
 		Short:   "find out why nothing arrives",
 		Long: `Asks a running agrimill to walk the chain that messages of a type take from a tenant to a sink:
@@ -30,7 +30,8 @@ Exit status: 0 nothing is missing, as far as can be known; 1 something is, or ag
 answer; 2 wrong usage or an invalid configuration.`,
 		Example: `  agrimill why --config agrimill.yaml --type iso:11783:-10:taskdata:zip
   agrimill why --config agrimill.yaml --type doc:pdf --from Terminal`,
-		Args: noArguments,
+		Args:              configArgument,
+		ValidArgsFunction: configFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case q.Type == "":

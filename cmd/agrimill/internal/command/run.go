@@ -3,10 +3,10 @@ package command
 import (
 	"context"
 	"errors"
-
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -105,7 +105,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	logger := newLogger(p, cfg.Log.Format, level)
 	stderr.logger.Store(logger)
 	if !c.quiet {
-		logWarnings(logger, cfg)
+		logWarnings(logger, cfg, nil)
 	}
 
 	registry := prometheus.NewRegistry()
@@ -126,7 +126,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 		return errors.Join(err, agrimill.Close())
 	}
 	reloads := &reloader{
-		file: c.file, content: before, hangups: hangups, env: p.env, logger: logger, agrimill: agrimill,
+		file: c.file, content: before, loaded: cfg, hangups: hangups, env: p.env, logger: logger, agrimill: agrimill,
 		applied: func(cfg *config.Config) { c.setLevel(level, cfg) },
 	}
 	return c.serve(ctx, agrimill, server, reloads)
@@ -211,8 +211,12 @@ func newLogger(p *program, format string, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewTextHandler(p.stderr, options))
 }
 
-func logWarnings(logger *slog.Logger, cfg *config.Config) {
+// logWarnings logs the warnings of a configuration, except those that the one before had.
+func logWarnings(logger *slog.Logger, cfg, before *config.Config) {
 	for _, warning := range cfg.Warnings {
+		if before != nil && slices.ContainsFunc(before.Warnings, func(w config.Problem) bool { return w.Path == warning.Path && w.Message == warning.Message }) {
+			continue
+		}
 		logger.Warn("the configuration has a warning", "problem", redact(errors.New(warning.String())))
 	}
 }

@@ -16,6 +16,7 @@ import (
 type reloader struct {
 	file     string
 	content  string // digest of the content that was last tried
+	loaded   *config.Config
 	hangups  <-chan os.Signal
 	env      func(string) string
 	logger   *slog.Logger
@@ -70,7 +71,8 @@ func (r *reloader) reload(ctx context.Context) {
 		r.agrimill.ReloadFailed(err)
 		return
 	}
-	logWarnings(r.logger, cfg)
+	logWarnings(r.logger, cfg, r.loaded)
+	r.loaded = cfg
 	report, err := r.agrimill.Reload(ctx, cfg)
 	switch {
 	case errors.Is(err, pipeline.ErrNotRunning), ctx.Err() != nil:

@@ -373,11 +373,13 @@ func TestRunServesPages(t *testing.T) {
 func TestRunReloads(t *testing.T) {
 	t.Parallel() // it waits
 	w := newRunWorld(t)
+	const token = "admin: {token: in-plain-text-for-a-warning}\n"
+	w.write(w.routes("from-farm", "farm.{type|none}") + token)
 	c := w.start()
 	w.send(5)
 	w.waitConfirmed()
 
-	w.write(w.routes("from-farm", "other.{type|none}"))
+	w.write(w.routes("from-farm", "other.{type|none}") + token)
 	c.waitFor("configuration: reloaded")
 	w.send(5)
 	w.waitConfirmed()
@@ -392,13 +394,16 @@ func TestRunReloads(t *testing.T) {
 		t.Error("the metrics do not tell that a configuration was refused")
 	}
 
-	w.write(strings.Replace(w.routes("from-farm", "third.{type|none}"), "timeout: 20s", "timeout: 21s", 1))
+	w.write(strings.Replace(w.routes("from-farm", "third.{type|none}"), "timeout: 20s", "timeout: 21s", 1) + token)
 	c.signal(syscall.SIGHUP)
 	c.waitFor("sections=[shutdown]")
 	w.send(5)
 	w.waitConfirmed()
 	c.endsWell(syscall.SIGTERM)
 	w.check()
+	if n := strings.Count(c.stderr.String(), "admin.token: is a secret in plain text"); n != 1 {
+		t.Errorf("the same warning is logged %d times", n)
+	}
 }
 
 // What machines read in the log: numbers are numbers, lists are never null, a warning has

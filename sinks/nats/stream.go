@@ -219,7 +219,7 @@ func storage(have jetstream.StreamConfig, syncAlways bool) (sinks.Durability, st
 	case syncAlways:
 		return sinks.DurabilitySynced, "file storage, one copy, synced before the acknowledgement (sync_interval always)"
 	default:
-		return sinks.DurabilityDisk, "file storage, one copy, synced every two minutes by default: a power cut may lose acknowledged messages; set `sync_interval: always` in the server's jetstream block and Config.Synced, or use three replicas"
+		return sinks.DurabilityDisk, "file storage, one copy, synced every two minutes by default: a power cut may lose acknowledged messages; set `sync_interval: always` in the server's jetstream block and say so with synced, or use three replicas"
 	}
 }
 

@@ -570,7 +570,7 @@ func TestBrowserSinkBreaks(t *testing.T) {
 	page.Wait(fact("Subscriber", "oldest unconfirmed") + ` !== "none"`)
 	page.Wait(`document.title.startsWith("(degraded)")`)
 	page.Wait(`/^The sink "farm" \(nats [^)]*\) has been down for .*\. The routes "task data"(.*) wait with 5 messages; nothing is lost\. /.test(document.querySelector("#sentence").textContent)`)
-	page.Wait(`document.querySelector("#account").textContent.startsWith("Received 8, delivered 3. Besides, since startup or now: 5 with the routes")`)
+	page.Wait(`document.querySelector("#account").textContent.startsWith("Events: 8; deliveries: 3. Besides, since startup or now: 5 with the routes")`)
 	page.Wait(`document.querySelectorAll("#problems li").length >= 2 && document.querySelector("#chart .area").getAttribute("d") !== ""`)
 	// All of that is on the first screen, and the search is a key away.
 	for _, size := range [][2]int64{{1400, 900}, {390, 844}} {

@@ -85,7 +85,7 @@ export function showAccount(status) {
     [sub.unsynced, "stored, not yet on disk"],
   ].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
   setHidden(byId("account"), where.length === 0);
-  setText(byId("account"), `Received ${count(sub.received)}, delivered ${count(of("delivered"))}. Besides, since startup or now: ${where.join(", ")}. `
+  setText(byId("account"), `Events: ${count(sub.received)}; deliveries: ${count(of("delivered"))}. Besides, since startup or now: ${where.join(", ")}. `
     + "With several routes, or when it comes again, a message counts more than once.");
 }
 

@@ -32,12 +32,12 @@ func waitProblems(s *Snapshot, outage bool) (problems []Problem) {
 			p.Effect = fmt.Sprintf("%s %s; %s", plural(first.Count, "message"), verb(first.Count, "waits", "wait"), nothingLost)
 			p.Action = "repair the way to that host; " + keepsTrying
 		case subscriber.WaitKey:
-			if outage {
-				continue
+			p.Reason = s.lastError()
+			if outage || p.Reason == "" && s.waits(subscriber.WaitPayload) != nil {
+				continue // for the payloads, which say it
 			}
 			p.Kind, p.Runbook = ProblemEndpoint, "AgrimillStuck"
 			p.Subject, p.Trouble = first.name(), "has had no message finished"
-			p.Reason = s.lastError()
 			p.Effect = fmt.Sprintf("%s of it %s, others pass; %s", plural(first.Count, "message"), verb(first.Count, "waits", "wait"), nothingLost)
 			if w.Count > 1 {
 				p.Effect = fmt.Sprintf("%s of it %s, and those of %s; others pass; %s", plural(first.Count, "message"), verb(first.Count, "waits", "wait"), plural(w.Count-1, "other endpoint"), nothingLost)

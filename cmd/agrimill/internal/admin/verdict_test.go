@@ -170,6 +170,7 @@ var situations = []situation{
 	}, true, map[admin.ProblemKind]int{admin.ProblemSlow: 1},
 		`The route "maps" for the tenant of "barn" (t) has been too slow for 1 min 0 s. It has 500 messages, and further ones stay with the gateway; nothing is lost. Find out why its sink is slow; agrimill continues by itself.`},
 	{"a payload host is down", func(s *admin.Snapshot) {
+		wait(s, subscriber.WaitKey, 4, 1, admin.Wait{What: "e", Name: `the endpoint "barn"`, Since: ago(time.Minute), Count: 4}) // for those payloads
 		wait(s, subscriber.WaitPayload, 3, 1, admin.Wait{What: "files.example", Since: ago(time.Minute), Count: 3, Reason: "connection refused"})
 	}, true, map[admin.ProblemKind]int{admin.ProblemPayloads: 1},
 		`Downloads of payloads from files.example have failed for 1 min 0 s: connection refused. 3 messages wait; nothing is lost. Repair the way to that host; agrimill continues by itself.`},

@@ -276,7 +276,7 @@ func (sub *subscription) ending() bool {
 // channel after the last goroutine that could send on it has ended.
 func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	if sub.missed > 0 {
-		s.logger.Error("A subscription was made too late for some events", errMissed, watermill.LogFields{"subscription": sub.name, "topic": sub.topic, "count": sub.missed})
+		s.logger.Error("a subscription was made too late for some events", errMissed, watermill.LogFields{"subscription": sub.name, "topic": sub.topic, "count": sub.missed})
 	}
 	select {
 	case <-ctx.Done():

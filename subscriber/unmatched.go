@@ -99,7 +99,7 @@ func (s *Subscriber) quarantineUnmatched(sub *subscription, d *delivery, nacks i
 		s.stats.setAside.Add(1)
 		return msgctx.SetAside
 	}
-	s.logger.Info("A message that every filter refused could not be read for the quarantine; retrying",
+	s.logger.Info("a message that every filter refused could not be read for the quarantine; retrying",
 		eventFields(d.event).Add(watermill.LogFields{"error": err}))
 	return msgctx.Nacked
 }

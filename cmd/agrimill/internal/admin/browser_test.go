@@ -407,7 +407,7 @@ func TestBrowserConfig(t *testing.T) {
 		{Path: "gateway.base_url", Value: "https://gateway.example", Source: "/etc/agrimill/agrimill.yaml:3"},
 		{Path: "gateway.client_secret", Value: "[redacted]", Source: "/etc/agrimill/agrimill.yaml:5", File: "/run/secrets/client"},
 		{Path: "gateway.scopes", Value: []any{}},
-		{Path: "journal.max_bytes", Value: 200000, Source: "/etc/agrimill/agrimill.yaml:71", Restart: true},
+		{Path: "journal.max_bytes", Value: 200000, Source: "/etc/agrimill/agrimill.yaml:71", Restart: true, InFile: 300000},
 		{Path: "routes[0].filter.expr", Value: "<img src=x onerror='window.pwned=7'>", Source: "/etc/agrimill/agrimill.yaml:40"},
 		{Path: "sinks.farm.nats.url", Value: "[from the environment]", Source: "/etc/agrimill/agrimill.yaml:20", Environment: true},
 	}}
@@ -415,10 +415,10 @@ func TestBrowserConfig(t *testing.T) {
 	page := open(t, server, "configuration")
 	page.Wait(running)
 	table := `[...document.querySelectorAll("#config-rows tr")].map(r => [...r.children].map(c => c.textContent).join("|")).join("\n")`
-	page.Wait(table + `?.startsWith("gateway.base_url|https://gateway.example|/etc/agrimill/agrimill.yaml:3\ngateway.client_secret|[redacted]|/etc/agrimill/agrimill.yaml:5, read from /run/secrets/client\njournal.max_bytes|200000|/etc/agrimill/agrimill.yaml:71, the file differs by now: restart")`)
+	page.Wait(table + `?.startsWith("gateway.base_url|https://gateway.example|/etc/agrimill/agrimill.yaml:3\ngateway.client_secret|[redacted]|/etc/agrimill/agrimill.yaml:5, read from /run/secrets/client\njournal.max_bytes|200000|/etc/agrimill/agrimill.yaml:71, the file has 300000: restart")`)
 	page.Wait(`[...document.querySelectorAll("#reloads ul")].map(n => n.textContent).join("|") === "Refused: line 3: no such key|routes[0].to.topic: a → <b>"`)
 	page.Click("#config-differing")
-	page.Wait(table + ` === "journal.max_bytes|200000|/etc/agrimill/agrimill.yaml:71, the file differs by now: restart"`)
+	page.Wait(table + ` === "journal.max_bytes|200000|/etc/agrimill/agrimill.yaml:71, the file has 300000: restart"`)
 	page.Click("#config-differing")
 	page.Click("#config-defaults")
 	page.Wait(table + `.includes("gateway.scopes|[]|default")`)

@@ -38,11 +38,16 @@ type Reload struct {
 func Changes(old, next []Setting) []string {
 	before := map[string]string{}
 	for _, s := range old {
-		before[s.Path] = valueText(s.Value)
+		if !s.onlyInFile() {
+			before[s.Path] = valueText(s.Value)
+		}
 	}
 	const unset = "not set"
 	var all []string
 	for _, s := range next {
+		if s.onlyInFile() {
+			continue
+		}
 		was, had := before[s.Path]
 		delete(before, s.Path)
 		if is := valueText(s.Value); !had {
@@ -88,9 +93,14 @@ type Setting struct {
 	File string `json:"file,omitempty"`
 	// Environment says that an environment variable sets it.
 	Environment bool `json:"environment,omitempty"`
-	// Restart says that the section has another value in the file by now, which takes effect after a restart.
+	// Restart says that the file has another value by now, which takes effect after a restart: InFile, as Value. A Value or InFile
+	// that is null is not set.
 	Restart bool `json:"restart,omitempty"`
+	InFile  any  `json:"in_file,omitempty"`
 }
+
+// onlyInFile reports whether the configuration that is running lacks it.
+func (s *Setting) onlyInFile() bool { return s.Value == nil && s.Restart }
 
 // serveConfig returns the configuration that is running.
 func (s *Server) serveConfig(w http.ResponseWriter, _ *http.Request) {

@@ -31,17 +31,67 @@ func (s *sources) line(path string) int {
 	return s.values[path].line
 }
 
+// content returns a digest of the file that a path names, other than one with a secret; zero if it names none.
+func (s *sources) content(path string) (digest [sha256.Size]byte) {
+	if s == nil {
+		return digest
+	}
+	return s.contents[path]
+}
+
 // Settings returns every value, defaults included and in the order of the documentation, with the line that set it. Sections
 // that are absent are left out.
 func (c *Config) Settings() []admin.Setting {
-	list := settings{config: c}
-	list.add(reflect.ValueOf(c).Elem(), "", "")
+	list := listSettings(c)
+	if c.inFile != nil {
+		list.compare(listSettings(c.inFile))
+	}
 	return list.all
 }
 
-// KeepSource makes a section, whose values are those of from, have the lines of from, too, and what its files had: its new
-// values wait for a restart.
-func (c *Config) KeepSource(from *Config, section string) {
+func listSettings(c *Config) *settings {
+	list := &settings{config: c}
+	list.add(reflect.ValueOf(c).Elem(), "", "")
+	return list
+}
+
+// compare leaves as waiting for a restart only what the file has another value for, and adds what only the file has.
+func (s *settings) compare(file *settings) {
+	inFile := make(map[string]int, len(file.all))
+	for i, set := range file.all {
+		inFile[set.Path] = i
+	}
+	for i := range s.all {
+		set := &s.all[i]
+		at, has := inFile[set.Path]
+		delete(inFile, set.Path)
+		switch {
+		case !set.Restart, !has:
+			continue
+		case set.Path == "gateway.client_secret": // it takes effect without
+			set.Restart = false
+			continue
+		}
+		from, _ := s.config.sourceOf(set.Path)
+		read := !strings.HasPrefix(set.Path, "admin.") && from.content(set.Path) != file.config.source.content(set.Path) // the page rereads its own
+		if set.Restart = read || !reflect.DeepEqual(s.raw[i], file.raw[at]); set.Restart {
+			set.InFile = file.all[at].Value
+		}
+	}
+	for i, set := range file.all {
+		if _, only := inFile[set.Path]; !only {
+			continue
+		}
+		if _, restart := s.config.sourceOf(set.Path); restart {
+			s.all = append(s.all, admin.Setting{Path: set.Path, InFile: file.all[i].Value, Restart: true})
+		}
+	}
+}
+
+// KeepSource makes a section, whose values are those of from, have the lines of from, too, and what its files had: the new
+// values, which file has, wait for a restart.
+func (c *Config) KeepSource(from, file *Config, section string) {
+	c.inFile = file
 	source := from.source
 	if earlier := from.kept[section]; earlier != nil {
 		source = earlier
@@ -84,6 +134,7 @@ func (c *Config) sourceOf(path string) (*sources, bool) {
 type settings struct {
 	config *Config
 	all    []admin.Setting
+	raw    []any // their values
 }
 
 // add adds what is in a value.
@@ -115,7 +166,7 @@ func (s *settings) add(v reflect.Value, path string, tag reflect.StructTag) {
 		}
 		return
 	}
-	s.all = append(s.all, s.config.setting(v, path, tag))
+	s.all, s.raw = append(s.all, s.config.setting(v, path, tag)), append(s.raw, v.Interface())
 }
 
 // setting is a value that has no parts, or is a list of texts.

@@ -55,18 +55,47 @@ journal:
 	}
 
 	// A section that waits for a restart has the lines of its own file.
-	next := testkit.Must(Parse("agrimill.yaml", []byte("# one more line\n"+text), environment(map[string]string{"ID": "app", "SECRET": "hidden-secret", "SIZE": "7MiB"})))(t)
-	next.KeepSource(c, "journal")
-	later := *next
-	later.KeepSource(next, "journal")
-	for _, c := range []*Config{next, &later} {
+	next := testkit.Must(Parse("agrimill.yaml", []byte("# one more line\n"+strings.Replace(text, "3h", "4h", 1)), environment(map[string]string{"ID": "app", "SECRET": "hidden-secret", "SIZE": "7MiB"})))(t)
+	kept := *next
+	kept.Journal = c.Journal
+	kept.KeepSource(c, next, "journal")
+	later := kept
+	later.KeepSource(&kept, next, "journal")
+	for _, c := range []*Config{&kept, &later} {
 		list = c.Settings()
-		if got := settingAt(t, list, "journal.max_age"); got.Source != line("max_age: 3h") || !got.Restart {
+		if got := settingAt(t, list, "journal.max_bytes"); got.Restart || got.InFile != nil {
+			t.Errorf("%+v is as in the file", got)
+		}
+		if got := settingAt(t, list, "journal.max_age"); got.Source != line("max_age: 3h") || !got.Restart || got.InFile != "4h0m0s" {
 			t.Errorf("%+v, want %s", got, line("max_age: 3h"))
 		}
 		if got := settingAt(t, list, "log.level"); got.Source == line("level: debug") || got.Restart {
 			t.Errorf("%+v is not that of the new file", got)
 		}
+	}
+}
+
+// What waits for a restart has its value in the file, also if nothing is set yet; what a reload takes does not wait.
+func TestSettingsInTheFile(t *testing.T) {
+	env := environment(map[string]string{"ID": "app", "SECRET": "hidden-secret"})
+	running := testkit.Must(Parse("agrimill.yaml", []byte(small), env))(t)
+	env = environment(map[string]string{"ID": "app", "SECRET": "another-secret"})
+	file := testkit.Must(Parse("agrimill.yaml", []byte(small+"dedup: {bbolt: {path: /var/lib/dedup.db}}\n"), env))(t)
+	kept := *file
+	kept.Dedup, kept.Gateway = running.Dedup, running.Gateway
+	kept.KeepSource(running, file, "dedup")
+	kept.KeepSource(running, file, "gateway")
+	list := kept.Settings()
+	if got := settingAt(t, list, "dedup.bbolt.path"); got.Value != nil || !got.Restart || got.InFile != "/var/lib/dedup.db" {
+		t.Errorf("got %+v", got)
+	}
+	for _, path := range []string{"gateway.client_secret", "gateway.base_url"} {
+		if got := settingAt(t, list, path); got.Restart {
+			t.Errorf("%+v waits for a restart", got)
+		}
+	}
+	if changed := admin.Changes(running.Settings(), list); len(changed) > 0 {
+		t.Errorf("changed is %q", changed)
 	}
 }
 

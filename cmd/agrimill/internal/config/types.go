@@ -67,6 +67,8 @@ type Config struct {
 	// source is where the values come from, kept where those of sections do that a reload left as they were.
 	source *sources
 	kept   map[string]*sources
+	// inFile is the configuration that the file has if sections were left as they were.
+	inFile *Config
 }
 
 // MarshalJSON returns the effective configuration, including defaults and without secrets.

@@ -216,7 +216,7 @@ func keepFixed(old, cfg *config.Config) (*config.Config, []string) {
 		files := name == "admin" || old.FilesAt(name) == cfg.FilesAt(name) // the page rereads its own
 		if !files || !reflect.DeepEqual(from.Interface(), to.Interface()) {
 			restart = append(restart, name)
-			effective.KeepSource(old, name)
+			effective.KeepSource(old, cfg, name)
 		}
 		to.Set(from)
 	}

@@ -37,8 +37,8 @@ function showReloads(reloads) {
     make("ul", { class: "ext" }, ...(r.error ? [`Refused: ${r.error}`] : r.changes ?? ["No value has changed, unless it is a secret."]).map((text) => make("li", { dir: "auto", text }))))));
 }
 
-const valueText = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-const setIn = (s) => [s.source || "default", s.file && `read from ${s.file}`, s.environment && "environment", s.restart && "the file differs by now: restart"].filter(Boolean).join(", ");
+const valueText = (value) => (typeof value === "string" ? value : value == null ? "not set" : JSON.stringify(value));
+const setIn = (s) => [s.source || (s.value == null ? "" : "default"), s.file && `read from ${s.file}`, s.environment && "environment", s.restart && `the file has ${valueText(s.in_file)}: restart`].filter(Boolean).join(", ");
 
 const newSetting = (s) => make("tr", { role: "row" }, make("td", { role: "cell", class: "key", text: s.path }), make("td", { role: "cell", class: "value", dir: "auto" }),
   make("td", { role: "cell", class: "set", "data-label": "Set in" }, make("span", { class: "ext" })));
@@ -53,7 +53,7 @@ function showSetting(row, s) {
 function showConfig() {
   const wanted = byId("config-query").value.trim().toLowerCase();
   const all = byId("config-defaults").checked, differing = byId("config-differing").checked;
-  const found = settings.list.filter((s) => (differing ? s.restart : all || s.source) && (!wanted || `${s.path} ${valueText(s.value)}`.toLowerCase().includes(wanted)));
+  const found = settings.list.filter((s) => (differing ? s.restart : all || s.source || s.restart) && (!wanted || `${s.path} ${valueText(s.value)}`.toLowerCase().includes(wanted)));
   inSlices(byId("config-rows"), found.slice(0, MAX_ROWS), (s) => s.path, newSetting, showSetting);
   setText(byId("config-empty"), found.length ? `${count(found.length - MAX_ROWS)} more: search for a part of the key or value.` : "Nothing of that.");
   setHidden(byId("config-empty"), found.length > 0 && found.length <= MAX_ROWS);

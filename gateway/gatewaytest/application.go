@@ -89,9 +89,7 @@ func (a *Application) authorized(t *tenant, scope string) bool {
 func (s *Server) AddApplication(cfg ApplicationConfig) *Application {
 	s.helper()
 	app, err := s.addApplication(cfg)
-	if err != nil {
-		s.fail("AddApplication: %v", err)
-	}
+	s.must("AddApplication", err)
 	return app
 }
 

@@ -43,8 +43,7 @@ func (s *Server) Client() *gateway.Client {
 func (a *Application) Client() *gateway.Client {
 	a.server.helper()
 	client, err := gateway.New(a.ClientConfig())
-	if err != nil {
-		a.server.fail("Client: %v", err)
+	if a.server.must("Client", err); err != nil {
 		return nil
 	}
 	a.server.mu.Lock()

@@ -252,22 +252,14 @@ func (s *Server) controlLedger(*http.Request) (any, error) {
 		FileDelivered []time.Time `json:"file_deliveries"`
 		Confirmations []time.Time `json:"confirmations"`
 	}
-	list := []controlEntry{}
+	list, none := []controlEntry{}, []time.Time{} // JSON has an empty list then, not null
 	for _, e := range s.Ledger() {
 		list = append(list, controlEntry{
 			e, hex.EncodeToString(e.SHA256[:]), hex.EncodeToString(e.PayloadSHA256[:]),
-			notNil(e.Deliveries), notNil(e.FileDeliveries), notNil(e.Confirmations),
+			append(none, e.Deliveries...), append(none, e.FileDeliveries...), append(none, e.Confirmations...),
 		})
 	}
 	return map[string]any{"entries": list}, nil
-}
-
-// notNil returns an empty slice for nil, so that JSON has an empty list instead of null.
-func notNil(times []time.Time) []time.Time {
-	if times == nil {
-		return []time.Time{}
-	}
-	return times
 }
 
 func (s *Server) controlClock(_ *http.Request, body struct {

@@ -283,9 +283,7 @@ type EndpointConfig struct {
 func (s *Server) AddEndpoint(cfg EndpointConfig) gateway.Endpoint {
 	s.helper()
 	e, err := s.PutEndpoint(cfg)
-	if err != nil {
-		s.fail("AddEndpoint: %v", err)
-	}
+	s.must("AddEndpoint", err)
 	return e
 }
 

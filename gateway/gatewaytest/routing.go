@@ -147,9 +147,7 @@ func recipients(sender *endpoint, messageType string, publish bool, direct []str
 // this changes what can be routed.
 func (s *Server) SetRoute(from, to string, open bool, messageTypes ...string) {
 	s.helper()
-	if err := s.setRoute(from, to, open, messageTypes); err != nil {
-		s.fail("SetRoute: %v", err)
-	}
+	s.must("SetRoute", s.setRoute(from, to, open, messageTypes))
 }
 
 func (s *Server) setRoute(from, to string, open bool, messageTypes []string) error {

@@ -209,14 +209,16 @@ func (s *Server) helper() {
 	}
 }
 
-// fail reports a mistake by the caller of a method without an error result.
-func (s *Server) fail(format string, args ...any) {
+// must reports a mistake by the caller of a method without an error result; nil is none.
+func (s *Server) must(method string, err error) {
 	s.helper()
-	if s.tb != nil {
-		s.tb.Fatalf("gatewaytest: "+format, args...)
-		return
+	switch {
+	case err == nil:
+	case s.tb != nil:
+		s.tb.Fatalf("gatewaytest: %s: %v", method, err)
+	default:
+		s.log.Error(fmt.Sprintf("gatewaytest: %s: %v", method, err))
 	}
-	s.log.Error("gatewaytest: " + fmt.Sprintf(format, args...))
 }
 
 // run is one lifetime of the two listeners, from listen to Stop.

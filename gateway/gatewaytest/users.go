@@ -34,9 +34,7 @@ func (s *Server) Authorize(app *Application, tenant string) {
 // different scopes are distinct.
 func (s *Server) AuthorizeScope(app *Application, tenant, scope string) {
 	s.helper()
-	if err := s.authorize(app, tenant, scope); err != nil {
-		s.fail("Authorize: %v", err)
-	}
+	s.must("Authorize", s.authorize(app, tenant, scope))
 }
 
 func (s *Server) authorize(app *Application, tenant, scope string) error {
@@ -65,9 +63,7 @@ func (s *Server) authorize(app *Application, tenant, scope string) error {
 // stay in effect.
 func (s *Server) Revoke(app *Application, tenant, scope string) {
 	s.helper()
-	if err := s.revoke(app, tenant, scope); err != nil {
-		s.fail("Revoke: %v", err)
-	}
+	s.must("Revoke", s.revoke(app, tenant, scope))
 }
 
 func (s *Server) revoke(app *Application, tenant, scope string) error {
@@ -101,9 +97,7 @@ func (s *Server) revoke(app *Application, tenant, scope string) error {
 // The deletion is forced if the endpoint does not allow it.
 func (s *Server) DeleteEndpointByUser(id string) {
 	s.helper()
-	if err := s.deleteEndpointByUser(id); err != nil {
-		s.fail("DeleteEndpointByUser: %v", err)
-	}
+	s.must("DeleteEndpointByUser", s.deleteEndpointByUser(id))
 }
 
 func (s *Server) deleteEndpointByUser(id string) error {
@@ -122,9 +116,7 @@ func (s *Server) deleteEndpointByUser(id string) error {
 // takes precedence over the one set by the application, until it is set to "".
 func (s *Server) SetUserName(id, name string) {
 	s.helper()
-	if err := s.setUserName(id, name); err != nil {
-		s.fail("SetUserName: %v", err)
-	}
+	s.must("SetUserName", s.setUserName(id, name))
 }
 
 func (s *Server) setUserName(id, name string) error {

@@ -99,12 +99,12 @@ func New(config Config) (*Queue, error) {
 
 // Depth returns how many messages are in the queue. It asks the server once.
 func (q *Queue) Depth(ctx context.Context) (int64, error) {
+	stream, err := q.stream(ctx)
+	if err != nil {
+		return 0, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, q.config.Timeout)
 	defer cancel()
-	stream, err := q.js.Stream(ctx, q.config.Stream)
-	if err != nil {
-		return 0, q.failed(err)
-	}
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(q.subject))
 	if err != nil {
 		return 0, q.failed(err)

@@ -121,10 +121,7 @@ func answer(
 	t *testing.T, store router.DedupStore, c router.Claim, lease time.Duration, want router.ReserveState, key router.KeyKind,
 ) router.Reservation {
 	t.Helper()
-	got, err := store.Reserve(t.Context(), c, lease)
-	if err != nil {
-		t.Fatalf("Reserve: %v", err)
-	}
+	got := testkit.Must(store.Reserve(t.Context(), c, lease))(t)
 	if got.State != want || key != 0 && got.Key != key {
 		t.Fatalf("Reserve = state %d by key %d, want %d by %d", got.State, got.Key, want, key)
 	}
@@ -144,10 +141,7 @@ func (s Suite) eventually(t *testing.T, store router.DedupStore, c router.Claim,
 	tick := time.NewTicker(lease / 4)
 	defer tick.Stop()
 	for {
-		got, err := store.Reserve(t.Context(), c, long)
-		if err != nil {
-			t.Fatalf("Reserve: %v", err)
-		}
+		got := testkit.Must(store.Reserve(t.Context(), c, long))(t)
 		if got.State == router.Reserved {
 			return got.Token
 		}
@@ -161,16 +155,12 @@ func (s Suite) eventually(t *testing.T, store router.DedupStore, c router.Claim,
 
 func commit(t *testing.T, store router.DedupStore, c router.Claim, token router.Token, ttl time.Duration) {
 	t.Helper()
-	if err := store.Commit(t.Context(), c, token, ttl); err != nil {
-		t.Fatalf("Commit: %v", err)
-	}
+	testkit.NoError(t, store.Commit(t.Context(), c, token, ttl))
 }
 
 func release(t *testing.T, store router.DedupStore, c router.Claim, token router.Token) {
 	t.Helper()
-	if err := store.Release(t.Context(), c, token); err != nil {
-		t.Fatalf("Release: %v", err)
-	}
+	testkit.NoError(t, store.Release(t.Context(), c, token))
 }
 
 func (s Suite) release(t *testing.T) {
@@ -387,10 +377,7 @@ func (s Suite) oneOfManyPairs(t *testing.T) {
 	}
 	left := int64(0)
 	for i := range n {
-		got, err := store.Reserve(t.Context(), claim(deliveries(i)), long)
-		if err != nil {
-			t.Fatalf("Reserve: %v", err)
-		}
+		got := testkit.Must(store.Reserve(t.Context(), claim(deliveries(i)), long))(t)
 		if got.State == router.Busy {
 			left++
 		}
@@ -489,9 +476,7 @@ func (s Suite) closedPeer(t *testing.T) {
 	}
 	peer := s.Peer(t, store)
 	reserve(t, store, pair("a", "b"), long, router.Reserved)
-	if err := closer.Close(); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
+	testkit.NoError(t, closer.Close())
 	reserve(t, peer, claimOf(other, "a", "b"), long, router.Reserved)
 	if _, err := store.Reserve(t.Context(), claim("c"), long); err == nil {
 		t.Error("Reserve of a closed store succeeded")

@@ -155,9 +155,7 @@ func testAsyncErrors(t *testing.T, h Suite) {
 	}
 	publish(t, sink, "async.errors", newMessage("after")) // the sink continues
 	wantPayloads(t, b, "async.errors", "after")
-	if err := sink.Close(); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
+	closeSink(t, sink)
 	if _, err := sink.PublishAsync("async.errors", newMessage("late")); err == nil {
 		t.Error("PublishAsync works after Close")
 	} else {
@@ -173,11 +171,7 @@ func testAsyncClose(t *testing.T, h Suite) {
 	const topic = "async.close"
 	all := numbers(100)
 	publications := publishAsync(t, sink, topic, all...)
-	testkit.Ends(t, "Close", func() {
-		if err := sink.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
+	testkit.Ends(t, "Close", func() { closeSink(t, sink) })
 	wantResolved(t, b, topic, all, publications, sinks.ErrClosed)
 }
 

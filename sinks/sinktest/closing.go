@@ -17,33 +17,21 @@ func testCloseRepeated(t *testing.T, h Suite) {
 	testkit.Ends(t, "Close", func() {
 		var group sync.WaitGroup
 		for range 8 {
-			group.Go(func() {
-				if err := sink.Close(); err != nil {
-					t.Errorf("Close: %v", err)
-				}
-			})
+			group.Go(func() { closeSink(t, sink) })
 		}
 		group.Wait()
-		if err := sink.Close(); err != nil {
-			t.Errorf("Close again: %v", err)
-		}
+		closeSink(t, sink)
 	})
 	wantPayloads(t, b, "close.repeated", "before")
 
 	// Never used.
-	testkit.Ends(t, "Close of an unused sink", func() {
-		if err := b.NewSink(t).Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
+	testkit.Ends(t, "Close of an unused sink", func() { closeSink(t, b.NewSink(t)) })
 }
 
 func testClosedErrors(t *testing.T, h Suite) {
 	b := h.New(t, Settings{})
 	sink := b.NewSink(t)
-	if err := sink.Close(); err != nil {
-		t.Fatalf("Close: %v", err)
-	}
+	closeSink(t, sink)
 	wantKind(t, "Publish", sink.Publish("closed.topic", newMessage("late")), sinks.ErrClosed)
 	wantKind(t, "Publish of nothing", sink.Publish("closed.topic"), sinks.ErrClosed)
 	wantKind(t, "Health", sink.Health(t.Context()), sinks.ErrClosed)
@@ -81,11 +69,7 @@ func testCloseWhilePublishing(t *testing.T, h Suite) {
 	for range 8 {
 		<-started
 	}
-	testkit.Ends(t, "Close", func() {
-		if err := sink.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
+	testkit.Ends(t, "Close", func() { closeSink(t, sink) })
 	testkit.Ends(t, "Publish after Close", group.Wait)
 	wantAcked(t, b, "close.publishing", &acked)
 }

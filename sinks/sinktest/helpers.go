@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -26,12 +25,15 @@ func start(t *testing.T, h Suite) (Backend, sinks.Sink) {
 func newSink(t *testing.T, b Backend) sinks.Sink {
 	t.Helper()
 	sink := b.NewSink(t)
-	t.Cleanup(func() {
-		if err := sink.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
+	t.Cleanup(func() { closeSink(t, sink) })
 	return sink
+}
+
+func closeSink(t *testing.T, sink sinks.Sink) {
+	t.Helper()
+	if err := sink.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
 }
 
 func newMessage(payload string) *message.Message {
@@ -40,9 +42,7 @@ func newMessage(payload string) *message.Message {
 
 func publish(t *testing.T, sink sinks.Sink, topic string, messages ...*message.Message) {
 	t.Helper()
-	if err := sink.Publish(topic, messages...); err != nil {
-		t.Fatalf("Publish: %v", err)
-	}
+	testkit.NoError(t, sink.Publish(topic, messages...))
 }
 
 // wantKind fails the test unless err is a *sinks.Error of this kind alone.
@@ -119,20 +119,13 @@ func wantAcked(t *testing.T, b Backend, topic string, acked *sync.Map) {
 // recovered publishes until it succeeds.
 func recovered(t *testing.T, sink sinks.Sink, topic, payload string) {
 	t.Helper()
-	deadline := time.Now().Add(testkit.Patience)
-	pause := time.NewTicker(20 * time.Millisecond)
-	defer pause.Stop()
-	for {
+	testkit.EventuallyNil(t, func() error {
 		err := sink.Publish(topic, newMessage(payload))
-		if err == nil {
-			return
+		if err != nil {
+			wantKind(t, "Publish after the outage", err, sinks.ErrUnavailable)
 		}
-		wantKind(t, "Publish after the outage", err, sinks.ErrUnavailable)
-		if time.Now().After(deadline) {
-			t.Fatalf("no recovery within %v: %v", testkit.Patience, err)
-		}
-		<-pause.C
-	}
+		return err
+	})
 }
 
 // noticed is a context that tells when it is looked at for the first time, which

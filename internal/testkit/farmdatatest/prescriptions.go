@@ -5,7 +5,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Parts of the main file of Prescriptions: a field, products, a spreader that describes its rates, and tasks.
@@ -72,7 +71,6 @@ func Harvest(t testing.TB) []byte {
 	t.Helper()
 	const task = `<TSK A="TSK6" B="Harvest" C="CTR1" D="FRM1" E="PFD1" G="4"><TLG A="TLG00001" C="1"/><PAN A="PDT2"/></TSK>`
 	const header = `<TIM A="" D="4"><PTN A="" B="" D=""/><DLV A="0054" B="" C="DET1"/><DLV A="0043" B="" C="DET1"/></TIM>`
-	day := LogStart.Truncate(24 * time.Hour)
 	var bin []byte
 	const lanes, steps = 16, 40
 	for i := range lanes * steps {
@@ -81,14 +79,8 @@ func Harvest(t testing.TB) []byte {
 			step = steps - 1 - step
 		}
 		x, y := float64(lane)/(lanes-1), float64(step)/(steps-1)
-		bin = binary.LittleEndian.AppendUint32(bin, uint32(LogStart.Add(time.Duration(i)*time.Second).Sub(day).Milliseconds()))
-		bin = binary.LittleEndian.AppendUint16(bin, uint16(day.Sub(time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)).Hours()/24))
-		bin = binary.LittleEndian.AppendUint32(bin, uint32(int32(1e7*(52.5002+0.0005*y))))
-		bin = binary.LittleEndian.AppendUint32(bin, uint32(int32(1e7*(7.5002+0.0017*x))))
-		bin = append(bin, 4, 2)
-		for index, raw := range []uint32{uint32(700_000 + 250_000*math.Sin(3*x+1)*math.Cos(2*y)), 9000} {
-			bin = binary.LittleEndian.AppendUint32(append(bin, byte(index)), raw)
-		}
+		yield := uint32(700_000 + 250_000*math.Sin(3*x+1)*math.Cos(2*y))
+		bin = appendRecord(bin, i, int32(1e7*(52.5002+0.0005*y)), int32(1e7*(7.5002+0.0017*x)), yield, 9000)
 	}
 	return Zip(t, "TASKDATA/TASKDATA.XML", prescriptionHead+task+"</ISO11783_TaskData>", "TASKDATA/TLG00001.XML", header, "TASKDATA/TLG00001.BIN", string(bin))
 }

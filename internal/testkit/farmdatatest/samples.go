@@ -45,20 +45,23 @@ const LogHeader = `<TIM A="" D="4"><PTN A="" B="" D=""/><DLV A="0043" B="" C="DE
 var LogStart = time.Date(2026, time.May, 4, 6, 30, 0, 0, time.UTC)
 
 // Log is the binary log of Archive with a number of records.
-func Log(records int) []byte {
-	day := time.Date(LogStart.Year(), LogStart.Month(), LogStart.Day(), 0, 0, 0, 0, time.UTC)
-	var b []byte
+func Log(records int) (b []byte) {
 	for i := range records {
-		at := LogStart.Add(time.Duration(i) * time.Second)
-		b = binary.LittleEndian.AppendUint32(b, uint32(at.Sub(day).Milliseconds()))
-		b = binary.LittleEndian.AppendUint16(b, uint16(day.Sub(time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)).Hours()/24))
-		b = binary.LittleEndian.AppendUint32(b, uint32(525_001_000+100*i))
-		b = binary.LittleEndian.AppendUint32(b, uint32(75_001_000+100*i))
-		b = append(b, 4, 2)
-		for index, raw := range []uint32{9000, uint32(i % 2)} {
-			b = append(b, byte(index))
-			b = binary.LittleEndian.AppendUint32(b, raw)
-		}
+		b = appendRecord(b, i, int32(525_001_000+100*i), int32(75_001_000+100*i), 9000, uint32(i%2))
+	}
+	return b
+}
+
+// appendRecord appends a record of a log: so many seconds after LogStart, at a place in units of 1e-7 degrees, with values.
+func appendRecord(b []byte, second int, north, east int32, values ...uint32) []byte {
+	day := LogStart.Truncate(24 * time.Hour)
+	b = binary.LittleEndian.AppendUint32(b, uint32(LogStart.Add(time.Duration(second)*time.Second).Sub(day).Milliseconds()))
+	b = binary.LittleEndian.AppendUint16(b, uint16(day.Sub(time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)).Hours()/24))
+	b = binary.LittleEndian.AppendUint32(b, uint32(north))
+	b = binary.LittleEndian.AppendUint32(b, uint32(east))
+	b = append(b, 4, byte(len(values)))
+	for index, raw := range values {
+		b = binary.LittleEndian.AppendUint32(append(b, byte(index)), raw)
 	}
 	return b
 }

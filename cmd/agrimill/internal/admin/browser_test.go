@@ -646,7 +646,7 @@ func TestBrowserReplay(t *testing.T) {
 	press("#confirm-yes")
 	page.Wait(result + ` === "3 delivered"`)
 	page.Wait(rows + ` === 0`)
-	page.Wait(`document.querySelector("#poison-empty").textContent.startsWith("Empty.")`)
+	page.Wait(`document.querySelector("#poison-empty").textContent.startsWith("The queue is empty.")`)
 	page.Picture("replay-done")
 	if n := b.stored(); n != 4 {
 		t.Errorf("%d messages are stored, want 4", n)

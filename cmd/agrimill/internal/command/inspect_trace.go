@@ -66,7 +66,7 @@ nowhere that can be read (any more), and stderr says why.`,
 				if err != nil {
 					return fmt.Errorf("%w: %w", errNotShown, err)
 				}
-				p.notef("%s, from %s", nameOf(m, false), c)
+				p.notef("%s, from %s", nameOf(m, nil, false), c)
 				if data.Form == content.EFDITimeLog && view.devices == "" {
 					p.notef("names and units are not those of the machine: give --devices FILE, or look on the status page of agrimill")
 				}
@@ -118,5 +118,5 @@ func (p *program) inspectStored(ctx context.Context, cfg *config.Config, m *jour
 	if len(copies) > stored.MaxCopies {
 		p.notef("and %d more were not looked at", len(copies)-stored.MaxCopies)
 	}
-	return fmt.Errorf("%s: the payload cannot be shown: %s", nameOf(m, false), stored.WhyNot(m, len(copies)))
+	return fmt.Errorf("%s: the payload cannot be shown: %s", nameOf(m, nil, false), stored.WhyNot(m, len(copies)))
 }

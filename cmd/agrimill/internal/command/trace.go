@@ -1,6 +1,8 @@
 package command
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -50,7 +52,11 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 				}
 				traces = append(traces, trace)
 			}
-			return p.writeTraces(traces, asJSON)
+			var names map[string]string
+			if !asJSON {
+				names = server.endpointNames(cmd.Context())
+			}
+			return p.writeTraces(traces, names, asJSON)
 		},
 	}
 	at.flags(cmd)
@@ -59,8 +65,20 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 	return cmd
 }
 
+// endpointNames returns what people call endpoints, by ID in lower case, as far as it is known.
+func (r *adminServer) endpointNames(ctx context.Context) map[string]string {
+	names := map[string]string{}
+	list, _ := r.tenants(ctx) // without it, the IDs are enough
+	for _, t := range list {
+		for _, e := range t.Endpoints {
+			names[strings.ToLower(e.ID)] = cmp.Or(e.Name, e.ExternalID)
+		}
+	}
+	return names
+}
+
 // writeTraces writes what was found to stdout, and fails if something was not.
-func (p *program) writeTraces(traces []journal.Trace, asJSON bool) error {
+func (p *program) writeTraces(traces []journal.Trace, names map[string]string, asJSON bool) error {
 	if asJSON {
 		if err := p.writeJSON(traces); err != nil {
 			return err
@@ -77,7 +95,7 @@ func (p *program) writeTraces(traces []journal.Trace, asJSON bool) error {
 			continue
 		}
 		for _, m := range trace.Messages {
-			if err := p.writeMessage(&m); err != nil {
+			if err := p.writeMessage(&m, names); err != nil {
 				return err
 			}
 		}
@@ -97,8 +115,8 @@ func (p *program) unknown(trace journal.Trace) {
 		quote(cell(trace.Query)), timeCell(trace.Since))
 }
 
-// nameOf is what a person calls a message, or all that identifies it.
-func nameOf(m *journal.Message, all bool) string {
+// nameOf is what a person calls a message, or all that identifies it, with the names of endpoints.
+func nameOf(m *journal.Message, names map[string]string, all bool) string {
 	var parts []string
 	add := func(name, value string) {
 		if value != "" {
@@ -113,7 +131,11 @@ func nameOf(m *journal.Message, all bool) string {
 		}
 		add("context", m.ContextID)
 		add("tenant", m.Tenant)
-		add("endpoint", m.Endpoint)
+		if name := names[strings.ToLower(m.Endpoint)]; name != "" {
+			add("", fmt.Sprintf("endpoint %q (%s)", name, m.Endpoint))
+		} else {
+			add("endpoint", m.Endpoint)
+		}
 	}
 	switch n := len(m.MessageIDs); {
 	case n == 1:
@@ -128,8 +150,8 @@ func nameOf(m *journal.Message, all bool) string {
 	return strings.Join(parts, ", ")
 }
 
-func (p *program) writeMessage(m *journal.Message) error {
-	if _, err := fmt.Fprintf(p.stdout, "%s\n  %s\n", nameOf(m, true), cell(m.State)); err != nil {
+func (p *program) writeMessage(m *journal.Message, names map[string]string) error {
+	if _, err := fmt.Fprintf(p.stdout, "%s\n  %s\n", nameOf(m, names, true), cell(m.State)); err != nil {
 		return err
 	}
 	table := p.table()

@@ -30,7 +30,7 @@ func TestTrace(t *testing.T) {
 	f.beside(t, append(ask, "field 7", "other.zip"))
 	text := f.want(statusOK, append(ask, "field 7")...)
 	for _, want := range []string{
-		`(?m)^Field 7 \x{FFFD}\[31mNorth\.zip, iso:11783:-10:taskdata:zip, \d+ bytes, context [-0-9a-f]{36}, tenant \S+, endpoint [-0-9a-f]{36}, message [-0-9a-f]{36}$`,
+		`(?m)^Field 7 \x{FFFD}\[31mNorth\.zip, iso:11783:-10:taskdata:zip, \d+ bytes, context [-0-9a-f]{36}, tenant \S+, endpoint ".+" \([-0-9a-f]{36}\), message [-0-9a-f]{36}$`,
 		`(?m)^  \S+Z  received +- +$`, `(?m)^  \S+Z  started +farm-data`, `(?m)^  \S+Z  stored +task-data`, `(?m)^  \S+Z  delivered +farm-data`,
 	} {
 		if !regexp.MustCompile(want).MatchString(text) {
@@ -72,7 +72,7 @@ func TestTraceOfAFileFitsAScreen(t *testing.T) {
 		happened(journal.StepConfirmed, fmt.Sprint("chunk ", i))
 	}
 	var out bytes.Buffer
-	must(t, (&world{T: t}).program(&out, io.Discard).writeMessage(&m))
+	must(t, (&world{T: t}).program(&out, io.Discard).writeMessage(&m, nil))
 	text := out.String()
 	if n := strings.Count(text, "\n"); n > 40 || n < 30 {
 		t.Errorf("%d lines:\n%s", n, text)

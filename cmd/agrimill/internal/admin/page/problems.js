@@ -65,7 +65,7 @@ function showPoison(page) {
       ? "The messages in this queue cannot be listed: its sink is not connected yet, or does not support reading single messages."
       : "No poison queue is configured.");
   } else if (messages.length === 0) {
-    setText(empty, selected(poison) ? "No such message is in the queue." : "Empty. No message has been poisoned.");
+    setText(empty, selected(poison) ? "No such message is in the queue." : "The queue is empty.");
   }
   setHidden(byId("poison-search"), !page || (messages.length === 0 && !selected(poison)));
   setHidden(byId("poison-all"), !poison.group && !poison.text);

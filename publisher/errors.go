@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/enum"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -35,17 +36,7 @@ const (
 
 // String returns the outcome in words.
 func (o Outcome) String() string {
-	switch o {
-	case NotSent:
-		return "not sent"
-	case Sent:
-		return "sent"
-	case PartiallyDelivered:
-		return "partially delivered"
-	case Unknown:
-		return "unknown"
-	}
-	return fmt.Sprintf("Outcome(%d)", int(o))
+	return enum.Text(o, []string{"not sent", "sent", "partially delivered", "unknown"})
 }
 
 // outcomeOf returns what became of a message by the error of the client.

@@ -8,7 +8,7 @@ import (
 )
 
 // Text returns the name of value; names[0] is the name of 0.
-func Text[T ~int | ~int64](value T, names []string) string {
+func Text[T ~int | ~int32 | ~int64](value T, names []string) string {
 	if value < 0 || int(value) >= len(names) {
 		return fmt.Sprintf("unknown (%d)", int(value))
 	}

@@ -1,12 +1,13 @@
 package msgctx
 
 import (
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/enum"
 )
 
 // Outcome is the result of delivering a message to one subscription.
@@ -28,17 +29,7 @@ const (
 
 // String returns the outcome in words.
 func (o Outcome) String() string {
-	switch o {
-	case Left:
-		return "left for others"
-	case Acked:
-		return "acked"
-	case Nacked:
-		return "nacked"
-	case SetAside:
-		return "set aside"
-	}
-	return "outcome " + strconv.Itoa(int(o))
+	return enum.Text(o, []string{"left for others", "acked", "nacked", "set aside"})
 }
 
 // Nack is what the nack of a message means: [Nacked], unless a handler wants

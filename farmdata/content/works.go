@@ -294,7 +294,7 @@ func (w *works) addTotals(task *farmdata.Task) {
 	best := map[*work]map[farmdata.DDI]float64{}
 	var machines []*work
 	for _, key := range totals.order {
-		_, rated := w.totalKind(key.ddi)
+		rated := w.amounts[key.ddi] != nil
 		if !rated && !slices.Contains([]farmdata.DDI{totalArea, totalDistance, totalTime, idleTime}, key.ddi) {
 			continue
 		}
@@ -369,16 +369,10 @@ func (w *work) take(totals map[farmdata.DDI]float64) {
 	}
 }
 
-// totalKind returns the first rate that a total is the amount of; false if there is none.
-func (w *works) totalKind(ddi farmdata.DDI) (*rateKind, bool) {
-	kind := w.amounts[ddi]
-	return kind, kind != nil
-}
-
 // addRates takes a total for the rates that it is the amount of.
 func (w *works) addRates(task string, key totalKey, totals *taskTotals) {
-	first, ok := w.totalKind(key.ddi)
-	if !ok {
+	first := w.amounts[key.ddi]
+	if first == nil {
 		return
 	}
 	id, name := w.owner(key.element)

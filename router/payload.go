@@ -26,7 +26,7 @@ const defaultMaxInlinePayload = 1 << 20
 var (
 	// ErrNoClaimCheck: the payload is too large to be in the message, and no
 	// claim check is configured.
-	ErrNoClaimCheck = Permanent(errors.New("no claim check is configured, see router.Config.ClaimCheck and package sinks/claimcheck"))
+	ErrNoClaimCheck = Permanent(errors.New("no claim check is configured"))
 	// ErrPayloadElsewhere: the payload is still with the service, and the
 	// message was not delivered by a subscriber of this process, so there is
 	// nothing to fetch it with.
@@ -139,7 +139,7 @@ func tooLargeInline(size, limit int64) error {
 	if size >= 0 {
 		what = fmt.Sprintf("the payload of %d bytes is", size)
 	}
-	return fmt.Errorf("%s still with the service and above the %d bytes that are put into a message (router.Config.MaxInlinePayload, limit of the sink): %w",
+	return fmt.Errorf("%s still with the service and above the %d bytes that are put into a message (the largest inline payload, or the limit of the sink): %w",
 		what, limit, ErrNoClaimCheck)
 }
 

@@ -144,7 +144,7 @@ func TestTooLargeWithoutClaimCheckIsPoisonedWithAdvice(t *testing.T) {
 		record := poison.all()[0].msg
 		wantInline(t, record, string(large(200_000)))
 		wantMetadata(t, record, map[string]string{router.KeyPoisonClass: "permanent"})
-		for _, want := range []string{"router.Config.ClaimCheck", "200000 bytes"} {
+		for _, want := range []string{"no claim check is configured", "200000 bytes"} {
 			if got := record.Metadata[router.KeyPoisonReason]; !strings.Contains(got, want) {
 				t.Errorf("the reason is %q, want %q in it", got, want)
 			}
@@ -253,8 +253,8 @@ func TestLazyPayloadIsNeverStoredEmpty(t *testing.T) {
 			if where == "poisoned" {
 				to.wantStored(t, 0)
 				where, got = test.inRecord, poison
-				if got := poison.all()[0].msg.Metadata[router.KeyPoisonReason]; !strings.Contains(got, "router.Config.ClaimCheck") {
-					t.Errorf("KeyPoisonReason = %q, want %q in it", got, "router.Config.ClaimCheck")
+				if got := poison.all()[0].msg.Metadata[router.KeyPoisonReason]; !strings.Contains(got, "no claim check is configured") {
+					t.Errorf("KeyPoisonReason = %q, want %q in it", got, "no claim check is configured")
 				}
 			} else {
 				if got := opens.Load(); got != 1 {
@@ -378,7 +378,7 @@ func TestPoisonTooLarge(t *testing.T) {
 					lines = append(lines, line)
 				}
 			}
-			if len(lines) != 1 || !strings.Contains(lines[0], "router.Config.ClaimCheck") {
+			if len(lines) != 1 || !strings.Contains(lines[0], "no claim check is configured") {
 				t.Errorf("logged %q, want one line with the setting", lines)
 			}
 			if strings.Contains(book.String(), "0123456789abcdef") {

@@ -245,7 +245,7 @@ func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 // warnPoisonSize tells when the poison queue may refuse what comes along.
 func (r *Router) warnPoisonSize(rt *route) {
 	if limit := sizeLimit(r.config.Poison); limit > 0 && r.config.ClaimCheck == nil {
-		rt.logger.Info("messages above the size limit of the poison queue stay unacknowledged if they have to go there; a claim check helps (router.Config.ClaimCheck)",
+		rt.logger.Info("messages above the size limit of the poison queue stay unacknowledged if they have to go there; a claim check helps",
 			watermill.LogFields{"max_message_size": limit})
 	}
 }

@@ -32,7 +32,7 @@ func templateTopic(template string, to sinks.Sink) (topicFunc, error) {
 
 // errPoisonTopic is the error of a message whose topic is that of the poison queue,
 // when the sink cannot escape it. Its class is [ClassPermanent].
-var errPoisonTopic = Permanent(errors.New("the topic is that of the poison queue: set router.Config.PoisonTopic to one that no message has"))
+var errPoisonTopic = Permanent(errors.New("the topic is that of the poison queue: choose a topic of the poison queue that no message has"))
 
 // keepOff keeps topics apart from that of the poison queue, which is in the same
 // sink: a sender may name its message type like it, or like what the sink makes of it. Such a

@@ -286,7 +286,7 @@ func (p *publisher) syncDirectories(ctx context.Context, key string) error {
 }
 
 var (
-	errNoOpener = fmt.Errorf("%w: the payload is not in the message and there is nothing to open it with: set blob.Config.ClaimCheck", sinks.ErrRejected)
+	errNoOpener = fmt.Errorf("%w: the payload is not in the message and there is nothing to open it with: configure a claim check", sinks.ErrRejected)
 	errChanged  = fmt.Errorf("%w: the SHA-256 of the stored payload differs from that in the message", sinks.ErrRejected)
 )
 

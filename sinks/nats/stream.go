@@ -228,7 +228,7 @@ func warn(logger watermill.LoggerAdapter, have jetstream.StreamConfig, differenc
 	fields := watermill.LogFields{"stream": have.Name}
 	warning := func(text string) { warnlog.Warn(logger, text, fields) }
 	if have.Duplicates < shortDedupWindow {
-		warning(fmt.Sprintf("the dedup window of %v is short: a copy that comes later, after a reconnect for instance, is stored again; set Config.DedupWindow to %v or more", have.Duplicates, shortDedupWindow))
+		warning(fmt.Sprintf("the dedup window of %v is short: a copy that comes later, after a reconnect for instance, is stored again; set a dedup window of %v or more", have.Duplicates, shortDedupWindow))
 	}
 	if len(differences) > 0 {
 		warning("the stream exists with other settings, which stay: " + strings.Join(differences, ", ") + "; use ProvisionUpdate to change them")

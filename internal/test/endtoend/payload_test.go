@@ -190,7 +190,7 @@ func TestLargePayloadWithoutClaimCheckIsSetAside(t *testing.T) {
 	if got := strings.Count(e.logs.String(), "permanently rejects this message"); got != 1 {
 		t.Errorf("reported %d times, want once", got)
 	}
-	if !strings.Contains(e.logs.String(), "router.Config.ClaimCheck") {
+	if !strings.Contains(e.logs.String(), "no claim check is configured") {
 		t.Error("the log does not tell what to configure")
 	}
 }

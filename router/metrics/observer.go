@@ -14,7 +14,7 @@ import (
 // comparison. It is safe for concurrent use, and one Observer may serve several routers
 // whose routes have different names.
 type Observer struct {
-	vectors
+	*vectors
 	next    router.Observer
 	events  *prometheus.CounterVec
 	outages *prometheus.CounterVec
@@ -32,7 +32,7 @@ func NewObserver(next router.Observer) *Observer {
 		events:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: routeEvents.Name, Help: routeEvents.Help}, routeEvents.Labels),
 		outages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: routeOutages.Name, Help: routeOutages.Help}, routeOutages.Labels),
 	}
-	o.vectors = vectors{o.events, o.outages}
+	o.vectors = &vectors{o.events, o.outages}
 	return o
 }
 

@@ -52,7 +52,7 @@ func (c SinksConfig) Validate() error {
 // distinguished by the label sink. Wrap them with [Sinks.Wrap]. Its methods are safe for
 // concurrent use.
 type Sinks struct {
-	vectors
+	*vectors
 	duration *prometheus.HistogramVec
 	messages *prometheus.CounterVec
 	bytes    *prometheus.CounterVec
@@ -93,7 +93,7 @@ func NewSinks(config SinksConfig) (*Sinks, error) {
 		bytes:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: sinkBytes.Name, Help: sinkBytes.Help}, sinkBytes.Labels),
 		open:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: sinkOpen.Name, Help: sinkOpen.Help}, sinkOpen.Labels),
 	}
-	s.vectors = vectors{s.duration, s.messages, s.bytes, s.open}
+	s.vectors = &vectors{s.duration, s.messages, s.bytes, s.open}
 	return s, nil
 }
 

@@ -198,16 +198,12 @@ func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check 
 	c := admin.Check{Name: "gateway"}
 	stream := p.subscriber.Stats().Stream
 	switch {
+	case (!g.receives() || p.standsBy()) && !p.isAuthorized():
+		c.Message = "has not responded yet"
 	case !g.receives():
-		c.OK, c.Message = p.isAuthorized(), "no route receives from it"
-		if !c.OK {
-			c.Message = "has not responded yet"
-		}
+		c.OK, c.Message = true, "no route receives from it"
 	case p.standsBy():
-		c.OK, c.Message = p.isAuthorized(), cmp.Or(p.lease.holder(), "the instance that holds the lease")+" has the event stream"
-		if !c.OK {
-			c.Message = "has not responded yet"
-		}
+		c.OK, c.Message = true, cmp.Or(p.lease.holder(), "the instance that holds the lease")+" has the event stream"
 	case stream.AwaitingHead && stream.RefusedSince.IsZero():
 		// The stream itself proves nothing yet. What proves that the service is up is the
 		// list of tenants, requested when the stream was opened, and every later call.
@@ -290,20 +286,18 @@ var errNoDepth = errors.New("its sink is not open, or does not report how many m
 
 // poisonDepth asks the broker how many messages are in the poison queue, and since when.
 func (g *generation) poisonDepth(ctx context.Context) (int64, error) {
+	var since *time.Time // nil: unknown
+	defer func() { g.oldest.Store(since) }()
 	queue := g.poisonStore()
 	if queue == nil {
-		g.oldest.Store(nil)
 		return 0, errNoDepth
 	}
 	depth, err := queue.Depth(ctx)
 	if err != nil {
-		g.oldest.Store(nil)
 		return 0, err
 	}
 	if oldest, err := queue.Oldest(ctx); err == nil && !oldest.IsZero() {
-		g.oldest.Store(&oldest)
-	} else {
-		g.oldest.Store(nil)
+		since = &oldest
 	}
 	return depth, nil
 }

@@ -29,7 +29,7 @@ func Advice(err error) string {
 	case errors.Is(err, gateway.ErrIntermediary):
 		return "something in between, such as an ingress or a proxy, answered instead of the gateway: check the addresses, or try again later"
 	case errors.Is(err, gateway.ErrUnavailable):
-		return "the gateway is down or unreachable: try again later, or add --verbose for details"
+		return "the gateway is down or unreachable: check the way to it, or ask its operator"
 	case errors.Is(err, gateway.ErrRateLimited):
 		return "this application sent too many requests: try again later"
 	case errors.Is(err, syscall.EADDRINUSE):

@@ -155,7 +155,7 @@ func TestVerdictOfFaults(t *testing.T) {
 			nil, func(w *world, _ *agrimill) {
 				w.gate.Inject(gatewaytest.OpAny, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
 				w.gate.CutStreams()
-			}, admin.ProblemGateway, false, []string{"has not kept the event stream open", "503", "New messages stay with the gateway; nothing is lost. The gateway is down or unreachable"},
+			}, admin.ProblemGateway, false, []string{"has not kept the event stream open", "503", "New messages stay with the gateway; nothing is lost. The gateway is down or unreachable: check the way to it, or ask its operator; agrimill continues"},
 			func(w *world, _ *agrimill) { w.gate.LiftAll() },
 		},
 		"the gateway cannot be reached": {

@@ -304,7 +304,7 @@ func TestBrowserFilter(t *testing.T) {
 		},
 		Routes: []admin.Route{
 			{RouteHealth: router.RouteHealth{Name: "tasks", State: router.StateRunning, InFlight: 42, Delivered: 16, Poisoned: 14}, Direction: admin.FromGateway, From: admin.Place{Kind: "gateway"}, To: admin.Place{Kind: "nats", Sink: "farm"}},
-			{RouteHealth: router.RouteHealth{Name: "back", State: router.StateRunning}, Direction: admin.ToGateway, From: admin.Place{Kind: "nats", Sink: "farm"}, To: admin.Place{Kind: "gateway"}},
+			{RouteHealth: router.RouteHealth{Name: "back", State: router.StateRunning}, Direction: admin.ToGateway, From: admin.Place{Kind: "nats", Sink: "farm"}, To: admin.Place{Kind: "gateway", Detail: "endpoint-1-0"}},
 		},
 		Sinks: []admin.Sink{{Name: "farm", Kind: "nats", Up: true, CheckedAt: since}},
 	}
@@ -324,6 +324,7 @@ func TestBrowserFilter(t *testing.T) {
 	server := serve(t, admin.Config{}, source)
 	page := open(t, server, "problems")
 	page.Wait(rows + ` === 25 && document.querySelector("#only-note").hidden`)
+	page.Wait(`document.querySelector("#flow").textContent.includes("→ gateway endpoint “Barn 0” (endpoint-1-0)")`)
 	page.Wait(fmt.Sprintf(`[...document.querySelectorAll("#poison-rows .reason .text")].some(n => n.textContent === %q)`, hostile))
 	noElements(t, page, "#poison img")
 	text := func(id, want string) {

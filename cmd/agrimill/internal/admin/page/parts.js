@@ -1,7 +1,7 @@
 // What the boxes of the picture say of each part.
 
 import { session } from "./api.js";
-import { endpointOf, selectedIDs } from "./directory.js";
+import { endpointName, endpointOf, selectedIDs } from "./directory.js";
 import { agoText, bytes, count, inText, rateText, short, time } from "./format.js";
 import { rateOf } from "./rates.js";
 
@@ -124,8 +124,9 @@ function waitFact(w, now) {
 
 export const wordOf = (route) => ({ outage: "outage, waiting", failing: "failing, poisoning all" }[route.state] ?? route.state);
 
-export function placeText(place) {
-  return [place.sink || place.kind, place.detail].filter(Boolean).join(" ");
+export function placeText({ kind, sink, detail = "" }) {
+  const endpoint = kind === "gateway" && endpointOf(detail);
+  return [sink || kind, endpoint ? endpointName(detail) : detail].filter(Boolean).join(" ");
 }
 
 // refusedText names the topic that has been refused for longest, and when it is tried again.

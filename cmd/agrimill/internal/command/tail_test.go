@@ -89,7 +89,7 @@ func TestTailOnlyLooks(t *testing.T) {
 		}
 	}
 	for args, says := range map[string]string{
-		"--event NOTHING": `unknown event type "NOTHING"`, "--count -1": "--count", "--tenant 17": "UUID", "--endpoint urn:no:body": "no endpoint", "now": "unexpected",
+		"--event NOTHING": `unknown event type "NOTHING"`, "--count -1": "--count", "--tenant 17": "UUID", "--endpoint urn:no:body": "no endpoint", "now": "now: cannot be read", "now then": "unexpected",
 	} {
 		if status, _, stderr := f.agrimill(append([]string{"tail"}, strings.Fields(args)...)...); status != statusUsage || !strings.Contains(stderr, says) {
 			t.Errorf("%s: status %d, %s", args, status, stderr)
@@ -246,7 +246,7 @@ routes: [{name: all, from: {gateway: all}, to: {sink: farm}}]
 func TestTailThatCannotBegin(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{})
 	f.gate.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 503})
-	if status, _, stderr := f.agrimill("tail"); status != statusFailed || !strings.Contains(stderr, "503") || !strings.Contains(stderr, "try again later") {
+	if status, _, stderr := f.agrimill("tail"); status != statusFailed || !strings.Contains(stderr, "503") || !strings.Contains(stderr, "ask its operator") {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 	f.env["AGRIMILL_CLIENT_SECRET"] += "!"

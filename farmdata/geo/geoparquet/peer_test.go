@@ -4,6 +4,7 @@ package geoparquet
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"os"
@@ -17,16 +18,12 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-// TestPeerOpensFiles opens files with GeoPandas and DuckDB, by the Python that the
-// variable PYTHON names, otherwise python3.
-func TestPeerOpensFiles(t *testing.T) {
-	python := os.Getenv("PYTHON")
-	if python == "" {
-		python = "python3"
-	}
-	if out, err := exec.CommandContext(t.Context(), python, "-c", "import geopandas, duckdb").CombinedOutput(); err != nil {
-		t.Skipf("GEOPANDAS OR DUCKDB IS ABSENT, FILES ARE NOT OPENED WITH THEM: %s (set PYTHON): %v: %s", python, err, out)
-	}
+// pythonOfPeers is the Python that the variable PYTHON names, otherwise python3.
+func pythonOfPeers() string { return cmp.Or(os.Getenv("PYTHON"), "python3") }
+
+// peerFiles writes a file of each layer, and one that the 180th meridian cuts.
+func peerFiles(t *testing.T) []string {
+	t.Helper()
 	dir := t.TempDir()
 	create := func(name string, write func(f *os.File) error) string {
 		f := testkit.Must(os.Create(filepath.Join(dir, name)))(t)
@@ -51,7 +48,7 @@ func TestPeerOpensFiles(t *testing.T) {
 	}}
 	set := &farmdata.Set{Logs: []*farmdata.Log{log}, Tasks: []farmdata.Task{{ID: "TSK1",
 		Zones: []farmdata.TreatmentZone{{Code: 1, Values: []farmdata.ZoneValue{{DDI: 6, Raw: 5}}, Polygons: fields[0].Polygons}}}}}
-	files := []string{
+	return []string{
 		create("points.parquet", func(f *os.File) error {
 			return Write(f, set, Config{Layers: []geo.Layer{geo.Points}, Add: []geo.Attribute{geo.Field}, Columns: []geo.Column{{DDI: "0043", As: "width", Unit: "mm"}}})
 		}),
@@ -64,10 +61,15 @@ func TestPeerOpensFiles(t *testing.T) {
 		create("zones.parquet", func(f *os.File) error { return Write(f, set, Config{Layers: []geo.Layer{geo.Zones}}) }),
 		create("tracks.parquet", func(f *os.File) error { return Write(f, set, Config{Layers: []geo.Layer{geo.Tracks}}) }),
 	}
-	for _, file := range files {
-		validate(t, filepath.Dir(python), file)
+}
+
+// TestPeerOpensFiles opens files with GeoPandas and DuckDB.
+func TestPeerOpensFiles(t *testing.T) {
+	python := pythonOfPeers()
+	if out, err := exec.CommandContext(t.Context(), python, "-c", "import geopandas, duckdb").CombinedOutput(); err != nil {
+		t.Skipf("GEOPANDAS OR DUCKDB IS ABSENT, FILES ARE NOT OPENED WITH THEM: %s (set PYTHON): %v: %s", python, err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), python, append([]string{"testdata/open.py"}, files...)...)
+	cmd := exec.CommandContext(t.Context(), python, append([]string{"testdata/open.py"}, peerFiles(t)...)...)
 	cmd.Stderr = os.Stderr
 	out := testkit.Must(cmd.Output())(t)
 	decoder := json.NewDecoder(bytes.NewReader(out))
@@ -102,17 +104,27 @@ func TestPeerOpensFiles(t *testing.T) {
 	}
 }
 
-// validate has a file checked by two validators, geoparquet-validator and gpio of geoparquet-io, if they are beside Python.
-func validate(t *testing.T, dir, file string) {
-	t.Helper()
-	for _, args := range [][]string{{"geoparquet-validator", "check", file}, {"gpio", "check", "spec", "--skip-data-validation", file}} {
-		program := filepath.Join(dir, args[0])
-		if _, err := os.Stat(program); err != nil {
-			t.Logf("A VALIDATOR IS ABSENT: %v", err)
-			continue
-		}
-		if out, err := exec.CommandContext(t.Context(), program, args[1:]...).CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", args[0], err, out)
-		}
+// TestPeerValidatesFiles has files checked by two validators, geoparquet-validator and gpio of geoparquet-io, that are beside Python
+// or in PATH.
+func TestPeerValidatesFiles(t *testing.T) {
+	for _, args := range [][]string{{"geoparquet-validator", "check"}, {"gpio", "check", "spec", "--skip-data-validation"}} {
+		t.Run(args[0], func(t *testing.T) {
+			python, err := exec.LookPath(pythonOfPeers())
+			program := filepath.Join(filepath.Dir(python), args[0])
+			if err == nil {
+				_, err = exec.LookPath(program)
+			}
+			if err != nil {
+				program, err = exec.LookPath(args[0])
+			}
+			if err != nil {
+				t.Skipf("A VALIDATOR IS ABSENT, FILES ARE NOT CHECKED WITH IT: %v (set PYTHON)", err)
+			}
+			for _, file := range peerFiles(t) {
+				if out, err := exec.CommandContext(t.Context(), program, append(args[1:], file)...).CombinedOutput(); err != nil {
+					t.Errorf("%s: %v\n%s", filepath.Base(file), err, out)
+				}
+			}
+		})
 	}
 }

@@ -384,7 +384,7 @@ func TestErrorsOfTheSource(t *testing.T) {
 	}
 }
 
-// TestMemoryOfALogIsIndependentOfItsLength reads a log of 256 MB without having it in
+// TestMemoryOfALogIsIndependentOfItsLength reads a log of 64 MB without having it in
 // memory, and looks at what is in use on the way.
 func TestMemoryOfALogIsIndependentOfItsLength(t *testing.T) {
 	one := protowire.AppendBytes(protowire.AppendTag(nil, 4, protowire.BytesType), marshal(t, entry(1, 9000)))

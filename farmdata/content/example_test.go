@@ -47,33 +47,6 @@ func ExampleOpenEFDI() {
 	// Output: true
 }
 
-// Area and rate of each task.
-func ExampleTotals() {
-	folder := fstest.MapFS{"TASKDATA/TASKDATA.XML": {Data: []byte(`<ISO11783_TaskData VersionMajor="4" VersionMinor="2">
-<PFD A="PFD1" C="Long Field" D="50000"/><DVC A="DVC1" B="Combine"><DET A="DET1" B="1" C="1" F="0"/></DVC>
-<TSK A="TSK1" B="Wheat" E="PFD1" G="4"><TIM A="2026-08-01T08:00:00" D="4"><DLV A="0074" B="40000" C="DET1"/><DLV A="005A" B="32000" C="DET1"/></TIM></TSK>
-</ISO11783_TaskData>`)}}
-	data, err := content.OpenFS(context.Background(), folder, content.Config{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	totals, err := content.Totals(context.Background(), data)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, work := range totals {
-		fmt.Println(work.Task.Name, work.Field.Name, work.Device.Name, work.Area.Value/10000, "ha from the", work.Area.From)
-		for _, rate := range work.Rates {
-			fmt.Println(rate.Name, rate.Mean.Value, rate.Unit, rate.Total.Value, rate.TotalUnit)
-		}
-	}
-	// Output:
-	// Wheat Long Field Combine 4 ha from the totals
-	// Mass per area yield 800000 mg/m² 32000 kg
-}
-
 // Two tasks in a field.
 func ExampleSum() {
 	folder := fstest.MapFS{"TASKDATA/TASKDATA.XML": {Data: []byte(`<ISO11783_TaskData VersionMajor="4" VersionMinor="2"><PFD A="PFD1" C="Long Field" D="50000"/>

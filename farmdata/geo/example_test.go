@@ -18,30 +18,6 @@ func sample() *farmdata.Log {
 	}}
 }
 
-// A yield map: its values in one unit under a name of one's own, with the field and the product of each.
-func ExampleWrite() {
-	set := &farmdata.Set{ // as isoxml.Open or efdi.Open give it
-		Fields:   []farmdata.Field{{ID: "PFD1", Designator: "Long acre"}},
-		Products: []farmdata.Product{{ID: "PDT1", Designator: "Winter wheat"}},
-		Tasks:    []farmdata.Task{{ID: "TSK1", FieldID: "PFD1", Products: []farmdata.ProductAllocation{{ProductID: "PDT1"}}}},
-		Logs: []*farmdata.Log{{Name: "TLG00001", TaskID: "TSK1", Records: func(yield func(*farmdata.Record, error) bool) {
-			mass := &farmdata.Column{DDI: 0x54, ElementID: "DET-1", Name: "Yield", Unit: "mg/m²", Scale: 1}
-			place := farmdata.Position{North: 52.5, East: 7.5, Has: farmdata.HasNorth | farmdata.HasEast}
-			yield(&farmdata.Record{Position: place, Values: []farmdata.Value{{Column: mass, Raw: 850_000}}}, nil)
-		}}},
-	}
-	err := geo.Write(os.Stdout, set, geo.Config{
-		Layers:  []geo.Layer{geo.Points},
-		Columns: []geo.Column{{DDI: "0054", As: "yield", Unit: "t/ha"}},
-		Add:     []geo.Attribute{geo.Field, geo.Product},
-	})
-	if err != nil {
-		fmt.Println(err)
-	}
-	// Output:
-	// {"type":"FeatureCollection","features":[{"type":"Feature","geometry":{"type":"Point","coordinates":[7.5,52.5]},"properties":{"kind":"record","log":"TLG00001","task":"TSK1","field":"PFD1","field_name":"Long acre","product":"PDT1","product_name":"Winter wheat","record":0,"time":null,"yield":8.5}}],"columns":{"yield":{"ddi":"0054","name":"Yield","unit":"t/ha","element":"","device":""}}}
-}
-
 func ExampleWriter_Track() {
 	w, err := geo.NewWriter(os.Stdout, geo.Config{})
 	if err != nil {

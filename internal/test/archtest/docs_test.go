@@ -62,21 +62,31 @@ func TestDocumentedProgramsCompile(t *testing.T) {
 	goCommand(t, append([]string{"list", "-export", "-f", "{{.Name}}", "-overlay=" + overlayFile}, append(pkgs, "./internal/test/archtest")...)...)
 }
 
-// TestReadmeEmbedsInFewLines holds the promise of the README: all it takes is at most 25
-// lines of Go, and they are those that examples/embed runs.
-func TestReadmeEmbedsInFewLines(t *testing.T) {
+// TestFewLinesAreThoseThatRun: what the README and the page about farm data promise in few lines are functions that an example
+// or a test runs.
+func TestFewLinesAreThoseThatRun(t *testing.T) {
 	t.Parallel()
-	const limit = 25
-	blocks := goBlocks(t, "README.md")
-	if len(blocks) == 0 {
-		t.Fatal("README.md shows no Go")
-	}
-	if got := blocks[0].lines(); got > limit {
-		t.Errorf("README.md:%d: %d lines, want at most %d", blocks[0].line, got, limit)
-	}
-	const example = "examples/embed/main.go"
-	if !strings.HasPrefix(blocks[0].code, "func run(") || !strings.Contains(readFile(t, example), "\n\n"+blocks[0].code+"\n") {
-		t.Errorf("README.md:%d: not the function run of %s", blocks[0].line, example)
+	for _, tt := range []struct {
+		page, function string
+		limit          int // lines
+		example        string
+	}{
+		{"README.md", "run", 25, "examples/embed/main.go"},
+		{"docs/farm-data.md", "areas", 30, "farmdata/content/example_totals_test.go"},
+		{"docs/farm-data.md", "yieldMap", 30, "farmdata/geo/example_yieldmap_test.go"},
+	} {
+		blocks := goBlocks(t, tt.page)
+		i := slices.IndexFunc(blocks, func(b goBlock) bool { return strings.HasPrefix(b.code, "func "+tt.function+"(") })
+		if i < 0 || tt.page == "README.md" && i > 0 {
+			t.Errorf("%s does not show the function %s, or others before it", tt.page, tt.function)
+			continue
+		}
+		if got := blocks[i].lines(); got > tt.limit {
+			t.Errorf("%s:%d: %d lines, want at most %d", tt.page, blocks[i].line, got, tt.limit)
+		}
+		if !strings.Contains(readFile(t, tt.example), "\n\n"+strings.TrimSuffix(blocks[i].code, "\n")+"\n\n") {
+			t.Errorf("%s:%d: not the function %s of %s", tt.page, blocks[i].line, tt.function, tt.example)
+		}
 	}
 }
 

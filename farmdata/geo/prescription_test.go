@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,8 +31,21 @@ import (
 // rows are the properties of each cell or zone, and where it is.
 type rows []map[string]any
 
-// geoJSON returns the rows of prescription maps as GeoJSON, without what is null.
-func geoJSON(t *testing.T, maps []farmdata.Prescription) (out rows) {
+// table is a file: its rows, and its columns of values with what they are.
+type table struct {
+	rows    rows
+	columns map[string]column
+}
+
+type column struct{ DDI, Name, Unit, Device string }
+
+// both returns prescription maps as both formats write them, without what is null.
+func both(t *testing.T, maps []farmdata.Prescription) map[string]table {
+	t.Helper()
+	return map[string]table{"GeoJSON": geoJSON(t, maps), "GeoParquet": geoParquet(t, maps)}
+}
+
+func geoJSON(t *testing.T, maps []farmdata.Prescription) (out table) {
 	t.Helper()
 	var b bytes.Buffer
 	w, err := geo.NewWriter(&b, geo.Config{})
@@ -48,6 +62,7 @@ func geoJSON(t *testing.T, maps []farmdata.Prescription) (out rows) {
 			Geometry   struct{ Coordinates json.RawMessage }
 			Properties map[string]any
 		}
+		Columns map[string]column
 	}
 	if err == nil {
 		err = json.Unmarshal(b.Bytes(), &c)
@@ -58,18 +73,23 @@ func geoJSON(t *testing.T, maps []farmdata.Prescription) (out rows) {
 	for _, f := range c.Features {
 		f.Properties["at"] = string(f.Geometry.Coordinates)
 		delete(f.Properties, "kind")
-		out = append(out, known(f.Properties))
+		out.rows = append(out.rows, known(f.Properties))
 	}
+	out.columns = c.Columns
 	return out
 }
 
-// geoParquet returns the same of GeoParquet.
-func geoParquet(t *testing.T, maps []farmdata.Prescription) (out rows) {
+// geoParquet has a file for each map.
+func geoParquet(t *testing.T, maps []farmdata.Prescription) (out table) {
 	t.Helper()
 	for i := range maps {
 		var b bytes.Buffer
 		testkit.NoError(t, geoparquet.WritePrescription(&b, &maps[i], geoparquet.Config{}))
-		reader := parquet.NewReader(bytes.NewReader(b.Bytes()))
+		file := testkit.Must(parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len())))(t)
+		if described, ok := file.Lookup(geoparquet.ColumnsKey); ok {
+			testkit.NoError(t, json.Unmarshal([]byte(described), &out.columns))
+		}
+		reader := parquet.NewReader(file)
 		for {
 			row := map[string]any{}
 			if err := reader.Read(&row); errors.Is(err, io.EOF) {
@@ -88,10 +108,22 @@ func geoParquet(t *testing.T, maps []farmdata.Prescription) (out rows) {
 			row["at"] = coordinates(t, []byte(row["geometry"].(string)))
 			delete(row, "geometry")
 			delete(row, "bbox")
-			out = append(out, known(row))
+			out.rows = append(out.rows, known(row))
 		}
 	}
 	return out
+}
+
+func (r rows) mustBe(t *testing.T, what string, want rows) {
+	t.Helper()
+	if len(r) != len(want) {
+		t.Fatalf("%s: got %d cells, want %d", what, len(r), len(want))
+	}
+	for i := range want {
+		if !maps.Equal(r[i], want[i]) {
+			t.Fatalf("%s, cell %d: got\n%v, want\n%v", what, i, r[i], want[i])
+		}
+	}
 }
 
 func known(row map[string]any) map[string]any {
@@ -161,13 +193,9 @@ func TestCellsAreThoseOfTheBytes(t *testing.T) {
 	}
 	codes, values := farmdatatest.PrescriptionCells()
 	var want rows
-	corner := func(base, size float64, n int) float64 { return base + float64(n)*size }
 	row := func(i int, properties map[string]any) {
-		west, south, east, north := corner(7.4998, 0.0002, i%12), corner(52.5, 0.0001, i/12), corner(7.4998, 0.0002, i%12+1), corner(52.5, 0.0001, i/12+1)
-		at := testkit.Must(json.Marshal([][][2]float64{{{west, south}, {east, south}, {east, north}, {west, north}, {west, south}}}))(t)
-		for key, value := range map[string]any{"row": float64(i / 12), "column": float64(i % 12), "field": "PFD1", "field_name": "Long acre", "at": string(at)} {
-			properties[key] = value
-		}
+		maps.Copy(properties, map[string]any{"field": "PFD1", "field_name": "Long acre"})
+		maps.Copy(properties, place(t, i, 12, 52.5, 7.4998, 0.0001, 0.0002))
 		want = append(want, properties)
 	}
 	for i, code := range codes {
@@ -191,16 +219,15 @@ func TestCellsAreThoseOfTheBytes(t *testing.T) {
 		}
 		row(i, properties)
 	}
-	for format, got := range map[string]rows{"GeoJSON": geoJSON(t, list), "GeoParquet": geoParquet(t, list)} {
-		if len(got) != len(want) {
-			t.Errorf("%s: got %d cells, want %d", format, len(got), len(want))
-			continue
+	columns := map[string]column{
+		"0001_DET1": {"0001", "Setpoint volume per area application rate", "mm³/m²", "Spreader"}, // the machine does not describe it
+		"0006_DET1": {"0006", "Rate", "kg/ha", "Spreader"},
+	}
+	for format, got := range both(t, list) {
+		if !maps.Equal(got.columns, columns) {
+			t.Errorf("%s: got the columns %v, want %v", format, got.columns, columns)
 		}
-		for i := range want {
-			if !maps.Equal(got[i], want[i]) {
-				t.Fatalf("%s, cell %d: got\n%v, want\n%v", format, i, got[i], want[i])
-			}
-		}
+		got.rows.mustBe(t, format, want)
 	}
 }
 
@@ -222,11 +249,13 @@ func TestGridsAcrossTheMeridian(t *testing.T) {
 			_ = yield(&farmdata.Cell{}, nil) && yield(nil, &farmdata.Finding{}) && yield(&farmdata.Cell{Col: 1}, nil)
 		}
 		list := []farmdata.Prescription{{Grid: grid}}
-		for format, got := range map[string]rows{"GeoJSON": geoJSON(t, list), "GeoParquet": geoParquet(t, list)} {
-			for i, row := range got {
-				if len(got) != len(tt.want) || row["at"] != tt.want[i] {
-					t.Errorf("%s, cell %d from %v: got %s, want %s", format, i, tt.west, row["at"], tt.want[i])
-				}
+		for format, got := range both(t, list) {
+			var at []string
+			for _, row := range got.rows {
+				at = append(at, row["at"].(string))
+			}
+			if !slices.Equal(at, tt.want) {
+				t.Errorf("%s, cells from %v: got %s, want %s", format, tt.west, at, tt.want)
 			}
 		}
 	}
@@ -250,9 +279,9 @@ func TestZonesArePolygons(t *testing.T) {
 		zone(2, "east", "[[[[7.501,52.5002],[7.5019,52.5002],[7.5019,52.5008],[7.501,52.5009],[7.501,52.5002]]]]", map[string]any{"0006_DET1": 900.0}),
 		zone(3, "nothing", "[[[[7.5008,52.50095],[7.5012,52.50095],[7.501,52.50105],[7.5008,52.50095]]]]", nil),
 	}
-	for format, got := range map[string]rows{"GeoJSON": geoJSON(t, list[1:]), "GeoParquet": geoParquet(t, list[1:])} {
-		if !slices.EqualFunc(got, want, maps.Equal) {
-			t.Errorf("%s: got\n%v, want\n%v", format, got, want)
+	for format, got := range both(t, list[1:]) {
+		if !slices.EqualFunc(got.rows, want, maps.Equal) {
+			t.Errorf("%s: got\n%v, want\n%v", format, got.rows, want)
 		}
 	}
 }
@@ -263,8 +292,8 @@ func TestZonesWithTheSameCode(t *testing.T) {
 	ring := farmdata.LineString{Type: 1, Points: []farmdata.Point{{North: 52, East: 7}, {North: 53, East: 7}, {North: 53, East: 8}}}
 	polygons := []farmdata.Polygon{{Rings: []farmdata.LineString{ring}}}
 	set := &farmdata.Set{Tasks: []farmdata.Task{{ID: "TSK1", Zones: []farmdata.TreatmentZone{{Code: 1, Designator: "a", Polygons: polygons}, {Code: 1, Designator: "b", Polygons: polygons}}}}}
-	for format, got := range map[string]rows{"GeoJSON": geoJSON(t, set.Prescriptions()), "GeoParquet": geoParquet(t, set.Prescriptions())} {
-		if got[0]["zone_name"] != "a" || got[1]["zone_name"] != "b" {
+	for format, got := range both(t, set.Prescriptions()) {
+		if got.rows[0]["zone_name"] != "a" || got.rows[1]["zone_name"] != "b" {
 			t.Errorf("%s: got %v", format, got)
 		}
 	}
@@ -286,10 +315,20 @@ func TestZonesWithoutAPlaceAreFound(t *testing.T) {
 	}
 }
 
-// TestRealGridsAreThoseOfTheirBytes compares the cells of real grids of type 2 with their files, whose values are 4 bytes each.
+// place is where a cell of a grid is that is so many cells wide.
+func place(t *testing.T, cell, columns int, south, west, height, width float64) map[string]any {
+	t.Helper()
+	row, col := float64(cell/columns), float64(cell%columns)
+	s, w, n, e := south+row*height, west+col*width, south+(row+1)*height, west+(col+1)*width
+	at := testkit.Must(json.Marshal([][][2]float64{{{w, s}, {e, s}, {e, n}, {w, n}, {w, s}}}))(t)
+	return map[string]any{"row": row, "column": col, "at": string(at)}
+}
+
+// TestRealGridsAreThoseOfTheirBytes compares the cells of real grids of type 2, in both formats, with their files, whose values are
+// 4 bytes each, and with the attributes of their element.
 func TestRealGridsAreThoseOfTheirBytes(t *testing.T) {
 	t.Parallel()
-	cells := 0
+	grids := 0
 	for _, name := range farmdatatest.Files(t, "../..", "farm/*.zip") {
 		archive := testkit.Must(os.ReadFile(name))(t)
 		a, err := isoxml.Open(t.Context(), bytes.NewReader(archive), int64(len(archive)), isoxml.Config{})
@@ -301,30 +340,61 @@ func TestRealGridsAreThoseOfTheirBytes(t *testing.T) {
 				if p.Grid == nil || p.Grid.Type != 2 {
 					continue
 				}
-				bin := entry(t, archive, path.Join(set.Path, p.Grid.Name+".BIN"))
-				columns := len(p.Grid.Columns)
-				for i, row := range geoJSON(t, []farmdata.Prescription{p}) {
-					var keys geo.Keys
-					for j := range p.Grid.Columns {
-						c := &p.Grid.Columns[j]
-						raw := int32(binary.LittleEndian.Uint32(bin[4*(i*columns+j):]))
-						exact, _ := new(big.Rat).SetString(strconv.FormatFloat(c.Scale, 'f', -1, 64))
-						exact.Mul(exact, new(big.Rat).SetInt64(int64(raw)+c.Offset))
-						if want, _ := exact.Float64(); row[keys.Name(c)] != want {
-							t.Fatalf("%s, %s, cell %d: got %v, want %g", name, p.Grid.Name, i, row, want)
-						}
+				want := realCells(t, archive, set.Path, p.Grid)
+				for format, got := range both(t, []farmdata.Prescription{p}) {
+					what := name + ", " + p.Grid.Name + ", " + format
+					if !maps.Equal(got.columns, want.columns) {
+						t.Errorf("%s: got the columns %v, want %v", what, got.columns, want.columns)
 					}
-					cells++
+					for _, row := range got.rows { // also have the task, the field and so on
+						maps.DeleteFunc(row, func(key string, _ any) bool { return want.rows[0][key] == nil })
+					}
+					got.rows.mustBe(t, what, want.rows)
 				}
-				if want := len(bin) / 4 / columns; cells < want {
-					t.Errorf("%s, %s: got %d cells, want %d", name, p.Grid.Name, cells, want)
-				}
+				grids++
 			}
 		}
 	}
-	if cells == 0 {
-		t.Error("no cells in real files")
+	if grids == 0 {
+		t.Error("no grids in real files")
 	}
+}
+
+// realCells are the place and the values of each cell, by the main file and the grid's own.
+func realCells(t *testing.T, archive []byte, folder string, grid *farmdata.Grid) table {
+	t.Helper()
+	want := table{columns: map[string]column{}}
+	var element []byte
+	for _, found := range regexp.MustCompile(`<GRD [^>]*>`).FindAll(entry(t, archive, path.Join(folder, "TASKDATA.XML")), -1) {
+		if bytes.Contains(found, []byte(`G="`+grid.Name+`"`)) {
+			element = found
+		}
+	}
+	number := func(attribute string) float64 {
+		value := regexp.MustCompile(` ` + attribute + `="([^"]*)"`).FindSubmatch(element)
+		if value == nil {
+			t.Fatalf("no %s in %s", attribute, element)
+		}
+		return testkit.Must(strconv.ParseFloat(string(value[1]), 64))(t)
+	}
+	bin, inRow, cells := entry(t, archive, path.Join(folder, grid.Name+".BIN")), int(number("E")), int(number("E")*number("F"))
+	if len(bin) != 4*cells*len(grid.Columns) {
+		t.Fatalf("%d bytes for %d cells of %d values", len(bin), cells, len(grid.Columns))
+	}
+	for i := range cells {
+		row := place(t, i, inRow, number("A"), number("B"), number("C"), number("D"))
+		var keys geo.Keys
+		for j := range grid.Columns {
+			c := &grid.Columns[j]
+			raw := int32(binary.LittleEndian.Uint32(bin[4*(i*len(grid.Columns)+j):]))
+			exact, _ := new(big.Rat).SetString(strconv.FormatFloat(c.Scale, 'f', -1, 64))
+			exact.Mul(exact, new(big.Rat).SetInt64(int64(raw)+c.Offset))
+			row[keys.Name(c)], _ = exact.Float64()
+			want.columns[keys.Name(c)] = column{c.DDI.String(), c.Name, c.Unit, c.Device}
+		}
+		want.rows = append(want.rows, row)
+	}
+	return want
 }
 
 // entry returns a file of an archive.

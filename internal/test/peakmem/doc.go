@@ -1,6 +1,6 @@
 // Package peakmem holds tests and benchmarks of how much memory large payloads
 // take on their way from the gateway to a subscriber and from a publisher to the
-// gateway, and of what hostile farm data takes in a route.
+// gateway, and of what farm data takes: large, and hostile in a route.
 //
 // The gateway keeps payloads in memory. So that only the client is measured, it
 // runs in a process of its own: the test binary once more. What is measured is

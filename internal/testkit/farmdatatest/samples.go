@@ -6,6 +6,7 @@ import (
 	"compress/flate"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"os"
@@ -214,4 +215,23 @@ func Files(t testing.TB, root string, patterns ...string) (files []string) {
 		files = append(files, found...)
 	}
 	return files
+}
+
+// Large is TaskData of more than 256 MB unpacked, within the limits of the readers: a log of so many records, and a grid of so many
+// cells. Other values come again each megabyte.
+func Large(t testing.TB) (archive []byte, records, cells int64) {
+	t.Helper()
+	const inLog, logs, grids = 36_000, 140, 120
+	var values []byte
+	for i := range uint32(1 << 18) {
+		values = binary.LittleEndian.AppendUint32(values, i%5000)
+	}
+	grid := fmt.Sprintf(`<TZN A="0"><PDV A="0006" B="0" C="PDT1"/></TZN><GRD A="52.5" B="7.5" C="0.00001" D="0.00001" E="4096" F="%d" G="GRD00001" I="2" J="0"/></TSK>`, 64*grids)
+	xml := strings.Replace(TaskDataXML, "</TSK>", grid+`<PDT A="PDT1" B="Urea"/>`, 1)
+	part := string(Log(inLog))
+	if size := len(part)*logs + len(values)*grids; size < 256_000_000 {
+		t.Fatalf("%d bytes", size)
+	}
+	return zipOf(t, []string{"TASKDATA.XML", xml, "TLG00001.XML", LogHeader},
+		repetition{"TLG00001.BIN", part, logs}, repetition{"GRD00001.BIN", string(values), grids}), inLog * logs, grids << 18
 }

@@ -18,6 +18,9 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
+// header is the second of a reading that a log has once for all records.
+const header = -1
+
 // reading is a value at one second of a log.
 type reading struct {
 	second  int
@@ -42,6 +45,11 @@ func drive(devices []farmdata.Device, seconds int, readings ...reading) *farmdat
 	for key, i := range places {
 		descriptions.Describe(&log.Columns[i])
 		columns[key] = &log.Columns[i]
+	}
+	for _, r := range readings {
+		if r.second == header {
+			log.Constants = append(log.Constants, farmdata.Value{Column: columns[[2]string{r.ddi.String(), r.element}], Raw: r.raw})
+		}
 	}
 	log.Records = func(yield func(*farmdata.Record, error) bool) {
 		for i := range seconds + 1 {
@@ -145,6 +153,8 @@ func TestTotals(t *testing.T) {
 
 		"a rate": {sprayer(), []reading{{0, width, "DET1", 6000}, on("DET1"), {0, rate, "DET1", 20_000}, {50, rate, "DET1", 10_000}}, nil,
 			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 15000 of the log mg/m², 90 of the log kg"},
+		"values of the header": {sprayer(), []reading{{header, width, "DET1", 6000}, {header, state, "DET1", 1}, {header, rate, "DET1", 20_000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 20000 of the log mg/m², 120 of the log kg"},
 		"a rate by time": {sprayer(), []reading{{0, 0x95, "DET1", 5000}}, nil,
 			"unknown, 1000 of the log, 100 of the log; 0095 DET1: 5000 of the log mm³/s, 500 of the log ml"},
 		"a section without a width": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET2", 20_000}}, nil,

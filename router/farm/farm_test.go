@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -94,6 +95,33 @@ func TestFilter(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A DDI is found in each of the places that have a value of it, and in none of those that only describe it.
+func TestFilterFindsDDIs(t *testing.T) {
+	const log = `<TSK A="TSK1" G="4"><TLG A="TLG00001" C="1"/></TSK>`
+	for name, test := range map[string]struct {
+		xml, header string
+		match       bool
+	}{
+		"process data": {`<DVC A="DVC1"><DPD A="1" B="0007" C="1" D="1"/></DVC>`, "", false},
+		"property":     {`<DVC A="DVC1"><DPT A="1" B="0007" C="5"/></DVC>`, "", false},
+		"product":      {`<PDT A="PDT1" B="Urea" D="0007"/>`, "", false},
+		"total":        {`<TSK A="TSK1" G="4"><TIM A="2026-05-04T06:30:00" D="4"><DLV A="0007" B="5" C="DET1"/></TIM></TSK>`, "", true},
+		"zone":         {`<TSK A="TSK1" G="1"><TZN A="1"><PDV A="0007" B="5"/></TZN></TSK>`, "", true},
+		"allocation":   {`<TSK A="TSK1" G="1"><PAN A="PDT1" B="0007" C="5"/></TSK>`, "", true},
+		"log":          {log, `<DLV A="0007" B="" C="DET1"/>`, true},
+		"header":       {log, `<DLV A="0007" B="5" C="DET1"/>`, true},
+		"nowhere":      {log, `<DLV A="0043" B="" C="DET1"/>`, false},
+	} {
+		files := []string{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">` + test.xml + `</ISO11783_TaskData>`}
+		if test.header != "" {
+			files = append(files, "TLG00001.XML", `<TIM A="" D="4"><PTN A="" B="" D=""/>`+test.header+`</TIM>`, "TLG00001.BIN", string(farmdatatest.Log(0)))
+		}
+		if got := selects(t, farm.FilterConfig{DDI: []string{"0007"}}, received(farmdatatest.Zip(t, files...))); got != test.match {
+			t.Errorf("%s: got %t, want %t", name, got, test.match)
+		}
 	}
 }
 
@@ -370,17 +398,48 @@ func TestTransformsOfDamage(t *testing.T) {
 	}
 }
 
+// work is the figures of a work.
+func work(name string, w content.Work) string {
+	text := fmt.Sprintf("%s: %g %s, %g %s, %g %s", name, w.Area.Value, w.Area.From, w.Distance.Value, w.Distance.From, w.Time.Value, w.Time.From)
+	for _, r := range w.Rates {
+		text += fmt.Sprintf("; %s: %g %s, %g %s", r.DDI, r.Mean.Value, r.Unit, r.Total.Value, r.TotalUnit)
+	}
+	return text
+}
+
 func TestSummary(t *testing.T) {
+	const rest = ": 3000 totals, 600 totals, 40 totals; 0007: 10000 mg/m², 30 kg"
+	const all = ": 8000 totals, 1500 totals, 100 totals; 0007: 17500 mg/m², 140 kg"
+	const first = ": 5000 totals, 900 totals, 60 totals; 0007: 22000 mg/m², 110 kg"
+	want := []string{"Mowing Long acre Mower" + first, "Rest Long acre Mower" + rest,
+		"task Mowing" + first, "task Rest" + rest, "field Long acre" + all, "device Mower" + all, "product Grass" + first}
 	transform := testkit.Must(farm.NewTransform(farm.TransformConfig{Summary: &farm.ReadConfig{}}))(t)
 	var ids []string
 	for range 2 {
-		out, err := transform(received(farmdatatest.Archive(t, 5)))
+		out, err := transform(received(farmdatatest.ArchiveOfTotals(t, 5)))
 		if err != nil || len(out) != 1 {
 			t.Fatalf("%d messages, %v, want 1", len(out), err)
 		}
 		var summary content.Summary
 		testkit.NoError(t, json.Unmarshal(out[0].Payload, &summary))
-		if got := summary.Sets[0].Logs[0].Records; got != 5 || out[0].Metadata[gateway.KeyMessageType] != farm.TypeSummary || out[0].Metadata[gateway.KeyFilename] != "farm-summary.json" {
+		set := summary.Sets[0]
+		var got []string
+		for _, w := range set.Totals {
+			got = append(got, work(w.Task.Name+" "+w.Field.Name+" "+w.Device.Name, w))
+		}
+		for _, by := range []content.By{content.ByTask, content.ByField, content.ByDevice, content.ByProduct} {
+			for _, w := range set.Sums[by] {
+				name := map[content.By]string{content.ByTask: w.Task.Name, content.ByField: w.Field.Name, content.ByDevice: w.Device.Name}[by]
+				if by == content.ByProduct {
+					name = w.Products[0].Name
+				}
+				got = append(got, work(string(by)+" "+name, w))
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
+		if got := set.Logs[0].Records; got != 5 || out[0].Metadata[gateway.KeyMessageType] != farm.TypeSummary || out[0].Metadata[gateway.KeyFilename] != "farm-summary.json" {
 			t.Errorf("%d records, metadata %v; want 5, a summary", got, out[0].Metadata)
 		}
 		ids = append(ids, out[0].UUID)

@@ -73,6 +73,17 @@ func Archive(t testing.TB, records int) []byte {
 	return Zip(t, "TASKDATA/TASKDATA.XML", TaskDataXML, "TASKDATA/TLG00001.XML", LogHeader, "TASKDATA/TLG00001.BIN", string(Log(records)))
 }
 
+// ArchiveOfTotals is Archive with another task, a product of the first one, and totals of the terminal: 5000 m², 900 m, 60 s and 110 kg; 3000 m²,
+// 600 m, 40 s and 30 kg.
+func ArchiveOfTotals(t testing.TB, records int) []byte {
+	t.Helper()
+	const first = `<PAN A="PDT1"/><TIM A="2026-05-04T06:30:00" D="4"><DLV A="0074" B="5000" C="DET-1"/><DLV A="0075" B="900000" C="DET-1"/>` +
+		`<DLV A="0077" B="60" C="DET-1"/><DLV A="0051" B="110" C="DET-1"/></TIM></TSK>`
+	const rest = `<TSK A="TSK2" B="Rest" E="PFD1" G="4"><TIM A="2026-05-05T06:30:00" D="4"><DLV A="0074" B="3000" C="DET-1"/><DLV A="0075" B="600000" C="DET-1"/>` +
+		`<DLV A="0077" B="40" C="DET-1"/><DLV A="0051" B="30" C="DET-1"/></TIM></TSK><PDT A="PDT1" B="Grass"/>`
+	return Zip(t, "TASKDATA.XML", strings.Replace(TaskDataXML, "</TSK>", first+rest, 1), "TLG00001.XML", LogHeader, "TLG00001.BIN", string(Log(records)))
+}
+
 // Zip makes an archive of names and contents.
 func Zip(t testing.TB, files ...string) []byte {
 	t.Helper()

@@ -48,6 +48,25 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+// Totals of a terminal, and sums of them, are shown figure by figure.
+func TestInspectTotals(t *testing.T) {
+	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.ArchiveOfTotals(t, 5))}
+	table := w.want(statusOK, "inspect", "-")
+	lines := strings.Split(table, "\n")
+	for i, line := range lines {
+		lines[i] = strings.Join(strings.Fields(line), " ")
+	}
+	for _, want := range []string{"TASK FIELD DEVICE PRODUCTS AREA M² FROM DISTANCE M FROM TIME S FROM COMPLETE", "TSK1 PFD1 Mower PDT1 5000 totals 900 totals 60 totals yes",
+		"TASK RATE NAME ELEMENT PRODUCTS MEAN UNIT TOTAL UNIT FROM", "TSK1 0007 Actual mass per area application rate DET-1 PDT1 22000 mg/m² 110 kg totals",
+		"SUM BY FIELD NAME AREA M² FROM DISTANCE M FROM TIME S FROM COMPLETE", "PFD1 Long acre 8000 totals 1500 totals 100 totals yes",
+		"SUM BY FIELD RATE NAME MEAN UNIT TOTAL UNIT FROM", "PFD1 0007 Actual mass per area application rate 17500 mg/m² 140 kg totals",
+		"PDT1 Grass 5000 totals 900 totals 60 totals yes", "PDT1 0007 Actual mass per area application rate 22000 mg/m² 110 kg totals"} {
+		if !slices.Contains(lines, want) {
+			t.Errorf("no %q in\n%s", want, table)
+		}
+	}
+}
+
 // A log in EFDI knows the units of its values from the device description.
 func TestInspectWithDevices(t *testing.T) {
 	w := &world{T: t}

@@ -354,6 +354,25 @@ func TestRecords(t *testing.T) {
 	}
 }
 
+// A value that the header of a log has once for all records is a value of each record that has none of its own.
+func TestRecordsHaveValuesOfTheHeader(t *testing.T) {
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{BatchRecords: 1}))(t)
+	header := strings.Replace(farmdatatest.LogHeader, `</TIM>`, `<DLV A="0086" B="-250" C="DET-1"/><DLV A="008D" B="3" C="DET-1"/></TIM>`, 1)
+	out, err := records(received(farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", string(farmdatatest.Log(2)))))
+	if err != nil || len(out) != 2 {
+		t.Fatalf("%d messages, %v, want one for each record", len(out), err)
+	}
+	const want = `{"log":"TLG00001","task":"TSK1","path":"","part":1,"records":1,"columns":{` +
+		`"0043_DET-1":{"ddi":"0043","name":"Working width","unit":"m","element":"Body","device":"Mower"},` +
+		`"0086_DET-1":{"ddi":"0086","name":"Device element offset X","unit":"mm","element":"Body","device":"Mower"},` +
+		`"008D_DET-1":{"ddi":"008D","name":"Actual work state","unit":"","element":"Body","device":"Mower"}}}
+{"record":1,"time":"2026-05-04T06:30:01","north":52.50011,"east":7.50011,"status":4,"values":{"0086_DET-1":-250,"0043_DET-1":9,"008D_DET-1":1}}
+`
+	if got := string(out[1].Payload); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestRecordsOfTimeLog(t *testing.T) {
 	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{BatchBytes: 1}))(t)
 	msg := received(farmdatatest.TimeLog(t, 3))

@@ -91,7 +91,7 @@ func (c RecordsConfig) Validate() error {
 //
 //	{"record":17,"time":"2026-05-04T06:30:17","north":52.1,"east":8.2,"values":{"0043_DET-1":9}}
 //
-// Values are scaled and have the names of the columns in the header. A time without an offset is local to the machine.
+// Values are scaled and have the names of the columns in the header; each record has those that the log has once for all. A time without an offset is local to the machine.
 //
 // The same payload for the same endpoint makes the same messages with the same UUIDs. Metadata is that of the
 // message received, with the type [TypeRecords] and a file name of its own, and with [KeySourceType], [KeyLog], [KeyTask],
@@ -274,8 +274,6 @@ type BatchHeader struct {
 	Records int `json:"records"`
 	// Columns says what the values of the records are, by name.
 	Columns map[string]geo.Description `json:"columns"`
-	// Constants are the values that the log has once for all of its records, by name, as in records.
-	Constants map[string]json.RawMessage `json:"constants,omitempty"`
 	// Findings say what could not be read around these records, in the first part also of what the log has once for all.
 	Findings []string `json:"findings,omitempty"`
 }
@@ -298,7 +296,7 @@ type batches struct {
 func (b *batches) run(ctx context.Context) error {
 	b.used, b.columns = map[*farmdata.Column]int64{}, map[string]*farmdata.Column{}
 	n := 0
-	for record, err := range b.log.Records {
+	for record, err := range b.log.WithConstants() {
 		if n++; n%256 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -398,14 +396,6 @@ func (b *batches) flush() error {
 	b.header.Log, b.header.Task, b.header.Path, b.header.Part = b.log.Name, b.log.TaskID, b.set.Path, b.part
 	if b.part == 0 {
 		b.header.Findings = append(b.ofHeader(), b.header.Findings...)
-	}
-	for _, v := range b.log.Constants {
-		name := b.keys.Name(v.Column)
-		b.columns[name] = v.Column
-		if b.header.Constants == nil {
-			b.header.Constants = map[string]json.RawMessage{}
-		}
-		b.header.Constants[name] = appendFloat(nil, v.Scaled())
 	}
 	b.header.Columns = make(map[string]geo.Description, len(b.columns))
 	for name, c := range b.columns {

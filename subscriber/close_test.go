@@ -52,7 +52,9 @@ func TestCloseWhileADownloadHangs(t *testing.T) {
 func TestCloseDrainsOpenMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
+	cfg := f.config()
+	cfg.CloseTimeout = testkit.Patience
+	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
 	f.sendN(3)
 	msg := f.next(messages)

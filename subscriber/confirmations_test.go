@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -13,9 +14,10 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-func TestConfirmationsAreBatchedByCount(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+func TestConfirmationsAreBatchedByCount(t *testing.T) { synctest.Test(t, testConfirmationsAreBatchedByCount) }
+
+func testConfirmationsAreBatchedByCount(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	cfg := f.config()
 	cfg.Order = subscriber.Unordered
 	cfg.Confirm.MaxBatch = 10
@@ -84,9 +86,10 @@ func TestIntakePausesWhenTheBacklogIsFull(t *testing.T) {
 	f.waitConfirmed(200)
 }
 
-func TestBadConfirmationsAreBisected(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{StrictConfirmations: true})
+func TestBadConfirmationsAreBisected(t *testing.T) { synctest.Test(t, testBadConfirmationsAreBisected) }
+
+func testBadConfirmationsAreBisected(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true, StrictConfirmations: true})
 	cfg := f.config()
 	cfg.Confirm.MaxBatch = 64
 	cfg.Confirm.MaxAge = time.Hour

@@ -527,9 +527,10 @@ func TestSilentStreamIsReconnected(t *testing.T) {
 	}
 }
 
-func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{KeepAlive: gatewaytest.NoKeepAlive})
+func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) { synctest.Test(t, testAHandlerThatTakesItsTime) }
+
+func testAHandlerThatTakesItsTime(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true, KeepAlive: gatewaytest.NoKeepAlive})
 	clientConfig := f.server.ClientConfig()
 	clientConfig.StreamIdleTimeout = 300 * time.Millisecond
 	cfg := f.config()
@@ -539,7 +540,7 @@ func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) {
 	f.sendN(3) // first: sending may take longer than the stream may be idle
 	messages := f.subscribe(sub, subscriber.AllData)
 	msg := f.next(messages)
-	<-time.After(600 * time.Millisecond) // the stream is not read meanwhile
+	time.Sleep(600 * time.Millisecond) // the stream is not read meanwhile
 	if got := sub.Stats().Stream.Connects; got != 1 {
 		t.Errorf("%d connects although only the handler was slow", got)
 	}

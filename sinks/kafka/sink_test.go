@@ -834,6 +834,7 @@ func TestLateCopies(t *testing.T) {
 				Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, PublishTimeout: timeout,
 				Configure: func(c *sarama.Config) { // it is still at it when the time is up
 					c.Producer.Retry.BackoffFunc = func(int, int) time.Duration { return timeout / 2 }
+					c.Producer.Retry.Max = 1000
 				},
 			})
 			partitions := map[int32]string{}

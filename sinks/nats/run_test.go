@@ -2,6 +2,7 @@ package nats_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -160,9 +161,8 @@ system_account: SYS
 		})
 		log := testkit.NewLog()
 		sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL(), User: test.user, Password: "x"}, Synced: test.said}, log)
-		if got := sink.Describe().Synced; got != test.want {
-			t.Errorf("%s, %s, said %s: got %s, want %s", test.user, test.jetstream, test.said, got, test.want)
-		}
+		testkit.Eventually(t, fmt.Sprintf("%s, %s, said %s: it is %s", test.user, test.jetstream, test.said, test.want),
+			func() bool { return sink.Describe().Synced == test.want }) // after a look in which the server had time to answer
 		if told := strings.Contains(log.String(), "later than configured"); told != (test.want != test.said) {
 			t.Errorf("%s, %s, said %s: it is told: %t", test.user, test.jetstream, test.said, told)
 		}

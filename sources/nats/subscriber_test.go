@@ -277,7 +277,8 @@ func TestSubscriberDrains(t *testing.T) {
 	f := newField(t)
 	f.put(0, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	messages := testkit.Must(f.subscriber().Subscribe(ctx, fieldSubject))(t)
+	patient := func(c *nats.Config) { c.CloseTimeout = testkit.Patience }
+	messages := testkit.Must(f.subscriber(patient).Subscribe(ctx, fieldSubject))(t)
 	msg := f.next(messages)
 	cancel()
 	select {

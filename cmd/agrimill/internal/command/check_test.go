@@ -35,10 +35,7 @@ import (
 // nobody is an address at which nobody listens.
 func nobody(t *testing.T) string {
 	t.Helper()
-	listener := testkit.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	address := listener.Addr().String()
-	must(t, listener.Close())
-	return address
+	return fmt.Sprint("127.0.0.1:", testkit.FreePorts(t, 1)[0])
 }
 
 // check runs agrimill check and returns the results by part and name.

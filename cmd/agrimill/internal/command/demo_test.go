@@ -105,7 +105,7 @@ const demoDelivered = `agrimill_route_messages_total\{outcome="delivered",route=
 // What the demo says can be tried works.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	d := startDemo(t, "--rate", "20", "--poison")
+	d := startDemo(t, "--rate", "5", "--poison")
 	d.metric(demoDelivered)
 	d.metric(`agrimill_route_messages_total\{outcome="poisoned",route="shapes"\} [1-9]\d*`)
 	d.want(statusOK, "validate", d.file)
@@ -135,7 +135,7 @@ func TestDemoBreaks(t *testing.T) {
 	for _, fault := range demo.Faults() {
 		t.Run(fault.Name, func(t *testing.T) {
 			t.Parallel()
-			d := startDemo(t, "--rate", "20", "--break", fault.Name)
+			d := startDemo(t, "--rate", "5", "--break", fault.Name)
 			d.metric(demoDelivered)
 			d.enter()
 			d.says(fault.Broken)

@@ -439,7 +439,8 @@ func TestVerdictsOfManyWhoLook(t *testing.T) {
 func TestVerdictOfAStandby(t *testing.T) {
 	t.Parallel() // it waits
 	w := newWorld(t)
-	text := w.head() + w.natsSink() + allRoute + w.ha(w.server.URL(), "ttl: 5s")
+	w.free()
+	text := w.head() + w.natsSink() + allRoute + w.ha(w.server.URL(), "ttl: 5m") // it does not end
 	holder := w.start(text)
 	holder.waitRole("holder")
 	b := w.start(text)

@@ -157,6 +157,22 @@ func TestTotals(t *testing.T) {
 			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 20000 of the log mg/m², 120 of the log kg"},
 		"a rate by time": {sprayer(), []reading{{0, 0x95, "DET1", 5000}}, nil,
 			"unknown, 1000 of the log, 100 of the log; 0095 DET1: 5000 of the log mm³/s, 500 of the log ml"},
+		"fuel by area": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x96, "DET1", 2000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 0096 DET1: 2000 of the log mm³/m², 12000 of the log ml"},
+		"fuel by area and its total": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x95, "DET1", 5000}, {0, 0x96, "DET1", 2000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x94, 15_000)}}},
+			"6000 of the log, 1000 of the log, 100 of the log; 0095 DET1: 150000 of the totals mm³/s, 15000 of the totals ml; 0096 DET1: 2500 of the totals mm³/m², 15000 of the totals ml"},
+		"exhaust fluid": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x19A, "DET1", 100}, {0, 0x19B, "DET1", 3}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 019A DET1: 100 of the log mm³/s, 10 of the log ml; 019B DET1: 3 of the log mm³/m², 18 of the log ml"},
+		"crop loss": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x5C, "DET1", 10}, {0, 0x5D, "DET1", 30_000}, {0, 0x5E, "DET1", 2000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 005C DET1: 10 of the log ml/m², 60 of the log L; 005D DET1: 30000 of the log mg/m², 180 of the log kg; 005E DET1: 2 of the log /m², 12000 of the log #"},
+		"crop loss by time": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x5F, "DET1", 600}, {0, 0x60, "DET1", 1_000_000}, {0, 0x61, "DET1", 5000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 005F DET1: 600 of the log ml/s, 60 of the log L; 0060 DET1: 1e+06 of the log mg/s, 100 of the log kg; 0061 DET1: 5 of the log /s, 500 of the log #"},
+		"crop loss beside a yield": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x5D, "DET1", 30_000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x5A, 4000)}}},
+			"6000 of the log, 1000 of the log, 100 of the log; 005D DET1: 30000 of the log mg/m², 180 of the log kg; 0054 DET1: 666667 of the totals mg/m², 4000 of the totals kg"},
+		"CO2 and contamination": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x292, "DET1", 1000}, {0, 0x293, "DET1", 1000}, {0, 0xB003, "DET1", 2000}, {0, 0xB004, "DET1", 2000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 0292 DET1: 1000 of the log mg/m², 6 of the log kg; 0293 DET1: 1000 of the log mg/s, 0.1 of the log kg; B003 DET1: 2000 of the log mg/m², 12 of the log kg; B004 DET1: 2000 of the log mg/s, 0.2 of the log kg"},
+		"energy": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x23F, "DET1", 10_000}, {0, 0x2B4, "DET1", 100}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 023F DET1: 0.001 of the log kWh/m², 6 of the log kWh; 02B4 DET1: 0.001 of the log kWh/m², 6 of the log kWh"},
 		"a section without a width": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET2", 20_000}}, nil,
 			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², unknown kg"},
 		"a rate and its total": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET1", 20_000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x51, 110), total(0x74, 5500)}}},
@@ -184,6 +200,34 @@ func TestTotals(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", name, got, tt.want)
+		}
+	}
+}
+
+// TestRatesThatAreNotSummedUp: a finding names them. What is no rate, planned, a limit or an average is none, and what has no values is not there.
+func TestRatesThatAreNotSummedUp(t *testing.T) {
+	t.Parallel()
+	devices := sprayer()
+	devices[0].Elements[0].Objects = []int{1, 2}
+	devices[0].ProcessData = []farmdata.ProcessData{{ObjectID: 1, DDI: 0xE001, PresentationID: 8}, {ObjectID: 2, DDI: 0xE002, PresentationID: 9}}
+	devices[0].Presentations = []farmdata.Presentation{{ObjectID: 8, Scale: 1, Unit: "kg/ha"}, {ObjectID: 9, Scale: 1, Unit: "km/h"}}
+	for want, ddis := range map[string][]farmdata.DDI{
+		"": {0x43, 0x8D, 0x07, 0x06, 0x5D, 0x01, 0x03, 0x05, 0x24, 0x63, 0x86, 0x97, 0xD1, 0x105, 0x107, 0x116, 0x18D, 0x1E4, 0x196, 0xB003, 0xE002, 0xE003},
+		"unsupported: totals of the set: rates that are not summed up: 0020 0062 0134 01C1 0213 027A E001": {0x20, 0x62, 0x134, 0x1C1, 0x213, 0x27A, 0xE001, 0x43, 0x07},
+	} {
+		var readings []reading
+		for _, ddi := range ddis {
+			readings = append(readings, reading{0, ddi, "DET1", 1})
+		}
+		readings = append(readings, reading{1000, 0x135, "DET1", 1}, reading{1000, 0x219, "DET1", 1}, reading{1000, 0x20, "DET2", 1}) // beyond its end
+		logs := []*farmdata.Log{drive(devices, 10, readings...), drive(devices, 10, readings...)}
+		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{{Devices: devices, Logs: logs}}}))(t)
+		got := ""
+		for _, f := range s.Sets[0].Findings {
+			got += f.Text
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

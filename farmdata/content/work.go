@@ -36,7 +36,8 @@ type Work struct {
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Works is how many works it is the sum of; 0 if it is no sum.
 	Works int `json:"works,omitempty"`
-	// Rates are what was applied or harvested, and what fuel it took.
+	// Rates are what was applied, harvested or lost, and what fuel it took. A finding of the set names rates of its logs that are not summed
+	// up, such as percentages.
 	Rates []Rate `json:"rates"`
 
 	set *int // which it is of

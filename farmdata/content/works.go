@@ -3,18 +3,21 @@ package content
 import (
 	"context"
 	"iter"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/agrimill/agrimill/farmdata"
 )
 
-// rateKind is a rate, and the totals that are the same amount, the preferred one first. What is only planned has none, but the unit of one.
+// rateKind is a rate, and the totals that are the same amount, the preferred one first. What is only planned, or has no total of its own, has just
+// the unit of one.
 type rateKind struct {
-	rate    farmdata.DDI
-	totals  []farmdata.DDI
-	planned bool
+	rate     farmdata.DDI
+	totals   []farmdata.DDI
+	unitOnly bool
 	// What worksOf adds: whether it is a rate by time, and what one of its raw values is in the SI.
 	byTime bool
 	factor float64
@@ -23,10 +26,10 @@ type rateKind struct {
 func rateKinds() []rateKind {
 	const volume, mass, count, volumeFine, massFine = 0x0050, 0x0051, 0x0052, 0x015F, 0x0160
 	return []rateKind{
-		{rate: 0x0001, totals: []farmdata.DDI{volume}, planned: true}, {rate: 0x0002, totals: []farmdata.DDI{volume, volumeFine}},
-		{rate: 0x0006, totals: []farmdata.DDI{mass}, planned: true}, {rate: 0x0007, totals: []farmdata.DDI{mass, massFine}},
-		{rate: 0x000B, totals: []farmdata.DDI{count}, planned: true}, {rate: 0x000C, totals: []farmdata.DDI{count}},
-		{rate: 0x024C, totals: []farmdata.DDI{volume}, planned: true}, {rate: 0x024D, totals: []farmdata.DDI{volume, volumeFine}},
+		{rate: 0x0001, totals: []farmdata.DDI{volume}, unitOnly: true}, {rate: 0x0002, totals: []farmdata.DDI{volume, volumeFine}},
+		{rate: 0x0006, totals: []farmdata.DDI{mass}, unitOnly: true}, {rate: 0x0007, totals: []farmdata.DDI{mass, massFine}},
+		{rate: 0x000B, totals: []farmdata.DDI{count}, unitOnly: true}, {rate: 0x000C, totals: []farmdata.DDI{count}},
+		{rate: 0x024C, totals: []farmdata.DDI{volume}, unitOnly: true}, {rate: 0x024D, totals: []farmdata.DDI{volume, volumeFine}},
 		{rate: 0x0025, totals: []farmdata.DDI{volume, volumeFine}}, {rate: 0x002A, totals: []farmdata.DDI{mass, massFine}}, {rate: 0x002F, totals: []farmdata.DDI{count}},
 		{rate: 0x0053, totals: []farmdata.DDI{0x0059}}, {rate: 0x0054, totals: []farmdata.DDI{0x005A}}, {rate: 0x0055, totals: []farmdata.DDI{0x005B}},
 		{rate: 0x0056, totals: []farmdata.DDI{0x0059}}, {rate: 0x0057, totals: []farmdata.DDI{0x005A}}, {rate: 0x0058, totals: []farmdata.DDI{0x005B}},
@@ -35,8 +38,38 @@ func rateKinds() []rateKind {
 		{rate: 0x00BA, totals: []farmdata.DDI{0x00BE}}, {rate: 0x00BC, totals: []farmdata.DDI{0x00BE}}, // lint
 		{rate: 0x01B1, totals: []farmdata.DDI{0x0161}}, {rate: 0x01B5, totals: []farmdata.DDI{0x0162}}, // nitrogen, ammonium
 		{rate: 0x01B9, totals: []farmdata.DDI{0x0163}}, {rate: 0x01BD, totals: []farmdata.DDI{0x0164}}, // phosphor, potassium
-		{rate: 0x0095, totals: []farmdata.DDI{0x0094}}, // fuel
+		{rate: 0x0095, totals: []farmdata.DDI{0x0094}}, {rate: 0x0096, totals: []farmdata.DDI{0x0094}}, // fuel
+		{rate: 0x019A, totals: []farmdata.DDI{0x0199}}, {rate: 0x019B, totals: []farmdata.DDI{0x0199}}, // diesel exhaust fluid
+		{rate: 0x0292, totals: []farmdata.DDI{0x0298}}, {rate: 0x0293, totals: []farmdata.DDI{0x0298}}, // CO2
+		{rate: 0xB003, totals: []farmdata.DDI{0x02A7}}, {rate: 0xB004, totals: []farmdata.DDI{0x02A7}}, // contamination
+		{rate: 0x005C, totals: []farmdata.DDI{0x0059}, unitOnly: true}, {rate: 0x005F, totals: []farmdata.DDI{0x0059}, unitOnly: true}, // crop loss
+		{rate: 0x005D, totals: []farmdata.DDI{0x005A}, unitOnly: true}, {rate: 0x0060, totals: []farmdata.DDI{0x005A}, unitOnly: true},
+		{rate: 0x005E, totals: []farmdata.DDI{0x005B}, unitOnly: true}, {rate: 0x0061, totals: []farmdata.DDI{0x005B}, unitOnly: true},
+		{rate: 0x023F, totals: []farmdata.DDI{0x023D}, unitOnly: true}, {rate: 0x02B4, totals: []farmdata.DDI{0x02B1}, unitOnly: true}, // energy
 	}
+}
+
+// isRate reports whether a DDI, which a device may give a unit, is what was applied, harvested or lost by something. What is planned, a limit or an average
+// adds up to nothing.
+func isRate(ddi farmdata.DDI, unit string) bool {
+	if m, ok := ddi.Meaning(); ok {
+		first, _, _ := strings.Cut(m.Name, " ")
+		if slices.Contains([]string{"Setpoint", "Default", "Minimum", "Maximum", "Average", "Lifetime"}, first) {
+			return false
+		}
+		if unit = m.Unit; strings.Contains(m.Name, "application rate") || strings.HasSuffix(m.Name, "crop loss") { // some are percentages
+			return true
+		}
+	}
+	u, ok := farmdata.ParseUnit(unit)
+	if !ok || !strings.Contains(unit, "/") { // m³/m² is a length
+		return false
+	}
+	return slices.ContainsFunc([]string{"kg/m²", "m³/m²", "1/m²", "kg/s", "m³/s", "kg/m", "m³/m", "m³/kg"}, func(rate string) bool {
+		other, _ := farmdata.ParseUnit(rate)
+		_, _, same := u.To(other)
+		return same
+	})
 }
 
 // inSI is what one of a raw value is in the SI.
@@ -71,6 +104,7 @@ func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.
 		meter := works.meter(log)
 		l, t, err := summarizeLog(ctx, log, meter)
 		meter.finish(log.TaskID, l.Findings)
+		works.leaveOut(l.Columns)
 		s.Logs = append(s.Logs, l)
 		s.tracks = append(s.tracks, t)
 		if err != nil {
@@ -99,6 +133,7 @@ type works struct {
 	left         int                                     // of mostTotals
 	allocated    map[string][]farmdata.ProductAllocation // by task, each product of each device element once
 	more         bool                                    // products than are listed
+	leftOut      map[farmdata.DDI]bool                   // rates that are in no Work
 }
 
 // element is where a device element is.
@@ -151,7 +186,7 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 	w := &works{
 		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[string]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
 		elements: map[string]element{}, names: map[string]string{}, set: set, id: new(int), byKey: map[[2]string]*work{}, byTask: map[string][]*work{}, left: mostTotals,
-		widths: map[*farmdata.Device][]part{}, allocated: map[string][]farmdata.ProductAllocation{},
+		widths: map[*farmdata.Device][]part{}, allocated: map[string][]farmdata.ProductAllocation{}, leftOut: map[farmdata.DDI]bool{},
 	}
 	for _, kind := range rateKinds() {
 		one := farmdata.Value{Column: &farmdata.Column{DDI: kind.rate}, Raw: 1}
@@ -160,7 +195,7 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 		kind.byTime = slices.Contains([]string{"1/s", "kg/s", "m³/s"}, unit)
 		w.kinds[kind.rate] = &kind
 		for _, total := range kind.totals {
-			if w.amounts[total] == nil && !kind.planned {
+			if w.amounts[total] == nil && !kind.unitOnly {
 				w.amounts[total] = &kind
 			}
 		}
@@ -227,6 +262,16 @@ func (w *works) find(task, device, name string) *work {
 	return at
 }
 
+// leaveOut notes the rates of a log that nothing is summed up of.
+func (w *works) leaveOut(columns []Column) {
+	for _, c := range columns {
+		ddi, err := farmdata.ParseDDI(c.DDI)
+		if err == nil && c.Count > 0 && w.kinds[ddi] == nil && isRate(ddi, c.Unit) {
+			w.leftOut[ddi] = true
+		}
+	}
+}
+
 // full counts one more work or rate, and reports whether there is no room for it.
 func (w *works) full() bool {
 	w.left--
@@ -248,7 +293,7 @@ func (w *work) rate(c *farmdata.Column, kind *rateKind) *rateSum {
 	return r
 }
 
-// finish adds what terminals wrote into the tasks, and returns all works, and a finding if there are more of them.
+// finish adds what terminals wrote into the tasks, and returns all works, and findings if there are more of them, or rates that are in none.
 func (w *works) finish() (list []Work, found []Finding) {
 	for i := range w.set.Tasks {
 		w.addTotals(&w.set.Tasks[i])
@@ -263,6 +308,13 @@ func (w *works) finish() (list []Work, found []Finding) {
 	}
 	if w.left < 0 || w.more {
 		found = append(found, finding(&farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "totals of the set: more machines, rates or products than are summed up"}))
+	}
+	if len(w.leftOut) > 0 {
+		detail := "totals of the set: rates that are not summed up:"
+		for _, ddi := range slices.Sorted(maps.Keys(w.leftOut)) {
+			detail += " " + ddi.String()
+		}
+		found = append(found, finding(&farmdata.Finding{Kind: farmdata.KindUnsupported, Offset: -1, Record: -1, Detail: detail}))
 	}
 	return list, found
 }
@@ -382,7 +434,7 @@ func (w *works) addRates(task string, key totalKey, totals *taskTotals) {
 	}
 	amount, taken := totals.sums[key]*inSI(key.ddi), false
 	for _, r := range at.byPart[key.element] {
-		if !r.kind.planned && preferred(r.kind, key.element, totals) == key.ddi {
+		if !r.kind.unitOnly && preferred(r.kind, key.element, totals) == key.ddi {
 			r.total, r.from, taken = amount, FromTotals, true
 		}
 	}

@@ -14,7 +14,9 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-func TestConfirmationsAreBatchedByCount(t *testing.T) { synctest.Test(t, testConfirmationsAreBatchedByCount) }
+func TestConfirmationsAreBatchedByCount(t *testing.T) {
+	synctest.Test(t, testConfirmationsAreBatchedByCount)
+}
 
 func testConfirmationsAreBatchedByCount(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{InMemory: true})

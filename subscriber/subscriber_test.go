@@ -527,7 +527,9 @@ func TestSilentStreamIsReconnected(t *testing.T) {
 	}
 }
 
-func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) { synctest.Test(t, testAHandlerThatTakesItsTime) }
+func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) {
+	synctest.Test(t, testAHandlerThatTakesItsTime)
+}
 
 func testAHandlerThatTakesItsTime(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{InMemory: true, KeepAlive: gatewaytest.NoKeepAlive})

@@ -167,9 +167,21 @@ func TestErrorSaysToWhom(t *testing.T) {
 		if recipients != "" {
 			msg.Metadata.Set(gateway.KeyDirectRecipients, recipients)
 		}
-		f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 400, Times: 1})
-		if err := f.publisher(f.config()).Publish(typeJSON, msg); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v does not say %q", err, want)
+		pub := f.publisher(f.config())
+		for how, publish := range map[string]func() error{
+			"Publish": func() error { return pub.Publish(typeJSON, msg) },
+			"PublishAsync": func() error {
+				publication, err := pub.PublishAsync(typeJSON, msg)
+				if err == nil {
+					_, err = publication.Wait(t.Context())
+				}
+				return err
+			},
+		} {
+			f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 400, Times: 1})
+			if err := publish(); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v does not say %q", how, err, want)
+			}
 		}
 	}
 }

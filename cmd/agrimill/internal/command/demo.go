@@ -310,8 +310,8 @@ func (c *demoCommand) finish(ctx context.Context) error {
 // confirmed waits until everything is confirmed, and returns how much that is. The error is that ctx has ended, or that nothing more
 // was confirmed in the time for that; then it is how much is not.
 func (c *demoCommand) confirmed(ctx context.Context) (n int, err error) {
-	for left := math.MaxInt; ; left = n {
-		limited, cancel := context.WithTimeout(ctx, demoFinish)
+	for wait, left := time.Duration(0), math.MaxInt; ; wait, left = demoFinish, n { // the first look counts
+		limited, cancel := context.WithTimeout(ctx, wait)
 		n, err = c.world.WaitConfirmed(limited)
 		cancel()
 		if err == nil || ctx.Err() != nil || n >= left {

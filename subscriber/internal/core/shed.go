@@ -47,7 +47,7 @@ func (w *window) cutDown(now time.Duration, late []branch, total share) (left []
 		cut, enough := b.cut(now, each)
 		b.share = each
 		b.spared = len(cut) == 0 && (b.spared || !b.shut)
-		b.shut = b.shut || b.route().ordered || !enough // nothing overtakes what is left
+		b.shut = b.shut || b.first.route.ordered || !enough // nothing overtakes what is left
 		b.vacated = len(cut) == b.open
 		for _, it := range cut {
 			l := it.Lane
@@ -70,25 +70,13 @@ func (w *window) cutDown(now time.Duration, late []branch, total share) (left []
 	return left
 }
 
-// branch is a node with the lanes below it.
+// branch is a lane, or a tenant with its lanes.
 type branch struct {
 	*node
 	first *Lane // and those behind it, of a tenant
-	of    *Route
-}
-
-func (b branch) route() *Route {
-	if b.of != nil {
-		return b.of
-	}
-	return b.first.route
 }
 
 func (b branch) lanes(f func(*Lane)) {
-	if b.of != nil {
-		b.of.each(f)
-		return
-	}
 	if b.node == &b.first.node { // a lane alone
 		f(b.first)
 		return
@@ -153,20 +141,19 @@ func (w *window) excuse() {
 	w.excusedWaiting, w.excusedUnconfirmed = min(waiting, 2*w.cfg.MaxInFlight), min(unconfirmed, w.cfg.MaxUnconfirmed)
 }
 
-// frontier returns the topmost nodes that are behind beside one that is fine, and how the best one gets on.
+// frontier returns what is behind, and how the best route gets on: tenants all of whose lanes are behind, and lanes beside one of
+// their tenant that is fine. A route is not in it: others that are to come may be well, also when nothing of it is that is open.
 func (w *window) frontier(now time.Duration) (late []branch, best health) {
-	var routes []branch
 	alone := w.shared() == 1
 	for _, r := range w.routes {
 		h := r.emptied(now)
-		var tenants []branch
 		for t := r.first; t != nil; t = t.next {
 			g := t.emptied(now)
 			var lanes []branch
 			for l := t.first; l != nil; l = l.next {
 				f := l.health(now, w.tempo.patience, alone)
 				if f == behind {
-					lanes = append(lanes, branch{&l.node, l, nil})
+					lanes = append(lanes, branch{&l.node, l})
 				}
 				g = max(g, f)
 			}
@@ -174,25 +161,14 @@ func (w *window) frontier(now time.Duration) (late []branch, best health) {
 			case fine:
 				late = append(late, lanes...)
 			case behind:
-				tenants = append(tenants, branch{&t.node, t.first, nil})
+				late = append(late, t.branch())
 			case unknown:
 			}
 			h = max(h, g)
 		}
-		switch h {
-		case fine:
-			late = append(late, tenants...)
-		case behind:
-			routes = append(routes, branch{&r.node, nil, r})
-		case unknown:
-		}
 		if !r.beside || h == behind { // that it goes on shows nothing about the others
 			best = max(best, h)
 		}
-	}
-	late = append(late, routes...)
-	for i, b := range late {
-		late[i] = b.only()
 	}
 	return late, best
 }
@@ -207,15 +183,12 @@ func (w *window) shared() (n int) {
 	return n
 }
 
-// only returns what is below b if that is a single node: whatever else may come below b is not to blame.
-func (b branch) only() branch {
-	if r := b.of; r != nil && r.first == r.last {
-		b = branch{&r.first.node, r.first.first, nil}
+// branch returns t, or its lane if it is a single one: whatever else may come of t is not to blame.
+func (t *tenant) branch() branch {
+	if t.first == t.last {
+		return branch{&t.first.node, t.first}
 	}
-	if l := b.first; l != nil && l == l.tenant.first && l == l.tenant.last {
-		b.node = &l.node
-	}
-	return b
+	return branch{&t.node, t.first}
 }
 
 // health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on. When there is only one
@@ -238,13 +211,13 @@ func (l *Lane) health(now, patience time.Duration, alone bool) health {
 func (w *window) tenants() (tenants []branch) {
 	for _, r := range w.routes {
 		for t := r.first; t != nil; t = t.next {
-			tenants = append(tenants, branch{&t.node, t.first, nil})
+			tenants = append(tenants, branch{&t.node, t.first})
 		}
 	}
 	return tenants
 }
 
 func (w *window) all() (lanes []branch) {
-	w.lanes(func(l *Lane) { lanes = append(lanes, branch{&l.node, l, nil}) })
+	w.lanes(func(l *Lane) { lanes = append(lanes, branch{&l.node, l}) })
 	return lanes
 }

@@ -142,11 +142,11 @@ func (it *Item) FirstNack() time.Duration { return it.firstNack }
 func (c *Core) Shut(now time.Duration, f func(r *Route, tenant string, open int, since time.Duration)) {
 	for _, r := range c.window.routes {
 		if r.shut {
-			f(r, "", r.open, branch{&r.node, nil, r}.since(now))
+			f(r, "", r.open, since(now, &r.node, r.each))
 		}
 		for t := r.first; t != nil; t = t.next {
-			b := branch{&t.node, t.first, nil}
-			if since := b.since(now); t.shut || b.anyShut() && (!r.ordered || now-since >= stall) {
+			b := branch{&t.node, t.first}
+			if since := since(now, &t.node, b.lanes); t.shut || b.anyShut() && (!r.ordered || now-since >= stall) {
 				f(r, t.name, t.open, since)
 			}
 		}
@@ -158,10 +158,11 @@ func (b branch) anyShut() (is bool) {
 	return is
 }
 
-func (b branch) since(now time.Duration) time.Duration {
+// since is that of [Core.Shut], of a node with the lanes below it.
+func since(now time.Duration, n *node, lanes func(func(*Lane))) time.Duration {
 	oldest := now
-	b.lanes(func(l *Lane) { oldest = min(oldest, l.oldest(now)) })
-	return max(b.done, oldest)
+	lanes(func(l *Lane) { oldest = min(oldest, l.oldest(now)) })
+	return max(n.done, oldest)
 }
 
 // SetAside returns how many messages are set aside, and since when the oldest waits, those included that have come again

@@ -90,7 +90,7 @@ func TestCloneOutlivesTheStream(t *testing.T) {
 func TestDictionary(t *testing.T) {
 	t.Parallel()
 	for ddi, want := range map[DDI]Meaning{
-		0x0001: {"Setpoint volume per area application rate", "mm³/m²", 0.01}, 0x0007: {"Actual mass per area application rate", "mg/m²", 1},
+		0x0000: {"Internal data base DDI", "", 1}, 0x0001: {"Setpoint volume per area application rate", "mm³/m²", 0.01}, 0x0007: {"Actual mass per area application rate", "mg/m²", 1},
 		0x0046: {"Maximum working width", "mm", 1}, 0x0073: {"Maximum bale size", "mm", 1}, 0x00B0: {"Actual condensed work state (241-256)", "", 1},
 		0x0074: {"Total area", "m²", 1}, 0x007C: {"Auxiliary valve scaling extend", "%", 0.1}, 0x0114: {"Lifetime fuel consumption", "L", 0.5},
 		0x018D: {"Actual speed", "mm/s", 1}, 0x0240: {"Maximum electrical energy per area application rate", "kWh/m²", 1e-7},
@@ -111,10 +111,10 @@ func TestDictionary(t *testing.T) {
 		}
 		lines, last = lines+1, int(ddi)
 	}
-	if lines != 723 || len(dictionary()) != lines {
-		t.Errorf("%d lines, %d entries, want 723", lines, len(dictionary()))
+	if lines != 724 || len(dictionary()) != lines {
+		t.Errorf("%d lines, %d entries, want 724", lines, len(dictionary()))
 	}
-	for _, ddi := range []DDI{0, 0x0098, 0x4000, 0xE000, DDIUnknown} {
+	for _, ddi := range []DDI{0x0098, 0x4000, 0xE000, DDIUnknown} {
 		if m, ok := ddi.Meaning(); ok {
 			t.Errorf("%s is %+v, want a number", ddi, m)
 		}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -147,6 +149,45 @@ func TestAgreesWithIndependentReader(t *testing.T) {
 				compareLog(t, set, log, want.Logs[i])
 			}
 		})
+	}
+}
+
+// TestDictionaryAgreesWithMachines compares units and resolutions of the dictionary with those in which real machines present their values. Where they
+// differ, the npm package has what the dictionary has (TestPeerDictionary).
+func TestDictionaryAgreesWithMachines(t *testing.T) {
+	t.Parallel()
+	faults := "00D4 0147 014B 01E4 01E8 01EB 01F6 020E"
+	agree, differ := map[farmdata.DDI]bool{}, map[string]bool{}
+	for name := range expected(t) {
+		for _, device := range openFile(t, farmFile(t, name)).Sets[0].Devices {
+			for _, d := range device.ProcessData {
+				compareDictionary(&device, d.DDI, d.PresentationID, agree, differ)
+			}
+			for _, d := range device.Properties {
+				compareDictionary(&device, d.DDI, d.PresentationID, agree, differ)
+			}
+		}
+	}
+	equal(t, "DDIs that differ", strings.Join(slices.Sorted(maps.Keys(differ)), " "), faults)
+	equal(t, "DDIs that agree", len(agree), 48)
+}
+
+func compareDictionary(device *farmdata.Device, ddi farmdata.DDI, presentation int, agree map[farmdata.DDI]bool, differ map[string]bool) {
+	at := slices.IndexFunc(device.Presentations, func(p farmdata.Presentation) bool { return p.ObjectID == presentation && presentation != 0 })
+	meaning, known := ddi.Meaning()
+	if at < 0 || !known {
+		return
+	}
+	p := device.Presentations[at]
+	from, ok1 := farmdata.ParseUnit(meaning.Unit)
+	to, ok2 := farmdata.ParseUnit(p.Unit)
+	if !ok1 || !ok2 {
+		return // a word that is no unit, or none
+	}
+	if factor, _, ok := from.To(to); ok && math.Abs(meaning.Scale*factor/p.Scale-1) < 1e-5 { // some write few digits
+		agree[ddi] = true
+	} else {
+		differ[ddi.String()] = true
 	}
 }
 

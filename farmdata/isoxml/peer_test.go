@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,6 +98,21 @@ func TestPeerRecords(t *testing.T) {
 			compareSpeed(t, file, last.Nanoseconds)
 		})
 	}
+}
+
+// TestPeerDictionary compares the dictionary with that of the npm package isoxml, which is an extract of the public list of another day.
+func TestPeerDictionary(t *testing.T) {
+	node := exec.CommandContext(t.Context(), "node", "dictionary.mjs")
+	node.Dir, node.Stderr = peerFolder(t), os.Stderr
+	lines := strings.Split(strings.TrimSpace(string(testkit.Must(node.Output())(t))), "\n")
+	spellings := strings.NewReplacer("n.a.", "", "0.00%", "%")
+	for _, line := range lines {
+		cells := strings.Split(line, "\t")
+		ddi := farmdata.DDI(testkit.Must(strconv.ParseUint(cells[0], 10, 16))(t))
+		got, ok := ddi.Meaning()
+		equal(t, ddi.String(), fmt.Sprintf("%t %s %v", ok, got.Unit, got.Scale), fmt.Sprintf("true %s %v", spellings.Replace(cells[1]), testkit.Must(strconv.ParseFloat(cells[2], 64))(t)))
+	}
+	equal(t, "entries", len(lines), 641)
 }
 
 func comparePeer(t *testing.T, log string, record *farmdata.Record, peer peerRecord) {

@@ -31,13 +31,14 @@ type Log struct {
 }
 
 // WithConstants reads the log as Records does, by the same rules, but each record has the Constants as well, before its own values:
-// those of which it has no value itself.
+// those of which it has no value itself, whatever earlier records have. Maps, records and totals are made of that.
 func (l *Log) WithConstants() iter.Seq2[*Record, error] {
 	if len(l.Constants) == 0 {
 		return l.Records
 	}
 	return func(yield func(*Record, error) bool) {
 		same := map[*Column]int{} // which constant is of the same kind as the values of a column; -1: none
+		var last []*Column        // by place in a record, of the columns that no constant is of the same kind as: usually the same every time
 		carried := make([]bool, len(l.Constants))
 		var whole Record
 		for record, err := range l.Records {
@@ -48,7 +49,13 @@ func (l *Log) WithConstants() iter.Seq2[*Record, error] {
 				continue
 			}
 			clear(carried)
-			for _, v := range record.Values {
+			for place, v := range record.Values {
+				if place == len(last) {
+					last = append(last, nil)
+				}
+				if v.Column == last[place] {
+					continue
+				}
 				i, known := same[v.Column]
 				if !known {
 					i = slices.IndexFunc(l.Constants, func(constant Value) bool { return constant.Column.sameKind(v.Column) })
@@ -56,6 +63,8 @@ func (l *Log) WithConstants() iter.Seq2[*Record, error] {
 				}
 				if i >= 0 {
 					carried[i] = true
+				} else {
+					last[place] = v.Column
 				}
 			}
 			values := whole.Values[:0]

@@ -245,7 +245,18 @@ func summarizeLog(ctx context.Context, log *farmdata.Log, meter *meter) (Log, *t
 	l := Log{Name: log.Name, Task: log.TaskID, Bytes: log.Size, Columns: []Column{}, Findings: []Finding{}}
 	t := &track{name: log.Name}
 	stats := newStatistics(log, meter)
-	for record, err := range log.Records {
+	recorded := *log // Values is without those of the header
+	recorded.Records = func(yield func(*farmdata.Record, error) bool) {
+		for record, err := range log.Records {
+			if err == nil {
+				l.Values += int64(len(record.Values))
+			}
+			if !yield(record, err) {
+				return
+			}
+		}
+	}
+	for record, err := range recorded.WithConstants() {
 		if err != nil {
 			if err := note(&l.Findings, err); err != nil {
 				return l, t, err
@@ -269,13 +280,9 @@ func summarizeLog(ctx context.Context, log *farmdata.Log, meter *meter) (Log, *t
 			l.Box = l.Box.add(at)
 			t.add(at, record.Stamp)
 		}
-		l.Values += int64(len(record.Values))
 		for i, v := range record.Values {
 			stats.add(i, v)
 		}
-	}
-	for _, v := range log.Constants {
-		stats.constant(v, l.Records)
 	}
 	l.Columns = stats.summary()
 	return l, t, ctx.Err()
@@ -301,11 +308,6 @@ func newStatistics(log *farmdata.Log, meter *meter) *statistics {
 	for i := range log.Columns {
 		s.index.Of(&log.Columns[i])
 	}
-	for _, v := range log.Constants {
-		if g := s.list[s.index.Of(v.Column)].gauge; g != nil {
-			g.set(v.Raw)
-		}
-	}
 	return s
 }
 
@@ -325,14 +327,6 @@ func (s *statistics) add(place int, v farmdata.Value) {
 	at.add(v)
 	if at.gauge != nil {
 		at.gauge.set(v.Raw)
-	}
-}
-
-// constant counts a value that all records have in common, unless they have values of their own.
-func (s *statistics) constant(v farmdata.Value, records int64) {
-	at := &s.list[s.index.Of(v.Column)]
-	if scaled := v.Scaled(); at.count == 0 && records > 0 {
-		at.count, at.min, at.max = records, scaled, scaled
 	}
 }
 

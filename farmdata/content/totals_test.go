@@ -155,6 +155,8 @@ func TestTotals(t *testing.T) {
 			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 15000 of the log mg/m², 90 of the log kg"},
 		"values of the header": {sprayer(), []reading{{header, width, "DET1", 6000}, {header, state, "DET1", 1}, {header, rate, "DET1", 20_000}}, nil,
 			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 20000 of the log mg/m², 120 of the log kg"},
+		"values of the header and of records": {sprayer(), []reading{{header, width, "DET1", 6000}, {header, rate, "DET1", 20_000}, {50, rate, "DET1", 10_000}, {51, rate, "DET1", 10_000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 19800 of the log mg/m², 118.8 of the log kg"},
 		"a rate by time": {sprayer(), []reading{{0, 0x95, "DET1", 5000}}, nil,
 			"unknown, 1000 of the log, 100 of the log; 0095 DET1: 5000 of the log mm³/s, 500 of the log ml"},
 		"fuel by area": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x96, "DET1", 2000}}, nil,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
+	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
 // Color has WriteSVG draw tracks in the colors of values, a yield map for example, with a legend. It reads the logs of the data,
@@ -18,12 +19,13 @@ func (s *Summary) Color(ctx context.Context, data *Data, column geo.Column) erro
 		return fmt.Errorf("content: %w", err)
 	}
 	for i, set := range data.Sets {
+		known := names.New(set)
 		for _, log := range set.Logs {
 			r, err := colored(ctx, log, column)
 			if err != nil {
 				return err
 			}
-			if r.Count > 0 {
+			if r.about = about(known, known.Log(log, false)); r.Count > 0 {
 				s.Sets[i].rates = append(s.Sets[i].rates, r)
 			}
 		}

@@ -346,7 +346,7 @@ func TestPrescriptionsAreSummarized(t *testing.T) {
 		t.Errorf("got %+v", z)
 	}
 	svg := picture(t, s)
-	for _, want := range []string{"Rate, kg/ha (GRD00001 and 1 more)", ">1500</text>", "Z\"><title>160 kg/ha</title>", "246.7 – 263.3</text>"} {
+	for _, want := range []string{"Rate, kg/ha (GRD00001 and 1 more)", ">1500</text>", "Z\"><title>160 kg/ha, Base dressing; Base dressing, rest, Long acre, PDT3; Urea</title>", "Z\"><title>1500 kg/ha, Liming, Long acre, PDT3</title>", "246.7 – 263.3</text>"} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("no %q in %s", want, svg)
 		}

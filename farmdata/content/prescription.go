@@ -1,12 +1,14 @@
 package content
 
 import (
+	"cmp"
 	"context"
 	"math"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/farmdata/internal/columns"
+	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
 // Grid is the summary of a prescription map of cells. Tasks that name the same grid and mean the same by it have one.
@@ -52,6 +54,7 @@ type Prescribed struct {
 type rates struct {
 	lines bool
 	name  string
+	about string // behind a value
 	areas []area
 	// more is how many other values the map has; plain says that a grid has an outline only.
 	more  int
@@ -73,19 +76,34 @@ const (
 
 // prescriptions summarizes the prescription maps, and takes what their picture needs from blocks. The error is that of ctx.
 func (s *Set) prescriptions(ctx context.Context, set *farmdata.Set, blocks *int) error {
+	known := names.New(set)
 	for _, p := range set.Prescriptions() {
+		maps := len(s.rates)
+		var products unique
 		if p.Grid == nil {
-			s.zones(&p)
-			continue
-		}
-		if err := s.grid(ctx, &p, blocks); err != nil {
+			s.zones(&p, &products)
+		} else if err := s.grid(ctx, &p, blocks, &products); err != nil {
 			return err
+		}
+		for i := range s.rates[maps:] {
+			s.rates[maps+i].about = about(known, names.Subject{Tasks: p.Tasks, Products: products.list, Prescribed: true})
 		}
 	}
 	return ctx.Err()
 }
 
-func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int) error {
+// about says which tasks, fields and products a map is of, behind a value.
+func about(known *names.Directory, of names.Subject) (text string) {
+	for _, attribute := range []string{names.Task, names.Field, names.Product} {
+		if r := known.Of(attribute, of); r.ID != "" {
+			text += ", " + cmp.Or(r.Name, r.ID)
+		}
+	}
+	return text
+}
+
+// grid summarizes a grid, and adds the products of the values that its picture shows.
+func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int, products *unique) error {
 	grid := p.Grid
 	g := Grid{Name: grid.Name, Tasks: []string{}, Type: grid.Type, Rows: grid.Rows, Cols: grid.Cols, Findings: []Finding{}}
 	var fields unique
@@ -107,6 +125,7 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int) e
 		s.Grids = append(s.Grids, g)
 		if len(g.Values) > 0 && g.Box != nil {
 			s.rates = append(s.rates, picture.rates(g.Values))
+			*products = values.list[0].products
 		}
 	}()
 	for cell, err := range grid.Cells {
@@ -124,7 +143,7 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int) e
 	return nil
 }
 
-func (s *Set) zones(p *farmdata.Prescription) {
+func (s *Set) zones(p *farmdata.Prescription, products *unique) {
 	task := p.Tasks[0]
 	var shown *statistic // of what the picture has
 	others := map[*farmdata.Column]bool{}
@@ -137,7 +156,7 @@ func (s *Set) zones(p *farmdata.Prescription) {
 			one.add(v)
 			amount := Prescribed{Column: one.summary(), Products: []string{}}
 			if zone.Products != nil && zone.Products[i] != "" {
-				amount.Products = append(amount.Products, zone.Products[i])
+				amount.Products = zone.Products[i : i+1]
 			}
 			z.Values = append(z.Values, amount)
 			if shown == nil {
@@ -146,6 +165,9 @@ func (s *Set) zones(p *farmdata.Prescription) {
 			if c := shown.column; math.IsNaN(a.rate) && v.Column.DDI == c.DDI && v.Column.ElementID == c.ElementID && v.Column.Unit == c.Unit {
 				a.rate = v.Scaled()
 				shown.add(v)
+				for _, product := range amount.Products {
+					products.add(product)
+				}
 			} else {
 				others[v.Column] = true
 			}

@@ -92,7 +92,7 @@ func (l *legend) shade(rate float64) int {
 	return min(max(int(float64(len(shades))*(rate-l.min)/(l.max-l.min)), 0), len(shades)-1)
 }
 
-// rates draws the areas of prescription maps, or the lines of tracks: a path for each color.
+// rates draws the areas of prescription maps, or the lines of tracks: a path for each color of each map.
 func (d *drawing) rates(w io.Writer, list []legend, lines bool) {
 	style, end := `fill="%s" fill-rule="evenodd"`, "Z"
 	if lines {
@@ -100,18 +100,18 @@ func (d *drawing) rates(w io.Writer, list []legend, lines bool) {
 	}
 	for i := range list {
 		l := &list[i]
-		var paths [6]strings.Builder
+		_, labels := l.labels()
 		for _, m := range l.maps {
+			var paths [6]strings.Builder
 			for _, a := range m.areas {
 				if !math.IsNaN(a.rate) && m.lines == lines {
 					d.area(&paths[l.shade(a.rate)], a, end)
 				}
 			}
-		}
-		_, labels := l.labels()
-		for shade := range paths {
-			if path := paths[shade].String(); path != "" {
-				fmt.Fprintf(w, `<path `+style+` d="%s"><title>%s</title></path>`+"\n", shades[shade], path, escape(labels[shade]+" "+l.unit))
+			for shade := range paths {
+				if path := paths[shade].String(); path != "" {
+					fmt.Fprintf(w, `<path `+style+` d="%s"><title>%s</title></path>`+"\n", shades[shade], path, escape(labels[shade]+" "+l.unit+m.about))
+				}
 			}
 		}
 	}

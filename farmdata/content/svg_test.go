@@ -56,9 +56,10 @@ func TestPicturesOfGridsAreThoseOfTheBytes(t *testing.T) {
 		left, top, right, bottom := corners(t, d.Polygons[1].Points) // behind the field
 		d.mustBeToScale(t, right-left, bottom-top)
 		unit := map[string]string{farmdatatest.TaskGridOfZones: "kg/ha", farmdatatest.TaskGridOfValues: "mm³/m²"}[task]
+		about := map[string]string{farmdatatest.TaskGridOfZones: ", Base dressing, Long acre, PDT3; Urea", farmdatatest.TaskGridOfValues: ", Sowing, Long acre, Winter wheat"}[task]
 		meanings := map[string]string{}
 		for i, label := range d.Texts[2:] { // behind the scale and the title of the legend
-			meanings[d.Rects[i+1].Fill] = label + " " + unit // the first one is the background
+			meanings[d.Rects[i+1].Fill] = label + " " + unit + about // the first one is the background
 		}
 		width, height, seen := (right-left)/12, (bottom-top)/11, map[int]bool{}
 		for _, path := range d.Paths[:len(d.Paths)-1] { // the last one is the scale

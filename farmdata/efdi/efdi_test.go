@@ -384,19 +384,19 @@ func TestErrorsOfTheSource(t *testing.T) {
 	}
 }
 
-// TestMemoryOfALogIsIndependentOfItsLength reads a log of 64 MB without having it in
+// TestMemoryOfALogIsIndependentOfItsLength reads a log of 256 MB without having it in
 // memory, and looks at what is in use on the way.
 func TestMemoryOfALogIsIndependentOfItsLength(t *testing.T) {
 	one := protowire.AppendBytes(protowire.AppendTag(nil, 4, protowire.BytesType), marshal(t, entry(1, 9000)))
 	log := &repeated{head: marshal(t, sampleLog(0)), unit: bytes.Repeat(one, 100)}
-	const size = 64 << 20
+	const size = 256 << 20
 	set := testkit.Must(Open(t.Context(), log, int64(len(log.head)+size/len(log.unit)*len(log.unit)), TimeLog, Config{}))(t)
 	most, bytes := inUse(), 0
 	for record, err := range set.Logs[0].Records {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bytes += len(one); record.Number%50_000 == 0 {
+		if bytes += len(one); record.Number%200_000 == 0 {
 			most = max(most, inUse())
 		}
 	}

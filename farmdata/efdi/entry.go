@@ -373,19 +373,14 @@ func (c *column) decode(b []byte) (raw int64, ok bool) {
 }
 
 // varint returns the number at a place in b and the place behind it, which is beyond b if there is none.
-func varint(b []byte, at int) (uint64, int) {
-	if at < len(b) && b[at] < 0x80 {
-		return uint64(b[at]), at + 1
+func varint(b []byte, at int) (n uint64, end int) {
+	for shift := 0; at < len(b) && shift < 64; shift += 7 {
+		c := b[at]
+		if n, at = n|uint64(c&0x7F)<<shift, at+1; c < 0x80 && (shift < 63 || c <= 1) {
+			return n, at
+		}
 	}
-	return longVarint(b, at)
-}
-
-func longVarint(b []byte, at int) (uint64, int) {
-	v, n := protowire.ConsumeVarint(b[min(at, len(b)):])
-	if n < 0 {
-		return 0, len(b) + 1
-	}
-	return v, at + n
+	return 0, len(b) + 1
 }
 
 // decodeValue appends a value to the record. It returns false for what is malformed

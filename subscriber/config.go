@@ -87,7 +87,7 @@ type Config struct {
 	// nothing is taken, and only what is in flight may come to wait, too. In a full window, stalled keys, tenants and
 	// subscriptions keep a quarter; their further messages are left with the service and redelivered later. With 1, there is never a second message in a handler. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`
-	// MaxInFlightBytes bounds the bytes of events in flight, and of those that wait. A larger payload is delivered
+	// MaxInFlightBytes bounds the bytes of events in flight. Up to twice as many may wait. A larger payload is delivered
 	// once it is the oldest. Default 64 MiB.
 	MaxInFlightBytes int64 `yaml:"max_in_flight_bytes" unit:"bytes"`
 

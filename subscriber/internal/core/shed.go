@@ -90,7 +90,7 @@ func (b branch) lanes(f func(*Lane)) {
 // before one that a handler has would come again behind it.
 // enough reports whether there are as many, with those that handlers have not had for long.
 func (b branch) cut(now time.Duration, keep share) (items []*Item, enough bool) {
-	passing := 0
+	var passing share
 	b.lanes(func(l *Lane) {
 		for it := l.last; it != nil && (it.next == nil || it.next.state != handed || !l.route.ordered); it = it.prev {
 			switch {
@@ -98,7 +98,8 @@ func (b branch) cut(now time.Duration, keep share) (items []*Item, enough bool) 
 			case it.state != handed:
 				items = append(items, it)
 			case now-it.at < stall:
-				passing++
+				passing.items++
+				passing.bytes += it.Message.Bytes
 			}
 		}
 	})
@@ -111,7 +112,7 @@ func (b branch) cut(now time.Duration, keep share) (items []*Item, enough bool) 
 		open--
 		bytes -= it.Message.Bytes
 	}
-	return items, open-passing <= keep.items
+	return items, open-passing.items <= keep.items && bytes-passing.bytes <= keep.bytes
 }
 
 // overShare reports whether l, or a node above it, has more than what it may keep since something of it was left.
@@ -126,7 +127,7 @@ func (w *window) overShare(l *Lane) bool {
 
 // excuse brings what is excused up to date.
 func (w *window) excuse() {
-	waiting, unconfirmed := 0, 0
+	waiting, bytes, unconfirmed := 0, int64(0), 0
 	w.lanes(func(l *Lane) {
 		if !l.shut && !l.tenant.shut && !l.route.shut {
 			return
@@ -134,11 +135,13 @@ func (w *window) excuse() {
 		for it := l.first; it != nil; it = it.next {
 			if !it.moving {
 				waiting++
+				bytes += it.Message.Bytes
 			}
 		}
 		unconfirmed += l.unconfirmed
 	})
 	w.excusedWaiting, w.excusedUnconfirmed = min(waiting, 2*w.cfg.MaxInFlight), min(unconfirmed, w.cfg.MaxUnconfirmed)
+	w.excusedBytes = min(bytes, w.cfg.MaxBytes)
 }
 
 // frontier returns what is behind, and how the best route gets on: tenants all of whose lanes are behind, and lanes beside one of

@@ -18,6 +18,7 @@ type window struct {
 	// excused are how many of those that wait, or are unconfirmed, are of nodes that are shut, at the latest review: they
 	// keep nobody else out, but for once more as many as there may be.
 	excusedWaiting, excusedUnconfirmed int
+	excusedBytes                       int64 // of those that wait
 	to, want                           []*Route // the room of recipients and wanted
 	tempo                              tempo
 }
@@ -227,7 +228,7 @@ func (w *window) shutKey(r *Route, l *Lane, key string) {
 
 // hasRoom reports whether m fits. One that is larger than the window fits alone.
 func (w *window) hasRoom(m *Message) bool {
-	waits := w.waiting-w.excusedWaiting < 2*w.cfg.MaxInFlight && w.waitingBytes < w.cfg.MaxBytes &&
+	waits := w.waiting-w.excusedWaiting < 2*w.cfg.MaxInFlight && w.waitingBytes-w.excusedBytes < w.cfg.MaxBytes &&
 		w.unconfirmedNow-w.excusedUnconfirmed < w.cfg.MaxUnconfirmed
 	if m.place == amongMoving || w.moving == 0 && waits {
 		return true
@@ -238,9 +239,9 @@ func (w *window) hasRoom(m *Message) bool {
 // hasRoomFor reports whether n more bytes of m, which is open, fit.
 func (w *window) hasRoomFor(m *Message, n int64) bool {
 	if m.place == amongWaiting {
-		return w.waitingBytes+n <= w.cfg.MaxBytes
+		return w.waitingBytes-w.excusedBytes+n <= w.cfg.MaxBytes
 	}
-	return w.movingBytes+n <= w.cfg.MaxBytes && w.waitingBytes < w.cfg.MaxBytes
+	return w.movingBytes+n <= w.cfg.MaxBytes && w.waitingBytes-w.excusedBytes < w.cfg.MaxBytes
 }
 
 // crowded reports whether next to nothing fits.
@@ -335,7 +336,7 @@ func (w *window) workedOff(l *Lane) bool {
 func (w *window) reopen() {
 	w.tempo.reopen()
 	w.shut = shutSet{}
-	w.excusedWaiting, w.excusedUnconfirmed = 0, 0
+	w.excusedWaiting, w.excusedBytes, w.excusedUnconfirmed = 0, 0, 0
 	for _, r := range w.routes {
 		r.reopen()
 		for t := r.first; t != nil; t = t.next {

@@ -456,6 +456,42 @@ func TestFullBacklogOfTenantsThatFail(t *testing.T) {
 	}
 }
 
+// Few large messages of a tenant that hang fill the window as many small ones do: others come in, with an order and without.
+func TestLargeMessagesThatHang(t *testing.T) {
+	for _, ordered := range []bool{true, false} {
+		t.Run(fmt.Sprint(ordered), func(t *testing.T) {
+			cfg := windowOf(1000, ordered)
+			cfg.MaxBytes = 1000
+			h := newByHand(t, cfg)
+			r := h.add(everything)
+			h.connects()
+			large := func(number int, tenant string) *Message {
+				m := small(number, tenant, fmt.Sprint(tenant, number))
+				m.Bytes = 100
+				return m
+			}
+			for i := range 10 {
+				h.takes(Opened, large(i+1, "sick"))
+			}
+			for i := range 100 {
+				good := large(1000+i, "good")
+				for range 12 { // it is offered again and again
+					if taken := h.Take(h.now, good); taken == Opened {
+						break
+					}
+					h.pass(reviewEvery)
+				}
+				h.do()
+				h.settles(r, good, Acked)
+				if m := large(100+i, "sick"); h.Take(h.now, m) == Full {
+					t.Fatalf("there is no room after %d", i)
+				}
+				h.do()
+			}
+		})
+	}
+}
+
 // A backlog of tenants that fail in one of two routes can fill the window before anything of any other comes: others get on in that
 // route nevertheless.
 func TestFullWindowOfTenantsThatFailInARoute(t *testing.T) {

@@ -28,27 +28,26 @@ func (w *window) shed(now time.Duration) (left []*Item) {
 	case unknown: // all of it has come just now
 	case behind:
 		half := share{total.items / 2, total.bytes / 2}
-		if left = w.cutDown(now, w.all(), half); len(left) == 0 && w.filled() { // handlers have all of it
-			left = w.cutDown(now, w.tenants(), half)
+		if left = w.cutDown(now, parts(w.all(), half)); len(left) == 0 && w.filled() { // handlers have all of it
+			left = w.cutDown(now, parts(w.tenants(), half))
 		}
 	case fine:
-		left = w.cutDown(now, late, share{total.items / 4, total.bytes / 4})
+		left = w.cutDown(now, byLanes(late, share{total.items / 4, total.bytes / 4}))
 	}
 	return left
 }
 
-// cutDown returns what nodes have that share total, above their parts of it, and shuts them.
-func (w *window) cutDown(now time.Duration, late []branch, total share) (left []*Item) {
-	for i, b := range late {
-		each := total.of(i, len(late))
-		if !b.exceeds(each) {
+// cutDown returns what nodes have above their parts, and shuts them.
+func (w *window) cutDown(now time.Duration, late []part) (left []*Item) {
+	for _, p := range late {
+		if !p.exceeds(p.keeps) {
 			continue
 		}
-		cut, enough := b.cut(now, each)
-		b.share = each
-		b.spared = len(cut) == 0 && (b.spared || !b.shut)
-		b.shut = b.shut || b.first.route.ordered || !enough // nothing overtakes what is left
-		b.vacated = len(cut) == b.open
+		cut, enough := p.cut(now, p.keeps)
+		p.share = p.keeps
+		p.spared = len(cut) == 0 && (p.spared || !p.shut)
+		p.shut = p.shut || p.first.route.ordered || !enough // nothing overtakes what is left
+		p.vacated = len(cut) == p.open
 		for _, it := range cut {
 			l := it.Lane
 			l.spared = false
@@ -63,8 +62,8 @@ func (w *window) cutDown(now time.Duration, late []branch, total share) (left []
 	}
 	if len(left) > 0 {
 		// When one of them has finished what it keeps, the others may get on as well.
-		for i, b := range late {
-			b.left, b.share = true, total.of(i, len(late))
+		for _, p := range late {
+			p.left, p.share = true, p.keeps
 		}
 	}
 	return left
@@ -84,6 +83,35 @@ func (b branch) lanes(f func(*Lane)) {
 	for l := b.first; l != nil; l = l.next {
 		f(l)
 	}
+}
+
+// part is what a branch may keep.
+type part struct {
+	branch
+	keeps share
+}
+
+// parts has branches share total.
+func parts(branches []branch, total share) (all []part) {
+	for i, b := range branches {
+		all = append(all, part{b, total.of(i, len(branches))})
+	}
+	return all
+}
+
+// byLanes does, too, and has the lanes of a tenant share what it may keep: whatever else may come of it is not to blame. Only a
+// tenant with more lanes than that has items keeps it as a whole.
+func byLanes(branches []branch, total share) (all []part) {
+	for _, p := range parts(branches, total) {
+		var lanes []branch
+		p.lanes(func(l *Lane) { lanes = append(lanes, branch{&l.node, l}) })
+		if len(lanes) > p.keeps.items {
+			all = append(all, p)
+		} else {
+			all = append(all, parts(lanes, p.keeps)...)
+		}
+	}
+	return all
 }
 
 // cut returns the newest items below b that no handler has and that come again, as many as it has above its share. What is
@@ -164,7 +192,7 @@ func (w *window) frontier(now time.Duration) (late []branch, best health) {
 			case fine:
 				late = append(late, lanes...)
 			case behind:
-				late = append(late, t.branch())
+				late = append(late, branch{&t.node, t.first})
 			case unknown:
 			}
 			h = max(h, g)
@@ -184,14 +212,6 @@ func (w *window) shared() (n int) {
 		}
 	}
 	return n
-}
-
-// branch returns t, or its lane if it is a single one: whatever else may come of t is not to blame.
-func (t *tenant) branch() branch {
-	if t.first == t.last {
-		return branch{&t.first.node, t.first}
-	}
-	return branch{&t.node, t.first}
 }
 
 // health judges a lane. Without an order it is behind when most of what it has is late, whatever goes on. When there is only one

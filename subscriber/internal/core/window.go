@@ -18,7 +18,7 @@ type window struct {
 	// excused are how many of those that wait, or are unconfirmed, are of nodes that are shut, at the latest review: they
 	// keep nobody else out, but for once more as many as there may be.
 	excusedWaiting, excusedUnconfirmed int
-	excusedBytes                       int64 // of those that wait
+	excusedBytes                       int64    // of those that wait
 	to, want                           []*Route // the room of recipients and wanted
 	tempo                              tempo
 }

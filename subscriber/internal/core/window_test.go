@@ -492,26 +492,32 @@ func TestLargeMessagesThatHang(t *testing.T) {
 	}
 }
 
-// A backlog of tenants that fail in one of two routes can fill the window before anything of any other comes: others get on in that
-// route nevertheless.
-func TestFullWindowOfTenantsThatFailInARoute(t *testing.T) {
-	h := newByHand(t, windowOf(100, true))
-	a, b := h.add(everything), h.add(everything)
-	h.connects()
-	for i := range 100 {
-		m := small(i+1, fmt.Sprint("sick ", i%2), fmt.Sprint("sick ", i%2))
-		h.takes(Opened, m)
-		h.settles(b, m, Acked)
+// A backlog of tenants, or keys, that fail in one of two routes can fill the window before anything of any other comes: others get on
+// in that route nevertheless.
+func TestFullWindowOfWhatFailsInARoute(t *testing.T) {
+	for name, sickTenant := range map[string]func(int) string{
+		"tenants": func(n int) string { return fmt.Sprint("sick ", n%2) }, "keys": func(int) string { return "good" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newByHand(t, windowOf(100, true))
+			a, b := h.add(everything), h.add(everything)
+			h.connects()
+			for i := range 100 {
+				m := small(i+1, sickTenant(i), fmt.Sprint("sick ", i%2))
+				h.takes(Opened, m)
+				h.settles(b, m, Acked)
+			}
+			for range 8 {
+				for _, it := range slices.Clone(h.handed) {
+					h.settles(a, it.Message, Nacked)
+				}
+				h.goesOn(b, "other", reviewEvery)
+			}
+			good := small(1000, "good", "good")
+			h.takes(Opened, good)
+			h.settles(a, good, Acked)
+		})
 	}
-	for range 8 {
-		for _, it := range slices.Clone(h.handed) {
-			h.settles(a, it.Message, Nacked)
-		}
-		h.goesOn(b, "other", reviewEvery)
-	}
-	good := small(1000, "good", "good")
-	h.takes(Opened, good)
-	h.settles(a, good, Acked)
 }
 
 // However many keys are shut, all of them are, few others, and what is remembered of them is bounded.

@@ -39,7 +39,7 @@ func TestCloseWhileADownloadHangs(t *testing.T) {
 	hang := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{HangAfter: 1000})
 	defer hang.Lift()
 	cfg := f.config()
-	cfg.CloseTimeout = time.Hour
+	cfg.DrainTimeout, cfg.CloseTimeout = time.Hour, time.Hour
 	sub := f.subscriber(cfg)
 	f.subscribe(sub, subscriber.AllData)
 	f.send(typeJSON, random(200_000))
@@ -53,7 +53,7 @@ func TestCloseDrainsOpenMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
-	cfg.CloseTimeout = testkit.Patience
+	cfg.DrainTimeout = testkit.Patience
 	sub := f.subscriber(cfg)
 	messages := f.subscribe(sub, subscriber.AllData)
 	f.sendN(3)
@@ -83,6 +83,7 @@ func TestDrainWhileAnEventIsRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
+	cfg.DrainTimeout = testkit.Patience
 	var sub *subscriber.Subscriber
 	drained := make(chan struct{})
 	cfg.Hooks.Event = func(gateway.Event) {

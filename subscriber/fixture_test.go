@@ -1,6 +1,7 @@
 package subscriber_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -67,14 +68,15 @@ func (f *fixture) config() subscriber.Config {
 		Client: f.client, StartAfter: -1, Nack: short, Reconnect: short,
 		Confirm:      subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
 		Payload:      subscriber.PayloadConfig{Retry: short},
-		CloseTimeout: 2 * time.Second,
+		DrainTimeout: time.Second, // of what a test leaves open
+		CloseTimeout: testkit.Patience,
 	}
 }
 
 func (f *fixture) subscriber(cfg subscriber.Config) *subscriber.Subscriber {
 	f.Helper()
 	sub := testkit.Must(subscriber.New(cfg, testLogger(f.T)))(f)
-	f.Cleanup(func() { _ = sub.Close() })
+	f.Cleanup(func() { _ = sub.CloseWithin(2 * cmp.Or(cfg.DrainTimeout, 20*time.Second)) }) // nothing waits longer for a service that hangs
 	return sub
 }
 

@@ -61,7 +61,7 @@ func TestTheHolderHandsOver(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	store := leasetest.NewMemory(time.Hour) // without the release nobody gets it
-	a := f.process(store)
+	a := f.process(store, func(c *subscriber.Config) { c.DrainTimeout = testkit.Patience })
 	f.waitRole(a, subscriber.LeaseHolder)
 	b := f.process(store)
 	f.sendN(10)

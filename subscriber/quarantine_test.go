@@ -434,7 +434,9 @@ func TestCloseAndTheQuarantine(t *testing.T) {
 	t.Run("stores", func(t *testing.T) {
 		f := newFixture(t, gatewaytest.Config{})
 		store := &shelf{hold: make(chan struct{})}
-		sub := f.subscriber(f.quarantineConfig(store))
+		cfg := f.quarantineConfig(store)
+		cfg.DrainTimeout = testkit.Patience
+		sub := f.subscriber(cfg)
 		f.subscribe(sub, subscriber.AllData)
 		f.sendBroken(3)
 		testkit.Eventually(f, "they wait", func() bool { return sub.Stats().QuarantineWaiting == 3 && store.held.Load() == 1 })

@@ -328,7 +328,9 @@ func TestLaterSubscriptionGetsWhatNobodyTook(t *testing.T) {
 func TestSubscriptionEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
+	cfg := f.config()
+	cfg.DrainTimeout = testkit.Patience
+	sub := f.subscriber(cfg)
 	ctx, cancel := context.WithCancel(f.Context())
 	messages := testkit.Must(sub.Subscribe(ctx, subscriber.AllData))(t)
 	f.sendN(5)

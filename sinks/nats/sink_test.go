@@ -36,9 +36,9 @@ func newSink(t *testing.T, config nats.Config, logger watermill.LoggerAdapter) *
 
 func connect(t *testing.T, url string, options ...natsgo.Option) (*natsgo.Conn, jetstream.JetStream) {
 	t.Helper()
-	conn := testkit.Must(natsgo.Connect(url, options...))(t)
+	conn := testkit.Must(natstest.Connect(url, options...))(t)
 	t.Cleanup(conn.Close)
-	js := testkit.Must(jetstream.New(conn))(t)
+	js := testkit.Must(natstest.JetStream(conn))(t)
 	return conn, js
 }
 

@@ -35,9 +35,9 @@ func newField(t *testing.T) *field {
 	f := &field{T: t, server: natstest.Start(t)}
 	f.proxy = natstest.NewProxy(t, f.server.URL())
 	f.via = sinknats.Connection{URL: f.proxy.URL(), Options: quickly()}
-	conn := testkit.Must(natsgo.Connect(f.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond)))(t)
+	conn := testkit.Must(natstest.Connect(f.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond)))(t)
 	t.Cleanup(conn.Close)
-	f.js = testkit.Must(jetstream.New(conn))(t)
+	f.js = testkit.Must(natstest.JetStream(conn))(t)
 	f.createStream()
 	return f
 }

@@ -16,6 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestMemory(t *testing.T) {
 	leasetest.Run(t, leasetest.Suite{
+		In: synctest.Test,
 		New: func(*testing.T) func() subscriber.Lease {
 			store := leasetest.NewMemory(time.Second)
 			return func() subscriber.Lease { return store.Lease() }

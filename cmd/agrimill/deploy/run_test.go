@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/goleak"
@@ -90,9 +88,9 @@ func TestComposeWorks(t *testing.T) {
 
 func checkStored(ctx context.Context, t *testing.T, url string, want uint64) {
 	t.Helper()
-	conn := testkit.Must(natsgo.Connect(url))(t)
+	conn := testkit.Must(natstest.Connect(url))(t)
 	defer conn.Close()
-	js := testkit.Must(jetstream.New(conn))(t)
+	js := testkit.Must(natstest.JetStream(conn))(t)
 	stream := testkit.Must(js.Stream(ctx, "AGRIMILL"))(t)
 	info, err := stream.Info(ctx)
 	if err != nil || info.State.Msgs != want {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
@@ -40,7 +39,7 @@ type cluster struct {
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{T: t, servers: natstest.StartCluster(t)}
-	conn := testkit.Must(natsgo.Connect(c.servers.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(t)
+	conn := testkit.Must(natstest.Connect(c.servers.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(t)
 	t.Cleanup(conn.Close)
 	c.conn = conn
 	return c
@@ -49,7 +48,7 @@ func startCluster(t *testing.T) *cluster {
 // leader returns the server that leads the stream.
 func (c *cluster) leader() (leader *natstest.Server) {
 	c.Helper()
-	js := testkit.Must(jetstream.New(c.conn))(c)
+	js := testkit.Must(natstest.JetStream(c.conn))(c)
 	testkit.EventuallyNil(c, func() error {
 		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 		defer cancel()

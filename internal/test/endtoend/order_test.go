@@ -70,7 +70,7 @@ func shortly() { <-time.After(time.Duration(20+rand.IntN(200)) * time.Millisecon
 func natsOrderBroker(t *testing.T) orderBroker {
 	server := natstest.Start(t)
 	proxy := natstest.NewProxy(t, server.URL())
-	conn := testkit.Must(natsgo.Connect(server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(t)
+	conn := testkit.Must(natstest.Connect(server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(t)
 	t.Cleanup(conn.Close)
 	return orderBroker{
 		open: func(ingest sinks.Ingest) (sinks.Sink, error) {
@@ -105,7 +105,7 @@ func natsOrderBroker(t *testing.T) orderBroker {
 // readOrderStream returns what the stream holds of a topic.
 func readOrderStream(t *testing.T, conn *natsgo.Conn, topic string) (all []placed) {
 	t.Helper()
-	js := testkit.Must(jetstream.New(conn))(t)
+	js := testkit.Must(natstest.JetStream(conn))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
 	subject := nats.DefaultSubjectPrefix + "." + topic
@@ -134,7 +134,7 @@ func readOrderStream(t *testing.T, conn *natsgo.Conn, topic string) (all []place
 
 // fillOrderStream has the stream refuse messages for a moment, also some that are on their way.
 func fillOrderStream(t *testing.T, conn *natsgo.Conn) {
-	js := testkit.Must(jetstream.New(conn))(t)
+	js := testkit.Must(natstest.JetStream(conn))(t)
 	limit := func(full bool) {
 		testkit.EventuallyNil(t, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)

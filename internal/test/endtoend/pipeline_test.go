@@ -183,9 +183,9 @@ type oracle struct {
 
 func newOracle(w *world) *oracle {
 	w.Helper()
-	conn := testkit.Must(natsgo.Connect(w.nats.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(w)
+	conn := testkit.Must(natstest.Connect(w.nats.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond)))(w)
 	w.Cleanup(conn.Close)
-	js := testkit.Must(jetstream.New(conn))(w)
+	js := testkit.Must(natstest.JetStream(conn))(w)
 	return &oracle{w: w, conn: conn, js: js}
 }
 

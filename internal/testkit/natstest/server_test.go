@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -19,11 +18,11 @@ func TestFolderOfStreamsStays(t *testing.T) {
 	dir := t.TempDir()
 	s := natstest.Start(t, func(o *server.Options) { o.StoreDir = dir })
 	for range 2 {
-		conn, err := nats.Connect(s.URL())
+		conn, err := natstest.Connect(s.URL())
 		if err != nil {
 			t.Fatal(err)
 		}
-		js := testkit.Must(jetstream.New(conn))(t)
+		js := testkit.Must(natstest.JetStream(conn))(t)
 		// The server removes it in the background, if it is empty: a stream in a file has left a folder there
 		// for a moment, those in memory leave none.
 		for n := range 100 {

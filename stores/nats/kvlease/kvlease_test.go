@@ -33,7 +33,7 @@ func connect(t testing.TB, to natsgo.InProcessConnProvider) *natsgo.Conn {
 
 func dial(t testing.TB, url string, options ...natsgo.Option) *natsgo.Conn {
 	t.Helper()
-	conn := testkit.Must(natsgo.Connect(url, append(options, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))...))(t)
+	conn := testkit.Must(natstest.Connect(url, append(options, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))...))(t)
 	t.Cleanup(conn.Close)
 	return conn
 }
@@ -47,7 +47,7 @@ func open(t testing.TB, config kvlease.Config) *kvlease.Lease {
 
 func remove(t *testing.T, server *natstest.Server) {
 	t.Helper()
-	js := testkit.Must(jetstream.New(connect(t, server)))(t)
+	js := testkit.Must(natstest.JetStream(connect(t, server)))(t)
 	testkit.NoError(t, js.DeleteKeyValue(t.Context(), kvlease.DefaultBucket))
 }
 
@@ -94,7 +94,7 @@ func first(t *testing.T, lease *kvlease.Lease) subscriber.LeaseTerm {
 // the TTL. Its epoch is 7.
 func free(t *testing.T, server *natstest.Server) {
 	t.Helper()
-	js := testkit.Must(jetstream.New(connect(t, server)))(t)
+	js := testkit.Must(natstest.JetStream(connect(t, server)))(t)
 	kv := testkit.Must(js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
 	testkit.Must(kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":7,"holder":"another","released":true,"writes":3}`))(t)
 }
@@ -107,7 +107,7 @@ func TestRecordIsRemoved(t *testing.T) {
 		a, b := open(t, kvlease.Config{Conn: conn, TTL: time.Minute}), open(t, kvlease.Config{Conn: conn, TTL: time.Minute})
 		free(t, server)
 		term := first(t, a)
-		js := testkit.Must(jetstream.New(conn))(t)
+		js := testkit.Must(natstest.JetStream(conn))(t)
 		kv := testkit.Must(js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
 		for name, gone := range map[string]func() error{
 			"deleted": func() error { return kv.Delete(t.Context(), kvlease.DefaultName) },
@@ -181,7 +181,7 @@ func TestTTLIsChanged(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 				conn := connect(t, server)
 				b := open(t, kvlease.Config{Conn: conn, TTL: test.waits})
-				js := testkit.Must(jetstream.New(conn))(t)
+				js := testkit.Must(natstest.JetStream(conn))(t)
 				kv := testkit.Must(js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
 				free(t, server)
 				began := time.Now()

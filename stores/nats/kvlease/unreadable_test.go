@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
@@ -29,7 +28,7 @@ func TestUnreadableRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
-				js := testkit.Must(jetstream.New(connect(t, server)))(t)
+				js := testkit.Must(natstest.JetStream(connect(t, server)))(t)
 				log := testkit.NewLog()
 				config := kvlease.Config{Conn: connect(t, server), TTL: ttl, Logger: log}
 				lease := open(t, config)

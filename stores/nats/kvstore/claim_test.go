@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
@@ -18,7 +17,7 @@ func TestBusyKeyWritesNothing(t *testing.T) {
 	server := natstest.Start(t)
 	conn := connect(t, server)
 	store := open(t, kvstore.Config{Conn: conn})
-	js := testkit.Must(jetstream.New(conn))(t)
+	js := testkit.Must(natstest.JetStream(conn))(t)
 	written := func() uint64 {
 		stream := testkit.Must(js.Stream(t.Context(), "KV_"+kvstore.DefaultBucket))(t)
 		return stream.CachedInfo().State.LastSeq

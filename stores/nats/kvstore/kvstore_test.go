@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // connect connects to a server, or through a proxy to one in a bubble.
 func connect(t testing.TB, to natsgo.InProcessConnProvider) *natsgo.Conn {
 	t.Helper()
-	conn := testkit.Must(natsgo.Connect("", natsgo.InProcessServer(to), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1)))(t)
+	conn := testkit.Must(natstest.Connect("", natsgo.InProcessServer(to), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1)))(t)
 	t.Cleanup(conn.Close)
 	return conn
 }
@@ -116,7 +116,7 @@ func TestServerDown(t *testing.T) {
 func TestBucketWithoutKeyTTL(t *testing.T) {
 	server := natstest.Start(t)
 	conn := connect(t, server)
-	js := testkit.Must(jetstream.New(conn))(t)
+	js := testkit.Must(natstest.JetStream(conn))(t)
 	testkit.Must(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "old"}))(t)
 	if _, err := kvstore.New(t.Context(), kvstore.Config{Conn: conn, Bucket: "old"}); !errors.Is(err, kvstore.ErrConfig) {
 		t.Fatal(err)

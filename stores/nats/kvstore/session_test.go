@@ -245,7 +245,7 @@ func TestTwoProcessesOfOneInstance(t *testing.T) {
 func TestBucketGone(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 		p, peer := newProcess(t, server, mill), newProcess(t, server, barn)
-		js := testkit.Must(jetstream.New(connect(t, server)))(t)
+		js := testkit.Must(natstest.JetStream(connect(t, server)))(t)
 		open, failed := p.want("open", router.Reserved), p.want("failed", router.Reserved)
 		testkit.NoError(t, js.DeleteKeyValue(t.Context(), kvstore.DefaultBucket))
 		testkit.EventuallyNil(t, func() error { return p.Commit(t.Context(), p.claim("open"), open, time.Hour) })
@@ -282,7 +282,7 @@ func TestBucketGone(t *testing.T) {
 func TestBucketGoneIsNotCreatedWithoutPermission(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 		conn := connect(t, server)
-		js := testkit.Must(jetstream.New(conn))(t)
+		js := testkit.Must(natstest.JetStream(conn))(t)
 		create := func() {
 			t.Helper()
 			testkit.Must(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "given", LimitMarkerTTL: time.Minute}))(t)

@@ -23,7 +23,7 @@ func inBarnyard(t *testing.T, test func(*testing.T, barnyard)) {
 	t.Helper()
 	natstest.Bubble(t, func(t *testing.T, server *natstest.Server) {
 		b := barnyard{process: newProcess(t, server, mill)}
-		js := testkit.Must(jetstream.New(connect(t, server)))(t)
+		js := testkit.Must(natstest.JetStream(connect(t, server)))(t)
 		b.bucket = testkit.Must(js.KeyValue(t.Context(), kvstore.DefaultBucket))(t)
 		test(t, b)
 	})

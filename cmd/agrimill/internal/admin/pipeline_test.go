@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -56,9 +55,9 @@ var _ admin.Source = (*agrimill)(nil)
 func newInstance(t *testing.T) *agrimill {
 	t.Helper()
 	b := &agrimill{T: t, registry: prometheus.NewRegistry(), gate: gatewaytest.New(t, gatewaytest.Config{}), nats: natstest.Start(t)}
-	conn := testkit.Must(natsgo.Connect(b.nats.URL()))(t)
+	conn := testkit.Must(natstest.Connect(b.nats.URL()))(t)
 	t.Cleanup(conn.Close)
-	b.js = testkit.Must(jetstream.New(conn))(t)
+	b.js = testkit.Must(natstest.JetStream(conn))(t)
 	all := []string{taskData, shapes}
 	b.terminal = b.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "terminal of the tractor", Send: all, Receive: all, Subscribe: []string{shapes}})
 	b.office = b.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "farm software", Receive: all, Subscribe: []string{taskData, shapes}, Send: []string{taskData}})

@@ -89,9 +89,9 @@ func newWorld(t *testing.T, change ...func(*gatewaytest.Config)) *world {
 	w.sender = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "terminal", Send: types})
 	w.receiver = w.gate.AddEndpoint(gatewaytest.EndpointConfig{Name: "farm software", Receive: types, Send: types, Subscribe: types})
 	w.proxy = natstest.NewProxy(t, w.server.URL())
-	conn := testkit.Must(natsgo.Connect(w.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond)))(t)
+	conn := testkit.Must(natstest.Connect(w.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond)))(t)
 	t.Cleanup(conn.Close)
-	w.js = testkit.Must(jetstream.New(conn))(t)
+	w.js = testkit.Must(natstest.JetStream(conn))(t)
 	return w
 }
 

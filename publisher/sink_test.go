@@ -24,15 +24,16 @@ import (
 type backend struct {
 	server *gatewaytest.Server
 	hang   *gatewaytest.Injection
+	faults bool // calls give up after some seconds
 
 	mu       sync.Mutex
 	types    []string
 	endpoint gateway.Endpoint
 }
 
-func newBackend(t *testing.T, _ sinktest.Settings) sinktest.Backend {
+func newBackend(t *testing.T, settings sinktest.Settings) sinktest.Backend {
 	t.Helper()
-	b := &backend{server: gatewaytest.New(t, gatewaytest.Config{InlineLimit: 1 << 30, ChunkSize: 1 << 30})}
+	b := &backend{faults: settings.Faults, server: gatewaytest.New(t, gatewaytest.Config{InMemory: true, InlineLimit: 1 << 30, ChunkSize: 1 << 30})}
 	b.learn("first")
 	return b
 }
@@ -64,11 +65,14 @@ func (c learningClient) SendMessage(ctx context.Context, req gateway.SendMessage
 func (b *backend) NewSink(t *testing.T) sinks.Sink {
 	t.Helper()
 	config := b.server.ClientConfig()
-	config.RequestTimeout, config.TokenTimeout = 4*time.Second, 4*time.Second // a busy machine answers late
+	closeTimeout := testkit.Patience
+	if b.faults {
+		config.RequestTimeout, config.TokenTimeout, closeTimeout = 4*time.Second, 4*time.Second, time.Second
+	}
 	config.Retry = gateway.RetryConfig{MaxAttempts: 1}
 	client := b.client(t, config)
 	pub := testkit.Must(publisher.New(publisher.Config{
-		Client: learningClient{client, b}, TenantID: b.server.Tenant(), EndpointID: b.endpoint.ID, CloseTimeout: time.Second,
+		Client: learningClient{client, b}, TenantID: b.server.Tenant(), EndpointID: b.endpoint.ID, CloseTimeout: closeTimeout,
 	}, nil))(t)
 	t.Cleanup(func() { _ = pub.Close() })
 	return pub

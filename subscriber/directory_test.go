@@ -12,7 +12,7 @@ import (
 
 func TestDirectoryIsKeptCurrent(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
+	f := newFixture(t, gatewaytest.Config{InMemory: true}) // nobody takes its port while it is stopped
 	directory := gateway.NewDirectory(f.client)
 	cfg := f.config()
 	cfg.Tenants = directory

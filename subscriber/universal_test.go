@@ -66,7 +66,7 @@ func (m *multiverse) get(t *testing.T) *universe {
 	defer m.mu.Unlock()
 	u := m.byID[t.Name()]
 	if u == nil {
-		u = &universe{server: gatewaytest.New(t, gatewaytest.Config{})}
+		u = &universe{server: gatewaytest.New(t, gatewaytest.Config{InMemory: true})}
 		u.provision("none")
 		m.byID[t.Name()] = u
 	}

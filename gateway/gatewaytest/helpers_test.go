@@ -49,6 +49,9 @@ func newCaller(t *testing.T, s *gatewaytest.Server, app *gatewaytest.Application
 
 func start(t *testing.T, cfg gatewaytest.Config) (*gatewaytest.Server, *caller) {
 	t.Helper()
+	if !cfg.InMemory { // nobody takes its ports while it is stopped
+		cfg.Listen, cfg.PayloadListen = testkit.FreeAddress(t), testkit.FreeAddress(t)
+	}
 	s := gatewaytest.New(t, cfg)
 	return s, newCaller(t, s, s.Application())
 }

@@ -48,6 +48,9 @@ func StartNATS() (*NATS, error) {
 	return n, nil
 }
 
+// patience bounds what the server does at once, unless the machine is busy with something else.
+const patience = time.Minute
+
 // URL is the server's address, also while it is stopped.
 func (n *NATS) URL() string { return n.url }
 
@@ -64,9 +67,9 @@ func (n *NATS) Start() error {
 	}
 	n.server = server
 	server.Start()
-	if !server.ReadyForConnections(10 * time.Second) {
+	if !server.ReadyForConnections(patience) {
 		n.Stop()
-		return errors.New("NATS server: not ready after 10 s")
+		return fmt.Errorf("NATS server: not ready after %v", patience)
 	}
 	return nil
 }

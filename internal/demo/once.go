@@ -59,12 +59,12 @@ func (w *World) SendOnce(ctx context.Context) (r Report, err error) {
 
 // Check completes a report by what the gateway says, and by all that is in NATS, read with its own client.
 func (w *World) Check(ctx context.Context, r *Report) error {
-	conn, err := natsgo.Connect(w.NATS.URL())
+	conn, err := natsgo.Connect(w.NATS.URL(), natsgo.Timeout(patience))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(patience))
 	if err != nil {
 		return err
 	}

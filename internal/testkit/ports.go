@@ -1,6 +1,9 @@
 package testkit
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 // FreePorts returns n different TCP ports on 127.0.0.1 that nobody listens on, for servers whose ports
 // others have to know before they start, or that leave their ports and come back. Nobody gets one by
@@ -17,4 +20,10 @@ func FreePorts(tb testing.TB, n int) []int {
 		ports[i] = port
 	}
 	return ports
+}
+
+// FreeAddress is a port of [FreePorts] as an address.
+func FreeAddress(tb testing.TB) string {
+	tb.Helper()
+	return fmt.Sprint("127.0.0.1:", FreePorts(tb, 1)[0])
 }

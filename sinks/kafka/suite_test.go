@@ -48,10 +48,10 @@ type backend struct {
 // suiteConfig is what the suite needs: errors some seconds after a fault, and one partition, since it has no keys.
 func suiteConfig(addr string, settings sinktest.Settings) kafka.Config {
 	config := kafka.Config{
-		Connection: kafka.Connection{Brokers: []string{addr}}, Partitions: 1, MaxMessageSize: int(settings.MaxMessageSize), CloseTimeout: time.Second,
+		Connection: kafka.Connection{Brokers: []string{addr}}, Partitions: 1, MaxMessageSize: int(settings.MaxMessageSize),
 	}
 	if settings.Faults {
-		config.ConnectTimeout, config.PublishTimeout = 2*time.Second, 5*time.Second
+		config.ConnectTimeout, config.PublishTimeout, config.CloseTimeout = 2*time.Second, 5*time.Second, time.Second
 	}
 	return config
 }

@@ -18,7 +18,7 @@ import (
 // joined is a sink through a leaf node.
 func joined(leaf *natstest.Server) nats.Config {
 	return nats.Config{
-		Connection: nats.Connection{URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword, Domain: natstest.LeafDomain, InboxPrefix: natstest.LeafInboxPrefix, ConnectTimeout: 5 * time.Second},
+		Connection: nats.Connection{URL: leaf.URL(), User: natstest.LeafUser, Password: natstest.LeafPassword, Domain: natstest.LeafDomain, InboxPrefix: natstest.LeafInboxPrefix, ConnectTimeout: testkit.Patience},
 	}
 }
 
@@ -68,6 +68,7 @@ func TestSinkIsToldWhereJetStreamIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := joined(leaf)
+			config.ConnectTimeout = 5 * time.Second // it looks again after that
 			test.change(&config)
 			var err error
 			testkit.Eventually(t, "it fails with "+test.says, func() bool { // what the server says may come after the connection's time is over

@@ -34,11 +34,10 @@ func newBackend(t *testing.T, settings sinktest.Settings) *backend {
 	b.proxy = natstest.NewProxy(t, b.server.URL())
 	b.config = nats.Config{
 		Connection:     nats.Connection{URL: b.proxy.URL(), Options: []natsgo.Option{natsgo.ReconnectWait(20 * time.Millisecond), natsgo.ReconnectJitter(0, 0)}},
-		CloseTimeout:   time.Second,
 		MaxMessageSize: int32(settings.MaxMessageSize),
 	}
 	if settings.Faults {
-		b.config.PublishTimeout = 2 * time.Second
+		b.config.PublishTimeout, b.config.CloseTimeout = 2*time.Second, time.Second
 	}
 	return b
 }

@@ -285,12 +285,23 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
+// unhurried gives messages that are open so much time when their partition or subscription ends.
+func unhurried(closeTimeout time.Duration) func(*kafka.Config) {
+	return func(c *kafka.Config) {
+		c.CloseTimeout = closeTimeout
+		c.Client = func(c *sarama.Config) {
+			quick(c)
+			c.Consumer.Group.Rebalance.Timeout = 2 * closeTimeout
+		}
+	}
+}
+
 // Another member joins while messages are open: one that is acked within CloseTimeout counts,
 // and the context of the other one ends, its ack is void, and it comes again.
 func testRebalance(t *testing.T, addr string) {
 	f := newTopic(t, addr, 1)
 	f.put(2, 2)
-	first := f.subscribe(f.subscriber(nil, func(c *kafka.Config) { c.CloseTimeout = 3 * time.Second }))
+	first := f.subscribe(f.subscriber(nil, unhurried(30*time.Second)))
 	acked, late := f.next(first), f.next(first)
 	second := f.subscriber(nil)
 	messages := f.subscribe(second)
@@ -324,7 +335,7 @@ func testClose(t *testing.T, addr string) {
 	f := newTopic(t, addr, 1)
 	f.put(1, 2)
 	ctx, cancel := context.WithCancel(t.Context())
-	s := f.subscriber(nil, func(c *kafka.Config) { c.CloseTimeout = 5 * time.Second })
+	s := f.subscriber(nil, unhurried(testkit.Patience))
 	messages := testkit.Must(s.Subscribe(ctx, ""))(t)
 	msg := f.next(messages)
 	cancel()

@@ -52,6 +52,28 @@ func TestNoShortWait(t *testing.T) {
 	}
 }
 
+// TestClientsOfNATSHaveTime checks that tests connect by natstest, whose clients wait for testkit.Patience: those of
+// nats.go wait for two seconds for a connection, and for five for an answer.
+func TestClientsOfNATSHaveTime(t *testing.T) {
+	t.Parallel()
+	eachTestFile(t, func(files *token.FileSet, file *ast.File) {
+		if hasTag(file) {
+			return
+		}
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && strings.HasPrefix(f.Name.Name, "Example") || file.Name.Name == "bench" {
+				continue // what a user writes, and what runs on demand
+			}
+			ast.Inspect(decl, func(node ast.Node) bool {
+				if isNamed(node, "natsgo", "Connect") || isNamed(node, "nats", "Connect") || isNamed(node, "jetstream", "New") {
+					t.Errorf("%s: use natstest.Connect and natstest.JetStream", files.Position(node.Pos()))
+				}
+				return true
+			})
+		}
+	})
+}
+
 // TestPortsAreOfTheSystem checks that no listener of a test has a port that somebody else may have.
 func TestPortsAreOfTheSystem(t *testing.T) {
 	t.Parallel()

@@ -16,13 +16,13 @@ import (
 
 // gatewayChecks are the checks of the gateway. They share one list of tenants.
 type gatewayChecks struct {
-	cfg *config.Config
+	*checker
 	// tenants returns the list of tenants, requested once.
 	tenants func() ([]gateway.TenantInfo, error)
 }
 
 func newGatewayChecks(ctx context.Context, c *checker) *gatewayChecks {
-	g := &gatewayChecks{cfg: c.cfg}
+	g := &gatewayChecks{checker: c}
 	g.tenants = sync.OnceValues(func() ([]gateway.TenantInfo, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.timeout)
 		defer cancel()
@@ -104,10 +104,6 @@ func (g *gatewayChecks) listed(context.Context) (finding, error) {
 	return found, nil
 }
 
-// headTime is how long to wait for the header of the event stream: some services send it
-// only with the first event.
-const headTime = 2 * time.Second
-
 // events checks that the event stream can be opened, for a moment and with a filter that
 // passes no event that needs a confirmation.
 func (g *gatewayChecks) events(ctx context.Context) (finding, error) {
@@ -121,6 +117,7 @@ func (g *gatewayChecks) events(ctx context.Context) (finding, error) {
 	defer func() { _ = client.Close() }()
 	opening, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	headTime := g.timeout / 5 // some services send the header only with the first event
 	stream, err := client.ReceiveEvents(opening, gateway.ReceiveEventsRequest{
 		Types:        []gateway.EventType{gateway.EventAuthorizationRevoked},
 		AwaitingHead: func() { time.AfterFunc(headTime, func() { cancel(errNoHead) }) }, // a no-op once the request is done

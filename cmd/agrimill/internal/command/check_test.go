@@ -35,13 +35,13 @@ import (
 // nobody is an address at which nobody listens.
 func nobody(t *testing.T) string {
 	t.Helper()
-	return fmt.Sprint("127.0.0.1:", testkit.FreePorts(t, 1)[0])
+	return testkit.FreeAddress(t)
 }
 
 // check runs agrimill check and returns the results by part and name.
 func (w *world) check(status int, file string, flags ...string) map[string]checkResult {
 	w.Helper()
-	report := decode[checkReport](w, w.want(status, append([]string{"check", "--json", file}, flags...)...))
+	report := decode[checkReport](w, w.want(status, append([]string{"check", "--json", file, "--timeout", testkit.Patience.String()}, flags...)...))
 	if report.OK != (status == statusOK) || report.File != file {
 		w.Errorf("report: %+v", report)
 	}
@@ -135,7 +135,7 @@ tracing: {otlp_endpoint: %[9]q}
 		t.Errorf("streams: %v", names)
 	}
 
-	text := f.want(statusOK, "check", file)
+	text := f.want(statusOK, "check", file, "--timeout", testkit.Patience.String())
 	if !strings.HasPrefix(text, "PART ") || !strings.Contains(text, "gateway ") || !strings.HasSuffix(text, "\nnothing failed\n") {
 		t.Errorf("table:\n%s", text)
 	}
@@ -186,7 +186,7 @@ func TestCheckGatewayFailures(t *testing.T) {
 	expect(t, results, "gateway token", checkFailed, "", "client secret")
 	expect(t, results, "gateway tenants", checkSkipped, "no token", "")
 	expect(t, results, "sinks farm", checkOK, "", "")
-	if text := f.want(statusFailed, "check", file); !strings.Contains(text, "gateway token: check the client ID") || !strings.HasSuffix(text, "\n1 check failed\n") || strings.Contains(text, "a-wrong-secret") {
+	if text := f.want(statusFailed, "check", file, "--timeout", testkit.Patience.String()); !strings.Contains(text, "gateway token: check the client ID") || !strings.HasSuffix(text, "\n1 check failed\n") || strings.Contains(text, "a-wrong-secret") {
 		t.Errorf("table:\n%s", text)
 	}
 	f.env["AGRIMILL_CLIENT_SECRET"] = right
@@ -337,7 +337,7 @@ func TestCheckSinkFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inner := &world{T: t, env: f.env}
 			inner.env["WRONG"], inner.env["RIGHT"] = "wrong", password
-			results := inner.checkFor(test.state, inner.configure(fmt.Sprintf("sinks: {farm: {%s}}\npoison: {sink: farm}\nadmin: {address: off}\n", test.sink)), "--timeout", testkit.Patience.String())
+			results := inner.checkFor(test.state, inner.configure(fmt.Sprintf("sinks: {farm: {%s}}\npoison: {sink: farm}\nadmin: {address: off}\n", test.sink)))
 			expect(t, results, "sinks farm", test.state, test.detail, test.advice)
 			expect(t, results, "gateway token", checkOK, "", "")
 		})

@@ -148,6 +148,7 @@ func TestStopsWithEverythingDown(t *testing.T) {
 	w.send(taskData, 5)
 	b := w.start(unhurried(w.head()) + w.natsSink() + allRoute)
 	b.waitOutage("")
+	b.waitReceived(5)
 	testkit.Eventually(w, "the poison queue cannot be read, with the reason", func() bool {
 		q := b.Snapshot().Poison
 		return q.Depth == nil && q.Unreadable && strings.HasPrefix(q.DepthNote, "the queue cannot be read: ")
@@ -174,7 +175,9 @@ func (b *agrimill) stopsUnfinished(want pipeline.UnfinishedError) {
 }
 
 func TestStartsWithGatewayDown(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, func(c *gatewaytest.Config) {
+		c.Listen, c.PayloadListen = testkit.FreeAddress(t), testkit.FreeAddress(t)
+	})
 	w.gate.Stop()
 	b := w.start(w.head() + w.natsSink() + allRoute)
 	b.logs.contains("list of tenants unavailable; retrying")
@@ -411,6 +414,7 @@ func TestStopsWhileSinkOpens(t *testing.T) {
 		strings.Replace(allRoute, "routes:", "dedup: {nats_kv: {url: \""+w.proxy.URL()+"\", connect_timeout: 1s}}\nroutes:", 1))
 	w.send(taskData, 5)
 	b.waitOutage("")
+	b.waitReceived(5)
 	b.stopsUnfinished(pipeline.UnfinishedError{Open: 5})
 	if n := len(w.confirmed()); n != 0 {
 		t.Errorf("%d messages are confirmed", n)

@@ -26,7 +26,6 @@ func (w *world) sendLarge(n int) {
 func TestStopCountsWhatItLeaves(t *testing.T) {
 	t.Parallel()
 	const secondRoute = "  - {name: other, from: {gateway: all}, to: {sink: second}}\n"
-	received := func(b *agrimill) int64 { return b.Snapshot().Subscriber.Received }
 	for name, test := range map[string]struct {
 		change func(text string) string
 		before func(w *world, b *agrimill)
@@ -38,7 +37,7 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 				hang := w.gate.Inject(gatewaytest.OpPayload, gatewaytest.Fault{HangAfter: 1000})
 				w.Cleanup(hang.Lift)
 				w.sendLarge(3)
-				testkit.Eventually(w, "a payload is under way", func() bool { return hang.Hits() > 0 && received(b) == 3 })
+				testkit.Eventually(w, "a payload is under way", func() bool { return hang.Hits() > 0 && b.received() == 3 })
 			},
 			during: func(w *world, _ *agrimill) { w.gate.LiftAll() },
 		},
@@ -48,7 +47,7 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 				hang := w.gate.Inject(gatewaytest.OpPayload, gatewaytest.Fault{HangAfter: 1000})
 				w.Cleanup(hang.Lift)
 				w.sendLarge(3)
-				testkit.Eventually(w, "a payload is under way", func() bool { return hang.Hits() > 0 && received(b) == 3 })
+				testkit.Eventually(w, "a payload is under way", func() bool { return hang.Hits() > 0 && b.received() == 3 })
 			},
 			left: pipeline.UnfinishedError{Open: 3},
 		},
@@ -64,7 +63,7 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 			before: func(w *world, b *agrimill) {
 				down := w.gate.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 503})
 				w.sendLarge(4)
-				testkit.Eventually(w, "the host fails", func() bool { return down.Hits() > 3 && received(b) == 4 })
+				testkit.Eventually(w, "the host fails", func() bool { return down.Hits() > 3 && b.received() == 4 })
 			},
 			left: pipeline.UnfinishedError{Open: 4},
 		},
@@ -85,7 +84,7 @@ func TestStopCountsWhatItLeaves(t *testing.T) {
 			},
 			before: func(w *world, b *agrimill) {
 				w.send(taskData, 5)
-				testkit.Eventually(w, "one of them is stored", func() bool { return b.Snapshot().Routes[0].Delivered > 0 && received(b) == 5 })
+				testkit.Eventually(w, "one of them is stored", func() bool { return b.Snapshot().Routes[0].Delivered > 0 && b.received() == 5 })
 			},
 			left: pipeline.UnfinishedError{Open: 5},
 		},

@@ -260,6 +260,14 @@ func (b *agrimill) waitOutage(says string) {
 	})
 }
 
+func (b *agrimill) received() int64 { return b.Snapshot().Subscriber.Received }
+
+// waitReceived waits until so many messages have been received: what is left open is counted among them.
+func (b *agrimill) waitReceived(n int64) {
+	b.w.Helper()
+	testkit.Eventually(b.w, "they are received", func() bool { return b.received() == n })
+}
+
 // waitDisconnected waits until the event stream cannot be opened.
 func (b *agrimill) waitDisconnected() {
 	b.w.Helper()

@@ -8,15 +8,11 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 )
-
-// startTimeout bounds the start of a server on a busy machine.
-const startTimeout = 30 * time.Second
 
 // Server is a nats-server with JetStream and its own file store. Its
 // methods must be called from the goroutine of the test.
@@ -58,9 +54,9 @@ func (s *Server) start() {
 		running.ConfigureLogger()
 	}
 	running.Start()
-	if !running.ReadyForConnections(startTimeout) {
+	if !running.ReadyForConnections(testkit.Patience) {
 		running.Shutdown()
-		s.tb.Fatalf("nats-server: not ready after %v", startTimeout)
+		s.tb.Fatalf("nats-server: not ready after %v", testkit.Patience)
 	}
 	// When the last stream was deleted, the server removes the folder that streams are in, some time
 	// later, and a stream that is created at that moment fails. An account that has

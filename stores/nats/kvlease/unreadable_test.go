@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/stores/nats/kvlease"

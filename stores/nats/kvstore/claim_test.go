@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/router"

@@ -220,6 +220,7 @@ func (s *Server) beginJob(w http.ResponseWriter, r *http.Request, action string)
 	log.Info("admin: a " + action + " of poisoned messages begins")
 	go func() { // ends with s.background
 		err := s.runJob(ctx, job, selection, store)
+		s.source.CountPoisoned(s.background) // who sees the end sees what is left
 		s.jobs.mu.Lock()
 		defer s.jobs.mu.Unlock()
 		job.Ended, job.Error = s.config.Now(), redact(err)

@@ -534,6 +534,9 @@ func TestReplayOverRealParts(t *testing.T) {
 	if job := work(t, server, "replay", fmt.Sprintf(`{"ids":[%q,%q,%q]}`, again[0].ID, again[1].ID, before[0].ID)); job.Delivered != 2 || job.Gone != 1 {
 		t.Errorf("%+v", job)
 	}
+	if depth := b.Snapshot().Poison.Depth; depth == nil || *depth != 0 {
+		t.Error("the depth is not that of the end of the replay")
+	}
 	if left := list(); len(left) != 0 {
 		t.Errorf("queue: %+v", left)
 	}

@@ -57,6 +57,7 @@ func (s *plainSource) Why(q why.Question) why.Answer   { return why.Answer{Quest
 func (s *plainSource) Payloads() gateway.PayloadOpener { return nil }
 func (s *plainSource) Devices() *farm.Devices          { return nil }
 func (s *plainSource) PoisonStore() router.PoisonStore { return s.queue }
+func (s *plainSource) CountPoisoned(context.Context)   {}
 func (s *plainSource) Stored(ctx context.Context, _ *journal.Message) iter.Seq2[admin.StoredCopy, error] {
 	return s.stored(ctx)
 }

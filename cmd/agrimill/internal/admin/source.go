@@ -27,6 +27,8 @@ type Source interface {
 	// PoisonStore returns the poison queue, nil if there is none or if its messages cannot
 	// be listed (Kafka).
 	PoisonStore() router.PoisonStore
+	// CountPoisoned counts the messages of the poison queue for the next Snapshot. It ends with ctx, or soon after.
+	CountPoisoned(ctx context.Context)
 	// Journal returns what is known of messages; nil if there is none.
 	Journal() *journal.Journal
 	// History returns what the routes did in the last day; nil if nothing is remembered.

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"log/slog"
 	"time"
 	"weak"
 
@@ -15,6 +16,9 @@ func (p *Pipeline) Ready(ctx context.Context) []admin.Check {
 	s := p.Snapshot()
 	return s.Verdict.Apply(s.Checks)
 }
+
+// Logger returns the logger of all parts.
+func (p *Pipeline) Logger() *slog.Logger { return p.logger }
 
 // Router returns the router of the current generation, weakly: it goes when nothing holds the generation.
 func (p *Pipeline) Router() weak.Pointer[router.Router] { return weak.Make(p.now().router) }

@@ -179,11 +179,11 @@ const (
 // Run closes the pipeline. A pipeline that is never run must be closed with Close.
 func New(ctx context.Context, cfg *config.Config, options Options) (*Pipeline, error) {
 	if options.CheckInterval < 0 || options.WatchInterval < 0 || options.TenantsInterval < 0 || options.ReadyGrace < 0 {
-		return nil, configError{errors.New("pipeline: CheckInterval, WatchInterval, TenantsInterval and ReadyGrace must not be negative")}
+		return nil, configError{errors.New("pipeline: intervals and the grace period must not be negative")}
 	}
 	options.setDefaults()
 	p := &Pipeline{
-		options: options, logger: options.Logger, started: time.Now(),
+		options: options, started: time.Now(),
 		observed: observed{steady: admin.Steady{Grace: options.ReadyGrace}},
 		signals: signals{
 			looked: make(chan struct{}, 1), authorized: make(chan struct{}), failed: make(chan error, 1), reloads: make(chan *reloadRequest),
@@ -191,6 +191,7 @@ func New(ctx context.Context, cfg *config.Config, options Options) (*Pipeline, e
 		},
 		state: state{totals: map[string]router.RouteHealth{}},
 	}
+	p.logger = slog.New(namingHandler{options.Logger.Handler(), p})
 	p.endpoints.logger = p.logger.With("part", "endpoints")
 	if err := p.build(ctx, cfg); err != nil {
 		if !mayPass(err) {

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -39,6 +40,7 @@ func newKafkaSource(cfg config.KafkaSource, timeouts budget, logger watermill.Lo
 // queue.
 type backlog struct {
 	ask  func(context.Context) (int64, error)
+	one  sync.Mutex            // is held while it is asked: the later answer counts
 	last atomic.Pointer[int64] // nil: unknown
 	// failure is why it is unknown, redacted; nil if it is known or was not asked for yet.
 	failure atomic.Pointer[string]
@@ -46,6 +48,8 @@ type backlog struct {
 
 // look queries it. It returns at the latest when ctx ends.
 func (b *backlog) look(ctx context.Context) {
+	b.one.Lock()
+	defer b.one.Unlock()
 	n, err := b.ask(ctx)
 	if err != nil {
 		text := router.RedactError(err, nil)

@@ -116,27 +116,33 @@ func (g *generation) poisonQueue() admin.Poison {
 func (p *Pipeline) nameWaits(g *generation, all []admin.Waits) {
 	for _, waits := range all {
 		for i := range waits.Longest {
-			wait := &waits.Longest[i]
-			switch waits.Kind {
-			case subscriber.WaitTenant:
-				wait.Name = p.tenantName(wait.What)
-			case subscriber.WaitKey:
-				wait.Name = p.endpointName(wait.What)
-			case subscriber.WaitSubscription:
-				topic, tenant, _ := strings.Cut(wait.What, ", tenant ")
-				var routes []string
-				for _, r := range g.config.Routes {
-					if r.From.Gateway != "" && r.From.GatewayTopic() == topic {
-						routes = append(routes, strconv.Quote(r.Name))
-					}
-				}
-				wait.Name = "the route " + cmp.Or(strings.Join(routes, ", "), topic)
-				if tenant != "" {
-					wait.Name += " for " + p.tenantName(tenant)
-				}
-			}
+			waits.Longest[i].Name = p.waitName(g, waits.Kind, waits.Longest[i].What)
 		}
 	}
+}
+
+// waitName returns what people call what waits; empty if they call it by what it is.
+func (p *Pipeline) waitName(g *generation, kind subscriber.WaitKind, what string) string {
+	switch kind {
+	case subscriber.WaitTenant:
+		return p.tenantName(what)
+	case subscriber.WaitKey:
+		return p.endpointName(what)
+	case subscriber.WaitSubscription:
+		topic, tenant, _ := strings.Cut(what, ", tenant ")
+		var routes []string
+		for _, r := range g.config.Routes {
+			if r.From.Gateway != "" && r.From.GatewayTopic() == topic {
+				routes = append(routes, strconv.Quote(r.Name))
+			}
+		}
+		name := "the route " + cmp.Or(strings.Join(routes, ", "), topic)
+		if tenant != "" {
+			name += " for " + p.tenantName(tenant)
+		}
+		return name
+	}
+	return ""
 }
 
 // endpointName returns what people call an endpoint; empty for an order key that is no endpoint.
@@ -276,6 +282,13 @@ func (p *Pipeline) PoisonStore() router.PoisonStore {
 		return queue
 	}
 	return nil
+}
+
+// CountPoisoned implements [admin.Source].
+func (p *Pipeline) CountPoisoned(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	p.now().depth.look(ctx)
 }
 
 // poisonStore returns the poison queue, nil if it cannot be read or is not open yet.

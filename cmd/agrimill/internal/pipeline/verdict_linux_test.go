@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -14,22 +15,51 @@ import (
 // A disk that is full is said, and so is what to do; when there is room again, all is right.
 func TestVerdictOfAFullDisk(t *testing.T) {
 	t.Parallel() // it waits
-	w := newWorld(t)
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
-		t.Skipf("a small file system cannot be mounted: %v", err)
-	}
-	t.Cleanup(func() { testkit.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
-	b := w.start(w.head() + fmt.Sprintf("sinks:\n  farm: {blob: {url: \"file://%s\"}}\npoison: {sink: farm}\n", dir) + allRoute)
+	t.Run("of stdout", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		device := testkit.Must(os.OpenFile("/dev/full", os.O_WRONLY, 0))(t)
+		roomy := testkit.Must(os.Create(filepath.Join(t.TempDir(), "lines")))(t)
+		t.Cleanup(func() { testkit.NoError(t, device.Close()); testkit.NoError(t, roomy.Close()) })
+		disk := &switched{}
+		disk.file.Store(roomy)
+		w.stdout = disk
+		b := w.start(w.head() + "sinks: {farm: {log: {}}}\npoison: {sink: farm}\n" + allRoute)
+		w.fullDisk(b, func() { disk.file.Store(device) }, func() { disk.file.Store(roomy) })
+	})
+	t.Run("of a bucket", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t)
+		dir := t.TempDir()
+		if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+			t.Skipf("a small file system cannot be mounted: %v", err)
+		}
+		t.Cleanup(func() { testkit.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+		b := w.start(w.head() + fmt.Sprintf("sinks:\n  farm: {blob: {url: \"file://%s\"}}\npoison: {sink: farm}\n", dir) + allRoute)
+		filler := filepath.Join(dir, "filler")
+		w.fullDisk(b, func() {
+			if err := os.WriteFile(filler, make([]byte, 2<<20), 0o600); err == nil {
+				t.Fatal("the disk is not full")
+			}
+		}, func() { testkit.NoError(t, os.Remove(filler)) })
+	})
+}
+
+// fullDisk expects the verdict while a disk is full, and when it is not.
+func (w *world) fullDisk(b *agrimill, fill, free func()) {
+	w.Helper()
 	b.says(true, "", "All is right")
-	filler := filepath.Join(dir, "filler")
-	if err := os.WriteFile(filler, make([]byte, 2<<20), 0o600); err == nil {
-		t.Fatal("the disk is not full")
-	}
+	fill()
 	w.send(taskData, 2)
 	b.says(false, admin.ProblemRoute, `The route "farm-data" has been waiting for`, "no space left on device", "nothing is lost. Free space on that disk; agrimill continues by itself.")
-	testkit.NoError(t, os.Remove(filler))
+	free()
 	b.says(true, "", "All is right")
 	w.waitConfirmed()
 	_ = b.stop()
 }
+
+// switched writes to one file or another.
+type switched struct{ file atomic.Pointer[os.File] }
+
+// Write implements io.Writer.
+func (s *switched) Write(line []byte) (int, error) { return s.file.Load().Write(line) }

@@ -39,6 +39,38 @@ routes:
 	w.checkStored()
 }
 
+// At each place where the ID of an endpoint may stand, its external ID means the same: a message passes.
+func TestExternalIDsAreResolved(t *testing.T) {
+	t.Parallel()
+	const back = `routes: [{name: back, from: {nats: {url: "URL", subject: "out.>"}}, to: {gateway: {tenant: TENANT`
+	for place, text := range map[string]string{
+		"routes.filter.endpoint":       `routes: [{name: in, from: {gateway: all}, filter: {endpoint: "RECEIVER"}, to: {sink: farm}}]`,
+		"routes.filter.endpoint, back": back + `, endpoint: SENDER-ID, recipients: RECEIVER-ID}}, filter: {endpoint: "SENDER"}}]`,
+		"routes.to.gateway.endpoint":   back + `, endpoint: "SENDER", recipients: RECEIVER-ID}}}]`,
+		"routes.to.gateway.recipients": back + `, endpoint: SENDER-ID, recipients: ["RECEIVER"]}}}]`,
+		"publisher.endpoint":           back + "}}}]\n" + `publisher: {endpoint: "SENDER", recipients: RECEIVER-ID}`,
+		"publisher.recipients":         back + "}}}]\n" + `publisher: {endpoint: SENDER-ID, recipients: ["RECEIVER"]}`,
+	} {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.outRoute() // its stream
+			w.start(w.head() + w.natsSink() + strings.NewReplacer("URL", w.proxy.URL(), "TENANT", w.gate.Tenant(), "SENDER-ID", w.sender.ID,
+				"RECEIVER-ID", w.receiver.ID, "SENDER", w.sender.ExternalID, "RECEIVER", w.receiver.ExternalID).Replace(text))
+			if !strings.Contains(text, "back") {
+				w.send(taskData, 1)
+				w.waitConfirmed()
+				return
+			}
+			w.put("out.task", shapes)
+			testkit.Eventually(t, "the message has arrived", func() bool { return len(w.gate.Ledger()) == 1 })
+			if e := w.gate.Ledger()[0]; e.SenderID != w.sender.ID || e.EndpointID != w.receiver.ID {
+				t.Errorf("from %s to %s", e.SenderID, e.EndpointID)
+			}
+		})
+	}
+}
+
 // Without the event stream, nothing tells that an endpoint was deleted and made anew: a message that is refused because of that
 // is sent to and from the new ones.
 func TestEndpointMadeAnew(t *testing.T) {

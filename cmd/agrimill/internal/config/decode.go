@@ -60,12 +60,12 @@ func (d *decoder) missing(at place, path, value, message, suggestion string) {
 	severity := SeverityError
 	if d.options.AllowMissing {
 		severity = SeverityWarning
-		list := value // a missing item may be reported for the whole list
-		if i := strings.LastIndexByte(value, '['); i >= 0 && strings.HasSuffix(value, "]") {
-			list = value[:i]
-		}
-		d.excused[path], d.excused[value], d.excused[list] = true, true, true
 	}
+	list := value // a missing item may be reported for the whole list
+	if i := strings.LastIndexByte(value, '['); i >= 0 && strings.HasSuffix(value, "]") {
+		list = value[:i]
+	}
+	d.excused[path], d.excused[value], d.excused[list] = true, true, true
 	d.add(severity, at, path, message, suggestion)
 }
 

@@ -121,7 +121,9 @@ func TestOneMistake(t *testing.T) {
 		"renamed start":   {"poison: {", "retry: {min_backoff: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min_backoff: is not a known key; it is now initial_backoff"},
 		"never there":     {"poison: {", "retry: {min: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min: is not a known key; use initial_backoff, max_attempts or max_backoff"},
 		"dashes":          {"client_secret: ", "client-secret: ", "agrimill.yaml:5:3: gateway.client-secret: is not a known key; did you mean gateway.client_secret?"},
-		"unset variable":  {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is not set or empty; set it, or write ${NOPE:-default}"},
+		"unset variable":  {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is unset or empty; set it, or write ${NOPE:-default}"},
+		"unset, elsewhere": {"sinks:\n", "  application_id: ${NOPE}\n  software_version_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d02\nendpoints: [{external_id: \"urn:example:x\", capabilities: [{type: x}]}]\nsinks:\n",
+			"agrimill.yaml:6:19: gateway.application_id: needs the environment variable NOPE, which is unset or empty; set it, or write ${NOPE:-default}"},
 		"half variable":   {"${ID}", "${ID", "agrimill.yaml:4:14: gateway.client_id: has ${ without }; write $${ for a literal ${"},
 		"bad variable":    {"${ID}", "${1D}", "agrimill.yaml:4:14: gateway.client_id: has ${1D}, which is not the name of an environment variable; write ${NAME} or ${NAME:-default}, or $${ for a literal ${"},
 		"no secret":       {"  client_secret: ${SECRET}\n", "", "agrimill.yaml:2:3: gateway.client_secret: is required; set client_secret: ${NAME} or client_secret_file"},
@@ -242,7 +244,7 @@ func TestBadValues(t *testing.T) {
 		{nats(`discard_old: yes`), "sinks.farm.nats.discard_old: must be true or false, not \"yes\"; write true"},
 		{nats(`storage: tape`), "sinks.farm.nats.storage: must be file or memory, not \"tape\""},
 
-		{[2]string{"${ID}", "${EMPTY}"}, "gateway.client_id: needs the environment variable EMPTY, which is not set or empty"},
+		{[2]string{"${ID}", "${EMPTY}"}, "gateway.client_id: needs the environment variable EMPTY, which is unset or empty"},
 		{[2]string{"${ID}", "${}"}, "gateway.client_id: has ${}, which is not the name of an environment variable"},
 		{[2]string{"${SECRET}", "${NO:-}"}, "gateway.client_secret: is required; set client_secret: ${NAME} or client_secret_file"},
 		{[2]string{"client_secret: ${SECRET}", `client_secret_file: ""`}, "gateway.client_secret_file: is empty; write a value, or remove it"},
@@ -681,8 +683,8 @@ func TestAllowMissing(t *testing.T) {
 		t.Fatalf("c.Warnings has %d elements, want 5: %v", len(c.Warnings), c.Warnings)
 	}
 	testkit.Equal(t, []string{c.Warnings[0].String(), c.Warnings[4].String()}, []string{
-		"agrimill.yaml:4:14: warning: gateway.client_id: needs the environment variable ID, which is not set or empty; set it, or write ${ID:-default}",
-		"agrimill.yaml:16:16: warning: admin.token: needs the environment variable TOKEN, which is not set or empty; set it",
+		"agrimill.yaml:4:14: warning: gateway.client_id: needs the environment variable ID, which is unset or empty; set it, or write ${ID:-default}",
+		"agrimill.yaml:16:16: warning: admin.token: needs the environment variable TOKEN, which is unset or empty; set it",
 	})
 	parse(t, strings.Replace(text, `nats: {url: "nats://127.0.0.1:4222"}`, "kafka: {brokers: [\"${BROKER}\"]}", 1), options)
 	parse(t, strings.Replace(text, "  client_id:", "  application_id: ${APP}\n  software_version_id: ${VERSION}\n  client_id:", 1)+

@@ -47,7 +47,7 @@ func (d *decoder) substitute(node *yaml.Node, path string, secret bool) (text st
 			if secret {
 				suggestion = "set it"
 			}
-			d.missing(place{node.Line, node.Column}, path, path, "needs the environment variable "+name+", which is not set or empty", suggestion)
+			d.missing(place{node.Line, node.Column}, path, path, "needs the environment variable "+name+", which is unset or empty", suggestion)
 			ok = false
 		}
 	}

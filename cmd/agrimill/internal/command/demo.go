@@ -77,21 +77,21 @@ was stored. The farms are invented.
 
 The pipeline is a file, demo.yaml unless --config names another, which must not exist. Every
 command takes it with --config, and agrimill reloads it when it changes. It is removed at the end;
-what a killed demo left is replaced.
+the file of a killed demo is replaced.
 
 --break breaks a part after 10 seconds and repairs it after a minute; Enter does either at
 once, and breaks it again later. At the end, it is repaired first.
 
-  nats           the NATS server stops, and starts with what it has
-  gateway        the gateway stops, and starts with what it has
+  nats           the NATS server stops, and starts again with its data
+  gateway        the gateway stops, and starts again with its data
   confirmations  the gateway answers confirmations with 503
   payloads       downloads of files above 32 KiB are answered with 503
 
 --once sends each file a single time from one machine, waits until all are confirmed, and compares
 what NATS has with what was sent. The last line begins with OK or FAILED, and has the counts.
 
-Exit status: 0 stopped, and everything was confirmed; 1 it failed; 2 wrong usage; 3 stopped, and
-something was not confirmed, and nothing more for 30 seconds.`,
+Exit status: 0 stopped, and everything was confirmed; 1 it failed; 2 wrong usage; 3 stopped with
+unconfirmed messages, because no confirmation had come for 30 seconds.`,
 		Example: `  agrimill demo
   agrimill demo --break nats
   agrimill demo --poison --rate 20
@@ -302,7 +302,12 @@ func (c *demoCommand) finish(ctx context.Context) error {
 		c.unfinished = n
 		c.printf("%s not confirmed, and nothing more in %s.", plural(n, "message"), demoFinish)
 	default:
-		c.printf("%s sent, all of them stored and confirmed.", plural(n, "message"))
+		where := "stored and confirmed"
+		c.pipeline.CountPoisoned(ctx)
+		if depth := c.pipeline.Snapshot().Poison.Depth; depth != nil && *depth > 0 {
+			where = fmt.Sprintf("confirmed; %d in the poison queue, the others stored", *depth)
+		}
+		c.printf("%s sent, all of them %s.", plural(n, "message"), where)
 	}
 	return nil
 }

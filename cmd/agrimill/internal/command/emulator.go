@@ -29,11 +29,11 @@ else goes to stdout. Logs go to stderr, one line per request. {base_url}/_contro
 API, on loopback only, for more tenants, routes, faults and the clock: see
 docs/emulator.md.
 
---replay plays what "agrimill record" wrote in place of the service, in its rhythm, or as many times
-faster as --speed says; 0 leaves out all pauses.
+--replay answers from a recording of "agrimill record", with the pauses of the service; --speed 10
+shortens them to a tenth, and 0 leaves them out.
 
---env writes a file for a shell (". FILE") with what the other commands and a configuration take
-from the environment: AGRIMILL_BASE_URL, AGRIMILL_CLIENT_SECRET and so on. Only you can read it.`,
+--env writes the variables of the other commands and of a configuration (AGRIMILL_BASE_URL,
+AGRIMILL_CLIENT_SECRET and so on) to a file for a shell: ". FILE". Only you can read it.`,
 		Example: `  agrimill emulator --env agrimill.env
   agrimill emulator | tee emulator.json
   agrimill emulator --listen 127.0.0.1:0 --chunk-size 65536
@@ -64,7 +64,7 @@ from the environment: AGRIMILL_BASE_URL, AGRIMILL_CLIENT_SECRET and so on. Only 
 	flags.BoolVar(&hideChunks, "hide-chunks", false, "deliver a payload above --chunk-size as FILE_RECEIVED alone, without its chunks")
 	flags.BoolVar(&config.AnyContextID, "any-context-id", false, "accept context IDs of up to 50 characters of any form, not only UUIDs")
 	flags.StringVar(&config.Replay, "replay", "", "play the recording of `FILE`")
-	flags.Float64Var(&config.ReplaySpeed, "speed", 1, "`TIMES` as fast as it was recorded; 0 without pauses")
+	flags.Float64Var(&config.ReplaySpeed, "speed", 1, "play the recording this many `TIMES` as fast; 0 without pauses")
 	flags.StringVar(&envFile, "env", "", "write the environment of the other commands to `FILE`, which is replaced")
 	return cmd
 }

@@ -27,8 +27,8 @@ func newEndpointsPutCommand(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "put EXTERNAL-ID",
 		Short: "create or update an endpoint",
-		Long: `Creates the endpoint with this external ID, or replaces its properties: what is not
-given is not kept. Everything is checked before it is sent.
+		Long: `Creates the endpoint with this external ID, or replaces all its properties: those that
+are not given are lost. Everything is checked before it is sent.
 
 The capabilities (--send, --receive, --send-receive) must be among those of the software
 version. A subscription (--subscribe) lets the endpoint receive messages that are

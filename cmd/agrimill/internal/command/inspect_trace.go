@@ -29,7 +29,7 @@ func newInspectTraceCommand(p *program) *cobra.Command {
 payload there: in NATS JetStream, in Kafka, in a bucket, and last in the poison queue. The
 brokers and buckets are those of --config; nothing is changed or created there.
 
-Of several messages that match, it is the newest one. stderr says which, and where it was.
+If several messages match, the newest is shown; stderr names it and where it was.
 
 A time log in EFDI has numbers in place of names and units: those are in the description of the
 machine (--devices), with which the status page of agrimill shows such a log.

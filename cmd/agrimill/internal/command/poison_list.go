@@ -23,8 +23,8 @@ func newPoisonListCommand(p *program) *cobra.Command {
 		Long: `A message must match all filters. With --json the output is an
 array of objects without payloads.
 
-With --group, messages that failed in the same route, with the same message type and for the
-same reason, apart from numbers, IDs and quoted texts in it, are one line with their number.
+--group makes one line, with a count, of the messages with the same route, message type and
+reason; numbers, IDs and quoted texts in the reason do not matter.
 
 ` + connectionHelp,
 		Example: `  agrimill poison list --config agrimill.yaml

@@ -20,13 +20,13 @@ func newPoisonReplayCommand(p *program) *cobra.Command {
 		Use:   "replay (ID... | filters | --all)",
 		Short: "deliver poisoned messages again and remove those that arrived",
 		Long: `Each message goes through the route that poisoned it, as currently configured: its topic,
-its sink or the gateway, its claim check. That is what the status page does, too. A message
-whose route is not in the configuration, or whose filter no longer accepts it, is kept. So is
-one that has reached some of its recipients, who would get it again, unless --force is given.
-A message is removed from the queue after its sink has stored it. One that fails again
+its sink or the gateway, its claim check. The queue keeps a message whose route is not in the
+configuration, or whose filter no longer accepts it. Without --force, it also keeps a message
+that has reached some of its recipients: they would get it again.
+A message is removed from the queue after its sink has stored it. A message that fails again
 goes to the end of the queue under a new ID, with its history. During an outage the
 command waits; SIGINT, SIGTERM or --timeout leave the rest in the queue. If one of the
-IDs is not in the queue, nothing is replayed.
+IDs is not in the queue, nothing is replayed. The status page replays in the same way.
 
 The exit status is also 1 if a message returned to the queue or stayed in it.
 

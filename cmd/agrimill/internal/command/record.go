@@ -34,9 +34,9 @@ gatewaytest) play it back, so that a fault that was seen becomes a test.
 The first line on stdout is a JSON object with base_url and token_url: what a program has to use
 in place of the gateway's. Nothing else changes for it.
 
-FILE has no secrets, tokens and payload URIs, and of payloads the size and digest only, unless
---payloads keeps them. It has IDs, filenames, and names of endpoints. When it cannot be written
-any more, the command fails, and what was recorded before can be played.`,
+FILE has IDs, filenames and names of endpoints, but no secrets, tokens or payload URIs. It has the
+size and digest of each payload, and the payloads themselves with --payloads. When FILE cannot be
+written any more, the command fails; the recording up to then can be played.`,
 		Example: `  agrimill record session.jsonl
   agrimill record --payloads --listen 127.0.0.1:0 session.jsonl`,
 		Args: exactly("FILE"),

@@ -25,7 +25,7 @@ filtered or retried it and why, where it was stored, and when it was confirmed.
 
 A message is found by its context ID, message ID or UUID, whole or at least the first eight
 characters, or by a part of its filename. A file comes with the messages that carried it. The
-argument lost finds what brokers had acknowledged and lost, too.
+argument lost also finds messages that a broker acknowledged and then lost.
 
 The journal is bounded (journal in the configuration). It is in memory and begins with the
 process, unless it has a file (path). It knows nothing of other instances.
@@ -61,7 +61,7 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 	}
 	at.flags(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	cmd.Flags().IntVar(&limit, "limit", 20, "show at most `N` messages for each argument, the newest ones (1 to 10000), of which the newest 200 come with the routes that never saw them")
+	cmd.Flags().IntVar(&limit, "limit", 20, "show at most the `N` newest messages for each argument (1 to 10000); the newest 200 come with the routes that never saw them")
 	return cmd
 }
 

@@ -24,7 +24,7 @@ the authorization, this application's endpoint, its capability and subscription,
 gateway, the event stream, and the routes of the configuration with their filters. It names the
 first link that is missing, and what to do. It changes nothing and sends nothing.
 
-The gateway tells neither subscriptions nor endpoints that this application must not see.
+The gateway does not tell subscriptions, nor endpoints that this application must not see.
 
 Exit status: 0 nothing is missing, as far as can be known; 1 something is, or agrimill did not
 answer; 2 wrong usage or an invalid configuration.`,

@@ -293,14 +293,14 @@ func (c Config) Validate() error {
 		checkURL("TokenURL", c.TokenURL)
 		e.Check(c.ClientID != "", "ClientID", "is required")
 		e.Check(c.ClientSecret != "" || c.ClientSecretFunc != nil, "ClientSecret", "is required")
-		e.Check(c.ClientSecret == "" || c.ClientSecretFunc == nil, "ClientSecretFunc", "must not be combined with ClientSecret")
+		e.Check(c.ClientSecret == "" || c.ClientSecretFunc == nil, "ClientSecretFunc", "must not be combined with %s", validate.Field("ClientSecret"))
 	} else {
 		e.Check(c.TokenURL == "" && c.ClientID == "" && c.ClientSecret == "" && c.ClientSecretFunc == nil && len(c.Scopes) == 0,
-			"TokenSource", "must not be combined with TokenURL, ClientID, ClientSecret, ClientSecretFunc or Scopes")
+			"TokenSource", "must not be combined with the address, credentials and scopes of a token endpoint")
 	}
-	e.Check(c.AuthStyle == AuthStyleBasic || c.AuthStyle == AuthStyleParams, "AuthStyle", "must be AuthStyleBasic or AuthStyleParams")
+	e.Check(c.AuthStyle == AuthStyleBasic || c.AuthStyle == AuthStyleParams, "AuthStyle", "must be one of the named constants")
 	e.Check(c.EventTypesEncoding == EventTypesRepeated || c.EventTypesEncoding == EventTypesComma,
-		"EventTypesEncoding", "must be EventTypesRepeated or EventTypesComma")
+		"EventTypesEncoding", "must be one of the named constants")
 	e.Check(strings.Trim(strings.ToLower(c.ServiceName), "abcdefghijklmnopqrstuvwxyz0123456789-") == "",
 		"ServiceName", "must consist of letters, digits and hyphens")
 	addInvalid(&e, validateHeaderValue("UserAgent", c.UserAgent))
@@ -318,7 +318,7 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "MaxResponseSize", c.MaxResponseSize)
 	validate.NotNegative(&e, "MinTransferRate", c.MinTransferRate)
 	validate.NotNegative(&e, "MaxIdleConnsPerHost", c.MaxIdleConnsPerHost)
-	e.Check(c.TLS == nil || !c.TLS.InsecureSkipVerify, "TLS", "must verify certificates: add the service's CA to RootCAs instead")
+	e.Check(c.TLS == nil || !c.TLS.InsecureSkipVerify, "TLS", "must verify certificates: add the service's CA to the trusted ones instead")
 	e.Join("Retry", c.Retry.validate())
 	e.Join("RateLimit", c.RateLimit.validate())
 	return e.Err(ErrConfig)

@@ -92,7 +92,7 @@ func (p *Publisher) opener(mode string, msg *message.Message) (msgctx.Opener, er
 	if mode == gateway.PayloadModeLazy {
 		return nil, invalid(gateway.KeyPayloadMode, "must not be "+gateway.PayloadModeLazy+" on a message that no subscriber of this process delivered: the payload is still at the service")
 	}
-	return nil, invalid(gateway.KeyPayloadMode, "must not be "+gateway.PayloadModeClaimCheck+" without publisher.Config.ClaimCheck, which opens the payload")
+	return nil, invalid(gateway.KeyPayloadMode, "must not be "+gateway.PayloadModeClaimCheck+" without a claim check, which opens the payload")
 }
 
 // askSize opens the payload to determine its size, which must be known before it is sent.

@@ -60,7 +60,7 @@ func TestProblemsAreFoundBeforeSending(t *testing.T) {
 		"payload mode":               {payload: "-", metadata: []string{gateway.KeyPayloadMode, "secret"}, key: gateway.KeyPayloadMode, rule: "must be"},
 		"two payloads":               {metadata: claim, key: gateway.KeyPayloadMode, rule: "carries its payload"},
 		"marshaler and claim check":  {pub: enveloped, payload: "-", metadata: claim, key: gateway.KeyPayloadMode, rule: "Marshaler"},
-		"no claim check":             {pub: f.publisher(f.config()), payload: "-", metadata: claim, key: gateway.KeyPayloadMode, rule: "Config.ClaimCheck"},
+		"no claim check":             {pub: f.publisher(f.config()), payload: "-", metadata: claim, key: gateway.KeyPayloadMode, rule: "without a claim check"},
 		"lazy from elsewhere":        {payload: "-", metadata: []string{gateway.KeyPayloadMode, gateway.PayloadModeLazy}, key: gateway.KeyPayloadMode, rule: "still at the service"},
 		"no reference":               {payload: "-", metadata: claim[:2], key: gateway.KeyPayloadReference, rule: "required"},
 		"size":                       {payload: "-", metadata: append([]string{gateway.KeyPayloadSize, "secret"}, claim...), key: gateway.KeyPayloadSize, rule: "bytes"},

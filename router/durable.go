@@ -32,7 +32,7 @@ func (d *Durable) UnmarshalText(text []byte) error { return enum.Parse(d, text, 
 
 // Errors of a route with [DurableSynced]. Messages wait, as in an outage.
 var (
-	errSyncUnknown = WithClass(errors.New("nobody has said when what the sink acknowledged survives a power cut (sinks.Description.Synced)"), ClassOutage)
+	errSyncUnknown = WithClass(errors.New("nobody has said when what the sink acknowledged survives a power cut"), ClassOutage)
 	errNoHold      = WithClass(errors.New("the source forgets a message with its ack, and cannot wait until the sink has synced it"), ClassOutage)
 )
 
@@ -66,7 +66,7 @@ func newDurable(route *Route, poison any) (*durable, error) {
 	case route.To == nil:
 		return nil, fmt.Errorf("%w: route %q: Durable needs To", ErrConfig, route.Name)
 	case !ok:
-		return nil, fmt.Errorf("%w: route %q: Durable needs a poison queue that is a sinks.Sink", ErrConfig, route.Name)
+		return nil, fmt.Errorf("%w: route %q: Durable needs a poison queue that is a sink, too", ErrConfig, route.Name)
 	}
 	return &durable{sinks: [2]sinks.Sink{route.To, poisonSink}}, nil
 }

@@ -31,7 +31,7 @@ var (
 	// message was not delivered by a subscriber of this process, so there is
 	// nothing to fetch it with.
 	ErrPayloadElsewhere = Permanent(errors.New("the payload is with the service (" + gateway.KeyPayloadMode + ": " + gateway.PayloadModeLazy +
-		") and the message does not come from a subscriber of this process: put payloads into the messages or into a claim check where they are received (subscriber.PayloadConfig.Mode)"))
+		") and the message does not come from a subscriber of this process: put payloads into the messages or into a claim check where they are received"))
 	// ErrPayloadChanged: a stored payload is not the one that was stored.
 	ErrPayloadChanged = Permanent(errors.New("the SHA-256 of the stored payload differs from that in the message"))
 )

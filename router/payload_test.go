@@ -311,7 +311,7 @@ func TestLazyPayloadFailures(t *testing.T) {
 		from.deliver(t, msg)
 		to.wantStored(t, 0)
 		record := poison.all()[0].msg
-		if got, want := record.Metadata[router.KeyPoisonReason], "subscriber.PayloadConfig.Mode"; !strings.Contains(got, want) {
+		if got, want := record.Metadata[router.KeyPoisonReason], "where they are received"; !strings.Contains(got, want) {
 			t.Errorf("the reason is %q, want %q in it", got, want)
 		}
 		wantMetadata(t, record, map[string]string{gateway.KeyPayloadMode: gateway.PayloadModeLazy}) // it does not pass for an empty payload

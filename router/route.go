@@ -92,7 +92,7 @@ func (r *Route) validate() error {
 	case r.To == nil && r.Transform == nil:
 		return fmt.Errorf("%w: route %q: To is required", ErrConfig, r.Name)
 	case r.ToTopic != "" && r.TopicFunc != nil:
-		return fmt.Errorf("%w: route %q: ToTopic and TopicFunc exclude each other", ErrConfig, r.Name)
+		return fmt.Errorf("%w: route %q: a template and a function for the topic exclude each other", ErrConfig, r.Name)
 	}
 	if r.TopicFunc == nil && r.To != nil {
 		template := r.ToTopic
@@ -105,7 +105,7 @@ func (r *Route) validate() error {
 		}
 		topic, err := templateTopic(template, r.To)
 		if err != nil {
-			return fmt.Errorf("%w: route %q: ToTopic: %w", ErrConfig, r.Name, err)
+			return fmt.Errorf("%w: route %q: topic in the sink: %w", ErrConfig, r.Name, err)
 		}
 		r.TopicFunc = topic
 	}

@@ -140,7 +140,7 @@ func (r *Router) Add(config Route) error {
 	if config.To != nil && sameSink(config.To, r.config.Poison) {
 		poison := cmp.Or(r.config.PoisonTopic, DefaultPoisonTopic)
 		if config.ToTopic == poison {
-			return fmt.Errorf("%w: route %q: ToTopic is the topic of the poison queue", ErrConfig, config.Name)
+			return fmt.Errorf("%w: route %q: the topic in the sink is that of the poison queue", ErrConfig, config.Name)
 		}
 		config.TopicFunc = keepOff(config.TopicFunc, poison, config.To.TopicSegment)
 	}

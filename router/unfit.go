@@ -22,9 +22,9 @@ var unfit = []struct {
 	within   bool // does no harm in Route.Middleware
 }{
 	{"InstantAck", "InstantAck", "acks messages before they are stored", false},
-	{"(*Deduplicator).Middleware-fm", "Deduplicator", "drops a message that failed once when it is tried again; use Config.Dedup", false},
-	{"poisonQueue.Middleware-fm", "PoisonQueue", "takes messages that an outage or a shutdown has interrupted; use Config.Poison", false},
-	{"IgnoreErrors.Middleware-fm", "IgnoreErrors", "acks messages that are not stored, except in Route.Middleware", true},
+	{"(*Deduplicator).Middleware-fm", "Deduplicator", "drops a message that failed once when it is tried again; use deduplication of the router", false},
+	{"poisonQueue.Middleware-fm", "PoisonQueue", "takes messages that an outage or a shutdown has interrupted; use the poison queue of the router", false},
+	{"IgnoreErrors.Middleware-fm", "IgnoreErrors", "acks messages that are not stored, except in the middleware of a route", true},
 }
 
 // checkMiddlewares refuses those that cannot compose with a route. within says that they

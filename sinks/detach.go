@@ -17,7 +17,7 @@ import (
 // Close of the publisher closes pub. DetachContexts returns an error if pub is nil.
 func DetachContexts(pub message.Publisher) (message.Publisher, error) {
 	if pub == nil {
-		return nil, errors.New("sinks: DetachContexts needs a publisher")
+		return nil, errors.New("sinks: detaching contexts needs a publisher")
 	}
 	return detached{pub}, nil
 }

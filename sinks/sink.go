@@ -19,7 +19,7 @@ const KeyOvertaken = "x-agrimill-overtaken"
 //
 // The metadata gateway.KeyDedupID is the deduplication ID of a message. A sink whose
 // broker recognizes duplicates hands the ID to the broker (NATS: Nats-Msg-Id), so
-// that a publish repeated after a lost acknowledgement is stored once.
+// that a publish repeated after a lost acknowledgment is stored once.
 //
 // A sink treats two messages as copies of each other when both the topic and
 // the ID are equal, and may then keep only the first. So a caller that sets the key
@@ -205,13 +205,13 @@ const (
 	// DurabilityMemory: lost when the broker's process ends.
 	DurabilityMemory
 	// DurabilityDisk: written to a file, but not forced to the medium before
-	// the acknowledgement. Survives the broker's process, not a power cut.
+	// the acknowledgment. Survives the broker's process, not a power cut.
 	DurabilityDisk
-	// DurabilitySynced: forced to the medium before the acknowledgement.
+	// DurabilitySynced: forced to the medium before the acknowledgment.
 	// Survives a power cut, not the loss of the medium.
 	DurabilitySynced
 	// DurabilityReplicated: held by a majority of several brokers before the
-	// acknowledgement.
+	// acknowledgment.
 	DurabilityReplicated
 )
 

@@ -403,7 +403,7 @@ func (c Config) Validate() error {
 			e.AddCause(err, "Quarantine.Topic", "%s", err)
 		}
 	}
-	e.Check(c.Unmatched != UnmatchedQuarantine || c.Quarantine.Publisher != nil, "Unmatched", "needs a Quarantine.Publisher to quarantine")
+	e.Check(c.Unmatched != UnmatchedQuarantine || c.Quarantine.Publisher != nil, "Unmatched", "needs %s to quarantine", validate.Field("Quarantine.Publisher"))
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
 	validate.NotNegative(&e, "DrainTimeout", c.DrainTimeout)
 	return e.Err(ErrConfig)

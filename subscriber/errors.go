@@ -24,7 +24,7 @@ var (
 	ErrPayloadGone = errors.New("subscriber: the payload is gone: its host refuses fresh URIs of it, too")
 	// ErrPayloadTooLarge: a payload exceeds PayloadConfig.MaxInline. Raise it,
 	// or configure a claim check.
-	ErrPayloadTooLarge = errors.New("subscriber: payload larger than Payload.MaxInline; raise it or configure a claim check")
+	ErrPayloadTooLarge = errors.New("subscriber: the payload is larger than a message may hold; raise the limit, or configure a claim check")
 )
 
 // StreamRefusedError reports how long the service has refused the event stream. It

@@ -33,7 +33,7 @@ func (s *Subscriber) catchUp(sub *subscription) {
 }
 
 // errMissed is what is logged for a subscription that came late.
-var errMissed = errors.New("subscriber: events that were acked without this subscription do not come again; set Config.Ready, to Running() of Watermill's Router, or make all subscriptions within Config.StartAfter of each other")
+var errMissed = errors.New("subscriber: events that were acked without this subscription do not come again; have the subscriber wait until Watermill's Router runs, or make all subscriptions at the same time")
 
 // untaken records an event that no subscription accepts. It stays unconfirmed and is logged once per type.
 func (s *Subscriber) untaken(d *delivery) {

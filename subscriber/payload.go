@@ -89,7 +89,7 @@ func (c *PayloadConfig) setDefaults() {
 func (c PayloadConfig) validate() error {
 	var e validate.Errors
 	e.Check(c.Mode >= PayloadInline && c.Mode <= PayloadLazy, "Mode", "must be one of the named constants")
-	e.Check(c.Mode != PayloadClaimCheck || c.ClaimCheck != nil, "ClaimCheck", "is required by the mode PayloadClaimCheck")
+	e.Check(c.Mode != PayloadClaimCheck || c.ClaimCheck != nil, "ClaimCheck", "is required by the mode claim_check")
 	validate.NotNegative(&e, "MaxInline", c.MaxInline)
 	validate.NotNegative(&e, "ClaimCheckFrom", c.ClaimCheckFrom)
 	validate.NotNegative(&e, "MaxDownloads", c.MaxDownloads)

@@ -149,7 +149,7 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 // Subscribe returns [ErrClosed] after Close.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if topic == "" {
-		return nil, fmt.Errorf("%w: empty topic: use AllData, Everything, an event type or a message type", ErrConfig)
+		return nil, fmt.Errorf("%w: empty topic: use that of all data, that of everything, an event type or a message type", ErrConfig)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +240,7 @@ func (s *Subscriber) awaitStart(ctx context.Context, start <-chan struct{}) {
 }
 
 // errNotReady is what is logged while the stream waits for the subscriptions.
-var errNotReady = errors.New("subscriber: for 1 minute Config.Ready has not been closed, or not all routes of the Router have subscribed; close Ready once all subscriptions are made")
+var errNotReady = errors.New("subscriber: for 1 minute nothing has told that all subscriptions are made, or not all routes of the Router have subscribed; tell it once they are")
 
 // startRun starts the stream loop if any subscription needs it. s.mu is held.
 func (s *Subscriber) startRun() {

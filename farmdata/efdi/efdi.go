@@ -268,7 +268,7 @@ func (r *reader) add(finding *farmdata.Finding) {
 	case len(r.findings) < r.cfg.MaxFindings:
 		r.findings = append(r.findings, finding)
 	case len(r.findings) == r.cfg.MaxFindings:
-		r.findings = append(r.findings, damaged(farmdata.KindLimit, -1, "more findings than MaxFindings allows", nil))
+		r.findings = append(r.findings, damaged(farmdata.KindLimit, -1, "more findings than the limit allows", nil))
 	}
 }
 

@@ -28,7 +28,7 @@ func (r *reader) entries(s section, of *schema, decode func([]byte, *farmdata.Re
 			if told++; told > r.cfg.MaxFindings+1 {
 				return true
 			} else if told > r.cfg.MaxFindings {
-				finding = damaged(farmdata.KindLimit, -1, "more findings than MaxFindings allows", nil)
+				finding = damaged(farmdata.KindLimit, -1, "more findings than the limit allows", nil)
 			}
 			if finding.Record = record.Number; offset >= 0 {
 				finding.Offset = offset

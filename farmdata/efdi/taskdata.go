@@ -145,7 +145,7 @@ func (r *reader) gather(s section, number protowire.Number, left *int64, big fun
 				err = w.skip(f)
 			}
 		case f.end()-f.start > *left:
-			err = damaged(farmdata.KindLimit, f.start, "message larger than MaxMessage allows", nil)
+			err = damaged(farmdata.KindLimit, f.start, "message larger than the limit allows", nil)
 		case f.wire == protowire.BytesType:
 			*left -= f.end() - f.start
 			rest = protowire.AppendTag(rest, f.number, f.wire)
@@ -171,7 +171,7 @@ func (r *reader) gather(s section, number protowire.Number, left *int64, big fun
 	}
 }
 
-const tooManyElements = "more elements than MaxElements allows"
+const tooManyElements = "more elements than the limit allows"
 
 // count reports whether a message has no more elements than are left. A message of
 // two bytes takes a hundred in memory, so its length says little. It also counts fields that are not described.

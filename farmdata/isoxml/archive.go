@@ -160,7 +160,7 @@ func newOpener(ctx context.Context, cfg Config) (*opener, error) {
 func (o *opener) room() bool {
 	o.files++
 	if o.files == o.cfg.MaxFiles+1 {
-		o.findings.add(&farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "more files than MaxFiles allows"})
+		o.findings.add(&farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "more files than the limit allows"})
 	}
 	return o.files <= o.cfg.MaxFiles
 }
@@ -186,7 +186,7 @@ func (o *opener) add(f file) bool {
 		return true
 	}
 	if f.size > o.unpacked {
-		o.findings.add(&farmdata.Finding{Kind: farmdata.KindLimit, File: f.path, Offset: -1, Record: -1, Detail: "the archive would have more bytes, unpacked, than MaxUnpacked allows"})
+		o.findings.add(&farmdata.Finding{Kind: farmdata.KindLimit, File: f.path, Offset: -1, Record: -1, Detail: "the archive would have more bytes, unpacked, than the limit allows"})
 		return true
 	}
 	o.unpacked -= f.size
@@ -349,7 +349,7 @@ var errLimit = errors.New("beyond the limit")
 // otherwise.
 func (o *opener) addNested(outer io.ReaderAt, entry *zip.File, name string, depth int) error {
 	if depth > o.cfg.MaxNesting {
-		return fmt.Errorf("%w MaxNesting", errLimit)
+		return fmt.Errorf("%w of archives in archives", errLimit)
 	}
 	if entry.Method == zip.Store && entry.Flags&encrypted == 0 {
 		offset, err := entry.DataOffset()
@@ -366,7 +366,7 @@ func (o *opener) addNested(outer io.ReaderAt, entry *zip.File, name string, dept
 	defer content.Close()
 	data, err := readAll(obedient{o.ctx, content}, o.cfg.MaxNested-o.nested)
 	if errors.Is(err, errLimit) {
-		return fmt.Errorf("%w MaxNested", err)
+		return fmt.Errorf("%w of memory for packed archives in archives", err)
 	}
 	if err != nil {
 		return err
@@ -463,6 +463,6 @@ func (f *findings) add(finding *farmdata.Finding) {
 	case len(f.list) < f.max:
 		f.list = append(f.list, finding)
 	case len(f.list) == f.max:
-		f.list = append(f.list, &farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "more findings than MaxFindings or MaxMemory allows"})
+		f.list = append(f.list, &farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "more findings than the limits of findings and memory allow"})
 	}
 }

@@ -165,7 +165,7 @@ var externalFile = regexp.MustCompile(`^([a-z]{3}[0-9]{5})\.xml$`)
 func (r *setReader) findUnnamed() {
 	for _, key := range slices.Sorted(maps.Keys(r.files)) {
 		if match := externalFile.FindStringSubmatch(key); match != nil && !r.externals[match[1]] && !logFile.MatchString(key) {
-			r.find(farmdata.KindUnreadable, r.files[key].path, "nothing names this file, so it is not read")
+			r.find(farmdata.KindUnreadable, r.files[key].path, "nothing names this file: it is left out")
 		}
 	}
 }

@@ -229,7 +229,7 @@ func records(f file, h header, limit int64, maxFindings int) iter.Seq2[*farmdata
 			if finding != nil && told <= maxFindings {
 				finding.File, finding.Offset, finding.Record = f.path, s.offset()+finding.Offset, number
 				if told++; told > maxFindings {
-					finding = &farmdata.Finding{Kind: farmdata.KindLimit, File: f.path, Offset: -1, Record: number, Detail: "more findings than MaxFindings allows"}
+					finding = &farmdata.Finding{Kind: farmdata.KindLimit, File: f.path, Offset: -1, Record: number, Detail: "more findings than the limit allows"}
 				}
 				if !yield(nil, finding) {
 					return

@@ -139,7 +139,7 @@ func (k *walk) closeTo(depth int) {
 func (k *walk) skip(offset int64, err error) bool {
 	switch {
 	case errors.Is(k.chars.err, errLimit):
-		k.find(farmdata.KindLimit, offset, "more XML than MaxXML allows, or a megabyte without a break", nil)
+		k.find(farmdata.KindLimit, offset, "more XML than the limit allows, or a megabyte without a break", nil)
 	case k.chars.err != nil && !errors.Is(k.chars.err, io.EOF):
 		k.find(farmdata.KindUnreadable, offset, "", k.chars.err)
 	case k.chars.err != nil && (len(k.stack) > 1 || !errors.Is(err, io.EOF)):
@@ -159,7 +159,7 @@ func (k *walk) skip(offset int64, err error) bool {
 // oneMore counts an element, and returns false if there are more than allowed.
 func (k *walk) oneMore(offset int64) bool {
 	if k.of.budget.elements--; k.of.budget.elements < 0 {
-		k.find(farmdata.KindLimit, offset, "more elements than MaxElements allows", nil)
+		k.find(farmdata.KindLimit, offset, "more elements than the limit allows", nil)
 		return false
 	}
 	return true
@@ -171,7 +171,7 @@ func (k *walk) start(offset int64, token xml.StartElement) bool {
 		return false
 	}
 	if len(k.stack) > k.of.cfg.MaxDepth {
-		k.find(farmdata.KindLimit, offset, "elements nested deeper than MaxDepth allows", nil)
+		k.find(farmdata.KindLimit, offset, "elements nested deeper than the limit allows", nil)
 		return false
 	}
 	k.any = true
@@ -179,7 +179,7 @@ func (k *walk) start(offset int64, token xml.StartElement) bool {
 	at := spot{token.Name.Local, parent.tag, k.file, offset}
 	object := k.begin(parent.object, &element{spot: at, attrs: token.Attr, report: k.report})
 	if k.of.budget.memory -= weight(token, object); k.of.budget.memory < 0 {
-		k.find(farmdata.KindLimit, offset, "what is read takes more memory than MaxMemory allows", nil)
+		k.find(farmdata.KindLimit, offset, "the data takes more memory than the limit allows", nil)
 		return false
 	}
 	k.stack = append(k.stack, begun{at, object})

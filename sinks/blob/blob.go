@@ -8,7 +8,7 @@
 // Each message becomes two objects: its payload, and beside it, with the suffix
 // ".metadata.json", a [Sidecar] with topic, UUID, checksum and metadata. The sidecar is
 // written last: a payload without one was not acknowledged, and gives way to the next attempt.
-// Files are forced to the disk before the acknowledgement. A payload that is not in its
+// Files are forced to the disk before the acknowledgment. A payload that is not in its
 // message is streamed into the bucket; see Config.ClaimCheck.
 //
 // A message with gateway.KeyDedupID has a path made of topic and ID, which is written only
@@ -99,9 +99,9 @@ func durability(bucket *blob.Bucket, note string) (sinks.Durability, string) {
 	case !filesync.IsFiles(bucket):
 		return sinks.DurabilityUnknown, note
 	case runtime.GOOS == "windows": // has no way to force names to the disk
-		return sinks.DurabilityDisk, cmp.Or(note, "files, forced to the disk before the acknowledgement; their names are not")
+		return sinks.DurabilityDisk, cmp.Or(note, "files, forced to the disk before the acknowledgment; their names are not")
 	}
-	return sinks.DurabilitySynced, cmp.Or(note, "files, forced to the disk before the acknowledgement")
+	return sinks.DurabilitySynced, cmp.Or(note, "files, forced to the disk before the acknowledgment")
 }
 
 type publisher struct {

@@ -146,12 +146,12 @@ type Config struct {
 	// Ingest is how routes keep the order of a key: one message at a time, or pipelined. Default
 	// [sinks.IngestPlain].
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
-	// PublishTimeout bounds the wait for an acknowledgement, and each write. Default [DefaultPublishTimeout].
+	// PublishTimeout bounds the wait for an acknowledgment, and each write. Default [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
 	// CloseTimeout is how long Close waits for calls of Publish that are under
 	// way. Default [DefaultCloseTimeout].
 	CloseTimeout time.Duration `yaml:"-"`
-	// MaxPending is how many messages may wait for their acknowledgement; further calls
+	// MaxPending is how many messages may wait for their acknowledgment; further calls
 	// of Publish wait. Default [DefaultMaxPending].
 	MaxPending int `yaml:"-"`
 	// MaxPendingBytes is how many bytes of them may wait; a larger message goes alone. Default
@@ -162,7 +162,7 @@ type Config struct {
 	// OAuth or Kerberos, a proxy, or metrics. It is called for each client, last,
 	// also at the same time, and has to make the same changes each time.
 	// What the promises of the sink rest on is set again after it:
-	// acknowledgement by all replicas in sync, idempotence, one request at a
+	// acknowledgment by all replicas in sync, idempotence, one request at a
 	// time, no creation of topics by the brokers.
 	Configure func(*sarama.Config) `yaml:"-"`
 }

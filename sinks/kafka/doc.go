@@ -43,6 +43,6 @@
 //
 // Errors of Publish and Health are [sinks.Error] or the message's context error. Whatever is
 // not the message's fault is sinks.ErrUnavailable: no broker, leader or topic, too few replicas
-// in sync, no acknowledgement in time, not authorized, refused by a policy. After an outage the
+// in sync, no acknowledgment in time, not authorized, refused by a policy. After an outage the
 // sink recovers by itself within ten seconds.
 package kafka

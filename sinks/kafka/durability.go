@@ -67,11 +67,11 @@ func durability(have *settings, what string) (sinks.Durability, string) {
 	case have.replicationFactor > 1 && have.minInSync > 1 && !have.uncleanElection:
 		return sinks.DurabilityReplicated, fmt.Sprintf("acknowledged by at least %d of %d replicas (acks=all)", have.minInSync, have.replicationFactor)
 	case have.flushEveryMessage:
-		return sinks.DurabilitySynced, what + " syncs every message before the acknowledgement (flush.messages 1), on one broker at least"
+		return sinks.DurabilitySynced, what + " syncs every message before the acknowledgment (flush.messages 1), on one broker at least"
 	case have.replicationFactor > 1:
 		return sinks.DurabilityDisk, fmt.Sprintf("%s has %d replicas, but one alone may acknowledge, before it synced: use min.insync.replicas 2 with replication factor 3, without unclean leader election", what, have.replicationFactor)
 	default:
-		return sinks.DurabilityDisk, what + " has one copy, not synced before the acknowledgement: a power cut may lose acknowledged messages; use replication factor 3 with min.insync.replicas 2"
+		return sinks.DurabilityDisk, what + " has one copy, not synced before the acknowledgment: a power cut may lose acknowledged messages; use replication factor 3 with min.insync.replicas 2"
 	}
 }
 

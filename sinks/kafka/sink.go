@@ -29,7 +29,7 @@ var (
 	_ message.Publisher = (*Sink)(nil)
 
 	// errTimeout is the cause of ErrUnavailable when PublishTimeout is over.
-	errTimeout = errors.New("no acknowledgement in time")
+	errTimeout = errors.New("no acknowledgment in time")
 )
 
 // Sink stores messages in Kafka topics. It is safe for concurrent use.
@@ -203,10 +203,10 @@ func (s *Sink) CheckTopic(topic string) error { return s.config.CheckTopic(topic
 // Publish stores the messages in the topic TopicPrefix.topic, in their order as
 // far as they go to the same partition, and returns nil when every replica in
 // sync has each of them. They are sent without waiting for each other's
-// acknowledgement, like those of concurrent calls, so an error may leave a gap in
+// acknowledgment, like those of concurrent calls, so an error may leave a gap in
 // the order.
 //
-// Without a leader, without an acknowledgement within Config.PublishTimeout, and
+// Without a leader, without an acknowledgment within Config.PublishTimeout, and
 // for whatever the cluster's state is to blame, the error is
 // sinks.ErrUnavailable. A topic that Kafka does not take as a name, and a message
 // that the topic's settings forbid, are sinks.ErrRejected; a message above the

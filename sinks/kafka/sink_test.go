@@ -890,7 +890,7 @@ func TestLateCopies(t *testing.T) {
 	}
 }
 
-// TestTroubledConnections: acknowledgements are lost and connections cut again
+// TestTroubledConnections: acknowledgments are lost and connections cut again
 // and again while messages come. Everything is stored in the order of its key;
 // twice only what Publish returned an error for.
 func TestTroubledConnections(t *testing.T) {

@@ -96,7 +96,7 @@ func (s *Sink) prepareTopic(ctx context.Context, called string, last *topic) (*t
 	err := s.cluster.refresh(name)
 	if errors.Is(err, errNoTopic) {
 		if s.config.Provision == ProvisionNone {
-			return nil, fmt.Errorf("%w; create it, or use ProvisionCreate", err)
+			return nil, fmt.Errorf("%w; create it, or set provision to create", err)
 		}
 		if err = s.cluster.create(ctx, name, &s.config, s.brokers.Load().maxMessageBytes); err == nil {
 			s.logger.Info("Kafka topic created", watermill.LogFields{"kafka_topic": name})

@@ -10,6 +10,7 @@ package logsink
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -41,7 +42,7 @@ type Config struct {
 // New returns the sink. A failing Write is sinks.ErrUnavailable.
 func New(config Config) (sinks.Sink, error) {
 	if config.Writer == nil {
-		return nil, fmt.Errorf("sinks/logsink: Config.Writer is missing")
+		return nil, errors.New("sinks/logsink: no writer is given")
 	}
 	return sinks.FromPublisher("log", newPublisher(config), sinks.PublisherConfig{Description: sinks.Description{
 		Durability:     sinks.DurabilityNone,

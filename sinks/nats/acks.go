@@ -19,9 +19,9 @@ import (
 )
 
 var (
-	errNoAck     = errors.New("no acknowledgement in time (PublishTimeout)")
-	errNoRoom    = errors.New("too many messages wait for their acknowledgement (MaxPending)")
-	errBadAnswer = errors.New("the answer is no acknowledgement")
+	errNoAck     = errors.New("no acknowledgment in time")
+	errNoRoom    = errors.New("too many messages wait for their acknowledgment")
+	errBadAnswer = errors.New("the answer is no acknowledgment")
 )
 
 // flight is one message on its way.
@@ -38,7 +38,7 @@ type flight struct {
 	withdrawn bool // its payload is the caller's again
 }
 
-// acks knows the messages that wait for their acknowledgement, each by the number in its
+// acks knows the messages that wait for their acknowledgment, each by the number in its
 // reply subject. The client library's asynchronous publisher makes a timer, a future and a
 // decoded answer for each; here they share one subscription and one timer, and an answer that
 // differs from the one before in its sequence only is not decoded.
@@ -56,7 +56,7 @@ type acks struct {
 	usual   usualAck
 }
 
-// usualAck is what the last decoded acknowledgement had before its sequence, and what that says.
+// usualAck is what the last decoded acknowledgment had before its sequence, and what that says.
 type usualAck struct {
 	before []byte
 	ack    jetstream.PubAck
@@ -166,7 +166,7 @@ func (a *acks) answered(answer *natsgo.Msg) (*flight, jetstream.PubAck, error) {
 	return f, ack, err
 }
 
-// decode reads an acknowledgement. a.mu is held.
+// decode reads an acknowledgment. a.mu is held.
 func (a *acks) decode(data []byte) (jetstream.PubAck, error) {
 	if seq, usual := a.usual.sequence(data); usual {
 		ack := a.usual.ack
@@ -191,7 +191,7 @@ func (a *acks) decode(data []byte) (jetstream.PubAck, error) {
 
 var beforeSequence = []byte(`"seq":`)
 
-// learn keeps what an acknowledgement has before its sequence, if nothing comes behind that.
+// learn keeps what an acknowledgment has before its sequence, if nothing comes behind that.
 func (u *usualAck) learn(data []byte, ack jetstream.PubAck) {
 	at := bytes.LastIndex(data, beforeSequence)
 	if at < 0 {
@@ -203,7 +203,7 @@ func (u *usualAck) learn(data []byte, ack jetstream.PubAck) {
 	}
 }
 
-// sequence returns the sequence of an acknowledgement that has nothing else that is new.
+// sequence returns the sequence of an acknowledgment that has nothing else that is new.
 func (u *usualAck) sequence(data []byte) (uint64, bool) {
 	digits, found := bytes.CutPrefix(data, u.before)
 	if !found || len(u.before) == 0 || len(digits) < 2 || len(digits) > 20 || digits[0] == '0' || digits[len(digits)-1] != '}' {

@@ -51,7 +51,7 @@ func classify(err error) error {
 			return sinks.ErrUnavailable
 		}
 	}
-	// No connection, no acknowledgement in time, no JetStream or no stream
+	// No connection, no acknowledgment in time, no JetStream or no stream
 	// behind the subject, not authorised: an operator's business, after which
 	// the same message goes through.
 	return sinks.ErrUnavailable

@@ -135,12 +135,12 @@ type Config struct {
 	// Ingest is how routes keep the order of a key: one message at a time, or pipelined. Default
 	// [sinks.IngestPlain].
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
-	// PublishTimeout bounds the wait for an acknowledgement, and each write. Default [DefaultPublishTimeout].
+	// PublishTimeout bounds the wait for an acknowledgment, and each write. Default [DefaultPublishTimeout].
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
 	// CloseTimeout is how long Close waits for calls of Publish that are under
 	// way. Default [DefaultCloseTimeout].
 	CloseTimeout time.Duration `yaml:"-"`
-	// MaxPending is how many messages may wait for their acknowledgement;
+	// MaxPending is how many messages may wait for their acknowledgment;
 	// further calls of Publish wait. Default [DefaultMaxPending].
 	MaxPending int `yaml:"-"`
 }
@@ -203,7 +203,7 @@ func (c Config) Validate() error {
 	var e validate.Errors
 
 	e.Check(c.Conn == nil || c.URL == "" && c.credentials() == 0 && c.TLS == nil && len(c.Options) == 0 && c.InboxPrefix == "",
-		"Conn", "excludes URL, credentials, TLS, Options and InboxPrefix")
+		"Conn", "excludes the settings of a connection")
 	e.Join("", c.Connection.Validate())
 	e.Check(ValidName(c.Stream), "Stream", NameRule)
 	if checkSubject(c.SubjectPrefix) != nil {

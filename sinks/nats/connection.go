@@ -143,7 +143,7 @@ func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn
 		all = append(all, natsgo.Token(string(c.Token)))
 	case c.CredentialsFile != "":
 		if _, err := os.ReadFile(c.CredentialsFile); err != nil { // otherwise it would look like an outage
-			return nil, fmt.Errorf("%w: CredentialsFile: %w", ErrConfig, err)
+			return nil, fmt.Errorf("%w: credentials file: %w", ErrConfig, err)
 		}
 		all = append(all, natsgo.UserCredentials(c.CredentialsFile))
 	case c.NKeySeedFile != "":

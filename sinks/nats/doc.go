@@ -24,7 +24,7 @@
 // # Errors
 //
 // Errors of Publish and Health are [sinks.Error] or the message's context error. Whatever is
-// not the message's fault is sinks.ErrUnavailable: no connection, no acknowledgement in time,
+// not the message's fault is sinks.ErrUnavailable: no connection, no acknowledgment in time,
 // no stream, stream full, not authorized. The sink recovers by itself, and makes a missing
 // stream again unless Config.Provision is ProvisionNone.
 package nats

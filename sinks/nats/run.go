@@ -77,7 +77,7 @@ func (r *run) lookNow() {
 var errWentBack = errors.New("the stream has fewer messages than it has acknowledged: the server lost its power, or its files were restored")
 
 // errTelling is why nothing is stored while Config.Lost is being called.
-var errTelling = errors.New("Config.Lost has not returned")
+var errTelling = errors.New("the loss of acknowledged messages is still being reported")
 
 // compare compares the stream with what was acknowledged before the server was asked for it, and has Config.Lost called.
 func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {

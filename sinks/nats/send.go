@@ -215,7 +215,7 @@ func (s *Sink) sendOne(f *flight) {
 	}
 }
 
-// takePlace has a message wait for its acknowledgement. It blocks while as many wait as
+// takePlace has a message wait for its acknowledgment. It blocks while as many wait as
 // Config.MaxPending allows, for at most Config.PublishTimeout.
 func (s *Sink) takePlace(f *flight) (id uint64, err error) {
 	if err := f.ctx.Err(); err != nil {

@@ -218,10 +218,10 @@ func (s *Sink) maxMessageSize() int64 {
 
 // Publish stores the messages under the subject SubjectPrefix.topic, in their
 // order, and returns nil when the stream has acknowledged each of them. They
-// are sent without waiting for each other's acknowledgement, like those of
+// are sent without waiting for each other's acknowledgment, like those of
 // concurrent calls, so an error may leave a gap in the order.
 //
-// Without a connection, without an acknowledgement within
+// Without a connection, without an acknowledgment within
 // Config.PublishTimeout, and for whatever the server's state is to blame, the
 // error is sinks.ErrUnavailable. A topic that is no subject is
 // sinks.ErrRejected; a message above the limit of Describe, or with more than

@@ -114,7 +114,7 @@ func TestProvisionOtherSettings(t *testing.T) {
 	log := testkit.NewLog()
 	newSink(t, nats.Config{Connection: nats.Connection{URL: url}}, log)
 	wantLogged(t, log, "max age 1h0m0s (configured: 0s)", "dedup window 2m0s (configured: 10m0s)",
-		"the dedup window of 2m0s is short", "ProvisionUpdate")
+		"the dedup window of 2m0s is short", "set provision to update")
 
 	newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Provision: nats.ProvisionUpdate, MaxAge: 2 * time.Hour}, nil)
 	stream := testkit.Must(js.Stream(t.Context(), nats.DefaultStream))(t)
@@ -401,7 +401,7 @@ func TestOnTheWire(t *testing.T) {
 }
 
 // TestAcknowledgementLost is row 17 of the fault matrix: stored, but the
-// acknowledgement does not arrive. The repeated publish is recognised.
+// acknowledgment does not arrive. The repeated publish is recognized.
 func TestAcknowledgementLost(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := natstest.NewProxy(t, s.URL())

@@ -217,7 +217,7 @@ func storage(have jetstream.StreamConfig, syncAlways bool) (sinks.Durability, st
 	case have.Replicas >= 3:
 		return sinks.DurabilityReplicated, fmt.Sprintf("file storage, acknowledged by a majority of %d replicas", have.Replicas)
 	case syncAlways:
-		return sinks.DurabilitySynced, "file storage, one copy, synced before the acknowledgement (sync_interval always)"
+		return sinks.DurabilitySynced, "file storage, one copy, synced before the acknowledgment (sync_interval always)"
 	default:
 		return sinks.DurabilityDisk, "file storage, one copy, synced every two minutes by default: a power cut may lose acknowledged messages; set `sync_interval: always` in the server's jetstream block and say so with synced, or use three replicas"
 	}
@@ -231,7 +231,7 @@ func warn(logger watermill.LoggerAdapter, have jetstream.StreamConfig, differenc
 		warning(fmt.Sprintf("the dedup window of %v is short: a copy that comes later, after a reconnect for instance, is stored again; set a dedup window of %v or more", have.Duplicates, shortDedupWindow))
 	}
 	if len(differences) > 0 {
-		warning("the stream exists with other settings, which stay: " + strings.Join(differences, ", ") + "; use ProvisionUpdate to change them")
+		warning("the stream exists with other settings, which stay: " + strings.Join(differences, ", ") + "; set provision to update to change them")
 	}
 }
 

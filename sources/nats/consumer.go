@@ -194,7 +194,7 @@ func (d durable) make(ctx context.Context, p plan) (jetstream.Consumer, error) {
 	}
 	made, err := p.js.UpdateConsumer(ctx, p.stream, *p.want)
 	if err == nil {
-		d.logger.Info("NATS consumer gets the configured AckWait", watermill.LogFields{"stream": p.stream, "configured": d.config.AckWait.String()})
+		d.logger.Info("NATS consumer gets the configured acknowledgment timeout", watermill.LogFields{"stream": p.stream, "configured": d.config.AckWait.String()})
 	}
 	return made, err
 }

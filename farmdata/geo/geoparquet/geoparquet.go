@@ -218,7 +218,7 @@ const MaxColumns = 5000
 func newTable(w io.Writer, fields parquet.Group, cfg Config) (*table, error) {
 	addAttributes(fields, cfg.Add)
 	if len(fields) > MaxColumns {
-		return nil, fmt.Errorf("geoparquet: the file would have %d columns, more than MaxColumns (%d)", len(fields), MaxColumns)
+		return nil, fmt.Errorf("geoparquet: the file would have %d columns, more than %d", len(fields), MaxColumns)
 	}
 	fields["geometry"] = parquet.Leaf(parquet.ByteArrayType)
 	sides := parquet.Group{}

@@ -180,7 +180,7 @@ func barePublish(b *testing.B, url, via string, window int) {
 	select {
 	case <-js.PublishAsyncComplete():
 	case <-time.After(testkit.Patience):
-		b.Fatal("acknowledgements are missing")
+		b.Fatal("acknowledgments are missing")
 	}
 	end()
 	if got := streamMessages(b, url); got != uint64(b.N) {

@@ -81,7 +81,7 @@ func (b *kafkaBroker) hang()                   { b.Proxy.Hang() }
 func (b *kafkaBroker) resume()                 { b.Proxy.Resume() }
 func (b *kafkaBroker) loseReplies()            { b.Proxy.LoseReplies() }
 
-// brokerTimeout is how long a pipeline waits for a broker's acknowledgement.
+// brokerTimeout is how long a pipeline waits for a broker's acknowledgment.
 const brokerTimeout = time.Second
 
 func openSink(p *parts, logger watermill.LoggerAdapter) (sinks.Sink, error) {

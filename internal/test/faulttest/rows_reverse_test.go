@@ -44,7 +44,7 @@ func TestRow31Outward(t *testing.T) {
 	})
 }
 
-// The source is down, its acknowledgements are lost, and the process is
+// The source is down, its acknowledgments are lost, and the process is
 // restarted (rows 16, 17 and 22, outward).
 func TestRow31SourceFaults(t *testing.T) {
 	both(t, worldConfig{}, func(t *testing.T, w *world) {

@@ -52,7 +52,7 @@ func TestRow16SinkDown(t *testing.T) {
 	})
 }
 
-// The sink stores, and its acknowledgements are lost, again and again.
+// The sink stores, and its acknowledgments are lost, again and again.
 func TestRow17AcknowledgementsLost(t *testing.T) {
 	both(t, worldConfig{}, func(t *testing.T, w *world) {
 		w.start()

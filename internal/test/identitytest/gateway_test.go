@@ -576,7 +576,7 @@ func (s faultyStore) Commit(ctx context.Context, c router.Claim, token router.To
 	return err
 }
 
-// faultySink loses acknowledgements, and is where the process is killed.
+// faultySink loses acknowledgments, and is where the process is killed.
 type faultySink struct {
 	sinks.Sink
 	p *process

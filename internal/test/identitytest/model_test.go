@@ -118,7 +118,7 @@ type world interface {
 	// await waits until the messages, which were sent, are delivered. After a kill the program
 	// does not run.
 	await(group []*sent) []outcome
-	// loseAcks has n acknowledgements of the sink lost.
+	// loseAcks has n acknowledgments of the sink lost.
 	loseAcks(n int)
 	// out returns what the sink has, as a reader knows it.
 	out() []*stored

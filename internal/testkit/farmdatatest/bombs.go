@@ -99,14 +99,14 @@ func taskDataBombs() []Bomb {
 			}
 			return Zip(t, files...)
 		}, ""},
-		{"tasks", filled("<TSK/>", 480_000), "MaxMemory"},
-		{"tasks that name logs", filled(`<TSK><TLG A="TLG00001"/></TSK>`, 240_000), "MaxMemory"},
+		{"tasks", filled("<TSK/>", 480_000), "memory"},
+		{"tasks that name logs", filled(`<TSK><TLG A="TLG00001"/></TSK>`, 240_000), "memory"},
 		{"names of logs", func(t testing.TB) []byte {
 			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData><TSK>"+numbered(400_000, `<TLG A="TLG%d"/>`)+"</TSK></ISO11783_TaskData>")
-		}, "MaxMemory"},
+		}, "memory"},
 		{"points", filled(`<PNT/>`, 490_000), ""},
-		{"fields of a point", filled(`<PFD><PLN><LSG><PNT C="1" D="1"/></LSG></PLN></PFD>`, 120_000), "MaxMemory"},
-		{"elements", filled("<X/>", 700_000), "MaxElements"},
+		{"fields of a point", filled(`<PFD><PLN><LSG><PNT C="1" D="1"/></LSG></PLN></PFD>`, 120_000), "memory"},
+		{"elements", filled("<X/>", 700_000), "more elements than"},
 		{"elements of many names", func(t testing.TB) []byte {
 			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(450_000, "<X%d/>")+"</ISO11783_TaskData>")
 		}, "of other names"},
@@ -118,18 +118,18 @@ func taskDataBombs() []Bomb {
 		}, "is not there"},
 		{"many references to nothing", func(t testing.TB) []byte {
 			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(480_000, `<FRM A="FRM1" I="CTR%d"/>`)+"</ISO11783_TaskData>")
-		}, "MaxMemory"},
-		{"text", filled("x", 1<<25), "MaxXML"},
+		}, "memory"},
+		{"text", filled("x", 1<<25), "more XML than"},
 		{"attributes", filled("<CTR "+strings.Repeat(`a="" `, 200_000)+"/>", 30), ""},
 		{"long names", filled(`<CTR A="`+strings.Repeat("x", 1000_000)+`"/>`, 33), ""},
-		{"bad values", filled(`<PNT A="x" C="y" D="z" E="q"/>`, 400_000), "MaxFindings"},
+		{"bad values", filled(`<PNT A="x" C="y" D="z" E="q"/>`, 400_000), "more findings than"},
 		{"bad values of many sets", func(t testing.TB) (b []byte) {
 			var files []string
 			for i := range 800 {
 				files = append(files, fmt.Sprintf("%d/TASKDATA.XML", i), "<ISO11783_TaskData>"+strings.Repeat(`<PNT A="x" C="y" D="z" E="q"/>`, 500)+"</ISO11783_TaskData>")
 			}
 			return Zip(t, files...)
-		}, "MaxMemory"},
+		}, "memory"},
 		{"sets", func(t testing.TB) (b []byte) {
 			var files []string
 			for i := range 9000 {
@@ -141,7 +141,7 @@ func taskDataBombs() []Bomb {
 			return Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><DVC A="DVC1">`+numbered(12_000, `<DET A="DET%[1]d" B="1%[1]d" C="1" E="0" F="1%[1]d"/>`)+
 				`</DVC><TSK A="TSK1" G="4"><TIM A="2026-05-01T08:00:00" D="4">`+numbered(12_000, `<DLV A="0051" B="1" C="DET%d"/>`)+`</TIM></TSK></ISO11783_TaskData>`)
 		}, "than are summed up"},
-		{"columns", func(t testing.TB) []byte { return Zip(t, headers(2500, wideHeader, "")...) }, "MaxMemory"},
+		{"columns", func(t testing.TB) []byte { return Zip(t, headers(2500, wideHeader, "")...) }, "memory"},
 	}
 }
 
@@ -151,7 +151,7 @@ func logBombs() []Bomb {
 		{"zeros", func(t testing.TB) []byte {
 			return zipOf(t, []string{"TLG00000.XML", wideHeader, "TLG00001.XML", wideHeader},
 				repetition{"TLG00000.BIN", "\x00", 150 << 20}, repetition{"TLG00001.BIN", "\x00", 150 << 20})
-		}, "MaxUnpacked"},
+		}, "more bytes, unpacked, than"},
 		{"zeros within the limit", func(t testing.TB) []byte {
 			return zipOf(t, []string{"TLG00000.XML", wideHeader}, repetition{"TLG00000.BIN", "\x00", 255 << 20})
 		}, ""},
@@ -208,12 +208,12 @@ func gridBombs() []Bomb {
 // efdiBombs are in the protobuf form.
 func efdiBombs() []Bomb {
 	return []Bomb{
-		{"EFDI: tasks", func(testing.TB) []byte { return bytes.Repeat([]byte{0xBA, 0x01, 0}, 690_000) }, "MaxElements"},
+		{"EFDI: tasks", func(testing.TB) []byte { return bytes.Repeat([]byte{0xBA, 0x01, 0}, 690_000) }, "more elements than"},
 		{"EFDI: logs", func(testing.TB) []byte {
 			logs := bytes.Repeat([]byte{0xA2, 0x01, 2, 8, 0}, 400_000)
 			return append(protowire.AppendVarint(protowire.AppendTag([]byte{8, 4}, 23, protowire.BytesType), uint64(len(logs))), logs...)
-		}, "Max"},
-		{"EFDI: devices", func(testing.TB) []byte { return append([]byte{8, 4}, bytes.Repeat([]byte{0x8A, 0x01, 0}, 600_000)...) }, "MaxElements"},
+		}, "the limit"},
+		{"EFDI: devices", func(testing.TB) []byte { return append([]byte{8, 4}, bytes.Repeat([]byte{0x8A, 0x01, 0}, 600_000)...) }, "more elements than"},
 		{"EFDI: entries", func(testing.TB) []byte { return bytes.Repeat([]byte{0x22, 2, 0x22, 0}, 500_000) }, ""},
 	}
 }

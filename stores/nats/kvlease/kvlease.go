@@ -178,7 +178,7 @@ func New(ctx context.Context, config Config) (*Lease, error) {
 	var err error
 	if l.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
 		Store: "kvlease", Provision: config.Provision, Timeout: config.Timeout, Logger: l.logger, Opened: l.opened,
-		Bucket: jetstream.KeyValueConfig{Bucket: config.Bucket, Description: "who may work, of several processes", Replicas: config.Replicas},
+		Bucket: jetstream.KeyValueConfig{Bucket: config.Bucket, Description: "the lease of several processes, one of which works", Replicas: config.Replicas},
 	}); err != nil {
 		return nil, err
 	}

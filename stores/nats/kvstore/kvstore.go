@@ -203,7 +203,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 
 func (s *Store) opened(status jetstream.KeyValueStatus, created bool) error {
 	if status.LimitMarkerTTL() <= 0 {
-		return fmt.Errorf("%w: bucket %q has no TTL for single keys (LimitMarkerTTL), so leases would not end", ErrConfig, s.config.Bucket)
+		return fmt.Errorf("%w: bucket %q has no TTL for single keys (limit markers), so leases would not end", ErrConfig, s.config.Bucket)
 	}
 	if created && s.bucket != nil && s.bucket.Latest() != nil {
 		warnlog.Warn(s.logger, "the dedup bucket was gone and was created again; messages handled before are not recognized", nil)

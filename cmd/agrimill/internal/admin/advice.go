@@ -52,7 +52,7 @@ func tokenAdvice(err error) string {
 	case errors.Is(err, gateway.ErrCertificate):
 		return "the certificate of the token endpoint is not valid for its address; set gateway.tls.ca_file, or SSL_CERT_FILE, to trust a private certificate authority"
 	case errors.Is(err, gateway.ErrIntermediary), errors.Is(err, gateway.ErrBadResponse), errors.Is(err, gateway.ErrRedirect):
-		return "what answers at the address of the token endpoint is something else, or its answer cannot be read: check that address"
+		return "something else answers at the address of the token endpoint, or its answer cannot be read: check that address"
 	}
 	return "the token endpoint is down or unreachable, not the gateway: check its address, or try again later"
 }

@@ -210,7 +210,7 @@ func routeProblem(r *Route, c Check) Problem {
 		p.Action = "repair the route or its sink, reload, and run agrimill poison replay"
 	case router.StateEnded, router.StateFailed:
 		p.Trouble, p.Runbook = "has not been running", "AgrimillRouteEnded"
-		p.Effect, p.Action = "what comes for it stays where it comes from; "+nothingLost, "repair what the reason names, then restart agrimill"
+		p.Effect, p.Action = "its messages stay where they come from; "+nothingLost, "repair what the reason names, then restart agrimill"
 	case router.StateStarting, router.StateStopped:
 		p.Trouble = "has not started"
 	}

@@ -37,7 +37,7 @@ func waitProblems(s *Snapshot, outage bool) (problems []Problem) {
 				continue // for the payloads, which say it
 			}
 			p.Kind, p.Runbook = ProblemEndpoint, "AgrimillStuck"
-			p.Subject, p.Trouble = first.name(), "has had no message finished"
+			p.Subject, p.Trouble = cmp.Or(first.Name, "the key "+first.What), "has had no message finished"
 			p.Effect = fmt.Sprintf("%s of it %s, others pass; %s", plural(first.Count, "message"), verb(first.Count, "waits", "wait"), nothingLost)
 			if w.Count > 1 {
 				p.Effect = fmt.Sprintf("%s of it %s, and those of %s; others pass; %s", plural(first.Count, "message"), verb(first.Count, "waits", "wait"), plural(w.Count-1, "other endpoint"), nothingLost)

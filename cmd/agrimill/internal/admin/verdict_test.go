@@ -141,7 +141,7 @@ var situations = []situation{
 		failRoute(s, 2, router.StateFailed, "consumer is another one's", time.Minute)
 		s.Checks[3].Final = true
 	}, false, map[admin.ProblemKind]int{admin.ProblemRoute: 1},
-		`The route "back" has not been running for 1 min 0 s: consumer is another one's. What comes for it stays where it comes from; nothing is lost. Repair what the reason names, then restart agrimill.`},
+		`The route "back" has not been running for 1 min 0 s: consumer is another one's. Its messages stay where they come from; nothing is lost. Repair what the reason names, then restart agrimill.`},
 	{"a route poisons everything", func(s *admin.Snapshot) {
 		failRoute(s, 0, router.StateFailing, "no field area", time.Minute)
 		s.Routes[0].PoisonedInARow = 20
@@ -161,6 +161,10 @@ var situations = []situation{
 		s.Routes[0].LastError, s.Routes[0].LastErrorAt = "message too large", ago(time.Second)
 	}, true, map[admin.ProblemKind]int{admin.ProblemEndpoint: 1},
 		`The endpoint "barn" has had no message finished for 48 s: message too large. 3 messages of it wait, others pass; nothing is lost. Repair what the error of its route names; agrimill continues by itself.`},
+	{"a key that is no endpoint waits", func(s *admin.Snapshot) {
+		wait(s, subscriber.WaitKey, 3, 1, admin.Wait{What: "field 7", Since: ago(48 * time.Second), Count: 3})
+	}, true, map[admin.ProblemKind]int{admin.ProblemEndpoint: 1},
+		`The key field 7 has had no message finished for 48 s. 3 messages of it wait, others pass; nothing is lost. Repair what the error of its route names; agrimill continues by itself.`},
 	{"several endpoints stand still", func(s *admin.Snapshot) {
 		wait(s, subscriber.WaitKey, 7, 3, admin.Wait{What: "e", Name: `the endpoint "barn"`, Since: ago(48 * time.Second), Count: 3})
 	}, true, map[admin.ProblemKind]int{admin.ProblemEndpoint: 1},

@@ -162,7 +162,7 @@ func (r *adminServer) ask(ctx context.Context, path string, query url.Values, va
 		return fmt.Errorf("agrimill at %s responded %s: %s%s", r.url.Host, response.Status, cell(problem.Error), advice)
 	}
 	if err := json.Unmarshal(body, value); err != nil {
-		return fmt.Errorf("what answers at %s is no agrimill: %w", r.url.Host, err)
+		return fmt.Errorf("the program at %s is no agrimill: %w", r.url.Host, err)
 	}
 	return nil
 }

@@ -255,7 +255,7 @@ func (f *file) flush(j *Journal) {
 	j.mu.Unlock()
 	f.broken = errors.Is(err, ErrDamaged)
 	if err != nil && !f.failed {
-		j.tell(fmt.Errorf("journal: %s: what happens is in memory alone until it can be written: %w", j.cfg.Path, err))
+		j.tell(fmt.Errorf("journal: %s: the journal is only in memory until it can be written: %w", j.cfg.Path, err))
 	}
 	f.failed = err != nil
 }

@@ -143,7 +143,7 @@ function copiesText(route, now) {
   return `${count(route.waiting_for_copies)}, of ${holder} for ${short(now - time(first.since))}` + (until ? `, until ${inText(now, until)}` : "");
 }
 
-// countsOf are the counts of a route, and what it is not done with, of all or of what is selected.
+// countsOf are the counts of a route, and its open messages, of all or of what is selected.
 export function countsOf(route) {
   const chosen = session.status.selected;
   const { handler = 0, outage = 0, shutdown = 0 } = route.retries_by_class ?? {};

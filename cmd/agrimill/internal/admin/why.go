@@ -24,7 +24,7 @@ func (s *Server) serveWhy(w http.ResponseWriter, r *http.Request) {
 			writeProblem(w, http.StatusBadGateway, redact(err))
 			return
 		case len(tenants) != 1:
-			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("tenant is missing: %d tenants have authorized the application, so name one", len(tenants)))
+			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("tenant is missing: %d tenants have authorized the application; agrimill tenants lists their IDs", len(tenants)))
 			return
 		}
 		q.Tenant = tenants[0].ID

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 	kafkaqueue "github.com/agrimill/agrimill/stores/kafka/poisonqueue"
 	natsqueue "github.com/agrimill/agrimill/stores/nats/poisonqueue"
@@ -61,7 +62,7 @@ func (c *connection) open() (router.PoisonStore, func() error, error) {
 		}
 		return queue, queue.Close, nil
 	case sink.NATS != nil:
-		settings, err := sink.NATS.SinkConfig("agrimill")
+		settings, err := sink.NATS.SinkConfig(name)
 		if err != nil {
 			return nil, nil, invalid(err)
 		}
@@ -91,7 +92,7 @@ func (c *connection) explain(err error) error {
 		sink := c.loaded.Sinks[c.loaded.Poison.Sink].NATS
 		return fmt.Errorf("no poison queue: NATS at %s has no stream %s. Is it the right server and stream (%s)? agrimill creates the stream when it first runs",
 			cmp.Or(config.Hosts(sink.URL), natsgo.DefaultURL), sink.Stream, where)
-	case errors.Is(err, nats.ErrStream):
+	case errors.Is(err, nats.ErrStream), errors.Is(err, sinks.ErrUnavailable):
 		return fmt.Errorf("%w (%s)", err, where)
 	}
 	return err

@@ -383,7 +383,7 @@ func TestUnseen(t *testing.T) {
 	}})
 	d.Event(received("message-1", "", ""))
 	d.observe(router.EventFiltered, routed("message-1", ""))
-	testkit.Equal(t, d.one("message-1").Unseen, []journal.Unseen{{Route: "later", Why: "it has not begun with it"}, {Route: "pictures", Why: "it takes img:png"}})
+	testkit.Equal(t, d.one("message-1").Unseen, []journal.Unseen{{Route: "later", Why: "has not begun with the message"}, {Route: "pictures", Why: "takes img:png"}})
 	msg := message.NewMessage("of-a-broker", nil)
 	msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Delivery: "nats/FARM/1"}))
 	d.observe(router.EventStarted, msg)

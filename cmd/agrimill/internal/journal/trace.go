@@ -188,9 +188,9 @@ func unseen(m *Message, routes []Route) (list []Unseen) {
 		switch {
 		case seen[r.Name] || cut:
 		case !r.Takes(gateway.EventType(m.EventType), m.MessageType):
-			list = append(list, Unseen{r.Name, "it takes " + r.Topic})
+			list = append(list, Unseen{r.Name, "takes " + r.Topic})
 		default:
-			list = append(list, Unseen{r.Name, "it has not begun with it"})
+			list = append(list, Unseen{r.Name, "has not begun with the message"})
 		}
 	}
 	return list

@@ -11,6 +11,7 @@
 //	generation.go  the routes of one configuration, in a router
 //	run.go         start, run, stop
 //	reload.go      another configuration, without a restart
+//	lognames.go    what people call the IDs in the log
 //	watch.go       what changes is logged; what cannot continue ends agrimill
 //	replay.go      the routes again, for poisoned messages only
 //	status.go      the state of everything, for probes and pages

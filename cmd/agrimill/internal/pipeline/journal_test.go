@@ -79,7 +79,7 @@ routes:
 			t.Errorf("%s stored it at %q, want %s", route, got, want)
 		}
 	}
-	if len(m.Unseen) != 1 || m.Unseen[0] != (journal.Unseen{Route: "no-value", Why: "it takes " + shapes}) {
+	if len(m.Unseen) != 1 || m.Unseen[0] != (journal.Unseen{Route: "no-value", Why: "takes " + shapes}) {
 		t.Errorf("routes that never saw it: %+v", m.Unseen)
 	}
 	m = one("field 2", "poisoned by no-value; confirmed")

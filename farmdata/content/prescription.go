@@ -78,15 +78,10 @@ const (
 func (s *Set) prescriptions(ctx context.Context, set *farmdata.Set, blocks *int) error {
 	known := names.New(set)
 	for _, p := range set.Prescriptions() {
-		maps := len(s.rates)
-		var products unique
 		if p.Grid == nil {
-			s.zones(&p, &products)
-		} else if err := s.grid(ctx, &p, blocks, &products); err != nil {
+			s.zones(&p, known)
+		} else if err := s.grid(ctx, &p, known, blocks); err != nil {
 			return err
-		}
-		for i := range s.rates[maps:] {
-			s.rates[maps+i].about = about(known, names.Subject{Tasks: p.Tasks, Products: products.list, Prescribed: true})
 		}
 	}
 	return ctx.Err()
@@ -102,8 +97,7 @@ func about(known *names.Directory, of names.Subject) (text string) {
 	return text
 }
 
-// grid summarizes a grid, and adds the products of the values that its picture shows.
-func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int, products *unique) error {
+func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, known *names.Directory, blocks *int) error {
 	grid := p.Grid
 	g := Grid{Name: grid.Name, Tasks: []string{}, Type: grid.Type, Rows: grid.Rows, Cols: grid.Cols, Findings: []Finding{}}
 	var fields unique
@@ -124,8 +118,7 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int, p
 		g.Values = values.summary()
 		s.Grids = append(s.Grids, g)
 		if len(g.Values) > 0 && g.Box != nil {
-			s.rates = append(s.rates, picture.rates(g.Values))
-			*products = values.list[0].products
+			s.rates = append(s.rates, picture.rates(g.Values, about(known, names.Subject{Tasks: p.Tasks, Products: g.Values[0].Products, Prescribed: true})))
 		}
 	}()
 	for cell, err := range grid.Cells {
@@ -143,9 +136,10 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, blocks *int, p
 	return nil
 }
 
-func (s *Set) zones(p *farmdata.Prescription, products *unique) {
+func (s *Set) zones(p *farmdata.Prescription, known *names.Directory) {
 	task := p.Tasks[0]
 	var shown *statistic // of what the picture has
+	var products unique
 	others := map[*farmdata.Column]bool{}
 	picture := rates{name: task.ID}
 	for _, zone := range p.Zones {
@@ -156,7 +150,7 @@ func (s *Set) zones(p *farmdata.Prescription, products *unique) {
 			one.add(v)
 			amount := Prescribed{Column: one.summary(), Products: []string{}}
 			if zone.Products != nil && zone.Products[i] != "" {
-				amount.Products = zone.Products[i : i+1]
+				amount.Products = zone.Products[i : i+1 : i+1]
 			}
 			z.Values = append(z.Values, amount)
 			if shown == nil {
@@ -165,9 +159,7 @@ func (s *Set) zones(p *farmdata.Prescription, products *unique) {
 			if c := shown.column; math.IsNaN(a.rate) && v.Column.DDI == c.DDI && v.Column.ElementID == c.ElementID && v.Column.Unit == c.Unit {
 				a.rate = v.Scaled()
 				shown.add(v)
-				for _, product := range amount.Products {
-					products.add(product)
-				}
+				products.add(cmp.Or(amount.Products...))
 			} else {
 				others[v.Column] = true
 			}
@@ -182,6 +174,7 @@ func (s *Set) zones(p *farmdata.Prescription, products *unique) {
 	if shown != nil {
 		picture.Column, picture.more = shown.summary(), len(others)
 	}
+	picture.about = about(known, names.Subject{Tasks: p.Tasks, Products: products.list, Prescribed: true})
 	s.rates = append(s.rates, picture)
 }
 
@@ -354,7 +347,7 @@ func corner(grid *farmdata.Grid, row, col int64) latLon {
 }
 
 // rates returns the picture of a grid with values.
-func (r *raster) rates(values []Prescribed) rates {
+func (r *raster) rates(values []Prescribed, about string) rates {
 	r.flush()
-	return rates{name: r.grid.Name, areas: r.areas, Column: values[0].Column, more: len(values) - 1, plain: r.plain}
+	return rates{name: r.grid.Name, about: about, areas: r.areas, Column: values[0].Column, more: len(values) - 1, plain: r.plain}
 }

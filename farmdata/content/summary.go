@@ -264,8 +264,7 @@ func summarizeLog(ctx context.Context, log *farmdata.Log, meter *meter) (Log, *t
 			continue
 		}
 		if l.Records++; l.Records%256 == 0 && ctx.Err() != nil {
-			l.Columns = stats.summary()
-			return l, t, ctx.Err()
+			break
 		}
 		meter.step(record)
 		if !record.Stamp.IsZero() {

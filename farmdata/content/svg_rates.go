@@ -132,8 +132,7 @@ func (d *drawing) area(path *strings.Builder, a area, end string) {
 
 // write explains the colors below the picture.
 func (l *legend) write(w io.Writer, y int) {
-	title := l.name
-	title = cmp.Or(title, l.ddi)
+	title := cmp.Or(l.name, l.ddi)
 	if l.unit != "" {
 		title += ", " + l.unit
 	}

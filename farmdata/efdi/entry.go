@@ -59,24 +59,14 @@ func (f *fields) next() bool {
 	return !f.bad
 }
 
-// varint consumes a number. Most have one or two bytes.
+// varint consumes a number.
 func (f *fields) varint() uint64 {
-	b := f.rest
-	if len(b) > 0 && b[0] < 0x80 {
-		f.rest = b[1:]
-		return uint64(b[0])
-	}
-	if len(b) > 1 && b[1] < 0x80 {
-		f.rest = b[2:]
-		return uint64(b[0]&0x7F) | uint64(b[1])<<7
-	}
-	v, n := protowire.ConsumeVarint(b)
-	if n < 0 {
-		f.bad = true
+	n, end := varint(f.rest, 0)
+	if f.bad = f.bad || end > len(f.rest); f.bad {
 		return 0
 	}
-	f.rest = b[n:]
-	return v
+	f.rest = f.rest[end:]
+	return n
 }
 
 // timestamp is a google.protobuf.Timestamp.

@@ -86,8 +86,8 @@ func (w *walker) next() (field, error) {
 }
 
 func (w *walker) varint(start int64) (uint64, error) {
-	var b [10]byte
-	for i := range b {
+	n := uint64(0)
+	for i := range 10 {
 		if w.at >= w.end {
 			return 0, damaged(farmdata.KindCut, start, "the message ends inside of a field", nil)
 		}
@@ -95,14 +95,9 @@ func (w *walker) varint(start int64) (uint64, error) {
 		if err != nil {
 			return 0, damaged(farmdata.KindUnreadable, w.at, "", unexpected(err))
 		}
-		b[i] = c
 		w.at++
-		if c < 0x80 {
-			v, n := protowire.ConsumeVarint(b[:i+1])
-			if n < 0 {
-				break
-			}
-			return v, nil
+		if n |= uint64(c&0x7F) << (7 * i); c < 0x80 && (i < 9 || c <= 1) {
+			return n, nil
 		}
 	}
 	return 0, damaged(farmdata.KindSyntax, start, "number of more than 64 bits", nil)

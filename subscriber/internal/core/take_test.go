@@ -58,23 +58,6 @@ func TestHandlerOfARouteThatEndedInAWindowOfOne(t *testing.T) {
 	h.takes(Opened, numbered(2, "t"))
 }
 
-// What the handler of a route that ended still has comes before what a new route gets of its key.
-func TestNewRouteWaitsForWhatARouteThatEndedHas(t *testing.T) {
-	h := newByHand(t, Config{})
-	ends := h.add(everything)
-	h.connects()
-	h.takes(Opened, small(1, "t", "key"))
-	h.End(h.now, ends)
-	h.do()
-	h.add(everything)
-	h.takes(LeftWithService, small(2, "t", "key"))
-	h.connects()
-	h.takes(Opened, small(1, "t", "key"), small(2, "t", "key"))
-	if last := h.handed[len(h.handed)-1]; last.Message.IDs[0] != numberedID(1) {
-		t.Errorf("the new route gets %x first", last.Message.IDs[0])
-	}
-}
-
 // What one route has stored waits until that survives a power cut, also when another one, which has stored nothing that has
 // to wait, acks it later than that, on another connection.
 func TestStoredByOneAndAckedByAnother(t *testing.T) {

@@ -84,8 +84,9 @@ type Config struct {
 	// MaxInFlight is how many events may be in flight: not yet acked by every subscription. At the limit the stream
 	// is not read. Events that wait do not count: those that were nacked, whose payload cannot be downloaded, or
 	// that a handler has had for a second. Of them there may be twice as many, and as many again of stalled keys: then
-	// nothing is taken, and only what is in flight may come to wait, too. In a full window, stalled keys, tenants and
-	// subscriptions keep a quarter; their further messages are left with the service and redelivered later. With 1, there is never a second message in a handler. Default 1,000.
+	// nothing is taken, and only what is in flight may come to wait, too. In a full window, stalled keys and tenants keep
+	// a quarter; their further messages are left with the service and redelivered later. With 1, there is never a second
+	// message in a handler. Default 1,000.
 	MaxInFlight int `yaml:"max_in_flight"`
 	// MaxInFlightBytes bounds the bytes of events in flight. Up to twice as many may wait. A larger payload is delivered
 	// once it is the oldest. Default 64 MiB.

@@ -107,8 +107,8 @@ func (p *Publisher) unsent(topic string, msg *message.Message) error {
 	}
 	for _, key := range componentKeys {
 		if msg.Metadata.Get(key) != "" {
-			return invalid(key, "is for a component of Watermill, and reaches it in an envelope only: set publisher.Config.Marshaler to publisher.EnvelopeMarshaler"+
-				" and subscriber.Config.Unmarshaler to subscriber.EnvelopeUnmarshaler, or remove the key")
+			return invalid(key, "is for a component of Watermill, and reaches it in an envelope only: give this publisher the envelope marshaler"+
+				" and its subscriber the envelope unmarshaler, or remove the key")
 		}
 	}
 	return nil

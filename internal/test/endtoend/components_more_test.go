@@ -270,7 +270,7 @@ func TestComponentWithoutEnvelope(t *testing.T) {
 	}))(t)
 	err := bus.Publish(t.Context(), harvested{1})
 	var refused *publisher.MetadataError
-	if !errors.As(err, &refused) || refused.Key != "name" || !strings.Contains(err.Error(), "publisher.EnvelopeMarshaler") {
+	if !errors.As(err, &refused) || refused.Key != "name" || !strings.Contains(err.Error(), "envelope marshaler") {
 		t.Errorf("%v", err)
 	}
 	requested := message.NewMessage(watermill.NewUUID(), nil)

@@ -256,7 +256,7 @@ func TestHolesBeyondTheLimit(t *testing.T) {
 	}
 	var found []*farmdata.Finding
 	c := written(t, Config{Finding: func(f *farmdata.Finding) { found = append(found, f) }}, func(w *Writer) error { return w.Field(field) })
-	if len(c.Features) != 1 || len(found) != 1 || found[0].Kind != farmdata.KindLimit || !strings.HasSuffix(found[0].Error(), fmt.Sprintf("too many steps: %d", more)) {
+	if len(c.Features) != 1 || len(found) != 1 || found[0].Kind != farmdata.KindLimit || !strings.HasSuffix(found[0].Error(), fmt.Sprintf("more steps than are allowed: %d", more)) {
 		t.Errorf("got %d features and %v, want the field, and that it lacks %d holes", len(c.Features), found, more)
 	}
 }

@@ -103,7 +103,7 @@ func whole(name string, polygons []farmdata.Polygon) (multi [][][]Coordinates, f
 	finding = &farmdata.Finding{Kind: farmdata.KindPosition, Offset: -1, Record: -1}
 	switch {
 	case surplus > 0:
-		finding.Kind, finding.Detail = farmdata.KindLimit, fmt.Sprintf("rings that %s lacks, because placing interior ones takes too many steps: %d", name, surplus)
+		finding.Kind, finding.Detail = farmdata.KindLimit, fmt.Sprintf("rings that %s lacks, because placing interior ones takes more steps than are allowed: %d", name, surplus)
 	case void == 0:
 		return multi, nil
 	case len(multi) == 0:

@@ -87,11 +87,8 @@ func TestPipelinedFailure(t *testing.T) {
 	f.sendN(4, f.receiver)
 	first, second := f.place(messages, "0"), f.next(messages)
 	settle(first, false)
-	testkit.Eventually(f, "the nack is seen", func() bool { return sub.Stats().Nacked == 1 })
 	pipeline := msgctx.NackOf(second.Context()).Pipeline
-	if !pipeline.Halted() {
-		t.Error("a message behind the one that has failed is not told")
-	}
+	testkit.Eventually(f, "a message behind the one that has failed is told", pipeline.Halted)
 	pipeline.Placed()
 	f.nothing(messages)
 	settle(second, true)

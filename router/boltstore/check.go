@@ -167,10 +167,11 @@ func (p page) key(i int) (key, rest []byte, err error) {
 
 // place is where in the tree a page is.
 type place struct {
-	bucket    []byte // nil: the list of buckets
-	depth     int
-	child     bool   // below a branch
-	low, high []byte // its keys are not below low, and are below high; nil: any
+	bucket []byte // nil: the list of buckets
+	depth  int
+	child  bool   // below a branch
+	first  []byte // the key of a child in its branch
+	high   []byte // its keys are below it; nil: any
 }
 
 // tree checks a page and all that is below it.
@@ -190,14 +191,16 @@ func (c *checker) entries(p page, at place) error {
 	if p.count*elementSize > len(p.body) || p.count == 0 && (at.child || p.kind == branchPage) {
 		return damage("page %d has %d entries", p.id, p.count)
 	}
-	previous := at.low
+	var previous []byte
 	for i := range p.count {
 		key, rest, err := p.key(i)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		order := bytes.Compare(previous, key)
-		if order > 0 || order == 0 && i > 0 || at.high != nil && bytes.Compare(key, at.high) >= 0 {
+		case i == 0 && at.child && !bytes.Equal(key, at.first):
+			// bbolt looks in the branch for the first key of a page that it replaces.
+			return damage("the first key of page %d is not that of its branch", p.id)
+		case i > 0 && bytes.Compare(previous, key) >= 0, at.high != nil && bytes.Compare(key, at.high) >= 0:
 			return damage("the keys of page %d are not in order", p.id)
 		}
 		previous = key
@@ -215,7 +218,7 @@ func (c *checker) entries(p page, at place) error {
 
 // child checks what is below an entry of a branch.
 func (c *checker) child(p page, i int, key []byte, at place) (err error) {
-	below := place{bucket: at.bucket, depth: at.depth + 1, child: true, low: key, high: at.high}
+	below := place{bucket: at.bucket, depth: at.depth + 1, child: true, first: key, high: at.high}
 	if i+1 < p.count {
 		if below.high, _, err = p.key(i + 1); err != nil {
 			return err

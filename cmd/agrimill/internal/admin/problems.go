@@ -131,8 +131,11 @@ func gatewayProblem(s *Snapshot, c Check) Problem {
 		p.Effect = "nothing is received or confirmed; " + staysThere
 	case !g.RefusedSince.IsZero():
 		p.Trouble, p.Since = "has refused the event stream", g.RefusedSince
-		if !g.EndsAt.IsZero() {
-			p.Effect += "; agrimill exits at " + at(g.EndsAt) + " if this goes on"
+		p.Action = "ask the operator of the gateway, or of a proxy in between, why it refuses this application"
+		if g.EndsAt.IsZero() {
+			p.Action += "; " + keepsTrying
+		} else {
+			p.Effect += "; agrimill tries again until " + at(g.EndsAt) + ", then exits"
 		}
 	case g.State == GatewayConnecting:
 		p.Trouble = "has not opened the event stream"
@@ -156,12 +159,14 @@ func sinkProblem(s *Snapshot, name string, c Check) Problem {
 			p.Subject += " (" + strings.TrimSpace(sink.Kind+" "+sink.Target) + ")"
 		}
 	}
-	var routes []string
+	var routes, behind []string // behind: something waits in them
 	open := 0
 	for i := range s.Routes {
 		if r := &s.Routes[i]; r.To.Sink == name {
 			routes = append(routes, r.Name)
-			open += r.Open
+			if open += r.Open; r.Open > 0 {
+				behind = append(behind, r.Name)
+			}
 			if waitsFor(r, map[string]bool{name: true}) {
 				p.checks = append(p.checks, "route "+r.Name)
 			}
@@ -173,6 +178,9 @@ func sinkProblem(s *Snapshot, name string, c Check) Problem {
 	case len(routes) == 0:
 		p.Effect = "no route needs it"
 	default:
+		if len(behind) > 0 {
+			routes = behind
+		}
 		open = min(open, s.Subscriber.Unconfirmed) // each of its routes counts a message
 		p.Effect = fmt.Sprintf("%s %s%s; %s", naming("route", routes), verb(len(routes), "waits", "wait"), waiting(open), nothingLost)
 	}

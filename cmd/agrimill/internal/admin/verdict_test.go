@@ -93,7 +93,7 @@ var situations = []situation{
 		s.Gateway.State, s.Gateway.LastError, s.Gateway.RefusedSince, s.Gateway.EndsAt = admin.GatewayDisconnected, "403 Forbidden", ago(2*time.Minute), noon.Add(3*time.Minute)
 		fail(s, "gateway", "403 Forbidden", 2*time.Minute)
 	}, false, map[admin.ProblemKind]int{admin.ProblemGateway: 1},
-		`The gateway gateway.example has refused the event stream for 2 min 0 s: 403 Forbidden. New messages stay with the gateway; nothing is lost; agrimill exits at 12:03:00 UTC if this goes on. Repair the way to the gateway; agrimill continues by itself.`},
+		`The gateway gateway.example has refused the event stream for 2 min 0 s: 403 Forbidden. New messages stay with the gateway; nothing is lost; agrimill tries again until 12:03:00 UTC, then exits. Ask the operator of the gateway, or of a proxy in between, why it refuses this application.`},
 	{"the token endpoint refuses the client", func(s *admin.Snapshot) {
 		s.Gateway.State, s.Gateway.LastError, s.Gateway.TokenFails, s.Gateway.Advice = admin.GatewayDisconnected, "401 Unauthorized", true, "check the client ID and the client secret"
 		fail(s, "gateway", "401 Unauthorized", hour)
@@ -130,6 +130,12 @@ var situations = []situation{
 		wait(s, subscriber.WaitKey, 1004, 2, admin.Wait{What: "e", Name: `the endpoint "barn"`, Since: ago(50 * time.Second), Count: 1000})
 	}, false, map[admin.ProblemKind]int{admin.ProblemSink: 1},
 		`The sink "farm" (nats nats.example:4222) has been down for 48 s: connection refused. The routes "maps" and "orders" wait with 1,004 messages; nothing is lost. Repair it; agrimill continues by itself.`},
+	{"a sink is down, and one of its routes has messages", func(s *admin.Snapshot) {
+		s.Sinks[0].Up = false
+		fail(s, "sink farm", "sink farm: sink unavailable: connection refused", 48*time.Second)
+		s.Routes[0].Open, s.Subscriber.Unconfirmed, s.Subscriber.OldestUnconfirmed = 2, 2, ago(40*time.Second)
+	}, false, map[admin.ProblemKind]int{admin.ProblemSink: 1},
+		`The sink "farm" (nats nats.example:4222) has been down for 48 s: connection refused. The route "maps" waits with 2 messages; nothing is lost. Repair it; agrimill continues by itself.`},
 	{"a sink refuses the credentials", func(s *admin.Snapshot) {
 		s.Sinks[0].Up = false
 		fail(s, "sink farm", "nats: Authorization Violation", 48*time.Second)

@@ -84,8 +84,12 @@ func (p *program) writeRecords(records []admin.PoisonedRecord, asJSON bool) erro
 	}
 	table := p.table("ID\tROUTE\tCLASS\tTYPE\tBYTES\tATTEMPTS\tFIRST\tLAST\tREASON")
 	for _, r := range records {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", r.ID, cell(r.Route), cell(r.Class), cell(r.MessageType),
-			r.Size, r.Attempts, timeCell(r.First), timeCell(r.Last), shorten(cell(r.Reason), reasonWidth))
+		attempts := fmt.Sprint(r.Attempts)
+		if r.Foreign {
+			attempts = cell("") // unknown
+		}
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.ID, cell(r.Route), cell(r.Class), cell(r.MessageType),
+			r.Size, attempts, timeCell(r.First), timeCell(r.Last), shorten(cell(r.Reason), reasonWidth))
 	}
 	return table.Flush()
 }

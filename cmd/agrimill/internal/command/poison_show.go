@@ -88,14 +88,15 @@ func (p *program) writeRecord(r shownRecord) error {
 	line("ID", r.ID)
 	if r.Foreign {
 		line("Note", "no router wrote this message; it cannot be replayed")
+	} else {
+		line("Route", cell(r.Route))
+		line("Received from", cell(r.Topic))
+		line("Class", cell(r.Class))
+		line("Reason", cell(r.Reason))
+		line("History", fmt.Sprintf("%s, poisoned %s", plural(r.Attempts, "failed attempt"), plural(r.Count, "time")))
+		line("First failure", timeCell(r.First))
+		line("Last failure", timeCell(r.Last))
 	}
-	line("Route", cell(r.Route))
-	line("Received from", cell(r.Topic))
-	line("Class", cell(r.Class))
-	line("Reason", cell(r.Reason))
-	line("History", fmt.Sprintf("%s, poisoned %s", plural(r.Attempts, "failed attempt"), plural(r.Count, "time")))
-	line("First failure", timeCell(r.First))
-	line("Last failure", timeCell(r.Last))
 	line("Message UUID", cell(r.UUID))
 	where := "in the record"
 	if r.PayloadMode != "" {

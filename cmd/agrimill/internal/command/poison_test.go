@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -214,8 +215,11 @@ func TestForeignRecord(t *testing.T) {
 	if len(all) != 1 || !all[0].Foreign {
 		t.Fatalf("listed: %+v", all)
 	}
-	if text := w.want(statusOK, "poison", "show", "--config", w.file, all[0].ID); strings.Contains(text, "\x1b") || !strings.Contains(text, "cannot be replayed") {
+	if text := w.want(statusOK, "poison", "show", "--config", w.file, all[0].ID); strings.Contains(text, "\x1b") || !strings.Contains(text, "cannot be replayed") || strings.Contains(text, "attempt") {
 		t.Errorf("shown: %q", text)
+	}
+	if text := w.want(statusOK, "poison", "list", "--config", w.file); !regexp.MustCompile(fmt.Sprintf(` %d +- +- +- `, len(mark))).MatchString(text) {
+		t.Errorf("the attempts are known: %q", text)
 	}
 	status, stdout, stderr := w.agrimill("poison", "replay", "--config", w.file, "--all")
 	if status != statusFailed || !strings.HasPrefix(stdout, "1 message selected: 0 delivered, 0 duplicate, 0 poisoned again, 1 kept") {

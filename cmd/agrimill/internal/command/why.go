@@ -82,7 +82,7 @@ func (p *program) writeChain(answer why.Answer) error {
 	err := table.Flush()
 	for _, link := range answer.Links {
 		if link.Name == answer.Missing {
-			_, failure := fmt.Fprintf(p.stdout, "\nThe %s is missing: %s.\n", link.Name, cell(link.Remedy))
+			_, failure := fmt.Fprintf(p.stdout, "\nThe %s is missing: %s. Next: %s.\n", link.Name, cell(link.Detail), cell(link.Remedy))
 			return errors.Join(err, failure)
 		}
 	}

@@ -148,7 +148,7 @@ func TestVerdictOfFaults(t *testing.T) {
 			nil, func(w *world, _ *agrimill) {
 				w.gate.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: http.StatusForbidden})
 				w.gate.CutStreams()
-			}, admin.ProblemGateway, false, []string{"The gateway 127.0.0.1:", "has refused the event stream", "nothing is lost; agrimill exits at", "403"},
+			}, admin.ProblemGateway, false, []string{"The gateway 127.0.0.1:", "has refused the event stream", "nothing is lost; agrimill tries again until ", ", then exits. Ask the operator", "403"},
 			func(w *world, _ *agrimill) { w.gate.LiftAll() },
 		},
 		"the gateway fails": {

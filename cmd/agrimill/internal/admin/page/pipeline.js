@@ -36,10 +36,10 @@ export function showFlow(status) {
   // Where the messages of the way back come from, when that is no sink of its own.
   const sources = new Map();
   for (const route of back) {
-    if (!status.sinks.some((s) => s.name === route.from.sink)) sources.set(placeText(route.from), route.from);
+    if (!status.sinks.some((s) => s.name === route.from.sink)) sources.set(placeText(route.from), route);
   }
-  list("c-sources", "Source", [...sources.values()], placeText, (place) => (
-    { title: place.sink || place.kind, state: "unknown", word: "read", kind: place.detail, facts: [] }));
+  list("c-sources", "Source", [...sources.values()], (route) => placeText(route.from), ({ from, state }) => (
+    { title: from.sink || from.kind, state: state === "running" ? state : "unknown", word: state === "running" ? "read" : "unknown", kind: from.detail, facts: [] }));
   setHidden(byId("way-back"), back.length === 0);
 
   const node = (column, key) => byId(column).keyed?.get(key);

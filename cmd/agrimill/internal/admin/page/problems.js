@@ -125,7 +125,7 @@ function showPoisonRow(row, m) {
   setText(part("text"), [m.reason || (m.foreign ? "No router wrote this message" : "no reason given"), m.foreign && "it cannot be replayed"].filter(Boolean).join("; "));
   setText(part("route"), m.route || "unknown");
   setText(part("size"), bytes(m.size));
-  setText(part("attempts"), m.count > 1 ? `${count(m.attempts)} in ${count(m.count)} rounds` : count(m.attempts));
+  setText(part("attempts"), m.foreign ? "unknown" : m.count > 1 ? `${count(m.attempts)} in ${count(m.count)} rounds` : count(m.attempts));
   const [first, last] = [time(m.first), time(m.last)];
   setText(part("first"), first ? stamp(first) : "unknown");
   setText(part("last"), last && last !== first ? stamp(last) : "");

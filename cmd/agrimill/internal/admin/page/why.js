@@ -34,7 +34,7 @@ async function findOutWhy(event) {
   if (asked !== asks) return; // something else was asked
   byId("why-links").replaceChildren(...answer.links.map(newLink));
   const missing = answer.links.find((link) => link.name === answer.missing);
-  if (missing) say(result, "bad", `The ${missing.name} is missing: ${missing.remedy}.`);
+  if (missing) say(result, "bad", `The ${missing.name} is missing: ${missing.detail}. Next: ${missing.remedy}.`);
   else say(result, "good", "Nothing is missing, as far as can be known.");
 }
 

@@ -11,19 +11,19 @@ import (
 // authorized makes a request to the service with the token, and another one
 // with a fresh token if the first is refused.
 func (x *exchange) authorized(ctx context.Context, to *url.URL) (*http.Response, error) {
-	resp, token, err := x.withToken(ctx, to)
+	resp, token, err := x.withToken(ctx, to, "")
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || x.refreshed {
 		return x.refusedAgain(resp, token, err)
 	}
 	x.refreshed = true
-	retry, dropped := x.c.tokens.invalidate(token)
+	retry, first := x.c.tokens.invalidate(token)
 	if !retry {
 		return resp, nil
 	}
 	_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
 	_ = resp.Body.Close()
-	resp, token, err = x.withToken(ctx, to)
-	if dropped && err == nil {
+	resp, token, err = x.withToken(ctx, to, token)
+	if first && err == nil {
 		x.c.tokens.replaced(resp.StatusCode != http.StatusUnauthorized)
 	}
 	return x.refusedAgain(resp, token, err)
@@ -40,8 +40,8 @@ func (x *exchange) refusedAgain(resp *http.Response, token string, err error) (*
 	return nil, errSameToken()
 }
 
-// withToken sends one request and returns the token it used.
-func (x *exchange) withToken(ctx context.Context, to *url.URL) (_ *http.Response, used string, err error) {
+// withToken sends one request, with another token than the one that was refused, and returns the token it used.
+func (x *exchange) withToken(ctx context.Context, to *url.URL, refused string) (_ *http.Response, used string, err error) {
 	if !sameOrigin(to, x.c.origin) { // already ensured by redirected; double-checked because of the token
 		return nil, "", ErrRedirect
 	}
@@ -55,7 +55,7 @@ func (x *exchange) withToken(ctx context.Context, to *url.URL) (_ *http.Response
 	if err != nil {
 		return nil, "", err
 	}
-	token, err := x.c.tokens.get(ctx)
+	token, err := x.c.tokens.get(ctx, refused)
 	if err != nil {
 		return nil, "", err
 	}
@@ -75,6 +75,9 @@ func (x *exchange) withToken(ctx context.Context, to *url.URL) (_ *http.Response
 	resp, err := a.send(next)
 	if err != nil {
 		return nil, token.value, err
+	}
+	if resp.StatusCode >= 200 && resp.StatusCode <= 299 {
+		token.accepted.Store(x.sentAt.UnixNano())
 	}
 	tenant := x.c.tenantOf(x.req.header)
 	if resp.StatusCode == http.StatusTooManyRequests {

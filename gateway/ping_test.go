@@ -57,8 +57,9 @@ func TestDeadConnectionIsReplaced(t *testing.T) {
 			uses := map[string]func() error{
 				"calls": func() error { return c.SendMessage(t.Context(), testMessageRequest()) },
 				"token": func() error {
-					c.tokens.invalidate(tokenNumber(s.tokens.Load()))
-					_, err := c.tokens.get(t.Context())
+					refused := tokenNumber(s.tokens.Load())
+					c.tokens.invalidate(refused)
+					_, err := c.tokens.get(t.Context(), refused)
 					return err
 				},
 				"payloads": func() error {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -56,6 +57,8 @@ type accessToken struct {
 	// A fresh one is requested from renew on, while this one is used until it expires; zero means
 	// until the service refuses it.
 	renew, expires time.Time
+	// accepted is when the latest request was sent that the service has accepted it for, in Unix nanoseconds.
+	accepted atomic.Int64
 }
 
 // tokenFetch is one request for a token; its fields are written before done closes.
@@ -77,11 +80,12 @@ func newTokenSource(cfg Config, rt http.RoundTripper, answers *answers) *tokenSo
 	return s
 }
 
-// get returns a cached or a fresh token. It waits at most until ctx ends.
-func (s *tokenSource) get(ctx context.Context) (*accessToken, error) {
+// get returns a cached or a fresh token. One that the service has refused to the caller has to be replaced; empty if
+// there is none. It waits at most until ctx ends.
+func (s *tokenSource) get(ctx context.Context, refused string) (*accessToken, error) {
 	s.mu.Lock()
 	now := time.Now()
-	valid := s.token != nil && (s.token.expires.IsZero() || now.Before(s.token.expires))
+	valid := s.token != nil && s.token.value != refused && (s.token.expires.IsZero() || now.Before(s.token.expires))
 	f := s.current
 	switch {
 	case s.closed:
@@ -117,24 +121,30 @@ func (s *tokenSource) get(ctx context.Context) (*accessToken, error) {
 	}
 }
 
-// invalidate drops a token that the service has refused, and reports whether another one may help;
-// dropped tells that the caller's next attempt shows whether it does. A token obtained in
-// the meantime stays: of many calls that were refused together, only one refreshes.
-func (s *tokenSource) invalidate(token string) (retry, dropped bool) {
+// invalidate takes in that the service has refused a token, and reports whether another one may help;
+// first tells that the caller's next attempt shows whether it does. A token obtained in
+// the meantime stays: of many calls that were refused together, only one refreshes. So does one that has just
+// been accepted for others, until it is replaced: it may be refused only for the caller's tenant.
+func (s *tokenSource) invalidate(token string) (retry, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := time.Now()
 	switch {
 	case s.token == nil || s.token.value != token:
 		return true, false
-	case time.Now().Before(s.keepsRefused):
+	case now.Before(s.keepsRefused):
 		return false, false
 	}
-	s.refused, s.doubted = s.token, false
-	s.token = nil
-	return true, true
+	if first = s.refused != s.token; first {
+		s.refused, s.doubted = s.token, false
+	}
+	if now.Sub(time.Unix(0, s.token.accepted.Load())) >= recentFor {
+		s.token = nil
+	}
+	return true, first
 }
 
-// replaced records whether the service accepts the token that replaces a dropped one.
+// replaced records whether the service accepts the token that replaces a refused one.
 func (s *tokenSource) replaced(accepted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -564,3 +564,54 @@ func TestTenantsThatAreRefusedKeepTheToken(t *testing.T) {
 		}
 	})
 }
+
+// A tenant for which the service refuses the token has the calls of the others neither wait for another
+// token nor fail without one.
+func TestTenantThatIsRefusedHoldsNoOtherUp(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"the token endpoint is down":    func(*Config) {},
+		"the source has no other token": source(func() (*oauth2.Token, error) { return givenToken("token-1") }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mux := http.NewServeMux()
+				var asked atomic.Int64
+				mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+					if asked.Add(1) > 1 {
+						time.Sleep(25 * time.Second)
+						w.WriteHeader(http.StatusServiceUnavailable)
+						return
+					}
+					writeJSON(w, 200, map[string]any{"access_token": "token-1", "expires_in": 3600})
+				})
+				mux.HandleFunc("GET /tenants/{id}/endpoints", func(w http.ResponseWriter, r *http.Request) {
+					if r.PathValue("id") != testTenant {
+						fail(401, "not authorized")(w, r)
+						return
+					}
+					writeJSON(w, 200, map[string]any{"endpoints": []any{}})
+				})
+				c := offline(t, mux, change)
+				list := func(tenant string) error { _, err := c.ListTenantEndpoints(t.Context(), tenant); return err }
+				if err := list(testTenant); err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				for range 20 {
+					wg.Go(func() {
+						if err := list(testContext); err == nil {
+							t.Error("the tenant that is not authorized is served")
+						}
+					})
+				}
+				for range 600 {
+					time.Sleep(100 * time.Millisecond)
+					if began, err := time.Now(), list(testTenant); err != nil || time.Since(began) > 0 {
+						t.Fatalf("got %v after %v for the tenant that is authorized", err, time.Since(began))
+					}
+				}
+				wg.Wait()
+			})
+		})
+	}
+}

@@ -83,11 +83,14 @@ func newMalformed(raw gateway.RawEvent, err error) *quarantined {
 // message. Confirming it discards a payload stored elsewhere.
 func isWhole(data []byte) bool {
 	var fields map[string]json.RawMessage
-	if json.Unmarshal(data, &fields) != nil {
+	if json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &fields) != nil {
 		return false
 	}
-	uri, elsewhere := fields["payload_uri"]
-	return !elsewhere || string(uri) == "null"
+	switch string(fields["payload_uri"]) { // as gateway.DecodeEvent reads it
+	case "", "null", `""`:
+		return true
+	}
+	return false
 }
 
 // newTooLarge creates the notice for an event that was skipped.

@@ -106,3 +106,32 @@ func TestBrokenEventThatComesOnce(t *testing.T) {
 		}
 	})
 }
+
+// What has all of a message is confirmed once it is stored, however it says that the payload is nowhere else.
+func TestWholeMessageIsConfirmedOnceItIsStored(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mark, uri string
+		want      int64
+	}{
+		"absent":                    {want: 1},
+		"null":                      {uri: `,"payload_uri":null`, want: 1},
+		"an empty text":             {uri: `,"payload_uri":""`, want: 1},
+		"behind a byte order mark":  {mark: "\ufeff", want: 1},
+		"elsewhere":                 {uri: `,"payload_uri":"https://payloads.example/1"`},
+		"elsewhere, and not a text": {uri: `,"payload_uri":{}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newQuarantineWorld(t, &unmatchedStore{}, Config{})
+				raw := gateway.RawEvent{Type: gateway.EventMessageReceived, Data: []byte(tt.mark + `{"event_type":"MESSAGE_RECEIVED","id":"` + filePart(1).ID +
+					`","app_message_id":"a","message_type":"t","sent_at":"some time","payload":"cGF5bG9hZA==","tenant_id":"tenant","receiving_endpoint_id":"` + fileEndpoint + `"` + tt.uri + `}`)}
+				_, err := gateway.DecodeEvent(raw.Type, raw.Data)
+				w.malformed(w.Context(), raw, err)
+				time.Sleep(time.Hour)
+				if got := w.client.confirmed.Load(); got != tt.want || w.Stats().Quarantined != 1 {
+					t.Errorf("%d stored, %d confirmed; want 1 and %d", w.Stats().Quarantined, got, tt.want)
+				}
+			})
+		})
+	}
+}

@@ -431,9 +431,12 @@ func (s *Subscriber) opener(d *delivery) msgctx.Opener {
 		}
 	}
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {
-		r, err := s.cfg.Client.OpenPayload(ctx, *p.uri.Load(), p.size)
+		uri := p.uri.Load()
+		r, err := s.cfg.Client.OpenPayload(ctx, *uri, p.size)
 		if errors.Is(err, gateway.ErrPayloadExpired) {
-			p.expired.Store(true)
+			s.mu.Lock() // as refreshed, which may have replaced it meanwhile
+			p.expired.Store(p.uri.Load() == uri)
+			s.mu.Unlock()
 		}
 		if err != nil {
 			return nil, 0, err

@@ -1,10 +1,14 @@
 package subscriber_test
 
 import (
+	"context"
 	"io"
+	"sync"
 	"testing"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -42,5 +46,60 @@ func TestExpiredLazyPayloadIsAskedForAgain(t *testing.T) {
 				t.Errorf("Expired %d, Connects %d; want 1 and 2", got.Expired, got.Stream.Connects)
 			}
 		})
+	}
+}
+
+// refusedOnce is a client that finds the payload of the first message that is opened expired, after meanwhile has returned.
+type refusedOnce struct {
+	*gateway.Client
+	once      sync.Once
+	meanwhile func()
+}
+
+func (c *refusedOnce) OpenPayload(ctx context.Context, uri string, size int64) (*gateway.PayloadReader, error) {
+	refused := false
+	c.once.Do(func() {
+		refused = true
+		c.meanwhile()
+	})
+	if refused {
+		return nil, gateway.ErrPayloadExpired
+	}
+	return c.Client.OpenPayload(ctx, uri, size)
+}
+
+// An address that is refused after a fresh one has come has nobody wait for another one.
+func TestFreshAddressComesBeforeTheOldOneIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Payload.Mode = subscriber.PayloadLazy
+	client := &refusedOnce{Client: f.client}
+	cfg.Client = client
+	sub := f.subscriber(cfg)
+	client.meanwhile = func() {
+		f.server.RedeliverUnconfirmed()
+		testkit.Eventually(f, "it has come again", func() bool { return sub.Stats().Joined == 1 })
+	}
+	messages := f.subscribe(sub, subscriber.AllData)
+	f.send(typeJSON, random(200_000))
+	first := f.next(messages)
+	if _, _, err := subscriber.OpenPayload(first); err == nil {
+		t.Fatal("the payload is there")
+	}
+	first.Nack()
+	second := f.next(messages)
+	payload, _, err := subscriber.OpenPayload(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := io.ReadAll(payload); err != nil || len(data) != 200_000 {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	_ = payload.Close()
+	second.Ack()
+	f.waitConfirmed(1)
+	if got := sub.Stats(); got.Expired != 0 || got.Stream.Connects != 1 {
+		t.Errorf("Expired %d, Connects %d; want 0 and 1", got.Expired, got.Stream.Connects)
 	}
 }

@@ -126,6 +126,15 @@ func advice(outcome Outcome, err error) string {
 	return "send it again"
 }
 
+// Stored returns how many messages of the call the service has, before the one that failed.
+func (e *PublishError) Stored() int {
+	n := 0
+	for n < e.Index && (e.Outcomes[n] == Sent || e.Outcomes[n] == PartiallyDelivered) {
+		n++
+	}
+	return n
+}
+
 // Unwrap returns the error of the message that failed.
 func (e *PublishError) Unwrap() error { return e.Err }
 

@@ -21,8 +21,9 @@ const received, answer = "app:received", "app:answer"
 
 // toGateway is a gateway with an endpoint that sends, one that receives, and a publisher.
 type toGateway struct {
-	pub      *publisher.Publisher
-	receiver string
+	server           *gatewaytest.Server
+	pub              *publisher.Publisher
+	sender, receiver string
 
 	mu   sync.Mutex
 	sent []http.Header
@@ -33,7 +34,7 @@ func newToGateway(t *testing.T) *toGateway {
 	types := []string{received, answer}
 	server := gatewaytest.New(t, gatewaytest.Config{})
 	sender := server.AddEndpoint(gatewaytest.EndpointConfig{Name: "sender", Send: types})
-	g := &toGateway{receiver: server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types}).ID}
+	g := &toGateway{server: server, sender: sender.ID, receiver: server.AddEndpoint(gatewaytest.EndpointConfig{Name: "receiver", Receive: types, Subscribe: types}).ID}
 	server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusTeapot, Match: func(r *http.Request) bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
@@ -206,5 +207,39 @@ func TestPartialDeliveryIsNotSentAgain(t *testing.T) {
 		if got := len(g.all(gateway.KeyContextID)); got != tt.sent {
 			t.Errorf("sent %d times, want %d", got, tt.sent)
 		}
+	}
+}
+
+// What some recipients of the first of two messages have is not sent to them again while the second one fails, also where a
+// partial delivery counts as sent.
+func TestFirstOfTwoIsSentOnce(t *testing.T) {
+	for name, recipients := range map[string]int{"sent": 0, "partially delivered": 1} {
+		t.Run(name, func(t *testing.T) {
+			g := newToGateway(t)
+			g.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 3, Match: func(r *http.Request) bool {
+				return r.Header.Get(gateway.KeyFilename) == "second"
+			}})
+			pub := publishTo(t, g.server, publisher.Config{EndpointID: g.sender, PartialDelivery: publisher.PartialDeliveryIsSent})
+			from := newSource()
+			start(t, router.Config{Poison: newSink(nil), Retry: fastRetry}, router.Route{
+				Name: "back", From: from, Topic: "in", To: pub, ToTopic: answer,
+				Transform: func(*message.Message) (made []*message.Message, _ error) {
+					for _, name := range []string{"first", "second"} {
+						msg := message.NewMessage(uuid.NewString(), []byte(name))
+						msg.Metadata[gateway.KeyFilename] = name
+						msg.Metadata[gateway.KeyDirectRecipients] = g.receiver
+						for range recipients {
+							msg.Metadata[gateway.KeyDirectRecipients] += "," + uuid.NewString()
+						}
+						made = append(made, msg)
+					}
+					return made, nil
+				},
+			})
+			from.deliver(t, in(gateway.EventMessageReceived))
+			if got, want := g.all(gateway.KeyFilename), []string{"first", "second", "second", "second", "second"}; !slices.Equal(got, want) {
+				t.Errorf("sent %q, want %q", got, want)
+			}
+		})
 	}
 }

@@ -54,6 +54,15 @@ func (p *produced) reset(n int) {
 // stored returns the topics of what the sink has taken in this attempt.
 func (d *delivery) stored() []string { return d.made.topics[:d.sent] }
 
+// leaveOutStored takes what the sink has taken in this attempt out of what is published in the next one. When all of it has to
+// survive a power cut, all of it is published again: it is asked about together.
+func (d *delivery) leaveOutStored() {
+	if p := &d.made.product; d.route.durable == nil {
+		p.messages, p.topics, p.contexts = p.messages[d.sent:], p.topics[d.sent:], p.contexts[d.sent:]
+	}
+	d.sent = 0
+}
+
 // keepUpTo is how many bytes a route may have made of a message that waits with its
 // subscriber, if the message itself is not larger, for them to be kept meanwhile.
 const keepUpTo = 64 << 10

@@ -102,25 +102,11 @@ func TestWhatWasMadeIsKeptUntilItIsStored(t *testing.T) {
 				}
 				r := start(t, router.Config{Poison: newSink(nil)}, route)
 				if test.patient {
-					// Something else passes, so the message waits with its subscriber.
-					passing, done := make(chan struct{}), make(chan struct{})
-					go func() {
-						defer close(done)
-						for i := 2; ; i++ {
-							select {
-							case <-time.After(50 * time.Millisecond):
-							case <-passing:
-								return
-							}
-							id := strconv.Itoa(i)
-							from.messages <- farmMessage(id, "e"+id, id, "other")
-						}
-					}()
+					stop := passSomething(from)
 					if n := deliverPatiently(t, from, farmMessage("1", "e", "c", "p")); n < 2 {
 						t.Errorf("delivered %d times, want more: it was not put off", n)
 					}
-					close(passing)
-					<-done
+					stop()
 				} else {
 					msg := farmMessage("1", "e", "c", "p")
 					from.messages <- msg
@@ -148,6 +134,71 @@ func TestWhatWasMadeIsKeptUntilItIsStored(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What the sink has taken of what a handler has made is not published again with the rest, neither in place nor when
+// the message comes again from its subscriber.
+func TestWhatIsStoredIsNotPublishedAgain(t *testing.T) {
+	for _, patient := range []bool{false, true} {
+		t.Run(map[bool]string{false: "in place", true: "put off"}[patient], func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				failures := 5
+				from, to := newSource(), newSink(func(topic string, _ *message.Message) error {
+					if topic == "second" && failures > 0 {
+						failures--
+						return down
+					}
+					return nil
+				})
+				route := farmRoute(from, to)
+				route.Transform = func(msg *message.Message) ([]*message.Message, error) {
+					if msg.UUID != "1" {
+						return []*message.Message{msg}, nil
+					}
+					return []*message.Message{message.NewMessage("", []byte("first")), message.NewMessage("", []byte("second"))}, nil
+				}
+				route.TopicFunc = func(msg *message.Message) (string, error) { return string(msg.Payload), nil }
+				r := start(t, router.Config{Poison: newSink(nil)}, route)
+				msg := farmMessage("1", "e", "c", "p")
+				if patient {
+					stop := passSomething(from)
+					deliverPatiently(t, from, msg)
+					stop()
+				} else {
+					from.deliver(t, msg)
+				}
+				r.wantStop(t)
+				stored := map[string]int{}
+				for _, m := range to.all() {
+					stored[m.topic]++
+				}
+				if stored["first"] != 1 || stored["second"] != 1 || failures != 0 {
+					t.Errorf("stored %v after %d of 5 failures, want each once", stored, 5-failures)
+				}
+			})
+		})
+	}
+}
+
+// passSomething has other messages pass until stop is called: then one that waits does so with its subscriber.
+func passSomething(from *source) (stop func()) {
+	passing, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := 2; ; i++ {
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-passing:
+				return
+			}
+			id := strconv.Itoa(i)
+			from.messages <- farmMessage(id, "e"+id, id, "other")
+		}
+	}()
+	return func() {
+		close(passing)
+		<-done
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/stoppoint"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -68,6 +69,9 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 			}
 			d.retrying.begin(made.topics[start])
 			if err := rt.send(ctx, d, made.topics[start], made.messages[start:end]); err != nil {
+				if part, ok := errors.AsType[partlyStored](err); ok {
+					d.sent = start + part.Stored()
+				}
 				// What the sink will never take may be made otherwise.
 				made.begun = rt.classify.class(err) != ClassPermanent
 				return nil, err
@@ -78,6 +82,12 @@ func (rt *route) publish(next message.HandlerFunc) message.HandlerFunc {
 		d.touched = true
 		return nil, nil
 	}
+}
+
+// partlyStored is an error of a sink that knows how many of the messages of a call it has stored, before the one that failed.
+type partlyStored interface {
+	error
+	Stored() int
 }
 
 // produce calls next and makes ready for the sink what it returns, in d.made. It returns how many
@@ -219,6 +229,7 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 	}
 	if err = sinks.Await(made.messages, publications, err); err != nil {
 		err = rt.failedInFlight(ctx, d, publications, err)
+		d.sent = storedFirst(publications)
 		made.begun = rt.classify.class(err) != ClassPermanent
 		return err
 	}
@@ -226,6 +237,20 @@ func (rt *route) sendPipelined(ctx context.Context, d *delivery, pipeline msgctx
 	d.retrying.begin("")
 	d.touched = true
 	return nil
+}
+
+// storedFirst returns how many are stored before the first one that is not, as far as it is known.
+func storedFirst(publications []*sinks.Publication) (n int) {
+	for _, p := range publications {
+		if !wakeup.Raised(p.Done()) {
+			break
+		}
+		if _, err := p.Result(); err != nil {
+			break
+		}
+		n++
+	}
+	return n
 }
 
 // errHalted is the reason of a message that was not published because one before it has failed.

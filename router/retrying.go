@@ -282,6 +282,8 @@ func (t *retrying) failed(d *delivery, err error) error {
 	}
 	if d != nil && d.sent > 0 {
 		t.reached(d.stored()) // of what it made, some was stored
+		d.leaveOutStored()
+		t.topics = slices.Clone(d.made.topics)
 	}
 	// What is cut short says nothing about the sink.
 	interrupted := t.stopping() || t.ctx.Err() != nil && errors.Is(err, t.ctx.Err())

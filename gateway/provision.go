@@ -329,31 +329,37 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	return nil
 }
 
-// next returns a call that is due, marked busy, or how long to wait.
+// next returns a call that is due, marked busy, or how long to wait. Tenants with the fewest failures go first, so
+// that no number of failing tenants delays one that works.
 func (p *Provisioner) next(ctx context.Context, now time.Time) (call func(), wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	wait = time.Hour // arbitrary: new work wakes the loop
-	take := func(j *job) bool {
+	isDue := func(j *job) bool {
 		if !j.pending || j.busy {
 			return false
 		}
-		if left := j.due.Sub(now); left > 0 {
+		left := j.due.Sub(now)
+		if left > 0 {
 			wait = min(wait, left)
-			return false
 		}
-		j.busy, j.pending = true, false
-		return true
+		return left <= 0
 	}
-	if take(&p.listing) {
+	if isDue(&p.listing) {
+		p.listing.busy, p.listing.pending = true, false
 		return func() { p.refresh(ctx) }, 0
 	}
+	var first *provisionTenant
 	for _, t := range p.tenants {
-		if take(&t.job) {
-			return func() { _ = p.attempt(ctx, t) }, 0 // reported by attempt
+		if isDue(&t.job) && (first == nil || t.failures < first.failures) {
+			first = t
 		}
 	}
-	return nil, wait
+	if first == nil {
+		return nil, wait
+	}
+	first.busy, first.pending = true, false
+	return func() { _ = p.attempt(ctx, first) }, 0 // reported by attempt
 }
 
 // refresh lists the tenants and queues the work in them.

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -460,7 +462,12 @@ func (c *provisionCalls) PutEndpoint(_ context.Context, tenant, externalID strin
 // runs runs a provisioner that recreates endpoints, within a bubble.
 func (c *provisionCalls) runs(t *testing.T) *gateway.Provisioner {
 	t.Helper()
-	cfg := gateway.ProvisionerConfig{Client: c, ExternalID: "urn:example:main", Recreate: true}
+	return runProvisioner(t, c)
+}
+
+func runProvisioner(t *testing.T, client gateway.ProvisionClient) *gateway.Provisioner {
+	t.Helper()
+	cfg := gateway.ProvisionerConfig{Client: client, ExternalID: "urn:example:main", Recreate: true}
 	cfg.Endpoint.ApplicationID, cfg.Endpoint.SoftwareVersionID = idTwo, idThree
 	p := testkit.Must(gateway.NewProvisioner(cfg))(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -520,6 +527,44 @@ func TestProvisionerForgetsARevokedTenant(t *testing.T) {
 		synctest.Wait()
 		if _, put := c.calls(); put != 1 {
 			t.Errorf("%d calls, want the first one", put)
+		}
+	})
+}
+
+// slowTenants is a client that takes a minute to fail in all tenants but one.
+type slowTenants struct {
+	provisionCalls
+	good   string
+	served chan struct{} // closed once the good one is asked for
+}
+
+func (c *slowTenants) ListAuthorizedTenants(context.Context) (list []gateway.TenantInfo, _ error) {
+	for range 400 {
+		list = append(list, gateway.TenantInfo{ID: uuid.NewString()})
+	}
+	return list, nil
+}
+
+func (c *slowTenants) PutEndpoint(_ context.Context, tenant, _ string, _ gateway.PutEndpointRequest) (gateway.Endpoint, bool, error) {
+	if tenant == c.good {
+		close(c.served)
+		return gateway.Endpoint{ID: idOne}, true, nil
+	}
+	time.Sleep(time.Minute)
+	return gateway.Endpoint{}, false, gateway.ErrUnavailable
+}
+
+// However many tenants fail, and are due again, a new one is the next.
+func TestProvisionerFailingTenantsHoldNoOtherUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &slowTenants{good: uuid.NewString(), served: make(chan struct{})}
+		p := runProvisioner(t, c)
+		time.Sleep(3 * time.Hour)
+		began := time.Now()
+		p.HandleEvent(&gateway.AuthorizationAdded{Tenant: gateway.TenantInfo{ID: c.good}, Scope: gateway.ScopeEndpointsManage})
+		<-c.served
+		if waited := time.Since(began); waited > time.Minute {
+			t.Errorf("waited %v, want a minute at most", waited)
 		}
 	})
 }

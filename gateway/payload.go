@@ -134,6 +134,11 @@ type PayloadReader struct {
 	closed bool
 }
 
+// Format writes the name of the type for every verb: the URI grants access.
+func (*PayloadReader) Format(state fmt.State, _ rune) {
+	_, _ = io.WriteString(state, "gateway.PayloadReader")
+}
+
 // Size returns the size of the payload in bytes; -1 if neither the caller nor
 // the host provided it. It may become known later, when the download is resumed.
 func (r *PayloadReader) Size() int64 { return r.size }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -550,5 +551,21 @@ func TestPayloadIsStreamed(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if used := after.TotalAlloc - before.TotalAlloc; used > 8<<20 {
 		t.Errorf("%d bytes were allocated", used)
+	}
+}
+
+// The URI of a payload grants access to it, so no verb prints it.
+func TestPayloadReaderIsPrintedWithoutItsURI(t *testing.T) {
+	s := newService(t)
+	s.mux.HandleFunc("GET /payload", ok)
+	r := testkit.Must(s.client(t).OpenPayload(t.Context(), s.URL+"/payload?signature=s3cret", -1))(t)
+	defer func() { _ = r.Close() }()
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("opened", "payload", r)
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("opened", "payload", r)
+	for _, text := range []string{fmt.Sprint(r), fmt.Sprintf("%v %+v %#v", r, r, r), log.String()} {
+		if strings.Contains(text, "s3cret") {
+			t.Errorf("prints the URI: %s", text)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Sentinels for errors.Is. An error may match several of them: a partial delivery is
@@ -105,6 +106,9 @@ type Error struct {
 	ErrorResponse bool
 	// Attempts is how many requests were made.
 	Attempts int
+	// RetryAfter is how long the peer asked to be left alone, at most [RetryConfig.MaxRetryAfter]; zero if it did
+	// not. A call that makes several attempts has heeded it between them.
+	RetryAfter time.Duration
 	// Err is the cause; nil if the response itself is the failure.
 	Err error
 

@@ -120,7 +120,7 @@ func (x *exchange) webPage() *Error {
 
 // statusError reads an error response, up to a limit.
 func (x *exchange) statusError(resp *http.Response) *Error {
-	e := &Error{Op: x.req.op, StatusCode: resp.StatusCode, ContentType: withoutEcho(x.media, strings.ToLower(x.token))}
+	e := &Error{Op: x.req.op, StatusCode: resp.StatusCode, RetryAfter: x.retryAfter, ContentType: withoutEcho(x.media, strings.ToLower(x.token))}
 	if x.req.op == opPayload && isExpired(resp.StatusCode) {
 		e.Err = ErrPayloadExpired
 	}

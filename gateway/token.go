@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -185,12 +186,21 @@ func (s *tokenSource) run(f *tokenFetch) {
 			s.failures = 0
 		}
 	} else {
-		s.notAgain = time.Now().Add(s.retry.backoff(s.failures, 0))
+		s.notAgain = time.Now().Add(s.retry.backoff(s.failures, s.limitedFor(err)))
 		s.failures = min(s.failures+1, 32)
 	}
 	s.mu.Unlock()
 	s.answers.take(opToken, err, time.Now())
 	close(f.done)
+}
+
+// limitedFor returns how long the token endpoint asked to be left alone when it limits the rate of requests.
+func (s *tokenSource) limitedFor(err error) time.Duration {
+	refused, ok := errors.AsType[*tokenError](err)
+	if !ok || refused.detail != ErrRateLimited {
+		return 0
+	}
+	return s.retry.retryAfter(refused.header, time.Now())
 }
 
 // acceptsLocked decides about a token that may be the one that was refused last.
@@ -311,7 +321,7 @@ func (c *credentials) token(ctx context.Context) (*accessToken, error) {
 	seen := answerHead{}
 	resp, err := c.client.Do(req)
 	if resp != nil {
-		seen = answerHead{status: resp.StatusCode, media: mediaType(resp.Header)}
+		seen = headOf(resp)
 	}
 	var body []byte
 	if err == nil {
@@ -396,10 +406,11 @@ func validToken(token string) bool {
 }
 
 // tokenError describes why there is no token. It contains nothing of the token
-// endpoint's response except the status and the error code of RFC 6749.
+// endpoint's response except the status, the error code of RFC 6749, and when to ask again.
 type tokenError struct {
 	status       int
-	media        string // media type of the response
+	media        string      // media type of the response
+	header       http.Header // its Retry-After, if it limits the rate of requests
 	reason       string
 	kind         error // ErrUnavailable or ErrUnauthorized
 	detail       error // ErrRateLimited, ErrTokenRequest or nil
@@ -437,7 +448,7 @@ func (e *tokenError) Is(target error) bool {
 func tokenRefusal(seen answerHead, code string) error {
 	e := &tokenError{status: seen.status, media: seen.media, kind: ErrUnavailable, reason: "the token endpoint failed"}
 	if e.status == http.StatusTooManyRequests || code == "slow_down" {
-		e.detail, e.reason = ErrRateLimited, "the token endpoint limits the rate of requests"
+		e.detail, e.header, e.reason = ErrRateLimited, seen.header, "the token endpoint limits the rate of requests"
 		return e
 	}
 	switch code {
@@ -466,6 +477,11 @@ func tokenRefusal(seen answerHead, code string) error {
 type answerHead struct {
 	status int
 	media  string
+	header http.Header
+}
+
+func headOf(resp *http.Response) answerHead {
+	return answerHead{resp.StatusCode, mediaType(resp.Header), http.Header{"Retry-After": resp.Header["Retry-After"]}}
 }
 
 // withUserAgent sets the User-Agent of every request, and requests an unencoded

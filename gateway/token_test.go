@@ -615,3 +615,29 @@ func TestTenantThatIsRefusedHoldsNoOtherUp(t *testing.T) {
 		})
 	}
 }
+
+// A token endpoint that limits the rate of requests is left alone for as long as it asks.
+func TestTokenEndpointSaysWhenToAskAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux := http.NewServeMux()
+		mux.HandleFunc("POST /messages", ok)
+		start := time.Now()
+		var asked []time.Duration
+		mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, time.Since(start))
+			if len(asked) == 1 {
+				w.Header().Set("Retry-After", "90")
+				fail(429, "slow down")(w, r)
+				return
+			}
+			writeJSON(w, 200, map[string]any{"access_token": "t"})
+		})
+		c := offline(t, mux)
+		for time.Since(start) < 5*time.Minute && c.SendMessage(t.Context(), testMessageRequest()) != nil {
+			time.Sleep(time.Second)
+		}
+		if len(asked) != 2 || asked[1] < 90*time.Second || asked[1] > 2*time.Minute {
+			t.Errorf("asked after %v, want twice, the second time after 90 seconds", asked)
+		}
+	})
+}

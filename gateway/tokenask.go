@@ -56,7 +56,7 @@ func sourceFailure(err error) error {
 	case errors.As(err, &refused):
 		seen := answerHead{}
 		if refused.Response != nil {
-			seen.status, seen.media = refused.Response.StatusCode, mediaType(refused.Response.Header)
+			seen = headOf(refused.Response)
 		}
 		return tokenRefusal(seen, refused.ErrorCode)
 	case errors.As(err, &request), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

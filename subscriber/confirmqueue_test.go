@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/agrimill/agrimill/gateway"
 )
 
 // confirmWorld is a service in virtual time that answers the requests of a confirmQueue.
@@ -432,5 +435,34 @@ func TestConfirmQueueTellsWhatChanges(t *testing.T) {
 	q.drain(now)
 	if !q.add(now, "t", "t", confirmation{}) {
 		t.Error("on close it changes something")
+	}
+}
+
+// A tenant whose requests are limited is left alone for as long as the service asks, and no other one is.
+func TestLimitedTenantIsLeftAlone(t *testing.T) {
+	w := newConfirmWorld(t, ConfirmConfig{})
+	const asked = 40 * time.Second
+	w.add("limited", 1)
+	w.add("other", 1)
+	at := w.now.Add(time.Second)
+	for range 2 {
+		b := w.q.next(at)
+		if b.t.key == "other" {
+			w.q.answered(at, b, answerOK, nil)
+			continue
+		}
+		w.q.answered(at, b, answerFailed, &gateway.Error{StatusCode: http.StatusTooManyRequests, RetryAfter: asked})
+	}
+	w.q.add(at, "other", "other", confirmation{endpoint: "other", message: "2"})
+	for b := w.q.next(at.Add(asked - 1)); b != nil; b = w.q.next(at.Add(asked - 1)) {
+		if b.t.key == "limited" {
+			t.Error("the tenant is asked for before its time")
+		}
+	}
+	if wake := w.q.wake(at.Add(asked - 1)); !wake.Equal(at.Add(asked)) {
+		t.Errorf("the next request is due %v after the answer, want %v", wake.Sub(at), asked)
+	}
+	if b := w.q.next(at.Add(asked)); b == nil || b.t.key != "limited" {
+		t.Errorf("got %v, want the request of the tenant", b)
 	}
 }

@@ -202,13 +202,24 @@ func (c EncodeConfig) local(s farmdata.Stamp) time.Time {
 }
 
 func encodePosition(p *farmdata.Position) *efdipb.Position {
-	const unknown = 15
-	out := &efdipb.Position{Up: p.Up, Status: int32(p.Status), Pdop: p.PDOP, Hdop: p.HDOP, Satellites: uint32(max(p.Satellites, 0))}
+	out := &efdipb.Position{Status: statusUnknown}                           // zero would be: no GPS
 	if place := farmdata.HasNorth | farmdata.HasEast; p.Has&place == place { // half of it would be a place elsewhere
 		out.North, out.East = p.North, p.East
 	}
-	if p.Has&farmdata.HasStatus == 0 { // zero would be: no GPS
-		out.Status = unknown
+	if p.Has&farmdata.HasUp != 0 {
+		out.Up = p.Up
+	}
+	if p.Has&farmdata.HasStatus != 0 {
+		out.Status = int32(p.Status)
+	}
+	if p.Has&farmdata.HasPDOP != 0 {
+		out.Pdop = p.PDOP
+	}
+	if p.Has&farmdata.HasHDOP != 0 {
+		out.Hdop = p.HDOP
+	}
+	if p.Has&farmdata.HasSatellites != 0 {
+		out.Satellites = uint32(max(p.Satellites, 0))
 	}
 	return out
 }

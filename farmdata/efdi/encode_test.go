@@ -141,6 +141,9 @@ func TestWriteTimeLogPositions(t *testing.T) {
 			farmdata.Record{Position: farmdata.Position{North: 52.5, East: 7.5, Status: 15, Has: all}}},
 		"no GPS": {farmdata.Record{Position: farmdata.Position{North: 52.5, East: 7.5, Has: all}},
 			farmdata.Record{Position: farmdata.Position{North: 52.5, East: 7.5, Has: all}}},
+		// All bits are what a receiver writes that does not know, and the reader leaves what it made of them.
+		"no dilutions, satellites and height": {farmdata.Record{Position: farmdata.Position{North: 52.5, East: 7.5, Up: 7, PDOP: 6553.5, HDOP: 6553.5, Satellites: 255, Has: all}},
+			farmdata.Record{Position: farmdata.Position{North: 52.5, East: 7.5, Has: all}}},
 		"time only": {farmdata.Record{Stamp: farmdata.Stamp{Wall: utc, UTC: utc}},
 			farmdata.Record{Stamp: farmdata.Stamp{Wall: utc, UTC: utc}, Position: farmdata.Position{Status: 15, Has: all}}},
 	} {

@@ -3,6 +3,7 @@ package geo
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -52,6 +53,41 @@ func TestOneColumnForOneMeaning(t *testing.T) {
 		if names := slices.Compact(slices.Sorted(slices.Values(got))); len(keys.Columns()) != len(names) || len(keys.Descriptions()) != len(names) {
 			t.Errorf("%s: got %d columns and %d descriptions of %q", name, len(keys.Columns()), len(keys.Descriptions()), names)
 		}
+	}
+}
+
+// TestNamesOfOnesOwn stay with what they were given to first, whatever order columns of other logs and zones come in.
+func TestNamesOfOnesOwn(t *testing.T) {
+	t.Parallel()
+	rate := func(element, device string) *farmdata.Column {
+		return &farmdata.Column{DDI: 6, ElementID: element, DeviceID: device, Unit: "kg/ha", Scale: 1}
+	}
+	left, right, other := rate("DET-1", "DVC-1"), rate("DET-2", "DVC-1"), rate("DET-9", "DVC-2")
+	keys := Keys{Select: []Column{{DDI: "0006", As: "rate"}}}
+	for _, tt := range []struct {
+		columns []*farmdata.Column
+		want    string
+	}{
+		{[]*farmdata.Column{left, right}, "rate rate_2"},
+		{[]*farmdata.Column{right, left}, "rate_2 rate"},
+		{[]*farmdata.Column{right}, "rate_2"},
+		{[]*farmdata.Column{rate("DET-2", "DVC-1"), rate("DET-2", "DVC-1"), left}, "rate_2 rate rate_3"}, // twice, which is damage
+		{[]*farmdata.Column{other}, "rate"},
+		{[]*farmdata.Column{right, other, left}, "rate_2 rate rate_3"},
+	} {
+		keys.Begin()
+		var got []string
+		for _, column := range tt.columns {
+			got = append(got, keys.Name(column))
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("got %q, want %s", got, tt.want)
+		}
+	}
+	log := &farmdata.Log{Columns: []farmdata.Column{*rate("DET-3", "DVC-3"), *rate("DET-4", "DVC-3")}}
+	keys.BeginLog(log)
+	if got := keys.Name(&log.Columns[1]); got != "rate_2" {
+		t.Errorf("got %s for the second column of a log whose first one has no value yet", got)
 	}
 }
 

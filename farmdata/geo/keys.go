@@ -20,11 +20,13 @@ type Keys struct {
 	// Finding is called for each selected column whose values cannot be converted. Nil means nobody.
 	Finding func(*farmdata.Finding)
 
-	keys  map[*farmdata.Column]*Key // since Begin; nil for what is not written
-	seen  map[kind]int              // since Begin
-	kinds map[kind]string
-	taken map[string]bool // names in lower case; false: of Select, and still to be used
-	list  []named
+	keys    map[*farmdata.Column]*Key // since Begin; nil for what is not written
+	seen    map[kind]int              // since Begin; of a name of its own with a number whether it is there, without one the number up to which all are
+	numbers map[kind]int              // that a meaning had first with a name of its own
+	kinds   map[kind]string
+	taken   map[string]bool // names in lower case; false: of Select, and still to be used
+	tried   map[string]int  // by name in lower case, the number that was free last
+	list    []named
 }
 
 type named struct {
@@ -49,6 +51,15 @@ func (k *Keys) Begin() {
 	clear(k.seen)
 }
 
+// BeginLog is Begin for a log: of its columns that get the same name the first one of its header counts as the first, whichever has a
+// value first.
+func (k *Keys) BeginLog(log *farmdata.Log) {
+	k.Begin()
+	for i := range log.Columns {
+		k.Key(&log.Columns[i])
+	}
+}
+
 // Name returns the name of a column, the same until Begin is called; empty if it is not written. Columns that differ have
 // names that differ until then.
 func (k *Keys) Name(column *farmdata.Column) string {
@@ -66,6 +77,7 @@ func (k *Keys) Key(column *farmdata.Column) *Key {
 	}
 	if k.keys == nil {
 		k.keys, k.kinds, k.seen, k.taken = map[*farmdata.Column]*Key{}, map[kind]string{}, map[kind]int{}, map[string]bool{}
+		k.numbers, k.tried = map[kind]int{}, map[string]int{}
 		for _, c := range k.Select {
 			k.taken[strings.ToLower(c.As)] = false
 		}
@@ -98,12 +110,11 @@ func (k *Keys) make(column *farmdata.Column, selected *Column) *Key {
 		k.lost(column, of, selected.Unit)
 		return nil
 	}
-	first := base(column)
+	first, meaning := base(column), of
 	if selected.As != "" {
 		first, of = selected.As, kind{as: selected.As, unit: key.Unit}
 	}
-	k.seen[of]++
-	of.again = k.seen[of]
+	of.again = k.number(of, meaning)
 	name, known := k.kinds[of]
 	if !known {
 		if name = first; selected.As == "" || k.taken[strings.ToLower(first)] {
@@ -116,6 +127,27 @@ func (k *Keys) make(column *farmdata.Column, selected *Column) *Key {
 		k.list = append(k.list, named{&key, column})
 	}
 	return &key
+}
+
+// number returns which of the columns of a kind one is since Begin. Of those with a name of their own it is the one that its meaning
+// had before, whatever order they come in, or else the first that is free.
+func (k *Keys) number(of, meaning kind) int {
+	if of.as == "" {
+		k.seen[of]++
+		return k.seen[of]
+	}
+	meaning.as = of.as
+	at := of
+	if at.again = k.numbers[meaning]; at.again == 0 || k.seen[at] > 0 {
+		for at.again = k.seen[of] + 1; k.seen[at] > 0; at.again++ {
+		}
+		k.seen[of] = at.again
+	}
+	k.seen[at] = 1
+	if k.numbers[meaning] == 0 {
+		k.numbers[meaning] = at.again
+	}
+	return at.again
 }
 
 // lost tells once that the values of a column cannot be converted.
@@ -140,12 +172,12 @@ func base(column *farmdata.Column) string {
 }
 
 func (k *Keys) free(base string) string {
-	name := base
-	for n := 2; ; n++ {
+	name, lower := base, strings.ToLower(base)
+	for n := max(2, k.tried[lower]); ; n++ { // what is taken stays so
 		if _, taken := k.taken[strings.ToLower(name)]; !taken {
 			return name
 		}
-		name = base + "_" + strconv.Itoa(n)
+		name, k.tried[lower] = base+"_"+strconv.Itoa(n), n
 	}
 }
 

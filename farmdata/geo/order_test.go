@@ -183,6 +183,27 @@ func TestColumnsToOrder(t *testing.T) {
 	}
 }
 
+// TestColumnsInAnyOrder: of several columns with one name, the order of the header counts, not that of the values.
+func TestColumnsInAnyOrder(t *testing.T) {
+	t.Parallel()
+	set := harvest()
+	records := set.Logs[0].Records
+	set.Logs[0].Records = func(yield func(*farmdata.Record, error) bool) {
+		for record, err := range records {
+			slices.Reverse(record.Values)
+			if !yield(record, err) {
+				return
+			}
+		}
+	}
+	cfg := geo.Config{Layers: []geo.Layer{geo.Points}, Columns: []geo.Column{{DDI: "0054", As: "yield", Unit: "t/ha"}}}
+	for format, features := range written(t, set, cfg) {
+		if got := features[0].properties; got["yield"] != 8.5 || got["yield_2"] != 4. {
+			t.Errorf("%s: got %v and %v, want that of the header as the first", format, got["yield"], got["yield_2"])
+		}
+	}
+}
+
 // TestColumnsAreDescribed: the metadata of both formats has the names and units that the map has.
 func TestColumnsAreDescribed(t *testing.T) {
 	t.Parallel()

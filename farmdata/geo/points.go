@@ -12,7 +12,7 @@ import (
 // time, without an offset if that is local, its scaled values, and those that the log has for all records.
 // With Config.Columns those only that it selects.
 func (w *Writer) Points(log *farmdata.Log) error {
-	w.keys.Begin()
+	w.keys.BeginLog(log)
 	head := w.ofLog([]byte(`},"properties":{"kind":"record"`), log)
 	p := properties{w: w, columns: columns.Memo[*property]{Make: w.property}, placeholders: w.placeholders()}
 	for record, err := range log.WithConstants() {

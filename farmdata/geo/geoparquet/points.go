@@ -65,10 +65,7 @@ func addValues(fields parquet.Group, keys *geo.Keys) {
 func survey(logs []*farmdata.Log, keys *geo.Keys) (local bool, err error) {
 	first := true
 	for _, log := range logs {
-		keys.Begin()
-		for i := range log.Columns {
-			keys.Key(&log.Columns[i])
-		}
+		keys.BeginLog(log)
 		for record, err := range log.Records {
 			var finding *farmdata.Finding
 			if err != nil && !errors.As(err, &finding) {
@@ -97,7 +94,7 @@ func (p *points) log(log *farmdata.Log) error {
 	p.setText("task", log.TaskID)
 	p.setAttributes(p.names.Log(log, slices.Contains(p.cfg.Add, geo.Machine)), p.cfg.Add)
 	common := p.common()
-	p.keys.Begin()
+	p.keys.BeginLog(log)
 	values := columns.Memo[*cell]{Make: func(c *farmdata.Column) *cell { return p.cell(p.keys, c) }}
 	for record, err := range log.WithConstants() {
 		if err != nil {

@@ -248,6 +248,29 @@ func RouteBombs() []Bomb {
 			header := strings.Replace(wideHeader, "<DLV", `<PTN A="52" B="8"/><DLV`, 1)
 			return Zip(t, append(headers(1100, header, "\x00\x00\x00\x00\x98\x3a\x00"), "TASKDATA.XML", "<ISO11783_TaskData/>")...)
 		}, ""},
+		{"columns whose names look alike", func(t testing.TB) []byte {
+			var files []string
+			for i := range 120 {
+				header := `<TIM A="" D="4"><PTN A="52" B="8"/>`
+				record := "\x00\x00\x00\x00\x98\x3a\xff"
+				for j := range 255 {
+					n := rune(255*i + j)
+					header += `<DLV A="0043" B="" C="` + string('一'+n%20_000) + string('一'+n/20_000) + `"/>`
+					record += string([]byte{byte(j), 0, 0, 0, 0})
+				}
+				files = append(files, fmt.Sprintf("TLG%05d.XML", i), header+"</TIM>", fmt.Sprintf("TLG%05d.BIN", i), record)
+			}
+			return Zip(t, files...)
+		}, ""},
+		{"columns of a device with a long name", func(t testing.TB) []byte {
+			device := `<ISO11783_TaskData><DVC A="DVC1" B="` + strings.Repeat("x", 1<<20) + `"><DET A="DET1" B="1" C="1" E="0" F="0"/></DVC></ISO11783_TaskData>`
+			header := `<TIM A="" D="4"><PTN A="52" B="8"/>` + numbered(255, `<DLV A="%04x" B="" C="DET1"/>`) + `</TIM>`
+			record := "\x00\x00\x00\x00\x98\x3a\xff"
+			for i := range 255 {
+				record += string([]byte{byte(i), 1, 0, 0, 0})
+			}
+			return Zip(t, append(headers(2, header, record), "TASKDATA.XML", device)...)
+		}, ""},
 		{"the same record", func(t testing.TB) []byte { return log(t, LogHeader, string(Log(1)), 8_000_000) }, ""},
 		{"records of many values", func(t testing.TB) []byte {
 			return log(t, wideHeader, "\x01\x01\x01\x01\x01\x01\xff"+strings.Repeat("\x00\x01\x02\x03\x04", 255), 190_000)

@@ -224,7 +224,7 @@ func (w *works) name(id, text string) {
 }
 
 func (w *works) device(d *farmdata.Device) {
-	if w.devices[d.ID] == nil {
+	if w.devices[d.ID] == nil && d.ID != "" {
 		w.devices[d.ID] = d
 	}
 	byObject := map[int]string{}
@@ -234,7 +234,7 @@ func (w *works) device(d *farmdata.Device) {
 		}
 	}
 	for i := range d.Elements {
-		if e := &d.Elements[i]; w.elements[e.ID].device == nil {
+		if e := &d.Elements[i]; w.elements[e.ID].device == nil && e.ID != "" {
 			w.elements[e.ID] = element{d, e.Type, byObject[e.ParentObjectID]}
 		}
 	}

@@ -267,6 +267,30 @@ func TestAddedColumns(t *testing.T) {
 	}
 }
 
+// TestAddedColumnsOfNothing: what has no ID is nobody's task, farm or product.
+func TestAddedColumnsOfNothing(t *testing.T) {
+	t.Parallel()
+	set := harvest()
+	set.Tasks = append(set.Tasks, farmdata.Task{FieldID: "PFD1"})
+	set.Farms = append(set.Farms, farmdata.Farm{CustomerID: "CTR1"})
+	set.Products = append(set.Products, farmdata.Product{Designator: "Urea"})
+	set.Tasks[1].CustomerID = ""
+	set.Tasks[1].Zones = []farmdata.TreatmentZone{{Code: 1, Values: []farmdata.ZoneValue{{DDI: 6, Raw: 1, ProductID: "PDT2"}, {DDI: 7, Raw: 1}}, Polygons: set.Fields[0].Polygons}}
+	add := []geo.Attribute{geo.Field, geo.Customer, geo.Product}
+	for format, features := range written(t, set, geo.Config{Layers: []geo.Layer{geo.Tracks}, Add: add}) {
+		for _, f := range features[1:] { // of a task without a farm, and of none
+			if f.properties["customer"] != nil || f.properties["field"] != nil {
+				t.Errorf("%s: got %v, want nobody's", format, f.properties)
+			}
+		}
+	}
+	for format, features := range written(t, set, geo.Config{Layers: []geo.Layer{geo.Zones}}) {
+		if got := features[0].properties["product_name"]; got != "Straw; " {
+			t.Errorf("%s: got the products %q", format, got)
+		}
+	}
+}
+
 // TestOrdersThatAreWrong are refused before anything is written.
 func TestOrdersThatAreWrong(t *testing.T) {
 	t.Parallel()

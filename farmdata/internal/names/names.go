@@ -56,6 +56,7 @@ func pointers[T any](list []T, id func(*T) string) map[string]*T {
 	for i := len(list) - 1; i >= 0; i-- {
 		m[id(&list[i])] = &list[i]
 	}
+	delete(m, "") // an empty ID is none
 	return m
 }
 
@@ -65,6 +66,7 @@ func designators[T any](list []T, object func(*T) (id, name string)) map[string]
 		id, name := object(&list[i])
 		m[id] = name
 	}
+	delete(m, "")
 	return m
 }
 

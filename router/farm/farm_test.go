@@ -125,6 +125,27 @@ func TestFilterFindsDDIs(t *testing.T) {
 	}
 }
 
+// The span of a task is that of its times, as its clock showed them.
+func TestFilterByTimesOfTasks(t *testing.T) {
+	for name, test := range map[string]struct {
+		time, from, to string
+		match          bool
+	}{
+		"local, of an offset":        {`A="2026-05-04T06:30:00+02:00" B="2026-05-04T07:30:00+02:00"`, "2026-05-04T06:00:00", "2026-05-04T06:45:00", true},
+		"local, two hours earlier":   {`A="2026-05-04T06:30:00+02:00" B="2026-05-04T07:30:00+02:00"`, "2026-05-04T04:00:00", "2026-05-04T05:45:00", false},
+		"an instant of an offset":    {`A="2026-05-04T06:30:00+02:00" B="2026-05-04T07:30:00+02:00"`, "2026-05-04T04:00:00Z", "2026-05-04T05:45:00Z", true},
+		"within a duration":          {`A="2026-05-04T06:30:00" C="36000"`, "2026-05-04T12:00:00", "", true},
+		"after a duration":           {`A="2026-05-04T06:30:00" C="36000"`, "2026-05-04T16:30:01", "", false},
+		"an end and a duration":      {`A="2026-05-04T06:30:00" B="2026-05-04T07:30:00" C="36000"`, "2026-05-04T12:00:00", "", false},
+		"a beginning without an end": {`A="2026-05-04T06:30:00"`, "2026-05-04T12:00:00", "", false},
+	} {
+		payload := farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1" G="4"><TIM `+test.time+` D="4"/></TSK></ISO11783_TaskData>`)
+		if got := selects(t, farm.FilterConfig{From: test.from, To: test.to}, received(payload)); got != test.match {
+			t.Errorf("%s: got %t, want %t", name, got, test.match)
+		}
+	}
+}
+
 // A boundary or a grid across the 180th meridian is where it is, and not around the world.
 func TestFilterAcrossTheDateLine(t *testing.T) {
 	boxOf := func(west, east float64) *farm.Box { return &farm.Box{South: -18, West: west, North: -16, East: east} }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -324,6 +325,7 @@ func (f *Filter) lookAtTask(w *wanted, t *farmdata.Task) {
 		start, stop := at.Start, at.Stop
 		if stop.IsZero() {
 			stop = start
+			stop.Wall = stop.Wall.Add(at.Duration)
 		}
 		// The span of the task and the one that is wanted have a moment in common.
 		w.span = w.span && (start.IsZero() || !f.to.IsZero() && !before(start, f.to) || !f.from.IsZero() && before(stop, f.from))
@@ -382,7 +384,8 @@ func (f *Filter) lookAtLog(ctx context.Context, w *wanted, log *farmdata.Log, lo
 func before(a, b farmdata.Stamp) bool {
 	at, _ := a.Time()
 	if b.Local && !a.Wall.IsZero() {
-		at = a.Wall
+		_, offset := a.Wall.Zone() // which a time of a task may have
+		at = a.Wall.Add(time.Duration(offset) * time.Second)
 	}
 	return at.Before(b.Wall)
 }

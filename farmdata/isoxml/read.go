@@ -121,7 +121,9 @@ func (r *setReader) object(e *element) (object any, known bool) {
 		r.unasked(e, false)
 		return &h.fixed, true
 	case "ASP":
-		return &allocationStamp{e.stamp("A"), e.stamp("B"), e.int("D")}, true
+		stamp := &allocationStamp{e.stamp("A"), e.stamp("B"), e.int("D")}
+		r.unasked(e, false)
+		return stamp, true
 	case objects.Root:
 		return nil, false
 	case "PNT":

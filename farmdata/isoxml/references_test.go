@@ -125,6 +125,7 @@ func TestWhatIsNotRead(t *testing.T) {
 		"point in a task":     {`<TSK A="TSK1"><PNT A="1" C="52" D="8"/></TSK>`, "syntax: elements PNT in TSK, where they do not belong, which are left out: 1", true},
 		"in what is not read": {`<X><CTR A="CTR1"/></X>`, "unsupported: elements X, which are not read: 1; orphan: elements CTR in X, where they do not belong: 1", false},
 		"field of a maker":    {`<X><PFD A="PFD1"><PLN A="1"/></PFD><LSG A="1"/></X>`, "unsupported: elements X, which are not read: 1; orphan: elements PFD in X, where they do not belong: 1; syntax: elements LSG in X, where they do not belong, which are left out: 1", true},
+		"duration of a stamp": {`<TSK A="TSK1"><DAN A="a0"><ASP A="2021-03-23T21:00:00" C="500" D="4"/></DAN></TSK>`, "unsupported: attributes C of ASP, which are not read: 1", false},
 		"second stamp":        {`<TSK A="TSK1"><DAN A="a0"><ASP A="2021-03-23T21:00:00"/><ASP A="2022-03-23T21:00:00"/></DAN></TSK>`, "unsupported: elements ASP, which are not read: 1", false},
 		"second root":         {`</ISO11783_TaskData><ISO11783_TaskData VersionMajor="4"><CTR A="CTR1"/>`, "unsupported: elements ISO11783_TaskData, which are not read: 1; orphan: elements CTR in ISO11783_TaskData, where they do not belong: 1", false},
 	} {

@@ -45,7 +45,7 @@ type meter struct {
 	last      int64   // Unix time in milliseconds; none: unknown
 	position  farmdata.Position
 	passed    int64 // when it was at position
-	timed     bool  // there were times
+	timed     bool  // there were times of two records
 	placed    bool  // and two positions
 }
 
@@ -132,9 +132,9 @@ func (m *meter) step(r *farmdata.Record) {
 		at = r.Stamp.UTC.UnixMilli()
 	}
 	if took := at - m.last; at != none && m.last != none && took > 0 && took <= longestStep {
-		m.time += float64(took) / 1000
+		m.time, m.timed = m.time+float64(took)/1000, true
 	}
-	m.timed, m.last = m.timed || at != none, at
+	m.last = at
 	if !r.Position.Valid() {
 		return
 	}

@@ -1,6 +1,10 @@
 package content
 
-import "github.com/agrimill/agrimill/farmdata"
+import (
+	"slices"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
 
 // taskTotals are the totals of a task, which go on from one of its times to the next one.
 type taskTotals struct {
@@ -12,7 +16,11 @@ type taskTotals struct {
 
 func totalsOf(task *farmdata.Task) *taskTotals {
 	t := &taskTotals{sums: map[totalKey]float64{}, last: map[totalKey]int64{}, counted: map[string]bool{}}
-	for _, at := range task.Times {
+	times := slices.Clone(task.Times)
+	if !slices.ContainsFunc(times, func(at farmdata.TaskTime) bool { return at.Start.Wall.IsZero() }) {
+		slices.SortStableFunc(times, func(a, b farmdata.TaskTime) int { return a.Start.Wall.Compare(b.Start.Wall) })
+	}
+	for _, at := range times {
 		if at.Type != planned {
 			t.add(at.Totals)
 		}

@@ -131,6 +131,9 @@ func TestTotals(t *testing.T) {
 			"7000 of the totals, 1000 of the log, 60 of the totals"},
 		"totals that begin anew": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 5000)}}, {Totals: []farmdata.Total{total(0x74, 100)}}},
 			"5100 of the totals, 1000 of the log, 100 of the log"},
+		"totals in another order": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{
+			{Start: farmdata.Stamp{Wall: time.Unix(200, 0)}, Totals: []farmdata.Total{total(0x74, 7000)}}, {Start: farmdata.Stamp{Wall: time.Unix(100, 0)}, Totals: []farmdata.Total{total(0x74, 5000)}}},
+			"7000 of the totals, 1000 of the log, 100 of the log"},
 		"totals of which one falls": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 5000), total(0x77, 60)}}, {Totals: []farmdata.Total{total(0x74, 6000), total(0x77, 50)}}},
 			"11000 of the totals, 1000 of the log, 110 of the totals"},
 		"an amount that was corrected": {sprayer(), nil, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 5000), total(0x51, 60)}}, {Totals: []farmdata.Total{total(0x74, 6000), total(0x51, 54)}}},
@@ -335,8 +338,9 @@ func TestTotalsOfBrokenWays(t *testing.T) {
 		"no positions for 5 s": {func(r *farmdata.Record) {
 			r.Position.Has *= farmdata.PositionField(1 - onOff(r.Number > 50 && r.Number < 55))
 		}, "1000 of the log, 100 of the log"},
-		"no positions at all": {func(r *farmdata.Record) { r.Position = farmdata.Position{} }, "unknown, 100 of the log"},
-		"no times at all":     {func(r *farmdata.Record) { r.Stamp = farmdata.Stamp{} }, "1000 of the log, unknown"},
+		"no positions at all":        {func(r *farmdata.Record) { r.Position = farmdata.Position{} }, "unknown, 100 of the log"},
+		"a record every two minutes": {func(r *farmdata.Record) { r.Stamp.Wall = r.Stamp.Wall.Add(time.Duration(r.Number) * 2 * time.Minute) }, "unknown, unknown"},
+		"no times at all":            {func(r *farmdata.Record) { r.Stamp = farmdata.Stamp{} }, "1000 of the log, unknown"},
 	} {
 		log := drive(sprayer(), 100, reading{0, 0x43, "DET1", 6000})
 		records := log.Records

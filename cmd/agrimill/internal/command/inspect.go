@@ -182,7 +182,11 @@ func writeSet(table io.Writer, row func(...any), set *content.Set) {
 	}
 	heading(len(set.Fields), "FIELD", "NAME", "M²", "CUSTOMER", "FARM")
 	for _, f := range set.Fields {
-		row(f.ID, f.Name, f.Area, f.Customer, f.Farm)
+		area := "" // unknown
+		if f.Area > 0 {
+			area = strconv.FormatInt(f.Area, 10)
+		}
+		row(f.ID, f.Name, area, f.Customer, f.Farm)
 	}
 	for _, list := range []struct {
 		heading string

@@ -48,6 +48,14 @@ func TestInspect(t *testing.T) {
 	}
 }
 
+// An area that is not known is not shown as 0.
+func TestInspectFieldWithoutArea(t *testing.T) {
+	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><PFD A="PFD1" C="acre"/><PFD A="PFD2" C="acre" D="7"/></ISO11783_TaskData>`))}
+	if table := w.want(statusOK, "inspect", "-"); !strings.Contains(table, "\nPFD1   acre  -   -         -\nPFD2   acre  7   -         -\n") {
+		t.Errorf("got\n%s", table)
+	}
+}
+
 // Totals of a terminal, and sums of them, are shown figure by figure.
 func TestInspectTotals(t *testing.T) {
 	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.ArchiveOfTotals(t, 5))}

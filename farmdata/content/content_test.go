@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -349,6 +350,23 @@ func TestPrescriptionsAreSummarized(t *testing.T) {
 	for _, want := range []string{"Rate, kg/ha (GRD00001 and 1 more)", ">1500</text>", "Z\"><title>160 kg/ha, Base dressing; Base dressing, rest, Long acre, PDT3; Urea</title>", "Z\"><title>1500 kg/ha, Liming, Long acre, PDT3</title>", "246.7 – 263.3</text>"} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("no %q in %s", want, svg)
+		}
+	}
+}
+
+// A box has in it what goes across the 180th meridian, and not the rest of the world.
+func TestBoxesAcrossTheMeridian(t *testing.T) {
+	t.Parallel()
+	place := func(east float64) farmdata.Point { return farmdata.Point{North: -17, East: east} }
+	for _, east := range []float64{-179.9, 179.95} {
+		field := farmdata.Field{Polygons: []farmdata.Polygon{{Rings: []farmdata.LineString{{Type: 1, Points: []farmdata.Point{place(179.9), place(east), {North: -16.9, East: east}}}}}}}
+		grid := &farmdata.Grid{Type: 1, North: -17, East: 179.9, CellNorth: 0.1, CellEast: math.Mod(east-179.9+360, 360), Rows: 1, Cols: 1, Cells: func(func(*farmdata.Cell, error) bool) {}}
+		set := &farmdata.Set{Fields: []farmdata.Field{field}, Tasks: []farmdata.Task{{Grids: []*farmdata.Grid{grid}}}}
+		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t).Sets[0]
+		for what, box := range map[string]*content.Box{"field": s.Fields[0].Box, "grid": s.Grids[0].Box} {
+			if all := box.West == -180 && box.East == 180; all != (east < 0) || !all && box.West < 179 {
+				t.Errorf("%s from 179.9 to %g: got %+v", what, east, *box)
+			}
 		}
 	}
 }

@@ -109,6 +109,9 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, known *names.D
 	if grid.Valid() {
 		south, north := corner(grid, 0, 0), corner(grid, grid.Rows, grid.Cols)
 		g.Box = g.Box.add(south).add(north)
+		if north.east < south.east { // across the 180th meridian
+			g.Box = g.Box.around()
+		}
 		s.outlines = append(s.outlines, []latLon{south, {south.north, north.east}, north, {north.north, south.east}})
 	}
 	values := prescribed{index: map[string]int{}}
@@ -184,8 +187,11 @@ func outlines(polygon farmdata.Polygon, box **Box) (rings [][]latLon) {
 		var outline []latLon
 		for _, point := range ring.Points {
 			if at := (latLon{point.North, point.East}); point.Valid() {
-				outline = append(outline, at)
 				*box = (*box).add(at)
+				if last := len(outline) - 1; last >= 0 && math.Abs(outline[last].east-at.east) > 180 {
+					*box = (*box).around()
+				}
+				outline = append(outline, at)
 			}
 		}
 		rings = append(rings, outline)

@@ -138,6 +138,12 @@ func (b *Box) add(p latLon) *Box {
 	return b
 }
 
+// around returns the box of what goes across the 180th meridian: all around the Earth.
+func (b *Box) around() *Box {
+	b.West, b.East = -180, 180
+	return b
+}
+
 // Finding is a farmdata.Finding as data.
 type Finding struct {
 	Kind farmdata.Kind `json:"kind"`

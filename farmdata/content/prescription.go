@@ -75,12 +75,12 @@ const (
 )
 
 // prescriptions summarizes the prescription maps, and takes what their picture needs from blocks. The error is that of ctx.
-func (s *Set) prescriptions(ctx context.Context, set *farmdata.Set, blocks *int) error {
+func (s *Set) prescriptions(ctx context.Context, set *farmdata.Set, blocks *int, noted *notes) error {
 	known := names.New(set)
 	for _, p := range set.Prescriptions() {
 		if p.Grid == nil {
 			s.zones(&p, known)
-		} else if err := s.grid(ctx, &p, known, blocks); err != nil {
+		} else if err := s.grid(ctx, &p, known, blocks, noted); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func about(known *names.Directory, of names.Subject) (text string) {
 	return text
 }
 
-func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, known *names.Directory, blocks *int) error {
+func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, known *names.Directory, blocks *int, noted *notes) error {
 	grid := p.Grid
 	g := Grid{Name: grid.Name, Tasks: []string{}, Type: grid.Type, Rows: grid.Rows, Cols: grid.Cols, Findings: []Finding{}}
 	var fields unique
@@ -126,7 +126,7 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, known *names.D
 	}()
 	for cell, err := range grid.Cells {
 		if err != nil {
-			if err := note(&g.Findings, err); err != nil {
+			if err := noted.add(&g.Findings, err); err != nil {
 				return err
 			}
 			continue

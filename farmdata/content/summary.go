@@ -166,13 +166,30 @@ func finding(f *farmdata.Finding) Finding {
 	return out
 }
 
-// note takes what a stream yields instead of a record. Any other error, which streams do not yield, is returned.
-func note(list *[]Finding, err error) error {
+// mostNoted is how many bytes the findings of logs and grids take in a summary: each log has as many as its reader tells, and little data
+// many logs.
+const mostNoted = 8 << 20
+
+// notes takes the findings of logs and grids.
+type notes struct{ left int64 }
+
+// add takes what a stream yields instead of a record. Any other error, which streams do not yield, is returned.
+func (n *notes) add(list *[]Finding, err error) error {
+	const each = 512 // beside its text
+	const noRoom = "more findings of logs and grids than a summary has room for"
 	var found *farmdata.Finding
 	if !errors.As(err, &found) {
 		return err
 	}
-	*list = append(*list, finding(found))
+	if n.left < 0 {
+		if last := len(*list) - 1; last >= 0 && (*list)[last].Text == string(farmdata.KindLimit)+": "+noRoom {
+			return nil
+		}
+		found = &farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: noRoom}
+	}
+	f := finding(found)
+	n.left -= each + int64(len(f.Text))
+	*list = append(*list, f)
 	return nil
 }
 
@@ -188,12 +205,12 @@ func findings(list []*farmdata.Finding) []Finding {
 // then; what cannot be read is a finding.
 func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 	s := &Summary{Form: data.Form, Sets: make([]Set, 0, len(data.Sets)), More: findings(data.Findings)}
-	blocks := maxBlocks
+	blocks, noted := maxBlocks, &notes{mostNoted}
 	for _, set := range data.Sets {
 		summary := summarizeSet(set)
-		err := summary.readLogs(ctx, set, data.devices)
+		err := summary.readLogs(ctx, set, data.devices, noted)
 		if err == nil {
-			err = summary.prescriptions(ctx, set, &blocks)
+			err = summary.prescriptions(ctx, set, &blocks, noted)
 		}
 		s.Sets = append(s.Sets, summary)
 		if err != nil {
@@ -247,7 +264,7 @@ func status(n int) string {
 	return map[int]string{1: "planned", 2: "running", 3: "paused", 4: "completed", 5: "template", 6: "canceled"}[n]
 }
 
-func summarizeLog(ctx context.Context, log *farmdata.Log, meter *meter) (Log, *track, error) {
+func summarizeLog(ctx context.Context, log *farmdata.Log, meter *meter, noted *notes) (Log, *track, error) {
 	l := Log{Name: log.Name, Task: log.TaskID, Bytes: log.Size, Columns: []Column{}, Findings: []Finding{}}
 	t := &track{name: log.Name}
 	stats := newStatistics(log, meter)
@@ -264,7 +281,7 @@ func summarizeLog(ctx context.Context, log *farmdata.Log, meter *meter) (Log, *t
 	}
 	for record, err := range recorded.WithConstants() {
 		if err != nil {
-			if err := note(&l.Findings, err); err != nil {
+			if err := noted.add(&l.Findings, err); err != nil {
 				return l, t, err
 			}
 			continue

@@ -91,7 +91,7 @@ const (
 )
 
 // readLogs reads the logs. known are devices outside of the set. The error is that of ctx.
-func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.Device) error {
+func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.Device, noted *notes) error {
 	works := worksOf(set, known)
 	defer func() {
 		totals, found := works.finish()
@@ -102,7 +102,7 @@ func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.
 	}()
 	for _, log := range set.Logs {
 		meter := works.meter(log)
-		l, t, err := summarizeLog(ctx, log, meter)
+		l, t, err := summarizeLog(ctx, log, meter, noted)
 		meter.finish(log.TaskID, l.Findings)
 		works.leaveOut(l.Columns)
 		s.Logs = append(s.Logs, l)

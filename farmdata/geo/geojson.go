@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -49,12 +50,20 @@ func (w *Writer) Close() error {
 	w.open()
 	w.raw("]")
 	if list := w.keys.Descriptions(); len(list) > 0 {
-		w.raw(`,"columns":`)
-		descriptions, err := json.Marshal(list)
-		if err != nil {
-			return fmt.Errorf("geo: %w", err)
+		w.raw(`,"columns":{`)
+		for i, name := range slices.Sorted(maps.Keys(list)) { // one by one: several may have the same long names
+			w.comma(i)
+			w.string(name)
+			w.raw(":")
+			description, err := json.Marshal(list[name])
+			if err != nil {
+				return fmt.Errorf("geo: %w", err)
+			}
+			if _, err := w.w.Write(description); err != nil {
+				return fmt.Errorf("geo: %w", err)
+			}
 		}
-		_, _ = w.w.Write(descriptions)
+		w.raw("}")
 	}
 	w.raw("}\n")
 	return w.flush()

@@ -3,6 +3,8 @@ package farm
 import (
 	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -64,13 +66,49 @@ var ErrUnreadable = errors.New("the payload is not readable")
 // is one of getting a payload that is elsewhere.
 func (i *Inspector) Summarize(msg *message.Message) (summary *content.Summary, err error) {
 	err = i.reader.use(msg, func(ctx context.Context, o opened) (err error) {
-		summary, err = content.Summarize(ctx, o.data)
+		summary, err = summarize(ctx, o.data)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return summary, nil
+}
+
+// summarize returns a summary that can be written: in memory, data have one long name once, whatever has it.
+func summarize(ctx context.Context, data *content.Data) (*content.Summary, error) {
+	summary, err := content.Summarize(ctx, data)
+	if err == nil && texts(reflect.ValueOf(summary)) > DefaultMaxOutput {
+		err = &unreadable{fmt.Sprintf("limit: its summary would take more than %d bytes", DefaultMaxOutput)}
+	}
+	return summary, err
+}
+
+// texts is how many bytes the texts of a value take together.
+func texts(v reflect.Value) (bytes int64) {
+	switch v.Kind() {
+	case reflect.String:
+		return int64(v.Len())
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return texts(v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			bytes += texts(v.Index(i))
+		}
+	case reflect.Map:
+		for _, element := range v.Seq2() {
+			bytes += texts(element)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				bytes += texts(v.Field(i))
+			}
+		}
+	}
+	return bytes
 }
 
 // Contents reads the payload of a message, all of it. Under a Router it does so once for a message, however often
@@ -92,9 +130,15 @@ func (i *Inspector) Contents(msg *message.Message) (*Contents, error) {
 
 func contents(s *content.Summary) *Contents {
 	c := &Contents{Readable: true, Reason: clean(unread(s)), Form: string(s.Form)}
+	type entry struct {
+		in   *[]string
+		text string
+	}
+	known := map[entry]bool{}
 	add := func(list *[]string, texts ...string) {
 		for _, text := range texts {
-			if text != "" && !slices.Contains(*list, text) {
+			if e := (entry{list, text}); text != "" && !known[e] {
+				known[e] = true
 				*list = append(*list, text)
 			}
 		}

@@ -438,6 +438,26 @@ func TestTransformsOfDamage(t *testing.T) {
 	}
 }
 
+// Findings count for the size of a message as records do, however long the names of files are.
+func TestRecordsOfManyFindings(t *testing.T) {
+	folder := strings.Repeat("x", 10_000) + "/"
+	late := strings.Repeat("\xfe\xff\xff\xff\x98\x3a\x00", 300) // beyond the end of the day
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{}))(t)
+	out := testkit.Must(records(received(farmdatatest.Zip(t, folder+"TLG00001.XML", `<TIM A="" D="4"/>`, folder+"TLG00001.BIN", late))))(t)
+	read, found := 0, 0
+	for _, m := range out {
+		var header farm.BatchHeader
+		testkit.NoError(t, json.Unmarshal(bytes.SplitN(m.Payload, []byte("\n"), 2)[0], &header))
+		read, found = read+header.Records, found+len(header.Findings)
+		if len(m.Payload) > farm.DefaultBatchBytes+100_000 {
+			t.Errorf("got a message of %d bytes, want about %d", len(m.Payload), farm.DefaultBatchBytes)
+		}
+	}
+	if read != 300 || found < 300 {
+		t.Errorf("got %d records and %d findings, want 300", read, found)
+	}
+}
+
 // work is the figures of a work.
 func work(name string, w content.Work) string {
 	text := fmt.Sprintf("%s: %g %s, %g %s, %g %s", name, w.Area.Value, w.Area.From, w.Distance.Value, w.Distance.From, w.Time.Value, w.Time.From)

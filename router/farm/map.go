@@ -327,12 +327,12 @@ func (m *cartographer) limited(set *farmdata.Set) *farmdata.Set {
 	return &out
 }
 
-// bounded yields what seq does, and the error of ctx once it has ended. It calls each with what is no error.
+// bounded yields what seq does, and the error of ctx once it has ended, also of many short ones. It calls each with what is no error.
 func bounded[T any](ctx context.Context, seq iter.Seq2[*T, error], each func(*T)) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		n := 0
 		for value, err := range seq {
-			if n++; n%256 == 0 && ctx.Err() != nil {
+			if n++; n%256 == 1 && ctx.Err() != nil {
 				yield(nil, ctx.Err())
 				return
 			}

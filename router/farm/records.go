@@ -121,7 +121,7 @@ func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
 
 // NewSummary returns a transform for [router.Route.Transform] that makes a [content.Summary] as JSON of
 // TaskData and EFDI. It is one message of the type [TypeSummary], whose UUID is the same for the same payload for the same
-// endpoint, with [KeySourceType]. A payload that cannot be read passes as it is, with [KeyReadable]. The error of NewSummary matches
+// endpoint, with [KeySourceType]. A payload that cannot be read, or whose summary would have more than [DefaultMaxOutput] bytes of texts, passes as it is, with [KeyReadable]. The error of NewSummary matches
 // [ErrConfig]; the transform only fails if it cannot get a payload that is elsewhere.
 func NewSummary(config ReadConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
@@ -129,7 +129,7 @@ func NewSummary(config ReadConfig) (message.HandlerFunc, error) {
 	}
 	r := newReader(config)
 	return transform(r, func(ctx context.Context, to *maker, data *content.Data) error {
-		summary, err := content.Summarize(ctx, data)
+		summary, err := summarize(ctx, data)
 		if err != nil {
 			return err
 		}
@@ -288,9 +288,12 @@ type batches struct {
 	keys    geo.Keys
 	part    int
 	lines   []byte
+	told    int                        // bytes of findings beside them
 	used    map[*farmdata.Column]int64 // the record, from 1, that a column was last written in
 	columns map[string]*farmdata.Column
 	header  BatchHeader
+	// described is how many bytes say what the columns are: several may have the same long names.
+	described int64
 }
 
 func (b *batches) run(ctx context.Context) error {
@@ -301,15 +304,16 @@ func (b *batches) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			b.header.Findings = append(b.header.Findings, err.Error())
+			text := err.Error()
+			b.header.Findings, b.told = append(b.header.Findings, text), b.told+len(text)
 			var finding *farmdata.Finding
 			if errors.As(err, &finding) {
 				b.maker.lose(finding)
 			}
-			continue
+		} else {
+			b.record(record)
 		}
-		b.record(record)
-		if b.header.Records >= b.config.BatchRecords || int64(len(b.lines)) >= b.config.BatchBytes {
+		if b.header.Records >= b.config.BatchRecords || int64(len(b.lines)+b.told) >= b.config.BatchBytes {
 			if err := b.flush(); err != nil {
 				return err
 			}
@@ -351,7 +355,9 @@ func (b *batches) record(r *farmdata.Record) {
 		}
 		first = false
 		name := b.keys.Name(v.Column)
-		b.columns[name] = v.Column
+		if c := v.Column; b.columns[name] == nil {
+			b.columns[name], b.described = c, b.described+int64(len(c.Name)+len(c.Unit)+len(c.Element)+len(c.Device))
+		}
 		line = append(append(append(line, '"'), name...), `":`...) // letters, digits, _ and - only
 		line = appendFloat(line, v.Scaled())
 	}
@@ -391,6 +397,10 @@ func ofLog(log *farmdata.Log) message.Metadata {
 	return metadata
 }
 
+func (b *batches) tooMuch() error {
+	return &unreadable{fmt.Sprintf("limit: its records would take more than %d bytes (max_output)", b.config.MaxOutput)}
+}
+
 // flush makes a message of what was collected.
 func (b *batches) flush() error {
 	b.header.Log, b.header.Task, b.header.Path, b.header.Part = b.log.Name, b.log.TaskID, b.set.Path, b.part
@@ -400,6 +410,9 @@ func (b *batches) flush() error {
 	b.header.Columns = make(map[string]geo.Description, len(b.columns))
 	for name, c := range b.columns {
 		b.header.Columns[name] = geo.Description{DDI: c.DDI.String(), Name: c.Name, Unit: c.Unit, Element: c.Element, Device: c.Device}
+	}
+	if b.maker.bytes+b.described > b.config.MaxOutput {
+		return b.tooMuch()
 	}
 	payload, err := json.Marshal(b.header)
 	if err != nil { // there are only texts and whole numbers in it
@@ -414,10 +427,11 @@ func (b *batches) flush() error {
 	ending := fmt.Sprintf("-%s-%d.jsonl", cmp.Or(b.log.Name, "log"), b.part)
 	b.maker.add(payload, TypeRecords, ending, metadata, b.index, strconv.Itoa(b.part))
 	if b.maker.bytes > b.config.MaxOutput {
-		return &unreadable{fmt.Sprintf("limit: its records would take more than %d bytes (max_output)", b.config.MaxOutput)}
+		return b.tooMuch()
 	}
 	b.part++
-	b.lines, b.header = b.lines[:0], BatchHeader{}
+	b.lines, b.told, b.header = b.lines[:0], 0, BatchHeader{}
 	clear(b.columns)
+	b.described = 0
 	return nil
 }

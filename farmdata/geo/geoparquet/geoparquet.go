@@ -211,6 +211,9 @@ type column struct {
 	level  int // of a value that is not null
 }
 
+// mostDescribed is how many bytes the metadata may have that say what the columns are.
+const mostDescribed = 16 << 20
+
 // MaxColumns is how many columns a file has at most: each takes memory, also without any rows.
 const MaxColumns = 5000
 
@@ -419,7 +422,13 @@ func (t *table) close(keys *geo.Keys) error {
 	}
 	t.w.SetKeyValueMetadata("geo", string(metadata))
 	if keys != nil {
-		descriptions, err := json.Marshal(keys.Descriptions())
+		list, size := keys.Descriptions(), 0
+		for name, d := range list { // several may have the same long names
+			if size += len(name) + len(d.Name) + len(d.Unit) + len(d.Element) + len(d.Device); size > mostDescribed {
+				return fmt.Errorf("geoparquet: what the columns are would take more than %d bytes", mostDescribed)
+			}
+		}
+		descriptions, err := json.Marshal(list)
 		if err != nil {
 			return fmt.Errorf("geoparquet: %w", err)
 		}

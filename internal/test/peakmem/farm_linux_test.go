@@ -33,15 +33,20 @@ type routeCost struct {
 // allLayers are those of a map.
 var allLayers = []geo.Layer{geo.Fields, geo.Tracks, geo.Points, geo.Grids, geo.Zones}
 
-// transforms are what a route can make. The summary is measured where it is made.
+// transforms are what a route can make.
 func transforms() map[string]farm.TransformConfig {
 	return map[string]farm.TransformConfig{
 		"records":    {Records: &farm.RecordsConfig{}},
+		"summary":    {Summary: &farm.ReadConfig{}},
 		"GeoJSON":    {Map: &farm.MapConfig{Layers: allLayers}},
 		"GeoParquet": {Map: &farm.MapConfig{Layers: allLayers, Format: farm.FormatGeoParquet}},
 		"EFDI":       {EFDI: &farm.EFDIConfig{}},
+		expressions:  {},
 	}
 }
+
+// expressions make nothing, but ask what is in a payload.
+const expressions = "expressions"
 
 // measureRoute makes of a file what a route makes.
 func measureRoute(file, name string) (c routeCost) {
@@ -52,6 +57,16 @@ func measureRoute(file, name string) (c routeCost) {
 	transform, err := farm.NewTransform(transforms()[name])
 	if err != nil {
 		panic(err)
+	}
+	if name == expressions {
+		inspector, err := farm.NewInspector(farm.ReadConfig{})
+		if err != nil {
+			panic(err)
+		}
+		transform = func(msg *message.Message) ([]*message.Message, error) {
+			_, err := inspector.Contents(msg)
+			return nil, err
+		}
 	}
 	out, err := transform(message.NewMessage("received", b))
 	if err != nil {

@@ -137,6 +137,9 @@ func taskDataBombs() []Bomb {
 			}
 			return Zip(t, files...)
 		}, ""},
+		{"farms", func(t testing.TB) []byte {
+			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(70_000, `<FRM A="FRM%[1]d" B="name%[1]d"/>`)+"</ISO11783_TaskData>")
+		}, ""},
 		{"totals of device elements", func(t testing.TB) []byte {
 			return Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><DVC A="DVC1">`+numbered(12_000, `<DET A="DET%[1]d" B="1%[1]d" C="1" E="0" F="1%[1]d"/>`)+
 				`</DVC><TSK A="TSK1" G="4"><TIM A="2026-05-01T08:00:00" D="4">`+numbered(12_000, `<DLV A="0051" B="1" C="DET%d"/>`)+`</TIM></TSK></ISO11783_TaskData>`)
@@ -159,6 +162,18 @@ func logBombs() []Bomb {
 			record := strings.Repeat("\x00", 6) + "\xff" + strings.Repeat("\x00", 255*5)
 			return zipOf(t, []string{"TLG00000.XML", wideHeader}, repetition{"TLG00000.BIN", record, (255 << 20) / len(record)})
 		}, ""},
+		{"findings of many logs", func(t testing.TB) []byte {
+			return Zip(t, headers(4900, `<TIM A=""/>`, strings.Repeat("\xfe\xff\xff\xff\x98\x3a\x00", 1002))...)
+		}, "more findings than"},
+		{"findings of logs with long names", func(t testing.TB) []byte {
+			var files []string
+			folder := strings.Repeat("x", 60_000) + "/"
+			for i := range 7 {
+				name := fmt.Sprintf("%sTLG%05d", folder, i)
+				files = append(files, name+".XML", `<TIM A=""/>`, name+".BIN", strings.Repeat("\xfe\xff\xff\xff\x98\x3a\x00", 1002))
+			}
+			return Zip(t, files...)
+		}, "more findings"},
 		{"short records", func(t testing.TB) []byte {
 			return log(t, `<TIM A="" D="4"><PTN A="52" B="8"/></TIM>`, "\x01\x02\x03\x00\x98\x3a\x00", 36<<20)
 		}, ""},

@@ -12,9 +12,11 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/sinks"
 )
 
 const received, answer = "app:received", "app:answer"
@@ -241,5 +243,36 @@ func TestFirstOfTwoIsSentOnce(t *testing.T) {
 				t.Errorf("sent %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// Nor is it sent again when the message comes again because the poison queue never takes it.
+func TestPartialDeliveryThatFitsNowhereIsNotSentAgain(t *testing.T) {
+	g := newToGateway(t)
+	from, q := newSource(), &poisonqueue.Queue{}
+	tries := 0
+	poison := newSink(func(_ string, msg *message.Message) error {
+		if tries++; tries <= 3 {
+			return sinks.ErrRejected
+		}
+		return q.Publish(router.DefaultPoisonTopic, msg)
+	})
+	r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{Name: "back", From: from, Topic: "in", To: g.pub, ToTopic: answer})
+	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
+	msg.Metadata[gateway.KeyDirectRecipients] = g.receiver + "," + uuid.NewString()
+	for n, want := range []string{"nack", "nack", "nack", "ack"} {
+		again := msg.Copy()
+		again.SetContext(msgctx.With(t.Context(), msgctx.Value{Nack: &msgctx.Nack{}}))
+		from.messages <- again
+		if got := verdict(t, again); got != want {
+			t.Fatalf("delivery %d: %s, want %s", n+1, got, want)
+		}
+	}
+	if got := len(g.all(gateway.KeyContextID)); got != 1 {
+		t.Errorf("sent %d times, want 1", got)
+	}
+	report, err := r.Replay(t.Context(), q, router.PoisonSelection{All: true, Force: true})
+	if report.Reason = ""; err != nil || report != (router.ReplayReport{Poisoned: 1}) || len(g.all(gateway.KeyContextID)) != 2 {
+		t.Errorf("a forced replay: %+v, %v, sent %d times; want it sent once more", report, err, len(g.all(gateway.KeyContextID)))
 	}
 }

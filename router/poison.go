@@ -211,7 +211,11 @@ var poisonPause = backoff.Policy{Initial: time.Second, Max: time.Second}
 func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		ctx := msg.Context()
-		out, err := h(msg)
+		var out []*message.Message
+		err := p.refused.partialDelivery(ctx, msg)
+		if err == nil {
+			out, err = h(msg)
+		}
 		if err == nil {
 			return out, nil
 		}
@@ -263,6 +267,7 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 	if err != nil {
 		return p.failed(ctx, route, msg, class, &poisonError{Topic: p.config.Topic, Reason: reason, Err: err}, fields)
 	}
+	p.refused.forget(ctx, msg)
 	if p.failing.CompareAndSwap(true, false) {
 		p.logger.Info("poison queue available again", fields)
 	}
@@ -352,7 +357,7 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 		p.logger.Debug("poison queue rejected a message", fields)
 		return WithClass(failure, verdict)
 	case verdict == ClassPermanent:
-		p.hold(ctx, msg, text, fields)
+		p.hold(ctx, msg, failure.Reason, text, fields)
 	case !errors.Is(failure.Err, sinks.ErrNotConnected) && p.failing.CompareAndSwap(false, true):
 		p.logger.Error("poison queue unavailable; messages stay open", redacted(text), fields)
 		sleep(ctx, p.config.Stop, poisonPause.Delay(0))
@@ -366,12 +371,8 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 }
 
 // hold keeps a message that the queue will never take from coming back at once.
-func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, text string, fields watermill.LogFields) {
-	id := msg.UUID
-	if dedupID, ok := DedupID(ctx); ok {
-		id = dedupID
-	}
-	times := p.refused.add(id)
+func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, reason error, text string, fields watermill.LogFields) {
+	times := p.refused.add(nameOf(ctx, msg), reason)
 	if times == 0 {
 		p.logger.Error("poison queue permanently rejects this message; it stays open", redacted(text), fields)
 	} else {

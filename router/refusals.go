@@ -1,12 +1,19 @@
 package router
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // refusedPause is the wait before a message is returned that the poison queue
@@ -19,18 +26,55 @@ const maxRefusals = 1024
 
 // refusals counts how often each message was refused.
 type refusals struct {
-	mu     sync.Mutex
-	counts *simplelru.LRU[string, int] // nil before the first
+	partial atomic.Bool // of one, some recipients have it
+
+	mu  sync.Mutex
+	all *simplelru.LRU[string, refusal] // nil before the first
 }
 
-// add counts one more for a message and returns how often it was refused before.
-func (r *refusals) add(id string) int {
+type refusal struct {
+	times  int
+	reason error // that it has reached only some of its recipients; nil if it has not
+}
+
+// nameOf names a message in all its deliveries, as far as its subscriber does.
+func nameOf(ctx context.Context, msg *message.Message) string {
+	return cmp.Or(msgctx.Delivery(ctx), msg.UUID)
+}
+
+// add counts one more for a message, which was poisoned for that reason, and returns how often it was refused before.
+func (r *refusals) add(id string, reason error) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.counts == nil {
-		r.counts, _ = simplelru.NewLRU[string, int](maxRefusals, nil) // it fails without a size
+	if r.all == nil {
+		r.all, _ = simplelru.NewLRU[string, refusal](maxRefusals, nil) // it fails without a size
 	}
-	n, _ := r.counts.Peek(id)
-	r.counts.Add(id, n+1)
-	return n
+	before, _ := r.all.Peek(id)
+	now := refusal{times: before.times + 1}
+	if errors.Is(reason, gateway.ErrPartialDelivery) {
+		now.reason = reason
+		r.partial.Store(true)
+	}
+	r.all.Add(id, now)
+	return before.times
+}
+
+// partialDelivery returns why a message was refused that has reached some of its recipients: it must not be handled again. Else nil.
+func (r *refusals) partialDelivery(ctx context.Context, msg *message.Message) error {
+	if !r.partial.Load() {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, _ := r.all.Peek(nameOf(ctx, msg))
+	return known.reason
+}
+
+// forget forgets a message that was taken.
+func (r *refusals) forget(ctx context.Context, msg *message.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.all != nil {
+		r.all.Remove(nameOf(ctx, msg))
+	}
 }

@@ -81,7 +81,9 @@ func (p *program) describedBy(ctx context.Context, file string) (cfg content.Con
 		return cfg, nil
 	}
 	if err := p.inspectable(ctx, file, cfg, func(data *content.Data) error {
-		cfg.EFDI.Devices = data.Sets[0].Devices
+		if cfg.EFDI.Devices = data.Sets[0].Devices; len(cfg.EFDI.Devices) == 0 {
+			return fmt.Errorf("%s describes no device", cell(file))
+		}
 		return nil
 	}); err != nil {
 		return cfg, fmt.Errorf("--devices: %w", err)

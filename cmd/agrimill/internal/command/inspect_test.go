@@ -82,6 +82,9 @@ func TestInspectWithDevices(t *testing.T) {
 	if table := w.want(statusOK, "inspect", log); !strings.Contains(table, "\n0043  Actual working width  DET-1    -       5      9000  9000  mm\n") {
 		t.Errorf("without devices:\n%s", table)
 	}
+	if status, _, stderr := w.agrimill("inspect", log, "--devices", log); status != statusFailed || !strings.Contains(stderr, "describes no device") {
+		t.Errorf("with devices of a file that has none: status %d, stderr %q", status, stderr)
+	}
 	if table := w.want(statusOK, "inspect", log, "--devices", devices); !strings.Contains(table, "\n0043  Working width      DET-1    Mower   5      9    9    m\n") {
 		t.Errorf("with devices:\n%s", table)
 	}

@@ -31,7 +31,13 @@ func totalsOf(task *farmdata.Task) *taskTotals {
 // add takes the totals of a time. A device element began anew if an area, a distance or a time is less than before. If only an amount is, it
 // was corrected.
 func (t *taskTotals) add(totals []farmdata.Total) {
-	anew := map[string]bool{}
+	anew, there := map[string]bool{}, map[totalKey]bool{}
+	totals = slices.DeleteFunc(slices.Clone(totals), func(total farmdata.Total) bool { // of two in one time the first one counts
+		key := totalKey{total.DDI, total.ElementID}
+		twice := there[key]
+		there[key] = true
+		return twice
+	})
 	for _, total := range totals {
 		if total.DDI >= totalArea && total.DDI <= idleTime {
 			t.counted[total.ElementID] = true

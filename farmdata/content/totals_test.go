@@ -134,6 +134,8 @@ func TestTotals(t *testing.T) {
 		"totals in another order": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{
 			{Start: farmdata.Stamp{Wall: time.Unix(200, 0)}, Totals: []farmdata.Total{total(0x74, 7000)}}, {Start: farmdata.Stamp{Wall: time.Unix(100, 0)}, Totals: []farmdata.Total{total(0x74, 5000)}}},
 			"7000 of the totals, 1000 of the log, 100 of the log"},
+		"a total twice in one time": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 5000), total(0x51, 60)}}, {Totals: []farmdata.Total{total(0x74, 6000), total(0x51, 66), total(0x74, 100), total(0x51, 54)}}},
+			"6000 of the totals, 1000 of the log, 100 of the log; 0007 DET1: 11000 of the totals mg/m², 66 of the totals kg"},
 		"totals of which one falls": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 5000), total(0x77, 60)}}, {Totals: []farmdata.Total{total(0x74, 6000), total(0x77, 50)}}},
 			"11000 of the totals, 1000 of the log, 110 of the totals"},
 		"an amount that was corrected": {sprayer(), nil, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 5000), total(0x51, 60)}}, {Totals: []farmdata.Total{total(0x74, 6000), total(0x51, 54)}}},

@@ -146,6 +146,7 @@ func (c *Config) PublisherConfig(to ToGateway) publisher.Config {
 			v.Field(i).Set(defaults.Field(i))
 		}
 	}
+	config.PartialDelivery = to.PartialDelivery // of a file, see deriveDefaults
 	config.CloseTimeout = c.Shutdown.Timeout
 	if to.Envelope {
 		config.Marshaler = publisher.EnvelopeMarshaler{}

@@ -88,6 +88,22 @@ func TestPublisherOfARoute(t *testing.T) {
 	testkit.Equal(t, []any{config.MaxRequests, config.TenantID, config.PartialDelivery}, []any{3, "b", publisher.PartialDeliveryIsSent})
 }
 
+// What a route of a file does not say, the section publisher does. What it says holds, also if that is the default.
+func TestPublisherOfRoutesOfAFile(t *testing.T) {
+	text := strings.Replace(small, "poison:", "  - {name: a, from: {nats: {subject: a}}, to: {gateway: {}}}\n"+
+		"  - {name: b, from: {nats: {subject: b}}, to: {gateway: {max_requests: 5, partial_delivery: error}}}\npoison:", 1)
+	text += "publisher: {max_requests: 3, partial_delivery: sent}\n"
+	c := testkit.Must(Parse("agrimill.yaml", []byte(text), smallEnv))(t)
+	for i, want := range []publisher.Config{
+		{MaxRequests: 3, PartialDelivery: publisher.PartialDeliveryIsSent}, {MaxRequests: 5, PartialDelivery: publisher.PartialDeliveryIsError},
+	} {
+		got := c.PublisherConfig(*c.Routes[i+1].To.Gateway)
+		if got.MaxRequests != want.MaxRequests || got.PartialDelivery != want.PartialDelivery {
+			t.Errorf("route %s: %d requests, partial delivery %v; want %d, %v", c.Routes[i+1].Name, got.MaxRequests, got.PartialDelivery, want.MaxRequests, want.PartialDelivery)
+		}
+	}
+}
+
 // Certificates come from files, for every kind of connection.
 func TestCertificates(t *testing.T) {
 	dir := t.TempDir()

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -56,6 +57,15 @@ func (c *Config) deriveDefaults(given func(path string) bool) {
 		}
 		if s := r.From.Kafka; s != nil {
 			s.Group = cmp.Or(s.Group, DefaultConsumerPrefix+r.Name)
+		}
+		if g := r.To.Gateway; g != nil { // while it is known what the route says: the default is a value, too
+			at := fmt.Sprintf("routes[%d].to.gateway.", i)
+			if !given(at + "max_requests") {
+				g.MaxRequests = max(0, c.Publisher.MaxRequests) // a negative one is reported for the section
+			}
+			if !given(at + "partial_delivery") {
+				g.PartialDelivery = c.Publisher.PartialDelivery
+			}
 		}
 	}
 	if !given("subscriber.payload") && c.ClaimCheck != nil {

@@ -51,6 +51,7 @@ func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 func (c Config) Validate() error {
 	var e validate.Errors
 	e.Join("", c.Connection.Validate())
+	e.Check(c.Topic == "" || kafka.ValidTopic(c.Topic), "Topic", kafka.TopicRule)
 	e.Check(c.Replicas >= 0, "Replicas", "must not be negative")
 	validate.NotNegative(&e, "Timeout", c.Timeout)
 	validate.NotNegative(&e, "MaxMemory", c.MaxMemory)

@@ -111,6 +111,7 @@ func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 func (c Config) Validate() error {
 	var e validate.Errors
 	e.Check(c.Conn != nil, "Conn", "is required")
+	e.Check(kvbucket.ValidName(c.Bucket), "Bucket", kvbucket.NameRule)
 	e.Check(validName(c.Name), "Name", "may have letters, digits and - _ = . in it")
 	e.Check(c.TTL == 0 || c.TTL >= MinTTL && c.TTL <= maxTTL, "TTL", "must be %v to %v, or 0 for the default", MinTTL, maxTTL)
 	e.Check(c.Provision == ProvisionCreate || c.Provision == ProvisionNone, "Provision", "must be one of the named constants")

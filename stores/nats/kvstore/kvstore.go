@@ -103,6 +103,7 @@ func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 func (c Config) Validate() error {
 	var e validate.Errors
 	e.Check(c.Conn != nil, "Conn", "is required")
+	e.Check(kvbucket.ValidName(c.Bucket), "Bucket", kvbucket.NameRule)
 	validate.NotNegative(&e, "TTL", c.TTL)
 	e.Check(c.Replicas >= 0 && c.Replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
 	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)

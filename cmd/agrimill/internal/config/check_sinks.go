@@ -15,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/filesync"
+	"github.com/agrimill/agrimill/internal/natssubject"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
@@ -143,7 +144,7 @@ func (k *checker) shared() {
 	for i, r := range k.c.Routes {
 		path := fmt.Sprintf("routes[%d].from.", i)
 		if s := r.From.NATS; s != nil && k.has(path+"nats.durable") {
-			takes(path+"nats.durable", i, "nats", s.URL, s.Domain, s.Stream, s.Durable)
+			takes(path+"nats.durable", i, "nats", account(s.Connection, s.TLS), s.Stream, s.Durable)
 		}
 		if s := r.From.Kafka; s != nil && k.has(path+"kafka.group") {
 			for _, topic := range s.Topics {
@@ -151,19 +152,32 @@ func (k *checker) shared() {
 			}
 		}
 	}
-	streams := map[[3]string]string{}
-	for _, name := range slices.Sorted(maps.Keys(k.c.Sinks)) {
-		s := k.c.Sinks[name].NATS
-		if s == nil {
-			continue
-		}
-		key := [3]string{s.URL, s.Domain, s.Stream}
-		if first, twice := streams[key]; !twice {
-			streams[key] = name
-		} else if s.SubjectPrefix != k.c.Sinks[first].NATS.SubjectPrefix {
-			k.fail(join("sinks", name)+".nats.stream", fmt.Sprintf("is also used by %s, which has a different subject_prefix", join("sinks", first)), "use different streams, or the same subject_prefix for both")
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(k.c.Sinks)), func(name string) bool { return k.c.Sinks[name].NATS == nil })
+	for i, name := range names {
+		for _, other := range names[:i] {
+			s, first, path := k.c.Sinks[name].NATS, k.c.Sinks[other].NATS, join("sinks", name)+".nats."
+			if account(s.Connection, s.TLS) != account(first.Connection, first.TLS) {
+				continue
+			}
+			if s.Stream == first.Stream && s.SubjectPrefix != first.SubjectPrefix {
+				k.fail(path+"stream", fmt.Sprintf("is also used by %s, which has a different subject_prefix", join("sinks", other)), "use different streams, or the same subject_prefix for both")
+				break
+			}
+			if s.Stream != first.Stream && natssubject.Overlap(s.SubjectPrefix+".>", first.SubjectPrefix+".>") {
+				k.fail(path+"subject_prefix", fmt.Sprintf("has subjects of %s, which has a different stream: NATS keeps a subject in one", join("sinks", other)), "use a different subject_prefix, or one stream for both")
+				break
+			}
 		}
 	}
+}
+
+// account tells apart the accounts of NATS that connections may be in. What is in the same one shares its streams.
+func account(c nats.Connection, t *TLS) string {
+	certificate := ""
+	if t != nil {
+		certificate = t.CertFile
+	}
+	return strings.Join([]string{c.URL, c.Domain, c.User, string(c.Token), c.CredentialsFile, c.NKeySeedFile, certificate}, "\x00")
 }
 
 // reference checks the name of a sink.

@@ -157,6 +157,10 @@ func TestOneMistake(t *testing.T) {
 		"no topics":       {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [], group: g}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:13:54: routes[1].from.kafka.topics: must name a topic"},
 		"topics collide":  {"poison: {", "  - {name: x, from: {kafka: {brokers: \"b:1\", topics: [a.b, a_b]}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:13:54: routes[1].from.kafka.topics: means the topic a_b beside a.b: of names that differ only in . and _, Kafka takes one; use another name for one of them"},
 		"topic collides":  {"poison: {", "  - {name: x, from: {gateway: all}, to: {sink: lake, topic: a_b}}\n  - {name: y, from: {kafka: {brokers: \"b:1\", topics: agrimill_a.b}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:15:54: routes[2].from.kafka.topics: means the topic agrimill_a.b beside agrimill.a_b: of names that differ only in . and _, Kafka takes one; use another name for one of them"},
+		"bucket of dedup": {"poison: {", "dedup: {nats_kv: {bucket: a.b}}\npoison: {", "agrimill.yaml:13:27: dedup.nats_kv.bucket: must have letters, digits, - and _ only"},
+		"bucket of ha":    {"poison: {", "ha: {nats_kv: {bucket: a.b}}\npoison: {", "agrimill.yaml:13:24: ha.nats_kv.bucket: must have letters, digits, - and _ only"},
+		"own bucket":      {"poison: {", "devices: {nats_kv: {bucket: a.b}}\npoison: {", "agrimill.yaml:13:29: devices.nats_kv.bucket: must have letters, digits, - and _ only"},
+		"own topic":       {"poison: {", "devices: {kafka: {brokers: \"b:1\", topic: a..b}}\npoison: {", "agrimill.yaml:13:42: devices.kafka.topic: must be a Kafka topic of letters, digits, '-', '_' and single dots"},
 		"one stream":      {"    to: {sink: farm}", "    to: {sink: farm}\n  - {name: b, from: {gateway: all}, to: {sink: zoo}}\nx-s: &s {url: \"nats://127.0.0.1:4222\"}", ""},
 		"own alias":       {"poison: {", "endpoints: &a [*a]\npoison: {", ""},
 		"two documents":   {"poison: {sink: farm}", "poison: {sink: farm}\n---\na: b", ""},
@@ -188,6 +192,24 @@ func TestOneMistake(t *testing.T) {
 				t.Fatalf("got %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// Two streams of an account cannot have one subject. Whether connections with different credentials are in one account is not known.
+func TestStreamsOfOneAccount(t *testing.T) {
+	with := func(zoo string) string {
+		text := strings.Replace(small, "sinks:\n", "sinks:\n  zoo: {nats: {"+zoo+"}}\n", 1)
+		return strings.Replace(text, "poison:", "  - {name: b, from: {gateway: all}, to: {sink: zoo}}\npoison:", 1)
+	}
+	const want = "agrimill.yaml:7:15: sinks.zoo.nats.subject_prefix: has subjects of sinks.farm, which has a different stream: NATS keeps a subject in one; use a different subject_prefix, or one stream for both"
+	if got := onlyProblem(t, with("stream: ZOO"), smallEnv); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := onlyProblem(t, with("stream: ZOO, subject_prefix: agrimill.zoo"), smallEnv); !strings.Contains(got, "has subjects of sinks.farm") {
+		t.Errorf("got %q", got)
+	}
+	for _, zoo := range []string{"stream: ZOO, subject_prefix: zoo", "stream: ZOO, user: zoo", "subject_prefix: zoo, token: ${SECRET}", "url: \"nats://zoo:4222\", stream: ZOO"} {
+		testkit.Must(Parse("agrimill.yaml", []byte(with(strings.Replace(zoo, "${SECRET}", "\"${SECRET}\"", 1))), smallEnv))(t)
 	}
 }
 
@@ -709,7 +731,7 @@ func onlyMistake(problems *Problems) string {
 func TestAnchors(t *testing.T) {
 	c := parse(t, `x-nats: &nats {url: "nats://10.0.0.1", connect_timeout: 1s}
 x-more: &more {replicas: 3, stream: NO}
-`+strings.Replace(small, `nats: {url: "nats://127.0.0.1:4222"}`, "nats: {<<: [*nats, *more], stream: MINE}\n  twin: {nats: *nats}", 1)+
+`+strings.Replace(small, `nats: {url: "nats://127.0.0.1:4222"}`, "nats: {<<: [*nats, *more], stream: MINE}\n  twin: {nats: {<<: *nats, subject_prefix: twin}}", 1)+
 		"  # twin is used\ndedup: {nats_kv: *nats}\nlog: {level: debug}\n", smallEnv)
 	farm := c.Sinks["farm"].NATS // whose own stream comes before the one that is merged
 	testkit.Equal(t, []any{farm.URL, farm.ConnectTimeout, farm.Replicas, farm.Stream, c.Dedup.Store, c.Dedup.NATSKV.URL},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,14 @@ func (p Provision) String() string { return enum.Text(p, provisions) }
 
 // UnmarshalText reads what String returns.
 func (p *Provision) UnmarshalText(text []byte) error { return enum.Parse(p, text, provisions) }
+
+// NameRule says in an error what [ValidName] holds.
+const NameRule = "must have letters, digits, - and _ only"
+
+// ValidName reports whether a bucket can have the name. An empty one stands for the default.
+func ValidName(name string) bool {
+	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+}
 
 // Config configures a [Handle].
 type Config struct {

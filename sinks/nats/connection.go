@@ -149,7 +149,7 @@ func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn
 	case c.NKeySeedFile != "":
 		option, err := natsgo.NkeyOptionFromSeed(c.NKeySeedFile)
 		if err != nil {
-			return nil, fmt.Errorf("%w: NKeySeedFile: %w", ErrConfig, err)
+			return nil, fmt.Errorf("%w: the NKey seed file: %w", ErrConfig, err)
 		}
 		all = append(all, option)
 	}

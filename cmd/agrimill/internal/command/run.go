@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -96,7 +97,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	if err != nil {
 		before = "" // Load reports what is wrong
 	}
-	cfg, err := config.Load(c.file, config.Options{Env: p.env})
+	cfg, err := c.load(p)
 	if err != nil {
 		return invalid(err)
 	}
@@ -126,23 +127,28 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 		return errors.Join(err, agrimill.Close())
 	}
 	reloads := &reloader{
-		file: c.file, content: before, loaded: cfg, hangups: hangups, env: p.env, logger: logger, agrimill: agrimill,
+		file: c.file, content: before, loaded: cfg, hangups: hangups, load: func() (*config.Config, error) { return c.load(p) }, logger: logger, agrimill: agrimill,
 		applied: func(cfg *config.Config) { c.setLevel(level, cfg) },
 	}
 	return c.serve(ctx, agrimill, server, reloads)
 }
 
+// load reads the file. --address stands for admin.address everywhere: the process has its name from it, too.
+func (c *runCommand) load(p *program) (*config.Config, error) {
+	cfg, err := config.Load(c.file, config.Options{Env: p.env})
+	if err == nil {
+		cfg.Admin.Address = cmp.Or(c.address, cfg.Admin.Address)
+	}
+	return cfg, err
+}
+
 // listen creates the server of the status page; nil if it is off.
 func (c *runCommand) listen(cfg *config.Config, registry *prometheus.Registry, logger *slog.Logger, source admin.Source) (*admin.Server, error) {
-	address := cfg.Admin.Address
-	if c.address != "" {
-		address = c.address
-	}
-	if address == config.AdminOff {
+	if cfg.Admin.Address == config.AdminOff {
 		return nil, nil
 	}
 	settings := cfg.Admin.Config
-	settings.Address, settings.Gatherer, settings.Logger = address, registry, logger
+	settings.Gatherer, settings.Logger = registry, logger
 	server, err := admin.New(settings, source)
 	if errors.Is(err, admin.ErrConfig) {
 		return nil, invalid(err)

@@ -18,7 +18,7 @@ type reloader struct {
 	content  string // digest of the content that was last tried
 	loaded   *config.Config
 	hangups  <-chan os.Signal
-	env      func(string) string
+	load     func() (*config.Config, error)
 	logger   *slog.Logger
 	agrimill *pipeline.Pipeline
 	applied  func(*config.Config) // called for each configuration that took effect
@@ -65,7 +65,7 @@ func (r *reloader) run(ctx context.Context, interval time.Duration) {
 
 // reload reads the file and passes it to the pipeline. It logs whatever is wrong.
 func (r *reloader) reload(ctx context.Context) {
-	cfg, err := config.Load(r.file, config.Options{Env: r.env})
+	cfg, err := r.load()
 	if err != nil {
 		r.rejected(err)
 		r.agrimill.ReloadFailed(err)

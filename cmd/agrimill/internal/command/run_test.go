@@ -349,7 +349,7 @@ func TestRunServesPages(t *testing.T) {
 	testkit.Eventually(t, "it is ready", func() bool { status, _ := c.get("/readyz"); return status == http.StatusOK })
 	for path, want := range map[string]string{
 		"/healthz": "", "/": "<html", "/api/status": `"from-farm"`, "/api/tenants": w.gate.Tenant(),
-		"/metrics": "agrimill_sink_up{kind=\"nats\",sink=\"farm\"} 1",
+		"/metrics": "agrimill_sink_up{kind=\"nats\",sink=\"farm\"} 1", "/api/config": `"127.0.0.1:0"`, // --address
 	} {
 		if status, body := c.get(path); status != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", path, status, body)

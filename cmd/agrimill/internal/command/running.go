@@ -85,6 +85,9 @@ func (a *adminAt) of(cfg *config.Config) (r *adminServer, err error) {
 			}
 		}
 	}
+	if host, port, err := net.SplitHostPort(r.url.Host); err == nil && host == "" { // it listens on all addresses, also on those of this machine
+		r.url.Host = net.JoinHostPort("localhost", port)
+	}
 	if a.tokenFile != "" {
 		token, err := config.ReadSecret(a.tokenFile)
 		if err != nil {

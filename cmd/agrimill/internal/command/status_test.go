@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
@@ -34,6 +35,17 @@ func TestStatus(t *testing.T) {
 		t.Errorf("%v: %+v", err, got)
 	}
 	f.want(statusFailed, "status", "--admin", "127.0.0.1:1")
+}
+
+// One that listens on all addresses is asked on this machine, by a name that it accepts.
+func TestAsksThisMachine(t *testing.T) {
+	cfg := &config.Config{}
+	cfg.Admin.Address = ":9090"
+	for at, cfg := range map[adminAt]*config.Config{{}: cfg, {address: ":9090"}: nil, {address: "https://:9090/"}: nil} {
+		if r := testkit.Must(at.of(cfg))(t); r.url.Host != "localhost:9090" {
+			t.Errorf("%+v: asks %s", at, r.url.Host)
+		}
+	}
 }
 
 // The exit status is about what counts.

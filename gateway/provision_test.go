@@ -533,7 +533,6 @@ func TestProvisionerForgetsARevokedTenant(t *testing.T) {
 
 // slowTenants is a client that takes a minute to fail in all tenants but one.
 type slowTenants struct {
-	provisionCalls
 	good   string
 	served chan struct{} // closed once the good one is asked for
 }

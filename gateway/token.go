@@ -197,7 +197,7 @@ func (s *tokenSource) run(f *tokenFetch) {
 // limitedFor returns how long the token endpoint asked to be left alone when it limits the rate of requests.
 func (s *tokenSource) limitedFor(err error) time.Duration {
 	refused, ok := errors.AsType[*tokenError](err)
-	if !ok || refused.detail != ErrRateLimited {
+	if !ok || !errors.Is(refused.detail, ErrRateLimited) {
 		return 0
 	}
 	return s.retry.retryAfter(refused.header, time.Now())

@@ -90,13 +90,13 @@ func TestDamagedFile(t *testing.T) {
 				page[i] = byte(random.Uint32())
 			}
 		},
-		"number":     func(page []byte) { u64(page, 1<<40) },
-		"type":       func(page []byte) { u16(page[8:], 3-binary.NativeEndian.Uint16(page[8:])) },
-		"count":      func(page []byte) { u16(page[10:], 0xFFFF) },
-		"none":       func(page []byte) { u16(page[10:], 0) },
-		"overflow":   func(page []byte) { u32(page[12:], 1<<31) },
-		"position":   func(page []byte) { u32(page[16:], 1<<31); u32(page[20:], 1<<31) },
-		"circle":     func(page []byte) { copy(page[24:], page[:8]) }, // a child of itself
+		"number":   func(page []byte) { u64(page, 1<<40) },
+		"type":     func(page []byte) { u16(page[8:], 3-binary.NativeEndian.Uint16(page[8:])) },
+		"count":    func(page []byte) { u16(page[10:], 0xFFFF) },
+		"none":     func(page []byte) { u16(page[10:], 0) },
+		"overflow": func(page []byte) { u32(page[12:], 1<<31) },
+		"position": func(page []byte) { u32(page[16:], 1<<31); u32(page[20:], 1<<31) },
+		"circle":   func(page []byte) { copy(page[24:], page[:8]) }, // a child of itself
 		"longer key": func(page []byte) { // of the first record of a leaf
 			u32(page[24:], binary.NativeEndian.Uint32(page[24:])+5)
 			u32(page[28:], binary.NativeEndian.Uint32(page[28:])-5)

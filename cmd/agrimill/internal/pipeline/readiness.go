@@ -164,7 +164,7 @@ func (p *Pipeline) checkConfirmations(stats subscriber.Stats) admin.Check {
 func checkRoute(direction admin.Direction, h router.RouteHealth) admin.Check {
 	f := admin.Check{Name: "route " + h.Name, OK: true}
 	switch h.State {
-	case router.StateRunning:
+	case router.StateRunning, router.StateStopped: // stopped while what is in flight finishes, before a reload
 		return f
 	case router.StateStarting:
 		// A route from the gateway has no connection of its own: what it waits for has its

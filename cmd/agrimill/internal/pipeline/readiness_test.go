@@ -48,7 +48,7 @@ func TestLookThatDoesNotEnd(t *testing.T) {
 func TestCheckRoute(t *testing.T) {
 	for state, want := range map[router.RouteState]struct{ from, to, final bool }{
 		router.StateStarting: {from: true}, router.StateRunning: {from: true, to: true}, router.StateOutage: {},
-		router.StateEnded: {final: true}, router.StateFailed: {final: true}, router.StateStopped: {},
+		router.StateEnded: {final: true}, router.StateFailed: {final: true}, router.StateStopped: {from: true, to: true},
 	} {
 		h := router.RouteHealth{Name: "r", State: state, LastError: "why"}
 		from, to := checkRoute(admin.FromGateway, h), checkRoute(admin.ToGateway, h)

@@ -18,6 +18,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/router"
 )
 
 // reload takes over a configuration.
@@ -343,4 +344,34 @@ func TestUnmatchedQuarantine(t *testing.T) {
 	if len(classes) != 1 || classes["unmatched "+taskData] != each {
 		t.Errorf("the poison queue has %v, want %d unmatched", classes, each)
 	}
+}
+
+// A reload waits for what is in flight. However long that takes, it is no reason to send nobody here, or to call someone.
+func TestReadyDuringAReload(t *testing.T) {
+	t.Parallel() // it waits
+	w := newWorld(t)
+	released := make(chan struct{})
+	w.stdout = hanging(released)
+	text := w.head() + strings.Replace(w.natsSink(), "poison: {sink: farm}", "  slow: {log: {}}\npoison: {sink: farm}", 1) + allRoute
+	lines := "  - {name: lines, from: {gateway: all}, to: {sink: slow}}\n"
+	b := w.start(text + lines)
+	b.waitReady()
+	w.send(taskData, 1)
+	testkit.Eventually(t, "a message is in flight", func() bool { return b.route("lines").InFlight == 1 })
+	cfg, done := w.parse(text), make(chan error, 1)
+	go func() { // ends once released
+		_, err := b.Reload(w.Context(), cfg)
+		done <- err
+	}()
+	testkit.Eventually(t, "the route takes no more", func() bool { return b.route("lines").State == router.StateStopped })
+	for range 2 { // the first look may have begun before
+		at := b.Snapshot().CheckedAt
+		testkit.Eventually(t, "another look", func() bool { return b.Snapshot().CheckedAt.After(at) })
+	}
+	if v := b.Snapshot().Verdict; !v.Ready || len(v.Problems) > 0 {
+		t.Errorf("ready is %t: %s", v.Ready, v.Sentence)
+	}
+	close(released)
+	testkit.NoError(t, <-done)
+	b.mustStop()
 }

@@ -37,8 +37,8 @@ func Problems(s Snapshot) []Problem {
 	}
 	outage := false
 	for _, c := range s.Checks {
-		if c.OK {
-			continue
+		if route, of := strings.CutPrefix(c.Name, "route "); c.OK || of && s.route(route) == nil {
+			continue // a reload has removed the route since the last look
 		}
 		p := checkProblem(&s, c)
 		if p.Kind == ProblemRoute && waitsFor(s.route(p.Name), down) {
@@ -102,7 +102,7 @@ func checkProblem(s *Snapshot, c Check) Problem {
 		}
 	case isSink:
 		return sinkProblem(s, sink, c)
-	case isRoute && s.route(route) != nil:
+	case isRoute:
 		return routeProblem(s.route(route), c)
 	}
 	return Problem{
@@ -219,7 +219,7 @@ func routeProblem(r *Route, c Check) Problem {
 	case router.StateEnded, router.StateFailed:
 		p.Trouble, p.Runbook = "has not been running", "AgrimillRouteEnded"
 		p.Effect, p.Action = "its messages stay where they come from; "+nothingLost, "repair what the reason names, then restart agrimill"
-	case router.StateStarting, router.StateStopped:
+	case router.StateStarting:
 		p.Trouble = "has not started"
 	}
 	p.Reason = cmp.Or(p.Reason, strings.TrimPrefix(c.Message, string(r.State)+": "))

@@ -19,7 +19,7 @@ func waitProblems(s *Snapshot, outage bool) (problems []Problem) {
 			continue
 		}
 		first := w.Longest[0]
-		p := Problem{Name: first.name(), Since: first.Since, Reason: first.Reason}
+		p := Problem{Since: first.Since, Reason: first.Reason} // no Name: it is one problem, whoever waits longest
 		switch w.Kind {
 		case subscriber.WaitTenant:
 			if s.fails("confirmations") {

@@ -40,6 +40,7 @@ type Steady struct {
 // course is a problem over time.
 type course struct {
 	Problem
+	began   time.Time
 	seen    time.Time // last
 	counted bool
 }
@@ -72,13 +73,14 @@ func (j *Steady) follow(now []Problem, at time.Time) []Problem {
 			continue // what recovers says it
 		}
 		if c == nil {
-			c = &course{Problem: p}
-			c.Since = at
+			c = &course{began: at}
 			j.known[p.key()] = c
 		}
-		since := earlier(c.Since, p.Since)
-		c.Problem, c.Since, c.seen = p, since, at
-		c.counted = c.counted || p.Final || !j.well && p.Unready || at.Sub(since) >= j.Grace
+		c.Problem, c.began, c.seen = p, earlier(c.began, p.Since), at
+		if len(p.checks) > 0 || p.Since.IsZero() { // a check knows only since when it has failed this time
+			c.Since = c.began
+		}
+		c.counted = c.counted || p.Final || !j.well && p.Unready || at.Sub(c.began) >= j.Grace
 		switch {
 		case !c.counted:
 			c.Stage = StageRecent

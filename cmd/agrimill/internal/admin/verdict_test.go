@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -148,6 +149,10 @@ var situations = []situation{
 		s.Checks[3].Final = true
 	}, false, map[admin.ProblemKind]int{admin.ProblemRoute: 1},
 		`The route "back" has not been running for 1 min 0 s: consumer is another one's. Its messages stay where they come from; nothing is lost. Repair what the reason names, then restart agrimill.`},
+	{"a route that had ended was removed by a reload", func(s *admin.Snapshot) {
+		fail(s, "route gone", "failed: consumer is another one's", time.Minute)
+		s.Checks[len(s.Checks)-1].Final = true
+	}, true, nil, `All is right: messages are received, stored and confirmed.`},
 	{"a route poisons everything", func(s *admin.Snapshot) {
 		failRoute(s, 0, router.StateFailing, "no field area", time.Minute)
 		s.Routes[0].PoisonedInARow = 20
@@ -339,5 +344,38 @@ func TestSteadyAfterAnOutage(t *testing.T) {
 		case !recovering && (v.Ready || len(v.Problems) != 2 || v.Problems[0].Kind != admin.ProblemRoute || v.Problems[0].Stage != admin.StageLasting):
 			t.Fatalf("after %d s: ready is %t, %s", second, v.Ready, v.Sentence)
 		}
+	}
+}
+
+// A problem is as old as what waits longest now, and the same one whoever that is: while others wait, none recovers.
+func TestSteadyWhoeverWaitsLongest(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(s *admin.Snapshot, second int)
+		says   string // in the last second, 59
+	}{
+		"the poison queue": {func(s *admin.Snapshot, second int) {
+			depth := int64(60 - second)
+			s.Poison.Depth, s.Poison.Oldest = &depth, ago(hour).Add(time.Duration(second)*time.Minute)
+		}, "1 message has been in the poison queue for 1 min 59 s."},
+		"the oldest message": {func(s *admin.Snapshot, second int) {
+			s.Subscriber.Unconfirmed, s.Subscriber.OldestUnconfirmed = 1, s.Time.Add(-hour+time.Duration(second)*30*time.Second)
+		}, "The oldest message has been unconfirmed for 30 min 30 s."},
+		"endpoints": {func(s *admin.Snapshot, second int) {
+			wait(s, subscriber.WaitKey, 9, 3, admin.Wait{What: "e", Name: fmt.Sprintf("the endpoint %d", second), Since: s.Time.Add(-20 * time.Second), Count: 3})
+		}, "The endpoint 59 has had no message finished for 20 s."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := admin.Steady{Grace: 15 * time.Second}
+			j.Judge(wellSnapshot())
+			for second := range 60 {
+				s := wellSnapshot()
+				s.Time = noon.Add(time.Duration(second) * time.Second)
+				test.change(&s, second)
+				v := j.Judge(s)
+				if len(v.Problems) != 1 || v.Problems[0].Stage != admin.StageLasting || second == 59 && !strings.HasPrefix(v.Sentence, test.says) {
+					t.Fatalf("after %d s: %d problems, the first is %s: %s", second, len(v.Problems), v.Problems[0].Stage, v.Sentence)
+				}
+			}
+		})
 	}
 }

@@ -51,8 +51,10 @@ func (p *Pipeline) logProblems(known map[string]admin.Problem, v admin.Verdict) 
 			continue
 		}
 		key := string(problem.Kind) + " " + problem.Name
-		if _, told := known[key]; !told {
+		if before, told := known[key]; !told {
 			p.logger.Warn("problem", "kind", problem.Kind, "name", problem.Name, "ready", v.Ready, "text", problem.Text)
+		} else if before.Since.Before(problem.Since) { // that of who waits longest now
+			problem.Since = before.Since
 		}
 		now[key] = problem
 	}

@@ -31,6 +31,7 @@ const (
 	ProblemQuarantine    ProblemKind = "quarantine"
 	ProblemPoisoned      ProblemKind = "poisoned"
 	ProblemReload        ProblemKind = "reload"
+	ProblemUnprovided    ProblemKind = "configured endpoint"
 	ProblemCertificate   ProblemKind = "certificate"
 	ProblemRateLimit     ProblemKind = "rate limit"
 )
@@ -39,7 +40,7 @@ const (
 var kinds = [...]ProblemKind{
 	ProblemToken, ProblemGateway, ProblemIntermediary, ProblemLease, ProblemDedup, ProblemClaimCheck, ProblemSink, ProblemRoute,
 	ProblemConfirmations, ProblemOther, ProblemSetAside, ProblemPayloads, ProblemTopic, ProblemEndpoint, ProblemSlow, ProblemCopies,
-	ProblemOld, ProblemQueue, ProblemQuarantine, ProblemPoisoned, ProblemReload, ProblemCertificate, ProblemRateLimit,
+	ProblemOld, ProblemQueue, ProblemQuarantine, ProblemPoisoned, ProblemReload, ProblemUnprovided, ProblemCertificate, ProblemRateLimit,
 }
 
 // ProblemKinds are all kinds, the worst ones first.

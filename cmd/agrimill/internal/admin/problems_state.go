@@ -118,6 +118,7 @@ func stateProblems(s *Snapshot, outage bool) (problems []Problem) {
 			Action: "correct it (agrimill validate) and reload", Runbook: "AgrimillReloadFailed",
 		})
 	}
+	problems = append(problems, endpointsProblem(&s.Unprovided, s.Time, outage)...)
 	for _, c := range s.Certificates {
 		problems = append(problems, certificateProblem(c, s.Time)...)
 	}
@@ -178,6 +179,25 @@ func poisonProblems(q *Poison) []Problem {
 		}}
 	}
 	return nil
+}
+
+// endpointsProblem describes the configured endpoints that the gateway refused, or that are tried again for long though nothing
+// else is out of reach.
+func endpointsProblem(u *Unprovided, now time.Time, outage bool) []Problem {
+	if u.Count == 0 || u.Retried && (outage || now.Sub(u.Since) < longWait) {
+		return nil
+	}
+	p := Problem{
+		Kind: ProblemUnprovided, Final: !u.Retried, Since: u.Since, Subject: fmt.Sprintf("the endpoint %q for %s", u.ExternalID, u.Tenant), Trouble: "has not been made or changed", Reason: u.Error,
+		Effect: "it stays as it was; if it is new, nothing can be sent to it", Action: "correct endpoints in the configuration, and reload", Runbook: "An endpoint was configured wrong",
+	}
+	if u.Count > 1 {
+		p.Subject, p.Trouble = fmt.Sprintf("%s and %d more", p.Subject, u.Count-1), "have not been made or changed"
+	}
+	if u.Retried {
+		p.Action = remedy(u.Error, "repair what the reason names; "+keepsTrying)
+	}
+	return []Problem{p}
 }
 
 func certificateProblem(c Certificate, now time.Time) []Problem {

@@ -116,6 +116,8 @@ type Snapshot struct {
 	Lease Lease `json:"lease,omitzero"`
 	// Certificates are those of files that the configuration names, as of the last look.
 	Certificates []Certificate `json:"certificates,omitempty"`
+	// Unprovided is what the gateway does not have as configured; zero if there is nothing.
+	Unprovided Unprovided `json:"unprovided,omitzero"`
 	// Checks are what the pipeline needs (the stream, each route, each sink, the dedup store) as of the last look, at
 	// CheckedAt: those that passed, and failed ones that do not count yet, included.
 	Checks    []Check   `json:"checks,omitempty"`
@@ -126,6 +128,19 @@ type Snapshot struct {
 	Error string `json:"error,omitempty"`
 	// Verdict says whether all is right. If its Sentence is empty, the server derives it from the rest.
 	Verdict Verdict `json:"verdict"`
+}
+
+// Unprovided tells of the configured endpoints that could not be made or changed: all that the gateway refused, or else those that
+// are tried again.
+type Unprovided struct {
+	Count int `json:"count"`
+	// ExternalID is that of the first one, in a tenant, Since when it failed first, and Error why it failed last.
+	ExternalID string    `json:"external_id"`
+	Tenant     string    `json:"tenant"`
+	Since      time.Time `json:"since"`
+	Error      string    `json:"error"`
+	// Retried says that they are tried again.
+	Retried bool `json:"retried"`
 }
 
 // Certificate is one in a file that the configuration names.

@@ -212,6 +212,14 @@ var situations = []situation{
 		s.Config.Error, s.Config.FailedAt = "agrimill.yaml:7: unknown key", ago(5*time.Minute)
 	}, true, map[admin.ProblemKind]int{admin.ProblemReload: 1},
 		`The configuration file has been refused for 5 min 0 s: agrimill.yaml:7: unknown key. The configuration of 2026-06-01 11:00:00 UTC stays in use. Correct it (agrimill validate) and reload.`},
+	{"configured endpoints are refused", func(s *admin.Snapshot) {
+		s.Unprovided = admin.Unprovided{Count: 3, Tenant: `the tenant of "barn" (t)`, ExternalID: "urn:farm", Since: ago(time.Second), Error: "status 400: unknown type"}
+	}, true, map[admin.ProblemKind]int{admin.ProblemUnprovided: 1},
+		`The endpoint "urn:farm" for the tenant of "barn" (t) and 2 more have not been made or changed for 1 s: status 400: unknown type. It stays as it was; if it is new, nothing can be sent to it. Correct endpoints in the configuration, and reload.`},
+	{"a configured endpoint is tried again", func(s *admin.Snapshot) {
+		s.Unprovided = admin.Unprovided{Count: 1, Tenant: "the tenant t", ExternalID: "urn:farm", Since: ago(time.Minute), Error: "status 503", Retried: true}
+	}, true, map[admin.ProblemKind]int{admin.ProblemUnprovided: 1},
+		`The endpoint "urn:farm" for the tenant t has not been made or changed for 1 min 0 s: status 503. It stays as it was; if it is new, nothing can be sent to it. Repair what the reason names; agrimill continues by itself.`},
 	{"a certificate ends soon", func(s *admin.Snapshot) {
 		s.Certificates = []admin.Certificate{{Setting: "admin.tls.cert_file", File: "admin.pem", NotAfter: noon.AddDate(0, 0, 13)}}
 	}, true, map[admin.ProblemKind]int{admin.ProblemCertificate: 1},

@@ -7,9 +7,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/router"
 )
 
 // endpoints ensures that the configured endpoints exist, in one tenant or in every tenant
@@ -26,20 +29,21 @@ type endpoints struct {
 
 // endpoint is one configured endpoint.
 type endpoint struct {
-	tenant      string // empty: every tenant
+	client      *oneTenant
 	provisioner *gateway.Provisioner
 }
 
 // newEndpoint validates a configured endpoint. It makes no requests.
 func (p *Pipeline) newEndpoint(e config.Endpoint) (*endpoint, error) {
+	client := &oneTenant{Client: p.client, tenant: e.Tenant, logger: p.endpoints.logger, turns: p.turns}
 	provisioner, err := gateway.NewProvisioner(gateway.ProvisionerConfig{
-		Client: &oneTenant{Client: p.client, tenant: e.Tenant, logger: p.endpoints.logger, turns: p.turns}, ExternalID: e.ExternalID, Endpoint: e.Request(), Recreate: e.Recreate,
+		Client: client, ExternalID: e.ExternalID, Endpoint: e.Request(), Recreate: e.Recreate,
 		Logger: p.logger.With("part", "endpoints"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &endpoint{tenant: e.Tenant, provisioner: provisioner}, nil
+	return &endpoint{client: client, provisioner: provisioner}, nil
 }
 
 // start maintains these endpoints from now on instead of the previous ones, until ctx ends.
@@ -83,7 +87,7 @@ func (e *endpoints) event(event gateway.Event) {
 	list := e.current
 	e.mu.Unlock()
 	for _, one := range list {
-		if added, ok := event.(*gateway.AuthorizationAdded); ok && one.tenant != "" && !strings.EqualFold(added.Tenant.ID, one.tenant) {
+		if added, ok := event.(*gateway.AuthorizationAdded); ok && one.client.tenant != "" && !strings.EqualFold(added.Tenant.ID, one.client.tenant) {
 			continue
 		}
 		one.provisioner.HandleEvent(event)
@@ -98,6 +102,7 @@ type oneTenant struct {
 	tenant  string
 	logger  *slog.Logger
 	missing atomic.Bool // the tenant is not among those that authorized the application
+	failed  sync.Map    // by tenant: admin.Unprovided, with its ID
 }
 
 // ListAuthorizedTenants implements gateway.TenantLister.
@@ -120,5 +125,50 @@ func (c *oneTenant) PutEndpoint(ctx context.Context, tenantID, externalID string
 	if err := c.turns.err(); err != nil {
 		return gateway.Endpoint{}, false, err
 	}
-	return c.Client.PutEndpoint(ctx, tenantID, externalID, req)
+	made, created, err := c.Client.PutEndpoint(ctx, tenantID, externalID, req)
+	if err == nil {
+		c.failed.Delete(tenantID)
+	} else if ctx.Err() == nil {
+		now := admin.Unprovided{Tenant: tenantID, ExternalID: externalID, Since: time.Now(), Error: router.RedactError(err, nil), Retried: !gateway.Refused(err)}
+		if before, failed := c.failed.Load(tenantID); failed {
+			now.Since = before.(admin.Unprovided).Since
+		}
+		c.failed.Store(tenantID, now)
+	}
+	return made, created, err
+}
+
+// unprovided is what the gateway refused of what could not be made or changed, or else what is tried again, in tenants that
+// authorize the application.
+func (p *Pipeline) unprovided() (worst admin.Unprovided) {
+	if p.standsBy() {
+		return worst // another one makes them
+	}
+	p.endpoints.mu.Lock()
+	current := p.endpoints.current
+	p.endpoints.mu.Unlock()
+	authorized := sync.OnceValue(func() map[string]bool {
+		known := map[string]bool{}
+		for _, t := range p.directory.Tenants() {
+			known[strings.ToLower(t.ID)] = true
+		}
+		return known
+	})
+	for _, one := range current {
+		one.client.failed.Range(func(_, value any) bool {
+			u := value.(admin.Unprovided)
+			switch {
+			case !authorized()[strings.ToLower(u.Tenant)], worst.Count > 0 && u.Retried && !worst.Retried:
+				return true
+			case worst.Count == 0, worst.Retried && !u.Retried:
+				worst = u
+			case u.Since.Before(worst.Since):
+				u.Count, worst = worst.Count, u
+			}
+			worst.Count++
+			return true
+		})
+	}
+	worst.Tenant = p.tenantName(worst.Tenant)
+	return worst
 }

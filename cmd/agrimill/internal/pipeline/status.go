@@ -41,6 +41,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	s := admin.Snapshot{
 		Name: p.options.Name, Version: p.options.Version, Started: p.started, Time: time.Now(), Error: router.RedactError(ended, nil),
 		Certificates: p.certificates.latest(),
+		Unprovided:   p.unprovided(),
 		Config:       admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure, FailedAt: loaded.failedAt, Reloads: loaded.reloads},
 		Gateway:      admin.GatewayFrom(stats.Stream),
 		Subscriber:   admin.SubscriberFrom(stats),

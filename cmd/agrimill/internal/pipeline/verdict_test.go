@@ -377,6 +377,18 @@ func TestVerdictOfFaults(t *testing.T) {
 			[]string{"The certificate admin.tls.cert_file", "has needed a renewal", "Until then nothing changes", "Renew the file"},
 			func(w *world, _ *agrimill) { w.certify(90) },
 		},
+		"a configured endpoint is refused": {
+			func(w *world) string { return w.endpoint("barn") },
+			func(w *world, b *agrimill) {
+				w.gate.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Status: http.StatusBadRequest})
+				b.reload(w.head() + w.natsSink() + allRoute + w.endpoint("field"))
+			}, admin.ProblemUnprovided, true,
+			[]string{`The endpoint "urn:example:field" for the tenant of `, "has not been made or changed", "400", "Correct endpoints in the configuration, and reload."},
+			func(w *world, b *agrimill) {
+				w.gate.LiftAll()
+				b.reload(w.head() + w.natsSink() + allRoute + w.endpoint("barn"))
+			},
+		},
 		"a reload is refused": {
 			nil, func(_ *world, b *agrimill) { b.ReloadFailed(errors.New("agrimill.yaml:7: unknown key")) }, admin.ProblemReload, true,
 			[]string{"The configuration file has been refused", "agrimill.yaml:7: unknown key", "Correct it (agrimill validate) and reload."},

@@ -447,7 +447,7 @@ func testNoTopic(t *testing.T, addr string) {
 			t.Parallel()
 			f := newTopic(t, addr, 1)
 			other := *f
-			other.name = f.name + "-late"
+			other.name = f.name + "x" // closer to it than to topics of other tests
 			s := f.subscriber(nil, func(c *kafka.Config) { c.Topics = []string{other.name}; change(c) })
 			messages, err := s.Subscribe(t.Context(), "")
 			if fails := name == "oldest" || name == "newest"; fails != errors.Is(err, kafka.ErrNoTopic) || fails != errors.Is(err, sinks.ErrUnavailable) ||

@@ -380,8 +380,15 @@ func TestVerdictOfFaults(t *testing.T) {
 		"a configured endpoint is refused": {
 			func(w *world) string { return w.endpoint("barn") },
 			func(w *world, b *agrimill) {
-				w.gate.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Status: http.StatusBadRequest})
+				before := b.Snapshot().Gateway.Since
+				unavailable := w.gate.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
 				b.reload(w.head() + w.natsSink() + allRoute + w.endpoint("field"))
+				testkit.Eventually(w, "the stream is open again", func() bool {
+					s := b.Snapshot()
+					return s.Gateway.State == admin.GatewayConnected && s.Gateway.Since.After(before) && s.CheckedAt.After(s.Gateway.Since) && s.Verdict.Ready
+				})
+				w.gate.Inject(gatewaytest.OpPutEndpoint, gatewaytest.Fault{Status: http.StatusBadRequest})
+				unavailable.Lift()
 			}, admin.ProblemUnprovided, true,
 			[]string{`The endpoint "urn:example:field" for the tenant of `, "has not been made or changed", "400", "Correct endpoints in the configuration, and reload."},
 			func(w *world, b *agrimill) {

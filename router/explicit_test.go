@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
@@ -275,4 +276,38 @@ func TestPartialDeliveryThatFitsNowhereIsNotSentAgain(t *testing.T) {
 	if report.Reason = ""; err != nil || report != (router.ReplayReport{Poisoned: 1}) || len(g.all(gateway.KeyContextID)) != 2 {
 		t.Errorf("a forced replay: %+v, %v, sent %d times; want it sent once more", report, err, len(g.all(gateway.KeyContextID)))
 	}
+}
+
+// What one handler did not deliver to all says nothing about the others that have the same poison queue, nor about messages
+// without a UUID, which are not told apart.
+func TestPartialDeliveryOfOneHandlerOnly(t *testing.T) {
+	q := testkit.Must(router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(func(string, *message.Message) error { return sinks.ErrRejected })}, nil))(t)
+	r := testkit.Must(message.NewRouter(message.RouterConfig{}, nil))(t)
+	r.AddMiddleware(q.Middleware)
+	handled := map[string]int{} // one message at a time
+	ids := map[string]string{"a": "1", "b": "1", "nameless": ""}
+	from := map[string]*source{}
+	for name := range ids {
+		from[name] = newSource()
+		r.AddConsumerHandler(name, "in", from[name], func(*message.Message) error {
+			handled[name]++
+			return router.WithClass(gateway.ErrPartialDelivery, router.ClassPermanent)
+		})
+	}
+	var running sync.WaitGroup
+	running.Go(func() { testkit.NoError(t, r.Run(t.Context())) })
+	<-r.Running()
+	for range 2 {
+		for name, id := range ids {
+			msg := message.NewMessage(id, nil)
+			msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Nack: &msgctx.Nack{}}))
+			from[name].messages <- msg
+			if got := verdict(t, msg); got != "nack" {
+				t.Errorf("%s: %s", name, got)
+			}
+		}
+	}
+	testkit.NoError(t, r.Close())
+	running.Wait()
+	testkit.Equal(t, handled, map[string]int{"a": 1, "b": 1, "nameless": 2})
 }

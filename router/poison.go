@@ -212,7 +212,7 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		ctx := msg.Context()
 		var out []*message.Message
-		err := p.refused.partialDelivery(ctx, msg)
+		err := p.refused.partialDelivery(refusedOf(ctx, p.route(ctx), msg))
 		if err == nil {
 			out, err = h(msg)
 		}
@@ -236,6 +236,11 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
+// route is the name of the route, or of the handler in a Router of Watermill.
+func (p *PoisonQueue) route(ctx context.Context) string {
+	return cmp.Or(p.config.Name, message.HandlerNameFromCtx(ctx))
+}
+
 func (p *PoisonQueue) stopping() bool { return isStopping(p.config.Stop, p.config.ending) }
 
 // ended is the class of what failed when the message's time was over.
@@ -249,10 +254,7 @@ func (p *PoisonQueue) ended() Class {
 // store publishes the message to the queue. When that fails it returns after a
 // pause.
 func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Class, reason error) error {
-	route := p.config.Name
-	if route == "" {
-		route = message.HandlerNameFromCtx(ctx)
-	}
+	route := p.route(ctx)
 	poisoned := p.envelope(ctx, route, msg, class, reason)
 	fields := p.fields(route, poisoned)
 	receipt, err := p.put(ctx, poisoned)
@@ -267,7 +269,7 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 	if err != nil {
 		return p.failed(ctx, route, msg, class, &poisonError{Topic: p.config.Topic, Reason: reason, Err: err}, fields)
 	}
-	p.refused.forget(ctx, msg)
+	p.refused.forget(refusedOf(ctx, route, msg))
 	if p.failing.CompareAndSwap(true, false) {
 		p.logger.Info("poison queue available again", fields)
 	}
@@ -357,7 +359,7 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 		p.logger.Debug("poison queue rejected a message", fields)
 		return WithClass(failure, verdict)
 	case verdict == ClassPermanent:
-		p.hold(ctx, msg, failure.Reason, text, fields)
+		p.hold(ctx, route, msg, failure.Reason, text, fields)
 	case !errors.Is(failure.Err, sinks.ErrNotConnected) && p.failing.CompareAndSwap(false, true):
 		p.logger.Error("poison queue unavailable; messages stay open", redacted(text), fields)
 		sleep(ctx, p.config.Stop, poisonPause.Delay(0))
@@ -371,8 +373,8 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 }
 
 // hold keeps a message that the queue will never take from coming back at once.
-func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, reason error, text string, fields watermill.LogFields) {
-	times := p.refused.add(nameOf(ctx, msg), reason)
+func (p *PoisonQueue) hold(ctx context.Context, route string, msg *message.Message, reason error, text string, fields watermill.LogFields) {
+	times := p.refused.add(refusedOf(ctx, route, msg), reason)
 	if times == 0 {
 		p.logger.Error("poison queue permanently rejects this message; it stays open", redacted(text), fields)
 	} else {

@@ -1,11 +1,9 @@
 package subscriber
 
 import (
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/duequeue"
 	"github.com/agrimill/agrimill/internal/reminders"
@@ -270,9 +268,7 @@ func (q *confirmQueue) failed(now time.Time, b *confirmBatch, answer confirmAnsw
 	// for as long. That of the tenant begins with little: a service that fails most requests still takes the others.
 	quick := max(q.cfg.Retry.Initial/16, 1)
 	t.notBefore = later(now.Add(quick), b.started.Add(backoff.Policy{Initial: quick, Max: q.cfg.Retry.Max}.Delay(t.failures-1)))
-	if e, limited := errors.AsType[*gateway.Error](err); limited && errors.Is(err, gateway.ErrRateLimited) {
-		t.notBefore = later(t.notBefore, now.Add(e.RetryAfter))
-	}
+	t.notBefore = later(t.notBefore, now.Add(retryAfter(err)))
 	lasted := now.Sub(t.since)
 	if lasted < waitReported || t.reported > reminders.Due(lasted) {
 		return nil

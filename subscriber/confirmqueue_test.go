@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -438,8 +439,14 @@ func TestConfirmQueueTellsWhatChanges(t *testing.T) {
 	}
 }
 
-// A tenant whose requests are limited is left alone for as long as the service asks, and no other one is.
-func TestLimitedTenantIsLeftAlone(t *testing.T) {
+// A tenant whose requests are limited, or fail, is left alone for as long as the service asks, and no other one is.
+func TestTenantIsLeftAloneForAsLongAsTheServiceAsks(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) { testTenantIsLeftAlone(t, status) })
+	}
+}
+
+func testTenantIsLeftAlone(t *testing.T, status int) {
 	w := newConfirmWorld(t, ConfirmConfig{})
 	const asked = 40 * time.Second
 	w.add("limited", 1)
@@ -451,7 +458,7 @@ func TestLimitedTenantIsLeftAlone(t *testing.T) {
 			w.q.answered(at, b, answerOK, nil)
 			continue
 		}
-		w.q.answered(at, b, answerFailed, &gateway.Error{StatusCode: http.StatusTooManyRequests, RetryAfter: asked})
+		w.q.answered(at, b, answerFailed, &gateway.Error{StatusCode: status, RetryAfter: asked})
 	}
 	w.q.add(at, "other", "other", confirmation{endpoint: "other", message: "2"})
 	for b := w.q.next(at.Add(asked - 1)); b != nil; b = w.q.next(at.Add(asked - 1)) {

@@ -119,7 +119,7 @@ func (c *connection) ended(now time.Time, end streamEnd) (wait time.Duration, fi
 	if healthy && !end.recalled {
 		return 0, nil
 	}
-	wait = c.policy.Delay(c.failures)
+	wait = max(c.policy.Delay(c.failures), retryAfter(end.err))
 	c.failures++
 	return wait, nil
 }

@@ -93,6 +93,7 @@ type downloadHost struct {
 	retried   time.Time     // when those that failed were last tried at once
 	served    time.Time     // the latest success
 	helped    time.Time     // the latest success with a fresh URI
+	notBefore time.Time     // it asked to be left alone until then
 	probe     time.Time     // when one whose URI has expired is tried last, of those that wait
 }
 
@@ -169,8 +170,12 @@ func (q *downloadQueue) next(now time.Time) *download {
 	} else if first := q.failing.Due(now); first != nil && (troubled < max(1, q.slots/2) || now.Sub(q.lastFailing) >= probeDownloads) {
 		j = first.Item
 	}
-	if j == nil {
+	switch {
+	case j == nil:
 		return nil
+	case now.Before(j.host.notBefore):
+		q.put(j, j.host.notBefore)
+		return q.next(now)
 	}
 	if len(q.running) >= 4*q.slots {
 		// One that is slow makes room, or else one that waits for room in the window behind

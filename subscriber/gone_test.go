@@ -132,6 +132,58 @@ func TestGonePayloadHoldsItsEndpointUpShortly(t *testing.T) {
 	}
 }
 
+// A payload host that cannot serve is left alone for as long as it asks, whatever comes meanwhile.
+func TestPayloadHostIsLeftAloneForAsLongAsItAsks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const asked = 40 * time.Second
+		var refused time.Time
+		g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, _ offlinePayload) {
+			if refused.IsZero() {
+				refused = time.Now()
+				w.Header().Set("Retry-After", "40")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			if waited := time.Since(refused); waited < asked {
+				t.Errorf("asked again after %v, want %v", waited, asked)
+			}
+			_, _ = w.Write([]byte("payload"))
+		})
+		_, all := g.ackAll(subscriber.Config{})
+		for i := range 10 {
+			g.message(i, i, i, typeJSON, nil)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(asked)
+		synctest.Wait()
+		if _, n := all.latest(0, 1, 2, 3, 4, 5, 6, 7, 8, 9); n != 10 {
+			t.Errorf("%d of 10 came", n)
+		}
+	})
+}
+
+// A payload whose address leads where it may not is asked for again with a fresh one.
+func TestPayloadThatIsRedirectedGetsAFreshURI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, p offlinePayload) {
+			if p.stream == 1 {
+				w.Header().Set("Location", "http://127.0.0.1/")
+				w.WriteHeader(http.StatusFound)
+				return
+			}
+			_, _ = w.Write([]byte("payload"))
+		})
+		sub, all := g.ackAll(subscriber.Config{})
+		g.message(0, 0, 0, typeJSON, nil)
+		g.message(1, 0, 1, typeJSON, []byte("next"))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if _, n := all.latest(0, 1); n != 2 || sub.Stats().SetAside != 0 {
+			t.Errorf("%d of 2 came, %d are set aside", n, sub.Stats().SetAside)
+		}
+	})
+}
+
 // When a payload host refuses everything for longer than that, what was set aside is requested again once the host
 // has served another payload.
 func TestPayloadsOfAHostThatRefusedEverythingComeAgain(t *testing.T) {

@@ -37,6 +37,14 @@ func (h *heard) mark() {
 	h.at.Store(&now)
 }
 
+// retryAfter returns how long whoever answered asked to be left alone; zero if it did not.
+func retryAfter(err error) time.Duration {
+	if e, answered := errors.AsType[*gateway.Error](err); answered {
+		return e.RetryAfter
+	}
+	return 0
+}
+
 // last returns when; zero before the first answer.
 func (h *heard) last() time.Time {
 	if at := h.at.Load(); at != nil {

@@ -225,7 +225,7 @@ func (s *Subscriber) classifyDownload(ctx context.Context, j *download, err erro
 		return downloadOver, p.ctx.Err()
 	case ctx.Err() != nil: // abandoned
 		return downloadFailed, errSlowDownload
-	case errors.Is(err, gateway.ErrPayloadExpired):
+	case refusesURI(err):
 		return downloadExpired, err
 	case errors.Is(err, gateway.ErrPayloadSize), errors.Is(err, gateway.ErrPayloadTruncated), errors.Is(err, gateway.ErrBadResponse):
 		return downloadBad, err
@@ -241,7 +241,7 @@ func (s *Subscriber) fetched(j *download, result downloadResult, err error) (fir
 	s.mu.Lock()
 	defer s.unlock()
 	if err != nil {
-		j.host.err = err
+		j.host.err, j.host.notBefore = err, later(j.host.notBefore, now.Add(retryAfter(err)))
 	}
 	first = j.failures == 0
 	step, helps := s.payloads.downloads.finished(now, j, result)
@@ -267,10 +267,15 @@ func (s *Subscriber) fetched(j *download, result downloadResult, err error) (fir
 // errSlowDownload means that a download was abandoned because it made no progress.
 var errSlowDownload = errors.New("subscriber: the download was too slow")
 
+// refusesURI reports whether the payload cannot be had from its URI, and perhaps from a fresh one.
+func refusesURI(err error) bool {
+	return errors.Is(err, gateway.ErrPayloadExpired) || errors.Is(err, gateway.ErrRedirect)
+}
+
 // refusesPayload reports whether another download attempt cannot succeed.
 func refusesPayload(err error) bool {
 	return errors.Is(err, ErrPayloadTooLarge) || errors.Is(err, gateway.ErrTooLarge) ||
-		errors.Is(err, gateway.ErrInvalid) || errors.Is(err, gateway.ErrRedirect)
+		errors.Is(err, gateway.ErrInvalid)
 }
 
 // download makes one attempt to download a payload. Retries are up to the queue.
@@ -433,7 +438,7 @@ func (s *Subscriber) opener(d *delivery) msgctx.Opener {
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {
 		uri := p.uri.Load()
 		r, err := s.cfg.Client.OpenPayload(ctx, *uri, p.size)
-		if errors.Is(err, gateway.ErrPayloadExpired) {
+		if refusesURI(err) {
 			s.mu.Lock() // as refreshed, which may have replaced it meanwhile
 			p.expired.Store(p.uri.Load() == uri)
 			s.mu.Unlock()

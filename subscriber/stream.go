@@ -36,7 +36,7 @@ func (s *Subscriber) run(ctx context.Context) {
 			s.logger.Info("event stream ended; reconnecting", watermill.LogFields{"error": end.err, "wait": wait.String()})
 		}
 		s.remind(end.err)
-		if s.pause(ctx, ended, wait) != nil {
+		if s.pause(ctx, ended, wait, retryAfter(end.err)) != nil {
 			return
 		}
 	}
@@ -46,13 +46,13 @@ func (s *Subscriber) run(ctx context.Context) {
 const probeEvery = 5 * time.Second
 
 // pause waits before the stream, which ended then, is requested again. The backoff is for a gateway that is down: while it
-// serves other requests, or once it does, the stream may be there again.
-func (s *Subscriber) pause(ctx context.Context, ended time.Time, wait time.Duration) error {
+// serves other requests, or once it does, the stream may be there again, unless it asked for more time.
+func (s *Subscriber) pause(ctx context.Context, ended time.Time, wait, asked time.Duration) error {
 	for ; wait > probeEvery; wait -= probeEvery {
 		if err := backoff.Sleep(ctx, probeEvery); err != nil {
 			return err
 		}
-		if s.confirmer.heard.servedSince(ended) {
+		if s.confirmer.heard.servedSince(ended) && time.Since(ended) >= asked {
 			return nil
 		}
 	}

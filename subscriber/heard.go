@@ -37,12 +37,19 @@ func (h *heard) mark() {
 	h.at.Store(&now)
 }
 
+// maxOutage bounds what somebody who cannot serve may ask for: nobody knows when an outage ends.
+const maxOutage = time.Minute
+
 // retryAfter returns how long whoever answered asked to be left alone; zero if it did not.
 func retryAfter(err error) time.Duration {
-	if e, answered := errors.AsType[*gateway.Error](err); answered {
+	e, answered := errors.AsType[*gateway.Error](err)
+	switch {
+	case !answered:
+		return 0
+	case errors.Is(err, gateway.ErrRateLimited):
 		return e.RetryAfter
 	}
-	return 0
+	return min(e.RetryAfter, maxOutage)
 }
 
 // last returns when; zero before the first answer.

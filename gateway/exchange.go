@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/agrimill/agrimill/internal/backoff"
 )
 
 // request describes one call of an operation.
@@ -110,12 +112,14 @@ func (x *exchange) retries(ctx context.Context) int {
 // retry has go-retryablehttp make more attempts, after the wait that the first one wants. Most calls
 // need none, and then not the copies of request and header that it and http.Client make.
 func (x *exchange) retry(ctx context.Context, retries int) {
+	slot := backoff.SlotOf(ctx)
 	rc := &retryablehttp.Client{
-		HTTPClient: &http.Client{Transport: &retryTransport{x: x}},
+		HTTPClient: &http.Client{Transport: &retryTransport{x: x, slot: slot}},
 		Logger:     nil, // it would print URLs with their queries
 		RetryMax:   retries,
 		CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return x.again, nil },
 		Backoff: func(_, _ time.Duration, attempt int, _ *http.Response) time.Duration {
+			slot.Free()
 			return x.c.cfg.Retry.backoff(attempt, x.retryAfter)
 		},
 		ErrorHandler: retryablehttp.PassthroughErrorHandler,
@@ -130,6 +134,7 @@ func (x *exchange) retry(ctx context.Context, retries int) {
 // the attempt that has been made. What comes of an attempt is in the exchange.
 type retryTransport struct {
 	x       *exchange
+	slot    backoff.Slot
 	started bool
 }
 
@@ -139,6 +144,10 @@ var errAttempt = errors.New("the attempt failed")
 // RoundTrip makes an attempt.
 func (t *retryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.started {
+		if err := t.slot.Take(req.Context()); err != nil {
+			t.x.again = false
+			return nil, err
+		}
 		t.x.try(req.Context())
 	}
 	t.started = true

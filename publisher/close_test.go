@@ -37,6 +37,59 @@ func newMessages(n int) []*message.Message {
 	return out
 }
 
+// A message that waits for its next attempt keeps no other from being sent.
+func TestWaitingForTheNextAttemptTakesNoSlot(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	client := f.server.ClientConfig()
+	client.Retry.InitialBackoff, client.Retry.MaxBackoff = time.Hour, time.Hour
+	cfg := f.config()
+	own := testkit.Must(gateway.New(client))(t)
+	defer func() { _ = own.Close() }()
+	cfg.Client, cfg.MaxRequests, cfg.CloseTimeout = own, 1, time.Millisecond
+	pub := f.publisher(cfg)
+	f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 1})
+	first := testkit.Must(pub.PublishAsync(typeJSON, newMessage("first")))(t)
+	f.waitRequests(1)
+	if err := wait(t, "the second", goPublish(pub, newMessage("second"))); err != nil {
+		t.Errorf("%v, while the first one waits", err)
+	}
+	testkit.NoError(t, pub.Close())
+	if _, err := first.Wait(t.Context()); !errors.Is(err, publisher.ErrClosed) || f.entries() != 1 {
+		t.Errorf("the first: %v, with %d messages sent", err, f.entries())
+	}
+}
+
+// counted counts the requests in progress.
+type counted struct {
+	http.RoundTripper
+	now, most atomic.Int64
+}
+
+func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	c.most.Store(max(c.most.Load(), c.now.Add(1)))
+	defer c.now.Add(-1)
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// A message that is sent again holds a slot during each attempt.
+func TestEachAttemptTakesASlot(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	requests := &counted{RoundTripper: &http.Transport{DisableKeepAlives: true}}
+	client := f.server.ClientConfig()
+	client.Transports.Calls = requests
+	cfg := f.config()
+	cfg.Client, cfg.MaxRequests = f.newClient(client), 1
+	pub := f.publisher(cfg)
+	f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 20})
+	done := goPublish(pub, newMessages(10)...)
+	for range 10 {
+		_ = wait(t, "an answer", done) // some fail for good after five attempts
+	}
+	if requests.most.Load() != 1 {
+		t.Errorf("%d requests at a time", requests.most.Load())
+	}
+}
+
 func TestMaxRequests(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	const limit, calls = 3, 10

@@ -71,8 +71,8 @@ type Config struct {
 	// it.
 	ClaimCheck gateway.PayloadOpener `yaml:"-"`
 
-	// MaxRequests is how many messages may be on their way at the same time. When the service answers 429, the
-	// client makes fewer requests (gateway.Config.RateLimit). Default 16.
+	// MaxRequests is how many requests may be in progress at the same time. A message that failed and waits for its
+	// next attempt has none. Default 16.
 	MaxRequests int `yaml:"max_requests"`
 
 	// PartialDelivery is whether a message that reached only some recipients has failed or was sent. Default

@@ -97,8 +97,9 @@ func (p *Publisher) opener(mode string, msg *message.Message) (msgctx.Opener, er
 
 // askSize opens the payload to determine its size, which must be known before it is sent.
 func (p *Publisher) askSize(ctx context.Context, open msgctx.Opener) (int64, error) {
-	ctx, release := p.untilClosed(ctx)
-	defer release()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)() // Close gives up waiting
 	payload, size, err := open(ctx)
 	if p.ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return 0, ErrClosed

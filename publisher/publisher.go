@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/warnlog"
@@ -94,6 +95,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	}
 	ready := make([]prepared, len(messages))
 	for i, msg := range messages {
+		ready[i].slot.p = p
 		if err := p.prepare(topic, msg, &ready[i]); err != nil {
 			return fail(i, "", err) // errors must not contain illegal values
 		}
@@ -111,18 +113,18 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return nil
 }
 
-// PublishAsync checks the message, waits until fewer than Config.MaxRequests are in flight,
-// and sends it in the background. Requests are independent of each other, so there is no
+// PublishAsync checks the message, waits until fewer than Config.MaxRequests requests are in
+// progress, and sends it in the background. Requests are independent of each other, so there is no
 // order. The receipt has the context ID.
 func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	if !p.life.Enter() {
 		return nil, sinkError(topic, ErrClosed)
 	}
 	call := &PublishError{Outcomes: make([]Outcome, 1)}
-	m := &prepared{}
+	m := &prepared{slot: slot{p: p}}
 	err := p.prepare(topic, msg, m)
 	if err == nil {
-		err = p.takeSlot(msg.Context())
+		err = m.slot.Take(msg.Context())
 	}
 	if err != nil {
 		p.life.Leave()
@@ -153,14 +155,21 @@ func (p *Publisher) publish(ended context.Context, topic string, msg *message.Me
 		defer cancel()
 		defer context.AfterFunc(ended, cancel)()
 	}
-	if err := p.takeSlot(ctx); err != nil {
+	if err := m.slot.Take(ctx); err != nil {
 		return NotSent, err
 	}
 	return p.finish(ctx, topic, msg, m)
 }
 
-// takeSlot waits for a free slot.
-func (p *Publisher) takeSlot(ctx context.Context) error {
+// slot is the place of a message among Config.MaxRequests.
+type slot struct {
+	p    *Publisher
+	held bool
+}
+
+// Take waits for a free slot. It implements [backoff.Slot].
+func (s *slot) Take(ctx context.Context) error {
+	p := s.p
 	select {
 	case p.slots <- struct{}{}:
 	default:
@@ -172,14 +181,23 @@ func (p *Publisher) takeSlot(ctx context.Context) error {
 			return ErrClosed
 		}
 	}
+	s.held = true
 	err := ctx.Err()
 	if p.ctx.Err() != nil {
 		err = ErrClosed
 	}
 	if err != nil { // both were ready
-		<-p.slots
+		s.Free()
 	}
 	return err
+}
+
+// Free implements [backoff.Slot].
+func (s *slot) Free() {
+	if s.held {
+		s.held = false
+		<-s.p.slots
+	}
 }
 
 // finish sends one message that has a slot.
@@ -200,28 +218,22 @@ func (p *Publisher) finish(ctx context.Context, topic string, msg *message.Messa
 	return outcome, err
 }
 
-// send sends one message and frees its slot.
+// send sends one message and frees its slot, also while the client waits before it tries again.
 func (p *Publisher) send(ctx context.Context, m *prepared) (Outcome, error) {
-	defer func() { <-p.slots }()
-	ctx, release := p.untilClosed(ctx)
-	defer release()
+	defer m.slot.Free()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)() // Close gives up waiting
 	req := m.request
 	if open := m.open; open != nil { // the call may end before the body is opened
 		req.Body = func() (io.ReadCloser, error) { return open(ctx) }
 	}
-	err := p.cfg.Client.SendMessage(ctx, req)
+	err := p.cfg.Client.SendMessage(backoff.WithSlot(ctx, &m.slot), req)
 	outcome := outcomeOf(err)
 	if outcome != PartiallyDelivered && p.ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return outcome, ErrClosed
 	}
 	return outcome, m.nameKey(err)
-}
-
-// untilClosed returns a context that also ends when Close gives up waiting. release has to be called.
-func (p *Publisher) untilClosed(ctx context.Context) (until context.Context, release func()) {
-	until, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(p.ctx, cancel)
-	return until, func() { stop(); cancel() }
 }
 
 // Close rejects further messages and waits for those in flight, for at most

@@ -20,6 +20,7 @@ type prepared struct {
 	request gateway.SendMessageRequest
 	// open opens the payload if it is not in the request, once per attempt.
 	open func(context.Context) (io.ReadCloser, error)
+	slot slot
 }
 
 // prepare builds and checks the request for a message. The message belongs to the caller,

@@ -61,10 +61,10 @@ func (p *Publisher) Send(ctx context.Context, m Message) error {
 		delete(msg.Metadata, gateway.KeyDedupID)
 	}
 	call := &PublishError{Outcomes: make([]Outcome, 1)}
-	ready := &prepared{request: gateway.SendMessageRequest{Body: open, Size: m.Size}}
+	ready := &prepared{slot: slot{p: p}, request: gateway.SendMessageRequest{Body: open, Size: m.Size}}
 	err := p.prepareSend(m.Type, msg, ready)
 	if err == nil {
-		err = p.takeSlot(ctx)
+		err = ready.slot.Take(ctx)
 	}
 	if err == nil {
 		call.Outcomes[0], err = p.finish(ctx, m.Type, msg, ready)

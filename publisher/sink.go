@@ -54,8 +54,9 @@ func (p *Publisher) Health(ctx context.Context) error {
 		return sinkError("", ErrClosed)
 	}
 	defer p.life.Leave()
-	call, release := p.untilClosed(ctx)
-	defer release()
+	call, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.ctx, cancel)() // Close gives up waiting
 	_, err := p.cfg.Client.ListAuthorizedTenants(call)
 	switch {
 	case err == nil:

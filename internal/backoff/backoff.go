@@ -35,6 +35,34 @@ func (p Policy) Delay(n int) time.Duration {
 // Wait blocks for Delay(n), or until ctx ends, and then returns ctx.Err().
 func (p Policy) Wait(ctx context.Context, n int) error { return Sleep(ctx, p.Delay(n)) }
 
+// Slot is what a caller holds during each attempt of a call, but not while the call waits for the next one.
+type Slot interface {
+	// Take waits for the slot, or until ctx ends, and then returns ctx.Err().
+	Take(ctx context.Context) error
+	// Free gives it to others. It may be called without the slot.
+	Free()
+}
+
+type slotKey struct{}
+
+// WithSlot returns the context of a call that is made with slot, which its caller has taken.
+func WithSlot(ctx context.Context, slot Slot) context.Context {
+	return context.WithValue(ctx, slotKey{}, slot)
+}
+
+// SlotOf returns the slot of a call. A call without one has one that costs nothing.
+func SlotOf(ctx context.Context) Slot {
+	if slot, ok := ctx.Value(slotKey{}).(Slot); ok {
+		return slot
+	}
+	return noSlot{}
+}
+
+type noSlot struct{}
+
+func (noSlot) Take(ctx context.Context) error { return ctx.Err() }
+func (noSlot) Free()                          {}
+
 // Sleep blocks for d, or until ctx ends, and then returns ctx.Err().
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

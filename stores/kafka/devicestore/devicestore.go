@@ -61,20 +61,15 @@ var ErrReadOnly = errors.New("devicestore: the store is read only")
 //
 // All methods are safe for concurrent use. The store has to be closed.
 type Store struct {
-	config Config
-	later  *opening.Later[*store]
-}
-
-// store is a [Store] that has read its topic.
-type store struct {
 	config  Config
+	opening *opening.Opening // of the topic
 	cluster *brokers.Cluster
 	known   *farm.MemoryDevices
 	odd     ratelog.Line
 
 	ctx     context.Context // ends when Close begins
 	stop    context.CancelFunc
-	reading sync.WaitGroup
+	reading sync.WaitGroup // what goes on in the background
 
 	lacks chan struct{} // there is something in lacking
 
@@ -105,49 +100,41 @@ func New(ctx context.Context, config Config) (*Store, error) {
 		return nil, err
 	}
 	config = config.WithDefaults()
-	s := &Store{config: config}
-	s.later = opening.NewLater(func(ctx context.Context) (*store, func() error, error) {
-		opened, err := open(ctx, config)
-		if err != nil {
-			return nil, nil, err
-		}
-		return opened, opened.Close, nil
-	}, warnlog.Or(config.Logger))
-	err := s.later.Try(ctx)
+	known, err := farm.NewMemoryDevices(farm.MemoryDevicesConfig{MaxMemory: config.MaxMemory})
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{
+		config: config, cluster: brokers.New(config.Connection, nil, config.Timeout, ErrClosed), known: known,
+		odd: ratelog.Line{Burst: warnlog.PerMessage}, lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{},
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.opening = opening.New(s.open, warnlog.Or(config.Logger))
+	err = s.opening.Try(ctx)
 	if err != nil && !config.RetryOnFailedConnect {
+		_ = s.Close()
 		return nil, err
 	}
 	if err != nil {
-		s.later.Start(context.WithoutCancel(ctx), nil)
+		s.opening.Start(context.WithoutCancel(ctx), nil)
 	}
 	return s, nil
 }
 
-// Put implements [farm.DeviceStore].
-func (s *Store) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
-	opened, err := s.later.Get()
-	if err != nil {
-		return err
-	}
-	return opened.Put(ctx, teamset, description)
-}
-
 // Get implements [farm.DeviceStore]. It does not block.
 func (s *Store) Get(ctx context.Context, teamset string) ([]farm.DeviceDescription, error) {
-	opened, err := s.later.Get()
-	if err != nil {
+	if err := s.opening.Err(); err != nil {
 		return nil, err
 	}
-	return opened.known.Get(ctx, teamset)
+	return s.known.Get(ctx, teamset)
 }
 
 // Health asks a broker for the topic.
 func (s *Store) Health(ctx context.Context) error {
-	opened, err := s.later.Get()
-	if err != nil {
+	if err := s.opening.Err(); err != nil {
 		return err
 	}
-	at, err := opened.cluster.Look(ctx, s.config.Topic)
+	at, err := s.cluster.Look(ctx, s.config.Topic)
 	if err == nil && len(at.Partitions) == 0 {
 		err = ErrMissing
 	}
@@ -155,43 +142,44 @@ func (s *Store) Health(ctx context.Context) error {
 }
 
 // Close ends reading and closes the connections. It waits for no answer, and returns nil. What is under way fails with [ErrClosed].
-func (s *Store) Close() error { return s.later.Close(context.Background()) }
+func (s *Store) Close() error {
+	s.stop()
+	s.cluster.Close()
+	s.opening.Stop(context.Background())
+	s.reading.Wait()
+	return nil
+}
 
 // open reads the topic to its end, and goes on in the background.
-func open(ctx context.Context, config Config) (_ *store, err error) {
-	ctx, cancel := context.WithTimeout(ctx, config.Timeout)
+func (s *Store) open(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.Timeout)
 	defer cancel()
-	s := &store{
-		config: config, cluster: brokers.New(config.Connection, nil, config.Timeout, ErrClosed),
-		odd: ratelog.Line{Burst: warnlog.PerMessage}, lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{},
-	}
-	s.ctx, s.stop = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
-			_ = s.Close()
-			err = fmt.Errorf("devicestore: topic %q: %w", config.Topic, err)
+			err = fmt.Errorf("devicestore: topic %q: %w", s.config.Topic, err)
 		}
 	}()
-	if s.known, err = farm.NewMemoryDevices(farm.MemoryDevicesConfig{MaxMemory: config.MaxMemory}); err != nil {
-		return nil, err
-	}
 	at, err := s.provided(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	ends := map[int32]int64{}
 	for _, p := range at.Partitions {
-		if err = s.read(ctx, p); err != nil {
-			return nil, err
+		if ends[p.ID], err = s.read(ctx, p); err != nil {
+			return err
 		}
 	}
-	if !config.ReadOnly {
+	for partition, end := range ends {
+		s.reading.Go(func() { s.follow(partition, end) })
+	}
+	if !s.config.ReadOnly {
 		s.reading.Go(s.mend)
 	}
-	return s, nil
+	return nil
 }
 
 // provided returns what the topic has. It creates the topic if it is missing.
-func (s *store) provided(ctx context.Context) (brokers.Topic, error) {
+func (s *Store) provided(ctx context.Context) (brokers.Topic, error) {
 	for {
 		at, err := s.cluster.Look(ctx, s.config.Topic)
 		switch {
@@ -225,7 +213,7 @@ const (
 )
 
 // note notes whether the last record of a key lacks times.
-func (s *store) note(key recordKey, lacks bool) {
+func (s *Store) note(key recordKey, lacks bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !lacks {
@@ -240,7 +228,7 @@ func (s *store) note(key recordKey, lacks bool) {
 
 // mend writes again what records lack, until the store is closed. Processes that have read the same know the same, so that one
 // that does so is enough, and none goes on.
-func (s *store) mend() {
+func (s *Store) mend() {
 	for {
 		select {
 		case <-s.lacks:
@@ -264,7 +252,7 @@ func (s *store) mend() {
 }
 
 // writeAgain writes the record of a key with all times that are known.
-func (s *store) writeAgain(key recordKey) error {
+func (s *Store) writeAgain(key recordKey) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
 	defer cancel()
 	known, err := s.descriptions(ctx, key.teamset, key.digest)
@@ -278,8 +266,11 @@ func (s *store) writeAgain(key recordKey) error {
 	return s.write(ctx, key, known[0], times)
 }
 
-// Put is that of [Store].
-func (s *store) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
+// Put implements [farm.DeviceStore].
+func (s *Store) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
+	if err := s.opening.Err(); err != nil {
+		return err
+	}
 	if s.config.ReadOnly {
 		return ErrReadOnly
 	}
@@ -310,13 +301,13 @@ func (s *store) Put(ctx context.Context, teamset string, description farm.Device
 }
 
 // descriptions returns what is known of a payload of a teamset.
-func (s *store) descriptions(ctx context.Context, teamset string, digest [sha256.Size]byte) ([]farm.DeviceDescription, error) {
+func (s *Store) descriptions(ctx context.Context, teamset string, digest [sha256.Size]byte) ([]farm.DeviceDescription, error) {
 	known, err := s.known.Get(ctx, teamset)
 	return slices.DeleteFunc(known, func(d farm.DeviceDescription) bool { return sha256.Sum256(d.Payload) != digest }), err
 }
 
 // times returns when a payload was sent, as far as it is known.
-func (s *store) times(ctx context.Context, key recordKey) (list []time.Time, err error) {
+func (s *Store) times(ctx context.Context, key recordKey) (list []time.Time, err error) {
 	known, err := s.descriptions(ctx, key.teamset, key.digest)
 	for _, k := range known {
 		list = append(list, k.Sent)
@@ -325,7 +316,7 @@ func (s *store) times(ctx context.Context, key recordKey) (list []time.Time, err
 }
 
 // write writes the record of a payload with the times at which it was sent.
-func (s *store) write(ctx context.Context, key recordKey, description farm.DeviceDescription, times []time.Time) error {
+func (s *Store) write(ctx context.Context, key recordKey, description farm.DeviceDescription, times []time.Time) error {
 	message := &sarama.ProducerMessage{
 		Topic: s.config.Topic, Key: sarama.StringEncoder(key.String()), Value: sarama.ByteEncoder(bytes.Clone(description.Payload)),
 	}
@@ -343,12 +334,4 @@ func (s *store) write(ctx context.Context, key recordKey, description farm.Devic
 		return err
 	}
 	return fmt.Errorf("devicestore: topic %q: %w", s.config.Topic, err)
-}
-
-// Close is that of [Store].
-func (s *store) Close() error {
-	s.stop()
-	s.reading.Wait()
-	s.cluster.Close()
-	return nil
 }

@@ -27,24 +27,21 @@ const (
 	maxFetch = 1 << 20
 )
 
-// read takes in what a partition has, and goes on in the background.
-func (s *store) read(ctx context.Context, p brokers.Partition) error {
-	next := p.Oldest
-	err := s.cluster.Read(ctx, s.config.Topic, p, next, func(records []*sarama.ConsumerMessage, after int64) {
+// read takes in what a partition has, and returns where it ends.
+func (s *Store) read(ctx context.Context, p brokers.Partition) (next int64, err error) {
+	next = p.Oldest
+	err = s.cluster.Read(ctx, s.config.Topic, p, next, func(records []*sarama.ConsumerMessage, after int64) {
 		for _, record := range records {
 			s.take(ctx, record)
 		}
 		next = after
 	})
-	if err == nil {
-		s.reading.Go(func() { s.follow(p.ID, next) })
-	}
-	return err
+	return next, err
 }
 
 // follow reads a partition from an offset on until the store is closed, and from its beginning when the offset is gone, such as with a
 // topic that was deleted and made again.
-func (s *store) follow(partition int32, next int64) {
+func (s *Store) follow(partition int32, next int64) {
 	for s.ctx.Err() == nil {
 		records, after, err := s.cluster.Fetch(s.ctx, s.config.Topic, partition, next, maxFetch)
 		for _, record := range records {
@@ -71,13 +68,13 @@ func (s *store) follow(partition int32, next int64) {
 }
 
 // unreadable logs what of a record cannot be read.
-func (s *store) unreadable(record *sarama.ConsumerMessage, reason string) {
+func (s *Store) unreadable(record *sarama.ConsumerMessage, reason string) {
 	warnlog.Limited(&s.odd, warnlog.Or(s.config.Logger), "a part of the device descriptions cannot be read; it is left out",
 		watermill.LogFields{"topic": record.Topic, "partition": record.Partition, "offset": record.Offset, "key": string(record.Key), "reason": reason})
 }
 
 // take takes in a record.
-func (s *store) take(ctx context.Context, record *sarama.ConsumerMessage) {
+func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
 	key, sum := string(record.Key), sha256.Sum256(record.Value)
 	slash := strings.LastIndexByte(key, '/')
 	switch {

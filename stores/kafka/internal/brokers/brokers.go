@@ -33,12 +33,12 @@ type Cluster struct {
 	timeout time.Duration
 	closed  error // after Close
 	life    *lifecycle.Life
-	stopped chan struct{}
+	stopped context.Context // ends when Close begins
+	stop    context.CancelFunc
 
 	mu       sync.Mutex
 	client   sarama.Client       // nil before it is asked for; it does not change then
 	producer sarama.SyncProducer // made with the client
-	sending  sync.WaitGroup      // calls of the producer
 }
 
 // New returns a Cluster whose answers take at most timeout, and whose error is closed after Close. configure, unless it is
@@ -61,22 +61,20 @@ func New(connection kafka.Connection, configure func(*sarama.Config), timeout ti
 	k.Producer.RequiredAcks = sarama.WaitForAll
 	k.Producer.Return.Successes, k.Producer.Return.Errors = true, true
 	k.Producer.Timeout = max(timeout/2, time.Millisecond)
-	return &Cluster{brokers: connection.Brokers, config: k, dialer: d, timeout: timeout, closed: closed, life: lifecycle.New(), stopped: make(chan struct{})}
+	c := &Cluster{brokers: connection.Brokers, config: k, dialer: d, timeout: timeout, closed: closed, life: lifecycle.New()}
+	c.stopped, c.stop = context.WithCancel(context.Background())
+	return c
 }
 
 // Close ends everything at once: it waits for no answer. Further calls wait for the first one.
 func (c *Cluster) Close() {
 	c.life.Close(func() {
-		c.mu.Lock()
-		close(c.stopped)
-		client, producer := c.client, c.producer
-		c.mu.Unlock()
+		c.stop()
 		c.dialer.Shut()
-		c.sending.Wait()
-		if client != nil {
-			_, _ = producer.Close(), client.Close() // what they had to do was given up
-		}
 		<-c.life.Idle()
+		if c.client != nil {
+			_, _ = c.producer.Close(), c.client.Close() // what they had to do was given up
+		}
 	})
 }
 
@@ -88,8 +86,9 @@ func (c *Cluster) Ask(ctx context.Context, f func(sarama.Client) error) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s", c.timeout))
 	defer cancel()
+	defer context.AfterFunc(c.stopped, cancel)()
 	result := make(chan error, 1)
-	// sarama knows no contexts: what it does ends with its timeouts, or when the client is closed.
+	// sarama knows no contexts: what it does ends with its timeouts, or when the dialer is shut.
 	go func() {
 		defer c.life.Leave()
 		result <- c.again(ctx, f)
@@ -99,10 +98,8 @@ func (c *Cluster) Ask(ctx context.Context, f func(sarama.Client) error) error {
 	case err = <-result:
 	case <-ctx.Done():
 		err = context.Cause(ctx)
-	case <-c.stopped:
-		return c.closed
 	}
-	if errors.Is(err, sarama.ErrClosedClient) {
+	if err != nil && c.stopped.Err() != nil {
 		return c.closed
 	}
 	return err
@@ -124,7 +121,7 @@ func (c *Cluster) again(ctx context.Context, f func(sarama.Client) error) error 
 func transient(err error) bool {
 	var code sarama.KError
 	if !errors.As(err, &code) {
-		return !errors.Is(err, sarama.ErrClosedClient) && !errors.As(err, new(sarama.ConfigurationError))
+		return !errors.As(err, new(sarama.ConfigurationError))
 	}
 	switch code {
 	case sarama.ErrUnknownTopicOrPartition, sarama.ErrNotLeaderForPartition, sarama.ErrLeaderNotAvailable, sarama.ErrNotController, sarama.ErrReplicaNotAvailable,
@@ -138,11 +135,6 @@ func transient(err error) bool {
 func (c *Cluster) open() (sarama.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	select {
-	case <-c.stopped:
-		return nil, c.closed
-	default:
-	}
 	if c.client == nil {
 		client, err := sarama.NewClient(c.brokers, c.config)
 		if err != nil {
@@ -157,18 +149,8 @@ func (c *Cluster) open() (sarama.Client, error) {
 	return c.client, nil
 }
 
-// Send stores records of one topic, inside of Ask, unless the producer is being closed: in sarama that panics.
+// Send stores records of one topic, inside of Ask.
 func (c *Cluster) Send(records []*sarama.ProducerMessage) error {
-	c.mu.Lock()
-	select {
-	case <-c.stopped:
-		c.mu.Unlock()
-		return c.closed
-	default:
-	}
-	c.sending.Add(1)
-	c.mu.Unlock()
-	defer c.sending.Done()
 	// After three attempts without a topic or a leader, sarama's producer fails for ten seconds, whatever there is by then.
 	if _, err := c.client.WritablePartitions(records[0].Topic); err != nil {
 		return err

@@ -27,8 +27,8 @@ func TestAllocationsOfMessage(t *testing.T) {
 	config := Config{}.WithDefaults()
 	s := &Sink{
 		config: config, life: lifecycle.New(), background: context.Background(),
-		pending: semaphore.NewWeighted(1), pendingBytes: semaphore.NewWeighted(1 << 20),
-		tails: tails{ends: map[partition]int64{}},
+		pending: semaphore.NewWeighted(config.MaxPendingBytes),
+		tails:   tails{ends: map[partition]int64{}},
 	}
 	offset := int64(0)
 	q := &queue{input: make(chan *sarama.ProducerMessage, 1)}

@@ -154,8 +154,8 @@ type Config struct {
 	// MaxPending is how many messages may wait for their acknowledgment; further calls
 	// of Publish wait. Default [DefaultMaxPending].
 	MaxPending int `yaml:"-"`
-	// MaxPendingBytes is how many bytes of them may wait; a larger message goes alone. Default
-	// [DefaultMaxPendingBytes].
+	// MaxPendingBytes is how many bytes of them may wait; a larger message goes alone, and a small one counts as its
+	// share for MaxPending of them. Default [DefaultMaxPendingBytes].
 	MaxPendingBytes int64 `yaml:"-"`
 
 	// Configure changes the configuration of the Kafka client, e.g. to set

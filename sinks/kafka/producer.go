@@ -58,8 +58,12 @@ type encoded []byte
 func (e *encoded) Encode() ([]byte, error) { return *e, nil }
 func (e *encoded) Length() int             { return len(*e) }
 
-// room is what the message takes of Config.MaxPendingBytes.
-func (d *delivery) room() int64 { return min(int64(d.size), d.sink.config.MaxPendingBytes) }
+// room is what the message takes of Config.MaxPendingBytes: its size, but so much that there is no room for more than
+// Config.MaxPending, and no more than there is.
+func (d *delivery) room() int64 {
+	c := &d.sink.config
+	return min(max(int64(d.size), (c.MaxPendingBytes+int64(c.MaxPending)-1)/int64(c.MaxPending)), c.MaxPendingBytes)
+}
 
 // expire ends the wait for a result. The producer may still be sending it.
 func (d *delivery) expire() {

@@ -181,18 +181,12 @@ func (s *Sink) waitForTopic(w *wait, messages []*message.Message) (*topic, error
 
 // send hands message i to the producer, unless its context has ended.
 func (s *Sink) send(w *wait, messages []*message.Message, i int, d *delivery) error {
-	room := d.room()
-	if err := w.acquire(messages, s.pending, 1); err != nil {
+	if err := w.acquire(messages, s.pending, d.room()); err != nil {
 		return err
 	}
-	if err := w.acquire(messages, s.pendingBytes, room); err != nil {
-		s.pending.Release(1)
-		return err
-	}
-	// The context may have ended during the waits, and while the record was made.
+	// The context may have ended during the wait, and while the record was made.
 	if err := messages[i].Context().Err(); err != nil {
-		s.pendingBytes.Release(room)
-		s.pending.Release(1)
+		s.pending.Release(d.room())
 		return err
 	}
 	s.life.Fork()            // until it is resolved
@@ -200,10 +194,8 @@ func (s *Sink) send(w *wait, messages []*message.Message, i int, d *delivery) er
 	s.deadlines.add(d, w.deadline)
 	stoppoint.At(stoppoint.Write)
 	if err := w.put(messages, d.known.lane.producer.async.Input(), &d.record); err != nil {
-		s.deadlines.remove(d)
+		s.release(d)
 		d.known.lane.life.Leave()
-		s.pendingBytes.Release(room)
-		s.pending.Release(1)
 		d.end(sinks.Receipt{}, err) // it was not returned
 		return err
 	}
@@ -213,8 +205,7 @@ func (s *Sink) send(w *wait, messages []*message.Message, i int, d *delivery) er
 // release gives up what a message holds while it is under way, except for its place in the lane.
 func (s *Sink) release(d *delivery) {
 	s.deadlines.remove(d)
-	s.pendingBytes.Release(d.room())
-	s.pending.Release(1)
+	s.pending.Release(d.room())
 }
 
 // unknownOffset stays in a record that brokers say they have already: they do not say where.

@@ -41,9 +41,8 @@ type Sink struct {
 	opening *opening.Opening         // of the cluster
 	brokers atomic.Pointer[settings] // of a broker when last looked
 
-	pending      *semaphore.Weighted // messages
-	pendingBytes *semaphore.Weighted
-	deadlines    deadlines
+	pending   *semaphore.Weighted // bytes, see delivery.room
+	deadlines deadlines
 
 	knownTopics
 	producersMu sync.Mutex
@@ -90,16 +89,14 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		logger = watermill.NopLogger{}
 	}
 	s := &Sink{
-		config:       config,
-		logger:       logger,
-		dialer:       dialer.New(config.ConnectTimeout),
-		pending:      semaphore.NewWeighted(int64(config.MaxPending)),
-		pendingBytes: semaphore.NewWeighted(config.MaxPendingBytes),
-		knownTopics:  knownTopics{byTopic: map[string]*knownTopic{}},
-		producers:    map[producerKey]*producer{},
-		promises:     promises{warned: map[string]bool{}},
-		tails:        tails{ends: map[partition]int64{}},
-		life:         lifecycle.New(),
+		config:      config,
+		logger:      logger,
+		dialer:      dialer.New(config.ConnectTimeout),
+		pending:     semaphore.NewWeighted(config.MaxPendingBytes),
+		knownTopics: knownTopics{byTopic: map[string]*knownTopic{}},
+		producers:   map[producerKey]*producer{},
+		tails:       tails{ends: map[partition]int64{}},
+		life:        lifecycle.New(),
 	}
 	background, stop := context.WithCancelCause(context.Background())
 	s.background, s.stop = background, func() { stop(errClosed) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/rcrowley/go-metrics"
 	"github.com/xdg-go/scram"
 
 	"github.com/agrimill/agrimill/internal/redact"
@@ -92,7 +93,7 @@ func (c Connection) ClientConfig() *sarama.Config {
 	k := sarama.NewConfig()
 	k.ClientID = c.ClientID
 	k.Version = c.Version
-	k.MetricRegistry = noMetrics{}
+	k.MetricRegistry = noMetrics{metrics.NewRegistry()}
 	k.Net.DialTimeout = c.ConnectTimeout
 	if c.TLS != nil {
 		k.Net.TLS.Enable = true

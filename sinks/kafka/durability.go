@@ -42,7 +42,7 @@ func (s *Sink) warnSettings(have *settings, fields watermill.LogFields) {
 
 // warn logs a warning once, not for every topic.
 func (s *Sink) warn(text string, fields watermill.LogFields) {
-	if s.warnedOf(text) {
+	if _, before := s.warned.LoadOrStore(text, true); before {
 		s.logger.Debug("warning, as before: "+text, fields)
 		return
 	}
@@ -79,7 +79,7 @@ func durability(have *settings, what string) (sinks.Durability, string) {
 type promises struct {
 	durabilityMu sync.Mutex
 	weakest      *sinks.Description // durability of the weakest topic so far
-	warned       map[string]bool
+	warned       sync.Map           // texts of warnings
 }
 
 // lower takes in the durability of a topic.
@@ -95,13 +95,4 @@ func (p *promises) weakestTopic() *sinks.Description {
 	p.durabilityMu.Lock()
 	defer p.durabilityMu.Unlock()
 	return p.weakest
-}
-
-// warnedOf reports whether there was this warning, and notes that there is.
-func (p *promises) warnedOf(text string) bool {
-	p.durabilityMu.Lock()
-	defer p.durabilityMu.Unlock()
-	known := p.warned[text]
-	p.warned[text] = true
-	return known
 }

@@ -1,10 +1,14 @@
 package kafka
 
-import "time"
+import (
+	"time"
+
+	"github.com/rcrowley/go-metrics"
+)
 
 // NoMetrics is for the clients of tests: sarama's own metrics leave a goroutine
 // behind.
-var NoMetrics = noMetrics{}
+func NoMetrics() metrics.Registry { return Connection{}.ClientConfig().MetricRegistry }
 
 // RecordLimit is how large a record may be.
 var RecordLimit = recordLimit

@@ -10,8 +10,8 @@ var _ sarama.SCRAMClient = (*scramClient)(nil)
 // scramClient makes the client of xdg-go/scram one of sarama. One is made for
 // each connection.
 type scramClient struct {
-	hash         scram.HashGeneratorFcn
-	conversation *scram.ClientConversation
+	hash scram.HashGeneratorFcn
+	*scram.ClientConversation
 }
 
 // Begin prepares the exchange.
@@ -20,12 +20,6 @@ func (c *scramClient) Begin(user, password, authzID string) error {
 	if err != nil {
 		return err
 	}
-	c.conversation = client.NewConversation()
+	c.ClientConversation = client.NewConversation()
 	return nil
 }
-
-// Step answers a challenge of the broker.
-func (c *scramClient) Step(challenge string) (string, error) { return c.conversation.Step(challenge) }
-
-// Done reports whether the exchange is over.
-func (c *scramClient) Done() bool { return c.conversation.Done() }

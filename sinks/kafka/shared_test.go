@@ -398,7 +398,7 @@ func testWatermillSubscriber(t *testing.T, addr, prefix string) {
 			config.Version = sarama.V2_8_0_0 // the default is older than what Kafka 4 speaks
 			config.Consumer.Offsets.Initial = sarama.OffsetOldest
 			config.Consumer.Fetch.Min = 1
-			config.MetricRegistry = kafka.NoMetrics
+			config.MetricRegistry = kafka.NoMetrics()
 			subscriber := testkit.Must(wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
 				Brokers: []string{addr}, Unmarshaler: c.unmarshaler, OverwriteSaramaConfig: config, NackResendSleep: wmkafka.NoSleep,
 			}, nil))(t)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/agrimill/agrimill/internal/topicmap"
@@ -142,21 +143,15 @@ func isHashed(segment string) bool {
 	return err == nil
 }
 
+var topicPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*$`)
+
 // checkTopic returns an error unless name can be a topic that segments joined
 // by dots make up.
 func checkTopic(name string) error {
 	if len(name) > maxTopicLength {
 		return fmt.Errorf("%w: %d bytes long, the limit is %d", errBadTopic, len(name), maxTopicLength)
 	}
-	start := true // of a segment
-	for i := 0; i < len(name); i++ {
-		c := name[i]
-		if c != '.' && !legalInTopic(c) || c == '.' && start {
-			return errBadTopic
-		}
-		start = c == '.'
-	}
-	if start {
+	if !topicPattern.MatchString(name) {
 		return errBadTopic
 	}
 	switch name {

@@ -47,6 +47,15 @@ func isTooLarge(err error) bool {
 	return false
 }
 
+// ofTopic reports whether a broker's answer says that a topic cannot be used, or a part of it.
+func ofTopic(err error) bool {
+	switch kafkaError(err) {
+	case sarama.ErrUnknownTopicOrPartition, sarama.ErrLeaderNotAvailable, sarama.ErrTopicAuthorizationFailed:
+		return true
+	}
+	return false
+}
+
 // unanswered reports whether err tells that no broker answered.
 func unanswered(err error) bool {
 	var network net.Error

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"syscall"
@@ -19,9 +18,6 @@ import (
 // pauseBetweenLooks is how long the sink waits before it looks again whether a
 // new topic has its leaders.
 const pauseBetweenLooks = 20 * time.Millisecond
-
-// errNoTopic is the cause of ErrUnavailable for topics that do not exist.
-var errNoTopic = errors.New("no such topic")
 
 // cluster asks the brokers about topics and settings. It has connections of its
 // own: on those of a producer it would wait behind messages. sarama knows no
@@ -74,31 +70,12 @@ func lostConnection(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// some returns the brokers in any order.
-func (c *cluster) some() ([]*sarama.Broker, error) {
-	brokers := c.client.Brokers()
-	if len(brokers) == 0 { // forgotten since the last refresh
-		if err := c.refreshOnce(""); err != nil && !errors.Is(err, errNoTopic) {
-			return nil, err
-		}
-		brokers = c.client.Brokers()
-	}
-	rand.Shuffle(len(brokers), func(i, j int) { brokers[i], brokers[j] = brokers[j], brokers[i] })
-	return brokers, nil
-}
-
 // describe reads the settings of a topic or a broker, from the first of the brokers that answers. An answer
 // that refuses is no error: settings are not known then.
-func (c *cluster) describe(kind sarama.ConfigResourceType, name string, brokers ...*sarama.Broker) (settings, error) {
-	request := &sarama.DescribeConfigsRequest{
-		Version:   2,
-		Resources: []*sarama.ConfigResource{{Type: kind, Name: name}},
-	}
-	if c.client.Config().Version.IsAtLeast(sarama.V2_8_0_0) {
-		request.Version = 4
-	}
+func (c *cluster) describe(kind sarama.ConfigResourceType, name string, brokers ...*sarama.Broker) (s settings, err error) {
+	request := &sarama.DescribeConfigsRequest{Version: 2, Resources: []*sarama.ConfigResource{{Type: kind, Name: name}}}
 	var response *sarama.DescribeConfigsResponse
-	err := error(sarama.ErrBrokerNotFound)
+	err = sarama.ErrBrokerNotFound // forgotten since
 	for _, broker := range brokers {
 		// On a new connection if the last one was lost: sarama has closed that when it found out.
 		_ = broker.Open(c.client.Config()) // an error shows below
@@ -109,12 +86,12 @@ func (c *cluster) describe(kind sarama.ConfigResourceType, name string, brokers 
 	if err != nil {
 		return settings{}, err
 	}
-	var s settings
 	for _, resource := range response.Resources {
-		if code := sarama.KError(resource.ErrorCode); code != sarama.ErrNoError {
-			if code == sarama.ErrTopicAuthorizationFailed || code == sarama.ErrClusterAuthorizationFailed {
-				return settings{}, nil
-			}
+		switch code := sarama.KError(resource.ErrorCode); code {
+		case sarama.ErrNoError:
+		case sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed:
+			return settings{}, nil
+		default:
 			return settings{}, code
 		}
 		for _, entry := range resource.Configs {
@@ -145,30 +122,14 @@ func (s *settings) set(name, value string) {
 	}
 }
 
-// refresh asks for the metadata of a topic, "" for that of the cluster alone.
-func (c *cluster) refresh(topic string) error {
-	return again(func() error { return c.refreshOnce(topic) })
-}
+// anyTopic is also asked for: sarama would ask for all topics if there was none, and nothing is created by asking.
+const anyTopic = "agrimill-metadata"
 
-// refreshOnce is refresh inside of a question that is asked again.
-func (c *cluster) refreshOnce(topic string) error {
-	if topic == "" {
-		// sarama has no request without topics; any legal name does, since
-		// nothing is created by asking.
-		topic = "agrimill-metadata"
-	}
-	err := c.client.RefreshMetadata(topic)
-	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-		return fmt.Errorf("%w: %s", errNoTopic, topic)
-	}
-	return err
-}
-
-// brokers returns the settings of one broker that can be reached.
-func (c *cluster) brokers() (settings, error) {
-	var s settings
-	err := again(func() error {
-		if err := c.refreshOnce(""); err != nil && !errors.Is(err, errNoTopic) && kafkaError(err) != sarama.ErrTopicAuthorizationFailed {
+// brokers asks for the metadata of topics, whose errors show when they are used, and returns the settings of one
+// broker that can be reached.
+func (c *cluster) brokers(topics ...string) (s settings, err error) {
+	err = again(func() error {
+		if err := c.client.RefreshMetadata(append(topics, anyTopic)...); err != nil && !ofTopic(err) {
 			return err
 		}
 		err := error(sarama.ErrBrokerNotFound) // forgotten since
@@ -183,8 +144,8 @@ func (c *cluster) brokers() (settings, error) {
 	return s, err
 }
 
-// create creates a topic and waits until all its partitions have a leader.
-func (c *cluster) create(ctx context.Context, topic string, config *Config, brokerLimit int) error {
+// create creates a topic, and returns its settings when all its partitions have a leader.
+func (c *cluster) create(ctx context.Context, topic string, config *Config, brokerLimit int) (settings, error) {
 	detail := &sarama.TopicDetail{NumPartitions: -1, ReplicationFactor: -1, ConfigEntries: map[string]*string{}}
 	if config.Partitions > 0 {
 		detail.NumPartitions = config.Partitions
@@ -201,7 +162,7 @@ func (c *cluster) create(ctx context.Context, topic string, config *Config, brok
 	}
 	admin, err := sarama.NewClusterAdminFromClient(c.client) // closing it would close the client
 	if err != nil {
-		return err
+		return settings{}, err
 	}
 	create := func() error { return admin.CreateTopic(topic, detail, false) }
 	err = again(func() error {
@@ -214,32 +175,22 @@ func (c *cluster) create(ctx context.Context, topic string, config *Config, brok
 		return err
 	})
 	if err != nil && kafkaError(err) != sarama.ErrTopicAlreadyExists {
-		return fmt.Errorf("create topic: %w", err)
+		return settings{}, fmt.Errorf("create topic: %w", err)
 	}
-	return c.waitForLeaders(ctx, topic)
-}
-
-func (c *cluster) waitForLeaders(ctx context.Context, topic string) error {
 	for {
-		err := c.refresh(topic)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, errNoTopic) && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
-			return err
-		}
-		if backoff.Sleep(ctx, pauseBetweenLooks) != nil {
-			return err
+		s, err := c.topic(topic)
+		if !errors.Is(err, sarama.ErrUnknownTopicOrPartition) && !errors.Is(err, sarama.ErrLeaderNotAvailable) || backoff.Sleep(ctx, pauseBetweenLooks) != nil {
+			return s, err
 		}
 	}
 }
 
-// topic reads the settings of a topic whose metadata was refreshed before.
+// topic asks for the metadata of a topic, and reads its settings.
 func (c *cluster) topic(name string) (s settings, err error) {
 	err = again(func() error {
-		brokers, err := c.some()
+		err := c.client.RefreshMetadata(name)
 		if err == nil {
-			s, err = c.describe(sarama.TopicResource, name, brokers...)
+			s, err = c.describe(sarama.TopicResource, name, c.client.Brokers()...)
 		}
 		return err
 	})
@@ -262,18 +213,6 @@ func (c *cluster) topic(name string) (s settings, err error) {
 	return s, nil
 }
 
-// refreshAll asks for the metadata of topics in one request.
-func (c *cluster) refreshAll(topics []*topic) error {
-	if len(topics) == 0 {
-		return nil // sarama would ask for all there are
-	}
-	names := make([]string, len(topics))
-	for i, t := range topics {
-		names[i] = t.name
-	}
-	return again(func() error { return c.client.RefreshMetadata(names...) })
-}
-
 // writable returns an error unless every partition of a topic takes messages
 // now, as far as the metadata of the last refresh tells.
 func (c *cluster) writable(name string, minInSync int) error {
@@ -282,6 +221,9 @@ func (c *cluster) writable(name string, minInSync int) error {
 		return err
 	}
 	for _, partition := range partitions {
+		if _, err := c.client.Leader(name, partition); err != nil {
+			return err
+		}
 		inSync, err := c.client.InSyncReplicas(name, partition)
 		if err != nil && !errors.Is(err, sarama.ErrReplicaNotAvailable) {
 			return err

@@ -3,6 +3,8 @@ package kafka
 import (
 	"context"
 	"errors"
+
+	"github.com/IBM/sarama"
 )
 
 // Health asks the brokers for the topics written to so far. It returns nil when
@@ -15,22 +17,19 @@ func (s *Sink) Health(ctx context.Context) error {
 }
 
 func (s *Sink) look() error {
-	have, err := s.cluster.brokers()
+	topics := s.allTopics()
+	var names []string
+	for _, t := range topics {
+		names = append(names, t.name)
+	}
+	have, err := s.cluster.brokers(names...)
 	if err != nil {
 		return err
 	}
 	s.brokers.Store(&have)
-	topics := s.allTopics()
-	fresh := s.cluster.refreshAll(topics) == nil // otherwise one by one, to know which
 	for _, t := range topics {
-		var err error
-		if !fresh {
-			err = s.cluster.refresh(t.name)
-		}
-		if err == nil {
-			err = s.cluster.writable(t.name, max(1, t.settings.minInSync))
-		}
-		if errors.Is(err, errNoTopic) && s.config.Provision == ProvisionCreate {
+		err := s.cluster.writable(t.name, max(1, t.settings.minInSync))
+		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) && s.config.Provision == ProvisionCreate {
 			s.forget(t) // it will be created again
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
@@ -93,22 +94,19 @@ func (s *Sink) fly(called string, f *flight, last *topic) {
 // its limit. last is what was known of it before, if anything was.
 func (s *Sink) prepareTopic(ctx context.Context, called string, last *topic) (*topic, error) {
 	name := TopicName(s.config.TopicPrefix, called)
-	err := s.cluster.refresh(name)
-	if errors.Is(err, errNoTopic) {
+	have, err := s.cluster.topic(name)
+	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		if s.config.Provision == ProvisionNone {
-			return nil, fmt.Errorf("%w; create it, or set provision to create", err)
+			return nil, fmt.Errorf("no such topic: %s; create it, or set provision to create", name)
 		}
-		if err = s.cluster.create(ctx, name, &s.config, s.brokers.Load().maxMessageBytes); err == nil {
+		if have, err = s.cluster.create(ctx, name, &s.config, s.brokers.Load().maxMessageBytes); err == nil {
 			s.logger.Info("Kafka topic created", watermill.LogFields{"kafka_topic": name})
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	t := &topic{called: called, name: name, looked: time.Now()}
-	if t.settings, err = s.cluster.topic(name); err != nil {
-		return nil, err
-	}
+	t := &topic{called: called, name: name, settings: have, looked: time.Now()}
 	t.limit = s.maxMessageSize(&t.settings)
 	limits := producerKey{limit: recordLimit(t.limit, s.config.Compression), alone: !t.settings.known || s.isAlone(called)}
 	if t.lane, err = s.lane(ctx, last, limits); err != nil {

@@ -100,12 +100,9 @@ func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 // Validate reports every field whose value is not allowed; the error matches [ErrConfig].
 func (c Config) Validate() error {
 	var e validate.Errors
-	e.Check(c.Conn != nil, "Conn", "is required")
-	e.Check(kvbucket.ValidName(c.Bucket), "Bucket", kvbucket.NameRule)
+	kvbucket.Check(&e, c.Conn, c.Bucket, c.Replicas, c.Timeout)
 	validate.NotNegative(&e, "TTL", c.TTL)
-	e.Check(c.Replicas >= 0 && c.Replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
 	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)
-	validate.NotNegative(&e, "Timeout", c.Timeout)
 	return e.Err(ErrConfig)
 }
 
@@ -167,7 +164,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if s.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
 		Store: "devicestore", Provision: provision, Timeout: config.Timeout, Logger: config.Logger, Opened: s.opened,
 		Bucket: jetstream.KeyValueConfig{
-			Bucket: config.Bucket, Description: "device descriptions of teamsets", TTL: config.TTL, Replicas: config.Replicas, MaxBytes: config.MaxBytes,
+			Bucket: config.Bucket, Description: kvbucket.Devices, TTL: config.TTL, Replicas: config.Replicas, MaxBytes: config.MaxBytes,
 		},
 	}); err != nil {
 		return nil, classed(err)
@@ -176,7 +173,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 }
 
 // opened forgets what another bucket had.
-func (s *Store) opened(jetstream.KeyValueStatus, bool) error {
+func (s *Store) opened(jetstream.StreamConfig, bool) error {
 	s.cache.Purge()
 	return nil
 }
@@ -184,14 +181,6 @@ func (s *Store) opened(jetstream.KeyValueStatus, bool) error {
 // Health asks the server for the bucket.
 func (s *Store) Health(ctx context.Context) error {
 	return classed(s.bucket.Health(ctx))
-}
-
-// do makes requests, and makes them once more if the bucket was gone.
-func (s *Store) do(ctx context.Context, request func(context.Context, *kvbucket.Bucket) error) error {
-	if err := s.bucket.Do(ctx, request); err != nil {
-		return classed(fmt.Errorf("devicestore: bucket %q: %w", s.config.Bucket, err))
-	}
-	return nil
 }
 
 // classed says what an error of the server means to callers.
@@ -273,7 +262,7 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 	}
 	sum := sha256.Sum256(description.Payload)
 	digest := hex.EncodeToString(sum[:])
-	err := s.do(ctx, func(ctx context.Context, kv *kvbucket.Bucket) error {
+	err := s.bucket.Do(ctx, func(ctx context.Context, kv *kvbucket.Bucket) error {
 		for range maxConflicts {
 			entries, found, err := s.list(ctx, kv, teamset)
 			if err != nil {
@@ -300,11 +289,11 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 			if err != nil {
 				return err
 			}
-			if found == nil {
-				_, err = kv.Create(ctx, listKey(teamset), value)
-			} else {
-				_, err = kv.Update(ctx, listKey(teamset), value, found.Revision())
+			revision := uint64(0)
+			if found != nil {
+				revision = found.Revision()
 			}
+			_, err = s.bucket.Write(ctx, kv, listKey(teamset), value, revision, 0)
 			if !kvbucket.IsConflict(err) {
 				return err
 			}
@@ -314,12 +303,12 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 	if err == nil {
 		s.remember(description.Tenant, digest, bytes.Clone(description.Payload))
 	}
-	return err
+	return classed(err)
 }
 
 // Get implements [farm.DeviceStore].
 func (s *Store) Get(ctx context.Context, teamset string) (descriptions []farm.DeviceDescription, err error) {
-	err = s.do(ctx, func(ctx context.Context, kv *kvbucket.Bucket) error {
+	err = s.bucket.Do(ctx, func(ctx context.Context, kv *kvbucket.Bucket) error {
 		descriptions = nil
 		entries, _, err := s.list(ctx, kv, teamset)
 		if err != nil {
@@ -336,5 +325,5 @@ func (s *Store) Get(ctx context.Context, teamset string) (descriptions []farm.De
 		}
 		return nil
 	})
-	return descriptions, err
+	return descriptions, classed(err)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/wakeup"
@@ -68,7 +70,7 @@ type Config struct {
 	Conn *natsgo.Conn `yaml:"-"`
 	// Domain is the JetStream domain of the bucket, as [nats.Connection.Domain].
 	Domain string `yaml:"-"`
-	// Bucket is the name of the bucket. An existing one is left as it is; it may have other keys. Empty means
+	// Bucket is the name of the bucket. An existing one is left as it is; not that of another store. Empty means
 	// [DefaultBucket].
 	Bucket string `yaml:"bucket"`
 	// Name is the key of the lease in the bucket: processes with the same one compete. It may
@@ -110,26 +112,11 @@ func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 // Validate reports every field whose value is not allowed; the error matches [ErrConfig].
 func (c Config) Validate() error {
 	var e validate.Errors
-	e.Check(c.Conn != nil, "Conn", "is required")
-	e.Check(kvbucket.ValidName(c.Bucket), "Bucket", kvbucket.NameRule)
-	e.Check(validName(c.Name), "Name", "may have letters, digits and - _ = . in it")
+	kvbucket.Check(&e, c.Conn, c.Bucket, c.Replicas, c.Timeout)
+	kvbucket.CheckProvision(&e, c.Provision)
+	e.Check(strings.Trim(c.Name, kvbucket.NameBytes+"=.") == "" && strings.Trim(c.Name, ".") == c.Name, "Name", "may have letters, digits and - _ = . in it")
 	e.Check(c.TTL == 0 || c.TTL >= MinTTL && c.TTL <= maxTTL, "TTL", "must be %v to %v, or 0 for the default", MinTTL, maxTTL)
-	e.Check(c.Provision == ProvisionCreate || c.Provision == ProvisionNone, "Provision", "must be one of the named constants")
-	e.Check(c.Replicas >= 0 && c.Replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
-	validate.NotNegative(&e, "Timeout", c.Timeout)
 	return e.Err(ErrConfig)
-}
-
-// validName reports whether name may be a key. An empty one stands for the default.
-func validName(name string) bool {
-	for _, r := range name {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '=', r == '.':
-		default:
-			return false
-		}
-	}
-	return name == "" || name[0] != '.' && name[len(name)-1] != '.'
 }
 
 // Lease is a [subscriber.Lease] in a NATS key-value bucket. The holder renews its record by the
@@ -159,7 +146,7 @@ type Lease struct {
 	holder string        // see Holder
 	last   *Term         // of Acquire
 	away   bool          // the latest request of Acquire failed
-	odd    uint64        // the revision of the latest record that could not be read
+	odd    ratelog.Line  // records that cannot be read
 }
 
 var _ subscriber.Lease = (*Lease)(nil)
@@ -174,19 +161,21 @@ func New(ctx context.Context, config Config) (*Lease, error) {
 		return nil, err
 	}
 	config = config.WithDefaults()
-	l := &Lease{config: config, logger: config.Logger, id: uuid.NewString(), closed: make(chan struct{})}
-	l.logger = warnlog.Or(l.logger).With(watermill.LogFields{"bucket": config.Bucket, "lease": config.Name})
+	l := &Lease{
+		config: config, id: uuid.NewString(), closed: make(chan struct{}),
+		logger: warnlog.Or(config.Logger).With(watermill.LogFields{"bucket": config.Bucket, "lease": config.Name}),
+	}
 	var err error
 	if l.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
 		Store: "kvlease", Provision: config.Provision, Timeout: config.Timeout, Logger: l.logger, Opened: l.opened,
-		Bucket: jetstream.KeyValueConfig{Bucket: config.Bucket, Description: "the lease of several processes, one of which works", Replicas: config.Replicas},
+		Bucket: jetstream.KeyValueConfig{Bucket: config.Bucket, Description: kvbucket.Lease, Replicas: config.Replicas},
 	}); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-func (l *Lease) opened(_ jetstream.KeyValueStatus, created bool) error {
+func (l *Lease) opened(_ jetstream.StreamConfig, created bool) error {
 	if created {
 		warnlog.Warn(l.logger, "the lease bucket was missing and was created; the lease is free after its TTL", nil)
 	}
@@ -216,7 +205,7 @@ func (l *Lease) Holder() string {
 // Config.Timeout.
 func (l *Lease) Health(ctx context.Context) error {
 	if wakeup.Raised(l.closed) {
-		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, ErrClosed)
+		return ErrClosed
 	}
 	return l.bucket.Health(ctx)
 }

@@ -125,13 +125,10 @@ func (l *Lease) try(ctx context.Context) (*Term, time.Duration, error) {
 		}
 		if seen.revision == 0 {
 			// It is gone, and its bucket may be another one than a moment ago.
-			status, err := b.Status(ctx)
-			if err != nil {
-				return err
-			}
-			if !kvbucket.CreatedAt(status).Equal(b.Created) {
+			replaced, err := l.bucket.Replaced(ctx, b)
+			if err != nil || replaced {
 				wait = l.config.TTL
-				return l.bucket.Reopen(ctx, b)
+				return err
 			}
 		}
 		next, err := l.take(ctx, b, seen.revision)
@@ -160,22 +157,11 @@ func (l *Lease) look(ctx context.Context, b *kvbucket.Bucket) (sight, record, er
 	seen.revision, seen.value = entry.Revision(), entry.Value()
 	r, err := decode(seen.value)
 	if err != nil { // whoever wrote that: it counts as a holder until it does not change
-		l.unreadable(seen.revision, err)
+		warnlog.Limited(&l.odd, l.logger, "the record of the lease cannot be read; it counts as that of a holder until it has not changed for the TTL",
+			watermill.LogFields{"revision": seen.revision, "error": err.Error()})
 		return seen, record{}, nil
 	}
 	return seen, r, nil
-}
-
-// unreadable logs a record that cannot be read, once.
-func (l *Lease) unreadable(revision uint64, err error) {
-	l.mu.Lock()
-	told := l.odd == revision
-	l.odd = revision
-	l.mu.Unlock()
-	if !told {
-		warnlog.Warn(l.logger, "the record of the lease cannot be read; it counts as that of a holder until it has not changed for the TTL",
-			watermill.LogFields{"revision": revision, "error": err.Error()})
-	}
 }
 
 // wait returns how long the lease is not free at least.
@@ -209,7 +195,7 @@ func (l *Lease) take(ctx context.Context, b *kvbucket.Bucket, revision uint64) (
 	t := &Term{lease: l, record: record{Epoch: l.epoch, Holder: l.id, Instance: l.config.Instance, Writes: 1, TTL: l.config.TTL}, lost: make(chan struct{})}
 	l.mu.Unlock()
 	sent := time.Now()
-	written, err := write(ctx, b, l.config.Name, t.record, revision)
+	written, err := l.bucket.Write(ctx, b, l.config.Name, t.record.encode(), revision, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -222,14 +208,6 @@ func (l *Lease) take(ctx context.Context, b *kvbucket.Bucket, revision uint64) (
 		last.end()
 	}
 	return t, nil
-}
-
-// write writes a record in the place of a revision, 0 for none, and returns its own.
-func write(ctx context.Context, b *kvbucket.Bucket, name string, r record, revision uint64) (uint64, error) {
-	if revision == 0 {
-		return b.Create(ctx, name, r.encode())
-	}
-	return b.Update(ctx, name, r.encode(), revision)
 }
 
 // Term is a [subscriber.LeaseTerm].
@@ -294,7 +272,7 @@ func (t *Term) update(ctx context.Context, release bool) error {
 		for {
 			sent = time.Now()
 			stoppoint.At(stoppoint.Renew)
-			written, err := write(ctx, b, l.config.Name, next, revision)
+			written, err := l.bucket.Write(ctx, b, l.config.Name, next.encode(), revision, 0)
 			if !kvbucket.IsConflict(err) {
 				revision = written
 				return err
@@ -312,12 +290,11 @@ func (t *Term) update(ctx context.Context, release bool) error {
 			}
 		}
 	})
-	switch {
-	case errors.Is(err, subscriber.ErrLeaseLost):
-		t.end()
+	if err != nil {
+		if errors.Is(err, subscriber.ErrLeaseLost) {
+			t.end()
+		}
 		return err
-	case err != nil:
-		return fmt.Errorf("kvlease: bucket %q: %w", l.config.Bucket, err)
 	}
 	t.mu.Lock()
 	t.revision = revision

@@ -102,13 +102,10 @@ func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 // [ErrConfig].
 func (c Config) Validate() error {
 	var e validate.Errors
-	e.Check(c.Conn != nil, "Conn", "is required")
-	e.Check(kvbucket.ValidName(c.Bucket), "Bucket", kvbucket.NameRule)
+	kvbucket.Check(&e, c.Conn, c.Bucket, c.Replicas, c.Timeout)
+	kvbucket.CheckProvision(&e, c.Provision)
 	validate.NotNegative(&e, "TTL", c.TTL)
-	e.Check(c.Replicas >= 0 && c.Replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
 	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)
-	validate.NotNegative(&e, "Timeout", c.Timeout)
-	e.Check(c.Provision == ProvisionCreate || c.Provision == ProvisionNone, "Provision", "must be one of the named constants")
 	e.Check(c.SessionTTL == 0 || c.SessionTTL >= MinSessionTTL, "SessionTTL", "must be at least %v, or 0 for the default", MinSessionTTL)
 	return e.Err(ErrConfig)
 }
@@ -192,7 +189,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if s.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
 		Store: "kvstore", Provision: config.Provision, Timeout: config.Timeout, Logger: s.logger, Opened: s.opened,
 		Bucket: jetstream.KeyValueConfig{
-			Bucket: config.Bucket, Description: "keys of handled messages", TTL: config.TTL, Replicas: config.Replicas,
+			Bucket: config.Bucket, Description: kvbucket.Dedup, TTL: config.TTL, Replicas: config.Replicas,
 			MaxBytes: config.MaxBytes, LimitMarkerTTL: markerTTL,
 		},
 	}); err != nil {
@@ -202,8 +199,8 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) opened(status jetstream.KeyValueStatus, created bool) error {
-	if status.LimitMarkerTTL() <= 0 {
+func (s *Store) opened(stream jetstream.StreamConfig, created bool) error {
+	if stream.SubjectDeleteMarkerTTL <= 0 {
 		return fmt.Errorf("%w: bucket %q has no TTL for single keys (limit markers), so leases would not end", ErrConfig, s.config.Bucket)
 	}
 	if created && s.bucket != nil && s.bucket.Latest() != nil {
@@ -242,9 +239,15 @@ func (s *Store) Close() error {
 	return s.closeErr
 }
 
-// within returns a context that ends with ctx, and with Close.
-func (s *Store) within(ctx context.Context) (context.Context, context.CancelFunc) {
+// enter begins a call about the claim; leave ends it. Its context also ends with Close.
+func (s *Store) enter(ctx context.Context, claim router.Claim) (_ context.Context, leave func(), err error) {
+	if err := claim.Keys.Valid(); err != nil {
+		return nil, nil, err
+	}
+	if !s.life.Enter() {
+		return nil, nil, ErrClosed
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(s.background, cancel)
-	return ctx, func() { stop(); cancel() }
+	return ctx, func() { stop(); cancel(); s.life.Leave() }, nil
 }

@@ -9,12 +9,10 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/stores/nats/internal/kvbucket"
 )
 
@@ -74,15 +72,11 @@ type pendingWrite struct {
 // are reserved one after the other, so that two processes with a key in common may both
 // find it busy once.
 func (s *Store) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
-	if err := claim.Keys.Valid(); err != nil {
+	ctx, leave, err := s.enter(ctx, claim)
+	if err != nil {
 		return router.Reservation{}, err
 	}
-	if !s.life.Enter() {
-		return router.Reservation{}, ErrClosed
-	}
-	defer s.life.Leave()
-	ctx, cancel := s.within(ctx)
-	defer cancel()
+	defer leave()
 	lease = max(leaseStep, (lease+leaseStep-1)/leaseStep*leaseStep)
 	h, local := s.hold(claim, lease)
 	if local.State == router.Committed {
@@ -199,7 +193,7 @@ func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.K
 			return err
 		}
 		if take {
-			revision, err := b.Create(ctx, key.String(), value, jetstream.KeyTTL(lease))
+			revision, err := s.bucket.Write(ctx, b, key.String(), value, 0, lease)
 			if !kvbucket.IsConflict(err) {
 				got = router.Reservation{State: router.Reserved, Token: router.Token{revision}}
 				return err
@@ -236,7 +230,7 @@ func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.K
 				return err
 			}
 		}
-		revision, err := s.write(ctx, b, key.String(), value, entry.Revision(), lease)
+		revision, err := s.bucket.Write(ctx, b, key.String(), value, entry.Revision(), lease)
 		switch {
 		case kvbucket.IsConflict(err): // somebody was faster
 			return nil
@@ -303,31 +297,25 @@ func (s *Store) giveUp(ctx context.Context, claim router.Claim, token router.Tok
 // the bucket's TTL. The keys are written one after the other, the delivery key first. If that fails,
 // this Store recognizes the message from now on nevertheless, and writes the keys when it can.
 func (s *Store) Commit(ctx context.Context, claim router.Claim, token router.Token, ttl time.Duration) error {
-	if err := claim.Keys.Valid(); err != nil {
+	ctx, leave, err := s.enter(ctx, claim)
+	if err != nil {
 		return err
 	}
-	if !s.life.Enter() {
-		return ErrClosed
-	}
-	defer s.life.Leave()
-	ctx, cancel := s.within(ctx)
-	defer cancel()
+	defer leave()
 	st := pendingWrite{claim: claim, token: token, commit: true, until: time.Now().Add(ttl)}
-	if err := s.commit(ctx, st); err != nil {
+	if err = s.commit(ctx, st); err != nil {
 		st.token = router.Token{} // a takeover is logged only once
 		s.later(st)
-		s.finish(claim, token)
-		return err
 	}
 	s.finish(claim, token)
-	return nil
+	return err
 }
 
 func (s *Store) commit(ctx context.Context, st pendingWrite) error {
 	for kind, key := range st.claim.Keys.All() {
 		err := s.bucket.Do(ctx, func(ctx context.Context, b *kvbucket.Bucket) error {
 			if revision := st.token[kind-1]; revision != 0 {
-				_, err := s.write(ctx, b, key.String(), valueCommitted, revision, 0)
+				_, err := s.bucket.Write(ctx, b, key.String(), valueCommitted, revision, 0)
 				if !kvbucket.IsConflict(err) {
 					return err
 				}
@@ -353,15 +341,11 @@ func (s *Store) tellLost(claim router.Claim) {
 
 // Release implements [router.DedupStore].
 func (s *Store) Release(ctx context.Context, claim router.Claim, token router.Token) error {
-	if err := claim.Keys.Valid(); err != nil {
+	ctx, leave, err := s.enter(ctx, claim)
+	if err != nil {
 		return err
 	}
-	if !s.life.Enter() {
-		return ErrClosed
-	}
-	defer s.life.Leave()
-	ctx, cancel := s.within(ctx)
-	defer cancel()
+	defer leave()
 	st := pendingWrite{claim: claim, token: token, in: s.bucket.Latest()}
 	if h := s.finish(claim, token); h != nil {
 		st.in = h.in
@@ -458,25 +442,4 @@ func (s *Store) retryUnsent(ctx context.Context) error {
 		s.mu.Unlock()
 	}
 	return nil
-}
-
-// write replaces the value of a key whose last revision is known. Without a ttl it stays
-// as long as the bucket says.
-func (s *Store) write(ctx context.Context, b *kvbucket.Bucket, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
-	options := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(revision)}
-	if ttl > 0 {
-		options = append(options, jetstream.WithMsgTTL(ttl))
-	}
-	// KeyValue.Update takes no TTL, and as it does, another domain is reached through its API.
-	subject := "$KV." + b.Bucket() + "." + key
-	if s.config.Domain != "" {
-		subject = nats.APIPrefix(s.config.Domain) + subject
-	}
-	msg := natsgo.NewMsg(subject)
-	msg.Data = value
-	ack, err := s.bucket.JS.PublishMsg(ctx, msg, options...)
-	if err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
 }

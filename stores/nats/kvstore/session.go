@@ -154,10 +154,7 @@ func (s *Store) writeSession(ctx context.Context, b *kvbucket.Bucket, id string,
 	if err != nil {
 		return 0, err
 	}
-	if revision == 0 {
-		return b.Create(ctx, sessionKey(id), value, jetstream.KeyTTL(s.config.SessionTTL))
-	}
-	return s.write(ctx, b, sessionKey(id), value, revision, s.config.SessionTTL)
+	return s.bucket.Write(ctx, b, sessionKey(id), value, revision, s.config.SessionTTL)
 }
 
 // lookAt reads the record of a session; the entry is nil if there is none.
@@ -210,7 +207,7 @@ func (s *Store) end(ctx context.Context, b *kvbucket.Bucket, id string, revision
 	if err != nil {
 		return err
 	}
-	_, err = s.write(ctx, b, sessionKey(id), value, revision, max(markerTTL, s.config.SessionTTL))
+	_, err = s.bucket.Write(ctx, b, sessionKey(id), value, revision, max(markerTTL, s.config.SessionTTL))
 	if kvbucket.IsConflict(err) {
 		return nil
 	}

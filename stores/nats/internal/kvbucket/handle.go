@@ -1,3 +1,4 @@
+// Package kvbucket opens the key-value buckets of stores in NATS, and compares those that exist with what a store needs.
 package kvbucket
 
 import (
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/enum"
+	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -35,12 +37,20 @@ func (p Provision) String() string { return enum.Text(p, provisions) }
 // UnmarshalText reads what String returns.
 func (p *Provision) UnmarshalText(text []byte) error { return enum.Parse(p, text, provisions) }
 
-// NameRule says in an error what [ValidName] holds.
-const NameRule = "must have letters, digits, - and _ only"
+// NameBytes are what the name of a bucket may have in it.
+const NameBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
 
-// ValidName reports whether a bucket can have the name. An empty one stands for the default.
-func ValidName(name string) bool {
-	return strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
+// Check adds what is wrong with the fields that the configurations of all stores have. Empty ones stand for the defaults.
+func Check(e *validate.Errors, conn *natsgo.Conn, bucket string, replicas int, timeout time.Duration) {
+	e.Check(conn != nil, "Conn", "is required")
+	e.Check(strings.Trim(bucket, NameBytes) == "", "Bucket", "must have letters, digits, - and _ only")
+	e.Check(replicas >= 0 && replicas <= 5, "Replicas", "must be 1 to 5, or 0 for the default")
+	validate.NotNegative(e, "Timeout", timeout)
+}
+
+// CheckProvision adds a value that is none.
+func CheckProvision(e *validate.Errors, p Provision) {
+	e.Check(p == ProvisionCreate || p == ProvisionNone, "Provision", "must be one of the named constants")
 }
 
 // Config configures a [Handle].
@@ -51,17 +61,16 @@ type Config struct {
 	Timeout   time.Duration // of each request
 	Logger    watermill.LoggerAdapter
 	// Opened is called with each bucket that was found or created, before it is used; its error refuses the bucket.
-	Opened func(status jetstream.KeyValueStatus, created bool) error
+	Opened func(stream jetstream.StreamConfig, created bool) error
 }
 
 // Handle is the bucket of a store. One that is gone is looked for again, and created if that is allowed. All methods are
 // safe for concurrent use.
 type Handle struct {
-	config Config
-	conn   *natsgo.Conn
-	domain string // as [nats.Connection.Domain]
-	// JS is where the bucket is.
-	JS      jetstream.JetStream
+	config  Config
+	conn    *natsgo.Conn
+	domain  string // as [nats.Connection.Domain]
+	js      jetstream.JetStream
 	latest  atomic.Pointer[Bucket]
 	opening chan struct{} // holds one token while the bucket is being opened
 }
@@ -79,7 +88,7 @@ func Open(ctx context.Context, conn *natsgo.Conn, domain string, config Config) 
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", config.Store, err)
 	}
-	h := &Handle{config: config, conn: conn, domain: domain, JS: js, opening: make(chan struct{}, 1)}
+	h := &Handle{config: config, conn: conn, domain: domain, js: js, opening: make(chan struct{}, 1)}
 	if conn.Opts.RetryOnFailedConnect && !conn.IsConnected() {
 		return h, nil
 	}
@@ -89,70 +98,75 @@ func Open(ctx context.Context, conn *natsgo.Conn, domain string, config Config) 
 }
 
 func (h *Handle) open(ctx context.Context) error {
-	kv, err := h.JS.KeyValue(ctx, h.config.Bucket.Bucket)
+	kv, err := h.js.KeyValue(ctx, h.config.Bucket.Bucket)
 	created := false
 	if errors.Is(err, jetstream.ErrBucketNotFound) && h.config.Provision == ProvisionCreate {
-		kv, err = h.JS.CreateKeyValue(ctx, h.config.Bucket)
+		kv, err = h.js.CreateKeyValue(ctx, h.config.Bucket)
 		created = err == nil
 		if errors.Is(err, jetstream.ErrBucketExists) { // another process was faster
-			kv, err = h.JS.KeyValue(ctx, h.config.Bucket.Bucket)
+			kv, err = h.js.KeyValue(ctx, h.config.Bucket.Bucket)
 		}
 	}
 	if err != nil {
 		return h.failed(err)
 	}
-	status, err := Compare(ctx, kv, h.config.Bucket, h.config.Logger)
+	info, err := h.stream(ctx)
+	if err == nil {
+		err = Compare(info.Config, h.config.Bucket, h.config.Logger)
+	}
 	if err != nil {
 		return h.failed(err)
 	}
-	if h.config.Opened != nil {
-		if err := h.config.Opened(status, created); err != nil {
-			return err
-		}
+	if err := h.config.Opened(info.Config, created); err != nil {
+		return err
 	}
-	h.latest.Store(&Bucket{kv, CreatedAt(status)})
+	h.latest.Store(&Bucket{kv, info.Created})
 	return nil
+}
+
+// stream asks the server for the bucket.
+func (h *Handle) stream(ctx context.Context) (*jetstream.StreamInfo, error) {
+	stream, err := h.js.Stream(ctx, "KV_"+h.config.Bucket.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	return stream.CachedInfo(), nil
 }
 
 func (h *Handle) failed(err error) error {
 	return fmt.Errorf("%s: bucket %q: %w", h.config.Store, h.config.Bucket.Bucket, nats.Explain(h.conn, h.domain, err))
 }
 
-// CreatedAt returns when a bucket was created, which tells it from another one of that name.
-func CreatedAt(status jetstream.KeyValueStatus) time.Time {
-	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok {
-		return s.StreamInfo().Created
-	}
-	return time.Time{}
-}
-
 // Latest returns the bucket as it was found last; nil before.
 func (h *Handle) Latest() *Bucket { return h.latest.Load() }
 
-// Do makes a request, and makes it once more if the bucket was gone and is there again.
+// Do makes a request, and makes it once more if the bucket was gone and is there again. An error says which bucket it is.
 func (h *Handle) Do(ctx context.Context, request func(context.Context, *Bucket) error) error {
 	ctx, cancel := context.WithTimeout(ctx, h.config.Timeout)
 	defer cancel()
 	b := h.Latest()
 	if b == nil {
-		if err := h.Reopen(ctx, nil); err != nil {
+		if err := h.reopen(ctx, nil); err != nil {
 			return fmt.Errorf("%w: %w", sinks.ErrNotConnected, err)
 		}
 		b = h.Latest()
 	}
 	err := request(ctx, b)
-	if !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, natsgo.ErrNoResponders) {
-		return nats.Explain(h.conn, h.domain, err)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, natsgo.ErrNoResponders) {
+		if failure := h.reopen(ctx, b); failure != nil {
+			return fmt.Errorf("%w: %w", failure, err)
+		}
+		err = request(ctx, h.Latest())
 	}
-	if failure := h.Reopen(ctx, b); failure != nil {
-		return fmt.Errorf("%w: %w", failure, err)
+	if err != nil {
+		return h.failed(err)
 	}
-	return request(ctx, h.Latest())
+	return nil
 }
 
-// Reopen looks for the bucket again, unless somebody has done so since b was found. A server that is still starting does
+// reopen looks for the bucket again, unless somebody has done so since b was found. A server that is still starting does
 // not answer for a bucket either.
-func (h *Handle) Reopen(ctx context.Context, b *Bucket) error {
+func (h *Handle) reopen(ctx context.Context, b *Bucket) error {
 	select {
 	case h.opening <- struct{}{}:
 	case <-ctx.Done():
@@ -165,16 +179,43 @@ func (h *Handle) Reopen(ctx context.Context, b *Bucket) error {
 	return h.open(ctx)
 }
 
+// Replaced looks whether b is still the bucket, and finds the one that is there instead.
+func (h *Handle) Replaced(ctx context.Context, b *Bucket) (bool, error) {
+	info, err := h.stream(ctx)
+	if err != nil || info.Created.Equal(b.Created) {
+		return false, err
+	}
+	return true, h.reopen(ctx, b)
+}
+
 // Health asks the server for the bucket.
 func (h *Handle) Health(ctx context.Context) error {
-	err := h.Do(ctx, func(ctx context.Context, b *Bucket) error {
-		_, err := b.Status(ctx)
+	return h.Do(ctx, func(ctx context.Context, _ *Bucket) error {
+		_, err := h.stream(ctx)
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("%s: bucket %q: %w", h.config.Store, h.config.Bucket.Bucket, err)
+}
+
+// Write writes the value of a key whose last revision is known, 0 if it has none, and returns its own revision. Without a ttl
+// it stays as long as the bucket says.
+func (h *Handle) Write(ctx context.Context, b *Bucket, key string, value []byte, revision uint64, ttl time.Duration) (uint64, error) {
+	if revision == 0 {
+		return b.Create(ctx, key, value, jetstream.KeyTTL(ttl))
 	}
-	return nil
+	if ttl == 0 {
+		return b.Update(ctx, key, value, revision)
+	}
+	// KeyValue.Update takes no TTL, and as it does, another domain is reached through its API.
+	subject := "$KV." + b.Bucket() + "." + key
+	if h.domain != "" {
+		subject = nats.APIPrefix(h.domain) + subject
+	}
+	ack, err := h.js.PublishMsg(ctx, &natsgo.Msg{Subject: subject, Data: value, Header: natsgo.Header{}},
+		jetstream.WithExpectLastSequencePerSubject(revision), jetstream.WithMsgTTL(ttl))
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
 }
 
 // IsConflict reports whether err says that a key is there, or is another revision.

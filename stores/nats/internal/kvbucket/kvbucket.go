@@ -1,10 +1,10 @@
-// Package kvbucket opens the key-value buckets of stores in NATS, and compares those that exist with what a store needs.
 package kvbucket
 
 import (
-	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/nats-io/nats.go/jetstream"
@@ -14,24 +14,28 @@ import (
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
+// What the stores keep. A bucket that a store creates has it as its description.
+const (
+	Dedup   = "keys of handled messages"
+	Lease   = "the lease of several processes, one of which works"
+	Devices = "device descriptions of teamsets"
+)
+
 // Compare logs a warning with the settings by which a bucket keeps less, or for less long, than one that
-// is created with want, and refuses one that does not have what it acknowledged with an error that wraps
-// nats.ErrStream. It returns the state of the bucket.
-func Compare(ctx context.Context, kv jetstream.KeyValue, want jetstream.KeyValueConfig, logger watermill.LoggerAdapter) (jetstream.KeyValueStatus, error) {
-	status, err := kv.Status(ctx)
-	if err != nil {
-		return nil, err
+// is created with want. It refuses one that another store has created, or that does not have what it acknowledged,
+// with an error that wraps nats.ErrStream.
+func Compare(have jetstream.StreamConfig, want jetstream.KeyValueConfig, logger watermill.LoggerAdapter) error {
+	if loses := streamrule.Loses(have, "$KV."+want.Bucket+".>"); loses != "" {
+		return fmt.Errorf("%w: KV_%s %s", nats.ErrStream, want.Bucket, loses)
 	}
-	if found, ok := status.(*jetstream.KeyValueBucketStatus); ok {
-		if loses := streamrule.Loses(found.StreamInfo().Config, "$KV."+want.Bucket+".>"); loses != "" {
-			return nil, fmt.Errorf("%w: KV_%s %s", nats.ErrStream, want.Bucket, loses)
-		}
-		if weaker := Weaker(found.StreamInfo().Config, want); len(weaker) > 0 {
-			warnlog.Warn(logger, fmt.Sprintf("bucket %s exists with settings that keep less than those configured, and stay: %s; change stream KV_%s, or delete it while nothing runs",
-				want.Bucket, strings.Join(weaker, ", "), want.Bucket), nil)
-		}
+	if have.Description != want.Description && slices.Contains([]string{Dedup, Lease, Devices}, have.Description) {
+		return fmt.Errorf("%w: KV_%s was created for %s: name another bucket for %s", nats.ErrStream, want.Bucket, have.Description, want.Description)
 	}
-	return status, nil
+	if weaker := Weaker(have, want); len(weaker) > 0 {
+		warnlog.Warn(logger, fmt.Sprintf("bucket %s exists with settings that keep less than those configured, and stay: %s; change stream KV_%s, or delete it while nothing runs",
+			want.Bucket, strings.Join(weaker, ", "), want.Bucket), nil)
+	}
+	return nil
 }
 
 // Weaker lists the settings of a bucket's stream that keep less than those of a bucket that is created with
@@ -42,23 +46,19 @@ func Weaker(have jetstream.StreamConfig, want jetstream.KeyValueConfig) (list []
 			list = append(list, fmt.Sprintf("%s %v (configured: %v)", name, have, want))
 		}
 	}
-	limit := func(name string, have, want int64) {
-		if have > 0 && (want <= 0 || have < want) {
-			if want <= 0 {
-				weaker(true, name, have, "no limit")
-			} else {
-				weaker(true, name, have, want)
-			}
+	limit := func(name string, have, want int64, value func(int64) any) {
+		switch {
+		case have > 0 && want <= 0:
+			weaker(true, name, value(have), "no limit")
+		case have > 0:
+			weaker(have < want, name, value(have), value(want))
 		}
 	}
-	if have.MaxAge > 0 && want.TTL <= 0 {
-		weaker(true, "ttl", have.MaxAge, "no limit")
-	} else {
-		weaker(have.MaxAge > 0 && have.MaxAge < want.TTL, "ttl", have.MaxAge, want.TTL)
-	}
-	limit("max bytes", have.MaxBytes, want.MaxBytes)
-	limit("max value size", int64(have.MaxMsgSize), int64(want.MaxValueSize))
-	limit("max messages", have.MaxMsgs, 0)
+	number := func(n int64) any { return n }
+	limit("ttl", int64(have.MaxAge), int64(want.TTL), func(n int64) any { return time.Duration(n) })
+	limit("max bytes", have.MaxBytes, want.MaxBytes, number)
+	limit("max value size", int64(have.MaxMsgSize), int64(want.MaxValueSize), number)
+	limit("max messages", have.MaxMsgs, 0, number)
 	weaker(have.Storage != want.Storage && have.Storage == jetstream.MemoryStorage, "storage", have.Storage, want.Storage)
 	weaker(have.Replicas < want.Replicas, "replicas", have.Replicas, want.Replicas)
 	weaker(have.Discard == jetstream.DiscardOld && (have.MaxBytes > 0 || have.MaxMsgs > 0), "discard", have.Discard, jetstream.DiscardNew)

@@ -84,3 +84,19 @@ func TestStoresCompareTheirBuckets(t *testing.T) {
 		}
 	})
 }
+
+// The bucket of one store is of no use to another one: what it keeps, for how long, and up to what size, is made for the first.
+func TestStoresHaveBucketsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	conn := testkit.Must(natstest.Connect(natstest.Start(t).URL()))(t)
+	t.Cleanup(conn.Close)
+	opened(t, conn, nil, func(owner string, create func(domain, bucket string) (store, error)) {
+		testkit.Must(create("", owner))(t)
+		opened(t, conn, nil, func(kind string, open func(domain, bucket string) (store, error)) {
+			_, err := open("", owner)
+			if refused := errors.Is(err, nats.ErrStream); refused != (kind != owner) || err != nil && !refused {
+				t.Errorf("%s in the bucket of %s: got %v", kind, owner, err)
+			}
+		})
+	})
+}

@@ -22,7 +22,8 @@ import (
 type giver struct{ *source }
 
 func (g *giver) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	msgctx.Give(ctx, g)
+	asked := msgctx.SubscriptionOf(ctx)
+	asked.Given = asked.IsTo(g)
 	return g.source.Subscribe(ctx, topic)
 }
 

@@ -32,7 +32,7 @@ var subscribePolicy = backoff.Policy{Initial: 500 * time.Millisecond, Max: 30 * 
 const subscribeOverdue = time.Minute
 
 // intake reads the subscription of a route and handles each message at once, in the goroutine of a subscriber that
-// calls for that, see [msgctx.WithHandler], or else in one that has nothing else to do meanwhile. Watermill's own Router would take
+// calls for that, see [msgctx.Subscription], or else in one that has nothing else to do meanwhile. Watermill's own Router would take
 // each message through three more goroutines, start a fourth, and cancel the
 // subscription when it begins to close, and with it, for most subscribers, the
 // contexts of the messages that it then waits for. The intake instead stops reading,
@@ -42,6 +42,7 @@ type intake struct {
 	*route
 
 	ctx     context.Context // of the subscription; cancelled after the drain
+	start   <-chan struct{} // closed: every route has tried to subscribe
 	stop    <-chan struct{} // closed: take no more messages; what the source has is drained before
 	release <-chan struct{} // closed: the messages in flight are done
 	abandon <-chan struct{} // closed: the time is over
@@ -166,19 +167,16 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 // attempt subscribes. While it does, and only then, stopping cancels the
 // subscription.
 func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
-	ctx, cancel := context.WithCancel(msgctx.WithRoute(in.ctx, in.Name))
 	var sink sinks.Description
 	if in.To != nil {
 		sink = in.To.Describe()
 	}
 	in.pipelined.Store(sink.Pipelined)
-	if sink.Pipelined {
-		ctx = msgctx.WithPipelines(ctx)
-	}
+	asked := &msgctx.Subscription{Route: in.Name, Start: in.start, Pipelines: sink.Pipelined, Handler: in.take}
 	if reflect.TypeOf(in.From).Comparable() {
-		ctx = msgctx.WithHandler(ctx, in.From, in.take)
+		asked.To = in.From
 	}
-	ctx, gift := msgctx.WithGift(ctx)
+	ctx, cancel := context.WithCancel(msgctx.WithSubscription(in.ctx, asked))
 	subscribed := make(chan struct{})
 	defer close(subscribed)
 	// Ends when this function does.
@@ -201,7 +199,7 @@ func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 	if err != nil {
 		cancel()
 	}
-	in.gives.Store(in.alone && gift.From(in.From))
+	in.gives.Store(in.alone && asked.Given)
 	// The subscription lives until in.ctx ends, which it does with the Router.
 	return messages, err
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
@@ -322,7 +321,6 @@ func (r *Router) start(ctx context.Context) error {
 	pending.Store(int64(len(r.routes)))
 	ready := make(chan struct{})
 	r.unhold = sync.OnceFunc(func() { close(ready) })
-	subscriptions = msgctx.WithStart(subscriptions, ready)
 	attempted := func() {
 		if pending.Add(-1) == 0 {
 			r.unhold()
@@ -332,7 +330,7 @@ func (r *Router) start(ctx context.Context) error {
 	r.acquaint()
 	for _, rt := range r.routes {
 		in := &intake{
-			route: rt, ctx: subscriptions, stop: r.stop, release: r.release, abandon: r.abandon,
+			route: rt, ctx: subscriptions, start: ready, stop: r.stop, release: r.release, abandon: r.abandon,
 			running: &r.intakes, attempted: attempted,
 		}
 		if _, drains := rt.From.(drainer); drains {

@@ -18,7 +18,7 @@ type startRecorder struct {
 }
 
 func (s *startRecorder) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	s.signal = msgctx.Start(ctx)
+	s.signal = msgctx.SubscriptionOf(ctx).Start
 	select {
 	case <-s.signal:
 		s.started = true

@@ -146,10 +146,7 @@ func TestUndeliverableIsSetAside(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newUnmatchedWorld(t, Config{Unmarshaler: refusingUnmarshaler{}})
-				ctx := t.Context()
-				if pipelined {
-					ctx = msgctx.WithPipelines(ctx)
-				}
+				ctx := msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Pipelines: pipelined})
 				testkit.Must(w.Subscribe(ctx, AllData))(t)
 				synctest.Wait()
 				w.connect()

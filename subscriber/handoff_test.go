@@ -25,7 +25,7 @@ func (expiredClient) OpenPayload(context.Context, string, int64) (*gateway.Paylo
 // handle has a handler called for each message until ctx ends.
 func (w *resyncWorld) handle(ctx context.Context, handler msgctx.Handler) <-chan *message.Message {
 	w.Helper()
-	messages := testkit.Must(w.Subscribe(msgctx.WithHandler(ctx, w.Subscriber, handler), AllData))(w)
+	messages := testkit.Must(w.Subscribe(msgctx.WithSubscription(ctx, &msgctx.Subscription{To: w.Subscriber, Handler: handler}), AllData))(w)
 	return messages
 }
 

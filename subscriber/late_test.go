@@ -208,15 +208,19 @@ func TestWhatEndsWithItsSubscriptionIsNotMissed(t *testing.T) {
 
 // A subscription that ends before its router has made the others, or Config.Ready is closed, keeps nobody waiting.
 func TestSubscriptionThatEndsBeforeTheStartHoldsNobodyUp(t *testing.T) {
-	never := func(ctx context.Context) context.Context { return msgctx.WithStart(ctx, make(chan struct{})) }
+	never := func(ctx context.Context) context.Context {
+		return msgctx.WithSubscription(ctx, &msgctx.Subscription{Start: make(chan struct{})})
+	}
 	for name, test := range map[string]struct {
 		first  func(context.Context) context.Context
 		second func(context.Context) context.Context // nil: none is made
 		closes bool                                  // before StartAfter is over
 		want   int64
 	}{
-		"router that failed":       {never, func(ctx context.Context) context.Context { return ctx }, false, 1},
-		"router that is run again": {never, func(ctx context.Context) context.Context { return msgctx.WithStart(ctx, closedChannel()) }, false, 1},
+		"router that failed": {never, func(ctx context.Context) context.Context { return ctx }, false, 1},
+		"router that is run again": {never, func(ctx context.Context) context.Context {
+			return msgctx.WithSubscription(ctx, &msgctx.Subscription{Start: closedChannel()})
+		}, false, 1},
 		"router that starts still": {never, never, false, 0},
 		"nobody else":              {never, nil, false, 0},
 		"closed":                   {never, func(ctx context.Context) context.Context { return ctx }, true, 0},

@@ -435,7 +435,7 @@ func (c *patientClient) wait(ctx context.Context) error {
 func TestContextsOfMessagesLookAtTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLeaseWorld(t, Config{})
-		pipelined := testkit.Must(w.Subscribe(msgctx.WithPipelines(t.Context()), AllData))(t)
+		pipelined := testkit.Must(w.Subscribe(msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Pipelines: true}), AllData))(t)
 		w.grant(1)
 		w.arrive(w.working(), 1)
 		messages := map[string]*message.Message{"plain": w.next(), "pipelined": <-pipelined}

@@ -17,8 +17,8 @@ import (
 func TestOpenByEndpointAndRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newResyncWorld(t, Config{Order: Unordered})
-		farm := testkit.Must(w.Subscribe(msgctx.WithRoute(t.Context(), "farm"), AllData))(t)
-		copies := testkit.Must(w.Subscribe(msgctx.WithRoute(t.Context(), "copy"), AllData))(t)
+		farm := testkit.Must(w.Subscribe(msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Route: "farm"}), AllData))(t)
+		copies := testkit.Must(w.Subscribe(msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Route: "copy"}), AllData))(t)
 		arrive := func(tenant string, n int) time.Time {
 			w.intake(w.Context(), &gateway.MessageReceived{
 				ID: fmt.Sprintf("%08d-2222-4333-8444-555555555555", n), AppMessageID: fmt.Sprint(n), ReceivingEndpointID: "E-" + strings.ToLower(tenant),

@@ -20,7 +20,7 @@ import (
 // pipelined subscribes as a route with a pipelined sink does.
 func (f *fixture) pipelined(sub *subscriber.Subscriber) <-chan *message.Message {
 	f.Helper()
-	messages := testkit.Must(sub.Subscribe(msgctx.WithPipelines(f.Context()), subscriber.AllData))(f)
+	messages := testkit.Must(sub.Subscribe(msgctx.WithSubscription(f.Context(), &msgctx.Subscription{Pipelines: true}), subscriber.AllData))(f)
 	return messages
 }
 

@@ -16,7 +16,7 @@ func TestStreamWaitsForTheStartOfTheRoutes(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	sub := f.subscriber(f.config())
 	start := make(chan struct{})
-	ctx := msgctx.WithStart(f.Context(), start)
+	ctx := msgctx.WithSubscription(f.Context(), &msgctx.Subscription{Start: start})
 	first := testkit.Must(sub.Subscribe(ctx, subscriber.AllData))(t)
 	f.sendN(1)
 	f.nothing(first)
@@ -33,7 +33,7 @@ func TestStreamWaitsForTheStartOfTheRoutes(t *testing.T) {
 	}
 
 	never := f.subscriber(f.config())
-	testkit.Must(never.Subscribe(msgctx.WithStart(f.Context(), make(chan struct{})), subscriber.AllData))(t)
+	testkit.Must(never.Subscribe(msgctx.WithSubscription(f.Context(), &msgctx.Subscription{Start: make(chan struct{})}), subscriber.AllData))(t)
 	if err := never.Close(); err != nil {
 		t.Errorf("Close: %v", err)
 	}

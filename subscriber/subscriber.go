@@ -156,10 +156,14 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if s.closed {
 		return nil, ErrClosed
 	}
-	if s.cfg.Unmarshaler == nil {
-		msgctx.Give(ctx, s) // each delivery has metadata of its own
+	asked := msgctx.SubscriptionOf(ctx)
+	own := *asked
+	if asked.IsTo(s) {
+		asked.Given = s.cfg.Unmarshaler == nil // each delivery has metadata of its own
+	} else {
+		own.Handler = nil
 	}
-	ctx = msgctx.Accept(ctx, s)
+	ctx = msgctx.WithSubscription(ctx, &own)
 	if s.holder != nil {
 		out := s.holder.subscribe(ctx, topic)
 		s.awaitOthers(ctx)
@@ -194,7 +198,7 @@ const readyReported = time.Minute
 // the Router of the one with ctx or Config.Ready says so, or else for Config.StartAfter. One that ends before keeps
 // nobody waiting. s.mu is held.
 func (s *Subscriber) awaitOthers(ctx context.Context) {
-	start := msgctx.Start(ctx)
+	start := msgctx.SubscriptionOf(ctx).Start
 	if start == nil {
 		start = s.cfg.Ready
 	}

@@ -53,11 +53,12 @@ type subscription struct {
 }
 
 func (s *Subscriber) newSubscription(ctx context.Context, topic string, out chan *message.Message, done func()) *subscription {
+	asked := msgctx.SubscriptionOf(ctx)
 	sub := &subscription{
-		topic: topic, name: cmp.Or(msgctx.Route(ctx), topic), out: out, done: done, ended: ctx.Done(), stop: make(chan struct{}),
-		pipelines: s.cfg.Order == OrderByKey && msgctx.Pipelines(ctx), handler: msgctx.Accepted(ctx),
+		topic: topic, name: cmp.Or(asked.Route, topic), out: out, done: done, ended: ctx.Done(), stop: make(chan struct{}),
+		pipelines: s.cfg.Order == OrderByKey && asked.Pipelines, handler: asked.Handler,
 	}
-	sub.drained, sub.giveUp = lease.In(s.ctx, msgctx.WithoutHandler(context.WithoutCancel(ctx)))
+	sub.drained, sub.giveUp = lease.In(s.ctx, msgctx.WithSubscription(context.WithoutCancel(ctx), nil))
 	sub.pool = workers.New(workers.Config[*core.Item]{
 		Do: func(it *core.Item) {
 			for it != nil {

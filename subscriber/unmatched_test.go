@@ -339,7 +339,7 @@ func TestUnmatchedQuarantineHoldsUpItsOwnKey(t *testing.T) {
 				return strconv.Itoa(n % 2)
 			},
 		})
-		messages := testkit.Must(w.Subscribe(msgctx.WithPipelines(t.Context()), AllData))(t)
+		messages := testkit.Must(w.Subscribe(msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Pipelines: true}), AllData))(t)
 		synctest.Wait()
 		w.connect()
 		next := func(want string) *message.Message {

@@ -238,10 +238,7 @@ func TestNacksAreLoggedOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newResyncWorld(t, Config{Order: c.order, MaxInFlight: c.window, Nack: Backoff{Initial: time.Second, Max: 2 * time.Second}})
-				ctx := msgctx.WithRoute(t.Context(), "a route")
-				if name == "pipelined" {
-					ctx = msgctx.WithPipelines(ctx)
-				}
+				ctx := msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Route: "a route", Pipelines: name == "pipelined"})
 				messages := testkit.Must(w.Subscribe(ctx, AllData))(t)
 				var healed atomic.Bool
 				go func() { // ends with the subscription

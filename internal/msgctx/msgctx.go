@@ -15,8 +15,7 @@
 //
 // Under [ReceiptsKey] it carries who wants to know where the message is stored: router, for sinks.ReportStored.
 //
-// The context of Subscribe carries the signal of [WithStart], the wish of [WithPipelines], the name of [WithRoute],
-// the question of [WithGift] and the offer of [WithHandler], which the router sets and the subscriber reads.
+// The context of Subscribe carries a [Subscription], which the router sets and the subscriber reads.
 package msgctx
 
 import (
@@ -99,130 +98,55 @@ func from(ctx context.Context) *Value {
 	return &Value{}
 }
 
-type startKey struct{}
+type subscriptionKey struct{}
 
-// WithStart returns a context for Subscribe that asks the subscriber not to read its
-// source until start is closed. A message goes only to the subscriptions that exist
-// when it arrives, so all of them have to be made first.
-func WithStart(ctx context.Context, start <-chan struct{}) context.Context {
-	return context.WithValue(ctx, startKey{}, start)
+// Subscription is what a router asks of the subscriber that it subscribes to, in the context of Subscribe.
+type Subscription struct {
+	// Route is the name of the route.
+	Route string
+	// Start keeps the subscriber from reading its source until it is closed, unless it is nil: a message goes only to
+	// the subscriptions that exist when it arrives, so all of them have to be made first.
+	Start <-chan struct{}
+	// Pipelines asks for [Nack.Pipeline]: whoever handles the messages tells when one has its place, and puts off what
+	// fails after that.
+	Pipelines bool
+	// To is the subscriber that is meant by what follows, and not one that it wraps: who stands in between may do with
+	// messages what that knows nothing of. See [Subscription.IsTo].
+	To any
+	// Handler may be called for each message in place of sending that on the channel.
+	Handler Handler
+	// Given is an answer, set before Subscribe returns: nobody else uses the metadata of a message once it was delivered.
+	Given bool
 }
-
-// Start returns the channel of [WithStart], or nil.
-func Start(ctx context.Context) <-chan struct{} {
-	start, _ := ctx.Value(startKey{}).(<-chan struct{})
-	return start
-}
-
-type routeKey struct{}
-
-// WithRoute returns a context for Subscribe that says which route subscribes.
-func WithRoute(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, routeKey{}, name)
-}
-
-// Route returns the name of [WithRoute], or nothing.
-func Route(ctx context.Context) string {
-	name, _ := ctx.Value(routeKey{}).(string)
-	return name
-}
-
-type giftKey struct{}
-
-// Gift is the answer to [WithGift].
-type Gift struct{ from any }
-
-// WithGift returns a context for Subscribe that asks the subscriber whether the metadata of its
-// messages are a gift: nobody else uses the map once the message was delivered.
-func WithGift(ctx context.Context) (context.Context, *Gift) {
-	g := &Gift{}
-	return context.WithValue(ctx, giftKey{}, g), g
-}
-
-// Give is for subscribers: before Subscribe returns, it says that the metadata of the messages of
-// sub are a gift. sub can be compared.
-func Give(ctx context.Context, sub any) {
-	if g, ok := ctx.Value(giftKey{}).(*Gift); ok {
-		g.from = sub
-	}
-}
-
-// GiveOn is for a subscriber that hands on the messages of another one and does nothing else with
-// them: what that one gives is a gift of sub.
-func GiveOn(ctx context.Context, from, sub any) {
-	if g, ok := ctx.Value(giftKey{}).(*Gift); ok && g.From(from) {
-		g.from = sub
-	}
-}
-
-// From reports whether sub has said so, and not one that it wraps: it may do with messages what
-// that knows nothing of.
-func (g *Gift) From(sub any) bool { return g.from != nil && g.from == sub }
 
 // Handler handles a message, and reports whether it is acked. What a nack means is in the message's [Nack]. The message
 // may be handled until its context ends; what comes of it later is not waited for.
 type Handler func(msg *message.Message) (acked bool)
 
-type offerKey struct{}
-
-// offer is a handler for one subscriber.
-type offer struct {
-	to       any
-	handler  Handler
-	accepted bool
+// WithSubscription returns a context for Subscribe. With nil it is one for messages: a handler may subscribe in it, and
+// that asks for nothing.
+func WithSubscription(ctx context.Context, s *Subscription) context.Context {
+	return context.WithValue(ctx, subscriptionKey{}, s)
 }
 
-// WithHandler returns a context for Subscribe that offers a handler to sub, which may call it for each message in place
-// of sending that on its channel. It is to sub alone and not to one that it wraps: who stands in between may do with messages
-// what that knows nothing of. sub can be compared.
-func WithHandler(ctx context.Context, sub any, handler Handler) context.Context {
-	return context.WithValue(ctx, offerKey{}, offer{to: sub, handler: handler})
-}
-
-// HandOn is for a subscriber that hands on the messages of another one and does nothing else with them: what is offered
-// to sub is offered to from.
-func HandOn(ctx context.Context, sub, from any) context.Context {
-	if o, ok := ctx.Value(offerKey{}).(offer); ok && o.to == sub {
-		return WithHandler(ctx, from, o.handler)
+// SubscriptionOf returns what [WithSubscription] was given, or an empty one.
+func SubscriptionOf(ctx context.Context) *Subscription {
+	if s, _ := ctx.Value(subscriptionKey{}).(*Subscription); s != nil {
+		return s
 	}
-	return ctx
+	return &Subscription{}
 }
 
-// Accept is for subscribers: in the context that it returns, [Accepted] is the handler that is offered to sub.
-func Accept(ctx context.Context, sub any) context.Context {
-	if o, ok := ctx.Value(offerKey{}).(offer); ok && o.to == sub {
-		o.accepted = true
-		return context.WithValue(ctx, offerKey{}, o)
+// IsTo reports whether sub, which can be compared, is meant.
+func (s *Subscription) IsTo(sub any) bool { return s.To != nil && s.To == sub }
+
+// HandOn is for a subscriber that hands on the messages of another one and does nothing else with them: if sub is meant,
+// from is from now on.
+func (s *Subscription) HandOn(sub, from any) {
+	if s.IsTo(sub) {
+		s.To = from
 	}
-	return ctx
 }
-
-// Accepted returns the handler of [Accept], or nil.
-func Accepted(ctx context.Context) Handler {
-	if o, ok := ctx.Value(offerKey{}).(offer); ok && o.accepted {
-		return o.handler
-	}
-	return nil
-}
-
-// WithoutHandler returns ctx for the contexts of messages: a handler may subscribe in them, and that offers nothing.
-func WithoutHandler(ctx context.Context) context.Context {
-	if ctx.Value(offerKey{}) == nil {
-		return ctx
-	}
-	return context.WithValue(ctx, offerKey{}, nil)
-}
-
-type pipelinesKey struct{}
-
-// WithPipelines returns a context for Subscribe that asks for [Nack.Pipeline]: whoever handles the
-// messages tells when one has its place, and puts off what fails after that.
-func WithPipelines(ctx context.Context) context.Context {
-	return context.WithValue(ctx, pipelinesKey{}, true)
-}
-
-// Pipelines reports whether ctx comes from [WithPipelines].
-func Pipelines(ctx context.Context) bool { return ctx.Value(pipelinesKey{}) != nil }
 
 // FirstEnd returns a context that ends with the first of the contexts of messages, some of which may be nil; of one message, its own.
 // stop releases it.

@@ -76,9 +76,8 @@ type shared struct {
 
 // Subscribe implements [message.Subscriber].
 func (s shared) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
-	messages, err := s.Subscriber.Subscribe(msgctx.HandOn(ctx, s, s.Subscriber), topic)
-	msgctx.GiveOn(ctx, s.Subscriber, s)
-	return messages, err
+	msgctx.SubscriptionOf(ctx).HandOn(s, s.Subscriber)
+	return s.Subscriber.Subscribe(ctx, topic)
 }
 
 // Drain drains it when the pipeline stops.

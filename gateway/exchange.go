@@ -212,7 +212,7 @@ func (x *exchange) result(ctx context.Context) (*exchange, error) {
 	if x.failure != nil {
 		last := *x.failure
 		last.Attempts = 0
-		e.last = &last
+		e.last, e.RetryAfter = &last, last.RetryAfter
 	}
 	return nil, e
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"io"
 	"math"
 	"net/http"
@@ -35,6 +36,10 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 	}
 	if err != nil {
 		e := &Error{Op: x.req.op, Err: transportCause(err)}
+		if token, ok := errors.AsType[*tokenError](e.Err); ok {
+			x.retryAfter = max(time.Until(token.notAgain), 0)
+			e.RetryAfter = x.retryAfter
+		}
 		if resp != nil { // a refused redirect
 			_ = resp.Body.Close()
 			e.StatusCode = resp.StatusCode

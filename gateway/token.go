@@ -186,21 +186,18 @@ func (s *tokenSource) run(f *tokenFetch) {
 			s.failures = 0
 		}
 	} else {
-		s.notAgain = time.Now().Add(s.retry.backoff(s.failures, s.limitedFor(err)))
+		now := time.Now()
+		asked := time.Duration(0)
+		if refused, ok := errors.AsType[*tokenError](err); ok {
+			asked = s.retry.retryAfter(refused.header, now)
+			refused.notAgain = now.Add(asked)
+		}
+		s.notAgain = now.Add(s.retry.backoff(s.failures, asked))
 		s.failures = min(s.failures+1, 32)
 	}
 	s.mu.Unlock()
 	s.answers.take(opToken, err, time.Now())
 	close(f.done)
-}
-
-// limitedFor returns how long the token endpoint asked to be left alone when it limits the rate of requests.
-func (s *tokenSource) limitedFor(err error) time.Duration {
-	refused, ok := errors.AsType[*tokenError](err)
-	if !ok || !errors.Is(refused.detail, ErrRateLimited) {
-		return 0
-	}
-	return s.retry.retryAfter(refused.header, time.Now())
 }
 
 // acceptsLocked decides about a token that may be the one that was refused last.
@@ -410,7 +407,8 @@ func validToken(token string) bool {
 type tokenError struct {
 	status       int
 	media        string      // media type of the response
-	header       http.Header // its Retry-After, if it limits the rate of requests
+	header       http.Header // its Retry-After
+	notAgain     time.Time   // what that says
 	reason       string
 	kind         error // ErrUnavailable or ErrUnauthorized
 	detail       error // ErrRateLimited, ErrTokenRequest or nil
@@ -446,9 +444,9 @@ func (e *tokenError) Is(target error) bool {
 // every endpoint follows the specification, a 400 in JSON. Any other 4xx may come from
 // an intermediary. With a 429 or 5xx the credentials may well be right.
 func tokenRefusal(seen answerHead, code string) error {
-	e := &tokenError{status: seen.status, media: seen.media, kind: ErrUnavailable, reason: "the token endpoint failed"}
+	e := &tokenError{status: seen.status, media: seen.media, header: seen.header, kind: ErrUnavailable, reason: "the token endpoint failed"}
 	if e.status == http.StatusTooManyRequests || code == "slow_down" {
-		e.detail, e.header, e.reason = ErrRateLimited, seen.header, "the token endpoint limits the rate of requests"
+		e.detail, e.reason = ErrRateLimited, "the token endpoint limits the rate of requests"
 		return e
 	}
 	switch code {

@@ -616,28 +616,51 @@ func TestTenantThatIsRefusedHoldsNoOtherUp(t *testing.T) {
 	}
 }
 
-// A token endpoint that limits the rate of requests is left alone for as long as it asks.
-func TestTokenEndpointSaysWhenToAskAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		mux := http.NewServeMux()
-		mux.HandleFunc("POST /messages", ok)
-		start := time.Now()
-		var asked []time.Duration
-		mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
-			asked = append(asked, time.Since(start))
-			if len(asked) == 1 {
-				w.Header().Set("Retry-After", "90")
-				fail(429, "slow down")(w, r)
-				return
-			}
-			writeJSON(w, 200, map[string]any{"access_token": "t"})
-		})
-		c := offline(t, mux)
-		for time.Since(start) < 5*time.Minute && c.SendMessage(t.Context(), testMessageRequest()) != nil {
-			time.Sleep(time.Second)
+// A peer is left alone for as long as it asks, be it the service or the token endpoint, and a caller that makes
+// one attempt gets to know how long that is.
+func TestPeerSaysWhenToAskAgain(t *testing.T) {
+	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
+		for _, peer := range []string{"POST /messages", "POST /token"} {
+			t.Run(fmt.Sprint(peer, status), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					mux := http.NewServeMux()
+					start := time.Now()
+					var asked []time.Duration
+					answer := func(pattern string, good http.HandlerFunc) {
+						mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+							if pattern != peer {
+								good(w, r)
+								return
+							}
+							if asked = append(asked, time.Since(start)); len(asked) > 1 {
+								good(w, r)
+								return
+							}
+							w.Header().Set("Retry-After", "90")
+							fail(status, "not now")(w, r)
+						})
+					}
+					answer("POST /messages", ok)
+					answer("POST /token", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]any{"access_token": "t"}) })
+					c := offline(t, mux)
+					err := c.SendMessage(SingleAttempt(t.Context()), testMessageRequest())
+					if e, ok := errors.AsType[*Error](err); !ok || e.RetryAfter != 90*time.Second {
+						t.Errorf("%v, want 90 seconds in RetryAfter", err)
+					}
+					if peer == "POST /token" { // the service is asked again when its caller wants
+						ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+						defer cancel()
+						err := c.SendMessage(ctx, testMessageRequest())
+						if e, ok := errors.AsType[*Error](err); !ok || e.RetryAfter != 90*time.Second {
+							t.Errorf("%v, want 90 seconds in RetryAfter", err)
+						}
+						testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
+						if len(asked) != 2 || asked[1] < 90*time.Second || asked[1] > 2*time.Minute {
+							t.Errorf("asked after %v, want twice, the second time after 90 seconds", asked)
+						}
+					}
+				})
+			})
 		}
-		if len(asked) != 2 || asked[1] < 90*time.Second || asked[1] > 2*time.Minute {
-			t.Errorf("asked after %v, want twice, the second time after 90 seconds", asked)
-		}
-	})
+	}
 }

@@ -167,12 +167,10 @@ func (a *answers) state(now time.Time) IntermediaryState {
 
 // answerOf returns status and content type of the response behind an error.
 func answerOf(err error) (status int, contentType string) {
-	var token *tokenError
-	if errors.As(err, &token) {
+	if token, ok := errors.AsType[*tokenError](err); ok {
 		return token.status, token.media
 	}
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.StatusCode, e.ContentType
 	}
 	return 0, ""

@@ -208,3 +208,45 @@ func (r *idleReader) Read(p []byte) (int, error) {
 	}
 	return r.body.Read(p)
 }
+
+// attemptLimit bounds the duration of one attempt. What it limits, and for how long,
+// can change along the way: a stream waits for its request to be written, and then
+// for its response head. It aborts the attempt with the cause of the limit that expired.
+type attemptLimit struct {
+	abort context.CancelCauseFunc
+
+	mu      sync.Mutex
+	timer   *time.Timer // of the current limit, nil if there is none
+	cause   error       // of the abortion when the current limit expires
+	over    bool
+	expired bool
+}
+
+// set replaces the limit of the attempt; zero means no limit. It returns false if
+// the attempt is already over.
+func (l *attemptLimit) set(limit time.Duration, cause error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over || l.timer != nil && !l.timer.Stop() {
+		return false
+	}
+	l.timer, l.cause = nil, cause
+	if limit > 0 {
+		l.timer = time.AfterFunc(limit, func() { l.abort(cause) })
+	}
+	return true
+}
+
+// stop ends the limit and returns its cause if it had already expired.
+func (l *attemptLimit) stop() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		l.over = true
+		l.expired = l.timer != nil && !l.timer.Stop()
+	}
+	if l.expired {
+		return l.cause
+	}
+	return nil
+}

@@ -25,63 +25,49 @@ type transportError struct {
 // transportCause converts an error of an http.Client or a body into the cause of
 // an [Error]. It keeps errors of this package found inside.
 func transportCause(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	var (
-		t *transportError
-		k *tokenError
-	)
-	switch {
-	case errors.As(err, &k): // may wrap the other
-		return k
-	case errors.As(err, &t):
-		return t
-	case errors.Is(err, ErrRedirect):
-		return ErrRedirect
-	case errors.Is(err, ErrClosed):
-		return ErrClosed
-	case errors.Is(err, ErrIdle):
-		return ErrIdle
+	for _, find := range []func(error) (error, bool){as[*tokenError], as[*transportError]} { // the first may wrap the second
+		if own, ok := find(err); ok {
+			return own
+		}
 	}
-	var (
-		verify   *tls.CertificateVerificationError
-		invalid  x509.CertificateInvalidError
-		hostname x509.HostnameError
-		unknown  x509.UnknownAuthorityError
-	)
-	certificate := errors.As(err, &verify) || errors.As(err, &invalid) || errors.As(err, &hostname) || errors.As(err, &unknown)
-	return &transportError{cause: err, certificate: certificate}
+	for _, own := range []error{ErrRedirect, ErrClosed, ErrIdle} {
+		if errors.Is(err, own) {
+			return own
+		}
+	}
+	return &transportError{cause: err, certificate: has[*tls.CertificateVerificationError](err) || has[x509.CertificateInvalidError](err) ||
+		has[x509.HostnameError](err) || has[x509.UnknownAuthorityError](err)}
+}
+
+// as is errors.AsType with a result that does not depend on the type.
+func as[E error](err error) (error, bool) { return errors.AsType[E](err) }
+
+func has[E error](err error) bool {
+	_, ok := as[E](err)
+	return ok
 }
 
 // Error omits what causes from the standard library may quote: URLs with their
 // queries.
 func (e *transportError) Error() string {
-	var (
-		op   *net.OpError
-		dns  *net.DNSError
-		errn syscall.Errno
-		ne   net.Error
-		rec  tls.RecordHeaderError
-		crt  *tls.CertificateVerificationError
-	)
-	switch {
-	case errors.Is(e.cause, errAttemptTimeout):
+	if errors.Is(e.cause, errAttemptTimeout) {
 		return errAttemptTimeout.Error()
-	case errors.As(e.cause, &crt):
-		return crt.Error()
-	case errors.As(e.cause, &dns):
-		return dns.Error()
-	case errors.As(e.cause, &op):
-		return op.Error()
-	case errors.As(e.cause, &errn):
-		return errn.Error()
-	case errors.As(e.cause, &rec):
+	}
+	for _, find := range []func(error) (error, bool){as[*tls.CertificateVerificationError], as[*net.DNSError], as[*net.OpError], as[syscall.Errno]} {
+		if harmless, ok := find(e.cause); ok {
+			return harmless.Error()
+		}
+	}
+	timeout, _ := errors.AsType[net.Error](e.cause)
+	switch {
+	case has[tls.RecordHeaderError](e.cause):
 		return "the peer does not speak TLS"
 	case errors.Is(e.cause, io.EOF), errors.Is(e.cause, io.ErrUnexpectedEOF):
 		return "connection closed before the end of the response"
-	case errors.As(e.cause, &ne) && ne.Timeout():
+	case timeout != nil && timeout.Timeout():
 		return "timeout"
 	}
 	return "HTTP exchange failed"

@@ -329,8 +329,7 @@ func validationCause(path, rule string) error { return &ValidationError{Field: p
 
 // addInvalid adds a [*ValidationError] under the field that it names.
 func addInvalid(e *validate.Errors, err error) {
-	var rule *ValidationError
-	if errors.As(err, &rule) {
+	if rule, ok := errors.AsType[*ValidationError](err); ok {
 		e.AddCause(rule, rule.Field, "%s", rule.Rule)
 	}
 }

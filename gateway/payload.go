@@ -168,13 +168,13 @@ func (r *PayloadReader) Read(p []byte) (int, error) {
 
 // final converts what ended the download into the error that Read keeps returning.
 func (r *PayloadReader) final(err error) error {
-	var e *Error
+	e, ok := errors.AsType[*Error](err)
 	switch {
 	case r.parent.Err() != nil:
-		return &Error{Op: opPayload, Err: r.parent.Err()}
+		err = r.parent.Err()
 	case r.ctx.Err() != nil:
-		return &Error{Op: opPayload, Err: ErrClosed}
-	case errors.As(err, &e):
+		err = ErrClosed
+	case ok:
 		return e
 	}
 	return &Error{Op: opPayload, Err: err}
@@ -255,12 +255,12 @@ func (r *PayloadReader) resume() error {
 	}
 	r.stalls++
 	err := r.open()
-	var e *Error
+	e, ok := errors.AsType[*Error](err)
 	switch {
 	case err == nil:
 		r.broken = nil
 		return nil
-	case errors.Is(err, errNotResumed), errors.As(err, &e) && e.StatusCode == http.StatusRequestedRangeNotSatisfiable:
+	case errors.Is(err, errNotResumed), ok && e.StatusCode == http.StatusRequestedRangeNotSatisfiable:
 		return truncated("cannot be resumed")
 	}
 	return err

@@ -92,8 +92,7 @@ func (c ProvisionerConfig) Validate() error {
 	c.setDefaults()
 	e := validate.Errors{Cause: validationCause}
 	e.Check(c.Client != nil, "Client", "is required")
-	var rule *ValidationError
-	if errors.As(ValidateExternalID(expandExternalID(c.ExternalID, "00000000-0000-0000-0000-000000000000")), &rule) {
+	if rule, ok := errors.AsType[*ValidationError](ValidateExternalID(expandExternalID(c.ExternalID, "00000000-0000-0000-0000-000000000000"))); ok {
 		e.AddCause(rule, "ExternalID", "%s", rule.Rule)
 	}
 	e.Join("Endpoint", c.Endpoint.Validate())

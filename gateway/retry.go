@@ -76,7 +76,7 @@ func Retryable(err error) bool {
 
 // decideRetry decides and returns the reason.
 func decideRetry(err error) (retry bool, reason string) {
-	var e *Error
+	e, _ := errors.AsType[*Error](err)
 	switch {
 	case err == nil:
 		return false, "nothing failed"
@@ -105,7 +105,7 @@ func decideRetry(err error) (retry bool, reason string) {
 		return true, "the token endpoint is down or its answer is invalid"
 	case errors.Is(err, ErrIntermediary):
 		return true, "an intermediary answered instead of the service"
-	case errors.As(err, &e) && e.StatusCode != 0:
+	case e != nil && e.StatusCode != 0:
 		return decideStatus(e.StatusCode)
 	case errors.Is(err, ErrBadResponse):
 		return false, "the response violates the specification"

@@ -143,9 +143,9 @@ func (s *EventStream) Next() (RawEvent, error) {
 	if err == nil {
 		return RawEvent{Type: internEventType(e.Name), Data: e.Data}, nil
 	}
-	var large *sse.TooLargeError
+	large, ok := errors.AsType[*sse.TooLargeError](err)
 	switch {
-	case errors.As(err, &large):
+	case ok:
 		return RawEvent{}, &EventTooLargeError{Limit: large.Limit, Type: EventType(large.Name), Head: large.Head}
 	case errors.Is(err, io.EOF):
 		return RawEvent{}, io.EOF

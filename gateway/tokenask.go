@@ -50,16 +50,14 @@ func (s *askedSource) token(ctx context.Context) (*accessToken, error) {
 // sourceFailure returns why a token source provided no token. The errors of package
 // oauth2 about token responses are not included, because they quote them.
 func sourceFailure(err error) error {
-	var refused *oauth2.RetrieveError
-	var request *url.Error
-	switch {
-	case errors.As(err, &refused):
+	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		seen := answerHead{}
 		if refused.Response != nil {
 			seen = headOf(refused.Response)
 		}
 		return tokenRefusal(seen, refused.ErrorCode)
-	case errors.As(err, &request), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	}
+	if has[*url.Error](err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		err = transportCause(err)
 	}
 	e := &tokenError{reason: "the token source failed", kind: ErrUnavailable, cause: err}

@@ -125,8 +125,7 @@ func (c Config) validateDefaults(e *validate.Errors) {
 	check := func(path string, set func(*gateway.SendMessageRequest)) {
 		req := gateway.SendMessageRequest{TenantID: anyID, EndpointID: anyID, MessageType: "any"}
 		set(&req)
-		var rule *gateway.ValidationError
-		if errors.As(c.Client.ValidateMessage(req), &rule) {
+		if rule, ok := errors.AsType[*gateway.ValidationError](c.Client.ValidateMessage(req)); ok {
 			e.Add(path, "%s", rule.Rule)
 		}
 	}

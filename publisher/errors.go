@@ -41,13 +41,13 @@ func (o Outcome) String() string {
 
 // outcomeOf returns what became of a message by the error of the client.
 func outcomeOf(err error) Outcome {
-	var call *gateway.Error
+	call, ok := errors.AsType[*gateway.Error](err)
 	switch {
 	case err == nil:
 		return Sent
 	case errors.Is(err, gateway.ErrPartialDelivery):
 		return PartiallyDelivered
-	case errors.As(err, &call) && (call.Attempts == 0 || call.Attempts == 1 && gateway.Refused(err)):
+	case ok && (call.Attempts == 0 || call.Attempts == 1 && gateway.Refused(err)):
 		return NotSent // of several attempts, an earlier one may have been accepted
 	}
 	return Unknown
@@ -73,8 +73,7 @@ type PublishError struct {
 // Error says in one sentence what became of the message that failed, to whom it goes, why, and what to do.
 func (e *PublishError) Error() string {
 	outcome, cause, topic := e.Outcomes[e.Index], e.Err, e.topic
-	var class *sinks.Error
-	if errors.As(e.Err, &class) && class.Cause != nil {
+	if class, ok := errors.AsType[*sinks.Error](e.Err); ok && class.Cause != nil {
 		cause = class.Cause
 	}
 	if topic != "" {
@@ -150,8 +149,8 @@ type MetadataError struct {
 
 // Error names the key, the place in its list, and the rule.
 func (e *MetadataError) Error() string {
-	var rule *gateway.ValidationError
-	if !errors.As(e.Err, &rule) {
+	rule, ok := errors.AsType[*gateway.ValidationError](e.Err)
+	if !ok {
 		return fmt.Sprintf("metadata %s: %v", e.Key, e.Err)
 	}
 	place := ""
@@ -171,14 +170,8 @@ func invalid(key, rule string) error {
 
 // nameKey translates a field that the client rejects to its metadata key.
 func (m *prepared) nameKey(err error) error {
-	if err == nil {
-		return nil
-	}
-	var (
-		rule  *gateway.ValidationError
-		named *MetadataError
-	)
-	if !errors.As(err, &rule) || errors.As(err, &named) {
+	rule, broken := errors.AsType[*gateway.ValidationError](err)
+	if _, named := errors.AsType[*MetadataError](err); !broken || named {
 		return err
 	}
 	field, _, _ := strings.Cut(rule.Field, "[")

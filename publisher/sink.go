@@ -94,8 +94,7 @@ func (e *PublishError) fail(topic string, i int, msg *message.Message, err, ende
 	if msg != nil {
 		e.UUID = msg.UUID
 	}
-	var rule *MetadataError
-	if errors.As(err, &rule) && rule.Key == gateway.KeyMessageType {
+	if rule, ok := errors.AsType[*MetadataError](err); ok && rule.Key == gateway.KeyMessageType {
 		topic = "" // errors must not contain illegal values
 	}
 	e.topic = topic

@@ -131,8 +131,8 @@ func (s *Server) authenticate(r *http.Request) (*Application, error) {
 // writeError responds with the current error body. A 429 has no
 // Retry-After, as the specification says.
 func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
-	var status *StatusError
-	if !errors.As(err, &status) {
+	status, ok := errors.AsType[*StatusError](err)
+	if !ok {
 		status = statusError(http.StatusInternalServerError, "internal error")
 	}
 	s.drain(r)

@@ -277,8 +277,7 @@ func (s *Server) Send(req SendRequest) (messageIDs []string, err error) {
 		messageType: req.MessageType, contextID: req.ContextID, sentAt: sentAt.UTC().Format(time.RFC3339Nano),
 		filename: req.Filename, teamsetContextID: req.TeamsetContextID, payload: req.Payload,
 	})
-	var status *StatusError
-	if err != nil && (!errors.As(err, &status) || status.Message != messagePartialDelivery) {
+	if status, ok := errors.AsType[*StatusError](err); err != nil && (!ok || status.Message != messagePartialDelivery) {
 		return nil, err
 	}
 	return p.messageIDs, err

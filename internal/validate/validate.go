@@ -160,12 +160,10 @@ func (j *joined) Unwrap() []error {
 
 // Fields returns the mistakes in err; nil if it does not come from [Errors.Err].
 func Fields(err error) []*FieldError {
-	var j *joined
-	if errors.As(err, &j) {
+	if j, ok := errors.AsType[*joined](err); ok {
 		return j.list
 	}
-	var one *FieldError
-	if errors.As(err, &one) {
+	if one, ok := errors.AsType[*FieldError](err); ok {
 		return []*FieldError{one}
 	}
 	return nil

@@ -100,9 +100,11 @@ func (s *Server) addApplication(cfg ApplicationConfig) (*Application, error) {
 	app := newApplication(s, cfg)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.putApplication(app) {
+	if s.applications[app.ID] != nil || s.clients[app.ClientID] != nil {
 		return nil, badRequest("application %s or its client ID already exists", app.ID)
 	}
+	s.applications[app.ID], s.clients[app.ClientID] = app, app
+	s.applicationOrder = append(s.applicationOrder, app)
 	return app, nil
 }
 

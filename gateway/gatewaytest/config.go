@@ -98,7 +98,7 @@ type Config struct {
 	// (x-<name>-tenant-id). Default "router".
 	ServiceName string
 	// TLS serves both listeners over HTTPS, with a certificate issued by the server's
-	// own CA. See [Server.ClientTLS], [Server.CertPool] and [Server.CACertPEM].
+	// own CA. See [Server.ClientTLS] and [Server.CACertPEM].
 	TLS bool
 	// HTTP2 enables HTTP/2 on both listeners; faults that cut a connection then cut
 	// everything on it. Requires TLS. Default: HTTP/1.1 only.

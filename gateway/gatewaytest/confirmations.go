@@ -104,7 +104,6 @@ func (s *Server) confirmAllLocked(app *Application, tenantID string, confirmatio
 		}
 	}
 	s.compactLocked(&app.feed)
-	s.wakeConfirmedLocked()
 	s.changedLocked()
 	return confirmed, hooks, nil
 }

@@ -124,7 +124,9 @@ func (s *Server) Inject(op Operation, f Fault) *Injection {
 	i := &Injection{server: s, op: op, fault: f, lifted: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.faults.add(i)
+	s.faults.last++
+	i.id = s.faults.last
+	s.faults.list = append(s.faults.list, i)
 	return i
 }
 

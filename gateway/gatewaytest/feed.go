@@ -133,13 +133,7 @@ func (s *Server) deliveredLocked(i *item) {
 	now := s.clock.now()
 	s.sequence++
 	for _, e := range i.entries {
-		if i.name == gateway.EventFileReceived && !i.payload.fileAlone {
-			e.FileDeliveries = append(e.FileDeliveries, now)
-			e.FileDeliverySeqs = append(e.FileDeliverySeqs, s.sequence)
-		} else {
-			e.Deliveries = append(e.Deliveries, now)
-			e.DeliverySeqs = append(e.DeliverySeqs, s.sequence)
-		}
+		e.delivered(i.name == gateway.EventFileReceived && !i.payload.fileAlone, now, s.sequence)
 	}
 	s.changedLocked()
 }

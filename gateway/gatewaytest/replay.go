@@ -210,25 +210,17 @@ func (s *Server) playedEvents(app *Application, name gateway.EventType, body []b
 func (s *Server) playedMessage(le LedgerEntry, file bool) {
 	le.MessageID, _ = canonicalUUID(le.MessageID) // decoded
 	le.EndpointID, _ = canonicalUUID(le.EndpointID)
-	key := entryKey{le.MessageID, le.EndpointID}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.clock.now()
-	e := s.ledger.index[key]
+	e := s.ledger.index[entryKey{le.MessageID, le.EndpointID}]
 	if e == nil {
-		s.sequence++
-		le.Accepted, le.AcceptedSeq = now, s.sequence
-		e = &entry{LedgerEntry: le}
-		s.ledger.entries = append(s.ledger.entries, e)
-		s.ledger.index[key] = e
+		le.Accepted = now
+		e = s.addEntryLocked(le)
 		file = false // as files do that come alone
 	}
 	s.sequence++
-	if file {
-		e.FileDeliveries, e.FileDeliverySeqs = append(e.FileDeliveries, now), append(e.FileDeliverySeqs, s.sequence)
-	} else {
-		e.Deliveries, e.DeliverySeqs = append(e.Deliveries, now), append(e.DeliverySeqs, s.sequence)
-	}
+	e.delivered(file, now, s.sequence)
 	s.changedLocked()
 }
 

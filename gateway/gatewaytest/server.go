@@ -75,6 +75,34 @@ type listening struct {
 // addresses are where the two listeners are, or will be.
 type addresses struct{ api, payload string }
 
+// registry is who and what there is. The server's mu guards it.
+type registry struct {
+	applications     map[string]*Application // by ID
+	applicationOrder []*Application
+	clients          map[string]*Application // by client ID
+	tenants          map[string]*tenant
+	tenantOrder      []*tenant
+	endpoints        map[string]*endpoint
+	payloads         map[string]*payload // those with a payload_uri
+}
+
+func newRegistry() registry {
+	return registry{
+		applications: map[string]*Application{},
+		clients:      map[string]*Application{},
+		tenants:      map[string]*tenant{},
+		endpoints:    map[string]*endpoint{},
+		payloads:     map[string]*payload{},
+	}
+}
+
+// injections are the faults that were injected, the oldest first.
+type injections struct {
+	list   []*Injection
+	last   uint64 // ID
+	stalls int    // active StallStreams calls
+}
+
 // New starts a server for a test and closes it when the test ends. A mistake in
 // cfg, or later in the arguments of methods without an error result, fails the
 // test.

@@ -57,14 +57,6 @@ func (s *Server) ClientTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.tls.pool.Clone()}
 }
 
-// CertPool returns a pool with the server's CA; nil without Config.TLS.
-func (s *Server) CertPool() *x509.CertPool {
-	if s.tls == nil {
-		return nil
-	}
-	return s.tls.pool.Clone()
-}
-
 // CACertPEM returns the certificate of the server's CA, for curl --cacert; nil
 // without Config.TLS.
 func (s *Server) CACertPEM() []byte {

@@ -18,7 +18,8 @@ func (s *Server) AddTenant() string {
 	t := &tenant{id: newID(), rules: map[routeKey]routeRule{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.putTenant(t)
+	s.tenants[t.id] = t
+	s.tenantOrder = append(s.tenantOrder, t)
 	return t.id
 }
 

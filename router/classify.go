@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"syscall"
 
 	"github.com/eapache/go-resiliency/breaker"
@@ -180,12 +179,10 @@ func decided(err error) bool {
 // isNetwork reports whether err comes from the network. A context's expired deadline
 // says that it is a timeout, as errors of the network do, and is none of them.
 func isNetwork(err error) bool {
-	for _, target := range networkErrors {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	if is[*net.OpError](err) || is[*url.Error](err) || is[*net.DNSError](err) {
+	switch {
+	case errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed), is[syscall.Errno](err):
+		return true
+	case is[*net.OpError](err), is[*url.Error](err), is[*net.DNSError](err):
 		return true
 	}
 	other, ok := errors.AsType[net.Error](err)
@@ -211,11 +208,4 @@ var classes = []struct {
 		gateway.ErrBadResponse, gateway.ErrRedirect, gateway.ErrPayloadTruncated, gateway.ErrPayloadSize,
 		gateway.ErrClosed, sinks.ErrUnavailable, sinks.ErrClosed,
 	}},
-}
-
-// networkErrors are those of a connection. It is never changed.
-var networkErrors = []error{
-	os.ErrDeadlineExceeded, net.ErrClosed, io.ErrClosedPipe,
-	syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
-	syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT,
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
-	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/stoppoint"
@@ -30,10 +29,6 @@ const (
 
 // storeTimeout bounds Commit and Release, which go on when the message's context has ended.
 const storeTimeout = 5 * time.Second
-
-// reservedPolicy is how soon a message comes back that found its key reserved.
-// The holder is processing it, so retry quickly.
-var reservedPolicy = backoff.Policy{Initial: 5 * time.Millisecond, Max: time.Second}
 
 // ErrReserved says that another copy of the message is being handled right now; see
 // reservedError. [Retry] comes back to it soon and without limit; it never counts as a

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
@@ -160,7 +161,26 @@ type PoisonQueue struct {
 	payloads *payloads
 	logger   watermill.LoggerAdapter
 	failing  atomic.Bool // the last publish failed; it is logged once
-	refused  refusals    // messages that the queue will never take
+	refused  *lru.Cache[refusedMessage, refusal]
+	partial  atomic.Bool // one of refused has a reason
+}
+
+// maxRefusals bounds how many messages are remembered that the queue will never take. One that is forgotten is logged again.
+const maxRefusals = 1024
+
+// refusedPause is the wait before a message is returned that the queue will not take however often it is asked.
+var refusedPause = backoff.Policy{Initial: 10 * time.Second, Max: 10 * time.Minute}
+
+// refusedMessage is a message in all its deliveries to a route, as far as its subscriber names it.
+type refusedMessage struct{ route, name string }
+
+type refusal struct {
+	times  int
+	reason error // that it has reached only some of its recipients; nil if it has not
+}
+
+func (p *PoisonQueue) refusedMessage(ctx context.Context, msg *message.Message) refusedMessage {
+	return refusedMessage{p.route(ctx), cmp.Or(msgctx.Delivery(ctx), msg.UUID)}
 }
 
 // maxFieldLength caps what a message brings into a line of the log, in bytes.
@@ -174,7 +194,12 @@ func NewPoisonQueue(config PoisonConfig, logger watermill.LoggerAdapter) (*Poiso
 	}
 	config = config.WithDefaults()
 	logger = warnlog.Or(logger)
+	refused, err := lru.New[refusedMessage, refusal](maxRefusals)
+	if err != nil {
+		return nil, err
+	}
 	return &PoisonQueue{
+		refused: refused,
 		// A route may poison everything.
 		config: config, logger: warnlog.Limit(logger, warnlog.PerMessage),
 		payloads: newPayloads(config.ClaimCheck, config.MaxInlinePayload),
@@ -211,13 +236,16 @@ var poisonPause = backoff.Policy{Initial: time.Second, Max: time.Second}
 func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		ctx := msg.Context()
-		var out []*message.Message
-		err := p.refused.partialDelivery(refusedOf(ctx, p.route(ctx), msg))
-		if err == nil {
-			out, err = h(msg)
+		var err error
+		if p.partial.Load() {
+			known, _ := p.refused.Peek(p.refusedMessage(ctx, msg))
+			err = known.reason // it must not be handled again
 		}
 		if err == nil {
-			return out, nil
+			var out []*message.Message
+			if out, err = h(msg); err == nil {
+				return out, nil
+			}
 		}
 		class := classifier(p.config.Classify).class(err)
 		switch {
@@ -269,7 +297,7 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 	if err != nil {
 		return p.failed(ctx, route, msg, class, &poisonError{Topic: p.config.Topic, Reason: reason, Err: err}, fields)
 	}
-	p.refused.forget(refusedOf(ctx, route, msg))
+	p.refused.Remove(p.refusedMessage(ctx, msg))
 	if p.failing.CompareAndSwap(true, false) {
 		p.logger.Info("poison queue available again", fields)
 	}
@@ -359,7 +387,7 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 		p.logger.Debug("poison queue rejected a message", fields)
 		return WithClass(failure, verdict)
 	case verdict == ClassPermanent:
-		p.hold(ctx, route, msg, failure.Reason, text, fields)
+		p.hold(ctx, msg, failure.Reason, text, fields)
 	case !errors.Is(failure.Err, sinks.ErrNotConnected) && p.failing.CompareAndSwap(false, true):
 		p.logger.Error("poison queue unavailable; messages stay open", redacted(text), fields)
 		sleep(ctx, p.config.Stop, poisonPause.Delay(0))
@@ -373,19 +401,26 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 }
 
 // hold keeps a message that the queue will never take from coming back at once.
-func (p *PoisonQueue) hold(ctx context.Context, route string, msg *message.Message, reason error, text string, fields watermill.LogFields) {
-	times := p.refused.add(refusedOf(ctx, route, msg), reason)
-	if times == 0 {
+func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, reason error, text string, fields watermill.LogFields) {
+	id := p.refusedMessage(ctx, msg)
+	before, _ := p.refused.Peek(id)
+	now := refusal{times: before.times + 1}
+	if id.name != "" && errors.Is(reason, gateway.ErrPartialDelivery) { // without a name it could be another message
+		now.reason = reason
+		p.partial.Store(true)
+	}
+	p.refused.Add(id, now)
+	if before.times == 0 {
 		p.logger.Error("poison queue permanently rejects this message; it stays open", redacted(text), fields)
 	} else {
-		fields["error"], fields["times"] = text, times+1
+		fields["error"], fields["times"] = text, now.times
 		p.logger.Debug("poison queue still rejects the message", fields)
 	}
 	if nack := msgctx.NackOf(ctx); nack != nil {
 		nack.Want(msgctx.SetAside)
 		return
 	}
-	sleep(ctx, p.config.Stop, refusedPause.Delay(times))
+	sleep(ctx, p.config.Stop, refusedPause.Delay(before.times))
 }
 
 // publish calls the publisher; outside of the recoverer, so a panic is caught here. The receipt is

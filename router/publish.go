@@ -185,14 +185,10 @@ func (rt *route) send(ctx context.Context, d *delivery, topic string, messages [
 		}
 		return nil
 	}
-	m := messages[0]
-	if len(m.Payload) == 0 {
-		return err // its metadata is too large
+	if err = rt.checkInTooLarge(ctx, d, messages[0], err); err == nil {
+		err = rt.To.Publish(topic, messages[0])
 	}
-	if err := rt.checkInTooLarge(ctx, d, m, err); err != nil {
-		return err
-	}
-	return sinkError(rt.To.Publish(topic, m))
+	return sinkError(err)
 }
 
 // sendPipelined publishes what was made, and lets the messages behind it come as soon as all of it
@@ -259,13 +255,11 @@ var errHalted = WithClass(errors.New("a message before it has failed"), ClassOut
 // place gives a message its place, through the claim check if it is too large.
 func (rt *route) place(ctx context.Context, d *delivery, topic string, m *message.Message) (*sinks.Publication, error) {
 	p, err := rt.To.PublishAsync(topic, m)
-	if !errors.Is(err, sinks.ErrTooLarge) || len(m.Payload) == 0 {
-		return p, sinkError(err)
+	if errors.Is(err, sinks.ErrTooLarge) {
+		if err = rt.checkInTooLarge(ctx, d, m, err); err == nil {
+			p, err = rt.To.PublishAsync(topic, m)
+		}
 	}
-	if err := rt.checkInTooLarge(ctx, d, m, err); err != nil {
-		return nil, err
-	}
-	p, err = rt.To.PublishAsync(topic, m)
 	return p, sinkError(err)
 }
 
@@ -273,9 +267,7 @@ func (rt *route) place(ctx context.Context, d *delivery, topic string, m *messag
 // claim check in the next attempt.
 func (rt *route) failedInFlight(ctx context.Context, d *delivery, publications []*sinks.Publication, err error) error {
 	for i, p := range publications {
-		select {
-		case <-p.Done():
-		default:
+		if !wakeup.Raised(p.Done()) {
 			continue // the message's context has ended
 		}
 		_, failure := p.Result()
@@ -285,20 +277,23 @@ func (rt *route) failedInFlight(ctx context.Context, d *delivery, publications [
 		if d.retrying != nil {
 			d.retrying.sending = d.made.topics[i]
 		}
-		if m := d.made.messages[i]; errors.Is(failure, sinks.ErrTooLarge) && len(m.Payload) > 0 {
-			if err := rt.checkInTooLarge(ctx, d, m, failure); err != nil {
-				return err
+		if err = failure; errors.Is(err, sinks.ErrTooLarge) {
+			if err = rt.checkInTooLarge(ctx, d, d.made.messages[i], err); err == nil {
+				return Outage(failure)
 			}
-			return Outage(failure)
 		}
 		break
 	}
 	return sinkError(err)
 }
 
-// checkInTooLarge moves a payload that the sink did not take into the claim check.
+// checkInTooLarge moves a payload that the sink did not take into the claim check. Without a payload it returns err: the
+// metadata are too large.
 func (rt *route) checkInTooLarge(ctx context.Context, d *delivery, m *message.Message, err error) error {
-	if rt.payloads.store == nil {
+	switch {
+	case len(m.Payload) == 0:
+		return err
+	case rt.payloads.store == nil:
 		return fmt.Errorf("the payload of %d bytes does not fit into the sink: %w: %w", len(m.Payload), ErrNoClaimCheck, err)
 	}
 	if d.passed.given && m == &d.passed.Message {

@@ -72,7 +72,12 @@ func (t *retrying) run(d *delivery, h message.HandlerFunc) ([]*message.Message, 
 		if d != nil {
 			d.retrying, d.sent, d.placed = t, 0, false
 		}
-		out, err := t.attempt(h)
+		var out []*message.Message
+		// A panic from between this middleware and the recoverer must not take the turn of a probe along.
+		err := guarded(func() (err error) {
+			out, err = h(t.msg)
+			return err
+		})
 		if err == nil {
 			t.succeeded(d)
 			return out, nil
@@ -200,25 +205,11 @@ func (t *retrying) postpone(d *delivery, err error, delay time.Duration) error {
 		kept.made = d.keep(t.msg)
 	}
 	nack.Keep(&kept)
-	nack.After(delay)
+	wait := nack.After(delay)
+	if reserved, ok := errors.AsType[*reservedError](err); ok {
+		reserved.waits.putOff(reserved, wait)
+	}
 	return t.giveUp(ClassRedeliver, err)
-}
-
-// attempt calls the handler. A panic from between this middleware and the
-// recoverer becomes an error here: it must not take the turn of a probe along.
-func (t *retrying) attempt(h message.HandlerFunc) (out []*message.Message, err error) {
-	returned := false
-	defer func() {
-		if !returned {
-			t.passed() // runtime.Goexit: nobody comes after us
-		}
-	}()
-	err = guarded(func() (err error) {
-		out, err = h(t.msg)
-		return err
-	})
-	returned = true
-	return out, err
 }
 
 // passed gives the turn on, if the message has it.
@@ -319,10 +310,7 @@ func (t *retrying) delay(class *Class, err error, interrupted bool) (delay time.
 		return 0, nil, t.interrupted(err)
 	case *class == ClassOutage && errors.Is(err, ErrReserved):
 		t.others++
-		if t.putOffReserved(err) {
-			return 0, nil, t.giveUp(*class, err)
-		}
-		return reservedPolicy.Delay(t.others - 1), nil, nil
+		return reservedDelay(err, t.last), nil, nil
 	case *class == ClassOutage:
 		t.others++
 		delay, yields = t.outage(err)
@@ -337,6 +325,16 @@ func (t *retrying) delay(class *Class, err error, interrupted bool) (delay time.
 		return 0, nil, t.giveUp(*class, err)
 	}
 	return t.policy.Delay(t.failures - 1), nil, nil
+}
+
+// reservedDelay is how long a message stays away that finds its key reserved: about as long as it has waited, by all its
+// deliveries. The holder is handling it, so that is short at first.
+func reservedDelay(err error, now time.Time) time.Duration {
+	delay := reservedMin
+	if reserved, ok := errors.AsType[*reservedError](err); ok {
+		delay = min(max(delay, now.Sub(reserved.since)), reservedMax)
+	}
+	return delay - rand.N(delay/4) // so that those who began together do not ask together
 }
 
 // wait waits before the next attempt. It returns an error if the message is to wait elsewhere.
@@ -396,29 +394,6 @@ func (t *retrying) outage(err error) (delay time.Duration, yields *gate) {
 		return t.policy.Delay(t.odd - 1), nil
 	}
 	return 0, v.yields
-}
-
-// putOffReserved has a message wait with its subscriber that has waited for its copy for some
-// time, if the subscriber knows how: its goroutine, and its place in flight, are for others
-// until then.
-func (t *retrying) putOffReserved(err error) bool {
-	reserved, ok := errors.AsType[*reservedError](err)
-	nack := msgctx.NackOf(t.ctx)
-	if nack == nil || !ok || t.ended() {
-		return false
-	}
-	waited := t.last.Sub(reserved.since)
-	if waited < waitInPlace {
-		return false
-	}
-	delay := min(waited/2, reservedPolicy.Max)
-	delay -= rand.N(delay / 4) // so that those who began together do not ask together
-	reserved.waits.putOff(reserved, nack.After(delay))
-	observe(t.config.Observer, Event{
-		Route: t.config.Name, Kind: EventRetry, Class: ClassOutage, Context: t.ctx, Message: t.msg, Err: err, Text: err.Error(),
-		Attempt: t.failures + t.others, Delay: delay,
-	})
-	return true
 }
 
 // tellOutage logs that an outage began, or a wait for the first connection. first is

@@ -159,11 +159,11 @@ func (s *tracedSubscriber) await(ctx context.Context, msg *message.Message, span
 		open.noteAck(time.Now())
 		span.SetAttributes(KeySettled.String("ack"))
 	case <-msg.Nacked():
-		s.t.unconfirmed.remove(open)
+		open.end()
 		span.SetAttributes(KeySettled.String("nack"))
 		span.SetStatus(codes.Error, "nacked")
 	default:
-		s.t.unconfirmed.remove(open)
+		open.end()
 		span.SetAttributes(KeySettled.String("open"))
 		span.SetStatus(codes.Error, "neither acked nor nacked in time")
 	}

@@ -72,15 +72,23 @@ type messageKey struct{ endpoint, message string }
 // openSpan is a consumer span whose message is not confirmed yet.
 type openSpan struct {
 	span  trace.SpanContext
-	keys  []messageKey    // several for a file
 	acked <-chan struct{} // closed when the message was acked
+	left  int             // of its messages, several for a file, that are not confirmed; guarded by unconfirmed.mu
 
 	ackedAt atomic.Pointer[time.Time] // nil as long as it is not known
+	over    atomic.Bool               // it was not acked: its message is redelivered
 }
 
 func (o *openSpan) noteAck(at time.Time) {
 	if o != nil {
 		o.ackedAt.Store(&at)
+	}
+}
+
+// end says that the message was not acked.
+func (o *openSpan) end() {
+	if o != nil {
+		o.over.Store(true)
 	}
 }
 
@@ -107,83 +115,35 @@ func newUnconfirmed(size int) (*unconfirmed, error) {
 
 // add remembers the span of a message; nil means that it will not be confirmed.
 func (u *unconfirmed) add(span trace.SpanContext, msg *message.Message) *openSpan {
-	metadata := msg.Metadata
-	endpoint := metadata[gateway.KeyReceivingEndpointID]
-	o := &openSpan{span: span, acked: msg.Acked()}
-	if id := metadata[gateway.KeyMessageID]; id != "" {
-		o.keys = []messageKey{{endpoint, id}}
-	} else {
-		for id := range strings.SplitSeq(metadata[gateway.KeyMessageIDs], ",") {
-			if id != "" {
-				o.keys = append(o.keys, messageKey{endpoint, id})
-			}
-		}
+	ids := []string{msg.Metadata[gateway.KeyMessageID]}
+	if ids[0] == "" {
+		ids = strings.FieldsFunc(msg.Metadata[gateway.KeyMessageIDs], func(r rune) bool { return r == ',' })
 	}
-	if len(o.keys) == 0 {
+	if len(ids) == 0 {
 		return nil
 	}
+	o := &openSpan{span: span, acked: msg.Acked(), left: len(ids)}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, key := range o.keys {
-		others, _ := u.spans.Peek(key)
-		u.spans.Add(key, append(others[:len(others):len(others)], o))
+	for _, id := range ids {
+		key := messageKey{msg.Metadata[gateway.KeyReceivingEndpointID], id}
+		known, _ := u.spans.Peek(key)
+		u.spans.Add(key, append(slices.DeleteFunc(known, func(other *openSpan) bool { return other.over.Load() }), o))
 	}
 	return o
 }
 
-// take removes the acked deliveries of the message and returns the spans whose last message
-// to be confirmed it was.
-func (u *unconfirmed) take(key messageKey) []*openSpan {
+// take removes the deliveries of a message that is confirmed, and returns the spans of those that were acked whose last
+// message it was.
+func (u *unconfirmed) take(key messageKey) (confirmed []*openSpan) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	spans, _ := u.spans.Peek(key)
-	var acked, others []*openSpan
+	u.spans.Remove(key)
 	for _, o := range spans {
-		if wakeup.Raised(o.acked) { // else it was nacked before, and is not removed yet
-			acked = append(acked, o)
-		} else {
-			others = append(others, o)
+		if o.left--; o.left == 0 && wakeup.Raised(o.acked) {
+			confirmed = append(confirmed, o)
 		}
 	}
-	u.put(key, others)
-	return slices.DeleteFunc(acked, u.waits)
-}
-
-// put sets the spans of a message. u.mu is held.
-func (u *unconfirmed) put(key messageKey, spans []*openSpan) {
-	if len(spans) == 0 {
-		u.spans.Remove(key)
-	} else {
-		u.spans.Add(key, spans)
-	}
-}
-
-// waits reports whether another message of the span is not confirmed yet. u.mu
-// is held.
-func (u *unconfirmed) waits(o *openSpan) bool {
-	if len(o.keys) == 1 {
-		return false
-	}
-	for _, key := range o.keys {
-		spans, _ := u.spans.Peek(key)
-		if slices.Contains(spans, o) {
-			return true
-		}
-	}
-	return false
-}
-
-// remove forgets the span; its message is redelivered.
-func (u *unconfirmed) remove(o *openSpan) {
-	if o == nil {
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, key := range o.keys {
-		spans, _ := u.spans.Peek(key)
-		if i := slices.Index(spans, o); i >= 0 {
-			u.put(key, slices.Concat(spans[:i], spans[i+1:]))
-		}
-	}
+	return confirmed
 }

@@ -123,19 +123,13 @@ func collect(all []series, ch chan<- prometheus.Metric) {
 	}
 }
 
-// vectors are collectors that count by themselves.
-type vectors []prometheus.Collector
-
-// Describe implements prometheus.Collector.
-func (v vectors) Describe(ch chan<- *prometheus.Desc) {
-	for _, c := range v {
-		c.Describe(ch)
-	}
+// vectors is a collector of others that count by themselves.
+func vectors(all ...prometheus.Collector) prometheus.Collector {
+	r := prometheus.NewRegistry()
+	r.MustRegister(all...) // they are of this package, and have names of their own
+	return r
 }
 
-// Collect implements prometheus.Collector.
-func (v vectors) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range v {
-		c.Collect(ch)
-	}
+func counterVec(m Metric) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: m.Name, Help: m.Help}, m.Labels)
 }

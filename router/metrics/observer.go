@@ -14,7 +14,7 @@ import (
 // comparison. It is safe for concurrent use, and one Observer may serve several routers
 // whose routes have different names.
 type Observer struct {
-	*vectors
+	prometheus.Collector
 	next    router.Observer
 	events  *prometheus.CounterVec
 	outages *prometheus.CounterVec
@@ -27,12 +27,8 @@ var (
 
 // NewObserver returns an Observer that passes every event on to next; nil means none.
 func NewObserver(next router.Observer) *Observer {
-	o := &Observer{
-		next:    next,
-		events:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: routeEvents.Name, Help: routeEvents.Help}, routeEvents.Labels),
-		outages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: routeOutages.Name, Help: routeOutages.Help}, routeOutages.Labels),
-	}
-	o.vectors = &vectors{o.events, o.outages}
+	o := &Observer{next: next, events: counterVec(routeEvents), outages: counterVec(routeOutages)}
+	o.Collector = vectors(o.events, o.outages)
 	return o
 }
 

@@ -52,7 +52,7 @@ func (c SinksConfig) Validate() error {
 // distinguished by the label sink. Wrap them with [Sinks.Wrap]. Its methods are safe for
 // concurrent use.
 type Sinks struct {
-	*vectors
+	prometheus.Collector
 	duration *prometheus.HistogramVec
 	messages *prometheus.CounterVec
 	bytes    *prometheus.CounterVec
@@ -89,11 +89,11 @@ func NewSinks(config SinksConfig) (*Sinks, error) {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: sinkDuration.Name, Help: sinkDuration.Help, Buckets: config.Buckets,
 		}, sinkDuration.Labels),
-		messages: prometheus.NewCounterVec(prometheus.CounterOpts{Name: sinkMessages.Name, Help: sinkMessages.Help}, sinkMessages.Labels),
-		bytes:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: sinkBytes.Name, Help: sinkBytes.Help}, sinkBytes.Labels),
+		messages: counterVec(sinkMessages),
+		bytes:    counterVec(sinkBytes),
 		open:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: sinkOpen.Name, Help: sinkOpen.Help}, sinkOpen.Labels),
 	}
-	s.vectors = &vectors{s.duration, s.messages, s.bytes, s.open}
+	s.Collector = vectors(s.duration, s.messages, s.bytes, s.open)
 	return s, nil
 }
 

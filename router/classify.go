@@ -77,29 +77,24 @@ func Permanent(err error) error { return WithClass(err, ClassPermanent) }
 // until it passes. nil stays nil.
 func Outage(err error) error { return WithClass(err, ClassOutage) }
 
-// ClassOf returns the class of an error. It is the only place where that is
-// decided. First match wins:
+// ClassOf returns the class of an error. First match wins:
 //
 //  1. the error says so itself ([Classified])
 //  2. [gateway.Refused]: permanent
-//  3. a sink or store was not reached since the start ([sinks.ErrNotConnected]), the token endpoint failed,
-//     or an intermediary answered instead of the gateway: outage. That says nothing about a message.
-//  4. a circuit breaker is open: outage. That it is known of Watermill's CircuitBreaker,
-//     gobreaker, go-resiliency, and errors with a method CircuitOpen() bool.
+//  3. a sink or store was not reached since the start ([sinks.ErrNotConnected]), the token endpoint failed, or an
+//     intermediary answered instead of the gateway: outage
+//  4. a circuit breaker is open (Watermill's CircuitBreaker, gobreaker, go-resiliency, and errors with a method
+//     CircuitOpen() bool): outage
 //  5. a payload address has expired: redeliver. Only a new event has a new one.
 //  6. undecodable, too large for or rejected by the sink: permanent
 //  7. context.Canceled: handler, also in the middle of a request
-//  8. 401, 429, 5xx, network, a 403 while the operation succeeds for nobody, an answer or a redirect that the specification
-//     does not know, a payload of the wrong size, sink unavailable, sink or client closed: outage
-//  9. a network error, also one that is a timeout; a refused, reset or broken
-//     connection: outage
+//  8. 401, 429, 5xx, a 403 while the operation succeeds for nobody, an answer or a redirect that the specification does
+//     not know, a payload of the wrong size, sink unavailable, sink or client closed, network errors: outage
+//  9. anything else, context.DeadlineExceeded included: handler
 //
-// 10. anything else, context.DeadlineExceeded included: handler
-//
-// An error does not tell whose context has ended, nor whether a shutdown is under way.
-// That is known where the error passes: a route takes an ended context from its sink
-// for an outage, [Retry] and [PoisonQueue] never blame a handler for what fails after
-// the message's own context has ended or a shutdown has begun.
+// An error does not tell whose context has ended, nor whether a shutdown is under way. That is known where the error passes: a
+// route takes an ended context from its sink for an outage, [Retry] and [PoisonQueue] never blame a handler for
+// what fails after the message's own context has ended or a shutdown has begun.
 func ClassOf(err error) Class {
 	if err == nil {
 		return ClassNone

@@ -20,17 +20,13 @@ const defaultCloseTimeout = 30 * time.Second
 
 // Config configures a [Router].
 type Config struct {
-	// Poison is where messages go that cannot be handled: a sink, or any
-	// Watermill publisher whose Publish returns after the message is stored.
-	// Required. It may be one of the routes' sinks. The Router closes it.
-	//
-	// A message that is too large for it goes there with its payload in
-	// ClaimCheck. Without a claim check it stays unacknowledged; see [PoisonConfig].
+	// Poison is where messages go that cannot be handled: a sink, also one of the routes', or any Watermill publisher
+	// whose Publish returns after the message is stored. Required. The Router closes it. See [PoisonConfig.ClaimCheck] for
+	// messages that are too large for it.
 	Poison message.Publisher
-	// PoisonTopic is the topic of the poison queue. Empty means
-	// [DefaultPoisonTopic]. No route publishes to it: if a route's template yields this
-	// topic and both go to the same sink, an escape is appended.
-	// Two sinks for one broker need topics that cannot be equal.
+	// PoisonTopic is the topic of the poison queue. Empty means [DefaultPoisonTopic]. No route publishes to it: if a
+	// route's template yields it and both go to the same sink, an escape is appended. Two sinks for one broker need topics
+	// that cannot be equal.
 	PoisonTopic string
 	// FailingAfter is [PoisonConfig.FailingAfter] of each route, with its default.
 	FailingAfter int
@@ -41,49 +37,36 @@ type Config struct {
 	// a method Close() error.
 	Dedup DedupSettings
 
-	// ClaimCheck stores payloads that are too large for a sink or for the poison
-	// queue: the message is then published with an empty payload and the
-	// metadata gateway.KeyPayloadMode, KeyPayloadReference, KeyPayloadSHA256 and
-	// KeyPayloadSize. Readers open the payload with
-	// claimcheck.Store.OpenMessage; the publisher does so automatically. Nil means
-	// none: a message that is too large goes to the poison queue. The Router
-	// neither closes it nor deletes from it: let the bucket expire objects older
-	// than the broker keeps messages.
+	// ClaimCheck stores payloads that are too large for a sink or for the poison queue: the message is then published
+	// with an empty payload and the metadata gateway.KeyPayloadMode, KeyPayloadReference, KeyPayloadSHA256 and
+	// KeyPayloadSize. Readers open the payload with claimcheck.Store.OpenMessage; the publisher does so automatically. Nil
+	// means none: a message that is too large goes to the poison queue. The Router neither closes it nor deletes from
+	// it: let the bucket expire objects older than the broker keeps messages.
 	ClaimCheck gateway.ClaimCheck
-	// MaxInlinePayload is the largest payload, in bytes, that a route loads into
-	// the message if it is still with the service (subscriber.PayloadLazy) and
-	// the sink needs it. A larger one, and one of unknown size, is streamed into
-	// ClaimCheck; without a claim check the message goes to the poison queue. A sink that
-	// opens payloads itself ([sinks.Description.OpensPayloads]) is left to do
-	// so. 0 means 1 MiB; negative is an error.
+	// MaxInlinePayload is the largest payload, in bytes, that a route loads into the message if it is still with the
+	// service (subscriber.PayloadLazy) and the sink needs it and does not open it itself ([sinks.Description.OpensPayloads]).
+	// A larger one, and one of unknown size, is streamed into ClaimCheck; without a claim check the message goes to
+	// the poison queue. 0 means 1 MiB; negative is an error.
 	MaxInlinePayload int64
 
-	// CloseTimeout bounds Close. At 80 % of it the contexts of the subscriptions
-	// are canceled even if messages are still in flight; at 90 % the
-	// sinks are closed even if subscribers are not. 0 means
-	// 30 seconds; negative is an error.
+	// CloseTimeout bounds Close. At 80 % of it the contexts of the subscriptions are canceled even if messages are still
+	// in flight; at 90 % the sinks are closed even if subscribers are not. 0 means 30 seconds; negative is an error.
 	CloseTimeout time.Duration
 
-	// Middleware runs outside of the chain, the first one outermost, once per
-	// delivery: it sees the final outcome of a message, not individual attempts.
-	// It must not return messages of its own. To run inside of the chain, see
-	// Chain and [Route.Middleware].
+	// Middleware runs outside of the chain, the first one outermost, once per delivery: it sees the final outcome of a
+	// message, not attempts. It must not return messages of its own. See Chain and [Route.Middleware] for inside.
 	Middleware []message.HandlerMiddleware
-	// Chain assembles the chain of a route, outermost first, from the standard
-	// parts; custom middlewares may be placed anywhere between them, and parts may be
-	// omitted. It is called by Add. Nil means Poison, Retry, Dedup, Recoverer.
+	// Chain assembles the chain of a route, outermost first, from the standard parts, which may be omitted, and others,
+	// anywhere between them. It is called by Add. Nil means Poison, Retry, Dedup, Recoverer.
 	Chain func(route string, standard Chain) []message.HandlerMiddleware
 
-	// Classify says what is to be done about an error of a handler, a middleware or a sink
-	// of which the application knows more than [ClassOf], which decides about all others:
-	// with false, and with [ClassNone]. It is asked first, also about errors that have
-	// a class, with the error as it came, wrapped, so it looks into it with
-	// errors.Is and errors.As. It may be called by several goroutines at once, must not
-	// block, and when it panics it does not know. Nil means that [ClassOf] decides alone.
+	// Classify says what is to be done about an error of a handler, a middleware or a sink of which the application knows
+	// more than [ClassOf], which decides about all others: with false, and with [ClassNone]. It is asked first, also about
+	// errors that have a class, with the error as it came, wrapped. It may be called by several goroutines at once, must
+	// not block, and when it panics it does not know. Nil means that [ClassOf] decides alone.
 	//
-	// [ClassOutage] of an error that concerns one message only makes that message, and its
-	// route, wait for ever; [ClassPermanent] of an outage empties the source into the
-	// poison queue.
+	// [ClassOutage] of an error that concerns one message only makes that message, and its route, wait for ever;
+	// [ClassPermanent] of an outage empties the source into the poison queue.
 	Classify func(err error) (class Class, ok bool)
 
 	// Observer is notified of what happens to the messages of all routes. It may be

@@ -38,18 +38,15 @@ var ErrReserved = WithClass(errors.New("a copy of the message is being handled")
 // DedupSettings say what is remembered and for how long: what a [Router] leaves to its
 // user. The zero value is ready for use.
 type DedupSettings struct {
-	// Store remembers the keys. Nil means a [MemoryStore] with its defaults, one
-	// per Router. A Router owns its Store and closes it, if it has a method Close.
-	// One that several Routers share, or that outlives them, has to be given to them
-	// behind a type without that method.
+	// Store remembers the keys. Nil means a [MemoryStore] with its defaults, one per Router. A Router closes its Store, if
+	// it has a method Close: one that several share, or that outlives them, has to be given to them behind a type without it.
 	Store DedupStore `yaml:"-"`
 	// KeyFunc gives the keys. Nil means a [NewKeyFunc] for each route; [NoKeys] turns
 	// deduplication off.
 	KeyFunc KeyFunc `yaml:"-"`
-	// NeverChunkBelow is the size in bytes that all chunks of a payload have at least, the
-	// last one aside. A smaller payload that a sender repeats under the same context ID is
-	// recognized; larger ones are kept, because chunks may be equal and none of them may be
-	// lost. Lower it if the service makes smaller chunks. 0 means 512 KiB; negative is an
+	// NeverChunkBelow is the size in bytes that all chunks of a payload have at least, the last one aside. A smaller
+	// payload that a sender repeats under the same context ID is recognized; larger ones are kept, because chunks may
+	// be equal and none may be lost. Lower it if the service makes smaller chunks. 0 means 512 KiB; negative is an
 	// error. A KeyFunc of one's own does not use it.
 	NeverChunkBelow int64 `yaml:"-"`
 	// Owner is who reserves keys, for others who share the Store. Without a Session it
@@ -58,10 +55,9 @@ type DedupSettings struct {
 	// TTL is how long a handled message is remembered. 0 means
 	// [DefaultDedupTTL]; negative is an error.
 	TTL time.Duration `yaml:"ttl"`
-	// Lease is how long a reservation stands whose holder never comes back. All stores of this
-	// module notice earlier that its process is gone. It has to be longer than one attempt of
-	// the handler: when it ends early, a copy that arrives meanwhile is handled too. 0 means
-	// 1 minute; negative is an error.
+	// Lease is how long a reservation stands whose holder never comes back. All stores of this module notice earlier that
+	// its process is gone. It has to be longer than one attempt of the handler, or a copy that arrives meanwhile is
+	// handled too. 0 means 1 minute; negative is an error.
 	Lease time.Duration `yaml:"lease"`
 }
 
@@ -70,10 +66,8 @@ type DedupSettings struct {
 type DedupConfig struct {
 	// DedupSettings are the same as in [Config.Dedup].
 	DedupSettings
-	// Scope keeps apart the handlers that share a store: one message that
-	// passes through two of them is not a duplicate. It has to be the same in
-	// all processes that share the work. A Router sets it to the route's name;
-	// empty means the name of Watermill's handler.
+	// Scope keeps apart the handlers that share a store, and has to be the same in all processes that share the work. A
+	// Router sets it to the route's name; empty means the name of Watermill's handler.
 	Scope string
 	// Observer gets the duplicates. Nil means nobody.
 	Observer Observer
@@ -106,16 +100,12 @@ func (c DedupSettings) Validate() error {
 	return e.Err(ErrConfig)
 }
 
-// Dedup is the middleware that recognizes messages that were handled before. It
-// reserves the keys, calls the handler, and commits the keys when the handler
-// succeeded or releases them when it did not. So a message whose handling failed
-// is never taken for a duplicate, and neither is one that a route's Filter rejected.
+// Dedup is the middleware that recognizes messages that were handled before. It reserves the keys, calls the handler, and
+// commits the keys when the handler succeeded or releases them when it did not. So a message whose handling failed is
+// never taken for a duplicate, and neither is one that a route's Filter rejected.
 //
-// A duplicate returns without error: it is acknowledged. A copy that comes while
-// the first one is being handled fails with [ErrReserved]: nobody knows yet
-// whether it will be a duplicate.
-//
-// The handler finds the delivery key with [DedupID].
+// A duplicate returns without error: it is acknowledged. A copy that comes while the first one is being handled fails
+// with [ErrReserved]: nobody knows yet whether it will be a duplicate. The handler finds the delivery key with [DedupID].
 type Dedup struct {
 	config        DedupConfig
 	logger        watermill.LoggerAdapter
@@ -208,11 +198,9 @@ func recordKey(scope, id string, msg *message.Message, content Key) Key {
 	return KeyOf("record", scope, id, content.String(), meta[KeyPoisonRoute], meta[KeyPoisonCount], meta[KeyPoisonFirst], meta[KeyPoisonLast])
 }
 
-// DedupID returns the delivery key of a message under [Dedup], in hexadecimal, its content
-// key if it has no other one, and false if it has none. A handler that publishes by itself
-// makes [gateway.KeyDedupID] of it and of what it publishes: several messages need different ones,
-// and so does what it makes of the message the next time it is replayed. What a route
-// of a [Router] publishes is named by the Router.
+// DedupID returns the delivery key of a message under [Dedup], in hexadecimal, its content key if it has no other one, and
+// false if it has none. A handler that publishes by itself makes [gateway.KeyDedupID] of it and of what it
+// publishes: several messages need different ones, and so does each replay. A [Router] names what its routes publish.
 //
 // [gateway.KeyDedupID]: https://pkg.go.dev/github.com/agrimill/agrimill/gateway#KeyDedupID
 func DedupID(ctx context.Context) (string, bool) {

@@ -62,26 +62,19 @@ const defaultNeverChunkBelow = 512 << 10
 
 // DefaultKeys is the KeyFunc of messages that packages subscriber and publisher know.
 //
-// The delivery key consists of the scope, the event type, the receiving endpoint and
-// the message IDs, whose order does not matter: the same event is recognized when it is
-// delivered again, and one payload for two endpoints is two messages.
+// The delivery key consists of the scope, the event type, the receiving endpoint and the message IDs, in any order: it
+// recognizes the same event, and one payload for two endpoints is two messages. That of a message that packages
+// sources/nats and sources/kafka have delivered consists of the scope and its place with the broker (stream and sequence;
+// cluster, topic, partition and offset; the time of storing), and it has no content key: two equal records are two messages.
 //
-// The content key recognizes what a sender has sent twice, under two message IDs. It
-// consists of the scope, the event type, receiving and sending endpoint, direct
-// recipients, context ID, message type, filename, teamset context ID and a 128-bit digest
-// (XXH3) of the payload, or its SHA-256 when it is stored elsewhere (claim check). There
-// is none where two different messages may be equal in all of that: for payloads of
-// 512 KiB and more, which may be chunks of one payload, for files, for
-// payloads that have not been read yet (lazy), and without a context ID.
+// The content key recognizes what a sender has sent twice, under two message IDs. It consists of the scope, the event type,
+// receiving and sending endpoint, direct recipients, context ID, message type, filename, teamset context ID and a
+// 128-bit digest (XXH3) of the payload, or its SHA-256 in the claim check. There is none where two different messages may
+// be equal in all of that: for payloads of 512 KiB and more, which may be chunks, for files, for payloads that have
+// not been read yet (lazy), and without a context ID.
 //
-// A message that packages sources/nats and sources/kafka have delivered is named by its
-// place with the broker alone (stream and sequence; cluster, topic, partition and offset; the
-// time of storing): a redelivery is recognized, and two equal records are two messages.
-//
-// Otherwise there are no keys without a receiving endpoint, and without both message IDs and
-// context ID: for events about endpoints and authorizations, and for messages that did not
-// come from the gateway. DefaultKeys remembers nothing; the KeyFunc that [NewKeyFunc]
-// returns tells more chunks apart.
+// Otherwise there are no keys without a receiving endpoint, and without both message IDs and context ID. DefaultKeys
+// remembers nothing; what [NewKeyFunc] returns tells more chunks apart.
 func DefaultKeys(scope string, msg *message.Message) (Keys, error) {
 	keys, _ := defaultKeys(scope, msg, defaultNeverChunkBelow)
 	return keys, nil
@@ -184,10 +177,9 @@ type KeysConfig struct {
 	NeverChunkBelow int64
 }
 
-// NewKeyFunc returns the KeyFunc that a [Dedup] without one has, or an error that matches
-// [ErrConfig]. It is [DefaultKeys] with a memory: there is no content key for a payload
-// under a context ID that had another payload before (at the same endpoint, among the
-// latest 16,384), because both are probably chunks; and a file whose parts are smaller than
+// NewKeyFunc returns the KeyFunc that a [Dedup] without one has, or an error that matches [ErrConfig]. It is [DefaultKeys]
+// with a memory: there is no content key for a payload under a context ID that had another payload before (at the
+// same endpoint, among the latest 16,384), because both are probably chunks; and a file whose parts are smaller than
 // NeverChunkBelow lowers it for the messages after it.
 func NewKeyFunc(config KeysConfig) (KeyFunc, error) {
 	if err := config.Validate(); err != nil {

@@ -89,20 +89,17 @@ type PoisonConfig struct {
 	Publisher message.Publisher `yaml:"-"`
 	// Topic is where they are stored. Empty means [DefaultPoisonTopic].
 	Topic string `yaml:"topic"`
-	// FailingAfter is how many consecutive messages of a route have to be poisoned until its
-	// state is failing ([StateFailing]). It is for the Router. 0 means 10;
-	// negative is an error.
+	// FailingAfter is how many consecutive messages of a route have to be poisoned until its state is [StateFailing]. It
+	// is for the Router. 0 means 10; negative is an error.
 	FailingAfter int `yaml:"failing_after"`
-	// ClaimCheck stores the payloads of messages that are too large for the
-	// Publisher, which is known only if the Publisher is a [sinks.Sink]. Nil means
-	// none, and such messages stay open.
+	// ClaimCheck stores the payloads of messages that are too large for the Publisher, which is known only of a
+	// [sinks.Sink]. Nil means none, and such messages stay open.
 	ClaimCheck gateway.ClaimCheck `yaml:"-"`
 	// MaxInlinePayload is the largest payload in bytes that is fetched into a
 	// message that does not have it yet, as [Config.MaxInlinePayload], with its default.
 	MaxInlinePayload int64 `yaml:"-"`
-	// Stop, when closed, tells that a shutdown is under way: it ends the pause after a
-	// failed publish, and what a handler fails with from then on is no verdict. The Router
-	// sets it.
+	// Stop, when closed, tells that a shutdown is under way: it ends pauses, and what a handler fails with from then on is
+	// no verdict. The Router sets it.
 	Stop <-chan struct{} `yaml:"-"`
 	// Classify is [Config.Classify]. Nil means [ClassOf] alone.
 	Classify func(error) (Class, bool) `yaml:"-"`
@@ -138,24 +135,18 @@ func (c PoisonConfig) Validate() error {
 	return e.Err(ErrConfig)
 }
 
-// PoisonQueue is the middleware that stores messages that cannot be
-// handled: payload and metadata as received, plus the KeyPoison… metadata. The
-// message is then acknowledged.
+// PoisonQueue is the middleware that stores messages that cannot be handled: payload and metadata as received, plus the
+// KeyPoison… metadata. The message is then acknowledged.
 //
-// It only stores [ClassPermanent] and [ClassHandler], and nothing once the
-// message's own context has ended: an interrupted handler may fail with any error. For the
-// same reason it does not store what a handler fails with after Stop was closed, unless
-// [Retry] found before that that it fails every time.
-// Any other error is returned, and so is the error of a message that the queue does not
-// accept, joined with a poisonError. The message then
-// stays open.
+// It only stores [ClassPermanent] and [ClassHandler], and nothing once the message's own context has ended: an interrupted
+// handler may fail with any error. For the same reason it does not store what a handler fails with after Stop was
+// closed, unless [Retry] found before that that it fails every time. Any other error is returned, and so is that of a
+// message that the queue does not accept. The message then stays open.
 //
-// A message that is too large for the queue, without a claim check,
-// stays open too, and would fail again immediately. It is logged once, with advice,
-// and the gateway's subscriber sets it aside, unconfirmed, until the
-// service redelivers it after a reconnect or a restart; other messages continue.
-// With other subscribers it is nacked after a pause that grows from 10
-// seconds to 10 minutes; a subscriber that delivers in order waits for it meanwhile.
+// A message that is too large for the queue, without a claim check, stays open, too. It is logged once, with advice,
+// and the gateway's subscriber sets it aside, unconfirmed, until the service redelivers it after a reconnect or a restart. With
+// other subscribers it is nacked after a pause that grows from 10 seconds to 10 minutes; one that delivers in order
+// waits for it meanwhile.
 type PoisonQueue struct {
 	config   PoisonConfig
 	payloads *payloads
@@ -206,15 +197,11 @@ func NewPoisonQueue(config PoisonConfig, logger watermill.LoggerAdapter) (*Poiso
 	}, nil
 }
 
-// poisonError reports that the poison queue did not accept a message. Its class is
-// [ClassOutage]: the message must be kept, whatever was wrong with it.
+// poisonError reports that the poison queue did not accept a message. The message must be kept, whatever was wrong with it.
 type poisonError struct {
-	// Topic is the topic of the poison queue.
-	Topic string
-	// Reason is why the message was to be poisoned.
-	Reason error
-	// Err is why that failed.
-	Err error
+	Topic  string
+	Reason error // why the message was to be poisoned
+	Err    error // why that failed
 }
 
 // Error returns both errors.
@@ -228,8 +215,7 @@ func (e *poisonError) Unwrap() []error { return []error{e.Err, e.Reason} }
 // ErrorClass returns [ClassOutage].
 func (e *poisonError) ErrorClass() Class { return ClassOutage }
 
-// poisonPause is the wait before a message that the poison queue did not take is
-// returned: subscribers deliver it again at once, and it would fail again.
+// poisonPause is the wait before a message is returned that the queue did not take: it would come again at once.
 var poisonPause = backoff.Policy{Initial: time.Second, Max: time.Second}
 
 // Middleware is the message.HandlerMiddleware.

@@ -27,17 +27,14 @@ const (
 // RetrySettings determine how often and how fast a message is retried, as configured by
 // the user of a [Router]. The zero value is ready for use.
 type RetrySettings struct {
-	// MaxAttempts is how many attempts there are at most, including the first; 1 means no retry. Only those count in which the
-	// handler failed ([ClassHandler]), and none in an outage. 0 means
-	// 5; negative is an error.
+	// MaxAttempts is how many attempts there are at most, including the first; 1 means no retry. Only those count in
+	// which the handler failed ([ClassHandler]). 0 means 5; negative is an error.
 	MaxAttempts int `yaml:"max_attempts"`
-	// InitialBackoff is the wait after the first failure. It doubles with each
-	// further one, up to MaxBackoff, and half of it is random. 0 means
-	// 200 milliseconds; negative is an error.
+	// InitialBackoff is the wait after the first failure. It doubles with each further one, up to MaxBackoff, and half of
+	// it is random. 0 means 200 milliseconds; negative is an error.
 	InitialBackoff time.Duration `yaml:"initial_backoff"`
-	// MaxBackoff is the longest wait. It is how soon after an outage messages flow again, unless the sink reports its
-	// recovery, which ends the wait. 0 means 30 seconds, or
-	// InitialBackoff if that is longer; less than InitialBackoff is an error.
+	// MaxBackoff is the longest wait, and how soon after an outage messages flow again, unless the sink reports its
+	// recovery. 0 means 30 seconds, or InitialBackoff if that is longer; less than InitialBackoff is an error.
 	MaxBackoff time.Duration `yaml:"max_backoff"`
 }
 
@@ -46,13 +43,11 @@ type RetrySettings struct {
 type RetryConfig struct {
 	// RetrySettings are the same as in [Config.Retry].
 	RetrySettings
-	// Stop, when closed, ends all waits, and the messages are nacked. Nil means
-	// that only the messages' contexts end waits. A Router sets it.
+	// Stop, when closed, ends all waits, and the messages are nacked. A Router sets it.
 	Stop <-chan struct{}
-	// Recovered returns a channel that is closed when the handler's dependency is
-	// available again: a message waiting for the end of an outage is then retried. It
-	// is called before every attempt and must not block. Nil means that only time ends
-	// the wait. A Router sets it to that of the route's sink; see [sinks.Recovering].
+	// Recovered returns a channel that is closed when the handler's dependency is available again, which ends waits for
+	// the end of an outage. It is called before every attempt and must not block. Nil means that only time ends them. A
+	// Router sets it to that of the route's sink; see [sinks.Recovering].
 	Recovered func() <-chan struct{}
 	// Classify is [Config.Classify]. Nil means [ClassOf] alone.
 	Classify func(error) (Class, bool)
@@ -86,42 +81,29 @@ func (c RetrySettings) Validate() error {
 	return e.Err(ErrConfig)
 }
 
-// Retry is the middleware that retries. [ClassOf], and before it RetryConfig.Classify,
-// determines what is retried how often:
+// Retry is the middleware that retries, as the class of the error says ([ClassOf], and before it RetryConfig.Classify):
 //
-//   - permanent and redeliver: never
-//   - handler: MaxAttempts times in all, each message with its own waits
-//   - outage: until it succeeds. During an outage one message at a time
-//     probes and the others wait, so a thousand messages in flight do not mean
-//     a thousand calls per interval; if RetryConfig.Recovered signals recovery, they
-//     are retried immediately. In a Router a topic that the sink refuses is one for itself,
-//     as long as something else passes: it is probed at least every 2 seconds, is logged
-//     after 10 seconds, and is in [Retry.Refused]. Otherwise it is an outage. The begin and the end of an outage are logged. One that
-//     consists of responses, from an intermediary of the gateway or with
-//     status 403, is also logged in between, after 1 and 5 minutes and then every
-//     hour, because nothing is visibly down. A message that an
-//     intermediary refuses three times over five minutes, while others pass, is
-//     permanent.
-//   - a copy of the message is being handled ([ErrReserved]): until that is done. It
-//     waits in place for a moment, and then, if it comes from this module's
-//     subscriber of the gateway, is nacked and comes again soon: it holds nothing
-//     meanwhile, and keeps its order.
-//   - shutdown, of an error that says so itself: until it succeeds, too.
+//   - permanent, redeliver: never.
+//   - handler, a panic included: MaxAttempts times in all.
+//   - outage: until it succeeds. One message at a time probes and the others wait, so a thousand in flight do not mean
+//     a thousand calls per interval; RetryConfig.Recovered ends the wait. In a Router a topic that the sink refuses while
+//     something else passes has an outage of its own: it is probed at least every 2 seconds, logged after 10, and in
+//     [Retry.Refused]. Begin and end of an outage are logged; one that consists of responses, from an intermediary of
+//     the gateway or with status 403, also after 1 and 5 minutes and then every hour, because nothing is visibly
+//     down. A message that an intermediary refuses three times over five minutes, while others pass, is permanent.
+//   - a copy of the message is being handled ([ErrReserved]): until that is done.
+//   - shutdown, of an error that says so itself: until it succeeds.
 //
-// A message from this module's subscriber of the gateway that is to wait for longer than 150 ms is
-// nacked, with [ClassRedeliver], and comes again, in the order of its key; its attempts count on.
-// It stays only while nothing passes at all handlers of its subscriber, as far as the Router knows
-// them, so that the subscriber is held back. If messages failed before anything was published, they may
-// be to blame themselves: then each probe that fails makes room for another message.
+// A message from this module's subscriber of the gateway that is to wait for longer than 150 ms is nacked, with
+// [ClassRedeliver], and comes again, in the order of its key; its attempts count on. It stays while nothing passes at all
+// handlers of its subscriber, as far as the Router knows them, so that the subscriber is held back. If messages
+// failed before anything was published, they may be to blame: each probe that fails makes room for another one.
 //
-// When Stop is closed or the message's own context has ended, nothing is retried: what
-// failed then may have been interrupted. The class of the returned error, a [*RetryError],
-// is then [ClassShutdown] if Stop is closed, else [ClassRedeliver], and never
-// [ClassHandler] or [ClassOutage]. A context that has ended and that a middleware or
-// handler further in has made for itself means nothing of that kind: the handler failed.
+// When Stop is closed or the message's own context has ended, nothing is retried, because what failed then may have been
+// interrupted: the class of the returned [*RetryError] is [ClassShutdown] if Stop is closed, else
+// [ClassRedeliver]. A context that a middleware or handler further in has made and that has ended is a failure of the handler.
 //
-// A handler that does not return is waited for. Panics of the handler count as
-// failures of the handler.
+// A handler that does not return is waited for.
 type Retry struct {
 	config RetryConfig
 	policy backoff.Policy
@@ -208,8 +190,7 @@ func (r *Retry) share(c *company) {
 	}
 }
 
-// waitingMessages returns how many messages wait in place for another attempt now. Those that have
-// been put off, to wait with their subscriber, are not among them.
+// waitingMessages returns how many messages wait in place for another attempt.
 func (r *Retry) waitingMessages() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,9 +201,8 @@ func (r *Retry) waitingMessages() int {
 	return n
 }
 
-// outage returns when the current outage began, and when the sink is tried again; zero when there is
-// none. With several handlers under one Retry it is the oldest. Topics that are refused
-// while others are not are no outage; see [Retry.Refused].
+// outage returns when the current outage began, the oldest of several handlers', and when the sink is tried again; zero
+// when there is none. Topics that are refused while others are not are no outage.
 func (r *Retry) outage() (since, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

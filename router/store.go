@@ -114,37 +114,28 @@ type Reservation struct {
 // there are two for stores that keep the keys apart.
 type Token [2]uint64
 
-// DedupStore remembers the keys of handled messages. The keys of a message are
-// reserved while it is handled, committed when that succeeded, released when it did
-// not.
+// DedupStore remembers the keys of handled messages. They are reserved while a message is handled, committed when that
+// succeeded, released when it did not.
 //
-// Implementations are safe for concurrent use and honor ctx. They are atomic for each
-// key: of all that reserve it at the same time, one gets the reservation. For the two
-// keys of one claim they promise this much at least:
+// Implementations are safe for concurrent use and honor ctx. They are atomic for each key: of all that reserve it at the
+// same time, one gets the reservation. For the two keys of one claim they promise this much at least:
 //
-//   - Reserve gets both keys or none. While it does not yet know, others may find
-//     one of them [Busy]; should its process die then, until the reservation ends.
-//   - Commit that returns nil has recorded both. One that fails, or whose process dies,
-//     may have recorded the delivery key alone, never the content key alone: a
-//     redelivery is recognized then, a repetition by the sender may be handled again.
+//   - Reserve gets both keys or none. While it does not yet know, others may find one of them [Busy]; should its process
+//     die then, until the reservation ends.
+//   - Commit that returns nil has recorded both. One that fails, or whose process dies, may have recorded the delivery key
+//     alone, never the content key alone: a redelivery is recognized then, a repetition by the sender may be handled again.
 //   - Release that returns nil has released both.
 //
-// A store says what more it promises. All methods return [ErrNoKeys] for a claim
-// without a key.
+// A store says what more it promises. All methods return [ErrNoKeys] for a claim without a key.
 type DedupStore interface {
-	// Reserve reserves the keys for at most lease: a reservation that is neither
-	// committed nor released by then is as good as released. Until then nobody takes it
-	// over, the same owner included, as long as the store through which it was made is
-	// open and its process lives. When that was closed, died, or is replaced by one
-	// of the same Instance, it is free, at the latest when the lease ends and
-	// earlier if the store can tell. A call that fails leaves nothing reserved for
-	// its own process. A key that is committed counts for more than the other
-	// one that is reserved.
+	// Reserve reserves the keys for at most lease. Until then nobody takes the reservation over, the same owner included,
+	// as long as the store through which it was made is open and its process lives. When that was closed, died, or is
+	// replaced by one of the same Instance, it is free, at the latest when the lease ends and earlier if the store
+	// can tell. A call that fails leaves nothing reserved for its own process. A key that is committed counts for more
+	// than the other one that is reserved.
 	Reserve(ctx context.Context, claim Claim, lease time.Duration) (Reservation, error)
-	// Commit records that the message was handled, to be remembered for ttl at
-	// least, memory permitting. It does so even when the reservation has ended, or
-	// another holder has it now: the message is handled, after all. A store may record
-	// later what it could not record when Commit failed.
+	// Commit records that the message was handled, to be remembered for ttl at least, memory permitting, whoever has the
+	// reservation now. A store may record later what it could not record when Commit failed.
 	Commit(ctx context.Context, claim Claim, token Token, ttl time.Duration) error
 	// Release ends the reservation. A key that the token does not hold any more, or
 	// that is committed, stays as it is.

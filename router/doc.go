@@ -17,19 +17,16 @@
 //
 // # What happens to a failure
 //
-// [ClassOf] alone decides. An error may decide for itself ([Permanent], [Outage],
-// [WithClass], or a method ErrorClass), and the application for errors of others
-// ([Config].Classify):
+// [ClassOf] decides, unless an error says so itself ([Permanent], [Outage], [WithClass], or a method ErrorClass), or
+// [Config].Classify does:
 //
 //   - [ClassPermanent]: to the poison queue at once.
 //   - [ClassHandler]: tried [RetrySettings].MaxAttempts times, then to the poison queue.
 //   - [ClassOutage]: retried until it succeeds. Never to the poison queue.
-//   - [ClassShutdown], [ClassRedeliver]: nacked; the subscriber delivers the message again,
-//     perhaps in the next run. Never to the poison queue.
+//   - [ClassShutdown], [ClassRedeliver]: nacked; the subscriber delivers the message again, perhaps in the next run.
 //
-// A message that the poison queue cannot take is nacked, too. Results of a handler are
-// published in the context of the delivery, whatever context the handler gave its message.
+// A message that the poison queue cannot take is nacked, too. Results of a handler are published in the context of the
+// delivery, whatever context the handler gave its message.
 //
-// [PoisonQueue], [Retry], [Dedup] and [NewRecoverer] are plain middlewares, each useful alone
-// in Watermill's Router.
+// [PoisonQueue], [Retry], [Dedup] and [NewRecoverer] are plain middlewares, each useful alone in Watermill's Router.
 package router

@@ -30,12 +30,10 @@ const (
 	topicCounters = 256
 )
 
-// gates keep the messages of one handler from hammering a sink that is down, and let those
-// pass that do not need what is down. A topic that is refused has a gate of its own. There
-// is one more for everything, which is closed while nothing succeeds: from an attempt that
-// failed by outage, if no other one has succeeded since it began, to the first success. So it
-// is, too, when a topic is refused and nothing else has succeeded for refusedMaxDelay. The
-// others wait for it, whatever their topics are.
+// gates keep the messages of one handler from hammering a sink that is down, and let those pass that do not need what is
+// down. A topic that is refused has a gate of its own. There is one more for everything, at which all wait: it is closed
+// from an attempt that failed by outage, if no other one has succeeded since it began, to the first success; and when a
+// topic is refused and nothing else has succeeded for refusedMaxDelay.
 //
 // gates have no goroutine. Callers wait in their own.
 type gates struct {
@@ -55,10 +53,8 @@ type gates struct {
 	swept   time.Time
 }
 
-// gate is one closed phase of one topic, or of everything.
-//
-// Those who have not failed yet probe by themselves, and at once: a message that fails for a
-// reason of its own does not hold them up.
+// gate is one closed phase of one topic, or of everything. Those who have not failed yet probe by themselves, and at once: a
+// message that fails for a reason of its own does not hold them up.
 type gate struct {
 	topic string // empty: everything
 	// early: who closed it had not come as far as to have a topic. It may have failed for a
@@ -165,43 +161,38 @@ func (g *gates) wait(ctx context.Context, o *gate, again bool, yield <-chan stru
 	if t := g.try(o, again); t != nil {
 		return t, waitProbe
 	}
-	select {
-	case <-o.over:
-		return nil, waitOver
-	case <-ctx.Done():
-		return nil, waitEnded
-	case <-g.stop:
-		return nil, waitEnded
-	case <-yield:
-		return nil, waitYielded
-	case <-l.turn:
-	}
+	token, result := l.turn, waitEnded
+	var due <-chan time.Time
+	var wake, kick <-chan struct{}
+wait:
 	for {
-		g.mu.Lock()
-		pause, wake, kick := time.Until(g.due(o, l)), l.wake, l.kick
-		g.mu.Unlock()
-		timer := time.NewTimer(pause)
-		result := waitEnded
 		select {
-		case <-timer.C:
+		case <-token:
+			token = nil // it is ours
+		case <-kick:
+		case <-due:
 			return g.probe(o, l, false), waitProbe
 		case <-wake:
-			timer.Stop()
 			return g.probe(o, l, true), waitProbe
-		case <-kick:
-			timer.Stop()
-			continue
 		case <-o.over:
 			result = waitOver
+			break wait
 		case <-yield:
 			result = waitYielded
+			break wait
 		case <-ctx.Done():
+			break wait
 		case <-g.stop:
+			break wait
 		}
-		timer.Stop()
-		l.turn <- struct{}{}
-		return nil, result
+		g.mu.Lock()
+		due, wake, kick = time.After(time.Until(g.due(o, l))), l.wake, l.kick
+		g.mu.Unlock()
 	}
+	if token == nil {
+		l.turn <- struct{}{}
+	}
+	return nil, result
 }
 
 func (g *gates) stay(o *gate, l *lane, n int) {

@@ -16,12 +16,10 @@ const (
 	StateStarting RouteState = "starting"
 	// StateRunning: messages are taken and handled.
 	StateRunning RouteState = "running"
-	// StateOutage: an outage is on: nothing succeeds, or the source cannot be read, see [Route.From]. Messages wait, none
-	// is lost.
+	// StateOutage: nothing succeeds, or the source cannot be read, see [Route.From]. Messages wait.
 	StateOutage RouteState = "outage"
-	// StateFailing: messages are taken and handled, and the last ones were all
-	// poisoned, as many as [Config.FailingAfter] says. It ends when one is delivered and
-	// none has been poisoned for a minute.
+	// StateFailing: messages are taken and handled, and the last [Config.FailingAfter] were all poisoned. It ends when one
+	// is delivered and none has been poisoned for a minute.
 	StateFailing RouteState = "failing"
 	// StateEnded: the subscription has ended while the Router runs.
 	StateEnded RouteState = "ended"
@@ -45,15 +43,12 @@ type RouteHealth struct {
 	// Waiting counts those of them that wait for another attempt.
 	InFlight int `json:"in_flight"`
 	Waiting  int `json:"waiting"`
-	// WaitingForCopies counts the messages that wait because a copy of them is being handled,
-	// by another process for instance; most of them are not in flight meanwhile.
+	// WaitingForCopies counts the messages of which a copy is being handled; most are not in flight meanwhile.
 	WaitingForCopies int `json:"waiting_for_copies"`
-	// CopyWaits are the same by who handles the copies, those that wait longest first, at most
-	// 20 of them.
+	// CopyWaits are the same by who handles the copies, those that wait longest first, at most 20.
 	CopyWaits []CopyWait `json:"copy_waits,omitempty"`
 
-	// Refused are the topics that the sink takes no messages for while it takes others; see
-	// [Retry.Refused]. Their messages wait, mostly without being in flight.
+	// Refused is [Retry.Refused]. The messages of these topics wait, mostly without being in flight.
 	Refused []RefusedTopic `json:"refused,omitempty"`
 
 	// How messages have ended since the start; see [EventKind].
@@ -62,8 +57,7 @@ type RouteHealth struct {
 	Duplicates uint64 `json:"duplicates"`
 	Poisoned   uint64 `json:"poisoned"`
 	Returned   uint64 `json:"returned"`
-	// MaybeRepeated counts those of them that were handled although nobody can tell whether their sender
-	// repeated them, because they may be chunks: see [Keys.MaybeRepeated] and docs/identity.md.
+	// MaybeRepeated counts those of them whose sender may have repeated them, see [Keys.MaybeRepeated].
 	MaybeRepeated uint64 `json:"maybe_repeated"`
 	// PoisonedInARow counts those of Poisoned since the last one that was delivered.
 	PoisonedInARow uint64 `json:"poisoned_in_a_row"`

@@ -31,13 +31,11 @@ var subscribePolicy = backoff.Policy{Initial: 500 * time.Millisecond, Max: 30 * 
 // an error until then: everything may be starting at the same time.
 const subscribeOverdue = time.Minute
 
-// intake reads the subscription of a route and handles each message at once, in the goroutine of a subscriber that
-// calls for that, see [msgctx.Subscription], or else in one that has nothing else to do meanwhile. Watermill's own Router would take
-// each message through three more goroutines, start a fourth, and cancel the
-// subscription when it begins to close, and with it, for most subscribers, the
-// contexts of the messages that it then waits for. The intake instead stops reading,
-// keeps the subscription until the messages in flight are done and acknowledged, and
-// gives it up then. And a subscription that fails does not fail the other routes.
+// intake reads the subscription of a route and handles each message at once, in the goroutine of a subscriber that calls for
+// that, see [msgctx.Subscription], or else in one that has nothing else to do. Watermill's own Router would take each
+// message through more goroutines, and cancel the subscription, and with it, for most subscribers, the contexts of
+// messages that it then waits for. The intake stops reading, and gives the subscription up when the messages in flight
+// are done and acknowledged. And a subscription that fails does not fail the other routes.
 type intake struct {
 	*route
 

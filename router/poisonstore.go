@@ -13,13 +13,10 @@ import (
 // ErrNotInQueue says that the poison queue has no such message (any more).
 var ErrNotInQueue = errors.New("no such message in the poison queue")
 
-// PoisonStore is a poison queue that can be looked at without taking anything
-// off, and from which any message can be taken. Packages
-// stores/nats/poisonqueue and stores/kafka/poisonqueue have them for JetStream and
-// Kafka, and router/poisonstoretest tests whether a store does what is said here.
+// PoisonStore is a poison queue that can be looked at without taking anything off, and from which any message can be
+// taken. Packages stores/nats/poisonqueue and stores/kafka/poisonqueue have them, and router/poisonstoretest tests what is said here.
 //
-// Implementations are safe for concurrent use. IDs are theirs; they stay the same
-// as long as the message is in the queue, and are not used again.
+// Implementations are safe for concurrent use. IDs stay the same as long as the message is in the queue, and are not used again.
 type PoisonStore interface {
 	// Messages yields what is in the queue when the iteration begins, oldest
 	// first, also what [PoisonQueue] did not write. After an error nothing

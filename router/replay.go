@@ -42,19 +42,15 @@ type ReplayReport struct {
 // is written down also when the replay is interrupted.
 const deleteTimeout = 30 * time.Second
 
-// Replay handles the selected messages of a poison queue again, one after
-// the other, each as if it had just been received: it goes through the whole
-// chain of its route and to the route's sink. An outage is waited for, a
-// duplicate is recognized, and a failure puts the message into the queue again,
-// under another ID, with its history going on. Only then is the old one
-// deleted: one that was handled and not deleted, because the process was killed,
-// is recognized as a duplicate by the next replay when the dedup store outlives
-// the process, or by the sink's broker.
+// Replay handles the selected messages of a poison queue again, one after the other, each as if its route had just received
+// it: an outage is waited for, a duplicate is recognized, and a failure puts the message into the queue again, under
+// another ID, with its history going on. Only then is the old one deleted: one that was handled and not deleted, because
+// the process was killed, is recognized by the next replay when the dedup store outlives the process, or by the
+// sink's broker.
 //
-// Messages that PoisonQueue did not write are kept, and without selection.Force those that have reached some of their
-// direct recipients ([Poisoned].Partial), as [ReplayReport] says. It ends with ctx, or with
-// the first message that can be neither handled nor put back; that one stays.
-// The routes have to be added; the Router need not run, and must not be closed.
+// Some are kept, as [ReplayReport] says; selection.Force replays those with [Poisoned].Partial. It ends with ctx, or with the
+// first message that can be neither handled nor put back; that one stays. The routes have to be added; the Router
+// need not run, and must not be closed.
 func (r *Router) Replay(ctx context.Context, store PoisonStore, selection PoisonSelection) (ReplayReport, error) {
 	var report ReplayReport
 	byName, err := r.openRoutes()

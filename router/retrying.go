@@ -179,13 +179,12 @@ func (t *retrying) yield() (ready <-chan struct{}, stop func()) {
 	if up := t.gates.stuck(t.putOff); up != nil {
 		return up, func() {}
 	}
-	limit := make(chan struct{})
+	patience := waitInPlace
 	if t.putOff { // it has waited
-		close(limit)
-		return limit, func() {}
+		patience = 0
 	}
-	timer := time.AfterFunc(waitInPlace, func() { close(limit) })
-	return limit, func() { timer.Stop() }
+	limit, stop := context.WithTimeout(context.Background(), patience)
+	return limit.Done(), stop
 }
 
 // mayPutOff reports whether the message may wait with its subscriber: that is for as long as

@@ -19,58 +19,44 @@ import (
 
 // Route defines where messages come from, how they are processed and where they go.
 type Route struct {
-	// Name identifies the route in logs, metrics, Health, the poison queue and the
-	// dedup keys. Required, unique within the Router. A renamed route
-	// does not recognize what it handled under its old name.
+	// Name identifies the route in logs, metrics, Health, the poison queue and the dedup keys: a renamed route does not
+	// recognize what it handled before. Required, unique within the Router.
 	Name string
-	// From delivers the messages: the gateway's Subscriber or any other Watermill
-	// subscriber. Required; several routes may share one. The Router closes it. If
-	// it closes its channel on its own and has a method Err() error, Router.Run returns
-	// that error as the reason. While a method ReadError() (since time.Time, err error)
-	// returns an error, a running route is in an outage, for that reason. Either method
-	// may be that of a subscriber behind it, which its method Unwrap() message.Subscriber
-	// returns.
-	//
-	// The subscriber bounds how many messages are in flight, and keeps them in
-	// order: the Router handles every message as soon as it receives it.
+	// From delivers the messages: the gateway's Subscriber or any other Watermill subscriber, which bounds how many are in
+	// flight, and keeps them in order: each is handled as soon as it is received. Required; several routes may share
+	// one. The Router closes it. If it closes its channel on its own and has a method Err() error, Router.Run returns that
+	// error as the reason. While a method ReadError() (since time.Time, err error) returns an error, a running route
+	// is in an outage. Either may be that of a subscriber behind it, which its method Unwrap() message.Subscriber returns.
 	From message.Subscriber
 	// Topic is the topic that From is subscribed to. Required.
 	Topic string
 
-	// Filter reports whether the route accepts the message; others are
-	// acknowledged and counted. What every route refuses is up to the subscriber, see
-	// subscriber.Config.Unmatched. An error is handled by its class, see [ClassOf]: what cannot be told yet is an
+	// Filter reports whether the route accepts the message; others are acknowledged and counted. What every route refuses is
+	// up to the subscriber, see subscriber.Config.Unmatched. An error is handled by its class: what cannot be told yet is an
 	// [Outage]. It is asked in every attempt until Transform has made what is published; see [Once]. It must not
 	// modify the message. Packages router/expr and router/farm make filters. Nil accepts all.
 	Filter func(msg *message.Message) (bool, error)
-	// Transform turns the received message into the messages to be published. It
-	// receives a copy that it may modify and return (the payload's bytes are shared:
-	// replace them, do not write to them), and the returned messages belong to
-	// the Router. Once the sink may have some of them, the Router publishes the same ones until
-	// all are stored, and does not ask Transform again; what the sink refuses for good, and what was
-	// made for a delivery that waits with its subscriber and is larger than 64 KiB and than the
-	// message, is made anew. A message that another attempt produces again, with the same payload,
-	// keeps the UUID of the first attempt, and of several with one UUID the first one keeps it.
-	// Returning none filters the message
-	// out. An error is handled by its class, see [ClassOf]; undecodable data is
-	// [Permanent]. Nil passes the message on unmodified.
+	// Transform turns the received message into those that are published; none filters it out. It receives a copy that it
+	// may modify and return (the payload's bytes are shared: replace them, do not write to them), and what it returns
+	// belongs to the Router. Once the sink may have some of it, the Router publishes the same messages until all are
+	// stored, and does not ask Transform again; what the sink refuses for good, and what was made for a delivery that
+	// waits with its subscriber and is larger than 64 KiB and than the message, is made anew. A message that another
+	// attempt produces again, with the same payload, keeps the UUID of the first attempt, and of several with one UUID the
+	// first one keeps it. An error is handled by its class; undecodable data is [Permanent]. Nil passes the message on.
 	Transform message.HandlerFunc
-	// Middleware runs innermost, around Filter and Transform, whenever they do
-	// and not for duplicates, the first one outermost. It sees the messages that
-	// will be published and may modify them.
+	// Middleware runs innermost, around Filter and Transform, whenever they do, the first one outermost. It sees the
+	// messages that will be published and may modify them.
 	Middleware []message.HandlerMiddleware
 
-	// To is where the messages go. Required, unless Transform does all the work
-	// and returns none. Several routes may share one. The Router closes it. Use
-	// [sinks.FromPublisher] for any other Watermill publisher. An error of
-	// the sink that [ClassOf] does not know counts as an outage.
+	// To is where the messages go. Required, unless Transform does all the work and returns none. Several routes may share
+	// one. The Router closes it. Use [sinks.FromPublisher] for other Watermill publishers. An error of the sink that
+	// [ClassOf] does not know counts as an outage.
 	To sinks.Sink
-	// ToTopic is the template of the topic, see [sinks.ParseTopicTemplate]; a
-	// message that lacks one of its values goes to the poison queue, unless the
-	// template provides a default. Empty means [DefaultToTopic], and {type} for a sink whose topic
-	// is the message type ([sinks.Description].TopicIsType), as that of the gateway. There the topic is
-	// what is sent as the type, whatever the metadata says; and what the metadata received says of its
-	// payload, gateway.KeyContextID and gateway.KeySentTimestamp, is not sent with another payload.
+	// ToTopic is the template of the topic, see [sinks.ParseTopicTemplate]; a message that lacks one of its values goes to
+	// the poison queue, unless the template provides a default. Empty means [DefaultToTopic], and {type} for a sink whose
+	// topic is the message type ([sinks.Description].TopicIsType), as that of the gateway. There the topic is what is sent
+	// as the type; and what the metadata received says of its payload, gateway.KeyContextID and
+	// gateway.KeySentTimestamp, is not sent with another payload.
 	ToTopic string
 	// TopicFunc returns the topic of a message instead of ToTopic. Only one of them may be set. It must be safe for
 	// concurrent use and must not modify the message.
@@ -112,8 +98,7 @@ func (r *Route) validate() error {
 	return nil
 }
 
-// Errors of messages that a route cannot publish. Their class is
-// [ClassPermanent].
+// Errors of messages that a route cannot publish, of [ClassPermanent].
 var (
 	// ErrNoSink: Transform returned messages, but the route has no sink.
 	ErrNoSink = Permanent(errors.New("the route has no sink for the messages that its handler returned"))
@@ -140,9 +125,8 @@ type route struct {
 	// unchanged: neither Transform nor a middleware stands between what is received and what is
 	// published, so one is a copy of the other.
 	unchanged bool
-	// alone: nor is there anything else that an application put into the way of the message, or that
-	// may change it. gives:
-	// and the subscriber has no use for the metadata, so they are published instead of a copy.
+	// alone: nor is there anything else that an application put into the way of the message, or that may change it.
+	// gives: and the subscriber has no use for the metadata, so they are published instead of a copy.
 	alone bool
 	gives atomic.Bool
 	typed bool // the topic is the message type

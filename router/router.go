@@ -249,20 +249,17 @@ func (r *Router) warnPoisonSize(rt *route) {
 	}
 }
 
-// Run subscribes all routes and carries messages until ctx ends, Close is called
-// or all subscriptions have ended on their own. It then closes the Router, see
-// [Router.Close], and returns when that is done. It returns nil after a clean
-// shutdown; or, joined, [ErrRoutesEnded], a [*RouteError] for each route that ended on
-// its own for a known reason, and a [*CloseError]; or, without having done anything,
-// [ErrNoRoutes], [ErrStarted] or [ErrClosed].
+// Run subscribes all routes and carries messages until ctx ends, Close is called or all subscriptions have ended on their
+// own. It then closes the Router, see [Router.Close]. It returns nil after a clean shutdown; or, joined, [ErrRoutesEnded],
+// a [*RouteError] for each route that ended on its own for a known reason, and a [*CloseError]; or, without having
+// done anything, [ErrNoRoutes], [ErrStarted] or [ErrClosed].
 //
-// The end of ctx starts the shutdown and does not cancel work in
-// progress. The subscriptions get the values of ctx and their own cancellation.
+// The end of ctx starts the shutdown and does not cancel work in progress. The subscriptions get the values of ctx and their
+// own cancellation.
 //
-// A route whose subscription fails is retried, and does not delay the
-// others. It is refused for good if the error is [ClassPermanent], or means that the
-// configuration of a subscriber of this module is invalid or that it was closed:
-// its state is then [StateFailed], and the others keep running.
+// A route whose subscription fails is retried, and does not delay the others. It is refused for good, in [StateFailed], if the
+// error is [ClassPermanent], or means that the configuration of a subscriber of this module is invalid or that it was
+// closed.
 func (r *Router) Run(ctx context.Context) error {
 	if err := r.start(ctx); err != nil {
 		return err

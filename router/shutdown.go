@@ -18,18 +18,15 @@ func (r *Router) drainTimeout() time.Duration { return r.config.CloseTimeout - r
 
 // Close shuts the Router down in this order, bounded by [Config.CloseTimeout]:
 //
-//  1. Intake stops. Waits between attempts end, and their
-//     messages are nacked; attempts in progress continue. The gateway's Subscriber, or any
-//     other with a method Drain(context.Context), takes in nothing more and still delivers
+//  1. Intake stops. Waits between attempts end, and their messages are nacked; attempts in progress continue. The
+//     gateway's Subscriber, or any other with a method Drain(context.Context), takes in nothing more and still delivers
 //     what it has taken in, see [subscriber.Subscriber.Drain].
 //  2. The messages in flight are finished and acknowledged.
-//  3. The subscriptions are canceled and every subscriber is closed, which for
-//     the gateway's Subscriber sends the confirmations.
+//  3. The subscriptions are canceled and every subscriber is closed, which for the gateway's sends the confirmations.
 //  4. Every sink, the poison queue and the dedup store are closed.
 //
-// Each one is closed once, even if several routes share it. If a Close
-// does not return in time, it is abandoned and named in the error. The error is a
-// [*CloseError] or nil. Further calls wait for the first one and return the same.
+// Each one is closed once, even if several routes share it. A Close that does not return in time is abandoned and named in the
+// error, which is a [*CloseError] or nil. Further calls wait for the first one and return the same.
 //
 // [subscriber.Subscriber.Drain]: https://pkg.go.dev/github.com/agrimill/agrimill/subscriber#Subscriber.Drain
 func (r *Router) Close() error {

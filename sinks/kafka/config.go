@@ -179,13 +179,8 @@ func NoPartitionKey(*message.Message) string { return "" }
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	c.Name = cmp.Or(c.Name, "kafka")
-	c.Connection.setDefaults()
+	c.Connection = c.Connection.WithDefaults()
 	c.TopicPrefix = cmp.Or(c.TopicPrefix, DefaultTopicPrefix)
 	if c.PartitionKey == nil {
 		c.PartitionKey = MetadataKey(gateway.KeyReceivingEndpointID)
@@ -197,6 +192,7 @@ func (c *Config) setDefaults() {
 	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
 	c.MaxPending = cmp.Or(c.MaxPending, DefaultMaxPending)
 	c.MaxPendingBytes = cmp.Or(c.MaxPendingBytes, DefaultMaxPendingBytes)
+	return c
 }
 
 // Format writes the fields without what is secret, for every verb.
@@ -205,7 +201,7 @@ func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig]. Zero values stand for the defaults; only Brokers is required.
 func (c Config) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	var e validate.Errors
 	e.Join("", c.Connection.Validate())
 	e.Check(c.TopicPrefix == NoTopicPrefix || ValidTopic(c.TopicPrefix), "TopicPrefix", TopicRule)
@@ -243,7 +239,7 @@ func (Config) TopicSegment(value string) string { return TopicSegment(value) }
 
 // CheckTopic implements [sinks.Topics].
 func (c Config) CheckTopic(topic string) error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	if err := checkTopic(TopicName(c.TopicPrefix, topic)); err != nil {
 		return sinks.NewError(c.Name, topic, sinks.ErrRejected, err)
 	}

@@ -38,11 +38,6 @@ type Connection struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Connection) WithDefaults() Connection {
-	c.setDefaults()
-	return c
-}
-
-func (c *Connection) setDefaults() {
 	c.ClientID = cmp.Or(c.ClientID, DefaultClientID)
 	if c.SASL.Mechanism == "" && c.SASL.User != "" {
 		c.SASL.Mechanism = MechanismPlain
@@ -51,6 +46,7 @@ func (c *Connection) setDefaults() {
 		c.Version = sarama.V2_8_0_0
 	}
 	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
+	return c
 }
 
 // Format writes the fields without what is secret, for every verb.
@@ -59,7 +55,7 @@ func (c Connection) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Connection) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	var e validate.Errors
 	e.Check(len(c.Brokers) > 0, "Brokers", "must not be empty")
 	for i, broker := range c.Brokers {
@@ -89,7 +85,7 @@ func (s SASL) validate() error {
 // ClientConfig returns the configuration of a Kafka client, such as a consumer, that
 // connects as c says. The rest is sarama's default.
 func (c Connection) ClientConfig() *sarama.Config {
-	c.setDefaults()
+	c = c.WithDefaults()
 	k := sarama.NewConfig()
 	k.ClientID = c.ClientID
 	k.Version = c.Version

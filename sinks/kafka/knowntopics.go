@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -21,43 +22,51 @@ type knownTopic struct {
 
 // flight is a look at a topic under way.
 type flight struct {
-	done  chan struct{} // closed when topic and err are set
-	topic *topic
-	err   error
+	done chan struct{} // closed when err is set, and knownTopics has the topic if that is nil
+	err  error
 }
 
-// find returns what is known of a topic, or the look at it that is under way; first means that the
-// caller has to take that look, with what the last one has found.
-func (k *knownTopics) find(called string) (t *topic, f *flight, first bool) {
-	k.topicsMu.Lock()
-	defer k.topicsMu.Unlock()
-	known := k.byTopic[called]
+// lookUp returns what is known about a topic, or the look at it that has to be waited for.
+func (s *Sink) lookUp(called string) (*topic, *flight) {
+	called = legalTopic(called) // of topics with one name only one is looked at
+	s.topicsMu.Lock()
+	defer s.topicsMu.Unlock()
+	known := s.byTopic[called]
 	switch {
 	case known == nil:
 		known = &knownTopic{}
-		k.byTopic[called] = known
+		s.byTopic[called] = known
 	case known.flight != nil:
-		return nil, known.flight, false
+		return nil, known.flight
 	case !known.stale:
-		return known.topic, nil, false
+		return known.topic, nil
 	}
 	known.flight = &flight{done: make(chan struct{})}
-	return known.topic, known.flight, true
+	s.life.Fork()
+	go s.fly(called, known) // ends by its time-out or by Close
+	return nil, known.flight
 }
 
-// landed hands what a look has found to those who wait.
-func (k *knownTopics) landed(called string, f *flight) {
-	k.topicsMu.Lock()
-	known := k.byTopic[called]
-	known.flight = nil
+// fly prepares a topic for those who wait.
+func (s *Sink) fly(called string, known *knownTopic) {
+	defer s.life.Leave()
+	ctx, cancel := context.WithTimeout(s.background, s.config.ConnectTimeout)
+	defer cancel()
+	t, err := s.prepareTopic(ctx, called, known.topic) // which nobody changes meanwhile
+	s.topicsMu.Lock()
+	f := known.flight
+	f.err, known.flight = err, nil
 	switch {
-	case f.err == nil:
-		known.topic, known.stale = f.topic, false
+	case err == nil:
+		known.topic, known.stale = t, false
 	case known.topic == nil:
-		delete(k.byTopic, called)
+		delete(s.byTopic, called)
 	}
-	k.topicsMu.Unlock()
+	s.topicsMu.Unlock()
 	close(f.done)
+	if err == nil {
+		s.assess(t)
+	}
 }
 
 // nameOf returns the Kafka topic for a topic that was found, else "".

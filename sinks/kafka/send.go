@@ -170,12 +170,10 @@ func (s *Sink) waitForTopic(w *wait, messages []*message.Message) (*topic, error
 			if f.err != nil {
 				return nil, f.err
 			}
-			t = f.topic
-		}
-		if t.lane.life.Enter() {
+		} else if t.lane.life.Enter() {
 			return t, nil
 		}
-		// Somebody looks at the topic again, and has closed the lane since.
+		// There was a look at the topic, or somebody takes one, and has closed the lane since.
 	}
 }
 

@@ -75,7 +75,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config.setDefaults()
+	config = config.WithDefaults()
 	config.Brokers = slices.Clone(config.Brokers)
 	config.TopicConfig = maps.Clone(config.TopicConfig)
 	if config.CloudEvents != nil {
@@ -260,42 +260,23 @@ func (s *Sink) Close() error {
 
 // end is Close, once.
 func (s *Sink) end() {
-	timer := time.NewTimer(s.config.CloseTimeout)
-	defer timer.Stop()
-	idle := s.life.Idle() // stop makes the last call give up
-	select {
-	case <-idle:
-	case <-timer.C:
+	giveUp := func() {
+		s.stop() // makes the last call give up
+		s.dialer.Shut()
+	}
+	timer := time.AfterFunc(s.config.CloseTimeout, func() {
 		s.logger.Info("Kafka sink closing with publishes in flight", nil)
-		s.stop()
-		s.dialer.Shut()
-		<-idle
+		giveUp()
+	})
+	<-s.life.Idle()
+	// A producer may still have messages whose callers gave up. It ends without connections at the latest.
+	var producers sync.WaitGroup
+	for _, p := range s.producers { // nobody else is left
+		producers.Go(p.close)
 	}
-
-	// A producer may still have messages whose callers gave up.
-	drained := make(chan struct{})
-	// Ends when the producers are drained, at the latest without connections.
-	go func() {
-		defer close(drained)
-		var group sync.WaitGroup
-		for _, p := range s.producers { // nobody else is left
-			group.Go(p.close)
-		}
-		group.Wait()
-	}()
-	select {
-	case <-drained:
-	case <-timer.C:
-	case <-s.background.Done():
-	}
-	s.stop()
-	select {
-	case <-drained:
-	default:
-		s.dialer.Shut()
-		<-drained
-	}
-	s.dialer.Shut() // ends a look that is under way
+	producers.Wait()
+	timer.Stop()
+	giveUp() // ends a look that is under way
 	s.opening.Stop(context.Background())
 	s.watchers.Wait()
 	s.deadlines.stop()

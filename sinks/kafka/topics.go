@@ -64,32 +64,6 @@ func (l *lane) drain(ctx context.Context) error {
 // producer before this one.
 var errDraining = errors.New("earlier messages are still being sent, with other limits")
 
-// lookUp returns what is known about a topic, or the look at it that has to be
-// waited for.
-func (s *Sink) lookUp(called string) (*topic, *flight) {
-	called = legalTopic(called) // of topics with one name only one is looked at
-	t, f, first := s.find(called)
-	if first {
-		s.life.Fork()
-		go func() { // ends by its time-out or by Close
-			defer s.life.Leave()
-			s.fly(called, f, t)
-		}()
-	}
-	return t, f
-}
-
-// fly prepares a topic and hands it to those who wait.
-func (s *Sink) fly(called string, f *flight, last *topic) {
-	ctx, cancel := context.WithTimeout(s.background, s.config.ConnectTimeout)
-	defer cancel()
-	f.topic, f.err = s.prepareTopic(ctx, called, last)
-	s.landed(called, f)
-	if f.err == nil {
-		s.assess(f.topic)
-	}
-}
-
 // prepareTopic makes sure that a topic exists, and that there is a producer for
 // its limit. last is what was known of it before, if anything was.
 func (s *Sink) prepareTopic(ctx context.Context, called string, last *topic) (*topic, error) {

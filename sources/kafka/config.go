@@ -111,11 +111,6 @@ type Config struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.setDefaults()
-	return c
-}
-
-func (c *Config) setDefaults() {
 	c.Connection = c.Connection.WithDefaults()
 	c.TopicPrefix = cmp.Or(c.TopicPrefix, kafka.DefaultTopicPrefix)
 	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
@@ -124,6 +119,7 @@ func (c *Config) setDefaults() {
 		c.Unmarshaler = kafka.Marshaler{}
 	}
 	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
+	return c
 }
 
 // Format writes the fields without what is secret, for every verb.
@@ -132,7 +128,7 @@ func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 // Validate reports every field whose value is not allowed; the error matches
 // [ErrConfig].
 func (c Config) Validate() error {
-	c.setDefaults()
+	c = c.WithDefaults()
 	var e validate.Errors
 	e.Join("", c.Connection.Validate())
 	var names []string

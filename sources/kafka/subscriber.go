@@ -70,7 +70,7 @@ func (s *Subscriber) Format(state fmt.State, _ rune) {
 
 // prepare returns a valid configuration with its defaults, and a logger, for which nil is silent.
 func prepare(config Config, logger watermill.LoggerAdapter) (Config, watermill.LoggerAdapter, error) {
-	config.setDefaults()
+	config = config.WithDefaults()
 	if logger == nil {
 		logger = watermill.NopLogger{}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"sync/atomic"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/enum"
-	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
@@ -58,32 +56,24 @@ func Open(config Config, logger watermill.LoggerAdapter) (message.Subscriber, er
 		}
 		return s, nil
 	}
-	config, logger, err := prepare(config, logger)
+	m, err := newMember(config, logger)
 	if err != nil {
 		return nil, err
 	}
-	s := &stock{config: config, logger: logger, life: lifecycle.New()}
+	s := &stock{member: m}
 	s.Subscriber, err = wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
-		Brokers: config.Brokers, ConsumerGroup: config.Group, Unmarshaler: s, OverwriteSaramaConfig: config.client(),
-	}, logger)
+		Brokers: config.Brokers, ConsumerGroup: config.Group, Unmarshaler: s, OverwriteSaramaConfig: m.config.client(),
+	}, m.logger)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return s, nil
 }
 
-// Format writes what it is, for every verb, and nothing of its configuration.
-func (s *stock) Format(state fmt.State, _ rune) {
-	_, _ = io.WriteString(state, "kafka.Subscriber("+s.config.Group+")")
-}
-
 // stock is a subscriber of watermill-kafka, which reads one topic a subscription, for several.
 type stock struct {
 	*wmkafka.Subscriber
-	config  Config
-	logger  watermill.LoggerAdapter
-	life    *lifecycle.Life // counts the subscriptions
-	reading reading
+	member
 	// cluster is the ID of the cluster, set by the first Subscribe.
 	cluster atomic.Pointer[string]
 }
@@ -101,10 +91,7 @@ func (s *stock) prepare(ctx context.Context, topics []string) error {
 	}
 	id, _, err := identify(client, topics)
 	if err == nil {
-		_, err = s.reading.exist(client, s.config, topics, s.logger)
-	}
-	if err == nil {
-		err = checkGroup(ctx, client, s.config, topics, s.logger)
+		_, err = s.check(ctx, client, topics, s.logger)
 	}
 	if err == nil {
 		s.cluster.Store(&id)
@@ -138,10 +125,7 @@ func (s *stock) Subscribe(ctx context.Context, topic string) (<-chan *message.Me
 // open subscribes to topics until ctx ends. Goroutines that pass on the messages run until then, also after an error.
 func (s *stock) open(ctx context.Context, topic string) (chan *message.Message, *sync.WaitGroup, error) {
 	running := new(sync.WaitGroup)
-	topics, err := s.config.selected(topic)
-	if err == nil {
-		err = s.reading.add(ctx, topics)
-	}
+	topics, err := s.take(ctx, topic)
 	if err != nil {
 		return nil, running, err
 	}

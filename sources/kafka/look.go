@@ -35,10 +35,11 @@ type Found struct {
 // nothing. The warnings are those of the subscription, and so are the errors, but for [ErrNoTopic], which one missing
 // topic is enough for. It blocks for as long as Subscribe. A nil logger is silent.
 func Look(config Config, topic string, logger watermill.LoggerAdapter) (found Found, err error) {
-	config, logger, err = prepare(config, logger)
+	m, err := newMember(config, logger)
 	if err != nil {
 		return Found{}, err
 	}
+	config, logger = m.config, m.logger
 	topics, err := config.selected(topic)
 	if err != nil {
 		return Found{}, err
@@ -150,8 +151,8 @@ func look(ctx context.Context, client sarama.Client, config Config, partitions m
 	}
 	for topic, numbers := range partitions {
 		for _, number := range numbers {
-			p, err := boundsOf(client, topic, number, notes, ends)
-			if err != nil {
+			p := &bounds{topic: topic, number: number, note: notes[topic]}
+			if err := p.ask(client, ends); err != nil {
 				return Found{}, err
 			}
 			block := committed.GetBlock(topic, number)

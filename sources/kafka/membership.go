@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
 )
 
 // handler handles one session of the consumer group.
@@ -18,8 +19,6 @@ type handler struct {
 	cluster string
 	// notes are the notes of topics, which tell a topic that was created again.
 	notes map[string]string
-	// missing is [ErrNoTopic] if topics are missing since the beginning.
-	missing error
 	// endSession makes the group rebalance; this member comes back.
 	endSession context.CancelFunc
 	lost       chan struct{} // closed when the partitions may be somebody else's
@@ -228,6 +227,6 @@ func (h *handler) heartbeat(coordinator *sarama.Broker, session sarama.ConsumerG
 }
 
 func (h *handler) lose(reason string) {
-	h.logger.Info("Kafka partitions are lost; what is open of them is given up", fieldReason(reason))
+	h.logger.Info("Kafka partitions are lost; what is open of them is given up", watermill.LogFields{"reason": reason})
 	close(h.lost)
 }

@@ -132,17 +132,10 @@ func (h *handler) checkTopics(broker *sarama.Broker, session sarama.ConsumerGrou
 	}
 }
 
-// start is where a partition is read from.
-type start struct {
-	topic  string
-	number int32
-	at     int64
-}
-
 // begin has each partition of a session read from where the group goes on in the topic that is there now, and says what was
 // deleted unread.
 func (h *handler) begin(session sarama.ConsumerGroupSession) error {
-	var starts []start
+	var starts []*bounds
 	for same := false; !same; {
 		var err error
 		if h.cluster, h.notes, err = identify(h.client, h.topics); err != nil {
@@ -166,35 +159,31 @@ func (h *handler) begin(session sarama.ConsumerGroupSession) error {
 		delete(h.ends[s.topic], s.number) // from now on the group has an offset
 	}
 	if len(h.notes) == len(h.topics) {
-		h.missing, h.subscription.missing = nil, nil
+		h.missing = nil
 	}
 	session.Commit()
 	return nil
 }
 
 // starts returns where the partitions of a session are read from.
-func (h *handler) starts(session sarama.ConsumerGroupSession) (starts []start, err error) {
+func (h *handler) starts(session sarama.ConsumerGroupSession) (starts []*bounds, err error) {
 	committed, err := committedOffsets(session.Context(), h.client, h.config.Group, session.Claims())
 	if err != nil {
 		return nil, err
 	}
+	var claims errgroup.Group
 	for topic, numbers := range session.Claims() {
 		for _, number := range numbers {
-			starts = append(starts, start{topic: topic, number: number})
+			p := &bounds{topic: topic, number: number, note: h.notes[topic], noted: h.noted[topic]}
+			starts = append(starts, p)
+			claims.Go(func() error {
+				if err := p.ask(h.client, h.ends); err != nil {
+					return fmt.Errorf("offsets of %s/%d: %w", topic, number, err)
+				}
+				p.at = p.start(h.config.Start, committed.GetBlock(topic, number), h.logger)
+				return nil
+			})
 		}
-	}
-	var claims errgroup.Group
-	for i := range starts {
-		s := &starts[i]
-		claims.Go(func() error {
-			p, err := boundsOf(h.client, s.topic, s.number, h.notes, h.ends)
-			if err != nil {
-				return fmt.Errorf("offsets of %s/%d: %w", s.topic, s.number, err)
-			}
-			p.noted = h.noted[s.topic]
-			s.at = p.start(h.config.Start, committed.GetBlock(s.topic, s.number), h.logger)
-			return nil
-		})
 	}
 	return starts, claims.Wait()
 }
@@ -207,23 +196,23 @@ type bounds struct {
 	noted          string // as a session before found it; empty if there was none
 	oldest, newest int64
 	end            *int64 // as a new group found it with StartNewest; nil otherwise
+	at             int64  // where it is read from
 }
 
-// boundsOf asks what there is of a partition.
-func boundsOf(client sarama.Client, topic string, number int32, notes map[string]string, ends map[string]map[int32]int64) (p bounds, err error) {
-	p = bounds{topic: topic, number: number, note: notes[topic]}
-	if end, isNew := ends[topic][number]; isNew {
+// ask asks what there is of the partition. ends is where those of a new group end.
+func (p *bounds) ask(client sarama.Client, ends map[string]map[int32]int64) (err error) {
+	if end, isNew := ends[p.topic][p.number]; isNew {
 		p.end = &end
 	}
-	if p.oldest, err = client.GetOffset(topic, number, sarama.OffsetOldest); err != nil {
-		return p, err
+	if p.oldest, err = client.GetOffset(p.topic, p.number, sarama.OffsetOldest); err != nil {
+		return err
 	}
-	p.newest, err = client.GetOffset(topic, number, sarama.OffsetNewest)
-	return p, err
+	p.newest, err = client.GetOffset(p.topic, p.number, sarama.OffsetNewest)
+	return err
 }
 
 // start returns where a group reads a partition from, and logs what that skips or repeats.
-func (p bounds) start(start Start, committed *sarama.OffsetFetchResponseBlock, logger watermill.LoggerAdapter) int64 {
+func (p *bounds) start(start Start, committed *sarama.OffsetFetchResponseBlock, logger watermill.LoggerAdapter) int64 {
 	fields := watermill.LogFields{"topic": p.topic, "partition": p.number, "committed": committed.Offset, "oldest": p.oldest, "newest": p.newest}
 	before := committed.Metadata
 	if committed.Offset < 0 {

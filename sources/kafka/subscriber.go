@@ -49,32 +49,51 @@ var joinPolicy = backoff.Policy{Initial: 100 * time.Millisecond, Max: 10 * time.
 // at once if the partition is lost, because the coordinator says so or has not answered for
 // two thirds of the session timeout, their contexts end and their acks are void.
 type Subscriber struct {
-	config Config
-	logger watermill.LoggerAdapter
+	member
 
 	// stopped ends when Close begins.
 	stopped context.Context
 	stop    context.CancelFunc
-	life    *lifecycle.Life // counts the subscriptions
 
-	maxSpan int64 // how many offsets one record may hold back
-
-	reading reading
+	maxSpan int64           // how many offsets one record may hold back
 	state   readstate.State // of the latest subscription
 }
 
-// Format writes what it is, for every verb, and nothing of its configuration.
-func (s *Subscriber) Format(state fmt.State, _ rune) {
-	_, _ = io.WriteString(state, "kafka.Subscriber("+s.config.Group+")")
+// member is what the subscribers of both drivers have.
+type member struct {
+	config  Config
+	logger  watermill.LoggerAdapter
+	life    *lifecycle.Life // counts the subscriptions
+	reading *reading
 }
 
-// prepare returns a valid configuration with its defaults, and a logger, for which nil is silent.
-func prepare(config Config, logger watermill.LoggerAdapter) (Config, watermill.LoggerAdapter, error) {
+// newMember returns an error that matches [ErrConfig] if the configuration is not valid. A nil logger is silent.
+func newMember(config Config, logger watermill.LoggerAdapter) (member, error) {
 	config = config.WithDefaults()
-	if logger == nil {
-		logger = watermill.NopLogger{}
+	logger = warnlog.Or(logger).With(watermill.LogFields{"group": config.Group})
+	return member{config: config, logger: logger, life: lifecycle.New(), reading: &reading{}}, config.Validate()
+}
+
+// Format writes what it is, for every verb, and nothing of its configuration.
+func (m member) Format(state fmt.State, _ rune) {
+	_, _ = io.WriteString(state, "kafka.Subscriber("+m.config.Group+")")
+}
+
+// take returns the Kafka topics that Subscribe reads for its argument, until ctx ends.
+func (m member) take(ctx context.Context, topic string) ([]string, error) {
+	topics, err := m.config.selected(topic)
+	if err == nil {
+		err = m.reading.add(ctx, topics)
 	}
-	return config, logger.With(watermill.LogFields{"group": config.Group}), config.Validate()
+	return topics, err
+}
+
+// check returns why the topics or the group cannot be used, or as wait that some topics are missing.
+func (m member) check(ctx context.Context, client sarama.Client, topics []string, logger watermill.LoggerAdapter) (wait, err error) {
+	if wait, err = m.reading.exist(client, m.config, topics, logger); err == nil {
+		err = checkGroup(ctx, client, m.config, topics, logger)
+	}
+	return wait, err
 }
 
 // New returns a Subscriber, or an error that matches [ErrConfig]. It does not connect;
@@ -84,11 +103,11 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	if config.Driver != DriverAgrimill {
 		return nil, fmt.Errorf("%w: Driver: %v needs Open", ErrConfig, config.Driver)
 	}
-	config, logger, err := prepare(config, logger)
+	m, err := newMember(config, logger)
 	if err != nil {
 		return nil, err
 	}
-	s := &Subscriber{config: config, logger: logger, life: lifecycle.New(), maxSpan: defaultMaxSpan}
+	s := &Subscriber{member: m, maxSpan: defaultMaxSpan}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -140,10 +159,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		noted: map[string]string{}, values: context.WithoutCancel(intake), intake: intake,
 	}
 	var err error
-	if sub.topics, err = s.config.selected(topic); err == nil {
-		err = s.reading.add(intake, sub.topics)
-	}
-	if err == nil {
+	if sub.topics, err = s.take(intake, topic); err == nil {
 		err = sub.open()
 	}
 	switch {
@@ -200,10 +216,7 @@ func (s *subscription) open() error {
 	if err != nil {
 		return s.config.unavailable(err)
 	}
-	s.missing, err = s.reading.exist(client, s.config, s.topics, s.once)
-	if err == nil {
-		err = checkGroup(s.intake, client, s.config, s.topics, s.once)
-	}
+	s.missing, err = s.check(s.intake, client, s.topics, s.once)
 	if err == nil && s.config.Start == StartNewest {
 		s.ends, err = newestOffsets(s.intake, client, s.config.Group, s.reading.older(s.topics))
 	}
@@ -322,8 +335,7 @@ func (s *subscription) run() {
 	for n := 0; s.intake.Err() == nil; {
 		session, endSession := context.WithCancel(s.intake)
 		h := &handler{
-			subscription: s, endSession: endSession, missing: s.missing,
-			lost: make(chan struct{}), end: make(chan struct{}),
+			subscription: s, endSession: endSession, lost: make(chan struct{}), end: make(chan struct{}),
 		}
 		s.planned.plan()
 		err := s.group.Consume(session, s.topics, h)
@@ -348,7 +360,7 @@ func (s *subscription) run() {
 		n++
 	}
 	if err := errors.Join(s.group.Close(), s.client.Close()); err != nil {
-		s.logger.Info("Kafka consumer group was not left; it will miss this member", fieldReason(err.Error()))
+		s.logger.Info("Kafka consumer group was not left; it will miss this member", watermill.LogFields{"reason": err.Error()})
 	}
 	<-told
 }
@@ -374,8 +386,6 @@ func (s *subscription) alive() {
 // brokers are away or refuse this client, or a topic does not exist. The subscription retries. It is nil as long as the group
 // works, and for a subscription that has just begun. It does not wait for the brokers.
 func (s *Subscriber) ReadError() (since time.Time, err error) { return s.state.ReadError() }
-
-func fieldReason(reason string) watermill.LogFields { return watermill.LogFields{"reason": reason} }
 
 // Close ends all subscriptions: it takes no more messages, waits for those that are open for
 // at most Config.CloseTimeout, commits the offsets and leaves the consumer group. What was not

@@ -46,17 +46,10 @@ func (l *deadlines) remove(d *delivery) {
 	d.due.Remove()
 }
 
-// expire is called by the timer.
+// expire is called by the timer, which it sets for the next deadline.
 func (l *deadlines) expire() {
-	for _, d := range l.due() {
-		d.expire()
-	}
-}
-
-// due removes all whose deadline has come, and sets the timer for the next one.
-func (l *deadlines) due() (due []*delivery) {
+	var due []*delivery
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	now := time.Now()
 	for e := l.queue.Due(now); e != nil; e = l.queue.Due(now) {
 		e.Remove()
@@ -64,7 +57,10 @@ func (l *deadlines) due() (due []*delivery) {
 	}
 	l.at = time.Time{}
 	l.set()
-	return due
+	l.mu.Unlock()
+	for _, d := range due {
+		d.expire()
+	}
 }
 
 // stop stops the timer. Nothing may be added any more.

@@ -33,12 +33,6 @@ type producer struct {
 	done   sync.WaitGroup // of the goroutines that pass on the results
 }
 
-// result is how it went with a record.
-type result struct {
-	record *sarama.ProducerMessage
-	err    error
-}
-
 // delivery is a message in flight, and all that is needed of it, in one allocation.
 type delivery struct {
 	sinks.Publication
@@ -96,17 +90,17 @@ func newProducer(brokers []string, config *sarama.Config, key producerKey, pendi
 	// sarama sends the next batch only when all results of the last one are taken, so finish has a
 	// goroutine of its own, with room for every message that can be under way: none waits for the one
 	// before it.
-	results := make(chan result, pending)
+	results := make(chan sarama.ProducerError, pending) // without Err: stored
 	var readers sync.WaitGroup
 	// All end when the producer is closed and has no message left.
 	readers.Go(func() {
 		for record := range async.Successes() {
-			results <- result{record: record}
+			results <- sarama.ProducerError{Msg: record}
 		}
 	})
 	readers.Go(func() {
 		for failed := range async.Errors() {
-			results <- result{failed.Msg, failed.Err}
+			results <- *failed
 		}
 	})
 	p.done.Go(func() {
@@ -115,7 +109,7 @@ func newProducer(brokers []string, config *sarama.Config, key producerKey, pendi
 	})
 	p.done.Go(func() {
 		for r := range results {
-			finish(r.record, r.err)
+			finish(r.Msg, r.Err)
 		}
 	})
 	return p, nil

@@ -38,19 +38,14 @@ type lane struct {
 	producer *producer
 	limits   producerKey
 	life     *lifecycle.Life
-	drained  chan struct{} // nil until it is closed; then closed with its last message
+	drained  <-chan struct{} // nil until it is closed; then closed with its last message
 }
 
 // drain closes the lane, and waits until nothing is in it.
 func (l *lane) drain(ctx context.Context) error {
 	if l.drained == nil {
 		l.life.Close(func() {})
-		drained := make(chan struct{})
-		go func() { // ends with the last message, at the latest when the producer is closed
-			defer close(drained)
-			<-l.life.Idle()
-		}()
-		l.drained = drained
+		l.drained = l.life.Idle() // with the last message, at the latest when the producer is closed
 	}
 	select {
 	case <-l.drained:

@@ -165,7 +165,12 @@ func (s *Store) open(ctx context.Context) (err error) {
 	}
 	ends := map[int32]int64{}
 	for _, p := range at.Partitions {
-		if ends[p.ID], err = s.read(ctx, p); err != nil {
+		ends[p.ID], err = s.cluster.Read(ctx, s.config.Topic, p, p.Oldest, func(records []*sarama.ConsumerMessage, _ int64) {
+			for _, record := range records {
+				s.take(ctx, record)
+			}
+		})
+		if err != nil {
 			return err
 		}
 	}

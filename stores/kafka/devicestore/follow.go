@@ -16,7 +16,6 @@ import (
 	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router/farm"
-	"github.com/agrimill/agrimill/stores/kafka/internal/brokers"
 )
 
 const (
@@ -26,18 +25,6 @@ const (
 	// maxFetch is how many bytes are read at once. A larger batch of records comes whole.
 	maxFetch = 1 << 20
 )
-
-// read takes in what a partition has, and returns where it ends.
-func (s *Store) read(ctx context.Context, p brokers.Partition) (next int64, err error) {
-	next = p.Oldest
-	err = s.cluster.Read(ctx, s.config.Topic, p, next, func(records []*sarama.ConsumerMessage, after int64) {
-		for _, record := range records {
-			s.take(ctx, record)
-		}
-		next = after
-	})
-	return next, err
-}
 
 // follow reads a partition from an offset on until the store is closed, and from its beginning when the offset is gone, such as with a
 // topic that was deleted and made again.
@@ -55,12 +42,8 @@ func (s *Store) follow(partition int32, next int64) {
 		case err == nil:
 			pause = readEvery
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
-			if at, err := s.cluster.Look(s.ctx, s.config.Topic); err == nil {
-				for _, p := range at.Partitions {
-					if p.ID == partition {
-						next = p.Oldest
-					}
-				}
+			if oldest, err := s.cluster.Oldest(s.ctx, s.config.Topic, partition); err == nil {
+				next = oldest
 			}
 		}
 		_ = backoff.Sleep(s.ctx, pause)
@@ -89,20 +72,17 @@ func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
 	}
 	teamset := key[:slash]
 	d := farm.DeviceDescription{Payload: record.Value}
-	for _, h := range record.Headers {
-		if string(h.Key) == tenantHeader {
-			d.Tenant = string(h.Value)
-		}
-	}
 	times := make([]time.Time, 0, 1)
 	for _, h := range record.Headers {
-		if string(h.Key) != sentHeader {
-			continue
-		}
-		if at, ok := isotime.Parse(h.Value); ok {
-			times = append(times, at)
-		} else {
-			s.unreadable(record, "a time it was sent")
+		switch string(h.Key) {
+		case tenantHeader:
+			d.Tenant = string(h.Value)
+		case sentHeader:
+			if at, ok := isotime.Parse(h.Value); ok {
+				times = append(times, at)
+			} else {
+				s.unreadable(record, "a time it was sent")
+			}
 		}
 	}
 	if len(times) == 0 {

@@ -111,7 +111,7 @@ func (h *handled) has(p place) (marked, sure bool) {
 // sure reports whether the place still has the record that was deleted: nobody else became the leader since. It is called
 // with mu.
 func (h *handled) sure(p place, m mark) bool {
-	return m.record == "" || m.epoch != brokers.UnknownEpoch && m.epoch == h.extents[p.partition].Epoch
+	return m.record == "" || m.epoch == h.extents[p.partition].Epoch
 }
 
 // deleted reports whether the record that was read at a place, in this epoch or later, was deleted. That another one had
@@ -189,7 +189,7 @@ func (h *handled) read(ctx context.Context, p brokers.Partition) error {
 	h.mu.Lock()
 	offset := h.next[p.ID]
 	h.mu.Unlock()
-	return h.cluster.Read(ctx, h.topic, p, offset, func(records []*sarama.ConsumerMessage, next int64) {
+	_, err := h.cluster.Read(ctx, h.topic, p, offset, func(records []*sarama.ConsumerMessage, next int64) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		for _, r := range records {
@@ -200,6 +200,7 @@ func (h *handled) read(ctx context.Context, p brokers.Partition) error {
 		}
 		h.next[p.ID] = next
 	})
+	return err
 }
 
 // set is called with mu.

@@ -356,7 +356,8 @@ func (r *reader) fill(ctx context.Context) (bool, error) {
 		}
 		records, next, err := r.queue.cluster.Fetch(ctx, r.queue.topic, r.partition, r.next, size)
 		if errors.Is(err, sarama.ErrOffsetOutOfRange) {
-			if next, err = r.oldest(ctx); err == nil && next == r.next {
+			next, err = r.queue.cluster.Oldest(ctx, r.queue.topic, r.partition)
+			if err == nil && next <= r.next {
 				next = r.end // another topic, of which nothing was to be read
 			}
 		}
@@ -383,17 +384,6 @@ func (r *reader) skip() (size int32, ok bool) {
 		}
 	}
 	return 0, false
-}
-
-// oldest returns the first offset that Kafka has not deleted yet.
-func (r *reader) oldest(ctx context.Context) (int64, error) {
-	at, err := r.queue.cluster.Look(ctx, r.queue.topic)
-	for _, p := range at.Partitions {
-		if p.ID == r.partition {
-			return max(p.Oldest, r.next), err
-		}
-	}
-	return r.end, err
 }
 
 func (r *reader) head() *sarama.ConsumerMessage { return r.ahead[0] }

@@ -194,12 +194,9 @@ type Topic struct {
 // Partition is what a partition has: the offsets from Oldest up to Newest, exclusively.
 type Partition struct {
 	ID             int32
-	Epoch          int32 // of its leader: each election makes it greater; UnknownEpoch if it is unknown
+	Epoch          int32 // of its leader: each election makes it greater
 	Oldest, Newest int64
 }
-
-// UnknownEpoch is that of a partition whose brokers do not tell.
-const UnknownEpoch = -1
 
 // Look asks what a topic has.
 func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
@@ -213,8 +210,7 @@ func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
 			return err
 		}
 		var err error
-		var epochs map[int32]int32
-		if at.ID, epochs, err = describe(client, topic); err != nil {
+		if at.ID, err = identify(client, topic); err != nil {
 			return err
 		}
 		partitions, err := client.Partitions(topic)
@@ -222,9 +218,9 @@ func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
 			return err
 		}
 		for _, partition := range partitions {
-			p := Partition{ID: partition, Epoch: UnknownEpoch}
-			if epoch, ok := epochs[partition]; ok {
-				p.Epoch = epoch
+			p := Partition{ID: partition}
+			if _, p.Epoch, err = client.LeaderAndEpoch(topic, partition); err != nil {
+				return err
 			}
 			if p.Oldest, err = client.GetOffset(topic, partition, sarama.OffsetOldest); err != nil {
 				return err
@@ -242,31 +238,40 @@ func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
 	return at, nil
 }
 
-// describe asks for the ID of a topic, and for the epochs of the leaders of its partitions.
-func describe(client sarama.Client, topic string) (id sarama.Uuid, epochs map[int32]int32, err error) {
+// identify asks for the ID of a topic.
+func identify(client sarama.Client, topic string) (id sarama.Uuid, err error) {
 	broker := client.LeastLoadedBroker()
 	if broker == nil {
-		return id, nil, sarama.ErrBrokerNotFound
+		return id, sarama.ErrBrokerNotFound
 	}
 	_ = broker.Open(client.Config()) // an error shows below
 	response, err := broker.GetMetadata(sarama.NewMetadataRequest(client.Config().Version, []string{topic}))
 	if err != nil {
-		return id, nil, err
+		return id, err
 	}
 	for _, t := range response.Topics {
 		switch {
 		case t.Name != topic:
 		case t.Err != sarama.ErrNoError && t.Err != sarama.ErrReplicaNotAvailable:
-			return id, nil, t.Err
+			return id, t.Err
 		default:
-			epochs = make(map[int32]int32, len(t.Partitions))
-			for _, p := range t.Partitions {
-				epochs[p.ID] = p.LeaderEpoch
-			}
-			return t.Uuid, epochs, nil
+			return t.Uuid, nil
 		}
 	}
-	return id, nil, sarama.ErrIncompleteResponse
+	return id, sarama.ErrIncompleteResponse
+}
+
+// Oldest asks for the first offset of a partition that is not deleted.
+func (c *Cluster) Oldest(ctx context.Context, topic string, partition int32) (int64, error) {
+	var oldest int64
+	err := c.Ask(ctx, func(client sarama.Client) (err error) {
+		oldest, err = client.GetOffset(topic, partition, sarama.OffsetOldest)
+		return err
+	})
+	if err != nil {
+		return 0, err // it may still be written
+	}
+	return oldest, nil
 }
 
 // Fetch returns records of a partition from an offset on, and the offset after them, which is the one that was
@@ -327,12 +332,13 @@ func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offs
 // maxFetch is how many bytes Read asks for at once. A larger batch of records comes whole.
 const maxFetch = 4 << 20
 
-// Read takes the records of a partition from an offset on to its end, each time with the offset after them.
-func (c *Cluster) Read(ctx context.Context, topic string, p Partition, offset int64, take func(records []*sarama.ConsumerMessage, next int64)) error {
+// Read takes the records of a partition from an offset on to its end, each time with the offset after them, and returns that
+// of the last ones.
+func (c *Cluster) Read(ctx context.Context, topic string, p Partition, offset int64, take func(records []*sarama.ConsumerMessage, next int64)) (int64, error) {
 	for offset = max(offset, p.Oldest); offset < p.Newest; {
 		records, next, err := c.Fetch(ctx, topic, p.ID, offset, maxFetch)
 		if err != nil {
-			return err
+			return offset, err
 		}
 		if next == offset {
 			next = p.Newest // the last records were compacted away
@@ -340,7 +346,7 @@ func (c *Cluster) Read(ctx context.Context, topic string, p Partition, offset in
 		offset = next
 		take(records, next)
 	}
-	return nil
+	return offset, nil
 }
 
 // messages returns the records of a batch from an offset on.

@@ -20,16 +20,8 @@ import (
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
 
-// Defaults of [Config].
-const (
-	DefaultClientID        = "agrimill"
-	DefaultTopicPrefix     = "agrimill"
-	DefaultConnectTimeout  = 10 * time.Second
-	DefaultPublishTimeout  = 10 * time.Second
-	DefaultCloseTimeout    = 30 * time.Second
-	DefaultMaxPending      = 1024
-	DefaultMaxPendingBytes = 64 << 20
-)
+// DefaultTopicPrefix is the default of Config.TopicPrefix.
+const DefaultTopicPrefix = "agrimill"
 
 // NoTopicPrefix as Config.TopicPrefix makes topics without a prefix.
 const NoTopicPrefix = "."
@@ -146,16 +138,16 @@ type Config struct {
 	// Ingest is how routes keep the order of a key: one message at a time, or pipelined. Default
 	// [sinks.IngestPlain].
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
-	// PublishTimeout bounds the wait for an acknowledgment, and each write. Default [DefaultPublishTimeout].
+	// PublishTimeout bounds the wait for an acknowledgment, and each write. Default 10 seconds.
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
 	// CloseTimeout is how long Close waits for calls of Publish that are under
-	// way. Default [DefaultCloseTimeout].
+	// way. Default 30 seconds.
 	CloseTimeout time.Duration `yaml:"-"`
 	// MaxPending is how many messages may wait for their acknowledgment; further calls
-	// of Publish wait. Default [DefaultMaxPending].
+	// of Publish wait. Default 1024.
 	MaxPending int `yaml:"-"`
 	// MaxPendingBytes is how many bytes of them may wait; a larger message goes alone, and a small one counts as its
-	// share for MaxPending of them. Default [DefaultMaxPendingBytes].
+	// share for MaxPending of them. Default 64 MiB.
 	MaxPendingBytes int64 `yaml:"-"`
 
 	// Configure changes the configuration of the Kafka client, e.g. to set
@@ -188,10 +180,10 @@ func (c Config) WithDefaults() Config {
 	if c.Marshaler == nil {
 		c.Marshaler = Marshaler{}
 	}
-	c.PublishTimeout = cmp.Or(c.PublishTimeout, DefaultPublishTimeout)
-	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
-	c.MaxPending = cmp.Or(c.MaxPending, DefaultMaxPending)
-	c.MaxPendingBytes = cmp.Or(c.MaxPendingBytes, DefaultMaxPendingBytes)
+	c.PublishTimeout = cmp.Or(c.PublishTimeout, 10*time.Second)
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, 30*time.Second)
+	c.MaxPending = cmp.Or(c.MaxPending, 1024)
+	c.MaxPendingBytes = cmp.Or(c.MaxPendingBytes, 64<<20)
 	return c
 }
 

@@ -20,7 +20,7 @@ type Connection struct {
 	// Brokers are the addresses (host:port) to find the cluster by. Required.
 	Brokers []string `yaml:"brokers" required:"true"`
 	// ClientID is what the brokers know the client by, in quotas and logs.
-	// Default [DefaultClientID].
+	// Default agrimill.
 	ClientID string `yaml:"client_id"`
 	// TLS is the configuration for TLS; nil = without TLS.
 	TLS *tls.Config `yaml:"-"`
@@ -29,7 +29,7 @@ type Connection struct {
 	// Version is the newest version of Kafka whose requests are used, e.g. 3.6; older brokers
 	// are recognized. Default 2.8.
 	Version sarama.KafkaVersion `yaml:"-"`
-	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default [DefaultConnectTimeout].
+	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default 10 seconds.
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`
 	// RetryOnFailedConnect is for a program that may start before its brokers: what cannot connect goes on trying in
 	// the background. Default: that is an error.
@@ -38,14 +38,14 @@ type Connection struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Connection) WithDefaults() Connection {
-	c.ClientID = cmp.Or(c.ClientID, DefaultClientID)
+	c.ClientID = cmp.Or(c.ClientID, "agrimill")
 	if c.SASL.Mechanism == "" && c.SASL.User != "" {
 		c.SASL.Mechanism = MechanismPlain
 	}
 	if c.Version == (sarama.KafkaVersion{}) {
 		c.Version = sarama.V2_8_0_0
 	}
-	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, DefaultConnectTimeout)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 10*time.Second)
 	return c
 }
 

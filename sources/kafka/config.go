@@ -30,12 +30,8 @@ import (
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
 
-// Defaults of [Config].
-const (
-	DefaultMaxInFlight  = 256
-	DefaultMaxNackDelay = 30 * time.Second
-	DefaultCloseTimeout = 5 * time.Second
-)
+// DefaultCloseTimeout is the default of Config.CloseTimeout.
+const DefaultCloseTimeout = 5 * time.Second
 
 // ErrClosed: Subscribe was called after Close.
 var ErrClosed = final.New("sources/kafka: subscriber closed")
@@ -85,7 +81,7 @@ type Config struct {
 	Start Start `yaml:"start" enum:"oldest,newest"`
 	// MaxInFlight is how many messages of the consumer or partition may be in flight. They have different keys: of
 	// each key one is, and the next one follows its ack. While so many handlers hang, nothing else of the partition
-	// is delivered. Default [DefaultMaxInFlight].
+	// is delivered. Default 256.
 	MaxInFlight int `yaml:"max_in_flight"`
 	// KeyHeader is the header with a message's key: messages of one key are handled in order, others concurrently.
 	// Messages of different partitions have different keys. Without it, or where a record lacks it, the key is that
@@ -94,7 +90,7 @@ type Config struct {
 	KeyHeader string `yaml:"key_header"`
 	// MaxNackDelay is how long a message that was nacked again and again waits at most until it
 	// is delivered again; the first time it is 0.1 seconds. Those behind it in its key wait with
-	// it. Default [DefaultMaxNackDelay].
+	// it. Default 30 seconds.
 	MaxNackDelay time.Duration `yaml:"-"`
 	// Unmarshaler creates the Watermill messages. Default [kafka.Marshaler]. A message
 	// without a UUID gets one derived from cluster, topic, partition, offset and timestamp. If it fails,
@@ -113,8 +109,8 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	c.Connection = c.Connection.WithDefaults()
 	c.TopicPrefix = cmp.Or(c.TopicPrefix, kafka.DefaultTopicPrefix)
-	c.MaxInFlight = cmp.Or(c.MaxInFlight, DefaultMaxInFlight)
-	c.MaxNackDelay = cmp.Or(c.MaxNackDelay, DefaultMaxNackDelay)
+	c.MaxInFlight = cmp.Or(c.MaxInFlight, 256)
+	c.MaxNackDelay = cmp.Or(c.MaxNackDelay, 30*time.Second)
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = kafka.Marshaler{}
 	}

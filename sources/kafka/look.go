@@ -45,7 +45,7 @@ func Look(config Config, topic string, logger watermill.LoggerAdapter) (found Fo
 		return Found{}, err
 	}
 	settings := config.client()
-	settings.Metadata.Full, settings.Metadata.AllowAutoTopicCreation = false, false
+	settings.Metadata.Full = false
 	client, err := sarama.NewClient(config.Brokers, settings)
 	if err != nil {
 		return Found{}, config.unavailable(err)

@@ -93,14 +93,10 @@ func ofTopic(err error) bool {
 	return errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, sarama.ErrLeaderNotAvailable) || errors.Is(err, sarama.ErrTopicAuthorizationFailed)
 }
 
-// identify asks the brokers for the ID of their cluster and the notes of the topics. The ID is empty if they do not know it,
-// as before Kafka 0.10.1. Without an answer there is none: what has been named without the ID would
-// not be recognized later.
+// identify asks the brokers for the ID of their cluster, which is empty if they do not know it, and the notes of the topics.
+// Without an answer there is none: what has been named without the ID would not be recognized later.
 func identify(client sarama.Client, topics []string) (cluster string, notes map[string]string, err error) {
 	config := client.Config()
-	if !config.Version.IsAtLeast(sarama.V0_10_1_0) {
-		return "", nil, nil
-	}
 	err = sarama.ErrOutOfBrokers
 	for _, broker := range client.Brokers() {
 		if opened := broker.Open(config); opened != nil && !errors.Is(opened, sarama.ErrAlreadyConnected) {

@@ -65,17 +65,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// oldClient speaks what brokers spoke before they knew the ID of their cluster.
-type oldClient struct{ sarama.Client }
-
-func (oldClient) Config() *sarama.Config { return &sarama.Config{Version: sarama.V0_10_0_0} }
-
-func TestClusterWithoutID(t *testing.T) {
-	if id, _, err := identify(oldClient{}, nil); id != "" || err != nil {
-		t.Errorf("got %q, %v", id, err)
-	}
-}
-
 func TestOffsets(t *testing.T) {
 	var o offsets
 	for _, offset := range []int64{3, 4, 7, 9} { // a compacted topic has gaps

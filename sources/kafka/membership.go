@@ -19,6 +19,8 @@ type handler struct {
 	cluster string
 	// notes are the notes of topics, which tell a topic that was created again.
 	notes map[string]string
+	// missing is that of the subscription when the session began.
+	missing error
 	// endSession makes the group rebalance; this member comes back.
 	endSession context.CancelFunc
 	lost       chan struct{} // closed when the partitions may be somebody else's

@@ -159,7 +159,7 @@ func (h *handler) begin(session sarama.ConsumerGroupSession) error {
 		delete(h.ends[s.topic], s.number) // from now on the group has an offset
 	}
 	if len(h.notes) == len(h.topics) {
-		h.missing = nil
+		h.missing, h.subscription.missing = nil, nil
 	}
 	session.Commit()
 	return nil

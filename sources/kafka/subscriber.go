@@ -335,7 +335,8 @@ func (s *subscription) run() {
 	for n := 0; s.intake.Err() == nil; {
 		session, endSession := context.WithCancel(s.intake)
 		h := &handler{
-			subscription: s, endSession: endSession, lost: make(chan struct{}), end: make(chan struct{}),
+			subscription: s, endSession: endSession, missing: s.missing,
+			lost: make(chan struct{}), end: make(chan struct{}),
 		}
 		s.planned.plan()
 		err := s.group.Consume(session, s.topics, h)

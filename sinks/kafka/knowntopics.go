@@ -69,16 +69,6 @@ func (s *Sink) fly(called string, known *knownTopic) {
 	}
 }
 
-// nameOf returns the Kafka topic for a topic that was found, else "".
-func (k *knownTopics) nameOf(called string) string {
-	k.topicsMu.Lock()
-	defer k.topicsMu.Unlock()
-	if known := k.byTopic[called]; known != nil && known.topic != nil {
-		return known.topic.name
-	}
-	return ""
-}
-
 // allTopics returns the topics at which nobody has to look again.
 func (k *knownTopics) allTopics() (topics []*topic) {
 	k.topicsMu.Lock()

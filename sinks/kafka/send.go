@@ -25,7 +25,7 @@ func (s *Sink) begin(topic string, messages []*message.Message, publications []*
 	w := wait{sink: s, topic: topic, deadline: time.Now().Add(s.config.PublishTimeout)}
 	var room [1]*delivery
 	deliveries, t, err := s.prepare(&w, messages, room[:0])
-	if err == nil {
+	if t != nil {
 		defer t.lane.life.Leave()
 	}
 	for i, d := range deliveries {
@@ -54,30 +54,22 @@ func (s *Sink) noteFailure(err error) error {
 	return err
 }
 
-// prepare makes the records and looks whether the topic takes them. The caller is in the
-// topic's lane then, and has to leave it. Errors are as they came; wait.err makes those of
-// Publish.
+// prepare makes the records and looks whether the topic takes them. If it returns the topic, the caller is in its lane,
+// and has to leave it, also after an error. Errors are as they came; wait.err makes those of Publish.
 func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*delivery) ([]*delivery, *topic, error) {
-	name, err := s.topicName(w.topic)
-	if err == nil {
-		err = s.opening.Err()
-	}
+	t, err := s.waitForTopic(w, messages)
 	if err != nil {
 		return nil, nil, err
 	}
 	largest := 0
 	for _, msg := range messages {
 		d := &delivery{sink: s, topic: w.topic}
-		if err := s.marshal(d, name, msg); err != nil {
-			return nil, nil, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, name, sinks.ErrRejected, err))
+		if err := s.marshal(d, t.name, msg); err != nil {
+			return nil, t, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, t.name, sinks.ErrRejected, err))
 		}
 		d.size = recordSize(&d.record)
 		deliveries = append(deliveries, d)
 		largest = max(largest, d.size)
-	}
-	t, err := s.waitForTopic(w, messages)
-	if err != nil {
-		return nil, nil, err
 	}
 	if largest > t.lane.limits.limit && time.Since(t.looked) > staleAfter {
 		t.lane.life.Leave()
@@ -87,20 +79,9 @@ func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*deliv
 		}
 	}
 	if largest > t.lane.limits.limit {
-		t.lane.life.Leave()
-		return nil, nil, sinks.NewError(s.config.Name, name, sinks.ErrTooLarge, tooLarge(largest+batchOverhead, t.limit))
+		return nil, t, sinks.NewError(s.config.Name, t.name, sinks.ErrTooLarge, tooLarge(largest+batchOverhead, t.limit))
 	}
 	return deliveries, t, nil
-}
-
-// topicName returns the Kafka topic for a topic of the sink.
-func (s *Sink) topicName(topic string) (string, error) {
-	topic = legalTopic(topic)
-	if name := s.nameOf(topic); name != "" {
-		return name, nil
-	}
-	name := TopicName(s.config.TopicPrefix, topic)
-	return name, checkTopic(name)
 }
 
 // marshal makes the record of a message. It shares nothing with the message: the

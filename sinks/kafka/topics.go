@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,9 @@ var errDraining = errors.New("earlier messages are still being sent, with other 
 // its limit. last is what was known of it before, if anything was.
 func (s *Sink) prepareTopic(ctx context.Context, called string, last *topic) (*topic, error) {
 	name := TopicName(s.config.TopicPrefix, called)
+	if err := cmp.Or(checkTopic(name), s.opening.Err()); err != nil {
+		return nil, err
+	}
 	have, err := s.cluster.topic(name)
 	if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
 		if s.config.Provision == ProvisionNone {

@@ -111,7 +111,7 @@ type Config struct {
 
 	// Lost is called with the topic, the partition and the offsets, first and last included, of messages that brokers had acknowledged,
 	// and were found not to have any longer: see [Sink.Lost]. New messages have the same ones. It is called before anybody learns that
-	// these are stored, and must not block. Nil means that nobody is told but the log.
+	// these are stored, and must not block: the results of all messages wait until it returns. Nil means that nobody is told but the log.
 	Lost func(topic string, partition int32, first, last int64) `yaml:"-"`
 
 	// PartitionKey gives the key of a message. Messages with the same key go to
@@ -275,7 +275,6 @@ func (c *Config) sarama(d *dialer.Dialer) *sarama.Config {
 		}
 		return min(pause, 10*time.Millisecond<<min(retries, 20))
 	}
-	k.ChannelBufferSize = c.MaxPending
 	if c.Ingest == sinks.IngestPipelined {
 		k.Producer.Flush.Frequency = linger
 	}

@@ -160,8 +160,8 @@ func placed(ctx context.Context, cluster, topic string) context.Context {
 	if !partition || !offset {
 		return ctx
 	}
-	record.Timestamp, _ = wmkafka.MessageTimestampFromCtx(ctx)
-	return msgctx.With(ctx, msgctx.Value{Delivery: deliveryName(cluster, &record), Stored: storedAt(&record)})
+	record.Timestamp, _ = wmkafka.MessageTimestampFromCtx(ctx) // that of the broker or the producer, as the topic has it
+	return msgctx.With(ctx, msgctx.Value{Delivery: deliveryName(cluster, &record), Stored: record.Timestamp})
 }
 
 // Close implements message.Subscriber. It waits for the group to be left, which takes longer

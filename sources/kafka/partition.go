@@ -49,7 +49,7 @@ type partition struct {
 func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	p := &partition{subscription: h.subscription, session: session, topic: claim.Topic(), number: claim.Partition(), cluster: h.cluster, note: h.notes[claim.Topic()]}
 	p.queue = keyqueue.New(keyqueue.Config[*sarama.ConsumerMessage]{
-		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: p.name, Stored: storedAt,
+		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: p.name, Stored: func(record *sarama.ConsumerMessage) time.Time { return record.Timestamp },
 		Done: p.done, Left: func(*sarama.ConsumerMessage) {},
 		Retry: backoff.Policy{Initial: min(firstNackDelay, p.config.MaxNackDelay), Max: p.config.MaxNackDelay},
 	})
@@ -181,9 +181,6 @@ func (p *partition) name(record *sarama.ConsumerMessage) string {
 func deliveryName(cluster string, record *sarama.ConsumerMessage) string {
 	return "kafka " + place(cluster, record)
 }
-
-// storedAt is the timestamp of a record: of the broker or the producer, as the topic has it.
-func storedAt(record *sarama.ConsumerMessage) time.Time { return record.Timestamp }
 
 // done notes that a record is handled, as long as the partition is ours.
 func (p *partition) done(record *sarama.ConsumerMessage) {

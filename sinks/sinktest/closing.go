@@ -34,6 +34,8 @@ func testClosedErrors(t *testing.T, h Suite) {
 	closeSink(t, sink)
 	wantKind(t, "Publish", sink.Publish("closed.topic", newMessage("late")), sinks.ErrClosed)
 	wantKind(t, "Publish of nothing", sink.Publish("closed.topic"), sinks.ErrClosed)
+	_, err := sink.PublishAsync("closed.topic", newMessage("late"))
+	wantKind(t, "PublishAsync", err, sinks.ErrClosed)
 	wantKind(t, "Health", sink.Health(t.Context()), sinks.ErrClosed)
 	_ = sink.Describe()
 	if got := sink.TopicSegment("x"); got != "x" {

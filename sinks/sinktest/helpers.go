@@ -77,6 +77,18 @@ func wantPayloads(t *testing.T, b Backend, topic string, want ...string) {
 	}
 }
 
+// wantMessages compares everything in the topic with what was published.
+func wantMessages(t *testing.T, h Suite, b Backend, topic string, want ...*message.Message) {
+	t.Helper()
+	stored := b.Read(t, topic)
+	if len(stored) != len(want) {
+		t.Fatalf("topic %q holds %d messages, want %d", topic, len(stored), len(want))
+	}
+	for i := range want {
+		wantEqual(t, h, stored[i], want[i])
+	}
+}
+
 // wantEqual compares one stored message with the published one.
 func wantEqual(t *testing.T, h Suite, got, want *message.Message) {
 	t.Helper()

@@ -23,8 +23,6 @@ func Run(t *testing.T, h Suite) {
 			{"ContextEndedBefore", true, testContextEndedBefore},
 			{"CopyWithOtherBytes", true, testCopyWithOtherBytes},
 			{"AsyncStores", true, testAsyncStores},
-			{"AsyncAndPublish", true, testAsyncAndPublish},
-			{"AsyncErrors", true, testAsyncErrors},
 			{"AsyncClose", true, testAsyncClose},
 			{"Templates", true, testTemplates},
 			{"CloseRepeated", true, testCloseRepeated},
@@ -34,11 +32,9 @@ func Run(t *testing.T, h Suite) {
 			{"ReservedNames", f.Metadata && len(f.ReservedNames) > 0, testReservedNames},
 			{"Dedup", f.Dedup, testDedup},
 			{"Rejected", len(f.RejectedTopics) > 0, testRejected},
-			{"AsyncReceipts", f.AtReceipt != nil, testAsyncReceipts},
 			{"AsyncDuplicate", f.AtReceipt != nil && f.Dedup, testAsyncDuplicate},
-			{"SegmentsInjective", !f.TopicIsValue, testSegmentsInjective},
+			{"Segments", !f.TopicIsValue, testSegments},
 			{"SegmentsAsTopics", !f.TopicIsValue, testSegmentsAsTopics},
-			{"SegmentsComeBack", f.UnescapeTopicSegment != nil, testSegmentsComeBack},
 		})
 	})
 	run(t, h, []test{

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,23 +19,30 @@ import (
 	"gocloud.dev/blob/fileblob"
 )
 
-// Object is an object being written. It does nothing for buckets that are not file
-// buckets. The zero value is ready for use with one object.
-type Object struct{ f *os.File }
-
-// BeforeWrite is a hook for blob.WriterOptions.
-func (s *Object) BeforeWrite(as func(any) bool) error {
-	as(&s.f) // leaves nil if it is not a file bucket
-	return nil
-}
-
-// Sync writes the content to disk. Call it after the last write and before
-// closing the writer, which renames the file to its final name.
-func (s *Object) Sync() error {
-	if s.f == nil {
+// Write writes an object, as a whole or not at all. fill writes its content, of which that of a file is then synced. Its
+// name becomes durable by [Directories].
+func Write(ctx context.Context, bucket *blob.Bucket, key string, options blob.WriterOptions, fill func(io.Writer) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var file *os.File
+	options.BeforeWrite = func(as func(any) bool) error {
+		as(&file) // leaves nil if it is not a file bucket
 		return nil
 	}
-	return s.f.Sync()
+	w, err := bucket.NewWriter(ctx, key, &options)
+	if err != nil {
+		return err
+	}
+	if err = fill(w); err == nil && file != nil {
+		err = file.Sync() // before Close renames it
+	}
+	if err != nil {
+		cancel() // Close would make what has come so far the object
+	}
+	if closeErr := w.Close(); err == nil {
+		err = closeErr
+	}
+	return err
 }
 
 // URL returns the URL of a bucket. For a file bucket it adds two settings unless they are
@@ -92,11 +100,11 @@ func IsFiles(bucket *blob.Bucket) bool {
 	return bucket.As(&dir)
 }
 
-// Directories syncs the directories of an object in a file bucket. Call it after closing
-// the writer: a name is durable only once its directory is, and each segment of the key
+// Directories syncs the directories of an object in a file bucket. Call it after
+// [Write]: a name is durable only once its directory is, and each segment of the key
 // may have created one.
 func Directories(ctx context.Context, bucket *blob.Bucket, key string) error {
-	if runtime.GOOS == "windows" { // cannot sync directories
+	if !IsFiles(bucket) || runtime.GOOS == "windows" { // which cannot sync directories
 		return nil
 	}
 	var named *os.File

@@ -1,6 +1,8 @@
 package filesync_test
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +16,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-func TestObject(t *testing.T) {
+func TestWrite(t *testing.T) {
 	dir := t.TempDir()
 	files := testkit.Must(fileblob.OpenBucket(dir, &fileblob.Options{NoTempDir: true, Metadata: fileblob.MetadataDontWrite}))(t)
 	defer func() { _ = files.Close() }()
@@ -24,16 +26,14 @@ func TestObject(t *testing.T) {
 		t.Error("IsFiles takes one for the other")
 	}
 	for name, bucket := range map[string]*blob.Bucket{"files": files, "memory": memory} {
-		var object filesync.Object
-		w := testkit.Must(bucket.NewWriter(t.Context(), "a/b/c", &blob.WriterOptions{ContentType: "x/y", BeforeWrite: object.BeforeWrite}))(t)
-		testkit.Must(w.Write([]byte("content")))(t)
-		if err := object.Sync(); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		testkit.NoError(t, w.Close())
-		// What has become of the file does not go unnoticed.
-		if err := object.Sync(); (err != nil) != (bucket == files) {
-			t.Errorf("%s: Sync of a file that is closed: %v", name, err)
+		for _, failure := range []error{errors.New("no content"), nil} {
+			err := filesync.Write(t.Context(), bucket, "a/b/c", blob.WriterOptions{ContentType: "x/y"}, func(w io.Writer) error {
+				_, err := io.WriteString(w, "content")
+				return errors.Join(err, failure)
+			})
+			if there, _ := bucket.Exists(t.Context(), "a/b/c"); !errors.Is(err, failure) || there != (failure == nil) {
+				t.Errorf("%s: got %v, and an object: %t", name, err, there)
+			}
 		}
 	}
 	testkit.NoError(t, filesync.Directories(t.Context(), files, "a/b/c"))

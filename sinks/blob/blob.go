@@ -58,8 +58,7 @@ func New(config Config) (sinks.Sink, error) {
 		config.Durability, config.DurabilityNote = durability(config.Bucket, config.DurabilityNote)
 	}
 	pub := &publisher{
-		bucket: config.Bucket, path: path, claimCheck: config.ClaimCheck, files: filesync.IsFiles(config.Bucket),
-		writing: make(map[string]chan struct{}),
+		bucket: config.Bucket, path: path, claimCheck: config.ClaimCheck, writing: make(map[string]chan struct{}),
 	}
 	return sinks.FromPublisher(sinkName, pub, sinks.PublisherConfig{
 		Topics: config,
@@ -108,7 +107,6 @@ type publisher struct {
 	bucket     *blob.Bucket
 	path       *sinks.TopicTemplate
 	claimCheck gateway.PayloadOpener
-	files      bool
 
 	mu      sync.Mutex
 	writing map[string]chan struct{} // by key; closed when the message is written
@@ -177,7 +175,7 @@ func (p *publisher) store(topic, key string, msg *message.Message) (duplicate bo
 				return false, err
 			}
 			if whole { // this is a copy
-				return true, p.syncDirectories(ctx, key) // which the first one may not have come to
+				return true, filesync.Directories(ctx, p.bucket, key) // which the first one may not have come to
 			}
 			replace = true // that one was never acknowledged
 			continue
@@ -201,7 +199,7 @@ func (p *publisher) store(topic, key string, msg *message.Message) (duplicate bo
 				continue
 			}
 		}
-		return false, p.syncDirectories(ctx, key)
+		return false, filesync.Directories(ctx, p.bucket, key)
 	}
 	return false, errors.New("another process keeps writing the same message with another payload")
 }
@@ -277,14 +275,6 @@ func (p *publisher) look(ctx context.Context, key string) (there, whole bool, er
 	return true, hex.EncodeToString(digest.Sum(nil)) == about.SHA256, nil
 }
 
-// syncDirectories makes the names of payload and sidecar durable.
-func (p *publisher) syncDirectories(ctx context.Context, key string) error {
-	if !p.files {
-		return nil
-	}
-	return filesync.Directories(ctx, p.bucket, key)
-}
-
 var (
 	errNoOpener = fmt.Errorf("%w: the payload is not in the message and there is nothing to open it with: configure a claim check", sinks.ErrRejected)
 	errChanged  = fmt.Errorf("%w: the SHA-256 of the stored payload differs from that in the message", sinks.ErrRejected)
@@ -312,22 +302,7 @@ func (p *publisher) open(ctx context.Context, msg *message.Message) (io.ReadClos
 // write writes an object, as a whole or not at all. there says that there is one
 // already, which stays unless it is to be replaced.
 func (p *publisher) write(ctx context.Context, key, contentType string, replace bool, fill func(io.Writer) error) (there bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var file filesync.Object
-	w, err := p.bucket.NewWriter(ctx, key, &blob.WriterOptions{ContentType: contentType, IfNotExist: !replace, BeforeWrite: file.BeforeWrite})
-	if err != nil {
-		return false, err
-	}
-	if err = fill(w); err == nil {
-		err = file.Sync()
-	}
-	if err != nil {
-		cancel() // Close would make what has come so far the object
-	}
-	if closeErr := w.Close(); err == nil {
-		err = closeErr
-	}
+	err = filesync.Write(ctx, p.bucket, key, blob.WriterOptions{ContentType: contentType, IfNotExist: !replace}, fill)
 	if gcerrors.Code(err) == gcerrors.FailedPrecondition {
 		return true, nil
 	}

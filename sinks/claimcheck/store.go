@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"gocloud.dev/blob"
@@ -67,8 +68,7 @@ type Store struct {
 	owned  bool
 	files  bool // a file bucket, which tells its directory
 
-	mu     sync.Mutex
-	closed bool
+	closed atomic.Bool
 }
 
 var _ gateway.ClaimCheck = (*Store)(nil)
@@ -95,7 +95,7 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 // Check returns nil when the bucket is there and can be listed. It asks the
 // bucket. The error is an [*Error] or that of ctx.
 func (s *Store) Check(ctx context.Context) error {
-	if err := s.ready(ctx, "check"); err != nil {
+	if err := s.ready(ctx, "check", "any"); err != nil {
 		return err
 	}
 	if s.missing(ctx) {
@@ -133,46 +133,28 @@ const (
 //
 // An error of r is returned as it is; all others are an [*Error] or that of ctx.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader) (reference string, err error) {
-	if err := s.ready(ctx, "put"); err != nil {
+	if err := s.ready(ctx, "put", key); err != nil {
 		return "", err
 	}
-	if !validKey(key) {
-		return "", errKey("put")
-	}
-	// Ending this context is what makes a writer forget what it has got.
-	writing, abandon := context.WithCancel(ctx)
-	defer abandon()
-	var file filesync.Object
-	w, err := s.bucket.NewWriter(writing, s.prefix+key, &blob.WriterOptions{
+	source := &source{r: r}
+	err = filesync.Write(ctx, s.bucket, s.prefix+key, blob.WriterOptions{
 		// Given, so that nobody guesses it from the content.
 		ContentType: "application/octet-stream",
 		BufferSize:  partSize, MaxConcurrency: maxParts,
-		BeforeWrite: file.BeforeWrite,
+	}, func(w io.Writer) error {
+		_, err := io.Copy(w, source)
+		return err
 	})
-	if err != nil {
-		return "", bucketError(ctx, "put", err)
-	}
-	source := &source{r: r}
-	_, err = w.ReadFrom(source)
-	if err == nil {
-		err = file.Sync()
-	}
-	if err != nil {
-		abandon()
-		_ = w.Close() // its error is the abandonment
-		if source.err != nil {
-			return "", source.err
-		}
-		return "", bucketError(ctx, "put", err)
-	}
-	if err := w.Close(); err != nil {
+	switch {
+	case source.err != nil:
+		return "", source.err
+	case err != nil:
 		return "", bucketError(ctx, "put", err)
 	}
 	// It is there now: the end of ctx comes too late.
-	if s.files {
-		if err := filesync.Directories(context.WithoutCancel(ctx), s.bucket, s.prefix+key); err != nil {
-			return "", bucketError(context.WithoutCancel(ctx), "put", err)
-		}
+	ctx = context.WithoutCancel(ctx)
+	if err := filesync.Directories(ctx, s.bucket, s.prefix+key); err != nil {
+		return "", bucketError(ctx, "put", err)
 	}
 	return key, nil
 }
@@ -196,11 +178,8 @@ func (s *source) Read(b []byte) (int, error) {
 // which stops giving bytes when ctx ends, and may close it while it is being
 // read. An error while reading is an [*Error] or that of ctx.
 func (s *Store) Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error) {
-	if err := s.ready(ctx, "open"); err != nil {
+	if err := s.ready(ctx, "open", reference); err != nil {
 		return nil, 0, err
-	}
-	if !validKey(reference) {
-		return nil, 0, errKey("open")
 	}
 	reading, abandon := context.WithCancel(ctx)
 	r, err := s.bucket.NewReader(reading, s.prefix+reference, nil)
@@ -261,11 +240,8 @@ func (r *reader) Close() error {
 
 // Delete removes the payload. It returns nil when there is none.
 func (s *Store) Delete(ctx context.Context, reference string) error {
-	if err := s.ready(ctx, "delete"); err != nil {
+	if err := s.ready(ctx, "delete", reference); err != nil {
 		return err
-	}
-	if !validKey(reference) {
-		return errKey("delete")
 	}
 	err := s.bucket.Delete(ctx, s.prefix+reference)
 	if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
@@ -277,11 +253,7 @@ func (s *Store) Delete(ctx context.Context, reference string) error {
 // Close closes the bucket when New opened it. Close what uses the Store before:
 // what is under way fails. It is idempotent.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	again := s.closed
-	s.closed = true
-	s.mu.Unlock()
-	if again || !s.owned {
+	if s.closed.Swap(true) || !s.owned {
 		return nil
 	}
 	if err := s.bucket.Close(); err != nil {
@@ -290,14 +262,19 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// ready tells what keeps a call from starting.
-func (s *Store) ready(ctx context.Context, op string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+// ready tells what keeps a call from starting. It does not tell the key: a sender may have chosen it.
+func (s *Store) ready(ctx context.Context, op, key string) error {
+	switch {
+	case s.closed.Load():
 		return &Error{Op: op, Kind: gateway.ErrClosed}
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case !validKey(key):
+		return &Error{Op: op, Kind: gateway.ErrInvalid, Cause: &gateway.ValidationError{
+			Field: "reference", Rule: "must be a key of letters, digits and - _ . = + / without empty or hidden segments",
+		}}
 	}
-	return ctx.Err()
+	return nil
 }
 
 // maxKey and maxSegment bound keys and what is between their slashes, in bytes,
@@ -320,11 +297,4 @@ func validKey(key string) bool {
 		}
 	}
 	return strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.=+/") == ""
-}
-
-// errKey does not tell the key: a sender may have chosen it.
-func errKey(op string) error {
-	return &Error{Op: op, Kind: gateway.ErrInvalid, Cause: &gateway.ValidationError{
-		Field: "reference", Rule: "must be a key of letters, digits and - _ . = + / without empty or hidden segments",
-	}}
 }

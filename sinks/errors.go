@@ -3,7 +3,6 @@ package sinks
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/agrimill/agrimill/internal/redact"
 )
@@ -75,20 +74,15 @@ func (e innerEnd) As(target any) bool { return errors.As(e.error, target) }
 // Error tells sink, topic, kind and cause; never a payload, nor userinfo and
 // queries of addresses. Those may be in the text of Cause.
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("sink ")
-	b.WriteString(e.Sink)
+	text := "sink " + e.Sink
 	if e.Topic != "" {
-		b.WriteString(", topic ")
-		b.WriteString(e.Topic)
+		text += ", topic " + e.Topic
 	}
-	b.WriteString(": ")
-	b.WriteString(e.Kind.Error())
+	text += ": " + e.Kind.Error()
 	if e.Cause != nil {
-		b.WriteString(": ")
-		b.WriteString(redact.Addresses(e.Cause.Error()))
+		text += ": " + redact.Addresses(e.Cause.Error())
 	}
-	return b.String()
+	return text
 }
 
 // Unwrap returns the kind and the cause.

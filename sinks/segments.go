@@ -1,6 +1,7 @@
 package sinks
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -66,30 +67,24 @@ func (s Segments) Unescape(segment string) (string, error) {
 	if segment == string(rune(s.Mark)) {
 		return "", nil
 	}
-	var b strings.Builder
-	b.Grow(len(segment))
-	for i := 0; i < len(segment); i++ {
-		c := segment[i]
-		if c == s.Mark {
-			if i+2 >= len(segment) {
-				return "", fmt.Errorf("%w: %q ends within an escape", ErrBadSegment, segment)
-			}
-			high, low := strings.IndexByte(upperHex, segment[i+1]), strings.IndexByte(upperHex, segment[i+2])
-			if high < 0 || low < 0 {
-				return "", fmt.Errorf("%w: %q has an escape without two upper-case hexadecimal digits", ErrBadSegment, segment)
-			}
-			c = byte(high<<4 | low)
-			if s.Legal(c) {
-				return "", fmt.Errorf("%w: %q escapes a legal byte", ErrBadSegment, segment)
-			}
-			i += 2
-		} else if !s.Legal(c) {
-			return "", fmt.Errorf("%w: %q has an illegal byte", ErrBadSegment, segment)
+	if s.Escape(segment) == segment {
+		return segment, nil
+	}
+	value := make([]byte, 0, len(segment))
+	for rest := segment; rest != ""; {
+		plain, escape, escaped := strings.Cut(rest, string(rune(s.Mark)))
+		value, rest = append(value, plain...), escape
+		if !escaped {
+			break
 		}
-		b.WriteByte(c)
+		code, err := hex.DecodeString(rest[:min(2, len(rest))])
+		if err != nil || len(code) == 0 {
+			return "", fmt.Errorf("%w: %q has an escape without two hexadecimal digits", ErrBadSegment, segment)
+		}
+		value, rest = append(value, code...), rest[2:]
 	}
-	if b.Len() == 0 {
-		return "", fmt.Errorf("%w: empty", ErrBadSegment)
+	if s.Escape(string(value)) != segment {
+		return "", fmt.Errorf("%w: %q", ErrBadSegment, segment)
 	}
-	return b.String(), nil
+	return string(value), nil
 }

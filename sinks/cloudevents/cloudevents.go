@@ -106,19 +106,12 @@ func New(config Config) (*Mapping, error) {
 		return nil, err
 	}
 	config = config.WithDefaults()
-	source, err := sinks.ParseTopicTemplate(config.Source)
-	if err != nil {
-		return nil, err
-	}
-	standIn, err := sinks.ParseTopicTemplate(DefaultSource)
-	if err != nil {
-		return nil, err
-	}
-	subject, err := sinks.ParseTopicTemplate(config.Subject)
-	if err != nil {
-		return nil, err
-	}
-	return &Mapping{config: config, source: source, standIn: standIn, subject: subject}, nil
+	m := &Mapping{config: config}
+	var errs [3]error
+	m.source, errs[0] = sinks.ParseTopicTemplate(config.Source)
+	m.standIn, errs[1] = sinks.ParseTopicTemplate(DefaultSource)
+	m.subject, errs[2] = sinks.ParseTopicTemplate(config.Subject)
+	return m, errors.Join(errs[:]...)
 }
 
 // Attribute is one attribute of an event.
@@ -136,13 +129,13 @@ func (m *Mapping) Attributes(msg *message.Message) []Attribute {
 	if err != nil {
 		source, _ = m.standIn.Topic(meta, url.PathEscape) // has stand-ins for everything
 	}
-	id := first(meta[gateway.KeyDedupID], meta[gateway.KeyMessageID], msg.UUID)
+	id := cmp.Or(meta[gateway.KeyDedupID], meta[gateway.KeyMessageID], msg.UUID)
 	if id == "" {
 		id = fmt.Sprintf("%x", sha256.Sum256(msg.Payload))
 	}
 	attributes := append(make([]Attribute, 0, 8),
 		Attribute{"specversion", "1.0"},
-		Attribute{"type", m.config.TypePrefix + first(meta[gateway.KeyMessageType], meta[gateway.KeyEventType], "untyped")},
+		Attribute{"type", m.config.TypePrefix + cmp.Or(meta[gateway.KeyMessageType], meta[gateway.KeyEventType], "untyped")},
 		Attribute{"source", source},
 		Attribute{"id", id},
 		Attribute{ContentType, m.contentType(meta)},
@@ -181,15 +174,6 @@ func (m *Mapping) contentType(meta message.Metadata) string {
 	}
 }
 
-func first(values ...string) string {
-	for _, value := range values {
-		if value != "" {
-			return value
-		}
-	}
-	return ""
-}
-
 // timestamp returns the first value that is one, in RFC 3339.
 func timestamp(values ...string) (string, bool) {
 	for _, value := range values {
@@ -200,21 +184,14 @@ func timestamp(values ...string) (string, bool) {
 	return "", false
 }
 
+var headers = sinks.Segments{Mark: '%', Legal: func(b byte) bool { return b > ' ' && b < 0x7f && b != '"' && b != '%' }}
+
 // EncodeHeader percent-encodes a value for headers that carry printable ASCII, as
 // the bindings for HTTP and NATS want it: everything else, space, double quote
 // and percent sign. The binding for Kafka writes values as they are.
 func EncodeHeader(value string) string {
-	const hex = "0123456789ABCDEF"
-	value = strings.ToValidUTF8(value, string(utf8.RuneError))
-	var b strings.Builder
-	for i := 0; i < len(value); i++ {
-		if c := value[i]; c > ' ' && c < 0x7f && c != '"' && c != '%' {
-			b.WriteByte(c)
-		} else {
-			b.WriteByte('%')
-			b.WriteByte(hex[c>>4])
-			b.WriteByte(hex[c&15])
-		}
+	if value == "" {
+		return ""
 	}
-	return b.String()
+	return headers.Escape(strings.ToValidUTF8(value, string(utf8.RuneError)))
 }

@@ -111,7 +111,7 @@ func (a *acks) remove(id uint64) *flight {
 func (a *acks) takeAll() []*flight {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.takeTo(a.last, time.Time{})
+	return a.takeBefore(time.Time{})
 }
 
 // expire removes the flights that were added before a time, in their order, and returns when
@@ -119,18 +119,17 @@ func (a *acks) takeAll() []*flight {
 func (a *acks) expire(before, now time.Time) (expired []*flight, oldest time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	expired = a.takeTo(a.last, before)
+	expired = a.takeBefore(before)
 	if f := a.flights[a.oldest]; f != nil {
 		return expired, f.sent
 	}
 	return expired, now
 }
 
-// takeTo removes the flights up to a number, or to the first that was not added before a
-// time unless that is zero. a.mu is held.
-func (a *acks) takeTo(last uint64, before time.Time) []*flight {
+// takeBefore removes the flights up to the first that was not added before a time, all if that is zero. a.mu is held.
+func (a *acks) takeBefore(before time.Time) []*flight {
 	var taken []*flight
-	for ; a.oldest <= last; a.oldest++ {
+	for ; a.oldest <= a.last; a.oldest++ {
 		f := a.flights[a.oldest]
 		if f == nil {
 			continue

@@ -39,7 +39,7 @@ func TestDraftIsUsedAgain(t *testing.T) {
 		if !reflect.DeepEqual(d.msg, want) {
 			t.Errorf("%v, want %v", d.msg, want)
 		}
-		if size := headerSize(want.Header); d.headerSize != size {
+		if size := want.Size() - len(want.Subject) - len(want.Data); d.headerSize != size {
 			t.Errorf("the header takes %d bytes, want %d", d.headerSize, size)
 		}
 	}

@@ -46,7 +46,7 @@ func (s *Sink) prepare(topic string, msg *message.Message) (*flight, error) {
 		if err != nil {
 			return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
 		}
-		d = &draft{msg: natsMsg, headerSize: headerSize(natsMsg.Header)}
+		d = &draft{msg: natsMsg, headerSize: natsMsg.Size() - len(natsMsg.Subject) - len(natsMsg.Reply) - len(natsMsg.Data)}
 		subject, id = natsMsg.Subject, natsMsg.Header.Get(natsgo.MsgIdHdr)
 	}
 	limit := s.maxMessageSize()
@@ -240,18 +240,4 @@ func (s *Sink) takePlace(f *flight) (id uint64, err error) {
 			return 0, errClosed
 		}
 	}
-}
-
-// headerSize returns how many bytes a header takes on the wire, at most.
-func headerSize(header natsgo.Header) int {
-	if len(header) == 0 {
-		return 0
-	}
-	size := len("NATS/1.0\r\n\r\n")
-	for name, values := range header {
-		for _, value := range values {
-			size += len(name) + len(": ") + len(value) + len("\r\n")
-		}
-	}
-	return size
 }

@@ -87,11 +87,10 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		}
 		config.Marshaler = Marshaler{CloudEvents: mapping}
 	}
-	logger = warnlog.Or(logger)
 	s := &Sink{
 		config:   config,
-		name:     config.Name,
-		logger:   logger,
+		name:     cmp.Or(config.Name, "nats"),
+		logger:   warnlog.Or(logger),
 		link:     link{conn: config.Conn},
 		requests: make(chan *flight, queueLength),
 		life:     lifecycle.New(),
@@ -101,21 +100,17 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 	if own, ok := config.Marshaler.(Marshaler); ok {
 		s.drafts.own = &own
 	}
-	s.name = cmp.Or(s.name, "nats")
 	if s.conn == nil {
-		name := config.Name
-		name = cmp.Or(name, DefaultName)
 		var err error
-		s.conn, err = config.Connect(name, natsgo.ErrorHandler(s.onAsyncError),
+		s.conn, err = config.Connect(cmp.Or(config.Name, DefaultName), natsgo.ErrorHandler(s.onAsyncError),
 			// A server that reads nothing more must not block writers for ever.
 			natsgo.FlusherTimeout(config.PublishTimeout))
-		switch {
-		case errors.Is(err, ErrConfig):
+		if err != nil {
 			s.stop()
+			if !errors.Is(err, ErrConfig) {
+				err = sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
+			}
 			return nil, err
-		case err != nil:
-			s.stop()
-			return nil, sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
 		}
 	}
 	if err := s.start(); err != nil {

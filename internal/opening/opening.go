@@ -167,12 +167,10 @@ func (o *Opening) run(ctx context.Context) {
 			reported = true
 			o.logger.Error("still unavailable; retrying", o.Err(), watermill.LogFields{"since": began})
 		}
-		timer := time.NewTimer(Policy().Delay(n))
 		select {
-		case <-timer.C:
+		case <-time.After(Policy().Delay(n)):
 		case <-o.now:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }

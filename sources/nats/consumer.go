@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -174,14 +175,10 @@ func instead(ctx context.Context, js jetstream.JetStream, err error) error {
 		}
 		have = append(have, info.Config.Name+" ("+strings.Join(info.Config.Subjects, " ")+")")
 	}
-	switch {
-	case len(have) > 0:
-	case streams.Err() == nil:
-		return fmt.Errorf("%w; there are no streams", err)
-	default:
+	if len(have) == 0 && streams.Err() != nil {
 		return err
 	}
-	return fmt.Errorf("%w; there are %s", err, strings.Join(have, ", "))
+	return fmt.Errorf("%w; there are %s", err, cmp.Or(strings.Join(have, ", "), "no streams"))
 }
 
 // make does what is planned.

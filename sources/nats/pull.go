@@ -60,14 +60,12 @@ func (s *subscription) pull(consumer jetstream.Consumer) error {
 			continue
 		}
 		s.state.Fails(s.config.unavailable(nats.Explain(conn, s.config.Domain, err)))
-		timer := time.NewTimer(consumerPolicy.Delay(failures))
 		select {
-		case <-timer.C:
+		case <-time.After(consumerPolicy.Delay(failures)):
 		case <-connected:
 			s.report() // as above
 		case <-s.intake.Done():
 		}
-		timer.Stop()
 		failures++
 	}
 }

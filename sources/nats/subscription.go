@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -122,7 +123,11 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 	defer timer.Stop()
 	var last *received
 	for ended := false; !ended; {
-		ended = isClosedWithin(delivered, sendBackEvery)
+		select {
+		case <-delivered:
+			ended = true
+		case <-time.After(sendBackEvery):
+		}
 		if sent := s.sendBack(ended); sent != nil {
 			last = sent
 		}
@@ -204,18 +209,6 @@ func (s *subscription) ack(d *delivery) {
 	}
 }
 
-// isClosedWithin waits until c is closed, for at most d.
-func isClosedWithin(c <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-c:
-		return true
-	case <-timer.C:
-		return false
-	}
-}
-
 // sendBack returns what is left to the server, which redelivers it in the order in which it
 // comes back: that of the stream, and of a key when nothing of it is handled any more, unless all
 // is to go. It returns the last one; nil if there was none. Nothing comes again to this subscription, because it has no request any more.
@@ -239,23 +232,16 @@ func (s *subscription) drop(d *delivery, delay time.Duration) *received {
 // keepAlive reports on what is held, three times in the shortest wait of the server, until stop is called.
 func (s *subscription) keepAlive(config jetstream.ConsumerConfig) (stop func()) {
 	_, shortest := waits(config)
-	ticker := time.NewTicker(max(shortest/3, time.Millisecond))
-	ended, stopped := make(chan struct{}), make(chan struct{})
-	go func() { // ends with stop
-		defer close(stopped)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				s.report()
-			case <-ended:
-				return
-			}
+	ctx, cancel := context.WithCancel(context.Background())
+	var reporting sync.WaitGroup
+	reporting.Go(func() { // ends with stop
+		for backoff.Sleep(ctx, max(shortest/3, time.Millisecond)) == nil {
+			s.report()
 		}
-	}()
+	})
 	return func() {
-		close(ended)
-		<-stopped
+		cancel()
+		reporting.Wait()
 	}
 }
 

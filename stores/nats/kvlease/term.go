@@ -85,13 +85,11 @@ func (l *Lease) Acquire(ctx context.Context) (subscriber.LeaseTerm, error) {
 		case ctx.Err() == nil:
 			l.tellAway(err)
 		}
-		timer := time.NewTimer(min(wait, lookEvery))
 		select {
-		case <-timer.C:
+		case <-time.After(min(wait, lookEvery)):
 		case <-l.closed:
 		case <-ctx.Done():
 		}
-		timer.Stop()
 	}
 }
 

@@ -151,19 +151,17 @@ func (q *Queue[T]) schedule(l *lane[T]) {
 	if l.open {
 		return
 	}
-	for i, e := range l.entries {
-		if i > 0 {
-			if !e.waiter.Queued() {
-				break
-			}
-			e.waiter.Remove() // was the first
-		}
-	}
 	if len(l.entries) == 0 {
 		if len(l.away) == 0 {
 			delete(q.lanes, l.key)
 		}
 		return
+	}
+	for _, e := range l.entries[1:] {
+		if !e.waiter.Queued() {
+			break
+		}
+		e.waiter.Remove() // was the first
 	}
 	first := l.entries[0]
 	if first.hold {
@@ -324,10 +322,9 @@ func (q *Queue[T]) await(intake, work context.Context, e *entry[T], msg *message
 	if outcome == msgctx.Left {
 		q.config.Left(e.item)
 	}
+	e.kept = nil
 	if nack.Delay() > 0 {
 		e.kept = nack.Kept()
-	} else {
-		e.kept = nil
 	}
 	q.settle(e, outcome, nack.Delay())
 }

@@ -46,8 +46,7 @@ func forEach(t *testing.T, test func(t *testing.T, s *claimcheck.Store)) {
 
 func put(t *testing.T, s *claimcheck.Store, key, content string) string {
 	t.Helper()
-	reference := testkit.Must(s.Put(t.Context(), key, strings.NewReader(content)))(t)
-	return reference
+	return testkit.Must(s.Put(t.Context(), key, strings.NewReader(content)))(t)
 }
 
 func get(t *testing.T, s *claimcheck.Store, reference string) (string, error) {

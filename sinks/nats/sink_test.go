@@ -692,8 +692,7 @@ func TestAuthentication(t *testing.T) {
 func newAccount(t *testing.T) (nkeys.KeyPair, *jwt.AccountClaims, string) {
 	t.Helper()
 	key := func(create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
-		pair := testkit.Must(create())(t)
-		return pair
+		return testkit.Must(create())(t)
 	}
 	operator, accountKey, userKey := key(nkeys.CreateOperator), key(nkeys.CreateAccount), key(nkeys.CreateUser)
 	account := jwt.NewAccountClaims(publicKeyOf(t, accountKey))
@@ -709,14 +708,12 @@ func newAccount(t *testing.T) (nkeys.KeyPair, *jwt.AccountClaims, string) {
 
 func publicKeyOf(t *testing.T, pair nkeys.KeyPair) string {
 	t.Helper()
-	key := testkit.Must(pair.PublicKey())(t)
-	return key
+	return testkit.Must(pair.PublicKey())(t)
 }
 
 func encode(t *testing.T, claims *jwt.AccountClaims, signer nkeys.KeyPair) string {
 	t.Helper()
-	token := testkit.Must(claims.Encode(signer))(t)
-	return token
+	return testkit.Must(claims.Encode(signer))(t)
 }
 
 // TestCredentialsRefusedForAWhile: a server that refuses the credentials at a

@@ -127,8 +127,7 @@ func Do[P, R any](t *Tab, command cdp.Command[P, R], params P) R {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.context, testkit.Patience)
 	defer cancel()
-	result := testkit.Must(chromedp.Call(ctx, command, params))(t)
-	return result
+	return testkit.Must(chromedp.Call(ctx, command, params))(t)
 }
 
 func (t *Tab) run(steps ...chromedp.Action[chromedp.Void]) {

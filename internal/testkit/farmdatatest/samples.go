@@ -193,8 +193,7 @@ func TimeLog(t testing.TB, records int) []byte {
 // Marshal returns the bytes of a message.
 func Marshal(t testing.TB, message proto.Message) []byte {
 	t.Helper()
-	b := testkit.Must(proto.MarshalOptions{Deterministic: true}.Marshal(message))(t)
-	return b
+	return testkit.Must(proto.MarshalOptions{Deterministic: true}.Marshal(message))(t)
 }
 
 // Description is the device description of TimeLog.

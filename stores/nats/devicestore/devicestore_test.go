@@ -25,8 +25,7 @@ func open(t testing.TB, url string, config devicestore.Config) *devicestore.Stor
 	conn := testkit.Must(natstest.Connect(url))(t)
 	t.Cleanup(conn.Close)
 	config.Conn = conn
-	store := testkit.Must(devicestore.New(t.Context(), config))(t)
-	return store
+	return testkit.Must(devicestore.New(t.Context(), config))(t)
 }
 
 func TestStore(t *testing.T) {

@@ -86,8 +86,7 @@ func first(t *testing.T, lease *kvlease.Lease) subscriber.LeaseTerm {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
-	term := testkit.Must(lease.Acquire(ctx))(t)
-	return term
+	return testkit.Must(lease.Acquire(ctx))(t)
 }
 
 // free writes the record of another process that has released the lease, so that nobody waits for

@@ -21,8 +21,7 @@ func TestQueueInDomain(t *testing.T) {
 	t.Cleanup(func() { _ = sink.Close() })
 	testkit.NoError(t, sink.Publish(router.DefaultPoisonTopic, message.NewMessage("1", []byte("one"))))
 	open := func(domain string) *poisonqueue.Queue {
-		queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Domain: domain}))(t)
-		return queue
+		return testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Domain: domain}))(t)
 	}
 	if _, err := open("").Depth(t.Context()); !errors.Is(err, nats.ErrNoJetStream) {
 		t.Errorf("without the domain: got %v, want %v", err, nats.ErrNoJetStream)

@@ -39,8 +39,7 @@ func TestStore(t *testing.T) {
 		t.Cleanup(func() { _ = sink.Close() })
 		open := func(t *testing.T) router.PoisonStore {
 			t.Helper()
-			queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 5 * time.Second}))(t)
-			return queue
+			return testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Timeout: 5 * time.Second}))(t)
 		}
 		return poisonstoretest.Queue{
 			Store: open(t), Sink: sink, Topic: router.DefaultPoisonTopic, Peer: open, Break: server.Stop, Repair: func() { server.Restart() },

@@ -54,11 +54,10 @@ func URL(text string) string {
 		return text
 	}
 	q := u.Query()
-	if !q.Has("no_tmp_dir") {
-		q.Set("no_tmp_dir", "true")
-	}
-	if !q.Has("metadata") {
-		q.Set("metadata", "skip")
+	for name, value := range map[string]string{"no_tmp_dir": "true", "metadata": "skip"} {
+		if !q.Has(name) {
+			q.Set(name, value)
+		}
 	}
 	u.RawQuery = q.Encode()
 	return u.String()

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -44,7 +45,7 @@ func New(config Config) (sinks.Sink, error) {
 	if config.Writer == nil {
 		return nil, errors.New("sinks/logsink: no writer is given")
 	}
-	return sinks.FromPublisher("log", newPublisher(config), sinks.PublisherConfig{Description: sinks.Description{
+	return sinks.FromPublisher("log", &publisher{config: config}, sinks.PublisherConfig{Description: sinks.Description{
 		Durability:     sinks.DurabilityNone,
 		DurabilityNote: "for looking: messages are written to a stream of text and stored nowhere",
 	}}), nil
@@ -52,13 +53,7 @@ func New(config Config) (sinks.Sink, error) {
 
 type publisher struct {
 	config Config
-	turn   chan struct{} // holds the token of who may write
-}
-
-func newPublisher(config Config) *publisher {
-	p := &publisher{config: config, turn: make(chan struct{}, 1)}
-	p.turn <- struct{}{}
-	return p
+	turn   sync.Mutex // of who writes
 }
 
 func (p *publisher) Publish(topic string, messages ...*message.Message) error {
@@ -70,9 +65,9 @@ func (p *publisher) Publish(topic string, messages ...*message.Message) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", sinks.ErrRejected, err)
 		}
-		<-p.turn
+		p.turn.Lock()
 		_, err = p.config.Writer.Write(append(line, '\n'))
-		p.turn <- struct{}{}
+		p.turn.Unlock()
 		if err != nil {
 			return err
 		}

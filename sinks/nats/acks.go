@@ -208,12 +208,6 @@ func (u *usualAck) sequence(data []byte) (uint64, bool) {
 	if !found || len(u.before) == 0 || len(digits) < 2 || len(digits) > 20 || digits[0] == '0' || digits[len(digits)-1] != '}' {
 		return 0, false
 	}
-	n := uint64(0)
-	for _, digit := range digits[:len(digits)-1] {
-		if digit < '0' || digit > '9' {
-			return 0, false
-		}
-		n = n*10 + uint64(digit-'0')
-	}
-	return n, true
+	n, err := strconv.ParseUint(string(digits[:len(digits)-1]), 10, 64)
+	return n, err == nil
 }

@@ -116,12 +116,9 @@ func wantEqual(t *testing.T, h Suite, got, want *message.Message) {
 // wantAcked fails the test unless everything that was acked is stored.
 func wantAcked(t *testing.T, b Backend, topic string, acked *sync.Map) {
 	t.Helper()
-	stored := map[string]bool{}
-	for _, payload := range payloads(b.Read(t, topic)) {
-		stored[payload] = true
-	}
+	stored := payloads(b.Read(t, topic))
 	acked.Range(func(payload, _ any) bool {
-		if !stored[payload.(string)] {
+		if !slices.Contains(stored, payload.(string)) {
 			t.Errorf("%v was acked and is not stored", payload)
 		}
 		return true

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -415,10 +416,7 @@ func (s *Store) later(st pendingWrite) {
 // retryUnsent retries what is queued, in any order, until something fails again.
 func (s *Store) retryUnsent(ctx context.Context) error {
 	s.mu.Lock()
-	all := make([]pendingWrite, 0, len(s.unsent))
-	for _, st := range s.unsent {
-		all = append(all, st)
-	}
+	all := slices.Collect(maps.Values(s.unsent))
 	s.mu.Unlock()
 	for _, st := range all {
 		var err error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -310,9 +311,7 @@ func (s *Store) looked(p *peer, there bool, now time.Time) (absent time.Time) {
 func (s *Store) forgetPeers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, p := range s.peers {
-		if !p.looked.IsZero() && time.Since(p.looked) > 10*s.config.SessionTTL {
-			delete(s.peers, id)
-		}
-	}
+	maps.DeleteFunc(s.peers, func(_ string, p *peer) bool {
+		return !p.looked.IsZero() && time.Since(p.looked) > 10*s.config.SessionTTL
+	})
 }

@@ -25,7 +25,7 @@ func joined(leaf *natstest.Server) nats.Config {
 func TestSinkThroughLeafNode(t *testing.T) {
 	hub, leaf := natstest.StartLeaf(t)
 	sink := newSink(t, joined(leaf), nil)
-	_, js := connect(t, hub.URL())
+	_, js := natstest.Client(t, hub.URL())
 	testkit.NoError(t, sink.Publish("x", newMessage("one")))
 	publication, err := sink.PublishAsync("x", newMessage("two"))
 	if err == nil {
@@ -88,7 +88,7 @@ func TestSinkIsToldWhereJetStreamIs(t *testing.T) {
 // An account without the inbox is noticed over a connection of others, too.
 func TestExplainForeignConnection(t *testing.T) {
 	_, leaf := natstest.StartLeaf(t)
-	conn, _ := connect(t, leaf.URL(), natsgo.UserInfo(natstest.LeafUser, natstest.LeafPassword))
+	conn, _ := natstest.Client(t, leaf.URL(), natsgo.UserInfo(natstest.LeafUser, natstest.LeafPassword))
 	testkit.Eventually(t, "it is noticed", func() bool {
 		_, err := nats.New(nats.Config{Conn: conn, Connection: nats.Connection{Domain: natstest.LeafDomain, ConnectTimeout: time.Second}}, nil)
 		return errors.Is(err, nats.ErrInbox)
@@ -124,7 +124,7 @@ func TestDomainAndInboxPrefixAreChecked(t *testing.T) {
 			t.Errorf("%s: got %v, want an error", name, err)
 		}
 	}
-	conn, _ := connect(t, natstest.Start(t).URL())
+	conn, _ := natstest.Client(t, natstest.Start(t).URL())
 	if err := (nats.Config{Conn: conn, Connection: nats.Connection{InboxPrefix: "_INBOX_x"}}).Validate(); !errors.Is(err, nats.ErrConfig) {
 		t.Errorf("prefix beside a connection: got %v", err)
 	}

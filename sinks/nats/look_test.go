@@ -27,7 +27,7 @@ func TestLateAnswer(t *testing.T) {
 	held := make(chan *natsgo.Msg, 1)
 	var stream atomic.Pointer[jetstream.StreamConfig]
 	stream.Store(&jetstream.StreamConfig{Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}})
-	broker, _ := connect(t, s.URL())
+	broker, _ := natstest.Client(t, s.URL())
 	info := func() []byte { return testkit.Must(json.Marshal(jetstream.StreamInfo{Config: *stream.Load()}))(t) }
 	looks := testkit.Must(broker.Subscribe("$JS.API.STREAM.INFO."+nats.DefaultStream, func(question *natsgo.Msg) {
 		if hold.CompareAndSwap(true, false) {

@@ -34,14 +34,6 @@ func newSink(t *testing.T, config nats.Config, logger watermill.LoggerAdapter) *
 	return sink
 }
 
-func connect(t *testing.T, url string, options ...natsgo.Option) (*natsgo.Conn, jetstream.JetStream) {
-	t.Helper()
-	conn := testkit.Must(natstest.Connect(url, options...))(t)
-	t.Cleanup(conn.Close)
-	js := testkit.Must(natstest.JetStream(conn))(t)
-	return conn, js
-}
-
 func newMessage(payload string) *message.Message {
 	return message.NewMessage(watermill.NewUUID(), []byte(payload))
 }
@@ -58,7 +50,7 @@ func TestProvisionCreates(t *testing.T) {
 		Connection: nats.Connection{URL: s.URL()}, Stream: "FARM", SubjectPrefix: "farm.data", MaxAge: time.Hour, MaxBytes: 1 << 20, MaxMessages: 100,
 		MaxMessageSize: 5000, DedupWindow: 20 * time.Minute, Retention: jetstream.WorkQueuePolicy,
 	}, nil)
-	_, js := connect(t, s.URL())
+	_, js := natstest.Client(t, s.URL())
 	stream := testkit.Must(js.Stream(t.Context(), "FARM"))(t)
 	have := stream.CachedInfo().Config
 	if !slices.Equal(have.Subjects, []string{"farm.data.>"}) || have.MaxAge != time.Hour || have.MaxBytes != 1<<20 ||
@@ -82,7 +74,7 @@ func TestProvisionCreates(t *testing.T) {
 func withStream(t *testing.T, cfg jetstream.StreamConfig) (url string, js jetstream.JetStream) {
 	t.Helper()
 	s := natstest.Start(t)
-	_, js = connect(t, s.URL())
+	_, js = natstest.Client(t, s.URL())
 	cfg.Name = nats.DefaultStream
 	testkit.Must(js.CreateStream(t.Context(), cfg))(t)
 	return s.URL(), js
@@ -157,7 +149,7 @@ func TestProvisionMirror(t *testing.T) {
 func TestProvisionOverlap(t *testing.T) {
 	for _, subject := range []string{"agrimill.>", "agrimill.a.b", "agrimill.*.poison", "agrimill.*"} {
 		server := natstest.Start(t)
-		_, js := connect(t, server.URL())
+		_, js := natstest.Client(t, server.URL())
 		testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{subject}}))(t)
 		for _, config := range []nats.Config{{}, {Provision: nats.ProvisionUpdate}, {ReadOnly: true}} {
 			config.URL = server.URL()
@@ -418,7 +410,7 @@ func TestAcknowledgementLost(t *testing.T) {
 	if err := sink.Publish("topic", messages...); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Fatalf("Publish: got %v, want ErrUnavailable", err)
 	}
-	_, js := connect(t, s.URL())
+	_, js := natstest.Client(t, s.URL())
 	testkit.Eventually(t, "all are stored", func() bool { return storedCount(t, js, nats.DefaultStream) == 10 })
 	proxy.Cut()
 	testkit.Eventually(t, "publish after the cut", func() bool { return sink.Publish("topic", messages...) == nil })
@@ -436,7 +428,7 @@ func TestStreamFull(t *testing.T) {
 	if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("Publish: got %v, want ErrUnavailable", err)
 	}
-	_, js := connect(t, s.URL())
+	_, js := natstest.Client(t, s.URL())
 	stream := testkit.Must(js.Stream(t.Context(), nats.DefaultStream))(t)
 	testkit.NoError(t, stream.Purge(t.Context()))
 	if err := sink.Publish("topic", newMessage("x")); err != nil {
@@ -531,7 +523,7 @@ func TestSizeLimits(t *testing.T) {
 	}
 
 	// Limits that change behind the sink's back.
-	_, js := connect(t, s.URL())
+	_, js := natstest.Client(t, s.URL())
 	cfg := jetstream.StreamConfig{Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}, MaxMsgSize: 1000}
 	testkit.Must(js.UpdateStream(t.Context(), cfg))(t)
 	if err := sink.Publish("topic", sized(2000, 0)); !errors.Is(err, sinks.ErrTooLarge) {
@@ -556,7 +548,7 @@ func TestMaxPending(t *testing.T) {
 		messages = append(messages, newMessage(fmt.Sprint(i)))
 	}
 	testkit.NoError(t, sink.Publish("topic", messages...))
-	_, js := connect(t, s.URL())
+	_, js := natstest.Client(t, s.URL())
 	if got := storedCount(t, js, nats.DefaultStream); got != 500 {
 		t.Errorf("%d messages are stored, want 500", got)
 	}
@@ -565,7 +557,7 @@ func TestMaxPending(t *testing.T) {
 // TestGivenConnection: Close leaves a connection that it was given as it was.
 func TestGivenConnection(t *testing.T) {
 	s := natstest.Start(t)
-	conn, js := connect(t, s.URL())
+	conn, js := natstest.Client(t, s.URL())
 	before := conn.NumSubscriptions()
 	sink := testkit.Must(nats.New(nats.Config{Conn: conn}, nil))(t)
 	testkit.NoError(t, sink.Publish("topic", newMessage("x")))

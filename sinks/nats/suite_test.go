@@ -161,9 +161,7 @@ func atReceipt(t *testing.T, b sinktest.Backend, topic string, receipt sinks.Rec
 	if receipt.Stream != nats.DefaultStream || receipt.Subject != nats.DefaultSubjectPrefix+"."+topic {
 		return nil
 	}
-	conn := testkit.Must(natstest.Connect(b.(interface{ url() string }).url()))(t)
-	defer conn.Close()
-	js := testkit.Must(natstest.JetStream(conn))(t)
+	_, js := natstest.Client(t, b.(interface{ url() string }).url())
 	stream := testkit.Must(js.Stream(t.Context(), receipt.Stream))(t)
 	raw := testkit.Must(stream.GetMsg(t.Context(), receipt.Sequence))(t)
 	msg, err := nats.Marshaler{}.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data})

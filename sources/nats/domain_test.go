@@ -18,8 +18,7 @@ import (
 func TestSourceThroughLeafNode(t *testing.T) {
 	t.Parallel()
 	hub, leaf := natstest.StartLeaf(t)
-	conn := testkit.Must(natstest.Connect(hub.URL()))(t)
-	t.Cleanup(conn.Close)
+	conn, _ := natstest.Client(t, hub.URL())
 	f := &field{T: t, server: hub}
 	f.js = testkit.Must(natstest.JetStream(conn))(t)
 	f.createStream()

@@ -35,8 +35,7 @@ func newField(t *testing.T) *field {
 	f := &field{T: t, server: natstest.Start(t)}
 	f.proxy = natstest.NewProxy(t, f.server.URL())
 	f.via = sinknats.Connection{URL: f.proxy.URL(), Options: quickly()}
-	conn := testkit.Must(natstest.Connect(f.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond)))(t)
-	t.Cleanup(conn.Close)
+	conn, _ := natstest.Client(t, f.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond))
 	f.js = testkit.Must(natstest.JetStream(conn))(t)
 	f.createStream()
 	return f
@@ -48,8 +47,7 @@ func inBubble(t *testing.T, test func(f *field)) {
 	natstest.Bubble(t, func(t *testing.T, s *natstest.Server) {
 		f := &field{T: t, server: s, proxy: natstest.NewLine(t, s)}
 		f.via.Options = append(quickly(), natsgo.InProcessServer(f.proxy))
-		conn := testkit.Must(natstest.Connect("", natsgo.InProcessServer(s)))(t)
-		t.Cleanup(conn.Close)
+		conn, _ := natstest.Client(t, "", natsgo.InProcessServer(s))
 		f.js = testkit.Must(natstest.JetStream(conn))(t)
 		f.createStream()
 		test(f)

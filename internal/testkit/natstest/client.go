@@ -22,6 +22,14 @@ func JetStream(conn *natsgo.Conn) (jetstream.JetStream, error) {
 	return jetstream.New(conn, jetstream.WithDefaultTimeout(testkit.Patience))
 }
 
+// Client is [Connect] until the test ends, with [JetStream].
+func Client(tb testing.TB, url string, options ...natsgo.Option) (*natsgo.Conn, jetstream.JetStream) {
+	tb.Helper()
+	conn := testkit.Must(Connect(url, options...))(tb)
+	tb.Cleanup(conn.Close)
+	return conn, testkit.Must(JetStream(conn))(tb)
+}
+
 // AwaitReconnect waits until a server that was started again answers over a connection. What is
 // written before the client has noticed that the former one is gone is lost.
 func AwaitReconnect(tb testing.TB, conn *natsgo.Conn) {

@@ -47,7 +47,6 @@ func StartLeaf(tb testing.TB, change ...func(leaf *server.Options)) (hub, leaf *
 // ConnectLeaf connects as the user of the leaf node of [StartLeaf], until the test ends.
 func ConnectLeaf(tb testing.TB, leaf *Server) *natsgo.Conn {
 	tb.Helper()
-	conn := testkit.Must(Connect(leaf.URL(), natsgo.UserInfo(LeafUser, LeafPassword), natsgo.CustomInboxPrefix(LeafInboxPrefix)))(tb)
-	tb.Cleanup(conn.Close)
+	conn, _ := Client(tb, leaf.URL(), natsgo.UserInfo(LeafUser, LeafPassword), natsgo.CustomInboxPrefix(LeafInboxPrefix))
 	return conn
 }

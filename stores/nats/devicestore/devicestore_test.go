@@ -22,8 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t testing.TB, url string, config devicestore.Config) *devicestore.Store {
 	t.Helper()
-	conn := testkit.Must(natstest.Connect(url))(t)
-	t.Cleanup(conn.Close)
+	conn, _ := natstest.Client(t, url)
 	config.Conn = conn
 	return testkit.Must(devicestore.New(t.Context(), config))(t)
 }
@@ -47,8 +46,7 @@ func TestBucketIsGone(t *testing.T) {
 	store := open(t, server.URL(), devicestore.Config{})
 	d := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
 	testkit.NoError(t, store.Put(t.Context(), "team", d))
-	conn := testkit.Must(natstest.Connect(server.URL()))(t)
-	defer conn.Close()
+	conn, _ := natstest.Client(t, server.URL())
 	js, err := natstest.JetStream(conn)
 	if err == nil {
 		err = js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket)
@@ -100,8 +98,7 @@ func TestOldDescriptionsAreDropped(t *testing.T) {
 // Whoever only looks creates nothing, and changes nothing.
 func TestReadOnly(t *testing.T) {
 	server := natstest.Start(t)
-	conn := testkit.Must(natstest.Connect(server.URL()))(t)
-	defer conn.Close()
+	conn, _ := natstest.Client(t, server.URL())
 	config := devicestore.Config{Conn: conn, ReadOnly: true}
 	if _, err := devicestore.New(t.Context(), config); !errors.Is(err, devicestore.ErrMissing) {
 		t.Errorf("got %v, want ErrMissing", err)

@@ -19,9 +19,7 @@ import (
 // that names the key. Other teamsets have all of theirs, and the next description of the teamset is stored.
 func TestUnreadableLists(t *testing.T) {
 	server := natstest.Start(t)
-	conn := testkit.Must(natstest.Connect(server.URL()))(t)
-	t.Cleanup(conn.Close)
-	js := testkit.Must(natstest.JetStream(conn))(t)
+	conn, js := natstest.Client(t, server.URL())
 	digest := func(payload string) string {
 		sum := sha256.Sum256([]byte(payload))
 		return hex.EncodeToString(sum[:])
@@ -93,9 +91,7 @@ func TestPayloadIsStoredAgain(t *testing.T) {
 	server := natstest.Start(t)
 	d := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
 	testkit.NoError(t, open(t, server.URL(), devicestore.Config{}).Put(t.Context(), "team", d))
-	conn := testkit.Must(natstest.Connect(server.URL()))(t)
-	defer conn.Close()
-	js := testkit.Must(natstest.JetStream(conn))(t)
+	_, js := natstest.Client(t, server.URL())
 	bucket := testkit.Must(js.KeyValue(t.Context(), devicestore.DefaultBucket))(t)
 	sum := sha256.Sum256(d.Payload)
 	for _, damage := range []func(key string) error{

@@ -33,8 +33,7 @@ func connect(t testing.TB, to natsgo.InProcessConnProvider) *natsgo.Conn {
 
 func dial(t testing.TB, url string, options ...natsgo.Option) *natsgo.Conn {
 	t.Helper()
-	conn := testkit.Must(natstest.Connect(url, append(options, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))...))(t)
-	t.Cleanup(conn.Close)
+	conn, _ := natstest.Client(t, url, append(options, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))...)
 	return conn
 }
 

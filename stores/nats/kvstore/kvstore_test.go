@@ -27,8 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // connect connects to a server, or through a proxy to one in a bubble.
 func connect(t testing.TB, to natsgo.InProcessConnProvider) *natsgo.Conn {
 	t.Helper()
-	conn := testkit.Must(natstest.Connect("", natsgo.InProcessServer(to), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1)))(t)
-	t.Cleanup(conn.Close)
+	conn, _ := natstest.Client(t, "", natsgo.InProcessServer(to), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond), natsgo.ReconnectBufSize(-1))
 	return conn
 }
 

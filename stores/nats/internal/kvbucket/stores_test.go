@@ -66,9 +66,7 @@ func TestStoresInDomain(t *testing.T) {
 // A bucket that acknowledges keys that it does not have is refused, and one that keeps less than configured is told.
 func TestStoresCompareTheirBuckets(t *testing.T) {
 	t.Parallel()
-	conn := testkit.Must(natstest.Connect(natstest.Start(t).URL()))(t)
-	t.Cleanup(conn.Close)
-	js := testkit.Must(natstest.JetStream(conn))(t)
+	conn, js := natstest.Client(t, natstest.Start(t).URL())
 	testkit.Must(js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KV_lossy", Subjects: []string{"$KV.lossy.>"}, Retention: jetstream.InterestPolicy, MaxMsgsPerSubject: 1, AllowRollup: true, AllowDirect: true,
 	}))(t)
@@ -88,8 +86,7 @@ func TestStoresCompareTheirBuckets(t *testing.T) {
 // The bucket of one store is of no use to another one: what it keeps, for how long, and up to what size, is made for the first.
 func TestStoresHaveBucketsOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	conn := testkit.Must(natstest.Connect(natstest.Start(t).URL()))(t)
-	t.Cleanup(conn.Close)
+	conn, _ := natstest.Client(t, natstest.Start(t).URL())
 	opened(t, conn, nil, func(owner string, create func(domain, bucket string) (store, error)) {
 		testkit.Must(create("", owner))(t)
 		opened(t, conn, nil, func(kind string, open func(domain, bucket string) (store, error)) {

@@ -95,7 +95,7 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 // Check returns nil when the bucket is there and can be listed. It asks the
 // bucket. The error is an [*Error] or that of ctx.
 func (s *Store) Check(ctx context.Context) error {
-	if err := s.ready(ctx, "check", "any"); err != nil {
+	if err := s.ready(ctx, "check"); err != nil {
 		return err
 	}
 	if s.missing(ctx) {
@@ -133,7 +133,7 @@ const (
 //
 // An error of r is returned as it is; all others are an [*Error] or that of ctx.
 func (s *Store) Put(ctx context.Context, key string, r io.Reader) (reference string, err error) {
-	if err := s.ready(ctx, "put", key); err != nil {
+	if err := s.readyFor(ctx, "put", key); err != nil {
 		return "", err
 	}
 	source := &source{r: r}
@@ -178,7 +178,7 @@ func (s *source) Read(b []byte) (int, error) {
 // which stops giving bytes when ctx ends, and may close it while it is being
 // read. An error while reading is an [*Error] or that of ctx.
 func (s *Store) Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error) {
-	if err := s.ready(ctx, "open", reference); err != nil {
+	if err := s.readyFor(ctx, "open", reference); err != nil {
 		return nil, 0, err
 	}
 	reading, abandon := context.WithCancel(ctx)
@@ -240,7 +240,7 @@ func (r *reader) Close() error {
 
 // Delete removes the payload. It returns nil when there is none.
 func (s *Store) Delete(ctx context.Context, reference string) error {
-	if err := s.ready(ctx, "delete", reference); err != nil {
+	if err := s.readyFor(ctx, "delete", reference); err != nil {
 		return err
 	}
 	err := s.bucket.Delete(ctx, s.prefix+reference)
@@ -262,19 +262,22 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// ready tells what keeps a call from starting. It does not tell the key: a sender may have chosen it.
-func (s *Store) ready(ctx context.Context, op, key string) error {
-	switch {
-	case s.closed.Load():
+// ready tells what keeps a call from starting.
+func (s *Store) ready(ctx context.Context, op string) error {
+	if s.closed.Load() {
 		return &Error{Op: op, Kind: gateway.ErrClosed}
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case !validKey(key):
-		return &Error{Op: op, Kind: gateway.ErrInvalid, Cause: &gateway.ValidationError{
-			Field: "reference", Rule: "must be a key of letters, digits and - _ . = + / without empty or hidden segments",
-		}}
 	}
-	return nil
+	return ctx.Err()
+}
+
+// readyFor is ready for a call about a key. It does not tell the key: a sender may have chosen it.
+func (s *Store) readyFor(ctx context.Context, op, key string) error {
+	if err := s.ready(ctx, op); err != nil || validKey(key) {
+		return err
+	}
+	return &Error{Op: op, Kind: gateway.ErrInvalid, Cause: &gateway.ValidationError{
+		Field: "reference", Rule: "must be a key of letters, digits and - _ . = + / without empty or hidden segments",
+	}}
 }
 
 // maxKey and maxSegment bound keys and what is between their slashes, in bytes,

@@ -626,3 +626,11 @@ func BenchmarkRecords(b *testing.B) {
 	}
 	b.ReportMetric(float64(values)/time.Since(start).Seconds()/1e6, "Mvalues/s")
 }
+
+// instant is the time of a generated message; the zero time if it says none.
+func instant(t *timestamppb.Timestamp) time.Time {
+	if !t.IsValid() || t.GetSeconds() == 0 && t.GetNanos() == 0 {
+		return time.Time{}
+	}
+	return t.AsTime()
+}

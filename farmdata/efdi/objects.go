@@ -5,7 +5,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -15,10 +14,13 @@ import (
 	"github.com/agrimill/agrimill/farmdata/internal/objects"
 )
 
-// decoding is a message of a TaskData that is read into an object.
+// decoding is a message of a TaskData that is read into an object. What has no room in the model, or is no number, is
+// reported and counts as absent.
 type decoding struct {
 	protoreflect.Message
-	kind string // of the object
+	*reader
+	kind   string // of the object
+	offset int64  // of the message
 }
 
 func (m decoding) field(letter string) protoreflect.FieldDescriptor {
@@ -30,9 +32,17 @@ func fieldOf(m protoreflect.Message, letter string) protoreflect.FieldDescriptor
 	return m.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(letter[0]-'A') + 1)
 }
 
-// read reads a message, which was checked, into an object.
-func read(m protoreflect.Message, kind string, object any) {
-	objects.Visit(decoding{m, kind}, kind, object)
+// read reads a message into an object.
+func (r *reader) read(m protoreflect.Message, kind string, object any, offset int64) {
+	objects.Visit(decoding{m, r, kind, offset}, kind, object)
+}
+
+func (m decoding) find(kind farmdata.Kind, detail string) {
+	m.add(damaged(kind, m.offset, detail, nil))
+}
+
+func (m decoding) wrong(kind farmdata.Kind, letter, detail string) {
+	m.find(kind, string(m.field(letter).Name())+" of "+string(m.Descriptor().Name())+": "+detail)
 }
 
 // Needs does nothing: zero and absent are the same. The methods below read a field.
@@ -56,21 +66,40 @@ func (m decoding) Text(letter string, text *string, _ objects.Use) {
 
 func (m decoding) File(letter string, name *string) { m.Reference(letter, "", m.kind, name) }
 
-func (m decoding) Whole(letter string, _ int64, _ objects.Use) int64 {
+func (m decoding) Whole(letter string, _ int64, use objects.Use) int64 {
+	low, high := use.Range()
+	n, fits := int64(0), true
 	switch field := m.field(letter); field.Kind() {
 	case protoreflect.Uint32Kind, protoreflect.Uint64Kind:
-		return int64(m.Get(field).Uint())
+		u := m.Get(field).Uint()
+		n, fits = int64(u), u <= math.MaxInt64
 	default:
-		return m.Get(field).Int()
+		n = m.Get(field).Int()
+	}
+	if n != 0 && !(fits && low <= n && n <= high) {
+		m.wrong(farmdata.KindValue, letter, "out of range")
+		return 0
+	}
+	return n
+}
+
+func (m decoding) Float(letter string, f *float64, use objects.Use) {
+	if *f = m.Get(m.field(letter)).Float(); math.IsNaN(*f) || math.IsInf(*f, 0) {
+		m.wrong(farmdata.KindValue, letter, "out of range")
+		*f = 0
+	}
+	if *f == 0 && use&objects.Scale != 0 {
+		m.wrong(farmdata.KindValue, letter, "missing or zero")
 	}
 }
 
-func (m decoding) Float(letter string, f *float64, _ objects.Use) {
-	*f = m.Get(m.field(letter)).Float()
-}
-
 func (m decoding) DDI(letter string, ddi *farmdata.DDI, _ objects.Use) {
-	*ddi = farmdata.DDI(m.Get(m.field(letter)).Uint())
+	n := m.Get(m.field(letter)).Uint()
+	if n > math.MaxUint16 {
+		m.wrong(farmdata.KindValue, letter, "out of range")
+		n = uint64(farmdata.DDIUnknown)
+	}
+	*ddi = farmdata.DDI(n)
 }
 
 func (m decoding) Value(letter string, raw *int64, missing *bool, _ objects.Use) {
@@ -80,14 +109,30 @@ func (m decoding) Value(letter string, raw *int64, missing *bool, _ objects.Use)
 	}
 }
 
+// Place takes half of a place for none. Points have one, others need not.
 func (m decoding) Place(latitude, longitude string, north, east *float64) {
 	m.Float(latitude, north, 0)
 	m.Float(longitude, east, 0)
+	p := farmdata.Position{North: *north, East: *east}
+	finding := has(&p)
+	if m.kind == "PNT" && p.North == 0 && p.East == 0 {
+		finding = damaged(farmdata.KindPosition, -1, "no place", nil)
+	}
+	if finding != nil {
+		m.find(finding.Kind, string(m.Descriptor().Name())+": "+finding.Detail)
+	}
+	if place := farmdata.HasNorth | farmdata.HasEast; p.Has&place != place {
+		*north, *east = 0, 0
+	}
 }
 
 func (m decoding) Stamp(letter string, stamp *farmdata.Stamp) {
 	t, _ := m.Get(m.field(letter)).Message().Interface().(*timestamppb.Timestamp)
-	stamp.Wall = instant(t)
+	at := timestamp{t != nil, t.GetSeconds(), t.GetNanos()}
+	if at.outOfRange() {
+		m.wrong(farmdata.KindTime, letter, "time out of range")
+	}
+	stamp.Wall = at.instant()
 }
 
 func (m decoding) Parts(number int, kind string, list objects.List) {
@@ -97,7 +142,7 @@ func (m decoding) Parts(number int, kind string, list objects.List) {
 	}
 	add := func(part protoreflect.Message) {
 		object := objects.New(kind)
-		read(part, kind, object)
+		m.read(part, kind, object, m.offset)
 		list.Add(object)
 	}
 	if !field.IsList() {
@@ -110,30 +155,32 @@ func (m decoding) Parts(number int, kind string, list objects.List) {
 }
 
 func (m decoding) Allocated(number int, start, stop *farmdata.Stamp, kind *int) {
-	stamp := decoding{m.Get(m.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(number))).Message(), ""}
+	stamp := m
+	stamp.Message = m.Get(m.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(number))).Message()
 	stamp.Stamp("A", start)
 	stamp.Stamp("B", stop)
-	*kind = int(stamp.Get(stamp.field("D")).Int())
+	*kind = int(stamp.Whole("D", 0, 0))
 }
 
 func (m decoding) Positions(list *[]farmdata.Position) {
 	t, _ := m.Interface().(*efdipb.Time)
-	for _, p := range []*efdipb.Position{t.GetPositionStart(), t.GetPositionStop()} {
-		if p != nil {
-			position := farmdata.Position{North: p.GetNorth(), East: p.GetEast(), Up: p.GetUp(), Status: uint8(p.GetStatus()),
-				PDOP: p.GetPdop(), HDOP: p.GetHdop(), Satellites: int(p.GetSatellites())}
-			_ = has(&position) // was checked
-			*list = append(*list, position)
+	for _, from := range []*efdipb.Position{t.GetPositionStart(), t.GetPositionStop()} {
+		if from == nil {
+			continue
 		}
+		at := m
+		at.Message = from.ProtoReflect()
+		p := farmdata.Position{Up: from.GetUp(), Status: uint8(from.GetStatus()), Satellites: int(from.GetSatellites())}
+		if int32(p.Status) != from.GetStatus() {
+			at.wrong(farmdata.KindValue, "D", "out of range")
+			p.Status = statusUnknown
+		}
+		at.Float("E", &p.PDOP, 0)
+		at.Float("F", &p.HDOP, 0)
+		at.Place("A", "B", &p.North, &p.East)
+		_ = has(&p) // which Place has told
+		*list = append(*list, p)
 	}
-}
-
-// instant returns the zero time for a timestamp that is absent, out of range, or without fields.
-func instant(t *timestamppb.Timestamp) time.Time {
-	if !t.IsValid() || t.GetSeconds() == 0 && t.GetNanos() == 0 {
-		return time.Time{}
-	}
-	return t.AsTime()
 }
 
 // id makes the ID that stands in TaskData: the hyphen that some have there is a

@@ -57,9 +57,8 @@ func (r *reader) readTaskData(s section) error {
 	if !r.count(rest, data.ProtoReflect().Descriptor(), &elements, 0) {
 		r.add(damaged(farmdata.KindLimit, s.offset, tooManyElements, nil))
 	} else if r.merge(rest, &data, s.offset); r.ctx.Err() == nil {
-		r.check(data.ProtoReflect(), s.offset)
 		readHeader(&r.set.Header, &data)
-		read(data.ProtoReflect(), objects.Root, r.set)
+		r.read(data.ProtoReflect(), objects.Root, r.set, s.offset)
 	}
 	for _, finding := range ids.Check(r.ctx, r.set, r.cfg.Devices) {
 		r.add(finding)
@@ -97,9 +96,8 @@ func (r *reader) readTask(task section, left *int64, elements *int) error {
 		r.add(damaged(farmdata.KindSyntax, task.offset, "task is malformed", nil))
 		return nil
 	}
-	r.check(message.ProtoReflect(), task.offset)
 	var object farmdata.Task
-	read(message.ProtoReflect(), "TSK", &object)
+	r.read(message.ProtoReflect(), "TSK", &object, task.offset)
 	absentZones(&object)
 	for _, log := range logs {
 		r.addLog(log, object.ID)

@@ -36,18 +36,7 @@ func (a *attributes) Text(letter string, text *string, use objects.Use) {
 func (a *attributes) File(letter string, name *string) { *name = trimEnding(a.str(letter)) }
 
 func (a *attributes) Whole(letter string, _ int64, use objects.Use) int64 {
-	low, high := int64(math.MinInt64), int64(math.MaxInt64)
-	switch {
-	case use&objects.Byte != 0:
-		low, high = 0, math.MaxUint8
-	case use&objects.Optional != 0:
-		low, high = 0, math.MaxInt32
-	case use&objects.Small != 0:
-		low, high = math.MinInt32, math.MaxUint32
-	}
-	if use&objects.Positive != 0 {
-		low = 0
-	}
+	low, high := use.Range()
 	n, ok := a.whole(letter, low, high)
 	if !ok && use&objects.Optional != 0 {
 		return -1

@@ -4,6 +4,7 @@ package objects
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -35,6 +36,23 @@ const (
 	// Digits is a text of hexadecimal digits in upper case.
 	Digits
 )
+
+// Range is what a whole number has to be in.
+func (u Use) Range() (low, high int64) {
+	low, high = math.MinInt64, math.MaxInt64
+	switch {
+	case u&Byte != 0:
+		low, high = 0, math.MaxUint8
+	case u&Optional != 0:
+		low, high = 0, math.MaxInt32
+	case u&Small != 0:
+		low, high = math.MinInt32, math.MaxUint32
+	}
+	if u&Positive != 0 {
+		low = 0
+	}
+	return low, high
+}
 
 // Form is what is done with an object: its methods are called for each attribute, then for each part. An attribute is named
 // by its letter in XML. Its number in EFDI is the place of the letter: A is 1.

@@ -150,11 +150,11 @@ func (m *meter) step(r *farmdata.Record) {
 }
 
 // finish adds what was done to the works of the log's task. What could not be read of the log is in found.
-func (m *meter) finish(task string, found []Finding) {
+func (m *meter) finish(task taskKey, found []Finding) {
 	incomplete := slices.ContainsFunc(found, func(f Finding) bool { return f.Kind.Unread() })
 	team := m.log // or that which one of the machines drove with before
 	for _, at := range slices.Backward(m.order) {
-		if work := m.works.byKey[[2]string{task, at.id}]; work != nil {
+		if work := m.works.byKey[workKey{task, at.id}]; work != nil {
 			team = cmp.Or(work.log, team)
 		}
 	}

@@ -39,15 +39,19 @@ func (b By) of(w *Work) []Named {
 //
 // Machines of a task whose values are in the same log drove together, and so did those without a log with those of the first one: the largest
 // area, distance and time of them counts, not their sum. Of a device element that is in another one with the same rate nothing counts. What is of several products
-// counts for each of them. A sum is Incomplete if one of its works is, or if the area of a machine is not known, but that of others is.
+// counts for each of them, also if they were used one after the other. A sum is Incomplete if one of its works is, or if the area of a machine is not known, but that of others is.
 func Sum(works []Work, by By) []Work {
 	type key struct {
 		set *int
 		id  string
 	}
-	first := map[key]int{} // log by task
+	type task struct {
+		set *int
+		taskKey
+	}
+	first := map[task]int{} // log by task
 	for i := range works {
-		task := key{works[i].set, works[i].Task.ID}
+		task := task{works[i].set, works[i].task}
 		first[task] = cmp.Or(first[task], works[i].log)
 	}
 	list, at := []*sum{}, map[key]*sum{}
@@ -62,7 +66,7 @@ func Sum(works []Work, by By) []Work {
 				at[k] = newSum(by, of)
 				list = append(list, at[k])
 			}
-			at[k].add(w, cmp.Or(w.log, first[key{w.set, w.Task.ID}]))
+			at[k].add(w, cmp.Or(w.log, first[task{w.set, w.task}]))
 		}
 	}
 	out := make([]Work, len(list))
@@ -83,7 +87,7 @@ type sum struct {
 
 // team is machines that drove together.
 type team struct {
-	task string
+	task taskKey
 	log  int
 }
 
@@ -113,7 +117,7 @@ func newSum(by By, of Named) *sum {
 
 // add adds a work of a machine that drove with those of a log; 0: of none.
 func (s *sum) add(w *Work, log int) {
-	key := team{w.Task.ID, log}
+	key := team{w.task, log}
 	t := s.teams[key]
 	if t == nil {
 		t = &Work{}

@@ -109,3 +109,27 @@ func TestSumOfTeams(t *testing.T) {
 		t.Errorf("got %+v, want the area of both logs without a name", sums)
 	}
 }
+
+// TestTasksWithoutID: each has totals of its own, and a field has those of all.
+func TestTasksWithoutID(t *testing.T) {
+	t.Parallel()
+	task := func(name string, area int64) farmdata.Task {
+		return farmdata.Task{Designator: name, FieldID: "PFD1", Products: []farmdata.ProductAllocation{{ProductID: "PDT" + name}},
+			Times: []farmdata.TaskTime{{Totals: []farmdata.Total{{DDI: 0x74, ElementID: "DET1", Raw: area}}}}}
+	}
+	set := &farmdata.Set{Devices: sprayer(), Tasks: []farmdata.Task{task("1", 5000), task("2", 3000)}}
+	works := testkit.Must(content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
+	got := ""
+	for _, w := range works {
+		got += fmt.Sprint(w.Task.Name, " ", figure(w.Area), " ", w.Products, "; ")
+	}
+	if want := "1 5000 of the totals [{PDT1 }]; 2 3000 of the totals [{PDT2 }]; "; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if sums := content.Sum(works, content.ByField); len(sums) != 1 || figure(sums[0].Area) != "8000 of the totals" {
+		t.Errorf("got %+v, want the area of both", sums)
+	}
+	if sums := content.Sum(works, content.ByTask); len(sums) != 0 {
+		t.Errorf("got %+v for tasks that have no ID", sums)
+	}
+}

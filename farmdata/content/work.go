@@ -40,8 +40,9 @@ type Work struct {
 	// up, such as percentages.
 	Rates []Rate `json:"rates"`
 
-	set *int // which it is of
-	log int  // the number of that which the machine was in, with those that it drove with; 0: of none
+	set  *int // which it is of
+	task taskKey
+	log  int // the number of that which the machine was in, with those that it drove with; 0: of none
 }
 
 // Figure is a number and where it is from. It is not known if From is empty.
@@ -55,7 +56,8 @@ type Rate struct {
 	DDI     string `json:"ddi"`
 	Name    string `json:"name"`
 	Element string `json:"element,omitempty"`
-	// Products are those allocated to the device element.
+	// Products are those allocated to the device element. Several, also one after the other, share Mean and Total: nothing says how
+	// much was of which.
 	Products []Named `json:"products"`
 	// Mean is in Unit: of a rate by area that of the area worked, of one by time that of all time.
 	Mean Figure `json:"mean,omitzero"`

@@ -7,81 +7,9 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/agrimill/agrimill/farmdata"
 )
-
-// rateKind is a rate, and the totals that are the same amount, the preferred one first. What is only planned, or has no total of its own, has just
-// the unit of one.
-type rateKind struct {
-	rate     farmdata.DDI
-	totals   []farmdata.DDI
-	unitOnly bool
-	// What worksOf adds: whether it is a rate by time, and what one of its raw values is in the SI.
-	byTime bool
-	factor float64
-}
-
-func rateKinds() []rateKind {
-	const volume, mass, count, volumeFine, massFine = 0x0050, 0x0051, 0x0052, 0x015F, 0x0160
-	return []rateKind{
-		{rate: 0x0001, totals: []farmdata.DDI{volume}, unitOnly: true}, {rate: 0x0002, totals: []farmdata.DDI{volume, volumeFine}},
-		{rate: 0x0006, totals: []farmdata.DDI{mass}, unitOnly: true}, {rate: 0x0007, totals: []farmdata.DDI{mass, massFine}},
-		{rate: 0x000B, totals: []farmdata.DDI{count}, unitOnly: true}, {rate: 0x000C, totals: []farmdata.DDI{count}},
-		{rate: 0x024C, totals: []farmdata.DDI{volume}, unitOnly: true}, {rate: 0x024D, totals: []farmdata.DDI{volume, volumeFine}},
-		{rate: 0x0025, totals: []farmdata.DDI{volume, volumeFine}}, {rate: 0x002A, totals: []farmdata.DDI{mass, massFine}}, {rate: 0x002F, totals: []farmdata.DDI{count}},
-		{rate: 0x0053, totals: []farmdata.DDI{0x0059}}, {rate: 0x0054, totals: []farmdata.DDI{0x005A}}, {rate: 0x0055, totals: []farmdata.DDI{0x005B}},
-		{rate: 0x0056, totals: []farmdata.DDI{0x0059}}, {rate: 0x0057, totals: []farmdata.DDI{0x005A}}, {rate: 0x0058, totals: []farmdata.DDI{0x005B}},
-		{rate: 0x00B5, totals: []farmdata.DDI{0x00B7}}, {rate: 0x00B6, totals: []farmdata.DDI{0x00B7}}, // dry mass
-		{rate: 0x00B9, totals: []farmdata.DDI{0x00BD}}, {rate: 0x00BB, totals: []farmdata.DDI{0x00BD}}, // seed cotton
-		{rate: 0x00BA, totals: []farmdata.DDI{0x00BE}}, {rate: 0x00BC, totals: []farmdata.DDI{0x00BE}}, // lint
-		{rate: 0x01B1, totals: []farmdata.DDI{0x0161}}, {rate: 0x01B5, totals: []farmdata.DDI{0x0162}}, // nitrogen, ammonium
-		{rate: 0x01B9, totals: []farmdata.DDI{0x0163}}, {rate: 0x01BD, totals: []farmdata.DDI{0x0164}}, // phosphor, potassium
-		{rate: 0x0095, totals: []farmdata.DDI{0x0094}}, {rate: 0x0096, totals: []farmdata.DDI{0x0094}}, // fuel
-		{rate: 0x019A, totals: []farmdata.DDI{0x0199}}, {rate: 0x019B, totals: []farmdata.DDI{0x0199}}, // diesel exhaust fluid
-		{rate: 0x0292, totals: []farmdata.DDI{0x0298}}, {rate: 0x0293, totals: []farmdata.DDI{0x0298}}, // CO2
-		{rate: 0xB003, totals: []farmdata.DDI{0x02A7}}, {rate: 0xB004, totals: []farmdata.DDI{0x02A7}}, // contamination
-		{rate: 0x005C, totals: []farmdata.DDI{0x0059}, unitOnly: true}, {rate: 0x005F, totals: []farmdata.DDI{0x0059}, unitOnly: true}, // crop loss
-		{rate: 0x005D, totals: []farmdata.DDI{0x005A}, unitOnly: true}, {rate: 0x0060, totals: []farmdata.DDI{0x005A}, unitOnly: true},
-		{rate: 0x005E, totals: []farmdata.DDI{0x005B}, unitOnly: true}, {rate: 0x0061, totals: []farmdata.DDI{0x005B}, unitOnly: true},
-		{rate: 0x023F, totals: []farmdata.DDI{0x023D}, unitOnly: true}, {rate: 0x02B4, totals: []farmdata.DDI{0x02B1}, unitOnly: true}, // energy
-	}
-}
-
-// isRate reports whether a DDI, which a device may give a unit, is what was applied, harvested or lost by something. What is planned, a limit or an average
-// adds up to nothing.
-func isRate(ddi farmdata.DDI, unit string) bool {
-	if m, ok := ddi.Meaning(); ok {
-		first, _, _ := strings.Cut(m.Name, " ")
-		if slices.Contains([]string{"Setpoint", "Default", "Minimum", "Maximum", "Average", "Lifetime"}, first) {
-			return false
-		}
-		if unit = m.Unit; strings.Contains(m.Name, "application rate") || strings.HasSuffix(m.Name, "crop loss") { // some are percentages
-			return true
-		}
-	}
-	u, ok := farmdata.ParseUnit(unit)
-	if !ok || !strings.Contains(unit, "/") { // m³/m² is a length
-		return false
-	}
-	return slices.ContainsFunc([]string{"kg/m²", "m³/m²", "1/m²", "kg/s", "m³/s", "kg/m", "m³/m", "m³/kg"}, func(rate string) bool {
-		other, _ := farmdata.ParseUnit(rate)
-		_, _, same := u.To(other)
-		return same
-	})
-}
-
-// inSI is what one of a raw value is in the SI.
-func inSI(ddi farmdata.DDI) float64 {
-	factor, _ := farmdata.Value{Column: &farmdata.Column{DDI: ddi}, Raw: 1}.In(farmdata.SI)
-	return factor
-}
-
-// presented shows a value of the SI as a column does.
-func presented(c *farmdata.Column, si float64) float64 {
-	return (si/inSI(c.DDI) + float64(c.Offset)) * c.Scale
-}
 
 // mostTotals is how many works and rates a set may have, mostProducts how many products each of them may have: otherwise little data could
 // make a lot.
@@ -103,7 +31,7 @@ func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.
 	for _, log := range set.Logs {
 		meter := works.meter(log)
 		l, t, err := summarizeLog(ctx, log, meter, noted)
-		meter.finish(log.TaskID, l.Findings)
+		meter.finish(taskKey{id: log.TaskID}, l.Findings)
 		works.leaveOut(l.Columns)
 		s.Logs = append(s.Logs, l)
 		s.tracks = append(s.tracks, t)
@@ -118,22 +46,42 @@ func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.
 type works struct {
 	descriptions *farmdata.Descriptions
 	kinds        map[farmdata.DDI]*rateKind
-	amounts      map[farmdata.DDI]*rateKind  // by total, the first rate that it is the amount of
-	tasks        map[string]*farmdata.Task   // by ID
+	amounts      map[farmdata.DDI]*rateKind // by total, the first rate that it is the amount of
+	tasks        map[taskKey]*farmdata.Task
 	devices      map[string]*farmdata.Device // by ID
 	elements     map[string]element          // by ID
-	names        map[string]string           // of tasks, fields and products, by ID
+	names        map[string]string           // of fields and products, by ID
 	set          *farmdata.Set
 	id           *int // of the set
 	logs         int  // that are read
 	order        []*work
-	byKey        map[[2]string]*work // by task and device
-	byTask       map[string][]*work
+	byKey        map[workKey]*work
+	byTask       map[taskKey][]*work
 	widths       map[*farmdata.Device][]part
-	left         int                                     // of mostTotals
-	allocated    map[string][]farmdata.ProductAllocation // by task, each product of each device element once
-	more         bool                                    // products than are listed
-	leftOut      map[farmdata.DDI]bool                   // rates that are in no Work
+	left         int                                      // of mostTotals
+	allocated    map[taskKey][]farmdata.ProductAllocation // each product of each device element once
+	more         bool                                     // products than are listed
+	leftOut      map[farmdata.DDI]bool                    // rates that are in no Work
+}
+
+// taskKey is a task of a set, also one that only a log names: its ID, or its number, from 1, if it has none. Logs without a task
+// have the zero value.
+type taskKey struct {
+	id     string
+	number int
+}
+
+func keyOf(number int, task *farmdata.Task) taskKey {
+	if task.ID != "" {
+		return taskKey{id: task.ID}
+	}
+	return taskKey{number: number + 1}
+}
+
+// workKey is what a device does in a task.
+type workKey struct {
+	task   taskKey
+	device string
 }
 
 // element is where a device element is.
@@ -184,9 +132,9 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 		devices = slices.Concat(devices, known)
 	}
 	w := &works{
-		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[string]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
-		elements: map[string]element{}, names: map[string]string{}, set: set, id: new(int), byKey: map[[2]string]*work{}, byTask: map[string][]*work{}, left: mostTotals,
-		widths: map[*farmdata.Device][]part{}, allocated: map[string][]farmdata.ProductAllocation{}, leftOut: map[farmdata.DDI]bool{},
+		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[taskKey]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
+		elements: map[string]element{}, names: map[string]string{}, set: set, id: new(int), byKey: map[workKey]*work{}, byTask: map[taskKey][]*work{}, left: mostTotals,
+		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, leftOut: map[farmdata.DDI]bool{},
 	}
 	for _, kind := range rateKinds() {
 		one := farmdata.Value{Column: &farmdata.Column{DDI: kind.rate}, Raw: 1}
@@ -204,8 +152,8 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 		w.device(&devices[i])
 	}
 	for i := range set.Tasks {
-		if task := &set.Tasks[i]; w.tasks[task.ID] == nil && task.ID != "" {
-			w.tasks[task.ID], w.names[task.ID] = task, task.Designator
+		if key := keyOf(i, &set.Tasks[i]); w.tasks[key] == nil {
+			w.tasks[key] = &set.Tasks[i]
 		}
 	}
 	for i := range set.Fields {
@@ -249,14 +197,17 @@ func (w *works) owner(element string) (id, name string) {
 }
 
 // find returns what a device does in a task; nil if there is no room for it.
-func (w *works) find(task, device, name string) *work {
-	key := [2]string{task, device}
+func (w *works) find(task taskKey, device, name string) *work {
+	key := workKey{task, device}
 	if at := w.byKey[key]; at != nil || w.full() {
 		return at
 	}
-	at := &work{Work: &Work{set: w.id, Task: Named{task, w.names[task]}, Device: Named{device, name}, Rates: []Rate{}}, of: w, device: device, byPart: map[string][]*rateSum{}}
-	if t := w.tasks[task]; t != nil && t.FieldID != "" {
-		at.Field = Named{t.FieldID, w.names[t.FieldID]}
+	at := &work{Work: &Work{set: w.id, task: task, Task: Named{ID: task.id}, Device: Named{device, name}, Rates: []Rate{}}, of: w, device: device, byPart: map[string][]*rateSum{}}
+	if t := w.tasks[task]; t != nil {
+		at.Task.Name = t.Designator
+		if t.FieldID != "" {
+			at.Field = Named{t.FieldID, w.names[t.FieldID]}
+		}
 	}
 	w.byKey[key], w.order, w.byTask[task] = at, append(w.order, at), append(w.byTask[task], at)
 	return at
@@ -296,11 +247,11 @@ func (w *work) rate(c *farmdata.Column, kind *rateKind) *rateSum {
 // finish adds what terminals wrote into the tasks, and returns all works, and findings if there are more of them, or rates that are in none.
 func (w *works) finish() (list []Work, found []Finding) {
 	for i := range w.set.Tasks {
-		w.addTotals(&w.set.Tasks[i])
+		w.addTotals(keyOf(i, &w.set.Tasks[i]), &w.set.Tasks[i])
 	}
 	list = make([]Work, 0, len(w.order))
 	for _, at := range w.order {
-		at.Products = w.products(at.Task.ID, at.device, "")
+		at.Products = w.products(at.task, at.device, "")
 		for _, r := range at.rates {
 			at.Rates = append(at.Rates, at.finished(r))
 		}
@@ -341,20 +292,20 @@ type totalKey struct {
 
 // addTotals takes the totals of a task for what was measured. Of several device elements of a machine that have the same total the largest counts for the
 // machine.
-func (w *works) addTotals(task *farmdata.Task) {
+func (w *works) addTotals(key taskKey, task *farmdata.Task) {
 	totals := totalsOf(task)
 	best := map[*work]map[farmdata.DDI]float64{}
 	var machines []*work
-	for _, key := range totals.order {
-		rated := w.amounts[key.ddi] != nil
-		if !rated && !slices.Contains([]farmdata.DDI{totalArea, totalDistance, totalTime, idleTime}, key.ddi) {
+	for _, total := range totals.order {
+		rated := w.amounts[total.ddi] != nil
+		if !rated && !slices.Contains([]farmdata.DDI{totalArea, totalDistance, totalTime, idleTime}, total.ddi) {
 			continue
 		}
-		if !rated && totals.sums[key] < 0 { // no area, distance or time, and not one of zero either
+		if !rated && totals.sums[total] < 0 { // no area, distance or time, and not one of zero either
 			continue
 		}
-		id, name := w.owner(key.element)
-		at := w.find(task.ID, id, name)
+		id, name := w.owner(total.element)
+		at := w.find(key, id, name)
 		if at == nil {
 			return
 		}
@@ -362,20 +313,20 @@ func (w *works) addTotals(task *farmdata.Task) {
 			best[at] = map[farmdata.DDI]float64{}
 			machines = append(machines, at)
 		}
-		best[at][key.ddi] = max(best[at][key.ddi], totals.sums[key]*inSI(key.ddi))
+		best[at][total.ddi] = max(best[at][total.ddi], totals.sums[total]*inSI(total.ddi))
 	}
 	for _, at := range machines {
 		at.take(best[at])
 	}
-	for _, key := range totals.order {
-		w.addRates(task.ID, key, totals)
+	for _, total := range totals.order {
+		w.addRates(key, total, totals)
 	}
-	w.addTimes(task)
+	w.addTimes(key, task)
 }
 
 // addTimes takes the effective times of a task for machines of which nothing else says how long they worked. If nothing says that any did, that is one
 // machine, the one that is allocated, or an unknown one.
-func (w *works) addTimes(task *farmdata.Task) {
+func (w *works) addTimes(key taskKey, task *farmdata.Task) {
 	worked := 0.0
 	for _, at := range task.Times {
 		switch start, stop := at.Start.Wall, at.Stop.Wall; {
@@ -389,7 +340,7 @@ func (w *works) addTimes(task *farmdata.Task) {
 	if worked <= 0 {
 		return
 	}
-	if len(w.byTask[task.ID]) == 0 {
+	if len(w.byTask[key]) == 0 {
 		id, name := "", ""
 		for i, a := range task.Devices {
 			if d := w.devices[a.DeviceID]; d != nil && (i == 0 || d.ID == id) {
@@ -399,9 +350,9 @@ func (w *works) addTimes(task *farmdata.Task) {
 				break
 			}
 		}
-		w.find(task.ID, id, name)
+		w.find(key, id, name)
 	}
-	for _, at := range w.byTask[task.ID] {
+	for _, at := range w.byTask[key] {
 		if at.Time.From == "" {
 			at.Time = figureOf(worked, FromTotals)
 		}
@@ -422,7 +373,7 @@ func (w *work) take(totals map[farmdata.DDI]float64) {
 }
 
 // addRates takes a total for the rates that it is the amount of.
-func (w *works) addRates(task string, key totalKey, totals *taskTotals) {
+func (w *works) addRates(task taskKey, key totalKey, totals *taskTotals) {
 	first := w.amounts[key.ddi]
 	if first == nil {
 		return
@@ -460,7 +411,7 @@ func preferred(kind *rateKind, element string, totals *taskTotals) farmdata.DDI 
 
 // finished makes a Rate.
 func (w *work) finished(r *rateSum) Rate {
-	out := Rate{DDI: r.column.DDI.String(), Name: r.column.Name, Element: r.column.ElementID, Unit: r.column.Unit, Products: w.of.products(w.Task.ID, w.device, r.column.ElementID)}
+	out := Rate{DDI: r.column.DDI.String(), Name: r.column.Name, Element: r.column.ElementID, Unit: r.column.Unit, Products: w.of.products(w.task, w.device, r.column.ElementID)}
 	total := &farmdata.Column{DDI: r.kind.totals[0], ElementID: r.column.ElementID}
 	w.of.descriptions.Describe(total)
 	out.TotalUnit = total.Unit
@@ -479,7 +430,7 @@ func (w *work) finished(r *rateSum) Rate {
 }
 
 // products returns those allocated to a device element in a task, or to one that it is in, or that is in it, or to any; to the machine, without an element.
-func (w *works) products(task, device, element string) []Named {
+func (w *works) products(task taskKey, device, element string) []Named {
 	list := []Named{}
 	for _, p := range w.allocations(task) {
 		owner, _ := w.owner(p.ElementID)
@@ -493,7 +444,7 @@ func (w *works) products(task, device, element string) []Named {
 }
 
 // allocations returns which products a task has for which device elements.
-func (w *works) allocations(task string) []farmdata.ProductAllocation {
+func (w *works) allocations(task taskKey) []farmdata.ProductAllocation {
 	list, known := w.allocated[task]
 	if known || w.tasks[task] == nil {
 		return list

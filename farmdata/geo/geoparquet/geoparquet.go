@@ -201,6 +201,7 @@ type table struct {
 
 	rows, mostRows int // in the row group
 	geometries     int // bytes of those in the row group
+	referred       int // bytes of what rows, or all rows of a log or zone, refer to
 	bounds         box
 	kinds          []string
 }
@@ -211,7 +212,8 @@ type column struct {
 	level  int // of a value that is not null
 }
 
-// mostDescribed is how many bytes the metadata may have that say what the columns are.
+// mostDescribed is how many bytes the metadata may have that say what the columns are, and the texts that say what rows refer
+// to: one may be that of many allocations.
 const mostDescribed = 16 << 20
 
 // MaxColumns is how many columns a file has at most: each takes memory, also without any rows.
@@ -316,6 +318,7 @@ func addAttributes(fields parquet.Group, list []geo.Attribute) {
 func (t *table) setAttributes(s names.Subject, list []geo.Attribute) {
 	for _, attribute := range list {
 		r := t.names.Of(string(attribute), s)
+		t.referred += len(r.ID) + len(r.Name)
 		t.setText(string(attribute), r.ID)
 		t.setText(string(attribute)+"_name", r.Name)
 	}
@@ -364,6 +367,9 @@ func (t *table) putTime(c *column, at time.Time) {
 
 // end writes the row with its geometry.
 func (t *table) end(kind string, wkb []byte, places []geo.Coordinates) error {
+	if t.referred > mostDescribed {
+		return fmt.Errorf("geoparquet: what the rows refer to would take more than %d bytes", mostDescribed)
+	}
 	if !slices.Contains(t.kinds, kind) {
 		t.kinds = append(t.kinds, kind)
 	}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -292,5 +294,33 @@ func TestLongTrack(t *testing.T) {
 	first, second := f.rows[0]["bbox"].(map[string]any), f.rows[1]["bbox"].(map[string]any)
 	if first["ymax"] != second["ymin"] {
 		t.Errorf("one ends at %v, the next begins at %v", first["ymax"], second["ymin"])
+	}
+}
+
+// TestManyAllocations: what each of many logs refers to, by many allocations with long names, does not all come into memory.
+func TestManyAllocations(t *testing.T) {
+	t.Parallel()
+	set := &farmdata.Set{}
+	var allocations []farmdata.DeviceAllocation
+	for i := range 100 {
+		id := fmt.Sprint("DVC", i)
+		set.Devices = append(set.Devices, farmdata.Device{ID: id, Designator: strings.Repeat(id, 5000)})
+		allocations = append(allocations, farmdata.DeviceAllocation{DeviceID: id})
+	}
+	for i := range 12 {
+		id := fmt.Sprint("TSK", i)
+		set.Tasks = append(set.Tasks, farmdata.Task{ID: id, Devices: allocations})
+		set.Logs = append(set.Logs, &farmdata.Log{TaskID: id, Records: func(yield func(*farmdata.Record, error) bool) {
+			yield(&farmdata.Record{Position: farmdata.Position{North: 52, East: 7, Has: farmdata.HasNorth | farmdata.HasEast}}, nil)
+		}})
+	}
+	for _, layer := range []geo.Layer{geo.Tracks, geo.Points} {
+		for logs, fails := range map[int]bool{2: false, 12: true} {
+			some := *set
+			some.Logs = set.Logs[:logs]
+			if err := Write(io.Discard, &some, Config{Layers: []geo.Layer{layer}, Add: []geo.Attribute{geo.Machine}}); (err != nil) != fails {
+				t.Errorf("%s of %d logs: got %v, want an error: %v", layer, logs, err, fails)
+			}
+		}
 	}
 }

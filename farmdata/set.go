@@ -117,7 +117,8 @@ type ZoneValue struct {
 	ProductID, ElementID, Presentation string
 }
 
-// DeviceAllocation is a device at work in a task.
+// DeviceAllocation is a device at work in a task. For how long, if an allocation says it beside Start or instead of Stop, is not
+// read, which is a finding.
 type DeviceAllocation struct {
 	// Name is the ISO 11783 NAME, 16 hexadecimal digits; Mask says which bits of it count.
 	Name, Mask  string

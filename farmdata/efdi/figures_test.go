@@ -374,3 +374,15 @@ func TestFieldsThatAreNotDescribed(t *testing.T) {
 		t.Errorf("got %d findings: %v", len(found), found)
 	}
 }
+
+// TestDurationsOfAllocations are not in the model, which a finding says.
+func TestDurationsOfAllocations(t *testing.T) {
+	t.Parallel()
+	stamp := &efdipb.AllocationStamp{Type: 4}
+	stamp.ProtoReflect().SetUnknown([]byte{3 << 3, 60})
+	task := &efdipb.Task{Id: &efdipb.UID{Number: 1}, DeviceAllocation: []*efdipb.DeviceAllocation{{Stamp: stamp}}}
+	found := open(t, marshal(t, &efdipb.TaskData{Task: []*efdipb.Task{task}}), TaskData, Config{}).Findings
+	if len(found) != 1 || found[0].Detail != "fields that are not described, 3 of AllocationStamp: 1" {
+		t.Errorf("got %v", found)
+	}
+}

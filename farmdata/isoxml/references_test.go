@@ -116,6 +116,7 @@ func TestWhatIsNotRead(t *testing.T) {
 		"another case":  {`<tsk A="TSK1"/>`, "unsupported: elements tsk, which are not read: 1", false},
 		"no plain name": {`<Änderung/><` + strings.Repeat("X", 1000) + `/>`, "unsupported: elements of other names, which are not read: 2", false},
 		"attributes":    {`<CTR A="CTR1" B="c" N="x" P094_Rank=""/><CTR A="CTR2" N="y"/><TSK A="TSK1" xmlns:x="y"/>`, "unsupported: attributes N of CTR, which are not read: 2", false},
+		"durations":     {`<TSK A="TSK1"><DAN><ASP A="2021-03-23T21:00:00" C="60" D="4"/></DAN></TSK>`, "unsupported: attributes C of ASP, which are not read: 1", false},
 		"positions":     {`<TSK A="TSK1"><TIM A="2021-03-23T21:00:00" D="4">` + strings.Repeat(`<PTN A="52" B="8" D="1" H="75600000" I="15057"/>`, 2) + `</TIM></TSK>`, "unsupported: attributes H of PTN, which are not read: 2; unsupported: attributes I of PTN, which are not read: 2", false},
 		"twice":         {`<CTR A="CTR1" B="c" B="d" A="CTR2"/>`, "duplicate: attribute A of CTR is there twice; the first one counts; duplicate: attribute B of CTR is there twice; the first one counts", false},
 		"of a prefix":   {`<CTR m:A="CTR9" A="CTR1" B="c"/><CTR A="CTR9" B="c"/>`, "", false},

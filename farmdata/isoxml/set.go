@@ -23,7 +23,6 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 		opener: o, skipped: &skipped{}, files: files, set: &farmdata.Set{Path: dir}, findings: &findings{max: o.cfg.MaxFindings, memory: &o.budget.memory},
 		externals: map[string]bool{"taskdata": true, "linklist": true},
 	}
-	r.walker = walker{o, r.findings.add}
 	if isSet {
 		r.walkFile(main)
 		for i := 0; i < len(r.queue); i++ { // grows while it is read
@@ -52,7 +51,6 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 
 type setReader struct {
 	*opener
-	walker
 	files        folder
 	set          *farmdata.Set
 	findings     *findings
@@ -70,7 +68,7 @@ func (r *setReader) find(kind farmdata.Kind, file, detail string) {
 
 func (r *setReader) walkFile(f file) {
 	r.rooted, r.foreign = false, false
-	if !r.walk(f, r.begin, r.end) {
+	if !r.walk(f, r.findings.add, r.begin, r.end) {
 		r.find(farmdata.KindUnreadable, f.path, "no XML in it")
 	}
 }

@@ -155,7 +155,7 @@ func (r *setReader) readHeader(f file) (header, bool) {
 		}
 		return nil
 	}
-	r.walk(f, begin, func(any, any, spot) {})
+	r.walk(f, r.findings.add, begin, func(any, any, spot) {})
 	if !isHeader {
 		r.find(farmdata.KindUnreadable, f.path, "not the header of a log")
 	}

@@ -66,26 +66,20 @@ func (e *element) stamp(name string) farmdata.Stamp {
 	return stamp
 }
 
-// walker goes through the elements of XML files.
-type walker struct {
-	of     *opener
-	report func(*farmdata.Finding)
-}
-
 // walk calls begin and end for every element of a file. What begin returns stands
 // for the element: its children get it as parent, end gets both, and where the element is. What is
 // malformed is left out, and what is beyond a limit ends the file early; elements
 // that are open then are ended. It returns false if there was no element at all.
-func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(parent, object any, at spot)) bool {
-	k := &walk{walker: w, file: f.path, begin: begin, end: end, stack: []begun{{}}}
+func (o *opener) walk(f file, report func(*farmdata.Finding), begin func(parent any, e *element) any, end func(parent, object any, at spot)) bool {
+	k := &walk{of: o, report: report, file: f.path, begin: begin, end: end, stack: []begun{{}}}
 	content, err := f.open()
 	if err != nil {
 		k.find(farmdata.KindUnreadable, -1, "", err)
 		return false
 	}
 	defer content.Close()
-	source := &countedReader{r: obedient{w.of.ctx, content}, left: &w.of.budget.bytes, piece: maxPiece}
-	all := func() bool { return w.of.isUTF8(f) }
+	source := &countedReader{r: obedient{o.ctx, content}, left: &o.budget.bytes, piece: maxPiece}
+	all := func() bool { return o.isUTF8(f) }
 	k.chars = newText(source, all, func(offset int64, detail string) { k.find(farmdata.KindText, offset, detail, nil) })
 	decoder, base := newDecoderOf(k.chars), k.chars.offset
 
@@ -113,15 +107,16 @@ func (w *walker) walk(f file, begin func(parent any, e *element) any, end func(p
 	}
 }
 
-// walk is the way of a walker through one file.
+// walk is the way through one file.
 type walk struct {
-	*walker
-	file  string
-	begin func(parent any, e *element) any
-	end   func(parent, object any, at spot)
-	chars *text
-	stack []begun // the elements that are open, below one that stands for the file
-	any   bool    // an element has begun
+	of     *opener
+	report func(*farmdata.Finding)
+	file   string
+	begin  func(parent any, e *element) any
+	end    func(parent, object any, at spot)
+	chars  *text
+	stack  []begun // the elements that are open, below one that stands for the file
+	any    bool    // an element has begun
 }
 
 func (k *walk) find(kind farmdata.Kind, offset int64, detail string, err error) {
@@ -245,13 +240,11 @@ func weight(token xml.StartElement, object any) (bytes int64) {
 // time. The attributes of a tag take ten times the room that they have in the file.
 const maxPiece = 1 << 20
 
-// countedReader stops with errLimit when nothing is left, and remembers why the
-// reading ended.
+// countedReader stops with errLimit when nothing is left.
 type countedReader struct {
 	r     io.Reader
 	left  *int64
 	piece int64 // what is left for what is read at present
-	err   error
 }
 
 func (c *countedReader) Read(p []byte) (int, error) {
@@ -262,14 +255,10 @@ func (c *countedReader) Read(p []byte) (int, error) {
 		if n > 0 {
 			err = errLimit
 		}
-		c.err = err
 		return 0, err
 	}
 	n, err := c.r.Read(p[:min(int64(len(p)), left)])
 	*c.left -= int64(n)
 	c.piece -= int64(n)
-	if err != nil {
-		c.err = err
-	}
 	return n, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/farmdata/internal/names"
+	"github.com/agrimill/agrimill/farmdata/internal/tracks"
 )
 
 // Color has WriteSVG draw tracks in the colors of values, a yield map for example, with a legend. It reads the logs of the data,
@@ -74,7 +75,8 @@ func colored(ctx context.Context, log *farmdata.Log, column geo.Column) (r rates
 
 // trail is a track in parts, each with a mean of values; it has at most maxPlaces parts.
 type trail struct {
-	steps
+	steps tracks.Steps
+	at    latLon
 	parts []stretch
 }
 
@@ -87,7 +89,8 @@ type stretch struct {
 // add adds a place with what was measured on the way to it, and reports whether that is on the map.
 func (t *trail) add(at latLon, stamp farmdata.Stamp, rate float64) bool {
 	from := t.at
-	if begins := t.next(at, stamp); begins || math.IsNaN(rate) || math.IsInf(rate, 0) {
+	t.at = at
+	if begins := t.steps.Next(stamp, at.north, at.east, jump); begins || math.IsNaN(rate) || math.IsInf(rate, 0) {
 		return false
 	}
 	t.parts = append(t.parts, stretch{from, at, rate, 1})

@@ -8,9 +8,9 @@ import (
 	"io"
 	"math"
 	"strings"
-	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/tracks"
 )
 
 // latLon is a place in degrees.
@@ -21,26 +21,8 @@ type track struct {
 	name   string
 	places []place
 	stride int // every how many places one is kept
-	steps
-}
-
-// steps tells where the parts of a track begin.
-type steps struct {
-	seen int
-	last time.Time
-	at   latLon
-}
-
-// next goes to a place, and reports whether a part begins there.
-func (s *steps) next(at latLon, stamp farmdata.Stamp) (begins bool) {
-	now := stamp.Wall // the same clock from record to record, whether a receiver knows UTC or not
-	if now.IsZero() {
-		now = stamp.UTC
-	}
-	begins = s.seen == 0 || now.Sub(s.last) > gap || math.Abs(at.north-s.at.north) > jump || math.Abs(at.east-s.at.east) > jump
-	s.at, s.last = at, now
-	s.seen++
-	return begins
+	seen   int
+	steps  tracks.Steps
 }
 
 type place struct {
@@ -50,13 +32,13 @@ type place struct {
 
 const (
 	maxPlaces = 4000
-	gap       = 5 * time.Minute
 	// jump is farther than a machine gets between two records, in degrees.
 	jump = 0.05
 )
 
 func (t *track) add(at latLon, stamp farmdata.Stamp) {
-	begins := t.next(at, stamp)
+	begins := t.steps.Next(stamp, at.north, at.east, jump)
+	t.seen++
 	t.stride = cmp.Or(t.stride, 1)
 	if !begins && t.seen%t.stride != 0 {
 		return

@@ -1,12 +1,10 @@
 package geo
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/internal/names"
@@ -23,9 +21,6 @@ type Config struct {
 	Add []Attribute
 	// Columns selects the values of points, cells and zones; the first one that fits a column counts. Empty means all of them.
 	Columns []Column
-	// Gap is the time without a valid position that ends a part of a track. Zero means
-	// 5 minutes; negative is a mistake.
-	Gap time.Duration
 	// Finding is called for each finding of a log or grid while it is read, by the
 	// goroutine that writes it. What is read twice is reported once. Nil means that findings are passed over.
 	Finding func(*farmdata.Finding)
@@ -85,7 +80,7 @@ type Column struct {
 var reserved = []string{"kind", "log", "record", "time", "utc", "up", "status", "part", "records", "start", "end", "id", "name", "area", "grid", "row", "column",
 	"zone", "zone_name", "geometry", "bbox"}
 
-// Validate reports what is wrong: a Gap that is negative, a layer, attribute, DDI or unit that there is none of, a name that maps
+// Validate reports what is wrong: a layer, attribute, DDI or unit that there is none of, a name that maps
 // have anyway, or two names that differ in letter case only.
 func (c Config) Validate() error {
 	var errs []error
@@ -94,7 +89,6 @@ func (c Config) Validate() error {
 			errs = append(errs, fmt.Errorf("geo: "+format, args...))
 		}
 	}
-	check(c.Gap >= 0, "Gap is negative")
 	for _, layer := range c.Layers {
 		check(slices.Contains(layers, layer), "Layers: there is no %q", layer)
 	}
@@ -135,7 +129,6 @@ func (s Column) Validate() error {
 }
 
 func (c *Config) setDefaults() {
-	c.Gap = cmp.Or(c.Gap, 5*time.Minute)
 	c.Add = slices.DeleteFunc(slices.Clone(attributes), func(a Attribute) bool { return !slices.Contains(c.Add, a) }) // each once
 	if c.Finding == nil {
 		c.Finding = func(*farmdata.Finding) {}

@@ -107,16 +107,10 @@ func TestTracksEndAtGaps(t *testing.T) {
 	if len(found) != 1 || found[0].Kind != farmdata.KindCut {
 		t.Errorf("findings %v", found)
 	}
-	if c := written(t, Config{Gap: time.Hour}, func(w *Writer) error { return w.Track(log) }); len(c.Features) != 2 {
-		t.Errorf("%d parts with gaps up to an hour, want those on both sides of the 180th meridian", len(c.Features))
-	}
 	first, second := at(0, 52, 7), at(1, 52, 8)
 	second.Stamp.UTC = start.Add(-time.Hour)
 	if c := written(t, Config{}, func(w *Writer) error { return w.Track(logOf(first, second, at(2, 52, 9))) }); len(c.Features) != 1 {
 		t.Errorf("%d parts, want one: a receiver that knows UTC now and then makes no gap", len(c.Features))
-	}
-	if err := (Config{Gap: -1}).Validate(); err == nil {
-		t.Error("a negative gap")
 	}
 }
 

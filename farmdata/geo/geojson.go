@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/internal/names"
+	"github.com/agrimill/agrimill/farmdata/internal/tracks"
 )
 
 // Writer writes one FeatureCollection, for one goroutine. Beside the features it has
@@ -69,7 +69,7 @@ func (w *Writer) Close() error {
 	return w.flush()
 }
 
-// Track writes the way of a log: a LineString for each part of it without a gap, or a
+// Track writes the way of a log: a LineString for each part of it without a gap of five minutes, or a
 // Point where the machine stood still. Parts also end at the 180th meridian.
 func (w *Writer) Track(log *farmdata.Log) error {
 	t := track{attributes: w.ofLog(nil, log)}
@@ -84,11 +84,7 @@ func (w *Writer) Track(log *farmdata.Log) error {
 			continue
 		}
 		at := Coordinates{record.Position.East, record.Position.North}
-		now := record.Stamp.Wall // the same clock from record to record, whether a receiver knows UTC or not
-		if now.IsZero() {
-			now = record.Stamp.UTC
-		}
-		if t.count > 0 && (now.Sub(t.last) > w.cfg.Gap || math.Abs(at[0]-t.at[0]) > 180) {
+		if t.steps.Next(record.Stamp, at[1], at[0], meridian) {
 			w.endTrack(log, &t)
 		}
 		switch {
@@ -106,7 +102,7 @@ func (w *Writer) Track(log *farmdata.Log) error {
 			w.coordinates(at)
 		}
 		t.count++
-		t.at, t.last, t.stamp = at, now, record.Stamp
+		t.at, t.stamp = at, record.Stamp
 		if t.count%1000 == 0 && w.failed() != nil {
 			return w.failed()
 		}
@@ -120,7 +116,7 @@ type track struct {
 	count, part  int
 	moved        bool // a LineString has begun
 	at           Coordinates
-	last         time.Time
+	steps        tracks.Steps
 	first, stamp farmdata.Stamp
 	attributes   []byte // of the log
 }

@@ -296,7 +296,7 @@ func TestOrdersThatAreWrong(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]geo.Config{
 		"layer": {Layers: []geo.Layer{"roads"}}, "attribute": {Add: []geo.Attribute{"weather"}}, "DDI": {Columns: []geo.Column{{DDI: "yield"}}},
-		"unit": {Columns: []geo.Column{{Unit: "bushel/ac"}}}, "name": {Columns: []geo.Column{{As: "Zone"}}}, "attribute's name": {Columns: []geo.Column{{As: "field_name"}}}, "gap": {Gap: -1},
+		"unit": {Columns: []geo.Column{{Unit: "bushel/ac"}}}, "name": {Columns: []geo.Column{{As: "Zone"}}}, "attribute's name": {Columns: []geo.Column{{As: "field_name"}}},
 		"letter case": {Columns: []geo.Column{{DDI: "0001", As: "Rate"}, {DDI: "0006", As: "rate"}}},
 	} {
 		for format, write := range map[string]func(io.Writer, *farmdata.Set, geo.Config) error{"GeoJSON": geo.Write, "GeoParquet": geoparquet.Write} {

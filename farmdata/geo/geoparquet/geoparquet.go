@@ -4,7 +4,6 @@
 package geoparquet
 
 import (
-	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -21,6 +20,7 @@ import (
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/farmdata/internal/names"
+	"github.com/agrimill/agrimill/farmdata/internal/tracks"
 )
 
 // Config says what a file has, and how it is made.
@@ -35,7 +35,6 @@ const longestPart = 100_000
 
 // writeTracks writes the ways of logs.
 func writeTracks(w io.Writer, logs []*farmdata.Log, cfg Config) error {
-	cfg.Gap = cmp.Or(cfg.Gap, 5*time.Minute)
 	fields := parquet.Group{"log": text(), "task": text(), "part": parquet.Int(64), "records": parquet.Int(64), "start": parquet.Optional(parquet.String()), "end": parquet.Optional(parquet.String())}
 	t, err := newTable(w, fields, cfg)
 	if err != nil {
@@ -52,7 +51,7 @@ func writeTracks(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 func (t *table) track(log *farmdata.Log) error {
 	var places []geo.Coordinates
 	var start, end farmdata.Stamp
-	var last time.Time
+	var steps tracks.Steps
 	subject := t.names.Log(log, slices.Contains(t.cfg.Add, geo.Machine))
 	part, shared := int64(0), 0 // shared: places that the part before has, too
 	flush := func() error {
@@ -89,26 +88,20 @@ func (t *table) track(log *farmdata.Log) error {
 			continue
 		}
 		at := geo.Coordinates{p.East, p.North}
-		now := record.Stamp.Wall // the same clock from record to record, whether a receiver knows UTC or not
-		if now.IsZero() {
-			now = record.Stamp.UTC
-		}
-		if n := len(places); n > 0 {
-			broken := now.Sub(last) > t.cfg.Gap || math.Abs(at[0]-places[n-1][0]) > 180
-			if broken || n >= longestPart {
-				if err := flush(); err != nil {
-					return err
-				}
-				start, places, shared = end, append(places[:0], places[n-1]), 1
-				if broken {
-					places, shared = places[:0], 0
-				}
+		begins := steps.Next(record.Stamp, at[1], at[0], 180)
+		if n := len(places); n > 0 && (begins || n >= longestPart) {
+			if err := flush(); err != nil {
+				return err
+			}
+			start, places, shared = end, append(places[:0], places[n-1]), 1
+			if begins {
+				places, shared = places[:0], 0
 			}
 		}
 		if len(places) == 0 {
 			start = record.Stamp
 		}
-		places, end, last = append(places, at), record.Stamp, now
+		places, end = append(places, at), record.Stamp
 	}
 	return flush()
 }

@@ -249,9 +249,6 @@ func TestTracks(t *testing.T) {
 	if row := f.rows[2]; row["records"] != int64(2) || !reflect.DeepEqual(row["bbox"], bbox(-179, 2, -178, 2)) {
 		t.Errorf("got %v, want the part behind the 180th meridian", row)
 	}
-	if err := Write(io.Discard, &farmdata.Set{}, Config{Layers: []geo.Layer{geo.Tracks}, Gap: -1}); err == nil {
-		t.Error("a negative gap is accepted")
-	}
 }
 
 // TestRowGroupsOfTracksAreBounded: lines of many logs are not in memory together.

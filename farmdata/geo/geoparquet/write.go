@@ -13,7 +13,7 @@ import (
 // Fields are MultiPolygons with the columns id, name, area (in square meters, null if unknown), farm and customer; rings
 // that they lack are a finding.
 //
-// Tracks are a row for each part of a log without a gap: log, task, part (from 1), records, start and end (texts, without an
+// Tracks are a row for each part of a log without a gap of five minutes: log, task, part (from 1), records, start and end (texts, without an
 // offset where the log has local time). They are LineStrings, and Points where the machine stood still. Parts also end at the
 // 180th meridian, and after 100,000 places, where the next one goes on.
 //

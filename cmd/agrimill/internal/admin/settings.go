@@ -87,7 +87,7 @@ type Setting struct {
 	// Value is the value in effect. Secrets and what comes from the environment are not in it, nor users, passwords and
 	// queries of addresses.
 	Value any `json:"value"`
-	// Source is where it was set, as FILE:LINE; empty for a default.
+	// Source is where it was set, as FILE:LINE or a flag of the command line; empty for a default.
 	Source string `json:"source,omitempty"`
 	// File is the file that a secret was read from.
 	File string `json:"file,omitempty"`

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -136,8 +135,8 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 // load reads the file. --address stands for admin.address everywhere: the process has its name from it, too.
 func (c *runCommand) load(p *program) (*config.Config, error) {
 	cfg, err := config.Load(c.file, config.Options{Env: p.env})
-	if err == nil {
-		cfg.Admin.Address = cmp.Or(c.address, cfg.Admin.Address)
+	if err == nil && c.address != "" {
+		cfg.SetAddress("--address", c.address)
 	}
 	return cfg, err
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/internal/redact"
@@ -21,6 +22,7 @@ type sources struct {
 	keys, values map[string]place
 	environment  map[string]bool
 	contents     map[string][sha256.Size]byte // see decoder
+	flag         string                       // of the command line, for admin.address
 }
 
 // line returns the line of the key at a path, or of the value if it has no key; 0 if there is none.
@@ -86,6 +88,11 @@ func (s *settings) compare(file *settings) {
 			s.all = append(s.all, admin.Setting{Path: set.Path, InFile: file.all[i].Value, Restart: true})
 		}
 	}
+}
+
+// SetAddress replaces admin.address by that of a flag of the command line.
+func (c *Config) SetAddress(flag, address string) {
+	c.Admin.Address, c.source.flag = address, flag
 }
 
 // KeepSource makes a section, whose values are those of from, have the lines of from, too, and what its files had: the new
@@ -172,8 +179,12 @@ func (s *settings) add(v reflect.Value, path string, tag reflect.StructTag) {
 // setting is a value that has no parts, or is a list of texts.
 func (c *Config) setting(v reflect.Value, path string, tag reflect.StructTag) admin.Setting {
 	from, restart := c.sourceOf(path)
-	set := admin.Setting{Path: path, Value: harmless(shown(v, tag)), Restart: restart}
-	if from == nil {
+	set := admin.Setting{Path: path, Value: shown(v, tag), Restart: restart}
+	switch {
+	case from == nil:
+		return set
+	case path == "admin.address" && from.flag != "":
+		set.Source = from.flag
 		return set
 	}
 	if line := from.line(path); line > 0 {
@@ -198,17 +209,35 @@ func (c *Config) setting(v reflect.Value, path string, tag reflect.StructTag) ad
 	return set
 }
 
-// harmless removes what may be secret from addresses in a text that is not known to have any.
-func harmless(value any) any {
-	switch v := reflect.ValueOf(value); v.Kind() {
-	case reflect.String:
-		return redact.Addresses(v.String())
-	case reflect.Slice:
+// shown returns a value as the file has it, without what may be secret: also in texts that are not known to have any.
+func shown(v reflect.Value, tag reflect.StructTag) any {
+	switch value := v.Interface().(type) {
+	case Secret, URL:
+		return fmt.Sprint(value)
+	case time.Duration:
+		if value < 0 && tag.Get("off") == "true" {
+			return "off"
+		}
+		return value.String()
+	case fmt.Stringer:
+		if parsers[v.Type()] != nil {
+			return strings.ToLower(value.String())
+		}
+		if isScalar(v.Type()) {
+			return value.String()
+		}
+	}
+	switch {
+	case v.Kind() == reflect.Slice:
 		list := make([]any, v.Len())
 		for i := range list {
-			list[i] = harmless(v.Index(i).Interface())
+			list[i] = shown(v.Index(i), tag)
 		}
 		return list
+	case v.Kind() == reflect.String && tag.Get("address") == "true":
+		return URL(v.String()).String()
+	case v.Kind() == reflect.String:
+		return redact.Addresses(v.String())
 	}
-	return value
+	return v.Interface()
 }

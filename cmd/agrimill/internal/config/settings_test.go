@@ -54,6 +54,15 @@ journal:
 		t.Errorf("%+v has no line", got)
 	}
 
+	// What the command line says has the line of no file.
+	flagged := *c
+	source := *c.source
+	flagged.source = &source
+	flagged.SetAddress("--address", "127.0.0.1:9999")
+	if got, want := settingAt(t, flagged.Settings(), "admin.address"), (admin.Setting{Path: "admin.address", Value: "127.0.0.1:9999", Source: "--address"}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+
 	// A section that waits for a restart has the lines of its own file.
 	next := testkit.Must(Parse("agrimill.yaml", []byte("# one more line\n"+strings.Replace(text, "3h", "4h", 1)), environment(map[string]string{"ID": "app", "SECRET": "hidden-secret", "SIZE": "7MiB"})))(t)
 	kept := *next
@@ -71,6 +80,18 @@ journal:
 		}
 		if got := settingAt(t, list, "log.level"); got.Source == line("level: debug") || got.Restart {
 			t.Errorf("%+v is not that of the new file", got)
+		}
+	}
+}
+
+// Values are as the file may have them.
+func TestSettingsAreAsInTheFile(t *testing.T) {
+	c := parse(t, small+"subscriber: {file_hold: off}\n", smallEnv)
+	for path, want := range map[string]any{
+		"sinks.farm.nats.storage": "file", "sinks.farm.nats.retention": "limits", "subscriber.file_hold": "off", "subscriber.order": "endpoint", "sinks.farm.nats.synced": "unknown",
+	} {
+		if got := settingAt(t, c.Settings(), path); got.Value != want {
+			t.Errorf("%s is %v, want %v", path, got.Value, want)
 		}
 	}
 }

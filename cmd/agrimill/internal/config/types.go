@@ -2,9 +2,6 @@ package config
 
 import (
 	"encoding/json"
-	"fmt"
-	"log/slog"
-	"reflect"
 	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
@@ -71,63 +68,8 @@ type Config struct {
 	inFile *Config
 }
 
-// MarshalJSON returns the effective configuration, including defaults and without secrets.
-func (c *Config) MarshalJSON() ([]byte, error) {
-	return json.Marshal(shown(reflect.ValueOf(c).Elem(), ""))
-}
-
-// LogValue returns the same as MarshalJSON.
-func (c *Config) LogValue() slog.Value {
-	text, err := c.MarshalJSON()
-	if err != nil {
-		return slog.StringValue(err.Error())
-	}
-	return slog.StringValue(string(text))
-}
-
-// shown returns what may be shown of a value.
-func shown(v reflect.Value, tag reflect.StructTag) any {
-	switch value := v.Interface().(type) {
-	case time.Duration:
-		return value.String()
-	case fmt.Stringer:
-		if isScalar(v.Type()) {
-			return value.String()
-		}
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		if v.IsNil() {
-			return nil
-		}
-		return shown(v.Elem(), tag)
-	case reflect.Struct:
-		keys := map[string]any{}
-		for _, f := range fields(v.Type()) {
-			if f.base == "" {
-				keys[f.name] = shown(v.FieldByIndex(f.index), f.tag)
-			}
-		}
-		return keys
-	case reflect.Map:
-		keys := map[string]any{}
-		for name, value := range v.Seq2() {
-			keys[name.String()] = shown(value, "")
-		}
-		return keys
-	case reflect.Slice:
-		list := []any{}
-		for i := range v.Len() {
-			list = append(list, shown(v.Index(i), ""))
-		}
-		return list
-	case reflect.String:
-		if tag.Get("address") == "true" {
-			return URL(v.String()).String()
-		}
-	}
-	return v.Interface()
-}
+// MarshalJSON returns what may be shown: [Config.Settings].
+func (c *Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.Settings()) }
 
 // SecretFile returns the file that the secret at a path such as gateway.client_secret was
 // read from; empty if it came from elsewhere.

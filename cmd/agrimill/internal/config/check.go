@@ -47,6 +47,7 @@ func (d *decoder) check(c *Config) {
 	k.dedup()
 	k.ha()
 	k.devices()
+	k.apart()
 	k.rest()
 }
 

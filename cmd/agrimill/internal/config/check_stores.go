@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -96,6 +97,31 @@ func (k *checker) ha() {
 	}
 	if k.has("dedup.instance") && k.c.Dedup.Owner.Instance != NoInstance {
 		k.warn("dedup.instance", "must not be the same for two instances that run at the same time", "leave it out, or take it from the environment")
+	}
+}
+
+// apart finds stores that would write into each other's bucket or file.
+func (k *checker) apart() {
+	taken := map[string]string{}
+	bucket := func(path string, c NATSConnection, name string) {
+		at := account(c.Connection, c.TLS) + "\x00" + name
+		if other, twice := taken[at]; twice {
+			k.fail(path, "is that of "+other, "give each a bucket of its own")
+			return
+		}
+		taken[at] = path
+	}
+	if d := k.c.Dedup; d.NATSKV != nil {
+		bucket("dedup.nats_kv.bucket", d.NATSKV.NATSConnection, d.NATSKV.Bucket)
+	}
+	if h := k.c.HA; h != nil && h.NATSKV != nil {
+		bucket("ha.nats_kv.bucket", h.NATSKV.NATSConnection, h.NATSKV.Bucket)
+	}
+	if d := k.c.Devices; d != nil && d.NATSKV != nil {
+		bucket("devices.nats_kv.bucket", d.NATSKV.NATSConnection, d.NATSKV.Bucket)
+	}
+	if d := k.c.Dedup.BBolt; d != nil && d.Path != "" && filepath.Clean(d.Path) == filepath.Clean(k.c.Journal.Path) {
+		k.fail("journal.path", "is that of dedup.bbolt.path", "give each a file of its own")
 	}
 }
 

@@ -114,11 +114,11 @@ func TestEveryMistake(t *testing.T) {
 
 func TestOneMistake(t *testing.T) {
 	for name, test := range map[string]struct{ from, to, want string }{
-		"unknown key":     {"poison: {", "poisen: {sink: farm}\npoison: {", `agrimill.yaml:13:1: poisen: is not a known key; did you mean poison?`},
-		"misplaced":       {"poison: {", "max_in_flight: 1\npoison: {", "agrimill.yaml:13:1: max_in_flight: is not a known key; it belongs to subscriber.max_in_flight, routes[].from.nats.max_in_flight or routes[].from.kafka.max_in_flight"},
-		"never there":     {"poison: {", "retry: {min: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min: is not a known key; use initial_backoff, max_attempts or max_backoff"},
-		"dashes":          {"client_secret: ", "client-secret: ", "agrimill.yaml:5:3: gateway.client-secret: is not a known key; did you mean gateway.client_secret?"},
-		"unset variable":  {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is unset or empty; set it, or write ${NOPE:-default}"},
+		"unknown key":    {"poison: {", "poisen: {sink: farm}\npoison: {", `agrimill.yaml:13:1: poisen: is not a known key; did you mean poison?`},
+		"misplaced":      {"poison: {", "max_in_flight: 1\npoison: {", "agrimill.yaml:13:1: max_in_flight: is not a known key; it belongs to subscriber.max_in_flight, routes[].from.nats.max_in_flight or routes[].from.kafka.max_in_flight"},
+		"never there":    {"poison: {", "retry: {min: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min: is not a known key; use initial_backoff, max_attempts or max_backoff"},
+		"dashes":         {"client_secret: ", "client-secret: ", "agrimill.yaml:5:3: gateway.client-secret: is not a known key; did you mean gateway.client_secret?"},
+		"unset variable": {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is unset or empty; set it, or write ${NOPE:-default}"},
 		"unset, elsewhere": {"sinks:\n", "  application_id: ${NOPE}\n  software_version_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d02\nendpoints: [{external_id: \"urn:example:x\", capabilities: [{type: x}]}]\nsinks:\n",
 			"agrimill.yaml:6:19: gateway.application_id: needs the environment variable NOPE, which is unset or empty; set it, or write ${NOPE:-default}"},
 		"half variable":   {"${ID}", "${ID", "agrimill.yaml:4:14: gateway.client_id: has ${ without }; write $${ for a literal ${"},
@@ -156,6 +156,8 @@ func TestOneMistake(t *testing.T) {
 		"topic collides":  {"poison: {", "  - {name: x, from: {gateway: all}, to: {sink: lake, topic: a_b}}\n  - {name: y, from: {kafka: {brokers: \"b:1\", topics: agrimill_a.b}}, to: {gateway: {}}}\npoison: {", "agrimill.yaml:15:54: routes[2].from.kafka.topics: means the topic agrimill_a.b beside agrimill.a_b: of names that differ only in . and _, Kafka takes one; use another name for one of them"},
 		"bucket of dedup": {"poison: {", "dedup: {nats_kv: {bucket: a.b}}\npoison: {", "agrimill.yaml:13:27: dedup.nats_kv.bucket: must have letters, digits, - and _ only"},
 		"bucket of ha":    {"poison: {", "ha: {nats_kv: {bucket: a.b}}\npoison: {", "agrimill.yaml:13:24: ha.nats_kv.bucket: must have letters, digits, - and _ only"},
+		"bucket of two":   {"poison: {", "dedup: {nats_kv: {url: \"nats://h\", bucket: same}}\ndevices: {nats_kv: {url: \"nats://h\", bucket: same}}\npoison: {", "agrimill.yaml:14:46: devices.nats_kv.bucket: is that of dedup.nats_kv.bucket; give each a bucket of its own"},
+		"file of two":     {"poison: {", "dedup: {bbolt: {path: one.db}}\njournal: {path: \"state/../one.db\"}\npoison: {", "agrimill.yaml:14:17: journal.path: is that of dedup.bbolt.path; give each a file of its own"},
 		"own bucket":      {"poison: {", "devices: {nats_kv: {bucket: a.b}}\npoison: {", "agrimill.yaml:13:29: devices.nats_kv.bucket: must have letters, digits, - and _ only"},
 		"own topic":       {"poison: {", "devices: {kafka: {brokers: \"b:1\", topic: a..b}}\npoison: {", "agrimill.yaml:13:42: devices.kafka.topic: must be a Kafka topic of letters, digits, '-', '_' and single dots"},
 		"one stream":      {"    to: {sink: farm}", "    to: {sink: farm}\n  - {name: b, from: {gateway: all}, to: {sink: zoo}}\nx-s: &s {url: \"nats://127.0.0.1:4222\"}", ""},

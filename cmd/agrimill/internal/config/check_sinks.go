@@ -293,26 +293,16 @@ func (k *checker) circle(path string, r Route) {
 		if source == nil || back.To.Gateway == nil || source.URL != s.URL {
 			continue
 		}
-		if subject := nats.Subject(s.SubjectPrefix, withoutVariables(r.To.Topic)); natsCovers(source.Subject, subject) {
+		subjects := strings.Split(nats.Subject(s.SubjectPrefix, withoutVariables(r.To.Topic)), ".")
+		for i, token := range subjects {
+			if token == "x" {
+				subjects[i] = "*"
+			}
+		}
+		if natssubject.Overlap(source.Subject, strings.Join(subjects, ".")) {
 			k.warn(path, "publishes to subjects that route "+back.Name+" sends back to the gateway", "use a separate subject for the way back")
 		}
 	}
-}
-
-// natsCovers reports whether a subject, of which x may be anything, matches a pattern.
-func natsCovers(pattern, subject string) bool {
-	want := strings.Split(subject, ".")
-	for i, part := range strings.Split(pattern, ".") {
-		switch {
-		case part == ">":
-			return i < len(want)
-		case i >= len(want) || part != "*" && part != want[i] && want[i] != "x":
-			return false
-		case i == len(want)-1:
-			return strings.Count(pattern, ".") == i
-		}
-	}
-	return false
 }
 
 func (k *checker) poison() {

@@ -21,7 +21,7 @@ function countersOf(status) {
   }
   const values = new Map([
     ["received", status.subscriber.received],
-    ["confirmed", status.subscriber.confirmed],
+    ["confirmed", status.figures.confirmed],
     ["delivered", total(status, "delivered")],
     ["poisoned", total(status, "poisoned")],
   ]);

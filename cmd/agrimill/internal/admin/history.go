@@ -22,7 +22,7 @@ func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusBadRequest, "range must be hour or day")
 		return
 	}
-	writeJSON(w, http.StatusOK, s.source.History().Record(span, selection(query)))
+	respond(w, r, s.source.History().Record(span, selection(query)))
 }
 
 // selection returns what of a history a request is about.

@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"crypto/sha256"
 	"embed"
-	"encoding/base64"
 	"net/http"
 	"path"
 )
@@ -35,37 +33,4 @@ func serveFile(w http.ResponseWriter, r *http.Request, name, contentType string)
 	}
 	w.Header().Set("Content-Type", contentType)
 	_, _ = w.Write(content)
-}
-
-// tagged gives responses an ETag, so that a client that asks again is sent nothing if nothing has changed.
-func tagged(handler http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		held := &heldResponse{ResponseWriter: w, status: http.StatusOK}
-		handler(held, r)
-		if held.status == http.StatusOK {
-			sum := sha256.Sum256(held.body)
-			tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
-			w.Header().Set("ETag", tag)
-			if r.Header.Get("If-None-Match") == tag {
-				w.WriteHeader(http.StatusNotModified)
-				return
-			}
-		}
-		w.WriteHeader(held.status)
-		_, _ = w.Write(held.body)
-	}
-}
-
-// heldResponse holds a response back until it is whole.
-type heldResponse struct {
-	http.ResponseWriter
-	status int
-	body   []byte
-}
-
-func (h *heldResponse) WriteHeader(status int) { h.status = status }
-
-func (h *heldResponse) Write(part []byte) (int, error) {
-	h.body = append(h.body, part...)
-	return len(part), nil
 }

@@ -68,7 +68,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, read func(context.
 	case err != nil:
 		writeProblem(w, http.StatusBadGateway, redact(err))
 	default:
-		writeJSON(w, http.StatusOK, answer)
+		respond(w, r, answer)
 	}
 }
 

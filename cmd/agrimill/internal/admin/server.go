@@ -157,7 +157,7 @@ func (s *Server) newHandler() http.Handler {
 	// The page itself tells nothing.
 	servePage(mux)
 	read := func(pattern string, handler http.HandlerFunc, parameters ...string) {
-		mux.Handle(pattern, s.reading(tagged(knowing(handler, parameters...))))
+		mux.Handle(pattern, s.reading(knowing(handler, parameters...)))
 	}
 	read("GET /api/status", s.serveStatus, "tenant", "endpoint")
 	read("GET /api/tenants", s.serveTenants)

@@ -103,7 +103,7 @@ type Setting struct {
 func (s *Setting) onlyInFile() bool { return s.Value == nil && s.Restart }
 
 // serveConfig returns the configuration that is running.
-func (s *Server) serveConfig(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveConfig(w http.ResponseWriter, r *http.Request) {
 	settings := Settings{Settings: s.source.Settings()}
 	if settings.Settings == nil {
 		settings.Settings = []Setting{}
@@ -111,5 +111,5 @@ func (s *Server) serveConfig(w http.ResponseWriter, _ *http.Request) {
 	state := s.source.Snapshot().Config
 	settings.LoadedAt, settings.Error, settings.Reloads = state.LoadedAt, state.Error, append([]Reload{}, state.Reloads...)
 	slices.Reverse(settings.Reloads)
-	writeJSON(w, http.StatusOK, settings)
+	respond(w, r, settings)
 }

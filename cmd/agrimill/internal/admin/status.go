@@ -12,7 +12,7 @@ func redact(err error) string { return router.RedactError(err, nil) }
 func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 	status := s.status()
 	status.Selected = selected(s.source, selection(r.URL.Query()))
-	writeJSON(w, http.StatusOK, status)
+	respond(w, r, status)
 }
 
 func (s *Server) status() Status {
@@ -62,5 +62,5 @@ func (s *Server) serveTenants(w http.ResponseWriter, r *http.Request) {
 	if tenants == nil {
 		tenants = []Tenant{}
 	}
-	writeJSON(w, http.StatusOK, TenantList{Tenants: tenants})
+	respond(w, r, TenantList{Tenants: tenants})
 }

@@ -34,5 +34,5 @@ func (s *Server) serveTrace(w http.ResponseWriter, r *http.Request) {
 	case <-r.Context().Done():
 		return
 	}
-	writeJSON(w, http.StatusOK, known.Trace(query.Get("q"), only, limit))
+	respond(w, r, known.Trace(query.Get("q"), only, limit))
 }

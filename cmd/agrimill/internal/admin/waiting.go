@@ -30,5 +30,5 @@ func (s *Server) serveWaiting(w http.ResponseWriter, r *http.Request) {
 		return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.EndpointID, b.EndpointID))
 	})
 	shown := open[:min(len(open), maxWaiting)]
-	writeJSON(w, http.StatusOK, WaitingList{Waiting: shown, More: len(open) - len(shown)})
+	respond(w, r, WaitingList{Waiting: shown, More: len(open) - len(shown)})
 }

@@ -33,5 +33,5 @@ func (s *Server) serveWhy(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusBadRequest, "tenant must be the ID (UUID) of a tenant")
 		return
 	}
-	writeJSON(w, http.StatusOK, s.source.Why(q))
+	respond(w, r, s.source.Why(q))
 }

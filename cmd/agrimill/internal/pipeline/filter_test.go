@@ -171,7 +171,7 @@ func TestRefusedAgain(t *testing.T) {
 		gate := &refusing{list: has(one)}
 		n := newNames(gateway.NewDirectory(gate), func(bool) {})
 		testkit.NoError(t, n.list(t.Context()))
-		sink := n.addressed(&publisher.Config{TenantID: tenant, EndpointID: "urn:example:farm"})
+		sink := n.addressed(&publisher.Config{TenantID: tenant, EndpointID: "urn:example:farm"}, nil)
 		sink.Sink = gate
 		refused := func(lists int, want router.Class) {
 			t.Helper()

@@ -159,7 +159,7 @@ func (p *Pipeline) setTo(g *generation, cfg config.Route, route *router.Route, i
 	publisherConfig.CloseTimeout = budgetOf(g.config).router / 10
 	route.Filter = p.names.newFilter(cfg.Filter, &publisherConfig)
 	info.To = admin.Place{Kind: "gateway", Detail: publisherConfig.EndpointID}
-	addressed := p.names.addressed(&publisherConfig)
+	addressed := p.names.addressed(&publisherConfig, cfg.Set)
 	pub, err := publisher.New(publisherConfig, p.libraryLogger(p.logger.With("route", cfg.Name)))
 	if err != nil {
 		return err

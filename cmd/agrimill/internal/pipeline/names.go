@@ -141,8 +141,8 @@ func (n *names) endpoint(tenant, externalID string) (string, error) {
 	return id, nil
 }
 
-// addressed is the sink of a route to the gateway that names the sender or recipients by their external IDs. Each time that it
-// publishes a message without them, it looks up their IDs, which an outage in between may change.
+// addressed is the sink of a route to the gateway that names the sender or recipients by their external IDs, itself or by what it
+// sets in messages. Each time that it publishes a message, it looks up their IDs, which an outage in between may change.
 type addressed struct {
 	sinks.Sink
 	names          *names
@@ -152,10 +152,10 @@ type addressed struct {
 }
 
 // addressed takes the sender and the recipients from cfg, and the tenant of messages without one, if one of them is an
-// external ID; nil if none is.
-func (n *names) addressed(cfg *publisher.Config) *addressed {
+// external ID or set in messages; nil if none is.
+func (n *names) addressed(cfg *publisher.Config, set map[string]string) *addressed {
 	a := &addressed{names: n, sender: cfg.EndpointID, tenant: cfg.TenantID, recipients: cfg.DirectRecipients}
-	if !slices.ContainsFunc(append([]string{a.sender}, a.recipients...), config.IsExternalID) {
+	if set[gateway.KeyEndpointID]+set[gateway.KeyDirectRecipients] == "" && !slices.ContainsFunc(append([]string{a.sender}, a.recipients...), config.IsExternalID) {
 		return nil
 	}
 	cfg.EndpointID, cfg.DirectRecipients = "", nil
@@ -245,7 +245,7 @@ func (a *addressed) address(messages []*message.Message) ([]*message.Message, er
 	return own, nil
 }
 
-// ids returns the IDs that the metadata of a message lack.
+// ids returns the IDs that the metadata of a message lack, or have external ones for.
 func (a *addressed) ids(of message.Metadata) (ids message.Metadata, err error) {
 	tenant := cmp.Or(of[gateway.KeyTenantID], a.tenant)
 	if !config.IsUUID(tenant) {
@@ -259,15 +259,20 @@ func (a *addressed) ids(of message.Metadata) (ids message.Metadata, err error) {
 		return name
 	}
 	ids = message.Metadata{}
-	if a.sender != "" && of[gateway.KeyEndpointID] == "" {
-		ids[gateway.KeyEndpointID] = id(a.sender)
+	if sender := cmp.Or(of[gateway.KeyEndpointID], a.sender); sender != "" {
+		ids[gateway.KeyEndpointID] = id(sender)
 	}
-	if _, has := of[gateway.KeyDirectRecipients]; !has && len(a.recipients) > 0 {
-		list := make([]string, len(a.recipients))
-		for i, name := range a.recipients {
-			list[i] = id(name)
+	recipients := a.recipients
+	if list, has := of[gateway.KeyDirectRecipients]; has {
+		recipients = strings.Split(list, ",")
+	}
+	if len(recipients) > 0 {
+		list := make([]string, len(recipients))
+		for i, name := range recipients {
+			list[i] = id(strings.TrimSpace(name))
 		}
 		ids[gateway.KeyDirectRecipients] = strings.Join(list, ",")
 	}
+	maps.DeleteFunc(ids, func(key, id string) bool { return id == of[key] })
 	return ids, err
 }

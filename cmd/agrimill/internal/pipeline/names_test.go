@@ -48,6 +48,8 @@ func TestExternalIDsAreResolved(t *testing.T) {
 		"routes.filter.endpoint, back": back + `, endpoint: SENDER-ID, recipients: RECEIVER-ID}}, filter: {endpoint: "SENDER"}}]`,
 		"routes.to.gateway.endpoint":   back + `, endpoint: "SENDER", recipients: RECEIVER-ID}}}]`,
 		"routes.to.gateway.recipients": back + `, endpoint: SENDER-ID, recipients: ["RECEIVER"]}}}]`,
+		"routes.set, sender":           back + `, endpoint: SENDER-ID, recipients: RECEIVER-ID}}, set: {x-router-endpoint-id: "'SENDER'"}}]`,
+		"routes.set, recipients":       back + `, endpoint: SENDER-ID}}, set: {x-router-direct-recipients: "'RECEIVER, RECEIVER-ID'"}}]`,
 		"publisher.endpoint":           back + "}}}]\n" + `publisher: {endpoint: "SENDER", recipients: RECEIVER-ID}`,
 		"publisher.recipients":         back + "}}}]\n" + `publisher: {endpoint: SENDER-ID, recipients: ["RECEIVER"]}`,
 	} {

@@ -118,6 +118,9 @@ func (p *Pipeline) authorize(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
+			if n > 0 {
+				p.logger.Info("list of tenants available")
+			}
 			close(p.authorized)
 			return
 		case errors.Is(err, gateway.ErrUnauthorized):

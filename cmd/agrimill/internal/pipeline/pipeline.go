@@ -25,14 +25,6 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// Defaults of [Options].
-const (
-	DefaultCheckInterval   = 2 * time.Second
-	DefaultWatchInterval   = 500 * time.Millisecond
-	DefaultReadyGrace      = 15 * time.Second
-	DefaultTenantsInterval = time.Minute
-)
-
 // Options are what a pipeline gets from the program around it. The zero value is usable.
 type Options struct {
 	// Name and Version appear in the status: the operator's name for this agrimill, and the
@@ -48,18 +40,14 @@ type Options struct {
 	Registry prometheus.Registerer
 	// Stdout is where sinks of kind log write. Nil discards.
 	Stdout io.Writer
-	// CheckInterval is how often sinks and stores are checked. 0 means
-	// [DefaultCheckInterval]; negative is an error.
+	// CheckInterval is how often sinks and stores are checked, 2s if 0.
 	CheckInterval time.Duration
-	// WatchInterval is how soon a change of state is logged. 0 means
-	// [DefaultWatchInterval]; negative is an error.
+	// WatchInterval is how soon a change of state is logged, 500ms if 0.
 	WatchInterval time.Duration
-	// ReadyGrace is the [admin.Steady.Grace] of the verdict, and so of Ready. 0 means [DefaultReadyGrace]; negative is an
-	// error.
+	// ReadyGrace is the [admin.Steady.Grace] of the verdict, and so of Ready, 15s if 0.
 	ReadyGrace time.Duration
-	// TenantsInterval is the minimum time between two refreshes of the list of tenants
-	// while it is displayed: no event reports that an endpoint was renamed. 0 means
-	// [DefaultTenantsInterval]; negative is an error.
+	// TenantsInterval is the minimum time between two refreshes of the list of tenants while it is displayed, 1m if 0: no
+	// event reports that an endpoint was renamed.
 	TenantsInterval time.Duration
 	// Observer is notified of what happens to messages. Nil means none.
 	Observer router.Observer
@@ -74,10 +62,10 @@ func (o *Options) setDefaults() {
 	if o.Stdout == nil {
 		o.Stdout = io.Discard
 	}
-	o.CheckInterval = cmp.Or(o.CheckInterval, DefaultCheckInterval)
-	o.WatchInterval = cmp.Or(o.WatchInterval, DefaultWatchInterval)
-	o.ReadyGrace = cmp.Or(o.ReadyGrace, DefaultReadyGrace)
-	o.TenantsInterval = cmp.Or(o.TenantsInterval, DefaultTenantsInterval)
+	o.CheckInterval = cmp.Or(o.CheckInterval, 2*time.Second)
+	o.WatchInterval = cmp.Or(o.WatchInterval, 500*time.Millisecond)
+	o.ReadyGrace = cmp.Or(o.ReadyGrace, 15*time.Second)
+	o.TenantsInterval = cmp.Or(o.TenantsInterval, time.Minute)
 }
 
 // Pipeline runs routes between the gateway and brokers. Create it with [New] and call

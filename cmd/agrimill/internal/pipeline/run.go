@@ -91,12 +91,12 @@ func (p *Pipeline) unfinished(d drained, err error) error {
 func (p *Pipeline) opened(g *generation, stats subscriber.Stats, returned int) drained {
 	now := p.subscriber.Stats()
 	d := drained{
-		returned: -returned,
+		returned: g.returned() - returned,
 		open:     stats.Left + int(now.Abandoned-stats.Abandoned) + now.InFlight + now.Stalled,
 	}
 	for i, h := range g.router.Health() {
 		if g.routes[i].Direction != admin.FromGateway {
-			d.returned += int(h.Returned) + h.InFlight
+			d.returned += h.InFlight
 		}
 	}
 	return d

@@ -189,6 +189,7 @@ func TestStartsWithGatewayDown(t *testing.T) {
 		t.Error("tenants are known")
 	}
 	testkit.NoError(t, w.gate.Restart())
+	b.logs.contains("list of tenants available")
 	w.send(taskData, 20)
 	w.waitConfirmed()
 	b.waitReady()

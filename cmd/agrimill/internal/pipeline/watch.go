@@ -43,7 +43,8 @@ func (p *Pipeline) watch(ctx context.Context) {
 	}
 }
 
-// logProblems logs which problems have begun to count, and which of the known ones are over, and returns those that count now.
+// logProblems logs which problems have begun to count or to make agrimill unready, and which of the known ones are over, and returns
+// those that count now.
 func (p *Pipeline) logProblems(known map[string]admin.Problem, v admin.Verdict) map[string]admin.Problem {
 	now := map[string]admin.Problem{}
 	for _, problem := range v.Problems {
@@ -51,9 +52,11 @@ func (p *Pipeline) logProblems(known map[string]admin.Problem, v admin.Verdict) 
 			continue
 		}
 		key := string(problem.Kind) + " " + problem.Name
-		if before, told := known[key]; !told {
+		before, told := known[key]
+		if !told || problem.Unready && !before.Unready {
 			p.logger.Warn("problem", "kind", problem.Kind, "name", problem.Name, "ready", v.Ready, "text", problem.Text)
-		} else if before.Since.Before(problem.Since) { // that of who waits longest now
+		}
+		if told && before.Since.Before(problem.Since) { // that of who waits longest now
 			problem.Since = before.Since
 		}
 		now[key] = problem

@@ -145,7 +145,7 @@ func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) erro
 		names = append(names, e.maker.received.Metadata[gateway.KeyTeamsetContextID])
 	}
 	limited := *log
-	limited.Records = e.sized(log, bounded(ctx, log.Records, func(*farmdata.Record) {}))
+	limited.Records = e.sized(log, bounded(ctx, log.Records, nil))
 	findings, n := 0, 0
 	counted := efdi.EncodeConfig{Location: e.location, Finding: func(f *farmdata.Finding) {
 		findings++

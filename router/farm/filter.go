@@ -348,16 +348,12 @@ func (f *Filter) lookAtLog(ctx context.Context, w *wanted, log *farmdata.Log, lo
 		return nil
 	}
 	var finding *farmdata.Finding
-	n := 0
-	for record, err := range log.Records {
-		if n++; n%256 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
+	for record, err := range bounded(ctx, log.Records, nil) {
 		if errors.As(err, &finding) {
 			lose(finding)
 			continue
 		}
-		if err != nil { // streams yield findings only
+		if err != nil {
 			return err
 		}
 		if w.span && !record.Stamp.IsZero() {

@@ -327,7 +327,8 @@ func (m *cartographer) limited(set *farmdata.Set) *farmdata.Set {
 	return &out
 }
 
-// bounded yields what seq does, and the error of ctx once it has ended, also of many short ones. It calls each with what is no error.
+// bounded yields what seq does, and the error of ctx once it has ended, also of many short ones. It calls each, if that is not nil, with
+// what is no error.
 func bounded[T any](ctx context.Context, seq iter.Seq2[*T, error], each func(*T)) iter.Seq2[*T, error] {
 	return func(yield func(*T, error) bool) {
 		n := 0
@@ -336,7 +337,7 @@ func bounded[T any](ctx context.Context, seq iter.Seq2[*T, error], each func(*T)
 				yield(nil, ctx.Err())
 				return
 			}
-			if err == nil {
+			if err == nil && each != nil {
 				each(value)
 			}
 			if !yield(value, err) {

@@ -298,20 +298,17 @@ type batches struct {
 
 func (b *batches) run(ctx context.Context) error {
 	b.used, b.columns = map[*farmdata.Column]int64{}, map[string]*farmdata.Column{}
-	n := 0
-	for record, err := range b.log.WithConstants() {
-		if n++; n%256 == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil {
+	var finding *farmdata.Finding
+	for record, err := range bounded(ctx, b.log.WithConstants(), nil) {
+		switch {
+		case err == nil:
+			b.record(record)
+		case errors.As(err, &finding):
 			text := err.Error()
 			b.header.Findings, b.told = append(b.header.Findings, text), b.told+len(text)
-			var finding *farmdata.Finding
-			if errors.As(err, &finding) {
-				b.maker.lose(finding)
-			}
-		} else {
-			b.record(record)
+			b.maker.lose(finding)
+		default:
+			return err
 		}
 		if b.header.Records >= b.config.BatchRecords || int64(len(b.lines)+b.told) >= b.config.BatchBytes {
 			if err := b.flush(); err != nil {

@@ -45,20 +45,16 @@ func Sum(works []Work, by By) []Work {
 		set *int
 		id  string
 	}
-	type task struct {
-		set *int
-		taskKey
-	}
-	first := map[task]int{} // log by task
+	first := map[taskKey]int{} // log by task
 	for i := range works {
-		task := task{works[i].set, works[i].task}
+		task := works[i].task
 		first[task] = cmp.Or(first[task], works[i].log)
 	}
 	list, at := []*sum{}, map[key]*sum{}
 	for i := range works {
 		w := &works[i]
 		for _, of := range by.of(w) {
-			k := key{w.set, of.ID}
+			k := key{w.task.set, of.ID}
 			if of.ID == "" || at[k] == nil && len(list) == mostTotals {
 				continue
 			}
@@ -66,7 +62,7 @@ func Sum(works []Work, by By) []Work {
 				at[k] = newSum(by, of)
 				list = append(list, at[k])
 			}
-			at[k].add(w, cmp.Or(w.log, first[task{w.set, w.task}]))
+			at[k].add(w, cmp.Or(w.log, first[w.task]))
 		}
 	}
 	out := make([]Work, len(list))

@@ -40,7 +40,6 @@ type Work struct {
 	// up, such as percentages.
 	Rates []Rate `json:"rates"`
 
-	set  *int // which it is of
 	task taskKey
 	log  int // the number of that which the machine was in, with those that it drove with; 0: of none
 }

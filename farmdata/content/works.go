@@ -31,7 +31,7 @@ func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.
 	for _, log := range set.Logs {
 		meter := works.meter(log)
 		l, t, err := summarizeLog(ctx, log, meter, noted)
-		meter.finish(taskKey{id: log.TaskID}, l.Findings)
+		meter.finish(taskKey{set: works.id, id: log.TaskID}, l.Findings)
 		works.leaveOut(l.Columns)
 		s.Logs = append(s.Logs, l)
 		s.tracks = append(s.tracks, t)
@@ -64,18 +64,20 @@ type works struct {
 	leftOut      map[farmdata.DDI]bool                    // rates that are in no Work
 }
 
-// taskKey is a task of a set, also one that only a log names: its ID, or its number, from 1, if it has none. Logs without a task
-// have the zero value.
+// taskKey is a task of a set, also one that only a log names: its ID, or its number, from 1, if it has none. Of logs without a task
+// it has neither.
 type taskKey struct {
+	set    *int
 	id     string
 	number int
 }
 
-func keyOf(number int, task *farmdata.Task) taskKey {
-	if task.ID != "" {
-		return taskKey{id: task.ID}
+// key returns that of a task of the set.
+func (w *works) key(i int) taskKey {
+	if id := w.set.Tasks[i].ID; id != "" {
+		return taskKey{set: w.id, id: id}
 	}
-	return taskKey{number: number + 1}
+	return taskKey{set: w.id, number: i + 1}
 }
 
 // workKey is what a device does in a task.
@@ -152,7 +154,7 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 		w.device(&devices[i])
 	}
 	for i := range set.Tasks {
-		if key := keyOf(i, &set.Tasks[i]); w.tasks[key] == nil {
+		if key := w.key(i); w.tasks[key] == nil {
 			w.tasks[key] = &set.Tasks[i]
 		}
 	}
@@ -202,7 +204,7 @@ func (w *works) find(task taskKey, device, name string) *work {
 	if at := w.byKey[key]; at != nil || w.full() {
 		return at
 	}
-	at := &work{Work: &Work{set: w.id, task: task, Task: Named{ID: task.id}, Device: Named{device, name}, Rates: []Rate{}}, of: w, device: device, byPart: map[string][]*rateSum{}}
+	at := &work{Work: &Work{task: task, Task: Named{ID: task.id}, Device: Named{device, name}, Rates: []Rate{}}, of: w, device: device, byPart: map[string][]*rateSum{}}
 	if t := w.tasks[task]; t != nil {
 		at.Task.Name = t.Designator
 		if t.FieldID != "" {
@@ -247,7 +249,7 @@ func (w *work) rate(c *farmdata.Column, kind *rateKind) *rateSum {
 // finish adds what terminals wrote into the tasks, and returns all works, and findings if there are more of them, or rates that are in none.
 func (w *works) finish() (list []Work, found []Finding) {
 	for i := range w.set.Tasks {
-		w.addTotals(keyOf(i, &w.set.Tasks[i]), &w.set.Tasks[i])
+		w.addTotals(w.key(i), &w.set.Tasks[i])
 	}
 	list = make([]Work, 0, len(w.order))
 	for _, at := range w.order {

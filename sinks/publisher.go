@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/workers"
 )
 
@@ -76,7 +77,7 @@ func FromPublisher(name string, pub message.Publisher, config PublisherConfig) S
 		Topics: config.Topics,
 		config: config,
 		pub:    pub,
-		left:   make(map[string]*leftCalls),
+		left:   make(map[string]int),
 		slots:  make(chan struct{}, maxAsync),
 		life:   lifecycle.New(),
 	}
@@ -97,8 +98,9 @@ type publisherSink struct {
 
 	life     *lifecycle.Life
 	mu       sync.Mutex
-	left     map[string]*leftCalls // by topic
-	slots    chan struct{}         // taken by PublishAsync
+	left     map[string]int // calls whose callers have left, by topic
+	returns  wakeup.Signal  // of those
+	slots    chan struct{}  // taken by PublishAsync
 	calls    *workers.Pool[*publisherCall]
 	closing  context.Context // ends when Close gives up waiting, or has nothing to wait for
 	giveUp   context.CancelFunc
@@ -283,12 +285,6 @@ const maxAsync = 256
 // goroutine and a copy of its payload each time.
 const maxLeft = 16
 
-// leftCalls are the calls of a topic whose callers have left.
-type leftCalls struct {
-	n       int
-	changed chan struct{} // closed when one has returned
-}
-
 // waitForLeft waits until a call may start.
 func (s *publisherSink) waitForLeft(topic string, messages []*message.Message) error {
 	changed := s.tooManyLeft(topic)
@@ -313,26 +309,20 @@ func (s *publisherSink) waitForLeft(topic string, messages []*message.Message) e
 func (s *publisherSink) tooManyLeft(topic string) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if left := s.left[topic]; left != nil && left.n >= maxLeft {
-		return left.changed
+	if s.left[topic] < maxLeft {
+		return nil
 	}
-	return nil
+	return s.returns.Next()
 }
 
 // leave counts a call whose caller does not wait for it any more.
 func (s *publisherSink) leave(call *publisherCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if call.returned {
-		return
+	if !call.returned {
+		call.left = true
+		s.left[call.topic]++
 	}
-	call.left = true
-	left := s.left[call.topic]
-	if left == nil {
-		left = &leftCalls{changed: make(chan struct{})}
-		s.left[call.topic] = left
-	}
-	left.n++
 }
 
 func (s *publisherSink) returned(call *publisherCall) {
@@ -342,12 +332,10 @@ func (s *publisherSink) returned(call *publisherCall) {
 	if !call.left {
 		return
 	}
-	left := s.left[call.topic]
-	close(left.changed)
-	left.changed = make(chan struct{})
-	if left.n--; left.n == 0 {
+	if s.left[call.topic]--; s.left[call.topic] == 0 {
 		delete(s.left, call.topic)
 	}
+	s.returns.Raise()
 }
 
 func messageSize(msg *message.Message) int64 {

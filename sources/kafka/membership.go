@@ -215,13 +215,10 @@ func (h *handler) heartbeat(coordinator *sarama.Broker, session sarama.ConsumerG
 	answer, err := coordinator.Heartbeat(&sarama.HeartbeatRequest{
 		GroupId: h.config.Group, GenerationId: session.GenerationID(), MemberId: session.MemberID(),
 	})
-	switch {
-	case err != nil:
-		return err
-	case answer.Err != sarama.ErrNoError:
-		return answer.Err
+	if err == nil && answer.Err != sarama.ErrNoError {
+		err = answer.Err
 	}
-	return nil
+	return err
 }
 
 func (h *handler) lose(reason string) {

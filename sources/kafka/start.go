@@ -49,42 +49,28 @@ func committedOffsets(ctx context.Context, client sarama.Client, group string, p
 	}
 	err = askCoordinator(ctx, client, group, func() error {
 		committed, err = admin.ListConsumerGroupOffsets(group, partitions)
-		if errors.Is(err, sarama.ErrGroupIDNotFound) {
-			committed, err = noOffsets(partitions), nil
+		none := errors.Is(err, sarama.ErrGroupIDNotFound)
+		if none {
+			committed, err = &sarama.OffsetFetchResponse{}, nil
 		}
 		if err != nil {
 			return err
 		}
-		return offsetsError(committed, partitions)
+		for topic, numbers := range partitions {
+			for _, number := range numbers {
+				switch block := committed.GetBlock(topic, number); {
+				case none:
+					committed.AddBlock(topic, number, &sarama.OffsetFetchResponseBlock{Offset: -1})
+				case block == nil:
+					return sarama.ErrIncompleteResponse
+				case block.Err != sarama.ErrNoError:
+					return block.Err
+				}
+			}
+		}
+		return nil
 	})
 	return committed, err
-}
-
-// noOffsets is the answer for a group that has committed nothing.
-func noOffsets(partitions map[string][]int32) *sarama.OffsetFetchResponse {
-	none := &sarama.OffsetFetchResponse{}
-	for topic, numbers := range partitions {
-		for _, number := range numbers {
-			none.AddBlock(topic, number, &sarama.OffsetFetchResponseBlock{Offset: -1})
-		}
-	}
-	return none
-}
-
-// offsetsError returns why an answer does not tell the offset of each of the partitions.
-func offsetsError(committed *sarama.OffsetFetchResponse, partitions map[string][]int32) error {
-	for topic, numbers := range partitions {
-		for _, number := range numbers {
-			block := committed.GetBlock(topic, number)
-			if block == nil {
-				return sarama.ErrIncompleteResponse
-			}
-			if block.Err != sarama.ErrNoError {
-				return block.Err
-			}
-		}
-	}
-	return nil
 }
 
 // topicNotes returns the metadata of committed offsets by topic. They tell a topic that was deleted and created again, and

@@ -10,11 +10,11 @@ import (
 
 // Real is a real Apache Kafka broker behind a proxy.
 type Real struct {
+	*broker.Broker
 	// Proxy is between the clients and the broker, except for SecureAddr.
 	Proxy *Proxy
 
-	tb     testing.TB
-	broker *broker.Broker
+	tb testing.TB
 }
 
 // StartReal starts a real broker and stops it when the test ends. It sets the Dir and
@@ -26,7 +26,7 @@ func StartReal(tb testing.TB, config broker.Config) *Real {
 	config.Advertise = r.Proxy.Addr()
 	b := testkit.Must(broker.Start(context.Background(), config))(tb)
 	tb.Cleanup(b.Kill) // unwritten data is not needed
-	r.broker = b
+	r.Broker = b
 	r.Proxy.SetTarget(b.Addr())
 	return r
 }
@@ -34,20 +34,10 @@ func StartReal(tb testing.TB, config broker.Config) *Real {
 // Addr returns the address for clients. It does not change.
 func (r *Real) Addr() string { return r.Proxy.Addr() }
 
-// SecureAddr returns the address of the listener for the configured
-// users.
-func (r *Real) SecureAddr() string { return r.broker.SecureAddr() }
-
-// Stop stops the broker cleanly.
-func (r *Real) Stop() { r.broker.Stop() }
-
-// Kill kills the broker.
-func (r *Real) Kill() { r.broker.Kill() }
-
 // Restart starts the broker again with its data.
 func (r *Real) Restart() {
 	r.tb.Helper()
-	if err := r.broker.Restart(context.Background()); err != nil {
+	if err := r.Broker.Restart(context.Background()); err != nil {
 		r.tb.Fatal(err)
 	}
 }

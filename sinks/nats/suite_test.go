@@ -66,15 +66,7 @@ func readRaw(t *testing.T, url, subject string) []*natsgo.Msg {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
-	conn, err := natstest.Connect(url)
-	if err != nil {
-		t.Fatalf("reader: %v", err)
-	}
-	defer conn.Close()
-	js, err := natstest.JetStream(conn)
-	if err != nil {
-		t.Fatalf("reader: %v", err)
-	}
+	_, js := natstest.Client(t, url)
 	// A cluster that elects a leader does not answer for a while.
 	ask := func(request func(context.Context) error) {
 		t.Helper()

@@ -18,14 +18,9 @@ import (
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	servers := natstest.StartCluster(t)
-	conn, err := natstest.Connect(servers.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond),
-		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {})) // it would print them
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
 	f := &field{T: t}
-	f.js = testkit.Must(natstest.JetStream(conn))(t)
+	_, f.js = natstest.Client(t, servers.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond),
+		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {})) // it would print them
 	testkit.EventuallyNil(t, func() error {
 		_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "FIELD", Subjects: []string{"field.>"}, Replicas: 3})
 		return err

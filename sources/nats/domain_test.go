@@ -18,9 +18,8 @@ import (
 func TestSourceThroughLeafNode(t *testing.T) {
 	t.Parallel()
 	hub, leaf := natstest.StartLeaf(t)
-	conn, _ := natstest.Client(t, hub.URL())
 	f := &field{T: t, server: hub}
-	f.js = testkit.Must(natstest.JetStream(conn))(t)
+	_, f.js = natstest.Client(t, hub.URL())
 	f.createStream()
 	f.put(0, 3)
 	open := func(domain, inbox string) *nats.Subscriber {

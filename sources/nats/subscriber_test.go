@@ -35,8 +35,7 @@ func newField(t *testing.T) *field {
 	f := &field{T: t, server: natstest.Start(t)}
 	f.proxy = natstest.NewProxy(t, f.server.URL())
 	f.via = sinknats.Connection{URL: f.proxy.URL(), Options: quickly()}
-	conn, _ := natstest.Client(t, f.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond))
-	f.js = testkit.Must(natstest.JetStream(conn))(t)
+	_, f.js = natstest.Client(t, f.server.URL(), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(20*time.Millisecond))
 	f.createStream()
 	return f
 }
@@ -47,8 +46,7 @@ func inBubble(t *testing.T, test func(f *field)) {
 	natstest.Bubble(t, func(t *testing.T, s *natstest.Server) {
 		f := &field{T: t, server: s, proxy: natstest.NewLine(t, s)}
 		f.via.Options = append(quickly(), natsgo.InProcessServer(f.proxy))
-		conn, _ := natstest.Client(t, "", natsgo.InProcessServer(s))
-		f.js = testkit.Must(natstest.JetStream(conn))(t)
+		_, f.js = natstest.Client(t, "", natsgo.InProcessServer(s))
 		f.createStream()
 		test(f)
 	})

@@ -18,11 +18,7 @@ func TestFolderOfStreamsStays(t *testing.T) {
 	dir := t.TempDir()
 	s := natstest.Start(t, func(o *server.Options) { o.StoreDir = dir })
 	for range 2 {
-		conn, err := natstest.Connect(s.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		js := testkit.Must(natstest.JetStream(conn))(t)
+		conn, js := natstest.Client(t, s.URL())
 		// The server removes it in the background, if it is empty: a stream in a file has left a folder there
 		// for a moment, those in memory leave none.
 		for n := range 100 {
@@ -30,7 +26,7 @@ func TestFolderOfStreamsStays(t *testing.T) {
 			if n == 0 {
 				storage = jetstream.FileStorage
 			}
-			_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "only", Storage: storage})
+			_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "only", Storage: storage})
 			if err == nil {
 				err = js.DeleteStream(t.Context(), "only")
 			}

@@ -46,14 +46,8 @@ func TestBucketIsGone(t *testing.T) {
 	store := open(t, server.URL(), devicestore.Config{})
 	d := farm.DeviceDescription{Sent: time.Unix(1000, 0), Payload: []byte("devices")}
 	testkit.NoError(t, store.Put(t.Context(), "team", d))
-	conn, _ := natstest.Client(t, server.URL())
-	js, err := natstest.JetStream(conn)
-	if err == nil {
-		err = js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, js := natstest.Client(t, server.URL())
+	testkit.NoError(t, js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket))
 	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 0 {
 		t.Errorf("%d descriptions, %v, want none", len(list), err)
 	}
@@ -98,7 +92,7 @@ func TestOldDescriptionsAreDropped(t *testing.T) {
 // Whoever only looks creates nothing, and changes nothing.
 func TestReadOnly(t *testing.T) {
 	server := natstest.Start(t)
-	conn, _ := natstest.Client(t, server.URL())
+	conn, js := natstest.Client(t, server.URL())
 	config := devicestore.Config{Conn: conn, ReadOnly: true}
 	if _, err := devicestore.New(t.Context(), config); !errors.Is(err, devicestore.ErrMissing) {
 		t.Errorf("got %v, want ErrMissing", err)
@@ -112,13 +106,7 @@ func TestReadOnly(t *testing.T) {
 	if err := store.Put(t.Context(), "team", d); !errors.Is(err, devicestore.ErrReadOnly) {
 		t.Errorf("got %v, want ErrReadOnly", err)
 	}
-	js, err := natstest.JetStream(conn)
-	if err == nil {
-		err = js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket))
 	if _, err := store.Get(t.Context(), "team"); !errors.Is(err, devicestore.ErrMissing) { // it was deleted meanwhile
 		t.Errorf("got %v, want ErrMissing", err)
 	}

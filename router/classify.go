@@ -164,12 +164,12 @@ func (ask classifier) safely(err error) (class Class, ok bool) {
 	return ask(err)
 }
 
-// decided reports whether the error is one by which the middlewares of this package
-// tell each other what to do.
-func decided(err error) bool {
-	return is[*RetryError](err) || is[*poisonError](err) || is[*dedupError](err) ||
-		errors.Is(err, ErrReserved) || errors.Is(err, errStopped) || errors.Is(err, errFilteredReplay)
-}
+// decision is an error by which the middlewares of this package tell each other what to do. No application is asked.
+type decision struct{ classifiedError }
+
+func decide(err error, class Class) error { return &decision{classifiedError{err, class}} }
+
+func decided(err error) bool { return is[*RetryError](err) || is[*decision](err) }
 
 // isNetwork reports whether err comes from the network. A context's expired deadline
 // says that it is a timeout, as errors of the network do, and is none of them.

@@ -33,7 +33,7 @@ const storeTimeout = 5 * time.Second
 // ErrReserved says that another copy of the message is being handled right now; see
 // reservedError. [Retry] comes back to it soon and without limit; it never counts as a
 // failure and never opens or closes an outage. Without Retry the message is returned.
-var ErrReserved = WithClass(errors.New("a copy of the message is being handled"), ClassOutage)
+var ErrReserved = decide(errors.New("a copy of the message is being handled"), ClassOutage)
 
 // DedupSettings say what is remembered and for how long: what a [Router] leaves to its
 // user. The zero value is ready for use.
@@ -159,21 +159,10 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 	return &Dedup{config: config, logger: logger, waits: waits{logger: logger}}, nil
 }
 
-// dedupError is a failure of the store, a panic included. Its class is [ClassOutage].
-type dedupError struct {
-	// Op is "reserve", "commit" or "release".
-	Op  string
-	Err error
+// storeError is a failure of the store, a panic included.
+func storeError(op string, err error) error {
+	return decide(fmt.Errorf("dedup store: %s: %w", op, err), ClassOutage)
 }
-
-// Error tells the operation and the cause.
-func (e *dedupError) Error() string { return "dedup store: " + e.Op + ": " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *dedupError) Unwrap() error { return e.Err }
-
-// ErrorClass returns [ClassOutage].
-func (e *dedupError) ErrorClass() Class { return ClassOutage }
 
 type dedupIDKey struct{}
 
@@ -265,7 +254,7 @@ func (d *Dedup) reserve(scope string, key Key, handled, claim Claim, msg *messag
 		return err
 	})
 	if err != nil {
-		return Token{}, false, &dedupError{Op: "reserve", Err: err}
+		return Token{}, false, storeError("reserve", err)
 	}
 	switch reserved.State {
 	case Reserved:
@@ -333,7 +322,7 @@ func (d *Dedup) commit(ctx context.Context, scope string, claim Claim, token Tok
 	ctx, cancel := d.storeContext(ctx)
 	defer cancel()
 	if err := guarded(func() error { return d.config.Store.Commit(ctx, claim, token, d.config.TTL) }); err != nil {
-		err = &dedupError{Op: "commit", Err: err}
+		err = storeError("commit", err)
 		text := RedactError(err, msg)
 		fields := watermill.LogFields{"route": scope}
 		if msg != nil {

@@ -197,24 +197,6 @@ func NewPoisonQueue(config PoisonConfig, logger watermill.LoggerAdapter) (*Poiso
 	}, nil
 }
 
-// poisonError reports that the poison queue did not accept a message. The message must be kept, whatever was wrong with it.
-type poisonError struct {
-	Topic  string
-	Reason error // why the message was to be poisoned
-	Err    error // why that failed
-}
-
-// Error returns both errors.
-func (e *poisonError) Error() string {
-	return fmt.Sprintf("poison queue %q does not take the message: %s (poisoned because of: %s)", e.Topic, e.Err, e.Reason)
-}
-
-// Unwrap returns both errors.
-func (e *poisonError) Unwrap() []error { return []error{e.Err, e.Reason} }
-
-// ErrorClass returns [ClassOutage].
-func (e *poisonError) ErrorClass() Class { return ClassOutage }
-
 // poisonPause is the wait before a message is returned that the queue did not take: it would come again at once.
 var poisonPause = backoff.Policy{Initial: time.Second, Max: time.Second}
 
@@ -281,7 +263,7 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 		receipt, err = p.put(ctx, poisoned)
 	}
 	if err != nil {
-		return p.failed(ctx, route, msg, class, &poisonError{Topic: p.config.Topic, Reason: reason, Err: err}, fields)
+		return p.failed(ctx, msg, class, reason, err, fields)
 	}
 	p.refused.Remove(p.refusedMessage(ctx, msg))
 	if p.failing.CompareAndSwap(true, false) {
@@ -360,11 +342,12 @@ func (p *PoisonQueue) put(ctx context.Context, poisoned *message.Message) (sinks
 	return p.publish(ctx, poisoned)
 }
 
-// failed reports that the queue did not take the message, and makes it wait.
-func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Message, class Class, failure *poisonError, fields watermill.LogFields) error {
+// failed reports that the queue did not take the message, which must be kept, whatever was wrong with it, and makes it wait.
+func (p *PoisonQueue) failed(ctx context.Context, msg *message.Message, class Class, reason, err error, fields watermill.LogFields) error {
+	failure := decide(fmt.Errorf("poison queue %q does not take the message: %w (poisoned because of: %w)", p.config.Topic, err, reason), ClassOutage)
 	text := RedactError(failure, msg)
-	switch verdict := ClassOf(failure.Err); {
-	case verdict == ClassRedeliver, ctx.Err() != nil && errors.Is(failure.Err, ctx.Err()):
+	switch verdict := ClassOf(err); {
+	case verdict == ClassRedeliver, ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		// The payload is no longer available; a redelivery brings it.
 		if verdict != ClassRedeliver {
 			verdict = p.ended()
@@ -373,8 +356,8 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 		p.logger.Debug("poison queue rejected a message", fields)
 		return WithClass(failure, verdict)
 	case verdict == ClassPermanent:
-		p.hold(ctx, msg, failure.Reason, text, fields)
-	case !errors.Is(failure.Err, sinks.ErrNotConnected) && p.failing.CompareAndSwap(false, true):
+		p.hold(ctx, msg, reason, text, fields)
+	case !errors.Is(err, sinks.ErrNotConnected) && p.failing.CompareAndSwap(false, true):
 		p.logger.Error("poison queue unavailable; messages stay open", redacted(text), fields)
 		sleep(ctx, p.config.Stop, poisonPause.Delay(0))
 	default:
@@ -382,7 +365,7 @@ func (p *PoisonQueue) failed(ctx context.Context, route string, msg *message.Mes
 		p.logger.Debug("poison queue rejected a message", fields)
 		sleep(ctx, p.config.Stop, poisonPause.Delay(0))
 	}
-	observe(p.config.Observer, Event{Route: route, Kind: EventPoisonFailed, Class: class, Context: ctx, Message: msg, Err: failure, Text: text})
+	observe(p.config.Observer, Event{Route: p.route(ctx), Kind: EventPoisonFailed, Class: class, Context: ctx, Message: msg, Err: failure, Text: text})
 	return failure
 }
 

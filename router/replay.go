@@ -24,7 +24,7 @@ var (
 
 // errFilteredReplay takes a message that is not wanted out of the chain, which
 // neither tries it again nor poisons it nor remembers it as handled.
-var errFilteredReplay = WithClass(ErrFiltered, ClassRedeliver)
+var errFilteredReplay = decide(ErrFiltered, ClassRedeliver)
 
 // ReplayReport counts what became of the messages.
 type ReplayReport struct {

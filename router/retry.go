@@ -157,7 +157,7 @@ func (e *RetryError) ErrorClass() Class { return e.Class }
 
 // errStopped is the reason of messages that were returned because the Router
 // stops. Its class is [ClassShutdown].
-var errStopped = WithClass(errors.New("router is stopping"), ClassShutdown)
+var errStopped = decide(errors.New("router is stopping"), ClassShutdown)
 
 // Middleware is the message.HandlerMiddleware.
 func (r *Retry) Middleware(h message.HandlerFunc) message.HandlerFunc {

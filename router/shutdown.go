@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -95,9 +96,9 @@ func (r *Router) shutdown() error {
 
 	var closing closer
 	for _, rt := range routes {
-		closing.add(fmt.Sprintf("subscriber of route %q", rt.Name), rt.From)
+		closing.close(fmt.Sprintf("subscriber of route %q", rt.Name), rt.From)
 	}
-	failure.Errs = append(failure.Errs, closing.close(subscribers.Done())...)
+	failure.Errs = append(failure.Errs, closing.wait(subscribers.Done())...)
 	wait(&r.intakes, subscribers.Done())
 	close(r.abandon)
 
@@ -106,14 +107,14 @@ func (r *Router) shutdown() error {
 	r.drained(subscribers.Done())
 	for _, rt := range routes {
 		if rt.To != nil {
-			closing.add(fmt.Sprintf("sink of route %q", rt.Name), rt.To)
+			closing.close(fmt.Sprintf("sink of route %q", rt.Name), rt.To)
 		}
 	}
-	closing.add("poison queue", r.config.Poison)
+	closing.close("poison queue", r.config.Poison)
 	if store, ok := r.config.Dedup.Store.(io.Closer); ok {
-		closing.add("dedup store", store)
+		closing.close("dedup store", store)
 	}
-	failure.Errs = append(failure.Errs, closing.close(all.Done())...)
+	failure.Errs = append(failure.Errs, closing.wait(all.Done())...)
 
 	if failure.InFlight == 0 && len(failure.Errs) == 0 {
 		return nil
@@ -159,22 +160,22 @@ func (r *Router) inFlight() int {
 // closer closes things at the same time, each one once in its life.
 type closer struct {
 	known []io.Closer
-	next  []closing
+	open  []closing
 }
 
 type closing struct {
 	name string
-	what io.Closer
+	done chan error
 }
 
-func (c *closer) add(name string, what io.Closer) {
-	for _, other := range c.known {
-		if same(other, what) {
-			return
-		}
+// close begins to close what.
+func (c *closer) close(name string, what io.Closer) {
+	if slices.ContainsFunc(c.known, func(other io.Closer) bool { return same(other, what) }) {
+		return
 	}
-	c.known = append(c.known, what)
-	c.next = append(c.next, closing{name, what})
+	one := closing{name, make(chan error, 1)}
+	c.known, c.open = append(c.known, what), append(c.open, one)
+	go func() { one.done <- what.Close() }() // ends when Close returns. We have no means to end it.
 }
 
 // same reports whether a and b are one object. Values that cannot be compared
@@ -183,31 +184,24 @@ func same(a, b io.Closer) bool {
 	return a != nil && reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Comparable() && a == b
 }
 
-// close closes what was added since the last call, and waits until limit.
-func (c *closer) close(limit <-chan struct{}) (errs []error) {
-	items := c.next
-	c.next = nil
-	results := make([]chan error, len(items))
-	for i, item := range items {
-		results[i] = make(chan error, 1)
-		// Ends when the thing's Close returns. We have no means to end it.
-		go func() { results[i] <- item.what.Close() }()
-	}
-	for i, item := range items {
+// wait waits until limit for what is open.
+func (c *closer) wait(limit <-chan struct{}) (errs []error) {
+	for _, one := range c.open {
 		var err error
 		select {
-		case err = <-results[i]:
+		case err = <-one.done:
 		case <-limit:
 			select { // what is ready at the same time counts
-			case err = <-results[i]:
+			case err = <-one.done:
 			default:
-				errs = append(errs, fmt.Errorf("%w: %s does not return from Close", ErrCloseTimeout, item.name))
+				errs = append(errs, fmt.Errorf("%w: %s does not return from Close", ErrCloseTimeout, one.name))
 			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", item.name, err))
+			errs = append(errs, fmt.Errorf("%s: %w", one.name, err))
 		}
 	}
+	c.open = nil
 	return errs
 }
 

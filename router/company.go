@@ -4,9 +4,8 @@ import (
 	"sync"
 )
 
-// company are handlers that share a source. When nothing passes at any of them, their
-// messages wait in place, which in the end keeps the source from delivering more; as long as
-// something passes somewhere, they make room.
+// company are handlers that share a source. When nothing passes at any of them, their messages wait in place, which in the end
+// keeps the source from delivering more; as long as something passes somewhere, they make room.
 type company struct {
 	mu      sync.Mutex
 	members int

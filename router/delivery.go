@@ -39,9 +39,8 @@ type delivery struct {
 	own      retrying  // that of the first Retry
 	// once has what is remembered over attempts, see remember; nil if nothing is.
 	once map[any]any
-	// value is what the subscriber tells, and SentAt: when the first attempt began.
-	// The publisher to the gateway finds it in the message's context, perhaps still
-	// in an attempt that was abandoned, so it is set once.
+	// value is what the subscriber tells, and SentAt: when the first attempt began. The publisher to the gateway finds it in
+	// the message's context, perhaps still in an attempt that was abandoned, so it is set once.
 	value msgctx.Value
 	// made is what the handler made, see produced.go, and sent how many of its messages the sink has taken in this attempt.
 	made   produced
@@ -111,10 +110,9 @@ func (d *delivery) Stored(_ *message.Message, receipt sinks.Receipt) {
 
 func (d *delivery) begin() { d.sending.Store(int64(time.Since(began))) }
 
-// publishing returns the context in which a message is published that was made in ctx:
-// it has the values of ctx and of base, and ends when the delivery does. The context of
-// a handler may have ended when the handler has returned: Watermill's Timeout, say, ends
-// it then. base is the delivery's context, or what publishing made of it.
+// publishing returns the context in which a message is published that was made in ctx: it has the values of ctx and of base,
+// and ends when the delivery does. That of a handler may have ended when the handler has returned, as with Watermill's
+// Timeout. base is the delivery's context, or what publishing made of it.
 func (d *delivery) publishing(base, ctx context.Context) context.Context {
 	if ctx == context.Background() {
 		return base

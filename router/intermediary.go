@@ -7,9 +7,8 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// errRefusedInBetween is the reason of a message that never reached the gateway: an
-// intermediary, such as a proxy with a limit for the size of bodies, refused it
-// again and again ([gateway.ErrIntermediary]) while others of its route passed.
+// errRefusedInBetween is the reason of a message that an intermediary, such as a proxy with a limit for bodies, refused again
+// and again ([gateway.ErrIntermediary]) while others of its route passed.
 var errRefusedInBetween = Permanent(errors.New("refused by an intermediary"))
 
 // Bounds of errRefusedInBetween.
@@ -18,10 +17,8 @@ const (
 	refusedFor   = 5 * time.Minute
 )
 
-// refusedBetween counts how often an intermediary refused a message while others
-// passed. While nobody passes it counts nothing: that is an outage. And when a
-// message passes that had been refused as well, the refusals before that were an
-// outage, and the count starts again.
+// refusedBetween counts how often an intermediary refused a message while others passed. While nobody passes it counts
+// nothing: that is an outage. When a message passes that had been refused as well, the count starts again.
 type refusedBetween struct {
 	times  int
 	first  time.Time

@@ -47,10 +47,8 @@ type MemoryStore struct {
 	index *keyindex.Index[Key]
 	slots []*[chunkSize]slot
 	used  int32 // slots from here on were never used
-	// Slots form rings through their links. The one of slot freeList holds the
-	// unused slots, the one of slot commitList the commits, oldest first:
-	// expired ones go from its front whenever something is added, so no
-	// goroutine is needed. Reservations are in none.
+	// Slots form rings through their links: that of freeList holds the unused slots, that of commitList the commits, oldest
+	// first. Expired ones go from its front whenever something is added. Reservations are in none.
 	commits   int
 	lastToken uint64
 	owners    map[uint64]Owner // of reservations, by their tokens

@@ -13,9 +13,8 @@ import (
 // EventKind says what an [Event] tells.
 type EventKind int
 
-// What happens to messages. Each message that a route takes ends in exactly one
-// of the first five, unless it waits for a copy of it that is being handled: then it comes again
-// after an EventRetry.
+// What happens to messages. Each message that a route takes ends in exactly one of the first five, unless it waits for a copy
+// of it that is being handled: then it comes again after an EventRetry.
 const (
 	// EventDelivered: the sink holds the message; it is acknowledged.
 	EventDelivered EventKind = iota + 1
@@ -46,8 +45,7 @@ const (
 	// EventStarted: the route begins with the message.
 	EventStarted
 	// EventStored: a sink has stored a message that was made of it, Delay after the route began to publish. Receipt says
-	// where, as far as the sink tells. It comes before EventDelivered, perhaps more than once: a route may make
-	// several messages, and after a failure send again what was stored.
+	// where, as far as the sink tells. It comes before EventDelivered, perhaps more than once.
 	EventStored
 )
 
@@ -66,14 +64,12 @@ type Event struct {
 	Route string
 	Kind  EventKind
 	Class Class
-	// Context is the context in which the message was handled when it happened,
-	// for tracing: it carries what the subscriber and the middlewares further out
-	// put into it. It may have ended. Of EventOutageBegan and EventOutageEnded it
-	// is that of the message by which the outage was noticed.
+	// Context is the context in which the message was handled when it happened, for tracing; it may have ended. Of
+	// EventOutageBegan and EventOutageEnded it is that of the message by which the outage was noticed.
 	Context context.Context
-	// Message is the message as it was received, with its metadata; nil where the event is not about
-	// one. With EventStored and EventDelivered it may have the [gateway.KeyDedupID] under which it was
-	// published. It must not be changed, and not be kept after Observe returned.
+	// Message is the message as it was received; nil where the event is not about one. With EventStored and EventDelivered
+	// it may have the [gateway.KeyDedupID] under which it was published. It must not be changed, nor be kept after
+	// Observe returned.
 	Message *message.Message
 	// Receipt says where EventStored or EventPoisoned stored the message.
 	Receipt sinks.Receipt
@@ -86,9 +82,8 @@ type Event struct {
 	Delay   time.Duration
 }
 
-// Observer observes what happens, for metrics and tracing. Observe is called from
-// the goroutines that handle messages, several at a time and never under a lock;
-// it must be safe for concurrent use and must not block.
+// Observer observes what happens, for metrics and tracing. Observe is called by the goroutines that handle messages, never
+// under a lock; it must be safe for concurrent use and must not block.
 type Observer interface {
 	Observe(Event)
 }

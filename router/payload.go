@@ -72,10 +72,9 @@ func forgetReference(metadata message.Metadata) {
 	delete(metadata, gateway.KeyPayloadSHA256)
 }
 
-// place makes sure that the message carries its payload or says where everybody
-// finds it: a payload that is still with the service is fetched, into the message
-// up to maxInline and the sink's limit (0: none), else into the claim check. d
-// remembers the result over attempts; it may be nil.
+// place makes sure that the message carries its payload or says where everybody finds it: one that is still with the
+// service is fetched, into the message up to maxInline and the sink's limit (0: none), else into the claim check. d, which
+// may be nil, remembers the result over attempts.
 func (p *payloads) place(ctx context.Context, d *delivery, m *message.Message, limit int64) error {
 	mode := m.Metadata[gateway.KeyPayloadMode]
 	switch {

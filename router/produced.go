@@ -153,10 +153,9 @@ func (d *delivery) namer(received *message.Message, messages int) namer {
 	return n
 }
 
-// content returns what names what the handler has put into a message, until it is called
-// again: the delivery, which has the route in its key, the number of the replay, the payload,
-// and the metadata that were not received like that. Headers that tell a trace are another one in each attempt, and
-// the name is not.
+// content returns what names what the handler has put into a message, until it is called again: the delivery, which has the
+// route in its key, the number of the replay, the payload, and the metadata that were not received like that, without those that
+// tell a trace, which is another one in each attempt.
 func (n *namer) content(m *message.Message) []byte {
 	buf := append(n.room[:0], "made"...)
 	buf = append(buf, n.delivery.key[:]...)
@@ -214,11 +213,9 @@ type madeMessage struct {
 // uuidNamespace keeps derived UUIDs apart from those of others.
 const uuidNamespace = "5be0ff8c-51a4-4d24-8f5d-2a1b0b7d8f0e"
 
-// assignUUID sees to it that the i-th message that the handler returned has a UUID of its
-// own, and the same one in each attempt: handlers tend to make new ones, or to give
-// that of the received message to all, and the
-// publisher to the gateway derives the context ID from it, by which receivers
-// recognise a copy. Another payload keeps the UUID that the handler gave it.
+// assignUUID sees to it that the i-th message that the handler returned has a UUID of its own, and the same one in each
+// attempt: handlers tend to make new ones, or to give that of the received message to all, and the publisher to the gateway
+// derives the context ID from it, by which receivers recognise a copy. Another payload keeps the UUID that it has.
 func (n *namer) assignUUID(m *message.Message, i int) {
 	d, received := n.delivery, n.received.UUID
 	if n.uuids != nil {

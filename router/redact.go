@@ -14,20 +14,17 @@ import (
 const (
 	// maxReasonLength caps the text of an error in logs and metadata, in bytes.
 	maxReasonLength = 512
-	// minPayloadRun is how many bytes in a row have to be equal for a piece of
-	// an error's text to count as a piece of the payload. Shorter ones, such as
-	// single words, would hide the error itself.
+	// minPayloadRun is how many bytes in a row of an error's text have to be in the payload to count as a piece of it.
+	// Shorter ones, such as single words, would hide the error itself.
 	minPayloadRun = 16
 	// payloadMark stands for a piece of the payload.
 	payloadMark = "[payload]"
 )
 
-// RedactError returns the text of err fit for logs and metadata: userinfo, query
-// and fragment of addresses are cut off, pieces of msg's payload of 16 bytes and
-// more are replaced, control characters become spaces, and the length is capped at
-// 512 bytes. Where a password that is not percent-encoded ends cannot be told, so
-// everything up to the last @ before the next address goes. msg may be nil. The
-// text of nil is empty.
+// RedactError returns the text of err fit for logs and metadata: userinfo, query and fragment of addresses are cut off, pieces
+// of msg's payload of 16 bytes and more are replaced, control characters become spaces, and the length is capped at 512
+// bytes. Where a password that is not percent-encoded ends cannot be told, so everything up to the last @ before the
+// next address goes. msg may be nil. The text of nil is empty.
 func RedactError(err error, msg *message.Message) string {
 	if err == nil {
 		return ""

@@ -34,10 +34,9 @@ func templateTopic(template string, to sinks.Sink) (topicFunc, error) {
 // when the sink cannot escape it. Its class is [ClassPermanent].
 var errPoisonTopic = Permanent(errors.New("the topic is that of the poison queue: choose a topic of the poison queue that no message has"))
 
-// keepOff keeps topics apart from that of the poison queue, which is in the same
-// sink: a sender may name its message type like it, or like what the sink makes of it. Such a
-// topic gets the escape of a zero byte appended, and so does one that looks like that already,
-// so that different topics stay different.
+// keepOff keeps topics apart from that of the poison queue in the same sink: a sender may name its message type like it, or
+// like what the sink makes of it. Such a topic gets the escape of a zero byte appended, and so does one that looks like
+// that already, so that different topics stay different.
 func keepOff(topicOf topicFunc, poison string, segment func(string) string) topicFunc {
 	segments := strings.Split(poison, ".")
 	for i, s := range segments {

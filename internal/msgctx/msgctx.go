@@ -29,24 +29,19 @@ import (
 // Opener opens a payload. size is -1 if it is unknown.
 type Opener func(ctx context.Context) (payload io.ReadCloser, size int64, err error)
 
-// Value is the data in a message's context. To set a field for others, create a new
-// Value: one that is in a context does not change, except SentAt, which the router
-// sets before it first publishes.
+// Value is the data in a message's context. One that is in a context does not change, except SentAt, which the router sets
+// before it first publishes: others create a new one.
 type Value struct {
 	// Open opens a payload that is not in the message; nil if it is.
 	Open Opener
-	// Nack is what a nack of the message stands for; nil if its subscriber knows one
-	// meaning only.
+	// Nack is what a nack of the message stands for; nil if its subscriber knows one meaning only.
 	Nack *Nack
-	// SentAt is when the message was first sent, so that retries send the same
-	// time; zero if it has not been sent.
+	// SentAt is when the message was first sent, for retries; zero if it has not been sent.
 	SentAt time.Time
-	// Delivery names the message by its place with the broker that it came from, the same
-	// for each delivery; empty if its subscriber cannot tell. It holds for the message that
-	// was received and not for what is made of it, see [DeliveryKey].
+	// Delivery names the message by its place with the broker, the same for each delivery; empty if its subscriber cannot
+	// tell. It holds for the message that was received and not for what is made of it, see [DeliveryKey].
 	Delivery string
-	// Stored is when the broker stored the message, by its clock or that of who sent it; zero if
-	// it did not come from one, or its subscriber cannot tell.
+	// Stored is when the broker stored the message, by its clock or that of who sent it; zero if nobody can tell.
 	Stored time.Time
 }
 

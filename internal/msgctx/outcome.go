@@ -14,16 +14,15 @@ import (
 type Outcome int32
 
 const (
-	// Left: it was not acked, and this subscription does not redeliver it, for
-	// example because it ended. The message stays unconfirmed, for others or for the
-	// next connection.
+	// Left: it was not acked, and this subscription does not redeliver it, for example because it ended. The message stays
+	// unconfirmed, for others or for the next connection.
 	Left Outcome = iota
 	// Acked: this subscription has handled it.
 	Acked
 	// Nacked: the subscription redelivers it.
 	Nacked
-	// SetAside: it was nacked, and its handler can never take it as it is. The
-	// message stays unconfirmed and blocks no others until the service redelivers it.
+	// SetAside: it was nacked, and its handler can never take it as it is. It stays unconfirmed and blocks no others until
+	// the service redelivers it.
 	SetAside
 )
 
@@ -32,26 +31,23 @@ func (o Outcome) String() string {
 	return enum.Text(o, []string{"left for others", "acked", "nacked", "set aside"})
 }
 
-// Nack is what the nack of a message means: [Nacked], unless a handler wants
-// another outcome. An ack means that it was handled, unless it was refused. Its methods do not block and are safe for concurrent use.
+// Nack is what the nack of a message means: [Nacked], unless a handler wants another outcome. An ack means that it was handled,
+// unless it was refused. Its methods do not block and are safe for concurrent use. The exported fields are set before the delivery.
 type Nack struct {
 	wanted  atomic.Int32
 	refused atomic.Bool
-	// Overtaken is how many messages of its key had their places behind it when it failed, and may
-	// be stored before it. It is set before the delivery.
+	// Overtaken is how many messages of its key had their places behind it when it failed, and may be stored before it.
 	Overtaken int32
-	// Leased says that the message may be handled until the end of a lease only. Then the Err of
-	// its context says so at once, also before Done is closed. It is set before the delivery.
+	// Leased says that the message may be handled until the end of a lease only. Then the Err of its context says so at
+	// once, also before Done is closed.
 	Leased bool
-	// Holds says that its subscriber heeds Hold. It is set before the delivery.
+	// Holds says that its subscriber heeds Hold.
 	Holds bool
-	// Behind says that others of its key are on their way before it: what waits or fails makes way
-	// for them. It is set before the delivery.
+	// Behind says that others of its key are on their way before it: what waits or fails makes way for them.
 	Behind bool
-	// Pipeline is told how far the message has come; nil if that is of no use. It is set before the
-	// delivery.
+	// Pipeline is told how far the message has come; nil if that is of no use.
 	Pipeline Pipeline
-	// Follows tells what comes behind the message; nil if its subscriber does not. It is set before the delivery.
+	// Follows tells what comes behind the message; nil if its subscriber does not.
 	Follows Follows
 	after   atomic.Pointer[Wait]
 	kept    atomic.Pointer[any]
@@ -82,8 +78,8 @@ type Record struct {
 // Recorder is a pointer. Its method does not block.
 type Recorder interface{ Record(keys [2][16]byte) }
 
-// Hold makes an ack say that the message was stored since began, and is to be confirmed only once that survives a power cut. It
-// must precede the ack. A nack is not affected.
+// Hold makes an ack say that the message was stored since began, and is to be confirmed only once that survives a power
+// cut. It must precede the ack.
 func (n *Nack) Hold(h *Horizon, began time.Time, records ...Record) {
 	n.stored.Store(&Hold{h, began, records})
 }
@@ -98,18 +94,16 @@ type Follows interface {
 	Following(messageType string) []*message.Message
 }
 
-// A Pipeline is that of a message behind which the next ones of its key may be delivered before
-// it is acked. Its methods do not block and are safe for concurrent use.
+// A Pipeline is that of a message behind which the next ones of its key may be delivered before it is acked. Its methods
+// do not block and are safe for concurrent use.
 type Pipeline interface {
-	// Begun says that some of what was made of the message has its place, and may be stored
-	// whatever becomes of the rest. Placed says so as well.
+	// Begun says that some of what was made of the message has its place, and may be stored whatever becomes of the
+	// rest. Placed says so as well.
 	Begun()
-	// Placed says that all that was made of the message has its place in its order with the
-	// sink: what is published from now on comes behind it, unless the sink fails. It is called
-	// at most once in a delivery, before the ack or nack.
+	// Placed says that all that was made of the message has its place in its order with the sink: what is published from
+	// now on comes behind it, unless the sink fails. It is called at most once in a delivery, before the ack or nack.
 	Placed()
-	// Halt says that the message has failed although it has its place. Then nothing behind it is to
-	// be placed.
+	// Halt says that the message has failed although it has its place. Then nothing behind it is to be placed.
 	Halt()
 	// Halted reports whether Halt was called for a message before it.
 	Halted() bool
@@ -133,10 +127,9 @@ func (n *Nack) Refuse() { n.refused.Store(true) }
 // Refused reports whether Refuse was called.
 func (n *Nack) Refused() bool { return n.refused.Load() }
 
-// After makes a nack say that the message is well and waits for something: it is to be
-// delivered again after d, instead of the subscriber's backoff for failures, in the order
-// of its key, and holds no place in flight until then. It must precede the nack. What it
-// returns can make it come earlier.
+// After makes a nack say that the message is well and waits for something: it is to be delivered again after d, in the
+// order of its key, and holds no place in flight until then. It must precede the nack. What it returns can make it
+// come earlier.
 func (n *Nack) After(d time.Duration) *Wait {
 	w := &Wait{delay: d}
 	n.after.Store(w)

@@ -37,9 +37,8 @@ var (
 	ErrConfig = errors.New("boltstore: invalid configuration")
 	// ErrLocked says that another process has the file open.
 	ErrLocked = errors.New("boltstore: the file is open in another process")
-	// ErrDamaged says that the file can no longer be read, for example because the disk
-	// failed or the file was overwritten. It cannot be repaired: restore it, or move it
-	// away and start with an empty one, which recognizes no earlier messages.
+	// ErrDamaged says that the file can no longer be read. It cannot be repaired: restore it, or move it away and start
+	// with an empty one, which recognizes no earlier messages.
 	ErrDamaged = errors.New("boltstore: the file is damaged")
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("boltstore: the store is closed")
@@ -97,17 +96,14 @@ const (
 	timeSize   = 8 // of a time in the file
 )
 
-// Store is a [router.DedupStore] in a file. Commit returns after the file is synced;
-// concurrent commits share one sync. Each call is atomic for both keys of a message, a
-// commit even if the process or the machine crashes.
+// Store is a [router.DedupStore] in a file. Commit returns after the file is synced; concurrent commits share one sync. Each
+// call is atomic for both keys of a message, a commit even if the process or the machine crashes.
 //
-// Reservations are kept in memory: the file belongs to one process, so no one needs them
-// after it has died. What could not be written, for example because the disk is full, is
-// also kept in memory as long as the store is open.
+// Reservations are kept in memory: the file belongs to one process, so no one needs them after it has died. So is what could
+// not be written, for example because the disk is full.
 //
-// No method panics because of the contents of the file: once it turns out to be damaged,
-// all of them return an error that matches [ErrDamaged], until the file is replaced and
-// reopened. All methods are safe for concurrent use.
+// No method panics because of the contents of the file: once it turns out to be damaged, all of them return an error that
+// matches [ErrDamaged], until the file is replaced and reopened. All methods are safe for concurrent use.
 type Store struct {
 	opening    *opening.Opening
 	db         *bbolt.DB // set once it is open

@@ -20,9 +20,8 @@ var ErrClosed = final.New("tracing: the subscriber is closed")
 // SubscriberOption changes what [Tracing.Subscriber] returns.
 type SubscriberOption func(*tracedSubscriber)
 
-// NewTraces starts a new trace for each message, linked to the one in the message's
-// metadata. It is for sources whose senders should not decide which trace a message belongs
-// to and whether it is recorded. By default that trace is continued.
+// NewTraces starts a new trace for each message, linked to the one in its metadata, which by default is continued. It is for
+// sources whose senders should not decide which trace a message belongs to and whether it is recorded.
 func NewTraces() SubscriberOption { return func(s *tracedSubscriber) { s.newTraces = true } }
 
 // Subscriber returns sub with a consumer span around each message, from the moment it is

@@ -66,6 +66,14 @@ type decoded struct {
 	unreadable []*EntryError // what was skipped
 }
 
+// skipped returns what a caller leaves out that goes on without what could not be decoded.
+func (d *decoded) skipped() []*EntryError {
+	if e := d.err; e != nil {
+		return []*EntryError{{Field: e.Field, Reason: e.Reason}}
+	}
+	return d.unreadable
+}
+
 func newObjectDecoder(o object) *objectDecoder {
 	return &objectDecoder{object: o, decoded: new(decoded)}
 }

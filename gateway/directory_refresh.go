@@ -21,15 +21,11 @@ type endpointLister interface {
 	TenantEndpoints(ctx context.Context, tenantID string) (TenantInfo, error)
 }
 
-// staleTenant is a tenant whose list has to be fetched. It is guarded by Directory.mu.
+// staleTenant is a tenant whose list has to be fetched. It is guarded by Directory.mu. It is pending again when an event
+// of the tenant comes while its list is fetched: that list may be older than the event.
 type staleTenant struct {
-	id       string
-	due      time.Time
-	failures int
-	busy     bool
-	// version counts the events for the tenant since it became stale. A list
-	// requested before the latest of them may be older than it.
-	version int
+	id string
+	job
 }
 
 // markStale causes the list of the tenant to be fetched. d.mu is held.
@@ -39,8 +35,7 @@ func (d *Directory) markStale(tenantID string) {
 		s = &staleTenant{id: tenantID}
 		d.stale[fold(tenantID)] = s
 	}
-	s.version++
-	s.failures, s.due = 0, time.Time{}
+	s.pending, s.failures, s.due = true, 0, time.Time{}
 	wakeup.Token(d.wake)
 }
 
@@ -57,12 +52,12 @@ func (d *Directory) KeepFresh(ctx context.Context, failed func(tenantID string, 
 	// If another KeepFresh is running, leave to it what this one was woken for.
 	defer wakeup.Token(d.wake)
 	runDue(ctx, refreshConcurrency, d.wake, func(now time.Time) (func(), time.Duration) {
-		s, version, wait := d.nextStale(now)
+		s, wait := d.nextStale(now)
 		if s == nil {
 			return nil, wait
 		}
 		return func() {
-			if err := d.refresh(ctx, s, version); err != nil && ctx.Err() == nil && failed != nil {
+			if err := d.refresh(ctx, s); err != nil && ctx.Err() == nil && failed != nil {
 				failed(s.id, err)
 			}
 		}, 0
@@ -72,28 +67,23 @@ func (d *Directory) KeepFresh(ctx context.Context, failed func(tenantID string, 
 // nextStale returns a tenant that is due, marked busy, or how long to wait. Tenants
 // with the fewest failures go first, so that no number of failing tenants
 // delays one that works.
-func (d *Directory) nextStale(now time.Time) (next *staleTenant, version int, wait time.Duration) {
+func (d *Directory) nextStale(now time.Time) (next *staleTenant, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	wait = time.Hour // arbitrary: new work wakes the loop
+	wait = maxIdle
 	for _, s := range d.stale {
-		switch left := s.due.Sub(now); {
-		case s.busy:
-		case left > 0:
-			wait = min(wait, left)
-		case next == nil || s.failures < next.failures:
+		if s.isDue(now, &wait) && (next == nil || s.failures < next.failures) {
 			next = s
 		}
 	}
-	if next == nil {
-		return nil, 0, wait
+	if next != nil {
+		next.begin()
 	}
-	next.busy = true
-	return next, next.version, 0
+	return next, wait
 }
 
 // refresh makes one attempt for a tenant that is marked busy.
-func (d *Directory) refresh(ctx context.Context, s *staleTenant, version int) error {
+func (d *Directory) refresh(ctx context.Context, s *staleTenant) error {
 	// A call that hangs must not keep its slot from the others.
 	attempt, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
@@ -113,15 +103,16 @@ func (d *Directory) refresh(ctx context.Context, s *staleTenant, version int) er
 		return nil // events or a Sync have provided the list in the meantime
 	}
 	defer wakeup.Token(d.wake)
-	switch {
-	case ctx.Err() != nil: // not a failure of the tenant
-	case err != nil:
+	if err == nil && one && !s.pending {
+		delete(d.stale, fold(s.id))
+		d.replaceList(s.id, info.Endpoints, info.Unreadable)
+		return nil
+	}
+	s.pending = true
+	if err != nil && ctx.Err() == nil { // otherwise it is no failure of the tenant
 		policy := backoff.Policy{Initial: initialRefreshBackoff, Max: maxRefreshBackoff}
 		s.due = time.Now().Add(policy.Delay(s.failures))
 		s.failures++
-	case one && s.version == version:
-		delete(d.stale, fold(s.id))
-		d.replaceList(s.id, info.Endpoints, info.Unreadable)
 	}
 	return err
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/internal/wakeup"
@@ -156,14 +158,6 @@ type provisionTenant struct {
 	job
 }
 
-// job is a call that Run makes, and makes again after a failure.
-type job struct {
-	pending  bool // the call is due at due
-	due      time.Time
-	failures int
-	busy     bool // the call is in progress
-}
-
 // NewProvisioner returns a Provisioner. The error matches [ErrInvalid].
 func NewProvisioner(cfg ProvisionerConfig) (*Provisioner, error) {
 	if err := cfg.Validate(); err != nil {
@@ -193,24 +187,20 @@ func (p *Provisioner) Ensure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	slots := make(chan struct{}, p.cfg.Concurrency)
 	errs := make([]error, len(work))
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	var calls errgroup.Group
+	calls.SetLimit(p.cfg.Concurrency)
 	for i, t := range work {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			p.requeue(work[i:])
-			wg.Wait()
-			return ctx.Err()
+			break
 		}
-		wg.Go(func() { // ends with its call, which ends with ctx
-			defer func() { <-slots }()
+		calls.Go(func() error { // ends with its call, which ends with ctx
 			errs[i] = p.attempt(ctx, t)
+			return nil
 		})
 	}
-	wg.Wait()
+	_ = calls.Wait() // each tenant has its own error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -248,7 +238,7 @@ func (p *Provisioner) compare(list []TenantInfo, listing int) []*provisionTenant
 		if t.busy {
 			continue // the attempt in progress is as recent as this listing
 		}
-		t.busy, t.pending = true, false
+		t.begin()
 		work = append(work, t)
 	}
 	maps.DeleteFunc(p.tenants, func(id string, t *provisionTenant) bool {
@@ -333,31 +323,21 @@ func (p *Provisioner) Run(ctx context.Context) error {
 func (p *Provisioner) next(ctx context.Context, now time.Time) (call func(), wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait = time.Hour // arbitrary: new work wakes the loop
-	isDue := func(j *job) bool {
-		if !j.pending || j.busy {
-			return false
-		}
-		left := j.due.Sub(now)
-		if left > 0 {
-			wait = min(wait, left)
-		}
-		return left <= 0
-	}
-	if isDue(&p.listing) {
-		p.listing.busy, p.listing.pending = true, false
+	wait = maxIdle
+	if p.listing.isDue(now, &wait) {
+		p.listing.begin()
 		return func() { p.refresh(ctx) }, 0
 	}
 	var first *provisionTenant
 	for _, t := range p.tenants {
-		if isDue(&t.job) && (first == nil || t.failures < first.failures) {
+		if t.isDue(now, &wait) && (first == nil || t.failures < first.failures) {
 			first = t
 		}
 	}
 	if first == nil {
 		return nil, wait
 	}
-	first.busy, first.pending = true, false
+	first.begin()
 	return func() { _ = p.attempt(ctx, first) }, 0 // reported by attempt
 }
 

@@ -276,3 +276,8 @@ func closedAddress(t *testing.T) string {
 func bytesBody(p []byte) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(p)), nil }
 }
+
+// roundTripper is a network of one function.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

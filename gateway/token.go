@@ -259,6 +259,7 @@ type credentials struct {
 	secret func() (Secret, error)
 	url    string
 	scopes string
+	agent  string
 	params bool // they go into the form instead of the header
 	client *http.Client
 }
@@ -269,9 +270,9 @@ func newCredentials(cfg Config, rt http.RoundTripper) *credentials {
 		secret = func() (Secret, error) { return cfg.ClientSecret, nil }
 	}
 	return &credentials{
-		id: cfg.ClientID, secret: secret, url: cfg.TokenURL, scopes: strings.Join(cfg.Scopes, " "), params: cfg.AuthStyle == AuthStyleParams,
+		id: cfg.ClientID, secret: secret, url: cfg.TokenURL, scopes: strings.Join(cfg.Scopes, " "), agent: cfg.UserAgent, params: cfg.AuthStyle == AuthStyleParams,
 		client: &http.Client{
-			Transport: withUserAgent(rt, cfg.UserAgent),
+			Transport: rt,
 			// A redirected token request would carry the secret elsewhere.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return ErrRedirect },
 		},
@@ -299,6 +300,8 @@ func (c *credentials) request(ctx context.Context) (*http.Request, error) {
 		return nil, &tokenError{reason: "the address of the token endpoint is invalid", kind: ErrUnavailable}
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("User-Agent", c.agent)
+	req.Header.Set("Accept-Encoding", acceptIdentity)
 	if !c.params {
 		req.SetBasicAuth(url.QueryEscape(c.id), url.QueryEscape(string(secret)))
 	}
@@ -481,18 +484,3 @@ type answerHead struct {
 func headOf(resp *http.Response) answerHead {
 	return answerHead{resp.StatusCode, mediaType(resp.Header), http.Header{"Retry-After": resp.Header["Retry-After"]}}
 }
-
-// withUserAgent sets the User-Agent of every request, and requests an unencoded
-// response.
-func withUserAgent(next http.RoundTripper, agent string) http.RoundTripper {
-	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		req = req.Clone(req.Context())
-		req.Header.Set("User-Agent", agent)
-		req.Header.Set("Accept-Encoding", acceptIdentity)
-		return next.RoundTrip(req)
-	})
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

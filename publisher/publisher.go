@@ -91,7 +91,7 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	defer stop()
 	fail := func(i int, to string, err error) error {
 		call := &PublishError{Outcomes: slices.Clone(outcomes), to: to}
-		return call.fail(topic, i, messages[i], err, endOf(err, messages...)) // the end of any of them ends the call
+		return call.fail(topic, i, messages[i], err, endOf(err, messages...))
 	}
 	ready := make([]prepared, len(messages))
 	for i, msg := range messages {

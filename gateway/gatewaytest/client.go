@@ -23,11 +23,8 @@ func (a *Application) ClientConfig() gateway.Config {
 	if a.server.memory != nil {
 		cfg.Transport = a.server.transport()
 	}
-	switch a.server.cfg.TokenAuth {
-	case TokenAuthParams:
+	if a.server.cfg.TokenAuth == TokenAuthParams {
 		cfg.AuthStyle = gateway.AuthStyleParams
-	case TokenAuthBoth, TokenAuthBasic:
-		cfg.AuthStyle = gateway.AuthStyleBasic
 	}
 	return cfg
 }

@@ -53,21 +53,17 @@ type request struct {
 	app *Application
 }
 
+// fixedPaths are the operations whose path has no parameter.
+var fixedPaths = map[string]Operation{
+	"POST " + tokenPath: OpToken, "POST /messages": OpSendMessage, "GET /events": OpEvents,
+	"POST /confirmations": OpConfirm, "GET /tenants": OpListTenants,
+}
+
 // operationOf returns the operation of a request, empty for none. It does not use ServeMux, which would clean the path,
 // because an externalId may contain anything from `//` to `/../`.
 func operationOf(r *http.Request) Operation {
 	path := r.URL.EscapedPath()
 	switch {
-	case path == tokenPath && r.Method == http.MethodPost:
-		return OpToken
-	case path == "/messages" && r.Method == http.MethodPost:
-		return OpSendMessage
-	case path == "/events" && r.Method == http.MethodGet:
-		return OpEvents
-	case path == "/confirmations" && r.Method == http.MethodPost:
-		return OpConfirm
-	case path == "/tenants" && r.Method == http.MethodGet:
-		return OpListTenants
 	case strings.HasPrefix(path, "/tenants/") && strings.HasSuffix(path, "/endpoints") && r.Method == http.MethodGet:
 		return OpListEndpoints
 	case strings.HasPrefix(path, endpointsPath) && r.Method == http.MethodPut:
@@ -75,7 +71,7 @@ func operationOf(r *http.Request) Operation {
 	case strings.HasPrefix(path, endpointsPath) && r.Method == http.MethodDelete:
 		return OpDeleteEndpoint
 	}
-	return ""
+	return fixedPaths[r.Method+" "+path]
 }
 
 func (s *Server) serveAPI(w http.ResponseWriter, r *http.Request) {

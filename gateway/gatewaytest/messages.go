@@ -87,15 +87,11 @@ func (s *Server) messageHeaders(r *request) (m outgoing, err error) {
 	if !isDateTime(m.sentAt) {
 		return m, badRequest("header %s is not a date-time", gateway.HeaderName(s.cfg.ServiceName, gateway.KeySentTimestamp))
 	}
-	for _, h := range []struct {
-		key   string
-		value *string
-	}{
-		{gateway.KeyEndpointID, &m.senderID}, {gateway.KeyTenantID, &m.tenantID},
-	} {
-		if *h.value, err = s.uuidHeader(r, h.key); err != nil {
-			return m, err
-		}
+	if m.senderID, err = s.uuidHeader(r, gateway.KeyEndpointID); err != nil {
+		return m, err
+	}
+	if m.tenantID, err = s.uuidHeader(r, gateway.KeyTenantID); err != nil {
+		return m, err
 	}
 	// The context ID reaches the receivers as spelled by the sender.
 	if m.contextID, err = s.header(r, gateway.KeyContextID, true); err != nil {

@@ -392,7 +392,12 @@ func (s *Summary) Line() string {
 		logs, grids, zones, found = logs+len(set.Logs), grids+len(set.Grids), zones+len(set.Zones), found+len(set.Findings)
 		for _, log := range set.Logs {
 			records, values, found = records+log.Records, values+log.Values, found+len(log.Findings)
-			first, last = earlier(first, log.Start), later(last, log.End)
+			if at := log.Start; !at.IsZero() && (first.IsZero() || compare(at, first) < 0) {
+				first = at
+			}
+			if at := log.End; !at.IsZero() && (last.IsZero() || compare(at, last) >= 0) {
+				last = at
+			}
 		}
 		for _, grid := range set.Grids {
 			found += len(grid.Findings)
@@ -426,23 +431,10 @@ func (s *Summary) Line() string {
 	return string(s.Form) + version + ": " + strings.Join(parts, ", ")
 }
 
-func earlier(a, b farmdata.Stamp) farmdata.Stamp {
-	if s, _ := a.Time(); a.IsZero() || !b.IsZero() && before(b, s) {
-		return b
-	}
-	return a
-}
-
-func later(a, b farmdata.Stamp) farmdata.Stamp {
-	if s, _ := a.Time(); a.IsZero() || !b.IsZero() && !before(b, s) {
-		return b
-	}
-	return a
-}
-
-func before(s farmdata.Stamp, t time.Time) bool {
-	at, _ := s.Time()
-	return at.Before(t)
+func compare(a, b farmdata.Stamp) int {
+	x, _ := a.Time()
+	y, _ := b.Time()
+	return x.Compare(y)
 }
 
 // seconds formats a time without fractions.

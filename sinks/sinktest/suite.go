@@ -13,11 +13,9 @@ func Run(t *testing.T, h Suite) {
 		run(t, shared, []test{
 			{"StoresWhatItAcked", true, testStoresWhatItAcked},
 			{"PayloadIntact", true, testPayloadIntact},
-			{"Describe", true, testDescribe},
-			{"Healthy", true, testHealthy},
+			{"Unused", true, testUnused},
 			{"OrderInOneCall", true, testOrderInOneCall},
 			{"Concurrent", true, testConcurrent},
-			{"EmptyCall", true, testEmptyCall},
 			{"MessagesUntouched", true, testMessagesUntouched},
 			{"MessagesNotKept", true, testMessagesNotKept},
 			{"ContextEndedBefore", true, testContextEndedBefore},

@@ -73,14 +73,12 @@ func provisionStream(
 		if err := checkSubjectIsFree(ctx, js, cfg.Stream, want.Subjects[0]); err != nil {
 			return jetstream.StreamConfig{}, nil, err
 		}
-	}
-	if errors.Is(err, jetstream.ErrStreamNotFound) && cfg.Provision != ProvisionNone && !cfg.ReadOnly {
-		stream, err = js.CreateStream(ctx, want)
-		if err == nil {
-			created()
-		}
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			stream, err = js.Stream(ctx, cfg.Stream) // another sink was faster
+		if !cfg.ReadOnly {
+			if stream, err = js.CreateStream(ctx, want); err == nil {
+				created()
+			} else if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+				stream, err = js.Stream(ctx, cfg.Stream) // another sink was faster
+			}
 		}
 	}
 	if err != nil {

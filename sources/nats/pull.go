@@ -88,10 +88,12 @@ func (s *subscription) begin(consumer jetstream.Consumer, fetch fetchFunc) error
 	s.gaps = gaps{at: info.Delivered, whole: func() bool { return s.readsAll(info.Stream) }}
 	window := s.config.MaxInFlight * aheadFactor
 	late := time.Now().Add(beginning)
-	for s.collecting = info.NumAckPending > 0 && info.NumWaiting == 0; s.collecting; {
+	s.collecting = info.NumAckPending > 0 && info.NumWaiting == 0
+	for s.collecting {
 		held, _ := s.queue.Held()
 		missing := s.missing(info)
-		if s.collecting = missing > 0 && held < window && !s.shared && time.Now().Before(late); !s.collecting {
+		if missing <= 0 || held >= window || s.shared || time.Now().After(late) {
+			s.collecting = false
 			break
 		}
 		if _, _, err := fetch(min(missing, window-held)); err != nil {

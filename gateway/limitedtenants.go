@@ -1,86 +1,88 @@
 package gateway
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 const (
-	// recentTenants is of how many tenants the limiter remembers what they were answered.
-	recentTenants = 128
+	// knownTenants is of how many tenants the limiter remembers what they were answered.
+	knownTenants = 128
 	// recentFor is for how long an answer tells something about the next one.
 	recentFor = 10 * time.Second
 	// ownRun is how many 429s in a row, and ownAccepted how many requests of other tenants that are
 	// accepted meanwhile, show that it is the tenant's own limit.
 	ownRun      = 3
 	ownAccepted = 10
-	// maxRuns is how many tenants are watched in this way, and runForgotten for how long.
-	maxRuns      = 1000
-	runForgotten = 10 * time.Minute
 )
 
 // limitedTenants tells whether 429s are those of a few tenants, or everybody's. It is a state machine
 // without clock and lock.
 type limitedTenants struct {
-	// recent are the tenants that were answered lately, in a ring. When there are more of them, they are a
-	// sample that is new within as many answers.
-	recent [recentTenants]recentTenant
-	index  map[string]int // of the tenants in recent
-	next   int            // in recent
-	last   int            // the one that was answered last
+	// known is a ring. When there are more tenants, those in it are a sample that is new within as many
+	// answers, and those with a limit of their own.
+	known []tenantAnswers
+	index map[string]int // of the tenants in known
+	next  int            // in known, to be replaced
+	last  int            // the one that was answered last
 
-	runs     map[string]refusalRun // of tenants whose latest answer was 429
-	accepted int                   // requests of tenants
+	accepted int // requests of tenants
 	// shared is true if a limit of everybody is not due to some tenants alone: one that got 429 was served
 	// since it began, or a request that is no tenant's got 429.
 	shared bool
 }
 
-// recentTenant is what a tenant was answered lately.
-type recentTenant struct {
+// tenantAnswers is what a tenant was answered.
+type tenantAnswers struct {
 	tenant    string
 	answered  time.Time
 	refusedAt time.Time // the latest 429; zero if there was none
-}
 
-// refusalRun is a run of 429s of a tenant.
-type refusalRun struct {
-	n        int
-	own      bool // it has gone on while others were served
-	latest   time.Time
-	accepted int // when it began
+	run    int  // how many 429s it got since it was served last, up to ownRun
+	before int  // how many requests of tenants had been accepted when that began
+	own    bool // it has gone on while others were served
 }
 
 // of returns what is remembered of a tenant.
-func (l *limitedTenants) of(tenant string) *recentTenant {
-	if l.recent[l.last].tenant == tenant {
-		return &l.recent[l.last]
+func (l *limitedTenants) of(tenant string) *tenantAnswers {
+	if len(l.known) > 0 && l.known[l.last].tenant == tenant {
+		return &l.known[l.last]
 	}
 	i, known := l.index[tenant]
 	if !known {
-		i = l.next
-		l.next = (l.next + 1) % len(l.recent)
 		if l.index == nil {
-			l.index = make(map[string]int, len(l.recent))
+			l.index = make(map[string]int)
 		}
-		delete(l.index, l.recent[i].tenant)
-		l.recent[i] = recentTenant{tenant: tenant}
+		i = l.place()
+		delete(l.index, l.known[i].tenant)
+		l.known[i] = tenantAnswers{tenant: tenant}
 		l.index[tenant] = i
 	}
 	l.last = i
-	return &l.recent[i]
+	return &l.known[i]
+}
+
+// place returns where in known the next tenant goes.
+func (l *limitedTenants) place() int {
+	if len(l.known) < knownTenants {
+		l.known = append(l.known, tenantAnswers{})
+		return len(l.known) - 1
+	}
+	for n := 0; n < knownTenants && l.known[l.next].own; n++ {
+		l.next = (l.next + 1) % knownTenants
+	}
+	i := l.next
+	l.next = (l.next + 1) % knownTenants
+	return i
 }
 
 // accept takes in that a request of tenant, which started at started, was accepted.
 func (l *limitedTenants) accept(started time.Time, tenant string) {
 	l.accepted++
-	if r := l.of(tenant); started.After(r.answered) {
+	r := l.of(tenant)
+	if started.After(r.answered) {
 		r.answered = started
 	}
 	// What was sent before the latest 429 tells nothing new.
-	if run, is := l.runs[tenant]; is && !started.Before(run.latest) {
-		delete(l.runs, tenant)
-		l.shared = true
+	if r.run > 0 && !started.Before(r.refusedAt) {
+		r.run, r.own, l.shared = 0, false, true
 	}
 }
 
@@ -89,39 +91,24 @@ func (l *limitedTenants) accept(started time.Time, tenant string) {
 func (l *limitedTenants) refuse(now time.Time, tenant string, news bool) (own bool) {
 	r := l.of(tenant)
 	r.answered, r.refusedAt = now, now
-	run, known := l.runs[tenant]
-	if !known {
-		if len(l.runs) >= maxRuns {
-			maps.DeleteFunc(l.runs, func(_ string, run refusalRun) bool { return now.Sub(run.latest) >= runForgotten })
-		}
-		if !news || len(l.runs) >= maxRuns {
-			return false
-		}
-		run.accepted = l.accepted
-	}
 	if news {
-		run.n = min(run.n+1, ownRun)
+		if r.run == 0 {
+			r.before = l.accepted
+		}
+		r.run = min(r.run+1, ownRun)
 	}
-	run.latest = now
-	run.own = run.own || run.n == ownRun && l.accepted-run.accepted >= ownAccepted
-	if l.runs == nil {
-		l.runs = make(map[string]refusalRun)
-	}
-	l.runs[tenant] = run
-	return run.own
+	r.own = r.own || r.run == ownRun && l.accepted-r.before >= ownAccepted
+	return r.own
 }
 
 // minority reports whether only few of the tenants that were answered lately got 429: one of several, or
 // fewer than half. Those of which it is known that it is their own limit do not count.
 func (l *limitedTenants) minority(now time.Time) bool {
 	answered, refused := 0, 0
-	for i := range l.recent {
-		r := &l.recent[i]
-		if r.answered.IsZero() || now.Sub(r.answered) >= recentFor {
-			continue
-		}
+	for i := range l.known {
+		r := &l.known[i]
 		is := !r.refusedAt.IsZero() && now.Sub(r.refusedAt) < recentFor
-		if is && l.runs[r.tenant].own {
+		if now.Sub(r.answered) >= recentFor || is && r.own {
 			continue
 		}
 		answered++
@@ -134,8 +121,8 @@ func (l *limitedTenants) minority(now time.Time) bool {
 
 // alone reports whether a limit of everybody is due to tenants alone that have one of their own.
 func (l *limitedTenants) alone() bool {
-	for _, run := range l.runs {
-		if !run.own {
+	for i := range l.known {
+		if r := &l.known[i]; r.run > 0 && !r.own {
 			return false
 		}
 	}
@@ -146,10 +133,9 @@ func (l *limitedTenants) alone() bool {
 // tenant than one does. shared is true if the latest one is no tenant's.
 func (l *limitedTenants) begin(shared bool) {
 	l.shared = shared
-	for tenant, run := range l.runs {
-		if !run.own {
-			run.n, run.accepted = 1, l.accepted
-			l.runs[tenant] = run
+	for i := range l.known {
+		if r := &l.known[i]; r.run > 0 && !r.own {
+			r.run, r.before = 1, l.accepted
 		}
 	}
 }

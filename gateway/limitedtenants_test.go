@@ -279,8 +279,8 @@ func TestServedBeforeTheLimit(t *testing.T) {
 			s.request(1)
 			s.request(0)
 		}
-		if l := s.state(); !l.Limited || s.tenants.runs[tenantID(0)].own {
-			t.Errorf("%+v, %+v", l, s.tenants.runs)
+		if l := s.state(); !l.Limited || s.tenants.of(tenantID(0)).own {
+			t.Errorf("%+v, %+v", l, s.tenants.known)
 		}
 	})
 }
@@ -312,7 +312,7 @@ func TestAcceptedLateBesideA429(t *testing.T) {
 	if refuse() {
 		t.Error("one 429 after it was served is enough")
 	}
-	if l.refuse(now, "worse", false); len(l.runs) != 1 {
+	if l.refuse(now, "worse", false); l.of("worse").run != 0 {
 		t.Error("a 429 from before the limit is news")
 	}
 }
@@ -321,16 +321,15 @@ func TestAcceptedLateBesideA429(t *testing.T) {
 func TestLimitedTenantsAreBounded(t *testing.T) {
 	var l limitedTenants
 	now := time.Now()
-	for i := range 3 * maxRuns {
+	for i := range 3 * knownTenants {
 		l.accept(now, tenantID(i))
 		l.refuse(now, tenantID(i), true)
 	}
-	if len(l.index) > recentTenants || len(l.runs) > maxRuns {
-		t.Errorf("%d and %d", len(l.index), len(l.runs))
+	if len(l.index) > knownTenants || len(l.known) > knownTenants {
+		t.Errorf("%d and %d", len(l.index), len(l.known))
 	}
-	// Whoever is heard of no more makes room.
-	l.refuse(now.Add(runForgotten), "late", true)
-	if _, known := l.runs["late"]; !known || len(l.runs) != 1 {
-		t.Errorf("%d runs", len(l.runs))
+	// Whoever comes replaces the one that came first.
+	if l.refuse(now, "late", true); l.of("late").run != 1 || len(l.known) > knownTenants {
+		t.Errorf("%+v of %d", l.of("late"), len(l.known))
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
 // File is one thing to send.
@@ -49,7 +47,7 @@ func ReadFolder(dir string) (files []File, skipped []string, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		files = append(files, File{entry.Name(), farmfile.MessageType(entry.Name()), data})
+		files = append(files, newFile(entry.Name(), data))
 	}
 	if len(files) == 0 {
 		return nil, skipped, fmt.Errorf("%s: %w", dir, errNoFiles)

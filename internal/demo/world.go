@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -84,15 +83,16 @@ func (w *World) start() (err error) {
 			w.Gateway.Authorize(w.Gateway.Application(), farm.Tenant)
 		}
 		w.Gateway.Authorize(app, farm.Tenant)
-		shape, err := job{field: sample.fields[0], start: time.Now().UTC(), north: sample.north, east: sample.east}.shapeZip()
-		if err != nil {
-			return err
-		}
-		farm.shape = newFile("shape_without_team.zip", shape)
 		for _, name := range sample.machines {
-			files, err := w.filesOf(sample, name)
+			files, err := sample.files(name)
 			if err != nil {
 				return err
+			}
+			if i := slices.IndexFunc(files, func(f File) bool { return strings.HasPrefix(f.Name, "shape_") }); i >= 0 {
+				farm.shape = newFile("shape_without_team.zip", files[i].Data)
+			}
+			if len(w.options.Files) > 0 {
+				files = w.options.Files
 			}
 			endpoint, err := w.Gateway.PutEndpoint(gatewaytest.EndpointConfig{
 				App: app, Tenant: farm.Tenant, Name: name, ExternalID: "urn:agrimill:demo:" + farm.ID + ":" + urnOf(name),
@@ -106,36 +106,6 @@ func (w *World) start() (err error) {
 		w.Farms = append(w.Farms, farm)
 	}
 	return nil
-}
-
-// urnOf is a name as a part of a URN.
-func urnOf(text string) string { return strings.ReplaceAll(strings.ToLower(text), " ", "-") }
-
-// filesOf are the files that a machine sends.
-func (w *World) filesOf(farm sampleFarm, machine string) ([]File, error) {
-	if len(w.options.Files) > 0 {
-		return w.options.Files, nil
-	}
-	var all []File
-	for i, field := range farm.fields {
-		j := job{
-			customer: farm.name, farm: farm.name, field: field, machine: machine,
-			start: time.Now().Add(-time.Hour).UTC().Truncate(time.Second), north: farm.north, east: farm.east + float64(i)*2*edge,
-		}
-		files, err := j.files()
-		if err != nil {
-			return nil, err
-		}
-		shape, err := j.shapeZip()
-		if err != nil {
-			return nil, err
-		}
-		all = append(append(all, files...), newFile("shape_"+nameOf(field)+".zip", shape))
-	}
-	if machine == farm.sensor {
-		all = append(all, newFile("raw_sensor_dump.bin", sensorDump(3<<20)))
-	}
-	return all, nil
 }
 
 // WaitConfirmed waits until everything that the gateway has accepted is confirmed, and returns how many

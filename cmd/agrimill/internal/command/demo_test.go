@@ -170,7 +170,7 @@ func TestDemoOnce(t *testing.T) {
 	rows := map[string]*regexp.Regexp{}
 	row := func(pattern string) { rows[pattern] = regexp.MustCompile("(?m)^" + pattern + " +agrimill[.].* true$") }
 	row(`raw_sensor_dump.bin +application:octet-stream +3145728 +3`)
-	out := once(9)
+	out := once(5)
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"empty.json": "", "two\nlines.pdf": "x", strings.Repeat("long ", 30) + ".PNG": "x", "same 1.bin": "twins", "same 2.bin": "twins",

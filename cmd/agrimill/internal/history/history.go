@@ -205,11 +205,7 @@ func (h *History) Update(samples []Sample, j *journal.Journal) {
 		s.inward, s.seen = sample.FromGateway, now
 		change := sample.Counts.since(s.last)
 		s.last = sample.Counts
-		for r := range numRanges {
-			if p := s.periods[r].at(r, now.UnixNano()); p != nil {
-				p.sample(change, sample)
-			}
-		}
+		s.sample(now.UnixNano(), change, sample)
 	}
 	if h.timed = j != nil; !h.timed {
 		return
@@ -438,11 +434,7 @@ func (h *History) ended(p *journal.Entry, s *series, run *attempt, o *owner) *se
 	}
 	share := h.share(o, s)
 	share.last.add(c)
-	for r := range numRanges {
-		if p := share.periods[r].at(r, p.At); p != nil {
-			p.counts.add(c)
-		}
-	}
+	share.sample(p.At, c, &Sample{Backlog: -1, Age: -1})
 	return share
 }
 

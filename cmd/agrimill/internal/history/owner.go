@@ -93,21 +93,27 @@ func (h *History) disown(o *owner) {
 	}
 }
 
+// on returns the share in a route; nil if there is none.
+func (o *owner) on(slot int) *series {
+	if slot >= len(o.shares) {
+		return nil
+	}
+	return o.shares[slot]
+}
+
 // drop forgets the share in a route, and reports whether there was one.
 func (o *owner) drop(slot int) bool {
-	if slot >= len(o.shares) || o.shares[slot] == nil {
-		return false
+	had := o.on(slot) != nil
+	if had {
+		o.shares[slot] = nil
 	}
-	o.shares[slot] = nil
-	return true
+	return had
 }
 
 // share returns the share of an owner in a route; that of the others, if there are too many. The caller holds mu.
 func (h *History) share(o *owner, route *series) *series {
-	if route.slot < len(o.shares) {
-		if s := o.shares[route.slot]; s != nil {
-			return s
-		}
+	if s := o.on(route.slot); s != nil {
+		return s
 	}
 	if o != &h.others {
 		if h.shares >= MaxShares {
@@ -132,21 +138,22 @@ func (h *History) open(sample *Sample, now int64) {
 	}
 	none := &Sample{Backlog: -1}
 	for _, o := range append(h.owners[:len(h.owners):len(h.owners)], &h.others) {
-		if route.slot < len(o.shares) && o.shares[route.slot] != nil {
-			o.shares[route.slot].sample(now, none)
+		if s := o.on(route.slot); s != nil {
+			s.sample(now, Counts{}, none)
 		}
 	}
 	for _, open := range sample.Open {
 		o := ownerNamed(h, open.Tenant, open.Endpoint)
 		o.seen = now
-		h.share(o, route).sample(now, &Sample{InFlight: open.Count, Backlog: -1, Age: open.Age})
+		h.share(o, route).sample(now, Counts{}, &Sample{InFlight: open.Count, Backlog: -1, Age: open.Age})
 	}
 }
 
-func (s *series) sample(now int64, sample *Sample) {
+// sample adds to the periods of a time what happened then, and the state.
+func (s *series) sample(at int64, change Counts, state *Sample) {
 	for r := range numRanges {
-		if p := s.periods[r].at(r, now); p != nil {
-			p.sample(Counts{}, sample)
+		if p := s.periods[r].at(r, at); p != nil {
+			p.sample(change, state)
 		}
 	}
 }

@@ -97,8 +97,8 @@ func (h *History) Record(r Range, selection Selection) Record {
 		if !selection.all() {
 			of = nil
 			for _, o := range owners {
-				if s.slot < len(o.shares) && o.shares[s.slot] != nil {
-					of = append(of, o.shares[s.slot])
+				if share := o.on(s.slot); share != nil {
+					of = append(of, share)
 				}
 			}
 		}

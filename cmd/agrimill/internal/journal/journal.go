@@ -135,50 +135,33 @@ func New(cfg Config) (*Journal, error) {
 
 // Event records that the event stream delivered an event, perhaps again. It fits
 // [subscriber.Hooks].
-func (j *Journal) Event(event gateway.Event) {
-	if j == nil {
-		return
-	}
+func (j *Journal) Event(event gateway.Event) { j.received(event, StepReceived, "") }
+
+// Undeliverable records that a message cannot be delivered for now.
+func (j *Journal) Undeliverable(event gateway.Event, err error) {
+	j.received(event, StepUndeliverable, router.RedactError(err, nil))
+}
+
+func (j *Journal) received(event gateway.Event, what Step, reason string) {
 	var r record
-	if r.received(event, StepReceived, "") {
+	if r.received(event, what, reason) {
 		j.add(&r)
 	}
 }
 
-// Undeliverable records that a message cannot be delivered for now.
-func (j *Journal) Undeliverable(event gateway.Event, err error) {
-	if j == nil {
-		return
-	}
-	var r record
-	if r.received(event, StepUndeliverable, router.RedactError(err, nil)) {
-		j.add(&r)
-	}
+// ofSubscriber has what the kinds of Progress are; 0 if they are not recorded.
+var ofSubscriber = [...]Step{
+	subscriber.ProgressHeld: StepHeld, subscriber.ProgressJoined: StepJoined, subscriber.ProgressFetched: StepFetched,
+	subscriber.ProgressUntaken: StepUntaken, subscriber.ProgressUnclaimed: StepUnclaimed,
 }
 
 // Progress records what happened to a message before a route got it.
 func (j *Journal) Progress(p subscriber.Progress) {
-	if j == nil {
-		return
-	}
-	var what Step
-	switch p.Kind {
-	case subscriber.ProgressHeld:
-		what = StepHeld
-	case subscriber.ProgressJoined:
-		what = StepJoined
-	case subscriber.ProgressFetched:
-		what = StepFetched
-	case subscriber.ProgressUntaken:
-		what = StepUntaken
-	case subscriber.ProgressUnclaimed:
-		what = StepUnclaimed
-	}
 	var r record
-	if what == 0 || !r.received(p.Event, what, "") {
+	if int(p.Kind) >= len(ofSubscriber) || ofSubscriber[p.Kind] == 0 || !r.received(p.Event, ofSubscriber[p.Kind], "") {
 		return
 	}
-	if what == StepFetched {
+	if p.Kind == subscriber.ProgressFetched {
 		r.bytes = p.Bytes
 	}
 	j.add(&r)
@@ -186,9 +169,6 @@ func (j *Journal) Progress(p subscriber.Progress) {
 
 // Confirmed records that the service accepted confirmations.
 func (j *Journal) Confirmed(tenantID string, confirmations []gateway.MessageConfirmation) {
-	if j == nil {
-		return
-	}
 	for i := range confirmations {
 		var r record
 		r.confirmation(StepConfirmed, tenantID, &confirmations[i], "")
@@ -198,9 +178,6 @@ func (j *Journal) Confirmed(tenantID string, confirmations []gateway.MessageConf
 
 // Rejected records that the service will never accept a confirmation.
 func (j *Journal) Rejected(tenantID string, c gateway.MessageConfirmation, err error) {
-	if j == nil {
-		return
-	}
 	var r record
 	r.confirmation(StepRejected, tenantID, &c, router.RedactError(err, nil))
 	j.add(&r)
@@ -264,6 +241,9 @@ func (o observer) Observe(event router.Event) {
 
 // add appends an entry.
 func (j *Journal) add(r *record) {
+	if j == nil {
+		return
+	}
 	room := r.room()
 	j.mu.Lock()
 	defer j.mu.Unlock()

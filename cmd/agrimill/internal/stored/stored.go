@@ -101,19 +101,10 @@ var (
 	ErrUnnamed = errors.New("the configuration has no such route")
 )
 
-// notKept is an ErrNotKept with words of its own.
-type notKept string
-
-// Error implements error.
-func (e notKept) Error() string { return string(e) }
-
-// Is makes it match ErrNotKept.
-func (e notKept) Is(target error) bool { return target == ErrNotKept }
-
-const (
-	errKeptBy = notKept("the gateway keeps nothing that was confirmed")
-	errUnkept = notKept("a sink of this kind keeps nothing")
-	errLeft   = notKept("the payload was left with the gateway, which deletes it after the confirmation")
+var (
+	errKeptBy = fmt.Errorf("%w: the gateway keeps nothing that was confirmed", ErrNotKept)
+	errUnkept = fmt.Errorf("%w: a sink of this kind keeps nothing", ErrNotKept)
+	errLeft   = fmt.Errorf("%w: the payload was left with the gateway, which deletes it after the confirmation", ErrNotKept)
 )
 
 // Absent reports whether an error of [Reader.Read] says that the place does not have the message, and not that it could

@@ -108,15 +108,13 @@ type Route struct {
 // Walk answers q.
 func Walk(q Question, facts Facts) Answer {
 	w := walk{Question: q, facts: facts}
-	authorized := w.authorization()
-	mine := authorized && w.endpoint()
-	able := mine && w.capability()
-	w.after(mine, LinkSubscription, w.subscription)
-	w.after(able, LinkGatewayRoute, w.gatewayRoute)
-	stream := facts.Stream
-	stream.Name = LinkStream
-	w.links = append(w.links, stream)
-	w.route()
+	authorized := w.check(true, LinkAuthorization, w.authorization)
+	mine := w.check(authorized, LinkEndpoint, w.endpoint)
+	able := w.check(mine, LinkCapability, w.capability)
+	w.check(mine, LinkSubscription, w.subscription)
+	w.check(able, LinkGatewayRoute, w.gatewayRoute)
+	w.check(true, LinkStream, func() Link { return facts.Stream })
+	w.check(true, LinkRoute, w.route)
 	answer := Answer{Question: q, Links: w.links}
 	if i := slices.IndexFunc(w.links, func(l Link) bool { return l.State == StateMissing }); i >= 0 {
 		answer.Missing = w.links[i].Name
@@ -134,73 +132,69 @@ type walk struct {
 	able   []gateway.TenantEndpointInfo // of these, those that can receive the type
 }
 
-func (w *walk) add(name string, state State, detail, remedy string) bool {
-	w.links = append(w.links, Link{name, state, detail, remedy})
-	return state == StateOK
-}
-
-// after checks a link if those that it depends on are there.
-func (w *walk) after(there bool, name string, check func()) {
-	if !there {
-		w.add(name, StateUnchecked, "depends on what is missing", "")
-		return
+// check adds a link, looked at only if those that it depends on are there, and reports whether it is there.
+func (w *walk) check(there bool, name string, look func() Link) bool {
+	link := Link{State: StateUnchecked, Detail: "depends on a link that is not known to be there"}
+	if there {
+		link = look()
 	}
-	check()
+	link.Name = name
+	w.links = append(w.links, link)
+	return link.State == StateOK
 }
 
-func (w *walk) authorization() bool {
+func ok(detail string) Link { return Link{State: StateOK, Detail: detail} }
+func missing(detail, remedy string) Link {
+	return Link{State: StateMissing, Detail: detail, Remedy: remedy}
+}
+func unknown(detail, remedy string) Link {
+	return Link{State: StateUnknown, Detail: detail, Remedy: remedy}
+}
+
+func (w *walk) authorization() Link {
 	if w.facts.TenantsErr != "" {
-		w.add(LinkAuthorization, StateUnknown, "the gateway does not tell its tenants: "+w.facts.TenantsErr, "agrimill check says what is wrong with the connection")
-		w.add(LinkEndpoint, StateUnchecked, "the gateway does not tell", "")
-		w.add(LinkCapability, StateUnchecked, "the gateway does not tell", "")
-		return false
+		return unknown("the gateway does not tell its tenants: "+w.facts.TenantsErr, "agrimill check says what is wrong with the connection")
 	}
 	for i, t := range w.facts.Tenants {
 		if strings.EqualFold(t.ID, w.Tenant) {
 			w.tenant = &w.facts.Tenants[i]
-			return w.add(LinkAuthorization, StateOK, "the tenant has authorized this application", "")
+			return ok("the tenant has authorized this application")
 		}
 	}
-	w.add(LinkAuthorization, StateMissing, "the tenant has not authorized this application, or has revoked it",
+	return missing("the tenant has not authorized this application, or has revoked it",
 		"its user has to authorize the application on the service's website; agrimill tenants lists those who did")
-	w.after(false, LinkEndpoint, nil)
-	w.after(false, LinkCapability, nil)
-	return false
 }
 
-func (w *walk) endpoint() bool {
+func (w *walk) endpoint() Link {
 	for _, e := range w.tenant.Endpoints {
 		if e.OwnedByYourApplication {
 			w.own = append(w.own, e)
 		}
 	}
 	if len(w.own) > 0 {
-		return w.add(LinkEndpoint, StateOK, list(w.own), "")
+		return ok(list(w.own))
 	}
 	if w.tenant.Endpoints == nil || len(w.tenant.Unreadable) > 0 {
-		w.add(LinkEndpoint, StateUnknown, "the list of endpoints of the tenant could not be read", "agrimill tenants says more")
-	} else {
-		w.add(LinkEndpoint, StateMissing, "this application has no endpoint in the tenant",
-			"add one under endpoints in the configuration, or create one with agrimill endpoints put")
+		return unknown("the list of endpoints of the tenant could not be read", "agrimill tenants says more")
 	}
-	w.after(false, LinkCapability, nil)
-	return false
+	return missing("this application has no endpoint in the tenant",
+		"add one under endpoints in the configuration, or create one with agrimill endpoints put")
 }
 
-func (w *walk) capability() bool {
+func (w *walk) capability() Link {
 	for _, e := range w.own {
 		if slices.Contains(e.Capabilities.CanReceive, w.Type) {
 			w.able = append(w.able, e)
 		}
 	}
 	if len(w.able) > 0 {
-		return w.add(LinkCapability, StateOK, list(w.able)+" can receive the type", "")
+		return ok(list(w.able) + " can receive the type")
 	}
 	detail := "none of this application's endpoints in the tenant can receive the type"
 	if similar := w.similar(); similar != "" {
 		detail += "; one can receive " + similar
 	}
-	return w.add(LinkCapability, StateMissing, detail,
+	return missing(detail,
 		"add the type to the capabilities of the endpoint with direction RECEIVE or SEND_RECEIVE; the application's software version needs it as well")
 }
 
@@ -217,32 +211,33 @@ func (w *walk) similar() string {
 }
 
 // subscription looks into the configuration: the gateway does not tell what an endpoint is subscribed to.
-func (w *walk) subscription() {
-	const untold = "the gateway does not tell subscriptions, and "
-	of := w.able
-	if len(of) == 0 {
-		of = w.own
-	}
+func (w *walk) subscription() Link {
 	declared := false
-	for _, e := range of {
+	for _, e := range w.receivers() {
 		for _, d := range w.facts.Declared {
 			if !d.is(e, w.tenant.ID) {
 				continue
 			}
 			declared = true
 			if slices.Contains(d.Subscriptions, w.Type) {
-				w.add(LinkSubscription, StateOK, name(e)+" is subscribed to the type, says the configuration", "")
-				return
+				return ok(name(e) + " is subscribed to the type, says the configuration")
 			}
 		}
 	}
 	if !declared {
-		w.add(LinkSubscription, StateUnknown, untold+"the endpoint is not in this configuration",
+		return unknown("the gateway does not tell subscriptions, and the endpoint is not in this configuration",
 			"whoever created it has to subscribe it to the type; messages to it as a direct recipient arrive without")
-		return
 	}
-	w.add(LinkSubscription, StateMissing, "in the configuration, the endpoint is not subscribed to the type: published messages do not arrive, only those to it as a direct recipient",
+	return missing("in the configuration, the endpoint is not subscribed to the type: published messages do not arrive, only those to it as a direct recipient",
 		"add the type to its subscriptions, and restart or reload agrimill")
+}
+
+// receivers are the endpoints of this application that can receive the type, or else all of them.
+func (w *walk) receivers() []gateway.TenantEndpointInfo {
+	if len(w.able) > 0 {
+		return w.able
+	}
+	return w.own
 }
 
 // is reports whether e is this endpoint in the tenant.
@@ -251,12 +246,11 @@ func (d Declared) is(e gateway.TenantEndpointInfo, tenant string) bool {
 		strings.EqualFold(strings.ReplaceAll(d.ExternalID, "{tenant}", tenant), e.ExternalID) // the ID may be in either case
 }
 
-func (w *walk) gatewayRoute() {
+func (w *walk) gatewayRoute() Link {
 	senders := w.senders()
 	if w.From != "" && len(senders) == 0 {
-		w.add(LinkGatewayRoute, StateMissing, "this application cannot see such a sender in the tenant",
+		return missing("this application cannot see such a sender in the tenant",
 			"check the ID, external ID or name: agrimill tenants lists the endpoints; one without a route to this application may be invisible")
-		return
 	}
 	isSender := func(e gateway.TenantEndpointInfo) bool { return slices.Contains(e.Capabilities.CanSend, w.Type) }
 	var told, routed []gateway.TenantEndpointInfo
@@ -283,19 +277,17 @@ func (w *walk) gatewayRoute() {
 	switch {
 	case len(routed) > 0:
 		w.able = routed
-		w.add(LinkGatewayRoute, StateOK, list(routed)+" can receive the type from "+some(from), "")
+		return ok(list(routed) + " can receive the type from " + some(from))
 	case len(told) == 0:
-		w.add(LinkGatewayRoute, StateUnknown, "the gateway does not tell the routes of this application's endpoints", "the user can see them on the service's website")
+		return unknown("the gateway does not tell the routes of this application's endpoints", "the user can see them on the service's website")
 	case !slices.ContainsFunc(senders, isSender) && w.From != "":
-		w.add(LinkGatewayRoute, StateMissing, list(senders)+" cannot send the type", "its manufacturer has to give it the capability, and its user may have to update it")
+		return missing(list(senders)+" cannot send the type", "its manufacturer has to give it the capability, and its user may have to update it")
 	case !slices.ContainsFunc(senders, isSender):
-		w.add(LinkGatewayRoute, StateMissing, "no other endpoint that this application can see in the tenant can send the type",
+		return missing("no other endpoint that this application can see in the tenant can send the type",
 			"is it the right type, and is the sender connected to this tenant? agrimill tenants --type lists who can send it")
-	default:
-		able := slices.DeleteFunc(senders, func(e gateway.TenantEndpointInfo) bool { return !isSender(e) })
-		w.add(LinkGatewayRoute, StateMissing, "no route leads from "+list(able)+" to "+list(w.able)+" for the type",
-			"the user has to allow it on the service's website")
 	}
+	able := slices.DeleteFunc(senders, func(e gateway.TenantEndpointInfo) bool { return !isSender(e) })
+	return missing("no route leads from "+list(able)+" to "+list(w.able)+" for the type", "the user has to allow it on the service's website")
 }
 
 // senders are the endpoints that the question is about: those of others if it names none.
@@ -317,7 +309,7 @@ func (w *walk) nameOf(id string) string {
 	return id
 }
 
-func (w *walk) route() {
+func (w *walk) route() Link {
 	var topics, refused, taken, waits []string
 	for _, r := range w.facts.Routes {
 		if !r.Takes(w.Type) {
@@ -339,38 +331,33 @@ func (w *walk) route() {
 	}
 	switch {
 	case len(taken) > 0 && len(waits) == len(taken):
-		w.add(LinkRoute, StateMissing, "messages wait: "+some(waits), "they are stored as soon as the route's sink takes them; agrimill check tries it")
+		return missing("messages wait: "+some(waits), "they are stored as soon as the route's sink takes them; agrimill check tries it")
 	case len(taken) > 0:
 		detail := "taken by " + some(taken)
 		if len(waits) > 0 {
 			detail += "; messages wait in " + some(waits)
 		}
-		w.add(LinkRoute, StateOK, detail, "")
+		return ok(detail)
 	case len(refused) > 0:
-		w.add(LinkRoute, StateMissing, "refused by "+some(refused), "change the filter; what every filter refuses is "+w.facts.Unmatched)
+		return missing("refused by "+some(refused), "change the filter; what every filter refuses is "+w.facts.Unmatched)
 	case len(topics) > 0:
-		w.add(LinkRoute, StateMissing, "no route is subscribed to the type ("+some(topics)+")", "add a route with from.gateway: "+w.Type+" or all")
-	default:
-		w.add(LinkRoute, StateMissing, "no route receives from the gateway", "add a route with from.gateway: "+w.Type+" or all")
+		return missing("no route is subscribed to the type ("+some(topics)+")", "add a route with from.gateway: "+w.Type+" or all")
 	}
+	return missing("no route receives from the gateway", "add a route with from.gateway: "+w.Type+" or all")
 }
 
 // refuses returns the key by which a route refuses the type to each of the receivers.
 func (w *walk) refuses(r Route) (key string) {
-	tenant := w.Tenant
-	endpoints := w.able
-	if len(endpoints) == 0 {
-		endpoints = w.own
-	}
+	endpoints := w.receivers()
 	if len(endpoints) == 0 { // which endpoint it would be is not known
-		key = r.Refuses(tenant, w.Type, "")
+		key = r.Refuses(w.Tenant, w.Type, "")
 		if key == "endpoint" {
 			return ""
 		}
 		return key
 	}
 	for _, e := range endpoints {
-		if key = r.Refuses(tenant, w.Type, e.ID); key == "" {
+		if key = r.Refuses(w.Tenant, w.Type, e.ID); key == "" {
 			return ""
 		}
 	}

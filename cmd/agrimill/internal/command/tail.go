@@ -2,15 +2,20 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/backoff"
 )
 
 // tail has the flags of `tail`.
@@ -77,13 +82,10 @@ func (c *tail) request() (gateway.ReceiveEventsRequest, error) {
 			request.Types = append(request.Types, event)
 		}
 	}
-	switch {
-	case c.count < 0:
+	if c.count < 0 {
 		return request, usagef("--count must not be negative")
-	case c.tenant != "" && !config.IsUUID(c.tenant):
-		return request, usagef("--tenant must be a UUID")
 	}
-	return request, nil
+	return request, checkTenant(c.tenant)
 }
 
 func (c *tail) run(ctx context.Context, p *program) error {
@@ -132,51 +134,83 @@ type viewer struct {
 	failed int // not saved
 }
 
-// follow shows events until ctx ends, which is not an error, or until --count is reached.
-func (v *viewer) follow(ctx context.Context, request gateway.ReceiveEventsRequest) error {
-	ctx, stop := context.WithCancel(ctx)
-	source := &eventSource{client: v.client, request: request, directory: v.directory, now: v.program.now, items: make(chan sourceItem, 16)}
-	go source.run(ctx) // ends with ctx, and closes items then
-	err := v.show(ctx, source.items)
-	stop()
-	for range source.items { // until the source has returned
-	}
-	if err == nil && v.failed > 0 {
-		err = fmt.Errorf("%s could not be saved", plural(v.failed, "event"))
-	}
-	return err
+// reconnecting is the backoff between two streams.
+func reconnecting() backoff.Policy {
+	return backoff.Policy{Initial: 500 * time.Millisecond, Max: 30 * time.Second}
 }
 
-func (v *viewer) show(ctx context.Context, items <-chan sourceItem) error {
-	for v.tail.count == 0 || v.shown < v.tail.count {
-		select {
-		case <-ctx.Done():
-			return nil
-		case item, ok := <-items:
-			if !ok {
-				return nil
-			}
-			if err := v.take(ctx, item); err != nil {
-				if ctx.Err() != nil {
-					return nil
-				}
-				return err
-			}
+// follow shows events until ctx ends, which is not an error, or until --count is reached. It fails if the first stream cannot be
+// opened; a later one is tried again.
+func (v *viewer) follow(ctx context.Context, request gateway.ReceiveEventsRequest) error {
+	refreshing, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() { // ends with stop
+		v.directory.KeepFresh(refreshing, func(tenant string, err error) {
+			v.program.notef("endpoints of tenant %s unavailable: %s; retrying", cell(tenant), redact(err))
+		})
+	})
+	for opened, failures := false, 0; ; failures++ {
+		got, ended, err := v.stream(ctx, request)
+		if got > 0 {
+			opened, failures = true, 0
 		}
+		if ctx.Err() != nil || ended && err == nil {
+			break
+		}
+		again := errors.Is(err, io.EOF) || errors.Is(err, gateway.ErrIdle) || gateway.Retryable(err)
+		if ended || !again || !opened {
+			return err
+		}
+		if !errors.Is(err, gateway.ErrIdle) {
+			v.program.notef("the stream ended: %s; reconnecting", redact(err))
+		}
+		if reconnecting().Wait(ctx, failures) != nil {
+			break
+		}
+	}
+	if v.failed > 0 {
+		return fmt.Errorf("%s could not be saved", plural(v.failed, "event"))
 	}
 	return nil
 }
 
-// take handles one item from the source.
-func (v *viewer) take(ctx context.Context, item sourceItem) error {
-	switch {
-	case item.err != nil:
-		return item.err
-	case item.line == nil:
-		v.program.notef("%s", item.note)
-		return nil
+// stream shows the events of one stream, and returns a measure of its progress: one for opening it, one for each event. ended says
+// that --count is reached, or that nothing more can be shown.
+func (v *viewer) stream(ctx context.Context, request gateway.ReceiveEventsRequest) (got int, ended bool, err error) {
+	stream, err := v.client.ReceiveEvents(ctx, request)
+	if errors.Is(err, gateway.ErrIdle) {
+		return 1, false, err // it was open, but nothing arrived, not even a header
 	}
-	return v.one(ctx, item.line)
+	if err != nil {
+		return 0, false, err
+	}
+	defer func() { _ = stream.Close() }() // it was only read
+	// After opening the stream, so that no change is missed in between.
+	if err := v.directory.Sync(ctx); err != nil {
+		return 0, false, err
+	}
+	for got = 1; v.tail.count == 0 || v.shown < v.tail.count; got++ {
+		raw, err := stream.Next()
+		if err != nil && !errors.Is(err, gateway.ErrEventTooLarge) {
+			return got, false, err
+		}
+		var event gateway.Event
+		if err == nil {
+			event, err = gateway.DecodeEvent(raw.Type, raw.Data)
+		}
+		if err != nil {
+			v.program.notef("skipped: %s", redact(err))
+			continue
+		}
+		line := newEventLine(event, v.program.now(), v.directory) // before the directory forgets what was deleted
+		v.directory.HandleEvent(event)
+		if err := v.one(ctx, line); err != nil {
+			return got, true, err
+		}
+	}
+	return got, true, nil
 }
 
 // one shows one event. After an error, nothing more can be shown.

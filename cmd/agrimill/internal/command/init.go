@@ -51,7 +51,8 @@ func newInitCommand(p *program) *cobra.Command {
 		Short:   "write a configuration to begin with",
 		Long: `Writes a commented configuration to a new file, farm.yaml unless FILE names another: one endpoint,
 and one route from the gateway to NATS or Kafka. agrimill validate accepts it once the environment
-variables that it names are set, such as those with the credentials.
+variables that it names are set, such as those with the credentials. A file with credentials in an
+address is readable by you alone.
 
 On a terminal, it asks for what no flag gives; Enter takes the suggestion in brackets. Elsewhere
 it takes the suggestions.
@@ -171,7 +172,11 @@ func (c *initCommand) write() error {
 		}
 		return invalid(err)
 	}
-	err = create(c.file, 0o644, func(to io.Writer) error { // no secrets are in it
+	mode, private := os.FileMode(0o644), ""
+	if c.secret() {
+		mode, private = 0o600, ", readable by you alone: an address in it has credentials"
+	}
+	err = create(c.file, mode, func(to io.Writer) error {
 		_, err := to.Write(text)
 		return err
 	})
@@ -182,8 +187,13 @@ func (c *initCommand) write() error {
 		return err
 	}
 	name := quote(c.file)
-	_, err = fmt.Fprintf(c.program.stdout, "%s written. Next:\n%s  agrimill validate %s\n  agrimill check %s\n  agrimill run %s\n", name, c.missing(text), name, name, name)
+	_, err = fmt.Fprintf(c.program.stdout, "%s written%s. Next:\n%s  agrimill validate %s\n  agrimill check %s\n  agrimill run %s\n", name, private, c.missing(text), name, name, name)
 	return err
+}
+
+// secret reports whether an address has a password or token in it.
+func (c *initCommand) secret() bool {
+	return slices.ContainsFunc([]string{"base-url", "token-url", "to"}, func(flag string) bool { return strings.Contains(c.of(flag), "@") })
 }
 
 // missing are the lines that say which variables of the environment to set.

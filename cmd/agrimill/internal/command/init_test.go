@@ -60,6 +60,19 @@ func TestInit(t *testing.T) {
 	}
 }
 
+// A file with credentials in an address is for its user alone, and init says so.
+func TestInitKeepsCredentials(t *testing.T) {
+	t.Parallel()
+	for to, mode := range map[string]os.FileMode{"nats://farm:secret@127.0.0.1:4222": 0o600, "nats://127.0.0.1:4222": 0o644} {
+		file := filepath.Join(t.TempDir(), "farm.yaml")
+		said := (&world{T: t}).want(statusOK, "init", file, "--to", to)
+		info := testkit.Must(os.Stat(file))(t)
+		if info.Mode() != mode || strings.Contains(said, "readable by you alone") != (mode == 0o600) {
+			t.Errorf("--to %s: mode %s, it says %s", to, info.Mode(), said)
+		}
+	}
+}
+
 // What validate would refuse is not written, and nothing is replaced.
 func TestInitRefuses(t *testing.T) {
 	t.Parallel()

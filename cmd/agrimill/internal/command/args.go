@@ -82,10 +82,10 @@ func limited(ctx context.Context, timeout time.Duration) (context.Context, conte
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not finished within %s (--timeout)", timeout))
 }
 
-// checkUUID checks an ID before any request is made.
-func checkUUID(flag, value string) error {
-	if !config.IsUUID(value) {
-		return usagef("%s must be a UUID", flag)
+// checkTenant checks --tenant before any request is made. Empty means that it was not given.
+func checkTenant(id string) error {
+	if id != "" && !config.IsUUID(id) {
+		return usagef("--tenant must be the ID (UUID) of a tenant; agrimill tenants lists them")
 	}
 	return nil
 }

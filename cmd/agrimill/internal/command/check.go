@@ -120,18 +120,11 @@ Exit status: 0 nothing failed, 1 something failed, 2 wrong usage or an invalid c
 				p.notef("%s", redact(errors.New(warning.String())))
 			}
 			report := checkReport{File: args[0], OK: true, Checks: c.run(cmd.Context())}
-			for _, result := range report.Checks {
-				report.OK = report.OK && result.State != checkFailed
+			status := statusOK
+			if slices.ContainsFunc(report.Checks, func(r checkResult) bool { return r.State == checkFailed }) {
+				report.OK, status = false, statusFailed
 			}
-			if asJSON {
-				err = p.writeJSON(report)
-			} else {
-				err = p.writeChecks(report)
-			}
-			if err == nil && !report.OK {
-				return exitWith(statusFailed)
-			}
-			return err
+			return ended(p.write(asJSON, report, func() error { return p.writeChecks(report) }), status)
 		},
 	}
 	flags := cmd.Flags()
@@ -190,14 +183,14 @@ func (c *checker) try(ctx context.Context, p probe) checkResult {
 
 // writeChecks writes the table and the advice.
 func (p *program) writeChecks(report checkReport) error {
-	table := p.table("PART\tNAME\tSTATE\tTIME\tDETAIL")
+	table := p.table("PART", "NAME", "STATE", "TIME", "DETAIL")
 	failed := 0
 	for _, r := range report.Checks {
 		if r.State == checkFailed {
 			failed++
 		}
-		took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Millisecond).String()
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", r.Part, cell(shorten(r.Name, 40)), r.State, took, cell(shorten(r.Detail, 160)))
+		took := time.Duration(r.Seconds * float64(time.Second)).Round(time.Millisecond)
+		table.row(r.Part, shorten(r.Name, 40), r.State, took, shorten(r.Detail, 160))
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -333,9 +333,10 @@ func (c *demoCommand) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, demoFinish)
 	defer cancel()
 	err := c.world.Check(ctx, &c.report)
-	table := c.program.table("\nFILE\tMESSAGE TYPE\tBYTES\tCHUNKS\tSUBJECT\tCONFIRMED")
+	c.printf("")
+	table := c.program.table("FILE", "MESSAGE TYPE", "BYTES", "CHUNKS", "SUBJECT", "CONFIRMED")
 	for _, f := range c.report.Files {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%s\t%t\n", cell(f.Name), f.MessageType, len(f.Data), f.Chunks, cell(f.Subject), f.Confirmed)
+		table.row(f.Name, f.MessageType, len(f.Data), f.Chunks, f.Subject, f.Confirmed)
 	}
 	return errors.Join(err, table.Flush())
 }

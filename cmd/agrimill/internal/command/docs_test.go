@@ -224,12 +224,12 @@ func documentedWorld(t *testing.T, command string) *world {
 	maps.Copy(w.env, f.env)
 	file := w.configure(fmt.Sprintf("sinks: {farm: %s}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:0\"}\n", sink))
 	t.Chdir(filepath.Dir(file))
-	taskData := mark
+	taskData, harvest := mark, ""
 	if command == "inspect" {
-		taskData = string(farmdatatest.Archive(t, 3))
+		taskData, harvest = string(farmdatatest.Archive(t, 3)), string(farmdatatest.Harvest(t))
 	}
 	for name, content := range map[string]string{
-		"taskdata.zip": taskData, "harvest.zip": taskData, "report.pdf": mark, "client-secret": f.env["AGRIMILL_CLIENT_SECRET"],
+		"taskdata.zip": taskData, "harvest.zip": harvest, "report.pdf": mark, "client-secret": f.env["AGRIMILL_CLIENT_SECRET"],
 		"cases.yaml":   "cases: [{name: no farm data, message: {event: ENDPOINT_DELETED}, expect: []}]\n",
 		"events.jsonl": `{"event":"MESSAGE_RECEIVED","message_type":"doc:pdf","filename":"field 1.zip"}` + "\n",
 	} {

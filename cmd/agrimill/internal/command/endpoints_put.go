@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,31 +84,23 @@ func (c *endpointPut) run(ctx context.Context, p *program, externalID string) er
 		if err != nil {
 			return err
 		}
-		if c.asJSON {
-			return p.writeJSON(putReport{created, endpoint})
-		}
-		what := "updated"
-		if created {
-			what = "created"
-		}
-		_, err = fmt.Fprintf(p.stdout, "%s endpoint %s (%s) in tenant %s\n", what, cell(endpoint.ID), cell(endpoint.ExternalID), cell(tenant))
-		return err
+		return p.write(c.asJSON, putReport{created, endpoint}, func() error {
+			what := "updated"
+			if created {
+				what = "created"
+			}
+			_, err := fmt.Fprintf(p.stdout, "%s endpoint %s (%s) in tenant %s\n", what, cell(endpoint.ID), cell(endpoint.ExternalID), cell(tenant))
+			return err
+		})
 	})
 }
 
 // fill builds the request from the flags.
 func (c *endpointPut) fill(app application) gateway.PutEndpointRequest {
 	request := c.request
-	if request.ApplicationID == "" {
-		request.ApplicationID = app.id
-	}
-	if request.SoftwareVersionID == "" {
-		request.SoftwareVersionID = app.softwareVersionID
-	}
-	request.EndpointType = gateway.EndpointType(c.kind)
-	if c.kind == "" {
-		request.EndpointType = gateway.EndpointTypeCloudSoftware
-	}
+	request.ApplicationID = cmp.Or(request.ApplicationID, app.id)
+	request.SoftwareVersionID = cmp.Or(request.SoftwareVersionID, app.softwareVersionID)
+	request.EndpointType = cmp.Or(gateway.EndpointType(c.kind), gateway.EndpointTypeCloudSoftware)
 	// A type given for both directions is one capability.
 	directions := map[string]gateway.Direction{}
 	var types []string

@@ -50,7 +50,7 @@ func TestEndpointsPut(t *testing.T) {
 		{"endpoints put urn:", "external"},
 		{"endpoints put urn:a:b --name /", "name"},
 		{"endpoints put urn:a:b --kind telemetry_platform", "must be cloud_software or"},
-		{"endpoints put urn:a:b --tenant 17", "--tenant must be a UUID"},
+		{"endpoints put urn:a:b --tenant 17", "--tenant must be the ID (UUID)"},
 		{"endpoints put urn:a:b --application-id 17", "application_id"},
 		{"endpoints put urn:a:b --connections-uri nowhere", "connections_uri"},
 		{"endpoints put urn:a:b --send=", "message_type"},

@@ -20,19 +20,12 @@ const (
 	statusUnfinished = 3 // those above are of admin.Verdict
 )
 
-// usageError is a mistake in the arguments. It is printed with a usage line.
-type usageError struct{ text string }
-
-// Error describes what is wrong with the arguments.
-func (e *usageError) Error() string { return e.text }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
-
 // statusError ends the program with a specific status. Without an error nothing more is
 // printed: the command has said what there is to say.
 type statusError struct {
 	status int
 	err    error
+	usage  bool // it is printed with a usage line
 }
 
 // Error is the text of the cause. Without a cause it names the status and is not shown.
@@ -46,24 +39,37 @@ func (e *statusError) Error() string {
 // Unwrap returns the cause, nil if there is none.
 func (e *statusError) Unwrap() error { return e.err }
 
+// usagef is a mistake in the arguments.
+func usagef(format string, args ...any) error {
+	return &statusError{status: statusUsage, err: fmt.Errorf(format, args...), usage: true}
+}
+
 // invalid marks an error as an invalid configuration: status 2.
-func invalid(err error) error { return &statusError{statusUsage, err} }
+func invalid(err error) error { return &statusError{status: statusUsage, err: err} }
 
 // exitWith ends the program with a status when the command itself has already said why.
 func exitWith(status int) error { return &statusError{status: status} }
 
+// ended ends the program with a status once everything is written.
+func ended(written error, status int) error {
+	if written == nil && status != statusOK {
+		return exitWith(status)
+	}
+	return written
+}
+
 // report prints an error to stderr and returns its exit status. An error before the command
 // itself began is wrong usage.
 func (p *program) report(cmd *cobra.Command, began bool, err error) int {
-	var usage *usageError
 	var status *statusError
+	known := errors.As(err, &status)
 	switch {
 	case err == nil:
 		return statusOK
-	case errors.As(err, &usage), !began:
+	case !began, known && status.usage:
 		p.notef("%s: %s\nUsage: %s\nSee: %s --help", cmd.CommandPath(), redact(err), cmd.UseLine(), cmd.CommandPath())
 		return statusUsage
-	case errors.As(err, &status):
+	case known:
 		p.printInvalid(status.err)
 		return status.status
 	default:

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,15 +89,9 @@ func (s *service) settings(p *program) (gateway.Config, application, error) {
 
 // given returns the settings from flags and the environment.
 func (s *service) given(p *program) (gateway.Config, error) {
-	or := func(value, variable string) string {
-		if value == "" {
-			return p.env(variable)
-		}
-		return value
-	}
 	settings := gateway.Config{
-		BaseURL: or(s.baseURL, "AGRIMILL_BASE_URL"), TokenURL: or(s.tokenURL, "AGRIMILL_TOKEN_URL"),
-		ClientID: or(s.clientID, "AGRIMILL_CLIENT_ID"), ServiceName: or(s.name, "AGRIMILL_SERVICE"),
+		BaseURL: cmp.Or(s.baseURL, p.env("AGRIMILL_BASE_URL")), TokenURL: cmp.Or(s.tokenURL, p.env("AGRIMILL_TOKEN_URL")),
+		ClientID: cmp.Or(s.clientID, p.env("AGRIMILL_CLIENT_ID")), ServiceName: cmp.Or(s.name, p.env("AGRIMILL_SERVICE")),
 		ClientSecret: gateway.Secret(p.env("AGRIMILL_CLIENT_SECRET")),
 	}
 	if s.authStyle == "params" {
@@ -130,26 +125,20 @@ func (s *service) given(p *program) (gateway.Config, error) {
 // once, and not at all if everything is given by ID.
 type lookup struct {
 	lister  gateway.TenantLister
-	tenants []gateway.TenantInfo
-	asked   bool
+	tenants []gateway.TenantInfo // nil: not asked yet
 }
 
-func (l *lookup) list(ctx context.Context) ([]gateway.TenantInfo, error) {
-	if l.asked {
-		return l.tenants, nil
+func (l *lookup) list(ctx context.Context) (_ []gateway.TenantInfo, err error) {
+	if l.tenants == nil {
+		l.tenants, err = l.lister.ListAuthorizedTenants(ctx)
 	}
-	tenants, err := l.lister.ListAuthorizedTenants(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l.tenants, l.asked = tenants, true
-	return tenants, nil
+	return l.tenants, err
 }
 
 // tenant returns the given tenant, or the only one there is.
 func (l *lookup) tenant(ctx context.Context, given string) (string, error) {
 	if given != "" {
-		return given, checkUUID("--tenant", given)
+		return given, checkTenant(given)
 	}
 	tenants, err := l.list(ctx)
 	switch {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -95,7 +94,9 @@ func (p *program) describedBy(ctx context.Context, file string) (cfg content.Con
 func (p *program) show(ctx context.Context, data *content.Data, view inspectView) error {
 	summary, err := content.Summarize(ctx, data)
 	if err == nil && view.color != "" {
-		err = summary.Color(ctx, data, geo.Column{DDI: view.color})
+		if err = summary.Color(ctx, data, geo.Column{DDI: view.color}); err == nil {
+			err = colored(summary, view.color)
+		}
 	}
 	if err != nil {
 		return err
@@ -109,74 +110,81 @@ func (p *program) show(ctx context.Context, data *content.Data, view inspectView
 	return p.writeSummary(summary)
 }
 
+// colored returns an error if no log has values of a DDI: the picture would not have the colors that were asked for.
+func colored(s *content.Summary, ddi string) error {
+	var others []string
+	for i := range s.Sets {
+		for _, c := range valuesOf(&s.Sets[i]) {
+			if strings.EqualFold(c.DDI, ddi) {
+				return nil
+			}
+			others = append(others, c.DDI)
+		}
+	}
+	slices.Sort(others)
+	return fmt.Errorf("--color: no log has values of the DDI %s; there are: %s", ddi, cell(strings.Join(slices.Compact(others), " ")))
+}
+
 // maxInspected is how much of stdin is read, in bytes.
 const maxInspected = 4 << 30
 
 // inspectable opens farm data for use.
 func (p *program) inspectable(ctx context.Context, name string, cfg content.Config, use func(*content.Data) error) (err error) {
-	named := func(err error) error { return fmt.Errorf("%s: %w", cell(name), err) }
 	var data *content.Data
 	switch info, statErr := os.Stat(name); {
 	case name == stdinName:
-		stdin, err := p.spool(ctx, "", maxInspected)
-		if err != nil {
-			return err
+		stdin, failure := p.spool(ctx, "", maxInspected)
+		if failure != nil {
+			return failure
 		}
 		defer func() { err = errors.Join(err, stdin.Close()) }()
-		if data, err = content.Open(ctx, stdin.At, stdin.Size, cfg); err != nil {
-			return named(err)
-		}
+		data, err = content.Open(ctx, stdin.At, stdin.Size, cfg)
 	case statErr != nil:
 		return statErr
 	case info.IsDir():
-		if data, err = content.OpenFS(ctx, os.DirFS(name), cfg); err != nil {
-			return named(err)
-		}
+		data, err = content.OpenFS(ctx, os.DirFS(name), cfg)
 	default:
-		file, err := os.Open(name)
-		if err != nil {
-			return err
+		file, failure := os.Open(name)
+		if failure != nil {
+			return failure
 		}
 		defer func() { _ = file.Close() }() // only read
-		if data, err = content.Open(ctx, file, info.Size(), cfg); err != nil {
-			return named(err)
-		}
+		data, err = content.Open(ctx, file, info.Size(), cfg)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", cell(name), err)
 	}
 	return use(data)
 }
 
 // writeSummary writes tables to stdout.
 func (p *program) writeSummary(s *content.Summary) error {
-	table := p.table(cell(s.Line()))
-	row := func(cells ...any) {
-		texts := make([]string, len(cells))
-		for i, c := range cells {
-			texts[i] = cell(fmt.Sprint(c))
-		}
-		_, _ = fmt.Fprintln(table, strings.Join(texts, "\t")) // Flush has the error
-	}
+	table := p.table(s.Line())
 	for i := range s.Sets {
-		writeSet(table, row, &s.Sets[i])
+		table.set(&s.Sets[i])
 	}
-	writeFindings(table, row, s.More)
+	table.findings(s.More)
 	return table.Flush()
 }
 
-func writeSet(table io.Writer, row func(...any), set *content.Set) {
-	heading := func(n int, cells ...any) bool {
-		if n > 0 {
-			_, _ = fmt.Fprintln(table)
-			row(cells...)
-		}
-		return n > 0
+// heading begins a part with so many rows, unless there are none.
+func (t table) heading(n int, cells ...any) {
+	if n > 0 {
+		_, _ = fmt.Fprintln(t)
+		t.row(cells...)
 	}
+}
+
+// set adds the parts about one set of farm data.
+func (t table) set(set *content.Set) {
+	heading, row := t.heading, t.row
 	heading(len(set.Path)+len(set.Software)+len(set.Controller), "SET", "SOFTWARE", "CONTROLLER")
 	if set.Path+set.Software+set.Controller != "" {
 		row(set.Path, set.Software, set.Controller)
 	}
 	heading(len(set.Tasks), "TASK", "NAME", "STATUS", "CUSTOMER", "FARM", "FIELD", "LOGS")
-	for _, t := range set.Tasks {
-		row(t.ID, t.Name, t.Status, t.Customer, t.Farm, t.Field, len(t.Logs))
+	for _, task := range set.Tasks {
+		row(task.ID, task.Name, task.Status, task.Customer, task.Farm, task.Field, len(task.Logs))
 	}
 	heading(len(set.Devices), "DEVICE", "NAME", "ISO NAME", "SOFTWARE", "SERIAL", "ELEMENTS")
 	for _, d := range set.Devices {
@@ -199,7 +207,7 @@ func writeSet(table io.Writer, row func(...any), set *content.Set) {
 			row(n.ID, n.Name)
 		}
 	}
-	writePrescriptions(heading, row, set)
+	t.prescriptions(set)
 	heading(len(set.Logs), "LOG", "TASK", "RECORDS", "VALUES", "POSITIONS", "START", "END", "FINDINGS")
 	for _, l := range set.Logs {
 		row(l.Name, l.Task, l.Records, l.Values, l.Positions, l.Start, l.End, len(l.Findings))
@@ -209,11 +217,11 @@ func writeSet(table io.Writer, row func(...any), set *content.Set) {
 	for _, c := range columns {
 		row(c.DDI, c.Name, c.Element, c.Device, c.Count, number(c.Min), number(c.Max), c.Unit)
 	}
-	writeTotals(row, heading, set.Totals)
+	t.totals(set.Totals)
 	for _, by := range []content.By{content.ByTask, content.ByField, content.ByDevice, content.ByProduct} {
 		sums := set.Sums[by]
 		if by == content.ByProduct || slices.ContainsFunc(sums, func(w content.Work) bool { return w.Works > 1 }) { // otherwise they say nothing new
-			writeSums(row, heading, by, sums)
+			t.sums(by, sums)
 		}
 	}
 	list := set.Findings
@@ -223,11 +231,12 @@ func writeSet(table io.Writer, row func(...any), set *content.Set) {
 	for _, g := range set.Grids {
 		list = append(list[:len(list):len(list)], g.Findings...)
 	}
-	writeFindings(table, row, list)
+	t.findings(list)
 }
 
-// writePrescriptions writes tables of grids and treatment zones, with their values and products.
-func writePrescriptions(heading func(int, ...any) bool, row func(...any), set *content.Set) {
+// prescriptions adds grids and treatment zones, with their values and products.
+func (t table) prescriptions(set *content.Set) {
+	heading, row := t.heading, t.row
 	products := map[string]string{}
 	for _, p := range slices.Backward(set.Products) {
 		products[p.ID] = p.Name
@@ -291,15 +300,12 @@ func valuesOf(set *content.Set) (columns []content.Column) {
 	return columns
 }
 
-func writeFindings(table io.Writer, row func(...any), list []content.Finding) {
-	if len(list) == 0 {
-		return
-	}
-	_, _ = fmt.Fprintln(table, "\nFINDING")
+func (t table) findings(list []content.Finding) {
+	t.heading(len(list), "FINDING")
 	for _, f := range list[:min(len(list), shownFindings)] {
-		row(f.Text)
+		t.row(f.Text)
 	}
 	if more := len(list) - shownFindings; more > 0 {
-		row(fmt.Sprintf("and %d more; --output json has all of them", more))
+		t.row(fmt.Sprintf("and %d more; --output json has all of them", more))
 	}
 }

@@ -131,6 +131,15 @@ func TestInspectColor(t *testing.T) {
 	}
 }
 
+// A picture without the colors that were asked for is an error, which says what there is.
+func TestInspectColorOfNothing(t *testing.T) {
+	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.Harvest(t))}
+	status, stdout, stderr := w.agrimill("inspect", "--output", "svg", "--color", "0099", "-")
+	if status != statusFailed || stdout != "" || !strings.Contains(stderr, "no log has values of the DDI 0099; there are: ") || !strings.Contains(stderr, "0054") {
+		t.Errorf("status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+}
+
 // What cannot be read is said with its place; what is no farm data at all is an error.
 func TestInspectDamage(t *testing.T) {
 	w := &world{T: t}

@@ -7,8 +7,9 @@ import (
 	"github.com/agrimill/agrimill/farmdata/content"
 )
 
-// writeTotals writes what was worked, and what was applied or harvested there.
-func writeTotals(row func(...any), heading func(int, ...any) bool, all []content.Work) {
+// totals adds what was worked, and what was applied or harvested there.
+func (t table) totals(all []content.Work) {
+	heading, row := t.heading, t.row
 	rates := 0
 	heading(len(all), append([]any{"TASK", "FIELD", "DEVICE", "PRODUCTS"}, workHeading...)...)
 	for _, w := range all {
@@ -23,8 +24,9 @@ func writeTotals(row func(...any), heading func(int, ...any) bool, all []content
 	}
 }
 
-// writeSums writes what was worked, and what was applied or harvested, in all of each task, field, device or product.
-func writeSums(row func(...any), heading func(int, ...any) bool, by content.By, sums []content.Work) {
+// sums adds what was worked, and what was applied or harvested, in all of each task, field, device or product.
+func (t table) sums(by content.By, sums []content.Work) {
+	heading, row := t.heading, t.row
 	of, rates := "SUM BY "+strings.ToUpper(string(by)), 0
 	heading(len(sums), append([]any{of, "NAME"}, workHeading...)...)
 	names := make([]content.Named, len(sums))

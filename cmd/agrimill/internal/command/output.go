@@ -28,13 +28,33 @@ func (p *program) writeJSON(value any) error {
 	return encoder.Encode(value)
 }
 
-// table begins a table on stdout, of cells with tabs between them. Flush has the error of all its lines.
-func (p *program) table(heading ...string) *tabwriter.Writer {
-	table := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
-	for _, line := range heading {
-		_, _ = fmt.Fprintln(table, line)
+// write writes a value to stdout as JSON, or else calls text, which writes it for people.
+func (p *program) write(asJSON bool, value any, text func() error) error {
+	if asJSON {
+		return p.writeJSON(value)
 	}
-	return table
+	return text()
+}
+
+// table is a table on stdout. Flush has the error of all its lines.
+type table struct{ *tabwriter.Writer }
+
+// table begins a table.
+func (p *program) table(heading ...any) table {
+	t := table{tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)}
+	if len(heading) > 0 {
+		t.row(heading...)
+	}
+	return t
+}
+
+// row adds a line of cells, each safe for a terminal.
+func (t table) row(cells ...any) {
+	texts := make([]string, len(cells))
+	for i, c := range cells {
+		texts[i] = cell(fmt.Sprint(c))
+	}
+	_, _ = fmt.Fprintln(t, strings.Join(texts, "\t"))
 }
 
 // cell makes a text safe for a terminal and a table.

@@ -29,31 +29,27 @@ it exists nowhere else. Listing and showing messages leaves the queue unchanged.
 type filters struct {
 	routes, types []string
 	class         string
-	since         string
+	since         time.Time
 	limit         int
-	from          time.Time       // since, parsed
 	patterns      config.Patterns // types
 }
 
-func (f *filters) define(cmd *cobra.Command) {
+func (f *filters) define(cmd *cobra.Command, now func() time.Time) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.routes, "route", nil, "only messages poisoned by the route `NAME`; may be repeated")
 	flags.StringArrayVar(&f.types, "type", nil, "only this message `TYPE`; * matches any characters, ? exactly one; may be repeated")
 	choice(cmd, &f.class, "class", "only this `CLASS`: permanent or handler", router.ClassPermanent.String(), router.ClassHandler.String())
-	flags.StringVar(&f.since, "since", "", "only messages that last failed at or after this `TIME`: 90m, 2d, 2026-11-20, 2026-11-20T08:00:00Z")
+	flags.Func("since", "only messages that last failed at or after this `TIME`: 90m, 2d, 2026-11-20, 2026-11-20T08:00:00Z", func(text string) (err error) {
+		f.since, err = parseSince(text, now())
+		return err
+	})
 	flags.IntVar(&f.limit, "limit", 0, "at most the `N` oldest messages; 0 means no limit")
 }
 
 // prepare checks the flags.
-func (f *filters) prepare(now time.Time) error {
+func (f *filters) prepare() error {
 	if f.limit < 0 {
 		return usagef("--limit must not be negative")
-	}
-	if f.since != "" {
-		var err error
-		if f.from, err = parseSince(f.since, now); err != nil {
-			return usagef("--since: %s", err)
-		}
 	}
 	f.patterns = config.NewPatterns("", f.types...)
 	return nil
@@ -61,7 +57,7 @@ func (f *filters) prepare(now time.Time) error {
 
 // any reports whether a filter was given. A limit does not count.
 func (f *filters) any() bool {
-	return len(f.routes) > 0 || len(f.types) > 0 || f.class != "" || f.since != ""
+	return len(f.routes) > 0 || len(f.types) > 0 || f.class != "" || !f.since.IsZero()
 }
 
 func (f *filters) match(p router.Poisoned) bool {
@@ -69,7 +65,7 @@ func (f *filters) match(p router.Poisoned) bool {
 	return (len(f.routes) == 0 || slices.Contains(f.routes, p.Route)) &&
 		f.patterns.Match(messageType) &&
 		(f.class == "" || f.class == p.Class) &&
-		(f.since == "" || !p.Last.Before(f.from))
+		!p.Last.Before(f.since)
 }
 
 // selection is filters, or IDs, or everything. It must be explicit, so that forgetting it
@@ -80,12 +76,12 @@ type selection struct {
 	ids []string
 }
 
-func (s *selection) define(cmd *cobra.Command) {
+func (s *selection) define(cmd *cobra.Command, now func() time.Time) {
 	cmd.Flags().BoolVar(&s.all, "all", false, "every message in the queue")
-	s.filters.define(cmd)
+	s.filters.define(cmd, now)
 }
 
-func (s *selection) prepare(ids []string, now time.Time) error {
+func (s *selection) prepare(ids []string) error {
 	given := 0
 	for _, is := range []bool{s.all, len(ids) > 0, s.any()} {
 		if is {
@@ -103,7 +99,38 @@ func (s *selection) prepare(ids []string, now time.Time) error {
 			s.ids = append(s.ids, id)
 		}
 	}
-	return s.filters.prepare(now)
+	return s.filters.prepare()
+}
+
+// poisonAction has the flags of a command that does something with selected messages.
+type poisonAction struct {
+	connection     connection
+	wanted         selection
+	dryRun, asJSON bool
+}
+
+func (a *poisonAction) define(cmd *cobra.Command, now func() time.Time, done, doing string) {
+	a.connection.define(cmd)
+	a.wanted.define(cmd, now)
+	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "list what would be "+done+", without "+doing+" it")
+	cmd.Flags().BoolVar(&a.asJSON, "json", false, "write the result as JSON")
+}
+
+// run calls act with the messages that are selected, unless --dry-run only lists them.
+func (a *poisonAction) run(ctx context.Context, p *program, args []string, act func(router.PoisonStore, []admin.PoisonedRecord) error) error {
+	if err := a.wanted.prepare(args); err != nil {
+		return err
+	}
+	return a.connection.use(p, func(queue router.PoisonStore) error {
+		records, err := a.wanted.records(ctx, queue)
+		switch {
+		case err != nil:
+			return err
+		case a.dryRun:
+			return p.writeRecords(records, a.asJSON)
+		}
+		return act(queue, records)
+	})
 }
 
 func checkID(id string) error {

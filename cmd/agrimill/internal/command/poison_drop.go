@@ -25,19 +25,14 @@ nothing is deleted. Payloads in a claim check are kept.
   agrimill poison drop --config agrimill.yaml --type 'shp:*' --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error { return drop.run(cmd.Context(), p, args) },
 	}
-	flags := cmd.Flags()
-	drop.connection.define(cmd)
-	drop.wanted.define(cmd)
-	flags.BoolVar(&drop.yes, "yes", false, "really delete everything; required with --all")
-	flags.BoolVar(&drop.dryRun, "dry-run", false, "list what would be deleted, without deleting it")
-	flags.BoolVar(&drop.asJSON, "json", false, "write JSON")
+	drop.define(cmd, p.now, "deleted", "deleting")
+	cmd.Flags().BoolVar(&drop.yes, "yes", false, "really delete everything; required with --all")
 	return cmd
 }
 
 type poisonDrop struct {
-	connection          connection
-	wanted              selection
-	yes, dryRun, asJSON bool
+	poisonAction
+	yes bool
 }
 
 // dropReport is the result as JSON.
@@ -50,22 +45,19 @@ type dropReport struct {
 }
 
 func (c *poisonDrop) run(ctx context.Context, p *program, args []string) error {
-	if err := c.wanted.prepare(args, p.now()); err != nil {
-		return err
-	}
 	if c.wanted.all && !c.yes && !c.dryRun {
 		return usagef("--all permanently deletes every message in the poison queue: add --yes, or check first with --dry-run")
 	}
-	return c.connection.use(p, func(queue router.PoisonStore) error {
-		records, err := c.wanted.records(ctx, queue)
-		if err != nil {
-			return err
-		}
-		if c.dryRun {
-			return p.writeRecords(records, c.asJSON)
-		}
+	return c.poisonAction.run(ctx, p, args, func(queue router.PoisonStore, records []admin.PoisonedRecord) error {
 		report, err := drop(ctx, queue, records)
-		return errors.Join(err, p.writeDropReport(report, c.asJSON))
+		return errors.Join(err, p.write(c.asJSON, report, func() error {
+			text := fmt.Sprintf("%s selected: %d deleted", plural(report.Selected, "message"), len(report.Deleted))
+			if report.Gone > 0 {
+				text += fmt.Sprintf(", %d gone in the meantime", report.Gone)
+			}
+			_, err := fmt.Fprintln(p.stdout, text)
+			return err
+		}))
 	})
 }
 
@@ -79,16 +71,4 @@ func drop(ctx context.Context, queue router.PoisonStore, records []admin.Poisone
 		report.Deleted = append(report.Deleted, result.ID)
 	})
 	return report, err
-}
-
-func (p *program) writeDropReport(report dropReport, asJSON bool) error {
-	if asJSON {
-		return p.writeJSON(report)
-	}
-	text := fmt.Sprintf("%s selected: %d deleted", plural(report.Selected, "message"), len(report.Deleted))
-	if report.Gone > 0 {
-		text += fmt.Sprintf(", %d gone in the meantime", report.Gone)
-	}
-	_, err := fmt.Fprintln(p.stdout, text)
-	return err
 }

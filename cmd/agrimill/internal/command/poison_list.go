@@ -33,7 +33,7 @@ reason; numbers, IDs and quoted texts in the reason do not matter.
   agrimill poison list --config agrimill.yaml --type 'iso:11783:*' --limit 20 --json`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := wanted.prepare(p.now()); err != nil {
+			if err := wanted.prepare(); err != nil {
 				return err
 			}
 			return from.use(p, func(queue router.PoisonStore) error {
@@ -49,7 +49,7 @@ reason; numbers, IDs and quoted texts in the reason do not matter.
 		},
 	}
 	from.define(cmd)
-	wanted.define(cmd)
+	wanted.define(cmd, p.now)
 	cmd.Flags().BoolVar(&grouped, "group", false, "list groups of messages instead, the largest first")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
@@ -57,39 +57,38 @@ reason; numbers, IDs and quoted texts in the reason do not matter.
 
 // writeGroups writes a table or JSON of what messages have in common to stdout.
 func (p *program) writeGroups(records []admin.PoisonedRecord, asJSON bool) error {
-	found := admin.GroupPoisoned(slices.Values(records))
-	if asJSON {
-		return p.writeJSON(found.Groups)
-	}
-	if len(found.Groups) == 0 {
-		_, err := fmt.Fprintln(p.stdout, "no messages")
-		return err
-	}
-	table := p.table("COUNT\tROUTE\tCLASS\tTYPE\tFIRST\tLAST\tREASON")
-	for _, g := range found.Groups {
-		_, _ = fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", g.Count, cell(g.Route), cell(g.Class), cell(g.MessageType),
-			timeCell(g.First), timeCell(g.Last), shorten(cell(g.Reason), reasonWidth))
-	}
-	return table.Flush()
+	groups := admin.GroupPoisoned(slices.Values(records)).Groups
+	return p.writeList(asJSON, groups, len(groups), func(table table) {
+		table.row("COUNT", "ROUTE", "CLASS", "TYPE", "FIRST", "LAST", "REASON")
+		for _, g := range groups {
+			table.row(g.Count, g.Route, g.Class, g.MessageType, timeCell(g.First), timeCell(g.Last), shorten(g.Reason, reasonWidth))
+		}
+	})
 }
 
 // writeRecords writes a table or JSON to stdout.
 func (p *program) writeRecords(records []admin.PoisonedRecord, asJSON bool) error {
-	if asJSON {
-		return p.writeJSON(records)
-	}
-	if len(records) == 0 {
-		_, err := fmt.Fprintln(p.stdout, "no messages")
-		return err
-	}
-	table := p.table("ID\tROUTE\tCLASS\tTYPE\tBYTES\tATTEMPTS\tFIRST\tLAST\tREASON")
-	for _, r := range records {
-		attempts := fmt.Sprint(r.Attempts)
-		if r.Foreign {
-			attempts = cell("") // unknown
+	return p.writeList(asJSON, records, len(records), func(table table) {
+		table.row("ID", "ROUTE", "CLASS", "TYPE", "BYTES", "ATTEMPTS", "FIRST", "LAST", "REASON")
+		for _, r := range records {
+			attempts := fmt.Sprint(r.Attempts)
+			if r.Foreign {
+				attempts = "" // unknown
+			}
+			table.row(r.ID, r.Route, r.Class, r.MessageType, r.Size, attempts, timeCell(r.First), timeCell(r.Last), shorten(r.Reason, reasonWidth))
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.ID, cell(r.Route), cell(r.Class), cell(r.MessageType),
-			r.Size, attempts, timeCell(r.First), timeCell(r.Last), shorten(cell(r.Reason), reasonWidth))
-	}
-	return table.Flush()
+	})
+}
+
+// writeList writes a list of n as JSON or as a table.
+func (p *program) writeList(asJSON bool, list any, n int, rows func(table)) error {
+	return p.write(asJSON, list, func() error {
+		if n == 0 {
+			_, err := fmt.Fprintln(p.stdout, "no messages")
+			return err
+		}
+		table := p.table()
+		rows(table)
+		return table.Flush()
+	})
 }

@@ -37,22 +37,17 @@ The exit status is also 1 if a message returned to the queue or stayed in it.
 		RunE: func(cmd *cobra.Command, args []string) error { return replay.run(cmd.Context(), p, args) },
 	}
 	flags := cmd.Flags()
-	replay.connection.define(cmd)
-	replay.wanted.define(cmd)
+	replay.define(cmd, p.now, "replayed", "replaying")
 	flags.DurationVar(&replay.timeout, "timeout", 0, "give up after this `DURATION`; 0 means never")
 	flags.BoolVar(&replay.force, "force", false, "replay messages that have reached some of their recipients, too, which get them again")
 	flags.BoolVarP(&replay.verbose, "verbose", "v", false, "write a line for each message, not only for those that are still in the queue")
-	flags.BoolVar(&replay.dryRun, "dry-run", false, "list what would be replayed, without replaying it")
-	flags.BoolVar(&replay.asJSON, "json", false, "write the summary as JSON")
 	return cmd
 }
 
 type poisonReplay struct {
-	connection     connection
-	wanted         selection
+	poisonAction
 	timeout        time.Duration
 	force, verbose bool
-	dryRun, asJSON bool
 }
 
 // replayReport is the result as JSON.
@@ -62,27 +57,21 @@ type replayReport struct {
 }
 
 func (c *poisonReplay) run(ctx context.Context, p *program, args []string) error {
-	if err := c.wanted.prepare(args, p.now()); err != nil {
-		return err
-	}
 	if c.timeout < 0 {
 		return usagef("--timeout must not be negative")
 	}
 	ctx, cancel := limited(ctx, c.timeout)
 	defer cancel()
-	return c.connection.use(p, func(queue router.PoisonStore) error {
-		records, err := c.wanted.records(ctx, queue)
-		if err != nil {
-			return err
-		}
-		if c.dryRun {
-			return p.writeRecords(records, c.asJSON)
-		}
+	return c.poisonAction.run(ctx, p, args, func(queue router.PoisonStore, records []admin.PoisonedRecord) (err error) {
 		report := newReplayReport(records)
 		if len(records) > 0 {
 			report, err = c.throughRoutes(ctx, p, queue, records)
 		}
-		return errors.Join(err, p.writeReplayReport(report, c.asJSON))
+		return errors.Join(err, p.write(c.asJSON, report, func() error {
+			_, err := fmt.Fprintf(p.stdout, "%s selected: %d delivered, %d duplicate, %d poisoned again, %d kept, %d gone\n",
+				plural(report.Selected, "message"), report.Delivered, report.Duplicate, report.Poisoned, report.Kept, report.Gone)
+			return err
+		}))
 	})
 }
 
@@ -157,13 +146,4 @@ func notReplayed(err error, left int) error {
 
 func newReplayReport(records []admin.PoisonedRecord) replayReport {
 	return replayReport{ReplayCounts: admin.ReplayCounts{Selected: len(records)}, Results: []admin.ReplayResult{}}
-}
-
-func (p *program) writeReplayReport(report replayReport, asJSON bool) error {
-	if asJSON {
-		return p.writeJSON(report)
-	}
-	_, err := fmt.Fprintf(p.stdout, "%s selected: %d delivered, %d duplicate, %d poisoned again, %d kept, %d gone\n",
-		plural(report.Selected, "message"), report.Delivered, report.Duplicate, report.Poisoned, report.Kept, report.Gone)
-	return err
 }

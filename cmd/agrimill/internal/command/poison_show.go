@@ -75,38 +75,35 @@ func (c *poisonShow) show(ctx context.Context, p *program, queue router.PoisonSt
 		}
 	}
 	r := shownRecord{admin.NewPoisonedRecord(poisoned), poisoned.Message.Metadata}
-	if c.asJSON {
-		return p.writeJSON(r)
-	}
-	return p.writeRecord(r)
+	return p.write(c.asJSON, r, func() error { return p.writeRecord(r) })
 }
 
 // writeRecord prints everything about a message.
 func (p *program) writeRecord(r shownRecord) error {
 	table := p.table()
-	line := func(name, value string) { _, _ = fmt.Fprintf(table, "%s:\t%s\n", name, value) }
+	line := func(name, value string) { table.row(name+":", value) }
 	line("ID", r.ID)
 	if r.Foreign {
 		line("Note", "no router wrote this message; it cannot be replayed")
 	} else {
-		line("Route", cell(r.Route))
-		line("Received from", cell(r.Topic))
-		line("Class", cell(r.Class))
-		line("Reason", cell(r.Reason))
+		line("Route", r.Route)
+		line("Received from", r.Topic)
+		line("Class", r.Class)
+		line("Reason", r.Reason)
 		line("History", fmt.Sprintf("%s, poisoned %s", plural(r.Attempts, "failed attempt"), plural(r.Count, "time")))
 		line("First failure", timeCell(r.First))
 		line("Last failure", timeCell(r.Last))
 	}
-	line("Message UUID", cell(r.UUID))
+	line("Message UUID", r.UUID)
 	where := "in the record"
 	if r.PayloadMode != "" {
-		where = "elsewhere: " + cell(r.PayloadMode)
+		where = "elsewhere: " + r.PayloadMode
 	}
 	line("Payload", fmt.Sprintf("%s, %s", plural(int(r.Size), "byte"), where))
-	line("Metadata", "")
+	_, _ = fmt.Fprintln(table, "Metadata:\t")
 	for _, key := range slices.Sorted(maps.Keys(r.Metadata)) {
 		if !strings.HasPrefix(key, "x-router-poison-") {
-			line("  "+cell(key), cell(r.Metadata[key]))
+			line("  "+key, r.Metadata[key])
 		}
 	}
 	return table.Flush()

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,16 +42,9 @@ written any more, the command fails; the recording up to then can be played.`,
   agrimill record --payloads --listen 127.0.0.1:0 session.jsonl`,
 		Args: exactly("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			for _, given := range []struct {
-				value          *string
-				flag, variable string
-			}{{&baseURL, "--base-url", "AGRIMILL_BASE_URL"}, {&tokenURL, "--token-url", "AGRIMILL_TOKEN_URL"}} {
-				if *given.value == "" {
-					*given.value = p.env(given.variable)
-				}
-				if *given.value == "" {
-					return usagef("the gateway is not specified: missing %s (or %s)", given.flag, given.variable)
-				}
+			baseURL, tokenURL = cmp.Or(baseURL, p.env("AGRIMILL_BASE_URL")), cmp.Or(tokenURL, p.env("AGRIMILL_TOKEN_URL"))
+			if baseURL == "" || tokenURL == "" {
+				return usagef("the gateway is not specified: --base-url (or AGRIMILL_BASE_URL) and --token-url (or AGRIMILL_TOKEN_URL) are required")
 			}
 			listener, err := net.Listen("tcp", listen)
 			if err != nil {

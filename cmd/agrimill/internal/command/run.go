@@ -91,11 +91,8 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	signal.Ignore(syscall.SIGPIPE) // a closed stderr must not end it
 	defer signal.Reset(syscall.SIGPIPE)
 	stderr := newLogBuffer(p.stderr)
-	p.stderr = stderr // program.run closes it
-	before, err := contentOf(c.file)
-	if err != nil {
-		before = "" // Load reports what is wrong
-	}
+	p.stderr = stderr                // program.run closes it
+	before, _ := os.ReadFile(c.file) // loading it reports what is wrong
 	cfg, err := c.load(p)
 	if err != nil {
 		return invalid(err)

@@ -1,8 +1,8 @@
 package command
 
 import (
+	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"os"
@@ -15,7 +15,7 @@ import (
 // reloader reloads the pipeline's configuration on SIGHUP and when the file changes.
 type reloader struct {
 	file     string
-	content  string // digest of the content that was last tried
+	content  []byte // that was last tried
 	loaded   *config.Config
 	hangups  <-chan os.Signal
 	load     func() (*config.Config, error)
@@ -43,18 +43,18 @@ func (r *reloader) run(ctx context.Context, interval time.Duration) {
 			return
 		case <-r.hangups:
 			r.logger.Info("configuration: reloading on SIGHUP")
-			if content, err := contentOf(r.file); err == nil {
+			if content, err := os.ReadFile(r.file); err == nil {
 				r.content, last = content, content
 			}
 			r.reload(ctx)
 		case <-looks:
-			content, err := contentOf(r.file)
+			content, err := os.ReadFile(r.file)
 			if err != nil {
 				continue // being replaced, or gone: keep the current configuration
 			}
-			stable := content == last
+			stable := bytes.Equal(content, last)
 			last = content
-			if stable && content != r.content {
+			if stable && !bytes.Equal(content, r.content) {
 				r.content = content
 				r.logger.Info("configuration: reloading, the file changed")
 				r.reload(ctx)
@@ -102,14 +102,4 @@ func (r *reloader) rejected(err error) {
 		return
 	}
 	r.logger.Error("configuration: rejected, keeping the current one", "error", redact(err))
-}
-
-// contentOf returns a digest of a file.
-func contentOf(file string) (string, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(data)
-	return string(sum[:]), nil
 }

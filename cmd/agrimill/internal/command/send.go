@@ -141,12 +141,10 @@ func (c *send) check(files []string) error {
 		return usagef("stdin has no name to derive a message type from: add --type or --filename")
 	case len(files) > 1 && (c.contextID != "" || c.hasFilename):
 		return usagef("--context-id and --filename require a single file")
-	case c.tenant != "" && !config.IsUUID(c.tenant):
-		return usagef("--tenant must be a UUID")
 	case c.timeout < 0:
 		return usagef("--timeout must not be negative")
 	}
-	return nil
+	return checkTenant(c.tenant)
 }
 
 func (c *send) run(ctx context.Context, p *program, files []string) error {
@@ -204,21 +202,24 @@ type sender struct {
 }
 
 func (s *sender) all(ctx context.Context, files []string) sendReport {
-	report := sendReport{Results: []sendResult{}}
+	results := []sendResult{}
+	counts := map[string]int{}
+	stopped := false
 	for i, file := range files {
-		result, err := s.one(ctx, file, fmt.Sprintf("%d/%d", i+1, len(files)))
-		s.report(result)
-		report.add(result)
-		if err != nil && (s.send.failFast || ctx.Err() != nil || hopeless(err)) {
-			for _, rest := range files[i+1:] {
-				result := sendResult{File: rest, Outcome: outcomeNotSent}
-				s.report(result)
-				report.add(result)
-			}
-			break
+		result := sendResult{File: file, Outcome: outcomeNotSent}
+		if !stopped {
+			var err error
+			result, err = s.one(ctx, file, fmt.Sprintf("%d/%d", i+1, len(files)))
+			stopped = err != nil && (s.send.failFast || ctx.Err() != nil || hopeless(err))
 		}
+		s.report(result)
+		results = append(results, result)
+		counts[result.Outcome]++
 	}
-	return report
+	return sendReport{
+		Sent: counts[outcomeSent], Partial: counts[outcomePartial], NoRecipients: counts[outcomeNoRecipients],
+		Failed: counts[outcomeFailed], NotSent: counts[outcomeNotSent], Results: results,
+	}
 }
 
 // hopeless reports whether other files would fail the same way.
@@ -253,9 +254,12 @@ func (s *sender) one(ctx context.Context, file, position string) (sendResult, er
 	return result, err
 }
 
-// turnedDown reports whether the gateway, or the client before it, rejected the message:
-// then nobody received it.
+// turnedDown reports whether nobody received the message: the gateway, or the client before it, rejected it, or its file could not be
+// read to the end in the only attempt.
 func turnedDown(err error) bool {
+	if sent := (*gateway.Error)(nil); errors.Is(err, errUnread) && errors.As(err, &sent) && sent.Attempts <= 1 {
+		return true
+	}
 	return isAny(err, gateway.ErrUnauthorized, gateway.ErrForbidden, gateway.ErrRateLimited, gateway.ErrToken) || gateway.Refused(err)
 }
 
@@ -301,21 +305,5 @@ func (s *sender) report(result sendResult) {
 		// A closed stdout is no reason to stop sending.
 		_, _ = fmt.Fprintf(s.program.stdout, "%s\t%s\t%d\t%s\t%s\n",
 			result.Outcome, cell(result.File), result.Size, cell(result.MessageType), cell(result.ContextID))
-	}
-}
-
-func (r *sendReport) add(result sendResult) {
-	r.Results = append(r.Results, result)
-	switch result.Outcome {
-	case outcomeSent:
-		r.Sent++
-	case outcomePartial:
-		r.Partial++
-	case outcomeNoRecipients:
-		r.NoRecipients++
-	case outcomeFailed:
-		r.Failed++
-	case outcomeNotSent:
-		r.NotSent++
 	}
 }

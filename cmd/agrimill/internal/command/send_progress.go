@@ -1,7 +1,10 @@
 package command
 
 import (
+	"errors"
+	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
 
@@ -50,12 +53,23 @@ func (t *transfer) end() {
 	}
 }
 
+// errUnread: the file could not be read to its end.
+var errUnread = errors.New("the file cannot be read")
+
+// unread makes an error of reading an errUnread. Its file is named elsewhere.
+func unread(err error) error {
+	if failed := (*os.PathError)(nil); errors.As(err, &failed) {
+		err = failed.Err
+	}
+	return fmt.Errorf("%w: %w", errUnread, err)
+}
+
 // watch counts what each attempt reads of the payload.
 func (t *transfer) watch(open func() (io.ReadCloser, error)) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) {
 		source, err := open()
 		if err != nil {
-			return nil, err
+			return nil, unread(err)
 		}
 		t.set(0)
 		return &watched{ReadCloser: source, transfer: t}, nil
@@ -73,5 +87,8 @@ func (w *watched) Read(p []byte) (int, error) {
 	n, err := w.ReadCloser.Read(p)
 	w.n += int64(n)
 	w.transfer.set(w.n)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = unread(err)
+	}
 	return n, err
 }

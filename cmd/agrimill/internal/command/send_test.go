@@ -4,16 +4,21 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
@@ -192,7 +197,7 @@ func TestSendWrongUsage(t *testing.T) {
 		{"--from a:b --publish -", "--type or --filename"},
 		{"--from a:b --publish --type x - -", "only once"},
 		{"--from a:b --publish --context-id x " + name, "must be a UUID"},
-		{"--from a:b --publish --tenant x " + name, "must be a UUID"},
+		{"--from a:b --publish --tenant x " + name, "must be the ID (UUID) of a tenant"},
 		{"--from a:b --publish --filename x a b", "a single file"},
 		{"--from a:b --publish --timeout -1s " + name, "--timeout"},
 		{"--from urn:nobody:here --publish " + name, `no endpoint has the ID or external ID "urn:nobody:here"`},
@@ -333,5 +338,38 @@ func TestSendShowsProgress(t *testing.T) {
 	}
 	if strings.Count(out.String(), "sent\t") != 2 {
 		t.Errorf("stdout: %q", out.String())
+	}
+}
+
+// A file that cannot be read arrived nowhere, unless an attempt before that had no response.
+func TestSendWhatCannotBeRead(t *testing.T) {
+	f := newFarm(t, gatewaytest.Config{})
+	client := f.gate.Client()
+	request := gateway.SendMessageRequest{
+		TenantID: f.gate.Tenant(), EndpointID: f.terminal.ID, IsPublish: true, MessageType: taskData, ContextID: uuid.NewString(), Size: int64(len(mark)),
+	}
+	bar := f.program(io.Discard, io.Discard).newTransfer("a.zip", request.Size)
+	unreadable := &os.PathError{Op: "read", Path: "a.zip", Err: syscall.EIO}
+	for name, open := range map[string]func() (io.ReadCloser, error){
+		"open": func() (io.ReadCloser, error) { return nil, unreadable },
+		"read": func() (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(strings.NewReader(mark[:2]), iotest.ErrReader(unreadable))), nil
+		},
+	} {
+		request.Body = bar.watch(open)
+		if err := client.SendMessage(t.Context(), request); !turnedDown(err) || !errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), "a.zip") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f.gate.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{DropAnswer: true, Times: 1})
+	var opened atomic.Int32
+	request.Body = bar.watch(func() (io.ReadCloser, error) {
+		if opened.Add(1) > 1 {
+			return nil, unreadable
+		}
+		return io.NopCloser(strings.NewReader(mark)), nil
+	})
+	if err := client.SendMessage(t.Context(), request); turnedDown(err) || !errors.Is(err, syscall.EIO) {
+		t.Errorf("after an attempt without a response: %v", err)
 	}
 }

@@ -37,7 +37,8 @@ Exit status: 0 all is right; 1 no agrimill answered; 2 wrong usage or an invalid
 			if err := server.ask(cmd.Context(), "/api/status", url.Values{}, &status); err != nil {
 				return err
 			}
-			return p.writeStatus(&status, asJSON)
+			written := p.write(asJSON, statusJSON{status.Verdict, status.Figures}, func() error { return p.writeVerdict(&status) })
+			return ended(written, status.Verdict.ExitStatus())
 		},
 	}
 	at.flags(cmd)
@@ -49,21 +50,6 @@ Exit status: 0 all is right; 1 no agrimill answered; 2 wrong usage or an invalid
 type statusJSON struct {
 	admin.Verdict
 	Figures admin.Figures `json:"figures"`
-}
-
-// writeStatus writes the verdict, and fails if not all is right.
-func (p *program) writeStatus(status *admin.Status, asJSON bool) error {
-	v := status.Verdict
-	var err error
-	if asJSON {
-		err = p.writeJSON(statusJSON{v, status.Figures})
-	} else {
-		err = p.writeVerdict(status)
-	}
-	if status := v.ExitStatus(); err == nil && status != statusOK {
-		return exitWith(status)
-	}
-	return err
 }
 
 func (p *program) writeVerdict(status *admin.Status) error {

@@ -58,7 +58,7 @@ func TestStatusExits(t *testing.T) {
 		5: {Problems: problem(admin.StageRecovering)},
 	} {
 		p := program{stdout: &strings.Builder{}}
-		err := p.writeStatus(&admin.Status{Snapshot: admin.Snapshot{Verdict: v}}, false)
+		err := ended(p.writeVerdict(&admin.Status{Snapshot: admin.Snapshot{Verdict: v}}), v.ExitStatus())
 		if status, is := err.(*statusError); want != statusOK && (!is || status.status != want) || want == statusOK && err != nil {
 			t.Errorf("got %v, want status %d", err, want)
 		}

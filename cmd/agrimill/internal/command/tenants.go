@@ -41,10 +41,7 @@ array "tenants" of the gateway's response, reduced by the filters.
 					return err
 				}
 				list = show.filter(list)
-				if asJSON {
-					return p.writeJSON(list)
-				}
-				return show.write(p, list)
+				return p.write(asJSON, list, func() error { return show.write(p, list) })
 			})
 		},
 	}
@@ -133,14 +130,13 @@ func (v *tenantsView) writeTenant(p *program, tenant gateway.TenantInfo) error {
 	if len(tenant.Endpoints) == 0 {
 		return nil
 	}
-	table := p.table("  ENDPOINT\tNAME\tEXTERNAL ID\tKIND\tOURS\tSENDS\tRECEIVES")
+	table := p.table("  ENDPOINT", "NAME", "EXTERNAL ID", "KIND", "OURS", "SENDS", "RECEIVES")
 	for _, e := range tenant.Endpoints {
 		ours := "no"
 		if e.OwnedByYourApplication {
 			ours = "yes"
 		}
-		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", cell(e.ID), cell(e.Name), cell(e.ExternalID), cell(string(e.EndpointType)),
-			ours, v.types(e.Capabilities.CanSend), v.types(e.Capabilities.CanReceive))
+		table.row("  "+e.ID, e.Name, e.ExternalID, e.EndpointType, ours, v.types(e.Capabilities.CanSend), v.types(e.Capabilities.CanReceive))
 	}
 	if routes := routesOf(tenant); len(routes) > 0 {
 		if err := table.Flush(); err != nil { // each table has its own columns
@@ -149,14 +145,14 @@ func (v *tenantsView) writeTenant(p *program, tenant gateway.TenantInfo) error {
 		_, _ = fmt.Fprintln(p.stdout) // an error shows up again at the end
 		_, _ = fmt.Fprintln(table, "  FROM\t\tTO\t\tTYPES")
 		for _, r := range routes {
-			_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", cell(r.from), cell(r.fromName), cell(r.to), cell(r.toName), v.types(r.types))
+			table.row("  "+r.from, r.fromName, r.to, r.toName, v.types(r.types))
 		}
 	}
 	return table.Flush()
 }
 
 func (v *tenantsView) types(list []string) string {
-	text := cell(strings.Join(list, " "))
+	text := strings.Join(list, " ")
 	if v.full {
 		return text
 	}

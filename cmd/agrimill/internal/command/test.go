@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -126,7 +127,7 @@ func (p *program) runTests(ctx context.Context, cfg *config.Config, suites []tes
 			if len(problems) > 0 {
 				verdict = "FAIL"
 				suite.Failures++
-				c.Failure = newFailure(problems)
+				c.Failure = &failure{Message: problems[0], Text: strings.Join(problems, "\n")}
 			}
 			_, err = fmt.Fprintf(p.stdout, "%s %s: %s\n", verdict, cell(suite.Name), cell(c.Name))
 			for _, problem := range problems {

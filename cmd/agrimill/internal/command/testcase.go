@@ -38,13 +38,6 @@ type failure struct {
 	Text    string `xml:",chardata"`
 }
 
-func newFailure(problems []string) *failure {
-	return &failure{Message: printable(problems[0]), Text: printable(strings.Join(problems, "\n"))}
-}
-
-// printable replaces what XML cannot have.
-func printable(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
-
 // testMessage is a message as it comes to a route.
 type testMessage struct {
 	// Route has the source that it comes from; empty: from the gateway.

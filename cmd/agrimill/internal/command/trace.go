@@ -156,24 +156,24 @@ func (p *program) writeMessage(m *journal.Message, names map[string]string) erro
 	}
 	table := p.table()
 	line := func(when, step, route, detail string) {
-		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", when, step, route, detail)
+		_, _ = fmt.Fprintf(table, "  %s\t%s\t%s\t%s\n", when, step, cell(route), detail)
 	}
 	steps := stepsOf(m.Events)
 	for i, s := range steps {
 		if left := len(steps) - maxSteps; left > 0 && i >= maxSteps/2 && i < maxSteps/2+left {
 			if i == maxSteps/2 {
-				line("…", plural(left, "step"), "-", "not shown; --json has them")
+				line("…", plural(left, "step"), "", "not shown; --json has them")
 			}
 			continue
 		}
-		line(s.Time.Format("2006-01-02T15:04:05.000Z07:00"), s.Step.String(), cell(s.Route), s.detail())
+		line(s.Time.Format("2006-01-02T15:04:05.000Z07:00"), s.Step.String(), s.Route, s.detail())
 	}
 	for i, r := range m.Unseen {
 		if i == maxUnseen {
-			line("…", "never saw it", "-", plural(len(m.Unseen)-maxUnseen, "more route"))
+			line("…", "never saw it", "", plural(len(m.Unseen)-maxUnseen, "more route"))
 			break
 		}
-		line("-", "never saw it", cell(r.Route), cell(r.Why))
+		line("-", "never saw it", r.Route, cell(r.Why))
 	}
 	return table.Flush()
 }

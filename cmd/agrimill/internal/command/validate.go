@@ -50,26 +50,16 @@ Exit status: 0 valid, perhaps with warnings; 2 invalid.`,
 			default:
 				result.Problems = append(result.Problems, loaded.Warnings...)
 			}
-			return p.reportValidation(result, loaded, asJSON)
+			status := statusOK
+			if !result.Valid {
+				status = statusUsage
+			}
+			return ended(p.write(asJSON, result, func() error { return p.writeValidation(result, loaded) }), status)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
 	cmd.Flags().BoolVar(&allowMissing, "allow-missing", false, "report missing environment variables and files as warnings")
 	return cmd
-}
-
-// reportValidation writes the result and returns the matching error.
-func (p *program) reportValidation(result validation, loaded *config.Config, asJSON bool) error {
-	var err error
-	if asJSON {
-		err = p.writeJSON(result)
-	} else {
-		err = p.writeValidation(result, loaded)
-	}
-	if err == nil && !result.Valid {
-		return exitWith(statusUsage)
-	}
-	return err
 }
 
 func (p *program) writeValidation(result validation, loaded *config.Config) error {

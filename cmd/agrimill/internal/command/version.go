@@ -39,11 +39,10 @@ func newVersionCommand(p *program) *cobra.Command {
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			info := readVersion(p.build)
-			if asJSON {
-				return p.writeJSON(info)
-			}
-			_, err := fmt.Fprintln(p.stdout, info)
-			return err
+			return p.write(asJSON, info, func() error {
+				_, err := fmt.Fprintln(p.stdout, info)
+				return err
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")

@@ -1,13 +1,12 @@
 package command
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"github.com/spf13/cobra"
 
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/why"
 )
 
@@ -33,11 +32,11 @@ answer; 2 wrong usage or an invalid configuration.`,
 		Args:              configArgument,
 		ValidArgsFunction: configFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case q.Type == "":
+			if q.Type == "" {
 				return usagef("--type is required: the message type that does not arrive")
-			case q.Tenant != "" && !config.IsUUID(q.Tenant):
-				return usagef("--tenant must be the ID (UUID) of a tenant; agrimill tenants lists them")
+			}
+			if err := checkTenant(q.Tenant); err != nil {
+				return err
 			}
 			server, err := at.server(p)
 			if err != nil {
@@ -47,7 +46,11 @@ answer; 2 wrong usage or an invalid configuration.`,
 			if err := server.ask(cmd.Context(), "/api/why", url.Values{"tenant": {q.Tenant}, "type": {q.Type}, "from": {q.From}}, &answer); err != nil {
 				return err
 			}
-			return p.writeWhy(answer, asJSON)
+			status := statusOK
+			if answer.Missing != "" {
+				status = statusFailed
+			}
+			return ended(p.write(asJSON, answer, func() error { return p.writeChain(answer) }), status)
 		},
 	}
 	flags := cmd.Flags()
@@ -59,33 +62,18 @@ answer; 2 wrong usage or an invalid configuration.`,
 	return cmd
 }
 
-// writeWhy writes the chain, and fails if a link is missing.
-func (p *program) writeWhy(answer why.Answer, asJSON bool) error {
-	if asJSON {
-		if err := p.writeJSON(answer); err != nil {
-			return err
-		}
-	} else if err := p.writeChain(answer); err != nil {
-		return err
-	}
-	if answer.Missing != "" {
-		return exitWith(statusFailed)
-	}
-	return nil
-}
-
 func (p *program) writeChain(answer why.Answer) error {
 	table := p.table()
 	for _, link := range answer.Links {
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", link.Name, link.State, cell(link.Detail))
+		table.row(link.Name, link.State, link.Detail)
 	}
-	err := table.Flush()
-	for _, link := range answer.Links {
-		if link.Name == answer.Missing {
-			_, failure := fmt.Fprintf(p.stdout, "\nThe %s is missing: %s. Next: %s.\n", link.Name, cell(link.Detail), cell(link.Remedy))
-			return errors.Join(err, failure)
-		}
+	if err := table.Flush(); err != nil {
+		return err
 	}
-	_, failure := fmt.Fprintf(p.stdout, "\nNothing is missing, as far as can be known. agrimill trace finds single messages.\n")
-	return errors.Join(err, failure)
+	end := "Nothing is missing, as far as can be known. agrimill trace finds single messages."
+	if i := slices.IndexFunc(answer.Links, func(l why.Link) bool { return l.Name == answer.Missing }); i >= 0 {
+		end = fmt.Sprintf("The %s is missing: %s. Next: %s.", answer.Missing, cell(answer.Links[i].Detail), cell(answer.Links[i].Remedy))
+	}
+	_, err := fmt.Fprintf(p.stdout, "\n%s\n", end)
+	return err
 }

@@ -350,17 +350,6 @@ func TestSendWhatCannotBeRead(t *testing.T) {
 	}
 	bar := f.program(io.Discard, io.Discard).newTransfer("a.zip", request.Size)
 	unreadable := &os.PathError{Op: "read", Path: "a.zip", Err: syscall.EIO}
-	for name, open := range map[string]func() (io.ReadCloser, error){
-		"open": func() (io.ReadCloser, error) { return nil, unreadable },
-		"read": func() (io.ReadCloser, error) {
-			return io.NopCloser(io.MultiReader(strings.NewReader(mark[:2]), iotest.ErrReader(unreadable))), nil
-		},
-	} {
-		request.Body = bar.watch(open)
-		if err := client.SendMessage(t.Context(), request); !turnedDown(err) || !errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), "a.zip") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 	f.gate.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{DropAnswer: true, Times: 1})
 	var opened atomic.Int32
 	request.Body = bar.watch(func() (io.ReadCloser, error) {
@@ -371,5 +360,16 @@ func TestSendWhatCannotBeRead(t *testing.T) {
 	})
 	if err := client.SendMessage(t.Context(), request); turnedDown(err) || !errors.Is(err, syscall.EIO) {
 		t.Errorf("after an attempt without a response: %v", err)
+	}
+	for name, open := range map[string]func() (io.ReadCloser, error){
+		"open": func() (io.ReadCloser, error) { return nil, unreadable },
+		"read": func() (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(strings.NewReader(mark[:2]), iotest.ErrReader(unreadable))), nil
+		},
+	} {
+		request.Body = bar.watch(open)
+		if err := client.SendMessage(t.Context(), request); !turnedDown(err) || !errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), "a.zip") {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -46,21 +46,19 @@ func Look(path string) (io.Closer, error) {
 	if err == nil {
 		return db, nil
 	}
-	return nil, fmt.Errorf("journal: %s: %w", path, kindOf(path, err))
+	return nil, fmt.Errorf("journal: %s: %w", path, kindOf(err))
 }
 
-// kindOf gives errors of bbolt about a file their type.
-func kindOf(path string, err error) error {
+// kindOf gives errors about a file their type. What is not an error of the system is caused by what the file has.
+func kindOf(err error) error {
+	var system syscall.Errno
 	switch {
-	case err == nil:
-		return nil
 	case errors.Is(err, berrors.ErrTimeout):
 		return ErrInUse
-	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum), errors.Is(err, berrors.ErrVersionMismatch),
-		errors.Is(err, errUnreadable), isTorn(path, err):
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	case err == nil, errors.Is(err, ErrDamaged), errors.As(err, &system):
+		return err
 	}
-	return err
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
 }
 
 // file keeps a journal in a bbolt database: entries as they are in memory, a chunk for each flush.
@@ -90,7 +88,7 @@ func guarded(f func() error) (err error) {
 // openFile opens the file of Config.Path and takes in what it has. One that is damaged is renamed, since
 // what it has is worth less than that agrimill runs.
 func (j *Journal) openFile() error {
-	err := kindOf(j.cfg.Path, j.readFile())
+	err := kindOf(j.readFile())
 	if errors.Is(err, ErrDamaged) {
 		aside := j.cfg.Path + damagedSuffix
 		if renamed := os.Rename(j.cfg.Path, aside); renamed != nil {
@@ -98,21 +96,13 @@ func (j *Journal) openFile() error {
 		}
 		j.tell(fmt.Errorf("journal: %w; it is now %s, and a new one begins", err, aside))
 		j.segments, j.bytes, j.entries = nil, 0, 0
-		err = kindOf(j.cfg.Path, j.readFile())
+		err = kindOf(j.readFile())
 	}
 	if err != nil {
 		return fmt.Errorf("journal: %s: %w", j.cfg.Path, err)
 	}
 	go j.file.run(j)
 	return nil
-}
-
-// isTorn reports whether a file is shorter than any that bbolt makes, for which it has an error without a type.
-func isTorn(path string, err error) bool {
-	var system syscall.Errno
-	info, failed := os.Stat(path)
-	return failed == nil && info.Mode().IsRegular() && info.Size() > 0 && info.Size() < int64(4*os.Getpagesize()) &&
-		!errors.Is(err, ErrDamaged) && !errors.As(err, &system)
 }
 
 func (j *Journal) readFile() error {

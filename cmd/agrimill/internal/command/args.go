@@ -32,6 +32,16 @@ func exactly(what string) cobra.PositionalArgs {
 	}
 }
 
+// some accepts one or more arguments besides flags.
+func some(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usagef("expected %s", what)
+		}
+		return nil
+	}
+}
+
 // choice defines a flag that accepts only certain values.
 func choice(cmd *cobra.Command, value *string, name, usage string, allowed ...string) {
 	cmd.Flags().Func(name, usage, func(given string) error {

@@ -67,15 +67,11 @@ type putReport struct {
 }
 
 func (c *endpointPut) run(ctx context.Context, p *program, externalID string) error {
-	settings, app, err := c.service.settings(p)
-	if err != nil {
-		return err
-	}
-	request := c.fill(app)
-	if err := errors.Join(gateway.ValidateExternalID(externalID), request.Validate()); err != nil {
-		return usagef("%s", err)
-	}
-	return c.service.useWith(p, settings, func(client *gateway.Client) error {
+	return c.service.use(p, func(client *gateway.Client) error {
+		request := c.fill(c.service.app)
+		if err := errors.Join(gateway.ValidateExternalID(externalID), request.Validate()); err != nil {
+			return usagef("%s", err)
+		}
 		tenant, err := (&lookup{lister: client}).tenant(ctx, c.tenant)
 		if err != nil {
 			return err

@@ -29,6 +29,7 @@ type service struct {
 	clientID, secretFile string
 	name, authStyle      string
 	verbose              bool
+	app                  application // as use found it
 }
 
 func (s *service) define(cmd *cobra.Command) {
@@ -47,15 +48,11 @@ func (s *service) define(cmd *cobra.Command) {
 type application struct{ id, softwareVersionID string }
 
 // use calls f with a client and closes it afterwards.
-func (s *service) use(p *program, f func(client *gateway.Client) error) error {
-	settings, _, err := s.settings(p)
+func (s *service) use(p *program, f func(client *gateway.Client) error) (err error) {
+	settings, err := s.settings(p)
 	if err != nil {
 		return err
 	}
-	return s.useWith(p, settings, f)
-}
-
-func (s *service) useWith(p *program, settings gateway.Config, f func(client *gateway.Client) error) (err error) {
 	level := slog.LevelWarn
 	if s.verbose {
 		level = slog.LevelDebug
@@ -71,20 +68,21 @@ func (s *service) useWith(p *program, settings gateway.Config, f func(client *ga
 
 // settings returns the settings from the configuration file, or else from flags and the
 // environment.
-func (s *service) settings(p *program) (gateway.Config, application, error) {
-	if s.configPath != "" {
-		loaded, err := p.loadConfig(s.configPath)
-		if err != nil {
-			return gateway.Config{}, application{}, err
-		}
-		settings, err := loaded.Gateway.ClientConfig()
-		if err != nil {
-			return gateway.Config{}, application{}, invalid(err)
-		}
-		return settings, application{loaded.Gateway.ApplicationID, loaded.Gateway.SoftwareVersionID}, nil
+func (s *service) settings(p *program) (gateway.Config, error) {
+	if s.configPath == "" {
+		s.app = application{p.env("AGRIMILL_APPLICATION_ID"), p.env("AGRIMILL_SOFTWARE_VERSION_ID")}
+		return s.given(p)
 	}
-	settings, err := s.given(p)
-	return settings, application{p.env("AGRIMILL_APPLICATION_ID"), p.env("AGRIMILL_SOFTWARE_VERSION_ID")}, err
+	loaded, err := p.loadConfig(s.configPath)
+	if err != nil {
+		return gateway.Config{}, err
+	}
+	s.app = application{loaded.Gateway.ApplicationID, loaded.Gateway.SoftwareVersionID}
+	settings, err := loaded.Gateway.ClientConfig()
+	if err != nil {
+		return settings, invalid(err)
+	}
+	return settings, nil
 }
 
 // given returns the settings from flags and the environment.

@@ -1,10 +1,6 @@
 package command
 
-import (
-	"slices"
-
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 // newHelpCommand returns the help command. Cobra's own succeeds for an unknown command.
 func newHelpCommand() *cobra.Command {
@@ -13,13 +9,12 @@ func newHelpCommand() *cobra.Command {
 		Short:   "show the help of a command",
 		GroupID: groupOther,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			found := cmd.Root()
-			for _, name := range args {
-				i := slices.IndexFunc(found.Commands(), func(c *cobra.Command) bool { return c.Name() == name })
-				if i < 0 {
-					return unknownCommand(found, name)
-				}
-				found = found.Commands()[i]
+			found, rest, err := cmd.Root().Find(args)
+			switch {
+			case err != nil:
+				return err
+			case len(rest) > 0:
+				return unknownCommand(found, rest[0])
 			}
 			found.InitDefaultHelpFlag()
 			return found.Help()

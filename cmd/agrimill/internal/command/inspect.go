@@ -23,6 +23,9 @@ const (
 	outputSVG   = "svg"
 )
 
+// shownName is how many characters of a name the table has.
+const shownName = 200
+
 // shownFindings is how many findings of one kind of thing the table lists.
 const shownFindings = 20
 
@@ -160,6 +163,7 @@ func (p *program) inspectable(ctx context.Context, name string, cfg content.Conf
 // writeSummary writes tables to stdout.
 func (p *program) writeSummary(s *content.Summary) error {
 	table := p.table(s.Line())
+	table.widest = shownName // a column is as wide as its longest name
 	for i := range s.Sets {
 		table.set(&s.Sets[i])
 	}

@@ -56,6 +56,14 @@ func TestInspectFieldWithoutArea(t *testing.T) {
 	}
 }
 
+// A long name does not make every line of its table as long.
+func TestInspectLongNames(t *testing.T) {
+	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><PFD A="PFD1" C="`+strings.Repeat("long ", 10_000)+`"/><PFD A="PFD2" C="acre"/></ISO11783_TaskData>`))}
+	if table := w.want(statusOK, "inspect", "-"); len(table) > 2000 || !strings.Contains(table, "\nPFD2   acre ") || !strings.Contains(table, "…") {
+		t.Errorf("%d bytes:\n%.3000s", len(table), table)
+	}
+}
+
 // Totals of a terminal, and sums of them, are shown figure by figure.
 func TestInspectTotals(t *testing.T) {
 	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.ArchiveOfTotals(t, 5))}

@@ -37,11 +37,14 @@ func (p *program) write(asJSON bool, value any, text func() error) error {
 }
 
 // table is a table on stdout. Flush has the error of all its lines.
-type table struct{ *tabwriter.Writer }
+type table struct {
+	*tabwriter.Writer
+	widest int // how many characters of a cell are shown; 0: all
+}
 
 // table begins a table.
 func (p *program) table(heading ...any) table {
-	t := table{tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)}
+	t := table{Writer: tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)}
 	if len(heading) > 0 {
 		t.row(heading...)
 	}
@@ -52,7 +55,9 @@ func (p *program) table(heading ...any) table {
 func (t table) row(cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
-		texts[i] = cell(fmt.Sprint(c))
+		if texts[i] = cell(fmt.Sprint(c)); t.widest > 0 {
+			texts[i] = shorten(texts[i], t.widest)
+		}
 	}
 	_, _ = fmt.Fprintln(t, strings.Join(texts, "\t"))
 }

@@ -118,19 +118,13 @@ func replayEach(ctx context.Context, p *program, replayer admin.Replayer, queue 
 			text += ": " + cell(result.Reason)
 		}
 		left := result.Outcome != admin.ReplayDelivered && result.Outcome != admin.ReplayDuplicate
-		if bar != nil && (left || verbose) {
-			_ = bar.Clear() // of the line; a terminal that fails has nowhere to say so
-		}
 		if left || verbose {
+			_ = bar.Clear()
 			p.notef("%s", text)
 		}
-		if bar != nil {
-			_ = bar.Set(len(report.Results))
-		}
+		_ = bar.Set(len(report.Results))
 	})
-	if bar != nil {
-		_ = bar.Finish() // which removes it
-	}
+	_ = bar.Finish() // which removes it
 	if err != nil {
 		return report, notReplayed(err, len(records)-len(report.Results))
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
@@ -63,12 +64,7 @@ resend that file with its --context-id, so that receivers recognize a copy.
 		Example: `  agrimill send --from urn:example:terminal --publish taskdata.zip
   agrimill send --from urn:example:terminal --to urn:example:software taskdata.zip report.pdf
   agrimill send --from urn:example:terminal --publish --filename field.zip - < taskdata.zip`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("specify the files to send, or - for stdin")
-			}
-			return nil
-		},
+		Args: some("the files to send, or - for stdin"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			send.hasFilename = cmd.Flags().Changed("filename")
 			return send.run(cmd.Context(), p, args)
@@ -287,9 +283,9 @@ func (s *sender) transfer(ctx context.Context, result *sendResult, position stri
 		return err
 	}
 	result.ContextID = request.ContextID
-	bar := s.program.newTransfer(position+" "+cell(filepath.Base(result.File)), payload.Size)
-	defer bar.end()
-	request.Body = bar.watch(payload.Open)
+	bar := s.program.newBar(position+" "+cell(filepath.Base(result.File)), payload.Size, progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
+	defer func() { _ = bar.Finish() }() // which removes it
+	request.Body = showing(bar, payload.Open)
 	return s.client.SendMessage(ctx, request)
 }
 

@@ -191,7 +191,7 @@ func TestSendWrongUsage(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{})
 	name := f.files("a.zip", mark)[0]
 	for _, test := range []struct{ args, says string }{
-		{"", "specify the files"},
+		{"", "expected the files"},
 		{name, "--from"},
 		{"--from a:b " + name, "--publish"},
 		{"--from a:b --publish -", "--type or --filename"},
@@ -348,11 +348,11 @@ func TestSendWhatCannotBeRead(t *testing.T) {
 	request := gateway.SendMessageRequest{
 		TenantID: f.gate.Tenant(), EndpointID: f.terminal.ID, IsPublish: true, MessageType: taskData, ContextID: uuid.NewString(), Size: int64(len(mark)),
 	}
-	bar := f.program(io.Discard, io.Discard).newTransfer("a.zip", request.Size)
+	bar := f.program(io.Discard, io.Discard).newBar("a.zip", request.Size)
 	unreadable := &os.PathError{Op: "read", Path: "a.zip", Err: syscall.EIO}
 	f.gate.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{DropAnswer: true, Times: 1})
 	var opened atomic.Int32
-	request.Body = bar.watch(func() (io.ReadCloser, error) {
+	request.Body = showing(bar, func() (io.ReadCloser, error) {
 		if opened.Add(1) > 1 {
 			return nil, unreadable
 		}
@@ -367,7 +367,7 @@ func TestSendWhatCannotBeRead(t *testing.T) {
 			return io.NopCloser(io.MultiReader(strings.NewReader(mark[:2]), iotest.ErrReader(unreadable))), nil
 		},
 	} {
-		request.Body = bar.watch(open)
+		request.Body = showing(bar, open)
 		if err := client.SendMessage(t.Context(), request); !turnedDown(err) || !errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), "a.zip") {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -33,12 +33,7 @@ process, unless it has a file (path). It knows nothing of other instances.
 Exit status: 0 every argument was found; 1 one was not, or agrimill did not answer.`,
 		Example: `  agrimill trace --config agrimill.yaml 'field 1.zip'
   agrimill trace --config agrimill.yaml --json field`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("expected an ID or a part of a filename")
-			}
-			return nil
-		},
+		Args: some("an ID or a part of a filename"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			server, err := at.server(p)
 			if err != nil {
@@ -79,34 +74,26 @@ func (r *adminServer) endpointNames(ctx context.Context) map[string]string {
 
 // writeTraces writes what was found to stdout, and fails if something was not.
 func (p *program) writeTraces(traces []journal.Trace, names map[string]string, asJSON bool) error {
-	if asJSON {
-		if err := p.writeJSON(traces); err != nil {
-			return err
-		}
-	}
-	missing := false
+	status := statusOK
 	for _, trace := range traces {
 		if len(trace.Messages) == 0 {
-			missing = true
+			status = statusFailed
 			p.unknown(trace)
-			continue
 		}
-		if asJSON {
-			continue
-		}
-		for _, m := range trace.Messages {
-			if err := p.writeMessage(&m, names); err != nil {
-				return err
+	}
+	return ended(p.write(asJSON, traces, func() error {
+		for _, trace := range traces {
+			for _, m := range trace.Messages {
+				if err := p.writeMessage(&m, names); err != nil {
+					return err
+				}
+			}
+			if trace.More > 0 {
+				p.notef("%s for %s not shown; see --limit", plural(trace.More, "older message"), quote(cell(trace.Query)))
 			}
 		}
-		if trace.More > 0 {
-			p.notef("%s for %s not shown; see --limit", plural(trace.More, "older message"), quote(cell(trace.Query)))
-		}
-	}
-	if missing {
-		return exitWith(statusFailed)
-	}
-	return nil
+		return nil
+	}), status)
 }
 
 // unknown says on stderr that a query found nothing.

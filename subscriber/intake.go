@@ -110,7 +110,7 @@ func (s *Subscriber) report(d *delivery, event gateway.Event, taken core.Taken) 
 func (s *Subscriber) unlock() {
 	e := s.core.Effects()
 	for _, it := range e.Start {
-		it.Lane.Route().Owner.(*subscription).pool.Push(it)
+		it.Lane.Route.Owner.(*subscription).pool.Push(it)
 	}
 	var unclaimed []gateway.Event
 	for _, m := range e.Closed {

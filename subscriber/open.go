@@ -50,9 +50,9 @@ func (s *Subscriber) Open() []Open {
 
 // openEvents counts the events that are open. s.mu is held.
 func (s *Subscriber) openEvents(all openSet) {
-	s.lanes(func(l *core.Lane) {
-		l.Items(func(it *core.Item) { all.add(it, s.clock.time(ownerOf(it.Message).arrived)) })
-	})
+	for it := range s.items {
+		all.add(it, s.clock.time(ownerOf(it.Message).arrived))
+	}
 	s.core.Waiters(s.now(), func(m *core.Message, held bool, since, _ time.Duration) {
 		if d := ownerOf(m); held {
 			o := all.of(d.tenant, d.endpoint)
@@ -77,7 +77,7 @@ func (all openSet) of(tenant, endpoint string) *Open {
 
 // add counts an event of a route, which arrived then. Subscriber.mu is held.
 func (all openSet) add(it *core.Item, arrived time.Time) {
-	d, name := ownerOf(it.Message), it.Lane.Route().Name
+	d, name := ownerOf(it.Message), it.Lane.Route.Name
 	o := all.of(d.tenant, d.endpoint)
 	if o.Oldest.IsZero() || arrived.Before(o.Oldest) {
 		o.TenantID, o.EndpointID, o.Oldest = d.tenant, d.endpoint, arrived

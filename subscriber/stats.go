@@ -170,8 +170,7 @@ func (s *Subscriber) Stats() Stats {
 	s = s.working()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pending, oldest, waits := s.confirmer.pending()
-	tenants, failing := newWaits(WaitTenant, waits)
+	pending, oldest, failing := s.confirmer.pending()
 	stats := Stats{
 		Lease:    state,
 		Received: s.stats.received.Load(), Delivered: s.stats.delivered.Load(), Nacked: s.stats.nacked.Load(),
@@ -194,19 +193,16 @@ func (s *Subscriber) Stats() Stats {
 	stats.Left = counts.Left
 	stats.Parked = counts.PutOff
 	stats.Stalled = max(0, counts.Waiting-counts.PutOff)
-	now := time.Now()
-	stats.Waits = s.waits(now)
-	if failing {
-		stats.Waits = append(stats.Waits, tenants)
+	stats.Waits = appendWaits(s.waits(time.Now()), WaitTenant, failing)
+	for l := range s.core.Lanes {
+		for it := range l.Items {
+			stats.OldestInFlight = earlier(stats.OldestInFlight, s.clock.time(it.Opened))
+			if forSubscribers(l) {
+				break
+			}
+			stats.QuarantineWaiting++
+		}
 	}
-	s.core.Lanes(func(l *core.Lane) {
-		if it := l.First(); it != nil {
-			stats.OldestInFlight = earlier(stats.OldestInFlight, s.clock.time(it.Opened()))
-		}
-		if !forSubscribers(l) {
-			l.Items(func(*core.Item) { stats.QuarantineWaiting++ })
-		}
-	})
 	stats.OldestUnconfirmed = earlier(stats.OldestInFlight, stats.OldestPending)
 	aside, since := s.core.SetAside()
 	if stats.SetAsideNow = aside; since > 0 {

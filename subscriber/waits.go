@@ -77,31 +77,45 @@ const (
 	watchEvery = 5 * time.Second
 )
 
-// newWaits makes the Waits of a kind; false if nothing waits.
-func newWaits(kind WaitKind, all []Wait) (Waits, bool) {
-	slices.SortFunc(all, func(a, b Wait) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.What, b.What)) })
-	w := Waits{Kind: kind, Count: len(all), Longest: slices.Clone(all[:min(len(all), maxWaits)])}
-	for _, wait := range all {
-		w.Total, w.Newest = w.Total+wait.Count, wait.Since
+// waitSet is what waits of a kind, by name.
+type waitSet map[string]Wait
+
+// add adds w to what waits under its name.
+func (s waitSet) add(w Wait) {
+	if known, waits := s[w.What]; waits {
+		w.Count += known.Count
+		w.Since, w.Until = earlier(w.Since, known.Since), earlier(w.Until, known.Until)
 	}
-	return w, len(all) > 0
+	s[w.What] = w
+}
+
+func (s waitSet) all() []Wait { return slices.Collect(maps.Values(s)) }
+
+// appendWaits adds what waits of a kind, if anything does.
+func appendWaits(waits []Waits, kind WaitKind, all []Wait) []Waits {
+	if len(all) == 0 {
+		return waits
+	}
+	slices.SortFunc(all, func(a, b Wait) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.What, b.What)) })
+	w := Waits{Kind: kind, Count: len(all), Longest: slices.Clone(all[:min(len(all), maxWaits)]), Newest: all[len(all)-1].Since}
+	for _, wait := range all {
+		w.Total += wait.Count
+	}
+	return append(waits, w)
 }
 
 // waits returns what waits, without the confirmations of tenants. s.mu is held.
-func (s *Subscriber) waits(now time.Time) (waits []Waits) {
-	add := func(kind WaitKind, all []Wait) {
-		if w, some := newWaits(kind, all); some {
-			waits = append(waits, w)
+func (s *Subscriber) waits(now time.Time) []Waits {
+	waits := appendWaits(nil, WaitKey, s.keyWaits(now, true))
+	waits = appendWaits(waits, WaitSubscription, s.subscriptionWaits(now))
+	var nacks []Wait
+	for it := range s.items {
+		if until, off := it.PutOff(); off {
+			nacks = append(nacks, Wait{What: nameOf(ownerOf(it.Message)), Count: 1, Since: s.clock.time(it.FirstNack), Until: s.clock.time(until)})
 		}
 	}
-	add(WaitKey, s.keyWaits(now, true))
-	add(WaitSubscription, s.subscriptionWaits(now))
-	var nacks []Wait
-	s.eachNacked(func(it *core.Item, until time.Duration) {
-		nacks = append(nacks, Wait{What: nameOf(ownerOf(it.Message)), Count: 1, Since: s.clock.time(it.FirstNack()), Until: s.clock.time(until)})
-	})
-	add(WaitNack, nacks)
-	add(WaitPayload, s.payloads.downloads.waits())
+	waits = appendWaits(waits, WaitNack, nacks)
+	waits = appendWaits(waits, WaitPayload, s.payloads.downloads.waits())
 	var held, awaiting Wait
 	s.core.Waiters(s.now(), func(m *core.Message, isHeld bool, since, until time.Duration) {
 		w, what := &awaiting, ""
@@ -122,28 +136,28 @@ func (s *Subscriber) waits(now time.Time) (waits []Waits) {
 	return waits
 }
 
-// lanes calls f for each lane of a subscription, other than that for the quarantine. s.mu is held.
-func (s *Subscriber) lanes(f func(*core.Lane)) {
-	s.core.Lanes(func(l *core.Lane) {
-		if forSubscribers(l) {
-			f(l)
+// lanes yields the lanes of subscriptions, other than that for the quarantine. s.mu is held.
+func (s *Subscriber) lanes(yield func(*core.Lane) bool) {
+	for l := range s.core.Lanes {
+		if forSubscribers(l) && !yield(l) {
+			return
 		}
-	})
+	}
+}
+
+// items yields what is in them. s.mu is held.
+func (s *Subscriber) items(yield func(*core.Item) bool) {
+	for l := range s.lanes {
+		for it := range l.Items {
+			if !yield(it) {
+				return
+			}
+		}
+	}
 }
 
 // forSubscribers reports whether l has messages of a subscription, and not records for the quarantine.
-func forSubscribers(l *core.Lane) bool { return l.Route().Owner.(*subscription).topic != "" }
-
-// eachNacked calls f for each message that is delivered again later. s.mu is held.
-func (s *Subscriber) eachNacked(f func(it *core.Item, until time.Duration)) {
-	s.lanes(func(l *core.Lane) {
-		l.Items(func(it *core.Item) {
-			if until, off := it.PutOff(); off {
-				f(it, until)
-			}
-		})
-	})
-}
+func forSubscribers(l *core.Lane) bool { return l.Route.Owner.(*subscription).topic != "" }
 
 // stallAfter is how long nothing of a key may be finished before it counts as waiting.
 const stallAfter = time.Second
@@ -154,63 +168,50 @@ func (s *Subscriber) keyWaits(now time.Time, nacked bool) (keys []Wait) {
 	if s.cfg.Order == Unordered {
 		return nil
 	}
-	s.lanes(func(l *core.Lane) {
+	for l := range s.lanes {
 		first, since := l.First(), s.clock.time(l.Since())
-		if first == nil || now.Sub(since) < stallAfter {
-			return
+		if first == nil || now.Sub(since) < stallAfter || !nacked && first.FirstNack > 0 {
+			continue
 		}
-		n := 0
-		l.Items(func(*core.Item) { n++ })
-		if nacked || first.FirstNack() == 0 {
-			keys = append(keys, Wait{What: l.Key, Count: n, Since: since})
+		w := Wait{What: l.Key, Since: since}
+		for range l.Items {
+			w.Count++
 		}
-	})
+		keys = append(keys, w)
+	}
 	return keys
 }
 
 // nackWaits returns the subscriptions whose messages are nacked, each with the oldest of them. Those that a handler has
 // again count, however short the pauses between the nacks are. s.mu is held.
 func (s *Subscriber) nackWaits() []Wait {
-	found := make(map[string]Wait)
-	s.lanes(func(l *core.Lane) {
-		l.Items(func(it *core.Item) {
-			if first := it.FirstNack(); first > 0 {
-				w := found[l.Route().Name]
-				found[l.Route().Name] = Wait{What: l.Route().Name, Count: w.Count + 1, Since: earlier(w.Since, s.clock.time(first))}
-			}
-		})
-	})
-	return slices.Collect(maps.Values(found))
+	found := waitSet{}
+	for it := range s.items {
+		if it.FirstNack > 0 {
+			found.add(Wait{What: it.Lane.Route.Name, Count: 1, Since: s.clock.time(it.FirstNack)})
+		}
+	}
+	return found.all()
 }
 
 // loggedWaits returns the waits that are worth a line when they last. Messages that are nacked are those
 // of their subscription, not each or each key of them. s.mu is held.
-func (s *Subscriber) loggedWaits(now time.Time) (waits []Waits) {
-	for kind, all := range map[WaitKind][]Wait{
-		WaitKey: s.keyWaits(now, false), WaitSubscription: s.subscriptionWaits(now), WaitNack: s.nackWaits(), WaitPayload: s.payloads.downloads.waits(),
-	} {
-		if w, some := newWaits(kind, all); some {
-			waits = append(waits, w)
-		}
-	}
-	return waits
+func (s *Subscriber) loggedWaits(now time.Time) []Waits {
+	waits := appendWaits(nil, WaitKey, s.keyWaits(now, false))
+	waits = appendWaits(waits, WaitSubscription, s.subscriptionWaits(now))
+	waits = appendWaits(waits, WaitNack, s.nackWaits())
+	return appendWaits(waits, WaitPayload, s.payloads.downloads.waits())
 }
 
 // subscriptionWaits returns the subscriptions that hang, or of which something is left with the service. s.mu is held.
 func (s *Subscriber) subscriptionWaits(now time.Time) []Wait {
-	found := make(map[string]Wait)
-	s.lanes(func(l *core.Lane) {
-		if s.cfg.Order != Unordered {
-			return
+	found := waitSet{}
+	for it := range s.items {
+		since, has := it.HandedOut()
+		if at := s.clock.time(since); s.cfg.Order == Unordered && has && now.Sub(at) >= stallAfter {
+			found.add(Wait{What: it.Lane.Route.Owner.(*subscription).topic, Count: 1, Since: at})
 		}
-		topic := l.Route().Owner.(*subscription).topic
-		l.Items(func(it *core.Item) {
-			since, has := it.HandedOut()
-			if at := s.clock.time(since); has && now.Sub(at) >= stallAfter {
-				found[topic] = Wait{What: topic, Count: found[topic].Count + 1, Since: earlier(found[topic].Since, at)}
-			}
-		})
-	})
+	}
 	s.core.Shut(s.now(), func(r *core.Route, tenant string, open int, since time.Duration) {
 		what := r.Owner.(*subscription).topic
 		if what == "" { // the quarantine, which has a line of its own
@@ -219,9 +220,9 @@ func (s *Subscriber) subscriptionWaits(now time.Time) []Wait {
 		if tenant != "" {
 			what += ", tenant " + tenant
 		}
-		found[what] = Wait{What: what, Count: max(found[what].Count, open), Since: earlier(found[what].Since, s.clock.time(since))}
+		found.add(Wait{What: what, Count: max(0, open-found[what].Count), Since: s.clock.time(since)}) // these, too
 	})
-	return slices.Collect(maps.Values(found))
+	return found.all()
 }
 
 // nameOf returns the ID of a message, or of the first message of a file.
@@ -233,21 +234,12 @@ func nameOf(d *delivery) string {
 }
 
 // waits returns the hosts whose payloads wait for another attempt.
-func (q *downloadQueue) waits() (all []Wait) {
-	hosts := make(map[*downloadHost]int)
+func (q *downloadQueue) waits() []Wait {
+	hosts := waitSet{}
 	for e := range q.failing.All() {
-		j := e.Item
-		i, known := hosts[j.host]
-		if !known {
-			i = len(all)
-			hosts[j.host] = i
-			all = append(all, Wait{What: j.host.name, Since: j.since, Until: e.At(), Err: j.host.err})
-		}
-		w := &all[i]
-		w.Count++
-		w.Since, w.Until = earlier(w.Since, j.since), earlier(w.Until, e.At())
+		hosts.add(Wait{What: e.Item.host.name, Count: 1, Since: e.Item.since, Until: e.At(), Err: e.Item.host.err})
 	}
-	return all
+	return hosts.all()
 }
 
 // waits returns the tenants whose confirmations fail.

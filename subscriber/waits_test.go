@@ -26,9 +26,7 @@ func TestWaitWatchReportsOnce(t *testing.T) {
 		for _, what := range whats {
 			all = append(all, Wait{What: what, Since: began})
 		}
-		keys, _ := newWaits(WaitKey, all)
-		nacks, _ := newWaits(WaitNack, all)
-		return []Waits{keys, nacks}
+		return appendWaits(appendWaits(nil, WaitKey, all), WaitNack, all)
 	}
 	for _, c := range []struct {
 		after       time.Duration
@@ -60,7 +58,7 @@ func TestWaitsAreBounded(t *testing.T) {
 	for i := range 100_000 {
 		all = append(all, Wait{What: strconv.Itoa(i), Since: now.Add(-time.Duration(i))})
 	}
-	w, _ := newWaits(WaitKey, all)
+	w := appendWaits(nil, WaitKey, all)[0]
 	if w.Count != 100_000 || len(w.Longest) != maxWaits || w.Longest[0].What != "99999" {
 		t.Errorf("%d, %d with details, the longest is %s", w.Count, len(w.Longest), w.Longest[0].What)
 	}

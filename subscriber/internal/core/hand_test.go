@@ -98,7 +98,7 @@ func (h *byHand) takes(want Taken, messages ...*Message) {
 // settles ends the work on m in r, which has it.
 func (h *byHand) settles(r *Route, m *Message, outcome Outcome) {
 	h.Helper()
-	i := slices.IndexFunc(h.handed, func(it *Item) bool { return it.Message == m && it.Lane.Route() == r })
+	i := slices.IndexFunc(h.handed, func(it *Item) bool { return it.Message == m && it.Lane.Route == r })
 	if i < 0 {
 		h.Fatalf("message %v of %q is not handed out", m.IDs, m.Tenant)
 	}
@@ -160,5 +160,5 @@ func (h *byHand) wants(what string, want ...int) {
 
 // has reports whether r is handed m.
 func (h *byHand) has(r *Route, m *Message) bool {
-	return slices.ContainsFunc(h.handed, func(it *Item) bool { return it.Message == m && it.Lane.Route() == r })
+	return slices.ContainsFunc(h.handed, func(it *Item) bool { return it.Message == m && it.Lane.Route == r })
 }

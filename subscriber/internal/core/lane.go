@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Lane has the items of one route that have the same key, in their order. It is a leaf of the tree, for as long as
 // something of it is open.
@@ -9,7 +12,7 @@ type Lane struct {
 	links[*Lane] // among those of its tenant
 	list[*Item]
 	Key    string
-	route  *Route
+	Route  *Route
 	tenant *tenant
 
 	handed  int  // items that handlers have
@@ -26,9 +29,6 @@ type Lane struct {
 	unconfirmedSince time.Duration
 }
 
-// Route returns whose lane it is.
-func (l *Lane) Route() *Route { return l.route }
-
 // ready reports whether it can be handed out when its turn comes.
 func (it *Item) ready() bool { return it.state == queued && !it.Message.Fetching }
 
@@ -38,22 +38,22 @@ func (it *Item) stuck() bool { return it.state == waiting || it.state == handed 
 // turnOf reports whether it is the turn of it.
 func (l *Lane) turnOf(it *Item) bool {
 	switch {
-	case l.route.ended:
+	case l.Route.ended:
 		return false
-	case !l.route.ordered:
+	case !l.Route.ordered:
 		return true
 	case l.first == it:
 		return l.handed == 0
-	case !l.route.pipelines || l.Halted || l.careful:
+	case !l.Route.pipelines || l.Halted || l.careful:
 		return false
 	}
 	before := it.prev
-	return before.state == handed && before.placed && l.route.mayBeAhead()
+	return before.state == handed && before.placed && l.Route.mayBeAhead()
 }
 
 // nextInTurn returns the item that can be handed out now; nil if none can be. It is only for lanes with an order.
 func (l *Lane) nextInTurn() *Item {
-	if !l.route.ordered {
+	if !l.Route.ordered {
 		return nil
 	}
 	it := l.first
@@ -70,18 +70,18 @@ func (l *Lane) nextInTurn() *Item {
 func (l *Lane) hand(now time.Duration, it *Item) {
 	it.state, it.at, it.placed, it.Begun = handed, now, false, false
 	l.handed++
-	if l.handed > 1 && l.route.ordered {
-		l.route.ahead++
+	if l.handed > 1 && l.Route.ordered {
+		l.Route.ahead++
 	}
 }
 
 // settle takes in that no handler has it any longer.
 func (l *Lane) settle(it *Item, outcome Outcome) {
-	if l.handed > 1 && l.route.ordered {
-		l.route.ahead--
+	if l.handed > 1 && l.Route.ordered {
+		l.Route.ahead--
 	}
 	l.handed--
-	if !l.route.pipelines {
+	if !l.Route.pipelines {
 		return
 	}
 	if it.Begun {
@@ -116,7 +116,7 @@ func (l *Lane) resume(c *Core) {
 func (l *Lane) oldest(now time.Duration) time.Duration {
 	at := now
 	if l.first != nil {
-		at = l.first.opened
+		at = l.first.Opened
 	}
 	if l.unconfirmed > 0 {
 		at = min(at, l.unconfirmedSince)
@@ -126,12 +126,12 @@ func (l *Lane) oldest(now time.Duration) time.Duration {
 
 // isLate reports whether the oldest of l is. Confirmations do not wait for handlers.
 func (l *Lane) isLate(now, patience time.Duration) bool {
-	return l.first != nil && now-l.first.opened >= patience || l.unconfirmed > 0 && now-l.unconfirmedSince >= stall
+	return l.first != nil && now-l.first.Opened >= patience || l.unconfirmed > 0 && now-l.unconfirmedSince >= stall
 }
 
 // late counts what is late.
 func (l *Lane) late(now, patience time.Duration) (n int) {
-	for it := l.first; it != nil && now-it.opened >= patience; it = it.next {
+	for it := l.first; it != nil && now-it.Opened >= patience; it = it.next {
 		n++
 	}
 	if now-l.unconfirmedSince >= stall {
@@ -171,17 +171,21 @@ type tenant struct {
 	name string
 }
 
-// each calls f for each lane, in the order in which they were made.
-func (r *Route) each(f func(*Lane)) {
+// each yields the lanes of r, in the order in which they were made.
+func (r *Route) each(yield func(*Lane) bool) {
 	for t := r.first; t != nil; t = t.next {
 		for l := t.first; l != nil; l = l.next {
-			f(l)
+			if !yield(l) {
+				return
+			}
 		}
 	}
 }
 
 // collect returns the items of r that are open, in the order of its lanes.
 func (r *Route) collect() (items []*Item) {
-	r.each(func(l *Lane) { l.Items(func(it *Item) { items = append(items, it) }) })
+	for l := range r.each {
+		items = slices.AppendSeq(items, l.Items)
+	}
 	return items
 }

@@ -291,7 +291,7 @@ func (l *ledger) noteAside(m *Message, e *entry) {
 	_, known := l.aside[e.id]
 	switch is := e.aside && e.state == left && e.at == 0; {
 	case is && !known:
-		l.aside[e.id] = m.item.opened
+		l.aside[e.id] = m.item.Opened
 	case !is && known:
 		delete(l.aside, e.id)
 	}

@@ -71,20 +71,20 @@ type Item struct {
 	// Nacks is how often it was nacked. Overtaken is by how many that came after it in its lane, which may be stored
 	// before it.
 	Nacks, Overtaken int32
+	// Opened is when it came, FirstNack when it was nacked first.
+	Opened, FirstNack time.Duration
 	// Begun says that some of what was made of it may be stored even if one before it fails.
 	Begun bool
 
-	state     itemState
-	refused   bool          // its route does not want it
-	moving    bool          // counted as that, and else as waiting
-	placed    bool          // see Core.Placed
-	counted   int32         // how much of Overtaken is
-	place     int32         // in the queue; zero while it is not there
-	opened    time.Duration // when it came
-	at        time.Duration // when it was handed out last, or is due while it waits
-	firstNack time.Duration
-	route     *Route
-	other     *Item // the next one of its message
+	state   itemState
+	refused bool          // its route does not want it
+	moving  bool          // counted as that, and else as waiting
+	placed  bool          // see Core.Placed
+	counted int32         // how much of Overtaken is
+	place   int32         // in the queue; zero while it is not there
+	at      time.Duration // when it was handed out last, or is due while it waits
+	route   *Route
+	other   *Item // the next one of its message
 
 	links[*Item] // in its lane
 }

@@ -405,7 +405,7 @@ func (w *world) work(it *Item) {
 	m := it.Message.Owner.(*sent)
 	w.handed(it)
 	do := w.handle(it, m)
-	if !it.Lane.Route().Owner.(*taker).pipelines {
+	if !it.Lane.Route.Owner.(*taker).pipelines {
 		w.after(do.place+do.rest, func() { w.end(it, m, do) })
 		return
 	}
@@ -454,10 +454,10 @@ func (w *world) end(it *Item, m *sent, do work) {
 		it.Message.Aside = true
 	}
 	if w.traced {
-		w.say("route %s: the outcome of %d is %d, after %s", it.Lane.Route().Name, m.number, outcome, after)
+		w.say("route %s: the outcome of %d is %d, after %s", it.Lane.Route.Name, m.number, outcome, after)
 	}
 	w.ended(it, outcome, do.refuses, after)
-	if t := it.Lane.Route().Owner.(*taker); outcome == Acked && !do.refuses && t.horizon != nil {
+	if t := it.Lane.Route.Owner.(*taker); outcome == Acked && !do.refuses && t.horizon != nil {
 		w.core.Stored(w.now, it, t.horizon, w.now, nil)
 	}
 	next := w.core.Done(w.now, it, outcome, after)

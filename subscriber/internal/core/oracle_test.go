@@ -188,7 +188,7 @@ func (o *oracle) unclaimed(event *Message) { o.begin(event.Owner.(*sent), event)
 
 // handed takes in that a handler gets it.
 func (o *oracle) handed(it *Item) {
-	m, t := it.Message.Owner.(*sent), it.Lane.Route().Owner.(*taker)
+	m, t := it.Message.Owner.(*sent), it.Lane.Route.Owner.(*taker)
 	d := m.duty(t)
 	switch {
 	case d == nil:
@@ -270,12 +270,12 @@ func (o *oracle) checkOrder(d *duty) {
 
 // placed takes in that it has its place.
 func (o *oracle) placed(it *Item) {
-	it.Message.Owner.(*sent).duty(it.Lane.Route().Owner.(*taker)).placed = true
+	it.Message.Owner.(*sent).duty(it.Lane.Route.Owner.(*taker)).placed = true
 }
 
 // ended takes in the outcome of it.
 func (o *oracle) ended(it *Item, outcome Outcome, refused bool, after time.Duration) {
-	t := it.Lane.Route().Owner.(*taker)
+	t := it.Lane.Route.Owner.(*taker)
 	d := it.Message.Owner.(*sent).duty(t)
 	d.has = false
 	if t.pipelines && it.Begun {
@@ -453,7 +453,9 @@ func (o *oracle) checkEnd() {
 	if c != (Counts{}) || o.open != 0 || o.openBytes != 0 || o.asked != 0 {
 		o.wrong("at the end there are %+v, and %d open", c, o.open)
 	}
-	o.w.core.Lanes(func(l *Lane) { o.wrong("at the end there is a lane for %s", l.Key) })
+	for l := range o.w.core.Lanes {
+		o.wrong("at the end there is a lane for %s", l.Key)
+	}
 	if n, at := o.w.core.SetAside(); n != 0 || at != 0 {
 		for id := range o.w.core.ledger.aside {
 			o.w.say("%d is set aside", o.w.byID[id].number)

@@ -245,7 +245,7 @@ func (t *taker) number() int { return int(t.name[0] - '0') }
 // handler says what a handler does.
 func (p *program) handler(it *Item, m *sent) work {
 	service := time.Duration(1+p.random.IntN(10)) * ms
-	t := it.Lane.Route().Owner.(*taker)
+	t := it.Lane.Route.Owner.(*taker)
 	number := t.number()
 	do := work{place: service / 2, rest: service - service/2, places: true, refuses: (m.number+number*m.number/3)%7 == 0}
 	s := p.sickNow(m, number, fails, failsPlaced, hangs, hangsPlaced, slow, gives, setsAside, gated)

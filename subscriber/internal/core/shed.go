@@ -46,15 +46,15 @@ func (w *window) cutDown(now time.Duration, late []part) (left []*Item) {
 		cut, enough := p.cut(now, p.keeps)
 		p.share = p.keeps
 		p.spared = len(cut) == 0 && (p.spared || !p.shut)
-		p.shut = p.shut || p.first.route.ordered || !enough // nothing overtakes what is left
+		p.shut = p.shut || p.first.Route.ordered || !enough // nothing overtakes what is left
 		p.vacated = len(cut) == p.open
 		for _, it := range cut {
 			l := it.Lane
 			l.spared = false
-			if !l.route.beside {
+			if !l.Route.beside {
 				w.tempo.leave(now)
 			}
-			if l.route.ordered && !l.shut { // others may have the key in common
+			if l.Route.ordered && !l.shut { // others may have the key in common
 				l.shut, l.vacated = true, true
 			}
 		}
@@ -75,13 +75,8 @@ type branch struct {
 	first *Lane // and those behind it, of a tenant
 }
 
-func (b branch) lanes(f func(*Lane)) {
-	if b.node == &b.first.node { // a lane alone
-		f(b.first)
-		return
-	}
-	for l := b.first; l != nil; l = l.next {
-		f(l)
+func (b branch) lanes(yield func(*Lane) bool) {
+	for l := b.first; l != nil && yield(l) && b.node != &l.node; l = l.next {
 	}
 }
 
@@ -104,7 +99,9 @@ func parts(branches []branch, total share) (all []part) {
 func byLanes(branches []branch, total share) (all []part) {
 	for _, p := range parts(branches, total) {
 		var lanes []branch
-		p.lanes(func(l *Lane) { lanes = append(lanes, branch{&l.node, l}) })
+		for l := range p.lanes {
+			lanes = append(lanes, branch{&l.node, l})
+		}
 		if len(lanes) > p.keeps.items {
 			all = append(all, p)
 		} else {
@@ -119,8 +116,8 @@ func byLanes(branches []branch, total share) (all []part) {
 // enough reports whether there are as many, with those that handlers have not had for long.
 func (b branch) cut(now time.Duration, keep share) (items []*Item, enough bool) {
 	var passing share
-	b.lanes(func(l *Lane) {
-		for it := l.last; it != nil && (it.next == nil || it.next.state != handed || !l.route.ordered); it = it.prev {
+	for l := range b.lanes {
+		for it := l.last; it != nil && (it.next == nil || it.next.state != handed || !l.Route.ordered); it = it.prev {
 			switch {
 			case len(it.Message.IDs) == 0, it.Overtaken > 0: // which would come again as if nothing had overtaken it
 			case it.state != handed:
@@ -130,8 +127,8 @@ func (b branch) cut(now time.Duration, keep share) (items []*Item, enough bool) 
 				passing.bytes += it.Message.Bytes
 			}
 		}
-	})
-	slices.SortStableFunc(items, func(a, b *Item) int { return cmp.Compare(b.opened, a.opened) })
+	}
+	slices.SortStableFunc(items, func(a, b *Item) int { return cmp.Compare(b.Opened, a.Opened) })
 	open, bytes := b.open, b.bytes
 	for i, it := range items {
 		if open <= keep.items && bytes <= keep.bytes {
@@ -156,18 +153,18 @@ func (w *window) overShare(l *Lane) bool {
 // excuse brings what is excused up to date.
 func (w *window) excuse() {
 	waiting, bytes, unconfirmed := 0, int64(0), 0
-	w.lanes(func(l *Lane) {
-		if !l.shut && !l.tenant.shut && !l.route.shut {
-			return
+	for l := range w.lanes {
+		if !l.shut && !l.tenant.shut && !l.Route.shut {
+			continue
 		}
-		for it := l.first; it != nil; it = it.next {
+		for it := range l.Items {
 			if !it.moving {
 				waiting++
 				bytes += it.Message.Bytes
 			}
 		}
 		unconfirmed += l.unconfirmed
-	})
+	}
 	w.excusedWaiting, w.excusedUnconfirmed = min(waiting, 2*w.cfg.MaxInFlight), min(unconfirmed, w.cfg.MaxUnconfirmed)
 	w.excusedBytes = min(bytes, w.cfg.MaxBytes)
 }
@@ -221,9 +218,9 @@ func (l *Lane) health(now, patience time.Duration, alone bool) health {
 	waits := l.first != nil && !l.first.moving
 	late, goesOn := l.open > 0 && (waits || l.isLate(now, patience)), l.goesOn(now)
 	switch {
-	case late && goesOn && alone && l.route.ordered && time.Duration(l.open-l.unconfirmed)*l.pace < reconnectEvery+stall:
+	case late && goesOn && alone && l.Route.ordered && time.Duration(l.open-l.unconfirmed)*l.pace < reconnectEvery+stall:
 		return fine
-	case late && (l.route.ordered || !goesOn || 2*l.late(now, patience) > l.open):
+	case late && (l.Route.ordered || !goesOn || 2*l.late(now, patience) > l.open):
 		return behind
 	case goesOn:
 		return fine
@@ -241,6 +238,8 @@ func (w *window) tenants() (tenants []branch) {
 }
 
 func (w *window) all() (lanes []branch) {
-	w.lanes(func(l *Lane) { lanes = append(lanes, branch{&l.node, l}) })
+	for l := range w.lanes {
+		lanes = append(lanes, branch{&l.node, l})
+	}
 	return lanes
 }

@@ -59,7 +59,7 @@ func (l load) play(t testing.TB, sc *scenario, seed uint64) *played {
 	p := &played{}
 	during := func() bool { return sc != nil && w.now >= faultFrom && w.now < faultTo }
 	w.handle = func(it *Item, m *sent) work {
-		route := it.Lane.Route().Owner.(*taker).number()
+		route := it.Lane.Route.Owner.(*taker).number()
 		service := 2500*time.Microsecond + time.Duration(w.random.Int64N(int64(5*ms)))
 		switch ill := during() && !sc.confirms && sc.ails(p.where[m.number], m.number, route); {
 		case ill && sc.takes > 0:
@@ -249,7 +249,7 @@ func (s slowRoute) play(t *testing.T, n, window int) (read float64, last time.Du
 		if !s.consumer {
 			return work{rest: takes}
 		}
-		r := it.Lane.Route()
+		r := it.Lane.Route
 		free[r] = max(free[r], w.now) + takes
 		return work{rest: free[r] - w.now}
 	}

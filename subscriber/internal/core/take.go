@@ -99,7 +99,7 @@ func (c *Core) Open(now time.Duration, m *Message) *Message {
 
 func (c *Core) begin(now time.Duration, m *Message, acked []*Route) {
 	for _, r := range acked {
-		m.add(Item{Message: m, route: r, state: finished, opened: now})
+		m.add(Item{Message: m, route: r, state: finished, Opened: now})
 	}
 	c.files.claim(m)
 	c.ledger.open(m)
@@ -107,7 +107,7 @@ func (c *Core) begin(now time.Duration, m *Message, acked []*Route) {
 
 func (c *Core) open(now time.Duration, m *Message, r *Route) {
 	l := c.window.lane(r, m)
-	it := m.add(Item{Message: m, Lane: l, route: r, opened: now})
+	it := m.add(Item{Message: m, Lane: l, route: r, Opened: now})
 	l.push(it)
 	c.window.add(it)
 	c.offer(now, it)
@@ -139,25 +139,25 @@ func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Dur
 	l := it.Lane
 	if outcome == Acked {
 		l.pace = (now - it.at) / time.Duration(l.handed)
-		if it.Nacks == 0 && !l.route.beside {
-			c.window.tempo.ack(now, it.opened)
+		if it.Nacks == 0 && !l.Route.beside {
+			c.window.tempo.ack(now, it.Opened)
 		}
 	}
 	l.settle(it, outcome)
 	if outcome != Acked { // it has not got rid of it
 		it.refused = false
 	}
-	if outcome == Nacked && !l.route.ordered && len(it.Message.IDs) > 0 && c.window.overShare(l) {
+	if outcome == Nacked && !l.Route.ordered && len(it.Message.IDs) > 0 && c.window.overShare(l) {
 		outcome = Left
 	}
-	if outcome == Nacked && !l.route.ended {
-		if it.Nacks++; it.firstNack == 0 {
-			it.firstNack = now
+	if outcome == Nacked && !l.Route.ended {
+		if it.Nacks++; it.FirstNack == 0 {
+			it.FirstNack = now
 		}
 		c.putOff(now, it, now+after)
 	} else {
 		c.finish(now, it, outcome)
-		if l.route.ended && outcome != Acked {
+		if l.Route.ended && outcome != Acked {
 			c.leftBehind = true
 			c.askForOthers(now)
 		}

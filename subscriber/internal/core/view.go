@@ -1,6 +1,7 @@
 package core
 
 import (
+	"iter"
 	"slices"
 	"time"
 )
@@ -45,13 +46,12 @@ func (c *Core) Overdue(now time.Duration) time.Duration {
 	return first
 }
 
-// Lanes calls f for each lane.
-func (c *Core) Lanes(f func(*Lane)) { c.window.lanes(f) }
+// Lanes yields each lane.
+func (c *Core) Lanes(yield func(*Lane) bool) { c.window.lanes(yield) }
 
-// Items calls f for each item of l, in order.
-func (l *Lane) Items(f func(*Item)) {
-	for it := l.first; it != nil; it = it.next {
-		f(it)
+// Items yields each item of l, in order.
+func (l *Lane) Items(yield func(*Item) bool) {
+	for it := l.first; it != nil && yield(it); it = it.next {
 	}
 }
 
@@ -60,9 +60,6 @@ func (l *Lane) First() *Item { return l.first }
 
 // Since returns since when l has finished nothing, or has had its oldest if that came later.
 func (l *Lane) Since() time.Duration { return max(l.done, l.oldest(l.done)) }
-
-// Opened returns when it came.
-func (it *Item) Opened() time.Duration { return it.opened }
 
 // HandedOut reports whether a handler has it, and since when.
 func (it *Item) HandedOut() (since time.Duration, is bool) { return it.at, it.state == handed }
@@ -104,19 +101,21 @@ func (c *Core) Unheard(id ID) bool {
 }
 
 // Moves reports whether anything gets on by itself, or by an attempt that is due by then.
-func (c *Core) Moves(due time.Duration) (moves bool) {
+func (c *Core) Moves(due time.Duration) bool {
 	if len(c.queue) > 0 && c.queue[0].at <= due {
 		return true
 	}
-	c.window.lanes(func(l *Lane) {
-		for it := l.first; it != nil && !moves; it = it.next {
-			moves = it.state == handed || it.ready() && !l.route.ended || it.Message.Fetching && it.moving
-			if l.route.ordered {
+	for l := range c.window.lanes {
+		for it := range l.Items {
+			if it.state == handed || it.ready() && !l.Route.ended || it.Message.Fetching && it.moving {
+				return true
+			}
+			if l.Route.ordered {
 				break
 			}
 		}
-	})
-	return moves
+	}
+	return false
 }
 
 // Settled reports whether m, which is closed, was acked by all who wanted it.
@@ -134,9 +133,6 @@ func (c *Core) HastenAll(now time.Duration, m *Message) {
 	}
 }
 
-// FirstNack returns when it was nacked first.
-func (it *Item) FirstNack() time.Duration { return it.firstNack }
-
 // Shut calls f for each route, and each tenant of one, for which nothing is taken until the next connection, or nothing of some keys
 // and which gets on with none: with how much of it is open, and since when it has finished nothing, or has had its oldest if that came later.
 func (c *Core) Shut(now time.Duration, f func(r *Route, tenant string, open int, since time.Duration)) {
@@ -153,15 +149,21 @@ func (c *Core) Shut(now time.Duration, f func(r *Route, tenant string, open int,
 	}
 }
 
-func (b branch) anyShut() (is bool) {
-	b.lanes(func(l *Lane) { is = is || l.shut })
-	return is
+func (b branch) anyShut() bool {
+	for l := range b.lanes {
+		if l.shut {
+			return true
+		}
+	}
+	return false
 }
 
 // since is that of [Core.Shut], of a node with the lanes below it.
-func since(now time.Duration, n *node, lanes func(func(*Lane))) time.Duration {
+func since(now time.Duration, n *node, lanes iter.Seq[*Lane]) time.Duration {
 	oldest := now
-	lanes(func(l *Lane) { oldest = min(oldest, l.oldest(now)) })
+	for l := range lanes {
+		oldest = min(oldest, l.oldest(now))
+	}
 	return max(n.done, oldest)
 }
 

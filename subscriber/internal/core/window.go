@@ -116,7 +116,7 @@ func (w *window) lane(r *Route, m *Message) *Lane {
 	} else {
 		l = new(Lane)
 	}
-	l.parent, l.Key, l.route, l.tenant = &t.node, key, r, t
+	l.parent, l.Key, l.Route, l.tenant = &t.node, key, r, t
 	l.shut = w.shut.has(r.number, laneKind, key) || w.shut.has(r.number, vacated(laneKind), key)
 	r.lanes[key] = l
 	t.push(l)
@@ -125,10 +125,10 @@ func (w *window) lane(r *Route, m *Message) *Lane {
 
 // prune removes l, and its tenant, from the tree if nothing of it is open.
 func (w *window) prune(l *Lane) {
-	if l.open > 0 || l.route == nil {
+	if l.open > 0 || l.Route == nil {
 		return
 	}
-	r, t := l.route, l.tenant
+	r, t := l.Route, l.tenant
 	w.keepShut(&l.node, r, laneKind, l.Key)
 	t.remove(l)
 	delete(r.lanes, l.Key)
@@ -373,26 +373,30 @@ func (n *node) reopenSpared() {
 // hung returns the items that handlers have had for too long, if others go on, or if nothing else moves. A window of
 // one message has none: there is no second one in a handler, other than beside it.
 func (w *window) hung(now time.Duration) (items []*Item) {
-	w.lanes(func(l *Lane) {
-		if w.cfg.MaxInFlight == 1 && !l.route.beside {
-			return
+	for l := range w.lanes {
+		if w.cfg.MaxInFlight == 1 && !l.Route.beside {
+			continue
 		}
-		for it := l.first; it != nil; it = it.next {
+		for it := range l.Items {
 			if it.moving && it.state == handed && now-it.at >= w.tempo.patience {
 				items = append(items, it)
 			}
 		}
-	})
+	}
 	if !w.root.goesOn(now) && len(items) < w.moving {
 		return nil
 	}
 	return items
 }
 
-// lanes calls f for each lane, in the order in which they were made.
-func (w *window) lanes(f func(*Lane)) {
+// lanes yields each lane, in the order in which they were made.
+func (w *window) lanes(yield func(*Lane) bool) {
 	for _, r := range w.routes {
-		r.each(f)
+		for l := range r.each {
+			if !yield(l) {
+				return
+			}
+		}
 	}
 }
 
@@ -401,16 +405,16 @@ func (w *window) lanes(f func(*Lane)) {
 func (w *window) nextToEnd(m *Message) bool {
 	var first *Item
 	off := int64(0)
-	w.lanes(func(l *Lane) {
-		for it := l.first; it != nil; it = it.next {
-			head := it == l.first || !l.route.ordered
+	for l := range w.lanes {
+		for it := range l.Items {
+			head := it == l.first || !l.Route.ordered
 			switch {
 			case it.stuck(), !head && l.first.stuck():
 				off += it.Message.Bytes
-			case head && (first == nil || it.opened < first.opened):
+			case head && (first == nil || it.Opened < first.Opened):
 				first = it
 			}
 		}
-	})
+	}
 	return first != nil && first.Message == m && off < 2*w.cfg.MaxBytes
 }

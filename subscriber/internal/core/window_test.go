@@ -252,7 +252,7 @@ func TestKeysOfWhichAllIsLeft(t *testing.T) {
 // itemsOf returns what is open of a key.
 func (h *byHand) itemsOf(r *Route, key string) (items []*Item) {
 	if l := r.lanes[key]; l != nil {
-		l.Items(func(it *Item) { items = append(items, it) })
+		items = slices.AppendSeq(items, l.Items)
 	}
 	return items
 }

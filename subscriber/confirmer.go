@@ -259,7 +259,9 @@ func (c *confirmer) tenantOf(endpoint string) string {
 // pending returns how many confirmations wait, since when the oldest does, and the tenants whose confirmations fail, with one
 // without a name for all that cannot be looked up. Subscriber.mu is held.
 func (c *confirmer) pending() (n int, oldest time.Time, failing []Wait) {
-	c.queue.all(func(b *confirmBatch) { oldest = earlier(oldest, b.since) })
+	for b := range c.queue.all {
+		oldest = earlier(oldest, b.since)
+	}
 	return c.waiting, oldest, c.queue.waits()
 }
 

@@ -344,14 +344,18 @@ func (q *confirmQueue) wake(now time.Time) (at time.Time) {
 	return at
 }
 
-// all calls f for each batch.
-func (q *confirmQueue) all(f func(*confirmBatch)) {
+// all yields each batch.
+func (q *confirmQueue) all(yield func(*confirmBatch) bool) {
 	for _, t := range q.tenants {
 		for _, b := range t.batches {
-			f(b)
+			if !yield(b) {
+				return
+			}
 		}
 	}
 	for _, b := range q.flights {
-		f(b)
+		if !yield(b) {
+			return
+		}
 	}
 }

@@ -26,24 +26,12 @@ type connection struct {
 	refusedFor time.Duration // how long it may be refused, or NeverRefused
 	limit      time.Duration // once in it, there is a reconnect if one is wanted
 
-	state    connectionState
 	stream   StreamState
 	failures int // that the next wait depends on
 
 	freshLast, freshNext time.Time     // when it was reconnected for fresh payload URIs, and is to be; zero for never
 	freshEvery           time.Duration // see wantFreshSoon
 }
-
-type connectionState int
-
-const (
-	streamIdle       connectionState = iota // nobody needs it
-	streamConnecting                        // it is being requested
-	streamConnected                         // it is open
-	streamWaiting                           // the next attempt waits
-	streamRefused                           // likewise, and the service refuses it
-	streamGivenUp
-)
 
 // streamEnd is how a connection, or the attempt to make one, has ended.
 type streamEnd struct {
@@ -65,12 +53,8 @@ func (c *connection) start() {
 	c.clearRefusal()
 }
 
-// request is called when the stream is requested.
-func (c *connection) request() { c.state = streamConnecting }
-
 // opened is called when the stream is open. With awaitingHead, the service has not said so yet.
 func (c *connection) opened(now time.Time, awaitingHead bool) {
-	c.state = streamConnected
 	c.stream.Connected, c.stream.AwaitingHead, c.stream.Since = true, awaitingHead, now
 	if !awaitingHead {
 		c.clearRefusal()
@@ -94,19 +78,12 @@ func (c *connection) ended(now time.Time, end streamEnd) (wait time.Duration, fi
 		c.stream.Connected, c.stream.AwaitingHead, c.stream.Since = false, false, now
 	}
 	c.stream.LastError = end.err
-	switch {
-	case isRefusal(end.err):
-		c.state = streamRefused
+	if isRefusal(end.err) {
 		c.refused(now)
-	case end.err == nil:
-		c.state = streamIdle
-		c.clearRefusal()
-	default:
-		c.state = streamWaiting
+	} else {
 		c.clearRefusal()
 	}
 	if final = c.final(now, end); final != nil {
-		c.state = streamGivenUp
 		return 0, final
 	}
 	// A stream that was open for a while was healthy, also if nothing came, and is
@@ -144,7 +121,7 @@ func (c *connection) final(now time.Time, end streamEnd) error {
 		return nil
 	case errors.Is(end.err, gateway.ErrInvalid), errors.Is(end.err, gateway.ErrClosed):
 		return end.err // the request cannot be made
-	case c.state == streamRefused && !c.stream.EndsAt.IsZero() && !now.Before(c.stream.EndsAt):
+	case !c.stream.EndsAt.IsZero() && !now.Before(c.stream.EndsAt):
 		return &StreamRefusedError{Since: c.stream.RefusedSince, Lasted: now.Sub(c.stream.RefusedSince), Err: end.err}
 	}
 	return nil
@@ -175,7 +152,7 @@ func (c *connection) tick(now time.Time, waiting bool) (reconnect bool) {
 	if waiting {
 		c.freshLast, c.freshEvery = now, min(2*c.freshEvery, c.limit)
 	}
-	return waiting && c.state == streamConnected
+	return waiting && c.stream.Connected
 }
 
 // wake returns when tick is to be called; zero for never.

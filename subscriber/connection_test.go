@@ -30,7 +30,6 @@ func (w *connectionWorld) pass(d time.Duration) { w.now = w.now.Add(d) }
 
 // open opens the stream, which then lasts for d.
 func (w *connectionWorld) open(d time.Duration) {
-	w.request()
 	w.opened(w.now, false)
 	w.pass(d)
 }
@@ -63,7 +62,6 @@ var (
 func TestBackoffEndsWithAHealthyStream(t *testing.T) {
 	w := newConnectionWorld(t)
 	for n := 1; n < 10; n++ {
-		w.request()
 		w.waits(w.end(streamEnd{err: errCut}), n) // it cannot be opened
 	}
 	w.open(healthyAfter*time.Second - 1)
@@ -78,16 +76,13 @@ func TestBackoffEndsWithAHealthyStream(t *testing.T) {
 	if wait := w.end(streamEnd{err: errCut}); wait != 0 {
 		t.Errorf("it waits for %v", wait)
 	}
-	w.request()
 	w.waits(w.end(streamEnd{err: errCut}), 1)
 	// The head counts, not the request.
-	w.request()
 	w.opened(w.now, true)
 	w.pass(time.Hour)
 	w.headArrived(w.now)
 	w.waits(w.end(streamEnd{err: errCut}), 2)
 	w.start() // for another subscription
-	w.request()
 	w.waits(w.end(streamEnd{err: errCut}), 1)
 }
 
@@ -105,7 +100,6 @@ func TestRecalledStreamsBackOff(t *testing.T) {
 // A stream that is refused for long enough is given up, and only then.
 func TestRefusedStreamIsGivenUp(t *testing.T) {
 	refuse := func(w *connectionWorld) error {
-		w.request()
 		_, final := w.ended(w.now, streamEnd{err: errForbidden})
 		return final
 	}
@@ -115,9 +109,7 @@ func TestRefusedStreamIsGivenUp(t *testing.T) {
 		final   bool
 	}{
 		{"nothing", func(*connectionWorld) {}, true},
-		{"attempts", func(w *connectionWorld) { w.request() }, true},
 		{"a stream that awaits its head", func(w *connectionWorld) {
-			w.request()
 			w.opened(w.now, true)
 		}, true},
 		{"accepted", func(w *connectionWorld) {
@@ -125,18 +117,14 @@ func TestRefusedStreamIsGivenUp(t *testing.T) {
 			w.end(streamEnd{err: errCut})
 		}, false},
 		{"the head arrives", func(w *connectionWorld) {
-			w.request()
 			w.opened(w.now, true)
 			w.headArrived(w.now)
 		}, false},
 		{"another failure", func(w *connectionWorld) {
-			w.request()
 			w.end(streamEnd{err: gateway.ErrUnavailable})
 		}, false},
 		{"nobody needs it", func(w *connectionWorld) {
-			if w.end(streamEnd{}); w.state != streamIdle {
-				t.Errorf("state %v", w.state)
-			}
+			w.end(streamEnd{})
 			w.start()
 		}, false},
 		{"never", func(w *connectionWorld) {
@@ -147,7 +135,7 @@ func TestRefusedStreamIsGivenUp(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newConnectionWorld(t)
-			if final := refuse(w); final != nil || w.state != streamRefused || w.stream.EndsAt.Sub(w.now) != w.refusedFor {
+			if final := refuse(w); final != nil || w.stream.EndsAt.Sub(w.now) != w.refusedFor {
 				t.Fatalf("given up: %v; %+v", final, w.stream)
 			}
 			since := w.stream.RefusedSince
@@ -159,7 +147,7 @@ func TestRefusedStreamIsGivenUp(t *testing.T) {
 			c.between(w)
 			final := refuse(w)
 			var refused *StreamRefusedError
-			if c.final != errors.As(final, &refused) || c.final != (w.state == streamGivenUp) {
+			if c.final != errors.As(final, &refused) {
 				t.Fatalf("given up: %v", final)
 			}
 			if c.final && (!refused.Since.Equal(since) || refused.Lasted != w.refusedFor || !errors.Is(final, gateway.ErrForbidden)) {
@@ -175,8 +163,7 @@ func TestStreamThatCannotBeRequested(t *testing.T) {
 		w := newConnectionWorld(t)
 		w.open(0)
 		w.end(streamEnd{err: err, recalled: true})
-		w.request()
-		if _, final := w.ended(w.now, streamEnd{err: err}); !errors.Is(final, err) || w.state != streamGivenUp {
+		if _, final := w.ended(w.now, streamEnd{err: err}); !errors.Is(final, err) {
 			t.Errorf("%v: %v", err, final)
 		}
 	}

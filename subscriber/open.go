@@ -112,19 +112,16 @@ func (all openSet) list() []Open {
 
 // open counts the confirmations that wait. Subscriber.mu is held.
 func (c *confirmer) open(all openSet) {
-	count := func(tenant string, items []confirmation, since time.Time) {
+	for b := range c.queue.all {
 		var o *Open
-		last := ""
-		for i := range items {
-			if o == nil || items[i].endpoint != last { // neighbors are often of the same one
-				last = items[i].endpoint
-				o = all.of(tenant, last)
-				o.Oldest = earlier(o.Oldest, since)
+		for i, item := range b.items {
+			if i == 0 || item.endpoint != b.items[i-1].endpoint { // neighbors are often of the same one
+				o = all.of(b.t.tenant, item.endpoint)
+				o.Oldest = earlier(o.Oldest, b.since)
 			}
 			o.Pending++
 		}
 	}
-	c.queue.all(func(b *confirmBatch) { count(b.t.tenant, b.items, b.since) })
 }
 
 // earlier returns the earlier of two times; the other one, if one is zero.

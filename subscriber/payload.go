@@ -303,54 +303,49 @@ func (s *Subscriber) download(ctx context.Context, j *download) error {
 	return nil
 }
 
-// readInline reads the payload into memory, which it reserves first.
+// readInline reads the payload into memory, which it reserves first: all of it, or without a size as it comes.
 func (s *Subscriber) readInline(ctx context.Context, j *download, r io.Reader, size int64) (data []byte, err error) {
-	d := j.d
 	var reserved int64
 	defer func() {
 		if err != nil {
-			s.returnBytes(d, reserved)
+			s.returnBytes(j.d, reserved)
 		}
 	}()
-	const step = 1 << 20
-	if size < 0 {
-		// The size is unknown: grow while reading.
-		for int64(len(data)) <= s.cfg.Payload.MaxInline {
-			if err := s.reserveBytes(ctx, j, step); err != nil {
-				return nil, err
-			}
-			reserved += step
-			start := len(data)
-			data = append(data, make([]byte, step)...)
-			n, err := io.ReadFull(r, data[start:])
-			data = data[:start+n]
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				return data, nil
-			}
-			if err != nil {
-				return nil, err
-			}
+	known, step := size >= 0, int64(1<<20)
+	if known {
+		step = size
+	}
+	data = []byte{}
+	for int64(len(data)) <= s.cfg.Payload.MaxInline {
+		if err := s.reserveBytes(ctx, j, step); err != nil {
+			return nil, err
 		}
-		return nil, ErrPayloadTooLarge
-	}
-	if err := s.reserveBytes(ctx, j, size); err != nil {
-		return nil, err
-	}
-	reserved = size
-	data = make([]byte, size)
-	if _, err := io.ReadFull(r, data); err != nil {
-		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-			err = gateway.ErrPayloadTruncated
+		reserved += step
+		start := len(data)
+		data = append(data, make([]byte, step)...)
+		n, err := io.ReadFull(r, data[start:])
+		ended := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		switch {
+		case ended && known:
+			return nil, gateway.ErrPayloadTruncated
+		case ended:
+			return data[:start+n], nil
+		case err != nil:
+			return nil, err
+		case known:
+			return data, readEnd(r)
 		}
-		return nil, err
 	}
-	// At the end the reader reports whether the payload was complete.
-	if n, err := io.Copy(io.Discard, io.LimitReader(r, 1)); err != nil {
-		return nil, err
-	} else if n > 0 {
-		return nil, gateway.ErrPayloadSize
+	return nil, ErrPayloadTooLarge
+}
+
+// readEnd reads the end, at which the reader reports whether the payload was complete.
+func readEnd(r io.Reader) error {
+	n, err := io.Copy(io.Discard, io.LimitReader(r, 1))
+	if n > 0 {
+		err = gateway.ErrPayloadSize
 	}
-	return data, nil
+	return err
 }
 
 // checkIn streams the payload into the claim check.

@@ -128,9 +128,6 @@ func (t *turns) waited(d time.Duration) {
 func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 	connection, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.mu.Lock()
-	s.loop.connection.request()
-	s.mu.Unlock()
 	stream, err := s.openStream(ctx, connection, cancel)
 	s.confirmer.heard.note(err)
 	if err != nil {

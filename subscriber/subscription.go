@@ -35,9 +35,8 @@ type subscription struct {
 
 	// stop is closed when delivery has to stop because Subscribe's context ended
 	// or the subscriber is closing.
-	stop     chan struct{}
-	stopOnce sync.Once
-	stopped  bool // the same, guarded by Subscriber.mu
+	stop    chan struct{}
+	stopped bool // the same, guarded by Subscriber.mu
 	// givenUp says that what handlers still have is left with the service. Guarded by Subscriber.mu.
 	givenUp bool
 	// drained ends when open messages are no longer waited for. The contexts
@@ -317,15 +316,16 @@ func (s *Subscriber) awaitHandlers(sub *subscription) {
 
 // stopSubscription stops intake for sub. It is idempotent.
 func (s *Subscriber) stopSubscription(sub *subscription) {
-	sub.stopOnce.Do(func() {
-		s.mu.Lock()
-		sub.stopped = true
-		s.seen.before[sub.topic] = s.seen.acked.of(sub.topic)
-		if !s.hasTakers() && s.loop.stop != nil {
-			s.loop.stop()
-		}
-		s.core.End(s.now(), sub.route)
-		s.unlock()
-		close(sub.stop)
-	})
+	s.mu.Lock()
+	defer s.unlock()
+	if sub.stopped {
+		return
+	}
+	sub.stopped = true
+	s.seen.before[sub.topic] = s.seen.acked.of(sub.topic)
+	if !s.hasTakers() && s.loop.stop != nil {
+		s.loop.stop()
+	}
+	s.core.End(s.now(), sub.route)
+	close(sub.stop)
 }

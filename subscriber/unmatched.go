@@ -59,7 +59,7 @@ func (s *Subscriber) answered(sub *subscription, it *core.Item, refused bool) ms
 		return msgctx.Acked
 	}
 	s.mu.Lock()
-	s.core.Refuse(it, refused)
+	it.Refused = refused
 	last := refused && s.cfg.Unmatched == UnmatchedQuarantine && s.core.RefusedByAll(it)
 	s.mu.Unlock()
 	if !last {
@@ -69,7 +69,7 @@ func (s *Subscriber) answered(sub *subscription, it *core.Item, refused bool) ms
 	if outcome == msgctx.Acked { // the quarantine has it, so somebody does
 		s.stats.unmatched.Add(1)
 		s.mu.Lock()
-		s.core.Refuse(it, false)
+		it.Refused = false
 		s.mu.Unlock()
 	}
 	return outcome

@@ -60,7 +60,7 @@ func TestNothingIsConfirmedThatNobodyStored(t *testing.T) {
 	h.connects()
 	refuses := func(m *Message) {
 		h.takes(Opened, m)
-		h.Refuse(&m.item, true)
+		m.item.Refused = true
 		h.settles(r, m, Acked)
 	}
 	refuses(numbered(1, "t"))

@@ -75,9 +75,10 @@ type Item struct {
 	Opened, FirstNack time.Duration
 	// Begun says that some of what was made of it may be stored even if one before it fails.
 	Begun bool
+	// Refused says that its route, which was handed it, does not want the message: the Acked that follows is no acknowledgment.
+	Refused bool
 
 	state   itemState
-	refused bool          // its route does not want it
 	moving  bool          // counted as that, and else as waiting
 	placed  bool          // see Core.Placed
 	counted int32         // how much of Overtaken is
@@ -153,7 +154,7 @@ func (m *Message) leftByOther(wanted []*Route) bool {
 // AckedBy yields who has acked m.
 func (m *Message) AckedBy(yield func(*Route) bool) {
 	for it := range m.items {
-		if it.state == finished && !it.refused && !yield(it.route) {
+		if it.state == finished && !it.Refused && !yield(it.route) {
 			return
 		}
 	}

@@ -437,10 +437,10 @@ func (w *world) work(it *Item) {
 func (w *world) end(it *Item, m *sent, do work) {
 	outcome := do.outcome
 	if outcome == Acked && len(it.Message.IDs) > 0 {
-		w.core.Refuse(it, do.refuses)
+		it.Refused = do.refuses
 		if do.refuses && w.core.cfg.Quarantines && w.core.RefusedByAll(it) {
 			if outcome = w.quarry(it, m); outcome == Acked {
-				w.core.Refuse(it, false)
+				it.Refused = false
 				do.refuses = false
 			}
 		}

@@ -31,7 +31,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"what has a file that was left is confirmed", "ledger.go", "			e.gone = e.gone || m.left\n", "", byPrograms},
 	{"who has acked what was left is forgotten", "ledger.go", "	case len(m.Confirm) == 0 && m.acked():\n", "	case false:\n", byPrograms},
 	{"what is confirmed is taken again", "ledger.go", "	case e.state == awaiting, e.state == open && !e.given:", "	case e.state == awaiting:", byPrograms},
-	{"a refusal is an ack", "message.go", "it.state == finished && !it.refused && ", "it.state == finished && ", byPrograms},
+	{"a refusal is an ack", "message.go", "it.state == finished && !it.Refused && ", "it.state == finished && ", byPrograms},
 	{"what a route did not get since it is shut is confirmed", "take.go", "	known.left = left || known.leftByOther(wanted)\n", "", byPrograms},
 	{"what a route that ended left is never confirmed", "take.go", "		known.left = known.leftByOther(wanted)\n", "", byPrograms},
 	{"a route that ends has acked everything", "core.go", "			c.leave(now, it)\n			c.leftBehind = true\n", "			if it.place > 0 {\nc.queue.take(int(it.place))\n}\n			c.finish(now, it, Acked)\n", byPrograms},

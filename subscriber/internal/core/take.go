@@ -145,7 +145,7 @@ func (c *Core) Done(now time.Duration, it *Item, outcome Outcome, after time.Dur
 	}
 	l.settle(it, outcome)
 	if outcome != Acked { // it has not got rid of it
-		it.refused = false
+		it.Refused = false
 	}
 	if outcome == Nacked && !l.Route.ordered && len(it.Message.IDs) > 0 && c.window.overShare(l) {
 		outcome = Left
@@ -276,18 +276,12 @@ func (c *Core) settle(now time.Duration, m *Message) {
 	}
 }
 
-// Refuse says whether the route of it, which was handed out, does not want the message. The Acked that follows is no
-// acknowledgment then.
-func (c *Core) Refuse(it *Item, refused bool) {
-	it.refused = refused
-}
-
 // RefusedByAll reports whether everybody who got the message refused it, the route of it, which still has it, included,
 // and something of it is nowhere else.
 func (c *Core) RefusedByAll(it *Item) bool {
 	m := it.Message
 	for other := range m.items {
-		if other.open() && !other.refused {
+		if other.open() && !other.Refused {
 			return false
 		}
 	}

@@ -228,7 +228,7 @@ func (q *downloadQueue) firstFair(now time.Time, first *download) *download {
 	}
 	for place := range q.ready.All() {
 		if j := place.Item; place.DueBy(now) {
-			if n := crowding(j); n < best || n == best && place.Before(&first.place) {
+			if n := crowding(j); n < best || n == best && place.Sooner(&first.place) {
 				first, best = j, n
 			}
 		}

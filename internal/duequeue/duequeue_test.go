@@ -36,7 +36,7 @@ func TestRandomProgram(t *testing.T) {
 		now := start.Add(time.Duration(random.IntN(20)))
 		for i := range queues {
 			slices.SortFunc(model[i], func(a, b *entry) int {
-				if a.Before(b) {
+				if a.Sooner(b) {
 					return -1
 				}
 				return 1

@@ -3,6 +3,8 @@ package core
 import (
 	"slices"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/duequeue"
 )
 
 const (
@@ -56,9 +58,9 @@ type Core struct {
 	window window
 	ledger ledger
 	files  files
-	queue  dueQueue[*Item] // items that wait for their time
-	made   uint32          // routes
-	left   int             // messages that were left with the service since the stream was opened
+	queue  duequeue.Heap[*Item] // items that wait for their time
+	made   uint32               // routes
+	left   int                  // messages that were left with the service since the stream was opened
 
 	unsynced
 	blocked     bool          // something did not fit; see Effects.Room
@@ -77,7 +79,7 @@ type Core struct {
 
 // unsynced is what waits until what was stored survives a power cut.
 type unsynced struct {
-	holds    dueQueue[*Hold]          // confirmations
+	holds    duequeue.Heap[*Hold]     // confirmations
 	filling  map[filling]*Hold        // the latest of those
 	held     int                      // how many wait, those included that are asked about
 	synced   int                      // that have waited so, and are not confirmed yet
@@ -249,7 +251,7 @@ func (c *Core) NextWake() (at time.Duration) {
 // Wake does what is due.
 func (c *Core) Wake(now time.Duration) {
 	for len(c.queue) > 0 && c.queue[0].at <= now {
-		it := c.queue.take(1)
+		it := c.queue.Take(1)
 		it.state = queued
 		c.offer(now, it)
 	}

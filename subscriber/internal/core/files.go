@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/duequeue"
 )
 
 // partWait is how long the confirmation of what may be a part of a file waits for the file.
@@ -16,8 +18,8 @@ const partWait = 10 * time.Second
 // Its clock stands still while the file may be the next event on the stream: when there is no room, or no stream.
 type files struct {
 	cfg      Config
-	held     dueQueue[*waiter] // messages
-	awaiting dueQueue[*waiter] // confirmations
+	held     duequeue.Heap[*waiter] // messages
+	awaiting duequeue.Heap[*waiter] // confirmations
 	byID     map[ID]*waiter
 	bytes    int64          // of what is held
 	heldOf   map[uint64]int // how many are held of each family
@@ -41,12 +43,12 @@ type waiter struct {
 	place  int // in its queue; zero when it is no longer there
 }
 
-// sooner sorts those of the same time by age.
-func (w *waiter) sooner(than *waiter) bool {
+// Sooner sorts those of the same time by age.
+func (w *waiter) Sooner(than *waiter) bool {
 	return w.until < than.until || w.until == than.until && w.since < than.since
 }
 
-func (w *waiter) setPlace(place int) { w.place = place }
+func (w *waiter) SetPlace(place int) { w.place = place }
 
 func (f *files) init(cfg Config) {
 	f.cfg, f.byID, f.heldOf = cfg, make(map[ID]*waiter), make(map[uint64]int)
@@ -83,7 +85,7 @@ func (f *files) renew(now time.Duration) {
 	}
 	slices.SortFunc(f.awaiting, func(a, b *waiter) int { return cmp.Compare(a.since, b.since) })
 	for i, w := range f.awaiting {
-		w.setPlace(i + 1)
+		w.SetPlace(i + 1)
 	}
 }
 
@@ -106,7 +108,7 @@ func (f *files) next() (at time.Duration) {
 func (f *files) tooManyAwait() bool { return len(f.awaiting) > f.cfg.MaxHeld }
 
 // queue returns that of w.
-func (f *files) queue(w *waiter) *dueQueue[*waiter] {
+func (f *files) queue(w *waiter) *duequeue.Heap[*waiter] {
 	if w.held {
 		return &f.held
 	}
@@ -119,12 +121,12 @@ func (f *files) add(w *waiter) {
 		f.bytes += w.m.Bytes
 		f.heldOf[w.m.Family]++
 	}
-	f.queue(w).put(w)
+	f.queue(w).Put(w)
 }
 
 func (f *files) remove(w *waiter) {
 	if w.place > 0 {
-		f.queue(w).take(w.place)
+		f.queue(w).Take(w.place)
 	}
 	delete(f.byID, w.m.IDs[0])
 	if w.held {
@@ -212,7 +214,7 @@ func (c *Core) wakeFiles(now time.Duration) {
 			f.remove(w)
 		case w.whole && f.heldOf[w.m.Family] > 1: // others have come: it is a part after all
 			w.whole, w.until = false, w.since+c.cfg.Hold
-			f.held.fix(1)
+			f.held.Fix(1)
 		default:
 			c.unclaimed(now, w)
 		}

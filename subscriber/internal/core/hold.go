@@ -80,8 +80,8 @@ func (h *Hold) Record() {
 // Len returns how many confirmations wait.
 func (h *Hold) Len() int { return len(h.waits) }
 
-func (h *Hold) sooner(than *Hold) bool { return h.due < than.due }
-func (h *Hold) setPlace(int)           {} // it is taken out when it is due only
+func (h *Hold) Sooner(than *Hold) bool { return h.due < than.due }
+func (h *Hold) SetPlace(int)           {} // it is taken out when it is due only
 
 // slack is how long a Hold is filled, so that one question is about many messages.
 const slack = 100 * time.Millisecond
@@ -188,7 +188,7 @@ func (c *Core) fill(now time.Duration, s stored) *Hold {
 			c.filling = make(map[filling]*Hold)
 		}
 		c.filling[key] = h
-		c.holds.put(h)
+		c.holds.Put(h)
 	}
 	h.began, h.acked = min(h.began, s.began), now
 	return h
@@ -208,7 +208,7 @@ func (c *Core) putOnHold(now time.Duration, s stored, slot int32, names *Names) 
 // wakeHolds asks about those that are due.
 func (c *Core) wakeHolds(now time.Duration) {
 	for len(c.holds) > 0 && c.holds[0].due <= now {
-		c.effects.Due = append(c.effects.Due, c.holds.take(1))
+		c.effects.Due = append(c.effects.Due, c.holds.Take(1))
 	}
 }
 
@@ -243,7 +243,7 @@ const fileWait = time.Second
 // NotYet takes in that it is not known yet whether what h has, which was in Effects.Due, survives a power cut.
 func (c *Core) NotYet(now time.Duration, h *Hold, after time.Duration) {
 	h.due = now + after
-	c.holds.put(h)
+	c.holds.Put(h)
 }
 
 // MayBeLost takes in that what h has, which was in Effects.Due, may not have survived a power cut: it comes again.

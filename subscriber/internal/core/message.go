@@ -90,8 +90,8 @@ type Item struct {
 	links[*Item] // in its lane
 }
 
-func (it *Item) sooner(than *Item) bool { return it.at < than.at }
-func (it *Item) setPlace(place int)     { it.place = int32(place) }
+func (it *Item) Sooner(than *Item) bool { return it.at < than.at }
+func (it *Item) SetPlace(place int)     { it.place = int32(place) }
 
 func (it *Item) open() bool { return it.state <= waiting }
 

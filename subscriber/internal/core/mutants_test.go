@@ -34,7 +34,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"a refusal is an ack", "message.go", "it.state == finished && !it.Refused && ", "it.state == finished && ", byPrograms},
 	{"what a route did not get since it is shut is confirmed", "take.go", "	known.left = left || known.leftByOther(wanted)\n", "", byPrograms},
 	{"what a route that ended left is never confirmed", "take.go", "		known.left = known.leftByOther(wanted)\n", "", byPrograms},
-	{"a route that ends has acked everything", "core.go", "			c.leave(now, it)\n			c.leftBehind = true\n", "			if it.place > 0 {\nc.queue.take(int(it.place))\n}\n			c.finish(now, it, Acked)\n", byPrograms},
+	{"a route that ends has acked everything", "core.go", "			c.leave(now, it)\n			c.leftBehind = true\n", "			if it.place > 0 {\nc.queue.Take(int(it.place))\n}\n			c.finish(now, it, Acked)\n", byPrograms},
 	{"what nobody wants any longer is confirmed", "files.go", "	if len(wanted) == 0 { // all who wanted it have ended\n", "	if false {\n", byPrograms},
 	{"a confirmation does not wait for a file", "files.go", "	return f.cfg.FileTaken && ", "	return false && f.cfg.FileTaken && ", byPrograms},
 	{"what everybody refused is confirmed, although nobody stored it", "ledger.go", "		case !l.quarantines:\n", "		default:\n", byHands},

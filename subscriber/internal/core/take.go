@@ -183,7 +183,7 @@ func (c *Core) putOff(now time.Duration, it *Item, due time.Duration) {
 	it.state = waiting
 	c.wait(now, it)
 	it.at = due
-	c.queue.put(it)
+	c.queue.Put(it)
 }
 
 // wait counts it among those that wait.
@@ -217,7 +217,7 @@ func (c *Core) room() {
 func (c *Core) leave(now time.Duration, it *Item) {
 	l := it.Lane
 	if it.place > 0 {
-		c.queue.take(int(it.place))
+		c.queue.Take(int(it.place))
 	}
 	c.finish(now, it, Left)
 	if l.first != nil {
@@ -371,6 +371,6 @@ func (c *Core) Lost(now time.Duration, m *Message) {
 func (c *Core) Hasten(now time.Duration, it *Item) {
 	if it.state == waiting {
 		it.at = now
-		c.queue.fix(int(it.place))
+		c.queue.Fix(int(it.place))
 	}
 }

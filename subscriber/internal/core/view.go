@@ -4,6 +4,8 @@ import (
 	"iter"
 	"slices"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/duequeue"
 )
 
 // Counts is how much of what there is.
@@ -87,7 +89,7 @@ func (it *Item) Principal() bool {
 // when it began and ends.
 func (c *Core) Waiters(now time.Duration, f func(m *Message, held bool, since, until time.Duration)) {
 	shift := now - c.files.clock(now)
-	for _, waiting := range []dueQueue[*waiter]{c.files.held, c.files.awaiting} {
+	for _, waiting := range []duequeue.Heap[*waiter]{c.files.held, c.files.awaiting} {
 		for _, w := range waiting {
 			f(w.m, w.held, w.since+shift, w.until+shift)
 		}

@@ -30,14 +30,10 @@ const (
 	// probeDownloads is how often one of those that failed is tried while others of them do not
 	// end.
 	probeDownloads = 2 * time.Second
-	// A download that has received nothing is abandoned if another one of its host, started
-	// later, took less than a stallFactor-th of it, and of stalledAfter, and after
-	// silentAfter if the host has served others.
-	stallFactor  = 8
-	stalledAfter = time.Second
-	silentAfter  = 3 * time.Second
-	// hostDownAfter is how many failures in a row are the host's.
-	hostDownAfter = 3
+	// A download that has received nothing is abandoned after stallFactor times what the latest one of its host
+	// took, but not before silentAfter.
+	stallFactor = 8
+	silentAfter = 3 * time.Second
 )
 
 // downloadQueue decides which payloads are downloaded when. It is a state machine: no
@@ -88,9 +84,7 @@ type downloadHost struct {
 	name      string
 	took      time.Duration // the latest download that succeeded; zero without any
 	downloads int           // of this host that are not finished
-	failures  int           // in a row
 	err       error         // of the latest that failed
-	retried   time.Time     // when those that failed were last tried at once
 	served    time.Time     // the latest success
 	helped    time.Time     // the latest success with a fresh URI
 	notBefore time.Time     // it asked to be left alone until then
@@ -269,7 +263,6 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 		return stepDone, false
 	}
 	j.failures++
-	j.host.failures++
 	if result == downloadBad {
 		if j.bad++; j.bad >= maxBadDownloads {
 			result = downloadExpired
@@ -318,22 +311,12 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 // succeeded takes in that the payload of j was downloaded.
 func (q *downloadQueue) succeeded(now time.Time, j *download) {
 	h := j.host
-	// A URI that failed works again, or a host does: so may others. While others of the host succeed
-	// all the time, that says nothing, and those that fail keep to their backoff.
-	beside := h.failures >= hostDownAfter && (h.retried.IsZero() || now.Sub(h.retried) >= q.retry.Max)
-	if j.failures > 0 || beside {
-		h.retried = now
+	if j.failures > 0 { // the URI works again, or the host does: so may others
 		q.retryHost(now, h, j.tried == j.expired)
 	}
-	h.failures, h.served, h.probe = 0, now, time.Time{}
+	h.served, h.probe, h.took = now, time.Time{}, max(now.Sub(j.started), 1)
 	if j.expired != nil && j.tried != j.expired {
 		h.helped = now
-	}
-	h.took = max(now.Sub(j.started), stalledAfter/stallFactor)
-	for _, other := range q.running {
-		if other.host == h && other.bytes.Load() == 0 && !other.blocked.Load() && now.Sub(other.started) > stallFactor*h.took {
-			other.abandon()
-		}
 	}
 }
 

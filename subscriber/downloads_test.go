@@ -383,7 +383,6 @@ func TestFirstDownloadThatWorksAgainWakesTheOthers(t *testing.T) {
 	if first == nil || w.q.next(now) != nil {
 		t.Fatal("want one of them due before the other")
 	}
-	first.host.retried = now
 	if step, _ := w.q.finished(now, first, downloadOK); step != stepDone {
 		t.Fatalf("step %v", step)
 	}

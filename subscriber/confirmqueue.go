@@ -188,7 +188,7 @@ func (q *confirmQueue) answered(now time.Time, b *confirmBatch, answer confirmAn
 	if answer != answerFailed && answer != answerTimeout && answer != answerForbidden {
 		q.failures = 0
 	} else if q.failures++; q.outage() {
-		q.probe = now.Add(backoff.Policy{Initial: q.cfg.Retry.Initial, Max: q.cfg.Retry.Max}.Delay(q.failures - 2*q.cfg.MaxRequests))
+		q.probe = now.Add(backoff.Policy(q.cfg.Retry).Delay(q.failures - 2*q.cfg.MaxRequests))
 	}
 	switch {
 	case answer == answerOK:
@@ -261,7 +261,7 @@ func (q *confirmQueue) failed(now time.Time, b *confirmBatch, answer confirmAnsw
 	if b.fails++; b.fails >= splitAfter && len(b.items) > 1 {
 		q.split(now, b)
 	} else {
-		b.due = b.started.Add(backoff.Policy{Initial: q.cfg.Retry.Initial, Max: q.cfg.Retry.Max}.Delay(b.fails - 1))
+		b.due = b.started.Add(backoff.Policy(q.cfg.Retry).Delay(b.fails - 1))
 		t.batches = slices.Insert(t.batches, 0, b)
 	}
 	// The waits began with the request: one that took long to fail has waited already, and the service may have been back

@@ -42,7 +42,7 @@ type streamEnd struct {
 
 func newConnection(cfg Config) connection {
 	return connection{
-		policy:     backoff.Policy{Initial: cfg.Reconnect.Initial, Max: cfg.Reconnect.Max},
+		policy:     backoff.Policy(cfg.Reconnect),
 		refusedFor: cfg.StreamRefusedFor, limit: cfg.Payload.RefreshEvery,
 	}
 }

@@ -115,7 +115,7 @@ const (
 
 func newDownloadQueue(cfg PayloadConfig) *downloadQueue {
 	return &downloadQueue{
-		slots: cfg.MaxDownloads, retry: backoff.Policy{Initial: cfg.Retry.Initial, Max: cfg.Retry.Max},
+		slots: cfg.MaxDownloads, retry: backoff.Policy(cfg.Retry),
 		giveUpAfter: 2*cfg.RefreshEvery + time.Minute,
 		hosts:       make(map[string]*downloadHost),
 	}

@@ -199,7 +199,7 @@ func (h *holder) again() bool {
 func (h *holder) run() {
 	h.s.logger.Info("waiting for the lease", nil)
 	var outage reminders.Log
-	retry := backoff.Policy{Initial: h.s.cfg.Reconnect.Initial, Max: h.s.cfg.Reconnect.Max}
+	retry := backoff.Policy(h.s.cfg.Reconnect)
 	for failures := 0; h.again(); {
 		term, err := h.s.cfg.Lease.Acquire(h.ctx)
 		if h.ctx.Err() != nil && err != nil {

@@ -79,7 +79,7 @@ func (s *Subscriber) watchStream(ctx context.Context, term *lease.Fence) {
 			s.logger.Error("the lease is given up, because the event stream cannot be opened, or the gateway does not answer; another process may be able to reach it",
 				err, watermill.LogFields{"down": down.Round(time.Millisecond).String()})
 			s.stats.inVain.Add(vain)
-			term.GiveUp()
+			term.End(lease.ErrGivenUp)
 			return
 		}
 	}

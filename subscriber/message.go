@@ -148,15 +148,8 @@ func messageUUID(key core.ID) uuid.UUID {
 
 // appendUUID appends the text of id.
 func appendUUID(b []byte, id uuid.UUID) []byte {
-	const digits = "0123456789abcdef"
-	for i, v := range id {
-		switch i {
-		case 4, 6, 8, 10:
-			b = append(b, '-')
-		}
-		b = append(b, digits[v>>4], digits[v&0xf])
-	}
-	return b
+	text, _ := id.MarshalText() // it never fails
+	return append(b, text...)
 }
 
 // fileUUID derives the message UUID of a file from its endpoint and messages,

@@ -229,7 +229,7 @@ func (s *Subscriber) classifyDownload(ctx context.Context, j *download, err erro
 		return downloadExpired, err
 	case errors.Is(err, gateway.ErrPayloadSize), errors.Is(err, gateway.ErrPayloadTruncated), errors.Is(err, gateway.ErrBadResponse):
 		return downloadBad, err
-	case refusesPayload(err):
+	case errors.Is(err, ErrPayloadTooLarge), errors.Is(err, gateway.ErrTooLarge), errors.Is(err, gateway.ErrInvalid): // it always will be
 		return downloadOver, err
 	}
 	return downloadFailed, err
@@ -252,8 +252,11 @@ func (s *Subscriber) fetched(j *download, result downloadResult, err error) (fir
 	case step == stepRefresh:
 		s.requestFresh(now)
 	}
-	if result == downloadOK && s.payloads.gone.served(j.host.name) {
-		s.core.Want(s.now())
+	if gone := s.payloads.gone.hosts; result == downloadOK {
+		if _, refused := gone[j.host.name]; refused { // other payloads: they are worth another attempt
+			delete(gone, j.host.name)
+			s.core.Want(s.now())
+		}
 	}
 	if step == stepRetry || step == stepRefresh {
 		s.core.Unfetched(s.now(), &j.d.Message)
@@ -270,12 +273,6 @@ var errSlowDownload = errors.New("subscriber: the download was too slow")
 // refusesURI reports whether the payload cannot be had from its URI, and perhaps from a fresh one.
 func refusesURI(err error) bool {
 	return errors.Is(err, gateway.ErrPayloadExpired) || errors.Is(err, gateway.ErrRedirect)
-}
-
-// refusesPayload reports whether another download attempt cannot succeed.
-func refusesPayload(err error) bool {
-	return errors.Is(err, ErrPayloadTooLarge) || errors.Is(err, gateway.ErrTooLarge) ||
-		errors.Is(err, gateway.ErrInvalid)
 }
 
 // download makes one attempt to download a payload. Retries are up to the queue.

@@ -94,34 +94,15 @@ func newGoneMessages() goneMessages {
 	return goneMessages{known, make(map[string]struct{})}
 }
 
-// fails records a host of which nothing came while a payload was found gone.
-func (g *goneMessages) fails(host string) {
-	if len(g.hosts) < maxGone {
-		g.hosts[host] = struct{}{}
-	}
-}
-
-// served is called when a host has served a payload. It reports whether some of its payloads were found gone
-// while it served nothing: they are worth another attempt.
-func (g *goneMessages) served(host string) (again bool) {
-	_, again = g.hosts[host]
-	delete(g.hosts, host)
-	return again
-}
-
-func (g *goneMessages) add(id core.ID) (isNew bool) {
-	isNew = !g.known.Contains(id)
-	g.known.Add(id, struct{}{})
-	return isNew
-}
-
 // gone sets d aside: its payload is gone, however often its message is redelivered. j was its download.
 func (s *Subscriber) gone(d *delivery, j *download) {
 	s.stats.setAside.Add(1)
 	s.mu.Lock()
-	isNew := s.payloads.gone.add(d.identity())
-	if isNew && !j.host.served.After(j.uriAt) {
-		s.payloads.gone.fails(j.host.name)
+	gone := s.payloads.gone
+	isNew := !gone.known.Contains(d.identity())
+	gone.known.Add(d.identity(), struct{}{})
+	if isNew && !j.host.served.After(j.uriAt) && len(gone.hosts) < maxGone {
+		gone.hosts[j.host.name] = struct{}{}
 	}
 	s.mu.Unlock()
 	if isNew {

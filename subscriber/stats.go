@@ -171,6 +171,7 @@ func (s *Subscriber) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pending, oldest, failing := s.confirmer.pending()
+	counts := s.core.Counts()
 	stats := Stats{
 		Lease:    state,
 		Received: s.stats.received.Load(), Delivered: s.stats.delivered.Load(), Nacked: s.stats.nacked.Load(),
@@ -183,16 +184,12 @@ func (s *Subscriber) Stats() Stats {
 		ReleasedConfirmations: s.stats.released.Load(),
 		ConfirmRequests:       s.stats.confirmRequests.Load(), ConfirmFailures: s.stats.confirmFailures.Load(),
 		Quarantined: s.stats.quarantined.Load(), QuarantineFailures: s.stats.quarantineFailures.Load(),
+		InFlight: counts.Moving, InFlightBytes: counts.MovingBytes, Parked: counts.PutOff, Stalled: max(0, counts.Waiting-counts.PutOff),
+		Left: counts.Left, HeldNow: counts.Held, HeldConfirmations: counts.Awaiting, UnsyncedConfirmations: counts.Unsynced,
 		PendingConfirmations: pending, OldestPending: oldest, PossiblyLost: s.stats.possiblyLost.Load(),
 	}
 	stats.Stream = s.loop.connection.stream
 	stats.Stream.Connects = s.stats.connects.Load()
-	counts := s.core.Counts()
-	stats.InFlight, stats.InFlightBytes, stats.HeldNow = counts.Moving, counts.MovingBytes, counts.Held
-	stats.HeldConfirmations, stats.UnsyncedConfirmations = counts.Awaiting, counts.Unsynced
-	stats.Left = counts.Left
-	stats.Parked = counts.PutOff
-	stats.Stalled = max(0, counts.Waiting-counts.PutOff)
 	stats.Waits = appendWaits(s.waits(time.Now()), WaitTenant, failing)
 	for l := range s.core.Lanes {
 		for it := range l.Items {

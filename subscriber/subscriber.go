@@ -1,6 +1,7 @@
 package subscriber
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -198,10 +199,7 @@ const readyReported = time.Minute
 // the Router of the one with ctx or Config.Ready says so, or else for Config.StartAfter. One that ends before keeps
 // nobody waiting. s.mu is held.
 func (s *Subscriber) awaitOthers(ctx context.Context) {
-	start := msgctx.SubscriptionOf(ctx).Start
-	if start == nil {
-		start = s.cfg.Ready
-	}
+	start := cmp.Or(msgctx.SubscriptionOf(ctx).Start, s.cfg.Ready)
 	if start == nil {
 		now := time.Now()
 		if now.After(s.loop.start.at) { // nobody waits yet
@@ -212,10 +210,8 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 		}
 		return
 	}
-	select {
-	case <-start:
+	if wakeup.Raised(start) {
 		return
-	default:
 	}
 	s.loop.start.holds++
 	// Ends when start is closed, with ctx, or on Close.

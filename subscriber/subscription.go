@@ -151,7 +151,7 @@ func (s *Subscriber) nackDelay(it *core.Item) time.Duration {
 	if ownerOf(it.Message).record() != nil {
 		retry = s.cfg.Quarantine.Retry
 	}
-	return backoff.Policy{Initial: retry.Initial, Max: retry.Max}.Delay(int(it.Nacks))
+	return backoff.Policy(retry).Delay(int(it.Nacks))
 }
 
 // hasten makes it due, if it waits.

@@ -401,8 +401,8 @@ func (l *ledger) leave(slot int32) {
 		return
 	}
 	e.ring = true
-	oldest, full := l.lost.add(ref{slot, e.issue})
-	if old := l.resolve(oldest); full && old != nil {
+	oldest := l.lost.add(ref{slot, e.issue})
+	if old := l.resolve(oldest); old != nil {
 		old.ring = false
 		if old.state == left {
 			l.acked.Remove(old.id)
@@ -458,10 +458,9 @@ func (l *ledger) confirmed(now time.Duration, r ref) {
 
 // rememberConfirmed remembers the latest of those that were confirmed.
 func (l *ledger) rememberConfirmed(r ref) {
-	if oldest, full := l.recent.add(r); full {
-		if old := l.resolve(oldest); old != nil && old.state == confirmed {
-			l.forgetEntry(oldest.slot)
-		}
+	oldest := l.recent.add(r)
+	if old := l.resolve(oldest); old != nil && old.state == confirmed {
+		l.forgetEntry(oldest.slot)
 	}
 }
 
@@ -492,14 +491,14 @@ type ring struct {
 	size int
 }
 
-// add adds an entry and returns the one whose place it took.
-func (r *ring) add(added ref) (oldest ref, full bool) {
+// add adds an entry and returns the one whose place it took, if any.
+func (r *ring) add(added ref) (oldest ref) {
 	if len(r.refs) < r.size {
 		r.refs = append(r.refs, added)
-		return ref{}, false
+		return ref{}
 	}
 	oldest = r.refs[r.head]
 	r.refs[r.head] = added
 	r.head = (r.head + 1) % r.size
-	return oldest, true
+	return oldest
 }

@@ -13,7 +13,7 @@ import (
 // ErrLost is subscriber.ErrLeaseLost.
 var ErrLost = errors.New("subscriber: the lease is lost")
 
-// ErrGivenUp is why a fence ends by GiveUp.
+// ErrGivenUp is why a fence ends so that another process gets the lease.
 var ErrGivenUp = errors.New("the lease is given up")
 
 // Fence is the context of a term. Everything that works in the term derives from it. Its Err looks at the clock,
@@ -76,9 +76,6 @@ func (f *Fence) Leave() {
 		f.leave()
 	}
 }
-
-// GiveUp ends the term, so that another process gets the lease.
-func (f *Fence) GiveUp() { f.end(ErrGivenUp) }
 
 // End ends the term for this cause.
 func (f *Fence) End(cause error) { f.end(cause) }

@@ -125,7 +125,7 @@ func (c Config) Validate() error {
 		_, err := parseNetwork(proxy)
 		e.Check(err == nil, fmt.Sprintf("Proxies[%d]", i), "must be an address such as 10.0.0.7 or a network such as 10.0.0.0/8, not %q", proxy)
 	}
-	c.TLS.validate(&e)
+	c.TLS.Load(&e)
 	validate.NotNegative(&e, "ShutdownTimeout", c.ShutdownTimeout)
 	return e.Err(ErrConfig)
 }

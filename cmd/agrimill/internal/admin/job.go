@@ -186,10 +186,6 @@ func (j *jobs) wait(ctx context.Context) {
 	}
 }
 
-func (s *Server) replayPoisoned(w http.ResponseWriter, r *http.Request) { s.beginJob(w, r, "replay") }
-
-func (s *Server) dropPoisoned(w http.ResponseWriter, r *http.Request) { s.beginJob(w, r, "drop") }
-
 // beginJob begins a job, and responds with it.
 func (s *Server) beginJob(w http.ResponseWriter, r *http.Request, action string) {
 	if !s.authorized(w, r, action) {

@@ -61,7 +61,7 @@ func New(config Config, source Source) (*Server, error) {
 	}
 	if config.TLS.Enabled() {
 		var err error
-		if s.tls, err = newCertificates(config.TLS, config.Logger, config.Now); err != nil {
+		if s.tls, err = newCertificates(config.TLS, config.Logger); err != nil {
 			return nil, err
 		}
 	}
@@ -170,8 +170,8 @@ func (s *Server) newHandler() http.Handler {
 	read("GET /api/config", s.serveConfig)
 	mux.HandleFunc("GET /api/poison/contents", knowing(s.servePoisonContents, "id"))
 	mux.HandleFunc("GET /api/contents", knowing(s.serveContents, "id", "endpoint"))
-	mux.HandleFunc("POST /api/poison/replay", s.replayPoisoned)
-	mux.HandleFunc("POST /api/poison/drop", s.dropPoisoned)
+	mux.HandleFunc("POST /api/poison/replay", func(w http.ResponseWriter, r *http.Request) { s.beginJob(w, r, "replay") })
+	mux.HandleFunc("POST /api/poison/drop", func(w http.ResponseWriter, r *http.Request) { s.beginJob(w, r, "drop") })
 	mux.HandleFunc("POST /api/poison/stop", s.stopJob)
 	if s.config.Gatherer != nil {
 		mux.Handle("GET /metrics", s.reading(promhttp.HandlerFor(s.config.Gatherer, promhttp.HandlerOpts{

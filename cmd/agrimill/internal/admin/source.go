@@ -394,15 +394,11 @@ type Endpoint struct {
 	RoutedFrom *int `json:"routed_from,omitempty"`
 }
 
-// TenantsFrom converts the gateway's list. scopes may be nil; [gateway.Directory.Scopes]
-// provides it.
+// TenantsFrom converts the gateway's list, with the scopes of each tenant ([gateway.Directory.Scopes]).
 func TenantsFrom(list []gateway.TenantInfo, scopes func(tenantID string) []string) []Tenant {
 	tenants := make([]Tenant, 0, len(list))
 	for _, info := range list {
-		tenant := Tenant{ID: info.ID, Endpoints: make([]Endpoint, 0, len(info.Endpoints))}
-		if scopes != nil {
-			tenant.Scopes = scopes(info.ID)
-		}
+		tenant := Tenant{ID: info.ID, Scopes: scopes(info.ID), Endpoints: make([]Endpoint, 0, len(info.Endpoints))}
 		for _, endpoint := range info.Endpoints {
 			tenant.Endpoints = append(tenant.Endpoints, endpointFrom(endpoint))
 		}

@@ -9,15 +9,12 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// renewal is how often, at most, the files of a certificate are read again.
-const renewal = time.Second
-
-func (t TLS) validate(e *validate.Errors) {
+// Load reads the files, if there are any, and adds what is wrong with them under TLS.
+func (t TLS) Load(e *validate.Errors) (pairs []tls.Certificate) {
 	switch {
 	case !t.Enabled():
 	case t.KeyFile == "":
@@ -25,33 +22,33 @@ func (t TLS) validate(e *validate.Errors) {
 	case t.CertFile == "":
 		e.Add("TLS.KeyFile", "needs %s", validate.Field("TLS.CertFile"))
 	default:
-		if _, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile); err != nil {
-			path := "TLS.CertFile"
-			var file *os.PathError
-			if errors.As(err, &file) && file.Path == t.KeyFile {
-				path = "TLS.KeyFile"
-			}
-			e.AddCause(err, path, "%s", err)
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err == nil {
+			return []tls.Certificate{pair}
 		}
+		path := "TLS.CertFile"
+		if file, ok := errors.AsType[*os.PathError](err); ok && file.Path == t.KeyFile {
+			path = "TLS.KeyFile"
+		}
+		e.AddCause(err, path, "%s", err)
 	}
+	return nil
 }
 
 // certificates has the certificate of the server as it is in its files.
 type certificates struct {
 	files TLS
 	log   *slog.Logger
-	now   func() time.Time
 
 	current atomic.Pointer[tls.Certificate]
 
 	// mu is held by the one handshake that looks at the files; the others take what is current.
 	mu        sync.Mutex
-	lookedAt  time.Time
 	cert, key []byte // of the last attempt, also of one that failed
 }
 
-func newCertificates(files TLS, log *slog.Logger, now func() time.Time) (*certificates, error) {
-	c := &certificates{files: files, log: log, now: now, lookedAt: now()}
+func newCertificates(files TLS, log *slog.Logger) (*certificates, error) {
+	c := &certificates{files: files, log: log}
 	if err := c.load(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
@@ -74,11 +71,6 @@ func (c *certificates) renew() {
 		return
 	}
 	defer c.mu.Unlock()
-	now := c.now()
-	if now.Sub(c.lookedAt) < renewal {
-		return
-	}
-	c.lookedAt = now
 	if err := c.load(); err != nil {
 		c.log.Error("admin: the new certificate cannot be used; the one from before stays in use", "cert_file", c.files.CertFile, "error", err.Error())
 	}

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"fmt"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/why"
+	"github.com/google/uuid"
 	"net/http"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
@@ -35,4 +37,31 @@ func (s *Server) serveTrace(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	respond(w, r, known.Trace(query.Get("q"), only, limit))
+}
+
+// serveWhy finds out why messages of a type do not arrive from a tenant.
+func (s *Server) serveWhy(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	q := why.Question{Tenant: query.Get("tenant"), Type: query.Get("type"), From: query.Get("from")}
+	if q.Type == "" {
+		writeProblem(w, http.StatusBadRequest, "type is missing: the message type that does not arrive")
+		return
+	}
+	if q.Tenant == "" {
+		tenants, err := s.source.Tenants(r.Context())
+		switch {
+		case err != nil:
+			writeProblem(w, http.StatusBadGateway, redact(err))
+			return
+		case len(tenants) != 1:
+			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("tenant is missing: %d tenants have authorized the application; agrimill tenants lists their IDs", len(tenants)))
+			return
+		}
+		q.Tenant = tenants[0].ID
+	}
+	if id, err := uuid.Parse(q.Tenant); err != nil || len(q.Tenant) != len(id.String()) {
+		writeProblem(w, http.StatusBadRequest, "tenant must be the ID (UUID) of a tenant")
+		return
+	}
+	respond(w, r, s.source.Why(q))
 }

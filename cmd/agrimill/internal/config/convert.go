@@ -12,6 +12,7 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/publisher"
@@ -51,19 +52,7 @@ func (t *TLS) Config() (*tls.Config, error) {
 			e.Add("TLS.CAFile", "contains no PEM certificate")
 		}
 	}
-	switch {
-	case t.CertFile == "" && t.KeyFile == "":
-	case t.KeyFile == "":
-		e.Add("TLS.CertFile", "needs %s", validate.Field("TLS.KeyFile"))
-	case t.CertFile == "":
-		e.Add("TLS.KeyFile", "needs %s", validate.Field("TLS.CertFile"))
-	default:
-		certificate, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			e.AddCause(err, "TLS.CertFile", "%s", err)
-		}
-		config.Certificates = []tls.Certificate{certificate}
-	}
+	config.Certificates = admin.TLS{CertFile: t.CertFile, KeyFile: t.KeyFile}.Load(&e)
 	if err := e.Err(ErrTLS); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -288,4 +289,53 @@ func oneOf(values []string) string {
 		return strings.Join(values, "")
 	}
 	return strings.Join(values[:len(values)-1], ", ") + " or " + values[len(values)-1]
+}
+
+// variable is the name of an environment variable.
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// substitute returns the text of a scalar with ${NAME} replaced. fromEnv says that part of
+// it came from the environment.
+func (d *decoder) substitute(node *yaml.Node, path string, secret bool) (text string, fromEnv, ok bool) {
+	var b strings.Builder
+	rest, ok := node.Value, true
+	for {
+		before, after, found := strings.Cut(rest, "${")
+		if !found {
+			b.WriteString(rest)
+			return b.String(), fromEnv, ok
+		}
+		if strings.HasSuffix(before, "$") { // $${ is ${
+			b.WriteString(before[:len(before)-1] + "${")
+			rest = after
+			continue
+		}
+		b.WriteString(before)
+		expression, after, found := strings.Cut(after, "}")
+		if !found {
+			d.wrong(node, path, "has ${ without }", "write $${ for a literal ${")
+			return "", false, false
+		}
+		rest = after
+		name, fallback, hasFallback := strings.Cut(expression, ":-")
+		if !variable.MatchString(name) {
+			d.wrong(node, path, fmt.Sprintf("has ${%s}, which is not the name of an environment variable", expression), "write ${NAME} or ${NAME:-default}, or $${ for a literal ${")
+			ok = false
+			continue
+		}
+		switch value := d.options.Env(name); {
+		case value != "":
+			b.WriteString(value)
+			fromEnv = true
+		case hasFallback:
+			b.WriteString(fallback)
+		default:
+			suggestion := "set it, or write ${" + name + ":-default}"
+			if secret {
+				suggestion = "set it"
+			}
+			d.missing(place{node.Line, node.Column}, path, path, "needs the environment variable "+name+", which is unset or empty", suggestion)
+			ok = false
+		}
+	}
 }

@@ -5,8 +5,7 @@
 //	endpoints.go   endpoints that are made when agrimill starts
 //	sinks.go       where messages go, opened when they can be reached
 //	sources.go     where messages come from on their way to the gateway
-//	filter.go      which messages a route carries
-//	farm.go        what it makes of farm data
+//	filter.go      which messages a route carries, and what it makes of farm data
 //	dedup.go       the memory of what was handled
 //	generation.go  the routes of one configuration, in a router
 //	run.go         start, run, stop

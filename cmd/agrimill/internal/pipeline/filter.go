@@ -2,6 +2,10 @@ package pipeline
 
 import (
 	"cmp"
+	"fmt"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/expr"
+	"github.com/agrimill/agrimill/router/farm"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -46,4 +50,63 @@ func (n *names) newRefusal(cfg config.Filter) func(tenant, messageType, endpoint
 		}
 		return "", nil
 	}
+}
+
+// setExpressions sets what a route does by expressions. It comes before setFarm: they are asked before payloads are read,
+// and see what setFarm has set.
+func (p *Pipeline) setExpressions(cfg config.Route, route *router.Route) error {
+	if cfg.Filter.Expr == "" && len(cfg.Set) == 0 {
+		return nil
+	}
+	inspector, err := farm.NewInspector(farm.ReadConfig{Devices: p.devices.known, Payloads: p.claims})
+	if err != nil {
+		return err
+	}
+	if cfg.Filter.Expr != "" {
+		filter, err := expr.NewFilter(cfg.Filter.Expr, inspector)
+		if err != nil {
+			return fmt.Errorf("filter: expr: %w", err)
+		}
+		route.Filter = both(route.Filter, filter.Select)
+	}
+	if len(cfg.Set) > 0 {
+		setter, err := expr.NewSetter(cfg.Set, inspector)
+		if err != nil {
+			return fmt.Errorf("set: %w", err)
+		}
+		route.Middleware = append(route.Middleware, setter.Middleware)
+	}
+	return nil
+}
+
+// both accepts what first, if there is one, and then second accept.
+func both(first, second func(*message.Message) (bool, error)) func(*message.Message) (bool, error) {
+	if first == nil {
+		return second
+	}
+	return func(msg *message.Message) (bool, error) {
+		if selected, err := first(msg); err != nil || !selected {
+			return false, err
+		}
+		return second(msg)
+	}
+}
+
+// setFarm sets what a route does by what is in the payloads. A route that does nothing of the kind is left
+// as it is.
+func (p *Pipeline) setFarm(cfg config.Route, route *router.Route) (err error) {
+	if cfg.Filter.Farm != nil {
+		filterConfig := *cfg.Filter.Farm
+		filterConfig.Devices, filterConfig.Payloads = p.devices.known, p.claims
+		filter, err := farm.NewFilter(filterConfig)
+		if err != nil {
+			return fmt.Errorf("filter: %w", err)
+		}
+		route.Filter = both(route.Filter, filter.Select)
+		route.Middleware = append(route.Middleware, filter.Middleware)
+	}
+	if route.Transform, err = farm.NewTransform(cfg.Transform.WithDevices(p.devices.known).WithPayloads(p.claims)); err != nil {
+		return fmt.Errorf("transform: %w", err)
+	}
+	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -115,7 +116,7 @@ type observed struct {
 	readiness    readiness
 	snapshots    sync.Mutex // is held while one is made: steady wants them in their order
 	steady       admin.Steady
-	certificates certificates
+	certificates atomic.Pointer[[]admin.Certificate] // as of the last look
 	observer     *metrics.Observer
 	sinkMetrics  *metrics.Sinks   // those of the same name are counted together
 	journal      *journal.Journal // nil: none

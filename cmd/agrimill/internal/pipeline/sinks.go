@@ -46,11 +46,6 @@ type sink struct {
 	queuesMu sync.Mutex
 	queues   map[string]*kafkaqueue.Queue // by topic; closed with the sink
 	closed   bool
-
-	checkMu sync.Mutex
-	up      bool
-	failure string
-	checked time.Time
 }
 
 var (
@@ -269,23 +264,13 @@ func (s *sink) Describe() sinks.Description {
 	return d
 }
 
-// Health implements [sinks.Sink] and remembers the result.
+// Health implements [sinks.Sink].
 func (s *sink) Health(ctx context.Context) error {
 	inner, err := s.Get()
 	if err != nil {
-		err = sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
-	} else {
-		err = inner.Health(ctx)
+		return sinks.NewError(s.name, "", sinks.ErrUnavailable, err)
 	}
-	select {
-	case <-s.Tried():
-	default:
-		return err // still opening: the state is unknown
-	}
-	s.checkMu.Lock()
-	defer s.checkMu.Unlock()
-	s.up, s.failure, s.checked = err == nil, router.RedactError(err, nil), time.Now()
-	return err
+	return inner.Health(ctx)
 }
 
 // Recovered implements [sinks.Recovering]: it signals that the sink was opened, and then
@@ -314,11 +299,14 @@ func (s *sink) Survives(began, acked time.Time) (bool, error) {
 	return false, nil
 }
 
-// last returns the last result of Health.
-func (s *sink) last() (up bool, failure string, checked time.Time) {
-	s.checkMu.Lock()
-	defer s.checkMu.Unlock()
-	return s.up, s.failure, s.checked
+// tried reports whether opening it has been tried: until then its state is not known.
+func (s *sink) tried() bool {
+	select {
+	case <-s.Tried():
+		return true
+	default:
+		return false
+	}
 }
 
 // Close does nothing: routers close what they publish to, and the sink outlives them.

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/stored"
+	"github.com/agrimill/agrimill/internal/spool"
+	"iter"
 	"net/url"
 	"slices"
 	"strconv"
@@ -40,12 +43,14 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	stats := p.subscriber.Stats()
 	s := admin.Snapshot{
 		Name: p.options.Name, Version: p.options.Version, Started: p.started, Time: time.Now(), Error: router.RedactError(ended, nil),
-		Certificates: p.certificates.latest(),
-		Unprovided:   p.unprovided(),
-		Config:       admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure, FailedAt: loaded.failedAt, Reloads: loaded.reloads},
-		Gateway:      admin.GatewayFrom(stats.Stream),
-		Subscriber:   admin.SubscriberFrom(stats),
-		Poison:       g.poisonQueue(),
+		Unprovided: p.unprovided(),
+		Config:     admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure, FailedAt: loaded.failedAt, Reloads: loaded.reloads},
+		Gateway:    admin.GatewayFrom(stats.Stream),
+		Subscriber: admin.SubscriberFrom(stats),
+		Poison:     g.poisonQueue(),
+	}
+	if certificates := p.certificates.Load(); certificates != nil {
+		s.Certificates = *certificates
 	}
 	s.Checks, s.CheckedAt = p.readiness.latest(s.Time)
 	if c, looked := p.readiness.last(dedupCheck); looked && p.memory.on() {
@@ -86,7 +91,12 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	}
 	s.AddOpen(open)
 	for _, sink := range g.sinks {
-		s.Sinks = append(s.Sinks, sink.status())
+		status := sink.status()
+		i := slices.IndexFunc(s.Checks, func(c admin.Check) bool { return c.Name == "sink "+sink.name })
+		if i >= 0 && sink.tried() {
+			status.Up, status.Error, status.CheckedAt = s.Checks[i].OK, s.Checks[i].Message, s.CheckedAt
+		}
+		s.Sinks = append(s.Sinks, status)
 	}
 	slices.SortFunc(s.Sinks, func(a, b admin.Sink) int { return strings.Compare(a.Name, b.Name) })
 	p.nameWaits(g, s.Subscriber.Waits)
@@ -184,10 +194,9 @@ func (g *generation) receives() bool {
 	return slices.ContainsFunc(g.routes, func(r admin.Route) bool { return r.Direction == admin.FromGateway })
 }
 
-// status returns the sink as of its last check.
+// status returns the sink, except for whether it is up.
 func (s *sink) status() admin.Sink {
 	status := admin.Sink{Name: s.name, Kind: s.kind, Target: s.target}
-	status.Up, status.Error, status.CheckedAt = s.last()
 	if inner, err := s.Get(); err == nil {
 		d := inner.Describe()
 		status.Durability, status.DurabilityNote = d.Durability.String(), d.DurabilityNote
@@ -323,4 +332,18 @@ func depthNote(kind string) string {
 		return ""
 	}
 	return "a sink of kind " + kind + " does not report the number of messages"
+}
+
+// storedConnectTimeout is how long to wait for a broker to show what is in a message: somebody waits for it, and there may be
+// other places to look at.
+const storedConnectTimeout = 3 * time.Second
+
+// Stored implements [admin.Source], with the brokers and buckets of the running configuration, and connections of its own.
+func (p *Pipeline) Stored(ctx context.Context, m *journal.Message) iter.Seq2[admin.StoredCopy, error] {
+	return stored.Each(ctx, p.now().config, m, stored.Options{
+		// All of it in memory: there may be no directory for temporary files.
+		Limits:         spool.Limits{Max: admin.MaxStored, Memory: admin.MaxStored},
+		ConnectTimeout: storedConnectTimeout,
+		Claims:         p.claimCheck,
+	})
 }

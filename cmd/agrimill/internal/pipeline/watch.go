@@ -3,10 +3,12 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -98,7 +100,10 @@ func (p *Pipeline) poll(ctx context.Context) {
 		var open sync.WaitGroup
 		g := p.now() // all of this ends with checks
 		open.Go(func() { p.readiness.record(p.look(checks, g), time.Now()) })
-		open.Go(func() { p.certificates.look(p.now().config) })
+		open.Go(func() {
+			certificates := certificatesOf(g.config)
+			p.certificates.Store(&certificates)
+		})
 		open.Go(func() { g.depth.look(checks) })
 		for _, waiting := range g.backlogs {
 			open.Go(func() { waiting.look(checks) })
@@ -112,6 +117,24 @@ func (p *Pipeline) poll(ctx context.Context) {
 		case <-next:
 		}
 	}
+}
+
+// certificatesOf reads the files with certificates of this program, which are renewed without a reload. A name out of the
+// environment may not be shown, so it is not looked at.
+func certificatesOf(cfg *config.Config) (all []admin.Certificate) {
+	for _, s := range cfg.Settings() {
+		file, text := s.Value.(string)
+		if !text || file == "" || s.Environment || !strings.HasSuffix(s.Path, ".cert_file") {
+			continue
+		}
+		c := admin.Certificate{Setting: s.Path, File: file}
+		leaf, err := config.Leaf(file)
+		if c.Error = router.RedactError(err, nil); err == nil {
+			c.NotAfter = leaf.NotAfter
+		}
+		all = append(all, c)
+	}
+	return all
 }
 
 // logStart logs what is running.
@@ -143,5 +166,26 @@ func (p *Pipeline) logStop(err error) {
 		p.logger.Error("agrimill stopped", "error", router.RedactError(err, nil))
 	default:
 		p.logger.Info("agrimill stopped", counts...)
+	}
+}
+
+// historyInterval is how often the history learns of the routes and the journal. In that time the journal must not drop what it
+// gets, so that latencies are complete: with its default bounds that takes 20,000 messages per second.
+const historyInterval = 2 * time.Second
+
+// remember keeps the history up to date until ctx ends.
+func (p *Pipeline) remember(ctx context.Context) {
+	tick := time.NewTicker(historyInterval)
+	defer tick.Stop()
+	for {
+		open := p.subscriber.Open()
+		now := p.snapshot(open)
+		p.history.Update(admin.SamplesFrom(now, open), p.journal)
+		p.history.AddUnconfirmed(now.Subscriber.Unconfirmed)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
 	}
 }

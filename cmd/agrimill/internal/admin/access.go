@@ -2,26 +2,48 @@ package admin
 
 import (
 	"crypto/sha256"
+	"crypto/subtle"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Wrong tokens allowed per address: a few at once, then one every few seconds.
+const (
+	tokenBurst    = 5
+	tokenInterval = 10 * time.Second
+	// maxAddresses bounds the memory; beyond it, new addresses share one limiter.
+	maxAddresses = 1024
 )
 
 // access says who may read, and who may do what needs Config.Token.
 type access struct {
-	token      *token
-	userHeader string
-	proxies    []netip.Prefix // empty: loopback
+	// writer and reader are the digests of Config.Token and Config.ReadToken, so that a comparison takes the same time for
+	// tokens of any length; nil if there is none.
+	writer, reader *[sha256.Size]byte
+	userHeader     string
+	proxies        []netip.Prefix // empty: loopback
+	now            func() time.Time
+
+	mu       sync.Mutex
+	limiters map[netip.Addr]*rate.Limiter
+	others   *rate.Limiter
 }
 
 func newAccess(config Config) *access {
-	a := &access{token: newToken(string(config.Token), config.Now), userHeader: config.UserHeader}
+	a := &access{userHeader: config.UserHeader, now: config.Now, limiters: make(map[netip.Addr]*rate.Limiter), others: newLimiter()}
+	if config.Token != "" {
+		a.writer = new(sha256.Sum256([]byte(config.Token)))
+	}
 	if config.ReadToken != "" {
-		digest := sha256.Sum256([]byte(config.ReadToken))
-		a.token.reader = &digest
+		a.reader = new(sha256.Sum256([]byte(config.ReadToken)))
 	}
 	for _, proxy := range config.Proxies {
 		if network, err := parseNetwork(proxy); err == nil { // Validate has seen it
@@ -30,6 +52,8 @@ func newAccess(config Config) *access {
 	}
 	return a
 }
+
+func newLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(tokenInterval), tokenBurst) }
 
 // parseNetwork reads an address or a network.
 func parseNetwork(text string) (netip.Prefix, error) {
@@ -41,8 +65,11 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return network.Masked(), err
 }
 
+// writes reports whether there is a token that may do more than read.
+func (a *access) writes() bool { return a.writer != nil }
+
 // protected reports whether reading needs anything.
-func (a *access) protected() bool { return a.token.reader != nil || a.userHeader != "" }
+func (a *access) protected() bool { return a.reader != nil || a.userHeader != "" }
 
 // user returns whom a proxy names as the user of a request; empty if none does. A header that is
 // there twice is not believed: the proxy added its own to that of the client.
@@ -75,7 +102,7 @@ func (a *access) mayRead(r *http.Request) verdict {
 	if !a.protected() || a.user(r) != "" {
 		return reads
 	}
-	return a.token.check(r)
+	return a.check(r)
 }
 
 // reading passes requests on that may read.
@@ -99,11 +126,11 @@ func (s *Server) tells(r *http.Request) bool {
 // authorized checks whether a request has the token for what it wants to do or see, and responds if it
 // has not.
 func (s *Server) authorized(w http.ResponseWriter, r *http.Request, what string) bool {
-	if !s.access.token.configured() {
+	if !s.access.writes() {
 		writeProblem(w, http.StatusForbidden, what+" is disabled: no token is configured")
 		return false
 	}
-	v := s.access.token.check(r)
+	v := s.access.check(r)
 	if v != accepted {
 		s.refuse(w, r, v, what)
 	}
@@ -127,4 +154,90 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, v verdict, what 
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="agrimill"`)
 	writeProblem(w, http.StatusUnauthorized, "the token is missing or wrong")
+}
+
+// verdict is the result of checking a request's token.
+type verdict int
+
+const (
+	accepted verdict = iota
+	// reads: it is the token that may only read.
+	reads
+	// missing: there is no token in the request.
+	missing
+	refused
+	// limited: too many wrong tokens came from this address. The token was not checked, so
+	// that guessing is not faster with luck.
+	limited
+)
+
+// check checks the token of a request.
+func (a *access) check(r *http.Request) verdict {
+	scheme, credentials, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if a.writer == nil && a.reader == nil || !strings.EqualFold(scheme, "Bearer") || credentials == "" {
+		return missing
+	}
+	limiter := a.limiter(r.RemoteAddr)
+	now := a.now()
+	// Reserved before the comparison, so that concurrent requests do not count as one.
+	reservation := limiter.ReserveN(now, 1)
+	if reservation.DelayFrom(now) > 0 {
+		reservation.CancelAt(now)
+		return limited
+	}
+	digest := sha256.Sum256([]byte(strings.TrimSpace(credentials)))
+	is := func(right *[sha256.Size]byte) bool {
+		return right != nil && subtle.ConstantTimeCompare(digest[:], right[:]) == 1
+	}
+	result := refused
+	switch {
+	case is(a.writer):
+		result = accepted
+	case is(a.reader):
+		result = reads
+	}
+	if result != refused {
+		reservation.CancelAt(now)
+	}
+	return result
+}
+
+// limiter returns the limiter of an address, creating it if necessary.
+func (a *access) limiter(remote string) *rate.Limiter {
+	host, _, _ := net.SplitHostPort(remote)
+	addr, err := netip.ParseAddr(host)
+	if err != nil {
+		return a.others
+	}
+	addr = addr.Unmap().WithZone("")
+	if addr.Is6() {
+		// A client with one IPv6 address usually has the whole /64.
+		if prefix, err := addr.Prefix(64); err == nil {
+			addr = prefix.Addr()
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if limiter := a.limiters[addr]; limiter != nil {
+		return limiter
+	}
+	if len(a.limiters) >= maxAddresses {
+		a.forget()
+	}
+	if len(a.limiters) >= maxAddresses {
+		return a.others
+	}
+	limiter := newLimiter()
+	a.limiters[addr] = limiter
+	return limiter
+}
+
+// forget drops the limiters that are as good as new. It is called with the lock held.
+func (a *access) forget() {
+	now := a.now()
+	for addr, limiter := range a.limiters {
+		if limiter.TokensAt(now) >= tokenBurst {
+			delete(a.limiters, addr)
+		}
+	}
 }

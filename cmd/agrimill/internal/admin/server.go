@@ -94,7 +94,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.log.Info("admin: serving", "address", s.Addr(), "tls", s.tls != nil, "protected", s.access.protected(),
-		"replay", s.access.token.configured(), "pprof", s.config.PProf)
+		"replay", s.access.writes(), "pprof", s.config.PProf)
 	if !s.onLoopback() {
 		if !s.access.protected() {
 			s.log.Warn("admin: the address is not on loopback: anyone who can reach it sees names, states and errors of this agrimill; "+

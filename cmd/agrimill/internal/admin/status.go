@@ -36,7 +36,7 @@ func (s *Server) status() Status {
 		snapshot.Sinks = []Sink{}
 	}
 	return Status{
-		Snapshot: snapshot, Figures: FiguresFrom(snapshot.Subscriber), Browsable: s.source.PoisonStore() != nil, Replay: s.access.token.configured(),
+		Snapshot: snapshot, Figures: FiguresFrom(snapshot.Subscriber), Browsable: s.source.PoisonStore() != nil, Replay: s.access.writes(),
 		Metrics: s.config.Gatherer != nil, Job: s.jobs.now(),
 	}
 }

@@ -23,7 +23,7 @@ func TestWrongTokensAreCountedByAddress(t *testing.T) {
 		{"[2001:db8::1]:1", "[2001:db8::ffff:2%eth0]:1", "[2001:db8:0:1::1]:1"},
 		{"no address", "none either", "192.0.2.2:1"},
 	} {
-		token := newToken("the right one", func() time.Time { return now })
+		token := newAccess(Config{Token: "the right one", Now: func() time.Time { return now }})
 		for range tokenBurst {
 			if got := token.check(with("a wrong one", test.first)); got != refused {
 				t.Fatalf("%s: %d", test.first, got)
@@ -44,7 +44,7 @@ func TestWrongTokensAreCountedByAddress(t *testing.T) {
 // and that those that tried nothing for a while are forgotten.
 func TestTokenMemoryIsBounded(t *testing.T) {
 	now := time.Unix(0, 0)
-	token := newToken("the right one", func() time.Time { return now })
+	token := newAccess(Config{Token: "the right one", Now: func() time.Time { return now }})
 	remote := func(i int) string { return fmt.Sprintf("10.0.%d.%d:1", i/256, i%256) }
 	for i := range maxAddresses {
 		token.check(with("a wrong one", remote(i)))

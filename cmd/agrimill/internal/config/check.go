@@ -14,10 +14,7 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// This file checks how values fit together. What a single value may be is decided by the
-// package that it configures: check calls its Validate and translates field names into
-// keys.
-
+// checker checks how values fit together, and what the packages say about their own.
 type checker struct {
 	*decoder
 	c *Config

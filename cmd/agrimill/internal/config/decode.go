@@ -109,14 +109,19 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag refle
 		defer func() { d.open = d.open[:len(d.open)-1] }()
 		node = node.Alias
 	}
-	if d.foreignTag(node, path) {
+	if node.Style&yaml.TaggedStyle != 0 { // such as !include or !!binary
+		d.wrong(node, path, fmt.Sprintf("has the tag %s; tags are not supported", node.ShortTag()), "remove it")
 		return
 	}
 	if node.Kind == yaml.ScalarNode && node.ShortTag() == "!!null" {
 		if path == "" {
 			d.wrong(node, path, "is empty", "")
 		} else {
-			d.wrong(node, path, "has no value", d.emptySuggestion(v))
+			suggestion := "remove the key for the default"
+			if v.Kind() == reflect.Pointer {
+				suggestion = "write {} for the defaults, or remove the key"
+			}
+			d.wrong(node, path, "has no value", suggestion)
 		}
 		return
 	}
@@ -151,22 +156,6 @@ func (d *decoder) tooMuch(node *yaml.Node, path string) {
 		d.stopped = true
 		d.wrong(node, path, fmt.Sprintf("is too large after expanding aliases: at most %d values, %d levels deep", maxNodes, maxDepth), "")
 	}
-}
-
-func (d *decoder) emptySuggestion(v reflect.Value) string {
-	if v.Kind() == reflect.Pointer {
-		return "write {} for the defaults, or remove the key"
-	}
-	return "remove the key for the default"
-}
-
-// foreignTag reports a tag such as !include or !!binary, whose meaning is not implemented.
-func (d *decoder) foreignTag(node *yaml.Node, path string) bool {
-	if node.Style&yaml.TaggedStyle == 0 {
-		return false
-	}
-	d.wrong(node, path, fmt.Sprintf("has the tag %s; tags are not supported", node.ShortTag()), "remove it")
-	return true
 }
 
 // field is one key of a section.

@@ -21,10 +21,7 @@ import (
 	"github.com/agrimill/agrimill/router/boltstore"
 )
 
-// memory wraps the dedup store. It belongs to the pipeline, which closes it at the end.
-// Routers get it without a Close, because a router closes the store that it is given, and
-// the next router continues with this one. The same holds for a router that was built for a
-// reload and never ran.
+// memory is the dedup store of all routers, which close what they are given: it has no Close, and the pipeline closes it at the end.
 type memory struct {
 	kind, target string
 	direct       router.DedupStore            // in memory, or in a file, which it opens itself; nil: there is none
@@ -125,8 +122,7 @@ func isFinal(err error) bool {
 	return errors.Is(err, boltstore.ErrClosed) || errors.Is(err, boltstore.ErrDamaged)
 }
 
-// newMemory creates the dedup store. One in a file is opened at once, or as soon as possible; one in
-// NATS when it becomes reachable.
+// newMemory creates the dedup store, which is opened when that is possible.
 func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 	m := &memory{kind: cfg.Store}
 	logger := p.libraryLogger(p.logger.With("part", "dedup"))
@@ -167,10 +163,8 @@ func newOwner(cfg *config.Config) router.Owner {
 	return owner
 }
 
-// keys returns the function that computes the dedup keys of messages: inward of those from
-// the gateway. A message to the gateway is recognized by its UUID or context ID and its
-// payload: sources give every delivery of a message the same UUID. One that its source names
-// is recognized by that name as well, whatever becomes of the rest.
+// keys returns the function that computes the dedup keys of messages: inward of those from the gateway. A message to the gateway is
+// recognized by its UUID or context ID and its payload, and by the name that its source has for it, if it has one.
 func keys(inward router.KeyFunc, outward map[string]bool) router.KeyFunc {
 	return func(scope string, msg *message.Message) (router.Keys, error) {
 		if !outward[scope] {

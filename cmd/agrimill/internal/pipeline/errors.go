@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"syscall"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
@@ -24,9 +25,7 @@ var (
 	ErrStarted = errors.New("the pipeline was already started")
 )
 
-// UnfinishedError says what was left open when a pipeline was stopped, for example in an
-// outage or because the time was up. Nothing is lost: it is redelivered. It matches
-// [ErrUnfinished].
+// UnfinishedError says what was left open when a pipeline was stopped, and is redelivered. It matches [ErrUnfinished].
 type UnfinishedError struct {
 	// Open is how many messages of the gateway were received and not handled: in flight, nacked,
 	// queued, being downloaded, waiting for the quarantine, or left with the gateway for want of room.
@@ -76,13 +75,8 @@ func (e configError) Unwrap() error { return e.error }
 // mayPass reports whether an error is caused by the system rather than the configuration,
 // and so may be temporary.
 func mayPass(err error) bool {
-	for _, passing := range []error{
+	return slices.ContainsFunc([]error{
 		fs.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
 		journal.ErrInUse,
-	} {
-		if errors.Is(err, passing) {
-			return true
-		}
-	}
-	return false
+	}, func(passing error) bool { return errors.Is(err, passing) })
 }

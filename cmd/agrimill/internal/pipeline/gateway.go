@@ -49,9 +49,7 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 		subscriberConfig.Lease, subscriberConfig.Hooks.Holding = p.lease, p.turns.hold
 	}
 	subscriberConfig.Quarantine = subscriber.QuarantineConfig{Publisher: quarantine{p}}
-	// A router ends its subscriptions when their messages are done, or when its time is up.
-	// They have to end before the next router subscribes, or what is still open in them
-	// would be delivered to it later.
+	// The subscriptions of a router have to end before the next one subscribes: what is open in them would be delivered to it later.
 	budget := budgetOf(cfg)
 	subscriberConfig.DrainTimeout, subscriberConfig.CloseTimeout = budget.router/20, budget.subscriber
 	p.subscriber, err = subscriber.New(subscriberConfig, p.libraryLogger(p.logger.With("part", "subscriber")))
@@ -105,10 +103,8 @@ func (q quarantine) Publish(_ string, messages ...*message.Message) error {
 // Close does nothing: the sink is not the subscriber's.
 func (quarantine) Close() error { return nil }
 
-// authorize checks whether the gateway accepts the credentials. It retries until there is a
-// response; a refusal (401) ends the pipeline. Later refusals do not: credentials that were
-// accepted once are not a mistake in the configuration, so they are an outage. Nor does any
-// other response, which may come from something in between.
+// authorize asks until the gateway accepts the credentials; a refusal (401) ends the pipeline. Later ones are an outage: what was
+// accepted once is no mistake in the configuration. So is any other response, which may come from something in between.
 func (p *Pipeline) authorize(ctx context.Context) {
 	policy := opening.Policy()
 	var outage reminders.Log

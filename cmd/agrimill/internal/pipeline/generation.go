@@ -16,9 +16,7 @@ import (
 	"github.com/agrimill/agrimill/router/tracing"
 )
 
-// generation is the part of the pipeline that a reload replaces: the router with the routes
-// of one configuration, and its sinks, of which it shares the unchanged ones with its
-// predecessor.
+// generation is what a reload replaces: the router with the routes of one configuration, and its sinks, but for unchanged ones.
 type generation struct {
 	config    *config.Config
 	router    *router.Router

@@ -31,11 +31,9 @@ type Options struct {
 	// Name and Version appear in the status: the operator's name for this agrimill, and the
 	// version of the program.
 	Name, Version string
-	// Revision is the source revision of the program, for the metric agrimill_build_info.
-	// Empty: unknown.
+	// Revision is the source revision of the program, for the metric agrimill_build_info; empty if unknown.
 	Revision string
-	// Logger gets one line per change of state, and errors; never payloads or secrets. Nil
-	// is silent.
+	// Logger gets one line per change of state, and errors; never payloads or secrets. Nil is silent.
 	Logger *slog.Logger
 	// Registry gets the collectors, which stay registered after Run. Nil means no metrics.
 	Registry prometheus.Registerer
@@ -160,12 +158,9 @@ const (
 	phaseStopped
 )
 
-// New checks the configuration and builds everything without connecting, so outages make no
-// difference. ctx bounds the opening of files. The error matches [ErrConfig] for a mistake
-// in the configuration; it does not for what the system currently prevents, such as a
-// bucket in a directory that is not writable.
-//
-// Run closes the pipeline. A pipeline that is never run must be closed with Close.
+// New checks the configuration and builds everything without connecting. ctx bounds the opening of files. The error matches
+// [ErrConfig] for a mistake in the configuration, not for what the system prevents now, such as a directory that is not writable.
+// A pipeline that is never run must be closed with Close.
 func New(ctx context.Context, cfg *config.Config, options Options) (*Pipeline, error) {
 	if options.CheckInterval < 0 || options.WatchInterval < 0 || options.TenantsInterval < 0 || options.ReadyGrace < 0 {
 		return nil, configError{errors.New("pipeline: intervals and the grace period must not be negative")}
@@ -243,8 +238,7 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	return err
 }
 
-// Close closes a pipeline that was never run. A running pipeline is stopped by the context
-// of Run, which closes everything; Close then does nothing. It is idempotent.
+// Close closes a pipeline that was never run; Run closes what it ran. It is idempotent.
 func (p *Pipeline) Close() error {
 	p.mu.Lock()
 	unused := p.phase == phaseNew

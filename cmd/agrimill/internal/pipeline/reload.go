@@ -16,14 +16,11 @@ import (
 
 // ReloadReport says what a reload did.
 type ReloadReport struct {
-	// Changed lists what is different now, e.g. `route "farm" changed`; never nil. Empty:
-	// the configuration is the current one, and nothing was done.
+	// Changed lists what is different now, e.g. `route "farm" changed`; never nil. If it is empty, nothing was done.
 	Changed []string `json:"changed"`
-	// Restart lists the sections of the new file that differ and need a restart. They stay
-	// as they were. Never nil.
+	// Restart lists the sections that differ and stay as they were until a restart. Never nil.
 	Restart []string `json:"restart"`
-	// Unfinished says which messages the old routes could not finish in time, or what else
-	// did not end. They are redelivered. Empty: everything was finished.
+	// Unfinished says which messages, which are redelivered, the old routes could not finish in time; empty if there are none.
 	Unfinished string `json:"unfinished,omitempty"`
 }
 
@@ -52,16 +49,11 @@ func (s configState) with(r admin.Reload) []admin.Reload {
 	return all[max(0, len(all)-maxReloads):]
 }
 
-// Reload applies another configuration: routes, filters, topics, sinks, the place of the
-// poison queue, retries, endpoints and the client secret. What cannot change while the
-// pipeline runs stays as it is and is reported. The current routes are drained first, see
-// the package documentation, so it takes up to config.Shutdown.Timeout.
+// Reload applies another configuration, which must not be changed any longer. What cannot change while the pipeline runs stays as it is
+// and is reported. The current routes are drained first, so it takes up to config.Shutdown.Timeout.
 //
-// The error matches [ErrConfig] for an invalid configuration, and [ErrNotRunning] before
-// Run and once it has begun to stop; nothing has changed then. If ctx ends before the new
-// routes run, the error is that of ctx, and they may or may not start later.
-//
-// The pipeline keeps cfg and does not change it; the caller must not change it either.
+// The error matches [ErrConfig] for an invalid configuration, and [ErrNotRunning] before Run and once it has begun to stop; nothing has
+// changed then. If ctx ends before the new routes run, the error is that of ctx, and they may or may not start later.
 func (p *Pipeline) Reload(ctx context.Context, cfg *config.Config) (ReloadReport, error) {
 	if err := ctx.Err(); err != nil {
 		return ReloadReport{}, err

@@ -30,15 +30,9 @@ func (p *Pipeline) Replay(ctx context.Context, queue router.PoisonStore, ids []s
 	return p.now().router.Replay(ctx, queue, router.PoisonSelection{IDs: ids, Force: p.options.ForceReplays})
 }
 
-// NewReplayer returns a pipeline that runs no routes and only serves Replay, in a process
-// beside the one that runs the routes. It opens the poison queue and what the named routes
-// need, and returns when each was tried once; what is unavailable is an outage to Replay,
-// until ctx ends. A name that is not a configured route has no effect: Replay keeps the
-// messages of such a route.
-//
-// The dedup store is the configured one if it can be shared (nats_kv). A file belongs to
-// the process that runs the routes, so a store in memory replaces it: only the broker
-// recognizes copies then.
+// NewReplayer returns a pipeline that only serves Replay, beside the process that runs the routes. It opens the poison queue and what
+// the named routes need, and returns when each was tried once; what is unavailable is an outage to Replay, until ctx ends. A store in
+// memory replaces a dedup file, which that process has: only the broker recognizes copies then.
 //
 // The pipeline must be closed and must not be run. Errors are those of [New].
 func NewReplayer(ctx context.Context, cfg *config.Config, routes []string, options Options) (*Pipeline, error) {

@@ -11,12 +11,9 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// Run moves messages until ctx ends and then drains: it takes no more messages, finishes
-// and confirms those in flight, and closes everything, within config.Shutdown.Timeout. It
-// returns nil if everything that the routes had taken was finished and confirmed. If
-// something was left open, which is then redelivered, the error matches [ErrUnfinished]. It
-// matches [ErrRefused] if the gateway refuses this application, and [ErrStarted] if Run was
-// called before.
+// Run moves messages until ctx ends and then drains: it takes no more messages, finishes and confirms those in flight, and closes
+// everything, within config.Shutdown.Timeout. The error matches [ErrUnfinished] if something was left open, which is then redelivered,
+// [ErrRefused] if the gateway refuses this application, and [ErrStarted] if Run was called before.
 func (p *Pipeline) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.phase != phaseNew {

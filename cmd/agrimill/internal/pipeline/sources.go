@@ -14,8 +14,7 @@ import (
 	"github.com/agrimill/agrimill/sources/nats"
 )
 
-// newNATSSource creates the subscriber of a route from JetStream. It connects when the
-// router subscribes, which the router retries until it succeeds.
+// newNATSSource creates the subscriber of a route from JetStream, which connects when the router subscribes.
 func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger watermill.LoggerAdapter) (*nats.Subscriber, error) {
 	settings, err := cfg.SourceConfig()
 	if err != nil {
@@ -25,8 +24,7 @@ func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger 
 	return nats.New(settings, logger)
 }
 
-// newKafkaSource creates the subscriber of a route from Kafka. It connects when the router
-// subscribes, which the router retries until it succeeds.
+// newKafkaSource creates the subscriber of a route from Kafka, which connects when the router subscribes.
 func newKafkaSource(cfg config.KafkaSource, timeouts budget, logger watermill.LoggerAdapter) (message.Subscriber, error) {
 	settings, err := cfg.SourceConfig()
 	if err != nil {

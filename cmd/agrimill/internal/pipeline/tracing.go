@@ -19,9 +19,7 @@ import (
 	"github.com/agrimill/agrimill/router/tracing"
 )
 
-// newTracing exports spans to a collector. Without an address there are none: all methods
-// of a nil *tracing.Tracing return what they are given. If the collector is down, that is
-// logged and spans are dropped; nothing waits for it.
+// newTracing exports spans to a collector, if there is an address. If the collector is down, that is logged and spans are dropped.
 func (p *Pipeline) newTracing(ctx context.Context, cfg config.Tracing) error {
 	var options []otlptracehttp.Option
 	switch {

@@ -15,9 +15,8 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// Trial handles single messages as the routes of a configuration would, with neither its
-// gateway nor its brokers and stores: filters, transforms, metadata and topics are those of the
-// routes, and the sinks take everything. It is safe for concurrent use.
+// Trial handles single messages as the routes of a configuration would, without its gateway, brokers and stores: the sinks take
+// everything. It is safe for concurrent use.
 type Trial struct {
 	cfg   *config.Config
 	names names // without a gateway

@@ -10,11 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agrimill/agrimill/gateway"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/validate"
 )
 

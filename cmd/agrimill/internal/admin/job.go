@@ -315,10 +315,8 @@ func readSelection(r *http.Request) (selection PoisonSelection, status int, err 
 	return selection, http.StatusBadRequest, selection.validate()
 }
 
-// ReplayEach replays messages one by one, so that each has its own outcome, and passes the
-// outcomes to report. It stops at the first error that would affect further messages, too,
-// and returns it; that message and those after it stay in the queue. If ctx has ended, the
-// error is its cause.
+// ReplayEach replays messages one by one, and reports the outcome of each. It stops at the first error that would affect further
+// messages, too, which stay in the queue. If ctx has ended, the error is its cause.
 func ReplayEach(ctx context.Context, replayer Replayer, queue router.PoisonStore, ids []string, report func(ReplayResult)) error {
 	for _, id := range ids {
 		if ctx.Err() != nil {

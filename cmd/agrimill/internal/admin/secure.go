@@ -37,9 +37,8 @@ func secureHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// checkHost rejects requests for other hosts. Otherwise a web site whose name resolves to
-// this machine (DNS rebinding) could read everything through the browser of someone on this
-// machine, or on its network.
+// checkHost rejects requests for other hosts: a web site whose name resolves to this machine (DNS rebinding) could read everything
+// through the browser of someone on its network.
 func (s *Server) checkHost(next http.Handler) http.Handler {
 	hosts := make(map[string]bool)
 	for _, host := range s.config.Hosts {

@@ -43,9 +43,8 @@ type Server struct {
 	jobs    jobs
 }
 
-// New listens on config.Address and returns a Server that serves requests once Serve is
-// called. A Server that is not served must be closed with Close. The error matches
-// ErrConfig, or is that of listening.
+// New listens on config.Address. The Server must be served with Serve, or closed with Close. The error matches ErrConfig, or is
+// that of listening.
 func New(config Config, source Source) (*Server, error) {
 	if source == nil {
 		return nil, fmt.Errorf("%w: the source is nil", ErrConfig)
@@ -80,9 +79,8 @@ func New(config Config, source Source) (*Server, error) {
 // Addr is the address that the server listens on, with the port that was picked.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Serve serves requests until ctx ends, waits for those in progress for at most
-// Config.ShutdownTimeout, and closes the Server. It then returns nil, or the error that
-// prevented it from serving. It can be called once.
+// Serve serves requests until ctx ends, waits for those in progress for at most Config.ShutdownTimeout, and closes the Server. The error
+// is what prevented it from serving. It can be called once.
 func (s *Server) Serve(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           s.handler,

@@ -43,9 +43,8 @@ type Source interface {
 	Payloads() gateway.PayloadOpener
 	// Devices knows the devices of time logs, nil if nothing does. It is only asked.
 	Devices() *farm.Devices
-	// Stored reads a message where it was stored, one place after the other, the best first: none, or a single error, if
-	// there is no such place. An error says why a place does not have it; it is displayed, redacted. Payloads have at most
-	// MaxStored bytes. It ends with ctx, or soon after.
+	// Stored reads a message where it was stored, one place after the other, the best first. An error says why a
+	// place does not have it, or that there is no such place; it is displayed, redacted. Payloads have at most MaxStored bytes. It ends with ctx, or soon after.
 	Stored(ctx context.Context, m *journal.Message) iter.Seq2[StoredCopy, error]
 	Replayer
 }
@@ -343,9 +342,8 @@ type Poison struct {
 	Sink  string `json:"sink,omitempty"`
 	Kind  string `json:"kind,omitempty"` // of the sink
 	Topic string `json:"topic,omitempty"`
-	// Depth is how many messages are in the queue, as reported by the broker, so that it
-	// outlives the process; nil if unknown. DepthNote explains its meaning, or why it is
-	// unknown, where that is not obvious.
+	// Depth is how many messages are in the queue, as reported by the broker; nil if unknown. DepthNote explains its meaning,
+	// or why it is unknown, where that is not obvious.
 	Depth     *int64 `json:"depth,omitempty"`
 	DepthNote string `json:"depth_note,omitempty"`
 	// Unreadable says that Depth is unknown although the broker could tell it.

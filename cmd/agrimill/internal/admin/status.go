@@ -29,12 +29,7 @@ func (s *Server) status() Status {
 		snapshot.State = deriveState(snapshot)
 	}
 	// Lists are never null in JSON.
-	if snapshot.Routes == nil {
-		snapshot.Routes = []Route{}
-	}
-	if snapshot.Sinks == nil {
-		snapshot.Sinks = []Sink{}
-	}
+	snapshot.Routes, snapshot.Sinks = append([]Route{}, snapshot.Routes...), append([]Sink{}, snapshot.Sinks...)
 	return Status{
 		Snapshot: snapshot, Figures: FiguresFrom(snapshot.Subscriber), Browsable: s.source.PoisonStore() != nil, Replay: s.access.writes(),
 		Metrics: s.config.Gatherer != nil, Job: s.jobs.now(),

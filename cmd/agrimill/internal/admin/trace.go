@@ -2,11 +2,12 @@ package admin
 
 import (
 	"fmt"
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/why"
-	"github.com/google/uuid"
 	"net/http"
 
+	"github.com/google/uuid"
+
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/why"
 )
 
 const (

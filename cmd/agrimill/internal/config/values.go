@@ -2,15 +2,16 @@ package config
 
 import (
 	"fmt"
-	"github.com/agrimill/agrimill/publisher"
-	"github.com/google/uuid"
 	"io"
 	"log/slog"
 	"net/url"
 	"path"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/publisher"
 )
 
 const redacted = "[redacted]"

@@ -3,15 +3,15 @@ package pipeline
 import (
 	"cmp"
 	"fmt"
-	"github.com/agrimill/agrimill/router"
-	"github.com/agrimill/agrimill/router/expr"
-	"github.com/agrimill/agrimill/router/farm"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/expr"
+	"github.com/agrimill/agrimill/router/farm"
 )
 
 // newFilter returns the filter of a route; nil if it accepts everything. to has what messages to the

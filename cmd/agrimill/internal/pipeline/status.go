@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/stored"
-	"github.com/agrimill/agrimill/internal/spool"
 	"iter"
 	"net/url"
 	"slices"
@@ -14,11 +12,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agrimill/agrimill/gateway"
-
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/history"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/stored"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/spool"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"

@@ -89,7 +89,7 @@ type PoisonConfig struct {
 	Publisher message.Publisher `yaml:"-"`
 	// Topic is where they are stored. Empty means [DefaultPoisonTopic].
 	Topic string `yaml:"topic"`
-	// FailingAfter is how many consecutive messages of a route have to be poisoned until its state is [StateFailing]. It
+	// FailingAfter is how many consecutive messages of a route have to be poisoned until its state is failing ([StateFailing]). It
 	// is for the Router. 0 means 10; negative is an error.
 	FailingAfter int `yaml:"failing_after"`
 	// ClaimCheck stores the payloads of messages that are too large for the Publisher, which is known only of a

@@ -33,8 +33,8 @@ type RetrySettings struct {
 	// InitialBackoff is the wait after the first failure. It doubles with each further one, up to MaxBackoff, and half of
 	// it is random. 0 means 200 milliseconds; negative is an error.
 	InitialBackoff time.Duration `yaml:"initial_backoff"`
-	// MaxBackoff is the longest wait, and how soon after an outage messages flow again, unless the sink reports its
-	// recovery. 0 means 30 seconds, or InitialBackoff if that is longer; less than InitialBackoff is an error.
+	// MaxBackoff is the longest wait. It is how soon after an outage messages flow again, unless the sink reports its
+	// recovery, which ends the wait. 0 means 30 seconds, or InitialBackoff if that is longer; less than InitialBackoff is an error.
 	MaxBackoff time.Duration `yaml:"max_backoff"`
 }
 

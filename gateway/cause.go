@@ -28,8 +28,8 @@ func transportCause(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	for _, find := range []func(error) (error, bool){as[*tokenError], as[*transportError]} { // the first may wrap the second
-		if own, ok := find(err); ok {
+	for _, find := range []func(error) (bool, error){as[*tokenError], as[*transportError]} { // the first may wrap the second
+		if ok, own := find(err); ok {
 			return own
 		}
 	}
@@ -43,10 +43,13 @@ func transportCause(err error) error {
 }
 
 // as is errors.AsType with a result that does not depend on the type.
-func as[E error](err error) (error, bool) { return errors.AsType[E](err) }
+func as[E error](err error) (bool, error) {
+	e, ok := errors.AsType[E](err)
+	return ok, e
+}
 
 func has[E error](err error) bool {
-	_, ok := as[E](err)
+	_, ok := errors.AsType[E](err)
 	return ok
 }
 
@@ -56,8 +59,8 @@ func (e *transportError) Error() string {
 	if errors.Is(e.cause, errAttemptTimeout) {
 		return errAttemptTimeout.Error()
 	}
-	for _, find := range []func(error) (error, bool){as[*tls.CertificateVerificationError], as[*net.DNSError], as[*net.OpError], as[syscall.Errno]} {
-		if harmless, ok := find(e.cause); ok {
+	for _, find := range []func(error) (bool, error){as[*tls.CertificateVerificationError], as[*net.DNSError], as[*net.OpError], as[syscall.Errno]} {
+		if ok, harmless := find(e.cause); ok {
 			return harmless.Error()
 		}
 	}

@@ -329,9 +329,9 @@ func (t *retrying) delay(class *Class, err error, interrupted bool) (delay time.
 // reservedDelay is how long a message stays away that finds its key reserved: about as long as it has waited, by all its
 // deliveries. The holder is handling it, so that is short at first.
 func reservedDelay(err error, now time.Time) time.Duration {
-	delay := reservedMin
+	delay := reservedFirst
 	if reserved, ok := errors.AsType[*reservedError](err); ok {
-		delay = min(max(delay, now.Sub(reserved.since)), reservedMax)
+		delay = min(max(delay, now.Sub(reserved.since)), reservedMost)
 	}
 	return delay - rand.N(delay/4) // so that those who began together do not ask together
 }

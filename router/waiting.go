@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// reservedMin and reservedMax bound how soon a message comes back that found its key reserved.
-	reservedMin = 5 * time.Millisecond
-	reservedMax = time.Second
+	// reservedFirst and reservedMost bound how soon a message comes back that found its key reserved.
+	reservedFirst = 5 * time.Millisecond
+	reservedMost  = time.Second
 	// waitInPlace is how long a message waits for its copy where it is: most copies are
 	// handled by then. Later it waits with its subscriber, if that knows how.
 	waitInPlace = 150 * time.Millisecond

@@ -105,8 +105,8 @@ var mutants = []struct {
 		{"what fits no payload is a copy", "sinks/blob/blob.go", "if whole { // this is a copy", "if there {"},
 		{"the sidecar of another payload stays", "sinks/blob/blob.go", "if other.SHA256 != about.SHA256 {", "if other.SHA256 == \"-\" {"},
 		{"a copy replaces the first one", "sinks/blob/blob.go", "IfNotExist: !replace", "IfNotExist: false"},
-		{"what is acknowledged is not synced", "sinks/blob/blob.go", "		err = file.Sync()\n", ""},
-		{"the names of what is acknowledged are not synced", "sinks/blob/blob.go", "	return filesync.Directories(ctx, p.bucket, key)\n", "	_ = filesync.Directories\n	return nil\n"},
+		{"what is acknowledged is not synced", "internal/filesync/filesync.go", "		err = file.Sync() // before Close renames it\n", ""},
+		{"the names of what is acknowledged are not synced", "sinks/blob/blob.go", "		return false, filesync.Directories(ctx, p.bucket, key)\n", "		return false, nil\n"},
 	}},
 	{finder{"./internal/test/identitytest", []string{"-run", "^TestKafkaSwitchPrograms$", "-parallel", "8", "-switches", "160"}}, []mutant{
 		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.lane.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -114,11 +115,13 @@ func TestEveryMistake(t *testing.T) {
 
 func TestOneMistake(t *testing.T) {
 	for name, test := range map[string]struct{ from, to, want string }{
-		"unknown key":    {"poison: {", "poisen: {sink: farm}\npoison: {", `agrimill.yaml:13:1: poisen: is not a known key; did you mean poison?`},
-		"misplaced":      {"poison: {", "max_in_flight: 1\npoison: {", "agrimill.yaml:13:1: max_in_flight: is not a known key; it belongs to subscriber.max_in_flight, routes[].from.nats.max_in_flight or routes[].from.kafka.max_in_flight"},
-		"never there":    {"poison: {", "retry: {min: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min: is not a known key; use initial_backoff, max_attempts or max_backoff"},
-		"dashes":         {"client_secret: ", "client-secret: ", "agrimill.yaml:5:3: gateway.client-secret: is not a known key; did you mean gateway.client_secret?"},
-		"unset variable": {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is unset or empty; set it, or write ${NOPE:-default}"},
+		"unknown key":     {"poison: {", "poisen: {sink: farm}\npoison: {", `agrimill.yaml:13:1: poisen: is not a known key; did you mean poison?`},
+		"misplaced":       {"poison: {", "max_in_flight: 1\npoison: {", "agrimill.yaml:13:1: max_in_flight: is not a known key; it belongs to subscriber.max_in_flight, routes[].from.nats.max_in_flight or routes[].from.kafka.max_in_flight"},
+		"renamed backoff": {"poison: {", "retry: {max_interval: 1m}\npoison: {", "agrimill.yaml:13:9: retry.max_interval: is not a known key; it is now max_backoff"},
+		"renamed start":   {"poison: {", "retry: {min_backoff: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min_backoff: is not a known key; it is now initial_backoff"},
+		"never there":     {"poison: {", "retry: {min: 1s}\npoison: {", "agrimill.yaml:13:9: retry.min: is not a known key; use initial_backoff, max_attempts or max_backoff"},
+		"dashes":          {"client_secret: ", "client-secret: ", "agrimill.yaml:5:3: gateway.client-secret: is not a known key; did you mean gateway.client_secret?"},
+		"unset variable":  {"${ID}", "${NOPE}", "agrimill.yaml:4:14: gateway.client_id: needs the environment variable NOPE, which is unset or empty; set it, or write ${NOPE:-default}"},
 		"unset, elsewhere": {"sinks:\n", "  application_id: ${NOPE}\n  software_version_id: 3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d02\nendpoints: [{external_id: \"urn:example:x\", capabilities: [{type: x}]}]\nsinks:\n",
 			"agrimill.yaml:6:19: gateway.application_id: needs the environment variable NOPE, which is unset or empty; set it, or write ${NOPE:-default}"},
 		"half variable":   {"${ID}", "${ID", "agrimill.yaml:4:14: gateway.client_id: has ${ without }; write $${ for a literal ${"},
@@ -917,6 +920,30 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("tells a secret")
 		case len(problems.List) > maxProblems:
 			t.Fatal("too many problems")
+		}
+	})
+}
+
+// What became of a key is told wherever it was, and of no key that there is.
+func TestFormerKeys(t *testing.T) {
+	for _, c := range []struct{ section, want string }{
+		{"subscriber: {nack: {initial: 1s}}", "subscriber.nack: is not a known key; remove it: it is always 100ms, doubling up to 30s"},
+		{"subscriber: {max_inline: 1}", "subscriber.max_inline: is not a known key; use gateway.max_payload_size"},
+		{"dedup: {bbolt: {path: x, max_entries: 1}}", "dedup.bbolt.max_entries: is not a known key; it is now dedup.max_entries"},
+		{"dedup: {nats_kv: {session_ttl: 6s}}", "dedup.nats_kv.session_ttl: is not a known key; remove it: it is always 10s, and at most half of ha.ttl"},
+		{"x-s: &s {max_pending: 1}\nsinks: {farm: {nats: {<<: *s}}}", "sinks.farm.nats.max_pending: is not a known key; remove it: it is always 4096"},
+	} {
+		text := small + c.section + "\n"
+		if strings.Contains(c.section, "sinks:") {
+			text = strings.Replace(small, "sinks:\n"+farmSink, c.section+"\n", 1)
+		}
+		if got := onlyProblem(t, text, smallEnv); !strings.Contains(got, " "+c.want) {
+			t.Errorf("%s: got %q, want %q in it", c.section, got, c.want)
+		}
+	}
+	walk(reflect.TypeFor[Config](), "", func(path string, _ field) {
+		if text := formerKey(strings.ReplaceAll(path, "<name>", "farm")); text != "" {
+			t.Errorf("%s is a key, and formerly %q", path, text)
 		}
 	})
 }

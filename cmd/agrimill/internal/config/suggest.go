@@ -43,6 +43,9 @@ func suggestKey(name, path string, known []field) (near, suggestion string) {
 	if len(name) > 64 {
 		return "", ""
 	}
+	if text := formerKey(join(path, name)); text != "" {
+		return "", text
+	}
 	if near := nearest(name, names); near != "" {
 		return near, "did you mean " + join(path, near) + "?"
 	}

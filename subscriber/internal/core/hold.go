@@ -80,8 +80,11 @@ func (h *Hold) Record() {
 // Len returns how many confirmations wait.
 func (h *Hold) Len() int { return len(h.waits) }
 
+// Sooner is for the heap of the holds.
 func (h *Hold) Sooner(than *Hold) bool { return h.due < than.due }
-func (h *Hold) SetPlace(int)           {} // it is taken out when it is due only
+
+// SetPlace does nothing: a hold is taken out when it is due only.
+func (h *Hold) SetPlace(int) {}
 
 // slack is how long a Hold is filled, so that one question is about many messages.
 const slack = 100 * time.Millisecond

@@ -90,8 +90,11 @@ type Item struct {
 	links[*Item] // in its lane
 }
 
+// Sooner is for the heap of the items that wait.
 func (it *Item) Sooner(than *Item) bool { return it.at < than.at }
-func (it *Item) SetPlace(place int)     { it.place = int32(place) }
+
+// SetPlace is for the same heap.
+func (it *Item) SetPlace(place int) { it.place = int32(place) }
 
 func (it *Item) open() bool { return it.state <= waiting }
 

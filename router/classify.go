@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"syscall"
 
 	"github.com/eapache/go-resiliency/breaker"
@@ -89,7 +90,7 @@ func Outage(err error) error { return WithClass(err, ClassOutage) }
 //  6. undecodable, too large for or rejected by the sink: permanent
 //  7. context.Canceled: handler, also in the middle of a request
 //  8. 401, 429, 5xx, a 403 while the operation succeeds for nobody, an answer or a redirect that the specification does
-//     not know, a payload of the wrong size, sink unavailable, sink or client closed, network errors: outage
+//     not know, a payload of the wrong size, sink unavailable, sink or client closed, network errors, a full disk: outage
 //  9. anything else, context.DeadlineExceeded included: handler
 //
 // An error does not tell whose context has ended, nor whether a shutdown is under way. That is known where the error passes: a
@@ -171,17 +172,31 @@ func decide(err error, class Class) error { return &decision{classifiedError{err
 
 func decided(err error) bool { return is[*RetryError](err) || is[*decision](err) }
 
-// isNetwork reports whether err comes from the network. A context's expired deadline
-// says that it is a timeout, as errors of the network do, and is none of them.
+// isNetwork reports whether err comes from the network, or from a system that has nothing left. A context's expired
+// deadline says that it is a timeout, as errors of the network do, and is none of them; so does every [syscall.Errno],
+// and a file that does not exist is not there at the next attempt either.
 func isNetwork(err error) bool {
 	switch {
-	case errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed), is[syscall.Errno](err):
+	case errors.Is(err, io.ErrClosedPipe), errors.Is(err, net.ErrClosed):
 		return true
-	case is[*net.OpError](err), is[*url.Error](err), is[*net.DNSError](err):
+	case is[*net.OpError](err), is[*net.DNSError](err):
 		return true
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		return request.Op != "parse" // that of url.Parse, which asks nobody
+	}
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return slices.Contains(outages, errno)
 	}
 	other, ok := errors.AsType[net.Error](err)
 	return ok && error(other) != context.DeadlineExceeded //nolint:errorlint // only a bare one is the context's own
+}
+
+// outages are what a system says of a connection, and of what it has no more of. It is never changed.
+var outages = []syscall.Errno{
+	syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EPIPE,
+	syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT,
+	syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EIO, syscall.EROFS, syscall.EAGAIN, syscall.EINTR,
 }
 
 // classes is the table behind [ClassOf], in the order in which it is read. It

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -102,6 +103,10 @@ func TestClassify(t *testing.T) {
 		{"connection refused", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, router.ClassOutage},
 		{"reset", fmt.Errorf("x: %w", syscall.ECONNRESET), router.ClassOutage},
 		{"DNS", &net.DNSError{Err: "no such host"}, router.ClassOutage},
+		{"no address", &url.Error{Op: "parse", URL: "farm:x", Err: errors.New("invalid port")}, router.ClassHandler},
+		{"no such file", &fs.PathError{Op: "open", Path: "crop.csv", Err: syscall.ENOENT}, router.ClassHandler},
+		{"file of another user", &fs.PathError{Op: "open", Path: "crop.csv", Err: syscall.EACCES}, router.ClassHandler},
+		{"full disk", &fs.PathError{Op: "write", Path: "crop.csv", Err: syscall.ENOSPC}, router.ClassOutage},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

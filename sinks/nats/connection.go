@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -108,6 +109,8 @@ func checkAddress(address string) string {
 		return "is not a URL; " + escape
 	case strings.Contains(u.Path+u.RawQuery+u.Fragment, "@"):
 		return "has an @ behind the host; " + escape
+	case !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme):
+		return "must begin with nats://, tls://, ws:// or wss://: nats.go takes any other scheme for nats://"
 	}
 	return ""
 }

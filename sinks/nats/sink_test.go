@@ -807,6 +807,7 @@ func TestConfigValidate(t *testing.T) {
 		"Conn with token":        {Conn: conn, Connection: nats.Connection{Token: "x"}},
 		"Conn with TLS":          {Conn: conn, Connection: nats.Connection{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}},
 		"two credentials":        {Connection: nats.Connection{User: "a", CredentialsFile: "b"}},
+		"address of the monitor": {Connection: nats.Connection{URL: "nats://x, http://x:8222"}},
 		"stream name":            {Stream: "a.b"},
 		"prefix with wildcard":   {SubjectPrefix: "a.*"},
 		"prefix with space":      {SubjectPrefix: "a b"},

@@ -17,6 +17,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/router/boltstore"
+	"github.com/agrimill/agrimill/sinks/nats"
 	kafkadevices "github.com/agrimill/agrimill/stores/kafka/devicestore"
 	"github.com/agrimill/agrimill/stores/nats/kvlease"
 	"github.com/agrimill/agrimill/stores/nats/kvstore"
@@ -99,7 +100,7 @@ func (c *checker) keyValue(bucket string, create bool, open func(config.Opening)
 		return finding{detail: "the bucket " + bucket + " will be created"}, nil
 	case errors.Is(err, jetstream.ErrBucketNotFound):
 		return finding{}, advise(err, "create the bucket %s, or set provision: create", bucket)
-	case errors.Is(err, kvstore.ErrConfig):
+	case errors.Is(err, kvstore.ErrConfig), errors.Is(err, nats.ErrStream):
 		return finding{}, advise(err, "name another bucket, which run creates, or delete this one while nothing runs")
 	case err != nil:
 		return finding{}, natsAdvice(err)

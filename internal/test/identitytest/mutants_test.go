@@ -96,9 +96,9 @@ var mutants = []struct {
 		{"what the others have acked waits for who has ended", "subscriber/internal/core/core.go", "if c.leftBehind && c.window.shared() > 0 {", "if false {"},
 	}},
 	{finder{"./internal/test/identitytest", []string{"-run", "^TestRefusalPrograms$", "-programs", "20000"}}, []mutant{
-		{"a refusal is an ack", "subscriber/internal/core/message.go", "it.state == finished && !it.refused && ", "it.state == finished && "},
+		{"a refusal is an ack", "subscriber/internal/core/message.go", "it.state == finished && !it.Refused && ", "it.state == finished && "},
 		{"what is to be quarantined is confirmed", "subscriber/unmatched.go", "	last := refused && ", "	last := false && "},
-		{"the quarantine does not wait for those who are asked", "subscriber/internal/core/take.go", "		if other.open() && !other.refused {\n", "		if false {\n"},
+		{"the quarantine does not wait for those who are asked", "subscriber/internal/core/take.go", "		if other.open() && !other.Refused {\n", "		if false {\n"},
 		{"what one has acked is kept", "subscriber/internal/core/ledger.go", "e.took || took, ", "e.took && took, "},
 	}},
 	{finder{"./internal/test/identitytest", []string{"-run", "^TestBlobPrograms$", "-programs", "20000"}}, []mutant{

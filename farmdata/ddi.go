@@ -34,6 +34,9 @@ func ParseDDI(text string) (DDI, error) {
 // String returns four hexadecimal digits, as DDIs stand in TaskData.
 func (d DDI) String() string { return fmt.Sprintf("%04X", uint16(d)) }
 
+// Proprietary reports whether the DDI means what its manufacturer says.
+func (d DDI) Proprietary() bool { return d >= 0xE000 && d <= 0xFFFE }
+
 // Meaning is what the data dictionary says about a DDI.
 type Meaning struct {
 	// Name is in English.

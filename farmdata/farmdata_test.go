@@ -106,7 +106,7 @@ func TestDictionary(t *testing.T) {
 			continue
 		}
 		ddi, err := ParseDDI(line[:4])
-		if m, ok := ddi.Meaning(); err != nil || int(ddi) <= last || !ok || m.Name == "" || m.Scale <= 0 || ddi >= 0xE000 {
+		if m, ok := ddi.Meaning(); err != nil || int(ddi) <= last || !ok || m.Name == "" || m.Scale <= 0 || ddi.Proprietary() {
 			t.Errorf("%q is %s %+v, %v", line, ddi, m, err)
 		}
 		lines, last = lines+1, int(ddi)
@@ -123,6 +123,9 @@ func TestDictionary(t *testing.T) {
 		if _, err := ParseDDI(text); err == nil {
 			t.Errorf("%q is a DDI", text)
 		}
+	}
+	if !DDI(0xEA60).Proprietary() || DDI(0x0043).Proprietary() {
+		t.Error("proprietary DDIs are E000 to FFFE")
 	}
 }
 

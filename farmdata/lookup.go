@@ -5,17 +5,7 @@ import (
 	"slices"
 )
 
-// Field returns the field with an ID; nil if there is none. It looks at one after the other; an empty ID is none, and of several
-// with the same ID the first one counts.
-func (s *Set) Field(id string) *Field {
-	return byID(s.Fields, id, func(o *Field) string { return o.ID })
-}
-
-// Product returns the product with an ID as Field does.
-func (s *Set) Product(id string) *Product {
-	return byID(s.Products, id, func(o *Product) string { return o.ID })
-}
-
+// byID returns the first object with an ID; nil if there is none, or the ID is empty.
 func byID[T any](list []T, id string, of func(*T) string) *T {
 	for i := range list {
 		if id != "" && of(&list[i]) == id {
@@ -23,6 +13,67 @@ func byID[T any](list []T, id string, of func(*T) string) *T {
 		}
 	}
 	return nil
+}
+
+// Task returns the task with an ID; nil if there is none. It looks at one after the other, as the methods below do; an
+// empty ID is none, and of several with the same ID the first one counts.
+func (s *Set) Task(id string) *Task {
+	return byID(s.Tasks, id, func(o *Task) string { return o.ID })
+}
+
+// Device returns the device with an ID; nil if there is none.
+func (s *Set) Device(id string) *Device {
+	return byID(s.Devices, id, func(o *Device) string { return o.ID })
+}
+
+// Element returns the device element with an ID and its device; nil if there is none.
+func (s *Set) Element(id string) (*Element, *Device) {
+	for i := range s.Devices {
+		if e := byID(s.Devices[i].Elements, id, func(o *Element) string { return o.ID }); e != nil {
+			return e, &s.Devices[i]
+		}
+	}
+	return nil, nil
+}
+
+// Field returns the field with an ID; nil if there is none.
+func (s *Set) Field(id string) *Field {
+	return byID(s.Fields, id, func(o *Field) string { return o.ID })
+}
+
+// Farm returns the farm with an ID; nil if there is none.
+func (s *Set) Farm(id string) *Farm {
+	return byID(s.Farms, id, func(o *Farm) string { return o.ID })
+}
+
+// Customer returns the customer with an ID; nil if there is none.
+func (s *Set) Customer(id string) *Customer {
+	return byID(s.Customers, id, func(o *Customer) string { return o.ID })
+}
+
+// Worker returns the worker with an ID; nil if there is none.
+func (s *Set) Worker(id string) *Worker {
+	return byID(s.Workers, id, func(o *Worker) string { return o.ID })
+}
+
+// Product returns the product with an ID; nil if there is none.
+func (s *Set) Product(id string) *Product {
+	return byID(s.Products, id, func(o *Product) string { return o.ID })
+}
+
+// Practice returns the cultural practice with an ID; nil if there is none.
+func (s *Set) Practice(id string) *CulturalPractice {
+	return byID(s.Practices, id, func(o *CulturalPractice) string { return o.ID })
+}
+
+// Technique returns the operation technique with an ID; nil if there is none.
+func (s *Set) Technique(id string) *OperationTechnique {
+	return byID(s.Techniques, id, func(o *OperationTechnique) string { return o.ID })
+}
+
+// Comment returns the coded comment with an ID; nil if there is none.
+func (s *Set) Comment(id string) *CodedComment {
+	return byID(s.Comments, id, func(o *CodedComment) string { return o.ID })
 }
 
 // Place is a kind of places where a set mentions a DDI.
@@ -51,56 +102,71 @@ type Mention struct {
 // only in its records what it has (Log.Columns), so it is not among them.
 func (s *Set) Mentions(ddis ...DDI) iter.Seq[Mention] {
 	return func(yield func(Mention) bool) {
-		left := false
-		tell := func(m Mention) {
-			if !left && (len(ddis) == 0 || slices.Contains(ddis, m.DDI)) {
-				left = !yield(m)
-			}
+		tell := func(m Mention) bool {
+			return len(ddis) > 0 && !slices.Contains(ddis, m.DDI) || yield(m)
 		}
-		s.describing(tell)
-		s.working(tell)
-		for _, log := range s.Logs {
-			for _, c := range log.Columns {
-				tell(Mention{DDI: c.DDI, Place: PlaceLog, TaskID: log.TaskID, DeviceID: c.DeviceID, ElementID: c.ElementID, Log: log.Name})
-			}
-		}
+		_ = s.describing(tell) && s.working(tell) && s.logging(tell)
 	}
 }
 
-func (s *Set) describing(tell func(Mention)) {
-	for _, d := range s.Devices {
+func (s *Set) describing(tell func(Mention) bool) bool {
+	for i := range s.Devices {
+		d := &s.Devices[i]
 		for _, p := range d.ProcessData {
-			tell(Mention{DDI: p.DDI, Place: PlaceProcessData, DeviceID: d.ID})
+			if !tell(Mention{DDI: p.DDI, Place: PlaceProcessData, DeviceID: d.ID}) {
+				return false
+			}
 		}
 		for _, p := range d.Properties {
-			tell(Mention{DDI: p.DDI, Place: PlaceProperty, DeviceID: d.ID})
+			if !tell(Mention{DDI: p.DDI, Place: PlaceProperty, DeviceID: d.ID}) {
+				return false
+			}
 		}
 	}
 	for _, p := range s.Products {
-		if p.DDI != 0 {
-			tell(Mention{DDI: p.DDI, Place: PlaceProduct, ProductID: p.ID})
+		if p.DDI != 0 && !tell(Mention{DDI: p.DDI, Place: PlaceProduct, ProductID: p.ID}) {
+			return false
 		}
 	}
+	return true
 }
 
-func (s *Set) working(tell func(Mention)) {
-	for _, t := range s.Tasks {
+func (s *Set) working(tell func(Mention) bool) bool {
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
 		for _, at := range t.Times {
 			for _, total := range at.Totals {
-				tell(Mention{DDI: total.DDI, Place: PlaceTotal, TaskID: t.ID, ElementID: total.ElementID})
+				if !tell(Mention{DDI: total.DDI, Place: PlaceTotal, TaskID: t.ID, ElementID: total.ElementID}) {
+					return false
+				}
 			}
 		}
 		for _, zone := range t.Zones {
 			for _, v := range zone.Values {
-				tell(Mention{DDI: v.DDI, Place: PlaceZone, TaskID: t.ID, ElementID: v.ElementID, ProductID: v.ProductID})
+				if !tell(Mention{DDI: v.DDI, Place: PlaceZone, TaskID: t.ID, ElementID: v.ElementID, ProductID: v.ProductID}) {
+					return false
+				}
 			}
 		}
 		for _, p := range t.Products {
-			if p.DDI != 0 {
-				tell(Mention{DDI: p.DDI, Place: PlaceAllocation, TaskID: t.ID, ElementID: p.ElementID, ProductID: p.ProductID})
+			if p.DDI != 0 && !tell(Mention{DDI: p.DDI, Place: PlaceAllocation, TaskID: t.ID, ElementID: p.ElementID, ProductID: p.ProductID}) {
+				return false
 			}
 		}
 	}
+	return true
+}
+
+func (s *Set) logging(tell func(Mention) bool) bool {
+	for _, log := range s.Logs {
+		for i := range log.Columns {
+			c := &log.Columns[i]
+			if !tell(Mention{DDI: c.DDI, Place: PlaceLog, TaskID: log.TaskID, DeviceID: c.DeviceID, ElementID: c.ElementID, Log: log.Name}) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Machine is a machine of a set, and what it did.

@@ -14,8 +14,11 @@ func lookedUp() *Set {
 			{ID: "DVC1", Designator: "Drill", Name: "A000", Elements: []Element{{ID: "DET1"}, {ID: "DET2"}}, ProcessData: []ProcessData{{DDI: 1}, {DDI: 2}}, Properties: []Property{{DDI: 1}}},
 			{ID: "DVC2", Designator: "Tractor", Elements: []Element{{ID: "DET3"}, {ID: "DET1"}}},
 		},
-		Products: []Product{{ID: "PDT1", Designator: "Wheat", DDI: 1}, {ID: "PDT2"}, {ID: "PDT1", Designator: "again"}},
-		Fields:   []Field{{ID: "PFD1"}, {}},
+		Products:  []Product{{ID: "PDT1", Designator: "Wheat", DDI: 1}, {ID: "PDT2"}, {ID: "PDT1", Designator: "again"}},
+		Fields:    []Field{{ID: "PFD1"}, {}},
+		Farms:     []Farm{{ID: "FRM1"}},
+		Customers: []Customer{{ID: "CTR1"}},
+		Workers:   []Worker{{ID: "WKR1"}}, Practices: []CulturalPractice{{ID: "CPC1"}}, Techniques: []OperationTechnique{{ID: "OTQ1"}}, Comments: []CodedComment{{ID: "CCT1"}},
 		Tasks: []Task{
 			{ID: "TSK1", Times: []TaskTime{{Totals: []Total{{DDI: 1, ElementID: "DET1"}, {DDI: 3}}}}, Zones: []TreatmentZone{{Values: []ZoneValue{{DDI: 1, ProductID: "PDT1"}}}},
 				Products: []ProductAllocation{{ProductID: "PDT1", DDI: 1, ElementID: "DET2"}, {ProductID: "PDT2"}}, Devices: []DeviceAllocation{{DeviceID: "DVC1", Name: "A001"}, {DeviceID: "DVC1", Name: "A000"}}},
@@ -30,8 +33,21 @@ func lookedUp() *Set {
 func TestLookUps(t *testing.T) {
 	t.Parallel()
 	s := lookedUp()
-	if s.Field("PFD1") != &s.Fields[0] || s.Product("PDT1") != &s.Products[0] || s.Product("PDT2") != &s.Products[1] || s.Field("PDT1") != nil || s.Field("") != nil {
-		t.Errorf("got %v, %v, %v, want the first ones; %v, %v, want none", s.Field("PFD1"), s.Product("PDT1"), s.Product("PDT2"), s.Field("PDT1"), s.Field(""))
+	element, device := s.Element("DET1")
+	if element != &s.Devices[0].Elements[0] || device != &s.Devices[0] {
+		t.Errorf("got %v of %v, want the first of the elements", element, device)
+	}
+	for id, ok := range map[string]bool{
+		"TSK2": s.Task("TSK2") == &s.Tasks[1], "DVC2": s.Device("DVC2") == &s.Devices[1], "PFD1": s.Field("PFD1") == &s.Fields[0], "FRM1": s.Farm("FRM1") == &s.Farms[0],
+		"CTR1": s.Customer("CTR1") == &s.Customers[0], "WKR1": s.Worker("WKR1") == &s.Workers[0], "PDT1": s.Product("PDT1") == &s.Products[0], "CPC1": s.Practice("CPC1") == &s.Practices[0],
+		"OTQ1": s.Technique("OTQ1") == &s.Techniques[0], "CCT1": s.Comment("CCT1") == &s.Comments[0], "another kind": s.Task("PFD1") == nil, "none": s.Field("") == nil && s.Task("") == nil,
+	} {
+		if !ok {
+			t.Errorf("%s is not found as it should be", id)
+		}
+	}
+	if e, d := s.Element("DVC1"); e != nil || d != nil {
+		t.Errorf("got %v of %v for the ID of a device", e, d)
 	}
 }
 

@@ -50,7 +50,10 @@ func loadDocumented(t *testing.T, text []byte) error {
 	testkit.NoError(t, os.WriteFile(secret, []byte("a-secret-of-good-length"), 0o600))
 	text = regexp.MustCompile(`(_file: )(/run/|/etc/|\$\{)\S+`).ReplaceAll(text, []byte("${1}"+secret))
 	_, err := Parse("documented.yaml", text, Options{Env: func(name string) string {
-		if strings.HasSuffix(name, "_URL") {
+		switch {
+		case name == "NATS_URL":
+			return "nats://service.example"
+		case strings.HasSuffix(name, "_URL"):
 			return "https://service.example"
 		}
 		return "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01" // fits IDs and secrets

@@ -65,15 +65,14 @@ func (j *Steady) follow(now []Problem, at time.Time) []Problem {
 	problems := make([]Problem, 0, len(now))
 	current := map[string]bool{}
 	covered := map[string]bool{}
-	waited := map[string]bool{} // what recovers, for those that wait for it
 	unready := false
 	for _, p := range now {
 		c := j.known[p.key()]
+		if c == nil && j.recovers(p.checks, at) {
+			unready = true
+			continue // what recovers says it
+		}
 		if c == nil {
-			if key := j.recovers(p.checks, at); key != "" {
-				unready, waited[key] = true, true
-				continue // what recovers says it
-			}
 			c = &course{began: at}
 			j.known[p.key()] = c
 		}
@@ -99,8 +98,6 @@ func (j *Steady) follow(now []Problem, at time.Time) []Problem {
 	for key, c := range j.known {
 		switch {
 		case current[key]: // it has its place already
-		case !j.well && waited[key]:
-			problems = append(problems, c.Problem)
 		case j.recovering(c, at) && !slices.ContainsFunc(c.checks, func(check string) bool { return covered[check] }):
 			p := c.Problem
 			p.Stage, p.recovered = StageRecovering, c.seen
@@ -114,21 +111,18 @@ func (j *Steady) follow(now []Problem, at time.Time) []Problem {
 }
 
 // recovering reports whether a problem that is over still counts.
-func (j *Steady) recovering(c *course, at time.Time) bool { return j.well && j.recent(c, at) }
-
-// recent reports whether a problem was there less than the grace period ago, and counted.
-func (j *Steady) recent(c *course, at time.Time) bool {
-	return c.counted && !c.Final && at.Sub(c.seen) < j.Grace
+func (j *Steady) recovering(c *course, at time.Time) bool {
+	return j.well && c.counted && !c.Final && at.Sub(c.seen) < j.Grace
 }
 
-// recovers returns the key of a problem that is over and has these checks as well, empty if there is none: the routes that waited
-// for a sink try again a moment after it is back.
-func (j *Steady) recovers(checks []string, at time.Time) string {
-	for key, c := range j.known {
-		other := func(check string) bool { return !slices.Contains(c.checks, check) }
-		if len(checks) > 0 && c.seen.Before(at) && j.recent(c, at) && !slices.ContainsFunc(checks, other) {
-			return key
+// recovers reports whether a problem with other checks recovers that has these as well: the routes that waited for a sink try again
+// a moment after it is back.
+func (j *Steady) recovers(checks []string, at time.Time) bool {
+	for _, c := range j.known {
+		covers := func(check string) bool { return slices.Contains(c.checks, check) }
+		if len(checks) > 0 && c.seen.Before(at) && j.recovering(c, at) && !slices.ContainsFunc(checks, func(check string) bool { return !covers(check) }) {
+			return true
 		}
 	}
-	return ""
+	return false
 }

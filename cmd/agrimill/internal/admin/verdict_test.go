@@ -324,7 +324,7 @@ func TestSteady(t *testing.T) {
 
 // A sink is back before the routes that waited for it have tried again. They do not become problems of their own meanwhile.
 func TestSteadyAfterAnOutage(t *testing.T) {
-	j := &admin.Steady{Grace: 15 * time.Second}
+	j := admin.Steady{Grace: 15 * time.Second}
 	at := func(second int, sink, routes bool) admin.Verdict {
 		s := wellSnapshot()
 		s.Time = noon.Add(time.Duration(second) * time.Second)
@@ -339,14 +339,6 @@ func TestSteadyAfterAnOutage(t *testing.T) {
 		}
 		return j.Judge(s)
 	}
-	// Before all was well for the first time, there is nothing to recover to: all is well once the routes go on.
-	for second := range 50 {
-		v := at(second, second < 45, second < 48)
-		if second < 48 && (v.Ready || len(v.Problems) != 1 || v.Problems[0].Kind != admin.ProblemSink) || second >= 48 && (!v.Ready || len(v.Problems) > 0) {
-			t.Fatalf("after %d s: ready is %t, %s", second, v.Ready, v.Sentence)
-		}
-	}
-	j = &admin.Steady{Grace: 15 * time.Second}
 	at(0, false, false)
 	for second := 1; second < 60; second++ {
 		at(second, true, true)
@@ -379,13 +371,6 @@ func TestSteadyWhoeverWaitsLongest(t *testing.T) {
 		"endpoints": {func(s *admin.Snapshot, second int) {
 			wait(s, subscriber.WaitKey, 9, 3, admin.Wait{What: "e", Name: fmt.Sprintf("the endpoint %d", second), Since: s.Time.Add(-20 * time.Second), Count: 3})
 		}, "The endpoint 59 has had no message finished for 20 s."},
-		"tenants, at times all": {func(s *admin.Snapshot, second int) {
-			tenants := 1 + second/20%2
-			wait(s, subscriber.WaitTenant, tenants, tenants, admin.Wait{What: fmt.Sprintf("tenant-%d", second/10), Since: s.Time.Add(-20 * time.Second), Count: 1})
-			if second/15 == 2 {
-				fail(s, "confirmations", "503", time.Minute)
-			}
-		}, "Confirmations for tenant-5 have failed for 20 s."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := admin.Steady{Grace: 15 * time.Second}

@@ -45,8 +45,7 @@ func (p *Pipeline) watch(ctx context.Context) {
 	}
 }
 
-// logProblems logs which problems have begun to count or to make agrimill unready, and which of the known ones are over, and returns
-// those that count now.
+// logProblems logs which problems have begun to count, and which of the known ones are over, and returns those that count now.
 func (p *Pipeline) logProblems(known map[string]admin.Problem, v admin.Verdict) map[string]admin.Problem {
 	now := map[string]admin.Problem{}
 	for _, problem := range v.Problems {
@@ -54,11 +53,9 @@ func (p *Pipeline) logProblems(known map[string]admin.Problem, v admin.Verdict) 
 			continue
 		}
 		key := string(problem.Kind) + " " + problem.Name
-		before, told := known[key]
-		if !told || problem.Unready && !before.Unready {
+		if before, told := known[key]; !told {
 			p.logger.Warn("problem", "kind", problem.Kind, "name", problem.Name, "ready", v.Ready, "text", problem.Text)
-		}
-		if told && before.Since.Before(problem.Since) { // that of who waits longest now
+		} else if before.Since.Before(problem.Since) { // that of who waits longest now
 			problem.Since = before.Since
 		}
 		now[key] = problem

@@ -21,7 +21,8 @@ const interior = 2 // farmdata.LineString.Type
 // Encloses reports whether MultiPolygon makes anything of polygons, at less cost.
 func Encloses(polygons []farmdata.Polygon) bool {
 	return slices.ContainsFunc(polygons, func(polygon farmdata.Polygon) bool {
-		return slices.ContainsFunc(polygon.Rings, func(line farmdata.LineString) bool { return line.Type != interior && closed(line) != nil })
+		exteriors, _, _ := rings(polygon)
+		return len(exteriors) > 0
 	})
 }
 
@@ -61,8 +62,8 @@ func multiPolygon(polygons []farmdata.Polygon) (multi [][][]Coordinates, surplus
 	return multi, s.surplus, void
 }
 
-// rings returns those of a polygon, closed, exterior ones counterclockwise and interior ones clockwise. If they go across the 180th
-// meridian, their longitudes are of 0 to 360.
+// rings returns those of a polygon that enclose something, closed, exterior ones counterclockwise and interior ones clockwise. If
+// they go across the 180th meridian, their longitudes are of 0 to 360.
 func rings(polygon farmdata.Polygon) (exteriors [][][]Coordinates, holes [][]Coordinates, across bool) {
 	all, kinds := [][]Coordinates{}, []int{}
 	for _, line := range polygon.Rings {
@@ -74,6 +75,9 @@ func rings(polygon farmdata.Polygon) (exteriors [][][]Coordinates, holes [][]Coo
 	for i, ring := range all {
 		if across {
 			eastward(ring)
+		}
+		if isFlat(ring) {
+			continue
 		}
 		if orient(ring, kinds[i] != interior); kinds[i] == interior {
 			holes = append(holes, ring)
@@ -198,7 +202,7 @@ func closed(line farmdata.LineString) (ring []Coordinates) {
 	if len(ring) > 1 && ring[0] == ring[len(ring)-1] {
 		ring = ring[:len(ring)-1]
 	}
-	if isFlat(ring) {
+	if len(ring) < 3 {
 		return nil
 	}
 	return append(ring, ring[0])
@@ -206,7 +210,7 @@ func closed(line farmdata.LineString) (ring []Coordinates) {
 
 // isFlat reports whether a ring has nothing inside, but for what rounding makes of nothing.
 func isFlat(ring []Coordinates) bool {
-	if len(ring) < 3 {
+	if len(ring) == 0 {
 		return true
 	}
 	low, high := ring[0], ring[0]

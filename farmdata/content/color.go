@@ -14,7 +14,7 @@ import (
 
 // Color has WriteSVG draw tracks in the colors of values, a yield map for example, with a legend. It reads the logs of the data,
 // whose summary s is, once more. Of values that fit column twice in a record the first counts. Long tracks have means
-// of neighboring values. The error is that of ctx, or of column.
+// of neighboring values, and fewer parts. The error is that of ctx, or of column.
 func (s *Summary) Color(ctx context.Context, data *Data, column geo.Column) error {
 	if err := column.Validate(); err != nil {
 		return fmt.Errorf("content: %w", err)
@@ -98,11 +98,10 @@ func (t *trail) add(at latLon, stamp farmdata.Stamp, rate float64) bool {
 		return true
 	}
 	kept := t.parts[:0]
-	for i := 0; i < len(t.parts); i++ {
-		p := t.parts[i]
-		if i+1 < len(t.parts) && t.parts[i+1].from == p.to { // both become one
-			i++
-			p.to, p.sum, p.count = t.parts[i].to, p.sum+t.parts[i].sum, p.count+t.parts[i].count
+	for i := 0; i+1 < len(t.parts); i += 2 {
+		p, next := t.parts[i], t.parts[i+1]
+		if next.from == p.to { // both become one; otherwise the second is left out
+			p.to, p.sum, p.count = next.to, p.sum+next.sum, p.count+next.count
 		}
 		kept = append(kept, p)
 	}

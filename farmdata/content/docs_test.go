@@ -65,10 +65,11 @@ func TestColorsOfLongTracks(t *testing.T) {
 		raw         func(int) int64
 		parts, most int
 	}{
-		"short":  {10, func(i int) int64 { return 5 }, 7, 7}, // without the first one, and those there and back
-		"holes":  {10, func(i int) int64 { return int64(i%2*6 - 1) }, 4, 4},
-		"long":   {50_000, func(i int) int64 { return int64(i) }, 1000, 4000},
-		"no DDI": {10, func(int) int64 { return -1 }, 0, 0},
+		"short":      {10, func(i int) int64 { return 5 }, 7, 7}, // without the first one, and those there and back
+		"holes":      {10, func(i int) int64 { return int64(i%2*6 - 1) }, 4, 4},
+		"long":       {50_000, func(i int) int64 { return int64(i) }, 1000, 4000},
+		"long holes": {50_000, func(i int) int64 { return int64(i%2*6 - 1) }, 1000, 4000},
+		"no DDI":     {10, func(int) int64 { return -1 }, 0, 0},
 	} {
 		data := log(tt.records, tt.raw)
 		s := summarize(t, data)

@@ -187,6 +187,29 @@ func TestFieldsFollowTheRules(t *testing.T) {
 	}
 }
 
+// A field has obstacles, headlands and so on as polygons as well. They overlap the boundary, so they are not on the map, which is a finding.
+func TestFieldsAreTheirBoundaries(t *testing.T) {
+	t.Parallel()
+	shape := func(kind int, west, east float64) farmdata.Polygon {
+		return farmdata.Polygon{Type: kind, Rings: []farmdata.LineString{ring(1, west, 52, east, 52, east, 53)}}
+	}
+	for name, tt := range map[string]struct {
+		polygons []farmdata.Polygon
+		parts    int
+		found    string
+	}{
+		"boundaries":        {[]farmdata.Polygon{shape(1, 7, 8), shape(1, 9, 10)}, 2, ""},
+		"an obstacle":       {[]farmdata.Polygon{shape(6, 7.4, 7.5), shape(1, 7, 8), shape(10, 7, 7.1)}, 1, "boundary, such as obstacles: 2"},
+		"a flat boundary":   {[]farmdata.Polygon{shape(1, 7, 7), shape(1, 7, 8), shape(6, 7.4, 7.5)}, 1, "enclose nothing, or are interior ones that are in no other one: 1, without"},
+		"no word of a kind": {[]farmdata.Polygon{shape(0, 7, 8)}, 1, ""},
+	} {
+		multi, finding := FieldPolygon(&farmdata.Field{ID: "PFD1", Polygons: tt.polygons})
+		if len(multi) != tt.parts || (finding == nil) != (tt.found == "") || finding != nil && !strings.Contains(finding.Error(), tt.found) {
+			t.Errorf("%s: got %d parts and finding %v, want %d and %q", name, len(multi), finding, tt.parts, tt.found)
+		}
+	}
+}
+
 // TestHolesAreInTheirRings compares with what looks at each edge for each hole.
 func TestHolesAreInTheirRings(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,10 @@ type Coordinates [2]float64
 // rings are in: those only that reach the latitude of an interior one.
 const MaxCrossings = 10_000_000
 
-const interior = 2 // farmdata.LineString.Type
+const (
+	boundary = 1 // farmdata.Polygon.Type
+	interior = 2 // farmdata.LineString.Type
+)
 
 // Encloses reports whether MultiPolygon makes anything of polygons, at less cost.
 func Encloses(polygons []farmdata.Polygon) bool {
@@ -88,9 +91,22 @@ func rings(polygon farmdata.Polygon) (exteriors [][][]Coordinates, holes [][]Coo
 	return exteriors, holes, across
 }
 
-// FieldPolygon returns the MultiPolygon of a field. The finding says what it lacks; nil if that is nothing.
+// FieldPolygon returns the MultiPolygon of a field: of its boundaries, or of all its polygons if none is called one. The finding says
+// what it lacks; nil if that is nothing.
 func FieldPolygon(field *farmdata.Field) (multi [][][]Coordinates, finding *farmdata.Finding) {
-	if multi, finding = whole("field", field.Polygons); finding != nil {
+	boundaries := slices.DeleteFunc(slices.Clone(field.Polygons), func(p farmdata.Polygon) bool { return p.Type != boundary })
+	beside := len(field.Polygons) - len(boundaries)
+	if len(boundaries) == 0 {
+		boundaries, beside = field.Polygons, 0
+	}
+	multi, finding = whole("field", boundaries)
+	if beside > 0 {
+		if finding == nil {
+			finding = &farmdata.Finding{Kind: farmdata.KindUnsupported, Offset: -1, Record: -1, Detail: "field"}
+		}
+		finding.Detail += fmt.Sprintf(", without its polygons that are no boundary, such as obstacles: %d", beside)
+	}
+	if finding != nil {
 		finding.File = field.ID
 	}
 	return multi, finding

@@ -3,6 +3,7 @@ package sinks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -63,7 +64,8 @@ func (AnyTopics) CheckTopic(string) error { return nil }
 // copies of the messages, so the message may be stored although the call
 // failed. Of one topic 16 such calls are let be; as long as there are so many,
 // further calls of Publish wait. PublishAsync calls the publisher in the background,
-// 256 times at once at most, and in no order. Goroutines that call the publisher wait for the
+// 256 times at once at most, and in no order. When the publisher panics, so does Publish, while a
+// publication fails with ErrUnavailable. Goroutines that call the publisher wait for the
 // next call, and end with Close.
 func FromPublisher(name string, pub message.Publisher, config PublisherConfig) Sink {
 	config.Description.Name, config.Description.Ordered = name, false
@@ -137,6 +139,9 @@ func (s *publisherSink) Publish(topic string, messages ...*message.Message) erro
 	if err := s.wait(call, messages); err != nil {
 		return err
 	}
+	if panicked, ok := errors.AsType[publisherPanic](call.err); ok {
+		panic(panicked.value)
+	}
 	if call.err != nil {
 		return call.err
 	}
@@ -173,14 +178,10 @@ func (s *publisherSink) PublishAsync(topic string, msg *message.Message) (*Publi
 	}
 	select {
 	case s.slots <- struct{}{}:
-	default:
-		select {
-		case s.slots <- struct{}{}:
-		case <-msg.Context().Done():
-			return nil, msg.Context().Err()
-		case <-s.closing.Done():
-			return nil, NewError(s.config.Description.Name, topic, ErrClosed, nil)
-		}
+	case <-msg.Context().Done():
+		return nil, msg.Context().Err()
+	case <-s.closing.Done():
+		return nil, NewError(s.config.Description.Name, topic, ErrClosed, nil)
 	}
 	call := newPublisherCall(topic, messages[:])
 	call.unwatch = context.AfterFunc(s.closing, func() { s.resolveClosed(call) })
@@ -270,7 +271,17 @@ func (s *publisherSink) resolveClosed(call *publisherCall) {
 	call.Resolve(Receipt{}, NewError(s.config.Description.Name, call.topic, ErrClosed, nil))
 }
 
-func (s *publisherSink) call(topic string, messages []*message.Message) (Receipt, error) {
+// publisherPanic is a panic of the publisher, which is one of whoever waits for it in Publish.
+type publisherPanic struct{ value any }
+
+func (p publisherPanic) Error() string { return fmt.Sprint("panic: ", p.value) }
+
+func (s *publisherSink) call(topic string, messages []*message.Message) (receipt Receipt, err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = publisherPanic{value}
+		}
+	}()
 	if s.config.Store != nil && len(messages) == 1 {
 		return s.config.Store(topic, messages[0])
 	}

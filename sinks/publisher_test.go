@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -325,6 +326,26 @@ type failing struct{ err error }
 
 func (f failing) Publish(string, ...*message.Message) error { return f.err }
 func (f failing) Close() error                              { return nil }
+
+// A panic of the publisher is one of whoever called Publish, where a Recoverer stands, and not the end of the process.
+func TestFromPublisherThatPanics(t *testing.T) {
+	sink := sinks.FromPublisher("name", closing{}, sinks.PublisherConfig{
+		Store: func(string, *message.Message) (sinks.Receipt, error) { panic("not again") },
+	})
+	defer func() { testkit.NoError(t, sink.Close()) }()
+	func() {
+		defer func() {
+			if value := recover(); value != "not again" {
+				t.Errorf("recovered %v", value)
+			}
+		}()
+		t.Error("returned", sink.Publish("topic", message.NewMessage("1", nil)))
+	}()
+	_, err := testkit.Must(sink.PublishAsync("topic", message.NewMessage("2", nil)))(t).Result()
+	if !errors.Is(err, sinks.ErrUnavailable) || !strings.Contains(err.Error(), "not again") {
+		t.Errorf("published: %v", err)
+	}
+}
 
 func TestFromPublisherCloseError(t *testing.T) {
 	cause := errors.New("cause")

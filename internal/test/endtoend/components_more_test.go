@@ -16,6 +16,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/requeuer"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/sony/gobreaker"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -121,11 +122,13 @@ func TestComponentRequestReply(t *testing.T) {
 	eachBroker(t, []string{"commands.weighed", "replies"}, func(t *testing.T, b componentBroker) {
 		r := newRouter(t)
 		bus, processor := commands(t, b, r)
+		// Nobody closes the subscriber of a request, so a source of its own would leave its connection, and its durable.
+		replies := testkit.Must(gochannel.NewFanOut(b.subscriber("replies-here"), nil))(t)
+		replies.AddSubscription("replies")
+		start(t, replies.Run)
 		backend := testkit.Must(requestreply.NewPubSubBackend(requestreply.PubSubBackendConfig{
 			Publisher: b.publisher, AckCommandErrors: true,
-			SubscriberConstructor: func(p requestreply.PubSubBackendSubscribeParams) (message.Subscriber, error) {
-				return b.subscriber("reply-" + string(p.OperationID)), nil // each request reads all replies
-			},
+			SubscriberConstructor:  func(requestreply.PubSubBackendSubscribeParams) (message.Subscriber, error) { return replies, nil },
 			GeneratePublishTopic:   func(requestreply.PubSubBackendPublishParams) (string, error) { return "replies", nil },
 			GenerateSubscribeTopic: func(requestreply.PubSubBackendSubscribeParams) (string, error) { return "replies", nil },
 		}, requestreply.BackendPubsubJSONMarshaler[int]{}))(t)
@@ -136,6 +139,7 @@ func TestComponentRequestReply(t *testing.T) {
 			return 10 * c.Number, nil
 		})))
 		start(t, r.Run)
+		<-replies.Running()
 		for n := range 3 {
 			reply := testkit.Must(requestreply.SendWithReply(t.Context(), bus, backend, &weighed{n}))(t)
 			if failed := n == 2; failed != (reply.Error != nil) || !failed && reply.HandlerResult != 10*n {

@@ -28,6 +28,7 @@ func (r *setReader) addGrids() {
 func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 	grid.Cells = func(func(*farmdata.Cell, error) bool) {}
 	name := path.Join(r.set.Path, grid.Name+".BIN")
+	r.named[strings.ToLower(grid.Name)] = true
 	f, ok := r.files[strings.ToLower(grid.Name)+".bin"]
 	switch {
 	case !ok:

@@ -126,8 +126,13 @@ func (r *setReader) object(e *element) (object any, known bool) {
 	}
 	a := &attributes{element: e}
 	objects.Visit(a, e.tag, object)
-	if id, ok := object.(*int); ok && *id == 0 || e.tag == "TLG" && *object.(*string) == "" {
-		a.nothing = true
+	switch of := object.(type) {
+	case *int:
+		a.nothing = *of == 0
+	case *string:
+		if a.nothing = e.tag == "TLG" && *of == ""; e.tag == "TLG" {
+			r.lengths[strings.ToLower(*of)], _ = e.whole("B", 0, math.MaxInt64)
+		}
 	}
 	if a.nothing {
 		return nil, true
@@ -147,8 +152,8 @@ func (r *setReader) unasked(e *element, header bool) {
 	}
 }
 
-// unneeded are the attributes that say nothing more: the lengths of files. It is only read.
-var unneeded = map[string]bool{"GRD H": true, "TLG B": true}
+// unneeded are the attributes that say nothing more: the length of a file, of which rows and columns say enough. It is only read.
+var unneeded = map[string]bool{"GRD H": true}
 
 type allocationStamp struct {
 	start, stop farmdata.Stamp

@@ -151,7 +151,7 @@ func TestFilesThatNothingNames(t *testing.T) {
 	t.Parallel()
 	const xml = `<ISO11783_TaskData VersionMajor="4"><XFR A="PFD00001"/><TSK A="TSK1"><GRD A="52" B="8" C="0.1" D="0.1" E="1" F="1" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
 	entries := []entry{{"A/TASKDATA.XML", xml}, {"A/pfd00001.xml", `<XFC/>`}, {"A/GRD00001.bin", "\x00"}, {"A/readme.xml", "x"}, {"A/LINKLIST.XML", `<ISO11783LinkList/>`}}
-	for name, want := range map[string]string{"": "", "A/PFD00002.XML": "unreadable", "A/tsk00001.xml": "unreadable", "A/GRD00002.BIN": "", "B/PFD00002.XML": ""} {
+	for name, want := range map[string]string{"": "", "A/PFD00002.XML": "unreadable", "A/tsk00001.xml": "unreadable", "A/GRD00002.BIN": "unreadable", "A/PNT00002.BIN": "", "B/PFD00002.XML": ""} {
 		if set := openSet(t, append(entries[:5:5], entry{name, "x"})...); farmdatatest.Kinds(set.Findings) != want || want != "" && set.Findings[0].File != name {
 			t.Errorf("%s: got %v, want %q", name, set.Findings, want)
 		}

@@ -21,7 +21,7 @@ func (o *opener) readSet(dir string, files folder) *farmdata.Set {
 	}
 	r := &setReader{
 		opener: o, skipped: &skipped{}, files: files, set: &farmdata.Set{Path: dir}, findings: &findings{max: o.cfg.MaxFindings, memory: &o.budget.memory},
-		externals: map[string]bool{"taskdata": true, "linklist": true},
+		named: map[string]bool{"taskdata": true, "linklist": true}, lengths: map[string]int64{},
 	}
 	if isSet {
 		r.walkFile(main)
@@ -55,8 +55,9 @@ type setReader struct {
 	set          *farmdata.Set
 	findings     *findings
 	descriptions *farmdata.Descriptions
-	externals    map[string]bool // external files that were named
-	queue        []string        // external files to read
+	named        map[string]bool  // external files and grids, in lower case
+	lengths      map[string]int64 // of logs, as their tasks say, by name in lower case
+	queue        []string         // external files to read
 	skipped      *skipped
 	rooted       bool // the current file has its root
 	foreign      bool // which is not one of TaskData
@@ -119,10 +120,10 @@ func (r *setReader) external(e *element) {
 	name := trimEnding(e.str("A"))
 	switch key := strings.ToLower(name); {
 	case name == "":
-	case r.externals[key]:
+	case r.named[key]:
 		e.find(farmdata.KindDuplicate, "external file is named twice")
 	default:
-		r.externals[key] = true
+		r.named[key] = true
 		r.queue = append(r.queue, name)
 	}
 }
@@ -157,12 +158,12 @@ func logNames(files folder) (names []string) {
 	return slices.Compact(names)
 }
 
-var externalFile = regexp.MustCompile(`^([a-z]{3}[0-9]{5})\.xml$`)
+var externalFile = regexp.MustCompile(`^(?:([a-z]{3}[0-9]{5})\.xml|(grd[0-9]{5})\.bin)$`)
 
-// findUnnamed finds the external files that nothing names. Logs are read all the same.
+// findUnnamed finds the external files and grids that nothing names. Logs are read all the same.
 func (r *setReader) findUnnamed() {
 	for _, key := range slices.Sorted(maps.Keys(r.files)) {
-		if match := externalFile.FindStringSubmatch(key); match != nil && !r.externals[match[1]] && !logFile.MatchString(key) {
+		if match := externalFile.FindStringSubmatch(key); match != nil && !r.named[match[1]+match[2]] && !logFile.MatchString(key) {
 			r.find(farmdata.KindUnreadable, r.files[key].path, "nothing names this file: it is left out")
 		}
 	}

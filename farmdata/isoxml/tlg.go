@@ -86,6 +86,7 @@ type header struct {
 	columns   []farmdata.Column
 	constants map[int]int64 // by column
 	values    int           // that the file has, with those that are not columns
+	length    int64         // of the records in bytes, at least; 0: not known
 }
 
 // openLog reads the header of a log. A log that cannot be read is given without
@@ -118,7 +119,7 @@ func (r *setReader) openLog(name, taskID string) *farmdata.Log {
 	}
 	h.constants = nil // records outlive it
 	if hasBin {
-		log.Size = bin.size
+		log.Size, h.length = bin.size, r.lengths[key]
 		log.Records = records(bin, h, r.cfg.MaxStream, r.cfg.MaxFindings)
 	}
 	return log
@@ -218,6 +219,9 @@ func records(f file, h header, limit int64, maxFindings int) iter.Seq2[*farmdata
 			if length == 0 { // not a whole record
 				if finding == nil {
 					finding = s.ended(number)
+					if finding == nil && s.offset() < h.length {
+						finding = &farmdata.Finding{Kind: farmdata.KindCut, File: f.path, Offset: s.offset(), Record: number, Detail: "the file is shorter than its task says"}
+					}
 				} else {
 					finding.File, finding.Offset, finding.Record = f.path, s.offset()+finding.Offset, number
 				}

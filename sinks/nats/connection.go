@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -162,7 +164,7 @@ func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn
 	if c.InboxPrefix != "" {
 		all = append(all, natsgo.CustomInboxPrefix(c.InboxPrefix))
 	}
-	conn, err := natsgo.Connect(c.URL, append(append(all, options...), c.Options...)...)
+	conn, err := natsgo.Connect(c.URL, slices.Concat(all, options, c.Options, []natsgo.Option{dials})...)
 	if err != nil {
 		return nil, err
 	}
@@ -171,6 +173,27 @@ func (c Connection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn
 		return nil, err
 	}
 	return conn, nil
+}
+
+// dialer dials as nats.go does without one, and remembers the latest error, which a connection that goes on trying forgets.
+type dialer struct {
+	net.Dialer
+	failed atomic.Pointer[error]
+}
+
+// Dial implements [natsgo.CustomDialer].
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := d.Dialer.Dial(network, address)
+	d.failed.Store(&err)
+	return conn, err
+}
+
+// dials gives a connection that goes on trying a dialer, unless it has one.
+func dials(o *natsgo.Options) error {
+	if o.RetryOnFailedConnect && o.CustomDialer == nil && o.Dialer == nil && o.AllowMultipathTCP == nil {
+		o.CustomDialer = &dialer{Dialer: net.Dialer{Timeout: o.Timeout}}
+	}
+	return nil
 }
 
 // checkInbox returns an error if no answer could ever come, which a server says on the side only.

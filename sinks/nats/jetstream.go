@@ -43,7 +43,7 @@ func APIPrefix(domain string) string {
 // Explain adds to the error of a request to JetStream what the connection knows of its cause: it
 // then also matches [ErrNoJetStream], [ErrNoDomain], [ErrNoJetStreamInAccount], [ErrInbox], or
 // [natsgo.ErrPermissionViolation], which a server tells on the side while the request waits for its
-// answer, or [natsgo.ErrDisconnected] and why a server has refused the latest attempt to connect, which a request does not
+// answer, or [natsgo.ErrDisconnected] and why the latest attempt to connect has failed, which a request does not
 // wait for either. Any other error, that of a canceled request, and nil stay as they are.
 func Explain(conn *natsgo.Conn, domain string, err error) error {
 	switch {
@@ -64,7 +64,7 @@ func Explain(conn *natsgo.Conn, domain string, err error) error {
 	return err
 }
 
-// withRefusal adds that there is no connection, and why a server has refused the latest attempt.
+// withRefusal adds that there is no connection, and why the latest attempt has failed.
 func withRefusal(conn *natsgo.Conn, err error) error {
 	switch {
 	case errors.Is(err, natsgo.ErrReconnectBufExceeded): // a buffer that takes nothing says nothing more
@@ -74,6 +74,11 @@ func withRefusal(conn *natsgo.Conn, err error) error {
 	}
 	if reason := conn.LastError(); reason != nil && !errors.Is(err, reason) {
 		return fmt.Errorf("%w; %w", err, reason)
+	}
+	if d, ok := conn.Opts.CustomDialer.(*dialer); ok {
+		if reason := d.failed.Load(); reason != nil && *reason != nil {
+			return fmt.Errorf("%w; %v", err, *reason) //nolint:errorlint // it may match the end of a context
+		}
 	}
 	return err
 }

@@ -36,6 +36,9 @@ func TestBeforeTheServer(t *testing.T) {
 		}
 	}
 	away(natsgo.ErrDisconnected)
+	if err := sink.Health(t.Context()); !strings.Contains(err.Error(), "dial tcp "+strings.TrimPrefix(s.URL(), "nats://")) {
+		t.Errorf("without a server: %v", err)
+	}
 	if d := sink.Describe(); d.Durability != sinks.DurabilityUnknown || d.MaxMessageSize != 0 {
 		t.Errorf("without a server: %+v", d)
 	}

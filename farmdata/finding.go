@@ -12,7 +12,7 @@ type Kind string
 const (
 	// KindMissing: something names a file that is not there. The rest is read.
 	KindMissing Kind = "missing"
-	// KindDuplicate: a file, a log or an ID is there twice. The first one counts.
+	// KindDuplicate: a file, a log, an ID or a value of a record is there twice. The first one counts.
 	KindDuplicate Kind = "duplicate"
 	// KindOrphan: no task names this log, or an object is in another one than it should be. It is read like any other.
 	KindOrphan Kind = "orphan"

@@ -169,10 +169,10 @@ type Grid struct {
 	Cells iter.Seq2[*Cell, error] `json:"-"`
 }
 
-// Valid reports whether the grid has a place that can be on Earth: a south west corner, cells of a size, and
+// Valid reports whether the grid has a place that can be on Earth: a south west corner, cells, of a size, and
 // a north east corner, which may be beyond the 180th meridian.
 func (g *Grid) Valid() bool {
-	return g.CellNorth > 0 && g.CellEast > 0 && Point{North: g.North, East: g.East}.Valid() &&
+	return g.Rows > 0 && g.Cols > 0 && g.CellNorth > 0 && g.CellEast > 0 && Point{North: g.North, East: g.East}.Valid() &&
 		g.North+float64(g.Rows)*g.CellNorth <= 90 && float64(g.Cols)*g.CellEast <= 360
 }
 

@@ -136,6 +136,8 @@ func TestPlacesThatAreNone(t *testing.T) {
 		"no size of cells": {farmdata.Grid{North: 52, East: 7, CellNorth: 1, Rows: 1, Cols: 1}, 0},
 		"NaN":              {farmdata.Grid{North: nan, East: 7, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 1}, 0},
 		"cells of NaN":     {farmdata.Grid{North: 52, East: 7, CellNorth: nan, CellEast: 1, Rows: 1, Cols: 1}, 0},
+		"no columns":       {farmdata.Grid{North: 52, East: 7, CellNorth: 1, CellEast: 1, Rows: 1}, 0},
+		"rows below zero":  {farmdata.Grid{North: 52, East: 7, CellNorth: 1, CellEast: 1, Rows: -1, Cols: 1}, 0},
 		"over 180°":        {farmdata.Grid{North: 52, East: 179.5, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 1}, 1},
 		"around the world": {farmdata.Grid{North: 52, East: 7, CellNorth: 1, CellEast: 361, Rows: 1, Cols: 1}, 0},
 	} {

@@ -98,6 +98,8 @@ func TestDamage(t *testing.T) {
 		{name: "cut behind a record", xml: strings.Replace(sample, `C="1"/>`, `B="42" C="1"/>`, 1), bin: good, records: 1, log: "cut", offset: 21, record: 1},
 		{name: "longer than its task says", xml: strings.Replace(sample, `C="1"/>`, `B="20" C="1"/>`, 1), bin: good, records: 1},
 		{name: "value beyond the header", bin: good + sampleRecord(1, 2, 3, value{0, 1}, value{2, 5}) + good, records: 1, log: "out of step", offset: 42, record: 1},
+		{name: "value there twice", bin: good + strings.Repeat(sampleRecord(1, 2, 3, value{1, 1}, value{0, 5}, value{1, 6}), 2), records: 3, log: "duplicate", offset: 47, record: 1},
+		{name: "values in another order", bin: good + sampleRecord(1, 2, 3, value{1, 1}, value{0, 5}), records: 2},
 		{name: "position off Earth", bin: good + sampleRecord(1, 1_000_000_000, 3) + good, records: 3, log: "position", offset: 31, record: 1},
 		{name: "time of day after midnight", bin: sampleRecord(86_400_000, 1, 2) + good, records: 2, log: "time"},
 		{name: "empty header", header: " ", bin: good, set: "unreadable"},

@@ -38,10 +38,10 @@ func BenchmarkRecords(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			list := make([]value, values)
 			for i := range list {
-				list[i] = value{byte(i % 2), int32(i)}
+				list[i] = value{byte(i), int32(i)}
 			}
 			bin := strings.Repeat(sampleRecord(1000, 525000000, 75000000, list...), 1_000_000/values)
-			h := header{position: positionLayout{north: 6, east: 10, status: 14, length: 15}, columns: make([]farmdata.Column, 2)}
+			h := header{position: positionLayout{north: 6, east: 10, status: 14, length: 15}, columns: make([]farmdata.Column, values)}
 			read := records(file{open: func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(bin)), nil }}, h, 1<<30, 1)
 			b.SetBytes(int64(len(bin)))
 			b.ReportAllocs()

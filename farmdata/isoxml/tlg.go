@@ -254,8 +254,9 @@ type decoder struct {
 	columns  [maxColumns]*farmdata.Column // nil: not in the header
 	values   [maxColumns]farmdata.Value
 	record   farmdata.Record
-	// Whether a finding about the date of the machine, or of the receiver, was given: usually all records have it.
-	toldWall, toldUTC bool
+	// Whether a finding about the date of the machine, or of the receiver, or about a value that is there twice was given: usually all
+	// records have it.
+	toldWall, toldUTC, toldTwice bool
 }
 
 func newDecoder(h header) *decoder {
@@ -291,7 +292,8 @@ func (d *decoder) decode(data []byte) (length int, finding *farmdata.Finding) {
 	if !whole {
 		count = len(rest) / 5
 	}
-	values := d.values[:count]
+	values, last := d.values[:count], -1
+	sorted := true // so none is there twice
 	for i := range values {
 		value := (*[5]byte)(rest)
 		rest = rest[5:]
@@ -299,6 +301,7 @@ func (d *decoder) decode(data []byte) (length int, finding *farmdata.Finding) {
 		if column == nil {
 			return 0, &farmdata.Finding{Kind: farmdata.KindOutOfStep, Offset: int64(head + 1 + 5*i), Detail: "value that the header does not describe"}
 		}
+		sorted, last = sorted && int(value[0]) > last, int(value[0])
 		values[i] = farmdata.Value{Column: column, Raw: int64(int32(binary.LittleEndian.Uint32(value[1:])))}
 	}
 	if !whole {
@@ -320,11 +323,28 @@ func (d *decoder) decode(data []byte) (length int, finding *farmdata.Finding) {
 		d.toldWall = true
 		finding = &farmdata.Finding{Kind: farmdata.KindTime, Offset: 4, Detail: "date of the machine's clock cannot be right, because it is of 1980 or after 2100, here and maybe in later records"}
 	}
+	if !sorted && finding == nil && !d.toldTwice {
+		finding = d.decodeTwice(data, count)
+	}
 	d.decodePosition(data)
 	if finding == nil && d.record.Position.OffEarth() {
 		finding = &farmdata.Finding{Kind: farmdata.KindPosition, Offset: int64(max(d.position.north, d.position.east, 0)), Detail: "position is not on Earth"}
 	}
 	return head + 1 + 5*count, finding
+}
+
+// decodeTwice finds a value that a record has twice.
+func (d *decoder) decodeTwice(data []byte, count int) *farmdata.Finding {
+	var seen [maxColumns]bool
+	for i := range count {
+		at := d.position.length + 1 + 5*i
+		if seen[data[at]] {
+			d.toldTwice = true
+			return &farmdata.Finding{Kind: farmdata.KindDuplicate, Offset: int64(at), Detail: "value that the record has already; the first one counts on maps, here and maybe in later records"}
+		}
+		seen[data[at]] = true
+	}
+	return nil
 }
 
 // decodeOddTime decodes a time of the machine that is beyond the end of its day, or has no date.

@@ -394,6 +394,17 @@ func TestRecordsHaveValuesOfTheHeader(t *testing.T) {
 	}
 }
 
+// Of columns with the same name the first one of the header counts as the first, whichever has a value first: as on maps.
+func TestRecordsNameColumnsAsTheHeaderDoes(t *testing.T) {
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{}))(t)
+	header := strings.Replace(farmdatatest.LogHeader, "008D", "0043", 1)
+	log := string(farmdatatest.Log(1)[:15]) + "\x01\x01\x28\x23\x00\x00"
+	out, err := records(received(farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", log)))
+	if err != nil || len(out) != 1 || !strings.Contains(string(out[0].Payload), `"values":{"0043_DET-1_2":9}`) {
+		t.Errorf("got %d messages, %v, want one with a value of the second column", len(out), err)
+	}
+}
+
 func TestRecordsOfTimeLog(t *testing.T) {
 	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{BatchBytes: 1}))(t)
 	msg := received(farmdatatest.TimeLog(t, 3))

@@ -298,6 +298,7 @@ type batches struct {
 
 func (b *batches) run(ctx context.Context) error {
 	b.used, b.columns = map[*farmdata.Column]int64{}, map[string]*farmdata.Column{}
+	b.keys.BeginLog(b.log)
 	var finding *farmdata.Finding
 	for record, err := range bounded(ctx, b.log.WithConstants(), nil) {
 		switch {

@@ -2,6 +2,7 @@ package farmdatatest
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -47,8 +48,13 @@ const (
 func Prescriptions(t testing.TB, tasks ...string) []byte {
 	t.Helper()
 	codes, values := PrescriptionCells()
-	return Zip(t, "TASKDATA/TASKDATA.XML", prescriptionHead+strings.Join(tasks, "\n")+"</ISO11783_TaskData>",
-		"TASKDATA/GRD00001.BIN", string(codes), "TASKDATA/GRD00002.BIN", string(values))
+	files := []string{"TASKDATA/TASKDATA.XML", prescriptionHead + strings.Join(tasks, "\n") + "</ISO11783_TaskData>"}
+	for i, cells := range [][]byte{codes, values} {
+		if name := fmt.Sprintf("GRD%05d", i+1); strings.Contains(files[1], name) { // a grid that no task names would be a finding
+			files = append(files, "TASKDATA/"+name+".BIN", string(cells))
+		}
+	}
+	return Zip(t, files...)
 }
 
 // PrescriptionCells returns the binary files of GRD00001 and GRD00002, 11 rows of 12 cells.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/workers"
 )
@@ -200,6 +201,9 @@ func (s *publisherSink) check(topic string, messages []*message.Message) error {
 		}
 		if limit := s.config.Description.MaxMessageSize; limit > 0 && messageSize(msg) > limit {
 			return NewError(s.config.Description.Name, topic, ErrTooLarge, nil)
+		}
+		if err := payloadref.Lost(msg); err != nil && !s.config.Description.OpensPayloads {
+			return NewError(s.config.Description.Name, topic, ErrRejected, err)
 		}
 	}
 	return nil

@@ -4,7 +4,10 @@ package payloadref
 
 import (
 	"context"
+	"errors"
 	"io"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
@@ -20,4 +23,16 @@ func Find(ctx context.Context, metadata map[string]string, store gateway.Payload
 		}
 	}
 	return msgctx.PayloadOpener(ctx)
+}
+
+var errLost = errors.New("the payload is still with the service (" + gateway.KeyPayloadMode + ": " + gateway.PayloadModeLazy +
+	") and would be lost: read it with subscriber.OpenPayload, or have a route of package router read it")
+
+// Lost returns an error for a message that its subscriber in this process has delivered without its payload: nobody could read
+// that from where the message is stored as it is.
+func Lost(msg *message.Message) error {
+	if msg.Metadata[gateway.KeyPayloadMode] == gateway.PayloadModeLazy && len(msg.Payload) == 0 && msgctx.PayloadOpener(msg.Context()) != nil {
+		return errLost
+	}
+	return nil
 }

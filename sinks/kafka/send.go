@@ -10,6 +10,7 @@ import (
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -88,10 +89,12 @@ func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*deliv
 // producer may still have it when the caller has its message back.
 func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
 	own, ok := s.config.Marshaler.(Marshaler)
+	err := payloadref.Lost(msg)
 	if !ok {
-		if err := copyForeign(d, s.config.Marshaler, name, msg); err != nil {
-			return err
-		}
+		err = copyForeign(d, s.config.Marshaler, name, msg)
+	}
+	if err != nil {
+		return err
 	}
 	// No key is nil, not an empty one: that would be a key like any other,
 	// and send all such messages to one partition.

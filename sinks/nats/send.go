@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -39,6 +40,9 @@ func (s *Sink) prepare(topic string, msg *message.Message) (*flight, error) {
 	}
 	var d *draft
 	if s.drafts.own != nil {
+		if err := payloadref.Lost(msg); err != nil {
+			return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
+		}
 		d = s.drafts.new()
 		s.drafts.own.write(d, subject, id, msg)
 	} else {

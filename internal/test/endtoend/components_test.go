@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/components/fanin"
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -18,6 +21,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/publisher"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
@@ -167,6 +171,33 @@ func TestComponentForwarder(t *testing.T) {
 		start(t, forward.Run)
 		publish(t, forwarder.NewPublisher(b.publisher, forwarder.PublisherConfig{ForwarderTopic: "outbox"}), "orders", "1")
 		receive(t, got, map[string]bool{"1": true})
+	})
+}
+
+// A handler that hands on a message without the payload that is still with the gateway stores nothing.
+func TestPayloadThatNobodyRead(t *testing.T) {
+	t.Parallel()
+	realBrokers(t, []string{"files"}, func(t *testing.T, b componentBroker) {
+		server := gatewaytest.New(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
+		files := []string{"img:jpeg"}
+		sender := server.AddEndpoint(gatewaytest.EndpointConfig{Send: files})
+		server.AddEndpoint(gatewaytest.EndpointConfig{Receive: files, Subscribe: files})
+		testkit.Must(server.Send(gatewaytest.SendRequest{From: sender.ID, MessageType: files[0], Payload: []byte("picture")}))(t)
+		sub := testkit.Must(subscriber.New(subscriber.Config{Client: server.Client(), Payload: subscriber.PayloadConfig{Mode: subscriber.PayloadLazy}}, nil))(t)
+		t.Cleanup(func() { testkit.NoError(t, sub.Close()) })
+		msg := <-testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
+		plain := sinks.FromPublisher("plain", gochannel.NewGoChannel(gochannel.Config{}, nil), sinks.PublisherConfig{})
+		t.Cleanup(func() { testkit.NoError(t, plain.Close()) })
+		for name, publisher := range map[string]message.Publisher{"sink": b.publisher, "plain": plain} {
+			if err := publisher.Publish("files", msg); !errors.Is(err, sinks.ErrRejected) || !strings.Contains(err.Error(), "subscriber.OpenPayload") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		payload, _, err := subscriber.OpenPayload(msg)
+		testkit.NoError(t, err)
+		msg.Payload = testkit.Must(io.ReadAll(payload))(t)
+		testkit.NoError(t, errors.Join(payload.Close(), b.publisher.Publish("files", msg)))
+		msg.Ack()
 	})
 }
 

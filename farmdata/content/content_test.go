@@ -104,7 +104,7 @@ func TestSummaryOfTaskData(t *testing.T) {
 		}
 	}
 	svg := picture(t, s)
-	for _, want := range []string{"<polygon ", "<polyline ", "<title>TLG00001</title>", " m</text>"} {
+	for _, want := range []string{`fill-rule="evenodd"`, "<polyline ", "<title>TLG00001</title>", " m</text>"} {
 		if strings.Count(svg, want) != 1 {
 			t.Errorf("%d times %s in\n%s", strings.Count(svg, want), want, svg)
 		}

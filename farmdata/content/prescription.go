@@ -112,7 +112,7 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, known *names.D
 		if north.east < south.east { // across the 180th meridian
 			g.Box = g.Box.around()
 		}
-		s.outlines = append(s.outlines, []latLon{south, {south.north, north.east}, north, {north.north, south.east}})
+		s.outlines = append(s.outlines, area{rings: [][]latLon{{south, {south.north, north.east}, north, {north.north, south.east}}}})
 	}
 	values := prescribed{index: map[string]int{}}
 	values.layouts.Make = values.layout
@@ -171,7 +171,7 @@ func (s *Set) zones(p *farmdata.Prescription, known *names.Directory) {
 			a.rings = append(a.rings, outlines(polygon, &z.Box)...)
 		}
 		picture.areas = append(picture.areas, a)
-		s.outlines = append(s.outlines, a.rings...)
+		s.outlines = append(s.outlines, a)
 		s.Zones = append(s.Zones, z)
 	}
 	if shown != nil {

@@ -44,7 +44,7 @@ type Set struct {
 	// Sums are the Totals summed up by Sum.
 	Sums     map[By][]Work `json:"sums"`
 	tracks   []*track      // of the logs, for a picture
-	outlines [][]latLon    // of fields and grids
+	outlines []area        // of fields, grids and zones
 	rates    []rates       // of grids and zones
 }
 
@@ -251,7 +251,7 @@ func summarizeSet(set *farmdata.Set) Set {
 	for _, field := range set.Fields {
 		f := Field{Named: Named{field.ID, field.Designator}, Area: field.Area, Customer: field.CustomerID, Farm: field.FarmID}
 		for _, polygon := range field.Polygons {
-			s.outlines = append(s.outlines, outlines(polygon, &f.Box)...)
+			s.outlines = append(s.outlines, area{rings: outlines(polygon, &f.Box)})
 		}
 		s.Fields = append(s.Fields, f)
 	}

@@ -115,14 +115,10 @@ func (s *Summary) WriteSVG(to io.Writer) error {
 func (d *drawing) outlines(w io.Writer, s *Summary, style string) {
 	for _, set := range s.Sets {
 		for _, outline := range set.outlines {
-			if !d.shows(outline...) {
-				continue
+			var path strings.Builder
+			if d.area(&path, outline, "Z"); path.Len() > 0 {
+				fmt.Fprintf(w, `<path %s fill-rule="evenodd" d="%s"/>`+"\n", style, path.String())
 			}
-			fmt.Fprintf(w, `<polygon %s points="`, style)
-			for _, at := range outline {
-				d.point(w, at)
-			}
-			fmt.Fprintln(w, `"/>`)
 		}
 	}
 }
@@ -228,8 +224,10 @@ func (s *Summary) drawing() drawing {
 func (s *Summary) places(f func(latLon)) {
 	for _, set := range s.Sets {
 		for _, outline := range set.outlines {
-			for _, at := range outline {
-				f(at)
+			for _, ring := range outline.rings {
+				for _, at := range ring {
+					f(at)
+				}
 			}
 		}
 		for _, t := range set.tracks {

@@ -5,9 +5,11 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
@@ -15,18 +17,18 @@ import (
 
 // drawn is what a picture of one prescription map has.
 type drawn struct {
-	Polygons []struct {
-		Points string `xml:"points,attr"`
-	} `xml:"polygon"`
-	Paths []struct {
-		Fill  string `xml:"fill,attr"`
-		D     string `xml:"d,attr"`
-		Title string `xml:"title"`
-	} `xml:"path"`
+	Paths []path `xml:"path"`
 	Rects []struct {
 		Fill string `xml:"fill,attr"`
 	} `xml:"rect"`
 	Texts []string `xml:"text"`
+}
+
+type path struct {
+	Fill   string `xml:"fill,attr"`
+	Stroke string `xml:"stroke,attr"` // of outlines and the scale
+	D      string `xml:"d,attr"`
+	Title  string `xml:"title"`
 }
 
 // corners are the least and greatest x and y of points.
@@ -53,7 +55,8 @@ func TestPicturesOfGridsAreThoseOfTheBytes(t *testing.T) {
 		var d drawn
 		svg := picture(t, summarize(t, open(t, farmdatatest.Prescriptions(t, task), content.Config{})))
 		testkit.NoError(t, xml.Unmarshal([]byte(svg), &d))
-		left, top, right, bottom := corners(t, d.Polygons[1].Points) // behind the field
+		outlines := slices.DeleteFunc(slices.Clone(d.Paths), func(p path) bool { return p.Stroke == "" })
+		left, top, right, bottom := corners(t, strings.Trim(outlines[1].D, "MZ")) // behind the field
 		d.mustBeToScale(t, right-left, bottom-top)
 		unit := map[string]string{farmdatatest.TaskGridOfZones: "kg/ha", farmdatatest.TaskGridOfValues: "mm³/m²"}[task]
 		about := map[string]string{farmdatatest.TaskGridOfZones: ", Base dressing, Long acre, PDT3; Urea", farmdatatest.TaskGridOfValues: ", Sowing, Long acre, Winter wheat"}[task]
@@ -62,7 +65,7 @@ func TestPicturesOfGridsAreThoseOfTheBytes(t *testing.T) {
 			meanings[d.Rects[i+1].Fill] = label + " " + unit + about // the first one is the background
 		}
 		width, height, seen := (right-left)/12, (bottom-top)/11, map[int]bool{}
-		for _, path := range d.Paths[:len(d.Paths)-1] { // the last one is the scale
+		for _, path := range slices.DeleteFunc(slices.Clone(d.Paths), func(p path) bool { return p.Stroke != "" }) {
 			if path.Title == "" || path.Title != meanings[path.Fill] {
 				t.Errorf("%s is %q, and %q by the legend", path.Fill, path.Title, meanings[path.Fill])
 			}
@@ -100,5 +103,20 @@ func (d *drawn) mustBeToScale(t *testing.T, width, height float64) {
 	perUnit := meters / (to - from)
 	if w, h := width*perUnit, height*perUnit; math.Abs(w/162.7-1) > 0.01 || math.Abs(h/122.4-1) > 0.01 {
 		t.Errorf("the grid has %.1f m × %.1f m, want 162.7 m × 122.4 m", w, h)
+	}
+}
+
+// A pond in a field is not a part of it: what is inside of an interior ring has no color.
+func TestPicturesOfHoles(t *testing.T) {
+	t.Parallel()
+	ring := func(kind int, size float64) farmdata.LineString {
+		return farmdata.LineString{Type: kind, Points: []farmdata.Point{{North: 52 + size, East: 8}, {North: 52, East: 8 + size}, {North: 52 - size, East: 8 - size}}}
+	}
+	field := farmdata.Field{Polygons: []farmdata.Polygon{{Type: 1, Rings: []farmdata.LineString{ring(1, 0.01), ring(2, 0.001)}}}}
+	var d drawn
+	svg := picture(t, summarize(t, &content.Data{Sets: []*farmdata.Set{{Fields: []farmdata.Field{field}}}}))
+	testkit.NoError(t, xml.Unmarshal([]byte(svg), &d))
+	if len(d.Paths) != 2 || strings.Count(d.Paths[0].D, "Z") != 2 || !strings.Contains(svg, `fill-rule="evenodd"`) {
+		t.Errorf("got %s, want a path with two rings, and the scale", svg)
 	}
 }

@@ -57,7 +57,10 @@ func (r *reader) readTaskData(s section) error {
 	if !r.count(rest, data.ProtoReflect().Descriptor(), &elements, 0) {
 		r.add(damaged(farmdata.KindLimit, s.offset, tooManyElements, nil))
 	} else if r.merge(rest, &data, s.offset); r.ctx.Err() == nil {
-		readHeader(&r.set.Header, &data)
+		r.set.Header = farmdata.Header{
+			Major: int(data.GetVersionMajor()), Minor: int(data.GetVersionMinor()), Origin: int(data.GetOrigin()), Software: data.GetSoftware(),
+			SoftwareVersion: data.GetSoftwareVersion(), Controller: data.GetController(), ControllerVersion: data.GetControllerVersion(),
+		}
 		r.read(data.ProtoReflect(), objects.Root, r.set, s.offset)
 	}
 	for _, finding := range ids.Check(r.ctx, r.set, r.cfg.Devices) {
@@ -248,12 +251,6 @@ func wired(field protoreflect.FieldDescriptor, wire protowire.Type) bool {
 	default:
 		return wire == protowire.VarintType
 	}
-}
-
-func readHeader(h *farmdata.Header, d *efdipb.TaskData) {
-	h.Major, h.Minor, h.Origin = int(d.GetVersionMajor()), int(d.GetVersionMinor()), int(d.GetOrigin())
-	h.Software, h.SoftwareVersion = d.GetSoftware(), d.GetSoftwareVersion()
-	h.Controller, h.ControllerVersion = d.GetController(), d.GetControllerVersion()
 }
 
 // absentZones makes codes of zones absent that are 0, unless there is such a zone: zero and absent are the same.

@@ -7,18 +7,14 @@ import (
 	"github.com/agrimill/agrimill/farmdata"
 )
 
-// difference returns where a set that was read is not the one that was written; empty if nowhere. Records and cells are
-// looked at when they are written.
-func difference(written, read *farmdata.Set) string {
-	return differs("", reflect.ValueOf(*written), reflect.ValueOf(*read))
-}
-
 // uncompared are the fields that are not written.
 var uncompared = map[string]bool{"Set.Path": true, "Set.Findings": true, "Log.Size": true, "Log.Records": true, "Grid.Cells": true}
 
 // implied are the fields that follow from others, so that they may be left out.
 var implied = map[string]bool{"Log.Columns": true, "Grid.Columns": true}
 
+// differs returns where a set that was read, or a part of it, is not the one that was written; empty if nowhere. Records and cells
+// are looked at when they are written.
 func differs(place string, a, b reflect.Value) string {
 	switch a.Kind() {
 	case reflect.Pointer:

@@ -7,10 +7,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"math"
 	"path"
+	"reflect"
 	"strings"
 
 	"github.com/klauspost/compress/flate"
@@ -48,7 +48,7 @@ const writtenFolder = "TASKDATA"
 //
 // After an error, what w has is no archive. The error is that of ctx, of w, or of the set; it has nothing of the set but names of files.
 func Write(ctx context.Context, w io.Writer, set *farmdata.Set, cfg WriteConfig) error {
-	s := &setWriter{ctx: ctx, cfg: cfg, set: *set, sums: map[string][sha256.Size]byte{}}
+	s := &setWriter{ctx: ctx, cfg: cfg, set: *set, sums: map[string]string{}}
 	s.set.Major, s.set.Minor = writtenMajor, writtenMinor
 	if err := s.write(w); err != nil {
 		if ctx.Err() != nil {
@@ -69,7 +69,7 @@ type setWriter struct {
 	set  farmdata.Set
 	zip  *zip.Writer
 	logs []*logWriter
-	sums map[string][sha256.Size]byte // of the files that were written, by name in lower case
+	sums map[string]string // of the files that were written, by name in lower case
 }
 
 func (s *setWriter) write(w io.Writer) error {
@@ -153,7 +153,7 @@ func (s *setWriter) file(name string, write func(io.Writer) error) error {
 		if err := write(digest); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if sumOf(digest) != sum {
+		if string(digest.Sum(nil)) != sum {
 			return fmt.Errorf("%s: two logs or grids of this name have different contents", name)
 		}
 		return nil
@@ -166,13 +166,8 @@ func (s *setWriter) file(name string, write func(io.Writer) error) error {
 	if err := write(io.MultiWriter(entry, digest)); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	s.sums[key] = sumOf(digest)
+	s.sums[key] = string(digest.Sum(nil))
 	return nil
-}
-
-func sumOf(digest hash.Hash) (sum [sha256.Size]byte) {
-	digest.Sum(sum[:0])
-	return sum
 }
 
 // readBack reads what is to be written, without the records and cells, and fails if that is another set.
@@ -200,7 +195,7 @@ func (s *setWriter) readBack(main, list []byte) (*farmdata.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if place := difference(&s.set, archive.Sets[0]); place != "" {
+	if place := differs("", reflect.ValueOf(s.set), reflect.ValueOf(*archive.Sets[0])); place != "" {
 		return nil, fmt.Errorf("%s cannot be written: TaskData has no form for it, or the rest of the set says something else", place)
 	}
 	return archive.Sets[0], nil

@@ -139,8 +139,8 @@ func (s *setWriter) plan(log *farmdata.Log) (*logWriter, error) {
 func (l *logWriter) add(c *farmdata.Column) int {
 	i := len(l.columns)
 	l.columns = append(l.columns, *c)
-	if key := keyOf(c); !hasKey(l.byKey, key) {
-		l.byKey[key] = i
+	if _, twice := l.byKey[keyOf(c)]; !twice {
+		l.byKey[keyOf(c)] = i
 	}
 	return i
 }
@@ -156,11 +156,6 @@ func (l *logWriter) find(c *farmdata.Column) int {
 // keyOf is what a header says of a column.
 func keyOf(c *farmdata.Column) farmdata.Column {
 	return farmdata.Column{DDI: c.DDI, ElementID: c.ElementID, PGN: c.PGN, StartBit: c.StartBit, StopBit: c.StopBit}
-}
-
-func hasKey(m map[farmdata.Column]int, key farmdata.Column) bool {
-	_, ok := m[key]
-	return ok
 }
 
 // makeHeader makes the header. What records cannot hold of positions is a constant if it is the same in all of them.

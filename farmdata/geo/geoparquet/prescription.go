@@ -49,7 +49,11 @@ func writePrescriptions(w io.Writer, list []farmdata.Prescription, cfg Config) e
 	}
 	for i := range list {
 		s := sheet{table: t, prescription: &list[i], keys: keys}
-		if err := s.write(); err != nil {
+		write := s.zones
+		if list[i].Grid != nil {
+			write = s.grid
+		}
+		if err := write(); err != nil {
 			return err
 		}
 	}
@@ -128,13 +132,6 @@ func (s *sheet) start(l *layout, values []farmdata.Value) {
 	for i, v := range values {
 		s.putValue(l.cells[i], v)
 	}
-}
-
-func (s *sheet) write() error {
-	if s.prescription.Grid != nil {
-		return s.grid()
-	}
-	return s.zones()
 }
 
 func (s *sheet) grid() error {

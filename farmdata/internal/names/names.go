@@ -37,36 +37,28 @@ func New(set *farmdata.Set) *Directory {
 		set = &farmdata.Set{}
 	}
 	return &Directory{
-		tasks:  pointers(set.Tasks, func(t *farmdata.Task) string { return t.ID }),
-		fields: pointers(set.Fields, func(f *farmdata.Field) string { return f.ID }),
-		farms:  pointers(set.Farms, func(f *farmdata.Farm) string { return f.ID }),
+		tasks:  index(set.Tasks, func(t *farmdata.Task) (string, *farmdata.Task) { return t.ID, t }),
+		fields: index(set.Fields, func(f *farmdata.Field) (string, *farmdata.Field) { return f.ID, f }),
+		farms:  index(set.Farms, func(f *farmdata.Farm) (string, *farmdata.Farm) { return f.ID, f }),
 		names: map[string]map[string]string{
-			Customer: designators(set.Customers, func(c *farmdata.Customer) (string, string) { return c.ID, person(c.FirstName, c.LastName) }),
-			Product:  designators(set.Products, func(p *farmdata.Product) (string, string) { return p.ID, p.Designator }),
-			Machine:  designators(set.Devices, func(d *farmdata.Device) (string, string) { return d.ID, d.Designator }),
-			Operator: designators(set.Workers, func(w *farmdata.Worker) (string, string) { return w.ID, person(w.FirstName, w.LastName) }),
+			Customer: index(set.Customers, func(c *farmdata.Customer) (string, string) { return c.ID, person(c.FirstName, c.LastName) }),
+			Product:  index(set.Products, func(p *farmdata.Product) (string, string) { return p.ID, p.Designator }),
+			Machine:  index(set.Devices, func(d *farmdata.Device) (string, string) { return d.ID, d.Designator }),
+			Operator: index(set.Workers, func(w *farmdata.Worker) (string, string) { return w.ID, person(w.FirstName, w.LastName) }),
 		},
 	}
 }
 
 func person(first, last string) string { return strings.TrimSpace(first + " " + last) }
 
-func pointers[T any](list []T, id func(*T) string) map[string]*T {
-	m := make(map[string]*T, len(list))
+// index has what object makes of the objects of a list, by ID.
+func index[T, V any](list []T, object func(*T) (id string, v V)) map[string]V {
+	m := make(map[string]V, len(list))
 	for i := len(list) - 1; i >= 0; i-- {
-		m[id(&list[i])] = &list[i]
+		id, v := object(&list[i])
+		m[id] = v
 	}
 	delete(m, "") // an empty ID is none
-	return m
-}
-
-func designators[T any](list []T, object func(*T) (id, name string)) map[string]string {
-	m := make(map[string]string, len(list))
-	for i := len(list) - 1; i >= 0; i-- {
-		id, name := object(&list[i])
-		m[id] = name
-	}
-	delete(m, "")
 	return m
 }
 

@@ -182,9 +182,6 @@ func drawn(zone *TreatmentZone) bool {
 
 // drawnZones returns the treatment zones of a task that have polygons.
 func (d *Descriptions) drawnZones(task *Task) []PrescribedZone {
-	if !slices.ContainsFunc(task.Zones, func(z TreatmentZone) bool { return drawn(&z) }) {
-		return nil
-	}
 	_, zones := d.Zones(task.Zones)
 	return slices.DeleteFunc(zones, func(z PrescribedZone) bool { return !drawn(z.TreatmentZone) })
 }

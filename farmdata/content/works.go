@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/agrimill/agrimill/farmdata"
+	"github.com/agrimill/agrimill/farmdata/internal/names"
 )
 
 // mostTotals is how many works and rates a set may have, mostProducts how many products each of them may have: otherwise little data could
@@ -50,7 +51,7 @@ type works struct {
 	tasks        map[taskKey]*farmdata.Task
 	devices      map[string]*farmdata.Device // by ID
 	elements     map[string]element          // by ID
-	names        map[string]string           // of fields and products, by ID
+	names        *names.Directory
 	set          *farmdata.Set
 	id           *int // of the set
 	logs         int  // that are read
@@ -135,7 +136,7 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 	}
 	w := &works{
 		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[taskKey]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
-		elements: map[string]element{}, names: map[string]string{}, set: set, id: new(int), byKey: map[workKey]*work{}, byTask: map[taskKey][]*work{}, left: mostTotals,
+		elements: map[string]element{}, names: names.New(set), set: set, id: new(int), byKey: map[workKey]*work{}, byTask: map[taskKey][]*work{}, left: mostTotals,
 		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, leftOut: map[farmdata.DDI]bool{},
 	}
 	for _, kind := range rateKinds() {
@@ -158,19 +159,7 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 			w.tasks[key] = &set.Tasks[i]
 		}
 	}
-	for i := range set.Fields {
-		w.name(set.Fields[i].ID, set.Fields[i].Designator)
-	}
-	for i := range set.Products {
-		w.name(set.Products[i].ID, set.Products[i].Designator)
-	}
 	return w
-}
-
-func (w *works) name(id, text string) {
-	if _, twice := w.names[id]; !twice {
-		w.names[id] = text
-	}
 }
 
 func (w *works) device(d *farmdata.Device) {
@@ -207,9 +196,7 @@ func (w *works) find(task taskKey, device, name string) *work {
 	at := &work{Work: &Work{task: task, Task: Named{ID: task.id}, Device: Named{device, name}, Rates: []Rate{}}, of: w, device: device, byPart: map[string][]*rateSum{}}
 	if t := w.tasks[task]; t != nil {
 		at.Task.Name = t.Designator
-		if t.FieldID != "" {
-			at.Field = Named{t.FieldID, w.names[t.FieldID]}
-		}
+		at.Field = Named(w.names.Of(names.Field, names.Subject{Tasks: []*farmdata.Task{t}}))
 	}
 	w.byKey[key], w.order, w.byTask[task] = at, append(w.order, at), append(w.byTask[task], at)
 	return at
@@ -439,7 +426,7 @@ func (w *works) products(task taskKey, device, element string) []Named {
 		switch {
 		case slices.ContainsFunc(list, func(n Named) bool { return n.ID == p.ProductID }):
 		case p.ElementID == "", owner == device && (element == "" || w.in(element, p.ElementID) || w.in(p.ElementID, element)):
-			list = append(list, Named{p.ProductID, w.names[p.ProductID]})
+			list = append(list, Named(w.names.Of(names.Product, names.Subject{Products: []string{p.ProductID}, Prescribed: true})))
 		}
 	}
 	return list

@@ -364,24 +364,16 @@ func (o *opener) addNested(outer io.ReaderAt, entry *zip.File, name string, dept
 		return err
 	}
 	defer content.Close()
-	data, err := readAll(obedient{o.ctx, content}, o.cfg.MaxNested-o.nested)
-	if errors.Is(err, errLimit) {
-		return fmt.Errorf("%w of memory for packed archives in archives", err)
-	}
-	if err != nil {
+	left := o.cfg.MaxNested - o.nested
+	data, err := io.ReadAll(io.LimitReader(obedient{o.ctx, content}, left+1))
+	switch {
+	case int64(len(data)) > left:
+		return fmt.Errorf("%w of memory for packed archives in archives", errLimit)
+	case err != nil:
 		return err
 	}
 	o.nested += int64(len(data))
 	return o.addArchive(bytes.NewReader(data), int64(len(data)), name, depth)
-}
-
-// readAll reads everything unless it is more than limit.
-func readAll(r io.Reader, limit int64) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if int64(len(data)) > limit {
-		return nil, errLimit
-	}
-	return data, err
 }
 
 // obedient reads until the context ends.

@@ -323,6 +323,28 @@ func TestGridsAreRead(t *testing.T) {
 	}
 }
 
+// TestLongNamesAreCut: a long name does not stand whole at each value and total that has it, and the data keeps it.
+func TestLongNamesAreCut(t *testing.T) {
+	long := strings.Repeat("ä", 10_000)
+	for _, archive := range [][]byte{farmdatatest.ArchiveOfTotals(t, 5), farmdatatest.Prescriptions(t, farmdatatest.TaskZones)} {
+		data := open(t, archive, content.Config{})
+		set := data.Sets[0]
+		set.Software, set.Tasks[0].Designator, set.Devices[0].Designator, set.Fields[0].Designator, set.Products[0].Designator = long, long, long, long, long
+		for i := range set.Logs {
+			for c := range set.Logs[i].Columns {
+				set.Logs[i].Columns[c].Device = long
+			}
+		}
+		text, err := json.Marshal(summarize(t, data))
+		if err != nil || strings.Contains(string(text), long[:2*200]) || !strings.Contains(string(text), long[:2*199]+"…") {
+			t.Errorf("%v, %d bytes:\n%.2000s", err, len(text), text)
+		}
+		if got := set.Tasks[0].Designator; got != long {
+			t.Errorf("the data has %.20q", got)
+		}
+	}
+}
+
 // TestPrescriptionsAreSummarized: a grid that two tasks name is there once with both, a rate is one column in all zones, zones
 // with polygons are there, and the picture says what its colors mean.
 func TestPrescriptionsAreSummarized(t *testing.T) {

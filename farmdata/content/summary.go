@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/agrimill/agrimill/farmdata/internal/columns"
 )
 
-// Summary says what is in farm data. Lists that are empty are empty, not nil.
+// Summary says what is in farm data. Lists that are empty are empty, not nil. IDs and names are cut to 200 characters.
 type Summary struct {
 	Form Form      `json:"form"`
 	Sets []Set     `json:"sets"`
@@ -212,12 +213,46 @@ func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 		if err == nil {
 			err = summary.prescriptions(ctx, set, &blocks, noted)
 		}
+		shorten(reflect.ValueOf(&summary))
 		s.Sets = append(s.Sets, summary)
 		if err != nil {
 			return s, err
 		}
 	}
 	return s, nil
+}
+
+// shorten cuts every ID and name in a value: a long one may stand at each log, value and total.
+func shorten(v reflect.Value) {
+	const most = 200 // characters
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			shorten(v.Elem())
+		}
+	case reflect.Struct:
+		if _, told := v.Interface().(Finding); !told {
+			for i := range v.NumField() {
+				if field := v.Field(i); field.CanSet() {
+					shorten(field)
+				}
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			shorten(v.Index(i))
+		}
+	case reflect.Map:
+		for _, element := range v.Seq2() {
+			shorten(element)
+		}
+	case reflect.String:
+		if v.Len() > most {
+			if runes := []rune(v.String()); len(runes) > most {
+				v.SetString(string(runes[:most-1]) + "…")
+			}
+		}
+	}
 }
 
 func summarizeSet(set *farmdata.Set) Set {

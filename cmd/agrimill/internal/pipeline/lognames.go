@@ -25,7 +25,8 @@ func (h namingHandler) Handle(ctx context.Context, r slog.Record) error {
 	var names []slog.Attr
 	r.Attrs(func(a slog.Attr) bool {
 		if kind, ok := loggedIDs[a.Key]; ok && h.p.directory != nil {
-			if name := h.p.waitName(h.p.now(), kind, a.Value.String()); name != "" {
+			name := strings.TrimSuffix(h.p.waitName(h.p.now(), kind, a.Value.String()), " ("+a.Value.String()+")")
+			if name != "" && !strings.HasSuffix(name, " "+a.Value.String()) { // not the ID once more
 				names = append(names, slog.String(strings.TrimSuffix(a.Key, "_id")+"_name", name))
 			}
 		}

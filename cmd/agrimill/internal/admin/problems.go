@@ -37,8 +37,9 @@ func Problems(s Snapshot) []Problem {
 	}
 	outage := false
 	for _, c := range s.Checks {
-		if route, of := strings.CutPrefix(c.Name, "route "); c.OK || of && s.route(route) == nil {
-			continue // a reload has removed the route since the last look
+		name, of := strings.CutPrefix(c.Name, "route ")
+		if route := s.route(name); c.OK || of && (route == nil || route.State == router.StateRunning) {
+			continue // since the last look, the route has recovered, or a reload has removed it
 		}
 		p := checkProblem(&s, c)
 		if p.Kind == ProblemRoute && waitsFor(s.route(p.Name), down) {

@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -110,7 +111,7 @@ func stateProblems(s *Snapshot, outage bool) (problems []Problem) {
 			Action: "see agrimill trace, and which route has it in flight",
 		})
 	}
-	problems = append(problems, poisonProblems(&s.Poison)...)
+	problems = append(problems, poisonProblems(s)...)
 	if s.Config.Error != "" {
 		add(Problem{
 			Kind: ProblemReload, Final: true, Since: s.Config.FailedAt, Subject: "the configuration file", Trouble: "has been refused", Reason: s.Config.Error,
@@ -162,11 +163,13 @@ func partialProblems(s *Snapshot, r *Route) (problems []Problem) {
 	return problems
 }
 
-func poisonProblems(q *Poison) []Problem {
-	switch {
+func poisonProblems(s *Snapshot) []Problem {
+	switch q := &s.Poison; {
+	case q.Unreadable && s.fails("sink "+q.Sink):
+		return nil // its sink says it
 	case q.Unreadable:
 		return []Problem{{
-			Kind: ProblemQueue, Subject: fmt.Sprintf("the poison queue in the sink %q", q.Sink), Trouble: "has not been readable", Reason: q.DepthNote, Runbook: "AgrimillPoisonQueueDown",
+			Kind: ProblemQueue, Subject: fmt.Sprintf("the poison queue in the sink %q", q.Sink), Trouble: "has not been readable", Reason: strings.TrimPrefix(q.DepthNote, "the queue cannot be read: "), Runbook: "AgrimillPoisonQueueDown",
 			Effect: "nobody knows how many messages are in it, and what would be poisoned may wait; " + nothingLost,
 			Action: remedy(q.DepthNote, "repair that sink, or correct poison.topic; "+keepsTrying),
 		}}

@@ -54,14 +54,15 @@ func (j *Steady) Judge(s Snapshot) Verdict {
 	}
 	v := Verdict{Problems: []Problem{}} // never null in JSON
 	if s.moves() {
-		v.Problems = j.follow(Problems(s), s.Time)
+		v.Problems = j.follow(&s)
 	}
 	v.conclude(&s, j.Grace)
 	return v
 }
 
 // follow takes in what is wrong now, and returns it with what was a moment ago.
-func (j *Steady) follow(now []Problem, at time.Time) []Problem {
+func (j *Steady) follow(s *Snapshot) []Problem {
+	now, at := Problems(*s), s.Time
 	problems := make([]Problem, 0, len(now))
 	current := map[string]bool{}
 	covered := map[string]bool{}
@@ -98,6 +99,8 @@ func (j *Steady) follow(now []Problem, at time.Time) []Problem {
 	for key, c := range j.known {
 		switch {
 		case current[key]: // it has its place already
+		case c.Kind == ProblemPoisoned && s.Poison.Unreadable: // nobody knows whether that is over
+			problems = append(problems, c.Problem)
 		case j.recovering(c, at) && !slices.ContainsFunc(c.checks, func(check string) bool { return covered[check] }):
 			p := c.Problem
 			p.Stage, p.recovered = StageRecovering, c.seen

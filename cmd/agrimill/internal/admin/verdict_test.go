@@ -203,7 +203,12 @@ var situations = []situation{
 	{"the poison queue cannot be read", func(s *admin.Snapshot) {
 		s.Poison.Depth, s.Poison.Unreadable, s.Poison.DepthNote = nil, true, "the queue cannot be read: stream not found"
 	}, true, map[admin.ProblemKind]int{admin.ProblemQueue: 1},
-		`The poison queue in the sink "farm" has not been readable: the queue cannot be read: stream not found. Nobody knows how many messages are in it, and what would be poisoned may wait; nothing is lost. Repair that sink, or correct poison.topic; agrimill continues by itself.`},
+		`The poison queue in the sink "farm" has not been readable: stream not found. Nobody knows how many messages are in it, and what would be poisoned may wait; nothing is lost. Repair that sink, or correct poison.topic; agrimill continues by itself.`},
+	{"the poison queue cannot be read, because its sink is down", func(s *admin.Snapshot) {
+		s.Poison.Depth, s.Poison.Unreadable, s.Poison.DepthNote = nil, true, "the queue cannot be read: connection refused"
+		fail(s, "sink farm", "connection refused", 48*time.Second)
+	}, false, map[admin.ProblemKind]int{admin.ProblemSink: 1},
+		`The sink "farm" (nats nats.example:4222) has been down for 48 s: connection refused. The routes "maps" and "orders" wait; nothing is lost. Repair it; agrimill continues by itself.`},
 	{"messages are poisoned", func(s *admin.Snapshot) { depth := int64(3); s.Poison.Depth, s.Poison.Oldest = &depth, ago(hour) }, true, map[admin.ProblemKind]int{admin.ProblemPoisoned: 1},
 		`3 messages have been in the poison queue for 1 h 0 min. They were confirmed and are nowhere else; no route has delivered them. See why (agrimill poison list), repair that, and run agrimill poison replay or drop.`},
 	{"the quarantine does not take an event", func(s *admin.Snapshot) { s.Subscriber.QuarantineWaiting = 2 }, true, map[admin.ProblemKind]int{admin.ProblemQuarantine: 1},
@@ -351,6 +356,43 @@ func TestSteadyAfterAnOutage(t *testing.T) {
 			t.Fatalf("after %d s: ready is %t, %s", second, v.Ready, v.Sentence)
 		case !recovering && (v.Ready || len(v.Problems) != 2 || v.Problems[0].Kind != admin.ProblemRoute || v.Problems[0].Stage != admin.StageLasting):
 			t.Fatalf("after %d s: ready is %t, %s", second, v.Ready, v.Sentence)
+		}
+	}
+}
+
+// The routes of a sink that is back have recovered before the next look at them. What that look found is no problem of theirs.
+func TestSteadyBeforeTheNextLook(t *testing.T) {
+	j := admin.Steady{Grace: 15 * time.Second}
+	for second := range 90 {
+		s := wellSnapshot()
+		s.Time = noon.Add(time.Duration(second) * time.Second)
+		if second > 0 && second < 60 {
+			fail(&s, "sink farm", "connection refused", 0)
+			failRoute(&s, 0, router.StateOutage, "connection refused", 0)
+		}
+		if second >= 55 { // it moves messages again
+			s.Routes[0].State, s.Routes[0].Since = router.StateRunning, s.Time
+		}
+		for _, p := range j.Judge(s).Problems {
+			if p.Kind != admin.ProblemSink {
+				t.Fatalf("after %d s: %s", second, p.Text)
+			}
+		}
+	}
+}
+
+// While nobody can read the poison queue, what was in it is not over.
+func TestSteadyPoisoned(t *testing.T) {
+	j, depth := admin.Steady{Grace: 15 * time.Second}, int64(3)
+	for second := range 60 {
+		s := wellSnapshot()
+		s.Time, s.Poison.Depth = noon.Add(time.Duration(second)*time.Second), &depth
+		if second >= 20 && second < 50 {
+			s.Poison.Depth, s.Poison.Unreadable = nil, true
+			fail(&s, "sink farm", "connection refused", 0)
+		}
+		if v := j.Judge(s); v.Counting()[admin.ProblemPoisoned] != 1 {
+			t.Fatalf("after %d s: %s", second, v.Sentence)
 		}
 	}
 }

@@ -32,6 +32,19 @@ func (e *TemplateError) Error() string {
 // matches [ErrRejected]: without the value, the message has no topic.
 var ErrMissingValue = errors.New("message lacks a value of the topic template")
 
+// missingValue is an error that says once what is missing.
+type missingValue struct{ template, name string }
+
+// Error names the template and the variable.
+func (e *missingValue) Error() string {
+	return fmt.Sprintf("the message has no %s, which the template %q needs", e.name, e.template)
+}
+
+// Is matches [ErrMissingValue] and [ErrRejected].
+func (e *missingValue) Is(target error) bool {
+	return target == ErrMissingValue || target == ErrRejected
+}
+
 // Variables of topic templates, with the metadata keys they stand for.
 var templateVariables = map[string]string{
 	"tenant":    "x-router-tenant-id",
@@ -192,7 +205,7 @@ func (t *TopicTemplate) Render(metadata message.Metadata, escape func(name, valu
 			value = part.fallback
 		}
 		if value == "" {
-			return "", fmt.Errorf("topic template %q: no %s: %w: %w", t.text, part.name, ErrMissingValue, ErrRejected)
+			return "", &missingValue{t.text, part.name}
 		}
 		b = append(b, escape(part.name, value)...)
 	}

@@ -52,8 +52,9 @@ func TestTopicTemplate(t *testing.T) {
 		}
 	}
 	template := testkit.Must(sinks.ParseTopicTemplate("{tenant}.{event}"))(t)
-	if _, err := template.Topic(metadata, sinks.DefaultSegments.Escape); !errors.Is(err, sinks.ErrMissingValue) || !errors.Is(err, sinks.ErrRejected) {
-		t.Errorf("missing value: got %v", err)
+	const missing = `the message has no event, which the template "{tenant}.{event}" needs`
+	if _, err := template.Topic(metadata, sinks.DefaultSegments.Escape); !errors.Is(err, sinks.ErrMissingValue) || !errors.Is(err, sinks.ErrRejected) || err.Error() != missing {
+		t.Errorf("missing value: got %v, want %s", err, missing)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -548,45 +547,17 @@ func TestDerivedStates(t *testing.T) {
 	}
 }
 
-// What waits is told with its reason and without secrets, confirmations that fail with how many wait.
+// What waits is told with its reason and without secrets, and what is pending together.
 func TestSubscriberFrom(t *testing.T) {
-	const from, end = "confirmations for ", " stored and waiting; nothing is lost"
-	for name, test := range map[string]struct {
-		tenants []subscriber.Wait
-		total   int
-		want    string
-	}{
-		"none":         {nil, 0, ""},
-		"one message":  {[]subscriber.Wait{{What: "a", Count: 1}}, 1, from + "tenant a have failed for 1m0s: 1 message is" + end},
-		"unknown":      {[]subscriber.Wait{{Count: 2}}, 2, from + "tenants that are not known have failed for 1m0s: 2 messages are" + end},
-		"more than go": {[]subscriber.Wait{{What: "a", Count: 2}, {What: "b", Count: 3}}, 9, from + "2 tenants have failed for 1m0s: 9 messages are" + end},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				oldest := time.Now()
-				for i := range test.tenants {
-					test.tenants[i].Since = oldest
-				}
-				time.Sleep(time.Minute)
-				stats := subscriber.Stats{PendingConfirmations: 2, HeldConfirmations: 5, OldestUnconfirmed: oldest}
-				if len(test.tenants) > 0 {
-					test.tenants[0].Err = errors.New("no response from https://gateway.example/confirm?key=" + secret)
-					stats.Waits = []subscriber.Waits{{Kind: subscriber.WaitTenant, Count: len(test.tenants), Total: test.total, Longest: test.tenants}}
-				}
-				got := admin.SubscriberFrom(stats)
-				if got.ConfirmationsFail != test.want {
-					t.Errorf("got %q, want %q", got.ConfirmationsFail, test.want)
-				}
-				if got.PendingConfirmations != 7 || !got.OldestUnconfirmed.Equal(oldest) {
-					t.Errorf("got %d pending since %v, want 7 since %v", got.PendingConfirmations, got.OldestUnconfirmed, oldest)
-				}
-				for _, w := range got.Waits {
-					if reason := w.Longest[0].Reason; !strings.Contains(reason, "no response") || strings.Contains(reason, secret) {
-						t.Errorf("got reason %q", reason)
-					}
-				}
-			})
-		})
+	stats := subscriber.Stats{PendingConfirmations: 2, HeldConfirmations: 5, OldestUnconfirmed: noon, Waits: []subscriber.Waits{{
+		Kind: subscriber.WaitTenant, Count: 1, Total: 7, Longest: []subscriber.Wait{{What: "a", Count: 7, Err: errors.New("no response from https://gateway.example/confirm?key=" + secret)}},
+	}}}
+	got := admin.SubscriberFrom(stats)
+	if got.PendingConfirmations != 7 || !got.OldestUnconfirmed.Equal(noon) {
+		t.Errorf("got %d pending since %v, want 7 since %v", got.PendingConfirmations, got.OldestUnconfirmed, noon)
+	}
+	if reason := got.Waits[0].Longest[0].Reason; !strings.Contains(reason, "no response") || strings.Contains(reason, secret) {
+		t.Errorf("got reason %q", reason)
 	}
 }
 

@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/agrimill/agrimill/subscriber"
@@ -12,9 +10,6 @@ import (
 type Subscriber struct {
 	Totals
 	Current
-	// ConfirmationsFail says for which tenants confirmations have failed for ten seconds or more, since when, and how many
-	// wait; empty if there is none.
-	ConfirmationsFail string `json:"confirmations_fail,omitempty"`
 	// Waits is what waits, by kind, with those that have waited longest.
 	Waits []Waits `json:"waits,omitempty"`
 }
@@ -86,31 +81,6 @@ func FiguresFrom(s Subscriber) Figures {
 	return f
 }
 
-// failingAfter is how long confirmations have to fail before that is said: one request may fail at any time.
-const failingAfter = 10 * time.Second
-
-// confirmationsFail describes the tenants whose confirmations fail.
-func confirmationsFail(all []subscriber.Waits, now time.Time) string {
-	i := slices.IndexFunc(all, func(w subscriber.Waits) bool { return w.Kind == subscriber.WaitTenant })
-	if i < 0 || now.Sub(all[i].Longest[0].Since) < failingAfter {
-		return ""
-	}
-	first := all[i].Longest[0]
-	of := "tenant " + first.What
-	switch {
-	case all[i].Count > 1:
-		of = fmt.Sprintf("%d tenants", all[i].Count)
-	case first.What == "":
-		of = "tenants that are not known"
-	}
-	messages := fmt.Sprintf("%d messages are", all[i].Total)
-	if all[i].Total == 1 {
-		messages = "1 message is"
-	}
-	return fmt.Sprintf("confirmations for %s have failed for %s: %s stored and waiting; nothing is lost",
-		of, now.Sub(first.Since).Round(time.Second), messages)
-}
-
 // Waits is [subscriber.Waits] as JSON.
 type Waits struct {
 	Kind    subscriber.WaitKind `json:"kind"`
@@ -153,6 +123,6 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 			PendingConfirmations: stats.PendingConfirmations + stats.HeldConfirmations, Unsynced: stats.UnsyncedConfirmations,
 			SetAsideNow: stats.SetAsideNow, QuarantineWaiting: stats.QuarantineWaiting,
 			Unconfirmed: stats.Unconfirmed, OldestUnconfirmed: stats.OldestUnconfirmed},
-		ConfirmationsFail: confirmationsFail(stats.Waits, time.Now()), Waits: waitsFrom(stats.Waits),
+		Waits: waitsFrom(stats.Waits),
 	}
 }

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -115,11 +114,6 @@ func (m *memory) close(ctx context.Context) error {
 		return fmt.Errorf("dedup: %w", err)
 	}
 	return nil
-}
-
-// isFinal reports whether a store will not recover by itself.
-func isFinal(err error) bool {
-	return errors.Is(err, boltstore.ErrClosed) || errors.Is(err, boltstore.ErrDamaged)
 }
 
 // newMemory creates the dedup store, which is opened when that is possible.

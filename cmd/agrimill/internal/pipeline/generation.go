@@ -66,7 +66,11 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 	routerConfig.CloseTimeout, routerConfig.ClaimCheck = budgetOf(cfg).router, p.claims
 	if cfg.Dedup.Store != config.DedupOff {
 		routerConfig.Dedup.Store, routerConfig.Dedup.Owner = p.memory, p.owner
-		routerConfig.Dedup.KeyFunc = keys(p.inward, outwardRoutes(cfg))
+		outward := map[string]bool{}
+		for _, route := range cfg.Routes {
+			outward[route.Name] = route.To.Gateway != nil
+		}
+		routerConfig.Dedup.KeyFunc = keys(p.inward, outward)
 	}
 	if g.router, err = router.New(routerConfig, p.libraryLogger(p.logger.With("part", "router"))); err != nil {
 		return nil, err
@@ -77,15 +81,6 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 		}
 	}
 	return g, nil
-}
-
-// outwardRoutes returns which routes go to the gateway, by name.
-func outwardRoutes(cfg *config.Config) map[string]bool {
-	names := map[string]bool{}
-	for _, route := range cfg.Routes {
-		names[route.Name] = route.To.Gateway != nil
-	}
-	return names
 }
 
 // addRoute adds a route to the router of g.

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -96,7 +98,7 @@ func (p *Pipeline) look(ctx context.Context, g *generation) []admin.Check {
 		open.Go(func() {
 			err := p.memory.health(ctx)
 			*dedup = found(dedupCheck, err)
-			dedup.Final = isFinal(err)
+			dedup.Final = errors.Is(err, boltstore.ErrClosed) || errors.Is(err, boltstore.ErrDamaged)
 		})
 	}
 	if p.lease != nil {
@@ -137,19 +139,23 @@ func (p *Pipeline) checkIntermediaries() admin.Check {
 	return f
 }
 
+// failingAfter is how long confirmations have to fail before that counts: one request may fail at any time.
+const failingAfter = 10 * time.Second
+
 // checkConfirmations reports whether the gateway accepts confirmations. While it accepts those of some tenants, the failure
 // of others is theirs: it is said, and does not count.
 func (p *Pipeline) checkConfirmations(stats subscriber.Stats) admin.Check {
-	f := admin.Check{Name: "confirmations", OK: true, Message: admin.SubscriberFrom(stats).ConfirmationsFail}
+	f := admin.Check{Name: "confirmations", OK: true}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); stats.Confirmed > p.confirmed || p.confirmedAt.IsZero() {
 		p.confirmed, p.confirmedAt = stats.Confirmed, now
 	}
 	for _, w := range stats.Waits {
-		if w.Kind != subscriber.WaitTenant || f.Message == "" {
+		if w.Kind != subscriber.WaitTenant || time.Since(w.Longest[0].Since) < failingAfter {
 			continue
 		}
+		f.Message = "the gateway does not accept them: " + router.RedactError(w.Longest[0].Err, nil)
 		// What was accepted after the first tenant began to fail says nothing if others began later.
 		for _, tenant := range append(w.Longest[:len(w.Longest):len(w.Longest)], subscriber.Wait{Since: w.Newest}) {
 			if f.OK && !p.confirmedAt.After(tenant.Since.Add(p.options.CheckInterval)) {

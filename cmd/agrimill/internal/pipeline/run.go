@@ -132,7 +132,9 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 			result <- p.whyEnded(err)
 		}
 		if request == nil {
-			p.setPhase(phaseDraining)
+			p.mu.Lock()
+			p.phase = phaseDraining
+			p.mu.Unlock()
 			p.logger.Info("agrimill is stopping; finishing messages in flight", "within", g.config.Shutdown.Timeout.String())
 		}
 		stats, returned := p.subscriber.Stats(), g.returned()
@@ -162,12 +164,6 @@ func (p *Pipeline) whyEnded(err error) error {
 		return refused("the event stream", reason)
 	}
 	return fmt.Errorf("all routes ended: %w", err)
-}
-
-func (p *Pipeline) setPhase(phase phase) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.phase = phase
 }
 
 // addTotals saves the counts of a router's routes, so that they continue with the next one.

@@ -98,7 +98,11 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 		s.Sinks = append(s.Sinks, status)
 	}
 	slices.SortFunc(s.Sinks, func(a, b admin.Sink) int { return strings.Compare(a.Name, b.Name) })
-	p.nameWaits(g, s.Subscriber.Waits)
+	for _, waits := range s.Subscriber.Waits {
+		for i := range waits.Longest {
+			waits.Longest[i].Name = p.waitName(g, waits.Kind, waits.Longest[i].What)
+		}
+	}
 	s.UnconfirmedCourse = p.history.Unconfirmed()
 	s.Verdict = p.steady.Judge(s)
 	return s
@@ -120,15 +124,6 @@ func (g *generation) poisonQueue() admin.Poison {
 		q.Oldest = *oldest
 	}
 	return q
-}
-
-// nameWaits gives what waits the names that people know.
-func (p *Pipeline) nameWaits(g *generation, all []admin.Waits) {
-	for _, waits := range all {
-		for i := range waits.Longest {
-			waits.Longest[i].Name = p.waitName(g, waits.Kind, waits.Longest[i].What)
-		}
-	}
 }
 
 // waitName returns what people call what waits; empty if they call it by what it is.

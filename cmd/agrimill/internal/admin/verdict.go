@@ -137,7 +137,10 @@ func (p *Problem) text(now time.Time, grace time.Duration) string {
 	if p.Reason != "" {
 		text.WriteString(": " + strings.TrimRight(p.Reason, ". "))
 	}
-	text.WriteString(". " + capital(p.Effect) + ".")
+	if !strings.HasSuffix(p.Reason, "?") {
+		text.WriteString(".")
+	}
+	text.WriteString(" " + capital(p.Effect) + ".")
 	if p.Stage == StageRecent {
 		text.WriteString(" This counts once it has lasted for " + span(grace) + ".")
 	}

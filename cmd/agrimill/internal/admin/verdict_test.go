@@ -214,9 +214,9 @@ var situations = []situation{
 	{"the quarantine does not take an event", func(s *admin.Snapshot) { s.Subscriber.QuarantineWaiting = 2 }, true, map[admin.ProblemKind]int{admin.ProblemQuarantine: 1},
 		`2 unreadable events have been waiting for the quarantine. They are not confirmed; nothing is lost. Repair the sink of the poison queue; agrimill continues by itself.`},
 	{"a reload is refused", func(s *admin.Snapshot) {
-		s.Config.Error, s.Config.FailedAt = "agrimill.yaml:7: unknown key", ago(5*time.Minute)
+		s.Config.Error, s.Config.FailedAt = "agrimill.yaml:7: unknown key; did you mean name?", ago(5*time.Minute)
 	}, true, map[admin.ProblemKind]int{admin.ProblemReload: 1},
-		`The configuration file has been refused for 5 min 0 s: agrimill.yaml:7: unknown key. The configuration of 2026-06-01 11:00:00 UTC stays in use. Correct it (agrimill validate) and reload.`},
+		`The configuration file has been refused for 5 min 0 s: agrimill.yaml:7: unknown key; did you mean name? The configuration of 2026-06-01 11:00:00 UTC stays in use. Correct it (agrimill validate) and reload.`},
 	{"configured endpoints are refused", func(s *admin.Snapshot) {
 		s.Unprovided = admin.Unprovided{Count: 3, Tenant: `the tenant of "barn" (t)`, ExternalID: "urn:farm", Since: ago(time.Second), Error: "status 400: unknown type"}
 	}, true, map[admin.ProblemKind]int{admin.ProblemUnprovided: 1},

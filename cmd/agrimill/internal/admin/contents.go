@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -136,4 +137,9 @@ func (s *Server) contentsOf(ctx context.Context, stored StoredCopy) (PoisonConte
 	msg.SetContext(ctx)
 	err := s.look(ctx, msg, &contents)
 	return contents, err
+}
+
+// NotFarmData is the error by which farm data could not be opened, without Go packages.
+func NotFarmData(err error) error {
+	return errors.New(strings.NewReplacer(": isoxml: no TaskData", "", "content: ", "", "isoxml: ", "", "efdi: ", "", ": zip: not a valid zip file", "").Replace(err.Error()))
 }

@@ -188,7 +188,7 @@ func (s *Server) look(ctx context.Context, msg *message.Message, contents *Poiso
 			return failure
 		}
 		preview := newPreview(data, more)
-		contents.Line, contents.Preview = redact(err), &preview
+		contents.Line, contents.Preview = redact(NotFarmData(err)), &preview
 		return nil
 	}
 	if err != nil {

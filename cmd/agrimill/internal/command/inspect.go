@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/farmdata/geo"
 )
@@ -136,6 +137,7 @@ func (p *program) inspectable(ctx context.Context, name string, cfg content.Conf
 	var data *content.Data
 	switch info, statErr := os.Stat(name); {
 	case name == stdinName:
+		name = "stdin"
 		stdin, failure := p.spool(ctx, "", maxInspected)
 		if failure != nil {
 			return failure
@@ -155,7 +157,7 @@ func (p *program) inspectable(ctx context.Context, name string, cfg content.Conf
 		data, err = content.Open(ctx, file, info.Size(), cfg)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", cell(name), err)
+		return fmt.Errorf("%s: %w", cell(name), admin.NotFarmData(err))
 	}
 	return use(data)
 }

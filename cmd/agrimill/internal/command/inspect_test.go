@@ -158,7 +158,7 @@ func TestInspectDamage(t *testing.T) {
 	}
 	for name, b := range map[string]string{"text": "no farm data", "nothing": ""} {
 		status, stdout, stderr := w.agrimill("inspect", save(t, name, []byte(b)))
-		if status != statusFailed || stdout != "" || !strings.Contains(stderr, "neither TaskData nor EFDI") {
+		if status != statusFailed || stdout != "" || !strings.Contains(stderr, name+": neither TaskData nor EFDI: ") || strings.Contains(stderr, "isoxml: ") {
 			t.Errorf("%s: status %d, stdout %q, stderr %q", name, status, stdout, stderr)
 		}
 	}

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/stored"
@@ -64,7 +66,7 @@ nowhere that can be read (any more), and stderr says why.`,
 			return p.inspectStored(ctx, cfg, m, func(c *stored.Copy) error {
 				data, err := content.Open(ctx, c.Payload.At, c.Payload.Size, given)
 				if err != nil {
-					return fmt.Errorf("%w: %w", errNotShown, err)
+					return fmt.Errorf("%w: %w", errNotShown, admin.NotFarmData(err))
 				}
 				p.notef("%s, from %s", nameOf(m, nil, false), c)
 				if data.Form == content.EFDITimeLog && view.devices == "" {
@@ -101,7 +103,7 @@ func (p *program) newestOf(ctx context.Context, server *adminServer, query strin
 func (p *program) inspectStored(ctx context.Context, cfg *config.Config, m *journal.Message, use func(*stored.Copy) error) (err error) {
 	reader := stored.NewReader(cfg, m, stored.Options{Limits: spool.Limits{Max: maxInspected}})
 	defer func() { err = errors.Join(err, reader.Close()) }()
-	copies := stored.CopiesOf(cfg, m)
+	copies, why := stored.CopiesOf(cfg, m), ""
 	for _, c := range copies[:min(len(copies), stored.MaxCopies)] {
 		err := reader.Read(ctx, c)
 		if err == nil {
@@ -109,6 +111,7 @@ func (p *program) inspectStored(ctx context.Context, cfg *config.Config, m *jour
 			if !errors.Is(err, errNotShown) {
 				return err
 			}
+			why = "it is no farm data"
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -118,5 +121,5 @@ func (p *program) inspectStored(ctx context.Context, cfg *config.Config, m *jour
 	if len(copies) > stored.MaxCopies {
 		p.notef("and %d more were not looked at", len(copies)-stored.MaxCopies)
 	}
-	return fmt.Errorf("%s: the payload cannot be shown: %s", nameOf(m, nil, false), stored.WhyNot(m, len(copies)))
+	return fmt.Errorf("%s: the payload cannot be shown: %s", nameOf(m, nil, false), cmp.Or(why, stored.WhyNot(m, len(copies))))
 }

@@ -208,7 +208,7 @@ func TestInspectTrace(t *testing.T) {
 	for name, want := range map[string]string{
 		"printed.zip":      "the journal knows of no place that has it (it is delivered by printed; filtered by broken; confirmed), and the gateway keeps nothing",
 		"filtered.zip":     "the journal knows of no place that has it (it is filtered by broken, printed; confirmed), and the gateway keeps nothing",
-		"no farm data.zip": "its content cannot be shown: content: neither TaskData nor EFDI",
+		"no farm data.zip": "its content cannot be shown: neither TaskData nor EFDI",
 	} {
 		w.done(name)
 		status, stdout, stderr := w.inspect(name)

@@ -171,7 +171,7 @@ func (c *checker) try(ctx context.Context, p probe) checkResult {
 	case errors.Is(err, errSkipped):
 		result.State, result.Detail = checkSkipped, router.RedactError(err, nil)
 	case err != nil:
-		result.State, result.Detail, result.Advice = checkFailed, router.RedactError(err, nil), admin.Advice(err)
+		result.State, result.Detail, result.Advice = checkFailed, strings.TrimPrefix(router.RedactError(err, nil), "sink "+p.name+": "), admin.Advice(err)
 		if errors.As(err, &with) {
 			result.Advice = with.advice
 		}

@@ -88,16 +88,15 @@ func (g *gatewayChecks) listed(context.Context) (finding, error) {
 	case err != nil:
 		return finding{}, err
 	}
-	endpoints, mine := 0, 0
+	mine := 0
 	for _, tenant := range tenants {
-		endpoints += len(tenant.Endpoints)
 		for _, e := range tenant.Endpoints {
 			if e.OwnedByYourApplication {
 				mine++
 			}
 		}
 	}
-	found := finding{detail: fmt.Sprintf("%s with %s, %d of this application", plural(len(tenants), "tenant"), plural(endpoints, "endpoint"), mine)}
+	found := finding{detail: fmt.Sprintf("%s with %s, %d of this application", plural(len(tenants), "tenant"), plural(countEndpoints(tenants), "endpoint"), mine)}
 	if len(tenants) == 0 {
 		found.warn = "no tenant has authorized the application: nothing can be sent or received until one does"
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -28,10 +29,17 @@ func (c *checker) storeProbes() []probe {
 	cfg := c.cfg
 	list := []probe{{"dedup", cfg.Dedup.Store, c.dedup}}
 	if cfg.HA != nil && cfg.HA.NATSKV != nil {
-		list = append(list, probe{"ha", "nats_kv", c.leaseBucket})
+		lease := func(ctx context.Context, how config.Opening) (*kvlease.Lease, func() error, error) {
+			return cfg.HA.Open(ctx, "", how)
+		}
+		list = append(list, probe{"ha", "nats_kv", func(ctx context.Context) (finding, error) {
+			return keyValue(ctx, c.timeout, cfg.HA.NATSKV.Bucket, cfg.HA.NATSKV.Provision == kvlease.ProvisionCreate, lease)
+		}})
 	}
 	if cfg.Devices != nil && cfg.Devices.NATSKV != nil {
-		list = append(list, probe{"devices", "nats_kv", c.devicesInNATS})
+		list = append(list, probe{"devices", "nats_kv", func(ctx context.Context) (finding, error) {
+			return keyValue(ctx, c.timeout, cfg.Devices.NATSKV.Bucket, true, cfg.Devices.NATSKV.Open)
+		}})
 	}
 	if cfg.Devices != nil && cfg.Devices.Kafka != nil {
 		list = append(list, probe{"devices", "kafka", c.devicesInKafka})
@@ -71,7 +79,7 @@ func (c *checker) dedup(ctx context.Context) (finding, error) {
 		}
 		return found, err
 	case d.Store == config.DedupNATSKV && d.NATSKV != nil:
-		return c.dedupBucket(ctx)
+		return keyValue(ctx, c.timeout, d.NATSKV.Bucket, d.NATSKV.Provision == kvstore.ProvisionCreate, d.OpenNATS)
 	case d.Store == config.DedupOff:
 		return finding{detail: "deduplication is off", warn: "a redelivered message is handled again, e.g. after a restart"}, nil
 	}
@@ -92,9 +100,11 @@ func (c *checker) devicesInKafka(ctx context.Context) (finding, error) {
 }
 
 // keyValue opens a bucket in NATS as run does, without creating it.
-func (c *checker) keyValue(bucket string, create bool, open func(config.Opening) (func() error, error)) (finding, error) {
+func keyValue[S any](
+	ctx context.Context, timeout time.Duration, bucket string, create bool, open func(context.Context, config.Opening) (S, func() error, error),
+) (finding, error) {
 	var notes notes
-	closing, err := open(config.Opening{Client: "agrimill check", Logger: &notes, ReadOnly: true, Once: true, Timeout: c.timeout})
+	_, closing, err := open(ctx, config.Opening{Client: "agrimill check", Logger: &notes, ReadOnly: true, Once: true, Timeout: timeout})
 	switch {
 	case errors.Is(err, jetstream.ErrBucketNotFound) && create:
 		return finding{detail: "the bucket " + bucket + " will be created"}, nil
@@ -106,30 +116,6 @@ func (c *checker) keyValue(bucket string, create bool, open func(config.Opening)
 		return finding{}, natsAdvice(err)
 	}
 	return finding{"bucket " + bucket + " exists", notes.text()}, closing()
-}
-
-func (c *checker) dedupBucket(ctx context.Context) (finding, error) {
-	d := c.cfg.Dedup
-	return c.keyValue(d.NATSKV.Bucket, d.NATSKV.Provision == kvstore.ProvisionCreate, func(how config.Opening) (func() error, error) {
-		_, closing, err := d.OpenNATS(ctx, how)
-		return closing, err
-	})
-}
-
-func (c *checker) leaseBucket(ctx context.Context) (finding, error) {
-	h := c.cfg.HA
-	return c.keyValue(h.NATSKV.Bucket, h.NATSKV.Provision == kvlease.ProvisionCreate, func(how config.Opening) (func() error, error) {
-		_, closing, err := h.Open(ctx, "", how)
-		return closing, err
-	})
-}
-
-func (c *checker) devicesInNATS(ctx context.Context) (finding, error) {
-	d := c.cfg.Devices.NATSKV
-	return c.keyValue(d.Bucket, true, func(how config.Opening) (func() error, error) {
-		_, closing, err := d.Open(ctx, how)
-		return closing, err
-	})
 }
 
 // storeFile opens a file as run does, without creating it.

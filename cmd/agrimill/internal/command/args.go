@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/validate"
 )
 
 // noArguments accepts only flags.
@@ -90,6 +93,25 @@ func limited(ctx context.Context, timeout time.Duration) (context.Context, conte
 		return ctx, func() {}
 	}
 	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not finished within %s (--timeout)", timeout))
+}
+
+// mistaken is wrong usage: what a package says of its fields, in the names of the flags and arguments that set them.
+func mistaken(err error, flags map[string]string) error {
+	name := func(field string) string {
+		field, _, _ = strings.Cut(field, "[")
+		return cmp.Or(flags[field], field)
+	}
+	var texts []string
+	for _, mistake := range validate.Fields(err) {
+		texts = append(texts, name(mistake.Path)+" "+mistake.Rule(name))
+	}
+	if one := (*gateway.ValidationError)(nil); len(texts) == 0 && errors.As(err, &one) {
+		texts = append(texts, name(one.Field)+" "+one.Rule)
+	}
+	if texts == nil {
+		return err
+	}
+	return usagef("%s", strings.Join(texts, "; "))
 }
 
 // checkTenant checks --tenant before any request is made. Empty means that it was not given.

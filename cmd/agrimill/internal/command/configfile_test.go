@@ -43,7 +43,7 @@ func TestConfigOfTheGateway(t *testing.T) {
 		t.Errorf("tenants:\n%s", text)
 	}
 	f.want(statusOK, "endpoints", "put", "urn:example:new", "--config", file)
-	if status, _, stderr := f.agrimill("tenants", "--config", file, "--base-url", "http://127.0.0.1:1"); status != statusUsage || !strings.Contains(stderr, "config") {
+	if status, _, stderr := f.agrimill("tenants", "--config", file, "--base-url", "http://127.0.0.1:1"); status != statusUsage || !strings.Contains(stderr, "--base-url and --config exclude each other") {
 		t.Errorf("two places: status %d, %s", status, stderr)
 	}
 	if status, _, stderr := f.agrimill("poison", "list", "--config", file); status != statusUsage || !strings.Contains(stderr, "of kind log") {

@@ -26,7 +26,7 @@ that were not confirmed are not redelivered. Asks for confirmation; without a te
 		RunE: func(cmd *cobra.Command, args []string) error {
 			externalID := args[0]
 			if err := gateway.ValidateExternalID(externalID); err != nil {
-				return usagef("%s", err)
+				return mistaken(err, endpointFlags)
 			}
 			if !yes && (!p.isTerminal(p.stdin) || !p.isTerminal(p.stderr)) {
 				return usagef("a deletion cannot be undone and stdin is not a terminal to confirm it: add --yes")

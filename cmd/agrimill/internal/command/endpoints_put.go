@@ -3,7 +3,6 @@ package command
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -69,8 +68,8 @@ type putReport struct {
 func (c *endpointPut) run(ctx context.Context, p *program, externalID string) error {
 	return c.service.use(p, func(client *gateway.Client) error {
 		request := c.fill(c.service.app)
-		if err := errors.Join(gateway.ValidateExternalID(externalID), request.Validate()); err != nil {
-			return usagef("%s", err)
+		if err := cmp.Or(gateway.ValidateExternalID(externalID), request.Validate()); err != nil {
+			return mistaken(err, endpointFlags)
 		}
 		tenant, err := (&lookup{lister: client}).tenant(ctx, c.tenant)
 		if err != nil {
@@ -89,6 +88,12 @@ func (c *endpointPut) run(ctx context.Context, p *program, externalID string) er
 			return err
 		})
 	})
+}
+
+// endpointFlags set the fields of an endpoint.
+var endpointFlags = map[string]string{
+	"externalId": "EXTERNAL-ID", "name": "--name", "application_id": "--application-id", "software_version_id": "--software-version-id",
+	"capabilities": "the TYPE of --send, --receive or --send-receive", "subscriptions": "the TYPE of --subscribe", "connections_uri": "--connections-uri",
 }
 
 // fill builds the request from the flags.

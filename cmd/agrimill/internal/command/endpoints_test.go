@@ -47,20 +47,21 @@ func TestEndpointsPut(t *testing.T) {
 	for _, test := range []struct{ args, says string }{
 		{"endpoints put", "exactly one EXTERNAL-ID"},
 		{"endpoints put a b", "exactly one EXTERNAL-ID"},
-		{"endpoints put urn:", "external"},
-		{"endpoints put urn:a:b --name /", "name"},
+		{"endpoints put urn:", "EXTERNAL-ID must have two parts"},
+		{"endpoints delete urn: --yes", "EXTERNAL-ID must have two parts"},
+		{"endpoints put urn:a:b --name /", "--name must"},
 		{"endpoints put urn:a:b --kind telemetry_platform", "must be cloud_software or"},
 		{"endpoints put urn:a:b --tenant 17", "--tenant must be the ID (UUID)"},
-		{"endpoints put urn:a:b --application-id 17", "application_id"},
-		{"endpoints put urn:a:b --connections-uri nowhere", "connections_uri"},
-		{"endpoints put urn:a:b --send=", "message_type"},
+		{"endpoints put urn:a:b --application-id 17", "--application-id must be a UUID"},
+		{"endpoints put urn:a:b --connections-uri nowhere", "--connections-uri must be"},
+		{"endpoints put urn:a:b --send=", "the TYPE of --send, --receive or --send-receive is required"},
 	} {
 		if status, _, stderr := f.agrimill(strings.Fields(test.args)...); status != statusUsage || !strings.Contains(stderr, test.says) {
 			t.Errorf("%s: status %d, %s", test.args, status, stderr)
 		}
 	}
 	f.env["AGRIMILL_SOFTWARE_VERSION_ID"] = ""
-	if status, _, stderr := f.agrimill(put...); status != statusUsage || !strings.Contains(stderr, "software_version_id") {
+	if status, _, stderr := f.agrimill(put...); status != statusUsage || !strings.Contains(stderr, "put: --software-version-id is required\n") {
 		t.Errorf("status %d, %s", status, stderr)
 	}
 	if n := f.gate.Stats(gatewaytest.OpPutEndpoint).Requests; n != 2 {

@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -67,6 +68,9 @@ func (p *program) report(cmd *cobra.Command, began bool, err error) int {
 	case err == nil:
 		return statusOK
 	case !began, known && status.usage:
+		if _, flags, ok := strings.Cut(err.Error(), "none of the others can be; ["); ok { // cobra's words
+			err = fmt.Errorf("--%s exclude each other", strings.Join(strings.Fields(strings.TrimSuffix(flags, "] were all set")), " and --"))
+		}
 		p.notef("%s: %s\nUsage: %s\nSee: %s --help", cmd.CommandPath(), redact(err), cmd.UseLine(), cmd.CommandPath())
 		return statusUsage
 	case known:

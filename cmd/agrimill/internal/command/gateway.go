@@ -60,7 +60,7 @@ func (s *service) use(p *program, f func(client *gateway.Client) error) (err err
 	settings.Logger = slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level}))
 	client, err := gateway.New(settings)
 	if err != nil {
-		return usagef("%s", err)
+		return mistaken(err, map[string]string{"BaseURL": "--base-url", "TokenURL": "--token-url", "ClientID": "--client-id", "ServiceName": "--service"})
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	return f(client)

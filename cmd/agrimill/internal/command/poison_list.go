@@ -41,6 +41,9 @@ reason; numbers, IDs and quoted texts in the reason do not matter.
 				if err != nil {
 					return err
 				}
+				if len(records) == 0 && wanted.any() {
+					p.notef("no message matches; agrimill poison list without filters has all")
+				}
 				if grouped {
 					return p.writeGroups(records, asJSON)
 				}

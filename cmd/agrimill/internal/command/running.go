@@ -159,10 +159,13 @@ func (r *adminServer) ask(ctx context.Context, path string, query url.Values, va
 		if response.StatusCode == http.StatusUnauthorized {
 			advice = "; the page is protected: its configuration (--config) or --admin-token-file has to have the token"
 		}
-		if response.StatusCode == http.StatusBadRequest && problem.Error != "" {
-			return fmt.Errorf("agrimill at %s: %s", r.url.Host, cell(problem.Error))
+		switch {
+		case problem.Error == "":
+			return fmt.Errorf("the program at %s is no agrimill: it responded %s", r.url.Host, response.Status)
+		case response.StatusCode == http.StatusBadRequest:
+			return usagef("%s", problem.Error)
 		}
-		return fmt.Errorf("agrimill at %s responded %s: %s%s", r.url.Host, response.Status, cell(problem.Error), advice)
+		return fmt.Errorf("%s responded %s: %s%s", r.url.Host, response.Status, cell(problem.Error), advice)
 	}
 	if err := json.Unmarshal(body, value); err != nil {
 		return fmt.Errorf("the program at %s is no agrimill: %w", r.url.Host, err)

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,7 +156,7 @@ func (c *send) run(ctx context.Context, p *program, files []string) error {
 		}
 		request, err := c.request(ctx, client)
 		if err != nil {
-			return err
+			return cmp.Or(context.Cause(ctx), err)
 		}
 		sender := &sender{program: p, client: client, send: c, request: request}
 		report := sender.all(ctx, files)
@@ -280,7 +281,9 @@ func (s *sender) transfer(ctx context.Context, result *sendResult, position stri
 	}
 	request.Body = payload.Open
 	if err := s.client.ValidateMessage(request); err != nil {
-		return err
+		return mistaken(err, map[string]string{
+			"MessageType": "--type", "TeamsetContextID": "--teamset", "Filename": "--filename", "ContextID": "--context-id", "Payload": "the file",
+		})
 	}
 	result.ContextID = request.ContextID
 	bar := s.program.newBar(position+" "+cell(filepath.Base(result.File)), payload.Size, progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))

@@ -154,6 +154,9 @@ func TestSendFailures(t *testing.T) {
 		t.Errorf("--timeout: status %d, %q, %s", status, stdout, stderr)
 	}
 	fault.Lift()
+	if status, _, stderr := f.agrimill("send", "--from", terminalID, "--publish", "--timeout", "1ns", names[0]); status != statusFailed || !strings.Contains(stderr, "agrimill: not finished within 1ns (--timeout)") {
+		t.Errorf("--timeout of a look-up: status %d, %s", status, stderr)
+	}
 }
 
 // Context IDs are UUIDs, unless the configuration is that of a gateway that takes any.
@@ -171,7 +174,7 @@ func TestSendAnyContextID(t *testing.T) {
 		{anyID, "Lieferschein ü/3", statusOK, ""},
 		{anyID, uuid.NewString(), statusOK, ""},
 		{anyID, strings.Repeat("x", 51), statusFailed, "50"},
-		{anyID, "a\nb", statusFailed, "ContextID"},
+		{anyID, "a\nb", statusFailed, "--context-id must not contain control characters"},
 		{uuids, "order-12", statusUsage, "any_context_id"},
 		{uuids, uuid.NewString(), statusOK, ""},
 	} {

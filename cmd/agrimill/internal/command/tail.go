@@ -247,6 +247,6 @@ func (v *viewer) one(ctx context.Context, line *eventLine) error {
 
 func (v *viewer) wanted(line *eventLine) bool {
 	return (v.tail.tenant == "" || strings.EqualFold(v.tail.tenant, line.TenantID)) &&
-		(v.endpoint == "" || line.concerns(v.endpoint)) &&
+		(v.endpoint == "" || strings.EqualFold(v.endpoint, line.EndpointID)) &&
 		(len(v.patterns) == 0 || line.isMessage() && v.patterns.Match(line.MessageType))
 }

@@ -117,10 +117,6 @@ func (l *eventLine) key() string {
 	return strings.ToLower(strings.Join(slices.Concat([]string{string(l.Event), l.EndpointID}, l.ids()), " "))
 }
 
-func (l *eventLine) concerns(endpointID string) bool {
-	return strings.EqualFold(l.EndpointID, endpointID)
-}
-
 func (p *program) writeEventJSON(line *eventLine) error {
 	encoder := json.NewEncoder(p.stdout)
 	encoder.SetEscapeHTML(false)

@@ -35,12 +35,21 @@ array "tenants" of the gateway's response, reduced by the filters.
 		Args:              configArgument,
 		ValidArgsFunction: configFiles,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkTenant(show.tenant); err != nil {
+				return err
+			}
 			return from.use(p, func(client *gateway.Client) error {
-				list, err := client.ListAuthorizedTenants(cmd.Context())
+				all, err := client.ListAuthorizedTenants(cmd.Context())
 				if err != nil {
 					return err
 				}
-				list = show.filter(list)
+				list := show.filter(all)
+				if len(list) == 0 && len(all) > 0 {
+					return fmt.Errorf("tenant %s has not authorized the application; agrimill tenants lists those that have", show.tenant)
+				}
+				if known := countEndpoints(all); known > 0 && countEndpoints(list) == 0 {
+					p.notef("no endpoint matches: there are %d; see --tenant, --mine and --type", known)
+				}
 				return p.write(asJSON, list, func() error { return show.write(p, list) })
 			})
 		},
@@ -53,6 +62,13 @@ array "tenants" of the gateway's response, reduced by the filters.
 	flags.BoolVar(&show.full, "full", false, "do not shorten lists of message types")
 	flags.BoolVar(&asJSON, "json", false, "write JSON")
 	return cmd
+}
+
+func countEndpoints(list []gateway.TenantInfo) (n int) {
+	for _, tenant := range list {
+		n += len(tenant.Endpoints)
+	}
+	return n
 }
 
 // tenantsView selects what is shown of the tenants.
@@ -107,7 +123,7 @@ func filterRoutes(routes gateway.EndpointRouteMap, matches func(string) bool) ga
 // write writes the tables.
 func (v *tenantsView) write(p *program, list []gateway.TenantInfo) error {
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(p.stdout, "no tenants")
+		_, err := fmt.Fprintln(p.stdout, "no tenant has authorized the application")
 		return err
 	}
 	for i, tenant := range list {

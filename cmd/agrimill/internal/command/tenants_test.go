@@ -58,7 +58,6 @@ func TestTenants(t *testing.T) {
 		{"--mine --type img:png", 2, 0},
 		{"--tenant " + strings.ToUpper(f.gate.Tenant()), 1, 3},
 		{"--tenant " + other, 1, 0},
-		{"--tenant nothing", 0, 0},
 	} {
 		args := append([]string{"tenants", "--json"}, strings.Fields(test.args)...)
 		list, endpoints := decode[[]gateway.TenantInfo](f.world, f.want(statusOK, args...)), 0
@@ -77,8 +76,20 @@ func TestTenants(t *testing.T) {
 	if text := f.want(statusOK, "tenants"); !strings.Contains(text, "Tenant "+other+": 0 endpoints") {
 		t.Errorf("table: %q", text)
 	}
-	if text := f.want(statusOK, "tenants", "--tenant", "nothing"); text != "no tenants\n" {
-		t.Errorf("%q", text)
+	for _, test := range []struct {
+		args   string
+		status int
+		says   string
+	}{
+		{"--tenant nothing", statusUsage, "--tenant must be the ID"},
+		{"--tenant " + f.gate.Application().ID, statusFailed, "tenant " + f.gate.Application().ID + " has not authorized the application"},
+		{"--type nothing --json", statusOK, "no endpoint matches: there are 3"},
+		{"--tenant " + other, statusOK, "no endpoint matches: there are 3"},
+		{"--mine", statusOK, ""},
+	} {
+		if status, _, stderr := f.agrimill(append([]string{"tenants"}, strings.Fields(test.args)...)...); status != test.status || !strings.Contains(stderr, test.says) || test.says == "" && stderr != "" {
+			t.Errorf("%s: status %d, %q", test.args, status, stderr)
+		}
 	}
 
 	// Names are the service's to check, and the terminal's to be safe from.

@@ -126,6 +126,9 @@ func TestTraceOfAProtectedPage(t *testing.T) {
 	f.beside(t, []string{"trace", "--config", "agrimill.yaml", "field 7"})
 	text := testkit.Must(os.ReadFile("agrimill.yaml"))(t)
 	address := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(string(text[bytes.Index(text, []byte("admin:")):]))
+	if status, _, stderr := f.agrimill("trace", "field 7", "--config", "agrimill.yaml", "--limit", "0"); status != statusUsage || !strings.Contains(stderr, "agrimill trace: limit must be a number") {
+		t.Errorf("--limit 0: status %d, %s", status, stderr)
+	}
 	status, _, stderr := f.agrimill("trace", "field 7", "--admin", address)
 	if status != statusFailed || !strings.Contains(stderr, "401 Unauthorized: the token is missing or wrong") || !strings.Contains(stderr, "--admin-token-file") {
 		t.Errorf("without a token: status %d: %s", status, stderr)

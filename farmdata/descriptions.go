@@ -17,7 +17,7 @@ type Descriptions struct {
 }
 
 type deviceIndex struct {
-	values        map[DDI][]int       // places in Device.ProcessData
+	values        map[DDI][]int       // numbers for Device.described
 	byObject      map[objectValue]int // the first one
 	presentations map[int]int         // places in Device.Presentations, by object ID
 }
@@ -30,7 +30,7 @@ type objectValue struct {
 type elementIndex struct {
 	device, element int
 	objects         map[int]bool // made when they are needed
-	found           map[DDI]int  // places in Device.ProcessData; -1: none
+	found           map[DDI]int  // numbers for Device.described; -1: none
 }
 
 // NewDescriptions returns those of devices, which must not change afterwards. Of elements with the same ID the
@@ -69,7 +69,7 @@ func (d *Descriptions) Describe(c *Column) bool {
 	if i < 0 || c.DDI == DDIUnknown {
 		return true
 	}
-	value := &device.ProcessData[i]
+	value := device.described(i)
 	if value.Designator != "" && !c.CAN() {
 		c.Name = value.Designator
 	}
@@ -103,7 +103,7 @@ func (d *Descriptions) find(at *elementIndex, ddi DDI) int {
 	// Through the shorter list: with the other one, time would be their product.
 	if candidates := index.values[ddi]; len(candidates) <= len(at.objects) {
 		for _, i := range candidates {
-			if at.objects[device.ProcessData[i].ObjectID] {
+			if at.objects[device.described(i).ObjectID] {
 				first = i
 				break
 			}
@@ -119,9 +119,20 @@ func (d *Descriptions) find(at *elementIndex, ddi DDI) int {
 	return first
 }
 
+// described returns what describes values of a device by its number: those that it measures or takes, then its properties, of which a
+// log may have values, too.
+func (d *Device) described(i int) ProcessData {
+	if i < len(d.ProcessData) {
+		return d.ProcessData[i]
+	}
+	p := &d.Properties[i-len(d.ProcessData)]
+	return ProcessData{ObjectID: p.ObjectID, DDI: p.DDI, Designator: p.Designator, PresentationID: p.PresentationID}
+}
+
 func newDeviceIndex(device *Device) *deviceIndex {
 	index := &deviceIndex{values: map[DDI][]int{}, byObject: map[objectValue]int{}, presentations: map[int]int{}}
-	for i, p := range device.ProcessData {
+	for i := range len(device.ProcessData) + len(device.Properties) {
+		p := device.described(i)
 		index.values[p.DDI] = append(index.values[p.DDI], i)
 		if key := (objectValue{p.ObjectID, p.DDI}); !has(index.byObject, key) {
 			index.byObject[key] = i

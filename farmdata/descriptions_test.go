@@ -10,7 +10,7 @@ import (
 	"github.com/agrimill/agrimill/farmdata"
 )
 
-// describe looks through everything for what a device says about a column.
+// describe looks through everything for what a device says about a column: of its properties, too, of which a log may have values.
 func describe(c *farmdata.Column, device *farmdata.Device, element *farmdata.Element) {
 	c.Scale, c.Decimals = 1, -1
 	if meaning, ok := c.DDI.Meaning(); ok {
@@ -20,7 +20,11 @@ func describe(c *farmdata.Column, device *farmdata.Device, element *farmdata.Ele
 		return
 	}
 	c.DeviceID, c.Device, c.Element = device.ID, device.Designator, element.Designator
-	for _, value := range device.ProcessData {
+	values := slices.Clone(device.ProcessData)
+	for _, p := range device.Properties {
+		values = append(values, farmdata.ProcessData{ObjectID: p.ObjectID, DDI: p.DDI, Designator: p.Designator, PresentationID: p.PresentationID})
+	}
+	for _, value := range values {
 		if value.DDI != c.DDI || value.ObjectID == 0 || !slices.Contains(element.Objects, value.ObjectID) {
 			continue
 		}
@@ -50,6 +54,8 @@ func TestDescriptionsAgree(t *testing.T) {
 		for i := range random.IntN(20) {
 			device.ProcessData = append(device.ProcessData, farmdata.ProcessData{ObjectID: random.IntN(6), DDI: farmdata.DDI(random.IntN(4)),
 				Designator: string(rune('0' + i)), PresentationID: random.IntN(4)})
+			device.Properties = append(device.Properties, farmdata.Property{ObjectID: random.IntN(8), DDI: farmdata.DDI(random.IntN(5)),
+				Designator: string(rune('A' + i)), PresentationID: random.IntN(4)})
 			device.Presentations = append(device.Presentations, farmdata.Presentation{ObjectID: random.IntN(4), Scale: float64(i + 1), Unit: string(rune('p' + i))})
 		}
 		descriptions := farmdata.NewDescriptions([]farmdata.Device{{ID: "DVC0"}, device})

@@ -36,6 +36,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/filesync"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -115,6 +116,7 @@ type publisher struct {
 func (p *publisher) Close() error { return nil }
 
 func (p *publisher) Publish(topic string, messages ...*message.Message) error {
+	messages = msgctx.Apart(messages)
 	keys := make([]string, len(messages))
 	for i, msg := range messages { // all of them before the first is written
 		key, err := render(p.path, topic, msg.Metadata)

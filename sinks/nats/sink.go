@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
@@ -227,6 +228,7 @@ func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 		return sinks.NewError(s.name, topic, sinks.ErrClosed, nil)
 	}
 	defer s.life.Leave()
+	messages = msgctx.Apart(messages)
 	var one [1]*flight
 	flights := one[:0]
 	for _, msg := range messages {

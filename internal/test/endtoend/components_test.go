@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,13 +16,16 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/twmb/franz-go/pkg/kfake"
+	gcblob "gocloud.dev/blob"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/sinks/blob"
 	"github.com/agrimill/agrimill/sinks/kafka"
 	"github.com/agrimill/agrimill/sinks/nats"
 	sourcekafka "github.com/agrimill/agrimill/sources/kafka"
@@ -198,6 +202,43 @@ func TestPayloadThatNobodyRead(t *testing.T) {
 		msg.Payload = testkit.Must(io.ReadAll(payload))(t)
 		testkit.NoError(t, errors.Join(payload.Close(), b.publisher.Publish("files", msg)))
 		msg.Ack()
+	})
+}
+
+// All that a handler makes of one message is stored, also with the metadata of that, by whose dedup ID a sink tells copies.
+func TestHandlerThatSplits(t *testing.T) {
+	t.Parallel()
+	split := func(t *testing.T, in message.Subscriber, out message.Publisher) {
+		r := newRouter(t)
+		r.AddHandler("split", "whole", in, "parts", out, func(whole *message.Message) ([]*message.Message, error) {
+			var parts []*message.Message
+			for _, name := range []string{"left", "right"} {
+				part := message.NewMessage(name, []byte(name))
+				part.Metadata = maps.Clone(whole.Metadata)
+				parts = append(parts, part)
+			}
+			return parts, nil
+		})
+		start(t, r.Run)
+	}
+	whole := message.NewMessage("1", nil)
+	whole.Metadata.Set(gateway.KeyDedupID, "1")
+	realBrokers(t, []string{"whole", "parts"}, func(t *testing.T, b componentBroker) {
+		got := read(t, b, "parts")
+		split(t, b.subscriber("split"), b.publisher)
+		testkit.NoError(t, b.publisher.Publish("whole", whole))
+		receive(t, got, map[string]bool{"left": true, "right": true})
+	})
+	t.Run("bucket", func(t *testing.T) {
+		t.Parallel()
+		in := gochannel.NewGoChannel(gochannel.Config{Persistent: true, BlockPublishUntilSubscriberAck: true}, nil)
+		bucket := testkit.Must(gcblob.OpenBucket(t.Context(), "mem://"))(t)
+		split(t, in, testkit.Must(blob.New(blob.Config{Bucket: bucket}))(t))
+		testkit.NoError(t, in.Publish("whole", whole))
+		testkit.Eventually(t, "both parts", func() bool {
+			objects, _, err := bucket.ListPage(t.Context(), gcblob.FirstPageToken, 10, nil)
+			return err == nil && len(objects) == 4 // each with its metadata
+		})
 	})
 }
 

@@ -26,7 +26,7 @@ func Find(ctx context.Context, metadata map[string]string, store gateway.Payload
 }
 
 var errLost = errors.New("the payload is still with the service (" + gateway.KeyPayloadMode + ": " + gateway.PayloadModeLazy +
-	") and would be lost: read it with subscriber.OpenPayload, or have a route of package router read it")
+	") and would be lost: have the handler, or a route, read it into the message")
 
 // Lost returns an error for a message that its subscriber in this process has delivered without its payload: nobody could read
 // that from where the message is stored as it is.

@@ -39,7 +39,7 @@ func (s *Set) Prescriptions() (list []Prescription) {
 			named[strings.ToLower(grid.Name)]++
 		}
 	}
-	known := map[meaning]int{} // places in list
+	known := map[string]int{} // places in list, by what the cells mean
 	for i := range s.Tasks {
 		task := &s.Tasks[i]
 		var zones *zoneMeanings
@@ -64,16 +64,6 @@ func (s *Set) Prescriptions() (list []Prescription) {
 		}
 	}
 	return list
-}
-
-// meaning is the same for grids that have the same name and place, and whose cells mean the same.
-type meaning struct {
-	name                             string
-	kind                             int
-	north, east, cellNorth, cellEast float64
-	rows, cols                       int64
-	zone                             int
-	zones                            [sha256.Size]byte // of those that say what the cells mean
 }
 
 // zoneMeanings are the treatment zones of a task, each and all together.
@@ -101,12 +91,13 @@ func newZoneMeanings(task *Task) *zoneMeanings {
 	return z
 }
 
-func (z *zoneMeanings) of(grid *Grid) meaning {
-	m := meaning{strings.ToLower(grid.Name), grid.Type, grid.North, grid.East, grid.CellNorth, grid.CellEast, grid.Rows, grid.Cols, grid.Zone, z.all}
+// of is the same for grids that have the same name and place, and whose cells mean the same.
+func (z *zoneMeanings) of(grid *Grid) string {
+	zones := z.all
 	if grid.Type == 2 {
-		m.zones = z.byCode[grid.Zone]
+		zones = z.byCode[grid.Zone]
 	}
-	return m
+	return fmt.Sprint(strings.ToLower(grid.Name), []float64{grid.North, grid.East, grid.CellNorth, grid.CellEast}, grid.Rows, grid.Cols, grid.Type, grid.Zone, string(zones[:]))
 }
 
 // Descriptions returns what the devices and value presentations of the set say about values.

@@ -3,6 +3,7 @@ package isoxml
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/agrimill/agrimill/farmdata"
@@ -145,7 +146,7 @@ func (r *setReader) object(e *element) (object any, known bool) {
 func (r *setReader) unasked(e *element, header bool) {
 	for _, attr := range e.attrs {
 		name := attr.Name.Local
-		asked := len(name) == 1 && e.asked&(1<<(name[0]-'A')) != 0 || unneeded[e.tag+" "+name]
+		asked := len(name) == 1 && e.asked&(1<<(name[0]-'A')) != 0 || slices.Contains(e.names, name) || unneeded[e.tag+" "+name]
 		if !asked && (attr.Value != "" || header) && attr.Name.Space == "" && name != "xmlns" {
 			r.skipped.add(skip{kind: farmdata.KindUnsupported, in: e.tag, tag: name, attribute: true}, e.spot)
 		}

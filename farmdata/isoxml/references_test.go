@@ -144,6 +144,10 @@ func TestWhatIsNotRead(t *testing.T) {
 			t.Errorf("%s: got %v, want where the first one is", name, set.Findings[0])
 		}
 	}
+	const root = `<ISO11783_TaskData xmlns="x" VersionMajor="4" VersionMinor="3" ManagementSoftwareManufacturer="m" ManagementSoftwareVersion="1" TaskControllerManufacturer="t" TaskControllerVersion="2" DataTransferOrigin="1" DataTransferLanguage="de"/>`
+	if got := said(openSet(t, entry{"TASKDATA.XML", root}).Findings); got != "unsupported: attributes DataTransferLanguage of ISO11783_TaskData, which are not read: 1" {
+		t.Errorf("got %q, want the language only", got)
+	}
 }
 
 // TestFilesThatNothingNames are found, with where they are: what is in them is not read.

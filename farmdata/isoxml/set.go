@@ -136,6 +136,7 @@ func (r *setReader) root(e *element) any {
 		s.Major, s.Minor, s.Origin = e.int("VersionMajor"), e.int("VersionMinor"), e.int("DataTransferOrigin")
 		s.Software, s.SoftwareVersion = e.str("ManagementSoftwareManufacturer"), e.str("ManagementSoftwareVersion")
 		s.Controller, s.ControllerVersion = e.str("TaskControllerManufacturer"), e.str("TaskControllerVersion")
+		r.unasked(e, false)
 	case "XFC", "ISO11783LinkList":
 	default:
 		r.findings.add(&farmdata.Finding{Kind: farmdata.KindUnreadable, File: e.file, Offset: e.offset, Record: -1, Detail: "not the XML of TaskData"})

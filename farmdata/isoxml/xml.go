@@ -15,7 +15,8 @@ import (
 type element struct {
 	spot
 	attrs  []xml.Attr
-	asked  uint32 // letters of attributes, one bit each
+	asked  uint32   // letters of attributes, one bit each
+	names  []string // of longer ones that were asked for
 	report func(*farmdata.Finding)
 }
 
@@ -31,6 +32,8 @@ func (e *element) lookup(name string) (value string, ok bool) {
 	first := e.asked
 	if len(name) == 1 {
 		e.asked |= 1 << (name[0] - 'A')
+	} else {
+		e.names = append(e.names, name)
 	}
 	for _, attr := range e.attrs {
 		switch {

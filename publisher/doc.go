@@ -6,10 +6,9 @@
 //	msg := message.NewMessage(watermill.NewUUID(), file) // one UUID per payload
 //	err = pub.Publish("iso:11783:-10:taskdata:zip", msg)
 //
-// Publish returns when the gateway has answered. It checks every message before it sends the
-// first. Publishing the same message again sends the same context ID, by which receivers
-// recognize a copy ([Publisher.ContextID]). [Publisher.Send] sends a file that is not in
-// memory. To send from a broker, make it the To of a route.
+// Publish returns when the gateway has answered. Publishing the same message again sends the same
+// context ID, by which receivers recognize a copy ([Publisher.ContextID]). [Publisher.Send] sends a
+// file that is not in memory. To send from a broker, make it the To of a route.
 //
 // # Headers
 //

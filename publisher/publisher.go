@@ -50,15 +50,13 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 }
 
 // Publish sends the messages one after another, in the order given, and returns once the
-// service has responded for each. It stops at the first that fails. The client retries
-// failures of the network and the service before they become errors, within the context of
-// the message.
+// service has responded for each. It checks all of them first, and stops at the first that fails. The
+// client retries failures of the network and the service before they become errors, within the context
+// of the message.
 //
-// All messages are checked before the first is sent. An error is a [*PublishError], which
-// says what became of each message, also of one whose context ended while it was on its
-// way; it matches the sentinels of package gateway, such as gateway.ErrInvalid for a message
-// that breaks a rule, gateway.ErrNoRecipients if no recipient could be reached, and
-// gateway.ErrPartialDelivery if only some could. Unless a context ended the call it is also
+// An error is a [*PublishError]; it matches the sentinels of package gateway, such as
+// gateway.ErrInvalid for a message that breaks a rule, gateway.ErrNoRecipients if no recipient could be
+// reached, and gateway.ErrPartialDelivery if only some could. Unless a context ended the call it is also
 // a [*sinks.Error]:
 //
 //   - sinks.ErrRejected for what [gateway.Refused] says is a no for good, a payload
@@ -74,8 +72,6 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 //
 // Publish does not change the messages, so one message may be published several
 // times at once, and keeps neither messages nor payloads after it returned.
-// Publishing a message again sends the same context ID, see the package
-// documentation.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if !p.life.Enter() {
 		return sinkError(topic, ErrClosed)
@@ -172,14 +168,10 @@ func (s *slot) Take(ctx context.Context) error {
 	p := s.p
 	select {
 	case p.slots <- struct{}{}:
-	default:
-		select {
-		case p.slots <- struct{}{}:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-p.ctx.Done():
-			return ErrClosed
-		}
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-p.ctx.Done():
+		return ErrClosed
 	}
 	s.held = true
 	err := ctx.Err()

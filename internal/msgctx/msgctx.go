@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/gateway"
 )
 
 // Opener opens a payload. size is -1 if it is unknown.
@@ -162,4 +164,28 @@ func FirstEnd(messages []*message.Message) (first context.Context, stop func()) 
 		}
 		end()
 	}
+}
+
+// Apart returns what a handler of Watermill's Router made as a sink has to store it that tells copies by [gateway.KeyDedupID]:
+// without it if messages that are not the same have it in common, because each has the metadata of the one that they were made of.
+func Apart(messages []*message.Message) []*message.Message {
+	if len(messages) < 2 || message.HandlerNameFromCtx(messages[0].Context()) == "" {
+		return messages
+	}
+	uuids, shared := make(map[string]string, len(messages)), false
+	for _, msg := range messages {
+		id := msg.Metadata[gateway.KeyDedupID]
+		uuid, known := uuids[id]
+		shared = shared || known && id != "" && uuid != msg.UUID
+		uuids[id] = msg.UUID
+	}
+	if !shared {
+		return messages
+	}
+	unnamed := make([]*message.Message, len(messages))
+	for i, msg := range messages {
+		unnamed[i] = msg.CopyWithContext()
+		delete(unnamed[i].Metadata, gateway.KeyDedupID)
+	}
+	return unnamed
 }

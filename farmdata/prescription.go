@@ -97,7 +97,8 @@ func (z *zoneMeanings) of(grid *Grid) string {
 	if grid.Type == 2 {
 		zones = z.byCode[grid.Zone]
 	}
-	return fmt.Sprint(strings.ToLower(grid.Name), []float64{grid.North, grid.East, grid.CellNorth, grid.CellEast}, grid.Rows, grid.Cols, grid.Type, grid.Zone, string(zones[:]))
+	place := []float64{grid.North, grid.East, grid.CellNorth, grid.CellEast}
+	return fmt.Sprint(strings.ToLower(grid.Name), place, grid.Rows, grid.Cols, grid.Type, grid.Zone, string(zones[:]))
 }
 
 // Descriptions returns what the devices and value presentations of the set say about values.

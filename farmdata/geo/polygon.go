@@ -95,12 +95,11 @@ func rings(polygon farmdata.Polygon) (exteriors [][][]Coordinates, holes [][]Coo
 // what it lacks; nil if that is nothing.
 func FieldPolygon(field *farmdata.Field) (multi [][][]Coordinates, finding *farmdata.Finding) {
 	boundaries := slices.DeleteFunc(slices.Clone(field.Polygons), func(p farmdata.Polygon) bool { return p.Type != boundary })
-	beside := len(field.Polygons) - len(boundaries)
 	if len(boundaries) == 0 {
-		boundaries, beside = field.Polygons, 0
+		boundaries = field.Polygons
 	}
 	multi, finding = whole("field", boundaries)
-	if beside > 0 {
+	if beside := len(field.Polygons) - len(boundaries); beside > 0 {
 		if finding == nil {
 			finding = &farmdata.Finding{Kind: farmdata.KindUnsupported, Offset: -1, Record: -1, Detail: "field"}
 		}

@@ -317,7 +317,7 @@ func openEntry(entry *zip.File) (io.ReadCloser, error) {
 // overlapping returns the entries that begin before one that stands before them ends, and lets the archive be read
 // without a bound from then on. No program writes such: a few bytes would stand for any number of them.
 func (o *opener) overlapping(entries []*zip.File, bounded *boundedReader) (map[*zip.File]bool, error) {
-	bounded.left = math.MaxInt64
+	bounded.unbounded = true
 	type place struct {
 		entry      *zip.File
 		start, end int64
@@ -333,7 +333,6 @@ func (o *opener) overlapping(entries []*zip.File, bounded *boundedReader) (map[*
 		}
 		places = append(places, place{entry, start, start + int64(min(entry.CompressedSize64, 1<<62))})
 	}
-	bounded.unbounded = true
 	slices.SortStableFunc(places, func(a, b place) int { return cmp.Compare(a.start, b.start) })
 	overlapping, end := map[*zip.File]bool{}, int64(0)
 	for _, p := range places {

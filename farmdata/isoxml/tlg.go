@@ -220,7 +220,8 @@ func records(f file, h header, limit int64, maxFindings int) iter.Seq2[*farmdata
 				if finding == nil {
 					finding = s.ended(number)
 					if finding == nil && s.offset() < h.length {
-						finding = &farmdata.Finding{Kind: farmdata.KindCut, File: f.path, Offset: s.offset(), Record: number, Detail: "the file is shorter than its task says"}
+						finding = &farmdata.Finding{Kind: farmdata.KindCut, File: f.path, Offset: s.offset(), Record: number,
+							Detail: "the file is shorter than its task says"}
 					}
 				} else {
 					finding.File, finding.Offset, finding.Record = f.path, s.offset()+finding.Offset, number
@@ -340,7 +341,8 @@ func (d *decoder) decodeTwice(data []byte, count int) *farmdata.Finding {
 		at := d.position.length + 1 + 5*i
 		if seen[data[at]] {
 			d.toldTwice = true
-			return &farmdata.Finding{Kind: farmdata.KindDuplicate, Offset: int64(at), Detail: "value that the record has already; the first one counts on maps, here and maybe in later records"}
+			return &farmdata.Finding{Kind: farmdata.KindDuplicate, Offset: int64(at),
+				Detail: "value that the record has already; the first one counts on maps, here and maybe in later records"}
 		}
 		seen[data[at]] = true
 	}

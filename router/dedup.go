@@ -101,8 +101,9 @@ func (c DedupSettings) Validate() error {
 }
 
 // Dedup is the middleware that recognizes messages that were handled before. It reserves the keys, calls the handler, and
-// commits the keys when the handler succeeded or releases them when it did not. So a message whose handling failed is
-// never taken for a duplicate, and neither is one that a route's Filter rejected.
+// commits the keys when the handler succeeded or releases them when it did not; if it returned messages, when the message is
+// acked or nacked, since Watermill's Router publishes them first. So a message whose handling failed is never taken for a
+// duplicate, and neither is one that a route's Filter rejected.
 //
 // A duplicate returns without error: it is acknowledged. A copy that comes while the first one is being handled fails
 // with [ErrReserved]: nobody knows yet whether it will be a duplicate. The handler finds the delivery key with [DedupID].
@@ -276,31 +277,48 @@ func (d *Dedup) reserve(scope string, key Key, handled, claim Claim, msg *messag
 	return Token{}, false, d.waits.busy(scope, key, reserved)
 }
 
-// handle calls h and records that the message was handled, or releases what is reserved.
+// handle calls h and settles the claim.
 func (d *Dedup) handle(h message.HandlerFunc, scope string, handled, claim Claim, token Token, msg *message.Message) (out []*message.Message, err error) {
-	ctx := msg.Context()
+	ctx, del := msg.Context(), deliveryOf(msg)
 	// In a defer, so that a panic releases the key too.
 	done := false
 	defer func() {
-		d.commitSynced(ctx, scope)
-		if done && handled.Keys.MaybeRepeated {
-			d.maybeRepeated.Add(1)
-		}
-		del := deliveryOf(msg)
-		if done && del.horizon() == nil {
-			d.commit(ctx, scope, handled, token, msg)
+		if done && del == nil && len(out) > 0 {
+			go d.settleLater(context.WithoutCancel(ctx), scope, handled, claim, token, msg)
 			return
 		}
-		d.release(ctx, claim, token, msg)
-		if done {
-			del.records = append(del.records, msgctx.Record{Into: &d.survived, Keys: [...][16]byte{handled.Keys.Delivery, handled.Keys.Content}})
-		}
+		d.settle(ctx, del, scope, handled, claim, token, msg, done)
 	}()
 	out, err = h(msg)
-	del := deliveryOf(msg)
 	// What a filter rejects was not handled: the filter may want it next time.
 	done = err == nil && (del == nil || !del.rejected)
 	return out, err
+}
+
+// settleLater is for a message whose handler returned what Watermill's Router has yet to publish. It ends with the ack or nack.
+func (d *Dedup) settleLater(ctx context.Context, scope string, handled, claim Claim, token Token, msg *message.Message) {
+	select {
+	case <-msg.Acked():
+		d.settle(ctx, nil, scope, handled, claim, token, msg, true)
+	case <-msg.Nacked():
+		d.settle(ctx, nil, scope, handled, claim, token, msg, false)
+	}
+}
+
+// settle records that the message was handled, or releases what is reserved.
+func (d *Dedup) settle(ctx context.Context, del *delivery, scope string, handled, claim Claim, token Token, msg *message.Message, done bool) {
+	d.commitSynced(ctx, scope)
+	if done && handled.Keys.MaybeRepeated {
+		d.maybeRepeated.Add(1)
+	}
+	if done && del.horizon() == nil {
+		d.commit(ctx, scope, handled, token, msg)
+		return
+	}
+	d.release(ctx, claim, token, msg)
+	if done {
+		del.records = append(del.records, msgctx.Record{Into: &d.survived, Keys: [...][16]byte{handled.Keys.Delivery, handled.Keys.Content}})
+	}
 }
 
 // commitSynced records those that were handled before and survive a power cut now, two at most: each that is handled makes room for

@@ -49,6 +49,29 @@ func TestDedupFailedMessageIsNoDuplicate(t *testing.T) {
 	}
 }
 
+// What a handler of Watermill's Router returns is published after the middlewares, so the message is handled when it is acked.
+func TestDedupOfWhatIsPublishedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		h := newDedup(t, router.DedupConfig{}).Middleware(func(msg *message.Message) ([]*message.Message, error) {
+			calls++
+			return message.Messages{msg}, nil
+		})
+		for i, settle := range []func(*message.Message) bool{(*message.Message).Nack, (*message.Message).Ack, (*message.Message).Ack} {
+			msg := farmMessage("1", "e", "c", "p")
+			out := testkit.Must(h(msg))(t)
+			if published := len(out) == 1; published != (i < 2) {
+				t.Errorf("delivery %d: %d messages", i, len(out))
+			}
+			settle(msg)
+			synctest.Wait()
+		}
+		if calls != 2 {
+			t.Errorf("calls = %d, want 2", calls)
+		}
+	})
+}
+
 func TestDedupPanicReleases(t *testing.T) {
 	h := newDedup(t, router.DedupConfig{}).Middleware(func(*message.Message) ([]*message.Message, error) { panic("x") })
 	for range 2 { // the second one would be ErrReserved

@@ -166,26 +166,34 @@ func FirstEnd(messages []*message.Message) (first context.Context, stop func()) 
 	}
 }
 
-// Apart returns what a handler of Watermill's Router made as a sink has to store it that tells copies by [gateway.KeyDedupID]:
-// without it if messages that are not the same have it in common, because each has the metadata of the one that they were made of.
+// retriesKey is the metadata key under which Watermill's Requeuer counts how often it has published a message to its old topic.
+const retriesKey = "_watermill_requeuer_retries"
+
+// Apart returns what a handler of Watermill's Router publishes as a sink has to store it that tells copies by [gateway.KeyDedupID],
+// which each message has from the one that it was made of: with the count of a Requeuer added to it, and without it if messages
+// that are not the same have it in common.
 func Apart(messages []*message.Message) []*message.Message {
-	if len(messages) < 2 || message.HandlerNameFromCtx(messages[0].Context()) == "" {
+	if len(messages) == 0 || len(messages) == 1 && messages[0].Metadata[retriesKey] == "" ||
+		message.HandlerNameFromCtx(messages[0].Context()) == "" {
 		return messages
 	}
 	uuids, shared := make(map[string]string, len(messages)), false
-	for _, msg := range messages {
-		id := msg.Metadata[gateway.KeyDedupID]
-		uuid, known := uuids[id]
-		shared = shared || known && id != "" && uuid != msg.UUID
-		uuids[id] = msg.UUID
-	}
-	if !shared {
-		return messages
-	}
-	unnamed := make([]*message.Message, len(messages))
+	apart := make([]*message.Message, len(messages))
 	for i, msg := range messages {
-		unnamed[i] = msg.CopyWithContext()
-		delete(unnamed[i].Metadata, gateway.KeyDedupID)
+		apart[i] = msg.CopyWithContext()
+		if id := msg.Metadata[gateway.KeyDedupID]; id != "" {
+			uuid, known := uuids[id]
+			shared = shared || known && uuid != msg.UUID
+			uuids[id] = msg.UUID
+			if retries := msg.Metadata[retriesKey]; retries != "" {
+				apart[i].Metadata[gateway.KeyDedupID] = id + " " + retries
+			}
+		}
 	}
-	return unnamed
+	if shared {
+		for _, msg := range apart {
+			delete(msg.Metadata, gateway.KeyDedupID)
+		}
+	}
+	return apart
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"github.com/sony/gobreaker"
 
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
@@ -172,7 +173,10 @@ func TestComponentRequeuer(t *testing.T) {
 		start(t, r.Run)
 		start(t, requeue.Run)
 		publish(t, b.publisher, "orders", "1")
-		receive(t, got, map[string]bool{"1 after 1": true})
+		named := message.NewMessage("2", []byte("2"))
+		named.Metadata.Set(gateway.KeyDedupID, "named by a route")
+		testkit.NoError(t, b.publisher.Publish("orders", named))
+		receive(t, got, map[string]bool{"1 after 1": true, "2 after 1": true})
 	})
 }
 

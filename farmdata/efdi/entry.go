@@ -3,6 +3,7 @@ package efdi
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -254,6 +255,8 @@ type decoder struct {
 	// previous are the columns of the last record in their order: usually those of
 	// the next one, too.
 	previous []column
+	// distinct is how many of them, from the first one on, are known to differ.
+	distinct int
 }
 
 func newDecoder(descriptions *farmdata.Descriptions, maxColumns int) *decoder {
@@ -311,7 +314,20 @@ func (d *decoder) decode(body []byte, record *farmdata.Record) (finding *farmdat
 	}
 	record.Stamp, found = stamp(start, gps)
 	note(found)
+	note(d.again(record.Values))
 	return finding, true
+}
+
+// again finds a value that an entry has twice. It compares no more than a log of TaskData could have.
+func (d *decoder) again(values []farmdata.Value) *farmdata.Finding {
+	const most = 256
+	for ; d.distinct < min(len(values), most); d.distinct++ {
+		if slices.ContainsFunc(values[:d.distinct], func(v farmdata.Value) bool { return v.Column == values[d.distinct].Column }) {
+			return damaged(farmdata.KindDuplicate, -1,
+				"value that the entry has already; the first one counts on maps, here and maybe in later entries", nil)
+		}
+	}
+	return nil
 }
 
 // Tags of the fields of an entry and of a value that decodePlain knows.
@@ -440,7 +456,7 @@ func (d *decoder) decodeValue(b []byte, record *farmdata.Record) (bool, *farmdat
 		if n >= len(d.previous) {
 			d.previous = append(d.previous, column{})
 		}
-		d.previous[n] = column{key, key.plain(), found}
+		d.previous[n], d.distinct = column{key, key.plain(), found}, min(d.distinct, n)
 	}
 	record.Values = append(record.Values, farmdata.Value{Column: d.previous[n].column, Raw: raw})
 	return true, unknown

@@ -17,7 +17,7 @@ func (r *reader) entries(s section, of *schema, decode func([]byte, *farmdata.Re
 		var record farmdata.Record
 		var body []byte
 		told := 0
-		once := map[farmdata.Kind]bool{farmdata.KindTime: false, farmdata.KindUnsupported: false} // usually all entries have it
+		once := map[farmdata.Kind]bool{farmdata.KindTime: false, farmdata.KindUnsupported: false, farmdata.KindDuplicate: false} // usually all entries have it
 		tell := func(finding *farmdata.Finding, offset int64) bool {
 			if before, is := once[finding.Kind]; is {
 				if before {

@@ -85,7 +85,7 @@ func (w *Writer) Track(log *farmdata.Log) error {
 		}
 		at := Coordinates{record.Position.East, record.Position.North}
 		if t.steps.Next(record.Stamp, at[1], at[0], meridian) {
-			w.endTrack(log, &t)
+			w.endTrack(&t)
 		}
 		switch {
 		case t.count == 0:
@@ -107,7 +107,7 @@ func (w *Writer) Track(log *farmdata.Log) error {
 			return w.failed()
 		}
 	}
-	w.endTrack(log, &t)
+	w.endTrack(&t)
 	return w.failed()
 }
 
@@ -121,7 +121,7 @@ type track struct {
 	attributes   []byte // of the log
 }
 
-func (w *Writer) endTrack(log *farmdata.Log, t *track) {
+func (w *Writer) endTrack(t *track) {
 	switch {
 	case t.count == 0:
 		return

@@ -300,23 +300,29 @@ func (f *Filter) lookAtSet(w *wanted, set *farmdata.Set) {
 
 func (f *Filter) lookAtPolygons(w *wanted, polygons []farmdata.Polygon) {
 	for _, polygon := range polygons {
-		var box, east *content.Box // as it stands, and with degrees from 0 to 360
+		if !w.box {
+			return
+		}
+		var north, east, around []float64 // around are longitudes of 0 to 360
 		for _, ring := range polygon.Rings {
 			for _, p := range ring.Points {
 				if !p.Valid() {
 					continue
 				}
-				box = grow(box, p.North, p.East)
-				if p.East < 0 {
+				if north, east = append(north, p.North), append(east, p.East); p.East < 0 {
 					p.East += 360
 				}
-				east = grow(east, p.North, p.East)
+				around = append(around, p.East)
 			}
 		}
-		if box != nil && box.East-box.West > 180 { // no field is that wide
-			box.West, box.East = east.West, east.East-360
+		if len(north) == 0 {
+			continue
 		}
-		w.box = w.box && !(box != nil && f.box.meets(*box))
+		box := content.Box{South: slices.Min(north), West: slices.Min(east), North: slices.Max(north), East: slices.Max(east)}
+		if box.East-box.West > 180 { // no field is that wide
+			box.West, box.East = slices.Min(around), slices.Max(around)-360
+		}
+		w.box = !f.box.meets(box)
 	}
 }
 
@@ -384,16 +390,6 @@ func before(a, b farmdata.Stamp) bool {
 		at = a.Wall.Add(time.Duration(offset) * time.Second)
 	}
 	return at.Before(b.Wall)
-}
-
-// grow returns the box with a place in it.
-func grow(b *content.Box, north, east float64) *content.Box {
-	if b == nil {
-		return &content.Box{South: north, West: east, North: north, East: east}
-	}
-	b.South, b.North = min(b.South, north), max(b.North, north)
-	b.West, b.East = min(b.West, east), max(b.East, east)
-	return b
 }
 
 // meets reports whether two boxes have a place in common. Both may go across the 180th meridian.

@@ -1018,7 +1018,7 @@ func TestBrowserIsAccessible(t *testing.T) {
 	page.Wait(`document.querySelectorAll("#problems li").length === 5`)
 	problems := page.Eval(`document.querySelector("#problems").textContent`)
 	for _, want := range []string{
-		"has not kept the event stream open", "New messages stay with the gateway; nothing is lost.", "The sink \"down\" has been down", "Free space on that disk", "The configuration file has been refused",
+		"has been disconnected", "New messages stay with the gateway; nothing is lost.", "The sink \"down\" has been down", "Free space on that disk", "The configuration file has been refused",
 		"has asked for fewer requests",
 	} {
 		if !strings.Contains(problems, want) {

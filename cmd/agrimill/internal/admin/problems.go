@@ -141,7 +141,7 @@ func gatewayProblem(s *Snapshot, c Check) Problem {
 	case g.State == GatewayConnecting:
 		p.Trouble = "has not opened the event stream"
 	case g.State == GatewayDisconnected:
-		p.Trouble = "has not kept the event stream open"
+		p.Trouble = "has been disconnected"
 	}
 	return p
 }

@@ -135,7 +135,7 @@ func (p *Problem) text(now time.Time, grace time.Duration) string {
 		text.WriteString(" for " + lasted)
 	}
 	if p.Reason != "" {
-		text.WriteString(": " + strings.TrimRight(p.Reason, ". "))
+		text.WriteString(": " + strings.TrimRight(strings.TrimPrefix(p.Reason, "gateway: "), ". "))
 	}
 	if !strings.HasSuffix(p.Reason, "?") {
 		text.WriteString(".")

@@ -86,10 +86,10 @@ var situations = []situation{
 	{"nothing from the gateway", func(s *admin.Snapshot) { s.Gateway.State = admin.GatewayUnused }, true, nil, `All is right: the routes move messages.`},
 
 	{"the gateway is down", func(s *admin.Snapshot) {
-		s.Gateway.State, s.Gateway.LastError, s.Gateway.Advice = admin.GatewayDisconnected, "connection refused", "check its address"
+		s.Gateway.State, s.Gateway.LastError, s.Gateway.Advice = admin.GatewayDisconnected, "gateway: connection refused", "check its address"
 		fail(s, "gateway", "connection refused", 48*time.Second)
 	}, false, map[admin.ProblemKind]int{admin.ProblemGateway: 1},
-		`The gateway gateway.example has not kept the event stream open for 48 s: connection refused. New messages stay with the gateway; nothing is lost. Check its address; agrimill continues by itself.`},
+		`The gateway gateway.example has been disconnected for 48 s: connection refused. New messages stay with the gateway; nothing is lost. Check its address; agrimill continues by itself.`},
 	{"the gateway refuses the stream", func(s *admin.Snapshot) {
 		s.Gateway.State, s.Gateway.LastError, s.Gateway.RefusedSince, s.Gateway.EndsAt = admin.GatewayDisconnected, "403 Forbidden", ago(2*time.Minute), noon.Add(3*time.Minute)
 		fail(s, "gateway", "403 Forbidden", 2*time.Minute)

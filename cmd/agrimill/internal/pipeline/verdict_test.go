@@ -155,14 +155,14 @@ func TestVerdictOfFaults(t *testing.T) {
 			nil, func(w *world, _ *agrimill) {
 				w.gate.Inject(gatewaytest.OpAny, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
 				w.gate.CutStreams()
-			}, admin.ProblemGateway, false, []string{"has not kept the event stream open", "503", "New messages stay with the gateway; nothing is lost. The gateway is down or unreachable: check the way to it, or ask its operator; agrimill continues"},
+			}, admin.ProblemGateway, false, []string{"has been disconnected", "503", "New messages stay with the gateway; nothing is lost. The gateway is down or unreachable: check the way to it, or ask its operator; agrimill continues"},
 			func(w *world, _ *agrimill) { w.gate.LiftAll() },
 		},
 		"the gateway cannot be reached": {
 			nil, func(w *world, _ *agrimill) {
 				w.gate.Inject(gatewaytest.OpAny, gatewaytest.Fault{Refuse: true})
 				w.gate.CutStreams()
-			}, admin.ProblemGateway, false, []string{"has not kept the event stream open", "New messages stay with the gateway; nothing is lost."},
+			}, admin.ProblemGateway, false, []string{"has been disconnected", "New messages stay with the gateway; nothing is lost."},
 			func(w *world, _ *agrimill) { w.gate.LiftAll() },
 		},
 		"the token endpoint refuses the client": {
@@ -254,7 +254,7 @@ func TestVerdictOfFaults(t *testing.T) {
 				return ""
 			},
 			func(w *world, _ *agrimill) { testkit.NoError(w, w.js.DeleteStream(w.Context(), "DEAD")) }, admin.ProblemSink, false,
-			[]string{`The sink "dead" (nats`, "stream not found", "Messages that would be poisoned wait; nothing is lost.", "There is 1 more problem."},
+			[]string{`The sink "dead" (nats`, "stream not found", "Messages that would be poisoned wait; nothing is lost."},
 			func(w *world, _ *agrimill) { w.makeStream("DEAD", "dead.>") },
 		},
 		"the stream of the sink is missing": {

@@ -69,7 +69,7 @@ func (g *gatewayChecks) probes() []probe {
 func (g *gatewayChecks) token(context.Context) (finding, error) {
 	_, err := g.tenants()
 	switch {
-	case errors.Is(err, gateway.ErrToken), errors.Is(err, gateway.ErrUnauthorized):
+	case errors.Is(err, gateway.ErrToken), errors.Is(err, gateway.ErrUnauthorized), errors.Is(err, context.Canceled):
 		return finding{}, err
 	case errors.Is(err, context.DeadlineExceeded):
 		return finding{}, advise(err, "the token endpoint or the service does not respond in time")

@@ -3,7 +3,6 @@ package command
 import (
 	"bufio"
 	"bytes"
-	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -109,7 +108,7 @@ func (c *initCommand) ask(cmd *cobra.Command) error {
 			}
 			return err
 		})
-		if errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) {
+		if errors.Is(err, io.EOF) || cmd.Context().Err() != nil {
 			c.program.notef("") // after the question
 			return errors.New("nothing was written: not every question was answered")
 		}

@@ -268,17 +268,18 @@ func TestSendStdin(t *testing.T) {
 	// A signal while nothing comes.
 	reader, writer := io.Pipe()
 	f.stdin = reader
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan int, 1)
+	var stderr bytes.Buffer // read after done
 	go func() {
-		done <- f.program(t.Output(), t.Output()).run(ctx, []string{"send", "--from", terminalID, "--publish", "--type", "doc:pdf", stdinName})
+		done <- f.program(t.Output(), &stderr).run(ctx, []string{"send", "--from", terminalID, "--publish", "--type", "doc:pdf", stdinName})
 	}()
 	if _, err := writer.Write([]byte("the beginning")); err != nil { // it is being read
 		t.Error(err)
 	}
-	cancel()
-	if status := <-done; status != statusFailed {
-		t.Errorf("cancelled: status %d", status)
+	cancel(errors.New("interrupt signal received"))
+	if status := <-done; status != statusFailed || !strings.HasPrefix(stderr.String(), "-: interrupt signal received\n") {
+		t.Errorf("cancelled: status %d, %s", status, stderr.String())
 	}
 	testkit.NoError(t, writer.Close())
 	if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) != 0 {

@@ -17,7 +17,7 @@ func (p *program) readStdin(ctx context.Context, read func(stdin io.Reader) erro
 	go func() { done <- read(p.stdin) }()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return context.Cause(ctx)
 	case err := <-done:
 		return err
 	}

@@ -134,19 +134,14 @@ func newDeviceIndex(device *Device) *deviceIndex {
 	for i := range len(device.ProcessData) + len(device.Properties) {
 		p := device.described(i)
 		index.values[p.DDI] = append(index.values[p.DDI], i)
-		if key := (objectValue{p.ObjectID, p.DDI}); !has(index.byObject, key) {
-			index.byObject[key] = i
+		if _, twice := index.byObject[objectValue{p.ObjectID, p.DDI}]; !twice {
+			index.byObject[objectValue{p.ObjectID, p.DDI}] = i
 		}
 	}
 	for i, p := range device.Presentations {
-		if !has(index.presentations, p.ObjectID) {
+		if _, twice := index.presentations[p.ObjectID]; !twice {
 			index.presentations[p.ObjectID] = i
 		}
 	}
 	return index
-}
-
-func has[K comparable, V any](m map[K]V, key K) bool {
-	_, ok := m[key]
-	return ok
 }

@@ -42,13 +42,13 @@ func (s *Set) Prescriptions() (list []Prescription) {
 	known := map[string]int{} // places in list, by what the cells mean
 	for i := range s.Tasks {
 		task := &s.Tasks[i]
-		var zones *zoneMeanings
+		var zones map[int]string
 		for _, grid := range task.Grids {
 			if grid.Name != "" && named[strings.ToLower(grid.Name)] > 1 {
 				if zones == nil {
-					zones = newZoneMeanings(task)
+					zones = meanings(task)
 				}
-				key := zones.of(grid)
+				key := meaning(grid, zones)
 				if at, ok := known[key]; ok {
 					if tasks := list[at].Tasks; tasks[len(tasks)-1] != task {
 						list[at].Tasks = append(tasks, task)
@@ -66,39 +66,33 @@ func (s *Set) Prescriptions() (list []Prescription) {
 	return list
 }
 
-// zoneMeanings are the treatment zones of a task, each and all together.
-type zoneMeanings struct {
-	byCode map[int][sha256.Size]byte
-	all    [sha256.Size]byte
-}
+// allZones stands for the treatment zones of a task together.
+const allZones = -2
 
-func newZoneMeanings(task *Task) *zoneMeanings {
-	z := &zoneMeanings{byCode: map[int][sha256.Size]byte{}}
-	all := sha256.New() // which takes everything, as the others do
-	for _, zone := range task.Zones {
+// meanings returns texts that are the same for treatment zones of tasks that mean the same, by code, the first one, and of all zones.
+func meanings(task *Task) map[int]string {
+	list, all := map[int]string{}, sha256.New() // which takes everything, as the others do
+	for _, zone := range slices.Backward(task.Zones) {
 		h := sha256.New()
 		fmt.Fprintf(h, "%d %q %d\n", zone.Code, zone.Designator, len(zone.Values))
 		for _, v := range zone.Values {
 			fmt.Fprintf(h, "%d %d %t %q %q %q\n", v.DDI, v.Raw, v.Missing, v.ProductID, v.ElementID, v.Presentation)
 		}
-		sum := [sha256.Size]byte(h.Sum(nil))
-		if _, twice := z.byCode[zone.Code]; !twice { // the first one counts
-			z.byCode[zone.Code] = sum
-		}
-		all.Write(sum[:])
+		list[zone.Code] = string(h.Sum(nil))
+		fmt.Fprint(all, list[zone.Code])
 	}
-	z.all = [sha256.Size]byte(all.Sum(nil))
-	return z
+	list[allZones] = string(all.Sum(nil))
+	return list
 }
 
-// of is the same for grids that have the same name and place, and whose cells mean the same.
-func (z *zoneMeanings) of(grid *Grid) string {
-	zones := z.all
+// meaning is the same for grids that have the same name and place, and whose cells mean the same.
+func meaning(grid *Grid, zones map[int]string) string {
+	code := allZones
 	if grid.Type == 2 {
-		zones = z.byCode[grid.Zone]
+		code = grid.Zone
 	}
 	place := []float64{grid.North, grid.East, grid.CellNorth, grid.CellEast}
-	return fmt.Sprint(strings.ToLower(grid.Name), place, grid.Rows, grid.Cols, grid.Type, grid.Zone, string(zones[:]))
+	return fmt.Sprint(strings.ToLower(grid.Name), place, grid.Rows, grid.Cols, grid.Type, grid.Zone, zones[code])
 }
 
 // Descriptions returns what the devices and value presentations of the set say about values.

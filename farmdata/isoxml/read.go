@@ -210,7 +210,7 @@ func (r *setReader) end(parent, object any, at spot) {
 	switch {
 	case object == nil || object == any(r.set) || parent != nil && r.put(in, parent, at.tag, object):
 	case r.put(objects.Root, r.set, at.tag, object):
-		r.skipped.orphan(at)
+		r.skipped.add(skip{kind: farmdata.KindOrphan, in: at.in, tag: at.tag}, at)
 	default:
 		r.skipped.misplaced(at)
 	}

@@ -44,11 +44,6 @@ func (l *skipped) misplaced(at spot) {
 	l.add(skip{kind: farmdata.KindSyntax, in: at.in, tag: at.tag}, at)
 }
 
-// orphan counts an element that is read, although it is in another one than it should be.
-func (l *skipped) orphan(at spot) {
-	l.add(skip{kind: farmdata.KindOrphan, in: at.in, tag: at.tag}, at)
-}
-
 func (l *skipped) add(key skip, at spot) {
 	if !plainName.MatchString(key.tag) || key.in != "" && !plainName.MatchString(key.in) || len(l.order) >= mostNames && l.byName[key] == nil {
 		key.in, key.tag, key.attribute = "", "", false

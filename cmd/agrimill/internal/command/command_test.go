@@ -26,7 +26,7 @@ func TestWrongUsage(t *testing.T) {
 		{"version now", `unexpected argument "now"`, "agrimill version"},
 		{"status agrimill.yaml more", `unexpected argument "more"`, "agrimill status"},
 		{"status --config agrimill.yaml more", `unexpected argument "more"`, "agrimill status"},
-		{"status agrimill.yaml --admin 127.0.0.1:1", "[config admin]", "agrimill status"},
+		{"status agrimill.yaml --admin 127.0.0.1:1", "--admin and --config exclude each other", "agrimill status"},
 		{"poison list 17", `unexpected argument "17"`, "agrimill poison list"},
 		{"poison list --nonsense", "--nonsense", "agrimill poison list"},
 		{"poison list -json", "flags have two dashes: --json", "agrimill poison list"},

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -52,11 +51,7 @@ func capText(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
-	cut := limit - len("…")
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
+	return strings.ToValidUTF8(text[:limit-len("…")], "") + "…"
 }
 
 // cutPayload replaces the pieces of text that also occur in payload. One pass

@@ -162,7 +162,11 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	}
 	var err error
 	if s.bucket, err = kvbucket.Open(ctx, config.Conn, config.Domain, kvbucket.Config{
-		Store: "devicestore", Provision: provision, Timeout: config.Timeout, Logger: config.Logger, Opened: s.opened,
+		Store: "devicestore", Provision: provision, Timeout: config.Timeout, Logger: config.Logger,
+		Opened: func(jetstream.StreamConfig, bool) error { // what another bucket had is forgotten
+			s.cache.Purge()
+			return nil
+		},
 		Bucket: jetstream.KeyValueConfig{
 			Bucket: config.Bucket, Description: kvbucket.Devices, TTL: config.TTL, Replicas: config.Replicas, MaxBytes: config.MaxBytes,
 		},
@@ -170,12 +174,6 @@ func New(ctx context.Context, config Config) (*Store, error) {
 		return nil, classed(err)
 	}
 	return s, nil
-}
-
-// opened forgets what another bucket had.
-func (s *Store) opened(jetstream.StreamConfig, bool) error {
-	s.cache.Purge()
-	return nil
 }
 
 // Health asks the server for the bucket.

@@ -33,6 +33,7 @@ func (d *Durable) UnmarshalText(text []byte) error { return enum.Parse(d, text, 
 // Errors of a route with [DurableSynced]. Messages wait, as in an outage.
 var (
 	errSyncUnknown = WithClass(errors.New("nobody has said when what the sink acknowledged survives a power cut"), ClassOutage)
+	errNotTold     = WithClass(errors.New("the sink has an interval in which its broker syncs, and no way to find out whether that ran on"), ClassOutage)
 	errNoHold      = WithClass(errors.New("the source forgets a message with its ack, and cannot wait until the sink has synced it"), ClassOutage)
 )
 
@@ -75,8 +76,11 @@ func newDurable(route *Route, poison any) (*durable, error) {
 func (w *durable) after() (after time.Duration, err error) {
 	for _, sink := range w.sinks {
 		synced := sink.Describe().Synced
-		if _, tells := sinks.As[sinks.Syncing](sink); !synced.Known() || synced.After() > 0 && !tells {
+		if !synced.Known() {
 			return 0, errSyncUnknown
+		}
+		if _, tells := sinks.As[sinks.Syncing](sink); synced.After() > 0 && !tells {
+			return 0, errNotTold
 		}
 		after = max(after, synced.After())
 	}

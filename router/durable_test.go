@@ -3,6 +3,7 @@ package router_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/msgctx"
@@ -159,6 +161,23 @@ func TestUnknownSyncIsAnOutage(t *testing.T) {
 	to.say(sinks.SyncedReplicas)
 	poisonKnown := func() bool { return len(to.all()) == 1 }
 	testkit.Eventually(t, "it is stored", poisonKnown)
+}
+
+// A sink that was given an interval and cannot say more does not say that nobody gave it one.
+func TestIntervalAlone(t *testing.T) {
+	t.Parallel()
+	server, log := newSyncedServer(t), testkit.NewLog()
+	sub, _ := subscribeTo(t, server, subscriber.Config{})
+	to := sinks.FromPublisher("own", gochannel.NewGoChannel(gochannel.Config{}, nil), sinks.PublisherConfig{Description: sinks.Description{Synced: sinks.Synced(time.Minute)}})
+	r := testkit.Must(router.New(router.Config{Poison: newSyncingSink(), Retry: fastRetry}, log))(t)
+	testkit.NoError(t, r.Add(router.Route{Name: "farm", From: sub, Topic: subscriber.AllData, To: to, Durable: router.DurableSynced}))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	sendSynced(t, server, 1)
+	testkit.Eventually(t, "it is an outage", func() bool { return strings.Contains(log.String(), "no way to find out whether that ran on") })
+	stop()
+	testkit.NoError(t, <-ended)
 }
 
 // A source whose ack is final cannot wait: nothing is stored that a power cut might take away.

@@ -44,7 +44,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 		Name: p.options.Name, Version: p.options.Version, Started: p.started, Time: time.Now(), Error: router.RedactError(ended, nil),
 		Unprovided: p.unprovided(),
 		Config:     admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure, FailedAt: loaded.failedAt, Reloads: loaded.reloads},
-		Gateway:    admin.GatewayFrom(stats.Stream),
+		Gateway:    p.gatewayState(g, stats),
 		Subscriber: admin.SubscriberFrom(stats),
 		Poison:     g.poisonQueue(),
 	}
@@ -64,19 +64,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	case phaseStopped:
 		s.State = admin.StateStopped
 	}
-	if u, err := url.Parse(g.config.Gateway.BaseURL); err == nil {
-		s.Gateway.Host = u.Host
-	}
-	switch {
-	case !g.receives():
-		s.Gateway.State = admin.GatewayUnused
-	case p.lease != nil && stats.Lease.Role != subscriber.LeaseHolder:
-		s.Gateway.State, s.Gateway.Since, s.Gateway.LastError = admin.GatewayStandby, stats.Lease.Since, ""
-	}
 	s.Lease = p.leaseState(stats.Lease)
-	s.Gateway.Intermediaries = p.client.Intermediaries().Now
-	limit := p.client.RateLimit()
-	s.Gateway.RateLimited, s.Gateway.RateLimitedUntil = limit.Limited, limit.PausedUntil
 	for i, h := range p.Health() {
 		if i >= len(g.routes) || g.routes[i].Name != h.Name {
 			break // a reload happened in between; the next snapshot is consistent
@@ -105,6 +93,24 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	}
 	s.UnconfirmedCourse = p.history.Unconfirmed()
 	s.Verdict = p.steady.Judge(s)
+	return s
+}
+
+// gatewayState is what is known of the gateway.
+func (p *Pipeline) gatewayState(g *generation, stats subscriber.Stats) admin.Gateway {
+	s := admin.GatewayFrom(stats.Stream)
+	if u, err := url.Parse(g.config.Gateway.BaseURL); err == nil {
+		s.Host = u.Host
+	}
+	switch {
+	case !g.receives():
+		s.State = admin.GatewayUnused
+	case p.lease != nil && stats.Lease.Role != subscriber.LeaseHolder:
+		s.State, s.Since, s.LastError = admin.GatewayStandby, stats.Lease.Since, ""
+	}
+	s.Intermediaries = p.client.Intermediaries().Now
+	limit := p.client.RateLimit()
+	s.RateLimited, s.RateLimitedUntil = limit.Limited, limit.PausedUntil
 	return s
 }
 

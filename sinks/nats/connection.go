@@ -2,6 +2,7 @@ package nats
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -183,7 +184,7 @@ type dialer struct {
 
 // Dial implements [natsgo.CustomDialer].
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	conn, err := d.Dialer.Dial(network, address)
+	conn, err := d.DialContext(context.Background(), network, address) // its Timeout bounds it
 	d.failed.Store(&err)
 	return conn, err
 }

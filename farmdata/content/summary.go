@@ -213,7 +213,7 @@ func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 		if err == nil {
 			err = summary.prescriptions(ctx, set, &blocks, noted)
 		}
-		shorten(reflect.ValueOf(&summary))
+		shorten(reflect.ValueOf(&summary).Elem())
 		s.Sets = append(s.Sets, summary)
 		if err != nil {
 			return s, err
@@ -226,10 +226,6 @@ func Summarize(ctx context.Context, data *Data) (*Summary, error) {
 func shorten(v reflect.Value) {
 	const most = 200 // characters
 	switch v.Kind() {
-	case reflect.Pointer:
-		if !v.IsNil() {
-			shorten(v.Elem())
-		}
 	case reflect.Struct:
 		if _, told := v.Interface().(Finding); !told {
 			for i := range v.NumField() {
@@ -247,10 +243,8 @@ func shorten(v reflect.Value) {
 			shorten(element)
 		}
 	case reflect.String:
-		if v.Len() > most {
-			if runes := []rune(v.String()); len(runes) > most {
-				v.SetString(string(runes[:most-1]) + "…")
-			}
+		if runes := []rune(v.String()[:min(v.Len(), 4*most+1)]); len(runes) > most { // of at most 4 bytes
+			v.SetString(string(runes[:most-1]) + "…")
 		}
 	}
 }

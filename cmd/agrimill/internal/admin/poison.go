@@ -144,20 +144,16 @@ func (s *Server) servePoisonContents(w http.ResponseWriter, r *http.Request) {
 	}
 	id := r.URL.Query().Get("id")
 	s.list(w, r, func(ctx context.Context, store router.PoisonStore, _ poisonFilter) (any, error) {
-		return s.contents(ctx, store, id)
+		poisoned, err := store.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		msg := poisoned.Message.Copy()
+		msg.SetContext(ctx)
+		contents := PoisonContents{Metadata: shownMetadata(msg)}
+		err = s.look(ctx, msg, &contents)
+		return contents, err
 	})
-}
-
-func (s *Server) contents(ctx context.Context, store router.PoisonStore, id string) (PoisonContents, error) {
-	poisoned, err := store.Get(ctx, id)
-	if err != nil {
-		return PoisonContents{}, err
-	}
-	msg := poisoned.Message.Copy()
-	msg.SetContext(ctx)
-	contents := PoisonContents{Metadata: shownMetadata(msg)}
-	err = s.look(ctx, msg, &contents)
-	return contents, err
 }
 
 // shownMetadata returns the metadata of a message as it is shown.

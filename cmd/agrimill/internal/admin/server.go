@@ -59,9 +59,9 @@ func New(config Config, source Source) (*Server, error) {
 		looking: make(chan struct{}, maxLooks),
 	}
 	if config.TLS.Enabled() {
-		var err error
-		if s.tls, err = newCertificates(config.TLS, config.Logger); err != nil {
-			return nil, err
+		s.tls = &certificates{files: config.TLS, log: config.Logger}
+		if err := s.tls.load(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 		}
 	}
 	ctx, stop := context.WithCancelCause(context.Background())

@@ -176,14 +176,6 @@ type Lease struct {
 	Error string `json:"error,omitempty"`
 }
 
-// LeaseFrom fills a Lease, except for Holder and Target.
-func LeaseFrom(state subscriber.LeaseState) Lease {
-	return Lease{
-		Role: state.Role.String(), Epoch: state.Epoch, Since: state.Since, Until: state.Until,
-		Changes: state.Changes, Lost: state.Lost, GivenUp: state.GivenUp, Error: router.RedactError(state.LastError, nil),
-	}
-}
-
 // ConfigState describes the last reload of the configuration.
 type ConfigState struct {
 	// LoadedAt is when a configuration was last applied.

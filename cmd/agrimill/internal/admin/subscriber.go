@@ -101,19 +101,16 @@ type Wait struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-func waitsFrom(all []subscriber.Waits) (waits []Waits) {
-	for _, w := range all {
+// SubscriberFrom fills a Subscriber, except for the limits.
+func SubscriberFrom(stats subscriber.Stats) Subscriber {
+	var waits []Waits
+	for _, w := range stats.Waits {
 		longest := make([]Wait, len(w.Longest))
 		for i, wait := range w.Longest {
 			longest[i] = Wait{What: wait.What, Count: wait.Count, Since: wait.Since, Until: wait.Until, Reason: redact(wait.Err)}
 		}
 		waits = append(waits, Waits{Kind: w.Kind, Count: w.Count, Total: w.Total, Longest: longest})
 	}
-	return waits
-}
-
-// SubscriberFrom fills a Subscriber, except for the limits.
-func SubscriberFrom(stats subscriber.Stats) Subscriber {
 	return Subscriber{
 		Totals: Totals{Received: stats.Received, Delivered: stats.Delivered, Confirmed: stats.Confirmed,
 			Joined: stats.Joined, Nacked: stats.Nacked, Untaken: stats.Untaken, Abandoned: stats.Abandoned, SetAside: stats.SetAside,
@@ -123,6 +120,6 @@ func SubscriberFrom(stats subscriber.Stats) Subscriber {
 			PendingConfirmations: stats.PendingConfirmations + stats.HeldConfirmations, Unsynced: stats.UnsyncedConfirmations,
 			SetAsideNow: stats.SetAsideNow, QuarantineWaiting: stats.QuarantineWaiting,
 			Unconfirmed: stats.Unconfirmed, OldestUnconfirmed: stats.OldestUnconfirmed},
-		Waits: waitsFrom(stats.Waits),
+		Waits: waits,
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -45,14 +44,6 @@ type certificates struct {
 	// mu is held by the one handshake that looks at the files; the others take what is current.
 	mu        sync.Mutex
 	cert, key []byte // of the last attempt, also of one that failed
-}
-
-func newCertificates(files TLS, log *slog.Logger) (*certificates, error) {
-	c := &certificates{files: files, log: log}
-	if err := c.load(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	return c, nil
 }
 
 func (c *certificates) config() *tls.Config {

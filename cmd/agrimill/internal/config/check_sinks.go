@@ -233,11 +233,6 @@ func (k *checker) lacking(path string, r Route, required map[string]string) {
 	}
 }
 
-// withoutVariables replaces each variable of a template with a letter.
-func withoutVariables(template string) string {
-	return regexp.MustCompile(`\{[^{}]*\}`).ReplaceAllString(template, "x")
-}
-
 // topics returns which topics a sink takes: all, if its own settings are wrong.
 func (k *checker) topics(sink string) sinks.Topics {
 	section := join("sinks", sink) + "."
@@ -293,7 +288,7 @@ func (k *checker) circle(path string, r Route) {
 		if source == nil || back.To.Gateway == nil || source.URL != s.URL {
 			continue
 		}
-		subjects := strings.Split(nats.Subject(s.SubjectPrefix, withoutVariables(r.To.Topic)), ".")
+		subjects := strings.Split(nats.Subject(s.SubjectPrefix, regexp.MustCompile(`\{[^{}]*\}`).ReplaceAllString(r.To.Topic, "x")), ".")
 		for i, token := range subjects {
 			if token == "x" {
 				subjects[i] = "*"

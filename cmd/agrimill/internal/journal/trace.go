@@ -156,7 +156,7 @@ func (j *Journal) Trace(query string, only Only, limit int) Trace {
 	for _, key := range matched {
 		keys[key] = true
 	}
-	groups := newGroups()
+	groups := &groups{byKey: make(map[string]*group)}
 	now.entries(func(e *Entry) {
 		own := e.keys()
 		if slices.ContainsFunc(own, func(key string) bool { return keys[key] }) {
@@ -253,8 +253,6 @@ type group struct {
 	entries []Entry
 	merged  *group
 }
-
-func newGroups() *groups { return &groups{byKey: make(map[string]*group)} }
 
 func (g *groups) add(e *Entry, keys []string) {
 	var into *group

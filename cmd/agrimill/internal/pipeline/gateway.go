@@ -26,7 +26,7 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 		return err
 	}
 	clientConfig.Logger = p.logger.With("part", "gateway")
-	p.secret = newSecret(cfg, clientConfig.Logger)
+	p.secret = &secret{logger: clientConfig.Logger, from: cfg, latest: cfg.Gateway.ClientSecret}
 	clientConfig.ClientSecret, clientConfig.ClientSecretFunc = "", p.secret.get
 	if p.client, err = gateway.New(clientConfig); err != nil {
 		return err

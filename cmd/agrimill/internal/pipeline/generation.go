@@ -3,6 +3,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -42,7 +43,8 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 	g = &generation{config: cfg, sinks: map[string]*sink{}, backlogs: map[string]*backlog{}}
 	g.gateway = p.tracing.Subscriber(tracing.SystemGateway, shared{p.subscriber, p})
 	for name, is := range sinksOf(cfg) {
-		if g.sinks[name] = reusable(kept[name], is); g.sinks[name] != nil {
+		if s := kept[name]; s != nil && reflect.DeepEqual(s.made, is) { // its configuration, and what is in the files that it names
+			g.sinks[name] = s
 			continue
 		}
 		if g.sinks[name], err = p.newSink(name, cfg.Sinks[name]); err != nil {

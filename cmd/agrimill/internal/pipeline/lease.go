@@ -120,8 +120,10 @@ func (p *Pipeline) leaseState(state subscriber.LeaseState) admin.Lease {
 	if p.lease == nil {
 		return admin.Lease{}
 	}
-	l := admin.LeaseFrom(state)
-	l.Target, l.Holder = p.lease.target, p.lease.holder()
+	l := admin.Lease{
+		Target: p.lease.target, Holder: p.lease.holder(), Role: state.Role.String(), Epoch: state.Epoch, Since: state.Since, Until: state.Until,
+		Changes: state.Changes, Lost: state.Lost, GivenUp: state.GivenUp, Error: router.RedactError(state.LastError, nil),
+	}
 	if c, looked := p.readiness.last(leaseCheck); looked && !c.OK && l.Error == "" {
 		l.Error = c.Message
 	}

@@ -287,7 +287,9 @@ func (p *Pipeline) release(g *generation, until time.Time) error {
 	}
 	errs = append(errs, p.journal.Close())
 	if p.spans != nil {
-		p.endTracing(budget.spans)
+		ctx, cancel := context.WithTimeout(context.Background(), budget.spans)
+		defer cancel()
+		_ = p.spans.Shutdown(ctx) // the exporter logs failures
 	}
 	return errors.Join(errs...)
 }

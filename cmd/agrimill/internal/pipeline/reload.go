@@ -288,11 +288,3 @@ func differences(kind string, old, next map[string]piece) []string {
 	}
 	return list
 }
-
-// reusable returns a sink if its configuration, and what is in the files that it names, are unchanged, else nil.
-func reusable(s *sink, is piece) *sink {
-	if s == nil || !reflect.DeepEqual(s.made, is) {
-		return nil
-	}
-	return s
-}

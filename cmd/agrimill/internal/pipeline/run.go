@@ -129,7 +129,12 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 		case failure = <-p.failed:
 		case request = <-p.reloads:
 		case err := <-result:
-			result <- p.whyEnded(err)
+			if reason := p.subscriber.Err(); errors.Is(err, router.ErrRoutesEnded) && reason != nil {
+				err = refused("the event stream", reason)
+			} else {
+				err = fmt.Errorf("all routes ended: %w", err)
+			}
+			result <- err
 		}
 		if request == nil {
 			p.mu.Lock()
@@ -156,14 +161,6 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 			return d, err
 		}
 	}
-}
-
-// whyEnded returns why a router ended by itself.
-func (p *Pipeline) whyEnded(err error) error {
-	if reason := p.subscriber.Err(); errors.Is(err, router.ErrRoutesEnded) && reason != nil {
-		return refused("the event stream", reason)
-	}
-	return fmt.Errorf("all routes ended: %w", err)
 }
 
 // addTotals saves the counts of a router's routes, so that they continue with the next one.

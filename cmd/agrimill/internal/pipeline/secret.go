@@ -20,10 +20,6 @@ type secret struct {
 	latest config.Secret  // the last one that was read
 }
 
-func newSecret(from *config.Config, logger *slog.Logger) *secret {
-	return &secret{logger: logger, from: from, latest: from.Gateway.ClientSecret}
-}
-
 // get returns the secret for a token request. If the file cannot be read, for example while
 // it is being replaced, the secret stays as it was.
 func (s *secret) get() (config.Secret, error) {

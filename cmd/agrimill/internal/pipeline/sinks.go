@@ -153,7 +153,11 @@ func (s *sink) open(ctx context.Context) {
 // returned by then is abandoned.
 func (s *sink) close(ctx context.Context) error {
 	var errs []error
-	for _, queue := range s.closeQueues() {
+	s.queuesMu.Lock()
+	queues := s.queues
+	s.queues, s.closed = nil, true // no more are opened
+	s.queuesMu.Unlock()
+	for _, queue := range queues {
 		errs = append(errs, opening.Within(ctx, queue.Close))
 	}
 	if err := errors.Join(append(errs, s.Later.Close(ctx))...); err != nil {
@@ -211,15 +215,6 @@ func (s *sink) kafkaQueue(topic string) *kafkaqueue.Queue {
 	}
 	s.queues[topic] = queue
 	return queue
-}
-
-// closeQueues returns the queues to be closed. No more are opened.
-func (s *sink) closeQueues() map[string]*kafkaqueue.Queue {
-	s.queuesMu.Lock()
-	defer s.queuesMu.Unlock()
-	queues := s.queues
-	s.queues, s.closed = nil, true
-	return queues
 }
 
 // Publish implements [sinks.Sink].

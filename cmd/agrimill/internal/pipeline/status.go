@@ -86,11 +86,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 		s.Sinks = append(s.Sinks, status)
 	}
 	slices.SortFunc(s.Sinks, func(a, b admin.Sink) int { return strings.Compare(a.Name, b.Name) })
-	for _, waits := range s.Subscriber.Waits {
-		for i := range waits.Longest {
-			waits.Longest[i].Name = p.waitName(g, waits.Kind, waits.Longest[i].What)
-		}
-	}
+	p.nameWaits(g, s.Subscriber.Waits)
 	s.UnconfirmedCourse = p.history.Unconfirmed()
 	s.Verdict = p.steady.Judge(s)
 	return s
@@ -118,9 +114,12 @@ func (p *Pipeline) gatewayState(g *generation, stats subscriber.Stats) admin.Gat
 func (g *generation) poisonQueue() admin.Poison {
 	q := admin.Poison{
 		Sink: g.poison.name, Kind: g.poison.kind, Topic: g.config.Poison.Topic,
-		Depth: g.depth.last.Load(), DepthNote: depthNote(g.poison.kind),
+		Depth: g.depth.last.Load(),
 	}
-	if q.Depth == nil && q.DepthNote == "" {
+	switch {
+	case q.Kind != "nats" && q.Kind != "kafka":
+		q.DepthNote = "a sink of kind " + q.Kind + " does not report the number of messages"
+	case q.Depth == nil:
 		q.Unreadable, q.DepthNote = true, "the queue has not been read yet"
 		if failure := g.depth.failure.Load(); failure != nil {
 			q.DepthNote = "the queue cannot be read: " + *failure
@@ -130,6 +129,15 @@ func (g *generation) poisonQueue() admin.Poison {
 		q.Oldest = *oldest
 	}
 	return q
+}
+
+// nameWaits gives what waits the names that people know.
+func (p *Pipeline) nameWaits(g *generation, all []admin.Waits) {
+	for _, waits := range all {
+		for i := range waits.Longest {
+			waits.Longest[i].Name = p.waitName(g, waits.Kind, waits.Longest[i].What)
+		}
+	}
 }
 
 // waitName returns what people call what waits; empty if they call it by what it is.
@@ -323,15 +331,6 @@ func (g *generation) poisonDepth(ctx context.Context) (int64, error) {
 		since = &oldest
 	}
 	return depth, nil
-}
-
-// depthNote explains the depth of a poison queue where its meaning is not obvious.
-func depthNote(kind string) string {
-	switch kind {
-	case "nats", "kafka":
-		return ""
-	}
-	return "a sink of kind " + kind + " does not report the number of messages"
 }
 
 // storedConnectTimeout is how long to wait for a broker to show what is in a message: somebody waits for it, and there may be

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/url"
 	"sync/atomic"
-	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -64,13 +63,6 @@ func (p *Pipeline) newTracing(ctx context.Context, cfg config.Tracing) error {
 	)
 	p.tracing, err = tracing.New(tracing.Config{TracerProvider: p.spans})
 	return err
-}
-
-// endTracing exports the last spans, within timeout.
-func (p *Pipeline) endTracing(timeout time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	_ = p.spans.Shutdown(ctx) // the exporter logs failures
 }
 
 // spanExporter logs failed exports, once per outage. The SDK would call the error handler

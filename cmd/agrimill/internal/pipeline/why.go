@@ -12,7 +12,10 @@ import (
 // whyFacts returns what is known but for the tenants: the endpoints that the configuration declares and its routes from the
 // gateway, and of the pipeline the event stream and the routes that wait.
 func (p *Pipeline) whyFacts(cfg *config.Config, running admin.Snapshot) why.Facts {
-	facts := why.Facts{Stream: whyStream(running.Gateway), Unmatched: whyUnmatched(cfg.Subscriber.Unmatched)}
+	facts := why.Facts{Stream: whyStream(running.Gateway), Unmatched: "confirmed and dropped"}
+	if cfg.Subscriber.Unmatched == subscriber.UnmatchedQuarantine {
+		facts.Unmatched = "stored in the quarantine, and confirmed then"
+	}
 	for _, e := range cfg.Endpoints {
 		facts.Declared = append(facts.Declared, why.Declared{Tenant: e.Tenant, ExternalID: e.ExternalID, Subscriptions: e.Subscriptions})
 	}
@@ -51,14 +54,6 @@ func (p *Pipeline) whyFacts(cfg *config.Config, running admin.Snapshot) why.Fact
 		facts.Routes = append(facts.Routes, route)
 	}
 	return facts
-}
-
-// whyUnmatched says what happens to what every filter refuses.
-func whyUnmatched(policy subscriber.Unmatched) string {
-	if policy == subscriber.UnmatchedQuarantine {
-		return "stored in the quarantine, and confirmed then"
-	}
-	return "confirmed and dropped"
 }
 
 // whyStream is the link of the event stream.

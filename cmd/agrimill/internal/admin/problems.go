@@ -92,9 +92,13 @@ func checkProblem(s *Snapshot, c Check) Problem {
 			Effect: "the instance that has it works until it ends, then none does; " + staysThere, Action: remedy(c.Message, "repair NATS; "+keepsTrying), Runbook: "AgrimillNoHolder",
 		}
 	case c.Name == "dedup":
+		next := keepsTrying
+		if c.Final {
+			next = "then restart agrimill"
+		}
 		return Problem{
 			Kind: ProblemDedup, Subject: fmt.Sprintf("the dedup store %s", strings.TrimSpace(s.Dedup.Store+" "+s.Dedup.Target)), Trouble: "has been failing", Reason: c.Message,
-			Effect: "routes wait, or store again what comes again; " + nothingLost, Action: remedy(c.Message, "repair the store; "+restartOr(c)), Runbook: "AgrimillDedupStoreDown",
+			Effect: "routes wait, or store again what comes again; " + nothingLost, Action: remedy(c.Message, "repair the store; "+next), Runbook: "AgrimillDedupStoreDown",
 		}
 	case c.Name == "claim check":
 		return Problem{
@@ -110,14 +114,6 @@ func checkProblem(s *Snapshot, c Check) Problem {
 		Kind: ProblemOther, Name: c.Name, Subject: fmt.Sprintf("the check %q", c.Name), Trouble: "has failed", Reason: c.Message,
 		Effect: "messages may wait; " + nothingLost, Action: "run agrimill check; " + keepsTrying, Runbook: "symptoms",
 	}
-}
-
-// restartOr says how it goes on.
-func restartOr(c Check) string {
-	if c.Final {
-		return "then restart agrimill"
-	}
-	return keepsTrying
 }
 
 func gatewayProblem(s *Snapshot, c Check) Problem {

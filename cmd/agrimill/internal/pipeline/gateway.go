@@ -32,7 +32,11 @@ func (p *Pipeline) newGateway(cfg *config.Config) error {
 		return err
 	}
 	p.directory = gateway.NewDirectory(p.client)
-	p.names = newNames(p.directory, p.foundEndpoint)
+	p.names = newNames(p.directory, func(found bool) {
+		if g := p.now(); !found || g != nil && !g.receives() { // no event tells that another one has taken its place
+			wakeup.Token(p.looked)
+		}
+	})
 
 	subscriberConfig := cfg.SubscriberConfig()
 	subscriberConfig.Client, subscriberConfig.Payload.ClaimCheck = p.client, p.claims
@@ -149,14 +153,6 @@ func (p *Pipeline) refreshTenants(ctx context.Context) {
 		if backoff.Sleep(ctx, p.options.TenantsInterval) != nil {
 			return
 		}
-	}
-}
-
-// foundEndpoint has the list of tenants refreshed if it lacks an endpoint, or if no event tells that one with the same external
-// ID has taken its place.
-func (p *Pipeline) foundEndpoint(found bool) {
-	if g := p.now(); !found || g != nil && !g.receives() {
-		wakeup.Token(p.looked)
 	}
 }
 

@@ -88,13 +88,14 @@ func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*deliv
 // marshal makes the record of a message. It shares nothing with the message: the
 // producer may still have it when the caller has its message back.
 func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
-	own, ok := s.config.Marshaler.(Marshaler)
-	err := payloadref.Lost(msg)
-	if !ok {
-		err = copyForeign(d, s.config.Marshaler, name, msg)
-	}
-	if err != nil {
+	if err := payloadref.Lost(msg); err != nil {
 		return err
+	}
+	own, ok := s.config.Marshaler.(Marshaler)
+	if !ok {
+		if err := copyForeign(d, s.config.Marshaler, name, msg); err != nil {
+			return err
+		}
 	}
 	// No key is nil, not an empty one: that would be a key like any other,
 	// and send all such messages to one partition.

@@ -38,11 +38,11 @@ func (s *Sink) prepare(topic string, msg *message.Message) (*flight, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := payloadref.Lost(msg); err != nil {
+		return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
+	}
 	var d *draft
 	if s.drafts.own != nil {
-		if err := payloadref.Lost(msg); err != nil {
-			return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
-		}
 		d = s.drafts.new()
 		s.drafts.own.write(d, subject, id, msg)
 	} else {

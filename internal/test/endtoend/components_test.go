@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
 	"github.com/ThreeDotsLabs/watermill/components/cqrs"
 	"github.com/ThreeDotsLabs/watermill/components/fanin"
 	"github.com/ThreeDotsLabs/watermill/components/forwarder"
@@ -39,6 +41,7 @@ type componentBroker struct {
 	publisher  message.Publisher
 	wildcards  bool // in topics to subscribe to
 	subscriber func(name string) message.Subscriber
+	foreign    func() message.Publisher // with a marshaler of Watermill; nil for none
 }
 
 // eachBroker runs a test of a component with NATS, with Kafka, which has the topics, and over the gateway in envelopes.
@@ -61,7 +64,7 @@ func gatewayAsBroker(t *testing.T, topics []string) componentBroker {
 	}, nil))(t)
 	sub := testkit.Must(subscriber.New(subscriber.Config{Client: client, Unmarshaler: subscriber.EnvelopeUnmarshaler{}}, nil))(t)
 	t.Cleanup(func() { testkit.NoError(t, errors.Join(pub.Close(), sub.Close())) })
-	return componentBroker{pub, false, func(string) message.Subscriber { return sub }}
+	return componentBroker{pub, false, func(string) message.Subscriber { return sub }, nil}
 }
 
 // realBrokers runs a test of a component with NATS and with Kafka, which has the topics.
@@ -75,6 +78,10 @@ func realBrokers(t *testing.T, topics []string, test func(t *testing.T, b compon
 			source := testkit.Must(sourcenats.New(sourcenats.Config{Connection: nats.Connection{URL: url}, Durable: name}, nil))(t)
 			t.Cleanup(func() { _ = source.Close() })
 			return source
+		}, func() message.Publisher {
+			foreign := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: url}, Marshaler: &wmnats.NATSMarshaler{}}, nil))(t)
+			t.Cleanup(func() { _ = foreign.Close() })
+			return foreign
 		}})
 	})
 	t.Run("Kafka", func(t *testing.T) {
@@ -90,6 +97,10 @@ func realBrokers(t *testing.T, topics []string, test func(t *testing.T, b compon
 			source := testkit.Must(sourcekafka.New(sourcekafka.Config{Connection: kafka.Connection{Brokers: brokers}, Group: name}, nil))(t)
 			t.Cleanup(func() { _ = source.Close() })
 			return source
+		}, func() message.Publisher {
+			foreign := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: brokers}, Marshaler: wmkafka.DefaultMarshaler{}}, nil))(t)
+			t.Cleanup(func() { _ = foreign.Close() })
+			return foreign
 		}})
 	})
 }
@@ -192,7 +203,7 @@ func TestPayloadThatNobodyRead(t *testing.T) {
 		msg := <-testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
 		plain := sinks.FromPublisher("plain", gochannel.NewGoChannel(gochannel.Config{}, nil), sinks.PublisherConfig{})
 		t.Cleanup(func() { testkit.NoError(t, plain.Close()) })
-		for name, publisher := range map[string]message.Publisher{"sink": b.publisher, "plain": plain} {
+		for name, publisher := range map[string]message.Publisher{"sink": b.publisher, "marshaler of Watermill": b.foreign(), "plain": plain} {
 			if err := publisher.Publish("files", msg); !errors.Is(err, sinks.ErrRejected) || !strings.Contains(err.Error(), "would be lost") {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -11,11 +11,12 @@ type taskTotals struct {
 	sums    map[totalKey]float64
 	order   []totalKey
 	last    map[totalKey]int64
-	counted map[string]bool // device elements that have a total which never falls
+	counted map[string]bool       // device elements that have a total which never falls
+	leftOut map[farmdata.DDI]bool // a second value of one time, and negative areas, distances and times
 }
 
 func totalsOf(task *farmdata.Task) *taskTotals {
-	t := &taskTotals{sums: map[totalKey]float64{}, last: map[totalKey]int64{}, counted: map[string]bool{}}
+	t := &taskTotals{sums: map[totalKey]float64{}, last: map[totalKey]int64{}, counted: map[string]bool{}, leftOut: map[farmdata.DDI]bool{}}
 	times := slices.Clone(task.Times)
 	if !slices.ContainsFunc(times, func(at farmdata.TaskTime) bool { return at.Start.Wall.IsZero() }) {
 		slices.SortStableFunc(times, func(a, b farmdata.TaskTime) int { return a.Start.Wall.Compare(b.Start.Wall) })
@@ -34,9 +35,12 @@ func (t *taskTotals) add(totals []farmdata.Total) {
 	anew, there := map[string]bool{}, map[totalKey]bool{}
 	totals = slices.DeleteFunc(slices.Clone(totals), func(total farmdata.Total) bool { // of two in one time the first one counts
 		key := totalKey{total.DDI, total.ElementID}
-		twice := there[key]
+		if there[key] {
+			t.leftOut[total.DDI] = true
+			return true
+		}
 		there[key] = true
-		return twice
+		return false
 	})
 	for _, total := range totals {
 		if total.DDI >= totalArea && total.DDI <= idleTime {

@@ -239,6 +239,29 @@ func TestRatesThatAreNotSummedUp(t *testing.T) {
 	}
 }
 
+// TestTotalsThatDoNotCount: a finding names them.
+func TestTotalsThatDoNotCount(t *testing.T) {
+	t.Parallel()
+	total := func(ddi farmdata.DDI, raw int64) farmdata.Total {
+		return farmdata.Total{DDI: ddi, Raw: raw, ElementID: "DET1"}
+	}
+	for want, totals := range map[string][]farmdata.Total{
+		"": {total(0x74, 5000), total(0x51, -60), total(0x77, 0)},
+		"value: totals of tasks that do not count, because they are negative or the second value of one time: 0051 0074 0077": {
+			total(0x74, -5000), total(0x51, 60), total(0x51, 60), total(0x77, 1), total(0x77, 2)},
+	} {
+		set := &farmdata.Set{Devices: sprayer(), Tasks: []farmdata.Task{{ID: "TSK1", Times: []farmdata.TaskTime{{Totals: totals}}}}}
+		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
+		got := ""
+		for _, f := range s.Sets[0].Findings {
+			got += f.Text
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // TestTotalsOfAnyLog compares random logs with a reckoning of every second by itself.
 func TestTotalsOfAnyLog(t *testing.T) {
 	t.Parallel()

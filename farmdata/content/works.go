@@ -62,7 +62,8 @@ type works struct {
 	left         int                                      // of mostTotals
 	allocated    map[taskKey][]farmdata.ProductAllocation // each product of each device element once
 	more         bool                                     // products than are listed
-	leftOut      map[farmdata.DDI]bool                    // rates that are in no Work
+	leftRates    map[farmdata.DDI]bool                    // that are in no Work
+	leftTotals   map[farmdata.DDI]bool                    // as of taskTotals
 }
 
 // taskKey is a task of a set, also one that only a log names: its ID, or its number, from 1, if it has none. Of logs without a task
@@ -137,7 +138,7 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 	w := &works{
 		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[taskKey]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
 		elements: map[string]element{}, names: names.New(set), set: set, id: new(int), byKey: map[workKey]*work{}, byTask: map[taskKey][]*work{}, left: mostTotals,
-		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, leftOut: map[farmdata.DDI]bool{},
+		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, leftRates: map[farmdata.DDI]bool{}, leftTotals: map[farmdata.DDI]bool{},
 	}
 	for _, kind := range rateKinds() {
 		one := farmdata.Value{Column: &farmdata.Column{DDI: kind.rate}, Raw: 1}
@@ -207,7 +208,7 @@ func (w *works) leaveOut(columns []Column) {
 	for _, c := range columns {
 		ddi, err := farmdata.ParseDDI(c.DDI)
 		if err == nil && c.Count > 0 && w.kinds[ddi] == nil && isRate(ddi, c.Unit) {
-			w.leftOut[ddi] = true
+			w.leftRates[ddi] = true
 		}
 	}
 }
@@ -249,12 +250,21 @@ func (w *works) finish() (list []Work, found []Finding) {
 	if w.left < 0 || w.more {
 		found = append(found, finding(&farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "totals of the set: more machines, rates or products than are summed up"}))
 	}
-	if len(w.leftOut) > 0 {
-		detail := "totals of the set: rates that are not summed up:"
-		for _, ddi := range slices.Sorted(maps.Keys(w.leftOut)) {
-			detail += " " + ddi.String()
+	for _, leftOut := range []struct {
+		kind   farmdata.Kind
+		detail string
+		ddis   map[farmdata.DDI]bool
+	}{
+		{farmdata.KindUnsupported, "totals of the set: rates that are not summed up:", w.leftRates},
+		{farmdata.KindValue, "totals of tasks that do not count, because they are negative or the second value of one time:", w.leftTotals},
+	} {
+		if len(leftOut.ddis) == 0 {
+			continue
 		}
-		found = append(found, finding(&farmdata.Finding{Kind: farmdata.KindUnsupported, Offset: -1, Record: -1, Detail: detail}))
+		for _, ddi := range slices.Sorted(maps.Keys(leftOut.ddis)) {
+			leftOut.detail += " " + ddi.String()
+		}
+		found = append(found, finding(&farmdata.Finding{Kind: leftOut.kind, Offset: -1, Record: -1, Detail: leftOut.detail}))
 	}
 	return list, found
 }
@@ -291,6 +301,7 @@ func (w *works) addTotals(key taskKey, task *farmdata.Task) {
 			continue
 		}
 		if !rated && totals.sums[total] < 0 { // no area, distance or time, and not one of zero either
+			totals.leftOut[total.ddi] = true
 			continue
 		}
 		id, name := w.owner(total.element)
@@ -304,6 +315,7 @@ func (w *works) addTotals(key taskKey, task *farmdata.Task) {
 		}
 		best[at][total.ddi] = max(best[at][total.ddi], totals.sums[total]*inSI(total.ddi))
 	}
+	maps.Copy(w.leftTotals, totals.leftOut)
 	for _, at := range machines {
 		at.take(best[at])
 	}

@@ -44,7 +44,8 @@ const writtenFolder = "TASKDATA"
 // Columns may be left out of grids, and values of cells of type 1, which follow from the zones.
 //
 // What a Set does not have is lost: what its findings are about. Nothing is made up: an attribute that 4.3 requires and the set does not have is
-// left out, except that texts are empty, and the area of a field is 0.
+// left out, except that texts are empty, and the area of a field is 0. A value is written as it is, also one that 4.3 has no room for, such as a
+// name of more than 32 characters.
 //
 // After an error, what w has is no archive. The error is that of ctx, of w, or of the set; it has nothing of the set but names of files.
 func Write(ctx context.Context, w io.Writer, set *farmdata.Set, cfg WriteConfig) error {

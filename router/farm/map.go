@@ -112,8 +112,9 @@ func NewMap(config MapConfig) (message.HandlerFunc, error) {
 			for _, finding := range set.Findings {
 				to.lose(finding)
 			}
-			for _, field := range set.Fields {
-				m.shown(m.shows(geo.Fields) && geo.Encloses(field.Polygons))
+			for i := range set.Fields {
+				multi, _ := geo.FieldPolygon(&set.Fields[i])
+				m.shown(m.shows(geo.Fields) && len(multi) > 0)
 			}
 			if err := m.run(); err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -103,6 +104,22 @@ func TestMapOfDamage(t *testing.T) {
 		if err != nil || len(out) != 1 || out[0].Metadata[farm.KeyFindings] != "1" {
 			t.Errorf("%s: %v, %v, want one finding", format, out[0].Metadata, err)
 		}
+	}
+}
+
+// A field whose boundary encloses nothing is on no map, whatever else it has.
+func TestMapOfFlatBoundary(t *testing.T) {
+	ring := func(kind string, north ...string) string {
+		points := ""
+		for i, at := range north {
+			points += fmt.Sprintf(`<PNT A="2" C="%s" D="9.%d"/>`, at, i)
+		}
+		return `<PLN A="` + kind + `"><LSG A="1">` + points + `</LSG></PLN>`
+	}
+	flat := farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><PFD A="PFD1" C="field" D="1">`+ring("1", "50", "50", "50")+ring("6", "50", "50.1", "50")+`</PFD></ISO11783_TaskData>`)
+	out, err := testkit.Must(farm.NewMap(farm.MapConfig{}))(t)(received(flat))
+	if err != nil || len(out) != 1 || out[0].Metadata[gateway.KeyMessageType] != "" || out[0].Metadata[farm.KeyReadable] == "" {
+		t.Errorf("%v, %d messages, the first %v, want the payload as it is", err, len(out), out[0].Metadata)
 	}
 }
 

@@ -14,11 +14,11 @@ const (
 )
 
 // sharesFairly reports whether the share can be measured. A quarter of a window of fewer messages is less than one of each sick key, and what
-// handlers have is never left, so it may be all of such a window.
-func (p *program) sharesFairly() bool {
+// handlers have is never left, so it may be all of such a window. The first takers are those that the program began with.
+func (p *program) sharesFairly(first []*taker) bool {
 	cfg := &p.core.cfg
-	holds := func(t *taker) bool { return t.horizon != nil } // what is not synced takes the room of all, and has no lane
-	return len(p.faults) > 0 && !slices.ContainsFunc(p.takers, holds) && min(int64(cfg.MaxInFlight), cfg.MaxBytes/slices.Max(p.sizes)) >= 25
+	holds := func(t *taker) bool { return t.horizon != nil } // what is not synced takes the room of all, has no lane, and may be lost
+	return len(p.faults) > 0 && !slices.ContainsFunc(first, holds) && !slices.ContainsFunc(p.takers, holds) && min(int64(cfg.MaxInFlight), cfg.MaxBytes/slices.Max(p.sizes)) >= 25
 }
 
 // ails reports whether something that is sick may hold m up: all of a lane waits for what is sick in it.
@@ -35,12 +35,12 @@ func (p *program) ails(m *sent, takers []*taker) bool {
 // checkShare reports it when what is sick holds up others. It compares with the same program without it, of which it runs as much
 // as is needed.
 func (p *program) checkShare() {
-	if !p.sharesFairly() {
-		return
-	}
 	well := newProgram(p.seed)
 	well.faults = nil
 	takers := slices.Clone(well.takers)
+	if !p.sharesFairly(takers) {
+		return
+	}
 	well.run(p.to)
 	before, with := 0, 0
 	for i, m := range well.sent {

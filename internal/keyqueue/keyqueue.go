@@ -20,7 +20,7 @@ import (
 // setAside is how long what was set aside waits.
 const setAside = 30 * time.Second
 
-// Config configures a [Queue] of items of type T. All functions but Former are required. They are
+// Config configures a [Queue] of items of type T. All functions are required. They are
 // called without a lock, and from several goroutines.
 type Config[T any] struct {
 	// Out takes the messages.

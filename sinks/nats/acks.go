@@ -32,6 +32,7 @@ type flight struct {
 	ctx            context.Context
 	draft          *draft    // what is sent; the sender takes it
 	reply          string    // the subject for answers
+	after          uint64    // the sequence that was acknowledged when it was sent
 	sent           time.Time // when acks took it
 
 	mu        sync.Mutex

@@ -52,14 +52,30 @@ type asked struct {
 	connection uint64
 }
 
-// acked takes in an acknowledgment.
-func (r *run) acked(ack jetstream.PubAck) {
+// acked takes in an acknowledgment. The sequence of a message that was sent after another one was acknowledged is higher, unless the
+// stream went back in between, which nobody may see otherwise: the server that has it need not be the connected one.
+func (s *Sink) acked(f *flight, ack jetstream.PubAck) {
 	if ack.Duplicate {
 		return
 	}
+	r := &s.run
 	r.mu.Lock()
+	last := r.highest
+	back := ack.Sequence <= min(last, f.after)
+	if back {
+		r.highest, r.created = 0, time.Time{} // the next look is as the first one
+		r.losses += last - ack.Sequence + 1
+		r.Restarted(time.Now(), s.settings().Synced.After())
+	}
 	r.highest = max(r.highest, ack.Sequence)
 	r.mu.Unlock()
+	if back {
+		s.unlook(errWentBack)
+		r.answers.Lock()
+		s.tellLost(ack.Sequence, last)
+		r.answers.Unlock()
+		r.lookNow()
+	}
 }
 
 func (r *run) ask(conn *natsgo.Conn) asked {
@@ -79,7 +95,7 @@ var errWentBack = errors.New("the stream has fewer messages than it has acknowle
 // errTelling is why nothing is stored while Config.Lost is being called.
 var errTelling = errors.New("the loss of acknowledged messages is still being reported")
 
-// compare compares the stream with what was acknowledged before the server was asked for it, and has Config.Lost called.
+// compare compares the stream with what was acknowledged before the server was asked for it.
 func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {
 	r := &s.run
 	r.mu.Lock()
@@ -103,21 +119,28 @@ func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {
 	}
 	r.mu.Unlock()
 	if same && has < asked.highest { // else another one has answered, perhaps
-		s.logger.Error("the broker has lost acknowledged messages", errWentBack, watermill.LogFields{
-			"stream": s.config.Stream, "lost": asked.highest - has, "first_sequence": has + 1, "last_sequence": asked.highest,
-		})
-		if s.config.Lost != nil {
-			r.telling++
-			s.looked.Store(0)
-			go func() { // ends with it
-				s.config.Lost(has+1, asked.highest)
-				r.answers.Lock()
-				r.telling--
-				r.answers.Unlock()
-				r.lookNow()
-			}()
-		}
+		s.tellLost(has+1, asked.highest)
 	}
+}
+
+// tellLost has Config.Lost called. It is called with answers locked.
+func (s *Sink) tellLost(first, last uint64) {
+	s.logger.Error("the broker has lost acknowledged messages", errWentBack, watermill.LogFields{
+		"stream": s.config.Stream, "lost": last - first + 1, "first_sequence": first, "last_sequence": last,
+	})
+	if s.config.Lost == nil {
+		return
+	}
+	r := &s.run
+	r.telling++
+	s.looked.Store(0)
+	go func() { // ends with it
+		s.config.Lost(first, last)
+		r.answers.Lock()
+		r.telling--
+		r.answers.Unlock()
+		r.lookNow()
+	}()
 }
 
 // Lost returns how many messages the stream has acknowledged and was found not to have any longer after a reconnect: it went back in

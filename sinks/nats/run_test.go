@@ -97,6 +97,51 @@ func TestBrokerWentBack(t *testing.T) {
 	}
 }
 
+// The server that has the stream need not be the connected one, which nothing tells of the other one's restart. What is stored then has
+// the numbers of what was lost, and may be more of it before anybody looks.
+func TestBrokerWentBackBehindAnother(t *testing.T) {
+	t.Parallel()
+	hub, leaf := natstest.StartLeaf(t)
+	dir := hub.Server().StoreDir()
+	var told [2]uint64
+	config := joined(leaf)
+	config.Synced = sinks.Synced(time.Hour)
+	config.Lost = func(first, last uint64) { told = [...]uint64{first, last} }
+	sink := newSink(t, config, nil)
+	publish := func(times int) {
+		for stored := 0; stored < times; {
+			if sink.Publish("t", newMessage("x")) == nil {
+				stored++
+			}
+		}
+	}
+	publish(3)
+	hub.Stop()
+	old := filepath.Join(t.TempDir(), "old")
+	testkit.NoError(t, os.CopyFS(old, os.DirFS(dir)))
+	hub.Restart()
+	publish(1)
+	began, acked := publishedNow(t, sink)
+	publish(2)
+	hub.Stop()
+	testkit.NoError(t, os.RemoveAll(dir))
+	testkit.NoError(t, os.CopyFS(dir, os.DirFS(old)))
+	hub.Restart()
+	conn := natstest.ConnectLeaf(t, leaf)
+	testkit.Eventually(t, "the stream is there again", func() bool {
+		_, err := conn.Request(nats.APIPrefix(natstest.LeafDomain)+"STREAM.INFO."+nats.DefaultStream, nil, time.Second)
+		return err == nil
+	})
+	publish(10)
+	testkit.NoError(t, sink.Health(t.Context()))
+	if got := sink.Lost(); got != 4 || told != [...]uint64{4, 7} {
+		t.Errorf("%d are lost, and %d were told", got, told)
+	}
+	if _, err := sink.Survives(began, acked); !errors.Is(err, sinks.ErrPossiblyLost) {
+		t.Errorf("what is lost survives: %v", err)
+	}
+}
+
 // Whoever is told of a loss may take time, publish in vain, and close the sink. Nothing is stored meanwhile.
 func TestLostIsTold(t *testing.T) {
 	t.Parallel()

@@ -113,7 +113,7 @@ func (s *Sink) onAnswer(answer *natsgo.Msg) {
 	case s.config.Domain != "" && ack.Domain != s.config.Domain:
 		s.resolve(f, sinks.Receipt{}, fmt.Errorf("acknowledged by stream %s of the domain %q instead of %s", ack.Stream, ack.Domain, s.config.Domain))
 	default:
-		s.run.acked(ack)
+		s.acked(f, ack)
 		s.resolve(f, sinks.Receipt{Stream: ack.Stream, Subject: f.subject, Sequence: ack.Sequence, Duplicate: ack.Duplicate}, nil)
 	}
 }
@@ -208,6 +208,9 @@ func (s *Sink) sendOne(f *flight) {
 		s.resolve(f, sinks.Receipt{}, context.Canceled)
 		return
 	}
+	s.run.mu.Lock()
+	f.after = s.run.highest
+	s.run.mu.Unlock()
 	id, err := s.takePlace(f)
 	if err != nil {
 		s.resolve(f, sinks.Receipt{}, err)

@@ -60,6 +60,7 @@ type sight struct {
 	revision uint64    // 0: the record is missing
 	value    []byte
 	since    time.Time // zero: nothing was seen yet
+	back     bool      // the server has lost a later record, whose holder may not have heard of it
 }
 
 func (s sight) same(other sight) bool {
@@ -171,15 +172,16 @@ func (l *Lease) wait(seen sight, r record) time.Duration {
 	if !r.Released {
 		l.holder = r.Instance
 	}
-	// A record that is missing may be that of the holder that was seen last.
-	if r.TTL > 0 || seen.revision > 0 {
-		l.theirs = r.TTL
-	}
 	if !l.seen.same(seen) {
+		seen.back = seen.revision < l.seen.revision && seen.created.Equal(l.seen.created)
 		l.seen = seen
 		l.seen.since = now
 	}
-	if r.Released || r.Holder == l.id { // only a term that is over, or an answer that did not come
+	// A record that is missing, or lost, may be that of the holder that was seen last.
+	if !l.seen.back && (r.TTL > 0 || seen.revision > 0) {
+		l.theirs = r.TTL
+	}
+	if !l.seen.back && (r.Released || r.Holder == l.id) { // only a term that is over, or an answer that did not come
 		return 0
 	}
 	ttl := max(l.config.TTL, l.theirs)

@@ -97,32 +97,6 @@ func TestSetAsideComesAgain(t *testing.T) {
 	})
 }
 
-// A part that was set aside stays so when its file is stored: the file does not confirm it.
-func TestPartIsSetAside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newUnmatchedWorld(t, Config{ChunkSize: 10, Order: Unordered})
-		a, _ := w.subscribe(AllData)
-		w.come(filePart(1))
-		setAside(w.next(a))
-		w.come(filePart(2))
-		w.next(a).Ack()
-		w.come(fileOf(1, 2))
-		w.next(a).Ack()
-		time.Sleep(time.Minute)
-		if s := w.Stats(); s.SetAsideNow != 1 || w.client.confirmed.Load() != 1 {
-			t.Errorf("%d are set aside, %d confirmed, want 1 and 1", s.SetAsideNow, w.client.confirmed.Load())
-		}
-		w.connect()
-		w.come(filePart(1))
-		w.next(a).Ack()
-		w.come(fileOf(1, 2))
-		time.Sleep(time.Minute)
-		if s := w.Stats(); s.SetAsideNow != 0 || w.client.confirmed.Load() < 2 {
-			t.Errorf("%d are set aside, %d confirmed, want none and all", s.SetAsideNow, w.client.confirmed.Load())
-		}
-	})
-}
-
 // A file is as many messages as it confirms.
 func TestFileIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -164,25 +138,4 @@ type refusingUnmarshaler struct{}
 
 func (refusingUnmarshaler) Unmarshal(*message.Message) (*message.Message, error) {
 	return nil, errors.New("not a message")
-}
-
-// One that may be a part, and was stored the second time, waits for its file and is no longer set aside.
-func TestSetAsideThenWaitsForItsFile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newUnmatchedWorld(t, Config{ChunkSize: 10})
-		a, _ := w.subscribe(AllData)
-		w.come(filePart(1))
-		setAside(w.next(a))
-		w.connect()
-		w.come(filePart(1))
-		w.next(a).Ack()
-		synctest.Wait()
-		if s := w.Stats(); s.SetAsideNow != 0 || s.HeldConfirmations != 1 {
-			t.Errorf("%d are set aside, %d wait for their file, want 0 and 1", s.SetAsideNow, s.HeldConfirmations)
-		}
-		time.Sleep(time.Hour)
-		if s := w.Stats(); !s.OldestUnconfirmed.IsZero() || w.client.confirmed.Load() != 1 {
-			t.Errorf("the oldest waits since %v, %d are confirmed", s.OldestUnconfirmed, w.client.confirmed.Load())
-		}
-	})
 }

@@ -33,51 +33,6 @@ func closesInTime(t *testing.T, sub *subscriber.Subscriber) error {
 	}
 }
 
-func TestCloseWhileADownloadHangs(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	hang := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{HangAfter: 1000})
-	defer hang.Lift()
-	cfg := f.config()
-	cfg.DrainTimeout, cfg.CloseTimeout = time.Hour, time.Hour
-	sub := f.subscriber(cfg)
-	f.subscribe(sub, subscriber.AllData)
-	f.send(typeJSON, random(200_000))
-	testkit.Eventually(f, "the download hangs", func() bool { return hang.Hits() == 1 })
-	if err := closesInTime(t, sub); err != nil {
-		t.Errorf("Close = %v", err)
-	}
-}
-
-func TestCloseDrainsOpenMessages(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.DrainTimeout = testkit.Patience
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	f.sendN(3)
-	msg := f.next(messages)
-	closed := make(chan error, 1)
-	go func() { closed <- sub.Close() }()
-	f.nothing(messagesOnly(messages))
-	if msg.Context().Err() != nil {
-		t.Error("the message's context ended before the drain time was over")
-	}
-	select {
-	case err := <-closed:
-		t.Fatalf("Close did not wait for the open message: %v", err)
-	default:
-	}
-	msg.Ack()
-	if err := <-closed; err != nil {
-		t.Errorf("Close = %v", err)
-	}
-	if got := f.confirmed(); got != 1 {
-		t.Errorf("%d confirmed, want the one that was acked", got)
-	}
-}
-
 // What is being read while Drain ends the stream is delivered, and Drain waits for it.
 func TestDrainWhileAnEventIsRead(t *testing.T) {
 	t.Parallel()
@@ -107,17 +62,6 @@ func TestDrainWhileAnEventIsRead(t *testing.T) {
 	if s := sub.Stats(); s.Abandoned != 0 || s.InFlight != 0 {
 		t.Errorf("%d abandoned, %d in flight", s.Abandoned, s.InFlight)
 	}
-}
-
-// messagesOnly passes messages on, and hides that the channel is closed.
-func messagesOnly(in <-chan *message.Message) <-chan *message.Message {
-	out := make(chan *message.Message)
-	go func() {
-		for m := range in {
-			out <- m
-		}
-	}()
-	return out
 }
 
 func TestCloseGivesUpOnAHandlerThatNeverAcks(t *testing.T) {

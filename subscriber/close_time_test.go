@@ -25,6 +25,7 @@ func (hangingStore) Close() error { return nil }
 func TestCloseEndsInItsTime(t *testing.T) {
 	const closeTimeout, drainTimeout = 30 * time.Second, 20 * time.Second
 	sendOne := func(f *fixture) { f.sendN(1) }
+	sendLarge := func(f *fixture) { f.send(typeJSON, random(200_000)) } // it is downloaded
 	for name, test := range map[string]struct {
 		server gatewaytest.Config
 		hang   func(f *fixture, cfg *subscriber.Config, leave <-chan struct{})
@@ -39,6 +40,19 @@ func TestCloseEndsInItsTime(t *testing.T) {
 		"nobody reads":      {send: sendOne},
 		"the stream's head": {server: gatewaytest.Config{StreamHead: gatewaytest.HeadWithFirstEvent}},
 		"the handler":       {send: sendOne, reads: true, atMost: drainTimeout},
+		"a download": {
+			hang: func(f *fixture, _ *subscriber.Config, _ <-chan struct{}) {
+				f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{HangAfter: 1000})
+			},
+			send: sendLarge,
+		},
+		"a fresh address": {
+			server: gatewaytest.Config{NoReplay: true}, // it never comes again
+			hang: func(f *fixture, _ *subscriber.Config, _ <-chan struct{}) {
+				f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410})
+			},
+			send: sendLarge,
+		},
 		"a confirmation": {
 			hang: func(f *fixture, _ *subscriber.Config, _ <-chan struct{}) {
 				f.server.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Hang: true})

@@ -411,34 +411,6 @@ func TestRefusedTenantAlone(t *testing.T) {
 	}
 }
 
-// What is to be sent, or when, changes with the first confirmation of a batch, with the one that makes it
-// full, and with each on close.
-func TestConfirmQueueTellsWhatChanges(t *testing.T) {
-	q := newConfirmQueue(ConfirmConfig{MaxBatch: 3, MaxAge: time.Second, MaxRequests: 2, MaxBacklog: 1000})
-	now := time.Unix(0, 0)
-	for i, want := range []bool{true, false, true, false} {
-		wake, due := q.wake(now), q.next(now) != nil
-		if due {
-			t.Fatalf("confirmation %d: something is due", i)
-		}
-		if got := q.add(now, "t", "t", confirmation{}); got != want {
-			t.Errorf("confirmation %d changes something: %v, want %v", i, got, want)
-		}
-		if full := i == 2; full {
-			if f := q.next(now); f == nil || len(f.items) != 3 {
-				t.Fatalf("the full batch is not due: %+v", f)
-			}
-			q.add(now, "t", "t", confirmation{}) // the first of the next one
-		} else if !want && !q.wake(now).Equal(wake) {
-			t.Errorf("confirmation %d changed when something is due", i)
-		}
-	}
-	q.drain(now)
-	if !q.add(now, "t", "t", confirmation{}) {
-		t.Error("on close it changes something")
-	}
-}
-
 // A tenant whose requests are limited, or fail, is left alone for as long as the service asks, and no other one is.
 func TestTenantIsLeftAloneForAsLongAsTheServiceAsks(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {

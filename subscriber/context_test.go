@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/agrimill/agrimill/internal/testkit"
 	"go.uber.org/goleak"
 )
 
@@ -19,70 +18,42 @@ func TestMessageContext(t *testing.T) {
 		t.Cleanup(giveUp)
 		return &messageContext{drained: drained}, giveUp
 	}
-	ended := func(ctx context.Context) bool {
+	want := func(t *testing.T, ctx context.Context, want error) {
+		t.Helper()
+		if err, cause := ctx.Err(), context.Cause(ctx); !errors.Is(err, want) || !errors.Is(cause, want) {
+			t.Errorf("Err = %v because of %v, want %v", err, cause, want)
+		}
 		select {
 		case <-ctx.Done():
-			return true
+			if want == nil {
+				t.Error("it has ended")
+			}
 		default:
-			return false
+			if want != nil {
+				t.Error("it has not ended")
+			}
 		}
 	}
-	t.Run("waited for before its end", func(t *testing.T) {
-		ctx, _ := newContext()
-		if got := ctx.Value(valueKey{}); got != "v" {
-			t.Errorf("Value = %v, want v", got)
-		}
-		if ended(ctx) {
-			t.Error("ended(ctx) = true, want false")
-		}
-		testkit.NoError(t, ctx.Err())
-		testkit.NoError(t, context.Cause(ctx))
-		if got := ctx.Value(valueKey{}); got != "v" {
-			t.Errorf("Value = %v, want v", got)
-		}
-		ctx.end()
-		if !ended(ctx) {
-			t.Error("ended(ctx) = false, want true")
-		}
-		if err := ctx.Err(); !errors.Is(err, context.Canceled) {
-			t.Errorf("ctx.Err() = %v, want context.Canceled", err)
-		}
-		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("context.Cause(ctx) = %v, want context.Canceled", err)
-		}
-	})
-	t.Run("waited for after its end", func(t *testing.T) {
-		ctx, _ := newContext()
-		ctx.end()
-		if err := ctx.Err(); !errors.Is(err, context.Canceled) {
-			t.Errorf("ctx.Err() = %v, want context.Canceled", err)
-		}
-		if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("context.Cause(ctx) = %v, want context.Canceled", err)
-		}
-		if !ended(ctx) {
-			t.Error("ended(ctx) = false, want true")
-		}
-		ctx.end()
-	})
-	t.Run("ends with the drain", func(t *testing.T) {
-		for _, waited := range []bool{false, true} {
-			ctx, giveUp := newContext()
-			if waited {
-				if ended(ctx) {
-					t.Error("ended(ctx) = true, want false")
+	for name, waited := range map[string]bool{"waited for before its end": true, "waited for after its end": false} {
+		t.Run(name, func(t *testing.T) {
+			for _, drain := range []bool{false, true} {
+				ctx, giveUp := newContext()
+				if waited {
+					want(t, ctx, nil)
 				}
+				if got := ctx.Value(valueKey{}); got != "v" {
+					t.Errorf("Value = %v, want v", got)
+				}
+				if drain {
+					giveUp()
+				} else {
+					ctx.end()
+				}
+				want(t, ctx, context.Canceled)
+				ctx.end() // again
 			}
-			giveUp()
-			if err := ctx.Err(); !errors.Is(err, context.Canceled) {
-				t.Errorf("ctx.Err() = %v, want context.Canceled", err)
-			}
-			if !ended(ctx) {
-				t.Error("ended(ctx) = false, want true")
-			}
-			ctx.end()
-		}
-	})
+		})
+	}
 	t.Run("derived from", func(t *testing.T) {
 		ctx, _ := newContext()
 		before := goleak.IgnoreCurrent()
@@ -95,11 +66,6 @@ func TestMessageContext(t *testing.T) {
 		context.AfterFunc(ctx, func() { close(stopped) })
 		ctx.end()
 		<-stopped
-		if !ended(child) {
-			t.Error("ended(child) = false, want true")
-		}
-		if err := context.Cause(child); !errors.Is(err, context.Canceled) {
-			t.Errorf("context.Cause(child) = %v, want context.Canceled", err)
-		}
+		want(t, child, context.Canceled)
 	})
 }

@@ -186,36 +186,6 @@ func TestSmallFileThatComesAlone(t *testing.T) {
 	f.waitConfirmed(1)
 }
 
-func TestTypesThatAreNotFilesComeAsChunksAndAsFile(t *testing.T) {
-	t.Parallel()
-	f, cfg := fileFixture(t, gatewaytest.Config{})
-	cfg.Files = nil
-	cfg.Order = subscriber.Unordered
-	messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
-	payload := random(2 * chunkSize)
-	f.sendFile(payload, contextID)
-	var file *message.Message
-	var chunks []*message.Message
-	for len(chunks) < 2 || file == nil {
-		msg := f.next(messages)
-		if msg.Metadata.Get(gateway.KeyEventType) == "FILE_RECEIVED" {
-			file = msg
-			continue
-		}
-		chunks = append(chunks, msg)
-	}
-	// A message ID is confirmed once everything that contains it was acked.
-	for _, c := range chunks {
-		c.Ack()
-	}
-	f.nothing(messages)
-	if f.confirmed() != 0 {
-		t.Error("chunks were confirmed while the file that contains them is open")
-	}
-	file.Ack()
-	f.waitConfirmed(2)
-}
-
 func TestFileWithoutMessagesIsDelivered(t *testing.T) {
 	t.Parallel()
 	f, cfg := fileFixture(t, gatewaytest.Config{})

@@ -478,34 +478,6 @@ func TestLeaseIsAcquiredTooLate(t *testing.T) {
 	})
 }
 
-// Close drains and confirms while the lease is renewed, and releases it then.
-func TestCloseReleasesTheLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newLeaseWorld(t, Config{Confirm: ConfirmConfig{MaxAge: time.Hour}})
-		term := w.grant(1)
-		w.arrive(w.working(), 1)
-		w.arrive(w.working(), 2)
-		a, b := <-w.messages, <-w.messages
-		a.Ack()
-		closed := make(chan error)
-		go func() { closed <- w.Close() }()
-		time.Sleep(time.Second)
-		if term.released {
-			t.Error("the lease was released while a message was open")
-		}
-		b.Ack()
-		if err := <-closed; err != nil {
-			t.Errorf("Close = %v", err)
-		}
-		if confirmed := w.client.confirmed.Load(); confirmed != 2 || !term.released {
-			t.Errorf("%d confirmed, released: %v; want 2, true", confirmed, term.released)
-		}
-		if _, open := <-w.messages; open {
-			t.Error("the channel is open after Close")
-		}
-	})
-}
-
 // A lease that is lost during Close ends what is open, and Close says what was not confirmed.
 func TestLeaseIsLostDuringClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -92,30 +92,6 @@ func testGonePayloadIsSetAside(t *testing.T) {
 	}
 }
 
-// One reconnect brings fresh URIs for all payloads, also for those that turn out to need one
-// later.
-func TestFreshURIsAreKept(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline, PayloadLifetime: 15 * time.Minute})
-	cfg := f.config()
-	cfg.Payload.MaxDownloads = 1
-	cfg.Order = subscriber.Unordered
-	sub := f.subscriber(cfg)
-	blocked := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 503})
-	messages := f.subscribe(sub, subscriber.AllData)
-	for i := range 50 {
-		f.send(typeJSON, append(random(100), byte(i)))
-	}
-	testkit.Eventually(f, "all have arrived", func() bool { s := sub.Stats(); return s.InFlight+s.Stalled == 50 })
-	f.server.Advance(2 * time.Hour) // their URIs expire
-	blocked.Lift()
-	f.ackN(messages, 50)
-	f.waitConfirmed(50)
-	if got := sub.Stats().Stream.Connects; got != 2 {
-		t.Errorf("%d connects, want one for all", got)
-	}
-}
-
 // A tenant whose confirmations fail keeps neither the confirmations nor the messages of
 // others waiting, whatever its backlog, and no request has those of both.
 func TestTenantThatFailsLeavesTheOthersAlone(t *testing.T) {

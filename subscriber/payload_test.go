@@ -251,34 +251,6 @@ func TestManyRemotePayloadsWithinTheByteCap(t *testing.T) {
 	testkit.Eventually(f, "no bytes are left", func() bool { return sub.Stats().InFlightBytes == 0 })
 }
 
-// A message whose URI has expired keeps its place: what came after it on its key
-// is delivered after it, also when it had to wait for its turn.
-func TestExpiredPayloadKeepsItsPlace(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
-	f.send(typeJSON, []byte("first"))
-	first := f.next(messages) // and held, so that the next one waits
-	expired := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410, Times: 2})
-	f.send(typeJSON, random(200_000))
-	f.send(typeJSON, []byte("third"))
-	testkit.Eventually(f, "the payload was refused twice", func() bool { return expired.Hits() == 2 && sub.Stats().Stream.Connects == 2 })
-	testkit.Eventually(f, "the third has arrived", func() bool { s := sub.Stats(); return s.InFlight+s.Stalled == 3 })
-	first.Ack()
-	if second := f.next(messages); len(second.Payload) != 200_000 {
-		t.Fatalf("got a payload of %d bytes, want the one whose URI had expired", len(second.Payload))
-	} else {
-		second.Ack()
-	}
-	if third := f.next(messages); string(third.Payload) != "third" {
-		t.Errorf("got %q", third.Payload)
-	} else {
-		third.Ack()
-	}
-	f.waitConfirmed(3)
-}
-
 // Everything that may be open waits for a fresh URI, while the stream is not read
 // because there is no room for the next event. On each connection, a message that can never be delivered comes first.
 func TestExpiredPayloadsTakeAllTheRoom(t *testing.T) {
@@ -302,36 +274,4 @@ func TestExpiredPayloadsTakeAllTheRoom(t *testing.T) {
 	gone.Lift()
 	f.ackN(messages, 20)
 	f.waitConfirmed(20)
-}
-
-func TestExpiredFileKeepsItsPlace(t *testing.T) {
-	t.Parallel()
-	f, cfg := fileFixture(t, gatewaytest.Config{})
-	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410, Times: 2})
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	payload := random(4 * chunkSize)
-	f.sendFile(payload, contextID)
-	f.sendFile(random(3*chunkSize), "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1c009")
-	msg := f.next(messages)
-	f.wantFile(msg, payload, 4, contextID)
-	msg.Ack()
-	f.ackN(messages, 1)
-	f.waitConfirmed(7)
-}
-
-func TestCloseWhileWaitingForAFreshURI(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{NoReplay: true}) // it never comes again
-	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410})
-	cfg := f.config()
-	cfg.CloseTimeout = time.Hour
-	sub := f.subscriber(cfg)
-	f.subscribe(sub, subscriber.AllData)
-	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
-	f.send(typeJSON, random(200_000))
-	testkit.Eventually(f, "it is asked for again", func() bool { return sub.Stats().Expired == 1 })
-	if err := closesInTime(t, sub); err != nil {
-		t.Errorf("Close = %v", err)
-	}
 }

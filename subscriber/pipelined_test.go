@@ -2,8 +2,6 @@ package subscriber_test
 
 import (
 	"fmt"
-	"io"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -103,94 +101,6 @@ func TestPipelinedFailure(t *testing.T) {
 	if got := sub.Stats().Overtaken; got != 1 {
 		t.Errorf("Overtaken = %d, want 1", got)
 	}
-}
-
-// A message whose handler hangs holds up neither its own key nor others, and Close gives it up.
-func TestPipelinedHungMessage(t *testing.T) {
-	t.Parallel()
-	for name, lastAcked := range map[string]bool{"alone": true, "with others behind it": false} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, gatewaytest.Config{})
-			cfg := f.config()
-			cfg.DrainTimeout = 20 * time.Millisecond
-			sub := f.subscriber(cfg)
-			messages := f.pipelined(sub)
-			f.sendN(5, f.receiver)
-			f.send(typeJSON, []byte("other"), f.receiver2)
-			var got []string
-			var hung, last *message.Message
-			for range 6 {
-				msg := f.next(messages)
-				got = append(got, string(msg.Payload))
-				msgctx.NackOf(msg.Context()).Pipeline.Placed()
-				switch string(msg.Payload) {
-				case "1":
-					hung = msg
-				case "4":
-					last = msg
-				default:
-					settle(msg, true)
-				}
-			}
-			slices.Sort(got)
-			if want := []string{"0", "1", "2", "3", "4", "other"}; !slices.Equal(got, want) {
-				t.Fatalf("got %q, want %q", got, want)
-			}
-			want := 4
-			if lastAcked {
-				settle(last, true)
-				want = 5
-			}
-			f.waitConfirmed(want)
-			if err := closesInTime(t, sub); err != nil {
-				t.Errorf("Close = %v", err)
-			}
-			if hung.Context().Err() == nil {
-				t.Error("the context of a message that was given up goes on")
-			}
-			if _, open := <-messages; open {
-				t.Error("a message came after Close")
-			}
-			if got := f.confirmed(); got != want {
-				t.Errorf("%d messages are confirmed, want %d", got, want)
-			}
-		})
-	}
-}
-
-// A payload that has expired when it is opened comes again with a new address, in its place, also
-// when others are on their way before it.
-func TestPipelinedExpiredPayload(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 410, Times: 1})
-	cfg := f.config()
-	cfg.Payload.Mode = subscriber.PayloadLazy
-	sub := f.subscriber(cfg)
-	messages := f.pipelined(sub)
-	f.send(typeJSON, []byte("0"), f.receiver)
-	f.send(typeJSON, random(200_000), f.receiver)
-	f.send(typeJSON, []byte("2"), f.receiver)
-	first, second := f.place(messages, "0"), f.next(messages)
-	if _, _, err := subscriber.OpenPayload(second); err == nil {
-		t.Fatal("an expired payload was opened")
-	}
-	settle(second, false)
-	f.nothing(messages)
-	settle(first, true)
-	again := f.next(messages)
-	payload, _, err := subscriber.OpenPayload(again)
-	if err != nil {
-		t.Fatalf("the payload of %q: %v", again.Metadata, err)
-	}
-	n, err := io.Copy(io.Discard, payload)
-	testkit.NoError(t, payload.Close())
-	if n != 200_000 || err != nil {
-		t.Errorf("read %d bytes: %v", n, err)
-	}
-	settle(again, true)
-	settle(f.place(messages, "2"), true)
-	f.waitConfirmed(3)
 }
 
 // Of two subscriptions, the one that pipelines gets on while the other one has a message of the

@@ -2,7 +2,6 @@ package subscriber_test
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -17,43 +16,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
-
-// ingressAnswers are what an ingress without a backend, a firewall or a portal say.
-func ingressAnswers() map[string]gatewaytest.Fault {
-	page := gatewaytest.Fault{Body: []byte("<html>default backend</html>"), ContentType: "text/html"}
-	faults := map[string]gatewaytest.Fault{"404 with a message": {Status: 404, Message: "no Route matched with those values"}}
-	for _, status := range []int{200, 400, 403, 404, 405, 409, 413} {
-		fault := page
-		fault.Status = status
-		faults[fmt.Sprint(status, " as a page")] = fault
-	}
-	return faults
-}
-
-// Whatever is answered in place of the service while it is being deployed, the
-// subscription goes on when it is back.
-func TestIngressAnswersDoNotEndTheSubscription(t *testing.T) {
-	for name, fault := range ingressAnswers() {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, gatewaytest.Config{InMemory: true})
-				sub := f.subscriber(f.config())
-				messages := f.subscribe(sub, subscriber.AllData)
-				testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
-				ingress := f.server.Inject(gatewaytest.OpEvents, fault)
-				f.server.CutStreams()
-				testkit.Eventually(f, "refused several times", func() bool { return ingress.Hits() >= 5 })
-				if sub.Stats().Stream.Connected || sub.Err() != nil {
-					t.Errorf("%+v, %v", sub.Stats().Stream, sub.Err())
-				}
-				ingress.Lift()
-				f.sendN(3)
-				f.ackN(messages, 3)
-				f.waitConfirmed(3)
-			})
-		})
-	}
-}
 
 // A proxy with a limit for bodies lets smaller batches through.
 func TestBatchesThatAProxyFindsTooLargeAreHalved(t *testing.T) {

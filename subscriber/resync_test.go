@@ -3,7 +3,6 @@ package subscriber
 import (
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,45 +64,4 @@ func (w *resyncWorld) arrive(numbers ...int) {
 		}, 0)
 		synctest.Wait()
 	}
-}
-
-// One fault takes most of the room for what waits, and does not end. What another one left is
-// asked for nevertheless when that has ended.
-func TestLeftWhileAnotherFaultLasts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const room = 10
-		w := newResyncWorld(t, Config{Order: Unordered, MaxInFlight: room, Nack: Backoff{Initial: time.Second, Max: time.Second}})
-		messages := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
-		var ended atomic.Bool
-		go func() { // ends with the subscription
-			for msg := range messages {
-				if msg.Metadata[gateway.KeyMessageID] < "00000010" || !ended.Load() {
-					msg.Nack()
-				} else {
-					msg.Ack()
-				}
-			}
-		}()
-		synctest.Wait()
-		w.connect()
-		w.arrive(1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12)
-		time.Sleep(3 * time.Second)
-		if w.Stats().Left == 0 {
-			t.Fatal("nothing is left")
-		}
-		ended.Store(true)
-		began := time.Now()
-		for len(w.reconnects()) == 0 && time.Since(began) < time.Hour {
-			time.Sleep(time.Second)
-		}
-		if waited := time.Since(began); waited > 30*time.Second {
-			t.Errorf("what was left is asked for after %v", waited)
-		}
-		w.connect()
-		w.arrive(1, 2, 3, 4, 5, 6, 7, 8, 9, 0x10, 0x11, 0x12)
-		time.Sleep(time.Second)
-		if got := w.client.confirmed.Load(); got < 3 {
-			t.Errorf("%d are confirmed, want 3", got)
-		}
-	})
 }

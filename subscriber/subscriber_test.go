@@ -305,51 +305,6 @@ func TestRedeliveryAfterConfirmationIsConfirmedAgain(t *testing.T) {
 	f.nothing(messages)
 }
 
-func TestLaterSubscriptionGetsWhatNobodyTook(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	first := f.subscribe(sub, typeJSON)
-	f.send(typeOther, []byte("other"))
-	f.send(typeJSON, []byte("json"))
-	f.next(first).Ack()
-	if got := sub.Stats().Untaken; got != 1 {
-		t.Fatalf("Untaken = %d, want 1", got)
-	}
-	second := f.subscribe(sub, typeOther)
-	msg := f.next(second)
-	if string(msg.Payload) != "other" {
-		t.Fatalf("payload = %q", msg.Payload)
-	}
-	msg.Ack()
-	f.waitConfirmed(2)
-}
-
-func TestSubscriptionEndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.DrainTimeout = testkit.Patience
-	sub := f.subscriber(cfg)
-	ctx, cancel := context.WithCancel(f.Context())
-	messages := testkit.Must(sub.Subscribe(ctx, subscriber.AllData))(t)
-	f.sendN(5)
-	msg := f.next(messages)
-	cancel()
-	// The message that was taken may still be acked.
-	if msg.Context().Err() != nil {
-		t.Error("the message's context ended with the subscription's")
-	}
-	msg.Ack()
-	for range messages {
-		t.Error("a message was delivered after the context had ended")
-	}
-	f.waitConfirmed(1)
-	// A new subscription gets the rest.
-	f.ackN(f.subscribe(sub, subscriber.AllData), 4)
-	f.waitConfirmed(5)
-}
-
 func TestContextValuesReachMessages(t *testing.T) {
 	t.Parallel()
 	type key struct{}
@@ -382,7 +337,12 @@ func TestAllSixEventTypesAndUnknownOnes(t *testing.T) {
 	got := map[string]int{}
 	for len(got) < len(want) {
 		msg := f.next(everything)
-		got[msg.Metadata.Get(gateway.KeyEventType)]++
+		kind := msg.Metadata.Get(gateway.KeyEventType)
+		got[kind]++
+		// Of what is no message, the payload is the event as it came.
+		if event, err := gateway.DecodeEvent(gateway.EventType(kind), msg.Payload); kind != "MESSAGE_RECEIVED" && (err != nil || string(event.Type()) != kind) {
+			t.Errorf("%s: got %+v, %v from the payload", kind, event, err)
+		}
 		msg.Ack()
 	}
 	for _, kind := range want {
@@ -505,52 +465,6 @@ func testStreamIsRetriedOnServerErrorsAndTokenExpiry(t *testing.T) {
 	f.sendN(1)
 	f.ackN(messages, 1)
 	f.waitConfirmed(2)
-}
-
-func TestSilentStreamIsReconnected(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{KeepAlive: gatewaytest.NoKeepAlive})
-	clientConfig := f.server.ClientConfig()
-	clientConfig.StreamIdleTimeout = 100 * time.Millisecond
-	cfg := f.config()
-	cfg.Client = f.newClient(clientConfig)
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
-	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
-	lift := f.server.StallStreams() // no bytes, no end
-	defer lift()
-	f.sendN(1)
-	testkit.Eventually(f, "the watchdog reconnects", func() bool { return sub.Stats().Stream.Connects >= 3 })
-	lift()
-	f.ackN(messages, 1)
-	f.waitConfirmed(1)
-	if stats := sub.Stats(); stats.Stream.Connects < 2 || !errors.Is(stats.Stream.LastError, gateway.ErrIdle) {
-		t.Errorf("stream state = %+v, want a reconnect because of ErrIdle", stats.Stream)
-	}
-}
-
-func TestAHandlerThatTakesItsTimeIsNoIdleStream(t *testing.T) {
-	synctest.Test(t, testAHandlerThatTakesItsTime)
-}
-
-func testAHandlerThatTakesItsTime(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{InMemory: true, KeepAlive: gatewaytest.NoKeepAlive})
-	clientConfig := f.server.ClientConfig()
-	clientConfig.StreamIdleTimeout = 300 * time.Millisecond
-	cfg := f.config()
-	cfg.Client = f.newClient(clientConfig)
-	cfg.MaxInFlight = 1
-	sub := f.subscriber(cfg)
-	f.sendN(3) // first: sending may take longer than the stream may be idle
-	messages := f.subscribe(sub, subscriber.AllData)
-	msg := f.next(messages)
-	time.Sleep(600 * time.Millisecond) // the stream is not read meanwhile
-	if got := sub.Stats().Stream.Connects; got != 1 {
-		t.Errorf("%d connects although only the handler was slow", got)
-	}
-	msg.Ack()
-	f.ackN(messages, 2)
-	f.waitConfirmed(3)
 }
 
 func TestStalledKeyGivesWayToOthers(t *testing.T) {

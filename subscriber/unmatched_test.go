@@ -117,20 +117,6 @@ func TestRefusedPartsOfAFile(t *testing.T) {
 	}
 }
 
-// A file whose parts are held back is one message.
-func TestRefusedFile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newUnmatchedWorld(t, Config{Files: []string{"type"}})
-		a, _ := w.subscribe(AllData)
-		w.come(filePart(1), filePart(2), fileOf(1, 2))
-		w.refuse(a)
-		w.want(2, 2)
-		w.connect()
-		w.come(filePart(1), filePart(2), fileOf(1, 2))
-		w.none(a, time.Hour)
-	})
-}
-
 // Types that nobody subscribes to, and events that are no messages, are no matter of this.
 func TestUnmatchedIsNotUntaken(t *testing.T) {
 	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine} {
@@ -273,41 +259,6 @@ func TestUnmatchedQuarantineTooLarge(t *testing.T) {
 		}
 		if got := w.Stats(); got.SetAside != 1 || got.InFlight+got.Parked != 0 {
 			t.Errorf("%d are set aside, %d in flight and %d parked, want 1, 0 and 0", got.SetAside, got.InFlight, got.Parked)
-		}
-	})
-}
-
-// Both the parts and their file are refused: whatever is confirmed is stored first.
-func TestUnmatchedQuarantineOfAFile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &unmatchedStore{}
-		w := newUnmatchedWorld(t, Config{Unmatched: UnmatchedQuarantine, Quarantine: QuarantineConfig{Publisher: store}, ChunkSize: 10, Order: Unordered})
-		a, _ := w.subscribe(AllData)
-		w.come(filePart(1), filePart(2), fileOf(1, 2))
-		came := []*message.Message{w.next(a), w.next(a), w.next(a)}
-		for _, msg := range came { // each waits for the others
-			Refuse(msg)
-			msg.Ack()
-		}
-		synctest.Wait()
-		time.Sleep(time.Minute)
-		for round := 0; w.client.confirmed.Load() < 2; round++ { // each may have left it to the other
-			if round == 5 {
-				t.Fatalf("%d are confirmed, and %d stored", w.client.confirmed.Load(), len(store.all()))
-			}
-			w.connect()
-			w.come(filePart(1), filePart(2), fileOf(1, 2))
-			drainRefusals(w, a)
-			time.Sleep(time.Minute)
-		}
-		stored := map[string]bool{}
-		for _, msg := range store.all() {
-			for id := range strings.SplitSeq(msg.Metadata[KeyQuarantineMessageIDs], ",") {
-				stored[id] = true
-			}
-		}
-		if !stored[filePart(1).ID] || !stored[filePart(2).ID] {
-			t.Errorf("confirmed without being stored: %v is", stored)
 		}
 	})
 }

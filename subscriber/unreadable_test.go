@@ -50,32 +50,6 @@ func TestListThatAnEventLeavesOutIsAskedFor(t *testing.T) {
 	testkit.Eventually(f, "the answer is taken in", func() bool { return len(directory.Mine(f.server.Tenant())) == 1 })
 }
 
-// One bad endpoint in an event hides none of the others.
-func TestBadEndpointInAnEventHidesNoOther(t *testing.T) {
-	t.Parallel()
-	events := make(chan *gateway.EndpointsListChanged, 1)
-	f, directory := directoryFixture(t, func(event gateway.Event) {
-		if e, ok := event.(*gateway.EndpointsListChanged); ok {
-			events <- e
-		}
-	})
-	list := directory.Mine(f.server.Tenant())
-	list[0].Name = "renamed"
-	good := testkit.Must(json.Marshal(list[0]))(t)
-	f.emit(gateway.EventEndpointsListChanged, fmt.Sprintf(`"tenant_id":%q,"endpoints":[{"id":%q,"name":7},%s]`, f.server.Tenant(), list[1].ID, good))
-	e := <-events
-	if len(e.Endpoints) != 1 || len(e.Unreadable) != 1 || e.Unreadable[0].EndpointID != list[1].ID {
-		t.Errorf("got %+v", e)
-	}
-	testkit.Eventually(f, "the others are taken in", func() bool {
-		got, _ := directory.Endpoint(list[0].ID)
-		return got.Name == "renamed"
-	})
-	if got := directory.Mine(f.server.Tenant()); len(got) != 2 || got[1].Name != list[1].Name {
-		t.Errorf("got %+v, want what was known of the bad one", got)
-	}
-}
-
 // An event without a tenant whose endpoint is written in another case, or cannot
 // be read in the listing, is confirmed in the tenant that lists it.
 func TestTenantIsFoundForEveryListedEndpoint(t *testing.T) {

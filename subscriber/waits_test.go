@@ -18,39 +18,6 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-func TestWaitWatchReportsOnce(t *testing.T) {
-	var w waitWatch
-	began := time.Now()
-	waits := func(whats ...string) []Waits {
-		all := []Wait{}
-		for _, what := range whats {
-			all = append(all, Wait{What: what, Since: began})
-		}
-		return appendWaits(appendWaits(nil, WaitKey, all), WaitNack, all)
-	}
-	for _, c := range []struct {
-		after       time.Duration
-		waits       []Waits
-		begun, over int
-	}{
-		{waitReported - 1, waits("a"), 0, 0},
-		{waitReported, waits("a"), 2, 0},
-		{waitReported + 1, waits("a", "b"), 2, 0},
-		{time.Hour, waits("a", "b"), 0, 0},
-		{time.Hour + waitReported - 1, waits("b"), 0, 0},
-		{time.Hour + waitReported, waits("a", "b"), 0, 0}, // with a pause
-		{time.Hour + 2*waitReported, waits("b"), 0, 2},
-		{time.Hour + 3*waitReported - 1, nil, 0, 0},
-		{time.Hour + 3*waitReported, nil, 0, 2},
-		{time.Hour + 4*waitReported, nil, 0, 0},
-	} {
-		begun, over := w.look(began.Add(c.after), c.waits)
-		if len(begun) != c.begun || len(over) != c.over {
-			t.Errorf("after %v: %d begun, %d over; want %d and %d", c.after, len(begun), len(over), c.begun, c.over)
-		}
-	}
-}
-
 // Of 100,000 that wait, those that have waited longest have details.
 func TestWaitsAreBounded(t *testing.T) {
 	now := time.Now()

@@ -3,7 +3,6 @@ package farm
 import (
 	"context"
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/wildcard"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -113,7 +113,7 @@ type Filter struct {
 	reader          *reader
 	matchUnreadable bool
 
-	machine, task, field, farm, customer []*regexp.Regexp
+	machine, task, field, farm, customer wildcard.Patterns
 	ddi                                  []farmdata.DDI
 	from, to                             farmdata.Stamp
 	box                                  *Box
@@ -126,8 +126,8 @@ func NewFilter(config FilterConfig) (*Filter, error) {
 	}
 	f := &Filter{
 		reader: newReader(config.ReadConfig), matchUnreadable: config.Unreadable == UnreadableMatch,
-		machine: patterns(config.Machine), task: patterns(config.Task), field: patterns(config.Field), farm: patterns(config.Farm),
-		customer: patterns(config.Customer), box: config.Box,
+		machine: wildcard.New("i", config.Machine...), task: wildcard.New("i", config.Task...), field: wildcard.New("i", config.Field...),
+		farm: wildcard.New("i", config.Farm...), customer: wildcard.New("i", config.Customer...), box: config.Box,
 	}
 	for _, text := range config.DDI {
 		ddi, _ := farmdata.ParseDDI(text) // Validate has seen them
@@ -408,19 +408,7 @@ func (b *Box) meets(other content.Box) bool {
 	return other.East >= b.West || other.West <= b.East
 }
 
-// matches reports whether one of the texts matches one of the patterns.
-func matches(patterns []*regexp.Regexp, texts ...string) bool {
-	return slices.ContainsFunc(patterns, func(p *regexp.Regexp) bool {
-		return slices.ContainsFunc(texts, func(text string) bool { return text != "" && p.MatchString(text) })
-	})
-}
-
-// patterns compiles texts in which * matches any characters, including none, and ? exactly one.
-func patterns(texts []string) []*regexp.Regexp {
-	list := make([]*regexp.Regexp, len(texts))
-	for i, text := range texts {
-		pattern := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(strings.ToValidUTF8(text, "\uFFFD")))
-		list[i] = regexp.MustCompile("(?si)^(?:" + pattern + ")$") // quoted, so it is valid
-	}
-	return list
+// matches reports whether one of the texts that are there matches one of the patterns.
+func matches(patterns wildcard.Patterns, texts ...string) bool {
+	return slices.ContainsFunc(texts, func(text string) bool { return text != "" && patterns.Match(text) })
 }

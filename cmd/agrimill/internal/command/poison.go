@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/wildcard"
 	"github.com/agrimill/agrimill/router"
 	kafkaqueue "github.com/agrimill/agrimill/stores/kafka/poisonqueue"
 )
@@ -31,7 +31,7 @@ type filters struct {
 	class         string
 	since         time.Time
 	limit         int
-	patterns      config.Patterns // types
+	patterns      wildcard.Patterns // types
 }
 
 func (f *filters) define(cmd *cobra.Command, now func() time.Time) {
@@ -51,7 +51,7 @@ func (f *filters) prepare() error {
 	if f.limit < 0 {
 		return usagef("--limit must not be negative")
 	}
-	f.patterns = config.NewPatterns("", f.types...)
+	f.patterns = wildcard.New("", f.types...)
 	return nil
 }
 

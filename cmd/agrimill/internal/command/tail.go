@@ -16,6 +16,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/wildcard"
 )
 
 // tail has the flags of `tail`.
@@ -108,7 +109,7 @@ func (c *tail) run(ctx context.Context, p *program) error {
 		viewer := &viewer{
 			program: p, client: client, tail: c, inbox: folder, directory: gateway.NewDirectory(client), endpoint: c.endpoint, seen: seen,
 		}
-		viewer.patterns = config.NewPatterns("", c.types...)
+		viewer.patterns = wildcard.New("", c.types...)
 		if c.endpoint != "" {
 			if viewer.endpoint, _, err = (&lookup{lister: client}).endpoint(ctx, "--endpoint", c.tenant, c.endpoint); err != nil {
 				return err
@@ -127,16 +128,11 @@ type viewer struct {
 	inbox     *inbox // may be nil
 	directory *gateway.Directory
 	endpoint  string // ID
-	patterns  config.Patterns
+	patterns  wildcard.Patterns
 	seen      *simplelru.LRU[string, struct{}] // keys of what was shown
 
 	shown  int
 	failed int // not saved
-}
-
-// reconnecting is the backoff between two streams.
-func reconnecting() backoff.Policy {
-	return backoff.Policy{Initial: 500 * time.Millisecond, Max: 30 * time.Second}
 }
 
 // follow shows events until ctx ends, which is not an error, or until --count is reached. It fails if the first stream cannot be
@@ -151,6 +147,7 @@ func (v *viewer) follow(ctx context.Context, request gateway.ReceiveEventsReques
 			v.program.notef("endpoints of tenant %s unavailable: %s; retrying", cell(tenant), redact(err))
 		})
 	})
+	policy := backoff.Policy{Initial: 500 * time.Millisecond, Max: 30 * time.Second}
 	for opened, failures := false, 0; ; failures++ {
 		got, ended, err := v.stream(ctx, request)
 		if got > 0 {
@@ -166,7 +163,7 @@ func (v *viewer) follow(ctx context.Context, request gateway.ReceiveEventsReques
 		if !errors.Is(err, gateway.ErrIdle) {
 			v.program.notef("the stream ended: %s; reconnecting", redact(err))
 		}
-		if reconnecting().Wait(ctx, failures) != nil {
+		if policy.Wait(ctx, failures) != nil {
 			break
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/wildcard"
 )
 
 // typesWidth is the width of a list of message types in a table, in characters.
@@ -79,7 +79,7 @@ type tenantsView struct {
 
 // filter keeps what matches the flags.
 func (v *tenantsView) filter(list []gateway.TenantInfo) []gateway.TenantInfo {
-	matches := config.NewPatterns("", v.messageType).Match
+	matches := wildcard.New("", v.messageType).Match
 	some := func(types []string) bool { return slices.ContainsFunc(types, matches) }
 	kept := []gateway.TenantInfo{}
 	for _, tenant := range list {

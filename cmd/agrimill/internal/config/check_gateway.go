@@ -10,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/validate"
+	"github.com/agrimill/agrimill/internal/wildcard"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -156,7 +157,7 @@ func (k *checker) routedTypes() (types []string, all bool) {
 // file, they are managed elsewhere.
 func (k *checker) unknownType(path, pattern string) {
 	known := k.types()
-	if len(k.c.Endpoints) > 0 && !slices.ContainsFunc(known, func(t string) bool { return match(pattern, t) }) {
+	if len(k.c.Endpoints) > 0 && !slices.ContainsFunc(known, wildcard.New("", pattern).Match) {
 		k.warn(path, fmt.Sprintf("is not a message type that the endpoints receive: %q", pattern), didYouMean(pattern, known))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/wildcard"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/expr"
 	"github.com/agrimill/agrimill/router/farm"
@@ -197,7 +198,7 @@ func (k *checker) restTaken(r Route) bool {
 // takesType reports whether the route takes all messages of the type.
 func (r Route) takesType(messageType string) bool {
 	f := r.Filter
-	byType := len(f.Type) == 0 || slices.ContainsFunc(f.Type, func(pattern string) bool { return match(pattern, messageType) })
+	byType := wildcard.New("", f.Type...).Match(messageType)
 	f.Type = nil
 	return r.From.Gateway != "" && byType && !f.selects() && subscriber.Takes(r.From.GatewayTopic(), gateway.EventMessageReceived, messageType)
 }
@@ -246,7 +247,7 @@ func (k *checker) filter(path string, r Route) {
 		}
 	}
 	isType := topic != "" && topic != FromAll && topic != FromEverything && !gateway.EventType(topic).Known()
-	if isType && len(f.Type) > 0 && !slices.ContainsFunc(f.Type, func(pattern string) bool { return match(pattern, topic) }) {
+	if isType && !wildcard.New("", f.Type...).Match(topic) {
 		k.fail(join(path, "type"), "matches nothing: the route receives only "+topic, "remove the filter, or use from: {gateway: all}")
 	}
 }

@@ -8,6 +8,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/wildcard"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/stores/nats/kvlease"
 	"github.com/agrimill/agrimill/stores/nats/kvstore"
@@ -152,7 +153,7 @@ func (k *checker) devices() {
 	reads := func(r Route, messageType string) bool {
 		return (r.Filter.Farm != nil || r.Transform != farm.TransformConfig{}) && r.From.Gateway != "" &&
 			subscriber.Takes(r.From.GatewayTopic(), gateway.EventMessageReceived, messageType) &&
-			(len(r.Filter.Type) == 0 || slices.ContainsFunc(r.Filter.Type, func(pattern string) bool { return match(pattern, messageType) }))
+			wildcard.New("", r.Filter.Type...).Match(messageType)
 	}
 	logs := slices.ContainsFunc(k.c.Routes, func(r Route) bool { return reads(r, timeLogType) })
 	if logs && !slices.ContainsFunc(k.c.Routes, func(r Route) bool { return reads(r, descriptionType) }) {

@@ -846,21 +846,6 @@ func printed(v any) (all string) {
 	return all
 }
 
-func TestMatch(t *testing.T) {
-	for _, test := range []struct {
-		pattern, text string
-		want          bool
-	}{
-		{"iso:*", "iso:11783", true}, {"iso:*", "is", false}, {"*", "", true}, {"", "", true}, {"", "x", false},
-		{"*.zip", "a.zip", true}, {"*.zip", "a.zip.exe", false}, {"a?c", "abc", true}, {"a?c", "ac", false},
-		{"a*b*c", "a-b-b-c", true}, {"a*b*c", "a-b", false}, {"[a]/*", "[a]/b/c", true}, {"?", "é", true},
-	} {
-		if got := match(test.pattern, test.text); got != test.want {
-			t.Fatalf("match(%q, %q) = %t, want %t", test.pattern, test.text, got, test.want)
-		}
-	}
-}
-
 func TestProblem(t *testing.T) {
 	p := Problem{Severity: SeverityError, File: "f", Message: "is bad"}
 	if got, want := p.String(), "f: is bad"; got != want {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/wildcard"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/expr"
@@ -20,7 +21,7 @@ func (n *names) newFilter(cfg config.Filter, to *publisher.Config) func(*message
 	if cfg.Empty() {
 		return nil
 	}
-	files, refuses := config.NewPatterns("i", cfg.Filename...), n.newRefusal(cfg)
+	files, refuses := wildcard.New("i", cfg.Filename...), n.newRefusal(cfg)
 	endpointKey, sender, tenant := gateway.KeyReceivingEndpointID, "", ""
 	if to != nil {
 		endpointKey, sender, tenant = gateway.KeyEndpointID, to.EndpointID, to.TenantID
@@ -37,7 +38,7 @@ func (n *names) newFilter(cfg config.Filter, to *publisher.Config) func(*message
 // newRefusal returns the part of a filter that needs no message: the key that refuses a type
 // to an endpoint of a tenant, empty if none does.
 func (n *names) newRefusal(cfg config.Filter) func(tenant, messageType, endpoint string) (string, error) {
-	types, tenants := config.NewPatterns("", cfg.Type...), config.NewPatterns("i", cfg.Tenant...)
+	types, tenants := wildcard.New("", cfg.Type...), wildcard.New("i", cfg.Tenant...)
 	return func(tenant, messageType, endpoint string) (string, error) {
 		switch {
 		case !types.Match(messageType):

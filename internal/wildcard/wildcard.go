@@ -1,4 +1,5 @@
-package config
+// Package wildcard has texts in which * matches any characters, including none, and ? exactly one.
+package wildcard
 
 import (
 	"regexp"
@@ -6,12 +7,12 @@ import (
 	"strings"
 )
 
-// Patterns are texts in which * matches any characters, including none, and ? exactly one. Unlike those of path.Match they have no
-// other special characters: brackets and slashes are legal in message types and file names.
+// Patterns are such texts. Unlike those of path.Match they have no other special characters: brackets and slashes are legal in
+// message types and file names.
 type Patterns []*regexp.Regexp
 
-// NewPatterns compiles texts. The flag i ignores case.
-func NewPatterns(flags string, texts ...string) Patterns {
+// New compiles texts. The flag i ignores case.
+func New(flags string, texts ...string) Patterns {
 	list := make(Patterns, len(texts))
 	for i, text := range texts {
 		pattern := strings.NewReplacer(`\*`, ".*", `\?`, ".").Replace(regexp.QuoteMeta(strings.ToValidUTF8(text, "\uFFFD")))
@@ -24,5 +25,3 @@ func NewPatterns(flags string, texts ...string) Patterns {
 func (p Patterns) Match(value string) bool {
 	return len(p) == 0 || slices.ContainsFunc(p, func(one *regexp.Regexp) bool { return one.MatchString(value) })
 }
-
-func match(pattern, text string) bool { return NewPatterns("", pattern).Match(text) }

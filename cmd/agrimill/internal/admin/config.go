@@ -20,11 +20,8 @@ import (
 // ErrConfig is matched by the errors of Config.Validate.
 var ErrConfig = errors.New("admin: invalid configuration")
 
-// Defaults of Config.
-const (
-	DefaultAddress         = "127.0.0.1:9090"
-	DefaultShutdownTimeout = 5 * time.Second
-)
+// DefaultAddress is the default of Config.Address.
+const DefaultAddress = "127.0.0.1:9090"
 
 // MinTokenLength is the minimum length of Config.Token in bytes.
 const MinTokenLength = 12
@@ -58,9 +55,6 @@ type Config struct {
 	PProf bool `yaml:"pprof"`
 	// Gatherer provides the metrics. Nil means no metrics.
 	Gatherer prometheus.Gatherer `yaml:"-"`
-	// ShutdownTimeout bounds how long shutdown waits for requests in progress. 0 means
-	// [DefaultShutdownTimeout]; negative is an error.
-	ShutdownTimeout time.Duration `yaml:"-"`
 	// Logger gets the address, replays and rejected tokens. Nil is silent.
 	Logger *slog.Logger `yaml:"-"`
 	// Now is the clock. Nil means [time.Now].
@@ -88,7 +82,6 @@ func (c Config) WithDefaults() Config {
 
 func (c *Config) setDefaults() {
 	c.Address = cmp.Or(c.Address, DefaultAddress)
-	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, DefaultShutdownTimeout)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -125,6 +118,5 @@ func (c Config) Validate() error {
 		e.Check(err == nil, fmt.Sprintf("Proxies[%d]", i), "must be an address such as 10.0.0.7 or a network such as 10.0.0.0/8, not %q", proxy)
 	}
 	c.TLS.Load(&e)
-	validate.NotNegative(&e, "ShutdownTimeout", c.ShutdownTimeout)
 	return e.Err(ErrConfig)
 }

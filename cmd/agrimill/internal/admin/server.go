@@ -19,6 +19,7 @@ const (
 	readTimeout       = 15 * time.Second
 	writeTimeout      = 30 * time.Second
 	idleTimeout       = 60 * time.Second
+	shutdownTimeout   = 5 * time.Second // for requests in progress
 	maxHeaderBytes    = 16 << 10
 	maxBodyBytes      = 64 << 10
 )
@@ -79,7 +80,7 @@ func New(config Config, source Source) (*Server, error) {
 // Addr is the address that the server listens on, with the port that was picked.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Serve serves requests until ctx ends, waits for those in progress for at most Config.ShutdownTimeout, and closes the Server. The error
+// Serve serves requests until ctx ends, waits for those in progress for at most five seconds, and closes the Server. The error
 // is what prevented it from serving. It can be called once.
 func (s *Server) Serve(ctx context.Context) error {
 	server := &http.Server{
@@ -118,7 +119,7 @@ func (s *Server) Serve(ctx context.Context) error {
 		err = fmt.Errorf("admin: %w", err)
 	case <-ctx.Done():
 		s.stop()
-		timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.ShutdownTimeout)
+		timed, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		if server.Shutdown(timed) != nil {
 			// Affects only clients that did not read their responses in time.

@@ -166,7 +166,6 @@ func TestConfigIsValidated(t *testing.T) {
 		"certificate alone":    {TLS: admin.TLS{CertFile: "cert.pem"}},
 		"key alone":            {TLS: admin.TLS{KeyFile: "key.pem"}},
 		"no such certificate":  {TLS: admin.TLS{CertFile: "no-such-cert.pem", KeyFile: "no-such-key.pem"}},
-		"negative shutdown":    {ShutdownTimeout: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := config.Validate()

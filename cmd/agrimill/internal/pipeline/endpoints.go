@@ -63,9 +63,6 @@ func (e *endpoints) start(ctx context.Context, list []*endpoint) {
 	}
 }
 
-// wait waits for the goroutines to end; the context of start must have ended.
-func (e *endpoints) wait() { e.running.Wait() }
-
 // connected is the subscriber's hook: events may have been missed while the stream was
 // down.
 func (e *endpoints) connected() {

@@ -45,7 +45,7 @@ func (p *Pipeline) Run(ctx context.Context) error {
 
 	stopBeside()
 	p.background.Wait()
-	p.endpoints.wait()
+	p.endpoints.running.Wait()
 	err = errors.Join(err, p.release(p.now(), drained.until))
 	if drained.stopped {
 		err = p.unfinished(drained, err)

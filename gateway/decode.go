@@ -122,11 +122,10 @@ const (
 //   - Values of enumerations are not checked, so that a new endpoint type
 //     does no harm.
 func DecodeEvent(name EventType, data []byte) (Event, error) {
-	switch name {
-	case EventMessageReceived, EventFileReceived:
-		// By far the most frequent events. Anything unusual is left to the
+	if name == EventMessageReceived {
+		// By far the most frequent event. Anything unusual is left to the
 		// other decoder, which also determines the error.
-		if event := decodeFlat(name, data); event != nil {
+		if event := decodeFlat(data); event != nil {
 			return event, nil
 		}
 	}

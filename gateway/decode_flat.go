@@ -9,7 +9,7 @@ import (
 	"github.com/agrimill/agrimill/internal/isotime"
 )
 
-// flatKey is a field of a MESSAGE_RECEIVED or FILE_RECEIVED.
+// flatKey is a field of a MESSAGE_RECEIVED.
 type flatKey int
 
 const (
@@ -25,8 +25,6 @@ const (
 	keySentAt
 	keyReceivedAt
 	keyPayload
-	keySize
-	keyMessageIDs
 	keyUnknown
 	keyCount
 
@@ -37,37 +35,23 @@ const (
 type flatObject struct {
 	// str holds the strings; nil if the field is absent or null. The payload
 	// has not been examined yet: it may contain anything but a quote.
-	str     [keyCount][]byte
-	seen    uint32
-	size    int64
-	hasSize bool
-	ids     []byte // the contents of the message_ids array; non-empty if present
-	idCount int
+	str  [keyCount][]byte
+	seen uint32
 }
 
-// decodeFlat decodes the usual form of a MESSAGE_RECEIVED or FILE_RECEIVED in
-// one scan: a valid object without nested objects, escapes, repeated names or
+// decodeFlat decodes the usual form of a MESSAGE_RECEIVED in one scan: a valid
+// object without nested objects and lists, escapes, repeated names or
 // invalid UTF-8. It returns nil for anything else, whether invalid or merely
-// unusual; decodeObject then handles it. A non-nil result equals what decodeObject
-// would return.
-func decodeFlat(name EventType, data []byte) Event {
+// unusual; decodeObject then handles it. A result other than nil equals what
+// decodeObject would return.
+func decodeFlat(data []byte) *MessageReceived {
 	var o flatObject
-	if !o.scan(data) || string(o.str[keyEventType]) != string(name) ||
-		!validUUID(o.str[keyReceivingEndpointID]) || o.str[keyMessageType] == nil {
+	if !o.scan(data) || string(o.str[keyEventType]) != string(EventMessageReceived) || !validUUID(o.str[keyReceivingEndpointID]) ||
+		!validUUID(o.str[keyID]) || o.str[keyMessageType] == nil || o.str[keyAppMessageID] == nil || o.str[keySentAt] == nil {
 		return nil
 	}
 	uri := o.str[keyPayloadURI]
 	if (o.str[keyPayload] == nil) == (uri == nil) || (uri != nil && !validPayloadURI(string(uri))) {
-		return nil
-	}
-	if name == EventFileReceived {
-		return o.file()
-	}
-	return o.message()
-}
-
-func (o *flatObject) message() Event {
-	if !validUUID(o.str[keyID]) || o.str[keyAppMessageID] == nil || o.str[keySentAt] == nil {
 		return nil
 	}
 	m := new(MessageReceived)
@@ -83,7 +67,7 @@ func (o *flatObject) message() Event {
 	if m.Payload, ok = o.payload(); !ok {
 		return nil
 	}
-	text, _ := o.text()
+	text := o.text()
 	m.ID = text[keyID]
 	m.AppMessageID = text[keyAppMessageID]
 	m.MessageType = text[keyMessageType]
@@ -95,32 +79,10 @@ func (o *flatObject) message() Event {
 	return m
 }
 
-func (o *flatObject) file() Event {
-	if !o.hasSize || o.ids == nil {
-		return nil
-	}
-	f := &FileReceived{Size: o.size, MessageIDs: make([]string, o.idCount)}
-	var ok bool
-	if f.Payload, ok = o.payload(); !ok || f.Payload != nil && int64(len(f.Payload)) != f.Size {
-		return nil
-	}
-	text, ids := o.text()
-	f.ReceivingEndpointID = text[keyReceivingEndpointID]
-	f.MessageType = text[keyMessageType]
-	f.Filename = text[keyFilename]
-	f.TenantID = text[keyTenantID]
-	f.TeamsetContextID = text[keyTeamsetContextID]
-	f.PayloadURI = text[keyPayloadURI]
-	for i := range f.MessageIDs {
-		f.MessageIDs[i] = ids[i*uuidLen : (i+1)*uuidLen]
-	}
-	return f
-}
-
-// text copies the fields that an event keeps, and the message IDs, into one string, so that all of them take a single
+// text copies the fields that an event keeps into one string, so that all of them take a single
 // allocation.
-func (o *flatObject) text() (text [keyCopied]string, ids string) {
-	n := o.idCount * uuidLen
+func (o *flatObject) text() (text [keyCopied]string) {
+	n := 0
 	for _, s := range o.str[:keyCopied] {
 		n += len(s)
 	}
@@ -129,19 +91,11 @@ func (o *flatObject) text() (text [keyCopied]string, ids string) {
 	for _, s := range o.str[:keyCopied] {
 		b.Write(s)
 	}
-	for rest := o.ids; ; {
-		i := bytes.IndexByte(rest, '"')
-		if i < 0 {
-			break
-		}
-		b.Write(rest[i+1 : i+1+uuidLen])
-		rest = rest[i+uuidLen+2:]
-	}
-	ids = b.String()
+	rest := b.String()
 	for k, s := range o.str[:keyCopied] {
-		text[k], ids = ids[:len(s)], ids[len(s):]
+		text[k], rest = rest[:len(s)], rest[len(s):]
 	}
-	return text, ids
+	return text
 }
 
 // payload decodes the embedded payload, if there is one. It reports false for
@@ -229,7 +183,7 @@ func (o *flatObject) value(key flatKey, data []byte, i int) int {
 	switch c := data[i]; {
 	case c == '"':
 		n := bytes.IndexByte(data[i+1:], '"')
-		if n < 0 || key == keySize || key == keyMessageIDs {
+		if n < 0 {
 			return -1
 		}
 		s := data[i+1 : i+1+n : i+1+n]
@@ -244,57 +198,13 @@ func (o *flatObject) value(key flatKey, data []byte, i int) int {
 		return i + 4
 	case c == 'f' && key == keyUnknown && bytes.HasPrefix(data[i:], []byte("false")):
 		return i + 5
-	case c >= '0' && c <= '9' && (key == keySize || key == keyUnknown):
-		return o.number(key, data, i)
-	case c == '[' && key == keyMessageIDs:
-		return o.list(data, i+1)
+	case c >= '1' && c <= '9' && key == keyUnknown:
+		for i < len(data) && data[i] >= '0' && data[i] <= '9' {
+			i++
+		}
+		return i // what follows other than a comma or the end, such as a fraction, is unusual
 	}
 	return -1
-}
-
-// number reads up to 18 digits, which always fit into an int64.
-func (o *flatObject) number(key flatKey, data []byte, i int) int {
-	from, n := i, int64(0)
-	for ; i < len(data) && data[i] >= '0' && data[i] <= '9'; i++ {
-		if i-from == 18 {
-			return -1
-		}
-		n = n*10 + int64(data[i]-'0')
-	}
-	if data[from] == '0' && i-from > 1 {
-		return -1
-	}
-	// A fraction or an exponent is rejected by the caller, which expects a comma.
-	if key == keySize {
-		o.size, o.hasSize = n, true
-	}
-	return i
-}
-
-// list reads an array of UUIDs, starting after its bracket.
-func (o *flatObject) list(data []byte, i int) int {
-	from := i - 1
-	for i = skipSpace(data, i); ; i = skipSpace(data, i+1) {
-		if o.idCount == 0 && i < len(data) && data[i] == ']' {
-			break
-		}
-		end := i + uuidLen + 1
-		if end >= len(data) || data[i] != '"' || data[end] != '"' || !validUUID(data[i+1:end]) {
-			return -1
-		}
-		o.idCount++
-		if i = skipSpace(data, end+1); i >= len(data) {
-			return -1
-		}
-		if data[i] == ']' {
-			break
-		}
-		if data[i] != ',' {
-			return -1
-		}
-	}
-	o.ids = data[from:i]
-	return i + 1
 }
 
 func flatKeyOf(name []byte) flatKey {
@@ -323,10 +233,6 @@ func flatKeyOf(name []byte) flatKey {
 		return keyTenantID
 	case "teamset_context_id":
 		return keyTeamsetContextID
-	case "size":
-		return keySize
-	case "message_ids":
-		return keyMessageIDs
 	}
 	return keyUnknown
 }

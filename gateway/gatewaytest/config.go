@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/validate"
 )
@@ -242,7 +244,7 @@ func (c Config) Validate() error {
 		_, _, err := net.SplitHostPort(a.address)
 		e.Check(err == nil, a.field, "must be host:port")
 	}
-	e.Check(isHeaderToken(c.ServiceName), "ServiceName", "must be usable in a header name")
+	e.Check(httpguts.ValidHeaderFieldName(c.ServiceName), "ServiceName", "must be usable in a header name")
 	e.Check(c.TokenAuth >= TokenAuthBoth && c.TokenAuth <= TokenAuthParams, "TokenAuth", "must be one of the named constants")
 	e.Check(c.Streams >= EveryStream && c.Streams <= OneStream, "Streams", "must be one of the named constants")
 	e.Check(!c.HTTP2 || c.TLS, "HTTP2", "requires TLS")

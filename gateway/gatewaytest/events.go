@@ -2,13 +2,11 @@ package gatewaytest
 
 import (
 	"bufio"
-	"encoding/base64"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -100,7 +98,6 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream)
 		keepAlive = ticker.C
 	}
 	base := s.PayloadURL()
-	var buf []byte
 	for {
 		s.mu.Lock()
 		i := s.takeLocked(st)
@@ -113,8 +110,7 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream)
 		}
 		if i != nil {
 			begun = true
-			buf = s.appendEvent(buf[:0], base, i)
-			if _, err := out.Write(buf); err != nil {
+			if err := s.writeEvent(out, base, i); err != nil {
 				return
 			}
 			continue
@@ -136,98 +132,63 @@ func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream)
 	}
 }
 
-// appendEvent appends the wire format of an event.
-func (s *Server) appendEvent(buf []byte, base string, i *item) []byte {
+// writeEvent writes the wire format of an event. The error is that of an earlier write, too.
+func (s *Server) writeEvent(out *bufio.Writer, base string, i *item) error {
 	if i.name == "" {
-		return append(buf, i.data...)
+		_, err := out.Write(i.data)
+		return err
 	}
-	buf = append(buf, "event: "...)
-	buf = append(buf, i.name...)
-	buf = append(buf, "\ndata: "...)
-	switch {
-	case i.payload == nil:
-		buf = append(buf, i.data...)
-	case i.name == gateway.EventFileReceived:
-		buf = s.appendFile(buf, base, i)
-	default:
-		buf = s.appendMessage(buf, base, i)
-	}
-	return append(buf, "\n\n"...)
-}
-
-func (s *Server) appendMessage(buf []byte, base string, i *item) []byte {
-	p := i.payload
-	buf = append(buf, `{"event_type":"MESSAGE_RECEIVED"`...)
-	buf = appendField(buf, "id", p.messageIDs[i.chunk])
-	buf = appendField(buf, "app_message_id", p.contextID)
-	buf = appendField(buf, "message_type", p.messageType)
-	buf = appendField(buf, "sent_at", p.sentAt)
-	if !s.cfg.OmitOptionalFields {
-		buf = append(buf, `,"received_at":"`...)
-		buf = p.received.UTC().AppendFormat(buf, time.RFC3339Nano)
-		buf = append(buf, '"')
-	}
-	return s.appendRest(buf, base, i, i.chunk)
-}
-
-func (s *Server) appendFile(buf []byte, base string, i *item) []byte {
-	p := i.payload
-	buf = append(buf, `{"event_type":"FILE_RECEIVED"`...)
-	buf = appendField(buf, "message_type", p.messageType)
-	buf = append(buf, `,"size":`...)
-	buf = strconv.AppendInt(buf, int64(len(p.data)), 10)
-	buf = append(buf, `,"message_ids":[`...)
-	for n, id := range p.messageIDs {
-		if n > 0 {
-			buf = append(buf, ',')
-		}
-		buf = appendString(buf, id)
-	}
-	buf = append(buf, ']')
-	return s.appendRest(buf, base, i, wholePayload)
-}
-
-// appendRest appends the fields common to both events, and closes the object.
-func (s *Server) appendRest(buf []byte, base string, i *item, part int) []byte {
-	p := i.payload
-	if content := p.part(part); int64(len(content)) <= s.cfg.InlineLimit {
-		buf = append(buf, `,"payload":"`...)
-		buf = base64.StdEncoding.AppendEncode(buf, content)
-		buf = append(buf, '"')
+	_, _ = out.WriteString("event: " + string(i.name) + "\ndata: ") // the last write has the error
+	if i.payload == nil {
+		_, _ = out.Write(i.data)
+		_ = out.WriteByte('\n')
 	} else {
-		buf = append(buf, `,"payload_uri":"`...)
-		buf = s.appendPayloadURI(buf, base, p, part, s.clock.now())
-		buf = append(buf, '"')
+		encoder := json.NewEncoder(out) // which ends the line
+		encoder.SetEscapeHTML(false)
+		_ = encoder.Encode(s.received(base, i))
 	}
-	buf = appendField(buf, "receiving_endpoint_id", i.receiver.id)
-	if p.filename != "" {
-		buf = appendField(buf, "filename", p.filename)
+	return out.WriteByte('\n')
+}
+
+// receivedEvent is a MESSAGE_RECEIVED or a FILE_RECEIVED.
+type receivedEvent struct {
+	EventType        gateway.EventType `json:"event_type"`
+	ID               string            `json:"id,omitempty"`
+	ContextID        string            `json:"app_message_id,omitempty"`
+	MessageType      string            `json:"message_type"`
+	SentAt           string            `json:"sent_at,omitempty"`
+	ReceivedAt       time.Time         `json:"received_at,omitzero"`
+	Size             *int              `json:"size,omitempty"`
+	MessageIDs       []string          `json:"message_ids,omitempty"`
+	Payload          []byte            `json:"payload,omitzero"`
+	PayloadURI       string            `json:"payload_uri,omitempty"`
+	EndpointID       string            `json:"receiving_endpoint_id"`
+	Filename         string            `json:"filename,omitempty"`
+	TenantID         string            `json:"tenant_id,omitempty"`
+	TeamsetContextID string            `json:"teamset_context_id,omitempty"`
+}
+
+func (s *Server) received(base string, i *item) receivedEvent {
+	p, part := i.payload, i.chunk
+	e := receivedEvent{
+		EventType: i.name, MessageType: p.messageType, EndpointID: i.receiver.id, Filename: p.filename, TeamsetContextID: p.teamsetContextID,
+	}
+	if i.name == gateway.EventFileReceived {
+		part = wholePayload
+		e.Size, e.MessageIDs = new(len(p.data)), p.messageIDs
+	} else {
+		e.ID, e.ContextID, e.SentAt = p.messageIDs[part], p.contextID, p.sentAt
 	}
 	if !s.cfg.OmitOptionalFields {
-		buf = appendField(buf, "tenant_id", p.tenantID)
-	}
-	if p.teamsetContextID != "" {
-		buf = appendField(buf, "teamset_context_id", p.teamsetContextID)
-	}
-	return append(buf, '}')
-}
-
-func appendField(buf []byte, name, value string) []byte {
-	buf = append(buf, ',', '"')
-	buf = append(buf, name...)
-	buf = append(buf, '"', ':')
-	return appendString(buf, value)
-}
-
-// appendString appends a JSON string, without quoting if nothing needs an escape.
-func appendString(buf []byte, s string) []byte {
-	for n := range len(s) {
-		if c := s[n]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(s) // a string never fails
-			return append(buf, quoted...)
+		e.TenantID = p.tenantID
+		if i.name == gateway.EventMessageReceived {
+			e.ReceivedAt = p.received.UTC()
 		}
 	}
-	buf = append(buf, '"')
-	buf = append(buf, s...)
-	return append(buf, '"')
+	if content := p.part(part); int64(len(content)) > s.cfg.InlineLimit {
+		e.PayloadURI = s.payloadURI(base, p, part)
+	} else if e.Payload = content; content == nil {
+		e.Payload = []byte{} // an empty one
+	}
+	return e
 }

@@ -66,12 +66,6 @@ func (st *stream) notify() {
 	wakeup.Token(st.wake)
 }
 
-func (f *feed) notify() {
-	for _, st := range f.streams {
-		st.notify()
-	}
-}
-
 // retire records that a message no longer needs replay.
 func (f *feed) retire(size int64) {
 	f.dead++
@@ -91,7 +85,9 @@ func (s *Server) appendLocked(f *feed, i *item) {
 		f.dead++
 	}
 	f.items = append(f.items, i)
-	f.notify()
+	for _, st := range f.streams {
+		st.notify()
+	}
 }
 
 // takeLocked returns the next item for the stream and counts the delivery.

@@ -85,8 +85,6 @@ type ledger struct {
 	changed chan struct{}
 }
 
-func newLedger() ledger { return ledger{index: map[entryKey]*entry{}} }
-
 // snapshot shares the slices: they only grow beyond what the snapshot sees.
 func (e *entry) snapshot() LedgerEntry {
 	c := e.LedgerEntry

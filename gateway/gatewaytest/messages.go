@@ -84,7 +84,7 @@ func (s *Server) messageHeaders(r *request) (m outgoing, err error) {
 	if m.sentAt, err = s.header(r, gateway.KeySentTimestamp, true); err != nil {
 		return m, err
 	}
-	if !isDateTime(m.sentAt) {
+	if _, err := time.Parse(time.RFC3339Nano, m.sentAt); err != nil {
 		return m, badRequest("header %s is not a date-time", gateway.HeaderName(s.cfg.ServiceName, gateway.KeySentTimestamp))
 	}
 	if m.senderID, err = s.uuidHeader(r, gateway.KeyEndpointID); err != nil {

@@ -60,23 +60,17 @@ func (p *payload) part(part int) []byte {
 	return p.data[from:min(from+p.chunkSize, int64(len(p.data)))]
 }
 
-// appendPayloadURI appends a URI whose lifetime starts now.
-func (s *Server) appendPayloadURI(buf []byte, base string, p *payload, part int, now time.Time) []byte {
-	expires := now.Add(s.cfg.PayloadLifetime).UnixMilli()
+// payloadURI returns a URI whose lifetime starts now.
+func (s *Server) payloadURI(base string, p *payload, part int) string {
+	expires := s.clock.now().Add(s.cfg.PayloadLifetime).UnixMilli()
 	for last := p.expires.Load(); last < expires && !p.expires.CompareAndSwap(last, expires); last = p.expires.Load() {
 	}
 	name := "file"
 	if part != wholePayload {
 		name = strconv.Itoa(part)
 	}
-	path := "/payloads/" + p.id + "/" + name
-	until := strconv.FormatInt(expires, 10)
-	buf = append(buf, base...)
-	buf = append(buf, path...)
-	buf = append(buf, "?expires="...)
-	buf = append(buf, until...)
-	buf = append(buf, "&signature="...)
-	return append(buf, s.signature(path, until)...)
+	path, until := payloadPath+p.id+"/"+name, strconv.FormatInt(expires, 10)
+	return base + path + "?expires=" + until + "&signature=" + s.signature(path, until)
 }
 
 func (s *Server) signature(path, expires string) string {
@@ -123,7 +117,7 @@ func (s *Server) handlePayload(w http.ResponseWriter, r *http.Request) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return unknown
 	}
-	id, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/payloads/"), "/")
+	id, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, payloadPath), "/")
 	s.mu.Lock()
 	p := s.payloads[id]
 	s.mu.Unlock()

@@ -75,9 +75,6 @@ func (e *endpoint) types(admit func(directions) bool) []string {
 	return list
 }
 
-func canSend(d directions) bool    { return d.send }
-func canReceive(d directions) bool { return d.receive }
-
 // routed reports whether messages of the type can currently be routed.
 func routed(from, to *endpoint, messageType string) bool {
 	if from == to || from.tenant != to.tenant || from.deleted || to.deleted ||

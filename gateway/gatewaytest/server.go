@@ -134,7 +134,7 @@ func start(cfg Config, tb TB) (*Server, error) {
 		closed:    make(chan struct{}),
 		registry:  newRegistry(),
 		tokens:    map[string]token{},
-		ledger:    newLedger(),
+		ledger:    ledger{index: map[entryKey]*entry{}},
 		stats:     map[Operation]*OperationStats{},
 	}
 	s.handlers = map[Operation]func(http.ResponseWriter, *request) error{

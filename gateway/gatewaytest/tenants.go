@@ -70,7 +70,9 @@ func visible(app *Application, t *tenant) []gateway.TenantEndpointInfo {
 		info := gateway.TenantEndpointInfo{
 			ID: e.id, Name: e.displayName(), EndpointType: e.kind, ApplicationID: e.app.ID, TenantID: t.id,
 			OwnedByYourApplication: e.app == app,
-			Capabilities:           gateway.TenantEndpointCapabilities{CanSend: e.types(canSend), CanReceive: e.types(canReceive)},
+			Capabilities: gateway.TenantEndpointCapabilities{
+				CanSend: e.types(func(d directions) bool { return d.send }), CanReceive: e.types(func(d directions) bool { return d.receive }),
+			},
 		}
 		if e.app == app {
 			info.ExternalID = e.externalID

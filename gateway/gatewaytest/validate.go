@@ -3,7 +3,6 @@ package gatewaytest
 import (
 	"regexp"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -25,25 +24,6 @@ func canonicalUUID(s string) (string, bool) {
 		return "", false
 	}
 	return strings.ToLower(s), true
-}
-
-// isDateTime accepts an ISO 8601 date-time with a zone (the date-time format of
-// the interface description, RFC 3339).
-func isDateTime(s string) bool {
-	_, err := time.Parse(time.RFC3339Nano, s)
-	return err == nil
-}
-
-// isHeaderToken reports whether s can be part of a header name (RFC 9110 token).
-func isHeaderToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !alnum && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // withinCharacters counts characters rather than bytes, as the specification does.

@@ -3,8 +3,6 @@ package gateway
 import (
 	"reflect"
 	"testing"
-
-	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // What one bad part of an event costs: lost is what the event is without, and said is where and why.
@@ -66,20 +64,6 @@ func TestDecodeWhatIsLost(t *testing.T) {
 		case tt.field == "" && len(said) > 0, tt.field != "" && (len(said) != 1 || said[0].Field != tt.field || said[0].Reason != tt.reason):
 			t.Errorf("%s: got %v, want %s %s", tt.what, said, tt.field, tt.reason)
 		}
-	}
-}
-
-// Each field that is skipped is listed, and an event of which all optional ones are skipped is still
-// delivered.
-func TestDecodeAllOptionalFieldsUnreadable(t *testing.T) {
-	data := validData(EventMessageReceived)
-	for _, key := range []string{"received_at", "filename", "tenant_id", "teamset_context_id", "payload_uri"} {
-		data = data.with(key, `[]`)
-	}
-	event := testkit.Must(decode(t, EventMessageReceived, data.json()))(t)
-	m := event.(*MessageReceived)
-	if m.ID != uuidA || string(m.Payload) != "hello" || len(m.Unreadable) != 5 || m.Filename != "" || !m.ReceivedAt.IsZero() {
-		t.Errorf("got %+v, want the required fields and 5 that are unreadable", m)
 	}
 }
 

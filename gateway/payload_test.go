@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -524,34 +523,6 @@ func TestPayloadIdleWatchdog(t *testing.T) {
 			t.Errorf("took %v", d)
 		}
 	})
-}
-
-// 256 MiB pass through a few hundred KiB of memory.
-func TestPayloadIsStreamed(t *testing.T) {
-	const size = 256 << 20
-	chunk := testPayload(1 << 20)
-	uri := payloadHost(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", strconv.Itoa(size))
-		for range size / len(chunk) {
-			if _, err := w.Write(chunk); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	})
-	c := newService(t).client(t)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	r := testkit.Must(c.OpenPayload(t.Context(), uri, size))(t)
-	defer func() { _ = r.Close() }()
-	n, err := io.Copy(io.Discard, struct{ io.Reader }{r})
-	if err != nil || n != size {
-		t.Errorf("%d bytes, %v", n, err)
-	}
-	runtime.ReadMemStats(&after)
-	if used := after.TotalAlloc - before.TotalAlloc; used > 8<<20 {
-		t.Errorf("%d bytes were allocated", used)
-	}
 }
 
 // The URI of a payload grants access to it, so no verb prints it.

@@ -128,21 +128,6 @@ func TestDedupCopyInFlight(t *testing.T) {
 	})
 }
 
-func TestDedupReservedWithoutRetry(t *testing.T) {
-	h := newDedup(t, router.DedupConfig{})
-	var inner error
-	calls := 0
-	outer := h.Middleware(func(*message.Message) ([]*message.Message, error) {
-		_, inner = h.Middleware(counting(&calls, nil))(farmMessage("2", "e", "c", "p"))
-		return nil, nil
-	})
-	testkit.Must(outer(farmMessage("1", "e", "c", "p")))(t)
-	wantErr(t, inner, router.ErrReserved)
-	if calls != 0 {
-		t.Errorf("calls = %d, want 0", calls)
-	}
-}
-
 // faultyStore fails where told to.
 type faultyStore struct {
 	router.DedupStore

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -19,42 +18,6 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// TestMessagesAreHandledAtOnce checks that no message waits for another one, however
-// many there are, and that their goroutines do not stay.
-func TestMessagesAreHandledAtOnce(t *testing.T) {
-	const n = 300
-	var begun sync.WaitGroup
-	begun.Add(n)
-	proceed := make(chan struct{})
-	from, to := newSource(), newSink(func(string, *message.Message) error {
-		begun.Done()
-		<-proceed
-		return nil
-	})
-	r := start(t, router.Config{Poison: newSink(nil)}, farmRoute(from, to))
-	messages := make([]*message.Message, n)
-	for i := range messages {
-		id := strings.Repeat("x", i+1)
-		messages[i] = farmMessage(id, "e", id, "p")
-		from.messages <- messages[i]
-	}
-	begun.Wait()
-	if got := r.Health()[0].InFlight; got != n {
-		t.Errorf("r.Health()[0].InFlight = %d, want %d", got, n)
-	}
-	close(proceed)
-	for _, msg := range messages {
-		wantAck(t, msg)
-	}
-	testkit.Eventually(t, "at most 80 goroutines for messages", func() bool { return handlers() <= 80 })
-}
-
-// handlers counts the goroutines that handle messages or wait for some.
-func handlers() int {
-	stacks := make([]byte, 4<<20)
-	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*intake).read(")
-}
-
 // TestSourceThatComesUpLate checks that a source that is not there yet is a warning, and
 // an error only when that takes long; each is logged once.
 func TestSourceThatComesUpLate(t *testing.T) {
@@ -63,12 +26,12 @@ func TestSourceThatComesUpLate(t *testing.T) {
 		from := newSource()
 		from.subErr = func(int) error {
 			if time.Now().Before(ready) {
-				return router.Outage(errors.New("connection refused"))
+				return router.Outage(errors.New("no broker at nats://user:secret@host"))
 			}
 			return nil
 		}
 		var out testkit.Output
-		startLogged(t, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&out, nil))), router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
+		r := startLogged(t, watermill.NewSlogLogger(slog.New(slog.NewTextHandler(&out, nil))), router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
 		const warning, failure = "Warning: source unavailable", "level=ERROR"
 		want := func(after time.Duration, text string, n int) {
 			t.Helper()
@@ -77,12 +40,19 @@ func TestSourceThatComesUpLate(t *testing.T) {
 				t.Errorf("%q is logged %d times, want %d", text, got, n)
 			}
 		}
+		if h := r.Health()[0]; h.State != router.StateStarting || h.LastError != "no broker at nats://host" {
+			t.Errorf("the route is %s, with %q, want it starting, with the error without its secret", h.State, h.LastError)
+		}
 		want(59*time.Second, warning, 1)
 		want(0, failure, 0)
 		want(time.Minute, "source still unavailable", 1)
 		want(2*time.Minute, "subscription established", 1)
 		want(0, warning, 1)
 		want(0, failure, 1)
+		from.deliver(t, farmMessage("1", "e", "c", "p"))
+		if got := r.Health()[0].State; got != router.StateRunning {
+			t.Errorf("the route is %s, want it running", got)
+		}
 	})
 }
 

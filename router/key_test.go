@@ -116,26 +116,6 @@ func fileMessage(ids string, size int) *message.Message {
 	return m
 }
 
-// A file is named by its messages, however they are listed and whether or not its context ID
-// is known.
-func TestDefaultKeysOfFiles(t *testing.T) {
-	key := func(m *message.Message) router.Key { return defaultKeys(t, "route", m).Delivery }
-	known := fileMessage("b,a,c", 1)
-	known.Metadata[gateway.KeyContextID] = "context"
-	lazy := fileMessage("a,b,c", 0)
-	lazy.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeLazy
-	for _, same := range []*message.Message{fileMessage("c, a,b", 1), known, lazy} {
-		if got, want := key(same), key(fileMessage("a,b,c", 1)); got != want {
-			t.Errorf("key = %v, want %v", got, want)
-		}
-	}
-	for _, other := range []string{"a,b", "ab,c", "abc", "a"} {
-		if key(fileMessage(other, 1)) == key(fileMessage("a,b,c", 1)) {
-			t.Errorf("%s and a,b,c have the same key", other)
-		}
-	}
-}
-
 func TestDefaultKeysWithoutIdentity(t *testing.T) {
 	event := message.NewMessage("1", []byte("{}"))
 	event.Metadata[gateway.KeyEventType] = string(gateway.EventAuthorizationAdded)
@@ -166,56 +146,19 @@ func newKeyFunc(t *testing.T, config router.KeysConfig) func(*message.Message) r
 	}
 }
 
-// Payloads that differ under one context ID are chunks: none of them is a copy.
-func TestSiblings(t *testing.T) {
-	part := func(id, context, payload string) *message.Message {
-		return farmMessage(id, "endpoint", context, payload)
+// Of what differs under a context ID, a bounded number is remembered.
+func TestSiblingsAreBounded(t *testing.T) {
+	part := func(i int, context, payload string) *message.Message {
+		return farmMessage(fmt.Sprint(i), "endpoint", context, payload)
 	}
-	t.Run("equal", func(t *testing.T) {
-		keys := newKeyFunc(t, router.KeysConfig{})
-		first, second := keys(part("1", "c", "p")), keys(part("2", "c", "p"))
-		if first.Content != second.Content || first.Content == (router.Key{}) {
-			t.Errorf("%v and %v", first, second)
-		}
-	})
-	t.Run("another one came before", func(t *testing.T) {
-		keys := newKeyFunc(t, router.KeysConfig{})
-		for i, payload := range []string{"a", "b", "b", "a"} {
-			if got := keys(part(fmt.Sprint(i), "c", payload)); (got.Content != (router.Key{})) != (i == 0) {
-				t.Errorf("payload %d: %v", i, got)
-			}
-		}
-		if got := keys(part("5", "another", "a")); got.Content == (router.Key{}) {
-			t.Error("another context ID is affected")
-		}
-	})
-	t.Run("a large one came before", func(t *testing.T) {
-		keys := newKeyFunc(t, router.KeysConfig{NeverChunkBelow: 100})
-		keys(part("1", "c", strings.Repeat("x", 100)))
-		if got := keys(part("2", "c", "the rest")); got.Content != (router.Key{}) {
-			t.Errorf("the last chunk: %v", got)
-		}
-	})
-	t.Run("without message IDs", func(t *testing.T) {
-		keys := newKeyFunc(t, router.KeysConfig{})
-		for _, payload := range []string{"a", "b", "a"} {
-			msg := part("", "c", payload)
-			delete(msg.Metadata, gateway.KeyMessageID)
-			if got := keys(msg); got.Content == (router.Key{}) {
-				t.Errorf("%s: no key at all", payload)
-			}
-		}
-	})
-	t.Run("memory is bounded", func(t *testing.T) {
-		keys := newKeyFunc(t, router.KeysConfig{})
-		keys(part("0", "c", "a"))
-		for i := range 2 << 14 {
-			keys(part(fmt.Sprint(i), fmt.Sprint(i), "p"))
-		}
-		if got := keys(part("1", "c", "b")); got.Content == (router.Key{}) {
-			t.Error("the oldest context ID is still remembered")
-		}
-	})
+	keys := newKeyFunc(t, router.KeysConfig{})
+	keys(part(0, "c", "a"))
+	for i := range 2 << 14 {
+		keys(part(i, fmt.Sprint(i), "p"))
+	}
+	if got := keys(part(1, "c", "b")); got.Content == (router.Key{}) {
+		t.Error("the oldest context ID is still remembered")
+	}
 }
 
 // A file with small parts shows that chunks are smaller than was configured.
@@ -303,20 +246,5 @@ func TestFilteredIsNotRemembered(t *testing.T) {
 				t.Errorf("remembered: %v, want %v", got, remembered)
 			}
 		})
-	}
-}
-
-// A repetition that was recognized is recognized by its own IDs from then on, whatever comes under
-// its context ID before it is redelivered.
-func TestRecognizedRepetitionIsRemembered(t *testing.T) {
-	calls := 0
-	h := newDedup(t, router.DedupConfig{}).Middleware(counting(&calls, nil))
-	for _, msg := range []*message.Message{
-		farmMessage("1", "e", "c", "p"), farmMessage("2", "e", "c", "p"), farmMessage("3", "e", "c", "another"), farmMessage("2", "e", "c", "p"),
-	} {
-		handle(t, h, msg)
-	}
-	if calls != 2 {
-		t.Errorf("%d messages were handled, want 2", calls)
 	}
 }

@@ -136,23 +136,6 @@ func wantInline(t *testing.T, msg *message.Message, payload string) {
 	}
 }
 
-func TestTooLargeWithoutClaimCheckIsPoisonedWithAdvice(t *testing.T) {
-	for _, told := range []bool{true, false} {
-		to, poison, from := newLimited(100_000, told), newSink(nil), newSource()
-		start(t, router.Config{Poison: poison}, farmRoute(from, to))
-		from.deliver(t, farmMessage("1", "e", "c", string(large(200_000))))
-		record := poison.all()[0].msg
-		wantInline(t, record, string(large(200_000)))
-		wantMetadata(t, record, map[string]string{router.KeyPoisonClass: "permanent"})
-		for _, want := range []string{"no claim check is configured", "200000 bytes"} {
-			if got := record.Metadata[router.KeyPoisonReason]; !strings.Contains(got, want) {
-				t.Errorf("the reason is %q, want %q in it", got, want)
-			}
-		}
-		to.wantStored(t, 0)
-	}
-}
-
 // Of several messages for one topic only the large one is moved.
 func TestTooLargeAmongSeveral(t *testing.T) {
 	store, to, from := newClaimCheck(t), newLimited(1000, false), newSource()

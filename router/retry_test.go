@@ -53,23 +53,6 @@ func TestRetryCountsHandlerFailures(t *testing.T) {
 	})
 }
 
-func TestRetryDoesNotRepeat(t *testing.T) {
-	for _, class := range []router.Class{router.ClassPermanent, router.ClassRedeliver} {
-		t.Run(class.String(), func(t *testing.T) {
-			calls := 0
-			h := newRetry(t, router.RetryConfig{}).Middleware(func(*message.Message) ([]*message.Message, error) {
-				calls++
-				return nil, router.WithClass(errHandler, class)
-			})
-			_, err := h(message.NewMessage("1", nil))
-			wantClass(t, err, class)
-			if calls != 1 {
-				t.Errorf("calls = %d, want 1", calls)
-			}
-		})
-	}
-}
-
 // A sink that is just being connected is waited for; once it was there, its failures are
 // an outage, also to the message that has waited from the beginning.
 func TestRetryWaitsForTheFirstConnection(t *testing.T) {
@@ -178,32 +161,6 @@ func TestReturnDuringAnAttempt(t *testing.T) {
 		publish(t, in, farmMessage("1", "e", "c", "p"))
 		synctest.Wait()
 		to.wantStored(t, 1)
-	})
-}
-
-// A message that fails by "outage" while others pass does not stop them.
-func TestRetryOddMessageDoesNotBlockOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := newRetry(t, router.RetryConfig{}).Middleware(func(msg *message.Message) ([]*message.Message, error) {
-			if msg.UUID == "odd" {
-				return nil, down
-			}
-			return nil, nil
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		odd := message.NewMessageWithContext(ctx, "odd", nil)
-		result := make(chan error, 1)
-		go func() { _, err := h(odd); result <- err }()
-		for i := range 1000 {
-			began := time.Now()
-			handle(t, h, message.NewMessage(fmt.Sprint(i), nil))
-			if got := time.Since(began); got > router.DefaultRetryMaxBackoff {
-				t.Fatalf("time.Since(began) = %v, want at most %v", got, router.DefaultRetryMaxBackoff)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
-		cancel()
-		wantClass(t, <-result, router.ClassRedeliver)
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -123,25 +121,6 @@ func (s *notingStore) Reserve(ctx context.Context, c router.Claim, l time.Durati
 func (s *notingStore) Release(ctx context.Context, c router.Claim, token router.Token) error {
 	s.note("release")
 	return s.DedupStore.Release(ctx, c, token)
-}
-
-// The default chain, seen from what it does: the poison queue gets the message
-// only after the retries, each of which reserved the key again, and the panic of
-// the sink was caught within.
-func TestDefaultChainOrder(t *testing.T) {
-	in, order := newGoChannel(), &notes{}
-	poison := newSink(func(string, *message.Message) error { order.add("poison"); return nil })
-	to := newSink(func(string, *message.Message) error { order.add("sink"); panic("x") })
-	start(t, router.Config{
-		Poison: poison, Retry: router.RetrySettings{MaxAttempts: 2, InitialBackoff: time.Millisecond},
-		Dedup: router.DedupSettings{Store: &notingStore{newStore(t, 0), order.add}},
-	}, farmRoute(in, to))
-	publish(t, in, farmMessage("1", "e", "c", "p"))
-	reason := poison.wait(t, 1)[0].msg.Metadata[router.KeyPoisonReason]
-	testkit.Equal(t, order.all(), []string{"reserve", "sink", "release", "reserve", "sink", "release", "poison"})
-	if want := "panic: x"; reason != want {
-		t.Errorf("reason = %q, want %q", reason, want)
-	}
 }
 
 func TestFailedOnceIsDeliveredNotDropped(t *testing.T) {
@@ -356,41 +335,6 @@ func TestShutdownInTheMiddle(t *testing.T) {
 	})
 }
 
-// A line that is logged for a route names it once, also through loggers that print
-// a field as often as it was added.
-func TestLogLinesNameTheRouteOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		from := newSource()
-		to := newSink(func(_ string, msg *message.Message) error {
-			switch msg.UUID {
-			case "bad":
-				panic("handler failure")
-			case "down":
-				return down
-			}
-			return nil
-		})
-		var log testkit.Output
-		lines := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		r := startLogged(t, watermill.NewSlogLogger(lines), router.Config{Poison: newSink(nil), Retry: router.RetrySettings{MaxAttempts: 2}}, farmRoute(from, to))
-		for _, id := range []string{"good", "bad", "down"} {
-			from.messages <- farmMessage(id, "e", id, id)
-		}
-		time.Sleep(time.Minute) // until one is poisoned and one waits in an outage
-		r.wantStop(t)
-		for _, line := range []string{"handler panicked", "message moved to the poison queue", "outage began", "message returned"} {
-			if !strings.Contains(log.String(), line) {
-				t.Errorf("nothing logged about %q:\n%s", line, log.String())
-			}
-		}
-		for line := range strings.Lines(log.String()) {
-			if n := strings.Count(line, "route="); n > 1 {
-				t.Errorf("got %d fields route, want one: %s", n, line)
-			}
-		}
-	})
-}
-
 func TestPoisonStoreDownKeepsTheMessageOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
@@ -598,26 +542,6 @@ func TestRunTellsWhyTheRoutesEnded(t *testing.T) {
 	}
 }
 
-func TestSubscribeIsTriedAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		from := newSource()
-		from.subErr = func(n int) error {
-			if n < 10 {
-				return errors.New("no broker at nats://user:secret@host")
-			}
-			return nil
-		}
-		r := start(t, router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
-		if h, want := r.Health()[0], "no broker at nats://host"; h.State != router.StateStarting || h.LastError != want {
-			t.Errorf("the route is %s, with %q, want it starting, with %q", h.State, h.LastError, want)
-		}
-		from.deliver(t, farmMessage("1", "e", "c", "p"))
-		if got := r.Health()[0].State; got != router.StateRunning {
-			t.Errorf("the route is %s, want it running", got)
-		}
-	})
-}
-
 func TestFilterAndTransform(t *testing.T) {
 	from, to, poison := newSource(), newSink(nil), newSink(nil)
 	route := farmRoute(from, to)
@@ -707,18 +631,6 @@ func TestRouteWithoutSink(t *testing.T) {
 	}
 	poison.wantStored(t, 1)
 	wantMetadata(t, poison.all()[0].msg, map[string]string{router.KeyPoisonReason: router.ErrNoSink.Error()})
-}
-
-func TestMissingTopicValueIsPoisoned(t *testing.T) {
-	from, poison := newSource(), newSink(nil)
-	route := farmRoute(from, newSink(nil))
-	route.ToTopic = "{tenant}.x"
-	start(t, router.Config{Poison: poison}, route)
-	from.deliver(t, message.NewMessage("1", nil))
-	poison.wantStored(t, 1)
-	if got := poison.all()[0].msg.Metadata[router.KeyPoisonReason]; !strings.Contains(got, "tenant") {
-		t.Errorf("the reason is %q, want the tenant in it", got)
-	}
 }
 
 // Neither Watermill's Router nor ours logs a payload, whatever happens.

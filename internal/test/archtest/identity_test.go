@@ -48,7 +48,7 @@ var identities = []sameness{
 		"a sender's repetition", "the router, `router.Keys.Content`",
 		"route, event type, endpoints, recipients, context ID, type, filename, teamset, digest of the payload",
 		"the same", "there is no content key, see below: it is handled again",
-		"router.NewKeyFunc", []string{"TestSendersRepetitionIsDroppedAndAcked", "TestEqualChunksAreKept", "TestSiblings", "TestNoContentKey", "TestReloadKeepsWhatDiffers", "TestRecognizedRepetitionIsRemembered"},
+		"router.NewKeyFunc", []string{"TestSendersRepetitionIsDroppedAndAcked", "TestEqualChunksAreKept", "TestRandomPrograms", "TestNoContentKey", "TestReloadKeepsWhatDiffers"},
 	}, {
 		"a message to the gateway", "the program", "route, context ID or UUID, tenant, sender, recipients, payload",
 		"the same", "without context ID and UUID it is sent again",

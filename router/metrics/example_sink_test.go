@@ -15,7 +15,10 @@ import (
 // A sink that is measured goes wherever a sink goes: to router.Route.To, to
 // router.Config.Poison.
 func ExampleSinks_Wrap() {
-	measured := metrics.NewSinks()
+	measured, err := metrics.NewSinks(metrics.SinksConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(measured)
 

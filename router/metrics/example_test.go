@@ -36,7 +36,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	measured := metrics.NewSinks()
+	measured, err := metrics.NewSinks(metrics.SinksConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
 	sink := measured.Wrap("broker", sinks.FromPublisher("broker", broker, sinks.PublisherConfig{}))
 	defer func() { _ = sink.Close() }()
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -19,7 +20,7 @@ import (
 
 func newSinks(t testing.TB) *metrics.Sinks {
 	t.Helper()
-	return metrics.NewSinks()
+	return testkit.Must(metrics.NewSinks(metrics.SinksConfig{}))(t)
 }
 
 // newSink returns a sink that is closed with the test.
@@ -198,6 +199,26 @@ func (h hanging) Publish(string, ...*message.Message) error {
 }
 
 func (hanging) Close() error { return nil }
+
+func TestSinksConfig(t *testing.T) {
+	t.Parallel()
+	for name, buckets := range map[string][]float64{"zero": {0, 1}, "negative": {-1}, "order": {1, 1}} {
+		if _, err := metrics.NewSinks(metrics.SinksConfig{Buckets: buckets}); !errors.Is(err, metrics.ErrConfig) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	m := testkit.Must(metrics.NewSinks(metrics.SinksConfig{Buckets: []float64{1, 2}}))(t)
+	m.Wrap("farm", newSink(t, "broker", &testkit.Publisher{}, sinks.PublisherConfig{}))
+	testkit.NoError(t, testutil.CollectAndCompare(m, strings.NewReader(`
+# HELP agrimill_sink_publish_duration_seconds Duration of calls of the sink, by outcome.
+# TYPE agrimill_sink_publish_duration_seconds histogram
+agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="1"} 0
+agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="2"} 0
+agrimill_sink_publish_duration_seconds_bucket{outcome="stored",sink="farm",le="+Inf"} 0
+agrimill_sink_publish_duration_seconds_sum{outcome="stored",sink="farm"} 0
+agrimill_sink_publish_duration_seconds_count{outcome="stored",sink="farm"} 0
+`), "agrimill_sink_publish_duration_seconds"))
+}
 
 // instant is a sink that does nothing.
 type instant struct{ sinks.Sink }

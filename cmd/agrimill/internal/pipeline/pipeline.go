@@ -224,7 +224,9 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	p.history = history.New(nil)
-	p.sinkMetrics = metrics.NewSinks()
+	if p.sinkMetrics, err = metrics.NewSinks(metrics.SinksConfig{}); err != nil {
+		return err
+	}
 	if err = p.newTracing(ctx, cfg.Tracing); err != nil {
 		return fmt.Errorf("tracing: %w", err)
 	}

@@ -71,6 +71,7 @@ configuration. The help of run, demo and status names more.`,
 		newManCommand(p),
 		newVersionCommand(p),
 	)
+	p.completeFromRunning(root)
 	// Cobra's own command, described like the others.
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 )
 
@@ -64,9 +63,8 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 // endpointNames returns what people call endpoints, by ID in lower case, as far as it is known.
 func (r *adminServer) endpointNames(ctx context.Context) map[string]string {
 	names := map[string]string{}
-	var list admin.TenantList
-	_ = r.ask(ctx, "/api/tenants", nil, &list) // without it, the IDs are enough
-	for _, t := range list.Tenants {
+	list, _ := r.tenants(ctx) // without it, the IDs are enough
+	for _, t := range list {
 		for _, e := range t.Endpoints {
 			names[strings.ToLower(e.ID)] = cmp.Or(e.Name, e.ExternalID)
 		}

@@ -59,7 +59,8 @@ Global flags:
 `
 
 // completionHelp documents where the scripts go.
-const completionHelp = `Writes a completion script for commands, flags and their values. Put the file where the
+const completionHelp = `Writes a completion script for commands, flags and their values, such as the routes and
+tenants of a running agrimill. Put the file where the
 shell looks for such scripts; it takes effect in new shells:
 
   bash (with the package bash-completion)

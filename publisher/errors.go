@@ -21,7 +21,7 @@ type Outcome int
 
 const (
 	// NotSent: the service does not have the message. Nothing was sent, or the service
-	// refused the only attempt.
+	// refused the only attempt, or its token.
 	NotSent Outcome = iota
 	// Sent: the service accepted the message.
 	Sent
@@ -47,7 +47,8 @@ func outcomeOf(err error) Outcome {
 		return Sent
 	case errors.Is(err, gateway.ErrPartialDelivery):
 		return PartiallyDelivered
-	case ok && (call.Attempts == 0 || call.Attempts == 1 && gateway.Refused(err)):
+	case ok && (call.Attempts == 0 || call.Attempts == 1 && (gateway.Refused(err) ||
+		errors.Is(err, gateway.ErrUnauthorized) || errors.Is(err, gateway.ErrToken) || errors.Is(err, errReadOnce))):
 		return NotSent // of several attempts, an earlier one may have been accepted
 	}
 	return Unknown

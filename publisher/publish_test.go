@@ -72,7 +72,7 @@ func TestOutcomes(t *testing.T) {
 		"404":                {fault: gatewaytest.Fault{Status: 404}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrIntermediary, requests: 6},
 		"400 as a page":      {fault: gatewaytest.Fault{Status: 400, Body: page, ContentType: html}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrIntermediary, requests: 6},
 		"413":                {fault: gatewaytest.Fault{Status: 413}, outcomes: refused, kind: sinks.ErrRejected, cause: gateway.ErrTooLarge, requests: 2},
-		"401":                {fault: gatewaytest.Fault{Status: 401}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrUnauthorized, requests: 3},
+		"401":                {fault: gatewaytest.Fault{Status: 401}, outcomes: refused, kind: sinks.ErrUnavailable, cause: gateway.ErrUnauthorized, requests: 3},
 		"429":                {fault: gatewaytest.Fault{Status: 429}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrRateLimited, requests: 6},
 		"500":                {fault: gatewaytest.Fault{Status: 500}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrUnavailable, requests: 6},
 		"refused connection": {fault: gatewaytest.Fault{Refuse: true}, outcomes: second, kind: sinks.ErrUnavailable, cause: gateway.ErrUnavailable, requests: 6},

@@ -45,7 +45,6 @@ func TestSendReadsTheBodyForEachAttempt(t *testing.T) {
 		"file, late refusal":       {body: file, fault: gatewaytest.Fault{Status: 400}, requests: 2, outcome: publisher.Unknown},
 		"read once":                {body: onlyReader{strings.NewReader(payload)}, requests: 1, outcome: publisher.Sent},
 		"read once, 503":           {body: onlyReader{strings.NewReader(payload)}, fault: gatewaytest.Fault{Status: 503}, requests: 1, outcome: publisher.Unknown},
-		"read once, stale token":   {body: onlyReader{strings.NewReader(payload)}, fault: gatewaytest.Fault{Status: 401, Times: 1}, requests: -1, outcome: publisher.Unknown},
 		"read once, not connected": {body: onlyReader{strings.NewReader(payload)}, fault: gatewaytest.Fault{Refuse: true}, requests: 1, outcome: publisher.Unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,7 +60,7 @@ func TestSendReadsTheBodyForEachAttempt(t *testing.T) {
 			}
 			id := uuid.NewString()
 			err := f.publisher(f.config()).Send(t.Context(), publisher.Message{Type: typeJSON, UUID: id, Body: test.body, Size: int64(len(payload))})
-			if got := f.server.Stats(gatewaytest.OpSendMessage).Requests; test.requests >= 0 && got != test.requests {
+			if got := f.server.Stats(gatewaytest.OpSendMessage).Requests; got != test.requests {
 				t.Errorf("%d requests, want %d", got, test.requests)
 			}
 			if test.body == file {
@@ -82,6 +81,41 @@ func TestSendReadsTheBodyForEachAttempt(t *testing.T) {
 				if e.PayloadSHA256 != sha256.Sum256([]byte(payload)) || e.ContextID != id {
 					t.Errorf("%d bytes of %s arrived, want %d of %s", e.PayloadSize, e.ContextID, len(payload), id)
 				}
+			}
+		})
+	}
+}
+
+// Without a token that the service takes, nothing was sent. A Body that was read for the first request cannot be read for the next.
+func TestSendWithoutTokenSendsNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		once  bool
+		token int // status
+	}{
+		"stale token, read once":   {once: true},
+		"tokens refused":           {token: 401},
+		"no tokens":                {once: true, token: 503},
+		"every token refused":      {token: -1},
+		"tokens refused, and once": {once: true, token: 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{})
+			p := f.publisher(f.config())
+			testkit.NoError(t, p.Publish(typeJSON, newMessage(uuid.NewString()))) // has a token now
+			f.server.ExpireTokens()
+			if test.token > 0 {
+				f.server.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: test.token})
+			} else if test.token < 0 {
+				f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 401})
+			}
+			var body io.Reader = strings.NewReader("1")
+			if test.once {
+				body = onlyReader{body}
+			}
+			err := p.Send(t.Context(), publisher.Message{Type: typeJSON, Body: body, Size: 1})
+			if e := publishError(t, err); !slices.Equal(e.Outcomes, []publisher.Outcome{publisher.NotSent}) ||
+				!errors.Is(err, sinks.ErrUnavailable) || !strings.HasSuffix(err.Error(), "; send it again") || f.entries() != 1 {
+				t.Errorf("%v, %d messages arrived; want not sent", err, f.entries()-1)
 			}
 		})
 	}

@@ -377,7 +377,7 @@ func (s *Subscriber) close(limit time.Duration) (unconfirmed int) {
 	if lease.Of(s.ctx).Err() == nil { // else only a term has ended
 		stats := s.Stats()
 		s.logger.Info("subscriber closed", watermill.LogFields{
-			"confirmed": stats.Confirmed, "unacked": stats.Abandoned, "held": stats.HeldNow,
+			"confirmed": stats.Confirmed, "abandoned": stats.Abandoned, "held": stats.HeldNow,
 			"held_confirmations": stats.HeldConfirmations, "unsynced_confirmations": stats.UnsyncedConfirmations, "unconfirmed": unconfirmed,
 		})
 	}

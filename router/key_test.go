@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/routertest"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -56,6 +57,7 @@ func TestDefaultKeys(t *testing.T) {
 		"other recipients": {with(gateway.KeyDirectRecipients, "r"), true, false},
 		"claim check":      {with(gateway.KeyPayloadSHA256, "aa"), true, false},
 		"other endpoint":   {with(gateway.KeyReceivingEndpointID, "endpoint2"), false, false},
+		"made of it":       {with(gateway.KeyDedupID, "1"), false, false},
 		"other event":      {with(gateway.KeyEventType, string(gateway.EventEndpointDeleted)), false, false},
 		"moved border": {changed(func(m *message.Message) {
 			m.Metadata[gateway.KeyReceivingEndpointID] = "endpointc"
@@ -79,6 +81,21 @@ func TestDefaultKeys(t *testing.T) {
 }
 
 // What may be equal to another message has no content key.
+// What a route made of one message is several messages for the next one, also if a subscriber delivers them that knows
+// nothing of their places. Each is recognized.
+func TestWhatARouteMadeOfOneMessage(t *testing.T) {
+	var parts []*message.Message
+	for _, id := range []string{"1", "2", "1"} {
+		part := with(gateway.KeyDedupID, id)
+		part.Payload = []byte("part " + id)
+		parts = append(parts, part)
+	}
+	got, err := routertest.Deliver(t.Context(), router.Config{}, router.Route{}, parts...)
+	if err != nil || len(got.Published) != 2 || got.Health.Duplicates != 1 {
+		t.Errorf("%d published, %d duplicates, %v; want 2 and 1", len(got.Published), got.Health.Duplicates, err)
+	}
+}
+
 func TestNoContentKey(t *testing.T) {
 	for name, msg := range map[string]*message.Message{
 		"may be a chunk": changed(func(m *message.Message) { m.Payload = make([]byte, router.DefaultNeverChunkBelow) }),

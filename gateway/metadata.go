@@ -64,6 +64,10 @@ const (
 // router sets it; sinks and the publisher use it. It is never sent as a header.
 const KeyDedupID = "x-router-dedup-id"
 
+// KeyReceivedDedupID is what [KeyDedupID] was when the message was read from a broker. The
+// sources set it, in its place: what is made of a message is no copy of it.
+const KeyReceivedDedupID = "x-router-received-dedup-id"
+
 // Values of [KeyPayloadMode].
 const (
 	PayloadModeClaimCheck = "claim-check"

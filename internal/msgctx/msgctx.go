@@ -166,34 +166,34 @@ func FirstEnd(messages []*message.Message) (first context.Context, stop func()) 
 	}
 }
 
-// retriesKey is the metadata key under which Watermill's Requeuer counts how often it has published a message to its old topic.
-const retriesKey = "_watermill_requeuer_retries"
+// Taken makes the dedup ID of a message that was read from a broker the one that it was received with: copied onto what a
+// handler makes of the message, [gateway.KeyDedupID] would make that a copy of everything else that is made of it.
+func Taken(meta message.Metadata) {
+	id := meta[gateway.KeyDedupID]
+	delete(meta, gateway.KeyDedupID)
+	delete(meta, gateway.KeyReceivedDedupID)
+	if id != "" {
+		meta[gateway.KeyReceivedDedupID] = id
+	}
+}
 
-// Apart returns what a handler of Watermill's Router publishes as a sink has to store it that tells copies by [gateway.KeyDedupID],
-// which each message has from the one that it was made of: with the count of a Requeuer added to it, and without it if messages
-// that are not the same have it in common.
+// Apart returns what a handler of Watermill's Router publishes as a sink has to store it that tells copies by [gateway.KeyDedupID]:
+// without the ID, if messages have it in common. Each has it from the one that it was made of, if a subscriber did without [Taken].
 func Apart(messages []*message.Message) []*message.Message {
-	if len(messages) == 0 || len(messages) == 1 && messages[0].Metadata[retriesKey] == "" ||
-		message.HandlerNameFromCtx(messages[0].Context()) == "" {
+	if len(messages) < 2 || message.HandlerNameFromCtx(messages[0].Context()) == "" {
 		return messages
 	}
-	uuids, shared := make(map[string]string, len(messages)), false
+	seen, shared := make(map[string]bool, len(messages)), false
 	apart := make([]*message.Message, len(messages))
 	for i, msg := range messages {
+		id := msg.Metadata[gateway.KeyDedupID]
+		shared = shared || id != "" && seen[id]
+		seen[id] = true
 		apart[i] = msg.CopyWithContext()
-		if id := msg.Metadata[gateway.KeyDedupID]; id != "" {
-			uuid, known := uuids[id]
-			shared = shared || known && uuid != msg.UUID
-			uuids[id] = msg.UUID
-			if retries := msg.Metadata[retriesKey]; retries != "" {
-				apart[i].Metadata[gateway.KeyDedupID] = id + " " + retries
-			}
-		}
+		delete(apart[i].Metadata, gateway.KeyDedupID)
 	}
-	if shared {
-		for _, msg := range apart {
-			delete(msg.Metadata, gateway.KeyDedupID)
-		}
+	if !shared {
+		return messages
 	}
 	return apart
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
@@ -413,10 +414,14 @@ const recordNamespace = "8f0f5d9c-6a3e-4c79-9d38-0f8d5c0f8a57"
 // Unmarshal implements wmkafka.Unmarshaler.
 func (r records) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
 	msg, err := r.Unmarshaler.Unmarshal(record)
-	if err == nil && msg.UUID == "" {
+	if err != nil {
+		return nil, err
+	}
+	msgctx.Taken(msg.Metadata)
+	if msg.UUID == "" {
 		msg.UUID = uuid.NewHash(sha256.New(), uuid.MustParse(recordNamespace), []byte(place(r.cluster, record)), 8).String()
 	}
-	return msg, err
+	return msg, nil
 }
 
 // place is where a record is. The timestamp distinguishes a recreated topic from the previous one,

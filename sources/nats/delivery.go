@@ -9,6 +9,8 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // place is where a message is in a stream. A recreated stream counts from one again; the
@@ -39,6 +41,7 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 			watermill.LogFields{"stream": d.stream, "sequence": d.place.sequence, "subject": raw.Subject})
 		return nil, err
 	}
+	msgctx.Taken(msg.Metadata)
 	if msg.UUID == "" {
 		msg.UUID = uuid.NewHash(sha256.New(), streamNamespace(), []byte(d.name()), 8).String()
 	}

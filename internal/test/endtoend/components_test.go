@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -216,19 +215,19 @@ func TestPayloadThatNobodyRead(t *testing.T) {
 	})
 }
 
-// All that a handler makes of one message is stored, also with the metadata of that, by whose dedup ID a sink tells copies.
+// All that handlers make of one message is stored, also with the metadata of that, by whose dedup ID a sink tells copies.
 func TestHandlerThatSplits(t *testing.T) {
 	t.Parallel()
-	split := func(t *testing.T, in message.Subscriber, out message.Publisher) {
+	split := func(t *testing.T, in message.Subscriber, out message.Publisher, parts ...string) {
 		r := newRouter(t)
 		r.AddHandler("split", "whole", in, "parts", out, func(whole *message.Message) ([]*message.Message, error) {
-			var parts []*message.Message
-			for _, name := range []string{"left", "right"} {
-				part := message.NewMessage(name, []byte(name))
-				part.Metadata = maps.Clone(whole.Metadata)
-				parts = append(parts, part)
+			var made []*message.Message
+			for _, name := range parts {
+				part := whole.Copy()
+				part.Payload = []byte(name)
+				made = append(made, part)
 			}
-			return parts, nil
+			return made, nil
 		})
 		start(t, r.Run)
 	}
@@ -236,15 +235,23 @@ func TestHandlerThatSplits(t *testing.T) {
 	whole.Metadata.Set(gateway.KeyDedupID, "1")
 	realBrokers(t, []string{"whole", "parts"}, func(t *testing.T, b componentBroker) {
 		got := read(t, b, "parts")
-		split(t, b.subscriber("split"), b.publisher)
+		split(t, b.subscriber("split"), b.publisher, "left", "right")
+		split(t, b.subscriber("name"), b.publisher, "name") // of the same message, with the same metadata
+		r := newRouter(t)
+		r.AddConsumerHandler("publishes by itself", "whole", b.subscriber("itself"), func(whole *message.Message) error {
+			part := whole.Copy()
+			part.Payload = []byte("dedup ID " + whole.Metadata[gateway.KeyReceivedDedupID])
+			return b.publisher.Publish("parts", part)
+		})
+		start(t, r.Run)
 		testkit.NoError(t, b.publisher.Publish("whole", whole))
-		receive(t, got, map[string]bool{"left": true, "right": true})
+		receive(t, got, map[string]bool{"left": true, "right": true, "name": true, "dedup ID 1": true})
 	})
 	t.Run("bucket", func(t *testing.T) {
 		t.Parallel()
 		in := gochannel.NewGoChannel(gochannel.Config{Persistent: true, BlockPublishUntilSubscriberAck: true}, nil)
 		bucket := testkit.Must(gcblob.OpenBucket(t.Context(), "mem://"))(t)
-		split(t, in, testkit.Must(blob.New(blob.Config{Bucket: bucket}))(t))
+		split(t, in, testkit.Must(blob.New(blob.Config{Bucket: bucket}))(t), "left", "right")
 		testkit.NoError(t, in.Publish("whole", whole))
 		testkit.Eventually(t, "both parts", func() bool {
 			objects, _, err := bucket.ListPage(t.Context(), gcblob.FirstPageToken, 10, nil)

@@ -256,7 +256,7 @@ func (s *haTopics) read(topic string, records int, judge *haJudge) {
 	defer func() { _ = source.Close() }()
 	dedup := testkit.Must(router.NewDedup(router.DedupConfig{Scope: "readers", DedupSettings: router.DedupSettings{
 		KeyFunc: func(scope string, msg *message.Message) (router.Keys, error) {
-			return router.Keys{Delivery: router.KeyOf(scope, msg.Metadata[gateway.KeyDedupID])}, nil
+			return router.Keys{Delivery: router.KeyOf(scope, msg.Metadata[gateway.KeyReceivedDedupID])}, nil
 		},
 	}}, nil))(s)
 	handle := dedup.Middleware(func(msg *message.Message) ([]*message.Message, error) {

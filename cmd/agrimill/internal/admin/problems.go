@@ -84,7 +84,7 @@ func checkProblem(s *Snapshot, c Check) Problem {
 		}
 	case c.Name == "confirmations":
 		p := confirmationsProblem(s)
-		p.Name, p.Subject = "", "confirmations for all tenants that have any"
+		p.Subject = "confirmations for all tenants that have any"
 		return p
 	case c.Name == "lease":
 		return Problem{
@@ -237,13 +237,10 @@ func confirmationsProblem(s *Snapshot) Problem {
 		return p
 	}
 	first := w.Longest[0]
-	p.Name, p.Since, p.Reason = first.name(), first.Since, first.Reason
-	p.Subject = "confirmations for " + p.Name
+	p.Since, p.Reason = first.Since, first.Reason // no Name: it is one problem, whoever waits longest
+	p.Subject = "confirmations for " + cmp.Or(first.name(), "tenants that are not known")
 	if w.Count > 1 {
-		p.Name, p.Subject = "", fmt.Sprintf("confirmations for %s, first of all %s,", plural(w.Count, "tenant"), first.name())
-	}
-	if p.Name == "" && w.Count == 1 {
-		p.Subject = "confirmations for tenants that are not known"
+		p.Subject = fmt.Sprintf("confirmations for %s, first of all %s,", plural(w.Count, "tenant"), first.name())
 	}
 	p.Effect = fmt.Sprintf("%s %s stored and %s with the gateway as well; %s", plural(w.Total, "message"), verb(w.Total, "is", "are"), verb(w.Total, "stays", "stay"), nothingLost)
 	return p

@@ -20,7 +20,7 @@ func waitProblems(s *Snapshot, outage bool) (problems []Problem) {
 			continue
 		}
 		first := w.Longest[0]
-		p := Problem{Since: first.Since, Reason: first.Reason} // no Name: it is one problem, whoever waits longest
+		p := Problem{Since: first.Since, Reason: first.Reason} // no Name, as of confirmations
 		switch w.Kind {
 		case subscriber.WaitTenant:
 			if s.fails("confirmations") {

@@ -115,6 +115,9 @@ func sentence(s *Snapshot, problems []Problem) string {
 		return fmt.Sprintf("All is right: %s holds the lease and works; this instance stands by.", cmp.Or(s.Lease.Holder, "another instance"))
 	case s.Gateway.State == GatewayUnused:
 		return "All is right: the routes move messages."
+	case s.Subscriber.Rejected > 0:
+		return fmt.Sprintf("All is right: messages are received, stored and confirmed, but for %s since the start whose %s rejected for good: see the log.",
+			plural(int(s.Subscriber.Rejected), "message"), verb(int(s.Subscriber.Rejected), "confirmation was", "confirmations were"))
 	}
 	return "All is right: messages are received, stored and confirmed."
 }

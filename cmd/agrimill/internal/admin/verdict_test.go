@@ -167,6 +167,8 @@ var situations = []situation{
 		wait(s, subscriber.WaitTenant, 1, 1, admin.Wait{What: "t", Name: `the tenant of "barn" (t)`, Since: ago(48 * time.Second), Count: 1, Reason: "503"})
 	}, true, map[admin.ProblemKind]int{admin.ProblemConfirmations: 1},
 		`Confirmations for the tenant of "barn" (t) have failed for 48 s: 503. 1 message is stored and stays with the gateway as well; nothing is lost. Ask the gateway's operator; agrimill continues by itself.`},
+	{"the gateway rejects confirmations", func(s *admin.Snapshot) { s.Subscriber.Rejected = 45 }, true, nil,
+		`All is right: messages are received, stored and confirmed, but for 45 messages since the start whose confirmations were rejected for good: see the log.`},
 	{"one endpoint stands still", func(s *admin.Snapshot) {
 		wait(s, subscriber.WaitKey, 3, 1, admin.Wait{What: "e", Name: `the endpoint "barn"`, Since: ago(48 * time.Second), Count: 3})
 		s.Routes[0].LastError, s.Routes[0].LastErrorAt = "message too large", ago(time.Second)
@@ -356,6 +358,22 @@ func TestSteadyAfterAnOutage(t *testing.T) {
 			t.Fatalf("after %d s: ready is %t, %s", second, v.Ready, v.Sentence)
 		case !recovering && (v.Ready || len(v.Problems) != 2 || v.Problems[0].Kind != admin.ProblemRoute || v.Problems[0].Stage != admin.StageLasting):
 			t.Fatalf("after %d s: ready is %t, %s", second, v.Ready, v.Sentence)
+		}
+	}
+}
+
+// Confirmations that fail are one problem: it is not over because those of another tenant fail as well.
+func TestSteadyConfirmations(t *testing.T) {
+	j := admin.Steady{Grace: 15 * time.Second}
+	tenants := []admin.Wait{{What: "t", Name: "Hof Nord", Since: noon}, {What: "u", Name: "Hof Süd", Since: noon.Add(30 * time.Second)}}
+	for second := range 90 {
+		s := wellSnapshot()
+		s.Time = noon.Add(time.Duration(second) * time.Second)
+		n := 1 + second/45
+		wait(&s, subscriber.WaitTenant, n, n, tenants[:n]...)
+		v := j.Judge(s)
+		if second >= 15 && (len(v.Problems) != 1 || v.Problems[0].Stage != admin.StageLasting || !v.Problems[0].Since.Equal(noon)) {
+			t.Fatalf("after %d s: %s", second, v.Sentence)
 		}
 	}
 }

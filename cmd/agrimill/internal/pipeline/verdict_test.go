@@ -424,6 +424,17 @@ func TestVerdictOfFaults(t *testing.T) {
 	}
 }
 
+// What the gateway never confirms is no outage, and is not kept quiet either.
+func TestVerdictOfRejectedConfirmations(t *testing.T) {
+	t.Parallel() // it waits
+	w, b := newRunning(t)
+	w.gate.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: http.StatusBadRequest})
+	w.send(taskData, 1)
+	b.says(true, "", "All is right", "but for 1 message since the start whose confirmation was rejected for good")
+	b.mustStop()
+	b.logs.contains(`msg="agrimill stopped"`, "rejected=1")
+}
+
 // What is wrong all the time is never called over, however many look at once.
 func TestVerdictsOfManyWhoLook(t *testing.T) {
 	t.Parallel() // it waits

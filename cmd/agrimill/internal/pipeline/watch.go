@@ -53,9 +53,11 @@ func (p *Pipeline) logProblems(known map[string]admin.Problem, v admin.Verdict) 
 			continue
 		}
 		key := string(problem.Kind) + " " + problem.Name
-		if before, told := known[key]; !told {
+		before, told := known[key]
+		if !told || problem.Unready && !before.Unready {
 			p.logger.Warn("problem", "kind", problem.Kind, "name", problem.Name, "ready", v.Ready, "text", problem.Text)
-		} else if before.Since.Before(problem.Since) { // that of who waits longest now
+		}
+		if told && before.Since.Before(problem.Since) { // that of who waits longest now
 			problem.Since = before.Since
 		}
 		now[key] = problem
@@ -150,6 +152,9 @@ func (p *Pipeline) logStop(err error) {
 	counts := []any{"received", stats.Received, "confirmed", stats.Confirmed}
 	if stats.Untaken > 0 { // nothing here wants them
 		counts = append(counts, "untaken", stats.Untaken)
+	}
+	if stats.Rejected > 0 { // they are not confirmed
+		counts = append(counts, "rejected", stats.Rejected)
 	}
 	var open *UnfinishedError
 	switch {

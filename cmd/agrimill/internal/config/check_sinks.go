@@ -28,12 +28,13 @@ func (k *checker) sinks() {
 	for _, r := range k.c.Routes {
 		used[r.To.Sink] = true
 	}
+	mistyped := slices.ContainsFunc(slices.Collect(maps.Keys(used)), func(name string) bool { return name != "" && k.c.Sinks[name] == (Sink{}) })
 	for _, name := range slices.Sorted(maps.Keys(k.c.Sinks)) {
 		s, path := k.c.Sinks[name], join("sinks", name)
 		if name == "" || len(name) > 64 || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
 			k.fail(path, "must have a name of 1 to 64 letters, digits, - or _", "")
 		}
-		if !used[name] {
+		if !used[name] && !mistyped {
 			k.warn(path, "is not used by any route", "remove it, or name it in a route's to.sink")
 		}
 		if !k.exactlyOne(path, "nats", "kafka", "blob", "log") {

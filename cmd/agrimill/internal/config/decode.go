@@ -213,12 +213,12 @@ func (d *decoder) pairs(node *yaml.Node, path, what string, use func(key, value 
 		d.wrong(node, path, fmt.Sprintf("must be %s, not %s", what, kindName(node)), "")
 		return false
 	}
-	first := map[string]place{}
+	first := map[string]*yaml.Node{}
 	d.merge(node, path, first, use, 0)
 	return true
 }
 
-func (d *decoder) merge(node *yaml.Node, path string, first map[string]place, use func(key, value *yaml.Node), level int) {
+func (d *decoder) merge(node *yaml.Node, path string, first map[string]*yaml.Node, use func(key, value *yaml.Node), level int) {
 	d.nodes++
 	if level > maxDepth || d.nodes > maxNodes {
 		d.tooMuch(node, path)
@@ -227,7 +227,7 @@ func (d *decoder) merge(node *yaml.Node, path string, first map[string]place, us
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(node.Content) && !d.stopped; i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
-		at := place{key.Line, key.Column}
+		named, at := key, place{key.Line, key.Column}
 		if key.Kind == yaml.AliasNode {
 			key = key.Alias
 		}
@@ -240,12 +240,12 @@ func (d *decoder) merge(node *yaml.Node, path string, first map[string]place, us
 			continue
 		}
 		if before, twice := first[key.Value]; twice {
-			if level == 0 {
-				d.add(SeverityError, at, join(path, key.Value), fmt.Sprintf("is a duplicate of line %d", before.line), "remove one")
+			if slices.Contains(node.Content[:i], before) { // it does not just take precedence over what is merged
+				d.add(SeverityError, at, join(path, key.Value), fmt.Sprintf("is a duplicate of line %d", before.Line), "remove one")
 			}
 			continue
 		}
-		first[key.Value] = at
+		first[key.Value] = named
 		use(key, value)
 	}
 	for _, value := range merged {
@@ -253,7 +253,7 @@ func (d *decoder) merge(node *yaml.Node, path string, first map[string]place, us
 	}
 }
 
-func (d *decoder) mergeOne(value *yaml.Node, path string, first map[string]place, use func(key, value *yaml.Node), level int) {
+func (d *decoder) mergeOne(value *yaml.Node, path string, first map[string]*yaml.Node, use func(key, value *yaml.Node), level int) {
 	at := value
 	if value.Kind == yaml.AliasNode {
 		value = value.Alias

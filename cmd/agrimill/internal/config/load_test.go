@@ -126,6 +126,9 @@ func TestOneMistake(t *testing.T) {
 			"agrimill.yaml:6:19: gateway.application_id: needs the environment variable NOPE, which is unset or empty; set it, or write ${NOPE:-default}"},
 		"half variable":   {"${ID}", "${ID", "agrimill.yaml:4:14: gateway.client_id: has ${ without }; write $${ for a literal ${"},
 		"bad variable":    {"${ID}", "${1D}", "agrimill.yaml:4:14: gateway.client_id: has ${1D}, which is not the name of an environment variable; write ${NAME} or ${NAME:-default}, or $${ for a literal ${"},
+		"nested variable": {"${ID}", "${ID:-${NO}}", "agrimill.yaml:4:14: gateway.client_id: has ${ID:-${NO}, which is not the name of an environment variable; write ${NAME} or ${NAME:-default}, or $${ for a literal ${"},
+		"merged twice":    {"{url: \"nats://127.0.0.1:4222\"}", "{<<: {stream: A,\n    stream: B}}", "agrimill.yaml:9:5: sinks.farm.nats.stream: is a duplicate of line 8; remove one"},
+		"mistyped sink":   {"to: {sink: farm}", "to: {sink: laek}", `agrimill.yaml:13:16: routes[0].to.sink: names an unknown sink: "laek"; did you mean lake?`},
 		"no secret":       {"  client_secret: ${SECRET}\n", "", "agrimill.yaml:2:3: gateway.client_secret: is required; set client_secret: ${NAME} or client_secret_file"},
 		"missing file":    {"client_secret: ${SECRET}", "client_secret_file: nowhere/secret", "agrimill.yaml:5:23: gateway.client_secret_file: cannot be read: no such file or directory"},
 		"no value":        {"poison: {", "log:\npoison: {", "agrimill.yaml:13:5: log: has no value; remove the key for the default"},
@@ -175,7 +178,7 @@ func TestOneMistake(t *testing.T) {
 				t.Fatalf("small = %q, want %q in it", small, test.from)
 			}
 			text := strings.Replace(small, test.from, test.to, 1)
-			if name == "topic collides" {
+			if name == "topic collides" || name == "mistyped sink" {
 				text = strings.Replace(text, "sinks:\n", "sinks:\n  lake: {kafka: {brokers: \"b:1\"}}\n", 1)
 			}
 			if name == "one stream" {
@@ -258,6 +261,7 @@ func TestBadValues(t *testing.T) {
 		{nats(`replicas: 99999999999999999999`), "sinks.farm.nats.replicas: must be a whole number, not \"99999999999999999999\"; at most 9223372036854775807"},
 		{nats(`max_message_size: 3GiB`), "sinks.farm.nats.max_message_size: must be a size, not \"3GiB\"; at most 2147483647"},
 		{nats(`max_bytes: 5 apples`), "sinks.farm.nats.max_bytes: must be a size, not \"5 apples\"; write a number of bytes, or one with KiB, MiB or GiB"},
+		{nats(`max_bytes: "1,5GiB"`), "sinks.farm.nats.max_bytes: must be a size, not \"1,5GiB\"; write a number of bytes"},
 		{nats(`max_bytes: -1`), "sinks.farm.nats.max_bytes: must be a size, not \"-1\""},
 		{nats(`max_age: 10`), "sinks.farm.nats.max_age: must be a duration, not \"10\"; add a unit: 10s"},
 		{nats(`max_age: 10 fortnights`), "sinks.farm.nats.max_age: must be a duration, not \"10 fortnights\"; write a number with ms, s, m, h or d"},
@@ -614,12 +618,12 @@ func TestTracingFromEnvironment(t *testing.T) {
 }
 
 func TestSubstitution(t *testing.T) {
-	env := environment(map[string]string{"ID": "a: [b", "SECRET": "hidden", "N": "7", "WAIT": "3s", "ON": "true", "SIZE": "2MiB", "SERVICE": "service"})
+	env := environment(map[string]string{"ID": "a: [b", "SECRET": "hidden\r\n", "N": "7", "WAIT": "3s", "ON": "true", "SIZE": "2MiB", "SERVICE": "service"})
 	c := parse(t, strings.Replace(small, "client_id: ${ID}", "client_id: x-${ID}-${NO:-d}-$${ID}-$1\n  service_name: '${SERVICE}'\n  stream_idle_timeout: ${WAIT}\n  max_event_size: ${SIZE}", 1)+
 		"subscriber: {max_in_flight: \"${N}\", envelope: \"${ON}\"}\n", env)
 	testkit.Equal(t, []any{
-		c.Gateway.ClientID, c.Gateway.ServiceName, c.Gateway.StreamIdleTimeout, c.Gateway.MaxEventSize, c.Subscriber.MaxInFlight, c.Subscriber.Envelope,
-	}, []any{"x-a: [b-d-${ID}-$1", "service", 3 * time.Second, 2 << 20, 7, true}) // a value never becomes structure
+		c.Gateway.ClientID, c.Gateway.ServiceName, c.Gateway.StreamIdleTimeout, c.Gateway.MaxEventSize, c.Subscriber.MaxInFlight, c.Subscriber.Envelope, c.Gateway.ClientSecret,
+	}, []any{"x-a: [b-d-${ID}-$1", "service", 3 * time.Second, 2 << 20, 7, true, Secret("hidden")}) // a value never becomes structure
 }
 
 // 0 and nothing are the default, and a default of 0 has a meaning.
@@ -656,6 +660,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		testkit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	write("secret", "from-a-file\r\n")
+	write("bom", "\ufefffrom-a-file\n")
 	write("empty", "\n")
 	write("lines", "a\nb\n")
 	write("large", strings.Repeat("x", maxSecretSize+1))
@@ -664,7 +669,7 @@ func TestSecretsFromFiles(t *testing.T) {
 		write("agrimill.yaml", strings.Replace(small, "client_secret: ${SECRET}", line, 1))
 		return Load(filepath.Join(dir, "agrimill.yaml"), smallEnv)
 	}
-	for _, path := range []string{"secret", "./secret", filepath.Join(dir, "secret")} {
+	for _, path := range []string{"secret", "./secret", "bom", filepath.Join(dir, "secret")} {
 		c := testkit.Must(load("client_secret_file: " + path))(t)
 		if len(c.Warnings) != 0 {
 			t.Fatalf("c.Warnings = %+v, want none", c.Warnings)

@@ -61,6 +61,9 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 	if !ok {
 		return
 	}
+	if secret { // as in a file
+		text = strings.TrimRight(text, "\r\n")
+	}
 	if strings.Contains(node.Value, "${") {
 		d.environment[path] = true
 	}
@@ -213,7 +216,7 @@ func (d *decoder) passwordIn(text string, whole bool, node *yaml.Node, path stri
 // parseSize parses a number of bytes; suggestion is empty on success.
 func parseSize(text string) (n int64, suggestion string) {
 	size, err := humanize.ParseBytes(text)
-	if err != nil || size > math.MaxInt64 {
+	if err != nil || size > math.MaxInt64 || strings.Contains(text, ",") { // ParseBytes reads 1,5GiB as 15GiB
 		return 0, "write a number of bytes, or one with KiB, MiB or GiB"
 	}
 	return int64(size), ""
@@ -318,7 +321,7 @@ func (d *decoder) substitute(node *yaml.Node, path string, secret bool) (text st
 		}
 		rest = after
 		name, fallback, hasFallback := strings.Cut(expression, ":-")
-		if !variable.MatchString(name) {
+		if !variable.MatchString(name) || strings.Contains(fallback, "${") { // the first } ends it: ${A:-${B}} would be A}
 			d.wrong(node, path, fmt.Sprintf("has ${%s}, which is not the name of an environment variable", expression), "write ${NAME} or ${NAME:-default}, or $${ for a literal ${")
 			ok = false
 			continue

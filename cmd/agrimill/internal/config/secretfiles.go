@@ -58,7 +58,7 @@ func ReadSecret(name string) (string, error) {
 }
 
 func singleLine(data []byte) (string, error) {
-	text := strings.TrimRight(string(data), "\r\n")
+	text := strings.TrimRight(strings.TrimPrefix(string(data), "\ufeff"), "\r\n") // some editors write a BOM
 	if strings.TrimSpace(text) == "" || strings.ContainsAny(text, "\x00\r\n") {
 		return "", errNotOneLine
 	}

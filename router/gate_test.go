@@ -20,37 +20,6 @@ func (g *gates) refuse(t *turn, topic string) verdict {
 	return g.failed(t, outageFailure{topic: topic, seen: g.successes.Load(), seenTopic: g.counter(topic).Load()})
 }
 
-// A topic that is refused right after a success may be the only one there is.
-func TestRefusedTopicBecomesAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, other := range []bool{false, true} {
-			g := newGates(nil)
-			seen := g.successes.Load()
-			g.reached([]string{"only"}) // while the next one is tried
-			since := time.Now()
-			g.failed(nil, outageFailure{topic: "only", seen: seen, seenTopic: g.counter("only").Load()})
-			if v := g.refuse(nil, "only"); v.began != nil {
-				t.Error("everything is closed at once: others had no time to pass")
-			}
-			if other {
-				g.reached([]string{"other"})
-			}
-			time.Sleep(refusedMaxDelay)
-			v := g.refuse(g.try(g.topics["only"], true), "only")
-			if outage := v.began != nil && v.first; outage == other {
-				t.Errorf("outage %t while something else passes: %t", outage, other)
-			}
-			if began, _ := g.outage(); !other && !began.Equal(since) {
-				t.Errorf("the outage began at %s, want %s: nothing has passed since", began, since)
-			}
-			g.reached([]string{"only"})
-			if g.closed.Load() {
-				t.Error("not all is open")
-			}
-		}
-	})
-}
-
 // Senders may choose topics. What waits costs no goroutine here, and gates end.
 func TestGatesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

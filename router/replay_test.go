@@ -2,54 +2,18 @@ package router_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/router"
 )
-
-// Of two made messages one was sent before the other was poisoned: with UUIDs that are derived from the received
-// one, a replay sends it again as the same message, and not as another one.
-func TestReplayKeepsDerivedUUIDs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var fixed atomic.Bool
-		derived := func(received string, i int) string {
-			return uuid.NewSHA1(uuid.NameSpaceOID, fmt.Appendf(nil, "%s/%d", received, i)).String()
-		}
-		first, second := derived("0", 0), derived("0", 1)
-		q, from := &poisonqueue.Queue{}, newSource()
-		to := newSink(func(_ string, msg *message.Message) error {
-			if msg.UUID == second && !fixed.Load() {
-				return router.Permanent(errors.New("refused"))
-			}
-			return nil
-		})
-		route := farmRoute(from, to)
-		route.Transform = func(msg *message.Message) ([]*message.Message, error) {
-			return []*message.Message{
-				message.NewMessage(derived(msg.UUID, 0), msg.Payload), message.NewMessage(derived(msg.UUID, 1), msg.Payload),
-			}, nil
-		}
-		r := start(t, router.Config{Poison: q}, route)
-		from.deliver(t, farmMessage("0", "e", "0", "payload"))
-		testkit.Equal(t, to.uuids(), map[string]int{first: 1})
-		fixed.Store(true)
-		replayAll(t, r.Router, q)
-		if got := to.uuids(); len(got) != 2 || got[first] == 0 || got[second] != 1 {
-			t.Errorf("to.uuids() = %v, want only %s and, once, %s", got, first, second)
-		}
-	})
-}
 
 // A message that is in the queue by mistake is kept, one whose route is missing
 // ends the replay, and either is still there afterwards.

@@ -3,11 +3,8 @@ package subscriber_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -163,75 +160,6 @@ func TestConcurrentCloseAndSubscribe(t *testing.T) {
 			wg.Go(func() { _ = sub.Close() })
 		}
 		wg.Wait()
-	}
-}
-
-// A hook that blocks does not keep Close from returning, nor acked messages from
-// being confirmed, wherever it was called.
-func TestCloseIsBoundedWhileAHookBlocks(t *testing.T) {
-	for name, block := range map[string]func(hooks *subscriber.Hooks, wait func()){
-		"Connected": func(h *subscriber.Hooks, wait func()) { h.Connected = wait },
-		"Event":     func(h *subscriber.Hooks, wait func()) { h.Event = func(gateway.Event) { wait() } },
-		"Malformed": func(h *subscriber.Hooks, wait func()) {
-			h.Malformed = func(gateway.EventType, []byte, error) { wait() }
-		},
-		"Undeliverable": func(h *subscriber.Hooks, wait func()) { h.Undeliverable = func(gateway.Event, error) { wait() } },
-		"Confirmed": func(h *subscriber.Hooks, wait func()) {
-			h.Confirmed = func(string, []gateway.MessageConfirmation) { wait() }
-		},
-		"ConfirmationRejected": func(h *subscriber.Hooks, wait func()) {
-			h.ConfirmationRejected = func(string, gateway.MessageConfirmation, error) { wait() }
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, gatewaytest.Config{InMemory: true, StrictConfirmations: name == "ConfirmationRejected"})
-				cfg := f.config()
-				cfg.CloseTimeout, cfg.DrainTimeout = 4*time.Second, 100*time.Millisecond
-				cfg.Confirm.MaxAge = time.Hour // what is acked waits for Close
-				entered, leave := make(chan struct{}), make(chan struct{})
-				defer close(leave)
-				var armed atomic.Bool
-				block(&cfg.Hooks, func() {
-					if armed.CompareAndSwap(true, false) {
-						close(entered)
-						<-leave
-					}
-				})
-				if name == "Undeliverable" {
-					cfg.Unmarshaler = failingUnmarshaler{}
-				}
-				sub := f.subscriber(cfg)
-				messages := f.subscribe(sub, subscriber.AllData)
-				f.sendN(1)
-				f.ackN(messages, 1)
-				testkit.Eventually(f, "the ack is taken", func() bool { return sub.Stats().PendingConfirmations == 1 })
-				armed.Store(true)
-				switch name {
-				case "Connected":
-					f.server.CutStreams()
-				case "Event":
-					f.sendN(1)
-				case "Malformed":
-					f.emit(gateway.EventMessageReceived, `"id":7`)
-				case "Undeliverable":
-					f.send(typeOther, []byte("undeliverable"))
-				case "ConfirmationRejected":
-					// A message that the service does not know comes and is acked.
-					f.emit(gateway.EventMessageReceived, fmt.Sprintf(
-						`"id":"11111111-1111-4111-8111-111111111111","app_message_id":"x","sent_at":"2026-01-01T00:00:00Z","message_type":%q,"receiving_endpoint_id":%q,"tenant_id":%q,"payload":""`,
-						typeJSON, f.receiver.ID, f.server.Tenant()))
-					f.ackN(messages, 1)
-				}
-				if name != "Confirmed" && name != "ConfirmationRejected" { // these are called by Close
-					<-entered
-				}
-				err := closesInTime(t, sub) // by CloseTimeout: the hook never returns
-				if f.confirmed() != 1 {
-					t.Errorf("the acked message is not confirmed: %v", err)
-				}
-			})
-		})
 	}
 }
 

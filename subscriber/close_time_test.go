@@ -59,11 +59,34 @@ func TestCloseEndsInItsTime(t *testing.T) {
 			},
 			send: sendOne, reads: true, acks: true, atMost: closeTimeout, left: 1,
 		},
-		"a hook": {
+		"a hook, one acked": {
 			hang: func(_ *fixture, cfg *subscriber.Config, leave <-chan struct{}) {
-				cfg.Hooks.Event = func(gateway.Event) { <-leave }
+				events := 0
+				cfg.Hooks.Event = func(gateway.Event) {
+					if events++; events > 1 {
+						<-leave
+					}
+				}
 			},
-			send: sendOne, atMost: closeTimeout,
+			send: func(f *fixture) { f.sendN(2) }, reads: true, acks: true, atMost: closeTimeout,
+		},
+		"a hook of the connection": {
+			hang: func(_ *fixture, cfg *subscriber.Config, leave <-chan struct{}) {
+				cfg.Hooks.Connected = func() { <-leave }
+			},
+			atMost: closeTimeout,
+		},
+		"a hook of a malformed event": {
+			hang: func(_ *fixture, cfg *subscriber.Config, leave <-chan struct{}) {
+				cfg.Hooks.Malformed = func(gateway.EventType, []byte, error) { <-leave }
+			},
+			send: func(f *fixture) { f.emit(gateway.EventMessageReceived, `"id":7`) }, atMost: closeTimeout,
+		},
+		"a hook of an undeliverable event": {
+			hang: func(_ *fixture, cfg *subscriber.Config, leave <-chan struct{}) {
+				cfg.Hooks.Undeliverable, cfg.Unmarshaler = func(gateway.Event, error) { <-leave }, failingUnmarshaler{}
+			},
+			send: func(f *fixture) { f.send(typeOther, []byte("undeliverable")) }, atMost: closeTimeout,
 		},
 		"a hook of a confirmation": {
 			hang: func(_ *fixture, cfg *subscriber.Config, leave <-chan struct{}) {

@@ -188,34 +188,6 @@ func TestClaimCheck(t *testing.T) {
 	f.waitConfirmed(2)
 }
 
-func TestLazyPayload(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{})
-	cfg := f.config()
-	cfg.Payload.Mode = subscriber.PayloadLazy
-	messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
-	f.send(typeJSON, random(200_000))
-	f.send(typeJSON, random(10))
-	for _, n := range []int{200_000, 10} {
-		msg := f.next(messages)
-		payload, _, err := subscriber.OpenPayload(msg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := io.ReadAll(payload); err != nil || !bytes.Equal(got, random(n)) {
-			t.Errorf("got %d bytes, error %v; want the %d that were sent", len(got), err, n)
-		}
-		if err := payload.Close(); err != nil {
-			t.Error(err)
-		}
-		msg.Ack()
-	}
-	f.waitConfirmed(2)
-	if got := f.server.Stats(gatewaytest.OpPayload).Requests; got != 1 {
-		t.Errorf("%d downloads, want one, by the handler", got)
-	}
-}
-
 func TestManyRemotePayloadsWithinTheByteCap(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 10_000})

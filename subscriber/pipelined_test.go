@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -12,7 +11,6 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
-	"github.com/agrimill/agrimill/subscriber/leasetest"
 )
 
 // pipelined subscribes as a route with a pipelined sink does.
@@ -125,63 +123,4 @@ func TestPipelinedBesidePlain(t *testing.T) {
 	f.waitConfirmed(2)
 	settle(open[1], true)
 	f.waitConfirmed(3)
-}
-
-// A holder whose lease is over while messages of a key are on their way one behind the other is told
-// with each of them; what is acked then is not confirmed. The next holder gets them all, in their
-// order, and the former one, once it has the lease again, goes on behind that.
-func TestPipelinedLeaseIsLost(t *testing.T) {
-	synctest.Test(t, testPipelinedLeaseIsLost)
-}
-
-func testPipelinedLeaseIsLost(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{InMemory: true})
-	store := leasetest.NewMemory(time.Second)
-	a := f.idleProcess(store)
-	a.messages = f.pipelined(a.Subscriber)
-	f.waitRole(a, subscriber.LeaseHolder)
-	b := f.idleProcess(store)
-	b.messages = f.pipelined(b.Subscriber)
-	f.sendN(6, f.receiver)
-	settle(f.place(a.messages, "0"), true)
-	f.waitConfirmed(1)
-	open := []*message.Message{f.place(a.messages, "1"), f.place(a.messages, "2"), f.place(a.messages, "3")}
-	heal := a.lease.Cut()
-	for i, msg := range open {
-		select {
-		case <-msg.Context().Done():
-		case <-time.After(testkit.Patience):
-			t.Fatalf("the context of message %d does not end", i+1)
-		}
-	}
-	// The first one was stored and the last one was not, or it is not known; the other one never tells.
-	settle(open[0], true)
-	settle(open[2], false)
-	var again []*message.Message
-	for i := 1; i < 6; i++ {
-		again = append(again, f.place(b.messages, fmt.Sprint(i)))
-	}
-	if got := f.confirmed(); got != 1 {
-		t.Errorf("%d confirmed before the next holder has acked, want 1", got)
-	}
-	for _, msg := range again {
-		settle(msg, true)
-	}
-	f.waitConfirmed(6)
-	f.nothing(a.messages)
-
-	heal()
-	f.close(b.Subscriber)
-	f.sendN(2, f.receiver)
-	for range 2 {
-		msg := f.next(a.messages)
-		msgctx.NackOf(msg.Context()).Pipeline.Placed()
-		settle(msg, true)
-	}
-	f.waitConfirmed(8)
-	for _, e := range f.server.Ledger() {
-		if len(e.Confirmations) != 1 {
-			t.Errorf("%d confirmations of a message", len(e.Confirmations))
-		}
-	}
 }

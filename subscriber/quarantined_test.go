@@ -1,12 +1,10 @@
 package subscriber
 
 import (
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -45,34 +43,6 @@ func TestQuarantineIsBackWithTheNotice(t *testing.T) {
 		time.Sleep(time.Hour)
 		if s := w.Stats(); s.SetAside != 0 || s.Quarantined != 1 || w.client.confirmed.Load() != 1 {
 			t.Errorf("%d set aside, %d stored, %d confirmed; want 0, 1, 1", s.SetAside, s.Quarantined, w.client.confirmed.Load())
-		}
-	})
-}
-
-// What the store has a notice of is logged once, however often it comes.
-func TestQuarantineLogsAnEventOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &unmatchedStore{}
-		store.failing(func(msg *message.Message) error {
-			if len(msg.Payload) > 0 {
-				return errUnmatchedStore
-			}
-			return nil
-		})
-		w := newQuarantineWorld(t, store, Config{})
-		for range 3 {
-			w.breaks(gateway.EventMessageReceived, filePart(1).ID)
-			time.Sleep(time.Hour)
-			w.connect()
-		}
-		logged := 0
-		for _, line := range w.log.Lines(watermill.ErrorLogLevel) {
-			if strings.Contains(line.Msg, "could not be decoded") {
-				logged++
-			}
-		}
-		if logged != 1 || w.Stats().SetAside != 1 || w.Stats().Malformed != 3 {
-			t.Errorf("it was logged %d times, and set aside %d times, of %d; want 1, 1, 3", logged, w.Stats().SetAside, w.Stats().Malformed)
 		}
 	})
 }

@@ -76,47 +76,6 @@ func TestRefusedByAll(t *testing.T) {
 	})
 }
 
-// The parts of a file come alone, and then the file. What becomes of a part is decided by both.
-func TestRefusedPartsOfAFile(t *testing.T) {
-	for _, test := range []struct {
-		name                  string
-		takesParts, takesFile bool
-		unmatched             int
-	}{
-		{"taken alone", true, false, 0},
-		{"taken as a file", false, true, 0},
-		{"neither", false, false, 2},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newUnmatchedWorld(t, Config{ChunkSize: 10, Order: Unordered})
-				a, _ := w.subscribe(AllData)
-				answer := func(take bool) {
-					if take {
-						w.next(a).Ack()
-						synctest.Wait()
-					} else {
-						w.refuse(a)
-					}
-				}
-				for _, part := range []byte{1, 2} {
-					w.come(filePart(part))
-					answer(test.takesParts)
-				}
-				if got := w.client.confirmed.Load(); got != 0 {
-					t.Errorf("%d are confirmed before the file came", got)
-				}
-				w.come(fileOf(1, 2))
-				answer(test.takesFile)
-				w.want(2, test.unmatched)
-				w.connect() // all of it comes again, and nobody is asked
-				w.come(filePart(1), filePart(2), fileOf(1, 2))
-				w.none(a, time.Minute)
-			})
-		})
-	}
-}
-
 // Types that nobody subscribes to, and events that are no messages, are no matter of this.
 func TestUnmatchedIsNotUntaken(t *testing.T) {
 	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine} {

@@ -14,18 +14,11 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-// goBlock is a ```go block of a Markdown file.
-type goBlock struct {
-	file string
-	line int // of the opening fence
-	code string
-}
-
-func (b goBlock) lines() int { return strings.Count(strings.TrimRight(b.code, "\n"), "\n") + 1 }
+func (b block) lines() int { return strings.Count(strings.TrimRight(b.text, "\n"), "\n") + 1 }
 
 // program reports whether the block is a whole Go file. Others are fragments,
 // which no compiler can judge.
-func (b goBlock) program() bool { return strings.HasPrefix(strings.TrimSpace(b.code), "package ") }
+func (b block) program() bool { return strings.HasPrefix(strings.TrimSpace(b.text), "package ") }
 
 // TestDocumentedProgramsCompile builds every whole Go file that
 // the documentation shows.
@@ -43,7 +36,7 @@ func TestDocumentedProgramsCompile(t *testing.T) {
 			}
 			n := len(pkgs)
 			source := filepath.Join(temp, fmt.Sprintf("block%d.go", n))
-			testkit.NoError(t, os.WriteFile(source, []byte(block.code), 0o600))
+			testkit.NoError(t, os.WriteFile(source, []byte(block.text), 0o600))
 			pkg := fmt.Sprintf("internal/test/archtest/docblock%d", n)
 			overlay.Replace[filepath.Join(top(t), filepath.FromSlash(pkg), "main.go")] = source
 			pkgs = append(pkgs, "./"+pkg)
@@ -76,7 +69,7 @@ func TestFewLinesAreThoseThatRun(t *testing.T) {
 		{"docs/farm-data.md", "yieldMap", 30, "farmdata/geo/example_yieldmap_test.go"},
 	} {
 		blocks := goBlocks(t, tt.page)
-		i := slices.IndexFunc(blocks, func(b goBlock) bool { return strings.HasPrefix(b.code, "func "+tt.function+"(") })
+		i := slices.IndexFunc(blocks, func(b block) bool { return strings.HasPrefix(b.text, "func "+tt.function+"(") })
 		if i < 0 || tt.page == "README.md" && i > 0 {
 			t.Errorf("%s does not show the function %s, or others before it", tt.page, tt.function)
 			continue
@@ -84,7 +77,7 @@ func TestFewLinesAreThoseThatRun(t *testing.T) {
 		if got := blocks[i].lines(); got > tt.limit {
 			t.Errorf("%s:%d: %d lines, want at most %d", tt.page, blocks[i].line, got, tt.limit)
 		}
-		if !strings.Contains(readFile(t, tt.example), "\n\n"+strings.TrimSuffix(blocks[i].code, "\n")+"\n\n") {
+		if !strings.Contains(readFile(t, tt.example), "\n\n"+strings.TrimSuffix(blocks[i].text, "\n")+"\n\n") {
 			t.Errorf("%s:%d: not the function %s of %s", tt.page, blocks[i].line, tt.function, tt.example)
 		}
 	}
@@ -99,7 +92,7 @@ func TestEmbeddingBeginsWithAProgram(t *testing.T) {
 	if len(blocks) == 0 || !blocks[0].program() {
 		t.Fatalf("%s does not begin with a whole program", file)
 	}
-	if got := countCode(blocks[0].code); got > limit {
+	if got := countCode(blocks[0].text); got > limit {
 		t.Errorf("%s:%d: %d lines of code, want at most %d", file, blocks[0].line, got, limit)
 	}
 }
@@ -203,26 +196,9 @@ func markdownFiles(t *testing.T) []string {
 }
 
 // goBlocks returns the ```go blocks of a Markdown file.
-func goBlocks(t *testing.T, file string) []goBlock {
+func goBlocks(t *testing.T, file string) []block {
 	t.Helper()
-	var blocks []goBlock
-	var current *goBlock
-	for i, line := range strings.SplitAfter(readFile(t, file), "\n") {
-		fence := strings.TrimSpace(line)
-		switch {
-		case current == nil && fence == "```go":
-			current = &goBlock{file: file, line: i + 1}
-		case current != nil && fence == "```":
-			blocks = append(blocks, *current)
-			current = nil
-		case current != nil:
-			current.code += line
-		}
-	}
-	if current != nil {
-		t.Fatalf("%s:%d: code block without an end", file, current.line)
-	}
-	return blocks
+	return slices.DeleteFunc(blocks(t, file), func(b block) bool { return b.language != "go" })
 }
 
 func readFile(t *testing.T, file string) string {

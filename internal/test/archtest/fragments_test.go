@@ -76,7 +76,7 @@ type page struct {
 	name      string            // of the package
 	sources   map[string]string // file name → Go source
 	tests     bool
-	originals []goBlock
+	originals []block
 }
 
 // TestDocumentedFragmentsCompile compiles every ```go block of the
@@ -143,7 +143,7 @@ func fragmentPage(t *testing.T, file string) page {
 		}
 	}
 	for _, block := range p.originals {
-		if regexp.MustCompile(`(?m)^func main\(\)`).MatchString(block.code) {
+		if regexp.MustCompile(`(?m)^func main\(\)`).MatchString(block.text) {
 			p.name = "main"
 		}
 	}
@@ -164,10 +164,10 @@ func fragmentPage(t *testing.T, file string) page {
 
 // fragmentSource completes a fragment to a file. Positions in the compiler's
 // messages are those in the Markdown file.
-func fragmentSource(t *testing.T, pkg string, block goBlock) (source string, isTest bool) {
+func fragmentSource(t *testing.T, pkg string, block block) (source string, isTest bool) {
 	t.Helper()
 	const markerLine = "\n//line %s:%d\n%s\n"
-	body := fmt.Sprintf(markerLine, filepath.Join(top(t), filepath.FromSlash(block.file)), block.line+1, block.code)
+	body := fmt.Sprintf(markerLine, filepath.Join(top(t), filepath.FromSlash(block.file)), block.line+1, block.text)
 	tree, err := parseFragment(pkg, body)
 	if err != nil { // statements
 		tree, err = parseFragment(pkg, "\nfunc _() (_ error) {"+body+"return nil\n}\n")

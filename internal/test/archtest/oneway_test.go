@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
-	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -17,29 +16,16 @@ import (
 
 // TestOneWay holds the table "One way for one thing" of CONTRIBUTING.md in what users import.
 func TestOneWay(t *testing.T) {
-	fset := token.NewFileSet()
-	testkit.NoError(t, filepath.WalkDir("../../..", func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && slices.Contains([]string{"internal", "cmd", "examples", "docs", "testdata", ".git", ".ci"}, entry.Name()):
-			return filepath.SkipDir
-		case entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
-		if err != nil {
-			return err
-		}
-		relative, err := filepath.Rel("../../..", path)
-		if err != nil {
-			return err
+	inside := regexp.MustCompile(`(^|/)(internal|cmd|examples|docs|testdata)/`)
+	eachGoFile(t, func(path string, files *token.FileSet, file *ast.File) {
+		relative := filepath.ToSlash(testkit.Must(filepath.Rel(top(t), path))(t))
+		if strings.HasSuffix(path, "_test.go") || inside.MatchString(relative) {
+			return
 		}
 		for _, problem := range oneWay(filepath.ToSlash(filepath.Dir(relative)), file) {
-			t.Errorf("%s: %s", fset.Position(problem.at.Pos()), problem.text)
+			t.Errorf("%s: %s", files.Position(problem.at.Pos()), problem.text)
 		}
-		return nil
-	}))
+	})
 }
 
 // strayed is what is done in another way than by the table.

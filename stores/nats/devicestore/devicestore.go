@@ -274,11 +274,11 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 				}
 			}
 			list, added := timeline.Add(entries, one, entry.compare, entry.same, maxDescriptions)
-			if known && !added && (s.config.TTL == 0 || time.Since(found.Created()) < s.config.TTL/4) {
+			if known && !added && (kv.TTL == 0 || time.Since(found.Created()) < kv.TTL/4) {
 				return nil
 			}
 			// The list never names a payload that is not there: one that expires is put again with the list.
-			if !known || s.config.TTL != 0 {
+			if !known || kv.TTL != 0 {
 				if _, err := kv.Put(ctx, payloadKey(digest), description.Payload); err != nil {
 					return err
 				}

@@ -2,6 +2,7 @@ package devicestore_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"testing"
@@ -55,6 +56,27 @@ func TestBucketIsGone(t *testing.T) {
 	testkit.NoError(t, store.Put(t.Context(), "team", d))
 	if list, err := open(t, server.URL(), devicestore.Config{}).Get(t.Context(), "team"); err != nil || len(list) != 1 || string(list[0].Payload) != "devices" {
 		t.Errorf("%d descriptions, %v, want one", len(list), err)
+	}
+}
+
+// What counts is the TTL of the bucket that is there: a payload that is sent again and in the list again is there as long as the list.
+func TestBucketWithItsOwnTTL(t *testing.T) {
+	server := natstest.Start(t)
+	_, js := natstest.Client(t, server.URL())
+	kv := testkit.Must(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: devicestore.DefaultBucket, TTL: time.Hour}))(t)
+	store := open(t, server.URL(), devicestore.Config{})
+	put := func(at int64, payload string) {
+		testkit.NoError(t, store.Put(t.Context(), "team", farm.DeviceDescription{Sent: time.Unix(at, 0), Payload: []byte(payload)}))
+	}
+	stored := func() uint64 {
+		return testkit.Must(kv.Get(t.Context(), fmt.Sprintf("payload.%x", sha256.Sum256([]byte("devices")))))(t).Revision()
+	}
+	put(1000, "devices")
+	put(2000, "others")
+	first := stored()
+	put(3000, "devices")
+	if again := stored(); again <= first {
+		t.Errorf("the payload expires %v after it was sent first, and the list names it for longer", time.Hour)
 	}
 }
 

@@ -78,7 +78,8 @@ type Handle struct {
 // Bucket is a bucket as it was found. One that was made again is another one.
 type Bucket struct {
 	jetstream.KeyValue
-	Created time.Time // by the server's clock
+	Created time.Time     // by the server's clock
+	TTL     time.Duration // of its keys, whatever a created one would have
 }
 
 // Open looks for the bucket, and creates it if it may. With a connection that has not found its server yet, and goes on looking
@@ -120,7 +121,7 @@ func (h *Handle) open(ctx context.Context) error {
 	if err := h.config.Opened(info.Config, created); err != nil {
 		return err
 	}
-	h.latest.Store(&Bucket{kv, info.Created})
+	h.latest.Store(&Bucket{kv, info.Created, info.Config.MaxAge})
 	return nil
 }
 

@@ -13,7 +13,7 @@ type losses struct {
 }
 
 // anew is for a consumer that was made anew: it counts from one.
-func (l *losses) anew() { l.last, l.suspect = 0, false }
+func (l *losses) anew() { l.last = 0 }
 
 // see takes in the number of a delivery, and how often the connection was made anew.
 func (l *losses) see(number, reconnects uint64, ackWait time.Duration) {

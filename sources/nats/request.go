@@ -133,6 +133,12 @@ type answerer interface {
 	Request(subject string, data []byte, timeout time.Duration) (*natsgo.Msg, error)
 }
 
+// gone is for messages of a consumer that is gone: nobody is to be told.
+type gone struct{}
+
+func (gone) Publish(string, []byte) error                               { return nil }
+func (gone) Request(string, []byte, time.Duration) (*natsgo.Msg, error) { return nil, nil }
+
 func (r *received) ack() error        { return r.answer("+ACK") }
 func (r *received) inProgress() error { return r.answer("+WPI") }
 

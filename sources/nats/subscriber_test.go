@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -397,4 +399,47 @@ func TestDeliveriesOfTwoServers(t *testing.T) {
 	if len(names) != 2 {
 		t.Errorf("names: %v", names)
 	}
+}
+
+// A stream that was made anew has other messages with the numbers of those that are open: the acks of these are not theirs.
+func TestAckOfAFormerStream(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	put := func(key string) {
+		testkit.Must(f.js.PublishMsg(t.Context(), &natsgo.Msg{Subject: fieldSubject, Header: natsgo.Header{"Key": {key}}, Data: []byte(key)}))(t)
+	}
+	s := f.subscriber(func(c *nats.Config) { c.KeyHeader = "Key" })
+	messages := f.subscribe(s)
+	put("former")
+	former := f.next(messages)
+	testkit.NoError(t, f.js.DeleteStream(t.Context(), "FIELD"))
+	f.createStream()
+	put("present")
+	if present := f.next(messages); string(present.Payload) != "present" {
+		t.Fatalf("got %s", present.Payload)
+	}
+	former.Ack()
+	testkit.NoError(t, s.Close())
+	if present := f.next(f.subscribe(f.subscriber())); string(present.Payload) != "present" {
+		t.Errorf("got %s", present.Payload)
+	}
+}
+
+// JetStream goes away for a while, and the connection stays: the consumer is the same, and what is open is acked there.
+func TestJetStreamIsAwayForAWhile(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	f.put(0, 1)
+	log := testkit.NewLog()
+	messages := testkit.Must(f.logged(log, func(c *nats.Config) { c.AckWait = time.Hour }).Subscribe(t.Context(), fieldSubject))(t)
+	open := f.next(messages)
+	server := f.server.Server()
+	config := *server.JetStreamConfig()
+	config.StoreDir = filepath.Dir(config.StoreDir)
+	testkit.NoError(t, server.DisableJetStream())
+	testkit.Eventually(t, "it is away", func() bool { return strings.Contains(log.String(), "NATS consumer unavailable") })
+	testkit.NoError(t, server.EnableJetStream(&config))
+	testkit.Eventually(t, "it is there again", func() bool { return strings.Contains(log.String(), "NATS consumer is available again") })
+	open.Ack()
+	testkit.Eventually(t, "it is acked", func() bool { return f.pending() == 0 })
 }

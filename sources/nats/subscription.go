@@ -104,9 +104,10 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 		s.queue.Deliver(s.intake, s.work)
 	}()
 	if consumer == nil {
-		consumer = s.again()
+		consumer = s.again(time.Time{})
 	}
 	for consumer != nil {
+		created := consumer.CachedInfo().Created
 		stop := s.keepAlive(consumer.CachedInfo().Config)
 		err := s.pull(consumer)
 		if s.intake.Err() != nil {
@@ -114,7 +115,7 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 			break
 		}
 		s.logger.Info("NATS consumer is gone; looking it up again", watermill.LogFields{"error": err.Error()})
-		consumer = s.again()
+		consumer = s.again(created)
 		stop()
 	}
 	s.stopIntake()
@@ -141,8 +142,8 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 	s.report() // the last chance for acks; what the server does not get is redelivered
 }
 
-// again finds or creates the consumer, retrying until that succeeds; nil if intake ends.
-func (s *subscription) again() jetstream.Consumer {
+// again finds or creates the consumer, retrying until that succeeds; nil if intake ends. The one before was made at before.
+func (s *subscription) again(before time.Time) jetstream.Consumer {
 	for n := 0; ; n++ {
 		if consumerPolicy.Wait(s.intake, n) != nil {
 			return nil
@@ -151,8 +152,10 @@ func (s *subscription) again() jetstream.Consumer {
 		if err == nil {
 			s.logger.Info("NATS consumer is available again", nil)
 			s.state.Reads()
-			s.losses.anew()
-			s.taken.forget()
+			if s.suspect = consumer.CachedInfo().Created.Equal(before); !s.suspect {
+				s.losses.anew()
+				s.taken.forget()
+			}
 			return consumer
 		}
 		if s.intake.Err() == nil {

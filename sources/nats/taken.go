@@ -66,10 +66,14 @@ func (t *taken) remove(d *delivery) *received {
 	return d.raw
 }
 
-// forget: who acked what is gone with the consumer.
+// forget: who acked what is gone with the consumer. What is open counts when the next one delivers it again, which may have other
+// messages with the same numbers, of a stream that was made anew.
 func (t *taken) forget() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, d := range t.open {
+		d.raw = &received{d.raw.Msg, gone{}}
+	}
 	clear(t.acked)
 	t.ring, t.next = nil, 0
 }

@@ -16,13 +16,9 @@ func classify(err error) error {
 	switch {
 	// The topic's name, which comes from the message: not legal, or the cluster
 	// has a topic whose name differs in '.' and '_' alone.
-	case errors.Is(err, errBadTopic), kafkaError(err) == sarama.ErrInvalidTopic:
-		return sinks.ErrRejected
-	// The topic's rules: no null key when compacted, for instance.
-	case kafkaError(err) == sarama.ErrInvalidRecord:
-		return sinks.ErrRejected
-	// Cannot be written as a record.
-	case errors.As(err, &encoding):
+	case errors.Is(err, errBadTopic), kafkaError(err) == sarama.ErrInvalidTopic,
+		kafkaError(err) == sarama.ErrInvalidRecord, // the topic's rules: no null key when compacted, for instance
+		errors.As(err, &encoding):                  // cannot be written as a record
 		return sinks.ErrRejected
 	case isTooLarge(err):
 		return sinks.ErrTooLarge

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -34,7 +35,7 @@ type settings struct {
 	maxMessageBytes   int
 	minInSync         int
 	uncleanElection   bool
-	compacted         bool // without "delete": the last message of a key only
+	compacted         bool // the last message of a key only, also with "delete"
 	flushEveryMessage bool
 
 	replicationFactor int  // brokers: default.replication.factor; topics: the least of their partitions
@@ -112,7 +113,7 @@ func (s *settings) set(name, value string) {
 	case "unclean.leader.election.enable":
 		s.uncleanElection = value == "true"
 	case "cleanup.policy", "log.cleanup.policy":
-		s.compacted = value == "compact"
+		s.compacted = strings.Contains(value, "compact")
 	case "flush.messages", "log.flush.interval.messages":
 		s.flushEveryMessage = number == 1
 	case "default.replication.factor":

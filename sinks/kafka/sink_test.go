@@ -394,6 +394,12 @@ func TestWarnings(t *testing.T) {
 			has:        []string{"cleanup.policy compact"},
 			durability: sinks.DurabilityNone,
 		},
+		{
+			name:       "compacted, and what is old is deleted",
+			config:     kafka.Config{ReplicationFactor: 3, TopicConfig: map[string]string{"min.insync.replicas": "2", "cleanup.policy": "compact,delete"}},
+			has:        []string{"cleanup.policy compact"},
+			durability: sinks.DurabilityNone,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cluster := testkit.Must(kfake.NewCluster(kfake.NumBrokers(3), kfake.DefaultNumPartitions(1), kfake.BrokerConfigs(map[string]string{"default.replication.factor": "1"})))(t)

@@ -11,7 +11,6 @@ import (
 
 // Error codes of the JetStream API that nats.go has no name for.
 const (
-	codeStoreFailed      jetstream.ErrorCode = 10077 // stream full among others
 	codeHeaderTooLarge   jetstream.ErrorCode = 10097
 	codeTTLInvalid       jetstream.ErrorCode = 10165
 	codeTTLDisabled      jetstream.ErrorCode = 10166
@@ -44,14 +43,10 @@ func classify(err error) error {
 			codeTTLInvalid, codeTTLDisabled, codeCounterFirst, codeCounterFirst + 1, codeCounterFirst + 2, codeCounterLast,
 			codeSourceNotAllowed:
 			return sinks.ErrRejected
-		// codeStoreFailed is the stream being full or its disk failing;
-		// everything else is the server's state: no resources, no leader, too
-		// many requests, sealed, the first copy of a duplicate still under way.
-		case codeStoreFailed:
-			return sinks.ErrUnavailable
 		}
 	}
-	// No connection, no acknowledgment in time, no JetStream or no stream
+	// The stream being full or its disk failing, no resources, no leader, too many requests, sealed, the first copy of
+	// a duplicate still under way; no connection, no acknowledgment in time, no JetStream or no stream
 	// behind the subject, not authorised: an operator's business, after which
 	// the same message goes through.
 	return sinks.ErrUnavailable

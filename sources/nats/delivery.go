@@ -43,7 +43,7 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 	}
 	msgctx.Taken(msg.Metadata)
 	if msg.UUID == "" {
-		msg.UUID = uuid.NewHash(sha256.New(), streamNamespace(), []byte(d.name()), 8).String()
+		msg.UUID = uuid.NewHash(sha256.New(), uuid.MustParse(streamNamespace), []byte(d.name()), 8).String()
 	}
 	return msg, nil
 }
@@ -61,4 +61,4 @@ func deliveryName(d *delivery) string { return "nats " + d.name() }
 func storedAt(d *delivery) time.Time { return time.Unix(0, d.place.stored) }
 
 // streamNamespace is the namespace of derived UUIDs.
-func streamNamespace() uuid.UUID { return uuid.MustParse("4a2e55f8-29d3-4bd9-8d2f-1a2f1f9d1c53") }
+const streamNamespace = "4a2e55f8-29d3-4bd9-8d2f-1a2f1f9d1c53"

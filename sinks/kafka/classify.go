@@ -29,12 +29,6 @@ func classify(err error) error {
 	return sinks.ErrUnavailable
 }
 
-// blamesBatch reports whether a broker's error is about a whole batch although
-// perhaps only one message in it is to blame.
-func blamesBatch(err error) bool {
-	return isTooLarge(err) || kafkaError(err) == sarama.ErrInvalidRecord
-}
-
 func isTooLarge(err error) bool {
 	switch kafkaError(err) {
 	case sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge:

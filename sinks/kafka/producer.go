@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"fmt"
 	"sync"
 
 	"github.com/IBM/sarama"
@@ -122,7 +121,7 @@ func (p *producer) close() {
 	_ = p.client.Close()
 }
 
-// recordLimit returns how large a record may be, as recordSize counts it, for a
+// recordLimit returns how large a record may be, as ByteSize counts it, for a
 // topic with this max.message.bytes. A batch that cannot be compressed grows by
 // a few bytes per block.
 func recordLimit(messageLimit int, codec sarama.CompressionCodec) int {
@@ -131,12 +130,4 @@ func recordLimit(messageLimit int, codec sarama.CompressionCodec) int {
 		limit -= messageLimit/1024 + 64
 	}
 	return max(limit, 1)
-}
-
-// recordSize returns how large a record is at most.
-func recordSize(record *sarama.ProducerMessage) int { return record.ByteSize(recordVersion) }
-
-// tooLarge is the cause of sinks.ErrTooLarge.
-func tooLarge(size, limit int) error {
-	return fmt.Errorf("%d bytes with headers and the record's own; the limit is %d", size, limit)
 }

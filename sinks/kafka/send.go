@@ -68,7 +68,7 @@ func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*deliv
 		if err := s.marshal(d, t.name, msg); err != nil {
 			return nil, t, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, t.name, sinks.ErrRejected, err))
 		}
-		d.size = recordSize(&d.record)
+		d.size = d.record.ByteSize(recordVersion)
 		deliveries = append(deliveries, d)
 		largest = max(largest, d.size)
 	}
@@ -80,7 +80,8 @@ func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*deliv
 		}
 	}
 	if largest > t.lane.limits.limit {
-		return nil, t, sinks.NewError(s.config.Name, t.name, sinks.ErrTooLarge, tooLarge(largest+batchOverhead, t.limit))
+		return nil, t, sinks.NewError(s.config.Name, t.name, sinks.ErrTooLarge,
+			fmt.Errorf("%d bytes with headers and the record's own; the limit is %d", largest+batchOverhead, t.limit))
 	}
 	return deliveries, t, nil
 }
@@ -217,7 +218,7 @@ func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 
 // judge looks at what a producer said about a message of this size.
 func (s *Sink) judge(t *topic, size int, err error) error {
-	if blamesBatch(err) && !t.lane.limits.alone {
+	if (isTooLarge(err) || kafkaError(err) == sarama.ErrInvalidRecord) && !t.lane.limits.alone {
 		// One message spoils a batch for all others in it, which may be anybody's.
 		// What is to blame shows when they come again, one by one. A limit that
 		// was lowered shows then too, before anything is sent.

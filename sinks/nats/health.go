@@ -55,7 +55,9 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 	if !s.conn.IsConnected() {
 		return Explain(s.conn, s.config.Domain, natsgo.ErrDisconnected)
 	}
-	asked := s.run.ask(s.conn)
+	s.run.mu.Lock()
+	asked := asked{time.Now(), s.conn.ConnectedServerId(), s.run.highest, connection(s.conn)}
+	s.run.mu.Unlock()
 	stream, err := s.js.Stream(ctx, s.config.Stream)
 	if err != nil {
 		err = Explain(s.conn, s.config.Domain, err)

@@ -55,14 +55,6 @@ func (l *link) tells(err error) bool {
 	return last == nil || *last != text
 }
 
-// refusedSince returns the permissions violation that was reported since then, or nil.
-func (l *link) refusedSince(then time.Time) error {
-	if v := l.violation.Load(); v != nil && !v.at.Before(then) {
-		return v.err
-	}
-	return nil
-}
-
 // write writes a message to the connection.
 func (l *link) write(f *flight, d *draft) error {
 	// What is published without a connection must fail.

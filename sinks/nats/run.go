@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/synctime"
@@ -76,12 +75,6 @@ func (s *Sink) acked(f *flight, ack jetstream.PubAck) {
 		r.answers.Unlock()
 		r.lookNow()
 	}
-}
-
-func (r *run) ask(conn *natsgo.Conn) asked {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return asked{time.Now(), conn.ConnectedServerId(), r.highest, connection(conn)}
 }
 
 // lookNow has the server asked at once.

@@ -163,8 +163,8 @@ func (s *Sink) fail(f *flight, failure error) error {
 	if errors.Is(failure, errNoAck) {
 		// A server does not answer a publish that it does not allow; it says so
 		// on the side.
-		if refusal := s.refusedSince(f.sent); refusal != nil {
-			failure = fmt.Errorf("%w; %w", failure, refusal)
+		if refusal := s.violation.Load(); refusal != nil && !refusal.at.Before(f.sent) {
+			failure = fmt.Errorf("%w; %w", failure, refusal.err)
 		}
 	}
 	return sinks.NewError(s.name, f.topic, classify(failure), failure)

@@ -3,7 +3,6 @@ package nats
 import (
 	"crypto/sha256"
 	"fmt"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -30,7 +29,9 @@ type delivery struct {
 
 // message makes a message of a delivery. Its UUID is the same for every delivery.
 func (s *subscription) message(d *delivery) (*message.Message, error) {
-	raw := s.latest(d)
+	s.taken.mu.Lock()
+	raw := d.raw
+	s.taken.mu.Unlock()
 	err := raw.headerError()
 	var msg *message.Message
 	if err == nil {
@@ -53,12 +54,6 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 func (d *delivery) name() string {
 	return fmt.Sprintf("%s %d %d", d.stream, d.place.sequence, d.place.stored)
 }
-
-// deliveryName is name among those of all sources.
-func deliveryName(d *delivery) string { return "nats " + d.name() }
-
-// storedAt is when the server stored a message.
-func storedAt(d *delivery) time.Time { return time.Unix(0, d.place.stored) }
 
 // streamNamespace is the namespace of derived UUIDs.
 const streamNamespace = "4a2e55f8-29d3-4bd9-8d2f-1a2f1f9d1c53"

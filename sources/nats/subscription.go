@@ -90,7 +90,9 @@ func newSubscription(ctx context.Context, s *Subscriber, subject string) *subscr
 	sub.queue = keyqueue.New(keyqueue.Config[*delivery]{
 		Out: sub.out, MaxOpen: s.config.MaxInFlight,
 		Retry:   backoff.Policy{Initial: min(firstNackDelay, s.config.MaxNackDelay), Max: s.config.MaxNackDelay},
-		Message: sub.message, Name: deliveryName, Stored: storedAt, Done: sub.ack, Left: sub.leave,
+		Message: sub.message, Done: sub.ack, Left: sub.leave,
+		Name:   func(d *delivery) string { return "nats " + d.name() },
+		Stored: func(d *delivery) time.Time { return time.Unix(0, d.place.stored) },
 	})
 	return sub
 }

@@ -28,13 +28,6 @@ func (t *taken) add(d *delivery) (held, done bool) {
 	return false, done
 }
 
-// latest returns the latest delivery of a message.
-func (t *taken) latest(d *delivery) *received {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return d.raw
-}
-
 // done notes that a message is acked, and returns its latest delivery, by which the server is to be told.
 func (t *taken) done(d *delivery) *received {
 	t.mu.Lock()

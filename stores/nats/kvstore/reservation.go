@@ -321,7 +321,8 @@ func (s *Store) commit(ctx context.Context, st pendingWrite) error {
 					return err
 				}
 				if _, err := b.Get(ctx, key.String()); err == nil {
-					s.tellLost(st.claim)
+					warnlog.Limited(&s.lost, s.logger, "a message was handled after its reservation had ended and others had taken over; it may be there twice",
+						watermill.LogFields{"key": st.claim.Keys.Delivery.String(), "instance": st.claim.Owner.Instance})
 				}
 			}
 			// The message is handled, whoever has the reservation now.
@@ -333,11 +334,6 @@ func (s *Store) commit(ctx context.Context, st pendingWrite) error {
 		}
 	}
 	return nil
-}
-
-func (s *Store) tellLost(claim router.Claim) {
-	warnlog.Limited(&s.lost, s.logger, "a message was handled after its reservation had ended and others had taken over; it may be there twice",
-		watermill.LogFields{"key": claim.Keys.Delivery.String(), "instance": claim.Owner.Instance})
 }
 
 // Release implements [router.DedupStore].

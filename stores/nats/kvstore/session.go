@@ -224,10 +224,6 @@ type peer struct {
 	told   bool
 }
 
-// lookPause is how long the last look at a session is reused, because everything that
-// waits for a reservation asks.
-func (s *Store) lookPause() time.Duration { return s.config.SessionTTL / 16 }
-
 // gone reports whether the session that made a reservation has ended, so that owner may
 // take it over. revision is that of the reservation.
 func (s *Store) gone(ctx context.Context, b *kvbucket.Bucket, owner router.Owner, r reservation, revision uint64) (bool, error) {
@@ -243,7 +239,7 @@ func (s *Store) gone(ctx context.Context, b *kvbucket.Bucket, owner router.Owner
 		s.peers[r.Store] = p
 	}
 	known, ended := revision < p.gone, p.ended
-	fresh := !p.looked.IsZero() && time.Since(p.looked) < s.lookPause()
+	fresh := !p.looked.IsZero() && time.Since(p.looked) < s.config.SessionTTL/16 // everything that waits for a reservation asks
 	s.mu.Unlock()
 	if ended || fresh && (known || !predecessor) {
 		return ended || known, nil

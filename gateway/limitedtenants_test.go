@@ -262,6 +262,61 @@ func TestLimitOfFewIsLifted(t *testing.T) {
 	}
 }
 
+// What was served before the limit says nothing about those that get 429 under it.
+func TestServedBeforeTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limited := false
+		s := newTenantService(t, func(tenant int) bool { return limited || tenant == 0 })
+		for range ownAccepted {
+			s.request(1)
+		}
+		s.request(0)
+		for range ownAccepted {
+			s.request(1)
+		}
+		limited = true
+		for range ownRun {
+			s.request(1)
+			s.request(0)
+		}
+		if l := s.state(); !l.Limited || s.tenants.of(tenantID(0)).own {
+			t.Errorf("%+v, %+v", l, s.tenants.known)
+		}
+	})
+}
+
+// A request that was sent before a tenant got 429, and is accepted after it, says nothing about the next one.
+func TestAcceptedLateBesideA429(t *testing.T) {
+	var l limitedTenants
+	now := time.Now()
+	refuse := func() bool {
+		now = now.Add(time.Second)
+		return l.refuse(now, "bad", true)
+	}
+	for range ownRun {
+		if refuse() {
+			t.Fatal("nobody else was served")
+		}
+	}
+	for range ownAccepted {
+		l.accept(now, "good")
+	}
+	l.accept(now.Add(-time.Millisecond), "bad")
+	if !refuse() {
+		t.Error("a late answer has made it forgotten")
+	}
+	l.accept(now, "bad")
+	for range ownAccepted {
+		l.accept(now, "good")
+	}
+	if refuse() {
+		t.Error("one 429 after it was served is enough")
+	}
+	if l.refuse(now, "worse", false); l.of("worse").run != 0 {
+		t.Error("a 429 from before the limit is news")
+	}
+}
+
 // What is remembered of tenants is bounded.
 func TestLimitedTenantsAreBounded(t *testing.T) {
 	var l limitedTenants

@@ -29,6 +29,8 @@ type confirmWorld struct {
 	requests  map[string]int
 	underWay  int
 	most      int // requests under way
+	reports   []Wait
+	lasted    []time.Duration // of them
 	serial    int
 }
 
@@ -96,7 +98,7 @@ func (w *confirmWorld) send(f *confirmBatch) {
 
 func (w *confirmWorld) answered(f *confirmBatch, answer confirmAnswer) {
 	w.underWay--
-	confirmed, rejected, _ := w.q.answered(w.now, f, answer, errors.New("failed"))
+	confirmed, rejected, report := w.q.answered(w.now, f, answer, errors.New("failed"))
 	for _, item := range confirmed {
 		added, open := w.added[item]
 		if !open {
@@ -110,6 +112,9 @@ func (w *confirmWorld) answered(f *confirmBatch, answer confirmAnswer) {
 		delete(w.added, item)
 	}
 	w.rejected = append(w.rejected, rejected...)
+	if report != nil {
+		w.reports, w.lasted = append(w.reports, *report), append(w.lasted, w.now.Sub(report.Since))
+	}
 }
 
 // open counts the confirmations of a tenant that are not confirmed.
@@ -123,6 +128,65 @@ func (w *confirmWorld) open(tenant string) (n int) {
 }
 
 var fiveTenants = []string{"a", "b", "c", "d", "e"}
+
+// partialFaults are what the service may do to the confirmations of one tenant.
+var partialFaults = map[string]func(w *confirmWorld) (confirmAnswer, time.Duration){
+	"500":   func(*confirmWorld) (confirmAnswer, time.Duration) { return answerFailed, 20 * time.Millisecond },
+	"403":   func(*confirmWorld) (confirmAnswer, time.Duration) { return answerRefused, 20 * time.Millisecond },
+	"hangs": func(*confirmWorld) (confirmAnswer, time.Duration) { return answerOK, unanswered },
+	"slow":  func(*confirmWorld) (confirmAnswer, time.Duration) { return answerOK, 10 * time.Second },
+	"mixed": func(w *confirmWorld) (confirmAnswer, time.Duration) {
+		return confirmAnswer(1 + w.rand.IntN(2)), time.Duration(w.rand.Int64N(int64(3 * time.Second)))
+	},
+}
+
+// What one tenant's confirmations wait for costs the others nothing, and the tenant gets
+// its own confirmed within seconds of the end of the fault.
+func TestOneTenantsFaultIsItsOwn(t *testing.T) {
+	for name, fault := range partialFaults {
+		t.Run(name, func(t *testing.T) {
+			w := newConfirmWorld(t, ConfirmConfig{})
+			const begins, ends = 5 * time.Second, 65 * time.Second
+			w.answer = func(f *confirmBatch) (confirmAnswer, time.Duration) {
+				since := w.now.Sub(w.began)
+				if f.t.tenant == "a" && since >= begins && since < ends {
+					return fault(w)
+				}
+				return answerOK, 20 * time.Millisecond
+			}
+			w.load(100, 70*time.Second, fiveTenants...)
+			w.run(ends)
+			if n := w.requests["a"]; n > 5*10+60*10 {
+				t.Errorf("%d requests of the tenant that fails", n)
+			}
+			over := ends + 5*time.Second
+			if name == "slow" || name == "hangs" {
+				over += maxPatience // the request that is under way is waited for
+			}
+			w.run(over)
+			for _, tenant := range fiveTenants {
+				if n := w.open(tenant); n > 100 {
+					t.Errorf("%s has %d open", tenant, n)
+				}
+				// Aged for a batch, and answered; a full batch of 100 needs no more.
+				if slowest := w.slowest[tenant]; tenant != "a" && slowest > 150*time.Millisecond {
+					t.Errorf("%s waited %v", tenant, slowest)
+				}
+			}
+			if len(w.rejected) > 0 {
+				t.Errorf("%d rejected", len(w.rejected))
+			}
+			if name == "slow" {
+				return // its patience has grown, so some succeed
+			}
+			last := len(w.reports) - 1
+			if last < 1 || last > 2 || w.reports[0].Err == nil || w.lasted[0] < 10*time.Second || w.lasted[0] > 20*time.Second ||
+				w.reports[last].Err != nil || w.reports[0].What != "a" {
+				t.Errorf("reports %+v after %v", w.reports, w.lasted)
+			}
+		})
+	}
+}
 
 // Two hundred tenants that hang leave the others their slots.
 func TestManyHangingTenants(t *testing.T) {

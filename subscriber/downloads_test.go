@@ -364,29 +364,3 @@ func TestDownloadQueueKeepsEverything(t *testing.T) {
 		}
 	}
 }
-
-// The first of the payloads that failed which works again has the others of its host tried at once, however
-// lately they were.
-func TestFirstDownloadThatWorksAgainWakesTheOthers(t *testing.T) {
-	w := newDownloadWorld(t, 8)
-	one, other := w.add("host"), w.add("host")
-	for range 2 { // both have their turn
-		w.q.next(w.now)
-	}
-	for _, j := range []*download{one, other} {
-		if step, _ := w.q.finished(w.now, j, downloadFailed); step != stepRetry {
-			t.Fatalf("step %v", step)
-		}
-	}
-	now := w.q.wake(w.now)
-	first := w.q.next(now)
-	if first == nil || w.q.next(now) != nil {
-		t.Fatal("want one of them due before the other")
-	}
-	if step, _ := w.q.finished(now, first, downloadOK); step != stepDone {
-		t.Fatalf("step %v", step)
-	}
-	if j := w.q.next(now); j == nil || j == first {
-		t.Errorf("the other one has to wait until %v", w.q.wake(now))
-	}
-}

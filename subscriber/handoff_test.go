@@ -103,23 +103,6 @@ type discards struct{ n atomic.Int64 }
 func (d *discards) Publish(string, ...*message.Message) error { d.n.Add(1); return nil }
 func (*discards) Close() error                                { return nil }
 
-// Close waits for a handler that hangs no longer than for a reader that does.
-func TestCloseLeavesAHandlerThatHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newResyncWorld(t, Config{})
-		w.connect()
-		release := make(chan struct{})
-		w.handle(t.Context(), func(*message.Message) bool { <-release; return true })
-		w.arrive(1)
-		began := time.Now()
-		testkit.NoError(t, w.Close())
-		if took := time.Since(began); took != w.cfg.DrainTimeout {
-			t.Errorf("it took %v, want %v", took, w.cfg.DrainTimeout)
-		}
-		close(release)
-	})
-}
-
 // A subscription gives up what was handed out just when its handler is to be called.
 func TestGivenUpBeforeItIsHandled(t *testing.T) {
 	for range 100 {

@@ -93,59 +93,6 @@ func TestTheHolderHandsOver(t *testing.T) {
 	}
 }
 
-// A holder that is cut off from the store stops by itself: what it has in hand is not confirmed,
-// and comes to the other one, which begins no earlier. Once it is back, it takes over again.
-func TestTheHolderIsCutOff(t *testing.T) {
-	synctest.Test(t, testTheHolderIsCutOff)
-}
-
-func testTheHolderIsCutOff(t *testing.T) {
-	const ttl = 2 * time.Second
-	f := newFixture(t, gatewaytest.Config{InMemory: true})
-	store := leasetest.NewMemory(ttl)
-	a := f.process(store)
-	f.waitRole(a, subscriber.LeaseHolder)
-	b := f.process(store)
-	f.sendN(3, f.receiver)
-	f.sendN(3, f.receiver2)
-	f.ackN(a.messages, 2)
-	f.waitConfirmed(2)
-	open := []*message.Message{f.next(a.messages), f.next(a.messages)}
-	heal := a.lease.Cut()
-	for _, msg := range open {
-		select {
-		case <-msg.Context().Done():
-		case <-time.After(testkit.Patience):
-			t.Fatal("the context of an open message does not end")
-		}
-		msg.Ack()
-	}
-	stopped := time.Now()
-	if got := f.confirmed(); got != 2 {
-		t.Errorf("%d confirmed at the end of the term, want 2", got)
-	}
-	first := f.next(b.messages)
-	if began := b.Stats().Lease.Since; began.Before(stopped.Add(-ttl / 2)) {
-		t.Errorf("the other one began %v before the holder had stopped", stopped.Sub(began))
-	}
-	first.Ack()
-	f.ackN(b.messages, 3)
-	f.waitConfirmed(6)
-	f.nothing(a.messages)
-	if got := a.Stats(); got.Lease.Role != subscriber.LeaseStandby || got.Lease.Lost != 1 || !errors.Is(got.Lease.LastError, leasetest.ErrUnreachable) || got.Confirmed != 2 {
-		t.Errorf("%+v, %d confirmed", got.Lease, got.Confirmed)
-	}
-
-	heal()
-	f.close(b.Subscriber)
-	f.sendN(2, f.receiver)
-	f.ackN(a.messages, 2)
-	f.waitConfirmed(8)
-	if got := a.Stats(); got.Lease.Epoch != 3 || got.Stream.Connects != 2 || got.Delivered != 6 {
-		t.Errorf("epoch %d, %d connects, %d delivered; want 3, 2, 6", got.Lease.Epoch, got.Stream.Connects, got.Delivered)
-	}
-}
-
 // While holders come and go by every way there is, under load, everything is confirmed, and no
 // message before a process that had the lease has acked it.
 func TestHoldersComeAndGo(t *testing.T) {

@@ -1,10 +1,7 @@
 package gatewaytest_test
 
 import (
-	"context"
-	"errors"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -65,46 +62,6 @@ func TestFaultSkipTimesLift(t *testing.T) {
 	}
 }
 
-func TestFaultMatch(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	bad := s.AddTenant()
-	s.Authorize(c.app, bad)
-	s.Inject(gatewaytest.OpConfirm, gatewaytest.Fault{Status: 403, Match: func(r *http.Request) bool {
-		return r.Header.Get(gateway.KeyTenantID) == bad
-	}})
-	confirmation := gateway.MessageConfirmation{MessageID: bad, EndpointID: bad}
-	want(t, c.confirm(confirmation), http.StatusAccepted)
-	c.tenant = bad
-	want(t, c.confirm(confirmation), http.StatusForbidden)
-}
-
-func TestFaultBody(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	s.Inject(gatewaytest.OpToken, gatewaytest.Fault{Body: []byte("<html>"), ContentType: "text/html", Times: 1})
-	s.Inject(gatewaytest.OpToken, gatewaytest.Fault{Body: []byte(`{"access_token":"x","expires_in":0}`), Times: 1})
-	s.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: 503, Body: []byte("busy"), Header: http.Header{"Retry-After": {"7"}}, Times: 1})
-	r := want(t, c.tokenRequest(true, c.app.ClientSecret, "client_credentials"), http.StatusOK)
-	if string(r.body) != "<html>" || r.header.Get("Content-Type") != "text/html" {
-		t.Errorf("%s %v", r.body, r.header)
-	}
-	r = want(t, c.tokenRequest(true, c.app.ClientSecret, "client_credentials"), http.StatusOK)
-	if !strings.Contains(string(r.body), `"expires_in":0`) {
-		t.Errorf("%s", r.body)
-	}
-	r = want(t, c.tokenRequest(true, c.app.ClientSecret, "client_credentials"), http.StatusServiceUnavailable)
-	if string(r.body) != "busy" || r.header.Get("Retry-After") != "7" {
-		t.Errorf("%s %v", r.body, r.header)
-	}
-}
-
-func TestFaultContentType(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	s.Inject(gatewaytest.OpEvents, gatewaytest.Fault{ContentType: "text/html", Times: 1})
-	if got := c.listen("").res.Header.Get("Content-Type"); got != "text/html" {
-		t.Errorf("Content-Type %q", got)
-	}
-}
-
 // The work is done, the answer is lost.
 func TestFaultDropAnswer(t *testing.T) {
 	s, c := start(t, gatewaytest.Config{})
@@ -135,37 +92,6 @@ func TestFaultRefuse(t *testing.T) {
 	}
 	if len(s.Ledger()) != 0 {
 		t.Error("the work was done")
-	}
-}
-
-func TestFaultDelayAndHang(t *testing.T) {
-	s, c := start(t, gatewaytest.Config{})
-	s.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Delay: 20 * time.Millisecond, Times: 1})
-	before := time.Now()
-	want(t, c.do("GET", "/tenants", nil, nil), http.StatusOK)
-	if took := time.Since(before); took < 20*time.Millisecond {
-		t.Errorf("took %v", took)
-	}
-	injection := s.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Hang: true})
-	ctx, cancel := context.WithCancel(testContext(t))
-	defer cancel()
-	go func() {
-		_ = s.Wait(testContext(t), func([]gatewaytest.LedgerEntry) bool { return injection.Hits() > 0 })
-		cancel()
-	}()
-	if _, err := c.send(c.request("GET", "/tenants", nil, nil).WithContext(ctx)); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
-	answered := make(chan int, 1)
-	request := c.request("GET", "/tenants", nil, nil)
-	go func() {
-		r, _ := c.send(request)
-		answered <- r.status
-	}()
-	_ = s.Wait(testContext(t), func([]gatewaytest.LedgerEntry) bool { return injection.Hits() >= 2 })
-	injection.Lift()
-	if status := <-answered; status != http.StatusOK {
-		t.Errorf("status %d", status)
 	}
 }
 

@@ -91,13 +91,8 @@ type content struct {
 func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content) {
 	if name := msgctx.Delivery(msg.Context()); name != "" {
 		// What is in its metadata may be in that of others, which were made of the same.
-		return Keys{Delivery: placeKey(scope, name)}, content{}
+		return Keys{Delivery: KeyOf(scope, "delivery", name)}, content{}
 	}
-	return metadataKeys(scope, msg, below)
-}
-
-// metadataKeys returns the keys of a message of the gateway.
-func metadataKeys(scope string, msg *message.Message, below int64) (Keys, content) {
 	meta := msg.Metadata
 	endpoint := meta[gateway.KeyReceivingEndpointID]
 	if endpoint == "" {
@@ -252,9 +247,6 @@ func (s *siblings) alike(c content) bool {
 	s.young[c.context] = c.digest
 	return c.digest != (Key{})
 }
-
-// placeKey is the delivery key of a message that its source has named.
-func placeKey(scope, name string) Key { return KeyOf(scope, "delivery", name) }
 
 // appendIDs appends the message IDs, sorted, and reports whether there are any.
 func appendIDs(buf []byte, meta message.Metadata) ([]byte, bool) {

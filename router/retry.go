@@ -95,7 +95,7 @@ func (c RetrySettings) Validate() error {
 //   - shutdown, of an error that says so itself: until it succeeds.
 //
 // A message from this module's subscriber of the gateway that is to wait for longer than 150 ms is nacked, with
-// [ClassRedeliver], and comes again, in the order of its key; its attempts count on. It stays while nothing passes at all
+// [ClassRedeliver], which Watermill's Router logs as an error, and comes again, in the order of its key; its attempts count on. It stays while nothing passes at all
 // handlers of its subscriber, as far as the Router knows them, so that the subscriber is held back. If messages
 // failed before anything was published, they may be to blame: each probe that fails makes room for another one.
 //

@@ -20,10 +20,12 @@ package msgctx
 
 import (
 	"context"
+	"crypto/sha256"
 	"io"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 )
@@ -167,13 +169,17 @@ func FirstEnd(messages []*message.Message) (first context.Context, stop func()) 
 }
 
 // Taken makes the dedup ID of a message that was read from a broker the one that it was received with: copied onto what a
-// handler makes of the message, [gateway.KeyDedupID] would make that a copy of everything else that is made of it.
-func Taken(meta message.Metadata) {
-	id := meta[gateway.KeyDedupID]
-	delete(meta, gateway.KeyDedupID)
-	delete(meta, gateway.KeyReceivedDedupID)
+// handler makes of the message, [gateway.KeyDedupID] would make that a copy of everything else that is made of it. A message
+// without a UUID gets one that is the same for every delivery: it becomes the context ID, by which receivers recognize copies.
+func Taken(msg *message.Message, namespace string, place func() string) {
+	id := msg.Metadata[gateway.KeyDedupID]
+	delete(msg.Metadata, gateway.KeyDedupID)
+	delete(msg.Metadata, gateway.KeyReceivedDedupID)
 	if id != "" {
-		meta[gateway.KeyReceivedDedupID] = id
+		msg.Metadata[gateway.KeyReceivedDedupID] = id
+	}
+	if msg.UUID == "" {
+		msg.UUID = uuid.NewHash(sha256.New(), uuid.MustParse(namespace), []byte(place()), 8).String()
 	}
 }
 

@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -16,7 +15,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
@@ -401,27 +399,19 @@ func (s *Subscriber) Close() error {
 	return nil
 }
 
-// records converts records to messages. A message without a UUID gets one that is the same
-// for every delivery: it becomes the context ID, by which receivers recognize copies.
+// records converts records to messages.
 type records struct {
 	wmkafka.Unmarshaler
 	cluster string
 }
 
-// recordNamespace is the namespace of derived UUIDs.
-const recordNamespace = "8f0f5d9c-6a3e-4c79-9d38-0f8d5c0f8a57"
-
 // Unmarshal implements wmkafka.Unmarshaler.
 func (r records) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
 	msg, err := r.Unmarshaler.Unmarshal(record)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		msgctx.Taken(msg, "8f0f5d9c-6a3e-4c79-9d38-0f8d5c0f8a57", func() string { return place(r.cluster, record) })
 	}
-	msgctx.Taken(msg.Metadata)
-	if msg.UUID == "" {
-		msg.UUID = uuid.NewHash(sha256.New(), uuid.MustParse(recordNamespace), []byte(place(r.cluster, record)), 8).String()
-	}
-	return msg, nil
+	return msg, err
 }
 
 // place is where a record is. The timestamp distinguishes a recreated topic from the previous one,

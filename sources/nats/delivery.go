@@ -1,12 +1,10 @@
 package nats
 
 import (
-	"crypto/sha256"
 	"fmt"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/internal/msgctx"
@@ -42,10 +40,7 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 			watermill.LogFields{"stream": d.stream, "sequence": d.place.sequence, "subject": raw.Subject})
 		return nil, err
 	}
-	msgctx.Taken(msg.Metadata)
-	if msg.UUID == "" {
-		msg.UUID = uuid.NewHash(sha256.New(), uuid.MustParse(streamNamespace), []byte(d.name()), 8).String()
-	}
+	msgctx.Taken(msg, "4a2e55f8-29d3-4bd9-8d2f-1a2f1f9d1c53", d.name)
 	return msg, nil
 }
 
@@ -54,6 +49,3 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 func (d *delivery) name() string {
 	return fmt.Sprintf("%s %d %d", d.stream, d.place.sequence, d.place.stored)
 }
-
-// streamNamespace is the namespace of derived UUIDs.
-const streamNamespace = "4a2e55f8-29d3-4bd9-8d2f-1a2f1f9d1c53"

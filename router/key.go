@@ -63,10 +63,10 @@ const defaultNeverChunkBelow = 512 << 10
 // DefaultKeys is the KeyFunc of messages that packages subscriber and publisher know.
 //
 // The delivery key consists of the scope, the event type, the receiving endpoint and the message IDs, in any order: it
-// recognizes the same event, and one payload for two endpoints is two messages. That of a message that packages
-// sources/nats and sources/kafka have delivered consists of the scope and its place with the broker (stream and sequence;
-// cluster, topic, partition and offset; the time of storing), and it has no content key: two equal records are two messages.
-// So it is for what another subscriber delivers with a [gateway.KeyDedupID], which is part of the delivery key then.
+// recognizes the same event, and one payload for two endpoints is two messages. That of a message that packages sources/nats
+// and sources/kafka have delivered consists of the scope and its place with the broker (stream and sequence; cluster, topic,
+// partition and offset; the time of storing), and it has no content key: two equal records are two messages. What another
+// subscriber delivers with a [gateway.KeyDedupID] has none either, and that ID in its delivery key.
 //
 // The content key recognizes what a sender has sent twice, under two message IDs. It consists of the scope, the event type,
 // receiving and sending endpoint, direct recipients, context ID, message type, filename, teamset context ID and a

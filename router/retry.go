@@ -95,9 +95,9 @@ func (c RetrySettings) Validate() error {
 //   - shutdown, of an error that says so itself: until it succeeds.
 //
 // A message from this module's subscriber of the gateway that is to wait for longer than 150 ms is nacked, with
-// [ClassRedeliver], which Watermill's Router logs as an error, and comes again, in the order of its key; its attempts count on. It stays while nothing passes at all
-// handlers of its subscriber, as far as the Router knows them, so that the subscriber is held back. If messages
-// failed before anything was published, they may be to blame: each probe that fails makes room for another one.
+// [ClassRedeliver], which Watermill's Router logs as an error, and comes again, in the order of its key; its attempts count
+// on. It stays while nothing passes at all known handlers of its subscriber, which holds that back. If messages failed before
+// anything was published, they may be to blame: each probe that fails makes room for another one.
 //
 // When Stop is closed or the message's own context has ended, nothing is retried, because what failed then may have been
 // interrupted: the class of the returned [*RetryError] is [ClassShutdown] if Stop is closed, else

@@ -285,11 +285,8 @@ type controlFault struct {
 
 func (c controlFault) fault() (Fault, error) {
 	f := c.Fault
-	if !c.Operation.known() {
-		return f, badRequest("operation %q is unknown", c.Operation)
-	}
-	if c.Status != 0 && (c.Status < 200 || c.Status > 599) {
-		return f, badRequest("status must be 200 to 599")
+	if err := checkFault(c.Operation, f); err != nil {
+		return f, err
 	}
 	if c.Delay != "" {
 		var err error

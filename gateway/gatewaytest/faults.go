@@ -28,12 +28,15 @@ const (
 	OpAny Operation = "*"
 )
 
-func (op Operation) known() bool {
-	switch op {
-	case OpToken, OpSendMessage, OpEvents, OpConfirm, OpListTenants, OpListEndpoints, OpPutEndpoint, OpDeleteEndpoint, OpPayload, OpAny:
-		return true
+func checkFault(op Operation, f Fault) error {
+	all := []Operation{OpToken, OpSendMessage, OpEvents, OpConfirm, OpListTenants, OpListEndpoints, OpPutEndpoint, OpDeleteEndpoint, OpPayload, OpAny}
+	switch {
+	case !slices.Contains(all, op):
+		return badRequest("operation %q is unknown", op)
+	case f.Status != 0 && (f.Status < 200 || f.Status > 599):
+		return badRequest("status must be 200 to 599")
 	}
-	return false
+	return nil
 }
 
 // AfterHeader, as [Fault.CutAfter] or [Fault.HangAfter], means after the response
@@ -122,6 +125,11 @@ type Injection struct {
 // hits it.
 func (s *Server) Inject(op Operation, f Fault) *Injection {
 	i := &Injection{server: s, op: op, fault: f, lifted: make(chan struct{})}
+	if err := checkFault(op, f); err != nil {
+		s.helper()
+		s.must("Inject", err)
+		return i
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults.last++

@@ -68,6 +68,8 @@ func TestMistakesFailTheTest(t *testing.T) {
 		"DeleteEndpointByUser": func() { s.DeleteEndpointByUser(id) },
 		"SetUserName":          func() { s.SetUserName(id, "x") },
 		"SetRoute":             func() { s.SetRoute(id, id, true) },
+		"Inject":               func() { s.Inject("sendMessage", gatewaytest.Fault{Status: 503}) }, // it would never be hit
+		"Inject status":        func() { s.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 42}) },
 	} {
 		fake.failures = 0
 		mistake()

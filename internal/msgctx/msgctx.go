@@ -168,9 +168,8 @@ func FirstEnd(messages []*message.Message) (first context.Context, stop func()) 
 	}
 }
 
-// Taken makes the dedup ID of a message that was read from a broker the one that it was received with: copied onto what a
-// handler makes of the message, [gateway.KeyDedupID] would make that a copy of everything else that is made of it. A message
-// without a UUID gets one that is the same for every delivery: it becomes the context ID, by which receivers recognize copies.
+// Taken makes the dedup ID of a message that was read from a broker the one that it was received with: a handler may copy
+// it onto all that it makes of the message. Without a UUID it gets one that is the same for every delivery: the context ID.
 func Taken(msg *message.Message, namespace string, place func() string) {
 	id := msg.Metadata[gateway.KeyDedupID]
 	delete(msg.Metadata, gateway.KeyDedupID)
@@ -189,8 +188,7 @@ func Apart(messages []*message.Message) []*message.Message {
 	if len(messages) < 2 || message.HandlerNameFromCtx(messages[0].Context()) == "" {
 		return messages
 	}
-	seen, shared := make(map[string]bool, len(messages)), false
-	apart := make([]*message.Message, len(messages))
+	apart, seen, shared := make([]*message.Message, len(messages)), make(map[string]bool, len(messages)), false
 	for i, msg := range messages {
 		id := msg.Metadata[gateway.KeyDedupID]
 		shared = shared || id != "" && seen[id]

@@ -132,7 +132,7 @@ func gatewayProblem(s *Snapshot, c Check) Problem {
 		if g.EndsAt.IsZero() {
 			p.Action += "; " + keepsTrying
 		} else {
-			p.Effect += "; agrimill tries again until " + at(g.EndsAt) + ", then exits"
+			p.Effect += "; agrimill tries again until " + g.EndsAt.Format("15:04:05 MST") + ", then exits"
 		}
 	case g.State == GatewayConnecting:
 		p.Trouble = "has not opened the event stream"
@@ -141,9 +141,6 @@ func gatewayProblem(s *Snapshot, c Check) Problem {
 	}
 	return p
 }
-
-// at writes a time with its zone.
-func at(t time.Time) string { return t.Format("15:04:05 MST") }
 
 func sinkProblem(s *Snapshot, name string, c Check) Problem {
 	p := Problem{

@@ -3,6 +3,7 @@ package admin
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,12 +78,7 @@ func (s *Snapshot) lastError() string {
 
 // fails reports whether a check fails.
 func (s *Snapshot) fails(name string) bool {
-	for _, c := range s.Checks {
-		if c.Name == name {
-			return !c.OK
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Checks, func(c Check) bool { return c.Name == name && !c.OK })
 }
 
 // stateProblems describes what neither a check nor a wait says.

@@ -56,10 +56,7 @@ func (s *Server) serveTenants(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, http.StatusBadGateway, redact(err))
 		return
 	}
-	if tenants == nil {
-		tenants = []Tenant{}
-	}
-	respond(w, r, TenantList{Tenants: tenants})
+	respond(w, r, TenantList{Tenants: append([]Tenant{}, tenants...)}) // never null in JSON
 }
 
 // serveHealth reports the health of the process: a restart helps only if the pipeline has

@@ -114,12 +114,24 @@ func sentence(s *Snapshot, problems []Problem) string {
 	case s.Gateway.State == GatewayStandby:
 		return fmt.Sprintf("All is right: %s holds the lease and works; this instance stands by.", cmp.Or(s.Lease.Holder, "another instance"))
 	case s.Gateway.State == GatewayUnused:
-		return "All is right: the routes move messages."
-	case s.Subscriber.Rejected > 0:
-		return fmt.Sprintf("All is right: messages are received, stored and confirmed, but for %s since the start whose %s rejected for good: see the log.",
-			plural(int(s.Subscriber.Rejected), "message"), verb(int(s.Subscriber.Rejected), "confirmation was", "confirmations were"))
+		return "All is right: the routes move messages" + s.exceptions()
 	}
-	return "All is right: messages are received, stored and confirmed."
+	return "All is right: messages are received, stored and confirmed" + s.exceptions()
+}
+
+// exceptions are the messages since the start of which nobody can tell whether they are still a problem.
+func (s *Snapshot) exceptions() (text string) {
+	if n := int(s.Subscriber.Rejected); n > 0 {
+		text = fmt.Sprintf(", but for %s since the start whose %s rejected for good: see the log", plural(n, "message"), verb(n, "confirmation was", "confirmations were"))
+	}
+	poisoned := int(s.Subscriber.Quarantined)
+	for i := range s.Routes {
+		poisoned += int(s.Routes[i].Poisoned)
+	}
+	if poisoned > 0 && s.Poison.Depth == nil {
+		text += fmt.Sprintf(", but for %s since the start in the poison queue of the sink %q", plural(poisoned, "message"), s.Poison.Sink)
+	}
+	return text + "."
 }
 
 // text is the problem as a person reads it.
@@ -191,10 +203,7 @@ func naming(noun string, names []string) string {
 		quoted = append(quoted, fmt.Sprintf("%s more", humanize.Comma(int64(more))))
 	}
 	last := len(quoted) - 1
-	switch {
-	case last < 0:
-		return ""
-	case last == 0:
+	if last == 0 {
 		return "the " + noun + " " + quoted[0]
 	}
 	return "the " + noun + "s " + strings.Join(quoted[:last], ", ") + " and " + quoted[last]

@@ -169,6 +169,10 @@ var situations = []situation{
 		`Confirmations for the tenant of "barn" (t) have failed for 48 s: 503. 1 message is stored and stays with the gateway as well; nothing is lost. Ask the gateway's operator; agrimill continues by itself.`},
 	{"the gateway rejects confirmations", func(s *admin.Snapshot) { s.Subscriber.Rejected = 45 }, true, nil,
 		`All is right: messages are received, stored and confirmed, but for 45 messages since the start whose confirmations were rejected for good: see the log.`},
+	{"messages are in a poison queue that nobody can count", func(s *admin.Snapshot) {
+		s.Poison.Depth, s.Routes[1].Poisoned, s.Subscriber.Quarantined = nil, 1, 1
+	}, true, nil,
+		`All is right: messages are received, stored and confirmed, but for 2 messages since the start in the poison queue of the sink "farm".`},
 	{"one endpoint stands still", func(s *admin.Snapshot) {
 		wait(s, subscriber.WaitKey, 3, 1, admin.Wait{What: "e", Name: `the endpoint "barn"`, Since: ago(48 * time.Second), Count: 3})
 		s.Routes[0].LastError, s.Routes[0].LastErrorAt = "message too large", ago(time.Second)

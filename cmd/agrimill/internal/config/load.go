@@ -101,8 +101,7 @@ func readBounded(path string, limit int64) ([]byte, error) {
 
 // fileError describes why a file cannot be read, without repeating its name.
 func fileError(err error) string {
-	var path *os.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
 		err = path.Err
 	}
 	return "cannot be read: " + err.Error()

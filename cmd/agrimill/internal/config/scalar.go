@@ -61,9 +61,6 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 	if !ok {
 		return
 	}
-	if secret { // as in a file
-		text = strings.TrimRight(text, "\r\n")
-	}
 	if strings.Contains(node.Value, "${") {
 		d.environment[path] = true
 	}
@@ -107,7 +104,7 @@ func (r value) oneOf() (suggestion string, ok bool) {
 func (d *decoder) set(r value, v reflect.Value) (suggestion string, ok bool) {
 	switch target := v.Addr().Interface().(type) {
 	case *Secret:
-		*target = Secret(r.text)
+		*target = Secret(strings.TrimRight(r.text, "\r\n")) // as in a file
 		if !r.fromEnvironment {
 			d.add(SeverityWarning, place{r.node.Line, r.node.Column}, r.path, "is a secret in plain text",
 				"take it from the environment with ${NAME}, or from a file with "+lastKey(r.path)+"_file")

@@ -45,9 +45,6 @@ func (d *decoder) readFiles(v reflect.Value, known []field, path string) {
 	}
 }
 
-// errNotOneLine: a file with a secret does not have exactly one line.
-var errNotOneLine = errors.New("must be a file with a single line")
-
 // ReadSecret reads a file with a single line, a secret. The error does not contain it.
 func ReadSecret(name string) (string, error) {
 	data, err := readBounded(name, maxSecretSize)
@@ -60,7 +57,7 @@ func ReadSecret(name string) (string, error) {
 func singleLine(data []byte) (string, error) {
 	text := strings.TrimRight(strings.TrimPrefix(string(data), "\ufeff"), "\r\n") // some editors write a BOM
 	if strings.TrimSpace(text) == "" || strings.ContainsAny(text, "\x00\r\n") {
-		return "", errNotOneLine
+		return "", errors.New("must be a file with a single line")
 	}
 	return text, nil
 }

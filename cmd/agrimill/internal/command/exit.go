@@ -62,8 +62,7 @@ func ended(written error, status int) error {
 // report prints an error to stderr and returns its exit status. An error before the command
 // itself began is wrong usage.
 func (p *program) report(cmd *cobra.Command, began bool, err error) int {
-	var status *statusError
-	known := errors.As(err, &status)
+	status, known := errors.AsType[*statusError](err)
 	switch {
 	case err == nil:
 		return statusOK

@@ -43,9 +43,8 @@ func (r *reloader) run(ctx context.Context, interval time.Duration) {
 			return
 		case <-r.hangups:
 			r.logger.Info("configuration: reloading on SIGHUP")
-			if content, err := os.ReadFile(r.file); err == nil {
-				r.content, last = content, content
-			}
+			r.content, _ = os.ReadFile(r.file) // one that is away is another one once it is back
+			last = r.content
 			r.reload(ctx)
 		case <-looks:
 			content, err := os.ReadFile(r.file)
@@ -93,8 +92,7 @@ func (r *reloader) reload(ctx context.Context) {
 
 // rejected logs every mistake in a configuration.
 func (r *reloader) rejected(err error) {
-	var problems *config.Problems
-	if errors.As(err, &problems) {
+	if problems, ok := errors.AsType[*config.Problems](err); ok {
 		for _, problem := range problems.List {
 			r.logger.Error("the configuration has a mistake", "problem", redact(errors.New(problem.String())))
 		}

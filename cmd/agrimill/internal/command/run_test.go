@@ -399,6 +399,19 @@ func TestRunReloads(t *testing.T) {
 	c.waitFor("sections=[shutdown]")
 	w.send(5)
 	w.waitConfirmed()
+
+	// A file that was away is loaded again, though it is as before.
+	text := testkit.Must(os.ReadFile(w.file))(t)
+	must(t, os.Remove(w.file))
+	c.signal(syscall.SIGHUP)
+	c.waitFor("cannot be read: no such file or directory")
+	for _, successful := range []string{"0", "1"} {
+		testkit.Eventually(t, "the metrics tell of the last reload "+successful, func() bool {
+			_, body := c.get("/metrics")
+			return strings.Contains(body, "\nagrimill_config_last_reload_successful "+successful+"\n")
+		})
+		must(t, os.WriteFile(w.file, text, 0o600))
+	}
 	c.endsWell(syscall.SIGTERM)
 	w.check()
 	if n := strings.Count(c.stderr.String(), "admin.token: is a secret in plain text"); n != 1 {

@@ -76,6 +76,8 @@ func (a *adminAt) of(cfg *config.Config) (r *adminServer, err error) {
 		}
 	case cfg.Admin.Address == config.AdminOff:
 		return nil, invalid(errors.New("admin.address is off, so there is nobody to ask"))
+	case strings.HasSuffix(cfg.Admin.Address, ":0"):
+		return nil, invalid(errors.New("admin.address has the port 0, so the system chooses one: name it with --admin instead of the file; the log of agrimill run has it"))
 	default:
 		r = &adminServer{url: url.URL{Scheme: "http", Host: cfg.Admin.Address}, token: cmp.Or(cfg.Admin.ReadToken, cfg.Admin.Token)}
 		if cfg.Admin.TLS.Enabled() {

@@ -108,7 +108,7 @@ type ofFormerDelivery struct{ context.Context }
 
 func (c ofFormerDelivery) Value(key any) any {
 	switch key.(type) {
-	case deliveryKey, msgctx.Key:
+	case deliveryKey, msgctx.Key, msgctx.ReceiptsKey:
 		return nil
 	}
 	return c.Context.Value(key)

@@ -46,3 +46,39 @@ func TestStoredTellsHowLongTheSinkTook(t *testing.T) {
 		}
 	})
 }
+
+// And neither does an earlier delivery, of a message that waited with its subscriber.
+func TestStoredTellsHowLongTheSinkTookOfWhatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in, attempts := newSource(), 0
+		to := newSink(func(_ string, msg *message.Message) error {
+			if string(msg.Payload) != "waits" {
+				return nil
+			}
+			time.Sleep(30 * time.Millisecond)
+			if attempts++; attempts <= 2 {
+				return sinks.ErrUnavailable
+			}
+			sinks.ReportStored(msg, sinks.Receipt{})
+			return nil
+		})
+		var stored []router.Event
+		r := start(t, router.Config{
+			Poison: newSink(nil), Retry: router.RetrySettings{InitialBackoff: 10 * time.Second},
+			Observer: router.ObserverFunc(func(e router.Event) {
+				if e.Kind == router.EventStored {
+					stored = append(stored, e)
+				}
+			}),
+		}, farmRoute(in, to))
+		stop := passSomething(in)
+		if n := deliverPatiently(t, in, farmMessage("1", "endpoint", "context", "waits")); n != 3 {
+			t.Errorf("acked in delivery %d, want 3", n)
+		}
+		stop()
+		r.wantStop(t)
+		if len(stored) != 1 || stored[0].Delay != 30*time.Millisecond {
+			t.Errorf("stored %+v, want one that took 30ms", stored)
+		}
+	})
+}

@@ -39,10 +39,9 @@ const subscribeOverdue = time.Minute
 type intake struct {
 	*route
 
-	ctx     context.Context // of the subscription; cancelled after the drain
+	ctx     context.Context // of the subscription; cancelled when the messages in flight are done
 	start   <-chan struct{} // closed: every route has tried to subscribe
 	stop    <-chan struct{} // closed: take no more messages; what the source has is drained before
-	release <-chan struct{} // closed: the messages in flight are done
 	abandon <-chan struct{} // closed: the time is over
 
 	running   *sync.WaitGroup // counts all goroutines
@@ -74,12 +73,8 @@ func (in *intake) run() {
 		return
 	case <-in.stop:
 	}
+	<-in.ctx.Done()
 	// A subscriber that is just handing over a message must not hang.
-	select {
-	case <-in.release:
-	case <-in.abandon:
-		return
-	}
 	for {
 		select {
 		case msg, ok := <-messages:
@@ -162,9 +157,8 @@ func (in *intake) subscribe(topic string) <-chan *message.Message {
 	}
 }
 
-// attempt subscribes. While it does, and only then, stopping cancels the
-// subscription.
-func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
+// attempt subscribes.
+func (in *intake) attempt(topic string) (messages <-chan *message.Message, err error) {
 	var sink sinks.Description
 	if in.To != nil {
 		sink = in.To.Describe()
@@ -175,28 +169,15 @@ func (in *intake) attempt(topic string) (<-chan *message.Message, error) {
 		asked.To = in.From
 	}
 	ctx, cancel := context.WithCancel(msgctx.WithSubscription(in.ctx, asked))
-	subscribed := make(chan struct{})
-	defer close(subscribed)
-	// Ends when this function does.
-	go func() {
-		select {
-		case <-in.stop:
-			select {
-			case <-subscribed:
-			default:
-				cancel()
-			}
-		case <-subscribed:
+	defer func() {
+		if err != nil {
+			cancel()
 		}
 	}()
-	var messages <-chan *message.Message
-	err := guarded(func() (err error) {
+	err = guarded(func() (err error) {
 		messages, err = in.From.Subscribe(ctx, topic)
 		return err
 	})
-	if err != nil {
-		cancel()
-	}
 	in.gives.Store(in.alone && asked.Given)
 	// The subscription lives until in.ctx ends, which it does with the Router.
 	return messages, err

@@ -14,12 +14,9 @@ type names []name
 
 type name struct{ key, value any }
 
-// Value is that of a context; nil has none.
-func (n *names) Value(key any) any {
-	if n == nil {
-		return nil
-	}
-	for _, one := range *n {
+// Value is that of a context.
+func (n names) Value(key any) any {
+	for _, one := range n {
 		if one.key == key {
 			return one.value
 		}
@@ -29,7 +26,7 @@ func (n *names) Value(key any) any {
 
 // watermillNames returns those of a route. The topic that a message is published to is
 // not among them: it follows from the message.
-func watermillNames(r *Route) *names {
+func watermillNames(r *Route) names {
 	n := names{
 		{keyOf(message.HandlerNameFromCtx), r.Name},
 		{keyOf(message.SubscriberNameFromCtx), fmt.Sprintf("%T", r.From)},
@@ -38,7 +35,7 @@ func watermillNames(r *Route) *names {
 	if r.To != nil {
 		n = append(n, name{keyOf(message.PublisherNameFromCtx), fmt.Sprintf("%T", r.To)})
 	}
-	return &n
+	return n
 }
 
 // keyOf returns the key by which read looks into a context. Watermill exports the

@@ -10,6 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/router"
@@ -74,5 +75,42 @@ func TestReplayDuringOutage(t *testing.T) {
 		testkit.NoError(t, r.Close())
 		_, err := r.Replay(t.Context(), q, everything)
 		wantErr(t, err, router.ErrClosed)
+	})
+}
+
+// A replay may meet an outage before Run. Afterwards, too, messages stay where they are while nothing passes at any route,
+// so that they hold their source back.
+func TestReplayInAnOutageBeforeRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var isDown atomic.Bool
+		q, from := &poisonqueue.Queue{}, newSource()
+		testkit.NoError(t, q.Publish(router.DefaultPoisonTopic, poisonRecord("0", 0)))
+		to := newSink(func(string, *message.Message) error {
+			if isDown.Load() {
+				return down
+			}
+			return nil
+		})
+		r := build(t, router.Config{Poison: q, Retry: router.RetrySettings{MaxBackoff: time.Second}}, farmRoute(from, to))
+		isDown.Store(true)
+		replayed := make(chan struct{})
+		go func() { replayAll(t, r, q); close(replayed) }()
+		time.Sleep(time.Minute)
+		go func() { _ = r.Run(t.Context()) }()
+		<-r.Running()
+		defer func() { _ = r.Close() }()
+		isDown.Store(false)
+		<-replayed
+		isDown.Store(true)
+		msg := farmMessage("1", "e", "1", "p")
+		msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Nack: &msgctx.Nack{}}))
+		from.messages <- msg
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !isOpen(msg) {
+			t.Error("the message has left its place, although nothing passes")
+		}
+		isDown.Store(false)
+		wantAck(t, msg)
 	})
 }

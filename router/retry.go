@@ -109,8 +109,9 @@ type Retry struct {
 	policy backoff.Policy
 	logger watermill.LoggerAdapter
 
-	mu    sync.Mutex
-	gates []*gates // one per use of Middleware
+	mu      sync.Mutex
+	gates   []*gates // one per use of Middleware
+	company *company // of all gates, in a Router
 }
 
 // NewRetry returns the middleware, or an error that matches [ErrConfig]. A nil
@@ -178,10 +179,11 @@ func (r *Retry) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	}
 }
 
-// share makes the handlers those of a source that others share.
+// share makes the handlers those of a source that others share. It is called before there are messages.
 func (r *Retry) share(c *company) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.company = c
 	for _, g := range r.gates {
 		g.mu.Lock()
 		g.company = c

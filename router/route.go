@@ -120,7 +120,7 @@ type route struct {
 	dedup    *Dedup
 	chain    message.HandlerFunc
 	logger   watermill.LoggerAdapter
-	names    *names // for the contexts of messages
+	names    names  // for the contexts of messages
 	done     func() // called when a message is acked or nacked
 	// unchanged: neither Transform nor a middleware stands between what is received and what is
 	// published, so one is a copy of the other.

@@ -1,11 +1,9 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
@@ -92,18 +91,17 @@ type Router struct {
 	ending  atomic.Value  // holds the Done channel of Run's context
 	stop    chan struct{} // closed when Close begins: no more waits, and no more intake, except of what is drained
 	drawn   chan struct{} // closed when the sources have been drained: no more intake
-	release chan struct{} // closed when the messages in flight are done
 	abandon chan struct{} // closed at the end of Close
 	running chan struct{} // closed when every route has tried to subscribe
 
-	cancel  context.CancelFunc // of the subscriptions; set by Run
+	cancel  context.CancelFunc // of the subscriptions; set by Run, called when the messages in flight are done
 	unhold  func()             // lets held subscribers start; set by Run, idempotent
 	intakes sync.WaitGroup     // their goroutines
 	active  sync.WaitGroup     // routes that have not ended
 	idle    chan struct{}      // gets a token whenever a route has no message in flight
 
-	closeErr  error         // of Close, once hasClosed is closed
-	hasClosed chan struct{} // closed at the end of the first Close
+	life     *lifecycle.Life
+	closeErr error // of Close
 }
 
 // New returns a Router without routes, or an error that matches [ErrConfig]. A
@@ -116,15 +114,14 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 	logger = warnlog.Or(logger)
 	config.Dedup = config.Dedup.ownStore()
 	return &Router{
-		config:    config,
-		logger:    logger,
-		stop:      make(chan struct{}),
-		drawn:     make(chan struct{}),
-		release:   make(chan struct{}),
-		abandon:   make(chan struct{}),
-		hasClosed: make(chan struct{}),
-		running:   make(chan struct{}),
-		idle:      make(chan struct{}, 1),
+		config:  config,
+		logger:  logger,
+		stop:    make(chan struct{}),
+		drawn:   make(chan struct{}),
+		abandon: make(chan struct{}),
+		running: make(chan struct{}),
+		idle:    make(chan struct{}, 1),
+		life:    lifecycle.New(),
 	}, nil
 }
 
@@ -137,11 +134,10 @@ func (r *Router) Add(config Route) error {
 		return err
 	}
 	if config.To != nil && sameSink(config.To, r.config.Poison) {
-		poison := cmp.Or(r.config.PoisonTopic, DefaultPoisonTopic)
-		if config.ToTopic == poison {
+		if config.ToTopic == r.config.PoisonTopic {
 			return fmt.Errorf("%w: route %q: the topic in the sink is that of the poison queue", ErrConfig, config.Name)
 		}
-		config.TopicFunc = keepOff(config.TopicFunc, poison, config.To.TopicSegment)
+		config.TopicFunc = keepOff(config.TopicFunc, r.config.PoisonTopic, config.To.TopicSegment)
 	}
 	rt := &route{
 		Route:    config,
@@ -193,11 +189,16 @@ func (r *Router) register(rt *route) error {
 	case r.started:
 		return ErrStarted
 	}
+	shared := &company{}
 	for _, other := range r.routes {
 		if other.Name == rt.Name {
 			return fmt.Errorf("%w: route %q exists", ErrConfig, rt.Name)
 		}
+		if same(other.From, rt.From) {
+			shared = other.retry.company
+		}
 	}
+	rt.retry.share(shared)
 	r.routes = append(r.routes, rt)
 	return nil
 }
@@ -324,10 +325,9 @@ func (r *Router) start(ctx context.Context) error {
 			close(r.running)
 		}
 	}
-	r.acquaint()
 	for _, rt := range r.routes {
 		in := &intake{
-			route: rt, ctx: subscriptions, start: ready, stop: r.stop, release: r.release, abandon: r.abandon,
+			route: rt, ctx: subscriptions, start: ready, stop: r.stop, abandon: r.abandon,
 			running: &r.intakes, attempted: attempted,
 		}
 		if _, drains := rt.From.(drainer); drains {
@@ -342,19 +342,6 @@ func (r *Router) start(ctx context.Context) error {
 	}
 	r.started, r.cancel = true, cancel
 	return nil
-}
-
-// acquaint tells the routes which of them share a source.
-func (r *Router) acquaint() {
-	companies := make(map[int]*company)
-	for i, rt := range r.routes {
-		first := slices.IndexFunc(r.routes, func(other *route) bool { return same(other.From, rt.From) })
-		if first < 0 || first == i { // without a first: values that cannot be compared
-			first = i
-			companies[i] = &company{}
-		}
-		rt.retry.share(companies[first])
-	}
 }
 
 // Running returns a channel that is closed when Run has tried to subscribe every

@@ -32,14 +32,9 @@ func (r *Router) drainTimeout() time.Duration { return r.config.CloseTimeout - r
 // [subscriber.Subscriber.Drain]: https://pkg.go.dev/github.com/agrimill/agrimill/subscriber#Subscriber.Drain
 func (r *Router) Close() error {
 	r.mu.Lock()
-	first := !r.closed
 	r.closed = true
 	r.mu.Unlock()
-	if first {
-		r.closeErr = r.shutdown()
-		close(r.hasClosed)
-	}
-	<-r.hasClosed
+	r.life.Close(func() { r.closeErr = r.shutdown() })
 	return r.closeErr
 }
 
@@ -92,7 +87,6 @@ func (r *Router) shutdown() error {
 		}
 		r.cancel()
 	}
-	close(r.release)
 
 	var closing closer
 	for _, rt := range routes {

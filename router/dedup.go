@@ -175,7 +175,7 @@ type dedupID struct {
 
 func dedupIDOf(ctx context.Context) (dedupID, bool) {
 	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok && d.key != (Key{}) {
-		return dedupID{d.key, d.named}, true
+		return d.dedupID, true
 	}
 	id, ok := ctx.Value(dedupIDKey{}).(dedupID)
 	return id, ok
@@ -194,152 +194,152 @@ func recordKey(scope, id string, msg *message.Message, content Key) Key {
 //
 // [gateway.KeyDedupID]: https://pkg.go.dev/github.com/agrimill/agrimill/gateway#KeyDedupID
 func DedupID(ctx context.Context) (string, bool) {
-	if id, ok := dedupIDOf(ctx); ok {
-		return id.key.String(), true
+	id, ok := dedupIDOf(ctx)
+	if !ok {
+		return "", false
 	}
-	return "", false
+	return id.key.String(), true
+}
+
+// claimed is a message whose keys are reserved while it is handled.
+type claimed struct {
+	*Dedup
+	ctx   context.Context
+	msg   *message.Message
+	del   *delivery // nil in another Router
+	scope string
+	dedupID
+	keys  Keys // are recorded once it is handled
+	held  Keys // are reserved: of a replay its ID alone, as two records are not one, however equal they are
+	token Token
 }
 
 // Middleware is the message.HandlerMiddleware.
 func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
-		scope := d.config.Scope
-		if scope == "" {
-			scope = message.HandlerNameFromCtx(msg.Context())
+		c := claimed{Dedup: d, ctx: msg.Context(), msg: msg, del: deliveryOf(msg), scope: d.config.Scope}
+		if c.scope == "" {
+			c.scope = message.HandlerNameFromCtx(c.ctx)
 		}
-		keys, err := d.config.KeyFunc(scope, msg)
+		keys, err := d.config.KeyFunc(c.scope, msg)
 		if err != nil {
 			return nil, fmt.Errorf("dedup key: %w", err)
 		}
 		if keys.Valid() != nil {
 			return h(msg)
 		}
-		del := deliveryOf(msg)
-		replayed := del != nil && del.replay != nil
+		replayed := c.del != nil && c.del.replay != nil
 		if replayed && keys.Delivery == (Key{}) {
-			keys.Delivery = recordKey(scope, del.replay.record, msg, keys.Content)
+			keys.Delivery = recordKey(c.scope, c.del.replay.record, msg, keys.Content)
 		}
-		key, named := keys.Delivery, true
-		if key == (Key{}) {
-			key, named = keys.Content, false
+		c.dedupID = dedupID{keys.Delivery, true}
+		if keys.Delivery == (Key{}) {
+			c.dedupID = dedupID{keys.Content, false}
 		}
-		handled := Claim{Keys: keys, Owner: d.config.Owner}
-		claim := handled
+		c.keys, c.held = keys, keys
 		if replayed {
-			// Two records are not one, however equal they are.
-			claim.Keys = Keys{Delivery: key}
+			c.held = Keys{Delivery: c.key}
 		}
-		token, mine, err := d.reserve(scope, key, handled, claim, msg)
-		if !mine {
+		if mine, err := c.reserve(); !mine {
 			return nil, err
 		}
-		if del != nil {
-			del.key, del.named = key, named
+		if c.del != nil {
+			c.del.dedupID = c.dedupID
 		} else {
-			ctx := msg.Context()
-			msg.SetContext(context.WithValue(ctx, dedupIDKey{}, dedupID{key, named}))
-			defer msg.SetContext(ctx)
+			msg.SetContext(context.WithValue(c.ctx, dedupIDKey{}, c.dedupID))
+			defer msg.SetContext(c.ctx)
 		}
-		return d.handle(h, scope, handled, claim, token, msg)
+		return c.handle(h)
 	}
 }
 
-// reserve reserves the keys of claim. mine reports whether the caller is to handle the message; else it was handled,
-// which is recorded, or err says why it cannot be handled now.
-func (d *Dedup) reserve(scope string, key Key, handled, claim Claim, msg *message.Message) (token Token, mine bool, err error) {
-	ctx := msg.Context()
+// reserve reports whether the caller is to handle the message; else it was handled, which is recorded, or err says why
+// it cannot be handled now.
+func (c *claimed) reserve() (mine bool, err error) {
 	stoppoint.At(stoppoint.Reserve)
 	var reserved Reservation
 	err = guarded(func() (err error) {
-		reserved, err = d.config.Store.Reserve(ctx, claim, d.config.Lease)
+		reserved, err = c.config.Store.Reserve(c.ctx, Claim{c.held, c.config.Owner}, c.config.Lease)
 		return err
 	})
 	if err != nil {
-		return Token{}, false, storeError("reserve", err)
+		return false, storeError("reserve", err)
 	}
-	switch reserved.State {
-	case Reserved:
-		d.waits.over(scope, key)
-		d.waits.gone(reserved.From)
-		return reserved.Token, true, nil
-	case Committed:
-		d.waits.over(scope, key)
-		if del := deliveryOf(msg); del != nil {
-			del.duplicate = true
-		}
-		if own := (Keys{Delivery: handled.Keys.Delivery}); reserved.Key == ContentKey && own.Valid() == nil {
-			// The content key may tell nothing any more when it is redelivered.
-			d.commit(ctx, scope, Claim{Keys: own, Owner: d.config.Owner}, Token{}, msg)
-		}
-		observe(d.config.Observer, Event{Route: scope, Kind: EventDuplicate, Context: ctx, Message: msg})
-		return Token{}, false, nil
+	if reserved.State != Reserved && reserved.State != Committed {
+		return false, c.waits.busy(c.scope, c.key, reserved)
 	}
-	return Token{}, false, d.waits.busy(scope, key, reserved)
+	c.waits.over(c.scope, c.key)
+	if reserved.State == Reserved {
+		c.waits.gone(reserved.From)
+		c.token = reserved.Token
+		return true, nil
+	}
+	if c.del != nil {
+		c.del.duplicate = true
+	}
+	if own := (Keys{Delivery: c.keys.Delivery}); reserved.Key == ContentKey && own.Valid() == nil {
+		// The content key may tell nothing any more when it is redelivered.
+		c.commit(c.ctx, c.scope, own, Token{}, c.msg)
+	}
+	observe(c.config.Observer, Event{Route: c.scope, Kind: EventDuplicate, Context: c.ctx, Message: c.msg})
+	return false, nil
 }
 
 // handle calls h and settles the claim.
-func (d *Dedup) handle(h message.HandlerFunc, scope string, handled, claim Claim, token Token, msg *message.Message) (out []*message.Message, err error) {
-	ctx, del := msg.Context(), deliveryOf(msg)
+func (c *claimed) handle(h message.HandlerFunc) (out []*message.Message, err error) {
+	del := c.del
 	// In a defer, so that a panic releases the key too.
 	done := false
 	defer func() {
 		if done && del == nil && len(out) > 0 {
-			go d.settleLater(context.WithoutCancel(ctx), scope, handled, claim, token, msg)
+			later := *c
+			go func() { // Watermill's Router has yet to publish it. Ends with the ack or nack.
+				select {
+				case <-later.msg.Acked():
+					later.settle(true)
+				case <-later.msg.Nacked():
+					later.settle(false)
+				}
+			}()
 			return
 		}
-		d.settle(ctx, del, scope, handled, claim, token, msg, done)
+		c.settle(done)
 	}()
-	out, err = h(msg)
+	out, err = h(c.msg)
 	// What a filter rejects was not handled: the filter may want it next time.
 	done = err == nil && (del == nil || !del.rejected)
 	return out, err
 }
 
-// settleLater is for a message whose handler returned what Watermill's Router has yet to publish. It ends with the ack or nack.
-func (d *Dedup) settleLater(ctx context.Context, scope string, handled, claim Claim, token Token, msg *message.Message) {
-	select {
-	case <-msg.Acked():
-		d.settle(ctx, nil, scope, handled, claim, token, msg, true)
-	case <-msg.Nacked():
-		d.settle(ctx, nil, scope, handled, claim, token, msg, false)
-	}
-}
-
 // settle records that the message was handled, or releases what is reserved.
-func (d *Dedup) settle(ctx context.Context, del *delivery, scope string, handled, claim Claim, token Token, msg *message.Message, done bool) {
-	d.commitSynced(ctx, scope)
-	if done && handled.Keys.MaybeRepeated {
-		d.maybeRepeated.Add(1)
+func (c *claimed) settle(done bool) {
+	// Each that is handled makes room for itself. A record that outlived what the broker has lost would have its message
+	// dropped when it comes again, so they are recorded only now.
+	for range 2 {
+		if keys, ok := c.survived.take(); ok {
+			c.commit(c.ctx, c.scope, keys, Token{}, nil)
+		}
 	}
-	if done && del.horizon() == nil {
-		d.commit(ctx, scope, handled, token, msg)
+	if done && c.keys.MaybeRepeated {
+		c.maybeRepeated.Add(1)
+	}
+	if done && c.del.horizon() == nil {
+		c.commit(c.ctx, c.scope, c.keys, c.token, c.msg)
 		return
 	}
-	d.release(ctx, claim, token, msg)
+	c.release()
 	if done {
-		del.records = append(del.records, msgctx.Record{Into: &d.survived, Keys: [...][16]byte{handled.Keys.Delivery, handled.Keys.Content}})
-	}
-}
-
-// commitSynced records those that were handled before and survive a power cut now, two at most: each that is handled makes room for
-// itself. A record that outlived what the broker has lost would have its message dropped when it comes again.
-func (d *Dedup) commitSynced(ctx context.Context, scope string) {
-	for range 2 {
-		keys, ok := d.survived.take()
-		if !ok {
-			return
-		}
-		d.commit(ctx, scope, Claim{Keys: keys, Owner: d.config.Owner}, Token{}, nil)
+		c.del.records = append(c.del.records, msgctx.Record{Into: &c.survived, Keys: [...][16]byte{c.keys.Delivery, c.keys.Content}})
 	}
 }
 
 // commit never fails the message: it is handled, and handling it again because
 // the store is down would make the duplicate that the store is there to prevent.
-func (d *Dedup) commit(ctx context.Context, scope string, claim Claim, token Token, msg *message.Message) {
+func (d *Dedup) commit(ctx context.Context, scope string, keys Keys, token Token, msg *message.Message) {
 	stoppoint.At(stoppoint.Commit)
 	ctx, cancel := d.storeContext(ctx)
 	defer cancel()
-	if err := guarded(func() error { return d.config.Store.Commit(ctx, claim, token, d.config.TTL) }); err != nil {
+	if err := guarded(func() error { return d.config.Store.Commit(ctx, Claim{keys, d.config.Owner}, token, d.config.TTL) }); err != nil {
 		err = storeError("commit", err)
 		text := RedactError(err, msg)
 		fields := watermill.LogFields{"route": scope}
@@ -358,12 +358,12 @@ func (d *Dedup) commit(ctx context.Context, scope string, claim Claim, token Tok
 }
 
 // release leaves the rest to the lease when the store is down.
-func (d *Dedup) release(ctx context.Context, claim Claim, token Token, msg *message.Message) {
-	ctx, cancel := d.storeContext(ctx)
+func (c *claimed) release() {
+	ctx, cancel := c.storeContext(c.ctx)
 	defer cancel()
-	if err := guarded(func() error { return d.config.Store.Release(ctx, claim, token) }); err != nil {
-		d.logger.Debug("reservation not released; it expires with its lease", watermill.LogFields{
-			"message_uuid": msg.UUID, "error": RedactError(err, msg),
+	if err := guarded(func() error { return c.config.Store.Release(ctx, Claim{c.held, c.config.Owner}, c.token) }); err != nil {
+		c.logger.Debug("reservation not released; it expires with its lease", watermill.LogFields{
+			"message_uuid": c.msg.UUID, "error": RedactError(err, c.msg),
 		})
 	}
 }

@@ -22,9 +22,7 @@ type delivery struct {
 	// replay: it comes from the poison queue, and is nowhere else; nil otherwise.
 	replay *replayed
 
-	// key is that of [Dedup]; zero without one. named: it names the delivery, and not only what a sender sent.
-	key   Key
-	named bool
+	dedupID // that of [Dedup]; zero without one
 	// touched: the sink took the message in this attempt, so success means that
 	// the sink is there. A filtered message or a duplicate proves nothing.
 	// Without a sink, the handler counts as one.

@@ -71,7 +71,6 @@ type gate struct {
 	listed bool   // it was logged that the topic is refused
 	seen   uint64 // successes when it was closed
 	unsure bool   // everything had failed, so it is not known whether the topic alone does
-	here   int    // who waits at it
 	used   time.Time
 	text   string
 }
@@ -87,7 +86,6 @@ type lane struct {
 	failed   time.Time       // the last time
 	next     time.Time       // not to be probed before, unless something else passes, or
 	wake     <-chan struct{} // is closed: the sink is back
-	kick     chan struct{}   // is closed: next has changed
 }
 
 // turn is the right to probe, until it is over.
@@ -101,7 +99,7 @@ type turn struct {
 func newGate(topic string, now time.Time) *gate {
 	o := &gate{topic: topic, since: now, used: now, over: make(chan struct{})}
 	for _, l := range []*lane{&o.fresh, &o.again} {
-		l.turn, l.kick, l.next = make(chan struct{}, 1), make(chan struct{}), now
+		l.turn, l.next = make(chan struct{}, 1), now
 		l.turn <- struct{}{}
 	}
 	return o
@@ -163,13 +161,12 @@ func (g *gates) wait(ctx context.Context, o *gate, again bool, yield <-chan stru
 	}
 	token, result := l.turn, waitEnded
 	var due <-chan time.Time
-	var wake, kick <-chan struct{}
+	var wake <-chan struct{}
 wait:
 	for {
 		select {
 		case <-token:
 			token = nil // it is ours
-		case <-kick:
 		case <-due:
 			return g.probe(o, l, false), waitProbe
 		case <-wake:
@@ -186,7 +183,7 @@ wait:
 			break wait
 		}
 		g.mu.Lock()
-		due, wake, kick = time.After(time.Until(g.due(o, l))), l.wake, l.kick
+		due, wake = time.After(time.Until(g.due(o, l))), l.wake
 		g.mu.Unlock()
 	}
 	if token == nil {
@@ -198,7 +195,6 @@ wait:
 func (g *gates) stay(o *gate, l *lane, n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	o.here += n
 	l.here += n
 	o.used = time.Now()
 }
@@ -311,8 +307,6 @@ func (g *gates) reached(topics []string) (opened []*gate) {
 			o.unsure = true
 			for _, l := range []*lane{&o.fresh, &o.again} {
 				l.failures, l.next = 0, now
-				close(l.kick)
-				l.kick = make(chan struct{})
 			}
 		}
 	}
@@ -332,7 +326,7 @@ func (g *gates) sweep(now time.Time) {
 	}
 	g.swept = now
 	for topic, o := range g.topics {
-		if o.here == 0 && now.Sub(o.used) >= topicGateForgotten {
+		if o.fresh.here+o.again.here == 0 && now.Sub(o.used) >= topicGateForgotten {
 			delete(g.topics, topic)
 			close(o.over)
 		}

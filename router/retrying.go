@@ -281,10 +281,22 @@ func (t *retrying) failed(d *delivery, err error) error {
 		t.passed()
 	}
 
-	delay, yields, final := t.delay(&class, err, interrupted)
-	if final != nil {
-		return final
+	switch class {
+	case ClassPermanent, ClassRedeliver, ClassOutage, ClassShutdown:
+		t.others++
+	default: // an error of no other class is one of a handler
+		class = ClassHandler
+		t.failures++
 	}
+	switch {
+	case class == ClassPermanent, class == ClassRedeliver:
+		return t.giveUp(class, err)
+	case interrupted:
+		return t.interrupted(err)
+	case class == ClassHandler && t.failures >= t.config.MaxAttempts && !t.ended():
+		return t.giveUp(class, err)
+	}
+	delay, yields := t.delay(class, err)
 	if t.ended() {
 		return t.interrupted(err)
 	}
@@ -297,33 +309,17 @@ func (t *retrying) failed(d *delivery, err error) error {
 	return t.wait(d, err, delay, yields)
 }
 
-// delay returns how long a message that has failed is to wait at least, or at which gate elsewhere; final is the error
-// with which it is given up, if it is. Errors of no other class are those of a handler.
-func (t *retrying) delay(class *Class, err error, interrupted bool) (delay time.Duration, yields *gate, final error) {
+// delay returns how long a message that has failed is to wait at least, or at which gate elsewhere.
+func (t *retrying) delay(class Class, err error) (delay time.Duration, yields *gate) {
 	switch {
-	case *class == ClassPermanent, *class == ClassRedeliver:
-		t.others++
-		return 0, nil, t.giveUp(*class, err)
-	case interrupted:
-		t.others++
-		return 0, nil, t.interrupted(err)
-	case *class == ClassOutage && errors.Is(err, ErrReserved):
-		t.others++
-		return reservedDelay(err, t.last), nil, nil
-	case *class == ClassOutage:
-		t.others++
-		delay, yields = t.outage(err)
-		return delay, yields, nil
-	case *class == ClassShutdown:
-		t.others++
-		return t.policy.Delay(t.others - 1), nil, nil
+	case errors.Is(err, ErrReserved) && class == ClassOutage:
+		return reservedDelay(err, t.last), nil
+	case class == ClassOutage:
+		return t.outage(err)
+	case class == ClassShutdown:
+		return t.policy.Delay(t.others - 1), nil
 	}
-	*class = ClassHandler
-	t.failures++
-	if t.failures >= t.config.MaxAttempts && !t.ended() {
-		return 0, nil, t.giveUp(*class, err)
-	}
-	return t.policy.Delay(t.failures - 1), nil, nil
+	return t.policy.Delay(t.failures - 1), nil
 }
 
 // reservedDelay is how long a message stays away that finds its key reserved: about as long as it has waited, by all its

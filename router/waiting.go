@@ -53,7 +53,6 @@ type waits struct {
 	mu    sync.Mutex
 	byKey map[Key]*waitFor
 	swept time.Time
-	told  int // of the waits
 	// wokenFor is the holder that was gone latest, and woken when what waits for it was woken.
 	wokenFor Owner
 	woken    time.Time
@@ -73,7 +72,6 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 	w.mu.Lock()
 	one := w.byKey[key]
 	if one == nil || now.Sub(one.seen) > waitForgotten {
-		w.drop(key)
 		one = &waitFor{since: now}
 		if w.byKey == nil {
 			w.byKey = map[Key]*waitFor{}
@@ -85,10 +83,7 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 	w.sweep(now)
 	waited, waiting := now.Sub(one.since), len(w.byKey)
 	tell := !one.told && waited >= waitTold
-	if tell {
-		one.told = true
-		w.told++
-	}
+	one.told = one.told || tell
 	w.mu.Unlock()
 	if tell {
 		fields := watermill.LogFields{
@@ -108,9 +103,8 @@ func (w *waits) over(route string, key Key) {
 		return
 	}
 	w.mu.Lock()
-	told := w.told
 	w.drop(key)
-	ended := told > 0 && w.told == 0
+	ended := len(w.byKey) == 0
 	w.mu.Unlock()
 	if ended {
 		if suppressed, ok := w.line.Over(); ok {
@@ -184,13 +178,8 @@ func (w *waits) report() (n int, by []CopyWait) {
 
 // drop removes a wait. w.mu is held.
 func (w *waits) drop(key Key) {
-	if one := w.byKey[key]; one != nil {
-		if one.told {
-			w.told--
-		}
-		delete(w.byKey, key)
-		w.some.Store(len(w.byKey) > 0)
-	}
+	delete(w.byKey, key)
+	w.some.Store(len(w.byKey) > 0)
 }
 
 // sweep drops what is forgotten, now and then. w.mu is held.

@@ -50,7 +50,7 @@ var mutants = []struct {
 		{"what a transform drops is not remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "done = err == nil && (del == nil || !del.filtered)"},
 		{"nothing is remembered", "router/dedup.go", "done = err == nil && (del == nil || !del.rejected)", "_, _ = err, del"},
 		{"a recognized repetition is not remembered", "router/dedup.go", "reserved.Key == ContentKey && own.Valid() == nil", "false"},
-		{"a replay goes by the content", "router/dedup.go", "claim.Keys = Keys{Delivery: key}", "claim.Keys = keys"},
+		{"a replay goes by the content", "router/dedup.go", "c.held = Keys{Delivery: c.key}", "c.held = keys"},
 		{"a replay is taken for the attempt before", "router/produced.go", "buf = binary.AppendUvarint(buf, uint64(n.replay))", "buf = binary.AppendUvarint(buf, 0)"},
 		{"made messages are named without payload", "router/produced.go", "if bytes.Equal(m.Payload, n.received.Payload) {", "if bytes.Equal(m.Payload, n.received.Payload) || true {"},
 		{"made messages are named without metadata", "router/produced.go", "		set = append(set, key)\n", ""},

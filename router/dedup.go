@@ -14,6 +14,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
 
+	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/stoppoint"
@@ -114,33 +115,55 @@ type Dedup struct {
 	maybeRepeated atomic.Uint64 // messages that were handled with Keys.MaybeRepeated
 	// forgotten counts messages that could not be remembered: with a full disk, every one.
 	forgotten ratelog.Line
-	survived  survived
+
+	life      *lifecycle.Life // of what records
+	mu        sync.Mutex
+	survived  []Keys // of what was handled and survives a power cut since; they are yet to be recorded
+	recording int    // how many goroutines do that
 }
 
-// survived has the keys of what was handled and survives a power cut since. They are yet to be recorded.
-type survived struct {
-	mu   sync.Mutex
-	keys [][2][16]byte
-}
+// maxRecording is how many goroutines record what has survived: stores share a sync among those that commit at the same time.
+const maxRecording = 16
+
+// recorder is a [Dedup] to whom the subscriber tells what survives a power cut. A record that outlived what the broker has
+// lost would have its message dropped when it comes again.
+type recorder Dedup
 
 // Record implements [msgctx.Recorder].
-func (s *survived) Record(keys [2][16]byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys = append(s.keys, keys)
+func (r *recorder) Record(keys [2][16]byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.survived = append(r.survived, Keys{Delivery: keys[0], Content: keys[1]})
+	if r.recording < maxRecording && r.life.Enter() {
+		r.recording++
+		go (*Dedup)(r).record() // ends when all is recorded
+	}
 }
 
-func (s *survived) take() (keys Keys, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last := len(s.keys) - 1
-	if last < 0 {
-		s.keys = nil
-		return Keys{}, false
+func (d *Dedup) record() {
+	defer d.life.Leave()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.survived) > 0 {
+		last := len(d.survived) - 1
+		keys := d.survived[last]
+		d.survived = d.survived[:last]
+		d.mu.Unlock()
+		d.commit(context.Background(), d.config.Scope, keys, Token{}, nil)
+		d.mu.Lock()
 	}
-	keys = Keys{Delivery: s.keys[last][0], Content: s.keys[last][1]}
-	s.keys = s.keys[:last]
-	return keys, true
+	d.survived = nil
+	d.recording--
+}
+
+// recorded waits until limit for what is being recorded. Then nothing more is.
+func (d *Dedup) recorded(limit <-chan struct{}) {
+	d.life.Close(func() {
+		select {
+		case <-d.life.Idle():
+		case <-limit:
+		}
+	})
 }
 
 // NewDedup returns the middleware, or an error that matches [ErrConfig]. A nil
@@ -157,7 +180,7 @@ func NewDedup(config DedupConfig, logger watermill.LoggerAdapter) (*Dedup, error
 		}
 	}
 	logger = warnlog.Or(logger)
-	return &Dedup{config: config, logger: logger, waits: waits{logger: logger}}, nil
+	return &Dedup{config: config, logger: logger, waits: waits{logger: logger}, life: lifecycle.New()}, nil
 }
 
 // storeError is a failure of the store, a panic included.
@@ -313,13 +336,6 @@ func (c *claimed) handle(h message.HandlerFunc) (out []*message.Message, err err
 
 // settle records that the message was handled, or releases what is reserved.
 func (c *claimed) settle(done bool) {
-	// Each that is handled makes room for itself. A record that outlived what the broker has lost would have its message
-	// dropped when it comes again, so they are recorded only now.
-	for range 2 {
-		if keys, ok := c.survived.take(); ok {
-			c.commit(c.ctx, c.scope, keys, Token{}, nil)
-		}
-	}
 	if done && c.keys.MaybeRepeated {
 		c.maybeRepeated.Add(1)
 	}
@@ -329,7 +345,7 @@ func (c *claimed) settle(done bool) {
 	}
 	c.release()
 	if done {
-		c.del.records = append(c.del.records, msgctx.Record{Into: &c.survived, Keys: [...][16]byte{c.keys.Delivery, c.keys.Content}})
+		c.del.records = append(c.del.records, msgctx.Record{Into: (*recorder)(c.Dedup), Keys: [...][16]byte{c.keys.Delivery, c.keys.Content}})
 	}
 }
 

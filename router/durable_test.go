@@ -3,6 +3,7 @@ package router_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,7 +142,6 @@ func TestConfirmedOnceSynced(t *testing.T) {
 	if got := len(to.all()) + len(poison.all()); got != 3*n {
 		t.Errorf("%d were stored, want %d", got, 3*n)
 	}
-	sendSynced(t, server, n) // each makes room for two
 	testkit.Eventually(t, "all are recorded", func() bool { return store.n.Load() >= n-1 })
 }
 
@@ -257,4 +257,41 @@ func confirmedAll(server *gatewaytest.Server) bool {
 		}
 	}
 	return true
+}
+
+// What survives a power cut is recorded then, and not only with the messages after it: a repetition may be the next one.
+func TestWhatHasSurvivedIsRecorded(t *testing.T) {
+	const n = 100
+	synctest.Test(t, func(t *testing.T) {
+		to, source := newSyncingSink(), newSource()
+		r := start(t, router.Config{Poison: newSyncingSink()}, router.Route{
+			Name: "farm", From: source, Topic: "t", To: to, Durable: router.DurableSynced,
+		})
+		deliver := func(id, contextID string) *msgctx.Hold {
+			msg, nack := farmMessage(id, "endpoint", contextID, "p"), &msgctx.Nack{Holds: true}
+			msg.SetContext(msgctx.With(msg.Context(), msgctx.Value{Nack: nack}))
+			source.messages <- msg
+			wantAck(t, msg)
+			return nack.Held()
+		}
+		var held [n]*msgctx.Hold
+		for i := range n {
+			held[i] = deliver(strconv.Itoa(i), strconv.Itoa(i))
+		}
+		for _, hold := range held {
+			for _, record := range hold.Records {
+				record.Into.Record(record.Keys)
+			}
+		}
+		synctest.Wait()
+		for i := range n {
+			if hold := deliver("repeated "+strconv.Itoa(i), strconv.Itoa(i)); hold != nil {
+				t.Fatalf("message %d is stored again when its sender repeats it", i)
+			}
+		}
+		if got := r.Health()[0].Duplicates; got != n {
+			t.Errorf("%d duplicates, want %d", got, n)
+		}
+		to.wantStored(t, n)
+	})
 }

@@ -105,6 +105,9 @@ func (r *Router) shutdown() error {
 		}
 	}
 	closing.close("poison queue", r.config.Poison)
+	for _, rt := range routes {
+		rt.dedup.recorded(subscribers.Done())
+	}
 	if store, ok := r.config.Dedup.Store.(io.Closer); ok {
 		closing.close("dedup store", store)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -197,4 +198,35 @@ func closeWhile(t *testing.T, limit time.Duration, calls []string, text string) 
 	close(h.release)
 	synctest.Wait()
 	return took
+}
+
+// lateSource makes a subscription when it is told to, whatever has happened meanwhile.
+type lateSource struct {
+	*source
+	now chan struct{}
+}
+
+func (s *lateSource) Subscribe(context.Context, string) (<-chan *message.Message, error) {
+	<-s.now
+	messages := make(chan *message.Message)
+	close(messages)
+	return messages, nil
+}
+
+// A route does not run because its subscription comes about during the shutdown.
+func TestSubscriptionDuringTheShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from := &lateSource{newSource(), make(chan struct{})}
+		r := build(t, router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(t.Context()) }()
+		synctest.Wait()
+		go func() { _ = r.Close() }()
+		synctest.Wait()
+		close(from.now)
+		testkit.NoError(t, <-ended)
+		if got := r.Health()[0].State; got != router.StateStopped {
+			t.Errorf("state %q after Close, want %q", got, router.StateStopped)
+		}
+	})
 }

@@ -165,7 +165,7 @@ func (h *health) fail(text string) {
 func (h *health) setState(state RouteState) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.state != state {
+	if h.state != state && h.state != StateStopped { // a subscription may come about in the meantime
 		h.state, h.since = state, time.Now()
 	}
 }

@@ -33,16 +33,14 @@ const (
 
 // reservedError is an [ErrReserved], with what is known of the wait.
 type reservedError struct {
+	error
 	since time.Time // when the message began to wait
 	waits *waits
 	key   Key
 }
 
-// Error tells that a copy is being handled.
-func (e *reservedError) Error() string { return ErrReserved.Error() }
-
 // Unwrap returns [ErrReserved].
-func (e *reservedError) Unwrap() error { return ErrReserved }
+func (e *reservedError) Unwrap() error { return e.error }
 
 // waits knows which keys are waited for, through all deliveries of their messages.
 type waits struct {
@@ -94,7 +92,7 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 		}
 		warnlog.Limited(&w.line, w.logger, "message waits for a copy that is being handled elsewhere", fields)
 	}
-	return &reservedError{since: one.since, waits: w, key: key}
+	return &reservedError{error: ErrReserved, since: one.since, waits: w, key: key}
 }
 
 // over notes that nothing waits for the key any more.

@@ -196,8 +196,8 @@ func TestGateWaitEnds(t *testing.T) {
 				}
 			}
 		}
-		if g.all.here != 0 {
-			t.Errorf("%d wait, want none", g.all.here)
+		if here := g.all.fresh.here + g.all.again.here; here != 0 {
+			t.Errorf("%d wait, want none", here)
 		}
 		if g.waiting.Load() != 0 {
 			t.Errorf("%d wait, want none", g.waiting.Load())

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing/synctest"
-	"time"
-
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
 )
@@ -55,15 +52,5 @@ func (w *resyncWorld) come(events ...gateway.Event) {
 	for _, e := range events {
 		w.intake(w.Context(), e, 0)
 		synctest.Wait()
-	}
-}
-
-// none waits for long, and nothing comes.
-func (w *resyncWorld) none(messages <-chan *message.Message, after time.Duration) {
-	w.Helper()
-	select {
-	case msg := <-messages:
-		w.Fatalf("message %v came", msg.Metadata)
-	case <-time.After(after):
 	}
 }

@@ -265,3 +265,23 @@ func TestFilteredIsNotRemembered(t *testing.T) {
 		})
 	}
 }
+
+// A file is named by its messages, however they are listed and whether or not its context ID
+// is known.
+func TestDefaultKeysOfFiles(t *testing.T) {
+	key := func(m *message.Message) router.Key { return defaultKeys(t, "route", m).Delivery }
+	known := fileMessage("b,a,c", 1)
+	known.Metadata[gateway.KeyContextID] = "context"
+	lazy := fileMessage("a,b,c", 0)
+	lazy.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeLazy
+	for _, same := range []*message.Message{fileMessage("c, a,b", 1), known, lazy} {
+		if got, want := key(same), key(fileMessage("a,b,c", 1)); got != want {
+			t.Errorf("key = %v, want %v", got, want)
+		}
+	}
+	for _, other := range []string{"a,b", "ab,c", "abc", "a"} {
+		if key(fileMessage(other, 1)) == key(fileMessage("a,b,c", 1)) {
+			t.Errorf("%s and a,b,c have the same key", other)
+		}
+	}
+}

@@ -168,3 +168,18 @@ func TestStreamThatCannotBeRequested(t *testing.T) {
 		}
 	}
 }
+
+// What is asked for while there is no stream comes with the next one.
+func TestReconnectDuringBackoff(t *testing.T) {
+	w := newConnectionWorld(t)
+	w.open(0)
+	w.end(streamEnd{err: errCut})
+	w.wantFresh(w.now)
+	if w.tick(w.now, true) {
+		t.Error("a stream that is not open is closed")
+	}
+	w.open(0)
+	if w.tick(w.now, true) || !w.wake().IsZero() {
+		t.Error("reconnected, although all comes on this stream")
+	}
+}

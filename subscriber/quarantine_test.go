@@ -468,3 +468,20 @@ func TestQuarantineRemembersSoMany(t *testing.T) {
 		t.Errorf("%d records, want a, b, c and a", n)
 	}
 }
+
+// A confirmation that the service forgets is sent again when the event comes
+// again.
+func TestQuarantinedEventIsConfirmedAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{ConfirmationLag: time.Hour})
+	store := &shelf{}
+	sub := f.subscriber(f.quarantineConfig(store))
+	f.subscribe(sub, subscriber.AllData)
+	f.sendBroken(1)
+	testkit.Eventually(f, "confirmed", func() bool { return sub.Stats().Confirmed == 1 })
+	f.server.CutStreams()
+	testkit.Eventually(f, "confirmed again", func() bool { return sub.Stats().Confirmed == 2 })
+	if n := len(store.all()); n != 1 {
+		t.Errorf("%d records", n)
+	}
+}

@@ -372,3 +372,33 @@ func TestPoisonTellsWhere(t *testing.T) {
 		}
 	}
 }
+
+// The line of a poisoned message has what people ask for: the file's name, and the ID by
+// which sender and receiver know it.
+func TestPoisonLineNamesTheMessage(t *testing.T) {
+	logger := testkit.NewLog()
+	queue := testkit.Must(router.NewPoisonQueue(router.PoisonConfig{Publisher: newSink(nil), Name: "farm"}, logger))(t)
+	h := queue.Middleware(broken)
+	msg := farmMessage("1", "e", "context 1", "p")
+	msg.Metadata[gateway.KeyFilename] = strings.Repeat("ü", 1000)
+	handle(t, h, msg)
+	lines := logger.Lines(watermill.ErrorLogLevel)
+	if len(lines) != 1 {
+		t.Fatalf("lines has %d elements, want 1", len(lines))
+	}
+	testkit.Equal(t, lines[0].Fields, watermill.LogFields{
+		"route": "farm", "message_uuid": "1", "class": "permanent", "poison_topic": "poison", "attempts": 1,
+		"context_id": "context 1", "filename": strings.Repeat("ü", 126) + "…", "message_type": "iso:11783:-10:taskdata:zip",
+	})
+
+	// A route that poisons everything tells some, and how many it did not tell.
+	for range 5000 {
+		handle(t, h, msg)
+	}
+	if n := len(logger.Lines(watermill.ErrorLogLevel)); n != 20 {
+		t.Errorf("Lines has %d elements, want 20", n)
+	}
+	if n := len(logger.Lines(watermill.DebugLogLevel)); n != 4981 {
+		t.Errorf("Lines has %d elements, want 4981", n)
+	}
+}

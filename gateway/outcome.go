@@ -59,7 +59,7 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 	switch {
 	case !good:
 		x.retryAfter = x.c.cfg.Retry.retryAfter(resp.Header, time.Now())
-		return x.statusError(resp)
+		return x.unlessDuplicate(x.statusError(resp))
 	case x.req.op == opConfirm && x.status == http.StatusMultiStatus:
 		return &Error{Op: x.req.op, StatusCode: x.status, Err: &ResponseError{Reason: "it does not accept all confirmations"}}
 	case x.req.ignoreBody:

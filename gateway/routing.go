@@ -1,22 +1,27 @@
 package gateway
 
-import "strings"
+import (
+	"net/http"
+	"strings"
+)
 
-// The two routing failures of POST /messages share status 400. Only their texts
-// distinguish them on the wire, and this file is the only place that examines
-// the texts.
+// What a 400 of POST /messages means is told by its text alone. This file is the only place that
+// examines these texts.
 const (
 	// MessageNoRecipients is the text of a 400 for a message that was not delivered.
 	MessageNoRecipients = "No recipients for this sender and info type"
 	// MessagePartialDelivery is the text of a 400 for a message that was delivered to
 	// the reachable direct recipients only.
 	MessagePartialDelivery = "Recipient is not allowed from this sender"
+
+	// messageDuplicate is the beginning of the text of a 400 for a message that the service has already. Its context ID follows.
+	messageDuplicate = "Duplicate message "
 )
 
 // routingFailure recognizes the two texts in any case, with or
 // without a period: [ErrNoRecipients], [ErrPartialDelivery], or nil.
 func routingFailure(message string) error {
-	message = strings.TrimRight(strings.TrimSpace(message), ".!")
+	message = trimmed(message)
 	switch {
 	case strings.EqualFold(message, MessageNoRecipients):
 		return ErrNoRecipients
@@ -25,3 +30,19 @@ func routingFailure(message string) error {
 	}
 	return nil
 }
+
+// unlessDuplicate returns nil if e is a 400 that says that the service has the message of this context ID already: an earlier attempt,
+// perhaps of another call or process, has arrived, and its answer was lost. Another payload must not have the same ID.
+func (x *exchange) unlessDuplicate(e *Error) *Error {
+	if x.req.op != opSend || e.StatusCode != http.StatusBadRequest {
+		return e
+	}
+	contextID := x.req.header[x.c.names.contextID][0]
+	if !strings.EqualFold(trimmed(e.Message), messageDuplicate+contextID) {
+		return e
+	}
+	x.c.cfg.Logger.Info("gateway: the service has this message already", "context_id", contextID)
+	return nil
+}
+
+func trimmed(message string) string { return strings.TrimRight(strings.TrimSpace(message), ".!") }

@@ -82,8 +82,9 @@ func (r *SendMessageRequest) size() int64 {
 }
 
 // SendMessage sends one payload and returns nil once the service has answered
-// 200: the message is in the inbox. It blocks until then, until a permanent
-// error, until the attempts are used up, or until ctx ends.
+// 200: the message is in the inbox. So it has if it answers 400 with the text
+// "Duplicate message" and the context ID of the request. It blocks until then,
+// until a permanent error, until the attempts are used up, or until ctx ends.
 //
 // The request is validated first ([ErrInvalid]). Every attempt carries the same
 // context ID and timestamp. [ErrPartialDelivery] means that some direct

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -53,6 +54,17 @@ func TestSpecErrorBody(t *testing.T) {
 		wantError(t, err, gateway.ErrBadRequest)
 		if errors.Is(err, gateway.ErrPartialDelivery) || errors.Is(err, gateway.ErrTooLarge) {
 			t.Errorf("got %v", err)
+		}
+	})
+	t.Run("duplicate", func(t *testing.T) {
+		req := w.message("x")
+		req.ContextID = uuid.NewString()
+		for id, want := range map[string]error{req.ContextID: nil, uuid.NewString(): gateway.ErrBadRequest} {
+			body, _ := json.Marshal(map[string]string{"message": "Duplicate message " + strings.ToUpper(id) + "."})
+			w.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 400, ContentType: "application/json", Body: body, Times: 1})
+			if err := w.client.SendMessage(t.Context(), req); !errors.Is(err, want) {
+				t.Errorf("%s: got %v, want %v", body, err, want)
+			}
 		}
 	})
 	t.Run("wrapped with context", func(t *testing.T) {

@@ -33,7 +33,8 @@ func (s *Subscriber) catchUp(sub *subscription) {
 }
 
 // errMissed is what is logged for a subscription that came late.
-var errMissed = errors.New("subscriber: events that were acked without this subscription do not come again; have the subscriber wait until Watermill's Router runs, or make all subscriptions at the same time")
+var errMissed = errors.New("subscriber: events that were acked before this subscription, or the route that a reload has added, was there do not come again; " +
+	"to miss none, make it before the stream is opened")
 
 // untaken records an event that no subscription accepts. It stays unconfirmed and is logged once per type.
 func (s *Subscriber) untaken(d *delivery) {

@@ -300,7 +300,7 @@ func (w *storedWorld) gone(found map[string]journal.Message) {
 
 func TestInspectTraceFails(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{})
-	t.Chdir(filepath.Dir(f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:0\"}\n")))
+	t.Chdir(filepath.Dir(f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\nadmin: {address: \"127.0.0.1:1\"}\n")))
 	for _, c := range []struct {
 		args   []string
 		status int
@@ -310,7 +310,7 @@ func TestInspectTraceFails(t *testing.T) {
 		{[]string{"x"}, statusUsage, "--config is required"},
 		{[]string{"x", "--config", "agrimill.yaml", "--output", "png"}, statusUsage, "must be table, json or svg"},
 		{[]string{"x", "--config", "agrimill.yaml", "--devices", "absent"}, statusFailed, "--devices: stat absent"},
-		{[]string{"x", "--config", "agrimill.yaml"}, statusFailed, "no agrimill answers at 127.0.0.1:0"},
+		{[]string{"x", "--config", "agrimill.yaml"}, statusFailed, "no agrimill answers at 127.0.0.1:1"},
 	} {
 		status, stdout, stderr := f.agrimill(append([]string{"inspect", "trace"}, c.args...)...)
 		if status != c.status || stdout != "" || !strings.Contains(stderr, c.want) {

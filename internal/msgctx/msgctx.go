@@ -168,9 +168,10 @@ func FirstEnd(messages []*message.Message) (first context.Context, stop func()) 
 	}
 }
 
-// Taken makes the dedup ID of a message that was read from a broker the one that it was received with: a handler may copy
-// it onto all that it makes of the message. Without a UUID it gets one that is the same for every delivery: the context ID.
-func Taken(msg *message.Message, namespace string, place func() string) {
+// FromBroker prepares a message that a source has read from a broker. Its [gateway.KeyDedupID] becomes
+// [gateway.KeyReceivedDedupID], because a handler may copy metadata onto all that it makes of the message. A message without a
+// UUID gets one of its place, so that it is the same for every delivery: it becomes the context ID.
+func FromBroker(msg *message.Message, namespace string, place func() string) {
 	id := msg.Metadata[gateway.KeyDedupID]
 	delete(msg.Metadata, gateway.KeyDedupID)
 	delete(msg.Metadata, gateway.KeyReceivedDedupID)
@@ -182,8 +183,9 @@ func Taken(msg *message.Message, namespace string, place func() string) {
 	}
 }
 
-// Apart returns what a handler of Watermill's Router publishes as a sink has to store it that tells copies by [gateway.KeyDedupID]:
-// without the ID, if messages have it in common. Each has it from the one that it was made of, if a subscriber did without [Taken].
+// Apart returns what a handler of Watermill's Router publishes, for a sink that tells copies by [gateway.KeyDedupID]: without the ID
+// if several messages have the same one. They have it from the message that they were made of, if its subscriber has not
+// called [FromBroker].
 func Apart(messages []*message.Message) []*message.Message {
 	if len(messages) < 2 || message.HandlerNameFromCtx(messages[0].Context()) == "" {
 		return messages

@@ -83,7 +83,7 @@ func (r *run) lookNow() {
 }
 
 // errWentBack is what is logged with acknowledged messages that the stream no longer has.
-var errWentBack = errors.New("the stream has fewer messages than it has acknowledged: the server lost its power, or its files were restored")
+var errWentBack = errors.New("the stream has fewer messages than it has acknowledged: the server lost its power, its files were restored, or the stream was made again")
 
 // errTelling is why nothing is stored while Config.Lost is being called.
 var errTelling = errors.New("the loss of acknowledged messages is still being reported")

@@ -409,7 +409,7 @@ type records struct {
 func (r records) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
 	msg, err := r.Unmarshaler.Unmarshal(record)
 	if err == nil {
-		msgctx.Taken(msg, "8f0f5d9c-6a3e-4c79-9d38-0f8d5c0f8a57", func() string { return place(r.cluster, record) })
+		msgctx.FromBroker(msg, "8f0f5d9c-6a3e-4c79-9d38-0f8d5c0f8a57", func() string { return place(r.cluster, record) })
 	}
 	return msg, err
 }

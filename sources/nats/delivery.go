@@ -40,7 +40,7 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 			watermill.LogFields{"stream": d.stream, "sequence": d.place.sequence, "subject": raw.Subject})
 		return nil, err
 	}
-	msgctx.Taken(msg, "4a2e55f8-29d3-4bd9-8d2f-1a2f1f9d1c53", d.name)
+	msgctx.FromBroker(msg, "4a2e55f8-29d3-4bd9-8d2f-1a2f1f9d1c53", d.name)
 	return msg, nil
 }
 

@@ -45,6 +45,9 @@ func TestBucketWentBack(t *testing.T) {
 	testkit.NoError(t, os.CopyFS(dir, os.DirFS(old)))
 	server.Restart()
 	testkit.Eventually(t, "the standby looks at it again", func() bool { return strings.Contains(log.String(), "the lease can be looked at again") })
+	requests := func() int64 { return testkit.Must(server.Server().Varz(nil))(t).InMsgs }
+	before := requests()
+	testkit.Eventually(t, "and again", func() bool { return len(acquired) > 0 || requests() >= before+5 })
 	cancel()
 	if err := <-acquired; err == nil {
 		t.Errorf("the standby has the lease, and so has the holder, for another %v", time.Until(term.Renewed().Add(time.Hour)))

@@ -302,6 +302,11 @@ func TestDamage(t *testing.T) {
 	off.PositionStart.North = 95
 	twice := entry(0, 1)
 	twice.DataLogValue = append(twice.DataLogValue, twice.DataLogValue[0])
+	many := &efdipb.Time{}
+	for i := range uint32(300) {
+		many.DataLogValue = append(many.DataLogValue, &efdipb.DataLogValue{Ddi: 0x100 + i})
+	}
+	many.DataLogValue = append(many.DataLogValue, many.DataLogValue[299])
 	wide := entry(0, 1)
 	wide.DataLogValue[0].Ddi = 1 << 16
 	for _, tt := range []struct {
@@ -318,6 +323,7 @@ func TestDamage(t *testing.T) {
 		{"a malformed entry", append(broken([]byte{0x0A, 0x50}), good[len(good)-len(last)-2:]...), Config{}, 4, "syntax", len(good)},
 		{"a position that is not on Earth", broken(marshal(t, off)), Config{}, 4, "position", len(good)},
 		{"a value there twice", append(broken(marshal(t, twice)), broken(marshal(t, twice))...), Config{}, 8, "duplicate", len(good)},
+		{"a value there twice, behind many others", append(broken(marshal(t, many)), broken(marshal(t, many))...), Config{}, 8, "duplicate", len(good)},
 		{"a DDI of 17 bits", broken(marshal(t, wide)), Config{}, 4, "value", len(good)},
 		{"an entry that is too large", broken(bytes.Repeat([]byte{0x3A, 0}, 200)), Config{MaxEntry: 300}, 3, "limit", len(good)},
 		{"too many kinds of values", broken(marshal(t, &efdipb.Time{DataLogValue: []*efdipb.DataLogValue{{Ddi: 1}, {Ddi: 0x43, DeviceElement: &efdipb.UID{Number: -1}}}})),

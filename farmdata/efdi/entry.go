@@ -257,10 +257,13 @@ type decoder struct {
 	previous []column
 	// distinct is how many of them, from the first one on, are known to differ.
 	distinct int
+	// marks has the number of the entry that again last saw a column in, entry that of the last one.
+	marks map[*farmdata.Column]int
+	entry int
 }
 
 func newDecoder(descriptions *farmdata.Descriptions, maxColumns int) *decoder {
-	return &decoder{descriptions: descriptions, columns: map[columnKey]*farmdata.Column{}, max: maxColumns}
+	return &decoder{descriptions: descriptions, columns: map[columnKey]*farmdata.Column{}, max: maxColumns, marks: map[*farmdata.Column]int{}}
 }
 
 // decode decodes an entry. A record that is not whole is not to be used.
@@ -318,16 +321,26 @@ func (d *decoder) decode(body []byte, record *farmdata.Record) (finding *farmdat
 	return finding, true
 }
 
-// again finds a value that an entry has twice. It compares no more than a log of TaskData could have.
+// again finds a value that an entry has twice. It looks at all of them only if columns are not those of the entry before.
 func (d *decoder) again(values []farmdata.Value) *farmdata.Finding {
-	const most = 256
-	for ; d.distinct < min(len(values), most); d.distinct++ {
-		if slices.ContainsFunc(values[:d.distinct], func(v farmdata.Value) bool { return v.Column == values[d.distinct].Column }) {
-			return damaged(farmdata.KindDuplicate, -1,
-				"value that the entry has already; the first one counts on maps, here and maybe in later entries", nil)
+	if d.distinct >= len(values) {
+		return nil
+	}
+	twice := slices.ContainsFunc(values[:d.distinct], func(v farmdata.Value) bool { return v.Column == values[d.distinct].Column })
+	if !twice {
+		d.entry, d.distinct = d.entry+1, len(values)
+		for i, v := range values {
+			if twice = d.marks[v.Column] == d.entry; twice {
+				d.distinct = i
+				break
+			}
+			d.marks[v.Column] = d.entry
 		}
 	}
-	return nil
+	if !twice {
+		return nil
+	}
+	return damaged(farmdata.KindDuplicate, -1, "value that the entry has already; the first one counts on maps, here and maybe in later entries", nil)
 }
 
 // Tags of the fields of an entry and of a value that decodePlain knows.

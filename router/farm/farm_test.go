@@ -98,9 +98,11 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// A DDI is found in each of the places that have a value of it, and in none of those that only describe it.
+// A DDI is found in each of the places that have a value of it, and in none of those that only describe it, such as the header of a
+// log that no record has a value of.
 func TestFilterFindsDDIs(t *testing.T) {
 	const log = `<TSK A="TSK1" G="4"><TLG A="TLG00001" C="1"/></TSK>`
+	const width = `<DLV A="0043" B="" C="DET1"/><DLV A="008D" B="" C="DET1"/>`
 	for name, test := range map[string]struct {
 		xml, header string
 		match       bool
@@ -111,13 +113,14 @@ func TestFilterFindsDDIs(t *testing.T) {
 		"total":        {`<TSK A="TSK1" G="4"><TIM A="2026-05-04T06:30:00" D="4"><DLV A="0007" B="5" C="DET1"/></TIM></TSK>`, "", true},
 		"zone":         {`<TSK A="TSK1" G="1"><TZN A="1"><PDV A="0007" B="5"/></TZN></TSK>`, "", true},
 		"allocation":   {`<TSK A="TSK1" G="1"><PAN A="PDT1" B="0007" C="5"/></TSK>`, "", true},
-		"log":          {log, `<DLV A="0007" B="" C="DET1"/>`, true},
-		"header":       {log, `<DLV A="0007" B="5" C="DET1"/>`, true},
-		"nowhere":      {log, `<DLV A="0043" B="" C="DET1"/>`, false},
+		"log":          {log, `<DLV A="0043" B="" C="DET1"/><DLV A="0007" B="" C="DET1"/>`, true},
+		"log, never":   {log, width + `<DLV A="0007" B="" C="DET1"/>`, false},
+		"header":       {log, width + `<DLV A="0007" B="5" C="DET1"/>`, true},
+		"nowhere":      {log, width, false},
 	} {
 		files := []string{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">` + test.xml + `</ISO11783_TaskData>`}
 		if test.header != "" {
-			files = append(files, "TLG00001.XML", `<TIM A="" D="4"><PTN A="" B="" D=""/>`+test.header+`</TIM>`, "TLG00001.BIN", string(farmdatatest.Log(0)))
+			files = append(files, "TLG00001.XML", `<TIM A="" D="4"><PTN A="" B="" D=""/>`+test.header+`</TIM>`, "TLG00001.BIN", string(farmdatatest.Log(2)))
 		}
 		if got := selects(t, farm.FilterConfig{DDI: []string{"0007"}}, received(farmdatatest.Zip(t, files...))); got != test.match {
 			t.Errorf("%s: got %t, want %t", name, got, test.match)

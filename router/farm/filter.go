@@ -276,9 +276,9 @@ func (f *Filter) lookAtSet(w *wanted, set *farmdata.Set) {
 	if w.ddi {
 		for m := range set.Mentions(f.ddi...) {
 			switch m.Place {
-			case farmdata.PlaceLog, farmdata.PlaceTotal, farmdata.PlaceZone, farmdata.PlaceAllocation:
+			case farmdata.PlaceTotal, farmdata.PlaceZone, farmdata.PlaceAllocation:
 				w.ddi = false
-			default: // a description has no value
+			default: // a description has no value, and the header of a log may have what no record has
 			}
 		}
 	}
@@ -353,8 +353,9 @@ func (f *Filter) lookAtLog(ctx context.Context, w *wanted, log *farmdata.Log, lo
 	if !w.logs() {
 		return nil
 	}
+	may := len(log.Columns) == 0 || slices.ContainsFunc(log.Columns, func(c farmdata.Column) bool { return slices.Contains(f.ddi, c.DDI) }) // EFDI has no header
 	var finding *farmdata.Finding
-	for record, err := range bounded(ctx, log.Records, nil) {
+	for record, err := range bounded(ctx, log.WithConstants(), nil) {
 		if errors.As(err, &finding) {
 			lose(finding)
 			continue
@@ -369,10 +370,8 @@ func (f *Filter) lookAtLog(ctx context.Context, w *wanted, log *farmdata.Log, lo
 			p := record.Position
 			w.box = !f.box.meets(content.Box{South: p.North, West: p.East, North: p.North, East: p.East})
 		}
-		if w.ddi {
-			for _, v := range record.Values { // of EFDI
-				w.ddi = w.ddi && !slices.Contains(f.ddi, v.Column.DDI)
-			}
+		if w.ddi && may {
+			w.ddi = !slices.ContainsFunc(record.Values, func(v farmdata.Value) bool { return slices.Contains(f.ddi, v.Column.DDI) })
 		}
 		if !w.logs() {
 			return nil

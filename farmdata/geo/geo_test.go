@@ -120,8 +120,11 @@ func TestPointsHaveTheirValues(t *testing.T) {
 		{DDI: 0x43, ElementID: "DET-1", Name: `Width "left"`, Unit: "m", Scale: 0.001}, {DDI: 0x43, ElementID: "DET-1", Scale: 1}, {DDI: 1, Scale: math.Inf(1)},
 	}
 	value := func(column int, raw int64) farmdata.Value { return farmdata.Value{Column: &columns[column], Raw: raw} }
+	precise := at(2, 52, 7, value(0, 8000))
+	precise.Position.PDOP, precise.Position.HDOP, precise.Position.Satellites = 1.5, 0, 12
+	precise.Position.Has |= farmdata.HasPDOP | farmdata.HasHDOP | farmdata.HasSatellites
 	c := written(t, Config{}, func(w *Writer) error {
-		return w.Points(logOf(at(0, 52.1234567, 7, value(0, 9000), value(1, 5), value(0, 1), value(2, 1)), at(1, 0, 0, value(0, 1)), at(2, 52, 7, value(0, 8000))))
+		return w.Points(logOf(at(0, 52.1234567, 7, value(0, 9000), value(1, 5), value(0, 1), value(2, 1)), at(1, 0, 0, value(0, 1)), precise))
 	})
 	if len(c.Features) != 2 || string(c.Features[0].Geometry.Coordinates) != "[7,52.1234567]" {
 		t.Fatalf("features %+v", c.Features)
@@ -129,6 +132,11 @@ func TestPointsHaveTheirValues(t *testing.T) {
 	p := c.Features[0].Properties
 	if p["0043_DET-1"] != 9.0 || p["0043_DET-1_2"] != 5.0 || p["time"] != "2021-01-25T01:00:00" || p["up"] != 1.5 || p["status"] != 4.0 {
 		t.Errorf("properties %v", p)
+	}
+	for name, want := range map[string]float64{"pdop": 1.5, "hdop": 0, "satellites": 12} {
+		if v, there := p[name]; there || c.Features[1].Properties[name] != want {
+			t.Errorf("%s is %v, and %v where the receiver says %v", name, v, c.Features[1].Properties[name], want)
+		}
 	}
 	if v, there := p["0001"]; !there || v != nil {
 		t.Errorf("infinity is %v, want null", v)

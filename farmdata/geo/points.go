@@ -9,7 +9,8 @@ import (
 )
 
 // Points writes a Point for each record of a log that has a valid position, with its
-// time, without an offset if that is local, its scaled values, and those that the log has for all records.
+// time, without an offset if that is local, what the receiver says about the position, its scaled values, and those that the log has for
+// all records.
 // With Config.Columns those only that it selects.
 func (w *Writer) Points(log *farmdata.Log) error {
 	w.keys.BeginLog(log)
@@ -40,6 +41,18 @@ func (w *Writer) Points(log *farmdata.Log) error {
 		}
 		if at.Has&farmdata.HasStatus != 0 {
 			w.raw(`,"status":` + strconv.Itoa(int(at.Status)))
+		}
+		if at.Has&farmdata.HasPDOP != 0 {
+			w.raw(`,"pdop":`)
+			w.number(at.PDOP)
+		}
+		if at.Has&farmdata.HasHDOP != 0 {
+			w.raw(`,"hdop":`)
+			w.number(at.HDOP)
+		}
+		if at.Has&farmdata.HasSatellites != 0 {
+			w.raw(`,"satellites":`)
+			w.integer(int64(at.Satellites))
 		}
 		p.record(record)
 		w.raw("}}")

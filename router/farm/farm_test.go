@@ -397,6 +397,26 @@ func TestRecordsHaveValuesOfTheHeader(t *testing.T) {
 	}
 }
 
+// What the receiver says about a position is in the record: zero is a value, and all bits of a byte are none.
+func TestRecordsHaveWhatTheReceiverSays(t *testing.T) {
+	t.Parallel()
+	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{}))(t)
+	const header = `<TIM A="" D="4"><PTN A="" B="" C="" D="" E="1.5" F="" G=""/></TIM>`
+	record := func(hdop, satellites byte) string {
+		return string(farmdatatest.Log(1)[:14]) + string([]byte{0xFB, 0xFF, 0xFF, 0xFF, 4, hdop, 0, satellites, 0})
+	}
+	out, err := records(received(farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", header, "TLG00001.BIN", record(12, 0)+record(0, 255))))
+	if err != nil || len(out) != 1 {
+		t.Fatalf("%d messages, %v, want one", len(out), err)
+	}
+	const want = `{"record":0,"time":"2026-05-04T06:30:00","north":52.5001,"east":7.5001,"up":-0.005,"status":4,"pdop":1.5,"hdop":1.2,"satellites":0,"values":{}}
+{"record":1,"time":"2026-05-04T06:30:00","north":52.5001,"east":7.5001,"up":-0.005,"status":4,"pdop":1.5,"hdop":0,"values":{}}
+`
+	if _, got, _ := bytes.Cut(out[0].Payload, []byte("\n")); string(got) != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 // Of columns with the same name the first one of the header counts as the first, whichever has a value first: as on maps.
 func TestRecordsNameColumnsAsTheHeaderDoes(t *testing.T) {
 	records := testkit.Must(farm.NewRecords(farm.RecordsConfig{}))(t)

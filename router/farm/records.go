@@ -340,6 +340,15 @@ func (b *batches) record(r *farmdata.Record) {
 		if p.Has&farmdata.HasStatus != 0 {
 			line = strconv.AppendInt(append(line, `,"status":`...), int64(p.Status), 10)
 		}
+		if p.Has&farmdata.HasPDOP != 0 {
+			line = appendFloat(append(line, `,"pdop":`...), p.PDOP)
+		}
+		if p.Has&farmdata.HasHDOP != 0 {
+			line = appendFloat(append(line, `,"hdop":`...), p.HDOP)
+		}
+		if p.Has&farmdata.HasSatellites != 0 {
+			line = strconv.AppendInt(append(line, `,"satellites":`...), int64(p.Satellites), 10)
+		}
 	}
 	line = append(line, `,"values":{`...)
 	first := true

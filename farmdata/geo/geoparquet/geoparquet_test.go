@@ -95,6 +95,8 @@ func TestPointsAreRows(t *testing.T) {
 	columns := []farmdata.Column{{DDI: 0x43, ElementID: "DET-1", Unit: "m", Scale: 0.001}, {DDI: 1, ElementID: "a.b", Scale: 1}}
 	withUTC := at(3, -52, -7, farmdata.Value{Column: &columns[1], Raw: 5})
 	withUTC.Stamp.UTC = start.Add(-time.Hour)
+	withUTC.Position.PDOP, withUTC.Position.HDOP, withUTC.Position.Satellites = 1.5, 0, 12
+	withUTC.Position.Has |= farmdata.HasPDOP | farmdata.HasHDOP | farmdata.HasSatellites
 	log := &farmdata.Log{Name: "TLG00001", TaskID: "TSK1", Columns: columns, Records: func(yield func(*farmdata.Record, error) bool) {
 		_ = yield(at(0, 52, 7, farmdata.Value{Column: &columns[0], Raw: 9000}), nil) && yield(at(1, 0, 0), nil) && yield(at(2, 99, 0), nil) &&
 			yield(withUTC, nil) && yield(nil, &farmdata.Finding{Kind: farmdata.KindCut})
@@ -112,6 +114,11 @@ func TestPointsAreRows(t *testing.T) {
 	}
 	if first["log"] != "TLG00001" || first["task"] != "TSK1" || second["record"] != int64(3) || first["up"] != 1.5 || first["utc"] != nil || second["utc"] == nil {
 		t.Errorf("rows %v and %v", first, second)
+	}
+	for name, want := range map[string]any{"pdop": 1.5, "hdop": 0.0, "satellites": int32(12)} {
+		if first[name] != nil || second[name] != want {
+			t.Errorf("%s is %v, and %v where the receiver says %v", name, first[name], second[name], want)
+		}
 	}
 	if !reflect.DeepEqual(first["bbox"], bbox(7, 52, 7, 52)) || !slices.Equal(f.geo.Columns["geometry"].BBox, []float64{-7, -52, 7, 52}) {
 		t.Errorf("boxes %v and %v", first["bbox"], f.geo.Columns["geometry"].BBox)

@@ -18,7 +18,7 @@ type points struct {
 	*table
 	keys *geo.Keys
 	// There are many rows, so their columns are looked up once.
-	numbers, times, utcs, up, status *column
+	numbers, times, utcs, up, status, pdop, hdop, satellites *column
 }
 
 // writePoints writes a row for each record of logs that has a valid position.
@@ -32,6 +32,7 @@ func writePoints(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	fields := parquet.Group{
 		"log": text(), "task": text(), "record": parquet.Int(64), "time": parquet.Optional(timestamp(!local)), "utc": parquet.Optional(timestamp(true)),
 		"up": optionalDouble(), "status": parquet.Optional(parquet.Int(32)),
+		"pdop": optionalDouble(), "hdop": optionalDouble(), "satellites": parquet.Optional(parquet.Int(32)),
 	}
 	addValues(fields, keys)
 	t, err := newTable(w, fields, cfg)
@@ -40,6 +41,7 @@ func writePoints(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	}
 	p := points{table: t, keys: keys}
 	p.numbers, p.times, p.utcs, p.up, p.status = p.columns["record"], p.columns["time"], p.columns["utc"], p.columns["up"], p.columns["status"]
+	p.pdop, p.hdop, p.satellites = p.columns["pdop"], p.columns["hdop"], p.columns["satellites"]
 	for _, log := range logs {
 		if err := p.log(log); err != nil {
 			return err
@@ -111,12 +113,7 @@ func (p *points) log(log *farmdata.Log) error {
 		p.put(p.numbers, parquet.Int64Value(record.Number))
 		p.putTime(p.times, record.Stamp.Wall)
 		p.putTime(p.utcs, record.Stamp.UTC)
-		if at.Has&farmdata.HasUp != 0 {
-			p.put(p.up, parquet.DoubleValue(float64(at.Up)/1000))
-		}
-		if at.Has&farmdata.HasStatus != 0 {
-			p.put(p.status, parquet.Int32Value(int32(at.Status)))
-		}
+		p.putReceiver(&at)
 		for i, v := range record.Values {
 			p.putValue(values.At(i, v.Column), v)
 		}
@@ -125,6 +122,25 @@ func (p *points) log(log *farmdata.Log) error {
 		}
 	}
 	return nil
+}
+
+// putReceiver puts what the receiver says about a position.
+func (p *points) putReceiver(at *farmdata.Position) {
+	if at.Has&farmdata.HasUp != 0 {
+		p.put(p.up, parquet.DoubleValue(float64(at.Up)/1000))
+	}
+	if at.Has&farmdata.HasStatus != 0 {
+		p.put(p.status, parquet.Int32Value(int32(at.Status)))
+	}
+	if at.Has&farmdata.HasPDOP != 0 {
+		p.put(p.pdop, parquet.DoubleValue(at.PDOP))
+	}
+	if at.Has&farmdata.HasHDOP != 0 {
+		p.put(p.hdop, parquet.DoubleValue(at.HDOP))
+	}
+	if at.Has&farmdata.HasSatellites != 0 {
+		p.put(p.satellites, parquet.Int32Value(int32(at.Satellites)))
+	}
 }
 
 // cell is where the values of a column go.

@@ -67,6 +67,7 @@ var mutants = []struct{ name, file, old, new, by string }{
 	{"what is held is not bounded", "files.go", "held >= c.cfg.MaxHeld || ", "", byPrograms},
 	{"what is not confirmed is not bounded", "window.go", "		w.unconfirmedNow-w.excusedUnconfirmed < w.cfg.MaxUnconfirmed\n", "		true\n", byPrograms},
 	{"a payload that moves does not wait for what waits", "window.go", " && w.waitingBytes-w.excusedBytes < w.cfg.MaxBytes\n}\n\n// crowded", "\n}\n\n// crowded", byHands},
+	{"the payload of what is new in one route is the oldest", "window.go", "it.Message.item.Opened < first.Message.item.Opened", "it.Opened < first.Opened", byPrograms},
 	{"payloads of what waits are not bounded", "window.go", "		return w.waitingBytes-w.excusedBytes+n <= w.cfg.MaxBytes\n", "		return true\n", byHands},
 	// What gets on.
 	{"what comes once is left", "take.go", "!l.Route.ordered && len(it.Message.IDs) > 0 && ", "!l.Route.ordered && ", byPrograms},

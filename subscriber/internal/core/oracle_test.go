@@ -68,7 +68,6 @@ type duty struct {
 	earliest time.Duration
 	durable  time.Duration // when what it stored may survive a power cut, if it has acked it
 	first    int           // when a handler got it first, since it came
-	handed   int           // and last
 	// How many messages behind it may be stored before it, at least and at most.
 	passed, passedMost int
 }
@@ -209,9 +208,8 @@ func (o *oracle) handed(it *Item) {
 	if m.kind == "held" && len(m.parts) == 0 {
 		o.checkFile(m, t)
 	}
-	o.seq++
-	d.handed = o.seq
 	if d.item != it {
+		o.seq++
 		d.item, d.passed, d.first = it, 0, o.seq
 	}
 	if n := int(it.Overtaken); n < d.passed || n > d.passedMost {
@@ -284,7 +282,7 @@ func (o *oracle) ended(it *Item, outcome Outcome, refused bool, after time.Durat
 				before.passedMost++
 			}
 			if !d.m.once && // which waits for nothing that was left: see checkOrder
-				before.item != nil && before.m.opened == before.item.Message && before.first < d.handed && before.m.number < d.m.number && before.m.since < d.m.since && !before.acked {
+				before.item != nil && before.m.opened == before.item.Message && before.first < d.first && before.m.number < d.m.number && before.m.since < d.m.since && !before.acked {
 				before.passed++
 			}
 		}

@@ -399,7 +399,7 @@ func TestMain(m *testing.M) {
 }
 
 // rare are the seeds of programs that found what the first 10,000 do not.
-var rare = []uint64{13_920, 5_000_079, 5_011_660, 5_014_342}
+var rare = []uint64{13_920, 195_771, 5_000_079, 5_011_660, 5_014_342}
 
 // TestPrograms runs random programs, as many at a time as there are processors.
 func TestPrograms(t *testing.T) {

@@ -411,7 +411,7 @@ func (w *window) nextToEnd(m *Message) bool {
 			switch {
 			case it.stuck(), !head && l.first.stuck():
 				off += it.Message.Bytes
-			case head && (first == nil || it.Opened < first.Opened):
+			case head && (first == nil || it.Message.item.Opened < first.Message.item.Opened):
 				first = it
 			}
 		}

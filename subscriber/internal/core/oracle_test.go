@@ -50,6 +50,7 @@ type judged struct {
 	stored bool     // in the quarantine
 	again  bool     // what was stored of it may be lost, and it has not come since: it does, for the sake of that of which this is known
 	waits  bool     // its confirmation waits until what was stored survives a power cut: nothing takes that back
+	filed  bool     // it was stored with a file of which that is unknown for another part: it is asked about this one, too
 }
 
 // duty is what a route has to do with an event.
@@ -376,7 +377,7 @@ func (o *oracle) checkAcked(m *sent) {
 		}
 		check(f, f.opened != nil || f.last > m.last) // else it came again without the file
 	}
-	if !some || o.cfg.Quarantines && !really {
+	if filed := m.waits && m.filed; !filed && (!some || o.cfg.Quarantines && !really) {
 		o.wrong("%d is to be confirmed, and nobody has acked it", m.number)
 	}
 }
@@ -386,6 +387,11 @@ func (o *oracle) maybeLost(m *sent) {
 	for _, of := range append([]*sent{m}, m.files...) {
 		if of.opened != nil { // what was stored of it is asked about when it is closed
 			continue
+		}
+		if slices.ContainsFunc(of.duties, func(d *duty) bool { return d.acked }) {
+			for _, part := range of.parts {
+				part.filed = true
+			}
 		}
 		for _, d := range of.duties {
 			if !d.has {
@@ -397,7 +403,7 @@ func (o *oracle) maybeLost(m *sent) {
 		}
 		of.whole, of.again = false, true
 	}
-	m.judged.asked, m.waits = false, false
+	m.judged.asked, m.waits, m.filed = false, false, false
 }
 
 // accepted takes in that a confirmation is over.

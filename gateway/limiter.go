@@ -59,6 +59,8 @@ type RateLimitState struct {
 	Rejected int64
 	// LastRejected is the time of the latest one; zero if there was none.
 	LastRejected time.Time
+	// LastWaited is when a request last waited for the limit or a pause; zero if none did.
+	LastWaited time.Time
 }
 
 // limiter is the adaptive rate limiter of one client. All times come from time.Now.
@@ -74,6 +76,8 @@ type limiter struct {
 	inARow   int
 	rejected int64
 	lastAt   time.Time
+	waiting  int // requests
+	waitedAt time.Time
 
 	tenants limitedTenants
 
@@ -107,8 +111,14 @@ func (l *limiter) wait(ctx context.Context) (time.Time, error) {
 		// Nothing is reserved while waiting: a pause or a new rate that arrives
 		// in the meantime also applies to the waiters, and a waiter that gives up
 		// leaves no gap.
+		l.waiting++
 		l.mu.Unlock()
-		if err := backoff.Sleep(ctx, at.Sub(now)); err != nil {
+		err := backoff.Sleep(ctx, at.Sub(now))
+		l.mu.Lock()
+		l.waiting--
+		l.waitedAt = time.Now()
+		l.mu.Unlock()
+		if err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -216,7 +226,10 @@ func (l *limiter) state() RateLimitState {
 	defer l.mu.Unlock()
 	now := time.Now()
 	l.grow(now)
-	s := RateLimitState{Limited: l.rate > 0, Rate: l.rate, Rejected: l.rejected, LastRejected: l.lastAt}
+	s := RateLimitState{Limited: l.rate > 0, Rate: l.rate, Rejected: l.rejected, LastRejected: l.lastAt, LastWaited: l.waitedAt}
+	if l.waiting > 0 {
+		s.LastWaited = now
+	}
 	if l.pauseEnd.After(now) {
 		s.PausedUntil = l.pauseEnd
 	}

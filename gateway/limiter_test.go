@@ -129,6 +129,34 @@ func TestRetryAfterPausesTheWholeClient(t *testing.T) {
 	})
 }
 
+// The limit outlasts what it is for. LastWaited tells whether it still delays anything.
+func TestLimitThatDelaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mux, _ := offlineMux()
+		var n atomic.Int64
+		mux.HandleFunc("POST /messages", inOrder(&n, fail(429, "rate limit exceeded"), ok))
+		c := offline(t, mux)
+		var sent sync.WaitGroup
+		for range 2 { // the second one waits for the limit
+			sent.Go(func() { _ = c.SendMessage(t.Context(), testMessageRequest()) })
+			synctest.Wait()
+		}
+		time.Sleep(time.Millisecond)
+		if s := c.RateLimit(); !s.Limited || s.LastWaited != time.Now() {
+			t.Errorf("a request waits, and the state is %+v", s)
+		}
+		sent.Wait()
+		waited := time.Now()
+		for range 3 {
+			time.Sleep(5 * time.Second)
+			testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
+			if s := c.RateLimit(); !s.Limited || s.LastWaited.After(waited) {
+				t.Errorf("nothing has waited since %s, and the state is %+v", waited, s)
+			}
+		}
+	})
+}
+
 func TestLimiterSpacesRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &limiter{cfg: RateLimitConfig{MinRate: 2, Growth: 1e-9, Pause: time.Second}}

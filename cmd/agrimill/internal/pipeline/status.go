@@ -106,7 +106,8 @@ func (p *Pipeline) gatewayState(g *generation, stats subscriber.Stats) admin.Gat
 	}
 	s.Intermediaries = p.client.Intermediaries().Now
 	limit := p.client.RateLimit()
-	s.RateLimited, s.RateLimitedUntil = limit.Limited, limit.PausedUntil
+	// The limit outlasts what it is for: it is lifted step by step.
+	s.RateLimited, s.RateLimitedUntil = limit.Limited && time.Since(limit.LastWaited) < p.options.CheckInterval || !limit.PausedUntil.IsZero(), limit.PausedUntil
 	return s
 }
 

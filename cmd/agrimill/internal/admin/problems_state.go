@@ -88,11 +88,15 @@ func stateProblems(s *Snapshot, outage bool) (problems []Problem) {
 		problems = append(problems, partialProblems(s, &s.Routes[i])...)
 	}
 	if n := s.Subscriber.SetAsideNow; n > 0 {
-		add(Problem{
-			Kind: ProblemSetAside, Subject: plural(n, "message"), Trouble: verb(n, "has", "have") + " been set aside", Reason: s.lastError(), Runbook: "AgrimillSetAside",
-			Effect: verb(n, "it fits", "they fit") + " neither the sink nor the poison queue, and " + verb(n, "stays", "stay") + " with the gateway; " + nothingLost,
-			Action: "see agrimill trace and the log for why; raise the limits of the sink",
-		})
+		p := Problem{
+			Kind: ProblemSetAside, Subject: plural(n, "message"), Trouble: verb(n, "has", "have") + " been set aside", Runbook: "AgrimillSetAside",
+			Effect: "nothing takes " + verb(n, "it as it is, and it stays", "them as they are, and they stay") + " with the gateway; " + nothingLost,
+			Action: "see agrimill trace and the log for why; if a limit is too low, raise it: that of the sink, or gateway.max_payload_size",
+		}
+		if !outage { // the error is that of the outage
+			p.Reason = s.lastError()
+		}
+		add(p)
 	}
 	if n := s.Subscriber.QuarantineWaiting; n > 0 {
 		add(Problem{

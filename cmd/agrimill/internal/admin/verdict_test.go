@@ -201,7 +201,7 @@ var situations = []situation{
 	}, true, map[admin.ProblemKind]int{admin.ProblemTopic: 1},
 		`The topic "farm.maps" of the route "maps" has been refused by the sink for 1 min 0 s: nats: permissions violation. Messages for it wait, others pass; nothing is lost. Correct the credentials or the permissions; agrimill continues by itself.`},
 	{"a message is set aside", func(s *admin.Snapshot) { s.Subscriber.SetAsideNow = 1 }, true, map[admin.ProblemKind]int{admin.ProblemSetAside: 1},
-		`1 message has been set aside. It fits neither the sink nor the poison queue, and stays with the gateway; nothing is lost. See agrimill trace and the log for why; raise the limits of the sink.`},
+		`1 message has been set aside. Nothing takes it as it is, and it stays with the gateway; nothing is lost. See agrimill trace and the log for why; if a limit is too low, raise it: that of the sink, or gateway.max_payload_size.`},
 	{"a message is old, and nobody knows why", func(s *admin.Snapshot) {
 		s.Subscriber.OldestUnconfirmed, s.Subscriber.Unconfirmed = ago(hour), 3
 	}, true, map[admin.ProblemKind]int{admin.ProblemOld: 1},
@@ -243,6 +243,16 @@ var situations = []situation{
 		fail(s, "sink farm", "connection refused", 48*time.Second)
 	}, false, map[admin.ProblemKind]int{admin.ProblemSink: 1, admin.ProblemReload: 1, admin.ProblemRateLimit: 1},
 		`The sink "farm" (nats nats.example:4222) has been down for 48 s: connection refused. The routes "maps" and "orders" wait; nothing is lost. Repair it; agrimill continues by itself. There are 2 more problems.`},
+}
+
+// The error of an outage is not why a message was set aside.
+func TestSetAsideInAnOutage(t *testing.T) {
+	s := wellSnapshot()
+	s.Subscriber.SetAsideNow = 2
+	failRoute(&s, 0, router.StateOutage, "connection refused", time.Minute)
+	if p := admin.Judge(s).Problems[1]; p.Kind != admin.ProblemSetAside || p.Reason != "" || !strings.Contains(p.Text, "Nothing takes them as they are, and they stay with the gateway") {
+		t.Errorf("the second problem is %+v", p)
+	}
 }
 
 // TestVerdict is the truth table of the verdict: each situation has its sentence, readiness, exit status and metric.

@@ -353,7 +353,7 @@ func TestVerdictOfFaults(t *testing.T) {
 				payload := append([]byte(mark), make([]byte, 100<<10)...)
 				testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payload}))(w)
 			}, admin.ProblemSetAside, true,
-			[]string{"1 message has been set aside for", "It fits neither the sink nor the poison queue, and stays with the gateway; nothing is lost.", "raise the limits of the sink."}, nil,
+			[]string{"1 message has been set aside for", "message too large for the sink", "Nothing takes it as it is, and it stays with the gateway; nothing is lost.", "raise it: that of the sink, or gateway.max_payload_size."}, nil,
 		},
 		"the quarantine does not take an event": {
 			func(w *world) string {

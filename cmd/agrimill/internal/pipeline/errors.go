@@ -19,7 +19,7 @@ var (
 	// ErrUnfinished is matched by the error of Run if it was stopped and left something
 	// open. It is an *UnfinishedError.
 	ErrUnfinished = errors.New("stopped with unfinished messages")
-	// ErrNotRunning: Reload was called before Run, or after it.
+	// ErrNotRunning: Reload was called once the pipeline had begun to stop.
 	ErrNotRunning = errors.New("the pipeline is not running")
 	// ErrStarted: Run was called before.
 	ErrStarted = errors.New("the pipeline was already started")

@@ -52,8 +52,9 @@ func (s configState) with(r admin.Reload) []admin.Reload {
 // Reload applies another configuration, which must not be changed any longer. What cannot change while the pipeline runs stays as it is
 // and is reported. The current routes are drained first, so it takes up to config.Shutdown.Timeout.
 //
-// The error matches [ErrConfig] for an invalid configuration, and [ErrNotRunning] before Run and once it has begun to stop; nothing has
-// changed then. If ctx ends before the new routes run, the error is that of ctx, and they may or may not start later.
+// The error matches [ErrConfig] for an invalid configuration, and [ErrNotRunning] once the pipeline has begun to stop; nothing has
+// changed then. Before Run it waits for it. If ctx ends before the new routes run, the error is that of ctx, and they may or may not
+// start later.
 func (p *Pipeline) Reload(ctx context.Context, cfg *config.Config) (ReloadReport, error) {
 	if err := ctx.Err(); err != nil {
 		return ReloadReport{}, err
@@ -86,7 +87,7 @@ func (p *Pipeline) reload(ctx context.Context, cfg *config.Config) (ReloadReport
 	p.mu.Lock()
 	old, phase := p.generation, p.phase
 	p.mu.Unlock()
-	if phase != phaseRunning {
+	if phase != phaseNew && phase != phaseRunning {
 		return ReloadReport{}, ErrNotRunning
 	}
 	effective, restart := keepFixed(old.config, cfg)

@@ -174,6 +174,30 @@ func TestReloadRefused(t *testing.T) {
 	}
 }
 
+// A reload that is asked for before Run, as by a signal at the start, is done once it runs.
+func TestReloadBeforeRun(t *testing.T) {
+	t.Parallel() // it waits
+	w := newWorld(t)
+	text := w.head() + w.natsSink() + allRoute
+	p := testkit.Must(pipeline.New(t.Context(), w.parse(text), pipeline.Options{}))(t)
+	if _, err := p.Reload(t.Context(), w.parse(text)); err != nil {
+		t.Errorf("the same: %v", err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended, reloaded := make(chan error, 1), make(chan error, 1)
+	go func() { // ends with Run
+		report, err := p.Reload(t.Context(), w.parse(text+"  - {name: more, from: {gateway: all}, to: {sink: farm}}\n"))
+		if err == nil && !slices.Equal(report.Changed, []string{`route "more" added`}) {
+			err = fmt.Errorf("report %+v", report)
+		}
+		reloaded <- err
+	}()
+	go func() { ended <- p.Run(ctx) }() // ends with ctx
+	testkit.NoError(t, <-reloaded)
+	stop()
+	testkit.NoError(t, <-ended)
+}
+
 // An endpoint that is added is made, in the tenant it is meant for.
 func TestReloadEndpoints(t *testing.T) {
 	w := newWorld(t)

@@ -360,10 +360,10 @@ func TestConfigurationErrors(t *testing.T) {
 	}
 	// One that is never run.
 	p := testkit.Must(pipeline.New(t.Context(), cfg, pipeline.Options{}))(t)
-	if _, err := p.Reload(t.Context(), cfg); !errors.Is(err, pipeline.ErrNotRunning) {
-		t.Errorf("Reload: %v", err)
-	}
 	testkit.NoError(t, errors.Join(p.Close(), p.Close()))
+	if _, err := p.Reload(t.Context(), cfg); !errors.Is(err, pipeline.ErrNotRunning) {
+		t.Errorf("Reload after Close: %v", err)
+	}
 	if err := p.Run(t.Context()); !errors.Is(err, pipeline.ErrStarted) {
 		t.Errorf("Run after Close: %v", err)
 	}

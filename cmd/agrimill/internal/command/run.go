@@ -182,12 +182,15 @@ func (c *runCommand) serve(ctx context.Context, agrimill *pipeline.Pipeline, ser
 	stopBeside()
 	<-reloaded
 	if failure := <-served; failure != nil {
-		return errors.Join(err, failure)
+		return failure
 	}
-	if errors.Is(err, pipeline.ErrUnfinished) {
-		return exitWith(statusUnfinished) // the log has the counts
+	switch { // the last line of the log says why
+	case errors.Is(err, pipeline.ErrUnfinished):
+		return exitWith(statusUnfinished)
+	case err != nil:
+		return exitWith(statusFailed)
 	}
-	return err
+	return nil
 }
 
 // setLevel sets the log level. The flag overrides the file.

@@ -519,7 +519,8 @@ func TestRunRefuses(t *testing.T) {
 		t.Errorf("wrong address: status %d", status)
 	}
 	c := startChild(t, []string{"SECRET=wrong"}, "run", w.file, "--address", "off")
-	if status := c.status(); status != statusFailed || !strings.Contains(c.stderr.String(), "the gateway refuses the credentials") {
+	status := c.status()
+	if text := c.stderr.String(); status != statusFailed || strings.Count(text, "the gateway refuses the credentials") != 1 || !strings.HasSuffix(text, "advice=\"check the client ID, the client secret and the address of the token endpoint\"\n") {
 		t.Errorf("wrong secret: status %d\n%s", status, c.stderr)
 	}
 	// Nothing in the configuration is wrong: this is not the status that a supervisor takes for final.

@@ -165,7 +165,11 @@ func (p *Pipeline) logStop(err error) {
 		p.logger.Warn("agrimill stopped with unfinished messages; they are left with the gateway or broker, and come again", append(counts,
 			"open", open.Open, "set_aside", open.SetAside, "held", open.Held, "unconfirmed", open.Unconfirmed, "returned", open.Returned)...)
 	case err != nil:
-		p.logger.Error("agrimill stopped", "error", router.RedactError(err, nil))
+		failure := []any{"error", router.RedactError(err, nil)}
+		if advice := admin.Advice(err); advice != "" {
+			failure = append(failure, "advice", advice)
+		}
+		p.logger.Error("agrimill stopped", failure...)
 	default:
 		p.logger.Info("agrimill stopped", counts...)
 	}

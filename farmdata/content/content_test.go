@@ -368,6 +368,11 @@ func TestPrescriptionsAreSummarized(t *testing.T) {
 	if z := set.Zones[0]; z.Code != 1 || z.Name != "west" || z.Task != "TSK4" || z.Field != "PFD1" || z.Box == nil || rate(z.Values[0]) != "0006 Rate DET1 1 1500 1500 kg/ha [PDT3]" || len(set.Zones[2].Values) != 0 {
 		t.Errorf("got %+v", z)
 	}
+	elsewhere := summarize(t, open(t, farmdatatest.Prescriptions(t, farmdatatest.TaskElsewhere, farmdatatest.TaskOneRate), content.Config{})).Sets[0].Zones
+	if len(elsewhere) != 3 || fmt.Sprint(elsewhere[0].Code, elsewhere[0].Elsewhere, " ", rate(elsewhere[0].Values[0])) != "1 [default position lost] 0006 Rate DET1 1 120 120 kg/ha [PDT1]" ||
+		fmt.Sprint(elsewhere[1].Code, elsewhere[1].Elsewhere, elsewhere[1].Box) != "9 [outside] <nil>" || elsewhere[2].Task != "TSK7" || elsewhere[2].Values[0].Max != 500 {
+		t.Errorf("zones without polygons: %+v", elsewhere)
+	}
 	svg := picture(t, s)
 	for _, want := range []string{"Rate, kg/ha (GRD00001 and 1 more)", ">1500</text>", "Z\"><title>160 kg/ha, Base dressing; Base dressing, rest, Long acre, PDT3; Urea</title>", "Z\"><title>1500 kg/ha, Liming, Long acre, PDT3</title>", "246.7 – 263.3</text>"} {
 		if !strings.Contains(svg, want) {

@@ -30,13 +30,15 @@ type Grid struct {
 	Findings []Finding `json:"findings"`
 }
 
-// Zone is the summary of a treatment zone that has polygons.
+// Zone is the summary of a treatment zone that has polygons, or that no grid shows, such as the one for a lost position.
 type Zone struct {
 	// Code is that of the zone, -1 if unknown; Task and Field are IDs.
-	Code  int    `json:"zone"`
-	Name  string `json:"name"`
-	Task  string `json:"task"`
-	Field string `json:"field,omitempty"`
+	Code int    `json:"zone"`
+	Name string `json:"name"`
+	// Elsewhere is what the zone is for beside its place: default (places without a zone), position lost, outside (of the field).
+	Elsewhere []string `json:"elsewhere"`
+	Task      string   `json:"task"`
+	Field     string   `json:"field,omitempty"`
 	// Values are what to apply, each once.
 	Values []Prescribed `json:"values"`
 	// Box is nil if the zone has no place on Earth.
@@ -84,7 +86,40 @@ func (s *Set) prescriptions(ctx context.Context, set *farmdata.Set, blocks *int,
 			return err
 		}
 	}
+	var d *farmdata.Descriptions
+	for i := range set.Tasks {
+		task := &set.Tasks[i]
+		unplaced := names.Unplaced(task)
+		if len(unplaced) == 0 {
+			continue
+		}
+		if d == nil {
+			d = set.Descriptions()
+		}
+		_, zones := d.Zones(unplaced)
+		for _, zone := range zones {
+			s.Zones = append(s.Zones, summarizeZone(task, &zone))
+		}
+	}
 	return ctx.Err()
+}
+
+// summarizeZone summarizes a treatment zone without its place.
+func summarizeZone(task *farmdata.Task, zone *farmdata.PrescribedZone) Zone {
+	z := Zone{
+		Code: zone.Code, Name: zone.Designator, Elsewhere: append([]string{}, names.Elsewhere(task, zone.TreatmentZone)...), Task: task.ID, Field: task.FieldID,
+		Values: make([]Prescribed, 0, len(zone.Amounts)),
+	}
+	for i, v := range zone.Amounts {
+		one := newStatistic(v.Column)
+		one.add(v)
+		amount := Prescribed{Column: one.summary(), Products: []string{}}
+		if zone.Products != nil && zone.Products[i] != "" {
+			amount.Products = zone.Products[i : i+1 : i+1]
+		}
+		z.Values = append(z.Values, amount)
+	}
+	return z
 }
 
 // about says which tasks, fields and products a map is of, behind a value.
@@ -146,23 +181,16 @@ func (s *Set) zones(p *farmdata.Prescription, known *names.Directory) {
 	others := map[*farmdata.Column]bool{}
 	picture := rates{name: task.ID}
 	for _, zone := range p.Zones {
-		z := Zone{Code: zone.Code, Name: zone.Designator, Task: task.ID, Field: task.FieldID, Values: make([]Prescribed, 0, len(zone.Amounts))}
+		z := summarizeZone(task, &zone)
 		a := area{rate: math.NaN()}
 		for i, v := range zone.Amounts {
-			one := newStatistic(v.Column)
-			one.add(v)
-			amount := Prescribed{Column: one.summary(), Products: []string{}}
-			if zone.Products != nil && zone.Products[i] != "" {
-				amount.Products = zone.Products[i : i+1 : i+1]
-			}
-			z.Values = append(z.Values, amount)
 			if shown == nil {
 				shown = &statistic{column: v.Column, min: math.Inf(1), max: math.Inf(-1)}
 			}
 			if c := shown.column; math.IsNaN(a.rate) && v.Column.DDI == c.DDI && v.Column.ElementID == c.ElementID && v.Column.Unit == c.Unit {
 				a.rate = v.Scaled()
 				shown.add(v)
-				products.add(cmp.Or(amount.Products...))
+				products.add(cmp.Or(z.Values[i].Products...))
 			} else {
 				others[v.Column] = true
 			}

@@ -25,6 +25,7 @@ type Writer struct {
 	keys     Keys
 	set      *farmdata.Set // that names is of
 	names    *names.Directory
+	told     map[*farmdata.Task]bool // that have been asked for zones without a place
 	features int
 	closed   bool
 	buffer   []byte
@@ -37,7 +38,7 @@ func NewWriter(w io.Writer, cfg Config) (*Writer, error) {
 		return nil, err
 	}
 	cfg.setDefaults()
-	return &Writer{w: bufio.NewWriterSize(w, 64<<10), cfg: cfg, keys: Keys{Select: cfg.Columns, Finding: cfg.Finding}, set: cfg.Set, names: names.New(cfg.Set)}, nil
+	return &Writer{w: bufio.NewWriterSize(w, 64<<10), cfg: cfg, keys: Keys{Select: cfg.Columns, Finding: cfg.Finding}, set: cfg.Set, names: names.New(cfg.Set), told: map[*farmdata.Task]bool{}}, nil
 }
 
 // Close completes the collection. It does not close what the Writer writes to. A

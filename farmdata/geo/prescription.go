@@ -1,7 +1,9 @@
 package geo
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/internal/columns"
@@ -10,8 +12,12 @@ import (
 
 // Prescription writes a map of what to apply: a Polygon for each cell of a grid, or a MultiPolygon for each treatment
 // zone. Each has its tasks, field, zone, products and scaled values. Several tasks or products are one text with "; "
-// between them; what is not known is null. A grid or zone without a place is a finding.
+// between them; what is not known is null. A grid or zone without a place is a finding, and so are, once for a task, those that Unplaced
+// finds.
 func (w *Writer) Prescription(p *farmdata.Prescription) error {
+	for _, task := range p.Tasks {
+		w.unplaced(task)
+	}
 	if p.Set != nil && p.Set != w.set {
 		w.set, w.names = p.Set, names.New(p.Set)
 	}
@@ -36,6 +42,33 @@ func (w *Writer) Prescription(p *farmdata.Prescription) error {
 		w.raw("}}")
 	}
 	return w.failed()
+}
+
+// Unplaced is the finding that a task has treatment zones without polygons, such as that for a lost position; nil if it has none. The cells
+// of a grid may be in the others.
+func Unplaced(task *farmdata.Task) *farmdata.Finding {
+	zones := names.Unplaced(task)
+	if len(zones) == 0 {
+		return nil
+	}
+	detail := fmt.Sprintf("treatment zones without polygons, which no map shows: %d", len(zones))
+	for i := range zones {
+		if of := names.Elsewhere(task, &zones[i]); len(of) > 0 {
+			detail += fmt.Sprintf("; zone %d, %s", zones[i].Code, strings.Join(of, ", "))
+		}
+	}
+	return &farmdata.Finding{Kind: farmdata.KindUnsupported, File: task.ID, Offset: -1, Record: -1, Detail: detail}
+}
+
+// unplaced tells once what Unplaced finds in a task.
+func (w *Writer) unplaced(task *farmdata.Task) {
+	if w.told[task] {
+		return
+	}
+	w.told[task] = true
+	if finding := Unplaced(task); finding != nil {
+		w.cfg.Finding(finding)
+	}
 }
 
 func (w *Writer) cells(p *farmdata.Prescription) error {

@@ -315,6 +315,38 @@ func TestZonesWithoutAPlaceAreFound(t *testing.T) {
 	}
 }
 
+// Zones without polygons are on no map, which says so once for a task: those that are for other places than the cells of a grid, and all of a
+// task without a grid.
+func TestZonesElsewhereAreFound(t *testing.T) {
+	t.Parallel()
+	archive := farmdatatest.Prescriptions(t, farmdatatest.TaskZones, farmdatatest.TaskElsewhere, farmdatatest.TaskOneRate)
+	opened := testkit.Must(isoxml.Open(t.Context(), bytes.NewReader(archive), int64(len(archive)), isoxml.Config{}))(t)
+	set := opened.Sets[0]
+	const of = "unsupported: treatment zones without polygons, which no map shows: "
+	grid, one := "TSK6: "+of+"2; zone 1, default, position lost; zone 9, outside", "TSK7: "+of+"1; zone 1, default"
+	var found []string
+	cfg := geo.Config{Finding: func(f *farmdata.Finding) { found = append(found, f.Error()) }}
+	layer := func(layer geo.Layer) geo.Config {
+		cfg.Layers = []geo.Layer{layer}
+		return cfg
+	}
+	for name, tt := range map[string]struct {
+		write func() error
+		want  []string
+	}{
+		"GeoJSON":                     {func() error { return geo.Write(io.Discard, set, cfg) }, []string{grid, one}},
+		"GeoJSON of tracks":           {func() error { return geo.Write(io.Discard, set, layer(geo.Tracks)) }, nil},
+		"GeoParquet of grids":         {func() error { return geoparquet.Write(io.Discard, set, layer(geo.Grids)) }, []string{grid, one}},
+		"GeoParquet of a grid":        {func() error { return geoparquet.WritePrescription(io.Discard, &set.Prescriptions()[1], cfg) }, []string{grid}},
+		"GeoParquet of zones of TSK4": {func() error { return geoparquet.WritePrescription(io.Discard, &set.Prescriptions()[0], cfg) }, nil},
+	} {
+		found, cfg.Layers = nil, nil
+		if err := tt.write(); err != nil || !slices.Equal(found, tt.want) {
+			t.Errorf("%s: %v, found %q, want %q", name, err, found, tt.want)
+		}
+	}
+}
+
 // place is where a cell of a grid is that is so many cells wide.
 func place(t *testing.T, cell, columns int, south, west, height, width float64) map[string]any {
 	t.Helper()

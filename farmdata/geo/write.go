@@ -22,6 +22,9 @@ func Write(to io.Writer, set *farmdata.Set, cfg Config) error {
 		}
 	}
 	if w.shows(Grids) || w.shows(Zones) {
+		for i := range set.Tasks {
+			w.unplaced(&set.Tasks[i])
+		}
 		for _, p := range set.Prescriptions() {
 			if p.Grid != nil && !w.shows(Grids) || p.Grid == nil && !w.shows(Zones) {
 				continue

@@ -107,6 +107,17 @@ func TestMapOfDamage(t *testing.T) {
 	}
 }
 
+// A map says that it lacks rates for places elsewhere.
+func TestMapWithoutZonesElsewhere(t *testing.T) {
+	for _, format := range []string{farm.FormatGeoJSON, farm.FormatGeoParquet} {
+		transform := testkit.Must(farm.NewMap(farm.MapConfig{Format: format, Layers: []geo.Layer{geo.Grids}}))(t)
+		out, err := transform(received(farmdatatest.Prescriptions(t, farmdatatest.TaskElsewhere)))
+		if err != nil || len(out) != 1 || out[0].Metadata[farm.KeyFindings] != "1" || out[0].Metadata[farm.KeyReadable] != "" {
+			t.Errorf("%s: %v, %v, want one finding", format, out[0].Metadata, err)
+		}
+	}
+}
+
 // A field whose boundary encloses nothing is on no map, whatever else it has.
 func TestMapOfFlatBoundary(t *testing.T) {
 	ring := func(kind string, north ...string) string {

@@ -16,7 +16,7 @@ import (
 // are task, task_name, field, field_name, zone, zone_name, product and product_name, of a grid also grid, row and
 // column, and one for each kind of value, scaled, named by geo.Keys. Several tasks or products are one text with "; " between
 // them; what is not known is null. The geometries are Polygons or MultiPolygons. A grid or zone without a place has a finding and no
-// rows. A grid of type 1 is read twice.
+// rows, also one that geo.Unplaced finds in the tasks. A grid of type 1 is read twice.
 func WritePrescription(w io.Writer, p *farmdata.Prescription, cfg Config) error {
 	if err := cfg.Validate(); err != nil {
 		return err
@@ -24,7 +24,17 @@ func WritePrescription(w io.Writer, p *farmdata.Prescription, cfg Config) error 
 	if p.Set != nil {
 		cfg.Set = p.Set
 	}
+	for _, task := range p.Tasks {
+		unplaced(task, cfg)
+	}
 	return writePrescriptions(w, []farmdata.Prescription{*p}, cfg)
+}
+
+// unplaced tells what geo.Unplaced finds in a task.
+func unplaced(task *farmdata.Task, cfg Config) {
+	if finding := geo.Unplaced(task); finding != nil && cfg.Finding != nil {
+		cfg.Finding(finding)
+	}
 }
 
 // writePrescriptions writes maps that are all grids, or all zones.

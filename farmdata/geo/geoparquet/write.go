@@ -38,6 +38,9 @@ func Write(w io.Writer, set *farmdata.Set, cfg Config) error {
 	case geo.Points:
 		return writePoints(w, set.Logs, cfg)
 	default:
+		for i := range set.Tasks {
+			unplaced(&set.Tasks[i], cfg)
+		}
 		var list []farmdata.Prescription
 		for _, p := range set.Prescriptions() {
 			if (p.Grid != nil) == (layer == geo.Grids) {

@@ -30,6 +30,12 @@ const (
 	zonesOfGrid      = `<TZN A="1" B="low"><PDV A="0006" B="12000" C="PDT1" D="DET1"/></TZN><TZN A="2" B="middle"><PDV A="0006" B="16000" C="PDT1" D="DET1" E="VPN1"/></TZN>
 <TZN A="3" B="high"><PDV A="0006" B="22000" C="PDT3" D="DET1" E="VPN2"/></TZN>` + grid1
 	grid1 = `<GRD A="52.5" B="7.4998" C="0.0001" D="0.0002" E="12" F="11" G="GRD00001" I="1"/>`
+	// TaskElsewhere has the grid of TaskGridOfZones. One of its zones is for places without a zone and for a lost position, too, and another
+	// one for outside of the field.
+	TaskElsewhere = `<TSK A="TSK6" B="Late dressing" E="PFD1" G="1" H="1" I="1" J="9">` + zonesOfGrid +
+		`<TZN A="9" B="border"><PDV A="0006" B="0" C="PDT1" D="DET1"/></TZN></TSK>`
+	// TaskOneRate has one rate everywhere.
+	TaskOneRate = `<TSK A="TSK7" B="Slug pellets" E="PFD1" G="1" H="1"><TZN A="1" B="all"><PDV A="0006" B="50000" C="PDT1" D="DET1"/></TZN></TSK>`
 	// TaskGridOfValues has a grid of type 2 with two values in a cell, of two products.
 	TaskGridOfValues = `<TSK A="TSK3" B="Sowing" C="CTR1" E="PFD1" G="1"><TZN A="4"><PDV A="0001" B="0" C="PDT2" D="DET1"/><PDV A="0006" B="0" C="PDT1" D="DET1"/></TZN>
 <GRD A="52.5" B="7.4998" C="0.0001" D="0.0002" E="12" F="11" G="GRD00002" I="2" J="4"/></TSK>`

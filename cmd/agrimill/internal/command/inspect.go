@@ -266,17 +266,18 @@ func (t table) prescriptions(set *content.Set) {
 			row(g.Name, v.DDI, v.Name, v.Element, named(v.Products), v.Count, number(v.Min), number(v.Max), v.Unit)
 		}
 	}
-	heading(len(set.Zones), "ZONE", "ZONE NAME", "TASK", "FIELD", "DDI", "NAME", "ELEMENT", "PRODUCT", "VALUE", "UNIT")
+	heading(len(set.Zones), "ZONE", "ZONE NAME", "FOR", "TASK", "FIELD", "DDI", "NAME", "ELEMENT", "PRODUCT", "VALUE", "UNIT")
 	for _, z := range set.Zones {
 		code := "" // unknown
 		if z.Code >= 0 {
 			code = strconv.Itoa(z.Code)
 		}
+		elsewhere := strings.Join(z.Elsewhere, "; ")
 		if len(z.Values) == 0 {
-			row(code, z.Name, z.Task, z.Field, "", "", "", "", "", "")
+			row(code, z.Name, elsewhere, z.Task, z.Field, "", "", "", "", "", "")
 		}
 		for _, v := range z.Values {
-			row(code, z.Name, z.Task, z.Field, v.DDI, v.Column.Name, v.Element, named(v.Products), number(v.Min), v.Unit)
+			row(code, z.Name, elsewhere, z.Task, z.Field, v.DDI, v.Column.Name, v.Element, named(v.Products), number(v.Min), v.Unit)
 		}
 	}
 }

@@ -117,14 +117,14 @@ func TestInspectOtherPlaces(t *testing.T) {
 
 // Prescription maps are listed with their values, units, products, tasks and fields.
 func TestInspectPrescriptions(t *testing.T) {
-	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.Prescriptions(t, farmdatatest.TaskGridOfZones, farmdatatest.TaskGridAgain, farmdatatest.TaskZones))}
+	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.Prescriptions(t, farmdatatest.TaskGridOfZones, farmdatatest.TaskGridAgain, farmdatatest.TaskZones, farmdatatest.TaskOneRate))}
 	table := w.want(statusOK, "inspect", "-")
 	lines := strings.Split(table, "\n")
 	for i, line := range lines {
 		lines[i] = strings.Join(strings.Fields(line), " ")
 	}
-	for _, want := range []string{"GRD00001 TSK1; TSK2 PFD1 1 11 12 132 0", "GRD00001 0006 Rate DET1 PDT3; Urea 132 120 220 kg/ha", "1 west TSK4 PFD1 0006 Rate DET1 PDT3 1500 kg/ha",
-		"2 east TSK4 PFD1 0006 Rate DET1 - 900 kg/ha", "3 nothing TSK4 PFD1 - - - - - -"} {
+	for _, want := range []string{"GRD00001 TSK1; TSK2 PFD1 1 11 12 132 0", "GRD00001 0006 Rate DET1 PDT3; Urea 132 120 220 kg/ha", "1 west - TSK4 PFD1 0006 Rate DET1 PDT3 1500 kg/ha",
+		"2 east - TSK4 PFD1 0006 Rate DET1 - 900 kg/ha", "3 nothing - TSK4 PFD1 - - - - - -", "1 all default TSK7 PFD1 0006 Rate DET1 Urea 500 kg/ha"} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("no %q in\n%s", want, table)
 		}

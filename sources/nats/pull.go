@@ -14,7 +14,7 @@ import (
 )
 
 // pull takes messages from the consumer, as many as there is room for, until intake ends or
-// the consumer is gone.
+// the consumer is gone, or another one.
 func (s *subscription) pull(consumer jetstream.Consumer) error {
 	conn, err := s.connect(s.intake)
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *subscription) pull(consumer jetstream.Consumer) error {
 			return s.intake.Err()
 		case err == nil:
 			continue
-		case errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound),
+		case errors.Is(err, errChanged), errors.Is(err, jetstream.ErrConsumerDeleted), errors.Is(err, jetstream.ErrConsumerNotFound),
 			errors.Is(err, natsgo.ErrNoResponders) && conn.IsConnected():
 			return err
 		}
@@ -81,7 +81,7 @@ func (s *subscription) fetchNow(consumer jetstream.Consumer, connected <-chan na
 // order in which it hears of it, and what it could not deliver before; others of the same keys
 // may follow. If somebody else has a request open, it goes to either of us.
 func (s *subscription) begin(consumer jetstream.Consumer, fetch fetchFunc) error {
-	info, err := s.info(consumer)
+	info, err := s.info(s.intake, consumer)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *subscription) begin(consumer jetstream.Consumer, fetch fetchFunc) error
 		if err := backoff.Sleep(s.intake, between); err != nil {
 			return err
 		}
-		if info, err = s.info(consumer); err != nil {
+		if info, err = s.info(s.intake, consumer); err != nil {
 			return err
 		}
 	}
@@ -144,7 +144,7 @@ func (s *subscription) recover(consumer jetstream.Consumer, fetch fetchFunc) err
 
 // misses reports whether something is missing, or the server does not say.
 func (s *subscription) misses(consumer jetstream.Consumer) bool {
-	info, err := s.info(consumer)
+	info, err := s.info(s.intake, consumer)
 	return err != nil || s.missing(info) > 0
 }
 
@@ -154,8 +154,8 @@ func (s *subscription) missing(info *jetstream.ConsumerInfo) int {
 	return info.NumAckPending - s.taken.count() - s.queue.Away()
 }
 
-func (s *subscription) info(consumer jetstream.Consumer) (*jetstream.ConsumerInfo, error) {
-	ctx, cancel := context.WithTimeout(s.intake, s.config.ConnectTimeout)
+func (s *subscription) info(ctx context.Context, consumer jetstream.Consumer) (*jetstream.ConsumerInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.config.ConnectTimeout)
 	defer cancel()
 	return consumer.Info(ctx)
 }
@@ -206,6 +206,8 @@ func (s *subscription) fetch(consumer jetstream.Consumer, n int, wait bool, conn
 			return got, anew, jetstream.ErrNoHeartbeat
 		case <-connected:
 			return got, anew, errReconnected
+		case <-s.changed:
+			return got, anew, errChanged
 		case <-s.intake.Done():
 			return got, anew, s.intake.Err()
 		}

@@ -3,6 +3,8 @@ package nats
 import (
 	"cmp"
 	"context"
+	"errors"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -52,6 +54,8 @@ const (
 	sendBackEvery = 50 * time.Millisecond
 	// settlePatience is for how long at least the end of a subscription waits for the server to have taken it back.
 	settlePatience = 2 * time.Second
+	// lookEvery is how often the consumer is looked at while it is read.
+	lookEvery = 10 * time.Second
 	// remembered is of how many messages it is known that they were acked, should the
 	// server redeliver one before it has the ack.
 	remembered = 8192
@@ -72,7 +76,8 @@ type subscription struct {
 	// Used by run only.
 	losses
 	conn        *natsgo.Conn
-	collecting  bool // see begin
+	changed     <-chan struct{} // see watch
+	collecting  bool            // see begin
 	gaps        gaps
 	deleted     int64 // since deletedLine let one pass
 	deletedLine ratelog.Line
@@ -111,12 +116,14 @@ func (s *subscription) run(consumer jetstream.Consumer) {
 	for consumer != nil {
 		created := consumer.CachedInfo().Created
 		stop := s.keepAlive(consumer.CachedInfo().Config)
+		unwatch := s.watch(consumer)
 		err := s.pull(consumer)
+		unwatch()
 		if s.intake.Err() != nil {
 			defer stop()
 			break
 		}
-		s.logger.Info("NATS consumer is gone; looking it up again", watermill.LogFields{"error": err.Error()})
+		s.logger.Info("NATS consumer is gone, or another one; looking it up again", watermill.LogFields{"error": err.Error()})
 		consumer = s.again(created)
 		stop()
 	}
@@ -183,6 +190,10 @@ func (s *subscription) receive(raw *received) (first bool) {
 		s.tellDeleted(meta, gone)
 	}
 
+	if s.leftOut(raw) {
+		s.logger.Error("message came without its payload; it will be redelivered", errChanged, watermill.LogFields{"stream": meta.Stream, "sequence": meta.Sequence.Stream})
+		return first
+	}
 	d := &delivery{stream: meta.Stream, place: place{meta.Sequence.Stream, meta.Timestamp.UnixNano()}, raw: raw}
 	held, done := s.add(d)
 	switch {
@@ -196,6 +207,15 @@ func (s *subscription) receive(raw *received) (first bool) {
 		}
 	}
 	return first
+}
+
+// leftOut reports whether the consumer, which somebody has changed, leaves out payloads. Others may have stored a message that looks like it.
+func (s *subscription) leftOut(raw *received) bool {
+	if len(raw.Data) > 0 || raw.Header.Get(natsgo.MsgSize) == "" {
+		return false
+	}
+	info, err := s.info(s.intake, *s.found.Load())
+	return err != nil || info.Config.HeadersOnly
 }
 
 func (s *subscription) key(raw *received) string {
@@ -237,16 +257,45 @@ func (s *subscription) drop(d *delivery, delay time.Duration) *received {
 // keepAlive reports on what is held, three times in the shortest wait of the server, until stop is called.
 func (s *subscription) keepAlive(config jetstream.ConsumerConfig) (stop func()) {
 	_, shortest := waits(config)
-	ctx, cancel := context.WithCancel(context.Background())
-	var reporting sync.WaitGroup
-	reporting.Go(func() { // ends with stop
+	return inBackground(func(ctx context.Context) {
 		for backoff.Sleep(ctx, max(shortest/3, time.Millisecond)) == nil {
 			s.report()
 		}
 	})
+}
+
+// errChanged is why a consumer is looked up again that is there: it may lose messages now, or wait for something.
+var errChanged = errors.New("somebody has changed it, or made it anew")
+
+// watch closes s.changed when the consumer is not any more what was found, until stop is called.
+func (s *subscription) watch(consumer jetstream.Consumer) (stop func()) {
+	found, changed := *consumer.CachedInfo(), make(chan struct{})
+	found.Config.Metadata = nil // which the server changes, too
+	s.changed = changed
+	return inBackground(func(ctx context.Context) {
+		for backoff.Sleep(ctx, lookEvery) == nil {
+			info, err := s.info(ctx, consumer)
+			if err != nil {
+				continue // who reads it notices, too
+			}
+			now := info.Config
+			now.Metadata = nil
+			if !info.Created.Equal(found.Created) || !reflect.DeepEqual(now, found.Config) {
+				close(changed)
+				return
+			}
+		}
+	})
+}
+
+// inBackground runs f until stop is called, which ends its context and waits for it.
+func inBackground(f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) }) // ends with stop
 	return func() {
 		cancel()
-		reporting.Wait()
+		running.Wait()
 	}
 }
 

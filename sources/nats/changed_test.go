@@ -1,0 +1,71 @@
+package nats_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+	sinknats "github.com/agrimill/agrimill/sinks/nats"
+	"github.com/agrimill/agrimill/sources/nats"
+)
+
+// A consumer that somebody changes while it is read is looked up again: one that would lose messages is not read until it is what it
+// was, and one that waits says so.
+func TestConsumerIsChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(have *jetstream.ConsumerConfig)
+		reason string // of ReadError; empty: it is read on
+		line   string
+	}{
+		"leaves out payloads": {func(have *jetstream.ConsumerConfig) { have.HeadersOnly = true }, "delivers headers only", "message came without its payload"},
+		"gives up":            {func(have *jetstream.ConsumerConfig) { have.MaxDeliver = 1 }, "max_deliver 1", "consumer unavailable"},
+		"reads others":        {func(have *jetstream.ConsumerConfig) { have.FilterSubject = "field.other" }, "reads field.other", "consumer unavailable"},
+		"waits":               {func(*jetstream.ConsumerConfig) {}, "", "paused until"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(f *field) {
+				log := testkit.NewLog()
+				config := nats.Config{Connection: f.via, SubjectPrefix: sinknats.NoSubjectPrefix, Durable: "out", CloseTimeout: time.Second}
+				s := testkit.Must(nats.New(config, log))(f)
+				defer s.Close()
+				messages := f.subscribe(s)
+				f.put(0, 1)
+				f.next(messages).Ack()
+				before := f.config()
+				changed := before
+				c.change(&changed)
+				testkit.Must(f.js.UpdateConsumer(f.Context(), "FIELD", changed))(f)
+				if c.reason == "" {
+					testkit.Must(f.js.PauseConsumer(f.Context(), "FIELD", "out", time.Now().Add(2*time.Minute)))(f)
+				}
+				if changed.HeadersOnly {
+					f.put(1, 1)
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if _, err := s.ReadError(); (err == nil) != (c.reason == "") || err != nil && !strings.Contains(err.Error(), c.reason) {
+					t.Errorf("the subscription says %v", err)
+				}
+				if !strings.Contains(log.String(), c.line) {
+					t.Errorf("it is not said that %s: %s", c.line, log)
+				}
+				testkit.Must(f.js.UpdateConsumer(f.Context(), "FIELD", before))(f)
+				if !changed.HeadersOnly {
+					f.put(1, 1)
+				}
+				msg := f.next(messages)
+				if string(msg.Payload) != "1" {
+					t.Errorf("got %q", msg.Payload)
+				}
+				msg.Ack()
+				if _, err := s.ReadError(); err != nil {
+					t.Errorf("afterwards: %v", err)
+				}
+			})
+		})
+	}
+}

@@ -3,6 +3,7 @@ package devicestore_test
 import (
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,9 +211,18 @@ func TestEndIsNeverReached(t *testing.T) {
 	open(t, cluster.Addr())
 }
 
-// A reader whose place in the topic is gone begins again: the topic was deleted and made again.
+// A reader begins again when the topic was deleted and made again, whether it has less than before, or more.
 func TestReaderBeginsAgain(t *testing.T) {
 	t.Parallel()
+	for name, again := range map[string][]string{"less": {"three"}, "more": {"three", "four", "five"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testReaderBeginsAgain(t, again)
+		})
+	}
+}
+
+func testReaderBeginsAgain(t *testing.T, again []string) {
 	cluster := kafkatest.Start(t)
 	put := func(payloads ...string) {
 		t.Helper()
@@ -225,10 +235,17 @@ func TestReaderBeginsAgain(t *testing.T) {
 	put("one", "two")
 	reader := open(t, cluster.Addr())
 	testkit.Must(kadm.NewClient(kafkatest.Client(t, cluster.Addr())).DeleteTopics(t.Context(), devicestore.DefaultTopic))(t)
-	put("three")
-	testkit.Eventually(t, "the third one is read", func() bool {
+	var asked atomic.Int32
+	cluster.Fake().ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.Fake().KeepControl()
+		asked.Add(1)
+		return nil, nil, false
+	})
+	testkit.Eventually(t, "it has given up asking, and begun again", func() bool { return asked.Load() > 5 })
+	put(again...)
+	testkit.Eventually(t, "all are read", func() bool {
 		list, err := reader.Get(t.Context(), "team")
-		return err == nil && len(list) == 3
+		return err == nil && len(list) == 2+len(again)
 	})
 }
 

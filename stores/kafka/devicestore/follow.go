@@ -26,8 +26,8 @@ const (
 	maxFetch = 1 << 20
 )
 
-// follow reads a partition from an offset on until the store is closed, and from its beginning when the offset is gone, such as with a
-// topic that was deleted and made again.
+// follow reads a partition from an offset on until the store is closed, and from its beginning when the offset is gone, or the topic was:
+// one that is made again may have more by then than the one before.
 func (s *Store) follow(partition int32, next int64) {
 	for s.ctx.Err() == nil {
 		records, after, err := s.cluster.Fetch(s.ctx, s.config.Topic, partition, next, maxFetch)
@@ -41,6 +41,8 @@ func (s *Store) follow(partition int32, next int64) {
 			continue
 		case err == nil:
 			pause = readEvery
+		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
+			next = 0
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
 			if oldest, err := s.cluster.Oldest(s.ctx, s.config.Topic, partition); err == nil {
 				next = oldest

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -76,18 +77,28 @@ func (r *Router) Replay(ctx context.Context, store PoisonStore, selection Poison
 		if err := r.replayOne(ctx, byName, name, poisoned, &report); err != nil {
 			return report, fmt.Errorf("poisoned message %q: %w", poisoned.ID, err)
 		}
-		if err := deleteReplayed(ctx, store, poisoned.ID); err != nil {
+		if err := deleteReplayed(ctx, store, poisoned); err != nil {
 			return report, err
 		}
 	}
 	return report, nil
 }
 
-func deleteReplayed(ctx context.Context, store PoisonStore, id string) error {
+// deleteReplayed deletes a message, unless its place has another one: the outage that its replay has waited for may have been that of the
+// queue, whose server then came back without its latest records, and took others since.
+func deleteReplayed(ctx context.Context, store PoisonStore, poisoned Poisoned) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout)
 	defer cancel()
-	if err := store.Delete(ctx, id); err != nil && !errors.Is(err, ErrNotInQueue) {
-		return fmt.Errorf("poisoned message %q was replayed and not deleted: %w", id, err)
+	now, err := store.Get(ctx, poisoned.ID)
+	switch {
+	case err != nil:
+	case now.Message.UUID == poisoned.Message.UUID && maps.Equal(now.Message.Metadata, poisoned.Message.Metadata): // handlers may have changed the payload
+		err = store.Delete(ctx, poisoned.ID)
+	default:
+		err = ErrNotInQueue
+	}
+	if err != nil && !errors.Is(err, ErrNotInQueue) {
+		return fmt.Errorf("poisoned message %q was replayed and not deleted: %w", poisoned.ID, err)
 	}
 	return nil
 }

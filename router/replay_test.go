@@ -33,6 +33,40 @@ func TestReplayLosesNothing(t *testing.T) {
 	})
 }
 
+// rolledBack is a queue whose server comes back, in the middle of a replay, without its latest record, and takes another one in its place.
+type rolledBack struct {
+	*poisonqueue.Queue
+	to atomic.Pointer[poisonqueue.Queue]
+}
+
+func (q *rolledBack) now() *poisonqueue.Queue {
+	if to := q.to.Load(); to != nil {
+		return to
+	}
+	return q.Queue
+}
+
+func (q *rolledBack) Get(ctx context.Context, id string) (router.Poisoned, error) {
+	return q.now().Get(ctx, id)
+}
+func (q *rolledBack) Delete(ctx context.Context, id string) error { return q.now().Delete(ctx, id) }
+
+// A record that has got the place of the one that was replayed stays.
+func TestReplayDeletesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, other := &rolledBack{Queue: &poisonqueue.Queue{}}, &poisonqueue.Queue{}
+		testkit.NoError(t, q.Publish(router.DefaultPoisonTopic, poisonRecord("1", 0)))
+		testkit.NoError(t, other.Publish(router.DefaultPoisonTopic, poisonRecord("2", 0)))
+		to := newSink(func(string, *message.Message) error {
+			q.to.Store(other)
+			return nil
+		})
+		r := build(t, router.Config{Poison: q}, farmRoute(newSource(), to))
+		testkit.Equal(t, replayAll(t, r, q), router.ReplayReport{Sent: 1})
+		testkit.Equal(t, other.UUIDs(), []string{"2"})
+	})
+}
+
 // A message that the route's filter does not want any more is in the queue and
 // nowhere else: it stays there, and is not remembered as handled.
 func TestReplayKeepsWhatTheFilterDrops(t *testing.T) {

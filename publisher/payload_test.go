@@ -185,7 +185,7 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 			for key, want := range map[string]string{
 				gateway.KeyFilename: "a.zip", gateway.KeyContextID: header.Get(gateway.KeyContextID),
 				gateway.KeySentTimestamp: header.Get(gateway.KeySentTimestamp), gateway.KeyMessageType: typeJSON,
-				gateway.KeyPayloadReference: "", gateway.KeyDedupID: "", gateway.KeyEndpointID: "",
+				gateway.KeyPayloadReference: "", gateway.KeyDedupID: "", gateway.KeyPayloadSize: strconv.Itoa(len(payload)), gateway.KeyEndpointID: "",
 			} {
 				if v := got.Metadata.Get(key); v != want {
 					t.Errorf("%s = %q, want %q", key, v, want)

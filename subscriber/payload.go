@@ -283,9 +283,12 @@ func (s *Subscriber) download(ctx context.Context, j *download) error {
 		return err
 	}
 	defer func() { _ = body.Close() }() // reading has returned every error that matters
-	r := &progressReader{r: body, n: &j.bytes}
-	size := body.Size()
-	if s.cfg.Payload.Mode == PayloadClaimCheck && (size < 0 || size >= s.cfg.Payload.ClaimCheckFrom) {
+	var r io.Reader = &progressReader{r: body, n: &j.bytes}
+	size, enveloped := body.Size(), false
+	if s.unpacks() {
+		r, enveloped = peekEnvelope(r)
+	}
+	if !enveloped && s.cfg.Payload.Mode == PayloadClaimCheck && (size < 0 || size >= s.cfg.Payload.ClaimCheckFrom) {
 		return s.checkIn(ctx, d, r)
 	}
 	if size > s.cfg.Payload.MaxInline {
@@ -439,7 +442,18 @@ func (s *Subscriber) opener(d *delivery) msgctx.Opener {
 			return nil, 0, err
 		}
 		p.opened.Store(r.Size() + 1)
-		return r, r.Size(), nil
+		if !s.unpacks() {
+			return r, r.Size(), nil
+		}
+		payload, enveloped := peekEnvelope(r)
+		if enveloped {
+			_ = r.Close() // nobody reads it
+			return nil, 0, errEnvelopeElsewhere
+		}
+		return struct {
+			io.Reader
+			io.Closer
+		}{payload, r}, r.Size(), nil
 	}
 }
 

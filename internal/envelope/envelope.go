@@ -8,7 +8,10 @@
 // number, their length in bytes, followed by the bytes. The same
 // message always yields the same bytes, so that receivers recognize a copy.
 //
-// Keys that begin with [reserved] are omitted by Pack and dropped by Unpack.
+// The entry [payloadSize] is the length of the payload in bytes, so that nobody takes a part of an envelope, which
+// the service delivers of one that is larger than its chunks, for the whole. Older senders do not write it.
+//
+// All other keys that begin with [reserved] are omitted by Pack, and all are dropped by Unpack.
 // The service provides what the receiver needs of them. If a sender could choose
 // them, it would decide where the receiver forwards a message or
 // which stored payload the message refers to.
@@ -22,14 +25,20 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
+// HeadSize is how many bytes tell an envelope.
+const HeadSize = len(magic)
+
 const (
 	magic    = "AGM1"
 	reserved = "x-router-"
+	// payloadSize is reserved, so that older receivers drop it.
+	payloadSize = reserved + "payload-size"
 	// maxHead bounds everything before the payload, in bytes.
 	maxHead = 16 << 20
 )
@@ -39,14 +48,23 @@ var (
 	ErrNotEnvelope = errors.New("not an envelope")
 	// ErrMalformed means that a payload begins with the magic but is not an envelope.
 	ErrMalformed = errors.New("envelope: malformed")
+	// ErrPart means that a payload is the beginning of an envelope, or that something follows it.
+	ErrPart = errors.New("envelope: not whole")
 )
 
 // Pack returns UUID, metadata and payload of msg as one payload.
 func Pack(msg *message.Message) ([]byte, error) {
-	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(msg.Metadata)), isReserved)
+	keys := append(slices.DeleteFunc(slices.Collect(maps.Keys(msg.Metadata)), isReserved), payloadSize)
+	slices.Sort(keys)
+	value := func(key string) string {
+		if key == payloadSize {
+			return strconv.Itoa(len(msg.Payload))
+		}
+		return msg.Metadata[key]
+	}
 	size := len(magic) + 4 + len(msg.UUID) + 4
 	for _, k := range keys {
-		size += 4 + len(k) + 4 + len(msg.Metadata[k])
+		size += 4 + len(k) + 4 + len(value(k))
 	}
 	if size > maxHead {
 		return nil, fmt.Errorf("envelope: UUID and metadata take %d bytes, at most %d are allowed", size, maxHead)
@@ -57,14 +75,15 @@ func Pack(msg *message.Message) ([]byte, error) {
 	out = appendNumber(out, len(keys))
 	for _, k := range keys {
 		out = appendString(out, k)
-		out = appendString(out, msg.Metadata[k])
+		out = appendString(out, value(k))
 	}
 	return append(out, msg.Payload...), nil
 }
 
 // Unpack reverses Pack. The returned payload is a subslice of data. It
-// returns [ErrNotEnvelope] if data does not begin with the magic, and
-// [ErrMalformed] if the rest is not in the format that Pack writes.
+// returns [ErrNotEnvelope] if data does not begin with the magic,
+// [ErrMalformed] if the rest is not in the format that Pack writes, and [ErrPart] if
+// the payload does not have the size that Pack has written.
 func Unpack(data []byte) (uuid string, metadata message.Metadata, payload []byte, err error) {
 	rest, ok := bytes.CutPrefix(data, []byte(magic))
 	if !ok {
@@ -74,22 +93,31 @@ func Unpack(data []byte) (uuid string, metadata message.Metadata, payload []byte
 	uuid = d.string()
 	n := d.number()
 	metadata = message.Metadata{}
-	previous := ""
+	previous, packed := "", ""
 	for i := 0; i < n && !d.failed; i++ {
 		key := d.string()
 		if i > 0 && key <= previous {
 			return "", nil, nil, ErrMalformed // twice, or out of order
 		}
 		previous = key
-		if value := d.string(); !isReserved(key) {
+		switch value := d.string(); {
+		case key == payloadSize:
+			packed = value
+		case !isReserved(key):
 			metadata[key] = value
 		}
 	}
 	if d.failed || len(data)-len(d.rest) > maxHead {
 		return "", nil, nil, ErrMalformed
 	}
+	if packed != "" && packed != strconv.Itoa(len(d.rest)) {
+		return "", nil, nil, fmt.Errorf("%w: its payload has %d of %s bytes", ErrPart, len(d.rest), packed)
+	}
 	return uuid, metadata, d.rest, nil
 }
+
+// Begins reports whether a payload that begins with head, of [HeadSize] bytes, is in an envelope.
+func Begins(head []byte) bool { return string(head) == magic }
 
 // isReserved is case-insensitive, because header names are.
 func isReserved(key string) bool {
@@ -101,7 +129,7 @@ func appendNumber(b []byte, n int) []byte { return binary.BigEndian.AppendUint32
 
 func appendString(b []byte, s string) []byte { return append(appendNumber(b, len(s)), s...) }
 
-// decoder reads fields from a payload. After a failure it returns zero values.
+// decoder reads fields from a payload. After a failure it returns zero value.
 type decoder struct {
 	rest   []byte
 	failed bool

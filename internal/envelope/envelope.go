@@ -129,7 +129,7 @@ func appendNumber(b []byte, n int) []byte { return binary.BigEndian.AppendUint32
 
 func appendString(b []byte, s string) []byte { return append(appendNumber(b, len(s)), s...) }
 
-// decoder reads fields from a payload. After a failure it returns zero value.
+// decoder reads fields from a payload. After a failure it returns zero values.
 type decoder struct {
 	rest   []byte
 	failed bool

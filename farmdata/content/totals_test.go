@@ -262,6 +262,20 @@ func TestTotalsThatDoNotCount(t *testing.T) {
 	}
 }
 
+// TestTotalsOfTasksWithTheSameID: the first one counts, as the finding about its ID says.
+func TestTotalsOfTasksWithTheSameID(t *testing.T) {
+	t.Parallel()
+	task := func(hour, area, seconds string) string {
+		return `<TSK A="TSK1" G="4"><TIM A="2026-05-04T` + hour + `:00:00" D="4" C="` + seconds + `"><DLV A="0074" B="` + area + `" C="DET1"/></TIM></TSK>`
+	}
+	const device = `<DVC A="DVC1" B="Mower" D="a00086000de02810"><DET A="DET1" B="1" C="1" E="0" F="0"/></DVC>`
+	data := open(t, farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">`+device+task("06", "5000", "3600")+task("08", "300", "60")+`</ISO11783_TaskData>`), content.Config{})
+	works := testkit.Must(content.Totals(t.Context(), data))(t)
+	if len(works) != 1 || works[0].Area.Value != 5000 || works[0].Time.Value != 3600 || len(data.Sets[0].Findings) != 1 {
+		t.Errorf("got %+v, findings %v, want 5000 m² in 3600 s", works, data.Sets[0].Findings)
+	}
+}
+
 // TestTotalsOfAnyLog compares random logs with a reckoning of every second by itself.
 func TestTotalsOfAnyLog(t *testing.T) {
 	t.Parallel()

@@ -237,7 +237,9 @@ func (w *work) rate(c *farmdata.Column, kind *rateKind) *rateSum {
 // finish adds what terminals wrote into the tasks, and returns all works, and findings if there are more of them, or rates that are in none.
 func (w *works) finish() (list []Work, found []Finding) {
 	for i := range w.set.Tasks {
-		w.addTotals(w.key(i), &w.set.Tasks[i])
+		if key, task := w.key(i), &w.set.Tasks[i]; w.tasks[key] == task { // of tasks with the same ID the first one counts
+			w.addTotals(key, task)
+		}
 	}
 	list = make([]Work, 0, len(w.order))
 	for _, at := range w.order {

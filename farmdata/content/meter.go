@@ -41,6 +41,8 @@ type meter struct {
 	log       int                 // its number
 	machines  map[string]*machine // by device ID
 	order     []*machine
+	gauges    map[totalKey]*gauge
+	records   int     // that were there
 	way, time float64 // in meters and seconds
 	last      int64   // Unix time in milliseconds; none: unknown
 	position  farmdata.Position
@@ -51,7 +53,7 @@ type meter struct {
 
 func (w *works) meter(log *farmdata.Log) *meter {
 	w.logs++ // logs of EFDI need no name
-	m := &meter{works: w, log: w.logs, machines: map[string]*machine{}, last: none, passed: none}
+	m := &meter{works: w, log: w.logs, machines: map[string]*machine{}, gauges: map[totalKey]*gauge{}, last: none, passed: none}
 	for i := range log.Columns {
 		m.machine(log.Columns[i].DeviceID)
 	}
@@ -100,13 +102,15 @@ func (w *works) describedWidths(d *farmdata.Device) []part {
 	return parts
 }
 
-// gauge returns what follows the values of a column; nil if nothing does.
+// gauge returns what follows the values of a column; nil if nothing does. Columns that mean the same have one, so that nothing counts twice.
 func (m *meter) gauge(c *farmdata.Column) *gauge {
-	at := m.machine(c.DeviceID)
+	at, key := m.machine(c.DeviceID), totalKey{c.DDI, c.ElementID}
 	g := &gauge{machine: at, column: c, kind: m.works.kinds[c.DDI]}
 	switch {
 	case c.CAN():
 		return nil
+	case m.gauges[key] != nil:
+		return m.gauges[key]
 	case g.kind != nil:
 		at.rates = append(at.rates, g)
 	case c.DDI == actualWidth && len(at.parts) < mostParts:
@@ -120,11 +124,13 @@ func (m *meter) gauge(c *farmdata.Column) *gauge {
 	default:
 		return nil
 	}
+	m.gauges[key] = g
 	return g
 }
 
 // step goes on to the next record.
 func (m *meter) step(r *farmdata.Record) {
+	m.records++
 	at := int64(none)
 	if wall := r.Stamp.Wall; !wall.IsZero() {
 		at = wall.UnixMilli()

@@ -276,6 +276,53 @@ func TestTotalsOfTasksWithTheSameID(t *testing.T) {
 	}
 }
 
+// TestTotalsOfColumnsThatAreThereTwice: a header that has columns twice, and records that have both of them, or one of them in turn, make the
+// same totals. Of two values the first one counts.
+func TestTotalsOfColumnsThatAreThereTwice(t *testing.T) {
+	t.Parallel()
+	devices := sprayer()
+	const want = "3600 of the log, 16750 of the log, 60.3 of the log"
+	for name, second := range map[string]func(i int, v farmdata.Value) []farmdata.Value{
+		"once": func(int, farmdata.Value) []farmdata.Value { return nil },
+		"both": func(_ int, v farmdata.Value) []farmdata.Value {
+			return []farmdata.Value{v, {Column: v.Column, Raw: 3 * v.Raw}}
+		},
+		"in turn": func(i int, v farmdata.Value) []farmdata.Value { return []farmdata.Value{v}[:i%2] },
+	} {
+		log := drive(devices, 100, reading{0, 0x43, "DET1", 6000}, reading{0, 0x8D, "DET1", 1}, reading{0, 0x07, "DET4", 20000},
+			reading{40, 0x43, "DET1", 3000}, reading{41, 0x07, "DET4", 10000}, reading{80, 0x8D, "DET1", 0})
+		records, others := log.Records, map[*farmdata.Column]*farmdata.Column{}
+		for i := range log.Columns {
+			other := log.Columns[i]
+			others[&log.Columns[i]] = &other
+		}
+		log.Records = func(yield func(*farmdata.Record, error) bool) {
+			for r, err := range records {
+				var values []farmdata.Value
+				for _, v := range r.Values {
+					more := second(int(r.Number), farmdata.Value{Column: others[v.Column], Raw: v.Raw})
+					if len(more) != 1 {
+						values = append(values, v)
+					}
+					values = append(values, more...)
+				}
+				if r.Values = values; !yield(r, err) {
+					return
+				}
+			}
+		}
+		set := &farmdata.Set{Devices: devices, Tasks: []farmdata.Task{{ID: "TSK1"}}, Logs: []*farmdata.Log{log}}
+		works := testkit.Must(content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
+		if len(works) != 1 || len(works[0].Rates) != 1 {
+			t.Fatalf("%s: got %+v", name, works)
+		}
+		got := figure(works[0].Area) + ", " + figure(works[0].Rates[0].Mean) + ", " + figure(works[0].Rates[0].Total)
+		if got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
 // TestTotalsOfAnyLog compares random logs with a reckoning of every second by itself.
 func TestTotalsOfAnyLog(t *testing.T) {
 	t.Parallel()

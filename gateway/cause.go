@@ -77,9 +77,9 @@ func (e *transportError) Error() string {
 }
 
 // Unwrap hides context errors, so that a context error always means that the
-// caller's context ended.
+// caller's context ended, and the end of the connection, which is not that of what was read.
 func (e *transportError) Unwrap() error {
-	if errors.Is(e.cause, context.Canceled) || errors.Is(e.cause, context.DeadlineExceeded) {
+	if matchesAny(e.cause, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF) {
 		return nil
 	}
 	return e.cause

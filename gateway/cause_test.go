@@ -46,6 +46,9 @@ func TestTransportErrorsTellNoSecrets(t *testing.T) {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v looks like the end of the caller's context", tt.err)
 		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%v looks like the end of what was read", tt.err)
+		}
 	}
 	if err := transportCause(wrap(fmt.Errorf("dial: %w", ErrRedirect))); !errors.Is(err, ErrRedirect) || errors.Is(err, ErrUnavailable) {
 		t.Errorf("a refused redirect became %v", err)

@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
 	"sync"
 )
@@ -37,12 +36,12 @@ func (b *sendBody) Read(p []byte) (int, error) {
 	if b.err != nil || len(p) == 0 {
 		return 0, b.err
 	}
-	n, err := b.read(p)
+	n, last, err := b.read(p)
 	switch {
-	case err == nil:
-		return n, nil
-	case errors.Is(err, io.EOF):
+	case last:
 		b.err = io.EOF
+		return n, nil
+	case err == nil:
 		return n, nil
 	}
 	b.err = err
@@ -55,33 +54,34 @@ func (b *sendBody) Read(p []byte) (int, error) {
 	return 0, err
 }
 
-// read returns io.EOF together with the last bytes.
-func (b *sendBody) read(p []byte) (int, error) {
+// read also reports whether these were the last bytes. An error that only wraps io.EOF, as those of
+// connections do, is not the end.
+func (b *sendBody) read(p []byte) (n int, last bool, err error) {
 	rc, err := b.source()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	if int64(len(p)) > b.left {
 		p = p[:b.left]
 	}
-	n, err := io.ReadAtLeast(rc, p, 1)
+	n, err = io.ReadAtLeast(rc, p, 1)
 	b.left -= int64(n)
 	switch {
-	case errors.Is(err, io.EOF):
-		return 0, invalid("Size", "must be the exact size of Body: it is shorter")
+	case err == io.EOF:
+		return 0, false, invalid("Size", "must be the exact size of Body: it is shorter")
 	case err != nil:
-		return 0, err
+		return 0, false, err
 	case b.left > 0:
-		return n, nil
+		return n, false, nil
 	}
 	var one [1]byte
 	switch m, err := io.ReadAtLeast(rc, one[:], 1); {
 	case m > 0:
-		return 0, invalid("Size", "must be the exact size of Body: it is longer")
-	case !errors.Is(err, io.EOF):
-		return 0, err
+		return 0, false, invalid("Size", "must be the exact size of Body: it is longer")
+	case err != io.EOF:
+		return 0, false, err
 	}
-	return n, io.EOF
+	return n, true, nil
 }
 
 func (b *sendBody) source() (io.Reader, error) {
@@ -144,7 +144,7 @@ func (x *exchange) verifyEmpty(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = source.Close() })()
 	_, err := io.ReadFull(source, make([]byte, 1))
 	switch {
-	case errors.Is(err, io.EOF):
+	case err == io.EOF:
 		return nil
 	case caller.Err() != nil:
 		return caller.Err()

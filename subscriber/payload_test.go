@@ -6,10 +6,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -63,6 +69,48 @@ func TestDownloadsSurviveFaults(t *testing.T) {
 			f.waitConfirmed(4)
 		})
 	}
+}
+
+// Neither the event nor the host tells how long the payload is: what has come before the connection broke is not all of it.
+func TestDownloadOfUnknownSizeThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	whole, asked := random(100_000), 0
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked > 1 { // one request after the other
+			_, _ = w.Write(whole)
+			return
+		}
+		_, _ = w.Write(whole[:1000])
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(host.Close)
+	for _, mode := range []subscriber.PayloadMode{subscriber.PayloadInline, subscriber.PayloadClaimCheck} {
+		t.Run(mode.String(), func(t *testing.T) {
+			asked = 0
+			f := newFixture(t, gatewaytest.Config{})
+			cfg, store := f.config(), &memoryStore{data: map[string][]byte{}}
+			cfg.Payload.Mode, cfg.Payload.ClaimCheck = mode, store
+			messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
+			testkit.Eventually(t, "an open stream", func() bool { return f.server.Streams() == 1 })
+			f.emit(gateway.EventMessageReceived, fmt.Sprintf(`"id":%q,"app_message_id":"a","message_type":%q,"sent_at":"2026-01-01T00:00:00Z","payload_uri":%q,"receiving_endpoint_id":%q`,
+				uuid.NewString(), typeJSON, host.URL, f.receiver.ID))
+			msg := f.next(messages)
+			defer msg.Ack()
+			got := testkit.Must(io.ReadAll(open(t, msg)))(t)
+			if !bytes.Equal(got, whole) {
+				t.Errorf("got %d bytes of %d", len(got), len(whole))
+			}
+		})
+	}
+}
+
+func open(t *testing.T, msg *message.Message) io.Reader {
+	t.Helper()
+	payload, _, err := subscriber.OpenPayload(msg)
+	testkit.NoError(t, err)
+	t.Cleanup(func() { _ = payload.Close() })
+	return payload
 }
 
 func TestExpiredPayloadIsAskedForAgain(t *testing.T) {

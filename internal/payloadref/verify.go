@@ -3,7 +3,6 @@ package payloadref
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"hash"
 	"io"
 )
@@ -33,7 +32,7 @@ type verifier struct {
 func (v *verifier) Read(b []byte) (int, error) {
 	n, err := v.ReadCloser.Read(b)
 	_, _ = v.hash.Write(b[:n]) // never fails
-	if errors.Is(err, io.EOF) && [sha256.Size]byte(v.hash.Sum(nil)) != v.want {
+	if err == io.EOF && [sha256.Size]byte(v.hash.Sum(nil)) != v.want {
 		return n, v.err
 	}
 	return n, err

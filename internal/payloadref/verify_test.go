@@ -3,6 +3,7 @@ package payloadref
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -26,8 +27,8 @@ func TestVerify(t *testing.T) {
 			}
 		}
 	}
-	errRead := errors.New("broken")
-	if _, err := io.ReadAll(Verify(io.NopCloser(iotest.ErrReader(errRead)), digest, errChanged)); !errors.Is(err, errRead) {
+	errRead := fmt.Errorf("broken: %w", io.EOF) // which is not the end
+	if _, err := io.ReadAll(Verify(io.NopCloser(iotest.ErrReader(errRead)), digest, errChanged)); !errors.Is(err, errRead) || errors.Is(err, errChanged) {
 		t.Errorf("error of the reader became %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"io"
 	"math"
@@ -152,13 +151,12 @@ func (x *exchange) statusError(resp *http.Response) *Error {
 // errorMessage extracts the message of an ErrorResponse, truncated and without credentials. ok reports
 // whether the body is one; a web page, for example, is not.
 func errorMessage(body []byte, token string) (message string, ok bool) {
-	var r struct {
-		Message *string `json:"message"`
-	}
-	if json.Unmarshal(body, &r) != nil || r.Message == nil {
+	answer, _ := parseObject(body)
+	m, ok := answer.peek("message")
+	if !ok {
 		return "", false
 	}
-	m := withoutEcho(*r.Message, token)
+	m = withoutEcho(m, token)
 	if len(m) > maxErrorMessage {
 		m = m[:maxErrorMessage]
 		for len(m) > 0 && !utf8.ValidString(m[max(0, len(m)-utf8.UTFMax):]) {

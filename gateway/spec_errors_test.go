@@ -67,6 +67,21 @@ func TestSpecErrorBody(t *testing.T) {
 			}
 		}
 	})
+	t.Run("only of the service", func(t *testing.T) {
+		for body, want := range map[string]error{
+			// Some encoders begin with a byte order mark.
+			"\ufeff" + `{"message":"Recipient is not allowed from this sender"}`: gateway.ErrPartialDelivery,
+			// So answer servers and proxies in the way.
+			`{"Message":"The request is invalid."}`: gateway.ErrIntermediary,
+		} {
+			w.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: 400, ContentType: "application/json", Body: []byte(body), Times: 1})
+			err := w.client.SendMessage(gateway.SingleAttempt(t.Context()), w.message("x"))
+			wantError(t, err, want)
+			if gateway.Refused(err) == gateway.Retryable(err) || gateway.Refused(err) != (want == gateway.ErrPartialDelivery) {
+				t.Errorf("%s: got %v", body, err)
+			}
+		}
+	})
 	t.Run("wrapped with context", func(t *testing.T) {
 		if !strings.HasPrefix(err.Error(), "gateway: send message: status 403") || e.Op == "" || e.StatusCode != 403 {
 			t.Errorf("got %v", err)

@@ -153,8 +153,11 @@ func appendUUID(b []byte, id uuid.UUID) []byte {
 }
 
 // fileUUID derives the message UUID of a file from its endpoint and messages,
-// so that it is the same on every delivery.
+// so that it is the same on every delivery. A file without messages is delivered once, and is no copy of another.
 func fileUUID(e *gateway.FileReceived) string {
+	if len(e.MessageIDs) == 0 {
+		return watermill.NewUUID()
+	}
 	ids := slices.Sorted(slices.Values(e.MessageIDs))
 	name := e.ReceivingEndpointID + "\n" + strings.Join(ids, "\n")
 	return uuid.NewHash(sha256.New(), uuid.NameSpaceOID, []byte(name), 8).String()

@@ -173,7 +173,10 @@ func limited(text string) string {
 }
 
 func (r *quarantined) fields() watermill.LogFields {
-	fields := watermill.LogFields{"size": len(r.body)}
+	fields := watermill.LogFields{}
+	if r.body != nil {
+		fields["size"] = len(r.body)
+	}
 	if r.endpoint != "" {
 		fields["endpoint_id"] = limited(r.endpoint)
 	}

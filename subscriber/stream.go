@@ -182,11 +182,12 @@ func (s *Subscriber) malformed(ctx context.Context, raw gateway.RawEvent, err er
 	if s.cfg.Hooks.Malformed != nil {
 		s.cfg.Hooks.Malformed(raw.Type, raw.Data, err)
 	}
+	r := newMalformed(raw, err)
 	if s.quarantine == nil {
-		s.logger.Error("event could not be decoded; it stays unconfirmed", err, watermill.LogFields{"size": len(raw.Data)})
+		s.logger.Error("event could not be decoded; it stays unconfirmed", err, r.fields())
 		return
 	}
-	if r := newMalformed(raw, err); s.quarantineEvent(ctx, r, false) {
+	if s.quarantineEvent(ctx, r, false) {
 		s.logger.Error("event could not be decoded; storing it in the quarantine", err, r.fields())
 	}
 }
@@ -197,11 +198,16 @@ func (s *Subscriber) tooLarge(ctx context.Context, err error) {
 		s.cfg.Hooks.TooLarge(err)
 	}
 	var large *gateway.EventTooLargeError
-	if s.quarantine == nil || !errors.As(err, &large) {
+	if !errors.As(err, &large) {
 		s.logger.Error("event too large; it was skipped and stays unconfirmed", err, nil)
 		return
 	}
-	if r := newTooLarge(large); s.quarantineEvent(ctx, r, false) {
+	r := newTooLarge(large)
+	if s.quarantine == nil {
+		s.logger.Error("event too large; it was skipped and stays unconfirmed", err, r.fields())
+		return
+	}
+	if s.quarantineEvent(ctx, r, false) {
 		s.logger.Error("event too large; it was skipped and stays unconfirmed; storing a notice in the quarantine", err, r.fields())
 	}
 }

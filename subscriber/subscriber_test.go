@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -395,7 +396,7 @@ func TestMalformedEventsDoNotStopTheStream(t *testing.T) {
 }
 
 // A service that sends what nobody can decode sends it all the time: the log reports
-// some, and the count of the rest with a later one.
+// some, which say what cannot be confirmed, and the count of the rest with a later one.
 func TestMalformedEventsDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
@@ -403,8 +404,9 @@ func TestMalformedEventsDoNotFillTheLog(t *testing.T) {
 	sub := testkit.Must(subscriber.New(f.config(), logger))(t)
 	messages := f.subscribe(sub, subscriber.Everything)
 	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
+	id := uuid.NewString()
 	for range 500 {
-		f.server.EmitRaw(f.server.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\n\n"))
+		f.emit(gateway.EventMessageReceived, fmt.Sprintf(`"id":%q,"receiving_endpoint_id":%q`, id, f.receiver.ID))
 	}
 	f.send(typeJSON, []byte("good"))
 	f.next(messages).Ack()
@@ -413,6 +415,9 @@ func TestMalformedEventsDoNotFillTheLog(t *testing.T) {
 		for _, line := range logger.Lines(level) {
 			if strings.Contains(line.Msg, "could not be decoded") {
 				n++
+				if line.Fields["message_id"] != id || line.Fields["endpoint_id"] != f.receiver.ID {
+					t.Errorf("the line has %v", line.Fields)
+				}
 			}
 		}
 		return n

@@ -132,11 +132,9 @@ func (x *exchange) statusError(resp *http.Response) *Error {
 		// The timeout applied to the head; the rest may hang.
 		defer time.AfterFunc(maxErrorBodyTime, func() { _ = resp.Body.Close() }).Stop()
 	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	if err != nil || x.req.op == opPayload {
-		// The status is sufficient without its text, and the text of a payload
-		// host may quote the URL that grants access.
-		return e
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // an object that is whole says all, however the response ends
+	if x.req.op == opPayload {
+		return e // the text of a payload host may quote the URL that grants access
 	}
 	e.Message, e.ErrorResponse = errorMessage(body, x.token)
 	if resp.StatusCode == http.StatusForbidden && e.ErrorResponse && x.req.op != opEvents {

@@ -82,6 +82,13 @@ func TestSpecErrorBody(t *testing.T) {
 			}
 		}
 	})
+	t.Run("whole in an answer that breaks off", func(t *testing.T) {
+		body := `{"message":"Recipient is not allowed from this sender"}`
+		w.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{
+			Status: 400, ContentType: "application/json", Body: []byte(body + "\n\n"), CutAfter: int64(len(body)), Times: 1,
+		})
+		wantError(t, w.client.SendMessage(gateway.SingleAttempt(t.Context()), w.message("x")), gateway.ErrPartialDelivery)
+	})
 	t.Run("wrapped with context", func(t *testing.T) {
 		if !strings.HasPrefix(err.Error(), "gateway: send message: status 403") || e.Op == "" || e.StatusCode != 403 {
 			t.Errorf("got %v", err)

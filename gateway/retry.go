@@ -136,7 +136,8 @@ func decideStatus(status int) (retry bool, reason string) {
 }
 
 // retryAfter parses Retry-After, in seconds or as an HTTP date, and caps it. Zero
-// means that there is none, or that it is to be ignored.
+// means that there is none, or that it is to be ignored. A date is by the clock of the
+// peer, whose Date tells what that shows now.
 func (c RetryConfig) retryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if v == "" || c.MaxRetryAfter == Off {
@@ -152,6 +153,9 @@ func (c RetryConfig) retryAfter(h http.Header, now time.Time) time.Duration {
 	} else if strings.Trim(v, "0123456789") == "" {
 		return c.MaxRetryAfter
 	} else if t, err := http.ParseTime(v); err == nil {
+		if date, err := http.ParseTime(h.Get("Date")); err == nil {
+			now = date
+		}
 		d = t.Sub(now)
 	}
 	return min(max(d, 0), c.MaxRetryAfter)

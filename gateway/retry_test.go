@@ -128,6 +128,12 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("%q: %v, want %v", tt.value, got, tt.want)
 		}
 	}
+	// The clock of the peer is an hour behind.
+	for value, want := range map[string]time.Duration{"Mon, 04 May 2026 11:00:30 GMT": 20 * time.Second, "7": 7 * time.Second} {
+		if got := c.retryAfter(http.Header{"Retry-After": {value}, "Date": {"Mon, 04 May 2026 11:00:10 GMT"}}, now); got != want {
+			t.Errorf("%q by the clock of the peer: %v, want %v", value, got, want)
+		}
+	}
 	c.MaxRetryAfter = Off
 	if got := c.retryAfter(http.Header{"Retry-After": {"7"}}, now); got != 0 {
 		t.Errorf("ignored header: %v", got)

@@ -410,7 +410,7 @@ func validToken(token string) bool {
 type tokenError struct {
 	status       int
 	media        string      // media type of the response
-	header       http.Header // its Retry-After
+	header       http.Header // its Retry-After and Date
 	notAgain     time.Time   // what that says
 	reason       string
 	kind         error // ErrUnavailable or ErrUnauthorized
@@ -482,5 +482,5 @@ type answerHead struct {
 }
 
 func headOf(resp *http.Response) answerHead {
-	return answerHead{resp.StatusCode, mediaType(resp.Header), http.Header{"Retry-After": resp.Header["Retry-After"]}}
+	return answerHead{resp.StatusCode, mediaType(resp.Header), http.Header{"Retry-After": resp.Header["Retry-After"], "Date": resp.Header["Date"]}}
 }

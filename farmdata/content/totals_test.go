@@ -97,6 +97,11 @@ func figure(f content.Figure) string {
 	return fmt.Sprintf("%.6g of the %s", f.Value, f.From)
 }
 
+// between is an effective time from one second to another one.
+func between(from, to int64) farmdata.TaskTime {
+	return farmdata.TaskTime{Type: 4, Start: farmdata.Stamp{Wall: time.Unix(from, 0)}, Stop: farmdata.Stamp{Wall: time.Unix(to, 0)}}
+}
+
 // TestTotals: what is worked is the way with the width that is at work, until the next record says otherwise.
 func TestTotals(t *testing.T) {
 	t.Parallel()
@@ -149,7 +154,9 @@ func TestTotals(t *testing.T) {
 		"totals that were planned": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Type: 1, Totals: []farmdata.Total{total(0x74, 5000)}, Duration: time.Hour}},
 			"6000 of the log, 1000 of the log, 100 of the log"},
 		"times alone": {sprayer(), nil, []farmdata.TaskTime{{Type: 4, Duration: time.Minute}, {Type: 5, Duration: time.Hour},
-			{Type: 4, Start: farmdata.Stamp{Wall: time.Unix(0, 0)}, Stop: farmdata.Stamp{Wall: time.Unix(40, 0)}}}, "unknown, unknown, 100 of the totals"},
+			between(0, 40)}, "unknown, unknown, 100 of the totals"},
+		"times that have something in common": {sprayer(), nil, []farmdata.TaskTime{between(100, 150), between(0, 60), between(30, 90), between(40, 50), {Type: 4, Duration: time.Minute}},
+			"unknown, unknown, 200 of the totals"},
 		"times and a total": {sprayer(), nil, []farmdata.TaskTime{{Type: 4, Duration: time.Minute, Totals: []farmdata.Total{total(0x74, 5000)}}}, "5000 of the totals, unknown, 60 of the totals"},
 		"times and a log": {sprayer(), []reading{{0, width, "DET1", 6000}}, []farmdata.TaskTime{{Type: 4, Duration: time.Hour}},
 			"6000 of the log, 1000 of the log, 100 of the log"},

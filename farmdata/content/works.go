@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/internal/names"
@@ -330,16 +331,7 @@ func (w *works) addTotals(key taskKey, task *farmdata.Task) {
 // addTimes takes the effective times of a task for machines of which nothing else says how long they worked. If nothing says that any did, that is one
 // machine, the one that is allocated, or an unknown one.
 func (w *works) addTimes(key taskKey, task *farmdata.Task) {
-	worked := 0.0
-	for _, at := range task.Times {
-		switch start, stop := at.Start.Wall, at.Stop.Wall; {
-		case at.Type != effective:
-		case at.Duration > 0:
-			worked += at.Duration.Seconds()
-		case !start.IsZero() && stop.After(start) && at.Start.Local == at.Stop.Local:
-			worked += stop.Sub(start).Seconds()
-		}
-	}
+	worked := effectiveTime(task)
 	if worked <= 0 {
 		return
 	}
@@ -360,6 +352,36 @@ func (w *works) addTimes(key taskKey, task *farmdata.Task) {
 			at.Time = figureOf(worked, FromTotals)
 		}
 	}
+}
+
+// effectiveTime returns how many seconds a task was worked on. What several of its times have in common, such as those of two workers, counts once.
+func effectiveTime(task *farmdata.Task) (worked float64) {
+	type span struct{ start, stop time.Time }
+	var spans []span
+	for _, at := range task.Times {
+		start, stop, took := at.Start.Wall, at.Stop.Wall, at.Duration
+		if took <= 0 && !start.IsZero() && at.Start.Local == at.Stop.Local {
+			took = stop.Sub(start)
+		}
+		switch {
+		case at.Type != effective || took <= 0:
+		case start.IsZero():
+			worked += took.Seconds()
+		default:
+			spans = append(spans, span{start, start.Add(took)})
+		}
+	}
+	slices.SortStableFunc(spans, func(a, b span) int { return a.start.Compare(b.start) })
+	var end time.Time
+	for _, s := range spans {
+		if s.start.Before(end) {
+			s.start = end
+		}
+		if s.stop.After(s.start) {
+			worked, end = worked+s.stop.Sub(s.start).Seconds(), s.stop
+		}
+	}
+	return worked
 }
 
 // take takes the totals of a machine.

@@ -77,7 +77,7 @@ type Column struct {
 }
 
 // reserved are names of columns that maps have anyway, beside those of attributes.
-var reserved = []string{"kind", "log", "record", "time", "utc", "up", "status", "pdop", "hdop", "satellites", "part", "records", "start", "end", "id", "name", "area", "grid", "row", "column",
+var reserved = []string{"kind", "log", "record", "time", "utc", "up", "status", "pdop", "hdop", "satellites", "field_status", "part", "records", "start", "end", "id", "name", "area", "grid", "row", "column",
 	"zone", "zone_name", "geometry", "bbox"}
 
 // Validate reports what is wrong: a layer, attribute, DDI or unit that there is none of, a name that maps

@@ -122,7 +122,8 @@ func TestPointsHaveTheirValues(t *testing.T) {
 	value := func(column int, raw int64) farmdata.Value { return farmdata.Value{Column: &columns[column], Raw: raw} }
 	precise := at(2, 52, 7, value(0, 8000))
 	precise.Position.PDOP, precise.Position.HDOP, precise.Position.Satellites = 1.5, 0, 12
-	precise.Position.Has |= farmdata.HasPDOP | farmdata.HasHDOP | farmdata.HasSatellites
+	precise.Position.FieldStatus = 2
+	precise.Position.Has |= farmdata.HasPDOP | farmdata.HasHDOP | farmdata.HasSatellites | farmdata.HasFieldStatus
 	c := written(t, Config{}, func(w *Writer) error {
 		return w.Points(logOf(at(0, 52.1234567, 7, value(0, 9000), value(1, 5), value(0, 1), value(2, 1)), at(1, 0, 0, value(0, 1)), precise))
 	})
@@ -133,7 +134,7 @@ func TestPointsHaveTheirValues(t *testing.T) {
 	if p["0043_DET-1"] != 9.0 || p["0043_DET-1_2"] != 5.0 || p["time"] != "2021-01-25T01:00:00" || p["up"] != 1.5 || p["status"] != 4.0 {
 		t.Errorf("properties %v", p)
 	}
-	for name, want := range map[string]float64{"pdop": 1.5, "hdop": 0, "satellites": 12} {
+	for name, want := range map[string]float64{"pdop": 1.5, "hdop": 0, "satellites": 12, "field_status": 2} {
 		if v, there := p[name]; there || c.Features[1].Properties[name] != want {
 			t.Errorf("%s is %v, and %v where the receiver says %v", name, v, c.Features[1].Properties[name], want)
 		}

@@ -156,7 +156,7 @@ func TestColumnsToOrder(t *testing.T) {
 			for _, f := range features {
 				var texts []string
 				for _, name := range f.names {
-					if slices.Contains([]string{"log", "task", "record", "time", "utc", "up", "status", "pdop", "hdop", "satellites", "geometry", "bbox"}, name) {
+					if slices.Contains([]string{"log", "task", "record", "time", "utc", "up", "status", "pdop", "hdop", "satellites", "field_status", "geometry", "bbox"}, name) {
 						continue
 					}
 					v, there := f.properties[name]

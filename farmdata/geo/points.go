@@ -54,6 +54,10 @@ func (w *Writer) Points(log *farmdata.Log) error {
 			w.raw(`,"satellites":`)
 			w.integer(int64(at.Satellites))
 		}
+		if at.Has&farmdata.HasFieldStatus != 0 {
+			w.raw(`,"field_status":`)
+			w.integer(int64(at.FieldStatus))
+		}
 		p.record(record)
 		w.raw("}}")
 		if record.Number%1000 == 0 && w.failed() != nil {

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/farmdata/content"
+	"github.com/agrimill/agrimill/farmdata/efdi/efdipb"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/farmfile"
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -414,6 +415,11 @@ func TestRecordsHaveWhatTheReceiverSays(t *testing.T) {
 `
 	if _, got, _ := bytes.Cut(out[0].Payload, []byte("\n")); string(got) != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	list := farmdatatest.Marshal(t, &efdipb.GPSList{Entry: []*efdipb.GPSEntry{{North: 52, East: 7, Status: 4, FieldStatus: 2}}})
+	out, err = records(received(list))
+	if err != nil || len(out) != 1 || !strings.Contains(string(out[0].Payload), `"status":4,"field_status":2,`) {
+		t.Errorf("a list of positions: %v, %d messages, the first %s", err, len(out), out[0].Payload)
 	}
 }
 

@@ -349,6 +349,9 @@ func (b *batches) record(r *farmdata.Record) {
 		if p.Has&farmdata.HasSatellites != 0 {
 			line = strconv.AppendInt(append(line, `,"satellites":`...), int64(p.Satellites), 10)
 		}
+		if p.Has&farmdata.HasFieldStatus != 0 {
+			line = strconv.AppendInt(append(line, `,"field_status":`...), int64(p.FieldStatus), 10)
+		}
 	}
 	line = append(line, `,"values":{`...)
 	first := true

@@ -96,7 +96,8 @@ func TestPointsAreRows(t *testing.T) {
 	withUTC := at(3, -52, -7, farmdata.Value{Column: &columns[1], Raw: 5})
 	withUTC.Stamp.UTC = start.Add(-time.Hour)
 	withUTC.Position.PDOP, withUTC.Position.HDOP, withUTC.Position.Satellites = 1.5, 0, 12
-	withUTC.Position.Has |= farmdata.HasPDOP | farmdata.HasHDOP | farmdata.HasSatellites
+	withUTC.Position.FieldStatus = 2
+	withUTC.Position.Has |= farmdata.HasPDOP | farmdata.HasHDOP | farmdata.HasSatellites | farmdata.HasFieldStatus
 	log := &farmdata.Log{Name: "TLG00001", TaskID: "TSK1", Columns: columns, Records: func(yield func(*farmdata.Record, error) bool) {
 		_ = yield(at(0, 52, 7, farmdata.Value{Column: &columns[0], Raw: 9000}), nil) && yield(at(1, 0, 0), nil) && yield(at(2, 99, 0), nil) &&
 			yield(withUTC, nil) && yield(nil, &farmdata.Finding{Kind: farmdata.KindCut})
@@ -115,7 +116,7 @@ func TestPointsAreRows(t *testing.T) {
 	if first["log"] != "TLG00001" || first["task"] != "TSK1" || second["record"] != int64(3) || first["up"] != 1.5 || first["utc"] != nil || second["utc"] == nil {
 		t.Errorf("rows %v and %v", first, second)
 	}
-	for name, want := range map[string]any{"pdop": 1.5, "hdop": 0.0, "satellites": int32(12)} {
+	for name, want := range map[string]any{"pdop": 1.5, "hdop": 0.0, "satellites": int32(12), "field_status": int32(2)} {
 		if first[name] != nil || second[name] != want {
 			t.Errorf("%s is %v, and %v where the receiver says %v", name, first[name], second[name], want)
 		}

@@ -18,7 +18,7 @@ type points struct {
 	*table
 	keys *geo.Keys
 	// There are many rows, so their columns are looked up once.
-	numbers, times, utcs, up, status, pdop, hdop, satellites *column
+	numbers, times, utcs, up, status, pdop, hdop, satellites, inField *column
 }
 
 // writePoints writes a row for each record of logs that has a valid position.
@@ -32,7 +32,7 @@ func writePoints(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	fields := parquet.Group{
 		"log": text(), "task": text(), "record": parquet.Int(64), "time": parquet.Optional(timestamp(!local)), "utc": parquet.Optional(timestamp(true)),
 		"up": optionalDouble(), "status": parquet.Optional(parquet.Int(32)),
-		"pdop": optionalDouble(), "hdop": optionalDouble(), "satellites": parquet.Optional(parquet.Int(32)),
+		"pdop": optionalDouble(), "hdop": optionalDouble(), "satellites": parquet.Optional(parquet.Int(32)), "field_status": parquet.Optional(parquet.Int(32)),
 	}
 	addValues(fields, keys)
 	t, err := newTable(w, fields, cfg)
@@ -41,7 +41,7 @@ func writePoints(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	}
 	p := points{table: t, keys: keys}
 	p.numbers, p.times, p.utcs, p.up, p.status = p.columns["record"], p.columns["time"], p.columns["utc"], p.columns["up"], p.columns["status"]
-	p.pdop, p.hdop, p.satellites = p.columns["pdop"], p.columns["hdop"], p.columns["satellites"]
+	p.pdop, p.hdop, p.satellites, p.inField = p.columns["pdop"], p.columns["hdop"], p.columns["satellites"], p.columns["field_status"]
 	for _, log := range logs {
 		if err := p.log(log); err != nil {
 			return err
@@ -140,6 +140,9 @@ func (p *points) putReceiver(at *farmdata.Position) {
 	}
 	if at.Has&farmdata.HasSatellites != 0 {
 		p.put(p.satellites, parquet.Int32Value(int32(at.Satellites)))
+	}
+	if at.Has&farmdata.HasFieldStatus != 0 {
+		p.put(p.inField, parquet.Int32Value(int32(at.FieldStatus)))
 	}
 }
 

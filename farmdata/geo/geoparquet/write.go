@@ -18,7 +18,7 @@ import (
 // 180th meridian, and after 100,000 places, where the next one goes on.
 //
 // Points are a row for each record that has a valid position: log, task, record, time (a timestamp without zone where logs have
-// local time), utc, up in meters, status, pdop, hdop, satellites, and one column for each kind of value, scaled, named by geo.Keys; values that a log has for all
+// local time), utc, up in meters, status, pdop, hdop, satellites, field_status, and one column for each kind of value, scaled, named by geo.Keys; values that a log has for all
 // records are in each row. Logs whose columns are known only once they are read are read twice.
 //
 // Grids and zones are as WritePrescription writes them.

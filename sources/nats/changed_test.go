@@ -6,9 +6,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
 	sinknats "github.com/agrimill/agrimill/sinks/nats"
 	"github.com/agrimill/agrimill/sources/nats"
 )
@@ -68,4 +71,22 @@ func TestConsumerIsChanged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An account that may read and not acknowledge gets everything again and again: the log says why.
+func TestAcksAreRefused(t *testing.T) {
+	t.Parallel()
+	f := &field{T: t, server: natstest.Start(t, func(o *server.Options) {
+		mayRead := &server.Permissions{Publish: &server.SubjectPermission{Allow: []string{"$JS.API.>"}}}
+		o.Users = []*server.User{{Username: "mill", Password: "x", Permissions: mayRead}, {Username: "other", Password: "x"}}
+	})}
+	_, f.js = natstest.Client(t, f.server.URL(), natsgo.UserInfo("other", "x"))
+	f.createStream()
+	log := testkit.NewLog()
+	messages := f.subscribe(f.logged(log, func(c *nats.Config) { c.User, c.Password = "mill", "x" }))
+	f.put(0, 1)
+	f.next(messages).Ack()
+	testkit.Eventually(t, "the log says it", func() bool {
+		return strings.Contains(log.String(), `ERROR NATS connection error`) && strings.Contains(log.String(), `Permissions Violation for Publish to "$JS.ACK.FIELD.out`)
+	})
 }

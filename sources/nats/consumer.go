@@ -65,8 +65,8 @@ func Look(ctx context.Context, config Config, topic string, logger watermill.Log
 }
 
 // connect connects as a configuration says.
-func connect(config Config) (*natsgo.Conn, error) {
-	conn, err := config.Connect(config.Name)
+func connect(config Config, options ...natsgo.Option) (*natsgo.Conn, error) {
+	conn, err := config.Connect(config.Name, options...)
 	switch {
 	case errors.Is(err, nats.ErrConfig):
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
@@ -78,6 +79,8 @@ type Subscriber struct {
 
 	choice choice
 	state  readstate.State // of the latest subscription
+
+	refused ratelog.Line // see onAsyncError
 }
 
 // Format writes what it is, for every verb, and nothing of its configuration.
@@ -185,12 +188,19 @@ func (s *Subscriber) connect(ctx context.Context) (*natsgo.Conn, error) {
 	if s.stopped.Err() != nil {
 		return nil, ErrClosed
 	}
-	conn, err := connect(s.config)
+	conn, err := connect(s.config, natsgo.ErrorHandler(s.onAsyncError))
 	if err != nil {
 		return nil, err
 	}
 	s.conn = conn
 	return conn, nil
+}
+
+// onAsyncError logs what the server says outside of any call, such as that it takes no acknowledgments of this client: it answers none.
+func (s *Subscriber) onAsyncError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
+	if suppressed, ok := s.refused.Next(); ok {
+		s.logger.Error("NATS connection error", err, warnlog.Counted(watermill.LogFields{}, suppressed))
+	}
 }
 
 // ReadError returns why nothing can be read although there is a subscription, and since when: the server is away or refuses

@@ -127,7 +127,8 @@ func (c Config) Validate() error {
 // A record that is missing may be that of a holder that lives, since somebody may have removed the
 // bucket: so the very first process waits for the TTL as well. The holder writes its record again
 // if its time is not over. Epochs count up in the record, and go on above the highest one that a
-// process has seen.
+// process has seen. A server that lost its latest writes may have an older record: whoever has seen the later one waits for its
+// holder; a process that has not, and finds that the lease is released, takes it, and works until the holder's next renewal beside that one.
 //
 // All methods are safe for concurrent use.
 type Lease struct {

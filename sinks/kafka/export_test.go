@@ -13,7 +13,7 @@ func NoMetrics() metrics.Registry { return Connection{}.ClientConfig().MetricReg
 // RecordLimit is how large a record may be.
 var RecordLimit = recordLimit
 
-// LookAgain makes the next message above the limit of a topic look at it again, as if
+// LookAgain makes the next message of a topic look at it again, as if
 // the last look was long ago.
 func (s *Sink) LookAgain(called string) {
 	s.topicsMu.Lock()

@@ -38,7 +38,7 @@ func (s *Sink) lookUp(called string) (*topic, *flight) {
 		s.byTopic[called] = known
 	case known.flight != nil:
 		return nil, known.flight
-	case !known.stale:
+	case !known.stale && time.Since(known.topic.looked) < freshFor:
 		return known.topic, nil
 	}
 	known.flight = &flight{done: make(chan struct{})}

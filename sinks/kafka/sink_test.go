@@ -17,6 +17,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -356,6 +357,23 @@ func warnings(logger *testkit.Log) string {
 		}
 	}
 	return b.String()
+}
+
+// A topic that somebody has compacted since is looked at again after a while.
+func TestTopicIsChanged(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	logger := testkit.NewLog()
+	sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}}, logger))(t)
+	defer func() { _ = sink.Close() }()
+	mustPublish(t, sink, "one", forEndpoint("e", "x"))
+	compact := kadm.AlterConfig{Name: "cleanup.policy", Value: kadm.StringPtr("compact")}
+	testkit.Must(kadm.NewClient(kafkatest.Client(t, cluster.Addr())).AlterTopicConfigs(t.Context(), []kadm.AlterConfig{compact}, "agrimill.one"))(t)
+	sink.LookAgain("one")
+	mustPublish(t, sink, "one", forEndpoint("e", "x"))
+	testkit.Eventually(t, "the sink promises nothing any more", func() bool {
+		return sink.Describe().Durability == sinks.DurabilityNone && strings.Contains(warnings(logger), "cleanup.policy compact")
+	})
 }
 
 // TestWarnings: settings that break the promises are logged, those of the brokers

@@ -17,6 +17,8 @@ const (
 	// staleAfter is how old a topic's limit is when a message above it makes the
 	// sink look again.
 	staleAfter = 5 * time.Second
+	// freshFor is for how long a topic is not looked at again: somebody may have it compacted, or let one replica acknowledge.
+	freshFor = 5 * time.Minute
 	// aloneFor is how long a topic's messages go one per request after a broker
 	// refused a batch of several.
 	aloneFor = time.Minute

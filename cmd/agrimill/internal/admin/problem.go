@@ -70,8 +70,10 @@ type Problem struct {
 	// Text is all of this but Runbook in sentences.
 	Text string `json:"text"`
 
-	recovered time.Time // of StageRecovering
-	checks    []string  // of /readyz that say the same
+	// Recovered is since when it recovers, of StageRecovering.
+	Recovered time.Time `json:"-"`
+
+	checks []string // of /readyz that say the same
 }
 
 // Counts reports whether it counts; see [Stage].
@@ -87,10 +89,14 @@ func (p *Problem) rank() int {
 	switch {
 	case p.Unready && p.Final:
 		return 0
+	case p.Unready && p.Stage == StageRecovering: // what still lasts is worse
+		return 2
 	case p.Unready && p.counts():
 		return 1
 	case p.Unready:
-		return 2
+		return 3
+	case p.Stage == StageRecovering:
+		return 5
 	}
-	return 3
+	return 4
 }

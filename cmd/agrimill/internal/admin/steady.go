@@ -103,7 +103,7 @@ func (j *Steady) follow(s *Snapshot) []Problem {
 			problems = append(problems, c.Problem)
 		case j.recovering(c, at) && !slices.ContainsFunc(c.checks, func(check string) bool { return covered[check] }):
 			p := c.Problem
-			p.Stage, p.recovered = StageRecovering, c.seen
+			p.Stage, p.Recovered = StageRecovering, c.seen
 			problems = append(problems, p)
 		default:
 			delete(j.known, key)

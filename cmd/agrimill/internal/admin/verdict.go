@@ -139,7 +139,7 @@ func (p *Problem) text(now time.Time, grace time.Duration) string {
 	lasted := span(now.Sub(p.Since))
 	if p.Stage == StageRecovering {
 		return capital(fmt.Sprintf("%s recovered %s ago, after %s. This counts until it has lasted for %s.",
-			p.Subject, span(now.Sub(p.recovered)), span(p.recovered.Sub(p.Since)), span(grace)))
+			p.Subject, span(now.Sub(p.Recovered)), span(p.Recovered.Sub(p.Since)), span(grace)))
 	}
 	var text strings.Builder
 	if p.Stage == StageStarting {

@@ -343,6 +343,36 @@ func TestSteady(t *testing.T) {
 	}
 }
 
+// What still lasts comes before what recovers, and that before what may be over soon.
+func TestSteadyWorstFirst(t *testing.T) {
+	j := admin.Steady{Grace: 15 * time.Second}
+	for second := range 90 {
+		s := wellSnapshot()
+		s.Time = noon.Add(time.Duration(second) * time.Second)
+		for name, from := range map[string]int{"sink farm": 1, "dedup": 66, "route back": 21} {
+			if second >= from && (name != "sink farm" || second < 60) {
+				fail(&s, name, "connection refused", -time.Duration(from)*time.Second)
+			}
+		}
+		if second > 20 {
+			s.Routes[2].State = router.StateOutage
+		}
+		var order []admin.ProblemKind
+		for _, p := range j.Judge(s).Problems {
+			order = append(order, p.Kind)
+		}
+		want := map[int][]admin.ProblemKind{
+			30: {admin.ProblemSink, admin.ProblemRoute},
+			62: {admin.ProblemRoute, admin.ProblemSink},
+			70: {admin.ProblemRoute, admin.ProblemSink, admin.ProblemDedup},
+			85: {admin.ProblemDedup, admin.ProblemRoute},
+		}[second]
+		if want != nil && !slices.Equal(order, want) {
+			t.Errorf("after %d s: got %q, want %q", second, order, want)
+		}
+	}
+}
+
 // A sink is back before the routes that waited for it have tried again. They do not become problems of their own meanwhile.
 func TestSteadyAfterAnOutage(t *testing.T) {
 	j := admin.Steady{Grace: 15 * time.Second}

@@ -64,7 +64,11 @@ func (p *Pipeline) logProblems(known map[string]admin.Problem, v admin.Verdict) 
 	}
 	for key, problem := range known {
 		if _, lasts := now[key]; !lasts {
-			p.logger.Info("problem over", "kind", problem.Kind, "name", problem.Name, "ready", v.Ready, "lasted", time.Since(problem.Since).Round(time.Second).String())
+			until := problem.Recovered
+			if until.IsZero() {
+				until = time.Now()
+			}
+			p.logger.Info("problem over", "kind", problem.Kind, "name", problem.Name, "ready", v.Ready, "lasted", until.Sub(problem.Since).Round(time.Second).String())
 		}
 	}
 	return now

@@ -17,6 +17,9 @@ import (
 func waitProblems(s *Snapshot, outage bool) (problems []Problem) {
 	for i := range s.Subscriber.Waits {
 		w := &s.Subscriber.Waits[i]
+		if w.Kind == subscriber.WaitPayload { // the check of the claim check says what it does not store
+			w = &Waits{Kind: w.Kind, Longest: slices.DeleteFunc(slices.Clone(w.Longest), func(w Wait) bool { return strings.HasPrefix(w.Reason, "claim check: ") })}
+		}
 		if len(w.Longest) == 0 || s.Time.Sub(w.Longest[0].Since) < longWait {
 			continue
 		}

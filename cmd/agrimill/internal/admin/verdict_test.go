@@ -195,6 +195,12 @@ var situations = []situation{
 		wait(s, subscriber.WaitPayload, 3, 1, admin.Wait{What: "files.example", Since: ago(time.Minute), Count: 3, Reason: "connection refused"})
 	}, true, map[admin.ProblemKind]int{admin.ProblemPayloads: 1},
 		`Downloads of payloads from files.example have failed for 1 min 0 s: connection refused. 3 messages wait; nothing is lost. Repair the way to that host; agrimill continues by itself.`},
+	{"the claim check does not store payloads of one host, and another host is down", func(s *admin.Snapshot) {
+		wait(s, subscriber.WaitPayload, 5, 2, admin.Wait{What: "files.example", Since: ago(hour), Count: 3, Reason: "claim check: put: no space left on device"},
+			admin.Wait{What: "more.example", Since: ago(time.Minute), Count: 2, Reason: "connection refused"})
+		fail(s, "claim check", "claim check: put: no space left on device", hour)
+	}, false, map[admin.ProblemKind]int{admin.ProblemClaimCheck: 1, admin.ProblemPayloads: 1},
+		`The store of the claim check has been failing for 1 h 0 min: claim check: put: no space left on device. Messages with large payloads wait; nothing is lost. Free space on that disk; agrimill continues by itself. There is 1 more problem.`},
 	{"a topic is refused", func(s *admin.Snapshot) {
 		s.Routes[0].Refused = []router.RefusedTopic{{Topic: "farm.maps", Since: ago(time.Minute)}}
 		s.Routes[0].LastError = "nats: permissions violation"

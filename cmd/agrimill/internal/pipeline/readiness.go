@@ -12,6 +12,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -105,7 +106,7 @@ func (p *Pipeline) look(ctx context.Context, g *generation) []admin.Check {
 		open.Go(func() { asked[len(names)+4] = p.checkLease(ctx) })
 	}
 	if p.claimCheck != nil {
-		open.Go(func() { *claimCheck = found("claim check", p.claimCheck.Check(ctx)) })
+		open.Go(func() { *claimCheck = p.checkClaimCheck(ctx) })
 	}
 	open.Wait()
 	var findings []admin.Check
@@ -116,6 +117,21 @@ func (p *Pipeline) look(ctx context.Context, g *generation) []admin.Check {
 		findings = append(findings, checkRoute(g.routes[i].Direction, h))
 	}
 	return append(findings, slices.DeleteFunc(asked, func(f admin.Check) bool { return f.Name == "" })...)
+}
+
+// checkClaimCheck reports whether the claim check can be read, and stores payloads: one on a full disk fails at that alone.
+func (p *Pipeline) checkClaimCheck(ctx context.Context) admin.Check {
+	f := found("claim check", p.claimCheck.Check(ctx))
+	for _, w := range p.subscriber.Stats().Waits {
+		for _, host := range w.Longest {
+			_, fails := errors.AsType[*claimcheck.Error](host.Err)
+			if f.OK && w.Kind == subscriber.WaitPayload && fails && time.Since(host.Since) >= failingAfter {
+				f = found(f.Name, host.Err)
+				f.Since = host.Since
+			}
+		}
+	}
+	return f
 }
 
 // checkIntermediaries reports whether something in between, such as an ingress, answers
@@ -139,7 +155,7 @@ func (p *Pipeline) checkIntermediaries() admin.Check {
 	return f
 }
 
-// failingAfter is how long confirmations have to fail before that counts: one request may fail at any time.
+// failingAfter is how long confirmations, and what the claim check stores, have to fail before that counts: one request may fail at any time.
 const failingAfter = 10 * time.Second
 
 // checkConfirmations reports whether the gateway accepts confirmations. While it accepts those of some tenants, the failure

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
@@ -43,6 +44,32 @@ func TestVerdictOfAFullDisk(t *testing.T) {
 			}
 		}, func() { testkit.NoError(t, os.Remove(filler)) })
 	})
+}
+
+// A claim check on a full disk is what fails, and not the host that has the payloads.
+func TestVerdictOfAFullClaimCheck(t *testing.T) {
+	t.Parallel() // it waits
+	w := newWorld(t)
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("a small file system cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() { testkit.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	b := w.start(w.head() + w.natsSink() + fmt.Sprintf("claim_check: {url: \"file://%s\", from: 65536}\n", dir) + allRoute)
+	b.says(true, "", "All is right")
+	filler := filepath.Join(dir, "filler")
+	if err := os.WriteFile(filler, make([]byte, 2<<20), 0o600); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	payload := append([]byte(mark), make([]byte, 500<<10)...)
+	testkit.Must(w.gate.Send(gatewaytest.SendRequest{From: w.sender.ID, MessageType: taskData, Payload: payload}))(t)
+	b.says(false, admin.ProblemClaimCheck, "The store of the claim check has been failing for", "no space left on device", "Messages with large payloads wait; nothing is lost. Free space on that disk; agrimill continues by itself.")
+	if n := len(b.Snapshot().Verdict.Problems); n != 1 {
+		t.Errorf("%d problems", n)
+	}
+	testkit.NoError(t, os.Remove(filler))
+	b.says(true, "", "All is right")
+	_ = b.stop()
 }
 
 // fullDisk expects the verdict while a disk is full, and when it is not.

@@ -114,19 +114,20 @@ type gauge struct {
 	state   *state    // of a work state
 	raw     int64
 	known   bool
-	record  int // of the meter, that had the latest value
+	record  int              // of the meter, that had the latest value
+	latest  *farmdata.Column // which had that
 	// Of a rate, up to from: what came of it in the SI, and the area or time for which it was known.
 	amount, by, from float64
 	of               *part // whose area counts; nil: the whole machine's
 }
 
-// set takes a value. Of several in a record the first one counts, as on maps.
-func (g *gauge) set(raw int64) {
-	m := g.machine
-	if g.record == m.meter.records {
+// set takes a value. Of several columns that have one in a record the first one counts, as on maps.
+func (g *gauge) set(v farmdata.Value) {
+	m, raw := g.machine, v.Raw
+	if g.record == m.meter.records && g.latest != v.Column {
 		return
 	}
-	g.record = m.meter.records
+	g.record, g.latest = m.meter.records, v.Column
 	if g.known && g.raw == raw || g.part != nil && (raw < 0 || raw > widest) {
 		return
 	}

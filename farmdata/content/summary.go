@@ -377,7 +377,7 @@ func (s *statistics) add(place int, v farmdata.Value) {
 	at := &s.list[s.index.At(place, v.Column)]
 	at.add(v)
 	if at.gauge != nil {
-		at.gauge.set(v.Raw)
+		at.gauge.set(v)
 	}
 }
 

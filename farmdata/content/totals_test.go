@@ -284,7 +284,7 @@ func TestTotalsOfTasksWithTheSameID(t *testing.T) {
 }
 
 // TestTotalsOfColumnsThatAreThereTwice: a header that has columns twice, and records that have both of them, or one of them in turn, make the
-// same totals. Of two values the first one counts.
+// same totals. Of two columns the first one counts, and of two values of a column the last one.
 func TestTotalsOfColumnsThatAreThereTwice(t *testing.T) {
 	t.Parallel()
 	devices := sprayer()
@@ -297,7 +297,8 @@ func TestTotalsOfColumnsThatAreThereTwice(t *testing.T) {
 		"in turn": func(i int, v farmdata.Value) []farmdata.Value { return []farmdata.Value{v}[:i%2] },
 	} {
 		log := drive(devices, 100, reading{0, 0x43, "DET1", 6000}, reading{0, 0x8D, "DET1", 1}, reading{0, 0x07, "DET4", 20000},
-			reading{40, 0x43, "DET1", 3000}, reading{41, 0x07, "DET4", 10000}, reading{80, 0x8D, "DET1", 0})
+			reading{40, 0x43, "DET1", 3000}, reading{41, 0x07, "DET4", 10000},
+			reading{80, 0x8D, "DET1", 1}, reading{80, 0x8D, "DET1", 0})
 		records, others := log.Records, map[*farmdata.Column]*farmdata.Column{}
 		for i := range log.Columns {
 			other := log.Columns[i]

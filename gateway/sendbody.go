@@ -67,7 +67,7 @@ func (b *sendBody) read(p []byte) (n int, last bool, err error) {
 	n, err = io.ReadAtLeast(rc, p, 1)
 	b.left -= int64(n)
 	switch {
-	case err == io.EOF:
+	case err == io.EOF: //nolint:errorlint // one that wraps it is no end
 		return 0, false, invalid("Size", "must be the exact size of Body: it is shorter")
 	case err != nil:
 		return 0, false, err
@@ -144,7 +144,7 @@ func (x *exchange) verifyEmpty(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = source.Close() })()
 	_, err := io.ReadFull(source, make([]byte, 1))
 	switch {
-	case err == io.EOF:
+	case err == io.EOF: //nolint:errorlint // one that wraps it is no end
 		return nil
 	case caller.Err() != nil:
 		return caller.Err()

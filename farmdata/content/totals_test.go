@@ -110,6 +110,9 @@ func TestTotals(t *testing.T) {
 	total := func(ddi farmdata.DDI, raw int64) farmdata.Total {
 		return farmdata.Total{DDI: ddi, ElementID: "DET1", Raw: raw}
 	}
+	of := func(element string, ddi farmdata.DDI, raw int64) farmdata.Total {
+		return farmdata.Total{DDI: ddi, ElementID: element, Raw: raw}
+	}
 	for name, tt := range map[string]struct {
 		devices  []farmdata.Device
 		readings []reading
@@ -193,6 +196,13 @@ func TestTotals(t *testing.T) {
 			"5500 of the totals, 1000 of the log, 100 of the log; 0007 DET1: 20000 of the totals mg/m², 110 of the totals kg"},
 		"the finer total": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET1", 20_000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x160, 110_500), total(0x74, 5500)}}},
 			"5500 of the totals, 1000 of the log, 100 of the log; 0007 DET1: 20090.9 of the totals mg/m², 110.5 of the totals kg"},
+		"totals of sections": {sprayer(), nil, []farmdata.TaskTime{{Totals: []farmdata.Total{of("DET2", 0x74, 5000), of("DET3", 0x74, 6000), of("DET2", 0x51, 110), of("DET3", 0x51, 66)}}},
+			"11000 of the totals, unknown, unknown; 0007 DET2: 22000 of the totals mg/m², 110 of the totals kg; 0007 DET3: 11000 of the totals mg/m², 66 of the totals kg"},
+		"totals of sections and of all": {sprayer(), nil, []farmdata.TaskTime{{Totals: []farmdata.Total{of("DET2", 0x74, 5000), of("DET3", 0x74, 6000), total(0x74, 10_000)}}},
+			"10000 of the totals, unknown, unknown"},
+		"totals of tanks": {sprayer(), nil, []farmdata.TaskTime{{Totals: []farmdata.Total{of("DET4", 0x74, 5000), of("DET5", 0x74, 6000)}}}, "6000 of the totals, unknown, unknown"},
+		"an amount of a section": {sprayer(), nil, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x74, 10_000), of("DET2", 0x51, 110)}}},
+			"10000 of the totals, unknown, unknown; 0007 DET2: unknown mg/m², 110 of the totals kg"},
 		"a total alone": {sprayer(), nil, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x5A, 4000), total(0x74, 5000)}}},
 			"5000 of the totals, unknown, unknown; 0054 DET1: 800000 of the totals mg/m², 4000 of the totals kg"},
 		"a rate that was planned": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x06, "DET1", 20_000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x51, 110)}}},

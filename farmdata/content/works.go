@@ -104,6 +104,9 @@ type work struct {
 	allTime float64 // at work or not, in seconds
 	rates   []*rateSum
 	byPart  map[string][]*rateSum // by device element
+	// areas are the totals of sections and units, by device element; areaOfParts is what those of them have together that are in no other.
+	areas       map[string]float64
+	areaOfParts float64
 }
 
 // rateSum is a rate of a device element in all logs of a task.
@@ -195,7 +198,7 @@ func (w *works) find(task taskKey, device, name string) *work {
 	if at := w.byKey[key]; at != nil || w.full() {
 		return at
 	}
-	at := &work{Work: &Work{task: task, Task: Named{ID: task.id}, Device: Named{device, name}, Rates: []Rate{}}, of: w, device: device, byPart: map[string][]*rateSum{}}
+	at := &work{Work: &Work{task: task, Task: Named{ID: task.id}, Device: Named{device, name}, Rates: []Rate{}}, of: w, device: device, byPart: map[string][]*rateSum{}, areas: map[string]float64{}}
 	if t := w.tasks[task]; t != nil {
 		at.Task.Name = t.Designator
 		at.Field = Named(w.names.Of(names.Field, names.Subject{Tasks: []*farmdata.Task{t}}))
@@ -293,7 +296,7 @@ type totalKey struct {
 }
 
 // addTotals takes the totals of a task for what was measured. Of several device elements of a machine that have the same total the largest counts for the
-// machine.
+// machine; the areas of its sections and units, which are beside each other, count together, unless what they are in has one.
 func (w *works) addTotals(key taskKey, task *farmdata.Task) {
 	totals := totalsOf(task)
 	best := map[*work]map[farmdata.DDI]float64{}
@@ -316,16 +319,36 @@ func (w *works) addTotals(key taskKey, task *farmdata.Task) {
 			best[at] = map[farmdata.DDI]float64{}
 			machines = append(machines, at)
 		}
-		best[at][total.ddi] = max(best[at][total.ddi], totals.sums[total]*inSI(total.ddi))
+		value := totals.sums[total] * inSI(total.ddi)
+		if total.ddi == totalArea && w.divides(total.element) {
+			at.areas[total.element] = value
+			if !w.inAnother(total.element, totals) {
+				at.areaOfParts += value
+			}
+		}
+		best[at][total.ddi] = max(best[at][total.ddi], value)
 	}
 	maps.Copy(w.leftTotals, totals.leftOut)
 	for _, at := range machines {
+		if _, ok := best[at][totalArea]; ok {
+			best[at][totalArea] = max(best[at][totalArea], at.areaOfParts)
+		}
 		at.take(best[at])
 	}
 	for _, total := range totals.order {
 		w.addRates(key, total, totals)
 	}
 	w.addTimes(key, task)
+}
+
+// inAnother reports whether a device element is in another one that has a total area.
+func (w *works) inAnother(element string, totals *taskTotals) bool {
+	for above := range w.up(element) {
+		if _, there := totals.sums[totalKey{totalArea, above}]; there && above != element {
+			return true
+		}
+	}
+	return false
 }
 
 // addTimes takes the effective times of a task for machines of which nothing else says how long they worked. If nothing says that any did, that is one
@@ -445,12 +468,17 @@ func (w *work) finished(r *rateSum) Rate {
 		out.amount, out.by, out.shared, out.whole = r.total, w.Area.Value, true, true
 		if r.kind.byTime {
 			out.by = w.allTime
+		} else if area, ok := w.areas[r.column.ElementID]; ok {
+			out.by, out.shared = area, false
 		}
 	}
 	for above := range w.of.up(r.column.ElementID) {
 		out.inner = out.inner || above != r.column.ElementID && slices.ContainsFunc(w.byPart[above], func(o *rateSum) bool { return o.kind == r.kind })
 	}
 	out.show(out.amount, r.from)
+	if r.from == FromTotals && out.shared && !r.kind.byTime && w.of.divides(r.column.ElementID) {
+		out.Mean = Figure{} // of a part, by the area of all
+	}
 	return out
 }
 

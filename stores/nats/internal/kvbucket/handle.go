@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -80,6 +81,7 @@ type Bucket struct {
 	jetstream.KeyValue
 	Created time.Time     // by the server's clock
 	TTL     time.Duration // of its keys, whatever a created one would have
+	config  jetstream.StreamConfig
 }
 
 // Open looks for the bucket, and creates it if it may. With a connection that has not found its server yet, and goes on looking
@@ -121,7 +123,7 @@ func (h *Handle) open(ctx context.Context) error {
 	if err := h.config.Opened(info.Config, created); err != nil {
 		return err
 	}
-	h.latest.Store(&Bucket{kv, info.Created, info.Config.MaxAge})
+	h.latest.Store(&Bucket{kv, info.Created, info.Config.MaxAge, info.Config})
 	return nil
 }
 
@@ -131,7 +133,9 @@ func (h *Handle) stream(ctx context.Context) (*jetstream.StreamInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return stream.CachedInfo(), nil
+	info := stream.CachedInfo()
+	info.Config.Metadata = nil // which the server changes, too
+	return info, nil
 }
 
 func (h *Handle) failed(err error) error {
@@ -189,10 +193,13 @@ func (h *Handle) Replaced(ctx context.Context, b *Bucket) (bool, error) {
 	return true, h.reopen(ctx, b)
 }
 
-// Health asks the server for the bucket.
+// Health asks the server for the bucket. One that somebody has changed since it was opened is opened again, which says what it keeps less.
 func (h *Handle) Health(ctx context.Context) error {
-	return h.Do(ctx, func(ctx context.Context, _ *Bucket) error {
-		_, err := h.stream(ctx)
+	return h.Do(ctx, func(ctx context.Context, b *Bucket) error {
+		info, err := h.stream(ctx)
+		if err == nil && !reflect.DeepEqual(info.Config, b.config) {
+			err = h.reopen(ctx, b)
+		}
 		return err
 	})
 }

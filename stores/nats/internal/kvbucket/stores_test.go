@@ -97,3 +97,30 @@ func TestStoresHaveBucketsOfTheirOwn(t *testing.T) {
 		})
 	})
 }
+
+// A bucket that somebody changes while it is used is compared again by the next look at it, once.
+func TestStoresCompareChangedBuckets(t *testing.T) {
+	t.Parallel()
+	conn, js := natstest.Client(t, natstest.Start(t).URL())
+	log := testkit.NewLog()
+	opened(t, conn, log, func(kind string, open func(domain, bucket string) (store, error)) {
+		s := testkit.Must(open("", kind))(t)
+		config := testkit.Must(js.Stream(t.Context(), "KV_"+kind))(t).CachedInfo().Config
+		for _, n := range []int64{1000, 100} {
+			config.MaxMsgs = n
+			testkit.Must(js.UpdateStream(t.Context(), config))(t)
+			before := strings.Count(log.String(), "keep less")
+			for range 3 {
+				testkit.NoError(t, s.Health(t.Context()))
+			}
+			if told := strings.Count(log.String(), "keep less") - before; told != 1 {
+				t.Errorf("%s: %d messages at most: it is told %d times: %s", kind, n, told, log)
+			}
+		}
+		config.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "$KV." + kind + ".>", Destination: "lost.>"}
+		testkit.Must(js.UpdateStream(t.Context(), config))(t)
+		if err := s.Health(t.Context()); !errors.Is(err, nats.ErrStream) {
+			t.Errorf("%s that stores its keys elsewhere: %v", kind, err)
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
@@ -66,6 +67,9 @@ func (r *reloader) run(ctx context.Context, interval time.Duration) {
 func (r *reloader) reload(ctx context.Context) {
 	cfg, err := r.load()
 	if err != nil {
+		if problems, ok := errors.AsType[*config.Problems](err); ok { // its warnings are not why
+			err = &config.Problems{List: slices.DeleteFunc(problems.List, func(p config.Problem) bool { return p.Severity != config.SeverityError })}
+		}
 		r.rejected(err)
 		r.agrimill.ReloadFailed(err)
 		return
@@ -96,7 +100,7 @@ func (r *reloader) rejected(err error) {
 		for _, problem := range problems.List {
 			r.logger.Error("the configuration has a mistake", "problem", redact(errors.New(problem.String())))
 		}
-		r.logger.Error("configuration: rejected, keeping the current one", "mistakes", problems.Errors())
+		r.logger.Error("configuration: rejected, keeping the current one", "mistakes", len(problems.List))
 		return
 	}
 	r.logger.Error("configuration: rejected, keeping the current one", "error", redact(err))

@@ -384,7 +384,7 @@ func TestRunReloads(t *testing.T) {
 	w.send(5)
 	w.waitConfirmed()
 
-	w.write(strings.Replace(w.routes("from-farm", "other.{type|none}"), "poison: {sink: farm}", "poison: {sink: nowhere}\nnonsense: 1", 1))
+	w.write(strings.Replace(w.routes("from-farm", "other.{type|none}"), "poison: {sink: farm}", "poison: {sink: nowhere}\nnonsense: 1", 1) + token)
 	c.waitFor("rejected, keeping the current one")
 	c.waitFor("nonsense")
 	c.waitFor("nowhere")

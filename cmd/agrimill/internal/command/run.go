@@ -120,7 +120,8 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	}
 	server, err := c.listen(cfg, registry, logger, agrimill)
 	if err != nil {
-		return errors.Join(err, agrimill.Close())
+		_ = agrimill.Close() // it never ran: there is nothing to lose
+		return err
 	}
 	reloads := &reloader{
 		file: c.file, content: before, loaded: cfg, hangups: hangups, load: func() (*config.Config, error) { return c.load(p) }, logger: logger, agrimill: agrimill,

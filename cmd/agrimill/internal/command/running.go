@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -145,6 +146,9 @@ func (r *adminServer) ask(ctx context.Context, path string, query url.Values, va
 		if failed := (*url.Error)(nil); errors.As(err, &failed) {
 			err = failed.Err // without the path
 		}
+		if untrusted := (*tls.CertificateVerificationError)(nil); errors.As(err, &untrusted) {
+			return fmt.Errorf("%s has a certificate that is not trusted: %w; name the configuration of that agrimill (--config), whose certificate is, or set SSL_CERT_FILE", r.url.Host, err)
+		}
 		return fmt.Errorf("no agrimill answers at %s: %w; start it (agrimill run), or name its address (--admin)", r.url.Host, err)
 	}
 	defer func() { _ = response.Body.Close() }()
@@ -162,6 +166,8 @@ func (r *adminServer) ask(ctx context.Context, path string, query url.Values, va
 			advice = "; the page is protected: its configuration (--config) or --admin-token-file has to have the token"
 		}
 		switch {
+		case bytes.Contains(body, []byte("HTTP request to an HTTPS server")): // of net/http
+			return fmt.Errorf("%s has TLS: --admin https://%s, or the configuration of that agrimill (--config)", r.url.Host, r.url.Host)
 		case problem.Error == "":
 			return fmt.Errorf("the program at %s is no agrimill: it responded %s", r.url.Host, response.Status)
 		case response.StatusCode == http.StatusBadRequest:

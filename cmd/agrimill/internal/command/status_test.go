@@ -2,6 +2,10 @@ package command
 
 import (
 	"encoding/json"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,6 +51,20 @@ func TestAsksThisMachine(t *testing.T) {
 	for at, cfg := range map[adminAt]*config.Config{{}: cfg, {address: ":9090"}: nil, {address: "https://:9090/"}: nil} {
 		if r := testkit.Must(at.of(cfg))(t); r.url.Host != "localhost:9090" {
 			t.Errorf("%+v: asks %s", at, r.url.Host)
+		}
+	}
+}
+
+// One with TLS is an agrimill, too: what is missing is the s of https, or trust in its certificate.
+func TestStatusOfOneWithTLS(t *testing.T) {
+	page := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(page.Close)
+	page.Config.ErrorLog = log.New(io.Discard, "", 0)
+	at := strings.TrimPrefix(page.URL, "https://")
+	w := &world{T: t}
+	for address, want := range map[string]string{at: at + " has TLS: --admin " + page.URL, page.URL: at + " has a certificate that is not trusted: "} {
+		if status, _, stderr := w.agrimill("status", "--admin", address); status != statusFailed || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d, %s", address, status, stderr)
 		}
 	}
 }

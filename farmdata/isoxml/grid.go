@@ -2,6 +2,7 @@ package isoxml
 
 import (
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"path"
 	"slices"
@@ -57,10 +58,23 @@ func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 			return
 		}
 		grid.Columns = columns
+		if n := valuesOf(f, grid); n > 0 && n != int64(len(columns)) {
+			// Each value would be that of another cell, or of another kind.
+			r.find(farmdata.KindUnreadable, name, fmt.Sprintf("the grid has %d values in each cell, and its treatment zone says what %d are", n, len(columns)))
+			return
+		}
 		grid.Cells = cells(f, grid, map[int]farmdata.PrescribedZone{grid.Zone: {Products: products}}, r.cfg.MaxStream)
 	default:
 		r.find(farmdata.KindUnreadable, name, "cells of a grid whose type is neither 1 nor 2")
 	}
+}
+
+// valuesOf returns how many values each cell of a grid of type 2 has by the size of its file; 0 if that is no whole number.
+func valuesOf(f file, grid *farmdata.Grid) int64 {
+	if cells := grid.Rows * grid.Cols; f.size%4 == 0 && f.size/4%cells == 0 {
+		return f.size / 4 / cells
+	}
+	return 0
 }
 
 // zones are the treatment zones of a task, worked out once for all of its grids. Of zones with the same code the first

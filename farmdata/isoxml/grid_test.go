@@ -34,6 +34,10 @@ func TestCellsOfGrids(t *testing.T) {
 		"one value missing":  {values, four[:12], "1=1 1=2 1=3", "", "cut"},
 		"a value too many":   {values, four + four[:4], "1=1 1=2 1=3 1=4", "", "surplus"},
 		"no values":          {values, "", "", "", "cut"},
+		"twice the values":   {values, four + four, "", "unreadable", ""},
+		"half of the values": {`I="2" J="4"`, four, "", "unreadable", ""},
+		"two values":         {`I="2" J="4"`, four + four, "4=1=2 4=3=4 4=1=2 4=3=4", "", ""},
+		"two values, cut":    {`I="2" J="4"`, four + four[:4], "4=1=2 4=3=4", "", "cut"},
 		"values of no zone":  {`I="2"`, four, "", "unreadable", ""},
 		"values of another":  {`I="2" J="9"`, four, "", "unreadable", ""},
 		"values of an empty": {`I="2" J="3"`, four, "", "unreadable", ""},
@@ -42,7 +46,7 @@ func TestCellsOfGrids(t *testing.T) {
 		"unknown type":       {`I="3"`, four, "", "unreadable", ""},
 		"type that is none":  {`I="two"`, four, "", "value, unreadable", ""},
 	} {
-		xml := `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1"><TZN A="1"><PDV A="0006" B="5"/></TZN><TZN A="2"><PDV A="0006" B="6"/></TZN><TZN A="3"/>` +
+		xml := `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1"><TZN A="1"><PDV A="0006" B="5"/></TZN><TZN A="2"><PDV A="0006" B="6"/></TZN><TZN A="3"/><TZN A="4"><PDV A="0006" B="0"/><PDV A="0001" B="0"/></TZN>` +
 			`<GRD A="52" B="8" C="0.1" D="0.1" E="2" F="2" G="GRD00001" ` + tt.grid + `/></TSK></ISO11783_TaskData>`
 		entries := []entry{{"TASKDATA.XML", xml}}
 		if tt.bin != "-" {

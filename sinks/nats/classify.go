@@ -14,8 +14,9 @@ const (
 	codeHeaderTooLarge   jetstream.ErrorCode = 10097
 	codeTTLInvalid       jetstream.ErrorCode = 10165
 	codeTTLDisabled      jetstream.ErrorCode = 10166
-	codeCounterFirst     jetstream.ErrorCode = 10168
-	codeCounterLast      jetstream.ErrorCode = 10171
+	codeCounterDisabled  jetstream.ErrorCode = 10168
+	codeCounterPayload   jetstream.ErrorCode = 10170
+	codeCounterInvalid   jetstream.ErrorCode = 10171
 	codeSourceNotAllowed jetstream.ErrorCode = 10227
 )
 
@@ -40,13 +41,12 @@ func classify(err error) error {
 			jetstream.JSErrCodeMessageSchedulesDisabled, jetstream.JSErrCodeSchedulePatternInvalid,
 			jetstream.JSErrCodeScheduleTargetInvalid, jetstream.JSErrCodeScheduleTTLInvalid,
 			jetstream.JSErrCodeScheduleRollupInvalid, jetstream.JSErrCodeScheduleSourceInvalid,
-			codeTTLInvalid, codeTTLDisabled, codeCounterFirst, codeCounterFirst + 1, codeCounterFirst + 2, codeCounterLast,
-			codeSourceNotAllowed:
+			codeTTLInvalid, codeTTLDisabled, codeCounterDisabled, codeCounterPayload, codeCounterInvalid, codeSourceNotAllowed:
 			return sinks.ErrRejected
 		}
 	}
 	// The stream being full or its disk failing, no resources, no leader, too many requests, sealed, the first copy of
-	// a duplicate still under way; no connection, no acknowledgment in time, no JetStream or no stream
+	// a duplicate still under way, a stream that takes counts only; no connection, no acknowledgment in time, no JetStream or no stream
 	// behind the subject, not authorised: an operator's business, after which
 	// the same message goes through.
 	return sinks.ErrUnavailable

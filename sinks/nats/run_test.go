@@ -268,3 +268,22 @@ func TestStreamGoneUnnoticed(t *testing.T) {
 		t.Error("what the stream held is not counted")
 	}
 }
+
+// A stream that was made again as one that counts takes no messages, and none of them is to blame.
+func TestStreamCounts(t *testing.T) {
+	t.Parallel()
+	counts := jetstream.StreamConfig{Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}}
+	url, js := withStream(t, counts)
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}}, nil)
+	publishedNow(t, sink)
+	testkit.NoError(t, js.DeleteStream(t.Context(), nats.DefaultStream))
+	counts.AllowMsgCounter = true
+	testkit.EventuallyNil(t, func() error { // the files of the former one are removed in the background
+		_, err := js.CreateStream(t.Context(), counts)
+		return err
+	})
+	testkit.NoError(t, sink.Health(t.Context()))
+	if err := sink.Publish("t", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, sinks.ErrUnavailable)
+	}
+}

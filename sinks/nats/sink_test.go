@@ -192,6 +192,7 @@ func TestProvisionUnusable(t *testing.T) {
 	for name, stream := range map[string]jetstream.StreamConfig{
 		"retention interest": {Retention: jetstream.InterestPolicy},
 		"no_ack":             {NoAck: true},
+		"allow_msg_counter":  {AllowMsgCounter: true},
 		"subject_transform":  {SubjectTransform: &jetstream.SubjectTransformConfig{Source: "agrimill.>", Destination: "zzz.>"}},
 	} {
 		stream.Subjects = []string{"agrimill.>", "more.>"}

@@ -18,7 +18,7 @@ import (
 )
 
 // ErrStream is wrapped by New's error when a stream exists that the sink cannot
-// use: its subjects do not cover the sink's, it does not acknowledge, or does not have what it acknowledged.
+// use: its subjects do not cover the sink's, it does not acknowledge, does not have what it acknowledged, or takes no messages.
 var ErrStream = errors.New("sinks/nats: unusable stream")
 
 // streamConfig returns what the Config asks for, as the server reports it back.
@@ -114,6 +114,8 @@ func provisionStream(
 		return have, nil, fmt.Errorf("%w: %s does not acknowledge (no_ack)", ErrStream, cfg.Stream)
 	case loses != "":
 		return have, nil, fmt.Errorf("%w: %s %s", ErrStream, cfg.Stream, loses)
+	case have.AllowMsgCounter:
+		return have, nil, fmt.Errorf("%w: %s takes counts, and no messages (allow_msg_counter)", ErrStream, cfg.Stream)
 	case have.Sealed:
 		return have, nil, fmt.Errorf("%w: %s is sealed", ErrStream, cfg.Stream)
 	}

@@ -66,6 +66,15 @@ func TestCloudEventsReadByTheSDK(t *testing.T) {
 	if back.UUID != msg.UUID || !bytes.Equal(back.Payload, payload) || !maps.Equal(back.Metadata, msg.Metadata) {
 		t.Errorf("got %q, want %q", back.Metadata, msg.Metadata)
 	}
+	back = unmarshal(t, kafka.Marshaler{}, records[0])
+	if back.Metadata["ce_type"] != got.Type() {
+		t.Errorf("got %q", back.Metadata)
+	}
+	for key, value := range msg.Metadata {
+		if back.Metadata[key] != value {
+			t.Errorf("%s is %q without the mapping, want %q", key, back.Metadata[key], value)
+		}
+	}
 }
 
 // readEvent reads a record with the SDK.

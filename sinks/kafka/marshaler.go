@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -32,7 +33,7 @@ type Marshaler struct {
 	// CloudEvents also writes the attributes of CloudEvents 1.0 in binary mode,
 	// as headers ce_…, and content-type; metadata of such a name is then written
 	// behind agrimill-key-. Reading with it set skips these headers; without, they
-	// become metadata. Nil means none.
+	// become metadata, unless the message has its own of that name. Nil means none.
 	CloudEvents *cloudevents.Mapping
 }
 
@@ -100,6 +101,7 @@ func (m Marshaler) marshal(msg *message.Message, key string) (headers []sarama.R
 // fails.
 func (m Marshaler) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
 	msg := message.NewMessage("", record.Value)
+	var own []string // keys behind agrimill-key-
 	for _, header := range record.Headers {
 		if header == nil {
 			continue
@@ -109,7 +111,13 @@ func (m Marshaler) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, 
 			msg.UUID = string(header.Value)
 		case m.CloudEvents != nil && isEventName(name):
 		default:
-			msg.Metadata[decodeName(name)] = string(header.Value)
+			key := decodeName(name)
+			if key != name {
+				own = append(own, key)
+			} else if slices.Contains(own, key) {
+				continue // an attribute of CloudEvents, beside the message's own metadata
+			}
+			msg.Metadata[key] = string(header.Value)
 		}
 	}
 	return msg, nil

@@ -74,6 +74,17 @@ func TestCloudEventsReadByTheSDK(t *testing.T) {
 	if err != nil || back.UUID != msg.UUID || !bytes.Equal(back.Payload, payload) || !maps.Equal(back.Metadata, msg.Metadata) {
 		t.Errorf("got %q %v, want %q", back.Metadata, err, msg.Metadata)
 	}
+	for range 20 { // headers come in any order
+		back, err := nats.Marshaler{}.Unmarshal(raw[0])
+		if err != nil || back.Metadata["ce-type"] != got.Type() {
+			t.Errorf("got %q, %v", back.Metadata, err)
+		}
+		for key, value := range msg.Metadata {
+			if back.Metadata[key] != value {
+				t.Errorf("%s is %q without the mapping, want %q", key, back.Metadata[key], value)
+			}
+		}
+	}
 }
 
 // readEvent reads a NATS message with the SDK. Names on the wire are lower case,

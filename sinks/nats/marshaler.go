@@ -2,6 +2,7 @@ package nats
 
 import (
 	"encoding/base64"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -41,7 +42,7 @@ type Marshaler struct {
 	// CloudEvents also writes the attributes of CloudEvents 1.0 in binary mode,
 	// as headers ce-…, and content-type; metadata of such a name is then written
 	// behind agrimill-key-. Reading with it set skips these headers; without, they
-	// become metadata. Nil means none.
+	// become metadata, unless the message has its own of that name. Nil means none.
 	CloudEvents *cloudevents.Mapping
 }
 
@@ -111,6 +112,7 @@ func subjectAndID(prefix, topic, id string) (subject, subjectID string) {
 // data, not a copy. It never fails.
 func (m Marshaler) Unmarshal(natsMsg *natsgo.Msg) (*message.Message, error) {
 	msg := message.NewMessage("", natsMsg.Data)
+	var own []string // keys behind agrimill-key-
 	for name, values := range natsMsg.Header {
 		value := ""
 		if len(values) > 0 {
@@ -125,7 +127,13 @@ func (m Marshaler) Unmarshal(natsMsg *natsgo.Msg) (*message.Message, error) {
 		case hasPrefixFold(name, natsPrefix):
 		case m.CloudEvents != nil && isEventName(name):
 		default:
-			msg.Metadata[decodeName(name)] = value
+			key := decodeName(name)
+			if key != name {
+				own = append(own, key)
+			} else if slices.Contains(own, key) {
+				continue // an attribute of CloudEvents, beside the message's own metadata
+			}
+			msg.Metadata[key] = value
 		}
 	}
 	return msg, nil

@@ -227,7 +227,8 @@ func encodePosition(p *farmdata.Position) *efdipb.Position {
 // MarshalTaskData returns a set as a bare ISO11783_TaskData, without its logs, which are messages of
 // their own. EFDI has no room for lists of links, for more than one operation or grid of a task or the cells of
 // a grid, and for more than one line of a guidance pattern: they are left out. So are names and labels of
-// devices that are not hexadecimal. Negative object IDs are zero.
+// devices that are not hexadecimal. Negative object IDs are zero, and so are amounts and codes of zones that are missing: whoever
+// sends tasks has to look for them first.
 func MarshalTaskData(set *farmdata.Set, cfg EncodeConfig) ([]byte, error) {
 	d := &efdipb.TaskData{
 		VersionMajor: int32(set.Major), VersionMinor: uint32(max(set.Minor, 0)), Software: valid(set.Software), SoftwareVersion: valid(set.SoftwareVersion),

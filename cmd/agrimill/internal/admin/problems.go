@@ -29,12 +29,6 @@ const (
 // Problems returns what is wrong in a snapshot, in no order. It does not know what was before, and sets no stages.
 func Problems(s Snapshot) []Problem {
 	var problems []Problem
-	down := map[string]bool{} // sinks
-	for _, c := range s.Checks {
-		if name, of := strings.CutPrefix(c.Name, "sink "); of && !c.OK {
-			down[name] = true
-		}
-	}
 	outage := false
 	for _, c := range s.Checks {
 		name, of := strings.CutPrefix(c.Name, "route ")
@@ -42,12 +36,17 @@ func Problems(s Snapshot) []Problem {
 			continue // since the last look, the route has recovered, or a reload has removed it
 		}
 		p := checkProblem(&s, c)
-		if p.Kind == ProblemRoute && waitsFor(s.route(p.Name), down) {
+		if p.Kind == ProblemRoute && s.waitsFor(s.route(p.Name)) != "" {
 			outage = true
-			continue // its sink says it
+			continue // that check says it
 		}
 		p.Unready, p.Final, p.Since = true, c.Final, earlier(p.Since, c.Since)
 		p.checks = append(p.checks, c.Name)
+		for i := range s.Routes {
+			if s.waitsFor(&s.Routes[i]) == c.Name {
+				p.checks = append(p.checks, "route "+s.Routes[i].Name)
+			}
+		}
 		outage = outage || p.Kind != ProblemConfirmations && p.Kind != ProblemIntermediary
 		problems = append(problems, p)
 	}
@@ -55,9 +54,19 @@ func Problems(s Snapshot) []Problem {
 	return append(problems, stateProblems(&s, outage)...)
 }
 
-// waitsFor reports whether a route waits for a sink that is down.
-func waitsFor(r *Route, down map[string]bool) bool {
-	return r != nil && r.State == router.StateOutage && down[r.To.Sink]
+// waitsFor returns the check that fails and for which a route waits; empty if there is none.
+func (s *Snapshot) waitsFor(r *Route) string {
+	if r == nil || r.State != router.StateOutage {
+		return ""
+	}
+	sink := "sink " + r.To.Sink
+	switch {
+	case s.fails("dedup") && strings.HasPrefix(r.LastError, "dedup store: "):
+		return "dedup"
+	case s.fails(sink):
+		return sink
+	}
+	return ""
 }
 
 func (s *Snapshot) route(name string) *Route {
@@ -96,10 +105,12 @@ func checkProblem(s *Snapshot, c Check) Problem {
 		if c.Final {
 			next = "then restart agrimill"
 		}
-		return Problem{
+		p := Problem{
 			Kind: ProblemDedup, Subject: fmt.Sprintf("the dedup store %s", strings.TrimSpace(s.Dedup.Store+" "+s.Dedup.Target)), Trouble: "has been failing", Reason: c.Message,
 			Effect: "routes wait, or store again what comes again; " + nothingLost, Action: remedy(c.Message, "repair the store; "+next), Runbook: "AgrimillDedupStoreDown",
 		}
+		p.addWaiting(s, func(r *Route) bool { return s.waitsFor(r) == c.Name })
+		return p
 	case c.Name == "claim check":
 		return Problem{
 			Kind: ProblemClaimCheck, Subject: "the store of the claim check", Trouble: "has been failing", Reason: c.Message,
@@ -153,32 +164,38 @@ func sinkProblem(s *Snapshot, name string, c Check) Problem {
 			p.Subject += " (" + strings.TrimSpace(sink.Kind+" "+sink.Target) + ")"
 		}
 	}
-	var routes, behind []string // behind: something waits in them
-	open := 0
-	for i := range s.Routes {
-		if r := &s.Routes[i]; r.To.Sink == name {
-			routes = append(routes, r.Name)
-			if open += r.Open; r.Open > 0 {
-				behind = append(behind, r.Name)
-			}
-			if waitsFor(r, map[string]bool{name: true}) {
-				p.checks = append(p.checks, "route "+r.Name)
-			}
-		}
-	}
+	p.addWaiting(s, func(r *Route) bool { return r.To.Sink == name })
 	switch {
-	case len(routes) == 0 && s.Poison.Sink == name:
+	case p.Effect != "": // of its routes
+	case s.Poison.Sink == name:
 		p.Effect = "messages that would be poisoned wait; " + nothingLost
-	case len(routes) == 0:
-		p.Effect = "no route needs it"
 	default:
-		if len(behind) > 0 {
-			routes = behind
-		}
-		open = min(open, s.Subscriber.Unconfirmed) // each of its routes counts a message
-		p.Effect = fmt.Sprintf("%s %s%s; %s", naming("route", routes), verb(len(routes), "waits", "wait"), waiting(open), nothingLost)
+		p.Effect = "no route needs it"
 	}
 	return p
+}
+
+// addWaiting makes the effect of p that the routes that it concerns wait: those where something waits, or else all of them.
+func (p *Problem) addWaiting(s *Snapshot, concerns func(*Route) bool) {
+	var routes, behind []string
+	open := 0
+	for i := range s.Routes {
+		r := &s.Routes[i]
+		if !concerns(r) {
+			continue
+		}
+		routes = append(routes, r.Name)
+		if open += r.Open; r.Open > 0 {
+			behind = append(behind, r.Name)
+		}
+	}
+	if len(behind) > 0 {
+		routes = behind
+	}
+	if len(routes) > 0 {
+		open = min(open, s.Subscriber.Unconfirmed) // each of the routes counts a message
+		p.Effect = fmt.Sprintf("%s %s%s; %s", naming("route", routes), verb(len(routes), "waits", "wait"), waiting(open), nothingLost)
+	}
 }
 
 func verb(n int, one, many string) string {
@@ -266,6 +283,8 @@ func remedy(reason, otherwise string) string {
 		return "make room in the stream or raise its limit; " + keepsTrying
 	case has("authorization violation", "permissions violation", "authentication failed", "sasl", "access denied"):
 		return "correct the credentials or the permissions; " + keepsTrying
+	case has("open in another process"):
+		return "stop that process, or give each a file of its own; " + keepsTrying
 	case has("no such host"):
 		return "correct the address, or repair the name resolution; " + keepsTrying
 	case has("x509:", "certificate"):

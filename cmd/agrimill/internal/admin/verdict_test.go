@@ -201,6 +201,16 @@ var situations = []situation{
 		fail(s, "claim check", "claim check: put: no space left on device", hour)
 	}, false, map[admin.ProblemKind]int{admin.ProblemClaimCheck: 1, admin.ProblemPayloads: 1},
 		`The store of the claim check has been failing for 1 h 0 min: claim check: put: no space left on device. Messages with large payloads wait; nothing is lost. Free space on that disk; agrimill continues by itself. There is 1 more problem.`},
+	{"all routes wait for the dedup store", func(s *admin.Snapshot) {
+		const reason = "boltstore: the file is open in another process: /var/lib/agrimill/dedup.db"
+		for i := range 2 {
+			failRoute(s, i, router.StateOutage, "dedup store: reserve: "+reason, time.Minute)
+			s.Routes[i].Open = 2
+		}
+		s.Subscriber.Unconfirmed = 2
+		fail(s, "dedup", reason, time.Minute)
+	}, false, map[admin.ProblemKind]int{admin.ProblemDedup: 1},
+		`The dedup store bbolt /var/lib/agrimill/dedup.db has been failing for 1 min 0 s: boltstore: the file is open in another process: /var/lib/agrimill/dedup.db. The routes "maps" and "orders" wait with 2 messages; nothing is lost. Stop that process, or give each a file of its own; agrimill continues by itself.`},
 	{"a topic is refused", func(s *admin.Snapshot) {
 		s.Routes[0].Refused = []router.RefusedTopic{{Topic: "farm.maps", Since: ago(time.Minute)}}
 		s.Routes[0].LastError = "nats: permissions violation"

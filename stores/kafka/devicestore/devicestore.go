@@ -14,6 +14,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -72,6 +73,7 @@ type Store struct {
 	reading sync.WaitGroup // what goes on in the background
 
 	lacks chan struct{} // there is something in lacking
+	gone  atomic.Bool   // there was no topic for a while: it need not have what is known
 
 	mu      sync.Mutex
 	lacking map[recordKey]bool // of which the last record lacks times that are known
@@ -284,10 +286,13 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 	}
 	key := recordKey{teamset, sha256.Sum256(description.Payload)}
 	written, err := s.times(ctx, key)
-	if err != nil || slices.ContainsFunc(written, description.Sent.Equal) {
+	known := slices.ContainsFunc(written, description.Sent.Equal)
+	if err != nil || known && !s.gone.Load() {
 		return err
 	}
-	written = append(written, description.Sent)
+	if !known {
+		written = append(written, description.Sent)
+	}
 	for {
 		if err := s.write(ctx, key, description, written); err != nil {
 			return err

@@ -292,7 +292,7 @@ func TestCloseWithoutAnswers(t *testing.T) {
 	close(answer)
 }
 
-// Put does not wait once its topic, which was deleted, was made again.
+// Put does not wait once its topic, which was deleted, was made again, and stores there also what the former one had.
 func TestPutIntoATopicThatWasMadeAgain(t *testing.T) {
 	t.Parallel()
 	cluster := kafkatest.Start(t)
@@ -310,4 +310,9 @@ func TestPutIntoATopicThatWasMadeAgain(t *testing.T) {
 	}
 	testkit.Must(admin.CreateTopic(t.Context(), 1, 1, nil, devicestore.DefaultTopic))(t)
 	testkit.NoError(t, put("two"))
+	testkit.Eventually(t, "what it had is there again", func() bool { // once the reader has heard that it was gone
+		testkit.NoError(t, put("one"))
+		records := kafkatest.Read(t, cluster.Addr(), devicestore.DefaultTopic)
+		return slices.ContainsFunc(records, func(r *kgo.Record) bool { return string(r.Value) == "one" })
+	})
 }

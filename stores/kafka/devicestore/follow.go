@@ -43,6 +43,7 @@ func (s *Store) follow(partition int32, next int64) {
 			pause = readEvery
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 			next = 0
+			s.gone.Store(true)
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
 			if oldest, err := s.cluster.Oldest(s.ctx, s.config.Topic, partition); err == nil {
 				next = oldest

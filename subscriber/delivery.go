@@ -104,9 +104,14 @@ func putUUID(dst []byte, id string) {
 	copy(dst, h[:])
 }
 
-// newFileID identifies a file by its receiving endpoint and the set of its messages. The second half is zero, which it
-// never is for a message.
+// newFileID identifies a file by its receiving endpoint and the set of its messages. One without messages is delivered
+// once, and has nothing in common with another. The second half is zero, which it never is for a message.
 func newFileID(ids []core.ID) (id core.ID) {
+	if len(ids) == 0 {
+		own := uuid.New()
+		copy(id[:], own[:])
+		return id
+	}
 	sorted := slices.SortedFunc(slices.Values(ids), func(a, b core.ID) int { return slices.Compare(a[:], b[:]) })
 	h := xxh3.New()
 	for i := range sorted {

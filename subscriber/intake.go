@@ -75,7 +75,7 @@ func (s *Subscriber) take(ctx context.Context, d *delivery) (taken core.Taken, r
 	case core.Full:
 		return taken, s.freed.Next()
 	case core.Opened:
-		if d.payload != nil && s.core.Open(now, &d.Message) == &d.Message {
+		if d.payload != nil && (len(d.IDs) == 0 || s.core.Open(now, &d.Message) == &d.Message) { // nothing joins what has no ID
 			s.queueDownload(d)
 		}
 	case core.Joined:

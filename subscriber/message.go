@@ -94,7 +94,7 @@ func fileMessage(d *delivery, e *gateway.FileReceived) *message.Message {
 	if d.payload != nil {
 		payload = d.payload.data
 	}
-	msg := message.NewMessage(fileUUID(e), payload)
+	msg := message.NewMessage(fileUUID(d, e), payload)
 	m := make(message.Metadata, 12)
 	m[gateway.KeyEventType] = string(gateway.EventFileReceived)
 	m[gateway.KeyMessageIDs] = strings.Join(e.MessageIDs, ",")
@@ -153,10 +153,10 @@ func appendUUID(b []byte, id uuid.UUID) []byte {
 }
 
 // fileUUID derives the message UUID of a file from its endpoint and messages,
-// so that it is the same on every delivery. A file without messages is delivered once, and is no copy of another.
-func fileUUID(e *gateway.FileReceived) string {
+// so that it is the same on every delivery.
+func fileUUID(d *delivery, e *gateway.FileReceived) string {
 	if len(e.MessageIDs) == 0 {
-		return watermill.NewUUID()
+		return uuid.UUID(d.File.ID[:16]).String()
 	}
 	ids := slices.Sorted(slices.Values(e.MessageIDs))
 	name := e.ReceivingEndpointID + "\n" + strings.Join(ids, "\n")

@@ -15,7 +15,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
@@ -362,13 +361,10 @@ func (s *Subscriber) checkIn(ctx context.Context, d *delivery, r io.Reader) erro
 // claimCheckKey is the same on every delivery, so that a repeated download
 // replaces the previous one. It contains nothing that a sender chose.
 func claimCheckKey(d *delivery) string {
-	switch {
-	case d.File != nil:
+	if d.File != nil {
 		return hex.EncodeToString(d.File.ID[:16])
-	case len(d.IDs) > 0:
-		return hex.EncodeToString(d.IDs[0][:])
 	}
-	return uuid.NewString() // a file without messages has no identity
+	return hex.EncodeToString(d.IDs[0][:])
 }
 
 // progressReader counts what is read while somebody else looks.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -102,6 +103,29 @@ func TestDownloadOfUnknownSizeThatBreaksOff(t *testing.T) {
 				t.Errorf("got %d bytes of %d", len(got), len(whole))
 			}
 		})
+	}
+}
+
+// Nothing tells files without messages apart, so nothing of one may take the place of that of another.
+func TestFilesWithoutMessagesInTheClaimCheck(t *testing.T) {
+	t.Parallel()
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) }))
+	t.Cleanup(host.Close)
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Payload.Mode, cfg.Payload.ClaimCheck, cfg.Payload.ClaimCheckFrom = subscriber.PayloadClaimCheck, &memoryStore{data: map[string][]byte{}}, 1
+	messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
+	testkit.Eventually(t, "an open stream", func() bool { return f.server.Streams() == 1 })
+	paths := []string{"/1", "/2"}
+	for _, path := range paths {
+		f.emit(gateway.EventFileReceived, fmt.Sprintf(`"message_type":%q,"size":2,"message_ids":[],"payload_uri":%q,"receiving_endpoint_id":%q`, typeFile, host.URL+path, f.receiver.ID))
+	}
+	var got []string
+	for _, msg := range f.ackN(messages, 2) {
+		got = append(got, string(testkit.Must(io.ReadAll(open(t, msg)))(t)))
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(got)), paths) {
+		t.Errorf("got %q, want %q", got, paths)
 	}
 }
 

@@ -288,7 +288,7 @@ func TestLazyPayloadFailures(t *testing.T) {
 	})
 	t.Run("from elsewhere", func(t *testing.T) {
 		from, to, poison := newSource(), newSink(nil), newSink(nil)
-		start(t, router.Config{Poison: poison}, farmRoute(from, to))
+		start(t, router.Config{Poison: sinks.FromPublisher("queue", poison, sinks.PublisherConfig{})}, farmRoute(from, to))
 		msg := farmMessage("1", "e", "c", "")
 		msg.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeLazy
 		from.deliver(t, msg)

@@ -455,7 +455,8 @@ func (s *Subscriber) opener(d *delivery) msgctx.Opener {
 
 // ErrNoPayload: the message refers to a payload stored elsewhere, but it was not
 // delivered by a subscriber in this process, so there is nothing to open it with.
-var ErrNoPayload = errors.New("subscriber: the payload is not in the message, and the message was not delivered by a subscriber in this process")
+// A copy has it if it was made by message.Message.CopyWithContext.
+var ErrNoPayload = errors.New("subscriber: the payload is not in the message, and the message was not delivered by a subscriber in this process, or is a copy without its context")
 
 // OpenPayload opens the payload of a delivered message, wherever it is: in the
 // message, in the claim check, or at the service ([PayloadLazy]). size is -1

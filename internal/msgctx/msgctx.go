@@ -97,6 +97,12 @@ func from(ctx context.Context) *Value {
 	return &Value{}
 }
 
+// Known reports whether ctx is that of a message from a subscriber of this module, or one in which package router publishes:
+// that of a copy which a handler made is neither.
+func Known(ctx context.Context) bool {
+	return ctx.Value(Key{}) != nil || ctx.Value(ReceiptsKey{}) != nil
+}
+
 type subscriptionKey struct{}
 
 // Subscription is what a router asks of the subscriber that it subscribes to, in the context of Subscribe.

@@ -28,10 +28,14 @@ func Find(ctx context.Context, metadata map[string]string, store gateway.Payload
 var errLost = errors.New("the payload is still with the service (" + gateway.KeyPayloadMode + ": " + gateway.PayloadModeLazy +
 	") and would be lost: have the handler, or a route, read it into the message")
 
-// Lost returns an error for a message that its subscriber in this process has delivered without its payload: nobody could read
-// that from where the message is stored as it is.
+// Lost returns an error for a message whose payload is still with the service, if its subscriber in this process has delivered
+// it, or if it is a copy that a handler made without its context: nobody could read the payload from where the message is
+// stored as it is. Package router stores records of payloads that are gone.
 func Lost(msg *message.Message) error {
-	if msg.Metadata[gateway.KeyPayloadMode] == gateway.PayloadModeLazy && len(msg.Payload) == 0 && msgctx.PayloadOpener(msg.Context()) != nil {
+	if msg.Metadata[gateway.KeyPayloadMode] != gateway.PayloadModeLazy || len(msg.Payload) > 0 {
+		return nil
+	}
+	if ctx := msg.Context(); msgctx.PayloadOpener(ctx) != nil || !msgctx.Known(ctx) {
 		return errLost
 	}
 	return nil

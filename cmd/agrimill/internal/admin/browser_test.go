@@ -351,7 +351,7 @@ func TestBrowserFilter(t *testing.T) {
 	text("#t-confirmed", "15")
 	text("#t-open", "8")
 	text("#t-poisoned", "7")
-	page.Wait(`document.querySelector("#account").textContent.startsWith("Received 15, delivered 8. Besides, since startup or now: 7 poisoned, 5 held back for their file, 2 with the routes, 1 to be confirmed.")`)
+	page.Wait(`document.querySelector("#account").textContent.startsWith("Received 15, delivered 8. Not delivered: 7 poisoned. Now: 5 held back for their file, 2 with the routes, 1 to be confirmed.")`)
 	page.Wait(fact("Route tasks", "oldest pending") + `?.startsWith("1\u00a0min") && ` + fact("Route tasks", "pending") + ` === "2" && ` + fact("Route tasks", "delivered") + ` === "8" && ` + fact("Route tasks", "poisoned") + ` === "7"`)
 	page.Wait(fact("Subscriber", "in flight") + ` === "2" && ` + fact("Subscriber", "blocked endpoints") + `?.startsWith("1, endpoint-1-1") && ` + fact("Subscriber", "nacked, all tenants") + ` === "4"`)
 	page.Wait(`document.querySelector("#history-since").textContent.includes("of what is selected") && document.querySelector("#history-routes .past:nth-child(2) .sum").textContent === "8 delivered, 7 poisoned"`)
@@ -571,7 +571,7 @@ func TestBrowserSinkBreaks(t *testing.T) {
 	page.Wait(fact("Subscriber", "oldest unconfirmed") + ` !== "none"`)
 	page.Wait(`document.title.startsWith("(degraded)")`)
 	page.Wait(`/^The sink "farm" \(nats [^)]*\) has been down for .*\. The route "task data" waits with 5 messages; nothing is lost\. /.test(document.querySelector("#sentence").textContent)`)
-	page.Wait(`document.querySelector("#account").textContent.startsWith("Events: 8; deliveries: 3. Besides, since startup or now: 5 with the routes")`)
+	page.Wait(`document.querySelector("#account").textContent.startsWith("8 events, 3 deliveries. Now: 5 with the routes")`)
 	page.Wait(`document.querySelectorAll("#problems li").length >= 2 && document.querySelector("#chart .area").getAttribute("d") !== ""`)
 	// All of that is on the first screen, and the search is a key away.
 	for _, size := range [][2]int64{{1400, 900}, {390, 844}} {

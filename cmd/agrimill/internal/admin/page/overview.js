@@ -77,30 +77,36 @@ export function showAccount(status) {
   // What routes from a broker did was not received from the gateway.
   const routes = status.routes.filter((r) => r.direction === "from_gateway");
   const of = (field) => routes.reduce((sum, route) => sum + (route[field] ?? 0), 0);
-  const where = [
+  const gone = listed([
     [of("filtered"), "filtered"], [sub.unmatched, "refused by every filter"], [of("duplicates"), "duplicates"],
     [sub.joined, "that came again while they were open or confirmed"], [of("poisoned"), "poisoned"],
     [sub.quarantined + sub.quarantine_waiting, "quarantined"], [sub.in_files, "parts of files, confirmed with them"], [sub.untaken, "for no route"],
-    [sub.held, "held back for their file"], [sub.in_flight, "with the routes"], [sub.pending_confirmations, "to be confirmed"],
-    [sub.unsynced, "stored, not yet on disk"],
-  ].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
-  setHidden(byId("account"), where.length === 0);
-  setText(byId("account"), `Events: ${count(sub.received)}; deliveries: ${count(of("delivered"))}. Besides, since startup or now: ${where.join(", ")}. `
-    + "With several routes, or when it comes again, a message counts more than once.");
+  ]);
+  const open = listed([
+    [sub.held, "held back for their file"], [sub.in_flight, "with the routes"], [sub.pending_confirmations, "to be confirmed"], [sub.unsynced, "stored, not yet on disk"],
+  ]);
+  setHidden(byId("account"), !gone && !open);
+  setText(byId("account"), `${count(sub.received)} events, ${count(of("delivered"))} deliveries.${told("Not delivered", gone)}${told("Now", open)} `
+    + "A message counts once for each of its routes, and again when it comes again.");
 }
+
+// listed names those counts that are not zero.
+const listed = (counts) => counts.filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`).join(", ");
+
+const told = (what, list) => list ? ` ${what}: ${list}.` : "";
 
 // showChosenAccount is the same for a tenant or an endpoint, as far as it is distinguished.
 function showChosenAccount(chosen) {
   const f = chosen.figures;
-  const where = [
+  const gone = listed([
     [f.routes.filtered, "filtered"], [f.routes.duplicates, "duplicates"], [f.routes.poisoned, "poisoned"], [f.in_files, "parts of files, joined to them"],
-    [f.untaken, "for no route"], [f.rejected, "whose confirmation was rejected"], [chosen.held, "held back for their file"],
-    [chosen.in_flight, "with the routes"], [chosen.pending_confirmations, "to be confirmed"],
-  ].filter(([n]) => n > 0).map(([n, what]) => `${count(n)} ${what}`);
+    [f.untaken, "for no route"],
+  ]);
+  const open = listed([[chosen.held, "held back for their file"], [chosen.in_flight, "with the routes"], [chosen.pending_confirmations, "to be confirmed"]]);
   const parts = [];
   if (!chosen.timed) parts.push("What happened is known by tenant only with the journal (journal.max_age), which is off; what waits now is.");
-  else parts.push(`Received ${count(f.received)}, delivered ${count(f.routes.delivered)}.${where.length ? ` Besides, since startup or now: ${where.join(", ")}.` : ""}`
-    + " What came again counts again. Bytes, what every filter refused, and the quarantine are unknown by tenant.");
+  else parts.push(`Received ${count(f.received)}, delivered ${count(f.routes.delivered)}.${told("Not delivered", gone)}${told("Confirmation rejected", listed([[f.rejected, "messages"]]))}`
+    + `${told("Now", open)} What came again counts again. Bytes, what every filter refused, and the quarantine are unknown by tenant.`);
   if (chosen.incomplete) parts.push("The journal was too small at times, so some of it is missing.");
   if (chosen.crowded && chosen.tenant !== OTHERS) parts.push("There are more endpoints than are distinguished, so some of it may be with the tenant “other”.");
   setHidden(byId("account"), false);

@@ -28,7 +28,7 @@ var identities = []sameness{
 	}, {
 		"UUID of a received message", "the subscriber", "receiving endpoint and message IDs",
 		"for good: whether or when its chunks came makes no difference",
-		"an event without IDs is [quarantined](poison-queue.md#events-that-cannot-be-decoded)",
+		"a file without messages has a new one, any other event without IDs is [quarantined](poison-queue.md#events-that-cannot-be-decoded)",
 		"subscriber.messageUUID", []string{"TestUUIDNamesTheDelivery", "TestSmallFileThatComesAlone"},
 	}, {
 		"parts of a file", "the subscriber", "the message IDs that the file lists",

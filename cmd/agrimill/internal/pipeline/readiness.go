@@ -110,10 +110,14 @@ func (p *Pipeline) look(ctx context.Context, g *generation) []admin.Check {
 	}
 	open.Wait()
 	var findings []admin.Check
-	if g.receives() && !p.standsBy() {
+	standsBy := p.standsBy()
+	if g.receives() && !standsBy {
 		findings = append(findings, p.checkConfirmations(p.subscriber.Stats()))
 	}
 	for i, h := range g.router.Health() {
+		if standsBy && h.State == router.StateOutage && g.config.OnHolder(g.config.Routes[i]) {
+			h.State = router.StateStopped // of its last turn: it has no message by which that could end
+		}
 		findings = append(findings, checkRoute(g.routes[i].Direction, h))
 	}
 	return append(findings, slices.DeleteFunc(asked, func(f admin.Check) bool { return f.Name == "" })...)

@@ -24,6 +24,8 @@ import (
 	"github.com/agrimill/agrimill/internal/certificate"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
+	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/stores/nats/kvlease"
 	"github.com/agrimill/agrimill/stores/nats/kvstore"
 )
 
@@ -479,6 +481,25 @@ func TestVerdictOfAStandby(t *testing.T) {
 	b.says(true, "", "All is right: ", " holds the lease and works; this instance stands by.")
 	_ = b.stop()
 	_ = holder.stop()
+}
+
+// An instance that lost the lease in an outage is all right once the sink is back: its routes get no message that would tell.
+func TestVerdictOfAStandbyAfterAnOutage(t *testing.T) {
+	t.Parallel() // it waits
+	w := newWorld(t)
+	w.free()
+	b := w.start(w.head() + w.natsSink() + allRoute + w.ha(w.server.URL(), "ttl: 3s"))
+	b.waitRole("holder")
+	b.says(true, "", "All is right")
+	w.noNATS()
+	w.send(taskData, 1)
+	testkit.Eventually(t, "its route waits", func() bool { return b.route("farm-data").State == router.StateOutage })
+	kv := testkit.Must(w.js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
+	testkit.Must(kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":99,"holder":"another","writes":3,"ttl":600000000000}`))(t)
+	b.waitRole("standby")
+	w.natsAgain()
+	b.says(true, "", "All is right: ", " holds the lease and works; this instance stands by.")
+	_ = b.stop()
 }
 
 // The four figures agree with the ledger of the gateway, whatever the messages wait for.

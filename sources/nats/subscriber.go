@@ -198,6 +198,9 @@ func (s *Subscriber) connect(ctx context.Context) (*natsgo.Conn, error) {
 
 // onAsyncError logs what the server says outside of any call, such as that it takes no acknowledgments of this client: it answers none.
 func (s *Subscriber) onAsyncError(_ *natsgo.Conn, _ *natsgo.Subscription, err error) {
+	if errors.Is(err, natsgo.ErrBadHeaderMsg) {
+		return // whoever takes the message says it, with its sequence
+	}
 	if suppressed, ok := s.refused.Next(); ok {
 		s.logger.Error("NATS connection error", err, warnlog.Counted(watermill.LogFields{}, suppressed))
 	}

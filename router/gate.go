@@ -24,8 +24,8 @@ const (
 	aloneFor = time.Second
 	// maxTopicGates bounds how many topics have gates. Senders may choose the topics.
 	maxTopicGates = 1000
-	// topicGateForgotten is after how long a gate at which nobody has been is removed.
-	topicGateForgotten = time.Minute
+	// gateForgotten is after how long a gate at which nobody has been is removed; that for everything stays, and is no outage.
+	gateForgotten = time.Minute
 	// topicCounters is how many counters of successes there are for all topics.
 	topicCounters = 256
 )
@@ -321,17 +321,22 @@ func (g *gates) mirror() { g.closed.Store(g.all != nil || len(g.topics) > 0) }
 
 // sweep removes, now and then, the gates at which nobody has been for some time. g.mu is held.
 func (g *gates) sweep(now time.Time) {
-	if now.Sub(g.swept) < topicGateForgotten/4 {
+	if now.Sub(g.swept) < gateForgotten/4 {
 		return
 	}
 	g.swept = now
 	for topic, o := range g.topics {
-		if o.fresh.here+o.again.here == 0 && now.Sub(o.used) >= topicGateForgotten {
+		if o.deserted(now) {
 			delete(g.topics, topic)
 			close(o.over)
 		}
 	}
 	g.mirror()
+}
+
+// deserted reports whether nobody has waited at o for some time: who did was poisoned or given up. gates.mu is held.
+func (o *gate) deserted(now time.Time) bool {
+	return o.fresh.here+o.again.here == 0 && now.Sub(o.used) >= gateForgotten
 }
 
 // comeBack is how long a message that need not wait here stays away from o.
@@ -356,14 +361,15 @@ func (g *gates) stuck(putOff bool) <-chan struct{} {
 }
 
 // outage returns when the current outage of everything began, and when the sink is tried again;
-// zero when there is none.
+// zero when there is none, or when no message has waited for its end for a minute.
 func (g *gates) outage() (since, until time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.all == nil {
+	now := time.Now()
+	if g.all == nil || g.all.deserted(now) {
 		return time.Time{}, time.Time{}
 	}
-	return g.all.since, g.next(g.all, time.Now())
+	return g.all.since, g.next(g.all, now)
 }
 
 // refused appends the topics that are refused while others are not.

@@ -156,7 +156,7 @@ func TestGatesAreBounded(t *testing.T) {
 		if g.all != nil {
 			t.Error("everything is closed")
 		}
-		time.Sleep(topicGateForgotten)
+		time.Sleep(gateForgotten)
 		g.at([]string{"well"}, true, false)
 		if n := len(g.topics); n != 0 || g.closed.Load() {
 			t.Errorf("%d gates, want none after a minute without anybody", n)

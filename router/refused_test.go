@@ -291,6 +291,34 @@ func TestSinkOfOneRouteIsDown(t *testing.T) {
 	})
 }
 
+// The only message that waited for the end of an outage is poisoned: the route waits for nothing.
+func TestOutageOfWhichNobodyWaitsForTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		sink := newTopicSink(func(topic string) error {
+			if tries++; tries <= 3 {
+				return down
+			}
+			return sinks.NewError("s", topic, sinks.ErrTooLarge, errors.New("100 bytes"))
+		})
+		yard := newYard(20)
+		r := startYard(t, router.Config{}, testkit.NewLog(), router.Route{Name: "a", From: yard, Topic: "a", To: sink})
+		done := yard.send("a", tenantMessage("a", 0))
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		time.Sleep(10 * time.Millisecond)
+		if got := r.Health()[0].State; got != router.StateOutage {
+			t.Errorf("r.Health()[0].State = %q while the message waits, want %q", got, router.StateOutage)
+		}
+		<-done
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := r.Health()[0]; got.State != router.StateRunning || got.Poisoned != 1 {
+			t.Errorf("state %q, %d poisoned; want %q, and 1", got.State, got.Poisoned, router.StateRunning)
+		}
+	})
+}
+
 // The shutdown while gates are closed gives back what waits, and confirms nothing.
 func TestCloseWhileTopicsAreRefused(t *testing.T) {
 	for _, all := range []bool{false, true} {

@@ -21,7 +21,7 @@ var (
 func (s *MemoryStore) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.index.Len()
+	return len(s.reserved) + s.index.Len()
 }
 
 func (r *Retry) OutageSince() (time.Time, bool) {

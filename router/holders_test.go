@@ -33,7 +33,7 @@ func TestMemoryStoreForgetsOwners(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := len(store.owners); n > 0 {
+		if n := len(store.reserved); n > 0 {
 			t.Errorf("%d owners are remembered", n)
 		}
 	})

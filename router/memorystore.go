@@ -11,7 +11,7 @@ import (
 )
 
 // defaultMemoryStoreEntries is the default of [MemoryStoreConfig.MaxEntries].
-// It takes about 21 MB when full.
+// It takes about 11 MB when full.
 const defaultMemoryStoreEntries = 1 << 18
 
 // MemoryStoreConfig configures [NewMemoryStore]. The zero value is ready for use.
@@ -40,37 +40,27 @@ func (c MemoryStoreConfig) WithDefaults() MemoryStoreConfig {
 // moment are handled again. Each call is atomic for both keys. It needs no Close.
 type MemoryStore struct {
 	maxEntries int
-	base       time.Time // times are durations since base: small, and monotonic
+	base       time.Time // times are durations since base: small, monotonic, and nothing that the garbage collector follows
 
-	mu sync.Mutex
-	// index says in which slot what is known of a key is.
-	index *keyindex.Index[Key]
-	slots []*[chunkSize]slot
-	used  int32 // slots from here on were never used
-	// Slots form rings through their links: that of freeList holds the unused slots, that of commitList the commits, oldest
-	// first. Expired ones go from its front whenever something is added. Reservations are in none.
-	commits   int
+	mu        sync.Mutex
 	lastToken uint64
-	owners    map[uint64]Owner // of reservations, by their tokens
+	reserved  map[Key]reserved
+	// The commits are a ring of at most maxEntries slots, the i-th one at i modulo that. index says in which slot, counted
+	// from 1, the latest commit of a key is.
+	index        *keyindex.Index[Key]
+	slots        []committed
+	oldest, next int
 }
 
-const (
-	freeList   int32 = 0
-	commitList int32 = 1
-)
+type reserved struct {
+	token   uint64
+	expires time.Duration
+	owner   Owner
+}
 
-// chunkSize is how many slots are allocated at a time: a slice that grows would be copied.
-const (
-	chunkBits = 10
-	chunkSize = 1 << chunkBits
-)
-
-type slot struct {
-	key        Key
-	token      uint64
-	expires    time.Duration
-	prev, next int32
-	committed  bool
+type committed struct {
+	key     Key // none if it was committed again since
+	expires time.Duration
 }
 
 // NewMemoryStore returns an empty store, or an error that matches [ErrConfig].
@@ -78,21 +68,14 @@ func NewMemoryStore(config MemoryStoreConfig) (*MemoryStore, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	config = config.WithDefaults()
-	first := new([chunkSize]slot)
-	first[commitList] = slot{prev: commitList, next: commitList}
 	s := &MemoryStore{
-		maxEntries: config.MaxEntries,
+		maxEntries: config.WithDefaults().MaxEntries,
 		base:       time.Now(),
-		slots:      []*[chunkSize]slot{first},
-		used:       commitList + 1,
-		owners:     make(map[uint64]Owner),
+		reserved:   make(map[Key]reserved),
 	}
-	s.index = keyindex.New(func(place int32) *Key { return &s.at(place).key })
+	s.index = keyindex.New(func(place int32) *Key { return &s.slots[place-1].key })
 	return s, nil
 }
-
-func (s *MemoryStore) at(i int32) *slot { return &s.slots[i>>chunkBits][i&(chunkSize-1)] }
 
 // Reserve implements [DedupStore].
 func (s *MemoryStore) Reserve(ctx context.Context, claim Claim, lease time.Duration) (Reservation, error) {
@@ -105,69 +88,62 @@ func (s *MemoryStore) Reserve(ctx context.Context, claim Claim, lease time.Durat
 	now := time.Since(s.base)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// All are looked for before anything is done, so that the processor waits for the memory once.
-	keys := claim.Keys.pair()
-	var places [len(keys)]int32 // 0 for a key that is not known
-	for n := range keys {
-		if keys[n] != (Key{}) {
-			places[n] = s.index.Find(&keys[n])
-		}
-	}
 	var busy Reservation
-	for n, i := range places {
-		if i == 0 {
-			continue
-		}
-		kind := DeliveryKey + KeyKind(n)
-		switch one := s.at(i); {
-		case now >= one.expires:
-		case one.committed:
+	for kind, key := range claim.Keys.All() {
+		if place := s.index.Find(&key); place != 0 && now < s.slots[place-1].expires {
 			return Reservation{State: Committed, Key: kind}, nil
-		case busy.State == 0:
-			busy = Reservation{State: Busy, Key: kind, Holder: s.owners[one.token], Until: s.base.Add(one.expires)}
+		}
+		if held := s.reserved[key]; now < held.expires && busy.State == 0 {
+			busy = Reservation{State: Busy, Key: kind, Holder: held.owner, Until: s.base.Add(held.expires)}
 		}
 	}
 	if busy.State != 0 {
 		return busy, nil
 	}
 	s.lastToken++
-	s.owners[s.lastToken] = claim.Owner
-	for n := range keys {
-		if keys[n] != (Key{}) {
-			i := s.empty(&keys[n], places[n])
-			*s.at(i) = slot{key: keys[n], token: s.lastToken, expires: now + lease}
-		}
+	for _, key := range claim.Keys.All() {
+		s.reserved[key] = reserved{s.lastToken, now + lease, claim.Owner}
 	}
 	return Reservation{State: Reserved, Token: Token{s.lastToken}}, nil
 }
 
 // Commit implements [DedupStore].
-func (s *MemoryStore) Commit(_ context.Context, claim Claim, token Token, ttl time.Duration) error {
+func (s *MemoryStore) Commit(_ context.Context, claim Claim, _ Token, ttl time.Duration) error {
 	if err := claim.Keys.Valid(); err != nil {
 		return err
 	}
 	now := time.Since(s.base)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	keys := claim.Keys.pair()
-	for n := range keys {
-		if keys[n] != (Key{}) {
-			i := s.empty(&keys[n], s.index.Find(&keys[n]))
-			*s.at(i) = slot{key: keys[n], token: token[0], expires: now + ttl, committed: true}
-			s.link(i, commitList)
-			s.commits++
+	for _, key := range claim.Keys.All() {
+		delete(s.reserved, key)
+		if place := s.index.Find(&key); place != 0 {
+			s.index.Remove(place)
+			s.slots[place-1].key = Key{}
 		}
+		if s.next-s.oldest == s.maxEntries {
+			s.forget()
+		}
+		i := s.next % s.maxEntries
+		if s.next++; i == len(s.slots) {
+			s.slots = append(s.slots, committed{})
+		}
+		s.slots[i] = committed{key, now + ttl}
+		s.index.Add(&key, int32(i+1)) // 2^31 entries do not fit in memory
 	}
-	for s.commits > 0 {
-		oldest := s.at(commitList).next
-		if s.commits <= s.maxEntries && now < s.at(oldest).expires {
-			break
-		}
-		s.unlink(oldest)
-		s.commits--
-		s.free(oldest)
+	for s.oldest < s.next && now >= s.slots[s.oldest%s.maxEntries].expires {
+		s.forget()
 	}
 	return nil
+}
+
+// forget forgets the oldest commit.
+func (s *MemoryStore) forget() {
+	i := s.oldest % s.maxEntries
+	s.oldest++
+	if s.slots[i].key != (Key{}) {
+		s.index.Remove(int32(i + 1))
+	}
 }
 
 // Release implements [DedupStore].
@@ -178,58 +154,9 @@ func (s *MemoryStore) Release(_ context.Context, claim Claim, token Token) error
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range claim.Keys.All() {
-		if i := s.index.Find(&key); i != 0 && !s.at(i).committed && s.at(i).token == token[0] {
-			delete(s.owners, token[0])
-			s.free(i)
+		if s.reserved[key].token == token[0] {
+			delete(s.reserved, key)
 		}
 	}
 	return nil
-}
-
-// empty returns the slot for a key, which may be overwritten then: the one at place i,
-// or another one if i is 0.
-func (s *MemoryStore) empty(key *Key, i int32) int32 {
-	switch {
-	case i == 0:
-		i = s.take()
-		s.at(i).key = *key
-		s.index.Add(key, i)
-	case s.at(i).committed:
-		s.unlink(i)
-		s.commits--
-	default:
-		delete(s.owners, s.at(i).token)
-	}
-	return i
-}
-
-func (s *MemoryStore) take() int32 {
-	if i := s.at(freeList).next; i != freeList {
-		s.unlink(i)
-		return i
-	}
-	i := s.used // 2^31 entries do not fit in memory
-	if int(i>>chunkBits) == len(s.slots) {
-		s.slots = append(s.slots, new([chunkSize]slot))
-	}
-	s.used++
-	return i
-}
-
-// free makes a slot that is in no list unused.
-func (s *MemoryStore) free(i int32) {
-	s.index.Remove(i)
-	s.link(i, freeList)
-}
-
-// link puts a slot at the end of a list.
-func (s *MemoryStore) link(i, list int32) {
-	last := s.at(list).prev
-	s.at(i).prev, s.at(i).next = last, list
-	s.at(last).next, s.at(list).prev = i, i
-}
-
-func (s *MemoryStore) unlink(i int32) {
-	prev, next := s.at(i).prev, s.at(i).next
-	s.at(prev).next, s.at(next).prev = next, prev
 }

@@ -36,14 +36,6 @@ func (k Keys) All() iter.Seq2[KeyKind, Key] {
 	}
 }
 
-// pair returns Delivery and Content; zero where All yields none.
-func (k Keys) pair() [2]Key {
-	if k.Content == k.Delivery {
-		k.Content = Key{}
-	}
-	return [...]Key{k.Delivery, k.Content}
-}
-
 // Valid returns [ErrNoKeys] if there is neither Delivery nor Content.
 func (k Keys) Valid() error {
 	if k.Delivery == (Key{}) && k.Content == (Key{}) {

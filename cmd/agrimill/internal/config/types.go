@@ -144,7 +144,7 @@ type Dedup struct {
 	// Store is in memory, in a file (bbolt), or in a NATS bucket that processes share (nats_kv). If left out, the
 	// section that is present decides; without one, it is memory.
 	Store string `yaml:"store" enum:"memory,bbolt,nats_kv,off"`
-	// MaxEntries is how many handled messages are remembered, by default 262144 in memory (21 MB), 4194304 in a file
+	// MaxEntries is how many handled messages are remembered, by default 262144 in memory (11 MB), 4194304 in a file
 	// (0.8 GB). The closest to expiry are forgotten first.
 	MaxEntries int `yaml:"max_entries"`
 	// BBolt configures the store bbolt, which requires it.

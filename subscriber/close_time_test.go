@@ -76,12 +76,6 @@ func TestCloseEndsInItsTime(t *testing.T) {
 			},
 			atMost: closeTimeout,
 		},
-		"a hook of a malformed event": {
-			hang: func(_ *fixture, cfg *subscriber.Config, leave <-chan struct{}) {
-				cfg.Hooks.Malformed = func(gateway.EventType, []byte, error) { <-leave }
-			},
-			send: func(f *fixture) { f.emit(gateway.EventMessageReceived, `"id":7`) }, atMost: closeTimeout,
-		},
 		"a hook of an undeliverable event": {
 			hang: func(_ *fixture, cfg *subscriber.Config, leave <-chan struct{}) {
 				cfg.Hooks.Undeliverable, cfg.Unmarshaler = func(gateway.Event, error) { <-leave }, failingUnmarshaler{}

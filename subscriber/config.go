@@ -233,15 +233,11 @@ type TenantResolver interface {
 	Sync(ctx context.Context) error
 }
 
-// eventObserver is implemented by a TenantResolver that needs every event, such as
-// gateway.Directory.
-type eventObserver interface {
+// directory is a TenantResolver that is kept current: it gets every event, and fetches what events left out until ctx ends.
+// [gateway.Directory] is one.
+type directory interface {
+	TenantResolver
 	HandleEvent(gateway.Event)
-}
-
-// freshKeeper is implemented by a TenantResolver that fetches what events left out,
-// until ctx ends, such as gateway.Directory.
-type freshKeeper interface {
 	KeepFresh(ctx context.Context, failed func(tenantID string, err error))
 }
 
@@ -257,13 +253,6 @@ type Hooks struct {
 	// order, including redelivered events. It must not modify the event.
 	// [gateway.Provisioner.HandleEvent] fits.
 	Event func(gateway.Event)
-	// Malformed is called with the raw data of an event that could not be
-	// decoded, each time it arrives. The data is valid only during the call. The
-	// stream continues. The event is confirmed only once Config.Quarantine holds it.
-	Malformed func(eventType gateway.EventType, data []byte, err error)
-	// TooLarge is called for an event that was skipped because it is larger
-	// than gateway.Config.MaxEventSize, each time it arrives.
-	TooLarge func(err error)
 	// Undeliverable is called for a message that cannot be delivered, such as
 	// one whose payload exceeds PayloadConfig.MaxInline. It stays unconfirmed.
 	Undeliverable func(event gateway.Event, err error)

@@ -20,8 +20,8 @@ func (s *Subscriber) intake(ctx context.Context, event gateway.Event, size int64
 	}
 	s.stats.received.Add(1)
 	s.reportUnreadable(event)
-	if observer, ok := s.cfg.Tenants.(eventObserver); ok {
-		observer.HandleEvent(event)
+	if d, ok := s.cfg.Tenants.(directory); ok {
+		d.HandleEvent(event)
 	}
 	if s.cfg.Hooks.Event != nil {
 		s.cfg.Hooks.Event(event)

@@ -2,10 +2,10 @@ package subscriber
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
@@ -17,42 +17,35 @@ const headGrace = time.Second
 // That may be as late as the first event, so after headGrace a requested stream
 // counts as open. The stream lives as long as connection, which cancel ends.
 func (s *Subscriber) openStream(ctx, connection context.Context, cancel func()) (*gateway.EventStream, error) {
-	type answer struct {
-		stream *gateway.EventStream
-		err    error
-	}
-	asked, answered := make(chan struct{}, 1), make(chan answer, 1)
-	request := gateway.ReceiveEventsRequest{Types: s.cfg.EventTypes, AwaitingHead: func() {
-		wakeup.Token(asked)
-	}}
-	// Ends with connection at the latest; the loop below waits for it.
-	go func() {
-		stream, err := s.cfg.Client.ReceiveEvents(lease.Guard(connection), request)
-		answered <- answer{stream, err}
-	}()
-	var late <-chan time.Time
-	open := false
-	for {
-		select {
-		case <-asked:
-			late = time.After(headGrace)
-		case <-late:
+	var head sync.Mutex // held while one of the two below tells that the stream is open
+	answered, open := false, false
+	late := time.AfterFunc(time.Hour, func() {
+		head.Lock()
+		defer head.Unlock()
+		if !answered {
 			open = true
 			s.opened(ctx, cancel, true)
-		case a := <-answered:
-			switch {
-			case a.err != nil && connection.Err() != nil && ctx.Err() == nil:
-				return nil, gateway.ErrClosed // recalled
-			case a.err != nil:
-				return nil, a.err
-			case open:
-				s.headArrived(a.stream)
-			default:
-				s.opened(ctx, func() { _ = a.stream.Close() }, false)
-			}
-			return a.stream, nil
 		}
+	})
+	late.Stop()
+	stream, err := s.cfg.Client.ReceiveEvents(lease.Guard(connection), gateway.ReceiveEventsRequest{
+		Types: s.cfg.EventTypes, AwaitingHead: func() { late.Reset(headGrace) },
+	})
+	late.Stop()
+	head.Lock()
+	answered = true
+	head.Unlock()
+	switch {
+	case err != nil && connection.Err() != nil && ctx.Err() == nil:
+		return nil, gateway.ErrClosed // recalled
+	case err != nil:
+		return nil, err
+	case open:
+		s.headArrived(stream)
+	default:
+		s.opened(ctx, func() { _ = stream.Close() }, false)
 	}
+	return stream, nil
 }
 
 // opened performs the work due when a stream opens; reconnect ends the stream.

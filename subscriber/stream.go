@@ -145,8 +145,8 @@ func (s *Subscriber) readStream(ctx context.Context) (end streamEnd) {
 	for {
 		raw, err := stream.Next()
 		if err != nil {
-			if errors.Is(err, gateway.ErrEventTooLarge) {
-				s.tooLarge(ctx, err)
+			if large, is := errors.AsType[*gateway.EventTooLargeError](err); is {
+				s.tooLarge(ctx, large)
 				continue
 			}
 			if errors.Is(err, io.EOF) {
@@ -179,43 +179,29 @@ var errStreamEnded = errors.New("the service ended the stream")
 
 func (s *Subscriber) malformed(ctx context.Context, raw gateway.RawEvent, err error) {
 	s.stats.malformed.Add(1)
-	if s.cfg.Hooks.Malformed != nil {
-		s.cfg.Hooks.Malformed(raw.Type, raw.Data, err)
-	}
-	r := newMalformed(raw, err)
-	if s.quarantine == nil {
-		s.logger.Error("event could not be decoded; it stays unconfirmed", err, r.fields())
-		return
-	}
-	if s.quarantineEvent(ctx, r, false) {
-		s.logger.Error("event could not be decoded; storing it in the quarantine", err, r.fields())
-	}
+	s.unreadable(ctx, newMalformed(raw, err), err, "event could not be decoded; it stays unconfirmed", "event could not be decoded; storing it in the quarantine")
 }
 
-func (s *Subscriber) tooLarge(ctx context.Context, err error) {
+func (s *Subscriber) tooLarge(ctx context.Context, err *gateway.EventTooLargeError) {
 	s.stats.tooLarge.Add(1)
-	if s.cfg.Hooks.TooLarge != nil {
-		s.cfg.Hooks.TooLarge(err)
-	}
-	var large *gateway.EventTooLargeError
-	if !errors.As(err, &large) {
-		s.logger.Error("event too large; it was skipped and stays unconfirmed", err, nil)
-		return
-	}
-	r := newTooLarge(large)
+	const skipped = "event too large; it was skipped and stays unconfirmed"
+	s.unreadable(ctx, newTooLarge(err), err, skipped, skipped+"; storing a notice in the quarantine")
+}
+
+// unreadable has an event that cannot be delivered stored in the quarantine, and logs kept if there is none, or stored if
+// it is a new one.
+func (s *Subscriber) unreadable(ctx context.Context, r *quarantined, err error, kept, stored string) {
 	if s.quarantine == nil {
-		s.logger.Error("event too large; it was skipped and stays unconfirmed", err, r.fields())
-		return
-	}
-	if s.quarantineEvent(ctx, r, false) {
-		s.logger.Error("event too large; it was skipped and stays unconfirmed; storing a notice in the quarantine", err, r.fields())
+		s.logger.Error(kept, err, r.fields())
+	} else if s.quarantineEvent(ctx, r, false) {
+		s.logger.Error(stored, err, r.fields())
 	}
 }
 
 // syncTenants refreshes the directory after a connect, because changes made while
 // the stream was down were not seen.
 func (s *Subscriber) syncTenants(ctx context.Context) {
-	if _, observes := s.cfg.Tenants.(eventObserver); !observes {
+	if _, is := s.cfg.Tenants.(directory); !is {
 		return
 	}
 	// Ends with the request, which ends with ctx.

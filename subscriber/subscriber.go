@@ -276,10 +276,10 @@ func (s *Subscriber) startRun() {
 		// Ends with ctx.
 		s.wg.Go(func() { s.watchStream(ctx, term) })
 	}
-	if keeper, ok := s.cfg.Tenants.(freshKeeper); ok {
+	if d, ok := s.cfg.Tenants.(directory); ok {
 		// Ends with ctx.
 		s.wg.Go(func() {
-			keeper.KeepFresh(ctx, func(tenant string, err error) {
+			d.KeepFresh(ctx, func(tenant string, err error) {
 				s.logger.Error("listing the endpoints of a tenant failed; retrying", err, watermill.LogFields{"tenant_id": tenant})
 			})
 		})

@@ -70,11 +70,7 @@ func TestRow24MalformedEvents(t *testing.T) {
 			strings.Repeat(`{"a":`, 20_000) + strings.Repeat(`}`, 20_000),
 			strings.Repeat(`[`, 100_000),
 		}
-		var malformed atomic.Int64
-		p := w.start(func(p *parts) {
-			p.Subscriber.Hooks.Malformed = func(gateway.EventType, []byte, error) { malformed.Add(1) }
-			roomy(p)
-		})
+		p := w.start(roomy)
 		var texts []string
 		for _, d := range data {
 			texts = append(texts, "event: MESSAGE_RECEIVED\ndata: "+d+"\n\n")
@@ -84,7 +80,7 @@ func TestRow24MalformedEvents(t *testing.T) {
 		testkit.Eventually(w, "all are in the quarantine", func() bool { return p.sub.Stats().QuarantineWaiting == 0 })
 		// Some have IDs, of messages that the gateway does not know.
 		w.judge(expectation{quarantined: len(data), unknown: true})
-		if got := malformed.Load(); got != int64(2*len(data)) || p.health().Poisoned != 0 {
+		if got := p.sub.Stats().Malformed; got != int64(2*len(data)) || p.health().Poisoned != 0 {
 			t.Errorf("%d of %d malformed events were reported, %d poisoned", got, 2*len(data), p.health().Poisoned)
 		}
 	})

@@ -17,7 +17,6 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// noArguments accepts only flags.
 func noArguments(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usagef("unexpected argument %q", args[0])
@@ -25,7 +24,6 @@ func noArguments(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// exactly accepts one argument besides flags.
 func exactly(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -35,7 +33,6 @@ func exactly(what string) cobra.PositionalArgs {
 	}
 }
 
-// some accepts one or more arguments besides flags.
 func some(what string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -45,7 +42,6 @@ func some(what string) cobra.PositionalArgs {
 	}
 }
 
-// choice defines a flag that accepts only certain values.
 func choice(cmd *cobra.Command, value *string, name, usage string, allowed ...string) {
 	cmd.Flags().Func(name, usage, func(given string) error {
 		if !slices.Contains(allowed, given) {

@@ -16,7 +16,6 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// defaultCheckTimeout bounds each check.
 const defaultCheckTimeout = 10 * time.Second
 
 // States of a check.
@@ -27,7 +26,6 @@ const (
 	checkSkipped = "skipped" // not tried, because something else failed
 )
 
-// checkResult is the result of one check.
 type checkResult struct {
 	// Part is the section, Name the item in it.
 	Part string `json:"part"`
@@ -42,7 +40,6 @@ type checkResult struct {
 	Advice string `json:"advice,omitempty"`
 }
 
-// checkReport is what `check --json` writes.
 type checkReport struct {
 	File string `json:"file"`
 	// OK says that nothing failed.
@@ -50,7 +47,6 @@ type checkReport struct {
 	Checks []checkResult `json:"checks"`
 }
 
-// checkError is a failure with advice.
 type checkError struct {
 	err    error
 	advice string
@@ -66,20 +62,17 @@ func advise(err error, format string, args ...any) error {
 	return &checkError{err, fmt.Sprintf(format, args...)}
 }
 
-// finding is the result of a check that did not fail.
 type finding struct {
 	detail string
 	// warn is advice about something doubtful; empty if all is well.
 	warn string
 }
 
-// probe is one check. It returns when ctx ends.
 type probe struct {
 	part, name string
 	run        func(ctx context.Context) (finding, error)
 }
 
-// checker checks one configuration.
 type checker struct {
 	cfg     *config.Config
 	timeout time.Duration
@@ -159,7 +152,6 @@ func (c *checker) probes(ctx context.Context) []probe {
 // errSkipped: a prerequisite of the check failed.
 var errSkipped = errors.New("not tried")
 
-// try performs one check.
 func (c *checker) try(ctx context.Context, p probe) checkResult {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -181,7 +173,6 @@ func (c *checker) try(ctx context.Context, p probe) checkResult {
 	return result
 }
 
-// writeChecks writes the table and the advice.
 func (p *program) writeChecks(report checkReport) error {
 	table := p.table("PART", "NAME", "STATE", "TIME", "DETAIL")
 	failed := 0

@@ -41,7 +41,6 @@ func (g *gatewayChecks) client() (*gateway.Client, error) {
 	return gateway.New(settings)
 }
 
-// list gets a token and the tenants.
 func (g *gatewayChecks) list(ctx context.Context) (list []gateway.TenantInfo, err error) {
 	client, err := g.client()
 	if err != nil {
@@ -65,7 +64,6 @@ func (g *gatewayChecks) probes() []probe {
 	return list
 }
 
-// token checks that there is a token.
 func (g *gatewayChecks) token(context.Context) (finding, error) {
 	_, err := g.tenants()
 	switch {
@@ -77,7 +75,6 @@ func (g *gatewayChecks) token(context.Context) (finding, error) {
 	return finding{detail: "the token endpoint accepts the client"}, nil
 }
 
-// listed checks that the service answers.
 func (g *gatewayChecks) listed(context.Context) (finding, error) {
 	tenants, err := g.tenants()
 	switch {
@@ -135,7 +132,6 @@ func (g *gatewayChecks) events(ctx context.Context) (finding, error) {
 
 var errNoHead = errors.New("no header of the event stream yet")
 
-// endpoint looks up an endpoint that agrimill provisions.
 func (g *gatewayChecks) endpoint(e config.Endpoint) (finding, error) {
 	tenants, err := g.tenants()
 	if err != nil {

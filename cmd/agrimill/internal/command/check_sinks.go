@@ -30,7 +30,6 @@ import (
 	sourcenats "github.com/agrimill/agrimill/sources/nats"
 )
 
-// sinkProbes returns the checks of the sinks.
 func (c *checker) sinkProbes() []probe {
 	var list []probe
 	for _, name := range slices.Sorted(maps.Keys(c.cfg.Sinks)) {
@@ -83,7 +82,6 @@ type notes struct {
 	list []string
 }
 
-// Warn implements [warnlog.Warner].
 func (n *notes) Warn(msg string, fields watermill.LogFields) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		msg += fmt.Sprintf(", %s %v", name, fields[name])
@@ -93,7 +91,6 @@ func (n *notes) Warn(msg string, fields watermill.LogFields) {
 	n.list = append(n.list, msg)
 }
 
-// With implements [watermill.LoggerAdapter].
 func (n *notes) With(watermill.LogFields) watermill.LoggerAdapter { return n }
 
 func (n *notes) text() string {
@@ -111,7 +108,6 @@ func durable(d sinks.Description, detail string) finding {
 	return found
 }
 
-// natsAdvice adds advice to an error of a NATS server.
 func natsAdvice(err error) error {
 	switch {
 	case errors.Is(err, natsgo.ErrAuthorization), errors.Is(err, natsgo.ErrAuthExpired):
@@ -188,7 +184,6 @@ func (c *checker) fixedTopics(name string, cfg config.Kafka) []string {
 	return topics
 }
 
-// topicsExist checks that a cluster has the topics.
 func topicsExist(connection kafka.Connection, topics []string, timeout time.Duration) error {
 	settings := connection.ClientConfig()
 	settings.Net.DialTimeout, settings.Net.ReadTimeout, settings.Net.WriteTimeout = timeout, timeout, timeout
@@ -215,7 +210,6 @@ func topicsExist(connection kafka.Connection, topics []string, timeout time.Dura
 	return nil
 }
 
-// kafkaAdvice adds advice to an error of a Kafka cluster.
 func kafkaAdvice(err error) error {
 	switch {
 	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):

@@ -36,7 +36,6 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// program is what the commands see of the outside world.
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -48,7 +47,6 @@ type program struct {
 	build      Build
 }
 
-// run executes the command line and returns the exit status.
 func (p *program) run(ctx context.Context, args []string) int {
 	root := newRootCommand(p)
 	began := false

@@ -38,7 +38,6 @@ func (p *program) loadConfig(path string) (*config.Config, error) {
 	return loaded, nil
 }
 
-// configFiles completes the name of a configuration file.
 func configFiles(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

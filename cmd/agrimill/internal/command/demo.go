@@ -47,7 +47,6 @@ const (
 //go:embed demo.yaml.tmpl
 var demoTemplate string
 
-// demoCommand has the flags of demo.
 type demoCommand struct {
 	run        runCommand
 	fault      string
@@ -270,7 +269,6 @@ func (c *demoCommand) breakAndRepair(ctx context.Context, fault demo.Fault) erro
 	return nil
 }
 
-// lines sends for each line that a person enters.
 func (c *demoCommand) lines(ctx context.Context) <-chan struct{} {
 	lines := make(chan struct{})
 	go func() { // ends with stdin, or with the process
@@ -325,7 +323,6 @@ func (c *demoCommand) confirmed(ctx context.Context) (n int, err error) {
 	}
 }
 
-// check says what became of the files of --once, if any was sent.
 func (c *demoCommand) check(ctx context.Context) error {
 	if len(c.report.Files) == 0 {
 		return nil
@@ -351,7 +348,6 @@ func (c *demoCommand) lastLine(err error) error {
 	return err
 }
 
-// writeConfig writes the configuration of the pipeline to a new file.
 func (c *demoCommand) writeConfig(ctx context.Context) (err error) {
 	parsed, err := template.New("demo").Funcs(template.FuncMap{"quote": strconv.Quote}).Parse(demoTemplate)
 	if err != nil {
@@ -414,7 +410,6 @@ func (c *demoCommand) large() (types []string) {
 	return types
 }
 
-// introduce says where everything is, and what to try.
 func (c *demoCommand) introduce(address string) {
 	file := quote(c.run.file)
 	var farms []string

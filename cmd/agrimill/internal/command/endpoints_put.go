@@ -11,7 +11,6 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// endpointPut has the flags of `endpoints put`.
 type endpointPut struct {
 	service                    service
 	tenant                     string
@@ -58,7 +57,6 @@ published without naming it; it must be a type that the endpoint can receive.
 	return cmd
 }
 
-// putReport is the result as JSON.
 type putReport struct {
 	// Created distinguishes a new endpoint from an updated one.
 	Created  bool             `json:"created"`
@@ -90,13 +88,11 @@ func (c *endpointPut) run(ctx context.Context, p *program, externalID string) er
 	})
 }
 
-// endpointFlags set the fields of an endpoint.
 var endpointFlags = map[string]string{
 	"externalId": "EXTERNAL-ID", "name": "--name", "application_id": "--application-id", "software_version_id": "--software-version-id",
 	"capabilities": "the TYPE of --send, --receive or --send-receive", "subscriptions": "the TYPE of --subscribe", "connections_uri": "--connections-uri",
 }
 
-// fill builds the request from the flags.
 func (c *endpointPut) fill(app application) gateway.PutEndpointRequest {
 	request := c.request
 	request.ApplicationID = cmp.Or(request.ApplicationID, app.id)

@@ -40,7 +40,6 @@ func (e *statusError) Error() string {
 // Unwrap returns the cause, nil if there is none.
 func (e *statusError) Unwrap() error { return e.err }
 
-// usagef is a mistake in the arguments.
 func usagef(format string, args ...any) error {
 	return &statusError{status: statusUsage, err: fmt.Errorf(format, args...), usage: true}
 }

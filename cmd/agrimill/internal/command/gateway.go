@@ -14,7 +14,6 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// serviceHelp is the part of the help about the gateway.
 const serviceHelp = `The gateway is taken from --config FILE, agrimill's configuration, or else from
 --base-url, --token-url and --client-id or the environment variables
 AGRIMILL_BASE_URL, AGRIMILL_TOKEN_URL and AGRIMILL_CLIENT_ID. The client secret is
@@ -22,7 +21,6 @@ AGRIMILL_CLIENT_SECRET or the file of --client-secret-file, never an argument,
 which other users of the machine could see. Set SSL_CERT_FILE to trust a private
 certificate authority.`
 
-// service is the gateway and how to talk to it.
 type service struct {
 	configPath           string
 	baseURL, tokenURL    string
@@ -47,7 +45,6 @@ func (s *service) define(cmd *cobra.Command) {
 // application has the IDs that only the configuration or the environment can provide.
 type application struct{ id, softwareVersionID string }
 
-// use calls f with a client and closes it afterwards.
 func (s *service) use(p *program, f func(client *gateway.Client) error) (err error) {
 	settings, err := s.settings(p)
 	if err != nil {
@@ -85,7 +82,6 @@ func (s *service) settings(p *program) (gateway.Config, error) {
 	return settings, nil
 }
 
-// given returns the settings from flags and the environment.
 func (s *service) given(p *program) (gateway.Config, error) {
 	settings := gateway.Config{
 		BaseURL: cmp.Or(s.baseURL, p.env("AGRIMILL_BASE_URL")), TokenURL: cmp.Or(s.tokenURL, p.env("AGRIMILL_TOKEN_URL")),
@@ -133,7 +129,6 @@ func (l *lookup) list(ctx context.Context) (_ []gateway.TenantInfo, err error) {
 	return l.tenants, err
 }
 
-// tenant returns the given tenant, or the only one there is.
 func (l *lookup) tenant(ctx context.Context, given string) (string, error) {
 	if given != "" {
 		return given, checkTenant(given)

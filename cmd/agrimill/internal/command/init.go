@@ -21,7 +21,6 @@ import (
 //go:embed init.yaml.tmpl
 var initTemplate string
 
-// initCommand has the answers of `init`.
 type initCommand struct {
 	program *program
 	file    string
@@ -29,7 +28,6 @@ type initCommand struct {
 	types   []string
 }
 
-// answer is one that a flag or a person gives.
 type answer struct {
 	flag, usage, question string
 	value                 string // the default, until somebody answers
@@ -88,7 +86,6 @@ Exit status: 0 written; 1 it failed; 2 wrong usage, or an answer that validate w
 // maxAnswers bounds what is read from a terminal, in bytes.
 const maxAnswers = 64 << 10
 
-// ask asks for what no flag gave.
 func (c *initCommand) ask(cmd *cobra.Command) error {
 	var reader *bufio.Reader
 	for _, a := range c.answers {
@@ -119,7 +116,6 @@ func (c *initCommand) ask(cmd *cobra.Command) error {
 	return nil
 }
 
-// of returns the answer to a flag.
 func (c *initCommand) of(flag string) string {
 	for _, a := range c.answers {
 		if a.flag == flag {
@@ -129,7 +125,6 @@ func (c *initCommand) of(flag string) string {
 	return ""
 }
 
-// text fills the template.
 func (c *initCommand) text() ([]byte, error) {
 	parsed, err := template.New("init").Funcs(template.FuncMap{"quote": strconv.Quote}).Parse(initTemplate)
 	if err != nil {
@@ -190,12 +185,10 @@ func (c *initCommand) write() error {
 	return err
 }
 
-// secret reports whether an address has a password or token in it.
 func (c *initCommand) secret() bool {
 	return slices.ContainsFunc([]string{"base-url", "token-url", "to"}, func(flag string) bool { return strings.Contains(c.of(flag), "@") })
 }
 
-// missing are the lines that say which variables of the environment to set.
 func (c *initCommand) missing(text []byte) string {
 	var lines strings.Builder
 	for _, name := range []string{"BASE_URL", "TOKEN_URL", "CLIENT_ID", "CLIENT_SECRET", "APPLICATION_ID", "SOFTWARE_VERSION_ID"} {

@@ -24,13 +24,10 @@ const (
 	outputSVG   = "svg"
 )
 
-// shownName is how many characters of a name the table has.
-const shownName = 200
+const shownName = 200 // characters
 
-// shownFindings is how many findings of one kind of thing the table lists.
-const shownFindings = 20
+const shownFindings = 20 // of one kind of thing
 
-// inspectView says how farm data is shown.
 type inspectView struct {
 	output  string
 	devices string // a file
@@ -94,7 +91,6 @@ func (p *program) describedBy(ctx context.Context, file string) (cfg content.Con
 	return cfg, nil
 }
 
-// show writes what is in farm data to stdout.
 func (p *program) show(ctx context.Context, data *content.Data, view inspectView) error {
 	summary, err := content.Summarize(ctx, data)
 	if err == nil && view.color != "" {
@@ -129,10 +125,8 @@ func colored(s *content.Summary, ddi string) error {
 	return fmt.Errorf("--color: no log has values of the DDI %s; there are: %s", ddi, cell(strings.Join(slices.Compact(others), " ")))
 }
 
-// maxInspected is how much of stdin is read, in bytes.
-const maxInspected = 4 << 30
+const maxInspected = 4 << 30 // bytes of stdin
 
-// inspectable opens farm data for use.
 func (p *program) inspectable(ctx context.Context, name string, cfg content.Config, use func(*content.Data) error) (err error) {
 	var data *content.Data
 	switch info, statErr := os.Stat(name); {
@@ -162,7 +156,6 @@ func (p *program) inspectable(ctx context.Context, name string, cfg content.Conf
 	return use(data)
 }
 
-// writeSummary writes tables to stdout.
 func (p *program) writeSummary(s *content.Summary) error {
 	table := p.table(s.Line())
 	table.widest = shownName // a column is as wide as its longest name
@@ -181,7 +174,6 @@ func (t table) heading(n int, cells ...any) {
 	}
 }
 
-// set adds the parts about one set of farm data.
 func (t table) set(set *content.Set) {
 	heading, row := t.heading, t.row
 	heading(len(set.Path)+len(set.Software)+len(set.Controller), "SET", "SOFTWARE", "CONTROLLER")
@@ -240,7 +232,6 @@ func (t table) set(set *content.Set) {
 	t.findings(list)
 }
 
-// prescriptions adds grids and treatment zones, with their values and products.
 func (t table) prescriptions(set *content.Set) {
 	heading, row := t.heading, t.row
 	products := map[string]string{}

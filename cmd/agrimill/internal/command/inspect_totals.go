@@ -7,7 +7,6 @@ import (
 	"github.com/agrimill/agrimill/farmdata/content"
 )
 
-// totals adds what was worked, and what was applied or harvested there.
 func (t table) totals(all []content.Work) {
 	heading, row := t.heading, t.row
 	rates := 0

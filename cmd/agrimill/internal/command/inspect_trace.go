@@ -83,7 +83,6 @@ nowhere that can be read (any more), and stderr says why.`,
 	return cmd
 }
 
-// newestOf returns the newest message that a query finds.
 func (p *program) newestOf(ctx context.Context, server *adminServer, query string) (*journal.Message, error) {
 	trace, err := server.trace(ctx, query, 1)
 	if err != nil {

@@ -83,7 +83,6 @@ func messagesOf(ctx context.Context, server *adminServer, begun string, add func
 	return err
 }
 
-// tenantsOf offers the IDs of tenants.
 func tenantsOf(ctx context.Context, server *adminServer, _ string, add func(value, what string)) error {
 	list, err := server.tenants(ctx)
 	for _, t := range list {
@@ -120,7 +119,6 @@ func (r *adminServer) tenants(ctx context.Context) ([]admin.Tenant, error) {
 func anyEndpoint(admin.Endpoint) bool   { return true }
 func ownEndpoint(e admin.Endpoint) bool { return e.Mine }
 
-// routesOfProcess offers the names of routes.
 func routesOfProcess(ctx context.Context, server *adminServer, _ string, add func(value, what string)) error {
 	var snapshot admin.Snapshot
 	err := server.ask(ctx, "/api/status", nil, &snapshot)
@@ -130,7 +128,6 @@ func routesOfProcess(ctx context.Context, server *adminServer, _ string, add fun
 	return err
 }
 
-// poisonedOf offers the IDs of poisoned messages.
 func poisonedOf(ctx context.Context, server *adminServer, _ string, add func(value, what string)) error {
 	var page admin.PoisonPage
 	err := server.ask(ctx, "/api/poison", nil, &page)

@@ -20,7 +20,6 @@ func (p *program) notef(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.stderr, format+"\n", args...)
 }
 
-// writeJSON writes a value to stdout as JSON.
 func (p *program) writeJSON(value any) error {
 	encoder := json.NewEncoder(p.stdout)
 	encoder.SetEscapeHTML(false)
@@ -65,7 +64,6 @@ func (t table) row(cells ...any) {
 // cell makes a text safe for a terminal and a table.
 func cell(text string) string { return cmp.Or(journal.Printable(text), "-") }
 
-// shorten cuts a text to a number of characters.
 func shorten(text string, limit int) string {
 	runes := []rune(text)
 	if len(runes) <= limit {
@@ -81,7 +79,6 @@ func timeCell(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// plural returns a number with its noun.
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -89,7 +86,6 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// quote quotes a text unless it is a plain word.
 func quote(text string) string {
 	if text != "" && !strings.ContainsFunc(text, func(r rune) bool { return r == ' ' || r == '"' || r == '\\' || r == '\uFFFD' || !strconv.IsPrint(r) }) {
 		return text

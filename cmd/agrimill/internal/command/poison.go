@@ -25,7 +25,6 @@ it exists nowhere else. Listing and showing messages leaves the queue unchanged.
 	}, newPoisonListCommand(p), newPoisonShowCommand(p), newPoisonReplayCommand(p), newPoisonDropCommand(p))
 }
 
-// filters select messages by their properties.
 type filters struct {
 	routes, types []string
 	class         string
@@ -46,7 +45,6 @@ func (f *filters) define(cmd *cobra.Command, now func() time.Time) {
 	flags.IntVar(&f.limit, "limit", 0, "at most the `N` oldest messages; 0 means no limit")
 }
 
-// prepare checks the flags.
 func (f *filters) prepare() error {
 	if f.limit < 0 {
 		return usagef("--limit must not be negative")

@@ -17,11 +17,9 @@ import (
 	natsqueue "github.com/agrimill/agrimill/stores/nats/poisonqueue"
 )
 
-// connectionHelp is the part of the help about the connection.
 const connectionHelp = `--config FILE is agrimill's configuration, whose poison queue must be in a sink of kind nats
 or kafka. agrimill need not be running.`
 
-// connection is to the poison queue of a configuration.
 type connection struct {
 	configPath string
 	// loaded is what is in the file, once use has read it.
@@ -47,7 +45,6 @@ func (c *connection) use(p *program, f func(router.PoisonStore) error) (err erro
 	return c.explain(f(queue))
 }
 
-// open connects to the poison queue, and says how to close it.
 func (c *connection) open() (router.PoisonStore, func() error, error) {
 	name, topic := c.loaded.Poison.Sink, c.loaded.Poison.Topic
 	switch sink := c.loaded.Sinks[name]; {

@@ -35,7 +35,6 @@ type poisonDrop struct {
 	yes bool
 }
 
-// dropReport is the result as JSON.
 type dropReport struct {
 	Selected int `json:"selected"`
 	// Deleted are the IDs of the messages that were deleted.

@@ -10,8 +10,7 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// reasonWidth is the width of a reason in the table, in characters.
-const reasonWidth = 100
+const reasonWidth = 100 // characters
 
 func newPoisonListCommand(p *program) *cobra.Command {
 	var from connection
@@ -58,7 +57,6 @@ reason; numbers, IDs and quoted texts in the reason do not matter.
 	return cmd
 }
 
-// writeGroups writes a table or JSON of what messages have in common to stdout.
 func (p *program) writeGroups(records []admin.PoisonedRecord, asJSON bool) error {
 	groups := admin.GroupPoisoned(slices.Values(records)).Groups
 	return p.writeList(asJSON, groups, len(groups), func(table table) {
@@ -69,7 +67,6 @@ func (p *program) writeGroups(records []admin.PoisonedRecord, asJSON bool) error
 	})
 }
 
-// writeRecords writes a table or JSON to stdout.
 func (p *program) writeRecords(records []admin.PoisonedRecord, asJSON bool) error {
 	return p.writeList(asJSON, records, len(records), func(table table) {
 		table.row("ID", "ROUTE", "CLASS", "TYPE", "BYTES", "ATTEMPTS", "FIRST", "LAST", "REASON")
@@ -83,7 +80,6 @@ func (p *program) writeRecords(records []admin.PoisonedRecord, asJSON bool) erro
 	})
 }
 
-// writeList writes a list of n as JSON or as a table.
 func (p *program) writeList(asJSON bool, list any, n int, rows func(table)) error {
 	return p.write(asJSON, list, func() error {
 		if n == 0 {

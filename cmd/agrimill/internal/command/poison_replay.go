@@ -50,7 +50,6 @@ type poisonReplay struct {
 	force, verbose bool
 }
 
-// replayReport is the result as JSON.
 type replayReport struct {
 	admin.ReplayCounts
 	Results []admin.ReplayResult `json:"results"`
@@ -75,7 +74,6 @@ func (c *poisonReplay) run(ctx context.Context, p *program, args []string) error
 	})
 }
 
-// throughRoutes replays through the routes of the configuration.
 func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, queue router.PoisonStore, records []admin.PoisonedRecord) (report replayReport, err error) {
 	var routes []string
 	for _, r := range records {
@@ -92,10 +90,8 @@ func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, queue rout
 	return replayEach(ctx, p, replayer, queue, records, c.verbose)
 }
 
-// waits prints that a replay is waiting for an outage to end.
 type waits struct{ *program }
 
-// Observe implements [router.Observer].
 func (w waits) Observe(e router.Event) {
 	switch e.Kind {
 	case router.EventOutageBegan:

@@ -45,7 +45,6 @@ type poisonShow struct {
 	asJSON     bool
 }
 
-// shownRecord is what poison show --json writes.
 type shownRecord struct {
 	admin.PoisonedRecord
 	Metadata map[string]string `json:"metadata"`
@@ -78,7 +77,6 @@ func (c *poisonShow) show(ctx context.Context, p *program, queue router.PoisonSt
 	return p.write(c.asJSON, r, func() error { return p.writeRecord(r) })
 }
 
-// writeRecord prints everything about a message.
 func (p *program) writeRecord(r shownRecord) error {
 	table := p.table()
 	line := func(name, value string) { table.row(name+":", value) }
@@ -112,7 +110,6 @@ func (p *program) writeRecord(r shownRecord) error {
 // errNoClaimCheck: the place of the payload is unknown.
 var errNoClaimCheck = errors.New("the payload is in a claim check, and the configuration has none (claim_check)")
 
-// copyPayload writes the payload of a message.
 func (c *poisonShow) copyPayload(ctx context.Context, to io.Writer, msg *message.Message) (err error) {
 	switch mode := msg.Metadata[gateway.KeyPayloadMode]; {
 	case mode == "":

@@ -18,7 +18,6 @@ const (
 	groupOther    = "other"
 )
 
-// newRootCommand returns the tree of all commands.
 func newRootCommand(p *program) *cobra.Command {
 	root := group(&cobra.Command{
 		Use:   "agrimill",

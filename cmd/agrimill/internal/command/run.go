@@ -19,7 +19,6 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 )
 
-// runCommand has the flags of run.
 type runCommand struct {
 	file     string
 	address  string
@@ -31,7 +30,6 @@ type runCommand struct {
 	listening func(address string, shows admin.Source)
 }
 
-// defaultWatch is how often the file is checked for changes.
 const defaultWatch = 2 * time.Second
 
 func newRunCommand(p *program) *cobra.Command {
@@ -194,7 +192,6 @@ func (c *runCommand) serve(ctx context.Context, agrimill *pipeline.Pipeline, ser
 	return nil
 }
 
-// setLevel sets the log level. The flag overrides the file.
 func (c *runCommand) setLevel(level *slog.LevelVar, cfg *config.Config) {
 	log := cfg.Log
 	if c.logLevel != "" {

@@ -94,7 +94,6 @@ func (r *reloader) reload(ctx context.Context) {
 	r.logger.Info("configuration: reloaded", "changed", report.Changed)
 }
 
-// rejected logs every mistake in a configuration.
 func (r *reloader) rejected(err error) {
 	if problems, ok := errors.AsType[*config.Problems](err); ok {
 		for _, problem := range problems.List {

@@ -32,7 +32,6 @@ const (
 	maxAnswer = 256 << 20
 )
 
-// adminServer is the status page of a running agrimill.
 type adminServer struct {
 	url   url.URL
 	token gateway.Secret
@@ -52,7 +51,6 @@ func (a *adminAt) tokenFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.tokenFile, "admin-token-file", "", "`FILE` with the token of a protected status page (default: the one in the configuration)")
 }
 
-// server returns the one that the flags name.
 func (a *adminAt) server(p *program) (*adminServer, error) {
 	if a.configPath == "" {
 		return a.of(nil)
@@ -119,12 +117,10 @@ func trusting(file string) (*tls.Config, error) {
 	return trusts, nil
 }
 
-// trace asks for what became of the messages that a query finds, the newest ones up to a limit.
 func (r *adminServer) trace(ctx context.Context, query string, limit int) (trace journal.Trace, err error) {
 	return trace, r.ask(ctx, "/api/trace", url.Values{"q": {query}, "limit": {strconv.Itoa(limit)}}, &trace)
 }
 
-// ask asks for what is at path, and fills value.
 func (r *adminServer) ask(ctx context.Context, path string, query url.Values, value any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -19,7 +19,6 @@ import (
 	"github.com/agrimill/agrimill/internal/farmfile"
 )
 
-// send has the flags of `send`.
 type send struct {
 	service      service
 	tenant, from string
@@ -97,7 +96,6 @@ const (
 	outcomeNotSent      = "not_sent" // not tried
 )
 
-// sendReport is the result as JSON.
 type sendReport struct {
 	Sent         int          `json:"sent"`
 	Partial      int          `json:"partial"`
@@ -119,7 +117,6 @@ type sendResult struct {
 	Advice    string `json:"advice,omitempty"`
 }
 
-// check finds mistakes before any request is made.
 func (c *send) check(files []string) error {
 	stdin := 0
 	for _, file := range files {
@@ -173,7 +170,6 @@ func (c *send) run(ctx context.Context, p *program, files []string) error {
 	})
 }
 
-// request returns what all files have in common.
 func (c *send) request(ctx context.Context, client *gateway.Client) (request gateway.SendMessageRequest, err error) {
 	known := &lookup{lister: client}
 	request.IsPublish, request.TeamsetContextID = c.publish, c.teamset
@@ -190,7 +186,6 @@ func (c *send) request(ctx context.Context, client *gateway.Client) (request gat
 	return request, err
 }
 
-// sender sends files one by one and reports the results.
 type sender struct {
 	program *program
 	client  *gateway.Client
@@ -219,7 +214,6 @@ func (s *sender) all(ctx context.Context, files []string) sendReport {
 	}
 }
 
-// hopeless reports whether other files would fail the same way.
 func hopeless(err error) bool {
 	return isAny(err, gateway.ErrUnauthorized, gateway.ErrForbidden, gateway.ErrUnavailable, gateway.ErrRateLimited, gateway.ErrBadResponse,
 		gateway.ErrRedirect, gateway.ErrToken, gateway.ErrClosed)
@@ -229,7 +223,6 @@ func isAny(err error, causes ...error) bool {
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
-// one sends one file.
 func (s *sender) one(ctx context.Context, file, position string) (sendResult, error) {
 	result := sendResult{File: file, Outcome: outcomeSent}
 	err := s.transfer(ctx, &result, position)
@@ -292,7 +285,6 @@ func (s *sender) transfer(ctx context.Context, result *sendResult, position stri
 	return s.client.SendMessage(ctx, request)
 }
 
-// report writes a line about a file to stdout, and errors to stderr.
 func (s *sender) report(result sendResult) {
 	if result.Error != "" {
 		s.program.notef("%s: %s", cell(result.File), result.Error)

@@ -9,7 +9,6 @@ import (
 	"github.com/agrimill/agrimill/internal/spool"
 )
 
-// stdinName is the file name for stdin.
 const stdinName = "-"
 
 // openPayload prepares a file to be sent. It reads only stdin; spoolDir is where large

@@ -30,7 +30,6 @@ func unread(err error) error {
 	return fmt.Errorf("%w: %w", errUnread, err)
 }
 
-// showing shows on a bar what each attempt reads of the payload.
 func showing(bar *progressbar.ProgressBar, open func() (io.ReadCloser, error)) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) {
 		source, err := open()

@@ -46,7 +46,6 @@ Exit status: 0 all is right; 1 no agrimill answered; 2 wrong usage or an invalid
 	return cmd
 }
 
-// statusJSON is what agrimill status --json writes.
 type statusJSON struct {
 	admin.Verdict
 	Figures admin.Figures `json:"figures"`

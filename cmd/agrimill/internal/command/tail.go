@@ -19,7 +19,6 @@ import (
 	"github.com/agrimill/agrimill/internal/wildcard"
 )
 
-// tail has the flags of `tail`.
 type tail struct {
 	service          service
 	tenant, endpoint string
@@ -71,7 +70,6 @@ that it could not be opened, or that something could not be saved.
 	return cmd
 }
 
-// request builds the request from the flags.
 func (c *tail) request() (gateway.ReceiveEventsRequest, error) {
 	var request gateway.ReceiveEventsRequest
 	for _, name := range c.events {
@@ -120,7 +118,6 @@ func (c *tail) run(ctx context.Context, p *program) error {
 	})
 }
 
-// viewer shows events.
 type viewer struct {
 	program   *program
 	client    *gateway.Client

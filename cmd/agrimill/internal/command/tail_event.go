@@ -11,7 +11,6 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// eventLine is an event as it is printed, as text or JSON.
 type eventLine struct {
 	// Time is when the service received a message, or else when the event arrived.
 	Time        time.Time         `json:"time"`
@@ -92,7 +91,6 @@ func (l *eventLine) setPayload(data []byte, uri string, size int64) {
 
 func (l *eventLine) isMessage() bool { return l.payload != nil }
 
-// id names the event in notes.
 func (l *eventLine) id() string {
 	if ids := l.ids(); len(ids) > 0 {
 		return ids[0]

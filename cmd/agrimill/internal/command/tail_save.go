@@ -78,10 +78,8 @@ func (p *eventPayload) open(ctx context.Context, client *gateway.Client) (io.Rea
 	return client.OpenPayload(ctx, p.uri, p.size)
 }
 
-// maxSavedName bounds the part taken from a file name, in bytes.
-const maxSavedName = 150
+const maxSavedName = 150 // bytes of a file name
 
-// savedName is the message ID and the harmless part of the file name.
 func savedName(line *eventLine) string {
 	id := uuid.NewString()
 	if ids := line.ids(); len(ids) > 0 {

@@ -13,8 +13,7 @@ import (
 	"github.com/agrimill/agrimill/internal/wildcard"
 )
 
-// typesWidth is the width of a list of message types in a table, in characters.
-const typesWidth = 60
+const typesWidth = 60 // characters
 
 func newTenantsCommand(p *program) *cobra.Command {
 	var from service
@@ -71,13 +70,11 @@ func countEndpoints(list []gateway.TenantInfo) (n int) {
 	return n
 }
 
-// tenantsView selects what is shown of the tenants.
 type tenantsView struct {
 	tenant, messageType string
 	mine, full          bool
 }
 
-// filter keeps what matches the flags.
 func (v *tenantsView) filter(list []gateway.TenantInfo) []gateway.TenantInfo {
 	matches := wildcard.New("", v.messageType).Match
 	some := func(types []string) bool { return slices.ContainsFunc(types, matches) }
@@ -109,7 +106,6 @@ func (v *tenantsView) filter(list []gateway.TenantInfo) []gateway.TenantInfo {
 	return kept
 }
 
-// filterRoutes keeps the routes of certain message types.
 func filterRoutes(routes gateway.EndpointRouteMap, matches func(string) bool) gateway.EndpointRouteMap {
 	kept := gateway.EndpointRouteMap{}
 	for id, types := range routes {
@@ -120,7 +116,6 @@ func filterRoutes(routes gateway.EndpointRouteMap, matches func(string) bool) ga
 	return kept
 }
 
-// write writes the tables.
 func (v *tenantsView) write(p *program, list []gateway.TenantInfo) error {
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(p.stdout, "no tenant has authorized the application")
@@ -175,7 +170,6 @@ func (v *tenantsView) types(list []string) string {
 	return shorten(text, typesWidth)
 }
 
-// tenantRoute is what can be sent from one endpoint to another.
 type tenantRoute struct {
 	from, fromName, to, toName string
 	types                      []string

@@ -94,7 +94,6 @@ func newTestCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// testSuite is a file with cases, and its results as JUnit has them.
 type testSuite struct {
 	XMLName  xml.Name   `xml:"testsuite"`
 	Name     string     `xml:"name,attr"`

@@ -18,17 +18,14 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// maxEventLine is the longest line of events that is read, in bytes.
-const maxEventLine = 16 << 20
+const maxEventLine = 16 << 20 // bytes
 
-// testRecord makes cases of messages that came.
 type testRecord struct {
 	file    string   // new
 	queries []string // for the journal
 	at      adminAt  // of the journal; that of the configuration without an address
 }
 
-// run writes a case for each message, with what the configuration does with it now.
 func (r *testRecord) run(ctx context.Context, p *program, cfg *config.Config, files []string) (err error) {
 	if len(files) == 0 && len(r.queries) == 0 {
 		return usagef("--record needs files with EVENTS of agrimill tail --json, or --trace")
@@ -70,7 +67,6 @@ func (r *testRecord) run(ctx context.Context, p *program, cfg *config.Config, fi
 	return err
 }
 
-// fromEvents returns the messages that agrimill tail --json wrote.
 func (r *testRecord) fromEvents(p *program, name string) (list []testMessage, err error) {
 	source := p.stdin
 	if name != "-" {
@@ -108,7 +104,6 @@ func (r *testRecord) fromEvents(p *program, name string) (list []testMessage, er
 	return list, nil
 }
 
-// relative returns how a file is called from a directory, or its whole name.
 func relative(dir, name string) (string, error) {
 	dir, err1 := filepath.Abs(dir)
 	name, err2 := filepath.Abs(name)
@@ -185,7 +180,6 @@ func recorded(ctx context.Context, cfg *config.Config, dir string, messages []te
 	return yaml.Dump(&file)
 }
 
-// try returns what the routes do with the message.
 func (m *testMessage) try(ctx context.Context, trial *pipeline.Trial, dir string) ([]pipeline.TrialResult, error) {
 	msg, err := m.message(dir)
 	if err != nil {

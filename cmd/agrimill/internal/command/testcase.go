@@ -20,7 +20,6 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// testCase is a message, and what is expected to become of it.
 type testCase struct {
 	Name    string        `yaml:"name" xml:"name,attr"`
 	Message testMessage   `yaml:"message" xml:"-"`
@@ -32,13 +31,11 @@ type testCase struct {
 	msg *message.Message
 }
 
-// failure is a failed case in JUnit's format.
 type failure struct {
 	Message string `xml:"message,attr"`
 	Text    string `xml:",chardata"`
 }
 
-// testMessage is a message as it comes to a route.
 type testMessage struct {
 	// Route has the source that it comes from; empty: from the gateway.
 	Route string `yaml:"route,omitempty"`
@@ -61,7 +58,6 @@ type testMessage struct {
 	PayloadFile   string `yaml:"payload_file,omitempty"`
 }
 
-// expectation is what is expected of one route.
 type expectation struct {
 	Route    string                `yaml:"route,omitempty"`
 	Outcome  pipeline.TrialOutcome `yaml:"outcome,omitempty"`
@@ -75,7 +71,6 @@ type expectation struct {
 // unknownKey is what the library says of a key, with the names of types.
 var unknownKey = regexp.MustCompile(`field (\S+) not found in type [^;\n]*`)
 
-// readCases reads a file with cases. The error names the file.
 func readCases(name string) (testSuite, error) {
 	var file struct {
 		Cases []testCase `yaml:"cases"`
@@ -99,7 +94,6 @@ func readCases(name string) (testSuite, error) {
 	return testSuite{Name: name, Cases: file.Cases}, nil
 }
 
-// prepare checks the case and makes its message.
 func (c *testCase) prepare(dir string) (err error) {
 	if c.Name == "" {
 		return errors.New("name is required")
@@ -209,7 +203,6 @@ func (c *testCase) run(ctx context.Context, trial *pipeline.Trial) ([]string, er
 	return problems, nil
 }
 
-// describe says what a route did.
 func describe(r pipeline.TrialResult) string {
 	switch r.Outcome {
 	case pipeline.TrialPoisoned:
@@ -220,7 +213,6 @@ func describe(r pipeline.TrialResult) string {
 	return string(r.Outcome)
 }
 
-// compare returns how a result differs from what is expected.
 func (e *expectation) compare(r pipeline.TrialResult) (problems []string) {
 	if r.Outcome != e.Outcome {
 		return []string{fmt.Sprintf("got: %s; want: %s", describe(r), e.Outcome)}

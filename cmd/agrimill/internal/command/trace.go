@@ -72,7 +72,6 @@ func (r *adminServer) endpointNames(ctx context.Context) map[string]string {
 	return names
 }
 
-// writeTraces writes what was found to stdout, and fails if something was not.
 func (p *program) writeTraces(traces []journal.Trace, names map[string]string, asJSON bool) error {
 	status := statusOK
 	for _, trace := range traces {
@@ -96,7 +95,6 @@ func (p *program) writeTraces(traces []journal.Trace, names map[string]string, a
 	}), status)
 }
 
-// unknown says on stderr that a query found nothing.
 func (p *program) unknown(trace journal.Trace) {
 	p.notef("nothing is known of %s: the journal begins at %s; it has neither older messages nor those of other instances",
 		quote(cell(trace.Query)), timeCell(trace.Since))

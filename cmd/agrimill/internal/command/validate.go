@@ -9,7 +9,6 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 )
 
-// validation is what `validate --json` writes.
 type validation struct {
 	File string `json:"file"`
 	// Valid says that run would accept it, whatever the warnings.

@@ -49,7 +49,6 @@ func newVersionCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// readVersion returns what the build recorded, or what given has.
 func readVersion(given Build) versionInfo {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {

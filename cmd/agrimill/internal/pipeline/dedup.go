@@ -33,7 +33,6 @@ type memory struct {
 
 var _ router.DedupStore = (*memory)(nil)
 
-// durableStore is a dedup store that outlives the process.
 type durableStore interface {
 	router.DedupStore
 	Health(ctx context.Context) error
@@ -42,7 +41,6 @@ type durableStore interface {
 // commitFailedFor is how long a failed commit counts if no other commit follows.
 const commitFailedFor = time.Minute
 
-// on reports whether there is a store.
 func (m *memory) on() bool { return m.direct != nil || m.later != nil }
 
 // store returns the store; one that is not open yet is an outage.
@@ -53,7 +51,6 @@ func (m *memory) store() (router.DedupStore, error) {
 	return m.later.Get()
 }
 
-// Reserve implements [router.DedupStore].
 func (m *memory) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
 	store, err := m.store()
 	if err != nil {
@@ -62,7 +59,6 @@ func (m *memory) Reserve(ctx context.Context, claim router.Claim, lease time.Dur
 	return store.Reserve(ctx, claim, lease)
 }
 
-// Commit implements [router.DedupStore].
 func (m *memory) Commit(ctx context.Context, claim router.Claim, token router.Token, ttl time.Duration) error {
 	store, err := m.store()
 	if err == nil {
@@ -76,7 +72,6 @@ func (m *memory) Commit(ctx context.Context, claim router.Claim, token router.To
 	return err
 }
 
-// Release implements [router.DedupStore].
 func (m *memory) Release(ctx context.Context, claim router.Claim, token router.Token) error {
 	store, err := m.store()
 	if err != nil {
@@ -104,7 +99,6 @@ func (m *memory) health(ctx context.Context) error {
 	return nil
 }
 
-// close closes a durable store, until ctx ends.
 func (m *memory) close(ctx context.Context) error {
 	err := m.later.Close(ctx)
 	if file, ok := m.direct.(*boltstore.Store); ok {
@@ -116,7 +110,6 @@ func (m *memory) close(ctx context.Context) error {
 	return nil
 }
 
-// newMemory creates the dedup store, which is opened when that is possible.
 func (p *Pipeline) newMemory(cfg config.Dedup) (*memory, error) {
 	m := &memory{kind: cfg.Store}
 	logger := p.libraryLogger(p.logger.With("part", "dedup"))

@@ -9,7 +9,6 @@ import (
 	"github.com/agrimill/agrimill/router/farm"
 )
 
-// devices are the device descriptions of teamsets. They belong to the pipeline.
 type devices struct {
 	known *farm.Devices                    // nil: none
 	later *opening.Later[farm.DeviceStore] // nil if there is nothing to open
@@ -49,7 +48,6 @@ type laterDevices struct {
 	*opening.Later[farm.DeviceStore]
 }
 
-// Put implements farm.DeviceStore.
 func (l laterDevices) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
 	store, err := l.Later.Get()
 	if err != nil {
@@ -58,7 +56,6 @@ func (l laterDevices) Put(ctx context.Context, teamset string, description farm.
 	return store.Put(ctx, teamset, description)
 }
 
-// Get implements farm.DeviceStore.
 func (l laterDevices) Get(ctx context.Context, teamset string) ([]farm.DeviceDescription, error) {
 	store, err := l.Later.Get()
 	if err != nil {

@@ -27,7 +27,6 @@ type endpoints struct {
 	running sync.WaitGroup
 }
 
-// endpoint is one configured endpoint.
 type endpoint struct {
 	client      *oneTenant
 	provisioner *gateway.Provisioner
@@ -102,7 +101,6 @@ type oneTenant struct {
 	failed  sync.Map    // by tenant: admin.Unprovided, with its ID
 }
 
-// ListAuthorizedTenants implements gateway.TenantLister.
 func (c *oneTenant) ListAuthorizedTenants(ctx context.Context) ([]gateway.TenantInfo, error) {
 	list, err := c.Client.ListAuthorizedTenants(ctx)
 	if c.tenant == "" || err != nil {
@@ -117,7 +115,6 @@ func (c *oneTenant) ListAuthorizedTenants(ctx context.Context) ([]gateway.Tenant
 	return list, nil
 }
 
-// PutEndpoint implements gateway.ProvisionClient.
 func (c *oneTenant) PutEndpoint(ctx context.Context, tenantID, externalID string, req gateway.PutEndpointRequest) (gateway.Endpoint, bool, error) {
 	if err := c.turns.err(); err != nil {
 		return gateway.Endpoint{}, false, err

@@ -76,7 +76,6 @@ type shared struct {
 	p *Pipeline
 }
 
-// Subscribe implements [message.Subscriber].
 func (s shared) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	msgctx.SubscriptionOf(ctx).HandOn(s, s.Subscriber)
 	return s.Subscriber.Subscribe(ctx, topic)
@@ -92,13 +91,10 @@ func (s shared) Drain(ctx context.Context) {
 	}
 }
 
-// Close does nothing.
 func (shared) Close() error { return nil }
 
-// quarantine stores events that cannot be decoded in the current poison queue.
 type quarantine struct{ *Pipeline }
 
-// Publish implements message.Publisher.
 func (q quarantine) Publish(_ string, messages ...*message.Message) error {
 	g := q.now()
 	return g.poison.Publish(g.config.Poison.Topic, messages...)
@@ -156,7 +152,6 @@ func (p *Pipeline) refreshTenants(ctx context.Context) {
 	}
 }
 
-// isAuthorized reports whether the gateway has accepted the credentials.
 func (p *Pipeline) isAuthorized() bool {
 	select {
 	case <-p.authorized:

@@ -27,7 +27,6 @@ import (
 // one that has it replays.
 var ErrStandby = errors.New("this instance does not hold the lease: another one works, and replays")
 
-// leaseCheck is the name of the check of the lease.
 const leaseCheck = "lease"
 
 // lease is the lease of a configuration with ha. It is opened when NATS can be reached.
@@ -40,7 +39,6 @@ type lease struct {
 
 var _ subscriber.Lease = (*lease)(nil)
 
-// newLease creates the lease without connecting; nil without ha.
 func (p *Pipeline) newLease(cfg *config.HA) *lease {
 	if cfg == nil {
 		return nil
@@ -54,7 +52,6 @@ func (p *Pipeline) newLease(cfg *config.HA) *lease {
 	}
 }
 
-// open opens the lease in the background, until ctx ends or close is called.
 func (l *lease) open(ctx context.Context) {
 	if l != nil {
 		l.Start(ctx, func(context.Context) { close(l.opened) })
@@ -69,7 +66,6 @@ func (l *lease) close(ctx context.Context) error {
 	return l.Later.Close(ctx)
 }
 
-// TTL implements [subscriber.Lease].
 func (l *lease) TTL() time.Duration { return l.ttl }
 
 // Acquire implements [subscriber.Lease]. A lease that is not open yet is waited for.
@@ -86,7 +82,6 @@ func (l *lease) Acquire(ctx context.Context) (subscriber.LeaseTerm, error) {
 	return opened.Acquire(ctx)
 }
 
-// health checks whether the lease can be looked at.
 func (l *lease) health(ctx context.Context) error {
 	opened, err := l.Get()
 	if err != nil {
@@ -107,7 +102,6 @@ func (p *Pipeline) checkLease(ctx context.Context) admin.Check {
 	return f
 }
 
-// holder returns the name of the instance that has the lease; empty if that is not known.
 func (l *lease) holder() string {
 	if opened, err := l.Get(); err == nil {
 		return opened.Holder()
@@ -115,7 +109,6 @@ func (l *lease) holder() string {
 	return ""
 }
 
-// leaseState is the lease as the status shows it.
 func (p *Pipeline) leaseState(state subscriber.LeaseState) admin.Lease {
 	if p.lease == nil {
 		return admin.Lease{}
@@ -130,7 +123,6 @@ func (p *Pipeline) leaseState(state subscriber.LeaseState) admin.Lease {
 	return l
 }
 
-// standsBy reports whether this instance waits for the lease.
 func (p *Pipeline) standsBy() bool {
 	return p.lease != nil && p.subscriber.Stats().Lease.Role != subscriber.LeaseHolder
 }
@@ -268,7 +260,6 @@ func (s *inTurn) sourceError() (since time.Time, err error) {
 	return time.Time{}, nil
 }
 
-// carry hands out messages until ctx ends.
 func (s *inTurn) carry(ctx context.Context, now *turn, topic string, out chan<- *message.Message) {
 	defer s.state.Reads()
 	policy, told := opening.Policy(), ""
@@ -308,7 +299,6 @@ func (s *inTurn) carry(ctx context.Context, now *turn, topic string, out chan<- 
 	}
 }
 
-// Close implements [message.Subscriber].
 func (s *inTurn) Close() error {
 	err := s.Subscriber.Close()
 	s.running.Wait() // the context of Subscribe has ended
@@ -331,7 +321,6 @@ func (c turnContext) Err() error {
 	return c.Context.Err()
 }
 
-// Value implements [context.Context].
 func (c turnContext) Value(key any) any {
 	if key == (turnKey{}) {
 		return c.turn
@@ -347,7 +336,6 @@ type fenced struct {
 	turns *turns
 }
 
-// Describe implements [sinks.Sink].
 func (s *fenced) Describe() sinks.Description { return sinks.DescribeAs(s, s.Sink) }
 
 func (s *fenced) check(msg *message.Message) error {
@@ -361,7 +349,6 @@ func (s *fenced) check(msg *message.Message) error {
 	return s.turns.err()
 }
 
-// Publish implements [sinks.Sink].
 func (s *fenced) Publish(topic string, messages ...*message.Message) error {
 	for _, msg := range messages {
 		if err := s.check(msg); err != nil {
@@ -371,7 +358,6 @@ func (s *fenced) Publish(topic string, messages ...*message.Message) error {
 	return s.Sink.Publish(topic, messages...)
 }
 
-// PublishAsync implements [sinks.Sink].
 func (s *fenced) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	if err := s.check(msg); err != nil {
 		return nil, err
@@ -379,5 +365,4 @@ func (s *fenced) PublishAsync(topic string, msg *message.Message) (*sinks.Public
 	return s.Sink.PublishAsync(topic, msg)
 }
 
-// Unwrap returns the sink itself.
 func (s *fenced) Unwrap() sinks.Sink { return s.Sink }

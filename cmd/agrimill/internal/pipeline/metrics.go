@@ -12,7 +12,6 @@ import (
 	"github.com/agrimill/agrimill/router/metrics"
 )
 
-// register registers all collectors.
 func (p *Pipeline) register(registry prometheus.Registerer) error {
 	collectors := []prometheus.Collector{
 		metrics.NewSubscriberCollector(p.subscriber),
@@ -56,14 +55,12 @@ func newStateCollector(p *Pipeline) *stateCollector {
 	return c
 }
 
-// Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range c.descs {
 		descs <- desc
 	}
 }
 
-// Collect implements prometheus.Collector.
 func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	set := func(name string, value float64, labels ...string) {
 		kind := prometheus.GaugeValue

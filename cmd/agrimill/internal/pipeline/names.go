@@ -39,13 +39,11 @@ const (
 	listTimeout = 30 * time.Second
 )
 
-// newNames returns names that a directory knows.
 func newNames(directory *gateway.Directory, look func(found bool)) names {
 	known, _ := lru.New[string, named](maxKnown) // only a size below 1 is an error
 	return names{directory, look, known}
 }
 
-// list lists the tenants once.
 func (n *names) list(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -111,7 +109,6 @@ func (n *names) has(externalIDs []string, tenant, endpoint string) (bool, error)
 	return false, nil // all of them are other endpoints
 }
 
-// info returns what is known of an endpoint that has an external ID.
 func (n *names) info(id string) (named, bool) {
 	id = strings.ToLower(id)
 	if known, ok := n.known.Get(id); ok {
@@ -126,7 +123,6 @@ func (n *names) info(id string) (named, bool) {
 	return known, true
 }
 
-// endpoint returns the ID of the endpoint of a tenant that has an external ID.
 func (n *names) endpoint(tenant, externalID string) (string, error) {
 	if n.directory == nil {
 		return "", ErrOffline
@@ -201,7 +197,6 @@ func (a *addressed) Publish(topic string, messages ...*message.Message) error {
 	return err
 }
 
-// given returns the IDs that messages were given.
 func given(own, messages []*message.Message) string {
 	var ids strings.Builder
 	for i, m := range own {
@@ -214,7 +209,6 @@ func given(own, messages []*message.Message) string {
 	return ids.String()
 }
 
-// PublishAsync implements [sinks.Sink].
 func (a *addressed) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	own, err := a.address([]*message.Message{msg})
 	if err != nil {
@@ -223,7 +217,6 @@ func (a *addressed) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 	return a.Sink.PublishAsync(topic, own[0])
 }
 
-// Unwrap returns the sink itself.
 func (a *addressed) Unwrap() sinks.Sink { return a.Sink }
 
 // address returns the messages, copies of those that it gives IDs.
@@ -245,7 +238,6 @@ func (a *addressed) address(messages []*message.Message) ([]*message.Message, er
 	return own, nil
 }
 
-// ids returns the IDs that the metadata of a message lack, or have external ones for.
 func (a *addressed) ids(of message.Metadata) (ids message.Metadata, err error) {
 	tenant := cmp.Or(of[gateway.KeyTenantID], a.tenant)
 	if !config.IsUUID(tenant) {

@@ -148,7 +148,6 @@ type state struct {
 	loaded     configState
 }
 
-// phase is a pipeline's stage of life.
 type phase int
 
 const (
@@ -191,7 +190,6 @@ func New(ctx context.Context, cfg *config.Config, options Options) (*Pipeline, e
 	return p, nil
 }
 
-// build creates the parts, each from those before it.
 func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 	if cfg.ClaimCheck != nil {
 		if p.claimCheck, err = claimcheck.New(ctx, cfg.ClaimCheck.Config); err != nil {
@@ -294,7 +292,6 @@ func (p *Pipeline) release(g *generation, until time.Time) error {
 	return errors.Join(errs...)
 }
 
-// closeAll closes sinks concurrently, until ctx ends.
 func closeAll(ctx context.Context, list map[string]*sink) error {
 	results := make(chan error, len(list))
 	for _, s := range list {
@@ -307,7 +304,6 @@ func closeAll(ctx context.Context, list map[string]*sink) error {
 	return errors.Join(errs...)
 }
 
-// now returns the current generation.
 func (p *Pipeline) now() *generation {
 	p.mu.Lock()
 	defer p.mu.Unlock()

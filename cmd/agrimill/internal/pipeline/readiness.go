@@ -16,10 +16,8 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// dedupCheck is the name of the check of the dedup store.
 const dedupCheck = "dedup"
 
-// found returns the check that returned err.
 func found(name string, err error) admin.Check {
 	return admin.Check{Name: name, OK: err == nil, Message: router.RedactError(err, nil)}
 }
@@ -35,7 +33,6 @@ type readiness struct {
 	at     time.Time
 }
 
-// record takes in the findings of a look.
 func (r *readiness) record(findings []admin.Check, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +183,6 @@ func (p *Pipeline) checkConfirmations(stats subscriber.Stats) admin.Check {
 	return f
 }
 
-// checkRoute reports whether a route receives messages and delivers them.
 func checkRoute(direction admin.Direction, h router.RouteHealth) admin.Check {
 	f := admin.Check{Name: "route " + h.Name, OK: true}
 	switch h.State {

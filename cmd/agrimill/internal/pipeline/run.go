@@ -57,7 +57,6 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	return err
 }
 
-// drained is how the routes ended.
 type drained struct {
 	until    time.Time // when the subscriber has to be closed
 	stopped  bool      // because the context ended, and for no other reason
@@ -99,7 +98,6 @@ func (p *Pipeline) opened(g *generation, stats subscriber.Stats, returned int) d
 	return d
 }
 
-// returned counts the messages that routes of g have returned to brokers.
 func (g *generation) returned() (n int) {
 	for i, h := range g.router.Health() {
 		if g.routes[i].Direction != admin.FromGateway {

@@ -217,7 +217,6 @@ func (s *sink) kafkaQueue(topic string) *kafkaqueue.Queue {
 	return queue
 }
 
-// Publish implements [sinks.Sink].
 func (s *sink) Publish(topic string, messages ...*message.Message) error {
 	inner, err := s.Get()
 	if err != nil {
@@ -226,7 +225,6 @@ func (s *sink) Publish(topic string, messages ...*message.Message) error {
 	return inner.Publish(topic, messages...)
 }
 
-// PublishAsync implements [sinks.Sink].
 func (s *sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	inner, err := s.Get()
 	if err != nil {
@@ -235,7 +233,6 @@ func (s *sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 	return inner.PublishAsync(topic, msg)
 }
 
-// Describe implements [sinks.Sink].
 func (s *sink) Describe() sinks.Description {
 	// Needed before it is open: blob sinks open payloads themselves, and routes subscribe by what
 	// their sinks can do.
@@ -259,7 +256,6 @@ func (s *sink) Describe() sinks.Description {
 	return d
 }
 
-// Health implements [sinks.Sink].
 func (s *sink) Health(ctx context.Context) error {
 	inner, err := s.Get()
 	if err != nil {
@@ -313,7 +309,6 @@ func (p *Pipeline) libraryLogger(logger *slog.Logger) watermill.LoggerAdapter {
 	return warnlog.New(logger, map[slog.Level]slog.Level{slog.LevelInfo: slog.LevelDebug})
 }
 
-// closing is the result of a constructor whose value closes itself.
 func closing[T interface{ Close() error }](value T, err error) (T, func() error, error) {
 	return value, func() error { return value.Close() }, err
 }

@@ -92,7 +92,6 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	return s
 }
 
-// gatewayState is what is known of the gateway.
 func (p *Pipeline) gatewayState(g *generation, stats subscriber.Stats) admin.Gateway {
 	s := admin.GatewayFrom(stats.Stream)
 	if u, err := url.Parse(g.config.Gateway.BaseURL); err == nil {
@@ -111,7 +110,6 @@ func (p *Pipeline) gatewayState(g *generation, stats subscriber.Stats) admin.Gat
 	return s
 }
 
-// poisonQueue is what is known of the poison queue.
 func (g *generation) poisonQueue() admin.Poison {
 	q := admin.Poison{
 		Sink: g.poison.name, Kind: g.poison.kind, Topic: g.config.Poison.Topic,
@@ -132,7 +130,6 @@ func (g *generation) poisonQueue() admin.Poison {
 	return q
 }
 
-// nameWaits gives what waits the names that people know.
 func (p *Pipeline) nameWaits(g *generation, all []admin.Waits) {
 	for _, waits := range all {
 		for i := range waits.Longest {
@@ -198,7 +195,6 @@ func (p *Pipeline) tenantName(id string) string {
 	return text + " (" + id + ")"
 }
 
-// receives reports whether a route receives from the gateway.
 func (g *generation) receives() bool {
 	return slices.ContainsFunc(g.routes, func(r admin.Route) bool { return r.Direction == admin.FromGateway })
 }
@@ -273,7 +269,6 @@ func (p *Pipeline) Settings() []admin.Setting {
 	return cfg.Settings()
 }
 
-// fromGateway returns the routes from the gateway, as they are now.
 func (p *Pipeline) fromGateway() []journal.Route {
 	var routes []journal.Route
 	for _, r := range p.now().config.Routes {

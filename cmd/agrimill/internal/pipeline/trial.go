@@ -76,7 +76,6 @@ func (t *Trial) Run(ctx context.Context, route string, msg *message.Message) ([]
 	return results, nil
 }
 
-// run handles a copy of msg in one route.
 func (t *Trial) run(ctx context.Context, cfg config.Route, msg *message.Message) (TrialResult, error) {
 	route := router.Route{Name: cfg.Name}
 	if g := cfg.To.Gateway; g != nil {
@@ -142,5 +141,4 @@ func (w willing) Publish(topic string, messages ...*message.Message) error {
 	return nil
 }
 
-// Close does nothing.
 func (willing) Close() error { return nil }

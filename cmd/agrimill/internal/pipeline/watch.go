@@ -12,7 +12,6 @@ import (
 	"github.com/agrimill/agrimill/router"
 )
 
-// checkTimeout bounds one round of checks.
 const checkTimeout = 3 * time.Second
 
 // watch logs what begins and ceases to count, when all is right, and who has the lease, and ends the pipeline if the gateway refuses the
@@ -140,7 +139,6 @@ func certificatesOf(cfg *config.Config) (all []admin.Certificate) {
 	return all
 }
 
-// logStart logs what is running.
 func (p *Pipeline) logStart(g *generation) {
 	routes := make([]string, len(g.routes))
 	for i, r := range g.routes {
@@ -150,7 +148,6 @@ func (p *Pipeline) logStart(g *generation) {
 		"endpoints", len(g.endpoints), "dedup", g.config.Dedup.Store, "poison", g.poison.name, "version", p.options.Version)
 }
 
-// logStop logs how it ended.
 func (p *Pipeline) logStop(err error) {
 	stats := p.subscriber.Stats()
 	counts := []any{"received", stats.Received, "confirmed", stats.Confirmed}
@@ -183,7 +180,6 @@ func (p *Pipeline) logStop(err error) {
 // gets, so that latencies are complete: with its default bounds that takes 20,000 messages per second.
 const historyInterval = 2 * time.Second
 
-// remember keeps the history up to date until ctx ends.
 func (p *Pipeline) remember(ctx context.Context) {
 	tick := time.NewTicker(historyInterval)
 	defer tick.Stop()

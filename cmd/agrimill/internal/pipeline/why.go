@@ -56,7 +56,6 @@ func (p *Pipeline) whyFacts(cfg *config.Config, running admin.Snapshot) why.Fact
 	return facts
 }
 
-// whyStream is the link of the event stream.
 func whyStream(g admin.Gateway) why.Link {
 	switch g.State {
 	case admin.GatewayConnected, admin.GatewayAwaitingHead:

@@ -42,7 +42,8 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 	}()
 	g = &generation{config: cfg, sinks: map[string]*sink{}, backlogs: map[string]*backlog{}}
 	g.gateway = p.tracing.Subscriber(tracing.SystemGateway, shared{p.subscriber, p})
-	for name, is := range sinksOf(cfg) {
+	for name := range cfg.Sinks {
+		is := sinkOf(cfg, name)
 		if s := kept[name]; s != nil && reflect.DeepEqual(s.made, is) { // its configuration, and what is in the files that it names
 			g.sinks[name] = s
 			continue
@@ -85,7 +86,6 @@ func (p *Pipeline) newGeneration(cfg *config.Config, kept map[string]*sink) (g *
 	return g, nil
 }
 
-// addRoute adds a route to the router of g.
 func (p *Pipeline) addRoute(g *generation, cfg config.Route) error {
 	route := router.Route{Name: cfg.Name, Durable: cfg.Durable}
 	info := admin.Route{Direction: admin.BrokerToSink}
@@ -109,7 +109,6 @@ func (p *Pipeline) addRoute(g *generation, cfg config.Route) error {
 	return nil
 }
 
-// setFrom sets where the messages of a route come from.
 func (p *Pipeline) setFrom(g *generation, cfg config.Route, route *router.Route, info *admin.Route) (err error) {
 	logger := p.libraryLogger(p.logger.With("route", cfg.Name))
 	info.From.Kind = cfg.From.Kind()

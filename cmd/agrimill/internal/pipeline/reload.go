@@ -16,12 +16,12 @@ import (
 
 // ReloadReport says what a reload did.
 type ReloadReport struct {
-	// Changed lists what is different now, e.g. `route "farm" changed`; never nil. If it is empty, nothing was done.
-	Changed []string `json:"changed"`
-	// Restart lists the sections that differ and stay as they were until a restart. Never nil.
-	Restart []string `json:"restart"`
+	// Changed lists what is different now, e.g. `route "farm" changed`. If it is empty, nothing was done.
+	Changed []string
+	// Restart lists the sections that differ and stay as they were until a restart.
+	Restart []string
 	// Unfinished says which messages, which are redelivered, the old routes could not finish in time; empty if there are none.
-	Unfinished string `json:"unfinished,omitempty"`
+	Unfinished string
 }
 
 // reloadRequest passes a generation to Run.
@@ -43,7 +43,6 @@ type configState struct {
 // maxReloads is how many reloads the status page shows.
 const maxReloads = 20
 
-// with returns the reloads with one more.
 func (s configState) with(r admin.Reload) []admin.Reload {
 	all := append(slices.Clone(s.reloads), r)
 	return all[max(0, len(all)-maxReloads):]
@@ -203,7 +202,7 @@ func (p *Pipeline) reloaded(cfg *config.Config) {
 // change while the pipeline runs, and the names of those that differ.
 func keepFixed(old, cfg *config.Config) (*config.Config, []string) {
 	effective := *cfg
-	restart := []string{} // never null in JSON
+	var restart []string
 	keep := func(name string, have, want any) {
 		from, to := reflect.ValueOf(have).Elem(), reflect.ValueOf(want).Elem()
 		files := name == "admin" || old.FilesAt(name) == cfg.FilesAt(name) // the page rereads its own
@@ -229,63 +228,48 @@ func keepFixed(old, cfg *config.Config) (*config.Config, []string) {
 	return &effective, restart
 }
 
-// changes lists how two configurations differ, most interesting first.
-func changes(old, cfg *config.Config) []string {
-	list := []string{}
-	list = append(list, differences("route", routesOf(old), routesOf(cfg))...)
-	list = append(list, differences("sink", sinksOf(old), sinksOf(cfg))...)
-	for _, section := range []struct {
-		name      string
-		old, next any
-	}{
-		{"poison", old.Poison, cfg.Poison}, {"retry", old.Retry, cfg.Retry}, {"publisher", old.Publisher, cfg.Publisher},
-		{"endpoints", old.Endpoints, cfg.Endpoints}, {"log.level", old.Log.Level, cfg.Log.Level},
-	} {
-		if !reflect.DeepEqual(section.old, section.next) {
-			list = append(list, section.name+" changed")
-		}
-	}
-	return list
-}
-
 // piece is a part of a configuration, with a digest of the files that it names.
 type piece struct {
 	value any
 	files string
 }
 
-func routesOf(cfg *config.Config) map[string]piece {
-	routes := map[string]piece{}
+// sinkOf returns the configuration of a sink, and what is in the files that it names.
+func sinkOf(cfg *config.Config, name string) piece {
+	return piece{cfg.Sinks[name], cfg.FilesAt("sinks." + name)}
+}
+
+// pieces returns what a reload can change, by what it is called in the log.
+func pieces(cfg *config.Config) map[string]piece {
+	all := map[string]piece{
+		"poison": {value: cfg.Poison}, "retry": {value: cfg.Retry}, "publisher": {value: cfg.Publisher}, "endpoints": {value: cfg.Endpoints},
+		"log.level": {value: cfg.Log.Level},
+	}
 	for i, r := range cfg.Routes {
-		routes[r.Name] = piece{r, cfg.FilesAt(fmt.Sprintf("routes[%d]", i))}
+		all[fmt.Sprintf("route %q", r.Name)] = piece{r, cfg.FilesAt(fmt.Sprintf("routes[%d]", i))}
 	}
-	return routes
+	for name := range cfg.Sinks {
+		all[fmt.Sprintf("sink %q", name)] = sinkOf(cfg, name)
+	}
+	return all
 }
 
-func sinksOf(cfg *config.Config) map[string]piece {
-	sinks := map[string]piece{}
-	for name, s := range cfg.Sinks {
-		sinks[name] = piece{s, cfg.FilesAt("sinks." + name)}
-	}
-	return sinks
-}
-
-// differences lists what was added, removed and changed of one kind.
-func differences(kind string, old, next map[string]piece) []string {
-	var list []string
-	for _, name := range slices.Sorted(maps.Keys(next)) {
-		before, there := old[name]
+func changes(old, cfg *config.Config) []string {
+	list := []string{} // never null in the log
+	was, is := pieces(old), pieces(cfg)
+	for name, piece := range is {
+		before, there := was[name]
+		delete(was, name)
 		switch {
 		case !there:
-			list = append(list, fmt.Sprintf("%s %q added", kind, name))
-		case !reflect.DeepEqual(before, next[name]):
-			list = append(list, fmt.Sprintf("%s %q changed", kind, name))
+			list = append(list, name+" added")
+		case !reflect.DeepEqual(before, piece):
+			list = append(list, name+" changed")
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(old)) {
-		if _, there := next[name]; !there {
-			list = append(list, fmt.Sprintf("%s %q removed", kind, name))
-		}
+	for name := range was {
+		list = append(list, name+" removed")
 	}
+	slices.Sort(list)
 	return list
 }

@@ -3,6 +3,7 @@ package router
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -125,8 +126,12 @@ func (s *MemoryStore) Commit(_ context.Context, claim Claim, _ Token, ttl time.D
 			s.forget()
 		}
 		i := s.next % s.maxEntries
-		if s.next++; i == len(s.slots) {
-			s.slots = append(s.slots, committed{})
+		s.next++
+		if i == len(s.slots) {
+			if i == cap(s.slots) {
+				s.slots = slices.Grow(s.slots, max(i, 1024)) // append would copy more often
+			}
+			s.slots = s.slots[:i+1]
 		}
 		s.slots[i] = committed{key, now + ttl}
 		s.index.Add(&key, int32(i+1)) // 2^31 entries do not fit in memory

@@ -293,7 +293,6 @@ func (c *claimed) reserve() (mine bool, err error) {
 	}
 	c.waits.over(c.scope, c.key)
 	if reserved.State == Reserved {
-		c.waits.gone(reserved.From)
 		c.token = reserved.Token
 		return true, nil
 	}

@@ -204,10 +204,7 @@ func (t *retrying) postpone(d *delivery, err error, delay time.Duration) error {
 		kept.made = d.keep(t.msg)
 	}
 	nack.Keep(&kept)
-	wait := nack.After(delay)
-	if reserved, ok := errors.AsType[*reservedError](err); ok {
-		reserved.waits.putOff(reserved, wait)
-	}
+	nack.After(delay)
 	return t.giveUp(ClassRedeliver, err)
 }
 

@@ -96,9 +96,6 @@ type Reservation struct {
 	// Until when it ends at the latest, unless it is renewed; zero if that is not known.
 	Holder Owner
 	Until  time.Time
-	// From is who had the reservation with [Reserved], and is gone: all that waits for others of
-	// its reservations is tried again at once. Zero if nobody had it, or that is not known.
-	From Owner
 }
 
 // Token names one reservation, so that a holder whose lease has expired cannot

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 
-	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/warnlog"
 )
@@ -35,8 +34,6 @@ const (
 type reservedError struct {
 	error
 	since time.Time // when the message began to wait
-	waits *waits
-	key   Key
 }
 
 // Unwrap returns [ErrReserved].
@@ -51,17 +48,13 @@ type waits struct {
 	mu    sync.Mutex
 	byKey map[Key]*waitFor
 	swept time.Time
-	// wokenFor is the holder that was gone latest, and woken when what waits for it was woken.
-	wokenFor Owner
-	woken    time.Time
 }
 
 type waitFor struct {
 	since, seen time.Time
 	told        bool
 	holder      Owner
-	until       time.Time    // see [Reservation.Until]
-	putOff      *msgctx.Wait // with the subscriber; nil if it is not
+	until       time.Time // see [Reservation.Until]
 }
 
 // busy notes that a message found its key reserved, and returns its error.
@@ -77,7 +70,7 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 		w.byKey[key] = one
 		w.some.Store(true)
 	}
-	one.seen, one.holder, one.until, one.putOff = now, found.Holder, found.Until, nil
+	one.seen, one.holder, one.until = now, found.Holder, found.Until
 	w.sweep(now)
 	waited, waiting := now.Sub(one.since), len(w.byKey)
 	tell := !one.told && waited >= waitTold
@@ -92,7 +85,7 @@ func (w *waits) busy(route string, key Key, found Reservation) error {
 		}
 		warnlog.Limited(&w.line, w.logger, "message waits for a copy that is being handled elsewhere", fields)
 	}
-	return &reservedError{error: ErrReserved, since: one.since, waits: w, key: key}
+	return &reservedError{error: ErrReserved, since: one.since}
 }
 
 // over notes that nothing waits for the key any more.
@@ -108,37 +101,6 @@ func (w *waits) over(route string, key Key) {
 		if suppressed, ok := w.line.Over(); ok {
 			w.logger.Info("messages no longer wait for copies elsewhere", warnlog.Counted(watermill.LogFields{"route": route}, suppressed))
 		}
-	}
-}
-
-// putOff notes that the message of err waits with its subscriber.
-func (w *waits) putOff(err *reservedError, until *msgctx.Wait) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if one := w.byKey[err.key]; one != nil {
-		one.putOff = until
-	}
-}
-
-// gone wakes the messages that wait for reservations of holder, which is gone.
-func (w *waits) gone(holder Owner) {
-	if holder == (Owner{}) || !w.some.Load() {
-		return
-	}
-	var free []*msgctx.Wait
-	w.mu.Lock()
-	if now := time.Now(); holder != w.wokenFor || now.Sub(w.woken) >= waitInPlace {
-		w.wokenFor, w.woken = holder, now
-		for _, one := range w.byKey {
-			if one.holder == holder && one.putOff != nil {
-				free = append(free, one.putOff)
-				one.putOff = nil
-			}
-		}
-	}
-	w.mu.Unlock()
-	for _, wait := range free {
-		wait.End()
 	}
 }
 

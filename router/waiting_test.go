@@ -1,8 +1,6 @@
 package router_test
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,13 +42,7 @@ func (s *patient) deliverUntilAcked(t *testing.T, newMessage func() *message.Mes
 			t.Errorf("put off by %v, want at most a second", delay)
 			return
 		}
-		woken := make(chan struct{})
-		if nack.Wait().OnEnd(func() { close(woken) }) {
-			select {
-			case <-woken:
-			case <-time.After(delay):
-			}
-		}
+		time.Sleep(delay)
 	}
 }
 
@@ -119,50 +111,6 @@ func TestMessageWaitsForItsCopyElsewhere(t *testing.T) {
 		}
 		if told := lines(log, "no longer wait for copies"); len(told) != 1 {
 			t.Errorf("logged %v, want that it is over", told)
-		}
-	})
-}
-
-// mortalStore is a store in which somebody has reserved everything until it is dead.
-type mortalStore struct {
-	router.DedupStore
-	holder router.Owner
-	dead   atomic.Bool
-}
-
-func (s *mortalStore) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
-	if !s.dead.Load() {
-		return router.Reservation{State: router.Busy, Key: router.DeliveryKey, Holder: s.holder}, nil
-	}
-	got, err := s.DedupStore.Reserve(ctx, claim, lease)
-	got.From = s.holder
-	return got, err
-}
-
-// When the first reservation of a process that is gone is taken over, all that waits for others
-// comes at once.
-func TestReservationsOfTheDeadAreTakenOverTogether(t *testing.T) {
-	const n = 50
-	synctest.Test(t, func(t *testing.T) {
-		store, from := &mortalStore{DedupStore: newStore(t, 0), holder: barn}, &patient{source: newSource()}
-		r := build(t, router.Config{Poison: newSink(nil), Dedup: router.DedupSettings{Store: store}}, farmRoute(from, newSink(nil)))
-		go func() { _ = r.Run(t.Context()) }()
-		<-r.Running()
-		defer func() { _ = r.Close() }()
-		acked := make(chan time.Time, n)
-		for i := range n {
-			go func() {
-				from.deliverUntilAcked(t, func() *message.Message { return farmMessage(fmt.Sprint(i), "e", fmt.Sprint(i), "p") })
-				acked <- time.Now()
-			}()
-		}
-		time.Sleep(time.Minute)
-		store.dead.Store(true)
-		first := <-acked
-		for range n - 1 {
-			if at := <-acked; at.Sub(first) > 0 {
-				t.Fatalf("one comes %v after the first one", at.Sub(first))
-			}
 		}
 	})
 }

@@ -49,7 +49,7 @@ func TestHandlerThatReturnsTooLate(t *testing.T) {
 		},
 		"refuses": func(msg *message.Message) bool { return Refuse(msg) },
 		"waits": func(msg *message.Message) bool {
-			msgctx.NackOf(msg.Context()).After(time.Hour).End()
+			msgctx.NackOf(msg.Context()).After(time.Hour)
 			return false
 		},
 		"exits": func(*message.Message) bool {

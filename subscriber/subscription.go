@@ -79,10 +79,10 @@ func (sub *subscription) takes(m *core.Message) bool {
 // answer is what came of a delivery.
 type answer struct {
 	outcome msgctx.Outcome
-	wait    *msgctx.Wait // that the nack began; nil if the handler has failed
-	kept    any          // what whoever nacked it keeps for its next delivery
-	expired bool         // it needs a fresh payload URI
-	stored  *msgctx.Hold // nil if the ack counts at once
+	delay   time.Duration // that the nack asked for; 0 if the handler has failed
+	kept    any           // what whoever nacked it keeps for its next delivery
+	expired bool          // it needs a fresh payload URI
+	stored  *msgctx.Hold  // nil if the ack counts at once
 }
 
 // handle delivers it, and returns what is to be delivered next.
@@ -134,14 +134,11 @@ func (s *Subscriber) finishAnswered(sub *subscription, it *core.Item, a answer) 
 		return s.core.Done(now, it, core.Left, 0)
 	}
 	it.Kept = nil
-	if a.wait == nil {
+	if a.delay <= 0 {
 		next = s.core.Done(now, it, core.Nacked, s.nackDelay(it))
 	} else {
 		it.Kept, it.Nacks = a.kept, -1 // nothing has failed
-		next = s.core.Done(now, it, core.Nacked, a.wait.Delay())
-		if !a.wait.OnEnd(func() { s.hasten(it) }) {
-			s.core.Hasten(now, it)
-		}
+		next = s.core.Done(now, it, core.Nacked, a.delay)
 	}
 	return next
 }
@@ -152,13 +149,6 @@ func (s *Subscriber) nackDelay(it *core.Item) time.Duration {
 		retry = s.cfg.Quarantine.Retry
 	}
 	return backoff.Policy(retry).Delay(int(it.Nacks))
-}
-
-// hasten makes it due, if it waits.
-func (s *Subscriber) hasten(it *core.Item) {
-	s.mu.Lock()
-	defer s.unlock()
-	s.core.Hasten(s.now(), it)
 }
 
 // deliver offers it to the subscription and returns what came of it. It leaves the message to others if the subscription
@@ -243,8 +233,8 @@ func (s *Subscriber) acked(sub *subscription, it *core.Item, ctx *messageContext
 
 // nacked returns what a nack means.
 func (s *Subscriber) nacked(d *delivery, ctx *messageContext) answer {
-	a := answer{outcome: ctx.nack.Outcome(), wait: ctx.nack.Wait(), kept: ctx.nack.Kept()}
-	if a.wait == nil { // else nothing has failed
+	a := answer{outcome: ctx.nack.Outcome(), delay: ctx.nack.Delay(), kept: ctx.nack.Kept()}
+	if a.delay <= 0 { // else nothing has failed
 		s.stats.nacked.Add(1)
 	}
 	switch {

@@ -1,7 +1,6 @@
 package msgctx
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,7 +48,7 @@ type Nack struct {
 	Pipeline Pipeline
 	// Follows tells what comes behind the message; nil if its subscriber does not.
 	Follows Follows
-	after   atomic.Pointer[Wait]
+	after   atomic.Int64 // a duration
 	kept    atomic.Pointer[any]
 	stored  atomic.Pointer[Hold]
 }
@@ -128,63 +127,11 @@ func (n *Nack) Refuse() { n.refused.Store(true) }
 func (n *Nack) Refused() bool { return n.refused.Load() }
 
 // After makes a nack say that the message is well and waits for something: it is to be delivered again after d, in the
-// order of its key, and holds no place in flight until then. It must precede the nack. What it returns can make it
-// come earlier.
-func (n *Nack) After(d time.Duration) *Wait {
-	w := &Wait{delay: d}
-	n.after.Store(w)
-	return w
-}
+// order of its key, and holds no place in flight until then. It must precede the nack.
+func (n *Nack) After(d time.Duration) { n.after.Store(int64(d)) }
 
 // Delay returns what After was given, or 0.
-func (n *Nack) Delay() time.Duration {
-	if w := n.after.Load(); w != nil {
-		return w.delay
-	}
-	return 0
-}
-
-// Wait returns what After returned; nil unless it was given more than 0.
-func (n *Nack) Wait() *Wait {
-	if w := n.after.Load(); w != nil && w.delay > 0 {
-		return w
-	}
-	return nil
-}
-
-// Wait is that of a message that was put off. Its methods are safe for concurrent use.
-type Wait struct {
-	delay time.Duration
-
-	mu   sync.Mutex
-	over bool
-	wake func()
-}
-
-// Delay returns what After was given.
-func (w *Wait) Delay() time.Duration { return w.delay }
-
-// End makes the message come now, if its subscriber knows how.
-func (w *Wait) End() {
-	w.mu.Lock()
-	w.over = true
-	wake := w.wake
-	w.wake = nil
-	w.mu.Unlock()
-	if wake != nil {
-		wake()
-	}
-}
-
-// OnEnd has End call wake once, unless End was called before: then it returns false.
-func (w *Wait) OnEnd(wake func()) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.over {
-		w.wake = wake
-	}
-	return !w.over
-}
+func (n *Nack) Delay() time.Duration { return time.Duration(n.after.Load()) }
 
 // Keep has the subscriber keep v for the next delivery of the message, if a nack after it is
 // one with After; a subscriber that has no room for the message forgets it.

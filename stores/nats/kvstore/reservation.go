@@ -154,7 +154,6 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 	}
 	local := busy.Key
 	var token router.Token
-	var from router.Owner
 	for kind, key := range claim.Keys.All() {
 		one, err := s.reserveKey(ctx, claim.Owner, key, lease, busy.State == 0)
 		if err != nil {
@@ -168,9 +167,6 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 		switch {
 		case one.State == router.Reserved:
 			token[kind-1] = one.Token[0]
-			if one.From != (router.Owner{}) {
-				from = one.From
-			}
 		case one.State == router.Committed:
 			s.giveUp(ctx, claim, token, h)
 			return one, nil
@@ -182,7 +178,7 @@ func (s *Store) reserve(ctx context.Context, claim router.Claim, lease time.Dura
 		s.giveUp(ctx, claim, token, h)
 		return busy, nil
 	}
-	return router.Reservation{State: router.Reserved, Token: token, From: from}, nil
+	return router.Reservation{State: router.Reserved, Token: token}, nil
 }
 
 // reserveKey is Reserve for one key. Unless take, it only looks at it, and returns no
@@ -236,7 +232,7 @@ func (s *Store) reserveKey(ctx context.Context, owner router.Owner, key router.K
 		case kvbucket.IsConflict(err): // somebody was faster
 			return nil
 		case err == nil:
-			got = router.Reservation{State: router.Reserved, Token: router.Token{revision}, From: got.Holder}
+			got = router.Reservation{State: router.Reserved, Token: router.Token{revision}}
 		}
 		return err
 	})

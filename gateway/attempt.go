@@ -27,7 +27,7 @@ type attempt struct {
 	body    attemptBody
 
 	mu   sync.Mutex
-	sent []*sendBody // the bodies that were opened for it
+	sent []io.Closer // the bodies that were opened for it
 }
 
 // newAttempt makes a request of the call, to the same or to another address.
@@ -62,9 +62,16 @@ func (x *exchange) newAttempt(ctx context.Context, to *url.URL) *attempt {
 // newBody opens a body for the request. The HTTP/2 transport opens another one when the connection
 // that it chose turns out to be dead, and forgets to close the previous one; waiting until all bodies
 // are closed would then block forever.
-func (a *attempt) newBody() *sendBody {
-	a.x.bodies.Add(1)
-	body := &sendBody{x: a.x, left: a.x.req.size}
+func (a *attempt) newBody() io.ReadCloser {
+	var body io.ReadCloser
+	if a.x.req.open != nil {
+		body = newSourceBody(a.x)
+	} else {
+		a.x.bodies.Add(1)
+		content := &contentBody{bodies: &a.x.bodies}
+		content.rest.Reset(a.x.req.content)
+		body = content
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sent = append(a.sent, body)
@@ -107,7 +114,7 @@ func (a *attempt) send(next http.RoundTripper) (*http.Response, error) {
 		}})
 		a.req = a.req.WithContext(ctx)
 	}
-	if body, ok := a.req.Body.(*sendBody); ok && x.req.open != nil {
+	if body, ok := a.req.Body.(*sourceBody); ok {
 		// Package http waits for a Read of the body that hangs, regardless of the
 		// context.
 		context.AfterFunc(ctx, func() { _ = body.Close() })

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -174,6 +175,17 @@ func TestSendMessageRefusesABodyOfAnotherSize(t *testing.T) {
 	if whole.Load() != 0 {
 		t.Errorf("%d whole messages arrived, want none", whole.Load())
 	}
+}
+
+// That an attempt has no timeout does not mean that it ends at once: a source without bytes is asked for its end.
+func TestSourceOfNoBytesWithoutTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &exchange{req: request{open: func() (io.ReadCloser, error) {
+			time.Sleep(time.Hour)
+			return http.NoBody, nil
+		}}}
+		testkit.NoError(t, x.verifyEmpty(t.Context()))
+	})
 }
 
 // The service may refuse a message before it has read it. The call must not

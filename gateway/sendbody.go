@@ -7,196 +7,131 @@ import (
 	"sync"
 )
 
-// sendBody is the body of one attempt. It opens its source on the first read,
-// and verifies the size before it hands out the last bytes: a request
-// whose source is longer or shorter than announced is never completed.
-type sendBody struct {
-	x *exchange
+// contentBody is the body of one attempt with bytes that belong to the caller.
+type contentBody struct {
+	bodies *sync.WaitGroup
 
-	reading sync.Mutex // held by Read
-	left    int64
-	err     error
-
-	mu      sync.Mutex
-	rc      io.ReadCloser
-	content contentReader
-	closed  bool
+	mu     sync.Mutex // held by Read, so that Close returns only once nothing reads the bytes anymore
+	rest   bytes.Reader
+	closed bool
 }
-
-// contentReader reads a body in memory.
-type contentReader struct{ bytes.Reader }
-
-// Close does nothing.
-func (*contentReader) Close() error { return nil }
 
 // Read is called by the transport.
-func (b *sendBody) Read(p []byte) (int, error) {
-	b.reading.Lock()
-	defer b.reading.Unlock()
-	if b.err != nil || len(p) == 0 {
-		return 0, b.err
-	}
-	n, last, err := b.read(p)
-	switch {
-	case last:
-		b.err = io.EOF
-		return n, nil
-	case err == nil:
-		return n, nil
-	}
-	b.err = err
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	// After Close the attempt is over, and the error is only a consequence of that.
-	if !b.closed {
-		b.x.callerErr.Store(&err)
-	}
-	return 0, err
-}
-
-// read also reports whether these were the last bytes. An error that only wraps io.EOF, as those of
-// connections do, is not the end.
-func (b *sendBody) read(p []byte) (n int, last bool, err error) {
-	rc, err := b.source()
-	if err != nil {
-		return 0, false, err
-	}
-	if int64(len(p)) > b.left {
-		p = p[:b.left]
-	}
-	n, err = io.ReadAtLeast(rc, p, 1)
-	b.left -= int64(n)
-	switch {
-	case err == io.EOF: //nolint:errorlint // one that wraps it is no end
-		return 0, false, invalid("Size", "must be the exact size of Body: it is shorter")
-	case err != nil:
-		return 0, false, err
-	case b.left > 0:
-		return n, false, nil
-	}
-	var one [1]byte
-	switch m, err := io.ReadAtLeast(rc, one[:], 1); {
-	case m > 0:
-		return 0, false, invalid("Size", "must be the exact size of Body: it is longer")
-	case err != io.EOF:
-		return 0, false, err
-	}
-	return n, true, nil
-}
-
-func (b *sendBody) source() (io.Reader, error) {
-	b.mu.Lock()
-	rc, closed := b.rc, b.closed
-	b.mu.Unlock()
-	switch {
-	case closed:
-		return nil, ErrClosed
-	case rc != nil:
-		return rc, nil
-	}
+func (b *contentBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
-		return nil, ErrClosed
+		return 0, ErrClosed
 	}
-	switch open := b.x.req.open; {
-	case open == nil:
-		b.content.Reset(b.x.req.content)
-		b.rc = &b.content
-	default:
-		b.rc = newPump(open)
-	}
-	return b.rc, nil
+	return b.rest.Read(p)
 }
 
-// Close is called by the transport and at the end of the attempt, at least once,
-// possibly during a Read, which then returns.
-func (b *sendBody) Close() error {
+// Close is called by the transport and at the end of the attempt, at least once.
+func (b *contentBody) Close() error {
 	b.mu.Lock()
-	rc, again := b.rc, b.closed
-	b.closed = true
-	b.mu.Unlock()
-	if again {
-		return nil
-	}
-	defer b.x.bodies.Done()
-	if b.x.req.content != nil {
-		// Return only once nothing reads the caller's bytes anymore.
-		b.reading.Lock()
-		defer b.reading.Unlock()
-	}
-	if rc != nil {
-		return rc.Close()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.closed = true
+		b.bodies.Done()
 	}
 	return nil
 }
 
-// verifyEmpty makes sure that a source of no bytes has none: the request is sent without reading it.
-func (x *exchange) verifyEmpty(ctx context.Context) error {
-	if x.req.open == nil || x.req.size > 0 {
-		return nil
-	}
-	source := newPump(x.req.open)
-	defer func() { _ = source.Close() }()
-	caller := ctx
-	ctx, cancel := context.WithTimeout(ctx, x.req.timeout)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { _ = source.Close() })()
-	_, err := io.ReadFull(source, make([]byte, 1))
-	switch {
-	case err == io.EOF: //nolint:errorlint // one that wraps it is no end
-		return nil
-	case caller.Err() != nil:
-		return caller.Err()
-	case ctx.Err() != nil:
-		err = invalid("Size", "must be the exact size of Body: it does not end")
-	case err == nil:
-		err = invalid("Size", "must be the exact size of Body: it is longer")
-	}
-	x.callerErr.Store(&err)
-	return err
-}
-
-// pump reads a source in its own goroutine, so that a Read can return even if
-// the source hangs.
-type pump struct {
-	*io.PipeReader
+// sourceBody is the body of one attempt that is read from a source, in a goroutine of its own, so that
+// Read can return even if the source hangs.
+type sourceBody struct {
+	x     *exchange
+	pipe  *io.PipeReader
+	start func() // opens the source, once
 
 	mu     sync.Mutex
 	source io.ReadCloser // nil until opened and after it was closed
 	closed bool
 }
 
-func newPump(open func() (io.ReadCloser, error)) *pump {
+func newSourceBody(x *exchange) *sourceBody {
 	r, w := io.Pipe()
-	p := &pump{PipeReader: r}
+	b := &sourceBody{x: x, pipe: r}
 	// Ends at the end of the source, or after Close as soon as the source
 	// returns from its current operation.
-	go p.run(open, w)
-	return p
+	b.start = sync.OnceFunc(func() { go b.run(w) })
+	return b
 }
 
-func (p *pump) run(open func() (io.ReadCloser, error), w *io.PipeWriter) {
-	rc, err := open()
-	if err == nil {
-		p.mu.Lock()
-		p.source = rc
-		closed := p.closed
-		p.mu.Unlock()
-		if !closed {
-			_, err = io.CopyBuffer(w, struct{ io.Reader }{rc}, make([]byte, 64<<10))
+// Read is called by the transport. An error of the source ends the call.
+func (b *sourceBody) Read(p []byte) (int, error) {
+	b.start()
+	n, err := b.pipe.Read(p)
+	if err != nil && err != io.EOF { //nolint:errorlint // one that wraps it is no end
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		// After Close the attempt is over, and the error is only a consequence of that.
+		if !b.closed {
+			b.x.callerErr.Store(&err)
 		}
-		// Close first: a reader that sees the end can rely on the source being closed.
-		p.closeSource()
+	}
+	return n, err
+}
+
+func (b *sourceBody) run(w *io.PipeWriter) {
+	out := &exactWriter{to: w, left: b.x.req.size}
+	err := b.copy(out)
+	if err == nil && out.left > 0 {
+		err = invalid("Size", "must be the exact size of Body: it is shorter")
+	}
+	// Close first: a reader that sees the end can rely on the source being closed.
+	b.closeSource()
+	if err == nil && len(out.last) > 0 {
+		_, err = w.Write(out.last)
 	}
 	_ = w.CloseWithError(err) // nil is io.EOF
 }
 
-func (p *pump) closeSource() {
-	p.mu.Lock()
-	rc := p.source
-	p.source = nil
-	p.mu.Unlock()
+func (b *sourceBody) copy(to io.Writer) error {
+	b.mu.Lock()
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	rc, err := b.x.req.open()
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.source, closed = rc, b.closed
+	b.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	_, err = io.CopyBuffer(to, struct{ io.Reader }{rc}, make([]byte, 64<<10))
+	return err
+}
+
+// exactWriter keeps the last bytes back until the source has ended with them: a request whose source is longer or
+// shorter than announced is never completed.
+type exactWriter struct {
+	to   io.Writer
+	left int64
+	last []byte
+}
+
+func (w *exactWriter) Write(p []byte) (int, error) {
+	switch w.left -= int64(len(p)); {
+	case w.left < 0:
+		return 0, invalid("Size", "must be the exact size of Body: it is longer")
+	case w.left == 0:
+		w.last = bytes.Clone(p)
+		return len(p), nil
+	}
+	return w.to.Write(p)
+}
+
+func (b *sourceBody) closeSource() {
+	b.mu.Lock()
+	rc := b.source
+	b.source = nil
+	b.mu.Unlock()
 	if rc != nil {
 		// All relevant bytes have been read, or they are no longer needed.
 		_ = rc.Close()
@@ -204,15 +139,41 @@ func (p *pump) closeSource() {
 }
 
 // Close makes Read return, and closes the source without waiting for it.
-func (p *pump) Close() error {
-	_ = p.CloseWithError(ErrClosed)
-	p.mu.Lock()
-	p.closed = true
-	open := p.source != nil
-	p.mu.Unlock()
+func (b *sourceBody) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	open := b.source != nil
+	b.mu.Unlock()
+	_ = b.pipe.CloseWithError(ErrClosed)
 	if open {
 		// Some sources block in Close until their Read returns.
-		go p.closeSource()
+		go b.closeSource()
 	}
 	return nil
+}
+
+// verifyEmpty makes sure that a source of no bytes has none: the request is sent without reading it.
+func (x *exchange) verifyEmpty(caller context.Context) error {
+	if x.req.open == nil || x.req.size > 0 {
+		return nil
+	}
+	ctx, cancel := caller, context.CancelFunc(func() {})
+	if x.req.timeout > 0 {
+		ctx, cancel = context.WithTimeout(caller, x.req.timeout)
+	}
+	defer cancel()
+	source := newSourceBody(x)
+	defer func() { _ = source.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = source.Close() })()
+	_, err := source.Read(make([]byte, 1))
+	switch {
+	case err == io.EOF: //nolint:errorlint // one that wraps it is no end
+		return nil
+	case caller.Err() != nil:
+		return caller.Err()
+	case ctx.Err() != nil:
+		err = invalid("Size", "must be the exact size of Body: it does not end")
+		x.callerErr.Store(&err)
+	}
+	return err
 }

@@ -83,11 +83,10 @@ type Reader struct {
 	afterCR bool // an LF at pos belongs to the CR before it
 	skip    bool // the rest of the current event is discarded
 
-	// The event so far. The spans lie before pos, in this order. A name that
-	// follows data would be in the way of more data, so it goes to lateName.
-	name, data span
-	lateName   []byte
-	hasData    bool
+	// The event so far. The data lies before pos.
+	name    []byte
+	data    span
+	hasData bool
 
 	retry    time.Duration
 	hasRetry bool
@@ -143,7 +142,7 @@ func (r *Reader) Next() (Event, error) {
 				r.forget()
 				continue
 			}
-			return Event{Name: r.eventName(), Data: r.buf[r.data.from:r.data.to:r.data.to]}, nil
+			return Event{Name: r.name, Data: r.buf[r.data.from:r.data.to:r.data.to]}, nil
 		}
 		if err := r.field(line); err != nil {
 			return Event{}, err
@@ -153,15 +152,7 @@ func (r *Reader) Next() (Event, error) {
 
 // forget drops the event so far.
 func (r *Reader) forget() {
-	r.name, r.data, r.hasData = span{}, span{}, false
-	r.lateName = r.lateName[:0]
-}
-
-func (r *Reader) eventName() []byte {
-	if len(r.lateName) > 0 {
-		return r.lateName
-	}
-	return r.buf[r.name.from:r.name.to:r.name.to]
+	r.name, r.data, r.hasData = r.name[:0], span{}, false
 }
 
 // line removes the next complete line from the buffer.
@@ -260,33 +251,21 @@ func (r *Reader) field(line span) error {
 			f = fieldEvent
 		}
 	}
-	if f == fieldNone {
-		return nil
-	}
-	if r.over(f, v) {
+	if f != fieldNone && r.over(f, v) {
 		// The line is complete here: the rest of the event is skipped.
 		return r.tooLarge(f, v)
 	}
 	value := r.buf[v.from:v.to]
-	switch f {
-	case fieldData:
-		if !r.hasData {
-			r.hasData, r.data = true, v
-			break
-		}
+	switch {
+	case f == fieldData && !r.hasData:
+		r.hasData, r.data = true, v
+	case f == fieldData:
 		// In place: the name of this field has left enough room.
 		r.buf[r.data.to] = '\n'
-		n := copy(r.buf[r.data.to+1:], value)
-		r.data.to += 1 + n
-	case fieldEvent:
-		r.lateName = r.lateName[:0]
-		if !r.hasData {
-			r.name = v
-			break
-		}
-		r.name = span{r.data.from, r.data.from}
-		r.lateName = append(r.lateName, value...)
-	case fieldRetry:
+		r.data.to += 1 + copy(r.buf[r.data.to+1:], value)
+	case f == fieldEvent:
+		r.name = append(r.name[:0], value...)
+	case f == fieldRetry:
 		r.setRetry(value)
 	}
 	return nil
@@ -310,7 +289,7 @@ func (r *Reader) setRetry(value []byte) {
 // only on the bytes of the event, not on how they were split into reads: it
 // holds for a part of a line only if it holds for the line.
 func (r *Reader) over(f field, v span) bool {
-	n := len(r.eventName()) + r.data.len() + v.len()
+	n := len(r.name) + r.data.len() + v.len()
 	if f == fieldData && r.hasData {
 		n++ // the LF between two lines of data
 	}
@@ -319,7 +298,6 @@ func (r *Reader) over(f field, v span) bool {
 
 func (r *Reader) tooLarge(f field, v span) error {
 	r.skip = true
-	name := r.eventName()
 	head := append([]byte(nil), r.buf[r.data.from:min(r.data.to, r.data.from+headSize)]...)
 	if f == fieldData {
 		if r.hasData && len(head) < headSize {
@@ -329,7 +307,7 @@ func (r *Reader) tooLarge(f field, v span) error {
 	}
 	err := &TooLargeError{
 		Limit: r.limit,
-		Name:  string(name[:min(len(name), headSize)]),
+		Name:  string(r.name[:min(len(r.name), headSize)]),
 		Head:  head,
 	}
 	r.forget()
@@ -382,10 +360,9 @@ func (r *Reader) fill() error {
 		}
 		if n > 0 {
 			// lf and cr are at end: no match so far.
-			lf := r.end + index(r.buf[r.end:r.end+n], '\n')
-			cr := r.end + index(r.buf[r.end:r.end+n], '\r')
+			r.lf += index(r.buf[r.end:r.end+n], '\n')
+			r.cr += index(r.buf[r.end:r.end+n], '\r')
 			r.end += n
-			r.lf, r.cr = lf, cr
 			r.srcErr = err
 			return nil
 		}
@@ -401,7 +378,7 @@ func (r *Reader) fill() error {
 // room frees at least minRead bytes, by moving what is still needed to
 // the front or by growing.
 func (r *Reader) room() {
-	live := r.name.len() + r.data.len() + r.end - r.pos
+	live := r.data.len() + r.end - r.pos
 	if live > 0 && len(r.buf)-r.end >= minRead {
 		return
 	}
@@ -413,15 +390,12 @@ func (r *Reader) room() {
 	r.move(dst)
 }
 
-// move copies name, data and the current line to the front of dst, which may be
+// move copies the data and the current line to the front of dst, which may be
 // the buffer itself. What lies between them (line ends, ignored fields) is dropped.
 func (r *Reader) move(dst []byte) {
-	n := copy(dst, r.buf[r.name.from:r.name.to])
-	r.name = span{0, n}
-	k := copy(dst[n:], r.buf[r.data.from:r.data.to])
-	r.data = span{n, n + k}
-	n += k
-	k = copy(dst[n:], r.buf[r.pos:r.end])
+	n := copy(dst, r.buf[r.data.from:r.data.to])
+	r.data = span{0, n}
+	k := copy(dst[n:], r.buf[r.pos:r.end])
 	r.lf += n - r.pos
 	r.cr += n - r.pos
 	r.pos, r.end = n, n+k
@@ -433,7 +407,7 @@ func (r *Reader) shrink() {
 	if len(r.buf) > keepSize && r.end-r.pos <= baseSize-minRead {
 		r.move(make([]byte, baseSize))
 	}
-	if cap(r.lateName) > baseSize {
-		r.lateName = nil
+	if cap(r.name) > baseSize {
+		r.name = nil
 	}
 }

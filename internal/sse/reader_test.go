@@ -248,7 +248,7 @@ func TestReaderEndlessLine(t *testing.T) {
 			if len(seen) == 0 || seen[len(seen)-1] != "next" {
 				t.Errorf("events %q, want the last to be next", seen)
 			}
-			if n := len(r.buf) + cap(r.lateName); n > 2*limit+2*baseSize {
+			if n := len(r.buf) + cap(r.name); n > 2*limit+2*baseSize {
 				t.Errorf("%d bytes held, want at most twice the limit of %d", n, limit)
 			}
 		})

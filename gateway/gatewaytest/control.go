@@ -5,9 +5,10 @@ import (
 	"cmp"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"net"
 	"net/http"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -199,9 +200,7 @@ func (s *Server) controlState(*http.Request) (any, error) {
 		state.Tenants = append(state.Tenants, ct)
 		for _, e := range t.endpoints {
 			ce := controlEndpoint{Endpoint: e.answer(), Name: e.displayName(), Subscriptions: []string{}}
-			for messageType := range e.subscriptions {
-				ce.Subscriptions = append(ce.Subscriptions, messageType)
-			}
+			ce.Subscriptions = slices.AppendSeq(ce.Subscriptions, maps.Keys(e.subscriptions))
 			state.Endpoints = append(state.Endpoints, ce)
 		}
 	}
@@ -219,8 +218,7 @@ func (s *Server) controlAuthorize(_ *http.Request, body struct {
 	if err != nil {
 		return nil, err
 	}
-	body.Scope = cmp.Or(body.Scope, defaultScope)
-	return nil, s.authorize(app, body.TenantID, body.Scope)
+	return nil, s.authorize(app, body.TenantID, cmp.Or(body.Scope, defaultScope))
 }
 
 func (s *Server) controlRevoke(r *http.Request) (any, error) {
@@ -229,9 +227,7 @@ func (s *Server) controlRevoke(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	scope := query.Get("scope")
-	scope = cmp.Or(scope, defaultScope)
-	return nil, s.revoke(app, query.Get("tenant_id"), scope)
+	return nil, s.revoke(app, query.Get("tenant_id"), cmp.Or(query.Get("scope"), defaultScope))
 }
 
 func (s *Server) applicationByID(id string) (*Application, error) {
@@ -311,7 +307,7 @@ func (s *Server) controlInject(_ *http.Request, body controlFault) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	return map[string]string{"id": strconv.FormatUint(s.Inject(body.Operation, f).id, 10)}, nil
+	return map[string]string{"id": s.Inject(body.Operation, f).id}, nil
 }
 
 func (s *Server) controlFaults(*http.Request) (any, error) {
@@ -324,23 +320,19 @@ func (s *Server) controlFaults(*http.Request) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range s.faults.list {
-		list = append(list, controlInjection{strconv.FormatUint(i.id, 10), i.op, i.hits})
+		list = append(list, controlInjection{i.id, i.op, i.hits})
 	}
 	return map[string]any{"faults": list}, nil
 }
 
 func (s *Server) controlLift(r *http.Request) (any, error) {
 	s.mu.Lock()
-	var found *Injection
-	for _, i := range s.faults.list {
-		if strconv.FormatUint(i.id, 10) == r.PathValue("id") {
-			found = i
-		}
-	}
+	faults := slices.Clone(s.faults.list)
 	s.mu.Unlock()
-	if found == nil {
+	at := slices.IndexFunc(faults, func(i *Injection) bool { return i.id == r.PathValue("id") })
+	if at < 0 {
 		return nil, statusError(http.StatusNotFound, "no such fault")
 	}
-	found.Lift()
+	faults[at].Lift()
 	return nil, nil
 }

@@ -249,11 +249,7 @@ func (s *Server) removeLocked(e *endpoint) {
 			}
 		}
 	}
-	s.emitLocked(e.app, gateway.EventEndpointDeleted, struct {
-		EventType  gateway.EventType `json:"event_type"`
-		ID         string            `json:"id"`
-		ExternalID string            `json:"external_id"`
-	}{gateway.EventEndpointDeleted, e.id, e.externalID})
+	s.emitLocked(e.app, gateway.EventEndpointDeleted, map[string]any{"id": e.id, "external_id": e.externalID})
 }
 
 // EndpointConfig describes an endpoint for [Server.AddEndpoint].

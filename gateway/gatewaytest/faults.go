@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -111,7 +112,7 @@ type Fault struct {
 // Injection is an active fault.
 type Injection struct {
 	server *Server
-	id     uint64
+	id     string
 	op     Operation
 	fault  Fault
 	lifted chan struct{}
@@ -133,7 +134,7 @@ func (s *Server) Inject(op Operation, f Fault) *Injection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults.last++
-	i.id = s.faults.last
+	i.id = strconv.Itoa(s.faults.last)
 	s.faults.list = append(s.faults.list, i)
 	return i
 }
@@ -270,22 +271,8 @@ func (s *Server) serve(op Operation, w http.ResponseWriter, r *http.Request, wor
 
 func (s *Server) serveFault(i *Injection, a *answer, r *http.Request, work func(http.ResponseWriter, *http.Request)) {
 	f := i.fault
-	if f.Delay > 0 {
-		timer := time.NewTimer(f.Delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-i.lifted:
-		case <-r.Context().Done():
-			return
-		}
-	}
-	if f.Hang {
-		select {
-		case <-i.lifted:
-		case <-r.Context().Done():
-			return
-		}
+	if f.Delay > 0 && !i.wait(r, time.After(f.Delay)) || f.Hang && !i.wait(r, nil) {
+		return
 	}
 	a.injection = i
 	switch {
@@ -306,6 +293,17 @@ func (s *Server) serveFault(i *Injection, a *answer, r *http.Request, work func(
 	default:
 		work(a, r)
 	}
+}
+
+// wait waits until the time has come or the fault is lifted. It returns false if the request has ended before.
+func (i *Injection) wait(r *http.Request, until <-chan time.Time) bool {
+	select {
+	case <-until:
+	case <-i.lifted:
+	case <-r.Context().Done():
+		return false
+	}
+	return true
 }
 
 func (s *Server) writeFault(a *answer, r *http.Request, f Fault) {
@@ -388,10 +386,7 @@ func (a *answer) writeFaulty(b []byte) (int, error) {
 			return total, err
 		}
 		a.held = true
-		_ = http.NewResponseController(a.ResponseWriter).Flush()
-		select {
-		case <-a.injection.lifted:
-		case <-a.request.Context().Done():
+		if !a.pause(nil) {
 			return total, errCut
 		}
 		b = b[n:]
@@ -415,10 +410,8 @@ func (a *answer) pass(b []byte, total *int) error {
 		step = max(slow/20, 1)
 	}
 	for len(b) > 0 {
-		if slow > 0 && a.written > 0 {
-			if err := a.pause(time.Second / 20); err != nil {
-				return err
-			}
+		if slow > 0 && a.written > 0 && !a.pause(time.After(time.Second/20)) {
+			return errCut
 		}
 		n, err := a.ResponseWriter.Write(b[:min(step, len(b))])
 		a.written += int64(n)
@@ -431,19 +424,10 @@ func (a *answer) pass(b []byte, total *int) error {
 	return nil
 }
 
-// pause flushes what was written so far and waits. Lifting the fault
-// ends the wait.
-func (a *answer) pause(d time.Duration) error {
+// pause flushes what was written so far and waits as [Injection.wait] does.
+func (a *answer) pause(until <-chan time.Time) bool {
 	_ = http.NewResponseController(a.ResponseWriter).Flush()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-a.injection.lifted:
-	case <-a.request.Context().Done():
-		return errCut
-	}
-	return nil
+	return a.injection.wait(a.request, until)
 }
 
 // due reports whether a limit falls into the next length bytes, and where.

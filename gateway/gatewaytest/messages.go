@@ -39,7 +39,7 @@ func (s *Server) handleSendMessage(w http.ResponseWriter, r *request) error {
 	if err != nil {
 		return err
 	}
-	if m.payload, err = io.ReadAll(r.Body); err != nil {
+	if m.data, err = io.ReadAll(r.Body); err != nil {
 		return badRequest("body is shorter than Content-Length")
 	}
 	if _, err := s.dispatch(r.app, m); err != nil {
@@ -56,10 +56,10 @@ type outgoing struct {
 	direct             []string
 	messageType        string
 	contextID          string
-	sentAt             string
+	sentAt             string // as spelled by the sender
 	filename           string
 	teamsetContextID   string
-	payload            []byte
+	data               []byte
 }
 
 func (s *Server) messageHeaders(r *request) (m outgoing, err error) {
@@ -160,13 +160,12 @@ func (s *Server) senderLocked(app *Application, m outgoing) (*endpoint, error) {
 // dispatch routes a message. If the error is that of a partial delivery,
 // the payload has been delivered to the reachable recipients.
 func (s *Server) dispatch(app *Application, m outgoing) (*payload, error) {
-	size := int64(len(m.payload))
+	size := int64(len(m.data))
 	chunks := max(1, (size+s.cfg.ChunkSize-1)/s.cfg.ChunkSize)
 	p := &payload{
-		id: newID(), tenantID: m.tenantID, senderID: m.senderID, messageType: m.messageType, contextID: m.contextID,
-		sentAt: m.sentAt, filename: m.filename, teamsetContextID: m.teamsetContextID,
+		outgoing: m, id: newID(),
 		fileAlone: chunks > 1 && s.cfg.FileOrder == FileAlone || chunks == 1 && slices.Contains(s.cfg.FileTypes, m.messageType),
-		data:      m.payload, chunkSize: s.cfg.ChunkSize, digest: sha256.Sum256(m.payload),
+		chunkSize: s.cfg.ChunkSize, digest: sha256.Sum256(m.data),
 	}
 	for chunk := range chunks {
 		p.messageIDs = append(p.messageIDs, newID())
@@ -271,7 +270,7 @@ func (s *Server) Send(req SendRequest) (messageIDs []string, err error) {
 		tenantID: sender.tenant.id, senderID: sender.id,
 		publish: req.Publish || len(req.Recipients) == 0, direct: req.Recipients,
 		messageType: req.MessageType, contextID: req.ContextID, sentAt: sentAt.UTC().Format(time.RFC3339Nano),
-		filename: req.Filename, teamsetContextID: req.TeamsetContextID, payload: req.Payload,
+		filename: req.Filename, teamsetContextID: req.TeamsetContextID, data: req.Payload,
 	})
 	if status, ok := errors.AsType[*StatusError](err); err != nil && (!ok || status.Message != messagePartialDelivery) {
 		return nil, err

@@ -25,19 +25,12 @@ import (
 // payload is one POST /messages. It is immutable except for the last two fields;
 // the bytes are stored once, regardless of the number of receivers.
 type payload struct {
-	id               string
-	tenantID         string
-	senderID         string
-	messageType      string
-	contextID        string
-	sentAt           string // as spelled by the sender
-	received         time.Time
-	filename         string
-	teamsetContextID string
+	outgoing
+	id       string
+	received time.Time
 	// fileAlone means delivery as FILE_RECEIVED alone (Config.FileTypes, FileAlone).
 	fileAlone bool
 
-	data       []byte
 	chunkSize  int64
 	digest     [sha256.Size]byte
 	messageIDs []string            // of the chunks

@@ -99,8 +99,8 @@ func newRegistry() registry {
 // injections are the faults that were injected, the oldest first.
 type injections struct {
 	list   []*Injection
-	last   uint64 // ID
-	stalls int    // active StallStreams calls
+	last   int // ID
+	stalls int // active StallStreams calls
 }
 
 // New starts a server for a test and closes it when the test ends. A mistake in

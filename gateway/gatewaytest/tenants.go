@@ -116,11 +116,7 @@ func (s *Server) changeLocked(t *tenant, change func()) {
 			continue
 		}
 		if list := visible(app, t); !sameButNames(old, list) {
-			s.emitLocked(app, gateway.EventEndpointsListChanged, struct {
-				EventType gateway.EventType            `json:"event_type"`
-				TenantID  string                       `json:"tenant_id"`
-				Endpoints []gateway.TenantEndpointInfo `json:"endpoints"`
-			}{gateway.EventEndpointsListChanged, t.id, list})
+			s.emitLocked(app, gateway.EventEndpointsListChanged, map[string]any{"tenant_id": t.id, "endpoints": list})
 		}
 	}
 }
@@ -140,7 +136,8 @@ func sameButNames(a, b []gateway.TenantEndpointInfo) bool {
 }
 
 // emitLocked appends a lifecycle event to the feed of an application.
-func (s *Server) emitLocked(app *Application, name gateway.EventType, body any) {
+func (s *Server) emitLocked(app *Application, name gateway.EventType, body map[string]any) {
+	body["event_type"] = name
 	data, err := json.Marshal(body)
 	if err != nil { // cannot happen with the types used
 		s.log.Error("gatewaytest: encoding an event failed", "type", name, "error", err)

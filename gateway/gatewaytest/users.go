@@ -49,11 +49,7 @@ func (s *Server) authorize(app *Application, tenant, scope string) error {
 		return nil
 	}
 	app.authorizations = append(app.authorizations, authorization{t, scope})
-	s.emitLocked(app, gateway.EventAuthorizationAdded, struct {
-		EventType gateway.EventType  `json:"event_type"`
-		Tenant    gateway.TenantInfo `json:"tenant"`
-		Scope     string             `json:"scope"`
-	}{gateway.EventAuthorizationAdded, tenantInfo(app, t), scope})
+	s.emitLocked(app, gateway.EventAuthorizationAdded, map[string]any{"tenant": tenantInfo(app, t), "scope": scope})
 	return nil
 }
 
@@ -76,11 +72,7 @@ func (s *Server) revoke(app *Application, tenant, scope string) error {
 	}
 	s.changeLocked(t, func() {
 		app.authorizations = slices.DeleteFunc(app.authorizations, func(a authorization) bool { return a.tenant == t && a.scope == scope })
-		s.emitLocked(app, gateway.EventAuthorizationRevoked, struct {
-			EventType gateway.EventType `json:"event_type"`
-			TenantID  string            `json:"tenant_id"`
-			Scope     string            `json:"scope"`
-		}{gateway.EventAuthorizationRevoked, t.id, scope})
+		s.emitLocked(app, gateway.EventAuthorizationRevoked, map[string]any{"tenant_id": t.id, "scope": scope})
 		if scope != gateway.ScopeEndpointsManage {
 			return
 		}

@@ -82,6 +82,21 @@ func (c *Client) LastCall() CallState {
 	return c.answers.last
 }
 
+// attempted records what an attempt reveals about who answers the operation; failure is nil for a success. The
+// token source does that for the token endpoint, and payload hosts are not part of the service.
+func (a *answers) attempted(op string, streaming bool, failure *Error, now time.Time) {
+	if !streaming {
+		a.called(failure, now)
+	}
+	switch {
+	case op == opPayload:
+	case failure == nil:
+		a.take(op, nil, now)
+	case !errors.Is(failure, ErrToken):
+		a.take(op, failure, now)
+	}
+}
+
 // called records the outcome of an attempt; failure is nil for a success.
 func (a *answers) called(failure *Error, now time.Time) {
 	state := CallState{At: now}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -193,13 +194,15 @@ func (b *attemptBody) Close() error {
 // between reads does not count: a slow consumer does not make the stream
 // idle.
 type idleReader struct {
-	body    *attemptBody
+	body    io.Reader
 	timeout time.Duration
 	timer   *time.Timer
+	heard   atomic.Pointer[time.Time] // when a byte last came, at first when it was made
 }
 
 func newIdleReader(body *attemptBody, timeout time.Duration) *idleReader {
 	r := &idleReader{body: body, timeout: timeout}
+	r.heard.Store(new(time.Now()))
 	if timeout > 0 {
 		r.timer = time.AfterFunc(timeout, func() { body.abort(ErrIdle) })
 		r.timer.Stop()
@@ -213,7 +216,11 @@ func (r *idleReader) Read(p []byte) (int, error) {
 		r.timer.Reset(r.timeout)
 		defer r.timer.Stop()
 	}
-	return r.body.Read(p)
+	n, err := r.body.Read(p)
+	if n > 0 {
+		r.heard.Store(new(time.Now()))
+	}
+	return n, err
 }
 
 // attemptLimit bounds the duration of one attempt. What it limits, and for how long,

@@ -21,8 +21,8 @@ type Client struct {
 	base   string   // base URL without a trailing slash
 	// messages is what all requests that send a message have in common.
 	messages *http.Request
-	names    headerNames
-	common   [2]string // values of User-Agent and Accept-Encoding
+	names    map[string]string // header names on the wire, in canonical form, by key
+	common   [2]string         // values of User-Agent and Accept-Encoding
 
 	tokens  *tokenSource
 	limiter *limiter
@@ -35,27 +35,6 @@ type Client struct {
 
 	warnDeprecated sync.Once
 	closed         atomic.Bool
-}
-
-// headerNames are the header names on the wire, in canonical form.
-type headerNames struct {
-	isPublish, directRecipients, sentTimestamp, endpointID, teamsetContextID,
-	messageType, tenantID, contextID, filename string
-}
-
-func newHeaderNames(service string) headerNames {
-	wire := func(key string) string { return http.CanonicalHeaderKey(HeaderName(service, key)) }
-	return headerNames{
-		isPublish:        wire(KeyIsPublish),
-		directRecipients: wire(KeyDirectRecipients),
-		sentTimestamp:    wire(KeySentTimestamp),
-		endpointID:       wire(KeyEndpointID),
-		teamsetContextID: wire(KeyTeamsetContextID),
-		messageType:      wire(KeyMessageType),
-		tenantID:         wire(KeyTenantID),
-		contextID:        wire(KeyContextID),
-		filename:         wire(KeyFilename),
-	}
 }
 
 // New creates a client. It does not connect; the first call does. The error
@@ -81,10 +60,15 @@ func New(cfg Config) (*Client, error) {
 		origin:   origin,
 		base:     base,
 		messages: messages,
-		names:    newHeaderNames(cfg.ServiceName),
+		names:    map[string]string{},
 		common:   [2]string{cfg.UserAgent, acceptIdentity},
 		limiter:  &limiter{cfg: cfg.RateLimit},
 		answers:  &answers{},
+	}
+	for _, key := range []string{
+		KeyIsPublish, KeyDirectRecipients, KeySentTimestamp, KeyEndpointID, KeyTeamsetContextID, KeyMessageType, KeyTenantID, KeyContextID, KeyFilename,
+	} {
+		c.names[key] = http.CanonicalHeaderKey(HeaderName(cfg.ServiceName, key))
 	}
 	var p pools
 	c.tokenTransport = p.transport(cfg, cfg.Transports.Token, 2)
@@ -140,12 +124,12 @@ func (c *Client) Close() error {
 
 // tenantHeader returns the header for calls that name a tenant.
 func (c *Client) tenantHeader(tenantID string) http.Header {
-	return http.Header{c.names.tenantID: {tenantID}}
+	return http.Header{c.names[KeyTenantID]: {tenantID}}
 }
 
 // tenantOf returns the tenant that a header names, in lower case; empty if it names none.
 func (c *Client) tenantOf(header http.Header) string {
-	if values := header[c.names.tenantID]; len(values) > 0 {
+	if values := header[c.names[KeyTenantID]]; len(values) > 0 {
 		return strings.ToLower(values[0])
 	}
 	return ""

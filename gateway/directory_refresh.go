@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/backoff"
@@ -52,8 +53,10 @@ func (d *Directory) KeepFresh(ctx context.Context, failed func(tenantID string, 
 	// If another KeepFresh is running, leave to it what this one was woken for.
 	defer wakeup.Token(d.wake)
 	runDue(ctx, refreshConcurrency, d.wake, func(now time.Time) (func(), time.Duration) {
-		s, wait := d.nextStale(now)
-		if s == nil {
+		d.mu.Lock()
+		s, found, wait := beginNext(maps.Values(d.stale), now)
+		d.mu.Unlock()
+		if !found {
 			return nil, wait
 		}
 		return func() {
@@ -62,24 +65,6 @@ func (d *Directory) KeepFresh(ctx context.Context, failed func(tenantID string, 
 			}
 		}, 0
 	})
-}
-
-// nextStale returns a tenant that is due, marked busy, or how long to wait. Tenants
-// with the fewest failures go first, so that no number of failing tenants
-// delays one that works.
-func (d *Directory) nextStale(now time.Time) (next *staleTenant, wait time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	wait = maxIdle
-	for _, s := range d.stale {
-		if s.isDue(now, &wait) && (next == nil || s.failures < next.failures) {
-			next = s
-		}
-	}
-	if next != nil {
-		next.begin()
-	}
-	return next, wait
 }
 
 // refresh makes one attempt for a tenant that is marked busy.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"time"
 )
@@ -14,20 +15,30 @@ type job struct {
 	busy     bool // the call is in progress
 }
 
-// isDue reports whether the call is to be made now. If it is to be made later, it lowers wait to the time until then.
-func (j *job) isDue(now time.Time, wait *time.Duration) bool {
-	if !j.pending || j.busy {
-		return false
-	}
-	left := j.due.Sub(now)
-	if left > 0 {
-		*wait = min(*wait, left)
-	}
-	return left <= 0
-}
-
 // begin marks the call as in progress.
 func (j *job) begin() { j.busy, j.pending = true, false }
+
+func (j *job) state() *job { return j }
+
+// beginNext returns a call that is due, marked as in progress, or none and how long to wait. Those with the fewest
+// failures go first, so that no number of failing ones delays one that works.
+func beginNext[J interface{ state() *job }](jobs iter.Seq[J], now time.Time) (next J, found bool, wait time.Duration) {
+	wait = maxIdle
+	for candidate := range jobs {
+		j := candidate.state()
+		switch left := j.due.Sub(now); {
+		case !j.pending || j.busy:
+		case left > 0:
+			wait = min(wait, left)
+		case !found || j.failures < next.state().failures:
+			next, found = candidate, true
+		}
+	}
+	if found {
+		next.state().begin()
+	}
+	return next, found, wait
+}
 
 // maxIdle is how long runDue waits when nothing is pending: work that comes wakes it.
 const maxIdle = time.Hour

@@ -169,7 +169,7 @@ func (x *exchange) try(ctx context.Context) {
 		return
 	}
 	x.done, x.failure = failure == nil, failure
-	x.note(failure)
+	x.c.answers.attempted(x.req.op, x.req.streaming, failure, time.Now())
 	if failure == nil {
 		return
 	}
@@ -181,23 +181,6 @@ func (x *exchange) try(ctx context.Context) {
 	x.again = retry
 	x.c.cfg.Logger.DebugContext(ctx, "gateway: request failed",
 		"operation", x.req.op, "attempt", x.attempts, "status", failure.StatusCode, "retryable", retry, "reason", reason)
-}
-
-// note records what an attempt reveals about who answers the operation. The
-// token source does that for the token endpoint, and payload hosts are not part of
-// the service.
-func (x *exchange) note(failure *Error) {
-	now := time.Now()
-	if !x.req.streaming {
-		x.c.answers.called(failure, now)
-	}
-	switch {
-	case x.req.op == opPayload:
-	case failure == nil:
-		x.c.answers.take(x.req.op, nil, now)
-	case !errors.Is(failure, ErrToken):
-		x.c.answers.take(x.req.op, failure, now)
-	}
 }
 
 func (x *exchange) result(ctx context.Context) (*exchange, error) {

@@ -68,16 +68,14 @@ type limiter struct {
 	cfg RateLimitConfig
 
 	mu       sync.Mutex
-	rate     float64   // 0: no limit
-	ceiling  float64   // the rate that was too high
-	grownAt  time.Time // when rate was last updated
+	known    RateLimitState // what is counted: Rejected, LastRejected and LastWaited
+	rate     float64        // 0: no limit
+	ceiling  float64        // the rate that was too high
+	grownAt  time.Time      // when rate was last updated
 	pauseEnd time.Time
 	next     time.Time // when the next request may start
 	inARow   int
-	rejected int64
-	lastAt   time.Time
 	waiting  int // requests
-	waitedAt time.Time
 
 	tenants limitedTenants
 
@@ -116,7 +114,7 @@ func (l *limiter) wait(ctx context.Context) (time.Time, error) {
 		err := backoff.Sleep(ctx, at.Sub(now))
 		l.mu.Lock()
 		l.waiting--
-		l.waitedAt = time.Now()
+		l.known.LastWaited = time.Now()
 		l.mu.Unlock()
 		if err != nil {
 			return time.Time{}, err
@@ -154,8 +152,8 @@ func (l *limiter) reject(started time.Time, tenant string, retryAfter time.Durat
 	defer l.mu.Unlock()
 	now := time.Now()
 	stale := started.Before(l.lastCut())
-	l.rejected++
-	l.lastAt = now
+	l.known.Rejected++
+	l.known.LastRejected = now
 	if l.isOwn(now, stale, tenant) {
 		return
 	}
@@ -226,7 +224,8 @@ func (l *limiter) state() RateLimitState {
 	defer l.mu.Unlock()
 	now := time.Now()
 	l.grow(now)
-	s := RateLimitState{Limited: l.rate > 0, Rate: l.rate, Rejected: l.rejected, LastRejected: l.lastAt, LastWaited: l.waitedAt}
+	s := l.known
+	s.Limited, s.Rate = l.rate > 0, l.rate
 	if l.waiting > 0 {
 		s.LastWaited = now
 	}

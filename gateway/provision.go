@@ -318,27 +318,19 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	return nil
 }
 
-// next returns a call that is due, marked busy, or how long to wait. Tenants with the fewest failures go first, so
-// that no number of failing tenants delays one that works.
+// next returns a call that is due, marked busy, or how long to wait: the list first.
 func (p *Provisioner) next(ctx context.Context, now time.Time) (call func(), wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait = maxIdle
-	if p.listing.isDue(now, &wait) {
-		p.listing.begin()
+	_, found, wait := beginNext(slices.Values([]*job{&p.listing}), now)
+	if found {
 		return func() { p.refresh(ctx) }, 0
 	}
-	var first *provisionTenant
-	for _, t := range p.tenants {
-		if t.isDue(now, &wait) && (first == nil || t.failures < first.failures) {
-			first = t
-		}
+	t, found, left := beginNext(maps.Values(p.tenants), now)
+	if !found {
+		return nil, min(wait, left)
 	}
-	if first == nil {
-		return nil, wait
-	}
-	first.begin()
-	return func() { _ = p.attempt(ctx, first) }, 0 // reported by attempt
+	return func() { _ = p.attempt(ctx, t) }, 0 // reported by attempt
 }
 
 // refresh lists the tenants and queues the work in them.

@@ -37,7 +37,7 @@ func (x *exchange) unlessDuplicate(e *Error) *Error {
 	if x.req.op != opSend || e.StatusCode != http.StatusBadRequest {
 		return e
 	}
-	contextID := x.req.header[x.c.names.contextID][0]
+	contextID := x.req.header[x.c.names[KeyContextID]][0]
 	if !strings.EqualFold(trimmed(e.Message), messageDuplicate+contextID) {
 		return e
 	}

@@ -132,20 +132,18 @@ func (c *Client) messageHeader(r *SendMessageRequest) http.Header {
 		h[name] = values[len(values)-1 : len(values) : len(values)]
 	}
 	set("Content-Type", "application/octet-stream")
-	set(c.names.isPublish, strconv.FormatBool(r.IsPublish))
-	set(c.names.sentTimestamp, r.SentAt.UTC().Format(time.RFC3339Nano))
-	set(c.names.endpointID, r.EndpointID)
-	set(c.names.messageType, r.MessageType)
-	set(c.names.tenantID, r.TenantID)
-	set(c.names.contextID, r.ContextID)
-	if len(r.DirectRecipients) > 0 {
-		set(c.names.directRecipients, strings.Join(r.DirectRecipients, ","))
-	}
-	if r.TeamsetContextID != "" {
-		set(c.names.teamsetContextID, r.TeamsetContextID)
-	}
-	if r.Filename != "" {
-		set(c.names.filename, r.Filename)
+	set(c.names[KeyIsPublish], strconv.FormatBool(r.IsPublish))
+	set(c.names[KeySentTimestamp], r.SentAt.UTC().Format(time.RFC3339Nano))
+	set(c.names[KeyEndpointID], r.EndpointID)
+	set(c.names[KeyMessageType], r.MessageType)
+	set(c.names[KeyTenantID], r.TenantID)
+	set(c.names[KeyContextID], r.ContextID)
+	for _, optional := range [...]struct{ key, value string }{
+		{KeyDirectRecipients, strings.Join(r.DirectRecipients, ",")}, {KeyTeamsetContextID, r.TeamsetContextID}, {KeyFilename, r.Filename},
+	} {
+		if optional.value != "" {
+			set(c.names[optional.key], optional.value)
+		}
 	}
 	return h
 }

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/agrimill/agrimill/internal/sse"
@@ -43,7 +42,7 @@ type EventStream struct {
 	ctx    context.Context // the caller's; ends the stream
 	body   *attemptBody
 	events *sse.Reader
-	heard  *heardReader
+	source *idleReader
 }
 
 // ReceiveEvents opens an event stream and returns when the response head has arrived,
@@ -82,29 +81,8 @@ func (c *Client) ReceiveEvents(ctx context.Context, req ReceiveEventsRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	heard := &heardReader{from: newIdleReader(x.stream, c.cfg.StreamIdleTimeout)}
-	heard.mark()
-	return &EventStream{ctx: ctx, body: x.stream, events: sse.NewReader(heard, c.cfg.MaxEventSize), heard: heard}, nil
-}
-
-// heardReader remembers when a byte last came.
-type heardReader struct {
-	from io.Reader
-	at   atomic.Pointer[time.Time]
-}
-
-func (r *heardReader) mark() {
-	now := time.Now()
-	r.at.Store(&now)
-}
-
-// Read implements io.Reader.
-func (r *heardReader) Read(p []byte) (int, error) {
-	n, err := r.from.Read(p)
-	if n > 0 {
-		r.mark()
-	}
-	return n, err
+	source := newIdleReader(x.stream, c.cfg.StreamIdleTimeout)
+	return &EventStream{ctx: ctx, body: x.stream, events: sse.NewReader(source, c.cfg.MaxEventSize), source: source}, nil
 }
 
 func acceptEventStream(resp *http.Response) error {
@@ -175,7 +153,7 @@ func (s *EventStream) Retry() (time.Duration, bool) { return s.events.Retry() }
 // LastHeard returns when the service last sent anything on this stream that Next has read, be it
 // only a comment that keeps the connection alive, and before that, when the stream was opened. It
 // may be called from any goroutine.
-func (s *EventStream) LastHeard() time.Time { return *s.heard.at.Load() }
+func (s *EventStream) LastHeard() time.Time { return *s.source.heard.Load() }
 
 // Close ends the stream; a pending Next returns [ErrClosed]. It is
 // idempotent and may be called at any time.

@@ -321,9 +321,8 @@ func TestLastHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		reader, writer := io.Pipe()
-		r := &heardReader{from: reader}
-		r.mark()
-		stream := &EventStream{heard: r}
+		r := newIdleReader(&attemptBody{body: reader, ctx: t.Context()}, 0)
+		stream := &EventStream{source: r}
 		for _, part := range []string{": still here\n\n", "event: X\n"} {
 			if got := stream.LastHeard(); !got.Equal(began) {
 				t.Errorf("heard %v ago, want %v", time.Since(got), time.Since(began))

@@ -263,12 +263,7 @@ func (c *Config) pingInterval() time.Duration {
 
 // ErrConfig is matched by the errors of [Config.Validate], [ProvisionerConfig.Validate]
 // and the constructors. It matches [ErrInvalid].
-var ErrConfig error = configError{}
-
-type configError struct{}
-
-func (configError) Error() string        { return "gateway: invalid configuration" }
-func (configError) Is(target error) bool { return target == ErrInvalid }
+var ErrConfig error = &subSentinel{"gateway: invalid configuration", ErrInvalid}
 
 // Validate reports every field with an invalid value; the error matches
 // [ErrConfig]. Zero values stand for the defaults.

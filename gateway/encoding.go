@@ -1,8 +1,8 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 )
 
@@ -10,18 +10,6 @@ import (
 // would delay events until its window is full, and payload sizes must be those of
 // the payload itself.
 const acceptIdentity = "identity"
-
-// contentEncodingError is a response with an unrequested encoding. It
-// matches [ErrContentEncoding] and [ErrBadResponse].
-type contentEncodingError struct{ coding string }
-
-func (e *contentEncodingError) Error() string {
-	return ErrContentEncoding.Error() + ": " + strconv.QuoteToASCII(e.coding)
-}
-
-func (e *contentEncodingError) Is(target error) bool {
-	return target == ErrContentEncoding || target == ErrBadResponse
-}
 
 // checkEncoding rejects a response that has a content encoding.
 func checkEncoding(h http.Header) error {
@@ -32,7 +20,7 @@ func checkEncoding(h http.Header) error {
 				if len(coding) > 20 { // no registered one is that long; it may be anything
 					coding = "unknown"
 				}
-				return &contentEncodingError{coding: coding}
+				return fmt.Errorf("%w: %+q", ErrContentEncoding, coding)
 			}
 		}
 	}

@@ -64,7 +64,7 @@ var (
 	ErrBadResponse = errors.New("bad response")
 	// ErrContentEncoding: the response has a Content-Encoding that was not requested,
 	// so an intermediary compresses. It also matches [ErrBadResponse].
-	ErrContentEncoding = errors.New("unexpected content encoding")
+	ErrContentEncoding error = &subSentinel{"unexpected content encoding", ErrBadResponse}
 	// ErrRedirect: a redirect was refused because it leads to another host,
 	// another scheme or a private address, changes the method, or exceeds the limit.
 	ErrRedirect = errors.New("redirect refused")
@@ -87,6 +87,15 @@ var (
 	// ErrClosed: the client or the stream has been closed.
 	ErrClosed = errors.New("closed")
 )
+
+// subSentinel is a sentinel that matches another one, too.
+type subSentinel struct {
+	text string
+	of   error
+}
+
+func (e *subSentinel) Error() string { return e.text }
+func (e *subSentinel) Unwrap() error { return e.of }
 
 // Error is the error of one operation. It reports the operation, what the service
 // answered, and why it failed; it contains no token, secret or payload.

@@ -84,29 +84,8 @@ func (c *Client) OpenPayload(ctx context.Context, uri string, size int64) (*Payl
 }
 
 func (c *Client) payloadTooLarge() error {
-	return &payloadError{kind: ErrTooLarge, detail: "more than " + strconv.FormatInt(c.cfg.MaxPayloadSize, 10) + " bytes"}
+	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.cfg.MaxPayloadSize)
 }
-
-// payloadError is a failure of a download above the connection.
-type payloadError struct {
-	kind   error
-	detail string
-	cause  error
-}
-
-func (e *payloadError) Error() string {
-	s := e.kind.Error()
-	if e.detail != "" {
-		s += ": " + e.detail
-	}
-	if e.cause != nil {
-		s += ": " + e.cause.Error()
-	}
-	return s
-}
-
-func (e *payloadError) Unwrap() error        { return e.cause }
-func (e *payloadError) Is(target error) bool { return target == e.kind }
 
 // PayloadReader streams a payload. If a connection breaks or goes silent, the download
 // is resumed at the same position, provided that the host supports ranges. Read returns
@@ -220,7 +199,7 @@ func (r *PayloadReader) read(p []byte) (int, error) {
 func (r *PayloadReader) atEnd() error {
 	var one [1]byte
 	if n, _ := io.ReadAtLeast(r.reader, one[:], 1); n > 0 {
-		return &payloadError{kind: ErrPayloadSize, detail: "it continues after " + strconv.FormatInt(r.size, 10) + " bytes"}
+		return fmt.Errorf("%w: it continues after %d bytes", ErrPayloadSize, r.size)
 	}
 	return io.EOF
 }
@@ -233,11 +212,7 @@ func (r *PayloadReader) resume() error {
 	}
 	_ = r.body.Close()
 	truncated := func(why string) error {
-		return &payloadError{
-			kind:   ErrPayloadTruncated,
-			detail: fmt.Sprintf("%s after %d of %s bytes", why, r.offset, sizeText(r.size)),
-			cause:  cause,
-		}
+		return fmt.Errorf("%w: %s after %d of %s bytes: %w", ErrPayloadTruncated, why, r.offset, sizeText(r.size), cause)
 	}
 	// A response that ended as if it were complete may be something else, such as
 	// an error page, which must not be continued with the payload.
@@ -320,7 +295,7 @@ func (r *PayloadReader) accept(resp *http.Response) error {
 	case r.size < 0 && isWebPage(mediaType(resp.Header)): // nothing else would tell it from the payload
 		return errWebPage()
 	case r.size >= 0 && length >= 0 && length != r.size:
-		return &payloadError{kind: ErrPayloadSize, detail: fmt.Sprintf("%d bytes announced, %d offered", r.size, length)}
+		return fmt.Errorf("%w: %d bytes announced, %d offered", ErrPayloadSize, r.size, length)
 	case length > r.c.cfg.MaxPayloadSize:
 		return r.c.payloadTooLarge()
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
 )
 
 const opToken = "get access token"
@@ -34,17 +35,15 @@ type tokenSource struct {
 
 	base   context.Context // ends with the client
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // the request in flight
+	calls  singleflight.Group // the request in flight
 
 	mu       sync.Mutex
 	token    *accessToken // nil if there is none
 	refused  *accessToken // the latest token that the service refused
 	doubted  bool         // refused has been returned again since, and was not used
-	current  *tokenFetch
 	failure  error
 	failures int
 	notAgain time.Time
-	closed   bool
 
 	// Replacing a token that the service refuses for one call, because of its tenant, does not help
 	// and must not go on for ever.
@@ -60,13 +59,6 @@ type accessToken struct {
 	renew, expires time.Time
 	// accepted is when the latest request was sent that the service has accepted it for, in Unix nanoseconds.
 	accepted atomic.Int64
-}
-
-// tokenFetch is one request for a token; its fields are written before done closes.
-type tokenFetch struct {
-	done  chan struct{}
-	token *accessToken
-	err   error
 }
 
 func newTokenSource(cfg Config, rt http.RoundTripper, answers *answers) *tokenSource {
@@ -86,37 +78,28 @@ func newTokenSource(cfg Config, rt http.RoundTripper, answers *answers) *tokenSo
 func (s *tokenSource) get(ctx context.Context, refused string) (*accessToken, error) {
 	s.mu.Lock()
 	now := time.Now()
-	valid := s.token != nil && s.token.value != refused && (s.token.expires.IsZero() || now.Before(s.token.expires))
-	f := s.current
+	token, err := s.token, s.failure
+	valid := token != nil && token.value != refused && (token.expires.IsZero() || now.Before(token.expires))
+	var fetched <-chan singleflight.Result
 	switch {
-	case s.closed:
-		s.mu.Unlock()
-		return nil, ErrClosed
-	case valid && (s.token.expires.IsZero() || now.Before(s.token.renew)):
-		defer s.mu.Unlock()
-		return s.token, nil
-	case f != nil:
-	case s.failure == nil || !now.Before(s.notAgain):
-		f = &tokenFetch{done: make(chan struct{})}
-		s.current = f
-		s.wg.Add(1)
+	case s.base.Err() != nil:
+		token, valid, err = nil, false, ErrClosed
+	case valid && (token.expires.IsZero() || now.Before(token.renew)):
+	case err == nil || !now.Before(s.notAgain):
 		// Ends after the token timeout at the latest; close cancels it and waits.
-		go s.run(f)
-	case !valid:
-		defer s.mu.Unlock()
-		return nil, s.failure
-	}
-	if valid {
-		defer s.mu.Unlock()
-		return s.token, nil
+		fetched = s.calls.DoChan("", s.request)
 	}
 	s.mu.Unlock()
+	switch {
+	case valid:
+		return token, nil
+	case fetched == nil:
+		return nil, err
+	}
 	select {
-	case <-f.done:
-		if f.err != nil {
-			return nil, f.err
-		}
-		return f.token, nil
+	case result := <-fetched:
+		token, _ = result.Val.(*accessToken)
+		return token, result.Err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -165,8 +148,11 @@ func (s *tokenSource) again(token string) bool {
 	return s.foreign && s.refused != nil && s.refused.value == token
 }
 
-func (s *tokenSource) run(f *tokenFetch) {
-	defer s.wg.Done()
+// request obtains a token and takes in what comes of that.
+func (s *tokenSource) request() (any, error) {
+	if s.base.Err() != nil {
+		return nil, ErrClosed
+	}
 	ctx, cancel := context.WithTimeout(s.base, s.timeout)
 	defer cancel()
 	token, err := s.fetch(ctx)
@@ -177,8 +163,6 @@ func (s *tokenSource) run(f *tokenFetch) {
 	if err == nil && !s.acceptsLocked(token) {
 		token, err = nil, errSameToken()
 	}
-	f.token, f.err = token, err
-	s.current = nil
 	s.failure = err
 	if err == nil {
 		s.token = token
@@ -197,7 +181,7 @@ func (s *tokenSource) run(f *tokenFetch) {
 	}
 	s.mu.Unlock()
 	s.answers.take(opToken, err, time.Now())
-	close(f.done)
+	return token, err
 }
 
 // acceptsLocked decides about a token that may be the one that was refused last.
@@ -224,11 +208,8 @@ func errSameToken() error {
 
 // close cancels the request in flight and waits for it.
 func (s *tokenSource) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
 	s.cancel()
-	s.wg.Wait()
+	_, _, _ = s.calls.Do("", s.request) // another one fails at once, and asks nobody
 }
 
 // expiryMargin is how long before its expiry a token is replaced; at most half of its lifetime.

@@ -134,7 +134,6 @@ type History struct {
 	since    int64 // began, in Unix nanoseconds
 	routes   map[string]*series
 	slots    [MaxRoutes]*series // the same
-	latest   *series            // that an entry was of
 	mark     journal.Mark
 	timed    bool // there is a journal
 	lost     time.Time
@@ -244,7 +243,7 @@ func (h *History) forget(now time.Time) {
 			continue
 		}
 		delete(h.routes, name)
-		h.slots[s.slot], h.latest = nil, nil
+		h.slots[s.slot] = nil
 		h.others.drop(s.slot)
 		for _, o := range h.owners {
 			if o.drop(s.slot) {
@@ -283,14 +282,9 @@ func (h *History) entry(p *journal.Entry) {
 	}
 	key := maphash.Bytes(h.seed, id)
 	if route := p.Route(); len(route) > 0 {
-		s := h.latest
-		if s == nil || s.name != string(route) {
-			if s = h.routes[string(route)]; s == nil {
-				return
-			}
-			h.latest = s
+		if s := h.routes[string(route)]; s != nil {
+			h.onRoute(p, s, key)
 		}
-		h.onRoute(p, s, key)
 		return
 	}
 	a := h.arrived.get(key)

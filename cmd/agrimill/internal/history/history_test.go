@@ -347,7 +347,7 @@ func TestQuantiles(t *testing.T) {
 // Neither routes nor messages that are never finished take more than their bound, and a journal that is too small is told.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFarm(t, journal.Config{MaxEntries: 64})
+		f := newFarm(t, journal.Config{MaxBytes: 8 << 10})
 		f.update()
 		for i := range 200 {
 			f.receive(fmt.Sprint("never finished ", i))
@@ -390,7 +390,7 @@ func TestWithoutJournal(t *testing.T) {
 }
 
 func TestConcurrently(t *testing.T) {
-	f := newFarm(t, journal.Config{MaxEntries: 500})
+	f := newFarm(t, journal.Config{MaxBytes: 64 << 10})
 	f.counts["farm"] = &history.Counts{}
 	var all sync.WaitGroup
 	for i := range 4 {

@@ -1,7 +1,9 @@
 package history
 
 import (
+	"cmp"
 	"math/bits"
+	"slices"
 	"time"
 )
 
@@ -34,51 +36,33 @@ func (r Range) Duration() time.Duration { return r.Step() * time.Duration(r.Peri
 // number is that of the period of a time in Unix nanoseconds, counted from 1970.
 func (r Range) number(at int64) int64 { return at / int64(r.Step()) }
 
-// ring is a series of periods, the newest of which have replaced the oldest.
-type ring struct {
-	periods []period // by their number modulo how many there are; nil until there is one
-}
+// ring is a series of periods, oldest first, the newest of which have replaced the oldest.
+type ring []*period
 
 // at returns the period of a time in Unix nanoseconds; nil if that is too old.
-func (r *ring) at(of Range, at int64) *period {
-	number := of.number(at)
-	p := r.place(of, number)
-	switch {
-	case number > p.number:
-		*p = period{number: number, backlog: -1, age: -1}
-	case number < p.number:
-		return nil
-	}
-	return p
-}
+func (r *ring) at(of Range, at int64) *period { return r.place(of, of.number(at)) }
 
-// place returns the place of a number. There is room for few periods at first: a route that is renamed with each reload leaves
-// a history of a minute each time, and should not leave the room for a day.
+// place returns the period of a number; nil if that is too old.
 func (r *ring) place(of Range, number int64) *period {
-	for {
-		if len(r.periods) > 0 {
-			p := &r.periods[number%int64(len(r.periods))]
-			if apart := max(number-p.number, p.number-number); p.number == 0 || apart == 0 || apart >= int64(of.Periods()) || len(r.periods) == of.Periods() {
-				return p
-			}
+	i, found := slices.BinarySearchFunc(*r, number, func(p *period, number int64) int { return cmp.Compare(p.number, number) })
+	if !found {
+		if last := len(*r) - 1; last >= 0 && (*r)[last].number-number >= int64(of.Periods()) {
+			return nil
 		}
-		before := r.periods
-		r.periods = make([]period, min(max(2, 2*len(before)), of.Periods()))
-		for i := range before {
-			if p := &before[i]; p.number != 0 {
-				*r.place(of, p.number) = *p
-			}
+		tooOld := 0
+		for tooOld < i && number-(*r)[tooOld].number >= int64(of.Periods()) {
+			tooOld++
 		}
+		i -= tooOld
+		*r = slices.Insert(slices.Delete(*r, 0, tooOld), i, &period{number: number, backlog: -1, age: -1})
 	}
+	return (*r)[i]
 }
 
 // each calls f with the periods from a time on, in Unix nanoseconds, to the period of another one, oldest first.
-func (r *ring) each(of Range, from, to int64, f func(*period)) {
-	if r.periods == nil {
-		return
-	}
-	for number := of.number(from); number <= of.number(to); number++ {
-		if p := &r.periods[number%int64(len(r.periods))]; p.number == number {
+func (r ring) each(of Range, from, to int64, f func(*period)) {
+	for _, p := range r {
+		if p.number >= of.number(from) && p.number <= of.number(to) {
 			f(p)
 		}
 	}

@@ -38,7 +38,7 @@ func TestRenamedRoutesTakeWhatTheyHad(t *testing.T) {
 	kept := 0
 	count := func(s *series) {
 		for _, ring := range s.periods {
-			kept += len(ring.periods)
+			kept += len(ring)
 		}
 	}
 	for _, s := range h.routes {

@@ -113,23 +113,14 @@ func start(r Range, number int64) time.Time { return time.Unix(0, number*int64(r
 // record returns the sum of series of the route s from one time to another one.
 func (s *series) record(r Range, from, to time.Time, of []*series) RouteRecord {
 	record := RouteRecord{Name: s.name, FromGateway: s.inward, Periods: []Period{}}
-	first := r.number(from.UnixNano())
-	all := period{number: first, backlog: -1, age: -1}
-	periods := make([]period, r.Periods())
+	all := period{number: r.number(from.UnixNano()), backlog: -1, age: -1}
+	var sum ring
 	for _, share := range of {
-		share.periods[r].each(r, from.UnixNano(), to.UnixNano(), func(p *period) {
-			sum := &periods[p.number-first]
-			if sum.number == 0 {
-				*sum = period{number: p.number, backlog: -1, age: -1}
-			}
-			sum.add(p)
-		})
+		share.periods[r].each(r, from.UnixNano(), to.UnixNano(), func(p *period) { sum.place(r, p.number).add(p) })
 	}
-	for i := range periods {
-		if p := &periods[i]; p.number != 0 {
-			record.Periods = append(record.Periods, p.show(r))
-			all.add(p)
-		}
+	for _, p := range sum {
+		record.Periods = append(record.Periods, p.show(r))
+		all.add(p)
 	}
 	record.Total = all.show(r)
 	return record

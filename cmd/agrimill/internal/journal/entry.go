@@ -137,11 +137,11 @@ type record struct {
 	partition int32
 
 	present uint32 // a bit for each text that is there
-	n, size int
-	texts   [numTexts]string // those that are there, in the order of the constants
+	size    int
+	texts   [numTexts]string
 }
 
-// set adds a text. Those with smaller numbers come first.
+// set adds a text.
 func (r *record) set(t text, value string) {
 	if value == "" {
 		return
@@ -150,8 +150,7 @@ func (r *record) set(t text, value string) {
 		value = clip(value, t.limit())
 	}
 	r.present |= 1 << t
-	r.texts[r.n] = value
-	r.n++
+	r.texts[t] = value
 	r.size += len(value) + 3
 }
 
@@ -332,7 +331,8 @@ func (r *record) append(data []byte, at int64) []byte {
 		}
 	}
 	data[head+headSize-1] = numbers
-	for _, s := range r.texts[:r.n] {
+	for present := r.present; present != 0; present &= present - 1 {
+		s := r.texts[bits.TrailingZeros32(present)]
 		if len(s) < 0x80 { // as nearly always: a varint of one byte, without a call
 			data = append(data, byte(len(s)))
 		} else {

@@ -86,7 +86,7 @@ func TestFileOfAKilledProcess(t *testing.T) {
 func TestBoundsOfFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.bbolt")
 	d := &diary{t: t, now: time.Date(2026, 4, 1, 6, 0, 0, 0, time.UTC)}
-	cfg := journal.Config{MaxEntries: 160, MaxAge: time.Hour}
+	cfg := journal.Config{MaxBytes: 16 << 10, MaxAge: time.Hour}
 	for range 4 {
 		d.reopen(cfg, path)
 		for range 100 {
@@ -97,7 +97,7 @@ func TestBoundsOfFile(t *testing.T) {
 	}
 	d.reopen(cfg, path)
 	stats := d.Stats()
-	if stats.Entries > 160 || stats.Entries < 100 {
+	if stats.Bytes > cfg.MaxBytes || stats.Entries < 50 {
 		t.Errorf("%+v", stats)
 	}
 	if want := d.now.Add(-time.Duration(stats.Entries) * time.Millisecond); !stats.Since.Equal(want) {

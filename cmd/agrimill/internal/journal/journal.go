@@ -20,9 +20,8 @@ import (
 
 // Defaults of Config.
 const (
-	DefaultMaxEntries = 200_000
-	DefaultMaxBytes   = 32 << 20
-	DefaultMaxAge     = 24 * time.Hour
+	DefaultMaxBytes = 32 << 20
+	DefaultMaxAge   = 24 * time.Hour
 )
 
 var (
@@ -35,9 +34,6 @@ var (
 // Config bounds a Journal. Whichever bound is reached first, the oldest entries are dropped, up to
 // a sixteenth of all at a time.
 type Config struct {
-	// MaxEntries is how many entries are kept. A message that is stored and confirmed has
-	// five. Default 200,000.
-	MaxEntries int `yaml:"-"`
 	// MaxBytes is how much memory they may take. Default 32 MiB.
 	MaxBytes int `yaml:"max_bytes" unit:"bytes"`
 	// MaxAge is how long they are kept. Default 24 hours; a negative age keeps nothing, so that
@@ -66,13 +62,12 @@ func (c Config) WithDefaults() Config {
 // Validate reports every field whose value is not allowed; the error matches [ErrConfig].
 func (c Config) Validate() error {
 	var e validate.Errors
-	validate.NotNegative(&e, "MaxEntries", c.MaxEntries)
 	validate.NotNegative(&e, "MaxBytes", c.MaxBytes)
 	return e.Err(ErrConfig)
 }
 
 func (c *Config) setDefaults() {
-	c.MaxEntries, c.MaxBytes, c.MaxAge = cmp.Or(c.MaxEntries, DefaultMaxEntries), cmp.Or(c.MaxBytes, DefaultMaxBytes), cmp.Or(c.MaxAge, DefaultMaxAge)
+	c.MaxBytes, c.MaxAge = cmp.Or(c.MaxBytes, DefaultMaxBytes), cmp.Or(c.MaxAge, DefaultMaxAge)
 }
 
 // Route is a route from the gateway.
@@ -260,7 +255,7 @@ func (j *Journal) add(r *record) {
 	current.last = now
 	j.entries++
 	j.added++
-	if j.entries > j.cfg.MaxEntries || j.bytes > j.cfg.MaxBytes || now > j.pruneAt {
+	if j.bytes > j.cfg.MaxBytes || now > j.pruneAt {
 		j.prune(now, 0)
 	}
 }
@@ -268,8 +263,7 @@ func (j *Journal) add(r *record) {
 // current returns the segment that has room for so many bytes; nil if there is none. The caller holds mu.
 func (j *Journal) current(n int) *segment {
 	if last := len(j.segments) - 1; last >= 0 {
-		s := j.segments[last]
-		if len(s.data)+n <= cap(s.data) && s.entries < max(j.cfg.MaxEntries/16, 1) {
+		if s := j.segments[last]; len(s.data)+n <= cap(s.data) {
 			return s
 		}
 	}
@@ -292,7 +286,7 @@ func (j *Journal) prune(now int64, room int) {
 	n := 0
 	for n < len(j.segments) {
 		s := j.segments[n]
-		tooMuch := n < len(j.segments)-1 && (j.bytes+room > j.cfg.MaxBytes || j.entries > j.cfg.MaxEntries)
+		tooMuch := n < len(j.segments)-1 && j.bytes+room > j.cfg.MaxBytes
 		if !tooMuch && now-s.last <= int64(j.cfg.MaxAge) {
 			break
 		}

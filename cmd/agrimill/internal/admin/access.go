@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -105,16 +104,12 @@ func (a *access) mayRead(r *http.Request) verdict {
 	return a.check(r)
 }
 
-// reading passes requests on that may read.
-func (s *Server) reading(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch v := s.access.mayRead(r); v {
-		case accepted, reads:
-			next.ServeHTTP(w, r)
-		default:
-			s.refuse(w, r, v, "request")
-		}
-	})
+// reading refuses requests that may not read.
+func (s *Server) reading(r *http.Request) error {
+	if v := s.access.mayRead(r); v != accepted && v != reads {
+		return s.refusal(r, v, "request")
+	}
+	return nil
 }
 
 // tells reports whether the response to a probe may have reasons.
@@ -123,37 +118,32 @@ func (s *Server) tells(r *http.Request) bool {
 	return v == accepted || v == reads
 }
 
-// authorized checks whether a request has the token for what it wants to do or see, and responds if it
-// has not.
-func (s *Server) authorized(w http.ResponseWriter, r *http.Request, what string) bool {
-	if !s.access.writes() {
-		writeProblem(w, http.StatusForbidden, what+" is disabled: no token is configured")
-		return false
+// authorized refuses requests without the token for what they want to do or see.
+func (s *Server) authorized(what string) check {
+	return func(r *http.Request) error {
+		if !s.access.writes() {
+			return problem{status: http.StatusForbidden, Text: what + " is disabled: no token is configured"}
+		}
+		if v := s.access.check(r); v != accepted {
+			return s.refusal(r, v, what)
+		}
+		return nil
 	}
-	v := s.access.check(r)
-	if v != accepted {
-		s.refuse(w, r, v, what)
-	}
-	return v == accepted
 }
 
-// refuse responds to a request without the token that it needs.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, v verdict, what string) {
+// refusal is the response to a request without the token that it needs.
+func (s *Server) refusal(r *http.Request, v verdict, what string) error {
 	switch v {
 	case limited:
-		w.Header().Set("Retry-After", strconv.Itoa(int(tokenInterval/time.Second)))
-		writeProblem(w, http.StatusTooManyRequests, "too many wrong tokens; try again later")
-		return
+		return problem{http.StatusTooManyRequests, tokenInterval, "too many wrong tokens; try again later"}
 	case reads:
-		writeProblem(w, http.StatusForbidden, "this token may only read")
-		return
+		return problem{status: http.StatusForbidden, Text: "this token may only read"}
 	case refused:
 		// Only wrong tokens are logged, so that requests without one cannot flood the log.
 		s.log.Warn("admin: rejected a "+what+" with a wrong token", "remote", r.RemoteAddr)
 	case accepted, missing:
 	}
-	w.Header().Set("WWW-Authenticate", `Bearer realm="agrimill"`)
-	writeProblem(w, http.StatusUnauthorized, "the token is missing or wrong")
+	return problem{status: http.StatusUnauthorized, Text: "the token is missing or wrong"}
 }
 
 // verdict is the result of checking a request's token.

@@ -23,49 +23,31 @@ const (
 	maxWhyNot = 5
 )
 
-// serveContents tells what is in the payload of a message that the journal knows, from where it was stored.
-func (s *Server) serveContents(w http.ResponseWriter, r *http.Request) {
-	if !s.authorized(w, r, "preview") {
-		return
-	}
+// contents tells what is in the payload of a message that the journal knows, from where it was stored.
+func (s *Server) contents(r *http.Request) (any, error) {
 	id, endpoint := r.URL.Query().Get("id"), r.URL.Query().Get("endpoint")
 	if id == "" {
-		writeProblem(w, http.StatusBadRequest, "id must be a UUID or message ID")
-		return
+		return nil, badRequest("id must be a UUID or message ID")
 	}
 	known := s.source.Journal()
 	if known == nil {
-		writeProblem(w, http.StatusNotFound, "there is no journal (journal.max_age is off), so where messages are stored is not known")
-		return
+		return nil, problem{status: http.StatusNotFound, Text: "there is no journal (journal.max_age is off), so where messages are stored is not known"}
 	}
-	select {
-	case s.looking <- struct{}{}:
-		defer func() { <-s.looking }()
-	default:
-		w.Header().Set("Retry-After", "1")
-		writeProblem(w, http.StatusServiceUnavailable, "the contents of other messages are being read; try again")
-		return
+	if !s.looking.TryAcquire(1) {
+		return nil, problem{http.StatusServiceUnavailable, time.Second, "the contents of other messages are being read; try again"}
 	}
+	defer s.looking.Release(1)
 	ctx, cancel := context.WithTimeout(r.Context(), lookTimeout)
 	defer cancel()
-	select {
-	case s.tracing <- struct{}{}:
-	case <-ctx.Done():
-		writeProblem(w, http.StatusServiceUnavailable, "the journal is being searched by other requests; try again")
-		return
+	if s.tracing.Acquire(ctx, 1) != nil {
+		return nil, problem{status: http.StatusServiceUnavailable, Text: "the journal is being searched by other requests; try again"}
 	}
 	m := named(known, id, endpoint)
-	<-s.tracing
+	s.tracing.Release(1)
 	if m == nil {
-		writeProblem(w, http.StatusNotFound, "nothing is known of this message: the journal has neither older messages nor those of other instances")
-		return
+		return nil, problem{status: http.StatusNotFound, Text: "nothing is known of this message: the journal has neither older messages nor those of other instances"}
 	}
-	contents, status, why := s.storedContents(ctx, m)
-	if contents == nil {
-		writeProblem(w, status, why)
-		return
-	}
-	writeJSON(w, http.StatusOK, contents)
+	return s.storedContents(ctx, m)
 }
 
 // named returns the newest message that has an ID; nil if none has.
@@ -80,10 +62,10 @@ func named(known *journal.Journal, id, endpoint string) *journal.Message {
 	return nil
 }
 
-// storedContents returns what is in the payload of a message, preferably as farm data, or why that cannot be shown.
-func (s *Server) storedContents(ctx context.Context, m *journal.Message) (found *PoisonContents, status int, why string) {
+// storedContents returns what is in the payload of a message, preferably as farm data.
+func (s *Server) storedContents(ctx context.Context, m *journal.Message) (found *PoisonContents, err error) {
 	var reasons []string
-	status = http.StatusNotFound
+	status := http.StatusNotFound
 	for stored, err := range s.source.Stored(ctx, m) {
 		if err == nil {
 			var contents PoisonContents
@@ -91,7 +73,7 @@ func (s *Server) storedContents(ctx context.Context, m *journal.Message) (found 
 			switch {
 			case err != nil:
 			case contents.Summary != nil:
-				return &contents, 0, ""
+				return &contents, nil
 			case found == nil:
 				found = &contents
 			}
@@ -113,16 +95,16 @@ func (s *Server) storedContents(ctx context.Context, m *journal.Message) (found 
 	}
 	switch {
 	case found != nil:
-		return found, 0, ""
+		return found, nil
 	case ctx.Err() != nil:
-		return nil, http.StatusGatewayTimeout, fmt.Sprintf("it could not be read within %s", lookTimeout)
+		return nil, problem{status: http.StatusGatewayTimeout, Text: fmt.Sprintf("it could not be read within %s", lookTimeout)}
 	case len(reasons) == 0:
-		return nil, status, "the journal knows of no place that has it"
+		return nil, problem{status: status, Text: "the journal knows of no place that has it"}
 	}
 	if more := len(reasons) - maxWhyNot; more > 0 {
 		reasons = append(reasons[:maxWhyNot], fmt.Sprintf("and %d more", more))
 	}
-	return nil, status, strings.Join(reasons, "; ")
+	return nil, problem{status: status, Text: strings.Join(reasons, "; ")}
 }
 
 // contentsOf returns what is in the payload of a copy, whatever its metadata says of where that is.

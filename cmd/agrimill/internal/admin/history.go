@@ -12,8 +12,8 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// serveHistory returns what the routes did in the last hour or day.
-func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
+// history returns what the routes did in the last hour or day.
+func (s *Server) history(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	span := history.RangeHour
 	switch query.Get("range") {
@@ -21,10 +21,9 @@ func (s *Server) serveHistory(w http.ResponseWriter, r *http.Request) {
 	case history.RangeDay.String():
 		span = history.RangeDay
 	default:
-		writeProblem(w, http.StatusBadRequest, "range must be hour or day")
-		return
+		return nil, badRequest("range must be hour or day")
 	}
-	respond(w, r, s.source.History().Record(span, selection(query)))
+	return s.source.History().Record(span, selection(query)), nil
 }
 
 // selection returns what of a history a request is about.
@@ -144,7 +143,7 @@ type WaitingList struct {
 	More int `json:"more"`
 }
 
-func (s *Server) serveWaiting(w http.ResponseWriter, r *http.Request) {
+func (s *Server) waiting(r *http.Request) (any, error) {
 	of := selection(r.URL.Query())
 	open := []subscriber.Open{} // never null in JSON
 	for _, o := range s.source.Open() {
@@ -156,5 +155,5 @@ func (s *Server) serveWaiting(w http.ResponseWriter, r *http.Request) {
 		return cmp.Or(a.Oldest.Compare(b.Oldest), cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.EndpointID, b.EndpointID))
 	})
 	shown := open[:min(len(open), maxWaiting)]
-	respond(w, r, WaitingList{Waiting: shown, More: len(open) - len(shown)})
+	return WaitingList{Waiting: shown, More: len(open) - len(shown)}, nil
 }

@@ -101,16 +101,16 @@ type PoisonSelection struct {
 	First int `json:"first,omitempty"`
 }
 
-// validate returns what is wrong with a selection, for the client.
+// validate returns what is wrong with a selection.
 func (p *PoisonSelection) validate() error {
 	others := p.All || p.filter() != poisonFilter{}
 	if p.First < 0 || others == (len(p.IDs) > 0) || len(p.IDs) > maxJobIDs || len(p.IDs) > 0 && p.First > 0 {
-		return fmt.Errorf(`either "ids" (1 to %d), or at least one of "all": true, "group", "q", "tenant", "endpoint", and with them "first" (from 1)`, maxJobIDs)
+		return badRequest(`either "ids" (1 to %d), or at least one of "all": true, "group", "q", "tenant", "endpoint", and with them "first" (from 1)`, maxJobIDs)
 	}
 	seen := make(map[string]bool)
 	for _, id := range p.IDs {
 		if id == "" || seen[id] {
-			return errors.New("the IDs must be unique and not empty")
+			return badRequest("the IDs must be unique and not empty")
 		}
 		seen[id] = true
 	}
@@ -186,26 +186,20 @@ func (j *jobs) wait(ctx context.Context) {
 	}
 }
 
-// beginJob begins a job, and responds with it.
-func (s *Server) beginJob(w http.ResponseWriter, r *http.Request, action string) {
-	if !s.authorized(w, r, action) {
-		return
-	}
-	selection, status, err := readSelection(r)
+// beginJob begins a job, and returns it.
+func (s *Server) beginJob(r *http.Request, action string) (any, error) {
+	selection, err := readSelection(r)
 	if err != nil {
-		writeProblem(w, status, err.Error())
-		return
+		return nil, err
 	}
 	store := s.source.PoisonStore()
 	if store == nil {
-		writeProblem(w, http.StatusNotFound, noQueue)
-		return
+		return nil, errNoQueue
 	}
 	job := &PoisonJob{Action: action, Started: s.config.Now(), Results: []ReplayResult{}}
 	ctx, begun := s.jobs.begin(s.background, job)
 	if !begun {
-		writeProblem(w, http.StatusConflict, "another replay or drop is in progress")
-		return
+		return nil, problem{status: http.StatusConflict, Text: "another replay or drop is in progress"}
 	}
 	log := s.log
 	if user := s.access.user(r); user != "" {
@@ -226,7 +220,7 @@ func (s *Server) beginJob(w http.ResponseWriter, r *http.Request, action string)
 		s.jobs.stop(nil)
 		close(s.jobs.ended)
 	}()
-	writeJSON(w, http.StatusAccepted, s.jobs.now())
+	return s.jobs.now(), nil
 }
 
 // runJob replays or drops what is selected, from the queue that there was at first: another, after a reload, may have the same IDs.
@@ -258,17 +252,14 @@ func causeOr(ctx context.Context, err error) error {
 }
 
 // stopJob ends the job that runs after the message that it is at.
-func (s *Server) stopJob(w http.ResponseWriter, r *http.Request) {
-	if !s.authorized(w, r, "stop") {
-		return
-	}
+func (s *Server) stopJob(*http.Request) (any, error) {
 	s.jobs.mu.Lock()
 	stop := s.jobs.stop
 	s.jobs.mu.Unlock()
 	if stop != nil {
 		stop(errStopped)
 	}
-	writeJSON(w, http.StatusAccepted, s.jobs.now())
+	return s.jobs.now(), nil
 }
 
 // capText bounds what somebody else wrote before it is logged or shown.
@@ -295,24 +286,24 @@ func DropEach(ctx context.Context, store router.PoisonStore, ids []string, repor
 	return nil
 }
 
-// readSelection reads the body. The error is suitable for the client.
-func readSelection(r *http.Request) (selection PoisonSelection, status int, err error) {
+// readSelection reads the body.
+func readSelection(r *http.Request) (selection PoisonSelection, err error) {
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
-		return selection, http.StatusUnsupportedMediaType, errors.New("the body must be application/json")
+		return selection, problem{status: http.StatusUnsupportedMediaType, Text: "the body must be application/json"}
 	}
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&selection); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			return selection, http.StatusRequestEntityTooLarge, fmt.Errorf("the body exceeds %d bytes", tooLarge.Limit)
+			return selection, problem{status: http.StatusRequestEntityTooLarge, Text: fmt.Sprintf("the body exceeds %d bytes", tooLarge.Limit)}
 		}
-		return selection, http.StatusBadRequest, errors.New(`the body must look like {"ids": ["1", "2"]} or {"all": true, "first": 10}`)
+		return selection, badRequest(`the body must look like {"ids": ["1", "2"]} or {"all": true, "first": 10}`)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return selection, http.StatusBadRequest, errors.New("the body must be a single JSON object")
+		return selection, badRequest("the body must be a single JSON object")
 	}
-	return selection, http.StatusBadRequest, selection.validate()
+	return selection, selection.validate()
 }
 
 // ReplayEach replays messages one by one, and reports the outcome of each. It stops at the first error that would affect further

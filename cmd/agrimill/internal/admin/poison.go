@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"strconv"
@@ -31,48 +30,40 @@ const (
 	maxListings = 2
 )
 
-func (s *Server) servePoison(w http.ResponseWriter, r *http.Request) {
+func (s *Server) poison(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	offset, err1 := number(query.Get("offset"), 0, 0, 1<<31-1)
 	limit, err2 := number(query.Get("limit"), defaultPageSize, 1, maxPageSize)
 	if err1 != nil || err2 != nil {
-		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("offset must be a number from 0, limit a number from 1 to %d", maxPageSize))
-		return
+		return nil, badRequest("offset must be a number from 0, limit a number from 1 to %d", maxPageSize)
 	}
-	s.list(w, r, func(ctx context.Context, store router.PoisonStore, filter poisonFilter) (any, error) {
+	return s.list(r, func(ctx context.Context, store router.PoisonStore, filter poisonFilter) (any, error) {
 		return poisonPage(ctx, store, offset, limit, filter)
 	})
 }
 
-// list answers with what read finds in the queue, among what the parameters select.
-func (s *Server) list(w http.ResponseWriter, r *http.Request, read func(context.Context, router.PoisonStore, poisonFilter) (any, error)) {
+// list returns what read finds in the queue, among what the parameters select.
+func (s *Server) list(r *http.Request, read func(context.Context, router.PoisonStore, poisonFilter) (any, error)) (any, error) {
 	store := s.source.PoisonStore()
 	if store == nil {
-		writeProblem(w, http.StatusNotFound, noQueue)
-		return
+		return nil, errNoQueue
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), listTimeout)
 	defer cancel()
-	select {
-	case s.listing <- struct{}{}:
-		defer func() { <-s.listing }()
-	case <-ctx.Done():
-		writeProblem(w, http.StatusServiceUnavailable, "the poison queue is being read by other requests; try again")
-		return
+	if s.listing.Acquire(ctx, 1) != nil {
+		return nil, problem{status: http.StatusServiceUnavailable, Text: "the poison queue is being read by other requests; try again"}
 	}
+	defer s.listing.Release(1)
 	query := r.URL.Query()
 	filter := poisonFilter{group: query.Get("group"), text: query.Get("q"), tenant: query.Get("tenant"), endpoint: query.Get("endpoint")}
-	switch answer, err := read(ctx, store, filter); {
-	case errors.Is(err, router.ErrNotInQueue):
-		writeProblem(w, http.StatusNotFound, err.Error())
-	case err != nil:
-		writeProblem(w, http.StatusBadGateway, redact(err))
-	default:
-		respond(w, r, answer)
+	found, err := read(ctx, store, filter)
+	if errors.Is(err, router.ErrNotInQueue) {
+		err = problem{status: http.StatusNotFound, Text: err.Error()}
 	}
+	return found, err
 }
 
-const noQueue = "there is no poison queue whose messages can be listed"
+var errNoQueue = problem{status: http.StatusNotFound, Text: "there is no poison queue whose messages can be listed"}
 
 func number(text string, whenEmpty, least, most int) (int, error) {
 	if text == "" {
@@ -137,13 +128,10 @@ func NewPoisonedRecord(p router.Poisoned) PoisonedRecord {
 	return record
 }
 
-// servePoisonContents tells what is in the payload of a poisoned message.
-func (s *Server) servePoisonContents(w http.ResponseWriter, r *http.Request) {
-	if !s.authorized(w, r, "preview") {
-		return
-	}
+// poisonContents tells what is in the payload of a poisoned message.
+func (s *Server) poisonContents(r *http.Request) (any, error) {
 	id := r.URL.Query().Get("id")
-	s.list(w, r, func(ctx context.Context, store router.PoisonStore, _ poisonFilter) (any, error) {
+	return s.list(r, func(ctx context.Context, store router.PoisonStore, _ poisonFilter) (any, error) {
 		poisoned, err := store.Get(ctx, id)
 		if err != nil {
 			return nil, err

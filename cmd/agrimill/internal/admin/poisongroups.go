@@ -113,8 +113,8 @@ func groupQueue(ctx context.Context, store router.PoisonStore, filter poisonFilt
 	return groups, err
 }
 
-func (s *Server) servePoisonGroups(w http.ResponseWriter, r *http.Request) {
-	s.list(w, r, func(ctx context.Context, store router.PoisonStore, filter poisonFilter) (any, error) {
+func (s *Server) poisonGroups(r *http.Request) (any, error) {
+	return s.list(r, func(ctx context.Context, store router.PoisonStore, filter poisonFilter) (any, error) {
 		return groupQueue(ctx, store, filter)
 	})
 }

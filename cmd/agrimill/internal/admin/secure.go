@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -117,22 +119,71 @@ func respond(w http.ResponseWriter, r *http.Request, value any) {
 
 // problem is the API's error response.
 type problem struct {
-	Error string `json:"error"`
+	status int
+	retry  time.Duration // when to try again; 0: nobody knows
+	Text   string        `json:"error"`
 }
 
-func writeProblem(w http.ResponseWriter, status int, text string) {
-	writeJSON(w, status, problem{Error: text})
+func (p problem) Error() string { return p.Text }
+
+func badRequest(format string, args ...any) error {
+	return problem{status: http.StatusBadRequest, Text: fmt.Sprintf(format, args...)}
+}
+
+// writeError responds with an error. One that is no problem of the API is that of something behind it.
+func writeError(w http.ResponseWriter, err error) {
+	p, ok := errors.AsType[problem](err)
+	if !ok {
+		p = problem{status: http.StatusBadGateway, Text: redact(err)}
+	}
+	if p.retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(p.retry/time.Second)))
+	}
+	if p.status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="agrimill"`)
+	}
+	writeJSON(w, p.status, p)
+}
+
+// check refuses requests with an error.
+type check func(r *http.Request) error
+
+// guarded passes requests on that all checks let pass.
+func guarded(next http.Handler, checks ...check) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, check := range checks {
+			if err := check(r); err != nil {
+				writeError(w, err)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// answer finds the response to a request; its status is 202 for what is only begun.
+type answer func(r *http.Request) (any, error)
+
+// ServeHTTP implements [http.Handler].
+func (a answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch value, err := a(r); {
+	case err != nil:
+		writeError(w, err)
+	case r.Method == http.MethodPost:
+		writeJSON(w, http.StatusAccepted, value)
+	default:
+		respond(w, r, value)
+	}
 }
 
 // knowing refuses a request whose query is not made of these parameters, each once and of a length that something can have. One
 // that is misspelled, or that net/http cannot read and leaves out, would be taken for none: everything would be selected.
-func knowing(handler http.HandlerFunc, parameters ...string) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if problem := problemOf(r.URL.RawQuery, parameters); problem != "" {
-			writeProblem(w, http.StatusBadRequest, problem)
-			return
+func knowing(parameters []string) check {
+	return func(r *http.Request) error {
+		if text := problemOf(r.URL.RawQuery, parameters); text != "" {
+			return badRequest("%s", text)
 		}
-		handler(w, r)
+		return nil
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/semaphore"
 )
 
 // Limits of the server. Package pprof extends its own deadline.
@@ -38,9 +39,9 @@ type Server struct {
 	background context.Context
 	stop       context.CancelFunc
 
-	listing chan struct{} // one entry for each poison list that is being read
-	tracing chan struct{} // one entry while the journal is searched
-	looking chan struct{} // one entry for each stored message that is being read
+	listing *semaphore.Weighted // one for each poison list that is being read
+	tracing *semaphore.Weighted // one while the journal is searched
+	looking *semaphore.Weighted // one for each stored message that is being read
 	jobs    jobs
 }
 
@@ -56,8 +57,7 @@ func New(config Config, source Source) (*Server, error) {
 	config.setDefaults()
 	s := &Server{
 		config: config, source: source, log: config.Logger, access: newAccess(config),
-		listing: make(chan struct{}, maxListings), tracing: make(chan struct{}, 1),
-		looking: make(chan struct{}, maxLooks),
+		listing: semaphore.NewWeighted(maxListings), tracing: semaphore.NewWeighted(1), looking: semaphore.NewWeighted(maxLooks),
 	}
 	if config.TLS.Enabled() {
 		s.tls = &certificates{files: config.TLS, log: config.Logger}
@@ -155,41 +155,39 @@ func (s *Server) newHandler() http.Handler {
 	mux.HandleFunc("GET /readyz", s.serveReadiness)
 	// The page itself tells nothing.
 	servePage(mux)
-	read := func(pattern string, handler http.HandlerFunc, parameters ...string) {
-		mux.Handle(pattern, s.reading(knowing(handler, parameters...)))
+	read := func(pattern string, find answer, parameters ...string) {
+		mux.Handle(pattern, guarded(find, s.reading, knowing(parameters)))
 	}
-	read("GET /api/status", s.serveStatus, "tenant", "endpoint")
-	read("GET /api/tenants", s.serveTenants)
-	read("GET /api/waiting", s.serveWaiting, "tenant", "endpoint")
-	read("GET /api/poison", s.servePoison, "offset", "limit", "group", "q", "tenant", "endpoint")
-	read("GET /api/poison/groups", s.servePoisonGroups, "group", "q", "tenant", "endpoint")
-	read("GET /api/trace", s.serveTrace, "q", "limit", "tenant", "endpoint")
-	read("GET /api/why", s.serveWhy, "tenant", "type", "from")
-	read("GET /api/history", s.serveHistory, "range", "route", "tenant", "endpoint")
-	read("GET /api/config", s.serveConfig)
-	mux.HandleFunc("GET /api/poison/contents", knowing(s.servePoisonContents, "id"))
-	mux.HandleFunc("GET /api/contents", knowing(s.serveContents, "id", "endpoint"))
-	mux.HandleFunc("POST /api/poison/replay", func(w http.ResponseWriter, r *http.Request) { s.beginJob(w, r, "replay") })
-	mux.HandleFunc("POST /api/poison/drop", func(w http.ResponseWriter, r *http.Request) { s.beginJob(w, r, "drop") })
-	mux.HandleFunc("POST /api/poison/stop", s.stopJob)
+	read("GET /api/status", s.statusOf, "tenant", "endpoint")
+	read("GET /api/tenants", s.tenants)
+	read("GET /api/waiting", s.waiting, "tenant", "endpoint")
+	read("GET /api/poison", s.poison, "offset", "limit", "group", "q", "tenant", "endpoint")
+	read("GET /api/poison/groups", s.poisonGroups, "group", "q", "tenant", "endpoint")
+	read("GET /api/trace", s.trace, "q", "limit", "tenant", "endpoint")
+	read("GET /api/why", s.why, "tenant", "type", "from")
+	read("GET /api/history", s.history, "range", "route", "tenant", "endpoint")
+	read("GET /api/config", s.settings)
+	mux.Handle("GET /api/poison/contents", guarded(answer(s.poisonContents), knowing([]string{"id"}), s.authorized("preview")))
+	mux.Handle("GET /api/contents", guarded(answer(s.contents), knowing([]string{"id", "endpoint"}), s.authorized("preview")))
+	for _, action := range []string{"replay", "drop"} {
+		begin := answer(func(r *http.Request) (any, error) { return s.beginJob(r, action) })
+		mux.Handle("POST /api/poison/"+action, guarded(begin, s.authorized(action)))
+	}
+	mux.Handle("POST /api/poison/stop", guarded(answer(s.stopJob), s.authorized("stop")))
 	if s.config.Gatherer != nil {
-		mux.Handle("GET /metrics", s.reading(promhttp.HandlerFor(s.config.Gatherer, promhttp.HandlerOpts{
+		mux.Handle("GET /metrics", guarded(promhttp.HandlerFor(s.config.Gatherer, promhttp.HandlerOpts{
 			// One broken collector must not break the others.
 			ErrorHandling: promhttp.ContinueOnError,
 			ErrorLog:      slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 			// Scrapes that pile up are rejected.
 			MaxRequestsInFlight: 4, Timeout: writeTimeout / 2,
-		})))
+		}), s.reading))
 	}
 	if s.config.PProf {
 		for pattern, handler := range map[string]http.HandlerFunc{
 			"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
 		} {
-			mux.HandleFunc("GET /debug/pprof/"+pattern, func(w http.ResponseWriter, r *http.Request) {
-				if s.authorized(w, r, "profile") {
-					handler(w, r)
-				}
-			})
+			mux.Handle("GET /debug/pprof/"+pattern, guarded(handler, s.authorized("profile")))
 		}
 	}
 	var handler http.Handler = mux

@@ -102,8 +102,8 @@ type Setting struct {
 // onlyInFile reports whether the configuration that is running lacks it.
 func (s *Setting) onlyInFile() bool { return s.Value == nil && s.Restart }
 
-// serveConfig returns the configuration that is running.
-func (s *Server) serveConfig(w http.ResponseWriter, r *http.Request) {
+// settings returns the configuration that is running.
+func (s *Server) settings(*http.Request) (any, error) {
 	settings := Settings{Settings: s.source.Settings()}
 	if settings.Settings == nil {
 		settings.Settings = []Setting{}
@@ -111,5 +111,5 @@ func (s *Server) serveConfig(w http.ResponseWriter, r *http.Request) {
 	state := s.source.Snapshot().Config
 	settings.LoadedAt, settings.Error, settings.Reloads = state.LoadedAt, state.Error, append([]Reload{}, state.Reloads...)
 	slices.Reverse(settings.Reloads)
-	respond(w, r, settings)
+	return settings, nil
 }

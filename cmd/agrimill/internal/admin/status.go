@@ -11,10 +11,10 @@ import (
 
 func redact(err error) string { return router.RedactError(err, nil) }
 
-func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
+func (s *Server) statusOf(r *http.Request) (any, error) {
 	status := s.status()
 	status.Selected = selected(s.source, selection(r.URL.Query()))
-	respond(w, r, status)
+	return status, nil
 }
 
 func (s *Server) status() Status {
@@ -50,13 +50,9 @@ func deriveState(s Snapshot) State {
 	return StateRunning
 }
 
-func (s *Server) serveTenants(w http.ResponseWriter, r *http.Request) {
+func (s *Server) tenants(r *http.Request) (any, error) {
 	tenants, err := s.source.Tenants(r.Context())
-	if err != nil {
-		writeProblem(w, http.StatusBadGateway, redact(err))
-		return
-	}
-	respond(w, r, TenantList{Tenants: append([]Tenant{}, tenants...)}) // never null in JSON
+	return TenantList{Tenants: append([]Tenant{}, tenants...)}, err // never null in JSON
 }
 
 // serveHealth reports the health of the process: a restart helps only if the pipeline has

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -17,52 +16,44 @@ const (
 	maxTraceQuery = 512
 )
 
-// serveTrace looks for messages in the journal, one request at a time: each reads all of it.
-func (s *Server) serveTrace(w http.ResponseWriter, r *http.Request) {
+// trace looks for messages in the journal, one request at a time: each reads all of it.
+func (s *Server) trace(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	limit, err := number(query.Get("limit"), defaultTraceLimit, 1, maxTraceLimit)
 	only := journal.Only{Tenant: query.Get("tenant"), Endpoint: query.Get("endpoint")}
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, fmt.Sprintf("limit must be a number from 1 to %d", maxTraceLimit))
-		return
+		return nil, badRequest("limit must be a number from 1 to %d", maxTraceLimit)
 	}
 	known := s.source.Journal()
 	if known == nil {
-		writeProblem(w, http.StatusNotFound, "there is no journal (journal.max_age is off)")
-		return
+		return nil, problem{status: http.StatusNotFound, Text: "there is no journal (journal.max_age is off)"}
 	}
-	select {
-	case s.tracing <- struct{}{}:
-		defer func() { <-s.tracing }()
-	case <-r.Context().Done():
-		return
+	if err := s.tracing.Acquire(r.Context(), 1); err != nil {
+		return nil, err // to nobody
 	}
-	respond(w, r, known.Trace(query.Get("q"), only, limit))
+	defer s.tracing.Release(1)
+	return known.Trace(query.Get("q"), only, limit), nil
 }
 
-// serveWhy finds out why messages of a type do not arrive from a tenant.
-func (s *Server) serveWhy(w http.ResponseWriter, r *http.Request) {
+// why finds out why messages of a type do not arrive from a tenant.
+func (s *Server) why(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	q := why.Question{Tenant: query.Get("tenant"), Type: query.Get("type"), From: query.Get("from")}
 	if q.Type == "" {
-		writeProblem(w, http.StatusBadRequest, "type is missing: the message type that does not arrive")
-		return
+		return nil, badRequest("type is missing: the message type that does not arrive")
 	}
 	if q.Tenant == "" {
 		tenants, err := s.source.Tenants(r.Context())
 		switch {
 		case err != nil:
-			writeProblem(w, http.StatusBadGateway, redact(err))
-			return
+			return nil, err
 		case len(tenants) != 1:
-			writeProblem(w, http.StatusBadRequest, fmt.Sprintf("tenant is missing: %d tenants have authorized the application; agrimill tenants lists their IDs", len(tenants)))
-			return
+			return nil, badRequest("tenant is missing: %d tenants have authorized the application; agrimill tenants lists their IDs", len(tenants))
 		}
 		q.Tenant = tenants[0].ID
 	}
 	if id, err := uuid.Parse(q.Tenant); err != nil || len(q.Tenant) != len(id.String()) {
-		writeProblem(w, http.StatusBadRequest, "tenant must be the ID (UUID) of a tenant")
-		return
+		return nil, badRequest("tenant must be the ID (UUID) of a tenant")
 	}
-	respond(w, r, s.source.Why(q))
+	return s.source.Why(q), nil
 }

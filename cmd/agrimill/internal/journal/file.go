@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -64,8 +65,8 @@ func kindOf(err error) error {
 // file keeps a journal in a bbolt database: entries as they are in memory, a chunk for each flush.
 type file struct {
 	db     *bbolt.DB
-	next   uint64   // key of the next chunk
-	gone   []uint64 // chunks to be deleted; guarded by Journal.mu
+	next   uint64 // key of the next chunk
+	oldest uint64 // no chunk has a smaller key
 	stop   chan struct{}
 	done   chan struct{}
 	once   sync.Once
@@ -144,7 +145,7 @@ func (j *Journal) readFile() error {
 	return nil
 }
 
-// take appends a chunk of the file.
+// take appends a chunk of the file. Chunks are in the order of their segments.
 func (j *Journal) take(number uint64, chunk []byte) error {
 	var e Entry
 	n := 0
@@ -161,8 +162,7 @@ func (j *Journal) take(number uint64, chunk []byte) error {
 	s.data = append(s.data, chunk...)
 	s.entries += n
 	s.last = max(s.last, e.At)
-	s.saved = len(s.data)
-	s.chunks = append(s.chunks, number)
+	s.saved, s.first = len(s.data), cmp.Or(s.first, number)
 	j.entries += n
 	return nil
 }
@@ -197,19 +197,21 @@ func (f *file) flush(j *Journal) {
 	}
 	var chunks []chunk
 	j.mu.Lock()
+	oldest := f.next
+	if len(j.segments) > 0 {
+		oldest = cmp.Or(j.segments[0].first, oldest)
+	}
 	for _, s := range j.segments {
 		if len(s.data) > s.saved {
 			chunks = append(chunks, chunk{s, f.next, s.data[s.saved:], len(s.data)})
 			f.next++
 		}
 	}
-	gone, since := f.gone, j.since().UnixNano()
-	f.gone = nil
-	if len(chunks) == 0 && len(gone) == 0 {
-		j.mu.Unlock()
+	since := j.since().UnixNano()
+	j.mu.Unlock()
+	if len(chunks) == 0 && oldest == f.oldest {
 		return
 	}
-	j.mu.Unlock()
 	err := guarded(func() error {
 		return f.db.Update(func(tx *bbolt.Tx) error {
 			entries := tx.Bucket(bucketEntries)
@@ -218,31 +220,26 @@ func (f *file) flush(j *Journal) {
 					return err
 				}
 			}
-			if len(gone) > 0 {
-				if err := tx.Bucket(bucketMeta).Put(keyBegan, binary.BigEndian.AppendUint64(nil, uint64(since))); err != nil {
+			if oldest == f.oldest {
+				return nil
+			}
+			all := entries.Cursor()
+			for key, _ := all.First(); key != nil && binary.BigEndian.Uint64(key) < oldest; key, _ = all.First() {
+				if err := all.Delete(); err != nil {
 					return err
 				}
 			}
-			for _, number := range gone {
-				if err := entries.Delete(binary.BigEndian.AppendUint64(nil, number)); err != nil {
-					return err
-				}
-			}
-			return nil
+			return tx.Bucket(bucketMeta).Put(keyBegan, binary.BigEndian.AppendUint64(nil, uint64(since)))
 		})
 	})
-	j.mu.Lock()
-	if err != nil {
-		f.gone = append(gone, f.gone...)
-	} else {
+	if err == nil {
+		f.oldest = oldest
+		j.mu.Lock()
 		for _, c := range chunks {
-			if c.segment.saved = c.end; c.segment.dropped {
-				f.gone = append(f.gone, c.number)
-			}
-			c.segment.chunks = append(c.segment.chunks, c.number)
+			c.segment.saved, c.segment.first = c.end, cmp.Or(c.segment.first, c.number)
 		}
+		j.mu.Unlock()
 	}
-	j.mu.Unlock()
 	f.broken = errors.Is(err, ErrDamaged)
 	if err != nil && !f.failed {
 		j.tell(fmt.Errorf("journal: %s: the journal is only in memory until it can be written: %w", j.cfg.Path, err))

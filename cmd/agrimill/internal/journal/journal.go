@@ -102,8 +102,8 @@ type segment struct {
 	entries int
 	last    int64 // Unix nanoseconds
 
-	saved   int      // bytes that the file has
-	chunks  []uint64 // of the file
+	saved   int    // bytes that the file has
+	first   uint64 // chunk of the file; 0: it has none
 	dropped bool
 }
 
@@ -293,9 +293,7 @@ func (j *Journal) prune(now int64, room int) {
 		j.bytes -= cap(s.data)
 		j.entries -= s.entries
 		j.lost = max(j.lost, s.last)
-		if s.dropped = true; j.file != nil {
-			j.file.gone = append(j.file.gone, s.chunks...)
-		}
+		s.dropped = true
 		n++
 	}
 	if n > 0 {

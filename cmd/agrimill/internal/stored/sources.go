@@ -51,18 +51,18 @@ func (s *natsCopies) get(ctx context.Context, at journal.Location) (*message.Mes
 	stream, err := s.js.Stream(ctx, at.Stream)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, nil, fmt.Errorf("%w: the stream was deleted", ErrGone)
+		return nil, nil, absence(gone + "the stream was deleted")
 	case err != nil:
 		return nil, nil, err
 	}
 	raw, err := stream.GetMsg(ctx, at.Sequence)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return nil, nil, fmt.Errorf("%w: it was deleted, or the limits of the stream were reached", ErrGone)
+		return nil, nil, absence(gone + "it was deleted, or the limits of the stream were reached")
 	case err != nil:
 		return nil, nil, err
 	case raw.Subject != at.Subject:
-		return nil, nil, ErrOther
+		return nil, nil, errOther
 	}
 	msg, err := nats.Marshaler{}.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data})
 	return msg, nil, err
@@ -114,11 +114,11 @@ func (s *kafkaCopies) get(ctx context.Context, at journal.Location) (*message.Me
 	} {
 		switch offset, err := s.client.GetOffset(at.Topic, at.Partition, end.time); {
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
-			return nil, nil, fmt.Errorf("%w: the topic was deleted", ErrGone)
+			return nil, nil, absence(gone + "the topic was deleted")
 		case err != nil:
 			return nil, nil, err
 		case end.missing(offset):
-			return nil, nil, fmt.Errorf("%w: %s", ErrGone, end.why)
+			return nil, nil, absence(gone + end.why)
 		}
 	}
 	from, err := s.consumer.ConsumePartition(at.Topic, at.Partition, at.Offset)
@@ -135,7 +135,7 @@ func (s *kafkaCopies) get(ctx context.Context, at journal.Location) (*message.Me
 	select {
 	case record := <-from.Messages():
 		if record == nil || record.Offset != at.Offset { // the next one that is still there
-			return nil, nil, fmt.Errorf("%w: the topic was compacted", ErrGone)
+			return nil, nil, absence(gone + "the topic was compacted")
 		}
 		msg, err := kafka.Marshaler{}.Unmarshal(record)
 		return msg, nil, err
@@ -183,7 +183,7 @@ func (s *blobCopies) get(ctx context.Context, at journal.Location) (_ *message.M
 	object, err := s.bucket.NewReader(ctx, at.Key, nil)
 	switch {
 	case gcerrors.Code(err) == gcerrors.NotFound:
-		return nil, nil, fmt.Errorf("%w: the object was deleted", ErrGone)
+		return nil, nil, absence(gone + "the object was deleted")
 	case err != nil:
 		return nil, nil, err
 	}
@@ -205,7 +205,7 @@ func (s *blobCopies) sidecar(ctx context.Context, key string) (about blob.Sideca
 	object, err := s.bucket.NewReader(ctx, key, nil)
 	switch {
 	case gcerrors.Code(err) == gcerrors.NotFound:
-		return about, fmt.Errorf("%w: the object, or its %s, was deleted", ErrGone, blob.SidecarSuffix)
+		return about, absence(gone + "the object, or its " + blob.SidecarSuffix + ", was deleted")
 	case err != nil:
 		return about, err
 	}

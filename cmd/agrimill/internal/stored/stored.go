@@ -70,7 +70,6 @@ func CopiesOf(cfg *config.Config, m *journal.Message) []*Copy {
 func (c *Copy) rank() (rank int) {
 	switch {
 	case c.At.Stream != "":
-		rank = 0
 	case c.At.Topic != "":
 		rank = 1
 	case c.At.Key != "":
@@ -87,32 +86,25 @@ func (c *Copy) rank() (rank int) {
 	return rank
 }
 
-// Why a place does not have a message (any more): to look again does not help.
-var (
-	// ErrGone: there is nothing any more.
-	ErrGone = errors.New("there is nothing any more")
-	// ErrOther: another message is there, since a stream or topic was deleted and made again.
-	ErrOther = errors.New("there is another message now")
-	// ErrDerived: a transform made something else of the message.
-	ErrDerived = errors.New("it is what a transform made of the message")
-	// ErrNotKept: the place keeps no payloads.
-	ErrNotKept = errors.New("nothing is kept there")
-	// ErrUnnamed: the configuration does not say where it is.
-	ErrUnnamed = errors.New("the configuration has no such route")
-)
+// absence says that a place does not have a message (any more), and not that it could not be asked: to look again does not help.
+type absence string
 
-var (
-	errKeptBy = fmt.Errorf("%w: the gateway keeps nothing that was confirmed", ErrNotKept)
-	errUnkept = fmt.Errorf("%w: a sink of this kind keeps nothing", ErrNotKept)
-	errLeft   = fmt.Errorf("%w: the payload was left with the gateway, which deletes it after the confirmation", ErrNotKept)
+// Error implements error.
+func (a absence) Error() string { return string(a) }
+
+const (
+	gone    = "there is nothing any more: "
+	notKept = "nothing is kept there: "
+
+	// errOther: a stream or topic was deleted and made again.
+	errOther absence = "there is another message now"
 )
 
 // Absent reports whether an error of [Reader.Read] says that the place does not have the message, and not that it could
 // not be asked.
 func Absent(err error) bool {
-	return slices.ContainsFunc([]error{
-		ErrGone, ErrOther, ErrDerived, ErrNotKept, ErrUnnamed, gateway.ErrNotFound,
-	}, func(absent error) bool { return errors.Is(err, absent) })
+	_, absent := errors.AsType[absence](err)
+	return absent || errors.Is(err, gateway.ErrNotFound)
 }
 
 // printable makes a text safe for people.
@@ -184,9 +176,9 @@ func (r *Reader) Read(ctx context.Context, c *Copy) error {
 	case err != nil:
 		return err
 	case msg.Metadata[routerfarm.KeySourceType] != "":
-		err = ErrDerived
+		err = absence("it is what a transform made of the message")
 	case !sameMessage(r.message, msg):
-		err = ErrOther
+		err = errOther
 	case stored == nil:
 		stored, err = r.open(ctx, msg)
 	}
@@ -203,14 +195,14 @@ func (r *Reader) Read(ctx context.Context, c *Copy) error {
 // source returns what has the messages of a copy's sink.
 func (r *Reader) source(ctx context.Context, c *Copy) (copySource, error) {
 	if c.At.ContextID != "" {
-		return nil, errKeptBy
+		return nil, absence(notKept + "the gateway keeps nothing that was confirmed")
 	}
 	if source := r.brokers[c.Sink]; source != nil {
 		return source, nil
 	}
 	sink, ok := r.cfg.Sinks[c.Sink]
 	if !ok {
-		return nil, ErrUnnamed
+		return nil, absence("the configuration has no such route")
 	}
 	var source copySource
 	var err error
@@ -222,7 +214,7 @@ func (r *Reader) source(ctx context.Context, c *Copy) (copySource, error) {
 	case sink.Blob != nil && c.At.Key != "":
 		source, err = newBlobCopies(ctx, *sink.Blob, r.options.Limits)
 	case sink.Log != nil:
-		return nil, errUnkept
+		return nil, absence(notKept + "a sink of this kind keeps nothing")
 	default:
 		return nil, fmt.Errorf("sink %s is of kind %s now", c.Sink, sink.Kind())
 	}
@@ -264,7 +256,7 @@ func (r *Reader) open(ctx context.Context, msg *message.Message) (*spool.Payload
 		return r.inMemory(msg.Payload)
 	case gateway.PayloadModeClaimCheck:
 	default:
-		return nil, errLeft
+		return nil, absence(notKept + "the payload was left with the gateway, which deletes it after the confirmation")
 	}
 	claims, err := r.claimCheck(ctx)
 	if err != nil {

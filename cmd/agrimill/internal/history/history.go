@@ -7,7 +7,6 @@ package history
 
 import (
 	"hash/maphash"
-	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -133,7 +132,6 @@ type History struct {
 	began    time.Time
 	since    int64 // began, in Unix nanoseconds
 	routes   map[string]*series
-	slots    [MaxRoutes]*series // the same
 	mark     journal.Mark
 	timed    bool // there is a journal
 	lost     time.Time
@@ -152,7 +150,7 @@ type History struct {
 // arrival is what is known of an unfinished message from the gateway. Times are Unix nanoseconds.
 type arrival struct {
 	received, released, fetched, done int64
-	routes                            [MaxRoutes / 64]uint64 // that were done with it, by their slots
+	routes                            []*series // that were done with it
 	owner                             *owner
 }
 
@@ -167,11 +165,12 @@ type attempt struct {
 // series is the history of a route, or of the share that an endpoint has in one.
 type series struct {
 	name    string
-	slot    int
+	key     uint64
 	inward  bool
 	seen    time.Time
 	last    Counts // of a share: since the start
 	periods [numRanges]ring
+	shares  map[*owner]*series // of a route; those that are missing are with the others
 }
 
 // New returns an empty History that begins now. now is the clock, which has to be that of the journal; nil means [time.Now].
@@ -243,12 +242,8 @@ func (h *History) forget(now time.Time) {
 			continue
 		}
 		delete(h.routes, name)
-		h.slots[s.slot] = nil
-		h.others.drop(s.slot)
-		for _, o := range h.owners {
-			if o.drop(s.slot) {
-				h.shares--
-			}
+		for o := range s.shares {
+			h.unshare(o, s)
 		}
 	}
 	h.owners = slices.DeleteFunc(h.owners, func(o *owner) bool {
@@ -265,12 +260,11 @@ func (h *History) series(route string, now time.Time) *series {
 	if s := h.routes[route]; s != nil {
 		return s
 	}
-	slot := slices.Index(h.slots[:], nil)
-	if slot < 0 {
+	if len(h.routes) == MaxRoutes {
 		return nil
 	}
-	s := &series{name: route, slot: slot, seen: now}
-	h.routes[route], h.slots[slot] = s, s
+	s := &series{name: route, key: maphash.String(h.seed, route), seen: now, shares: map[*owner]*series{}}
+	h.routes[route] = s
 	return s
 }
 
@@ -315,8 +309,8 @@ func (h *History) entry(p *journal.Entry) {
 	case journal.StepConfirmed:
 		o.figures.Confirmed++
 		if a != nil {
-			if a.done != 0 {
-				h.confirmed(a, p.At)
+			for _, s := range a.routes {
+				s.took(p.At, StepConfirm, p.At-a.done)
 			}
 			h.arrived.remove(key)
 		}
@@ -326,21 +320,9 @@ func (h *History) entry(p *journal.Entry) {
 	}
 }
 
-// confirmed counts how long the confirmation took, with each route that was done with the message. The caller holds mu.
-func (h *History) confirmed(a *arrival, at int64) {
-	for word, set := range a.routes {
-		for ; set != 0; set &= set - 1 {
-			slot := word*64 + bits.TrailingZeros64(set)
-			if s := h.slots[slot]; s != nil {
-				s.took(at, StepConfirm, at-a.done)
-			}
-		}
-	}
-}
-
 // onRoute takes an entry of a route. The caller holds mu.
 func (h *History) onRoute(p *journal.Entry, s *series, message uint64) {
-	key := message + uint64(s.slot+1)*0x9e3779b97f4a7c15
+	key := message ^ s.key
 	at, run := p.At, h.running.get(key)
 	switch p.Step {
 	case journal.StepStarted:
@@ -364,8 +346,9 @@ func (h *History) onRoute(p *journal.Entry, s *series, message uint64) {
 		share := h.ended(p, s, run, o)
 		a := h.arrived.get(message)
 		if a != nil {
-			a.done = at
-			a.routes[s.slot/64] |= 1 << (s.slot % 64)
+			if a.done = at; !slices.Contains(a.routes, s) {
+				a.routes = append(a.routes, s)
+			}
 		}
 		if run == nil {
 			return

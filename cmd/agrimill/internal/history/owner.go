@@ -1,7 +1,6 @@
 package history
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
@@ -37,7 +36,6 @@ type owner struct {
 	gone             bool   // it was forgotten
 	seen             int64  // when something happened, Unix nanoseconds
 	figures          Figures
-	shares           []*series // by the slot of the route; nil: none, or it is with the others
 }
 
 // ownerOn returns whose message it is that a route has. The caller holds mu.
@@ -86,33 +84,22 @@ func (h *History) disown(o *owner) {
 	} else {
 		delete(h.endpoint, o.Endpoint)
 	}
-	for _, s := range o.shares {
-		if s != nil {
-			h.shares--
-		}
+	for _, s := range h.routes {
+		h.unshare(o, s)
 	}
 }
 
-// on returns the share in a route; nil if there is none.
-func (o *owner) on(slot int) *series {
-	if slot >= len(o.shares) {
-		return nil
+// unshare forgets the share of an owner in a route, if there is one. The caller holds mu.
+func (h *History) unshare(o *owner, route *series) {
+	if route.shares[o] != nil && o != &h.others {
+		h.shares--
 	}
-	return o.shares[slot]
-}
-
-// drop forgets the share in a route, and reports whether there was one.
-func (o *owner) drop(slot int) bool {
-	had := o.on(slot) != nil
-	if had {
-		o.shares[slot] = nil
-	}
-	return had
+	delete(route.shares, o)
 }
 
 // share returns the share of an owner in a route; that of the others, if there are too many. The caller holds mu.
 func (h *History) share(o *owner, route *series) *series {
-	if s := o.on(route.slot); s != nil {
+	if s := route.shares[o]; s != nil {
 		return s
 	}
 	if o != &h.others {
@@ -122,12 +109,8 @@ func (h *History) share(o *owner, route *series) *series {
 		}
 		h.shares++
 	}
-	for len(o.shares) <= route.slot {
-		o.shares = append(o.shares, nil)
-	}
-	s := &series{name: route.name, slot: route.slot}
-	o.shares[route.slot] = s
-	return s
+	route.shares[o] = new(series)
+	return route.shares[o]
 }
 
 // open takes what a route has not finished by endpoint: those that are not named have nothing open. The caller holds mu.
@@ -137,10 +120,8 @@ func (h *History) open(sample *Sample, now int64) {
 		return
 	}
 	none := &Sample{Backlog: -1}
-	for _, o := range append(h.owners[:len(h.owners):len(h.owners)], &h.others) {
-		if s := o.on(route.slot); s != nil {
-			s.sample(now, Counts{}, none)
-		}
+	for _, s := range route.shares {
+		s.sample(now, Counts{}, none)
 	}
 	for _, open := range sample.Open {
 		o := ownerNamed(h, open.Tenant, open.Endpoint)
@@ -209,11 +190,11 @@ func (h *History) Selected(s Selection) Selected {
 	answer.Timed, answer.Incomplete, answer.Others, answer.Crowded = h.timed, !h.lost.IsZero(), h.hasOthers(), h.crowded
 	for _, o := range h.selected(s) {
 		answer.Figures.add(o.figures)
-		for _, share := range o.shares {
-			if share != nil {
-				c := answer.Routes[share.name]
+		for name, route := range h.routes {
+			if share := route.shares[o]; share != nil {
+				c := answer.Routes[name]
 				c.add(share.last)
-				answer.Routes[share.name] = c
+				answer.Routes[name] = c
 			}
 		}
 	}
@@ -222,5 +203,10 @@ func (h *History) Selected(s Selection) Selected {
 
 // hasOthers reports whether something is not told apart. The caller holds mu.
 func (h *History) hasOthers() bool {
-	return h.others.figures != Figures{} || slices.ContainsFunc(h.others.shares, func(s *series) bool { return s != nil })
+	for _, route := range h.routes {
+		if route.shares[&h.others] != nil {
+			return true
+		}
+	}
+	return h.others.figures != Figures{}
 }

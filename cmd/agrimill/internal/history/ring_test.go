@@ -43,12 +43,8 @@ func TestRenamedRoutesTakeWhatTheyHad(t *testing.T) {
 	}
 	for _, s := range h.routes {
 		count(s)
-	}
-	for _, o := range h.owners {
-		for _, s := range o.shares {
-			if s != nil {
-				count(s)
-			}
+		for _, share := range s.shares {
+			count(share)
 		}
 	}
 	// By the minute and by the quarter of an hour. A route may be there in two minutes.

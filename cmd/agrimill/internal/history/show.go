@@ -97,7 +97,7 @@ func (h *History) Record(r Range, selection Selection) Record {
 		if !selection.all() {
 			of = nil
 			for _, o := range owners {
-				if share := o.on(s.slot); share != nil {
+				if share := s.shares[o]; share != nil {
 					of = append(of, share)
 				}
 			}

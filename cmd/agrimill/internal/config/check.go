@@ -54,7 +54,7 @@ func (d *decoder) at(path string) place {
 		if at, ok := d.values[path]; ok {
 			return at
 		}
-		if at, ok := d.places[path]; ok {
+		if at, ok := d.keys[path]; ok {
 			return at
 		}
 		cut := strings.LastIndexAny(path, ".[")
@@ -67,7 +67,7 @@ func (d *decoder) at(path string) place {
 }
 
 func (d *decoder) has(path string) bool {
-	_, ok := d.places[path]
+	_, ok := d.keys[path]
 	return ok
 }
 

@@ -58,7 +58,7 @@ func TestEveryValueCounts(t *testing.T) {
 		}
 		made := map[any]string{}
 		for text := range strings.SplitSeq(allowed, ",") {
-			d := &decoder{places: map[string]place{}, values: map[string]place{}, excused: map[string]bool{}}
+			d := &decoder{sources: &sources{keys: map[string]place{}, values: map[string]place{}}, excused: map[string]bool{}}
 			v := reflect.New(f.typ).Elem()
 			d.value(&yaml.Node{Kind: yaml.ScalarNode, Value: text}, v, path, f.tag)
 			if len(d.problems) > 0 {

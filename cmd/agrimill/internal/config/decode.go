@@ -1,7 +1,6 @@
 package config
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"reflect"
 	"slices"
@@ -19,20 +18,13 @@ type place struct{ line, column int }
 
 // decoder fills a Config and collects problems.
 type decoder struct {
-	file, dir string
-	options   Options
-	problems  []Problem
-	// places and values have the position of each key and each value, by path.
-	places, values map[string]place
-	// environment has the values that have an environment variable in them, by path.
-	environment map[string]bool
+	*sources
+	dir      string
+	options  Options
+	problems []Problem
 	// excused has paths that are probably present under a wrong name, so that they are not
 	// reported as missing, too.
 	excused map[string]bool
-	// files has the files that secrets were read from, by the paths of the secrets.
-	files map[string]string
-	// contents has digests of the other files, by the paths that name them.
-	contents map[string][sha256.Size]byte
 	// nodes counts the values that were visited; open has the aliases around the current
 	// one.
 	nodes   int
@@ -281,7 +273,7 @@ func (d *decoder) section(node *yaml.Node, v reflect.Value, path string) {
 		switch {
 		case i >= 0:
 			seen[key.Value] = true
-			d.places[at] = place{key.Line, key.Column}
+			d.keys[at] = place{key.Line, key.Column}
 			if known[i].base == "" {
 				d.value(value, v.FieldByIndex(known[i].index), at, known[i].tag)
 				break
@@ -289,7 +281,7 @@ func (d *decoder) section(node *yaml.Node, v reflect.Value, path string) {
 			file := reflect.New(known[i].typ).Elem()
 			d.value(value, file, at, known[i].tag)
 			if file.String() != "" {
-				d.files[join(path, known[i].base)] = file.String()
+				d.secrets[join(path, known[i].base)] = file.String()
 			}
 		case path == "" && strings.HasPrefix(key.Value, "x-"):
 			// Reserved for anchors, as in other tools.
@@ -317,7 +309,7 @@ func (d *decoder) table(node *yaml.Node, v reflect.Value, path string) {
 	v.Set(reflect.MakeMap(v.Type()))
 	d.pairs(node, path, "a section with names", func(key, value *yaml.Node) {
 		at := join(path, key.Value)
-		d.places[at] = place{key.Line, key.Column}
+		d.keys[at] = place{key.Line, key.Column}
 		element := reflect.New(v.Type().Elem()).Elem()
 		if element.Kind() == reflect.Struct {
 			d.fill(element)

@@ -61,14 +61,16 @@ func Parse(name string, data []byte, options Options) (*Config, error) {
 	if options.Env == nil {
 		options.Env = os.Getenv
 	}
-	d := &decoder{file: name, dir: filepath.Dir(name), options: options, places: map[string]place{}, values: map[string]place{}, environment: map[string]bool{}, excused: map[string]bool{}, files: map[string]string{}, contents: map[string][sha256.Size]byte{}}
+	d := &decoder{dir: filepath.Dir(name), options: options, excused: map[string]bool{}, sources: &sources{
+		file: name, keys: map[string]place{}, values: map[string]place{}, environment: map[string]bool{},
+		secrets: map[string]string{}, contents: map[string][sha256.Size]byte{},
+	}}
 	c := new(Config)
 	if root := d.parse(data); root != nil {
 		d.fill(reflect.ValueOf(c).Elem())
 		d.value(root, reflect.ValueOf(c).Elem(), "", "")
 		c.deriveDefaults(d.has)
-		c.files = d.files
-		c.source = &sources{file: name, keys: d.places, values: d.values, environment: d.environment, contents: d.contents}
+		c.source = d.sources
 		d.tracingFromEnvironment(c)
 		if !d.stopped {
 			d.check(c)
@@ -110,17 +112,14 @@ func fileError(err error) string {
 // parse returns the root of the document, nil if it cannot be parsed.
 func (d *decoder) parse(data []byte) *yaml.Node {
 	if !utf8.Valid(data) {
-		at := place{line: 1, column: 1}
-		for i := 0; i < len(data); {
-			r, size := utf8.DecodeRune(data[i:])
-			if r == utf8.RuneError && size == 1 {
+		at := place{line: 1}
+		for line := range bytes.Lines(data) {
+			if !utf8.Valid(line) {
+				valid, _, _ := strings.Cut(strings.ToValidUTF8(string(line), "\xff"), "\xff")
+				at.column = utf8.RuneCountInString(valid) + 1
 				break
 			}
-			if r == '\n' {
-				at.line, at.column = at.line+1, 0
-			}
-			at.column++
-			i += size
+			at.line++
 		}
 		d.add(SeverityError, at, "", "is not UTF-8", "save the file as UTF-8")
 		return nil

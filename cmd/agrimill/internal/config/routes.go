@@ -69,17 +69,7 @@ func (f From) GatewayTopic() string {
 }
 
 // Kind returns the name of the section that is present: gateway, nats or kafka.
-func (f From) Kind() string {
-	switch {
-	case f.Gateway != "":
-		return "gateway"
-	case f.NATS != nil:
-		return "nats"
-	case f.Kafka != nil:
-		return "kafka"
-	}
-	return ""
-}
+func (f From) Kind() string { return firstKey(f) }
 
 // NATSSource consumes a stream of NATS JetStream.
 type NATSSource struct {

@@ -67,7 +67,7 @@ func (d *decoder) scalar(node *yaml.Node, v reflect.Value, path string, tag refl
 	switch {
 	case text != "" || tag.Get("empty") == "true":
 	case d.environment[path] && tag.Get("required") != "true": // ${NAME:-}: as without the key
-		delete(d.places, path)
+		delete(d.keys, path)
 		return
 	default:
 		d.wrong(node, path, "is empty", "write a value, or remove it")

@@ -12,7 +12,7 @@ import (
 func (d *decoder) readFiles(v reflect.Value, known []field, path string) {
 	for _, f := range known {
 		at := join(path, f.name)
-		name, base := d.files[join(path, f.base)], join(path, f.base)
+		name, base := d.secrets[join(path, f.base)], join(path, f.base)
 		if f.base == "" {
 			if f.tag.Get("file") != "true" || !strings.HasSuffix(f.name, "_file") {
 				continue
@@ -33,7 +33,7 @@ func (d *decoder) readFiles(v reflect.Value, known []field, path string) {
 			continue // its user reports what is wrong with it
 		}
 		text, err := singleLine(data)
-		_, both := d.places[base]
+		_, both := d.keys[base]
 		switch {
 		case both:
 			d.add(SeverityError, place, at, "cannot be combined with "+f.base, "remove one")

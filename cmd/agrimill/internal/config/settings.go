@@ -16,13 +16,17 @@ import (
 // hiddenValue stands for a value that may be a secret in the wrong place.
 const hiddenValue = "[from the environment]"
 
-// sources are where the values of a configuration come from.
+// sources are where the values of a configuration come from, by their paths.
 type sources struct {
-	file         string
+	file string
+	flag string // of the command line, for admin.address
+	// keys and values have the position of each key and each value.
 	keys, values map[string]place
-	environment  map[string]bool
-	contents     map[string][sha256.Size]byte // see decoder
-	flag         string                       // of the command line, for admin.address
+	// environment has the values that have an environment variable in them.
+	environment map[string]bool
+	// secrets has the files that secrets were read from, contents digests of the other ones.
+	secrets  map[string]string
+	contents map[string][sha256.Size]byte
 }
 
 // line returns the line of the key at a path, or of the value if it has no key; 0 if there is none.
@@ -200,8 +204,7 @@ func (c *Config) setting(v reflect.Value, path string, tag reflect.StructTag) ad
 		set.Value = hiddenValue
 	}
 	if file := c.SecretFile(path); file != "" {
-		set.File = file
-		set.Value = redacted
+		set.File, set.Value = file, redacted
 		if line := from.line(path + "_file"); line > 0 {
 			set.Source = fmt.Sprintf("%s:%d", from.file, line)
 		}

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"reflect"
+
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/blob"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -21,16 +23,15 @@ type Sink struct {
 }
 
 // Kind returns the name of the section that is present: nats, kafka, blob or log.
-func (s Sink) Kind() string {
-	switch {
-	case s.NATS != nil:
-		return "nats"
-	case s.Kafka != nil:
-		return "kafka"
-	case s.Blob != nil:
-		return "blob"
-	case s.Log != nil:
-		return "log"
+func (s Sink) Kind() string { return firstKey(s) }
+
+// firstKey returns the first key of a section that has a value; empty if none has.
+func firstKey(section any) string {
+	v := reflect.ValueOf(section)
+	for _, f := range fields(v.Type()) {
+		if !v.FieldByIndex(f.index).IsZero() {
+			return f.name
+		}
 	}
 	return ""
 }

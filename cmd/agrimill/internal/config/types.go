@@ -59,8 +59,6 @@ type Config struct {
 	// Warnings has what is allowed but probably a mistake. Set by Load.
 	Warnings []Problem `yaml:"-"`
 
-	// files are the files that secrets were read from, by the paths of the secrets.
-	files map[string]string
 	// source is where the values come from, kept where those of sections do that a reload left as they were.
 	source *sources
 	kept   map[string]*sources
@@ -73,7 +71,12 @@ func (c *Config) MarshalJSON() ([]byte, error) { return json.Marshal(c.Settings(
 
 // SecretFile returns the file that the secret at a path such as gateway.client_secret was
 // read from; empty if it came from elsewhere.
-func (c *Config) SecretFile(path string) string { return c.files[path] }
+func (c *Config) SecretFile(path string) string {
+	if c.source == nil {
+		return ""
+	}
+	return c.source.secrets[path]
+}
 
 // TLS secures a connection.
 type TLS struct {

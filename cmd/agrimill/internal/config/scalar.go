@@ -291,51 +291,41 @@ func oneOf(values []string) string {
 	return strings.Join(values[:len(values)-1], ", ") + " or " + values[len(values)-1]
 }
 
-// variable is the name of an environment variable.
-var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var (
+	// variable is the name of an environment variable, reference where one is named.
+	variable  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	reference = regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`)
+)
 
 // substitute returns the text of a scalar with ${NAME} replaced. fromEnv says that part of
 // it came from the environment.
 func (d *decoder) substitute(node *yaml.Node, path string, secret bool) (text string, fromEnv, ok bool) {
-	var b strings.Builder
-	rest, ok := node.Value, true
-	for {
-		before, after, found := strings.Cut(rest, "${")
-		if !found {
-			b.WriteString(rest)
-			return b.String(), fromEnv, ok
+	ok = true
+	text = reference.ReplaceAllStringFunc(node.Value, func(found string) (value string) {
+		if found == "$${" {
+			return "${"
 		}
-		if strings.HasSuffix(before, "$") { // $${ is ${
-			b.WriteString(before[:len(before)-1] + "${")
-			rest = after
-			continue
-		}
-		b.WriteString(before)
-		expression, after, found := strings.Cut(after, "}")
-		if !found {
-			d.wrong(node, path, "has ${ without }", "write $${ for a literal ${")
-			return "", false, false
-		}
-		rest = after
+		expression, closed := strings.CutSuffix(found[2:], "}")
 		name, fallback, hasFallback := strings.Cut(expression, ":-")
-		if !variable.MatchString(name) || strings.Contains(fallback, "${") { // the first } ends it: ${A:-${B}} would be A}
+		switch value = d.options.Env(name); {
+		case !closed:
+			d.wrong(node, path, "has ${ without }", "write $${ for a literal ${")
+		case !variable.MatchString(name) || strings.Contains(fallback, "${"): // the first } ends it: ${A:-${B}} would be A}
 			d.wrong(node, path, fmt.Sprintf("has ${%s}, which is not the name of an environment variable", expression), "write ${NAME} or ${NAME:-default}, or $${ for a literal ${")
-			ok = false
-			continue
-		}
-		switch value := d.options.Env(name); {
 		case value != "":
-			b.WriteString(value)
 			fromEnv = true
+			return value
 		case hasFallback:
-			b.WriteString(fallback)
+			return fallback
 		default:
 			suggestion := "set it, or write ${" + name + ":-default}"
 			if secret {
 				suggestion = "set it"
 			}
 			d.missing(place{node.Line, node.Column}, path, path, "needs the environment variable "+name+", which is unset or empty", suggestion)
-			ok = false
 		}
-	}
+		ok = false
+		return ""
+	})
+	return text, fromEnv, ok
 }

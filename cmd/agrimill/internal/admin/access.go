@@ -54,7 +54,6 @@ func newAccess(config Config) *access {
 
 func newLimiter() *rate.Limiter { return rate.NewLimiter(rate.Every(tokenInterval), tokenBurst) }
 
-// parseNetwork reads an address or a network.
 func parseNetwork(text string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		addr = addr.Unmap().WithZone("")
@@ -104,7 +103,6 @@ func (a *access) mayRead(r *http.Request) verdict {
 	return a.check(r)
 }
 
-// reading refuses requests that may not read.
 func (s *Server) reading(r *http.Request) error {
 	if v := s.access.mayRead(r); v != accepted && v != reads {
 		return s.refusal(r, v, "request")
@@ -146,7 +144,6 @@ func (s *Server) refusal(r *http.Request, v verdict, what string) error {
 	return problem{status: http.StatusUnauthorized, Text: "the token is missing or wrong"}
 }
 
-// verdict is the result of checking a request's token.
 type verdict int
 
 const (
@@ -161,7 +158,6 @@ const (
 	limited
 )
 
-// check checks the token of a request.
 func (a *access) check(r *http.Request) verdict {
 	scheme, credentials, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if a.writer == nil && a.reader == nil || !strings.EqualFold(scheme, "Bearer") || credentials == "" {
@@ -192,7 +188,6 @@ func (a *access) check(r *http.Request) verdict {
 	return result
 }
 
-// limiter returns the limiter of an address, creating it if necessary.
 func (a *access) limiter(remote string) *rate.Limiter {
 	host, _, _ := net.SplitHostPort(remote)
 	addr, err := netip.ParseAddr(host)

@@ -17,9 +17,8 @@ type Status struct {
 	Browsable bool `json:"poison_browsable"`
 	Replay    bool `json:"replay"`
 	// Job is the latest replay or drop, which may still run; nil if there was none since the start.
-	Job *PoisonJob `json:"job,omitempty"`
-	// Metrics says that GET /metrics is served.
-	Metrics bool `json:"metrics"`
+	Job     *PoisonJob `json:"job,omitempty"`
+	Metrics bool       `json:"metrics"`
 	// Selected has the figures of the tenant or endpoint that the request names; nil if it names none. All else is of
 	// all tenants.
 	Selected *SelectedStatus `json:"selected,omitempty"`
@@ -47,8 +46,7 @@ type OpenOnRoute struct {
 
 // Readiness is the response to GET /readyz.
 type Readiness struct {
-	Ready bool `json:"ready"`
-	// Sentence is that of the verdict.
+	Ready    bool    `json:"ready"`
 	Sentence string  `json:"sentence,omitempty"`
 	Checks   []Check `json:"checks"`
 	// CheckedAt is the time of the checks, a few seconds ago.
@@ -64,19 +62,16 @@ type TenantList struct {
 type PoisonPage struct {
 	Offset   int              `json:"offset"`
 	Messages []PoisonedRecord `json:"messages"`
-	// More says that there are more messages after these.
-	More bool `json:"more"`
+	More     bool             `json:"more"`
 }
 
 // PoisonContents is the response to GET /api/poison/contents and /api/contents: the metadata of a message and what is in
 // its payload, either a summary, if it is farm data, or a preview.
 type PoisonContents struct {
-	// Line says what is in the payload in one line.
 	Line    string           `json:"line"`
 	Summary *content.Summary `json:"summary,omitempty"`
-	// SVG is a picture of tracks, fields and grids.
-	SVG     string         `json:"svg,omitempty"`
-	Preview *PoisonPreview `json:"preview,omitempty"`
+	SVG     string           `json:"svg,omitempty"`
+	Preview *PoisonPreview   `json:"preview,omitempty"`
 	// Metadata has the history of the message, too: its attempts, when it failed first and last, and
 	// why.
 	Metadata map[string]string `json:"metadata"`

@@ -26,7 +26,6 @@ func (s *Server) history(r *http.Request) (any, error) {
 	return s.source.History().Record(span, selection(query)), nil
 }
 
-// selection returns what of a history a request is about.
 func selection(query url.Values) history.Selection {
 	return history.Selection{Route: query.Get("route"), Tenant: query.Get("tenant"), Endpoint: query.Get("endpoint")}
 }
@@ -54,7 +53,6 @@ func selected(source Source, of history.Selection) *SelectedStatus {
 	return answer
 }
 
-// isOf reports whether something open is of what a request selects.
 func isOf(o subscriber.Open, of history.Selection) bool {
 	return (of.Tenant == "" || strings.EqualFold(o.TenantID, of.Tenant)) && (of.Endpoint == "" || strings.EqualFold(o.EndpointID, of.Endpoint))
 }
@@ -78,13 +76,11 @@ func (s *Snapshot) AddOpen(open []subscriber.Open) {
 	}
 }
 
-// openOn is what of an endpoint a route is not done with.
 type openOn struct {
 	history.Open
 	oldest time.Time
 }
 
-// onRoute returns what of the gateway a route is not done with, by endpoint.
 func onRoute(route *Route, open []subscriber.Open) (list []openOn) {
 	if route.Direction != FromGateway {
 		return nil

@@ -43,7 +43,6 @@ type PoisonJob struct {
 	Error string `json:"error,omitempty"`
 }
 
-// add counts the result of a message.
 func (j *PoisonJob) add(result ReplayResult) {
 	j.ReplayCounts.Add(result.Outcome)
 	stays := result.Outcome == ReplayPoisoned || result.Outcome == ReplayKept || result.Outcome == ReplayGone
@@ -101,7 +100,6 @@ type PoisonSelection struct {
 	First int `json:"first,omitempty"`
 }
 
-// validate returns what is wrong with a selection.
 func (p *PoisonSelection) validate() error {
 	others := p.All || p.filter() != poisonFilter{}
 	if p.First < 0 || others == (len(p.IDs) > 0) || len(p.IDs) > maxJobIDs || len(p.IDs) > 0 && p.First > 0 {
@@ -141,7 +139,6 @@ func (p *PoisonSelection) ids(ctx context.Context, store router.PoisonStore, rep
 	return ids, nil
 }
 
-// jobs has the latest job.
 type jobs struct {
 	mu     sync.Mutex
 	latest *PoisonJob
@@ -172,7 +169,6 @@ func (j *jobs) begin(ctx context.Context, job *PoisonJob) (context.Context, bool
 	return ctx, true
 }
 
-// wait waits for the job that runs, if there is one.
 func (j *jobs) wait(ctx context.Context) {
 	j.mu.Lock()
 	ended := j.ended
@@ -186,7 +182,6 @@ func (j *jobs) wait(ctx context.Context) {
 	}
 }
 
-// beginJob begins a job, and returns it.
 func (s *Server) beginJob(r *http.Request, action string) (any, error) {
 	selection, err := readSelection(r)
 	if err != nil {
@@ -243,7 +238,6 @@ func (s *Server) runJob(ctx context.Context, job *PoisonJob, selection PoisonSel
 	return ReplayEach(ctx, s.source, store, ids, report)
 }
 
-// causeOr returns why ctx has ended, or err if it has not.
 func causeOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -286,7 +280,6 @@ func DropEach(ctx context.Context, store router.PoisonStore, ids []string, repor
 	return nil
 }
 
-// readSelection reads the body.
 func readSelection(r *http.Request) (selection PoisonSelection, err error) {
 	if mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mediaType != "application/json" {
 		return selection, problem{status: http.StatusUnsupportedMediaType, Text: "the body must be application/json"}

@@ -128,7 +128,6 @@ func NewPoisonedRecord(p router.Poisoned) PoisonedRecord {
 	return record
 }
 
-// poisonContents tells what is in the payload of a poisoned message.
 func (s *Server) poisonContents(r *http.Request) (any, error) {
 	id := r.URL.Query().Get("id")
 	return s.list(r, func(ctx context.Context, store router.PoisonStore, _ poisonFilter) (any, error) {
@@ -144,7 +143,6 @@ func (s *Server) poisonContents(r *http.Request) (any, error) {
 	})
 }
 
-// shownMetadata returns the metadata of a message as it is shown.
 func shownMetadata(msg *message.Message) map[string]string {
 	shown := maps.Clone(map[string]string(msg.Metadata))
 	if shown[router.KeyPoisonReason] != "" {
@@ -155,7 +153,6 @@ func shownMetadata(msg *message.Message) map[string]string {
 	return shown
 }
 
-// look finds out what is in the payload of a message.
 func (s *Server) look(ctx context.Context, msg *message.Message, contents *PoisonContents) error {
 	read := farm.ReadConfig{MaxBytes: maxPreview, MaxTime: listTimeout, Payloads: s.source.Payloads()}
 	if devices := s.source.Devices(); devices != nil {

@@ -52,10 +52,9 @@ type PoisonPreview struct {
 	Kind PreviewKind `json:"kind"`
 	Text string      `json:"text,omitempty"`
 	// Image is a PNG, JPEG or GIF of the type ImageType.
-	Image     []byte `json:"image,omitempty"`
-	ImageType string `json:"image_type,omitempty"`
-	// Entries are the files of an archive.
-	Entries []PreviewEntry `json:"entries,omitempty"`
+	Image     []byte         `json:"image,omitempty"`
+	ImageType string         `json:"image_type,omitempty"`
+	Entries   []PreviewEntry `json:"entries,omitempty"`
 	// More says that there is more than is shown.
 	More bool `json:"more,omitempty"`
 }
@@ -118,7 +117,6 @@ func newPreview(data []byte, more bool) PoisonPreview {
 	return PoisonPreview{Kind: PreviewHex, Text: hex.Dump(data[:min(len(data), maxPreviewHex)]), More: more || len(data) > maxPreviewHex}
 }
 
-// previewImage shows an image that is not too large.
 func previewImage(data []byte) (PoisonPreview, bool) {
 	config, format, err := image.DecodeConfig(bytes.NewReader(data))
 	if err != nil || len(data) > maxPreviewImage || config.Width <= 0 || config.Height <= 0 || config.Width > maxPixels/config.Height {

@@ -79,7 +79,6 @@ type Problem struct {
 // Counts reports whether it counts; see [Stage].
 func (p *Problem) Counts() bool { return p.Stage == StageLasting || p.Stage == StageRecovering }
 
-// counts reports whether it counts for /readyz.
 func (p *Problem) counts() bool { return p.Stage != StageRecent }
 
 func (p *Problem) key() string { return string(p.Kind) + "\x00" + p.Name }

@@ -78,7 +78,6 @@ func (s *Snapshot) route(name string) *Route {
 	return nil
 }
 
-// checkProblem describes a check that fails.
 func checkProblem(s *Snapshot, c Check) Problem {
 	sink, isSink := strings.CutPrefix(c.Name, "sink ")
 	route, isRoute := strings.CutPrefix(c.Name, "route ")
@@ -205,7 +204,6 @@ func verb(n int, one, many string) string {
 	return many
 }
 
-// waiting says how many messages wait.
 func waiting(n int) string {
 	if n == 0 {
 		return ""
@@ -240,7 +238,6 @@ func routeProblem(r *Route, c Check) Problem {
 	return p
 }
 
-// confirmationsProblem describes the tenants whose confirmations fail.
 func confirmationsProblem(s *Snapshot) Problem {
 	w := s.waits(subscriber.WaitTenant)
 	p := Problem{
@@ -268,7 +265,6 @@ func (s *Snapshot) waits(kind subscriber.WaitKind) *Waits {
 	return &s.Subscriber.Waits[i]
 }
 
-// name is what people call it.
 func (w *Wait) name() string { return cmp.Or(w.Name, w.What) }
 
 // remedy says what to do about a reason that tells; else it is otherwise.

@@ -79,7 +79,6 @@ func (s *Snapshot) lastError() string {
 	return last.LastError
 }
 
-// fails reports whether a check fails.
 func (s *Snapshot) fails(name string) bool {
 	return slices.ContainsFunc(s.Checks, func(c Check) bool { return c.Name == name && !c.OK })
 }

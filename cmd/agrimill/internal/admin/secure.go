@@ -23,7 +23,6 @@ import (
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// secureHeaders sets the headers of every response.
 func secureHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
@@ -59,7 +58,6 @@ func (s *Server) checkHost(next http.Handler) http.Handler {
 	})
 }
 
-// hostOf returns the host of a Host header without its port.
 func hostOf(header string) string {
 	if host, _, err := net.SplitHostPort(header); err == nil {
 		header = host
@@ -117,7 +115,6 @@ func respond(w http.ResponseWriter, r *http.Request, value any) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(append(body, '\n')))
 }
 
-// problem is the API's error response.
 type problem struct {
 	status int
 	retry  time.Duration // when to try again; 0: nobody knows
@@ -145,10 +142,8 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, p.status, p)
 }
 
-// check refuses requests with an error.
 type check func(r *http.Request) error
 
-// guarded passes requests on that all checks let pass.
 func guarded(next http.Handler, checks ...check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, check := range checks {

@@ -102,7 +102,6 @@ type Setting struct {
 // onlyInFile reports whether the configuration that is running lacks it.
 func (s *Setting) onlyInFile() bool { return s.Value == nil && s.Restart }
 
-// settings returns the configuration that is running.
 func (s *Server) settings(*http.Request) (any, error) {
 	settings := Settings{Settings: s.source.Settings()}
 	if settings.Settings == nil {

@@ -92,10 +92,8 @@ const (
 // contains nothing secret: no credentials, no payloads, no query of an address.
 type Snapshot struct {
 	// Name is the operator's name for this agrimill, e.g. the host name.
-	Name string `json:"name"`
-	// Version is the version of the program.
-	Version string `json:"version"`
-	// Started is when the pipeline was started.
+	Name    string    `json:"name"`
+	Version string    `json:"version"`
 	Started time.Time `json:"started"`
 	// Time is when the snapshot was taken. If zero, the server fills it in.
 	Time time.Time `json:"time"`
@@ -104,15 +102,13 @@ type Snapshot struct {
 	// Config is the result of the last reload; zero if there was none.
 	Config ConfigState `json:"config,omitzero"`
 
-	// Gateway, Subscriber, Routes, Sinks, Dedup, Poison and Lease are the parts.
 	Gateway    Gateway    `json:"gateway"`
 	Subscriber Subscriber `json:"subscriber"`
 	Routes     []Route    `json:"routes"`
 	Sinks      []Sink     `json:"sinks"`
 	Dedup      Dedup      `json:"dedup,omitzero"`
 	Poison     Poison     `json:"poison"`
-	// Lease is zero if there is none.
-	Lease Lease `json:"lease,omitzero"`
+	Lease      Lease      `json:"lease,omitzero"`
 	// Certificates are those of files that the configuration names, as of the last look.
 	Certificates []Certificate `json:"certificates,omitempty"`
 	// Unprovided is what the gateway does not have as configured; zero if there is nothing.
@@ -167,18 +163,15 @@ type Lease struct {
 	Until time.Time `json:"until,omitzero"`
 	// Changes counts the changes of Role, Lost the times in which the lease was lost and not
 	// released, GivenUp those in which the event stream could not be opened, or the gateway did not answer.
-	Changes int64 `json:"changes"`
-	Lost    int64 `json:"lost"`
-	GivenUp int64 `json:"given_up"`
-	// Target is where the lease is.
-	Target string `json:"target,omitempty"`
-	// Error is why it cannot be renewed or looked at, redacted.
-	Error string `json:"error,omitempty"`
+	Changes int64  `json:"changes"`
+	Lost    int64  `json:"lost"`
+	GivenUp int64  `json:"given_up"`
+	Target  string `json:"target,omitempty"`
+	Error   string `json:"error,omitempty"`
 }
 
 // ConfigState describes the last reload of the configuration.
 type ConfigState struct {
-	// LoadedAt is when a configuration was last applied.
 	LoadedAt time.Time `json:"loaded_at,omitzero"`
 	// Error is why the latest one was not applied, FailedAt when that was; empty if it was applied.
 	Error    string    `json:"error,omitempty"`
@@ -209,9 +202,7 @@ const (
 
 // Gateway is the connection to the gateway.
 type Gateway struct {
-	// Host is host and port of the gateway.
-	Host string `json:"host"`
-	// State is the state of the event stream, and Since is when it began.
+	Host  string       `json:"host"`
 	State GatewayState `json:"state"`
 	Since time.Time    `json:"since,omitzero"`
 	// Reconnects counts connections after the first one.
@@ -284,7 +275,6 @@ type Route struct {
 
 // Place is one end of a route.
 type Place struct {
-	// Kind is gateway, nats, kafka, blob or log.
 	Kind string `json:"kind"`
 	// Sink is the name of the sink ([Sink].Name), empty if it is not a sink.
 	Sink string `json:"sink,omitempty"`
@@ -296,16 +286,14 @@ type Place struct {
 // Sink is one sink, as of its last check.
 type Sink struct {
 	// Name is the name in the configuration; Kind is nats, kafka, blob or log.
-	Name string `json:"name"`
-	Kind string `json:"kind"`
-	// Target is where it is, e.g. host and port or a bucket.
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`
 	Target string `json:"target,omitempty"`
 	// Up says whether it passed the check at CheckedAt. Before the first check CheckedAt is
 	// zero.
 	Up        bool      `json:"up"`
 	CheckedAt time.Time `json:"checked_at,omitzero"`
-	// Error is why it is not up, redacted.
-	Error string `json:"error,omitempty"`
+	Error     string    `json:"error,omitempty"`
 	// Durability is what a stored message survives ([sinks.Durability]).
 	Durability     string `json:"durability,omitempty"`
 	DurabilityNote string `json:"durability_note,omitempty"`
@@ -350,8 +338,7 @@ type Check struct {
 	// Name is unique among the checks, e.g. "gateway", "sink farm" or "route orders".
 	Name string `json:"name"`
 	// OK is also true for a failure that is too recent to count.
-	OK bool `json:"ok"`
-	// Message says what is wrong, redacted, or what was found.
+	OK      bool   `json:"ok"`
 	Message string `json:"message,omitempty"`
 	// Since is when it started to fail; zero if it does not fail.
 	Since time.Time `json:"since,omitzero"`
@@ -369,15 +356,13 @@ type Tenant struct {
 
 // Endpoint is one endpoint of a tenant.
 type Endpoint struct {
-	ID         string `json:"id"`
-	ExternalID string `json:"external_id,omitempty"`
-	Name       string `json:"name"`
-	Type       string `json:"type"`
-	// Mine says that it belongs to this application.
-	Mine bool `json:"mine"`
-	// Sends and Receives are message types of its capabilities.
-	Sends    []string `json:"sends"`
-	Receives []string `json:"receives"`
+	ID         string   `json:"id"`
+	ExternalID string   `json:"external_id,omitempty"`
+	Name       string   `json:"name"`
+	Type       string   `json:"type"`
+	Mine       bool     `json:"mine"`
+	Sends      []string `json:"sends"`
+	Receives   []string `json:"receives"`
 	// RoutedTo and RoutedFrom count the endpoints that it can currently send to and receive
 	// from; nil for endpoints of other applications, for which that is unknown.
 	RoutedTo   *int `json:"routed_to,omitempty"`

@@ -37,7 +37,6 @@ type Steady struct {
 	known map[string]*course
 }
 
-// course is a problem over time.
 type course struct {
 	Problem
 	began   time.Time

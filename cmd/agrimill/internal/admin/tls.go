@@ -34,7 +34,6 @@ func (t TLS) Load(e *validate.Errors) (pairs []tls.Certificate) {
 	return nil
 }
 
-// certificates has the certificate of the server as it is in its files.
 type certificates struct {
 	files TLS
 	log   *slog.Logger
@@ -56,7 +55,6 @@ func (c *certificates) config() *tls.Config {
 	}
 }
 
-// renew takes over files that have changed.
 func (c *certificates) renew() {
 	if !c.mu.TryLock() {
 		return

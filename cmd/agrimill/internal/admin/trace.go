@@ -35,7 +35,6 @@ func (s *Server) trace(r *http.Request) (any, error) {
 	return known.Trace(query.Get("q"), only, limit), nil
 }
 
-// why finds out why messages of a type do not arrive from a tenant.
 func (s *Server) why(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	q := why.Question{Tenant: query.Get("tenant"), Type: query.Get("type"), From: query.Get("from")}

@@ -90,7 +90,6 @@ func (v *Verdict) conclude(s *Snapshot, grace time.Duration) {
 	v.Sentence = sentence(s, v.Problems)
 }
 
-// moves reports whether the pipeline has begun and not ended.
 func (s *Snapshot) moves() bool {
 	return s.Error == "" && len(s.Checks) > 0 && s.State != StateStarting && s.State != StateDraining && s.State != StateStopped
 }
@@ -134,7 +133,6 @@ func (s *Snapshot) exceptions() (text string) {
 	return text + "."
 }
 
-// text is the problem as a person reads it.
 func (p *Problem) text(now time.Time, grace time.Duration) string {
 	lasted := span(now.Sub(p.Since))
 	if p.Stage == StageRecovering {

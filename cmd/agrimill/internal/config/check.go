@@ -14,7 +14,6 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// checker checks how values fit together, and what the packages say about their own.
 type checker struct {
 	*decoder
 	c *Config
@@ -159,7 +158,6 @@ func (d *decoder) item(path string, i, n int) string {
 	return at
 }
 
-// exactlyOne checks that exactly one of several sections is present.
 func (d *decoder) exactlyOne(path string, keys ...string) bool {
 	var there []string
 	for _, key := range keys {

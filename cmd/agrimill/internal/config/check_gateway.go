@@ -140,7 +140,6 @@ func (k *checker) files() {
 	}
 }
 
-// routedTypes returns the message types that routes receive, and whether one of them receives all.
 func (k *checker) routedTypes() (types []string, all bool) {
 	for _, r := range k.c.Routes {
 		switch topic := r.From.Gateway; {
@@ -162,7 +161,6 @@ func (k *checker) unknownType(path, pattern string) {
 	}
 }
 
-// types returns the message types that the configured endpoints receive.
 func (k *checker) types() (types []string) {
 	for _, e := range k.c.Endpoints {
 		for _, c := range e.Capabilities {
@@ -174,7 +172,6 @@ func (k *checker) types() (types []string) {
 	return types
 }
 
-// subscribed reports whether a configured endpoint subscribes to the type, as received does.
 func (k *checker) subscribed(messageType string) bool {
 	subscribes := func(e Endpoint) bool { return slices.Contains(e.Subscriptions, messageType) }
 	return len(k.c.Endpoints) == 0 || slices.ContainsFunc(k.c.Endpoints, subscribes)

@@ -195,7 +195,6 @@ func (k *checker) restTaken(r Route) bool {
 	})
 }
 
-// takesType reports whether the route takes all messages of the type.
 func (r Route) takesType(messageType string) bool {
 	f := r.Filter
 	byType := wildcard.New("", f.Type...).Match(messageType)
@@ -252,7 +251,6 @@ func (k *checker) filter(path string, r Route) {
 	}
 }
 
-// expression reports a mistake in an expression with its place in it.
 func (k *checker) expression(path string, err error) {
 	var mistake *expr.Error
 	switch {

@@ -72,7 +72,6 @@ func (k *checker) contentTypes(path, sink string, c *cloudevents.Config) {
 	}
 }
 
-// bucket checks the URL of a bucket.
 func (k *checker) bucket(path string, address URL) {
 	at, mux := join(path, "url"), cloudblob.DefaultURLMux()
 	if address == "" {
@@ -181,7 +180,6 @@ func account(c nats.Connection, t *TLS) string {
 	return strings.Join([]string{c.URL, c.Domain, c.User, string(c.Token), c.CredentialsFile, c.NKeySeedFile, certificate}, "\x00")
 }
 
-// reference checks the name of a sink.
 func (k *checker) reference(path, name string) bool {
 	if _, ok := k.c.Sinks[name]; ok || !k.has(path) {
 		return ok
@@ -195,7 +193,6 @@ func (k *checker) reference(path, name string) bool {
 	return false
 }
 
-// template checks a template of topics or message types.
 func (k *checker) template(path, text string, topics sinks.Topics) bool {
 	template, err := sinks.ParseTopicTemplate(text)
 	var bad *sinks.TemplateError

@@ -41,9 +41,14 @@ func (k *checker) dedup() {
 	case d.Store == DedupNATSKV && d.NATSKV != nil:
 		config := d.NATSKV.StoreConfig(d)
 		config.Conn = new(natsgo.Conn) // only its presence is checked
-		_, err := d.NATSKV.TLS.Config()
-		k.report("dedup.nats_kv", *d.NATSKV, config.Validate(), err, d.NATSKV.Connection.Validate())
+		k.overNATS("dedup.nats_kv", *d.NATSKV, d.NATSKV.NATSConnection, config.Validate())
 	}
+}
+
+// overNATS adds to the mistakes of a store those of its connection.
+func (k *checker) overNATS(path string, section any, c NATSConnection, store error) {
+	_, err := c.TLS.Config()
+	k.report(path, section, store, err, c.Connection.Validate())
 }
 
 // leaseWindow is how many times the TTL of the lease a stream should know what it has stored: one until
@@ -58,8 +63,7 @@ func (k *checker) ha() {
 	lease := h.LeaseConfig()
 	lease.Conn = new(natsgo.Conn) // only its presence is checked
 	lease.TTL = 0
-	_, err := h.NATSKV.TLS.Config()
-	k.report("ha.nats_kv", *h.NATSKV, lease.Validate(), err, h.NATSKV.Connection.Validate())
+	k.overNATS("ha.nats_kv", *h.NATSKV, h.NATSKV.NATSConnection, lease.Validate())
 	sessions := k.c.Dedup.Store == DedupNATSKV && k.c.Dedup.NATSKV != nil
 	switch {
 	case h.TTL < kvlease.MinTTL:
@@ -147,8 +151,7 @@ func (k *checker) devices() {
 	if n := d.NATSKV; n != nil {
 		config := n.StoreConfig()
 		config.Conn = new(natsgo.Conn) // only its presence is checked
-		_, err := n.TLS.Config()
-		k.report("devices.nats_kv", *n, config.Validate(), err, n.Connection.Validate())
+		k.overNATS("devices.nats_kv", *n, n.NATSConnection, config.Validate())
 	}
 	reads := func(r Route, messageType string) bool {
 		return (r.Filter.Farm != nil || r.Transform != farm.TransformConfig{}) && r.From.Gateway != "" &&

@@ -29,7 +29,8 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-// This file turns the sections into the configurations of the packages. Nothing connects.
+// This file turns the sections into the configurations of the packages. What has an error reads the files of TLS. Nothing
+// connects. Connections, loggers, clients, stores and names that are not in the section are left to the caller.
 
 // ErrTLS is matched by the errors of [TLS.Config].
 var ErrTLS = errors.New("unusable certificates")
@@ -72,8 +73,7 @@ func Leaf(file string) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// ClientConfig returns the configuration of the gateway's client. Logger is left to
-// the caller. It reads the files of TLS.
+// ClientConfig returns the configuration of the gateway's client.
 func (g Gateway) ClientConfig() (config gateway.Config, err error) {
 	config = g.Config
 	config.TLS, err = g.TLS.Config()
@@ -109,8 +109,7 @@ func (e Endpoint) Request() gateway.PutEndpointRequest {
 	return request
 }
 
-// SubscriberConfig returns the configuration of the gateway's subscriber. Client,
-// Tenants, Hooks and, for PayloadClaimCheck, the claim check are left to the caller.
+// SubscriberConfig returns the configuration of the gateway's subscriber.
 func (c *Config) SubscriberConfig() subscriber.Config {
 	config := c.Subscriber.Config
 	config.CloseTimeout = c.Shutdown.Timeout
@@ -125,8 +124,7 @@ func (c *Config) SubscriberConfig() subscriber.Config {
 }
 
 // PublisherConfig returns the configuration of the publisher of one route. The section
-// publisher provides what the route does not set. Client and ClaimCheck are left to the
-// caller.
+// publisher provides what the route does not set.
 func (c *Config) PublisherConfig(to ToGateway) publisher.Config {
 	config := to.Config
 	defaults := reflect.ValueOf(c.Publisher)
@@ -143,8 +141,7 @@ func (c *Config) PublisherConfig(to ToGateway) publisher.Config {
 	return config
 }
 
-// RouterConfig returns the configuration of a router. Poison, Dedup.Store, ClaimCheck and
-// Observer are left to the caller.
+// RouterConfig returns the configuration of a router.
 func (c *Config) RouterConfig() router.Config {
 	config := router.Config{
 		PoisonTopic: c.Poison.Topic, FailingAfter: c.Poison.FailingAfter,
@@ -165,30 +162,28 @@ func (c *Config) KeysConfig() router.KeysConfig {
 // neverChunkBelow leaves room for a service whose chunks are somewhat smaller than it says.
 func (c *Config) neverChunkBelow() int64 { return int64(c.Subscriber.ChunkSize / 2) }
 
-// StoreConfig returns the configuration of the store in a bucket. Conn is left to the
-// caller.
+// StoreConfig returns the configuration of the store in a bucket.
 func (d DedupInNATS) StoreConfig(dedup Dedup) kvstore.Config {
 	config := d.Config
 	config.Domain, config.TTL = d.Connection.Domain, dedup.TTL
 	return config
 }
 
-// StoreConfig returns the configuration of the store. It reads the files of TLS.
+// StoreConfig returns the configuration of the store in a topic.
 func (d DevicesInKafka) StoreConfig() (config kafkadevices.Config, err error) {
 	config = d.Config
 	config.Connection.TLS, err = d.TLS.Config()
 	return config, err
 }
 
-// StoreConfig returns the configuration of the store in a bucket. Conn and Logger are left to the
-// caller.
+// StoreConfig returns the configuration of the store in a bucket.
 func (d DevicesInNATS) StoreConfig() devicestore.Config {
 	config := d.Config
 	config.Domain = d.Connection.Domain
 	return config
 }
 
-// Connect connects under a client name. It reads the files of TLS.
+// Connect connects under a client name.
 func (c NATSConnection) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
 	var err error
 	if c.Connection.TLS, err = c.TLS.Config(); err != nil {
@@ -197,8 +192,7 @@ func (c NATSConnection) Connect(name string, options ...natsgo.Option) (*natsgo.
 	return c.Connection.Connect(name, options...)
 }
 
-// SinkConfig returns the configuration of the sink, whose name is the one it has in
-// the file. It reads the files of TLS.
+// SinkConfig returns the configuration of the sink, whose name is the one it has in the file.
 func (n NATS) SinkConfig(name string) (config nats.Config, err error) {
 	config = n.Config
 	config.Name = name
@@ -206,20 +200,17 @@ func (n NATS) SinkConfig(name string) (config nats.Config, err error) {
 	return config, err
 }
 
-// Connect opens a connection of its own, beside the sink's, under a client name. It reads the files of
-// TLS.
+// Connect opens a connection of its own, beside the sink's, under a client name.
 func (n NATS) Connect(name string, options ...natsgo.Option) (*natsgo.Conn, error) {
 	return NATSConnection{n.Config.Connection, n.TLS}.Connect(name, options...)
 }
 
-// PoisonQueueConfig returns where the poison queue is that the sink writes to a topic. Conn is left to the
-// caller.
+// PoisonQueueConfig returns where the poison queue is that the sink writes to a topic.
 func (n NATS) PoisonQueueConfig(topic string) natsqueue.Config {
 	return natsqueue.Config{Domain: n.Domain, Stream: n.Stream, SubjectPrefix: n.SubjectPrefix, Topic: topic}
 }
 
-// SinkConfig returns the configuration of the sink, whose name is the one it has in
-// the file. It reads the files of TLS.
+// SinkConfig returns the configuration of the sink, whose name is the one it has in the file.
 func (k Kafka) SinkConfig(name string) (config kafka.Config, err error) {
 	config = k.Config
 	config.Name, config.PartitionKey = name, kafka.MetadataKey(k.PartitionKey)
@@ -237,8 +228,7 @@ func (k Kafka) Connection() (connection kafka.Connection, err error) {
 	return connection, err
 }
 
-// PoisonQueueConfig returns how the poison queue is found that the sink writes to a topic. It reads the
-// files of TLS.
+// PoisonQueueConfig returns how the poison queue is found that the sink writes to a topic.
 func (k Kafka) PoisonQueueConfig(topic string) (poisonqueue.Config, error) {
 	connection, err := k.Connection()
 	return poisonqueue.Config{
@@ -246,8 +236,7 @@ func (k Kafka) PoisonQueueConfig(topic string) (poisonqueue.Config, error) {
 	}, err
 }
 
-// SourceConfig returns the configuration of the source. Name and CloseTimeout are left to
-// the caller. It reads the files of TLS.
+// SourceConfig returns the configuration of the source.
 func (s NATSSource) SourceConfig() (config sourcenats.Config, err error) {
 	config = s.Config
 	config.SubjectPrefix = nats.NoSubjectPrefix // the file names whole subjects
@@ -255,8 +244,7 @@ func (s NATSSource) SourceConfig() (config sourcenats.Config, err error) {
 	return config, err
 }
 
-// SourceConfig returns the configuration of the source. CloseTimeout is left to the caller. It
-// reads the files of TLS.
+// SourceConfig returns the configuration of the source.
 func (s KafkaSource) SourceConfig() (config sourcekafka.Config, err error) {
 	config = s.Config
 	config.TopicPrefix = kafka.NoTopicPrefix // the file names whole topics

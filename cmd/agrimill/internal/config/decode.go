@@ -16,7 +16,6 @@ import (
 // place is a position in the file; zero if there is none.
 type place struct{ line, column int }
 
-// decoder fills a Config and collects problems.
 type decoder struct {
 	*sources
 	dir      string
@@ -65,7 +64,6 @@ func (d *decoder) wrong(node *yaml.Node, path, message, suggestion string) {
 	d.add(SeverityError, place{node.Line, node.Column}, path, message, suggestion)
 }
 
-// fill sets agrimill's own defaults in a section and its subsections.
 func (d *decoder) fill(v reflect.Value) {
 	if section, ok := v.Addr().Interface().(defaulter); ok {
 		section.setDefaults()
@@ -77,7 +75,6 @@ func (d *decoder) fill(v reflect.Value) {
 	}
 }
 
-// value decodes a node into v, which is at path and has the tag.
 func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag reflect.StructTag) {
 	if d.stopped {
 		return
@@ -142,7 +139,6 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag refle
 	}
 }
 
-// tooMuch stops decoding.
 func (d *decoder) tooMuch(node *yaml.Node, path string) {
 	if !d.stopped {
 		d.stopped = true
@@ -150,7 +146,6 @@ func (d *decoder) tooMuch(node *yaml.Node, path string) {
 	}
 }
 
-// field is one key of a section.
 type field struct {
 	name  string
 	index []int
@@ -186,7 +181,6 @@ func fields(t reflect.Type) []field {
 	return all
 }
 
-// join appends a key to a path.
 func join(path, key string) string {
 	plain := key != "" && strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == ""
 	switch {
@@ -263,7 +257,6 @@ func (d *decoder) mergeOne(value *yaml.Node, path string, first map[string]*yaml
 	}
 }
 
-// section decodes a mapping into a struct.
 func (d *decoder) section(node *yaml.Node, v reflect.Value, path string) {
 	known := fields(v.Type())
 	seen := map[string]bool{}
@@ -304,7 +297,6 @@ func (d *decoder) section(node *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// table decodes a mapping into a map.
 func (d *decoder) table(node *yaml.Node, v reflect.Value, path string) {
 	v.Set(reflect.MakeMap(v.Type()))
 	d.pairs(node, path, "a section with names", func(key, value *yaml.Node) {
@@ -337,7 +329,6 @@ func (d *decoder) sequence(node *yaml.Node, v reflect.Value, path string) {
 	}
 }
 
-// list decodes a list of strings, or a single string as a list of one.
 func (d *decoder) list(node *yaml.Node, v reflect.Value, path string) {
 	if node.Kind == yaml.SequenceNode {
 		d.sequence(node, v, path)

@@ -20,7 +20,6 @@ var former = sync.OnceValues(func() (keys map[string]string, err error) {
 
 var index = regexp.MustCompile(`\[[^\]]*\]`)
 
-// formerKey returns what became of a key at a path; empty if there was none.
 func formerKey(path string) string {
 	keys, _ := former() // a test reads it
 	path = index.ReplaceAllString(path, "")

@@ -38,7 +38,7 @@ type LeaseInNATS struct {
 	kvlease.Config `yaml:",inline"`
 }
 
-// LeaseConfig returns the configuration of the lease. Conn and Logger are left to the caller.
+// LeaseConfig returns the configuration of the lease.
 func (h HA) LeaseConfig() kvlease.Config {
 	config := h.NATSKV.Config
 	config.Domain, config.TTL = h.NATSKV.Connection.Domain, h.TTL

@@ -109,7 +109,6 @@ func fileError(err error) string {
 	return "cannot be read: " + err.Error()
 }
 
-// parse returns the root of the document, nil if it cannot be parsed.
 func (d *decoder) parse(data []byte) *yaml.Node {
 	if !utf8.Valid(data) {
 		at := place{line: 1}

@@ -199,7 +199,6 @@ func (r value) number(v reflect.Value) (suggestion string, ok bool) {
 	return "", true
 }
 
-// passwordIn warns about an address with a password in plain text.
 func (d *decoder) passwordIn(text string, whole bool, node *yaml.Node, path string) {
 	parsed, err := url.Parse(text)
 	if err != nil || parsed.User == nil || whole {
@@ -224,7 +223,6 @@ func lastKey(path string) string { return path[strings.LastIndexByte(path, '.')+
 // maxDays fits into a time.Duration.
 const maxDays = 100_000
 
-// parseDuration parses a Go duration, or a number of days.
 func parseDuration(text string) (d time.Duration, suggestion string, ok bool) {
 	if days, found := strings.CutSuffix(text, "d"); found {
 		n, err := strconv.ParseUint(days, 10, 32)
@@ -256,7 +254,6 @@ func kindName(node *yaml.Node) string {
 	return "a single value"
 }
 
-// typeName describes what a value must be.
 func typeName(t reflect.Type, tag reflect.StructTag) string {
 	if allowed := tag.Get("enum"); allowed != "" {
 		return oneOf(strings.Split(allowed, ","))

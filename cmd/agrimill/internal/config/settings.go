@@ -148,7 +148,6 @@ type settings struct {
 	raw    []any // their values
 }
 
-// add adds what is in a value.
 func (s *settings) add(v reflect.Value, path string, tag reflect.StructTag) {
 	switch {
 	case isScalar(v.Type()):

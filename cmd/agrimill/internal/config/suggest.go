@@ -20,7 +20,6 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
-// didYouMean suggests one of the candidates, or all of them if there are few.
 func didYouMean(name string, candidates []string) string {
 	if len(name) <= 64 {
 		if near := nearest(name, candidates); near != "" {

@@ -92,7 +92,6 @@ func ExternalID(template, tenant string) string {
 	return strings.ReplaceAll(template, gateway.TenantPlaceholder, tenant)
 }
 
-// endpointID checks the ID or external ID of an endpoint.
 func (k *checker) endpointID(path, value string) {
 	if IsExternalID(value) {
 		k.invalid(path, gateway.ValidateExternalID(ExternalID(value, anyID)))
@@ -101,7 +100,6 @@ func (k *checker) endpointID(path, value string) {
 	}
 }
 
-// publisher checks a section of publisher.Config, with its external IDs.
 func (k *checker) publisher(path string, section any, config publisher.Config) {
 	recipients := config.DirectRecipients
 	if config.EndpointID != "" {

@@ -72,8 +72,7 @@ type Sample struct {
 	// FromGateway says that its messages come from the gateway, not from a broker.
 	FromGateway bool
 	// Counts are from the start of the process.
-	Counts Counts
-	// InFlight is how many messages the route has taken and not finished.
+	Counts   Counts
 	InFlight int64
 	// Backlog is how many wait in the source, -1 if unknown.
 	Backlog int64
@@ -162,7 +161,6 @@ type attempt struct {
 	retries        int // that were counted
 }
 
-// series is the history of a route, or of the share that an endpoint has in one.
 type series struct {
 	name    string
 	key     uint64

@@ -145,7 +145,6 @@ type Selection struct {
 	Route, Tenant, Endpoint string
 }
 
-// all reports whether all tenants are wanted.
 func (s Selection) all() bool { return s.Tenant == "" && s.Endpoint == "" }
 
 // owners returns those that are wanted. The caller holds mu.

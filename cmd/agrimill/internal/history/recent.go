@@ -6,7 +6,6 @@ type recent[V any] struct {
 	spare       []*V // that were removed
 }
 
-// get returns the value of a key; nil if there is none.
 func (r *recent[V]) get(key uint64) *V {
 	if v := r.now[key]; v != nil {
 		return v

@@ -77,7 +77,6 @@ type period struct {
 	latency           [numSteps]*histogram
 }
 
-// add adds what happened in the same time elsewhere.
 func (p *period) add(other *period) {
 	p.counts.add(other.counts)
 	p.inFlight, p.backlog, p.age = max(p.inFlight, other.inFlight), max(p.backlog, other.backlog), max(p.age, other.age)
@@ -125,7 +124,6 @@ const (
 	maxBits = 42 // 2^42 ns: 73 minutes
 )
 
-// classOf returns the class of a duration.
 func classOf(d time.Duration) int {
 	n := uint64(max(d, 1)) - 1 // so that a bound belongs to what it bounds
 	octave := bits.Len64(n)

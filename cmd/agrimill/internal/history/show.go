@@ -26,25 +26,22 @@ type Record struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	// Others says that the tenant [Others] has something, Crowded that there have been more endpoints than have a history of
 	// their own, so that some of what is selected may be with it.
-	Others  bool `json:"others,omitempty"`
-	Crowded bool `json:"crowded,omitempty"`
-	// Routes are the routes, by name.
-	Routes []RouteRecord `json:"routes"`
+	Others  bool          `json:"others,omitempty"`
+	Crowded bool          `json:"crowded,omitempty"`
+	Routes  []RouteRecord `json:"routes"`
 }
 
 // RouteRecord is the history of a route.
 type RouteRecord struct {
 	Name        string `json:"name"`
 	FromGateway bool   `json:"from_gateway"`
-	// Total is about all of the range.
-	Total Period `json:"total"`
+	Total       Period `json:"total"`
 	// Periods are those in which the route was there, oldest first.
 	Periods []Period `json:"periods"`
 }
 
 // Period is what happened in some time.
 type Period struct {
-	// Time is when it begins.
 	Time time.Time `json:"time"`
 	Counts
 	// InFlight is the most that were in flight, Backlog the most that waited in the source of a route from a broker, and
@@ -60,7 +57,6 @@ type Period struct {
 
 // Latency is how long a step took.
 type Latency struct {
-	// Count is how many messages were timed.
 	Count uint64 `json:"count"`
 	// P50Seconds is what half of them did not exceed, P99Seconds what 99 of 100 did not; at most 50 per cent too long.
 	P50Seconds float64 `json:"p50_seconds"`

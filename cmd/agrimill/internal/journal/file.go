@@ -167,7 +167,6 @@ func (j *Journal) take(number uint64, chunk []byte) error {
 	return nil
 }
 
-// run flushes until close.
 func (f *file) run(j *Journal) {
 	defer close(f.done)
 	tick := time.NewTicker(flushEvery)
@@ -247,7 +246,6 @@ func (f *file) flush(j *Journal) {
 	f.failed = err != nil
 }
 
-// close writes the rest.
 func (f *file) close() error {
 	f.once.Do(func() {
 		close(f.stop)

@@ -18,7 +18,6 @@ func (j *Journal) Follow(from Mark, f func(*Entry)) (to Mark, complete bool) {
 	return to, complete
 }
 
-// after returns what came after a place.
 func (j *Journal) after(from Mark) (parts [][]byte, to Mark, complete bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

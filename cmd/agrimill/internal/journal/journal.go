@@ -234,7 +234,6 @@ func (o observer) Observe(event router.Event) {
 	}
 }
 
-// add appends an entry.
 func (j *Journal) add(r *record) {
 	if j == nil {
 		return
@@ -320,14 +319,12 @@ func (j *Journal) since() time.Time {
 	return j.began
 }
 
-// state is the journal at one moment.
 type state struct {
 	parts  [][]byte
 	since  time.Time
 	oldest int64 // what is older does not count
 }
 
-// state returns it as it is now.
 func (j *Journal) state() state {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -340,7 +337,7 @@ func (j *Journal) state() state {
 	return s
 }
 
-// entries calls f with each entry, oldest first. The entry is valid during the call only.
+// entries calls f with each entry, oldest first. It is valid during the call only.
 func (s state) entries(f func(*Entry)) {
 	each(s.parts, func(e *Entry) {
 		if e.At >= s.oldest {
@@ -349,7 +346,6 @@ func (s state) entries(f func(*Entry)) {
 	})
 }
 
-// each calls f with each entry of some segments.
 func each(parts [][]byte, f func(*Entry)) {
 	var e Entry
 	for _, data := range parts {

@@ -14,7 +14,6 @@ import (
 
 // Trace is what the journal knows about the messages that a query finds.
 type Trace struct {
-	// Query is what was looked for.
 	Query string `json:"query"`
 	// Since is from when on the journal is complete: what was received before may be missing, as is
 	// what another instance received.
@@ -43,8 +42,7 @@ type Message struct {
 	State string `json:"state"`
 	// Unseen are the routes from the gateway, as they are now, that never saw it, and why; of the newest 200 messages of a trace only.
 	Unseen []Unseen `json:"unseen,omitempty"`
-	// Events are what happened, oldest first.
-	Events []Event `json:"events"`
+	Events []Event  `json:"events"`
 }
 
 // Unseen is a route that never saw a message.
@@ -175,7 +173,6 @@ func (j *Journal) Trace(query string, only Only, limit int) Trace {
 	return trace
 }
 
-// unseen returns the routes that never saw a message from the gateway.
 func unseen(m *Message, routes []Route) (list []Unseen) {
 	if m.Delivery != "" || m.EventType == "" {
 		return nil
@@ -242,7 +239,6 @@ func (e *Entry) keys() []string {
 	return nil
 }
 
-// groups puts together what belongs together.
 type groups struct {
 	byKey map[string]*group
 	all   []*group

@@ -34,7 +34,6 @@ func Each(ctx context.Context, cfg *config.Config, m *journal.Message, options O
 	}
 }
 
-// whole reads a copy into memory.
 func whole(ctx context.Context, reader *Reader, c *Copy) (found admin.StoredCopy, err error) {
 	found.Place = c.String()
 	if err := reader.Read(ctx, c); err != nil {

@@ -148,7 +148,6 @@ func (s *kafkaCopies) get(ctx context.Context, at journal.Location) (*message.Me
 
 func (s *kafkaCopies) close() error { return errors.Join(s.consumer.Close(), s.client.Close()) }
 
-// blobCopies reads what a blob sink stored.
 type blobCopies struct {
 	bucket *gcblob.Bucket
 	limits spool.Limits

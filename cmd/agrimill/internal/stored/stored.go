@@ -107,7 +107,6 @@ func Absent(err error) bool {
 	return absent || errors.Is(err, gateway.ErrNotFound)
 }
 
-// printable makes a text safe for people.
 func printable(text string) string { return cmp.Or(journal.Printable(text), "-") }
 
 // WhyNot says what there is to say of a message of which none of its copies could be used, in a part of a sentence.
@@ -192,7 +191,6 @@ func (r *Reader) Read(ctx context.Context, c *Copy) error {
 	return nil
 }
 
-// source returns what has the messages of a copy's sink.
 func (r *Reader) source(ctx context.Context, c *Copy) (copySource, error) {
 	if c.At.ContextID != "" {
 		return nil, absence(notKept + "the gateway keeps nothing that was confirmed")
@@ -249,7 +247,6 @@ func sameMessage(m *journal.Message, msg *message.Message) bool {
 	return false
 }
 
-// open opens the payload of a message that a broker has.
 func (r *Reader) open(ctx context.Context, msg *message.Message) (*spool.Payload, error) {
 	switch msg.Metadata[gateway.KeyPayloadMode] {
 	case "":
@@ -271,7 +268,6 @@ func (r *Reader) open(ctx context.Context, msg *message.Message) (*spool.Payload
 	return spool.Buffer(spool.StreamOf(from), "the payload", r.options.Limits)
 }
 
-// inMemory returns the payload of a message that a broker sent whole.
 func (r *Reader) inMemory(data []byte) (*spool.Payload, error) {
 	if int64(len(data)) > r.options.Limits.Max {
 		return nil, spool.TooLarge("the payload", r.options.Limits.Max)
@@ -279,7 +275,6 @@ func (r *Reader) inMemory(data []byte) (*spool.Payload, error) {
 	return spool.InMemory(data), nil
 }
 
-// claimCheck returns where payloads in a claim check are.
 func (r *Reader) claimCheck(ctx context.Context) (_ *claimcheck.Store, err error) {
 	switch {
 	case r.options.Claims != nil:

@@ -16,8 +16,7 @@ import (
 type Question struct {
 	// Tenant is the ID (UUID) of the tenant.
 	Tenant string `json:"tenant"`
-	// Type is the message type.
-	Type string `json:"type"`
+	Type   string `json:"type"`
 	// From is the ID, external ID or name of the sending endpoint; empty for any.
 	From string `json:"from,omitempty"`
 }
@@ -51,9 +50,8 @@ const (
 // Link is one link of the chain. Detail and Remedy may have names of tenants and endpoints, which
 // others chose.
 type Link struct {
-	Name  string `json:"name"`
-	State State  `json:"state"`
-	// Detail says what was found.
+	Name   string `json:"name"`
+	State  State  `json:"state"`
 	Detail string `json:"detail"`
 	// Remedy is what to do; empty unless the link is missing or unknown.
 	Remedy string `json:"remedy,omitempty"`
@@ -76,8 +74,7 @@ type Facts struct {
 	// Unmatched says what happens to messages that every route's filter refuses, e.g. confirmed and
 	// dropped.
 	Unmatched string
-	// Routes are the routes from the gateway.
-	Routes []Route
+	Routes    []Route
 	// Stream is the state of the event stream; its Name is ignored.
 	Stream Link
 }
@@ -122,7 +119,6 @@ func Walk(q Question, facts Facts) Answer {
 	return answer
 }
 
-// walk is one walk along the chain.
 type walk struct {
 	Question
 	facts  Facts
@@ -198,7 +194,6 @@ func (w *walk) capability() Link {
 		"add the type to the capabilities of the endpoint with direction RECEIVE or SEND_RECEIVE; the application's software version needs it as well")
 }
 
-// similar returns a type that differs from the wanted one in case only.
 func (w *walk) similar() string {
 	for _, e := range w.own {
 		for _, t := range e.Capabilities.CanReceive {
@@ -367,7 +362,6 @@ func (w *walk) refuses(r Route) (key string) {
 // maxListed is how many names a text lists.
 const maxListed = 3
 
-// list names endpoints.
 func list(endpoints []gateway.TenantEndpointInfo) string {
 	names := make([]string, len(endpoints))
 	for i, e := range endpoints {
@@ -380,7 +374,6 @@ func name(e gateway.TenantEndpointInfo) string {
 	return fmt.Sprintf("%q (%s)", cmp.Or(e.Name, e.ExternalID), e.ID)
 }
 
-// some lists the first of the names.
 func some(names []string) string {
 	if more := len(names) - maxListed; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), more)

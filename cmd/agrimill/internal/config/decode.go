@@ -24,11 +24,8 @@ type decoder struct {
 	// excused has paths that are probably present under a wrong name, so that they are not
 	// reported as missing, too.
 	excused map[string]bool
-	// nodes counts the values that were visited; open has the aliases around the current
-	// one.
+	// nodes counts the values that were visited.
 	nodes   int
-	depth   int
-	open    []*yaml.Node
 	stopped bool
 }
 
@@ -79,10 +76,7 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag refle
 	if d.stopped {
 		return
 	}
-	d.nodes++
-	d.depth++
-	defer func() { d.depth-- }()
-	if d.nodes > maxNodes || d.depth > maxDepth {
+	if d.nodes++; d.nodes > maxNodes { // how deep it goes, the types bound
 		d.tooMuch(node, path)
 		return
 	}
@@ -90,12 +84,6 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag refle
 		d.values[path] = place{node.Line, node.Column}
 	}
 	if node.Kind == yaml.AliasNode {
-		if slices.Contains(d.open, node.Alias) {
-			d.wrong(node, path, "refers to itself", "")
-			return
-		}
-		d.open = append(d.open, node.Alias)
-		defer func() { d.open = d.open[:len(d.open)-1] }()
 		node = node.Alias
 	}
 	if node.Style&yaml.TaggedStyle != 0 { // such as !include or !!binary
@@ -142,7 +130,7 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag refle
 func (d *decoder) tooMuch(node *yaml.Node, path string) {
 	if !d.stopped {
 		d.stopped = true
-		d.wrong(node, path, fmt.Sprintf("is too large after expanding aliases: at most %d values, %d levels deep", maxNodes, maxDepth), "")
+		d.wrong(node, path, fmt.Sprintf("is too large after expanding aliases: at most %d values", maxNodes), "")
 	}
 }
 
@@ -200,14 +188,29 @@ func (d *decoder) pairs(node *yaml.Node, path, what string, use func(key, value 
 		return false
 	}
 	first := map[string]*yaml.Node{}
-	d.merge(node, path, first, use, 0)
+	d.merge(node, path, first, use)
 	return true
 }
 
-func (d *decoder) merge(node *yaml.Node, path string, first map[string]*yaml.Node, use func(key, value *yaml.Node), level int) {
-	d.nodes++
-	if level > maxDepth || d.nodes > maxNodes {
+// merge is pairs for a mapping, or each one of a list, of which the keys that are there first already do not count.
+func (d *decoder) merge(node *yaml.Node, path string, first map[string]*yaml.Node, use func(key, value *yaml.Node)) {
+	at := node
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	switch d.nodes++; {
+	case d.stopped:
+		return
+	case d.nodes > maxNodes:
 		d.tooMuch(node, path)
+		return
+	case node.Kind == yaml.SequenceNode:
+		for _, item := range node.Content {
+			d.merge(item, path, first, use)
+		}
+		return
+	case node.Kind != yaml.MappingNode:
+		d.wrong(at, path, "merges (<<) something other than a section", "")
 		return
 	}
 	var merged []*yaml.Node
@@ -235,25 +238,7 @@ func (d *decoder) merge(node *yaml.Node, path string, first map[string]*yaml.Nod
 		use(key, value)
 	}
 	for _, value := range merged {
-		d.mergeOne(value, path, first, use, level)
-	}
-}
-
-func (d *decoder) mergeOne(value *yaml.Node, path string, first map[string]*yaml.Node, use func(key, value *yaml.Node), level int) {
-	at := value
-	if value.Kind == yaml.AliasNode {
-		value = value.Alias
-	}
-	switch {
-	case d.stopped:
-	case value.Kind == yaml.MappingNode:
-		d.merge(value, path, first, use, level+1)
-	case value.Kind == yaml.SequenceNode && level <= maxDepth:
-		for _, item := range value.Content {
-			d.mergeOne(item, path, first, use, level+1)
-		}
-	default:
-		d.wrong(at, path, "merges (<<) something other than a section", "")
+		d.merge(value, path, first, use)
 	}
 }
 

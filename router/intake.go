@@ -57,13 +57,8 @@ func (in *intake) run() {
 	}
 	closed := make(chan struct{})
 	workers.Read(messages, workers.Config[*message.Message]{
-		Do: func(msg *message.Message) { in.take(msg) },
-		Go: func(work func()) {
-			in.running.Go(func() {
-				growStack(len(in.Topic))
-				work()
-			})
-		},
+		Do:    func(msg *message.Message) { in.take(msg) },
+		Go:    in.running.Go,
 		Stop:  in.stop,
 		Ended: func() { close(closed) },
 	})
@@ -101,17 +96,6 @@ func (in *intake) take(msg *message.Message) (acked bool) {
 	default:
 		return in.handle(msg)
 	}
-}
-
-// growStack makes the stack of the goroutine large enough for the chain, at once
-// and while there is little on it to copy. Growing it step by step, deep within
-// the chain, costs more.
-//
-//go:noinline
-func growStack(n int) byte {
-	var frame [4 << 10]byte
-	frame[n%len(frame)] = 1 // or the compiler would do without a frame
-	return frame[(n+1)%len(frame)]
 }
 
 // subscribe retries until it succeeds; it returns nil if it gave up.

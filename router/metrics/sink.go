@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -146,12 +145,14 @@ func (s *Sinks) Wrap(name string, sink sinks.Sink) sinks.Sink {
 	if name == "" {
 		name = sink.Describe().Name
 	}
-	m := &measuredSink{Sink: sink, bytes: s.bytes.WithLabelValues(name), open: s.open.WithLabelValues(name)}
+	m := &measuredSink{
+		Sink: sink, bytes: s.bytes.WithLabelValues(name), open: s.open.WithLabelValues(name),
+		latency: s.duration.MustCurryWith(prometheus.Labels{"sink": name}),
+	}
 	for o := range outcomes {
 		m.messages[o] = s.messages.WithLabelValues(name, o.name())
 	}
-	m.lookUp = func(o outcome) prometheus.Observer { return s.duration.WithLabelValues(name, o.name()) }
-	m.latency(stored) // so that an unused sink shows up, too
+	m.stored = m.latency.WithLabelValues(stored.name()) // so that an unused sink shows up, too
 	return m
 }
 
@@ -173,22 +174,13 @@ type measuredSink struct {
 	bytes    prometheus.Counter
 	open     prometheus.Gauge
 
-	// A histogram has about 20 series, so those of failures are created on first use.
-	latencies [outcomes]atomic.Pointer[prometheus.Observer]
-	lookUp    func(outcome) prometheus.Observer
+	// A histogram has about 20 series, so those of failures are created when there are some.
+	latency prometheus.ObserverVec
+	stored  prometheus.Observer
 }
 
 // Describe implements sinks.Sink.
 func (m *measuredSink) Describe() sinks.Description { return sinks.DescribeAs(m, m.Sink) }
-
-func (m *measuredSink) latency(o outcome) prometheus.Observer {
-	if known := m.latencies[o].Load(); known != nil {
-		return *known
-	}
-	found := m.lookUp(o)
-	m.latencies[o].Store(&found)
-	return found
-}
 
 // Publish implements sinks.Sink.
 func (m *measuredSink) Publish(topic string, messages ...*message.Message) error {
@@ -229,11 +221,14 @@ func (m *measuredSink) PublishAsync(topic string, msg *message.Message) (*sinks.
 // count counts n messages and their duration.
 func (m *measuredSink) count(n, size int, took time.Duration, err error) {
 	o := outcomeOf(err)
-	m.latency(o).Observe(took.Seconds())
 	m.messages[o].Add(float64(n))
+	latency := m.stored
 	if o == stored {
 		m.bytes.Add(float64(size))
+	} else {
+		latency = m.latency.WithLabelValues(o.name())
 	}
+	latency.Observe(took.Seconds())
 }
 
 // Unwrap returns the sink that is measured.

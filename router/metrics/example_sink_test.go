@@ -15,10 +15,7 @@ import (
 // A sink that is measured goes wherever a sink goes: to router.Route.To, to
 // router.Config.Poison.
 func ExampleSinks_Wrap() {
-	measured, err := metrics.NewSinks(metrics.SinksConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	measured := metrics.NewSinks()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(measured)
 

@@ -36,10 +36,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	measured, err := metrics.NewSinks(metrics.SinksConfig{})
-	if err != nil {
-		log.Fatal(err)
-	}
+	measured := metrics.NewSinks()
 	sink := measured.Wrap("broker", sinks.FromPublisher("broker", broker, sinks.PublisherConfig{}))
 	defer func() { _ = sink.Close() }()
 

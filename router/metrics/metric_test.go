@@ -26,7 +26,7 @@ func everything(t *testing.T) *prometheus.Registry {
 	t.Helper()
 	observer := metrics.NewObserver(nil)
 	observer.Observe(router.Event{Route: "r", Kind: router.EventOutageEnded, Delay: time.Second})
-	measured := newSinks(t)
+	measured := metrics.NewSinks()
 	testkit.NoError(t, measured.Wrap("s", newSink(t, "memory", &testkit.Publisher{}, sinks.PublisherConfig{})).Publish("topic", message.NewMessage("1", nil)))
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(

@@ -423,7 +423,7 @@ func TestTogether(t *testing.T) {
 			metrics.NewRouterCollector(healthFunc(func() []router.RouteHealth { return []router.RouteHealth{{Name: "a"}, {Name: "b"}} })),
 			metrics.NewObserver(nil),
 			metrics.NewClientCollector(&clientState{}),
-			newSinks(t),
+			metrics.NewSinks(),
 		)
 	}
 	testkit.Must(registry.Gather())(t)

@@ -3,49 +3,13 @@ package metrics
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
 )
-
-// ErrConfig is matched by the errors of [SinksConfig.Validate].
-var ErrConfig = errors.New("metrics: invalid configuration")
-
-// DefaultBuckets returns the bounds in seconds of the latency histogram: from half a
-// millisecond, for a nearby broker, to 30 seconds, when sinks give up.
-func DefaultBuckets() []float64 {
-	return []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
-}
-
-// SinksConfig configures [Sinks]. The zero value is ready for use.
-type SinksConfig struct {
-	// Buckets are the bounds of the latency histogram in seconds, ascending.
-	// Empty means [DefaultBuckets].
-	Buckets []float64
-}
-
-func (c *SinksConfig) setDefaults() {
-	if len(c.Buckets) == 0 {
-		c.Buckets = DefaultBuckets()
-	}
-	c.Buckets = slices.Clone(c.Buckets)
-}
-
-// Validate reports every field whose value is not allowed; the error matches
-// [ErrConfig].
-func (c SinksConfig) Validate() error {
-	var e validate.Errors
-	for i, bound := range c.Buckets {
-		e.Check(bound > 0 && (i == 0 || bound > c.Buckets[i-1]), fmt.Sprintf("Buckets[%d]", i), "must be positive and above the one before")
-	}
-	return e.Err(ErrConfig)
-}
 
 // Sinks measures sinks. It is one prometheus.Collector for any number of sinks,
 // distinguished by the label sink. Wrap them with [Sinks.Wrap]. Its methods are safe for
@@ -77,23 +41,22 @@ var (
 	}
 )
 
-// NewSinks returns a Sinks that measures nothing yet, or an error that matches
-// [ErrConfig].
-func NewSinks(config SinksConfig) (*Sinks, error) {
-	if err := config.Validate(); err != nil {
-		return nil, err
-	}
-	config.setDefaults()
+// buckets are the bounds of the latency histogram in seconds: from half a
+// millisecond, for a nearby broker, to 30, when sinks give up.
+var buckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
+
+// NewSinks returns a Sinks that measures nothing yet.
+func NewSinks() *Sinks {
 	s := &Sinks{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: sinkDuration.Name, Help: sinkDuration.Help, Buckets: config.Buckets,
+			Name: sinkDuration.Name, Help: sinkDuration.Help, Buckets: buckets,
 		}, sinkDuration.Labels),
 		messages: counterVec(sinkMessages),
 		bytes:    counterVec(sinkBytes),
 		open:     prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: sinkOpen.Name, Help: sinkOpen.Help}, sinkOpen.Labels),
 	}
 	s.Collector = vectors(s.duration, s.messages, s.bytes, s.open)
-	return s, nil
+	return s
 }
 
 // outcome is the outcome of a call of Publish, as a label.

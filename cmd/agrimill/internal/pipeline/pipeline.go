@@ -222,9 +222,7 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 		return err
 	}
 	p.history = history.New(nil)
-	if p.sinkMetrics, err = metrics.NewSinks(metrics.SinksConfig{}); err != nil {
-		return err
-	}
+	p.sinkMetrics = metrics.NewSinks()
 	if err = p.newTracing(ctx, cfg.Tracing); err != nil {
 		return fmt.Errorf("tracing: %w", err)
 	}

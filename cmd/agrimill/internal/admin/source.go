@@ -102,6 +102,7 @@ type Snapshot struct {
 	// Config is the result of the last reload; zero if there was none.
 	Config ConfigState `json:"config,omitzero"`
 
+	// Gateway, Subscriber, Routes, Sinks, Dedup, Poison and Lease (zero without one) are the parts.
 	Gateway    Gateway    `json:"gateway"`
 	Subscriber Subscriber `json:"subscriber"`
 	Routes     []Route    `json:"routes"`

@@ -175,13 +175,12 @@ func (d *decoder) exactlyOne(path string, keys ...string) bool {
 }
 
 // discard is a placeholder for a publisher: only its presence is checked.
-type discard struct{}
+type discard struct{ message.Publisher }
 
-// Publish does nothing.
-func (discard) Publish(string, ...*message.Message) error { return nil }
-
-// Close does nothing.
-func (discard) Close() error { return nil }
+func absoluteHTTP(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+}
 
 // tracingFromEnvironment applies OpenTelemetry's own variables. They may be set for every
 // program on a machine, so a mistake in them is only a warning.
@@ -205,7 +204,7 @@ func (d *decoder) tracingFromEnvironment(c *Config) {
 	if address == "" || !wanted || d.has(path) || strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") {
 		return
 	}
-	if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	if !absoluteHTTP(address) {
 		d.warn(path, "tracing is off: "+name+" must be an absolute http or https address", "e.g. http://127.0.0.1:4318")
 		return
 	}
@@ -230,11 +229,10 @@ func (k *checker) rest() {
 	k.report("journal", c.Journal, c.Journal.Config.Validate())
 	t := c.Tracing
 	if t.OTLPEndpoint != "" {
-		u, err := url.Parse(string(t.OTLPEndpoint))
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		if !absoluteHTTP(string(t.OTLPEndpoint)) {
 			k.fail("tracing.otlp_endpoint", "must be an absolute http or https address", "e.g. http://127.0.0.1:4318")
 		}
-		_, err = t.TLS.Config()
+		_, err := t.TLS.Config()
 		k.report("tracing", t, err)
 	}
 	if t.SampleRatio < 0 || t.SampleRatio > 1 {

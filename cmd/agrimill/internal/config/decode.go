@@ -61,17 +61,6 @@ func (d *decoder) wrong(node *yaml.Node, path, message, suggestion string) {
 	d.add(SeverityError, place{node.Line, node.Column}, path, message, suggestion)
 }
 
-func (d *decoder) fill(v reflect.Value) {
-	if section, ok := v.Addr().Interface().(defaulter); ok {
-		section.setDefaults()
-	}
-	for i := range v.NumField() {
-		if field := v.Field(i); field.Kind() == reflect.Struct && v.Type().Field(i).IsExported() {
-			d.fill(field)
-		}
-	}
-}
-
 func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag reflect.StructTag) {
 	if d.stopped {
 		return
@@ -102,25 +91,17 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag refle
 		}
 		return
 	}
-	if isScalar(v.Type()) {
+	switch kind := v.Kind(); {
+	case isScalar(v.Type()):
 		d.scalar(node, v, path, tag)
-		return
-	}
-	if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.String {
-		d.list(node, v, path)
-		return
-	}
-	switch v.Kind() {
-	case reflect.Pointer:
-		section := reflect.New(v.Type().Elem())
-		d.fill(section.Elem())
-		d.value(node, section.Elem(), path, tag)
-		v.Set(section)
-	case reflect.Struct:
+	case kind == reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(node, v.Elem(), path, tag)
+	case kind == reflect.Struct:
 		d.section(node, v, path)
-	case reflect.Map:
+	case kind == reflect.Map:
 		d.table(node, v, path)
-	case reflect.Slice:
+	case kind == reflect.Slice:
 		d.sequence(node, v, path)
 	default:
 		d.scalar(node, v, path, tag)
@@ -243,6 +224,7 @@ func (d *decoder) merge(node *yaml.Node, path string, first map[string]*yaml.Nod
 }
 
 func (d *decoder) section(node *yaml.Node, v reflect.Value, path string) {
+	fill(v)
 	known := fields(v.Type())
 	seen := map[string]bool{}
 	ok := d.pairs(node, path, "a section with keys", func(key, value *yaml.Node) {
@@ -288,40 +270,30 @@ func (d *decoder) table(node *yaml.Node, v reflect.Value, path string) {
 		at := join(path, key.Value)
 		d.keys[at] = place{key.Line, key.Column}
 		element := reflect.New(v.Type().Elem()).Elem()
-		if element.Kind() == reflect.Struct {
-			d.fill(element)
-		}
 		d.value(value, element, at, `empty:"true"`)
 		v.SetMapIndex(reflect.ValueOf(key.Value), element)
 	})
 }
 
+// sequence decodes a list; a single string is a list of one.
 func (d *decoder) sequence(node *yaml.Node, v reflect.Value, path string) {
-	if node.Kind != yaml.SequenceNode {
+	switch list := node.Kind == yaml.SequenceNode; {
+	case !list && v.Type().Elem().Kind() == reflect.String:
+		text := reflect.New(v.Type().Elem()).Elem()
+		if d.scalar(node, text, path, ""); text.String() != "" {
+			v.Set(reflect.Append(v, text))
+		}
+		return
+	case !list:
 		d.wrong(node, path, fmt.Sprintf("must be a list, not %s", kindName(node)), `begin each item with "- "`)
 		return
 	}
 	for i, item := range node.Content {
 		element := reflect.New(v.Type().Elem()).Elem()
-		if element.Kind() == reflect.Struct {
-			d.fill(element)
-		}
 		d.value(item, element, fmt.Sprintf("%s[%d]", path, i), "")
 		v.Set(reflect.Append(v, element))
 		if d.stopped {
 			return
 		}
-	}
-}
-
-func (d *decoder) list(node *yaml.Node, v reflect.Value, path string) {
-	if node.Kind == yaml.SequenceNode {
-		d.sequence(node, v, path)
-		return
-	}
-	text := reflect.New(v.Type().Elem()).Elem()
-	d.scalar(node, text, path, "")
-	if text.String() != "" {
-		v.Set(reflect.Append(v, text))
 	}
 }

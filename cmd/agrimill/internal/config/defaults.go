@@ -25,6 +25,18 @@ const (
 // values in the file, including zero, override them.
 type defaulter interface{ setDefaults() }
 
+// fill sets agrimill's own defaults in a section and its subsections.
+func fill(v reflect.Value) {
+	if section, ok := v.Addr().Interface().(defaulter); ok {
+		section.setDefaults()
+	}
+	for i := range v.NumField() {
+		if field := v.Field(i); field.Kind() == reflect.Struct && v.Type().Field(i).IsExported() {
+			fill(field)
+		}
+	}
+}
+
 func (e *Endpoint) setDefaults() { e.Type = string(gateway.EndpointTypeCloudSoftware) }
 
 func (c *Capability) setDefaults() { c.Direction = string(gateway.DirectionSendReceive) }

@@ -269,7 +269,7 @@ var instances = sync.OnceValue(func() map[reflect.Type]reflect.Value {
 		if v.Kind() == reflect.Pointer {
 			v = v.Elem()
 			if v.Kind() == reflect.Struct {
-				new(decoder).fill(v)
+				fill(v)
 				fillDefaults(v)
 			}
 		}

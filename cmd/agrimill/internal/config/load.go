@@ -67,7 +67,6 @@ func Parse(name string, data []byte, options Options) (*Config, error) {
 	}}
 	c := new(Config)
 	if root := d.parse(data); root != nil {
-		d.fill(reflect.ValueOf(c).Elem())
 		d.value(root, reflect.ValueOf(c).Elem(), "", "")
 		c.deriveDefaults(d.has)
 		c.source = d.sources

@@ -8,7 +8,7 @@ import (
 // ProblemKind is what is wrong.
 type ProblemKind string
 
-// The kinds of problems. Those before [ProblemSetAside] can make agrimill unready.
+// The kinds of problems. Those before [ProblemLost] can make agrimill unready.
 const (
 	ProblemToken         ProblemKind = "token"
 	ProblemGateway       ProblemKind = "gateway"
@@ -20,6 +20,7 @@ const (
 	ProblemRoute         ProblemKind = "route"
 	ProblemConfirmations ProblemKind = "confirmations"
 	ProblemOther         ProblemKind = "other check"
+	ProblemLost          ProblemKind = "lost by a broker"
 	ProblemSetAside      ProblemKind = "set aside"
 	ProblemPayloads      ProblemKind = "payloads"
 	ProblemTopic         ProblemKind = "topic" // before the endpoints that stand still because of it
@@ -39,7 +40,7 @@ const (
 // kinds are all kinds, the worst ones first.
 var kinds = [...]ProblemKind{
 	ProblemToken, ProblemGateway, ProblemIntermediary, ProblemLease, ProblemDedup, ProblemClaimCheck, ProblemSink, ProblemRoute,
-	ProblemConfirmations, ProblemOther, ProblemSetAside, ProblemPayloads, ProblemTopic, ProblemEndpoint, ProblemSlow, ProblemCopies,
+	ProblemConfirmations, ProblemOther, ProblemLost, ProblemSetAside, ProblemPayloads, ProblemTopic, ProblemEndpoint, ProblemSlow, ProblemCopies,
 	ProblemOld, ProblemQueue, ProblemQuarantine, ProblemPoisoned, ProblemReload, ProblemUnprovided, ProblemCertificate, ProblemRateLimit,
 }
 

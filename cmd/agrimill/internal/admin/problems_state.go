@@ -89,6 +89,18 @@ func stateProblems(s *Snapshot, outage bool) (problems []Problem) {
 	for i := range s.Routes {
 		problems = append(problems, partialProblems(s, &s.Routes[i])...)
 	}
+	for _, sink := range s.Sinks {
+		if sink.Lost == nil || *sink.Lost == 0 {
+			continue
+		}
+		n := int(*sink.Lost)
+		add(Problem{
+			Kind: ProblemLost, Name: sink.Name, Final: true, Subject: fmt.Sprintf("%s that the sink %q had acknowledged", plural(n, "message"), sink.Name),
+			Trouble: verb(n, "has", "have") + " been missing", Runbook: "AgrimillBrokerLostMessages",
+			Effect: "what is not confirmed yet is stored again; the rest is nowhere else",
+			Action: "see which (agrimill trace lost), have their senders send them again, and restart agrimill",
+		})
+	}
 	if n := s.Subscriber.SetAsideNow; n > 0 {
 		p := Problem{
 			Kind: ProblemSetAside, Subject: plural(n, "message"), Trouble: verb(n, "has", "have") + " been set aside", Runbook: "AgrimillSetAside",

@@ -346,6 +346,16 @@ func TestVerdictOfFaults(t *testing.T) {
 			[]string{"The route ", `"lines" has been too slow for 1`, "It has 3 messages, and further ones stay with the gateway; nothing is lost. Find out why its sink is slow"},
 			func(w *world, _ *agrimill) { w.release() },
 		},
+		"the broker lost messages": {
+			nil,
+			func(w *world, _ *agrimill) {
+				w.send(taskData, 3)
+				w.waitConfirmed()
+				testkit.NoError(w, w.js.DeleteStream(w.Context(), "AGRIMILL"))
+				w.send(taskData, 1)
+			}, admin.ProblemLost, true,
+			[]string{`3 messages that the sink "farm" had acknowledged have been missing`, "the rest is nowhere else", "agrimill trace lost"}, nil,
+		},
 		"a message is set aside": {
 			func(w *world) string {
 				w.server.Restart(func(o *server.Options) { o.MaxPayload = 64 << 10 })

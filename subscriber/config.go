@@ -115,7 +115,7 @@ type Config struct {
 	// Default 100 ms, doubling up to 30 s.
 	Nack Backoff `yaml:"-"`
 	// Reconnect is the backoff between attempts to open the stream.
-	// Default 250 ms, doubling up to 30 s.
+	// Default 250 ms, doubling up to 5 s.
 	Reconnect Backoff `yaml:"-"`
 	// StreamRefusedFor is how long the stream must be refused with 400 or 403 before all subscriptions end; see
 	// [Subscriber.Err]. Until then, and with any other answer, it is treated as an outage, because an intermediary
@@ -315,7 +315,7 @@ func (c Config) WithDefaults() Config {
 	setDefault(&c.Nack.Initial, 100*time.Millisecond)
 	setDefault(&c.Nack.Max, 30*time.Second)
 	setDefault(&c.Reconnect.Initial, 250*time.Millisecond)
-	setDefault(&c.Reconnect.Max, 30*time.Second)
+	setDefault(&c.Reconnect.Max, max(5*time.Second, c.Reconnect.Initial))
 	setDefault(&c.StreamRefusedFor, 5*time.Minute)
 	setDefault(&c.StreamDownFor, 30*time.Second)
 	setDefault(&c.Confirm.MaxBatch, 500)

@@ -10,8 +10,8 @@ import (
 	"github.com/agrimill/agrimill/subscriber/internal/lease"
 )
 
-// heard remembers when the gateway last answered, and when it last did what was requested.
-type heard struct{ at, served atomic.Pointer[time.Time] }
+// heard remembers when the gateway last answered.
+type heard struct{ at atomic.Pointer[time.Time] }
 
 // note takes the outcome of a request: with any status, somebody has answered.
 func (h *heard) note(err error) {
@@ -19,16 +19,6 @@ func (h *heard) note(err error) {
 	if err == nil || errors.As(err, &e) && e.StatusCode != 0 && !errors.Is(err, gateway.ErrToken) {
 		h.mark()
 	}
-	if err == nil {
-		now := time.Now()
-		h.served.Store(&now)
-	}
-}
-
-// servedSince reports whether the gateway has done since then what was requested.
-func (h *heard) servedSince(then time.Time) bool {
-	at := h.served.Load()
-	return at != nil && at.After(then)
 }
 
 // mark says that it was now.
@@ -74,12 +64,12 @@ func (s *Subscriber) lastHeard() time.Time {
 }
 
 // ask asks the gateway for something, so that its answer is heard. What it answers does not matter.
-// Without an access token nothing was asked, which unasked remembers.
-func (s *Subscriber) ask(ctx context.Context, unasked *heard) {
+// Without an access token nothing was asked, which says nothing against the gateway.
+func (s *Subscriber) ask(ctx context.Context) {
 	_, err := s.cfg.Client.ListAuthorizedTenants(gateway.SingleAttempt(lease.Guard(ctx)))
 	s.confirmer.heard.note(err)
 	if errors.Is(err, gateway.ErrToken) {
-		unasked.mark()
+		s.confirmer.heard.mark()
 	}
 }
 

@@ -42,7 +42,6 @@ func (s *Subscriber) watchStream(ctx context.Context, term *lease.Fence) {
 	patience := s.cfg.StreamDownFor * time.Duration(min(1<<min(s.stats.inVain.Load(), maxStreamDown), maxStreamDown)) // the inner bound is against overflow
 	tick := time.NewTicker(max(patience/streamLooks, time.Millisecond))
 	defer tick.Stop()
-	var unasked heard
 	began := time.Now()
 	up, asked, vain := began, began, int64(1)
 	for {
@@ -55,7 +54,7 @@ func (s *Subscriber) watchStream(ctx context.Context, term *lease.Fence) {
 		s.mu.Lock()
 		state := s.loop.connection.stream
 		s.mu.Unlock()
-		heard := later(later(began, s.lastHeard()), unasked.last())
+		heard := later(began, s.lastHeard())
 		switch {
 		case !state.RefusedSince.IsZero():
 			up, began = now, now
@@ -69,7 +68,7 @@ func (s *Subscriber) watchStream(ctx context.Context, term *lease.Fence) {
 		}
 		if silent := now.Sub(heard); silent >= patience/askAfter && now.Sub(asked) >= patience/askEvery {
 			asked = now
-			s.wg.Go(func() { s.ask(ctx, &unasked) }) // ends with ctx
+			s.wg.Go(func() { s.ask(ctx) }) // ends with ctx
 		}
 		down, err := now.Sub(up), state.LastError
 		if silent := now.Sub(heard); silent > down && state.Connected {

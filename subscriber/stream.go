@@ -25,7 +25,6 @@ func (s *Subscriber) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			end.err = nil // closed by the subscriber
 		}
-		ended := time.Now()
 		wait, final := s.setDisconnected(end)
 		if final != nil {
 			s.logger.Error("ending all subscriptions", final, reminders.Fields(0, end.err))
@@ -36,27 +35,8 @@ func (s *Subscriber) run(ctx context.Context) {
 			s.logger.Info("event stream ended; reconnecting", watermill.LogFields{"error": end.err, "wait": wait.String()})
 		}
 		s.remind(end.err)
-		if s.pause(ctx, ended, wait, retryAfter(end.err)) != nil {
-			return
-		}
+		_ = backoff.Sleep(ctx, wait) // the loop says that ctx has ended
 	}
-}
-
-// probeEvery is how often the stream is requested at least while the gateway serves other requests.
-const probeEvery = 5 * time.Second
-
-// pause waits before the stream, which ended then, is requested again. The backoff is for a gateway that is down: while it
-// serves other requests, or once it does, the stream may be there again, unless it asked for more time.
-func (s *Subscriber) pause(ctx context.Context, ended time.Time, wait, asked time.Duration) error {
-	for ; wait > probeEvery; wait -= probeEvery {
-		if err := backoff.Sleep(ctx, probeEvery); err != nil {
-			return err
-		}
-		if s.confirmer.heard.servedSince(ended) && time.Since(ended) >= asked {
-			return nil
-		}
-	}
-	return backoff.Sleep(ctx, wait)
 }
 
 // remind logs from time to time that such an answer still keeps the stream from

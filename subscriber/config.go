@@ -124,11 +124,9 @@ type Config struct {
 	StreamRefusedFor time.Duration `yaml:"stream_refused_for" off:"true"`
 	// StreamDownFor is how long the holder of the lease keeps it while it cannot open the stream for other reasons,
 	// or the gateway does not answer. Then another process may try; this one wants the lease again after its TTL.
-	// Each time in a row it waits twice as long, up to ten times. A stream on which nothing comes may have nothing
-	// to say, so any answer counts, whatever it says, and any byte on the stream; after half of the time without
-	// one, the holder lists the tenants, to get one. If it gets no access token for that, the stream counts as long
-	// as it is open. To find out about a stream of which the service has not sent the response head takes a second
-	// more. Default 30 s; [KeepLease] keeps it. Without a Lease it has no effect.
+	// Each time in a row it waits twice as long, up to ten times. Any answer counts, whatever it says, and any byte on the stream; after half
+	// of the time without one, the holder lists the tenants, to get one. If it gets no access token for that, the stream counts as long
+	// as it is open. Default 30 s; [KeepLease] keeps it. Without a Lease it has no effect.
 	StreamDownFor time.Duration `yaml:"stream_down_for" off:"true"`
 
 	// Confirm configures how acked messages are confirmed.
@@ -176,12 +174,10 @@ type Config struct {
 	// subscriptions, and open no stream. The lease is wanted from the first subscription until
 	// Close, which drains, confirms and then releases it.
 	//
-	// When it is not renewed in time, by the monotonic or the wall clock, whichever says so
-	// first, nothing starts any longer: what arrives is ignored, nothing is handed out and
+	// When it is not renewed in time, by the monotonic or the wall clock, nothing starts any longer: nothing is handed out and
 	// nothing confirmed, not even what was acked. The contexts of open messages end; their
-	// Err says so before Done is closed, and a route of package router publishes nothing after that. What
-	// was unconfirmed stays with the service, for the next holder, and so it is if this process
-	// gets the lease again. Until then the subscriptions wait. Nil means that there is none, and
+	// Err says so before Done is closed. What
+	// was unconfirmed stays with the service, for the next holder. Nil means that there is none, and
 	// every process gets and confirms everything.
 	Lease Lease `yaml:"-"`
 

@@ -256,15 +256,6 @@ func (c *confirmer) tenantOf(endpoint string) string {
 	return ""
 }
 
-// pending returns how many confirmations wait, since when the oldest does, and the tenants whose confirmations fail, with one
-// without a name for all that cannot be looked up. Subscriber.mu is held.
-func (c *confirmer) pending() (n int, oldest time.Time, failing []Wait) {
-	for b := range c.queue.all {
-		oldest = earlier(oldest, b.since)
-	}
-	return c.waiting, oldest, c.queue.waits()
-}
-
 // close sends what waits, without waiting for batches to fill, until sending ends,
 // or at once when the client is closed. It returns how many confirmations the service
 // did not accept. Hooks that still run are waited for until ctx ends.
@@ -282,7 +273,9 @@ func (c *confirmer) close(ctx, sending context.Context) int {
 	}
 	c.s.mu.Lock() // any caller that missed the end of c.ctx has started its request by now
 	c.cancel()
-	c.s.clock.stop()
+	if c.s.clock.timer != nil {
+		c.s.clock.timer.Stop()
+	}
 	c.s.mu.Unlock()
 	waitUntil(ctx, lifecycle.Ended(&c.wg))
 	c.s.mu.Lock()

@@ -22,14 +22,12 @@ const (
 // redelivered, and when it is given up. It is a state machine without goroutine, clock or lock,
 // guarded by Subscriber.mu.
 type connection struct {
-	policy     backoff.Policy
-	refusedFor time.Duration // how long it may be refused, or NeverRefused
-	limit      time.Duration // once in it, there is a reconnect if one is wanted
+	cfg *Config
 
 	stream   StreamState
 	failures int // that the next wait depends on
 
-	freshLast, freshNext time.Time     // when it was reconnected for fresh payload URIs, and is to be; zero for never
+	freshLast, freshNext time.Time     // when it was reconnected for fresh payload URIs, and tick is to do so; zero for never
 	freshEvery           time.Duration // see wantFreshSoon
 }
 
@@ -38,13 +36,6 @@ type streamEnd struct {
 	err      error // nil if the subscriber closed it because nobody needs it any longer
 	events   int   // that came
 	recalled bool  // the subscriber closed it to have events redelivered
-}
-
-func newConnection(cfg Config) connection {
-	return connection{
-		policy:     backoff.Policy(cfg.Reconnect),
-		refusedFor: cfg.StreamRefusedFor, limit: cfg.Payload.RefreshEvery,
-	}
 }
 
 // start is called when somebody needs the stream, for the first time or again.
@@ -89,14 +80,14 @@ func (c *connection) ended(now time.Time, end streamEnd) (wait time.Duration, fi
 	// A stream that was open for a while was healthy, also if nothing came, and is
 	// reopened at once: a load balancer ends quiet ones all the time. One that was closed
 	// on purpose is not: what made that necessary may happen again.
-	healthy := lasted >= healthyAfter*c.policy.Initial
+	healthy := lasted >= healthyAfter*c.cfg.Reconnect.Initial
 	if healthy || end.events > 0 && !end.recalled {
 		c.failures = 0
 	}
 	if healthy && !end.recalled {
 		return 0, nil
 	}
-	wait = max(c.policy.Delay(c.failures), retryAfter(end.err))
+	wait = max(backoff.Policy(c.cfg.Reconnect).Delay(c.failures), retryAfter(end.err))
 	c.failures++
 	return wait, nil
 }
@@ -104,8 +95,8 @@ func (c *connection) ended(now time.Time, end streamEnd) (wait time.Duration, fi
 func (c *connection) refused(now time.Time) {
 	if c.stream.RefusedSince.IsZero() {
 		c.stream.RefusedSince = now
-		if c.refusedFor != NeverRefused {
-			c.stream.EndsAt = now.Add(c.refusedFor)
+		if c.cfg.StreamRefusedFor != NeverRefused {
+			c.stream.EndsAt = now.Add(c.cfg.StreamRefusedFor)
 		}
 	}
 }
@@ -127,17 +118,19 @@ func (c *connection) final(now time.Time, end streamEnd) error {
 	return nil
 }
 
-// wantFresh asks for a reconnect because payloads wait for further fresh URIs.
-func (c *connection) wantFresh(now time.Time) { c.freshAt(later(now, c.freshLast.Add(c.limit))) }
+// wantFresh asks for a reconnect because handlers wait for fresh payload URIs.
+func (c *connection) wantFresh(now time.Time) {
+	c.freshAt(later(now, c.freshLast.Add(c.cfg.Payload.RefreshEvery)))
+}
 
-// wantFreshSoon asks for a reconnect because payloads wait for their first fresh URIs: at once, and then the less
+// wantFreshSoon asks for a reconnect because downloads wait for fresh URIs: at once, and then the less
 // often the more reconnects there are in a row. With helps, fresh URIs are known to help: a fault of their host has
 // ended, or they expire before all of them can be used.
 func (c *connection) wantFreshSoon(now time.Time, helps bool) {
-	if helps || now.Sub(c.freshLast) >= c.limit {
+	if helps || now.Sub(c.freshLast) >= c.cfg.Payload.RefreshEvery {
 		c.freshEvery = resyncEvery
 	}
-	c.freshAt(later(now, c.freshLast.Add(min(c.freshEvery, c.limit/firstFreshShare))))
+	c.freshAt(later(now, c.freshLast.Add(min(c.freshEvery, c.cfg.Payload.RefreshEvery/firstFreshShare))))
 }
 
 func (c *connection) freshAt(at time.Time) { c.freshNext = earlier(c.freshNext, at) }
@@ -150,22 +143,13 @@ func (c *connection) tick(now time.Time, waiting bool) (reconnect bool) {
 	}
 	c.freshNext = time.Time{}
 	if waiting {
-		c.freshLast, c.freshEvery = now, min(2*c.freshEvery, c.limit)
+		c.freshLast, c.freshEvery = now, min(2*c.freshEvery, c.cfg.Payload.RefreshEvery)
 	}
 	return waiting && c.stream.Connected
 }
-
-// wake returns when tick is to be called; zero for never.
-func (c *connection) wake() time.Time { return c.freshNext }
 
 // isRefusal reports whether the service, or an intermediary, refuses the stream. The
 // status is the only indication.
 func isRefusal(err error) bool {
 	return errors.Is(err, gateway.ErrBadRequest) || errors.Is(err, gateway.ErrForbidden)
-}
-
-// isAnswer reports whether err is an answer that a healthy service does not give.
-// Such an outage would otherwise go unnoticed, because everything is up.
-func isAnswer(err error) bool {
-	return errors.Is(err, gateway.ErrIntermediary) || errors.Is(err, gateway.ErrBadResponse) || isRefusal(err)
 }

@@ -20,7 +20,7 @@ type connectionWorld struct {
 func newConnectionWorld(t *testing.T) *connectionWorld {
 	cfg := Config{Reconnect: Backoff{Initial: time.Second, Max: time.Minute}, Payload: PayloadConfig{RefreshEvery: 5 * time.Minute}}
 	cfg = cfg.WithDefaults()
-	w := &connectionWorld{T: t, connection: newConnection(cfg), now: time.Now()}
+	w := &connectionWorld{T: t, connection: connection{cfg: &cfg}, now: time.Now()}
 	w.start()
 	return w
 }
@@ -47,7 +47,7 @@ func (w *connectionWorld) end(end streamEnd) time.Duration {
 // waits fails the test unless wait, which has jitter, is that before the n-th attempt.
 func (w *connectionWorld) waits(wait time.Duration, n int) {
 	w.Helper()
-	full := min(w.policy.Initial<<(n-1), w.policy.Max)
+	full := min(w.cfg.Reconnect.Initial<<(n-1), w.cfg.Reconnect.Max)
 	if wait < full/2 || wait > full {
 		w.Errorf("it waits for %v before attempt %d, want %v to %v", wait, n, full/2, full)
 	}
@@ -128,18 +128,18 @@ func TestRefusedStreamIsGivenUp(t *testing.T) {
 			w.start()
 		}, false},
 		{"never", func(w *connectionWorld) {
-			w.refusedFor = NeverRefused
+			w.cfg.StreamRefusedFor = NeverRefused
 			w.start()
 			_ = refuse(w)
 		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newConnectionWorld(t)
-			if final := refuse(w); final != nil || w.stream.EndsAt.Sub(w.now) != w.refusedFor {
+			if final := refuse(w); final != nil || w.stream.EndsAt.Sub(w.now) != w.cfg.StreamRefusedFor {
 				t.Fatalf("given up: %v; %+v", final, w.stream)
 			}
 			since := w.stream.RefusedSince
-			w.pass(w.refusedFor - 1)
+			w.pass(w.cfg.StreamRefusedFor - 1)
 			if final := refuse(w); final != nil || !w.stream.RefusedSince.Equal(since) {
 				t.Fatalf("given up: %v; %+v", final, w.stream)
 			}
@@ -150,7 +150,7 @@ func TestRefusedStreamIsGivenUp(t *testing.T) {
 			if c.final != errors.As(final, &refused) {
 				t.Fatalf("given up: %v", final)
 			}
-			if c.final && (!refused.Since.Equal(since) || refused.Lasted != w.refusedFor || !errors.Is(final, gateway.ErrForbidden)) {
+			if c.final && (!refused.Since.Equal(since) || refused.Lasted != w.cfg.StreamRefusedFor || !errors.Is(final, gateway.ErrForbidden)) {
 				t.Errorf("%+v", refused)
 			}
 		})
@@ -179,7 +179,7 @@ func TestReconnectDuringBackoff(t *testing.T) {
 		t.Error("a stream that is not open is closed")
 	}
 	w.open(0)
-	if w.tick(w.now, true) || !w.wake().IsZero() {
+	if w.tick(w.now, true) || !w.freshNext.IsZero() {
 		t.Error("reconnected, although all comes on this stream")
 	}
 }

@@ -30,14 +30,27 @@ type messageContext struct {
 	cancel context.CancelFunc
 }
 
-// init makes the zero value a context that ends with drained at the latest.
-func (c *messageContext) init(drained context.Context, open msgctx.Opener) {
-	c.drained = drained
-	c.value.Open, c.value.Nack = open, &c.nack
+// newContext returns the context of a message for sub that is made of it.
+func (s *Subscriber) newContext(sub *subscription, it *core.Item) *messageContext {
+	d := ownerOf(it.Message)
+	c := &d.context1
+	if !d.used.CompareAndSwap(false, true) {
+		c = new(messageContext)
+	}
+	c.s, c.it, c.drained = s, it, sub.drained
+	c.value.Open, c.value.Nack = s.opener(d), &c.nack
+	c.nack.Follows, c.nack.Leased, c.nack.Holds = c, s.cfg.Lease != nil, true
+	if it.Kept != nil {
+		c.nack.Keep(it.Kept)
+	}
+	if sub.pipelines {
+		c.nack.Pipeline = c
+		s.mu.Lock()
+		c.nack.Behind, c.nack.Overtaken = it.Behind(), it.Overtaken
+		s.mu.Unlock()
+	}
+	return c
 }
-
-// follow has the handler of the message told what comes behind it.
-func (c *messageContext) follow(s *Subscriber, it *core.Item) { c.s, c.it, c.nack.Follows = s, it, c }
 
 // Following implements [msgctx.Follows].
 func (c *messageContext) Following(messageType string) []*message.Message {

@@ -1,7 +1,6 @@
 package subscriber
 
 import (
-	"context"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/agrimill/agrimill/gateway"
-	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
@@ -152,16 +150,6 @@ func familyContext(id string) string {
 		return id[:uuidLen]
 	}
 	return id
-}
-
-// newContext returns the context of a message that is made of d.
-func (d *delivery) newContext(drained context.Context, open msgctx.Opener) *messageContext {
-	c := &d.context1
-	if !d.used.CompareAndSwap(false, true) {
-		c = new(messageContext)
-	}
-	c.init(drained, open)
-	return c
 }
 
 // isLarge reports whether the payload of d may be as large as a chunk.

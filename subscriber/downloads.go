@@ -23,10 +23,9 @@ const (
 	// maxBadDownloads is how often a payload host may return the wrong bytes before the URI
 	// counts as expired.
 	maxBadDownloads = 8
-	// A payload is gone, and its message is set aside, when maxFreshURIs fresh URIs are refused, or
-	// when a fresh one is refused and nothing has helped for goneAfter: the messages behind it wait.
-	maxFreshURIs = 3
-	goneAfter    = 30 * time.Second
+	// A payload is gone, and its message is set aside, when a fresh URI is refused and nothing has helped for goneAfter: the
+	// messages behind it wait.
+	goneAfter = 30 * time.Second
 	// probeDownloads is how often one of those that failed is tried while others of them do not
 	// end.
 	probeDownloads = 2 * time.Second
@@ -44,9 +43,7 @@ const (
 // URI has expired needs none until there is a fresh URI. Until then the downloads of a host take
 // turns, to find out whether it serves them again.
 type downloadQueue struct {
-	slots          int
-	retry          backoff.Policy
-	giveUpAfter    time.Duration // without a fresh URI
+	cfg            PayloadConfig
 	ready, failing duequeue.Queue[*download]
 	running        []*download // oldest first
 	hosts          map[string]*downloadHost
@@ -64,7 +61,6 @@ type download struct {
 
 	failures   int       // in a row, with whichever URI
 	bad        int       // of them with this URI: wrong bytes
-	fresh      int       // fresh URIs that were expired
 	since      time.Time // it is to be downloaded
 	uriAt      time.Time // when the URI came
 	goneAt     time.Time // when the payload counts as gone; zero before a fresh URI is refused
@@ -114,12 +110,11 @@ const (
 )
 
 func newDownloadQueue(cfg PayloadConfig) *downloadQueue {
-	return &downloadQueue{
-		slots: cfg.MaxDownloads, retry: backoff.Policy(cfg.Retry),
-		giveUpAfter: 2*cfg.RefreshEvery + time.Minute,
-		hosts:       make(map[string]*downloadHost),
-	}
+	return &downloadQueue{cfg: cfg, hosts: make(map[string]*downloadHost)}
 }
+
+// giveUpAfter is how long a payload waits for a fresh URI.
+func (q *downloadQueue) giveUpAfter() time.Duration { return 2*q.cfg.RefreshEvery + time.Minute }
 
 // add queues the download of d's payload from host. known says that its message was set
 // aside before, so that it is worth one attempt.
@@ -159,9 +154,9 @@ func (q *downloadQueue) next(now time.Time) *download {
 		}
 	}
 	var j *download
-	if first := q.ready.Due(now); first != nil && busy < q.slots {
+	if first := q.ready.Due(now); first != nil && busy < q.cfg.MaxDownloads {
 		j = q.firstFair(now, first.Item)
-	} else if first := q.failing.Due(now); first != nil && (troubled < max(1, q.slots/2) || now.Sub(q.lastFailing) >= probeDownloads) {
+	} else if first := q.failing.Due(now); first != nil && (troubled < max(1, q.cfg.MaxDownloads/2) || now.Sub(q.lastFailing) >= probeDownloads) {
 		j = first.Item
 	}
 	switch {
@@ -171,7 +166,7 @@ func (q *downloadQueue) next(now time.Time) *download {
 		q.put(j, j.host.notBefore)
 		return q.next(now)
 	}
-	if len(q.running) >= 4*q.slots {
+	if len(q.running) >= 4*q.cfg.MaxDownloads {
 		// One that is slow makes room, or else one that waits for room in the window behind
 		// this one: what is oldest there needs no room.
 		for _, other := range q.running {
@@ -206,7 +201,7 @@ func (q *downloadQueue) firstFair(now time.Time, first *download) *download {
 			hosts[j.host]++
 		}
 	}
-	share := max(1, q.slots/2)
+	share := max(1, q.cfg.MaxDownloads/2)
 	crowding := func(j *download) (n int) {
 		if hosts[j.host] >= share {
 			n++
@@ -270,18 +265,15 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 	}
 	if result == downloadExpired && j.tried != j.expired {
 		helps = j.host.helped.After(j.uriAt)
-		if j.expired != nil && !helps { // else it has only come too late to its turn
-			j.fresh++
-			if j.goneAt.IsZero() && j.bytes.Load() == 0 { // else the link is slow
-				j.goneAt = now.Add(goneAfter)
-			}
+		if j.expired != nil && !helps && j.goneAt.IsZero() { // else it has only come too late to its turn
+			j.goneAt = now.Add(goneAfter)
 		}
 		j.expired = j.tried
 		switch {
 		case j.d.payload.uri.Load() != j.tried:
 			q.put(j, now) // a fresh one came in the meantime, and no other comes on this connection
 			return stepRetry, false
-		case j.known || j.fresh >= maxFreshURIs:
+		case j.known:
 			q.forget(j)
 			return stepGone, false
 		case j.staleSince.IsZero():
@@ -295,11 +287,11 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 	switch {
 	case j.staleSince.IsZero():
 		// From the start of the attempt: one that hung has waited already.
-		q.put(j, later(now, j.started.Add(q.retry.Delay(j.failures-1))))
+		q.put(j, later(now, j.started.Add(backoff.Policy(q.cfg.Retry).Delay(j.failures-1))))
 	case result == downloadExpired && !j.goneAt.IsZero() && !now.Before(j.goneAt):
 		q.forget(j)
 		return stepGone, false
-	case now.Sub(j.staleSince) >= q.giveUpAfter:
+	case now.Sub(j.staleSince) >= q.giveUpAfter():
 		q.forget(j)
 		return stepUnserved, false
 	default:
@@ -323,9 +315,9 @@ func (q *downloadQueue) succeeded(now time.Time, j *download) {
 // turn returns when j, whose URI has expired, is tried again with it: after the others of its host, and in
 // time to be found gone, or to be given up.
 func (q *downloadQueue) turn(now time.Time, j *download) time.Time {
-	at := later(now, j.host.probe).Add(q.retry.Max)
+	at := later(now, j.host.probe).Add(q.cfg.Retry.Max)
 	j.host.probe = at
-	for _, end := range []time.Time{j.goneAt, j.staleSince.Add(q.giveUpAfter)} {
+	for _, end := range []time.Time{j.goneAt, j.staleSince.Add(q.giveUpAfter())} {
 		if end.After(now) && end.Before(at) {
 			at = end
 		}

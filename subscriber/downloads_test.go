@@ -179,7 +179,7 @@ func TestDownloadThatHangsIsTriedAgain(t *testing.T) {
 		t.Fatalf("tried %d times", len(tried))
 	}
 	for i, at := range tried[1:] {
-		if pause := at.Sub(tried[i]); pause > w.q.retry.Max {
+		if pause := at.Sub(tried[i]); pause > w.q.cfg.Retry.Max {
 			t.Errorf("attempt %d comes %v after the one before it", i+2, pause)
 		}
 	}
@@ -216,26 +216,11 @@ func TestDownloadsAreFairToTenantsAndHosts(t *testing.T) {
 	}
 }
 
-// Each fresh URI gets its attempts. The payload is gone after the third, or when a fresh one has not helped for long.
-func TestPayloadIsGoneAfterThreeFreshURIs(t *testing.T) {
+// A payload is gone when a fresh URI has not helped for long.
+func TestPayloadIsGone(t *testing.T) {
 	w := newDownloadWorld(t, 8)
 	w.attempt = func(*download) (downloadResult, time.Duration, int64) { return downloadExpired, time.Millisecond, 0 }
 	j := w.add("host")
-	for i := range maxFreshURIs {
-		w.run(time.Duration(i+1) * goneAfter / 4)
-		if w.gone != 0 || w.q.stale != 1 {
-			t.Fatalf("gone %d, stale %d after %d fresh URIs", w.gone, w.q.stale, i)
-		}
-		w.refresh(j)
-	}
-	w.run(goneAfter - 1)
-	if w.gone != 1 || len(w.added) != 0 || w.q.stale != 0 {
-		t.Errorf("gone %d, %d open, %d stale", w.gone, len(w.added), w.q.stale)
-	}
-
-	w = newDownloadWorld(t, 8)
-	w.attempt = func(*download) (downloadResult, time.Duration, int64) { return downloadExpired, time.Millisecond, 0 }
-	j = w.add("host")
 	w.run(2 * goneAfter)
 	w.refresh(j)
 	w.run(3*goneAfter - 1)
@@ -264,10 +249,13 @@ func TestPayloadIsGoneAfterThreeFreshURIs(t *testing.T) {
 // A fresh URI that comes while the former one is tried for the last time gets its attempt: its message
 // has just come again, and does not on this connection.
 func TestFreshURIThatComesDuringTheLastAttempt(t *testing.T) {
-	for name, fresh := range map[string]int{"was gone before": 0, "third fresh URI": maxFreshURIs} {
+	for name, known := range map[string]bool{"was gone before": true, "refused for long": false} {
 		w := newDownloadWorld(t, 8)
 		j := w.add("host")
-		j.known, j.fresh, j.expired = fresh == 0, fresh, new(string)
+		j.known, j.expired = known, new(string)
+		if !known {
+			j.goneAt = w.now
+		}
 		w.attempt = func(*download) (downloadResult, time.Duration, int64) {
 			if w.attempts[j] > 1 {
 				return downloadOK, time.Millisecond, 1 << 20
@@ -308,7 +296,7 @@ func TestDownloadsThatFailKeepToTheirBackoff(t *testing.T) {
 		}
 		w.run(lasts)
 		// Each has some quick attempts, and then at most two in the longest backoff, which jitter shortens.
-		if most := 40 * (8 + 3*int(lasts/w.q.retry.Max)); requests > most {
+		if most := 40 * (8 + 3*int(lasts/w.q.cfg.Retry.Max)); requests > most {
 			t.Errorf("%s: %d requests in a minute, want at most %d", name, requests, most)
 		}
 		if w.ok != int(lasts/(10*time.Millisecond)) {

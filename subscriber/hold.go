@@ -92,11 +92,6 @@ func (s *Subscriber) askSynced(due []*core.Hold) {
 		s.stats.possiblyLost.Add(int64(lost))
 		s.logger.Error("messages that were stored may be lost; they are stored again", reason, watermill.LogFields{"count": lost})
 	}
-	s.settleSynced(due, answers)
-}
-
-// settleSynced takes in the answers about confirmations, and queues those that are to be sent.
-func (s *Subscriber) settleSynced(due []*core.Hold, answers []survival) {
 	s.mu.Lock()
 	defer s.unlock()
 	if s.ctx.Err() != nil {

@@ -198,13 +198,6 @@ type clock struct {
 // time returns when it is at by the clock of others.
 func (c *clock) time(at time.Duration) time.Time { return c.began.Add(at) }
 
-// stop has wake not called any longer.
-func (c *clock) stop() {
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-}
-
 // wakeBy has wake called then, or earlier; zero for never. s.mu is held.
 func (s *Subscriber) wakeBy(at time.Duration) {
 	c := &s.clock

@@ -7,6 +7,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
 // A message costs one allocation for all that is known of it while it is open, its context included, one for
@@ -19,13 +20,15 @@ func TestAllocationsOfAMessage(t *testing.T) {
 		AppMessageID: "bbbbbbbb-cccc-4ddd-8eee-ffffffffffff", MessageType: "iso:11783:-10:taskdata:zip", TenantID: "t",
 		Filename: "TASKDATA.ZIP", TeamsetContextID: "set", SentAt: time.Now(), ReceivedAt: time.Now(), Payload: make([]byte, 1024),
 	}
+	sub, it := &subscription{drained: context.Background()}, &core.Item{}
 	allocations := testing.AllocsPerRun(100, func() {
 		d := s.newDelivery(event, 1024)
 		msg, err := s.newMessage(d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx := d.newContext(context.Background(), nil)
+		it.Message = &d.Message
+		ctx := s.newContext(sub, it)
 		msg.SetContext(ctx)
 		ctx.end()
 	})
@@ -36,10 +39,12 @@ func TestAllocationsOfAMessage(t *testing.T) {
 
 // Every message of a delivery has a context of its own.
 func TestContextsOfADelivery(t *testing.T) {
-	d := &delivery{}
-	first := d.newContext(context.Background(), nil)
+	s, sub, d := &Subscriber{}, &subscription{drained: context.Background()}, &delivery{}
+	d.Owner = d
+	it := &core.Item{Message: &d.Message}
+	first := s.newContext(sub, it)
 	first.end()
-	second := d.newContext(context.Background(), nil)
+	second := s.newContext(sub, it)
 	if first == second || first.Err() == nil || second.Err() != nil {
 		t.Errorf("%p ends with %v, %p with %v", first, first.Err(), second, second.Err())
 	}

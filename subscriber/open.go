@@ -42,14 +42,7 @@ func (s *Subscriber) Open() []Open {
 	s = s.working()
 	all := openSet{}
 	s.mu.Lock()
-	s.openEvents(all)
-	s.confirmer.open(all)
-	s.mu.Unlock()
-	return all.list()
-}
-
-// openEvents counts the events that are open. s.mu is held.
-func (s *Subscriber) openEvents(all openSet) {
+	defer s.mu.Unlock()
 	for it := range s.items {
 		all.add(it, s.clock.time(ownerOf(it.Message).arrived))
 	}
@@ -60,6 +53,17 @@ func (s *Subscriber) openEvents(all openSet) {
 			o.Oldest = earlier(o.Oldest, s.clock.time(since))
 		}
 	})
+	for b := range s.confirmer.queue.all {
+		var o *Open
+		for i, item := range b.items {
+			if i == 0 || item.endpoint != b.items[i-1].endpoint { // neighbors are often of the same one
+				o = all.of(b.t.tenant, item.endpoint)
+				o.Oldest = earlier(o.Oldest, b.since)
+			}
+			o.Pending++
+		}
+	}
+	return all.list()
 }
 
 // openSet is what is open, by endpoint and tenant in lower case.
@@ -108,20 +112,6 @@ func (all openSet) list() []Open {
 		)
 	})
 	return list
-}
-
-// open counts the confirmations that wait. Subscriber.mu is held.
-func (c *confirmer) open(all openSet) {
-	for b := range c.queue.all {
-		var o *Open
-		for i, item := range b.items {
-			if i == 0 || item.endpoint != b.items[i-1].endpoint { // neighbors are often of the same one
-				o = all.of(b.t.tenant, item.endpoint)
-				o.Oldest = earlier(o.Oldest, b.since)
-			}
-			o.Pending++
-		}
-	}
 }
 
 // earlier returns the earlier of two times; the other one, if one is zero.

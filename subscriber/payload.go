@@ -71,8 +71,8 @@ type PayloadConfig struct {
 	Retry Backoff `yaml:"-"`
 	// RefreshEvery is how often at most the stream is reconnected for further fresh URIs of
 	// expired payloads. For the first one of a payload that is at once, and up to five times as
-	// often, and every 4 seconds while fresh URIs help. A message is set aside when its third
-	// fresh URI is refused, or the first one for 30 seconds. Default 5 minutes.
+	// often, and every 4 seconds while fresh URIs help. A message is set aside when a fresh
+	// URI has been refused for 30 seconds. Default 5 minutes.
 	RefreshEvery time.Duration `yaml:"-"`
 }
 
@@ -244,12 +244,9 @@ func (s *Subscriber) fetched(j *download, result downloadResult, err error) (fir
 	}
 	first = j.failures == 0
 	step, helps := s.payloads.downloads.finished(now, j, result)
-	switch {
-	case helps, step == stepRefresh && j.fresh == 0:
+	if helps || step == stepRefresh && j.goneAt.IsZero() {
 		s.loop.connection.wantFreshSoon(now, helps)
 		s.pumpConnection(now)
-	case step == stepRefresh:
-		s.requestFresh(now)
 	}
 	if gone := s.payloads.gone.hosts; result == downloadOK {
 		if _, refused := gone[j.host.name]; refused { // other payloads: they are worth another attempt
@@ -307,7 +304,9 @@ func (s *Subscriber) readInline(ctx context.Context, j *download, r io.Reader, s
 	var reserved int64
 	defer func() {
 		if err != nil {
-			s.returnBytes(j.d, reserved)
+			s.mu.Lock()
+			defer s.unlock()
+			s.core.Grow(&j.d.Message, -reserved)
 		}
 	}()
 	known, step := size >= 0, int64(1<<20)
@@ -407,12 +406,6 @@ func (s *Subscriber) reserveBytes(ctx context.Context, j *download, n int64) err
 	}
 	s.core.Grow(&d.Message, n)
 	return nil
-}
-
-func (s *Subscriber) returnBytes(d *delivery, n int64) {
-	s.mu.Lock()
-	defer s.unlock()
-	s.core.Grow(&d.Message, -n)
 }
 
 // opener returns a function that opens the payload of d if it is not in the message.

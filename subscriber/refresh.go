@@ -9,19 +9,6 @@ import (
 	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
-// waitsForFresh reports whether anything open waits for a fresh payload URI. s.mu is held.
-func (s *Subscriber) waitsForFresh() bool {
-	return len(s.payloads.stale) > 0 || s.payloads.downloads.stale > 0
-}
-
-// requestFresh asks for fresh payload URIs, which come with a redelivery, and that takes a
-// reconnect. One reconnect serves everything that waits for one, now and until the next: it
-// happens at once, but at most once in Payload.RefreshEvery. s.mu is held.
-func (s *Subscriber) requestFresh(now time.Time) {
-	s.loop.connection.wantFresh(now)
-	s.pumpConnection(now)
-}
-
 // finishExpired has it, whose handler found that its payload can no longer be downloaded, delivered again once there is a
 // fresh URI. It keeps its place in its order. When none comes, it is given up, and its event is returned. s.mu is held.
 func (s *Subscriber) finishExpired(it *core.Item) (next *core.Item, unserved gateway.Event) {
@@ -32,15 +19,16 @@ func (s *Subscriber) finishExpired(it *core.Item) (next *core.Item, unserved gat
 	switch {
 	case !d.payload.expired.Load(): // it came in the meantime
 		return s.core.Done(s.now(), it, core.Nacked, 0), nil
-	case waited && now.Sub(since) >= s.payloads.downloads.giveUpAfter:
+	case waited && now.Sub(since) >= s.payloads.downloads.giveUpAfter():
 		delete(s.payloads.stale, d)
 		event := d.event
 		return s.core.Done(s.now(), it, core.Left, 0), event
 	case !waited:
 		s.payloads.stale[d] = now
 	}
-	s.requestFresh(now)
-	return s.core.Done(s.now(), it, core.Nacked, s.payloads.downloads.giveUpAfter), nil
+	s.loop.connection.wantFresh(now)
+	s.pumpConnection(now)
+	return s.core.Done(s.now(), it, core.Nacked, s.payloads.downloads.giveUpAfter()), nil
 }
 
 // expired records that the payload URI of an event has expired.

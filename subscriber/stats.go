@@ -170,7 +170,7 @@ func (s *Subscriber) Stats() Stats {
 	s = s.working()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pending, oldest, failing := s.confirmer.pending()
+	pending := s.confirmer.waiting
 	counts := s.core.Counts()
 	stats := Stats{
 		Lease:    state,
@@ -186,11 +186,14 @@ func (s *Subscriber) Stats() Stats {
 		Quarantined: s.stats.quarantined.Load(), QuarantineFailures: s.stats.quarantineFailures.Load(),
 		InFlight: counts.Moving, InFlightBytes: counts.MovingBytes, Parked: counts.PutOff, Stalled: max(0, counts.Waiting-counts.PutOff),
 		Left: counts.Left, HeldNow: counts.Held, HeldConfirmations: counts.Awaiting, UnsyncedConfirmations: counts.Unsynced,
-		PendingConfirmations: pending, OldestPending: oldest, PossiblyLost: s.stats.possiblyLost.Load(),
+		PendingConfirmations: pending, PossiblyLost: s.stats.possiblyLost.Load(),
 	}
 	stats.Stream = s.loop.connection.stream
 	stats.Stream.Connects = s.stats.connects.Load()
-	stats.Waits = appendWaits(s.waits(time.Now()), WaitTenant, failing)
+	stats.Waits = appendWaits(s.waits(time.Now(), false), WaitTenant, s.confirmer.queue.waits())
+	for b := range s.confirmer.queue.all {
+		stats.OldestPending = earlier(stats.OldestPending, b.since)
+	}
 	for l := range s.core.Lanes {
 		for it := range l.Items {
 			stats.OldestInFlight = earlier(stats.OldestInFlight, s.clock.time(it.Opened))

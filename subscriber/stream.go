@@ -39,10 +39,10 @@ func (s *Subscriber) run(ctx context.Context) {
 	}
 }
 
-// remind logs from time to time that such an answer still keeps the stream from
-// opening.
+// remind logs from time to time that an answer which a healthy service does not give still keeps the stream from opening:
+// nobody would notice, because everything is up.
 func (s *Subscriber) remind(err error) {
-	if !isAnswer(err) {
+	if !isRefusal(err) && !errors.Is(err, gateway.ErrIntermediary) && !errors.Is(err, gateway.ErrBadResponse) {
 		return
 	}
 	s.mu.Lock()
@@ -222,10 +222,10 @@ func (s *Subscriber) pumpConnection(now time.Time) {
 	if s.ctx.Err() != nil {
 		return
 	}
-	if s.loop.connection.tick(now, s.waitsForFresh()) {
+	if s.loop.connection.tick(now, len(s.payloads.stale) > 0 || s.payloads.downloads.stale > 0) {
 		s.recall()
 	}
-	s.wakeAt(s.loop.connection.wake())
+	s.wakeAt(s.loop.connection.freshNext)
 }
 
 // recall ends the current connection so that the service redelivers everything that

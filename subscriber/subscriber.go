@@ -110,8 +110,8 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 		clock:    clock{began: time.Now().Add(-1)}, // a time of zero is none
 		seen:     seen{make(kindCounts), make(kindCounts), make(map[string]int)},
 		payloads: payloads{downloads: newDownloadQueue(cfg.Payload), stale: make(map[*delivery]time.Time), gone: newGoneMessages()},
-		loop:     loop{connection: newConnection(cfg)},
 	}
+	s.loop.connection.cfg = &s.cfg
 	s.core = core.New(core.Config{
 		MaxInFlight: cfg.MaxInFlight, MaxBytes: cfg.MaxInFlightBytes, MaxUnconfirmed: cfg.Confirm.MaxBacklog, MaxUnsynced: cfg.Confirm.MaxUnsynced, Ordered: cfg.Order == OrderByKey,
 		Recent: cfg.RecentConfirmed, RecentFor: cfg.RecentFor, Hold: cfg.FileHold, HoldWhole: cfg.WholeFileHold, MaxHeld: cfg.MaxHeld,
@@ -132,20 +132,17 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 //
 // When ctx ends, delivery stops. Messages already received from the channel can
 // still be acked for up to Config.DrainTimeout; then the channel is closed. The
-// same happens on Close, and once the service has answered every request for the
-// stream with 400 or 403 for Config.StreamRefusedFor, in which case
-// [Subscriber.Err] returns the reason. A later Subscribe tries again.
+// same happens on Close, and after Config.StreamRefusedFor, see [Subscriber.Err]; a later Subscribe tries again.
 //
 // A message is confirmed when every subscription that takes it has acked it. What a
 // subscription has not acked when it ends is left with the service. If others go on, a
-// reconnect brings it again, at most one every four seconds, to all that take it then and
-// have not acked it; if they all have, it is confirmed. What a subscription acked and another
-// one left also comes to its successor, as a copy. End subscriptions that belong together
+// reconnect brings it again, to all that take it then and
+// have not acked it. What a subscription acked and another
+// one left also comes to its successor, as a copy: end subscriptions that belong together
 // at the same time, or by Close.
 //
 // The context of a message carries the values of ctx. It ends when the message
-// is acked or nacked, or when the drain timeout expires. It does not end with
-// ctx, so that a handler can finish its work during a graceful shutdown.
+// is acked or nacked, or when the drain timeout expires, and not with ctx.
 //
 // Subscribe returns [ErrClosed] after Close.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
@@ -216,27 +213,22 @@ func (s *Subscriber) awaitOthers(ctx context.Context) {
 	s.loop.start.holds++
 	// Ends when start is closed, with ctx, or on Close.
 	s.wg.Go(func() {
-		s.awaitStart(ctx, start)
+		late := time.AfterFunc(readyReported, func() {
+			s.loop.start.notReady.Do(func() { // for all subscriptions
+				s.logger.Error("the event stream is not opened: not all subscriptions are made", errNotReady, nil)
+			})
+		})
+		defer late.Stop()
+		select {
+		case <-start:
+		case <-ctx.Done():
+		case <-s.ctx.Done():
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.loop.start.holds--
 		s.startRun()
 	})
-}
-
-// awaitStart waits for start, until ctx ends or Close. That it takes long is logged, once for all subscriptions.
-func (s *Subscriber) awaitStart(ctx context.Context, start <-chan struct{}) {
-	late := time.AfterFunc(readyReported, func() {
-		s.loop.start.notReady.Do(func() {
-			s.logger.Error("the event stream is not opened: not all subscriptions are made", errNotReady, nil)
-		})
-	})
-	defer late.Stop()
-	select {
-	case <-start:
-	case <-ctx.Done():
-	case <-s.ctx.Done():
-	}
 }
 
 // errNotReady is what is logged while the stream waits for the subscriptions.
@@ -291,23 +283,16 @@ func (s *Subscriber) hasTakers() bool {
 	return slices.ContainsFunc(s.subscriptions, func(sub *subscription) bool { return !sub.ending() })
 }
 
-func (s *Subscriber) removeSubscription(sub *subscription) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.subscriptions = slices.DeleteFunc(s.subscriptions, func(other *subscription) bool { return other == sub })
-}
-
 // Close stops reading the stream, waits up to Config.DrainTimeout for the
 // messages held by handlers to be acked or nacked, sends the pending
 // confirmations, and closes the output channels, all within
 // Config.CloseTimeout. Messages that were not acked stay unconfirmed and are
 // redelivered on the next connection; their number is logged.
 //
-// Close waits, within that time, for hooks that are running. It may be called from
-// a hook, but then takes most of that time. If the client was closed first, nothing
-// can be confirmed anymore, and Close does not wait for confirmations.
+// Close waits, within that time, for hooks that are running: called from
+// a hook, it takes most of that time. Close the client after it.
 //
-// Close is idempotent and safe for concurrent use: all callers wait for the same
+// All callers wait for the same
 // shutdown. It returns an [*UnconfirmedError] if acked messages could not be
 // confirmed.
 func (s *Subscriber) Close() error { return s.CloseWithin(s.cfg.CloseTimeout) }

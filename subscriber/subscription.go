@@ -3,6 +3,7 @@ package subscriber
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -172,63 +173,50 @@ func (s *Subscriber) deliver(sub *subscription, it *core.Item) answer {
 		s.stats.setAside.Add(1)
 		return answer{outcome: msgctx.SetAside}
 	}
-	ctx := d.newContext(sub.drained, s.opener(d))
-	ctx.nack.Leased, ctx.nack.Holds = s.cfg.Lease != nil, true
-	ctx.follow(s, it)
-	if it.Kept != nil {
-		ctx.nack.Keep(it.Kept)
-	}
-	if sub.pipelines {
-		ctx.nack.Pipeline = ctx
-		ctx.nack.Behind, ctx.nack.Overtaken = s.placeOf(it)
-	}
+	ctx := s.newContext(sub, it)
 	msg.SetContext(ctx)
 	defer ctx.end()
-	size := int64(len(msg.Payload)) // read before sending: the handler may change the payload
-
 	stoppoint.At(stoppoint.Deliver)
-	if sub.handler != nil {
-		s.stats.delivered.Add(1)
-		s.stats.deliveredBytes.Add(size)
-		if !sub.handler(msg) {
-			return s.nacked(d, ctx)
-		}
+	switch s.handOver(sub, msg) {
+	case msgctx.Acked:
 		stoppoint.At(stoppoint.Acked)
-		return s.acked(sub, it, ctx)
-	}
-	select {
-	case <-sub.stop:
+		return answer{outcome: s.answered(sub, it, ctx.nack.Refused()), stored: ctx.nack.Held()}
+	case msgctx.Nacked:
+		return s.nacked(d, ctx)
+	default:
 		return answer{}
-	case sub.out <- msg:
+	}
+}
+
+// handOver gives msg to the handler, or to whoever reads out, and returns what came of it.
+func (s *Subscriber) handOver(sub *subscription, msg *message.Message) msgctx.Outcome {
+	size := int64(len(msg.Payload)) // read before sending: the handler may change the payload
+	if sub.handler == nil {
+		select {
+		case <-sub.stop:
+			return msgctx.Left
+		case sub.out <- msg:
+		}
 	}
 	s.stats.delivered.Add(1)
 	s.stats.deliveredBytes.Add(size)
+	if sub.handler != nil {
+		if sub.handler(msg) {
+			return msgctx.Acked
+		}
+		return msgctx.Nacked
+	}
 	select {
 	case <-msg.Acked():
-		stoppoint.At(stoppoint.Acked)
-		return s.acked(sub, it, ctx)
+		return msgctx.Acked
 	case <-msg.Nacked():
-		return s.nacked(d, ctx)
+		return msgctx.Nacked
 	case <-sub.drained.Done():
-		select { // an ack that arrived at the same time counts
-		case <-msg.Acked():
-			return s.acked(sub, it, ctx)
-		default:
-			return answer{}
-		}
 	}
-}
-
-// placeOf tells whether others of its key are on their way before it, and how many have overtaken it.
-func (s *Subscriber) placeOf(it *core.Item) (behind bool, overtaken int32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return it.Behind(), it.Overtaken
-}
-
-// acked returns what an ack means.
-func (s *Subscriber) acked(sub *subscription, it *core.Item, ctx *messageContext) answer {
-	return answer{outcome: s.answered(sub, it, ctx.nack.Refused()), stored: ctx.nack.Held()}
+	if wakeup.Raised(msg.Acked()) { // at the same time
+		return msgctx.Acked
+	}
+	return msgctx.Left
 }
 
 // nacked returns what a nack means.
@@ -283,7 +271,9 @@ func (s *Subscriber) runSubscription(ctx context.Context, sub *subscription) {
 	}
 	sub.giveUp()
 	sub.done()
-	s.removeSubscription(sub)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subscriptions = slices.DeleteFunc(s.subscriptions, func(other *subscription) bool { return other == sub })
 }
 
 // awaitHandlers waits until handlers are done with all that they have, at most for the drain timeout. What they have then

@@ -104,18 +104,16 @@ func appendWaits(waits []Waits, kind WaitKind, all []Wait) []Waits {
 	return append(waits, w)
 }
 
-// waits returns what waits, without the confirmations of tenants. s.mu is held.
-func (s *Subscriber) waits(now time.Time) []Waits {
-	waits := appendWaits(nil, WaitKey, s.keyWaits(now, true))
+// waits returns what waits, without the confirmations of tenants; with logged, what is worth a line when it lasts: messages
+// that are nacked are those of their subscription, not each or each key of them. s.mu is held.
+func (s *Subscriber) waits(now time.Time, logged bool) []Waits {
+	waits := appendWaits(nil, WaitKey, s.keyWaits(now, logged))
 	waits = appendWaits(waits, WaitSubscription, s.subscriptionWaits(now))
-	var nacks []Wait
-	for it := range s.items {
-		if until, off := it.PutOff(); off {
-			nacks = append(nacks, Wait{What: nameOf(ownerOf(it.Message)), Count: 1, Since: s.clock.time(it.FirstNack), Until: s.clock.time(until)})
-		}
-	}
-	waits = appendWaits(waits, WaitNack, nacks)
+	waits = appendWaits(waits, WaitNack, s.nackWaits(logged))
 	waits = appendWaits(waits, WaitPayload, s.payloads.downloads.waits())
+	if logged {
+		return waits
+	}
 	var held, awaiting Wait
 	s.core.Waiters(s.now(), func(m *core.Message, isHeld bool, since, until time.Duration) {
 		w, what := &awaiting, ""
@@ -162,15 +160,15 @@ func forSubscribers(l *core.Lane) bool { return l.Route.Owner.(*subscription).to
 // stallAfter is how long nothing of a key may be finished before it counts as waiting.
 const stallAfter = time.Second
 
-// keyWaits returns the keys of which nothing is finished; nacked tells whether those count whose first
-// message was nacked. s.mu is held.
-func (s *Subscriber) keyWaits(now time.Time, nacked bool) (keys []Wait) {
+// keyWaits returns the keys of which nothing is finished, with logged without those whose first message was nacked.
+// s.mu is held.
+func (s *Subscriber) keyWaits(now time.Time, logged bool) (keys []Wait) {
 	if s.cfg.Order == Unordered {
 		return nil
 	}
 	for l := range s.lanes {
 		first, since := l.First(), s.clock.time(l.Since())
-		if first == nil || now.Sub(since) < stallAfter || !nacked && first.FirstNack > 0 {
+		if first == nil || now.Sub(since) < stallAfter || logged && first.FirstNack > 0 {
 			continue
 		}
 		w := Wait{What: l.Key, Since: since}
@@ -182,25 +180,19 @@ func (s *Subscriber) keyWaits(now time.Time, nacked bool) (keys []Wait) {
 	return keys
 }
 
-// nackWaits returns the subscriptions whose messages are nacked, each with the oldest of them. Those that a handler has
-// again count, however short the pauses between the nacks are. s.mu is held.
-func (s *Subscriber) nackWaits() []Wait {
+// nackWaits returns the messages that wait after a nack; with logged, the subscriptions whose messages are nacked, each with the
+// oldest of them: those that a handler has again count, however short the pauses between the nacks are. s.mu is held.
+func (s *Subscriber) nackWaits(logged bool) (nacks []Wait) {
 	found := waitSet{}
 	for it := range s.items {
-		if it.FirstNack > 0 {
-			found.add(Wait{What: it.Lane.Route.Name, Count: 1, Since: s.clock.time(it.FirstNack)})
+		since := s.clock.time(it.FirstNack)
+		if until, off := it.PutOff(); off && !logged {
+			nacks = append(nacks, Wait{What: nameOf(ownerOf(it.Message)), Count: 1, Since: since, Until: s.clock.time(until)})
+		} else if logged && it.FirstNack > 0 {
+			found.add(Wait{What: it.Lane.Route.Name, Count: 1, Since: since})
 		}
 	}
-	return found.all()
-}
-
-// loggedWaits returns the waits that are worth a line when they last. Messages that are nacked are those
-// of their subscription, not each or each key of them. s.mu is held.
-func (s *Subscriber) loggedWaits(now time.Time) []Waits {
-	waits := appendWaits(nil, WaitKey, s.keyWaits(now, false))
-	waits = appendWaits(waits, WaitSubscription, s.subscriptionWaits(now))
-	waits = appendWaits(waits, WaitNack, s.nackWaits())
-	return appendWaits(waits, WaitPayload, s.payloads.downloads.waits())
+	return append(nacks, found.all()...)
 }
 
 // subscriptionWaits returns the subscriptions that hang, or of which something is left with the service. s.mu is held.
@@ -311,7 +303,7 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 		}
 		now := time.Now()
 		s.mu.Lock()
-		waits := s.loggedWaits(now)
+		waits := s.waits(now, true)
 		s.mu.Unlock()
 		begun, over := watch.look(now, waits)
 		for _, w := range begun {

@@ -6,11 +6,28 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
+
+// openAndAck reads the payload of a message, which has to be of this size, and has it confirmed.
+func (f *fixture) openAndAck(msg *message.Message, size int) {
+	f.Helper()
+	payload, _, err := subscriber.OpenPayload(msg)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if data, err := io.ReadAll(payload); err != nil || len(data) != size {
+		f.Errorf("%d bytes, %v", len(data), err)
+	}
+	_ = payload.Close()
+	msg.Ack()
+	f.waitConfirmed(1)
+}
 
 // A payload that has expired when the handler opens it comes with a new address
 // once the message is nacked.
@@ -31,17 +48,7 @@ func TestExpiredLazyPayloadIsAskedForAgain(t *testing.T) {
 				t.Fatal("the payload is there")
 			}
 			first.Nack()
-			second := f.next(messages)
-			payload, _, err := subscriber.OpenPayload(second)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if data, err := io.ReadAll(payload); err != nil || len(data) != 200_000 {
-				t.Errorf("%d bytes, %v", len(data), err)
-			}
-			_ = payload.Close()
-			second.Ack()
-			f.waitConfirmed(1)
+			f.openAndAck(f.next(messages), 200_000)
 			if got := sub.Stats(); got.Expired != 1 || got.Stream.Connects != 2 {
 				t.Errorf("Expired %d, Connects %d; want 1 and 2", got.Expired, got.Stream.Connects)
 			}
@@ -88,17 +95,7 @@ func TestFreshAddressComesBeforeTheOldOneIsRefused(t *testing.T) {
 		t.Fatal("the payload is there")
 	}
 	first.Nack()
-	second := f.next(messages)
-	payload, _, err := subscriber.OpenPayload(second)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if data, err := io.ReadAll(payload); err != nil || len(data) != 200_000 {
-		t.Errorf("%d bytes, %v", len(data), err)
-	}
-	_ = payload.Close()
-	second.Ack()
-	f.waitConfirmed(1)
+	f.openAndAck(f.next(messages), 200_000)
 	if got := sub.Stats(); got.Expired != 0 || got.Stream.Connects != 1 {
 		t.Errorf("Expired %d, Connects %d; want 0 and 1", got.Expired, got.Stream.Connects)
 	}

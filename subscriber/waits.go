@@ -307,41 +307,35 @@ func (s *Subscriber) watchWaits(ctx context.Context) {
 		s.mu.Unlock()
 		begun, over := watch.look(now, waits)
 		for _, w := range begun {
-			text, _, err := w.logged()
-			s.logger.Error(text, err, w.fields())
+			err := waitLines[w.kind].err
+			if w.wait.Err != nil {
+				err = fmt.Errorf("%w: %w", err, w.wait.Err)
+			}
+			s.logger.Error(waitLines[w.kind].begun, err, w.fields())
 		}
 		for _, w := range over {
-			_, text, _ := w.logged()
-			s.logger.Info(text, w.fields())
+			s.logger.Info(waitLines[w.kind].over, w.fields())
 		}
 	}
 }
 
-// logged returns what is logged when w is worth a line, with err, and when it is over.
-func (w longWait) logged() (begun, over string, err error) {
-	switch w.kind {
-	case WaitPayload:
-		err = fmt.Errorf("%w: %w", errWaits, cmp.Or(w.wait.Err, errNotDownloaded))
-		return "payloads of a host wait: they cannot be downloaded", "payloads of the host no longer wait", err
-	case WaitSubscription:
-		return "messages of a subscription wait: it is slow or hangs", "messages of the subscription no longer wait", errSlow
-	case WaitNack:
-		return "messages wait to be redelivered after a nack", "messages no longer wait to be redelivered after a nack", errNacked
-	}
-	return "messages of a key wait: none of them is finished", "messages of the key no longer wait", errWaits
+// waitLine is what is logged when a wait is worth a line, with err, and when it is over.
+type waitLine struct {
+	begun, over string
+	err         error
 }
 
-// errNotDownloaded is logged with a host whose failure is not known.
-var errNotDownloaded = errors.New("no download has succeeded")
-
-// errWaits is what a long wait is logged with.
+// errWaits is what a long wait is logged with, before its cause.
 var errWaits = errors.New("subscriber: nothing has happened for 10 s or more; others are not affected")
 
-// errSlow is what the wait of a subscription is logged with.
-var errSlow = errors.New("subscriber: messages have not been acked for 10 s or more, or are left with the service for as long; others are not affected")
-
-// errNacked is what the wait of messages that are nacked is logged with.
-var errNacked = errors.New("subscriber: a message has been nacked, or put off by its handler, for 10 s or more; others are not affected")
+var waitLines = map[WaitKind]waitLine{
+	WaitKey:     {"messages of a key wait: none of them is finished", "messages of the key no longer wait", errWaits},
+	WaitPayload: {"payloads of a host wait: they cannot be downloaded", "payloads of the host no longer wait", errWaits},
+	WaitSubscription: {"messages of a subscription wait: it is slow or hangs", "messages of the subscription no longer wait",
+		errors.New("subscriber: messages have not been acked for 10 s or more, or are left with the service for as long; others are not affected")},
+	WaitNack: {"messages wait to be redelivered after a nack", "messages no longer wait to be redelivered after a nack",
+		errors.New("subscriber: a message has been nacked, or put off by its handler, for 10 s or more; others are not affected")},
+}
 
 func (w longWait) fields() watermill.LogFields {
 	what := string(w.kind)

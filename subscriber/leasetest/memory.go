@@ -34,10 +34,7 @@ func (m *Memory) Lease() *MemoryLease { return &MemoryLease{store: m} }
 // MemoryLease is a [subscriber.Lease] in a [Memory].
 type MemoryLease struct {
 	store *Memory
-
-	// These are guarded by store.mu.
-	cut    bool
-	untold []*memoryTerm // that were lost while it was cut off
+	cut   bool // guarded by store.mu
 }
 
 var _ subscriber.Lease = (*MemoryLease)(nil)
@@ -52,12 +49,7 @@ func (l *MemoryLease) Cut() (heal func()) {
 func (l *MemoryLease) set(cut bool) {
 	l.store.mu.Lock()
 	defer l.store.mu.Unlock()
-	if l.cut = cut; !cut {
-		for _, t := range l.untold {
-			close(t.lost)
-		}
-		l.untold = nil
-	}
+	l.cut = cut
 	l.store.changed.Raise()
 }
 
@@ -97,13 +89,9 @@ func (l *MemoryLease) try() (*memoryTerm, time.Duration, <-chan struct{}) {
 	if l.cut || wait > 0 {
 		return nil, max(wait, m.ttl/10), m.changed.Next()
 	}
-	if last := m.term; last != nil && last.lease.cut {
-		last.lease.untold = append(last.lease.untold, last)
-	} else if last != nil {
-		close(last.lost)
-	}
 	m.epoch++
-	m.term, m.renewed = &memoryTerm{lease: l, epoch: m.epoch, renewed: now, lost: make(chan struct{})}, now
+	lost := make(chan struct{})
+	m.term, m.renewed = &memoryTerm{lease: l, epoch: m.epoch, renewed: now, lost: lost, end: sync.OnceFunc(func() { close(lost) })}, now
 	m.changed.Raise()
 	return m.term, 0, nil
 }
@@ -114,6 +102,7 @@ type memoryTerm struct {
 	epoch   uint64
 	renewed time.Time // guarded by Memory.mu
 	lost    chan struct{}
+	end     func() // closes lost: the holder has asked, and knows
 }
 
 func (t *memoryTerm) Epoch() uint64 { return t.epoch }
@@ -137,6 +126,7 @@ func (t *memoryTerm) Renew(ctx context.Context) error {
 	case t.lease.cut:
 		return ErrUnreachable
 	case m.term != t:
+		t.end()
 		return subscriber.ErrLeaseLost
 	}
 	t.renewed, m.renewed = sent, time.Now()
@@ -156,7 +146,7 @@ func (t *memoryTerm) Release(ctx context.Context) error {
 		return ErrUnreachable
 	}
 	m.term = nil
-	close(t.lost)
+	t.end()
 	m.changed.Raise()
 	return nil
 }

@@ -120,7 +120,7 @@ func (c *connection) final(now time.Time, end streamEnd) error {
 
 // wantFresh asks for a reconnect because handlers wait for fresh payload URIs.
 func (c *connection) wantFresh(now time.Time) {
-	c.freshAt(later(now, c.freshLast.Add(c.cfg.Payload.RefreshEvery)))
+	c.freshNext = earlier(c.freshNext, later(now, c.freshLast.Add(c.cfg.Payload.RefreshEvery)))
 }
 
 // wantFreshSoon asks for a reconnect because downloads wait for fresh URIs: at once, and then the less
@@ -130,10 +130,8 @@ func (c *connection) wantFreshSoon(now time.Time, helps bool) {
 	if helps || now.Sub(c.freshLast) >= c.cfg.Payload.RefreshEvery {
 		c.freshEvery = resyncEvery
 	}
-	c.freshAt(later(now, c.freshLast.Add(min(c.freshEvery, c.cfg.Payload.RefreshEvery/firstFreshShare))))
+	c.freshNext = earlier(c.freshNext, later(now, c.freshLast.Add(min(c.freshEvery, c.cfg.Payload.RefreshEvery/firstFreshShare))))
 }
-
-func (c *connection) freshAt(at time.Time) { c.freshNext = earlier(c.freshNext, at) }
 
 // tick reports whether the stream is to be reconnected now. waiting is whether payloads wait for
 // fresh URIs still. A stream that is not open brings everything when it is.

@@ -17,8 +17,10 @@ const (
 // or for its file, or when ctx ends. Close or the end of the subscriptions has to follow: no stream is
 // opened again. The caller goes on receiving and acking meanwhile.
 func (s *Subscriber) Drain(ctx context.Context) {
-	if s.holder != nil {
-		s.holder.drain()
+	if h := s.holder; h != nil {
+		h.mu.Lock()
+		h.drained = true // no other term begins
+		h.mu.Unlock()
 		s = s.working()
 	}
 	s.mu.Lock()

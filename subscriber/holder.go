@@ -110,20 +110,6 @@ func (h *holder) start() {
 	}
 }
 
-// drain has no other term begin.
-func (h *holder) drain() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.drained = true
-}
-
-// working returns the worker of this term, or after the last one that of it; nil otherwise.
-func (h *holder) working() *Subscriber {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.worker
-}
-
 // leaseState returns the state; zero without a lease.
 func (h *holder) leaseState() LeaseState {
 	if h == nil {

@@ -23,9 +23,11 @@ const (
 // working returns the Subscriber that works or, after Close, that did: s itself without a lease. While it waits for the
 // lease it is s, too, in which nothing is open then.
 func (s *Subscriber) working() *Subscriber {
-	if s.holder != nil {
-		if w := s.holder.working(); w != nil {
-			return w
+	if h := s.holder; h != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.worker != nil {
+			return h.worker
 		}
 	}
 	return s

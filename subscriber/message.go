@@ -27,22 +27,19 @@ type Unmarshaler interface {
 }
 
 // newMessage creates the message for one delivery attempt.
-func (s *Subscriber) newMessage(d *delivery) (*message.Message, error) {
-	msg := eventMessage(d)
-	if s.cfg.Unmarshaler == nil {
-		return msg, nil
-	}
-	return s.cfg.Unmarshaler.Unmarshal(msg)
-}
-
-func eventMessage(d *delivery) *message.Message {
+func (s *Subscriber) newMessage(d *delivery) (msg *message.Message, err error) {
 	switch e := d.event.(type) {
 	case *gateway.MessageReceived:
-		return dataMessage(d, e)
+		msg = dataMessage(d, e)
 	case *gateway.FileReceived:
-		return fileMessage(d, e)
+		msg = fileMessage(d, e)
+	default:
+		msg = controlMessage(e)
 	}
-	return controlMessage(d.event)
+	if s.cfg.Unmarshaler != nil {
+		return s.cfg.Unmarshaler.Unmarshal(msg)
+	}
+	return msg, nil
 }
 
 func dataMessage(d *delivery, e *gateway.MessageReceived) *message.Message {

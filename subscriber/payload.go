@@ -129,17 +129,12 @@ func (s *Subscriber) queueDownload(d *delivery) {
 		p.metadata = map[string]string{gateway.KeyPayloadMode: gateway.PayloadModeLazy}
 		return
 	}
-	p.download = s.payloads.downloads.add(time.Now(), d, hostOf(*p.uri.Load()), s.payloads.gone.known.Contains(d.identity()))
-	s.pumpDownloads()
-}
-
-// hostOf returns the host of a payload URI; empty if there is none.
-func hostOf(uri string) string {
-	u, err := url.Parse(uri)
-	if err != nil {
-		return ""
+	host := "" // if there is none
+	if u, err := url.Parse(*p.uri.Load()); err == nil {
+		host = u.Host
 	}
-	return u.Host
+	p.download = s.payloads.downloads.add(time.Now(), d, host, s.payloads.gone.known.Contains(d.identity()))
+	s.pumpDownloads()
 }
 
 // forgetPayload is called when d is closed. It aborts what is still being downloaded. s.mu is held.
@@ -346,24 +341,21 @@ func readEnd(r io.Reader) error {
 	return err
 }
 
-// checkIn streams the payload into the claim check.
+// checkIn streams the payload into the claim check. Its key is the same on every delivery, so that a repeated download
+// replaces the previous one, and contains nothing that a sender chose.
 func (s *Subscriber) checkIn(ctx context.Context, d *delivery, r io.Reader) error {
-	metadata, size, err := payloadref.Put(ctx, s.cfg.Payload.ClaimCheck, claimCheckKey(d), r)
+	id := d.identity()
+	key := id[:]
+	if d.File != nil {
+		key = id[:16]
+	}
+	metadata, size, err := payloadref.Put(ctx, s.cfg.Payload.ClaimCheck, hex.EncodeToString(key), r)
 	if err != nil {
 		return err
 	}
 	d.payload.metadata, d.payload.size = metadata, size
 	s.stats.receivedBytes.Add(size)
 	return nil
-}
-
-// claimCheckKey is the same on every delivery, so that a repeated download
-// replaces the previous one. It contains nothing that a sender chose.
-func claimCheckKey(d *delivery) string {
-	if d.File != nil {
-		return hex.EncodeToString(d.File.ID[:16])
-	}
-	return hex.EncodeToString(d.IDs[0][:])
 }
 
 // progressReader counts what is read while somebody else looks.

@@ -99,14 +99,14 @@ type quarantine struct {
 	stats  *counters
 	// reading has room for one who reads a payload to be stored.
 	reading chan struct{}
-	failing atomic.Bool              // the latest publish failed
-	known   *lru.Cache[digest, bool] // what is done; false if the store has a notice, and does not accept the body
+	failing atomic.Bool                        // the latest publish failed
+	known   *lru.Cache[digest, msgctx.Outcome] // what is done; SetAside if the store has a notice, and does not accept the body
 
 	sub *subscription // nil before the first record. Guarded by Subscriber.mu
 }
 
 func newQuarantine(cfg QuarantineConfig, logger watermill.LoggerAdapter, stats *counters) *quarantine {
-	known, _ := lru.New[digest, bool](cfg.Remember) // it fails without a size
+	known, _ := lru.New[digest, msgctx.Outcome](cfg.Remember) // it fails without a size
 	return &quarantine{cfg: cfg, logger: logger, stats: stats, reading: make(chan struct{}, 1), known: known}
 }
 
@@ -140,18 +140,13 @@ func (s *Subscriber) openQuarantine() (is bool) {
 
 // handle makes one attempt to have r stored, after so many that failed.
 func (q *quarantine) handle(ctx context.Context, r *quarantined, failures int) msgctx.Outcome {
-	whole, known := q.known.Get(r.digest)
+	outcome, known := q.known.Get(r.digest)
 	if !known {
-		outcome := q.store(ctx, r, failures)
-		if whole = outcome == msgctx.Acked; !whole && outcome != msgctx.SetAside {
-			return outcome
+		if outcome = q.store(ctx, r, failures); outcome == msgctx.Acked || outcome == msgctx.SetAside {
+			q.known.Add(r.digest, outcome)
 		}
-		q.known.Add(r.digest, whole)
 	}
-	if !whole {
-		return msgctx.SetAside
-	}
-	return msgctx.Acked
+	return outcome
 }
 
 // noticeAfter is how often storing a record has to fail before a notice is tried

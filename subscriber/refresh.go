@@ -77,11 +77,6 @@ type goneMessages struct {
 	hosts map[string]struct{} // that served nothing meanwhile: perhaps it is they that fail
 }
 
-func newGoneMessages() goneMessages {
-	known, _ := simplelru.NewLRU[core.ID, struct{}](maxGone, nil) // it fails without a size
-	return goneMessages{known, make(map[string]struct{})}
-}
-
 // gone sets d aside: its payload is gone, however often its message is redelivered. j was its download.
 func (s *Subscriber) gone(d *delivery, j *download) {
 	s.stats.setAside.Add(1)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/msgctx"
@@ -109,9 +110,11 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 		cfg: cfg, logger: logger, ctx: lease.Guard(ctx), cancel: cancel, stats: stats,
 		clock:    clock{began: time.Now().Add(-1)}, // a time of zero is none
 		seen:     seen{make(kindCounts), make(kindCounts), make(map[string]int)},
-		payloads: payloads{downloads: newDownloadQueue(cfg.Payload), stale: make(map[*delivery]time.Time), gone: newGoneMessages()},
+		payloads: payloads{downloads: newDownloadQueue(cfg.Payload), stale: make(map[*delivery]time.Time)},
 	}
 	s.loop.connection.cfg = &s.cfg
+	s.payloads.gone.hosts = make(map[string]struct{})
+	s.payloads.gone.known, _ = simplelru.NewLRU[core.ID, struct{}](maxGone, nil) // it fails without a size
 	s.core = core.New(core.Config{
 		MaxInFlight: cfg.MaxInFlight, MaxBytes: cfg.MaxInFlightBytes, MaxUnconfirmed: cfg.Confirm.MaxBacklog, MaxUnsynced: cfg.Confirm.MaxUnsynced, Ordered: cfg.Order == OrderByKey,
 		Recent: cfg.RecentConfirmed, RecentFor: cfg.RecentFor, Hold: cfg.FileHold, HoldWhole: cfg.WholeFileHold, MaxHeld: cfg.MaxHeld,

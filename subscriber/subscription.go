@@ -136,20 +136,16 @@ func (s *Subscriber) finishAnswered(sub *subscription, it *core.Item, a answer) 
 	}
 	it.Kept = nil
 	if a.delay <= 0 {
-		next = s.core.Done(now, it, core.Nacked, s.nackDelay(it))
+		retry := s.cfg.Nack
+		if d.record() != nil {
+			retry = s.cfg.Quarantine.Retry
+		}
+		next = s.core.Done(now, it, core.Nacked, backoff.Policy(retry).Delay(int(it.Nacks)))
 	} else {
 		it.Kept, it.Nacks = a.kept, -1 // nothing has failed
 		next = s.core.Done(now, it, core.Nacked, a.delay)
 	}
 	return next
-}
-
-func (s *Subscriber) nackDelay(it *core.Item) time.Duration {
-	retry := s.cfg.Nack
-	if ownerOf(it.Message).record() != nil {
-		retry = s.cfg.Quarantine.Retry
-	}
-	return backoff.Policy(retry).Delay(int(it.Nacks))
 }
 
 // deliver offers it to the subscription and returns what came of it. It leaves the message to others if the subscription

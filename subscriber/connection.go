@@ -2,6 +2,7 @@ package subscriber
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -113,7 +114,7 @@ func (c *connection) final(now time.Time, end streamEnd) error {
 	case errors.Is(end.err, gateway.ErrInvalid), errors.Is(end.err, gateway.ErrClosed):
 		return end.err // the request cannot be made
 	case !c.stream.EndsAt.IsZero() && !now.Before(c.stream.EndsAt):
-		return &StreamRefusedError{Since: c.stream.RefusedSince, Lasted: now.Sub(c.stream.RefusedSince), Err: end.err}
+		return fmt.Errorf("%w for %s: %w", ErrStreamRefused, now.Sub(c.stream.RefusedSince).Round(time.Second), end.err)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package subscriber
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/agrimill/agrimill/internal/final"
 )
@@ -11,13 +10,9 @@ import (
 var (
 	// ErrClosed: Subscribe was called on a closed subscriber.
 	ErrClosed = final.New("subscriber: closed")
-	// ErrUnconfirmed: Close could not send every confirmation. The messages were
-	// handled and will be redelivered. The error is an
-	// [*UnconfirmedError].
-	ErrUnconfirmed = errors.New("subscriber: confirmations not sent")
 	// ErrStreamRefused: the service has refused the event stream for
-	// Config.StreamRefusedFor, so all subscriptions have ended. The error is a
-	// [*StreamRefusedError].
+	// Config.StreamRefusedFor, so all subscriptions have ended. The error wraps the latest answer,
+	// gateway.ErrBadRequest or gateway.ErrForbidden.
 	ErrStreamRefused = errors.New("subscriber: event stream refused")
 	// ErrPayloadGone: the payload of a message could not be downloaded from any of the URIs
 	// that the service gave out for it (PayloadConfig.RefreshEvery). The message is set aside, unconfirmed.
@@ -27,31 +22,8 @@ var (
 	ErrPayloadTooLarge = errors.New("subscriber: the payload is larger than a message may hold; raise the limit, or configure a claim check")
 )
 
-// StreamRefusedError reports how long the service has refused the event stream. It
-// matches [ErrStreamRefused] and unwraps to the latest answer, which matches
-// gateway.ErrBadRequest or gateway.ErrForbidden.
-type StreamRefusedError struct {
-	// Since is the time of the first refusal.
-	Since time.Time
-	// Lasted is how long the service had been refusing when the refusal became final.
-	Lasted time.Duration
-	// Err is the latest answer.
-	Err error
-}
-
-// Error reports how long the stream was refused, and the latest answer.
-func (e *StreamRefusedError) Error() string {
-	return fmt.Sprintf("%s for %s: %s", ErrStreamRefused, e.Lasted.Round(time.Second), e.Err)
-}
-
-// Is matches [ErrStreamRefused].
-func (e *StreamRefusedError) Is(target error) bool { return target == ErrStreamRefused }
-
-// Unwrap returns the latest answer.
-func (e *StreamRefusedError) Unwrap() error { return e.Err }
-
 // UnconfirmedError reports how many acked messages could not be confirmed before
-// Close gave up. It matches [ErrUnconfirmed].
+// Close gave up. They will be redelivered.
 type UnconfirmedError struct {
 	// Count is the number of messages.
 	Count int
@@ -61,6 +33,3 @@ type UnconfirmedError struct {
 func (e *UnconfirmedError) Error() string {
 	return fmt.Sprintf("subscriber: %d acked messages could not be confirmed before the close timeout; they will be redelivered", e.Count)
 }
-
-// Is matches [ErrUnconfirmed].
-func (e *UnconfirmedError) Is(target error) bool { return target == ErrUnconfirmed }

@@ -71,9 +71,7 @@ func TestRefusedStreamEndsSubscriptions(t *testing.T) {
 			if stats := sub.Stats(); !errors.Is(stats.Stream.LastError, want) || stats.Stream.Connected {
 				t.Errorf("stream state = %+v", stats.Stream)
 			}
-			var refused *subscriber.StreamRefusedError
-			if err := sub.Err(); !errors.Is(err, want) || !errors.Is(err, subscriber.ErrStreamRefused) || !errors.As(err, &refused) ||
-				refused.Lasted < cfg.StreamRefusedFor || !refused.Since.Equal(state.RefusedSince) {
+			if err := sub.Err(); !errors.Is(err, want) || !errors.Is(err, subscriber.ErrStreamRefused) {
 				t.Errorf("Err returns %v", err)
 			}
 			// Once the cause is gone, a new subscription works.

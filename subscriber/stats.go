@@ -61,11 +61,8 @@ type Stats struct {
 	// Unmatched counts messages that everybody who got them refused, see [Config.Unmatched]. With
 	// [UnmatchedQuarantine] it counts deliveries, which may be whole files.
 	Unmatched int64
-	// Overtaken counts messages that failed although messages of their key that came after them
-	// may have been stored before them. That is possible only with sinks that keep several
-	// messages of a key on their way, see [sinks.Description].Pipelined.
-	//
-	// [sinks.Description]: https://pkg.go.dev/github.com/agrimill/agrimill/sinks#Description
+	// Overtaken counts messages that failed although later ones of their key
+	// may have been stored before them, with sinks that keep several on their way.
 	Overtaken int64
 	// Expired counts payloads whose URI had expired.
 	Expired int64
@@ -134,8 +131,7 @@ type StreamState struct {
 	Connected bool
 	// AwaitingHead is true while the stream is open but the service has sent nothing
 	// on it, not even the response head: some services send that with the first
-	// event. Such a stream waits like any other. Use other calls to tell whether the
-	// service is up; see [gateway.Client.LastCall].
+	// event.
 	AwaitingHead bool
 	// Since is when Connected or AwaitingHead last changed; zero before the first
 	// attempt.

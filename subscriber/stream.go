@@ -53,7 +53,7 @@ func (s *Subscriber) remind(err error) {
 	}
 }
 
-// Err returns the reason all subscriptions ended: a [*StreamRefusedError], or the
+// Err returns the reason all subscriptions ended: [ErrStreamRefused] with the latest answer, or the
 // error of a closed client. It is nil while the stream is open or being opened,
 // and if subscriptions ended because of their contexts or Close.
 func (s *Subscriber) Err() error {

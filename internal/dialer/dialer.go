@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/IBM/sarama"
 	"golang.org/x/net/proxy"
 )
 
@@ -18,7 +19,6 @@ type Dialer struct {
 	cancel  context.CancelFunc
 
 	mu    sync.Mutex
-	via   proxy.Dialer // nil: directly
 	conns map[*conn]struct{}
 }
 
@@ -29,35 +29,34 @@ func New(timeout time.Duration) *Dialer {
 	return d
 }
 
-// Through makes d dial through another dialer.
-func (d *Dialer) Through(via proxy.Dialer) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.via = via
+// Use makes d make the connections of clients with this configuration, through its proxy if it has one.
+func (d *Dialer) Use(config *sarama.Config) {
+	via := proxy.Dialer(&net.Dialer{})
+	if config.Net.Proxy.Enable && config.Net.Proxy.Dialer != nil {
+		via = config.Net.Proxy.Dialer
+	}
+	config.Net.Proxy.Enable, config.Net.Proxy.Dialer = true, through{d, via}
+}
+
+// through is a dialer that makes its connections with another one.
+type through struct {
+	*Dialer
+	via proxy.Dialer
 }
 
 // Dial connects.
-func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+func (d through) Dial(network, address string) (raw net.Conn, err error) {
 	ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
 	defer cancel()
-	d.mu.Lock()
-	via := d.via
-	d.mu.Unlock()
-
-	var raw net.Conn
-	var err error
-	switch via := via.(type) {
-	case nil:
-		raw, err = (&net.Dialer{}).DialContext(ctx, network, address)
-	case proxy.ContextDialer:
+	if via, ok := d.via.(proxy.ContextDialer); ok {
 		raw, err = via.DialContext(ctx, network, address)
-	default:
-		raw, err = via.Dial(network, address)
+	} else {
+		raw, err = d.via.Dial(network, address)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{Conn: raw, dialer: d}
+	c := &conn{Conn: raw, dialer: d.Dialer}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx.Err() != nil {

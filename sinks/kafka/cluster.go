@@ -4,21 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/IBM/sarama"
 
-	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/kafkaclient"
 )
-
-// pauseBetweenLooks is how long the sink waits before it looks again whether a
-// new topic has its leaders.
-const pauseBetweenLooks = 20 * time.Millisecond
 
 // cluster asks the brokers about topics and settings. It has connections of its
 // own: on those of a producer it would wait behind messages. sarama knows no
@@ -42,35 +34,6 @@ type settings struct {
 	autoCreate        bool // brokers only
 }
 
-// attempts is how often a question is asked that finds its connection gone. An outage
-// leaves two behind, and questions that are asked at the same time close those of others.
-const attempts = 5
-
-// again asks a question once more when the connection that it used was lost: after an
-// outage sarama still holds those from before, to the broker and to the address that it
-// was found by, and only using one finds out. A question that is asked at the same time
-// may find out first, and close the connection, or forget the broker; while it makes a
-// new one, sarama calls the broker not connected for a moment.
-func again(question func() error) error {
-	for i := 1; ; i++ {
-		err := question()
-		if i == attempts || !lostConnection(err) {
-			return err
-		}
-		if i > 1 {
-			_ = backoff.Sleep(context.Background(), pauseBetweenLooks)
-		}
-	}
-}
-
-// lostConnection reports whether err means that a connection was established and is
-// gone, as opposed to one that could not be made or that does not answer.
-func lostConnection(err error) bool {
-	return errors.Is(err, sarama.ErrNotConnected) || errors.Is(err, sarama.ErrBrokerNotFound) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
 // describe reads the settings of a topic or a broker, from the first of the brokers that answers. An answer
 // that refuses is no error: settings are not known then.
 func (c *cluster) describe(kind sarama.ConfigResourceType, name string, brokers ...*sarama.Broker) (s settings, err error) {
@@ -80,7 +43,7 @@ func (c *cluster) describe(kind sarama.ConfigResourceType, name string, brokers 
 	for _, broker := range brokers {
 		// On a new connection if the last one was lost: sarama has closed that when it found out.
 		_ = broker.Open(c.client.Config()) // an error shows below
-		if response, err = broker.DescribeConfigs(request); err == nil || kafkaError(err) != sarama.ErrNoError {
+		if response, err = broker.DescribeConfigs(request); err == nil || errors.As(err, new(sarama.KError)) {
 			break
 		}
 	}
@@ -129,8 +92,8 @@ const anyTopic = "agrimill-metadata"
 // brokers asks for the metadata of topics, whose errors show when they are used, and returns the settings of one
 // broker that can be reached.
 func (c *cluster) brokers(topics ...string) (s settings, err error) {
-	err = again(func() error {
-		if err := c.client.RefreshMetadata(append(topics, anyTopic)...); err != nil && !ofTopic(err) {
+	err = kafkaclient.Again(func() error {
+		if err := c.client.RefreshMetadata(append(topics, anyTopic)...); err != nil && !kafkaclient.IsOfTopic(err) {
 			return err
 		}
 		err := error(sarama.ErrBrokerNotFound) // forgotten since
@@ -146,7 +109,7 @@ func (c *cluster) brokers(topics ...string) (s settings, err error) {
 }
 
 // create creates a topic, and returns its settings when all its partitions have a leader.
-func (c *cluster) create(ctx context.Context, topic string, config *Config, brokerLimit int) (settings, error) {
+func (c *cluster) create(ctx context.Context, topic string, config *Config, brokerLimit int) (s settings, err error) {
 	detail := &sarama.TopicDetail{NumPartitions: -1, ReplicationFactor: -1, ConfigEntries: map[string]*string{}}
 	if config.Partitions > 0 {
 		detail.NumPartitions = config.Partitions
@@ -161,34 +124,16 @@ func (c *cluster) create(ctx context.Context, topic string, config *Config, brok
 	for name, value := range config.TopicConfig {
 		detail.ConfigEntries[name] = &value
 	}
-	admin, err := sarama.NewClusterAdminFromClient(c.client) // closing it would close the client
-	if err != nil {
-		return settings{}, err
-	}
-	create := func() error { return admin.CreateTopic(topic, detail, false) }
-	err = again(func() error {
-		err := create()
-		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-			// The controller was forgotten since the last refresh, and sarama has asked for it together
-			// with all topics that it knows by name.
-			err = create()
-		}
+	err = kafkaclient.Create(ctx, c.client, topic, detail, func() (err error) {
+		s, err = c.topic(topic)
 		return err
 	})
-	if err != nil && kafkaError(err) != sarama.ErrTopicAlreadyExists {
-		return settings{}, fmt.Errorf("create topic: %w", err)
-	}
-	for {
-		s, err := c.topic(topic)
-		if !errors.Is(err, sarama.ErrUnknownTopicOrPartition) && !errors.Is(err, sarama.ErrLeaderNotAvailable) || backoff.Sleep(ctx, pauseBetweenLooks) != nil {
-			return s, err
-		}
-	}
+	return s, err
 }
 
 // topic asks for the metadata of a topic, and reads its settings.
 func (c *cluster) topic(name string) (s settings, err error) {
-	err = again(func() error {
+	err = kafkaclient.Again(func() error {
 		err := c.client.RefreshMetadata(name)
 		if err == nil {
 			s, err = c.describe(sarama.TopicResource, name, c.client.Brokers()...)

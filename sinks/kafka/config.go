@@ -282,11 +282,7 @@ func (c *Config) sarama(d *dialer.Dialer) *sarama.Config {
 	if c.Configure != nil {
 		c.Configure(k)
 	}
-	if k.Net.Proxy.Enable && k.Net.Proxy.Dialer != nil {
-		d.Through(k.Net.Proxy.Dialer)
-	}
-	k.Net.Proxy.Enable = true
-	k.Net.Proxy.Dialer = d
+	d.Use(k)
 	k.Net.MaxOpenRequests = 1
 	k.Metadata.AllowAutoTopicCreation = false
 	k.Producer.Idempotent = true

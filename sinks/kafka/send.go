@@ -218,7 +218,7 @@ func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 
 // judge looks at what a producer said about a message of this size.
 func (s *Sink) judge(t *topic, size int, err error) error {
-	if (isTooLarge(err) || kafkaError(err) == sarama.ErrInvalidRecord) && !t.lane.limits.alone {
+	if (isTooLarge(err) || errors.Is(err, sarama.ErrInvalidRecord)) && !t.lane.limits.alone {
 		// One message spoils a batch for all others in it, which may be anybody's.
 		// What is to blame shows when they come again, one by one. A limit that
 		// was lowered shows then too, before anything is sent.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
+
+	"github.com/agrimill/agrimill/internal/kafkaclient"
 )
 
 // handler handles one session of the consumer group.
@@ -57,7 +59,7 @@ type readable struct {
 
 // RefreshMetadata implements sarama.Client.
 func (c *readable) RefreshMetadata(topics ...string) error {
-	if err := c.Client.RefreshMetadata(topics...); !ofTopic(err) {
+	if err := c.Client.RefreshMetadata(topics...); !kafkaclient.IsOfTopic(err) {
 		return err
 	}
 	return nil
@@ -66,7 +68,7 @@ func (c *readable) RefreshMetadata(topics ...string) error {
 // Partitions implements sarama.Client.
 func (c *readable) Partitions(topic string) ([]int32, error) {
 	partitions, err := c.Client.WritablePartitions(topic)
-	if err != nil && !ofTopic(err) {
+	if err != nil && !kafkaclient.IsOfTopic(err) {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -90,33 +92,17 @@ func (c *readable) of(topic string) (planned []int32, leads bool) {
 	return planned, leads
 }
 
-// ofTopic reports whether an answer says that a topic cannot be read, or a part of it.
-func ofTopic(err error) bool {
-	return errors.Is(err, sarama.ErrUnknownTopicOrPartition) || errors.Is(err, sarama.ErrLeaderNotAvailable) || errors.Is(err, sarama.ErrTopicAuthorizationFailed)
-}
-
 // identify asks the brokers for the ID of their cluster, which is empty if they do not know it, and the notes of the topics.
 // Without an answer there is none: what has been named without the ID would not be recognized later.
 func identify(client sarama.Client, topics []string) (cluster string, notes map[string]string, err error) {
-	config := client.Config()
-	err = sarama.ErrOutOfBrokers
-	for _, broker := range client.Brokers() {
-		if opened := broker.Open(config); opened != nil && !errors.Is(opened, sarama.ErrAlreadyConnected) {
-			err = opened
-			continue
-		}
-		answer, failed := broker.GetMetadata(sarama.NewMetadataRequest(config.Version, topics))
-		if failed != nil {
-			err = failed
-			_ = broker.Close() // the next time over a new connection
-			continue
-		}
-		if answer.ClusterID != nil {
-			cluster = *answer.ClusterID
-		}
-		return cluster, topicNotes(answer), nil
+	answer, err := kafkaclient.Metadata(client, topics...)
+	if err != nil {
+		return "", nil, fmt.Errorf("ask for the ID of the cluster: %w", err)
 	}
-	return "", nil, fmt.Errorf("ask for the ID of the cluster: %w", err)
+	if answer.ClusterID != nil {
+		cluster = *answer.ClusterID
+	}
+	return cluster, topicNotes(answer), nil
 }
 
 // watch asks the coordinator whether we are a member still. The client does so too, and ends

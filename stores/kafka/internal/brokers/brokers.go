@@ -13,6 +13,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/dialer"
+	"github.com/agrimill/agrimill/internal/kafkaclient"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/sinks/kafka"
 )
@@ -53,10 +54,7 @@ func New(connection kafka.Connection, configure func(*sarama.Config), timeout ti
 		configure(k)
 	}
 	d := dialer.New(min(connection.ConnectTimeout, timeout))
-	if k.Net.Proxy.Enable && k.Net.Proxy.Dialer != nil {
-		d.Through(k.Net.Proxy.Dialer)
-	}
-	k.Net.Proxy.Enable, k.Net.Proxy.Dialer = true, d
+	d.Use(k)
 	k.Metadata.AllowAutoTopicCreation = false
 	k.Producer.RequiredAcks = sarama.WaitForAll
 	k.Producer.Return.Successes, k.Producer.Return.Errors = true, true
@@ -166,21 +164,9 @@ func (c *Cluster) Send(records []*sarama.ProducerMessage) error {
 // Create creates a topic of one partition that is compacted, inside of Ask, and waits until it has a leader. No replicas are
 // as many as the brokers are configured for.
 func Create(ctx context.Context, client sarama.Client, topic string, replicas int16) error {
-	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
-	if err != nil {
-		return err
-	}
 	compact := "compact"
 	detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: cmp.Or(replicas, -1), ConfigEntries: map[string]*string{"cleanup.policy": &compact}}
-	if err := admin.CreateTopic(topic, detail, false); err != nil && !errors.Is(err, sarama.ErrTopicAlreadyExists) {
-		return err
-	}
-	for {
-		err := client.RefreshMetadata(topic)
-		if err == nil || !errors.Is(err, sarama.ErrUnknownTopicOrPartition) && !errors.Is(err, sarama.ErrLeaderNotAvailable) || backoff.Sleep(ctx, pause) != nil {
-			return err
-		}
-	}
+	return kafkaclient.Create(ctx, client, topic, detail, func() error { return client.RefreshMetadata(topic) })
 }
 
 // Topic is what a topic has at one moment: nothing if it does not exist.
@@ -240,12 +226,7 @@ func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
 
 // identify asks for the ID of a topic.
 func identify(client sarama.Client, topic string) (id sarama.Uuid, err error) {
-	broker := client.LeastLoadedBroker()
-	if broker == nil {
-		return id, sarama.ErrBrokerNotFound
-	}
-	_ = broker.Open(client.Config()) // an error shows below
-	response, err := broker.GetMetadata(sarama.NewMetadataRequest(client.Config().Version, []string{topic}))
+	response, err := kafkaclient.Metadata(client, topic)
 	if err != nil {
 		return id, err
 	}

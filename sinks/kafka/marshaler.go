@@ -1,7 +1,6 @@
 package kafka
 
 import (
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -9,6 +8,7 @@ import (
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/metaheader"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
@@ -37,14 +37,16 @@ type Marshaler struct {
 	CloudEvents *cloudevents.Mapping
 }
 
-const (
-	keyPrefix       = "agrimill-key-"
-	eventPrefix     = "ce_"
-	contentTypeName = "content-type"
-)
+const eventPrefix = "ce_"
 
-// names percent-encodes names of headers.
-var names = sinks.Segments{Mark: '%', Legal: func(b byte) bool { return b > ' ' && b < 0x7f && b != '%' }}
+// names are the names of headers.
+var names = metaheader.Names{
+	Segments: sinks.Segments{Mark: '%', Legal: func(b byte) bool { return b > ' ' && b < 0x7f && b != '%' }},
+	IsPlain: func(name string) bool {
+		return name != wmkafka.UUIDHeaderKey && !strings.HasPrefix(name, metaheader.Prefix) && utf8.ValidString(name)
+	},
+	IsEvent: func(name string) bool { return strings.HasPrefix(name, eventPrefix) || name == metaheader.ContentType },
+}
 
 // Marshal makes the record for a topic. It keeps nothing of msg: value and
 // headers are copies.
@@ -64,7 +66,7 @@ func (m Marshaler) marshal(msg *message.Message, key string) (headers []sarama.R
 		size += len(name) + len(value)
 	}
 	for _, a := range attributes {
-		size += max(len(eventPrefix)+len(a.Name), len(contentTypeName)) + len(a.Value)
+		size += max(len(eventPrefix)+len(a.Name), len(metaheader.ContentType)) + len(a.Value)
 	}
 	// One allocation for everything. Escaped names are longer and rare; append
 	// finds room for them.
@@ -77,16 +79,12 @@ func (m Marshaler) marshal(msg *message.Message, key string) (headers []sarama.R
 	headers = make([]sarama.RecordHeader, 1, len(msg.Metadata)+len(attributes)+1)
 	headers[0] = sarama.RecordHeader{Key: put(wmkafka.UUIDHeaderKey), Value: put(msg.UUID)}
 	for name, value := range msg.Metadata {
-		header := encodeName(name)
-		if m.CloudEvents != nil && isEventName(name) {
-			header = escapeName(name)
-		}
-		headers = append(headers, sarama.RecordHeader{Key: put(header), Value: put(value)})
+		headers = append(headers, sarama.RecordHeader{Key: put(names.Header(name, m.CloudEvents != nil)), Value: put(value)})
 	}
 	for _, a := range attributes {
 		name := eventPrefix + a.Name
 		if a.Name == cloudevents.ContentType {
-			name = contentTypeName
+			name = metaheader.ContentType
 		}
 		headers = append(headers, sarama.RecordHeader{Key: put(name), Value: put(strings.ToValidUTF8(a.Value, "\uFFFD"))})
 	}
@@ -101,53 +99,15 @@ func (m Marshaler) marshal(msg *message.Message, key string) (headers []sarama.R
 // fails.
 func (m Marshaler) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
 	msg := message.NewMessage("", record.Value)
-	var own []string // keys behind agrimill-key-
+	metadata := metaheader.Reader{Names: &names, Events: m.CloudEvents != nil, Metadata: msg.Metadata}
 	for _, header := range record.Headers {
-		if header == nil {
-			continue
-		}
-		switch name := string(header.Key); {
-		case name == wmkafka.UUIDHeaderKey:
+		switch {
+		case header == nil:
+		case string(header.Key) == wmkafka.UUIDHeaderKey:
 			msg.UUID = string(header.Value)
-		case m.CloudEvents != nil && isEventName(name):
 		default:
-			key := decodeName(name)
-			if key != name {
-				own = append(own, key)
-			} else if slices.Contains(own, key) {
-				continue // an attribute of CloudEvents, beside the message's own metadata
-			}
-			msg.Metadata[key] = string(header.Value)
+			metadata.Add(string(header.Key), string(header.Value))
 		}
 	}
 	return msg, nil
-}
-
-func encodeName(name string) string {
-	if isPlainName(name) {
-		return name
-	}
-	return escapeName(name)
-}
-
-func escapeName(name string) string { return keyPrefix + names.Escape(name) }
-
-// isEventName reports whether a header is one of CloudEvents.
-func isEventName(name string) bool {
-	return strings.HasPrefix(name, eventPrefix) || name == contentTypeName
-}
-
-// isPlainName reports whether a name can be a header as it is.
-func isPlainName(name string) bool {
-	return name != wmkafka.UUIDHeaderKey && !strings.HasPrefix(name, keyPrefix) && utf8.ValidString(name)
-}
-
-// decodeName reverses encodeName. What encodeName never writes stays as it is.
-func decodeName(name string) string {
-	if escaped, ok := strings.CutPrefix(name, keyPrefix); ok {
-		if decoded, err := names.Unescape(escaped); err == nil && (!isPlainName(decoded) || isEventName(decoded)) {
-			return decoded
-		}
-	}
-	return name
 }

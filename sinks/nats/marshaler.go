@@ -2,7 +2,6 @@ package nats
 
 import (
 	"encoding/base64"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -11,6 +10,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/metaheader"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
@@ -47,15 +47,12 @@ type Marshaler struct {
 }
 
 const (
-	keyPrefix   = "agrimill-key-"
 	wordPrefix  = "=?utf-8?B?"
 	wordSuffix  = "?="
 	natsPrefix  = "nats-"
 	statusName  = "status"
 	detailsName = "description"
-
-	eventPrefix     = "ce-"
-	contentTypeName = "content-type"
+	eventPrefix = "ce-"
 )
 
 // Marshal makes the NATS message for a subject. Its data is msg's payload, not
@@ -79,15 +76,11 @@ func (m Marshaler) write(d *draft, subject, id string, msg *message.Message) {
 	d.begin(subject, msg.Payload, len(msg.Metadata)+len(attributes)+2)
 	d.set(wmnats.WatermillUUIDHdr, encodeValue(msg.UUID))
 	for name, value := range msg.Metadata {
-		if m.CloudEvents != nil && isEventName(name) {
-			d.set(escapeName(name), encodeValue(value))
-			continue
-		}
-		d.set(encodeName(name), encodeValue(value))
+		d.set(names.Header(name, m.CloudEvents != nil), encodeValue(value))
 	}
 	for _, a := range attributes {
 		if a.Name == cloudevents.ContentType {
-			d.set(contentTypeName, a.Value)
+			d.set(metaheader.ContentType, a.Value)
 			continue
 		}
 		d.set(eventPrefix+a.Name, cloudevents.EncodeHeader(a.Value))
@@ -112,7 +105,7 @@ func subjectAndID(prefix, topic, id string) (subject, subjectID string) {
 // data, not a copy. It never fails.
 func (m Marshaler) Unmarshal(natsMsg *natsgo.Msg) (*message.Message, error) {
 	msg := message.NewMessage("", natsMsg.Data)
-	var own []string // keys behind agrimill-key-
+	metadata := metaheader.Reader{Names: &names, Events: m.CloudEvents != nil, Metadata: msg.Metadata}
 	for name, values := range natsMsg.Header {
 		value := ""
 		if len(values) > 0 {
@@ -125,47 +118,29 @@ func (m Marshaler) Unmarshal(natsMsg *natsgo.Msg) (*message.Message, error) {
 		case name == wmnats.WatermillUUIDHdr:
 			msg.UUID = value
 		case hasPrefixFold(name, natsPrefix):
-		case m.CloudEvents != nil && isEventName(name):
 		default:
-			key := decodeName(name)
-			if key != name {
-				own = append(own, key)
-			} else if slices.Contains(own, key) {
-				continue // an attribute of CloudEvents, beside the message's own metadata
-			}
-			msg.Metadata[key] = value
+			metadata.Add(name, value)
 		}
 	}
 	return msg, nil
 }
 
-// nameSegments percent-encodes header names. Legal is what nats.go accepts
-// (ADR-4 without some separators), apart from the mark.
-var nameSegments = sinks.Segments{Mark: '%', Legal: func(b byte) bool {
-	return b > ' ' && b < 0x7f && b != '%' && strings.IndexByte(`"()/,:;<=>?@[\]{}`, b) < 0
-}}
+// names are the names of headers.
+var names = metaheader.Names{
+	Segments: sinks.Segments{Mark: '%', Legal: func(b byte) bool { return b != '%' && plainNameBytes[b] }},
+	IsPlain:  isPlainName,
+	IsEvent: func(name string) bool {
+		return hasPrefixFold(name, eventPrefix) || strings.EqualFold(name, metaheader.ContentType)
+	},
+}
 
-// plainNameBytes are the bytes that a name may have to be a header as it is.
+// plainNameBytes are the bytes that a name may have to be a header as it is: what nats.go accepts (ADR-4 without some separators).
 var plainNameBytes = func() (plain [256]bool) {
-	for c := range plain {
-		plain[c] = c == '%' || nameSegments.Legal(byte(c))
+	for c := byte('!'); c < 0x7f; c++ {
+		plain[c] = strings.IndexByte(`"()/,:;<=>?@[\]{}`, c) < 0
 	}
 	return plain
 }()
-
-func encodeName(name string) string {
-	if isPlainName(name) {
-		return name
-	}
-	return escapeName(name)
-}
-
-func escapeName(name string) string { return keyPrefix + nameSegments.Escape(name) }
-
-// isEventName reports whether a header is one of CloudEvents.
-func isEventName(name string) bool {
-	return hasPrefixFold(name, eventPrefix) || strings.EqualFold(name, contentTypeName)
-}
 
 // isPlainName reports whether a name can be a header as it is.
 func isPlainName(name string) bool {
@@ -181,23 +156,13 @@ func isPlainName(name string) bool {
 	case 'n':
 		return !hasPrefixFold(name, natsPrefix)
 	case 'a':
-		return !hasPrefixFold(name, keyPrefix)
+		return !hasPrefixFold(name, metaheader.Prefix)
 	case 's':
 		return !strings.EqualFold(name, statusName)
 	case 'd':
 		return !strings.EqualFold(name, detailsName)
 	}
 	return !strings.EqualFold(name, wmnats.WatermillUUIDHdr)
-}
-
-// decodeName reverses encodeName. What encodeName never writes stays as it is.
-func decodeName(name string) string {
-	if escaped, ok := strings.CutPrefix(name, keyPrefix); ok {
-		if decoded, err := nameSegments.Unescape(escaped); err == nil && (!isPlainName(decoded) || isEventName(decoded)) {
-			return decoded
-		}
-	}
-	return name
 }
 
 func encodeValue(value string) string {

@@ -2,7 +2,7 @@ package kafka
 
 import (
 	"fmt"
-	"sync"
+	"strings"
 
 	"github.com/ThreeDotsLabs/watermill"
 
@@ -10,43 +10,42 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// assess warns where a topic promises less than "nothing is lost" needs, and
-// lowers what Describe says if need be.
+// assess warns where a topic promises less than "nothing is lost" needs.
 func (s *Sink) assess(t *topic) {
-	have := t.settings
-	level, note := durability(&have, "topic "+t.name)
-	s.lower(level, note)
 	fields := watermill.LogFields{"kafka_topic": t.name}
-	if !have.known {
-		s.warn("not allowed to read the settings of topics, so messages go one per request, and their limit is not known; grant DescribeConfigs", fields)
+	if !t.settings.known {
+		s.warn(fields, "not allowed to read the settings of topics, so messages go one per request, and their limit is not known; grant DescribeConfigs")
 		return
 	}
-	s.warnSettings(&have, fields)
+	s.warn(fields, t.settings.weaknesses()...)
 }
 
-// warnSettings warns about settings of a topic, or of topics yet to be created.
-func (s *Sink) warnSettings(have *settings, fields watermill.LogFields) {
+// warn logs warnings, each once, not for every topic.
+func (s *Sink) warn(fields watermill.LogFields, texts ...string) {
+	for _, text := range texts {
+		if _, before := s.warned.LoadOrStore(text, true); before {
+			s.logger.Debug("warning, as before: "+text, fields)
+		} else {
+			warnlog.Warn(s.logger, text, fields)
+		}
+	}
+}
+
+// weaknesses are what settings of a topic, or of topics yet to be created, promise less than "nothing is lost" needs.
+func (s *settings) weaknesses() (list []string) {
 	switch {
-	case have.replicationFactor == 1:
-		s.warn("replication factor 1: the loss of one broker's disk loses acknowledged messages; use 3", fields)
-	case have.minInSync < 2 && have.replicationFactor > 1:
-		s.warn("min.insync.replicas 1: the leader alone may acknowledge, and its loss then loses messages; use 2 with replication factor 3", fields)
+	case s.replicationFactor < 2:
+		list = append(list, "replication factor 1: a power cut, or the loss of one broker's disk, loses acknowledged messages; use 3, with min.insync.replicas 2")
+	case s.minInSync < 2:
+		list = append(list, "min.insync.replicas 1: the leader alone may acknowledge, before it synced, and its loss then loses messages; use 2 with replication factor 3")
 	}
-	if have.uncleanElection {
-		s.warn("unclean.leader.election.enable: a replica that lacks acknowledged messages may become the leader; set it to false", fields)
+	if s.uncleanElection {
+		list = append(list, "unclean.leader.election.enable: a replica that lacks acknowledged messages may become the leader; set it to false")
 	}
-	if have.compacted {
-		s.warn("cleanup.policy compact: only the last message of each key is kept; use delete", fields)
+	if s.compacted {
+		list = append(list, "cleanup.policy compact: only the last message of each key is kept; use delete")
 	}
-}
-
-// warn logs a warning once, not for every topic.
-func (s *Sink) warn(text string, fields watermill.LogFields) {
-	if _, before := s.warned.LoadOrStore(text, true); before {
-		s.logger.Debug("warning, as before: "+text, fields)
-		return
-	}
-	warnlog.Warn(s.logger, text, fields)
+	return list
 }
 
 // synced returns when what is acknowledged survives a power cut, if the topics are what somebody has said it of.
@@ -58,41 +57,25 @@ func synced(level sinks.Durability, said sinks.Synced) sinks.Synced {
 }
 
 // durability returns what the settings of a topic promise.
-func durability(have *settings, what string) (sinks.Durability, string) {
+func (s *settings) durability(what string) (level sinks.Durability, note string) {
+	level = sinks.DurabilityDisk
 	switch {
-	case !have.known:
+	case !s.known:
 		return sinks.DurabilityUnknown, "the settings cannot be read; grant DescribeConfigs"
-	case have.compacted:
-		return sinks.DurabilityNone, what + " has cleanup.policy compact: only the last message of each key is kept; use delete"
-	case have.replicationFactor > 1 && have.minInSync > 1 && !have.uncleanElection:
-		return sinks.DurabilityReplicated, fmt.Sprintf("acknowledged by at least %d of %d replicas (acks=all)", have.minInSync, have.replicationFactor)
-	case have.flushEveryMessage:
+	case s.compacted:
+		level = sinks.DurabilityNone
+	case s.replicationFactor > 1 && s.minInSync > 1 && !s.uncleanElection:
+		return sinks.DurabilityReplicated, fmt.Sprintf("acknowledged by at least %d of %d replicas (acks=all)", s.minInSync, s.replicationFactor)
+	case s.flushEveryMessage:
 		return sinks.DurabilitySynced, what + " syncs every message before the acknowledgment (flush.messages 1), on one broker at least"
-	case have.replicationFactor > 1:
-		return sinks.DurabilityDisk, fmt.Sprintf("%s has %d replicas, but one alone may acknowledge, before it synced: use min.insync.replicas 2 with replication factor 3, without unclean leader election", what, have.replicationFactor)
-	default:
-		return sinks.DurabilityDisk, what + " has one copy, not synced before the acknowledgment: a power cut may lose acknowledged messages; use replication factor 3 with min.insync.replicas 2"
 	}
+	return level, what + " has " + strings.Join(s.weaknesses(), "; ")
 }
 
-// promises is what the sink has said of the topics so far.
-type promises struct {
-	durabilityMu sync.Mutex
-	weakest      *sinks.Description // durability of the weakest topic so far
-	warned       sync.Map           // texts of warnings
-}
-
-// lower takes in the durability of a topic.
-func (p *promises) lower(level sinks.Durability, note string) {
-	p.durabilityMu.Lock()
-	defer p.durabilityMu.Unlock()
-	if p.weakest == nil || level < p.weakest.Durability {
-		p.weakest = &sinks.Description{Durability: level, DurabilityNote: note}
+// lower takes in the durability of a topic. It is called with topicsMu.
+func (s *Sink) lower(t *topic) {
+	level, note := t.settings.durability("topic " + t.name)
+	if weakest := s.weakest.Load(); weakest == nil || level < weakest.Durability {
+		s.weakest.Store(&sinks.Description{Durability: level, DurabilityNote: note})
 	}
-}
-
-func (p *promises) weakestTopic() *sinks.Description {
-	p.durabilityMu.Lock()
-	defer p.durabilityMu.Unlock()
-	return p.weakest
 }

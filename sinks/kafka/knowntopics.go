@@ -59,6 +59,7 @@ func (s *Sink) fly(called string, known *knownTopic) {
 	switch {
 	case err == nil:
 		known.topic, known.stale = t, false
+		s.lower(t)
 	case known.topic == nil:
 		delete(s.byTopic, called)
 	}

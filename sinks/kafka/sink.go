@@ -38,8 +38,10 @@ type Sink struct {
 	logger  watermill.LoggerAdapter
 	dialer  *dialer.Dialer
 	cluster *cluster
-	opening *opening.Opening         // of the cluster
-	brokers atomic.Pointer[settings] // of a broker when last looked
+	opening *opening.Opening                  // of the cluster
+	brokers atomic.Pointer[settings]          // of a broker when last looked
+	weakest atomic.Pointer[sinks.Description] // durability of the weakest topic so far
+	warned  sync.Map                          // texts of warnings
 
 	pending   *semaphore.Weighted // bytes, see delivery.room
 	deadlines deadlines
@@ -47,7 +49,6 @@ type Sink struct {
 	knownTopics
 	producersMu sync.Mutex
 	producers   map[producerKey]*producer
-	promises
 	recovery
 	tails tails
 
@@ -144,12 +145,12 @@ func (s *Sink) open(context.Context) error {
 
 	switch {
 	case !have.known:
-		s.warn("not allowed to read the settings of the brokers, so there are no warnings about them; grant DescribeConfigs on the cluster", nil)
+		s.warn(nil, "not allowed to read the settings of the brokers, so there are no warnings about them; grant DescribeConfigs on the cluster")
 	case s.config.Provision == ProvisionCreate:
-		s.warnSettings(s.newTopics(), nil)
+		s.warn(nil, s.newTopics().weaknesses()...)
 	}
 	if have.autoCreate {
-		s.warn("auto.create.topics.enable: other clients create topics with the brokers' settings by mistake; set it to false", nil)
+		s.warn(nil, "auto.create.topics.enable: other clients create topics with the brokers' settings by mistake; set it to false")
 	}
 	return nil
 }
@@ -181,12 +182,12 @@ func (s *Sink) Describe() sinks.Description {
 	}
 	d.MaxMessageSize = int64(s.maxMessageSize(s.brokers.Load()))
 	d.Synced = s.config.Synced
-	switch weakest := s.weakestTopic(); {
+	switch weakest := s.weakest.Load(); {
 	case weakest != nil:
 		d.Durability, d.DurabilityNote = weakest.Durability, weakest.DurabilityNote
 		d.Synced = synced(weakest.Durability, s.config.Synced)
 	case s.config.Provision == ProvisionCreate:
-		d.Durability, d.DurabilityNote = durability(s.newTopics(), "a new topic")
+		d.Durability, d.DurabilityNote = s.newTopics().durability("a new topic")
 	}
 	return d
 }

@@ -7,8 +7,7 @@
 //
 // Delivery is at least once: a record that is not acked is delivered again. Records of one key
 // (Config.KeyHeader, else the record's) are delivered in order, one at a time, those of
-// different keys in parallel. Of transactions it delivers what is committed. [Open] chooses the
-// subscriber of watermill-kafka instead.
+// different keys in parallel. Of transactions it delivers what is committed.
 //
 // A topic is what it is for a sink with the same Config.TopicPrefix: what that publishes to a topic, Subscribe of the
 // topic delivers.
@@ -61,10 +60,6 @@ func (s *Start) UnmarshalText(text []byte) error { return enum.Parse(s, text, st
 type Config struct {
 	// Connection is how to connect.
 	kafka.Connection `yaml:",inline"`
-	// Driver is who reads: agrimill, or the subscriber of Watermill, which handles one message at a time. That of
-	// watermill-kafka does so in each partition, and goes on with a message when its partition is lost
-	// ([DriverWatermill]). Default [DriverAgrimill]; only [Open] heeds it.
-	Driver Driver `yaml:"driver" enum:"agrimill,watermill"`
 	// TopicPrefix comes before each topic, with a dot, as in the sink: [kafka.TopicName]. Default
 	// [kafka.DefaultTopicPrefix]; [kafka.NoTopicPrefix] for topics that no sink of this module writes.
 	TopicPrefix string `yaml:"-"`
@@ -136,10 +131,7 @@ func (c Config) Validate() error {
 	}
 	e.Check(c.TopicPrefix == kafka.NoTopicPrefix || kafka.ValidTopic(c.TopicPrefix), "TopicPrefix", kafka.TopicRule)
 	e.Check(c.Group != "", "Group", "is required")
-	e.Check(c.Driver == DriverAgrimill || c.Driver == DriverWatermill, "Driver", "must be one of the named constants")
-	e.Check(c.Driver != DriverWatermill || c.KeyHeader == "", "KeyHeader", "has no effect with the driver %v, which has one message of a partition open", DriverWatermill)
 	e.Check(c.Start == StartOldest || c.Start == StartNewest, "Start", "must be one of the named constants")
-	e.Check(c.Driver != DriverWatermill || c.Start != StartNewest, "Start", "must be %v with the driver %v, whose new groups begin there", StartOldest, DriverWatermill)
 	validate.NotNegative(&e, "MaxInFlight", c.MaxInFlight)
 	validate.NotNegative(&e, "MaxNackDelay", c.MaxNackDelay)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)

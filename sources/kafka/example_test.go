@@ -9,11 +9,10 @@ import (
 	"github.com/agrimill/agrimill/sources/kafka"
 )
 
-// The subscriber of watermill-kafka reads the same topics, one record of a partition at a time.
-func ExampleOpen() {
-	source, err := kafka.Open(kafka.Config{
+func ExampleNew() {
+	source, err := kafka.New(kafka.Config{
 		Connection: sinkkafka.Connection{Brokers: []string{"kafka:9092"}},
-		Topics:     []string{"reports"}, Group: "to-the-gateway", Driver: kafka.DriverWatermill,
+		Topics:     []string{"reports"}, Group: "to-the-gateway",
 	}, nil)
 	if err != nil {
 		log.Fatal(err)

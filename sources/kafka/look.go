@@ -35,11 +35,11 @@ type Found struct {
 // nothing. The warnings are those of the subscription, and so are the errors, but for [ErrNoTopic], which one missing
 // topic is enough for. It blocks for as long as Subscribe. A nil logger is silent.
 func Look(config Config, topic string, logger watermill.LoggerAdapter) (found Found, err error) {
-	m, err := newMember(config, logger)
+	s, err := New(config, logger)
 	if err != nil {
 		return Found{}, err
 	}
-	config, logger = m.config, m.logger
+	config, logger = s.config, s.logger
 	topics, err := config.selected(topic)
 	if err != nil {
 		return Found{}, err

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/keyqueue"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
@@ -165,21 +167,27 @@ func (p *partition) key(record *sarama.ConsumerMessage) string {
 }
 
 func (p *partition) message(record *sarama.ConsumerMessage) (*message.Message, error) {
-	msg, err := records{p.config.Unmarshaler, p.cluster}.Unmarshal(record)
+	msg, err := p.config.Unmarshaler.Unmarshal(record)
 	if err != nil {
 		p.logger.Error("record cannot be read; it will be tried again", err,
 			watermill.LogFields{"topic": p.topic, "partition": p.number, "offset": record.Offset})
+		return nil, err
 	}
-	return msg, err
+	msgctx.FromBroker(msg, "8f0f5d9c-6a3e-4c79-9d38-0f8d5c0f8a57", func() string { return p.place(record) })
+	return msg, nil
 }
 
-func (p *partition) name(record *sarama.ConsumerMessage) string {
-	return deliveryName(p.cluster, record)
-}
+// name names a record by its place, the same for every delivery.
+func (p *partition) name(record *sarama.ConsumerMessage) string { return "kafka " + p.place(record) }
 
-// deliveryName names a record by its place, the same for every delivery.
-func deliveryName(cluster string, record *sarama.ConsumerMessage) string {
-	return "kafka " + place(cluster, record)
+// place is where a record is. The timestamp distinguishes a recreated topic from the previous one,
+// and where brokers do not know the ID of their cluster, that of another cluster.
+func (p *partition) place(record *sarama.ConsumerMessage) string {
+	cluster := p.cluster
+	if cluster != "" {
+		cluster += " " // which no topic has
+	}
+	return fmt.Sprintf("%s%s %d %d %d", cluster, record.Topic, record.Partition, record.Offset, record.Timestamp.UnixNano())
 }
 
 // done notes that a record is handled, as long as the partition is ours.

@@ -16,7 +16,8 @@ func TestRecords(t *testing.T) {
 	cluster := ""
 	uuidOf := func(record sarama.ConsumerMessage) string {
 		t.Helper()
-		msg := testkit.Must(records{kafka.Marshaler{}, cluster}.Unmarshal(&record))(t)
+		p := partition{subscription: &subscription{Subscriber: &Subscriber{config: Config{Unmarshaler: kafka.Marshaler{}}}}, cluster: cluster}
+		msg := testkit.Must(p.message(&record))(t)
 		return msg.UUID
 	}
 	record := sarama.ConsumerMessage{Topic: "reports", Partition: 1, Offset: 7, Timestamp: time.Unix(1000, 0)}
@@ -59,7 +60,7 @@ func TestNames(t *testing.T) {
 		{"", "kafka reports 1 7 1005000000"},
 		{"MkU3OEVBNTcwNTJENDM2Qk", "kafka MkU3OEVBNTcwNTJENDM2Qk reports 1 7 1005000000"},
 	} {
-		if name := deliveryName(c.cluster, &record); name != c.name {
+		if name := (&partition{cluster: c.cluster}).name(&record); name != c.name {
 			t.Errorf("got %q, want %q", name, c.name)
 		}
 	}

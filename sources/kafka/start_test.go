@@ -90,7 +90,7 @@ func testStart(t *testing.T, addr string) {
 		committed [2]int64
 		deleted   int64 // of partition 0
 		from      [2]int
-		newFrom   [2]int // with StartNewest; zero: not tried, nor the other driver
+		newFrom   [2]int // with StartNewest; zero: not tried
 		log       string
 	}{
 		"new group":                        {committed: [2]int64{none, none}, newFrom: [2]int{5, 2}},
@@ -106,17 +106,12 @@ func testStart(t *testing.T, addr string) {
 		"beyond the end, after retention":  {committed: [2]int64{50, 2}, deleted: 2, from: [2]int{2, 2}, log: beyond},
 		"beyond the end of a second topic": {committed: [2]int64{5, 50}, from: [2]int{5, 0}, log: beyond},
 	} {
-		type reader struct {
-			start  kafka.Start
-			driver kafka.Driver
-		}
-		readers := map[reader][2]int{{kafka.StartOldest, kafka.DriverAgrimill}: c.from}
+		readers := map[kafka.Start][2]int{kafka.StartOldest: c.from}
 		if c.newFrom != [2]int{} {
-			readers[reader{kafka.StartNewest, kafka.DriverAgrimill}] = c.newFrom
-			readers[reader{kafka.StartOldest, kafka.DriverWatermill}] = c.from
+			readers[kafka.StartNewest] = c.newFrom
 		}
-		for r, from := range readers {
-			t.Run(fmt.Sprint(name, " ", r.start, " ", r.driver), func(t *testing.T) {
+		for start, from := range readers {
+			t.Run(fmt.Sprint(name, " ", start), func(t *testing.T) {
 				t.Parallel()
 				f := newTopic(t, addr, 2)
 				f.add(0, 0, 5)
@@ -130,22 +125,20 @@ func testStart(t *testing.T, addr string) {
 					f.deleteBefore(0, c.deleted)
 				}
 				config := kafka.Config{
-					Connection: sinkkafka.Connection{Brokers: []string{addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Group: f.name, Driver: r.driver, Start: r.start, Client: quick,
+					Connection: sinkkafka.Connection{Brokers: []string{addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Group: f.name, Start: start, Client: quick,
 				}
 				log := testkit.NewLog()
 				found := testkit.Must(kafka.Look(config, f.name, log))(t)
 				testkit.Equal(t, found, kafka.Found{Partitions: 2, New: c.committed[0] < 0 && c.committed[1] < 0, Waiting: int64(7 - from[0] - from[1])})
 				hasLine(t, log, c.log)
 				log = testkit.NewLog()
-				s := testkit.Must(kafka.Open(config, log))(t)
+				s := testkit.Must(kafka.New(config, log))(t)
 				defer func() { _ = s.Close() }()
 				messages := testkit.Must(s.Subscribe(t.Context(), f.name))(t)
 				f.add(0, 5, 1)
 				f.add(1, 2, 1)
 				f.expect(messages, from)
-				if r.driver == kafka.DriverAgrimill {
-					hasLine(t, log, c.log)
-				}
+				hasLine(t, log, c.log)
 			})
 		}
 	}
@@ -323,59 +316,57 @@ func testTopics(t *testing.T, addr string) {
 		}
 		testkit.NoError(t, f.client.ProduceSync(t.Context(), &kgo.Record{Topic: f.name, Value: []byte(f.name)}).FirstErr())
 	}
-	for _, driver := range []kafka.Driver{kafka.DriverAgrimill, kafka.DriverWatermill} {
-		for name, test := range map[string]struct {
-			config []string
-			topic  string
-			want   []string // nil: refused
-		}{
-			"configured":                {[]string{a.name, b.name}, "", []string{a.name, b.name}},
-			"one of the configured":     {[]string{a.name, b.name}, b.name, []string{b.name}},
-			"some of the configured":    {[]string{a.name, b.name, c.name}, b.name + "," + c.name, []string{b.name, c.name}},
-			"without configuration":     {nil, a.name, []string{a.name}},
-			"several":                   {nil, a.name + "," + b.name, []string{a.name, b.name}},
-			"none at all":               {nil, "", nil},
-			"another one":               {[]string{a.name}, b.name, nil},
-			"one of them another one":   {[]string{a.name}, a.name + "," + b.name, nil},
-			"the same twice":            {nil, a.name + "," + a.name, nil},
-			"no topic":                  {nil, "a..b", nil},
-			"the prefix of sinks alone": {nil, sinkkafka.NoTopicPrefix, nil},
-			"an empty one in the list":  {nil, a.name + ",", nil},
-		} {
-			t.Run(fmt.Sprint(driver, " ", name), func(t *testing.T) {
-				t.Parallel()
-				s := testkit.Must(kafka.Open(kafka.Config{
-					Connection: sinkkafka.Connection{Brokers: []string{addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: test.config, Driver: driver, Client: quick,
-					Group: strings.NewReplacer("/", "-", "#", "-").Replace(a.name + t.Name()),
-				}, nil))(t)
-				defer func() { _ = s.Close() }()
-				messages, err := s.Subscribe(t.Context(), test.topic)
-				if test.want == nil {
-					if !errors.Is(err, kafka.ErrConfig) {
-						t.Errorf("got %v, want ErrConfig", err)
-					}
-					return
+	for name, test := range map[string]struct {
+		config []string
+		topic  string
+		want   []string // nil: refused
+	}{
+		"configured":                {[]string{a.name, b.name}, "", []string{a.name, b.name}},
+		"one of the configured":     {[]string{a.name, b.name}, b.name, []string{b.name}},
+		"some of the configured":    {[]string{a.name, b.name, c.name}, b.name + "," + c.name, []string{b.name, c.name}},
+		"without configuration":     {nil, a.name, []string{a.name}},
+		"several":                   {nil, a.name + "," + b.name, []string{a.name, b.name}},
+		"none at all":               {nil, "", nil},
+		"another one":               {[]string{a.name}, b.name, nil},
+		"one of them another one":   {[]string{a.name}, a.name + "," + b.name, nil},
+		"the same twice":            {nil, a.name + "," + a.name, nil},
+		"no topic":                  {nil, "a..b", nil},
+		"the prefix of sinks alone": {nil, sinkkafka.NoTopicPrefix, nil},
+		"an empty one in the list":  {nil, a.name + ",", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := testkit.Must(kafka.New(kafka.Config{
+				Connection: sinkkafka.Connection{Brokers: []string{addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: test.config, Client: quick,
+				Group: strings.NewReplacer("/", "-", "#", "-").Replace(a.name + t.Name()),
+			}, nil))(t)
+			defer func() { _ = s.Close() }()
+			messages, err := s.Subscribe(t.Context(), test.topic)
+			if test.want == nil {
+				if !errors.Is(err, kafka.ErrConfig) {
+					t.Errorf("got %v, want ErrConfig", err)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
-				f := *a
-				f.T = t
-				var got []string
-				for range test.want {
-					msg := f.next(messages)
-					got = append(got, string(msg.Payload))
-					msg.Ack()
-				}
-				slices.Sort(got)
-				if want := slices.Sorted(slices.Values(test.want)); !slices.Equal(got, want) {
-					t.Errorf("got %q, want %q", got, want)
-				}
-				if again, err := s.Subscribe(t.Context(), test.topic); !errors.Is(err, kafka.ErrConfig) {
-					t.Errorf("a second subscription of the topic: %v, %v, want ErrConfig", again, err)
-				}
-			})
-		}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := *a
+			f.T = t
+			var got []string
+			for range test.want {
+				msg := f.next(messages)
+				got = append(got, string(msg.Payload))
+				msg.Ack()
+			}
+			slices.Sort(got)
+			if want := slices.Sorted(slices.Values(test.want)); !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if again, err := s.Subscribe(t.Context(), test.topic); !errors.Is(err, kafka.ErrConfig) {
+				t.Errorf("a second subscription of the topic: %v, %v, want ErrConfig", again, err)
+			}
+		})
 	}
 }
 

@@ -13,12 +13,10 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill"
-	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/lifecycle"
-	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/readstate"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
@@ -48,7 +46,10 @@ var joinPolicy = backoff.Policy{Initial: 100 * time.Millisecond, Max: 10 * time.
 // at once if the partition is lost, because the coordinator says so or has not answered for
 // two thirds of the session timeout, their contexts end and their acks are void.
 type Subscriber struct {
-	member
+	config  Config
+	logger  watermill.LoggerAdapter
+	life    *lifecycle.Life // counts the subscriptions
+	reading reading
 
 	// stopped ends when Close begins.
 	stopped context.Context
@@ -58,55 +59,20 @@ type Subscriber struct {
 	state   readstate.State // of the latest subscription
 }
 
-// member is what the subscribers of both drivers have.
-type member struct {
-	config  Config
-	logger  watermill.LoggerAdapter
-	life    *lifecycle.Life // counts the subscriptions
-	reading *reading
-}
-
-// newMember returns an error that matches [ErrConfig] if the configuration is not valid. A nil logger is silent.
-func newMember(config Config, logger watermill.LoggerAdapter) (member, error) {
-	config = config.WithDefaults()
-	logger = warnlog.Or(logger).With(watermill.LogFields{"group": config.Group})
-	return member{config: config, logger: logger, life: lifecycle.New(), reading: &reading{}}, config.Validate()
-}
-
 // Format writes what it is, for every verb, and nothing of its configuration.
-func (m member) Format(state fmt.State, _ rune) {
-	_, _ = io.WriteString(state, "kafka.Subscriber("+m.config.Group+")")
-}
-
-// take returns the Kafka topics that Subscribe reads for its argument, until ctx ends.
-func (m member) take(ctx context.Context, topic string) ([]string, error) {
-	topics, err := m.config.selected(topic)
-	if err == nil {
-		err = m.reading.add(ctx, topics)
-	}
-	return topics, err
-}
-
-// check returns why the topics or the group cannot be used, or as wait that some topics are missing.
-func (m member) check(ctx context.Context, client sarama.Client, topics []string, logger watermill.LoggerAdapter) (wait, err error) {
-	if wait, err = m.reading.exist(client, m.config, topics, logger); err == nil {
-		err = checkGroup(ctx, client, m.config, topics, logger)
-	}
-	return wait, err
+func (s *Subscriber) Format(state fmt.State, _ rune) {
+	_, _ = io.WriteString(state, "kafka.Subscriber("+s.config.Group+")")
 }
 
 // New returns a Subscriber, or an error that matches [ErrConfig]. It does not connect;
-// Subscribe does. A nil logger is silent. [Open] heeds Config.Driver; New refuses one that is
-// not [DriverAgrimill].
+// Subscribe does. A nil logger is silent.
 func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
-	if config.Driver != DriverAgrimill {
-		return nil, fmt.Errorf("%w: Driver: %v needs Open", ErrConfig, config.Driver)
-	}
-	m, err := newMember(config, logger)
-	if err != nil {
+	config = config.WithDefaults()
+	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Subscriber{member: m, maxSpan: defaultMaxSpan}
+	logger = warnlog.Or(logger).With(watermill.LogFields{"group": config.Group})
+	s := &Subscriber{config: config, logger: logger, life: lifecycle.New(), reading: reading{byTopic: map[string]<-chan struct{}{}}, maxSpan: defaultMaxSpan}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -158,7 +124,10 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		noted: map[string]string{}, values: context.WithoutCancel(intake), intake: intake,
 	}
 	var err error
-	if sub.topics, err = s.take(intake, topic); err == nil {
+	if sub.topics, err = s.config.selected(topic); err == nil {
+		err = s.reading.add(intake, sub.topics)
+	}
+	if err == nil {
 		err = sub.open()
 	}
 	switch {
@@ -215,7 +184,10 @@ func (s *subscription) open() error {
 	if err != nil {
 		return s.config.unavailable(err)
 	}
-	s.missing, err = s.check(s.intake, client, s.topics, s.once)
+	s.missing, err = s.reading.exist(client, s.config, s.topics, s.once)
+	if err == nil {
+		err = checkGroup(s.intake, client, s.config, s.topics, s.once)
+	}
 	if err == nil && s.config.Start == StartNewest {
 		s.ends, err = newestOffsets(s.intake, client, s.config.Group, s.reading.older(s.topics))
 	}
@@ -308,9 +280,6 @@ func (r *reading) add(ctx context.Context, topics []string) error {
 			return fmt.Errorf("%w: another subscription reads the topic %s and would get some of its records; use a Subscriber with another group, or with the same one to share the partitions", ErrConfig, topic)
 		}
 	}
-	if r.byTopic == nil {
-		r.byTopic = map[string]<-chan struct{}{}
-	}
 	for _, topic := range topics {
 		r.byTopic[topic] = ctx.Done()
 	}
@@ -397,28 +366,4 @@ func (s *Subscriber) Close() error {
 		<-s.life.Idle()
 	})
 	return nil
-}
-
-// records converts records to messages.
-type records struct {
-	wmkafka.Unmarshaler
-	cluster string
-}
-
-// Unmarshal implements wmkafka.Unmarshaler.
-func (r records) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
-	msg, err := r.Unmarshaler.Unmarshal(record)
-	if err == nil {
-		msgctx.FromBroker(msg, "8f0f5d9c-6a3e-4c79-9d38-0f8d5c0f8a57", func() string { return place(r.cluster, record) })
-	}
-	return msg, err
-}
-
-// place is where a record is. The timestamp distinguishes a recreated topic from the previous one,
-// and where brokers do not know the ID of their cluster, that of another cluster.
-func place(cluster string, record *sarama.ConsumerMessage) string {
-	if cluster != "" {
-		cluster += " " // which no topic has
-	}
-	return fmt.Sprintf("%s%s %d %d %d", cluster, record.Topic, record.Partition, record.Offset, record.Timestamp.UnixNano())
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -126,7 +125,6 @@ func (f *topic) eventuallyCommitted(want int64) {
 // shared are the tests that run against a broker in the process and against a real one.
 var shared = map[string]func(t *testing.T, addr string){
 	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Rebalance": testRebalance, "Close": testClose, "Transactions": testTransactions,
-	"WatermillDriver": testWatermillDriver, "Start": testStart, "AddedPartition": testAddedPartition, "RetentionWhileRunning": testRetentionWhileRunning,
 	"RecreatedTopic": testRecreatedTopic, "Topics": testTopics, "TwoSubscriptions": testTwoSubscriptions, "Look": testLook, "NoTopic": testNoTopic,
 }
 
@@ -561,23 +559,10 @@ func TestDeliveriesAreNamed(t *testing.T) {
 	if names[0] == "" || names[0] != names[1] || names[1] == names[2] || names[2] != names[3] {
 		t.Errorf("names of two equal messages, each delivered twice: %q", names)
 	}
-	group := f.name + "-stock"
-	stock := testkit.Must(kafka.Open(kafka.Config{
-		Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: []string{f.name}, Group: group, Driver: kafka.DriverWatermill, Client: quick,
-	}, nil))(t)
-	defer func() { _ = stock.Close() }()
-	messages = testkit.Must(stock.Subscribe(t.Context(), ""))(t)
-	take(messages).Nack()
-	take(messages).Ack()
-	take(messages).Ack()
-	if want := []string{names[0], names[0], names[2]}; !slices.Equal(names[4:], want) {
-		t.Errorf("names with the driver of Watermill: %q, want %q", names[4:], want)
-	}
 }
 
 // TestDeliveriesOfTwoClusters: records of two clusters with the same topic, partition, offset and
-// timestamp have different names, with either driver, and the same name as before when their
-// cluster has been restarted.
+// timestamp have different names, and the same name as before when their cluster has been restarted.
 func TestDeliveriesOfTwoClusters(t *testing.T) {
 	t.Parallel()
 	at, first := time.UnixMilli(1_700_000_000_000), ""
@@ -593,21 +578,13 @@ func TestDeliveriesOfTwoClusters(t *testing.T) {
 		testkit.NoError(t, f.client.ProduceSync(t.Context(), &kgo.Record{Topic: f.name, Value: []byte("same"), Timestamp: at}).FirstErr())
 		place := fmt.Sprintf("%s 0 0 %d", f.name, at.UnixNano())
 		for round := range 2 {
-			for _, driver := range []kafka.Driver{kafka.DriverAgrimill, kafka.DriverWatermill} {
-				s := testkit.Must(kafka.Open(kafka.Config{
-					Connection: sinkkafka.Connection{Brokers: []string{f.addr}}, TopicPrefix: sinkkafka.NoTopicPrefix, Topics: []string{f.name}, Driver: driver, Client: quick,
-					Group: fmt.Sprint(driver, round),
-				}, nil))(t)
-				messages := testkit.Must(s.Subscribe(t.Context(), ""))(t)
-				msg := f.next(messages)
-				if name := msgctx.Delivery(msg.Context()); name != "kafka "+id+" "+place {
-					t.Errorf("%v: got %q", driver, name)
-				}
-				msg.Ack()
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
+			s := f.subscriber(nil, func(c *kafka.Config) { c.Group = fmt.Sprint(round) })
+			msg := f.next(f.subscribe(s))
+			if name := msgctx.Delivery(msg.Context()); name != "kafka "+id+" "+place {
+				t.Errorf("got %q", name)
 			}
+			msg.Ack()
+			testkit.NoError(t, s.Close())
 			cluster.Stop()
 			cluster.Restart()
 		}

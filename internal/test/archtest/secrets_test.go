@@ -199,8 +199,6 @@ func made(t *testing.T) map[string]any {
 	add("kafka devices", kafkaDevices, err)
 	kafkaSource, err := sourcekafka.New(sourcekafka.Config{Connection: brokers, Group: "g"}, nil)
 	add("kafka.Subscriber", kafkaSource, err)
-	kafkaStock, err := sourcekafka.Open(sourcekafka.Config{Connection: brokers, Group: "g", Driver: sourcekafka.DriverWatermill}, nil)
-	add("kafka.Open", kafkaStock, err)
 	queue, err := kafkapoison.New(kafkapoison.Config{Connection: brokers, Topic: "dead"})
 	add("kafka poison queue", queue, err)
 	bucket, err := claimcheck.New(t.Context(), claimcheck.Config{URL: "file://" + filepath.ToSlash(t.TempDir()) + "?no_tmp_dir=true&secret_key_path=" + canary})

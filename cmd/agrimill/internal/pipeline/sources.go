@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/router"
@@ -25,13 +24,13 @@ func newNATSSource(route string, cfg config.NATSSource, timeouts budget, logger 
 }
 
 // newKafkaSource creates the subscriber of a route from Kafka, which connects when the router subscribes.
-func newKafkaSource(cfg config.KafkaSource, timeouts budget, logger watermill.LoggerAdapter) (message.Subscriber, error) {
+func newKafkaSource(cfg config.KafkaSource, timeouts budget, logger watermill.LoggerAdapter) (*kafka.Subscriber, error) {
 	settings, err := cfg.SourceConfig()
 	if err != nil {
 		return nil, err
 	}
 	settings.CloseTimeout = min(timeouts.router/20, kafka.DefaultCloseTimeout)
-	return kafka.Open(settings, logger)
+	return kafka.New(settings, logger)
 }
 
 // backlog is how many messages are waiting, in the source of a route or in the poison

@@ -15,7 +15,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 )
 
-// Routes from NATS and Kafka to the gateway are reloaded under load, from one durable, or driver, to another one and
+// Routes from NATS and Kafka to the gateway are reloaded under load, from one durable, or window, to another one and
 // back. All of it arrives, that of a key in order, and once, although the other durable consumer has a position of
 // its own: what it delivers again the route knows, and what the producer has stored twice.
 func TestReloadOfSources(t *testing.T) {
@@ -25,13 +25,13 @@ func TestReloadOfSources(t *testing.T) {
 	producer := testkit.Must(kgo.NewClient(kgo.SeedBrokers(cluster.Addr())))(t)
 	defer producer.Close()
 	out := w.outRoute()
-	// configuration has the durable, the driver, and something that changes both routes.
-	configuration := func(durable, kafka, teamset string) string {
+	// configuration has the durable, the window, and something that changes both routes.
+	configuration := func(durable, window, teamset string) string {
 		routes := strings.Replace(out, `subject: "out.>"`, fmt.Sprintf(`subject: "out.>", durable: %s`, durable), 1) +
-			w.reportsRoute(cluster, ", driver: "+kafka)
+			w.reportsRoute(cluster, ", max_in_flight: "+window)
 		return w.head() + w.natsSink() + allRoute + strings.ReplaceAll(routes, "to: {gateway: {", fmt.Sprintf("to: {gateway: {teamset_context_id: %q, ", teamset))
 	}
-	b := w.start(configuration("first", "agrimill", "1"))
+	b := w.start(configuration("first", "256", "1"))
 	b.waitReady()
 
 	var fromNATS, fromKafka []string
@@ -49,8 +49,8 @@ func TestReloadOfSources(t *testing.T) {
 		}
 	})
 	for i, c := range [][3]string{
-		{"first", "agrimill", "2"}, {"second", "watermill", "2"}, {"second", "watermill", "3"},
-		{"first", "agrimill", "3"}, {"second", "agrimill", "3"}, {"first", "watermill", "4"},
+		{"first", "256", "2"}, {"second", "8", "2"}, {"second", "8", "3"},
+		{"first", "256", "3"}, {"second", "256", "3"}, {"first", "8", "4"},
 	} {
 		n := len(w.gate.Ledger())
 		testkit.Eventually(w, "messages have come", func() bool { return len(w.gate.Ledger()) > n+20 })

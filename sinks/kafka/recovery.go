@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
@@ -41,24 +42,14 @@ func (r *recovery) watch(background context.Context, look func() error) {
 		return
 	}
 	r.watchers.Go(func() { // ends with background, and a look that is under way
-		tick := time.NewTicker(watchEvery)
-		defer tick.Stop()
-		pause := func() bool {
-			select {
-			case <-tick.C:
-				return true
-			case <-background.Done():
-				return false
-			}
-		}
 		told := r.told.Load()
 		away := told > 0 // a moment ago, and it may not be all there yet
-		if away && !pause() {
+		if away && backoff.Sleep(background, watchEvery) != nil {
 			return
 		}
 		for look() != nil {
 			away = true
-			if !pause() {
+			if backoff.Sleep(background, watchEvery) != nil {
 				return
 			}
 		}

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -18,10 +19,8 @@ import (
 // begin checks all messages before it gives the first its place. Its error is the
 // reason why there are fewer publications than messages.
 func (s *Sink) begin(topic string, messages []*message.Message, publications []*sinks.Publication) ([]*sinks.Publication, error) {
-	for _, msg := range messages {
-		if err := msg.Context().Err(); err != nil {
-			return nil, err
-		}
+	if err := endOf(messages, nil); err != nil {
+		return nil, err
 	}
 	w := wait{sink: s, topic: topic, deadline: time.Now().Add(s.config.PublishTimeout)}
 	var room [1]*delivery
@@ -150,7 +149,15 @@ func (s *Sink) waitForTopic(w *wait, messages []*message.Message) (*topic, error
 	for {
 		t, f := s.lookUp(w.topic)
 		if f != nil {
-			if err := w.until(messages, f.done); err != nil {
+			err := w.block(messages, func(ctx context.Context) error {
+				select {
+				case <-f.done:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+			if err != nil {
 				return nil, err
 			}
 			if f.err != nil {
@@ -165,8 +172,10 @@ func (s *Sink) waitForTopic(w *wait, messages []*message.Message) (*topic, error
 
 // send hands message i to the producer, unless its context has ended.
 func (s *Sink) send(w *wait, messages []*message.Message, i int, d *delivery) error {
-	if err := w.acquire(messages, s.pending, d.room()); err != nil {
-		return err
+	if room := d.room(); !s.pending.TryAcquire(room) { // few have to wait
+		if err := w.block(messages, func(ctx context.Context) error { return s.pending.Acquire(ctx, room) }); err != nil {
+			return err
+		}
 	}
 	// The context may have ended during the wait, and while the record was made.
 	if err := messages[i].Context().Err(); err != nil {
@@ -177,19 +186,8 @@ func (s *Sink) send(w *wait, messages []*message.Message, i int, d *delivery) er
 	d.known.lane.life.Fork() // until the producer is done with it
 	s.deadlines.add(d, w.deadline)
 	stoppoint.At(stoppoint.Write)
-	if err := w.put(messages, d.known.lane.producer.async.Input(), &d.record); err != nil {
-		s.release(d)
-		d.known.lane.life.Leave()
-		d.end(sinks.Receipt{}, err) // it was not returned
-		return err
-	}
+	d.known.lane.producer.async.Input() <- &d.record // it is taken at once: there is room in the queues behind
 	return nil
-}
-
-// release gives up what a message holds while it is under way, except for its place in the lane.
-func (s *Sink) release(d *delivery) {
-	s.deadlines.remove(d)
-	s.pending.Release(d.room())
 }
 
 // unknownOffset stays in a record that brokers say they have already: they do not say where.
@@ -198,7 +196,8 @@ const unknownOffset = -1
 // finish is called by the producers for each message they are done with.
 func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 	d := record.Metadata.(*delivery)
-	s.release(d)
+	s.deadlines.remove(d)
+	s.pending.Release(d.room())
 	if err == nil {
 		s.succeeded()
 		var receipt sinks.Receipt

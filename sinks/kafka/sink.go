@@ -99,8 +99,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		tails:       tails{ends: map[partition]int64{}},
 		life:        lifecycle.New(),
 	}
-	background, stop := context.WithCancelCause(context.Background())
-	s.background, s.stop = background, func() { stop(errClosed) }
+	s.background, s.stop = context.WithCancel(context.Background())
 	if err := s.start(); err != nil {
 		s.stop()
 		s.dialer.Shut()

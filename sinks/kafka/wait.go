@@ -1,19 +1,16 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"golang.org/x/sync/semaphore"
 
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/sinks"
 )
-
-// errClosed ends a wait when Close has stopped waiting.
-var errClosed = errors.New("closed")
 
 // wait ends the waiting of one call until its messages are with a producer: by their
 // contexts, by PublishTimeout, or by Close. The messages are no field: that would allocate memory.
@@ -25,73 +22,39 @@ type wait struct {
 
 // block calls f with the context that ends first, and returns why that ended if f returns an error.
 func (w *wait) block(messages []*message.Message, f func(context.Context) error) error {
-	timed, stopTimer := context.WithDeadlineCause(w.sink.background, w.deadline, errTimeout)
-	defer stopTimer()
-	ctx, cancel := context.WithCancelCause(timed)
-	defer cancel(nil)
-	for i, msg := range messages {
-		if of := msg.Context(); i == 0 || of != messages[i-1].Context() {
-			defer context.AfterFunc(of, func() { cancel(of.Err()) })()
-		}
+	ended, stop := msgctx.FirstEnd(messages)
+	defer stop()
+	ctx, cancel := context.WithDeadline(ended, w.deadline)
+	defer cancel()
+	defer context.AfterFunc(w.sink.background, cancel)()
+	if f(ctx) == nil {
+		return nil
 	}
-	if f(ctx) != nil {
-		return context.Cause(ctx)
+	return cmp.Or(endOf(messages, nil), errTimeout)
+}
+
+// endOf returns the error of the first context of messages that has ended, if it is why err came.
+func endOf(messages []*message.Message, err error) error {
+	for _, msg := range messages {
+		if ended := msg.Context().Err(); ended != nil && (err == nil || errors.Is(err, ended)) {
+			return ended
+		}
 	}
 	return nil
 }
 
-// until waits for done.
-func (w *wait) until(messages []*message.Message, done <-chan struct{}) error {
-	return w.block(messages, func(ctx context.Context) error {
-		select {
-		case <-done:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
-}
-
-// put waits for room in a producer's queue.
-func (w *wait) put(messages []*message.Message, input chan<- *sarama.ProducerMessage, record *sarama.ProducerMessage) error {
-	select {
-	case input <- record:
-		return nil
-	default:
-	}
-	return w.block(messages, func(ctx context.Context) error {
-		select {
-		case input <- record:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
-}
-
-// acquire waits for room.
-func (w *wait) acquire(messages []*message.Message, room *semaphore.Weighted, n int64) error {
-	if room.TryAcquire(n) { // few messages have to wait
-		return nil
-	}
-	return w.block(messages, func(ctx context.Context) error { return room.Acquire(ctx, n) })
-}
-
 // err makes the error of Publish.
 func (w *wait) err(messages []*message.Message, err error) error {
-	for _, msg := range messages {
-		// A context of a message, and not one inside the client: that is a
-		// time-out of its own.
-		if ended := msg.Context().Err(); ended != nil && errors.Is(err, ended) && w.sink.background.Err() == nil {
-			return ended
-		}
+	// A context of a message, and not one inside the client: that is a time-out of its own.
+	if ended := endOf(messages, err); ended != nil && w.sink.background.Err() == nil {
+		return ended
 	}
 	return w.sink.classed(w.topic, err)
 }
 
 // classed gives an error its class.
 func (s *Sink) classed(topic string, err error) error {
-	if errors.Is(err, errClosed) || s.background.Err() != nil {
+	if s.background.Err() != nil {
 		return sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)
 	}
 	var typed *sinks.Error

@@ -11,6 +11,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 
 	"github.com/agrimill/agrimill/internal/kafkaclient"
+	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
 // handler handles one session of the consumer group.
@@ -26,8 +27,9 @@ type handler struct {
 	// endSession makes the group rebalance; this member comes back.
 	endSession context.CancelFunc
 	lost       chan struct{} // closed when the partitions may be somebody else's
+	losing     sync.Once
+	silence    *time.Timer   // fires when the coordinator has not answered for so long that they may be
 	end        chan struct{} // closed at the end of the session
-	watching   sync.WaitGroup
 }
 
 // Setup implements [sarama.ConsumerGroupHandler].
@@ -37,14 +39,20 @@ func (h *handler) Setup(session sarama.ConsumerGroupSession) error {
 	}
 	h.begun = true
 	h.alive()
-	h.watching.Go(func() { h.watch(session) }) // ends with the session
+	group := h.client.Config().Consumer.Group
+	// A question is no older than a second of these when the last third begins.
+	limit := group.Session.Timeout * 2 / 3
+	h.silence = time.AfterFunc(limit, func() { h.lose("the coordinator does not answer") })
+	go h.watch(session, limit, min(group.Heartbeat.Interval/2, limit/4)+1) // ends with the session, and the answer that it waits for
 	return nil
 }
 
 // Cleanup implements [sarama.ConsumerGroupHandler]. It is called after a Setup that failed, too.
 func (h *handler) Cleanup(sarama.ConsumerGroupSession) error {
 	close(h.end)
-	h.watching.Wait()
+	if h.silence != nil {
+		h.silence.Stop()
+	}
 	return nil
 }
 
@@ -108,51 +116,11 @@ func identify(client sarama.Client, topics []string) (cluster string, notes map[
 // watch asks the coordinator whether we are a member still. The client does so too, and ends
 // the session when it learns that we are not, but not while it waits for an answer that does
 // not come: by then the partitions are somebody else's.
-func (h *handler) watch(session sarama.ConsumerGroupSession) {
-	group := h.client.Config().Consumer.Group
-	// A question is no older than a second of these when the last third begins.
-	limit := group.Session.Timeout * 2 / 3
-	ticker := time.NewTicker(min(group.Heartbeat.Interval/2, limit/4) + 1)
+func (h *handler) watch(session sarama.ConsumerGroupSession, limit, every time.Duration) {
+	defer h.silence.Stop()
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	questions, answers := make(chan struct{}, 1), make(chan error, 1)
-	defer close(questions)
-	go h.ask(session, questions, answers) // ends with questions, within the session's timeout
-	asking := false
-	asked, alive := time.Now(), time.Now()
-	for {
-		select {
-		case <-h.end:
-			return
-		case err := <-answers:
-			asking = false
-			switch {
-			case err == nil, errors.Is(err, sarama.ErrRebalanceInProgress):
-				alive = asked
-				h.alive()
-			case errors.Is(err, sarama.ErrUnknownMemberId), errors.Is(err, sarama.ErrIllegalGeneration), errors.Is(err, sarama.ErrFencedInstancedId):
-				h.lose("the group has gone on without this member")
-				return
-			case notReady(err): // it is asked again, until the limit
-			default:
-				h.state.Fails(h.config.unavailable(err))
-			}
-		case <-ticker.C:
-			if time.Since(alive) > limit {
-				h.lose("the coordinator does not answer")
-				return
-			}
-			if !asking {
-				asking, asked = true, time.Now()
-				questions <- struct{}{}
-			}
-		}
-	}
-}
-
-// ask sends a heartbeat for each question, over a connection of its own: over that of the
-// client it would wait until there are records to fetch.
-func (h *handler) ask(session sarama.ConsumerGroupSession, questions <-chan struct{}, answers chan<- error) {
-	var coordinator *sarama.Broker
+	var coordinator *sarama.Broker // over a connection of its own: on that of the client a question would wait until there are records to fetch
 	disconnect := func() {
 		if coordinator != nil {
 			_ = coordinator.Close()
@@ -160,7 +128,13 @@ func (h *handler) ask(session sarama.ConsumerGroupSession, questions <-chan stru
 		}
 	}
 	defer disconnect()
-	for range questions {
+	for {
+		select {
+		case <-h.end:
+			return
+		case <-ticker.C:
+		}
+		asked := time.Now()
 		var err error
 		if coordinator == nil {
 			coordinator, err = h.connect()
@@ -168,18 +142,30 @@ func (h *handler) ask(session sarama.ConsumerGroupSession, questions <-chan stru
 		if err == nil {
 			err = h.heartbeat(coordinator, session)
 		}
+		if wakeup.Raised(h.end) {
+			return
+		}
+		switch {
+		case err == nil, errors.Is(err, sarama.ErrRebalanceInProgress):
+			h.silence.Reset(time.Until(asked.Add(limit)))
+			h.alive()
+		case errors.Is(err, sarama.ErrUnknownMemberId), errors.Is(err, sarama.ErrIllegalGeneration), errors.Is(err, sarama.ErrFencedInstancedId):
+			h.lose("the group has gone on without this member")
+			return
+		case notReady(err): // it is asked again, until the limit
+		default:
+			h.state.Fails(h.config.unavailable(err))
+		}
 		if err == nil {
 			h.checkTopics(coordinator, session)
-		}
-		var answer sarama.KError
-		if err != nil && !errors.As(err, &answer) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer) {
+		} else if !errors.As(err, new(sarama.KError)) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer) {
 			disconnect()
 			_ = h.client.RefreshCoordinator(h.config.Group)
 		}
-		answers <- err
 	}
 }
 
+// connect connects to the coordinator.
 func (h *handler) connect() (*sarama.Broker, error) {
 	known, err := h.client.Coordinator(h.config.Group)
 	if err != nil {
@@ -208,6 +194,8 @@ func (h *handler) heartbeat(coordinator *sarama.Broker, session sarama.ConsumerG
 }
 
 func (h *handler) lose(reason string) {
-	h.logger.Info("Kafka partitions are lost; what is open of them is given up", watermill.LogFields{"reason": reason})
-	close(h.lost)
+	h.losing.Do(func() {
+		h.logger.Info("Kafka partitions are lost; what is open of them is given up", watermill.LogFields{"reason": reason})
+		close(h.lost)
+	})
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
 	"golang.org/x/net/proxy"
 )
 
@@ -29,16 +28,9 @@ func New(timeout time.Duration) *Dialer {
 	return d
 }
 
-// Use makes d make the connections of clients with this configuration, through its proxy if it has one.
-func (d *Dialer) Use(config *sarama.Config) {
-	via := proxy.Dialer(&net.Dialer{})
-	if config.Net.Proxy.Enable && config.Net.Proxy.Dialer != nil {
-		via = config.Net.Proxy.Dialer
-	}
-	config.Net.Proxy.Enable, config.Net.Proxy.Dialer = true, through{d, via}
-}
+// Through returns a dialer that makes its connections with via.
+func (d *Dialer) Through(via proxy.Dialer) proxy.Dialer { return through{d, via} }
 
-// through is a dialer that makes its connections with another one.
 type through struct {
 	*Dialer
 	via proxy.Dialer

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"golang.org/x/net/proxy"
 
 	"github.com/agrimill/agrimill/internal/backoff"
+	"github.com/agrimill/agrimill/internal/dialer"
 )
 
 const (
@@ -22,6 +24,15 @@ const (
 	// pause is the wait between looks whether a new topic has its leaders.
 	pause = 20 * time.Millisecond
 )
+
+// Dial has d make the connections of clients with this configuration, through its proxy if it has one.
+func Dial(config *sarama.Config, d *dialer.Dialer) {
+	via := proxy.Dialer(&net.Dialer{})
+	if config.Net.Proxy.Enable && config.Net.Proxy.Dialer != nil {
+		via = config.Net.Proxy.Dialer
+	}
+	config.Net.Proxy.Enable, config.Net.Proxy.Dialer = true, d.Through(via)
+}
 
 // Again asks a question once more when the connection that it used was lost: after an
 // outage sarama still holds those from before, to the broker and to the address that it

@@ -14,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/dialer"
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/kafkaclient"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
@@ -282,7 +283,7 @@ func (c *Config) sarama(d *dialer.Dialer) *sarama.Config {
 	if c.Configure != nil {
 		c.Configure(k)
 	}
-	d.Use(k)
+	kafkaclient.Dial(k, d)
 	k.Net.MaxOpenRequests = 1
 	k.Metadata.AllowAutoTopicCreation = false
 	k.Producer.Idempotent = true

@@ -143,7 +143,7 @@ func TestLayoutNamesEveryPackage(t *testing.T) {
 // (helpers of tests aside) imports a broker's client, also one that is added later.
 func TestBrokersOnlyBelowSinks(t *testing.T) {
 	t.Parallel()
-	allowed := []string{module + "/sinks/", module + "/sources/", module + "/stores/", module + "/examples/", module + "/cmd/", module + "/internal/demo", module + "/internal/streamrule", module + "/internal/test/", module + "/internal/testkit/"}
+	allowed := []string{module + "/sinks/", module + "/sources/", module + "/stores/", module + "/examples/", module + "/cmd/", module + "/internal/demo", module + "/internal/kafkaclient/", module + "/internal/streamrule", module + "/internal/test/", module + "/internal/testkit/"}
 	for _, pkg := range packages(t) {
 		path := pkg.ImportPath + "/"
 		var exempt bool

@@ -54,7 +54,7 @@ func New(connection kafka.Connection, configure func(*sarama.Config), timeout ti
 		configure(k)
 	}
 	d := dialer.New(min(connection.ConnectTimeout, timeout))
-	d.Use(k)
+	kafkaclient.Dial(k, d)
 	k.Metadata.AllowAutoTopicCreation = false
 	k.Producer.RequiredAcks = sarama.WaitForAll
 	k.Producer.Return.Successes, k.Producer.Return.Errors = true, true

@@ -39,17 +39,11 @@ type delivery struct {
 	topic  string // of the call
 	known  *topic
 	record sarama.ProducerMessage
-	key    encoded                   // of the record, unless the marshaler has one of its own
-	value  encoded                   // likewise
+	key    sarama.ByteEncoder        // of the record, unless the marshaler has one of its own
+	value  sarama.ByteEncoder        // likewise
 	size   int                       // of the record
 	due    duequeue.Entry[*delivery] // in deadlines
 }
-
-// encoded is a key or a value.
-type encoded []byte
-
-func (e *encoded) Encode() ([]byte, error) { return *e, nil }
-func (e *encoded) Length() int             { return len(*e) }
 
 // room is what the message takes of Config.MaxPendingBytes: its size, but so much that there is no room for more than
 // Config.MaxPending, and no more than there is.

@@ -107,7 +107,7 @@ func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
 		d.record.Headers, d.value, d.key = own.marshal(msg, key)
 		d.record.Value = &d.value
 	} else {
-		d.key = encoded(key)
+		d.key = sarama.ByteEncoder(key)
 	}
 	if key != "" {
 		d.record.Key = &d.key
@@ -132,7 +132,7 @@ func copyForeign(d *delivery, marshaler wmkafka.Marshaler, name string, msg *mes
 		if value == nil {
 			d.record.Value = nil
 		} else {
-			d.value = append(encoded{}, value...)
+			d.value = append(sarama.ByteEncoder{}, value...)
 			d.record.Value = &d.value
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/agrimill/agrimill/internal/dialer"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/opening"
+	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 )
@@ -86,12 +87,9 @@ func New(config Config, logger watermill.LoggerAdapter) (*Sink, error) {
 		}
 		config.Marshaler = Marshaler{CloudEvents: mapping}
 	}
-	if logger == nil {
-		logger = watermill.NopLogger{}
-	}
 	s := &Sink{
 		config:      config,
-		logger:      logger,
+		logger:      warnlog.Or(logger),
 		dialer:      dialer.New(config.ConnectTimeout),
 		pending:     semaphore.NewWeighted(config.MaxPendingBytes),
 		knownTopics: knownTopics{byTopic: map[string]*knownTopic{}},

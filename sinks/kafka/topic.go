@@ -106,42 +106,20 @@ func legalInTopic(b byte) bool { return b == '_' || single.Legal(b) }
 // [ErrHashedSegment] when the segment has a hash instead, and
 // [sinks.ErrBadSegment] for anything that TopicSegment never returns.
 func UnescapeTopicSegment(segment string) (string, error) {
-	if len(segment) > MaxSegmentLength {
-		return "", fmt.Errorf("%w: %d bytes long", sinks.ErrBadSegment, len(segment))
-	}
-	if strings.Contains(segment, hashMark) {
-		if isHashed(segment) {
+	if cut := hashed.FindStringSubmatch(segment); cut != nil {
+		if _, err := UnescapeTopicSegment(cut[1]); err == nil {
 			return "", fmt.Errorf("%w: %q", ErrHashedSegment, segment)
 		}
-		return "", fmt.Errorf("%w: %q has a malformed hash", sinks.ErrBadSegment, segment)
 	}
-	var b strings.Builder
-	b.Grow(len(segment))
-	for i := 0; i < len(segment); i++ {
-		if segment[i] == '_' {
-			i++
-			if i == len(segment) || segment[i] != '_' {
-				return "", fmt.Errorf("%w: %q has a single underscore", sinks.ErrBadSegment, segment)
-			}
-		}
-		b.WriteByte(segment[i])
+	value, err := single.Unescape(strings.ReplaceAll(segment, mark, "_"))
+	if err != nil || TopicSegment(value) != segment {
+		return "", fmt.Errorf("%w: %q", sinks.ErrBadSegment, segment)
 	}
-	return single.Unescape(b.String())
+	return value, nil
 }
 
-// isHashed reports whether a segment with a hash mark has the form that
-// TopicSegment gives it.
-func isHashed(segment string) bool {
-	prefix, digits, _ := strings.Cut(segment, hashMark)
-	if len(digits) != 32 || strings.Trim(digits, "0123456789abcdef") != "" {
-		return false
-	}
-	if len(prefix) > MaxSegmentLength-hashLength || len(prefix) < MaxSegmentLength-hashLength-len(mark)-1 {
-		return false
-	}
-	_, err := UnescapeTopicSegment(prefix)
-	return err == nil
-}
+// hashed matches a segment with a hash, which is cut before it.
+var hashed = regexp.MustCompile(`^(.{58,61})` + hashMark + `[0-9a-f]{32}$`)
 
 var topicPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*$`)
 

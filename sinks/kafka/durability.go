@@ -35,7 +35,7 @@ func (s *Sink) warn(fields watermill.LogFields, texts ...string) {
 func (s *settings) weaknesses() (list []string) {
 	switch {
 	case s.replicationFactor < 2:
-		list = append(list, "replication factor 1: a power cut, or the loss of one broker's disk, loses acknowledged messages; use 3, with min.insync.replicas 2")
+		list = append(list, "replication factor 1: a power cut, or the loss of one broker's disk, loses acknowledged messages; use 3")
 	case s.minInSync < 2:
 		list = append(list, "min.insync.replicas 1: the leader alone may acknowledge, before it synced, and its loss then loses messages; use 2 with replication factor 3")
 	}

@@ -138,28 +138,21 @@ func look(ctx context.Context, client sarama.Client, config Config, partitions m
 	if err != nil {
 		return Found{}, err
 	}
-	committed, err := committedOffsets(ctx, client, config.Group, partitions)
-	if err != nil {
-		return Found{}, err
-	}
-	found := Found{New: true}
 	var ends map[string]map[int32]int64
 	if config.Start == StartNewest {
 		if ends, err = newestOffsets(ctx, client, config.Group, topics); err != nil {
 			return Found{}, err
 		}
 	}
-	for topic, numbers := range partitions {
-		for _, number := range numbers {
-			p := &bounds{topic: topic, number: number, note: notes[topic]}
-			if err := p.ask(client, ends); err != nil {
-				return Found{}, err
-			}
-			block := committed.GetBlock(topic, number)
-			found.Partitions++
-			found.New = found.New && block.Offset < 0
-			found.Waiting += p.newest - p.start(config.Start, block, logger)
-		}
+	known := func(topic string) bounds { return bounds{note: notes[topic], ends: ends[topic]} }
+	starts, err := startsOf(ctx, client, config, partitions, known, logger)
+	if err != nil {
+		return Found{}, err
+	}
+	found := Found{Partitions: len(starts), New: true}
+	for _, p := range starts {
+		found.New = found.New && p.committed.Offset < 0
+		found.Waiting += p.newest - p.at
 	}
 	return found, nil
 }

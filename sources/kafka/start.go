@@ -152,65 +152,70 @@ func (h *handler) begin(session sarama.ConsumerGroupSession) error {
 }
 
 // starts returns where the partitions of a session are read from.
-func (h *handler) starts(session sarama.ConsumerGroupSession) (starts []*bounds, err error) {
-	committed, err := committedOffsets(session.Context(), h.client, h.config.Group, session.Claims())
+func (h *handler) starts(session sarama.ConsumerGroupSession) ([]*bounds, error) {
+	known := func(topic string) bounds {
+		return bounds{note: h.notes[topic], noted: h.noted[topic], ends: h.ends[topic]}
+	}
+	return startsOf(session.Context(), h.client, h.config, session.Claims(), known, h.logger)
+}
+
+// startsOf returns where a group reads partitions from, given what is known of their topics.
+func startsOf(
+	ctx context.Context, client sarama.Client, config Config, partitions map[string][]int32, known func(topic string) bounds, logger watermill.LoggerAdapter,
+) (starts []*bounds, err error) {
+	committed, err := committedOffsets(ctx, client, config.Group, partitions)
 	if err != nil {
 		return nil, err
 	}
-	var claims errgroup.Group
-	for topic, numbers := range session.Claims() {
+	var questions errgroup.Group
+	for topic, numbers := range partitions {
 		for _, number := range numbers {
-			p := &bounds{topic: topic, number: number, note: h.notes[topic], noted: h.noted[topic]}
-			starts = append(starts, p)
-			claims.Go(func() error {
-				if err := p.ask(h.client, h.ends); err != nil {
+			p := known(topic)
+			p.topic, p.number, p.committed = topic, number, committed.GetBlock(topic, number)
+			starts = append(starts, &p)
+			questions.Go(func() (err error) {
+				if p.oldest, err = client.GetOffset(topic, number, sarama.OffsetOldest); err == nil {
+					p.newest, err = client.GetOffset(topic, number, sarama.OffsetNewest)
+				}
+				if err != nil {
 					return fmt.Errorf("offsets of %s/%d: %w", topic, number, err)
 				}
-				p.at = p.start(h.config.Start, committed.GetBlock(topic, number), h.logger)
+				p.at = p.start(config.Start, logger)
 				return nil
 			})
 		}
 	}
-	return starts, claims.Wait()
+	return starts, questions.Wait()
 }
 
 // bounds is what there is of a partition.
 type bounds struct {
 	topic          string
 	number         int32
-	note           string // of the topic
-	noted          string // as a session before found it; empty if there was none
+	note           string          // of the topic
+	noted          string          // as a session before found it; empty if there was none
+	ends           map[int32]int64 // of the topic, as a new group found them with StartNewest; nil otherwise
+	committed      *sarama.OffsetFetchResponseBlock
 	oldest, newest int64
-	end            *int64 // as a new group found it with StartNewest; nil otherwise
-	at             int64  // where it is read from
-}
-
-// ask asks what there is of the partition. ends is where those of a new group end.
-func (p *bounds) ask(client sarama.Client, ends map[string]map[int32]int64) (err error) {
-	if end, isNew := ends[p.topic][p.number]; isNew {
-		p.end = &end
-	}
-	if p.oldest, err = client.GetOffset(p.topic, p.number, sarama.OffsetOldest); err != nil {
-		return err
-	}
-	p.newest, err = client.GetOffset(p.topic, p.number, sarama.OffsetNewest)
-	return err
+	at             int64 // where it is read from
 }
 
 // start returns where a group reads a partition from, and logs what that skips or repeats.
-func (p *bounds) start(start Start, committed *sarama.OffsetFetchResponseBlock, logger watermill.LoggerAdapter) int64 {
+func (p *bounds) start(start Start, logger watermill.LoggerAdapter) int64 {
+	committed := p.committed
 	fields := watermill.LogFields{"topic": p.topic, "partition": p.number, "committed": committed.Offset, "oldest": p.oldest, "newest": p.newest}
 	before := committed.Metadata
 	if committed.Offset < 0 {
 		before = p.noted // brokers forget what was committed, some time after they have deleted the topic
 	}
+	end, isNew := p.ends[p.number]
 	switch {
 	case p.note != "" && strings.HasPrefix(before, topicNotePrefix) && before != p.note:
 		warnlog.Warn(logger, "Kafka topic was deleted and created again; it is read from the beginning", fields)
 		return p.oldest
-	case committed.Offset < 0 && p.end != nil && p.oldest <= *p.end && *p.end <= p.newest:
+	case committed.Offset < 0 && isNew && p.oldest <= end && end <= p.newest:
 		logger.Info("Kafka group is new; its partition starts with the newest record", fields)
-		return *p.end
+		return end
 	case committed.Offset < 0:
 		if start == StartNewest {
 			logger.Info("Kafka partition without an offset of the group starts with its oldest record", fields)

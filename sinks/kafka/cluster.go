@@ -12,10 +12,8 @@ import (
 	"github.com/agrimill/agrimill/internal/kafkaclient"
 )
 
-// cluster asks the brokers about topics and settings. It has connections of its
-// own: on those of a producer it would wait behind messages. sarama knows no
-// contexts; its calls end by the time-outs of the configuration, or when the
-// dialer is shut.
+// cluster asks the brokers about topics and settings, on connections of its own: on those of a producer it would
+// wait behind messages. Its calls end by the time-outs of the configuration, or when the dialer is shut.
 type cluster struct {
 	client sarama.Client
 }

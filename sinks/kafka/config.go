@@ -27,10 +27,8 @@ const DefaultTopicPrefix = "agrimill"
 // NoTopicPrefix as Config.TopicPrefix makes topics without a prefix.
 const NoTopicPrefix = "."
 
-// linger is how long the first message of a batch waits for others when messages are pipelined.
-// sarama sends what there is as soon as it can and lets no more of the same partitions follow until it
-// is acknowledged, so the first message would go alone, and the partitions one after the other.
-// Once they go together they do: the next batch is complete when the last one is acknowledged.
+// linger is how long the first message of a batch waits for others when messages are pipelined: sarama sends what there is
+// at once and lets no more of the same partitions follow until it is acknowledged, so the first message would go alone.
 const linger = time.Millisecond
 
 // minMessageSize is the smallest Config.MaxMessageSize: below it, not even the
@@ -44,9 +42,7 @@ var ErrConfig = final.New("sinks/kafka: bad configuration")
 type Provision int
 
 const (
-	// ProvisionCreate creates it when the first message for it comes, with
-	// Config.Partitions, Config.ReplicationFactor and Config.TopicConfig. Topics
-	// that exist are left as they are.
+	// ProvisionCreate creates it when the first message for it comes. Topics that exist are left as they are.
 	ProvisionCreate Provision = iota
 	// ProvisionNone creates nothing: a missing topic is sinks.ErrUnavailable
 	// until somebody has created it.
@@ -239,8 +235,7 @@ func (c Config) CheckTopic(topic string) error {
 	return nil
 }
 
-// maxRequestSize is what fits into one request of sarama, less a reserve for
-// everything beside the message.
+// maxRequestSize is what fits into one request of sarama beside a reserve.
 func maxRequestSize() int32 { return sarama.MaxRequestSize - 64<<10 }
 
 // sarama returns the configuration of a Kafka client whose connections d makes.
@@ -264,9 +259,8 @@ func (c *Config) sarama(d *dialer.Dialer) *sarama.Config {
 	k.Producer.Partitioner = sarama.NewMurmur2Partitioner
 	k.Producer.Compression = c.Compression
 	k.Producer.Timeout = max(c.PublishTimeout/2, time.Millisecond)
-	// Attempts to send a batch again while its partition has no leader, for
-	// instance. They are spread over half of the time that a call of Publish may
-	// take, so that the error tells the reason and is no time-out.
+	// Attempts to send a batch again, while its partition has no leader, for instance, are spread over half of the
+	// time that a call of Publish may take, so that the error tells the reason and is no time-out.
 	k.Producer.Retry.Max = 15
 	pause := c.PublishTimeout / 20
 	k.Producer.Retry.Backoff = min(pause, 50*time.Millisecond)

@@ -39,7 +39,7 @@ func (l *deadlines) set() {
 	}
 }
 
-// remove has d not expire any more. It may have.
+// remove has d not expire any more.
 func (l *deadlines) remove(d *delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,13 +13,8 @@
 //
 // Publish returns nil when every replica in sync has every message (acks=all).
 // [Sink.Describe] says what that is worth, and the sink warns where it is less than "survives
-// the loss of a broker":
-//
-//   - Replication factor 1: a power cut, or the loss of the disk, may lose messages.
-//   - min.insync.replicas 1, the default of Kafka: the leader alone may acknowledge. Set it to
-//     2 with replication factor 3.
-//   - unclean.leader.election.enable: a replica that lacks acknowledged messages may become
-//     the leader. Leave it off.
+// the loss of a broker": use replication factor 3 with min.insync.replicas 2, which is 1 by
+// default, and leave unclean.leader.election.enable off.
 //
 // Delivery is at least once. What the producer sends again is stored once; what the caller
 // publishes again is stored again, with the same gateway.KeyDedupID in its header.

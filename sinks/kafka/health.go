@@ -12,7 +12,6 @@ import (
 // answers when there are none; sinks.ErrUnavailable when not, sinks.ErrClosed
 // after Close.
 func (s *Sink) Health(ctx context.Context) error {
-	// sarama knows no contexts; it ends by its time-outs or by Close.
 	return s.opening.Health(ctx, s.background, s.config.Name, s.life, s.look)
 }
 

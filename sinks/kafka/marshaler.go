@@ -16,12 +16,10 @@ import (
 var _ wmkafka.MarshalerUnmarshaler = Marshaler{}
 
 // Marshaler writes Watermill messages as Kafka records and reads them back, any
-// payload and any metadata byte for byte. It fits into the publisher and the
-// subscriber of watermill-kafka. What it writes, watermill-kafka's
+// payload and any metadata byte for byte. What it writes, watermill-kafka's
 // DefaultMarshaler reads too, apart from the names of the last rule.
 //
-//   - The payload is the value; an empty one is an empty value, not a null one,
-//     which would delete the key in a compacted topic.
+//   - The payload is the value; an empty one is not null, which would delete the key in a compacted topic.
 //   - The UUID is the header _watermill_message_uuid, as in watermill-kafka.
 //   - Each metadata entry is a header of the same name, with its value as it is.
 //   - A name that is the UUID's, that is not UTF-8 (clients in Java would alter

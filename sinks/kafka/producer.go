@@ -16,16 +16,14 @@ const (
 	recordVersion = 2
 )
 
-// producerKey says for which topics a producer is. sarama closes a batch by one
-// limit for all topics, and a broker refuses a batch that is larger than its
-// topic allows, so there is a producer for each limit.
+// producerKey says for which topics a producer is: sarama closes a batch by one limit for all topics, and a broker
+// refuses a batch that is larger than its topic allows.
 type producerKey struct {
 	limit int  // of a record, see recordLimit
 	alone bool // one message per request
 }
 
-// producer is an asynchronous producer of sarama that tells each message's
-// sender how it went.
+// producer is one of sarama that tells each message's sender how it went.
 type producer struct {
 	client sarama.Client
 	async  sarama.AsyncProducer
@@ -115,9 +113,8 @@ func (p *producer) close() {
 	_ = p.client.Close()
 }
 
-// recordLimit returns how large a record may be, as ByteSize counts it, for a
-// topic with this max.message.bytes. A batch that cannot be compressed grows by
-// a few bytes per block.
+// recordLimit returns how large a record may be, as ByteSize counts it, for a topic with this max.message.bytes. A batch
+// that cannot be compressed grows by a few bytes per block.
 func recordLimit(messageLimit int, codec sarama.CompressionCodec) int {
 	limit := messageLimit - batchOverhead
 	if codec != sarama.CompressionNone {

@@ -35,8 +35,7 @@ func (r *recovery) succeeded() {
 }
 
 // watch looks until the cluster is back, in the background. If it has been there all
-// the time, it signals nothing: something else fails. The first look may come too late to
-// see that it was away, so an error that came without an answer counts as one that did.
+// the time, which an error without an answer disproves, it signals nothing: something else fails.
 func (r *recovery) watch(background context.Context, look func() error) {
 	if !r.watching.CompareAndSwap(false, true) {
 		return

@@ -198,15 +198,13 @@ func (s *Sink) CheckTopic(topic string) error { return s.config.CheckTopic(topic
 // Publish stores the messages in the topic TopicPrefix.topic, in their order as
 // far as they go to the same partition, and returns nil when every replica in
 // sync has each of them. They are sent without waiting for each other's
-// acknowledgment, like those of concurrent calls, so an error may leave a gap in
-// the order.
+// acknowledgment, so an error may leave a gap in the order.
 //
-// Without a leader, without an acknowledgment within Config.PublishTimeout, and
-// for whatever the cluster's state is to blame, the error is
-// sinks.ErrUnavailable. A topic that Kafka does not take as a name, and a message
-// that the topic's settings forbid, are sinks.ErrRejected; a message above the
-// topic's limit is sinks.ErrTooLarge. Names and sizes of all messages of the
-// call are checked before the first is sent. See [sinks.Sink] for the rest.
+// Without an acknowledgment within Config.PublishTimeout, and for whatever the
+// cluster's state is to blame, the error is sinks.ErrUnavailable. A topic that
+// Kafka does not take as a name, and a message that the topic's settings forbid,
+// are sinks.ErrRejected; a message above the topic's limit is sinks.ErrTooLarge.
+// All messages of the call are checked before the first is sent.
 func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 	if !s.life.Enter() {
 		return sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)
@@ -223,9 +221,7 @@ func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 // PublishAsync gives the message its place behind all others of its partition, and
 // blocks while as many are under way as Config.MaxPending and Config.MaxPendingBytes
 // allow, until the topic is known, and for Config.PublishTimeout at most. The receipt
-// has topic, partition and offset. After a batch was refused, and when the topic's
-// limit has changed, messages go through another producer, as soon as the one before has
-// nothing left of the topic; see [sinks.Description].Ordered for what holds after a failure.
+// has topic, partition and offset.
 func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	if !s.life.Enter() {
 		return nil, sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)

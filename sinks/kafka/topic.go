@@ -29,21 +29,16 @@ var errBadTopic = errors.New("not a Kafka topic of letters, digits, '-', '_' and
 var ErrHashedSegment = errors.New("topic segment is a hash, which cannot be reversed")
 
 const (
-	// mark begins an escape. It is two underscores because Kafka makes names of
-	// metrics, in which '.' becomes '_', and refuses to create a topic whose
-	// name differs from another one's only in that. With one underscore, a.3Ab
-	// and a:b would collide. With two, the underscores of a name tell after the
-	// replacement what they were before: one is a separator, two are a mark,
-	// three are both.
+	// mark begins an escape. It is two underscores because Kafka refuses to create a topic whose name differs from
+	// another one's in '.' and '_' alone: with one, a.3Ab and a:b would collide. With two, one is a separator, two
+	// are a mark, three are both.
 	mark = "__"
-	// hashMark begins a hash. No escape does: its mark is followed by an
-	// upper-case hexadecimal digit.
+	// hashMark begins a hash. No escape does, with its upper-case digits.
 	hashMark   = mark + "h"
 	hashLength = len(hashMark) + 32
 )
 
-// single escapes with one underscore as mark. Its segments have no other
-// underscores, so doubling them is reversible.
+// single escapes with one underscore as mark, and leaves no others, so doubling them is reversible.
 var single = sinks.Segments{Mark: '_', Legal: func(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '-'
 }}

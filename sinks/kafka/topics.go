@@ -34,9 +34,8 @@ type topic struct {
 	lane     *lane
 }
 
-// lane is the way of a topic's messages through a producer. Calls enter it, and each
-// message is in it until the producer is done with it, whether or not its sender still
-// waits.
+// lane is the way of a topic's messages through a producer. Calls enter it, and each message is in it until the
+// producer is done with it.
 type lane struct {
 	producer *producer
 	limits   producerKey
@@ -62,8 +61,7 @@ func (l *lane) drain(ctx context.Context) error {
 // producer before this one.
 var errDraining = errors.New("earlier messages are still being sent, with other limits")
 
-// prepareTopic makes sure that a topic exists, and that there is a producer for
-// its limit. last is what was known of it before, if anything was.
+// prepareTopic makes sure that a topic exists, and has a producer. last is what was known of it before, if anything was.
 func (s *Sink) prepareTopic(ctx context.Context, called string, last *topic) (*topic, error) {
 	name := TopicName(s.config.TopicPrefix, called)
 	if err := cmp.Or(checkTopic(name), s.opening.Err()); err != nil {
@@ -90,10 +88,8 @@ func (s *Sink) prepareTopic(ctx context.Context, called string, last *topic) (*t
 	return t, nil
 }
 
-// lane returns the lane of a topic to the producer with these limits. If the last one
-// led to another producer, it waits until that has nothing left of the topic: what it
-// sends again might be stored behind its successors. There is one call for a topic at a
-// time.
+// lane returns the lane of a topic to the producer with these limits. If the last one led to another producer, it waits
+// until that has nothing left of the topic: what it sends again might be stored behind its successors.
 func (s *Sink) lane(ctx context.Context, last *topic, limits producerKey) (*lane, error) {
 	if last != nil {
 		if last.lane.limits == limits && last.lane.drained == nil {
@@ -110,8 +106,7 @@ func (s *Sink) lane(ctx context.Context, last *topic, limits producerKey) (*lane
 	return &lane{producer: p, limits: limits, life: lifecycle.New()}, nil
 }
 
-// maxMessageSize returns the limit for messages of a topic, or of topics in
-// general when given the brokers' settings.
+// maxMessageSize returns the limit for messages by the settings of a topic, or of the brokers.
 func (s *Sink) maxMessageSize(have *settings) int {
 	limit := int(maxRequestSize())
 	if have.known {

@@ -10,8 +10,7 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 )
 
-// coordinatorLimit is how long a coordinator may not be ready: longer than the brokers of a cluster of usual size take to choose
-// one after an outage, and that one to load the offsets.
+// coordinatorLimit is how long a coordinator may not be ready: longer than brokers usually take to choose one and load the offsets.
 const coordinatorLimit = 30 * time.Second
 
 // coordinatorPolicy is how often one is asked that is not ready.
@@ -36,8 +35,7 @@ func passes(err error, well time.Time) bool {
 	return notReady(err) && time.Since(well) < coordinatorLimit
 }
 
-// notReady reports whether an answer means that the coordinator of a group is being chosen, or has not loaded its offsets yet, as
-// for a while after the start of a broker.
+// notReady reports whether the coordinator of a group is being chosen, or has not loaded its offsets yet.
 func notReady(err error) bool {
 	return errors.Is(err, sarama.ErrOffsetsLoadInProgress) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable) || errors.Is(err, sarama.ErrNotCoordinatorForConsumer)
 }

@@ -73,8 +73,8 @@ func committedOffsets(ctx context.Context, client sarama.Client, group string, p
 	return committed, err
 }
 
-// topicNotes returns the metadata of committed offsets by topic. They tell a topic that was deleted and created again, and
-// are missing where brokers give topics no IDs, as before Kafka 2.8.
+// topicNotes returns the metadata of committed offsets by topic, which tells a topic that was created again: its ID, which
+// brokers before Kafka 2.8 do not give.
 func topicNotes(answer *sarama.MetadataResponse) map[string]string {
 	notes := map[string]string{}
 	for _, topic := range answer.Topics {
@@ -87,8 +87,8 @@ func topicNotes(answer *sarama.MetadataResponse) map[string]string {
 
 const topicNotePrefix = "topic "
 
-// checkTopics ends the session if one of the topics is another one by now, or is there again, or more of it can be read: the session
-// knows nothing of it. It reports a topic that is gone, and partitions without a leader: those that are not read report nothing.
+// checkTopics ends the session if one of the topics is another one by now, or is there again, or more of it can be read. It
+// reports a topic that is gone, and partitions without a leader.
 func (h *handler) checkTopics(broker *sarama.Broker, session sarama.ConsumerGroupSession) {
 	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(h.client.Config().Version, h.topics))
 	if err != nil {

@@ -31,11 +31,8 @@ var joinPolicy = backoff.Policy{Initial: 100 * time.Millisecond, Max: 10 * time.
 // Subscriber delivers the records of one or more topics as a member of a consumer group, at
 // least once. It is safe for concurrent use.
 //
-// Records of one key and partition are delivered in their order, one at a time: the next one
-// after the ack of the one before. The key is that of the record, or a header
-// (Config.KeyHeader). A nacked message comes again, after a while that grows
-// (Config.MaxNackDelay), before those behind it. Messages of different keys are delivered side
-// by side, up to Config.MaxInFlight in each partition.
+// Of one key and partition a record follows the ack of the one before. A nacked message comes again, after a while that
+// grows (Config.MaxNackDelay), before those behind it. Messages of different keys are delivered side by side.
 //
 // The offset that is committed, every second, is that of the lowest record that is not acked.
 // One that is never acked may hold back 100,000 offsets, or as many as fit into 32 MiB while
@@ -80,7 +77,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // subscription is one call of Subscribe, a member of the group.
 type subscription struct {
 	*Subscriber
-	once   once // for what open warns of each time
+	once   once // for what open warns of
 	client sarama.Client
 	group  sarama.ConsumerGroup
 	// planned is the client of the group.
@@ -101,14 +98,12 @@ type subscription struct {
 
 // Subscribe delivers the records that a sink with the same TopicPrefix publishes to a topic; of several, separated by commas;
 // or of all of Config.Topics when topic is empty. The error matches [ErrConfig] if the topic is not in a Config.Topics that
-// is not empty, or if a subscription that has not ended reads it: another Subscriber of the group shares its partitions.
-// While the brokers are unreachable the error matches sinks.ErrUnavailable, and Subscribe can
-// be called again; it then blocks for at most Connection.ConnectTimeout for each broker, three
-// times. The same holds while none of the topics exists: the error also matches [ErrNoTopic], and names those that look alike.
+// is not empty, or if a subscription that has not ended reads it. While the brokers are unreachable the error matches
+// sinks.ErrUnavailable, and Subscribe can be called again; it then blocks for at most Connection.ConnectTimeout for each
+// broker, three times. The same holds while none of the topics exists: the error also matches [ErrNoTopic].
 // While some are missing, or partitions have no leader, the subscription reads the others, and waits for them; with
-// Connection.RetryOnFailedConnect for all topics, and for the brokers. ReadError says for what. [StartNewest] begins when it has connected then. If an error matches [ErrConfig] then,
-// the channel is closed.
-// While no coordinator of the group is ready, as after the start of a broker, it waits for half a minute.
+// Connection.RetryOnFailedConnect for all topics, and for the brokers: [StartNewest] begins when it has connected, and after
+// an error that matches [ErrConfig] the channel is closed. For a coordinator of the group it waits for half a minute.
 //
 // When ctx ends, no more messages are taken; those that were taken can still be acked for
 // Config.CloseTimeout, and then the channel is closed. The same happens on Close. The context
@@ -334,8 +329,8 @@ func (s *subscription) run() {
 	<-told
 }
 
-// quietAfter is for how long no error has to be reported until the group reads again. One of a partition that cannot be read
-// comes every two seconds, and nothing says when it is over.
+// quietAfter is for how long there is no error until the group reads again: that of a partition that cannot be read comes
+// every two seconds, and nothing says when it is over.
 const quietAfter = 10 * time.Second
 
 // fails takes note that something cannot be read although there is a session.
@@ -351,9 +346,8 @@ func (s *subscription) alive() {
 	}
 }
 
-// ReadError returns why nothing can be read, or a partition cannot be, although there is a subscription, and since when: the
-// brokers are away or refuse this client, or a topic does not exist. The subscription retries. It is nil as long as the group
-// works, and for a subscription that has just begun. It does not wait for the brokers.
+// ReadError returns why nothing can be read, or a partition cannot be, although there is a subscription, which retries, and
+// since when. It is nil as long as the group works. It does not wait for the brokers.
 func (s *Subscriber) ReadError() (since time.Time, err error) { return s.state.ReadError() }
 
 // Close ends all subscriptions: it takes no more messages, waits for those that are open for

@@ -93,10 +93,9 @@ var _ farm.DeviceStore = (*Store)(nil)
 // Format writes what it is, for every verb, and nothing of its configuration.
 func (s *Store) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "devicestore.Store") }
 
-// New connects and reads the topic to its end. The error matches [ErrConfig], or is that of
-// Kafka. It returns when ctx ends, and may go on connecting for ConnectTimeout then. With
-// Connection.RetryOnFailedConnect the error matches ErrConfig only: New tries once, and goes on trying in the background until
-// Close. Until then Put, Get and Health fail with an error that matches sinks.ErrNotConnected, and says why.
+// New connects and reads the topic to its end, or until ctx ends. The error matches [ErrConfig], or is that of Kafka. With
+// Connection.RetryOnFailedConnect it matches ErrConfig only: New tries once, and goes on trying in the background. Until
+// then Put, Get and Health fail with an error that matches sinks.ErrNotConnected, and says why.
 func New(ctx context.Context, config Config) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

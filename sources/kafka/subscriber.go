@@ -69,7 +69,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 		return nil, err
 	}
 	logger = warnlog.Or(logger).With(watermill.LogFields{"group": config.Group})
-	s := &Subscriber{config: config, logger: logger, life: lifecycle.New(), reading: reading{byTopic: map[string]<-chan struct{}{}}, maxSpan: defaultMaxSpan}
+	s := &Subscriber{config: config, logger: logger, life: lifecycle.New(), reading: reading{byTopic: map[string]context.Context{}}, maxSpan: defaultMaxSpan}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -228,7 +228,7 @@ func (c Config) selected(topic string) ([]string, error) {
 // reading is which topics are read by subscriptions, and until when.
 type reading struct {
 	mu      sync.Mutex
-	byTopic map[string]<-chan struct{} // is closed when the subscription has ended
+	byTopic map[string]context.Context // of the subscription, or the one before
 	missed  []string                   // were not there when a subscription asked for them
 }
 
@@ -266,17 +266,12 @@ func (r *reading) add(ctx context.Context, topics []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, topic := range topics {
-		select {
-		case <-r.byTopic[topic]:
-			continue
-		default:
-		}
-		if r.byTopic[topic] != nil {
+		if reads := r.byTopic[topic]; reads != nil && reads.Err() == nil {
 			return fmt.Errorf("%w: another subscription reads the topic %s and would get some of its records; use a Subscriber with another group, or with the same one to share the partitions", ErrConfig, topic)
 		}
 	}
 	for _, topic := range topics {
-		r.byTopic[topic] = ctx.Done()
+		r.byTopic[topic] = ctx
 	}
 	return nil
 }

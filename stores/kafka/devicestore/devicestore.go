@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,10 +17,8 @@ import (
 
 	"github.com/IBM/sarama"
 
-	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/ratelog"
-	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/internal/warnlog"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
@@ -71,12 +67,7 @@ type Store struct {
 	ctx     context.Context // ends when Close begins
 	stop    context.CancelFunc
 	reading sync.WaitGroup // what goes on in the background
-
-	lacks chan struct{} // there is something in lacking
-	gone  atomic.Bool   // there was no topic for a while: it need not have what is known
-
-	mu      sync.Mutex
-	lacking map[recordKey]bool // of which the last record lacks times that are known
+	gone    atomic.Bool    // there was no topic for a while: it need not have what is known
 }
 
 // recordKey is the key of a record.
@@ -107,7 +98,7 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	}
 	s := &Store{
 		config: config, cluster: brokers.New(config.Connection, nil, config.Timeout, ErrClosed), known: known,
-		odd: ratelog.Line{Burst: warnlog.PerMessage}, lacks: make(chan struct{}, 1), lacking: map[recordKey]bool{},
+		odd: ratelog.Line{Burst: warnlog.PerMessage},
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.opening = opening.New(s.open, warnlog.Or(config.Logger))
@@ -164,22 +155,21 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	ends := map[int32]int64{}
+	var followers []func()
 	for _, p := range at.Partitions {
-		ends[p.ID], err = s.cluster.Read(ctx, s.config.Topic, p, p.Oldest, func(records []*sarama.ConsumerMessage, _ int64) {
+		lacking := map[recordKey]bool{}
+		end, err := s.cluster.Read(ctx, s.config.Topic, p, p.Oldest, func(records []*sarama.ConsumerMessage, _ int64) {
 			for _, record := range records {
-				s.take(ctx, record)
+				s.take(record, lacking)
 			}
 		})
 		if err != nil {
 			return err
 		}
+		followers = append(followers, func() { s.follow(p.ID, end, lacking) })
 	}
-	for partition, end := range ends {
-		s.reading.Go(func() { s.follow(partition, end) })
-	}
-	if !s.config.ReadOnly {
-		s.reading.Go(s.mend)
+	for _, follow := range followers {
+		s.reading.Go(follow)
 	}
 	return nil
 }
@@ -210,66 +200,27 @@ const (
 	tenantHeader = "x-router-tenant-id"
 )
 
-const (
-	// mendAfter is how long at least nobody writes again what a record lacks: who wrote it may do so, or another
-	// process, each after another time.
-	mendAfter = 100 * time.Millisecond
-	// maxLacking bounds what is to be written again. More of it waits for a restart or its next record.
-	maxLacking = 10_000
-)
-
-// note notes whether the last record of a key lacks times.
-func (s *Store) note(key recordKey, lacks bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !lacks {
-		delete(s.lacking, key)
-		return
-	}
-	if len(s.lacking) < maxLacking {
-		s.lacking[key] = true
-	}
-	wakeup.Token(s.lacks)
-}
-
-// mend writes again what records lack, until the store is closed. Processes that have read the same know the same, so that one
-// that does so is enough, and none goes on.
-func (s *Store) mend() {
-	for {
-		select {
-		case <-s.lacks:
-		case <-s.ctx.Done():
-			return
+// mend writes again what records lack. Processes that have read the same know the same, so that one that does so is
+// enough, and none goes on.
+func (s *Store) mend(lacking map[recordKey]bool) error {
+	for key := range lacking {
+		if err := s.writeAgain(key); err != nil && !errors.Is(err, ErrTooLarge) {
+			return err
 		}
-		if backoff.Sleep(s.ctx, mendAfter+rand.N(2*mendAfter)) != nil {
-			return
-		}
-		s.mu.Lock()
-		lacking := slices.Collect(maps.Keys(s.lacking))
-		clear(s.lacking) // reading the record that is written now says whether it lacks anything
-		s.mu.Unlock()
-		for _, key := range lacking {
-			if err := s.writeAgain(key); err != nil && !errors.Is(err, ErrTooLarge) {
-				s.note(key, true)
-				_ = backoff.Sleep(s.ctx, readAgain)
-			}
-		}
+		delete(lacking, key) // reading the record that is written now says whether it lacks anything
 	}
+	return nil
 }
 
 // writeAgain writes the record of a key with all times that are known.
 func (s *Store) writeAgain(key recordKey) error {
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.Timeout)
 	defer cancel()
-	known, err := s.descriptions(ctx, key.teamset, key.digest)
-	if err != nil || len(known) == 0 {
-		return err // it was forgotten
+	known := s.descriptions(key)
+	if len(known) == 0 {
+		return nil // it was forgotten
 	}
-	times := make([]time.Time, len(known))
-	for i, d := range known {
-		times[i] = d.Sent
-	}
-	return s.write(ctx, key, known[0], times)
+	return s.write(ctx, key, known[0], times(known))
 }
 
 // Put implements [farm.DeviceStore].
@@ -284,13 +235,11 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 		return ErrClosed
 	}
 	key := recordKey{teamset, sha256.Sum256(description.Payload)}
-	written, err := s.times(ctx, key)
-	known := slices.ContainsFunc(written, description.Sent.Equal)
-	if err != nil || known && !s.gone.Load() {
-		return err
-	}
-	if !known {
+	written := times(s.descriptions(key))
+	if !slices.ContainsFunc(written, description.Sent.Equal) {
 		written = append(written, description.Sent)
+	} else if !s.gone.Load() {
+		return nil
 	}
 	for {
 		if err := s.write(ctx, key, description, written); err != nil {
@@ -301,27 +250,31 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 		}
 		// Of records that are written at the same time, the last one stays, so whoever sees the other's time
 		// writes both.
-		now, err := s.times(ctx, key)
-		if err != nil || !slices.ContainsFunc(now, func(at time.Time) bool { return !slices.ContainsFunc(written, at.Equal) }) {
-			return err
+		now := times(s.descriptions(key))
+		if !lacks(written, now) {
+			return nil
 		}
 		written = now
 	}
 }
 
 // descriptions returns what is known of a payload of a teamset.
-func (s *Store) descriptions(ctx context.Context, teamset string, digest [sha256.Size]byte) ([]farm.DeviceDescription, error) {
-	known, err := s.known.Get(ctx, teamset)
-	return slices.DeleteFunc(known, func(d farm.DeviceDescription) bool { return sha256.Sum256(d.Payload) != digest }), err
+func (s *Store) descriptions(key recordKey) []farm.DeviceDescription {
+	known, _ := s.known.Get(context.Background(), key.teamset) // memory does not fail
+	return slices.DeleteFunc(known, func(d farm.DeviceDescription) bool { return sha256.Sum256(d.Payload) != key.digest })
 }
 
-// times returns when a payload was sent, as far as it is known.
-func (s *Store) times(ctx context.Context, key recordKey) (list []time.Time, err error) {
-	known, err := s.descriptions(ctx, key.teamset, key.digest)
-	for _, k := range known {
-		list = append(list, k.Sent)
+// times returns when descriptions were sent.
+func times(known []farm.DeviceDescription) (list []time.Time) {
+	for _, d := range known {
+		list = append(list, d.Sent)
 	}
-	return list, err
+	return list
+}
+
+// lacks reports whether a record with some times lacks one that is known.
+func lacks(written, known []time.Time) bool {
+	return slices.ContainsFunc(known, func(at time.Time) bool { return !slices.ContainsFunc(written, at.Equal) })
 }
 
 // write writes the record of a payload with the times at which it was sent.

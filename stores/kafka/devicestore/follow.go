@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"slices"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -24,23 +24,31 @@ const (
 	readAgain = time.Second
 	// maxFetch is how many bytes are read at once. A larger batch of records comes whole.
 	maxFetch = 1 << 20
+	// mendAfter is how long at least nobody writes again what a record lacks: each process waits for another time.
+	mendAfter = 100 * time.Millisecond
 )
 
 // follow reads a partition from an offset on until the store is closed, and from its beginning when the offset is gone, or the topic was:
-// one that is made again may have more by then than the one before.
-func (s *Store) follow(partition int32, next int64) {
+// one that is made again may have more by then than the one before. lacking are the keys whose last record lacks times that are known.
+func (s *Store) follow(partition int32, next int64, lacking map[recordKey]bool) {
+	waited := false // for whoever wrote what is lacking, who may write it again
 	for s.ctx.Err() == nil {
 		records, after, err := s.cluster.Fetch(s.ctx, s.config.Topic, partition, next, maxFetch)
 		for _, record := range records {
-			s.take(context.Background(), record) // it is in memory
+			s.take(record, lacking)
 		}
 		pause := readAgain
 		switch {
 		case err == nil && after > next:
 			next = after
 			continue
+		case err == nil && len(lacking) > 0 && !waited:
+			waited, pause = true, mendAfter+rand.N(2*mendAfter)
 		case err == nil:
-			pause = readEvery
+			waited = false
+			if s.mend(lacking) == nil {
+				pause = readEvery
+			}
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 			next = 0
 			s.gone.Store(true)
@@ -59,8 +67,8 @@ func (s *Store) unreadable(record *sarama.ConsumerMessage, reason string) {
 		watermill.LogFields{"topic": record.Topic, "partition": record.Partition, "offset": record.Offset, "key": string(record.Key), "reason": reason})
 }
 
-// take takes in a record.
-func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
+// take takes in a record, and notes whether it lacks times.
+func (s *Store) take(record *sarama.ConsumerMessage, lacking map[recordKey]bool) {
 	key, sum := string(record.Key), sha256.Sum256(record.Value)
 	slash := strings.LastIndexByte(key, '/')
 	switch {
@@ -75,30 +83,28 @@ func (s *Store) take(ctx context.Context, record *sarama.ConsumerMessage) {
 	}
 	teamset := key[:slash]
 	d := farm.DeviceDescription{Payload: record.Value}
-	times := make([]time.Time, 0, 1)
+	var sent []time.Time
 	for _, h := range record.Headers {
 		switch string(h.Key) {
 		case tenantHeader:
 			d.Tenant = string(h.Value)
 		case sentHeader:
 			if at, ok := isotime.Parse(h.Value); ok {
-				times = append(times, at)
+				sent = append(sent, at)
 			} else {
 				s.unreadable(record, "a time it was sent")
 			}
 		}
 	}
-	if len(times) == 0 {
-		times = append(times, record.Timestamp) // it was sent before, and after what was stored before it
+	if len(sent) == 0 {
+		sent = append(sent, record.Timestamp) // it was sent before, and after what was stored before it
 	}
-	for _, d.Sent = range times {
-		_ = s.known.Put(ctx, teamset, d) // memory does not fail
+	for _, d.Sent = range sent {
+		_ = s.known.Put(context.Background(), teamset, d) // memory does not fail
 	}
-	if s.config.ReadOnly {
-		return
+	k := recordKey{teamset, sum}
+	delete(lacking, k)
+	if !s.config.ReadOnly && lacks(sent, times(s.descriptions(k))) {
+		lacking[k] = true
 	}
-	known, _ := s.descriptions(ctx, teamset, sum)
-	s.note(recordKey{teamset, sum}, slices.ContainsFunc(known, func(d farm.DeviceDescription) bool {
-		return !slices.ContainsFunc(times, d.Sent.Equal)
-	}))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -93,7 +94,7 @@ func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
 	}
 	own, ok := s.config.Marshaler.(Marshaler)
 	if !ok {
-		if err := copyForeign(d, s.config.Marshaler, name, msg); err != nil {
+		if err := d.foreign(s.config.Marshaler, name, msg); err != nil {
 			return err
 		}
 	}
@@ -116,32 +117,21 @@ func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
 	return nil
 }
 
-// copyForeign makes the record with a marshaler whose records may share something with the message, or
-// with each other.
-func copyForeign(d *delivery, marshaler wmkafka.Marshaler, name string, msg *message.Message) error {
-	record, err := marshaler.Marshal(name, msg)
+// foreign makes the record of a message with a marshaler that may keep parts of what it is given.
+func (d *delivery) foreign(marshaler wmkafka.Marshaler, name string, msg *message.Message) error {
+	own := message.NewMessageWithContext(msg.Context(), msg.UUID, bytes.Clone(msg.Payload))
+	own.Metadata = maps.Clone(msg.Metadata)
+	record, err := marshaler.Marshal(name, own)
 	if err != nil {
 		return err
 	}
 	d.record = *record // what the marshaler returned is its own
-	if d.record.Value != nil {
-		value, err := record.Value.Encode()
-		if err != nil {
-			return err
-		}
-		if value == nil {
-			d.record.Value = nil
-		} else {
-			d.value = append(sarama.ByteEncoder{}, value...)
-			d.record.Value = &d.value
-		}
+	if d.record.Value == nil {
+		return nil
 	}
-	headers := make([]sarama.RecordHeader, len(record.Headers))
-	for i, header := range record.Headers {
-		headers[i] = sarama.RecordHeader{Key: bytes.Clone(header.Key), Value: bytes.Clone(header.Value)}
-	}
-	d.record.Headers = headers
-	return nil
+	d.value, err = d.record.Value.Encode()
+	d.record.Value = &d.value
+	return err
 }
 
 // waitForTopic returns what is known about a topic, once it is, and enters its lane.

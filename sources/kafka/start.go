@@ -22,21 +22,19 @@ func newestOffsets(ctx context.Context, client sarama.Client, group string, topi
 	if err != nil {
 		return nil, err
 	}
-	committed, err := committedOffsets(ctx, client, group, partitions)
+	starts, err := startsOf(ctx, client, Config{Group: group}, partitions, func(string) bounds { return bounds{} }, watermill.NopLogger{})
 	if err != nil {
 		return nil, err
 	}
 	ends := map[string]map[int32]int64{}
-	for topic, numbers := range partitions {
-		ends[topic] = map[int32]int64{}
-		for _, number := range numbers {
-			if committed.GetBlock(topic, number).Offset >= 0 {
-				return nil, nil
-			}
-			if ends[topic][number], err = client.GetOffset(topic, number, sarama.OffsetNewest); err != nil {
-				return nil, err
-			}
+	for _, p := range starts {
+		if p.committed.Offset >= 0 {
+			return nil, nil
 		}
+		if ends[p.topic] == nil {
+			ends[p.topic] = map[int32]int64{}
+		}
+		ends[p.topic][p.number] = p.newest
 	}
 	return ends, nil
 }

@@ -96,10 +96,11 @@ func New(ctx context.Context, config Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{
-		config: config, cluster: brokers.New(config.Connection, nil, config.Timeout, ErrClosed), known: known,
-		odd: ratelog.Line{Burst: warnlog.PerMessage},
+	cluster, err := brokers.New(config.Connection, nil, config.Timeout, ErrClosed)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
+	s := &Store{config: config, cluster: cluster, known: known, odd: ratelog.Line{Burst: warnlog.PerMessage}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.opening = opening.New(s.open, warnlog.Or(config.Logger))
 	err = s.opening.Try(ctx)

@@ -129,9 +129,11 @@ func New(config Config) (*Queue, error) {
 		return nil, err
 	}
 	config.setDefaults()
-	q := &Queue{config: config, topic: config.topic(), cluster: brokers.New(config.Connection, config.Configure, config.Timeout, ErrClosed)}
-	q.handled = newHandled(q.cluster, config)
-	return q, nil
+	cluster, err := brokers.New(config.Connection, config.Configure, config.Timeout, ErrClosed)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return &Queue{config: config, topic: config.topic(), cluster: cluster, handled: newHandled(cluster, config)}, nil
 }
 
 // Depth returns how many messages are in the queue. It asks the cluster, and does not read the
@@ -267,11 +269,8 @@ func (q *Queue) poisoned(record *sarama.ConsumerMessage) (router.Poisoned, error
 }
 
 func (q *Queue) wrap(err error) error {
-	switch {
-	case err == nil || errors.Is(err, ErrClosed):
+	if err == nil || errors.Is(err, ErrClosed) {
 		return err
-	case errors.As(err, new(sarama.ConfigurationError)):
-		err = fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return fmt.Errorf("poisonqueue: topic %s: %w", q.topic, err)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -28,23 +27,19 @@ const (
 
 // Cluster asks the brokers. It connects when it is asked for the first time.
 type Cluster struct {
-	brokers []string
-	config  *sarama.Config
-	dialer  *dialer.Dialer
-	timeout time.Duration
-	closed  error // after Close
-	life    *lifecycle.Life
-	stopped context.Context // ends when Close begins
-	stop    context.CancelFunc
-
-	mu       sync.Mutex
-	client   sarama.Client       // nil before it is asked for; it does not change then
-	producer sarama.SyncProducer // made with the client
+	client   sarama.Client
+	producer sarama.SyncProducer
+	dialer   *dialer.Dialer
+	timeout  time.Duration
+	closed   error // after Close
+	life     *lifecycle.Life
+	stopped  context.Context // ends when Close begins
+	stop     context.CancelFunc
 }
 
 // New returns a Cluster whose answers take at most timeout, and whose error is closed after Close. configure, unless it is
-// nil, changes the configuration of the client.
-func New(connection kafka.Connection, configure func(*sarama.Config), timeout time.Duration, closed error) *Cluster {
+// nil, changes the configuration of the client, and may make it one that cannot work.
+func New(connection kafka.Connection, configure func(*sarama.Config), timeout time.Duration, closed error) (*Cluster, error) {
 	k := connection.ClientConfig()
 	k.Net.ReadTimeout, k.Net.WriteTimeout = timeout, timeout
 	k.Metadata.Full = false         // only what is asked for
@@ -59,9 +54,17 @@ func New(connection kafka.Connection, configure func(*sarama.Config), timeout ti
 	k.Producer.RequiredAcks = sarama.WaitForAll
 	k.Producer.Return.Successes, k.Producer.Return.Errors = true, true
 	k.Producer.Timeout = max(timeout/2, time.Millisecond)
-	c := &Cluster{brokers: connection.Brokers, config: k, dialer: d, timeout: timeout, closed: closed, life: lifecycle.New()}
+	client, err := sarama.NewClient(connection.Brokers, k) // it does not connect yet
+	if err != nil {
+		return nil, err
+	}
+	producer, err := sarama.NewSyncProducerFromClient(client)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	c := &Cluster{client: client, producer: producer, dialer: d, timeout: timeout, closed: closed, life: lifecycle.New()}
 	c.stopped, c.stop = context.WithCancel(context.Background())
-	return c
+	return c, nil
 }
 
 // Close ends everything at once: it waits for no answer. Further calls wait for the first one.
@@ -70,9 +73,7 @@ func (c *Cluster) Close() {
 		c.stop()
 		c.dialer.Shut()
 		<-c.life.Idle()
-		if c.client != nil {
-			_, _ = c.producer.Close(), c.client.Close() // what they had to do was given up
-		}
+		_, _ = c.producer.Close(), c.client.Close() // what they had to do was given up
 	})
 }
 
@@ -104,12 +105,8 @@ func (c *Cluster) Ask(ctx context.Context, f func(sarama.Client) error) error {
 }
 
 func (c *Cluster) again(ctx context.Context, f func(sarama.Client) error) error {
-	client, err := c.open()
-	if err != nil {
-		return err
-	}
 	for i := 1; ; i++ {
-		if err = f(client); err == nil || i == attempts || !transient(err) || backoff.Sleep(ctx, pause<<(i-1)) != nil {
+		if err := f(c.client); err == nil || i == attempts || !transient(err) || backoff.Sleep(ctx, pause<<(i-1)) != nil {
 			return err
 		}
 	}
@@ -127,24 +124,6 @@ func transient(err error) bool {
 		return true
 	}
 	return false
-}
-
-// open returns the client. It does not connect yet.
-func (c *Cluster) open() (sarama.Client, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.client == nil {
-		client, err := sarama.NewClient(c.brokers, c.config)
-		if err != nil {
-			return nil, err
-		}
-		producer, err := sarama.NewSyncProducerFromClient(client)
-		if err != nil {
-			return nil, errors.Join(err, client.Close())
-		}
-		c.client, c.producer = client, producer
-	}
-	return c.client, nil
 }
 
 // Send stores records of one topic, inside of Ask.

@@ -10,16 +10,6 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// assess warns where a topic promises less than "nothing is lost" needs.
-func (s *Sink) assess(t *topic) {
-	fields := watermill.LogFields{"kafka_topic": t.name}
-	if !t.settings.known {
-		s.warn(fields, "not allowed to read the settings of topics, so messages go one per request, and their limit is not known; grant DescribeConfigs")
-		return
-	}
-	s.warn(fields, t.settings.weaknesses()...)
-}
-
 // warn logs warnings, each once, not for every topic.
 func (s *Sink) warn(fields watermill.LogFields, texts ...string) {
 	for _, text := range texts {
@@ -34,6 +24,8 @@ func (s *Sink) warn(fields watermill.LogFields, texts ...string) {
 // weaknesses are what settings of a topic, or of topics yet to be created, promise less than "nothing is lost" needs.
 func (s *settings) weaknesses() (list []string) {
 	switch {
+	case !s.known:
+		return []string{"not allowed to read the settings of topics, so messages go one per request, and their limit is not known; grant DescribeConfigs"}
 	case s.replicationFactor < 2:
 		list = append(list, "replication factor 1: a power cut, or the loss of one broker's disk, loses acknowledged messages; use 3")
 	case s.minInSync < 2:

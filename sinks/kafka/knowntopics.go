@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill"
 )
 
 // knownTopics is what a sink knows of topics, by the topics of the calls.
@@ -66,7 +68,7 @@ func (s *Sink) fly(called string, known *knownTopic) {
 	s.topicsMu.Unlock()
 	close(f.done)
 	if err == nil {
-		s.assess(t)
+		s.warn(watermill.LogFields{"kafka_topic": t.name}, t.settings.weaknesses()...)
 	}
 }
 

@@ -27,13 +27,6 @@ type recovery struct {
 	watchers  sync.WaitGroup
 }
 
-// succeeded notes that a message was stored.
-func (r *recovery) succeeded() {
-	if r.told.Load() != 0 {
-		r.told.Store(0)
-	}
-}
-
 // watch looks until the cluster is back, in the background. If it has been there all
 // the time, which an error without an answer disproves, it signals nothing: something else fails.
 func (r *recovery) watch(background context.Context, look func() error) {

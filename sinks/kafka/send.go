@@ -189,7 +189,9 @@ func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 	s.deadlines.remove(d)
 	s.pending.Release(d.room())
 	if err == nil {
-		s.succeeded()
+		if s.told.Load() != 0 {
+			s.told.Store(0)
+		}
 		var receipt sinks.Receipt
 		if record.Offset != unknownOffset {
 			s.stored(record)

@@ -235,9 +235,8 @@ func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 	return publications[0], nil
 }
 
-// Recovered implements [sinks.Recovering]: after a Publish that failed with
-// [sinks.ErrUnavailable], the sink asks the cluster once a second whether messages
-// can be stored, as Health does, until they can.
+// Recovered implements [sinks.Recovering]: after an error that is [sinks.ErrUnavailable], the sink asks the cluster once
+// a second whether messages can be stored, as Health does, until they can.
 func (s *Sink) Recovered() <-chan struct{} { return s.recovered.Next() }
 
 // Close waits up to Config.CloseTimeout for calls that are under way; those that

@@ -21,25 +21,21 @@ type partition struct {
 	number int32
 }
 
-// acked takes in an acknowledgment, and returns how many messages are lost, and the offset of the last one.
-func (t *tails) acked(p partition, offset int64) (lost, last int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	last, known := t.ends[p]
-	if known && offset <= last {
-		lost = last - offset + 1
-		t.losses += uint64(lost)
-	}
-	t.ends[p] = offset
-	return lost, last
-}
-
 // errWentBack is what is logged with acknowledged messages that a partition no longer has.
 var errWentBack = errors.New("the partition has fewer messages than it has acknowledged: a broker lost its power, or its files were restored")
 
 // stored takes in that a record was acknowledged, before anybody else learns of it.
 func (s *Sink) stored(record *sarama.ProducerMessage) {
-	lost, last := s.tails.acked(partition{record.Topic, record.Partition}, record.Offset)
+	p := partition{record.Topic, record.Partition}
+	s.tails.mu.Lock()
+	last, known := s.tails.ends[p]
+	s.tails.ends[p] = record.Offset
+	var lost uint64
+	if known && record.Offset <= last {
+		lost = uint64(last - record.Offset + 1)
+	}
+	s.tails.losses += lost
+	s.tails.mu.Unlock()
 	if lost == 0 {
 		return
 	}

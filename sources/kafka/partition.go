@@ -90,18 +90,9 @@ func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 // stillMember reports whether the partitions of a session that has ended are ours until we
 // leave them.
 func stillMember(session context.Context) bool {
-	if session.Err() == nil {
-		return true
-	}
 	cause := context.Cause(session)
-	for _, harmless := range []error{
-		context.Canceled, sarama.ErrRebalanceInProgress, sarama.ErrSessionPartitionCountChanged, sarama.ErrSessionConsumeClaimExited,
-	} {
-		if errors.Is(cause, harmless) {
-			return true
-		}
-	}
-	return false
+	return cause == nil || errors.Is(cause, context.Canceled) || errors.Is(cause, sarama.ErrRebalanceInProgress) ||
+		errors.Is(cause, sarama.ErrSessionPartitionCountChanged) || errors.Is(cause, sarama.ErrSessionConsumeClaimExited)
 }
 
 // read takes records until intake ends or the partition is lost.

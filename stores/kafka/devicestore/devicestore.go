@@ -50,8 +50,8 @@ var ErrReadOnly = errors.New("devicestore: the store is read only")
 // which goes on to be read: what another process puts is there a moment later, and a time log waits for
 // it as for a description that is late. What does not fit into MaxMemory is unknown until it is sent again.
 //
-// Of a payload that several processes put at the same moment, the last record stays, and that may be of one that did not know the
-// times of the others yet. Whoever reads a record that lacks times that it knows writes them again, also after a restart.
+// Of a payload that several processes put at the same moment, the last record stays. Whoever reads one that lacks times that
+// it knows writes them again, also after a restart.
 //
 // A record without a time that can be read counts as sent when it was stored. One whose value has another digest than its key
 // says, or whose key is none of a store, is left out. The log names both.

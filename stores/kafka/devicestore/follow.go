@@ -28,8 +28,8 @@ const (
 	mendAfter = 100 * time.Millisecond
 )
 
-// follow reads a partition from an offset on until the store is closed, and from its beginning when the offset is gone, or the topic was:
-// one that is made again may have more by then than the one before. lacking are the keys whose last record lacks times that are known.
+// follow reads a partition from an offset on until the store is closed, and from its beginning when it has fewer, or the topic was
+// gone: one that is made again may have more by then than the one before. lacking are the keys whose last record lacks times that are known.
 func (s *Store) follow(partition int32, next int64, lacking map[recordKey]bool) {
 	waited := false // for whoever wrote what is lacking, who may write it again
 	for s.ctx.Err() == nil {
@@ -49,13 +49,9 @@ func (s *Store) follow(partition int32, next int64, lacking map[recordKey]bool) 
 			if s.mend(lacking) == nil {
 				pause = readEvery
 			}
-		case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
+		case errors.Is(err, sarama.ErrUnknownTopicOrPartition), errors.Is(err, sarama.ErrOffsetOutOfRange):
 			next = 0
 			s.gone.Store(true)
-		case errors.Is(err, sarama.ErrOffsetOutOfRange):
-			if oldest, err := s.cluster.Oldest(s.ctx, s.config.Topic, partition); err == nil {
-				next = oldest
-			}
 		}
 		_ = backoff.Sleep(s.ctx, pause)
 	}

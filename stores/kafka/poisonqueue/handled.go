@@ -86,7 +86,7 @@ type handled struct {
 
 func newHandled(c *brokers.Cluster, config Config) *handled {
 	h := &handled{
-		cluster: c, topic: config.HandledTopic, create: config.Provision == kafka.ProvisionCreate, replicas: config.ReplicationFactor,
+		cluster: c, topic: config.handled(), create: config.Provision == kafka.ProvisionCreate, replicas: config.ReplicationFactor,
 		reading: make(chan struct{}, 1), extents: map[int32]brokers.Partition{}, clean: map[int32]int64{},
 	}
 	h.reset(sarama.Uuid{}, sarama.Uuid{})
@@ -223,11 +223,16 @@ func (h *handled) add(ctx context.Context, p place, m mark) error {
 	h.mu.Unlock()
 	err := h.cluster.Ask(ctx, func(client sarama.Client) error {
 		err := client.RefreshMetadata(h.topic)
-		if errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-			err = h.provide(ctx, client)
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+		case !errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 			return err
+		case !h.create:
+			return fmt.Errorf("%w: it remembers what is deleted; create it with cleanup.policy compact", err)
+		default:
+			if err := brokers.Create(ctx, client, h.topic, h.replicas); err != nil {
+				return err
+			}
 		}
 		records := []*sarama.ProducerMessage{{
 			Topic: h.topic, Key: sarama.StringEncoder(p.String()), Value: sarama.StringEncoder(value),
@@ -268,12 +273,4 @@ func (h *handled) gone(partition int32) []place {
 		h.clean[partition] = oldest
 	}
 	return list
-}
-
-// provide creates the topic, if it may.
-func (h *handled) provide(ctx context.Context, client sarama.Client) error {
-	if !h.create {
-		return fmt.Errorf("%w: it remembers what is deleted; create it with cleanup.policy compact", sarama.ErrUnknownTopicOrPartition)
-	}
-	return brokers.Create(ctx, client, h.topic, h.replicas)
 }

@@ -31,12 +31,8 @@ import (
 	"github.com/agrimill/agrimill/stores/kafka/internal/brokers"
 )
 
-const (
-	// DefaultTimeout is the default of [Config.Timeout].
-	DefaultTimeout = 5 * time.Second
-	// HandledSuffix is what the default of [Config.HandledTopic] adds to the topic of the queue.
-	HandledSuffix = "-handled"
-)
+// DefaultTimeout is the default of [Config.Timeout].
+const DefaultTimeout = 5 * time.Second
 
 var (
 	// ErrConfig is matched by the errors of [Config.Validate].
@@ -54,13 +50,10 @@ type Config struct {
 	TopicPrefix string
 	// Topic is router.Config.PoisonTopic. Empty means [router.DefaultPoisonTopic].
 	Topic string
-	// HandledTopic is the Kafka topic that has what was deleted, by its full name. It should have the
-	// cleanup policy compact. Empty means the Kafka topic of the queue with [HandledSuffix].
-	HandledTopic string
-	// Provision says what the first deletion does if HandledTopic does not exist: create it,
-	// compacted, with one partition, or fail.
+	// Provision says what the first deletion does if the topic does not exist that has what was deleted, that of the queue with
+	// the suffix -handled: create it, compacted, with one partition, or fail.
 	Provision kafka.Provision
-	// ReplicationFactor of HandledTopic, if it is created. 0 means what the brokers are configured
+	// ReplicationFactor of that topic, if it is created. 0 means what the brokers are configured
 	// for; negative is an error.
 	ReplicationFactor int16
 	// Unmarshaler reads the messages. Nil means [kafka.Marshaler].
@@ -75,15 +68,15 @@ type Config struct {
 func (c *Config) setDefaults() {
 	c.Connection = c.Connection.WithDefaults()
 	c.Topic = cmp.Or(c.Topic, router.DefaultPoisonTopic)
-	c.HandledTopic = cmp.Or(c.HandledTopic, c.topic()+HandledSuffix)
 	if c.Unmarshaler == nil {
 		c.Unmarshaler = kafka.Marshaler{}
 	}
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 }
 
-// topic returns the Kafka topic of the queue.
-func (c *Config) topic() string { return kafka.TopicName(c.TopicPrefix, c.Topic) }
+// topic returns the Kafka topic of the queue, and handled that of what was deleted.
+func (c *Config) topic() string   { return kafka.TopicName(c.TopicPrefix, c.Topic) }
+func (c *Config) handled() string { return c.topic() + "-handled" }
 
 // Format writes the fields without what is secret, for every verb.
 func (c Config) Format(state fmt.State, _ rune) { redact.Format(state, c) }
@@ -94,9 +87,7 @@ func (c Config) Validate() error {
 	c.setDefaults()
 	var e validate.Errors
 	e.Join("", c.Connection.Validate())
-	e.Check(kafka.ValidTopic(c.topic()), "Topic", kafka.TopicRule)
-	e.Check(kafka.ValidTopic(c.HandledTopic), "HandledTopic", kafka.TopicRule)
-	e.Check(c.HandledTopic != c.topic(), "HandledTopic", "must not be the topic of the queue")
+	e.Check(kafka.ValidTopic(c.topic()) && kafka.ValidTopic(c.handled()), "Topic", kafka.TopicRule)
 	e.Check(c.Provision == kafka.ProvisionCreate || c.Provision == kafka.ProvisionNone, "Provision", "must be one of the named constants")
 	validate.NotNegative(&e, "ReplicationFactor", c.ReplicationFactor)
 	validate.NotNegative(&e, "Timeout", c.Timeout)
@@ -355,10 +346,7 @@ func (r *reader) fill(ctx context.Context) (bool, error) {
 		}
 		records, next, err := r.queue.cluster.Fetch(ctx, r.queue.topic, r.partition, r.next, size)
 		if errors.Is(err, sarama.ErrOffsetOutOfRange) {
-			next, err = r.queue.cluster.Oldest(ctx, r.queue.topic, r.partition)
-			if err == nil && next <= r.next {
-				next = r.end // another topic, of which nothing was to be read
-			}
+			next, err = r.end, nil // another topic, of which nothing was to be read
 		}
 		if err != nil {
 			return false, r.queue.wrap(err)

@@ -421,7 +421,6 @@ func TestConfig(t *testing.T) {
 	for name, config := range map[string]poisonqueue.Config{
 		"Brokers":           {},
 		"Topic":             {Connection: good, Topic: "a..b"},
-		"HandledTopic":      {Connection: good, HandledTopic: "agrimill.poison"},
 		"Provision":         {Connection: good, Provision: 7},
 		"ReplicationFactor": {Connection: good, ReplicationFactor: -1},
 		"Timeout":           {Connection: good, Timeout: -1},

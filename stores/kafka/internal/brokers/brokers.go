@@ -210,32 +210,16 @@ func identify(client sarama.Client, topic string) (id sarama.Uuid, err error) {
 		return id, err
 	}
 	for _, t := range response.Topics {
-		switch {
-		case t.Name != topic:
-		case t.Err != sarama.ErrNoError && t.Err != sarama.ErrReplicaNotAvailable:
-			return id, t.Err
-		default:
+		if t.Name == topic && (t.Err == sarama.ErrNoError || t.Err == sarama.ErrReplicaNotAvailable) {
 			return t.Uuid, nil
 		}
 	}
 	return id, sarama.ErrIncompleteResponse
 }
 
-// Oldest asks for the first offset of a partition that is not deleted.
-func (c *Cluster) Oldest(ctx context.Context, topic string, partition int32) (int64, error) {
-	var oldest int64
-	err := c.Ask(ctx, func(client sarama.Client) (err error) {
-		oldest, err = client.GetOffset(topic, partition, sarama.OffsetOldest)
-		return err
-	})
-	if err != nil {
-		return 0, err // it may still be written
-	}
-	return oldest, nil
-}
-
 // Fetch returns records of a partition from an offset on, and the offset after them, which is the one that was
-// asked for if there is none yet. What is deleted already is [sarama.ErrOffsetOutOfRange].
+// asked for if there is none yet. What is deleted already is skipped. An offset beyond the end, as when the topic was made
+// again, is [sarama.ErrOffsetOutOfRange].
 func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offset int64, size int32) ([]*sarama.ConsumerMessage, int64, error) {
 	var records []*sarama.ConsumerMessage
 	var next int64
@@ -264,6 +248,11 @@ func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offs
 		block := response.GetBlock(topic, partition)
 		if block == nil {
 			return sarama.ErrIncompleteResponse
+		}
+		if block.Err == sarama.ErrOffsetOutOfRange {
+			if next, err = client.GetOffset(topic, partition, sarama.OffsetOldest); err == nil && next > offset {
+				return nil
+			}
 		}
 		if block.Err != sarama.ErrNoError {
 			return block.Err

@@ -8,9 +8,6 @@
 // Delivery is at least once: a record that is not acked is delivered again. Records of one key
 // (Config.KeyHeader, else the record's) are delivered in order, one at a time, those of
 // different keys in parallel. Of transactions it delivers what is committed.
-//
-// A topic is what it is for a sink with the same Config.TopicPrefix: what that publishes to a topic, Subscribe of the
-// topic delivers.
 package kafka
 
 import (

@@ -159,48 +159,48 @@ func look(ctx context.Context, client sarama.Client, config Config, partitions m
 
 // checkGroup refuses a group that others use in another way, and warns of those who take a part of the records.
 func checkGroup(ctx context.Context, client sarama.Client, config Config, topics []string, logger watermill.LoggerAdapter) error {
-	groups, err := describeGroup(ctx, client, config.Group)
+	group, err := describeGroup(ctx, client, config.Group)
 	if err != nil {
 		return fmt.Errorf("group %s: %w", config.Group, err)
 	}
-	for _, group := range groups {
-		if len(group.Members) == 0 {
-			continue // whoever comes first decides
-		}
-		if group.ProtocolType != "" && group.ProtocolType != "consumer" {
-			return fmt.Errorf("%w: group %s is in use with the protocol %s, not to consume; use another group", ErrConfig, config.Group, group.ProtocolType)
-		}
-		strategies := client.Config().Consumer.Group.Rebalance.GroupStrategies
-		ours := func(s sarama.BalanceStrategy) bool { return s.Name() == group.Protocol }
-		if group.Protocol != "" && len(strategies) > 0 && !slices.ContainsFunc(strategies, ours) {
-			warnlog.Warn(logger, fmt.Sprintf("Kafka group %s has members that share partitions by %s; nothing can be read unless they know %s, too: use another group",
-				config.Group, group.Protocol, strategies[0].Name()), nil)
-		}
-		if others := strangers(group, config.ClientID, topics); len(others) > 0 {
-			warnlog.Warn(logger, fmt.Sprintf("Kafka group %s has members with another client ID, which get a part of the records: %s", config.Group, strings.Join(others, ", ")), nil)
-		}
+	if len(group.Members) == 0 {
+		return nil // whoever comes first decides
+	}
+	if group.ProtocolType != "" && group.ProtocolType != "consumer" {
+		return fmt.Errorf("%w: group %s is in use with the protocol %s, not to consume; use another group", ErrConfig, config.Group, group.ProtocolType)
+	}
+	strategies := client.Config().Consumer.Group.Rebalance.GroupStrategies
+	ours := func(s sarama.BalanceStrategy) bool { return s.Name() == group.Protocol }
+	if group.Protocol != "" && len(strategies) > 0 && !slices.ContainsFunc(strategies, ours) {
+		warnlog.Warn(logger, fmt.Sprintf("Kafka group %s has members that share partitions by %s; nothing can be read unless they know %s, too: use another group",
+			config.Group, group.Protocol, strategies[0].Name()), nil)
+	}
+	if others := strangers(group, config.ClientID, topics); len(others) > 0 {
+		warnlog.Warn(logger, fmt.Sprintf("Kafka group %s has members with another client ID, which get a part of the records: %s", config.Group, strings.Join(others, ", ")), nil)
 	}
 	return nil
 }
 
 // describeGroup asks the coordinator about a group.
-func describeGroup(ctx context.Context, client sarama.Client, name string) (groups []*sarama.GroupDescription, err error) {
+func describeGroup(ctx context.Context, client sarama.Client, name string) (group *sarama.GroupDescription, err error) {
 	admin, err := sarama.NewClusterAdminFromClient(client) // closing it would close the client
 	if err != nil {
 		return nil, err
 	}
 	err = askCoordinator(ctx, client, name, func() error {
-		if groups, err = admin.DescribeConsumerGroups([]string{name}); err != nil {
+		groups, err := admin.DescribeConsumerGroups([]string{name})
+		switch {
+		case err != nil:
 			return err
+		case len(groups) != 1:
+			return sarama.ErrIncompleteResponse
 		}
-		for _, group := range groups {
-			if group.Err != sarama.ErrNoError && group.Err != sarama.ErrGroupIDNotFound {
-				return group.Err
-			}
+		if group = groups[0]; group.Err == sarama.ErrNoError || group.Err == sarama.ErrGroupIDNotFound {
+			return nil
 		}
-		return nil
+		return group.Err
 	})
-	return groups, err
+	return group, err
 }
 
 // strangers returns the client IDs of members that read one of the topics and do not have ours.

@@ -69,7 +69,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 		return nil, err
 	}
 	logger = warnlog.Or(logger).With(watermill.LogFields{"group": config.Group})
-	s := &Subscriber{config: config, logger: logger, life: lifecycle.New(), reading: reading{byTopic: map[string]context.Context{}}, maxSpan: defaultMaxSpan}
+	s := &Subscriber{config: config, logger: logger, life: lifecycle.New(), reading: reading{byTopic: map[string]context.Context{}, missed: map[string]bool{}}, maxSpan: defaultMaxSpan}
 	s.stopped, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -229,7 +229,7 @@ func (c Config) selected(topic string) ([]string, error) {
 type reading struct {
 	mu      sync.Mutex
 	byTopic map[string]context.Context // of the subscription, or the one before
-	missed  []string                   // were not there when a subscription asked for them
+	missed  map[string]bool            // were not there when a subscription asked for them
 }
 
 // exist returns [ErrNoTopic] if none of the topics exists, or as wait if the subscription has to wait for some.
@@ -246,9 +246,7 @@ func (r *reading) exist(client sarama.Client, config Config, topics []string, lo
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, topic := range missing {
-		if !slices.Contains(r.missed, topic) {
-			r.missed = append(r.missed, topic)
-		}
+		r.missed[topic] = true
 	}
 	return nil, config.unavailable(err)
 }
@@ -258,7 +256,7 @@ func (r *reading) exist(client sarama.Client, config Config, topics []string, lo
 func (r *reading) older(topics []string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return slices.Contains(r.missed, topic) })
+	return slices.DeleteFunc(slices.Clone(topics), func(topic string) bool { return r.missed[topic] })
 }
 
 // add notes that topics are read until ctx ends, or refuses: each of two subscriptions would get a part of the records.

@@ -68,10 +68,9 @@ func identify(r *sarama.ConsumerMessage) string {
 // handled knows what was deleted, from a topic with a record for each: its key is the place, its value the ID of the
 // queue's topic, or nothing once the queue's topic has the place no longer, and a header says which record it was.
 type handled struct {
-	cluster  *brokers.Cluster
-	topic    string
-	create   bool
-	replicas int16
+	cluster *brokers.Cluster
+	config  Config
+	topic   string
 
 	reading chan struct{} // has an entry while somebody reads the topic
 
@@ -86,7 +85,7 @@ type handled struct {
 
 func newHandled(c *brokers.Cluster, config Config) *handled {
 	h := &handled{
-		cluster: c, topic: config.handled(), create: config.Provision == kafka.ProvisionCreate, replicas: config.ReplicationFactor,
+		cluster: c, config: config, topic: config.handled(),
 		reading: make(chan struct{}, 1), extents: map[int32]brokers.Partition{}, clean: map[int32]int64{},
 	}
 	h.reset(sarama.Uuid{}, sarama.Uuid{})
@@ -227,10 +226,10 @@ func (h *handled) add(ctx context.Context, p place, m mark) error {
 		case err == nil:
 		case !errors.Is(err, sarama.ErrUnknownTopicOrPartition):
 			return err
-		case !h.create:
+		case h.config.Provision == kafka.ProvisionNone:
 			return fmt.Errorf("%w: it remembers what is deleted; create it with cleanup.policy compact", err)
 		default:
-			if err := brokers.Create(ctx, client, h.topic, h.replicas); err != nil {
+			if err := brokers.Create(ctx, client, h.topic, h.config.ReplicationFactor); err != nil {
 				return err
 			}
 		}

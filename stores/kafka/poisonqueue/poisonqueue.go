@@ -148,11 +148,13 @@ func (q *Queue) Oldest(ctx context.Context) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	first, err := earliest(ctx, q.readers(at, 1))
-	if err != nil || first == nil {
-		return time.Time{}, err
+	for record, err := range q.records(ctx, at, 1) {
+		if err != nil {
+			return time.Time{}, err
+		}
+		return record.Timestamp, nil
 	}
-	return first.head().Timestamp, nil
+	return time.Time{}, nil
 }
 
 // Messages implements [router.PoisonStore]. The records of several partitions are in the order of their
@@ -164,17 +166,11 @@ func (q *Queue) Messages(ctx context.Context) iter.Seq2[router.Poisoned, error] 
 			yield(router.Poisoned{}, err)
 			return
 		}
-		readers := q.readers(at, max(maxFetch/max(1, int32(len(at.Partitions))), minFetch))
-		for {
-			first, err := earliest(ctx, readers)
-			if err != nil {
-				yield(router.Poisoned{}, err)
-				return
+		for record, err := range q.records(ctx, at, max(maxFetch/max(1, int32(len(at.Partitions))), minFetch)) {
+			var poisoned router.Poisoned
+			if err == nil {
+				poisoned, err = q.poisoned(record)
 			}
-			if first == nil {
-				return
-			}
-			poisoned, err := q.poisoned(first.take())
 			if !yield(poisoned, err) || err != nil {
 				return
 			}
@@ -294,90 +290,75 @@ const (
 	minFetch int32 = 64 << 10
 )
 
-// reader reads what is in the queue of a partition.
-type reader struct {
-	queue     *Queue
-	partition int32
-	epoch     int32 // before anything was read
-	next, end int64 // offsets
-	size      int32 // of a fetch
-	ahead     []*sarama.ConsumerMessage
-}
-
-// readers returns a reader of each partition, which fetches so many bytes at a time.
-func (q *Queue) readers(at brokers.Topic, size int32) []*reader {
-	readers := make([]*reader, len(at.Partitions))
-	for i, p := range at.Partitions {
-		readers[i] = &reader{queue: q, partition: p.ID, epoch: p.Epoch, next: p.Oldest, end: p.Newest, size: size}
+// records returns what is in the queue, what was stored first first. It fetches so many bytes of a partition at a time.
+func (q *Queue) records(ctx context.Context, at brokers.Topic, size int32) iter.Seq2[*sarama.ConsumerMessage, error] {
+	type reader struct {
+		brokers.Partition
+		next func() (*sarama.ConsumerMessage, error, bool)
+		head *sarama.ConsumerMessage // nil: at the end
 	}
-	return readers
-}
-
-// earliest returns the reader whose head was stored first, nil if all are at their ends.
-func earliest(ctx context.Context, readers []*reader) (first *reader, err error) {
-	for _, r := range readers {
-		ok, err := r.fill(ctx)
-		if err != nil {
-			return nil, err
+	return func(yield func(*sarama.ConsumerMessage, error) bool) {
+		var readers []*reader
+		for _, p := range at.Partitions {
+			next, stop := iter.Pull2(q.partition(ctx, p, size))
+			defer stop()
+			readers = append(readers, &reader{Partition: p, next: next})
 		}
-		if ok && (first == nil || r.head().Timestamp.Before(first.head().Timestamp)) {
-			first = r
-		}
-	}
-	return first, nil
-}
-
-// fill has a head, unless the partition is read to its end.
-func (r *reader) fill(ctx context.Context) (bool, error) {
-	for {
-		for len(r.ahead) > 0 {
-			if r.head().Offset >= r.end {
-				r.next, r.ahead = r.end, nil
-				break
+		for {
+			var first *reader
+			for _, r := range readers {
+				for ok := true; ok && (r.head == nil || q.handled.deleted(place{r.ID, r.head.Offset}, r.head, r.Epoch)); {
+					var err error
+					if r.head, err, ok = r.next(); err != nil {
+						yield(nil, q.wrap(err))
+						return
+					}
+				}
+				if r.head != nil && (first == nil || r.head.Timestamp.Before(first.head.Timestamp)) {
+					first = r
+				}
 			}
-			if !r.queue.handled.deleted(place{r.partition, r.head().Offset}, r.head(), r.epoch) {
-				return true, nil
+			if first == nil {
+				return
 			}
-			r.take()
+			record := first.head
+			first.head = nil
+			if !yield(record, nil) {
+				return
+			}
 		}
-		size, ok := r.skip()
-		if !ok {
-			return false, nil
-		}
-		records, next, err := r.queue.cluster.Fetch(ctx, r.queue.topic, r.partition, r.next, size)
-		if errors.Is(err, sarama.ErrOffsetOutOfRange) {
-			next, err = r.end, nil // another topic, of which nothing was to be read
-		}
-		if err != nil {
-			return false, r.queue.wrap(err)
-		}
-		if next == r.next {
-			next = r.end // nothing follows, such as at the end of a compacted topic
-		}
-		r.ahead, r.next = records, next
 	}
 }
 
-// skip goes to what has to be read next, which is not what was surely deleted, and returns how much to fetch. It is false
-// at the end.
-func (r *reader) skip() (size int32, ok bool) {
-	for ; r.next < r.end; r.next++ {
-		switch marked, sure := r.queue.handled.has(place{r.partition, r.next}); {
-		case sure:
-		case marked: // probably one of many that have to be compared
-			return max(r.size, minFetch), true
-		default:
-			return r.size, true
+// partition returns the records of a partition, without those that were surely deleted.
+func (q *Queue) partition(ctx context.Context, p brokers.Partition, size int32) iter.Seq2[*sarama.ConsumerMessage, error] {
+	return func(yield func(*sarama.ConsumerMessage, error) bool) {
+		for next := p.Oldest; next < p.Newest; {
+			marked, sure := q.handled.has(place{p.ID, next})
+			if sure {
+				next++
+				continue
+			}
+			if marked { // probably one of many that have to be compared
+				size = max(size, minFetch)
+			}
+			records, after, err := q.cluster.Fetch(ctx, q.topic, p.ID, next, size)
+			switch {
+			case errors.Is(err, sarama.ErrOffsetOutOfRange):
+				return // another topic, of which nothing was to be read
+			case err != nil:
+				yield(nil, err)
+				return
+			}
+			for _, record := range records {
+				if record.Offset >= p.Newest || !yield(record, nil) {
+					return
+				}
+			}
+			if after == next {
+				return // nothing follows, such as at the end of a compacted topic
+			}
+			next = after
 		}
 	}
-	return 0, false
-}
-
-func (r *reader) head() *sarama.ConsumerMessage { return r.ahead[0] }
-
-func (r *reader) take() *sarama.ConsumerMessage {
-	record := r.ahead[0]
-	r.ahead[0] = nil // it may be large
-	r.ahead = r.ahead[1:]
-	return record
 }

@@ -111,9 +111,6 @@ func (s *Sink) start() error {
 	k := s.config.sarama(s.dialer)
 	k.Metadata.RefreshFrequency = 0 // asked when needed
 	k.Metadata.Retry.Max = 0        // by cluster, which looks at contexts
-	if err := k.Validate(); err != nil {
-		return fmt.Errorf("%w: Configure: %w", ErrConfig, err)
-	}
 	client, err := sarama.NewClient(s.config.Brokers, k)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err) // it does not connect yet

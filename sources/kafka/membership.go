@@ -18,7 +18,7 @@ import (
 type handler struct {
 	*subscription
 	begun bool // the session has partitions to read, or none
-	// cluster is the ID of the cluster, which may have been replaced since the last session.
+	// cluster is the ID of the cluster, which may have been replaced since the last session; empty if the brokers do not know it.
 	cluster string
 	// notes are the notes of topics, which tell a topic that was created again.
 	notes map[string]string

@@ -32,12 +32,10 @@ const (
 
 // partition is a claim of a session: one partition while it is ours.
 type partition struct {
-	*subscription
+	*handler
 	session sarama.ConsumerGroupSession
 	topic   string
 	number  int32
-	cluster string // its ID; empty if the brokers do not know it
-	note    string // the metadata of offsets
 	queue   *keyqueue.Queue[*sarama.ConsumerMessage]
 
 	mu      sync.Mutex
@@ -49,7 +47,7 @@ type partition struct {
 // partition until the session ends, waits for those that are open as long as the partition
 // is ours, and then gives it up.
 func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
-	p := &partition{subscription: h.subscription, session: session, topic: claim.Topic(), number: claim.Partition(), cluster: h.cluster, note: h.notes[claim.Topic()]}
+	p := &partition{handler: h, session: session, topic: claim.Topic(), number: claim.Partition()}
 	p.queue = keyqueue.New(keyqueue.Config[*sarama.ConsumerMessage]{
 		Out: p.out, MaxOpen: p.config.MaxInFlight, Message: p.message, Name: p.name, Stored: func(record *sarama.ConsumerMessage) time.Time { return record.Timestamp },
 		Done: p.done, Left: func(*sarama.ConsumerMessage) {},
@@ -57,7 +55,7 @@ func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	})
 	intake, stop := context.WithCancel(session.Context())
 	defer stop()
-	work, cancel := context.WithCancel(p.values)
+	work, cancel := context.WithCancel(context.WithoutCancel(p.intake))
 	giveUp := func() {
 		p.mu.Lock()
 		p.gone = true
@@ -71,7 +69,7 @@ func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 		p.queue.Deliver(intake, work)
 	}()
 
-	p.read(intake, h.lost, claim.Messages())
+	p.read(intake, claim.Messages())
 	stop()
 	timer := time.AfterFunc(p.config.CloseTimeout, giveUp)
 	defer timer.Stop()
@@ -96,8 +94,8 @@ func stillMember(session context.Context) bool {
 }
 
 // read takes records until intake ends or the partition is lost.
-func (p *partition) read(intake context.Context, lost <-chan struct{}, records <-chan *sarama.ConsumerMessage) {
-	for p.waitForRoom(intake, lost) {
+func (p *partition) read(intake context.Context, records <-chan *sarama.ConsumerMessage) {
+	for p.waitForRoom(intake) {
 		select {
 		case record, ok := <-records:
 			if !ok {
@@ -109,7 +107,7 @@ func (p *partition) read(intake context.Context, lost <-chan struct{}, records <
 			p.queue.Add(p.key(record), uint64(record.Offset), len(record.Key)+len(record.Value), false, record)
 		case <-intake.Done():
 			return
-		case <-lost:
+		case <-p.lost:
 			return
 		}
 	}
@@ -117,7 +115,7 @@ func (p *partition) read(intake context.Context, lost <-chan struct{}, records <
 
 // waitForRoom waits until another record can be held; false when intake has ended or the
 // partition is lost.
-func (p *partition) waitForRoom(intake context.Context, lost <-chan struct{}) bool {
+func (p *partition) waitForRoom(intake context.Context) bool {
 	paused := false
 	for {
 		held, bytes := p.queue.Held()
@@ -140,7 +138,7 @@ func (p *partition) waitForRoom(intake context.Context, lost <-chan struct{}) bo
 		case <-p.queue.Freed():
 		case <-intake.Done():
 			return false
-		case <-lost:
+		case <-p.lost:
 			return false
 		}
 	}
@@ -189,7 +187,7 @@ func (p *partition) done(record *sarama.ConsumerMessage) {
 		return
 	}
 	if next, ok := p.offsets.done(record.Offset); ok {
-		p.session.MarkOffset(p.topic, p.number, next, p.note)
+		p.session.MarkOffset(p.topic, p.number, next, p.notes[p.topic])
 	}
 }
 

@@ -16,7 +16,7 @@ func TestRecords(t *testing.T) {
 	cluster := ""
 	uuidOf := func(record sarama.ConsumerMessage) string {
 		t.Helper()
-		p := partition{subscription: &subscription{Subscriber: &Subscriber{config: Config{Unmarshaler: kafka.Marshaler{}}}}, cluster: cluster}
+		p := partition{handler: &handler{subscription: &subscription{Subscriber: &Subscriber{config: Config{Unmarshaler: kafka.Marshaler{}}}}, cluster: cluster}}
 		msg := testkit.Must(p.message(&record))(t)
 		return msg.UUID
 	}
@@ -60,7 +60,7 @@ func TestNames(t *testing.T) {
 		{"", "kafka reports 1 7 1005000000"},
 		{"MkU3OEVBNTcwNTJENDM2Qk", "kafka MkU3OEVBNTcwNTJENDM2Qk reports 1 7 1005000000"},
 	} {
-		if name := (&partition{cluster: c.cluster}).name(&record); name != c.name {
+		if name := (&partition{handler: &handler{cluster: c.cluster}}).name(&record); name != c.name {
 			t.Errorf("got %q, want %q", name, c.name)
 		}
 	}

@@ -88,7 +88,6 @@ type subscription struct {
 	// ends is where the partitions of a new group start with StartNewest; nil otherwise.
 	ends   map[string]map[int32]int64
 	out    chan *message.Message
-	values context.Context // of the messages; does not end
 	intake context.Context // ends when no more messages are to be taken
 	// noted are the notes of the topics that sessions have read.
 	noted map[string]string
@@ -116,7 +115,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	intake, stopIntake := context.WithCancel(ctx)
 	sub := &subscription{
 		Subscriber: s, once: once{s.logger, map[string]bool{}}, out: make(chan *message.Message),
-		noted: map[string]string{}, values: context.WithoutCancel(intake), intake: intake,
+		noted: map[string]string{}, intake: intake,
 	}
 	var err error
 	if sub.topics, err = s.config.selected(topic); err == nil {

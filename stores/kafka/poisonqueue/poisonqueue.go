@@ -1,7 +1,5 @@
-// Package poisonqueue looks after the poison queue that a Kafka sink has written:
-// it lists, shows and deletes messages of the topic one by one, without a consumer
-// group, so nothing is taken off by looking. Router.Replay and
-// router.DeletePoisoned do the rest.
+// Package poisonqueue lists, shows and deletes messages of the poison queue that a Kafka sink has written, without a consumer
+// group, so nothing is taken off by looking. Router.Replay and router.DeletePoisoned do the rest.
 //
 // Kafka cannot delete one record. What is deleted is recorded in a second topic, which is
 // compacted, and is not in the queue anymore for every Queue of these topics. The record itself

@@ -39,7 +39,11 @@ func (s *Sink) begin(topic string, messages []*message.Message, publications []*
 		}
 	}
 	if err != nil {
-		err = s.noteFailure(w.err(messages, err))
+		// A context of a message, and not one inside the client: that is a time-out of its own.
+		if ended := endOf(messages, err); ended != nil && s.background.Err() == nil {
+			return publications, ended
+		}
+		err = s.noteFailure(s.classed(topic, err))
 	}
 	return publications, err
 }
@@ -56,7 +60,7 @@ func (s *Sink) noteFailure(err error) error {
 }
 
 // prepare makes the records and looks whether the topic takes them. If it returns the topic, the caller is in its lane,
-// and has to leave it, also after an error. Errors are as they came; wait.err makes those of Publish.
+// and has to leave it, also after an error. Errors are as they came; begin makes those of Publish.
 func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*delivery) ([]*delivery, *topic, error) {
 	t, err := s.waitForTopic(w, messages)
 	if err != nil {

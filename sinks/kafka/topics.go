@@ -40,21 +40,6 @@ type lane struct {
 	producer *producer
 	limits   producerKey
 	life     *lifecycle.Life
-	drained  <-chan struct{} // nil until it is closed; then closed with its last message
-}
-
-// drain closes the lane, and waits until nothing is in it.
-func (l *lane) drain(ctx context.Context) error {
-	if l.drained == nil {
-		l.life.Close(func() {})
-		l.drained = l.life.Idle() // with the last message, at the latest when the producer is closed
-	}
-	select {
-	case <-l.drained:
-		return nil
-	case <-ctx.Done():
-		return errDraining
-	}
 }
 
 // errDraining is the cause of ErrUnavailable while messages of the topic are with the
@@ -92,11 +77,15 @@ func (s *Sink) prepareTopic(ctx context.Context, called string, last *topic) (*t
 // until that has nothing left of the topic: what it sends again might be stored behind its successors.
 func (s *Sink) lane(ctx context.Context, last *topic, limits producerKey) (*lane, error) {
 	if last != nil {
-		if last.lane.limits == limits && last.lane.drained == nil {
+		if last.lane.limits == limits && last.lane.life.Enter() {
+			last.lane.life.Leave()
 			return last.lane, nil
 		}
-		if err := last.lane.drain(ctx); err != nil {
-			return nil, err
+		last.lane.life.Close(func() {})
+		select {
+		case <-last.lane.life.Idle(): // with the last message, at the latest when the producer is closed
+		case <-ctx.Done():
+			return nil, errDraining
 		}
 	}
 	p, err := s.producer(limits)

@@ -43,15 +43,6 @@ func endOf(messages []*message.Message, err error) error {
 	return nil
 }
 
-// err makes the error of Publish.
-func (w *wait) err(messages []*message.Message, err error) error {
-	// A context of a message, and not one inside the client: that is a time-out of its own.
-	if ended := endOf(messages, err); ended != nil && w.sink.background.Err() == nil {
-		return ended
-	}
-	return w.sink.classed(w.topic, err)
-}
-
 // classed gives an error its class.
 func (s *Sink) classed(topic string, err error) error {
 	if s.background.Err() != nil {

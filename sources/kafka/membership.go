@@ -61,8 +61,7 @@ func (h *handler) Cleanup(sarama.ConsumerGroupSession) error {
 type readable struct {
 	sarama.Client
 
-	mu      sync.Mutex
-	planned map[string][]int32 // the partitions that each topic had when this member, as the leader of the group, assigned them
+	planned sync.Map // the partitions that each topic had when this member, as the leader of the group, assigned them in this session
 }
 
 // RefreshMetadata implements sarama.Client.
@@ -79,25 +78,8 @@ func (c *readable) Partitions(topic string) ([]int32, error) {
 	if err != nil && !kafkaclient.IsOfTopic(err) {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.planned[topic] = partitions
+	c.planned.Store(topic, partitions)
 	return partitions, nil
-}
-
-// plan begins a session.
-func (c *readable) plan() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.planned = map[string][]int32{}
-}
-
-// of returns which partitions of a topic were assigned, if this member has assigned them.
-func (c *readable) of(topic string) (planned []int32, leads bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	planned, leads = c.planned[topic]
-	return planned, leads
 }
 
 // identify asks the brokers for the ID of their cluster, which is empty if they do not know it, and the notes of the topics.

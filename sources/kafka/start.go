@@ -104,7 +104,8 @@ func (h *handler) checkTopics(broker *sarama.Broker, session sarama.ConsumerGrou
 		case topic.Err != sarama.ErrNoError:
 			h.fails(fmt.Errorf("topic %s: %w", topic.Name, topic.Err))
 		}
-		planned, leads := h.planned.of(topic.Name)
+		plan, leads := h.groupClient.planned.Load(topic.Name)
+		planned, _ := plan.([]int32)
 		for _, p := range topic.Partitions {
 			switch led := p.Err != sarama.ErrLeaderNotAvailable; {
 			case led && leads && !slices.Contains(planned, p.ID):

@@ -77,12 +77,11 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // subscription is one call of Subscribe, a member of the group.
 type subscription struct {
 	*Subscriber
-	once   once // for what open warns of
-	client sarama.Client
-	group  sarama.ConsumerGroup
-	// planned is the client of the group.
-	planned *readable
-	topics  []string
+	once        once // for what open warns of
+	client      sarama.Client
+	group       sarama.ConsumerGroup
+	groupClient *readable
+	topics      []string
 	// missing is [ErrNoTopic] if topics are missing since the beginning.
 	missing error
 	// ends is where the partitions of a new group start with StartNewest; nil otherwise.
@@ -186,8 +185,8 @@ func (s *subscription) open() error {
 		s.ends, err = newestOffsets(s.intake, client, s.config.Group, s.reading.older(s.topics))
 	}
 	if err == nil {
-		s.planned = &readable{Client: client}
-		s.group, err = sarama.NewConsumerGroupFromClient(s.config.Group, s.planned)
+		s.groupClient = &readable{Client: client}
+		s.group, err = sarama.NewConsumerGroupFromClient(s.config.Group, s.groupClient)
 	}
 	if err != nil {
 		return classified(s.config, errors.Join(err, client.Close()))
@@ -293,7 +292,7 @@ func (s *subscription) run() {
 			subscription: s, endSession: endSession, missing: s.missing,
 			lost: make(chan struct{}), end: make(chan struct{}),
 		}
-		s.planned.plan()
+		s.groupClient.planned.Clear()
 		err := s.group.Consume(session, s.topics, h)
 		endSession()
 		if s.intake.Err() != nil {

@@ -23,6 +23,7 @@ type delivery struct {
 	place  place
 	raw    *received // the latest delivery; guarded by subscription.mu
 	acked  bool      // but the server could not be told yet; guarded by subscription.mu
+	left   bool      // and to be sent back; guarded by subscription.mu
 }
 
 // message makes a message of a delivery. Its UUID is the same for every delivery.

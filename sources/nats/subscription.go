@@ -88,7 +88,7 @@ type subscription struct {
 func newSubscription(ctx context.Context, s *Subscriber, subject string) *subscription {
 	sub := &subscription{
 		Subscriber: s, subject: subject, out: make(chan *message.Message), deletedLine: ratelog.Line{Burst: 1},
-		taken: taken{open: make(map[place]*delivery), acked: make(map[place]bool)},
+		taken: newTaken(),
 	}
 	sub.intake, sub.stopIntake = context.WithCancel(ctx)
 	sub.work, sub.giveUp = context.WithCancel(context.WithoutCancel(ctx))

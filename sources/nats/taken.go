@@ -1,15 +1,21 @@
 package nats
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
 
 // taken is what is known of the messages that a subscription has taken.
 type taken struct {
 	mu    sync.Mutex
-	open  map[place]*delivery // from receipt until the ack or nak is sent
-	left  []*delivery         // of these, what is to be sent back because the subscription ends
-	acked map[place]bool      // latest ones
-	ring  []place             // of acked, the oldest at next
-	next  int
+	open  map[place]*delivery             // from receipt until the ack or nak is sent
+	acked *simplelru.LRU[place, struct{}] // latest ones
+}
+
+func newTaken() taken {
+	acked, _ := simplelru.NewLRU[place, struct{}](remembered, nil) // only a size below one is an error
+	return taken{open: make(map[place]*delivery), acked: acked}
 }
 
 // add takes note of a delivery. held means that the message has been delivered before and is still here, done
@@ -18,7 +24,7 @@ func (t *taken) add(d *delivery) (held, done bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.open[d.place]
-	switch done = t.acked[d.place]; {
+	switch done = t.acked.Contains(d.place); {
 	case before != nil:
 		before.raw = d.raw
 		return true, before.acked
@@ -41,14 +47,7 @@ func (t *taken) remember(d *delivery) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.open, d.place)
-	t.acked[d.place] = true
-	if len(t.ring) < remembered {
-		t.ring = append(t.ring, d.place)
-		return
-	}
-	delete(t.acked, t.ring[t.next])
-	t.ring[t.next] = d.place
-	t.next = (t.next + 1) % remembered
+	t.acked.Add(d.place, struct{}{})
 }
 
 // remove forgets a message that goes back, and returns its latest delivery.
@@ -67,8 +66,7 @@ func (t *taken) forget() {
 	for _, d := range t.open {
 		d.raw = &received{d.raw.Msg, gone{}}
 	}
-	clear(t.acked)
-	t.ring, t.next = nil, 0
+	t.acked.Purge()
 }
 
 func (t *taken) count() int {
@@ -94,37 +92,27 @@ func (t *taken) held() []heldDelivery {
 	return all
 }
 
-// leave takes note of a message that is to be sent back.
+// leave takes note of a message that is to be sent back because the subscription ends.
 func (t *taken) leave(d *delivery) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.left = append(t.left, d)
+	d.left = true
 }
 
-// unhandled takes what is left and of whose keys nothing is handled any more, or all of it.
+// unhandled returns what is left and of whose keys nothing is handled any more, or all of it.
 func (t *taken) unhandled(all bool, key func(*received) string) (now []*delivery) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	handled := make(map[string]bool)
-	if !all {
-		left := make(map[*delivery]bool, len(t.left))
-		for _, d := range t.left {
-			left[d] = true
-		}
-		for _, d := range t.open {
-			if !left[d] {
-				handled[key(d.raw)] = true
-			}
+	for _, d := range t.open {
+		if !d.left && !all {
+			handled[key(d.raw)] = true
 		}
 	}
-	var later []*delivery
-	for _, d := range t.left {
-		if handled[key(d.raw)] {
-			later = append(later, d)
-		} else {
+	for _, d := range t.open {
+		if d.left && !handled[key(d.raw)] {
 			now = append(now, d)
 		}
 	}
-	t.left = later
 	return now
 }

@@ -10,21 +10,10 @@
 // # Guarantees
 //
 // Publish returns nil when the stream has acknowledged every message. [Sink.Describe] says
-// what that is worth, and New warns when it is less than "survives a power cut":
-//
-//   - Memory storage: nothing survives the server.
-//   - File storage with one replica: survives a crash of the server. A power cut may take the
-//     last two minutes, unless the server has sync_interval: always.
-//   - File storage with three replicas: a majority has the message.
+// what that is worth, and New warns when it is less than "survives a power cut": use file storage
+// with three replicas, or a server with sync_interval: always.
 //
 // Delivery is at least once. A copy with the same gateway.KeyDedupID and topic is stored once
 // within Config.DedupWindow; without that ID it is stored again. A full stream refuses new
 // messages unless Config.DiscardOld says otherwise.
-//
-// # Errors
-//
-// Errors of Publish and Health are [sinks.Error] or the message's context error. Whatever is
-// not the message's fault is sinks.ErrUnavailable: no connection, no acknowledgment in time,
-// no stream, stream full, not authorized. The sink recovers by itself, and makes a missing
-// stream again unless Config.Provision is ProvisionNone.
 package nats

@@ -214,15 +214,14 @@ func (s *Sink) maxMessageSize() int64 {
 
 // Publish stores the messages under the subject SubjectPrefix.topic, in their
 // order, and returns nil when the stream has acknowledged each of them. They
-// are sent without waiting for each other's acknowledgment, like those of
-// concurrent calls, so an error may leave a gap in the order.
+// are sent without waiting for each other's acknowledgment, so an error may
+// leave a gap in the order.
 //
-// Without a connection, without an acknowledgment within
-// Config.PublishTimeout, and for whatever the server's state is to blame, the
-// error is sinks.ErrUnavailable. A topic that is no subject is
-// sinks.ErrRejected; a message above the limit of Describe, or with more than
-// 65535 bytes of headers, sinks.ErrTooLarge. All messages of the call are
-// checked before the first is sent. See [sinks.Sink] for the rest.
+// Without an acknowledgment within Config.PublishTimeout, and for whatever the
+// server's state is to blame, the error is sinks.ErrUnavailable. A topic that is
+// no subject is sinks.ErrRejected; a message above the limit of Describe, or with
+// more than 65535 bytes of headers, sinks.ErrTooLarge. All messages of the call
+// are checked before the first is sent.
 func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 	if !s.life.Enter() {
 		return sinks.NewError(s.name, topic, sinks.ErrClosed, nil)

@@ -5,9 +5,6 @@
 //	…
 //	err = r.Add(router.Route{Name: "reports", From: src, Topic: "reports.>", To: pub})
 //
-// A topic is what it is for a sink with the same Config.SubjectPrefix: what that publishes to a topic, Subscribe of the
-// topic delivers.
-//
 // Delivery is at least once: a message that is not acked is redelivered. Messages of one key
 // (Config.KeyHeader, else the subject) are delivered in order, one at a time, those of
 // different keys in parallel.

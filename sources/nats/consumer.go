@@ -98,19 +98,18 @@ type plan struct {
 
 // ready finds the consumer, and makes it if it is missing.
 func (d durable) ready(ctx context.Context, subject string) (plan, error) {
-	p, err := d.plan(ctx, subject)
-	if err == nil {
-		p.consumer, err = d.make(ctx, p)
-	}
-	if errors.Is(err, jetstream.ErrConsumerExists) { // somebody else was faster
-		if p, err = d.plan(ctx, subject); err == nil {
+	for first := true; ; first = false {
+		p, err := d.plan(ctx, subject)
+		if err == nil {
 			p.consumer, err = d.make(ctx, p)
 		}
+		switch {
+		case err == nil:
+			return p, nil
+		case !first || !errors.Is(err, jetstream.ErrConsumerExists): // somebody else was faster
+			return plan{}, d.failed(err)
+		}
 	}
-	if err != nil {
-		return plan{}, d.failed(err)
-	}
-	return p, nil
 }
 
 // failed gives an error its class.

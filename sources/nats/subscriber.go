@@ -31,32 +31,25 @@ var _ message.Subscriber = (*Subscriber)(nil)
 func (c Config) flushTimeout() time.Duration { return max(2*time.Second, c.CloseTimeout) }
 
 // Subscriber delivers the messages of a JetStream stream through a durable consumer, at
-// least once: every message that is not acknowledged is redelivered. It is the source of
-// routes from NATS to the gateway. It survives server outages of any length, and Close
-// returns during one. Its methods are safe for concurrent use.
+// least once. It survives server outages of any length, and Close returns during one. Its
+// methods are safe for concurrent use.
 //
-// Messages of one key, which is the subject or a header (Config.KeyHeader), are delivered in
-// the order of the stream, one at a time: the next one after the ack of the one before. A
-// nacked message comes again, after a while that grows (Config.MaxNackDelay), before those
-// behind it. Messages of different keys are delivered side by side, up to Config.MaxInFlight. The
-// order holds while one subscription reads the consumer: to several, in one process or more,
-// the server hands out messages, whatever their keys. It holds from one subscription to the next
-// as well, if the first one could end; after a crash, what was open comes again after AckWait,
-// behind what is delivered meanwhile. What the server redelivers while it is held here does
-// not become another message.
+// Of one key, which is the subject or a header (Config.KeyHeader), a message follows the ack of
+// the one before. A nacked message comes again, after a while that grows (Config.MaxNackDelay),
+// before those behind it. Messages of different keys are delivered side by side. The order holds
+// while one subscription reads the consumer: to several, in one process or more, the server hands
+// out messages, whatever their keys. It holds from one subscription to the next as well, if the
+// first one could end; after a crash, what was open comes again after AckWait, behind what is
+// delivered meanwhile.
 //
 // What is read ahead is held and reported as in progress. Of a key of which nothing is acked
 // for 10 seconds no more than a sixteenth of it stays when it is full; the others go back to
-// the server, for AckWait at a time. Together they count against the consumer's
-// MaxAckPending, 100,000 unless the stream or the consumer says otherwise; from there on the
-// server has nothing more to give.
+// the server, for AckWait at a time, and count against the consumer's MaxAckPending, 100,000
+// unless the stream or the consumer says otherwise.
 //
-// A durable consumer that is missing is created, without a MaxDeliver. One that exists is
-// read as it is, whoever made it; only what a Subscriber made, which its metadata says, gets
-// a changed AckWait. Its BackOff is heeded. Subscribe refuses one that would lose messages or
-// cannot be read, with an error that matches [ErrConfig]: with MaxDeliver, because the server
-// drops a message after so many deliveries, without explicit acks, without payloads, with
-// another subject, with priority groups, or of the push kind.
+// A durable consumer that is missing is created. One that exists is read as it is, whoever made
+// it; only what a Subscriber made, which its metadata says, gets a changed AckWait. Subscribe
+// refuses one that would lose messages or cannot be read, with an error that matches [ErrConfig].
 //
 // A message without a UUID gets one derived from the stream, its sequence and its
 // timestamp, so that every delivery of the message has the same UUID.

@@ -4,6 +4,7 @@ package ids
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -57,16 +58,23 @@ func Check(ctx context.Context, set *farmdata.Set, known []farmdata.Device) []*f
 	}
 	clear(c.places)
 	for i := range set.Devices {
-		c.inDevice(&set.Devices[i])
+		c.inside("DVC", &set.Devices[i])
 	}
 	clear(c.places)
 	c.walk(&walk{checker: c}, objects.Root, set)
 	clear(c.places)
 	for i := range set.Tasks {
-		c.places["TSK"]++
-		c.zones(&set.Tasks[i])
+		c.inside("TSK", &set.Tasks[i])
 	}
 	return c.findings()
+}
+
+// inside checks the object IDs of a device, or the codes of treatment zones of a task, which only what is inside of it refers to.
+func (c *checker) inside(kind string, object any) {
+	w, before := &walk{checker: c, define: true, local: map[int]kinds{}}, maps.Clone(c.places)
+	c.walk(w, kind, object)
+	c.places, w.define = before, false
+	c.walk(w, kind, object)
 }
 
 // mistake is one kind of mistakes.
@@ -131,7 +139,42 @@ type walk struct {
 	objects.None
 	*checker
 	define bool
-	kind   string // of the object
+	kind   string        // of the object
+	local  map[int]kinds // of the objects inside of one, by number; nil: IDs of the whole set are checked
+}
+
+// locals are the numbers of objects that are local to a device or task, by kind and letter, and what it is called that has one twice. It is only read.
+var locals = map[string]string{
+	"DET B": "the object ID of an earlier one of its device", "DPD A": "the object ID of an earlier one of its device",
+	"DPT A": "the object ID of an earlier one of its device", "DVP A": "the object ID of an earlier one of its device", "TZN A": "the code of an earlier one of its task",
+}
+
+// localReferences are the attributes that refer to such numbers: what that object is, and its kinds. It is only read.
+var localReferences = map[string]struct {
+	name string
+	to   kinds
+}{
+	"DET F": {"parent", of("DET")}, "DOR A": {"object", of("DPD") | of("DPT")}, "DPD F": {"presentation", of("DVP")}, "DPT E": {"presentation", of("DVP")},
+	"TSK H": {"default zone", of("TZN")}, "TSK I": {"zone without a position", of("TZN")}, "TSK J": {"zone outside of the field", of("TZN")},
+}
+
+// Whole notes a number that is local to the device or task, or checks that the object is there that it refers to. An object ID of 0 is
+// none, and so is a code of -1.
+func (w *walk) Whole(letter string, n int64, use objects.Use) int64 {
+	attribute, number := w.kind+" "+letter, int(n)
+	none := n == 0 && use&objects.Optional == 0 || n < 0 && use&objects.Optional != 0
+	if w.local == nil || w.done() || none {
+		return n
+	}
+	if twice, defines := locals[attribute]; defines && w.define {
+		if w.local[number] != 0 {
+			w.find(farmdata.KindDuplicate, w.kind, w.kind+" with "+twice)
+		}
+		w.local[number] |= of(w.kind)
+	} else if to, refers := localReferences[attribute]; refers && !w.define {
+		w.resolved(w.kind, to.name, w.local[number], to.to)
+	}
+	return n
 }
 
 func (c *checker) walk(w *walk, kind string, object any) {
@@ -142,7 +185,7 @@ func (c *checker) walk(w *walk, kind string, object any) {
 
 // ID notes the ID of the object. Nothing can refer to one without.
 func (w *walk) ID(_ string, id *string) {
-	if !w.define || w.done() || *id == "" {
+	if w.local != nil || !w.define || w.done() || *id == "" {
 		return
 	}
 	owners, kind := w.ids[*id], of(w.kind)
@@ -157,7 +200,7 @@ func (w *walk) ID(_ string, id *string) {
 
 // Reference checks that what the object refers to is there. An empty one refers to nothing.
 func (w *walk) Reference(_, name, to string, id *string) {
-	if w.define || w.done() || *id == "" {
+	if w.local != nil || w.define || w.done() || *id == "" {
 		return
 	}
 	if to == objects.Any && !slices.ContainsFunc(withID, func(letters string) bool { return strings.HasPrefix(*id, letters) }) {
@@ -170,74 +213,5 @@ func (w *walk) Reference(_, name, to string, id *string) {
 func (w *walk) Parts(_ int, kind string, list objects.List) {
 	for i := range list.Len() {
 		w.walk(w, kind, list.At(i))
-	}
-}
-
-// inDevice checks the object IDs of a device. 0 is none.
-func (c *checker) inDevice(d *farmdata.Device) {
-	objects := map[int]kinds{}
-	define := func(kind string, id int) {
-		if c.places[kind]++; c.done() || id == 0 {
-			return
-		}
-		if objects[id] != 0 {
-			c.find(farmdata.KindDuplicate, kind, kind+" with the object ID of an earlier one of its device")
-		}
-		objects[id] |= of(kind)
-	}
-	elements, values, properties := c.places["DET"], c.places["DPD"], c.places["DPT"]
-	for _, o := range d.Elements {
-		define("DET", o.ObjectID)
-	}
-	for _, o := range d.ProcessData {
-		define("DPD", o.ObjectID)
-	}
-	for _, o := range d.Properties {
-		define("DPT", o.ObjectID)
-	}
-	for _, o := range d.Presentations {
-		define("DVP", o.ObjectID)
-	}
-	c.places["DET"], c.places["DPD"], c.places["DPT"] = elements, values, properties
-	refer := func(from, name string, id int, to kinds) {
-		if !c.done() && id != 0 {
-			c.resolved(from, name, objects[id], to)
-		}
-	}
-	for _, o := range d.Elements {
-		c.places["DET"]++
-		refer("DET", "parent", o.ParentObjectID, of("DET"))
-		for _, object := range o.Objects {
-			c.places["DOR"]++
-			refer("DOR", "object", object, of("DPD")|of("DPT"))
-		}
-	}
-	for _, o := range d.ProcessData {
-		c.places["DPD"]++
-		refer("DPD", "presentation", o.PresentationID, of("DVP"))
-	}
-	for _, o := range d.Properties {
-		c.places["DPT"]++
-		refer("DPT", "presentation", o.PresentationID, of("DVP"))
-	}
-}
-
-// zones checks the codes of the treatment zones of a task. -1 is none.
-func (c *checker) zones(t *farmdata.Task) {
-	codes := map[int]kinds{}
-	for _, z := range t.Zones {
-		c.places["TZN"]++
-		switch {
-		case c.done() || z.Code < 0:
-		case codes[z.Code] != 0:
-			c.find(farmdata.KindDuplicate, "TZN", "TZN with the code of an earlier one of its task")
-		default:
-			codes[z.Code] = of("TZN")
-		}
-	}
-	for i, code := range []int{t.DefaultZone, t.LostZone, t.OutsideZone} {
-		if !c.done() && code >= 0 {
-			c.resolved("TSK", []string{"default zone", "zone without a position", "zone outside of the field"}[i], codes[code], of("TZN"))
-		}
 	}
 }

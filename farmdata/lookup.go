@@ -102,71 +102,59 @@ type Mention struct {
 // only in its records what it has (Log.Columns), so it is not among them.
 func (s *Set) Mentions(ddis ...DDI) iter.Seq[Mention] {
 	return func(yield func(Mention) bool) {
-		tell := func(m Mention) bool {
-			return len(ddis) > 0 && !slices.Contains(ddis, m.DDI) || yield(m)
+		ended := false
+		tell := func(m Mention) {
+			if !ended && (len(ddis) == 0 || slices.Contains(ddis, m.DDI)) {
+				ended = !yield(m)
+			}
 		}
-		_ = s.describing(tell) && s.working(tell) && s.logging(tell)
+		s.describing(tell)
+		s.working(tell)
+		for _, log := range s.Logs {
+			for i := range log.Columns {
+				c := &log.Columns[i]
+				tell(Mention{DDI: c.DDI, Place: PlaceLog, TaskID: log.TaskID, DeviceID: c.DeviceID, ElementID: c.ElementID, Log: log.Name})
+			}
+		}
 	}
 }
 
-func (s *Set) describing(tell func(Mention) bool) bool {
+func (s *Set) describing(tell func(Mention)) {
 	for i := range s.Devices {
 		d := &s.Devices[i]
 		for _, p := range d.ProcessData {
-			if !tell(Mention{DDI: p.DDI, Place: PlaceProcessData, DeviceID: d.ID}) {
-				return false
-			}
+			tell(Mention{DDI: p.DDI, Place: PlaceProcessData, DeviceID: d.ID})
 		}
 		for _, p := range d.Properties {
-			if !tell(Mention{DDI: p.DDI, Place: PlaceProperty, DeviceID: d.ID}) {
-				return false
-			}
+			tell(Mention{DDI: p.DDI, Place: PlaceProperty, DeviceID: d.ID})
 		}
 	}
 	for _, p := range s.Products {
-		if p.DDI != 0 && !tell(Mention{DDI: p.DDI, Place: PlaceProduct, ProductID: p.ID}) {
-			return false
+		if p.DDI != 0 {
+			tell(Mention{DDI: p.DDI, Place: PlaceProduct, ProductID: p.ID})
 		}
 	}
-	return true
 }
 
-func (s *Set) working(tell func(Mention) bool) bool {
+func (s *Set) working(tell func(Mention)) {
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		for _, at := range t.Times {
 			for _, total := range at.Totals {
-				if !tell(Mention{DDI: total.DDI, Place: PlaceTotal, TaskID: t.ID, ElementID: total.ElementID}) {
-					return false
-				}
+				tell(Mention{DDI: total.DDI, Place: PlaceTotal, TaskID: t.ID, ElementID: total.ElementID})
 			}
 		}
 		for _, zone := range t.Zones {
 			for _, v := range zone.Values {
-				if !tell(Mention{DDI: v.DDI, Place: PlaceZone, TaskID: t.ID, ElementID: v.ElementID, ProductID: v.ProductID}) {
-					return false
-				}
+				tell(Mention{DDI: v.DDI, Place: PlaceZone, TaskID: t.ID, ElementID: v.ElementID, ProductID: v.ProductID})
 			}
 		}
 		for _, p := range t.Products {
-			if p.DDI != 0 && !tell(Mention{DDI: p.DDI, Place: PlaceAllocation, TaskID: t.ID, ElementID: p.ElementID, ProductID: p.ProductID}) {
-				return false
+			if p.DDI != 0 {
+				tell(Mention{DDI: p.DDI, Place: PlaceAllocation, TaskID: t.ID, ElementID: p.ElementID, ProductID: p.ProductID})
 			}
 		}
 	}
-	return true
-}
-
-func (s *Set) logging(tell func(Mention) bool) bool {
-	for _, log := range s.Logs {
-		for i := range log.Columns {
-			c := &log.Columns[i]
-			if !tell(Mention{DDI: c.DDI, Place: PlaceLog, TaskID: log.TaskID, DeviceID: c.DeviceID, ElementID: c.ElementID, Log: log.Name}) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // Machine is a machine of a set, and what it did.

@@ -30,44 +30,25 @@ func (f *fields) next() bool {
 	if len(f.rest) == 0 || f.bad {
 		return false
 	}
-	tag := f.varint()
-	f.number, f.wire = protowire.DecodeTag(tag)
-	if !f.number.IsValid() {
+	var size, n int
+	if f.number, f.wire, n = protowire.ConsumeTag(f.rest); n < 0 || !f.number.IsValid() {
 		f.bad = true
+		return false
 	}
-	switch f.wire {
+	switch f.rest = f.rest[n:]; f.wire {
 	case protowire.VarintType:
-		f.value = f.varint()
+		f.value, size = protowire.ConsumeVarint(f.rest)
 	case protowire.Fixed64Type:
-		if v, n := protowire.ConsumeFixed64(f.rest); n < 0 {
-			f.bad = true
-		} else {
-			f.value, f.rest = v, f.rest[n:]
-		}
+		f.value, size = protowire.ConsumeFixed64(f.rest)
 	case protowire.BytesType:
-		if n := f.varint(); n > uint64(len(f.rest)) {
-			f.bad = true
-		} else {
-			f.body, f.rest = f.rest[:n], f.rest[n:]
-		}
+		f.body, size = protowire.ConsumeBytes(f.rest)
 	default:
-		if n := protowire.ConsumeFieldValue(f.number, f.wire, f.rest); n < 0 {
-			f.bad = true
-		} else {
-			f.rest = f.rest[n:]
-		}
+		size = protowire.ConsumeFieldValue(f.number, f.wire, f.rest)
+	}
+	if f.bad = size < 0; !f.bad {
+		f.rest = f.rest[size:]
 	}
 	return !f.bad
-}
-
-// varint consumes a number.
-func (f *fields) varint() uint64 {
-	n, end := varint(f.rest, 0)
-	if f.bad = f.bad || end > len(f.rest); f.bad {
-		return 0
-	}
-	f.rest = f.rest[end:]
-	return n
 }
 
 // timestamp is a google.protobuf.Timestamp.
@@ -143,47 +124,36 @@ const statusUnknown = 15
 // decodePosition decodes a Position or a GPSEntry. It returns false for what is malformed, and a finding for what
 // cannot be taken.
 func decodePosition(b []byte, p *farmdata.Position, gps *timestamp) (finding *farmdata.Finding, ok bool) {
+	const double, integer = protowire.Number(protowire.Fixed64Type), protowire.Number(protowire.VarintType)
 	status := uint32(p.Status)
 	f := fields{rest: b}
 	for f.next() {
-		known := f.number == extension
-		switch v := math.Float64frombits(f.value); {
-		case f.wire == protowire.Fixed64Type:
-			known = true
-			switch f.number {
-			case 1:
-				p.North = v
-			case 2:
-				p.East = v
-			case 5:
-				p.PDOP = v
-			case 6:
-				p.HDOP = v
-			default:
-				known = false
-			}
-		case f.wire == protowire.VarintType:
-			known = true
-			switch f.number {
-			case 3:
-				p.Up = protowire.DecodeZigZag(f.value)
-			case 4:
-				status = uint32(f.value)
-			case 7:
-				p.Satellites = int(uint32(f.value))
-			case 9:
-				p.FieldStatus = uint8(min(f.value, math.MaxUint8))
-			default:
-				known = false
-			}
-		case f.wire == protowire.BytesType && f.number == 8:
-			known = true
+		v := math.Float64frombits(f.value)
+		switch f.number<<3 | protowire.Number(f.wire) {
+		case 1<<3 | double:
+			p.North = v
+		case 2<<3 | double:
+			p.East = v
+		case 3<<3 | integer:
+			p.Up = protowire.DecodeZigZag(f.value)
+		case 4<<3 | integer:
+			status = uint32(f.value)
+		case 5<<3 | double:
+			p.PDOP = v
+		case 6<<3 | double:
+			p.HDOP = v
+		case 7<<3 | integer:
+			p.Satellites = int(uint32(f.value))
+		case 8<<3 | protowire.Number(protowire.BytesType):
 			if !gps.decode(f.body) {
 				return nil, false
 			}
-		}
-		if !known && finding == nil {
-			finding = undescribed()
+		case 9<<3 | integer:
+			p.FieldStatus = uint8(min(f.value, math.MaxUint8))
+		default:
+			if finding == nil && (f.number != extension || f.wire == protowire.Fixed64Type || f.wire == protowire.VarintType) {
+				finding = undescribed()
+			}
 		}
 	}
 	if p.Status = uint8(status); status > math.MaxUint8 {

@@ -147,20 +147,15 @@ func (r *reader) gather(s section, number protowire.Number, left *int64, big fun
 			}
 		case f.end()-f.start > *left:
 			err = damaged(farmdata.KindLimit, f.start, "message larger than the limit allows", nil)
-		case f.wire == protowire.BytesType:
-			*left -= f.end() - f.start
-			rest = protowire.AppendTag(rest, f.number, f.wire)
-			rest = protowire.AppendVarint(rest, uint64(f.length))
-			rest, err = w.read(f, rest)
 		default:
-			*left -= f.end() - f.start
-			rest = slices.Grow(rest, 16)
-			number := make([]byte, f.length)
-			rest = protowire.AppendTag(rest, f.number, f.wire)
-			if _, err = s.r.ReadAt(number, f.body); err == nil || errors.Is(err, io.EOF) {
-				err = nil
+			size, before := f.end()-f.start, len(rest)
+			*left -= size
+			if err = w.skip(f); err == nil {
+				rest = append(rest, make([]byte, size)...)
+				if _, err = s.r.ReadAt(rest[before:], f.start); errors.Is(err, io.EOF) { // behind the field
+					err = nil
+				}
 			}
-			rest = append(rest, number...)
 		}
 		var finding *farmdata.Finding
 		if errors.As(err, &finding) {

@@ -86,21 +86,20 @@ func (w *walker) next() (field, error) {
 }
 
 func (w *walker) varint(start int64) (uint64, error) {
-	n := uint64(0)
-	for i := range 10 {
-		if w.at >= w.end {
-			return 0, damaged(farmdata.KindCut, start, "the message ends inside of a field", nil)
-		}
-		c, err := w.in.ReadByte()
-		if err != nil {
-			return 0, damaged(farmdata.KindUnreadable, w.at, "", unexpected(err))
-		}
-		w.at++
-		if n |= uint64(c&0x7F) << (7 * i); c < 0x80 && (i < 9 || c <= 1) {
-			return n, nil
-		}
+	const longest = 10
+	b, err := w.in.Peek(int(min(longest, w.end-w.at)))
+	n, size := protowire.ConsumeVarint(b)
+	switch {
+	case size >= 0:
+		_, _ = w.in.Discard(size) // which is there
+		w.at += int64(size)
+		return n, nil
+	case len(b) == longest:
+		return 0, damaged(farmdata.KindSyntax, start, "number of more than 64 bits", nil)
+	case err != nil:
+		return 0, damaged(farmdata.KindUnreadable, w.at+int64(len(b)), "", unexpected(err))
 	}
-	return 0, damaged(farmdata.KindSyntax, start, "number of more than 64 bits", nil)
+	return 0, damaged(farmdata.KindCut, start, "the message ends inside of a field", nil)
 }
 
 // skip goes behind the body of a field.

@@ -34,43 +34,34 @@ func positionHeader(e *element) positionLayout {
 	if e == nil {
 		return h
 	}
-	part := func(name string, size int, has farmdata.PositionField, constant func() bool) (offset int) {
+	part := func(name string, size int, has farmdata.PositionField, constant bool) (offset int) {
 		value, there := e.lookup(name)
-		switch {
-		case !there:
+		recorded := there && value == ""
+		if recorded || constant {
+			h.fixed.Has |= has
+		}
+		if !recorded {
 			return 0
-		case value == "":
-			h.fixed.Has |= has
-			h.length += size
-			return h.length - size
-		case constant():
-			h.fixed.Has |= has
 		}
-		return 0
+		h.length += size
+		return h.length - size
 	}
-	float := func(name string, to *float64) func() bool {
-		return func() (ok bool) {
-			*to, ok = e.float(name)
-			return ok
-		}
-	}
-	whole := func(name string, low, high int64, set func(int64)) func() bool {
-		return func() bool {
-			n, ok := e.whole(name, low, high)
-			set(n)
-			return ok
-		}
-	}
-	h.north = part("A", 4, farmdata.HasNorth, float("A", &h.fixed.North))
-	h.east = part("B", 4, farmdata.HasEast, float("B", &h.fixed.East))
-	h.up = part("C", 4, farmdata.HasUp, whole("C", math.MinInt64, math.MaxInt64, func(n int64) { h.fixed.Up = n }))
-	h.status = part("D", 1, farmdata.HasStatus, whole("D", 0, math.MaxUint8, func(n int64) { h.fixed.Status = uint8(n) }))
-	h.pdop = part("E", 2, farmdata.HasPDOP, float("E", &h.fixed.PDOP))
-	h.hdop = part("F", 2, farmdata.HasHDOP, float("F", &h.fixed.HDOP))
-	h.satellites = part("G", 1, farmdata.HasSatellites, whole("G", 0, math.MaxUint8, func(n int64) { h.fixed.Satellites = int(n) }))
-	unused := func() bool { return false }
-	h.milliseconds = part("H", 4, 0, unused)
-	h.days = part("I", 2, 0, unused)
+	p := &h.fixed
+	north, hasNorth := e.float("A")
+	p.North, h.north = north, part("A", 4, farmdata.HasNorth, hasNorth)
+	east, hasEast := e.float("B")
+	p.East, h.east = east, part("B", 4, farmdata.HasEast, hasEast)
+	up, hasUp := e.whole("C", math.MinInt64, math.MaxInt64)
+	p.Up, h.up = up, part("C", 4, farmdata.HasUp, hasUp)
+	status, hasStatus := e.whole("D", 0, math.MaxUint8)
+	p.Status, h.status = uint8(status), part("D", 1, farmdata.HasStatus, hasStatus)
+	pdop, hasPDOP := e.float("E")
+	p.PDOP, h.pdop = pdop, part("E", 2, farmdata.HasPDOP, hasPDOP)
+	hdop, hasHDOP := e.float("F")
+	p.HDOP, h.hdop = hdop, part("F", 2, farmdata.HasHDOP, hasHDOP)
+	satellites, hasSatellites := e.whole("G", 0, math.MaxUint8)
+	p.Satellites, h.satellites = int(satellites), part("G", 1, farmdata.HasSatellites, hasSatellites)
+	h.milliseconds, h.days = part("H", 4, 0, false), part("I", 2, 0, false)
 	for _, pair := range [][2]string{{"A", "B"}, {"B", "A"}, {"H", "I"}, {"I", "H"}} {
 		_, has := e.lookup(pair[0])
 		if _, other := e.lookup(pair[1]); has && !other {

@@ -2,7 +2,6 @@ package geo
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/internal/columns"
@@ -35,28 +34,13 @@ func (w *Writer) Points(log *farmdata.Log) error {
 		w.integer(record.Number)
 		w.raw(`,"time":`)
 		w.text(record.Stamp.String())
-		if at.Has&farmdata.HasUp != 0 {
-			w.raw(`,"up":`)
-			w.number(float64(at.Up) / 1000)
-		}
-		if at.Has&farmdata.HasStatus != 0 {
-			w.raw(`,"status":` + strconv.Itoa(int(at.Status)))
-		}
-		if at.Has&farmdata.HasPDOP != 0 {
-			w.raw(`,"pdop":`)
-			w.number(at.PDOP)
-		}
-		if at.Has&farmdata.HasHDOP != 0 {
-			w.raw(`,"hdop":`)
-			w.number(at.HDOP)
-		}
-		if at.Has&farmdata.HasSatellites != 0 {
-			w.raw(`,"satellites":`)
-			w.integer(int64(at.Satellites))
-		}
-		if at.Has&farmdata.HasFieldStatus != 0 {
-			w.raw(`,"field_status":`)
-			w.integer(int64(at.FieldStatus))
+		for _, part := range columns.Receiver {
+			if at.Has&part.Has != 0 {
+				w.raw(`,"`)
+				w.raw(part.Name)
+				w.raw(`":`)
+				w.number(part.Value(&record.Position))
+			}
 		}
 		p.record(record)
 		w.raw("}}")

@@ -18,7 +18,8 @@ type points struct {
 	*table
 	keys *geo.Keys
 	// There are many rows, so their columns are looked up once.
-	numbers, times, utcs, up, status, pdop, hdop, satellites, inField *column
+	numbers, times, utcs *column
+	receiver             []*column // of columns.Receiver
 }
 
 // writePoints writes a row for each record of logs that has a valid position.
@@ -31,17 +32,21 @@ func writePoints(w io.Writer, logs []*farmdata.Log, cfg Config) error {
 	timestamp := func(adjusted bool) parquet.Node { return parquet.TimestampAdjusted(parquet.Microsecond, adjusted) }
 	fields := parquet.Group{
 		"log": text(), "task": text(), "record": parquet.Int(64), "time": parquet.Optional(timestamp(!local)), "utc": parquet.Optional(timestamp(true)),
-		"up": optionalDouble(), "status": parquet.Optional(parquet.Int(32)),
-		"pdop": optionalDouble(), "hdop": optionalDouble(), "satellites": parquet.Optional(parquet.Int(32)), "field_status": parquet.Optional(parquet.Int(32)),
+	}
+	for _, part := range columns.Receiver {
+		if fields[part.Name] = optionalDouble(); part.Whole {
+			fields[part.Name] = parquet.Optional(parquet.Int(32))
+		}
 	}
 	addValues(fields, keys)
 	t, err := newTable(w, fields, cfg)
 	if err != nil {
 		return err
 	}
-	p := points{table: t, keys: keys}
-	p.numbers, p.times, p.utcs, p.up, p.status = p.columns["record"], p.columns["time"], p.columns["utc"], p.columns["up"], p.columns["status"]
-	p.pdop, p.hdop, p.satellites, p.inField = p.columns["pdop"], p.columns["hdop"], p.columns["satellites"], p.columns["field_status"]
+	p := points{table: t, keys: keys, numbers: t.columns["record"], times: t.columns["time"], utcs: t.columns["utc"]}
+	for _, part := range columns.Receiver {
+		p.receiver = append(p.receiver, t.columns[part.Name])
+	}
 	for _, log := range logs {
 		if err := p.log(log); err != nil {
 			return err
@@ -113,7 +118,15 @@ func (p *points) log(log *farmdata.Log) error {
 		p.put(p.numbers, parquet.Int64Value(record.Number))
 		p.putTime(p.times, record.Stamp.Wall)
 		p.putTime(p.utcs, record.Stamp.UTC)
-		p.putReceiver(&at)
+		for i, part := range columns.Receiver {
+			switch value := part.Value(&record.Position); {
+			case at.Has&part.Has == 0:
+			case part.Whole:
+				p.put(p.receiver[i], parquet.Int32Value(int32(int64(value))))
+			default:
+				p.put(p.receiver[i], parquet.DoubleValue(value))
+			}
+		}
 		for i, v := range record.Values {
 			p.putValue(values.At(i, v.Column), v)
 		}
@@ -122,28 +135,6 @@ func (p *points) log(log *farmdata.Log) error {
 		}
 	}
 	return nil
-}
-
-// putReceiver puts what the receiver says about a position.
-func (p *points) putReceiver(at *farmdata.Position) {
-	if at.Has&farmdata.HasUp != 0 {
-		p.put(p.up, parquet.DoubleValue(float64(at.Up)/1000))
-	}
-	if at.Has&farmdata.HasStatus != 0 {
-		p.put(p.status, parquet.Int32Value(int32(at.Status)))
-	}
-	if at.Has&farmdata.HasPDOP != 0 {
-		p.put(p.pdop, parquet.DoubleValue(at.PDOP))
-	}
-	if at.Has&farmdata.HasHDOP != 0 {
-		p.put(p.hdop, parquet.DoubleValue(at.HDOP))
-	}
-	if at.Has&farmdata.HasSatellites != 0 {
-		p.put(p.satellites, parquet.Int32Value(int32(at.Satellites)))
-	}
-	if at.Has&farmdata.HasFieldStatus != 0 {
-		p.put(p.inField, parquet.Int32Value(int32(at.FieldStatus)))
-	}
 }
 
 // cell is where the values of a column go.

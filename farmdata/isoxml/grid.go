@@ -144,17 +144,16 @@ func cells(f file, grid *farmdata.Grid, zones map[int]farmdata.PrescribedZone, l
 		}
 		total := grid.Rows * grid.Cols
 		for number := range total {
-			s.fill(size)
-			if s.end-s.start < size {
+			if s.fill(size); len(s.next) < size {
 				finding := s.ended(number)
 				if finding == nil || finding.Kind == farmdata.KindEmpty { // a proper end, too early
-					finding = &farmdata.Finding{Kind: farmdata.KindCut, File: f.path, Offset: s.offset(), Record: number, Detail: "the file ends before the grid"}
+					finding = &farmdata.Finding{Kind: farmdata.KindCut, File: f.path, Offset: s.offset, Record: number, Detail: "the file ends before the grid"}
 				}
 				yield(nil, finding)
 				return
 			}
-			data := s.buf[s.start : s.start+size]
-			s.start += size
+			data := s.next[:size]
+			s.skip(size)
 			if cell.Col++; cell.Col == grid.Cols {
 				cell.Row, cell.Col = cell.Row+1, 0
 			}
@@ -168,7 +167,7 @@ func cells(f file, grid *farmdata.Grid, zones map[int]farmdata.PrescribedZone, l
 				cell.Values, cell.Products = zone.Amounts, zone.Products
 				if !there && !told {
 					told = true
-					finding := &farmdata.Finding{Kind: farmdata.KindReference, File: f.path, Offset: s.offset() - int64(size), Record: number,
+					finding := &farmdata.Finding{Kind: farmdata.KindReference, File: f.path, Offset: s.offset - int64(size), Record: number,
 						Detail: "zone of a cell that its task does not have, here and maybe in later cells"}
 					if !yield(nil, finding) {
 						return
@@ -179,8 +178,8 @@ func cells(f file, grid *farmdata.Grid, zones map[int]farmdata.PrescribedZone, l
 				return
 			}
 		}
-		if s.fill(1); s.end > s.start {
-			yield(nil, &farmdata.Finding{Kind: farmdata.KindSurplus, File: f.path, Offset: s.offset(), Record: -1, Detail: "bytes behind the last cell"})
+		if s.fill(1); len(s.next) > 0 {
+			yield(nil, &farmdata.Finding{Kind: farmdata.KindSurplus, File: f.path, Offset: s.offset, Record: -1, Detail: "bytes behind the last cell"})
 		} else if finding := s.ended(total); finding != nil {
 			yield(nil, finding)
 		}

@@ -126,27 +126,17 @@ func (t *text) encoding(head []byte, all func() bool) (enc encoding.Encoding, ma
 
 // isUTF8 reports whether r is UTF-8 as far as it can be read, and not only ASCII.
 func isUTF8(r io.Reader) (more bool) {
-	buffer, kept := make([]byte, 32<<10), 0
-	for {
-		n, err := r.Read(buffer[kept:])
-		b := buffer[:kept+n]
-		end := len(b)
-		for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
-			if last := b[len(b)-i:]; utf8.RuneStart(last[0]) {
-				if !utf8.FullRune(last) {
-					end -= i
-				}
-				break
-			}
-		}
-		if !utf8.Valid(b[:end]) {
-			return false
-		}
-		more = more || utf8.RuneCount(b[:end]) < end
+	for in := bufio.NewReaderSize(r, 32<<10); ; {
+		c, size, err := in.ReadRune()
 		if err != nil {
 			return more
 		}
-		kept = copy(buffer, b[end:])
+		if c == utf8.RuneError && size == 1 {
+			_ = in.UnreadRune()
+			rest, _ := in.Peek(utf8.UTFMax)
+			return more && !utf8.FullRune(rest) // it ends inside of a character
+		}
+		more = more || size > 1
 	}
 }
 
@@ -212,31 +202,23 @@ func (t *text) Read(p []byte) (int, error) {
 
 // resume goes to the next tag after what was malformed; that of a comment is behind it.
 func (t *text) resume() {
-	if t.state == inComment {
-		t.out = nil
-		for t.state == inComment {
-			b, err := t.in.ReadByte()
-			if err != nil {
-				t.err = err
-				return
-			}
-			t.offset++
-			t.step(rune(b))
-		}
-		return
-	}
-	if t.last == '<' {
+	comment := t.state == inComment
+	if !comment && t.last == '<' {
 		t.out, t.offset = append([]byte{'<'}, t.out...), t.offset-1
 		return
 	}
-	t.state, t.out = inContent, nil
-	for {
+	if t.out = nil; !comment {
+		t.state = inContent
+	}
+	for !comment || t.state == inComment {
 		b, err := t.in.ReadByte()
-		if err != nil {
+		switch {
+		case err != nil:
 			t.err = err
 			return
-		}
-		if b == '<' {
+		case comment:
+			t.step(rune(b))
+		case b == '<':
 			_ = t.in.UnreadByte()
 			return
 		}

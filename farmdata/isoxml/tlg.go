@@ -206,16 +206,16 @@ func records(f file, h header, limit int64, maxFindings int) iter.Seq2[*farmdata
 		told := 0
 		for number := int64(0); ; number++ {
 			s.fill(maxRecord)
-			length, finding := d.decode(s.buf[s.start:s.end])
+			length, finding := d.decode(s.next)
 			if length == 0 { // not a whole record
 				if finding == nil {
 					finding = s.ended(number)
-					if finding == nil && s.offset() < h.length {
-						finding = &farmdata.Finding{Kind: farmdata.KindCut, File: f.path, Offset: s.offset(), Record: number,
+					if finding == nil && s.offset < h.length {
+						finding = &farmdata.Finding{Kind: farmdata.KindCut, File: f.path, Offset: s.offset, Record: number,
 							Detail: "the file is shorter than its task says"}
 					}
 				} else {
-					finding.File, finding.Offset, finding.Record = f.path, s.offset()+finding.Offset, number
+					finding.File, finding.Offset, finding.Record = f.path, s.offset+finding.Offset, number
 				}
 				if finding != nil {
 					yield(nil, finding)
@@ -223,7 +223,7 @@ func records(f file, h header, limit int64, maxFindings int) iter.Seq2[*farmdata
 				return
 			}
 			if finding != nil && told <= maxFindings {
-				finding.File, finding.Offset, finding.Record = f.path, s.offset()+finding.Offset, number
+				finding.File, finding.Offset, finding.Record = f.path, s.offset+finding.Offset, number
 				if told++; told > maxFindings {
 					finding = &farmdata.Finding{Kind: farmdata.KindLimit, File: f.path, Offset: -1, Record: number, Detail: "more findings than the limit allows"}
 				}
@@ -231,7 +231,7 @@ func records(f file, h header, limit int64, maxFindings int) iter.Seq2[*farmdata
 					return
 				}
 			}
-			s.start += length
+			s.skip(length)
 			d.record.Number = number
 			if !yield(&d.record, nil) {
 				return

@@ -3,6 +3,7 @@ package isoxml
 import (
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/agrimill/agrimill/farmdata"
 )
@@ -48,19 +49,17 @@ func differs(place string, a, b reflect.Value) string {
 }
 
 func differsInside(place string, a, b reflect.Value) string {
-	if place != "" {
-		place += "."
-	}
 	for i := range a.NumField() {
 		name := a.Type().Field(i).Name
 		field := a.Type().Name() + "." + name
 		if uncompared[field] || implied[field] && a.Field(i).Len() == 0 {
 			continue
 		}
-		if a.Type().Field(i).Anonymous {
-			name = ""
+		inside := place
+		if !a.Type().Field(i).Anonymous {
+			inside = strings.TrimPrefix(place+"."+name, ".")
 		}
-		if at := differs(place+name, a.Field(i), b.Field(i)); at != "" {
+		if at := differs(inside, a.Field(i), b.Field(i)); at != "" {
 			return at
 		}
 	}

@@ -228,6 +228,7 @@ func TestWriteRefuses(t *testing.T) {
 		want   string
 	}{
 		"spaces around":        {func(s *farmdata.Set) { s.Customers[0].LastName = " x" }, "Customers[0].LastName"},
+		"part of an address":   {func(s *farmdata.Set) { s.Customers[0].City = "\xff" }, "Customers[0].City"},
 		"no UTF-8":             {func(s *farmdata.Set) { s.Customers[0].LastName = "\xff" }, "Customers[0].LastName"},
 		"control character":    {func(s *farmdata.Set) { s.Fields[0].Designator = "a\x01b" }, "Fields[0].Designator"},
 		"text of a megabyte":   {func(s *farmdata.Set) { s.Farms[0].Designator = strings.Repeat("x", 2<<20) }, "cannot be written"},

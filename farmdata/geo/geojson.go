@@ -28,7 +28,6 @@ type Writer struct {
 	told     map[*farmdata.Task]bool // that have been asked for zones without a place
 	features int
 	closed   bool
-	buffer   []byte
 }
 
 // NewWriter returns a Writer that writes to w. An error of w comes from the call that
@@ -162,7 +161,7 @@ func (w *Writer) Field(field *farmdata.Field) error {
 	w.string(field.Designator)
 	w.raw(`,"area":`)
 	if field.Area > 0 {
-		w.raw(strconv.FormatInt(field.Area, 10))
+		w.integer(field.Area)
 	} else {
 		w.raw("null")
 	}
@@ -230,14 +229,12 @@ func (w *Writer) comma(i int) {
 }
 
 func (w *Writer) string(s string) {
-	w.buffer = appendString(w.buffer[:0], s)
-	_, _ = w.w.Write(w.buffer)
+	_, _ = w.w.Write(appendString(w.w.AvailableBuffer(), s))
 }
 
 // text writes null for a text that is empty.
 func (w *Writer) text(s string) {
-	w.buffer = appendText(w.buffer[:0], s)
-	_, _ = w.w.Write(w.buffer)
+	_, _ = w.w.Write(appendText(w.w.AvailableBuffer(), s))
 }
 
 // appendString appends a text as JSON.
@@ -253,8 +250,7 @@ func appendString(b []byte, s string) []byte {
 }
 
 func (w *Writer) integer(n int64) {
-	w.buffer = strconv.AppendInt(w.buffer[:0], n, 10)
-	_, _ = w.w.Write(w.buffer)
+	_, _ = w.w.Write(strconv.AppendInt(w.w.AvailableBuffer(), n, 10))
 }
 
 func (w *Writer) number(f float64) {

@@ -27,6 +27,13 @@ func filled(parts string, times int) func(testing.TB) []byte {
 	}
 }
 
+// counted is TaskData of a part many times, each with its number.
+func counted(before string, times int, format, after string) func(testing.TB) []byte {
+	return func(t testing.TB) []byte {
+		return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+before+numbered(times, format)+after+"</ISO11783_TaskData>")
+	}
+}
+
 // headers are so many logs with a header each.
 func headers(n int, xml, bin string) (files []string) {
 	for i := range n {
@@ -101,24 +108,14 @@ func taskDataBombs() []Bomb {
 		}, ""},
 		{"tasks", filled("<TSK/>", 480_000), "memory"},
 		{"tasks that name logs", filled(`<TSK><TLG A="TLG00001"/></TSK>`, 240_000), "memory"},
-		{"names of logs", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData><TSK>"+numbered(400_000, `<TLG A="TLG%d"/>`)+"</TSK></ISO11783_TaskData>")
-		}, "memory"},
+		{"names of logs", counted("<TSK>", 400_000, `<TLG A="TLG%d"/>`, "</TSK>"), "memory"},
 		{"points", filled(`<PNT/>`, 490_000), ""},
 		{"fields of a point", filled(`<PFD><PLN><LSG><PNT C="1" D="1"/></LSG></PLN></PFD>`, 120_000), "memory"},
 		{"elements", filled("<X/>", 700_000), "more elements than"},
-		{"elements of many names", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(450_000, "<X%d/>")+"</ISO11783_TaskData>")
-		}, "of other names"},
-		{"IDs", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData><PFD>"+numbered(480_000, `<PNT C="1" D="1" G="PNT%d"/>`)+"</PFD></ISO11783_TaskData>")
-		}, ""},
-		{"references to nothing", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(200_000, `<FRM A="FRM1" I="CTR%d"/>`)+"</ISO11783_TaskData>")
-		}, "is not there"},
-		{"many references to nothing", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(480_000, `<FRM A="FRM1" I="CTR%d"/>`)+"</ISO11783_TaskData>")
-		}, "memory"},
+		{"elements of many names", counted("", 450_000, "<X%d/>", ""), "of other names"},
+		{"IDs", counted("<PFD>", 480_000, `<PNT C="1" D="1" G="PNT%d"/>`, "</PFD>"), ""},
+		{"references to nothing", counted("", 200_000, `<FRM A="FRM1" I="CTR%d"/>`, ""), "is not there"},
+		{"many references to nothing", counted("", 480_000, `<FRM A="FRM1" I="CTR%d"/>`, ""), "memory"},
 		{"text", filled("x", 1<<25), "more XML than"},
 		{"attributes", filled("<CTR "+strings.Repeat(`a="" `, 200_000)+"/>", 30), ""},
 		{"long names", filled(`<CTR A="`+strings.Repeat("x", 1000_000)+`"/>`, 33), ""},
@@ -137,9 +134,7 @@ func taskDataBombs() []Bomb {
 			}
 			return Zip(t, files...)
 		}, ""},
-		{"farms", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(70_000, `<FRM A="FRM%[1]d" B="name%[1]d"/>`)+"</ISO11783_TaskData>")
-		}, ""},
+		{"farms", counted("", 70_000, `<FRM A="FRM%[1]d" B="name%[1]d"/>`, ""), ""},
 		{"totals of device elements", func(t testing.TB) []byte {
 			return Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><DVC A="DVC1">`+numbered(12_000, `<DET A="DET%[1]d" B="1%[1]d" C="1" E="0" F="1%[1]d"/>`)+
 				`</DVC><TSK A="TSK1" G="4"><TIM A="2026-05-01T08:00:00" D="4">`+numbered(12_000, `<DLV A="0051" B="1" C="DET%d"/>`)+`</TIM></TSK></ISO11783_TaskData>`)
@@ -214,9 +209,9 @@ func gridBombs() []Bomb {
 			grids := strings.Repeat(`<GRD A="1" B="1" C="1" D="1" E="1" F="1" G="GRD00001" I="1"/>`, 20_000) + numbered(50_000, `<GRD A="1" B="1" C="1" D="1" E="1" F="1" G="GRD00001" I="2" J="%d"/>`)
 			return Zip(t, "GRD00001.BIN", "xxxx", "TASKDATA.XML", "<ISO11783_TaskData>"+numbered(50_000, `<VPN A="VPN%d" C="1"/>`)+"<TSK>"+zones+grids+"</TSK></ISO11783_TaskData>")
 		}, ""},
-		{"treatment zones with polygons and ever other values", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", "<ISO11783_TaskData><TSK>"+numbered(60_000, `<TZN A="%[1]d"><PDV A="0001" B="1" C="PDT%[1]d" D="DET%[1]d"/><PLN><LSG A="1"><PNT C="1" D="1"/><PNT C="2" D="1"/><PNT C="2" D="2"/></LSG></PLN></TZN>`)+"</TSK></ISO11783_TaskData>")
-		}, ""},
+		{"treatment zones with polygons and ever other values", counted("<TSK>", 60_000,
+			`<TZN A="%[1]d"><PDV A="0001" B="1" C="PDT%[1]d" D="DET%[1]d"/><PLN><LSG A="1"><PNT C="1" D="1"/><PNT C="2" D="1"/><PNT C="2" D="2"/></LSG></PLN></TZN>`,
+			"</TSK>"), ""},
 	}
 }
 
@@ -299,12 +294,9 @@ func RouteBombs() []Bomb {
 		{"holes in zigzags of many fields", holes(func(i, n int) (north, east float64) {
 			return 52 + float64(i%3)*0.6, 8 + float64(i)/float64(n)
 		}, 15_000, 9), ""},
-		{"a hole for each exterior", func(t testing.TB) []byte {
-			const rings = `<LSG A="1"><PNT A="2" C="52" D="8.%[1]d"/><PNT A="2" C="52" D="8.%[1]d1"/><PNT A="2" C="53" D="8.%[1]d1"/></LSG><LSG A="2"><PNT A="2" C="52.1" D="8"/><PNT A="2" C="52.2" D="8"/><PNT A="2" C="52.2" D="8.1"/></LSG>`
-			return Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><PFD A="PFD1"><PLN A="1">`+numbered(60_000, rings)+`</PLN></PFD></ISO11783_TaskData>`)
-		}, ""},
-		{"fields of many points", func(t testing.TB) []byte {
-			return Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><PFD A="PFD1"><PLN A="1"><LSG A="1">`+numbered(400_000, `<PNT A="2" C="52.%06d" D="8"/>`)+`</LSG></PLN></PFD></ISO11783_TaskData>`)
-		}, ""},
+		{"a hole for each exterior", counted(`<PFD A="PFD1"><PLN A="1">`, 60_000,
+			`<LSG A="1"><PNT A="2" C="52" D="8.%[1]d"/><PNT A="2" C="52" D="8.%[1]d1"/><PNT A="2" C="53" D="8.%[1]d1"/></LSG>`+
+				`<LSG A="2"><PNT A="2" C="52.1" D="8"/><PNT A="2" C="52.2" D="8"/><PNT A="2" C="52.2" D="8.1"/></LSG>`, `</PLN></PFD>`), ""},
+		{"fields of many points", counted(`<PFD A="PFD1"><PLN A="1"><LSG A="1">`, 400_000, `<PNT A="2" C="52.%06d" D="8"/>`, `</LSG></PLN></PFD>`), ""},
 	}
 }

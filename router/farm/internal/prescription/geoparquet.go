@@ -18,11 +18,13 @@ import (
 // maxName is how many bytes the name of a field or product may have.
 const maxName = 1000
 
+var errGeoParquet = errors.New("it is GeoParquet that is damaged")
+
 // readGeoParquet reads the polygons of the primary geometry of a file, row by row.
 func readGeoParquet(ctx context.Context, payload []byte, m *maker) (err error) {
 	defer func() {
 		if recover() != nil { // the library does not expect all that damage can be
-			err = errors.New("it is GeoParquet that is damaged")
+			err = errGeoParquet
 		}
 	}()
 	if err := checkParquet(ctx, payload); err != nil {
@@ -30,7 +32,7 @@ func readGeoParquet(ctx context.Context, payload []byte, m *maker) (err error) {
 	}
 	file, err := parquet.OpenFile(bytes.NewReader(payload), int64(len(payload)), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 	if err != nil {
-		return errors.New("it is GeoParquet that is damaged")
+		return errGeoParquet
 	}
 	primary, err := primaryColumn(file)
 	if err != nil {
@@ -131,37 +133,25 @@ func (p *parquetMap) read(ctx context.Context, schema *parquet.Schema, group par
 
 // each calls f with each value of a column, which has to be one for each row.
 func each(ctx context.Context, chunk parquet.ColumnChunk, rows int, f func(parquet.Value) error) error {
-	pages := chunk.Pages()
-	defer pages.Close()
+	r := parquet.NewColumnChunkValueReader(chunk)
+	defer r.Close()
 	values, read := make([]parquet.Value, 64), 0
 	for {
-		page, err := pages.ReadPage()
-		if errors.Is(err, io.EOF) && read == rows {
+		n, err := r.ReadValues(values)
+		for _, v := range values[:n] {
+			if read++; read > rows {
+				return errGeoParquet
+			}
+			if err := f(v); err != nil {
+				return err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF) && read == rows:
 			return nil
-		}
-		if err != nil {
-			return errors.New("it is GeoParquet that is damaged")
-		}
-		for r := page.Values(); err == nil; {
-			var n int
-			n, err = r.ReadValues(values)
-			for _, v := range values[:n] {
-				if read++; read > rows {
-					return errors.New("it is GeoParquet that is damaged")
-				}
-				if err := f(v); err != nil {
-					return err
-				}
-			}
-			if n == 0 && err == nil {
-				err = io.ErrNoProgress
-			}
-		}
-		parquet.Release(page)
-		if !errors.Is(err, io.EOF) {
-			return errors.New("it is GeoParquet that is damaged")
-		}
-		if ctx.Err() != nil {
+		case err != nil:
+			return errGeoParquet
+		case ctx.Err() != nil:
 			return ctx.Err()
 		}
 	}

@@ -138,7 +138,6 @@ type Devices struct {
 
 	mu      sync.Mutex
 	waiting map[string]waitingTeamset
-	tenants map[string]int // how many of them wait
 
 	redescribed      atomic.Int64
 	without, several ratelog.Line
@@ -163,14 +162,14 @@ func NewDevices(config DevicesConfig) (*Devices, error) {
 	}
 	return &Devices{
 		config: config.WithDefaults(), parsed: fairlru.New[parsedKey, []farmdata.Device](maxParsed),
-		waiting: map[string]waitingTeamset{}, tenants: map[string]int{},
+		waiting: map[string]waitingTeamset{},
 	}, nil
 }
 
 // ReadOnly returns Devices with the same store, for whoever only shows messages: what takes a description does not
 // store it, and what takes a time log does not wait for one, and does without if the store cannot be asked.
 func (d *Devices) ReadOnly() *Devices {
-	return &Devices{config: d.config, readOnly: true, parsed: d.parsed, waiting: map[string]waitingTeamset{}, tenants: map[string]int{}}
+	return &Devices{config: d.config, readOnly: true, parsed: d.parsed, waiting: map[string]waitingTeamset{}}
 }
 
 // Waiting returns how many teamsets have time logs that wait for a description, or were
@@ -178,7 +177,7 @@ func (d *Devices) ReadOnly() *Devices {
 func (d *Devices) Waiting() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.sweep(time.Now())
+	d.sweep(time.Now(), "")
 	return len(d.waiting)
 }
 
@@ -354,14 +353,12 @@ func (d *Devices) await(msg *message.Message, team string) error {
 	d.mu.Lock()
 	one, waits := d.waiting[team]
 	if !waits {
-		d.sweep(now)
 		one = waitingTeamset{now, msg.Metadata[gateway.KeyTenantID]}
-		if len(d.waiting) >= maxWaiting || d.tenants[one.tenant] >= maxWaitingOfOne {
+		if d.sweep(now, one.tenant) >= maxWaitingOfOne || len(d.waiting) >= maxWaiting {
 			d.mu.Unlock()
 			return nil // others wait already, and their memory is bounded
 		}
 		d.waiting[team] = one
-		d.tenants[one.tenant]++
 	}
 	d.mu.Unlock()
 	waited := now.Sub(one.since)
@@ -388,32 +385,24 @@ func (d *Devices) await(msg *message.Message, team string) error {
 	return ErrNoDevices
 }
 
-// sweep forgets teamsets that may wait again. d.mu is held.
-func (d *Devices) sweep(now time.Time) {
+// sweep forgets teamsets that may wait again, and returns how many of a tenant still wait. d.mu is held.
+func (d *Devices) sweep(now time.Time, tenant string) (waiting int) {
 	for team, one := range d.waiting {
-		if now.Sub(one.since) > max(d.config.Wait, 0)+waitAgainAfter {
-			d.forget(team)
+		switch {
+		case now.Sub(one.since) > max(d.config.Wait, 0)+waitAgainAfter:
+			delete(d.waiting, team)
+		case one.tenant == tenant:
+			waiting++
 		}
 	}
+	return waiting
 }
 
 // arrived notes that a teamset has a description.
 func (d *Devices) arrived(team string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.forget(team)
-}
-
-// forget drops a teamset that waits, if it does. d.mu is held.
-func (d *Devices) forget(team string) {
-	one, waits := d.waiting[team]
-	if !waits {
-		return
-	}
 	delete(d.waiting, team)
-	if d.tenants[one.tenant]--; d.tenants[one.tenant] == 0 {
-		delete(d.tenants, one.tenant)
-	}
 }
 
 // fields adds what identifies the teamset to log fields.

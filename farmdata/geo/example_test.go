@@ -109,6 +109,6 @@ func ExampleRectangle() {
 func ExampleKeys() {
 	var keys geo.Keys
 	left, right := &farmdata.Column{DDI: 0x43, ElementID: "DET-1"}, &farmdata.Column{DDI: 0x43, ElementID: "DET-2"}
-	fmt.Println(keys.Name(left), keys.Name(right), keys.Name(left), len(keys.Columns()))
+	fmt.Println(keys.Name(left), keys.Name(right), keys.Name(left), len(keys.Descriptions()))
 	// Output: 0043_DET-1 0043_DET-2 0043_DET-1 2
 }

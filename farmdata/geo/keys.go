@@ -208,11 +208,3 @@ func (k *Keys) Descriptions() map[string]Description {
 	}
 	return list
 }
-
-// Columns are those that were named, in that order; of those with the same name the first one.
-func (k *Keys) Columns() (columns []*farmdata.Column) {
-	for _, n := range k.list {
-		columns = append(columns, n.column)
-	}
-	return columns
-}

@@ -135,12 +135,12 @@ func about(known *names.Directory, of names.Subject) (text string) {
 func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, known *names.Directory, blocks *int, noted *notes) error {
 	grid := p.Grid
 	g := Grid{Name: grid.Name, Tasks: []string{}, Type: grid.Type, Rows: grid.Rows, Cols: grid.Cols, Findings: []Finding{}}
-	var fields unique
+	var fields names.Unique
 	for _, task := range p.Tasks {
 		g.Tasks = append(g.Tasks, task.ID)
-		fields.add(task.FieldID)
+		fields.Add(task.FieldID)
 	}
-	g.Fields = append([]string{}, fields.list...)
+	g.Fields = append([]string{}, fields.List...)
 	if grid.Valid() {
 		south, north := corner(grid, 0, 0), corner(grid, grid.Rows, grid.Cols)
 		g.Box = g.Box.add(south).add(north)
@@ -177,7 +177,7 @@ func (s *Set) grid(ctx context.Context, p *farmdata.Prescription, known *names.D
 func (s *Set) zones(p *farmdata.Prescription, known *names.Directory) {
 	task := p.Tasks[0]
 	var shown *statistic // of what the picture has
-	var products unique
+	var products names.Unique
 	others := map[*farmdata.Column]bool{}
 	picture := rates{name: task.ID}
 	for _, zone := range p.Zones {
@@ -190,7 +190,7 @@ func (s *Set) zones(p *farmdata.Prescription, known *names.Directory) {
 			if c := shown.column; math.IsNaN(a.rate) && v.Column.DDI == c.DDI && v.Column.ElementID == c.ElementID && v.Column.Unit == c.Unit {
 				a.rate = v.Scaled()
 				shown.add(v)
-				products.add(cmp.Or(z.Values[i].Products...))
+				products.Add(cmp.Or(z.Values[i].Products...))
 			} else {
 				others[v.Column] = true
 			}
@@ -205,7 +205,7 @@ func (s *Set) zones(p *farmdata.Prescription, known *names.Directory) {
 	if shown != nil {
 		picture.Column, picture.more = shown.summary(), len(others)
 	}
-	picture.about = about(known, names.Subject{Tasks: p.Tasks, Products: products.list, Prescribed: true})
+	picture.about = about(known, names.Subject{Tasks: p.Tasks, Products: products.List, Prescribed: true})
 	s.rates = append(s.rates, picture)
 }
 
@@ -238,7 +238,7 @@ type prescribed struct {
 
 type amounts struct {
 	statistic
-	products unique
+	products names.Unique
 }
 
 // layout is what cells of the same zone have in common.
@@ -246,23 +246,6 @@ type layout struct {
 	zone   int
 	places []int   // in list
 	first  float64 // the value of the first column that the map has, in the last cell; NaN if there is none
-}
-
-// unique are texts, each once, none of them empty.
-type unique struct {
-	list  []string
-	known map[string]bool
-}
-
-func (u *unique) add(text string) {
-	if text == "" || u.known[text] {
-		return
-	}
-	if u.known == nil {
-		u.known = map[string]bool{}
-	}
-	u.known[text] = true
-	u.list = append(u.list, text)
 }
 
 // add counts the values of a cell, and returns that of the first column that the map has; NaN if there is none. Same means
@@ -299,7 +282,7 @@ func (p *prescribed) layout(cell *farmdata.Cell) *layout {
 		}
 		l.places = append(l.places, at)
 		if i < len(cell.Products) {
-			p.list[at].products.add(cell.Products[i])
+			p.list[at].products.Add(cell.Products[i])
 		}
 	}
 	return l
@@ -308,7 +291,7 @@ func (p *prescribed) layout(cell *farmdata.Cell) *layout {
 func (p *prescribed) summary() []Prescribed {
 	out := make([]Prescribed, 0, len(p.list))
 	for i := range p.list {
-		out = append(out, Prescribed{p.list[i].summary(), append([]string{}, p.list[i].products.list...)})
+		out = append(out, Prescribed{p.list[i].summary(), append([]string{}, p.list[i].products.List...)})
 	}
 	return out
 }

@@ -302,27 +302,22 @@ func (w *Writer) coordinates(at Coordinates) {
 	_, _ = w.w.Write(append(b, ']'))
 }
 
-func (w *Writer) ring(ring []Coordinates) {
+// list writes a list of JSON.
+func list[T any](w *Writer, items []T, write func(T)) {
 	w.raw("[")
-	for i, at := range ring {
+	for i, item := range items {
 		w.comma(i)
-		w.coordinates(at)
+		write(item)
 	}
 	w.raw("]")
 }
 
+func (w *Writer) ring(ring []Coordinates) { list(w, ring, w.coordinates) }
+
 func (w *Writer) multiPolygon(multi [][][]Coordinates) {
-	w.raw(`"geometry":{"type":"MultiPolygon","coordinates":[`)
-	for i, polygon := range multi {
-		w.comma(i)
-		w.raw("[")
-		for j, ring := range polygon {
-			w.comma(j)
-			w.ring(ring)
-		}
-		w.raw("]")
-	}
-	w.raw("]}")
+	w.raw(`"geometry":{"type":"MultiPolygon","coordinates":`)
+	list(w, multi, func(polygon [][]Coordinates) { list(w, polygon, w.ring) })
+	w.raw("}")
 }
 
 // property is a column of values on the map.

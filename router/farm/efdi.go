@@ -64,17 +64,15 @@ func (c EFDIConfig) Validate() error {
 
 // NewEFDI returns a transform for [router.Route.Transform] that makes EFDI of TaskData: of each set first a description of
 // its devices ([TypeDeviceDescription]), and then its logs ([TypeTimeLog]) in parts of bounded size, with
-// [KeySourceType], [KeyLog], [KeyTask] and [KeyPart]. They belong together by a teamset context ID that is made of the
+// [KeyLog], [KeyTask] and [KeyPart]. They belong together by a teamset context ID that is made of the
 // devices and of who received them: other devices have another one. A set without devices has no description, and its time logs
 // keep the teamset context ID of the message received. What EFDI has no room for is left out: see
 // [efdi.MarshalTaskData] and [efdi.WriteTimeLog]; tasks and fields are not part of a device description, so a set that has nothing else makes
 // no message.
 //
-// The same payload for the same endpoint makes the same messages with the same UUIDs; time logs of another Location or
-// PartBytes have others. Places of a log that cannot be read are counted in [KeyFindings] of its parts, what else cannot be read
-// of the set in that of the description. EFDI passes as it is, and so does a payload that cannot be read, or that has a record
-// of more than PartBytes, with [KeyReadable]. The error of NewEFDI
-// matches [ErrConfig]; the transform only fails if it cannot get a payload that is elsewhere.
+// Time logs of another Location or PartBytes have other UUIDs. Places of a log that cannot be read are counted in [KeyFindings] of its
+// parts, what else cannot be read of the set in that of the description. EFDI passes as it is, and so does a payload that has a record of
+// more than PartBytes, with [KeyReadable].
 func NewEFDI(config EFDIConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

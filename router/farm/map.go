@@ -93,11 +93,7 @@ func (c MapConfig) Validate() error {
 //
 // GeoJSON is one message for a set, of the type [TypeGeoJSON]. GeoParquet is a message for each layer of a set, and in the
 // layers points, grids and zones for each log, grid and task, of the type [TypeGeoParquet], with [KeyLayer]; their columns
-// differ. Both have a file name of their own and [KeySourceType], and the same
-// payload for the same endpoint makes the same messages with the same UUIDs. What there is nothing to show of makes no message. A payload that
-// cannot be read, or of which nothing can be read that the map shows, passes as it is, with [KeyReadable]; maps of one that can be
-// read in part have it, too. The error of NewMap matches [ErrConfig]; the transform only
-// fails if it cannot get a payload that is elsewhere.
+// differ. What there is nothing to show of makes no message; a payload of which nothing can be read that the map shows passes as it is.
 func NewMap(config MapConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

@@ -93,12 +93,8 @@ func (c RecordsConfig) Validate() error {
 //
 // Values are scaled and have the names of the columns in the header; each record has those that the log has once for all. A time without an offset is local to the machine.
 //
-// The same payload for the same endpoint makes the same messages with the same UUIDs. Metadata is that of the
-// message received, with the type [TypeRecords] and a file name of its own, and with [KeySourceType], [KeyLog], [KeyTask],
-// [KeyPart] and [KeyRecords]. Without an event type it has no context ID, which is that of a payload then. What has no logs
-// makes no message. A payload that cannot be read, or of which no record can be read, passes as it is, with [KeyReadable]; what is
-// made of one that can be read in part has it, too. The error of NewRecords matches [ErrConfig]; the transform
-// only fails if it cannot get a payload that is elsewhere.
+// They have the type [TypeRecords], and [KeyLog], [KeyTask], [KeyPart] and [KeyRecords]. What has no logs makes no message; a payload of
+// which no record can be read passes as it is.
 func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -120,9 +116,8 @@ func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
 }
 
 // NewSummary returns a transform for [router.Route.Transform] that makes a [content.Summary] as JSON of
-// TaskData and EFDI. It is one message of the type [TypeSummary], whose UUID is the same for the same payload for the same
-// endpoint, with [KeySourceType]. A payload that cannot be read, or whose summary would have more than [DefaultMaxOutput] bytes of texts, passes as it is, with [KeyReadable]. The error of NewSummary matches
-// [ErrConfig]; the transform only fails if it cannot get a payload that is elsewhere.
+// TaskData and EFDI: one message of the type [TypeSummary]. A payload whose summary would have more than [DefaultMaxOutput] bytes of
+// texts passes as it is.
 func NewSummary(config ReadConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

@@ -106,8 +106,7 @@ func (c TaskDataConfig) Validate() error {
 // Columns. Other properties are not looked at.
 //
 // Nothing is left out: a map that cannot be read, or a polygon that cannot be placed, is a permanent error that says what and
-// where, so the message goes where the route poisons to. The same payload for the same endpoint makes the same message with the same UUID. The
-// error of NewTaskData matches [ErrConfig].
+// where, so the message goes where the route poisons to.
 func NewTaskData(config TaskDataConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

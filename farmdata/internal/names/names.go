@@ -150,41 +150,54 @@ func (d *Directory) products(ids []string) Reference {
 		ids = one
 	}
 	for _, id := range ids {
-		r.ids, r.names = append(r.ids, id), append(r.names, d.names[Product][id])
+		r.ids.List, r.names = append(r.ids.List, id), append(r.names, d.names[Product][id])
 	}
 	return r.reference()
 }
 
+// Unique is texts, each once, none of them empty.
+type Unique struct {
+	List  []string
+	known map[string]bool
+}
+
+// Add reports whether a text is a new one.
+func (u *Unique) Add(text string) bool {
+	if text == "" || u.known[text] {
+		return false
+	}
+	if u.known == nil {
+		u.known = map[string]bool{}
+	}
+	u.known[text], u.List = true, append(u.List, text)
+	return true
+}
+
 // list is several objects.
 type list struct {
-	ids, names []string
-	known      map[string]bool
+	ids   Unique
+	names []string
 }
 
 // add adds an object, once.
 func (l *list) add(id, name string) {
-	if id == "" || l.known[id] {
-		return
+	if l.ids.Add(id) {
+		l.names = append(l.names, name)
 	}
-	if l.known == nil {
-		l.known = map[string]bool{}
-	}
-	l.known[id] = true
-	l.ids, l.names = append(l.ids, id), append(l.names, name)
 }
 
 // reference returns all objects as one; of those without a name the ID, if others have names.
 func (l *list) reference() Reference {
 	if !slices.ContainsFunc(l.names, func(name string) bool { return name != "" }) {
-		return Reference{ID: strings.Join(l.ids, Separator)}
+		return Reference{ID: strings.Join(l.ids.List, Separator)}
 	}
 	shown := slices.Clone(l.names)
 	for i, name := range shown {
 		if name == "" {
-			shown[i] = l.ids[i]
+			shown[i] = l.ids.List[i]
 		}
 	}
-	return Reference{strings.Join(l.ids, Separator), strings.Join(shown, Separator)}
+	return Reference{strings.Join(l.ids.List, Separator), strings.Join(shown, Separator)}
 }
 
 // Zone returns the designator of the treatment zone with a code; empty if it has none.
@@ -201,21 +214,21 @@ func Zone(p *farmdata.Prescription, code int) string {
 
 // machinesOf returns the IDs of the devices that the values of a log are of. A log that does not say its columns is read once.
 func machinesOf(log *farmdata.Log) []string {
-	var r list
+	var ids Unique
 	for i := range log.Columns {
-		r.add(log.Columns[i].DeviceID, "")
+		ids.Add(log.Columns[i].DeviceID)
 	}
 	if len(log.Columns) > 0 {
-		return r.ids
+		return ids.List
 	}
 	for record, err := range log.Records {
 		if err == nil {
 			for _, v := range record.Values {
-				r.add(v.Column.DeviceID, "")
+				ids.Add(v.Column.DeviceID)
 			}
 		}
 	}
-	return r.ids
+	return ids.List
 }
 
 // Prescribed returns the attributes of a prescription map with those that were asked for: those that the map has as a whole, or

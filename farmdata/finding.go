@@ -1,9 +1,6 @@
 package farmdata
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // Kind is what a Finding is about.
 type Kind string
@@ -95,25 +92,23 @@ type Finding struct {
 
 // Error says what and where.
 func (f *Finding) Error() string {
-	var b strings.Builder
+	text := string(f.Kind)
 	if f.File != "" {
-		b.WriteString(f.File)
-		b.WriteString(": ")
+		text = f.File + ": " + text
 	}
-	b.WriteString(string(f.Kind))
 	if f.Detail != "" {
-		b.WriteString(": " + f.Detail)
+		text += ": " + f.Detail
 	}
 	if f.Record >= 0 {
-		fmt.Fprintf(&b, ", record %d", f.Record)
+		text += fmt.Sprintf(", record %d", f.Record)
 	}
 	if f.Offset >= 0 {
-		fmt.Fprintf(&b, ", byte %d", f.Offset)
+		text += fmt.Sprintf(", byte %d", f.Offset)
 	}
 	if f.Err != nil {
-		fmt.Fprintf(&b, ": %v", f.Err)
+		text += ": " + f.Err.Error()
 	}
-	return b.String()
+	return text
 }
 
 // Unwrap returns Err.

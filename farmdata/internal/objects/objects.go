@@ -50,6 +50,13 @@ func texts(f Form, letter rune, list ...*string) {
 	}
 }
 
+// wholes are numbers of the same use, and have letters that follow each other.
+func wholes[T int | int64](f Form, letter rune, use Use, list ...*T) {
+	for i, n := range list {
+		whole(f, string(letter+rune(i)), n, use)
+	}
+}
+
 func addressed(f Form, letter rune, o *farmdata.Address) {
 	texts(f, letter, &o.Street, &o.POBox, &o.PostalCode, &o.City, &o.State, &o.Country)
 }
@@ -144,10 +151,7 @@ var kinds = map[string]kind{
 		f.Reference("D", "presentation", "VPN", &o.Presentation)
 		f.DDI("E", &o.DDI, 0)
 		whole(f, "F", &o.Type, Small)
-		whole(f, "G", &o.Quantity, Positive)
-		whole(f, "H", &o.MassPerVolume, Positive)
-		whole(f, "I", &o.MassPerCount, Positive)
-		whole(f, "J", &o.VolumePerCount, Positive)
+		wholes(f, 'G', Positive, &o.Quantity, &o.MassPerVolume, &o.MassPerCount, &o.VolumePerCount)
 		parts(f, 11, "PRN", &o.Parts)
 	}),
 	"PRN": of(func(f Form, o *farmdata.ProductRelation) {
@@ -178,8 +182,7 @@ var kinds = map[string]kind{
 		whole(f, "B", &o.ObjectID, Small)
 		whole(f, "C", &o.Type, Small)
 		f.Text("D", &o.Designator, 0)
-		whole(f, "E", &o.Number, Required|Small)
-		whole(f, "F", &o.ParentObjectID, Required|Small)
+		wholes(f, 'E', Required|Small, &o.Number, &o.ParentObjectID)
 		parts(f, 7, "DOR", &o.Objects)
 	}),
 	"DOR": of(func(f Form, id *int) {
@@ -190,8 +193,7 @@ var kinds = map[string]kind{
 		f.Needs("A")
 		whole(f, "A", &o.ObjectID, Small)
 		f.DDI("B", &o.DDI, Required)
-		whole(f, "C", &o.Property, Required|Small)
-		whole(f, "D", &o.Triggers, Required|Small)
+		wholes(f, 'C', Required|Small, &o.Property, &o.Triggers)
 		f.Text("E", &o.Designator, 0)
 		whole(f, "F", &o.PresentationID, Small)
 	}),
@@ -233,10 +235,7 @@ var kinds = map[string]kind{
 	"GPN": of(func(f Form, o *farmdata.GuidancePattern) {
 		identified(f, &o.ID)
 		f.Text("B", &o.Designator, 0)
-		whole(f, "C", &o.Type, Small)
-		whole(f, "D", &o.Options, Small)
-		whole(f, "E", &o.Propagation, Small)
-		whole(f, "F", &o.Extension, Small)
+		wholes(f, 'C', Small, &o.Type, &o.Options, &o.Propagation, &o.Extension)
 		f.Float("G", &o.Heading, 0)
 		whole(f, "H", &o.Radius, Positive)
 		whole(f, "I", &o.Method, Small)
@@ -244,8 +243,7 @@ var kinds = map[string]kind{
 		f.Float("K", &o.VerticalAccuracy, 0)
 		f.Reference("L", "base station", "BSN", &o.BaseStationID)
 		f.Text("M", &o.SRID, 0)
-		whole(f, "N", &o.SwathsLeft, Positive)
-		whole(f, "O", &o.SwathsRight, Positive)
+		wholes(f, 'N', Positive, &o.SwathsLeft, &o.SwathsRight)
 		parts(f, 16, "LSG", &o.Lines)
 		parts(f, 17, "PLN", &o.Boundaries)
 	}),
@@ -260,8 +258,7 @@ var kinds = map[string]kind{
 	"LSG": of(func(f Form, o *farmdata.LineString) {
 		whole(f, "A", &o.Type, Small)
 		f.Text("B", &o.Designator, 0)
-		whole(f, "C", &o.Width, Positive)
-		whole(f, "D", &o.Length, Positive)
+		wholes(f, 'C', Positive, &o.Width, &o.Length)
 		whole(f, "E", &o.Color, Byte)
 		f.ID("F", &o.ID)
 		parts(f, 7, "PNT", &o.Points)
@@ -284,9 +281,7 @@ var kinds = map[string]kind{
 		f.Reference("E", "field", "PFD", &o.FieldID)
 		f.Reference("F", "worker", "WKR", &o.WorkerID)
 		whole(f, "G", &o.Status, Small)
-		whole(f, "H", &o.DefaultZone, Optional)
-		whole(f, "I", &o.LostZone, Optional)
-		whole(f, "J", &o.OutsideZone, Optional)
+		wholes(f, 'H', Optional, &o.DefaultZone, &o.LostZone, &o.OutsideZone)
 		parts(f, 11, "TZN", &o.Zones)
 		parts(f, 12, "TIM", &o.Times)
 		parts(f, 13, "OTP", &o.Operations)

@@ -47,7 +47,18 @@ type plainSource struct {
 	stored   func(context.Context) iter.Seq2[admin.StoredCopy, error]
 }
 
-func (s *plainSource) Snapshot() admin.Snapshot        { return s.snapshot }
+// judged is a snapshot with the verdict that it has when there was none before, unless it has one.
+func judged(s admin.Snapshot) admin.Snapshot {
+	if s.Time.IsZero() {
+		s.Time = time.Now()
+	}
+	if s.Verdict.Sentence == "" {
+		s.Verdict = new(admin.Steady).Judge(s)
+	}
+	return s
+}
+
+func (s *plainSource) Snapshot() admin.Snapshot        { return judged(s.snapshot) }
 func (s *plainSource) Journal() *journal.Journal       { return s.journal }
 func (s *plainSource) Settings() []admin.Setting       { return s.settings }
 func (s *plainSource) History() *history.History       { return s.history }

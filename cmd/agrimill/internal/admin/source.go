@@ -95,7 +95,7 @@ type Snapshot struct {
 	Name    string    `json:"name"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"`
-	// Time is when the snapshot was taken. If zero, the server fills it in.
+	// Time is when the snapshot was taken.
 	Time time.Time `json:"time"`
 	// State is the overall state. If empty, the server derives it from Verdict.
 	State State `json:"state"`
@@ -122,7 +122,7 @@ type Snapshot struct {
 	UnconfirmedCourse []int `json:"unconfirmed_course,omitempty"`
 	// Error is why the pipeline ended, redacted; empty if it has not, or without an error.
 	Error string `json:"error,omitempty"`
-	// Verdict says whether all is right. If its Sentence is empty, the server derives it from the rest.
+	// Verdict says whether all is right.
 	Verdict Verdict `json:"verdict"`
 }
 

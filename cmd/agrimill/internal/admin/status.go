@@ -19,12 +19,6 @@ func (s *Server) statusOf(r *http.Request) (any, error) {
 
 func (s *Server) status() Status {
 	snapshot := s.source.Snapshot()
-	if snapshot.Time.IsZero() {
-		snapshot.Time = s.config.Now()
-	}
-	if snapshot.Verdict.Sentence == "" {
-		snapshot.Verdict = Judge(snapshot)
-	}
 	if snapshot.State == "" {
 		snapshot.State = deriveState(snapshot)
 	}

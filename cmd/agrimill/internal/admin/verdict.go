@@ -64,20 +64,6 @@ func (v Verdict) Apply(checks []Check) []Check {
 	return shown
 }
 
-// Judge returns the verdict about a snapshot, without any memory: what fails counts at once. [Steady] is for what is looked
-// at again and again.
-func Judge(s Snapshot) Verdict {
-	v := Verdict{Problems: []Problem{}} // never null in JSON
-	if s.moves() {
-		v.Problems = append(v.Problems, Problems(s)...)
-	}
-	for i := range v.Problems {
-		v.Problems[i].Stage = StageLasting
-	}
-	v.conclude(&s, 0)
-	return v
-}
-
 // conclude sorts the problems and fills the rest.
 func (v *Verdict) conclude(s *Snapshot, grace time.Duration) {
 	slices.SortStableFunc(v.Problems, func(a, b Problem) int {

@@ -105,7 +105,7 @@ var situations = []situation{
 	}, false, map[admin.ProblemKind]int{admin.ProblemIntermediary: 1},
 		`Something between agrimill and the gateway gateway.example has responded in its place for 1 min 0 s: send message: status 502 (text/html). These calls are repeated; nothing is lost. Repair the proxy, ingress or address in between; agrimill continues by itself.`},
 	{"the gateway limits the rate", func(s *admin.Snapshot) { s.Gateway.RateLimited = true }, true, map[admin.ProblemKind]int{admin.ProblemRateLimit: 1},
-		`The gateway gateway.example has asked for fewer requests. Messages and confirmations are slower; nothing is lost. Ask its operator for a higher limit, or stop what else uses this client ID; agrimill continues by itself.`},
+		`The gateway gateway.example has asked for fewer requests for 0 s. Messages and confirmations are slower; nothing is lost. Ask its operator for a higher limit, or stop what else uses this client ID; agrimill continues by itself.`},
 	{"the lease is out of reach", func(s *admin.Snapshot) {
 		s.Lease = admin.Lease{Role: "holder", Target: "nats.example:4222", Error: "no responders"}
 		fail(s, "lease", "no responders", time.Minute)
@@ -219,7 +219,7 @@ var situations = []situation{
 	{"a broker lost messages", func(s *admin.Snapshot) { s.Sinks[0].Lost = new(uint64(46)) }, true, map[admin.ProblemKind]int{admin.ProblemLost: 1},
 		`46 messages that the sink "farm" had acknowledged have been missing. What is not confirmed yet is stored again; the rest is nowhere else. See which (agrimill trace lost), have their senders send them again, and restart agrimill.`},
 	{"a message is set aside", func(s *admin.Snapshot) { s.Subscriber.SetAsideNow = 1 }, true, map[admin.ProblemKind]int{admin.ProblemSetAside: 1},
-		`1 message has been set aside. Nothing takes it as it is, and it stays with the gateway; nothing is lost. See agrimill trace and the log for why; if a limit is too low, raise it: that of the sink, or gateway.max_payload_size.`},
+		`1 message has been set aside for 0 s. Nothing takes it as it is, and it stays with the gateway; nothing is lost. See agrimill trace and the log for why; if a limit is too low, raise it: that of the sink, or gateway.max_payload_size.`},
 	{"a message is old, and nobody knows why", func(s *admin.Snapshot) {
 		s.Subscriber.OldestUnconfirmed, s.Subscriber.Unconfirmed = ago(hour), 3
 	}, true, map[admin.ProblemKind]int{admin.ProblemOld: 1},
@@ -227,7 +227,7 @@ var situations = []situation{
 	{"the poison queue cannot be read", func(s *admin.Snapshot) {
 		s.Poison.Depth, s.Poison.Unreadable, s.Poison.DepthNote = nil, true, "the queue cannot be read: stream not found"
 	}, true, map[admin.ProblemKind]int{admin.ProblemQueue: 1},
-		`The poison queue in the sink "farm" has not been readable: stream not found. Nobody knows how many messages are in it, and what would be poisoned may wait; nothing is lost. Repair that sink, or correct poison.topic; agrimill continues by itself.`},
+		`The poison queue in the sink "farm" has not been readable for 0 s: stream not found. Nobody knows how many messages are in it, and what would be poisoned may wait; nothing is lost. Repair that sink, or correct poison.topic; agrimill continues by itself.`},
 	{"the poison queue cannot be read, because its sink is down", func(s *admin.Snapshot) {
 		s.Poison.Depth, s.Poison.Unreadable, s.Poison.DepthNote = nil, true, "the queue cannot be read: connection refused"
 		fail(s, "sink farm", "connection refused", 48*time.Second)
@@ -236,7 +236,7 @@ var situations = []situation{
 	{"messages are poisoned", func(s *admin.Snapshot) { depth := int64(3); s.Poison.Depth, s.Poison.Oldest = &depth, ago(hour) }, true, map[admin.ProblemKind]int{admin.ProblemPoisoned: 1},
 		`3 messages have been in the poison queue for 1 h 0 min. They were confirmed and are nowhere else; no route has delivered them. See why (agrimill poison list), repair that, and run agrimill poison replay or drop.`},
 	{"the quarantine does not take an event", func(s *admin.Snapshot) { s.Subscriber.QuarantineWaiting = 2 }, true, map[admin.ProblemKind]int{admin.ProblemQuarantine: 1},
-		`2 unreadable events have been waiting for the quarantine. They are not confirmed; nothing is lost. Repair the sink of the poison queue; agrimill continues by itself.`},
+		`2 unreadable events have been waiting for the quarantine for 0 s. They are not confirmed; nothing is lost. Repair the sink of the poison queue; agrimill continues by itself.`},
 	{"a reload is refused", func(s *admin.Snapshot) {
 		s.Config.Error, s.Config.FailedAt = "agrimill.yaml:7: unknown key; did you mean name?", ago(5*time.Minute)
 	}, true, map[admin.ProblemKind]int{admin.ProblemReload: 1},
@@ -268,7 +268,7 @@ func TestSetAsideInAnOutage(t *testing.T) {
 	s := wellSnapshot()
 	s.Subscriber.SetAsideNow = 2
 	failRoute(&s, 0, router.StateOutage, "connection refused", time.Minute)
-	if p := admin.Judge(s).Problems[1]; p.Kind != admin.ProblemSetAside || p.Reason != "" || !strings.Contains(p.Text, "Nothing takes them as they are, and they stay with the gateway") {
+	if p := new(admin.Steady).Judge(s).Problems[1]; p.Kind != admin.ProblemSetAside || p.Reason != "" || !strings.Contains(p.Text, "Nothing takes them as they are, and they stay with the gateway") {
 		t.Errorf("the second problem is %+v", p)
 	}
 }
@@ -280,7 +280,7 @@ func TestVerdict(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := wellSnapshot()
 			test.change(&s)
-			v := admin.Judge(s)
+			v := new(admin.Steady).Judge(s)
 			if v.Sentence != test.says {
 				t.Errorf("got  %s\nwant %s", v.Sentence, test.says)
 			}

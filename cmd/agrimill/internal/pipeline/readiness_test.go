@@ -39,7 +39,7 @@ func TestLookThatDoesNotEnd(t *testing.T) {
 	for age, ready := range map[time.Duration]bool{lookOverdue: true, lookOverdue + 1: false} {
 		now := start.Add(age)
 		checks, at := r.latest(now)
-		if v := admin.Judge(admin.Snapshot{Time: now, Checks: checks}); v.Ready != ready || !at.Equal(start) {
+		if v := new(admin.Steady).Judge(admin.Snapshot{Time: now, Checks: checks}); v.Ready != ready || !at.Equal(start) {
 			t.Errorf("after %v: ready is %v: %s", age, v.Ready, v.Sentence)
 		}
 	}

@@ -68,7 +68,7 @@ func TestReadyAtOnce(t *testing.T) {
 	w := newWorld(t)
 	w.look = 2 * testkit.Patience
 	b := w.start(w.head() + w.natsSink() + allRoute)
-	testkit.Eventually(t, "the status says that it is ready", func() bool { return admin.Judge(b.Snapshot()).Ready })
+	testkit.Eventually(t, "the status says that it is ready", func() bool { return b.Snapshot().Verdict.Ready })
 	b.mustStop()
 }
 

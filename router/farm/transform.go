@@ -26,22 +26,28 @@ type part struct {
 	name    string
 	invalid error
 	make    func() (message.HandlerFunc, error)
+	change  func(func(*ReadConfig)) // of how payloads are read, in a copy of the field
 }
 
 // parts returns those that are set.
-func (c TransformConfig) parts() (list []part) {
-	addPart(&list, "Records", c.Records, NewRecords)
-	addPart(&list, "Summary", c.Summary, NewSummary)
-	addPart(&list, "Map", c.Map, NewMap)
-	addPart(&list, "EFDI", c.EFDI, NewEFDI)
-	addPart(&list, "Prescription", c.Prescription, NewTaskData)
+func (c *TransformConfig) parts() (list []part) {
+	addPart(&list, "Records", &c.Records, NewRecords, func(c *RecordsConfig) *ReadConfig { return &c.ReadConfig })
+	addPart(&list, "Summary", &c.Summary, NewSummary, func(c *ReadConfig) *ReadConfig { return c })
+	addPart(&list, "Map", &c.Map, NewMap, func(c *MapConfig) *ReadConfig { return &c.ReadConfig })
+	addPart(&list, "EFDI", &c.EFDI, NewEFDI, func(c *EFDIConfig) *ReadConfig { return &c.ReadConfig })
+	addPart(&list, "Prescription", &c.Prescription, NewTaskData, func(c *TaskDataConfig) *ReadConfig { return &c.ReadConfig })
 	return list
 }
 
-func addPart[T interface{ Validate() error }](list *[]part, name string, config *T, make func(T) (message.HandlerFunc, error)) {
-	if config != nil {
-		*list = append(*list, part{name, (*config).Validate(), func() (message.HandlerFunc, error) { return make(*config) }})
+func addPart[T interface{ Validate() error }](list *[]part, name string, field **T, make func(T) (message.HandlerFunc, error), read func(*T) *ReadConfig) {
+	if *field == nil {
+		return
 	}
+	config := **field
+	*list = append(*list, part{name, config.Validate(), func() (message.HandlerFunc, error) { return make(config) }, func(change func(*ReadConfig)) {
+		change(read(&config))
+		*field = &config
+	}})
 }
 
 // Validate reports every field with an invalid value; the error matches [ErrConfig].
@@ -67,22 +73,10 @@ func (c TransformConfig) WithDevices(devices *Devices) TransformConfig {
 
 // with returns the configuration after a change of how payloads are read.
 func (c TransformConfig) with(change func(*ReadConfig)) TransformConfig {
-	c.Records = changed(c.Records, func(c *RecordsConfig) { change(&c.ReadConfig) })
-	c.Summary = changed(c.Summary, change)
-	c.Map = changed(c.Map, func(c *MapConfig) { change(&c.ReadConfig) })
-	c.EFDI = changed(c.EFDI, func(c *EFDIConfig) { change(&c.ReadConfig) })
-	c.Prescription = changed(c.Prescription, func(c *TaskDataConfig) { change(&c.ReadConfig) })
-	return c
-}
-
-// changed returns a changed copy; nil of nil.
-func changed[T any](config *T, change func(*T)) *T {
-	if config == nil {
-		return nil
+	for _, p := range c.parts() {
+		p.change(change)
 	}
-	clone := *config
-	change(&clone)
-	return &clone
+	return c
 }
 
 // NewTransform returns what [NewRecords], [NewSummary], [NewMap], [NewEFDI] or [NewTaskData] returns; nil if there is nothing to do.

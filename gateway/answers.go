@@ -11,10 +11,8 @@ import (
 )
 
 const (
-	// forbiddenProof is how long the success of an operation proves that a 403
-	// concerns only the request that received it, and maxForbiddenRow is for how many
-	// consecutive 403s: if all requests are refused, at most this many count as
-	// verdicts.
+	// forbiddenProof is how long the success of an operation proves that a 403 concerns only its own request, and
+	// maxForbiddenRow for how many in a row.
 	forbiddenProof  = time.Minute
 	maxForbiddenRow = 10
 	// intermediaryMemory is how long an intermediary's response counts if the
@@ -73,9 +71,8 @@ type CallState struct {
 	Err error
 }
 
-// LastCall reports whether the service answers calls. The event stream and
-// payload downloads do not count, so that it shows whether the service is up while
-// a stream awaits its head. It never blocks for long.
+// LastCall reports whether the service answers calls other than the event stream, which may await its head,
+// and payload downloads. It never blocks for long.
 func (c *Client) LastCall() CallState {
 	c.answers.mu.Lock()
 	defer c.answers.mu.Unlock()

@@ -155,9 +155,8 @@ type attemptBody struct {
 	limit *attemptLimit
 }
 
-// Read returns the cause for which the attempt was aborted, if any. It does so even
-// instead of io.EOF, because a service that notices the end first may terminate its
-// response as if it were complete.
+// Read returns the cause for which the attempt was aborted, also instead of io.EOF: a service that notices the
+// end first may terminate its response as if it were complete.
 func (b *attemptBody) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
 	if err == nil {
@@ -190,9 +189,7 @@ func (b *attemptBody) Close() error {
 	return b.body.Close()
 }
 
-// idleReader ends the attempt when a single Read waits longer than timeout. The time
-// between reads does not count: a slow consumer does not make the stream
-// idle.
+// idleReader ends the attempt when a single Read waits longer than timeout; the time between reads does not count.
 type idleReader struct {
 	body    io.Reader
 	timeout time.Duration
@@ -223,9 +220,8 @@ func (r *idleReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// attemptLimit bounds the duration of one attempt. What it limits, and for how long,
-// can change along the way: a stream waits for its request to be written, and then
-// for its response head. It aborts the attempt with the cause of the limit that expired.
+// attemptLimit bounds an attempt, or the step of it that is set: a stream waits for its request to be written, and
+// then for its response head.
 type attemptLimit struct {
 	abort context.CancelCauseFunc
 

@@ -5,27 +5,21 @@ import (
 	"io"
 )
 
-// ClaimCheck stores payloads outside of the messages that refer to them with
-// [KeyPayloadReference]. The subscriber and the router store payloads with it. It must
-// be safe for concurrent use. Package sinks/claimcheck implements it for blob storage.
+// ClaimCheck stores payloads outside of the messages that refer to them with [KeyPayloadReference]. It must be safe
+// for concurrent use. Package sinks/claimcheck implements it for blob storage.
 type ClaimCheck interface {
 	PayloadOpener
-	// Put stores everything that r yields under key and returns the reference
-	// for Open. It returns nil only if everything is durably
-	// stored; otherwise nothing may be visible under the reference. A second Put
-	// with the same key replaces the first. An error of r is returned wrapped.
-	// Keys consist of letters, digits and - / .
+	// Put stores everything that r yields under key, in place of what is there, and returns the reference for Open. It
+	// returns nil only if everything is durably stored; otherwise nothing may be visible under the reference. An error
+	// of r is returned wrapped. Keys consist of letters, digits and - / .
 	Put(ctx context.Context, key string, r io.Reader) (reference string, err error)
 }
 
 // PayloadOpener is the reading part of a [ClaimCheck], which is all that the
 // publisher and a sink need.
 type PayloadOpener interface {
-	// Open returns the payload and its size in bytes, -1 if it is unknown.
-	// It may be called again for each attempt to send. References come from
-	// message metadata: reject those that Put cannot have returned. Reading must end
-	// when ctx does; the payload is closed, possibly while it is being read. An
-	// error of Open or of reading that matches [ErrUnavailable] is an
-	// outage, after which the caller retries.
+	// Open returns the payload and its size in bytes, -1 if it is unknown, for each attempt to send. References come from
+	// message metadata: reject those that Put cannot have returned. Reading must end when ctx does; the payload is closed,
+	// possibly while it is being read. An error that matches [ErrUnavailable] is an outage, after which the caller retries.
 	Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error)
 }

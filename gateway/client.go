@@ -9,10 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// Client is a typed client of the service: its six operations and payload
-// downloads. All methods are safe for concurrent use. A client has one
-// access token, one rate limiter and separate connection pools for token,
-// calls, stream and payloads; an application needs only one client.
+// Client is a typed client of the service: its six operations and payload downloads. All methods are safe for
+// concurrent use. An application needs only one client, which has one access token and one rate limiter.
 type Client struct {
 	// cfg contains no credentials, so that printing a value that holds a Client,
 	// even by reflection, cannot reveal them. Only the token source has them.
@@ -103,10 +101,8 @@ func (c *Client) GoString() string { return c.String() }
 // It never blocks for long.
 func (c *Client) RateLimit() RateLimitState { return c.limiter.state() }
 
-// Close cancels a token request in flight and closes idle connections. Subsequent
-// calls fail with [ErrClosed]; calls, streams and downloads in progress are
-// not interrupted; cancel their contexts for that. Close is idempotent and always
-// returns nil.
+// Close cancels a token request in flight and closes idle connections. Later calls fail with [ErrClosed]; those in
+// progress go on until their contexts end. Close is idempotent and always returns nil.
 func (c *Client) Close() error {
 	if c.closed.Swap(true) {
 		return nil

@@ -90,21 +90,16 @@ type Config struct {
 	ClientID string `yaml:"client_id" required:"true"`
 	// ClientSecret is the OAuth 2.0 client secret.
 	ClientSecret Secret `yaml:"client_secret"`
-	// ClientSecretFunc returns the client secret instead of ClientSecret, so that
-	// a rotated secret takes effect without a new Client. It is called before every
-	// token request, by one goroutine at a time, and must return quickly. An error
-	// fails the token request, which is retried; it must not contain the secret.
+	// ClientSecretFunc returns the client secret instead of ClientSecret, for one that is rotated. It is called before
+	// every token request, by one goroutine at a time, and must return quickly. An error fails the token request, which
+	// is retried; it must not contain the secret.
 	ClientSecretFunc func() (Secret, error) `yaml:"-"`
-	// TokenSource provides the access tokens instead of client credentials; TokenURL,
-	// ClientID, ClientSecret, ClientSecretFunc and Scopes must then be empty. It is
-	// called when there is no token, when the current one is about to expire, and
-	// once after the service has refused one (401). A source that caches its token
-	// has to detect that itself: returning the refused token again counts as an outage
-	// until the source returns a different one or the service accepts it. It is called
-	// from one goroutine at a time and waited for no longer than TokenTimeout. It
-	// cannot be interrupted, so a call that hangs keeps its goroutine, even after
-	// Close. An error counts as an outage unless it matches [ErrUnauthorized] or is a
-	// refusal in an [oauth2.RetrieveError]; its text is shown, so it must not contain
+	// TokenSource provides the access tokens instead of client credentials; TokenURL, ClientID, ClientSecret,
+	// ClientSecretFunc and Scopes must then be empty. It is called when there is no token, when the current one is about
+	// to expire, and once after the service has refused one (401). Returning the refused token again counts as an outage
+	// until another one is returned or the service accepts it. It is called from one goroutine at a time and waited for no
+	// longer than TokenTimeout; a call that hangs keeps its goroutine, even after Close. An error counts as an outage unless
+	// it matches [ErrUnauthorized] or is a refusal in an [oauth2.RetrieveError]; its text is shown, so it must not contain
 	// secrets. The token is sent to the service only.
 	TokenSource oauth2.TokenSource `yaml:"-"`
 	// Scopes are requested in the token request. Default none: the
@@ -127,10 +122,8 @@ type Config struct {
 	// StreamIdleTimeout ends an event stream on which no byte has come for this long. Time spent by the reader
 	// itself does not count. Default 2 minutes, off with [Off].
 	StreamIdleTimeout time.Duration `yaml:"stream_idle_timeout" off:"true"`
-	// StreamConnectTimeout bounds the time until the request for a stream has been written.
-	// The response head may arrive as late as the first event. With a RoundTripper that does
-	// not report to package net/http/httptrace, it bounds the time to the response head.
-	// Default 30 seconds, off with [Off].
+	// StreamConnectTimeout bounds the time until the request for a stream has been written, or until its response head
+	// with a RoundTripper that does not report to package net/http/httptrace. Default 30 seconds, off with [Off].
 	StreamConnectTimeout time.Duration `yaml:"-"`
 	// MaxEventSize is the largest event, in bytes; larger ones are reported. Default 16 MiB.
 	MaxEventSize int `yaml:"max_event_size" unit:"bytes"`
@@ -142,8 +135,7 @@ type Config struct {
 	// Default 64 MiB.
 	MaxResponseSize int64 `yaml:"-"`
 
-	// RequestTimeout bounds one attempt of a call, without the time for its body (see
-	// MinTransferRate). The call as a whole is bounded by its context. Default
+	// RequestTimeout bounds one attempt of a call, without the time for its body (see MinTransferRate). Default
 	// 30 seconds, off with [Off].
 	RequestTimeout time.Duration `yaml:"-"`
 	// MinTransferRate is the slowest accepted upload, in bytes per second. It extends
@@ -169,22 +161,15 @@ type Config struct {
 	// TLS is cloned and used for every connection. Nil means the system's
 	// root certificates. InsecureSkipVerify is rejected.
 	TLS *tls.Config `yaml:"-"`
-	// Transport replaces the network for every request, for tests and special
-	// proxies. Nil means separate, pooled transports for token, calls, stream
-	// and payloads. With a Transport, TLS and PingInterval are ignored, and the
-	// address rule for payload redirects only covers literal addresses, because
-	// the client does not dial. The client handles redirects: the response of a
-	// RoundTripper that follows them is rejected ([ErrRedirect]).
+	// Transport replaces the network for every request. Nil means separate, pooled transports for token, calls, stream
+	// and payloads. With a Transport, TLS and PingInterval are ignored, and the address rule for payload redirects only
+	// covers literal addresses. The response of a RoundTripper that follows redirects is rejected ([ErrRedirect]).
 	Transport http.RoundTripper `yaml:"-"`
 	// Transports replaces Transport for one kind of traffic.
 	Transports Transports `yaml:"-"`
-	// PingInterval is how long an HTTP/2 connection may be silent before it is
-	// pinged. If no answer arrives for the same time, the connection is closed, along
-	// with everything open on it, and replaced.
-	// Calls to one host share a connection, so without pings a connection that died
-	// silently would serve every attempt until the operating system drops it. Default
-	// 10 seconds, or the shortest of the timeouts here if that is shorter;
-	// off with [Off].
+	// PingInterval is how long an HTTP/2 connection may be silent before it is pinged. If no answer arrives for the same
+	// time, the connection is closed, along with every call on it, and replaced. Default 10 seconds, or the shortest of
+	// the timeouts here if that is shorter; off with [Off].
 	PingInterval time.Duration `yaml:"-"`
 	// MaxIdleConnsPerHost is the size of the connection pool for calls. Default
 	// 256.

@@ -8,14 +8,11 @@ import (
 
 const opConfirm = "confirm messages"
 
-// ConfirmMessages confirms at least one message of one tenant (specification, "POST
-// /confirmations"). It returns nil once the service has answered
-// 202: the confirmations are saved, but the feed follows eventually, so a confirmed
-// message may still be delivered once more. If the response is lost, the call is
-// retried; confirming twice is harmless.
+// ConfirmMessages confirms at least one message of one tenant (specification, "POST /confirmations"). It returns nil
+// once the service has answered 202: the feed follows eventually, so a confirmed message may be delivered once more.
+// Confirming twice is harmless.
 //
-// A single invalid pair may make the service refuse the whole call with
-// [ErrBadRequest], without saying which one it is.
+// A single invalid pair may make the service refuse the whole call with [ErrBadRequest], without saying which one it is.
 func (c *Client) ConfirmMessages(ctx context.Context, tenantID string, confirmations []MessageConfirmation) error {
 	if err := c.invalidCall(ctx, opConfirm, cmp.Or(validateUUID("TenantID", tenantID), validateConfirmations(confirmations))); err != nil {
 		return err

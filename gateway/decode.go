@@ -5,17 +5,13 @@ import (
 	"strings"
 )
 
-// DecodeError describes why the data of an event violates the specification. It
-// contains no payload and no payload_uri. It includes the IDs as far as they could
-// be read, so that an event that was stored elsewhere can be confirmed.
+// DecodeError describes why the data of an event violates the specification, without payload and payload_uri, and with
+// the IDs as far as they could be read, so that an event that was stored elsewhere can be confirmed.
 type DecodeError struct {
-	// EventType is the type of the event: the SSE event name or, if the
-	// stream had none, the event_type of the data if it is one of the six;
+	// EventType is the SSE event name or, if the stream had none, the event_type of the data if it is one of the six;
 	// otherwise empty.
 	EventType EventType
-	// Field is the path of the offending field, for example "sent_at" or
-	// "tenant.endpoints[2].id"; empty if the data as a whole is not a JSON
-	// object.
+	// Field is the path of the offending field, such as "tenant.endpoints[2].id"; empty if the data is no JSON object.
 	Field string
 	// Reason describes the problem. It quotes none of the data.
 	Reason string
@@ -51,8 +47,7 @@ func (e *DecodeError) Error() string {
 	return b.String()
 }
 
-// EntryError describes why a part of an event or a response could not be read: an entry of a list
-// of tenants or endpoints, or an optional field. Only that part is skipped. The error quotes none
+// EntryError describes why an entry of a list of tenants or endpoints, or an optional field, was skipped. It quotes none
 // of the data.
 type EntryError struct {
 	// Field is the path of the offending field, for example

@@ -39,11 +39,8 @@ type flatObject struct {
 	seen uint32
 }
 
-// decodeFlat decodes the usual form of a MESSAGE_RECEIVED in one scan: a valid
-// object without nested objects and lists, escapes, repeated names or
-// invalid UTF-8. It returns nil for anything else, whether invalid or merely
-// unusual; decodeObject then handles it. A result other than nil equals what
-// decodeObject would return.
+// decodeFlat decodes the usual form of a MESSAGE_RECEIVED in one scan: a valid object without nested objects and lists,
+// escapes, repeated names or invalid UTF-8. It returns nil for anything else, and otherwise what decodeObject would.
 func decodeFlat(data []byte) *MessageReceived {
 	var o flatObject
 	if !o.scan(data) || string(o.str[keyEventType]) != string(EventMessageReceived) || !validUUID(o.str[keyReceivingEndpointID]) ||
@@ -98,9 +95,8 @@ func (o *flatObject) text() (text [keyCopied]string) {
 	return text
 }
 
-// payload decodes the embedded payload, if there is one. It reports false for
-// non-canonical input: a line break, which the standard library skips, is not allowed
-// in a JSON string.
+// payload decodes the embedded payload, if there is one. It reports false for non-canonical input, such as a line break,
+// which is not allowed in a JSON string.
 func (o *flatObject) payload() ([]byte, bool) {
 	src := o.str[keyPayload]
 	if src == nil {
@@ -117,9 +113,7 @@ func (o *flatObject) payload() ([]byte, bool) {
 		}
 	}
 	dst := make([]byte, n)
-	// This uses SIMD for whole blocks of the alphabet and encoding/base64 for the rest;
-	// both accept the same input. Since the exact size is known, a skipped
-	// line break shows as a result that is too short.
+	// SIMD for whole blocks, encoding/base64 for the rest: a skipped line break shows as a result that is too short.
 	got, err := base64.StdEncoding.Decode(dst, src)
 	return dst, err == nil && got == n
 }

@@ -14,21 +14,16 @@ type TenantLister interface {
 	ListAuthorizedTenants(ctx context.Context) ([]TenantInfo, error)
 }
 
-// Directory is a live view of the tenants that authorized the application, of
-// their authorizations and of their endpoints. [Directory.Sync] fills it,
-// [Directory.HandleEvent] keeps it current, and [Directory.KeepFresh] fetches
-// lists that an event should have contained but did not. It starts no goroutines and
-// needs no closing. All methods are safe for concurrent use; they return
-// copies that belong to the caller. IDs are compared case-insensitively.
+// Directory is a live view of the tenants that authorized the application, of their authorizations and of their
+// endpoints. [Directory.Sync] fills it, [Directory.HandleEvent] keeps it current, and [Directory.KeepFresh] fetches
+// lists that an event left out. It starts no goroutines and needs no closing. All methods are safe for concurrent use;
+// they return copies. IDs are compared case-insensitively.
 //
-// An endpoint that is listed but unreadable ([EntryError]) stays as it was
-// known before. If it was not known before, only its tenant is known
-// ([Directory.TenantOf]), provided that its ID could be read.
+// An endpoint that is listed but unreadable ([EntryError]) stays as it was known before. If it was not, only its tenant
+// is known ([Directory.TenantOf]), provided that its ID could be read.
 //
-// The directory inherits a limitation of the specification: GET /tenants
-// does not include the scopes of an authorization. A listed tenant is assumed
-// to be authorized for [ScopeEndpointsManage], the only scope in use, in addition
-// to the scopes reported by events.
+// GET /tenants does not include the scopes of an authorization: a listed tenant is assumed to be authorized for
+// [ScopeEndpointsManage], the only scope in use, in addition to the scopes reported by events.
 type Directory struct {
 	lister TenantLister
 
@@ -67,14 +62,11 @@ func NewDirectory(lister TenantLister) *Directory {
 	}
 }
 
-// Sync replaces the contents with the result of GET /tenants. Call it at start and
-// after every reconnect of the event stream, since events may have been missed. Open
-// the stream first, then Sync. On error nothing changes. It blocks for the call,
-// and while another Sync is in progress. If one that began later has succeeded meanwhile, it makes no call.
+// Sync replaces the contents with the result of GET /tenants. Call it at start and after every reconnect of the event
+// stream, once the stream is open. On error nothing changes. It blocks for the call, and while another Sync is in
+// progress. If one that began later has succeeded meanwhile, it makes no call.
 //
-// Events that arrive during the call are applied immediately, and again
-// on top of its result, which may be older. If one of them is
-// older than the result, the events that follow it correct that.
+// Events that arrive during the call are applied immediately, and again on top of its result, which may be older.
 func (d *Directory) Sync(ctx context.Context) error {
 	called := time.Now()
 	select {
@@ -122,18 +114,12 @@ func (d *Directory) Sync(ctx context.Context) error {
 	return nil
 }
 
-// HandleEvent applies an event. It never blocks for long and accepts every
-// event of a stream, in stream order; events that do not concern
-// tenants and endpoints are ignored.
+// HandleEvent applies an event. It never blocks for long and accepts every event of a stream, in stream order.
 //
-//   - ENDPOINTS_LIST_CHANGED replaces the list of the tenant. A non-empty list
-//     also makes the tenant known, because the endpoints of a tenant are visible only
-//     with an authorization. If Endpoints is nil, the event only marks the list as
-//     stale, so that it is fetched.
+//   - ENDPOINTS_LIST_CHANGED replaces the list of the tenant. A non-empty list also makes the tenant known. If Endpoints
+//     is nil, the list is stale and will be fetched.
 //   - AUTHORIZATION_ADDED adds the scope and replaces the list.
-//   - AUTHORIZATION_REVOKED removes the scope. Removing the last scope also removes the
-//     tenant and everything in it; otherwise the ENDPOINT_DELETED events that follow
-//     report which endpoints are gone.
+//   - AUTHORIZATION_REVOKED removes the scope. Removing the last scope also removes the tenant and everything in it.
 //   - ENDPOINT_DELETED removes the endpoint, and the routes to and from it.
 func (d *Directory) HandleEvent(event Event) {
 	// The event belongs to the caller, so keep copies.

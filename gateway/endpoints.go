@@ -12,12 +12,10 @@ const (
 	opDeleteEndpoint = "delete endpoint"
 )
 
-// PutEndpoint creates the endpoint with this external ID, or reconfigures it
-// (specification, "PUT /endpoints/{externalId}"). created reports which, based on the
-// status; if an attempt failed without a response and was retried, false may
-// also mean that the failed attempt created it. The request is validated first
-// ([ErrInvalid]); the deprecated type farming_software is accepted, with a single
-// warning.
+// PutEndpoint creates the endpoint with this external ID, or reconfigures it (specification, "PUT
+// /endpoints/{externalId}"). created reports which; if an attempt failed without a response and was retried, false may
+// also mean that the failed attempt created it. The request is validated first ([ErrInvalid]); the deprecated type
+// farming_software is accepted, with a single warning.
 func (c *Client) PutEndpoint(ctx context.Context, tenantID, externalID string, req PutEndpointRequest) (endpoint Endpoint, created bool, err error) {
 	if err := c.invalidCall(ctx, opPutEndpoint, cmp.Or(validateEndpointCall(tenantID, externalID), req.Validate())); err != nil {
 		return Endpoint{}, false, err
@@ -60,10 +58,8 @@ func (c *Client) PutEndpoint(ctx context.Context, tenantID, externalID string, r
 	return endpoint, x.status == http.StatusCreated, nil
 }
 
-// DeleteEndpoint deletes the endpoint with this external ID (specification,
-// "DELETE /endpoints/{externalId}"). [ErrNotFound] means that there is none;
-// if an attempt failed without a response and was retried, the failed attempt may
-// have deleted it.
+// DeleteEndpoint deletes the endpoint with this external ID (specification, "DELETE /endpoints/{externalId}").
+// [ErrNotFound] means that there is none, possibly because an attempt without a response has deleted it.
 func (c *Client) DeleteEndpoint(ctx context.Context, tenantID, externalID string) error {
 	if err := c.invalidCall(ctx, opDeleteEndpoint, validateEndpointCall(tenantID, externalID)); err != nil {
 		return err

@@ -9,9 +9,7 @@ import (
 	"time"
 )
 
-// Sentinels for errors.Is. An error may match several of them: a partial delivery is
-// also a bad request, an unreachable token endpoint is both [ErrToken] and
-// [ErrUnavailable].
+// Sentinels for errors.Is. An error may match several of them: a partial delivery is also a bad request.
 var (
 	// ErrInvalid: the request violates a rule of the specification and was not
 	// sent. The error is a [*ValidationError]. Do not retry.
@@ -28,11 +26,9 @@ var (
 	// ErrUnauthorized: the service refused the access token, even a fresh one, or the
 	// token endpoint refused the credentials. Check the credentials.
 	ErrUnauthorized = errors.New("unauthorized")
-	// ErrForbidden: the endpoint or tenant does not belong to a tenant that the
-	// application is authorized for. It also matches [ErrUnavailable] if the
-	// operation has not succeeded for another request within the preceding minute, or
-	// has been refused more than ten times since: then nothing shows that this
-	// request is at fault, and the authorization may come back.
+	// ErrForbidden: the endpoint or tenant does not belong to a tenant that the application is authorized for. It also
+	// matches [ErrUnavailable] if nothing shows that this request is at fault: the operation has not succeeded for
+	// another request within the preceding minute, or has been refused more than ten times since.
 	ErrForbidden = errors.New("forbidden")
 	// ErrNotFound: the endpoint or resource does not exist.
 	ErrNotFound = errors.New("not found")
@@ -45,16 +41,12 @@ var (
 	// ErrUnavailable: the peer is down: 5xx, 408, network, TLS, or a
 	// token endpoint in that state. Nothing is wrong with the request.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrIntermediary: an intermediary (an ingress, a proxy, a captive portal)
-	// answered instead of the service: a web page with any status, a 4xx
-	// without an ErrorResponse, or one that the specification does not list for
-	// the operation. It always matches [ErrUnavailable] too and says nothing about
-	// the request. [Client.Intermediaries] reports since when.
+	// ErrIntermediary: an intermediary (an ingress, a proxy, a captive portal) answered instead of the service: a web page,
+	// a 4xx without an ErrorResponse, or one that the specification does not list for the operation. It always matches
+	// [ErrUnavailable] too. [Client.Intermediaries] reports since when.
 	ErrIntermediary = errors.New("not answered by the service")
-	// ErrToken: no access token is available. It also matches [ErrUnavailable]
-	// if the token endpoint is down or its answer is invalid, and
-	// [ErrUnauthorized] if it refused the credentials or the request, and [ErrRateLimited] if it
-	// limits the rate of requests.
+	// ErrToken: no access token is available. It also matches [ErrUnavailable] if the token endpoint is down or its answer
+	// is invalid, [ErrUnauthorized] if it refused, and [ErrRateLimited] if it limits the rate of requests.
 	ErrToken = errors.New("no access token")
 	// ErrTokenRequest: the token endpoint refused what was asked for, the scopes or the grant type,
 	// and not the credentials. It always matches [ErrToken] and [ErrUnauthorized] too.
@@ -76,8 +68,7 @@ var (
 	// ErrEventTooLarge: an event exceeded [Config.MaxEventSize] and was
 	// skipped; the stream continues. The error is a [*EventTooLargeError].
 	ErrEventTooLarge = errors.New("event too large")
-	// ErrPayloadExpired: the payload host no longer serves the payload: status
-	// 403, 404, 410, or another 4xx that does not ask for a retry. An unconfirmed
+	// ErrPayloadExpired: the payload host no longer serves the payload: a 4xx that does not ask for a retry. An unconfirmed
 	// message is redelivered with a fresh URI.
 	ErrPayloadExpired = errors.New("payload expired")
 	// ErrPayloadTruncated: the payload ended early and could not be resumed.
@@ -179,9 +170,7 @@ func (e *Error) Is(target error) bool {
 	return target == statusSentinel(e.StatusCode) || (e.unproven && target == ErrUnavailable)
 }
 
-// intermediary reports whether an error status does not come from the service. This
-// is the only place that decides that; [Error.Is] maps it to sentinels, which
-// [Retryable], subscriber and router rely on.
+// intermediary reports whether an error status does not come from the service. This is the only place that decides that.
 func (e *Error) intermediary() bool {
 	if e.StatusCode < 400 || e.StatusCode > 499 || e.Err != nil {
 		return false
@@ -235,9 +224,8 @@ func statusSentinel(status int) error {
 	return ErrBadResponse
 }
 
-// ValidationError names a field and the rule that it violates. It matches
-// [ErrInvalid], and [ErrTooLarge] if the rule is the payload limit. The value
-// is omitted on purpose.
+// ValidationError names a field and the rule that it violates, without the value. It matches [ErrInvalid], and
+// [ErrTooLarge] if the rule is the payload limit.
 type ValidationError struct {
 	// Field is the field's name in Go or in the specification.
 	Field string

@@ -70,9 +70,7 @@ type EndpointDeleted struct {
 // the application sees in a tenant. It replaces any cached list.
 type EndpointsListChanged struct {
 	TenantID string
-	// Endpoints is nil if the event had null in its place: then the list is unknown
-	// and has to be fetched ([Directory] does that). An empty list
-	// is not nil.
+	// Endpoints is nil if the event had null in its place: then the list has to be fetched ([Directory] does that).
 	Endpoints []TenantEndpointInfo
 	// Unreadable is as in [TenantInfo].
 	Unreadable []*EntryError `json:"-"`

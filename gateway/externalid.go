@@ -12,14 +12,9 @@ const (
 	maxNamespaceID = 32
 )
 
-// ValidateExternalID checks the shape of an external ID: 3 to 255 characters;
-// an optional `urn:` in any case, a namespace identifier (a letter or digit,
-// then letters, digits or hyphens, at most 32), a colon, and one or more of
-// letters, digits and ( ) + , - . : = @ ; $ _ ! * % / ? #. A leading `urn:` may
-// be the prefix or, since the prefix is optional, the namespace: "urn:a" is
-// valid.
-//
-// The error is a [*ValidationError].
+// ValidateExternalID checks the shape of an external ID: 3 to 255 characters; an optional `urn:` in any case, a namespace
+// identifier (a letter or digit, then letters, digits or hyphens, at most 32), a colon, and one or more of letters, digits
+// and ( ) + , - . : = @ ; $ _ ! * % / ? #. The error is a [*ValidationError].
 func ValidateExternalID(id string) error {
 	bad := func(rule string) error { return &ValidationError{Field: "externalId", Rule: rule} }
 	for i := range len(id) {
@@ -56,7 +51,6 @@ func isExternalIDByte(c byte) bool {
 	return isAlphanumeric(c) || strings.IndexByte("()+,-.:=@;$_!*%/?#", c) >= 0
 }
 
-// escapePathSegment escapes s so that it is one path segment: /, ?, # and
-// % are preserved. The result is never a dot segment, because external IDs contain a
+// escapePathSegment escapes s so that it is one path segment. It is never a dot segment, because external IDs contain a
 // colon and tenant IDs are UUIDs.
 func escapePathSegment(s string) string { return url.PathEscape(s) }

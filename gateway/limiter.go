@@ -13,13 +13,10 @@ import (
 // recoverFactor lifts the limit at this multiple of the rate that was too high.
 const recoverFactor = 4
 
-// RateLimitConfig tunes the limiter shared by the whole client. There is no
-// limit until the service answers 429. Then all requests of the client pause
-// once, and afterwards they are spaced: at half the rate that was too high,
-// growing by Growth per second. When the rate has grown to four times
-// the one that was too high, the limit is lifted. Tenants that get 429 while most others are
-// served have no part in this: 429s count once at least two tenants, and half of those that were
-// answered in the last ten seconds, get them, or a request that is no tenant's.
+// RateLimitConfig tunes the limiter shared by the whole client. There is no limit until the service answers 429. Then all
+// requests pause once, and are spaced afterwards: at half the rate that was too high, growing by Growth per second up to four
+// times that rate, when the limit is lifted. 429s count once at least two tenants, and half of those that were answered in
+// the last ten seconds, get them, or a request that is no tenant's.
 type RateLimitConfig struct {
 	// MinRate is the lowest rate in requests per second. Default 1.
 	MinRate float64
@@ -106,9 +103,7 @@ func (l *limiter) wait(ctx context.Context) (time.Time, error) {
 			l.mu.Unlock()
 			return now, nil // whether ctx has ended is seen before anything is sent
 		}
-		// Nothing is reserved while waiting: a pause or a new rate that arrives
-		// in the meantime also applies to the waiters, and a waiter that gives up
-		// leaves no gap.
+		// Nothing is reserved while waiting: a new pause or rate also applies to the waiters, and one that gives up leaves no gap.
 		l.waiting++
 		l.mu.Unlock()
 		err := backoff.Sleep(ctx, at.Sub(now))

@@ -1,10 +1,8 @@
 package gateway
 
-// Names of the request headers of POST /messages, as written in the specification.
-// They are also the metadata keys of every Watermill message that the
-// publisher sends or the subscriber delivers: on the wire, `router` is replaced
-// by [Config.ServiceName]; in metadata, the key is always `x-router-…`, so
-// sinks and handlers never depend on the deployment.
+// Names of the request headers of POST /messages, as written in the specification, and the metadata keys of every Watermill
+// message that is sent or delivered. On the wire `router` is replaced by [Config.ServiceName]; in metadata never, so that
+// handlers and sinks do not depend on the deployment.
 const (
 	// KeyIsPublish is "true" if the message goes to everyone subscribed to
 	// its type, "false" if it goes to direct recipients only.
@@ -21,8 +19,7 @@ const (
 	KeyMessageType = "x-router-message-type"
 	// KeyTenantID is the tenant on whose behalf the message is sent (UUID).
 	KeyTenantID = "x-router-tenant-id"
-	// KeyContextID is the application-generated ID of the payload. It is a UUID
-	// on sent messages; on received messages it is the sender's
+	// KeyContextID is the application-generated ID of the payload: a UUID on sent messages; on received ones the sender's
 	// app_message_id, which legacy senders fill with arbitrary strings.
 	KeyContextID = "x-router-context-id"
 	// KeyFilename is the file name attached to the message, at most 100 characters.
@@ -59,9 +56,8 @@ const (
 	KeyPayloadSHA256 = "x-router-payload-sha256"
 )
 
-// KeyDedupID is the metadata key of a message's deduplication ID. Two messages
-// for the same topic with the same ID are copies of each other. The
-// router sets it; sinks and the publisher use it. It is never sent as a header.
+// KeyDedupID is the metadata key of a message's deduplication ID: two messages for the same topic with the same ID are
+// copies. The router sets it; sinks and the publisher use it. It is never sent as a header.
 const KeyDedupID = "x-router-dedup-id"
 
 // KeyReceivedDedupID is what [KeyDedupID] was when the message was read from a broker. The

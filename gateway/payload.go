@@ -18,9 +18,8 @@ import (
 
 const opPayload = "download payload"
 
-// payloadTransports are the connections to payload hosts: one for the URI
-// provided by the service, and one for redirects, which by default does
-// not connect to private addresses.
+// payloadTransports are the connections to payload hosts: one for the URI provided by the service, and one for redirects,
+// which by default does not connect to private addresses.
 type payloadTransports struct {
 	first, redirected http.RoundTripper
 	proxy             func(*http.Request) (*url.URL, error)
@@ -52,17 +51,13 @@ func isExpired(status int) bool {
 	return status >= 400 && status <= 499
 }
 
-// OpenPayload opens the download of a payload_uri, unmodified and without any
-// authorization. size is the announced size in bytes, negative if it is
-// unknown. It returns when the response head has arrived and has been
-// validated; temporary failures are retried according to the client's policy. The
-// reader lives as long as ctx.
+// OpenPayload opens the download of a payload_uri, unmodified and without any authorization. size is the announced size in
+// bytes, negative if it is unknown. It returns when the response head has been validated; temporary failures are retried
+// according to the client's policy. The reader lives as long as ctx.
 //
-// [ErrPayloadExpired] means that the host no longer serves the payload,
-// [ErrPayloadSize] that its size is not the announced one, [ErrTooLarge] that
-// it exceeds [Config.MaxPayloadSize], and [ErrRedirect] that it was redirected too
-// often, to another scheme, or to a private address without
-// [Config.AllowPrivatePayloadRedirects]. None of the errors contains the URI.
+// [ErrPayloadExpired] means that the host no longer serves the payload, [ErrPayloadSize] that its size is not the announced
+// one, [ErrTooLarge] that it exceeds [Config.MaxPayloadSize], and [ErrRedirect] that it was redirected too often, to another
+// scheme, or to a private address without [Config.AllowPrivatePayloadRedirects]. None of the errors contains the URI.
 func (c *Client) OpenPayload(ctx context.Context, uri string, size int64) (*PayloadReader, error) {
 	var err error
 	switch {
@@ -87,11 +82,8 @@ func (c *Client) payloadTooLarge() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, c.cfg.MaxPayloadSize)
 }
 
-// PayloadReader streams a payload. If a connection breaks or goes silent, the download
-// is resumed at the same position, provided that the host supports ranges. Read returns
-// io.EOF only if the payload is complete: it has the announced size or, if that is
-// unknown, the host ended it properly. Read may be called by one goroutine at a time,
-// Close by any.
+// PayloadReader streams a payload. If a connection breaks or goes silent, the download is resumed at the same position if the
+// host supports ranges. Read may be called by one goroutine at a time, Close by any.
 type PayloadReader struct {
 	c      *Client
 	parent context.Context // the caller's
@@ -122,10 +114,9 @@ func (*PayloadReader) Format(state fmt.State, _ rune) {
 // the host provided it. It may become known later, when the download is resumed.
 func (r *PayloadReader) Size() int64 { return r.size }
 
-// Read reads the payload. Besides io.EOF it returns [ErrPayloadTruncated] if
-// the payload ended early and could not be resumed, [ErrPayloadSize] if it
-// continues past its end, [ErrPayloadExpired] if it expired during the download,
-// [ErrTooLarge], [ErrClosed], and the context's error.
+// Read reads the payload. Besides io.EOF, at the announced size or, if that is unknown, the proper end of the response, it
+// returns [ErrPayloadTruncated] if the payload ended early and could not be resumed, [ErrPayloadSize] if it continues past
+// its end, [ErrPayloadExpired] if it expired during the download, [ErrTooLarge], [ErrClosed], and the context's error.
 func (r *PayloadReader) Read(p []byte) (int, error) {
 	if r.err != nil || len(p) == 0 {
 		return 0, r.err

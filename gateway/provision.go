@@ -41,29 +41,23 @@ type ProvisionClient interface {
 type ProvisionerConfig struct {
 	// Client makes the calls. Required.
 	Client ProvisionClient
-	// ExternalID is the external ID of the endpoint. Every [TenantPlaceholder]
-	// in it is replaced by the tenant's ID; it may have none, because the external
-	// IDs of different tenants are independent of each other. Required.
+	// ExternalID is the external ID of the endpoint, in which every [TenantPlaceholder] is replaced by the tenant's ID; it
+	// may have none. Required.
 	ExternalID string
 	// Endpoint is the template for every endpoint. An empty EndpointType means
 	// [EndpointTypeCloudSoftware]. Required.
 	Endpoint PutEndpointRequest
-	// Customize, if set, modifies the request for one tenant, for example its
-	// name. It receives its own copy of the request. It is called
-	// concurrently.
+	// Customize, if set, modifies its own copy of the request for one tenant. It is called concurrently.
 	Customize func(tenantID string, req *PutEndpointRequest)
-	// Recreate makes the provisioner recreate an endpoint that the user, or the
-	// application, deleted. Default false: what was deleted stays deleted
-	// until the tenant authorizes the application again or the program is
-	// restarted.
+	// Recreate makes the provisioner recreate an endpoint that was deleted. Default false: it stays deleted until the tenant
+	// authorizes the application again or the program is restarted.
 	Recreate bool
 
 	// Concurrency is the maximum number of concurrent calls. Zero means
 	// 4.
 	Concurrency int
-	// InitialBackoff is the first wait after a temporary failure, doubled with
-	// each further one up to MaxBackoff, with jitter. The client's own retries
-	// come before that. Zero means 1 second.
+	// InitialBackoff is the first wait after a temporary failure and the client's own retries, doubled with each further
+	// one up to MaxBackoff, with jitter. Zero means 1 second.
 	InitialBackoff time.Duration
 	// MaxBackoff is the longest wait; for the list of tenants, at most 15 seconds. Zero means 5 minutes.
 	MaxBackoff time.Duration
@@ -133,10 +127,8 @@ func (e *ProvisionError) Error() string {
 // Unwrap returns the cause.
 func (e *ProvisionError) Unwrap() error { return e.Err }
 
-// Provisioner ensures that the application has an endpoint in every tenant
-// that authorized it for [ScopeEndpointsManage]. [Provisioner.Run] does so
-// for all current tenants, and performs the work that [Provisioner.HandleEvent] queues.
-// After a reconnect of the event stream, call [Provisioner.Refresh]: events may have been
+// Provisioner ensures that the application has an endpoint in every tenant that authorized it for [ScopeEndpointsManage].
+// [Provisioner.Run] does the work. After a reconnect of the event stream, call [Provisioner.Refresh]: events may have been
 // missed. All methods are safe for concurrent use.
 type Provisioner struct {
 	cfg   ProvisionerConfig
@@ -172,16 +164,13 @@ func NewProvisioner(cfg ProvisionerConfig) (*Provisioner, error) {
 	}, nil
 }
 
-// Ensure does at once what [Provisioner.Run] does at its start, for programs without Run
-// and for those that need the endpoints before they go on. It lists the authorized tenants
-// and creates or reconfigures the endpoint in each, several at a time. Tenants in which this
-// Provisioner has already provisioned the endpoint are left alone, unless it is
-// gone and Recreate is set. (An authorization that was revoked and granted again
-// in between cannot be distinguished from a deletion by the user.)
+// Ensure does at once what [Provisioner.Run] does at its start: it lists the authorized tenants and creates or reconfigures
+// the endpoint in each, several at a time. Tenants in which this Provisioner has already provisioned the endpoint are left
+// alone, unless it is gone and Recreate is set. (An authorization that was revoked and granted again in between cannot be
+// distinguished from a deletion by the user.)
 //
-// It blocks until there has been one attempt in each tenant. The error is that of the
-// listing, or the errors.Join of one [*ProvisionError] for each tenant that
-// failed. Temporary failures are also retried by Run.
+// It blocks until there has been one attempt in each tenant. The error is that of the listing, or the errors.Join of one
+// [*ProvisionError] for each tenant that failed. Temporary failures are also retried by Run.
 func (p *Provisioner) Ensure(ctx context.Context) error {
 	work, err := p.list(ctx)
 	if err != nil {
@@ -268,15 +257,13 @@ func (p *Provisioner) Refresh() {
 	p.enqueue(&p.listing, time.Time{})
 }
 
-// HandleEvent processes an event. It never blocks for long and only queues work
-// for [Provisioner.Run]. It accepts every event of a stream, in
-// stream order.
+// HandleEvent processes an event. It never blocks for long and only queues work for [Provisioner.Run]. It accepts every
+// event of a stream, in stream order.
 //
 //   - AUTHORIZATION_ADDED for [ScopeEndpointsManage]: the endpoint is provisioned.
-//   - AUTHORIZATION_REVOKED for that scope: the tenant is forgotten, so that the
-//     ENDPOINT_DELETED events that follow are not mistaken for deletions by the user.
-//   - ENDPOINT_DELETED of an endpoint that was provisioned here: it is recreated if
-//     Recreate is set.
+//   - AUTHORIZATION_REVOKED for that scope: the tenant is forgotten, so that the ENDPOINT_DELETED events that follow are
+//     not mistaken for deletions by the user.
+//   - ENDPOINT_DELETED of an endpoint that was provisioned here: it is recreated if Recreate is set.
 func (p *Provisioner) HandleEvent(event Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -308,10 +295,9 @@ func (p *Provisioner) HandleEvent(event Event) {
 	}
 }
 
-// Run lists the authorized tenants and provisions the endpoint in each, as Ensure does,
-// performs the work required by events, and retries what has failed for now. It
-// blocks until ctx ends, waits for the calls in progress, which
-// end with ctx, and returns nil. Only one Run may be active at a time.
+// Run lists the authorized tenants and provisions the endpoint in each, performs the work required by events, and retries
+// what has failed for now. It blocks until ctx ends, waits for the calls in progress, and returns nil. Only one Run may be
+// active at a time.
 func (p *Provisioner) Run(ctx context.Context) error {
 	p.Refresh()
 	runDue(ctx, p.cfg.Concurrency, p.wake, func(now time.Time) (func(), time.Duration) { return p.next(ctx, now) })
@@ -400,10 +386,8 @@ func (p *Provisioner) finish(j *job, failed, retry bool, maxBackoff time.Duratio
 	}
 }
 
-// provisionMayPass reports whether a failure is worth another attempt. It is not if
-// only a change on either side can resolve it: an invalid request, or a
-// tenant that has withdrawn its authorization while others have not. Refused
-// credentials may be fixed by the service.
+// provisionMayPass reports whether a failure is worth another attempt: refused credentials may be fixed by the service, an
+// invalid request or a tenant that alone has withdrawn its authorization may not.
 func provisionMayPass(err error) bool { return !Refused(err) && !errors.Is(err, ErrClosed) }
 
 func (p *Provisioner) report(ctx context.Context, result ProvisionResult) {

@@ -20,9 +20,8 @@ func decodeResponse(body []byte, read func(d *objectDecoder)) error {
 	return nil
 }
 
-// decodeTenants also returns errors for the tenants that were skipped because not even
-// their ID could be read. A tenant whose endpoints cannot be read is included: it is
-// still authorized.
+// decodeTenants also returns errors for the tenants that were skipped because their ID could not be read. One whose endpoints
+// cannot be read is included: it is still authorized.
 func decodeTenants(body []byte) (tenants []TenantInfo, unreadable []*EntryError, err error) {
 	err = decodeResponse(body, func(d *objectDecoder) {
 		list := d.array("tenants")

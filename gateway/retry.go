@@ -51,9 +51,7 @@ func (c RetryConfig) validate() error {
 	return e.Err(ErrConfig)
 }
 
-// backoff returns the wait after failed attempt n, counted from 0: exponential,
-// chosen at random from the upper half so that clients spread out, and never shorter
-// than what the peer requested.
+// backoff returns the wait after failed attempt n, counted from 0, never shorter than what the peer requested.
 func (c RetryConfig) backoff(n int, asked time.Duration) time.Duration {
 	return max(backoff.Policy{Initial: c.InitialBackoff, Max: c.MaxBackoff}.Delay(n), asked)
 }
@@ -66,9 +64,8 @@ func (c RetryConfig) retries() int {
 	return c.MaxAttempts - 1
 }
 
-// Retryable reports whether err is a failure that may resolve itself, so
-// that repeating the same request is worthwhile. It is the single decision
-// that every retry of this package follows. A nil error is not retryable.
+// Retryable reports whether err is a failure that may resolve itself, so that repeating the same request is worthwhile. It
+// is the single decision that every retry of this package follows.
 func Retryable(err error) bool {
 	retry, _ := decideRetry(err)
 	return retry
@@ -163,27 +160,21 @@ func (c RetryConfig) retryAfter(h http.Header, now time.Time) time.Duration {
 
 type singleAttemptKey struct{}
 
-// SingleAttempt returns a context with which a call makes one attempt, whatever
-// [Config.Retry] says: for a caller that has other work to do until it is worth trying
-// again. The repetition after a 401 with a fresh token, and the wait for the rate limit,
-// are part of the attempt.
+// SingleAttempt returns a context with which a call makes one attempt, whatever [Config.Retry] says. The repetition after a
+// 401 with a fresh token, and the wait for the rate limit, are part of the attempt.
 func SingleAttempt(ctx context.Context) context.Context {
 	return context.WithValue(ctx, singleAttemptKey{}, true)
 }
 
 func singleAttempt(ctx context.Context) bool { return ctx.Value(singleAttemptKey{}) != nil }
 
-// Refused reports whether err is a permanent refusal: the request violates a rule of
-// the specification, or the service itself has rejected it (400, 403, 404, 413). The
-// same request would always get the same answer, while others may
-// succeed. Everything that distinguishes a bad message from an outage relies on it.
+// Refused reports whether err is a permanent refusal: the request violates a rule of the specification, or the service
+// itself has rejected it (400, 403, 404, 413). The same request would always get the same answer, while others may succeed.
 //
-// Errors that do not concern the request are not refusals, whatever their status:
-// [ErrUnavailable] and everything that matches it, such as [ErrIntermediary] and a 403
-// while the operation succeeds for no request; [ErrToken], [ErrUnauthorized] and
-// [ErrRateLimited]; and [ErrPayloadExpired], which concerns a URI. An error may
-// be neither refused nor [Retryable]: what Retryable does not retry within a call
-// may succeed later.
+// Errors that do not concern the request are not refusals, whatever their status: [ErrUnavailable] and everything that
+// matches it, such as a 403 while the operation succeeds for no request; [ErrToken], [ErrUnauthorized] and
+// [ErrRateLimited]; and [ErrPayloadExpired]. An error may be neither refused nor [Retryable]: what is not retried within a
+// call may succeed later.
 func Refused(err error) bool {
 	return matchesAny(err, ErrInvalid, ErrBadRequest, ErrForbidden, ErrNotFound, ErrTooLarge, ErrNoRecipients, ErrPartialDelivery) &&
 		!matchesAny(err, ErrUnavailable, ErrIntermediary, ErrToken, ErrUnauthorized, ErrRateLimited, ErrPayloadExpired)

@@ -14,9 +14,8 @@ import (
 
 const (
 	opSend = "send message"
-	// maxCopied is up to what size a payload is copied, in bytes. Package http then writes it
-	// together with the head, as the buffers of its connections are larger, and may go on
-	// reading the copy when the call has returned.
+	// maxCopied is up to what size a payload is copied, in bytes. Package http then writes it together with the head, and
+	// may go on reading the copy when the call has returned.
 	maxCopied = 16 << 10
 )
 
@@ -33,32 +32,26 @@ type SendMessageRequest struct {
 	IsPublish bool
 	// DirectRecipients are endpoint IDs (UUIDs); they need no subscription.
 	DirectRecipients []string
-	// ContextID is the application's ID of the payload, a UUID unless [Config.AnyContextID] is set. Use a fresh one
-	// for each payload, and reuse it only to repeat the same payload
-	// after a failure, so that receivers recognize the duplicate. If it is empty, a
-	// fresh one is generated but not returned; the attempts of one call
-	// share it, but the caller cannot repeat the payload under it.
+	// ContextID is the application's ID of the payload, a UUID unless [Config.AnyContextID] is set. Use a fresh one for each
+	// payload, and reuse it only to repeat the same payload after a failure, so that receivers recognize the duplicate. If it
+	// is empty, a fresh one is generated, and the caller cannot repeat the payload under it.
 	ContextID string
 	// SentAt is the time of sending; zero means now. It is the same for all attempts.
 	SentAt time.Time
 	// TeamsetContextID is optional, at most 100 characters.
 	TeamsetContextID string
-	// Filename is optional, at most 100 characters. Like the other texts, it
-	// is sent as raw UTF-8; control characters and leading or trailing spaces
-	// are rejected.
+	// Filename is optional, at most 100 characters. Texts are sent as raw UTF-8; control characters and leading or trailing
+	// spaces are rejected.
 	Filename string
 
 	// Payload is the payload, up to [Config.MaxPayloadSize] bytes. It is not used after the
 	// call has returned, and above 16 KiB not copied.
 	Payload []byte
-	// Body is used instead of Payload for payloads that are not in memory. It
-	// is called once per attempt and must return the same bytes from the
-	// beginning; it and its reader are used in a goroutine of the attempt. The
-	// client closes the reader; if an attempt is abandoned, even while a Read is
-	// in progress, which Close should make return. An error of Body or of its reader
-	// ends the call and is wrapped; it is retried only if it matches
-	// [ErrUnavailable]. For a payload that can be read only once, call with
-	// [SingleAttempt], and return an error when Body is called again.
+	// Body is used instead of Payload for payloads that are not in memory. It is called once per attempt, in a goroutine of
+	// the attempt, and must return the same bytes from the beginning. The client closes the reader, possibly while a Read is in
+	// progress, which Close should make return. An error of Body or of its reader ends the call and is wrapped; it is retried
+	// only if it matches [ErrUnavailable]. For a payload that can be read only once, call with [SingleAttempt], and return an
+	// error when Body is called again.
 	Body func() (io.ReadCloser, error)
 	// Size is the exact size of Body in bytes. A longer or
 	// shorter body is an error, and is never sent completely. With Payload it may be zero.
@@ -81,17 +74,13 @@ func (r *SendMessageRequest) size() int64 {
 	return int64(len(r.Payload))
 }
 
-// SendMessage sends one payload and returns nil once the service has answered
-// 200: the message is in the inbox. So it has if it answers 400 with the text
-// "Duplicate message" and the context ID of the request. It blocks until then,
-// until a permanent error, until the attempts are used up, or until ctx ends.
+// SendMessage sends one payload and returns nil once the service has answered 200: the message is in the inbox. So it has
+// if it answers 400 with the text "Duplicate message" and the context ID of the request. It blocks until then, until a
+// permanent error, until the attempts are used up, or until ctx ends.
 //
-// The request is validated first ([ErrInvalid]). Every attempt carries the same
-// context ID and timestamp. [ErrPartialDelivery] means that some direct
-// recipients have the message: do not resend it to all of them.
-// [ErrNoRecipients] means that no recipient has it. If an attempt fails without a
-// response, the service may nevertheless have the message; the repeated context
-// ID lets receivers recognize it.
+// The request is validated first ([ErrInvalid]). Every attempt carries the same context ID and timestamp.
+// [ErrPartialDelivery] means that some direct recipients have the message: do not resend it to all of them. [ErrNoRecipients]
+// means that no recipient has it. If an attempt fails without a response, the service may nevertheless have the message.
 func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error {
 	if err := c.invalidCall(ctx, opSend, req.validate(&c.cfg)); err != nil {
 		return err
@@ -148,9 +137,8 @@ func (c *Client) messageHeader(r *SendMessageRequest) http.Header {
 	return h
 }
 
-// ValidateMessage returns the error with which [Client.SendMessage] would refuse
-// req before sending it: an [*Error] that wraps a [*ValidationError]. It does
-// not block and sends nothing.
+// ValidateMessage returns the error with which [Client.SendMessage] would refuse req before sending it: an [*Error] that
+// wraps a [*ValidationError].
 func (c *Client) ValidateMessage(req SendMessageRequest) error {
 	return c.invalidCall(context.Background(), opSend, req.validate(&c.cfg))
 }

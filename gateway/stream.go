@@ -19,11 +19,9 @@ const opEvents = "receive events"
 type ReceiveEventsRequest struct {
 	// Types limits the stream to these of the six event types; empty means all.
 	Types []EventType
-	// AwaitingHead is called when the request has been written and its response has
-	// not begun. Some services send the response head with the first event:
-	// the stream is open from here on, and events will arrive. It may be called
-	// more than once, from another goroutine, and as late as ReceiveEvents
-	// returns; it must not block. It may be nil.
+	// AwaitingHead is called when the request has been written and its response has not begun: the stream is open, and its
+	// head may come only with the first event. It may be called more than once, from another goroutine, and as late as
+	// ReceiveEvents returns; it must not block. It may be nil.
 	AwaitingHead func()
 }
 
@@ -45,19 +43,14 @@ type EventStream struct {
 	source *idleReader
 }
 
-// ReceiveEvents opens an event stream and returns when the response head has arrived,
-// which may be as late as the first event. Until the request has been written, the
-// wait is bounded by [Config.StreamConnectTimeout]; after that, like the wait
-// for an event, by [Config.StreamIdleTimeout] ([ErrIdle]).
-// It makes one attempt, and another one with a fresh token if the service
-// refuses the first; reconnecting is up to the caller. The stream lives until
-// ctx ends, it is closed, the service ends it, or it has been silent for
-// [Config.StreamIdleTimeout] while Next was waiting. Nothing else bounds it.
+// ReceiveEvents opens an event stream and returns when the response head has arrived, which may be as late as the first
+// event. Until the request has been written, the wait is bounded by [Config.StreamConnectTimeout]; after that, like the wait
+// of Next for an event, by [Config.StreamIdleTimeout] ([ErrIdle]). It makes one attempt, and another one with a fresh token
+// if the service refuses the first; reconnecting is up to the caller. The stream lives until ctx ends, it is closed, the
+// service ends it, or it has been silent for too long.
 //
-// A response that is not text/event-stream is an [ErrBadResponse]; one with a
-// Content-Encoding is also an [ErrContentEncoding]. For errors only the
-// status counts: 400 is [ErrBadRequest] and 403 is [ErrForbidden], even without a
-// body.
+// A response that is not text/event-stream is an [ErrBadResponse]; one with a Content-Encoding is also an
+// [ErrContentEncoding]. For errors only the status counts: 400 is [ErrBadRequest] and 403 is [ErrForbidden].
 func (c *Client) ReceiveEvents(ctx context.Context, req ReceiveEventsRequest) (*EventStream, error) {
 	if err := c.invalidCall(ctx, opEvents, validateEventTypes(req.Types)); err != nil {
 		return nil, err
@@ -150,9 +143,8 @@ func internEventType(name []byte) EventType {
 // stream, uncapped, and whether it did. Call it from the goroutine that calls Next.
 func (s *EventStream) Retry() (time.Duration, bool) { return s.events.Retry() }
 
-// LastHeard returns when the service last sent anything on this stream that Next has read, be it
-// only a comment that keeps the connection alive, and before that, when the stream was opened. It
-// may be called from any goroutine.
+// LastHeard returns when the service last sent anything on this stream that Next has read, a comment included, and before
+// that, when the stream was opened. It may be called from any goroutine.
 func (s *EventStream) LastHeard() time.Time { return *s.source.heard.Load() }
 
 // Close ends the stream; a pending Next returns [ErrClosed]. It is

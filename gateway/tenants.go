@@ -10,14 +10,11 @@ const (
 	opTenantEndpoints = "list tenant endpoints"
 )
 
-// ListAuthorizedTenants returns every tenant that authorized the application,
-// with the endpoints that the application can see (specification, "GET
-// /tenants"). Use it at start-up and for recovery. A tenant in which
-// the application owns no endpoint is included with an empty list.
+// ListAuthorizedTenants returns every tenant that authorized the application, with the endpoints that the application can
+// see (specification, "GET /tenants"). One in which the application owns no endpoint has an empty list.
 //
-// An unreadable entry in the response hides none of the others: an endpoint, or the
-// list of a tenant, is reported in [TenantInfo.Unreadable]; a tenant
-// without a readable ID is skipped. All of them are logged. A response that is invalid as a whole is [ErrBadResponse].
+// An unreadable entry hides none of the others: an endpoint, or the list of a tenant, is reported in
+// [TenantInfo.Unreadable]; a tenant without a readable ID is skipped. All of them are logged.
 func (c *Client) ListAuthorizedTenants(ctx context.Context) ([]TenantInfo, error) {
 	x, err := c.get(ctx, opTenants, "/tenants")
 	if err != nil {
@@ -34,10 +31,8 @@ func (c *Client) ListAuthorizedTenants(ctx context.Context) ([]TenantInfo, error
 	return tenants, nil
 }
 
-// ListTenantEndpoints returns the current endpoints of one tenant
-// (specification, "GET /tenants/{tenantId}/endpoints"), those of the
-// application with their routes. Unreadable entries are reported as by
-// [Client.ListAuthorizedTenants]; [Client.TenantEndpoints] also returns them.
+// ListTenantEndpoints returns the current endpoints of one tenant (specification, "GET /tenants/{tenantId}/endpoints"), those
+// of the application with their routes. [Client.TenantEndpoints] also returns the entries that are unreadable.
 func (c *Client) ListTenantEndpoints(ctx context.Context, tenantID string) ([]TenantEndpointInfo, error) {
 	t, err := c.TenantEndpoints(ctx, tenantID)
 	return t.Endpoints, err

@@ -19,11 +19,8 @@ import (
 
 const opToken = "get access token"
 
-// tokenSource caches one access token. At most one token request is in flight;
-// each caller waits for its result as long as the caller's context lives, while
-// the request itself belongs to the client. A failure is remembered for one
-// backoff step, so that a token endpoint that is down receives one request per step
-// rather than one per call.
+// tokenSource caches one access token. At most one token request is in flight, which belongs to the client: each caller waits
+// for it as long as its own context lives. A failure is remembered for one backoff step.
 type tokenSource struct {
 	// fetch obtains a token, within the time of its context. It is a function, and
 	// tokens are pointers, so that printing a Client reveals no credentials.
@@ -105,10 +102,9 @@ func (s *tokenSource) get(ctx context.Context, refused string) (*accessToken, er
 	}
 }
 
-// invalidate takes in that the service has refused a token, and reports whether another one may help;
-// first tells that the caller's next attempt shows whether it does. A token obtained in
-// the meantime stays: of many calls that were refused together, only one refreshes. So does one that has just
-// been accepted for others, until it is replaced: it may be refused only for the caller's tenant.
+// invalidate takes in that the service has refused a token, and reports whether another one may help; first tells that the
+// caller's next attempt shows whether it does. A token obtained in the meantime stays. So does one that has just been
+// accepted for others, until it is replaced: it may be refused only for the caller's tenant.
 func (s *tokenSource) invalidate(token string) (retry, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,10 +180,8 @@ func (s *tokenSource) request() (any, error) {
 	return token, err
 }
 
-// acceptsLocked decides about a token that may be the one that was refused last.
-// If it is returned again immediately, it is useless. If it is returned again after a
-// wait, it is accepted: the service may have been wrong, and as long as the source
-// keeps it there is no other.
+// acceptsLocked decides about a token that may be the one that was refused last. Returned again immediately, it is useless;
+// after a wait it is accepted: the service may have been wrong, and there is no other.
 func (s *tokenSource) acceptsLocked(token *accessToken) bool {
 	switch {
 	case !s.foreign || s.refused == nil || s.refused.value != token.value:
@@ -423,10 +417,9 @@ func (e *tokenError) Is(target error) bool {
 		(e.intermediary && target == ErrIntermediary)
 }
 
-// tokenRefusal interprets an error response of the token endpoint (RFC 6749, 5.2). An
-// error code proves that it comes from the endpoint, and so do a 401 and, because not
-// every endpoint follows the specification, a 400 in JSON. Any other 4xx may come from
-// an intermediary. With a 429 or 5xx the credentials may well be right.
+// tokenRefusal interprets an error response of the token endpoint (RFC 6749, 5.2). An error code proves that it comes from
+// the endpoint, and so do a 401 and, with endpoints that do not follow the specification, a 400 in JSON. Any other 4xx may
+// come from an intermediary.
 func tokenRefusal(seen answerHead, code string) error {
 	e := &tokenError{status: seen.status, media: seen.media, header: seen.header, kind: ErrUnavailable, reason: "the token endpoint failed"}
 	if e.status == http.StatusTooManyRequests || code == "slow_down" {

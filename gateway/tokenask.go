@@ -10,9 +10,7 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// askedSource calls an [oauth2.TokenSource], which cannot be interrupted: a call that
-// hangs is waited for as long as there is time, and no second call is made
-// before it returns.
+// askedSource calls an [oauth2.TokenSource], which cannot be interrupted: no second call is made before one returns.
 type askedSource struct {
 	source oauth2.TokenSource
 	calls  singleflight.Group

@@ -81,9 +81,8 @@ func (p *pools) create(cfg Config, idle int, control func(network, address strin
 	return t
 }
 
-// isPrivateAddress reports whether an address must not be the target of a redirect
-// from outside: loopback, private, link-local, shared, multicast,
-// unspecified or reserved, even if it is embedded in an IPv6 address.
+// isPrivateAddress reports whether an address must not be the target of a redirect from outside, even if it is embedded in an
+// IPv6 address.
 func isPrivateAddress(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {

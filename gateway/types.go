@@ -33,10 +33,8 @@ func (t EventType) Known() bool { return slices.Contains(EventTypes(), t) }
 // EndpointType is the type of an endpoint (specification, "Enumerations").
 type EndpointType string
 
-// Endpoint types. Only [EndpointTypeCloudSoftware] and
-// [EndpointTypeVirtualCommunicationUnit] should be created;
-// [EndpointTypeFarmingSoftware] is accepted on creation as a deprecated alias
-// of cloud software; the two others are legacy types that can only be read.
+// Endpoint types. Only [EndpointTypeCloudSoftware] and [EndpointTypeVirtualCommunicationUnit] should be created;
+// [EndpointTypeFarmingSoftware] is an alias, and the two others are legacy types that can only be read.
 const (
 	EndpointTypeCloudSoftware            EndpointType = "cloud_software"
 	EndpointTypeVirtualCommunicationUnit EndpointType = "virtual_communication_unit"

@@ -53,10 +53,8 @@ func validateMaxChars(field, value string, limit int) error {
 	return nil
 }
 
-// validateHeaderValue rejects what could split a request (control characters)
-// and what would not arrive unmodified: invalid UTF-8, and leading or trailing white
-// space, which HTTP strips. Characters beyond ASCII are legal; they are sent
-// as raw UTF-8.
+// validateHeaderValue rejects what could split a request (control characters) and what would not arrive unmodified: invalid
+// UTF-8, and leading or trailing white space. Characters beyond ASCII are sent as raw UTF-8.
 func validateHeaderValue(field, value string) error {
 	for i := range len(value) {
 		if c := value[i]; c < 0x20 || c == 0x7f {
@@ -84,11 +82,8 @@ func validateTimestamp(field string, t time.Time) error {
 	return nil
 }
 
-// ValidateEndpointName checks the name of an endpoint: 1 to 200 characters,
-// letters of any script, digits, space and - _ . , : and not only spaces. Marks
-// that belong to letters, such as the vowel signs of many scripts, count as
-// letters, and numbers such as ² ½ Ⅳ as digits. The error is a
-// [*ValidationError].
+// ValidateEndpointName checks the name of an endpoint: 1 to 200 letters of any script with their marks, digits and other
+// numbers, spaces and - _ . , : and not only spaces. The error is a [*ValidationError].
 func ValidateEndpointName(name string) error {
 	const field = "name"
 	if name == "" {
@@ -108,10 +103,8 @@ func ValidateEndpointName(name string) error {
 	return validateMaxChars(field, name, maxEndpointName)
 }
 
-// Validate checks every rule of the specification for PUT
-// /endpoints/{externalId} and reports all fields that violate one. It does not know
-// the capabilities of the software version; the service checks those. The error
-// matches [ErrInvalid]; errors.As finds the first [*ValidationError].
+// Validate checks every rule of the specification for PUT /endpoints/{externalId} and reports all fields that violate one.
+// The error matches [ErrInvalid]; errors.As finds the first [*ValidationError].
 func (r PutEndpointRequest) Validate() error {
 	var e validate.Errors
 	if r.Name != "" { // omitted: the service generates one

@@ -108,9 +108,8 @@ func (s *Server) addApplication(cfg ApplicationConfig) (*Application, error) {
 	return app, nil
 }
 
-// RotateClientSecret replaces the application's client secret and returns the new one.
-// From then on, Application.ClientSecret is refused; tokens stay valid, see
-// [Server.ExpireTokens].
+// RotateClientSecret replaces the application's client secret and returns the new one. Application.ClientSecret is
+// refused from then on; tokens stay valid, see [Server.ExpireTokens].
 func (s *Server) RotateClientSecret(app *Application) string {
 	secret := SecretPrefix + randomHex(24)
 	s.mu.Lock()

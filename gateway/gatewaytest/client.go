@@ -6,9 +6,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// ClientConfig returns a client configuration for the default application:
-// URLs, credentials, service name, TLS, and what else the service takes. Set more fields before passing it
-// to gateway.New.
+// ClientConfig returns a client configuration for the default application. Set more fields before passing it to gateway.New.
 func (s *Server) ClientConfig() gateway.Config { return s.defaultApp.ClientConfig() }
 
 // ClientConfig returns a client configuration for this application.
@@ -49,9 +47,7 @@ func (a *Application) Client() *gateway.Client {
 	return client
 }
 
-// HTTPClient returns a plain HTTP client that trusts the server's certificate, for
-// tests that call the service without package gateway. The caller must close
-// its idle connections.
+// HTTPClient returns a plain HTTP client that trusts the server's certificate. The caller must close its idle connections.
 func (s *Server) HTTPClient() *http.Client { return &http.Client{Transport: s.transport()} }
 
 // transport reaches the server, wherever it listens, and trusts it.

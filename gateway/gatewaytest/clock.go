@@ -11,9 +11,8 @@ type clock struct{ offset atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
-// Advance moves the server's clock forward by d, or back if d is negative.
-// It affects the expiry of tokens and payload URIs, the confirmation lag, the rate
-// limit and the Date header. Keep-alive and injected delays run in real time.
+// Advance moves the server's clock forward by d, or back if d is negative, for the expiry of tokens and payload URIs, the
+// confirmation lag, the rate limit and the Date header. Keep-alive and injected delays run in real time.
 func (s *Server) Advance(d time.Duration) { s.clock.offset.Add(int64(d)) }
 
 // Now returns the time of the server's clock.

@@ -48,9 +48,8 @@ type StreamPolicy int
 const (
 	// EveryStream sends every event to every open stream whose filter admits it.
 	EveryStream StreamPolicy = iota
-	// OneStream sends each message event to one open stream, in turn.
-	// What a stream received but did not confirm is replayed to the next
-	// stream that connects after it has ended. Lifecycle events go to all streams.
+	// OneStream sends each message event to one open stream, in turn, and replays what was not confirmed to the next one
+	// that connects after it has ended. Lifecycle events go to all streams.
 	OneStream
 )
 
@@ -88,13 +87,10 @@ const (
 type Config struct {
 	// Listen is the address of the service. Default "127.0.0.1:0" (a free port).
 	Listen string
-	// PayloadListen is the address of the second listener, which serves
-	// payload_uri without authorization. Default: the host of Listen with a free
-	// port.
+	// PayloadListen is the address of the second listener, for payloads. Default: the host of Listen with a free port.
 	PayloadListen string
-	// InMemory serves on a network in memory, which only clients made from [Server.ClientConfig] reach.
-	// Such a server and everything that uses it can run in a bubble of testing/synctest, where waits of
-	// hours pass at once.
+	// InMemory serves on a network in memory, which only clients made from [Server.ClientConfig] reach, so that all of it can
+	// run in a bubble of testing/synctest.
 	InMemory bool
 	// ServiceName is the name of the service in the request headers
 	// (x-<name>-tenant-id). Default "router".
@@ -105,9 +101,8 @@ type Config struct {
 	// HTTP2 enables HTTP/2 on both listeners; faults that cut a connection then cut
 	// everything on it. Requires TLS. Default: HTTP/1.1 only.
 	HTTP2 bool
-	// Certificate modifies the server's certificate before the CA signs it, for example
-	// to expire it or to issue it for another host. By default the certificate is for
-	// loopback and the hosts of the listeners, and valid for a year. Requires TLS.
+	// Certificate modifies the server's certificate before the CA signs it. By default it is for loopback and the hosts of
+	// the listeners, and valid for a year. Requires TLS.
 	Certificate func(*x509.Certificate)
 
 	// TokenAuth is how clients may authenticate for a token. Default: both ways.
@@ -116,10 +111,8 @@ type Config struct {
 	// whole seconds. Default 1 h.
 	TokenLifetime time.Duration
 
-	// NoReplay disables the replay at the start of a new stream. Replay sends all
-	// unconfirmed messages in order of acceptance, except those that
-	// are confirmed before the stream reaches them. Lifecycle events are never
-	// replayed: a client resynchronizes with GET /tenants.
+	// NoReplay disables the replay of all unconfirmed messages, in order of acceptance, at the start of a new stream.
+	// Lifecycle events are never replayed: a client resynchronizes with GET /tenants.
 	NoReplay bool
 	// Streams is which open streams receive an event. Default: all of them.
 	Streams StreamPolicy
@@ -128,69 +121,54 @@ type Config struct {
 	// KeepAlive is the interval of comment lines on an open stream.
 	// Default 15 s; [NoKeepAlive] sends none.
 	KeepAlive time.Duration
-	// ConfirmationLag is the time, on the server's clock, between the 202 of a
-	// confirmation and its effect: until then the message is still replayed.
-	// Default 0: immediate effect.
+	// ConfirmationLag is the time, on the server's clock, between the 202 of a confirmation and its effect. Default 0.
 	ConfirmationLag time.Duration
-	// StrictConfirmations answers 400 to a request with a
-	// (message_id, endpoint_id) pair that the application never had in that tenant, or
-	// whose endpoint is deleted; nothing in that request takes effect. By default such
-	// pairs are ignored and the answer is 202.
+	// StrictConfirmations answers 400, without any effect, to a request with a (message_id, endpoint_id) pair that the
+	// application never had in that tenant, or whose endpoint is deleted. By default such pairs are ignored.
 	StrictConfirmations bool
 
 	// ChunkSize is the largest payload, in bytes, that is delivered as one
 	// message; a larger one is split. Default 1 MiB.
 	ChunkSize int64
-	// InlineLimit is the largest payload, in bytes, that is embedded in its
-	// event; a larger one gets a payload_uri. Default 32 KiB, which keeps every
-	// line of a message event below 64 KiB, a limit that clients may have.
-	// [NoInline] embeds none.
+	// InlineLimit is the largest payload, in bytes, that is embedded in its event; a larger one gets a payload_uri. Default
+	// 32 KiB, for clients with a line limit of 64 KiB. [NoInline] embeds none.
 	InlineLimit int64
 	// MaxPayloadSize is the largest payload, in bytes, that POST /messages accepts;
 	// a larger one is answered 413. Default 256 MiB.
 	MaxPayloadSize int64
-	// FileTypes lists message types whose payloads, if small enough not to be
-	// split, are delivered as FILE_RECEIVED alone, with one message ID.
-	// Default: none; small payloads are delivered as MESSAGE_RECEIVED.
+	// FileTypes lists message types whose payloads, if small enough not to be split, are delivered as FILE_RECEIVED alone,
+	// with one message ID. Default: none.
 	FileTypes []string
 	// FileOrder is the position of FILE_RECEIVED among its chunks. Default: last.
 	FileOrder FileOrder
-	// OmitOptionalFields omits the event fields that the specification
-	// does not require and that carry no data from the sender: received_at and
-	// tenant_id.
+	// OmitOptionalFields omits the optional event fields received_at and tenant_id.
 	OmitOptionalFields bool
 
 	// AnyContextID accepts context IDs of up to 50 characters of any form. Default: UUIDs only.
 	AnyContextID bool
 
-	// RateLimit is the number of requests per second that one application may
-	// make across all its endpoints; beyond it the answer is 429 with the message
-	// `rate limit exceeded` and no Retry-After. Default 0: no limit.
+	// RateLimit is the number of requests per second that one application may make across all its endpoints; beyond it the
+	// answer is 429. Default 0: no limit.
 	RateLimit float64
 	// RateBurst is the size of the token bucket. Default: RateLimit rounded up.
 	RateBurst int
 
-	// PayloadLifetime is the lifetime of a payload_uri, starting when its event
-	// is written to a stream. Default 15 min, which is also the maximum that the
-	// specification allows.
+	// PayloadLifetime is the lifetime of a payload_uri, starting when its event is written to a stream. Default 15 min, the
+	// maximum of the specification.
 	PayloadLifetime time.Duration
-	// ReleaseConfirmed frees a payload soon after all its messages are confirmed
-	// and every open stream has passed them. By default it is freed only when its last
-	// payload_uri has expired too. Use it for runs that send more than fits into memory.
+	// ReleaseConfirmed frees a payload soon after all its messages are confirmed, for runs that send more than fits into
+	// memory. By default it is freed only when its last payload_uri has expired too.
 	ReleaseConfirmed bool
 
-	// ControlPrefix is the path below which the control API is served, for example
-	// "/_control". It rejects callers that are not on a loopback address, forwarded
-	// requests, and web pages. control.go lists what it can do.
-	// Default "": there is no control API.
+	// ControlPrefix is the path below which the control API is served, for example "/_control", to callers on a loopback
+	// address only, and not to web pages. control.go lists what it can do. Default "": there is none.
 	ControlPrefix string
 
-	// Replay is the file of a recording ([Recorder]), which is played in place of the service. Each operation, with
-	// its path, gets the recorded answers in their order: the first GET /events has the first recorded stream, with
-	// the same bytes, and ends as that did. After the last one, it stays open in silence, confirmations are
-	// accepted, and everything else gets the last answer again; what was never asked for is 404. Tokens are the server's own,
-	// and so are payload_uri. A payload that was not recorded is played as other bytes of its size. Faults can be
-	// injected; the ledger has the messages that were played. Default "": no replay.
+	// Replay is the file of a recording ([Recorder]), which is played in place of the service. Each operation, with its path,
+	// gets the recorded answers in their order and with the same bytes. After the last one a stream stays open in silence,
+	// confirmations are accepted, and everything else gets the last answer again; what was never asked for is 404. Tokens
+	// and payload_uri are the server's own. A payload that was not recorded is played as other bytes of its size. Faults can
+	// be injected; the ledger has the messages that were played. Default "": no replay.
 	Replay string
 	// ReplaySpeed is how many times as fast as it was recorded Replay is played; with 1, in its own rhythm.
 	// Default 0: without any pause.
@@ -268,8 +246,6 @@ func (c Config) Validate() error {
 }
 
 // ApplicationConfig describes an application as registered with the service.
-// The zero value is an application whose software version allows
-// every message type in both directions.
 type ApplicationConfig struct {
 	// ID is the application ID, a UUID. Default: generated.
 	ID string

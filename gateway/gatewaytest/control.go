@@ -14,10 +14,9 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// The control API offers what the Go methods do, for programs in other languages and
-// for use with curl. It answers below Config.ControlPrefix, in JSON, only to
-// callers on a loopback address, and not to web pages. Its errors have the same
-// shape as those of the service. It requires no access token, and refuses fields that it does not know.
+// The control API offers what the Go methods do, below Config.ControlPrefix, in JSON, only to callers on a loopback address,
+// and not to web pages. Its errors have the same shape as those of the service. It requires no access token, and refuses
+// fields that it does not know.
 //
 //	GET    /state                     applications, tenants, endpoints, open streams
 //	POST   /applications              {"capabilities"?: [{"message_type","direction"}]} → 201 with credentials

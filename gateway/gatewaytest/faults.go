@@ -58,9 +58,8 @@ const (
 	CutClean
 )
 
-// Fault is what happens to a request instead of, or in addition to, its regular
-// response. Fields combine in the order given here. The zero Fault changes
-// nothing (but counts its hits).
+// Fault is what happens to a request instead of, or in addition to, its regular response. Fields combine in the order given
+// here. The zero Fault only counts its hits.
 type Fault struct {
 	// Match restricts the fault to requests for which it returns true. It must
 	// not read the body. Nil matches all requests of the operation.

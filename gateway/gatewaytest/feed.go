@@ -8,9 +8,8 @@ import (
 	"github.com/agrimill/agrimill/internal/wakeup"
 )
 
-// feed is the event log of one application. Streams are positions in it, so
-// a slow reader does not delay others and a payload is stored once. It is guarded by
-// Server.mu; streams write the items they have taken without holding it.
+// feed is the event log of one application, guarded by Server.mu. Streams are positions in it, so a slow reader does not
+// delay others and a payload is stored once.
 type feed struct {
 	items   []*item
 	streams []*stream
@@ -230,10 +229,8 @@ func (s *Server) CutStreams() int {
 	return len(streams)
 }
 
-// StallStreams silences all streams, open and new, without closing them, including
-// keep-alive comments, like a half-open connection. A new
-// stream still receives its response header. The returned
-// function lifts the stall; it may be called more than once.
+// StallStreams silences all streams, open and new, keep-alive comments included, like a half-open connection. A new stream
+// still receives its response header. The returned function ends that; it may be called more than once.
 func (s *Server) StallStreams() (lift func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,9 +250,8 @@ func (s *Server) StallStreams() (lift func()) {
 	}
 }
 
-// EmitRaw writes raw bytes to the open streams of the application, between
-// events and regardless of their filter, to simulate hostile or future input. It returns
-// the number of streams.
+// EmitRaw writes raw bytes to the open streams of the application, between events and regardless of their filter, and
+// returns the number of streams.
 func (s *Server) EmitRaw(app *Application, raw []byte) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,9 +260,7 @@ func (s *Server) EmitRaw(app *Application, raw []byte) int {
 	return len(app.feed.streams)
 }
 
-// RedeliverUnconfirmed resends all unconfirmed messages on the open streams
-// of all applications, like an impatient gateway, and returns
-// the number of events.
+// RedeliverUnconfirmed resends all unconfirmed messages on all open streams, and returns the number of events.
 func (s *Server) RedeliverUnconfirmed() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -138,9 +138,8 @@ func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	writeJSON(w, status.Status, gateway.ErrorResponse{Message: status.Message})
 }
 
-// drain reads the rest of a request. A client that sends a large body must be able to
-// read the response, but unread data would reset the connection. A body beyond the
-// limit is not worth reading.
+// drain reads the rest of a request: unread data would reset the connection before the client has read the response. A
+// body beyond the limit is not worth reading.
 func (s *Server) drain(r *http.Request) {
 	if r.ContentLength > 0 && r.ContentLength <= s.cfg.MaxPayloadSize {
 		_, _ = io.Copy(io.Discard, r.Body)

@@ -9,9 +9,8 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// LedgerEntry is the record of one message at one receiving endpoint. The
-// numbers in the Seq fields come from one server-wide counter, so
-// deliveries and confirmations can be ordered without clocks.
+// LedgerEntry is the record of one message at one receiving endpoint. The numbers in the Seq fields come from one
+// server-wide counter, which orders deliveries and confirmations.
 type LedgerEntry struct {
 	// MessageID and EndpointID are what is confirmed. The same message at
 	// another endpoint has its own entry.
@@ -38,11 +37,9 @@ type LedgerEntry struct {
 	PayloadSHA256 [sha256.Size]byte `json:"-"`
 	// Accepted is when the service accepted the message.
 	Accepted time.Time `json:"accepted"`
-	// Deliveries are the times when the message itself was handed to an open
-	// stream: as MESSAGE_RECEIVED, or as FILE_RECEIVED if its type is in
-	// Config.FileTypes. A delivery that is interrupted counts too. FileDeliveries
-	// are those when the FILE_RECEIVED of the split payload was handed to one,
-	// Confirmations those when a confirmation was accepted.
+	// Deliveries are the times when the message itself was handed to an open stream, also if that was interrupted: as
+	// MESSAGE_RECEIVED, or as FILE_RECEIVED if its type is in Config.FileTypes. FileDeliveries are those of the FILE_RECEIVED
+	// of the split payload, Confirmations those when a confirmation was accepted.
 	Deliveries, FileDeliveries, Confirmations []time.Time `json:"-"`
 	// DeliverySeqs and so on are the numbers of the same, in the same order.
 	DeliverySeqs, FileDeliverySeqs, ConfirmationSeqs []uint64 `json:"-"`
@@ -128,8 +125,7 @@ func (s *Server) waitLocked() <-chan struct{} {
 	return s.ledger.changed
 }
 
-// Wait blocks until cond holds for the ledger. cond is evaluated immediately and after
-// every change (several changes may be combined), without any lock held. The
+// Wait blocks until cond holds for the ledger. cond is evaluated immediately and after changes, without any lock held. The
 // error is that of ctx, or [ErrClosed].
 func (s *Server) Wait(ctx context.Context, cond func([]LedgerEntry) bool) error {
 	return s.wait(ctx, func() bool { return cond(s.Ledger()) })
@@ -195,9 +191,8 @@ func (s *Server) wait(ctx context.Context, cond func() bool) error {
 	}
 }
 
-// OnConfirm calls hook for every accepted confirmation, before its request
-// is answered, with the entry as it is at that time. Hooks of several requests may run
-// in parallel, with no lock held; they should be quick.
+// OnConfirm calls hook for every accepted confirmation, before its request is answered, with the entry as it is at that
+// time. Hooks may run in parallel, with no lock held; they should be quick.
 func (s *Server) OnConfirm(hook func(LedgerEntry)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -245,10 +245,8 @@ type SendRequest struct {
 	Filename, TeamsetContextID string
 }
 
-// Send does what POST /messages does, without HTTP: the payload is routed, and
-// split if it is large. It returns the IDs of the messages, one per
-// chunk, even together with the error of a partial delivery. Errors are
-// [*StatusError].
+// Send does what POST /messages does, without HTTP. It returns the IDs of the messages, one per chunk, even together with
+// the error of a partial delivery. Errors are [*StatusError].
 func (s *Server) Send(req SendRequest) (messageIDs []string, err error) {
 	s.mu.Lock()
 	sender := s.endpoints[req.From]

@@ -8,16 +8,13 @@ import (
 // maxNamedLosses is how many lost messages a failed test names.
 const maxNamedLosses = 10
 
-// NoLoss fails the test unless everything that was sent is stored, or still open, so that it comes again.
-// Lost is what the application has confirmed and not stored. It holds at any time, with
-// messages on their way and in outages; call [Server.WaitConfirmed] first if all has to be stored.
+// NoLoss fails the test if the application has confirmed a message that is not stored, or if no message was sent to any
+// endpoint. It holds at any time, with messages on their way and in outages; call [Server.WaitConfirmed] first if all has
+// to be stored.
 //
-// stored reports whether the application has stored a message, which it tells by any field of the
-// entry: the filename, the context ID, the digest. It is called for each confirmed message at
-// each receiving endpoint, with no lock held; the chunks of a split payload have an entry
-// each, and the digest of the whole in PayloadSHA256.
-//
-// It also fails if no message was sent to any endpoint: such a test shows nothing.
+// stored reports whether the application has stored a message, which it tells by any field of the entry: the filename, the
+// context ID, the digest. It is called for each confirmed message at each receiving endpoint, with no lock held; the chunks
+// of a split payload have an entry each, and the digest of the whole in PayloadSHA256.
 func (s *Server) NoLoss(tb TB, stored func(LedgerEntry) bool) {
 	tb.Helper()
 	entries := s.Ledger()

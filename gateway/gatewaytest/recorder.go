@@ -31,10 +31,9 @@ type RecorderConfig struct {
 	Payloads bool
 }
 
-// Recorder is a reverse proxy in front of a real gateway, which records what that answers to a program,
-// and when; [Config.Replay] plays it back. Give the program the address at which the recorder is served as its base
-// URL, and that address with the path /oauth/token as its token URL. Payloads are
-// downloaded through it, too: it replaces the payload_uri of events by its own.
+// Recorder is a reverse proxy in front of a real gateway, which records what that answers to a program, and when;
+// [Config.Replay] plays it back. Give the program the recorder's address as its base URL, and with the path /oauth/token as
+// its token URL. Payloads are downloaded through it, too.
 //
 // The recording has no request bodies and no client secrets, tokens or payload URIs, and no text of answers that may quote
 // a payload or are none of the specification. It does have IDs, filenames, and the names of endpoints.

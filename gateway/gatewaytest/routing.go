@@ -97,16 +97,9 @@ func routedTypes(from, to *endpoint) []string {
 	return list
 }
 
-// recipients resolves the receivers of a message. Each direct recipient is
-// checked individually:
-//
-//   - if none of them is reachable, nobody receives the message, not even subscribers,
-//     because the response says that nothing was delivered;
-//   - if some are, the reachable ones receive it (and the subscribers, if it is
-//     published), and the error says that not all did;
-//   - publishing without any subscriber is not an error.
-//
-// So receivers may be non-empty together with an error.
+// recipients resolves the receivers of a message. If none of the direct recipients is reachable, nobody receives it, not
+// even subscribers, because the response says that nothing was delivered; if some are, they and the subscribers do, and the
+// error says that not all did. Publishing without any subscriber is not an error.
 func recipients(sender *endpoint, messageType string, publish bool, direct []string) (receivers []*endpoint, err error) {
 	if !sender.directions[messageType].send {
 		return nil, badRequest("Sending of %s not allowed", messageType)
@@ -138,10 +131,8 @@ func recipients(sender *endpoint, messageType string, publish bool, direct []str
 	return receivers, err
 }
 
-// SetRoute acts as the user who opens or withdraws (!open) the route from one
-// endpoint to another of the same tenant, for all or only the given message
-// types. Applications that see the tenant receive ENDPOINTS_LIST_CHANGED if
-// this changes what can be routed.
+// SetRoute acts as the user who opens or withdraws (!open) the route from one endpoint to another of the same tenant, for
+// all or only the given message types.
 func (s *Server) SetRoute(from, to string, open bool, messageTypes ...string) {
 	s.helper()
 	s.must("SetRoute", s.setRoute(from, to, open, messageTypes))

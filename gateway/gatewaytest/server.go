@@ -103,9 +103,8 @@ type injections struct {
 	stalls int // active StallStreams calls
 }
 
-// New starts a server for a test and closes it when the test ends. A mistake in
-// cfg, or later in the arguments of methods without an error result, fails the
-// test.
+// New starts a server for a test and closes it when the test ends. A mistake in cfg, or later in the arguments of methods
+// without an error result, fails the test.
 func New(tb TB, cfg Config) *Server {
 	tb.Helper()
 	s, err := start(cfg, tb)
@@ -117,9 +116,8 @@ func New(tb TB, cfg Config) *Server {
 	return s
 }
 
-// Start starts a server for a program, which must call [Server.Close].
-// Methods without an error result log mistakes in their arguments and do
-// nothing.
+// Start starts a server for a program, which must call [Server.Close]. Methods without an error result log mistakes in
+// their arguments and do nothing.
 func Start(cfg Config) (*Server, error) { return start(cfg, nil) }
 
 func start(cfg Config, tb TB) (*Server, error) {
@@ -340,9 +338,8 @@ func reachable(addr net.Addr) string {
 	return fmt.Sprintf("127.0.0.1:%d", tcp.Port)
 }
 
-// Stop closes both listeners and drops every connection, like a crash of the
-// service: accepted, unconfirmed messages are kept. It returns when
-// no handler is running. On a stopped server it does nothing.
+// Stop closes both listeners and drops every connection, like a crash of the service: unconfirmed messages are kept. It
+// returns when no handler is running. On a stopped server it does nothing.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	r := s.run
@@ -363,9 +360,8 @@ func (s *Server) Stop() {
 // restartPatience is how long Restart waits for a port that another process has taken.
 const restartPatience = 10 * time.Second
 
-// Restart stops the server if it is running and starts it again on the same ports,
-// with all its state. If another process has taken a port meanwhile, as systems give
-// such ports to connections too, it waits for up to ten seconds.
+// Restart stops the server if it is running and starts it again on the same ports, with all its state. It waits for up to
+// ten seconds for a port that another process has taken meanwhile.
 func (s *Server) Restart() error {
 	s.Stop()
 	deadline := time.Now().Add(restartPatience)

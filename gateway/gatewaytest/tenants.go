@@ -96,12 +96,8 @@ func routesOf(e *endpoint) *gateway.RoutedEndpoints {
 	return routes
 }
 
-// changeLocked performs a change in a tenant and then sends ENDPOINTS_LIST_CHANGED,
-// with the complete new list, to every application whose view of it changed.
-// An application that owns no endpoint there sees an empty list before
-// and after, so it receives nothing; one that loses its last endpoint receives
-// the empty list. A new name alone does not change the set, its capabilities
-// or routes.
+// changeLocked performs a change in a tenant and then sends ENDPOINTS_LIST_CHANGED, with the complete new list, to every
+// application whose view of it changed. A new name alone does not change it.
 func (s *Server) changeLocked(t *tenant, change func()) {
 	before := map[*Application][]gateway.TenantEndpointInfo{}
 	for _, app := range s.applicationOrder {

@@ -23,9 +23,8 @@ func (s *Server) AddTenant() string {
 	return t.id
 }
 
-// Authorize acts as the user of the tenant who grants the application an authorization
-// with scope endpoints:manage. The application receives AUTHORIZATION_ADDED, unless
-// it already had the authorization.
+// Authorize acts as the user of the tenant who grants the application an authorization with scope endpoints:manage, unless
+// it has that already.
 func (s *Server) Authorize(app *Application, tenant string) {
 	s.helper()
 	s.AuthorizeScope(app, tenant, defaultScope)
@@ -53,11 +52,8 @@ func (s *Server) authorize(app *Application, tenant, scope string) error {
 	return nil
 }
 
-// Revoke acts as the user who revokes the authorization with the scope. The application
-// receives AUTHORIZATION_REVOKED and then one ENDPOINT_DELETED for each of its
-// endpoints in the tenant that depended on the authorization. Endpoints depend on
-// scope endpoints:manage: revoking another scope removes none, and other scopes
-// stay in effect.
+// Revoke acts as the user who revokes the authorization with the scope. The application receives AUTHORIZATION_REVOKED and
+// then, if the scope is endpoints:manage, one ENDPOINT_DELETED for each of its endpoints in the tenant.
 func (s *Server) Revoke(app *Application, tenant, scope string) {
 	s.helper()
 	s.must("Revoke", s.revoke(app, tenant, scope))

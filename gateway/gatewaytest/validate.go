@@ -32,16 +32,13 @@ func withinCharacters(s string, minimum, maximum int) bool {
 	return utf8.ValidString(s) && n >= minimum && n <= maximum
 }
 
-// externalID is the format of PUT /endpoints/{externalId}: an optional prefix, the
-// namespace identifier, a colon and the namespace-specific string. A leading urn:
-// may be either the prefix or the namespace identifier.
+// externalID is the format of PUT /endpoints/{externalId}. A leading urn: may be the prefix or the namespace identifier.
 var externalID = regexp.MustCompile(`^(?i:urn:)?[A-Za-z0-9][A-Za-z0-9-]{0,31}:[A-Za-z0-9()+,\-.:=@;$_!*%/?#]+$`)
 
 func isExternalID(s string) bool { return len(s) >= 3 && len(s) <= 255 && externalID.MatchString(s) }
 
-// isEndpointName checks the rule for `name`: 1 to 200 letters of any script with
-// their marks, digits and other numbers, spaces and - _ . , : and not only
-// whitespace.
+// isEndpointName checks the rule for `name`: 1 to 200 letters of any script with their marks, digits and other numbers,
+// spaces and - _ . , : and not only whitespace.
 func isEndpointName(s string) bool {
 	if !withinCharacters(s, 1, 200) || strings.TrimSpace(s) == "" {
 		return false

@@ -23,9 +23,7 @@ type Client interface {
 	ListAuthorizedTenants(ctx context.Context) ([]gateway.TenantInfo, error)
 }
 
-// PartialDelivery says how to treat a partial delivery: the service delivered to the
-// reachable direct recipients, but not to all of them. Either way the message is not sent
-// again.
+// PartialDelivery says how to treat a delivery to some of the direct recipients. Either way the message is not sent again.
 type PartialDelivery int
 
 const (
@@ -65,10 +63,8 @@ type Config struct {
 	// Marshaler creates the payload that is sent. Default: the message's own payload.
 	Marshaler Marshaler `yaml:"-"`
 
-	// ClaimCheck opens payloads that the metadata refers to (gateway.KeyPayloadReference);
-	// such a payload is streamed and, if present, checked against gateway.KeyPayloadSHA256
-	// on the way. A message delivered by a subscriber of this process can be sent without
-	// it.
+	// ClaimCheck opens payloads that the metadata refers to (gateway.KeyPayloadReference); such a payload is streamed and, if
+	// present, checked against gateway.KeyPayloadSHA256. What a subscriber of this process delivered can be sent without it.
 	ClaimCheck gateway.PayloadOpener `yaml:"-"`
 
 	// MaxRequests is how many requests may be in progress at the same time. A message that failed and waits for its
@@ -78,9 +74,8 @@ type Config struct {
 	// PartialDelivery is whether a message that reached only some recipients has failed or was sent. Default
 	// [PartialDeliveryIsError].
 	PartialDelivery PartialDelivery `yaml:"partial_delivery" enum:"error,sent"`
-	// OnPartialDelivery is called for each partial delivery, before Publish returns, in
-	// either mode, with the error made from the service's response. It is called from the
-	// goroutine of Publish and must not call Close. Optional.
+	// OnPartialDelivery is called for each partial delivery, in either mode, from the goroutine of Publish. It must not call
+	// Close. Optional.
 	OnPartialDelivery func(msg *message.Message, err error) `yaml:"-"`
 
 	// CloseTimeout bounds how long Close waits for messages in flight before it cancels

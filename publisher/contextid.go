@@ -13,21 +13,18 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// ContextID returns the context ID that Publish sends with the message to the topic: the
-// first of these that is present.
+// ContextID returns the context ID that Publish sends with the message to the topic: the first of these that is present.
 //
-//   - gateway.KeyContextID in the metadata. One that is no UUID is an error of Publish. On a
-//     message with gateway.KeyEventType, which was received or made from one that was, it is
-//     the sender's: a UUID derived from it, the payload, and the sender and the recipients of
-//     what is sent takes its place. So two payloads never share one.
+//   - gateway.KeyContextID in the metadata. One that is no UUID is an error of Publish. On a message with
+//     gateway.KeyEventType, which was received or made from one that was, a UUID derived from it, the payload, and the
+//     sender and the recipients of what is sent takes its place: two payloads never share one.
 //   - the message's UUID, when it is one.
 //   - a UUID derived from the topic and gateway.KeyDedupID, which a router sets.
 //   - a UUID derived from the message's UUID when that is another string, such as a ULID.
 //   - a new UUID for each call.
 //
-// So two payloads need two UUIDs; a route sees to that for the messages that it makes of one.
-// ContextID does not change the message and is safe for concurrent use. Of a message with
-// gateway.KeyEventType it reads the whole payload if that is in the message.
+// So two payloads need two UUIDs; a route sees to that for the messages that it makes of one. ContextID does not change the
+// message and is safe for concurrent use.
 func (p *Publisher) ContextID(topic string, msg *message.Message) string {
 	return p.contextID(topic, msg, &gateway.SendMessageRequest{
 		EndpointID:       cmp.Or(msg.Metadata.Get(gateway.KeyEndpointID), p.cfg.EndpointID),

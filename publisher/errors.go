@@ -28,9 +28,7 @@ const (
 	// PartiallyDelivered: the service delivered to some of the direct
 	// recipients. It must not be sent to all of them again.
 	PartiallyDelivered
-	// Unknown: the message may have been sent. An attempt got no answer that says what the
-	// service did, or the call ended during one. Send the same message again: receivers
-	// recognize a copy by its context ID.
+	// Unknown: the message may have been sent. Send the same message again: receivers recognize a copy by its context ID.
 	Unknown
 )
 
@@ -141,8 +139,7 @@ func (e *PublishError) Unwrap() error { return e.Err }
 // MetadataError names the metadata key whose value breaks a rule, without the value. It
 // matches what its cause matches, which is gateway.ErrInvalid.
 type MetadataError struct {
-	// Key is the metadata key. If it is absent from the metadata, the value is its
-	// replacement: the topic, or a field of [Config].
+	// Key is the metadata key. If it is absent, the value is its replacement: the topic, or a field of [Config].
 	Key string
 	// Err is the rule.
 	Err error

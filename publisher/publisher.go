@@ -49,29 +49,24 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 	}, nil
 }
 
-// Publish sends the messages one after another, in the order given, and returns once the
-// service has responded for each. It checks all of them first, and stops at the first that fails. The
-// client retries failures of the network and the service before they become errors, within the context
-// of the message.
+// Publish sends the messages one after another, in the order given, and returns once the service has responded for each.
+// It checks all of them first, and stops at the first that fails. The client retries failures of the network and the service
+// before they become errors, within the context of the message.
 //
-// An error is a [*PublishError]; it matches the sentinels of package gateway, such as
-// gateway.ErrInvalid for a message that breaks a rule, gateway.ErrNoRecipients if no recipient could be
-// reached, and gateway.ErrPartialDelivery if only some could. Unless a context ended the call it is also
-// a [*sinks.Error]:
+// An error is a [*PublishError]; it matches the sentinels of package gateway. Unless a context ended the call it is also a
+// [*sinks.Error]:
 //
-//   - sinks.ErrRejected for what [gateway.Refused] says is a no for good, a payload
-//     above the service's limit included, and for a message that the Marshaler does
-//     not take. It is never sinks.ErrTooLarge, which asks for a claim check: the
-//     service would get the same bytes.
+//   - sinks.ErrRejected for what [gateway.Refused] says is a no for good, and for a message that the Marshaler does not
+//     take. It is never sinks.ErrTooLarge, which asks for a claim check: the service would get the same bytes.
 //   - sinks.ErrClosed after Close, and when the client has been closed.
-//   - sinks.ErrUnavailable for everything else. A payload whose address has expired
-//     is among them: it is redelivered with a new one.
+//   - sinks.ErrUnavailable for everything else. A payload whose address has expired is among them: it is redelivered with a
+//     new one.
 //
-// When a context ended before anything was sent, the error is that of the context alone. A
-// call after Close fails with [ErrClosed] alone.
+// When a context ended before anything was sent, the error is that of the context alone. A call after Close fails with
+// [ErrClosed] alone.
 //
-// Publish does not change the messages, so one message may be published several
-// times at once, and keeps neither messages nor payloads after it returned.
+// Publish does not change the messages, so one message may be published several times at once, and keeps neither messages nor
+// payloads after it returned.
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if !p.life.Enter() {
 		return sinkError(topic, ErrClosed)
@@ -109,9 +104,8 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	return nil
 }
 
-// PublishAsync checks the message, waits until fewer than Config.MaxRequests requests are in
-// progress, and sends it in the background. Requests are independent of each other, so there is no
-// order. The receipt has the context ID.
+// PublishAsync checks the message, waits until fewer than Config.MaxRequests requests are in progress, and sends it in the
+// background, in no order. The receipt has the context ID.
 func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	if !p.life.Enter() {
 		return nil, sinkError(topic, ErrClosed)
@@ -228,11 +222,9 @@ func (p *Publisher) send(ctx context.Context, m *prepared) (Outcome, error) {
 	return outcome, m.nameKey(err)
 }
 
-// Close rejects further messages and waits for those in flight, for at most
-// Config.CloseTimeout; then it cancels them, and their Publish returns [ErrClosed]. It is
-// idempotent and may be called from several goroutines, but not from
-// Config.OnPartialDelivery, Marshaler or ClaimCheck, which it would wait for. It does not
-// close the client.
+// Close rejects further messages and waits for those in flight, for at most Config.CloseTimeout; then it cancels them, and
+// their Publish returns [ErrClosed]. It is idempotent and may be called from several goroutines, but not from
+// Config.OnPartialDelivery, Marshaler or ClaimCheck. It does not close the client.
 func (p *Publisher) Close() error {
 	p.life.Close(func() {
 		timer := time.AfterFunc(p.cfg.CloseTimeout, p.cancel)

@@ -100,8 +100,8 @@ func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.Sen
 // and what it answers for package requestreply.
 var componentKeys = []string{"name", "_watermill_requestreply_op_id"}
 
-// unsent returns an error for a message of a component that would arrive without its metadata. What a route, or a handler
-// in Watermill's Router, sends on may have them by chance, as headers of a record, and would be refused forever.
+// unsent returns an error for a message of a component that would arrive without its metadata. What a route or a handler
+// in Watermill's Router sends on may have such metadata by chance, as headers of a record, and would be refused forever.
 func (p *Publisher) unsent(topic string, msg *message.Message) error {
 	if p.cfg.Marshaler != nil || !msgctx.SentAt(msg.Context()).IsZero() || configured(topic, msg) {
 		return nil

@@ -17,31 +17,25 @@ import (
 type Message struct {
 	// Type is the message type, as the topic of Publish.
 	Type string
-	// UUID is the UUID of the message, from which the context ID is made, see
-	// [Publisher.ContextID]. Empty: each call of Send sends another message.
+	// UUID is that from which the context ID is made, see [Publisher.ContextID]. Empty: each call of Send sends another
+	// message.
 	UUID string
-	// Metadata becomes headers, as that of Publish; Send does not change it. A context ID
-	// that came with a received message is not used: it names another payload. Optional.
+	// Metadata becomes headers, as that of Publish, without the context ID of a received message, which names another payload.
+	// Send does not change it. Optional.
 	Metadata message.Metadata
 
-	// Body is the payload, from where it stands to its end. It is not closed. A Body that
-	// has ReadAt and Seek, as files in a file system, multipart.File, and the readers of
-	// packages bytes and strings have, is read again for each attempt, and stays where it
-	// stands. Any other, such as a pipe or the body of an HTTP request, can be read only
-	// once: there is one attempt, whatever gateway.Config.Retry says.
+	// Body is the payload, from where it stands to its end. It is not closed. One that has ReadAt and Seek, as files in a file
+	// system have, is read again for each attempt, and stays where it stands. Any other, such as a pipe, can be read only once:
+	// there is one attempt, whatever gateway.Config.Retry says.
 	Body io.Reader
-	// Size is the exact size of the payload in bytes, up to gateway.Config.MaxPayloadSize. A
-	// Body that is longer or shorter is an error, and is never sent completely; so is a Body
-	// with bytes without a Size.
+	// Size is the exact size of the payload in bytes, up to gateway.Config.MaxPayloadSize. A Body that is longer or shorter
+	// is an error, and is never sent completely.
 	Size int64
 }
 
-// Send sends one message whose payload is read while it is sent, in constant memory, and
-// returns once the service has responded. It shares everything else with Publish: the
-// configuration, Config.MaxRequests, Close, and the errors, of which a [*PublishError] says
-// whether the message may have been sent. A Config.Marshaler cannot be used with it.
-//
-// A Read of Body that is under way when Send fails may end after Send has returned.
+// Send sends one message whose payload is read while it is sent, in constant memory, and returns once the service has
+// responded. It shares everything else with Publish: the configuration, Close, and the errors. A Config.Marshaler cannot be
+// used with it.
 func (p *Publisher) Send(ctx context.Context, m Message) error {
 	if !p.life.Enter() {
 		return sinkError(m.Type, ErrClosed)

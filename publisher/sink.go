@@ -14,10 +14,8 @@ import (
 // Name is the name of the publisher's [sinks.Description].
 const Name = "gateway"
 
-// Describe describes the publisher as a sink. It opens payloads that are not in the message
-// itself, unless there is a Marshaler, which needs them in the message. There is no
-// MaxMessageSize: a payload that is too large for the service would also be refused from a
-// claim check.
+// Describe describes the publisher as a sink. There is no MaxMessageSize: a payload that is too large for the service would
+// also be refused from a claim check.
 func (p *Publisher) Describe() sinks.Description {
 	return sinks.Description{
 		Name:           Name,
@@ -27,8 +25,7 @@ func (p *Publisher) Describe() sinks.Description {
 	}
 }
 
-// TopicSegment returns value unchanged: the topic is the message type, which is not a place
-// in the service but a value that receivers read. Publish rejects illegal values.
+// TopicSegment returns value unchanged: the topic is the message type. Publish rejects illegal values.
 func (p *Publisher) TopicSegment(value string) string { return value }
 
 // CheckTopic implements [sinks.Topics].
@@ -45,10 +42,8 @@ func (c Config) CheckTopic(topic string) error {
 	return nil
 }
 
-// Health requests the tenants of the application, which needs only an access token. It
-// returns nil if the service responds, sinks.ErrUnavailable if not, and sinks.ErrClosed
-// after Close. Like every call of the client it is retried until ctx ends or the attempts
-// are used up.
+// Health requests the tenants of the application, which needs only an access token. It returns nil if the service responds,
+// sinks.ErrUnavailable if not, and sinks.ErrClosed after Close. It is retried as every call of the client.
 func (p *Publisher) Health(ctx context.Context) error {
 	if !p.life.Enter() {
 		return sinkError("", ErrClosed)

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Policy determines how long to wait between attempts. The wait before retry n
-// (from 0) is chosen uniformly from the upper half of min(Max, Initial·2ⁿ), which spreads
-// concurrent waiters without any of them retrying immediately.
+// Policy determines how long to wait between attempts: before retry n (from 0) a time chosen uniformly from the upper half
+// of min(Max, Initial·2ⁿ).
 type Policy struct {
 	// Initial is the first wait before jitter. It must be positive.
 	Initial time.Duration

@@ -1,20 +1,14 @@
-// Package envelope packs a complete Watermill message, including UUID and metadata,
-// into one payload, for senders and receivers that both use it: the gateway
-// itself does not transmit arbitrary metadata.
+// Package envelope packs a complete Watermill message, including UUID and metadata, into one payload.
 //
-// The format is the magic "AGM1", the UUID, the number of metadata entries, the
-// entries as key and value sorted by key, and the unmodified payload.
-// Numbers are four bytes, big-endian; UUID, keys and values are a
-// number, their length in bytes, followed by the bytes. The same
-// message always yields the same bytes, so that receivers recognize a copy.
+// The format is the magic "AGM1", the UUID, the number of metadata entries, the entries as key and value sorted by key, and
+// the unmodified payload. Numbers are four bytes, big-endian; UUID, keys and values are a number, their length in bytes,
+// followed by the bytes. The same message always yields the same bytes, so that receivers recognize a copy.
 //
-// The entry [payloadSize] is the length of the payload in bytes, so that nobody takes a part of an envelope, which
-// the service delivers of one that is larger than its chunks, for the whole. Older senders do not write it.
+// The entry [payloadSize] is the length of the payload in bytes, so that nobody takes a part of an envelope, which the service
+// delivers of one that is larger than its chunks, for the whole. Older senders do not write it.
 //
-// All other keys that begin with [reserved] are omitted by Pack, and all are dropped by Unpack.
-// The service provides what the receiver needs of them. If a sender could choose
-// them, it would decide where the receiver forwards a message or
-// which stored payload the message refers to.
+// All other keys that begin with [reserved] are omitted by Pack and dropped by Unpack: if a sender could choose them, it would
+// decide where the receiver forwards a message or which stored payload the message refers to.
 package envelope
 
 import (
@@ -80,10 +74,8 @@ func Pack(msg *message.Message) ([]byte, error) {
 	return append(out, msg.Payload...), nil
 }
 
-// Unpack reverses Pack. The returned payload is a subslice of data. It
-// returns [ErrNotEnvelope] if data does not begin with the magic,
-// [ErrMalformed] if the rest is not in the format that Pack writes, and [ErrPart] if
-// the payload does not have the size that Pack has written.
+// Unpack reverses Pack. The returned payload is a subslice of data. It returns [ErrNotEnvelope] without the magic,
+// [ErrMalformed] for what Pack does not write, and [ErrPart] if the payload does not have the size that Pack has written.
 func Unpack(data []byte) (uuid string, metadata message.Metadata, payload []byte, err error) {
 	rest, ok := bytes.CutPrefix(data, []byte(magic))
 	if !ok {

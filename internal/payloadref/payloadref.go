@@ -13,9 +13,8 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
-// Find returns how to open the payload that metadata refers to: from store, which may
-// be nil, if it is in a claim check; otherwise with the opener in ctx, the message's
-// context. It returns nil if there is none.
+// Find returns how to open the payload that metadata refers to: from store, which may be nil, if it is in a claim check;
+// otherwise with the opener in ctx, the message's context. It returns nil if there is none.
 func Find(ctx context.Context, metadata map[string]string, store gateway.PayloadOpener) msgctx.Opener {
 	if store != nil && metadata[gateway.KeyPayloadMode] == gateway.PayloadModeClaimCheck {
 		return func(ctx context.Context) (io.ReadCloser, int64, error) {
@@ -29,8 +28,7 @@ var errLost = errors.New("the payload is still with the service (" + gateway.Key
 	") and would be lost: have the handler, or a route, read it into the message")
 
 // Lost returns an error for a message whose payload is still with the service, if its subscriber in this process has delivered
-// it, or if it is a copy that a handler made without its context: nobody could read the payload from where the message is
-// stored as it is. Package router stores records of payloads that are gone.
+// it, or if it is a copy that a handler made without its context: nobody could read it from where the message is stored.
 func Lost(msg *message.Message) error {
 	if msg.Metadata[gateway.KeyPayloadMode] != gateway.PayloadModeLazy || len(msg.Payload) > 0 {
 		return nil

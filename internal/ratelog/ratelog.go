@@ -32,9 +32,7 @@ type Line struct {
 	suppressed int       // since the last line that was logged
 }
 
-// Next counts an occurrence and reports whether to log it. suppressed is the number
-// of preceding occurrences that were not logged; if it is not 0, the log line should
-// include it.
+// Next counts an occurrence and reports whether to log it, with the number of preceding ones that were not logged.
 func (l *Line) Next() (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -52,11 +50,9 @@ func (l *Line) Next() (suppressed int, ok bool) {
 	return suppressed, true
 }
 
-// Over records that the cause is gone and reports whether to log that. suppressed is the
-// number of occurrences that were not logged. Over returns true if an occurrence was
-// logged since the last time, otherwise at most once per minute, so that a cause that
-// comes and goes does not fill the log either. It costs an atomic load if there is
-// nothing to report.
+// Over records that the cause is gone and reports whether to log that, with the number of occurrences that were not logged:
+// if one was logged since the last time, otherwise at most once per minute. It costs an atomic load if there is nothing to
+// report.
 func (l *Line) Over() (suppressed int, ok bool) {
 	if !l.pending.Load() {
 		return 0, false

@@ -19,14 +19,11 @@ var (
 	bareUserinfo = regexp.MustCompile(`"[^"\s]*:[^"]*@|[^\s"'<>(,=]*:[^\s]*@`)
 )
 
-// Addresses returns at most 64 KiB of text, with the userinfo, query and
-// fragment removed from the addresses in it.
+// Addresses returns at most 64 KiB of text, with the userinfo, query and fragment removed from the addresses in it.
 //
-// Passwords need not be escaped: userinfo ends at the last @ before the next
-// address, and anything that cannot be distinguished from it is removed too. A query or
-// fragment ends at the quotation mark that closes the address, otherwise at white space.
-// user:password@host is recognized without its scheme too, but not across white
-// space.
+// Passwords need not be escaped: userinfo ends at the last @ before the next address, and anything that cannot be
+// distinguished from it is removed too. A query or fragment ends at the quotation mark that closes the address, otherwise at
+// white space. user:password@host is recognized without its scheme too, but not across white space.
 func Addresses(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText]
@@ -126,9 +123,8 @@ func addressLength(before, after string) int {
 	return max(end-3, len(strings.TrimRight(after[:end], `.,:;)]}"'>`)))
 }
 
-// quotedLength returns the position of the closing quotation mark. It is escaped like the
-// opening one; a quotation mark inside is escaped once more, and so is a
-// backslash.
+// quotedLength returns the position of the closing quotation mark. It is escaped like the opening one; a quotation mark or
+// backslash inside is escaped once more.
 func quotedLength(text string, quote byte, escapes int) int {
 	run := 0 // of backslashes
 	for i := range len(text) {

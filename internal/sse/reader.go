@@ -1,10 +1,8 @@
-// Package sse reads a stream of Server-Sent Events according to the WHATWG
-// HTML Living Standard, section 9.2.6 ("Interpreting an event stream").
+// Package sse reads a stream of Server-Sent Events according to the WHATWG HTML Living Standard, section 9.2.6
+// ("Interpreting an event stream").
 //
-// It is pull-based and independent of HTTP: reconnecting, watchdogs and the
-// meaning of events are up to the caller. Event IDs are ignored, because the
-// service does not resume a stream after one. Memory is bounded by an explicit
-// limit; a larger event is skipped and reported, and the stream continues.
+// It is pull-based and independent of HTTP. Event IDs are ignored, because the service does not resume a stream after one.
+// Memory is bounded: a larger event is skipped and reported, and the stream continues.
 package sse
 
 import (
@@ -18,8 +16,7 @@ import (
 const (
 	// baseSize is the buffer size of a Reader while events are small.
 	baseSize = 64 << 10
-	// keepSize is the largest buffer that is kept after the event that needed it was
-	// consumed. Growing again for every event of a stream of 1 MiB payloads
+	// keepSize is the largest buffer that is kept after the event that needed it: growing again for every event of 1 MiB
 	// would cost more than it saves.
 	keepSize = 2 << 20
 	// minRead is the least free space worth a call of Read.
@@ -44,9 +41,8 @@ type Event struct {
 	Data []byte
 }
 
-// TooLargeError reports that an event was skipped because it exceeds the
-// limit. It is returned as soon as that is known, not at the end of the event; the
-// stream continues with the next call of Next.
+// TooLargeError reports that an event was skipped because it exceeds the limit, as soon as that is known. The stream
+// continues with the next call of Next.
 type TooLargeError struct {
 	// Limit is the limit in bytes.
 	Limit int
@@ -64,10 +60,8 @@ func (e *TooLargeError) Error() string {
 
 // Reader reads events from a stream. It is not safe for concurrent use.
 //
-// Lines are found by searching for LF and CR separately, each search continuing
-// where it last ended. So no byte is searched twice, however long a line is and
-// however it is split into reads. Data is joined in place; an event with one
-// data line is not moved at all unless the buffer has to be compacted.
+// Lines are found by searching for LF and CR separately, each search continuing where it last ended, so that no byte is
+// searched twice. Data is joined in place.
 type Reader struct {
 	src    io.Reader
 	srcErr error // kept until the bytes read along with it are consumed
@@ -97,9 +91,8 @@ type span struct{ from, to int }
 
 func (s span) len() int { return s.to - s.from }
 
-// NewReader returns a Reader of r. maxEventSize is the maximum size, in bytes, of the
-// name and the data of one event together; less than 1 means 16 MiB.
-// The buffer never exceeds it by more than 64 KiB.
+// NewReader returns a Reader of r. maxEventSize is the maximum size, in bytes, of the name and the data of one event together;
+// less than 1 means 16 MiB. The buffer never exceeds it by more than 64 KiB.
 func NewReader(r io.Reader, maxEventSize int) *Reader {
 	if maxEventSize < 1 {
 		maxEventSize = 16 << 20
@@ -108,17 +101,14 @@ func NewReader(r io.Reader, maxEventSize int) *Reader {
 	return &Reader{src: r, limit: maxEventSize, buf: make([]byte, baseSize)}
 }
 
-// Retry returns the latest reconnection time requested by the stream, and
-// whether there was one. It is not capped; that is up to the
-// caller.
+// Retry returns the latest reconnection time requested by the stream, uncapped, and whether there was one.
 func (r *Reader) Retry() (time.Duration, bool) { return r.retry, r.hasRetry }
 
 // Next returns the next event. It blocks as long as the source blocks.
 //
-// The error is io.EOF at the end of the stream (an unfinished event is
-// dropped, as the standard requires), a *TooLargeError if an event was skipped
-// (the only error after which Next may be called again), io.ErrNoProgress if
-// the source keeps returning nothing, and otherwise the error of the source.
+// The error is io.EOF at the end of the stream (an unfinished event is dropped, as the standard requires), a *TooLargeError
+// if an event was skipped (the only one after which Next may be called again), io.ErrNoProgress if the source keeps returning
+// nothing, and otherwise the error of the source.
 func (r *Reader) Next() (Event, error) {
 	r.forget()
 	r.shrink()
@@ -285,9 +275,7 @@ func (r *Reader) setRetry(value []byte) {
 	}
 }
 
-// over reports whether one more value makes the event too large. It depends
-// only on the bytes of the event, not on how they were split into reads: it
-// holds for a part of a line only if it holds for the line.
+// over reports whether one more value makes the event too large. It holds for a part of a line only if it holds for the line.
 func (r *Reader) over(f field, v span) bool {
 	n := len(r.name) + r.data.len() + v.len()
 	if f == fieldData && r.hasData {

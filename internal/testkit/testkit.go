@@ -6,10 +6,8 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what has to happen: here, and wherever a test waits by
-// itself. It tells a hang from what goes on, and promises nothing about time: a passing test waits
-// only as long as necessary, and on a busy machine that may be minutes. What promises a time is
-// tested in a bubble of testing/synctest.
+// Patience is how long a test waits for what has to happen. It tells a hang from what goes on, and promises nothing about
+// time: what does is tested in a bubble of testing/synctest.
 const Patience = 5 * time.Minute
 
 // A condition is checked every shortest, and every longest once it has been waited for a second; less often

@@ -155,9 +155,8 @@ func (t *Tab) Requests() []string {
 	return slices.Clone(t.requests)
 }
 
-// Clean fails the test if the page requested anything outside of origin
-// (http://host:port), or complained, except for complaints that contain one of the expected
-// texts.
+// Clean fails the test if the page requested anything outside of origin (http://host:port), or complained, except for
+// complaints that contain one of the expected texts.
 func (t *Tab) Clean(origin string, expected ...string) {
 	t.Helper()
 	for _, complaint := range t.Complaints() {

@@ -16,10 +16,8 @@ import (
 // machine, that of a bubble begins in the year 2000, and none at all would be the default of a store.
 const Ever = 100 * 365 * 24 * time.Hour
 
-// Bubble runs a test in a bubble of testing/synctest with a server that is in it, too: their clock moves
-// when all of them wait. So a test that is about hours takes none, and holds on a machine of any speed. The server
-// has no address: clients connect with natsgo.InProcessServer, through [NewLine] or to the [Server] itself.
-// The functions may first modify the server's options.
+// Bubble runs a test in a bubble of testing/synctest with a server that is in it, too, and has no address: clients connect with
+// natsgo.InProcessServer, through [NewLine] or to the [Server] itself. The functions may first modify the server's options.
 //
 // A test that calls it must not be parallel: servers share what is of one clock.
 func Bubble(t *testing.T, test func(t *testing.T, s *Server), change ...func(*server.Options)) {

@@ -15,9 +15,8 @@ func Connect(url string, options ...natsgo.Option) (*natsgo.Conn, error) {
 	return natsgo.Connect(url, append(options, natsgo.Timeout(testkit.Patience))...)
 }
 
-// JetStream asks a server that runs and goes on to. What has no deadline waits for [testkit.Patience], and not for
-// the five seconds of the client: on a busy disk a stream takes longer. A request that is lost with its
-// server is not made again, so this is not for a connection that outlives one: see [AwaitReconnect].
+// JetStream waits for [testkit.Patience], and not for the five seconds of the client: on a busy disk a stream takes longer. A
+// request that is lost with its server is not made again, so this is not for a connection that outlives one: see [AwaitReconnect].
 func JetStream(conn *natsgo.Conn) (jetstream.JetStream, error) {
 	return jetstream.New(conn, jetstream.WithDefaultTimeout(testkit.Patience))
 }

@@ -22,9 +22,8 @@ type Server struct {
 	running atomic.Pointer[server.Server]
 }
 
-// Start starts a server on a free loopback port, with its file
-// store in a temporary directory. The functions may first modify the server's options.
-// The server is stopped when the test ends.
+// Start starts a server on a free loopback port, with its file store in a temporary directory, until the test ends. The
+// functions may first modify its options.
 func Start(tb testing.TB, change ...func(*server.Options)) *Server {
 	tb.Helper()
 	s := &Server{tb: tb, options: server.Options{
@@ -58,9 +57,8 @@ func (s *Server) start() {
 		running.Shutdown()
 		s.tb.Fatalf("nats-server: not ready after %v", testkit.Patience)
 	}
-	// When the last stream was deleted, the server removes the folder that streams are in, some time
-	// later, and a stream that is created at that moment fails. An account that has
-	// other streams never sees that.
+	// When the last stream was deleted, the server removes the folder that streams are in, some time later, and a stream
+	// that is created at that moment fails.
 	if held := filepath.Join(options.StoreDir, server.JetStreamStoreDir, server.DEFAULT_GLOBAL_ACCOUNT, "streams", "no-stream"); options.JetStream {
 		if err := os.MkdirAll(held, 0o750); err != nil {
 			s.tb.Fatal(err)

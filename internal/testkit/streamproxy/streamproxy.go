@@ -17,11 +17,9 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-// Start starts a proxy in front of the gateway at baseURL and returns the proxy's base
-// URL. It passes everything unmodified except event streams: change
-// receives each event with its trailing empty line, including keep-alive comments, and
-// returns what the client receives. It is called from the goroutine of the stream. The
-// proxy is closed when the test ends.
+// Start starts a proxy in front of the gateway at baseURL, until the test ends, and returns its base URL. It passes everything
+// unmodified except event streams: change receives each event with its trailing empty line, including keep-alive comments,
+// in the goroutine of the stream, and returns what the client receives.
 func Start(tb testing.TB, baseURL string, change func(event []byte) []byte) string {
 	tb.Helper()
 	target := testkit.Must(url.Parse(baseURL))(tb)

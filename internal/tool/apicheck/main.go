@@ -97,9 +97,8 @@ var (
 	about = regexp.MustCompile("^- ((?:`[\\w/]+`(?:, )?)+):")
 )
 
-// entries returns the names in backquotes below Changed and Removed of a changelog's
-// parts titled Unreleased, up to the first character that is not part of a name. In an
-// entry that begins with packages and a colon, names may omit the package.
+// entries returns the names in backquotes below Changed and Removed of a changelog's parts titled Unreleased, up to the first
+// character that is not part of a name. In an entry about packages, they may omit the package.
 func entries(changelog string) map[string]bool {
 	names := map[string]bool{}
 	part, section := "", ""

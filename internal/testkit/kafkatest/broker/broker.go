@@ -1,6 +1,5 @@
-// Package broker runs a real Apache Kafka broker for tests and examples, without
-// Docker: Maven downloads it once into the user's cache folder, and Java runs it.
-// It requires JDK 17 or newer and, the first time, Maven.
+// Package broker runs a real Apache Kafka broker for tests and examples, without Docker: Maven downloads it once into the
+// user's cache folder, and Java (17 or newer) runs it.
 package broker
 
 import (
@@ -57,9 +56,8 @@ type Config struct {
 	Controllers []string
 	// Env is added to the environment of its processes.
 	Env []string
-	// Users, if any, may log in at the listener that SecureAddr
-	// returns, with TLS and SASL (PLAIN, SCRAM-SHA-256, SCRAM-SHA-512). It maps names
-	// to passwords. Passwords must not contain quotes or commas.
+	// Users, if any, may log in at the listener that SecureAddr returns, with TLS and SASL (PLAIN, SCRAM-SHA-256,
+	// SCRAM-SHA-512), by names and passwords, which must not contain quotes or commas.
 	Users map[string]string
 	// Certificate and Key are the PEM of that listener's certificate and of its
 	// PKCS #8 key. Required with Users.
@@ -78,9 +76,8 @@ type Broker struct {
 	exited     chan struct{} // closed when the process has ended
 }
 
-// Start downloads Kafka if it is not cached, formats the storage, starts the
-// broker, and returns when it accepts requests. ctx bounds that; the broker
-// outlives ctx, until Stop or Kill.
+// Start downloads Kafka if it is not cached, formats the storage, starts the broker, and returns when it accepts requests.
+// ctx bounds that; the broker outlives it.
 func Start(ctx context.Context, config Config) (*Broker, error) {
 	java, err := findJava()
 	if err != nil {

@@ -32,9 +32,8 @@ func findJava() (string, error) {
 	return java, nil
 }
 
-// fetch returns the folder with Kafka's jars, downloading them with Maven if
-// necessary. A folder is complete once it has its final name, so several
-// processes may download at the same time.
+// fetch returns the folder with Kafka's jars, downloading them with Maven if necessary. A folder is complete once it has its
+// final name, so several processes may download at the same time.
 func fetch(ctx context.Context) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

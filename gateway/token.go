@@ -230,55 +230,46 @@ func newAccessToken(t *oauth2.Token, asked time.Time) (token *accessToken, wrong
 
 // credentials obtains tokens with client credentials (RFC 6749, 4.4).
 type credentials struct {
-	id     string
-	secret func() (Secret, error)
-	url    string
-	scopes string
-	agent  string
-	params bool // they go into the form instead of the header
+	cfg    Config
 	client *http.Client
 }
 
 func newCredentials(cfg Config, rt http.RoundTripper) *credentials {
-	secret := cfg.ClientSecretFunc
-	if secret == nil {
-		secret = func() (Secret, error) { return cfg.ClientSecret, nil }
-	}
-	return &credentials{
-		id: cfg.ClientID, secret: secret, url: cfg.TokenURL, scopes: strings.Join(cfg.Scopes, " "), agent: cfg.UserAgent, params: cfg.AuthStyle == AuthStyleParams,
-		client: &http.Client{
-			Transport: rt,
-			// A redirected token request would carry the secret elsewhere.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return ErrRedirect },
-		},
-	}
+	return &credentials{cfg: cfg, client: &http.Client{
+		Transport: rt,
+		// A redirected token request would carry the secret elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return ErrRedirect },
+	}}
 }
 
 // request returns a token request.
 func (c *credentials) request(ctx context.Context) (*http.Request, error) {
-	secret, err := c.secret()
+	secret, err := c.cfg.ClientSecret, error(nil)
+	if c.cfg.ClientSecretFunc != nil {
+		secret, err = c.cfg.ClientSecretFunc()
+	}
 	if err != nil {
 		return nil, &tokenError{reason: "the client secret cannot be read", kind: ErrUnavailable, cause: err}
 	}
 	form := url.Values{"grant_type": {"client_credentials"}}
-	if c.scopes != "" {
-		form.Set("scope", c.scopes)
+	if scopes := strings.Join(c.cfg.Scopes, " "); scopes != "" {
+		form.Set("scope", scopes)
 	}
-	if c.params {
-		form.Set("client_id", c.id)
+	if c.cfg.AuthStyle == AuthStyleParams {
+		form.Set("client_id", c.cfg.ClientID)
 		if secret != "" {
 			form.Set("client_secret", string(secret))
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url, strings.NewReader(form.Encode()))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.cfg.TokenURL, strings.NewReader(form.Encode()))
 	if err != nil {
 		return nil, &tokenError{reason: "the address of the token endpoint is invalid", kind: ErrUnavailable}
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("User-Agent", c.agent)
+	req.Header.Set("User-Agent", c.cfg.UserAgent)
 	req.Header.Set("Accept-Encoding", acceptIdentity)
-	if !c.params {
-		req.SetBasicAuth(url.QueryEscape(c.id), url.QueryEscape(string(secret)))
+	if c.cfg.AuthStyle != AuthStyleParams {
+		req.SetBasicAuth(url.QueryEscape(c.cfg.ClientID), url.QueryEscape(string(secret)))
 	}
 	return req, nil
 }

@@ -28,32 +28,21 @@ const (
 	maxPutBody    = 1 << 20
 )
 
-// putBody distinguishes missing from empty fields.
+// putBody is the body of PUT, and which of its fields are there: null counts as none, except for a list, which
+// clients in some languages serialize so when it is empty.
 type putBody struct {
-	Name              *string                            `json:"name"`
-	ApplicationID     *string                            `json:"application_id"`
-	SoftwareVersionID *string                            `json:"software_version_id"`
-	Capabilities      list[gateway.EndpointCapability]   `json:"capabilities"`
-	Subscriptions     list[gateway.EndpointSubscription] `json:"subscriptions"`
-	EndpointType      *gateway.EndpointType              `json:"endpoint_type"`
-	AllowDeleteByUser *bool                              `json:"allow_delete_by_user"`
-	ConnectionsURI    *string                            `json:"connections_uri"`
+	gateway.PutEndpointRequest
+	given map[string]json.RawMessage
 }
 
-// list is a required array. null counts as an empty one, because clients in some
-// languages serialize empty lists that way.
-type list[T any] struct {
-	given bool
-	items []T
+// UnmarshalJSON reads the body twice.
+func (b *putBody) UnmarshalJSON(data []byte) error {
+	return cmp.Or(json.Unmarshal(data, &b.given), json.Unmarshal(data, &b.PutEndpointRequest))
 }
 
-// UnmarshalJSON is called if the field is present, even if it is null.
-func (l *list[T]) UnmarshalJSON(data []byte) error {
-	l.given, l.items = true, []T{}
-	if string(data) == "null" {
-		return nil
-	}
-	return json.Unmarshal(data, &l.items)
+func (b *putBody) has(field string) bool {
+	raw, ok := b.given[field]
+	return ok && (string(raw) != "null" || field == "capabilities" || field == "subscriptions")
 }
 
 func (s *Server) handlePutEndpoint(w http.ResponseWriter, r *request) error {
@@ -68,12 +57,12 @@ func (s *Server) handlePutEndpoint(w http.ResponseWriter, r *request) error {
 	if err := body.validate(r.app); err != nil {
 		return err
 	}
-	switch *body.EndpointType {
+	switch body.EndpointType {
 	case gateway.EndpointTypeCloudSoftware, gateway.EndpointTypeVirtualCommunicationUnit:
 	case gateway.EndpointTypeFarmingSoftware: //nolint:staticcheck // the service still accepts the deprecated alias
-		*body.EndpointType = gateway.EndpointTypeCloudSoftware
+		body.EndpointType = gateway.EndpointTypeCloudSoftware
 	default:
-		return badRequest("endpoint_type %s cannot be created", *body.EndpointType)
+		return badRequest("endpoint_type %s cannot be created", body.EndpointType)
 	}
 	s.mu.Lock()
 	t, err := s.tenantLocked(r.app, tenantID, gateway.ScopeEndpointsManage)
@@ -81,7 +70,7 @@ func (s *Server) handlePutEndpoint(w http.ResponseWriter, r *request) error {
 		s.mu.Unlock()
 		return err
 	}
-	e, created := s.putLocked(r.app, t, id, body)
+	e, created := s.putLocked(r.app, t, id, body.PutEndpointRequest)
 	answer := e.answer()
 	s.changedLocked()
 	s.mu.Unlock()
@@ -132,27 +121,21 @@ func (s *Server) endpointAddress(r *request) (externalID, tenantID string, err e
 	return externalID, tenantID, err
 }
 
-func (b putBody) validate(app *Application) error {
+func (b *putBody) validate(app *Application) error {
 	missing := func(field string) error { return badRequest("%s is missing", field) }
-	switch {
-	case b.ApplicationID == nil:
-		return missing("application_id")
-	case b.SoftwareVersionID == nil:
-		return missing("software_version_id")
-	case !b.Capabilities.given:
-		return missing("capabilities")
-	case !b.Subscriptions.given:
-		return missing("subscriptions")
-	case b.EndpointType == nil:
-		return missing("endpoint_type")
-	case b.Name != nil && !isEndpointName(*b.Name):
+	for _, field := range []string{"application_id", "software_version_id", "capabilities", "subscriptions", "endpoint_type"} {
+		if !b.has(field) {
+			return missing(field)
+		}
+	}
+	if b.has("name") && !isEndpointName(b.Name) {
 		return badRequest("name must be 1 to 200 letters, digits, spaces or - _ . , : and not only whitespace")
 	}
-	applicationID, ok := canonicalUUID(*b.ApplicationID)
+	applicationID, ok := canonicalUUID(b.ApplicationID)
 	if !ok {
 		return badRequest("application_id is not a UUID")
 	}
-	version, ok := canonicalUUID(*b.SoftwareVersionID)
+	version, ok := canonicalUUID(b.SoftwareVersionID)
 	if !ok {
 		return badRequest("software_version_id is not a UUID")
 	}
@@ -162,7 +145,7 @@ func (b putBody) validate(app *Application) error {
 	if version != app.SoftwareVersionID {
 		return badRequest("software version %s is not known for the application", version)
 	}
-	for n, c := range b.Capabilities.items {
+	for n, c := range b.Capabilities {
 		switch {
 		case c.MessageType == "":
 			return missing("capabilities[].message_type")
@@ -172,13 +155,13 @@ func (b putBody) validate(app *Application) error {
 			return badRequest("Capability for %s not valid", c.MessageType)
 		}
 	}
-	for _, sub := range b.Subscriptions.items {
+	for _, sub := range b.Subscriptions {
 		if sub.MessageType == "" {
 			return missing("subscriptions[].message_type")
 		}
 	}
-	if b.ConnectionsURI != nil {
-		if u, err := url.Parse(*b.ConnectionsURI); err != nil || u.Scheme == "" {
+	if b.has("connections_uri") {
+		if u, err := url.Parse(b.ConnectionsURI); err != nil || u.Scheme == "" {
 			return badRequest("connections_uri is not a URI")
 		}
 	}
@@ -187,7 +170,7 @@ func (b putBody) validate(app *Application) error {
 
 // putLocked creates or reconfigures an endpoint. Fields omitted from a reconfiguration
 // revert to their defaults, except the name, which stays.
-func (s *Server) putLocked(app *Application, t *tenant, externalID string, b putBody) (e *endpoint, created bool) {
+func (s *Server) putLocked(app *Application, t *tenant, externalID string, b gateway.PutEndpointRequest) (e *endpoint, created bool) {
 	e = t.find(app, externalID)
 	s.changeLocked(t, func() {
 		if e == nil {
@@ -197,16 +180,10 @@ func (s *Server) putLocked(app *Application, t *tenant, externalID string, b put
 			t.endpoints = append(t.endpoints, e)
 			s.endpoints[e.id] = e
 		}
-		if b.Name != nil {
-			e.name = *b.Name
-		}
-		e.kind = *b.EndpointType
-		e.configure(b.Capabilities.items, b.Subscriptions.items)
-		e.deletable = b.AllowDeleteByUser != nil && *b.AllowDeleteByUser
-		e.connectionsURI = ""
-		if b.ConnectionsURI != nil {
-			e.connectionsURI = *b.ConnectionsURI
-		}
+		e.name = cmp.Or(b.Name, e.name)
+		e.kind = b.EndpointType
+		e.configure(b.Capabilities, b.Subscriptions)
+		e.deletable, e.connectionsURI = b.AllowDeleteByUser, b.ConnectionsURI
 	})
 	return e, created
 }
@@ -294,31 +271,26 @@ func (s *Server) PutEndpoint(cfg EndpointConfig) (gateway.Endpoint, error) {
 	if !isExternalID(cfg.ExternalID) {
 		return gateway.Endpoint{}, badRequest("ExternalID is malformed")
 	}
-	capabilities, subscriptions := []gateway.EndpointCapability{}, []gateway.EndpointSubscription{}
+	req := gateway.PutEndpointRequest{
+		Name: cfg.Name, ApplicationID: cfg.App.ID, SoftwareVersionID: cfg.App.SoftwareVersionID, EndpointType: cfg.Type,
+		AllowDeleteByUser: cfg.AllowDeleteByUser, ConnectionsURI: cfg.ConnectionsURI,
+	}
 	for _, messageType := range cfg.Send {
-		capabilities = append(capabilities, gateway.EndpointCapability{MessageType: messageType, Direction: gateway.DirectionSend})
+		req.Capabilities = append(req.Capabilities, gateway.EndpointCapability{MessageType: messageType, Direction: gateway.DirectionSend})
 	}
 	for _, messageType := range cfg.Receive {
-		capability := gateway.EndpointCapability{MessageType: messageType, Direction: gateway.DirectionReceive}
 		if i := slices.Index(cfg.Send, messageType); i >= 0 {
-			capabilities[i].Direction = gateway.DirectionSendReceive
+			req.Capabilities[i].Direction = gateway.DirectionSendReceive
 			continue
 		}
-		capabilities = append(capabilities, capability)
+		req.Capabilities = append(req.Capabilities, gateway.EndpointCapability{MessageType: messageType, Direction: gateway.DirectionReceive})
 	}
 	for _, messageType := range cfg.Subscribe {
-		subscriptions = append(subscriptions, gateway.EndpointSubscription{MessageType: messageType})
+		req.Subscriptions = append(req.Subscriptions, gateway.EndpointSubscription{MessageType: messageType})
 	}
-	body := putBody{
-		ApplicationID: &cfg.App.ID, SoftwareVersionID: &cfg.App.SoftwareVersionID,
-		Capabilities:  list[gateway.EndpointCapability]{true, capabilities},
-		Subscriptions: list[gateway.EndpointSubscription]{true, subscriptions}, EndpointType: &cfg.Type, AllowDeleteByUser: &cfg.AllowDeleteByUser,
-	}
-	if cfg.Name != "" {
-		body.Name = &cfg.Name
-	}
-	if cfg.ConnectionsURI != "" {
-		body.ConnectionsURI = &cfg.ConnectionsURI
+	var body putBody
+	if data, err := json.Marshal(req); err != nil || json.Unmarshal(data, &body) != nil {
+		return gateway.Endpoint{}, badRequest("body cannot be made")
 	}
 	if err := body.validate(cfg.App); err != nil {
 		return gateway.Endpoint{}, err
@@ -329,6 +301,6 @@ func (s *Server) PutEndpoint(cfg EndpointConfig) (gateway.Endpoint, error) {
 	if err != nil {
 		return gateway.Endpoint{}, err
 	}
-	e, _ := s.putLocked(cfg.App, t, cfg.ExternalID, body)
+	e, _ := s.putLocked(cfg.App, t, cfg.ExternalID, req)
 	return e.answer(), nil
 }

@@ -43,7 +43,7 @@ type endpoint struct {
 }
 
 func (e *endpoint) configure(capabilities []gateway.EndpointCapability, subscriptions []gateway.EndpointSubscription) {
-	e.capabilities = slices.Clone(capabilities)
+	e.capabilities = append([]gateway.EndpointCapability{}, capabilities...) // never null on the wire
 	e.directions = map[string]directions{}
 	for _, c := range capabilities {
 		d := e.directions[c.MessageType]

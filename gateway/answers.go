@@ -15,13 +15,11 @@ const (
 	// maxForbiddenRow for how many in a row.
 	forbiddenProof  = time.Minute
 	maxForbiddenRow = 10
-	// intermediaryMemory is how long an intermediary's response counts if the
-	// operation is not called again; longer than every default backoff.
+	// intermediaryMemory is how long an intermediary's response counts; longer than every default backoff.
 	intermediaryMemory = 10 * time.Minute
 )
 
-// IntermediaryState reports what intermediaries have answered instead of the
-// service and the token endpoint; see [ErrIntermediary].
+// IntermediaryState reports what intermediaries have answered; see [ErrIntermediary].
 type IntermediaryState struct {
 	// Answers counts such answers since the client was created.
 	Answers int64
@@ -34,8 +32,7 @@ type IntermediaryState struct {
 type IntermediaryAnswer struct {
 	// Operation is [Error.Op], or "get access token".
 	Operation string `json:"operation"`
-	// Since is the time of the first such answer after the last one by the
-	// service itself, and Last that of the latest.
+	// Since is the time of the first such answer in a row, and Last that of the latest.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"-"`
 	// StatusCode and ContentType are those of the latest, as in [Error].
@@ -43,12 +40,10 @@ type IntermediaryAnswer struct {
 	ContentType string `json:"content_type,omitempty"`
 }
 
-// Intermediaries reports whether an intermediary answers instead of the
-// service. It never blocks for long.
+// Intermediaries reports whether an intermediary answers instead of the service.
 func (c *Client) Intermediaries() IntermediaryState { return c.answers.state(time.Now()) }
 
-// answers records, by operation, what the client needs to know about earlier
-// answers to judge the next one.
+// answers records, by operation, what the client needs to judge the next answer.
 type answers struct {
 	mu         sync.Mutex
 	total      int64
@@ -66,8 +61,7 @@ type operationAnswers struct {
 type CallState struct {
 	// At is when the attempt ended; zero before the first one.
 	At time.Time
-	// Err is nil if the service did what was requested, or explained with
-	// a 4xx of its own, other than 401, why it does not.
+	// Err is nil if the service did what was requested, or explained with a 4xx other than 401 why not.
 	Err error
 }
 
@@ -188,8 +182,7 @@ func answerOf(err error) (status int, contentType string) {
 	return 0, ""
 }
 
-// mediaType returns the media type of a response; empty if it has no valid
-// one. What its parameters look like does not matter.
+// mediaType returns the media type of a response; empty if it has no valid one.
 func mediaType(h http.Header) string {
 	value, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	if value == "" {
@@ -205,8 +198,7 @@ func mediaType(h http.Header) string {
 // isWebPage reports whether a response is meant for people. The service never sends one.
 func isWebPage(media string) bool { return media == "text/html" || media == "application/xhtml+xml" }
 
-// sniffWebPage is isWebPage for a response whose body begins with head and that
-// may have no media type.
+// sniffWebPage is isWebPage for a body that begins with head and may have no media type.
 func sniffWebPage(media string, head []byte) bool {
 	if media == "" {
 		media = http.DetectContentType(head)

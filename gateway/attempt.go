@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// attempt is one request on its way, with what it needs in one allocation: how it ends, and
-// parts of the request and of its response.
+// attempt is one request on its way, with what it needs in one allocation.
 type attempt struct {
 	x     *exchange
 	call  context.Context // without the attempt's own end
@@ -116,8 +115,7 @@ func (a *attempt) send(next http.RoundTripper) (*http.Response, error) {
 		a.req = a.req.WithContext(ctx)
 	}
 	if body, ok := a.req.Body.(*sourceBody); ok {
-		// Package http waits for a Read of the body that hangs, regardless of the
-		// context.
+		// Package http waits for a Read of the body that hangs.
 		context.AfterFunc(ctx, func() { _ = body.Close() })
 	}
 	resp, err := next.RoundTrip(a.req)
@@ -146,8 +144,7 @@ func (a *attempt) send(next http.RoundTripper) (*http.Response, error) {
 	return resp, nil
 }
 
-// attemptBody is the body of a response. Closing it ends its attempt. It reports
-// why the attempt was ended, unless that was the caller's context.
+// attemptBody is the body of a response. Closing it ends its attempt.
 type attemptBody struct {
 	body  io.ReadCloser
 	ctx   context.Context
@@ -232,8 +229,7 @@ type attemptLimit struct {
 	expired bool
 }
 
-// set replaces the limit of the attempt; zero means no limit. It returns false if
-// the attempt is already over.
+// set replaces the limit; zero means none. It returns false if the attempt is already over.
 func (l *attemptLimit) set(limit time.Duration, cause error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// authorized makes a request to the service with the token, and another one
-// with a fresh token if the first is refused.
+// authorized makes a request to the service, and another one with a fresh token if that is refused.
 func (x *exchange) authorized(ctx context.Context, to *url.URL) (*http.Response, error) {
 	resp, token, err := x.withToken(ctx, to, "")
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || x.refreshed {
@@ -29,8 +28,7 @@ func (x *exchange) authorized(ctx context.Context, to *url.URL) (*http.Response,
 	return x.refusedAgain(resp, token, err)
 }
 
-// refusedAgain turns a 401 for a token that was refused before into an outage: it
-// says nothing about any other token.
+// refusedAgain turns a 401 for a token that was refused before into an outage.
 func (x *exchange) refusedAgain(resp *http.Response, token string, err error) (*http.Response, error) {
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || !x.c.tokens.again(token) {
 		return resp, err
@@ -59,8 +57,7 @@ func (x *exchange) withToken(ctx context.Context, to *url.URL, refused string) (
 	if err != nil {
 		return nil, "", err
 	}
-	// A process may have been stopped while it waited, and the context know that its time is over before
-	// Done says so.
+	// A process may have been stopped while it waited, and the time of the context be over before Done says so.
 	if err := ctx.Err(); err != nil {
 		return nil, "", err
 	}

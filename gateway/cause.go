@@ -11,8 +11,7 @@ import (
 	"syscall"
 )
 
-// errAttemptTimeout ends one attempt. It is distinct from the caller's deadline and
-// must not be mistaken for it.
+// errAttemptTimeout ends one attempt. It is not the caller's deadline.
 var errAttemptTimeout = errors.New("no response within the request timeout")
 
 // transportError is a failure below HTTP. Its text is composed only of parts known to
@@ -22,8 +21,7 @@ type transportError struct {
 	certificate bool
 }
 
-// transportCause converts an error of an http.Client or a body into the cause of
-// an [Error]. It keeps errors of this package found inside.
+// transportCause converts an error of an http.Client or a body into the cause of an [Error].
 func transportCause(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -53,8 +51,7 @@ func has[E error](err error) bool {
 	return ok
 }
 
-// Error omits what causes from the standard library may quote: URLs with their
-// queries.
+// Error omits what causes from the standard library may quote.
 func (e *transportError) Error() string {
 	if errors.Is(e.cause, errAttemptTimeout) {
 		return errAttemptTimeout.Error()

@@ -15,8 +15,7 @@ type ClaimCheck interface {
 	Put(ctx context.Context, key string, r io.Reader) (reference string, err error)
 }
 
-// PayloadOpener is the reading part of a [ClaimCheck], which is all that the
-// publisher and a sink need.
+// PayloadOpener is the reading part of a [ClaimCheck].
 type PayloadOpener interface {
 	// Open returns the payload and its size in bytes, -1 if it is unknown, for each attempt to send. References come from
 	// message metadata: reject those that Put cannot have returned. Reading must end when ctx does; the payload is closed,

@@ -82,23 +82,20 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Config returns the effective configuration, with defaults filled in, but without
-// client secret and token source.
+// Config returns the effective configuration without client secret and token source.
 func (c *Client) Config() Config {
 	cfg := c.cfg
 	cfg.Scopes = append([]string(nil), cfg.Scopes...)
 	return cfg
 }
 
-// String identifies the service that the client talks to. No verb prints
-// credentials.
+// String identifies the service. No verb prints credentials.
 func (c *Client) String() string { return "gateway.Client(" + c.base + ")" }
 
 // GoString is String: %#v prints no credentials either.
 func (c *Client) GoString() string { return c.String() }
 
 // RateLimit returns the state of the limiter that reacts to status 429.
-// It never blocks for long.
 func (c *Client) RateLimit() RateLimitState { return c.limiter.state() }
 
 // Close cancels a token request in flight and closes idle connections. Later calls fail with [ErrClosed]; those in

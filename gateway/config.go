@@ -18,13 +18,11 @@ import (
 	"github.com/agrimill/agrimill/internal/validate"
 )
 
-// AuthStyle is how the client credentials are sent in the token request. It is
-// explicit; the client never probes.
+// AuthStyle is how the client credentials are sent in the token request. The client never probes.
 type AuthStyle int
 
 const (
-	// AuthStyleBasic sends the credentials as HTTP Basic authentication, the
-	// form every OAuth 2.0 server must support. It is the default.
+	// AuthStyleBasic sends the credentials as HTTP Basic authentication. It is the default.
 	AuthStyleBasic AuthStyle = iota
 	// AuthStyleParams sends client_id and client_secret as form parameters.
 	AuthStyleParams
@@ -38,8 +36,7 @@ func (s AuthStyle) String() string { return enum.Text(s, authStyles) }
 // UnmarshalText parses the output of String.
 func (s *AuthStyle) UnmarshalText(text []byte) error { return enum.Parse(s, text, authStyles) }
 
-// EventTypesEncoding is how the `types` array of GET /events is encoded in
-// the query; the specification does not show it.
+// EventTypesEncoding is how the `types` array of GET /events is encoded, which the specification does not show.
 type EventTypesEncoding int
 
 const (
@@ -131,8 +128,7 @@ type Config struct {
 	// MaxPayloadSize is the largest payload in bytes, checked before sending
 	// and while downloading. Default 256 MiB.
 	MaxPayloadSize int64 `yaml:"max_payload_size" unit:"bytes"`
-	// MaxResponseSize is the largest JSON response, in bytes, that is read.
-	// Default 64 MiB.
+	// MaxResponseSize is the largest JSON response, in bytes. Default 64 MiB.
 	MaxResponseSize int64 `yaml:"-"`
 
 	// RequestTimeout bounds one attempt of a call, without the time for its body (see MinTransferRate). Default
@@ -171,8 +167,7 @@ type Config struct {
 	// time, the connection is closed, along with every call on it, and replaced. Default 10 seconds, or the shortest of
 	// the timeouts here if that is shorter; off with [Off].
 	PingInterval time.Duration `yaml:"-"`
-	// MaxIdleConnsPerHost is the size of the connection pool for calls. Default
-	// 256.
+	// MaxIdleConnsPerHost is the size of the connection pool for calls. Default 256.
 	MaxIdleConnsPerHost int `yaml:"-"`
 	// UserAgent is sent with every request. Default "agrimill".
 	UserAgent string `yaml:"-"`
@@ -186,13 +181,11 @@ type Config struct {
 type Transports struct {
 	// Calls carries calls to the service, with the access token.
 	Calls http.RoundTripper
-	// Stream carries the event stream, with the access token. It must neither
-	// buffer the response nor limit its duration.
+	// Stream carries the event stream. It must neither buffer the response nor limit its duration.
 	Stream http.RoundTripper
 	// Payloads carries downloads of payload URIs, which never include the token.
 	Payloads http.RoundTripper
-	// Token carries token requests, with the client credentials. It is not used
-	// with a [Config.TokenSource].
+	// Token carries token requests, without a [Config.TokenSource].
 	Token http.RoundTripper
 }
 
@@ -234,8 +227,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// pingInterval is at most the shortest timeout: a caller that gives up after a second
-// should not keep hitting the same dead connection for twenty.
+// pingInterval is at most the shortest timeout: who gives up after a second should not hit a dead connection for twenty.
 func (c *Config) pingInterval() time.Duration {
 	interval := defaultPingInterval
 	for _, limit := range []time.Duration{c.StreamIdleTimeout, c.StreamConnectTimeout, c.RequestTimeout, c.TokenTimeout, c.PayloadIdleTimeout} {
@@ -250,8 +242,7 @@ func (c *Config) pingInterval() time.Duration {
 // and the constructors. It matches [ErrInvalid].
 var ErrConfig error = &subSentinel{"gateway: invalid configuration", ErrInvalid}
 
-// Validate reports every field with an invalid value; the error matches
-// [ErrConfig]. Zero values stand for the defaults.
+// Validate reports every field with an invalid value; the error matches [ErrConfig].
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	e := validate.Errors{Cause: validationCause}

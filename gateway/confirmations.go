@@ -33,8 +33,7 @@ func (c *Client) ConfirmMessages(ctx context.Context, tenantID string, confirmat
 	return err
 }
 
-// appendConfirmations writes the body into a single buffer of sufficient size. The
-// IDs are UUIDs, so nothing needs escaping.
+// appendConfirmations writes the body into a single buffer. The IDs are UUIDs, so nothing needs escaping.
 func appendConfirmations(confirmations []MessageConfirmation) []byte {
 	const (
 		head, middle, id = `{"confirmations":[`, `{"message_id":"`, `","endpoint_id":"`

@@ -18,8 +18,7 @@ type DecodeError struct {
 
 	// EndpointID is the receiving endpoint; empty if it could not be read.
 	EndpointID string
-	// MessageIDs are the messages that the event represents: the one of a
-	// MESSAGE_RECEIVED, or all of a FILE_RECEIVED; nil if they could not be read.
+	// MessageIDs are those of the event, all or none: nil if they could not be read.
 	MessageIDs []string
 	// TenantID is empty if it is absent or could not be read.
 	TenantID string
@@ -50,13 +49,11 @@ func (e *DecodeError) Error() string {
 // EntryError describes why an entry of a list of tenants or endpoints, or an optional field, was skipped. It quotes none
 // of the data.
 type EntryError struct {
-	// Field is the path of the offending field, for example
-	// "tenants[1].endpoints[0].capabilities.can_send" or "received_at".
+	// Field is the path of the offending field, such as "tenants[1].endpoints[0].capabilities.can_send".
 	Field string
 	// Reason describes the problem.
 	Reason string
-	// EndpointID is the ID of the endpoint in a list that was skipped, or whose optional field
-	// was; empty if it could not be read, and otherwise.
+	// EndpointID is the ID of the endpoint in a list; empty if it could not be read, and otherwise.
 	EndpointID string
 }
 
@@ -118,8 +115,7 @@ const (
 //     does no harm.
 func DecodeEvent(name EventType, data []byte) (Event, error) {
 	if name == EventMessageReceived {
-		// By far the most frequent event. Anything unusual is left to the
-		// other decoder, which also determines the error.
+		// By far the most frequent event. Anything unusual is left to the other decoder.
 		if event := decodeFlat(data); event != nil {
 			return event, nil
 		}

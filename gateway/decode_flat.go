@@ -76,8 +76,7 @@ func decodeFlat(data []byte) *MessageReceived {
 	return m
 }
 
-// text copies the fields that an event keeps into one string, so that all of them take a single
-// allocation.
+// text copies the fields that an event keeps into one string: a single allocation.
 func (o *flatObject) text() (text [keyCopied]string) {
 	n := 0
 	for _, s := range o.str[:keyCopied] {

@@ -52,8 +52,7 @@ func (o object) has(key string) bool {
 // filled is has for a field in which an empty string counts as absent, too.
 func (o object) filled(key string) bool { return o.has(key) && string(o[key]) != `""` }
 
-// objectDecoder reads the fields of an object. The first error sticks; anything
-// read after it must be ignored.
+// objectDecoder reads the fields of an object. The first error sticks; what is read after it is void.
 type objectDecoder struct {
 	object
 	path string // "" or ending in "."
@@ -93,8 +92,7 @@ func (d *objectDecoder) need(key string) json.RawMessage {
 	return d.object[key]
 }
 
-// optional reads a field that may be absent, null or an empty string. One that cannot be read
-// is skipped.
+// optional reads a field that may be absent, null or an empty string, or skips it.
 func optional[T any](d *objectDecoder, key string, read func(*objectDecoder, string) T) (value T) {
 	if !d.filled(key) {
 		return value
@@ -116,8 +114,7 @@ func (d *objectDecoder) str(key string) string {
 	return s
 }
 
-// text returns a required string of any form. Some languages serialize it as a number if it looks
-// like one.
+// text returns a required string of any form, which some languages serialize as a number.
 func (d *objectDecoder) text(key string) string {
 	if raw := d.object[key]; len(raw) > 0 && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9') {
 		return string(raw)
@@ -142,8 +139,7 @@ func (d *objectDecoder) bool(key string) bool {
 	return b
 }
 
-// size returns a required integer. Some languages serialize it as a string or with a fraction of
-// zero.
+// size returns a required integer, which some languages serialize as a string or with a fraction of zero.
 func (d *objectDecoder) size(key string) int64 {
 	raw := d.need(key)
 	if s, ok := d.peek(key); ok {
@@ -177,8 +173,7 @@ func (d *objectDecoder) time(key string) time.Time {
 	return t
 }
 
-// payload returns the embedded payload or its URI. An empty one of the two counts as absent if
-// the other is present.
+// payload returns the embedded payload or its URI. An empty one counts as absent if the other is present.
 func (d *objectDecoder) payload() ([]byte, string) {
 	switch {
 	case !d.filled("payload") && d.filled("payload_uri"):
@@ -205,8 +200,7 @@ func (d *objectDecoder) uri(key string) string {
 	return s
 }
 
-// decodeBase64 also accepts the URL alphabet, no padding, and white space, as many libraries
-// write them. The result is not nil.
+// decodeBase64 also accepts the URL alphabet, no padding, and white space. The result is not nil.
 func decodeBase64(s string) ([]byte, error) {
 	if payload, err := base64.StdEncoding.DecodeString(s); err == nil {
 		return payload, nil
@@ -225,8 +219,7 @@ func decodeBase64(s string) ([]byte, error) {
 // isNull reports whether a field is present and null.
 func (o object) isNull(key string) bool { return string(o[key]) == "null" }
 
-// array returns a required array. null counts as an empty one, because some
-// languages serialize empty lists that way.
+// array returns a required array. null counts as an empty one: some languages serialize it that way.
 func (d *objectDecoder) array(key string) []json.RawMessage {
 	if d.isNull(key) {
 		return nil
@@ -238,8 +231,7 @@ func (d *objectDecoder) array(key string) []json.RawMessage {
 	return list
 }
 
-// messageIDs returns the required message IDs of a file. Here null is not
-// an empty list, because the file could never be confirmed.
+// messageIDs returns the required message IDs of a file, which could never be confirmed with null.
 func (d *objectDecoder) messageIDs(key string) []string {
 	if d.need(key) == nil {
 		return nil

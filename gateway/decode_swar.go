@@ -15,8 +15,7 @@ const (
 	eachHigh = 0x80 * eachByte
 )
 
-// plain reports whether the content of a JSON string represents itself: no
-// escape, no control character, valid UTF-8.
+// plain reports whether a JSON string represents itself: no escape, no control character, valid UTF-8.
 func plain(b []byte) bool {
 	// Check eight bytes at a time, with the last eight overlapping instead of single
 	// bytes. The high bit of some byte of odd is set if any byte is
@@ -51,8 +50,7 @@ func oddBytes(x uint64) uint64 {
 // uuidLen is the length of a UUID.
 const uuidLen = 36
 
-// validUUID reports whether s has the form of a UUID: 8-4-4-4-12 hexadecimal
-// digits in either case.
+// validUUID reports whether s has the form of a UUID, in either case.
 func validUUID(s []byte) bool {
 	if len(s) != uuidLen || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
 		return false

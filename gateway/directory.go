@@ -215,8 +215,7 @@ func (d *Directory) drop(t *directoryTenant) {
 	delete(d.tenants, fold(t.id))
 }
 
-// setEndpoints replaces the list. Listed endpoints that could not be read stay as
-// they were known.
+// setEndpoints replaces the list. Listed endpoints that could not be read stay.
 func (d *Directory) setEndpoints(t *directoryTenant, list []TenantEndpointInfo, unreadable []*EntryError) {
 	known := t.endpoints
 	disown := func(id string) {
@@ -272,8 +271,7 @@ func (d *Directory) Tenants() []TenantInfo {
 	return list
 }
 
-// Authorized reports whether the tenant authorized the application for the
-// scope, as far as the directory can know (see [Directory]).
+// Authorized reports whether the tenant authorized the application for the scope (see [Directory]).
 func (d *Directory) Authorized(tenantID, scope string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -285,8 +283,7 @@ func (d *Directory) Authorized(tenantID, scope string) bool {
 	return ok
 }
 
-// Scopes returns the sorted scopes of the tenant's authorizations; nil if
-// there are none.
+// Scopes returns the sorted scopes of the tenant's authorizations; nil if there are none.
 func (d *Directory) Scopes(tenantID string) []string {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -297,8 +294,7 @@ func (d *Directory) Scopes(tenantID string) []string {
 	return slices.Sorted(maps.Keys(t.scopes))
 }
 
-// Mine returns the application's own endpoints in a tenant, or in all tenants
-// if tenantID is empty, ordered by tenant and then as listed by the service.
+// Mine returns the application's own endpoints in a tenant, or in all, by tenant, if tenantID is empty.
 func (d *Directory) Mine(tenantID string) []TenantEndpointInfo {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -383,8 +379,7 @@ func (d *Directory) EndpointNamed(tenantID, externalID string) (id string, ok bo
 	return id, id != ""
 }
 
-// fold makes UUIDs that differ only in case equal. It does not allocate for
-// lower-case UUIDs.
+// fold makes UUIDs that differ only in case equal.
 func fold(id string) string { return strings.ToLower(id) }
 
 func sameID(a, b string) bool { return strings.EqualFold(a, b) }

@@ -11,20 +11,16 @@ import (
 
 // Sentinels for errors.Is. An error may match several of them: a partial delivery is also a bad request.
 var (
-	// ErrInvalid: the request violates a rule of the specification and was not
-	// sent. The error is a [*ValidationError]. Do not retry.
+	// ErrInvalid: the request violates a rule and was not sent; a [*ValidationError]. Do not retry.
 	ErrInvalid = errors.New("invalid request")
-	// ErrNoRecipients: no direct recipient is reachable; nothing was delivered.
-	// Do not retry without new routes.
+	// ErrNoRecipients: no direct recipient is reachable; nothing was delivered, nor will be without new routes.
 	ErrNoRecipients = errors.New("no recipients")
 	// ErrPartialDelivery: the message was delivered to the reachable direct
 	// recipients, but not to all. Do not send it to the full list again.
 	ErrPartialDelivery = errors.New("partial delivery")
-	// ErrBadRequest: the service refused the request itself (status 400). Do
-	// not retry.
+	// ErrBadRequest: the service refused the request itself (status 400). Do not retry.
 	ErrBadRequest = errors.New("bad request")
-	// ErrUnauthorized: the service refused the access token, even a fresh one, or the
-	// token endpoint refused the credentials. Check the credentials.
+	// ErrUnauthorized: the service refused even a fresh access token, or the token endpoint the credentials.
 	ErrUnauthorized = errors.New("unauthorized")
 	// ErrForbidden: the endpoint or tenant does not belong to a tenant that the application is authorized for. It also
 	// matches [ErrUnavailable] if nothing shows that this request is at fault: the operation has not succeeded for
@@ -32,14 +28,11 @@ var (
 	ErrForbidden = errors.New("forbidden")
 	// ErrNotFound: the endpoint or resource does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrTooLarge: the payload exceeds the limit (status 413, or found before
-	// sending or while downloading).
+	// ErrTooLarge: the payload exceeds the limit (status 413, or found before sending or while downloading).
 	ErrTooLarge = errors.New("too large")
-	// ErrRateLimited: status 429 outlasted the retries. The whole client may have
-	// been slowed down; try again later.
+	// ErrRateLimited: status 429 outlasted the retries; try again later.
 	ErrRateLimited = errors.New("rate limited")
-	// ErrUnavailable: the peer is down: 5xx, 408, network, TLS, or a
-	// token endpoint in that state. Nothing is wrong with the request.
+	// ErrUnavailable: the peer, or the token endpoint, is down: 5xx, 408, network, TLS.
 	ErrUnavailable = errors.New("unavailable")
 	// ErrIntermediary: an intermediary (an ingress, a proxy, a captive portal) answered instead of the service: a web page,
 	// a 4xx without an ErrorResponse, or one that the specification does not list for the operation. It always matches
@@ -51,8 +44,7 @@ var (
 	// ErrTokenRequest: the token endpoint refused what was asked for, the scopes or the grant type,
 	// and not the credentials. It always matches [ErrToken] and [ErrUnauthorized] too.
 	ErrTokenRequest = errors.New("token request refused")
-	// ErrBadResponse: the response violates the specification: required
-	// fields missing, not JSON, wrong content type, too long. See [*ResponseError].
+	// ErrBadResponse: the response violates the specification. See [*ResponseError].
 	ErrBadResponse = errors.New("bad response")
 	// ErrContentEncoding: the response has a Content-Encoding that was not requested,
 	// so an intermediary compresses. It also matches [ErrBadResponse].
@@ -95,14 +87,11 @@ type Error struct {
 	Op string
 	// StatusCode is the HTTP status; 0 if there was no response.
 	StatusCode int
-	// Message is the `message` of the service's ErrorResponse, truncated;
-	// empty if there was none. Do not show it to end users unmodified.
+	// Message is the `message` of the service's ErrorResponse, truncated, or empty. It is not for end users.
 	Message string
-	// ContentType is the media type of the response, in lower case and without
-	// parameters; empty if it has none.
+	// ContentType is the media type of the response, in lower case and without parameters.
 	ContentType string
-	// ErrorResponse reports whether the response was an ErrorResponse of the
-	// specification, so that a 4xx status may come from the service itself.
+	// ErrorResponse reports whether the response was an ErrorResponse of the specification.
 	ErrorResponse bool
 	// Attempts is how many requests were made.
 	Attempts int
@@ -113,8 +102,7 @@ type Error struct {
 	Err error
 
 	routing error // ErrNoRecipients, ErrPartialDelivery, or nil
-	// unproven is set for a 403 if no other request of the operation has
-	// succeeded recently.
+	// unproven is set for a 403 if no other request of the operation has succeeded recently.
 	unproven bool
 	last     *Error // the last failure, if a context ended the retries
 }

@@ -15,15 +15,13 @@ type Event interface {
 type MessageReceived struct {
 	// ID is the service-generated message ID, which is used to confirm the message.
 	ID string
-	// AppMessageID is the sender's ID of the payload. Chunks of one payload
-	// share it. It is a UUID only if the sender used this service.
+	// AppMessageID is the sender's ID of the payload, which its chunks share. It may be no UUID.
 	AppMessageID string
 	MessageType  string
 	SentAt       time.Time
 	// ReceivedAt is zero if the service did not provide it.
 	ReceivedAt time.Time
-	// Payload is the decoded embedded payload; nil if PayloadURI is set,
-	// non-nil (possibly empty) if the payload is embedded.
+	// Payload is the embedded payload; nil if PayloadURI is set, otherwise non-nil.
 	Payload []byte
 	// PayloadURI grants access to the payload without authorization. Use it
 	// unmodified and keep it out of logs.
@@ -44,8 +42,7 @@ type FileReceived struct {
 	MessageType         string
 	// Size is the payload size in bytes, never negative.
 	Size int64
-	// MessageIDs are the messages that carried the chunks. All of them must be
-	// confirmed to confirm the file.
+	// MessageIDs are the messages that carried the chunks; all of them confirm the file.
 	MessageIDs []string
 	// Payload is nil if PayloadURI is set.
 	Payload []byte
@@ -66,8 +63,7 @@ type EndpointDeleted struct {
 	Data []byte `json:"-"`
 }
 
-// EndpointsListChanged carries the complete current list of the endpoints that
-// the application sees in a tenant. It replaces any cached list.
+// EndpointsListChanged carries the complete current list of the endpoints that the application sees in a tenant.
 type EndpointsListChanged struct {
 	TenantID string
 	// Endpoints is nil if the event had null in its place: then the list has to be fetched ([Directory] does that).
@@ -86,8 +82,7 @@ type AuthorizationAdded struct {
 	Data []byte `json:"-"`
 }
 
-// AuthorizationRevoked reports that a user revoked an authorization. Access for
-// that scope is already lost when it arrives.
+// AuthorizationRevoked reports that a user revoked an authorization, which is already lost.
 type AuthorizationRevoked struct {
 	TenantID string
 	Scope    string

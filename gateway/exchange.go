@@ -19,8 +19,7 @@ type request struct {
 	op     string
 	method string
 	url    string
-	// like is instead of method and url where those are always the same: a request without header
-	// and body, of which each attempt sends a copy.
+	// like is instead of method and url: a request without header and body, of which each attempt sends a copy.
 	like   *http.Request
 	header http.Header
 	// open opens the body and size is its exact size; nil without a body, and with content.
@@ -31,8 +30,7 @@ type request struct {
 	shared  bool
 	// ignoreBody means that only the response's status matters.
 	ignoreBody bool
-	// streaming leaves the body of a successful response to the caller; timeout then
-	// bounds only the time up to the response head.
+	// streaming leaves the body of a successful response to the caller; timeout then bounds only its head.
 	streaming bool
 	// accept checks the head of a response that is to be streamed.
 	accept  func(*http.Response) error
@@ -46,8 +44,7 @@ type request struct {
 
 func (r *request) hasBody() bool { return (r.open != nil || r.content != nil) && r.size > 0 }
 
-// inMemory reports whether the body is a copy in memory. Package http writes the type that is
-// made of it together with the head.
+// inMemory reports whether the body is a copy in memory, which package http writes together with the head.
 func (r *request) inMemory() bool { return len(r.content) > 0 && !r.shared }
 
 // exchange is the lifetime of one call: all its attempts. Each is made by [exchange.try].
@@ -94,8 +91,7 @@ func (c *Client) call(ctx context.Context, req request) (*exchange, error) {
 		x.retry(ctx, retries)
 	}
 	if req.shared {
-		// After an early response the transport may still be reading the payload.
-		// The caller gets its bytes back only when nothing reads them anymore.
+		// After an early response the transport may still be reading the caller's bytes.
 		x.bodies.Wait()
 	}
 	return x.result(ctx)
@@ -164,8 +160,7 @@ func (x *exchange) try(ctx context.Context) {
 	x.retryAfter, x.again = 0, false
 	failure := x.take(resp, err)
 	if failure != nil && resp == nil && ctx.Err() != nil {
-		// The attempt failed because the context ended. The failure before it is
-		// the one worth reporting and is kept; result adds the context's error.
+		// The failure before this one is worth reporting and is kept; result adds the context's error.
 		return
 	}
 	x.done, x.failure = failure == nil, failure

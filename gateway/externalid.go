@@ -26,8 +26,7 @@ func ValidateExternalID(id string) error {
 	if len(id) < minExternalID || len(id) > maxExternalID {
 		return bad("must have 3 to 255 characters")
 	}
-	// The prefix needs no special handling: what is valid after `urn:` is also
-	// valid as the specific string of the namespace urn.
+	// What is valid after `urn:` is also valid as the specific string of the namespace urn.
 	namespace, specific, found := strings.Cut(id, ":")
 	switch {
 	case !found || namespace == "" || specific == "":

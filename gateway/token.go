@@ -136,8 +136,7 @@ func (s *tokenSource) replaced(accepted bool) {
 	s.inVain = min(s.inVain+1, 32)
 }
 
-// again reports whether the service refuses a token that it had refused before and
-// that the source returned again.
+// again reports whether the source returned a token that the service had refused before.
 func (s *tokenSource) again(token string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,8 +208,7 @@ func (s *tokenSource) close() {
 // expiryMargin is how long before its expiry a token is replaced; at most half of its lifetime.
 const expiryMargin = 30 * time.Second
 
-// newAccessToken checks the result of a token source; asked is when it was requested.
-// wrong is what is wrong with it.
+// newAccessToken checks the result of a token source, asked at a time; wrong is what is wrong with it.
 func newAccessToken(t *oauth2.Token, asked time.Time) (token *accessToken, wrong string) {
 	if t == nil || !validToken(t.AccessToken) {
 		return nil, "has no usable access_token"
@@ -220,8 +218,7 @@ func newAccessToken(t *oauth2.Token, asked time.Time) (token *accessToken, wrong
 		return nil, "has a token that is not of type Bearer"
 	}
 	token = &accessToken{value: t.AccessToken, header: "Bearer " + t.AccessToken}
-	// No expiry, or one in the past, does not limit the lifetime: the token is
-	// used until the service refuses it.
+	// No expiry, or one in the past: the token is used until the service refuses it.
 	if life := t.Expiry.Sub(asked); !t.Expiry.IsZero() && life > 0 {
 		token.renew, token.expires = t.Expiry.Add(-min(expiryMargin, life/2)), t.Expiry
 	}

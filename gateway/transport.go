@@ -33,14 +33,12 @@ func (p *pools) dial(dialer *net.Dialer) func(ctx context.Context, network, addr
 	}
 }
 
-// outOfFiles reports whether there is no file descriptor. That the resolver has none only its
-// text says.
+// outOfFiles reports whether there is no file descriptor, of which the resolver tells by its text.
 func outOfFiles(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || strings.Contains(err.Error(), syscall.EMFILE.Error())
 }
 
-// transport returns the transport configured for one kind of traffic, or
-// for all kinds, or creates one with its own connection pool.
+// transport returns the transport configured for one kind of traffic, or for all, or creates one.
 func (p *pools) transport(cfg Config, kind http.RoundTripper, idle int) http.RoundTripper {
 	switch {
 	case kind != nil:
@@ -65,8 +63,7 @@ func (p *pools) create(cfg Config, idle int, control func(network, address strin
 		MaxIdleConnsPerHost:   idle,
 		// What is copied fits in together with the head, and leaves in one write.
 		WriteBufferSize: maxCopied + 4<<10,
-		// Decompression would buffer the stream, and payload sizes must be
-		// those of the payload itself.
+		// Decompression would buffer the stream, and change the size of payloads.
 		DisableCompression: true,
 	}
 	if cfg.PingInterval > 0 {
@@ -109,8 +106,7 @@ var (
 	reserved    = netip.MustParsePrefix("240.0.0.0/4")
 )
 
-// refusePrivate is a dialer's control function: it receives the resolved
-// address, so a host name cannot hide it.
+// refusePrivate is a dialer's control function: it receives the resolved address.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || isPrivateAddress(ap.Addr()) {

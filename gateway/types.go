@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// EventType names one of the six events of GET /events. It is the value of the
-// SSE `event:` line and of `event_type` in the data.
+// EventType names one of the six events of GET /events.
 type EventType string
 
 // The six event types (specification, "Events").
@@ -62,8 +61,7 @@ func (d Direction) CanSend() bool { return d == DirectionSend || d == DirectionS
 // CanReceive reports whether the direction includes receiving.
 func (d Direction) CanReceive() bool { return d == DirectionReceive || d == DirectionSendReceive }
 
-// ScopeEndpointsManage is the only authorization scope in use. More may be added;
-// authorizations with different scopes are distinct.
+// ScopeEndpointsManage is the only authorization scope in use. Others are distinct.
 const ScopeEndpointsManage = "endpoints:manage"
 
 // EndpointCapability is one message type that an endpoint can send or receive.
@@ -97,8 +95,7 @@ type PutEndpointRequest struct {
 	Name              string `json:"name,omitempty"`
 	ApplicationID     string `json:"application_id"`
 	SoftwareVersionID string `json:"software_version_id"`
-	// Capabilities must be a subset of those of the software version. Nil is
-	// sent as an empty list.
+	// Capabilities must be a subset of those of the software version. Nil is an empty list.
 	Capabilities []EndpointCapability `json:"capabilities"`
 	// Subscriptions may be empty. Nil is sent as an empty list.
 	Subscriptions []EndpointSubscription `json:"subscriptions"`
@@ -142,16 +139,14 @@ type EndpointRouteMap map[string][]string
 // TenantInfo is one authorized tenant with its endpoints.
 type TenantInfo struct {
 	ID string `json:"tenant_id"`
-	// Endpoints is empty until the application owns an endpoint in the tenant. It
-	// is nil only if the list as a whole could not be read.
+	// Endpoints is empty without an endpoint of the application there, and nil if it could not be read.
 	Endpoints []TenantEndpointInfo `json:"endpoints"`
 	// Unreadable lists what was skipped, and why: endpoints that exist although nothing is known
 	// about them except, possibly, their ID, and optional fields of those in Endpoints.
 	Unreadable []*EntryError `json:"-"`
 }
 
-// listReadable reports whether Endpoints is the actual list, rather than the remainder
-// of one that could not be read.
+// listReadable reports whether Endpoints is the actual list.
 func (t TenantInfo) listReadable() bool { return t.Endpoints != nil || len(t.Unreadable) == 0 }
 
 // EndpointsListResponse is the body of GET /tenants/{tenantId}/endpoints.

@@ -142,8 +142,7 @@ func validateCreatableType(t EndpointType) error {
 	return invalid(field, "must be cloud_software or virtual_communication_unit")
 }
 
-// deprecatedEndpointType is [EndpointTypeFarmingSoftware]: accepted as long as
-// the service accepts it.
+// deprecatedEndpointType is [EndpointTypeFarmingSoftware].
 const deprecatedEndpointType = "farming_software"
 
 func validateURI(field, value string) error {

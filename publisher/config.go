@@ -27,11 +27,9 @@ type Client interface {
 type PartialDelivery int
 
 const (
-	// PartialDeliveryIsError makes Publish return an error that matches
-	// gateway.ErrPartialDelivery. It is the default.
+	// PartialDeliveryIsError makes it an error that matches gateway.ErrPartialDelivery. It is the default.
 	PartialDeliveryIsError PartialDelivery = iota
-	// PartialDeliveryIsSent makes Publish treat the message as sent. Use
-	// Config.OnPartialDelivery to see it.
+	// PartialDeliveryIsSent makes it count as sent, which Config.OnPartialDelivery tells.
 	PartialDeliveryIsSent
 )
 
@@ -94,8 +92,7 @@ func (c Config) WithDefaults() Config {
 // ErrConfig is matched by the errors of [Config.Validate] and [New].
 var ErrConfig = errors.New("publisher: invalid configuration")
 
-// Validate reports every field whose value is not allowed; the error matches
-// [ErrConfig].
+// Validate reports every field whose value is not allowed; the error matches [ErrConfig].
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	var e validate.Errors
@@ -111,8 +108,7 @@ func (c Config) Validate() error {
 // anyID stands for the ID of a tenant or endpoint in a message whose other values are checked.
 const anyID = "00000000-0000-4000-8000-000000000000"
 
-// validateDefaults checks the values that messages take from the configuration against the
-// rules for messages.
+// validateDefaults checks the values that messages take from the configuration.
 func (c Config) validateDefaults(e *validate.Errors) {
 	if c.Client == nil {
 		return

@@ -81,8 +81,7 @@ func (p *Publisher) payloadName(msg *message.Message) string {
 // namespace is the namespace of derived IDs.
 const namespace = "d1bd41e6-3ba9-4d0e-93b0-a2b6d4d8c4f1"
 
-// derivedID returns a version 8 UUID from the SHA-256 of its parts: the same parts always
-// give the same ID.
+// derivedID returns a version 8 UUID from the SHA-256 of its parts.
 func derivedID(parts ...string) string {
 	var name []byte
 	for _, part := range parts {

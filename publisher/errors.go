@@ -12,16 +12,14 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// ErrClosed: a closed publisher was called, or Close canceled the call. It also
-// matches gateway.ErrClosed.
+// ErrClosed: a closed publisher was called, or Close canceled the call; also a gateway.ErrClosed.
 var ErrClosed = fmt.Errorf("publisher: %w", gateway.ErrClosed)
 
 // Outcome is what became of one message of a call.
 type Outcome int
 
 const (
-	// NotSent: the service does not have the message. Nothing was sent, or the service
-	// refused the only attempt, or its token.
+	// NotSent: the service does not have the message, or refused the only attempt, or its token.
 	NotSent Outcome = iota
 	// Sent: the service accepted the message.
 	Sent
@@ -52,8 +50,7 @@ func outcomeOf(err error) Outcome {
 	return Unknown
 }
 
-// PublishError reports what became of each message of a call. It unwraps to the error of
-// the message that ended the call.
+// PublishError reports what became of each message of a call.
 type PublishError struct {
 	// Outcomes has one entry for each message of the call, in its order.
 	Outcomes []Outcome
@@ -61,8 +58,7 @@ type PublishError struct {
 	Index int
 	// UUID is that message's UUID.
 	UUID string
-	// Err is its error: a [*sinks.Error], or an error that matches that of a context that
-	// ended.
+	// Err is its error: a [*sinks.Error], or one that matches that of a context that ended.
 	Err error
 
 	topic string
@@ -136,8 +132,7 @@ func (e *PublishError) Stored() int {
 // Unwrap returns the error of the message that failed.
 func (e *PublishError) Unwrap() error { return e.Err }
 
-// MetadataError names the metadata key whose value breaks a rule, without the value. It
-// matches what its cause matches, which is gateway.ErrInvalid.
+// MetadataError names the metadata key whose value breaks a rule. It matches gateway.ErrInvalid.
 type MetadataError struct {
 	// Key is the metadata key. If it is absent, the value is its replacement: the topic, or a field of [Config].
 	Key string

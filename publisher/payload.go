@@ -16,8 +16,7 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// setPayload takes the payload from the message, from where its metadata refers to, or from
-// the Marshaler.
+// setPayload takes the payload from the message, from where that refers to, or from the Marshaler.
 func (p *Publisher) setPayload(topic string, msg *message.Message, m *prepared) error {
 	mode := msg.Metadata.Get(gateway.KeyPayloadMode)
 	if mode != "" {

@@ -34,8 +34,7 @@ type Publisher struct {
 	cancel context.CancelFunc
 }
 
-// New returns a Publisher. A nil logger is silent. The error reports every mistake in the
-// configuration.
+// New returns a Publisher. A nil logger is silent. The error reports every mistake.
 func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {

@@ -72,8 +72,7 @@ func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.Sen
 		req.MessageType = own
 	}
 	if _, ok := msg.Metadata[gateway.KeyDirectRecipients]; ok && len(req.DirectRecipients) == 0 {
-		// Otherwise "no one" would become "everyone": without recipients a message is
-		// published.
+		// Otherwise "no one" would become "everyone".
 		return invalid(gateway.KeyDirectRecipients, "must name at least one endpoint; leave the key out to publish")
 	}
 	req.ContextID = p.contextID(topic, msg, req)

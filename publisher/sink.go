@@ -66,8 +66,7 @@ func (p *Publisher) Health(ctx context.Context) error {
 	return sinks.NewError(Name, "", sinks.ErrUnavailable, err) // no message was refused
 }
 
-// sinkError classifies err. What is not known to be the message's fault counts as an
-// outage: it is retried and never dropped.
+// sinkError classifies err. What is not known to be the message's fault counts as an outage.
 func sinkError(topic string, err error) error {
 	kind := sinks.ErrUnavailable
 	switch {
@@ -79,8 +78,7 @@ func sinkError(topic string, err error) error {
 	return sinks.NewError(Name, topic, kind, err)
 }
 
-// fail builds the error of a call that err ended at the i-th message. ended is the error of
-// the context that ended it, or nil.
+// fail builds the error of a call that err, or the end of a context, ended at the i-th message.
 func (e *PublishError) fail(topic string, i int, msg *message.Message, err, ended error) error {
 	if ended != nil && !slices.ContainsFunc(e.Outcomes, func(o Outcome) bool { return o != NotSent }) {
 		return ended // there is nothing else to tell
@@ -104,8 +102,7 @@ func (e *PublishError) fail(topic string, i int, msg *message.Message, err, ende
 	return e
 }
 
-// endOf returns the error of the context of a message that err, a context's error, comes
-// from, or nil.
+// endOf returns the error of the context of a message that err comes from, or nil.
 func endOf(err error, messages ...*message.Message) error {
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return nil

@@ -25,19 +25,16 @@ const (
 	headSize = 1 << 10
 	// maxEmptyReads is how often the source may return neither data nor an error.
 	maxEmptyReads = 100
-	// nameLen is the length of the longest field name with its colon. The first
-	// nameLen bytes of a longer line determine its field.
+	// nameLen is the length of the longest field name with its colon, by which a longer line is known.
 	nameLen = len("event:")
 )
 
 // Event is one dispatched event. Name and Data point into the buffer of the
 // Reader and are valid until the next call of Next.
 type Event struct {
-	// Name is the value of the last `event:` line; empty if there was none:
-	// applying the default "message" is up to the caller.
+	// Name is the value of the last `event:` line; empty if there was none.
 	Name []byte
-	// Data contains the values of the `data:` lines, joined by LF. It is never nil,
-	// but may be empty.
+	// Data contains the values of the `data:` lines, joined by LF, and is never nil.
 	Data []byte
 }
 
@@ -168,8 +165,7 @@ func (r *Reader) line() (span, bool) {
 		return span{}, false
 	}
 	s := span{r.pos, eol}
-	// The LF of a CRLF may not have been read yet, and the line must not wait
-	// for it.
+	// The LF of a CRLF may not have been read yet.
 	r.afterCR = r.buf[eol] == '\r'
 	r.pos = eol + 1
 	return s, true
@@ -207,8 +203,7 @@ const (
 	fieldRetry
 )
 
-// parse splits a line into field and value, relative to the buffer. For an
-// incomplete line, it returns the field once the colon has been read.
+// parse splits a line into field and value. An incomplete one has a field once the colon has been read.
 func (r *Reader) parse(line span) (field, span) {
 	b := r.buf[line.from:line.to]
 	var f field
@@ -302,8 +297,7 @@ func (r *Reader) tooLarge(f field, v span) error {
 	return err
 }
 
-// partial handles the unfinished line, so that memory stays bounded
-// even if it never ends.
+// partial handles the unfinished line, so that memory stays bounded.
 func (r *Reader) partial() error {
 	if !r.started {
 		return nil
@@ -363,8 +357,7 @@ func (r *Reader) fill() error {
 	return r.srcErr
 }
 
-// room frees at least minRead bytes, by moving what is still needed to
-// the front or by growing.
+// room frees at least minRead bytes, by moving or by growing.
 func (r *Reader) room() {
 	live := r.data.len() + r.end - r.pos
 	if live > 0 && len(r.buf)-r.end >= minRead {

@@ -10,8 +10,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 )
 
-// Log is a logger that records its lines. Its methods return copies, so that a
-// test can read them while others keep logging.
+// Log is a logger that records its lines. Its methods return copies.
 type Log struct {
 	lines *logLines
 	with  watermill.LogFields
@@ -84,14 +83,12 @@ func (l *Log) Trace(msg string, fields watermill.LogFields) {
 	l.add(watermill.TraceLogLevel, msg, nil, fields)
 }
 
-// With implements watermill.LoggerAdapter: the returned logger adds to the same
-// lines.
+// With implements watermill.LoggerAdapter, for the same lines.
 func (l *Log) With(fields watermill.LogFields) watermill.LoggerAdapter {
 	return &Log{lines: l.lines, with: l.with.Add(fields)}
 }
 
-// Output is text that one goroutine writes and another reads, such as the output of a
-// program.
+// Output is text that one goroutine writes and another reads.
 type Output struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -7,8 +7,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 )
 
-// Publisher is a Watermill publisher that keeps copies of what it publishes. The zero
-// value can be used.
+// Publisher is a Watermill publisher that keeps copies of what it publishes.
 type Publisher struct {
 	mu     sync.Mutex
 	topics map[string][]*message.Message

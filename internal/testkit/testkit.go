@@ -18,8 +18,7 @@ const (
 	share    = 5
 )
 
-// Eventually waits until condition holds, and fails the test if it does not within
-// [Patience]. what describes the condition.
+// Eventually waits until condition, which what describes, holds, and fails the test after [Patience].
 func Eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	if !poll(condition) {
@@ -27,8 +26,7 @@ func Eventually(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// EventuallyNil calls f until it returns nil, and fails the test with its last error if
-// it does not within [Patience].
+// EventuallyNil calls f until it returns nil, and fails the test with its last error after [Patience].
 func EventuallyNil(t testing.TB, f func() error) {
 	t.Helper()
 	var err error
@@ -37,8 +35,7 @@ func EventuallyNil(t testing.TB, f func() error) {
 	}
 }
 
-// Ends runs f, and fails the test if it does not return within [Patience]. f must not end the test.
-// what names f.
+// Ends runs f, called what, which must not end the test, and fails the test after [Patience].
 func Ends(t testing.TB, what string, f func()) {
 	t.Helper()
 	ended := make(chan struct{})

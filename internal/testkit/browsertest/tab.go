@@ -29,8 +29,7 @@ const (
 	FolderVariable = "SCREENSHOTS"
 )
 
-// find returns an installed browser. Without one, a test of a page
-// would prove nothing, so it fails.
+// find returns an installed browser. Without one the test fails.
 func find(tb testing.TB) string {
 	tb.Helper()
 	names := []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell", "chrome"}
@@ -47,8 +46,7 @@ func find(tb testing.TB) string {
 	return ""
 }
 
-// Tab is a page in its own browser. Its methods must be called from the goroutine of the
-// test; failures end the test.
+// Tab is a page in its own browser, for the goroutine of the test. Failures end the test.
 type Tab struct {
 	testing.TB
 	context context.Context
@@ -59,8 +57,7 @@ type Tab struct {
 	requests   []string
 }
 
-// Open starts a browser and opens a page of 1360 by 1000 pixels. It is closed when
-// the test ends.
+// Open starts a browser and opens a page of 1360 by 1000 pixels, until the test ends.
 func Open(tb testing.TB, url string) *Tab {
 	tb.Helper()
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
@@ -254,8 +251,7 @@ func (t *Tab) Resize(width, height int64, phone bool) {
 	Do(t, emulation.SetDeviceMetricsOverride, params)
 }
 
-// Picture saves a screenshot of the whole page as name.png in the folder given by
-// FolderVariable.
+// Picture saves a screenshot of the whole page as name.png.
 func (t *Tab) Picture(name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.context, testkit.Patience)

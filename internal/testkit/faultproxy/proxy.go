@@ -1,5 +1,4 @@
-// Package faultproxy is a proxy over TCP, or in memory, that injects faults between a client and a
-// server, for tests.
+// Package faultproxy is a proxy, over TCP or in memory, that injects faults, for tests.
 package faultproxy
 
 import (
@@ -34,8 +33,7 @@ type fate struct {
 
 func newFate() fate { return fate{frozen: make(chan struct{}), cut: make(chan struct{})} }
 
-// New starts a proxy without a target: connections are closed immediately. The proxy
-// is closed when the test ends.
+// New starts a proxy without a target, which closes connections immediately, until the test ends.
 func New(tb testing.TB) *Proxy {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -273,8 +271,7 @@ func (p *Proxy) state() (flow <-chan struct{}, loseReplies bool) {
 	return p.flow, p.loseReplies
 }
 
-// add registers a connection and returns the target and its fate;
-// false if the proxy is closed.
+// add registers a connection and returns the target and its fate; false if the proxy is closed.
 func (p *Proxy) add(c net.Conn) (target string, of fate, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -7,8 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 )
 
-// Cluster is an in-process cluster of one broker, behind a proxy. It keeps
-// its data when it is stopped and started again.
+// Cluster is an in-process cluster of one broker, behind a proxy. Stopped, it keeps its data.
 type Cluster struct {
 	// Proxy is between the clients and the broker.
 	Proxy *Proxy
@@ -42,8 +41,7 @@ func Start(tb testing.TB, options ...kfake.Opt) *Cluster {
 	return c
 }
 
-// Fake returns the underlying cluster, for its faults. Restart replaces
-// it.
+// Fake returns the underlying cluster, for its faults, until Restart.
 func (c *Cluster) Fake() *kfake.Cluster { return c.fake }
 
 // Addr returns the address for clients. It does not change.

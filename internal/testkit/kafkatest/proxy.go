@@ -9,12 +9,10 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit/faultproxy"
 )
 
-// Proxy is a proxy in front of a broker that injects faults. The broker must
-// advertise the proxy's address.
+// Proxy is a proxy in front of a broker, which must advertise its address.
 type Proxy struct{ *faultproxy.Proxy }
 
-// NewProxy starts a proxy without a target: connections are closed immediately. The
-// proxy is closed when the test ends.
+// NewProxy starts a proxy without a target, until the test ends.
 func NewProxy(tb testing.TB) *Proxy {
 	tb.Helper()
 	return &Proxy{faultproxy.New(tb)}

@@ -17,8 +17,7 @@ type Real struct {
 	tb testing.TB
 }
 
-// StartReal starts a real broker and stops it when the test ends. It sets the Dir and
-// Advertise of config.
+// StartReal starts a real broker, with its own Dir and Advertise, until the test ends.
 func StartReal(tb testing.TB, config broker.Config) *Real {
 	tb.Helper()
 	r := &Real{tb: tb, Proxy: NewProxy(tb)}

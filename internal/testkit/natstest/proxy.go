@@ -11,8 +11,7 @@ import (
 // Proxy is a proxy in front of a server that injects faults.
 type Proxy struct{ *faultproxy.Proxy }
 
-// NewProxy starts a proxy for an address (host:port, or a URL of Server). The proxy is
-// closed when the test ends.
+// NewProxy starts a proxy for an address (host:port, or a URL of Server), until the test ends.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	p := &Proxy{faultproxy.New(tb)}

@@ -1,5 +1,4 @@
-// Package natstest starts real NATS servers with JetStream in the test
-// process.
+// Package natstest starts real NATS servers with JetStream in the test process.
 package natstest
 
 import (
@@ -14,8 +13,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
-// Server is a nats-server with JetStream and its own file store. Its
-// methods must be called from the goroutine of the test.
+// Server is a nats-server with JetStream and its own file store, for the goroutine of the test.
 type Server struct {
 	tb      testing.TB
 	options server.Options
@@ -72,8 +70,7 @@ func (s *Server) URL() string {
 	return fmt.Sprintf("nats://%s:%d", s.options.Host, s.options.Port)
 }
 
-// Stop stops the server and waits until it is down. Its store is kept. Stopping a
-// stopped server does nothing.
+// Stop stops the server, if it runs, and waits until it is down. Its store is kept.
 func (s *Server) Stop() {
 	if running := s.running.Swap(nil); running != nil {
 		running.Shutdown()
@@ -81,8 +78,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// Restart restarts the server on the same port and with the same
-// store. The functions may first modify its options.
+// Restart restarts the server with the same store. The functions may first modify its options.
 func (s *Server) Restart(change ...func(*server.Options)) {
 	s.tb.Helper()
 	s.Stop()

@@ -1,5 +1,4 @@
-// Package streamproxy modifies events between the gateway and its
-// client, for tests.
+// Package streamproxy modifies events between the gateway and its client, for tests.
 package streamproxy
 
 import (

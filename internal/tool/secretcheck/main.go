@@ -216,8 +216,7 @@ func (c *checker) failing(k key) {
 	c.print([]byte(command(c.repeat, k) + "\n"))
 }
 
-// tested is the package whose tests need what is built: "p_test [p.test]" and "p.test" are for
-// those of p.
+// tested is the package whose tests need what is built: "p_test [p.test]" and "p.test" are for p.
 func tested(importPath string) string {
 	if _, binary, ok := strings.Cut(importPath, " ["); ok {
 		importPath = strings.TrimSuffix(binary, "]")

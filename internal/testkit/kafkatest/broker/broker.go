@@ -42,11 +42,9 @@ var errInUse = errors.New("a port is in use")
 
 // Config configures a [Broker].
 type Config struct {
-	// Dir is an empty folder for the broker's data. Required. The caller
-	// removes it.
+	// Dir is an empty folder for the broker's data. Required.
 	Dir string
-	// Advertise is the address (host:port) that the broker advertises to its clients,
-	// e.g. that of a proxy. Default: the one it listens on.
+	// Advertise is the address (host:port) for clients, e.g. that of a proxy. Default: the one it listens on.
 	Advertise string
 	// Properties are added to server.properties and take precedence.
 	Properties map[string]string
@@ -59,13 +57,11 @@ type Config struct {
 	// Users, if any, may log in at the listener that SecureAddr returns, with TLS and SASL (PLAIN, SCRAM-SHA-256,
 	// SCRAM-SHA-512), by names and passwords, which must not contain quotes or commas.
 	Users map[string]string
-	// Certificate and Key are the PEM of that listener's certificate and of its
-	// PKCS #8 key. Required with Users.
+	// Certificate and Key are the PEM of that listener, the key PKCS #8. Required with Users.
 	Certificate, Key string
 }
 
-// Broker is a single broker with its own controller. Its methods are not safe
-// for concurrent use.
+// Broker is a single broker with its own controller, for one goroutine.
 type Broker struct {
 	config     Config
 	libs       string
@@ -219,8 +215,7 @@ func (b *Broker) format(ctx context.Context) error {
 	return nil
 }
 
-// Restart starts a stopped or killed broker on the same address and
-// with its data, and returns when it accepts requests.
+// Restart starts a stopped or killed broker again, and returns when it accepts requests.
 func (b *Broker) Restart(ctx context.Context) error {
 	if b.process != nil {
 		return errors.New("the broker is running")
@@ -253,8 +248,7 @@ func (b *Broker) Restart(ctx context.Context) error {
 	return nil
 }
 
-// waitUntilReady waits until the broker lists itself, which happens after
-// it starts to listen; until then it refuses to create topics.
+// waitUntilReady waits until the broker lists itself: until then it refuses to create topics.
 func (b *Broker) waitUntilReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

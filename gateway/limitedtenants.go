@@ -13,8 +13,7 @@ const (
 	ownAccepted = 10
 )
 
-// limitedTenants tells whether 429s are those of a few tenants, or everybody's. It is a state machine
-// without clock and lock.
+// limitedTenants tells whether 429s are those of a few tenants, or everybody's, without clock and lock.
 type limitedTenants struct {
 	// known is a ring. When there are more tenants, those in it are a sample that is new within as many
 	// answers, and those with a limit of their own.

@@ -20,8 +20,7 @@ const recoverFactor = 4
 type RateLimitConfig struct {
 	// MinRate is the lowest rate in requests per second. Default 1.
 	MinRate float64
-	// Growth is the growth of the rate per second without a 429. Default 0.05,
-	// which is 5 %.
+	// Growth is the growth of the rate per second without a 429. Default 0.05 (5 %).
 	Growth float64
 	// Pause is the pause of the whole client after a 429. It has jitter and doubles with each
 	// consecutive 429, up to 8 times. A longer Retry-After takes precedence. Default 1 s.

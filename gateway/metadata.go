@@ -4,8 +4,7 @@ package gateway
 // message that is sent or delivered. On the wire `router` is replaced by [Config.ServiceName]; in metadata never, so that
 // handlers and sinks do not depend on the deployment.
 const (
-	// KeyIsPublish is "true" if the message goes to everyone subscribed to
-	// its type, "false" if it goes to direct recipients only.
+	// KeyIsPublish is "true" if the message goes to everyone subscribed to its type, too.
 	KeyIsPublish = "x-router-is-publish"
 	// KeyDirectRecipients is a comma-separated list of endpoint IDs (UUIDs).
 	KeyDirectRecipients = "x-router-direct-recipients"
@@ -32,8 +31,7 @@ const (
 	KeyEventType = "x-router-event-type"
 	// KeyMessageID is the service-generated message ID of a MESSAGE_RECEIVED event.
 	KeyMessageID = "x-router-message-id"
-	// KeyMessageIDs is the comma-separated list of the message IDs that carried
-	// the chunks of a FILE_RECEIVED event.
+	// KeyMessageIDs is the comma-separated list of the message IDs of a FILE_RECEIVED event.
 	KeyMessageIDs = "x-router-message-ids"
 	// KeyReceivingEndpointID is the service-generated ID of the receiving endpoint.
 	KeyReceivingEndpointID = "x-router-receiving-endpoint-id"
@@ -45,14 +43,11 @@ const (
 
 // Metadata keys of a message whose payload is not in the message itself.
 const (
-	// KeyPayloadMode is where the payload is: absent if it is in the message,
-	// otherwise [PayloadModeClaimCheck] or [PayloadModeLazy].
+	// KeyPayloadMode is absent, [PayloadModeClaimCheck] or [PayloadModeLazy].
 	KeyPayloadMode = "x-router-payload-mode"
-	// KeyPayloadReference is the claim-check reference under which the payload
-	// is stored.
+	// KeyPayloadReference is the claim-check reference of the payload.
 	KeyPayloadReference = "x-router-payload-reference"
-	// KeyPayloadSHA256 is the SHA-256 of the stored payload, in
-	// lower-case hexadecimal.
+	// KeyPayloadSHA256 is the SHA-256 of the stored payload, in lower-case hexadecimal.
 	KeyPayloadSHA256 = "x-router-payload-sha256"
 )
 

@@ -18,8 +18,7 @@ const (
 	maxErrorBodyTime = 5 * time.Second
 	// maxErrorMessage is how much of an error message is kept, in bytes.
 	maxErrorMessage = 1 << 10
-	// maxIgnoredBody is how much of an ignored response body is read, so
-	// that the connection can be reused.
+	// maxIgnoredBody is how much of an ignored body is read, so that the connection can be reused.
 	maxIgnoredBody = 64 << 10
 	// sniffed is how much of a response is examined to detect a web page.
 	sniffed = 512
@@ -81,8 +80,7 @@ func (x *exchange) takeStream(resp *http.Response, stream *attemptBody) *Error {
 	return nil
 }
 
-// takeStatus takes a response of which only the status counts, unless an intermediary sent it; whatever
-// the body does cannot change that.
+// takeStatus takes a response of which only the status counts, unless an intermediary sent it.
 func (x *exchange) takeStatus(resp *http.Response) *Error {
 	if body, ok := resp.Body.(*attemptBody); ok && body.body == http.NoBody {
 		return nil

@@ -41,8 +41,7 @@ func newPayloadTransports(cfg Config, p *pools) payloadTransports {
 	return t
 }
 
-// isExpired reports whether a payload host refuses permanently. Its answer concerns
-// only the payload, so none of these statuses is a bad request.
+// isExpired reports whether a payload host refuses permanently.
 func isExpired(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests, http.StatusRequestedRangeNotSatisfiable:
@@ -185,8 +184,7 @@ func (r *PayloadReader) read(p []byte) (int, error) {
 	}
 }
 
-// atEnd verifies that nothing follows the last byte. If the connection breaks
-// there, the payload is complete nevertheless.
+// atEnd verifies that nothing follows the last byte, as far as the connection tells.
 func (r *PayloadReader) atEnd() error {
 	var one [1]byte
 	if n, _ := io.ReadAtLeast(r.reader, one[:], 1); n > 0 {
@@ -205,8 +203,7 @@ func (r *PayloadReader) resume() error {
 	truncated := func(why string) error {
 		return fmt.Errorf("%w: %s after %d of %s bytes: %w", ErrPayloadTruncated, why, r.offset, sizeText(r.size), cause)
 	}
-	// A response that ended as if it were complete may be something else, such as
-	// an error page, which must not be continued with the payload.
+	// A response that ended properly may have been something else, such as an error page.
 	if !r.ranges || errors.Is(r.broken, io.EOF) && r.etag == "" {
 		return truncated("cannot be resumed")
 	}
@@ -311,8 +308,7 @@ func (r *PayloadReader) acceptPart(resp *http.Response) error {
 		return r.c.payloadTooLarge()
 	}
 	if r.size < 0 {
-		// Without a total, the end of this part could not be distinguished from the
-		// end of the payload.
+		// Without a total, the end of this part might not be that of the payload.
 		if total < 0 {
 			return errNotResumed
 		}
@@ -400,8 +396,7 @@ func (t payloadTransports) toward(req *http.Request, first *url.URL, allowPrivat
 	if err != nil || proxy == nil {
 		return t.redirected, nil
 	}
-	// The proxy makes the connection, so the address has to be resolved here
-	// instead of being checked when dialing.
+	// The proxy makes the connection, so the address has to be resolved here.
 	addrs, err := net.DefaultResolver.LookupNetIP(req.Context(), "ip", host)
 	if err != nil {
 		return nil, err

@@ -44,8 +44,7 @@ type ProvisionerConfig struct {
 	// ExternalID is the external ID of the endpoint, in which every [TenantPlaceholder] is replaced by the tenant's ID; it
 	// may have none. Required.
 	ExternalID string
-	// Endpoint is the template for every endpoint. An empty EndpointType means
-	// [EndpointTypeCloudSoftware]. Required.
+	// Endpoint is the template, by default of type [EndpointTypeCloudSoftware]. Required.
 	Endpoint PutEndpointRequest
 	// Customize, if set, modifies its own copy of the request for one tenant. It is called concurrently.
 	Customize func(tenantID string, req *PutEndpointRequest)
@@ -53,8 +52,7 @@ type ProvisionerConfig struct {
 	// authorizes the application again or the program is restarted.
 	Recreate bool
 
-	// Concurrency is the maximum number of concurrent calls. Zero means
-	// 4.
+	// Concurrency is the maximum number of concurrent calls. Zero means 4.
 	Concurrency int
 	// InitialBackoff is the first wait after a temporary failure and the client's own retries, doubled with each further
 	// one up to MaxBackoff, with jitter. Zero means 1 second.
@@ -62,8 +60,7 @@ type ProvisionerConfig struct {
 	// MaxBackoff is the longest wait; for the list of tenants, at most 15 seconds. Zero means 5 minutes.
 	MaxBackoff time.Duration
 
-	// OnResult, if set, is called with the result of every attempt. It is called
-	// concurrently, never under a lock.
+	// OnResult, if set, is called with each result, concurrently, never under a lock.
 	OnResult func(ProvisionResult)
 	// Logger may be nil, which discards all output.
 	Logger *slog.Logger
@@ -248,8 +245,7 @@ func (p *Provisioner) requeue(work []*provisionTenant) {
 	}
 }
 
-// Refresh makes [Provisioner.Run] list the tenants again, as it does at its start. It does
-// not block.
+// Refresh makes [Provisioner.Run] list the tenants again. It does not block.
 func (p *Provisioner) Refresh() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -280,8 +276,7 @@ func (p *Provisioner) HandleEvent(event Event) {
 		}
 	case *EndpointDeleted:
 		for _, t := range p.tenants {
-			// The ID may not be known yet while a call is in progress; an unnecessary
-			// extra call is harmless.
+			// The ID may not be known yet while a call is in progress.
 			unknown := t.busy && e.ExternalID == expandExternalID(p.cfg.ExternalID, t.id)
 			if !unknown && (t.endpointID == "" || !sameID(t.endpointID, e.ID)) {
 				continue
@@ -342,8 +337,7 @@ func (p *Provisioner) tenant(id string) *provisionTenant {
 	return t
 }
 
-// enqueue schedules a call. The set of tenants is the queue, so it
-// cannot outgrow them. p.mu is held.
+// enqueue schedules a call. p.mu is held.
 func (p *Provisioner) enqueue(j *job, due time.Time) {
 	j.pending, j.due = true, due
 	wakeup.Token(p.wake)

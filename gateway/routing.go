@@ -5,21 +5,18 @@ import (
 	"strings"
 )
 
-// What a 400 of POST /messages means is told by its text alone. This file is the only place that
-// examines these texts.
+// Only the texts tell what a 400 of POST /messages means. They are examined here alone.
 const (
 	// MessageNoRecipients is the text of a 400 for a message that was not delivered.
 	MessageNoRecipients = "No recipients for this sender and info type"
-	// MessagePartialDelivery is the text of a 400 for a message that was delivered to
-	// the reachable direct recipients only.
+	// MessagePartialDelivery is that for one that was delivered to the reachable direct recipients only.
 	MessagePartialDelivery = "Recipient is not allowed from this sender"
 
 	// messageDuplicate is the beginning of the text of a 400 for a message that the service has already. Its context ID follows.
 	messageDuplicate = "Duplicate message "
 )
 
-// routingFailure recognizes the two texts in any case, with or
-// without a period: [ErrNoRecipients], [ErrPartialDelivery], or nil.
+// routingFailure returns [ErrNoRecipients], [ErrPartialDelivery], or nil.
 func routingFailure(message string) error {
 	message = trimmed(message)
 	switch {

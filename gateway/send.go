@@ -27,8 +27,7 @@ type SendMessageRequest struct {
 	EndpointID string
 	// MessageType is the type of the payload, 1 to 100 characters.
 	MessageType string
-	// IsPublish sends the message to every endpoint that is subscribed to its
-	// type. If false, only the direct recipients receive it.
+	// IsPublish sends the message to every endpoint that is subscribed to its type, too.
 	IsPublish bool
 	// DirectRecipients are endpoint IDs (UUIDs); they need no subscription.
 	DirectRecipients []string
@@ -58,22 +57,6 @@ type SendMessageRequest struct {
 	Size int64
 }
 
-func (r *SendMessageRequest) fill() {
-	if r.ContextID == "" {
-		r.ContextID = uuid.NewString()
-	}
-	if r.SentAt.IsZero() {
-		r.SentAt = time.Now()
-	}
-}
-
-func (r *SendMessageRequest) size() int64 {
-	if r.Body != nil {
-		return r.Size
-	}
-	return int64(len(r.Payload))
-}
-
 // SendMessage sends one payload and returns nil once the service has answered 200: the message is in the inbox. So it has
 // if it answers 400 with the text "Duplicate message" and the context ID of the request. It blocks until then, until a
 // permanent error, until the attempts are used up, or until ctx ends.
@@ -85,18 +68,15 @@ func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error 
 	if err := c.invalidCall(ctx, opSend, req.validate(&c.cfg)); err != nil {
 		return err
 	}
-	req.fill()
-	size := req.size()
-	var (
-		content []byte
-		shared  bool
-	)
-	switch {
-	case req.Body != nil:
-	case size <= maxCopied:
-		content = bytes.Clone(req.Payload)
-	default:
-		content, shared = req.Payload, true
+	if req.ContextID == "" {
+		req.ContextID = uuid.NewString()
+	}
+	if req.SentAt.IsZero() {
+		req.SentAt = time.Now()
+	}
+	size, content, shared := max(req.Size, int64(len(req.Payload))), req.Payload, len(req.Payload) > maxCopied
+	if !shared {
+		content = bytes.Clone(content)
 	}
 	_, err := c.call(ctx, request{
 		op:         opSend,

@@ -37,8 +37,7 @@ func (b *contentBody) Close() error {
 	return nil
 }
 
-// sourceBody is the body of one attempt that is read from a source, in a goroutine of its own, so that
-// Read can return even if the source hangs.
+// sourceBody is the body of one attempt that is read from a source, which may hang.
 type sourceBody struct {
 	x     *exchange
 	pipe  *io.PipeReader
@@ -52,8 +51,7 @@ type sourceBody struct {
 func newSourceBody(x *exchange) *sourceBody {
 	r, w := io.Pipe()
 	b := &sourceBody{x: x, pipe: r}
-	// Ends at the end of the source, or after Close as soon as the source
-	// returns from its current operation.
+	// Ends with the source, or after Close as soon as that returns from its current operation.
 	b.start = sync.OnceFunc(func() { go b.run(w) })
 	return b
 }

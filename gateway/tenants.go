@@ -38,8 +38,7 @@ func (c *Client) ListTenantEndpoints(ctx context.Context, tenantID string) ([]Te
 	return t.Endpoints, err
 }
 
-// TenantEndpoints is [Client.ListTenantEndpoints] plus the entries of the response
-// that were skipped.
+// TenantEndpoints is [Client.ListTenantEndpoints] plus the entries that were skipped.
 func (c *Client) TenantEndpoints(ctx context.Context, tenantID string) (TenantInfo, error) {
 	if err := validateUUID("TenantID", tenantID); err != nil {
 		return TenantInfo{}, &Error{Op: opTenantEndpoints, Err: err}
@@ -57,8 +56,7 @@ func (c *Client) TenantEndpoints(ctx context.Context, tenantID string) (TenantIn
 	return t, nil
 }
 
-// reportUnreadable logs what was skipped in a response, in one line regardless of
-// how much it is.
+// reportUnreadable logs what was skipped in a response, in one line.
 func (c *Client) reportUnreadable(ctx context.Context, op string, unreadable []*EntryError) {
 	if len(unreadable) > 0 {
 		c.cfg.Logger.WarnContext(ctx, "gateway: parts of a response are unreadable and were skipped",

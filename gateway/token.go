@@ -22,8 +22,7 @@ const opToken = "get access token"
 // tokenSource caches one access token. At most one token request is in flight, which belongs to the client: each caller waits
 // for it as long as its own context lives. A failure is remembered for one backoff step.
 type tokenSource struct {
-	// fetch obtains a token, within the time of its context. It is a function, and
-	// tokens are pointers, so that printing a Client reveals no credentials.
+	// fetch obtains a token. Functions and pointers are here so that printing a Client reveals no credentials.
 	fetch   func(ctx context.Context) (*accessToken, error)
 	foreign bool // fetch may return a token again that the service refused
 	timeout time.Duration
@@ -42,8 +41,7 @@ type tokenSource struct {
 	failures int
 	notAgain time.Time
 
-	// Replacing a token that the service refuses for one call, because of its tenant, does not help
-	// and must not go on for ever.
+	// Replacing a token that is refused for one tenant does not help and must not go on for ever.
 	inVain       int       // times in a row that the fresh token was refused as well
 	keepsRefused time.Time // until then a refused token is kept
 }

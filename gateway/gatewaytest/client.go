@@ -27,8 +27,7 @@ func (a *Application) ClientConfig() gateway.Config {
 	return cfg
 }
 
-// Client returns a new client for the default application, created with
-// [Server.ClientConfig] and closed together with the server.
+// Client returns a new client for the default application, closed together with the server.
 func (s *Server) Client() *gateway.Client {
 	s.helper()
 	return s.defaultApp.Client()

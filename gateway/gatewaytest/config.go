@@ -21,13 +21,11 @@ import (
 const (
 	// NoKeepAlive, as [Config.KeepAlive], sends no comment lines.
 	NoKeepAlive time.Duration = -1
-	// NoInline, as [Config.InlineLimit], embeds no payload: every event carries a
-	// payload_uri.
+	// NoInline, as [Config.InlineLimit], embeds no payload.
 	NoInline int64 = -1
 )
 
-// TokenAuth is how the client credentials may be presented to the token
-// endpoint. The specification does not show it.
+// TokenAuth is how client credentials may be presented, which the specification does not show.
 type TokenAuth int
 
 // The values of [Config.TokenAuth].
@@ -40,8 +38,7 @@ const (
 	TokenAuthParams
 )
 
-// StreamPolicy is which of several open streams of one application receive an
-// event. The specification does not show it.
+// StreamPolicy is which open streams of one application receive an event, which the specification does not show.
 type StreamPolicy int
 
 // The values of [Config.Streams].
@@ -53,24 +50,21 @@ const (
 	OneStream
 )
 
-// StreamHead is when the response head of GET /events is sent. The
-// specification does not show it.
+// StreamHead is when the head of GET /events is sent, which the specification does not show.
 type StreamHead int
 
 // The values of [Config.StreamHead].
 const (
 	// HeadAtOnce sends the head as soon as the stream is opened.
 	HeadAtOnce StreamHead = iota
-	// HeadWithFirstEvent sends nothing before the first event, neither the head
-	// nor a comment.
+	// HeadWithFirstEvent sends nothing before the first event.
 	HeadWithFirstEvent
 )
 
 // FileOrder is the position of FILE_RECEIVED among the events of its chunks, if those are sent.
 type FileOrder int
 
-// The values of [Config.FileOrder]. The specification promises [FileLast]; the
-// others exist to test that a receiver copes with them.
+// The values of [Config.FileOrder], of which the specification promises [FileLast].
 const (
 	// FileLast sends FILE_RECEIVED after all chunks.
 	FileLast FileOrder = iota
@@ -95,11 +89,9 @@ type Config struct {
 	// ServiceName is the name of the service in the request headers
 	// (x-<name>-tenant-id). Default "router".
 	ServiceName string
-	// TLS serves both listeners over HTTPS, with a certificate issued by the server's
-	// own CA. See [Server.ClientTLS] and [Server.CACertPEM].
+	// TLS serves both listeners over HTTPS; see [Server.ClientTLS] and [Server.CACertPEM].
 	TLS bool
-	// HTTP2 enables HTTP/2 on both listeners; faults that cut a connection then cut
-	// everything on it. Requires TLS. Default: HTTP/1.1 only.
+	// HTTP2 enables HTTP/2, where faults that cut a connection cut everything on it. Requires TLS. Default: HTTP/1.1.
 	HTTP2 bool
 	// Certificate modifies the server's certificate before the CA signs it. By default it is for loopback and the hosts of
 	// the listeners, and valid for a year. Requires TLS.
@@ -107,8 +99,7 @@ type Config struct {
 
 	// TokenAuth is how clients may authenticate for a token. Default: both ways.
 	TokenAuth TokenAuth
-	// TokenLifetime is the lifetime of an access token, sent in expires_in as
-	// whole seconds. Default 1 h.
+	// TokenLifetime is the lifetime of an access token, in whole seconds. Default 1 h.
 	TokenLifetime time.Duration
 
 	// NoReplay disables the replay of all unconfirmed messages, in order of acceptance, at the start of a new stream.
@@ -118,8 +109,7 @@ type Config struct {
 	Streams StreamPolicy
 	// StreamHead is when the head of an event stream is sent. Default: immediately.
 	StreamHead StreamHead
-	// KeepAlive is the interval of comment lines on an open stream.
-	// Default 15 s; [NoKeepAlive] sends none.
+	// KeepAlive is the interval of comment lines. Default 15 s; [NoKeepAlive] sends none.
 	KeepAlive time.Duration
 	// ConfirmationLag is the time, on the server's clock, between the 202 of a confirmation and its effect. Default 0.
 	ConfirmationLag time.Duration
@@ -127,14 +117,12 @@ type Config struct {
 	// application never had in that tenant, or whose endpoint is deleted. By default such pairs are ignored.
 	StrictConfirmations bool
 
-	// ChunkSize is the largest payload, in bytes, that is delivered as one
-	// message; a larger one is split. Default 1 MiB.
+	// ChunkSize is the size in bytes above which a payload is split. Default 1 MiB.
 	ChunkSize int64
 	// InlineLimit is the largest payload, in bytes, that is embedded in its event; a larger one gets a payload_uri. Default
 	// 32 KiB, for clients with a line limit of 64 KiB. [NoInline] embeds none.
 	InlineLimit int64
-	// MaxPayloadSize is the largest payload, in bytes, that POST /messages accepts;
-	// a larger one is answered 413. Default 256 MiB.
+	// MaxPayloadSize is the size in bytes above which POST /messages answers 413. Default 256 MiB.
 	MaxPayloadSize int64
 	// FileTypes lists message types whose payloads, if small enough not to be split, are delivered as FILE_RECEIVED alone,
 	// with one message ID. Default: none.
@@ -170,15 +158,13 @@ type Config struct {
 	// and payload_uri are the server's own. A payload that was not recorded is played as other bytes of its size. Faults can
 	// be injected; the ledger has the messages that were played. Default "": no replay.
 	Replay string
-	// ReplaySpeed is how many times as fast as it was recorded Replay is played; with 1, in its own rhythm.
-	// Default 0: without any pause.
+	// ReplaySpeed is how many times as fast as it was recorded Replay is played. Default 0: without any pause.
 	ReplaySpeed float64
 
 	// Application describes the default application.
 	Application ApplicationConfig
 
-	// Logger receives one line per request, without secrets, payloads or queries.
-	// Nil discards them.
+	// Logger receives one line per request, without secrets and payloads. Nil discards them.
 	Logger *slog.Logger
 }
 
@@ -213,8 +199,7 @@ func (c *Config) setDefaults() {
 // ErrConfig is matched by the errors of [Config.Validate] and [Start].
 var ErrConfig = errors.New("gatewaytest: invalid configuration")
 
-// Validate reports every field with an invalid value; the error matches
-// [ErrConfig]. Zero values stand for the defaults.
+// Validate reports every field with an invalid value; the error matches [ErrConfig].
 func (c Config) Validate() error {
 	c.setDefaults()
 	var e validate.Errors

@@ -68,8 +68,7 @@ func (s *Server) confirm(app *Application, tenantID string, confirmations []gate
 	return err
 }
 
-// confirmAllLocked returns the entries as they are after the confirmation if
-// there are hooks.
+// confirmAllLocked returns the entries after the confirmation if there are hooks.
 func (s *Server) confirmAllLocked(app *Application, tenantID string, confirmations []gateway.MessageConfirmation) ([]LedgerEntry, []func(LedgerEntry), error) {
 	var t *tenant
 	if s.replay == nil { // the tenants of a recording are not here
@@ -108,8 +107,7 @@ func (s *Server) confirmAllLocked(app *Application, tenantID string, confirmatio
 	return confirmed, hooks, nil
 }
 
-// UnknownConfirmations returns the number of confirmations of pairs that the
-// application never had in the tenant.
+// UnknownConfirmations counts confirmations of pairs that the application never had in the tenant.
 func (s *Server) UnknownConfirmations() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

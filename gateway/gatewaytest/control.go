@@ -119,8 +119,7 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 	s.control.ServeHTTP(w, r)
 }
 
-// isLoopback accepts host or host:port. The Host header is checked too, so that
-// other names that resolve to loopback are rejected.
+// isLoopback accepts host or host:port, also of the Host header: other names may resolve to loopback.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -130,8 +129,7 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// controlled is for calls with a body. The service ignores fields that it does not know; here such a field is a mistake
-// in a test.
+// controlled is for calls with a body, in which a field that it does not know is a mistake.
 func controlled[T any](work func(*http.Request, T) (any, error)) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		var raw json.RawMessage

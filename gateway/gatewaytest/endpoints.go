@@ -231,17 +231,14 @@ func (s *Server) removeLocked(e *endpoint) {
 
 // EndpointConfig describes an endpoint for [Server.AddEndpoint].
 type EndpointConfig struct {
-	// App defaults to the default application, Tenant to the default tenant. The
-	// application must be authorized for the tenant.
+	// App and Tenant default to the default ones. The application must be authorized for the tenant.
 	App    *Application
 	Tenant string
-	// ExternalID defaults to a generated one. The external ID of an existing endpoint
-	// reconfigures it.
+	// ExternalID defaults to a generated one. That of an existing endpoint reconfigures it.
 	ExternalID string
 	// Name is optional.
 	Name string
-	// Type defaults to cloud_software. Legacy types are allowed here: such
-	// endpoints exist, they just cannot be created through the service.
+	// Type defaults to cloud_software. Legacy types are allowed here.
 	Type gateway.EndpointType
 	// Send and Receive list the message types of the capabilities.
 	Send, Receive []string

@@ -34,8 +34,7 @@ func (s *Server) handleEvents(w http.ResponseWriter, r *request) error {
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-cache")
-	// Register the stream before sending the header: a client that has seen the 200
-	// must not miss anything that happens after it.
+	// A client that has seen the 200 must not miss anything that happens after it.
 	st := s.openStream(r.app, filter, connOf(r.Request))
 	defer s.closeStream(st)
 	if s.cfg.StreamHead == HeadAtOnce {
@@ -72,8 +71,7 @@ func typesFilter(r *request) (map[gateway.EventType]bool, error) {
 	return filter, nil
 }
 
-// writeStream writes events until the connection or the run ends. It flushes
-// when nothing is left to write.
+// writeStream writes events until the connection or the run ends.
 func (s *Server) writeStream(w http.ResponseWriter, r *http.Request, st *stream) {
 	out := bufio.NewWriterSize(w, 64<<10)
 	control := http.NewResponseController(w)

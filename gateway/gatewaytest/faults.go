@@ -40,8 +40,7 @@ func checkFault(op Operation, f Fault) error {
 	return nil
 }
 
-// AfterHeader, as [Fault.CutAfter] or [Fault.HangAfter], means after the response
-// header and before the first byte of the body.
+// AfterHeader, as [Fault.CutAfter] or [Fault.HangAfter], means before the first byte of the body.
 const AfterHeader int64 = -1
 
 // CutStyle is how a connection is ended.
@@ -53,16 +52,14 @@ const (
 	CutClose CutStyle = iota
 	// CutReset resets the connection.
 	CutReset
-	// CutClean ends the response as if it were complete, if its framing allows
-	// that (an event stream does; a response with a Content-Length does not).
+	// CutClean ends the response as if it were complete, if it has no Content-Length.
 	CutClean
 )
 
 // Fault is what happens to a request instead of, or in addition to, its regular response. Fields combine in the order given
 // here. The zero Fault only counts its hits.
 type Fault struct {
-	// Match restricts the fault to requests for which it returns true. It must
-	// not read the body. Nil matches all requests of the operation.
+	// Match restricts the fault to some requests of the operation. It must not read the body. Nil: all.
 	Match func(*http.Request) bool `json:"-"`
 	// Skip is how many matching requests pass before the fault applies.
 	Skip int `json:"skip"`
@@ -72,37 +69,30 @@ type Fault struct {
 	// Delay is how long to wait before anything else happens.
 	Delay time.Duration `json:"-"`
 	// Hang holds the request until the fault is lifted; then it is processed.
-	// See HangAfter for a response that stops halfway.
 	Hang bool `json:"hang"`
 	// Refuse drops the connection without processing the request.
 	Refuse bool `json:"refuse"`
-	// AfterWork processes the request before Status and Body, which otherwise
-	// replace the processing as well as the response.
+	// AfterWork processes the request before Status and Body, which otherwise replace that.
 	AfterWork bool `json:"after_work"`
 	// DropAnswer processes the request, then drops the connection.
 	DropAnswer bool `json:"drop_answer"`
 
-	// Status replaces the response. Its body is an error body with Message, unless
-	// Body is set.
+	// Status replaces the response, with an error body with Message unless Body is set.
 	Status int `json:"status"`
 	// Message is the `message` of the error body. Default: the status text.
 	Message string `json:"message"`
-	// Body replaces the body of the response (with status 200 unless Status is set):
-	// garbage, an HTML page, a token response without expires_in.
+	// Body replaces the body of the response, with status 200 unless Status is set.
 	Body []byte `json:"-"`
 	// ContentType replaces the Content-Type of the response, regular or not.
 	ContentType string `json:"content_type"`
 	// Header is added to the response, for example Retry-After or Location.
 	Header http.Header `json:"-"`
 
-	// CutAfter cuts the connection after that many bytes of the body; with
-	// [AfterHeader], before the first one. 0 disables it.
+	// CutAfter cuts the connection after that many bytes of the body, or [AfterHeader]. 0 disables it.
 	CutAfter int64 `json:"cut_after"`
-	// Cut is how CutAfter, Refuse and DropAnswer end the connection. Default:
-	// CutClose.
+	// Cut is how CutAfter, Refuse and DropAnswer end the connection. Default: CutClose.
 	Cut CutStyle `json:"-"`
-	// HangAfter stops sending after that many bytes of the body, or
-	// [AfterHeader], until the fault is lifted; then the rest follows. 0 disables it.
+	// HangAfter holds the body after that many bytes, or [AfterHeader], until the fault is lifted. 0 disables it.
 	HangAfter int64 `json:"hang_after"`
 	// BytesPerSecond limits the speed of the response body. 0 disables it.
 	BytesPerSecond int `json:"bytes_per_second"`
@@ -121,8 +111,7 @@ type Injection struct {
 	seen, hits int
 }
 
-// Inject activates a fault. If several apply to a request, only the oldest
-// hits it.
+// Inject activates a fault. Of several, only the oldest hits a request.
 func (s *Server) Inject(op Operation, f Fault) *Injection {
 	i := &Injection{server: s, op: op, fault: f, lifted: make(chan struct{})}
 	if err := checkFault(op, f); err != nil {
@@ -138,8 +127,7 @@ func (s *Server) Inject(op Operation, f Fault) *Injection {
 	return i
 }
 
-// Lift removes the fault and releases the requests that it holds. It may be called more
-// than once.
+// Lift removes the fault and releases the requests that it holds. It is idempotent.
 func (i *Injection) Lift() {
 	i.once.Do(func() { close(i.lifted) })
 	i.server.mu.Lock()
@@ -197,13 +185,11 @@ func (i *Injection) take() bool {
 type OperationStats struct {
 	// Requests counts all requests, including those hit by a fault.
 	Requests int
-	// Status counts the responses by status; a request that was dropped without
-	// a response is not counted.
+	// Status counts the responses by status, of requests that were not dropped.
 	Status map[int]int
 	// HTTP2 counts requests over HTTP/2.
 	HTTP2 int
-	// WithAuthorization counts requests with an Authorization or Cookie
-	// header. It must be zero for OpPayload.
+	// WithAuthorization counts requests with an Authorization or Cookie header: none for OpPayload.
 	WithAuthorization int
 }
 
@@ -322,8 +308,7 @@ func (s *Server) writeFault(a *answer, r *http.Request, f Fault) {
 	_, _ = a.Write(f.Body)
 }
 
-// answer writes a response to the client: it counts the status and, with
-// a fault, cuts or holds the body.
+// answer writes a response to the client, counts its status, and cuts or holds it as a fault demands.
 type answer struct {
 	http.ResponseWriter
 	request   *http.Request

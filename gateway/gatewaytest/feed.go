@@ -13,8 +13,7 @@ import (
 type feed struct {
 	items   []*item
 	streams []*stream
-	// dead estimates how many items are no longer needed, and deadBytes their
-	// size; compact drops them when there are enough.
+	// dead estimates how many items are no longer needed, and deadBytes their size.
 	dead      int
 	deadBytes int64
 	// How many items and bytes are enough; set by the previous compaction.
@@ -29,8 +28,7 @@ type item struct {
 	name gateway.EventType
 	// data is the JSON of a lifecycle event, or the raw bytes.
 	data []byte
-	// payload, receiver, entries and chunk make a MESSAGE_RECEIVED (one entry)
-	// or a FILE_RECEIVED (the entries of all chunks).
+	// These make a MESSAGE_RECEIVED (one entry) or a FILE_RECEIVED (the entries of all chunks).
 	payload  *payload
 	receiver *endpoint
 	entries  []*entry
@@ -133,8 +131,7 @@ func (s *Server) deliveredLocked(i *item) {
 	s.changedLocked()
 }
 
-// compactLocked drops items that every open stream has passed and no new stream
-// will get, if there are enough of them to be worth the effort.
+// compactLocked drops enough items that every open stream has passed and no new stream will get.
 func (s *Server) compactLocked(f *feed) {
 	if f.dead < max(f.enough, 64) && f.deadBytes < max(f.enoughBytes, 1<<20) {
 		return
@@ -171,14 +168,12 @@ func (s *Server) compactLocked(f *feed) {
 	}
 	f.items = kept
 	f.dead, f.deadBytes = 0, 0
-	// Compact again when half of what is kept has died: the cost per item is then
-	// constant.
+	// Compact again when half of what is kept has died: at constant cost per item.
 	f.enough, f.enoughBytes = len(kept)/2, keptBytes/2
 	s.sweepLocked(s.clock.now())
 }
 
-// openStream registers a stream. It begins at the start of the feed, so unconfirmed
-// items are replayed.
+// openStream registers a stream at the start of the feed, so unconfirmed items are replayed.
 func (s *Server) openStream(app *Application, filter map[gateway.EventType]bool, conn net.Conn) *stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,8 +208,7 @@ func (s *Server) streamsLocked() (all []*stream) {
 	return all
 }
 
-// CutStreams drops the connections of all open event streams, even in the middle of
-// an event, and returns how many there were.
+// CutStreams drops the connections of all open event streams, and returns how many there were.
 func (s *Server) CutStreams() int {
 	s.mu.Lock()
 	streams := s.streamsLocked()

@@ -13,11 +13,9 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// This file contains what the operations share: finding the operation for a path,
-// authentication, the rate limit, header rules and error responses.
+// This file contains what the operations share.
 
-// StatusError is an unsuccessful response of the service. The Go methods
-// that correspond to an operation return it too.
+// StatusError is an unsuccessful response of the service, also of Go methods.
 type StatusError struct {
 	// Status is the HTTP status.
 	Status int
@@ -103,8 +101,7 @@ func (s *Server) serveAuthorized(op Operation, w http.ResponseWriter, r *http.Re
 	})
 }
 
-// authenticate resolves the access token (401) and applies the rate limit of
-// its application (429).
+// authenticate resolves the access token (401) and applies the rate limit (429).
 func (s *Server) authenticate(r *http.Request) (*Application, error) {
 	scheme, value, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	now := s.clock.now()
@@ -124,8 +121,7 @@ func (s *Server) authenticate(r *http.Request) (*Application, error) {
 	return t.app, nil
 }
 
-// writeError responds with the current error body. A 429 has no
-// Retry-After, as the specification says.
+// writeError responds with the current error body.
 func (s *Server) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	status, ok := errors.AsType[*StatusError](err)
 	if !ok {
@@ -209,8 +205,7 @@ func (s *Server) tenantLocked(app *Application, id, scope string) (*tenant, erro
 	return t, nil
 }
 
-// readJSON decodes a JSON body of at most limit bytes. Unknown fields are
-// ignored; data after the document is an error.
+// readJSON decodes a JSON body of at most limit bytes. Unknown fields are ignored.
 func readJSON(r *http.Request, limit int64, tooLarge int, into any) error {
 	mediaType, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || mediaType != "application/json" {
@@ -229,8 +224,7 @@ func readJSON(r *http.Request, limit int64, tooLarge int, into any) error {
 	return nil
 }
 
-// pathSegment returns what follows prefix in the path, unescaped once. It may contain
-// slashes, escaped or not.
+// pathSegment returns what follows prefix in the path, unescaped once, slashes included.
 func pathSegment(r *http.Request, prefix, suffix string) (string, error) {
 	escaped := strings.TrimSuffix(strings.TrimPrefix(r.URL.EscapedPath(), prefix), suffix)
 	value, err := url.PathUnescape(escaped)

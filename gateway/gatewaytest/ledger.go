@@ -12,8 +12,7 @@ import (
 // LedgerEntry is the record of one message at one receiving endpoint. The numbers in the Seq fields come from one
 // server-wide counter, which orders deliveries and confirmations.
 type LedgerEntry struct {
-	// MessageID and EndpointID are what is confirmed. The same message at
-	// another endpoint has its own entry.
+	// MessageID and EndpointID are what is confirmed.
 	MessageID  string `json:"message_id"`
 	EndpointID string `json:"endpoint_id"`
 	// TenantID and ApplicationID are those of the receiving endpoint.
@@ -43,8 +42,7 @@ type LedgerEntry struct {
 	Deliveries, FileDeliveries, Confirmations []time.Time `json:"-"`
 	// DeliverySeqs and so on are the numbers of the same, in the same order.
 	DeliverySeqs, FileDeliverySeqs, ConfirmationSeqs []uint64 `json:"-"`
-	// Withdrawn is set if the endpoint was deleted before the message was
-	// confirmed: it will not be delivered again.
+	// Withdrawn is set if the endpoint was deleted before the message was confirmed.
 	Withdrawn bool `json:"withdrawn"`
 }
 
@@ -144,8 +142,7 @@ func (s *Server) WaitDelivered(ctx context.Context, n int) error {
 	})
 }
 
-// WaitConfirmed blocks until n ledger entries have been confirmed. Its cost does not
-// depend on the size of the ledger.
+// WaitConfirmed blocks until n ledger entries have been confirmed, at a cost that does not depend on the ledger.
 func (s *Server) WaitConfirmed(ctx context.Context, n int) error {
 	return s.wait(ctx, func() bool {
 		s.mu.Lock()
@@ -154,8 +151,7 @@ func (s *Server) WaitConfirmed(ctx context.Context, n int) error {
 	})
 }
 
-// WaitStreams blocks until exactly n event streams of all applications
-// together are open.
+// WaitStreams blocks until exactly n event streams are open.
 func (s *Server) WaitStreams(ctx context.Context, n int) error {
 	return s.wait(ctx, func() bool { return s.Streams() == n })
 }

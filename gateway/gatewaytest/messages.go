@@ -143,8 +143,7 @@ func (s *Server) directRecipients(r *request) ([]string, error) {
 	return ids, nil
 }
 
-// senderLocked checks that the application may send from the endpoint in the
-// tenant.
+// senderLocked checks that the application may send from the endpoint in the tenant.
 func (s *Server) senderLocked(app *Application, m outgoing) (*endpoint, error) {
 	t, err := s.tenantLocked(app, m.tenantID, "")
 	if err != nil {
@@ -157,8 +156,7 @@ func (s *Server) senderLocked(app *Application, m outgoing) (*endpoint, error) {
 	return sender, nil
 }
 
-// dispatch routes a message. If the error is that of a partial delivery,
-// the payload has been delivered to the reachable recipients.
+// dispatch routes a message, also with the error of a partial delivery.
 func (s *Server) dispatch(app *Application, m outgoing) (*payload, error) {
 	size := int64(len(m.data))
 	chunks := max(1, (size+s.cfg.ChunkSize-1)/s.cfg.ChunkSize)
@@ -193,8 +191,7 @@ func (s *Server) dispatch(app *Application, m outgoing) (*payload, error) {
 	return p, err
 }
 
-// emitPayloadLocked appends the events of a payload for one receiver to the feed
-// of its application.
+// emitPayloadLocked appends the events of a payload for one receiver.
 func (s *Server) emitPayloadLocked(p *payload, receiver *endpoint) {
 	if int64(len(p.data)) > s.cfg.InlineLimit {
 		s.payloads[p.id] = p
@@ -231,13 +228,11 @@ type SendRequest struct {
 	MessageType string
 	// Payload is retained, not copied: do not modify it afterwards.
 	Payload []byte
-	// Publish sends the message to all subscribers. Default: true if Recipients is
-	// empty, otherwise false.
+	// Publish sends the message to all subscribers. Default: if there are no Recipients.
 	Publish bool
 	// Recipients are the IDs of direct recipients.
 	Recipients []string
-	// ContextID is the sender's ID of the payload. Default: a new UUID. Unlike
-	// POST /messages, any string is accepted, as from a legacy sender.
+	// ContextID is the sender's ID of the payload, any string. Default: a new UUID.
 	ContextID string
 	// SentAt defaults to the server's clock.
 	SentAt time.Time

@@ -19,8 +19,7 @@ type replay struct {
 	played map[string]int
 }
 
-// next returns the next recorded answer, and whether it is the last. After that there is none, or with again
-// the last one for ever.
+// next returns the next recorded answer, or with again the last one, and whether it is the last.
 func (p *replay) next(r *http.Request, again bool) (x *recordedRequest, last bool) {
 	key := r.Method + " " + r.URL.EscapedPath()
 	answers := p.recorded[key]
@@ -127,8 +126,7 @@ func (s *Server) playLines(w http.ResponseWriter, r *http.Request, x *recordedRe
 	return endClient
 }
 
-// pause waits until it is time for what happened so many microseconds after the request. It returns false if the
-// request ends before.
+// pause waits for what happened so many microseconds after the request; false if that ends before.
 func (s *Server) pause(r *http.Request, began time.Time, after int64) bool {
 	if s.cfg.ReplaySpeed == 0 {
 		return r.Context().Err() == nil

@@ -50,8 +50,7 @@ type Server struct {
 	defaultApp    *Application
 	defaultTenant string
 
-	// mu guards everything below. While it is held, nothing is written to a client and
-	// no hook is called.
+	// mu guards everything below. Nothing is written to a client and no hook is called under it.
 	mu sync.Mutex
 	listening
 	closed   chan struct{} // closed by Close
@@ -188,8 +187,7 @@ func (s *Server) BaseURL() string {
 // TokenURL returns the full URL of the token endpoint, {auth_url}/token.
 func (s *Server) TokenURL() string { return s.BaseURL() + tokenPath }
 
-// PayloadURL returns the base URL of the second listener, which serves payloads
-// without authorization.
+// PayloadURL returns the base URL of the listener that serves payloads.
 func (s *Server) PayloadURL() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,8 +207,7 @@ func (s *Server) scheme() string {
 	return "http://"
 }
 
-// Close stops the server permanently and ends all waits. It is idempotent and
-// returns when all goroutines of the server have ended.
+// Close stops the server permanently, ends all waits, and waits for its goroutines. It is idempotent.
 func (s *Server) Close() {
 	s.mu.Lock()
 	if !s.isClosed() {
@@ -263,8 +260,7 @@ func connOf(r *http.Request) net.Conn {
 	return conn
 }
 
-// listen opens both listeners: on the configured addresses the first time, on
-// the same ports after that.
+// listen opens both listeners, always on the same ports.
 func (s *Server) listen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

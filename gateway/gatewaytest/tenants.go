@@ -55,8 +55,7 @@ func tenantInfo(app *Application, t *tenant) gateway.TenantInfo {
 	return gateway.TenantInfo{ID: t.id, Endpoints: visible(app, t)}
 }
 
-// visible returns the endpoints of a tenant that the application can see: none until it
-// owns one there.
+// visible returns the endpoints of a tenant that the application can see.
 func visible(app *Application, t *tenant) []gateway.TenantEndpointInfo {
 	list := []gateway.TenantEndpointInfo{} // never null on the wire
 	owns := false

@@ -48,8 +48,7 @@ func newAuthority(protocols []string, change func(*x509.Certificate), addrs ...s
 	return a, nil
 }
 
-// ClientTLS returns a TLS configuration for clients that trusts the server; nil
-// without Config.TLS. Every call returns a new one.
+// ClientTLS returns a new TLS configuration that trusts the server; nil without Config.TLS.
 func (s *Server) ClientTLS() *tls.Config {
 	if s.tls == nil {
 		return nil
@@ -57,8 +56,7 @@ func (s *Server) ClientTLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.tls.pool.Clone()}
 }
 
-// CACertPEM returns the certificate of the server's CA, for curl --cacert; nil
-// without Config.TLS.
+// CACertPEM returns the certificate of the server's CA; nil without Config.TLS.
 func (s *Server) CACertPEM() []byte {
 	if s.tls == nil {
 		return nil

@@ -7,13 +7,11 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// Actions of the user (the farmer): authorizations, deletion, names, routes
-// (SetRoute, in routing.go). And of the administration: new tenants.
+// Actions of the user (the farmer): authorizations, deletion, names; and new tenants.
 
 const defaultScope = gateway.ScopeEndpointsManage
 
-// AddTenant creates a tenant and returns its ID. No application is authorized
-// for it yet.
+// AddTenant creates a tenant, for which no application is authorized, and returns its ID.
 func (s *Server) AddTenant() string {
 	t := &tenant{id: newID(), rules: map[routeKey]routeRule{}}
 	s.mu.Lock()
@@ -30,8 +28,7 @@ func (s *Server) Authorize(app *Application, tenant string) {
 	s.AuthorizeScope(app, tenant, defaultScope)
 }
 
-// AuthorizeScope is [Server.Authorize] with another scope. Authorizations with
-// different scopes are distinct.
+// AuthorizeScope is [Server.Authorize] with another scope.
 func (s *Server) AuthorizeScope(app *Application, tenant, scope string) {
 	s.helper()
 	s.must("Authorize", s.authorize(app, tenant, scope))
@@ -82,8 +79,7 @@ func (s *Server) revoke(app *Application, tenant, scope string) error {
 	return nil
 }
 
-// DeleteEndpointByUser acts as the user who deletes the endpoint with the (service) ID.
-// The deletion is forced if the endpoint does not allow it.
+// DeleteEndpointByUser acts as the user who deletes the endpoint with the (service) ID, by force if need be.
 func (s *Server) DeleteEndpointByUser(id string) {
 	s.helper()
 	s.must("DeleteEndpointByUser", s.deleteEndpointByUser(id))
@@ -119,8 +115,7 @@ func (s *Server) setUserName(id, name string) error {
 	return nil
 }
 
-// VisibleEndpoints returns what the application can currently see of the tenant, as
-// listed by GET /tenants/{tenantId}/endpoints.
+// VisibleEndpoints returns what the application can see of the tenant, as GET /tenants/{tenantId}/endpoints lists it.
 func (s *Server) VisibleEndpoints(app *Application, tenant string) []gateway.TenantEndpointInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -201,16 +201,8 @@ func writeChecksums(dir string) error {
 }
 
 func digestOf(file string) (string, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	digest := sha256.New()
-	if _, err := io.Copy(digest, f); err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%x", digest.Sum(nil)), nil
+	data, err := os.ReadFile(file)
+	return fmt.Sprintf("%x", sha256.Sum256(data)), err
 }
 
 // output runs a command and returns its stdout.

@@ -42,12 +42,10 @@ type Config struct {
 	// KeyPayloadSize. Readers open the payload with claimcheck.Store.OpenMessage; the publisher does so automatically. Nil
 	// means none: a message that is too large goes to the poison queue. The Router neither closes it nor deletes from
 	// it: let the bucket expire objects older than the broker keeps messages.
+	//
+	// A payload that is still with the service (subscriber.PayloadLazy) and that the sink needs and does not open itself
+	// ([sinks.Description.OpensPayloads]) is loaded up to 1 MiB; a larger one, and one of unknown size, goes through ClaimCheck.
 	ClaimCheck gateway.ClaimCheck
-	// MaxInlinePayload is the largest payload, in bytes, that a route loads into the message if it is still with the
-	// service (subscriber.PayloadLazy) and the sink needs it and does not open it itself ([sinks.Description.OpensPayloads]).
-	// A larger one, and one of unknown size, is streamed into ClaimCheck; without a claim check the message goes to
-	// the poison queue. 0 means 1 MiB; negative is an error.
-	MaxInlinePayload int64
 
 	// CloseTimeout bounds Close. At 80 % of it the contexts of the subscriptions are canceled even if messages are still
 	// in flight; at 90 % the sinks are closed even if subscribers are not. 0 means 30 seconds; negative is an error.
@@ -96,7 +94,6 @@ func (c Config) Validate() error {
 	validate.NotNegative(&e, "FailingAfter", c.FailingAfter)
 	e.Join("Retry", c.Retry.Validate())
 	e.Join("Dedup", c.Dedup.Validate())
-	validate.NotNegative(&e, "MaxInlinePayload", c.MaxInlinePayload)
 	validate.NotNegative(&e, "CloseTimeout", c.CloseTimeout)
 	return e.Err(ErrConfig)
 }

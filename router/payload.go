@@ -2,7 +2,6 @@ package router
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -19,8 +18,8 @@ import (
 	"github.com/agrimill/agrimill/sinks"
 )
 
-// defaultMaxInlinePayload is the default of [Config.MaxInlinePayload].
-const defaultMaxInlinePayload = 1 << 20
+// maxInlinePayload is the largest payload in bytes that is fetched into a message that does not have it yet.
+const maxInlinePayload = 1 << 20
 
 // Errors of payloads. Their class is [ClassPermanent].
 var (
@@ -43,12 +42,7 @@ const describeFrom = 64 << 10
 
 // payloads moves payloads between messages, the service and the claim check.
 type payloads struct {
-	store     gateway.ClaimCheck // nil: none
-	maxInline int64
-}
-
-func newPayloads(store gateway.ClaimCheck, maxInline int64) *payloads {
-	return &payloads{store: store, maxInline: cmp.Or(maxInline, defaultMaxInlinePayload)}
+	store gateway.ClaimCheck // nil: none
 }
 
 // located is where the payload of a message is now.
@@ -73,9 +67,9 @@ func forgetReference(metadata message.Metadata) {
 }
 
 // place makes sure that the message carries its payload or says where everybody finds it: one that is still with the
-// service is fetched, into the message up to maxInline and the sink's limit (0: none), else into the claim check. d, which
+// service is fetched, into the message up to maxInlinePayload and the sink's limit (0: none), else into the claim check. d, which
 // may be nil, remembers the result over attempts.
-func (p *payloads) place(ctx context.Context, d *delivery, m *message.Message, limit int64) error {
+func (p payloads) place(ctx context.Context, d *delivery, m *message.Message, limit int64) error {
 	mode := m.Metadata[gateway.KeyPayloadMode]
 	switch {
 	case mode == "":
@@ -107,13 +101,13 @@ type (
 	storedPayload string
 )
 
-func (p *payloads) fetch(ctx context.Context, open msgctx.Opener, key string, limit int64) (_ *located, err error) {
+func (p payloads) fetch(ctx context.Context, open msgctx.Opener, key string, limit int64) (_ *located, err error) {
 	payload, size, err := open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("opening the payload: %w", sinkError(err))
 	}
 	defer func() { _ = payload.Close() }() // reading tells every error that matters
-	inline := p.maxInline
+	inline := int64(maxInlinePayload)
 	if limit > 0 {
 		inline = min(inline, limit)
 	}
@@ -142,7 +136,7 @@ func tooLargeInline(size, limit int64) error {
 		what, limit, ErrNoClaimCheck)
 }
 
-func (p *payloads) put(ctx context.Context, key string, r io.Reader) (*located, error) {
+func (p payloads) put(ctx context.Context, key string, r io.Reader) (*located, error) {
 	metadata, _, err := payloadref.Put(ctx, p.store, key, r)
 	if err != nil {
 		return nil, fmt.Errorf("claim check: %w", sinkError(err))
@@ -154,7 +148,7 @@ func (p *payloads) put(ctx context.Context, key string, r io.Reader) (*located, 
 // of the message's dedup ID and the payload, so that another attempt replaces
 // what the first one stored, and nothing else. d remembers the result; it may be
 // nil.
-func (p *payloads) checkIn(ctx context.Context, d *delivery, m *message.Message) error {
+func (p payloads) checkIn(ctx context.Context, d *delivery, m *message.Message) error {
 	sum := sha256.Sum256(m.Payload)
 	key := "sha256/" + hex.EncodeToString(sum[:])
 	if id := m.Metadata[gateway.KeyDedupID]; id != "" {
@@ -168,7 +162,7 @@ func (p *payloads) checkIn(ctx context.Context, d *delivery, m *message.Message)
 }
 
 // checkOut puts a payload from the claim check back into the message.
-func (p *payloads) checkOut(ctx context.Context, m *message.Message) error {
+func (p payloads) checkOut(ctx context.Context, m *message.Message) error {
 	if p.store == nil {
 		return ErrNoClaimCheck
 	}

@@ -201,12 +201,9 @@ func lazyMessage(id string, size int64, opens *atomic.Int64, open func() (io.Rea
 }
 
 func TestLazyPayloadIsNeverStoredEmpty(t *testing.T) {
-	payload := large(5000)
-	whole := func() (io.Reader, error) { return bytes.NewReader(payload), nil }
 	tests := []struct {
 		name     string
 		size     int64
-		inline   int64
 		limit    int64 // of the sink
 		store    bool
 		stored   string // "inline", "claim check", "poisoned"
@@ -215,15 +212,17 @@ func TestLazyPayloadIsNeverStoredEmpty(t *testing.T) {
 		{name: "small", size: 5000, limit: 1 << 20, stored: "inline"},
 		{name: "unknown size", size: -1, limit: 1 << 20, stored: "inline"},
 		{name: "unknown size, claim check", size: -1, limit: 1 << 20, store: true, stored: "claim check"},
-		{name: "above the limit of messages", size: 5000, inline: 1000, limit: 1 << 20, store: true, stored: "claim check"},
+		{name: "above the limit of messages", size: 2 << 20, limit: 4 << 20, store: true, stored: "claim check"},
 		{name: "above the limit of the sink", size: 5000, limit: 1000, store: true, stored: "claim check"},
 		{name: "above the limit of the sink, none to put it", size: 5000, limit: 1000, stored: "poisoned", inRecord: "inline"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			payload := large(max(5000, int(test.size)))
+			whole := func() (io.Reader, error) { return bytes.NewReader(payload), nil }
 			from, to, poison := newSource(), newLimited(test.limit, true), newSink(nil)
 			to.fail = failTimes(3, down)
-			config := router.Config{Poison: poison, MaxInlinePayload: test.inline, Retry: fastRetry}
+			config := router.Config{Poison: poison, Retry: fastRetry}
 			store := newClaimCheck(t)
 			if test.store {
 				config.ClaimCheck = store

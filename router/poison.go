@@ -95,9 +95,6 @@ type PoisonConfig struct {
 	// ClaimCheck stores the payloads of messages that are too large for the Publisher, which is known only of a
 	// [sinks.Sink]. Nil means none, and such messages stay open.
 	ClaimCheck gateway.ClaimCheck `yaml:"-"`
-	// MaxInlinePayload is the largest payload in bytes that is fetched into a
-	// message that does not have it yet, as [Config.MaxInlinePayload], with its default.
-	MaxInlinePayload int64 `yaml:"-"`
 	// Stop, when closed, tells that a shutdown is under way: it ends pauses, and what a handler fails with from then on is
 	// no verdict. The Router sets it.
 	Stop <-chan struct{} `yaml:"-"`
@@ -131,7 +128,6 @@ func (c PoisonConfig) Validate() error {
 		}
 	}
 	validate.NotNegative(&e, "FailingAfter", c.FailingAfter)
-	validate.NotNegative(&e, "MaxInlinePayload", c.MaxInlinePayload)
 	return e.Err(ErrConfig)
 }
 
@@ -149,7 +145,7 @@ func (c PoisonConfig) Validate() error {
 // waits for it meanwhile.
 type PoisonQueue struct {
 	config   PoisonConfig
-	payloads *payloads
+	payloads payloads
 	logger   watermill.LoggerAdapter
 	failing  atomic.Bool // the last publish failed; it is logged once
 	refused  *lru.Cache[refusedMessage, refusal]
@@ -193,7 +189,7 @@ func NewPoisonQueue(config PoisonConfig, logger watermill.LoggerAdapter) (*Poiso
 		refused: refused,
 		// A route may poison everything.
 		config: config, logger: warnlog.Limit(logger, warnlog.PerMessage),
-		payloads: newPayloads(config.ClaimCheck, config.MaxInlinePayload),
+		payloads: payloads{config.ClaimCheck},
 	}, nil
 }
 

@@ -113,7 +113,7 @@ var errProduced = errors.New("a middleware outside of the chain returned message
 // route is a Route that was added.
 type route struct {
 	Route
-	payloads *payloads
+	payloads payloads
 	health   *health
 	retry    *Retry
 	classify classifier

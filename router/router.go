@@ -141,7 +141,7 @@ func (r *Router) Add(config Route) error {
 	}
 	rt := &route{
 		Route:    config,
-		payloads: newPayloads(r.config.ClaimCheck, r.config.MaxInlinePayload),
+		payloads: payloads{r.config.ClaimCheck},
 		health: &health{
 			name: config.Name, next: r.config.Observer, state: StateStarting, since: time.Now(), failingAfter: uint64(r.config.FailingAfter),
 		},
@@ -207,8 +207,7 @@ func (r *Router) register(rt *route) error {
 func (r *Router) chain(rt *route) ([]message.HandlerMiddleware, error) {
 	poison, err := NewPoisonQueue(PoisonConfig{
 		Publisher: r.config.Poison, Topic: r.config.PoisonTopic,
-		ClaimCheck: r.config.ClaimCheck, MaxInlinePayload: r.config.MaxInlinePayload,
-		Stop: r.stop, ending: r.runEnded, Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
+		ClaimCheck: r.config.ClaimCheck, Stop: r.stop, ending: r.runEnded, Classify: r.config.Classify, Name: rt.Name, Observer: rt.health,
 	}, r.logger)
 	if err != nil {
 		return nil, err

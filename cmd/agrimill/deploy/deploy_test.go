@@ -14,7 +14,6 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
-	"github.com/agrimill/agrimill/internal/emulator"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
@@ -138,10 +137,10 @@ func TestReadmeKnowsTheEmulator(t *testing.T) {
 	for name, value := range map[string]string{
 		"BASE_URL":            outside.Replace(string(cfg.Gateway.BaseURL)),
 		"TOKEN_URL":           outside.Replace(string(cfg.Gateway.TokenURL)),
-		"CLIENT_ID":           env(emulator.EnvClientID),
-		"CLIENT_SECRET":       env(emulator.EnvClientSecret),
-		"APPLICATION_ID":      env(emulator.EnvApplicationID),
-		"SOFTWARE_VERSION_ID": env(emulator.EnvSoftwareVersionID),
+		"CLIENT_ID":           env("EMULATOR_CLIENT_ID"),
+		"CLIENT_SECRET":       env("EMULATOR_CLIENT_SECRET"),
+		"APPLICATION_ID":      env("EMULATOR_APPLICATION_ID"),
+		"SOFTWARE_VERSION_ID": env("EMULATOR_SOFTWARE_VERSION_ID"),
 	} {
 		if line := "export AGRIMILL_" + name + "=" + value + "\n"; !strings.Contains(readme, line) {
 			t.Errorf("README.md does not say %s", line)

@@ -19,7 +19,6 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/internal/emulator"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
 	"github.com/agrimill/agrimill/internal/testkit/natstest"
@@ -42,7 +41,10 @@ const taskData = "iso:11783:-10:taskdata:zip"
 // dashboard is there.
 func TestComposeWorks(t *testing.T) {
 	env := environment(t, true)
-	gate := gatewaytest.New(t, gatewaytest.Config{Application: emulator.ApplicationFrom(env)})
+	gate := gatewaytest.New(t, gatewaytest.Config{Application: gatewaytest.ApplicationConfig{
+		ClientID: env("EMULATOR_CLIENT_ID"), ClientSecret: env("EMULATOR_CLIENT_SECRET"),
+		ID: env("EMULATOR_APPLICATION_ID"), SoftwareVersionID: env("EMULATOR_SOFTWARE_VERSION_ID"),
+	}})
 	nats := natstest.Start(t)
 	kafka := kafkatest.Start(t)
 	text := strings.NewReplacer(

@@ -50,7 +50,7 @@ type program struct {
 func (p *program) run(ctx context.Context, args []string) int {
 	root := newRootCommand(p)
 	began := false
-	watch(root, &began)
+	root.PersistentPreRun = func(*cobra.Command, []string) { began = true } // the arguments are accepted
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	status := p.report(cmd, began, err)
@@ -58,17 +58,4 @@ func (p *program) run(ctx context.Context, args []string) int {
 		buffer.Close()
 	}
 	return status
-}
-
-// watch makes every command below cmd set began once its arguments were accepted.
-func watch(cmd *cobra.Command, began *bool) {
-	if run := cmd.RunE; run != nil {
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			*began = true
-			return run(cmd, args)
-		}
-	}
-	for _, sub := range cmd.Commands() {
-		watch(sub, began)
-	}
 }

@@ -7,17 +7,19 @@ import (
 	"encoding/json"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/agrimill/agrimill/internal/emulator"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // What the emulator says of itself is all that the other commands need.
 func TestEmulator(t *testing.T) {
-	w := &world{T: t}
+	const id = "3d3ef5a4-4a4c-4f0f-9d0c-6b5f0f8a5d01"
+	// Who has to know the credentials before the emulator runs gives them to it.
+	w := &world{T: t, env: map[string]string{"EMULATOR_CLIENT_ID": "agrimill", "EMULATOR_CLIENT_SECRET": "known before", "EMULATOR_APPLICATION_ID": id}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	env := filepath.Join(t.TempDir(), "agrimill.env")
@@ -31,8 +33,11 @@ func TestEmulator(t *testing.T) {
 	}()
 	stdout := bufio.NewReader(out)
 	line := testkit.Must(stdout.ReadString('\n'))(t)
-	var d emulator.Description
+	var d emulated
 	must(t, json.Unmarshal([]byte(line), &d))
+	if d.ClientID != "agrimill" || d.ClientSecret != "known before" || d.ApplicationID != id || d.SoftwareVersionID == "" {
+		t.Errorf("the emulator says %+v", d)
+	}
 	w.env = environment(t, env)
 	w.want(statusOK, "endpoints", "put", "urn:example:farm", "--receive", "doc:pdf", "--subscribe", "doc:pdf")
 	if text := w.want(statusOK, "tenants"); !strings.Contains(text, d.TenantID) {
@@ -46,12 +51,21 @@ func TestEmulator(t *testing.T) {
 	if got := <-status; got != statusOK {
 		t.Errorf("status %d", got)
 	}
-	if !strings.Contains(logs.String(), d.BaseURL+emulator.ControlPrefix) || strings.Contains(logs.String(), d.ClientSecret) {
+	if !strings.Contains(logs.String(), d.BaseURL+controlPrefix) || strings.Contains(logs.String(), d.ClientSecret) {
 		t.Errorf("log: %s", logs.String())
 	}
 	for _, args := range []string{"--chunk-size 0", "--inline-limit -1", "--service a/b", "--listen nonsense", "now"} {
 		w.want(statusUsage, append([]string{"emulator"}, strings.Fields(args)...)...)
 	}
+	for name, value := range map[string]string{
+		"EMULATOR_APPLICATION_ID": "{" + id + "}", "EMULATOR_SOFTWARE_VERSION_ID": id + "\n",
+	} {
+		w.env = map[string]string{name: value}
+		if status, _, stderr := w.agrimill("emulator"); status != statusUsage || !strings.Contains(stderr, name+" must be a UUID") {
+			t.Errorf("%s=%q: status %d, %s", name, value, status, stderr)
+		}
+	}
+	w.env = nil
 	w.want(statusFailed, "emulator", "--listen", "127.0.0.1:99999")
 	w.want(statusFailed, "emulator", "--listen", "127.0.0.1:0", "--env", filepath.Join(t.TempDir(), "absent", "agrimill.env"))
 }
@@ -70,4 +84,14 @@ func environment(t *testing.T, path string) map[string]string {
 		env[name] = strings.Trim(value, "'")
 	}
 	return env
+}
+
+// A shell reads what was written, whatever is in a value.
+func TestEmulatorEnvironment(t *testing.T) {
+	const secret = `a 'quoted' $HOME "secret"`
+	script := emulated{ClientSecret: secret}.environment() + "printf %s \"$AGRIMILL_CLIENT_SECRET\""
+	out, err := exec.CommandContext(t.Context(), "bash", "-euc", script).Output()
+	if err != nil || string(out) != secret {
+		t.Errorf("the shell has %q, %v; want %q", out, err, secret)
+	}
 }

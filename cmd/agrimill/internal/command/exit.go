@@ -61,14 +61,15 @@ func ended(written error, status int) error {
 // report prints an error to stderr and returns its exit status. An error before the command
 // itself began is wrong usage.
 func (p *program) report(cmd *cobra.Command, began bool, err error) int {
+	if err == nil {
+		return statusOK
+	}
+	if _, flags, ok := strings.Cut(err.Error(), "none of the others can be; ["); ok { // cobra's words
+		err = usagef("--%s exclude each other", strings.Join(strings.Fields(strings.TrimSuffix(flags, "] were all set")), " and --"))
+	}
 	status, known := errors.AsType[*statusError](err)
 	switch {
-	case err == nil:
-		return statusOK
 	case !began, known && status.usage:
-		if _, flags, ok := strings.Cut(err.Error(), "none of the others can be; ["); ok { // cobra's words
-			err = fmt.Errorf("--%s exclude each other", strings.Join(strings.Fields(strings.TrimSuffix(flags, "] were all set")), " and --"))
-		}
 		p.notef("%s: %s\nUsage: %s\nSee: %s --help", cmd.CommandPath(), redact(err), cmd.UseLine(), cmd.CommandPath())
 		return statusUsage
 	case known:

@@ -20,6 +20,13 @@ func (p *program) notef(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.stderr, format+"\n", args...)
 }
 
+// writeLine writes a value to stdout as JSON in one line.
+func (p *program) writeLine(value any) error {
+	encoder := json.NewEncoder(p.stdout)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
 func (p *program) writeJSON(value any) error {
 	encoder := json.NewEncoder(p.stdout)
 	encoder.SetEscapeHTML(false)

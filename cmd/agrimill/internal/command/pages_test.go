@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agrimill/agrimill/internal/emulator"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
@@ -141,7 +140,7 @@ func runEmulatorPage(s *steps, blocks []string) {
 	if n := len(regexp.MustCompile(`(?m)^\{"id":"[^"]*","external_id":"urn:example:`).FindAllString(output, -1)); n != 2 {
 		s.Errorf("%d endpoints created", n)
 	}
-	var described emulator.Description
+	var described emulated
 	must(s, json.Unmarshal([]byte(s.read("emulator.json")), &described))
 	checkEmulator(s, output, described.TenantID)
 	if strings.Contains(s.read("after.txt"), "event:") {

@@ -3,7 +3,6 @@ package command
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,11 +115,7 @@ func (p *program) record(ctx context.Context, config gatewaytest.RecorderConfig,
 		defer stop()
 		served <- server.Serve(listener)
 	}()
-	line, err := json.Marshal(map[string]string{"base_url": address, "token_url": address + "/oauth/token"})
-	if err == nil {
-		_, err = fmt.Fprintf(p.stdout, "%s\n", line)
-	}
-	if err == nil {
+	if err = p.writeLine(map[string]string{"base_url": address, "token_url": address + "/oauth/token"}); err == nil {
 		p.notef("recording; Ctrl-C ends it")
 		<-ctx.Done()
 	}

@@ -228,11 +228,13 @@ func (v *viewer) one(ctx context.Context, line *eventLine) error {
 			v.program.notef("not saved: %s: %s", cell(line.id()), redact(err))
 		}
 	}
-	write := v.program.writeEventText
+	var err error
 	if v.tail.asJSON {
-		write = v.program.writeEventJSON
+		err = v.program.writeLine(line)
+	} else {
+		err = v.program.writeEventText(line)
 	}
-	if err := write(line); err != nil {
+	if err != nil {
 		return err
 	}
 	v.shown++

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -113,12 +112,6 @@ func (l *eventLine) key() string {
 		return ""
 	}
 	return strings.ToLower(strings.Join(slices.Concat([]string{string(l.Event), l.EndpointID}, l.ids()), " "))
-}
-
-func (p *program) writeEventJSON(line *eventLine) error {
-	encoder := json.NewEncoder(p.stdout)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(line)
 }
 
 // writeEventText writes time, event and then key=value, quoted where that is needed

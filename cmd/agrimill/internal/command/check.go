@@ -79,7 +79,6 @@ type checker struct {
 }
 
 func newCheckCommand(p *program) *cobra.Command {
-	var asJSON bool
 	c := &checker{}
 	cmd := &cobra.Command{
 		Use:     "check FILE",
@@ -117,11 +116,11 @@ Exit status: 0 nothing failed, 1 something failed, 2 wrong usage or an invalid c
 			if slices.ContainsFunc(report.Checks, func(r checkResult) bool { return r.State == checkFailed }) {
 				report.OK, status = false, statusFailed
 			}
-			return ended(p.write(asJSON, report, func() error { return p.writeChecks(report) }), status)
+			return ended(p.write(report, func() error { return p.writeChecks(report) }), status)
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&asJSON, "json", false, "write JSON")
+	flags.BoolVar(&p.asJSON, "json", false, "write JSON")
 	flags.DurationVar(&c.timeout, "timeout", defaultCheckTimeout, "how long (`DURATION`) each check may take")
 	return cmd
 }

@@ -45,6 +45,7 @@ type program struct {
 	// stderr.
 	isTerminal func(stream any) bool
 	build      Build
+	asJSON     bool // --json was given
 }
 
 func (p *program) run(ctx context.Context, args []string) int {

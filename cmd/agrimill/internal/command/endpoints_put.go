@@ -18,7 +18,6 @@ type endpointPut struct {
 	kind                       string
 	sends, receives, exchanges []string
 	subscribes                 []string
-	asJSON                     bool
 }
 
 func newEndpointsPutCommand(p *program) *cobra.Command {
@@ -53,7 +52,7 @@ published without naming it; it must be a type that the endpoint can receive.
 	flags.StringVar(&put.request.SoftwareVersionID, "software-version-id", "", "`ID` of the software version (default: gateway.software_version_id of --config, or AGRIMILL_SOFTWARE_VERSION_ID)")
 	flags.BoolVar(&put.request.AllowDeleteByUser, "allow-delete-by-user", false, "allow the user to delete it")
 	flags.StringVar(&put.request.ConnectionsURI, "connections-uri", "", "`URI` of the page where the user manages connections")
-	flags.BoolVar(&put.asJSON, "json", false, "write JSON")
+	flags.BoolVar(&p.asJSON, "json", false, "write JSON")
 	return cmd
 }
 
@@ -77,7 +76,7 @@ func (c *endpointPut) run(ctx context.Context, p *program, externalID string) er
 		if err != nil {
 			return err
 		}
-		return p.write(c.asJSON, putReport{created, endpoint}, func() error {
+		return p.write(putReport{created, endpoint}, func() error {
 			what := "updated"
 			if created {
 				what = "created"

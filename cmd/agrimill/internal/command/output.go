@@ -35,8 +35,8 @@ func (p *program) writeJSON(value any) error {
 }
 
 // write writes a value to stdout as JSON, or else calls text, which writes it for people.
-func (p *program) write(asJSON bool, value any, text func() error) error {
-	if asJSON {
+func (p *program) write(value any, text func() error) error {
+	if p.asJSON {
 		return p.writeJSON(value)
 	}
 	return text()

@@ -102,16 +102,16 @@ func (s *selection) prepare(ids []string) error {
 
 // poisonAction has the flags of a command that does something with selected messages.
 type poisonAction struct {
-	connection     connection
-	wanted         selection
-	dryRun, asJSON bool
+	connection connection
+	wanted     selection
+	dryRun     bool
 }
 
-func (a *poisonAction) define(cmd *cobra.Command, now func() time.Time, done, doing string) {
+func (a *poisonAction) define(cmd *cobra.Command, p *program, done, doing string) {
 	a.connection.define(cmd)
-	a.wanted.define(cmd, now)
+	a.wanted.define(cmd, p.now)
 	cmd.Flags().BoolVar(&a.dryRun, "dry-run", false, "list what would be "+done+", without "+doing+" it")
-	cmd.Flags().BoolVar(&a.asJSON, "json", false, "write the result as JSON")
+	cmd.Flags().BoolVar(&p.asJSON, "json", false, "write the result as JSON")
 }
 
 // run calls act with the messages that are selected, unless --dry-run only lists them.
@@ -125,7 +125,7 @@ func (a *poisonAction) run(ctx context.Context, p *program, args []string, act f
 		case err != nil:
 			return err
 		case a.dryRun:
-			return p.writeRecords(records, a.asJSON)
+			return p.writeRecords(records)
 		}
 		return act(queue, records)
 	})

@@ -25,7 +25,7 @@ nothing is deleted. Payloads in a claim check are kept.
   agrimill poison drop --config agrimill.yaml --type 'shp:*' --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error { return drop.run(cmd.Context(), p, args) },
 	}
-	drop.define(cmd, p.now, "deleted", "deleting")
+	drop.define(cmd, p, "deleted", "deleting")
 	cmd.Flags().BoolVar(&drop.yes, "yes", false, "really delete everything; required with --all")
 	return cmd
 }
@@ -49,7 +49,7 @@ func (c *poisonDrop) run(ctx context.Context, p *program, args []string) error {
 	}
 	return c.poisonAction.run(ctx, p, args, func(queue router.PoisonStore, records []admin.PoisonedRecord) error {
 		report, err := drop(ctx, queue, records)
-		return errors.Join(err, p.write(c.asJSON, report, func() error {
+		return errors.Join(err, p.write(report, func() error {
 			text := fmt.Sprintf("%s selected: %d deleted", plural(report.Selected, "message"), len(report.Deleted))
 			if report.Gone > 0 {
 				text += fmt.Sprintf(", %d gone in the meantime", report.Gone)

@@ -15,7 +15,7 @@ const reasonWidth = 100 // characters
 func newPoisonListCommand(p *program) *cobra.Command {
 	var from connection
 	var wanted filters
-	var asJSON, grouped bool
+	var grouped bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list poisoned messages, oldest first",
@@ -44,22 +44,22 @@ reason; numbers, IDs and quoted texts in the reason do not matter.
 					p.notef("no message matches; agrimill poison list without filters has all")
 				}
 				if grouped {
-					return p.writeGroups(records, asJSON)
+					return p.writeGroups(records)
 				}
-				return p.writeRecords(records, asJSON)
+				return p.writeRecords(records)
 			})
 		},
 	}
 	from.define(cmd)
 	wanted.define(cmd, p.now)
 	cmd.Flags().BoolVar(&grouped, "group", false, "list groups of messages instead, the largest first")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().BoolVar(&p.asJSON, "json", false, "write JSON")
 	return cmd
 }
 
-func (p *program) writeGroups(records []admin.PoisonedRecord, asJSON bool) error {
+func (p *program) writeGroups(records []admin.PoisonedRecord) error {
 	groups := admin.GroupPoisoned(slices.Values(records)).Groups
-	return p.writeList(asJSON, groups, len(groups), func(table table) {
+	return p.writeList(groups, len(groups), func(table table) {
 		table.row("COUNT", "ROUTE", "CLASS", "TYPE", "FIRST", "LAST", "REASON")
 		for _, g := range groups {
 			table.row(g.Count, g.Route, g.Class, g.MessageType, timeCell(g.First), timeCell(g.Last), shorten(g.Reason, reasonWidth))
@@ -67,8 +67,8 @@ func (p *program) writeGroups(records []admin.PoisonedRecord, asJSON bool) error
 	})
 }
 
-func (p *program) writeRecords(records []admin.PoisonedRecord, asJSON bool) error {
-	return p.writeList(asJSON, records, len(records), func(table table) {
+func (p *program) writeRecords(records []admin.PoisonedRecord) error {
+	return p.writeList(records, len(records), func(table table) {
 		table.row("ID", "ROUTE", "CLASS", "TYPE", "BYTES", "ATTEMPTS", "FIRST", "LAST", "REASON")
 		for _, r := range records {
 			attempts := fmt.Sprint(r.Attempts)
@@ -80,8 +80,8 @@ func (p *program) writeRecords(records []admin.PoisonedRecord, asJSON bool) erro
 	})
 }
 
-func (p *program) writeList(asJSON bool, list any, n int, rows func(table)) error {
-	return p.write(asJSON, list, func() error {
+func (p *program) writeList(list any, n int, rows func(table)) error {
+	return p.write(list, func() error {
 		if n == 0 {
 			_, err := fmt.Fprintln(p.stdout, "no messages")
 			return err

@@ -37,7 +37,7 @@ The exit status is also 1 if a message returned to the queue or stayed in it.
 		RunE: func(cmd *cobra.Command, args []string) error { return replay.run(cmd.Context(), p, args) },
 	}
 	flags := cmd.Flags()
-	replay.define(cmd, p.now, "replayed", "replaying")
+	replay.define(cmd, p, "replayed", "replaying")
 	flags.DurationVar(&replay.timeout, "timeout", 0, "give up after this `DURATION`; 0 means never")
 	flags.BoolVar(&replay.force, "force", false, "replay messages that have reached some of their recipients, too, which get them again")
 	flags.BoolVarP(&replay.verbose, "verbose", "v", false, "write a line for each message, not only for those that are still in the queue")
@@ -66,7 +66,7 @@ func (c *poisonReplay) run(ctx context.Context, p *program, args []string) error
 		if len(records) > 0 {
 			report, err = c.throughRoutes(ctx, p, queue, records)
 		}
-		return errors.Join(err, p.write(c.asJSON, report, func() error {
+		return errors.Join(err, p.write(report, func() error {
 			_, err := fmt.Fprintf(p.stdout, "%s selected: %d delivered, %d duplicate, %d poisoned again, %d kept, %d gone\n",
 				plural(report.Selected, "message"), report.Delivered, report.Duplicate, report.Poisoned, report.Kept, report.Gone)
 			return err

@@ -35,14 +35,13 @@ is written to stdout, unchanged.
 	flags := cmd.Flags()
 	show.connection.define(cmd)
 	flags.StringVar(&show.payload, "payload", "", "write the payload to a new `FILE`; - means stdout")
-	flags.BoolVar(&show.asJSON, "json", false, "write JSON")
+	flags.BoolVar(&p.asJSON, "json", false, "write JSON")
 	return cmd
 }
 
 type poisonShow struct {
 	connection connection
 	payload    string
-	asJSON     bool
 }
 
 type shownRecord struct {
@@ -51,7 +50,7 @@ type shownRecord struct {
 }
 
 func (c *poisonShow) run(ctx context.Context, p *program, args []string) error {
-	if c.payload == "-" && c.asJSON {
+	if c.payload == "-" && p.asJSON {
 		return usagef("--json cannot be combined with --payload -")
 	}
 	if err := checkID(args[0]); err != nil {
@@ -74,7 +73,7 @@ func (c *poisonShow) show(ctx context.Context, p *program, queue router.PoisonSt
 		}
 	}
 	r := shownRecord{admin.NewPoisonedRecord(poisoned), poisoned.Message.Metadata}
-	return p.write(c.asJSON, r, func() error { return p.writeRecord(r) })
+	return p.write(r, func() error { return p.writeRecord(r) })
 }
 
 func (p *program) writeRecord(r shownRecord) error {

@@ -32,7 +32,6 @@ type send struct {
 	spoolDir     string
 	timeout      time.Duration
 	failFast     bool
-	asJSON       bool
 }
 
 func newSendCommand(p *program) *cobra.Command {
@@ -83,7 +82,7 @@ resend that file with its --context-id, so that receivers recognize a copy.
 	flags.StringVar(&send.spoolDir, "spool-dir", "", "`DIRECTORY` for the temporary file of a large stdin (default TMPDIR, or the system's)")
 	flags.DurationVar(&send.timeout, "timeout", 0, "give up after this `DURATION`; 0 means never")
 	flags.BoolVar(&send.failFast, "fail-fast", false, "stop at the first failure of any kind")
-	flags.BoolVar(&send.asJSON, "json", false, "write one JSON object at the end")
+	flags.BoolVar(&p.asJSON, "json", false, "write one JSON object at the end")
 	return cmd
 }
 
@@ -157,7 +156,7 @@ func (c *send) run(ctx context.Context, p *program, files []string) error {
 		}
 		sender := &sender{program: p, client: client, send: c, request: request}
 		report := sender.all(ctx, files)
-		if c.asJSON {
+		if p.asJSON {
 			err = p.writeJSON(report)
 		}
 		if left := len(files) - report.Sent; left > 0 {
@@ -292,7 +291,7 @@ func (s *sender) report(result sendResult) {
 			s.program.notef("  %s", result.Advice)
 		}
 	}
-	if !s.send.asJSON {
+	if !s.program.asJSON {
 		// A closed stdout is no reason to stop sending.
 		_, _ = fmt.Fprintf(s.program.stdout, "%s\t%s\t%d\t%s\t%s\n",
 			result.Outcome, cell(result.File), result.Size, cell(result.MessageType), cell(result.ContextID))

@@ -12,7 +12,6 @@ import (
 
 func newStatusCommand(p *program) *cobra.Command {
 	var at adminAt
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "status [FILE]",
 		GroupID: groupPipeline,
@@ -37,12 +36,12 @@ Exit status: 0 all is right; 1 no agrimill answered; 2 wrong usage or an invalid
 			if err := server.ask(cmd.Context(), "/api/status", url.Values{}, &status); err != nil {
 				return err
 			}
-			written := p.write(asJSON, statusJSON{status.Verdict, status.Figures}, func() error { return p.writeVerdict(&status) })
+			written := p.write(statusJSON{status.Verdict, status.Figures}, func() error { return p.writeVerdict(&status) })
 			return ended(written, status.Verdict.ExitStatus())
 		},
 	}
 	at.flags(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().BoolVar(&p.asJSON, "json", false, "write JSON")
 	return cmd
 }
 

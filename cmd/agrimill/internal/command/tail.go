@@ -26,7 +26,6 @@ type tail struct {
 	events           []string
 	count            int
 	save             string
-	asJSON           bool
 }
 
 func newTailCommand(p *program) *cobra.Command {
@@ -66,7 +65,7 @@ that it could not be opened, or that something could not be saved.
 	flags.StringVar(&tail.endpoint, "endpoint", "", "only events of this `ENDPOINT`: ID or external ID")
 	flags.IntVar(&tail.count, "count", 0, "exit after `N` events; 0 means no limit")
 	flags.StringVar(&tail.save, "save", "", "write payloads into the directory `DIR`, created if missing")
-	flags.BoolVar(&tail.asJSON, "json", false, "write JSON, one object per line")
+	flags.BoolVar(&p.asJSON, "json", false, "write JSON, one object per line")
 	return cmd
 }
 
@@ -229,7 +228,7 @@ func (v *viewer) one(ctx context.Context, line *eventLine) error {
 		}
 	}
 	var err error
-	if v.tail.asJSON {
+	if v.program.asJSON {
 		err = v.program.writeLine(line)
 	} else {
 		err = v.program.writeEventText(line)

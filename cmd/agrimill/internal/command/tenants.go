@@ -18,7 +18,6 @@ const typesWidth = 60 // characters
 func newTenantsCommand(p *program) *cobra.Command {
 	var from service
 	var show tenantsView
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "tenants [FILE]",
 		GroupID: groupGateway,
@@ -49,7 +48,7 @@ array "tenants" of the gateway's response, reduced by the filters.
 				if known := countEndpoints(all); known > 0 && countEndpoints(list) == 0 {
 					p.notef("no endpoint matches: there are %d; see --tenant, --mine and --type", known)
 				}
-				return p.write(asJSON, list, func() error { return show.write(p, list) })
+				return p.write(list, func() error { return show.write(p, list) })
 			})
 		},
 	}
@@ -59,7 +58,7 @@ array "tenants" of the gateway's response, reduced by the filters.
 	flags.BoolVar(&show.mine, "mine", false, "only endpoints of this application")
 	flags.StringVar(&show.messageType, "type", "", "only endpoints and routes of this message `TYPE`; * matches any characters, ? exactly one")
 	flags.BoolVar(&show.full, "full", false, "do not shorten lists of message types")
-	flags.BoolVar(&asJSON, "json", false, "write JSON")
+	flags.BoolVar(&p.asJSON, "json", false, "write JSON")
 	return cmd
 }
 

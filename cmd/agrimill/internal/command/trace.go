@@ -14,7 +14,6 @@ import (
 
 func newTraceCommand(p *program) *cobra.Command {
 	var at adminAt
-	var asJSON bool
 	var limit int
 	cmd := &cobra.Command{
 		Use:     "trace ID|FILENAME...",
@@ -48,14 +47,14 @@ Exit status: 0 every argument was found; 1 one was not, or agrimill did not answ
 				traces = append(traces, trace)
 			}
 			var names map[string]string
-			if !asJSON {
+			if !p.asJSON {
 				names = server.endpointNames(cmd.Context())
 			}
-			return p.writeTraces(traces, names, asJSON)
+			return p.writeTraces(traces, names)
 		},
 	}
 	at.flags(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().BoolVar(&p.asJSON, "json", false, "write JSON")
 	cmd.Flags().IntVar(&limit, "limit", 20, "show at most the `N` newest messages for each argument (1 to 10000); the newest 200 come with the routes that never saw them")
 	return cmd
 }
@@ -72,7 +71,7 @@ func (r *adminServer) endpointNames(ctx context.Context) map[string]string {
 	return names
 }
 
-func (p *program) writeTraces(traces []journal.Trace, names map[string]string, asJSON bool) error {
+func (p *program) writeTraces(traces []journal.Trace, names map[string]string) error {
 	status := statusOK
 	for _, trace := range traces {
 		if len(trace.Messages) == 0 {
@@ -80,7 +79,7 @@ func (p *program) writeTraces(traces []journal.Trace, names map[string]string, a
 			p.unknown(trace)
 		}
 	}
-	return ended(p.write(asJSON, traces, func() error {
+	return ended(p.write(traces, func() error {
 		for _, trace := range traces {
 			for _, m := range trace.Messages {
 				if err := p.writeMessage(&m, names); err != nil {

@@ -17,7 +17,7 @@ type validation struct {
 }
 
 func newValidateCommand(p *program) *cobra.Command {
-	var asJSON, allowMissing bool
+	var allowMissing bool
 	cmd := &cobra.Command{
 		Use:     "validate FILE",
 		GroupID: groupPipeline,
@@ -53,10 +53,10 @@ Exit status: 0 valid, perhaps with warnings; 2 invalid.`,
 			if !result.Valid {
 				status = statusUsage
 			}
-			return ended(p.write(asJSON, result, func() error { return p.writeValidation(result, loaded) }), status)
+			return ended(p.write(result, func() error { return p.writeValidation(result, loaded) }), status)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().BoolVar(&p.asJSON, "json", false, "write JSON")
 	cmd.Flags().BoolVar(&allowMissing, "allow-missing", false, "report missing environment variables and files as warnings")
 	return cmd
 }

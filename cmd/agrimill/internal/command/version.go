@@ -30,7 +30,6 @@ func (i versionInfo) String() string {
 }
 
 func newVersionCommand(p *program) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "version",
 		GroupID: groupOther,
@@ -39,13 +38,13 @@ func newVersionCommand(p *program) *cobra.Command {
 		Args:    noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			info := readVersion(p.build)
-			return p.write(asJSON, info, func() error {
+			return p.write(info, func() error {
 				_, err := fmt.Fprintln(p.stdout, info)
 				return err
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	cmd.Flags().BoolVar(&p.asJSON, "json", false, "write JSON")
 	return cmd
 }
 

@@ -12,7 +12,6 @@ import (
 
 func newWhyCommand(p *program) *cobra.Command {
 	var at adminAt
-	var asJSON bool
 	var q why.Question
 	cmd := &cobra.Command{
 		Use:     "why [FILE]",
@@ -50,14 +49,14 @@ answer; 2 wrong usage or an invalid configuration.`,
 			if answer.Missing != "" {
 				status = statusFailed
 			}
-			return ended(p.write(asJSON, answer, func() error { return p.writeChain(answer) }), status)
+			return ended(p.write(answer, func() error { return p.writeChain(answer) }), status)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&q.Tenant, "tenant", "", "`ID` of the tenant (default: the only one)")
 	flags.StringVar(&q.Type, "type", "", "message `TYPE` that does not arrive")
 	flags.StringVar(&q.From, "from", "", "`ENDPOINT` that sends it: ID, external ID or name (default: any)")
-	flags.BoolVar(&asJSON, "json", false, "write JSON")
+	flags.BoolVar(&p.asJSON, "json", false, "write JSON")
 	at.flags(cmd)
 	return cmd
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -76,6 +78,7 @@ type probe struct {
 type checker struct {
 	cfg     *config.Config
 	timeout time.Duration
+	tenants func() ([]gateway.TenantInfo, error) // requests the list once
 }
 
 func newCheckCommand(p *program) *cobra.Command {
@@ -128,7 +131,12 @@ Exit status: 0 nothing failed, 1 something failed, 2 wrong usage or an invalid c
 // run performs all checks, several at a time, and returns their results in the order of the
 // sections.
 func (c *checker) run(ctx context.Context) []checkResult {
-	probes := c.probes(ctx)
+	c.tenants = sync.OnceValues(func() ([]gateway.TenantInfo, error) {
+		ctx, cancel := context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+		return c.list(ctx)
+	})
+	probes := c.probes()
 	results := make([]checkResult, len(probes))
 	var group errgroup.Group
 	group.SetLimit(8)
@@ -142,10 +150,8 @@ func (c *checker) run(ctx context.Context) []checkResult {
 	return results
 }
 
-// probes returns the checks of everything that run opens.
-func (c *checker) probes(ctx context.Context) []probe {
-	gate := newGatewayChecks(ctx, c)
-	return slices.Concat(gate.probes(), c.sinkProbes(), c.routeProbes(gate), c.storeProbes())
+func (c *checker) probes() []probe {
+	return slices.Concat(c.gatewayProbes(), c.sinkProbes(), c.routeProbes(), c.storeProbes())
 }
 
 // errSkipped: a prerequisite of the check failed.

@@ -7,33 +7,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/gateway"
 )
 
-// gatewayChecks are the checks of the gateway. They share one list of tenants.
-type gatewayChecks struct {
-	*checker
-	// tenants returns the list of tenants, requested once.
-	tenants func() ([]gateway.TenantInfo, error)
-}
-
-func newGatewayChecks(ctx context.Context, c *checker) *gatewayChecks {
-	g := &gatewayChecks{checker: c}
-	g.tenants = sync.OnceValues(func() ([]gateway.TenantInfo, error) {
-		ctx, cancel := context.WithTimeout(ctx, c.timeout)
-		defer cancel()
-		return g.list(ctx)
-	})
-	return g
-}
-
 // client returns a client that does not retry: the user is waiting for the result.
-func (g *gatewayChecks) client() (*gateway.Client, error) {
-	settings, err := g.cfg.Gateway.ClientConfig()
+func (c *checker) client() (*gateway.Client, error) {
+	settings, err := c.cfg.Gateway.ClientConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -41,8 +23,8 @@ func (g *gatewayChecks) client() (*gateway.Client, error) {
 	return gateway.New(settings)
 }
 
-func (g *gatewayChecks) list(ctx context.Context) (list []gateway.TenantInfo, err error) {
-	client, err := g.client()
+func (c *checker) list(ctx context.Context) (list []gateway.TenantInfo, err error) {
+	client, err := c.client()
 	if err != nil {
 		return nil, err
 	}
@@ -50,22 +32,22 @@ func (g *gatewayChecks) list(ctx context.Context) (list []gateway.TenantInfo, er
 	return client.ListAuthorizedTenants(ctx)
 }
 
-func (g *gatewayChecks) probes() []probe {
+func (c *checker) gatewayProbes() []probe {
 	list := []probe{
-		{"gateway", "token", g.token},
-		{"gateway", "tenants", g.listed},
+		{"gateway", "token", c.token},
+		{"gateway", "tenants", c.listed},
 	}
-	if slices.ContainsFunc(g.cfg.Routes, func(r config.Route) bool { return r.From.Gateway != "" }) {
-		list = append(list, probe{"gateway", "events", g.events})
+	if slices.ContainsFunc(c.cfg.Routes, func(r config.Route) bool { return r.From.Gateway != "" }) {
+		list = append(list, probe{"gateway", "events", c.events})
 	}
-	for i, e := range g.cfg.Endpoints {
-		list = append(list, probe{"endpoints", fmt.Sprintf("[%d] %s", i, e.ExternalID), func(context.Context) (finding, error) { return g.endpoint(e) }})
+	for i, e := range c.cfg.Endpoints {
+		list = append(list, probe{"endpoints", fmt.Sprintf("[%d] %s", i, e.ExternalID), func(context.Context) (finding, error) { return c.endpoint(e) }})
 	}
 	return list
 }
 
-func (g *gatewayChecks) token(context.Context) (finding, error) {
-	_, err := g.tenants()
+func (c *checker) token(context.Context) (finding, error) {
+	_, err := c.tenants()
 	switch {
 	case errors.Is(err, gateway.ErrToken), errors.Is(err, gateway.ErrUnauthorized), errors.Is(err, context.Canceled):
 		return finding{}, err
@@ -75,8 +57,8 @@ func (g *gatewayChecks) token(context.Context) (finding, error) {
 	return finding{detail: "the token endpoint accepts the client"}, nil
 }
 
-func (g *gatewayChecks) listed(context.Context) (finding, error) {
-	tenants, err := g.tenants()
+func (c *checker) listed(context.Context) (finding, error) {
+	tenants, err := c.tenants()
 	switch {
 	case errors.Is(err, gateway.ErrToken), errors.Is(err, gateway.ErrUnauthorized), errors.Is(err, context.DeadlineExceeded):
 		return finding{}, fmt.Errorf("%w: no token", errSkipped)
@@ -102,18 +84,18 @@ func (g *gatewayChecks) listed(context.Context) (finding, error) {
 
 // events checks that the event stream can be opened, for a moment and with a filter that
 // passes no event that needs a confirmation.
-func (g *gatewayChecks) events(ctx context.Context) (finding, error) {
-	if _, err := g.tenants(); errors.Is(err, gateway.ErrToken) || errors.Is(err, gateway.ErrUnauthorized) || errors.Is(err, gateway.ErrCertificate) {
+func (c *checker) events(ctx context.Context) (finding, error) {
+	if _, err := c.tenants(); errors.Is(err, gateway.ErrToken) || errors.Is(err, gateway.ErrUnauthorized) || errors.Is(err, gateway.ErrCertificate) {
 		return finding{}, fmt.Errorf("%w: the gateway refuses the client", errSkipped)
 	}
-	client, err := g.client()
+	client, err := c.client()
 	if err != nil {
 		return finding{}, err
 	}
 	defer func() { _ = client.Close() }()
 	opening, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	headTime := g.timeout / 5 // some services send the header only with the first event
+	headTime := c.timeout / 5 // some services send the header only with the first event
 	stream, err := client.ReceiveEvents(opening, gateway.ReceiveEventsRequest{
 		Types:        []gateway.EventType{gateway.EventAuthorizationRevoked},
 		AwaitingHead: func() { time.AfterFunc(headTime, func() { cancel(errNoHead) }) }, // a no-op once the request is done
@@ -132,8 +114,8 @@ func (g *gatewayChecks) events(ctx context.Context) (finding, error) {
 
 var errNoHead = errors.New("no header of the event stream yet")
 
-func (g *gatewayChecks) endpoint(e config.Endpoint) (finding, error) {
-	tenants, err := g.tenants()
+func (c *checker) endpoint(e config.Endpoint) (finding, error) {
+	tenants, err := c.tenants()
 	if err != nil {
 		return finding{}, fmt.Errorf("%w: no list of tenants", errSkipped)
 	}
@@ -163,20 +145,20 @@ func (g *gatewayChecks) endpoint(e config.Endpoint) (finding, error) {
 }
 
 // sender looks up the endpoint that a route sends from, and its recipients.
-func (g *gatewayChecks) sender(to config.ToGateway) (finding, error) {
-	tenants, err := g.tenants()
+func (c *checker) sender(to config.ToGateway) (finding, error) {
+	tenants, err := c.tenants()
 	switch {
 	case err != nil:
 		return finding{}, fmt.Errorf("%w: no list of tenants", errSkipped)
 	case to.EndpointID == "":
-		return g.recipients(tenants, to, "each message names its sender"), nil
+		return c.recipients(tenants, to, "each message names its sender"), nil
 	}
-	found := g.find(tenants, to.TenantID, to.EndpointID)
-	if len(found) == 0 && to.TenantID != "" && !g.creates(tenants, to.TenantID, to.EndpointID) {
-		found = g.find(tenants, "", to.EndpointID)
+	found := c.find(tenants, to.TenantID, to.EndpointID)
+	if len(found) == 0 && to.TenantID != "" && !c.creates(tenants, to.TenantID, to.EndpointID) {
+		found = c.find(tenants, "", to.EndpointID)
 	}
 	if len(found) == 0 {
-		return g.unknown(tenants, to.TenantID, to.EndpointID)
+		return c.unknown(tenants, to.TenantID, to.EndpointID)
 	}
 	sender := found[max(0, slices.IndexFunc(found, func(e gateway.TenantEndpointInfo) bool { return e.OwnedByYourApplication }))]
 	switch {
@@ -189,13 +171,13 @@ func (g *gatewayChecks) sender(to config.ToGateway) (finding, error) {
 	case !strings.ContainsAny(to.Type, "{}") && !slices.Contains(sender.Capabilities.CanSend, to.Type):
 		return finding{}, advise(fmt.Errorf("endpoint %s cannot send %s", to.EndpointID, to.Type), "add it to its capabilities, or correct to.gateway.type")
 	}
-	return g.recipients(tenants, to, sender.Name+" sends"), nil
+	return c.recipients(tenants, to, sender.Name+" sends"), nil
 }
 
 // recipients looks up the recipients of a route, of whose sender something was found.
-func (g *gatewayChecks) recipients(tenants []gateway.TenantInfo, to config.ToGateway, sender string) finding {
+func (c *checker) recipients(tenants []gateway.TenantInfo, to config.ToGateway, sender string) finding {
 	for _, id := range to.DirectRecipients {
-		if len(g.find(tenants, to.TenantID, id)) == 0 && !g.creates(tenants, to.TenantID, id) {
+		if len(c.find(tenants, to.TenantID, id)) == 0 && !c.creates(tenants, to.TenantID, id) {
 			return finding{
 				detail: fmt.Sprintf("%s; recipient %s is unknown", sender, id),
 				warn:   "a recipient that the service does not list is unreachable, and messages for an external ID wait; agrimill tenants shows the reachable ones",
@@ -206,7 +188,7 @@ func (g *gatewayChecks) recipients(tenants []gateway.TenantInfo, to config.ToGat
 }
 
 // find returns the endpoints with an ID or, as run finds them, an external ID, in one tenant or, if that is empty, in all.
-func (g *gatewayChecks) find(tenants []gateway.TenantInfo, tenant, id string) (found []gateway.TenantEndpointInfo) {
+func (c *checker) find(tenants []gateway.TenantInfo, tenant, id string) (found []gateway.TenantEndpointInfo) {
 	directory := gateway.NewDirectory(nil)
 	for _, t := range tenants {
 		if tenant != "" && !strings.EqualFold(t.ID, tenant) {
@@ -224,8 +206,8 @@ func (g *gatewayChecks) find(tenants []gateway.TenantInfo, tenant, id string) (f
 }
 
 // creates reports whether run creates an endpoint with this external ID in a tenant or, if that is empty, in any.
-func (g *gatewayChecks) creates(tenants []gateway.TenantInfo, tenant, id string) bool {
-	return slices.ContainsFunc(g.cfg.Endpoints, func(e config.Endpoint) bool {
+func (c *checker) creates(tenants []gateway.TenantInfo, tenant, id string) bool {
+	return slices.ContainsFunc(c.cfg.Endpoints, func(e config.Endpoint) bool {
 		in := cmp.Or(tenant, e.Tenant)
 		return (e.Tenant == "" || strings.EqualFold(e.Tenant, in)) && (e.ExternalID == id || slices.ContainsFunc(tenants, func(t gateway.TenantInfo) bool {
 			return (in == "" || strings.EqualFold(in, t.ID)) && config.ExternalID(e.ExternalID, t.ID) == config.ExternalID(id, t.ID)
@@ -234,22 +216,22 @@ func (g *gatewayChecks) creates(tenants []gateway.TenantInfo, tenant, id string)
 }
 
 // unknown is what is found of an endpoint that is not listed.
-func (g *gatewayChecks) unknown(tenants []gateway.TenantInfo, tenant, id string) (finding, error) {
-	if g.creates(tenants, tenant, id) {
+func (c *checker) unknown(tenants []gateway.TenantInfo, tenant, id string) (finding, error) {
+	if c.creates(tenants, tenant, id) {
 		return finding{detail: id + " will be created"}, nil
 	}
 	return finding{}, advise(fmt.Errorf("no endpoint %s", id), "agrimill tenants lists the endpoints with their IDs and external IDs; messages for an external ID wait until it exists")
 }
 
 // filtered looks up the endpoints that a filter names.
-func (g *gatewayChecks) filtered(ids []string) (finding, error) {
-	tenants, err := g.tenants()
+func (c *checker) filtered(ids []string) (finding, error) {
+	tenants, err := c.tenants()
 	if err != nil {
 		return finding{}, fmt.Errorf("%w: no list of tenants", errSkipped)
 	}
 	for _, id := range ids {
-		if len(g.find(tenants, "", id)) == 0 {
-			if _, err := g.unknown(tenants, "", id); err != nil {
+		if len(c.find(tenants, "", id)) == 0 {
+			if _, err := c.unknown(tenants, "", id); err != nil {
 				return finding{}, err
 			}
 		}

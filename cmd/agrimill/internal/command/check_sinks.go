@@ -256,7 +256,7 @@ func bucket(ctx context.Context, address string) (finding, error) {
 
 // routeProbes returns the checks of the sources of routes and of the endpoints that they
 // send from.
-func (c *checker) routeProbes(gate *gatewayChecks) []probe {
+func (c *checker) routeProbes() []probe {
 	var list []probe
 	for _, route := range c.cfg.Routes {
 		switch {
@@ -266,11 +266,11 @@ func (c *checker) routeProbes(gate *gatewayChecks) []probe {
 			list = append(list, probe{"routes", route.Name + " from", func(context.Context) (finding, error) { return c.kafkaSource(*route.From.Kafka) }})
 		}
 		if ids := route.Filter.Endpoint; len(ids) > 0 {
-			list = append(list, probe{"routes", route.Name + " filter", func(context.Context) (finding, error) { return gate.filtered(ids) }})
+			list = append(list, probe{"routes", route.Name + " filter", func(context.Context) (finding, error) { return c.filtered(ids) }})
 		}
 		if route.To.Gateway != nil {
 			list = append(list, probe{"routes", route.Name + " to", func(context.Context) (finding, error) {
-				return gate.sender(config.ToGateway{Config: c.cfg.PublisherConfig(*route.To.Gateway), Type: route.To.Gateway.Type})
+				return c.sender(config.ToGateway{Config: c.cfg.PublisherConfig(*route.To.Gateway), Type: route.To.Gateway.Type})
 			}})
 		}
 	}

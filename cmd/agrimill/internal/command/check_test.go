@@ -541,7 +541,7 @@ journal: {path: /j.db}
 admin: {address: "127.0.0.1:0"}
 tracing: {otlp_endpoint: "http://h"}
 `+stores), config.Options{Env: func(string) string { return "secret-of-the-client" }}))(t)
-		for _, probe := range (&checker{cfg: cfg, timeout: time.Second}).probes(t.Context()) {
+		for _, probe := range (&checker{cfg: cfg, timeout: time.Second}).probes() {
 			names[strings.TrimSpace(probe.part+" "+probe.name)] = true
 		}
 	}

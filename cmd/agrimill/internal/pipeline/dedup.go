@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -164,10 +165,7 @@ func keys(inward router.KeyFunc, outward map[string]bool) router.KeyFunc {
 				return router.Keys{}, err
 			}
 		}
-		id := msg.Metadata[gateway.KeyContextID]
-		if id == "" {
-			id = msg.UUID
-		}
+		id := cmp.Or(msg.Metadata[gateway.KeyContextID], msg.UUID)
 		if id == "" {
 			return named, nil
 		}

@@ -151,12 +151,3 @@ func (p *Pipeline) refreshTenants(ctx context.Context) {
 		}
 	}
 }
-
-func (p *Pipeline) isAuthorized() bool {
-	select {
-	case <-p.authorized:
-		return true
-	default:
-		return false
-	}
-}

@@ -29,7 +29,6 @@ type generation struct {
 	depth     backlog             // of the poison queue
 	oldest    atomic.Pointer[time.Time]
 	endpoints []*endpoint
-	counted   bool // its counts are in Pipeline.totals; guarded by Pipeline.mu
 }
 
 // newGeneration checks a configuration and builds its parts without connecting. kept has

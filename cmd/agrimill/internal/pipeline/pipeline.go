@@ -142,9 +142,9 @@ type signals struct {
 type state struct {
 	mu         sync.Mutex // guards what follows; never held while anything blocks
 	phase      phase
-	err        error       // of Run
-	generation *generation // the current or last one
-	totals     map[string]router.RouteHealth
+	err        error                         // of Run
+	generation *generation                   // the current or last one
+	totals     map[string]router.RouteHealth // what the routes had counted before this generation; not changed
 	loaded     configState
 }
 
@@ -172,7 +172,6 @@ func New(ctx context.Context, cfg *config.Config, options Options) (*Pipeline, e
 			looked: make(chan struct{}, 1), authorized: make(chan struct{}), failed: make(chan error, 1), reloads: make(chan *reloadRequest),
 			reloading: make(chan struct{}, 1), ended: make(chan struct{}),
 		},
-		state: state{totals: map[string]router.RouteHealth{}},
 	}
 	p.logger = slog.New(namingHandler{options.Logger.Handler(), p})
 	p.endpoints.logger = p.logger.With("part", "endpoints")

@@ -139,8 +139,16 @@ func (p *Pipeline) replace(beside context.Context, old *generation, request *rel
 			s.open(beside)
 		}
 	}
+	totals := map[string]router.RouteHealth{}
+	for _, h := range p.Health() {
+		if slices.ContainsFunc(next.routes, func(r admin.Route) bool { return r.Name == h.Name }) {
+			totals[h.Name] = h
+		} else {
+			p.observer.Forget(h.Name) // one that comes back counts anew
+		}
+	}
 	p.mu.Lock()
-	p.generation = next
+	p.generation, p.totals = next, totals
 	p.mu.Unlock()
 	// The quarantine may still be writing to a sink that goes away; it retries with the
 	// current one.
@@ -156,25 +164,11 @@ func (p *Pipeline) replace(beside context.Context, old *generation, request *rel
 			p.sinkMetrics.Forget(name)
 		}
 	}
-	p.forgetRoutes(old, next)
 	if !reflect.DeepEqual(old.config.Endpoints, next.config.Endpoints) {
 		p.endpoints.start(beside, next.endpoints)
 	}
 	p.reloaded(next.config)
 	request.taken <- router.RedactError(unfinished(err), nil)
-}
-
-// forgetRoutes forgets the counts of the routes that old had and next does not have: one that comes back counts anew.
-func (p *Pipeline) forgetRoutes(old, next *generation) {
-	for _, r := range old.routes {
-		if slices.ContainsFunc(next.routes, func(other admin.Route) bool { return other.Name == r.Name }) {
-			continue
-		}
-		p.observer.Forget(r.Name)
-		p.mu.Lock()
-		delete(p.totals, r.Name)
-		p.mu.Unlock()
-	}
 }
 
 // unfinished extracts what err, that of a router's Run, says about unfinished work. A route

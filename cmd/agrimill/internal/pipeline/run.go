@@ -47,8 +47,8 @@ func (p *Pipeline) Run(ctx context.Context) error {
 	p.background.Wait()
 	p.endpoints.running.Wait()
 	err = errors.Join(err, p.release(p.now(), drained.until))
-	if drained.stopped {
-		err = p.unfinished(drained, err)
+	if drained.open != nil {
+		err = p.unfinished(drained.open, err)
 	}
 	p.mu.Lock()
 	p.phase, p.err = phaseStopped, err
@@ -58,44 +58,37 @@ func (p *Pipeline) Run(ctx context.Context) error {
 }
 
 type drained struct {
-	until    time.Time // when the subscriber has to be closed
-	stopped  bool      // because the context ended, and for no other reason
-	open     int       // messages of the gateway that were not handled
-	returned int       // messages that routes from brokers have not finished
+	until time.Time        // when the subscriber has to be closed
+	open  *UnfinishedError // of what was stopped because the context ended, and for no other reason: what the routes left
 }
 
-// unfinished returns what a stopped pipeline left open; nil if nothing was and there is no
-// error.
-func (p *Pipeline) unfinished(d drained, err error) error {
+// unfinished completes what was left open, once everything is closed; nil if nothing was and there is no error.
+func (p *Pipeline) unfinished(open *UnfinishedError, err error) error {
 	stats := p.subscriber.Stats()
-	open := UnfinishedError{
-		Open: d.open, SetAside: stats.SetAsideNow, Held: stats.HeldNow, Unconfirmed: stats.HeldConfirmations + stats.UnsyncedConfirmations,
-		Returned: d.returned, Err: err,
-	}
-	var unconfirmed *subscriber.UnconfirmedError
-	if errors.As(err, &unconfirmed) {
+	open.SetAside, open.Held, open.Unconfirmed, open.Err = stats.SetAsideNow, stats.HeldNow, stats.HeldConfirmations+stats.UnsyncedConfirmations, err
+	if unconfirmed, ok := errors.AsType[*subscriber.UnconfirmedError](err); ok {
 		open.Unconfirmed += unconfirmed.Count
 	}
-	if open == (UnfinishedError{}) {
+	if *open == (UnfinishedError{}) {
 		return nil
 	}
-	return &open
+	return open
 }
 
 // opened returns what is left open of what was before the stop: stats are those of before, and
 // returned is what routes from brokers had returned. The routes of g have ended.
-func (p *Pipeline) opened(g *generation, stats subscriber.Stats, returned int) drained {
+func (p *Pipeline) opened(g *generation, stats subscriber.Stats, returned int) *UnfinishedError {
 	now := p.subscriber.Stats()
-	d := drained{
-		returned: g.returned() - returned,
-		open:     stats.Left + int(now.Abandoned-stats.Abandoned) + now.InFlight + now.Stalled,
+	open := &UnfinishedError{
+		Returned: g.returned() - returned,
+		Open:     stats.Left + int(now.Abandoned-stats.Abandoned) + now.InFlight + now.Stalled,
 	}
 	for i, h := range g.router.Health() {
 		if g.routes[i].Direction != admin.FromGateway {
-			d.returned += h.InFlight
+			open.Returned += h.InFlight
 		}
 	}
-	return d
+	return open
 }
 
 func (g *generation) returned() (n int) {
@@ -145,7 +138,6 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 		until := time.Now().Add(budget.router + budget.subscriber)
 		stop()
 		err := <-result
-		p.addTotals(g)
 		switch {
 		case request != nil:
 			p.replace(beside, g, request, err)
@@ -154,37 +146,24 @@ func (p *Pipeline) runGenerations(ctx, beside context.Context) (drained, error) 
 			return drained{until: until}, errors.Join(failure, err)
 		default:
 			close(p.ended)
-			d := p.opened(g, stats, returned)
-			d.until, d.stopped = until, stopped
+			d := drained{until: until}
+			if stopped {
+				d.open = p.opened(g, stats, returned)
+			}
 			return d, err
 		}
 	}
 }
 
-// addTotals saves the counts of a router's routes, so that they continue with the next one.
-func (p *Pipeline) addTotals(g *generation) {
-	health := g.router.Health()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, h := range health {
-		p.totals[h.Name] = sum(h, p.totals[h.Name])
-	}
-	g.counted = true
-}
-
 // Health returns the state of every route. Counts are since the start of the pipeline,
 // across reloads; those of a route that was gone are since it came back.
 func (p *Pipeline) Health() []router.RouteHealth {
-	g := p.now()
-	health := g.router.Health()
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	g, totals := p.generation, p.totals
+	p.mu.Unlock()
+	health := g.router.Health()
 	for i, h := range health {
-		if g.counted {
-			health[i] = sum(router.RouteHealth{Name: h.Name, State: h.State, Since: h.Since}, p.totals[h.Name])
-			continue
-		}
-		health[i] = sum(h, p.totals[h.Name])
+		health[i] = sum(h, totals[h.Name])
 	}
 	return health
 }

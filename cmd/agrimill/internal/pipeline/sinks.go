@@ -59,15 +59,28 @@ type opener func(context.Context) (sinks.Sink, func() error, error)
 // newSink checks the configuration of a sink without connecting.
 func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	s := &sink{name: name, kind: cfg.Kind(), config: cfg, Topics: cfg.Topics()}
-	logger := p.logger.With("sink", name)
+	s.logger = p.logger.With("sink", name)
+	library := p.libraryLogger(s.logger)
 	var open opener
 	var err error
 	switch {
 	case cfg.NATS != nil:
-		open, err = p.natsOpener(name, *cfg.NATS, p.libraryLogger(logger))
 		s.target = config.Hosts(cfg.NATS.URL)
+		var config nats.Config
+		config, err = cfg.NATS.SinkConfig(name)
+		config.RetryOnFailedConnect = true
+		config.Lost = func(first, last uint64) {
+			p.lost(name, journal.Location{Stream: config.WithDefaults().Stream, Sequence: first}, last)
+		}
+		open = func(context.Context) (sinks.Sink, func() error, error) { return closing(nats.New(config, library)) }
 	case cfg.Kafka != nil:
-		open, err = p.kafkaOpener(name, *cfg.Kafka, p.libraryLogger(logger))
+		var config kafka.Config
+		config, err = cfg.Kafka.SinkConfig(name)
+		config.RetryOnFailedConnect = true
+		config.Lost = func(topic string, partition int32, first, last int64) {
+			p.lost(name, journal.Location{Topic: topic, Partition: partition, Offset: first}, uint64(last))
+		}
+		open = func(context.Context) (sinks.Sink, func() error, error) { return closing(kafka.New(config, library)) }
 		s.target = strings.Join(cfg.Kafka.Brokers, ",")
 	case cfg.Blob != nil:
 		open = p.blobOpener(*cfg.Blob)
@@ -80,28 +93,9 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sink %s: %w", name, err)
 	}
-	s.Later = opening.NewLater(open, p.libraryLogger(logger))
-	s.logger = logger
+	s.Later = opening.NewLater(open, library)
 	s.watched = p.tracing.Sink(s.kind, p.sinkMetrics.Wrap(name, s))
 	return s, nil
-}
-
-func (p *Pipeline) natsOpener(name string, cfg config.NATS, logger watermill.LoggerAdapter) (opener, error) {
-	config, err := cfg.SinkConfig(name)
-	config.RetryOnFailedConnect = true
-	config.Lost = func(first, last uint64) {
-		p.lost(name, journal.Location{Stream: config.WithDefaults().Stream, Sequence: first}, last)
-	}
-	return func(context.Context) (sinks.Sink, func() error, error) { return closing(nats.New(config, logger)) }, err
-}
-
-func (p *Pipeline) kafkaOpener(name string, cfg config.Kafka, logger watermill.LoggerAdapter) (opener, error) {
-	config, err := cfg.SinkConfig(name)
-	config.RetryOnFailedConnect = true
-	config.Lost = func(topic string, partition int32, first, last int64) {
-		p.lost(name, journal.Location{Topic: topic, Partition: partition, Offset: first}, uint64(last))
-	}
-	return func(context.Context) (sinks.Sink, func() error, error) { return closing(kafka.New(config, logger)) }, err
 }
 
 // lost has the journal list what a sink had stored from a place on.
@@ -288,16 +282,6 @@ func (s *sink) Survives(began, acked time.Time) (bool, error) {
 		return syncing.Survives(began, acked)
 	}
 	return false, nil
-}
-
-// tried reports whether opening it has been tried: until then its state is not known.
-func (s *sink) tried() bool {
-	select {
-	case <-s.Tried():
-		return true
-	default:
-		return false
-	}
 }
 
 // Close does nothing: routers close what they publish to, and the sink outlives them.

@@ -80,7 +80,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	for _, sink := range g.sinks {
 		status := sink.status()
 		i := slices.IndexFunc(s.Checks, func(c admin.Check) bool { return c.Name == "sink "+sink.name })
-		if i >= 0 && sink.tried() {
+		if i >= 0 && wakeup.Raised(sink.Tried()) { // until then its state is not known
 			status.Up, status.Error, status.CheckedAt = s.Checks[i].OK, s.Checks[i].Message, s.CheckedAt
 		}
 		s.Sinks = append(s.Sinks, status)
@@ -219,7 +219,7 @@ func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check 
 	c := admin.Check{Name: "gateway"}
 	stream := p.subscriber.Stats().Stream
 	switch {
-	case (!g.receives() || p.standsBy()) && !p.isAuthorized():
+	case (!g.receives() || p.standsBy()) && !wakeup.Raised(p.authorized):
 		c.Message = "has not responded yet"
 	case !g.receives():
 		c.OK, c.Message = true, "no route receives from it"
@@ -248,7 +248,7 @@ func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check 
 // Tenants implements [admin.Source]. It returns those in the directory, which the event
 // stream keeps up to date, and requests a refresh for the next call.
 func (p *Pipeline) Tenants(context.Context) ([]admin.Tenant, error) {
-	if !p.isAuthorized() {
+	if !wakeup.Raised(p.authorized) {
 		return nil, errors.New("the gateway has not responded yet")
 	}
 	wakeup.Token(p.looked)
@@ -291,12 +291,7 @@ func (p *Pipeline) Devices() *farm.Devices { return p.devices.known }
 
 // PoisonStore implements [admin.Source]. The queue can be read if it is in NATS or Kafka, once that
 // has been reached.
-func (p *Pipeline) PoisonStore() router.PoisonStore {
-	if queue := p.now().poisonStore(); queue != nil {
-		return queue
-	}
-	return nil
-}
+func (p *Pipeline) PoisonStore() router.PoisonStore { return p.now().poisonStore() }
 
 // CountPoisoned implements [admin.Source].
 func (p *Pipeline) CountPoisoned(ctx context.Context) {

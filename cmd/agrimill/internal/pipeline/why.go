@@ -5,6 +5,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/why"
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
 )
@@ -75,7 +76,7 @@ func whyStream(g admin.Gateway) why.Link {
 // Why implements [admin.Source]. The tenants are those of [Pipeline.Tenants].
 func (p *Pipeline) Why(q why.Question) why.Answer {
 	facts := p.whyFacts(p.now().config, p.Snapshot())
-	if p.isAuthorized() {
+	if wakeup.Raised(p.authorized) {
 		facts.Tenants = p.directory.Tenants()
 	} else {
 		facts.TenantsErr = "it has not responded yet"

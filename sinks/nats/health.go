@@ -111,8 +111,13 @@ func (s *Sink) tellDurability(have jetstream.StreamConfig) {
 	level, note := durability(have, s.config)
 	before := s.run.durability
 	s.run.durability = note
-	if level < sinks.DurabilitySynced && note != before {
-		warnlog.Warn(s.logger, "durability "+level.String()+": "+note, watermill.LogFields{"stream": have.Name})
+	fields := watermill.LogFields{"stream": have.Name}
+	switch {
+	case level >= sinks.DurabilitySynced || note == before:
+	case level == sinks.DurabilityNone:
+		warnlog.Warn(s.logger, "durability none: "+note, fields)
+	default:
+		warnlog.Warn(s.logger, "durability "+level.String()+": "+note, fields)
 	}
 }
 

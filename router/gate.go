@@ -124,7 +124,6 @@ func (g *gates) at(topics []string, publishes, failed bool) *gate {
 	now := time.Now()
 	g.sweep(now)
 	if g.all != nil && (failed || publishes && !g.all.early) {
-		g.all.used = now
 		return g.all
 	}
 	if g.all != nil && !g.all.early {
@@ -143,14 +142,15 @@ func (g *gates) at(topics []string, publishes, failed bool) *gate {
 type waited int
 
 const (
-	waitEnded waited = iota // ctx has ended, or the gates were stopped
-	waitOver                // the gate is open
-	waitProbe               // the caller has the turn
-	waitUp                  // up was closed
+	waitEnded   waited = iota // ctx has ended, or the gates were stopped
+	waitOver                  // the gate is open
+	waitProbe                 // the caller has the turn
+	waitYielded               // yield was closed, or became ready
 )
 
-// wait waits at o until the caller may probe, or need not wait any longer, or until up is closed.
-func (g *gates) wait(ctx context.Context, o *gate, again bool, up <-chan struct{}) (*turn, waited) {
+// wait waits at o until the caller may probe, or need not wait any longer, or until yield
+// is ready.
+func (g *gates) wait(ctx context.Context, o *gate, again bool, yield <-chan struct{}) (*turn, waited) {
 	g.waiting.Add(1)
 	defer g.waiting.Add(-1)
 	l := o.lane(again)
@@ -174,8 +174,8 @@ wait:
 		case <-o.over:
 			result = waitOver
 			break wait
-		case <-up:
-			result = waitUp
+		case <-yield:
+			result = waitYielded
 			break wait
 		case <-ctx.Done():
 			break wait

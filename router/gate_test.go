@@ -164,22 +164,22 @@ func TestGatesAreBounded(t *testing.T) {
 	})
 }
 
-// Waits end with the context, with the gates, and when something passes.
+// Waits end with the context, with the gates, and when the caller is to yield.
 func TestGateWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := make(chan struct{})
 		g := newGates(stop)
 		g.refuse(nil, "t")
 		ctx, cancel := context.WithCancel(t.Context())
-		up := make(chan struct{})
+		yield := make(chan struct{})
 		results := make(chan waited, 6)
 		for range 2 { // one of them has the turn
 			for _, a := range []struct {
-				ctx context.Context
-				up  <-chan struct{}
-			}{{ctx, nil}, {t.Context(), up}, {t.Context(), nil}} {
+				ctx   context.Context
+				yield <-chan struct{}
+			}{{ctx, nil}, {t.Context(), yield}, {t.Context(), nil}} {
 				go func() {
-					_, result := g.wait(a.ctx, g.all, true, a.up)
+					_, result := g.wait(a.ctx, g.all, true, a.yield)
 					results <- result
 				}()
 			}
@@ -188,7 +188,7 @@ func TestGateWaitEnds(t *testing.T) {
 		for _, step := range []struct {
 			end  func()
 			want waited
-		}{{cancel, waitEnded}, {func() { close(up) }, waitUp}, {func() { close(stop) }, waitEnded}} {
+		}{{cancel, waitEnded}, {func() { close(yield) }, waitYielded}, {func() { close(stop) }, waitEnded}} {
 			step.end()
 			for range 2 {
 				if got := <-results; got != step.want {

@@ -66,7 +66,7 @@ func TestWhatWasMadeIsKeptUntilItIsStored(t *testing.T) {
 		"in place":                          {lost: 3, want: 2},
 		"put off":                           {lost: 5, patient: true, want: 2},
 		"put off, large, but not so large":  {lost: 5, size: 60 << 10, patient: true, want: 2},
-		"put off, and too large to be kept": {lost: 5, size: 80 << 10, patient: true, want: 6}, // each delivery with its clock
+		"put off, and too large to be kept": {lost: 5, size: 80 << 10, patient: true, want: 7}, // each with its clock
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -188,7 +188,7 @@ func passSomething(from *source) (stop func()) {
 		defer close(done)
 		for i := 2; ; i++ {
 			select {
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(50 * time.Millisecond):
 			case <-passing:
 				return
 			}

@@ -100,26 +100,26 @@ func (t *retrying) enter(d *delivery) error {
 		if o == nil {
 			return nil
 		}
-		nack := msgctx.NackOf(t.ctx)
-		var up <-chan struct{} // closed when something passes again: then it waits elsewhere
-		if nack != nil && !t.ended() {
-			if up = t.gates.stuck(t.putOff); up == nil && !nack.Behind {
-				if t.turn = t.gates.try(o, t.again); t.turn != nil {
-					return nil
-				}
-			}
-			if up == nil || nack.Behind {
-				return t.postpone(d, errTopicWaits, t.gates.comeBack(o, t.again))
-			}
+		if t.behind() && !t.ended() {
+			return t.postpone(d, errTopicWaits, t.gates.comeBack(o, t.again))
 		}
-		turn, result := t.gates.wait(t.ctx, o, t.again, up)
+		yield, stop := t.yield()
+		turn, result := t.gates.wait(t.ctx, o, t.again, yield)
+		stop()
 		switch result {
 		case waitProbe:
 			t.turn = turn
 			return nil
 		case waitOver:
 			t.freed = t.again
-		case waitEnded:
+		case waitYielded:
+			switch {
+			case t.mayPutOff():
+				return t.postpone(d, errTopicWaits, t.gates.comeBack(o, t.again))
+			case t.ended():
+				return t.interrupted(nil)
+			}
+		default:
 			return t.interrupted(nil)
 		}
 	}
@@ -169,6 +169,22 @@ func (t *retrying) begin(topic string) {
 	if t != nil {
 		t.sending, t.seenTopic = topic, t.gates.counter(topic).Load()
 	}
+}
+
+// yield returns a channel that is ready when the message is to wait elsewhere, if it can.
+func (t *retrying) yield() (ready <-chan struct{}, stop func()) {
+	if msgctx.NackOf(t.ctx) == nil {
+		return nil, func() {}
+	}
+	if up := t.gates.stuck(t.putOff); up != nil {
+		return up, func() {}
+	}
+	patience := waitInPlace
+	if t.putOff { // it has waited
+		patience = 0
+	}
+	limit, stop := context.WithTimeout(context.Background(), patience)
+	return limit.Done(), stop
 }
 
 // mayPutOff reports whether the message may wait with its subscriber: that is for as long as

@@ -10,6 +10,9 @@ import (
 var (
 	// ErrClosed: Subscribe was called on a closed subscriber.
 	ErrClosed = final.New("subscriber: closed")
+	// ErrUnconfirmed: Close could not send every confirmation. The messages were handled and will be redelivered. The
+	// error is an [*UnconfirmedError].
+	ErrUnconfirmed = errors.New("subscriber: confirmations not sent")
 	// ErrStreamRefused: the service has refused the event stream for
 	// Config.StreamRefusedFor, so all subscriptions have ended. The error wraps the latest answer,
 	// gateway.ErrBadRequest or gateway.ErrForbidden.
@@ -23,7 +26,7 @@ var (
 )
 
 // UnconfirmedError reports how many acked messages could not be confirmed before
-// Close gave up. They will be redelivered.
+// Close gave up. It matches [ErrUnconfirmed].
 type UnconfirmedError struct {
 	// Count is the number of messages.
 	Count int
@@ -33,3 +36,6 @@ type UnconfirmedError struct {
 func (e *UnconfirmedError) Error() string {
 	return fmt.Sprintf("subscriber: %d acked messages could not be confirmed before the close timeout; they will be redelivered", e.Count)
 }
+
+// Is matches [ErrUnconfirmed].
+func (e *UnconfirmedError) Is(target error) bool { return target == ErrUnconfirmed }

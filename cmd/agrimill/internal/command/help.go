@@ -29,6 +29,35 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
+// usageTemplate is cobra's, with a single usage line and flags that fit a terminal.
+const usageTemplate = `Usage:
+  {{.UseLine}}
+{{- if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}
+{{- if .HasAvailableSubCommands}}{{$commands := .Commands}}
+{{- range $group := .Groups}}
+
+{{.Title}}{{range $commands}}{{if and (eq .GroupID $group.ID) (or .IsAvailableCommand (eq .Name "help"))}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{- if not .AllChildCommandsHaveGroup}}
+
+Commands:{{range $commands}}{{if and (eq .GroupID "") .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}
+{{- if .HasAvailableLocalFlags}}
+
+Flags:
+{{.LocalFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}{{end}}
+{{- if .HasAvailableInheritedFlags}}
+
+Global flags:
+{{.InheritedFlags.FlagUsagesWrapped 100 | trimTrailingWhitespaces}}{{end}}
+{{- if .HasAvailableSubCommands}}
+
+"{{.CommandPath}} COMMAND --help" shows the help of a command.{{end}}
+`
+
 // completionHelp documents where the scripts go.
 const completionHelp = `Writes a completion script for commands, flags and their values, such as the routes and
 tenants of a running agrimill. Put the file where the

@@ -35,11 +35,7 @@ configuration. The help of run, demo and status names more.`,
 	root.SetIn(p.stdin)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stderr)
-	// With a single usage line, and flags that fit a terminal.
-	root.SetUsageTemplate(strings.NewReplacer("{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "",
-		"Available Commands:", "Commands:", ".FlagUsages ", ".FlagUsagesWrapped 100 ",
-		`Use "{{.CommandPath}} [command] --help" for more information about a command.`, `"{{.CommandPath}} COMMAND --help" shows the help of a command.`,
-	).Replace(root.UsageTemplate()))
+	root.SetUsageTemplate(usageTemplate)
 	root.SetFlagErrorFunc(flagError)
 	root.Version = readVersion(p.build).String()
 	root.SetVersionTemplate("{{.Version}}\n")

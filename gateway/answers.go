@@ -40,7 +40,7 @@ type IntermediaryAnswer struct {
 	ContentType string `json:"content_type,omitempty"`
 }
 
-// Intermediaries reports whether an intermediary answers instead of the service.
+// Intermediaries reports whether an intermediary answers instead of the service. It never blocks for long.
 func (c *Client) Intermediaries() IntermediaryState { return c.answers.state(time.Now()) }
 
 // answers records, by operation, what the client needs to judge the next answer.
@@ -61,7 +61,7 @@ type operationAnswers struct {
 type CallState struct {
 	// At is when the attempt ended; zero before the first one.
 	At time.Time
-	// Err is nil if the service did what was requested, or explained with a 4xx other than 401 why not.
+	// Err is nil if the service did what was requested, or explained with a 4xx of its own, other than 401, why not.
 	Err error
 }
 

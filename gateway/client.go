@@ -82,7 +82,7 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-// Config returns the effective configuration without client secret and token source.
+// Config returns the effective configuration, with defaults filled in, but without client secret and token source.
 func (c *Client) Config() Config {
 	cfg := c.cfg
 	cfg.Scopes = append([]string(nil), cfg.Scopes...)
@@ -95,7 +95,7 @@ func (c *Client) String() string { return "gateway.Client(" + c.base + ")" }
 // GoString is String: %#v prints no credentials either.
 func (c *Client) GoString() string { return c.String() }
 
-// RateLimit returns the state of the limiter that reacts to status 429.
+// RateLimit returns the state of the limiter that reacts to status 429. It never blocks for long.
 func (c *Client) RateLimit() RateLimitState { return c.limiter.state() }
 
 // Close cancels a token request in flight and closes idle connections. Later calls fail with [ErrClosed]; those in

@@ -120,7 +120,8 @@ type Config struct {
 	// itself does not count. Default 2 minutes, off with [Off].
 	StreamIdleTimeout time.Duration `yaml:"stream_idle_timeout" off:"true"`
 	// StreamConnectTimeout bounds the time until the request for a stream has been written, or until its response head
-	// with a RoundTripper that does not report to package net/http/httptrace. Default 30 seconds, off with [Off].
+	// with a RoundTripper that does not report to package net/http/httptrace: that may come as late as the first event.
+	// Default 30 seconds, off with [Off].
 	StreamConnectTimeout time.Duration `yaml:"-"`
 	// MaxEventSize is the largest event, in bytes; larger ones are reported. Default 16 MiB.
 	MaxEventSize int `yaml:"max_event_size" unit:"bytes"`
@@ -131,8 +132,8 @@ type Config struct {
 	// MaxResponseSize is the largest JSON response, in bytes. Default 64 MiB.
 	MaxResponseSize int64 `yaml:"-"`
 
-	// RequestTimeout bounds one attempt of a call, without the time for its body (see MinTransferRate). Default
-	// 30 seconds, off with [Off].
+	// RequestTimeout bounds one attempt of a call, without the time for its body (see MinTransferRate); the context
+	// bounds the call as a whole. Default 30 seconds, off with [Off].
 	RequestTimeout time.Duration `yaml:"-"`
 	// MinTransferRate is the slowest accepted upload, in bytes per second. It extends
 	// RequestTimeout: an attempt with a body of n bytes may take n/MinTransferRate
@@ -157,15 +158,17 @@ type Config struct {
 	// TLS is cloned and used for every connection. Nil means the system's
 	// root certificates. InsecureSkipVerify is rejected.
 	TLS *tls.Config `yaml:"-"`
-	// Transport replaces the network for every request. Nil means separate, pooled transports for token, calls, stream
-	// and payloads. With a Transport, TLS and PingInterval are ignored, and the address rule for payload redirects only
-	// covers literal addresses. The response of a RoundTripper that follows redirects is rejected ([ErrRedirect]).
+	// Transport replaces the network for every request. Nil means separate, pooled transports for token, calls,
+	// stream and payloads. With a Transport, TLS and PingInterval are ignored, and the address rule for payload
+	// redirects only covers literal addresses, as the client does not dial. The response of a RoundTripper that
+	// follows redirects is rejected ([ErrRedirect]).
 	Transport http.RoundTripper `yaml:"-"`
 	// Transports replaces Transport for one kind of traffic.
 	Transports Transports `yaml:"-"`
-	// PingInterval is how long an HTTP/2 connection may be silent before it is pinged. If no answer arrives for the same
-	// time, the connection is closed, along with every call on it, and replaced. Default 10 seconds, or the shortest of
-	// the timeouts here if that is shorter; off with [Off].
+	// PingInterval is how long an HTTP/2 connection may be silent before it is pinged. If no answer arrives for the
+	// same time, the connection is closed, along with everything open on it, and replaced: calls to a host share one,
+	// and every attempt would go to one that died silently. Default 10 seconds, or the shortest of the timeouts here
+	// if that is shorter; off with [Off].
 	PingInterval time.Duration `yaml:"-"`
 	// MaxIdleConnsPerHost is the size of the connection pool for calls. Default 256.
 	MaxIdleConnsPerHost int `yaml:"-"`
@@ -181,11 +184,12 @@ type Config struct {
 type Transports struct {
 	// Calls carries calls to the service, with the access token.
 	Calls http.RoundTripper
-	// Stream carries the event stream. It must neither buffer the response nor limit its duration.
+	// Stream carries the event stream, with the access token. It must neither buffer the response nor limit its
+	// duration.
 	Stream http.RoundTripper
 	// Payloads carries downloads of payload URIs, which never include the token.
 	Payloads http.RoundTripper
-	// Token carries token requests, without a [Config.TokenSource].
+	// Token carries token requests, with the client credentials. It is not used with a [Config.TokenSource].
 	Token http.RoundTripper
 }
 
@@ -242,7 +246,7 @@ func (c *Config) pingInterval() time.Duration {
 // and the constructors. It matches [ErrInvalid].
 var ErrConfig error = &subSentinel{"gateway: invalid configuration", ErrInvalid}
 
-// Validate reports every field with an invalid value; the error matches [ErrConfig].
+// Validate reports every field with an invalid value; the error matches [ErrConfig]. Zero values stand for the defaults.
 func (c Config) Validate() error {
 	c = c.WithDefaults()
 	e := validate.Errors{Cause: validationCause}

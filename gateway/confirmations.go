@@ -9,8 +9,8 @@ import (
 const opConfirm = "confirm messages"
 
 // ConfirmMessages confirms at least one message of one tenant (specification, "POST /confirmations"). It returns nil
-// once the service has answered 202: the feed follows eventually, so a confirmed message may be delivered once more.
-// Confirming twice is harmless.
+// once the service has answered 202: they are saved, but the feed follows eventually, so a confirmed message may be
+// delivered once more. Confirming twice is harmless, so a call whose response is lost is retried.
 //
 // A single invalid pair may make the service refuse the whole call with [ErrBadRequest], without saying which one it is.
 func (c *Client) ConfirmMessages(ctx context.Context, tenantID string, confirmations []MessageConfirmation) error {

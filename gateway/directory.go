@@ -63,10 +63,11 @@ func NewDirectory(lister TenantLister) *Directory {
 }
 
 // Sync replaces the contents with the result of GET /tenants. Call it at start and after every reconnect of the event
-// stream, once the stream is open. On error nothing changes. It blocks for the call, and while another Sync is in
-// progress. If one that began later has succeeded meanwhile, it makes no call.
+// stream, which may have missed events, once it is open. On error nothing changes. It blocks for the call, and while
+// another Sync is in progress. If one that began later has succeeded meanwhile, it makes no call.
 //
-// Events that arrive during the call are applied immediately, and again on top of its result, which may be older.
+// Events that arrive during the call are applied immediately, and again on top of its result, which may be older. If one
+// of them is older than the result, those that follow it correct that.
 func (d *Directory) Sync(ctx context.Context) error {
 	called := time.Now()
 	select {
@@ -116,10 +117,11 @@ func (d *Directory) Sync(ctx context.Context) error {
 
 // HandleEvent applies an event. It never blocks for long and accepts every event of a stream, in stream order.
 //
-//   - ENDPOINTS_LIST_CHANGED replaces the list of the tenant. A non-empty list also makes the tenant known. If Endpoints
-//     is nil, the list is stale and will be fetched.
+//   - ENDPOINTS_LIST_CHANGED replaces the list of the tenant. A non-empty list also makes the tenant known, as it takes
+//     an authorization to see one. If Endpoints is nil, the list is stale and will be fetched.
 //   - AUTHORIZATION_ADDED adds the scope and replaces the list.
-//   - AUTHORIZATION_REVOKED removes the scope. Removing the last scope also removes the tenant and everything in it.
+//   - AUTHORIZATION_REVOKED removes the scope. Removing the last scope also removes the tenant and everything in it;
+//     otherwise the ENDPOINT_DELETED events that follow say which endpoints are gone.
 //   - ENDPOINT_DELETED removes the endpoint, and the routes to and from it.
 func (d *Directory) HandleEvent(event Event) {
 	// The event belongs to the caller, so keep copies.
@@ -294,7 +296,8 @@ func (d *Directory) Scopes(tenantID string) []string {
 	return slices.Sorted(maps.Keys(t.scopes))
 }
 
-// Mine returns the application's own endpoints in a tenant, or in all, by tenant, if tenantID is empty.
+// Mine returns the application's own endpoints in a tenant as listed by the service, or in all, by tenant,
+// if tenantID is empty.
 func (d *Directory) Mine(tenantID string) []TenantEndpointInfo {
 	d.mu.RLock()
 	defer d.mu.RUnlock()

@@ -40,9 +40,10 @@ func (d *Directory) markStale(tenantID string) {
 	wakeup.Token(d.wake)
 }
 
-// KeepFresh fetches the endpoints of each tenant whose list an ENDPOINTS_LIST_CHANGED left out, several at a time, and
-// retries with increasing backoff; until then, the tenant keeps what was known. It blocks until ctx ends and may run more
-// than once at a time. A Subscriber whose Config.Tenants is the Directory runs it as long as its stream is needed.
+// KeepFresh fetches the endpoints of each tenant whose list an ENDPOINTS_LIST_CHANGED left out, several at a time,
+// and retries with increasing backoff; until then, the tenant keeps what was known, and the others do not wait. It
+// blocks until ctx ends and may run more than once at a time. A Subscriber whose Config.Tenants is the Directory runs
+// it as long as its stream is needed.
 //
 // Failed, if not nil, is called after each failed attempt, possibly concurrently and without a lock held.
 func (d *Directory) KeepFresh(ctx context.Context, failed func(tenantID string, err error)) {

@@ -32,11 +32,13 @@ var (
 	ErrTooLarge = errors.New("too large")
 	// ErrRateLimited: status 429 outlasted the retries; try again later.
 	ErrRateLimited = errors.New("rate limited")
-	// ErrUnavailable: the peer, or the token endpoint, is down: 5xx, 408, network, TLS.
+	// ErrUnavailable: the peer, or the token endpoint, is down: 5xx, 408, network, TLS. Nothing is wrong with the
+	// request.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrIntermediary: an intermediary (an ingress, a proxy, a captive portal) answered instead of the service: a web page,
-	// a 4xx without an ErrorResponse, or one that the specification does not list for the operation. It always matches
-	// [ErrUnavailable] too. [Client.Intermediaries] reports since when.
+	// ErrIntermediary: an intermediary (an ingress, a proxy, a captive portal) answered instead of the service: a web
+	// page with any status, a 4xx without an ErrorResponse, or one that the specification does not list for the
+	// operation. It says nothing about the request, and always matches [ErrUnavailable] too. [Client.Intermediaries]
+	// reports since when.
 	ErrIntermediary = errors.New("not answered by the service")
 	// ErrToken: no access token is available. It also matches [ErrUnavailable] if the token endpoint is down or its answer
 	// is invalid, [ErrUnauthorized] if it refused, and [ErrRateLimited] if it limits the rate of requests.
@@ -89,7 +91,7 @@ type Error struct {
 	StatusCode int
 	// Message is the `message` of the service's ErrorResponse, truncated, or empty. It is not for end users.
 	Message string
-	// ContentType is the media type of the response, in lower case and without parameters.
+	// ContentType is the media type of the response, in lower case and without parameters, or empty.
 	ContentType string
 	// ErrorResponse reports whether the response was an ErrorResponse of the specification.
 	ErrorResponse bool

@@ -67,6 +67,7 @@ type EndpointDeleted struct {
 type EndpointsListChanged struct {
 	TenantID string
 	// Endpoints is nil if the event had null in its place: then the list has to be fetched ([Directory] does that).
+	// An empty list is not nil.
 	Endpoints []TenantEndpointInfo
 	// Unreadable is as in [TenantInfo].
 	Unreadable []*EntryError `json:"-"`

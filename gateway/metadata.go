@@ -43,7 +43,7 @@ const (
 
 // Metadata keys of a message whose payload is not in the message itself.
 const (
-	// KeyPayloadMode is absent, [PayloadModeClaimCheck] or [PayloadModeLazy].
+	// KeyPayloadMode is absent if the payload is in the message, else [PayloadModeClaimCheck] or [PayloadModeLazy].
 	KeyPayloadMode = "x-router-payload-mode"
 	// KeyPayloadReference is the claim-check reference of the payload.
 	KeyPayloadReference = "x-router-payload-reference"

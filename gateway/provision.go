@@ -290,9 +290,9 @@ func (p *Provisioner) HandleEvent(event Event) {
 	}
 }
 
-// Run lists the authorized tenants and provisions the endpoint in each, performs the work required by events, and retries
-// what has failed for now. It blocks until ctx ends, waits for the calls in progress, and returns nil. Only one Run may be
-// active at a time.
+// Run lists the authorized tenants and provisions the endpoint in each, performs the work required by events, and
+// retries what has failed for now. It blocks until ctx ends, waits for the calls in progress, which end with it, and
+// returns nil. Only one Run may be active at a time.
 func (p *Provisioner) Run(ctx context.Context) error {
 	p.Refresh()
 	runDue(ctx, p.cfg.Concurrency, p.wake, func(now time.Time) (func(), time.Duration) { return p.next(ctx, now) })

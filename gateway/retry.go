@@ -63,8 +63,8 @@ func (c RetryConfig) retries() int {
 	return c.MaxAttempts - 1
 }
 
-// Retryable reports whether err is a failure that may resolve itself, so that repeating the same request is worthwhile. It
-// is the single decision that every retry of this package follows.
+// Retryable reports whether err is a failure that may resolve itself, so that repeating the same request is
+// worthwhile. It is the single decision that every retry of this package follows. Nil is not retryable.
 func Retryable(err error) bool {
 	retry, _ := decideRetry(err)
 	return retry

@@ -62,8 +62,9 @@ type SendMessageRequest struct {
 // permanent error, until the attempts are used up, or until ctx ends.
 //
 // The request is validated first ([ErrInvalid]). Every attempt carries the same context ID and timestamp.
-// [ErrPartialDelivery] means that some direct recipients have the message: do not resend it to all of them. [ErrNoRecipients]
-// means that no recipient has it. If an attempt fails without a response, the service may nevertheless have the message.
+// [ErrPartialDelivery] means that some direct recipients have the message: do not resend it to all of them.
+// [ErrNoRecipients] means that no recipient has it. If an attempt fails without a response, the service may
+// nevertheless have the message, which receivers recognize by its context ID.
 func (c *Client) SendMessage(ctx context.Context, req SendMessageRequest) error {
 	if err := c.invalidCall(ctx, opSend, req.validate(&c.cfg)); err != nil {
 		return err

@@ -14,7 +14,8 @@ const (
 // see (specification, "GET /tenants"). One in which the application owns no endpoint has an empty list.
 //
 // An unreadable entry hides none of the others: an endpoint, or the list of a tenant, is reported in
-// [TenantInfo.Unreadable]; a tenant without a readable ID is skipped. All of them are logged.
+// [TenantInfo.Unreadable]; a tenant without a readable ID is skipped. All of them are logged. A response that is
+// invalid as a whole is [ErrBadResponse].
 func (c *Client) ListAuthorizedTenants(ctx context.Context) ([]TenantInfo, error) {
 	x, err := c.get(ctx, opTenants, "/tenants")
 	if err != nil {

@@ -19,8 +19,9 @@ import (
 
 const opToken = "get access token"
 
-// tokenSource caches one access token. At most one token request is in flight, which belongs to the client: each caller waits
-// for it as long as its own context lives. A failure is remembered for one backoff step.
+// tokenSource caches one access token. At most one token request is in flight, which belongs to the client: each
+// caller waits for it as long as its own context lives. A failure is remembered for one backoff step, so that an
+// endpoint that is down gets one request per step rather than one per call.
 type tokenSource struct {
 	// fetch obtains a token. Functions and pointers are here so that printing a Client reveals no credentials.
 	fetch   func(ctx context.Context) (*accessToken, error)

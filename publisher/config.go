@@ -72,8 +72,8 @@ type Config struct {
 	// PartialDelivery is whether a message that reached only some recipients has failed or was sent. Default
 	// [PartialDeliveryIsError].
 	PartialDelivery PartialDelivery `yaml:"partial_delivery" enum:"error,sent"`
-	// OnPartialDelivery is called for each partial delivery, in either mode, from the goroutine of Publish. It must not call
-	// Close. Optional.
+	// OnPartialDelivery is called for each partial delivery, in either mode, from the goroutine of Publish before that
+	// returns. It must not call Close. Optional.
 	OnPartialDelivery func(msg *message.Message, err error) `yaml:"-"`
 
 	// CloseTimeout bounds how long Close waits for messages in flight before it cancels

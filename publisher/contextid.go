@@ -23,8 +23,9 @@ import (
 //   - a UUID derived from the message's UUID when that is another string, such as a ULID.
 //   - a new UUID for each call.
 //
-// So two payloads need two UUIDs; a route sees to that for the messages that it makes of one. ContextID does not change the
-// message and is safe for concurrent use.
+// So two payloads need two UUIDs; a route sees to that for the messages that it makes of one. ContextID does not
+// change the message and is safe for concurrent use. With gateway.KeyEventType it reads the whole payload if that is
+// in the message.
 func (p *Publisher) ContextID(topic string, msg *message.Message) string {
 	return p.contextID(topic, msg, &gateway.SendMessageRequest{
 		EndpointID:       cmp.Or(msg.Metadata.Get(gateway.KeyEndpointID), p.cfg.EndpointID),

@@ -26,7 +26,8 @@ const (
 	// PartiallyDelivered: the service delivered to some of the direct
 	// recipients. It must not be sent to all of them again.
 	PartiallyDelivered
-	// Unknown: the message may have been sent. Send the same message again: receivers recognize a copy by its context ID.
+	// Unknown: the message may have been sent, as no answer says what the service did, or the call ended before one.
+	// Send the same message again: receivers recognize a copy by its context ID.
 	Unknown
 )
 
@@ -50,7 +51,7 @@ func outcomeOf(err error) Outcome {
 	return Unknown
 }
 
-// PublishError reports what became of each message of a call.
+// PublishError reports what became of each message of a call. It unwraps to Err.
 type PublishError struct {
 	// Outcomes has one entry for each message of the call, in its order.
 	Outcomes []Outcome
@@ -132,7 +133,7 @@ func (e *PublishError) Stored() int {
 // Unwrap returns the error of the message that failed.
 func (e *PublishError) Unwrap() error { return e.Err }
 
-// MetadataError names the metadata key whose value breaks a rule. It matches gateway.ErrInvalid.
+// MetadataError names the metadata key whose value breaks a rule, without the value. It matches gateway.ErrInvalid.
 type MetadataError struct {
 	// Key is the metadata key. If it is absent, the value is its replacement: the topic, or a field of [Config].
 	Key string

@@ -28,14 +28,16 @@ type Message struct {
 	// system have, is read again for each attempt, and stays where it stands. Any other, such as a pipe, can be read only once:
 	// there is one attempt, whatever gateway.Config.Retry says.
 	Body io.Reader
-	// Size is the exact size of the payload in bytes, up to gateway.Config.MaxPayloadSize. A Body that is longer or shorter
-	// is an error, and is never sent completely.
+	// Size is the exact size of the payload in bytes, up to gateway.Config.MaxPayloadSize. A Body that is longer or
+	// shorter is an error, and is never sent completely, also with the Size 0.
 	Size int64
 }
 
 // Send sends one message whose payload is read while it is sent, in constant memory, and returns once the service has
-// responded. It shares everything else with Publish: the configuration, Close, and the errors. A Config.Marshaler cannot be
-// used with it.
+// responded. It shares everything else with Publish: the configuration, Close, and the errors, of which a
+// [*PublishError] says whether the message may have been sent. A Config.Marshaler cannot be used with it.
+//
+// A Read of Body that is under way when Send fails may end after Send has returned.
 func (p *Publisher) Send(ctx context.Context, m Message) error {
 	if !p.life.Enter() {
 		return sinkError(m.Type, ErrClosed)

@@ -14,8 +14,8 @@ import (
 // Name is the name of the publisher's [sinks.Description].
 const Name = "gateway"
 
-// Describe describes the publisher as a sink. There is no MaxMessageSize: a payload that is too large for the service would
-// also be refused from a claim check.
+// Describe describes the publisher as a sink. It opens payloads that are elsewhere, unless there is a Marshaler.
+// There is no MaxMessageSize: a payload that is too large for the service would also be refused from a claim check.
 func (p *Publisher) Describe() sinks.Description {
 	return sinks.Description{
 		Name:           Name,

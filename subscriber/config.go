@@ -174,11 +174,11 @@ type Config struct {
 	// subscriptions, and open no stream. The lease is wanted from the first subscription until
 	// Close, which drains, confirms and then releases it.
 	//
-	// When it is not renewed in time, by the monotonic or the wall clock, nothing starts any longer: nothing is handed out and
-	// nothing confirmed, not even what was acked. The contexts of open messages end; their
-	// Err says so before Done is closed. What
-	// was unconfirmed stays with the service, for the next holder. Nil means that there is none, and
-	// every process gets and confirms everything.
+	// When it is not renewed in time, by the monotonic or the wall clock, whichever says so first, nothing starts any
+	// longer: nothing is handed out and nothing confirmed, not even what was acked. The contexts of open messages
+	// end; their Err says so before Done is closed, and a route of package router publishes nothing after that. What
+	// was unconfirmed stays with the service, for the next holder, also if that is this process; until then the
+	// subscriptions wait. Nil means that there is none, and every process gets and confirms everything.
 	Lease Lease `yaml:"-"`
 
 	// Hooks observe the subscriber. All are optional.

@@ -58,12 +58,16 @@ const DefaultQuarantineTopic = "quarantine"
 // Each such event is stored as received, with the KeyQuarantine… metadata; for an
 // event that is too large, only a notice is stored. Records are stored one at a time
 // in stream order, and retried indefinitely while the Publisher fails. Meanwhile they
-// are in flight, like the messages of a subscription of their own.
+// are in flight, like the messages of a subscription of their own: while it stalls and
+// the window is full, further messages and files are left with the service for later.
+// Other events come only once, and keep their place: a window full of them stops
+// everybody.
 //
 // A MESSAGE_RECEIVED whose IDs could be read is confirmed once it is stored, unless
 // an intact copy of it is open. It stays with the service if
 // the record is incomplete: the payload is elsewhere (payload_uri), or
-// the event is too large. An unconfirmed event is redelivered on every connection; it is
+// the event is too large. The messages of a FILE_RECEIVED are delivered and confirmed
+// individually. An unconfirmed event is redelivered on every connection; it is
 // recognized by its digest, so that it is stored only once.
 type QuarantineConfig struct {
 	// Publisher stores the records. It is a sink, or any Watermill publisher whose

@@ -131,7 +131,7 @@ type StreamState struct {
 	Connected bool
 	// AwaitingHead is true while the stream is open but the service has sent nothing
 	// on it, not even the response head: some services send that with the first
-	// event.
+	// event. [gateway.Client.LastCall] tells whether it is up.
 	AwaitingHead bool
 	// Since is when Connected or AwaitingHead last changed; zero before the first
 	// attempt.

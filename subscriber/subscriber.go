@@ -139,13 +139,14 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 //
 // A message is confirmed when every subscription that takes it has acked it. What a
 // subscription has not acked when it ends is left with the service. If others go on, a
-// reconnect brings it again, to all that take it then and
-// have not acked it. What a subscription acked and another
+// reconnect brings it again, at most one every four seconds, to all that take it then and
+// have not acked it; if they all have, it is confirmed. What a subscription acked and another
 // one left also comes to its successor, as a copy: end subscriptions that belong together
 // at the same time, or by Close.
 //
 // The context of a message carries the values of ctx. It ends when the message
-// is acked or nacked, or when the drain timeout expires, and not with ctx.
+// is acked or nacked, or when the drain timeout expires, and not with ctx, so that a
+// handler can finish its work during a shutdown.
 //
 // Subscribe returns [ErrClosed] after Close.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
@@ -293,9 +294,10 @@ func (s *Subscriber) hasTakers() bool {
 // redelivered on the next connection; their number is logged.
 //
 // Close waits, within that time, for hooks that are running: called from
-// a hook, it takes most of that time. Close the client after it.
+// a hook, it takes most of that time. Close the client after it: with a closed client
+// nothing can be confirmed anymore.
 //
-// All callers wait for the same
+// Close is idempotent and safe for concurrent use: all callers wait for the same
 // shutdown. It returns an [*UnconfirmedError] if acked messages could not be
 // confirmed.
 func (s *Subscriber) Close() error { return s.CloseWithin(s.cfg.CloseTimeout) }

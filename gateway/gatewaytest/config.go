@@ -135,8 +135,8 @@ type Config struct {
 	// AnyContextID accepts context IDs of up to 50 characters of any form. Default: UUIDs only.
 	AnyContextID bool
 
-	// RateLimit is the number of requests per second that one application may make across all its endpoints; beyond it the
-	// answer is 429. Default 0: no limit.
+	// RateLimit is the number of requests per second that one application may make across all its endpoints; beyond
+	// it the answer is 429 without Retry-After. Default 0: no limit.
 	RateLimit float64
 	// RateBurst is the size of the token bucket. Default: RateLimit rounded up.
 	RateBurst int
@@ -144,12 +144,14 @@ type Config struct {
 	// PayloadLifetime is the lifetime of a payload_uri, starting when its event is written to a stream. Default 15 min, the
 	// maximum of the specification.
 	PayloadLifetime time.Duration
-	// ReleaseConfirmed frees a payload soon after all its messages are confirmed, for runs that send more than fits into
-	// memory. By default it is freed only when its last payload_uri has expired too.
+	// ReleaseConfirmed frees a payload soon after all its messages are confirmed and every open stream has passed
+	// them, for runs that send more than fits into memory. By default it is freed only when its last payload_uri has
+	// expired too.
 	ReleaseConfirmed bool
 
 	// ControlPrefix is the path below which the control API is served, for example "/_control", to callers on a loopback
-	// address only, and not to web pages. control.go lists what it can do. Default "": there is none.
+	// address only, and neither to forwarded requests nor to web pages. control.go lists what it can do. Default "":
+	// there is none.
 	ControlPrefix string
 
 	// Replay is the file of a recording ([Recorder]), which is played in place of the service. Each operation, with its path,
@@ -164,7 +166,7 @@ type Config struct {
 	// Application describes the default application.
 	Application ApplicationConfig
 
-	// Logger receives one line per request, without secrets and payloads. Nil discards them.
+	// Logger receives one line per request, without secrets, payloads and queries. Nil discards them.
 	Logger *slog.Logger
 }
 
@@ -199,7 +201,7 @@ func (c *Config) setDefaults() {
 // ErrConfig is matched by the errors of [Config.Validate] and [Start].
 var ErrConfig = errors.New("gatewaytest: invalid configuration")
 
-// Validate reports every field with an invalid value; the error matches [ErrConfig].
+// Validate reports every field with an invalid value; the error matches [ErrConfig]. Zero values stand for the defaults.
 func (c Config) Validate() error {
 	c.setDefaults()
 	var e validate.Errors

@@ -42,7 +42,7 @@ type LedgerEntry struct {
 	Deliveries, FileDeliveries, Confirmations []time.Time `json:"-"`
 	// DeliverySeqs and so on are the numbers of the same, in the same order.
 	DeliverySeqs, FileDeliverySeqs, ConfirmationSeqs []uint64 `json:"-"`
-	// Withdrawn is set if the endpoint was deleted before the message was confirmed.
+	// Withdrawn is set if the endpoint was deleted before the message was confirmed: it is not delivered again.
 	Withdrawn bool `json:"withdrawn"`
 }
 

@@ -85,7 +85,7 @@ func NewRecorder(cfg RecorderConfig) (*Recorder, error) {
 	return r, r.err
 }
 
-// Close reports the first error of writing. Nobody may use the recorder any more.
+// Close reports the first error of writing, after which every answer was 502. Nobody may use the recorder any more.
 func (r *Recorder) Close() error {
 	r.transport.CloseIdleConnections()
 	return r.failed()

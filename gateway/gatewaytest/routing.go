@@ -131,8 +131,8 @@ func recipients(sender *endpoint, messageType string, publish bool, direct []str
 	return receivers, err
 }
 
-// SetRoute acts as the user who opens or withdraws (!open) the route from one endpoint to another of the same tenant, for
-// all or only the given message types.
+// SetRoute acts as the user who opens or withdraws (!open) the route from one endpoint to another of the same tenant,
+// for all or only the given message types. Applications that see a change receive ENDPOINTS_LIST_CHANGED.
 func (s *Server) SetRoute(from, to string, open bool, messageTypes ...string) {
 	s.helper()
 	s.must("SetRoute", s.setRoute(from, to, open, messageTypes))

@@ -21,8 +21,8 @@ func (s *Server) AddTenant() string {
 	return t.id
 }
 
-// Authorize acts as the user of the tenant who grants the application an authorization with scope endpoints:manage, unless
-// it has that already.
+// Authorize acts as the user of the tenant who grants the application an authorization with scope endpoints:manage,
+// unless it has that already. The application receives AUTHORIZATION_ADDED.
 func (s *Server) Authorize(app *Application, tenant string) {
 	s.helper()
 	s.AuthorizeScope(app, tenant, defaultScope)

@@ -33,4 +33,10 @@
 // A message above the topic's max.message.bytes, or Config.MaxMessageSize, is refused before
 // it is sent. Sizes are counted before compression. Without the permission DescribeConfigs the
 // limit is unknown, and messages go one per request.
+//
+// # Errors
+//
+// Errors of Publish and Health are [sinks.Error] or the message's context error. Whatever is
+// not the message's fault is sinks.ErrUnavailable, also what is not authorized or refused by a
+// policy. After an outage the sink recovers by itself within ten seconds.
 package kafka

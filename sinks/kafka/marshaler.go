@@ -16,7 +16,8 @@ import (
 var _ wmkafka.MarshalerUnmarshaler = Marshaler{}
 
 // Marshaler writes Watermill messages as Kafka records and reads them back, any
-// payload and any metadata byte for byte. What it writes, watermill-kafka's
+// payload and any metadata byte for byte. It fits into the publisher and the
+// subscriber of watermill-kafka. What it writes, watermill-kafka's
 // DefaultMarshaler reads too, apart from the names of the last rule.
 //
 //   - The payload is the value; an empty one is not null, which would delete the key in a compacted topic.

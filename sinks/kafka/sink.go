@@ -218,7 +218,8 @@ func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 // PublishAsync gives the message its place behind all others of its partition, and
 // blocks while as many are under way as Config.MaxPending and Config.MaxPendingBytes
 // allow, until the topic is known, and for Config.PublishTimeout at most. The receipt
-// has topic, partition and offset.
+// has topic, partition and offset. See [sinks.Description].Ordered for what holds
+// after a failure.
 func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	if !s.life.Enter() {
 		return nil, sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)

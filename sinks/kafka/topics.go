@@ -74,7 +74,8 @@ func (s *Sink) prepareTopic(ctx context.Context, called string, last *topic) (*t
 }
 
 // lane returns the lane of a topic to the producer with these limits. If the last one led to another producer, it waits
-// until that has nothing left of the topic: what it sends again might be stored behind its successors.
+// until that has nothing left of the topic: what it sends again might be stored behind its successors. There is one call
+// for a topic at a time.
 func (s *Sink) lane(ctx context.Context, last *topic, limits producerKey) (*lane, error) {
 	if last != nil {
 		if last.lane.limits == limits && last.lane.life.Enter() {

@@ -33,7 +33,8 @@ func (w *wait) block(messages []*message.Message, f func(context.Context) error)
 	return cmp.Or(endOf(messages, nil), errTimeout)
 }
 
-// endOf returns the error of the first context of messages that has ended, if it is why err came.
+// endOf returns the error of the first context of messages that has ended, if it is why err came: one of a context
+// inside of the client is a time-out of its own.
 func endOf(messages []*message.Message, err error) error {
 	for _, msg := range messages {
 		if ended := msg.Context().Err(); ended != nil && (err == nil || errors.Is(err, ended)) {

@@ -11,9 +11,17 @@
 //
 // Publish returns nil when the stream has acknowledged every message. [Sink.Describe] says
 // what that is worth, and New warns when it is less than "survives a power cut": use file storage
-// with three replicas, or a server with sync_interval: always.
+// with three replicas, or a server with sync_interval: always. Otherwise a power cut may take the
+// last two minutes, and with memory storage nothing survives the server.
 //
 // Delivery is at least once. A copy with the same gateway.KeyDedupID and topic is stored once
 // within Config.DedupWindow; without that ID it is stored again. A full stream refuses new
 // messages unless Config.DiscardOld says otherwise.
+//
+// # Errors
+//
+// Errors of Publish and Health are [sinks.Error] or the message's context error. Whatever is
+// not the message's fault is sinks.ErrUnavailable, also a stream that is full and what is not
+// authorized. The sink recovers by itself, and makes a missing stream again unless
+// Config.Provision is ProvisionNone.
 package nats

@@ -32,7 +32,8 @@ var joinPolicy = backoff.Policy{Initial: 100 * time.Millisecond, Max: 10 * time.
 // least once. It is safe for concurrent use.
 //
 // Of one key and partition a record follows the ack of the one before. A nacked message comes again, after a while that
-// grows (Config.MaxNackDelay), before those behind it. Messages of different keys are delivered side by side.
+// grows (Config.MaxNackDelay), before those behind it. Messages of different keys are delivered side by side, up to
+// Config.MaxInFlight in each partition.
 //
 // The offset that is committed, every second, is that of the lowest record that is not acked.
 // One that is never acked may hold back 100,000 offsets, or as many as fit into 32 MiB while
@@ -94,14 +95,15 @@ type subscription struct {
 	errorAt atomic.Int64
 }
 
-// Subscribe delivers the records that a sink with the same TopicPrefix publishes to a topic; of several, separated by commas;
-// or of all of Config.Topics when topic is empty. The error matches [ErrConfig] if the topic is not in a Config.Topics that
-// is not empty, or if a subscription that has not ended reads it. While the brokers are unreachable the error matches
-// sinks.ErrUnavailable, and Subscribe can be called again; it then blocks for at most Connection.ConnectTimeout for each
-// broker, three times. The same holds while none of the topics exists: the error also matches [ErrNoTopic].
-// While some are missing, or partitions have no leader, the subscription reads the others, and waits for them; with
-// Connection.RetryOnFailedConnect for all topics, and for the brokers: [StartNewest] begins when it has connected, and after
-// an error that matches [ErrConfig] the channel is closed. For a coordinator of the group it waits for half a minute.
+// Subscribe delivers the records that a sink with the same TopicPrefix publishes to a topic; of several, separated by
+// commas; or of all of Config.Topics when topic is empty. The error matches [ErrConfig] if the topic is not in a
+// Config.Topics that is not empty, or if a subscription that has not ended reads it: another Subscriber of the group
+// shares its partitions. While the brokers are unreachable the error matches sinks.ErrUnavailable, and Subscribe can
+// be called again; it then blocks for at most Connection.ConnectTimeout for each broker, three times. The same holds
+// while none of the topics exists: the error also matches [ErrNoTopic]. While some are missing, or partitions have no
+// leader, the subscription reads the others, and waits for them; with Connection.RetryOnFailedConnect for all topics,
+// and for the brokers; ReadError says for what. [StartNewest] begins when it has connected, and after an error that
+// matches [ErrConfig] the channel is closed. For a coordinator of the group it waits for half a minute.
 //
 // When ctx ends, no more messages are taken; those that were taken can still be acked for
 // Config.CloseTimeout, and then the channel is closed. The same happens on Close. The context
@@ -337,8 +339,9 @@ func (s *subscription) alive() {
 	}
 }
 
-// ReadError returns why nothing can be read, or a partition cannot be, although there is a subscription, which retries, and
-// since when. It is nil as long as the group works. It does not wait for the brokers.
+// ReadError returns why nothing can be read, or a partition cannot be, although there is a subscription, which
+// retries, and since when. It is nil as long as the group works, and for a subscription that has just begun. It does
+// not wait for the brokers.
 func (s *Subscriber) ReadError() (since time.Time, err error) { return s.state.ReadError() }
 
 // Close ends all subscriptions: it takes no more messages, waits for those that are open for

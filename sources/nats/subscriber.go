@@ -34,22 +34,25 @@ func (c Config) flushTimeout() time.Duration { return max(2*time.Second, c.Close
 // least once. It survives server outages of any length, and Close returns during one. Its
 // methods are safe for concurrent use.
 //
-// Of one key, which is the subject or a header (Config.KeyHeader), a message follows the ack of
-// the one before. A nacked message comes again, after a while that grows (Config.MaxNackDelay),
-// before those behind it. Messages of different keys are delivered side by side. The order holds
-// while one subscription reads the consumer: to several, in one process or more, the server hands
-// out messages, whatever their keys. It holds from one subscription to the next as well, if the
-// first one could end; after a crash, what was open comes again after AckWait, behind what is
-// delivered meanwhile.
+// Of one key, which is the subject or a header (Config.KeyHeader), a message follows the ack of the one before. A
+// nacked message comes again, after a while that grows (Config.MaxNackDelay), before those behind it. Messages of
+// different keys are delivered side by side, up to Config.MaxInFlight. The order holds while one subscription reads
+// the consumer: to several, in one process or more, the server hands out messages, whatever their keys. It holds from
+// one subscription to the next as well, if the first one could end; after a crash, what was open comes again after
+// AckWait, behind what is delivered meanwhile. What the server redelivers while it is held here does not become
+// another message.
 //
 // What is read ahead is held and reported as in progress. Of a key of which nothing is acked
 // for 10 seconds no more than a sixteenth of it stays when it is full; the others go back to
-// the server, for AckWait at a time, and count against the consumer's MaxAckPending, 100,000
-// unless the stream or the consumer says otherwise.
+// the server, for AckWait at a time. Together they count against the consumer's MaxAckPending,
+// 100,000 unless the stream or the consumer says otherwise; from there on the server gives no more.
 //
-// A durable consumer that is missing is created. One that exists is read as it is, whoever made
-// it; only what a Subscriber made, which its metadata says, gets a changed AckWait. Subscribe
-// refuses one that would lose messages or cannot be read, with an error that matches [ErrConfig].
+// A durable consumer that is missing is created, without a MaxDeliver. One that exists is read as
+// it is, its BackOff included, whoever made it; only what a Subscriber made, which its metadata
+// says, gets a changed AckWait. Subscribe refuses one that would lose messages or cannot be read,
+// with an error that matches [ErrConfig]: with MaxDeliver, because the server drops a message
+// after so many deliveries, without explicit acks, without payloads, with another subject, with
+// priority groups, or of the push kind.
 //
 // A message without a UUID gets one derived from the stream, its sequence and its
 // timestamp, so that every delivery of the message has the same UUID.

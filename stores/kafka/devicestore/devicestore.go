@@ -50,8 +50,8 @@ var ErrReadOnly = errors.New("devicestore: the store is read only")
 // which goes on to be read: what another process puts is there a moment later, and a time log waits for
 // it as for a description that is late. What does not fit into MaxMemory is unknown until it is sent again.
 //
-// Of a payload that several processes put at the same moment, the last record stays. Whoever reads one that lacks times that
-// it knows writes them again, also after a restart.
+// Of a payload that several processes put at the same moment, the last record stays, which may lack times of the
+// others. Whoever reads one that lacks times that it knows writes them again, also after a restart.
 //
 // A record without a time that can be read counts as sent when it was stored. One whose value has another digest than its key
 // says, or whose key is none of a store, is left out. The log names both.
@@ -84,9 +84,10 @@ var _ farm.DeviceStore = (*Store)(nil)
 // Format writes what it is, for every verb, and nothing of its configuration.
 func (s *Store) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "devicestore.Store") }
 
-// New connects and reads the topic to its end, or until ctx ends. The error matches [ErrConfig], or is that of Kafka. With
-// Connection.RetryOnFailedConnect it matches ErrConfig only: New tries once, and goes on trying in the background. Until
-// then Put, Get and Health fail with an error that matches sinks.ErrNotConnected, and says why.
+// New connects and reads the topic to its end, or until ctx ends. The error matches [ErrConfig], or is that of Kafka.
+// With Connection.RetryOnFailedConnect it matches ErrConfig only: New tries once, and goes on trying in the
+// background until Close. Until it has connected, Put, Get and Health fail with an error that matches
+// sinks.ErrNotConnected, and says why.
 func New(ctx context.Context, config Config) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 // UnlimitedAttempts lets a call retry until its context ends.
 const UnlimitedAttempts = -1
 
-// RetryConfig is how often and how fast is retried; for what, see [Retryable].
+// RetryConfig is the retry policy. What is retried is fixed (see [Retryable]); how often and how fast is configured here.
 type RetryConfig struct {
 	// MaxAttempts is how many attempts there are at most, including the first; 1 means no retry. Default 5;
 	// [UnlimitedAttempts] retries until the context ends. The single retry after a 401 is not counted.

@@ -55,8 +55,8 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 // An error is a [*PublishError]; it matches the sentinels of package gateway. Unless a context ended the call it is also a
 // [*sinks.Error]:
 //
-//   - sinks.ErrRejected for what [gateway.Refused] says is a no for good, a payload above the service's limit included, and
-//     for a message that the Marshaler does not take. It is never sinks.ErrTooLarge, which asks for a claim check: the
+//   - sinks.ErrRejected for what [gateway.Refused] says is a no for good, a payload above the service's limit included,
+//     and for a message that the Marshaler does not take. It is never sinks.ErrTooLarge, which asks for a claim check: the
 //     service would get the same bytes.
 //   - sinks.ErrClosed after Close, and when the client has been closed.
 //   - sinks.ErrUnavailable for everything else. A payload whose address has expired is among them: it is redelivered with a

@@ -119,7 +119,7 @@ func (c *Client) messageHeader(r *SendMessageRequest) http.Header {
 }
 
 // ValidateMessage returns the error with which [Client.SendMessage] would refuse req before sending it: an [*Error] that
-// wraps a [*ValidationError].
+// wraps a [*ValidationError]. It does not block and sends nothing.
 func (c *Client) ValidateMessage(req SendMessageRequest) error {
 	return c.invalidCall(context.Background(), opSend, req.validate(&c.cfg))
 }

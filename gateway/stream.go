@@ -27,7 +27,7 @@ type ReceiveEventsRequest struct {
 
 // RawEvent is one event of a stream before decoding; see [DecodeEvent].
 type RawEvent struct {
-	// Type is the value of the `event:` line, or empty.
+	// Type is the value of the `event:` line, or empty. It may be a type unknown to this version.
 	Type EventType
 	// Data is the JSON object. It is valid until the next call of Next.
 	Data []byte
@@ -146,7 +146,7 @@ func (s *EventStream) Retry() (time.Duration, bool) { return s.events.Retry() }
 // that, when the stream was opened. It may be called from any goroutine.
 func (s *EventStream) LastHeard() time.Time { return *s.source.heard.Load() }
 
-// Close ends the stream; a pending Next returns [ErrClosed]. It is idempotent.
+// Close ends the stream; a pending Next returns [ErrClosed]. It is idempotent and may be called at any time.
 func (s *EventStream) Close() error {
 	// Errors of a connection that is being closed do not matter.
 	_ = s.body.Close()

@@ -106,7 +106,7 @@ var (
 	reserved    = netip.MustParsePrefix("240.0.0.0/4")
 )
 
-// refusePrivate is a dialer's control function: it receives the resolved address.
+// refusePrivate is a dialer's control function: it receives the resolved address, which no host name hides.
 func refusePrivate(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || isPrivateAddress(ap.Addr()) {

@@ -33,7 +33,7 @@ func (t EventType) Known() bool { return slices.Contains(EventTypes(), t) }
 type EndpointType string
 
 // Endpoint types. Only [EndpointTypeCloudSoftware] and [EndpointTypeVirtualCommunicationUnit] should be created;
-// [EndpointTypeFarmingSoftware] is an alias, and the two others are legacy types that can only be read.
+// [EndpointTypeFarmingSoftware] is a deprecated alias, and the two others are legacy types that can only be read.
 const (
 	EndpointTypeCloudSoftware            EndpointType = "cloud_software"
 	EndpointTypeVirtualCommunicationUnit EndpointType = "virtual_communication_unit"

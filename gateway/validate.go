@@ -104,7 +104,8 @@ func ValidateEndpointName(name string) error {
 }
 
 // Validate checks every rule of the specification for PUT /endpoints/{externalId} and reports all fields that violate one.
-// The error matches [ErrInvalid]; errors.As finds the first [*ValidationError].
+// The capabilities of the software version only the service knows. The error matches [ErrInvalid]; errors.As finds the
+// first [*ValidationError].
 func (r PutEndpointRequest) Validate() error {
 	var e validate.Errors
 	if r.Name != "" { // omitted: the service generates one

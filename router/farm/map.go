@@ -93,7 +93,8 @@ func (c MapConfig) Validate() error {
 //
 // GeoJSON is one message for a set, of the type [TypeGeoJSON]. GeoParquet is a message for each layer of a set, and in the
 // layers points, grids and zones for each log, grid and task, of the type [TypeGeoParquet], with [KeyLayer]; their columns
-// differ. What there is nothing to show of makes no message; a payload of which nothing can be read that the map shows passes as it is.
+// differ. What there is nothing to show of makes no message; a payload of which nothing can be read that the map shows passes as it is,
+// with [KeyReadable].
 func NewMap(config MapConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

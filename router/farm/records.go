@@ -94,7 +94,7 @@ func (c RecordsConfig) Validate() error {
 // Values are scaled and have the names of the columns in the header; each record has those that the log has once for all. A time without an offset is local to the machine.
 //
 // They have the type [TypeRecords], and [KeyLog], [KeyTask], [KeyPart] and [KeyRecords]. What has no logs makes no message; a payload of
-// which no record can be read passes as it is.
+// which no record can be read passes as it is, with [KeyReadable].
 func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func NewRecords(config RecordsConfig) (message.HandlerFunc, error) {
 
 // NewSummary returns a transform for [router.Route.Transform] that makes a [content.Summary] as JSON of
 // TaskData and EFDI: one message of the type [TypeSummary]. A payload whose summary would have more than [DefaultMaxOutput] bytes of
-// texts passes as it is.
+// texts passes as it is, with [KeyReadable].
 func NewSummary(config ReadConfig) (message.HandlerFunc, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

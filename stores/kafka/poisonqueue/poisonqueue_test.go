@@ -7,12 +7,15 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -108,6 +111,35 @@ func publish(t *testing.T, sink *kafka.Sink, texts ...string) {
 func adminOf(t *testing.T, addr string) *kadm.Client {
 	t.Helper()
 	return kadm.NewClient(kafkatest.Client(t, addr))
+}
+
+// A partition is not at its end because a broker that changes its leader does not say where it begins.
+func TestBeginningUnknown(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	sink, queue := newSink(t, cluster.Addr(), "", 1), open(t, poisonqueue.Config{}, cluster.Addr())
+	publish(t, sink, "a", "b")
+	var failing atomic.Int32
+	cluster.Fake().ControlKey(int16(kmsg.ListOffsets), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.Fake().KeepControl()
+		if failing.Add(-1) < 0 {
+			return nil, nil, false
+		}
+		answer := request.ResponseKind().(*kmsg.ListOffsetsResponse)
+		topic := request.(*kmsg.ListOffsetsRequest).Topics[0].Topic
+		answer.Topics = []kmsg.ListOffsetsResponseTopic{{Topic: topic, Partitions: []kmsg.ListOffsetsResponseTopicPartition{{ErrorCode: kerr.NotLeaderForPartition.Code}}}}
+		return answer, nil, true
+	})
+	cluster.Fake().ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		failing.Store(2) // one more than the client asks again by itself
+		answer := request.ResponseKind().(*kmsg.FetchResponse)
+		topic := request.(*kmsg.FetchRequest).Topics[0].Topic
+		answer.Topics = []kmsg.FetchResponseTopic{{Topic: topic, Partitions: []kmsg.FetchResponseTopicPartition{{ErrorCode: kerr.OffsetOutOfRange.Code, RecordBatches: []byte{}}}}}
+		return answer, nil, true
+	})
+	if got := payloads(t, queue); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("got %q", got)
+	}
 }
 
 // Every partition is read, whichever has something.

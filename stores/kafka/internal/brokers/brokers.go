@@ -250,8 +250,8 @@ func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offs
 			return sarama.ErrIncompleteResponse
 		}
 		if block.Err == sarama.ErrOffsetOutOfRange {
-			if next, err = client.GetOffset(topic, partition, sarama.OffsetOldest); err == nil && next > offset {
-				return nil
+			if next, err = client.GetOffset(topic, partition, sarama.OffsetOldest); err != nil || next > offset {
+				return err
 			}
 		}
 		if block.Err != sarama.ErrNoError {

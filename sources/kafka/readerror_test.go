@@ -212,7 +212,7 @@ func leaderless(f *topic, cluster *kafkatest.Cluster, partition int32) (now func
 		}
 		cluster.Fake().KeepControl()
 		metadata := request.(*kmsg.MetadataRequest)
-		if len(metadata.Topics) != 1 || metadata.Topics[0].Topic == nil || *metadata.Topics[0].Topic != f.name {
+		if metadata.Topics != nil && (len(metadata.Topics) != 1 || metadata.Topics[0].Topic == nil || *metadata.Topics[0].Topic != f.name) {
 			return nil, nil, false
 		}
 		answer := *known
@@ -299,5 +299,15 @@ func TestRestIsRead(t *testing.T) {
 		f.add(0, 2, 1)
 		f.next(messages).Ack()
 		testkit.EventuallyNil(t, func() error { _, err := s.ReadError(); return err })
+	})
+	t.Run("a partition of a group that is not new has no leader at the start", func(t *testing.T) {
+		t.Parallel()
+		cluster := kafkatest.Start(t)
+		f := newTopic(t, cluster.Addr(), 2)
+		f.add(0, 0, 2)
+		f.commit(0, 1)
+		leaderless(f, cluster, 1)
+		messages := f.subscribe(f.subscriber(nil, func(c *kafka.Config) { c.Start = kafka.StartNewest }))
+		f.next(messages).Ack()
 	})
 }

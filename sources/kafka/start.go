@@ -22,19 +22,25 @@ func newestOffsets(ctx context.Context, client sarama.Client, group string, topi
 	if err != nil {
 		return nil, err
 	}
-	starts, err := startsOf(ctx, client, Config{Group: group}, partitions, func(string) bounds { return bounds{} }, watermill.NopLogger{})
+	committed, err := committedOffsets(ctx, client, group, partitions)
 	if err != nil {
 		return nil, err
 	}
+	for topic, numbers := range partitions {
+		for _, number := range numbers {
+			if committed.GetBlock(topic, number).Offset >= 0 {
+				return nil, nil // before any leader is asked: some may be away
+			}
+		}
+	}
 	ends := map[string]map[int32]int64{}
-	for _, p := range starts {
-		if p.committed.Offset >= 0 {
-			return nil, nil
+	for topic, numbers := range partitions {
+		ends[topic] = map[int32]int64{}
+		for _, number := range numbers {
+			if ends[topic][number], err = client.GetOffset(topic, number, sarama.OffsetNewest); err != nil {
+				return nil, err
+			}
 		}
-		if ends[p.topic] == nil {
-			ends[p.topic] = map[int32]int64{}
-		}
-		ends[p.topic][p.number] = p.newest
 	}
 	return ends, nil
 }

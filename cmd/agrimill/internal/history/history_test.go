@@ -277,6 +277,33 @@ func TestPeriodsPass(t *testing.T) {
 	})
 }
 
+// A route that comes once another one is forgotten has nothing of it: neither its messages that nobody has confirmed, nor
+// those that it has begun with.
+func TestRouteAfterAForgottenOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{})
+		f.counts["former"] = &history.Counts{}
+		f.update()
+		for _, id := range []string{"delivered", "begun"} {
+			f.receive(id)
+			f.on("former", router.EventStarted, named(id), 0)
+		}
+		f.on("former", router.EventDelivered, named("delivered"), 0)
+		f.update()
+		delete(f.counts, "former")
+		time.Sleep(25 * time.Hour)
+		f.update()
+		f.counts["next"] = &history.Counts{}
+		f.update()
+		f.confirm("delivered")
+		f.on("next", router.EventDelivered, named("begun"), 0)
+		f.update()
+		if total := f.route(history.RangeHour, "next").Total; len(total.Latency) != 0 || total.Delivered != 1 {
+			t.Errorf("the next route has %+v", total)
+		}
+	})
+}
+
 // What is unconfirmed has its most in each minute, for an hour.
 func TestUnconfirmed(t *testing.T) {
 	start := time.Date(2026, 4, 1, 6, 0, 0, 0, time.UTC)

@@ -414,6 +414,26 @@ func TestRetriesBecomeRare(t *testing.T) {
 	}
 }
 
+// MaxBytes alone says how much is kept: more of it keeps more, however many and small the entries are.
+func TestMaxBytesKeepsMore(t *testing.T) {
+	const all = 250_000
+	kept := 0
+	for _, maxBytes := range []int{1 << 20, 2 << 20, 64 << 20} {
+		d := newDiary(t, journal.Config{MaxBytes: maxBytes})
+		for range all {
+			d.Event(&gateway.MessageReceived{ID: "m"})
+		}
+		stats := d.Stats()
+		if stats.Entries <= kept || stats.Bytes > maxBytes {
+			t.Errorf("of %d bytes: %+v, and of fewer bytes %d entries", maxBytes, stats, kept)
+		}
+		kept = stats.Entries
+	}
+	if kept != all {
+		t.Errorf("%d of %d entries are kept, although there is room", kept, all)
+	}
+}
+
 // The bounds hold, whatever comes, and what the journal says about itself is true.
 func TestBounds(t *testing.T) {
 	for name, cfg := range map[string]journal.Config{

@@ -75,6 +75,9 @@ func (d *decoder) value(node *yaml.Node, v reflect.Value, path string, tag refle
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
+	if v.Kind() == reflect.Struct && !isScalar(v.Type()) { // also one with a mistake, so that nothing is said of what it lacks
+		fill(v)
+	}
 	if node.Style&yaml.TaggedStyle != 0 { // such as !include or !!binary
 		d.wrong(node, path, fmt.Sprintf("has the tag %s; tags are not supported", node.ShortTag()), "remove it")
 		return
@@ -224,7 +227,6 @@ func (d *decoder) merge(node *yaml.Node, path string, first map[string]*yaml.Nod
 }
 
 func (d *decoder) section(node *yaml.Node, v reflect.Value, path string) {
-	fill(v)
 	known := fields(v.Type())
 	seen := map[string]bool{}
 	ok := d.pairs(node, path, "a section with keys", func(key, value *yaml.Node) {

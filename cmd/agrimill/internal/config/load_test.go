@@ -132,6 +132,7 @@ func TestOneMistake(t *testing.T) {
 		"no secret":       {"  client_secret: ${SECRET}\n", "", "agrimill.yaml:2:3: gateway.client_secret: is required; set client_secret: ${NAME} or client_secret_file"},
 		"missing file":    {"client_secret: ${SECRET}", "client_secret_file: nowhere/secret", "agrimill.yaml:5:23: gateway.client_secret_file: cannot be read: no such file or directory"},
 		"no value":        {"poison: {", "log:\npoison: {", "agrimill.yaml:13:5: log: has no value; remove the key for the default"},
+		"no endpoint":     {"poison: {", "endpoints: [~]\npoison: {", "agrimill.yaml:13:13: endpoints[0]: has no value; remove the key for the default"},
 		"no section":      {`nats: {url: "nats://127.0.0.1:4222"}`, "nats:", "agrimill.yaml:8:10: sinks.farm.nats: has no value; write {} for the defaults, or remove the key"},
 		"unknown sink":    {"to: {sink: farm}", "to: {sink: Fram}", `agrimill.yaml:12:16: routes[0].to.sink: names an unknown sink: "Fram"; did you mean farm?`},
 		"template":        {"to: {sink: farm}", `to: {sink: farm, topic: "{type"}`, `agrimill.yaml:12:29: routes[0].to.topic: has { without }`},

@@ -269,7 +269,7 @@ func (r *reading) add(ctx context.Context, topics []string) error {
 		}
 	}
 	for _, topic := range topics {
-		r.byTopic[topic] = ctx
+		r.byTopic[topic] = ctx //nolint:fatcontext // the same for each of them
 	}
 	return nil
 }

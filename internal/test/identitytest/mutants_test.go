@@ -109,11 +109,11 @@ var mutants = []struct {
 		{"the names of what is acknowledged are not synced", "sinks/blob/blob.go", "		return false, filesync.Directories(ctx, p.bucket, key)\n", "		return false, nil\n"},
 	}},
 	{finder{"./internal/test/identitytest", []string{"-run", "^TestKafkaSwitchPrograms$", "-parallel", "8", "-switches", "160"}}, []mutant{
-		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.lane.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
+		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "case <-ctx.Done():\n			return nil, errDraining\n", "default:\n"},
 		{"each limit has a lane of its own", "sinks/kafka/topics.go", "	if last != nil {\n		if last.lane.limits", "	if last != nil && last.lane.limits == limits {\n		if last.lane.limits"},
 	}},
 	{finder{"./sinks/kafka", []string{"-run", "LateCopies"}}, []mutant{
-		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "if err := last.lane.drain(ctx); err != nil {", "if err := ctx.Err(); err != nil {"},
+		{"a producer begins before the last one has ended", "sinks/kafka/topics.go", "case <-ctx.Done():\n			return nil, errDraining\n", "default:\n"},
 		{"each limit has a lane of its own", "sinks/kafka/topics.go", "	if last != nil {\n		if last.lane.limits", "	if last != nil && last.lane.limits == limits {\n		if last.lane.limits"},
 	}},
 }

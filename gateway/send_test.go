@@ -170,6 +170,9 @@ func TestSendMessageRefusesABodyOfAnotherSize(t *testing.T) {
 	wantOnly(t, c.SendMessage(t.Context(), req), errSource)
 	req.Size = 0
 	wantOnly(t, c.SendMessage(t.Context(), req), errSource)
+	req.Size, req.Body = 5, func() (io.ReadCloser, error) { return nil, io.EOF } // not the end of a body that was never there
+	wantOnly(t, c.SendMessage(t.Context(), req), ErrInvalid)
+	req.Size = 0
 	req.Body = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("1")), nil }
 	wantIs(t, c.SendMessage(t.Context(), req), ErrInvalid)
 	if whole.Load() != 0 {

@@ -74,7 +74,7 @@ func (b *sourceBody) Read(p []byte) (int, error) {
 func (b *sourceBody) run(w *io.PipeWriter) {
 	out := &exactWriter{to: w, left: b.x.req.size}
 	err := b.copy(out)
-	if err == nil && out.left > 0 {
+	if (err == nil || err == io.EOF) && out.left > 0 { //nolint:errorlint // from whoever opens it, that is no end either
 		err = invalid("Size", "must be the exact size of Body: it is shorter")
 	}
 	// Close first: a reader that sees the end can rely on the source being closed.

@@ -35,6 +35,7 @@ type tokenSource struct {
 	calls  singleflight.Group // the request in flight
 
 	mu       sync.Mutex
+	asking   bool         // a request is in flight
 	token    *accessToken // nil if there is none
 	refused  *accessToken // the latest token that the service refused
 	doubted  bool         // refused has been returned again since, and was not used
@@ -80,8 +81,9 @@ func (s *tokenSource) get(ctx context.Context, refused string) (*accessToken, er
 	switch {
 	case s.base.Err() != nil:
 		token, valid, err = nil, false, ErrClosed
-	case valid && (token.expires.IsZero() || now.Before(token.renew)):
+	case valid && (s.asking || token.expires.IsZero() || now.Before(token.renew)):
 	case err == nil || !now.Before(s.notAgain):
+		s.asking = true
 		// Ends after the token timeout at the latest; close cancels it and waits.
 		fetched = s.calls.DoChan("", s.request)
 	}
@@ -157,6 +159,8 @@ func (s *tokenSource) request() (any, error) {
 	if err == nil && !s.acceptsLocked(token) {
 		token, err = nil, errSameToken()
 	}
+	s.asking = false
+	s.calls.Forget("") // whoever asks from here on is not content with what this has brought
 	s.failure = err
 	if err == nil {
 		s.token = token

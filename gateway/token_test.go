@@ -385,6 +385,58 @@ func TestTokenEndpointThatHangs(t *testing.T) {
 	})
 }
 
+// A token that is refused as soon as it is there is replaced, also before the request that brought it is quite over.
+func TestTokenThatIsRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int64
+	s := &tokenSource{timeout: time.Minute, answers: &answers{}}
+	s.base, s.cancel = context.WithCancel(t.Context())
+	s.fetch = func(context.Context) (*accessToken, error) { return &accessToken{value: tokenNumber(n.Add(1))}, nil }
+	s.answers.mu.Lock() // holds up the end of the request
+	tokens := make(chan *accessToken, 2)
+	get := func(refused string) {
+		token, err := s.get(t.Context(), refused)
+		if err != nil {
+			t.Error(err)
+		}
+		tokens <- token
+	}
+	go get("")
+	testkit.Eventually(t, "the token is there", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.token != nil
+	})
+	s.invalidate(tokenNumber(1))
+	go get(tokenNumber(1))
+	testkit.Eventually(t, "another one is asked for", func() bool { return n.Load() == 2 })
+	s.answers.mu.Unlock()
+	if a, b := <-tokens, <-tokens; a.value == b.value {
+		t.Errorf("both got %q", a.value)
+	}
+}
+
+// While a request for the next token hangs, calls that have one cost nothing, however many there are.
+func TestCallsWhileATokenIsRenewed(t *testing.T) {
+	s := &tokenSource{timeout: time.Minute, answers: &answers{}}
+	s.base, s.cancel = context.WithCancel(t.Context())
+	s.fetch = func(ctx context.Context) (*accessToken, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	now := time.Now()
+	s.token = &accessToken{value: "t", renew: now.Add(-time.Second), expires: now.Add(time.Hour)}
+	allocations := testing.AllocsPerRun(100, func() {
+		if token, err := s.get(t.Context(), ""); err != nil || token != s.token {
+			t.Error(token, err)
+		}
+	})
+	if allocations != 0 {
+		t.Errorf("%v allocations, want none", allocations)
+	}
+	s.close()
+}
+
 func TestCloseEndsATokenRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mux := http.NewServeMux()

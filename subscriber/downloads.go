@@ -23,9 +23,10 @@ const (
 	// maxBadDownloads is how often a payload host may return the wrong bytes before the URI
 	// counts as expired.
 	maxBadDownloads = 8
-	// A payload is gone, and its message is set aside, when a fresh URI is refused and nothing has helped for goneAfter: the
-	// messages behind it wait.
-	goneAfter = 30 * time.Second
+	// A payload is gone, and its message is set aside, when maxFreshURIs fresh URIs are refused, or
+	// when a fresh one is refused and nothing has helped for goneAfter: the messages behind it wait.
+	maxFreshURIs = 3
+	goneAfter    = 30 * time.Second
 	// probeDownloads is how often one of those that failed is tried while others of them do not
 	// end.
 	probeDownloads = 2 * time.Second
@@ -61,6 +62,7 @@ type download struct {
 
 	failures   int       // in a row, with whichever URI
 	bad        int       // of them with this URI: wrong bytes
+	fresh      int       // fresh URIs that were expired
 	since      time.Time // it is to be downloaded
 	uriAt      time.Time // when the URI came
 	goneAt     time.Time // when the payload counts as gone; zero before a fresh URI is refused
@@ -265,15 +267,18 @@ func (q *downloadQueue) finished(now time.Time, j *download, result downloadResu
 	}
 	if result == downloadExpired && j.tried != j.expired {
 		helps = j.host.helped.After(j.uriAt)
-		if j.expired != nil && !helps && j.goneAt.IsZero() { // else it has only come too late to its turn
-			j.goneAt = now.Add(goneAfter)
+		if j.expired != nil && !helps { // else it has only come too late to its turn
+			j.fresh++
+			if j.goneAt.IsZero() && j.bytes.Load() == 0 { // else the link is slow, or its bytes were wrong
+				j.goneAt = now.Add(goneAfter)
+			}
 		}
 		j.expired = j.tried
 		switch {
 		case j.d.payload.uri.Load() != j.tried:
 			q.put(j, now) // a fresh one came in the meantime, and no other comes on this connection
 			return stepRetry, false
-		case j.known:
+		case j.known || j.fresh >= maxFreshURIs:
 			q.forget(j)
 			return stepGone, false
 		case j.staleSince.IsZero():

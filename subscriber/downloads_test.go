@@ -216,6 +216,27 @@ func TestDownloadsAreFairToTenantsAndHosts(t *testing.T) {
 	}
 }
 
+// A payload that comes in part with each fresh URI is gone after the third one.
+func TestPayloadIsGoneAfterThreeFreshURIs(t *testing.T) {
+	w := newDownloadWorld(t, 8)
+	w.attempt = func(j *download) (downloadResult, time.Duration, int64) {
+		j.bytes.Store(1)
+		return downloadExpired, time.Millisecond, 0
+	}
+	j := w.add("host")
+	for i := range maxFreshURIs {
+		w.run(time.Duration(i+1) * 2 * goneAfter)
+		if w.gone != 0 || w.q.stale != 1 {
+			t.Fatalf("gone %d, stale %d after %d fresh URIs", w.gone, w.q.stale, i)
+		}
+		w.refresh(j)
+	}
+	w.run(time.Duration(maxFreshURIs+1) * 2 * goneAfter)
+	if w.gone != 1 || len(w.added) != 0 || w.q.stale != 0 {
+		t.Errorf("gone %d, %d open, %d stale", w.gone, len(w.added), w.q.stale)
+	}
+}
+
 // A payload is gone when a fresh URI has not helped for long.
 func TestPayloadIsGone(t *testing.T) {
 	w := newDownloadWorld(t, 8)

@@ -71,8 +71,8 @@ type PayloadConfig struct {
 	Retry Backoff `yaml:"-"`
 	// RefreshEvery is how often at most the stream is reconnected for further fresh URIs of
 	// expired payloads. For the first one of a payload that is at once, and up to five times as
-	// often, and every 4 seconds while fresh URIs help. A message is set aside when a fresh
-	// URI has been refused for 30 seconds. Default 5 minutes.
+	// often, and every 4 seconds while fresh URIs help. A message is set aside when its third
+	// fresh URI is refused, or the first one for 30 seconds. Default 5 minutes.
 	RefreshEvery time.Duration `yaml:"-"`
 }
 

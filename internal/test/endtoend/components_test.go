@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	wmnats "github.com/ThreeDotsLabs/watermill-nats/v2/pkg/nats"
@@ -47,7 +46,7 @@ type componentBroker struct {
 func eachBroker(t *testing.T, topics []string, test func(t *testing.T, b componentBroker)) {
 	t.Run("gateway", func(t *testing.T) {
 		t.Parallel()
-		synctest.Test(t, func(t *testing.T) { test(t, gatewayAsBroker(t, topics)) })
+		testkit.Bubble(t, func(t *testing.T) { test(t, gatewayAsBroker(t, topics)) })
 	})
 	realBrokers(t, topics, test)
 }

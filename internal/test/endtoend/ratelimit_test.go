@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -159,7 +158,7 @@ func (r *together) sent() []time.Time {
 // The service answers 429 to one tenant only, which its specification does not foresee: the
 // messages of the other tenant go out meanwhile, through the same publisher.
 func TestA429OfOneTenantDoesNotStopAnother(t *testing.T) {
-	synctest.Test(t, testA429OfOneTenantDoesNotStopAnother)
+	testkit.Bubble(t, testA429OfOneTenantDoesNotStopAnother)
 }
 
 func testA429OfOneTenantDoesNotStopAnother(t *testing.T) {

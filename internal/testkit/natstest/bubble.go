@@ -5,11 +5,12 @@ import (
 	"net"
 	"runtime"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats-server/v2/server/ats"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // Ever is a MaxAge for streams of servers in a bubble, and a TTL for buckets: the server counts the age of messages by the clock of the
@@ -26,11 +27,7 @@ func Bubble(t *testing.T, test func(t *testing.T, s *Server), change ...func(*se
 	defer ats.Unregister()
 	dropPools()
 	defer dropPools()
-	if raceDetector {
-		// It crashes when two timers of a bubble end at a time on two processors (https://go.dev/issue/78156).
-		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	}
-	synctest.Test(t, func(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
 		test(t, Start(t, append(change, func(o *server.Options) { o.DontListen = true })...))
 	})
 }

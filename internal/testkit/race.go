@@ -1,5 +1,5 @@
 //go:build race
 
-package natstest
+package testkit
 
 const raceDetector = true

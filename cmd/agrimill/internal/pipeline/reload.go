@@ -142,9 +142,7 @@ func (p *Pipeline) replace(beside context.Context, old *generation, request *rel
 	totals := map[string]router.RouteHealth{}
 	for _, h := range p.Health() {
 		if slices.ContainsFunc(next.routes, func(r admin.Route) bool { return r.Name == h.Name }) {
-			totals[h.Name] = h
-		} else {
-			p.observer.Forget(h.Name) // one that comes back counts anew
+			totals[h.Name] = h // those of others end here: one that comes back counts anew
 		}
 	}
 	p.mu.Lock()
@@ -162,6 +160,11 @@ func (p *Pipeline) replace(beside context.Context, old *generation, request *rel
 	for name := range old.sinks {
 		if next.sinks[name] == nil {
 			p.sinkMetrics.Forget(name)
+		}
+	}
+	for _, r := range old.routes {
+		if _, stays := totals[r.Name]; !stays {
+			p.observer.Forget(r.Name) // after its sink, which ends what was unfinished, and that is counted
 		}
 	}
 	if !reflect.DeepEqual(old.config.Endpoints, next.config.Endpoints) {

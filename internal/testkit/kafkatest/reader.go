@@ -49,10 +49,13 @@ func Read(tb testing.TB, addr, topic string, options ...kgo.Opt) []*kgo.Record {
 	if !details.Has(topic) {
 		return nil
 	}
-	ends, err := admin.ListEndOffsets(ctx, topic)
-	if err == nil {
-		err = ends.Error()
-	}
+	var ends kadm.ListedOffsets
+	testkit.Eventually(tb, "the leaders of "+topic+" know where it ends", func() bool { // one that has just been elected does not
+		if ends, err = admin.ListEndOffsets(ctx, topic); err == nil {
+			err = ends.Error()
+		}
+		return noSuchTopic(err) || !kerr.IsRetriable(err)
+	})
 	if noSuchTopic(err) {
 		return nil
 	}

@@ -24,9 +24,8 @@ func classify(err error) error {
 	case isTooLarge(err):
 		return sinks.ErrTooLarge
 	}
-	// No connection, no leader, too few replicas in sync, no answer in time, no
-	// such topic, not authorised, refused by a policy or a quota, disk full: an
-	// operator's business, after which the same message goes through.
+	// No connection, no leader, too few replicas in sync, no answer in time, no such topic, not authorised, refused by a policy
+	// or a quota, disk full: an operator's business, after which the same message goes through.
 	return sinks.ErrUnavailable
 }
 

@@ -18,8 +18,7 @@ type cluster struct {
 	client sarama.Client
 }
 
-// settings are settings of a topic, or those that the brokers give to topics
-// without their own.
+// settings are settings of a topic, or those that the brokers give to topics without their own.
 type settings struct {
 	known             bool // the sink was allowed to read them
 	maxMessageBytes   int

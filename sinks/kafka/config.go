@@ -31,8 +31,7 @@ const NoTopicPrefix = "."
 // at once and lets no more of the same partitions follow until it is acknowledged, so the first message would go alone.
 const linger = time.Millisecond
 
-// minMessageSize is the smallest Config.MaxMessageSize: below it, not even the
-// metadata of a message fits.
+// minMessageSize is the smallest Config.MaxMessageSize: below it, not even the metadata of a message fits.
 const minMessageSize = 1024
 
 // ErrConfig is wrapped by every error about a [Config] that cannot work.
@@ -44,8 +43,7 @@ type Provision int
 const (
 	// ProvisionCreate creates it when the first message for it comes. Topics that exist are left as they are.
 	ProvisionCreate Provision = iota
-	// ProvisionNone creates nothing: a missing topic is sinks.ErrUnavailable
-	// until somebody has created it.
+	// ProvisionNone creates nothing: a missing topic is sinks.ErrUnavailable until somebody has created it.
 	ProvisionNone
 )
 
@@ -68,8 +66,7 @@ const (
 	MechanismSCRAMSHA512 Mechanism = "SCRAM-SHA-512"
 )
 
-// SASL authenticates the connections. The zero value does not. For other
-// mechanisms use Config.Configure.
+// SASL authenticates the connections. The zero value does not. For other mechanisms use Config.Configure.
 type SASL struct {
 	// Mechanism is the way to log in. Default, when User is set: MechanismPlain.
 	Mechanism Mechanism `yaml:"mechanism" enum:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"`
@@ -89,11 +86,9 @@ type Config struct {
 	// TopicPrefix comes before each topic, with a dot, see [TopicName]. Default [DefaultTopicPrefix];
 	// [NoTopicPrefix] for none.
 	TopicPrefix string `yaml:"topic_prefix"`
-	// Provision says what happens to a topic that does not exist. Default
-	// ProvisionCreate.
+	// Provision says what happens to a topic that does not exist. Default ProvisionCreate.
 	Provision Provision `yaml:"provision" enum:"create,none"`
-	// Partitions of topics that the sink creates. Default, and 0: what the
-	// brokers are configured for (num.partitions).
+	// Partitions of topics that the sink creates. Default, and 0: what the brokers are configured for (num.partitions).
 	Partitions int32 `yaml:"partitions"`
 	// ReplicationFactor is how many replicas created topics have. Default, and 0: what the brokers are configured
 	// for (default.replication.factor).
@@ -111,15 +106,12 @@ type Config struct {
 	// these are stored, and must not block: the results of all messages wait until it returns. Nil means that nobody is told but the log.
 	Lost func(topic string, partition int32, first, last int64) `yaml:"-"`
 
-	// PartitionKey gives the key of a message. Messages with the same key go to
-	// the same partition of a topic, and so keep their order for consumers; the
-	// partition is the one that clients in Java choose. "" is no key: any
-	// partition. Has to be safe for concurrent use. Default: the receiving
-	// endpoint ([MetadataKey] of gateway.KeyReceivingEndpointID), like the
+	// PartitionKey gives the key of a message. Messages with the same key go to the same partition of a topic, and so keep
+	// their order for consumers; the partition is the one that clients in Java choose. "" is no key: any partition. Has to be
+	// safe for concurrent use. Default: the receiving endpoint ([MetadataKey] of gateway.KeyReceivingEndpointID), like the
 	// subscriber's order key.
 	PartitionKey func(msg *message.Message) string `yaml:"-"`
-	// Compression of the batches. Default none: farm files are compressed
-	// already.
+	// Compression of the batches. Default none: farm files are compressed already.
 	Compression sarama.CompressionCodec `yaml:"compression" enum:"none,gzip,snappy,lz4,zstd"`
 	// MaxMessageSize is the largest message in bytes, headers included. It also sets max.message.bytes of topics that the sink creates,
 	// when it is more than the brokers are configured for. The limit of the
@@ -137,27 +129,22 @@ type Config struct {
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
 	// PublishTimeout bounds the wait for an acknowledgment, and each write. Default 10 seconds.
 	PublishTimeout time.Duration `yaml:"publish_timeout"`
-	// CloseTimeout is how long Close waits for calls of Publish that are under
-	// way. Default 30 seconds.
+	// CloseTimeout is how long Close waits for calls of Publish that are under way. Default 30 seconds.
 	CloseTimeout time.Duration `yaml:"-"`
-	// MaxPending is how many messages may wait for their acknowledgment; further calls
-	// of Publish wait. Default 1024.
+	// MaxPending is how many messages may wait for their acknowledgment; further calls of Publish wait. Default 1024.
 	MaxPending int `yaml:"-"`
 	// MaxPendingBytes is how many bytes of them may wait; a larger message goes alone, and a small one counts as its
 	// share for MaxPending of them. Default 64 MiB.
 	MaxPendingBytes int64 `yaml:"-"`
 
-	// Configure changes the configuration of the Kafka client, e.g. to set
-	// OAuth or Kerberos, a proxy, or metrics. It is called for each client, last,
-	// also at the same time, and has to make the same changes each time.
-	// What the promises of the sink rest on is set again after it:
-	// acknowledgment by all replicas in sync, idempotence, one request at a
-	// time, no creation of topics by the brokers.
+	// Configure changes the configuration of the Kafka client, e.g. to set OAuth or Kerberos, a proxy, or metrics. It is called
+	// for each client, last, also at the same time, and has to make the same changes each time. What the promises of the sink
+	// rest on is set again after it: acknowledgment by all replicas in sync, idempotence, one request at a time, no creation of
+	// topics by the brokers.
 	Configure func(*sarama.Config) `yaml:"-"`
 }
 
-// MetadataKey returns a Config.PartitionKey that takes the metadata value of
-// this name.
+// MetadataKey returns a Config.PartitionKey that takes the metadata value of this name.
 func MetadataKey(name string) func(*message.Message) string {
 	return func(msg *message.Message) string { return msg.Metadata[name] }
 }

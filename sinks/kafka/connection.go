@@ -19,15 +19,13 @@ import (
 type Connection struct {
 	// Brokers are the addresses (host:port) to find the cluster by. Required.
 	Brokers []string `yaml:"brokers" required:"true"`
-	// ClientID is what the brokers know the client by, in quotas and logs.
-	// Default agrimill.
+	// ClientID is what the brokers know the client by, in quotas and logs. Default agrimill.
 	ClientID string `yaml:"client_id"`
 	// TLS is the configuration for TLS; nil = without TLS.
 	TLS *tls.Config `yaml:"-"`
 	// SASL authenticates. Default: not at all.
 	SASL SASL `yaml:"sasl"`
-	// Version is the newest version of Kafka whose requests are used, e.g. 3.6; older brokers
-	// are recognized. Default 2.8.
+	// Version is the newest version of Kafka whose requests are used, e.g. 3.6; older brokers are recognized. Default 2.8.
 	Version sarama.KafkaVersion `yaml:"-"`
 	// ConnectTimeout bounds connecting, and the look-up or creation of a stream or topic. Default 10 seconds.
 	ConnectTimeout time.Duration `yaml:"connect_timeout"`

@@ -7,10 +7,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Health asks the brokers for the topics written to so far. It returns nil when
-// all their partitions have a leader and enough replicas in sync, or a broker
-// answers when there are none; sinks.ErrUnavailable when not, sinks.ErrClosed
-// after Close.
+// Health asks the brokers for the topics written to so far. It returns nil when all their partitions have a leader and enough
+// replicas in sync, or a broker answers when there are none; sinks.ErrUnavailable when not, sinks.ErrClosed after Close.
 func (s *Sink) Health(ctx context.Context) error {
 	return s.opening.Health(ctx, s.background, s.config.Name, s.life, s.look)
 }

@@ -15,10 +15,9 @@ import (
 
 var _ wmkafka.MarshalerUnmarshaler = Marshaler{}
 
-// Marshaler writes Watermill messages as Kafka records and reads them back, any
-// payload and any metadata byte for byte. It fits into the publisher and the
-// subscriber of watermill-kafka. What it writes, watermill-kafka's
-// DefaultMarshaler reads too, apart from the names of the last rule.
+// Marshaler writes Watermill messages as Kafka records and reads them back, any payload and any metadata byte for byte. It fits
+// into the publisher and the subscriber of watermill-kafka. What it writes, watermill-kafka's DefaultMarshaler reads too, apart
+// from the names of the last rule.
 //
 //   - The payload is the value; an empty one is not null, which would delete the key in a compacted topic.
 //   - The UUID is the header _watermill_message_uuid, as in watermill-kafka.
@@ -29,10 +28,9 @@ var _ wmkafka.MarshalerUnmarshaler = Marshaler{}
 //
 // It sets no key: the sink does, by Config.PartitionKey.
 type Marshaler struct {
-	// CloudEvents also writes the attributes of CloudEvents 1.0 in binary mode,
-	// as headers ce_…, and content-type; metadata of such a name is then written
-	// behind agrimill-key-. Reading with it set skips these headers; without, they
-	// become metadata, unless the message has its own of that name. Nil means none.
+	// CloudEvents also writes the attributes of CloudEvents 1.0 in binary mode, as headers ce_…, and content-type; metadata of
+	// such a name is then written behind agrimill-key-. Reading with it set skips these headers; without, they become metadata,
+	// unless the message has its own of that name. Nil means none.
 	CloudEvents *cloudevents.Mapping
 }
 
@@ -47,8 +45,7 @@ var names = metaheader.Names{
 	IsEvent: func(name string) bool { return strings.HasPrefix(name, eventPrefix) || name == metaheader.ContentType },
 }
 
-// Marshal makes the record for a topic. It keeps nothing of msg: value and
-// headers are copies.
+// Marshal makes the record for a topic. It keeps nothing of msg: value and headers are copies.
 func (m Marshaler) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
 	headers, value, _ := m.marshal(msg, "")
 	return &sarama.ProducerMessage{Topic: topic, Value: sarama.ByteEncoder(value), Headers: headers}, nil
@@ -67,8 +64,7 @@ func (m Marshaler) marshal(msg *message.Message, key string) (headers []sarama.R
 	for _, a := range attributes {
 		size += max(len(eventPrefix)+len(a.Name), len(metaheader.ContentType)) + len(a.Value)
 	}
-	// One allocation for everything. Escaped names are longer and rare; append
-	// finds room for them.
+	// One allocation for everything. Escaped names are longer and rare; append finds room for them.
 	buf := make([]byte, 0, size)
 	put := func(s string) []byte {
 		start := len(buf)
@@ -93,9 +89,8 @@ func (m Marshaler) marshal(msg *message.Message, key string) (headers []sarama.R
 	return headers, buf[start:len(buf):len(buf)], keyBytes
 }
 
-// Unmarshal makes the Watermill message of a record. Its payload is the value,
-// not a copy. Of several headers with one name the last one counts. It never
-// fails.
+// Unmarshal makes the Watermill message of a record. Its payload is the value, not a copy. Of several headers with one name the
+// last one counts. It never fails.
 func (m Marshaler) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
 	msg := message.NewMessage("", record.Value)
 	metadata := metaheader.Reader{Names: &names, Events: m.CloudEvents != nil, Metadata: msg.Metadata}

@@ -78,9 +78,8 @@ func newProducer(brokers []string, config *sarama.Config, key producerKey, pendi
 		return nil, err
 	}
 	p := &producer{client: client, async: async}
-	// sarama sends the next batch only when all results of the last one are taken, so finish has a
-	// goroutine of its own, with room for every message that can be under way: none waits for the one
-	// before it.
+	// sarama sends the next batch only when all results of the last one are taken, so finish has a goroutine of its own, with
+	// room for every message that can be under way: none waits for the one before it.
 	results := make(chan sarama.ProducerError, pending) // without Err: stored
 	var readers sync.WaitGroup
 	// All end when the producer is closed and has no message left.

@@ -7,8 +7,7 @@ import (
 
 var _ sarama.SCRAMClient = (*scramClient)(nil)
 
-// scramClient makes the client of xdg-go/scram one of sarama. One is made for
-// each connection.
+// scramClient makes the client of xdg-go/scram one of sarama. One is made for each connection.
 type scramClient struct {
 	hash scram.HashGeneratorFcn
 	*scram.ClientConversation

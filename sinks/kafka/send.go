@@ -102,8 +102,7 @@ func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
 			return err
 		}
 	}
-	// No key is nil, not an empty one: that would be a key like any other,
-	// and send all such messages to one partition.
+	// No key is nil, not an empty one: that would be a key like any other, and send all such messages to one partition.
 	var key string
 	if d.record.Key == nil {
 		key = s.config.PartitionKey(msg)
@@ -214,9 +213,8 @@ func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 // judge looks at what a producer said about a message of this size.
 func (s *Sink) judge(t *topic, size int, err error) error {
 	if (isTooLarge(err) || errors.Is(err, sarama.ErrInvalidRecord)) && !t.lane.limits.alone {
-		// One message spoils a batch for all others in it, which may be anybody's.
-		// What is to blame shows when they come again, one by one. A limit that
-		// was lowered shows then too, before anything is sent.
+		// One message spoils a batch for all others in it, which may be anybody's. What is to blame shows when they come again,
+		// one by one. A limit that was lowered shows then too, before anything is sent.
 		s.sendAlone(t)
 		return sinks.NewError(s.config.Name, t.name, sinks.ErrUnavailable,
 			fmt.Errorf("batch refused; its messages are sent individually: %v", err)) //nolint:errorlint // has to match one class only

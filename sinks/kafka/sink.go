@@ -65,9 +65,8 @@ func (s *Sink) Format(state fmt.State, _ rune) {
 	_, _ = io.WriteString(state, "kafka.Sink("+s.config.Name+")")
 }
 
-// New connects and returns the sink. It logs warnings where the brokers'
-// settings promise less than "what is acknowledged is not lost"; those of topics
-// follow when their first messages come. A nil logger is silent.
+// New connects and returns the sink. It logs warnings where the brokers' settings promise less than "what is acknowledged is
+// not lost"; those of topics follow when their first messages come. A nil logger is silent.
 //
 // Errors wrap [ErrConfig], or sinks.ErrUnavailable when no broker can be reached
 // or the cluster refuses. With Connection.RetryOnFailedConnect they wrap ErrConfig only: whatever else is the
@@ -192,16 +191,14 @@ func (s *Sink) TopicSegment(value string) string { return TopicSegment(value) }
 // CheckTopic implements [sinks.Topics].
 func (s *Sink) CheckTopic(topic string) error { return s.config.CheckTopic(topic) }
 
-// Publish stores the messages in the topic TopicPrefix.topic, in their order as
-// far as they go to the same partition, and returns nil when every replica in
-// sync has each of them. They are sent without waiting for each other's
-// acknowledgment, so an error may leave a gap in the order.
+// Publish stores the messages in the topic TopicPrefix.topic, in their order as far as they go to the same partition, and
+// returns nil when every replica in sync has each of them. They are sent without waiting for each other's acknowledgment, so an
+// error may leave a gap in the order.
 //
-// Without an acknowledgment within Config.PublishTimeout, and for whatever the
-// cluster's state is to blame, the error is sinks.ErrUnavailable. A topic that
-// Kafka does not take as a name, and a message that the topic's settings forbid,
-// are sinks.ErrRejected; a message above the topic's limit is sinks.ErrTooLarge.
-// All messages of the call are checked before the first is sent.
+// Without an acknowledgment within Config.PublishTimeout, and for whatever the cluster's state is to blame, the error is
+// sinks.ErrUnavailable. A topic that Kafka does not take as a name, and a message that the topic's settings forbid, are
+// sinks.ErrRejected; a message above the topic's limit is sinks.ErrTooLarge. All messages of the call are checked before the
+// first is sent.
 func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 	if !s.life.Enter() {
 		return sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)
@@ -215,11 +212,9 @@ func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 	return sinks.Await(messages, publications, err)
 }
 
-// PublishAsync gives the message its place behind all others of its partition, and
-// blocks while as many are under way as Config.MaxPending and Config.MaxPendingBytes
-// allow, until the topic is known, and for Config.PublishTimeout at most. The receipt
-// has topic, partition and offset. See [sinks.Description].Ordered for what holds
-// after a failure.
+// PublishAsync gives the message its place behind all others of its partition, and blocks while as many are under way as
+// Config.MaxPending and Config.MaxPendingBytes allow, until the topic is known, and for Config.PublishTimeout at most. The
+// receipt has topic, partition and offset. See [sinks.Description].Ordered for what holds after a failure.
 func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	if !s.life.Enter() {
 		return nil, sinks.NewError(s.config.Name, topic, sinks.ErrClosed, nil)
@@ -237,10 +232,9 @@ func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 // a second whether messages can be stored, as Health does, until they can.
 func (s *Sink) Recovered() <-chan struct{} { return s.recovered.Next() }
 
-// Close waits up to Config.CloseTimeout for calls that are under way; those that
-// are not done then return sinks.ErrClosed, and their messages may or may not be
-// stored. It always returns nil; all calls wait for the first one. A nil Sink has
-// nothing to close.
+// Close waits up to Config.CloseTimeout for calls that are under way; those that are not done then return sinks.ErrClosed, and
+// their messages may or may not be stored. It always returns nil; all calls wait for the first one. A nil Sink has nothing to
+// close.
 func (s *Sink) Close() error {
 	if s == nil {
 		return nil

@@ -23,9 +23,8 @@ const MaxSegmentLength = 96
 // errBadTopic is the cause of ErrRejected for topics that are no Kafka topic.
 var errBadTopic = errors.New("not a Kafka topic of letters, digits, '-', '_' and single dots")
 
-// ErrHashedSegment is returned by [UnescapeTopicSegment] for the segment of a
-// value that was too long to be written in full. The value itself travels in
-// the message, e.g. a message type in the header x-router-message-type.
+// ErrHashedSegment is returned by [UnescapeTopicSegment] for the segment of a value that was too long to be written in full.
+// The value itself travels in the message, e.g. a message type in the header x-router-message-type.
 var ErrHashedSegment = errors.New("topic segment is a hash, which cannot be reversed")
 
 const (
@@ -43,19 +42,15 @@ var single = sinks.Segments{Mark: '_', Legal: func(b byte) bool {
 	return b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9' || b == '-'
 }}
 
-// TopicSegment maps any string to one segment of a Kafka topic, different
-// strings to different segments. Letters, digits and '-' stay; every other byte
-// becomes two underscores and two upper-case hexadecimal digits:
-// `iso:11783:-10:taskdata:zip` becomes
-// `iso__3A11783__3A-10__3Ataskdata__3Azip`. The empty string becomes `__`.
+// TopicSegment maps any string to one segment of a Kafka topic, different strings to different segments. Letters, digits and
+// '-' stay; every other byte becomes two underscores and two upper-case hexadecimal digits: `iso:11783:-10:taskdata:zip`
+// becomes `iso__3A11783__3A-10__3Ataskdata__3Azip`. The empty string becomes `__`.
 // [UnescapeTopicSegment] is the way back.
 //
-// A segment longer than [MaxSegmentLength] is cut to 61 bytes, or a few less,
-// and ends with `__h` and the first 128 bits of the value's SHA-256 in lower-case
-// hexadecimal digits. There is no way back from it.
+// A segment longer than [MaxSegmentLength] is cut to 61 bytes, or a few less, and ends with `__h` and the first 128 bits of the
+// value's SHA-256 in lower-case hexadecimal digits. There is no way back from it.
 //
-// Topics of such segments joined by dots never collide in the names of Kafka's
-// metrics.
+// Topics of such segments joined by dots never collide in the names of Kafka's metrics.
 func TopicSegment(value string) string {
 	segment := single.Escape(value)
 	if strings.IndexByte(segment, '_') >= 0 {
@@ -118,8 +113,7 @@ var hashed = regexp.MustCompile(`^(.{58,61})` + hashMark + `[0-9a-f]{32}$`)
 
 var topicPattern = regexp.MustCompile(`^[a-zA-Z0-9_-]+(\.[a-zA-Z0-9_-]+)*$`)
 
-// checkTopic returns an error unless name can be a topic that segments joined
-// by dots make up.
+// checkTopic returns an error unless name can be a topic that segments joined by dots make up.
 func checkTopic(name string) error {
 	if len(name) > maxTopicLength {
 		return fmt.Errorf("%w: %d bytes long, the limit is %d", errBadTopic, len(name), maxTopicLength)

@@ -14,13 +14,11 @@ import (
 )
 
 const (
-	// staleAfter is how old a topic's limit is when a message above it makes the
-	// sink look again.
+	// staleAfter is how old a topic's limit is when a message above it makes the sink look again.
 	staleAfter = 5 * time.Second
 	// freshFor is for how long a topic is not looked at again: somebody may have it compacted, or let one replica acknowledge.
 	freshFor = 5 * time.Minute
-	// aloneFor is how long a topic's messages go one per request after a broker
-	// refused a batch of several.
+	// aloneFor is how long a topic's messages go one per request after a broker refused a batch of several.
 	aloneFor = time.Minute
 )
 
@@ -42,8 +40,7 @@ type lane struct {
 	life     *lifecycle.Life
 }
 
-// errDraining is the cause of ErrUnavailable while messages of the topic are with the
-// producer before this one.
+// errDraining is the cause of ErrUnavailable while messages of the topic are with the producer before this one.
 var errDraining = errors.New("earlier messages are still being sent, with other limits")
 
 // prepareTopic makes sure that a topic exists, and has a producer. last is what was known of it before, if anything was.

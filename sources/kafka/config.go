@@ -63,34 +63,28 @@ type Config struct {
 	// Topics are the topics to read. If there are none, Subscribe reads any topic that it is asked for; otherwise one or
 	// more of these, and all of them when its topic is empty.
 	Topics []string `yaml:"topics" required:"true"`
-	// Group is the consumer group. Processes that use the same one share the partitions.
-	// Required.
+	// Group is the consumer group. Processes that use the same one share the partitions. Required.
 	Group string `yaml:"group"`
-	// Start is where a group starts that has no offsets in any of the topics. Partitions and
-	// topics that come later are read from their beginning, and so is a partition whose offset is
-	// out of range: the log says how many offsets were deleted unread, or that the topic is
-	// another one. Default [StartOldest].
+	// Start is where a group starts that has no offsets in any of the topics. Partitions and topics that come later are read
+	// from their beginning, and so is a partition whose offset is out of range: the log says how many offsets were deleted
+	// unread, or that the topic is another one. Default [StartOldest].
 	Start Start `yaml:"start" enum:"oldest,newest"`
 	// MaxInFlight is how many messages of the consumer or partition may be in flight. They have different keys: of
 	// each key one is, and the next one follows its ack. While so many handlers hang, nothing else of the partition
 	// is delivered. Default 256.
 	MaxInFlight int `yaml:"max_in_flight"`
-	// KeyHeader is the header with a message's key: messages of one key are handled in order, others concurrently.
-	// Messages of different partitions have different keys. Without it, or where a record lacks it, the key is that
-	// of the record; records without any are one key. A header that differs in every message, such as
-	// _watermill_message_uuid, gives up the order.
+	// KeyHeader is the header with a message's key: messages of one key are handled in order, others concurrently. Messages of
+	// different partitions have different keys. Without it, or where a record lacks it, the key is that of the record; records
+	// without any are one key. A header that differs in every message, such as _watermill_message_uuid, gives up the order.
 	KeyHeader string `yaml:"key_header"`
-	// MaxNackDelay is how long a message that was nacked again and again waits at most until it
-	// is delivered again; the first time it is 0.1 seconds. Those behind it in its key wait with
-	// it. Default 30 seconds.
+	// MaxNackDelay is how long a message that was nacked again and again waits at most until it is delivered again; the first
+	// time it is 0.1 seconds. Those behind it in its key wait with it. Default 30 seconds.
 	MaxNackDelay time.Duration `yaml:"-"`
-	// Unmarshaler creates the Watermill messages. Default [kafka.Marshaler]. A message
-	// without a UUID gets one derived from cluster, topic, partition, offset and timestamp. If it fails,
-	// the message is tried again later, and others pass it.
+	// Unmarshaler creates the Watermill messages. Default [kafka.Marshaler]. A message without a UUID gets one derived from
+	// cluster, topic, partition, offset and timestamp. If it fails, the message is tried again later, and others pass it.
 	Unmarshaler wmkafka.Unmarshaler `yaml:"-"`
-	// CloseTimeout is how long Close, the end of a subscription, and a rebalance wait for
-	// messages that are being handled. Default [DefaultCloseTimeout]; less than the group's
-	// rebalance timeout, which is a minute unless Client changes it.
+	// CloseTimeout is how long Close, the end of a subscription, and a rebalance wait for messages that are being handled.
+	// Default [DefaultCloseTimeout]; less than the group's rebalance timeout, which is a minute unless Client changes it.
 	CloseTimeout time.Duration `yaml:"-"`
 	// Client changes the configuration of the client, last. Optional. Partitions have to be
 	// assigned by an eager strategy, and only committed records read, as by default.

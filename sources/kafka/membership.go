@@ -95,9 +95,8 @@ func identify(client sarama.Client, topics []string) (cluster string, notes map[
 	return cluster, topicNotes(answer), nil
 }
 
-// watch asks the coordinator whether we are a member still. The client does so too, and ends
-// the session when it learns that we are not, but not while it waits for an answer that does
-// not come: by then the partitions are somebody else's.
+// watch asks the coordinator whether we are a member still. The client does so too, and ends the session when it learns that we
+// are not, but not while it waits for an answer that does not come: by then the partitions are somebody else's.
 func (h *handler) watch(session sarama.ConsumerGroupSession, limit, every time.Duration) {
 	defer h.silence.Stop()
 	ticker := time.NewTicker(every)

@@ -21,8 +21,7 @@ import (
 const (
 	// firstNackDelay is how long a message waits that was nacked once.
 	firstNackDelay = 100 * time.Millisecond
-	// aheadFactor is how many times MaxInFlight records of a partition are read ahead while
-	// as many can be handled.
+	// aheadFactor is how many times MaxInFlight records of a partition are read ahead while as many can be handled.
 	aheadFactor = 4
 	// maxAhead is how many bytes of keys and payloads of a partition are held.
 	maxAhead = 32 << 20
@@ -43,9 +42,8 @@ type partition struct {
 	offsets offsets
 }
 
-// ConsumeClaim implements [sarama.ConsumerGroupHandler]. It delivers the records of a
-// partition until the session ends, waits for those that are open as long as the partition
-// is ours, and then gives it up.
+// ConsumeClaim implements [sarama.ConsumerGroupHandler]. It delivers the records of a partition until the session ends, waits
+// for those that are open as long as the partition is ours, and then gives it up.
 func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	p := &partition{handler: h, session: session, topic: claim.Topic(), number: claim.Partition()}
 	p.queue = keyqueue.New(keyqueue.Config[*sarama.ConsumerMessage]{
@@ -85,8 +83,7 @@ func (h *handler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	return nil
 }
 
-// stillMember reports whether the partitions of a session that has ended are ours until we
-// leave them.
+// stillMember reports whether the partitions of a session that has ended are ours until we leave them.
 func stillMember(session context.Context) bool {
 	cause := context.Cause(session)
 	return cause == nil || errors.Is(cause, context.Canceled) || errors.Is(cause, sarama.ErrRebalanceInProgress) ||
@@ -113,8 +110,7 @@ func (p *partition) read(intake context.Context, records <-chan *sarama.Consumer
 	}
 }
 
-// waitForRoom waits until another record can be held; false when intake has ended or the
-// partition is lost.
+// waitForRoom waits until another record can be held; false when intake has ended or the partition is lost.
 func (p *partition) waitForRoom(intake context.Context) bool {
 	paused := false
 	for {
@@ -204,8 +200,7 @@ type tracked struct {
 // add notes a record, whose offset is higher than those before; there may be gaps.
 func (o *offsets) add(offset int64) { o.open = append(o.open, tracked{offset: offset}) }
 
-// done notes that a record is done, and returns the offset below which all are, if it has
-// changed.
+// done notes that a record is done, and returns the offset below which all are, if it has changed.
 func (o *offsets) done(offset int64) (next int64, changed bool) {
 	i, found := slices.BinarySearchFunc(o.open, offset, func(t tracked, offset int64) int { return int(t.offset - offset) })
 	if !found {
@@ -219,8 +214,7 @@ func (o *offsets) done(offset int64) (next int64, changed bool) {
 	return next, changed
 }
 
-// span returns the lowest offset that is not done, and how many offsets it is from there to
-// the latest.
+// span returns the lowest offset that is not done, and how many offsets it is from there to the latest.
 func (o *offsets) span() (first, n int64) {
 	if len(o.open) == 0 {
 		return 0, 0

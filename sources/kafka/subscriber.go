@@ -39,10 +39,9 @@ var joinPolicy = backoff.Policy{Initial: 100 * time.Millisecond, Max: 10 * time.
 // One that is never acked may hold back 100,000 offsets, or as many as fit into 32 MiB while
 // they wait behind it; then its partition is paused until it is acked, and the log says so.
 //
-// When the group is rebalanced, no more messages of a partition are delivered, and those that
-// are open can still be acked for Config.CloseTimeout while the partition is ours. Then, or
-// at once if the partition is lost, because the coordinator says so or has not answered for
-// two thirds of the session timeout, their contexts end and their acks are void.
+// When the group is rebalanced, no more messages of a partition are delivered, and those that are open can still be acked for
+// Config.CloseTimeout while the partition is ours. Then, or at once if the partition is lost, because the coordinator says so
+// or has not answered for two thirds of the session timeout, their contexts end and their acks are void.
 type Subscriber struct {
 	config  Config
 	logger  watermill.LoggerAdapter
@@ -62,8 +61,7 @@ func (s *Subscriber) Format(state fmt.State, _ rune) {
 	_, _ = io.WriteString(state, "kafka.Subscriber("+s.config.Group+")")
 }
 
-// New returns a Subscriber, or an error that matches [ErrConfig]. It does not connect;
-// Subscribe does. A nil logger is silent.
+// New returns a Subscriber, or an error that matches [ErrConfig]. It does not connect; Subscribe does. A nil logger is silent.
 func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 	config = config.WithDefaults()
 	if err := config.Validate(); err != nil {
@@ -105,10 +103,9 @@ type subscription struct {
 // and for the brokers; ReadError says for what. [StartNewest] begins when it has connected, and after an error that
 // matches [ErrConfig] the channel is closed. For a coordinator of the group it waits for half a minute.
 //
-// When ctx ends, no more messages are taken; those that were taken can still be acked for
-// Config.CloseTimeout, and then the channel is closed. The same happens on Close. The context
-// of a message carries the values of ctx and ends with the message, that timeout, or when its
-// partition is given up.
+// When ctx ends, no more messages are taken; those that were taken can still be acked for Config.CloseTimeout, and then the
+// channel is closed. The same happens on Close. The context of a message carries the values of ctx and ends with the message,
+// that timeout, or when its partition is given up.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if !s.life.Enter() {
 		return nil, ErrClosed
@@ -344,10 +341,9 @@ func (s *subscription) alive() {
 // not wait for the brokers.
 func (s *Subscriber) ReadError() (since time.Time, err error) { return s.state.ReadError() }
 
-// Close ends all subscriptions: it takes no more messages, waits for those that are open for
-// at most Config.CloseTimeout, commits the offsets and leaves the consumer group. What was not
-// acknowledged is delivered again. It is idempotent, all calls wait for the first one, and it
-// returns nil.
+// Close ends all subscriptions: it takes no more messages, waits for those that are open for at most Config.CloseTimeout,
+// commits the offsets and leaves the consumer group. What was not acknowledged is delivered again. It is idempotent, all calls
+// wait for the first one, and it returns nil.
 func (s *Subscriber) Close() error {
 	s.life.Close(func() {
 		s.stop()

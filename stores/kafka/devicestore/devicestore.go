@@ -84,10 +84,9 @@ var _ farm.DeviceStore = (*Store)(nil)
 // Format writes what it is, for every verb, and nothing of its configuration.
 func (s *Store) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, "devicestore.Store") }
 
-// New connects and reads the topic to its end, or until ctx ends. The error matches [ErrConfig], or is that of Kafka.
-// With Connection.RetryOnFailedConnect it matches ErrConfig only: New tries once, and goes on trying in the
-// background until Close. Until it has connected, Put, Get and Health fail with an error that matches
-// sinks.ErrNotConnected, and says why.
+// New connects and reads the topic to its end, or until ctx ends. The error matches [ErrConfig], or is that of Kafka. With
+// Connection.RetryOnFailedConnect it matches ErrConfig only: New tries once, and goes on trying in the background until Close.
+// Until it has connected, Put, Get and Health fail with an error that matches sinks.ErrNotConnected, and says why.
 func New(ctx context.Context, config Config) (*Store, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
@@ -195,8 +194,7 @@ func (s *Store) provided(ctx context.Context) (brokers.Topic, error) {
 	}
 }
 
-// sentHeader is the name of the headers with the times at which a description was sent, tenantHeader of that with
-// its tenant.
+// sentHeader is the name of the headers with the times at which a description was sent, tenantHeader of that with its tenant.
 const (
 	sentHeader   = "x-router-sent-timestamp"
 	tenantHeader = "x-router-tenant-id"
@@ -250,8 +248,7 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 		if err := s.known.Put(ctx, teamset, description); err != nil {
 			return err
 		}
-		// Of records that are written at the same time, the last one stays, so whoever sees the other's time
-		// writes both.
+		// Of records that are written at the same time, the last one stays, so whoever sees the other's time writes both.
 		now := times(s.descriptions(key))
 		if !lacks(written, now) {
 			return nil

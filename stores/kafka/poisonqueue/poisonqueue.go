@@ -51,15 +51,13 @@ type Config struct {
 	// Provision says what the first deletion does if the topic does not exist that has what was deleted, that of the queue with
 	// the suffix -handled: create it, compacted, with one partition, or fail.
 	Provision kafka.Provision
-	// ReplicationFactor of that topic, if it is created. 0 means what the brokers are configured
-	// for; negative is an error.
+	// ReplicationFactor of that topic, if it is created. 0 means what the brokers are configured for; negative is an error.
 	ReplicationFactor int16
 	// Unmarshaler reads the messages. Nil means [kafka.Marshaler].
 	Unmarshaler wmkafka.Unmarshaler
 	// Timeout bounds each request to the cluster. 0 means [DefaultTimeout]; negative is an error.
 	Timeout time.Duration
-	// Configure changes the configuration of the Kafka client, as that of the sink's Config. Nil means
-	// no changes.
+	// Configure changes the configuration of the Kafka client, as that of the sink's Config. Nil means no changes.
 	Configure func(*sarama.Config)
 }
 
@@ -95,11 +93,10 @@ func (c Config) Validate() error {
 // Queue is a [router.PoisonStore]. The ID of a message is its partition and its offset, as in
 // 0-17. It is safe for concurrent use, and has to be closed.
 //
-// What is deleted is remembered as long as the topic has the record, and belongs to the topic that it was
-// deleted from: one that was deleted and made again, or copied from another cluster, begins with
-// everything that it has. Brokers before 2.8, or a Connection with such a Version, do not tell the
-// difference. A record that gets the place of a deleted one, after an unclean election of a leader, is in
-// the queue: after each election what was deleted is read once more and compared.
+// What is deleted is remembered as long as the topic has the record, and belongs to the topic that it was deleted from: one
+// that was deleted and made again, or copied from another cluster, begins with everything that it has. Brokers before 2.8, or a
+// Connection with such a Version, do not tell the difference. A record that gets the place of a deleted one, after an unclean
+// election of a leader, is in the queue: after each election what was deleted is read once more and compared.
 type Queue struct {
 	config  Config
 	topic   string
@@ -139,8 +136,7 @@ func (q *Queue) Depth(ctx context.Context) (int64, error) {
 	return depth, nil
 }
 
-// Oldest returns when the message that has been in the queue for longest was put there; zero if the queue
-// is empty.
+// Oldest returns when the message that has been in the queue for longest was put there; zero if the queue is empty.
 func (q *Queue) Oldest(ctx context.Context) (time.Time, error) {
 	at, err := q.look(ctx)
 	if err != nil {
@@ -155,8 +151,7 @@ func (q *Queue) Oldest(ctx context.Context) (time.Time, error) {
 	return time.Time{}, nil
 }
 
-// Messages implements [router.PoisonStore]. The records of several partitions are in the order of their
-// timestamps.
+// Messages implements [router.PoisonStore]. The records of several partitions are in the order of their timestamps.
 func (q *Queue) Messages(ctx context.Context) iter.Seq2[router.Poisoned, error] {
 	return func(yield func(router.Poisoned, error) bool) {
 		at, err := q.look(ctx)

@@ -150,8 +150,7 @@ func Create(ctx context.Context, client sarama.Client, topic string, replicas in
 
 // Topic is what a topic has at one moment: nothing if it does not exist.
 type Topic struct {
-	// ID is that of the topic, which a topic of the same name that is made later does not have; zero if it is
-	// unknown.
+	// ID is that of the topic, which a topic of the same name that is made later does not have; zero if it is unknown.
 	ID         sarama.Uuid
 	Partitions []Partition
 }

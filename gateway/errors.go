@@ -79,7 +79,10 @@ type subSentinel struct {
 	of   error
 }
 
+// Error returns the text.
 func (e *subSentinel) Error() string { return e.text }
+
+// Unwrap returns the other one.
 func (e *subSentinel) Unwrap() error { return e.of }
 
 // Error is the error of one operation. It reports the operation, what the service

@@ -114,6 +114,7 @@ type exactWriter struct {
 	last []byte
 }
 
+// Write implements [io.Writer].
 func (w *exactWriter) Write(p []byte) (int, error) {
 	switch w.left -= int64(len(p)); {
 	case w.left < 0:

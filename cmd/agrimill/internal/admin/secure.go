@@ -115,12 +115,14 @@ func respond(w http.ResponseWriter, r *http.Request, value any) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(append(body, '\n')))
 }
 
+// problem is the API's error response.
 type problem struct {
 	status int
 	retry  time.Duration // when to try again; 0: nobody knows
 	Text   string        `json:"error"`
 }
 
+// Error returns the text.
 func (p problem) Error() string { return p.Text }
 
 func badRequest(format string, args ...any) error {
@@ -142,8 +144,10 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, p.status, p)
 }
 
+// check refuses a request by an error.
 type check func(r *http.Request) error
 
+// guarded has next handle what no check refuses.
 func guarded(next http.Handler, checks ...check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, check := range checks {

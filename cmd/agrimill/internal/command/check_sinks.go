@@ -82,6 +82,7 @@ type notes struct {
 	list []string
 }
 
+// Warn implements [warnlog.Warner].
 func (n *notes) Warn(msg string, fields watermill.LogFields) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		msg += fmt.Sprintf(", %s %v", name, fields[name])
@@ -91,6 +92,7 @@ func (n *notes) Warn(msg string, fields watermill.LogFields) {
 	n.list = append(n.list, msg)
 }
 
+// With implements [watermill.LoggerAdapter].
 func (n *notes) With(watermill.LogFields) watermill.LoggerAdapter { return n }
 
 func (n *notes) text() string {

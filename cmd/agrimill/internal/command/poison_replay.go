@@ -92,6 +92,7 @@ func (c *poisonReplay) throughRoutes(ctx context.Context, p *program, queue rout
 
 type waits struct{ *program }
 
+// Observe implements [router.Observer].
 func (w waits) Observe(e router.Event) {
 	switch e.Kind {
 	case router.EventOutageBegan:

@@ -84,6 +84,7 @@ type failing struct {
 	stop func()
 }
 
+// Write implements [io.Writer].
 func (f failing) Write(b []byte) (int, error) {
 	n, err := f.Writer.Write(b)
 	if err != nil {

@@ -254,6 +254,7 @@ type asWritten struct {
 	name func(topic string) string
 }
 
+// CheckTopic implements [sinks.Topics].
 func (a asWritten) CheckTopic(topic string) error {
 	err := a.Topics.CheckTopic(topic)
 	if name := a.name(topic); err == nil && name != topic {

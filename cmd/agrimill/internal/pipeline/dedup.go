@@ -52,6 +52,7 @@ func (m *memory) store() (router.DedupStore, error) {
 	return m.later.Get()
 }
 
+// Reserve implements [router.DedupStore].
 func (m *memory) Reserve(ctx context.Context, claim router.Claim, lease time.Duration) (router.Reservation, error) {
 	store, err := m.store()
 	if err != nil {
@@ -60,6 +61,7 @@ func (m *memory) Reserve(ctx context.Context, claim router.Claim, lease time.Dur
 	return store.Reserve(ctx, claim, lease)
 }
 
+// Commit implements [router.DedupStore].
 func (m *memory) Commit(ctx context.Context, claim router.Claim, token router.Token, ttl time.Duration) error {
 	store, err := m.store()
 	if err == nil {
@@ -73,6 +75,7 @@ func (m *memory) Commit(ctx context.Context, claim router.Claim, token router.To
 	return err
 }
 
+// Release implements [router.DedupStore].
 func (m *memory) Release(ctx context.Context, claim router.Claim, token router.Token) error {
 	store, err := m.store()
 	if err != nil {

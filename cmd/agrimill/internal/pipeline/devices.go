@@ -48,6 +48,7 @@ type laterDevices struct {
 	*opening.Later[farm.DeviceStore]
 }
 
+// Put implements farm.DeviceStore.
 func (l laterDevices) Put(ctx context.Context, teamset string, description farm.DeviceDescription) error {
 	store, err := l.Later.Get()
 	if err != nil {
@@ -56,6 +57,7 @@ func (l laterDevices) Put(ctx context.Context, teamset string, description farm.
 	return store.Put(ctx, teamset, description)
 }
 
+// Get implements farm.DeviceStore.
 func (l laterDevices) Get(ctx context.Context, teamset string) ([]farm.DeviceDescription, error) {
 	store, err := l.Later.Get()
 	if err != nil {

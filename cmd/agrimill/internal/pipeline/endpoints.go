@@ -101,6 +101,7 @@ type oneTenant struct {
 	failed  sync.Map    // by tenant: admin.Unprovided, with its ID
 }
 
+// ListAuthorizedTenants implements gateway.TenantLister.
 func (c *oneTenant) ListAuthorizedTenants(ctx context.Context) ([]gateway.TenantInfo, error) {
 	list, err := c.Client.ListAuthorizedTenants(ctx)
 	if c.tenant == "" || err != nil {
@@ -115,6 +116,7 @@ func (c *oneTenant) ListAuthorizedTenants(ctx context.Context) ([]gateway.Tenant
 	return list, nil
 }
 
+// PutEndpoint implements gateway.ProvisionClient.
 func (c *oneTenant) PutEndpoint(ctx context.Context, tenantID, externalID string, req gateway.PutEndpointRequest) (gateway.Endpoint, bool, error) {
 	if err := c.turns.err(); err != nil {
 		return gateway.Endpoint{}, false, err

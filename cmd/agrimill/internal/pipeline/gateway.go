@@ -76,6 +76,7 @@ type shared struct {
 	p *Pipeline
 }
 
+// Subscribe implements [message.Subscriber].
 func (s shared) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	msgctx.SubscriptionOf(ctx).HandOn(s, s.Subscriber)
 	return s.Subscriber.Subscribe(ctx, topic)
@@ -91,10 +92,12 @@ func (s shared) Drain(ctx context.Context) {
 	}
 }
 
+// Close does nothing.
 func (shared) Close() error { return nil }
 
 type quarantine struct{ *Pipeline }
 
+// Publish implements message.Publisher.
 func (q quarantine) Publish(_ string, messages ...*message.Message) error {
 	g := q.now()
 	return g.poison.Publish(g.config.Poison.Topic, messages...)

@@ -66,6 +66,7 @@ func (l *lease) close(ctx context.Context) error {
 	return l.Later.Close(ctx)
 }
 
+// TTL implements [subscriber.Lease].
 func (l *lease) TTL() time.Duration { return l.ttl }
 
 // Acquire implements [subscriber.Lease]. A lease that is not open yet is waited for.
@@ -299,6 +300,7 @@ func (s *inTurn) carry(ctx context.Context, now *turn, topic string, out chan<- 
 	}
 }
 
+// Close implements [message.Subscriber].
 func (s *inTurn) Close() error {
 	err := s.Subscriber.Close()
 	s.running.Wait() // the context of Subscribe has ended
@@ -321,6 +323,7 @@ func (c turnContext) Err() error {
 	return c.Context.Err()
 }
 
+// Value implements [context.Context].
 func (c turnContext) Value(key any) any {
 	if key == (turnKey{}) {
 		return c.turn
@@ -336,6 +339,7 @@ type fenced struct {
 	turns *turns
 }
 
+// Describe implements [sinks.Sink].
 func (s *fenced) Describe() sinks.Description { return sinks.DescribeAs(s, s.Sink) }
 
 func (s *fenced) check(msg *message.Message) error {
@@ -349,6 +353,7 @@ func (s *fenced) check(msg *message.Message) error {
 	return s.turns.err()
 }
 
+// Publish implements [sinks.Sink].
 func (s *fenced) Publish(topic string, messages ...*message.Message) error {
 	for _, msg := range messages {
 		if err := s.check(msg); err != nil {
@@ -358,6 +363,7 @@ func (s *fenced) Publish(topic string, messages ...*message.Message) error {
 	return s.Sink.Publish(topic, messages...)
 }
 
+// PublishAsync implements [sinks.Sink].
 func (s *fenced) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	if err := s.check(msg); err != nil {
 		return nil, err
@@ -365,4 +371,5 @@ func (s *fenced) PublishAsync(topic string, msg *message.Message) (*sinks.Public
 	return s.Sink.PublishAsync(topic, msg)
 }
 
+// Unwrap returns the sink itself.
 func (s *fenced) Unwrap() sinks.Sink { return s.Sink }

@@ -20,6 +20,7 @@ type namingHandler struct {
 	p *Pipeline
 }
 
+// Handle implements [slog.Handler].
 func (h namingHandler) Handle(ctx context.Context, r slog.Record) error {
 	var names []slog.Attr
 	r.Attrs(func(a slog.Attr) bool {
@@ -36,10 +37,12 @@ func (h namingHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
+// WithAttrs implements [slog.Handler].
 func (h namingHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return namingHandler{h.Handler.WithAttrs(attrs), h.p}
 }
 
+// WithGroup implements [slog.Handler].
 func (h namingHandler) WithGroup(name string) slog.Handler {
 	return namingHandler{h.Handler.WithGroup(name), h.p}
 }

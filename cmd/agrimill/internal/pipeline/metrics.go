@@ -55,12 +55,14 @@ func newStateCollector(p *Pipeline) *stateCollector {
 	return c
 }
 
+// Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range c.descs {
 		descs <- desc
 	}
 }
 
+// Collect implements prometheus.Collector.
 func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	set := func(name string, value float64, labels ...string) {
 		kind := prometheus.GaugeValue

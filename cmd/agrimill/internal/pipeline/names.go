@@ -209,6 +209,7 @@ func given(own, messages []*message.Message) string {
 	return ids.String()
 }
 
+// PublishAsync implements [sinks.Sink].
 func (a *addressed) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	own, err := a.address([]*message.Message{msg})
 	if err != nil {
@@ -217,6 +218,7 @@ func (a *addressed) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 	return a.Sink.PublishAsync(topic, own[0])
 }
 
+// Unwrap returns the sink itself.
 func (a *addressed) Unwrap() sinks.Sink { return a.Sink }
 
 // address returns the messages, copies of those that it gives IDs.

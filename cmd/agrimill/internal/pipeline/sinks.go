@@ -211,6 +211,7 @@ func (s *sink) kafkaQueue(topic string) *kafkaqueue.Queue {
 	return queue
 }
 
+// Publish implements [sinks.Sink].
 func (s *sink) Publish(topic string, messages ...*message.Message) error {
 	inner, err := s.Get()
 	if err != nil {
@@ -219,6 +220,7 @@ func (s *sink) Publish(topic string, messages ...*message.Message) error {
 	return inner.Publish(topic, messages...)
 }
 
+// PublishAsync implements [sinks.Sink].
 func (s *sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
 	inner, err := s.Get()
 	if err != nil {
@@ -227,6 +229,7 @@ func (s *sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 	return inner.PublishAsync(topic, msg)
 }
 
+// Describe implements [sinks.Sink].
 func (s *sink) Describe() sinks.Description {
 	// Needed before it is open: blob sinks open payloads themselves, and routes subscribe by what
 	// their sinks can do.
@@ -250,6 +253,7 @@ func (s *sink) Describe() sinks.Description {
 	return d
 }
 
+// Health implements [sinks.Sink].
 func (s *sink) Health(ctx context.Context) error {
 	inner, err := s.Get()
 	if err != nil {

@@ -73,6 +73,7 @@ type spanExporter struct {
 	failing atomic.Bool
 }
 
+// ExportSpans implements sdktrace.SpanExporter.
 func (e *spanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	switch {

@@ -141,4 +141,5 @@ func (w willing) Publish(topic string, messages ...*message.Message) error {
 	return nil
 }
 
+// Close does nothing.
 func (willing) Close() error { return nil }

@@ -14,8 +14,11 @@ import (
 
 // The notice of a payload that is gone waits for a quarantine that is down, also in a full window.
 func TestNoticeOfAGonePayloadWaits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, gatewaytest.Config{InlineLimit: 10})
+	synctest.Test(t, testNoticeOfAGonePayloadWaits)
+}
+
+func testNoticeOfAGonePayloadWaits(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{InMemory: true, InlineLimit: 10})
 	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: 404})
 	store := &shelf{}
 	store.set(shelfDown)

@@ -56,7 +56,7 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 		return Explain(s.conn, s.config.Domain, natsgo.ErrDisconnected)
 	}
 	s.run.mu.Lock()
-	asked := asked{time.Now(), s.conn.ConnectedServerId(), s.run.highest, connection(s.conn)}
+	asked := asked{time.Now(), s.conn.ConnectedServerId(), s.run.highest, s.run.losses, connection(s.conn)}
 	s.run.mu.Unlock()
 	stream, err := s.js.Stream(ctx, s.config.Stream)
 	if err != nil {
@@ -74,11 +74,10 @@ func (s *Sink) lookAtStream(ctx context.Context) error {
 func (s *Sink) answered(asked asked, info *jetstream.StreamInfo) (first bool) {
 	s.run.answers.Lock()
 	defer s.run.answers.Unlock()
-	if asked.at.Before(s.run.counts) {
+	if asked.at.Before(s.run.counts) || !s.compare(asked, info) {
 		return false
 	}
 	s.run.counts = asked.at
-	s.compare(asked, info)
 	have := &info.Config
 	if s.config.ReadOnly && s.config.Provision == ProvisionUpdate && have.Mirror == nil {
 		changed := s.config.updated(*have)

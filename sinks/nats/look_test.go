@@ -69,3 +69,46 @@ func TestLateAnswer(t *testing.T) {
 		return errors.Is(err, sinks.ErrUnavailable) && strings.Contains(err.Error(), nats.ErrNoJetStream.Error())
 	})
 }
+
+// Two answers that were on their way when a loss was found tell it once.
+func TestLossThatTwoAnswersTell(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, func(o *server.Options) { o.JetStream = false })
+	broker, _ := natstest.Client(t, s.URL())
+	var hold atomic.Bool
+	held := make(chan *natsgo.Msg)
+	info := func(created time.Time, last uint64) []byte {
+		return testkit.Must(json.Marshal(jetstream.StreamInfo{
+			Config:  jetstream.StreamConfig{Name: nats.DefaultStream, Subjects: []string{"agrimill.>"}},
+			Created: created, State: jetstream.StreamState{LastSeq: last},
+		}))(t)
+	}
+	created := time.Now()
+	testkit.Must(broker.Subscribe("$JS.API.STREAM.INFO."+nats.DefaultStream, func(question *natsgo.Msg) {
+		if hold.Load() {
+			held <- question
+			return
+		}
+		_ = question.Respond(info(created, 0))
+	}))(t)
+	testkit.Must(broker.Subscribe("agrimill.>", func(msg *natsgo.Msg) { _ = msg.Respond([]byte(`{"stream":"AGRIMILL","seq":3}`)) }))(t)
+	testkit.NoError(t, broker.Flush())
+
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL()}}, testkit.NewLog())
+	testkit.NoError(t, sink.Publish("t", newMessage("x")))
+	hold.Store(true)
+	answers := make(chan error, 2)
+	var questions []*natsgo.Msg
+	for range cap(answers) {
+		go func() { answers <- sink.Health(t.Context()) }() // ends with its answer
+		questions = append(questions, <-held)
+	}
+	hold.Store(false)
+	for _, question := range questions {
+		testkit.NoError(t, question.Respond(info(created.Add(time.Second), 0)))
+		testkit.NoError(t, <-answers)
+	}
+	if lost := sink.Lost(); lost != 3 {
+		t.Errorf("%d messages are lost", lost)
+	}
+}

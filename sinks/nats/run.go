@@ -48,6 +48,7 @@ type asked struct {
 	at         time.Time
 	server     string
 	highest    uint64
+	losses     uint64
 	connection uint64
 }
 
@@ -88,10 +89,15 @@ var errWentBack = errors.New("the stream has fewer messages than it has acknowle
 // errTelling is why nothing is stored while Config.Lost is being called.
 var errTelling = errors.New("the loss of acknowledged messages is still being reported")
 
-// compare compares the stream with what was acknowledged before the server was asked for it.
-func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {
+// compare compares the stream with what was acknowledged before the server was asked for it. It reports whether the answer counts: a loss
+// that was found after it was asked for is not to be found again.
+func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) bool {
 	r := &s.run
 	r.mu.Lock()
+	if asked.losses != r.losses {
+		r.mu.Unlock()
+		return false
+	}
 	first := r.created.IsZero()
 	ranOn := first && asked.highest == 0 || r.server == asked.server && r.created.Equal(info.Created) && info.State.LastSeq >= asked.highest
 	same := s.conn.ConnectedServerId() == asked.server
@@ -114,6 +120,7 @@ func (s *Sink) compare(asked asked, info *jetstream.StreamInfo) {
 	if same && has < asked.highest { // else another one has answered, perhaps
 		s.tellLost(has+1, asked.highest)
 	}
+	return true
 }
 
 // tellLost has Config.Lost called. It is called with answers locked.

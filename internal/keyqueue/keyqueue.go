@@ -394,9 +394,9 @@ func (q *Queue[T]) Away() (items int) {
 // Freed returns a channel that gets a token when items have been handed out or settled.
 func (q *Queue[T]) Freed() <-chan struct{} { return q.freed }
 
-// SendAway removes the last items of every key of which nothing was settled for the time
-// stalled and that has more than share of them, and returns them. They are to be added again
-// until the time given; later ones of their keys wait for them until then.
+// SendAway removes what was set aside, and the last items of every key of which nothing was settled
+// for the time stalled and that has more than share of them, and returns them. They are to be added again,
+// those of such a key until the time given; later ones of it wait for them until then.
 func (q *Queue[T]) SendAway(share int, stalled time.Duration, until time.Time) []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -420,6 +420,14 @@ func (q *Queue[T]) SendAway(share int, stalled time.Duration, until time.Time) [
 		clear(sent)
 		l.entries = l.entries[:share]
 		l.awayUntil = until
+	}
+	for _, e := range slices.Collect(q.due.All()) {
+		if e.Item.aside {
+			e.Remove()
+			items = append(items, e.Item.item)
+			q.held--
+			q.bytes -= e.Item.size
+		}
 	}
 	return items
 }

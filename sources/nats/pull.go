@@ -250,7 +250,7 @@ func (s *subscription) waitForRoom() int {
 	}
 }
 
-// sendAway makes room by what stalled keys have too much of; false if there is nothing.
+// sendAway makes room by what was set aside, and what stalled keys have too much of; false if there is nothing.
 func (s *subscription) sendAway(window int) bool {
 	wait := s.config.AckWait
 	patience := time.Duration(alonePatience)
@@ -262,7 +262,7 @@ func (s *subscription) sendAway(window int) bool {
 		s.drop(d, wait)
 	}
 	if len(away) > 0 {
-		s.logger.Info("a key is stalled; messages behind it go back to NATS for a while, so that others pass",
+		s.logger.Info("messages that were set aside, or are behind a stalled key, go back to NATS for a while, so that others pass",
 			watermill.LogFields{"messages": len(away)})
 	}
 	return len(away) > 0

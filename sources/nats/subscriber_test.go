@@ -354,6 +354,28 @@ func TestSubscriberBacklog(t *testing.T) {
 	}
 }
 
+// TestSetAsideBlocksNothing: however many messages fit nowhere, those behind them are delivered.
+func TestSetAsideBlocksNothing(t *testing.T) {
+	inBubble(t, func(f *field) {
+		f.put(0, 20)
+		messages := f.subscribe(f.subscriber(func(c *nats.Config) { c.MaxInFlight = 1 }))
+		seen := map[string]int{}
+		for len(seen) < 20 {
+			msg := f.next(messages)
+			seen[string(msg.Payload)]++
+			if seen[string(msg.Payload)] > 10 {
+				f.Fatalf("only these come: %v", seen)
+			}
+			if string(msg.Payload) == "19" {
+				msg.Ack()
+				continue
+			}
+			msgctx.NackOf(msg.Context()).Want(msgctx.SetAside)
+			msg.Nack()
+		}
+	})
+}
+
 // TestDeliveriesAreNamed: each delivery of a message has the same name, and no other message
 // has it, however equal.
 func TestDeliveriesAreNamed(t *testing.T) {

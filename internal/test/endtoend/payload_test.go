@@ -48,7 +48,7 @@ func (w *world) embed(store gateway.ClaimCheck, mode subscriber.PayloadMode) *em
 	// One key for everything: what holds up one message would hold up all.
 	sub := testkit.Must(subscriber.New(subscriber.Config{
 		Client: client, Nack: short, Reconnect: short, Payload: subscriber.PayloadConfig{Mode: mode},
-		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short},
+		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond, Retry: short}, ChunkSize: 4 << 20,
 	}, logger))(w)
 	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: w.nats.URL()}}, logger))(w)
 	e.router = testkit.Must(router.New(router.Config{Poison: sink, ClaimCheck: store}, logger))(w)
@@ -198,6 +198,7 @@ func TestLargePayloadWithoutClaimCheckIsSetAside(t *testing.T) {
 // A payload that is still with one gateway is streamed to the next one, whatever
 // its size: the publisher opens it, so the route leaves it alone.
 func TestLazyPayloadFromGatewayToGateway(t *testing.T) {
+	t.Parallel() // it waits
 	w := newWorld(t, gatewaytest.Config{ChunkSize: 16 << 20})
 	there := gatewaytest.New(t, gatewaytest.Config{ChunkSize: 16 << 20})
 	sender := there.AddEndpoint(gatewaytest.EndpointConfig{Send: []string{messageType}})
@@ -209,7 +210,7 @@ func TestLazyPayloadFromGatewayToGateway(t *testing.T) {
 	}
 	sub := testkit.Must(subscriber.New(subscriber.Config{
 		Client: connect(w.gateway.ClientConfig()), Payload: subscriber.PayloadConfig{Mode: subscriber.PayloadLazy},
-		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond},
+		Confirm: subscriber.ConfirmConfig{MaxAge: 10 * time.Millisecond}, ChunkSize: 16 << 20,
 	}, nil))(t)
 	pub := testkit.Must(publisher.New(publisher.Config{
 		Client: connect(there.ClientConfig()), TenantID: there.Tenant(), EndpointID: sender.ID,

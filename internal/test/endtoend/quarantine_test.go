@@ -72,6 +72,7 @@ func TestQuarantineInThePoisonQueue(t *testing.T) {
 // What is known of a message whose payload is gone may go there, too. The message stays with the
 // gateway.
 func TestGonePayloadInThePoisonQueue(t *testing.T) {
+	t.Parallel() // it waits
 	w := newWorld(t, gatewaytest.Config{InlineLimit: 10})
 	w.gateway.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: http.StatusNotFound})
 	sink, sub, r := quarantining(t, w, subscriber.PayloadConfig{RefreshEvery: 50 * time.Millisecond})

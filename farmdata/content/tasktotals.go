@@ -33,9 +33,10 @@ func totalsOf(task *farmdata.Task) *taskTotals {
 // was corrected.
 func (t *taskTotals) add(totals []farmdata.Total) {
 	anew, there := map[string]bool{}, map[totalKey]bool{}
+	counts := func(ddi farmdata.DDI) bool { return ddi >= totalArea && ddi <= idleTime }
 	totals = slices.DeleteFunc(slices.Clone(totals), func(total farmdata.Total) bool { // of two in one time the first one counts
 		key := totalKey{total.DDI, total.ElementID}
-		if there[key] {
+		if there[key] || counts(total.DDI) && total.Raw < 0 { // no area, distance or time, and not one of zero either
 			t.leftOut[total.DDI] = true
 			return true
 		}
@@ -43,7 +44,7 @@ func (t *taskTotals) add(totals []farmdata.Total) {
 		return false
 	})
 	for _, total := range totals {
-		if total.DDI >= totalArea && total.DDI <= idleTime {
+		if counts(total.DDI) {
 			t.counted[total.ElementID] = true
 			anew[total.ElementID] = anew[total.ElementID] || total.Raw < t.last[totalKey{total.DDI, total.ElementID}]
 		}

@@ -279,6 +279,28 @@ func TestTotalsThatDoNotCount(t *testing.T) {
 	}
 }
 
+// TestNegativeTotalsOfOneTime: an area, a distance or a time below zero, such as that of a counter of 32 bits that ran over, is left out of the
+// sum, and the times before and after it count as if it were not there.
+func TestNegativeTotalsOfOneTime(t *testing.T) {
+	t.Parallel()
+	for _, ddi := range []farmdata.DDI{0x74, 0x75, 0x77} {
+		var times []farmdata.TaskTime
+		for i, raw := range []int64{100, -50, 200, -30} {
+			times = append(times, farmdata.TaskTime{Type: 4, Start: farmdata.Stamp{Wall: time.Date(2026, 5, 4, i, 0, 0, 0, time.UTC), Local: true},
+				Totals: []farmdata.Total{{DDI: ddi, Raw: raw, ElementID: "DET1"}}})
+		}
+		set := &farmdata.Set{Devices: sprayer(), Tasks: []farmdata.Task{{ID: "TSK1", Times: times}}}
+		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
+		work, want := s.Sets[0].Totals[0], content.Figure{Value: 200, From: content.FromTotals}
+		if ddi == 0x75 {
+			want.Value = 0.2 // of millimeters
+		}
+		if got := map[farmdata.DDI]content.Figure{0x74: work.Area, 0x75: work.Distance, 0x77: work.Time}[ddi]; got != want || len(s.Sets[0].Findings) != 1 {
+			t.Errorf("%s: got %v, findings %v, want %v and a finding", ddi, got, s.Sets[0].Findings, want)
+		}
+	}
+}
+
 // TestTotalsOfTasksWithTheSameID: the first one counts, as the finding about its ID says.
 func TestTotalsOfTasksWithTheSameID(t *testing.T) {
 	t.Parallel()

@@ -302,12 +302,7 @@ func (w *works) addTotals(key taskKey, task *farmdata.Task) {
 	best := map[*work]map[farmdata.DDI]float64{}
 	var machines []*work
 	for _, total := range totals.order {
-		rated := w.amounts[total.ddi] != nil
-		if !rated && !slices.Contains([]farmdata.DDI{totalArea, totalDistance, totalTime, idleTime}, total.ddi) {
-			continue
-		}
-		if !rated && totals.sums[total] < 0 { // no area, distance or time, and not one of zero either
-			totals.leftOut[total.ddi] = true
+		if w.amounts[total.ddi] == nil && !slices.Contains([]farmdata.DDI{totalArea, totalDistance, totalTime, idleTime}, total.ddi) {
 			continue
 		}
 		id, name := w.owner(total.element)

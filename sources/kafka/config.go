@@ -136,6 +136,7 @@ func (c Config) Validate() error {
 func (c Config) client() *sarama.Config {
 	client := c.ClientConfig()
 	client.Consumer.Return.Errors = true
+	client.ChannelBufferSize = 16 // of records, of each partition, in addition to maxAhead
 	client.Consumer.IsolationLevel = sarama.ReadCommitted
 	client.Consumer.Offsets.Initial = sarama.OffsetOldest // also where an offset is out of range
 	client.Metadata.AllowAutoTopicCreation = false

@@ -124,7 +124,7 @@ func (p *partition) waitForRoom(intake context.Context) bool {
 			paused = true
 			warnlog.Warn(p.logger, "Kafka partition paused: too many offsets wait for a record that is not acknowledged", fields)
 		case span >= p.maxSpan:
-		case held < p.config.MaxInFlight*aheadFactor || p.queue.Idle() && bytes < maxAhead:
+		case bytes < maxAhead && (held < p.config.MaxInFlight*aheadFactor || p.queue.Idle()):
 			if paused {
 				p.logger.Info("Kafka partition goes on", fields)
 			}

@@ -124,8 +124,8 @@ func (f *topic) eventuallyCommitted(want int64) {
 
 // shared are the tests that run against a broker in the process and against a real one.
 var shared = map[string]func(t *testing.T, addr string){
-	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Rebalance": testRebalance, "Close": testClose, "Transactions": testTransactions,
-	"Start": testStart, "AddedPartition": testAddedPartition, "RetentionWhileRunning": testRetentionWhileRunning,
+	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Bytes": testBytes, "Rebalance": testRebalance, "Close": testClose,
+	"Transactions": testTransactions, "Start": testStart, "AddedPartition": testAddedPartition, "RetentionWhileRunning": testRetentionWhileRunning,
 	"RecreatedTopic": testRecreatedTopic, "Topics": testTopics, "TwoSubscriptions": testTwoSubscriptions, "Look": testLook, "NoTopic": testNoTopic,
 }
 
@@ -262,6 +262,34 @@ func testSpan(t *testing.T, addr string) {
 	}
 	stuck.Ack()
 	for range n - passed - 1 {
+		f.next(messages).Ack()
+	}
+	f.eventuallyCommitted(n)
+}
+
+// Large records: no more of them are held than fit into maxAhead, however many may be in flight.
+func testBytes(t *testing.T, addr string) {
+	f := newTopic(t, addr, 1)
+	const n, size = 80, 900_000
+	const most = (32<<20)/size + 1
+	for i := range n {
+		record := &kgo.Record{Topic: f.name, Key: fmt.Append(nil, i), Value: make([]byte, size)}
+		testkit.NoError(t, f.client.ProduceSync(t.Context(), record).FirstErr())
+	}
+	messages := f.subscribe(f.subscriber(nil))
+	var open []*message.Message
+	for range most {
+		open = append(open, f.next(messages))
+	}
+	select {
+	case <-messages:
+		t.Errorf("more than %d records are held", most)
+	case <-time.After(200 * time.Millisecond):
+	}
+	for _, msg := range open {
+		msg.Ack()
+	}
+	for range n - most {
 		f.next(messages).Ack()
 	}
 	f.eventuallyCommitted(n)

@@ -1,6 +1,10 @@
 package content
 
-import "github.com/agrimill/agrimill/farmdata"
+import (
+	"cmp"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
 
 // machine is a device in a log.
 type machine struct {
@@ -142,15 +146,8 @@ func (g *gauge) set(v farmdata.Value) {
 	case g.state != nil:
 		now := onOff(raw == 1)
 		m.on += int(now - before)
-		m.turn(&g.state, now)
-		m.turn(&m.any, onOff(m.on > 0))
-		for _, of := range g.state.in {
-			of.boom.on += (now - before) * of.width
-			m.turn(&of.boom.state, of.boom.share())
-		}
-		for _, b := range g.state.own {
-			m.turn(&b.state, b.share())
-		}
+		m.change(&g.state, now)
+		m.change(&m.any, onOff(m.on > 0))
 		if first && m.states[g.column.ElementID] == nil {
 			m.states[g.column.ElementID] = g.state
 			m.arrange()
@@ -163,14 +160,35 @@ func (g *gauge) set(v farmdata.Value) {
 				on, off = on+o, off+f
 			}
 		}
-		m.turn(&m.some, onOff(on > 0))
-		m.turn(&m.share, float64(on)/float64(max(on+off, 1)))
+		if on+off == 0 { // nothing says that they are off
+			on = 1
+		}
+		m.change(&m.some, onOff(on > 0))
+		m.change(&m.share, float64(on)/float64(on+off))
 		if first {
 			m.arrange()
 		}
 	case first:
 		g.of = m.known[g.column.ElementID]
 		g.from = g.base()
+	}
+}
+
+// change changes a state, or makes it, and the booms that depend on it.
+func (m *machine) change(at **state, share float64) {
+	before := 0.0
+	if *at != nil {
+		before = (*at).share
+	}
+	if m.turn(at, share); share == before {
+		return
+	}
+	for _, of := range (*at).in {
+		of.boom.on += (share - before) * of.width
+		m.turn(&of.boom.state, of.boom.share())
+	}
+	for _, b := range (*at).own {
+		m.turn(&b.state, b.share())
 	}
 }
 
@@ -305,6 +323,25 @@ func (m *machine) findBooms() {
 	for _, b := range m.booms {
 		b.begin()
 	}
+	m.condense()
+}
+
+// condense makes booms of the other parts of a described width if condensed work states say how much of the machine is at work. A section
+// with a state of its own is none.
+func (m *machine) condense() {
+	booms := map[*state]*boom{} // by their own state
+	for _, p := range m.parts {
+		if m.share == nil || !p.known || p.measured || m.booms[p.element] != nil || m.states[p.element] != nil && m.meter.works.divides(p.element) {
+			continue
+		}
+		own := cmp.Or(m.stateFrom(p.element), m.any)
+		if booms[own] == nil {
+			booms[own] = &boom{own: own, state: &state{from: m.meter.way}}
+			booms[own].add(m.share, nil)
+			booms[own].begin()
+		}
+		m.booms[p.element] = booms[own]
+	}
 }
 
 // stateFrom returns the nearest state from a device element to the whole machine; nil if there is none.
@@ -327,8 +364,6 @@ func (m *machine) stateOf(p *part) *state {
 		return m.any
 	case m.some != nil && p.measured: // the width of the sections that are on
 		return m.some
-	case m.share != nil:
-		return m.share
 	}
 	return &state{share: 1, way: m.meter.way, from: m.meter.way} // nothing says that it is not at work
 }

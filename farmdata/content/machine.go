@@ -293,7 +293,7 @@ func (m *machine) within(element string) bool {
 	return false
 }
 
-// findBooms finds the parts whose sections say how much of them is at work: those that have the innermost states in them. A width that is
+// findBooms finds the parts whose sections say how much of them is at work: sections that have the innermost states, and what they are in. A width that is
 // measured is without the sections that are off, so it is no boom.
 func (m *machine) findBooms() {
 	m.booms = map[string]*boom{}
@@ -304,17 +304,21 @@ func (m *machine) findBooms() {
 		}
 	}
 	for element, s := range m.states {
-		if !m.meter.works.divides(element) {
+		if !m.meter.works.divides(element) || divided[element] {
 			continue
 		}
 		for above := range m.meter.works.up(element) {
 			p := m.known[above]
-			if divided[element] || above == element || p == nil || p.measured {
+			if p == nil || p.measured {
 				continue
 			}
 			b := m.booms[above]
 			if b == nil {
-				b = &boom{own: m.stateFrom(above), state: &state{from: m.meter.way}}
+				from := above
+				if above == element {
+					from = m.meter.works.elements[element].parent
+				}
+				b = &boom{own: m.stateFrom(from), state: &state{from: m.meter.way}}
 				m.booms[above] = b
 			}
 			b.add(s, m.known[element])
@@ -326,12 +330,11 @@ func (m *machine) findBooms() {
 	m.condense()
 }
 
-// condense makes booms of the other parts of a described width if condensed work states say how much of the machine is at work. A section
-// with a state of its own is none.
+// condense makes booms of the other parts of a described width if condensed work states say how much of the machine is at work.
 func (m *machine) condense() {
 	booms := map[*state]*boom{} // by their own state
 	for _, p := range m.parts {
-		if m.share == nil || !p.known || p.measured || m.booms[p.element] != nil || m.states[p.element] != nil && m.meter.works.divides(p.element) {
+		if m.share == nil || !p.known || p.measured || m.booms[p.element] != nil {
 			continue
 		}
 		own := cmp.Or(m.stateFrom(p.element), m.any)

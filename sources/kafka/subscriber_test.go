@@ -283,7 +283,7 @@ func testBytes(t *testing.T, addr string) {
 	}
 	select {
 	case <-messages:
-		t.Errorf("more than %d records are held", most)
+		t.Fatalf("more than %d records are held", most)
 	case <-time.After(200 * time.Millisecond):
 	}
 	for _, msg := range open {

@@ -231,7 +231,7 @@ func (s *subscription) waitForRoom() int {
 			room = min(room, int((maxAhead-bytes)*int64(held)/max(bytes, 1))+1)
 		}
 		if room >= (window+3)/4 || late && room > 0 {
-			return room
+			return min(room, max(1, int(maxRequest/max(1, s.conn.MaxPayload()))))
 		}
 		if late && s.sendAway(window) {
 			continue

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -351,6 +352,28 @@ func TestSubscriberBacklog(t *testing.T) {
 	defer cancel()
 	if _, err := s.Backlog(ctx); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("without a server: %v", err)
+	}
+}
+
+// TestLargeMessages: no more of them are held than take 64 MiB and one request, which cannot bring more than 128 MiB.
+func TestLargeMessages(t *testing.T) {
+	t.Parallel()
+	f := &field{T: t, server: natstest.Start(t, func(o *server.Options) { o.MaxPayload = 8 << 20 })}
+	f.via = sinknats.Connection{URL: f.server.URL()}
+	_, f.js = natstest.Client(t, f.server.URL())
+	f.createStream()
+	const n, size, most = 60, 4 << 20, 64/4 + 128/8
+	for range n {
+		testkit.Must(f.js.Publish(t.Context(), fieldSubject, make([]byte, size)))(t)
+	}
+	messages := f.subscribe(f.subscriber())
+	for range n {
+		msg := f.next(messages)
+		consumer := testkit.Must(f.js.Consumer(t.Context(), "FIELD", "out"))(t)
+		if got := consumer.CachedInfo().NumAckPending; got > most {
+			t.Fatalf("%d messages are held, want at most %d", got, most)
+		}
+		msg.Ack()
 	}
 }
 

@@ -30,6 +30,8 @@ const (
 	aheadFactor = 4
 	// maxAhead is how many bytes of payloads are held, give or take one request.
 	maxAhead = 64 << 20
+	// maxRequest is how many bytes one request can bring at most, unless one message has more.
+	maxRequest = 128 << 20
 	// stalled is after what time without an ack a key is, unless AckWait is less, and shares
 	// is how many of them fit. What they have too much of goes away for AckWait.
 	stalled = 10 * time.Second

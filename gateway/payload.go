@@ -150,14 +150,14 @@ func (r *PayloadReader) final(err error) error {
 }
 
 func (r *PayloadReader) read(p []byte) (int, error) {
-	if r.size >= 0 && int64(len(p)) > r.size-r.offset {
-		p = p[:r.size-r.offset]
-	}
 	for {
 		if r.broken != nil {
 			if err := r.resume(); err != nil {
 				return 0, err
 			}
+		}
+		if r.size >= 0 && int64(len(p)) > r.size-r.offset { // which resuming may have found out
+			p = p[:r.size-r.offset]
 		}
 		if r.offset == r.size {
 			return 0, r.atEnd()

@@ -360,6 +360,25 @@ func TestPayloadIsNeverMixed(t *testing.T) {
 	}
 }
 
+// A payload ends where the host says when it goes on with it, even if it sends more.
+func TestResumedPayloadContinuesPastItsEnd(t *testing.T) {
+	data := testPayload(1000)
+	f := &flaky{data: data, etag: `"v1"`, each: 400, chunked: true, change: func(n int64, w http.ResponseWriter, _ *http.Request) bool {
+		if n == 1 {
+			return false
+		}
+		w.Header().Set("Content-Range", "bytes 400-449/450")
+		w.WriteHeader(206)
+		_, _ = w.Write(data[400:])
+		return true
+	}}
+	got, err := download(t.Context(), newService(t).client(t), payloadHost(t, f.ServeHTTP)+payloadQuery, -1)
+	wantOnly(t, err, ErrPayloadSize)
+	if !bytes.Equal(got, data[:450]) {
+		t.Errorf("%d bytes, want 450", len(got))
+	}
+}
+
 func TestPayloadContentRange(t *testing.T) {
 	for s, want := range map[string][3]int64{
 		"bytes 0-0/1":     {0, 1, 1},

@@ -27,7 +27,14 @@ type attempt struct {
 	body    attemptBody
 
 	mu   sync.Mutex
-	sent []io.Closer // the bodies that were opened for it
+	sent []sentBody // the bodies that were opened for it
+}
+
+// sentBody is a body that is read while it is sent.
+type sentBody interface {
+	io.ReadCloser
+	// unread reports whether something of it has not been read: then nobody can have all of it.
+	unread() bool
 }
 
 // newAttempt makes a request of the call, to the same or to another address.
@@ -63,7 +70,7 @@ func (x *exchange) newAttempt(ctx context.Context, to *url.URL) *attempt {
 // that it chose turns out to be dead, and forgets to close the previous one; waiting until all bodies
 // are closed would then block forever.
 func (a *attempt) newBody() io.ReadCloser {
-	var body io.ReadCloser
+	var body sentBody
 	if a.x.req.open != nil {
 		body = newSourceBody(a.x)
 	} else {
@@ -91,6 +98,13 @@ func (a *attempt) closeBodies(failed bool) {
 	for _, body := range list {
 		_ = body.Close() // the attempt is over
 	}
+}
+
+// answeredEarly reports whether a response accepts what has not been sent completely.
+func (a *attempt) answeredEarly(resp *http.Response) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return isGood(resp.StatusCode) && len(a.sent) > 0 && a.sent[len(a.sent)-1].unread()
 }
 
 // discard ends an attempt that has no response.
@@ -125,6 +139,10 @@ func (a *attempt) send(next http.RoundTripper) (*http.Response, error) {
 		// where it has been and what it has sent there.
 		_ = resp.Body.Close()
 		err = ErrRedirect
+	}
+	if err == nil && a.answeredEarly(resp) {
+		_ = resp.Body.Close()
+		err = errAnsweredEarly
 	}
 	if err == nil && x.req.streaming {
 		if cause := limit.stop(); cause != nil {

@@ -14,6 +14,9 @@ import (
 // errAttemptTimeout ends one attempt. It is not the caller's deadline.
 var errAttemptTimeout = errors.New("no response within the request timeout")
 
+// errAnsweredEarly means that a request was accepted by somebody who cannot have all of it.
+var errAnsweredEarly = errors.New("accepted before the whole payload was sent")
+
 // transportError is a failure below HTTP. Its text is composed only of parts known to
 // be harmless: the errors of package http quote URLs and responses.
 type transportError struct {
@@ -53,8 +56,10 @@ func has[E error](err error) bool {
 
 // Error omits what causes from the standard library may quote.
 func (e *transportError) Error() string {
-	if errors.Is(e.cause, errAttemptTimeout) {
-		return errAttemptTimeout.Error()
+	for _, own := range []error{errAttemptTimeout, errAnsweredEarly} {
+		if errors.Is(e.cause, own) {
+			return own.Error()
+		}
 	}
 	for _, find := range []func(error) (bool, error){as[*tls.CertificateVerificationError], as[*net.DNSError], as[*net.OpError], as[syscall.Errno]} {
 		if ok, harmless := find(e.cause); ok {

@@ -45,7 +45,7 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 		return e
 	}
 	x.status, x.header, x.media = resp.StatusCode, resp.Header, mediaType(resp.Header)
-	good := resp.StatusCode >= 200 && resp.StatusCode <= 299
+	good := isGood(resp.StatusCode)
 	if good && isWebPage(x.media) && x.req.op != opPayload {
 		_ = resp.Body.Close()
 		return x.webPage()
@@ -65,6 +65,8 @@ func (x *exchange) take(resp *http.Response, err error) *Error {
 	}
 	return x.takeBody(resp)
 }
+
+func isGood(status int) bool { return status >= 200 && status <= 299 }
 
 // takeStream leaves the body of a response to the caller, or closes it if it is not what was asked for.
 func (x *exchange) takeStream(resp *http.Response, stream *attemptBody) *Error {

@@ -209,3 +209,42 @@ func TestPayloadIsNotUsedAfterReturn(t *testing.T) {
 		}
 	}
 }
+
+// Whoever accepts a message before its payload has been sent does not have it.
+func TestSendMessageIsNotAcceptedBeforeItIsSent(t *testing.T) {
+	data := testPayload(32 << 20) // more than a connection takes that nobody reads
+	for name, set := range map[string]func(*SendMessageRequest){
+		"memory": func(r *SendMessageRequest) { r.Payload = data },
+		"stream": func(r *SendMessageRequest) {
+			r.Payload, r.Body, r.Size = nil, bytesBody(data), int64(len(data))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			var n, whole atomic.Int64
+			over := make(chan struct{})
+			early := func(w http.ResponseWriter, _ *http.Request) {
+				answer := http.NewResponseController(w)
+				testkit.NoError(t, answer.EnableFullDuplex())
+				w.Header().Set("Content-Length", "0")
+				testkit.NoError(t, answer.Flush())
+				<-over
+			}
+			s.mux.HandleFunc("POST /messages", inOrder(&n, early, func(_ http.ResponseWriter, r *http.Request) {
+				if body, err := io.ReadAll(r.Body); err == nil && bytes.Equal(body, data) {
+					whole.Add(1)
+				}
+			}))
+			c := s.client(t)
+			req := testMessageRequest()
+			set(&req)
+			err := c.SendMessage(SingleAttempt(t.Context()), req)
+			close(over)
+			wantOnly(t, err, ErrUnavailable)
+			testkit.NoError(t, c.SendMessage(t.Context(), req))
+			if n.Load() != 2 || whole.Load() != 1 {
+				t.Errorf("%d requests, %d of them whole; want 2, 1", n.Load(), whole.Load())
+			}
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 )
 
 // contentBody is the body of one attempt with bytes that belong to the caller.
@@ -26,6 +27,12 @@ func (b *contentBody) Read(p []byte) (int, error) {
 	return b.rest.Read(p)
 }
 
+func (b *contentBody) unread() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rest.Len() > 0
+}
+
 // Close is called by the transport and at the end of the attempt, at least once.
 func (b *contentBody) Close() error {
 	b.mu.Lock()
@@ -42,6 +49,7 @@ type sourceBody struct {
 	x     *exchange
 	pipe  *io.PipeReader
 	start func() // opens the source, once
+	read  atomic.Int64
 
 	mu     sync.Mutex
 	source io.ReadCloser // nil until opened and after it was closed
@@ -60,6 +68,7 @@ func newSourceBody(x *exchange) *sourceBody {
 func (b *sourceBody) Read(p []byte) (int, error) {
 	b.start()
 	n, err := b.pipe.Read(p)
+	b.read.Add(int64(n))
 	if err != nil && err != io.EOF { //nolint:errorlint // one that wraps it is no end
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -70,6 +79,8 @@ func (b *sourceBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+func (b *sourceBody) unread() bool { return b.read.Load() < b.x.req.size }
 
 func (b *sourceBody) run(w *io.PipeWriter) {
 	out := &exactWriter{to: w, left: b.x.req.size}

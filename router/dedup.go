@@ -28,6 +28,9 @@ const (
 	defaultDedupLease = time.Minute
 )
 
+// forever is as long as a store has to count to. From the largest durations on, times are before the present.
+const forever = 100 * 365 * 24 * time.Hour
+
 // storeTimeout bounds Commit and Release, which go on when the message's context has ended.
 const storeTimeout = 5 * time.Second
 
@@ -77,8 +80,8 @@ type DedupConfig struct {
 // WithDefaults returns the settings with its defaults filled in.
 func (c DedupSettings) WithDefaults() DedupSettings {
 	c.NeverChunkBelow = cmp.Or(c.NeverChunkBelow, defaultNeverChunkBelow)
-	c.TTL = cmp.Or(c.TTL, DefaultDedupTTL)
-	c.Lease = cmp.Or(c.Lease, defaultDedupLease)
+	c.TTL = min(cmp.Or(c.TTL, DefaultDedupTTL), forever)
+	c.Lease = min(cmp.Or(c.Lease, defaultDedupLease), forever)
 	return c
 }
 

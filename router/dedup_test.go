@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
+	"github.com/agrimill/agrimill/router/boltstore"
 )
 
 func newDedup(t *testing.T, config router.DedupConfig) *router.Dedup {
@@ -70,6 +73,28 @@ func TestDedupOfWhatIsPublishedLater(t *testing.T) {
 			t.Errorf("calls = %d, want 2", calls)
 		}
 	})
+}
+
+// TestDedupForever: the largest durations are long, and not over before they begin.
+func TestDedupForever(t *testing.T) {
+	bolt := testkit.Must(boltstore.New(boltstore.Config{Path: filepath.Join(t.TempDir(), "dedup.db")}))(t)
+	defer bolt.Close()
+	for name, store := range map[string]router.DedupStore{"memory": nil, "bbolt": bolt} {
+		dedup := newDedup(t, router.DedupConfig{DedupSettings: router.DedupSettings{Store: store, TTL: math.MaxInt64, Lease: math.MaxInt64}})
+		calls := 0
+		var inFlight error
+		h := dedup.Middleware(func(*message.Message) ([]*message.Message, error) {
+			calls++
+			_, inFlight = dedup.Middleware(counting(&calls, nil))(farmMessage("1", "e", "c", "p"))
+			return nil, nil
+		})
+		for range 2 {
+			testkit.Must(h(farmMessage("1", "e", "c", "p")))(t)
+		}
+		if calls != 1 || !errors.Is(inFlight, router.ErrReserved) {
+			t.Errorf("%s: handled %d times, %v in flight", name, calls, inFlight)
+		}
+	}
 }
 
 func TestDedupPanicReleases(t *testing.T) {

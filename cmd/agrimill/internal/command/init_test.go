@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/config"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
+	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 )
@@ -57,6 +59,25 @@ func TestInit(t *testing.T) {
 			p := testkit.Must(pipeline.New(t.Context(), cfg, pipeline.Options{}))(t)
 			must(t, p.Close())
 		})
+	}
+}
+
+// What init writes and the commands that take the environment use the same names in headers.
+func TestInitService(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t, gatewaytest.Config{ServiceName: "grange"})
+	for want, service := range map[string]string{"grange": "grange", gateway.DefaultServiceName: ""} {
+		env := maps.Clone(f.env)
+		env["AGRIMILL_SERVICE"] = service
+		file := filepath.Join(t.TempDir(), "farm.yaml")
+		w := &world{T: t, env: env}
+		if said := w.want(statusOK, "init", file); strings.Contains(said, "export") {
+			t.Errorf("it says %s", said)
+		}
+		cfg := testkit.Must(config.Load(file, config.Options{Env: func(name string) string { return env[name] }}))(t)
+		if got := cfg.Gateway.ServiceName; got != want {
+			t.Errorf("AGRIMILL_SERVICE is %q: the service of the file is %q, want %q", service, got, want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -25,9 +26,11 @@ func Advice(err error) string {
 	case errors.Is(err, gateway.ErrForbidden):
 		return "the tenant has not authorized the application, or the endpoint does not belong to it; see agrimill tenants"
 	case errors.Is(err, gateway.ErrCertificate):
-		return "the server's certificate is not valid for its address; set gateway.tls.ca_file, or SSL_CERT_FILE, to trust a private certificate authority"
+		return "the server's certificate is not valid for its address; set gateway.tls.ca_file, or SSL_CERT_FILE, to trust a private certificate authority, or gateway.tls.server_name if the certificate has another name"
 	case errors.Is(err, gateway.ErrIntermediary):
 		return "something in between, such as an ingress or a proxy, answered instead of the gateway: check the addresses, or try again later"
+	case errors.As(err, new(*claimcheck.Error)): // unavailable as well
+		return "is claim_check.url right, and may this user read and write there?"
 	case errors.Is(err, gateway.ErrUnavailable):
 		return "the gateway is down or unreachable: check the way to it, or ask its operator"
 	case errors.Is(err, gateway.ErrRateLimited):

@@ -86,7 +86,7 @@ func (c *checker) listed(context.Context) (finding, error) {
 // passes no event that needs a confirmation.
 func (c *checker) events(ctx context.Context) (finding, error) {
 	if _, err := c.tenants(); errors.Is(err, gateway.ErrToken) || errors.Is(err, gateway.ErrUnauthorized) || errors.Is(err, gateway.ErrCertificate) {
-		return finding{}, fmt.Errorf("%w: the gateway refuses the client", errSkipped)
+		return finding{}, fmt.Errorf("%w: no list of tenants", errSkipped)
 	}
 	client, err := c.client()
 	if err != nil {

@@ -224,6 +224,8 @@ func kafkaAdvice(err error) error {
 	return err
 }
 
+const bucketAdvice = "is the address right, and may this user read and write there?"
+
 // bucket checks a bucket without creating a directory.
 func bucket(ctx context.Context, address string) (finding, error) {
 	u, err := url.Parse(address)
@@ -235,21 +237,30 @@ func bucket(ctx context.Context, address string) (finding, error) {
 		create := query.Get("create_dir") != "" // whatever it is
 		query.Del("create_dir")
 		u.RawQuery = query.Encode()
-		if _, err := os.Stat(filepath.FromSlash(u.Path)); errors.Is(err, fs.ErrNotExist) {
-			if create {
-				return finding{detail: "the directory will be created"}, nil
-			}
+		dir := filepath.FromSlash(u.Path)
+		_, err := os.Stat(dir)
+		missing := errors.Is(err, fs.ErrNotExist)
+		if missing && !create {
 			return finding{}, advise(err, "create the directory, or add ?create_dir=true to the URL")
+		}
+		if missing || err == nil {
+			err = writable(dir)
+		}
+		switch {
+		case err != nil:
+			return finding{}, advise(err, bucketAdvice)
+		case missing:
+			return finding{detail: "the directory will be created"}, nil
 		}
 	}
 	opened, err := blob.OpenBucket(ctx, u.String())
 	if err != nil {
-		return finding{}, advise(err, "is the address right, and may this user read and write there?")
+		return finding{}, advise(err, bucketAdvice)
 	}
 	defer func() { _ = opened.Close() }() // nothing was written
 	switch there, err := opened.IsAccessible(ctx); {
 	case err != nil:
-		return finding{}, advise(err, "is the address right, and may this user read and write there?")
+		return finding{}, advise(err, bucketAdvice)
 	case !there:
 		return finding{}, advise(errors.New("no such bucket"), "create it")
 	}

@@ -122,7 +122,11 @@ func keyValue[S any](
 func storeFile(path string, open func() (io.Closer, error)) (finding, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
-		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		dir := filepath.Dir(path)
+		if _, err = os.Stat(dir); err == nil {
+			err = writable(dir)
+		}
+		if err != nil {
 			return finding{}, advise(err, "create the directory and let this user write there")
 		}
 		return finding{detail: "the file will be created"}, nil
@@ -144,6 +148,26 @@ func storeFile(path string, open func() (io.Closer, error)) (finding, error) {
 	return finding{detail: "the file exists"}, file.Close()
 }
 
+// writable makes a file in the directory, or else in the nearest one above that there is, and removes it: who may write
+// there depends on more than permissions, and a file system may be read-only.
+func writable(dir string) error {
+	for {
+		file, err := os.CreateTemp(dir, ".agrimill-check-*")
+		switch above := filepath.Dir(dir); {
+		case err == nil:
+			return errors.Join(file.Close(), os.Remove(file.Name()))
+		case !errors.Is(err, fs.ErrNotExist) || above == dir:
+			var because *fs.PathError
+			if errors.As(err, &because) {
+				err = because.Err
+			}
+			return fmt.Errorf("nothing can be written in %s: %w", dir, err)
+		default:
+			dir = above
+		}
+	}
+}
+
 // admin checks that the address is free.
 func (c *checker) admin(ctx context.Context) (finding, error) {
 	var config net.ListenConfig
@@ -151,6 +175,8 @@ func (c *checker) admin(ctx context.Context) (finding, error) {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return finding{detail: "is in use", warn: "something is listening there; that is fine if it is this agrimill"}, nil
+	case errors.Is(err, fs.ErrPermission):
+		return finding{}, advise(err, "this user may not listen there: choose a port above 1023")
 	case err != nil:
 		return finding{}, advise(err, "admin.address must be an address of this machine")
 	}

@@ -195,6 +195,7 @@ func TestCheckGatewayFailures(t *testing.T) {
 	results = f.check(statusFailed, f.configure(sections))
 	expect(t, results, "gateway token", checkFailed, "", "the token endpoint is down or unreachable")
 	expect(t, results, "gateway tenants", checkSkipped, "", "")
+	expect(t, results, "gateway events", checkSkipped, "not tried: no list of tenants", "")
 
 	f.env["AGRIMILL_TOKEN_URL"], f.env["AGRIMILL_BASE_URL"] = token, "http://"+nobody(t)
 	results = f.check(statusFailed, f.configure(sections+"endpoints: [{external_id: \"urn:example:x\", capabilities: [{type: x}]}]\n"))

@@ -13,6 +13,7 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/sinks/claimcheck"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -165,6 +166,7 @@ func TestAdvice(t *testing.T) {
 		{gateway.ErrForbidden, "the tenant has not authorized the application"},
 		{gateway.ErrCertificate, "the server's certificate"},
 		{gateway.ErrIntermediary, "something in between"},
+		{&claimcheck.Error{Op: "open bucket", Kind: gateway.ErrUnavailable}, "claim_check.url"},
 		{gateway.ErrUnavailable, "the gateway is down or unreachable"},
 		{gateway.ErrRateLimited, "too many requests"},
 		{gateway.ErrBadResponse, "the answer is not from a gateway"},

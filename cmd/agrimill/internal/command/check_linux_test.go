@@ -1,0 +1,47 @@
+package command
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
+)
+
+// What run could not create, because this user may not write there, does not look as if it only had to be created.
+func TestCheckNotWritable(t *testing.T) {
+	dir := t.TempDir()
+	shut, open := filepath.Join(dir, "shut"), filepath.Join(dir, "open")
+	must(t, os.MkdirAll(filepath.Join(shut, "there"), 0o700))
+	must(t, os.Chmod(filepath.Join(shut, "there"), 0o555))
+	must(t, os.Chmod(shut, 0o555))
+	must(t, os.Mkdir(open, 0o777))
+	must(t, os.Chmod(open, 0o777))
+	must(t, os.Chmod(filepath.Dir(dir), 0o755)) // made for its user alone
+	file := func(path string) error {
+		_, err := storeFile(path, func() (io.Closer, error) { return os.Open(path) })
+		return err
+	}
+	address := func(path string) error {
+		_, err := bucket(t.Context(), "file://"+path)
+		return err
+	}
+	defer testkit.Unprivileged(t)()
+	for _, err := range []error{file(open + "/dedup.db"), address(open), address(open + "/a/b?create_dir=true")} {
+		if err != nil {
+			t.Errorf("where this user may write: %v", err)
+		}
+	}
+	for name, err := range map[string]error{
+		"file": file(shut + "/dedup.db"), "directory": address(shut + "/there"), "directory to come": address(shut + "/a/b?create_dir=true"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "nothing can be written in "+shut) {
+			t.Errorf("%s where this user may not write: %v", name, err)
+		}
+	}
+	if left := testkit.Must(os.ReadDir(open))(t); len(left) > 0 {
+		t.Errorf("%v is left there", left)
+	}
+}

@@ -85,10 +85,23 @@ func (k *checker) endpoints() {
 					"add {type: \""+messageType+"\", direction: RECEIVE} to its capabilities")
 			}
 		}
+		for j, c := range e.Capabilities {
+			k.pattern(fmt.Sprintf("%s.capabilities[%d].type", path, j), c.Type, "list each type")
+		}
 		if len(e.Capabilities) == 0 && e.ExternalID != "" {
 			k.warn(path, "has no capabilities: it can neither send nor receive", "add capabilities: [{type: …, direction: SEND_RECEIVE}]")
 		}
 	}
+}
+
+// pattern warns about a message type that looks like several: the gateway takes every character as it is, and no message
+// has such a type.
+func (k *checker) pattern(path, messageType, suggestion string) bool {
+	several := strings.ContainsAny(messageType, "*?,")
+	if several {
+		k.warn(path, fmt.Sprintf("is one message type, without wildcards: %q", messageType), suggestion)
+	}
+	return several
 }
 
 // deprecatedType is the old name of cloud_software, which the service still accepts.

@@ -136,7 +136,7 @@ func (k *checker) fromGateway(path string, r Route) {
 		k.fail(path, "receives nothing: subscriber.event_types does not include "+oneOf(needs), "add it there")
 	}
 	switch {
-	case !isType:
+	case !isType, k.pattern(path, topic, "use all, with filter: {type: …}"):
 	case !k.received(topic):
 		k.warn(path, "may receive nothing: none of the endpoints receives message type "+topic, "add it to an endpoint's capabilities")
 	case !k.subscribed(topic):

@@ -462,6 +462,10 @@ func TestWarnsOfWhatIsMissing(t *testing.T) {
 		{"img:png", "{sink: farm}", fmt.Sprintf(endpoint, `"img:png"`), ""},
 		{"img:png", "{sink: farm}", fmt.Sprintf(endpoint, ""), "routes[0].from.gateway: receives only what is sent to an endpoint directly: none of the endpoints subscribes to message type img:png; add it to an endpoint's subscriptions"},
 		{"img:bmp", "{sink: farm}", fmt.Sprintf(endpoint, ""), "routes[0].from.gateway: may receive nothing: none of the endpoints receives message type img:bmp"},
+		{"img:*", "{sink: farm}", "", "routes[0].from.gateway: is one message type, without wildcards: \"img:*\"; use all, with filter: {type: …}"},
+		{"img:*", "{sink: farm}", fmt.Sprintf(endpoint, ""), "routes[0].from.gateway: is one message type, without wildcards"},
+		{"all", "{sink: farm}", strings.ReplaceAll(fmt.Sprintf(endpoint, `"img:png"`), "img:png", "img:*"), "endpoints[0].capabilities[0].type: is one message type, without wildcards: \"img:*\"; list each type"},
+		{"all", "{sink: farm}", strings.ReplaceAll(fmt.Sprintf(endpoint, `"img:png"`), "img:png", "img:png,img:bmp"), "endpoints[0].capabilities[0].type: is one message type, without wildcards"},
 	} {
 		text := strings.NewReplacer("gateway: all", fmt.Sprintf("gateway: %q", c.from), "{sink: farm}\npoison", c.to+"\n"+c.more+"poison").Replace(small)
 		got := parse(t, text, smallEnv).Warnings

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -68,6 +69,9 @@ func (c *endpointPut) run(ctx context.Context, p *program, externalID string) er
 		if err := cmp.Or(gateway.ValidateExternalID(externalID), request.Validate()); err != nil {
 			return mistaken(err, endpointFlags)
 		}
+		if err := possible(request); err != nil {
+			return err
+		}
 		tenant, err := (&lookup{lister: client}).tenant(ctx, c.tenant)
 		if err != nil {
 			return err
@@ -85,6 +89,24 @@ func (c *endpointPut) run(ctx context.Context, p *program, externalID string) er
 			return err
 		})
 	})
+}
+
+// possible refuses what the gateway may accept although it has no effect: several types in one, and subscriptions to
+// what the endpoint cannot receive.
+func possible(request gateway.PutEndpointRequest) error {
+	received := map[string]bool{}
+	for _, c := range request.Capabilities {
+		if strings.ContainsAny(c.MessageType, "*?,") {
+			return usagef("%q is no message type: there are no wildcards; repeat the flag for each type", c.MessageType)
+		}
+		received[c.MessageType] = c.Direction.CanReceive()
+	}
+	for _, s := range request.Subscriptions {
+		if !received[s.MessageType] {
+			return usagef("--subscribe %s has no effect: the endpoint cannot receive it; add --receive %[1]s", s.MessageType)
+		}
+	}
+	return nil
 }
 
 var endpointFlags = map[string]string{

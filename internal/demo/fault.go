@@ -45,7 +45,7 @@ func Faults() []Fault {
 			"the gateway takes confirmations again: those that waited are sent", status(gatewaytest.OpConfirm),
 		},
 		{
-			"payloads", "downloads are answered with 503: files above 32 KiB wait, the others arrive",
+			"payloads", "downloads are answered with 503: files above 32 KiB wait, and what comes after them for the same farm",
 			"downloads work again: what waited is downloaded, stored and confirmed", status(gatewaytest.OpPayload),
 		},
 	}

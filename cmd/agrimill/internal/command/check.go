@@ -90,9 +90,9 @@ func newCheckCommand(p *program) *cobra.Command {
 		Long: `Validates a configuration and then tests what it names: it gets a token, lists the tenants,
 looks up the endpoints that routes name, and opens what run opens: each sink, each source of a
 route, the stores of dedup, ha and devices, the claim check, the journal, the address of the
-status page and the trace collector, with the warnings of run. It leaves nothing behind: what run would
-create at startup (endpoints, streams, buckets, files) is reported as not there yet. It neither
-receives nor sends messages.
+status page and the trace collector, with the warnings of run. It leaves nothing behind: what run
+would create at startup (endpoints, streams, buckets, files) is reported as not there yet. It
+neither receives nor sends messages.
 
 The table shows what each check found and how long it took, followed by advice on
 failures.

@@ -91,6 +91,8 @@ func checkEmulated(settings gatewaytest.Config) error {
 		return errors.New("--chunk-size must be at least 1")
 	case !(settings.ReplaySpeed >= 0 && settings.ReplaySpeed <= math.MaxFloat64): // rejects NaN, too
 		return errors.New("--speed must not be negative")
+	case settings.ReplaySpeed != 1 && settings.Replay == "":
+		return errors.New("--speed needs --replay")
 	}
 	for _, id := range [][2]string{{"APPLICATION", settings.Application.ID}, {"SOFTWARE_VERSION", settings.Application.SoftwareVersionID}} {
 		if id[1] != "" && !config.IsUUID(id[1]) {

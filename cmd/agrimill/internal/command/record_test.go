@@ -68,6 +68,7 @@ func TestRecordAndReplay(t *testing.T) {
 	}
 	w.want(statusFailed, "emulator", "--listen", "127.0.0.1:0", "--replay", "absent.jsonl")
 	w.want(statusUsage, "emulator", "--speed", "-1")
+	w.want(statusUsage, "emulator", "--speed", "3", "--listen", "192.0.2.1:1") // before it listens
 	w.env = nil
 	w.want(statusUsage, "record", "other.jsonl")
 	w.want(statusUsage, "record", "--listen", "127.0.0.1:0", "--base-url", "ftp://x", "--token-url", "http://x", "other.jsonl")

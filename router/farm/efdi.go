@@ -70,7 +70,7 @@ func (c EFDIConfig) Validate() error {
 // [efdi.MarshalTaskData] and [efdi.WriteTimeLog]; tasks and fields are not part of a device description, so a set that has nothing else makes
 // no message.
 //
-// Time logs of another Location or PartBytes have other UUIDs. Places of a log that cannot be read are counted in [KeyFindings] of its
+// Time logs that differ, as those of another Location or PartBytes do, have other UUIDs. Places of a log that cannot be read are counted in [KeyFindings] of its
 // parts, what else cannot be read of the set in that of the description. EFDI passes as it is, and so does a payload that has a record of
 // more than PartBytes, with [KeyReadable].
 func NewEFDI(config EFDIConfig) (message.HandlerFunc, error) {
@@ -137,8 +137,7 @@ func (e *encoder) run(ctx context.Context) error {
 
 // log makes the parts of a log. Each has the findings since the one before.
 func (e *encoder) log(ctx context.Context, log *farmdata.Log, index string) error {
-	// What parts are like depends on these, too.
-	names := []string{e.index, index, e.location.String(), strconv.Itoa(e.config.PartBytes)}
+	names := []string{e.index, index}
 	if e.teamset == "" {
 		names = append(names, e.maker.received.Metadata[gateway.KeyTeamsetContextID])
 	}

@@ -207,9 +207,10 @@ func (m *maker) dropEmpty() {
 var namespace = uuid.MustParse("2f0a6f0e-8f53-4b52-9a53-7b8f6d6b4c11")
 
 // add makes a message. The UUID is made of the payload that was received, of who received it,
-// and of what names the message. ending is how its file name ends.
+// of what names the message, and of its payload: another configuration makes another one. ending is how its file name ends.
 func (m *maker) add(payload []byte, kind, ending string, metadata message.Metadata, names ...string) {
-	name := slices.Clone(m.digest[:])
+	made := sha256.Sum256(payload)
+	name := slices.Concat(m.digest[:], made[:])
 	parts := append([]string{m.received.Metadata[gateway.KeyTenantID], m.received.Metadata[gateway.KeyReceivingEndpointID], kind}, names...)
 	if m.devices != "" {
 		parts = append(parts, teamset(m.received.Metadata)) // the same bytes of two teamsets are two logs

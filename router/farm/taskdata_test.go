@@ -8,6 +8,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/farmdata/isoxml"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -58,6 +59,33 @@ func TestTaskDataOfAMap(t *testing.T) {
 				t.Errorf("got %+v, %v", cell, err)
 			}
 		}
+	}
+}
+
+// Messages that differ have different UUIDs, as receivers tell them apart by that: what is made of one map with other columns, another grid
+// or another file name, and maps with other columns.
+func TestUUIDsOfOtherConfigurations(t *testing.T) {
+	t.Parallel()
+	seen := map[string]string{}
+	check := func(name, file string, payload []byte, config TransformConfig) {
+		msg := message.NewMessage("1", payload)
+		msg.Metadata[gateway.KeyFilename] = file
+		made, err := testkit.Must(NewTransform(config))(t)(msg)
+		if err != nil || len(made) != 1 {
+			t.Fatalf("%s: got %d messages, %v", name, len(made), err)
+		}
+		if before := seen[made[0].UUID]; before != "" {
+			t.Errorf("%s has the UUID of %s", name, before)
+		}
+		seen[made[0].UUID] = name
+	}
+	for name, config := range map[string]TaskDataConfig{"rate": {Columns: rateColumns[:1]}, "seed": {Columns: rateColumns[1:]}, "grid": {Columns: rateColumns[:1], Grid: 20}} {
+		check(name, "North.geojson", []byte(rates), TransformConfig{Prescription: &config})
+	}
+	check("another file name", "South.geojson", []byte(rates), TransformConfig{Prescription: &TaskDataConfig{Columns: rateColumns[:1]}})
+	archive := testkit.Must(testkit.Must(NewTaskData(TaskDataConfig{Columns: rateColumns}))(t)(message.NewMessage("1", []byte(rates))))(t)[0].Payload
+	for _, ddi := range []string{"0006", "000B"} {
+		check("map of "+ddi, "North.zip", archive, TransformConfig{Map: &MapConfig{Columns: []geo.Column{{DDI: ddi}}}})
 	}
 }
 

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -231,7 +232,9 @@ func (s *subscription) waitForRoom() int {
 			room = min(room, int((maxAhead-bytes)*int64(held)/max(bytes, 1))+1)
 		}
 		if room >= (window+3)/4 || late && room > 0 {
-			return min(room, max(1, int(maxRequest/max(1, s.conn.MaxPayload()))))
+			size := max(1, cmp.Or(s.largest, s.conn.MaxPayload()))
+			s.largest = 0
+			return int(min(int64(room), max(1, maxRequest/size)))
 		}
 		if late && s.sendAway(window) {
 			continue

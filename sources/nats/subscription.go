@@ -30,7 +30,8 @@ const (
 	aheadFactor = 4
 	// maxAhead is how many bytes of payloads are held, give or take one request.
 	maxAhead = 64 << 20
-	// maxRequest is how many bytes one request can bring at most, unless one message has more.
+	// maxRequest is how many bytes one request brings at most, if no message is larger than those of the request before, and unless one
+	// message has more. (With max_bytes the server would repeat messages out of order.)
 	maxRequest = 128 << 20
 	// stalled is after what time without an ack a key is, unless AckWait is less, and shares
 	// is how many of them fit. What they have too much of goes away for AckWait.
@@ -80,6 +81,7 @@ type subscription struct {
 	conn        *natsgo.Conn
 	changed     <-chan struct{} // see watch
 	collecting  bool            // see begin
+	largest     int64           // in bytes, of what came with the latest request; 0: nothing did
 	gaps        gaps
 	deleted     int64 // since deletedLine let one pass
 	deletedLine ratelog.Line
@@ -186,6 +188,7 @@ func (s *subscription) receive(raw *received) (first bool) {
 		s.logger.Error("message cannot be read; it will be redelivered", err, nil)
 		return false
 	}
+	s.largest = max(s.largest, int64(len(raw.Data)))
 	s.losses.see(meta.Sequence.Consumer, s.conn.Stats().Reconnects, s.config.AckWait)
 	first = meta.NumDelivered == 1
 	if gone := s.gaps.see(meta.Sequence, first); gone > 0 {

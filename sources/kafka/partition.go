@@ -23,7 +23,7 @@ const (
 	firstNackDelay = 100 * time.Millisecond
 	// aheadFactor is how many times MaxInFlight records of a partition are read ahead while as many can be handled.
 	aheadFactor = 4
-	// maxAhead is how many bytes of keys and payloads of a partition are held.
+	// maxAhead is how many bytes of the records of a partition are held.
 	maxAhead = 32 << 20
 	// defaultMaxSpan is how many offsets one record may hold back.
 	defaultMaxSpan = 100_000
@@ -101,13 +101,24 @@ func (p *partition) read(intake context.Context, records <-chan *sarama.Consumer
 			p.mu.Lock()
 			p.offsets.add(record.Offset)
 			p.mu.Unlock()
-			p.queue.Add(p.key(record), uint64(record.Offset), len(record.Key)+len(record.Value), false, record)
+			p.queue.Add(p.key(record), uint64(record.Offset), size(record), false, record)
 		case <-intake.Done():
 			return
 		case <-p.lost:
 			return
 		}
 	}
+}
+
+// size is how many bytes a record has, with its headers, which may have more than the payload.
+func size(record *sarama.ConsumerMessage) int {
+	n := len(record.Key) + len(record.Value)
+	for _, header := range record.Headers {
+		if header != nil {
+			n += len(header.Key) + len(header.Value)
+		}
+	}
+	return n
 }
 
 // waitForRoom waits until another record can be held; false when intake has ended or the partition is lost.

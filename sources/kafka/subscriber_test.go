@@ -273,7 +273,8 @@ func testBytes(t *testing.T, addr string) {
 	const n, size = 80, 900_000
 	const most = (32<<20)/size + 1
 	for i := range n {
-		record := &kgo.Record{Topic: f.name, Key: fmt.Append(nil, i), Value: make([]byte, size)}
+		half := make([]byte, size/2)
+		record := &kgo.Record{Topic: f.name, Key: fmt.Append(nil, i), Value: half, Headers: []kgo.RecordHeader{{Key: "h", Value: half}}}
 		testkit.NoError(t, f.client.ProduceSync(t.Context(), record).FirstErr())
 	}
 	messages := f.subscribe(f.subscriber(nil))

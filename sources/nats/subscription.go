@@ -28,7 +28,7 @@ const (
 	firstNackDelay = 100 * time.Millisecond
 	// aheadFactor is how many times MaxInFlight messages are held.
 	aheadFactor = 4
-	// maxAhead is how many bytes of payloads are held, give or take one request.
+	// maxAhead is how many bytes of messages are held, give or take one request.
 	maxAhead = 64 << 20
 	// maxRequest is how many bytes one request brings at most, if no message is larger than those of the request before, and unless one
 	// message has more. (With max_bytes the server would repeat messages out of order.)
@@ -207,7 +207,7 @@ func (s *subscription) receive(raw *received) (first bool) {
 	case !held:
 		// A redelivery waits as well: the server repeats at once what it could not deliver, and
 		// what was lost before that only when its time is over.
-		if !s.queue.Add(s.key(raw), d.place.sequence, len(raw.Data), s.collecting || !s.lost.IsZero(), d) {
+		if !s.queue.Add(s.key(raw), d.place.sequence, raw.Size(), s.collecting || !s.lost.IsZero(), d) {
 			s.leave(d)
 		}
 	}

@@ -97,7 +97,7 @@ func stateProblems(s *Snapshot, outage bool) (problems []Problem) {
 		add(Problem{
 			Kind: ProblemLost, Name: sink.Name, Final: true, Subject: fmt.Sprintf("%s that the sink %q had acknowledged", plural(n, "message"), sink.Name),
 			Trouble: verb(n, "has", "have") + " been missing", Runbook: "AgrimillBrokerLostMessages",
-			Effect: "those of routes with durable: synced are stored again; the rest is nowhere else",
+			Effect: "messages of routes with durable: synced are stored again; the rest is nowhere else",
 			Action: "see which (agrimill trace lost), have their senders send them again, and restart agrimill",
 		})
 	}

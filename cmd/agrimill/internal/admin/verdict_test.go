@@ -217,7 +217,7 @@ var situations = []situation{
 	}, true, map[admin.ProblemKind]int{admin.ProblemTopic: 1},
 		`The topic "farm.maps" of the route "maps" has been refused by the sink for 1 min 0 s: nats: permissions violation. Messages for it wait, others pass; nothing is lost. Correct the credentials or the permissions; agrimill continues by itself.`},
 	{"a broker lost messages", func(s *admin.Snapshot) { s.Sinks[0].Lost = new(uint64(46)) }, true, map[admin.ProblemKind]int{admin.ProblemLost: 1},
-		`46 messages that the sink "farm" had acknowledged have been missing for 0 s. Those of routes with durable: synced are stored again; the rest is nowhere else. See which (agrimill trace lost), have their senders send them again, and restart agrimill.`},
+		`46 messages that the sink "farm" had acknowledged have been missing for 0 s. Messages of routes with durable: synced are stored again; the rest is nowhere else. See which (agrimill trace lost), have their senders send them again, and restart agrimill.`},
 	{"a message is set aside", func(s *admin.Snapshot) { s.Subscriber.SetAsideNow = 1 }, true, map[admin.ProblemKind]int{admin.ProblemSetAside: 1},
 		`1 message has been set aside for 0 s. Nothing takes it as it is, and it stays with the gateway; nothing is lost. See agrimill trace and the log for why; if a limit is too low, raise it: that of the sink, or gateway.max_payload_size.`},
 	{"a message is old, and nobody knows why", func(s *admin.Snapshot) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,5 +238,41 @@ func TestHoldStopsWhileIntakeWaits(t *testing.T) {
 			file.Ack()
 			testkit.Eventually(t, "all is confirmed", func() bool { return g.unconfirmed() == 0 && sub.Stats().InFlight == 0 })
 		}
+	})
+}
+
+// A stream whose head does not come is not read: no confirmation is sent that waits for a file, which would never come then.
+func TestConfirmationsWaitForAFileWhileTheHeadIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fixture{T: t}
+		g := newOfflineGateway(t, nil)
+		var hangs atomic.Bool
+		g.opens = func(r *http.Request) bool {
+			if !hangs.Load() {
+				return true
+			}
+			select {
+			case <-time.After(time.Minute): // an intermediary gives up
+			case <-r.Context().Done():
+			}
+			return false
+		}
+		_, messages := g.subscribe(subscriber.Config{ChunkSize: chunkSize})
+		g.message(1, 1, 1, typeJSON, random(chunkSize))
+		f.next(messages).Ack()
+		hangs.Store(true)
+		g.cut <- struct{}{}
+		time.Sleep(10 * time.Minute)
+		if n := g.unconfirmed(); n != 1 {
+			t.Errorf("%d messages are unconfirmed, want that of the chunk", n)
+		}
+		g.fileOf(2, 1, typeJSON, random(chunkSize+1), 1)
+		hangs.Store(false)
+		file := f.next(messages)
+		if got := file.Metadata.Get(gateway.KeyEventType); got != string(gateway.EventFileReceived) {
+			t.Errorf("a %s came", got)
+		}
+		file.Ack()
+		testkit.Eventually(t, "all is confirmed", func() bool { return g.unconfirmed() == 0 })
 	})
 }

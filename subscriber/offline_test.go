@@ -30,9 +30,11 @@ type offlineGateway struct {
 	tenantOf func(endpoint int) (tenant string) // in the events of messages; nil for the first one
 	payload  func(w http.ResponseWriter, r *http.Request, p offlinePayload)
 	answer   func(w http.ResponseWriter) (taken bool) // to confirmations, in place of 202
+	opens    func(r *http.Request) (opened bool)      // a stream, or answers 504; nil: it does
 	mu       sync.Mutex
 	events   []offlineEvent
 	added    chan struct{} // closed with the next event
+	cut      chan struct{} // ends a stream
 	streams  int
 	requests map[int]int // for payloads, by status
 }
@@ -85,7 +87,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 // newOfflineGateway is to be called in the bubble. payload answers requests for payloads.
 func newOfflineGateway(t *testing.T, payload func(w http.ResponseWriter, r *http.Request, p offlinePayload)) *offlineGateway {
 	t.Helper()
-	g := &offlineGateway{T: t, payload: payload, log: testkit.NewLog(), added: make(chan struct{}), requests: map[int]int{}}
+	g := &offlineGateway{T: t, payload: payload, log: testkit.NewLog(), added: make(chan struct{}), cut: make(chan struct{}), requests: map[int]int{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -120,6 +122,10 @@ func newOfflineGateway(t *testing.T, payload func(w http.ResponseWriter, r *http
 
 // stream sends what is not confirmed, and then what comes.
 func (g *offlineGateway) stream(w http.ResponseWriter, r *http.Request) {
+	if g.opens != nil && !g.opens(r) {
+		w.WriteHeader(http.StatusGatewayTimeout)
+		return
+	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	g.mu.Lock()
 	g.streams++
@@ -143,6 +149,8 @@ func (g *offlineGateway) stream(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-r.Context().Done():
+			return
+		case <-g.cut:
 			return
 		case <-added:
 		case <-time.After(5 * time.Second):

@@ -66,7 +66,8 @@ func (s *Subscriber) opened(ctx context.Context, reconnect func(), awaitingHead 
 func (s *Subscriber) headArrived(stream *gateway.EventStream) {
 	s.logger.Info("event stream connected", nil)
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
+	s.core.Connected(s.now())
 	s.loop.connection.headArrived(time.Now())
 	s.loop.outage.Over()
 	s.loop.reconnect = func() { _ = stream.Close() }

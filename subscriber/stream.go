@@ -201,7 +201,9 @@ func (s *Subscriber) setConnected(reconnect func(), awaitingHead bool) {
 	clear(s.seen.before)
 	s.loop.connection.opened(time.Now(), awaitingHead)
 	s.core.Connected(s.now())
-	if !awaitingHead {
+	if awaitingHead {
+		s.core.Disconnected(s.now()) // nothing is read yet
+	} else {
 		s.loop.outage.Over()
 	}
 }

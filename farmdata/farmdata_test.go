@@ -203,3 +203,22 @@ func TestUnitsAreConverted(t *testing.T) {
 		}
 	}
 }
+
+// TestConstantsThatAreThereTwice: a record with a value of its own has none of the constants of the same kind.
+func TestConstantsThatAreThereTwice(t *testing.T) {
+	t.Parallel()
+	columns := []Column{{DDI: 0x43}, {DDI: 0x43}, {DDI: 0x44}}
+	for own, want := range map[int][]int64{0: {3, 9}, 1: {3, 9}, 2: {1, 2, 9}} {
+		log := &Log{Columns: columns, Constants: []Value{{&columns[0], 1}, {&columns[1], 2}, {&columns[2], 3}}}
+		log.Records = func(yield func(*Record, error) bool) { yield(&Record{Values: []Value{{&columns[own], 9}}}, nil) }
+		var got []int64
+		for record := range log.WithConstants() {
+			for _, v := range record.Values {
+				got = append(got, v.Raw)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("a record with a value of column %d: got %v, want %v", own, got, want)
+		}
+	}
+}

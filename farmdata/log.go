@@ -37,9 +37,12 @@ func (l *Log) WithConstants() iter.Seq2[*Record, error] {
 		return l.Records
 	}
 	return func(yield func(*Record, error) bool) {
-		same := map[*Column]int{} // which constant is of the same kind as the values of a column; -1: none
-		var last []*Column        // by place in a record, of the columns that no constant is of the same kind as: usually the same every time
-		carried := make([]bool, len(l.Constants))
+		same := map[*Column]int{}                                                       // which constant is of the same kind as the values of a column; -1: none
+		var last []*Column                                                              // by place in a record, of the columns that no constant is of the same kind as: usually the same every time
+		carried, kinds := make([]bool, len(l.Constants)), make([]int, len(l.Constants)) // kinds: which is the first of the same kind
+		for i, v := range l.Constants {
+			kinds[i] = slices.IndexFunc(l.Constants, func(first Value) bool { return first.Column.sameKind(v.Column) })
+		}
 		var whole Record
 		for record, err := range l.Records {
 			if err != nil {
@@ -69,7 +72,7 @@ func (l *Log) WithConstants() iter.Seq2[*Record, error] {
 			}
 			values := whole.Values[:0]
 			for i, v := range l.Constants {
-				if !carried[i] {
+				if !carried[kinds[i]] {
 					values = append(values, v)
 				}
 			}

@@ -82,7 +82,7 @@ func (w *works) describedWidths(d *farmdata.Device) []part {
 	for _, ddi := range []farmdata.DDI{actualWidth, defaultWidth, maximumWidth} {
 		widths := map[int]int64{}
 		for _, p := range d.Properties {
-			if p.DDI == ddi && p.ObjectID != 0 && p.Value >= 0 && p.Value <= widest {
+			if p.DDI == ddi && p.ObjectID != 0 && p.Value > 0 && p.Value <= widest { // zero is what devices say that do not know
 				widths[p.ObjectID] = p.Value
 			}
 		}

@@ -73,10 +73,14 @@ func (s *Subscriber) initMessage(d *delivery, e *gateway.MessageReceived) {
 }
 
 func (s *Subscriber) initFile(d *delivery, e *gateway.FileReceived) {
-	d.tenant, d.endpoint, d.messages = e.TenantID, e.ReceivingEndpointID, e.MessageIDs
-	d.IDs = make([]core.ID, len(e.MessageIDs))
-	for i, id := range e.MessageIDs {
-		d.IDs[i] = newID(e.ReceivingEndpointID, id)
+	d.tenant, d.endpoint = e.TenantID, e.ReceivingEndpointID
+	known := make(map[core.ID]struct{}, len(e.MessageIDs))
+	for _, message := range e.MessageIDs {
+		id := newID(e.ReceivingEndpointID, message)
+		if _, again := known[id]; !again { // what is listed twice is one message
+			known[id] = struct{}{}
+			d.IDs, d.messages = append(d.IDs, id), append(d.messages, message)
+		}
 	}
 	d.File = &core.File{ID: newFileID(d.IDs)}
 	d.Bytes = int64(len(e.Payload))

@@ -456,16 +456,25 @@ func TestPayloadRedirects(t *testing.T) {
 	})
 
 	t.Run("within the host, a relative address", func(t *testing.T) {
-		uri := payloadHost(t, func(w http.ResponseWriter, r *http.Request) {
+		var users []string
+		host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			user, _, _ := r.BasicAuth()
+			users = append(users, user)
 			if r.URL.Path == "/p" {
 				w.Header().Set("Location", "/q?x=1")
 				w.WriteHeader(302)
 				return
 			}
 			whole(data)(w, r)
-		})
-		if got, err := download(t.Context(), s.client(t), uri+"/p", 100); err != nil || !bytes.Equal(got, data) {
-			t.Errorf("%d bytes, %v", len(got), err)
+		}))
+		defer host.Close()
+		for _, from := range []string{host.URL, strings.Replace(host.URL, "://", "://user:pass@", 1)} {
+			if got, err := download(t.Context(), s.client(t), from+"/p", 100); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+		}
+		if want := []string{"", "", "user", "user"}; !slices.Equal(users, want) {
+			t.Errorf("credentials of %q, want %q", users, want)
 		}
 	})
 

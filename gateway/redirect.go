@@ -38,9 +38,13 @@ func (x *exchange) follow(ctx context.Context) (*http.Response, error) {
 // redirected returns the address to which a response leads, or nil if the redirect is refused.
 func (x *exchange) redirected(resp *http.Response, from *url.URL, hop int) *url.URL {
 	location := resp.Header.Get("Location")
-	to, err := from.Parse(location)
+	target, err := url.Parse(location)
+	if err != nil || location == "" || target.User != nil {
+		return nil
+	}
+	to := from.ResolveReference(target) // with the credentials of from, if target names no host
 	switch {
-	case err != nil, location == "", to.Hostname() == "", to.User != nil, to.Scheme != from.Scheme:
+	case to.Hostname() == "", to.Scheme != from.Scheme:
 		return nil
 	case hop >= maxRedirects:
 		return nil

@@ -68,7 +68,7 @@ type Stats struct {
 	Expired int64
 	// Held counts messages that were held back for a file.
 	Held int64
-	// InFiles counts messages that were confirmed with a file that they are parts of, and not by themselves.
+	// InFiles counts messages that were confirmed with a file that they are parts of. They count in Confirmed, too.
 	InFiles int64
 
 	// Confirmed counts confirmations that the service accepted.

@@ -27,7 +27,7 @@ type Totals struct {
 	SetAside  int64 `json:"set_aside"`
 	// Unmatched counts messages that the filters of all routes refused.
 	Unmatched int64 `json:"unmatched"`
-	// InFiles counts messages that were confirmed with a file that they are parts of.
+	// InFiles counts those of the confirmed messages that were confirmed with a file that they are parts of.
 	InFiles   int64 `json:"in_files"`
 	Malformed int64 `json:"malformed"`
 	TooLarge  int64 `json:"too_large"`
@@ -75,7 +75,7 @@ type Figures struct {
 
 // FiguresFrom returns the figures of a subscriber.
 func FiguresFrom(s Subscriber) Figures {
-	f := Figures{Confirmed: s.Confirmed + s.InFiles, Unconfirmed: s.Unconfirmed, Oldest: s.OldestUnconfirmed}
+	f := Figures{Confirmed: s.Confirmed, Unconfirmed: s.Unconfirmed, Oldest: s.OldestUnconfirmed}
 	f.Stored = f.Confirmed + s.Rejected + int64(s.PendingConfirmations+s.Unsynced)
 	f.Received = f.Confirmed + s.Rejected + int64(f.Unconfirmed)
 	return f

@@ -518,10 +518,18 @@ func TestVerdictOfAStandbyAfterAnOutage(t *testing.T) {
 	_ = b.stop()
 }
 
-// The four figures agree with the ledger of the gateway, whatever the messages wait for.
+// The four figures agree with the ledger of the gateway, whatever the messages wait for, also of files and their chunks.
 func TestFiguresAgreeWithTheGateway(t *testing.T) {
 	t.Parallel() // it waits
-	w, b := newRunning(t)
+	t.Run("chunks and file", func(t *testing.T) { figuresAgree(t, "") })
+	t.Run("whole files", func(t *testing.T) { figuresAgree(t, "  files: \""+pictures+"\"\n") })
+}
+
+func figuresAgree(t *testing.T, files string) {
+	t.Parallel()
+	w := newWorld(t, func(c *gatewaytest.Config) { c.ChunkSize = 32 << 10 })
+	b := w.start(strings.Replace(w.head(), "subscriber:\n", "subscriber:\n"+files, 1) + w.natsSink() + allRoute)
+	b.waitReady()
 	agree := func(what string) {
 		t.Helper()
 		testkit.Eventually(t, what, func() bool {
@@ -544,5 +552,8 @@ func TestFiguresAgreeWithTheGateway(t *testing.T) {
 	w.natsAgain()
 	w.waitConfirmed()
 	agree("all are confirmed again")
+	w.sendLarge(1)
+	w.waitConfirmed()
+	agree("a file of three chunks is confirmed") // while it is open, it may count as one
 	b.mustStop()
 }

@@ -533,6 +533,7 @@ func TestMisspelledMessageTypes(t *testing.T) {
 func TestWarnings(t *testing.T) {
 	for name, test := range map[string]struct{ from, to, want string }{
 		"secret":      {"${SECRET}", "written-here", "agrimill.yaml:5:18: warning: gateway.client_secret: is a secret in plain text; take it from the environment with ${NAME}, or from a file with client_secret_file"},
+		"shell":       {"${ID}", "$ID", "agrimill.yaml:4:14: warning: gateway.client_id: is taken as it is: $ID; write ${ID} for the environment variable"},
 		"default":     {"${SECRET}", "${NOPE:-written-here}", "agrimill.yaml:5:18: warning: gateway.client_secret: is a secret in plain text; take it from the environment with ${NAME}, or from a file with client_secret_file"},
 		"password":    {"nats://127", "nats://me:written-here@127", "agrimill.yaml:8:17: warning: sinks.farm.nats.url: contains a password in plain text; take it from the environment with ${NAME}"},
 		"memory":      {"poison: {", "claim_check: {url: \"mem://\"}\npoison: {", "agrimill.yaml:13:20: warning: claim_check.url: is in memory: its contents are lost when agrimill exits; use file:///… or another persistent bucket"},

@@ -292,12 +292,17 @@ var (
 	// variable is the name of an environment variable, reference where one is named.
 	variable  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	reference = regexp.MustCompile(`\$\$\{|\$\{[^}]*\}?`)
+	// shell is how a shell names one; in a subject of NATS, $ begins a token.
+	shell = regexp.MustCompile(`^\$[A-Z][A-Z0-9_]*$`)
 )
 
 // substitute returns the text of a scalar with ${NAME} replaced. fromEnv says that part of
 // it came from the environment.
 func (d *decoder) substitute(node *yaml.Node, path string, secret bool) (text string, fromEnv, ok bool) {
 	ok = true
+	if shell.MatchString(node.Value) && !secret { // of those, any text in the file is a warning
+		d.add(SeverityWarning, place{node.Line, node.Column}, path, "is taken as it is: "+node.Value, "write ${"+node.Value[1:]+"} for the environment variable")
+	}
 	text = reference.ReplaceAllStringFunc(node.Value, func(found string) (value string) {
 		if found == "$${" {
 			return "${"

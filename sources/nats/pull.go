@@ -91,13 +91,13 @@ func (s *subscription) begin(consumer jetstream.Consumer, fetch fetchFunc) error
 	late := time.Now().Add(beginning)
 	s.collecting = info.NumAckPending > 0 && info.NumWaiting == 0
 	for s.collecting {
-		held, _ := s.queue.Held()
+		held, bytes := s.queue.Held()
 		missing := s.missing(info)
-		if missing <= 0 || held >= window || s.shared || time.Now().After(late) {
+		if missing <= 0 || held >= window || bytes >= maxAhead || s.shared || time.Now().After(late) {
 			s.collecting = false
 			break
 		}
-		if _, _, err := fetch(min(missing, window-held)); err != nil {
+		if _, _, err := fetch(min(missing, window-held, s.mostRequested())); err != nil {
 			return err
 		}
 		if err := backoff.Sleep(s.intake, between); err != nil {
@@ -123,7 +123,7 @@ func (s *subscription) recover(consumer jetstream.Consumer, fetch fetchFunc) err
 		if err := backoff.Sleep(s.intake, time.Until(lost.Add(wait+lostMargin))); err != nil {
 			return err
 		}
-		n := max(1, s.config.MaxInFlight*aheadFactor/2)
+		n := min(max(1, s.config.MaxInFlight*aheadFactor/2), s.mostRequested())
 		got, anew, err := fetch(n)
 		switch {
 		case err != nil:
@@ -216,6 +216,11 @@ func (s *subscription) fetch(consumer jetstream.Consumer, n int, wait bool, conn
 	return got, anew, nil
 }
 
+// mostRequested is for how many messages one request may be, if none is larger than the largest of the latest.
+func (s *subscription) mostRequested() int {
+	return int(max(1, maxRequest/max(1, cmp.Or(s.largest, s.conn.MaxPayload()))))
+}
+
 // waitForRoom returns how many messages may be requested; 0 when intake has ended.
 func (s *subscription) waitForRoom() int {
 	window := s.config.MaxInFlight * aheadFactor
@@ -232,9 +237,9 @@ func (s *subscription) waitForRoom() int {
 			room = min(room, int((maxAhead-bytes)*int64(held)/max(bytes, 1))+1)
 		}
 		if room >= (window+3)/4 || late && room > 0 {
-			size := max(1, cmp.Or(s.largest, s.conn.MaxPayload()))
+			room = min(room, s.mostRequested())
 			s.largest = 0
-			return int(min(int64(room), max(1, maxRequest/size)))
+			return room
 		}
 		if late && s.sendAway(window) {
 			continue

@@ -31,8 +31,9 @@ const (
 	// maxAhead is how many bytes of messages are held, give or take one request.
 	maxAhead = 64 << 20
 	// maxRequest is how many bytes one request brings at most, if no message is larger than those of the request before, and unless one
-	// message has more. (With max_bytes the server would repeat messages out of order.)
-	maxRequest = 128 << 20
+	// message has more: half of what a server has to write to a client (max_pending) before it cuts that off. (With max_bytes the
+	// server would repeat messages out of order.)
+	maxRequest = 32 << 20
 	// stalled is after what time without an ack a key is, unless AckWait is less, and shares
 	// is how many of them fit. What they have too much of goes away for AckWait.
 	stalled = 10 * time.Second

@@ -31,9 +31,11 @@ const (
 	// end.
 	probeDownloads = 2 * time.Second
 	// A download that has received nothing is abandoned after stallFactor times what the latest one of its host
-	// took, but not before silentAfter.
+	// took, but not before silentAfter, nor before a share of the time for which it has been wanted: its host may
+	// need longer for this one.
 	stallFactor = 8
 	silentAfter = 3 * time.Second
+	silentShare = 40
 )
 
 // downloadQueue decides which payloads are downloaded when. It is a state machine: no
@@ -237,7 +239,7 @@ func (j *download) hopeless(now time.Time) bool {
 	case j.blocked.Load():
 		return false
 	case j.bytes.Load() == 0 && j.host.took > 0: // it answers others
-		return ran >= max(silentAfter, stallFactor*j.host.took)
+		return ran >= max(silentAfter, stallFactor*j.host.took, min(now.Sub(j.since)/silentShare, hopelessAfter))
 	}
 	return ran >= hopelessAfter && j.below(now, hopelessRate)
 }

@@ -185,6 +185,26 @@ func TestDownloadThatHangsIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A payload whose first byte takes its host longer than that of all others comes in the end.
+func TestDownloadThatBeginsLateComes(t *testing.T) {
+	w := newDownloadWorld(t, 8)
+	var late *download
+	w.attempt = func(j *download) (downloadResult, time.Duration, int64) {
+		if j == late {
+			return downloadOK, 20 * time.Second, 0
+		}
+		return downloadOK, 50 * time.Millisecond, 1 << 20
+	}
+	late = w.add("host")
+	for i := range 3600 {
+		w.at(w.now.Add(time.Duration(i)*time.Second), func() { w.add("host") })
+	}
+	w.run(time.Hour)
+	if _, waits := w.added[late]; waits {
+		t.Errorf("not downloaded in %d attempts", w.attempts[late])
+	}
+}
+
 // A tenant or a host none of whose payloads come, however many there are, keeps the others
 // waiting at no time.
 func TestDownloadsAreFairToTenantsAndHosts(t *testing.T) {

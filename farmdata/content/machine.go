@@ -20,7 +20,8 @@ type machine struct {
 	// sections are the condensed work states; share is how many of them are on, some whether any is. Nil: there are none.
 	sections    []*gauge
 	share, some *state
-	booms       map[string]*boom // by device element
+	shares      map[string]*state // by device element, how many of its condensed work states are on
+	booms       map[string]*boom  // by device element
 	rates       []*gauge
 	width       float64 // that is at work, in meters
 	working     bool
@@ -153,18 +154,12 @@ func (g *gauge) set(v farmdata.Value) {
 			m.arrange()
 		}
 	case g.kind == nil:
-		on, off := 0, 0
-		for _, s := range m.sections {
-			if s.known {
-				o, f := sections(s.raw)
-				on, off = on+o, off+f
-			}
-		}
-		if on+off == 0 { // nothing says that they are off
-			on = 1
-		}
-		m.change(&m.some, onOff(on > 0))
-		m.change(&m.share, float64(on)/float64(on+off))
+		share := m.shares[g.column.ElementID]
+		m.change(&share, m.switched(func(s *gauge) bool { return s.column.ElementID == g.column.ElementID }))
+		m.shares[g.column.ElementID] = share
+		all := m.switched(func(*gauge) bool { return true })
+		m.change(&m.some, onOff(all > 0))
+		m.change(&m.share, all)
 		if first {
 			m.arrange()
 		}
@@ -172,6 +167,21 @@ func (g *gauge) set(v farmdata.Value) {
 		g.of = m.known[g.column.ElementID]
 		g.from = g.base()
 	}
+}
+
+// switched returns how many of some condensed work states are on, as a share: all, if nothing says that they are off.
+func (m *machine) switched(of func(*gauge) bool) float64 {
+	on, off := 0, 0
+	for _, s := range m.sections {
+		if s.known && of(s) {
+			o, f := sections(s.raw)
+			on, off = on+o, off+f
+		}
+	}
+	if on+off == 0 {
+		return 1
+	}
+	return float64(on) / float64(on+off)
 }
 
 // change changes a state, or makes it, and the booms that depend on it.
@@ -275,6 +285,9 @@ func (m *machine) allStates() (list []*state) {
 	for _, s := range m.states {
 		list = append(list, s)
 	}
+	for _, s := range m.shares {
+		list = append(list, s)
+	}
 	for _, s := range []*state{m.any, m.share, m.some} {
 		if s != nil {
 			list = append(list, s)
@@ -330,27 +343,48 @@ func (m *machine) findBooms() {
 	m.condense()
 }
 
-// condense makes booms of the other parts of a described width if condensed work states say how much of the machine is at work.
+// condense makes booms of the other parts of a described width if condensed work states say how much of them is at work: those of what the part
+// is in, or of what is in it. Those of another boom count only if there is no other state.
 func (m *machine) condense() {
-	booms := map[*state]*boom{} // by their own state
+	inside := map[string]*state{}
+	for element, share := range m.shares {
+		for above := range m.meter.works.up(element) {
+			if inside[above] == nil {
+				inside[above] = share
+			} else {
+				inside[above] = m.share
+			}
+		}
+	}
+	type key struct{ own, share *state }
+	booms := map[key]*boom{}
 	for _, p := range m.parts {
-		if m.share == nil || !p.known || p.measured || m.booms[p.element] != nil {
+		if !p.known || p.measured || m.booms[p.element] != nil {
 			continue
 		}
-		own := cmp.Or(m.stateFrom(p.element), m.any)
-		if booms[own] == nil {
-			booms[own] = &boom{own: own, state: &state{from: m.meter.way}}
-			booms[own].add(m.share, nil)
-			booms[own].begin()
+		k := key{cmp.Or(m.stateFrom(p.element), m.any), m.nearest(m.shares, p.element)}
+		if k.share = cmp.Or(k.share, inside[p.element]); k.share == nil && k.own == nil {
+			k.share = m.share
 		}
-		m.booms[p.element] = booms[own]
+		if k.share == nil {
+			continue
+		}
+		if booms[k] == nil {
+			booms[k] = &boom{own: k.own, state: &state{from: m.meter.way}}
+			booms[k].add(k.share, nil)
+			booms[k].begin()
+		}
+		m.booms[p.element] = booms[k]
 	}
 }
 
-// stateFrom returns the nearest state from a device element to the whole machine; nil if there is none.
-func (m *machine) stateFrom(element string) *state {
+// stateFrom returns the nearest work state from a device element to the whole machine; nil if there is none.
+func (m *machine) stateFrom(element string) *state { return m.nearest(m.states, element) }
+
+// nearest returns the first of states from a device element to the whole machine; nil if there is none.
+func (m *machine) nearest(states map[string]*state, element string) *state {
 	for above := range m.meter.works.up(element) {
-		if s := m.states[above]; s != nil {
+		if s := states[above]; s != nil {
 			return s
 		}
 	}

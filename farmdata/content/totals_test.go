@@ -90,6 +90,13 @@ func boom(widths ...int64) []farmdata.Device {
 	return devices
 }
 
+// twoBooms is a seeder with two booms, each of a described width.
+func twoBooms() []farmdata.Device {
+	devices := boom(0, 6000, 3000)
+	devices[0].Elements[1].Type, devices[0].Elements[2].Type = 2, 2
+	return devices
+}
+
 func figure(f content.Figure) string {
 	if f.From == "" {
 		return "unknown"
@@ -141,6 +148,9 @@ func TestTotals(t *testing.T) {
 			"3300 of the log, 800 of the log, 80 of the log"},
 		"condensed states beside that of another element": {boom(6000), []reading{on("DET4"), {0, 0xA1, "DET1", 0xFFFFFFF1}, {50, state, "DET4", 0}}, nil, "1500 of the log, 500 of the log, 50 of the log"},
 		"condensed states beside those of sections":       {boom(0, 2000, 4000), []reading{on("DET2"), {0, state, "DET3", 0}, {0, 0xA1, "DET1", 0xFFFFFFF1}}, nil, "2000 of the log, 1000 of the log, 100 of the log"},
+		"condensed states of two booms": {twoBooms(), []reading{on("DET2"), {0, state, "DET3", 0}, {0, 0xA1, "DET2", 0xFFFFFFF5}, {0, 0xA1, "DET3", 0xFFFFFFF0}, {0, rate, "DET2", 20_000}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², 120 of the log kg"},
+		"condensed states of another boom": {twoBooms(), []reading{on("DET2"), {0, state, "DET3", 0}, {0, 0xA1, "DET3", 0xFFFFFFF0}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
 		"a rate of a condensed boom": {boom(6000), []reading{on("DET1"), {0, 0xA1, "DET1", 0xFFFFFFF1}, {0, rate, "DET1", 20_000}}, nil,
 			"3000 of the log, 1000 of the log, 100 of the log; 0007 DET1: 20000 of the log mg/m², 60 of the log kg"},
 		"condensed states that are not known": {boom(6000), []reading{on("DET1"), {0, 0xA1, "DET1", 0xFFFFFFFF}, {50, state, "DET1", 0}}, nil, "3000 of the log, 500 of the log, 50 of the log"},

@@ -2,6 +2,8 @@ package content
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	"github.com/agrimill/agrimill/farmdata"
 )
@@ -316,7 +318,8 @@ func (m *machine) findBooms() {
 			divided[above] = divided[above] || above != element
 		}
 	}
-	for element, s := range m.states {
+	for _, element := range slices.Sorted(maps.Keys(m.states)) { // what is summed up in another order is another number
+		s := m.states[element]
 		if !m.meter.works.divides(element) || divided[element] {
 			continue
 		}
@@ -337,8 +340,8 @@ func (m *machine) findBooms() {
 			b.add(s, m.known[element])
 		}
 	}
-	for _, b := range m.booms {
-		b.begin()
+	for _, element := range slices.Sorted(maps.Keys(m.booms)) {
+		m.booms[element].begin()
 	}
 	m.condense()
 }

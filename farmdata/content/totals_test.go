@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -323,6 +325,30 @@ func TestNegativeTotalsOfOneTime(t *testing.T) {
 		if got := map[farmdata.DDI]content.Figure{0x74: work.Area, 0x75: work.Distance, 0x77: work.Time}[ddi]; got != want || len(s.Sets[0].Findings) != 1 {
 			t.Errorf("%s: got %v, findings %v, want %v and a finding", ddi, got, s.Sets[0].Findings, want)
 		}
+	}
+}
+
+// TestTotalsAreTheSameAgain: the same log has the same totals each time, up to the last digit, as what is made of them is named by its content.
+// Of sections that go off at once little is left, so that a digit that depends on their order shows.
+func TestTotalsAreTheSameAgain(t *testing.T) {
+	t.Parallel()
+	devices := boom(6000)
+	var on, off []reading
+	for i, width := range []int64{1, 137_137, 91_713, 63_391, 33_333, 199_999} {
+		id := "SECTION" + strconv.Itoa(i)
+		devices[0].Elements = append(devices[0].Elements, farmdata.Element{ID: id, ObjectID: 20 + i, Type: 4, ParentObjectID: 1, Objects: []int{40 + i}})
+		devices[0].Properties = append(devices[0].Properties, farmdata.Property{ObjectID: 40 + i, DDI: 0x46, Value: width})
+		if on = append(on, reading{0, 0x8D, id, 1}); i > 0 {
+			off = append(off, reading{0, 0x8D, id, 0})
+		}
+	}
+	seen := map[float64]bool{}
+	for range 50 {
+		set := &farmdata.Set{Devices: devices, Logs: []*farmdata.Log{drive(devices, 10, slices.Concat(on, off)...)}}
+		seen[testkit.Must(content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)[0].Area.Value] = true
+	}
+	if len(seen) != 1 {
+		t.Errorf("got areas %v, want one", slices.Collect(maps.Keys(seen)))
 	}
 }
 

@@ -243,13 +243,12 @@ func bucket(ctx context.Context, address string) (finding, error) {
 		if missing && !create {
 			return finding{}, advise(err, "create the directory, or add ?create_dir=true to the URL")
 		}
-		if missing || err == nil {
-			err = writable(dir)
+		if missing || err == nil { // otherwise opening it says why; in Windows the path has no such form
+			if err := writable(dir); err != nil {
+				return finding{}, advise(err, bucketAdvice)
+			}
 		}
-		switch {
-		case err != nil:
-			return finding{}, advise(err, bucketAdvice)
-		case missing:
+		if missing {
 			return finding{detail: "the directory will be created"}, nil
 		}
 	}

@@ -151,7 +151,8 @@ func (g *gauge) set(v farmdata.Value) {
 		m.on += int(now - before)
 		m.change(&g.state, now)
 		m.change(&m.any, onOff(m.on > 0))
-		if first && m.states[g.column.ElementID] == nil {
+		// 3 is undefined or not installed: it does not say of a boom that its sections are off.
+		if m.states[g.column.ElementID] == nil && (raw != 3 || m.meter.works.divides(g.column.ElementID)) {
 			m.states[g.column.ElementID] = g.state
 			m.arrange()
 		}

@@ -212,7 +212,10 @@ func TestConstantsThatAreThereTwice(t *testing.T) {
 		log := &Log{Columns: columns, Constants: []Value{{&columns[0], 1}, {&columns[1], 2}, {&columns[2], 3}}}
 		log.Records = func(yield func(*Record, error) bool) { yield(&Record{Values: []Value{{&columns[own], 9}}}, nil) }
 		var got []int64
-		for record := range log.WithConstants() {
+		for record, err := range log.WithConstants() {
+			if err != nil {
+				t.Fatal(err)
+			}
 			for _, v := range record.Values {
 				got = append(got, v.Raw)
 			}

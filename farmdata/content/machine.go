@@ -27,7 +27,11 @@ type machine struct {
 	rates       []*gauge
 	width       float64 // that is at work, in meters
 	working     bool
-	// What was worked up to the way and the time of the meter in from.
+	worked
+}
+
+// worked is what was worked up to a way and a time of the meter.
+type worked struct {
 	area, way, time   float64
 	fromWay, fromTime float64
 }

@@ -64,7 +64,7 @@ func (m *meter) machine(id string) *machine {
 	if at := m.machines[id]; at != nil {
 		return at
 	}
-	at := &machine{meter: m, id: id, device: m.works.devices[id], states: map[string]*state{}, shares: map[string]*state{}, fromWay: m.way, fromTime: m.time}
+	at := &machine{meter: m, id: id, device: m.works.devices[id], states: map[string]*state{}, shares: map[string]*state{}, worked: worked{fromWay: m.way, fromTime: m.time}}
 	m.machines[id], m.order = at, append(m.order, at)
 	for _, p := range m.works.describedWidths(at.device) {
 		at.parts = append(at.parts, &p)

@@ -357,9 +357,9 @@ func (q *Queue[T]) settle(e *entry[T], outcome msgctx.Outcome, delay time.Durati
 		q.held--
 		q.bytes -= e.size
 		l.since = time.Now()
-		wakeup.Token(q.freed)
 	}
 	q.schedule(l)
+	wakeup.Token(q.freed)
 	wakeup.Token(q.wake)
 }
 
@@ -376,6 +376,14 @@ func (q *Queue[T]) Idle() bool {
 	defer q.mu.Unlock()
 	first := q.due.First()
 	return q.open < q.config.MaxOpen && (first == nil || !first.DueBy(time.Now()))
+}
+
+// Stuck reports whether all that the queue holds was nacked or set aside, or waits behind that.
+func (q *Queue[T]) Stuck() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first := q.due.First()
+	return q.open == 0 && q.held > 0 && (first == nil || !first.DueBy(time.Now()))
 }
 
 // Away returns how many items were sent away and may come back.

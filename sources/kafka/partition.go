@@ -15,6 +15,7 @@ import (
 	"github.com/agrimill/agrimill/internal/backoff"
 	"github.com/agrimill/agrimill/internal/keyqueue"
 	"github.com/agrimill/agrimill/internal/msgctx"
+	"github.com/agrimill/agrimill/internal/ratelog"
 	"github.com/agrimill/agrimill/internal/warnlog"
 )
 
@@ -36,6 +37,7 @@ type partition struct {
 	topic   string
 	number  int32
 	queue   *keyqueue.Queue[*sarama.ConsumerMessage]
+	full    ratelog.Line // of waitForRoom
 
 	mu      sync.Mutex
 	gone    bool // it is somebody else's: nothing of it counts any more
@@ -134,6 +136,10 @@ func (p *partition) waitForRoom(intake context.Context) bool {
 		case span >= p.maxSpan && !paused:
 			paused = true
 			warnlog.Warn(p.logger, "Kafka partition paused: too many offsets wait for a record that is not acknowledged", fields)
+		case bytes >= maxAhead && !paused && p.queue.Stuck():
+			if _, paused = p.full.Next(); paused {
+				warnlog.Warn(p.logger, "Kafka partition paused: records of 32 MiB wait for one that is not acknowledged", fields)
+			}
 		case span >= p.maxSpan:
 		case bytes < maxAhead && (held < p.config.MaxInFlight*aheadFactor || p.queue.Idle()):
 			if paused {

@@ -36,8 +36,8 @@ var joinPolicy = backoff.Policy{Initial: 100 * time.Millisecond, Max: 10 * time.
 // Config.MaxInFlight in each partition.
 //
 // The offset that is committed, every second, is that of the lowest record that is not acked.
-// One that is never acked may hold back 100,000 offsets; then its partition is paused until it is acked, and the log
-// says so. Of each partition, records of 32 MiB are held; then no more are read.
+// One that is never acked may hold back 100,000 offsets, or records of 32 MiB of its key or of others that are never acked;
+// then its partition is paused until it is acked, and the log says so.
 //
 // When the group is rebalanced, no more messages of a partition are delivered, and those that are open can still be acked for
 // Config.CloseTimeout while the partition is ours. Then, or at once if the partition is lost, because the coordinator says so

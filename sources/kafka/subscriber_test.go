@@ -124,7 +124,7 @@ func (f *topic) eventuallyCommitted(want int64) {
 
 // shared are the tests that run against a broker in the process and against a real one.
 var shared = map[string]func(t *testing.T, addr string){
-	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Bytes": testBytes, "Rebalance": testRebalance, "Close": testClose,
+	"Order": testOrder, "Offsets": testOffsets, "Span": testSpan, "Bytes": testBytes, "Stuck": testStuck, "Rebalance": testRebalance, "Close": testClose,
 	"Transactions": testTransactions, "Start": testStart, "AddedPartition": testAddedPartition, "RetentionWhileRunning": testRetentionWhileRunning,
 	"RecreatedTopic": testRecreatedTopic, "Topics": testTopics, "TwoSubscriptions": testTwoSubscriptions, "Look": testLook, "NoTopic": testNoTopic,
 }
@@ -294,6 +294,24 @@ func testBytes(t *testing.T, addr string) {
 		f.next(messages).Ack()
 	}
 	f.eventuallyCommitted(n)
+}
+
+// A partition that large records stop, because nothing takes them, is told.
+func testStuck(t *testing.T, addr string) {
+	f := newTopic(t, addr, 1)
+	const n, size = 50, 900_000
+	for i := range n {
+		record := &kgo.Record{Topic: f.name, Key: fmt.Append(nil, i), Value: make([]byte, size)}
+		testkit.NoError(t, f.client.ProduceSync(t.Context(), record).FirstErr())
+	}
+	log := &logBuffer{}
+	messages := f.subscribe(f.subscriber(watermill.NewSlogLogger(slog.New(slog.NewTextHandler(log, nil)))))
+	for range (32<<20)/size + 1 {
+		msg := f.next(messages)
+		msgctx.NackOf(msg.Context()).Want(msgctx.SetAside)
+		msg.Nack()
+	}
+	testkit.Eventually(t, "the log tells that the partition is paused", func() bool { return strings.Contains(log.String(), "Kafka partition paused: records of 32 MiB") })
 }
 
 type logBuffer struct {

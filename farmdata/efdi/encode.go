@@ -25,8 +25,8 @@ type EncodeConfig struct {
 	// hour that clocks show twice, because they are put back, the one near the UTC of the receiver is meant, or else the
 	// first one. What they skip counts on from before.
 	Location *time.Location
-	// Finding is called for each finding of a log while it is read, by the goroutine that writes
-	// it. Nil ignores findings.
+	// Finding is called by the goroutine that writes, for each finding of a log while it is read, and for what
+	// MarshalTaskData does not write as it is. Nil ignores findings.
 	Finding func(*farmdata.Finding)
 }
 
@@ -225,10 +225,9 @@ func encodePosition(p *farmdata.Position) *efdipb.Position {
 }
 
 // MarshalTaskData returns a set as a bare ISO11783_TaskData, without its logs, which are messages of
-// their own. EFDI has no room for lists of links, for more than one operation or grid of a task or the cells of
-// a grid, and for more than one line of a guidance pattern: they are left out. So are names and labels of
-// devices that are not hexadecimal. Negative object IDs are zero, and so are amounts and codes of zones that are missing: whoever
-// sends tasks has to look for them first.
+// their own. What has no room in EFDI is left out, with a finding: lists of links, more than one operation or grid of a task, the cells of
+// a grid, more than one line of a guidance pattern, and names and labels of devices that are not hexadecimal. So is
+// an amount that is missing, since zero is one. A zone without a code is written as zone 0, with a finding, and object IDs below 0 are 0.
 func MarshalTaskData(set *farmdata.Set, cfg EncodeConfig) ([]byte, error) {
 	d := &efdipb.TaskData{
 		VersionMajor: int32(set.Major), VersionMinor: uint32(max(set.Minor, 0)), Software: valid(set.Software), SoftwareVersion: valid(set.SoftwareVersion),

@@ -48,6 +48,41 @@ func TestMarshalTaskData(t *testing.T) {
 	}
 }
 
+// Zero is an amount: none is written for one that is missing, and whoever writes is told what is not as it was.
+func TestMarshalTellsWhatItDoesNotWrite(t *testing.T) {
+	t.Parallel()
+	set := &farmdata.Set{
+		Products: []farmdata.Product{{ID: "PDT-1", Parts: []farmdata.ProductRelation{{ProductID: "PDT-2", Raw: 3}, {ProductID: "PDT-3", Missing: true}}}},
+		Devices:  []farmdata.Device{{ID: "DVC-1", Name: "mower"}},
+		Tasks: []farmdata.Task{{ID: "TSK-1", Zones: []farmdata.TreatmentZone{{Code: -1, Values: []farmdata.ZoneValue{
+			{DDI: 6, Missing: true}, {DDI: 7, Raw: 0}, {DDI: 8, Missing: true}, {DDI: 9, Raw: 5},
+		}}}, Grids: []*farmdata.Grid{{Name: "GRD00001", Zone: -1}, {Name: "GRD00002", Zone: -1}}}},
+	}
+	var told []string
+	b := testkit.Must(MarshalTaskData(set, EncodeConfig{Finding: func(f *farmdata.Finding) { told = append(told, f.Error()) }}))(t)
+	var message efdipb.TaskData
+	testkit.NoError(t, proto.Unmarshal(b, &message))
+	var rates []string
+	for _, v := range message.Task[0].TreatmentZone[0].Value {
+		rates = append(rates, fmt.Sprintf("%d:%d", v.GetDdi(), v.GetValue()))
+	}
+	if want := []string{"7:0", "9:5"}; !slices.Equal(rates, want) || len(message.Product[0].Relation) != 1 {
+		t.Errorf("rates %v, want %v; parts of the product %v, want one", rates, want, message.Product[0].Relation)
+	}
+	want := []string{
+		"value: amount of PDV: missing", "value: amount of PDV: missing", "value: amount of PRN: missing", "value: code of TZN: missing, 0 was written",
+		"unsupported: 1 GRD of TSK", "unsupported: cells of GRD", "value: client_name of DVC: not hexadecimal",
+	}
+	slices.Sort(want)
+	if slices.Sort(told); !slices.Equal(told, want) {
+		t.Errorf("told %q\nwant %q", told, want)
+	}
+	b = testkit.Must(MarshalTaskData(set, EncodeConfig{}))(t)
+	if testkit.NoError(t, proto.Unmarshal(b, &message)); len(message.Task) != 1 {
+		t.Error("without a function for findings: not the same")
+	}
+}
+
 func TestWriteTimeLog(t *testing.T) {
 	t.Parallel()
 	north := farmdata.HasNorth | farmdata.HasEast | farmdata.HasStatus

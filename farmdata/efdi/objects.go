@@ -2,6 +2,7 @@ package efdi
 
 import (
 	"encoding/hex"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -207,6 +208,12 @@ func (c EncodeConfig) encode(m protoreflect.Message, kind string, object any) {
 	objects.Visit(encoding{c, m, kind}, kind, object)
 }
 
+func (e encoding) find(kind farmdata.Kind, detail string) {
+	if e.Finding != nil {
+		e.Finding(damaged(kind, -1, detail, nil))
+	}
+}
+
 func (e encoding) set(letter string, value protoreflect.Value) {
 	e.Set(fieldOf(e.Message, letter), value)
 }
@@ -228,6 +235,8 @@ func (e encoding) Text(letter string, text *string, _ objects.Use) {
 		e.set(letter, protoreflect.ValueOfString(valid(*text)))
 	} else if b, err := hex.DecodeString(*text); err == nil {
 		e.set(letter, protoreflect.ValueOfBytes(b))
+	} else {
+		e.find(farmdata.KindValue, string(fieldOf(e.Message, letter).Name())+" of "+e.kind+": not hexadecimal")
 	}
 }
 
@@ -273,15 +282,52 @@ func (e encoding) Stamp(letter string, stamp *farmdata.Stamp) {
 func (e encoding) Parts(number int, kind string, list objects.List) {
 	field := e.Descriptor().Fields().ByNumber(protoreflect.FieldNumber(number))
 	if field == nil || list.Len() == 0 {
+		e.unsupported(kind, list.Len())
 		return
 	}
 	if !field.IsList() {
+		e.unsupported(kind, list.Len()-1)
 		e.encode(e.Mutable(field).Message(), kind, list.At(0))
+		if kind == "GRD" {
+			e.find(farmdata.KindUnsupported, "cells of GRD")
+		}
 		return
 	}
 	for i := range list.Len() {
-		e.encode(e.Mutable(field).List().AppendMutable().Message(), kind, list.At(i))
+		if part := list.At(i); !e.saysNothing(part) {
+			e.encode(e.Mutable(field).List().AppendMutable().Message(), kind, part)
+		}
 	}
+}
+
+func (e encoding) unsupported(kind string, left int) {
+	if left > 0 {
+		e.find(farmdata.KindUnsupported, fmt.Sprintf("%d %s of %s", left, kind, e.kind))
+	}
+}
+
+// saysNothing reports whether a part is left out because its amount is missing: zero is an amount. A zone without a code is
+// zone 0 in EFDI.
+func (e encoding) saysNothing(part any) bool {
+	missing := ""
+	switch o := part.(type) {
+	case *farmdata.ZoneValue:
+		if o.Missing {
+			missing = "amount of PDV"
+		}
+	case *farmdata.ProductRelation:
+		if o.Missing {
+			missing = "amount of PRN"
+		}
+	case *farmdata.TreatmentZone:
+		if o.Code < 0 {
+			e.find(farmdata.KindValue, "code of TZN: missing, 0 was written")
+		}
+	}
+	if missing != "" {
+		e.find(farmdata.KindValue, missing+": missing")
+	}
+	return missing != ""
 }
 
 func (e encoding) Allocated(number int, start, stop *farmdata.Stamp, kind *int) {

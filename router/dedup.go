@@ -137,14 +137,14 @@ func (r *recorder) Record(keys [2][16]byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.survived = append(r.survived, Keys{Delivery: keys[0], Content: keys[1]})
-	if r.recording < maxRecording && r.life.Enter() {
+	if life := r.life; r.recording < maxRecording && life.Enter() {
 		r.recording++
-		go (*Dedup)(r).record() // ends when all is recorded
+		go (*Dedup)(r).record(life) // ends when all is recorded
 	}
 }
 
-func (d *Dedup) record() {
-	defer d.life.Leave()
+func (d *Dedup) record(life *lifecycle.Life) {
+	defer life.Leave()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(d.survived) > 0 {
@@ -159,11 +159,18 @@ func (d *Dedup) record() {
 	d.recording--
 }
 
-// recorded waits until limit for what is being recorded. Then nothing more is.
-func (d *Dedup) recorded(limit <-chan struct{}) {
-	d.life.Close(func() {
+// recorded waits until limit for what is being recorded. Then nothing more is, unless the store goes on: the subscriber may go
+// on as well, and tell later what has survived.
+func (d *Dedup) recorded(limit <-chan struct{}, goesOn bool) {
+	d.mu.Lock()
+	life := d.life
+	if goesOn {
+		d.life = lifecycle.New()
+	}
+	d.mu.Unlock()
+	life.Close(func() {
 		select {
-		case <-d.life.Idle():
+		case <-life.Idle():
 		case <-limit:
 		}
 	})

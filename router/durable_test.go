@@ -3,6 +3,7 @@ package router_test
 import (
 	"context"
 	"errors"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -294,4 +295,37 @@ func TestWhatHasSurvivedIsRecorded(t *testing.T) {
 		}
 		to.wantStored(t, n)
 	})
+}
+
+// The subscriber and the store go on when the Router has ended, as after a reload: what is found to have survived only then is recorded,
+// too, unless the Router has closed the store.
+func TestWhatSurvivesAfterTheEndIsRecorded(t *testing.T) {
+	for name, closes := range map[string]bool{"store goes on": false, "store is closed": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				source, store := newSource(), &commits{DedupStore: newStore(t, 0)}
+				settings := router.DedupSettings{Store: store}
+				if closes {
+					settings.Store = struct {
+						router.DedupStore
+						io.Closer
+					}{store, io.NopCloser(nil)}
+				}
+				r := start(t, router.Config{Poison: newSyncingSink(), Dedup: settings}, router.Route{
+					Name: "farm", From: source, Topic: "t", To: newSyncingSink(), Durable: router.DurableSynced,
+				})
+				msg, nack := farmMessage("1", "endpoint", "c", "p"), &msgctx.Nack{Holds: true}
+				msg.SetContext(msgctx.With(msg.Context(), msgctx.Value{Nack: nack}))
+				source.deliver(t, msg)
+				r.wantStop(t)
+				for _, record := range nack.Held().Records {
+					record.Into.Record(record.Keys)
+				}
+				synctest.Wait()
+				if recorded := store.n.Load() == 1; recorded == closes {
+					t.Errorf("recorded: %t, want %t", recorded, !closes)
+				}
+			})
+		})
+	}
 }

@@ -105,10 +105,11 @@ func (r *Router) shutdown() error {
 		}
 	}
 	closing.close("poison queue", r.config.Poison)
+	store, closes := r.config.Dedup.Store.(io.Closer)
 	for _, rt := range routes {
-		rt.dedup.recorded(subscribers.Done())
+		rt.dedup.recorded(subscribers.Done(), !closes)
 	}
-	if store, ok := r.config.Dedup.Store.(io.Closer); ok {
+	if closes {
 		closing.close("dedup store", store)
 	}
 	failure.Errs = append(failure.Errs, closing.wait(all.Done())...)

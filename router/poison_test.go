@@ -402,3 +402,27 @@ func TestPoisonLineNamesTheMessage(t *testing.T) {
 		t.Errorf("Lines has %d elements, want 4981", n)
 	}
 }
+
+// A route that reads the poison queue, as into an archive, passes on why each record is there. What comes again to where it was
+// received, as from Watermill's Requeuer, leaves that behind.
+func TestRecordsOfThePoisonQueueAreRead(t *testing.T) {
+	for name, again := range map[string]bool{"in the poison queue": false, "where it was received": true} {
+		from, to := newSource(), newSink(nil)
+		record := poisonRecord("1", 0)
+		record.Metadata[router.KeyPoisonReason], record.Metadata[router.KeyPoisonTopic] = "handler failed", "in"
+		route := router.Route{Name: "archive", From: from, Topic: "poison", To: to, ToTopic: "archive"}
+		if again {
+			route.Topic = "in"
+		}
+		want := record.Copy().Metadata
+		r := start(t, router.Config{Poison: newSink(nil)}, route)
+		from.deliver(t, record)
+		r.wantStop(t)
+		got := to.wait(t, 1)[0].msg
+		if again {
+			wantNoPoison(t, got)
+		} else if delete(got.Metadata, gateway.KeyDedupID); !maps.Equal(got.Metadata, want) {
+			t.Errorf("%s: %v, want %v", name, got.Metadata, want)
+		}
+	}
+}

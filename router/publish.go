@@ -324,8 +324,9 @@ func (rt *route) prepare(ctx context.Context, d *delivery, m *message.Message) {
 	// An ID that came with the message named it in the place it comes from;
 	// what a handler made of it since may be several messages.
 	delete(m.Metadata, gateway.KeyDedupID)
-	// A message that is replayed leaves its history behind when it succeeds.
-	if m.Metadata[KeyPoisonCount] != "" {
+	// A message that is replayed, or comes again where it was received, leaves its history behind when it succeeds. Another one is a
+	// record that was read from the poison queue.
+	if m.Metadata[KeyPoisonCount] != "" && (d.replay != nil || m.Metadata[KeyPoisonTopic] == d.route.Topic) {
 		for _, key := range poisonKeys {
 			delete(m.Metadata, key)
 		}

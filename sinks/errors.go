@@ -3,6 +3,7 @@ package sinks
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/agrimill/agrimill/internal/redact"
 )
@@ -80,7 +81,8 @@ func (e *Error) Error() string {
 	}
 	text += ": " + e.Kind.Error()
 	if e.Cause != nil {
-		text += ": " + redact.Addresses(e.Cause.Error())
+		// A publisher may have named the kind already.
+		text += ": " + strings.TrimPrefix(redact.Addresses(e.Cause.Error()), e.Kind.Error()+": ")
 	}
 	return text
 }

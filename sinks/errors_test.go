@@ -18,6 +18,10 @@ func TestError(t *testing.T) {
 	if got, want := err.Error(), "sink nats, topic a.b: sink unavailable: no route"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	named := fmt.Errorf("%w: no route", sinks.ErrUnavailable)
+	if got, want := sinks.NewError("own", "a.b", sinks.ErrUnavailable, named).Error(), "sink own, topic a.b: sink unavailable: no route"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	if got, want := sinks.NewError("nats", "", sinks.ErrClosed, nil).Error(), "sink nats: sink closed"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -61,7 +61,7 @@ func New(config Config) (sinks.Sink, error) {
 	pub := &publisher{
 		bucket: config.Bucket, path: path, claimCheck: config.ClaimCheck, writing: make(map[string]chan struct{}),
 	}
-	return sinks.FromPublisher(sinkName, pub, sinks.PublisherConfig{
+	return sinks.FromPublisher(config.Name, pub, sinks.PublisherConfig{
 		Topics: config,
 		Store:  pub.publish,
 		Description: sinks.Description{

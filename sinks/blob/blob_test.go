@@ -249,6 +249,24 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// An error names the sink as it was called, and says once that the message is refused.
+func TestErrorNamesTheSink(t *testing.T) {
+	sink := testkit.Must(blob.New(blob.Config{Bucket: memblob.OpenBucket(nil), Name: "archive"}))(t)
+	defer sink.Close()
+	elsewhere := message.NewMessage("1", nil)
+	elsewhere.Metadata[gateway.KeyPayloadMode] = gateway.PayloadModeClaimCheck
+	for topic, msg := range map[string]*message.Message{"a b": message.NewMessage("1", nil), "topic": elsewhere} {
+		err := sink.Publish(topic, msg)
+		want := "sink archive, topic " + topic + ": " + sinks.ErrRejected.Error() + ": "
+		if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Count(err.Error(), sinks.ErrRejected.Error()) != 1 {
+			t.Errorf("got %v, want one that begins with %q, once", err, want)
+		}
+	}
+	if name := sink.Describe().Name; name != "archive" {
+		t.Errorf("Describe names it %q", name)
+	}
+}
+
 // TestLongNames: what the gateway takes as a file name and a message type, 100 characters each, has a key of its
 // own in every layout that New takes, which a file system can hold.
 func TestLongNames(t *testing.T) {

@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	sinkName = "blob"
-
 	// DefaultPath is the default of Config.Path.
 	DefaultPath = "{topic}/{id}/{filename|payload}"
 
@@ -36,6 +34,9 @@ var errBadKey = errors.New("invalid object key")
 type Config struct {
 	// Bucket holds the objects. Required. It is not closed.
 	Bucket *blob.Bucket `yaml:"-"`
+
+	// Name names the sink in errors and logs. Default "blob".
+	Name string `yaml:"-"`
 
 	// Path is the template of the key of a payload, with the variables of
 	// topics and {topic}, {id} and {date}. The topic has '/' for '.'; the ID
@@ -65,7 +66,7 @@ type Config struct {
 
 // WithDefaults returns the configuration with its defaults filled in.
 func (c Config) WithDefaults() Config {
-	c.Path = cmp.Or(c.Path, DefaultPath)
+	c.Name, c.Path = cmp.Or(c.Name, "blob"), cmp.Or(c.Path, DefaultPath)
 	return c
 }
 

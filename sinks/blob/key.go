@@ -46,10 +46,10 @@ func (c Config) CheckTopic(topic string) error {
 	c = c.WithDefaults()
 	path, err := c.template()
 	if err != nil {
-		return sinks.NewError(sinkName, topic, sinks.ErrRejected, err)
+		return sinks.NewError(c.Name, topic, sinks.ErrRejected, err)
 	}
 	if err := try(path, topic); err != nil {
-		return sinks.NewError(sinkName, topic, sinks.ErrRejected, err)
+		return sinks.NewError(c.Name, topic, sinks.ErrRejected, err)
 	}
 	return nil
 }
@@ -88,7 +88,7 @@ func (c Config) Key(topic string, msg *message.Message) (string, error) {
 			return key, nil
 		}
 	}
-	return "", sinks.NewError(sinkName, topic, sinks.ErrRejected, err)
+	return "", sinks.NewError(c.Name, topic, sinks.ErrRejected, err)
 }
 
 // render returns the key of the payload of a message with the metadata.

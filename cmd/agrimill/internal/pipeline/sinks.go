@@ -83,7 +83,7 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 		open = func(context.Context) (sinks.Sink, func() error, error) { return closing(kafka.New(config, library)) }
 		s.target = strings.Join(cfg.Kafka.Brokers, ",")
 	case cfg.Blob != nil:
-		open = p.blobOpener(*cfg.Blob)
+		open = p.blobOpener(name, *cfg.Blob)
 		s.target = cfg.Blob.URL.String()
 	default:
 		config := cfg.Log.Config
@@ -106,14 +106,14 @@ func (p *Pipeline) lost(sink string, from journal.Location, last uint64) {
 	})
 }
 
-func (p *Pipeline) blobOpener(cfg config.Blob) opener {
+func (p *Pipeline) blobOpener(name string, cfg config.Blob) opener {
 	return func(ctx context.Context) (sinks.Sink, func() error, error) {
 		bucket, err := gcblob.OpenBucket(context.WithoutCancel(ctx), filesync.URL(string(cfg.URL)))
 		if err != nil {
 			return nil, nil, err
 		}
 		config := cfg.Config
-		config.Bucket, config.ClaimCheck = bucket, p.claims
+		config.Name, config.Bucket, config.ClaimCheck = name, bucket, p.claims
 		sink, err := blob.New(config)
 		if err != nil {
 			return nil, nil, errors.Join(err, bucket.Close())

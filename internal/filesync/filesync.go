@@ -103,7 +103,8 @@ func IsFiles(bucket *blob.Bucket) bool {
 // [Write]: a name is durable only once its directory is, and each segment of the key
 // may have created one.
 func Directories(ctx context.Context, bucket *blob.Bucket, key string) error {
-	if !IsFiles(bucket) || runtime.GOOS == "windows" { // which cannot sync directories
+	var root os.FileInfo
+	if !bucket.As(&root) || runtime.GOOS == "windows" { // which cannot sync directories
 		return nil
 	}
 	var named *os.File
@@ -118,21 +119,24 @@ func Directories(ctx context.Context, bucket *blob.Bucket, key string) error {
 	if named == nil {
 		return nil
 	}
-	dir := filepath.Dir(named.Name())
-	for range strings.Count(key, "/") + 1 {
-		if err := syncDirectory(dir); err != nil {
+	// Up to that of the bucket, which a prefix of all keys may be below.
+	for dir := filepath.Dir(named.Name()); ; dir = filepath.Dir(dir) {
+		is, err := syncDirectory(dir)
+		if err != nil || os.SameFile(is, root) || dir == filepath.Dir(dir) {
 			return err
 		}
-		dir = filepath.Dir(dir)
 	}
-	return nil
 }
 
-func syncDirectory(path string) error {
+// syncDirectory also returns which one it was.
+func syncDirectory(path string) (os.FileInfo, error) {
 	d, err := os.Open(path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = d.Close() }() // nothing was written to it
-	return d.Sync()
+	if err := d.Sync(); err != nil {
+		return nil, err
+	}
+	return d.Stat()
 }

@@ -313,8 +313,26 @@ func (k *checker) poison() {
 	} else {
 		k.taken("poison.topic", k.topics(p.Sink).CheckTopic(p.Topic))
 	}
+	for i, r := range k.c.Routes {
+		if path, reads := k.readsPoison(r); reads {
+			k.warn(fmt.Sprintf("routes[%d].from.%s", i, path), "takes what is in the poison queue: what this route poisons comes back to it, without end", "leave the topic of the poison queue out")
+		}
+	}
 	k.report("retry", k.c.Retry, k.c.Retry.Validate())
 	poison := p.PoisonConfig
 	poison.Publisher = discard{}
 	k.report("poison", p, poison.Validate())
+}
+
+// readsPoison reports whether a route takes the records of the poison queue, and the key that says so.
+func (k *checker) readsPoison(r Route) (path string, reads bool) {
+	topic, sink := k.c.Poison.Topic, k.c.Sinks[k.c.Poison.Sink]
+	switch from := r.From; {
+	case from.NATS != nil && sink.NATS != nil:
+		same := account(from.NATS.Connection, from.NATS.TLS) == account(sink.NATS.Connection, sink.NATS.TLS)
+		return "nats.subject", same && natssubject.Overlap(from.NATS.Subject, nats.Subject(sink.NATS.SubjectPrefix, topic))
+	case from.Kafka != nil && sink.Kafka != nil:
+		return "kafka.topics", slices.Equal(from.Kafka.Brokers, sink.Kafka.Brokers) && slices.Contains(from.Kafka.Topics, kafka.TopicName(sink.Kafka.TopicPrefix, topic))
+	}
+	return "", false
 }

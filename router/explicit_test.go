@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"sync"
@@ -275,6 +276,31 @@ func TestPartialDeliveryThatFitsNowhereIsNotSentAgain(t *testing.T) {
 	report, err := r.Replay(t.Context(), q, router.PoisonSelection{All: true, Force: true})
 	if report.Reason = ""; err != nil || report != (router.ReplayReport{Poisoned: 1}) || len(g.all(gateway.KeyContextID)) != 2 {
 		t.Errorf("a forced replay: %+v, %v, sent %d times; want it sent once more", report, err, len(g.all(gateway.KeyContextID)))
+	}
+}
+
+// Nor when it comes again because its source has lost it while the poison queue was down, as a broker does that has both.
+func TestPartialDeliveryOfALostSourceIsNotSentAgain(t *testing.T) {
+	g := newToGateway(t)
+	from, q := newSource(), &poisonqueue.Queue{}
+	lost, lose := context.WithCancel(t.Context())
+	poison := newSink(func(_ string, msg *message.Message) error {
+		if lost.Err() == nil {
+			lose()
+			return down
+		}
+		return q.Publish(router.DefaultPoisonTopic, msg)
+	})
+	start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{Name: "back", From: from, Topic: "in", To: g.pub, ToTopic: answer})
+	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
+	msg.Metadata[gateway.KeyDirectRecipients] = g.receiver + "," + uuid.NewString()
+	again := msg.Copy()
+	msg.SetContext(lost)
+	from.messages <- msg
+	wantNack(t, msg)
+	from.deliver(t, again)
+	if got := len(g.all(gateway.KeyContextID)); got != 1 || len(q.UUIDs()) != 1 {
+		t.Errorf("sent %d times, %d in the poison queue; want 1 and 1", got, len(q.UUIDs()))
 	}
 }
 

@@ -152,7 +152,7 @@ type PoisonQueue struct {
 	partial  atomic.Bool // one of refused has a reason
 }
 
-// maxRefusals bounds how many messages are remembered that the queue will never take. One that is forgotten is logged again.
+// maxRefusals bounds how many messages are remembered that the queue did not take. One that is forgotten is logged again.
 const maxRefusals = 1024
 
 // refusedPause is the wait before a message is returned that the queue will not take however often it is asked.
@@ -201,7 +201,7 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		ctx := msg.Context()
 		var err error
-		if p.partial.Load() {
+		if d := deliveryOf(msg); p.partial.Load() && (d == nil || d.replay == nil) {
 			known, _ := p.refused.Peek(p.refusedMessage(ctx, msg))
 			err = known.reason // it must not be handled again
 		}
@@ -250,6 +250,9 @@ func (p *PoisonQueue) store(ctx context.Context, msg *message.Message, class Cla
 	poisoned := p.envelope(ctx, route, msg, class, reason)
 	fields := p.fields(route, poisoned)
 	receipt, err := p.put(ctx, poisoned)
+	if err != nil {
+		p.notePartial(ctx, msg, reason) // its source may lose it, and deliver it again
+	}
 	for err != nil && poisoned.Metadata[KeyPoisonPartial] != "" && mayPass(err) && ctx.Err() == nil && !p.stopping() {
 		// Whoever gets the message back would send it to all recipients again.
 		if p.failing.CompareAndSwap(false, true) {
@@ -352,7 +355,7 @@ func (p *PoisonQueue) failed(ctx context.Context, msg *message.Message, class Cl
 		p.logger.Debug("poison queue rejected a message", fields)
 		return WithClass(failure, verdict)
 	case verdict == ClassPermanent:
-		p.hold(ctx, msg, reason, text, fields)
+		p.hold(ctx, msg, text, fields)
 	case !errors.Is(err, sinks.ErrNotConnected) && p.failing.CompareAndSwap(false, true):
 		p.logger.Error("poison queue unavailable; messages stay open", redacted(text), fields)
 		sleep(ctx, p.config.Stop, poisonPause.Delay(0))
@@ -366,16 +369,12 @@ func (p *PoisonQueue) failed(ctx context.Context, msg *message.Message, class Cl
 }
 
 // hold keeps a message that the queue will never take from coming back at once.
-func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, reason error, text string, fields watermill.LogFields) {
+func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, text string, fields watermill.LogFields) {
 	id := p.refusedMessage(ctx, msg)
-	before, _ := p.refused.Peek(id)
-	now := refusal{times: before.times + 1}
-	if id.name != "" && errors.Is(reason, gateway.ErrPartialDelivery) { // without a name it could be another message
-		now.reason = reason
-		p.partial.Store(true)
-	}
+	now, _ := p.refused.Peek(id)
+	now.times++
 	p.refused.Add(id, now)
-	if before.times == 0 {
+	if now.times == 1 {
 		p.logger.Error("poison queue permanently rejects this message; it stays open", redacted(text), fields)
 	} else {
 		fields["error"], fields["times"] = text, now.times
@@ -385,7 +384,19 @@ func (p *PoisonQueue) hold(ctx context.Context, msg *message.Message, reason err
 		nack.Want(msgctx.SetAside)
 		return
 	}
-	sleep(ctx, p.config.Stop, refusedPause.Delay(before.times))
+	sleep(ctx, p.config.Stop, refusedPause.Delay(now.times-1))
+}
+
+// notePartial keeps a message from being handled again that some of its recipients have.
+func (p *PoisonQueue) notePartial(ctx context.Context, msg *message.Message, reason error) {
+	id := p.refusedMessage(ctx, msg)
+	if id.name == "" || !errors.Is(reason, gateway.ErrPartialDelivery) { // without a name it could be another message
+		return
+	}
+	known, _ := p.refused.Peek(id)
+	known.reason = reason
+	p.refused.Add(id, known)
+	p.partial.Store(true)
 }
 
 // publish calls the publisher; outside of the recoverer, so a panic is caught here. The receipt is

@@ -150,7 +150,7 @@ func (rt *route) replay(ctx context.Context, poisoned Poisoned) (*delivery, erro
 	}
 	workCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	value := msgctx.Value{Delivery: work.Metadata[KeyPoisonDelivery]}
+	value := msgctx.Value{Delivery: work.Metadata[KeyPoisonDelivery], Replayed: true}
 	if work.Metadata[KeyPoisonPayload] == payloadWasInline {
 		if err := rt.payloads.checkOut(workCtx, work); err != nil {
 			return nil, err

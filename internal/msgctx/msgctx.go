@@ -47,6 +47,8 @@ type Value struct {
 	Delivery string
 	// Stored is when the broker stored the message, by its clock or that of who sent it; zero if nobody can tell.
 	Stored time.Time
+	// Replayed: the message is replayed from a poison queue, and comes once: what it waits for, it waits for where it is.
+	Replayed bool
 }
 
 // Key is the key of the *Value, for contexts that carry it without [With].
@@ -89,6 +91,9 @@ func Received(ctx context.Context) Value {
 	v.SentAt = time.Time{}
 	return v
 }
+
+// Replayed returns the Value.Replayed of the message with context ctx.
+func Replayed(ctx context.Context) bool { return from(ctx).Replayed }
 
 func from(ctx context.Context) *Value {
 	if v, ok := ctx.Value(Key{}).(*Value); ok {

@@ -255,7 +255,16 @@ func (d *Devices) same(tenant string, a, b []byte) bool {
 }
 
 // of returns what Lookup does, and waits for a description that is missing.
-func (d *Devices) of(msg *message.Message) ([]farmdata.Device, string, error) {
+func (d *Devices) of(msg *message.Message) (devices []farmdata.Device, state string, err error) {
+	ctx := msg.Context()
+	for again := true; again; again = errors.Is(err, ErrNoDevices) && msgctx.Replayed(ctx) && ctx.Err() == nil {
+		devices, state, err = d.lookUpOrWait(msg)
+	}
+	return devices, state, err
+}
+
+// lookUpOrWait is of for a message that comes again after an ErrNoDevices.
+func (d *Devices) lookUpOrWait(msg *message.Message) ([]farmdata.Device, string, error) {
 	devices, state, err := d.Lookup(msg)
 	if err == nil && state == DevicesMissing && !d.readOnly {
 		var learned bool

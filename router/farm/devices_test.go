@@ -28,6 +28,7 @@ import (
 	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
+	"github.com/agrimill/agrimill/internal/testkit/poisonqueue"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/farm"
 	"github.com/agrimill/agrimill/router/farm/devicestoretest"
@@ -457,6 +458,39 @@ type failingStore struct{ err error }
 func (s *failingStore) Put(context.Context, string, farm.DeviceDescription) error { return s.err }
 func (s *failingStore) Get(context.Context, string) ([]farm.DeviceDescription, error) {
 	return nil, s.err
+}
+
+// A time log that is replayed comes once, so it waits where it is: for the description, or until it is decoded without. Otherwise a
+// process that only replays, and knows no devices, could never replay it.
+func TestReplayedTimeLogWaits(t *testing.T) {
+	for name, described := range map[string]bool{farm.DevicesMissing: false, farm.DevicesDescribed: true} {
+		synctest.Test(t, func(t *testing.T) {
+			devices, queue := newDevices(t, farm.DevicesConfig{}), &poisonqueue.Queue{}
+			record := sentBy(timeLogType, "a", "team", time.Now(), farmdatatest.TimeLog(t, 1))
+			record.Metadata[router.KeyPoisonRoute], record.Metadata[router.KeyPoisonCount] = "farm", "1"
+			testkit.NoError(t, queue.Publish(router.DefaultPoisonTopic, record))
+			r := testkit.Must(router.New(router.Config{Poison: queue}, nil))(t)
+			defer r.Close()
+			var state string
+			to := sinks.FromPublisher("broker", publisherFunc(func(_ string, out ...*message.Message) error {
+				state = out[0].Metadata[farm.KeyDevices]
+				return nil
+			}), sinks.PublisherConfig{})
+			testkit.NoError(t, r.Add(router.Route{
+				Name: "farm", From: gochannel.NewGoChannel(gochannel.Config{}, nil), Topic: "t", Transform: newRecords(t, devices), To: to,
+			}))
+			if described {
+				time.AfterFunc(10*time.Second, func() {
+					testkit.Must(newRecords(t, devices)(sentBy(descriptionType, "a", "team", time.Now(), farmdatatest.Description(t))))(t)
+				})
+			}
+			began := time.Now()
+			report, err := r.Replay(t.Context(), queue, router.PoisonSelection{All: true})
+			if err != nil || report.Sent != 1 || state != name {
+				t.Errorf("%+v, %v after %v, devices %q; want one sent, %q", report, err, time.Since(began), state, name)
+			}
+		})
+	}
 }
 
 // One tenant whose teamsets are never described leaves the others room to wait, and all of them get on.

@@ -3,7 +3,9 @@ package sinks
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/agrimill/agrimill/internal/redact"
 )
@@ -76,7 +78,10 @@ func (e innerEnd) As(target any) bool { return errors.As(e.error, target) }
 // queries of addresses. Those may be in the text of Cause.
 func (e *Error) Error() string {
 	text := "sink " + e.Sink
-	if e.Topic != "" {
+	switch {
+	case strings.ContainsFunc(e.Topic, unicode.IsControl): // senders may choose topics, and what is one line must not look like two
+		text += ", topic " + strconv.Quote(e.Topic)
+	case e.Topic != "":
 		text += ", topic " + e.Topic
 	}
 	text += ": " + e.Kind.Error()

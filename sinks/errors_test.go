@@ -25,6 +25,9 @@ func TestError(t *testing.T) {
 	if got, want := sinks.NewError("nats", "", sinks.ErrClosed, nil).Error(), "sink nats: sink closed"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	if got, want := sinks.NewError("nats", "a\r\nb", sinks.ErrRejected, nil).Error(), `sink nats, topic "a\r\nb": message rejected by the sink`; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	if again := sinks.NewError("outer", "c", sinks.ErrUnavailable, fmt.Errorf("again: %w", err)); again != err {
 		t.Errorf("an error of the same kind is wrapped again: %v", again)
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/isotime"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -174,10 +175,15 @@ func (m *Mapping) contentType(meta message.Metadata) string {
 	}
 }
 
-// timestamp returns the first value that is one, in RFC 3339.
+// timestamp returns the first value that is one, in RFC 3339. Legacy senders leave times at zero, which counts as absent.
 func timestamp(values ...string) (string, bool) {
 	for _, value := range values {
-		if at, err := time.Parse(time.RFC3339Nano, value); err == nil {
+		at, err := time.Parse(time.RFC3339Nano, value)
+		ok := err == nil // with the sender's offset
+		if !ok {
+			at, ok = isotime.Parse([]byte(value))
+		}
+		if ok && !at.IsZero() {
 			return at.Format(time.RFC3339Nano), true
 		}
 	}

@@ -64,8 +64,10 @@ func TestAttributes(t *testing.T) {
 			want: want("source", "https://example.com/t%2F1", "type", "com.example.iso:11783:-10:taskdata:zip",
 				"subject", "iso:11783:-10:taskdata:zip/Hof Grün.zip", "datacontenttype", "application/zip"),
 		},
-		"message ID": {meta: with(full, gateway.KeyDedupID, ""), want: want("id", "message")},
-		"received":   {meta: with(full, gateway.KeySentTimestamp, "yesterday"), want: want("time", "2026-01-02T04:00:00Z")},
+		"message ID":   {meta: with(full, gateway.KeyDedupID, ""), want: want("id", "message")},
+		"received":     {meta: with(full, gateway.KeySentTimestamp, "yesterday"), want: want("time", "2026-01-02T04:00:00Z")},
+		"as ISO 8601":  {meta: with(full, gateway.KeySentTimestamp, "20260102T0304Z"), want: want("time", "2026-01-02T03:04:00Z")},
+		"left at zero": {meta: with(full, gateway.KeySentTimestamp, "0001-01-01T00:00:00Z"), want: want("time", "2026-01-02T04:00:00Z")},
 		"nothing at all": {
 			config: cloudevents.Config{Source: "/{tenant}"},
 			want:   map[string]string{"specversion": "1.0", "type": "untyped", "source": "/none/none", "id": "uuid", "datacontenttype": "application/octet-stream"},

@@ -148,6 +148,8 @@ func gatewayProblem(s *Snapshot, c Check) Problem {
 		p.Trouble = "has not opened the event stream"
 	case g.State == GatewayDisconnected:
 		p.Trouble = "has been disconnected"
+	case g.State == GatewayStandby:
+		p.Effect = "this instance gave up the lease, and another one works if it reaches the gateway; " + nothingLost
 	}
 	return p
 }

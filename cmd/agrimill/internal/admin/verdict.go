@@ -96,8 +96,10 @@ func sentence(s *Snapshot, problems []Problem) string {
 			text += fmt.Sprintf(" There %s %s.", verb(more, "is", "are"), plural(more, "more problem"))
 		}
 		return text
+	case s.Gateway.State == GatewayStandby && s.Lease.Holder == "":
+		return "All is right: this instance stands by, and takes over unless another one holds the lease."
 	case s.Gateway.State == GatewayStandby:
-		return fmt.Sprintf("All is right: %s holds the lease and works; this instance stands by.", cmp.Or(s.Lease.Holder, "another instance"))
+		return fmt.Sprintf("All is right: %s holds the lease and works; this instance stands by.", s.Lease.Holder)
 	case s.Gateway.State == GatewayUnused:
 		return "All is right: the routes move messages" + s.exceptions()
 	}

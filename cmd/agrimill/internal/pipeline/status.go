@@ -224,15 +224,18 @@ func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check 
 	case !g.receives():
 		c.OK, c.Message = true, "no route receives from it"
 	case p.standsBy():
+		// Who gave up the lease did not reach the gateway, and perhaps nobody does.
+		if lease := p.subscriber.Stats().Lease; lease.GivenUp > 0 {
+			if err := p.askGateway(ctx, lease.Since); err != nil {
+				return found("gateway", err)
+			}
+		}
 		c.OK, c.Message = true, cmp.Or(p.lease.holder(), "the instance that holds the lease")+" has the event stream"
 	case stream.AwaitingHead && stream.RefusedSince.IsZero():
 		// The stream itself proves nothing yet. What proves that the service is up is the
 		// list of tenants, requested when the stream was opened, and every later call.
-		last := p.client.LastCall()
-		if last.Err != nil || last.At.Before(stream.Since) {
-			if err := p.directory.Sync(ctx); err != nil {
-				return found("gateway", cmp.Or(last.Err, err))
-			}
+		if err := p.askGateway(ctx, stream.Since); err != nil {
+			return found("gateway", err)
 		}
 		c.OK, c.Message = true, "the event stream is awaiting its header; other calls succeed"
 	case stream.Connected && !stream.AwaitingHead:
@@ -243,6 +246,18 @@ func (p *Pipeline) checkGateway(ctx context.Context, g *generation) admin.Check 
 		c.Message = "the event stream is not open yet"
 	}
 	return c
+}
+
+// askGateway returns why the gateway did not answer the last call, and one now; nil if it did answer, not before a time.
+func (p *Pipeline) askGateway(ctx context.Context, since time.Time) error {
+	last := p.client.LastCall()
+	if last.Err == nil && !last.At.Before(since) {
+		return nil
+	}
+	if err := p.directory.Sync(ctx); err != nil {
+		return cmp.Or(last.Err, err)
+	}
+	return nil
 }
 
 // Tenants implements [admin.Source]. It returns those in the directory, which the event

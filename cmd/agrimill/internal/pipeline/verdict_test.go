@@ -511,10 +511,27 @@ func TestVerdictOfAStandbyAfterAnOutage(t *testing.T) {
 	w.send(taskData, 1)
 	testkit.Eventually(t, "its route waits", func() bool { return b.route("farm-data").State == router.StateOutage })
 	kv := testkit.Must(w.js.KeyValue(t.Context(), kvlease.DefaultBucket))(t)
-	testkit.Must(kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":99,"holder":"another","writes":3,"ttl":600000000000}`))(t)
+	testkit.Must(kv.PutString(t.Context(), kvlease.DefaultName, `{"epoch":99,"holder":"another","instance":"mill b","writes":3,"ttl":600000000000}`))(t)
 	b.waitRole("standby")
 	w.natsAgain()
 	b.says(true, "", "All is right: ", " holds the lease and works; this instance stands by.")
+	_ = b.stop()
+}
+
+// An instance that gave up the lease, because it did not reach the gateway, is not all right before it does.
+func TestVerdictOfAStandbyThatGaveUp(t *testing.T) {
+	t.Parallel() // it waits
+	w := newWorld(t)
+	w.free()
+	b := w.start(strings.Replace(w.head(), "subscriber:\n", "subscriber:\n  stream_down_for: 1s\n", 1) + w.natsSink() + allRoute + w.ha(w.server.URL(), "ttl: 5m"))
+	b.waitRole("holder")
+	b.says(true, "", "All is right: messages are received")
+	w.gate.Inject(gatewaytest.OpAny, gatewaytest.Fault{Refuse: true})
+	w.gate.CutStreams()
+	b.waitRole("standby") // for a TTL at least
+	b.says(false, admin.ProblemGateway, "The gateway 127.0.0.1:", "has not been reachable for", "This instance gave up the lease")
+	w.gate.LiftAll()
+	b.says(true, "", "All is right: this instance stands by, and takes over unless another one holds the lease.")
 	_ = b.stop()
 }
 

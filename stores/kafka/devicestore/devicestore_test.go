@@ -188,6 +188,22 @@ func TestBeforeTheBrokers(t *testing.T) {
 	}
 }
 
+// nothingIn answers a fetch: the partitions end there, and have no records.
+func nothingIn(request kmsg.Request, end int64) kmsg.Response {
+	fetch := request.(*kmsg.FetchRequest)
+	response := fetch.ResponseKind().(*kmsg.FetchResponse)
+	for _, topic := range fetch.Topics {
+		answer := kmsg.FetchResponseTopic{Topic: topic.Topic, TopicID: topic.TopicID}
+		for _, partition := range topic.Partitions {
+			p := kmsg.NewFetchResponseTopicPartition()
+			p.Partition, p.HighWatermark, p.RecordBatches = partition.Partition, end, []byte{}
+			answer.Partitions = append(answer.Partitions, p)
+		}
+		response.Topics = append(response.Topics, answer)
+	}
+	return response
+}
+
 // A topic whose last records were compacted away is opened nevertheless.
 func TestEndIsNeverReached(t *testing.T) {
 	t.Parallel()
@@ -195,20 +211,25 @@ func TestEndIsNeverReached(t *testing.T) {
 	testkit.NoError(t, open(t, cluster.Addr()).Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("devices")}))
 	cluster.Fake().ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.Fake().KeepControl()
-		fetch := request.(*kmsg.FetchRequest)
-		response := fetch.ResponseKind().(*kmsg.FetchResponse)
-		for _, topic := range fetch.Topics {
-			answer := kmsg.FetchResponseTopic{Topic: topic.Topic, TopicID: topic.TopicID}
-			for _, partition := range topic.Partitions {
-				p := kmsg.NewFetchResponseTopicPartition()
-				p.Partition, p.RecordBatches = partition.Partition, []byte{}
-				answer.Partitions = append(answer.Partitions, p)
-			}
-			response.Topics = append(response.Topics, answer)
-		}
-		return response, nil, true
+		return nothingIn(request, 1), nil, true
 	})
 	open(t, cluster.Addr())
+}
+
+// What a new leader does not show yet was not compacted away.
+func TestLeaderIsBehind(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	first := open(t, cluster.Addr())
+	testkit.NoError(t, first.Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("devices")}))
+	testkit.NoError(t, first.Close())
+	cluster.Fake().ControlKey(int16(kmsg.Fetch), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		return nothingIn(request, 0), nil, true // once
+	})
+	list, err := open(t, cluster.Addr()).Get(t.Context(), "team")
+	if err != nil || len(list) != 1 {
+		t.Errorf("%d descriptions, %v; want 1", len(list), err)
+	}
 }
 
 // A reader begins again when the topic was deleted and made again, whether it has less than before, or more.

@@ -33,7 +33,7 @@ const (
 func (s *Store) follow(partition int32, next int64, lacking map[recordKey]bool) {
 	waited := false // for whoever wrote what is lacking, who may write it again
 	for s.ctx.Err() == nil {
-		records, after, err := s.cluster.Fetch(s.ctx, s.config.Topic, partition, next, maxFetch)
+		records, after, err := s.cluster.Fetch(s.ctx, s.config.Topic, partition, next, 0, maxFetch)
 		for _, record := range records {
 			s.take(record, lacking)
 		}

@@ -225,7 +225,7 @@ func (q *Queue) lookUp(ctx context.Context, id string) (*sarama.ConsumerMessage,
 		return nil, 0, router.ErrNotInQueue
 	}
 	epoch := at.Partitions[i].Epoch
-	records, _, err := q.cluster.Fetch(ctx, q.topic, wanted.partition, wanted.offset, 1)
+	records, _, err := q.cluster.Fetch(ctx, q.topic, wanted.partition, wanted.offset, 0, 1)
 	switch {
 	case errors.Is(err, sarama.ErrOffsetOutOfRange):
 		return nil, 0, router.ErrNotInQueue
@@ -335,7 +335,7 @@ func (q *Queue) partition(ctx context.Context, p brokers.Partition, size int32) 
 			if marked { // probably one of many that have to be compared
 				size = max(size, minFetch)
 			}
-			records, after, err := q.cluster.Fetch(ctx, q.topic, p.ID, next, size)
+			records, after, err := q.cluster.Fetch(ctx, q.topic, p.ID, next, p.Newest, size)
 			switch {
 			case errors.Is(err, sarama.ErrOffsetOutOfRange):
 				return // another topic, of which nothing was to be read

@@ -216,10 +216,13 @@ func identify(client sarama.Client, topic string) (id sarama.Uuid, err error) {
 	return id, sarama.ErrIncompleteResponse
 }
 
+var errBehind = errors.New("the leader has not caught up yet with the former one")
+
 // Fetch returns records of a partition from an offset on, and the offset after them, which is the one that was
 // asked for if there is none yet. What is deleted already is skipped. An offset beyond the end, as when the topic was made
-// again, is [sarama.ErrOffsetOutOfRange].
-func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offset int64, size int32) ([]*sarama.ConsumerMessage, int64, error) {
+// again, is [sarama.ErrOffsetOutOfRange]. A leader whose end is before that of [Partition.Newest], 0 for unknown, is asked again: it
+// has just become the leader.
+func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offset, newest int64, size int32) ([]*sarama.ConsumerMessage, int64, error) {
 	var records []*sarama.ConsumerMessage
 	var next int64
 	failed := false
@@ -256,6 +259,9 @@ func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offs
 		if block.Err != sarama.ErrNoError {
 			return block.Err
 		}
+		if block.HighWaterMarkOffset < newest {
+			return errBehind
+		}
 		for _, set := range block.RecordsSet {
 			batch := set.RecordBatch
 			if batch == nil {
@@ -284,7 +290,7 @@ const maxFetch = 4 << 20
 // of the last ones.
 func (c *Cluster) Read(ctx context.Context, topic string, p Partition, offset int64, take func(records []*sarama.ConsumerMessage, next int64)) (int64, error) {
 	for offset = max(offset, p.Oldest); offset < p.Newest; {
-		records, next, err := c.Fetch(ctx, topic, p.ID, offset, maxFetch)
+		records, next, err := c.Fetch(ctx, topic, p.ID, offset, p.Newest, maxFetch)
 		if err != nil {
 			return offset, err
 		}

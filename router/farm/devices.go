@@ -194,7 +194,7 @@ func teamset(m message.Metadata) string {
 // nobody knows.
 func sent(msg *message.Message) time.Time {
 	at, ok := isotime.Parse([]byte(msg.Metadata[gateway.KeySentTimestamp]))
-	if !ok {
+	if !ok || at.IsZero() {
 		return msgctx.Stored(msg.Context())
 	}
 	return at

@@ -399,22 +399,24 @@ func TestTeamsetDescribedInTwoWays(t *testing.T) {
 	}
 }
 
-// Messages from a broker that do not say when they were sent have the times at which the broker stored them.
+// Messages from a broker that do not say when they were sent, or say zero, have the times at which the broker stored them.
 func TestTimesOfTheBroker(t *testing.T) {
-	records := newRecords(t, newDevices(t, farm.DevicesConfig{Wait: -1}))
-	stored := func(messageType string, seconds int64, payload []byte) *message.Message {
-		msg := sentBy(messageType, "a", "team", time.Time{}, payload)
-		delete(msg.Metadata, gateway.KeySentTimestamp)
-		msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Stored: time.Unix(seconds, 0)}))
-		return msg
-	}
-	for seconds, scale := range map[int64]float64{10: 0.5, 20: 0.25, 30: 0.5} {
-		testkit.Must(records(stored(descriptionType, seconds, scaled(t, scale))))(t)
-	}
-	for seconds, want := range map[int64]float64{15: 4500, 25: 2250, 35: 4500} {
-		out, err := records(stored(timeLogType, seconds, farmdatatest.TimeLog(t, 1)))
-		if err != nil || len(out) != 1 || width(t, out[0]) != want {
-			t.Errorf("a log of second %d: %d messages, %v, want a width of %v", seconds, len(out), err, want)
+	for _, sent := range []string{"", "0001-01-01T00:00:00Z"} {
+		records := newRecords(t, newDevices(t, farm.DevicesConfig{Wait: -1}))
+		stored := func(messageType string, seconds int64, payload []byte) *message.Message {
+			msg := sentBy(messageType, "a", "team", time.Time{}, payload)
+			msg.Metadata[gateway.KeySentTimestamp] = sent
+			msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Stored: time.Unix(seconds, 0)}))
+			return msg
+		}
+		for seconds, scale := range map[int64]float64{10: 0.5, 20: 0.25, 30: 0.5} {
+			testkit.Must(records(stored(descriptionType, seconds, scaled(t, scale))))(t)
+		}
+		for seconds, want := range map[int64]float64{15: 4500, 25: 2250, 35: 4500} {
+			out, err := records(stored(timeLogType, seconds, farmdatatest.TimeLog(t, 1)))
+			if err != nil || len(out) != 1 || width(t, out[0]) != want {
+				t.Errorf("%q: a log of second %d: %d messages, %v, want a width of %v", sent, seconds, len(out), err, want)
+			}
 		}
 	}
 }

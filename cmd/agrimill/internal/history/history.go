@@ -129,7 +129,6 @@ type History struct {
 
 	mu       sync.Mutex
 	began    time.Time
-	since    int64 // began, in Unix nanoseconds
 	routes   map[string]*series
 	mark     journal.Mark
 	timed    bool // there is a journal
@@ -177,7 +176,6 @@ func New(now func() time.Time) *History {
 		now = time.Now
 	}
 	h := &History{now: now, began: now(), seed: maphash.MakeSeed(), routes: map[string]*series{}, endpoint: map[string]*owner{}, tenant: map[string]*owner{}}
-	h.since = h.began.UnixNano()
 	h.others.Tenant = Others
 	return h
 }
@@ -191,7 +189,7 @@ func (h *History) Update(samples []Sample, j *journal.Journal) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.now()
-	h.forget(now)
+	h.setBack(now)
 	for i := range samples {
 		sample := &samples[i]
 		s := h.series(sample.Route, now)
@@ -203,6 +201,7 @@ func (h *History) Update(samples []Sample, j *journal.Journal) {
 		s.last = sample.Counts
 		s.sample(now.UnixNano(), change, sample)
 	}
+	h.forget(now) // the clock may just have been set: what is there now has been seen
 	if h.timed = j != nil; !h.timed {
 		return
 	}
@@ -231,6 +230,26 @@ func (h *History) Unconfirmed() (course []int) {
 	now := h.now()
 	h.unconfirmed.each(RangeHour, now.Add(time.Minute-RangeHour.Duration()).UnixNano(), now.UnixNano(), func(p *period) { course = append(course, int(p.inFlight)) })
 	return course
+}
+
+// setBack forgets what is later than now: the clock was set back, and a period is not to be that of two times. The caller holds mu.
+func (h *History) setBack(now time.Time) {
+	if now.Before(h.began) {
+		h.began = now
+	}
+	for _, s := range h.routes {
+		s.setBack(now.UnixNano())
+	}
+	h.unconfirmed.cut(RangeHour, now.UnixNano())
+}
+
+func (s *series) setBack(now int64) {
+	for r := range numRanges {
+		s.periods[r].cut(r, now)
+	}
+	for _, share := range s.shares {
+		share.setBack(now)
+	}
 }
 
 // forget forgets what was not there for a day. The caller holds mu.
@@ -269,8 +288,8 @@ func (h *History) series(route string, now time.Time) *series {
 // entry takes an entry of the journal. The caller holds mu.
 func (h *History) entry(p *journal.Entry) {
 	id := p.ID()
-	if p.At < h.since || len(id) == 0 {
-		return // of an earlier process
+	if len(id) == 0 {
+		return
 	}
 	key := maphash.Bytes(h.seed, id)
 	if route := p.Route(); len(route) > 0 {

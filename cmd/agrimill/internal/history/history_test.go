@@ -502,3 +502,62 @@ func BenchmarkEvent(b *testing.B) {
 	})
 	b.Run("journal alone", func(b *testing.B) { events(b, newJournal(b), func() {}) })
 }
+
+// Whatever the clock is set to, each message counts once, at the time of the new clock; what the file of the journal had does not.
+func TestClockIsSet(t *testing.T) {
+	t.Parallel()
+	for name, by := range map[string]time.Duration{"back": -3 * time.Hour, "far back": -72 * time.Hour, "a little back": -time.Second, "forward": 26 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := time.Date(2026, 4, 1, 6, 0, 30, 0, time.UTC)
+			clock := func() time.Time { return now }
+			cfg := journal.Config{Path: t.TempDir() + "/journal", Now: clock}
+			handle := func(f *farm, id string) {
+				f.receive(id)
+				f.on("farm", router.EventStarted, named(id), 0)
+				f.on("farm", router.EventDelivered, named(id), 0)
+			}
+			begin := func() *farm {
+				j := testkit.Must(journal.New(cfg))(t)
+				return &farm{History: history.New(clock), t: t, journal: j, counts: map[string]*history.Counts{"farm": {}}, age: -1}
+			}
+			before := begin()
+			handle(before, "of an earlier process")
+			testkit.NoError(t, before.journal.Close())
+			f := begin()
+			defer func() { testkit.NoError(t, f.journal.Close()) }()
+			f.update()
+			handle(f, "before")
+			f.update()
+			handle(f, "on its way")
+			now = now.Add(by)
+			f.update()
+			now = now.Add(2 * time.Second)
+			handle(f, "after")
+			f.update()
+
+			of := history.Selection{Tenant: "tenant"}
+			want := uint64(3)
+			if by > history.RangeDay.Duration() {
+				want = 1 // what a day lies between is forgotten
+			}
+			if got := f.Selected(of).Figures; got.Received != want || got.Routes.Delivered != want {
+				t.Errorf("the tenant has %+v, want %d received and delivered", got, want)
+			}
+			for _, r := range []history.Range{history.RangeHour, history.RangeDay} {
+				all, share := f.Record(r, history.Selection{}).Routes[0].Total, f.Record(r, of).Routes[0].Total
+				latest := f.route(r, "farm").Periods
+				if len(latest) == 0 || latest[len(latest)-1].Delivered == 0 {
+					t.Errorf("in the last %v the route has %+v", r, latest)
+					continue
+				}
+				if share.Delivered == 0 || all.Delivered > 3 || share.Delivered > 3 || all.Delivered > 2 && by > time.Hour {
+					t.Errorf("in the last %v the route delivered %d, %d of the tenant", r, all.Delivered, share.Delivered)
+				}
+			}
+			if record := f.Record(history.RangeHour, of); record.Since.After(record.To) {
+				t.Errorf("the history begins at %v, after %v", record.Since, record.To)
+			}
+		})
+	}
+}

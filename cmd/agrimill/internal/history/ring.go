@@ -59,6 +59,13 @@ func (r *ring) place(of Range, number int64) *period {
 	return (*r)[i]
 }
 
+// cut drops the periods after that of a time in Unix nanoseconds.
+func (r *ring) cut(of Range, at int64) {
+	for last := len(*r) - 1; last >= 0 && (*r)[last].number > of.number(at); last-- {
+		*r = (*r)[:last]
+	}
+}
+
 // each calls f with the periods from a time on, in Unix nanoseconds, to the period of another one, oldest first.
 func (r ring) each(of Range, from, to int64, f func(*period)) {
 	for _, p := range r {

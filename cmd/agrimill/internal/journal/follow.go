@@ -1,6 +1,6 @@
 package journal
 
-// Mark is a place in the journal. The zero Mark is its beginning.
+// Mark is a place in the journal. The zero Mark is where this process began: behind what the file had.
 type Mark struct {
 	segment *segment
 	offset  int
@@ -21,6 +21,9 @@ func (j *Journal) Follow(from Mark, f func(*Entry)) (to Mark, complete bool) {
 func (j *Journal) after(from Mark) (parts [][]byte, to Mark, complete bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if from == (Mark{}) {
+		from = j.opened
+	}
 	complete = j.added-int64(j.entries) <= from.added
 	passed := from.segment != nil && !from.segment.dropped // the segments up to that of the mark were read
 	to = Mark{added: j.added}

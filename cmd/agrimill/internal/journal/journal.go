@@ -92,6 +92,7 @@ type Journal struct {
 	pruneAt  int64 // when something may be too old, Unix nanoseconds
 	file     *file // nil: none
 	added    int64 // entries, since New
+	opened   Mark  // where New left it
 	lost     int64 // when the newest entry was written that was dropped, Unix nanoseconds
 }
 
@@ -123,6 +124,9 @@ func New(cfg Config) (*Journal, error) {
 	if cfg.Path != "" {
 		if err := j.openFile(); err != nil {
 			return nil, err
+		}
+		if last := len(j.segments) - 1; last >= 0 {
+			j.opened = Mark{segment: j.segments[last], offset: len(j.segments[last].data)}
 		}
 	}
 	return j, nil

@@ -147,35 +147,33 @@ func TestDirectoryListThatIsOlderThanAnEvent(t *testing.T) {
 		"a revocation":       {&gateway.AuthorizationRevoked{TenantID: tenantA, Scope: gateway.ScopeEndpointsManage}, nil, 1},
 		"an event elsewhere": {&gateway.EndpointsListChanged{TenantID: tenantB, Endpoints: listOf(tenantB).Endpoints}, []string{idOne}, 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				answer := make(chan gateway.TenantInfo)
-				l := &lister{tenants: []gateway.TenantInfo{listOf(tenantA, idOne, idTwo), listOf(tenantB)}}
-				l.endpoints = func(ctx context.Context, _ string) (gateway.TenantInfo, error) {
-					select {
-					case info := <-answer:
-						return info, nil
-					case <-ctx.Done():
-						return gateway.TenantInfo{}, ctx.Err()
-					}
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			answer := make(chan gateway.TenantInfo)
+			l := &lister{tenants: []gateway.TenantInfo{listOf(tenantA, idOne, idTwo), listOf(tenantB)}}
+			l.endpoints = func(ctx context.Context, _ string) (gateway.TenantInfo, error) {
+				select {
+				case info := <-answer:
+					return info, nil
+				case <-ctx.Done():
+					return gateway.TenantInfo{}, ctx.Err()
 				}
-				d := gateway.NewDirectory(l)
-				testkit.NoError(t, d.Sync(t.Context()))
-				keepFresh(t, d, nil)
-				d.HandleEvent(&gateway.EndpointsListChanged{TenantID: tenantA})
+			}
+			d := gateway.NewDirectory(l)
+			testkit.NoError(t, d.Sync(t.Context()))
+			keepFresh(t, d, nil)
+			d.HandleEvent(&gateway.EndpointsListChanged{TenantID: tenantA})
+			synctest.Wait()
+			d.HandleEvent(test.event)
+			answer <- listOf(tenantA, idOne)
+			synctest.Wait()
+			if test.calls == 2 {
+				answer <- listOf(tenantA, idTwo)
 				synctest.Wait()
-				d.HandleEvent(test.event)
-				answer <- listOf(tenantA, idOne)
-				synctest.Wait()
-				if test.calls == 2 {
-					answer <- listOf(tenantA, idTwo)
-					synctest.Wait()
-				}
-				wantIDs(t, d, tenantA, test.want...)
-				if l.count() != test.calls {
-					t.Errorf("asked %d times, want %d", l.count(), test.calls)
-				}
-			})
+			}
+			wantIDs(t, d, tenantA, test.want...)
+			if l.count() != test.calls {
+				t.Errorf("asked %d times, want %d", l.count(), test.calls)
+			}
 		})
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A service, or something before it, that echoes the request's credentials has them in no error.
@@ -31,42 +32,40 @@ func TestErrorsEchoNoCredentials(t *testing.T) {
 		{"the content encoding", "application/json", token, "{}", 200, "encoding"},
 		{"nothing secret", "application/json", "", `{"message":"Bearer token is missing"}`, 400, "Bearer token is missing"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mux := http.NewServeMux()
-				mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
-					writeJSON(w, 200, map[string]any{"access_token": token})
-				})
-				answer := func(w http.ResponseWriter, r *http.Request) {
-					_, _ = io.Copy(io.Discard, r.Body)
-					w.Header().Set("Content-Type", tt.media)
-					if tt.encoding != "" {
-						w.Header().Set("Content-Encoding", tt.encoding)
-					}
-					w.WriteHeader(tt.status)
-					_, _ = io.WriteString(w, tt.body)
-				}
-				mux.HandleFunc("POST /messages", answer)
-				mux.HandleFunc("GET /events", answer)
-				mux.HandleFunc("GET /tenants", answer)
-				c := offline(t, mux, func(c *Config) { c.Retry.MaxAttempts = 1 })
-				_, stream := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
-				_, list := c.ListAuthorizedTenants(t.Context())
-				send := c.SendMessage(t.Context(), testMessageRequest())
-				for _, err := range []error{stream, list, send} {
-					var e *Error
-					text := fmt.Sprintf("%v %+v %#v", err, err, err)
-					if errors.As(err, &e) {
-						text += e.Message + e.ContentType
-					}
-					if strings.Contains(strings.ToLower(text), "s3cret") || strings.Contains(text, "czNjcmV0") {
-						t.Errorf("got %s", text)
-					}
-				}
-				if list == nil || !strings.Contains(list.Error(), tt.want) {
-					t.Errorf("got %v, want it to say %q", list, tt.want)
-				}
+		testkit.RunBubble(t, tt.name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+				writeJSON(w, 200, map[string]any{"access_token": token})
 			})
+			answer := func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.Header().Set("Content-Type", tt.media)
+				if tt.encoding != "" {
+					w.Header().Set("Content-Encoding", tt.encoding)
+				}
+				w.WriteHeader(tt.status)
+				_, _ = io.WriteString(w, tt.body)
+			}
+			mux.HandleFunc("POST /messages", answer)
+			mux.HandleFunc("GET /events", answer)
+			mux.HandleFunc("GET /tenants", answer)
+			c := offline(t, mux, func(c *Config) { c.Retry.MaxAttempts = 1 })
+			_, stream := c.ReceiveEvents(t.Context(), ReceiveEventsRequest{})
+			_, list := c.ListAuthorizedTenants(t.Context())
+			send := c.SendMessage(t.Context(), testMessageRequest())
+			for _, err := range []error{stream, list, send} {
+				var e *Error
+				text := fmt.Sprintf("%v %+v %#v", err, err, err)
+				if errors.As(err, &e) {
+					text += e.Message + e.ContentType
+				}
+				if strings.Contains(strings.ToLower(text), "s3cret") || strings.Contains(text, "czNjcmV0") {
+					t.Errorf("got %s", text)
+				}
+			}
+			if list == nil || !strings.Contains(list.Error(), tt.want) {
+				t.Errorf("got %v, want it to say %q", list, tt.want)
+			}
 		})
 	}
 }

@@ -91,28 +91,26 @@ func (s *tenantService) load(tenants int, every func(tenant int) time.Duration, 
 // are, and whatever they are told to wait.
 func TestFew429sAreTheirOwn(t *testing.T) {
 	for _, c := range []struct{ sick, of int }{{1, 2}, {2, 5}, {24, 50}, {49, 100}, {2, 300}} {
-		t.Run(fmt.Sprintf("%d of %d", c.sick, c.of), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				struck := false
-				s := newTenantService(t, func(tenant int) bool { return struck && tenant < c.sick })
-				s.retryAfter = time.Minute
-				for tenant := range c.of {
-					s.request(tenant)
-				}
-				struck = true
-				began := time.Now()
-				for tenant := range c.of {
-					s.request(tenant)
-				}
-				if took := time.Since(began); took != 0 || s.state().Limited {
-					t.Fatalf("after %v: %+v", took, s.state())
-				}
-				s.load(c.of, func(int) time.Duration { return 200 * time.Millisecond }, time.Minute)
-				// Each of the healthy ones sends its five a second.
-				if want := (c.of - c.sick) * 5 * 59; s.served < want || s.state().Limited {
-					t.Errorf("%d are served, want %d, %+v", s.served, want, s.state())
-				}
-			})
+		testkit.RunBubble(t, fmt.Sprintf("%d of %d", c.sick, c.of), func(t *testing.T) {
+			struck := false
+			s := newTenantService(t, func(tenant int) bool { return struck && tenant < c.sick })
+			s.retryAfter = time.Minute
+			for tenant := range c.of {
+				s.request(tenant)
+			}
+			struck = true
+			began := time.Now()
+			for tenant := range c.of {
+				s.request(tenant)
+			}
+			if took := time.Since(began); took != 0 || s.state().Limited {
+				t.Fatalf("after %v: %+v", took, s.state())
+			}
+			s.load(c.of, func(int) time.Duration { return 200 * time.Millisecond }, time.Minute)
+			// Each of the healthy ones sends its five a second.
+			if want := (c.of - c.sick) * 5 * 59; s.served < want || s.state().Limited {
+				t.Errorf("%d are served, want %d, %+v", s.served, want, s.state())
+			}
 		})
 	}
 }
@@ -120,41 +118,37 @@ func TestFew429sAreTheirOwn(t *testing.T) {
 // When half of the tenants get 429, and more than one, it is everybody's.
 func TestMany429sAreEverybodys(t *testing.T) {
 	for _, c := range []struct{ sick, of int }{{2, 2}, {2, 3}, {2, 4}, {3, 5}, {50, 100}} {
-		t.Run(fmt.Sprintf("%d of %d", c.sick, c.of), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				struck := false
-				s := newTenantService(t, func(tenant int) bool { return struck && tenant < c.sick })
-				for tenant := range c.of {
-					s.request(tenant)
+		testkit.RunBubble(t, fmt.Sprintf("%d of %d", c.sick, c.of), func(t *testing.T) {
+			struck := false
+			s := newTenantService(t, func(tenant int) bool { return struck && tenant < c.sick })
+			for tenant := range c.of {
+				s.request(tenant)
+			}
+			struck = true
+			for tenant := range c.sick {
+				if s.state().Limited {
+					t.Fatalf("%d 429s count for all", tenant)
 				}
-				struck = true
-				for tenant := range c.sick {
-					if s.state().Limited {
-						t.Fatalf("%d 429s count for all", tenant)
-					}
-					s.request(tenant)
-				}
-				if !s.state().Limited {
-					t.Error("it counts for nobody")
-				}
-			})
+				s.request(tenant)
+			}
+			if !s.state().Limited {
+				t.Error("it counts for nobody")
+			}
 		})
 	}
-	t.Run("later", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			struck := -1
-			s := newTenantService(t, func(tenant int) bool { return tenant == struck })
-			s.request(3)
-			for struck = range 4 { // whoever was refused a while ago does not count
-				for tenant := range 4 {
-					s.request(tenant)
-				}
-				time.Sleep(recentFor)
+	testkit.RunBubble(t, "later", func(t *testing.T) {
+		struck := -1
+		s := newTenantService(t, func(tenant int) bool { return tenant == struck })
+		s.request(3)
+		for struck = range 4 { // whoever was refused a while ago does not count
+			for tenant := range 4 {
+				s.request(tenant)
 			}
-			if s.state().Limited {
-				t.Errorf("%+v", s.state())
-			}
-		})
+			time.Sleep(recentFor)
+		}
+		if s.state().Limited {
+			t.Errorf("%+v", s.state())
+		}
 	})
 }
 
@@ -177,15 +171,13 @@ func TestLimitOfAllTenants(t *testing.T) {
 			return 3 * time.Second
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newTenantService(t, sharedLimit(allowed))
-				s.load(c.tenants, c.every, minutes*time.Minute)
-				t.Logf("%s: %d served, %d refused", name, s.served, s.rejected)
-				if s.rejected > s.served/10 || s.served < minutes*60*allowed/2 || !s.state().Limited {
-					t.Errorf("%d served, %d refused, %+v", s.served, s.rejected, s.state())
-				}
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			s := newTenantService(t, sharedLimit(allowed))
+			s.load(c.tenants, c.every, minutes*time.Minute)
+			t.Logf("%s: %d served, %d refused", name, s.served, s.rejected)
+			if s.rejected > s.served/10 || s.served < minutes*60*allowed/2 || !s.state().Limited {
+				t.Errorf("%d served, %d refused, %+v", s.served, s.rejected, s.state())
+			}
 		})
 	}
 }
@@ -220,44 +212,42 @@ func TestLimitOfFewIsLifted(t *testing.T) {
 		"no tenant's":               {first: []int{nobody, bad}, served: nobody, want: true},
 		"no tenant's, after others": {first: []int{bad, nobody}, served: nobody, want: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				served := map[int]bool{good: true}
-				s := newTenantService(t, func(tenant int) bool { return !served[tenant] })
-				for _, tenant := range c.first {
-					if tenant == nobody {
-						started := testkit.Must(s.wait(t.Context()))(t)
-						s.reject(started, "", 0)
-						continue
-					}
-					s.request(tenant)
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			served := map[int]bool{good: true}
+			s := newTenantService(t, func(tenant int) bool { return !served[tenant] })
+			for _, tenant := range c.first {
+				if tenant == nobody {
+					started := testkit.Must(s.wait(t.Context()))(t)
+					s.reject(started, "", 0)
+					continue
 				}
-				served[c.served] = true
-				if !s.state().Limited {
-					t.Fatal("there is no limit")
+				s.request(tenant)
+			}
+			served[c.served] = true
+			if !s.state().Limited {
+				t.Fatal("there is no limit")
+			}
+			again := func(tenant int) {
+				for range ownAccepted {
+					s.request(good)
 				}
-				again := func(tenant int) {
-					for range ownAccepted {
-						s.request(good)
-					}
-					s.request(tenant)
+				s.request(tenant)
+			}
+			if again(bad); !s.state().Limited {
+				t.Error("two 429s are enough")
+			}
+			if slices.Contains(c.first, worse) {
+				again(worse)
+			}
+			if again(bad); s.state().Limited != c.want {
+				t.Errorf("%+v, want a limit: %t", s.state(), c.want)
+			}
+			if slices.Contains(c.first, worse) {
+				again(worse)
+				if s.state().Limited != c.atWorse {
+					t.Errorf("%+v, want a limit: %t", s.state(), c.atWorse)
 				}
-				if again(bad); !s.state().Limited {
-					t.Error("two 429s are enough")
-				}
-				if slices.Contains(c.first, worse) {
-					again(worse)
-				}
-				if again(bad); s.state().Limited != c.want {
-					t.Errorf("%+v, want a limit: %t", s.state(), c.want)
-				}
-				if slices.Contains(c.first, worse) {
-					again(worse)
-					if s.state().Limited != c.atWorse {
-						t.Errorf("%+v, want a limit: %t", s.state(), c.atWorse)
-					}
-				}
-			})
+			}
 		})
 	}
 }

@@ -225,42 +225,40 @@ func TestNothingIsSentAfterTheContext(t *testing.T) {
 			if waits == "retry" && name != "put" {
 				continue // there is none
 			}
-			t.Run(name+" "+waits, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ctx := &clockContext{Context: t.Context()}
-					mux := http.NewServeMux()
-					mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
-						ctx.over.Store(waits == "token")
-						writeJSON(w, http.StatusOK, map[string]any{"access_token": tokenNumber(1), "expires_in": 3600})
-					})
-					mux.HandleFunc("POST /messages", func(w http.ResponseWriter, _ *http.Request) {
-						w.Header().Set("Retry-After", "5")
-						writeJSON(w, http.StatusTooManyRequests, ErrorResponse{Message: "slower"})
-					})
-					var asked atomic.Int64
-					mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-						asked.Add(1)
-						writeJSON(w, http.StatusServiceUnavailable, ErrorResponse{Message: "not now"})
-					})
-					c := offline(t, mux)
-					if waits == "limit" {
-						_ = c.SendMessage(SingleAttempt(t.Context()), testMessageRequest())
-					}
-					want := int64(0)
-					if waits == "retry" {
-						want = 1
-					}
-					done := make(chan error)
-					go func() { done <- call(ctx, c) }()
-					synctest.Wait()
-					ctx.over.Store(true)
-					if err := <-done; !errors.Is(err, context.Canceled) {
-						t.Errorf("%v, want context.Canceled", err)
-					}
-					if got := asked.Load(); got != want {
-						t.Errorf("%d requests, want %d", got, want)
-					}
+			testkit.RunBubble(t, name+" "+waits, func(t *testing.T) {
+				ctx := &clockContext{Context: t.Context()}
+				mux := http.NewServeMux()
+				mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+					ctx.over.Store(waits == "token")
+					writeJSON(w, http.StatusOK, map[string]any{"access_token": tokenNumber(1), "expires_in": 3600})
 				})
+				mux.HandleFunc("POST /messages", func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Retry-After", "5")
+					writeJSON(w, http.StatusTooManyRequests, ErrorResponse{Message: "slower"})
+				})
+				var asked atomic.Int64
+				mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+					asked.Add(1)
+					writeJSON(w, http.StatusServiceUnavailable, ErrorResponse{Message: "not now"})
+				})
+				c := offline(t, mux)
+				if waits == "limit" {
+					_ = c.SendMessage(SingleAttempt(t.Context()), testMessageRequest())
+				}
+				want := int64(0)
+				if waits == "retry" {
+					want = 1
+				}
+				done := make(chan error)
+				go func() { done <- call(ctx, c) }()
+				synctest.Wait()
+				ctx.over.Store(true)
+				if err := <-done; !errors.Is(err, context.Canceled) {
+					t.Errorf("%v, want context.Canceled", err)
+				}
+				if got := asked.Load(); got != want {
+					t.Errorf("%d requests, want %d", got, want)
+				}
 			})
 		}
 	}

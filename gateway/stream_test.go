@@ -350,53 +350,51 @@ func TestLastHeard(t *testing.T) {
 // of one that never answers is bounded like that of a stream, and by the caller's context.
 func TestStreamHeadComesWithTheFirstEvent(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
-		t.Run(protocol, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mux, _ := offlineMux()
-				event, refuse := make(chan struct{}), make(chan struct{}, 1)
-				refuse <- struct{}{}
-				mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
-					if r.Proto != protocol {
-						t.Errorf("protocol %s", r.Proto)
-					}
-					select {
-					case <-refuse: // the first token, which does not count
-						fail(401, "expired")(w, r)
-					case <-event:
-						streamOf("event: NEW\ndata: {}\n\n")(w, r)
-					case <-r.Context().Done():
-					}
-				})
-				c := piping(t, mux, protocol == "HTTP/2.0")
-				open := func(ctx context.Context, awaiting func()) error {
-					stream, err := c.ReceiveEvents(ctx, ReceiveEventsRequest{AwaitingHead: awaiting})
-					if err == nil {
-						_, err = stream.Next()
-						_ = stream.Close()
-					}
-					return err
+		testkit.RunBubble(t, protocol, func(t *testing.T) {
+			mux, _ := offlineMux()
+			event, refuse := make(chan struct{}), make(chan struct{}, 1)
+			refuse <- struct{}{}
+			mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
+				if r.Proto != protocol {
+					t.Errorf("protocol %s", r.Proto)
 				}
-				awaiting, opened := make(chan struct{}, 10), make(chan error, 1)
-				go func() { opened <- open(t.Context(), func() { awaiting <- struct{}{} }) }()
-				<-awaiting
-				time.Sleep(3 * defaultStreamConnectTimeout)
-				synctest.Wait()
-				if len(opened) > 0 {
-					t.Fatalf("the stream was cut while it waited for its head: %v", <-opened)
+				select {
+				case <-refuse: // the first token, which does not count
+					fail(401, "expired")(w, r)
+				case <-event:
+					streamOf("event: NEW\ndata: {}\n\n")(w, r)
+				case <-r.Context().Done():
 				}
-				event <- struct{}{}
-				if err := <-opened; err != nil {
-					t.Error(err)
-				}
-
-				start := time.Now()
-				wantOnly(t, open(t.Context(), nil), ErrIdle)
-				if d := time.Since(start); d != defaultStreamIdleTimeout {
-					t.Errorf("the silence ended after %v", d)
-				}
-				ctx, cancel := context.WithCancel(t.Context())
-				wantOnly(t, open(ctx, cancel), context.Canceled)
 			})
+			c := piping(t, mux, protocol == "HTTP/2.0")
+			open := func(ctx context.Context, awaiting func()) error {
+				stream, err := c.ReceiveEvents(ctx, ReceiveEventsRequest{AwaitingHead: awaiting})
+				if err == nil {
+					_, err = stream.Next()
+					_ = stream.Close()
+				}
+				return err
+			}
+			awaiting, opened := make(chan struct{}, 10), make(chan error, 1)
+			go func() { opened <- open(t.Context(), func() { awaiting <- struct{}{} }) }()
+			<-awaiting
+			time.Sleep(3 * defaultStreamConnectTimeout)
+			synctest.Wait()
+			if len(opened) > 0 {
+				t.Fatalf("the stream was cut while it waited for its head: %v", <-opened)
+			}
+			event <- struct{}{}
+			if err := <-opened; err != nil {
+				t.Error(err)
+			}
+
+			start := time.Now()
+			wantOnly(t, open(t.Context(), nil), ErrIdle)
+			if d := time.Since(start); d != defaultStreamIdleTimeout {
+				t.Errorf("the silence ended after %v", d)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			wantOnly(t, open(ctx, cancel), context.Canceled)
 		})
 	}
 }

@@ -90,29 +90,27 @@ func TestTokenLifetimes(t *testing.T) {
 		{"out of range", "1e300", time.Hour, 1},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var n atomic.Int64
-				mux := http.NewServeMux()
-				mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
-					n.Add(1)
-					w.Header().Set("Content-Type", "application/json")
-					body := `{"access_token":"t"`
-					if tt.expiresIn != "" {
-						body += `,"expires_in":` + tt.expiresIn
-					}
-					_, _ = io.WriteString(w, body+"}")
-				})
-				mux.HandleFunc("POST /messages", ok)
-				c := offline(t, mux)
-				for range 2 {
-					testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
-					time.Sleep(tt.after)
+		testkit.RunBubble(t, tt.name, func(t *testing.T) {
+			var n atomic.Int64
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+				n.Add(1)
+				w.Header().Set("Content-Type", "application/json")
+				body := `{"access_token":"t"`
+				if tt.expiresIn != "" {
+					body += `,"expires_in":` + tt.expiresIn
 				}
-				if n.Load() != tt.want {
-					t.Errorf("%d token requests, want %d", n.Load(), tt.want)
-				}
+				_, _ = io.WriteString(w, body+"}")
 			})
+			mux.HandleFunc("POST /messages", ok)
+			c := offline(t, mux)
+			for range 2 {
+				testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
+				time.Sleep(tt.after)
+			}
+			if n.Load() != tt.want {
+				t.Errorf("%d token requests, want %d", n.Load(), tt.want)
+			}
 		})
 	}
 }
@@ -156,52 +154,50 @@ func TestTokenRefreshIsOneForAll(t *testing.T) {
 // the token endpoint or a source of the application's own, and all are repeated once.
 func TestRefusedTokenIsReplacedOnce(t *testing.T) {
 	for _, own := range []bool{false, true} {
-		t.Run(fmt.Sprint("own source: ", own), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mux, requests := offlineMux()
-				var good atomic.Value
-				good.Store("Bearer token-1")
-				var calls, asked atomic.Int64
-				gate := make(chan struct{})
-				mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
-					if calls.Add(1) == 23 {
-						close(gate)
-					}
-					if calls.Load() > 3 {
-						<-gate // all with the old token have arrived
-					}
-					if r.Header.Get("Authorization") != good.Load() {
-						fail(401, "token expired")(w, r)
-						return
-					}
-					ok(w, r)
-				})
-				c := offline(t, mux, func(c *Config) {
-					if own {
-						source(func() (*oauth2.Token, error) { return givenToken(tokenNumber(asked.Add(1))) })(c)
-					}
-				})
-				send := func() {
-					if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-						t.Error(err)
-					}
+		testkit.RunBubble(t, fmt.Sprint("own source: ", own), func(t *testing.T) {
+			mux, requests := offlineMux()
+			var good atomic.Value
+			good.Store("Bearer token-1")
+			var calls, asked atomic.Int64
+			gate := make(chan struct{})
+			mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
+				if calls.Add(1) == 23 {
+					close(gate)
 				}
-				for range 3 {
-					send()
+				if calls.Load() > 3 {
+					<-gate // all with the old token have arrived
 				}
-				good.Store("Bearer token-2")
-				var wg sync.WaitGroup
-				for range 20 {
-					wg.Go(send)
+				if r.Header.Get("Authorization") != good.Load() {
+					fail(401, "token expired")(w, r)
+					return
 				}
-				wg.Wait()
-				if requests.Load()+asked.Load() != 2 || own != (asked.Load() > 0) || calls.Load() != 43 {
-					t.Errorf("%d token requests, the source was asked %d times, %d calls; want 2 of one kind, and 43", requests.Load(), asked.Load(), calls.Load())
-				}
-				if c.Config().TokenSource != nil {
-					t.Error("Client.Config gives the token source away")
+				ok(w, r)
+			})
+			c := offline(t, mux, func(c *Config) {
+				if own {
+					source(func() (*oauth2.Token, error) { return givenToken(tokenNumber(asked.Add(1))) })(c)
 				}
 			})
+			send := func() {
+				if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
+					t.Error(err)
+				}
+			}
+			for range 3 {
+				send()
+			}
+			good.Store("Bearer token-2")
+			var wg sync.WaitGroup
+			for range 20 {
+				wg.Go(send)
+			}
+			wg.Wait()
+			if requests.Load()+asked.Load() != 2 || own != (asked.Load() > 0) || calls.Load() != 43 {
+				t.Errorf("%d token requests, the source was asked %d times, %d calls; want 2 of one kind, and 43", requests.Load(), asked.Load(), calls.Load())
+			}
+			if c.Config().TokenSource != nil {
+				t.Error("Client.Config gives the token source away")
+			}
 		})
 	}
 }
@@ -279,24 +275,22 @@ func TestTokenEndpointFailures(t *testing.T) {
 		tests = append(tests, test{"200, " + code, answer(200, "application/json", `{"error":"`+code+`"}`), []error{ErrToken, ErrUnauthorized}, false})
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mux := http.NewServeMux()
-				var n atomic.Int64
-				mux.HandleFunc("POST /token", inOrder(&n, tt.answer))
-				c := offline(t, mux)
-				err := c.SendMessage(t.Context(), testMessageRequest())
-				wantOnly(t, err, tt.targets...)
-				if limited := errors.Is(err, ErrRateLimited); strings.Contains(err.Error(), "limits the rate") != limited || strings.Contains(err.Error(), "not answered") && limited {
-					t.Errorf("%q does not tell the cause", err)
-				}
-				if Retryable(err) != tt.retried {
-					t.Errorf("retryable: %v, want %v", !tt.retried, tt.retried)
-				}
-				if (n.Load() > 1) != tt.retried {
-					t.Errorf("%d token requests", n.Load())
-				}
-			})
+		testkit.RunBubble(t, tt.name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			var n atomic.Int64
+			mux.HandleFunc("POST /token", inOrder(&n, tt.answer))
+			c := offline(t, mux)
+			err := c.SendMessage(t.Context(), testMessageRequest())
+			wantOnly(t, err, tt.targets...)
+			if limited := errors.Is(err, ErrRateLimited); strings.Contains(err.Error(), "limits the rate") != limited || strings.Contains(err.Error(), "not answered") && limited {
+				t.Errorf("%q does not tell the cause", err)
+			}
+			if Retryable(err) != tt.retried {
+				t.Errorf("retryable: %v, want %v", !tt.retried, tt.retried)
+			}
+			if (n.Load() > 1) != tt.retried {
+				t.Errorf("%d token requests", n.Load())
+			}
 		})
 	}
 }
@@ -484,26 +478,24 @@ func TestTokenAnswers(t *testing.T) {
 		{"nothing", "application/json", "", "", "the response of the token endpoint is not a token (status 200)"},
 		{"a form under the wrong media type", "application/json", "access_token=s3cret", "", "the response of the token endpoint is not a token (status 200)"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mux := http.NewServeMux()
-				mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Content-Type", tt.media)
-					_, _ = io.WriteString(w, tt.body)
-				})
-				var got string
-				mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
-					got = r.Header.Get("Authorization")
-					ok(w, r)
-				})
-				err := offline(t, mux).SendMessage(t.Context(), testMessageRequest())
-				if got != tt.want || (err == nil) != (tt.want != "") {
-					t.Fatalf("got header %q, %v, want %q", got, err, tt.want)
-				}
-				if err != nil && !strings.Contains(err.Error(), "no access token: "+tt.reason+" (after") {
-					t.Errorf("got %v, want %s", err, tt.reason)
-				}
+		testkit.RunBubble(t, tt.name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", tt.media)
+				_, _ = io.WriteString(w, tt.body)
 			})
+			var got string
+			mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
+				got = r.Header.Get("Authorization")
+				ok(w, r)
+			})
+			err := offline(t, mux).SendMessage(t.Context(), testMessageRequest())
+			if got != tt.want || (err == nil) != (tt.want != "") {
+				t.Fatalf("got header %q, %v, want %q", got, err, tt.want)
+			}
+			if err != nil && !strings.Contains(err.Error(), "no access token: "+tt.reason+" (after") {
+				t.Errorf("got %v, want %s", err, tt.reason)
+			}
 		})
 	}
 }
@@ -624,46 +616,44 @@ func TestTenantThatIsRefusedHoldsNoOtherUp(t *testing.T) {
 		"the token endpoint is down":    func(*Config) {},
 		"the source has no other token": source(func() (*oauth2.Token, error) { return givenToken("token-1") }),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mux := http.NewServeMux()
-				var asked atomic.Int64
-				mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
-					if asked.Add(1) > 1 {
-						time.Sleep(25 * time.Second)
-						w.WriteHeader(http.StatusServiceUnavailable)
-						return
-					}
-					writeJSON(w, 200, map[string]any{"access_token": "token-1", "expires_in": 3600})
-				})
-				mux.HandleFunc("GET /tenants/{id}/endpoints", func(w http.ResponseWriter, r *http.Request) {
-					if r.PathValue("id") != testTenant {
-						fail(401, "not authorized")(w, r)
-						return
-					}
-					writeJSON(w, 200, map[string]any{"endpoints": []any{}})
-				})
-				c := offline(t, mux, change)
-				list := func(tenant string) error { _, err := c.ListTenantEndpoints(t.Context(), tenant); return err }
-				if err := list(testTenant); err != nil {
-					t.Fatal(err)
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			mux := http.NewServeMux()
+			var asked atomic.Int64
+			mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) {
+				if asked.Add(1) > 1 {
+					time.Sleep(25 * time.Second)
+					w.WriteHeader(http.StatusServiceUnavailable)
+					return
 				}
-				var wg sync.WaitGroup
-				for range 20 {
-					wg.Go(func() {
-						if err := list(testContext); err == nil {
-							t.Error("the tenant that is not authorized is served")
-						}
-					})
-				}
-				for range 600 {
-					time.Sleep(100 * time.Millisecond)
-					if began, err := time.Now(), list(testTenant); err != nil || time.Since(began) > 0 {
-						t.Fatalf("got %v after %v for the tenant that is authorized", err, time.Since(began))
-					}
-				}
-				wg.Wait()
+				writeJSON(w, 200, map[string]any{"access_token": "token-1", "expires_in": 3600})
 			})
+			mux.HandleFunc("GET /tenants/{id}/endpoints", func(w http.ResponseWriter, r *http.Request) {
+				if r.PathValue("id") != testTenant {
+					fail(401, "not authorized")(w, r)
+					return
+				}
+				writeJSON(w, 200, map[string]any{"endpoints": []any{}})
+			})
+			c := offline(t, mux, change)
+			list := func(tenant string) error { _, err := c.ListTenantEndpoints(t.Context(), tenant); return err }
+			if err := list(testTenant); err != nil {
+				t.Fatal(err)
+			}
+			var wg sync.WaitGroup
+			for range 20 {
+				wg.Go(func() {
+					if err := list(testContext); err == nil {
+						t.Error("the tenant that is not authorized is served")
+					}
+				})
+			}
+			for range 600 {
+				time.Sleep(100 * time.Millisecond)
+				if began, err := time.Now(), list(testTenant); err != nil || time.Since(began) > 0 {
+					t.Fatalf("got %v after %v for the tenant that is authorized", err, time.Since(began))
+				}
+			}
+			wg.Wait()
 		})
 	}
 }
@@ -673,45 +663,43 @@ func TestTenantThatIsRefusedHoldsNoOtherUp(t *testing.T) {
 func TestPeerSaysWhenToAskAgain(t *testing.T) {
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		for _, peer := range []string{"POST /messages", "POST /token"} {
-			t.Run(fmt.Sprint(peer, status), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					mux := http.NewServeMux()
-					start := time.Now()
-					var asked []time.Duration
-					answer := func(pattern string, good http.HandlerFunc) {
-						mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-							if pattern != peer {
-								good(w, r)
-								return
-							}
-							if asked = append(asked, time.Since(start)); len(asked) > 1 {
-								good(w, r)
-								return
-							}
-							w.Header().Set("Retry-After", "90")
-							fail(status, "not now")(w, r)
-						})
-					}
-					answer("POST /messages", ok)
-					answer("POST /token", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]any{"access_token": "t"}) })
-					c := offline(t, mux)
-					err := c.SendMessage(SingleAttempt(t.Context()), testMessageRequest())
+			testkit.RunBubble(t, fmt.Sprint(peer, status), func(t *testing.T) {
+				mux := http.NewServeMux()
+				start := time.Now()
+				var asked []time.Duration
+				answer := func(pattern string, good http.HandlerFunc) {
+					mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+						if pattern != peer {
+							good(w, r)
+							return
+						}
+						if asked = append(asked, time.Since(start)); len(asked) > 1 {
+							good(w, r)
+							return
+						}
+						w.Header().Set("Retry-After", "90")
+						fail(status, "not now")(w, r)
+					})
+				}
+				answer("POST /messages", ok)
+				answer("POST /token", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, 200, map[string]any{"access_token": "t"}) })
+				c := offline(t, mux)
+				err := c.SendMessage(SingleAttempt(t.Context()), testMessageRequest())
+				if e, ok := errors.AsType[*Error](err); !ok || e.RetryAfter != 90*time.Second {
+					t.Errorf("%v, want 90 seconds in RetryAfter", err)
+				}
+				if peer == "POST /token" { // the service is asked again when its caller wants
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					defer cancel()
+					err := c.SendMessage(ctx, testMessageRequest())
 					if e, ok := errors.AsType[*Error](err); !ok || e.RetryAfter != 90*time.Second {
 						t.Errorf("%v, want 90 seconds in RetryAfter", err)
 					}
-					if peer == "POST /token" { // the service is asked again when its caller wants
-						ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-						defer cancel()
-						err := c.SendMessage(ctx, testMessageRequest())
-						if e, ok := errors.AsType[*Error](err); !ok || e.RetryAfter != 90*time.Second {
-							t.Errorf("%v, want 90 seconds in RetryAfter", err)
-						}
-						testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
-						if len(asked) != 2 || asked[1] < 90*time.Second || asked[1] > 2*time.Minute {
-							t.Errorf("asked after %v, want twice, the second time after 90 seconds", asked)
-						}
+					testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
+					if len(asked) != 2 || asked[1] < 90*time.Second || asked[1] > 2*time.Minute {
+						t.Errorf("asked after %v, want twice, the second time after 90 seconds", asked)
 					}
-				})
+				}
 			})
 		}
 	}

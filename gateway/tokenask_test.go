@@ -35,59 +35,57 @@ func givenToken(value string) (*oauth2.Token, error) {
 // which ends when it gives another one, and when the service takes it again.
 func TestSameTokenAgainIsAnOutage(t *testing.T) {
 	for _, end := range []string{"another token", "taken again"} {
-		t.Run(end, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				mux, _ := offlineMux()
-				var valid, given atomic.Value
-				valid.Store("token-1")
-				given.Store("token-1")
-				var calls, asked atomic.Int64
-				mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
-					calls.Add(1)
-					if r.Header.Get("Authorization") != "Bearer "+valid.Load().(string) {
-						fail(401, "revoked")(w, r)
-					}
-				})
-				c := offline(t, mux, source(func() (*oauth2.Token, error) {
-					asked.Add(1)
-					return &oauth2.Token{AccessToken: given.Load().(string)}, nil
-				}))
-				send := func() error { return c.SendMessage(t.Context(), testMessageRequest()) }
-				testkit.NoError(t, send())
-				valid.Store("token-2")
-				start := time.Now()
-				for time.Since(start) < 10*time.Minute {
-					wantOnly(t, send(), ErrToken, ErrUnavailable)
-					time.Sleep(time.Second)
-				}
-				// Steps that grow up to half a minute: a hammered source is asked
-				// hundreds of times.
-				if asked.Load() > 80 || calls.Load() > 80 {
-					t.Errorf("asked %d times, and %d calls with a refused token, in 10 minutes", asked.Load(), calls.Load())
-				}
-				if end == "another token" {
-					given.Store("token-2")
-				} else {
-					valid.Store("token-1")
-				}
-				time.Sleep(time.Minute)
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-				defer cancel()
-				for send() != nil {
-					if ctx.Err() != nil {
-						t.Fatal("the outage does not end")
-					}
-				}
-				before := asked.Load()
-				for range 5 {
-					if err := send(); err != nil {
-						t.Error(err)
-					}
-				}
-				if asked.Load() != before {
-					t.Errorf("asked %d times after the outage", asked.Load()-before)
+		testkit.RunBubble(t, end, func(t *testing.T) {
+			mux, _ := offlineMux()
+			var valid, given atomic.Value
+			valid.Store("token-1")
+			given.Store("token-1")
+			var calls, asked atomic.Int64
+			mux.HandleFunc("POST /messages", func(w http.ResponseWriter, r *http.Request) {
+				calls.Add(1)
+				if r.Header.Get("Authorization") != "Bearer "+valid.Load().(string) {
+					fail(401, "revoked")(w, r)
 				}
 			})
+			c := offline(t, mux, source(func() (*oauth2.Token, error) {
+				asked.Add(1)
+				return &oauth2.Token{AccessToken: given.Load().(string)}, nil
+			}))
+			send := func() error { return c.SendMessage(t.Context(), testMessageRequest()) }
+			testkit.NoError(t, send())
+			valid.Store("token-2")
+			start := time.Now()
+			for time.Since(start) < 10*time.Minute {
+				wantOnly(t, send(), ErrToken, ErrUnavailable)
+				time.Sleep(time.Second)
+			}
+			// Steps that grow up to half a minute: a hammered source is asked
+			// hundreds of times.
+			if asked.Load() > 80 || calls.Load() > 80 {
+				t.Errorf("asked %d times, and %d calls with a refused token, in 10 minutes", asked.Load(), calls.Load())
+			}
+			if end == "another token" {
+				given.Store("token-2")
+			} else {
+				valid.Store("token-1")
+			}
+			time.Sleep(time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			for send() != nil {
+				if ctx.Err() != nil {
+					t.Fatal("the outage does not end")
+				}
+			}
+			before := asked.Load()
+			for range 5 {
+				if err := send(); err != nil {
+					t.Error(err)
+				}
+			}
+			if asked.Load() != before {
+				t.Errorf("asked %d times after the outage", asked.Load()-before)
+			}
 		})
 	}
 }

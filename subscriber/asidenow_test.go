@@ -36,40 +36,38 @@ func TestSetAsideNow(t *testing.T) {
 		"by one route, refused by other": {ends{setAside, refuse}, ends{setAside, refuse}, [2]int{1, 1}},
 		"stored":                         {ends{ack, ack}, ends{}, [2]int{0, 0}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newUnmatchedWorld(t, Config{})
-				a, _ := w.subscribe(AllData)
-				b, _ := w.subscribe("type")
-				began := time.Now()
-				answer := func(e ends) {
-					w.arrive(1)
-					if e.a != nil {
-						e.a(w.next(a))
-					}
-					if e.b != nil {
-						e.b(w.next(b))
-					}
-					time.Sleep(time.Minute) // what can be confirmed is
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			w := newUnmatchedWorld(t, Config{})
+			a, _ := w.subscribe(AllData)
+			b, _ := w.subscribe("type")
+			began := time.Now()
+			answer := func(e ends) {
+				w.arrive(1)
+				if e.a != nil {
+					e.a(w.next(a))
 				}
-				for i, e := range []ends{test.first, test.second} {
-					answer(e)
-					stats := w.Stats()
-					if stats.SetAsideNow != test.want[i] || stats.InFlight != 0 {
-						t.Errorf("connection %d: %d are set aside, %d in flight; want %d, 0", i+1, stats.SetAsideNow, stats.InFlight, test.want[i])
-					}
-					if oldest := stats.OldestUnconfirmed; oldest.Equal(began) != (test.want[i] > 0) {
-						t.Errorf("connection %d: the oldest waits since %v, began at %v", i+1, oldest, began)
-					}
-					w.connect()
+				if e.b != nil {
+					e.b(w.next(b))
 				}
-				if err := w.Close(); err != nil {
-					t.Error(err)
+				time.Sleep(time.Minute) // what can be confirmed is
+			}
+			for i, e := range []ends{test.first, test.second} {
+				answer(e)
+				stats := w.Stats()
+				if stats.SetAsideNow != test.want[i] || stats.InFlight != 0 {
+					t.Errorf("connection %d: %d are set aside, %d in flight; want %d, 0", i+1, stats.SetAsideNow, stats.InFlight, test.want[i])
 				}
-				if got := w.Stats().SetAsideNow; got != test.want[1] {
-					t.Errorf("%d are set aside after Close, want %d", got, test.want[1])
+				if oldest := stats.OldestUnconfirmed; oldest.Equal(began) != (test.want[i] > 0) {
+					t.Errorf("connection %d: the oldest waits since %v, began at %v", i+1, oldest, began)
 				}
-			})
+				w.connect()
+			}
+			if err := w.Close(); err != nil {
+				t.Error(err)
+			}
+			if got := w.Stats().SetAsideNow; got != test.want[1] {
+				t.Errorf("%d are set aside after Close, want %d", got, test.want[1])
+			}
 		})
 	}
 }
@@ -117,18 +115,16 @@ func TestFileIsSetAside(t *testing.T) {
 // What cannot be made a message is set aside as well, by each kind of subscription.
 func TestUndeliverableIsSetAside(t *testing.T) {
 	for name, pipelined := range map[string]bool{"plain": false, "pipelined": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newUnmatchedWorld(t, Config{Unmarshaler: refusingUnmarshaler{}})
-				ctx := msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Pipelines: pipelined})
-				testkit.Must(w.Subscribe(ctx, AllData))(t)
-				synctest.Wait()
-				w.connect()
-				w.arrive(1)
-				if s := w.Stats(); s.SetAsideNow != 1 || s.SetAside != 1 || s.InFlight != 0 {
-					t.Errorf("%d are set aside now, %d in all, %d in flight; want 1, 1, 0", s.SetAsideNow, s.SetAside, s.InFlight)
-				}
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			w := newUnmatchedWorld(t, Config{Unmarshaler: refusingUnmarshaler{}})
+			ctx := msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Pipelines: pipelined})
+			testkit.Must(w.Subscribe(ctx, AllData))(t)
+			synctest.Wait()
+			w.connect()
+			w.arrive(1)
+			if s := w.Stats(); s.SetAsideNow != 1 || s.SetAside != 1 || s.InFlight != 0 {
+				t.Errorf("%d are set aside now, %d in all, %d in flight; want 1, 1, 0", s.SetAsideNow, s.SetAside, s.InFlight)
+			}
 		})
 	}
 }

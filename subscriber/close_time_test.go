@@ -95,44 +95,42 @@ func TestCloseEndsInItsTime(t *testing.T) {
 			send: func(f *fixture) { f.emit(gateway.EventMessageReceived, `"id":7`) }, atMost: closeTimeout,
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				test.server.InMemory = true
-				f := newFixture(t, test.server)
-				leave := make(chan struct{})
-				cfg := f.config()
-				cfg.CloseTimeout, cfg.DrainTimeout, cfg.Confirm.MaxAge = closeTimeout, drainTimeout, time.Hour // Close sends it
-				if test.hang != nil {
-					test.hang(f, &cfg, leave)
-				}
-				sub := f.subscriber(cfg)
-				messages := f.subscribe(sub, subscriber.AllData)
-				testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
-				if test.send != nil {
-					test.send(f)
-				}
-				var msg *message.Message
-				if test.reads {
-					msg = f.next(messages)
-				}
-				if test.acks {
-					msg.Ack()
-				}
-				time.Sleep(5 * time.Second)
-				began := time.Now()
-				err := sub.Close()
-				if took, most := time.Since(began), max(test.atMost, time.Second); took > most {
-					t.Errorf("Close took %v, want at most %v", took, most)
-				}
-				if got, want := fmt.Sprint(err), fmt.Sprint(map[bool]error{true: &subscriber.UnconfirmedError{Count: test.left}}[test.left > 0]); got != want {
-					t.Errorf("Close = %v, want %v", got, want)
-				}
-				if test.acks != (f.confirmed() == 1) && test.left == 0 {
-					t.Errorf("%d are confirmed", f.confirmed())
-				}
-				f.server.LiftAll()
-				close(leave)
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			test.server.InMemory = true
+			f := newFixture(t, test.server)
+			leave := make(chan struct{})
+			cfg := f.config()
+			cfg.CloseTimeout, cfg.DrainTimeout, cfg.Confirm.MaxAge = closeTimeout, drainTimeout, time.Hour // Close sends it
+			if test.hang != nil {
+				test.hang(f, &cfg, leave)
+			}
+			sub := f.subscriber(cfg)
+			messages := f.subscribe(sub, subscriber.AllData)
+			testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
+			if test.send != nil {
+				test.send(f)
+			}
+			var msg *message.Message
+			if test.reads {
+				msg = f.next(messages)
+			}
+			if test.acks {
+				msg.Ack()
+			}
+			time.Sleep(5 * time.Second)
+			began := time.Now()
+			err := sub.Close()
+			if took, most := time.Since(began), max(test.atMost, time.Second); took > most {
+				t.Errorf("Close took %v, want at most %v", took, most)
+			}
+			if got, want := fmt.Sprint(err), fmt.Sprint(map[bool]error{true: &subscriber.UnconfirmedError{Count: test.left}}[test.left > 0]); got != want {
+				t.Errorf("Close = %v, want %v", got, want)
+			}
+			if test.acks != (f.confirmed() == 1) && test.left == 0 {
+				t.Errorf("%d are confirmed", f.confirmed())
+			}
+			f.server.LiftAll()
+			close(leave)
 		})
 	}
 }

@@ -15,34 +15,32 @@ import (
 // before; what may be a chunk of a file waits for that as well.
 func TestLeftByOneThatEnds(t *testing.T) {
 	for payload, after := range map[string]time.Duration{"small": time.Second, "as large as a chunk": 11 * time.Second} {
-		t.Run(payload, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newResyncWorld(t, Config{Order: Unordered, ChunkSize: 10})
-				acks := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
-				ctx, end := context.WithCancel(t.Context())
-				leaves := testkit.Must(w.Subscribe(ctx, AllData))(t)
-				synctest.Wait()
-				w.connect()
-				event := filePart(1)
-				event.Payload = []byte(payload)
-				w.come(event)
-				w.next(acks).Ack()
-				w.next(leaves)
-				end()
-				for range leaves { // until it has ended
-				}
-				testkit.Must(w.setDisconnected(streamEnd{err: errStreamEnded}))(t)
-				time.Sleep(time.Minute)
-				if got := w.client.confirmed.Load(); got != 0 {
-					t.Errorf("%d are confirmed without a stream", got)
-				}
-				w.connect()
-				w.come(event)
-				time.Sleep(after)
-				if got := w.client.confirmed.Load(); got != 1 {
-					t.Errorf("%d are confirmed in the end", got)
-				}
-			})
+		testkit.RunBubble(t, payload, func(t *testing.T) {
+			w := newResyncWorld(t, Config{Order: Unordered, ChunkSize: 10})
+			acks := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
+			ctx, end := context.WithCancel(t.Context())
+			leaves := testkit.Must(w.Subscribe(ctx, AllData))(t)
+			synctest.Wait()
+			w.connect()
+			event := filePart(1)
+			event.Payload = []byte(payload)
+			w.come(event)
+			w.next(acks).Ack()
+			w.next(leaves)
+			end()
+			for range leaves { // until it has ended
+			}
+			testkit.Must(w.setDisconnected(streamEnd{err: errStreamEnded}))(t)
+			time.Sleep(time.Minute)
+			if got := w.client.confirmed.Load(); got != 0 {
+				t.Errorf("%d are confirmed without a stream", got)
+			}
+			w.connect()
+			w.come(event)
+			time.Sleep(after)
+			if got := w.client.confirmed.Load(); got != 1 {
+				t.Errorf("%d are confirmed in the end", got)
+			}
 		})
 	}
 }

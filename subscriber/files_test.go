@@ -280,25 +280,23 @@ func TestConfirmationsWaitForAFileWhileTheHeadIsAwaited(t *testing.T) {
 // A file that lists a message twice is confirmed, or stored in the quarantine and then confirmed, like any other.
 func TestFileThatListsAMessageTwice(t *testing.T) {
 	for name, refused := range map[string]bool{"acked": false, "refused by all": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &fixture{T: t}
-				g := newOfflineGateway(t, nil)
-				store := &shelf{}
-				sub, messages := g.subscribe(subscriber.Config{
-					Unmatched: subscriber.UnmatchedQuarantine, Quarantine: subscriber.QuarantineConfig{Publisher: store},
-				})
-				g.fileOf(3, 1, typeFile, []byte("file"), 1, 1)
-				msg := f.next(messages)
-				if refused && !subscriber.Refuse(msg) {
-					t.Error("it cannot be refused")
-				}
-				msg.Ack()
-				time.Sleep(time.Minute)
-				if stored := len(store.all()); (stored == 1) != refused || stored > 1 || sub.Stats().Confirmed != 1 {
-					t.Errorf("%d in the quarantine, %d confirmed, want 1", stored, sub.Stats().Confirmed)
-				}
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			f := &fixture{T: t}
+			g := newOfflineGateway(t, nil)
+			store := &shelf{}
+			sub, messages := g.subscribe(subscriber.Config{
+				Unmatched: subscriber.UnmatchedQuarantine, Quarantine: subscriber.QuarantineConfig{Publisher: store},
 			})
+			g.fileOf(3, 1, typeFile, []byte("file"), 1, 1)
+			msg := f.next(messages)
+			if refused && !subscriber.Refuse(msg) {
+				t.Error("it cannot be refused")
+			}
+			msg.Ack()
+			time.Sleep(time.Minute)
+			if stored := len(store.all()); (stored == 1) != refused || stored > 1 || sub.Stats().Confirmed != 1 {
+				t.Errorf("%d in the quarantine, %d confirmed, want 1", stored, sub.Stats().Confirmed)
+			}
 		})
 	}
 }

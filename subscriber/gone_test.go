@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -71,63 +72,61 @@ func TestGonePayloadHoldsItsEndpointUpShortly(t *testing.T) {
 		"there again, half":     {10, 404, 20 * time.Second, true, 60, 4},
 		"expired once":          {10, 403, time.Nanosecond, true, 20, 4},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, p offlinePayload) {
-					n, _ := strconv.Atoi(p.of)
-					again := test.until > 0 && (time.Since(began) > test.until+2*time.Second && p.stream > 1)
-					if n < test.gone && !again {
-						w.WriteHeader(test.status)
-						return
-					}
-					_, _ = w.Write([]byte("payload"))
-				})
-				sub, all := g.ackAll(subscriber.Config{})
-				var same, others, gone []int
-				for i := range 2 * messages {
-					payload := []byte("embedded")
-					if test.elsewhere || i < test.gone {
-						payload = nil
-					}
-					g.message(i, i/messages, i, typeJSON, payload)
-					switch {
-					case i < test.gone:
-						gone = append(gone, i)
-					case i < messages:
-						same = append(same, i)
-					default:
-						others = append(others, i)
-					}
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			began := time.Now()
+			g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, p offlinePayload) {
+				n, _ := strconv.Atoi(p.of)
+				again := test.until > 0 && (time.Since(began) > test.until+2*time.Second && p.stream > 1)
+				if n < test.gone && !again {
+					w.WriteHeader(test.status)
+					return
 				}
-				time.Sleep(20 * time.Minute)
-				synctest.Wait()
-				if at, n := all.latest(others...); n != len(others) || at > time.Second {
-					t.Errorf("%d of %d messages of another endpoint after %v", n, len(others), at)
-				}
-				within := 31 * time.Second
-				for i := 2; i < g.streams; i++ { // what the reconnect has overtaken waits for the next one
-					within += time.Duration(i) * 8 * time.Second
-				}
-				if at, n := all.latest(same...); n != len(same) || at > within {
-					t.Errorf("%d of %d messages of the endpoint after %v, want all within %v", n, len(same), at, within)
-				}
-				want := 0
-				if test.until > 0 {
-					want = len(gone)
-				}
-				if _, n := all.latest(gone...); n != want || sub.Stats().SetAside != int64(len(gone)-want) {
-					t.Errorf("%d of %d come, %d are set aside", n, want, sub.Stats().SetAside)
-				}
-				if first, _ := all.latest(gone...); want > 0 {
-					if next, _ := all.latest(same[0]); next < first {
-						t.Errorf("the next message came %v before them", first-next)
-					}
-				}
-				if n := g.requests[test.status]; n > test.requests || g.streams > test.streams {
-					t.Errorf("%d requests and %d streams, want at most %d and %d", n, g.streams, test.requests, test.streams)
-				}
+				_, _ = w.Write([]byte("payload"))
 			})
+			sub, all := g.ackAll(subscriber.Config{})
+			var same, others, gone []int
+			for i := range 2 * messages {
+				payload := []byte("embedded")
+				if test.elsewhere || i < test.gone {
+					payload = nil
+				}
+				g.message(i, i/messages, i, typeJSON, payload)
+				switch {
+				case i < test.gone:
+					gone = append(gone, i)
+				case i < messages:
+					same = append(same, i)
+				default:
+					others = append(others, i)
+				}
+			}
+			time.Sleep(20 * time.Minute)
+			synctest.Wait()
+			if at, n := all.latest(others...); n != len(others) || at > time.Second {
+				t.Errorf("%d of %d messages of another endpoint after %v", n, len(others), at)
+			}
+			within := 31 * time.Second
+			for i := 2; i < g.streams; i++ { // what the reconnect has overtaken waits for the next one
+				within += time.Duration(i) * 8 * time.Second
+			}
+			if at, n := all.latest(same...); n != len(same) || at > within {
+				t.Errorf("%d of %d messages of the endpoint after %v, want all within %v", n, len(same), at, within)
+			}
+			want := 0
+			if test.until > 0 {
+				want = len(gone)
+			}
+			if _, n := all.latest(gone...); n != want || sub.Stats().SetAside != int64(len(gone)-want) {
+				t.Errorf("%d of %d come, %d are set aside", n, want, sub.Stats().SetAside)
+			}
+			if first, _ := all.latest(gone...); want > 0 {
+				if next, _ := all.latest(same[0]); next < first {
+					t.Errorf("the next message came %v before them", first-next)
+				}
+			}
+			if n := g.requests[test.status]; n > test.requests || g.streams > test.streams {
+				t.Errorf("%d requests and %d streams, want at most %d and %d", n, g.streams, test.requests, test.streams)
+			}
 		})
 	}
 }
@@ -232,36 +231,34 @@ func TestPayloadsWhoseAddressesLiveShortly(t *testing.T) {
 		"300 ms":         {300 * time.Millisecond, 25 * time.Second, 700},
 		"almost as long": {900 * time.Millisecond, 45 * time.Second, 700},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, p offlinePayload) {
-					expired := time.Since(p.sent) > time.Second
-					time.Sleep(test.took)
-					if expired {
-						w.WriteHeader(http.StatusForbidden)
-						return
-					}
-					_, _ = w.Write([]byte("payload"))
-				})
-				sub, all := g.ackAll(subscriber.Config{})
-				var messages []int
-				for i := range 200 {
-					messages = append(messages, i)
-					g.message(i, i%5, i, typeJSON, nil)
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, p offlinePayload) {
+				expired := time.Since(p.sent) > time.Second
+				time.Sleep(test.took)
+				if expired {
+					w.WriteHeader(http.StatusForbidden)
+					return
 				}
-				time.Sleep(time.Hour)
-				synctest.Wait()
-				if at, n := all.latest(messages...); n != len(messages) || at > test.within || g.unconfirmed() != 0 {
-					t.Errorf("%d of %d after %v, want all within %v", n, len(messages), at, test.within)
-				}
-				requests := 0
-				for _, n := range g.requests {
-					requests += n
-				}
-				if requests > test.requests || sub.Stats().SetAside != 0 {
-					t.Errorf("%d requests, %d set aside; want at most %d, none", requests, sub.Stats().SetAside, test.requests)
-				}
+				_, _ = w.Write([]byte("payload"))
 			})
+			sub, all := g.ackAll(subscriber.Config{})
+			var messages []int
+			for i := range 200 {
+				messages = append(messages, i)
+				g.message(i, i%5, i, typeJSON, nil)
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if at, n := all.latest(messages...); n != len(messages) || at > test.within || g.unconfirmed() != 0 {
+				t.Errorf("%d of %d after %v, want all within %v", n, len(messages), at, test.within)
+			}
+			requests := 0
+			for _, n := range g.requests {
+				requests += n
+			}
+			if requests > test.requests || sub.Stats().SetAside != 0 {
+				t.Errorf("%d requests, %d set aside; want at most %d, none", requests, sub.Stats().SetAside, test.requests)
+			}
 		})
 	}
 }

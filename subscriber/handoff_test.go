@@ -57,42 +57,40 @@ func TestHandlerThatReturnsTooLate(t *testing.T) {
 			return true
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newResyncWorld(t, Config{
-					Payload: PayloadConfig{Mode: PayloadLazy}, Unmatched: UnmatchedQuarantine,
-					Quarantine: QuarantineConfig{Publisher: &discards{}},
-				})
-				w.cfg.Client = expiredClient{w.client}
-				w.connect()
-				release := make(chan struct{})
-				ctx, end := context.WithCancel(t.Context())
-				ended := w.handle(ctx, func(msg *message.Message) bool {
-					<-release
-					return late(msg)
-				})
-				w.remote()
-				end()
-				if _, open := <-ended; open {
-					t.Fatal("a message came on the channel of a handler")
-				}
-				var handled atomic.Int64
-				w.handle(t.Context(), func(*message.Message) bool { return handled.Add(1) > 0 })
-				close(release)
-				time.Sleep(time.Minute)
-				before := len(w.reconnects())
-				w.connect()
-				w.remote()
-				time.Sleep(time.Hour)
-				testkit.Equal(t, handled.Load(), 1)
-				testkit.Equal(t, w.client.confirmed.Load(), 1)
-				if got := len(w.reconnects()); got != before {
-					t.Errorf("%d reconnects although nothing is left", got-before)
-				}
-				if got := w.Stats(); got.Abandoned != 1 || got.Parked != 0 {
-					t.Errorf("%d abandoned, %d parked; want 1 and none", got.Abandoned, got.Parked)
-				}
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			w := newResyncWorld(t, Config{
+				Payload: PayloadConfig{Mode: PayloadLazy}, Unmatched: UnmatchedQuarantine,
+				Quarantine: QuarantineConfig{Publisher: &discards{}},
 			})
+			w.cfg.Client = expiredClient{w.client}
+			w.connect()
+			release := make(chan struct{})
+			ctx, end := context.WithCancel(t.Context())
+			ended := w.handle(ctx, func(msg *message.Message) bool {
+				<-release
+				return late(msg)
+			})
+			w.remote()
+			end()
+			if _, open := <-ended; open {
+				t.Fatal("a message came on the channel of a handler")
+			}
+			var handled atomic.Int64
+			w.handle(t.Context(), func(*message.Message) bool { return handled.Add(1) > 0 })
+			close(release)
+			time.Sleep(time.Minute)
+			before := len(w.reconnects())
+			w.connect()
+			w.remote()
+			time.Sleep(time.Hour)
+			testkit.Equal(t, handled.Load(), 1)
+			testkit.Equal(t, w.client.confirmed.Load(), 1)
+			if got := len(w.reconnects()); got != before {
+				t.Errorf("%d reconnects although nothing is left", got-before)
+			}
+			if got := w.Stats(); got.Abandoned != 1 || got.Parked != 0 {
+				t.Errorf("%d abandoned, %d parked; want 1 and none", got.Abandoned, got.Parked)
+			}
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -37,55 +38,53 @@ func TestLoneMessageOfAFileTypeWaitsShortly(t *testing.T) {
 		"elsewhere, slow":       {57_792, false, 20 * time.Second, false, short},
 		"elsewhere, 1 MiB slow": {mib, false, 20 * time.Second, false, short},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				payload := random(test.size)
-				g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, _ offlinePayload) {
-					if !test.unsized {
-						w.Header().Set("Content-Length", strconv.Itoa(len(payload)))
-					}
-					half := len(payload) / 2
-					_, _ = w.Write(payload[:half])
-					_ = http.NewResponseController(w).Flush()
-					time.Sleep(test.download)
-					_, _ = w.Write(payload[half:])
-				})
-				told := newProgressBook()
-				sub, messages := g.subscribe(subscriber.Config{Files: []string{typeFile}, Hooks: subscriber.Hooks{Progress: told.take}})
-				sent := time.Now()
-				if test.embedded {
-					g.message(1, 1, 1, typeFile, payload)
-				} else {
-					g.message(1, 1, 1, typeFile, nil)
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			payload := random(test.size)
+			g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, _ offlinePayload) {
+				if !test.unsized {
+					w.Header().Set("Content-Length", strconv.Itoa(len(payload)))
 				}
-				time.Sleep(test.held - time.Second)
-				if got := sub.Stats().HeldNow; got != 1 {
-					t.Errorf("%d are held a second before the hold ends", got)
-				}
-				msg := <-messages
-				if got, least := time.Since(sent), test.held+test.download; got < least || got > least+time.Second {
-					t.Errorf("it comes after %v, want %v", got, least)
-				}
-				if string(msg.Payload) != string(payload) {
-					t.Errorf("%d bytes come of %d", len(msg.Payload), len(payload))
-				}
-				synctest.Wait() // what it is told comes beside the message
-				want := "held,unclaimed"
-				if !test.embedded {
-					want = "fetched,held,unclaimed"
-				}
-				if got := told.kinds(); got != want {
-					t.Errorf("told: %s, want %s", got, want)
-				}
-				if got := told.at(subscriber.ProgressUnclaimed).Sub(sent); got < test.held || got > test.held+time.Second {
-					t.Errorf("the hold is over after %v, want %v", got, test.held)
-				}
-				msg.Ack()
-				time.Sleep(15 * time.Second) // the confirmation of what proved large waits for its file once more
-				if got := g.unconfirmed(); got != 0 {
-					t.Errorf("%d are not confirmed", got)
-				}
+				half := len(payload) / 2
+				_, _ = w.Write(payload[:half])
+				_ = http.NewResponseController(w).Flush()
+				time.Sleep(test.download)
+				_, _ = w.Write(payload[half:])
 			})
+			told := newProgressBook()
+			sub, messages := g.subscribe(subscriber.Config{Files: []string{typeFile}, Hooks: subscriber.Hooks{Progress: told.take}})
+			sent := time.Now()
+			if test.embedded {
+				g.message(1, 1, 1, typeFile, payload)
+			} else {
+				g.message(1, 1, 1, typeFile, nil)
+			}
+			time.Sleep(test.held - time.Second)
+			if got := sub.Stats().HeldNow; got != 1 {
+				t.Errorf("%d are held a second before the hold ends", got)
+			}
+			msg := <-messages
+			if got, least := time.Since(sent), test.held+test.download; got < least || got > least+time.Second {
+				t.Errorf("it comes after %v, want %v", got, least)
+			}
+			if string(msg.Payload) != string(payload) {
+				t.Errorf("%d bytes come of %d", len(msg.Payload), len(payload))
+			}
+			synctest.Wait() // what it is told comes beside the message
+			want := "held,unclaimed"
+			if !test.embedded {
+				want = "fetched,held,unclaimed"
+			}
+			if got := told.kinds(); got != want {
+				t.Errorf("told: %s, want %s", got, want)
+			}
+			if got := told.at(subscriber.ProgressUnclaimed).Sub(sent); got < test.held || got > test.held+time.Second {
+				t.Errorf("the hold is over after %v, want %v", got, test.held)
+			}
+			msg.Ack()
+			time.Sleep(15 * time.Second) // the confirmation of what proved large waits for its file once more
+			if got := g.unconfirmed(); got != 0 {
+				t.Errorf("%d are not confirmed", got)
+			}
 		})
 	}
 }
@@ -141,37 +140,35 @@ func TestChunksElsewhereWaitForTheirFile(t *testing.T) {
 		"chunk very late": {5 * time.Second, 6 * time.Second, []gateway.EventType{gateway.EventMessageReceived, gateway.EventFileReceived}},
 		"minutes late":    {5 * time.Minute, 5*time.Minute + time.Second, []gateway.EventType{gateway.EventMessageReceived, gateway.EventFileReceived}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, p offlinePayload) {
-					if p.of == "3" {
-						_, _ = w.Write(random(1<<20 + 100))
-						return
-					}
-					_, _ = w.Write(random(1 << 20))
-				})
-				_, messages := g.subscribe(subscriber.Config{Files: []string{typeFile}})
-				g.message(1, 1, 1, typeFile, nil)
-				time.AfterFunc(test.second, func() { g.message(2, 1, 1, typeFile, random(100)) })
-				time.AfterFunc(test.file, func() { g.file(3, 1, typeFile, 1<<20+100, 1, 2) })
-				var got []gateway.EventType
-				end := time.After(10 * time.Minute)
-				for ended := false; !ended; {
-					select {
-					case msg := <-messages:
-						got = append(got, gateway.EventType(msg.Metadata.Get(gateway.KeyEventType)))
-						msg.Ack()
-					case <-end:
-						ended = true
-					}
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, p offlinePayload) {
+				if p.of == "3" {
+					_, _ = w.Write(random(1<<20 + 100))
+					return
 				}
-				if !slices.Equal(got, test.want) {
-					t.Errorf("got %v, want %v", got, test.want)
-				}
-				if n := g.unconfirmed(); n != 0 {
-					t.Errorf("%d are not confirmed", n)
-				}
+				_, _ = w.Write(random(1 << 20))
 			})
+			_, messages := g.subscribe(subscriber.Config{Files: []string{typeFile}})
+			g.message(1, 1, 1, typeFile, nil)
+			time.AfterFunc(test.second, func() { g.message(2, 1, 1, typeFile, random(100)) })
+			time.AfterFunc(test.file, func() { g.file(3, 1, typeFile, 1<<20+100, 1, 2) })
+			var got []gateway.EventType
+			end := time.After(10 * time.Minute)
+			for ended := false; !ended; {
+				select {
+				case msg := <-messages:
+					got = append(got, gateway.EventType(msg.Metadata.Get(gateway.KeyEventType)))
+					msg.Ack()
+				case <-end:
+					ended = true
+				}
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+			if n := g.unconfirmed(); n != 0 {
+				t.Errorf("%d are not confirmed", n)
+			}
 		})
 	}
 }

@@ -29,39 +29,37 @@ func TestStreamWaitsForTheLastSubscription(t *testing.T) {
 		"ready":   {Config{}, true, 4 * time.Second},
 		"longer":  {Config{StartAfter: time.Hour}, false, 1800*time.Millisecond + time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := &silentClient{}
-				test.cfg.Client = client
-				if test.ready {
-					ready := make(chan struct{})
-					test.cfg.Ready = ready
-					time.AfterFunc(test.want, func() { close(ready) })
-				}
-				sub := testkit.Must(New(test.cfg, nil))(t)
-				defer func() { _ = sub.Close() }()
-				for i := range 3 {
-					at := time.Duration(i) * 900 * time.Millisecond
-					time.AfterFunc(at, func() {
-						if _, err := sub.Subscribe(t.Context(), AllData); err != nil {
-							t.Error(err)
-						}
-					})
-				}
-				if test.want > 0 {
-					time.Sleep(test.want - time.Nanosecond)
-					synctest.Wait()
-					if got := client.streams.Load(); got != 0 {
-						t.Errorf("%d streams are requested before %v", got, test.want)
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			client := &silentClient{}
+			test.cfg.Client = client
+			if test.ready {
+				ready := make(chan struct{})
+				test.cfg.Ready = ready
+				time.AfterFunc(test.want, func() { close(ready) })
+			}
+			sub := testkit.Must(New(test.cfg, nil))(t)
+			defer func() { _ = sub.Close() }()
+			for i := range 3 {
+				at := time.Duration(i) * 900 * time.Millisecond
+				time.AfterFunc(at, func() {
+					if _, err := sub.Subscribe(t.Context(), AllData); err != nil {
+						t.Error(err)
 					}
-					time.Sleep(time.Nanosecond)
-				}
+				})
+			}
+			if test.want > 0 {
+				time.Sleep(test.want - time.Nanosecond)
 				synctest.Wait()
-				if got := client.streams.Load(); got != 1 {
-					t.Errorf("%d streams are requested after %v, want 1", got, test.want)
+				if got := client.streams.Load(); got != 0 {
+					t.Errorf("%d streams are requested before %v", got, test.want)
 				}
-				time.Sleep(3 * time.Second) // the other subscriptions
-			})
+				time.Sleep(time.Nanosecond)
+			}
+			synctest.Wait()
+			if got := client.streams.Load(); got != 1 {
+				t.Errorf("%d streams are requested after %v, want 1", got, test.want)
+			}
+			time.Sleep(3 * time.Second) // the other subscriptions
 		})
 	}
 }
@@ -149,35 +147,33 @@ func TestWhatALateSubscriptionMisses(t *testing.T) {
 		"another type, untaken left": {AllData, "another", false, 0, 0},
 		"made again":                 {Everything, AllData, true, 0, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newResyncWorld(t, Config{})
-				ack := func(messages <-chan *message.Message) {
-					for msg := range messages {
-						msg.Ack()
-					}
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			w := newResyncWorld(t, Config{})
+			ack := func(messages <-chan *message.Message) {
+				for msg := range messages {
+					msg.Ack()
 				}
-				go ack(w.late(t.Context(), test.others))
-				former, end := context.WithCancel(t.Context())
-				defer end()
-				if test.again {
-					go ack(w.late(former, test.topic))
-				}
-				w.connect()
-				w.arrive(1, 2)
-				control(w)
-				end()
-				synctest.Wait()
-				go ack(w.late(t.Context(), test.topic))
-				time.Sleep(oneReconnect)
-				got := w.missed()
-				if test.missed == 0 && len(got) > 0 || test.missed > 0 && (len(got) != 1 || got[0] != test.missed) {
-					t.Errorf("it has missed %v, want %d", got, test.missed)
-				}
-				if got := w.reconnects(); len(got) != test.reconnects {
-					t.Errorf("reconnects are asked for after %v, want %d", got, test.reconnects)
-				}
-			})
+			}
+			go ack(w.late(t.Context(), test.others))
+			former, end := context.WithCancel(t.Context())
+			defer end()
+			if test.again {
+				go ack(w.late(former, test.topic))
+			}
+			w.connect()
+			w.arrive(1, 2)
+			control(w)
+			end()
+			synctest.Wait()
+			go ack(w.late(t.Context(), test.topic))
+			time.Sleep(oneReconnect)
+			got := w.missed()
+			if test.missed == 0 && len(got) > 0 || test.missed > 0 && (len(got) != 1 || got[0] != test.missed) {
+				t.Errorf("it has missed %v, want %d", got, test.missed)
+			}
+			if got := w.reconnects(); len(got) != test.reconnects {
+				t.Errorf("reconnects are asked for after %v, want %d", got, test.reconnects)
+			}
 		})
 	}
 }
@@ -225,30 +221,28 @@ func TestSubscriptionThatEndsBeforeTheStartHoldsNobodyUp(t *testing.T) {
 		"nobody else":              {never, nil, false, 0},
 		"closed":                   {never, func(ctx context.Context) context.Context { return ctx }, true, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := &silentClient{}
-				sub := testkit.Must(New(Config{Client: client}, nil))(t)
-				defer func() { _ = sub.Close() }()
-				former, end := context.WithCancel(t.Context())
-				defer end()
-				subscribe := func(ctx context.Context) {
-					testkit.Must(sub.Subscribe(ctx, AllData))(t)
-				}
-				subscribe(test.first(former))
-				time.Sleep(time.Minute)
-				end()
-				if test.second != nil {
-					subscribe(test.second(t.Context()))
-				}
-				if test.closes {
-					_ = sub.Close()
-				}
-				time.Sleep(time.Minute)
-				if got := client.streams.Load(); got != test.want {
-					t.Errorf("%d streams are requested, want %d", got, test.want)
-				}
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			client := &silentClient{}
+			sub := testkit.Must(New(Config{Client: client}, nil))(t)
+			defer func() { _ = sub.Close() }()
+			former, end := context.WithCancel(t.Context())
+			defer end()
+			subscribe := func(ctx context.Context) {
+				testkit.Must(sub.Subscribe(ctx, AllData))(t)
+			}
+			subscribe(test.first(former))
+			time.Sleep(time.Minute)
+			end()
+			if test.second != nil {
+				subscribe(test.second(t.Context()))
+			}
+			if test.closes {
+				_ = sub.Close()
+			}
+			time.Sleep(time.Minute)
+			if got := client.streams.Load(); got != test.want {
+				t.Errorf("%d streams are requested, want %d", got, test.want)
+			}
 		})
 	}
 }
@@ -320,36 +314,34 @@ func TestWhatEndsWithTwoSubscriptionsIsNotCountedTwice(t *testing.T) {
 // A subscription that is made again and again keeps the others waiting for ten times StartAfter at most.
 func TestSubscriptionThatIsMadeAgainAndAgainDelaysTheStreamShortly(t *testing.T) {
 	for name, leased := range map[string]bool{"alone": false, "with a lease": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := &silentClient{}
-				cfg := Config{Client: client, StreamDownFor: KeepLease}
-				lease := &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}
-				if leased {
-					cfg.Lease = lease
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			client := &silentClient{}
+			cfg := Config{Client: client, StreamDownFor: KeepLease}
+			lease := &scriptedLease{grants: make(chan LeaseTerm), failed: make(chan error)}
+			if leased {
+				cfg.Lease = lease
+			}
+			sub := testkit.Must(New(cfg, nil))(t)
+			defer func() { _ = sub.Close() }()
+			subscribe := func(ctx context.Context) {
+				testkit.Must(sub.Subscribe(ctx, AllData))(t)
+			}
+			began := time.Now()
+			subscribe(t.Context())
+			for client.streams.Load() == 0 && time.Since(began) < time.Minute {
+				ctx, end := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				subscribe(ctx)
+				time.Sleep(500 * time.Millisecond)
+				select {
+				case lease.grants <- newScriptedTerm(1):
+					synctest.Wait()
+				default:
 				}
-				sub := testkit.Must(New(cfg, nil))(t)
-				defer func() { _ = sub.Close() }()
-				subscribe := func(ctx context.Context) {
-					testkit.Must(sub.Subscribe(ctx, AllData))(t)
-				}
-				began := time.Now()
-				subscribe(t.Context())
-				for client.streams.Load() == 0 && time.Since(began) < time.Minute {
-					ctx, end := context.WithTimeout(t.Context(), 100*time.Millisecond)
-					subscribe(ctx)
-					time.Sleep(500 * time.Millisecond)
-					select {
-					case lease.grants <- newScriptedTerm(1):
-						synctest.Wait()
-					default:
-					}
-					end()
-				}
-				if got := time.Since(began); got < 5*time.Second || got > 11*time.Second {
-					t.Errorf("the stream is opened after %v, want up to 10 s", got)
-				}
-			})
+				end()
+			}
+			if got := time.Since(began); got < 5*time.Second || got > 11*time.Second {
+				t.Errorf("the stream is opened after %v, want up to 10 s", got)
+			}
 		})
 	}
 }

@@ -266,31 +266,29 @@ func TestLeaseIsLost(t *testing.T) {
 		"renewals hang":      {before: answers(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })},
 		"renewals come late": {before: answers(func(context.Context) error { time.Sleep(2 * testTTL); return nil })},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newLeaseWorld(t, Config{})
-				term := newScriptedTerm(1)
-				if tt.before != nil {
-					tt.before(term)
-				}
-				w.lease.grants <- term
-				synctest.Wait()
-				w.arrive(w.working(), 1)
-				open := <-w.messages
-				if tt.after != nil {
-					tt.after(w, term)
-				}
-				time.Sleep(3 * testTTL)
-				w.state(LeaseStandby, 1, 3, 1)
-				if open.Context().Err() == nil {
-					t.Error("the context of an open message has not ended")
-				}
-				open.Ack()
-				time.Sleep(time.Minute)
-				if got := w.client.confirmed.Load(); got != 0 {
-					t.Errorf("%d are confirmed, want none", got)
-				}
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			w := newLeaseWorld(t, Config{})
+			term := newScriptedTerm(1)
+			if tt.before != nil {
+				tt.before(term)
+			}
+			w.lease.grants <- term
+			synctest.Wait()
+			w.arrive(w.working(), 1)
+			open := <-w.messages
+			if tt.after != nil {
+				tt.after(w, term)
+			}
+			time.Sleep(3 * testTTL)
+			w.state(LeaseStandby, 1, 3, 1)
+			if open.Context().Err() == nil {
+				t.Error("the context of an open message has not ended")
+			}
+			open.Ack()
+			time.Sleep(time.Minute)
+			if got := w.client.confirmed.Load(); got != 0 {
+				t.Errorf("%d are confirmed, want none", got)
+			}
 		})
 	}
 }
@@ -350,31 +348,29 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 	}
 	for name, tt := range steps {
 		for over, want := range map[bool]bool{false: true, true: false} {
-			t.Run(fmt.Sprint(name, ", over: ", over), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var stored atomic.Int32
-					tt.config.Quarantine.Publisher = countingPublisher{&stored}
-					w := newLeaseWorld(t, tt.config)
-					w.grant(1)
-					if tt.before != nil {
-						tt.before(w)
-					}
-					synctest.Wait()
-					worker := w.working()
-					count := func() int64 {
-						s := worker.Stats()
-						return s.Received + s.Delivered + w.client.confirmed.Load() + int64(stored.Load())
-					}
-					before := count()
-					if over {
-						w.jump.Store(int64(time.Hour))
-					}
-					tt.step(w)
-					synctest.Wait()
-					if got := count() > before; got != want {
-						t.Errorf("started: %v, want %v", got, want)
-					}
-				})
+			testkit.RunBubble(t, fmt.Sprint(name, ", over: ", over), func(t *testing.T) {
+				var stored atomic.Int32
+				tt.config.Quarantine.Publisher = countingPublisher{&stored}
+				w := newLeaseWorld(t, tt.config)
+				w.grant(1)
+				if tt.before != nil {
+					tt.before(w)
+				}
+				synctest.Wait()
+				worker := w.working()
+				count := func() int64 {
+					s := worker.Stats()
+					return s.Received + s.Delivered + w.client.confirmed.Load() + int64(stored.Load())
+				}
+				before := count()
+				if over {
+					w.jump.Store(int64(time.Hour))
+				}
+				tt.step(w)
+				synctest.Wait()
+				if got := count() > before; got != want {
+					t.Errorf("started: %v, want %v", got, want)
+				}
 			})
 		}
 	}
@@ -384,25 +380,23 @@ func TestNothingStartsAfterTheTerm(t *testing.T) {
 // looks at the clock.
 func TestContextsOfRequestsLookAtTheClock(t *testing.T) {
 	for _, name := range []string{"stream", "confirmation"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := &patientClient{asked: make(chan context.Context)}
-				w := newLeaseWorld(t, Config{Client: client, Confirm: ConfirmConfig{MaxBatch: 1}})
-				w.grant(1)
-				ctx := <-client.asked
-				if name == "confirmation" {
-					w.arrive(w.working(), 1)
-					w.next().Ack()
-					ctx = <-client.asked
-				}
-				if ctx.Err() != nil {
-					t.Errorf("%v in the term", ctx.Err())
-				}
-				w.jump.Store(int64(time.Hour))
-				if ctx.Err() == nil {
-					t.Error("the context does not look at the clock")
-				}
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			client := &patientClient{asked: make(chan context.Context)}
+			w := newLeaseWorld(t, Config{Client: client, Confirm: ConfirmConfig{MaxBatch: 1}})
+			w.grant(1)
+			ctx := <-client.asked
+			if name == "confirmation" {
+				w.arrive(w.working(), 1)
+				w.next().Ack()
+				ctx = <-client.asked
+			}
+			if ctx.Err() != nil {
+				t.Errorf("%v in the term", ctx.Err())
+			}
+			w.jump.Store(int64(time.Hour))
+			if ctx.Err() == nil {
+				t.Error("the context does not look at the clock")
+			}
 		})
 	}
 }
@@ -676,26 +670,24 @@ func TestLeaseIsGivenUpToASlowStore(t *testing.T) {
 		takes    time.Duration
 		released bool
 	}{"slow": {testTTL - time.Second, true}, "gone": {time.Hour, false}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newLeaseWorld(t, Config{Client: &askedClient{}, StreamDownFor: time.Second})
-				term := newScriptedTerm(1)
-				term.release = func(ctx context.Context) error { return backoff.Sleep(ctx, test.takes) }
-				w.lease.grants <- term
-				time.Sleep(2 * testTTL)
-				w.state(LeaseStandby, 1, 3, 0)
-				if got := w.Stats().Lease.GivenUp; got != 1 || term.released != test.released {
-					t.Errorf("given up %d times, released: %v; want 1, %v", got, term.released, test.released)
-				}
-				select {
-				case w.lease.grants <- newScriptedTerm(2):
-					t.Error("it is wanted again within its TTL")
-				default:
-				}
-				time.Sleep(testTTL)
-				w.grant(3)
-				w.state(LeaseHolder, 3, 4, 0)
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			w := newLeaseWorld(t, Config{Client: &askedClient{}, StreamDownFor: time.Second})
+			term := newScriptedTerm(1)
+			term.release = func(ctx context.Context) error { return backoff.Sleep(ctx, test.takes) }
+			w.lease.grants <- term
+			time.Sleep(2 * testTTL)
+			w.state(LeaseStandby, 1, 3, 0)
+			if got := w.Stats().Lease.GivenUp; got != 1 || term.released != test.released {
+				t.Errorf("given up %d times, released: %v; want 1, %v", got, term.released, test.released)
+			}
+			select {
+			case w.lease.grants <- newScriptedTerm(2):
+				t.Error("it is wanted again within its TTL")
+			default:
+			}
+			time.Sleep(testTTL)
+			w.grant(3)
+			w.state(LeaseHolder, 3, 4, 0)
 		})
 	}
 }
@@ -716,32 +708,30 @@ func TestLeaseWithoutAToken(t *testing.T) {
 		"the gateway cannot be reached": {answer: &refused},
 		"no answer":                     {},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client := &askedClient{}
-				client.answer.Store(test.answer)
-				w := newLeaseWorld(t, Config{Client: client, StreamDownFor: patience})
-				w.grant(1)
-				worker := w.working()
-				worker.mu.Lock()
-				worker.loop.connection.opened(time.Now(), false)
-				if test.down {
-					_, _ = worker.loop.connection.ended(time.Now(), streamEnd{err: noToken})
-				}
-				worker.mu.Unlock()
-				time.Sleep(2 * patience)
-				if got := w.Stats().Lease; (got.Role == LeaseHolder) != test.kept || client.asked.Load() == 0 {
-					t.Errorf("%v after %d questions, want the lease to be kept: %v", got.Role, client.asked.Load(), test.kept)
-				}
-				if !test.kept {
-					return
-				}
-				time.Sleep(10 * patience)
-				w.state(LeaseHolder, 1, 2, 0)
-				client.answer.Store(nil)
-				time.Sleep(2 * patience)
-				w.state(LeaseStandby, 1, 3, 0)
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			client := &askedClient{}
+			client.answer.Store(test.answer)
+			w := newLeaseWorld(t, Config{Client: client, StreamDownFor: patience})
+			w.grant(1)
+			worker := w.working()
+			worker.mu.Lock()
+			worker.loop.connection.opened(time.Now(), false)
+			if test.down {
+				_, _ = worker.loop.connection.ended(time.Now(), streamEnd{err: noToken})
+			}
+			worker.mu.Unlock()
+			time.Sleep(2 * patience)
+			if got := w.Stats().Lease; (got.Role == LeaseHolder) != test.kept || client.asked.Load() == 0 {
+				t.Errorf("%v after %d questions, want the lease to be kept: %v", got.Role, client.asked.Load(), test.kept)
+			}
+			if !test.kept {
+				return
+			}
+			time.Sleep(10 * patience)
+			w.state(LeaseHolder, 1, 2, 0)
+			client.answer.Store(nil)
+			time.Sleep(2 * patience)
+			w.state(LeaseStandby, 1, 3, 0)
 		})
 	}
 }

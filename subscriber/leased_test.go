@@ -256,46 +256,44 @@ func TestTheGatewayIsSilentToTheHolder(t *testing.T) {
 		"the stream is opened and sends nothing":  {gatewaytest.Fault{HangAfter: gatewaytest.AfterHeader}, true},
 		"the request for the stream is swallowed": {gatewaytest.Fault{Hang: true}, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, gatewaytest.Config{InMemory: true})
-				store := leasetest.NewMemory(time.Second)
-				of := func(name string) func(*subscriber.Config) {
-					return func(cfg *subscriber.Config) {
-						client := f.server.ClientConfig()
-						client.UserAgent = name
-						cfg.Client, cfg.StreamDownFor = f.newClient(client), 400*time.Millisecond
-					}
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{InMemory: true})
+			store := leasetest.NewMemory(time.Second)
+			of := func(name string) func(*subscriber.Config) {
+				return func(cfg *subscriber.Config) {
+					client := f.server.ClientConfig()
+					client.UserAgent = name
+					cfg.Client, cfg.StreamDownFor = f.newClient(client), 400*time.Millisecond
 				}
-				a := f.process(store, of("a"))
-				f.waitRole(a, subscriber.LeaseHolder)
-				f.sendN(1)
-				f.ackN(a.messages, 1)
-				f.waitConfirmed(1)
-				fromA := func(r *http.Request) bool { return r.UserAgent() == "a" }
-				if silence.cut {
-					silence.events.Match = fromA
-					f.server.Inject(gatewaytest.OpEvents, silence.events)
-				}
-				f.server.Inject(gatewaytest.OpAny, gatewaytest.Fault{Hang: true, Match: fromA})
-				b := f.process(store, of("b"))
-				if silence.cut {
-					f.server.CutStreams()
-				}
-				f.waitRole(b, subscriber.LeaseHolder)
-				if got := a.Stats().Lease; got.GivenUp != 1 || got.Lost != 0 {
-					t.Errorf("%+v, want it to have given up once", got)
-				}
-				f.sendN(1)
-				f.ackN(b.messages, 1)
-				f.waitConfirmed(2)
-				f.close(b.Subscriber)
-				testkit.Eventually(t, "it gives up again, alone as it is", func() bool { return a.Stats().Lease.GivenUp >= 2 })
-				f.server.LiftAll()
-				f.sendN(1)
-				f.ackN(a.messages, 1)
-				f.waitConfirmed(3)
-			})
+			}
+			a := f.process(store, of("a"))
+			f.waitRole(a, subscriber.LeaseHolder)
+			f.sendN(1)
+			f.ackN(a.messages, 1)
+			f.waitConfirmed(1)
+			fromA := func(r *http.Request) bool { return r.UserAgent() == "a" }
+			if silence.cut {
+				silence.events.Match = fromA
+				f.server.Inject(gatewaytest.OpEvents, silence.events)
+			}
+			f.server.Inject(gatewaytest.OpAny, gatewaytest.Fault{Hang: true, Match: fromA})
+			b := f.process(store, of("b"))
+			if silence.cut {
+				f.server.CutStreams()
+			}
+			f.waitRole(b, subscriber.LeaseHolder)
+			if got := a.Stats().Lease; got.GivenUp != 1 || got.Lost != 0 {
+				t.Errorf("%+v, want it to have given up once", got)
+			}
+			f.sendN(1)
+			f.ackN(b.messages, 1)
+			f.waitConfirmed(2)
+			f.close(b.Subscriber)
+			testkit.Eventually(t, "it gives up again, alone as it is", func() bool { return a.Stats().Lease.GivenUp >= 2 })
+			f.server.LiftAll()
+			f.sendN(1)
+			f.ackN(a.messages, 1)
+			f.waitConfirmed(3)
 		})
 	}
 }
@@ -321,30 +319,28 @@ func TestTheLeaseIsKept(t *testing.T) {
 		"quiet, no token":   {downs: 500 * time.Millisecond, lasts: 3 * time.Second, token: 2 * time.Second},
 		"kept alive":        {downs: 500 * time.Millisecond, lasts: 3 * time.Second, alive: 100 * time.Millisecond, asked: gatewaytest.Fault{Hang: true}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, gatewaytest.Config{InMemory: true, StreamHead: test.head, KeepAlive: test.alive, TokenLifetime: test.token})
-				f.server.Inject(gatewaytest.OpListTenants, test.asked)
-				lift := func() {}
-				if test.status != 0 {
-					lift = f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: test.status}).Lift
-				}
-				store := leasetest.NewMemory(time.Minute)
-				a := f.process(store, func(cfg *subscriber.Config) { cfg.StreamDownFor = test.downs })
-				f.waitRole(a, subscriber.LeaseHolder)
-				if test.token != 0 {
-					testkit.Eventually(t, "the stream is open", func() bool { return a.Stats().Stream.Connected })
-					lift = f.server.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: 503}).Lift
-				}
-				<-time.After(test.lasts) // the time is what this is about
-				if got := a.Stats().Lease; got.Role != subscriber.LeaseHolder || got.GivenUp != 0 || got.Changes != 2 {
-					t.Errorf("%+v, want the holder", got)
-				}
-				lift()
-				f.sendN(1)
-				f.ackN(a.messages, 1)
-				f.waitConfirmed(1)
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{InMemory: true, StreamHead: test.head, KeepAlive: test.alive, TokenLifetime: test.token})
+			f.server.Inject(gatewaytest.OpListTenants, test.asked)
+			lift := func() {}
+			if test.status != 0 {
+				lift = f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: test.status}).Lift
+			}
+			store := leasetest.NewMemory(time.Minute)
+			a := f.process(store, func(cfg *subscriber.Config) { cfg.StreamDownFor = test.downs })
+			f.waitRole(a, subscriber.LeaseHolder)
+			if test.token != 0 {
+				testkit.Eventually(t, "the stream is open", func() bool { return a.Stats().Stream.Connected })
+				lift = f.server.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: 503}).Lift
+			}
+			<-time.After(test.lasts) // the time is what this is about
+			if got := a.Stats().Lease; got.Role != subscriber.LeaseHolder || got.GivenUp != 0 || got.Changes != 2 {
+				t.Errorf("%+v, want the holder", got)
+			}
+			lift()
+			f.sendN(1)
+			f.ackN(a.messages, 1)
+			f.waitConfirmed(1)
 		})
 	}
 }

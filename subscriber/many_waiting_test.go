@@ -40,9 +40,7 @@ func (downPublisher) Publish(string, ...*message.Message) error {
 // than there are, and little memory.
 func TestManyWaitingMessages(t *testing.T) {
 	for _, order := range []Order{OrderByKey, Unordered} {
-		t.Run(order.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testManyWaiting(t, order) })
-		})
+		testkit.RunBubble(t, order.String(), func(t *testing.T) { testManyWaiting(t, order) })
 	}
 }
 

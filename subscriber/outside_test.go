@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -57,42 +58,40 @@ func TestWhatAnOddEventCosts(t *testing.T) {
 		"file of another size":        {file(fmt.Sprintf(`,"size":7,"message_ids":[%q]`, id)), "-", false, "size is not the length of payload", false, 0},
 		"twice":                       {message(tenant+`,"payload":"eA=="`) + message(tenant+`,"payload":"eA=="`), "x", true, "", false, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newOfflineGateway(t, func(w http.ResponseWriter, r *http.Request, _ offlinePayload) {
-					t.Errorf("got a request for %s", r.URL)
-				})
-				store := &shelf{}
-				sub, everything := g.subscribeTo(subscriber.Config{Quarantine: subscriber.QuarantineConfig{Publisher: store}}, subscriber.Everything)
-				var got []string
-				go func() { // ends with the subscription
-					for msg := range everything {
-						got = append(got, string(msg.Payload))
-						msg.Ack()
-					}
-				}()
-				g.raw(test.text, id)
-				g.message(2, 1, 2, typeJSON, []byte("next"))
-				time.Sleep(15 * time.Second)
-				synctest.Wait()
-				want := []string{test.payload, "next"}
-				if test.payload == "-" {
-					want = want[1:]
-				}
-				if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
-					t.Errorf("got %q, want %q", got, want)
-				}
-				if confirmed := g.events[0].confirmed[id]; confirmed != test.confirmed || !g.events[1].confirmed[offlineID(offlineMessageID, 2)] {
-					t.Errorf("confirmed: %v, want %v; the next: %v", confirmed, test.confirmed, g.events[1].confirmed)
-				}
-				if stored := store.all(); len(stored) > 1 || (len(stored) == 1) != (test.aside != "") ||
-					len(stored) == 1 && !strings.Contains(stored[0].Metadata.Get(subscriber.KeyQuarantineReason), test.aside) {
-					t.Errorf("the quarantine has %+v, want one because of %q", stored, test.aside)
-				}
-				if stats := sub.Stats(); stats.Unreadable != test.counted || stats.Stream.Connects != 1 {
-					t.Errorf("%d parts are unreadable, want %d; %d connects, want 1", stats.Unreadable, test.counted, stats.Stream.Connects)
-				}
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			g := newOfflineGateway(t, func(w http.ResponseWriter, r *http.Request, _ offlinePayload) {
+				t.Errorf("got a request for %s", r.URL)
 			})
+			store := &shelf{}
+			sub, everything := g.subscribeTo(subscriber.Config{Quarantine: subscriber.QuarantineConfig{Publisher: store}}, subscriber.Everything)
+			var got []string
+			go func() { // ends with the subscription
+				for msg := range everything {
+					got = append(got, string(msg.Payload))
+					msg.Ack()
+				}
+			}()
+			g.raw(test.text, id)
+			g.message(2, 1, 2, typeJSON, []byte("next"))
+			time.Sleep(15 * time.Second)
+			synctest.Wait()
+			want := []string{test.payload, "next"}
+			if test.payload == "-" {
+				want = want[1:]
+			}
+			if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(got)), want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if confirmed := g.events[0].confirmed[id]; confirmed != test.confirmed || !g.events[1].confirmed[offlineID(offlineMessageID, 2)] {
+				t.Errorf("confirmed: %v, want %v; the next: %v", confirmed, test.confirmed, g.events[1].confirmed)
+			}
+			if stored := store.all(); len(stored) > 1 || (len(stored) == 1) != (test.aside != "") ||
+				len(stored) == 1 && !strings.Contains(stored[0].Metadata.Get(subscriber.KeyQuarantineReason), test.aside) {
+				t.Errorf("the quarantine has %+v, want one because of %q", stored, test.aside)
+			}
+			if stats := sub.Stats(); stats.Unreadable != test.counted || stats.Stream.Connects != 1 {
+				t.Errorf("%d parts are unreadable, want %d; %d connects, want 1", stats.Unreadable, test.counted, stats.Stream.Connects)
+			}
 		})
 	}
 }
@@ -131,46 +130,44 @@ func TestWhatAnOddAnswerToConfirmationsCosts(t *testing.T) {
 		"503, empty":        {503, "", "", false},
 		"500, message":      {500, "application/json", `{"message":"no"}`, false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newOfflineGateway(t, nil)
-				answered := 0
-				g.answer = func(w http.ResponseWriter) bool {
-					answered++
-					if test.status >= 500 {
-						w.Header().Set("Retry-After", "99999999")
-					}
-					if test.kind != "" {
-						w.Header().Set("Content-Type", test.kind)
-					}
-					w.WriteHeader(test.status)
-					_, _ = w.Write([]byte(test.body))
-					return test.confirmed
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			g := newOfflineGateway(t, nil)
+			answered := 0
+			g.answer = func(w http.ResponseWriter) bool {
+				answered++
+				if test.status >= 500 {
+					w.Header().Set("Retry-After", "99999999")
 				}
-				sub, _ := g.ackAll(subscriber.Config{})
-				for i := range 3 {
-					g.message(i, 1, i, typeJSON, []byte("x"))
+				if test.kind != "" {
+					w.Header().Set("Content-Type", test.kind)
 				}
-				time.Sleep(20 * time.Second)
-				synctest.Wait()
-				stats, want := sub.Stats(), int64(0)
-				if test.confirmed {
-					want = 3
-				}
-				if stats.Confirmed != want || stats.PendingConfirmations != int(3-want) || stats.Rejected != 0 {
-					t.Errorf("%d are confirmed, %d pending, %d dropped; want %d confirmed, the others pending", stats.Confirmed, stats.PendingConfirmations, stats.Rejected, want)
-				}
-				if requests := 30; answered > requests || test.confirmed && answered != 1 {
-					t.Errorf("%d requests in 20 s", answered)
-				}
-				g.mu.Lock()
-				g.answer = nil
-				g.mu.Unlock()
-				time.Sleep(2 * time.Minute)
-				if n := g.unconfirmed(); n != 0 || sub.Stats().Rejected != 0 {
-					t.Errorf("%d are not confirmed once the service accepts them, %d are dropped", n, sub.Stats().Rejected)
-				}
-			})
+				w.WriteHeader(test.status)
+				_, _ = w.Write([]byte(test.body))
+				return test.confirmed
+			}
+			sub, _ := g.ackAll(subscriber.Config{})
+			for i := range 3 {
+				g.message(i, 1, i, typeJSON, []byte("x"))
+			}
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			stats, want := sub.Stats(), int64(0)
+			if test.confirmed {
+				want = 3
+			}
+			if stats.Confirmed != want || stats.PendingConfirmations != int(3-want) || stats.Rejected != 0 {
+				t.Errorf("%d are confirmed, %d pending, %d dropped; want %d confirmed, the others pending", stats.Confirmed, stats.PendingConfirmations, stats.Rejected, want)
+			}
+			if requests := 30; answered > requests || test.confirmed && answered != 1 {
+				t.Errorf("%d requests in 20 s", answered)
+			}
+			g.mu.Lock()
+			g.answer = nil
+			g.mu.Unlock()
+			time.Sleep(2 * time.Minute)
+			if n := g.unconfirmed(); n != 0 || sub.Stats().Rejected != 0 {
+				t.Errorf("%d are not confirmed once the service accepts them, %d are dropped", n, sub.Stats().Rejected)
+			}
 		})
 	}
 }
@@ -212,50 +209,48 @@ func TestWhatAnOddPayloadCosts(t *testing.T) {
 		"a part that nobody wants": {false, answer(206, "Content-Range: bytes 0-10/20", payload), false},
 		"accepted, not there yet":  {false, answer(202, "", payload), false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var odd atomic.Bool
-				odd.Store(true)
-				g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, p offlinePayload) {
-					if odd.Load() && p.of == "1" {
-						test.answer(w)
-						return
-					}
-					w.Header().Set("Content-Type", "application/octet-stream")
-					_, _ = w.Write([]byte(payload))
-				})
-				sub, messages := g.subscribe(subscriber.Config{})
-				var got []string
-				go func() { // ends with the subscription
-					for msg := range messages {
-						got = append(got, string(msg.Payload))
-						msg.Ack()
-					}
-				}()
-				if test.file {
-					g.file(1, 1, typeFile, len(payload), 1)
-				} else {
-					g.message(1, 1, 1, typeJSON, nil)
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			var odd atomic.Bool
+			odd.Store(true)
+			g := newOfflineGateway(t, func(w http.ResponseWriter, _ *http.Request, p offlinePayload) {
+				if odd.Load() && p.of == "1" {
+					test.answer(w)
+					return
 				}
-				time.Sleep(20 * time.Second)
-				synctest.Wait()
-				if n := len(got); (n == 1) != test.taken || n == 0 && g.unconfirmed() != 1 {
-					t.Errorf("got %q, %d unconfirmed, want the answer taken: %v", got, g.unconfirmed(), test.taken)
-				}
-				odd.Store(false)
-				time.Sleep(5 * time.Second)
-				synctest.Wait()
-				if g.unconfirmed() != 0 || len(got) != 1 || !test.taken && got[0] != payload {
-					t.Errorf("got %q, %d unconfirmed, once the host serves the payload", got, g.unconfirmed())
-				}
-				requests := 0
-				for _, n := range g.requests {
-					requests += n
-				}
-				if requests > 20 || sub.Stats().SetAside != 0 {
-					t.Errorf("%d requests, %d are set aside", requests, sub.Stats().SetAside)
-				}
+				w.Header().Set("Content-Type", "application/octet-stream")
+				_, _ = w.Write([]byte(payload))
 			})
+			sub, messages := g.subscribe(subscriber.Config{})
+			var got []string
+			go func() { // ends with the subscription
+				for msg := range messages {
+					got = append(got, string(msg.Payload))
+					msg.Ack()
+				}
+			}()
+			if test.file {
+				g.file(1, 1, typeFile, len(payload), 1)
+			} else {
+				g.message(1, 1, 1, typeJSON, nil)
+			}
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			if n := len(got); (n == 1) != test.taken || n == 0 && g.unconfirmed() != 1 {
+				t.Errorf("got %q, %d unconfirmed, want the answer taken: %v", got, g.unconfirmed(), test.taken)
+			}
+			odd.Store(false)
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if g.unconfirmed() != 0 || len(got) != 1 || !test.taken && got[0] != payload {
+				t.Errorf("got %q, %d unconfirmed, once the host serves the payload", got, g.unconfirmed())
+			}
+			requests := 0
+			for _, n := range g.requests {
+				requests += n
+			}
+			if requests > 20 || sub.Stats().SetAside != 0 {
+				t.Errorf("%d requests, %d are set aside", requests, sub.Stats().SetAside)
+			}
 		})
 	}
 }

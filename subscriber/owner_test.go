@@ -2,7 +2,6 @@ package subscriber_test
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/agrimill/agrimill/gateway"
@@ -26,29 +25,27 @@ func TestEachRetryHasOneOwner(t *testing.T) {
 		gatewaytest.OpEvents:      {put: func(c *subscriber.Config) { c.Reconnect = later }},
 		gatewaytest.OpToken:       {put: func(c *subscriber.Config) { c.Reconnect = later }},
 	} {
-		t.Run(string(op), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				test.gateway.InMemory = true
-				f := newFixture(t, test.gateway)
-				clientConfig := f.server.ClientConfig()
-				clientConfig.Retry = gateway.RetryConfig{MaxAttempts: 5, InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond}
-				client := testkit.Must(gateway.New(clientConfig))(t)
-				t.Cleanup(func() { _ = client.Close() })
-				failing := f.server.Inject(op, gatewaytest.Fault{Status: 500})
-				cfg := f.config()
-				cfg.Client = client
-				test.put(&cfg)
-				messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
-				f.send(typeJSON, random(100), f.receiver)
-				if test.ack {
-					f.next(messages).Ack()
-				}
-				testkit.Eventually(t, "it fails", func() bool { return failing.Hits() > 0 })
-				f.nothing(messages)
-				if got := failing.Hits(); got != 1 {
-					t.Errorf("%d requests, want 1", got)
-				}
-			})
+		testkit.RunBubble(t, string(op), func(t *testing.T) {
+			test.gateway.InMemory = true
+			f := newFixture(t, test.gateway)
+			clientConfig := f.server.ClientConfig()
+			clientConfig.Retry = gateway.RetryConfig{MaxAttempts: 5, InitialBackoff: time.Millisecond, MaxBackoff: time.Millisecond}
+			client := testkit.Must(gateway.New(clientConfig))(t)
+			t.Cleanup(func() { _ = client.Close() })
+			failing := f.server.Inject(op, gatewaytest.Fault{Status: 500})
+			cfg := f.config()
+			cfg.Client = client
+			test.put(&cfg)
+			messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
+			f.send(typeJSON, random(100), f.receiver)
+			if test.ack {
+				f.next(messages).Ack()
+			}
+			testkit.Eventually(t, "it fails", func() bool { return failing.Hits() > 0 })
+			f.nothing(messages)
+			if got := failing.Hits(); got != 1 {
+				t.Errorf("%d requests, want 1", got)
+			}
 		})
 	}
 }

@@ -99,45 +99,43 @@ func testGonePayloadIsSetAside(t *testing.T) {
 // others waiting, whatever its backlog, and no request has those of both.
 func TestTenantThatFailsLeavesTheOthersAlone(t *testing.T) {
 	for name, fault := range map[string]gatewaytest.Fault{"500": {Status: 500}, "hangs": {Hang: true}, "403": {Status: 403}, "404": {Status: 404}, "lost": {DropAnswer: true}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, gatewaytest.Config{InMemory: true, StrictConfirmations: true})
-				other := f.server.AddTenant()
-				f.server.Authorize(f.server.Application(), other)
-				types := []string{typeJSON}
-				from := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "s2", Tenant: other, Send: types})
-				f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "r2", Tenant: other, Receive: types, Subscribe: types})
-				bad := f.server.Tenant()
-				fault.Match = func(r *http.Request) bool { return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), bad) }
-				cfg := f.config()
-				cfg.Confirm.MaxBacklog, cfg.MaxInFlight = 100, 50
-				cfg.Order = subscriber.Unordered
-				sub := f.subscriber(cfg)
-				messages := f.subscribe(sub, subscriber.AllData)
-				sendOther := func() {
-					f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: []byte("x")})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{InMemory: true, StrictConfirmations: true})
+			other := f.server.AddTenant()
+			f.server.Authorize(f.server.Application(), other)
+			types := []string{typeJSON}
+			from := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "s2", Tenant: other, Send: types})
+			f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: "r2", Tenant: other, Receive: types, Subscribe: types})
+			bad := f.server.Tenant()
+			fault.Match = func(r *http.Request) bool { return strings.EqualFold(r.Header.Get("X-Router-Tenant-Id"), bad) }
+			cfg := f.config()
+			cfg.Confirm.MaxBacklog, cfg.MaxInFlight = 100, 50
+			cfg.Order = subscriber.Unordered
+			sub := f.subscriber(cfg)
+			messages := f.subscribe(sub, subscriber.AllData)
+			sendOther := func() {
+				f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: []byte("x")})
+			}
+			sendOther()
+			f.ackN(messages, 1)
+			f.waitConfirmed(1)
+			failing := f.server.Inject(gatewaytest.OpConfirm, fault)
+			go func() {
+				for msg := range messages {
+					msg.Ack()
 				}
+			}()
+			const n = 300
+			for range n {
+				f.sendN(1)
 				sendOther()
-				f.ackN(messages, 1)
-				f.waitConfirmed(1)
-				failing := f.server.Inject(gatewaytest.OpConfirm, fault)
-				go func() {
-					for msg := range messages {
-						msg.Ack()
-					}
-				}()
-				const n = 300
-				for range n {
-					f.sendN(1)
-					sendOther()
-				}
-				f.waitConfirmed(1 + n)
-				failing.Lift()
-				f.waitConfirmed(1 + 2*n)
-				if got := sub.Stats().Rejected; got != 0 {
-					t.Errorf("%d rejected", got)
-				}
-			})
+			}
+			f.waitConfirmed(1 + n)
+			failing.Lift()
+			f.waitConfirmed(1 + 2*n)
+			if got := sub.Stats().Rejected; got != 0 {
+				t.Errorf("%d rejected", got)
+			}
 		})
 	}
 }

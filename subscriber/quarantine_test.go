@@ -233,9 +233,7 @@ func TestQuarantineOutage(t *testing.T) {
 // Records are stored one at a time, in the order of the stream, and a store that hangs holds the stream back.
 func TestQuarantineHoldsTheStreamBack(t *testing.T) {
 	for _, order := range []subscriber.Order{subscriber.OrderByKey, subscriber.Unordered} {
-		t.Run(order.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testQuarantineHoldsTheStreamBack(t, order) })
-		})
+		testkit.RunBubble(t, order.String(), func(t *testing.T) { testQuarantineHoldsTheStreamBack(t, order) })
 	}
 }
 

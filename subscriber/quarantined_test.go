@@ -90,18 +90,16 @@ func TestWholeMessageIsConfirmedOnceItIsStored(t *testing.T) {
 		"elsewhere":                 {uri: `,"payload_uri":"https://payloads.example/1"`},
 		"elsewhere, and not a text": {uri: `,"payload_uri":{}`},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newQuarantineWorld(t, &unmatchedStore{}, Config{})
-				raw := gateway.RawEvent{Type: gateway.EventMessageReceived, Data: []byte(tt.mark + `{"event_type":"MESSAGE_RECEIVED","id":"` + filePart(1).ID +
-					`","app_message_id":"a","message_type":"t","sent_at":"some time","payload":"cGF5bG9hZA==","tenant_id":"tenant","receiving_endpoint_id":"` + fileEndpoint + `"` + tt.uri + `}`)}
-				_, err := gateway.DecodeEvent(raw.Type, raw.Data)
-				w.malformed(w.Context(), raw, err)
-				time.Sleep(time.Hour)
-				if got := w.client.confirmed.Load(); got != tt.want || w.Stats().Quarantined != 1 {
-					t.Errorf("%d stored, %d confirmed; want 1 and %d", w.Stats().Quarantined, got, tt.want)
-				}
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			w := newQuarantineWorld(t, &unmatchedStore{}, Config{})
+			raw := gateway.RawEvent{Type: gateway.EventMessageReceived, Data: []byte(tt.mark + `{"event_type":"MESSAGE_RECEIVED","id":"` + filePart(1).ID +
+				`","app_message_id":"a","message_type":"t","sent_at":"some time","payload":"cGF5bG9hZA==","tenant_id":"tenant","receiving_endpoint_id":"` + fileEndpoint + `"` + tt.uri + `}`)}
+			_, err := gateway.DecodeEvent(raw.Type, raw.Data)
+			w.malformed(w.Context(), raw, err)
+			time.Sleep(time.Hour)
+			if got := w.client.confirmed.Load(); got != tt.want || w.Stats().Quarantined != 1 {
+				t.Errorf("%d stored, %d confirmed; want 1 and %d", w.Stats().Quarantined, got, tt.want)
+			}
 		})
 	}
 }

@@ -17,9 +17,7 @@ import (
 // within seconds, and all the rest comes when the first ones are acked.
 func TestMoreThanAWindowOfOneTenant(t *testing.T) {
 	for _, order := range []Order{OrderByKey, Unordered} {
-		t.Run(order.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { testMoreThanAWindow(t, order) })
-		})
+		testkit.RunBubble(t, order.String(), func(t *testing.T) { testMoreThanAWindow(t, order) })
 	}
 }
 

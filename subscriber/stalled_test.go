@@ -203,40 +203,38 @@ func TestHangingHandlersOfManyKeysLeaveTheOthersRoom(t *testing.T) {
 // gets on, it gets what it has not had, and the other one no copies.
 func TestHangingSubscriptionLeavesTheOthersAlone(t *testing.T) {
 	for name, order := range bothOrders {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, gatewaytest.Config{InMemory: true})
-				cfg := f.config()
-				cfg.MaxInFlight, cfg.Order = 10, order
-				sub, release := f.held(cfg)
-				bad, good := f.subscribe(sub, typeJSON), f.subscribe(sub, subscriber.AllData)
-				release()
-				var h hung
-				go func() {
-					for msg := range bad {
-						h.take(msg)
-					}
-				}()
-				var n atomic.Int64
-				go ackAll(good, &n)
-				const all = 100
-				for i := range all {
-					e := f.receiver
-					if i%2 == 0 {
-						e = f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
-					}
-					f.send(typeJSON, fmt.Append(nil, i), e)
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{InMemory: true})
+			cfg := f.config()
+			cfg.MaxInFlight, cfg.Order = 10, order
+			sub, release := f.held(cfg)
+			bad, good := f.subscribe(sub, typeJSON), f.subscribe(sub, subscriber.AllData)
+			release()
+			var h hung
+			go func() {
+				for msg := range bad {
+					h.take(msg)
 				}
-				testkit.Eventually(t, "the other one gets everything", func() bool { return n.Load() == all })
-				if f.confirmed() != 0 {
-					t.Error("confirmed")
+			}()
+			var n atomic.Int64
+			go ackAll(good, &n)
+			const all = 100
+			for i := range all {
+				e := f.receiver
+				if i%2 == 0 {
+					e = f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
 				}
-				h.end()
-				f.waitConfirmed(all)
-				if n.Load() != all {
-					t.Errorf("%d copies", n.Load()-all)
-				}
-			})
+				f.send(typeJSON, fmt.Append(nil, i), e)
+			}
+			testkit.Eventually(t, "the other one gets everything", func() bool { return n.Load() == all })
+			if f.confirmed() != 0 {
+				t.Error("confirmed")
+			}
+			h.end()
+			f.waitConfirmed(all)
+			if n.Load() != all {
+				t.Errorf("%d copies", n.Load()-all)
+			}
 		})
 	}
 }
@@ -245,29 +243,27 @@ func TestHangingSubscriptionLeavesTheOthersAlone(t *testing.T) {
 // oldest.
 func TestHangingMessageLeavesLargePayloadsRoom(t *testing.T) {
 	for name, order := range bothOrders {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t, gatewaytest.Config{InMemory: true, InlineLimit: 70_000})
-				cfg := f.config()
-				cfg.MaxInFlightBytes, cfg.Order = 100_000, order
-				sub := f.subscriber(cfg)
-				messages := f.subscribe(sub, typeJSON)
-				var h hung
-				healthy := sorted(messages, func(endpoint string) bool { return endpoint == f.receiver.ID }, h.take)
-				f.send(typeJSON, random(60_000), f.receiver)
-				testkit.Eventually(t, "it hangs", func() bool { return h.len() == 1 })
-				const good = 6
-				for i := range good {
-					e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
-					f.send(typeJSON, random(60_000+i%2*90_000), e) // embedded, and elsewhere
-				}
-				testkit.Eventually(t, "all others are delivered", func() bool { return healthy.Load() == good })
-				h.end()
-				f.waitConfirmed(1 + good)
-				if s := sub.Stats(); s.Stalled != 0 || s.InFlightBytes != 0 {
-					t.Errorf("%d set apart, %d bytes in flight", s.Stalled, s.InFlightBytes)
-				}
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{InMemory: true, InlineLimit: 70_000})
+			cfg := f.config()
+			cfg.MaxInFlightBytes, cfg.Order = 100_000, order
+			sub := f.subscriber(cfg)
+			messages := f.subscribe(sub, typeJSON)
+			var h hung
+			healthy := sorted(messages, func(endpoint string) bool { return endpoint == f.receiver.ID }, h.take)
+			f.send(typeJSON, random(60_000), f.receiver)
+			testkit.Eventually(t, "it hangs", func() bool { return h.len() == 1 })
+			const good = 6
+			for i := range good {
+				e := f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: fmt.Sprint("e", i), Receive: []string{typeJSON}})
+				f.send(typeJSON, random(60_000+i%2*90_000), e) // embedded, and elsewhere
+			}
+			testkit.Eventually(t, "all others are delivered", func() bool { return healthy.Load() == good })
+			h.end()
+			f.waitConfirmed(1 + good)
+			if s := sub.Stats(); s.Stalled != 0 || s.InFlightBytes != 0 {
+				t.Errorf("%d set apart, %d bytes in flight", s.Stalled, s.InFlightBytes)
+			}
 		})
 	}
 }

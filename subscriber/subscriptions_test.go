@@ -128,32 +128,30 @@ func TestUnsubscribingWithAnAck(t *testing.T) {
 // them has not acked stays unconfirmed.
 func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
 	for name, closes := range map[string]bool{"Close": true, "contexts": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := &fixture{T: t}
-				g := newOfflineGateway(t, nil)
-				sub := testkit.Must(subscriber.New(subscriber.Config{Client: g.client}, g.log))(t)
-				_, end := subscribeUntil(t, sub, typeJSON)
-				other, endOther := subscribeUntil(t, sub, typeJSON)
-				for i := range 20 {
-					g.message(i, 1, i, typeJSON, []byte("x"))
-				}
-				f.ackN(other, 20)
-				if !closes {
-					end()
-					endOther()
-					time.Sleep(time.Minute) // longer than a subscription may take to come back
-				}
-				if err := sub.Close(); err != nil {
-					t.Error(err)
-				}
-				if got := g.unconfirmed(); got != 20 {
-					t.Errorf("%d are confirmed", 20-got)
-				}
-				_, messages := g.subscribe(subscriber.Config{})
-				f.ackN(messages, 20)
-				testkit.Eventually(t, "all are confirmed", func() bool { return g.unconfirmed() == 0 })
-			})
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			f := &fixture{T: t}
+			g := newOfflineGateway(t, nil)
+			sub := testkit.Must(subscriber.New(subscriber.Config{Client: g.client}, g.log))(t)
+			_, end := subscribeUntil(t, sub, typeJSON)
+			other, endOther := subscribeUntil(t, sub, typeJSON)
+			for i := range 20 {
+				g.message(i, 1, i, typeJSON, []byte("x"))
+			}
+			f.ackN(other, 20)
+			if !closes {
+				end()
+				endOther()
+				time.Sleep(time.Minute) // longer than a subscription may take to come back
+			}
+			if err := sub.Close(); err != nil {
+				t.Error(err)
+			}
+			if got := g.unconfirmed(); got != 20 {
+				t.Errorf("%d are confirmed", 20-got)
+			}
+			_, messages := g.subscribe(subscriber.Config{})
+			f.ackN(messages, 20)
+			testkit.Eventually(t, "all are confirmed", func() bool { return g.unconfirmed() == 0 })
 		})
 	}
 }

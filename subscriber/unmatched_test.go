@@ -79,19 +79,17 @@ func TestRefusedByAll(t *testing.T) {
 // Types that nobody subscribes to, and events that are no messages, are no matter of this.
 func TestUnmatchedIsNotUntaken(t *testing.T) {
 	for _, policy := range []Unmatched{UnmatchedConfirm, UnmatchedQuarantine} {
-		t.Run(policy.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &unmatchedStore{}
-				w := newUnmatchedWorld(t, Config{Unmatched: policy, Quarantine: QuarantineConfig{Publisher: store}})
-				control, _ := w.subscribe(string(gateway.EventEndpointDeleted))
-				w.arrive(1)
-				w.come(&gateway.EndpointDeleted{ID: fileEndpoint})
-				w.refuse(control)
-				w.want(0, 0)
-				if got := w.Stats(); got.Untaken != 1 || len(store.all()) > 0 {
-					t.Errorf("%d untaken, %d in the quarantine", got.Untaken, len(store.all()))
-				}
-			})
+		testkit.RunBubble(t, policy.String(), func(t *testing.T) {
+			store := &unmatchedStore{}
+			w := newUnmatchedWorld(t, Config{Unmatched: policy, Quarantine: QuarantineConfig{Publisher: store}})
+			control, _ := w.subscribe(string(gateway.EventEndpointDeleted))
+			w.arrive(1)
+			w.come(&gateway.EndpointDeleted{ID: fileEndpoint})
+			w.refuse(control)
+			w.want(0, 0)
+			if got := w.Stats(); got.Untaken != 1 || len(store.all()) > 0 {
+				t.Errorf("%d untaken, %d in the quarantine", got.Untaken, len(store.all()))
+			}
 		})
 	}
 }

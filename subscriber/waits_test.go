@@ -42,48 +42,46 @@ func TestLongWaitsAreLoggedOnce(t *testing.T) {
 		"key":  {WaitKey, "66666666-7777-4888-8999-aaaaaaaaaaaa", "", "messages of a key wait", "messages of the key no longer wait"},
 		"host": {WaitPayload, "payloads.example", "https://payloads.example/1?secret", "payloads of a host wait", "payloads of the host no longer wait"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newResyncWorld(t, Config{})
-				ctx, end := context.WithCancel(t.Context())
-				defer end()
-				for topic, ctx := range map[string]context.Context{"type": ctx, "other": t.Context()} { // the latter keeps the stream
-					testkit.Must(w.Subscribe(ctx, topic))(t)
-				}
-				synctest.Wait()
-				w.connect()
-				w.intake(t.Context(), &gateway.MessageReceived{ // without a payload, unless it has an address
-					ID: "00000001-2222-4333-8444-555555555555", AppMessageID: "1", ReceivingEndpointID: "66666666-7777-4888-8999-aaaaaaaaaaaa",
-					TenantID: "tenant", MessageType: "type", PayloadURI: c.uri,
-				}, 0)
-				logged := func(level watermill.LogLevel, text string) (n int) {
-					for _, line := range w.log.Lines(level) {
-						if strings.Contains(line.Msg, text) {
-							n++
-							if level == watermill.ErrorLogLevel && c.uri != "" && (line.Err == nil || line.Err.Error() == errWaits.Error()) {
-								t.Errorf("%s: it does not say why: %v", line.Msg, line.Err)
-							}
-							if got := line.Fields[string(c.kind)]; !strings.Contains(fmt.Sprint(got), c.what) || strings.Contains(fmt.Sprint(line.Fields), "secret") {
-								t.Errorf("%s: %v", line.Msg, line.Fields)
-							}
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			w := newResyncWorld(t, Config{})
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			for topic, ctx := range map[string]context.Context{"type": ctx, "other": t.Context()} { // the latter keeps the stream
+				testkit.Must(w.Subscribe(ctx, topic))(t)
+			}
+			synctest.Wait()
+			w.connect()
+			w.intake(t.Context(), &gateway.MessageReceived{ // without a payload, unless it has an address
+				ID: "00000001-2222-4333-8444-555555555555", AppMessageID: "1", ReceivingEndpointID: "66666666-7777-4888-8999-aaaaaaaaaaaa",
+				TenantID: "tenant", MessageType: "type", PayloadURI: c.uri,
+			}, 0)
+			logged := func(level watermill.LogLevel, text string) (n int) {
+				for _, line := range w.log.Lines(level) {
+					if strings.Contains(line.Msg, text) {
+						n++
+						if level == watermill.ErrorLogLevel && c.uri != "" && (line.Err == nil || line.Err.Error() == errWaits.Error()) {
+							t.Errorf("%s: it does not say why: %v", line.Msg, line.Err)
+						}
+						if got := line.Fields[string(c.kind)]; !strings.Contains(fmt.Sprint(got), c.what) || strings.Contains(fmt.Sprint(line.Fields), "secret") {
+							t.Errorf("%s: %v", line.Msg, line.Fields)
 						}
 					}
-					return n
 				}
-				time.Sleep(waitReported - time.Second)
-				if n := logged(watermill.ErrorLogLevel, c.begun); n != 0 {
-					t.Errorf("logged %d times too early", n)
-				}
-				time.Sleep(time.Minute)
-				if n := logged(watermill.ErrorLogLevel, c.begun); n != 1 {
-					t.Errorf("logged %d times", n)
-				}
-				end()
-				time.Sleep(time.Minute)
-				if n := logged(watermill.InfoLogLevel, c.over); n != 1 {
-					t.Errorf("that it is over is logged %d times", n)
-				}
-			})
+				return n
+			}
+			time.Sleep(waitReported - time.Second)
+			if n := logged(watermill.ErrorLogLevel, c.begun); n != 0 {
+				t.Errorf("logged %d times too early", n)
+			}
+			time.Sleep(time.Minute)
+			if n := logged(watermill.ErrorLogLevel, c.begun); n != 1 {
+				t.Errorf("logged %d times", n)
+			}
+			end()
+			time.Sleep(time.Minute)
+			if n := logged(watermill.InfoLogLevel, c.over); n != 1 {
+				t.Errorf("that it is over is logged %d times", n)
+			}
 		})
 	}
 }
@@ -98,59 +96,57 @@ func TestSlowSubscriptionIsVisible(t *testing.T) {
 	}{
 		"hangs": {Unordered, false, AllData}, "is left": {OrderByKey, true, AllData + ", tenant bad"}, "is left, unordered": {Unordered, true, AllData + ", tenant bad"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const window = 8
-				w := newResyncWorld(t, Config{Order: c.order, MaxInFlight: window})
-				messages := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
-				hang := make(chan struct{})
-				go func() { // ends with the subscription
-					for msg := range messages {
-						if msg.Metadata[gateway.KeyTenantID] == "good" {
-							msg.Ack()
-						} else {
-							go func() { <-hang; msg.Ack() }()
-						}
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			const window = 8
+			w := newResyncWorld(t, Config{Order: c.order, MaxInFlight: window})
+			messages := testkit.Must(w.Subscribe(t.Context(), AllData))(t)
+			hang := make(chan struct{})
+			go func() { // ends with the subscription
+				for msg := range messages {
+					if msg.Metadata[gateway.KeyTenantID] == "good" {
+						msg.Ack()
+					} else {
+						go func() { <-hang; msg.Ack() }()
 					}
-				}()
-				synctest.Wait()
-				w.connect()
-				ctx, end := context.WithCancel(t.Context())
-				defer end()
-				time.Sleep(time.Minute)
-				began := time.Now()
-				go func() {
-					for i := range window {
-						w.arriveOf(ctx, i, "bad")
-					}
-					for i := window; c.more && ctx.Err() == nil; i++ {
-						w.arriveOf(ctx, i, "good")
-						time.Sleep(100 * time.Millisecond)
-					}
-				}()
-				time.Sleep(4 * time.Second)
-				if wait := waitOf(w.Stats(), WaitSubscription, c.what); !wait.Since.Equal(began) || wait.Count != window {
-					t.Errorf("waits: %+v, want %d since %v", wait, window, began)
 				}
-				if n := w.logged(watermill.ErrorLogLevel, "messages of a subscription wait", c.what); n != 0 {
-					t.Error("logged too early")
+			}()
+			synctest.Wait()
+			w.connect()
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			time.Sleep(time.Minute)
+			began := time.Now()
+			go func() {
+				for i := range window {
+					w.arriveOf(ctx, i, "bad")
 				}
-				time.Sleep(time.Minute)
-				if n := w.logged(watermill.ErrorLogLevel, "messages of a subscription wait", c.what); n != 1 {
-					t.Errorf("logged %d times", n)
+				for i := window; c.more && ctx.Err() == nil; i++ {
+					w.arriveOf(ctx, i, "good")
+					time.Sleep(100 * time.Millisecond)
 				}
-				close(hang)
-				time.Sleep(time.Minute)
-				end()
-				w.connect()
-				time.Sleep(time.Minute)
-				if n := w.logged(watermill.InfoLogLevel, "messages of the subscription no longer wait", c.what); n != 1 {
-					t.Errorf("that it is over is logged %d times", n)
-				}
-				if wait := waitOf(w.Stats(), WaitSubscription, c.what); wait.Count > 0 {
-					t.Errorf("it waits still: %+v", wait)
-				}
-			})
+			}()
+			time.Sleep(4 * time.Second)
+			if wait := waitOf(w.Stats(), WaitSubscription, c.what); !wait.Since.Equal(began) || wait.Count != window {
+				t.Errorf("waits: %+v, want %d since %v", wait, window, began)
+			}
+			if n := w.logged(watermill.ErrorLogLevel, "messages of a subscription wait", c.what); n != 0 {
+				t.Error("logged too early")
+			}
+			time.Sleep(time.Minute)
+			if n := w.logged(watermill.ErrorLogLevel, "messages of a subscription wait", c.what); n != 1 {
+				t.Errorf("logged %d times", n)
+			}
+			close(hang)
+			time.Sleep(time.Minute)
+			end()
+			w.connect()
+			time.Sleep(time.Minute)
+			if n := w.logged(watermill.InfoLogLevel, "messages of the subscription no longer wait", c.what); n != 1 {
+				t.Errorf("that it is over is logged %d times", n)
+			}
+			if wait := waitOf(w.Stats(), WaitSubscription, c.what); wait.Count > 0 {
+				t.Errorf("it waits still: %+v", wait)
+			}
 		})
 	}
 }
@@ -199,85 +195,83 @@ func TestNacksAreLoggedOnce(t *testing.T) {
 		"put off": {order: OrderByKey, keys: 10, put: true}, "pipelined": {order: OrderByKey, keys: 200},
 		"more than fit": {order: OrderByKey, keys: 300, window: 100}, "more than fit, unordered": {order: Unordered, keys: 300, window: 100},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newResyncWorld(t, Config{Order: c.order, MaxInFlight: c.window, Nack: Backoff{Initial: time.Second, Max: 2 * time.Second}})
-				ctx := msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Route: "a route", Pipelines: name == "pipelined"})
-				messages := testkit.Must(w.Subscribe(ctx, AllData))(t)
-				var healed atomic.Bool
-				go func() { // ends with the subscription
-					for msg := range messages {
-						switch {
-						case healed.Load() || msg.Metadata[gateway.KeyMessageType] == "good":
-							msg.Ack()
-						case c.window > 0: // meanwhile others take its room
-							time.AfterFunc(500*time.Millisecond, func() { msg.Nack() })
-						default:
-							if c.put {
-								msgctx.NackOf(msg.Context()).After(time.Second)
-							}
-							msg.Nack()
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			w := newResyncWorld(t, Config{Order: c.order, MaxInFlight: c.window, Nack: Backoff{Initial: time.Second, Max: 2 * time.Second}})
+			ctx := msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Route: "a route", Pipelines: name == "pipelined"})
+			messages := testkit.Must(w.Subscribe(ctx, AllData))(t)
+			var healed atomic.Bool
+			go func() { // ends with the subscription
+				for msg := range messages {
+					switch {
+					case healed.Load() || msg.Metadata[gateway.KeyMessageType] == "good":
+						msg.Ack()
+					case c.window > 0: // meanwhile others take its room
+						time.AfterFunc(500*time.Millisecond, func() { msg.Nack() })
+					default:
+						if c.put {
+							msgctx.NackOf(msg.Context()).After(time.Second)
 						}
-					}
-				}()
-				synctest.Wait()
-				w.connect()
-				send := func(i int, kind string) {
-					w.intake(t.Context(), &gateway.MessageReceived{
-						ID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", i), ReceivingEndpointID: fmt.Sprintf("%08x-7777-4888-8999-aaaaaaaaaaaa", i),
-						TenantID: "tenant", MessageType: kind, Payload: []byte("small"),
-					}, 0)
-				}
-				for i := range c.keys {
-					send(i, "bad")
-				}
-				lines := func(level watermill.LogLevel) (all []string) {
-					for _, line := range w.log.Lines(level) {
-						if c.window > 0 && strings.HasPrefix(line.Msg, "messages of a subscription wait") {
-							continue // others of it are left with the service meanwhile
-						}
-						all = append(all, fmt.Sprintf("%s %v %v", line.Msg, line.Fields["subscription"], line.Fields["count"]))
-					}
-					return all
-				}
-				beside := 0
-				for range 60 {
-					time.Sleep(time.Second)
-					beside++
-					send(1_000_000+beside, "good")
-					if c.window > 0 {
-						for i := range 10 {
-							send(2_000_000+10*beside+i, "bad")
-						}
-					}
-					if c.window == 0 && beside == int(waitReported/time.Second)-1 && len(lines(watermill.ErrorLogLevel)) != 0 {
-						t.Errorf("too early: %q", lines(watermill.ErrorLogLevel))
+						msg.Nack()
 					}
 				}
-				least, most := c.keys, c.keys
+			}()
+			synctest.Wait()
+			w.connect()
+			send := func(i int, kind string) {
+				w.intake(t.Context(), &gateway.MessageReceived{
+					ID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", i), ReceivingEndpointID: fmt.Sprintf("%08x-7777-4888-8999-aaaaaaaaaaaa", i),
+					TenantID: "tenant", MessageType: kind, Payload: []byte("small"),
+				}, 0)
+			}
+			for i := range c.keys {
+				send(i, "bad")
+			}
+			lines := func(level watermill.LogLevel) (all []string) {
+				for _, line := range w.log.Lines(level) {
+					if c.window > 0 && strings.HasPrefix(line.Msg, "messages of a subscription wait") {
+						continue // others of it are left with the service meanwhile
+					}
+					all = append(all, fmt.Sprintf("%s %v %v", line.Msg, line.Fields["subscription"], line.Fields["count"]))
+				}
+				return all
+			}
+			beside := 0
+			for range 60 {
+				time.Sleep(time.Second)
+				beside++
+				send(1_000_000+beside, "good")
 				if c.window > 0 {
-					least, most = 1, 3*c.window // put off, and in handlers
-				}
-				var count int
-				got := lines(watermill.ErrorLogLevel)
-				if len(got) == 1 {
-					_, _ = fmt.Sscanf(got[0], "messages wait to be redelivered after a nack a route %d", &count)
-				}
-				if count < least || count > most {
-					t.Errorf("%q, want one line with a count from %d to %d", got[:min(len(got), 3)], least, most)
-				}
-				healed.Store(true)
-				time.Sleep(time.Minute)
-				n := 0
-				for _, line := range lines(watermill.InfoLogLevel) {
-					if strings.HasPrefix(line, "messages no longer wait to be redelivered after a nack a route") {
-						n++
+					for i := range 10 {
+						send(2_000_000+10*beside+i, "bad")
 					}
 				}
-				if got := lines(watermill.ErrorLogLevel); n != 1 || len(got) != 1 {
-					t.Errorf("that it is over is logged %d times, and errors %q", n, got)
+				if c.window == 0 && beside == int(waitReported/time.Second)-1 && len(lines(watermill.ErrorLogLevel)) != 0 {
+					t.Errorf("too early: %q", lines(watermill.ErrorLogLevel))
 				}
-			})
+			}
+			least, most := c.keys, c.keys
+			if c.window > 0 {
+				least, most = 1, 3*c.window // put off, and in handlers
+			}
+			var count int
+			got := lines(watermill.ErrorLogLevel)
+			if len(got) == 1 {
+				_, _ = fmt.Sscanf(got[0], "messages wait to be redelivered after a nack a route %d", &count)
+			}
+			if count < least || count > most {
+				t.Errorf("%q, want one line with a count from %d to %d", got[:min(len(got), 3)], least, most)
+			}
+			healed.Store(true)
+			time.Sleep(time.Minute)
+			n := 0
+			for _, line := range lines(watermill.InfoLogLevel) {
+				if strings.HasPrefix(line, "messages no longer wait to be redelivered after a nack a route") {
+					n++
+				}
+			}
+			if got := lines(watermill.ErrorLogLevel); n != 1 || len(got) != 1 {
+				t.Errorf("that it is over is logged %d times, and errors %q", n, got)
+			}
 		})
 	}
 }

@@ -36,3 +36,9 @@ func processors(n int) {
 		runtime.GOMAXPROCS(bubbles.processors)
 	}
 }
+
+// RunBubble runs a subtest in a bubble of testing/synctest.
+func RunBubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}

@@ -244,7 +244,7 @@ func (f *waitFinder) add(set *token.FileSet, decl ast.Decl) {
 }
 
 func isBubble(node ast.Node) bool {
-	return isNamed(node, "synctest", "Test") || isNamed(node, "natstest", "Bubble")
+	return isNamed(node, "synctest", "Test") || isNamed(node, "natstest", "Bubble") || isNamed(node, "testkit", "RunBubble")
 }
 
 // entry are the names of what runs by itself, or from another package. Benchmarks run on demand only.

@@ -197,64 +197,18 @@ func testTheStreamOfTheHolderIsRefused(t *testing.T) {
 	f.waitConfirmed(1)
 }
 
-// A holder that cannot open the stream gives the lease up for one that can, and with it whatever
-// it has in hand. It wants the lease again later.
-func TestTheStreamOfTheHolderIsDown(t *testing.T) {
-	synctest.Test(t, testTheStreamOfTheHolderIsDown)
-}
-
-func testTheStreamOfTheHolderIsDown(t *testing.T) {
-	f := newFixture(t, gatewaytest.Config{InMemory: true})
-	store := leasetest.NewMemory(500 * time.Millisecond)
-	of := func(name string) func(*subscriber.Config) {
-		return func(cfg *subscriber.Config) {
-			client := f.server.ClientConfig()
-			client.UserAgent = name
-			cfg.Client, cfg.StreamDownFor = f.newClient(client), 300*time.Millisecond
-		}
-	}
-	a := f.process(store, of("a"))
-	f.waitRole(a, subscriber.LeaseHolder)
-	f.sendN(2)
-	open := f.next(a.messages)
-	away := f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: 503, Match: func(r *http.Request) bool { return r.UserAgent() == "a" }})
-	b := f.process(store, of("b"))
-	f.server.CutStreams()
-	select {
-	case <-open.Context().Done():
-	case <-time.After(testkit.Patience):
-		t.Fatal("the context of an open message does not end")
-	}
-	open.Ack()
-	f.ackN(b.messages, 2)
-	f.waitConfirmed(2)
-	if got := a.Stats(); got.Lease.Role != subscriber.LeaseStandby || got.Lease.GivenUp != 1 || got.Lease.Lost != 0 || got.Confirmed != 0 {
-		t.Errorf("%+v, %d confirmed", got.Lease, got.Confirmed)
-	}
-	if got := b.Stats().Lease; got.Role != subscriber.LeaseHolder || got.Epoch != 2 {
-		t.Errorf("%v of epoch %d, want the holder of 2", got.Role, got.Epoch)
-	}
-
-	f.close(b.Subscriber)
-	f.waitRole(a, subscriber.LeaseHolder)
-	testkit.Eventually(t, "it gives up again, alone as it is", func() bool { return a.Stats().Lease.GivenUp >= 2 })
-	away.Lift()
-	f.sendN(1)
-	f.ackN(a.messages, 1)
-	f.waitConfirmed(3)
-}
-
-// A holder to which the gateway says nothing any longer gives the lease up for one to which it
-// does, also if the connection stays: whether the stream was open, is opened without another byte,
-// or is not even answered.
-func TestTheGatewayIsSilentToTheHolder(t *testing.T) {
-	for name, silence := range map[string]struct {
+// A holder that cannot open the stream, or to which the gateway says nothing any longer, gives the lease up
+// for one that can, and with it whatever it has in hand, also if the connection stays. It wants it again later.
+func TestTheHolderDoesNotReachTheGateway(t *testing.T) {
+	for name, fault := range map[string]struct {
 		events gatewaytest.Fault // for streams of the holder from then on
 		cut    bool              // its stream ends
+		silent bool              // nothing else is answered, either
 	}{
-		"the stream is open":                      {},
-		"the stream is opened and sends nothing":  {gatewaytest.Fault{HangAfter: gatewaytest.AfterHeader}, true},
-		"the request for the stream is swallowed": {gatewaytest.Fault{Hang: true}, true},
+		"the stream cannot be opened":             {gatewaytest.Fault{Status: 503}, true, false},
+		"the stream is open":                      {silent: true},
+		"the stream is opened and sends nothing":  {gatewaytest.Fault{HangAfter: gatewaytest.AfterHeader}, true, true},
+		"the request for the stream is swallowed": {gatewaytest.Fault{Hang: true}, true, true},
 	} {
 		testkit.RunBubble(t, name, func(t *testing.T) {
 			f := newFixture(t, gatewaytest.Config{InMemory: true})
@@ -268,26 +222,30 @@ func TestTheGatewayIsSilentToTheHolder(t *testing.T) {
 			}
 			a := f.process(store, of("a"))
 			f.waitRole(a, subscriber.LeaseHolder)
-			f.sendN(1)
-			f.ackN(a.messages, 1)
-			f.waitConfirmed(1)
+			f.sendN(2)
+			open := f.next(a.messages)
 			fromA := func(r *http.Request) bool { return r.UserAgent() == "a" }
-			if silence.cut {
-				silence.events.Match = fromA
-				f.server.Inject(gatewaytest.OpEvents, silence.events)
+			if fault.cut {
+				fault.events.Match = fromA
+				f.server.Inject(gatewaytest.OpEvents, fault.events)
 			}
-			f.server.Inject(gatewaytest.OpAny, gatewaytest.Fault{Hang: true, Match: fromA})
+			if fault.silent {
+				f.server.Inject(gatewaytest.OpAny, gatewaytest.Fault{Hang: true, Match: fromA})
+			}
 			b := f.process(store, of("b"))
-			if silence.cut {
+			if fault.cut {
 				f.server.CutStreams()
 			}
-			f.waitRole(b, subscriber.LeaseHolder)
-			if got := a.Stats().Lease; got.GivenUp != 1 || got.Lost != 0 {
-				t.Errorf("%+v, want it to have given up once", got)
-			}
-			f.sendN(1)
-			f.ackN(b.messages, 1)
+			<-open.Context().Done()
+			open.Ack()
+			f.ackN(b.messages, 2)
 			f.waitConfirmed(2)
+			if got := a.Stats(); got.Lease.Role != subscriber.LeaseStandby || got.Lease.GivenUp != 1 || got.Lease.Lost != 0 || got.Confirmed != 0 {
+				t.Errorf("%+v, %d confirmed; want it to have given up once", got.Lease, got.Confirmed)
+			}
+			if got := b.Stats().Lease; got.Role != subscriber.LeaseHolder || got.Epoch != 2 {
+				t.Errorf("%v of epoch %d, want the holder of 2", got.Role, got.Epoch)
+			}
 			f.close(b.Subscriber)
 			testkit.Eventually(t, "it gives up again, alone as it is", func() bool { return a.Stats().Lease.GivenUp >= 2 })
 			f.server.LiftAll()

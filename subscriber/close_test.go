@@ -66,8 +66,7 @@ func TestCloseGivesUpOnAHandlerThatNeverAcks(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.CloseTimeout = 100 * time.Millisecond
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.sendN(1)
 	msg := f.next(messages)
 	if err := closesInTime(t, sub); err != nil {
@@ -186,8 +185,7 @@ func TestCloseAfterTheClient(t *testing.T) {
 			if !before {
 				cfg.Confirm.MaxAge = time.Hour
 			}
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, subscriber.AllData)
+			sub, messages := f.receive(cfg)
 			f.sendN(1)
 			msg := f.next(messages)
 			if before {

@@ -104,8 +104,7 @@ func TestCloseEndsInItsTime(t *testing.T) {
 			if test.hang != nil {
 				test.hang(f, &cfg, leave)
 			}
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, subscriber.AllData)
+			sub, messages := f.receive(cfg)
 			testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 			if test.send != nil {
 				test.send(f)

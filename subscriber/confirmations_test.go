@@ -31,8 +31,7 @@ func testConfirmationsAreBatchedByCount(t *testing.T) {
 		}
 		reported.Add(int64(len(confirmations)))
 	}
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	_, messages := f.receive(cfg)
 	f.sendN(100)
 	f.ackN(messages, 100)
 	f.waitConfirmed(100)
@@ -63,8 +62,7 @@ func TestIntakePausesWhenTheBacklogIsFull(t *testing.T) {
 	cfg := f.config()
 	cfg.Confirm.MaxBacklog = 10
 	cfg.MaxInFlight = 20 // what may be open already when the backlog becomes full
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	_, messages := f.receive(cfg)
 	f.sendN(200)
 	acked := len(f.ackN(messages, 10)) // their confirmations may wait
 	for stalled := false; !stalled; {
@@ -106,8 +104,7 @@ func testBadConfirmationsAreBisected(t *testing.T) {
 		}
 		rejected[c.MessageID] = true
 	}
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 	// One event that the service does not know, among 63 that it does.
 	unknown := "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1a001"
@@ -144,8 +141,7 @@ func TestForbiddenTenantIsDroppedAndOthersGoOn(t *testing.T) {
 	f.server.AddEndpoint(gatewaytest.EndpointConfig{Tenant: tenant, Receive: []string{typeJSON}, Subscribe: []string{typeJSON}})
 	cfg := f.config()
 	cfg.Confirm.RefusedFor = 100 * time.Millisecond
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: []byte("x")})
 	msg := f.next(messages)
 	f.server.Revoke(f.server.Application(), tenant, gateway.ScopeEndpointsManage)
@@ -166,8 +162,7 @@ func TestTenantIsLookedUpWhenTheEventDoesNotTell(t *testing.T) {
 			if directory {
 				cfg.Tenants = newDirectory(t, f.client)
 			}
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, subscriber.AllData)
+			sub, messages := f.receive(cfg)
 			testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 			emit := func(id, endpoint string) {
 				f.server.EmitRaw(f.server.Application(), []byte(`event: MESSAGE_RECEIVED

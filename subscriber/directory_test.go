@@ -7,7 +7,6 @@ import (
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
-	"github.com/agrimill/agrimill/subscriber"
 )
 
 func TestDirectoryIsKeptCurrent(t *testing.T) {
@@ -19,8 +18,7 @@ func TestDirectoryIsKeptCurrent(t *testing.T) {
 	var connects, events atomic.Int64
 	cfg.Hooks.Connected = func() { connects.Add(1) }
 	cfg.Hooks.Event = func(gateway.Event) { events.Add(1) }
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	_, messages := f.receive(cfg)
 	testkit.Eventually(f, "the directory is filled after the connect", func() bool {
 		tenant, ok := directory.TenantOf(f.receiver.ID)
 		return ok && tenant == f.server.Tenant()

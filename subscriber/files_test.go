@@ -62,8 +62,7 @@ func TestFileIsDeliveredOnceAndConfirmsItsChunks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, cfg := fileFixture(t, gatewaytest.Config{FileOrder: order})
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, subscriber.AllData)
+			sub, messages := f.receive(cfg)
 			payload := random(4*chunkSize + 1)
 			f.sendFile(payload, contextID)
 			msg := f.next(messages)
@@ -95,8 +94,7 @@ func TestChunkWithoutItsFileIsDeliveredAfterTheHold(t *testing.T) {
 	f, cfg := fileFixture(t, gatewaytest.Config{})
 	cfg.FileHold = 300 * time.Millisecond
 	cfg.WholeFileHold = 50 * time.Millisecond
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	// Small and alone: on the shorter hold.
 	start := time.Now()
 	f.sendFile([]byte("small"), "6f0e3a0c-3a5e-4a6c-9b57-1d2f4bb1c003")
@@ -190,8 +188,7 @@ func TestSmallFileThatComesAlone(t *testing.T) {
 func TestFileWithoutMessagesIsDelivered(t *testing.T) {
 	t.Parallel()
 	f, cfg := fileFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 	event := []byte(`event: FILE_RECEIVED
 data: {"event_type":"FILE_RECEIVED","receiving_endpoint_id":"` + f.receiver.ID + `","message_type":"` + typeFile + `","size":1,"message_ids":[],"payload":"eA=="}

@@ -80,6 +80,13 @@ func (f *fixture) subscriber(cfg subscriber.Config) *subscriber.Subscriber {
 	return sub
 }
 
+// receive returns a subscriber and all messages and files that it receives.
+func (f *fixture) receive(cfg subscriber.Config) (*subscriber.Subscriber, <-chan *message.Message) {
+	f.Helper()
+	sub := f.subscriber(cfg)
+	return sub, f.subscribe(sub, subscriber.AllData)
+}
+
 // held returns a subscriber that opens no stream before release is called.
 func (f *fixture) held(cfg subscriber.Config) (sub *subscriber.Subscriber, release func()) {
 	f.Helper()

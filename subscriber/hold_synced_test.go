@@ -48,8 +48,7 @@ func TestConfirmationWaitsUntilItSurvives(t *testing.T) {
 
 func testConfirmationWaitsUntilItSurvives(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{InMemory: true})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(f.config())
 	var d disk
 	h := d.horizon(time.Millisecond)
 	f.sendN(3)
@@ -83,8 +82,7 @@ func testConfirmationsThatWaitAreBounded(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	cfg := f.config()
 	cfg.Confirm.MaxUnsynced = 5
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	var d disk
 	h := d.horizon(time.Millisecond)
 	f.sendN(10)

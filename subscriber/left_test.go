@@ -128,8 +128,7 @@ func TestTenantBecomesKnownWhileTheLookupFails(t *testing.T) {
 	tenants := &learned{tenant: f.server.Tenant()}
 	cfg := f.config()
 	cfg.Tenants = tenants
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.sendN(3)
 	f.ackN(messages, 3)
 	testkit.Eventually(t, "the lookup fails", func() bool { return sub.Stats().ConfirmFailures > 1 })

@@ -25,8 +25,7 @@ func testMoreIsPutOffThanThereIsRoomFor(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	cfg := f.config()
 	cfg.MaxInFlight, cfg.Order = 10, subscriber.Unordered
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 
 	over := make(chan struct{})
 	var mu sync.Mutex

@@ -59,8 +59,7 @@ func testGonePayloadIsSetAside(t *testing.T) {
 	cfg := f.config()
 	cfg.Payload.RefreshEvery = 50 * time.Millisecond
 	cfg.Quarantine.Publisher = quarantine
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.send(typeJSON, random(100))
 	f.send(typeJSON, []byte("next"))
 	if msg := f.next(messages); string(msg.Payload) != "next" {
@@ -111,8 +110,7 @@ func TestTenantThatFailsLeavesTheOthersAlone(t *testing.T) {
 			cfg := f.config()
 			cfg.Confirm.MaxBacklog, cfg.MaxInFlight = 100, 50
 			cfg.Order = subscriber.Unordered
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, subscriber.AllData)
+			sub, messages := f.receive(cfg)
 			sendOther := func() {
 				f.sendRequest(gatewaytest.SendRequest{From: from.ID, MessageType: typeJSON, Payload: []byte("x")})
 			}

@@ -27,8 +27,7 @@ import (
 func TestInlineAndRemotePayloadsLookTheSame(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 1000})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
+	_, messages := f.receive(f.config())
 	sizes := []int{0, 1, 999, 1000, 1001, 100_000}
 	for _, n := range sizes {
 		f.send(typeJSON, random(n))
@@ -143,8 +142,7 @@ func TestExpiredPayloadIsAskedForAgain(t *testing.T) {
 	for _, status := range []int{403, 404, 410} {
 		f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: status, Times: 1})
 	}
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(f.config())
 	f.send(typeJSON, random(200_000))
 	msg := f.next(messages)
 	if !bytes.Equal(msg.Payload, random(200_000)) {
@@ -266,8 +264,7 @@ func TestManyRemotePayloadsWithinTheByteCap(t *testing.T) {
 	cfg := f.config()
 	cfg.MaxInFlightBytes = 250_000
 	cfg.Payload.MaxDownloads = 3
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	// Remote and embedded payloads of two keys, each message larger than what
 	// would fit beside the others.
 	for range 10 {
@@ -303,8 +300,7 @@ func TestExpiredPayloadsTakeAllTheRoom(t *testing.T) {
 	cfg := f.config()
 	cfg.MaxInFlight, cfg.Order = 3, subscriber.Unordered
 	cfg.Payload.MaxInline = 100_000
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.send(typeJSON, random(200_000))
 	testkit.Eventually(f, "it was given up", func() bool { s := sub.Stats(); return s.Received == 1 && s.InFlight == 0 })
 	gone := f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Hang: true, Status: 410, Times: 3})

@@ -35,8 +35,7 @@ func TestStreamComesBackSoon(t *testing.T) {
 func TestStreamIsLeftAloneForAsLongAsTheGatewayAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, gatewaytest.Config{InMemory: true})
-		sub := f.subscriber(f.config())
-		messages := f.subscribe(sub, subscriber.AllData)
+		sub, messages := f.receive(f.config())
 		testkit.Eventually(f, "connected", func() bool { return sub.Stats().Stream.Connected })
 		f.sendN(1)
 		msg := f.next(messages)

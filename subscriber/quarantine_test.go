@@ -124,8 +124,7 @@ func TestMalformedEventIsQuarantinedAndThenConfirmed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
 	store := &shelf{hold: make(chan struct{})}
-	sub := f.subscriber(f.quarantineConfig(store))
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(f.quarantineConfig(store))
 	ids := f.send(typeJSON, []byte("broken"), f.receiver)
 	var early atomic.Bool
 	f.server.OnConfirm(func(e gatewaytest.LedgerEntry) {
@@ -174,8 +173,7 @@ func TestQuarantineIsNotFilledWithCopies(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{InlineLimit: 1000})
 	store := &shelf{}
-	sub := f.subscriber(f.quarantineConfig(store))
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(f.quarantineConfig(store))
 	// Its payload is elsewhere, so the record does not have it.
 	ids := f.sendRequest(gatewaytest.SendRequest{
 		From: f.sender.ID, MessageType: typeJSON, Payload: random(5000), Filename: "broken", Recipients: []string{f.receiver.ID},
@@ -208,8 +206,7 @@ func TestQuarantineOutage(t *testing.T) {
 	store.set(shelfDown)
 	cfg := f.quarantineConfig(store)
 	cfg.MaxInFlight = 8
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.sendBroken(20)
 	f.send(typeJSON, []byte("good"), f.receiver)
 	f.next(messages).Ack() // behind all of them
@@ -310,8 +307,7 @@ func TestQuarantineLeavesSoundCopiesAlone(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	store := &shelf{}
 	cfg := f.quarantineConfig(store)
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	ids := f.send(typeJSON, []byte("good"), f.receiver)
 	open := f.next(messages)
 	f.server.EmitRaw(f.server.Application(), fmt.Appendf(nil,
@@ -349,8 +345,7 @@ func TestQuarantineLeavesChunksToTheirFile(t *testing.T) {
 	store := &shelf{}
 	cfg := f.quarantineConfig(store)
 	cfg.Files, cfg.ChunkSize = []string{typeFile}, 1000
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.send(typeFile, append([]byte("broken"), random(1900)...), f.receiver)
 	file := f.next(messages)
 	if file.Metadata[gateway.KeyEventType] != string(gateway.EventFileReceived) {
@@ -376,8 +371,7 @@ func TestTooLargeEventLeavesANotice(t *testing.T) {
 	client.MaxEventSize = 100_000
 	cfg.Client = f.newClient(client)
 	cfg.Quarantine.Publisher = store
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	large := f.send(typeJSON, random(200_000), f.receiver)
 	testkit.Eventually(f, "connected", func() bool { return f.server.Streams() == 1 })
 	f.server.EmitRaw(f.server.Application(), []byte("data: "+strings.Repeat("x", 200_000)+"\n\n"))

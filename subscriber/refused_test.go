@@ -28,8 +28,7 @@ func TestBatchesThatAProxyFindsTooLargeAreHalved(t *testing.T) {
 	cfg := f.config()
 	cfg.Confirm.MaxAge, cfg.Confirm.MaxBatch = time.Hour, 32
 	cfg.Order = subscriber.Unordered
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.sendN(32)
 	f.ackN(messages, 32)
 	f.waitConfirmed(32)

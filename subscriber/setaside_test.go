@@ -40,8 +40,7 @@ func TestExpiredLazyPayloadIsAskedForAgain(t *testing.T) {
 			cfg := f.config()
 			cfg.Payload.Mode = subscriber.PayloadLazy
 			cfg.Order = order
-			sub := f.subscriber(cfg)
-			messages := f.subscribe(sub, subscriber.AllData)
+			sub, messages := f.receive(cfg)
 			f.send(typeJSON, random(200_000))
 			first := f.next(messages)
 			if _, _, err := subscriber.OpenPayload(first); err == nil {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
-	"github.com/agrimill/agrimill/subscriber"
 )
 
 // TestStatsCountBytes checks that payloads count once when they arrive, embedded
@@ -13,8 +12,7 @@ import (
 func TestStatsCountBytes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(f.config())
 	f.send(typeJSON, random(1000))
 	f.next(messages).Nack()
 	f.next(messages).Ack()

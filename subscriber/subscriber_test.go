@@ -29,8 +29,7 @@ import (
 func TestAckLeadsToConfirmation(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
+	_, messages := f.receive(f.config())
 	sent := time.Date(2026, 5, 4, 3, 2, 1, 500_000_000, time.UTC)
 	ids := f.sendRequest(gatewaytest.SendRequest{
 		From: f.sender.ID, MessageType: typeJSON, Payload: []byte(`{"a":1}`), ContextID: "legacy id, no UUID",
@@ -89,8 +88,7 @@ func TestNothingIsConfirmedBeforeEveryoneAcked(t *testing.T) {
 func TestOneOpenMessagePerKeyInOrder(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
+	_, messages := f.receive(f.config())
 	const n = 50
 	f.sendN(n, f.receiver, f.receiver2)
 	open := map[string]bool{}
@@ -127,8 +125,7 @@ func TestMaxInFlightHoldsTheStreamBack(t *testing.T) {
 	cfg := f.config()
 	cfg.MaxInFlight = 10
 	cfg.Order = subscriber.Unordered
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.sendN(100)
 	var held []*message.Message
 	for range 10 {
@@ -156,8 +153,7 @@ func TestMessagesThatWaitLeaveTheirPlaces(t *testing.T) {
 	cfg := f.config()
 	cfg.MaxInFlight = 2
 	cfg.OrderKey = func(e gateway.Event) string { return string(e.(*gateway.MessageReceived).Payload[:1]) }
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	var wait atomic.Bool
 	wait.Store(true)
 	putOff := func(msg *message.Message) bool {
@@ -202,8 +198,7 @@ func TestMaxInFlightBytes(t *testing.T) {
 	cfg := f.config()
 	cfg.MaxInFlightBytes = 50_000
 	cfg.Order = subscriber.Unordered
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	for range 10 {
 		f.send(typeJSON, random(20_000))
 	}
@@ -224,8 +219,7 @@ func TestAPayloadAboveTheByteCapPassesAlone(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{})
 	cfg := f.config()
 	cfg.MaxInFlightBytes = 1000
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	_, messages := f.receive(cfg)
 	f.send(typeJSON, random(5000))   // embedded
 	f.send(typeJSON, random(200000)) // remote
 	f.send(typeJSON, random(10))
@@ -249,8 +243,7 @@ func testStreamCutInsideAnEvent(t *testing.T) {
 		for after := int64(1); after < 500; after += 97 {
 			f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{CutAfter: after, Cut: style, Times: 1})
 		}
-		sub := f.subscriber(f.config())
-		messages := f.subscribe(sub, subscriber.AllData)
+		sub, messages := f.receive(f.config())
 		f.send(typeJSON, []byte("whole"))
 		msg := f.next(messages)
 		if string(msg.Payload) != "whole" {
@@ -266,8 +259,7 @@ func testStreamCutInsideAnEvent(t *testing.T) {
 func TestRedeliveryIsJoinedToTheOpenMessage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(f.config())
 	f.send(typeJSON, []byte("x"))
 	msg := f.next(messages)
 	for i := range 3 {
@@ -287,8 +279,7 @@ func TestRedeliveryAfterConfirmationIsConfirmedAgain(t *testing.T) {
 	t.Parallel()
 	// The service took the confirmation but delivers again: its effect lags.
 	f := newFixture(t, gatewaytest.Config{ConfirmationLag: time.Hour})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(f.config())
 	f.sendN(3)
 	f.ackN(messages, 3)
 	// Else a redelivery that comes before the answer says nothing.
@@ -417,8 +408,7 @@ func TestTooLargeEventIsSkippedWithoutReconnect(t *testing.T) {
 	clientConfig.MaxEventSize = 100_000
 	cfg := f.config()
 	cfg.Client = f.newClient(clientConfig)
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.send(typeJSON, random(200_000))
 	f.send(typeJSON, []byte("small"))
 	if msg := f.next(messages); string(msg.Payload) != "small" {
@@ -442,8 +432,7 @@ func testStreamIsRetriedOnServerErrorsAndTokenExpiry(t *testing.T) {
 		f.server.Inject(gatewaytest.OpEvents, gatewaytest.Fault{Status: status, Times: 1})
 	}
 	f.server.Inject(gatewaytest.OpToken, gatewaytest.Fault{Status: 503, Times: 2})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
+	_, messages := f.receive(f.config())
 	f.sendN(1)
 	f.ackN(messages, 1)
 	f.server.ExpireTokens()
@@ -461,8 +450,7 @@ func testStalledKeyGivesWayToOthers(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{InMemory: true})
 	cfg := f.config()
 	cfg.MaxInFlight = 20
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	f.sendN(100, f.receiver) // its first message will be nacked
 	f.sendN(100, f.receiver2)
 	var got []int
@@ -549,8 +537,7 @@ func TestConfigIsValidated(t *testing.T) {
 func TestUUIDNamesTheDelivery(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, gatewaytest.Config{})
-	sub := f.subscriber(f.config())
-	messages := f.subscribe(sub, subscriber.AllData)
+	_, messages := f.receive(f.config())
 	ids := f.sendRequest(gatewaytest.SendRequest{
 		From: f.sender.ID, MessageType: typeJSON, Payload: []byte("{}"), Recipients: []string{f.receiver.ID, f.receiver2.ID},
 	})

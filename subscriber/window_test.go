@@ -101,8 +101,7 @@ func testStatsTellWhatWaits(t *testing.T) {
 	cfg.Files = []string{typeFile}
 	cfg.ChunkSize = 500
 	cfg.Nack = subscriber.Backoff{Initial: time.Hour, Max: time.Hour}
-	sub := f.subscriber(cfg)
-	messages := f.subscribe(sub, subscriber.AllData)
+	sub, messages := f.receive(cfg)
 	newEndpoint := func(name string) gateway.Endpoint {
 		return f.server.AddEndpoint(gatewaytest.EndpointConfig{Name: name, Receive: []string{typeJSON}})
 	}

@@ -372,6 +372,19 @@ func (g *gates) outage() (since, until time.Time) {
 	return g.all.since, g.next(g.all, now)
 }
 
+// end takes the gate for everything away, once all that waits at it is called back, and returns since when it was closed; zero if
+// it was not.
+func (g *gates) end() (since time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all != nil {
+		since, g.all = g.all.since, nil
+		g.company.set(false)
+		g.mirror()
+	}
+	return since
+}
+
 // refused appends the topics that are refused while others are not.
 func (g *gates) refused(list []RefusedTopic) []RefusedTopic {
 	if !g.closed.Load() {

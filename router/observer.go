@@ -34,7 +34,7 @@ const (
 	EventRetry
 	// EventOutageBegan: an outage began. Err says why.
 	EventOutageBegan
-	// EventOutageEnded: the outage that began Delay ago is over.
+	// EventOutageEnded: the outage that began Delay ago is over; with ClassShutdown the Router has stopped in it.
 	EventOutageEnded
 	// EventPoisonFailed: the poison queue did not take a message. Err says why.
 	EventPoisonFailed

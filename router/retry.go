@@ -2,6 +2,7 @@ package router
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -214,6 +215,21 @@ func (r *Retry) outage() (since, until time.Time) {
 		}
 	}
 	return since, until
+}
+
+// end tells observers of each outage that is on that it ends here: nothing is tried any longer, so what goes on after a reload
+// begins anew.
+func (r *Retry) end() {
+	r.mu.Lock()
+	all := slices.Clone(r.gates)
+	r.mu.Unlock()
+	for _, g := range all {
+		if since := g.end(); !since.IsZero() {
+			observe(r.config.Observer, Event{
+				Route: r.config.Name, Kind: EventOutageEnded, Class: ClassShutdown, Context: context.Background(), Delay: time.Since(since),
+			})
+		}
+	}
 }
 
 // RefusedTopic is a topic that the sink does not take messages for, while it takes others.

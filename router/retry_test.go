@@ -259,3 +259,27 @@ func TestRetryRestoresContext(t *testing.T) {
 		}
 	})
 }
+
+// An outage in which the Router stops ends with it, so that what observers count of outages before and after a reload adds up.
+func TestOutageEndsWithTheRouter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var events []router.Event
+		observer := router.ObserverFunc(func(e router.Event) {
+			if e.Kind == router.EventOutageBegan || e.Kind == router.EventOutageEnded {
+				events = append(events, e)
+			}
+		})
+		from := newSource()
+		to := newSink(func(string, *message.Message) error { return down })
+		r := start(t, router.Config{Poison: newSink(nil), Observer: observer}, farmRoute(from, to))
+		msg := farmMessage("1", "e", "1", "p")
+		from.messages <- msg
+		time.Sleep(3 * time.Minute)
+		r.wantStop(t)
+		wantNack(t, msg)
+		if len(events) != 2 || events[1].Kind != router.EventOutageEnded || events[1].Class != router.ClassShutdown || events[1].Delay != 3*time.Minute || events[1].Context == nil {
+			t.Errorf("got %+v, want an outage of 3 minutes that ends with the shutdown", events)
+		}
+	})
+}

@@ -100,6 +100,7 @@ func (r *Router) shutdown() error {
 	// their context by now, and get a moment to notice.
 	r.drained(subscribers.Done())
 	for _, rt := range routes {
+		rt.retry.end()
 		if rt.To != nil {
 			closing.close(fmt.Sprintf("sink of route %q", rt.Name), rt.To)
 		}

@@ -98,6 +98,9 @@ func (w waits) Observe(e router.Event) {
 	case router.EventOutageBegan:
 		w.notef("waiting: %s", e.Text)
 	case router.EventOutageEnded:
+		if e.Class == router.ClassShutdown {
+			return // it was stopped in it
+		}
 		w.notef("continuing after %s", e.Delay.Round(time.Second))
 	}
 }

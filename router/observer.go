@@ -13,8 +13,8 @@ import (
 // EventKind says what an [Event] tells.
 type EventKind int
 
-// What happens to messages. Each message that a route takes ends in exactly one of the first five, unless it waits for a copy
-// of it that is being handled: then it comes again after an EventRetry.
+// What happens to messages. Each message that a route takes ends in exactly one of the first five, unless it is put off and waits
+// with its subscriber, for what is down, a copy of it that is being handled, or the devices of a time log: then it comes again.
 const (
 	// EventDelivered: the sink holds the message; it is acknowledged.
 	EventDelivered EventKind = iota + 1

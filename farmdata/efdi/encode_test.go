@@ -48,7 +48,8 @@ func TestMarshalTaskData(t *testing.T) {
 	}
 }
 
-// Zero is an amount: none is written for one that is missing, and whoever writes is told what is not as it was.
+// Zero is an amount: none is written for one that is missing, and whoever writes is told what is not as it was, logs aside, which
+// are messages of their own.
 func TestMarshalTellsWhatItDoesNotWrite(t *testing.T) {
 	t.Parallel()
 	set := &farmdata.Set{
@@ -56,7 +57,7 @@ func TestMarshalTellsWhatItDoesNotWrite(t *testing.T) {
 		Devices:  []farmdata.Device{{ID: "DVC-1", Name: "mower"}},
 		Tasks: []farmdata.Task{{ID: "TSK-1", Zones: []farmdata.TreatmentZone{{Code: -1, Values: []farmdata.ZoneValue{
 			{DDI: 6, Missing: true}, {DDI: 7, Raw: 0}, {DDI: 8, Missing: true}, {DDI: 9, Raw: 5},
-		}}}, Grids: []*farmdata.Grid{{Name: "GRD00001", Zone: -1}, {Name: "GRD00002", Zone: -1}}}},
+		}}}, LogNames: []string{"TLG00001"}, Grids: []*farmdata.Grid{{Name: "GRD00001", Zone: -1}, {Name: "GRD00002", Zone: -1}}}},
 	}
 	var told []string
 	b := testkit.Must(MarshalTaskData(set, EncodeConfig{Finding: func(f *farmdata.Finding) { told = append(told, f.Error()) }}))(t)

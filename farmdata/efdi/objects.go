@@ -301,7 +301,7 @@ func (e encoding) Parts(number int, kind string, list objects.List) {
 }
 
 func (e encoding) unsupported(kind string, left int) {
-	if left > 0 {
+	if left > 0 && kind != "TLG" { // logs are messages of their own
 		e.find(farmdata.KindUnsupported, fmt.Sprintf("%d %s of %s", left, kind, e.kind))
 	}
 }

@@ -304,6 +304,58 @@ func TestPartialDeliveryOfALostSourceIsNotSentAgain(t *testing.T) {
 	}
 }
 
+// Nor when its source has lost it before the answer came.
+func TestPartialDeliveryThatIsLostMeanwhileIsNotSentAgain(t *testing.T) {
+	g := newToGateway(t)
+	from, q := newSource(), &poisonqueue.Queue{}
+	lost, lose := context.WithCancel(t.Context())
+	lostMeanwhile := func(h message.HandlerFunc) message.HandlerFunc {
+		return func(msg *message.Message) ([]*message.Message, error) {
+			defer lose()
+			return h(msg)
+		}
+	}
+	start(t, router.Config{Poison: q, Chain: func(_ string, s router.Chain) []message.HandlerMiddleware {
+		return []message.HandlerMiddleware{s.Poison, lostMeanwhile, s.Retry, s.Dedup, s.Recoverer}
+	}}, router.Route{Name: "back", From: from, Topic: "in", To: g.pub, ToTopic: answer})
+	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
+	msg.Metadata[gateway.KeyDirectRecipients] = g.receiver + "," + uuid.NewString()
+	again := msg.Copy()
+	msg.SetContext(lost)
+	from.messages <- msg
+	wantNack(t, msg)
+	from.deliver(t, again)
+	if got := len(g.all(gateway.KeyContextID)); got != 1 || len(q.UUIDs()) != 1 {
+		t.Errorf("sent %d times, %d in the poison queue; want 1 and 1", got, len(q.UUIDs()))
+	}
+}
+
+// Nor by the next replay, if the poison queue did not take it after the first one.
+func TestPartialDeliveryOfAReplayIsNotSentAgain(t *testing.T) {
+	g := newToGateway(t)
+	q := &poisonqueue.Queue{}
+	ended, end := context.WithCancel(t.Context())
+	record := message.NewMessage(uuid.NewString(), []byte("payload"))
+	record.Metadata[router.KeyPoisonRoute], record.Metadata[router.KeyPoisonCount] = "back", "1"
+	record.Metadata[gateway.KeyDirectRecipients] = g.receiver + "," + uuid.NewString()
+	testkit.NoError(t, q.Publish(router.DefaultPoisonTopic, record))
+	poison := newSink(func(_ string, msg *message.Message) error {
+		if ended.Err() == nil {
+			end()
+			return down
+		}
+		return q.Publish(router.DefaultPoisonTopic, msg)
+	})
+	r := start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{Name: "back", From: newSource(), Topic: "in", To: g.pub, ToTopic: answer})
+	if report, err := r.Replay(ended, q, router.PoisonSelection{All: true}); err == nil {
+		t.Errorf("%+v, want an error", report)
+	}
+	report, err := r.Replay(t.Context(), q, router.PoisonSelection{All: true})
+	if report.Reason = ""; err != nil || report != (router.ReplayReport{Poisoned: 1}) || len(g.all(gateway.KeyContextID)) != 1 {
+		t.Errorf("%+v, %v, sent %d times; want one poisoned, sent once", report, err, len(g.all(gateway.KeyContextID)))
+	}
+}
+
 // What one handler did not deliver to all says nothing about the others that have the same poison queue, nor about messages
 // without a UUID, which are not told apart.
 func TestPartialDeliveryOfOneHandlerOnly(t *testing.T) {

@@ -201,7 +201,8 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 	return func(msg *message.Message) ([]*message.Message, error) {
 		ctx := msg.Context()
 		var err error
-		if d := deliveryOf(msg); p.partial.Load() && (d == nil || d.replay == nil) {
+		// Who replays what is known as partial forces it.
+		if d := deliveryOf(msg); p.partial.Load() && (d == nil || d.replay == nil || msg.Metadata[KeyPoisonPartial] == "") {
 			known, _ := p.refused.Peek(p.refusedMessage(ctx, msg))
 			err = known.reason // it must not be handled again
 		}
@@ -219,6 +220,7 @@ func (p *PoisonQueue) Middleware(h message.HandlerFunc) message.HandlerFunc {
 			}
 			return nil, err
 		case ctx.Err() != nil, class == ClassHandler && p.stopping() && !is[*RetryError](err):
+			p.notePartial(ctx, msg, err)
 			return nil, WithClass(err, p.ended())
 		}
 		if failure := p.store(ctx, msg, class, err); failure != nil {

@@ -225,7 +225,7 @@ func (q *Queue) lookUp(ctx context.Context, id string) (*sarama.ConsumerMessage,
 		return nil, 0, router.ErrNotInQueue
 	}
 	epoch := at.Partitions[i].Epoch
-	records, _, err := q.cluster.Fetch(ctx, q.topic, wanted.partition, wanted.offset, 0, 1)
+	records, _, err := q.cluster.Fetch(ctx, q.topic, wanted.partition, wanted.offset, wanted.offset+1, 1)
 	switch {
 	case errors.Is(err, sarama.ErrOffsetOutOfRange):
 		return nil, 0, router.ErrNotInQueue

@@ -478,3 +478,26 @@ func TestLeaderIsBehind(t *testing.T) {
 	})
 	testkit.NoError(t, queue.Delete(t.Context(), "0-0"))
 }
+
+// A new leader that does not know yet where its partition ends is asked again.
+func TestLeaderKnowsNoEnd(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	queue := open(t, poisonqueue.Config{}, cluster.Addr())
+	publish(t, newSink(t, cluster.Addr(), "", 1), "a")
+	var failing atomic.Int32
+	failing.Store(2) // one more than the client asks again by itself
+	cluster.Fake().ControlKey(int16(kmsg.ListOffsets), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.Fake().KeepControl()
+		if failing.Add(-1) < 0 {
+			return nil, nil, false
+		}
+		answer := request.ResponseKind().(*kmsg.ListOffsetsResponse)
+		topic := request.(*kmsg.ListOffsetsRequest).Topics[0].Topic
+		answer.Topics = []kmsg.ListOffsetsResponseTopic{{Topic: topic, Partitions: []kmsg.ListOffsetsResponseTopicPartition{{ErrorCode: kerr.OffsetNotAvailable.Code}}}}
+		return answer, nil, true
+	})
+	if got := payloads(t, queue); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("got %q", got)
+	}
+}

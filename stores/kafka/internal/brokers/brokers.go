@@ -120,7 +120,7 @@ func transient(err error) bool {
 	}
 	switch code {
 	case sarama.ErrUnknownTopicOrPartition, sarama.ErrNotLeaderForPartition, sarama.ErrLeaderNotAvailable, sarama.ErrNotController, sarama.ErrReplicaNotAvailable,
-		sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch, sarama.ErrRequestTimedOut, sarama.ErrNetworkException:
+		sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch, sarama.ErrOffsetNotAvailable, sarama.ErrRequestTimedOut, sarama.ErrNetworkException:
 		return true
 	}
 	return false

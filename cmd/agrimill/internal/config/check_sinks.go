@@ -329,7 +329,8 @@ func (k *checker) readsPoison(r Route) (path string, reads bool) {
 	topic, sink := k.c.Poison.Topic, k.c.Sinks[k.c.Poison.Sink]
 	switch from := r.From; {
 	case from.NATS != nil && sink.NATS != nil:
-		same := account(from.NATS.Connection, from.NATS.TLS) == account(sink.NATS.Connection, sink.NATS.TLS)
+		same := account(from.NATS.Connection, from.NATS.TLS) == account(sink.NATS.Connection, sink.NATS.TLS) &&
+			(from.NATS.Stream == "" || from.NATS.Stream == sink.NATS.Stream) // NATS keeps a subject in one
 		return "nats.subject", same && natssubject.Overlap(from.NATS.Subject, nats.Subject(sink.NATS.SubjectPrefix, topic))
 	case from.Kafka != nil && sink.Kafka != nil:
 		return "kafka.topics", slices.Equal(from.Kafka.Brokers, sink.Kafka.Brokers) && slices.Contains(from.Kafka.Topics, kafka.TopicName(sink.Kafka.TopicPrefix, topic))

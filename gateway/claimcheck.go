@@ -19,6 +19,7 @@ type ClaimCheck interface {
 type PayloadOpener interface {
 	// Open returns the payload and its size in bytes, -1 if it is unknown, for each attempt to send. References come from
 	// message metadata: reject those that Put cannot have returned. Reading must end when ctx does; the payload is closed,
-	// possibly while it is being read. An error that matches [ErrUnavailable] is an outage, after which the caller retries.
+	// possibly while it is being read. An error that matches [ErrUnavailable] is an outage, after which the caller retries;
+	// one that matches [ErrNotFound] says that the payload was deleted: while its message is unconfirmed, the service has it.
 	Open(ctx context.Context, reference string) (payload io.ReadCloser, size int64, err error)
 }

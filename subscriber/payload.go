@@ -406,12 +406,15 @@ func (s *Subscriber) opener(d *delivery) msgctx.Opener {
 	if p == nil || p.metadata == nil {
 		return nil
 	}
-	if reference, ok := p.metadata[gateway.KeyPayloadReference]; ok {
-		return func(ctx context.Context) (io.ReadCloser, int64, error) {
-			return s.cfg.Payload.ClaimCheck.Open(ctx, reference)
-		}
-	}
+	reference, stored := p.metadata[gateway.KeyPayloadReference]
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {
+		if stored {
+			r, size, err := s.cfg.Payload.ClaimCheck.Open(ctx, reference)
+			if !errors.Is(err, gateway.ErrNotFound) {
+				return r, size, err
+			}
+			// It was deleted there, and the service still has it: the message is not confirmed.
+		}
 		uri := p.uri.Load()
 		r, err := s.cfg.Client.OpenPayload(ctx, *uri, p.size)
 		if refusesURI(err) {

@@ -211,9 +211,34 @@ func (m *memoryStore) Open(_ context.Context, reference string) (io.ReadCloser, 
 	defer m.mu.Unlock()
 	data, ok := m.data[reference]
 	if !ok {
-		return nil, 0, errors.New("no such payload")
+		return nil, 0, fmt.Errorf("open: %w", gateway.ErrNotFound)
 	}
 	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
+}
+
+// While a message is unconfirmed the service has its payload, whatever becomes of the claim check.
+func TestObjectThatWasDeletedFromTheClaimCheck(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{ChunkSize: 1 << 20})
+	cfg, store := f.config(), &memoryStore{}
+	cfg.Payload.Mode, cfg.Payload.ClaimCheck, cfg.Payload.ClaimCheckFrom = subscriber.PayloadClaimCheck, store, 1
+	messages := f.subscribe(f.subscriber(cfg), subscriber.AllData)
+	f.send(typeJSON, random(200_000))
+	msg := f.next(messages)
+	store.mu.Lock()
+	clear(store.data)
+	store.mu.Unlock()
+	f.server.Inject(gatewaytest.OpPayload, gatewaytest.Fault{Status: http.StatusGone, Times: 1})
+	if _, _, err := subscriber.OpenPayload(msg); !errors.Is(err, gateway.ErrPayloadExpired) {
+		t.Errorf("OpenPayload: %v, want ErrPayloadExpired", err)
+	}
+	msg.Nack()
+	msg = f.next(messages)
+	if got := testkit.Must(io.ReadAll(open(t, msg)))(t); !bytes.Equal(got, random(200_000)) {
+		t.Errorf("OpenPayload gave %d bytes that are not what was sent", len(got))
+	}
+	msg.Ack()
+	f.waitConfirmed(1)
 }
 
 func TestClaimCheck(t *testing.T) {

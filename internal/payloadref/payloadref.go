@@ -14,14 +14,25 @@ import (
 )
 
 // Find returns how to open the payload that metadata refers to: from store, which may be nil, if it is in a claim check;
-// otherwise with the opener in ctx, the message's context. It returns nil if there is none.
+// otherwise with the opener in ctx, the message's context. It returns nil if there is none. What was deleted from store is
+// opened with that opener, too, if the digest in metadata tells that it is the same payload.
 func Find(ctx context.Context, metadata map[string]string, store gateway.PayloadOpener) msgctx.Opener {
-	if store != nil && metadata[gateway.KeyPayloadMode] == gateway.PayloadModeClaimCheck {
-		return func(ctx context.Context) (io.ReadCloser, int64, error) {
-			return store.Open(ctx, metadata[gateway.KeyPayloadReference])
-		}
+	received := msgctx.PayloadOpener(ctx)
+	if store == nil || metadata[gateway.KeyPayloadMode] != gateway.PayloadModeClaimCheck {
+		return received
 	}
-	return msgctx.PayloadOpener(ctx)
+	return func(ctx context.Context) (io.ReadCloser, int64, error) {
+		payload, size, gone := store.Open(ctx, metadata[gateway.KeyPayloadReference])
+		digest, ok := ParseDigest(metadata[gateway.KeyPayloadSHA256])
+		if received == nil || !ok || !errors.Is(gone, gateway.ErrNotFound) {
+			return payload, size, gone
+		}
+		payload, size, err := received(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		return Verify(payload, digest, gone), size, nil // a handler may have stored another one
+	}
 }
 
 var errLost = errors.New("the payload is still with the service (" + gateway.KeyPayloadMode + ": " + gateway.PayloadModeLazy +

@@ -73,6 +73,33 @@ func TestPayloadFromTheMessagesContext(t *testing.T) {
 	wantArchived(t, bucket, []byte("lazy"))
 }
 
+// What was deleted from the claim check is taken from where the message came from, if it is the same payload.
+func TestPayloadThatTheClaimCheckHasLost(t *testing.T) {
+	stored := memblob.OpenBucket(nil)
+	defer func() { _ = stored.Close() }()
+	store := testkit.Must(claimcheck.New(t.Context(), claimcheck.Config{Bucket: stored}))(t)
+	bucket := memblob.OpenBucket(nil)
+	defer func() { _ = bucket.Close() }()
+	sink := backend{bucket: bucket, config: blob.Config{ClaimCheck: store}}.NewSink(t)
+	publish := func(digest string) error {
+		msg := referring(gateway.PayloadModeClaimCheck, "deleted", []byte("farm"))
+		if digest != "" {
+			msg.Metadata[gateway.KeyPayloadSHA256] = digest
+		}
+		msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Open: func(context.Context) (io.ReadCloser, int64, error) {
+			return io.NopCloser(bytes.NewReader([]byte("farm"))), 4, nil
+		}}))
+		return sink.Publish("topic", msg)
+	}
+	for _, digest := range []string{"unknown", hex.EncodeToString(make([]byte, sha256.Size))} {
+		if err := publish(digest); !errors.Is(err, gateway.ErrNotFound) {
+			t.Errorf("digest %s: %v, want ErrNotFound", digest, err)
+		}
+	}
+	testkit.NoError(t, publish(""))
+	wantArchived(t, bucket, []byte("farm"))
+}
+
 // What cannot be opened, breaks off or has changed is never archived.
 func TestPayloadThatIsNotThere(t *testing.T) {
 	broken := errors.New("broken")

@@ -5,8 +5,11 @@ package deploy
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -53,6 +56,28 @@ func environment(t *testing.T, compose bool) func(string) string {
 		}
 	}
 	return func(name string) string { return variables[name] }
+}
+
+// The unit keeps agrimill down after the exit status for a wrong configuration, and not after a crash.
+func TestSystemdRestartsAfterACrash(t *testing.T) {
+	const crash = "AGRIMILL_TEST_CRASH"
+	if os.Getenv(crash) != "" {
+		go panic("crash")
+		select {}
+	}
+	t.Parallel()
+	unit := string(read(t, "systemd/agrimill.service"))
+	command := exec.CommandContext(t.Context(), testkit.Must(os.Executable())(t), "-test.run", "^"+t.Name()+"$")
+	command.Env = []string{crash + "=1"}
+	for _, variable := range regexp.MustCompile(`(?m)^Environment=(.+)$`).FindAllStringSubmatch(unit, -1) {
+		command.Env = append(command.Env, variable[1])
+	}
+	_ = command.Run()
+	kept := regexp.MustCompile(`(?m)^(RestartPrevent|Success)ExitStatus=(.+)$`).FindAllStringSubmatch(unit, -1)
+	status := strconv.Itoa(command.ProcessState.ExitCode())
+	if len(kept) != 2 || slices.ContainsFunc(kept, func(k []string) bool { return k[2] == status }) {
+		t.Errorf("exit status %s after a crash (%v); no restart after %q", status, command.ProcessState, kept)
+	}
 }
 
 // Every configuration of an instance is one, without a mistake and without a warning.

@@ -28,7 +28,7 @@ var directives = map[string][]string{
 		"ProtectKernelModules", "ProtectKernelTunables", "ProtectProc", "ProcSubset", "RemoveIPC",
 		"RestrictAddressFamilies", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality",
 		"MemoryDenyWriteExecute", "SystemCallArchitectures", "SystemCallFilter", "SystemCallErrorNumber", "Environment",
-		"MemoryMax", "LimitNOFILE",
+		"MemoryMax", "LimitNOFILE", "LimitCORE",
 	},
 	"Install": {"WantedBy"},
 }

@@ -20,6 +20,9 @@ import (
 // recordShutdown bounds how long the requests in progress may take to end.
 const recordShutdown = 5 * time.Second
 
+// maxRecording is how large a file may be, in bytes, that a replay takes.
+const maxRecording = 256 << 20
+
 func newRecordCommand(p *program) *cobra.Command {
 	var baseURL, tokenURL, listen string
 	var payloads bool
@@ -36,7 +39,8 @@ in place of the gateway's. Nothing else changes for it.
 
 FILE has IDs, filenames and names of endpoints, but no secrets, tokens or payload URIs. It has the
 size and digest of each payload, and the payloads themselves with --payloads. When FILE cannot be
-written any more, the command fails; the recording up to then can be played.`,
+written any more, or would be larger than 256 MiB, which a replay refuses, the command fails; the
+recording up to then can be played.`,
 		Example: `  agrimill record session.jsonl
   agrimill record --payloads --listen 127.0.0.1:0 session.jsonl`,
 		Args: exactly("FILE"),
@@ -78,15 +82,21 @@ func closeRecording(file *os.File, err error) error {
 	return fmt.Errorf("%w; %s has what was recorded before", err, file.Name())
 }
 
-// failing calls stop when writing fails.
+// failing calls stop when writing fails, or there is no room for it.
 type failing struct {
 	io.Writer
 	stop func()
+	room int // in bytes
 }
 
 // Write implements [io.Writer].
-func (f failing) Write(b []byte) (int, error) {
-	n, err := f.Writer.Write(b)
+func (f *failing) Write(b []byte) (n int, err error) {
+	if len(b) > f.room {
+		err = errors.New("a replay takes no more than 256 MiB")
+	} else {
+		n, err = f.Writer.Write(b)
+	}
+	f.room -= n
 	if err != nil {
 		f.stop()
 	}
@@ -97,7 +107,7 @@ func (f failing) Write(b []byte) (int, error) {
 func (p *program) record(ctx context.Context, config gatewaytest.RecorderConfig, listener net.Listener) (err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	config.To = failing{config.To, stop}
+	config.To = &failing{config.To, stop, maxRecording}
 	recorder, err := gatewaytest.NewRecorder(config)
 	if errors.Is(err, gatewaytest.ErrConfig) {
 		return usagef("%s", err)

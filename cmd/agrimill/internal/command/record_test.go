@@ -2,6 +2,7 @@ package command
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -76,4 +77,39 @@ func TestRecordAndReplay(t *testing.T) {
 	if _, err := os.Stat("other.jsonl"); err == nil {
 		t.Error("a file of nothing was left behind")
 	}
+}
+
+// A recording ends before it is larger than what can be played.
+func TestRecordNoMoreThanCanBePlayed(t *testing.T) {
+	t.Parallel()
+	var to bytes.Buffer
+	stopped := false
+	f := &failing{Writer: &to, stop: func() { stopped = true }, room: 10}
+	if n, err := f.Write(make([]byte, 10)); n != 10 || err != nil || stopped {
+		t.Errorf("what fits: %d, %v, stopped: %v", n, err, stopped)
+	}
+	if n, err := f.Write(make([]byte, 1)); n != 0 || err == nil || !stopped || to.Len() != 10 {
+		t.Errorf("what does not fit: %d, %v, stopped: %v, with %d bytes written", n, err, stopped, to.Len())
+	}
+
+	// The largest one can be played: lines may end in blanks.
+	lines := []string{
+		`{"gateway_recording":1,"started":"2026-04-01T06:00:00Z","payloads":false}`,
+		`{"at":0,"request":1,"method":"GET","path":"/tenants"}`, `{"at":1,"request":1,"status":503}`, `{"at":2,"request":1,"end":"complete"}`,
+		`{"at":3,"request":2,"method":"GET","path":"/tenants"}`, `{"at":4,"request":2,"status":503}`, `{"at":5,"request":2,"end":"complete"}`,
+		`{"at":6,"request":3,"method":"GET","path":"/tenants"}`,
+	}
+	path := t.TempDir() + "/largest.jsonl"
+	file := testkit.Must(os.Create(path))(t)
+	for _, line := range lines {
+		blanks := bytes.Repeat([]byte{' '}, maxRecording/len(lines)-len(line)-1)
+		testkit.Must(file.WriteString(line + string(blanks) + "\n"))(t)
+	}
+	must(t, file.Close())
+	if info := testkit.Must(os.Stat(path))(t); info.Size() != maxRecording {
+		t.Fatalf("%d bytes", info.Size())
+	}
+	w := &world{T: t}
+	_, stop := w.serve("emulator", "--listen", "127.0.0.1:0", "--replay", path)
+	stop(statusOK)
 }

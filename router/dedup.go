@@ -71,7 +71,8 @@ type DedupConfig struct {
 	// DedupSettings are the same as in [Config.Dedup].
 	DedupSettings
 	// Scope keeps apart the handlers that share a store, and has to be the same in all processes that share the work. A
-	// Router sets it to the route's name; empty means the name of Watermill's handler.
+	// Router sets it to the route's name; empty means the name of Watermill's handler. Where a middleware further out has taken
+	// that away, with the message's context, what one handler has handled is remembered for it alone, and for this process.
 	Scope string
 	// Observer gets the duplicates. Nil means nobody.
 	Observer Observer
@@ -119,6 +120,7 @@ type Dedup struct {
 	// forgotten counts messages that could not be remembered: with a full disk, every one.
 	forgotten ratelog.Line
 
+	uses      atomic.Int32    // of Middleware
 	life      *lifecycle.Life // of what records
 	mu        sync.Mutex
 	survived  []Keys // of what was handled and survives a power cut since; they are yet to be recorded
@@ -249,10 +251,15 @@ type claimed struct {
 
 // Middleware is the message.HandlerMiddleware.
 func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
+	d.uses.Add(1)
+	nameless := uuid.NewString()
 	return func(msg *message.Message) ([]*message.Message, error) {
 		c := claimed{Dedup: d, ctx: msg.Context(), msg: msg, del: deliveryOf(msg), scope: d.config.Scope}
 		if c.scope == "" {
 			c.scope = message.HandlerNameFromCtx(c.ctx)
+		}
+		if c.scope == "" && d.uses.Load() > 1 { // nothing may be dropped that another handler has handled
+			c.scope = nameless
 		}
 		keys, err := d.config.KeyFunc(c.scope, msg)
 		if err != nil {

@@ -6,12 +6,14 @@ import (
 	"maps"
 	"math"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
@@ -73,6 +75,47 @@ func TestDedupOfWhatIsPublishedLater(t *testing.T) {
 			t.Errorf("calls = %d, want 2", calls)
 		}
 	})
+}
+
+// Handlers of Watermill's Router are told apart by the name in the context. A middleware further out that hands on a copy, as
+// Message.Copy makes it, takes the name away: then none gets what another one has handled for a copy of that.
+func TestDedupKeepsWhatHasLostItsHandler(t *testing.T) {
+	t.Parallel()
+	for name, copied := range map[string]func(*message.Message) *message.Message{
+		"a copy":          (*message.Message).Copy,
+		"a fresh context": func(msg *message.Message) *message.Message { msg.SetContext(context.Background()); return msg },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				in := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
+				dedup := testkit.Must(router.NewDedup(router.DedupConfig{}, nil))(t)
+				r := testkit.Must(message.NewRouter(message.RouterConfig{}, nil))(t)
+				r.AddMiddleware(func(h message.HandlerFunc) message.HandlerFunc {
+					return func(msg *message.Message) ([]*message.Message, error) { return h(copied(msg)) }
+				}, dedup.Middleware)
+				handled := make(map[string]*atomic.Int32)
+				for _, handler := range []string{"archive", "accounts"} {
+					n := new(atomic.Int32)
+					handled[handler] = n
+					r.AddConsumerHandler(handler, "in", in, func(*message.Message) error { n.Add(1); return nil })
+				}
+				result := make(chan error, 1)
+				go func() { result <- r.Run(t.Context()) }()
+				<-r.Running()
+				for _, id := range []string{"1", "2", "1"} {
+					testkit.NoError(t, in.Publish("in", farmMessage(id, "e", id, "p")))
+				}
+				synctest.Wait()
+				for handler, n := range handled {
+					if n.Load() != 2 {
+						t.Errorf("%s has handled %d messages, want both, once", handler, n.Load())
+					}
+				}
+				testkit.NoError(t, errors.Join(r.Close(), <-result, in.Close()))
+			})
+		})
+	}
 }
 
 // TestDedupForever: the largest durations are long, and not over before they begin.

@@ -66,7 +66,7 @@ const defaultNeverChunkBelow = 512 << 10
 // recognizes the same event, and one payload for two endpoints is two messages. That of a message that packages sources/nats
 // and sources/kafka have delivered consists of the scope and its place with the broker (stream and sequence; cluster, topic,
 // partition and offset; the time of storing), and it has no content key: two equal records are two messages. What another
-// subscriber delivers with a [gateway.KeyDedupID] has none either, and that ID in its delivery key.
+// subscriber delivers with a [gateway.KeyDedupID], or a [gateway.KeyReceivedDedupID], has none either, and that ID in its delivery key.
 //
 // The content key recognizes what a sender has sent twice, under two message IDs. It consists of the scope, the event type,
 // receiving and sending endpoint, direct recipients, context ID, message type, filename, teamset context ID and a
@@ -105,7 +105,7 @@ func defaultKeys(scope string, msg *message.Message, below int64) (Keys, content
 	head = appendPart(head, endpoint)
 
 	if buf, ok := appendIDs(append(head, 'i'), meta); ok {
-		if made := meta[gateway.KeyDedupID]; made != "" { // by a route, with others that have all but this in common
+		if made := cmp.Or(meta[gateway.KeyDedupID], meta[gateway.KeyReceivedDedupID]); made != "" { // by a route, with others that have all but this in common
 			return Keys{Delivery: hash(appendPart(buf, made))}, content{}
 		}
 		keys.Delivery = hash(buf)

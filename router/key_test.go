@@ -82,17 +82,19 @@ func TestDefaultKeys(t *testing.T) {
 
 // What may be equal to another message has no content key.
 // What a route made of one message is several messages for the next one, also if a subscriber delivers them that knows
-// nothing of their places. Each is recognized.
+// nothing of their places, or a handler has handed them on that got them from a source. Each is recognized.
 func TestWhatARouteMadeOfOneMessage(t *testing.T) {
-	var parts []*message.Message
-	for _, id := range []string{"1", "2", "1"} {
-		part := with(gateway.KeyDedupID, id)
-		part.Payload = []byte("part " + id)
-		parts = append(parts, part)
-	}
-	got, err := routertest.Deliver(t.Context(), router.Config{}, router.Route{}, parts...)
-	if err != nil || len(got.Published) != 2 || got.Health.Duplicates != 1 {
-		t.Errorf("%d published, %d duplicates, %v; want 2 and 1", len(got.Published), got.Health.Duplicates, err)
+	for _, key := range []string{gateway.KeyDedupID, gateway.KeyReceivedDedupID} {
+		var parts []*message.Message
+		for _, id := range []string{"1", "2", "1"} {
+			part := with(key, id)
+			part.Payload = []byte("part " + id)
+			parts = append(parts, part)
+		}
+		got, err := routertest.Deliver(t.Context(), router.Config{}, router.Route{}, parts...)
+		if err != nil || len(got.Published) != 2 || got.Health.Duplicates != 1 {
+			t.Errorf("%s: %d published, %d duplicates, %v; want 2 and 1", key, len(got.Published), got.Health.Duplicates, err)
+		}
 	}
 }
 

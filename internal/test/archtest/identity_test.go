@@ -42,7 +42,7 @@ var identities = []sameness{
 	}, {
 		"delivery from a broker", "the source, and the router: it is the delivery key",
 		"route, and its place: stream and sequence; cluster, topic, partition and offset; the time of storing, which tells servers of NATS and recreated streams and topics apart",
-		"the same", "without a place, as a message of the gateway, and by `gateway.KeyDedupID`",
+		"the same", "without a place, as a message of the gateway, and by `gateway.KeyDedupID` (`KeyReceivedDedupID`)",
 		"router.defaultKeys", []string{"TestDeliveriesAreNamed", "TestDeliveriesOfTwoClusters", "TestDeliveriesOfTwoServers", "TestDeliveriesOfABroker", "TestMadeOfADeliveryOfABroker", "TestWhatARouteMadeOfOneMessage"},
 	}, {
 		"a sender's repetition", "the router, `router.Keys.Content`",

@@ -119,7 +119,7 @@ func (s *tokenSource) invalidate(token string) (retry, first bool) {
 	if first = s.refused != s.token; first {
 		s.refused, s.doubted = s.token, false
 	}
-	if now.Sub(time.Unix(0, s.token.accepted.Load())) >= recentFor {
+	if now.Sub(time.Unix(0, s.token.accepted.Load())).Abs() >= recentFor { // the clock may have been set back
 		s.token = nil
 	}
 	return true, first

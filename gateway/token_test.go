@@ -704,3 +704,13 @@ func TestPeerSaysWhenToAskAgain(t *testing.T) {
 		}
 	}
 }
+
+// A token that the service does not accept any more is replaced, also if the clock was set back since it did.
+func TestRefusedTokenIsReplacedAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	s := &tokenSource{token: &accessToken{value: "old"}}
+	s.token.accepted.Store(time.Now().Add(2 * time.Hour).UnixNano())
+	if retry, _ := s.invalidate("old"); !retry || s.token != nil {
+		t.Errorf("retry is %v, and the token is kept: %v", retry, s.token != nil)
+	}
+}

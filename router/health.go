@@ -153,7 +153,8 @@ const failingQuiet = time.Minute
 
 // fails reports whether the route has begun to fail and still does.
 func (h *health) fails(now time.Time) bool {
-	return h.failingSince.Load() != 0 && (h.poisonedRow.Load() != 0 || now.Sub(time.Unix(0, h.poisonedAt.Load())) < failingQuiet)
+	quiet := now.Sub(time.Unix(0, h.poisonedAt.Load())).Abs() // the clock may have been set back
+	return h.failingSince.Load() != 0 && (h.poisonedRow.Load() != 0 || quiet < failingQuiet)
 }
 
 func (h *health) fail(text string) {

@@ -1,9 +1,13 @@
 package router
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ThreeDotsLabs/watermill/message"
 )
 
 // The state of a route does not change with each message that passes while nearly all are poisoned, and it ends
@@ -53,4 +57,43 @@ func TestFailingDoesNotFlap(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A clock that is set back does not make a route fail, or its last success recent, until it has caught up.
+func TestClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := &health{state: StateRunning, failingAfter: 1}
+		h.Observe(Event{Kind: EventPoisoned})
+		h.Observe(Event{Kind: EventDelivered})
+		if got := h.report().State; got != StateFailing {
+			t.Errorf("after a poisoned message the state is %s", got)
+		}
+		ahead := time.Now().Add(2 * time.Hour)
+		h.poisonedAt.Store(ahead.UnixNano())
+		if got := h.report().State; got != StateRunning {
+			t.Errorf("two hours before the last poisoned message the state is %s", got)
+		}
+
+		r, err := NewRetry(RetryConfig{lastSuccess: func() time.Time { return ahead }}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		msg := message.NewMessage("1", nil)
+		msg.SetContext(ctx)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = r.Middleware(func(*message.Message) ([]*message.Message, error) {
+				return nil, WithClass(errors.New("the bucket is down"), ClassOutage)
+			})(msg)
+		}()
+		time.Sleep(time.Minute)
+		if _, is := r.OutageSince(); !is {
+			t.Error("what fails for a minute is no outage two hours before the last success")
+		}
+		cancel()
+		<-done
+	})
 }

@@ -358,9 +358,10 @@ func (t *retrying) outage(err error) (delay time.Duration, yields *gate) {
 		how = failedAnswered
 	}
 	text := RedactError(err, t.msg)
+	// The clock may have been set back since the last success.
 	v := t.gates.failed(t.turn, outageFailure{
 		topic: t.sending, seen: t.seen, seenTopic: t.seenTopic, wake: t.wake, how: how, text: text,
-		alone: t.sending == "" && t.config.lastSuccess != nil && time.Since(t.config.lastSuccess()) < aloneFor,
+		alone: t.sending == "" && t.config.lastSuccess != nil && time.Since(t.config.lastSuccess()).Abs() < aloneFor,
 	})
 	t.turn, t.again = nil, true
 	if len(t.topics) == 0 && t.sending != "" {

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -80,5 +81,21 @@ func TestOffsets(t *testing.T) {
 		if _, span := o.span(); next != step.next || changed != step.changed || span != step.span {
 			t.Errorf("done(%d) = %d, %v, span %d; want %d, %v, %d", step.done, next, changed, span, step.next, step.changed, step.span)
 		}
+	}
+}
+
+// What could not be read is over, also if the clock was set back since.
+func TestReadErrorEndsAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	s := &subscription{Subscriber: &Subscriber{}}
+	s.fails(errors.New("the partition has no leader"))
+	s.alive()
+	if _, err := s.ReadError(); err == nil {
+		t.Error("it is over at once")
+	}
+	s.errorAt.Store(time.Now().Add(2 * time.Hour).UnixNano())
+	s.alive()
+	if _, err := s.ReadError(); err != nil {
+		t.Errorf("it is not over: %v", err)
 	}
 }

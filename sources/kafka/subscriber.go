@@ -331,7 +331,7 @@ func (s *subscription) fails(err error) {
 
 // alive takes note that the coordinator knows this member.
 func (s *subscription) alive() {
-	if time.Since(time.Unix(0, s.errorAt.Load())) >= quietAfter {
+	if time.Since(time.Unix(0, s.errorAt.Load())).Abs() >= quietAfter { // the clock may have been set back
 		s.state.Reads()
 	}
 }

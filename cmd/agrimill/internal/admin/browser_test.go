@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -924,6 +925,38 @@ func TestBrowserServerGoes(t *testing.T) {
 	// The second is what a request gets, perhaps of the icon, for which the connection was just made when
 	// the server went.
 	page.Clean(origin(again), "ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE")
+}
+
+// setClock is a source whose clock is set back after some time, from when on nothing is delivered.
+type setClock struct {
+	*plainSource
+	began time.Time
+	back  atomic.Int64 // when, in nanoseconds since began; 0: not yet
+}
+
+func (s *setClock) Snapshot() admin.Snapshot {
+	snapshot := s.snapshot
+	snapshot.Time = time.Now()
+	delivered := snapshot.Time.Sub(s.began)
+	if back := time.Duration(s.back.Load()); back != 0 {
+		delivered = back
+		snapshot.Time = snapshot.Time.Add(-2 * time.Hour)
+	}
+	snapshot.Routes = []admin.Route{{RouteHealth: router.RouteHealth{Name: "farm", State: router.StateRunning, Delivered: uint64(delivered / time.Millisecond)}}}
+	return judged(snapshot)
+}
+
+// TestBrowserClockIsSetBack checks that rates are those of now when the clock of the server was set back.
+func TestBrowserClockIsSetBack(t *testing.T) {
+	source := &setClock{plainSource: &plainSource{snapshot: admin.Snapshot{State: admin.StateRunning, Started: time.Now().Add(-24 * time.Hour)}}, began: time.Now()}
+	server := serve(t, admin.Config{}, source)
+	page := browsertest.Open(t, origin(server)+"/")
+	rate := node("Route farm") + `.querySelector(".rate b").textContent`
+	page.Wait(running)
+	page.Wait(`parseFloat(` + rate + `) > 0`)
+	source.back.Store(int64(time.Since(source.began)))
+	page.Wait(rate + ` === "0"`)
+	page.Clean(origin(server))
 }
 
 // unlabelled lists the fields and buttons unnamed for a screen reader.

@@ -40,7 +40,8 @@ export function remember(status) {
   started = of;
   const at = time(status.time);
   const last = samples.at(-1);
-  if (last && at <= last.at) return;
+  if (last && at === last.at) return;
+  if (last && at < last.at) samples = []; // the clock was set back
   samples.push({ at, values: countersOf(status) });
   while (samples.length > 2 && at - samples[0].at > KEEP_MS) samples.shift();
 }

@@ -332,14 +332,7 @@ func (c *claimed) handle(h message.HandlerFunc) (out []*message.Message, err err
 	defer func() {
 		if done && del == nil && len(out) > 0 {
 			later := *c
-			go func() { // Watermill's Router has yet to publish it. Ends with the ack or nack.
-				select {
-				case <-later.msg.Acked():
-					later.settle(true)
-				case <-later.msg.Nacked():
-					later.settle(false)
-				}
-			}()
+			go func() { later.settle(later.acked()) }() // Watermill's Router has yet to publish it
 			return
 		}
 		c.settle(done)
@@ -348,6 +341,27 @@ func (c *claimed) handle(h message.HandlerFunc) (out []*message.Message, err err
 	// What a filter rejects was not handled: the filter may want it next time.
 	done = err == nil && (del == nil || !del.rejected)
 	return out, err
+}
+
+// acked waits for the ack or nack. A copy that a middleware further out has handed on gets none: it is waited for until the
+// reservation ends, from the end of the context on, which a timeout or a shutdown may end before the ack.
+func (c *claimed) acked() bool {
+	select {
+	case <-c.msg.Acked():
+		return true
+	case <-c.msg.Nacked():
+		return false
+	case <-c.ctx.Done():
+	}
+	timer := time.NewTimer(c.config.Lease)
+	defer timer.Stop()
+	select {
+	case <-c.msg.Acked():
+		return true
+	case <-c.msg.Nacked():
+	case <-timer.C:
+	}
+	return false
 }
 
 // settle records that the message was handled, or releases what is reserved.

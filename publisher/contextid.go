@@ -1,7 +1,6 @@
 package publisher
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
@@ -16,8 +15,8 @@ import (
 // ContextID returns the context ID that Publish sends with the message to the topic: the first of these that is present.
 //
 //   - gateway.KeyContextID in the metadata. One that is no UUID is an error of Publish. On a message with
-//     gateway.KeyEventType, which was received or made from one that was, a UUID derived from it, the payload, and the
-//     sender and the recipients of what is sent takes its place: two payloads never share one.
+//     gateway.KeyEventType, which was received or made from one that was, a UUID derived from it, the payload, and
+//     type, filename, teamset, sender and recipients of what is sent takes its place: two payloads never share one.
 //   - the message's UUID, when it is one.
 //   - a UUID derived from the topic and gateway.KeyDedupID, which a router sets.
 //   - a UUID derived from the message's UUID when that is another string, such as a ULID.
@@ -27,13 +26,11 @@ import (
 // change the message and is safe for concurrent use. With gateway.KeyEventType it reads the whole payload if that is
 // in the message.
 func (p *Publisher) ContextID(topic string, msg *message.Message) string {
-	return p.contextID(topic, msg, &gateway.SendMessageRequest{
-		EndpointID:       cmp.Or(msg.Metadata.Get(gateway.KeyEndpointID), p.cfg.EndpointID),
-		DirectRecipients: p.recipients(msg),
-	})
+	req := p.addressed(topic, msg)
+	return p.contextID(topic, msg, &req)
 }
 
-// contextID is ContextID for a request of which the sender and the recipients are known.
+// contextID is ContextID for a request that is addressed.
 func (p *Publisher) contextID(topic string, msg *message.Message, req *gateway.SendMessageRequest) string {
 	if id := msg.Metadata.Get(gateway.KeyContextID); id != "" {
 		if msg.Metadata.Get(gateway.KeyEventType) == "" {
@@ -42,6 +39,7 @@ func (p *Publisher) contextID(topic string, msg *message.Message, req *gateway.S
 		// It is that of the message that was received, whose sender may have used any string, and a
 		// handler may have copied it onto something else.
 		parts := append([]string{"received", id, p.payloadName(msg), req.EndpointID}, slices.Sorted(slices.Values(req.DirectRecipients))...)
+		parts = append(parts, req.MessageType, req.Filename, req.TeamsetContextID)
 		return derivedID(parts...)
 	}
 	if id, err := uuid.Parse(msg.UUID); err == nil && id != uuid.Nil {

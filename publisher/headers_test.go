@@ -332,6 +332,8 @@ func TestReceivedContextIDIsNotSentWithSomethingElse(t *testing.T) {
 		"another":          made("1", gateway.KeyDirectRecipients, f.other.ID),
 		"both":             made("1", gateway.KeyDirectRecipients, f.other.ID+","+f.receiver.ID),
 		"another received": made("1", gateway.KeyContextID, "a legacy sender's"),
+		"another filename": made("1", gateway.KeyFilename, "a.json"),
+		"another teamset":  made("1", gateway.KeyTeamsetContextID, "team"),
 		"elsewhere":        made("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "x"),
 		"also":             made("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadReference, "y"),
 		"with a digest":    made("", gateway.KeyPayloadMode, gateway.PayloadModeClaimCheck, gateway.KeyPayloadSHA256, strings.Repeat("a", 64)),
@@ -350,6 +352,9 @@ func TestReceivedContextIDIsNotSentWithSomethingElse(t *testing.T) {
 	if a, b := pub.ContextID(typeJSON, made("1", gateway.KeyDirectRecipients, f.other.ID+","+f.receiver.ID)),
 		pub.ContextID(typeJSON, made("1", gateway.KeyDirectRecipients, f.receiver.ID+" , "+f.other.ID)); a != b {
 		t.Errorf("the order of the recipients makes %s of %s", b, a)
+	}
+	if id := pub.ContextID("app:other", made("1", gateway.KeyMessageType, "app:other")); seen[id] != "" {
+		t.Errorf("another type: %s, like %s", id, seen[id])
 	}
 	// The envelope has the UUID, so it is another payload.
 	own := f.publisher(enveloped)

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -49,27 +50,24 @@ func (p *Publisher) prepare(topic string, msg *message.Message, m *prepared) err
 // noBody is a placeholder for a payload that is opened later.
 func noBody() (io.ReadCloser, error) { return nil, errors.ErrUnsupported }
 
-// headers fills in the request without its payload.
-func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.SendMessageRequest) error {
-	meta := func(key, fallback string) string {
-		if v := msg.Metadata.Get(key); v != "" {
-			return v
-		}
-		return fallback
-	}
-	*req = gateway.SendMessageRequest{
+// addressed returns the request with what the metadata, or else the configuration, says of type, sender, recipients and names.
+func (p *Publisher) addressed(topic string, msg *message.Message) gateway.SendMessageRequest {
+	meta := func(key, fallback string) string { return cmp.Or(msg.Metadata.Get(key), fallback) }
+	return gateway.SendMessageRequest{
 		TenantID:         meta(gateway.KeyTenantID, p.cfg.TenantID),
 		EndpointID:       meta(gateway.KeyEndpointID, p.cfg.EndpointID),
-		MessageType:      topic,
+		MessageType:      cmp.Or(topic, meta(gateway.KeyMessageType, "")),
 		TeamsetContextID: meta(gateway.KeyTeamsetContextID, p.cfg.TeamsetContextID),
 		Filename:         meta(gateway.KeyFilename, ""),
 		DirectRecipients: p.recipients(msg),
 	}
-	if own := meta(gateway.KeyMessageType, topic); own != topic && !configured(topic, msg) {
-		if topic != "" {
-			return invalid(gateway.KeyMessageType, "must be absent, or the topic: a message has one type")
-		}
-		req.MessageType = own
+}
+
+// headers fills in the request without its payload.
+func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.SendMessageRequest) error {
+	*req = p.addressed(topic, msg)
+	if own := msg.Metadata.Get(gateway.KeyMessageType); own != "" && own != req.MessageType && !configured(topic, msg) {
+		return invalid(gateway.KeyMessageType, "must be absent, or the topic: a message has one type")
 	}
 	if _, ok := msg.Metadata[gateway.KeyDirectRecipients]; ok && len(req.DirectRecipients) == 0 {
 		// Otherwise "no one" would become "everyone".
@@ -77,7 +75,7 @@ func (p *Publisher) headers(topic string, msg *message.Message, req *gateway.Sen
 	}
 	req.ContextID = p.contextID(topic, msg, req)
 	req.IsPublish = len(req.DirectRecipients) == 0
-	if v := meta(gateway.KeyIsPublish, ""); v != "" {
+	if v := msg.Metadata.Get(gateway.KeyIsPublish); v != "" {
 		publish, err := strconv.ParseBool(v)
 		if err != nil {
 			return invalid(gateway.KeyIsPublish, "must be true or false")

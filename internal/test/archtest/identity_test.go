@@ -50,9 +50,9 @@ var identities = []sameness{
 		"the same", "there is no content key, see below: it is handled again",
 		"router.NewKeyFunc", []string{"TestSendersRepetitionIsDroppedAndAcked", "TestEqualChunksAreKept", "TestRandomPrograms", "TestNoContentKey", "TestReloadKeepsWhatDiffers"},
 	}, {
-		"a message to the gateway", "the program", "route, context ID or UUID, tenant, sender, recipients, payload",
+		"a message to the gateway", "the program", "route, context ID or UUID, tenant, sender, recipients, type, filename, teamset, payload",
 		"the same", "without context ID and UUID it is sent again",
-		"cmd/agrimill/internal/pipeline.keys", []string{"TestReloadsUnderLoad"},
+		"cmd/agrimill/internal/pipeline.keys", []string{"TestReloadsUnderLoad", "TestOnePayloadSentAsTwo"},
 	}, {
 		"what a route has made", "the sink, by `gateway.KeyDedupID`",
 		"delivery key, number of the replay, topic, payload, metadata that the handler set (but no trace context), ordinal among equals",
@@ -73,7 +73,7 @@ var identities = []sameness{
 		"subscriber.message", []string{"TestQuarantineIsNotFilledWithCopies"},
 	}, {
 		"payload that is sent", "the receiver, by the context ID",
-		"what the message has; if it was received, that ID, the digest of the payload, sender, and recipients (`publisher.Publisher.ContextID`)",
+		"what it has; if received, that ID, digest, sender, recipients, type, filename, teamset (`publisher.Publisher.ContextID`)",
 		"up to the receiver", "without an ID each call of `Publish` has a new one",
 		"publisher.contextID", []string{"TestContextID", "TestReceivedContextIDIsNotSentWithSomethingElse", "TestRetriesIntoTheGatewayAreRecognizable", "TestSeveralMessagesHaveSeveralUUIDs"},
 	},

@@ -155,7 +155,7 @@ func newOwner(cfg *config.Config) router.Owner {
 }
 
 // keys returns the function that computes the dedup keys of messages: inward of those from the gateway. A message to the gateway is
-// recognized by its UUID or context ID and its payload, and by the name that its source has for it, if it has one.
+// recognized by its UUID or context ID, what it is sent as and its payload, and by the name that its source has for it, if it has one.
 func keys(inward router.KeyFunc, outward map[string]bool) router.KeyFunc {
 	return func(scope string, msg *message.Message) (router.Keys, error) {
 		if !outward[scope] {
@@ -173,8 +173,14 @@ func keys(inward router.KeyFunc, outward map[string]bool) router.KeyFunc {
 			return named, nil
 		}
 		digest := xxh3.Hash128(msg.Payload).Bytes()
-		key := router.KeyOf(scope, id, msg.Metadata[gateway.KeyTenantID], msg.Metadata[gateway.KeyEndpointID],
-			msg.Metadata[gateway.KeyDirectRecipients], msg.Metadata[gateway.KeyPayloadSHA256], string(digest[:]))
+		parts := []string{scope, id, string(digest[:])}
+		for _, sent := range [...]string{ // what the same payload may be sent with and be another message
+			gateway.KeyTenantID, gateway.KeyEndpointID, gateway.KeyDirectRecipients, gateway.KeyIsPublish, gateway.KeyPayloadSHA256,
+			gateway.KeyMessageType, gateway.KeyFilename, gateway.KeyTeamsetContextID,
+		} {
+			parts = append(parts, msg.Metadata[sent])
+		}
+		key := router.KeyOf(parts...)
 		if named.Delivery == (router.Key{}) {
 			return router.Keys{Delivery: key}, nil
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -88,6 +89,34 @@ func TestSourceDown(t *testing.T) {
 	testkit.NoError(t, producer.ProduceSync(t.Context(), &kgo.Record{Topic: "reports", Value: []byte("a report")}).FirstErr())
 	testkit.Eventually(w, "the report has arrived", func() bool { return len(w.arrived()) == before+1 })
 	again.mustStop()
+}
+
+// One payload that a producer stores under one ID for two types, or with two filenames, is two messages.
+func TestOnePayloadSentAsTwo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := w.start(w.head() + w.natsSink() + allRoute + w.outRoute())
+	b.waitReady()
+	id := uuid.NewString()
+	for i, sent := range [][2]string{{taskData, ""}, {shapes, ""}, {taskData, "a.zip"}, {taskData, ""}} { // the last one is a copy
+		msg := natsgo.NewMsg(fmt.Sprintf("out.%d", i))
+		msg.Data = []byte(mark + id)
+		for key, value := range map[string]string{gateway.KeyContextID: id, gateway.KeyMessageType: sent[0], gateway.KeyFilename: sent[1]} {
+			msg.Header.Set(key, value)
+		}
+		testkit.Must(w.js.PublishMsg(w.Context(), msg))(w)
+	}
+	last := w.put("out.last", taskData)
+	testkit.Eventually(w, "the last message has arrived", func() bool { return w.arrived()[last] == 1 })
+	testkit.Eventually(w, "nothing waits", func() bool {
+		waiting := b.Snapshot().Routes[1].Backlog
+		return waiting != nil && *waiting == 0
+	})
+	w.waitConfirmed()
+	if n := w.arrived()[id]; n != 3 {
+		t.Errorf("%d messages have arrived, want 3", n)
+	}
+	b.mustStop()
 }
 
 // A message that the gateway will never take goes to the poison queue.

@@ -102,6 +102,9 @@ func ExampleConfig_watermillRouter() {
 	if err := r.Run(ctx); err != nil {
 		log.Fatal(err)
 	}
+	if err := sub.Close(); err != nil { // sends the confirmations that the Router has not waited for
+		log.Fatal(err)
+	}
 	fmt.Println("handlers that had it before it was confirmed:", handled.Load())
 	// Output: handlers that had it before it was confirmed: 2
 }

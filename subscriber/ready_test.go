@@ -57,3 +57,36 @@ func TestNoHandlerOfWatermillsRouterMissesTheBacklog(t *testing.T) {
 	_ = r.Close()
 	testkit.NoError(t, <-done)
 }
+
+// Watermill's Router returns from Run before the last confirmations are sent, and may leave the subscriber open. Close sends them.
+func TestConfirmationsAfterWatermillsRouter(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*message.Router, context.CancelFunc){
+		"context": func(_ *message.Router, cancel context.CancelFunc) { cancel() },
+		"Close":   func(r *message.Router, _ context.CancelFunc) { _ = r.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, gatewaytest.Config{})
+			const n = 20
+			for range n {
+				f.send(typeJSON, []byte("x"))
+			}
+			r := testkit.Must(message.NewRouter(message.RouterConfig{}, testLogger(t)))(t)
+			cfg := f.config()
+			cfg.Ready, cfg.Confirm.MaxAge = r.Running(), testkit.Patience
+			sub := f.subscriber(cfg)
+			var handled atomic.Int64
+			r.AddConsumerHandler("archive", subscriber.AllData, sub, func(*message.Message) error { handled.Add(1); return nil })
+			ctx, cancel := context.WithCancel(f.Context())
+			defer cancel()
+			done := make(chan error, 1)
+			go func() { done <- r.Run(ctx) }()
+			testkit.Eventually(t, "everything is handled", func() bool { return handled.Load() == n })
+			end(r, cancel)
+			testkit.NoError(t, <-done)
+			testkit.NoError(t, sub.Close())
+			f.waitConfirmed(n)
+		})
+	}
+}

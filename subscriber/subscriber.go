@@ -130,8 +130,9 @@ func newSubscriber(within context.Context, cfg Config, logger watermill.LoggerAd
 
 // Subscribe delivers the events selected by topic (see [AllData] and
 // [Everything]) on the returned channel, which is unbuffered. Every message
-// must be acked or nacked. The event stream is opened after the last of several
-// subscriptions, see [Config.StartAfter]; Subscribe does not wait for that.
+// must be acked or nacked. The bytes of its payload are shared with other subscriptions
+// and with redeliveries: replace them, do not write to them. The event stream is opened
+// after the last of several subscriptions, see [Config.StartAfter]; Subscribe does not wait for that.
 //
 // When ctx ends, delivery stops. Messages already received from the channel can
 // still be acked for up to Config.DrainTimeout; then the channel is closed. The

@@ -105,7 +105,8 @@ type subscription struct {
 //
 // When ctx ends, no more messages are taken; those that were taken can still be acked for Config.CloseTimeout, and then the
 // channel is closed. The same happens on Close. The context of a message carries the values of ctx and ends with the message,
-// that timeout, or when its partition is given up.
+// that timeout, or when its partition is given up. The bytes of its payload are shared with redeliveries: replace them, do
+// not write to them.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if !s.life.Enter() {
 		return nil, ErrClosed

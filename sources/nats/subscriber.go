@@ -115,6 +115,7 @@ func New(config Config, logger watermill.LoggerAdapter) (*Subscriber, error) {
 // When ctx ends, no more messages are taken; those that were taken can still be acked for
 // Config.CloseTimeout, and then the channel is closed. The same happens on Close. The
 // context of a message carries the values of ctx and ends with the message or that timeout.
+// The bytes of its payload are shared with redeliveries: replace them, do not write to them.
 func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *message.Message, error) {
 	if !s.life.Enter() {
 		return nil, ErrClosed

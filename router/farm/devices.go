@@ -124,7 +124,8 @@ func (c DevicesConfig) Validate() error {
 // [ReadConfig.Devices]: what takes a description learns it before it is acknowledged, and what takes a time
 // log looks for the description, and waits for it if it is not there yet.
 //
-// A teamset is told by tenant and teamset context ID: a received message does not name its sender.
+// A teamset is told by tenant (or, if the service does not name that, by receiving endpoint) and teamset context ID: a
+// received message does not name its sender.
 // A sender gives it a new ID when its machines change; if one does not, or several senders use the
 // same ID or none, [KeyDevices] says so, and a warning is logged.
 //
@@ -185,8 +186,11 @@ func (d *Devices) Waiting() int {
 // store had of their teamset. Its time logs may have been decoded with the wrong names and scales.
 func (d *Devices) Redescribed() int64 { return d.redescribed.Load() }
 
-// teamset returns what identifies the teamset of a message.
+// teamset returns what identifies the teamset of a message. A service may leave the tenant out; its endpoint has only one.
 func teamset(m message.Metadata) string {
+	if m[gateway.KeyTenantID] == "" && m[gateway.KeyReceivingEndpointID] != "" {
+		return router.KeyOf("farm teamset of an endpoint", m[gateway.KeyReceivingEndpointID], m[gateway.KeyTeamsetContextID]).String()
+	}
 	return router.KeyOf("farm teamset", m[gateway.KeyTenantID], m[gateway.KeyTeamsetContextID]).String()
 }
 

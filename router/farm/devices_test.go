@@ -399,6 +399,26 @@ func TestTeamsetDescribedInTwoWays(t *testing.T) {
 	}
 }
 
+// A service need not name the tenant. What one endpoint has received does not describe the machines of another farm, whose
+// teamset may have the same ID.
+func TestTeamsetsWithoutATenant(t *testing.T) {
+	devices := newDevices(t, farm.DevicesConfig{Wait: -1})
+	transform := newRecords(t, devices)
+	at := time.Date(2026, 5, 1, 10, 0, 0, 0, time.UTC)
+	to := func(endpoint, messageType string, payload []byte) *message.Message {
+		msg := sentBy(messageType, "", "1", at, payload)
+		msg.Metadata.Set(gateway.KeyReceivingEndpointID, endpoint)
+		return msg
+	}
+	_ = testkit.Must(transform(to("a", descriptionType, farmdatatest.Description(t))))(t)
+	for endpoint, want := range map[string]string{"a": farm.DevicesDescribed, "b": farm.DevicesMissing} {
+		_, state, err := devices.Lookup(to(endpoint, timeLogType, farmdatatest.TimeLog(t, 1)))
+		if err != nil || state != want {
+			t.Errorf("endpoint %s: %s, %v; want %s", endpoint, state, err, want)
+		}
+	}
+}
+
 // Messages from a broker that do not say when they were sent, or say zero, have the times at which the broker stored them.
 func TestTimesOfTheBroker(t *testing.T) {
 	for _, sent := range []string{"", "0001-01-01T00:00:00Z"} {

@@ -68,7 +68,7 @@ func TestSystemdRestartsAfterACrash(t *testing.T) {
 	t.Parallel()
 	unit := string(read(t, "systemd/agrimill.service"))
 	command := exec.CommandContext(t.Context(), testkit.Must(os.Executable())(t), "-test.run", "^"+t.Name()+"$")
-	command.Env = []string{crash + "=1"}
+	command.Dir, command.Env = t.TempDir(), []string{crash + "=1"} // there may be a core file
 	for _, variable := range regexp.MustCompile(`(?m)^Environment=(.+)$`).FindAllStringSubmatch(unit, -1) {
 		command.Env = append(command.Env, variable[1])
 	}

@@ -63,7 +63,7 @@ func (s *Snapshot) waitsFor(r *Route) string {
 	switch {
 	case s.fails("dedup") && strings.HasPrefix(r.LastError, "dedup store: "):
 		return "dedup"
-	case s.fails(sink):
+	case s.fails(sink) && !strings.HasPrefix(r.LastError, "source "): // that of what it reads from is another cause
 		return sink
 	}
 	return ""

@@ -131,6 +131,13 @@ var situations = []situation{
 		wait(s, subscriber.WaitKey, 1004, 2, admin.Wait{What: "e", Name: `the endpoint "barn"`, Since: ago(50 * time.Second), Count: 1000})
 	}, false, map[admin.ProblemKind]int{admin.ProblemSink: 1},
 		`The sink "farm" (nats nats.example:4222) has been down for 48 s: connection refused. The routes "maps" and "orders" wait with 1,004 messages; nothing is lost. Repair it; agrimill continues by itself.`},
+	{"a sink is down, and one of its routes cannot read its source either", func(s *admin.Snapshot) {
+		s.Sinks[0].Up = false
+		fail(s, "sink farm", "sink farm: sink unavailable: connection refused", 48*time.Second)
+		failRoute(s, 0, router.StateOutage, "connection refused", 50*time.Second)
+		failRoute(s, 1, router.StateOutage, "source kafka, group farm: unavailable: no leader", 50*time.Second)
+	}, false, map[admin.ProblemKind]int{admin.ProblemSink: 1, admin.ProblemRoute: 1},
+		`The sink "farm" (nats nats.example:4222) has been down for 48 s: connection refused. The routes "maps" and "orders" wait; nothing is lost. Repair it; agrimill continues by itself. There is 1 more problem.`},
 	{"a sink is down, and one of its routes has messages", func(s *admin.Snapshot) {
 		s.Sinks[0].Up = false
 		fail(s, "sink farm", "sink farm: sink unavailable: connection refused", 48*time.Second)

@@ -453,10 +453,10 @@ var ErrNoPayload = errors.New("subscriber: the payload is not in the message, an
 // the message, and it is redelivered.
 func OpenPayload(msg *message.Message) (payload io.ReadCloser, size int64, err error) {
 	ctx := msg.Context()
-	if open := msgctx.PayloadOpener(ctx); open != nil {
+	if open := msgctx.PayloadOpener(ctx); open != nil && len(msg.Payload) == 0 { // else a handler has given it one of its own
 		return open(ctx)
 	}
-	if msg.Metadata.Get(gateway.KeyPayloadMode) != "" {
+	if msg.Metadata.Get(gateway.KeyPayloadMode) != "" && len(msg.Payload) == 0 {
 		return nil, 0, ErrNoPayload
 	}
 	return io.NopCloser(bytes.NewReader(msg.Payload)), int64(len(msg.Payload)), nil

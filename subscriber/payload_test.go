@@ -340,3 +340,24 @@ func TestExpiredPayloadsTakeAllTheRoom(t *testing.T) {
 	f.ackN(messages, 20)
 	f.waitConfirmed(20)
 }
+
+// What a middleware has put into the message in place of a payload that is elsewhere is what the handler behind it opens.
+func TestOpenPayloadThatWasReplaced(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
+	cfg := f.config()
+	cfg.Payload.Mode = subscriber.PayloadLazy
+	_, messages := f.receive(cfg)
+	f.send(typeJSON, []byte("encrypted"))
+	msg := f.next(messages)
+	for _, want := range []string{"encrypted", "plain"} {
+		payload, size, err := subscriber.OpenPayload(msg)
+		testkit.NoError(t, err)
+		if got := string(testkit.Must(io.ReadAll(payload))(t)); got != want || size != int64(len(want)) {
+			t.Errorf("got %q of %d bytes, want %q", got, size, want)
+		}
+		testkit.NoError(t, payload.Close())
+		msg.Payload = []byte("plain")
+	}
+	msg.Ack()
+}

@@ -344,14 +344,17 @@ func (c *claimed) handle(h message.HandlerFunc) (out []*message.Message, err err
 }
 
 // acked waits for the ack or nack. A copy that a middleware further out has handed on gets none: it is waited for until the
-// reservation ends, from the end of the context on, which a timeout or a shutdown may end before the ack.
+// reservation ends, from the end of the context on, which a timeout or a shutdown may end before the ack. That of a copy that
+// message.Message.Copy has made never ends.
 func (c *claimed) acked() bool {
-	select {
-	case <-c.msg.Acked():
-		return true
-	case <-c.msg.Nacked():
-		return false
-	case <-c.ctx.Done():
+	if ended := c.ctx.Done(); ended != nil {
+		select {
+		case <-c.msg.Acked():
+			return true
+		case <-c.msg.Nacked():
+			return false
+		case <-ended:
+		}
 	}
 	timer := time.NewTimer(c.config.Lease)
 	defer timer.Stop()

@@ -121,30 +121,38 @@ func TestDedupKeepsWhatHasLostItsHandler(t *testing.T) {
 // A copy that a middleware further out has handed on is never acked. It is not waited for beyond its lease.
 func TestDedupOfACopyIsNotAwaitedForever(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) { // which fails with a goroutine that stays
-		in := gochannel.NewGoChannel(gochannel.Config{}, nil)
-		dedup := newDedup(t, router.DedupConfig{})
-		r := testkit.Must(message.NewRouter(message.RouterConfig{}, nil))(t)
-		r.AddMiddleware(func(h message.HandlerFunc) message.HandlerFunc {
-			return func(msg *message.Message) ([]*message.Message, error) { return h(msg.CopyWithContext()) }
-		}, dedup.Middleware)
-		var handled atomic.Int32
-		r.AddHandler("hands on", "in", in, "out", newSink(nil), func(msg *message.Message) ([]*message.Message, error) {
-			handled.Add(1)
-			return []*message.Message{msg}, nil
+	for name, copied := range map[string]func(*message.Message) *message.Message{
+		"with its context": (*message.Message).CopyWithContext,
+		"without":          (*message.Message).Copy,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { // which fails with a goroutine that stays
+				in := gochannel.NewGoChannel(gochannel.Config{}, nil)
+				dedup := newDedup(t, router.DedupConfig{})
+				r := testkit.Must(message.NewRouter(message.RouterConfig{}, nil))(t)
+				r.AddMiddleware(func(h message.HandlerFunc) message.HandlerFunc {
+					return func(msg *message.Message) ([]*message.Message, error) { return h(copied(msg)) }
+				}, dedup.Middleware)
+				var handled atomic.Int32
+				r.AddHandler("hands on", "in", in, "out", newSink(nil), func(msg *message.Message) ([]*message.Message, error) {
+					handled.Add(1)
+					return []*message.Message{msg}, nil
+				})
+				result := make(chan error, 1)
+				go func() { result <- r.Run(t.Context()) }()
+				<-r.Running()
+				for range 2 {
+					testkit.NoError(t, in.Publish("in", farmMessage("1", "e", "c", "p")))
+					time.Sleep(2 * time.Minute) // nobody knows whether it was handled
+				}
+				if n := handled.Load(); n != 2 {
+					t.Errorf("handled %d times, want 2", n)
+				}
+				testkit.NoError(t, errors.Join(r.Close(), <-result, in.Close()))
+			})
 		})
-		result := make(chan error, 1)
-		go func() { result <- r.Run(t.Context()) }()
-		<-r.Running()
-		for range 2 {
-			testkit.NoError(t, in.Publish("in", farmMessage("1", "e", "c", "p")))
-			time.Sleep(2 * time.Minute) // nobody knows whether it was handled
-		}
-		if n := handled.Load(); n != 2 {
-			t.Errorf("handled %d times, want 2", n)
-		}
-		testkit.NoError(t, errors.Join(r.Close(), <-result, in.Close()))
-	})
+	}
 }
 
 // TestDedupForever: the largest durations are long, and not over before they begin.

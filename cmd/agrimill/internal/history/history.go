@@ -170,10 +170,10 @@ type series struct {
 	shares  map[*owner]*series // of a route; those that are missing are with the others
 }
 
-// New returns an empty History that begins now. now is the clock, which has to be that of the journal; nil means [time.Now].
+// New returns an empty History that begins now. now is the clock, which has to be that of the journal; nil means that of the system.
 func New(now func() time.Time) *History {
 	if now == nil {
-		now = time.Now
+		now = func() time.Time { return time.Now().Round(0) } // with the monotonic clock, nothing would be before h.began
 	}
 	h := &History{now: now, began: now(), seed: maphash.MakeSeed(), routes: map[string]*series{}, endpoint: map[string]*owner{}, tenant: map[string]*owner{}}
 	h.others.Tenant = Others

@@ -85,3 +85,11 @@ func TestRingGrows(t *testing.T) {
 		}
 	}
 }
+
+// The clock of the process tells that it was set back: times with the reading of the monotonic clock are compared by that.
+func TestClockOfTheProcess(t *testing.T) {
+	t.Parallel()
+	if h := New(nil); h.began != h.began.Round(0) {
+		t.Errorf("%v has the reading of the monotonic clock", h.began)
+	}
+}

@@ -292,6 +292,12 @@ func TestPartialDeliveryOfALostSourceIsNotSentAgain(t *testing.T) {
 		return q.Publish(router.DefaultPoisonTopic, msg)
 	})
 	start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{Name: "back", From: from, Topic: "in", To: g.pub, ToTopic: answer})
+	g.sentOnce(t, lost, from, q)
+}
+
+// sentOnce delivers a message of which a recipient does not exist, with the context lost, and once more after its nack.
+func (g *toGateway) sentOnce(t *testing.T, lost context.Context, from *source, q *poisonqueue.Queue) {
+	t.Helper()
 	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
 	msg.Metadata[gateway.KeyDirectRecipients] = g.receiver + "," + uuid.NewString()
 	again := msg.Copy()
@@ -318,16 +324,7 @@ func TestPartialDeliveryThatIsLostMeanwhileIsNotSentAgain(t *testing.T) {
 	start(t, router.Config{Poison: q, Chain: func(_ string, s router.Chain) []message.HandlerMiddleware {
 		return []message.HandlerMiddleware{s.Poison, lostMeanwhile, s.Retry, s.Dedup, s.Recoverer}
 	}}, router.Route{Name: "back", From: from, Topic: "in", To: g.pub, ToTopic: answer})
-	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
-	msg.Metadata[gateway.KeyDirectRecipients] = g.receiver + "," + uuid.NewString()
-	again := msg.Copy()
-	msg.SetContext(lost)
-	from.messages <- msg
-	wantNack(t, msg)
-	from.deliver(t, again)
-	if got := len(g.all(gateway.KeyContextID)); got != 1 || len(q.UUIDs()) != 1 {
-		t.Errorf("sent %d times, %d in the poison queue; want 1 and 1", got, len(q.UUIDs()))
-	}
+	g.sentOnce(t, lost, from, q)
 }
 
 // Nor by the next replay, if the poison queue did not take it after the first one.

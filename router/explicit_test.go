@@ -292,11 +292,11 @@ func TestPartialDeliveryOfALostSourceIsNotSentAgain(t *testing.T) {
 		return q.Publish(router.DefaultPoisonTopic, msg)
 	})
 	start(t, router.Config{Poison: poison, Retry: fastRetry}, router.Route{Name: "back", From: from, Topic: "in", To: g.pub, ToTopic: answer})
-	g.sentOnce(t, lost, from, q)
+	g.sentOnce(lost, t, from, q)
 }
 
 // sentOnce delivers a message of which a recipient does not exist, with the context lost, and once more after its nack.
-func (g *toGateway) sentOnce(t *testing.T, lost context.Context, from *source, q *poisonqueue.Queue) {
+func (g *toGateway) sentOnce(lost context.Context, t *testing.T, from *source, q *poisonqueue.Queue) {
 	t.Helper()
 	msg := message.NewMessage(uuid.NewString(), []byte("payload"))
 	msg.Metadata[gateway.KeyDirectRecipients] = g.receiver + "," + uuid.NewString()
@@ -324,7 +324,7 @@ func TestPartialDeliveryThatIsLostMeanwhileIsNotSentAgain(t *testing.T) {
 	start(t, router.Config{Poison: q, Chain: func(_ string, s router.Chain) []message.HandlerMiddleware {
 		return []message.HandlerMiddleware{s.Poison, lostMeanwhile, s.Retry, s.Dedup, s.Recoverer}
 	}}, router.Route{Name: "back", From: from, Topic: "in", To: g.pub, ToTopic: answer})
-	g.sentOnce(t, lost, from, q)
+	g.sentOnce(lost, t, from, q)
 }
 
 // Nor by the next replay, if the poison queue did not take it after the first one.

@@ -150,7 +150,7 @@ func (rt *route) replay(ctx context.Context, poisoned Poisoned) (*delivery, erro
 	}
 	workCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	value := msgctx.Value{Delivery: work.Metadata[KeyPoisonDelivery], Replayed: true}
+	value := msgctx.Value{Delivery: work.Metadata[KeyPoisonDelivery]}
 	if work.Metadata[KeyPoisonPayload] == payloadWasInline {
 		if err := rt.payloads.checkOut(workCtx, work); err != nil {
 			return nil, err
@@ -162,7 +162,7 @@ func (rt *route) replay(ctx context.Context, poisoned Poisoned) (*delivery, erro
 			return rt.payloads.store.Open(ctx, reference)
 		}
 	}
-	workCtx = msgctx.With(workCtx, value)
+	workCtx = msgctx.WithReplayed(msgctx.With(workCtx, value))
 	work.SetContext(workCtx)
 	d := &delivery{Context: workCtx, replay: &replayed{record: poisoned.ID}}
 	err := rt.process(d, work)

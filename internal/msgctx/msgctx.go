@@ -47,8 +47,6 @@ type Value struct {
 	Delivery string
 	// Stored is when the broker stored the message, by its clock or that of who sent it; zero if nobody can tell.
 	Stored time.Time
-	// Replayed: the message is replayed from a poison queue, and comes once: what it waits for, it waits for where it is.
-	Replayed bool
 }
 
 // Key is the key of the *Value, for contexts that carry it without [With].
@@ -92,8 +90,16 @@ func Received(ctx context.Context) Value {
 	return v
 }
 
-// Replayed returns the Value.Replayed of the message with context ctx.
-func Replayed(ctx context.Context) bool { return from(ctx).Replayed }
+type replayedKey struct{}
+
+// WithReplayed returns a context for a message that is replayed from a poison queue: it comes once, and what it waits for, it
+// waits for where it is.
+func WithReplayed(ctx context.Context) context.Context {
+	return context.WithValue(ctx, replayedKey{}, true)
+}
+
+// Replayed reports whether ctx is that of [WithReplayed].
+func Replayed(ctx context.Context) bool { return ctx.Value(replayedKey{}) != nil }
 
 func from(ctx context.Context) *Value {
 	if v, ok := ctx.Value(Key{}).(*Value); ok {

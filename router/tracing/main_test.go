@@ -9,7 +9,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, append(testkit.SuiteLeaks(),
-		// sarama, in watermill-kafka's subscriber, makes meters.
-		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))...)
+	goleak.VerifyTestMain(m, append(testkit.SuiteLeaks(), testkit.SaramaLeaks()...)...)
 }

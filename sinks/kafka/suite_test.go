@@ -18,25 +18,7 @@ import (
 	"github.com/agrimill/agrimill/sinks/sinktest"
 )
 
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(patient{m}, leaks...)
-}
-
-// leaks are of libraries, and end with the process.
-var leaks = []goleak.Option{
-	// watermill-kafka's subscriber, which a test reads with, makes meters.
-	goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
-}
-
-// patient waits for the end of goroutines: when a leader could not be found, sarama has one that sleeps for ten seconds.
-type patient struct{ *testing.M }
-
-func (p patient) Run() int {
-	code := p.M.Run()
-	for end := time.Now().Add(testkit.Patience); time.Now().Before(end) && goleak.Find(leaks...) != nil; {
-	} // Find takes its time
-	return code
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testkit.SaramaLeaks()...) }
 
 // backend is a broker behind a proxy.
 type backend struct {

@@ -29,8 +29,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// sarama's consumers make meters, which have one goroutine in the process that never ends.
-	goleak.VerifyTestMain(m, append(testkit.SuiteLeaks(), goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))...)
+	goleak.VerifyTestMain(m, append(testkit.SuiteLeaks(), testkit.SaramaLeaks()...)...)
 }
 
 // quick makes a member that asks and commits often, and whose readers, which end with an answer, get one soon. It is not

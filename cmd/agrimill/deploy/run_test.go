@@ -26,11 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
-		// Sarama's circuit breaker sleeps for ten seconds, whoever closes the client.
-		goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"),
-	)
+	goleak.VerifyTestMain(m, testkit.SaramaLeaks()...)
 }
 
 const taskData = "iso:11783:-10:taskdata:zip"

@@ -24,10 +24,7 @@ import (
 	"github.com/agrimill/agrimill/subscriber"
 )
 
-func TestMain(m *testing.M) {
-	// Sarama's consumer group starts one for the process, which nothing stops.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testkit.SaramaLeaks()...) }
 
 const (
 	messageType = "app:test:json"

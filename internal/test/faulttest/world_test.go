@@ -45,14 +45,11 @@ var messages = func() int {
 }()
 
 // leakOptions are goroutines that outlive a test by design.
-var leakOptions = []goleak.Option{
-	goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
-	// Sarama's circuit breaker sleeps for ten seconds, whoever closes the client.
-	goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"),
+var leakOptions = append(testkit.SaramaLeaks(),
 	// The toxics of toxiproxy stay behind when a connection is cut while they hold data.
 	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/toxics.(*ToxicStub).Run"),
 	goleak.IgnoreAnyFunction("github.com/Shopify/toxiproxy/v2/stream.(*ChanWriter).Write"),
-}
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {

@@ -25,10 +25,7 @@ import (
 	"github.com/agrimill/agrimill/stores/kafka/devicestore"
 )
 
-func TestMain(m *testing.M) {
-	// Of sarama, for the life of the process.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testkit.SaramaLeaks()...) }
 
 func open(t testing.TB, addr string) *devicestore.Store {
 	t.Helper()

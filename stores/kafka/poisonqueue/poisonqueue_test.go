@@ -27,10 +27,7 @@ import (
 	"github.com/agrimill/agrimill/stores/kafka/poisonqueue"
 )
 
-func TestMain(m *testing.M) {
-	// Of sarama, for the life of the process.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, testkit.SaramaLeaks()...) }
 
 // newSink returns a sink whose new topics have a number of partitions.
 func newSink(t *testing.T, addr, prefix string, partitions int32) *kafka.Sink {

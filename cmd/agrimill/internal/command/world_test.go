@@ -35,8 +35,7 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == "agrimill" {
 		os.Exit(Main(os.Args[1:], Build{}))
 	}
-	// Of sarama, for the life of the process: the first request of records makes a meter.
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+	goleak.VerifyTestMain(m, testkit.SaramaLeaks()...)
 }
 
 const (

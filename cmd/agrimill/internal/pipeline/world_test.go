@@ -37,11 +37,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"),
-		// Sarama's circuit breaker sleeps for ten seconds, whoever closes the client.
-		goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"),
-	)
+	goleak.VerifyTestMain(m, testkit.SaramaLeaks()...)
 }
 
 const (

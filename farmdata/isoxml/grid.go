@@ -44,6 +44,10 @@ func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 	}
 	switch grid.Type {
 	case 1:
+		if n := bytesOf(f, grid); n > 1 {
+			r.find(farmdata.KindUnreadable, name, fmt.Sprintf("the grid has %d bytes in each cell, and one of type 1 has one", n))
+			return
+		}
 		var prescribed map[int]farmdata.PrescribedZone
 		grid.Columns, prescribed = zones.prescribed()
 		grid.Cells = cells(f, grid, prescribed, r.cfg.MaxStream)
@@ -58,9 +62,9 @@ func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 			return
 		}
 		grid.Columns = columns
-		if n := valuesOf(f, grid); n > 0 && n != int64(len(columns)) {
+		if n := bytesOf(f, grid); n > 0 && n%4 == 0 && n/4 != int64(len(columns)) {
 			// Each value would be that of another cell, or of another kind.
-			r.find(farmdata.KindUnreadable, name, fmt.Sprintf("the grid has %d values in each cell, and its treatment zone says what %d are", n, len(columns)))
+			r.find(farmdata.KindUnreadable, name, fmt.Sprintf("the grid has %d values in each cell, and its treatment zone says what %d are", n/4, len(columns)))
 			return
 		}
 		grid.Cells = cells(f, grid, map[int]farmdata.PrescribedZone{grid.Zone: {Products: products}}, r.cfg.MaxStream)
@@ -69,10 +73,10 @@ func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 	}
 }
 
-// valuesOf returns how many values each cell of a grid of type 2 has by the size of its file; 0 if that is no whole number.
-func valuesOf(f file, grid *farmdata.Grid) int64 {
-	if cells := grid.Rows * grid.Cols; f.size%4 == 0 && f.size/4%cells == 0 {
-		return f.size / 4 / cells
+// bytesOf returns how many bytes each cell of a grid has by the size of its file; 0 if that is no whole number.
+func bytesOf(f file, grid *farmdata.Grid) int64 {
+	if cells := grid.Rows * grid.Cols; f.size%cells == 0 {
+		return f.size / cells
 	}
 	return 0
 }

@@ -26,6 +26,7 @@ func TestCellsOfGrids(t *testing.T) {
 		"zone without values": {codes, "\x03\x01\x01\x01", "3 1=5 1=5 1=5", "", ""},
 		"one cell missing":    {codes, "\x01\x02\x01", "1=5 2=6 1=5", "", "cut"},
 		"one cell too many":   {codes, "\x01\x02\x01\x02\x01", "1=5 2=6 1=5 2=6", "", "surplus"},
+		"codes of four bytes": {codes, four, "", "unreadable", ""},
 		"no cells":            {codes, "", "", "", "cut"},
 		"no file":             {codes, "-", "", "missing", ""},
 

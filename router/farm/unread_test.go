@@ -32,7 +32,11 @@ func TestNothingUnreadableVanishes(t *testing.T) {
 	}
 	gridOf := func(attributes string) []byte {
 		xml := `<TSK A="TSK1" G="1"><TZN A="1"><PDV A="0006" B="5"/></TZN><GRD ` + attributes + ` A="52" B="8" G="GRD00001"/></TSK>`
-		return taskData(inSet(xml), "GRD00001.BIN", strings.Repeat("\x01\x00\x00\x00", 4))
+		cell := "\x01\x00\x00\x00"
+		if strings.Contains(attributes, `I="1"`) {
+			cell = cell[:1]
+		}
+		return taskData(inSet(xml), "GRD00001.BIN", strings.Repeat(cell, 4))
 	}
 	cellsOf := func(cells string) []byte {
 		xml := `<TSK A="TSK1" G="1"><TZN A="1"><PDV A="0006" B="5"/></TZN><GRD A="52" B="8" C="0.001" D="0.001" E="2" F="2" G="GRD00001" I="1"/></TSK>`

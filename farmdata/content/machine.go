@@ -25,7 +25,9 @@ type machine struct {
 	shares      map[string]*state // by device element, how many of its condensed work states are on
 	booms       map[string]*boom  // by device element
 	rates       []*gauge
-	width       float64 // that is at work, in meters
+	rows        []float64 // widths that are at work, in meters, of functions that are one behind the other
+	width       float64   // the largest of them
+	guessed     bool      // that they are, because nothing says where they are
 	working     bool
 	worked
 }
@@ -41,7 +43,7 @@ type state struct {
 	share float64
 	way   float64 // at work, up to from
 	from  float64
-	width float64 // of the outermost parts that are at work as this state says
+	rows  []float64 // widths of the outermost parts that are at work as this state says
 	in    []section
 	own   []*boom // of which it is the own one
 }
@@ -103,6 +105,7 @@ type part struct {
 	measured  bool    // otherwise the device describes it
 	known     bool
 	outermost bool
+	row       int
 	state     *state
 	area      float64 // up to from, of the way of its state
 	from      float64
@@ -129,7 +132,7 @@ type gauge struct {
 	latest  *farmdata.Column // which had that
 	// Of a rate, up to from: what came of it in the SI, and the area or time for which it was known.
 	amount, by, from float64
-	of               *part // whose area counts; nil: the whole machine's
+	of               []*part // whose area counts; nil: the whole machine's
 }
 
 // set takes a value. Of several columns that have one in a record the first one counts, as on maps.
@@ -151,13 +154,19 @@ func (g *gauge) set(v farmdata.Value) {
 	case g.part != nil:
 		m.widen(g.part, float64(raw)*millimeter)
 	case g.state != nil:
-		now := onOff(raw == 1)
+		now, told := onOff(raw == 1), raw == 0 || raw == 1
 		m.on += int(now - before)
 		m.change(&g.state, now)
-		m.change(&m.any, onOff(m.on > 0))
-		// 3 is undefined or not installed: it does not say of a boom that its sections are off.
-		if m.states[g.column.ElementID] == nil && (raw != 3 || m.meter.works.divides(g.column.ElementID)) {
+		untold := m.any == nil
+		if told || !untold {
+			m.change(&m.any, onOff(m.on > 0))
+		}
+		// What has an error, or is undefined or not installed, does not say of a boom that its sections are off.
+		unknown := m.states[g.column.ElementID] == nil && (told || m.meter.works.divides(g.column.ElementID))
+		if unknown {
 			m.states[g.column.ElementID] = g.state
+		}
+		if unknown || told && untold {
 			m.arrange()
 		}
 	case g.kind == nil:
@@ -171,7 +180,7 @@ func (g *gauge) set(v farmdata.Value) {
 			m.arrange()
 		}
 	case first:
-		g.of = m.known[g.column.ElementID]
+		g.of = m.partsOf(g.column.ElementID)
 		g.from = g.base()
 	}
 }
@@ -221,7 +230,9 @@ func (m *machine) turn(at **state, share float64) {
 	}
 	m.settle()
 	s.way, s.from = s.wayAt(m.meter.way), m.meter.way
-	m.width += (share - s.share) * s.width
+	for row, width := range s.rows {
+		m.rows[row] += (share - s.share) * width
+	}
 	s.share = share
 	m.weigh()
 }
@@ -236,8 +247,8 @@ func (m *machine) widen(p *part, width float64) {
 		return
 	}
 	if p.outermost {
-		m.width += (width - p.width) * p.state.share
-		p.state.width += width - p.width
+		m.rows[p.row] += (width - p.width) * p.state.share
+		p.state.rows[p.row] += width - p.width
 	}
 	p.width = width
 	m.weigh()
@@ -261,28 +272,28 @@ func (m *machine) arrange() {
 		}
 	}
 	for _, s := range m.allStates() {
-		s.width, s.in, s.own = 0, nil, nil
+		s.rows, s.in, s.own = nil, nil, nil
 	}
-	m.width = 0
 	m.findBooms()
-	first := true
+	m.findRows()
 	for _, p := range m.parts {
 		if !p.known {
 			continue
 		}
-		if p.state = m.stateOf(p); m.booms[p.element] != nil && !p.measured {
+		if p.state = m.stateOf(p); m.booms[p.element] != nil {
 			p.state = m.booms[p.element].state
 		}
 		p.from = p.state.wayAt(m.meter.way)
-		p.outermost = !m.within(p.element) && (first || m.device != nil) // of what is not described the first one is taken for all
-		first = false
 		if p.outermost {
-			p.state.width += p.width
-			m.width += p.width * p.state.share
+			if p.state.rows == nil {
+				p.state.rows = make([]float64, len(m.rows))
+			}
+			p.state.rows[p.row] += p.width
+			m.rows[p.row] += p.width * p.state.share
 		}
 	}
 	for _, rate := range m.rates {
-		rate.of = m.known[rate.column.ElementID]
+		rate.of = m.partsOf(rate.column.ElementID)
 		rate.from = rate.base()
 	}
 	m.weigh()
@@ -314,9 +325,13 @@ func (m *machine) within(element string) bool {
 }
 
 // findBooms finds the parts whose sections say how much of them is at work: sections that have the innermost states, and what they are in. A width that is
-// measured is without the sections that are off, so it is no boom.
+// measured is without the sections that are off, so it is a boom of itself only.
 func (m *machine) findBooms() {
 	m.booms = map[string]*boom{}
+	if m.any == nil { // no state says more than that it is not known
+		m.condense()
+		return
+	}
 	divided := map[string]bool{}
 	for element := range m.states {
 		for above := range m.meter.works.up(element) {
@@ -330,7 +345,7 @@ func (m *machine) findBooms() {
 		}
 		for above := range m.meter.works.up(element) {
 			p := m.known[above]
-			if p == nil || p.measured {
+			if p == nil || p.measured && above != element {
 				continue
 			}
 			b := m.booms[above]
@@ -387,7 +402,12 @@ func (m *machine) condense() {
 }
 
 // stateFrom returns the nearest work state from a device element to the whole machine; nil if there is none.
-func (m *machine) stateFrom(element string) *state { return m.nearest(m.states, element) }
+func (m *machine) stateFrom(element string) *state {
+	if m.any == nil {
+		return nil
+	}
+	return m.nearest(m.states, element)
+}
 
 // nearest returns the first of states from a device element to the whole machine; nil if there is none.
 func (m *machine) nearest(states map[string]*state, element string) *state {
@@ -416,6 +436,10 @@ func (m *machine) stateOf(p *part) *state {
 // weigh finds out whether the machine is at work.
 func (m *machine) weigh() {
 	const least = 1e-6
+	m.width = 0
+	for _, width := range m.rows {
+		m.width = max(m.width, width)
+	}
 	switch {
 	case len(m.known) > 0:
 		m.working = m.width > least
@@ -447,7 +471,11 @@ func (g *gauge) base() float64 {
 	case g.kind.byTime:
 		return m.meter.time
 	case g.of != nil:
-		return g.of.areaAt(m.meter.way)
+		area := 0.0
+		for _, p := range g.of {
+			area += p.areaAt(m.meter.way)
+		}
+		return area
 	}
 	return m.areaAt(m.meter.way)
 }
@@ -463,7 +491,13 @@ func (g *gauge) settle() {
 
 // partial reports whether a rate is by the area of all of the machine, although it is only of a section or a unit of it.
 func (g *gauge) partial() bool {
-	return !g.kind.byTime && g.of == nil && g.machine.meter.works.divides(g.column.ElementID)
+	return !g.kind.byTime && g.machine.known[g.column.ElementID] == nil && g.machine.meter.works.divides(g.column.ElementID)
+}
+
+// shared reports whether the area or time that a rate is by is not only that of its device element.
+func (g *gauge) shared() bool {
+	element := g.column.ElementID
+	return g.kind.byTime || g.machine.known[element] == nil && (g.of == nil || g.machine.meter.works.function(element) != element)
 }
 
 func onOff(on bool) float64 {

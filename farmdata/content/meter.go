@@ -49,6 +49,7 @@ type meter struct {
 	passed    int64 // when it was at position
 	timed     bool  // there were times of two records
 	placed    bool  // and two positions
+	fixed     bool  // a position had a status of one
 }
 
 func (w *works) meter(log *farmdata.Log) *meter {
@@ -141,7 +142,7 @@ func (m *meter) step(r *farmdata.Record) {
 		m.time, m.timed = m.time+float64(took)/1000, true
 	}
 	m.last = at
-	if !r.Position.Valid() {
+	if !m.takes(&r.Position) {
 		return
 	}
 	if m.position.Valid() {
@@ -153,6 +154,18 @@ func (m *meter) step(r *farmdata.Record) {
 		}
 	}
 	m.position, m.passed = r.Position, at
+}
+
+// takes reports whether a position says where the machine is. Without a fix many receivers give the last place again; others never have a
+// status but that of no fix.
+func (m *meter) takes(p *farmdata.Position) bool {
+	const noFix, failed = 0, 14
+	if p.Has&farmdata.HasStatus != 0 && p.Status != noFix && p.Status != failed {
+		m.fixed = m.fixed || p.Valid()
+	} else if m.fixed && p.Has&farmdata.HasStatus != 0 {
+		return false
+	}
+	return p.Valid()
 }
 
 // finish adds what was done to the works of the log's task. What could not be read of the log is in found.
@@ -180,6 +193,9 @@ func (m *meter) finish(task taskKey, found []Finding) {
 		}
 		if m.placed && len(at.known) > 0 {
 			work.Area = work.Area.add(at.area)
+			if at.guessed {
+				m.works.guessed[sidewards] = true
+			}
 		}
 		if m.timed {
 			work.Time = work.Time.add(at.time)
@@ -189,7 +205,7 @@ func (m *meter) finish(task taskKey, found []Finding) {
 			if rate.settle(); rate.by > 0 {
 				if sum := work.rate(rate.column, rate.kind); sum != nil {
 					sum.add(rate.amount, rate.by)
-					sum.partial, sum.shared = sum.partial || rate.partial(), sum.shared || rate.of == nil || rate.kind.byTime
+					sum.partial, sum.shared = sum.partial || rate.partial(), sum.shared || rate.shared()
 				}
 			}
 		}

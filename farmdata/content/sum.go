@@ -93,6 +93,7 @@ type rateOf struct {
 	from   From
 	amount float64 // for which by is known
 	shared float64 // of by, in the last work
+	own    float64 // of by there, that is not shared
 	last   *Work
 }
 
@@ -140,7 +141,7 @@ func (s *sum) add(w *Work, log int) {
 // add adds a rate of a work. Device elements that work on the same area, such as tanks, do so once.
 func (r *rateOf) add(other *Rate, w *Work) {
 	if r.last != w {
-		r.last, r.shared = w, 0
+		r.last, r.shared, r.own = w, 0, 0
 	}
 	r.from = r.from.and(max(other.Mean.From, other.Total.From))
 	r.Rate.amount += other.amount
@@ -150,6 +151,11 @@ func (r *rateOf) add(other *Rate, w *Work) {
 		if other.shared {
 			by = max(0, by-r.shared)
 			r.shared += by
+		} else if w.Area.From == FromLog { // of functions one behind the other, not more than what all of them worked
+			if room := w.Area.Value - r.own; by > room+1e-9*w.Area.Value {
+				by = max(0, room)
+			}
+			r.own += by
 		}
 		r.amount, r.by = r.amount+other.amount, r.by+by
 	}

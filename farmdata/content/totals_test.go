@@ -99,6 +99,25 @@ func twoBooms() []farmdata.Device {
 	return devices
 }
 
+// placed is the devices with how far the second and the third device element are to the right.
+func placed(devices []farmdata.Device, places ...int64) []farmdata.Device {
+	for i, place := range places {
+		devices[0].Properties = append(devices[0].Properties, farmdata.Property{ObjectID: 90 + i, DDI: 0x87, Value: place})
+		devices[0].Elements[i+1].Objects = append(devices[0].Elements[i+1].Objects, 90+i)
+	}
+	return devices
+}
+
+// drill has two functions, each with two sections of 3 m, the second one with a tank.
+func drill() []farmdata.Device {
+	devices := []farmdata.Device{{ID: "DVC1", Designator: "Drill", Properties: []farmdata.Property{{ObjectID: 50, DDI: 0x46, Value: 3000}},
+		Elements: []farmdata.Element{{ID: "DET1", ObjectID: 1, Type: 1}, {ID: "DET2", ObjectID: 2, Type: 2, ParentObjectID: 1}, {ID: "DET3", ObjectID: 3, Type: 2, ParentObjectID: 1}, {ID: "DET8", ObjectID: 8, Type: 3, ParentObjectID: 3}}}}
+	for i := range 4 {
+		devices[0].Elements = append(devices[0].Elements, farmdata.Element{ID: fmt.Sprint("DET", 4+i), ObjectID: 4 + i, Type: 4, ParentObjectID: 2 + i/2, Objects: []int{50}})
+	}
+	return devices
+}
+
 func figure(f content.Figure) string {
 	if f.From == "" {
 		return "unknown"
@@ -138,7 +157,19 @@ func TestTotals(t *testing.T) {
 		"sections that are lifted":               {boom(0, 3000, 3000), []reading{on("DET1"), on("DET2"), {0, state, "DET3", 0}, {50, state, "DET1", 0}, {60, state, "DET3", 1}}, nil, "1500 of the log, 500 of the log, 50 of the log"},
 		"sections of what has no state":          {boom(0, 3000, 3000), []reading{{0, state, "DET1", 3}, on("DET2"), on("DET3")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
 		"sections of what has no state at first": {boom(0, 3000, 3000), []reading{{0, state, "DET1", 3}, on("DET2"), on("DET3"), {50, state, "DET1", 0}}, nil, "3000 of the log, 500 of the log, 50 of the log"},
-		"a section that is not installed":        {boom(0, 2000, 4000), []reading{on("DET2"), {0, state, "DET3", 3}}, nil, "2000 of the log, 1000 of the log, 100 of the log"},
+		"measured sections of a boom that is lifted": {sprayer(), []reading{on("DET1"), on("DET2"), on("DET3"), {0, width, "DET2", 3000}, {0, width, "DET3", 2000}, {50, state, "DET1", 0}, {60, state, "DET3", 0}}, nil,
+			"2500 of the log, 500 of the log, 50 of the log"},
+		"a state that is an error":                        {boom(6000), []reading{{0, state, "DET1", 2}, {50, state, "DET1", 0}}, nil, "3000 of the log, 500 of the log, 50 of the log"},
+		"a state that is not installed, and a late width": {sprayer(), []reading{{0, state, "DET1", 3}, {0, width, "DET1", 6000}, {50, width, "DET2", 3000}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"sections of which nothing is known":              {boom(6000), []reading{{0, state, "DET2", 3}, {0, state, "DET3", 2}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"functions one behind the other": {twoBooms(), []reading{on("DET2"), on("DET3"), {0, rate, "DET2", 20_000}, {0, rate, "DET3", 10_000}, {50, state, "DET2", 0}}, nil,
+			"4500 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², 60 of the log kg; 0007 DET3: 10000 of the log mg/m², 30 of the log kg"},
+		"functions beside each other": {placed(twoBooms(), -3000, 1500), []reading{on("DET2"), on("DET3"), {50, state, "DET2", 0}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"sections of functions one behind the other": {drill(), []reading{on("DET4"), on("DET5"), on("DET6"), on("DET7"), {0, rate, "DET2", 20_000}, {0, rate, "DET8", 10_000}, {50, state, "DET6", 0}}, nil,
+			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², 120 of the log kg; 0007 DET8: 10000 of the log mg/m², 45 of the log kg"},
+		"sections of functions beside each other": {placed(drill(), -3000, 3000), []reading{on("DET4"), on("DET5"), on("DET6"), on("DET7"), {0, rate, "DET2", 20_000}, {0, rate, "DET3", 10_000}, {50, state, "DET6", 0}}, nil,
+			"10500 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², 120 of the log kg; 0007 DET3: 10000 of the log mg/m², 45 of the log kg"},
+		"a section that is not installed": {boom(0, 2000, 4000), []reading{on("DET2"), {0, state, "DET3", 3}}, nil, "2000 of the log, 1000 of the log, 100 of the log"},
 		"a rate of a section that is lifted": {boom(6000, 3000, 3000), []reading{on("DET1"), on("DET2"), {0, state, "DET3", 0}, {0, rate, "DET2", 20_000}, {50, state, "DET1", 0}}, nil,
 			"1500 of the log, 500 of the log, 50 of the log; 0007 DET2: 20000 of the log mg/m², 30 of the log kg"},
 		"a tank": {boom(6000), []reading{on("DET4"), {0, state, "DET5", 0}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
@@ -472,6 +503,10 @@ func reckon(seconds int, readings []reading) map[string]float64 {
 			anyOn = max(anyOn, float64(raw))
 		}
 		on := func(element string) float64 {
+			boom, lifted := states["DET1"]
+			if own, ok := states[element]; ok && lifted && (element == "DET2" || element == "DET3") { // a section is as its boom is
+				return float64(own * boom)
+			}
 			for _, e := range []string{element, "DET1"} {
 				if raw, ok := states[e]; ok {
 					return float64(raw)
@@ -518,9 +553,16 @@ func TestTotalsOfBrokenWays(t *testing.T) {
 		"no positions for 5 s": {func(r *farmdata.Record) {
 			r.Position.Has *= farmdata.PositionField(1 - onOff(r.Number > 50 && r.Number < 55))
 		}, "1000 of the log, 100 of the log"},
-		"no positions at all":        {func(r *farmdata.Record) { r.Position = farmdata.Position{} }, "unknown, 100 of the log"},
-		"a record every two minutes": {func(r *farmdata.Record) { r.Stamp.Wall = r.Stamp.Wall.Add(time.Duration(r.Number) * 2 * time.Minute) }, "unknown, unknown"},
-		"no times at all":            {func(r *farmdata.Record) { r.Stamp = farmdata.Stamp{} }, "1000 of the log, unknown"},
+		"a receiver without a fix that gives the last place again": {func(r *farmdata.Record) {
+			r.Position.Has |= farmdata.HasStatus
+			if r.Position.Status = 1; r.Number > 40 && r.Number < 60 {
+				r.Position.Status, r.Position.North = uint8(14*(r.Number%2)), 52+40*10*180/math.Pi/6371008.8
+			}
+		}, "1000 of the log, 100 of the log"},
+		"a receiver that always says that it has no fix": {func(r *farmdata.Record) { r.Position.Has |= farmdata.HasStatus }, "1000 of the log, 100 of the log"},
+		"no positions at all":                            {func(r *farmdata.Record) { r.Position = farmdata.Position{} }, "unknown, 100 of the log"},
+		"a record every two minutes":                     {func(r *farmdata.Record) { r.Stamp.Wall = r.Stamp.Wall.Add(time.Duration(r.Number) * 2 * time.Minute) }, "unknown, unknown"},
+		"no times at all":                                {func(r *farmdata.Record) { r.Stamp = farmdata.Stamp{} }, "1000 of the log, unknown"},
 	} {
 		log := drive(sprayer(), 100, reading{0, 0x43, "DET1", 6000})
 		records := log.Records
@@ -643,4 +685,26 @@ func TestTotalsOfStrangeDevices(t *testing.T) {
 		t.Fatalf("got %v, %v, want works", all, err)
 	}
 	testkit.Must(json.Marshal(all))(t)
+}
+
+// TestFunctionsWithoutAPlace: a finding says that they are taken to be one behind the other, and a sum by area counts that once.
+func TestFunctionsWithoutAPlace(t *testing.T) {
+	t.Parallel()
+	readings := []reading{{0, 0x8D, "DET2", 1}, {0, 0x8D, "DET3", 1}, {0, 0x07, "DET2", 20_000}, {0, 0x07, "DET3", 10_000}}
+	for want, devices := range map[string][]farmdata.Device{
+		"25000 mg/m², 150 kg; unsupported: areas of logs: functions of a machine count as one behind the other, because they are without 0087": twoBooms(),
+		"25000 mg/m², 150 kg; ":   placed(twoBooms(), 0, 0),
+		"16666.7 mg/m², 150 kg; ": placed(twoBooms(), -3000, 1500),
+	} {
+		set := &farmdata.Set{Devices: devices, Tasks: []farmdata.Task{{ID: "TSK1"}}, Logs: []*farmdata.Log{drive(devices, 100, readings...)}}
+		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t).Sets[0]
+		r := s.Sums[content.ByTask][0].Rates[0]
+		got := fmt.Sprintf("%.6g %s, %.6g %s; ", r.Mean.Value, r.Unit, r.Total.Value, r.TotalUnit)
+		for _, f := range s.Findings {
+			got += f.Text
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }

@@ -65,6 +65,7 @@ type works struct {
 	more         bool                                     // products than are listed
 	leftRates    map[farmdata.DDI]bool                    // that are in no Work
 	leftTotals   map[farmdata.DDI]bool                    // as of taskTotals
+	guessed      map[farmdata.DDI]bool                    // that would say where functions are
 }
 
 // taskKey is a task of a set, also one that only a log names: its ID, or its number, from 1, if it has none. Of logs without a task
@@ -92,8 +93,10 @@ type workKey struct {
 // element is where a device element is.
 type element struct {
 	device *farmdata.Device
-	kind   int    // as farmdata.Element.Type
-	parent string // the device element that it is in
+	kind   int     // as farmdata.Element.Type
+	parent string  // the device element that it is in
+	place  float64 // to the right of the middle of the device, in meters
+	placed bool    // the device says so
 }
 
 // work is a Work that is not finished.
@@ -143,6 +146,7 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[taskKey]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
 		elements: map[string]element{}, names: names.New(set), set: set, id: new(int), byKey: map[workKey]*work{}, byTask: map[taskKey][]*work{}, left: mostTotals,
 		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, leftRates: map[farmdata.DDI]bool{}, leftTotals: map[farmdata.DDI]bool{},
+		guessed: map[farmdata.DDI]bool{},
 	}
 	for _, kind := range rateKinds() {
 		one := farmdata.Value{Column: &farmdata.Column{DDI: kind.rate}, Raw: 1}
@@ -171,7 +175,12 @@ func (w *works) device(d *farmdata.Device) {
 	if w.devices[d.ID] == nil && d.ID != "" {
 		w.devices[d.ID] = d
 	}
-	byObject := map[int]string{}
+	byObject, places := map[int]string{}, map[int]int64{}
+	for _, p := range d.Properties {
+		if p.DDI == sidewards && p.ObjectID != 0 {
+			places[p.ObjectID] = p.Value
+		}
+	}
 	for i := range d.Elements {
 		if e := &d.Elements[i]; e.ObjectID != 0 && byObject[e.ObjectID] == "" {
 			byObject[e.ObjectID] = e.ID
@@ -179,7 +188,13 @@ func (w *works) device(d *farmdata.Device) {
 	}
 	for i := range d.Elements {
 		if e := &d.Elements[i]; w.elements[e.ID].device == nil && e.ID != "" {
-			w.elements[e.ID] = element{d, e.Type, byObject[e.ParentObjectID]}
+			at := element{device: d, kind: e.Type, parent: byObject[e.ParentObjectID]}
+			for _, object := range e.Objects {
+				if place, ok := places[object]; ok {
+					at.place, at.placed = float64(place)*millimeter, true
+				}
+			}
+			w.elements[e.ID] = at
 		}
 	}
 }
@@ -263,6 +278,7 @@ func (w *works) finish() (list []Work, found []Finding) {
 	}{
 		{farmdata.KindUnsupported, "totals of the set: rates that are not summed up:", w.leftRates},
 		{farmdata.KindValue, "totals of tasks that do not count, because they are negative or the second value of one time:", w.leftTotals},
+		{farmdata.KindUnsupported, "areas of logs: functions of a machine count as one behind the other, because they are without", w.guessed},
 	} {
 		if len(leftOut.ddis) == 0 {
 			continue

@@ -1,0 +1,106 @@
+package content
+
+import (
+	"math"
+	"slices"
+
+	"github.com/agrimill/agrimill/farmdata"
+)
+
+// sidewards is how far a device element is to the right of the middle of its machine, in millimeters.
+const sidewards farmdata.DDI = 0x0087
+
+// group is the outermost parts of a function.
+type group struct {
+	function     string
+	parts        []*part
+	place, width float64
+	placed       bool
+}
+
+// findRows finds the outermost parts, and which are beside each other: those of one function, and those of functions whose places say so.
+// Other functions are one behind the other, so they work the same area: that of the widest counts.
+func (m *machine) findRows() {
+	var order []*group
+	first := true
+	for _, p := range m.parts {
+		p.outermost = p.known && !m.within(p.element) && (first || m.device != nil) // of what is not described the first one is taken for all
+		first = first && !p.known
+		if !p.outermost {
+			continue
+		}
+		function := m.meter.works.function(p.element)
+		i := slices.IndexFunc(order, func(g *group) bool { return g.function == function })
+		if i < 0 {
+			i = len(order)
+			order = append(order, &group{function: function})
+		}
+		order[i].parts, order[i].width = append(order[i].parts, p), order[i].width+p.width
+	}
+	var rows [][]*group
+	m.guessed = false
+	for _, g := range order {
+		m.place(g)
+		row := slices.IndexFunc(rows, func(row []*group) bool { return !slices.ContainsFunc(row, g.overlaps) })
+		if row < 0 {
+			row = len(rows)
+			rows = append(rows, nil)
+			m.guessed = m.guessed || row > 0 && slices.ContainsFunc(order, func(g *group) bool { return !g.placed })
+		}
+		rows[row] = append(rows[row], g)
+		for _, p := range g.parts {
+			p.row = row
+		}
+	}
+	m.rows = make([]float64, len(rows))
+}
+
+// place finds out where the middle of a function is: where it says, otherwise in the middle of its parts.
+func (m *machine) place(g *group) {
+	if e := m.meter.works.elements[g.function]; e.placed {
+		g.place, g.placed = e.place, true
+		return
+	}
+	for _, p := range g.parts {
+		e := m.meter.works.elements[p.element]
+		g.place, g.placed = g.place+e.place/float64(len(g.parts)), g.placed || e.placed
+	}
+}
+
+// overlaps reports whether two functions work the same area. Those that are beside each other may do so a bit.
+func (g *group) overlaps(other *group) bool {
+	return math.Abs(g.place-other.place) <= (g.width+other.width)/4
+}
+
+// function returns the outermost function that a device element is, or is in; empty if it is in none.
+func (w *works) function(element string) (function string) {
+	for above := range w.up(element) {
+		if w.elements[above].kind == 2 {
+			function = above
+		}
+	}
+	return function
+}
+
+// partsOf returns the parts whose area a rate is by: the own one, otherwise those of the function that it is in, if other functions
+// have others. Nil: that is the area of the whole machine.
+func (m *machine) partsOf(element string) (parts []*part) {
+	if p := m.known[element]; p != nil {
+		return []*part{p}
+	}
+	function := m.meter.works.function(element)
+	if function == "" || len(m.rows) < 2 && element != function {
+		return nil // of functions beside each other a tank may serve both
+	}
+	others := false
+	for _, p := range m.parts {
+		if p.outermost && m.meter.works.function(p.element) == function {
+			parts = append(parts, p)
+		}
+		others = others || p.outermost && m.meter.works.function(p.element) != function
+	}
+	if !others {
+		return nil
+	}
+	return parts
+}

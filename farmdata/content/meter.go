@@ -46,10 +46,11 @@ type meter struct {
 	way, time float64 // in meters and seconds
 	last      int64   // Unix time in milliseconds; none: unknown
 	position  farmdata.Position
-	passed    int64 // when it was at position
-	timed     bool  // there were times of two records
-	placed    bool  // and two positions
-	fixed     bool  // a position had a status of one
+	passed    int64  // when it was at position
+	spans     []span // when there were records
+	timed     bool   // there were times of two records
+	placed    bool   // and two positions
+	fixed     bool   // a position had a status of one
 }
 
 func (w *works) meter(log *farmdata.Log) *meter {
@@ -140,6 +141,11 @@ func (m *meter) step(r *farmdata.Record) {
 	}
 	if took := at - m.last; at != none && m.last != none && took > 0 && took <= longestStep {
 		m.time, m.timed = m.time+float64(took)/1000, true
+		if last := len(m.spans) - 1; last >= 0 && m.spans[last].to == m.last {
+			m.spans[last].to = at
+		} else if last < mostSpans {
+			m.spans = append(m.spans, span{m.last, at})
+		}
 	}
 	m.last = at
 	if !m.takes(&r.Position) {
@@ -194,7 +200,7 @@ func (m *meter) finish(task taskKey, found []Finding) {
 		if m.placed && len(at.known) > 0 {
 			work.Area = work.Area.add(at.area)
 			if at.guessed {
-				m.works.guessed[sidewards] = true
+				m.works.left.places[sidewards] = true
 			}
 		}
 		if m.timed {

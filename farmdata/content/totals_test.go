@@ -708,3 +708,38 @@ func TestFunctionsWithoutAPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestMachineInTwoLogs: a finding says that a machine is in two logs at the same time, since nobody knows whether what it did there is the same.
+// Logs one after the other may have a second in common.
+func TestMachineInTwoLogs(t *testing.T) {
+	t.Parallel()
+	devices := append(sprayer(), farmdata.Device{ID: "DVC2", Elements: []farmdata.Element{{ID: "DET9", Type: 1}}})
+	for name, tt := range map[string]struct {
+		element string
+		later   time.Duration
+		want    bool
+	}{
+		"the same":          {"DET1", 0, true},
+		"another element":   {"DET4", 50 * time.Second, true},
+		"earlier":           {"DET1", -98 * time.Second, true},
+		"after it":          {"DET1", 99 * time.Second, false},
+		"before it":         {"DET1", -99 * time.Second, false},
+		"another machine":   {"DET9", 0, false},
+		"nobody knows what": {"DET77", 0, false},
+	} {
+		second := drive(devices, 100, reading{0, 0x43, tt.element, 6000})
+		records := second.Records
+		second.Records = func(yield func(*farmdata.Record, error) bool) {
+			for r, err := range records {
+				if r.Stamp.Wall = r.Stamp.Wall.Add(tt.later); !yield(r, err) {
+					return
+				}
+			}
+		}
+		set := &farmdata.Set{Devices: devices, Logs: []*farmdata.Log{drive(devices, 100, reading{0, 0x43, "DET1", 6000}), second}}
+		logs := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t).Sets[0].Logs
+		if got := len(logs[1].Findings) == 1 && strings.Contains(logs[1].Findings[0].Text, "same seconds"); got != tt.want || len(logs[0].Findings) > 0 {
+			t.Errorf("%s: got %v and %v, want one in the second log: %v", name, logs[0].Findings, logs[1].Findings, tt.want)
+		}
+	}
+}

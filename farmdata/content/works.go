@@ -34,6 +34,10 @@ func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.
 		meter := works.meter(log)
 		l, t, err := summarizeLog(ctx, log, meter, noted)
 		meter.finish(taskKey{set: works.id, id: log.TaskID}, l.Findings)
+		if meter.twice() {
+			l.Findings = append(l.Findings, finding(&farmdata.Finding{Kind: farmdata.KindUnsupported, File: log.Name, Offset: -1, Record: -1,
+				Detail: "a machine is in an earlier log in the same seconds, too: what it did then counts in both"}))
+		}
 		works.leaveOut(l.Columns)
 		s.Logs = append(s.Logs, l)
 		s.tracks = append(s.tracks, t)
@@ -60,13 +64,15 @@ type works struct {
 	byKey        map[workKey]*work
 	byTask       map[taskKey][]*work
 	widths       map[*farmdata.Device][]part
-	left         int                                      // of mostTotals
+	room         int                                      // of mostTotals
 	allocated    map[taskKey][]farmdata.ProductAllocation // each product of each device element once
 	more         bool                                     // products than are listed
-	leftRates    map[farmdata.DDI]bool                    // that are in no Work
-	leftTotals   map[farmdata.DDI]bool                    // as of taskTotals
-	guessed      map[farmdata.DDI]bool                    // that would say where functions are
+	left         leftOut
+	busy         map[string][]span // by device ID, when it was in a log
 }
+
+// leftOut is what figures lack: rates that are in no Work, totals as of taskTotals, and what would say where functions are.
+type leftOut struct{ rates, totals, places map[farmdata.DDI]bool }
 
 // taskKey is a task of a set, also one that only a log names: its ID, or its number, from 1, if it has none. Of logs without a task
 // it has neither.
@@ -144,9 +150,8 @@ func worksOf(set *farmdata.Set, known []farmdata.Device) *works {
 	}
 	w := &works{
 		descriptions: farmdata.NewDescriptions(devices), kinds: map[farmdata.DDI]*rateKind{}, amounts: map[farmdata.DDI]*rateKind{}, tasks: map[taskKey]*farmdata.Task{}, devices: map[string]*farmdata.Device{},
-		elements: map[string]element{}, names: names.New(set), set: set, id: new(int), byKey: map[workKey]*work{}, byTask: map[taskKey][]*work{}, left: mostTotals,
-		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, leftRates: map[farmdata.DDI]bool{}, leftTotals: map[farmdata.DDI]bool{},
-		guessed: map[farmdata.DDI]bool{},
+		elements: map[string]element{}, names: names.New(set), set: set, id: new(int), byKey: map[workKey]*work{}, byTask: map[taskKey][]*work{}, room: mostTotals,
+		widths: map[*farmdata.Device][]part{}, allocated: map[taskKey][]farmdata.ProductAllocation{}, left: leftOut{map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}, map[farmdata.DDI]bool{}}, busy: map[string][]span{},
 	}
 	for _, kind := range rateKinds() {
 		one := farmdata.Value{Column: &farmdata.Column{DDI: kind.rate}, Raw: 1}
@@ -227,15 +232,15 @@ func (w *works) leaveOut(columns []Column) {
 	for _, c := range columns {
 		ddi, err := farmdata.ParseDDI(c.DDI)
 		if err == nil && c.Count > 0 && w.kinds[ddi] == nil && isRate(ddi, c.Unit) {
-			w.leftRates[ddi] = true
+			w.left.rates[ddi] = true
 		}
 	}
 }
 
 // full counts one more work or rate, and reports whether there is no room for it.
 func (w *works) full() bool {
-	w.left--
-	return w.left < 0
+	w.room--
+	return w.room < 0
 }
 
 // rate returns the sum of a rate of a device element; nil if there is no room for it.
@@ -268,7 +273,7 @@ func (w *works) finish() (list []Work, found []Finding) {
 		}
 		list = append(list, *at.Work)
 	}
-	if w.left < 0 || w.more {
+	if w.room < 0 || w.more {
 		found = append(found, finding(&farmdata.Finding{Kind: farmdata.KindLimit, Offset: -1, Record: -1, Detail: "totals of the set: more machines, rates or products than are summed up"}))
 	}
 	for _, leftOut := range []struct {
@@ -276,9 +281,9 @@ func (w *works) finish() (list []Work, found []Finding) {
 		detail string
 		ddis   map[farmdata.DDI]bool
 	}{
-		{farmdata.KindUnsupported, "totals of the set: rates that are not summed up:", w.leftRates},
-		{farmdata.KindValue, "totals of tasks that do not count, because they are negative or the second value of one time:", w.leftTotals},
-		{farmdata.KindUnsupported, "areas of logs: functions of a machine count as one behind the other, because they are without", w.guessed},
+		{farmdata.KindUnsupported, "totals of the set: rates that are not summed up:", w.left.rates},
+		{farmdata.KindValue, "totals of tasks that do not count, because they are negative or the second value of one time:", w.left.totals},
+		{farmdata.KindUnsupported, "areas of logs: functions of a machine count as one behind the other, because they are without", w.left.places},
 	} {
 		if len(leftOut.ddis) == 0 {
 			continue
@@ -339,7 +344,7 @@ func (w *works) addTotals(key taskKey, task *farmdata.Task) {
 		}
 		best[at][total.ddi] = max(best[at][total.ddi], value)
 	}
-	maps.Copy(w.leftTotals, totals.leftOut)
+	maps.Copy(w.left.totals, totals.leftOut)
 	for _, at := range machines {
 		if _, ok := best[at][totalArea]; ok {
 			best[at][totalArea] = max(best[at][totalArea], at.areaOfParts)

@@ -234,7 +234,7 @@ func (s *Subscriber) fetched(j *download, result downloadResult, err error) (fir
 	now := time.Now()
 	s.mu.Lock()
 	defer s.unlock()
-	if err != nil {
+	if err != nil && result != downloadOver { // else it says nothing about the host
 		j.host.err, j.host.notBefore = err, later(j.host.notBefore, now.Add(retryAfter(err)))
 	}
 	first = j.failures == 0

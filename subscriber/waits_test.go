@@ -86,6 +86,32 @@ func TestLongWaitsAreLoggedOnce(t *testing.T) {
 	}
 }
 
+// A download that nobody wants anymore is not why others of its host wait.
+func TestDownloadThatIsNoLongerWanted(t *testing.T) {
+	testkit.Bubble(t, func(t *testing.T) {
+		w := newResyncWorld(t, Config{})
+		ctx, end := context.WithCancel(t.Context())
+		testkit.Must(w.Subscribe(ctx, "hangs"))(t)
+		testkit.Must(w.Subscribe(t.Context(), "fails"))(t)
+		synctest.Wait()
+		w.connect()
+		for i, name := range []string{"fails", "hangs"} {
+			w.intake(t.Context(), &gateway.MessageReceived{
+				ID: fmt.Sprintf("%08x-2222-4333-8444-555555555555", i), ReceivingEndpointID: fmt.Sprintf("%08x-7777-4888-8999-aaaaaaaaaaaa", i),
+				AppMessageID: name, TenantID: "tenant", MessageType: name, PayloadURI: "https://payloads.example/" + name,
+			}, 0)
+		}
+		synctest.Wait()
+		before := waitOf(w.Stats(), WaitPayload, "payloads.example")
+		end()
+		synctest.Wait()
+		after := waitOf(w.Stats(), WaitPayload, "payloads.example")
+		if before.Count != 1 || before.Err == nil || after != before {
+			t.Errorf("it waits for %+v, and then for %+v", before, after)
+		}
+	})
+}
+
 // A subscription that hangs, or of which messages are left with the service because it is slow, is
 // visible, and logged once when it has lasted and once when it is over.
 func TestSlowSubscriptionIsVisible(t *testing.T) {

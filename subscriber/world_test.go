@@ -3,6 +3,7 @@ package subscriber
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing/synctest"
 
@@ -21,7 +22,11 @@ func (c *silentClient) ReceiveEvents(ctx context.Context, _ gateway.ReceiveEvent
 	return nil, ctx.Err()
 }
 
-func (c *silentClient) OpenPayload(context.Context, string, int64) (*gateway.PayloadReader, error) {
+func (c *silentClient) OpenPayload(ctx context.Context, uri string, _ int64) (*gateway.PayloadReader, error) {
+	if strings.HasSuffix(uri, "/hangs") {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return nil, errors.New("the host is down")
 }
 

@@ -36,6 +36,7 @@ type machine struct {
 type worked struct {
 	area, way, time   float64
 	fromWay, fromTime float64
+	blind             float64 // of the way, while no width was known
 }
 
 // state is how much of something is at work: 0 to 1.
@@ -460,6 +461,9 @@ func (m *machine) settle() {
 	if m.working {
 		m.way += m.meter.way - m.fromWay
 		m.time += m.meter.time - m.fromTime
+		if len(m.known) == 0 {
+			m.blind += m.meter.way - m.fromWay
+		}
 	}
 	m.fromWay, m.fromTime = m.meter.way, m.meter.time
 }

@@ -25,7 +25,9 @@ const (
 	// widest is beyond any machine, in millimeters: such a width cannot be right, and is not taken.
 	widest      = 200_000
 	earthRadius = 6371008.8
-	millimeter  = 1e-3
+	// drift is how far a machine goes, in meters, until its terminal logs all that it does.
+	drift      = 10.0
+	millimeter = 1e-3
 	// mostParts is how many widths a machine may have: as many as a log of TaskData has columns.
 	mostParts = 256
 	// mostLevels is how deep device elements are in each other, at most.
@@ -198,6 +200,7 @@ func (m *meter) finish(task taskKey, found []Finding) {
 			work.Distance = work.Distance.add(at.way)
 		}
 		if m.placed && len(at.known) > 0 {
+			work.blind = work.blind || at.blind > drift
 			work.Area = work.Area.add(at.area)
 			if at.guessed {
 				m.works.left.places[sidewards] = true

@@ -709,6 +709,33 @@ func TestFunctionsWithoutAPlace(t *testing.T) {
 	}
 }
 
+// TestWidthThatComesLate: an area that lacks the beginning of the way is incomplete, unless the machine did not work there, or its terminal
+// knows the area.
+func TestWidthThatComesLate(t *testing.T) {
+	t.Parallel()
+	total := []farmdata.TaskTime{{Totals: []farmdata.Total{{DDI: 0x74, ElementID: "DET1", Raw: 6000}}}}
+	for name, tt := range map[string]struct {
+		devices  []farmdata.Device
+		readings []reading
+		times    []farmdata.TaskTime
+		want     string
+	}{
+		"late":                 {sprayer(), []reading{{0, 0x8D, "DET1", 1}, {50, 0x43, "DET1", 6000}}, nil, "3000 of the log, incomplete true"},
+		"late and lifted":      {sprayer(), []reading{{0, 0x8D, "DET1", 0}, {50, 0x43, "DET1", 6000}, {50, 0x8D, "DET1", 1}}, nil, "3000 of the log, incomplete false"},
+		"late and described":   {boom(6000), []reading{{50, 0x43, "DET1", 6000}}, nil, "6000 of the log, incomplete false"},
+		"with the second one":  {sprayer(), []reading{{1, 0x43, "DET1", 6000}}, nil, "5940 of the log, incomplete false"},
+		"late beside a total":  {sprayer(), []reading{{50, 0x43, "DET1", 6000}}, total, "6000 of the totals, incomplete false"},
+		"never":                {sprayer(), []reading{{0, 0x8D, "DET1", 1}}, nil, "unknown, incomplete false"},
+		"of a part of the way": {sprayer(), []reading{{0, 0x43, "DET1", 6000}, {50, 0x43, "DET1", 3000}}, nil, "4500 of the log, incomplete false"},
+	} {
+		set := &farmdata.Set{Devices: tt.devices, Tasks: []farmdata.Task{{ID: "TSK1", Times: tt.times}}, Logs: []*farmdata.Log{drive(tt.devices, 100, tt.readings...)}}
+		w := testkit.Must(content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)[0]
+		if got := fmt.Sprintf("%s, incomplete %v", figure(w.Area), w.Incomplete); got != tt.want {
+			t.Errorf("%s: got %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
 // TestMachineInTwoLogs: a finding says that a machine is in two logs at the same time, since nobody knows whether what it did there is the same.
 // Logs one after the other may have a second in common.
 func TestMachineInTwoLogs(t *testing.T) {

@@ -116,6 +116,7 @@ type work struct {
 	// areas are the totals of sections and units, by device element; areaOfParts is what those of them have together that are in no other.
 	areas       map[string]float64
 	areaOfParts float64
+	blind       bool // a log has no width for the beginning of the way
 }
 
 // rateSum is a rate of a device element in all logs of a task.
@@ -268,6 +269,7 @@ func (w *works) finish() (list []Work, found []Finding) {
 	list = make([]Work, 0, len(w.order))
 	for _, at := range w.order {
 		at.Products = w.products(at.task, at.device, "")
+		at.Incomplete = at.Incomplete || at.blind && at.Area.From == FromLog
 		for _, r := range at.rates {
 			at.Rates = append(at.Rates, at.finished(r))
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/msgctx"
 )
 
 // DetachContexts is a message.PublisherDecorator for Watermill's Router, which publishes
@@ -25,6 +27,9 @@ func DetachContexts(pub message.Publisher) (message.Publisher, error) {
 type detached struct{ message.Publisher }
 
 func (d detached) Publish(topic string, messages ...*message.Message) error {
+	if err := msgctx.Missing(messages...); err != nil {
+		return err
+	}
 	copies := make([]*message.Message, len(messages))
 	for i, msg := range messages {
 		copies[i] = msg.Copy()

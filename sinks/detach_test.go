@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -111,4 +112,15 @@ func ExampleDetachContexts() {
 	// Output:
 	// 10 t of lime
 	// <nil> <nil>
+}
+
+// A nil message is refused by its place, and nothing is sent: otherwise the handler's mistake would be a panic in the Router.
+func TestDetachContextsRefusesANilMessage(t *testing.T) {
+	t.Parallel()
+	pub := &testkit.Publisher{}
+	detached := testkit.Must(sinks.DetachContexts(pub))(t)
+	err := detached.Publish("out", message.NewMessage("1", nil), nil)
+	if err == nil || !strings.Contains(err.Error(), "2 of 2") || len(pub.Messages("out")) > 0 {
+		t.Errorf("%v, %d messages published", err, len(pub.Messages("out")))
+	}
 }

@@ -195,6 +195,9 @@ func (s *publisherSink) check(topic string, messages []*message.Message) error {
 	if err := s.CheckTopic(topic); err != nil {
 		return err
 	}
+	if err := msgctx.Missing(messages...); err != nil {
+		return NewError(s.config.Description.Name, topic, ErrRejected, err)
+	}
 	for _, msg := range messages {
 		if err := msg.Context().Err(); err != nil {
 			return err

@@ -44,8 +44,8 @@ type Sink interface {
 	// When a message ended the wait by its context, the error matches that of the
 	// context, and is that alone if nothing was sent. Every other error is an [*Error] and matches exactly
 	// one of [ErrTooLarge], [ErrRejected], [ErrUnavailable] and [ErrClosed].
-	// After ErrTooLarge from a check before sending, nothing of the call was
-	// sent; after any other error some or all of the messages may be stored,
+	// After ErrTooLarge from a check before sending, or for a message that is nil,
+	// nothing of the call was sent; after any other error some or all of the messages may be stored,
 	// and repeating the call may store them twice unless they carry
 	// gateway.KeyDedupID and the broker knows duplicates.
 	//

@@ -21,7 +21,9 @@ package msgctx
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -162,6 +164,14 @@ func (s *Subscription) HandOn(sub, from any) {
 	if s.IsTo(sub) {
 		s.To = from
 	}
+}
+
+// Missing returns an error that names the first of the messages that is nil, for a sink, which refuses the call before it sends anything.
+func Missing(messages ...*message.Message) error {
+	if i := slices.Index(messages, nil); i >= 0 {
+		return fmt.Errorf("message %d of %d is nil", i+1, len(messages))
+	}
+	return nil
 }
 
 // FirstEnd returns a context that ends with the first of the contexts of messages, some of which may be nil; of one message, its own.

@@ -8,6 +8,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -147,8 +148,8 @@ func (m *measuredSink) Describe() sinks.Description { return sinks.DescribeAs(m,
 
 // Publish implements sinks.Sink.
 func (m *measuredSink) Publish(topic string, messages ...*message.Message) error {
-	if len(messages) == 0 {
-		return m.Sink.Publish(topic)
+	if len(messages) == 0 || msgctx.Missing(messages...) != nil {
+		return m.Sink.Publish(topic, messages...)
 	}
 	size := 0
 	for _, msg := range messages {
@@ -165,6 +166,9 @@ func (m *measuredSink) Publish(topic string, messages ...*message.Message) error
 
 // PublishAsync implements sinks.Sink. The publication counts until it is resolved.
 func (m *measuredSink) PublishAsync(topic string, msg *message.Message) (*sinks.Publication, error) {
+	if msgctx.Missing(msg) != nil {
+		return m.Sink.PublishAsync(topic, msg)
+	}
 	size := len(msg.Payload)
 	m.open.Inc()
 	start := time.Now()

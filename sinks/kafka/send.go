@@ -12,6 +12,7 @@ import (
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/sinks"
@@ -20,6 +21,9 @@ import (
 // begin checks all messages before it gives the first its place. Its error is the
 // reason why there are fewer publications than messages.
 func (s *Sink) begin(topic string, messages []*message.Message, publications []*sinks.Publication) ([]*sinks.Publication, error) {
+	if err := msgctx.Missing(messages...); err != nil {
+		return nil, sinks.NewError(s.config.Name, topic, sinks.ErrRejected, err)
+	}
 	if err := endOf(messages, nil); err != nil {
 		return nil, err
 	}

@@ -227,6 +227,9 @@ func (s *Sink) Publish(topic string, messages ...*message.Message) error {
 		return sinks.NewError(s.name, topic, sinks.ErrClosed, nil)
 	}
 	defer s.life.Leave()
+	if err := msgctx.Missing(messages...); err != nil {
+		return sinks.NewError(s.name, topic, sinks.ErrRejected, err)
+	}
 	messages = msgctx.Apart(messages)
 	var one [1]*flight
 	flights := one[:0]
@@ -264,6 +267,9 @@ func (s *Sink) PublishAsync(topic string, msg *message.Message) (*sinks.Publicat
 		return nil, sinks.NewError(s.name, topic, sinks.ErrClosed, nil)
 	}
 	defer s.life.Leave()
+	if err := msgctx.Missing(msg); err != nil {
+		return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
+	}
 	f, err := s.prepare(topic, msg)
 	if err != nil {
 		return nil, err

@@ -209,6 +209,20 @@ func testTooLarge(t *testing.T, h Suite) {
 	wantPayloads(t, b, "large.topic", fits, "after") // nothing of the call of three
 }
 
+// testNilMessage: a message that is nil, which a handler made by mistake, is refused by its place before anything is sent.
+func testNilMessage(t *testing.T, h Suite) {
+	b, sink := start(t, h)
+	err := sink.Publish("nil.message", newMessage("before"), nil, newMessage("behind"))
+	wantKind(t, "Publish", err, sinks.ErrRejected)
+	if !strings.Contains(err.Error(), "2 of 3") {
+		t.Errorf("Publish: %v, which does not say that it is message 2 of 3", err)
+	}
+	wantKind(t, "Publish of it alone", sink.Publish("nil.message", nil), sinks.ErrRejected)
+	wantKind(t, "PublishAsync", asyncError(t, sink, "nil.message", nil), sinks.ErrRejected)
+	publish(t, sink, "nil.message", newMessage("after"))
+	wantPayloads(t, b, "nil.message", "after")
+}
+
 func testRejected(t *testing.T, h Suite) {
 	_, sink := start(t, h)
 	for _, topic := range h.Features.RejectedTopics {

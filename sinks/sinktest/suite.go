@@ -29,6 +29,7 @@ func Run(t *testing.T, h Suite) {
 			{"MetadataIntact", f.Metadata, testMetadataIntact},
 			{"ReservedNames", f.Metadata && len(f.ReservedNames) > 0, testReservedNames},
 			{"Dedup", f.Dedup, testDedup},
+			{"NilMessage", true, testNilMessage},
 			{"Rejected", len(f.RejectedTopics) > 0, testRejected},
 			{"AsyncDuplicate", f.AtReceipt != nil && f.Dedup, testAsyncDuplicate},
 			{"Segments", !f.TopicIsValue, testSegments},

@@ -390,11 +390,12 @@ func (c *demoCommand) leftBehind(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	conn, err := (&net.Dialer{Timeout: demoFinish}).DialContext(ctx, "tcp", at.Host)
+	// A signal would end the look, not the demo whose file it is.
+	conn, err := (&net.Dialer{Timeout: demoFinish}).DialContext(context.WithoutCancel(ctx), "tcp", at.Host)
 	if err == nil {
 		_ = conn.Close()
 	}
-	return err != nil && ctx.Err() == nil
+	return err != nil
 }
 
 // large are the types of files that the gateway splits.

@@ -244,6 +244,11 @@ func TestDemoAfterAKill(t *testing.T) {
 	d.metric(demoDelivered)
 	d.ends()
 	must(t, os.WriteFile(d.file, left, 0o600))
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt() // while it looks whose file that is
+	if c := (&demoCommand{run: runCommand{file: d.file}, program: &program{env: os.Getenv}}); !c.leftBehind(ctx) {
+		t.Error("a signal makes the file of a killed demo one of a demo that runs")
+	}
 	again := startDemo(t, "--rate", "1", "--config", d.file)
 	if !strings.Contains(again.stderr.String(), "is from a demo that was killed: it is replaced") {
 		t.Error("it does not say that it replaces a file")

@@ -26,7 +26,7 @@ const (
 	widest      = 200_000
 	earthRadius = 6371008.8
 	// drift is how far a machine goes, in meters, until its terminal logs all that it does.
-	drift      = 10.0
+	drift      = 20.0
 	millimeter = 1e-3
 	// mostParts is how many widths a machine may have: as many as a log of TaskData has columns.
 	mostParts = 256

@@ -216,6 +216,10 @@ func (m *meter) finish(task taskKey, found []Finding) {
 					sum.add(rate.amount, rate.by)
 					sum.partial, sum.shared = sum.partial || rate.partial(), sum.shared || rate.shared()
 				}
+			} else if rate.known && !rate.kind.byTime && len(at.known) == 0 && at.blind > drift { // by an area that is not known
+				if sum := work.rate(rate.column, rate.kind); sum != nil {
+					sum.partial = true
+				}
 			}
 		}
 	}

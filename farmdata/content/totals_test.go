@@ -251,6 +251,11 @@ func TestTotals(t *testing.T) {
 			"6000 of the log, 1000 of the log, 100 of the log; 0292 DET1: 1000 of the log mg/m², 6 of the log kg; 0293 DET1: 1000 of the log mg/s, 0.1 of the log kg; B003 DET1: 2000 of the log mg/m², 12 of the log kg; B004 DET1: 2000 of the log mg/s, 0.2 of the log kg"},
 		"energy": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, 0x23F, "DET1", 10_000}, {0, 0x2B4, "DET1", 100}}, nil,
 			"6000 of the log, 1000 of the log, 100 of the log; 023F DET1: 0.001 of the log kWh/m², 6 of the log kWh; 02B4 DET1: 0.001 of the log kWh/m², 6 of the log kWh"},
+		"a rate of what has no width": {sprayer(), []reading{on("DET1"), {0, rate, "DET1", 20_000}}, nil,
+			"unknown, 1000 of the log, 100 of the log; 0007 DET1: unknown mg/m², unknown kg"},
+		"a rate of what has no width, and its total": {sprayer(), []reading{on("DET1"), {0, rate, "DET1", 20_000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x51, 110)}}},
+			"unknown, 1000 of the log, 100 of the log; 0007 DET1: unknown mg/m², 110 of the totals kg"},
+		"a rate of what is lifted": {boom(6000), []reading{{0, state, "DET1", 0}, {0, rate, "DET1", 20_000}}, nil, "0 of the log, 0 of the log, 0 of the log"},
 		"a section without a width": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET2", 20_000}}, nil,
 			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², unknown kg"},
 		"a rate and its total": {sprayer(), []reading{{0, width, "DET1", 6000}, {0, rate, "DET1", 20_000}}, []farmdata.TaskTime{{Totals: []farmdata.Total{total(0x51, 110), total(0x74, 5500)}}},
@@ -471,7 +476,9 @@ func TestTotalsOfAnyLog(t *testing.T) {
 		}
 		got := map[string]float64{"area": all[0].Area.Value, "distance": all[0].Distance.Value, "time": all[0].Time.Value}
 		for _, r := range all[0].Rates {
-			got[r.Element] = r.Mean.Value
+			if r.Mean.From != "" {
+				got[r.Element] = r.Mean.Value
+			}
 		}
 		for what, value := range want {
 			if math.Abs(got[what]-value) > 1e-6*(1+value) {
@@ -768,5 +775,17 @@ func TestMachineInTwoLogs(t *testing.T) {
 		if got := len(logs[1].Findings) == 1 && strings.Contains(logs[1].Findings[0].Text, "same seconds"); got != tt.want || len(logs[0].Findings) > 0 {
 			t.Errorf("%s: got %v and %v, want one in the second log: %v", name, logs[0].Findings, logs[1].Findings, tt.want)
 		}
+	}
+}
+
+// TestSumOfARateThatIsNotKnown: of a rate that one of two machines gave to an area that is not known, nobody knows the total.
+func TestSumOfARateThatIsNotKnown(t *testing.T) {
+	t.Parallel()
+	devices := append(boom(6000), farmdata.Device{ID: "DVC2", Elements: []farmdata.Element{{ID: "DET9", Type: 1}}})
+	set := &farmdata.Set{Devices: devices, Tasks: []farmdata.Task{{ID: "TSK1"}}, Logs: []*farmdata.Log{
+		drive(devices, 100, reading{0, 0x07, "DET1", 20_000}), drive(devices, 100, reading{0, 0x07, "DET9", 10_000})}}
+	r := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t).Sets[0].Sums[content.ByTask][0].Rates[0]
+	if got := figure(r.Mean) + ", " + figure(r.Total); got != "20000 of the log, unknown" {
+		t.Errorf("got %s, want a mean of what is known, and no total", got)
 	}
 }

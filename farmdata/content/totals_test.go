@@ -789,3 +789,30 @@ func TestSumOfARateThatIsNotKnown(t *testing.T) {
 		t.Errorf("got %s, want a mean of what is known, and no total", got)
 	}
 }
+
+// TestRecordsThatAreThereAgain: a finding says that a log has the same seconds twice.
+func TestRecordsThatAreThereAgain(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		before time.Duration // between the records and those again
+		want   bool
+	}{
+		"the same": {0, true}, "a clock that was set back": {10 * time.Second, true}, "those that follow": {101 * time.Second, false}, "after a gap": {time.Hour, false},
+	} {
+		log := drive(sprayer(), 100, reading{0, 0x43, "DET1", 6000})
+		records := log.Records
+		log.Records = func(yield func(*farmdata.Record, error) bool) {
+			for _, later := range []time.Duration{0, tt.before} {
+				for r, err := range records {
+					if r.Stamp.Wall = r.Stamp.Wall.Add(later); !yield(r, err) {
+						return
+					}
+				}
+			}
+		}
+		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{{Devices: sprayer(), Logs: []*farmdata.Log{log}}}}))(t)
+		if found := s.Sets[0].Logs[0].Findings; tt.want != (len(found) == 1 && strings.Contains(found[0].Text, "there twice")) || len(found) > 1 {
+			t.Errorf("%s: got %v, want one: %v", name, found, tt.want)
+		}
+	}
+}

@@ -34,9 +34,8 @@ func (s *Set) readLogs(ctx context.Context, set *farmdata.Set, known []farmdata.
 		meter := works.meter(log)
 		l, t, err := summarizeLog(ctx, log, meter, noted)
 		meter.finish(taskKey{set: works.id, id: log.TaskID}, l.Findings)
-		if meter.twice() {
-			l.Findings = append(l.Findings, finding(&farmdata.Finding{Kind: farmdata.KindUnsupported, File: log.Name, Offset: -1, Record: -1,
-				Detail: "a machine is in an earlier log in the same seconds, too: what it did then counts in both"}))
+		if detail := meter.twice(); detail != "" {
+			l.Findings = append(l.Findings, finding(&farmdata.Finding{Kind: farmdata.KindUnsupported, File: log.Name, Offset: -1, Record: -1, Detail: detail}))
 		}
 		works.leaveOut(l.Columns)
 		s.Logs = append(s.Logs, l)

@@ -25,10 +25,8 @@ type machine struct {
 	shares      map[string]*state // by device element, how many of its condensed work states are on
 	booms       map[string]*boom  // by device element
 	rates       []*gauge
-	rows        []float64 // widths that are at work, in meters, of functions that are one behind the other
-	width       float64   // the largest of them
-	guessed     bool      // that they are, because nothing says where they are
 	working     bool
+	rows
 	worked
 }
 
@@ -232,7 +230,7 @@ func (m *machine) turn(at **state, share float64) {
 	m.settle()
 	s.way, s.from = s.wayAt(m.meter.way), m.meter.way
 	for row, width := range s.rows {
-		m.rows[row] += (share - s.share) * width
+		m.atWork[row] += (share - s.share) * width
 	}
 	s.share = share
 	m.weigh()
@@ -248,7 +246,7 @@ func (m *machine) widen(p *part, width float64) {
 		return
 	}
 	if p.outermost {
-		m.rows[p.row] += (width - p.width) * p.state.share
+		m.atWork[p.row] += (width - p.width) * p.state.share
 		p.state.rows[p.row] += width - p.width
 	}
 	p.width = width
@@ -287,10 +285,10 @@ func (m *machine) arrange() {
 		p.from = p.state.wayAt(m.meter.way)
 		if p.outermost {
 			if p.state.rows == nil {
-				p.state.rows = make([]float64, len(m.rows))
+				p.state.rows = make([]float64, len(m.atWork))
 			}
 			p.state.rows[p.row] += p.width
-			m.rows[p.row] += p.width * p.state.share
+			m.atWork[p.row] += p.width * p.state.share
 		}
 	}
 	for _, rate := range m.rates {
@@ -438,7 +436,7 @@ func (m *machine) stateOf(p *part) *state {
 func (m *machine) weigh() {
 	const least = 1e-6
 	m.width = 0
-	for _, width := range m.rows {
+	for _, width := range m.atWork {
 		m.width = max(m.width, width)
 	}
 	switch {

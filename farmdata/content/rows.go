@@ -10,6 +10,14 @@ import (
 // sidewards is how far a device element is to the right of the middle of its machine, in millimeters.
 const sidewards farmdata.DDI = 0x0087
 
+// rows are functions that are one behind the other.
+type rows struct {
+	atWork    []float64         // widths that are at work, in meters
+	width     float64           // the largest of them
+	guessed   bool              // nothing says where a function is
+	functions map[string]*group // by device element
+}
+
 // group is the outermost parts of a function.
 type group struct {
 	function     string
@@ -22,6 +30,7 @@ type group struct {
 // Other functions are one behind the other, so they work the same area: that of the widest counts.
 func (m *machine) findRows() {
 	var order []*group
+	m.functions = map[string]*group{}
 	first := true
 	for _, p := range m.parts {
 		p.outermost = p.known && !m.within(p.element) && (first || m.device != nil) // of what is not described the first one is taken for all
@@ -30,12 +39,12 @@ func (m *machine) findRows() {
 			continue
 		}
 		function := m.meter.works.function(p.element)
-		i := slices.IndexFunc(order, func(g *group) bool { return g.function == function })
-		if i < 0 {
-			i = len(order)
-			order = append(order, &group{function: function})
+		g := m.functions[function]
+		if g == nil {
+			g = &group{function: function}
+			m.functions[function], order = g, append(order, g)
 		}
-		order[i].parts, order[i].width = append(order[i].parts, p), order[i].width+p.width
+		g.parts, g.width = append(g.parts, p), g.width+p.width
 	}
 	var rows [][]*group
 	m.guessed = false
@@ -52,7 +61,7 @@ func (m *machine) findRows() {
 			p.row = row
 		}
 	}
-	m.rows = make([]float64, len(rows))
+	m.atWork = make([]float64, len(rows))
 }
 
 // place finds out where the middle of a function is: where it says, otherwise in the middle of its parts.
@@ -84,23 +93,14 @@ func (w *works) function(element string) (function string) {
 
 // partsOf returns the parts whose area a rate is by: the own one, otherwise those of the function that it is in, if other functions
 // have others. Nil: that is the area of the whole machine.
-func (m *machine) partsOf(element string) (parts []*part) {
+func (m *machine) partsOf(element string) []*part {
 	if p := m.known[element]; p != nil {
 		return []*part{p}
 	}
 	function := m.meter.works.function(element)
-	if function == "" || len(m.rows) < 2 && element != function {
+	g := m.functions[function]
+	if function == "" || g == nil || len(m.functions) < 2 || len(m.atWork) < 2 && element != function {
 		return nil // of functions beside each other a tank may serve both
 	}
-	others := false
-	for _, p := range m.parts {
-		if p.outermost && m.meter.works.function(p.element) == function {
-			parts = append(parts, p)
-		}
-		others = others || p.outermost && m.meter.works.function(p.element) != function
-	}
-	if !others {
-		return nil
-	}
-	return parts
+	return g.parts
 }

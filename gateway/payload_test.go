@@ -568,3 +568,37 @@ func TestPayloadReaderIsPrintedWithoutItsURI(t *testing.T) {
 		}
 	}
 }
+
+// A response that ends with its connection looks whole wherever that breaks, unless the event tells the size.
+func TestPayloadThatEndsWithTheConnection(t *testing.T) {
+	data := testPayload(100)
+	for name, tt := range map[string]struct {
+		size int64
+		sent []byte
+		want error
+	}{
+		"size unknown": {-1, data[:50], ErrBadResponse}, "nothing": {-1, nil, ErrBadResponse},
+		"size known": {100, data, nil}, "cut": {100, data[:50], ErrPayloadTruncated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newService(t).client(t)
+			host := payloadHost(t, func(w http.ResponseWriter, r *http.Request) {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer func() { _ = conn.Close() }()
+				head := "HTTP/1.0 200 OK\r\n\r\n"
+				if r.Header.Get("Range") != "" {
+					head = "HTTP/1.0 416 Range Not Satisfiable\r\n\r\n"
+				}
+				_, _ = conn.Write(append([]byte(head), tt.sent...))
+			})
+			got, err := download(t.Context(), c, host+"/p", tt.size)
+			if !errors.Is(err, tt.want) || tt.want == nil && !bytes.Equal(got, data) {
+				t.Errorf("got %d bytes and %v, want %v", len(got), err, tt.want)
+			}
+		})
+	}
+}

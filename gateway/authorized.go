@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -19,8 +18,7 @@ func (x *exchange) authorized(ctx context.Context, to *url.URL) (*http.Response,
 	if !retry {
 		return resp, nil
 	}
-	_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
-	_ = resp.Body.Close()
+	discard(resp.Body)
 	resp, token, err = x.withToken(ctx, to, token)
 	if first && err == nil {
 		x.c.tokens.replaced(resp.StatusCode != http.StatusUnauthorized)

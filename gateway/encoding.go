@@ -1,7 +1,10 @@
 package gateway
 
 import (
+	"bufio"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 )
@@ -10,6 +13,20 @@ import (
 // would delay events until its window is full, and payload sizes must be those of
 // the payload itself.
 const acceptIdentity = "identity"
+
+// unzipped returns the body of an error response, which an intermediary may compress although nobody asked for it: whether a
+// message may be sent again is in its text. No JSON begins like gzip.
+func unzipped(body io.Reader) io.Reader {
+	head := bufio.NewReader(body)
+	if magic, _ := head.Peek(2); string(magic) != "\x1f\x8b" {
+		return head
+	}
+	z, err := gzip.NewReader(head)
+	if err != nil {
+		return http.NoBody // it cannot be read
+	}
+	return z
+}
 
 // checkEncoding rejects a response that has a content encoding.
 func checkEncoding(h http.Header) error {

@@ -88,3 +88,28 @@ func TestIdentityIsNoEncoding(t *testing.T) {
 		t.Errorf("got %q, %v", e.Type, err)
 	}
 }
+
+// An intermediary compresses although nobody asked, or only says so. Only the text of a refusal tells that some recipients
+// have the message: whoever cannot read it sends it to all of them again.
+func TestCompressedRefusalIsRead(t *testing.T) {
+	for name, body := range map[string][]byte{
+		"gzip":     gzipped(`{"message":"` + MessagePartialDelivery + `"}`),
+		"not gzip": []byte(`{"message":"` + MessagePartialDelivery + `"}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newService(t)
+			var r record
+			s.mux.HandleFunc("POST /messages", r.handler(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.Header().Set("Content-Encoding", "gzip")
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = w.Write(body)
+			}))
+			err := s.client(t).SendMessage(t.Context(), testMessageRequest())
+			wantOnly(t, err, ErrPartialDelivery, ErrBadRequest)
+			if sent, _ := r.all(); len(sent) != 1 {
+				t.Errorf("sent %d times", len(sent))
+			}
+		})
+	}
+}

@@ -14,8 +14,8 @@ import (
 const (
 	// maxErrorBody is how much of an error response is read, in bytes.
 	maxErrorBody = 64 << 10
-	// maxErrorBodyTime bounds reading an error response if no other limit does.
-	maxErrorBodyTime = 5 * time.Second
+	// maxBodyTime bounds reading a body whose head says enough, or that has no other limit.
+	maxBodyTime = 5 * time.Second
 	// maxErrorMessage is how much of an error message is kept, in bytes.
 	maxErrorMessage = 1 << 10
 	// maxIgnoredBody is how much of an ignored body is read, so that the connection can be reused.
@@ -87,6 +87,7 @@ func (x *exchange) takeStatus(resp *http.Response) *Error {
 	if body, ok := resp.Body.(*attemptBody); ok && body.body == http.NoBody {
 		return nil
 	}
+	defer closeLate(resp.Body)()
 	head, _ := io.ReadAll(io.LimitReader(resp.Body, sniffed))
 	_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
 	if sniffWebPage(x.media, head) {
@@ -118,6 +119,18 @@ func (x *exchange) takeBody(resp *http.Response) *Error {
 	return nil
 }
 
+// discard reads and closes a body that does not matter, so that the connection can be reused. It may hang.
+func discard(body io.ReadCloser) {
+	defer closeLate(body)()
+	_, _ = io.CopyN(io.Discard, body, maxIgnoredBody)
+	_ = body.Close()
+}
+
+// closeLate closes a body unless the returned function is called within maxBodyTime.
+func closeLate(body io.Closer) (stop func() bool) {
+	return time.AfterFunc(maxBodyTime, func() { _ = body.Close() }).Stop
+}
+
 func (x *exchange) webPage() *Error {
 	return &Error{Op: x.req.op, StatusCode: x.status, ContentType: cmp.Or(x.media, "text/html"), Err: errWebPage()}
 }
@@ -129,10 +142,9 @@ func (x *exchange) statusError(resp *http.Response) *Error {
 		e.Err = ErrPayloadExpired
 	}
 	if x.req.streaming {
-		// The timeout applied to the head; the rest may hang.
-		defer time.AfterFunc(maxErrorBodyTime, func() { _ = resp.Body.Close() }).Stop()
+		defer closeLate(resp.Body)() // the timeout applied to the head; the rest may hang
 	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // an object that is whole says all, however the response ends
+	body, _ := io.ReadAll(io.LimitReader(unzipped(resp.Body), maxErrorBody)) // an object that is whole says all, however the response ends
 	if x.req.op == opPayload {
 		return e // the text of a payload host may quote the URL that grants access
 	}

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -27,8 +26,7 @@ func (x *exchange) follow(ctx context.Context) (*http.Response, error) {
 		if err != nil || !isRedirect(resp.StatusCode) {
 			return resp, err
 		}
-		_, _ = io.CopyN(io.Discard, resp.Body, maxIgnoredBody)
-		_ = resp.Body.Close()
+		discard(resp.Body)
 		if to = x.redirected(resp, to, hop); to == nil {
 			return resp, ErrRedirect
 		}

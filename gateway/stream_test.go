@@ -398,3 +398,55 @@ func TestStreamHeadComesWithTheFirstEvent(t *testing.T) {
 		})
 	}
 }
+
+// A response whose head says all there is to know holds nobody until its body ends, which it may never do.
+func TestBodyThatNeverEnds(t *testing.T) {
+	endless := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, "{")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}
+	}
+	for name, tt := range map[string]struct {
+		path    string
+		answer  http.HandlerFunc
+		call    func(ctx context.Context, c *Client) error
+		matches error
+	}{
+		"stream refused": {"GET /events", endless(http.StatusUnauthorized), openEvents, ErrUnauthorized},
+		"stream moved":   {"GET /events", endless(http.StatusTemporaryRedirect), openEvents, ErrForbidden},
+		"payload moved": {"GET /payload", endless(http.StatusFound), func(ctx context.Context, c *Client) error {
+			_, err := c.OpenPayload(ctx, c.base+"/payload", -1)
+			return err
+		}, ErrPayloadExpired},
+		"message accepted": {"POST /messages", endless(http.StatusOK), func(ctx context.Context, c *Client) error {
+			return c.SendMessage(ctx, testMessageRequest())
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mux, _ := offlineMux()
+				mux.HandleFunc(tt.path, tt.answer)
+				mux.HandleFunc("GET /elsewhere", fail(http.StatusForbidden, "no"))
+				c := piping(t, mux, false)
+				ctx, cancel := context.WithTimeout(t.Context(), c.cfg.RequestTimeout/2)
+				defer cancel()
+				start := time.Now()
+				if err := tt.call(ctx, c); !errors.Is(err, tt.matches) {
+					t.Errorf("got %v after %s, want %v", err, time.Since(start), tt.matches)
+				}
+				if time.Since(start) > 2*maxBodyTime {
+					t.Errorf("took %s", time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+func openEvents(ctx context.Context, c *Client) error {
+	_, err := c.ReceiveEvents(ctx, ReceiveEventsRequest{})
+	return err
+}

@@ -102,6 +102,8 @@ func sentence(s *Snapshot, problems []Problem) string {
 		return fmt.Sprintf("All is right: %s holds the lease and works; this instance stands by.", s.Lease.Holder)
 	case s.Gateway.State == GatewayUnused:
 		return "All is right: the routes move messages" + s.exceptions()
+	case s.Gateway.State == GatewayConnecting, s.Gateway.State == GatewayDisconnected: // since the last look
+		return "agrimill is connecting to the gateway, which keeps the messages until then" + s.exceptions()
 	}
 	return "All is right: messages are received, stored and confirmed" + s.exceptions()
 }

@@ -83,6 +83,10 @@ var situations = []situation{
 	{"standby", func(s *admin.Snapshot) {
 		s.Gateway.State, s.Lease = admin.GatewayStandby, admin.Lease{Role: "standby", Holder: "barn-1"}
 	}, true, nil, `All is right: barn-1 holds the lease and works; this instance stands by.`},
+	{"connecting since the last look", func(s *admin.Snapshot) { s.Gateway.State = admin.GatewayConnecting }, true, nil,
+		`agrimill is connecting to the gateway, which keeps the messages until then.`},
+	{"disconnected since the last look", func(s *admin.Snapshot) { s.Gateway.State = admin.GatewayDisconnected }, true, nil,
+		`agrimill is connecting to the gateway, which keeps the messages until then.`},
 	{"nothing from the gateway", func(s *admin.Snapshot) { s.Gateway.State = admin.GatewayUnused }, true, nil, `All is right: the routes move messages.`},
 
 	{"the gateway is down", func(s *admin.Snapshot) {

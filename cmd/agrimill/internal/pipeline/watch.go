@@ -30,7 +30,8 @@ func (p *Pipeline) watch(ctx context.Context) {
 		snapshot := p.Snapshot()
 		if v := snapshot.Verdict; snapshot.State == "" { // while it stops nobody judges
 			known = p.logProblems(known, v)
-			if is := v.Ready && len(v.Problems) == 0; is && !right {
+			connecting := snapshot.Gateway.State == admin.GatewayConnecting || snapshot.Gateway.State == admin.GatewayDisconnected
+			if is := v.Ready && len(v.Problems) == 0 && !connecting; is && !right {
 				p.logger.Info("all is right", "sentence", v.Sentence)
 				right = true
 			}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/agrimill/agrimill/farmdata/content"
@@ -28,7 +29,8 @@ func TestTaskDataStaysBelow64MB(t *testing.T) {
 		testkit.NoError(t, summary.WriteSVG(io.Discard))
 	})
 	log, grid := summary.Sets[0].Logs[0], summary.Sets[0].Grids[0]
-	if log.Records != records || grid.Cells != cells || len(log.Findings)+len(grid.Findings)+len(summary.Sets[0].Findings) > 0 {
+	again := len(log.Findings) == 1 && strings.Contains(log.Findings[0].Text, "the same seconds are there twice") // as the same records are
+	if log.Records != records || grid.Cells != cells || !again || len(grid.Findings)+len(summary.Sets[0].Findings) > 0 {
 		t.Errorf("%d of %d records and %d of %d cells were read: %v %v %v", log.Records, records, grid.Cells, cells, summary.Sets[0].Findings, log.Findings, grid.Findings)
 	}
 	if peak > limit {

@@ -212,8 +212,14 @@ func dedupIDOf(ctx context.Context) (dedupID, bool) {
 	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok && d.key != (Key{}) {
 		return d.dedupID, true
 	}
-	id, ok := ctx.Value(dedupIDKey{}).(dedupID)
-	return id, ok
+	id, ok := ctx.Value(dedupIDKey{}).(dedupIDBy)
+	return id.dedupID, ok
+}
+
+// dedupIDBy is in the context of a message in another Router, with the middleware that has reserved it.
+type dedupIDBy struct {
+	dedupID
+	by *Dedup
 }
 
 // recordKey names a record of the poison queue whose message has no delivery key: two
@@ -276,6 +282,9 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		if keys.Delivery == (Key{}) {
 			c.dedupID = dedupID{keys.Content, false}
 		}
+		if outer, ok := c.ctx.Value(dedupIDKey{}).(dedupIDBy); ok && outer.by == d && outer.key == c.key {
+			return h(msg) // added twice, to a Router and to its handler: this would wait for what is reserved further out, without end
+		}
 		c.keys, c.held = keys, keys
 		if replayed {
 			c.held = Keys{Delivery: c.key}
@@ -286,7 +295,7 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		if c.del != nil {
 			c.del.dedupID = c.dedupID
 		} else {
-			msg.SetContext(context.WithValue(c.ctx, dedupIDKey{}, c.dedupID))
+			msg.SetContext(context.WithValue(c.ctx, dedupIDKey{}, dedupIDBy{c.dedupID, d}))
 			defer msg.SetContext(c.ctx)
 		}
 		return c.handle(h)

@@ -437,3 +437,30 @@ func TestKeyOfCannotCollideByConcatenation(t *testing.T) {
 		seen[key] = parts
 	}
 }
+
+// Added to a Router and to its handler, Dedup does not wait for its own reservation, and still drops copies.
+func TestDedupAddedTwice(t *testing.T) {
+	t.Parallel()
+	d := testkit.Must(router.NewDedup(router.DedupConfig{Scope: "in", DedupSettings: router.DedupSettings{
+		KeyFunc: func(scope string, msg *message.Message) (router.Keys, error) {
+			return router.Keys{Delivery: router.KeyOf(scope, msg.UUID)}, nil
+		},
+	}}, nil))(t)
+	calls := 0
+	h := d.Middleware(d.Middleware(func(*message.Message) ([]*message.Message, error) {
+		calls++
+		if calls == 1 {
+			return nil, errors.New("not yet")
+		}
+		return nil, nil
+	}))
+	for range 3 { // it fails, is handled, and is dropped
+		_, err := h(message.NewMessage("1", nil))
+		if (err != nil) != (calls == 1) {
+			t.Fatalf("%v after %d calls", err, calls)
+		}
+	}
+	if calls != 2 {
+		t.Errorf("handled %d times, want 2: a failure and a success", calls)
+	}
+}

@@ -121,6 +121,7 @@ type Dedup struct {
 	forgotten ratelog.Line
 
 	uses      atomic.Int32    // of Middleware
+	holders   sync.Map        // of holder
 	life      *lifecycle.Life // of what records
 	mu        sync.Mutex
 	survived  []Keys // of what was handled and survives a power cut since; they are yet to be recorded
@@ -212,14 +213,14 @@ func dedupIDOf(ctx context.Context) (dedupID, bool) {
 	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok && d.key != (Key{}) {
 		return d.dedupID, true
 	}
-	id, ok := ctx.Value(dedupIDKey{}).(dedupIDBy)
-	return id.dedupID, ok
+	id, ok := ctx.Value(dedupIDKey{}).(dedupID)
+	return id, ok
 }
 
-// dedupIDBy is in the context of a message in another Router, with the middleware that has reserved it.
-type dedupIDBy struct {
-	dedupID
-	by *Dedup
+// holder is a message in another Router, and the key that is reserved for it.
+type holder struct {
+	msg *message.Message
+	key Key
 }
 
 // recordKey names a record of the poison queue whose message has no delivery key: two
@@ -253,6 +254,8 @@ type claimed struct {
 	keys  Keys // are recorded once it is handled
 	held  Keys // are reserved: of a replay its ID alone, as two records are not one, however equal they are
 	token Token
+
+	holder any // nil unless in another Router
 }
 
 // Middleware is the message.HandlerMiddleware.
@@ -282,21 +285,20 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		if keys.Delivery == (Key{}) {
 			c.dedupID = dedupID{keys.Content, false}
 		}
-		if outer, ok := c.ctx.Value(dedupIDKey{}).(dedupIDBy); ok && outer.by == d && outer.key == c.key {
-			return h(msg) // added twice, to a Router and to its handler: this would wait for what is reserved further out, without end
-		}
 		c.keys, c.held = keys, keys
 		if replayed {
 			c.held = Keys{Delivery: c.key}
 		}
+		if c.del == nil {
+			c.holder = holder{msg, c.key}
+			// Added to a Router and to its handler, or called again before the ack, by Duplicator or Retry further out: it would
+			// wait without end for its own reservation.
+			if _, again := d.holders.Load(c.holder); again {
+				return c.call(h)
+			}
+		}
 		if mine, err := c.reserve(); !mine {
 			return nil, err
-		}
-		if c.del != nil {
-			c.del.dedupID = c.dedupID
-		} else {
-			msg.SetContext(context.WithValue(c.ctx, dedupIDKey{}, dedupIDBy{c.dedupID, d}))
-			defer msg.SetContext(c.ctx)
 		}
 		return c.handle(h)
 	}
@@ -336,6 +338,9 @@ func (c *claimed) reserve() (mine bool, err error) {
 // handle calls h and settles the claim.
 func (c *claimed) handle(h message.HandlerFunc) (out []*message.Message, err error) {
 	del := c.del
+	if del == nil {
+		c.holders.Store(c.holder, nil)
+	}
 	// In a defer, so that a panic releases the key too.
 	done := false
 	defer func() {
@@ -346,10 +351,21 @@ func (c *claimed) handle(h message.HandlerFunc) (out []*message.Message, err err
 		}
 		c.settle(done)
 	}()
-	out, err = h(c.msg)
+	out, err = c.call(h)
 	// What a filter rejects was not handled: the filter may want it next time.
 	done = err == nil && (del == nil || !del.rejected)
 	return out, err
+}
+
+// call calls h with the ID for [DedupID].
+func (c *claimed) call(h message.HandlerFunc) ([]*message.Message, error) {
+	if c.del != nil {
+		c.del.dedupID = c.dedupID
+	} else {
+		c.msg.SetContext(context.WithValue(c.ctx, dedupIDKey{}, c.dedupID))
+		defer c.msg.SetContext(c.ctx)
+	}
+	return h(c.msg)
 }
 
 // acked waits for the ack or nack. A copy that a middleware further out has handed on gets none: it is waited for until the
@@ -378,6 +394,9 @@ func (c *claimed) acked() bool {
 
 // settle records that the message was handled, or releases what is reserved.
 func (c *claimed) settle(done bool) {
+	if c.del == nil {
+		c.holders.Delete(c.holder)
+	}
 	if done && c.keys.MaybeRepeated {
 		c.maybeRepeated.Add(1)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -462,5 +463,45 @@ func TestDedupAddedTwice(t *testing.T) {
 	}
 	if calls != 2 {
 		t.Errorf("handled %d times, want 2: a failure and a success", calls)
+	}
+}
+
+// What a handler returned is settled with the ack. Until then a middleware further out may call again: Duplicator, or Retry
+// for one in between that fails afterwards. That is handled, and a copy still is not.
+func TestDedupCalledAgainBeforeTheAck(t *testing.T) {
+	t.Parallel()
+	for name, acked := range map[string]bool{"acked": true, "nacked": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var ids []string
+				h := newDedup(t, router.DedupConfig{}).Middleware(func(msg *message.Message) ([]*message.Message, error) {
+					id, _ := router.DedupID(msg.Context())
+					ids = append(ids, id)
+					return []*message.Message{message.NewMessage("made", nil)}, nil
+				})
+				msg := farmMessage("1", "e", "c", "p")
+				msg.SetContext(t.Context())
+				if made, err := middleware.Duplicator(h)(msg); err != nil || len(made) != 2 || ids[0] != ids[1] || ids[0] == "" {
+					t.Fatalf("%v, %d messages, IDs %q", err, len(made), ids)
+				}
+				copied := farmMessage("1", "e", "c", "p")
+				copied.SetContext(msg.Context())
+				if _, err := h(copied); !errors.Is(err, router.ErrReserved) {
+					t.Fatalf("a copy before the ack: %v", err)
+				}
+				if acked {
+					msg.Ack()
+				} else {
+					msg.Nack()
+				}
+				synctest.Wait()
+				made, err := h(copied)
+				copied.Ack()
+				if dropped := len(made) == 0; err != nil || dropped != acked {
+					t.Errorf("a copy afterwards: %v, %d messages", err, len(made))
+				}
+			})
+		})
 	}
 }

@@ -101,6 +101,7 @@ func (s *state) wayAt(way float64) float64 { return s.way + s.share*(way-s.from)
 type part struct {
 	element   string
 	width     float64 // in meters
+	most      float64 // that it was when the parts were arranged
 	measured  bool    // otherwise the device describes it
 	known     bool
 	outermost bool
@@ -240,7 +241,7 @@ func (m *machine) turn(at **state, share float64) {
 func (m *machine) widen(p *part, width float64) {
 	m.settle()
 	p.settle(m.meter.way)
-	if !p.known {
+	if !p.known || p.outermost && len(m.functions) > 1 && width > 2*p.most { // a machine that is lifted at first has no width then
 		p.width, p.known = width, true
 		m.arrange()
 		return
@@ -499,7 +500,7 @@ func (g *gauge) partial() bool {
 // shared reports whether the area or time that a rate is by is not only that of its device element.
 func (g *gauge) shared() bool {
 	element := g.column.ElementID
-	return g.kind.byTime || g.machine.known[element] == nil && (g.of == nil || g.machine.meter.works.function(element) != element)
+	return g.kind.byTime || g.machine.known[element] == nil && (g.of == nil || g.machine.functions[element] == nil)
 }
 
 func onOff(on bool) float64 {

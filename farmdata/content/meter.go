@@ -150,30 +150,34 @@ func (m *meter) step(r *farmdata.Record) {
 		}
 	}
 	m.last = at
-	if !m.takes(&r.Position) {
+	if !r.Position.Valid() {
 		return
 	}
-	if m.position.Valid() {
-		far, took := distance(&m.position, &r.Position), at-m.passed
-		timeless := at == none || m.passed == none
-		if timeless && far <= fastest || !timeless && took >= 0 && took <= longestStep && far <= fastest*max(float64(took)/1000, 1) {
-			m.way += far
-			m.placed = true
-		}
+	far, reach, took := distance(&m.position, &r.Position), fastest, int64(0)
+	if at != none && m.passed != none {
+		took = at - m.passed
+		reach *= max(float64(took)/1000, 1)
+	}
+	if !m.takes(&r.Position, far > 0 && far <= reach) {
+		return
+	}
+	if m.position.Valid() && took >= 0 && took <= longestStep && far <= reach {
+		m.way += far
+		m.placed = true
 	}
 	m.position, m.passed = r.Position, at
 }
 
-// takes reports whether a position says where the machine is. Without a fix many receivers give the last place again; others never have a
-// status but that of no fix.
-func (m *meter) takes(p *farmdata.Position) bool {
+// takes reports whether a position says where the machine is. Without a fix many receivers give the last place again, or one far away, from where
+// it has not moved; others do not say that they have one.
+func (m *meter) takes(p *farmdata.Position, moved bool) bool {
 	const noFix, failed = 0, 14
-	if p.Has&farmdata.HasStatus != 0 && p.Status != noFix && p.Status != failed {
-		m.fixed = m.fixed || p.Valid()
-	} else if m.fixed && p.Has&farmdata.HasStatus != 0 {
-		return false
+	if p.Has&farmdata.HasStatus == 0 {
+		return true
 	}
-	return p.Valid()
+	fix := p.Status != noFix && p.Status != failed
+	m.fixed = m.fixed || fix
+	return fix || moved || !m.fixed
 }
 
 // finish adds what was done to the works of the log's task. What could not be read of the log is in found.
@@ -202,9 +206,8 @@ func (m *meter) finish(task taskKey, found []Finding) {
 		if m.placed && len(at.known) > 0 {
 			work.blind = work.blind || at.blind > drift
 			work.Area = work.Area.add(at.area)
-			if at.guessed {
-				m.works.left.places[sidewards] = true
-			}
+			work.area += at.area
+			work.guessed = work.guessed || at.guessed
 		}
 		if m.timed {
 			work.Time = work.Time.add(at.time)

@@ -22,7 +22,7 @@ type rows struct {
 type group struct {
 	function     string
 	parts        []*part
-	place, width float64
+	place, width float64 // width is the most that it was
 	placed       bool
 }
 
@@ -44,7 +44,8 @@ func (m *machine) findRows() {
 			g = &group{function: function}
 			m.functions[function], order = g, append(order, g)
 		}
-		g.parts, g.width = append(g.parts, p), g.width+p.width
+		p.most = max(p.most, p.width)
+		g.parts, g.width = append(g.parts, p), g.width+p.most
 	}
 	var rows [][]*group
 	m.guessed = false
@@ -64,31 +65,53 @@ func (m *machine) findRows() {
 	m.atWork = make([]float64, len(rows))
 }
 
-// place finds out where the middle of a function is: where it says, otherwise in the middle of its parts.
+// place finds out where the middle of a function is. What is in none is in the middle of its parts.
 func (m *machine) place(g *group) {
-	if e := m.meter.works.elements[g.function]; e.placed {
-		g.place, g.placed = e.place, true
+	e := m.meter.works.elements[g.function]
+	if g.place, g.placed = e.place, e.placed; g.function != "" {
 		return
 	}
+	g.placed = true
 	for _, p := range g.parts {
 		e := m.meter.works.elements[p.element]
-		g.place, g.placed = g.place+e.place/float64(len(g.parts)), g.placed || e.placed
+		g.place, g.placed = g.place+e.place/float64(len(g.parts)), g.placed && e.placed
 	}
 }
 
-// overlaps reports whether two functions work the same area. Those that are beside each other may do so a bit.
+// overlaps reports whether two functions work the same area: the middle of one is within the other, or nobody knows where it is.
 func (g *group) overlaps(other *group) bool {
-	return math.Abs(g.place-other.place) <= (g.width+other.width)/4
+	return !g.placed || !other.placed || math.Abs(g.place-other.place) <= max(g.width, other.width)/2
 }
 
-// function returns the outermost function that a device element is, or is in; empty if it is in none.
-func (w *works) function(element string) (function string) {
+// function returns the innermost function that a device element is, or is in; empty if it is in none.
+func (w *works) function(element string) string {
 	for above := range w.up(element) {
 		if w.elements[above].kind == 2 {
-			function = above
+			return above
 		}
 	}
-	return function
+	return ""
+}
+
+// placeFunctions takes the middle of its sections for where a function is, if all of them say where they are: many devices say 0 of each function.
+func (w *works) placeFunctions(d *farmdata.Device) {
+	sections := map[string][]element{}
+	for _, e := range d.Elements {
+		if function := w.function(e.ID); function != "" && w.divides(e.ID) {
+			sections[function] = append(sections[function], w.elements[e.ID])
+		}
+	}
+	for function, list := range sections {
+		at := w.elements[function]
+		if at.device != d || slices.ContainsFunc(list, func(e element) bool { return !e.placed }) {
+			continue
+		}
+		at.place, at.placed = 0, true
+		for _, e := range list {
+			at.place += e.place / float64(len(list))
+		}
+		w.elements[function] = at
+	}
 }
 
 // partsOf returns the parts whose area a rate is by: the own one, otherwise those of the function that it is in, if other functions
@@ -97,10 +120,13 @@ func (m *machine) partsOf(element string) []*part {
 	if p := m.known[element]; p != nil {
 		return []*part{p}
 	}
-	function := m.meter.works.function(element)
-	g := m.functions[function]
-	if function == "" || g == nil || len(m.functions) < 2 || len(m.atWork) < 2 && element != function {
+	if len(m.functions) < 2 || len(m.atWork) < 2 && m.functions[element] == nil {
 		return nil // of functions beside each other a tank may serve both
 	}
-	return g.parts
+	for above := range m.meter.works.up(element) {
+		if g := m.functions[above]; g != nil && above != "" {
+			return g.parts
+		}
+	}
+	return nil
 }

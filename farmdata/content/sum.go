@@ -151,8 +151,8 @@ func (r *rateOf) add(other *Rate, w *Work) {
 		if other.shared {
 			by = max(0, by-r.shared)
 			r.shared += by
-		} else if w.Area.From == FromLog { // of functions one behind the other, not more than what all of them worked
-			if room := w.Area.Value - r.own; by > room+1e-9*w.Area.Value {
+		} else if other.Mean.From == FromLog && w.area > 0 { // of functions one behind the other, not more than what all of them worked
+			if room := w.area - r.own; by > room+1e-9*w.area {
 				by = max(0, room)
 			}
 			r.own += by

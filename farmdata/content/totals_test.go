@@ -118,6 +118,23 @@ func drill() []farmdata.Device {
 	return devices
 }
 
+// wings is a drill whose functions say that they are in the middle, and whose sections say that the functions are beside each other.
+func wings() []farmdata.Device {
+	devices := placed(drill(), 0, 0)
+	for i := range 4 {
+		devices[0].Properties = append(devices[0].Properties, farmdata.Property{ObjectID: 60 + i, DDI: 0x87, Value: int64(3000*i - 4500)})
+		devices[0].Elements[4+i].Objects = append(devices[0].Elements[4+i].Objects, 60+i)
+	}
+	return devices
+}
+
+// inOne is the devices with a function that the second and the third device element are in.
+func inOne(devices []farmdata.Device) []farmdata.Device {
+	devices[0].Elements = append(devices[0].Elements, farmdata.Element{ID: "DET20", ObjectID: 20, Type: 2, ParentObjectID: 1})
+	devices[0].Elements[1].ParentObjectID, devices[0].Elements[2].ParentObjectID = 20, 20
+	return devices
+}
+
 func figure(f content.Figure) string {
 	if f.From == "" {
 		return "unknown"
@@ -169,6 +186,12 @@ func TestTotals(t *testing.T) {
 			"6000 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², 120 of the log kg; 0007 DET8: 10000 of the log mg/m², 45 of the log kg"},
 		"sections of functions beside each other": {placed(drill(), -3000, 3000), []reading{on("DET4"), on("DET5"), on("DET6"), on("DET7"), {0, rate, "DET2", 20_000}, {0, rate, "DET3", 10_000}, {50, state, "DET6", 0}}, nil,
 			"10500 of the log, 1000 of the log, 100 of the log; 0007 DET2: 20000 of the log mg/m², 120 of the log kg; 0007 DET3: 10000 of the log mg/m², 45 of the log kg"},
+		"functions beside each other by their sections": {wings(), []reading{on("DET4"), on("DET5"), on("DET6"), on("DET7")}, nil, "12000 of the log, 1000 of the log, 100 of the log"},
+		"functions of which one has no place":           {placed(twoBooms(), 5000), []reading{on("DET2"), on("DET3")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"a function within another":                     {placed(twoBooms(), 0, 2500), []reading{on("DET2"), on("DET3")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"functions that are in one":                     {inOne(twoBooms()), []reading{on("DET2"), on("DET3")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"functions that are lifted at first": {placed(twoBooms(), 0, 100), []reading{{0, width, "DET2", 0}, {0, width, "DET3", 0}, {50, width, "DET2", 6000}, {50, width, "DET3", 6000}}, nil,
+			"3000 of the log, 500 of the log, 50 of the log"},
 		"a section that is not installed": {boom(0, 2000, 4000), []reading{on("DET2"), {0, state, "DET3", 3}}, nil, "2000 of the log, 1000 of the log, 100 of the log"},
 		"a rate of a section that is lifted": {boom(6000, 3000, 3000), []reading{on("DET1"), on("DET2"), {0, state, "DET3", 0}, {0, rate, "DET2", 20_000}, {50, state, "DET1", 0}}, nil,
 			"1500 of the log, 500 of the log, 50 of the log; 0007 DET2: 20000 of the log mg/m², 30 of the log kg"},
@@ -566,6 +589,16 @@ func TestTotalsOfBrokenWays(t *testing.T) {
 				r.Position.Status, r.Position.North = uint8(14*(r.Number%2)), 52+40*10*180/math.Pi/6371008.8
 			}
 		}, "1000 of the log, 100 of the log"},
+		"a receiver that has no fix and is elsewhere": {func(r *farmdata.Record) {
+			r.Position.Has |= farmdata.HasStatus
+			if r.Position.Status = 1; r.Number > 40 && r.Number < 60 {
+				r.Position.Status, r.Position.North = 0, 48
+			}
+		}, "1000 of the log, 100 of the log"},
+		"a receiver that says only once that it has a fix": {func(r *farmdata.Record) {
+			r.Position.Has |= farmdata.HasStatus
+			r.Position.Status = uint8(1 - min(1, r.Number))
+		}, "1000 of the log, 100 of the log"},
 		"a receiver that always says that it has no fix": {func(r *farmdata.Record) { r.Position.Has |= farmdata.HasStatus }, "1000 of the log, 100 of the log"},
 		"no positions at all":                            {func(r *farmdata.Record) { r.Position = farmdata.Position{} }, "unknown, 100 of the log"},
 		"a record every two minutes":                     {func(r *farmdata.Record) { r.Stamp.Wall = r.Stamp.Wall.Add(time.Duration(r.Number) * 2 * time.Minute) }, "unknown, unknown"},
@@ -698,12 +731,19 @@ func TestTotalsOfStrangeDevices(t *testing.T) {
 func TestFunctionsWithoutAPlace(t *testing.T) {
 	t.Parallel()
 	readings := []reading{{0, 0x8D, "DET2", 1}, {0, 0x8D, "DET3", 1}, {0, 0x07, "DET2", 20_000}, {0, 0x07, "DET3", 10_000}}
-	for want, devices := range map[string][]farmdata.Device{
-		"25000 mg/m², 150 kg; unsupported: areas of logs: functions of a machine count as one behind the other, because they are without 0087": twoBooms(),
-		"25000 mg/m², 150 kg; ":   placed(twoBooms(), 0, 0),
-		"16666.7 mg/m², 150 kg; ": placed(twoBooms(), -3000, 1500),
+	total := []farmdata.TaskTime{{Totals: []farmdata.Total{{DDI: 0x74, ElementID: "DET1", Raw: 5990}}}}
+	for _, tt := range []struct {
+		devices []farmdata.Device
+		times   []farmdata.TaskTime
+		want    string
+	}{
+		{twoBooms(), nil, "25000 mg/m², 150 kg; unsupported: areas of logs: functions of a machine count as one behind the other, because they are without 0087"},
+		{twoBooms(), total, "25000 mg/m², 150 kg; "}, // the area is not that of the log
+		{placed(twoBooms(), 0, 0), nil, "25000 mg/m², 150 kg; "},
+		{placed(twoBooms(), -3000, 1500), nil, "16666.7 mg/m², 150 kg; "},
 	} {
-		set := &farmdata.Set{Devices: devices, Tasks: []farmdata.Task{{ID: "TSK1"}}, Logs: []*farmdata.Log{drive(devices, 100, readings...)}}
+		devices, want := tt.devices, tt.want
+		set := &farmdata.Set{Devices: devices, Tasks: []farmdata.Task{{ID: "TSK1", Times: tt.times}}, Logs: []*farmdata.Log{drive(devices, 100, readings...)}}
 		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t).Sets[0]
 		r := s.Sums[content.ByTask][0].Rates[0]
 		got := fmt.Sprintf("%.6g %s, %.6g %s; ", r.Mean.Value, r.Unit, r.Total.Value, r.TotalUnit)

@@ -42,7 +42,8 @@ type Work struct {
 	Rates []Rate `json:"rates"`
 
 	task taskKey
-	log  int // the number of that which the machine was in, with those that it drove with; 0: of none
+	area float64 // of the logs
+	log  int     // the number of that which the machine was in, with those that it drove with; 0: of none
 }
 
 // Figure is a number and where it is from. It is not known if From is empty.

@@ -116,6 +116,7 @@ type work struct {
 	areas       map[string]float64
 	areaOfParts float64
 	blind       bool // a log has no width for the beginning of the way
+	guessed     bool // nothing says where its functions are
 }
 
 // rateSum is a rate of a device element in all logs of a task.
@@ -202,6 +203,7 @@ func (w *works) device(d *farmdata.Device) {
 			w.elements[e.ID] = at
 		}
 	}
+	w.placeFunctions(d)
 }
 
 // owner returns the ID and name of the device that has an element.
@@ -268,7 +270,12 @@ func (w *works) finish() (list []Work, found []Finding) {
 	list = make([]Work, 0, len(w.order))
 	for _, at := range w.order {
 		at.Products = w.products(at.task, at.device, "")
-		at.Incomplete = at.Incomplete || at.blind && at.Area.From == FromLog
+		if at.Area.From == FromLog {
+			at.Incomplete = at.Incomplete || at.blind
+			if at.guessed {
+				w.left.places[sidewards] = true
+			}
+		}
 		for _, r := range at.rates {
 			at.Rates = append(at.Rates, at.finished(r))
 		}

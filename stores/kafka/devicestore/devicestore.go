@@ -12,7 +12,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -67,7 +66,6 @@ type Store struct {
 	ctx     context.Context // ends when Close begins
 	stop    context.CancelFunc
 	reading sync.WaitGroup // what goes on in the background
-	gone    atomic.Bool    // there was no topic for a while: it need not have what is known
 }
 
 // recordKey is the key of a record.
@@ -167,7 +165,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		followers = append(followers, func() { s.follow(p.ID, end, lacking) })
+		followers = append(followers, func() { s.follow(at.ID, p.ID, end, lacking) })
 	}
 	for _, follow := range followers {
 		s.reading.Go(follow)
@@ -235,11 +233,9 @@ func (s *Store) Put(ctx context.Context, teamset string, description farm.Device
 		return ErrClosed
 	}
 	key := recordKey{teamset, sha256.Sum256(description.Payload)}
-	written := times(s.descriptions(key))
+	written := times(s.descriptions(key)) // what is known is written again: the topic may have been made again since
 	if !slices.ContainsFunc(written, description.Sent.Equal) {
 		written = append(written, description.Sent)
-	} else if !s.gone.Load() {
-		return nil
 	}
 	for {
 		if err := s.write(ctx, key, description, written); err != nil {

@@ -1,7 +1,9 @@
 package devicestore_test
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -264,6 +266,35 @@ func testReaderBeginsAgain(t *testing.T, again []string) {
 	testkit.Eventually(t, "all are read", func() bool {
 		list, err := reader.Get(t.Context(), "team")
 		return err == nil && len(list) == 2+len(again)
+	})
+}
+
+// A topic that is made again and has as much as before until the next look at it is another one: what it has is read from
+// the beginning, and what is put is stored there, also what the former one had.
+func TestTopicMadeAgainBetweenTwoLooks(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	put := farm.DeviceDescription{Payload: []byte("one")}
+	testkit.NoError(t, open(t, cluster.Addr()).Put(t.Context(), "team", put))
+	store := open(t, cluster.Addr())
+	cluster.Proxy.Hang()
+	client := kafkatest.Client(t, cluster.Addr(), kgo.Dialer(cluster.Proxy.DialBroker))
+	admin := kadm.NewClient(client)
+	testkit.Must(admin.DeleteTopics(t.Context(), devicestore.DefaultTopic))(t)
+	testkit.Must(admin.CreateTopic(t.Context(), 1, 1, nil, devicestore.DefaultTopic))(t)
+	for _, payload := range []string{"two", "three"} {
+		testkit.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{
+			Topic: devicestore.DefaultTopic, Key: fmt.Appendf(nil, "team/%x", sha256.Sum256([]byte(payload))), Value: []byte(payload),
+		}).FirstErr())
+	}
+	cluster.Proxy.Resume()
+	testkit.NoError(t, store.Put(t.Context(), "team", put))
+	if records := kafkatest.Read(t, cluster.Addr(), devicestore.DefaultTopic); len(records) < 3 || string(records[2].Value) != "one" {
+		t.Errorf("%d records; what was put is not there", len(records))
+	}
+	testkit.Eventually(t, "all are read", func() bool {
+		list, err := store.Get(t.Context(), "team")
+		return err == nil && len(list) == 3
 	})
 }
 

@@ -28,11 +28,15 @@ const (
 	mendAfter = 100 * time.Millisecond
 )
 
-// follow reads a partition from an offset on until the store is closed, and from its beginning when it has fewer, or the topic was
-// gone: one that is made again may have more by then than the one before. lacking are the keys whose last record lacks times that are known.
-func (s *Store) follow(partition int32, next int64, lacking map[recordKey]bool) {
+// follow reads a partition from an offset on until the store is closed, and from its beginning when it has fewer, or the topic is
+// gone or has another ID: one that is made again may have more by then than the one before, and brokers before 2.8 do not tell
+// the ID. lacking are the keys whose last record lacks times that are known.
+func (s *Store) follow(topic sarama.Uuid, partition int32, next int64, lacking map[recordKey]bool) {
 	waited := false // for whoever wrote what is lacking, who may write it again
 	for s.ctx.Err() == nil {
+		if now, err := s.cluster.ID(s.ctx, s.config.Topic); err == nil && now != topic {
+			topic, next = now, 0
+		}
 		records, after, err := s.cluster.Fetch(s.ctx, s.config.Topic, partition, next, 0, maxFetch)
 		for _, record := range records {
 			s.take(record, lacking)
@@ -51,7 +55,6 @@ func (s *Store) follow(partition int32, next int64, lacking map[recordKey]bool) 
 			}
 		case errors.Is(err, sarama.ErrUnknownTopicOrPartition), errors.Is(err, sarama.ErrOffsetOutOfRange):
 			next = 0
-			s.gone.Store(true)
 		}
 		_ = backoff.Sleep(s.ctx, pause)
 	}

@@ -202,6 +202,19 @@ func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
 	return at, nil
 }
 
+// ID asks for the ID of a topic, see [Topic].
+func (c *Cluster) ID(ctx context.Context, topic string) (sarama.Uuid, error) {
+	var id sarama.Uuid
+	err := c.Ask(ctx, func(client sarama.Client) (err error) {
+		id, err = identify(client, topic)
+		return err
+	})
+	if err != nil {
+		return sarama.Uuid{}, err // id may still be written
+	}
+	return id, nil
+}
+
 // identify asks for the ID of a topic.
 func identify(client sarama.Client, topic string) (id sarama.Uuid, err error) {
 	response, err := kafkaclient.Metadata(client, topic)

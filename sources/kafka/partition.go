@@ -26,7 +26,7 @@ const (
 	aheadFactor = 4
 	// maxAhead is how many bytes of the records of a partition are held.
 	maxAhead = 32 << 20
-	// defaultMaxSpan is how many offsets one record may hold back.
+	// defaultMaxSpan is how many records one may hold back.
 	defaultMaxSpan = 100_000
 )
 
@@ -135,7 +135,7 @@ func (p *partition) waitForRoom(intake context.Context) bool {
 		switch {
 		case span >= p.maxSpan && !paused:
 			paused = true
-			warnlog.Warn(p.logger, "Kafka partition paused: too many offsets wait for a record that is not acknowledged", fields)
+			warnlog.Warn(p.logger, "Kafka partition paused: too many records wait for one that is not acknowledged", fields)
 		case bytes >= maxAhead && !paused && p.queue.Stuck():
 			if _, paused = p.full.Next(); paused {
 				warnlog.Warn(p.logger, "Kafka partition paused: records of 32 MiB wait for one that is not acknowledged", fields)
@@ -231,11 +231,11 @@ func (o *offsets) done(offset int64) (next int64, changed bool) {
 	return next, changed
 }
 
-// span returns the lowest offset that is not done, and how many offsets it is from there to the latest.
-func (o *offsets) span() (first, n int64) {
+// span returns the lowest offset that is not done, and how many records there are from there on, which is what is held in
+// memory: offsets without a record, as after compaction, cost nothing.
+func (o *offsets) span() (first int64, n int) {
 	if len(o.open) == 0 {
 		return 0, 0
 	}
-	first = o.open[0].offset
-	return first, o.open[len(o.open)-1].offset - first + 1
+	return o.open[0].offset, len(o.open)
 }

@@ -75,8 +75,8 @@ func TestOffsets(t *testing.T) {
 	for _, step := range []struct {
 		done, next int64
 		changed    bool
-		span       int64
-	}{{4, 0, false, 7}, {9, 0, false, 7}, {3, 5, true, 3}, {3, 0, false, 3}, {7, 10, true, 0}} {
+		span       int
+	}{{4, 0, false, 4}, {9, 0, false, 4}, {3, 5, true, 2}, {3, 0, false, 2}, {7, 10, true, 0}} {
 		next, changed := o.done(step.done)
 		if _, span := o.span(); next != step.next || changed != step.changed || span != step.span {
 			t.Errorf("done(%d) = %d, %v, span %d; want %d, %v, %d", step.done, next, changed, span, step.next, step.changed, step.span)

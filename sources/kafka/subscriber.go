@@ -36,7 +36,7 @@ var joinPolicy = backoff.Policy{Initial: 100 * time.Millisecond, Max: 10 * time.
 // Config.MaxInFlight in each partition.
 //
 // The offset that is committed, every second, is that of the lowest record that is not acked.
-// One that is never acked may hold back 100,000 offsets, or records of 32 MiB of its key or of others that are never acked;
+// One that is never acked may hold back 100,000 others, or records of 32 MiB of its key or of others that are never acked;
 // then its partition is paused until it is acked, and the log says so.
 //
 // When the group is rebalanced, no more messages of a partition are delivered, and those that are open can still be acked for
@@ -52,7 +52,7 @@ type Subscriber struct {
 	stopped context.Context
 	stop    context.CancelFunc
 
-	maxSpan int64           // how many offsets one record may hold back
+	maxSpan int             // how many records one may hold back
 	state   readstate.State // of the latest subscription
 }
 

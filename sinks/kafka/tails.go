@@ -22,7 +22,7 @@ type partition struct {
 }
 
 // errWentBack is what is logged with acknowledged messages that a partition no longer has.
-var errWentBack = errors.New("the partition has fewer messages than it has acknowledged: a broker lost its power, or its files were restored")
+var errWentBack = errors.New("the partition has fewer messages than it has acknowledged: a broker lost its power, its files were restored, or the topic was made again")
 
 // stored takes in that a record was acknowledged, before anybody else learns of it.
 func (s *Sink) stored(record *sarama.ProducerMessage) {

@@ -50,8 +50,8 @@ func TestWhatAnOddEventCosts(t *testing.T) {
 		"tenant that is no UUID":      {message(`,"tenant_id":"farm","payload":"eA=="`), "x", true, "", false, 0},
 		"all optional unreadable":     {message(`,"tenant_id":[],"received_at":{},"filename":{},"teamset_context_id":false,"payload":"eA=="`), "x", true, "", false, 4},
 		"empty payload":               {message(tenant + `,"payload":""`), "", true, "", false, 0},
-		"no payload":                  {message(tenant), "-", true, "payload", false, 0},
-		"null payload":                {message(tenant + `,"payload":null`), "-", true, "payload", false, 0},
+		"no payload":                  {message(tenant), "-", false, "payload", false, 0}, // nobody has it
+		"null payload":                {message(tenant + `,"payload":null`), "-", false, "payload", false, 0},
 		"unreadable payload":          {message(tenant + `,"payload":"*"`), "-", true, "payload", false, 0},
 		"payload and its address":     {message(tenant + `,"payload":"eA==","payload_uri":"http://payloads.example/1"`), "-", false, "payload", false, 0}, // confirming would discard one
 		"file without IDs":            {file(`,"size":1,"message_ids":null`), "-", false, "message_ids", false, 0},

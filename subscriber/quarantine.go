@@ -65,8 +65,7 @@ const DefaultQuarantineTopic = "quarantine"
 //
 // A MESSAGE_RECEIVED whose IDs could be read is confirmed once it is stored, unless
 // an intact copy of it is open. It stays with the service if
-// the record is incomplete: the payload is elsewhere (payload_uri), or
-// the event is too large. The messages of a FILE_RECEIVED are delivered and confirmed
+// the record is incomplete: it lacks the payload, or the event is too large. The messages of a FILE_RECEIVED are delivered and confirmed
 // individually. An unconfirmed event is redelivered on every connection; it is
 // recognized by its digest, so that it is stored only once.
 type QuarantineConfig struct {

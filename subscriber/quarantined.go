@@ -80,7 +80,7 @@ func newMalformed(raw gateway.RawEvent, err error) *quarantined {
 }
 
 // isWhole reports whether the data of a MESSAGE_RECEIVED contains the whole
-// message. Confirming it discards a payload stored elsewhere.
+// message. Confirming it discards a payload stored elsewhere, which one without a payload has under whatever name.
 func isWhole(data []byte) bool {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &fields) != nil {
@@ -88,7 +88,8 @@ func isWhole(data []byte) bool {
 	}
 	switch string(fields["payload_uri"]) { // as gateway.DecodeEvent reads it
 	case "", "null", `""`:
-		return true
+		payload := string(fields["payload"])
+		return payload != "" && payload != "null"
 	}
 	return false
 }

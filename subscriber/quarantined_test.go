@@ -23,7 +23,7 @@ func newQuarantineWorld(t *testing.T, store message.Publisher, cfg Config) *resy
 
 // breaks lets an event arrive that cannot be decoded.
 func (w *resyncWorld) breaks(eventType gateway.EventType, id string) {
-	raw := gateway.RawEvent{Type: eventType, Data: []byte(`{"event_type":"` + string(eventType) + `","id":"` + id + `","tenant_id":"tenant","receiving_endpoint_id":"` + fileEndpoint + `"}`)}
+	raw := gateway.RawEvent{Type: eventType, Data: []byte(`{"event_type":"` + string(eventType) + `","id":"` + id + `","payload":"","tenant_id":"tenant","receiving_endpoint_id":"` + fileEndpoint + `"}`)}
 	_, err := gateway.DecodeEvent(raw.Type, raw.Data)
 	w.malformed(w.Context(), raw, err)
 }
@@ -81,6 +81,7 @@ func TestBrokenEventThatComesOnce(t *testing.T) {
 func TestWholeMessageIsConfirmedOnceItIsStored(t *testing.T) {
 	for name, tt := range map[string]struct {
 		mark, uri string
+		bare      bool // without a payload
 		want      int64
 	}{
 		"absent":                    {want: 1},
@@ -89,11 +90,19 @@ func TestWholeMessageIsConfirmedOnceItIsStored(t *testing.T) {
 		"behind a byte order mark":  {mark: "\ufeff", want: 1},
 		"elsewhere":                 {uri: `,"payload_uri":"https://payloads.example/1"`},
 		"elsewhere, and not a text": {uri: `,"payload_uri":{}`},
+		"nowhere":                   {bare: true},
+		"nowhere, said twice":       {bare: true, uri: `,"payload":null,"payload_uri":null`},
+		"under another name":        {bare: true, uri: `,"Payload_URI":"https://payloads.example/1"`},
+		"elsewhere, then not":       {bare: true, uri: `,"payload_uri":"https://payloads.example/1","payload_uri":""`},
 	} {
 		testkit.RunBubble(t, name, func(t *testing.T) {
 			w := newQuarantineWorld(t, &unmatchedStore{}, Config{})
+			payload := `,"payload":"cGF5bG9hZA=="`
+			if tt.bare {
+				payload = ""
+			}
 			raw := gateway.RawEvent{Type: gateway.EventMessageReceived, Data: []byte(tt.mark + `{"event_type":"MESSAGE_RECEIVED","id":"` + filePart(1).ID +
-				`","app_message_id":"a","message_type":"t","sent_at":"some time","payload":"cGF5bG9hZA==","tenant_id":"tenant","receiving_endpoint_id":"` + fileEndpoint + `"` + tt.uri + `}`)}
+				`","app_message_id":"a","message_type":"t","sent_at":"some time","tenant_id":"tenant","receiving_endpoint_id":"` + fileEndpoint + `"` + payload + tt.uri + `}`)}
 			_, err := gateway.DecodeEvent(raw.Type, raw.Data)
 			w.malformed(w.Context(), raw, err)
 			time.Sleep(time.Hour)

@@ -216,7 +216,7 @@ type ConfirmConfig struct {
 	// Retry bounds the backoff of failed confirmations, and of a tenant whose confirmations
 	// fail. Default 500 ms doubling up to 3 s.
 	Retry Backoff
-	// RefusedFor is how long a confirmation has to be refused with 403 or 404 before it is
+	// RefusedFor is how long a confirmation has to be refused with 403 before it is
 	// dropped; see [Hooks.ConfirmationRejected]. Default 5 minutes.
 	RefusedFor time.Duration
 }
@@ -264,7 +264,7 @@ type Hooks struct {
 	// Holding has returned, or Config.CloseTimeout has passed.
 	Holding func(ctx context.Context, epoch uint64)
 	// ConfirmationRejected is called for a confirmation that the service does not
-	// accept: it answers 400 to it alone, or has answered 403 or 404 for
+	// accept: it answers 400 to it alone, or has answered 403 for
 	// ConfirmConfig.RefusedFor. It is dropped.
 	ConfirmationRejected func(tenantID string, confirmation gateway.MessageConfirmation, err error)
 }

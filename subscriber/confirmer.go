@@ -184,7 +184,7 @@ func classifyConfirmation(err error) confirmAnswer {
 		return answerOK
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return answerTimeout
-	case gateway.Refused(err) && (errors.Is(err, gateway.ErrForbidden) || errors.Is(err, gateway.ErrNotFound)):
+	case gateway.Refused(err) && errors.Is(err, gateway.ErrForbidden):
 		return answerRefused
 	case gateway.Refused(err):
 		return answerInvalid

@@ -89,7 +89,7 @@ const (
 	answerTimeout                 // none in time
 	answerInvalid                 // one of the confirmations is to blame, and will always be
 	answerTooLarge                // fewer may pass
-	answerRefused                 // the service refuses the tenant, or knows no such message
+	answerRefused                 // the service refuses the tenant
 	answerForbidden               // the same, but it may refuse everybody
 )
 

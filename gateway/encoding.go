@@ -15,9 +15,10 @@ import (
 const acceptIdentity = "identity"
 
 // unzipped returns the body of an error response, which an intermediary may compress although nobody asked for it: whether a
-// message may be sent again is in its text. No JSON begins like gzip.
+// message may be sent again is in its text. No JSON begins like gzip. What is zipped is limited, too: it may be endless and
+// have no content.
 func unzipped(body io.Reader) io.Reader {
-	head := bufio.NewReader(body)
+	head := bufio.NewReader(io.LimitReader(body, maxErrorBody))
 	if magic, _ := head.Peek(2); string(magic) != "\x1f\x8b" {
 		return head
 	}

@@ -113,3 +113,11 @@ func TestCompressedRefusalIsRead(t *testing.T) {
 		})
 	}
 }
+
+// Gzip that goes on without any content ends at the limit of a response, too.
+func TestEmptyGzipThatNeverEnds(t *testing.T) {
+	endless := bytes.NewReader(bytes.Repeat(gzipped(""), maxErrorBody))
+	if body, _ := io.ReadAll(unzipped(endless)); len(body) > 0 || endless.Len() == 0 {
+		t.Errorf("got %d bytes, and all of %d of gzip was read", len(body), endless.Size())
+	}
+}

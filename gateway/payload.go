@@ -285,7 +285,7 @@ func (r *PayloadReader) accept(resp *http.Response) error {
 	case r.size >= 0 && length >= 0 && length != r.size:
 		return fmt.Errorf("%w: %d bytes announced, %d offered", ErrPayloadSize, r.size, length)
 	case r.size < 0 && length < 0 && resp.Close && len(resp.TransferEncoding) == 0: // it ends with the connection
-		return &ResponseError{Reason: "a cut payload would look whole"}
+		return &ResponseError{Reason: "without length or chunks, a cut payload would look whole"}
 	case length > r.c.cfg.MaxPayloadSize:
 		return r.c.payloadTooLarge()
 	}

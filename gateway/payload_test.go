@@ -574,11 +574,14 @@ func TestPayloadThatEndsWithTheConnection(t *testing.T) {
 	data := testPayload(100)
 	for name, tt := range map[string]struct {
 		size int64
+		head string
 		sent []byte
 		want error
 	}{
-		"size unknown": {-1, data[:50], ErrBadResponse}, "nothing": {-1, nil, ErrBadResponse},
-		"size known": {100, data, nil}, "cut": {100, data[:50], ErrPayloadTruncated},
+		"size unknown": {-1, "0 200 OK\r\n", data[:50], ErrBadResponse}, "nothing": {-1, "0 200 OK\r\n", nil, ErrBadResponse},
+		"size known": {100, "0 200 OK\r\n", data, nil}, "cut": {100, "0 200 OK\r\n", data[:50], ErrPayloadTruncated},
+		"HTTP/1.1": {-1, "1 200 OK\r\nConnection: close\r\n", data[:50], ErrBadResponse},
+		"chunks":   {-1, "1 200 OK\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n", fmt.Appendf(nil, "64\r\n%s\r\n0\r\n\r\n", data), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newService(t).client(t)
@@ -589,11 +592,11 @@ func TestPayloadThatEndsWithTheConnection(t *testing.T) {
 					return
 				}
 				defer func() { _ = conn.Close() }()
-				head := "HTTP/1.0 200 OK\r\n\r\n"
+				head := tt.head
 				if r.Header.Get("Range") != "" {
-					head = "HTTP/1.0 416 Range Not Satisfiable\r\n\r\n"
+					head = "0 416 Range Not Satisfiable\r\n"
 				}
-				_, _ = conn.Write(append([]byte(head), tt.sent...))
+				_, _ = fmt.Fprintf(conn, "HTTP/1.%s\r\n%s", head, tt.sent)
 			})
 			got, err := download(t.Context(), c, host+"/p", tt.size)
 			if !errors.Is(err, tt.want) || tt.want == nil && !bytes.Equal(got, data) {

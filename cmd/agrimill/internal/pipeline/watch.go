@@ -30,8 +30,7 @@ func (p *Pipeline) watch(ctx context.Context) {
 		snapshot := p.Snapshot()
 		if v := snapshot.Verdict; snapshot.State == "" { // while it stops nobody judges
 			known = p.logProblems(known, v)
-			connecting := snapshot.Gateway.State == admin.GatewayConnecting || snapshot.Gateway.State == admin.GatewayDisconnected
-			if is := v.Ready && len(v.Problems) == 0 && !connecting; is && !right {
+			if strings.HasPrefix(v.Sentence, "All is right") && !right {
 				p.logger.Info("all is right", "sentence", v.Sentence)
 				right = true
 			}

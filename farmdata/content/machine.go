@@ -25,7 +25,6 @@ type machine struct {
 	shares      map[string]*state // by device element, how many of its condensed work states are on
 	booms       map[string]*boom  // by device element
 	rates       []*gauge
-	working     bool
 	rows
 	worked
 }
@@ -42,7 +41,7 @@ type state struct {
 	share float64
 	way   float64 // at work, up to from
 	from  float64
-	rows  []float64 // widths of the outermost parts that are at work as this state says
+	parts []*part // the outermost ones that are at work as this state says
 	in    []section
 	own   []*boom // of which it is the own one
 }
@@ -132,7 +131,7 @@ type gauge struct {
 	latest  *farmdata.Column // which had that
 	// Of a rate, up to from: what came of it in the SI, and the area or time for which it was known.
 	amount, by, from float64
-	of               []*part // whose area counts; nil: the whole machine's
+	of               *group // whose area counts; nil: the whole machine's
 }
 
 // set takes a value. Of several columns that have one in a record the first one counts, as on maps.
@@ -221,6 +220,7 @@ func (m *machine) change(at **state, share float64) {
 // turn changes a state, or makes it.
 func (m *machine) turn(at **state, share float64) {
 	if *at == nil {
+		m.settle()
 		*at = &state{share: share, from: m.meter.way}
 		return
 	}
@@ -230,11 +230,10 @@ func (m *machine) turn(at **state, share float64) {
 	}
 	m.settle()
 	s.way, s.from = s.wayAt(m.meter.way), m.meter.way
-	for row, width := range s.rows {
-		m.atWork[row] += (share - s.share) * width
+	for _, p := range s.parts {
+		m.atWork[p.row] += (share - s.share) * p.width
 	}
 	s.share = share
-	m.weigh()
 }
 
 // widen changes a width.
@@ -248,10 +247,8 @@ func (m *machine) widen(p *part, width float64) {
 	}
 	if p.outermost {
 		m.atWork[p.row] += (width - p.width) * p.state.share
-		p.state.rows[p.row] += width - p.width
 	}
 	p.width = width
-	m.weigh()
 }
 
 // arrange finds out which parts are in which, and which state is whose, after there is one more.
@@ -272,7 +269,7 @@ func (m *machine) arrange() {
 		}
 	}
 	for _, s := range m.allStates() {
-		s.rows, s.in, s.own = nil, nil, nil
+		s.parts, s.in, s.own = nil, nil, nil
 	}
 	m.findBooms()
 	m.findRows()
@@ -285,10 +282,7 @@ func (m *machine) arrange() {
 		}
 		p.from = p.state.wayAt(m.meter.way)
 		if p.outermost {
-			if p.state.rows == nil {
-				p.state.rows = make([]float64, len(m.atWork))
-			}
-			p.state.rows[p.row] += p.width
+			p.state.parts = append(p.state.parts, p)
 			m.atWork[p.row] += p.width * p.state.share
 		}
 	}
@@ -296,7 +290,6 @@ func (m *machine) arrange() {
 		rate.of = m.partsOf(rate.column.ElementID)
 		rate.from = rate.base()
 	}
-	m.weigh()
 }
 
 func (m *machine) allStates() (list []*state) {
@@ -433,35 +426,36 @@ func (m *machine) stateOf(p *part) *state {
 	return &state{share: 1, way: m.meter.way, from: m.meter.way} // nothing says that it is not at work
 }
 
-// weigh finds out whether the machine is at work.
-func (m *machine) weigh() {
+// works reports whether the machine is at work, if a width is.
+func (m *machine) works(width float64) bool {
 	const least = 1e-6
-	m.width = 0
-	for _, width := range m.atWork {
-		m.width = max(m.width, width)
-	}
 	switch {
 	case len(m.known) > 0:
-		m.working = m.width > least
+		return width > least
 	case m.any != nil:
-		m.working = m.any.share > 0
+		return m.any.share > 0
 	case m.some != nil:
-		m.working = m.some.share > 0
-	default:
-		m.working = true
+		return m.some.share > 0
 	}
+	return true
 }
 
-func (m *machine) areaAt(way float64) float64 { return m.area + m.width*(way-m.fromWay) }
-
-// settle counts what was worked up to now.
+// settle counts what was worked up to now. It costs something once in a record, not for each value.
 func (m *machine) settle() {
-	m.area = m.areaAt(m.meter.way)
-	if m.working {
-		m.way += m.meter.way - m.fromWay
-		m.time += m.meter.time - m.fromTime
+	way, time := m.meter.way-m.fromWay, m.meter.time-m.fromTime
+	if way == 0 && time == 0 {
+		return
+	}
+	width := 0.0
+	for _, w := range m.atWork {
+		width = max(width, w)
+	}
+	m.area += width * way
+	if m.works(width) {
+		m.way += way
+		m.time += time
 		if len(m.known) == 0 {
-			m.blind += m.meter.way - m.fromWay
+			m.blind += way
 		}
 	}
 	m.fromWay, m.fromTime = m.meter.way, m.meter.time
@@ -474,13 +468,10 @@ func (g *gauge) base() float64 {
 	case g.kind.byTime:
 		return m.meter.time
 	case g.of != nil:
-		area := 0.0
-		for _, p := range g.of {
-			area += p.areaAt(m.meter.way)
-		}
-		return area
+		return g.of.areaAt(m.meter.way)
 	}
-	return m.areaAt(m.meter.way)
+	m.settle()
+	return m.area
 }
 
 // settle counts what came of a rate up to now.

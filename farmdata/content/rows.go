@@ -12,8 +12,7 @@ const sidewards farmdata.DDI = 0x0087
 
 // rows are functions that are one behind the other.
 type rows struct {
-	atWork    []float64         // widths that are at work, in meters
-	width     float64           // the largest of them
+	atWork    []float64         // widths that are at work, in meters; the largest counts
 	guessed   bool              // nothing says where a function is
 	functions map[string]*group // by device element
 }
@@ -24,6 +23,18 @@ type group struct {
 	parts        []*part
 	place, width float64 // width is the most that it was
 	placed       bool
+	area, at     float64 // at a way
+}
+
+// areaAt costs something once in a record, not for each rate.
+func (g *group) areaAt(way float64) float64 {
+	if way != g.at {
+		g.area, g.at = 0, way
+		for _, p := range g.parts {
+			g.area += p.areaAt(way)
+		}
+	}
+	return g.area
 }
 
 // findRows finds the outermost parts, and which are beside each other: those of one function, and those of functions whose places say so.
@@ -41,7 +52,7 @@ func (m *machine) findRows() {
 		function := m.meter.works.function(p.element)
 		g := m.functions[function]
 		if g == nil {
-			g = &group{function: function}
+			g = &group{function: function, at: none}
 			m.functions[function], order = g, append(order, g)
 		}
 		p.most = max(p.most, p.width)
@@ -51,7 +62,10 @@ func (m *machine) findRows() {
 	m.guessed = false
 	for _, g := range order {
 		m.place(g)
-		row := slices.IndexFunc(rows, func(row []*group) bool { return !slices.ContainsFunc(row, g.overlaps) })
+		row := -1
+		if g.placed {
+			row = slices.IndexFunc(rows, func(row []*group) bool { return !slices.ContainsFunc(row, g.overlaps) })
+		}
 		if row < 0 {
 			row = len(rows)
 			rows = append(rows, nil)
@@ -116,16 +130,16 @@ func (w *works) placeFunctions(d *farmdata.Device) {
 
 // partsOf returns the parts whose area a rate is by: the own one, otherwise those of the function that it is in, if other functions
 // have others. Nil: that is the area of the whole machine.
-func (m *machine) partsOf(element string) []*part {
+func (m *machine) partsOf(element string) *group {
 	if p := m.known[element]; p != nil {
-		return []*part{p}
+		return &group{parts: []*part{p}, at: none}
 	}
 	if len(m.functions) < 2 || len(m.atWork) < 2 && m.functions[element] == nil {
 		return nil // of functions beside each other a tank may serve both
 	}
 	for above := range m.meter.works.up(element) {
 		if g := m.functions[above]; g != nil && above != "" {
-			return g.parts
+			return g
 		}
 	}
 	return nil

@@ -818,6 +818,25 @@ func TestMachineInTwoLogs(t *testing.T) {
 	}
 }
 
+// TestMachineInALogWithGaps: what of a log comes first in the time of another one may be too short to say anything.
+func TestMachineInALogWithGaps(t *testing.T) {
+	t.Parallel()
+	first, second := drive(sprayer(), 200, reading{0, 0x43, "DET1", 6000}), drive(sprayer(), 200, reading{0, 0x43, "DET1", 6000})
+	records := first.Records
+	first.Records = func(yield func(*farmdata.Record, error) bool) {
+		for r, err := range records {
+			if s := r.Number; (s == 10 || s == 11 || s > 100) && !yield(r, err) {
+				return
+			}
+		}
+	}
+	set := &farmdata.Set{Devices: sprayer(), Logs: []*farmdata.Log{first, second}}
+	logs := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t).Sets[0].Logs
+	if len(logs[0].Findings) > 0 || len(logs[1].Findings) != 1 {
+		t.Errorf("got %v and %v, want one in the second log", logs[0].Findings, logs[1].Findings)
+	}
+}
+
 // TestSumOfARateThatIsNotKnown: of a rate that one of two machines gave to an area that is not known, nobody knows the total.
 func TestSumOfARateThatIsNotKnown(t *testing.T) {
 	t.Parallel()

@@ -68,6 +68,7 @@ type works struct {
 	more         bool                                     // products than are listed
 	left         leftOut
 	busy         map[string][]span // by device ID, when it was in a log
+	spans        int               // in busy
 }
 
 // leftOut is what figures lack: rates that are in no Work, totals as of taskTotals, and what would say where functions are.

@@ -172,11 +172,49 @@ func logBombs() []Bomb {
 		{"short records", func(t testing.TB) []byte {
 			return log(t, `<TIM A="" D="4"><PTN A="52" B="8"/></TIM>`, "\x01\x02\x03\x00\x98\x3a\x00", 36<<20)
 		}, ""},
+		{"machines in many logs", machinesInLogs, "same seconds"},
+		{"values of many functions and sections", valuesOfParts, "0087"},
 		{"a grid", func(t testing.TB) []byte {
 			const grid = `<ISO11783_TaskData><TSK A="TSK1"><TZN A="0"><PDV A="0006" B="1"/></TZN><GRD A="1" B="1" C="0.00001" D="0.00001" E="16000" F="16000" G="GRD00001" I="1"/></TSK></ISO11783_TaskData>`
 			return zipOf(t, []string{"TASKDATA.XML", grid}, repetition{"GRD00001.BIN", "\x00", 16000 * 16000})
 		}, ""},
 	}
+}
+
+// machinesInLogs has other machines in each log, and one that is in all of them, with many gaps.
+func machinesInLogs(t testing.TB) []byte {
+	files := []string{"TASKDATA.XML", `<ISO11783_TaskData>` + numbered(25_000, `<DVC A="DVC%[1]d"><DET A="DET%[1]d" B="1" C="1" E="0" F="0"/></DVC>`) + `</ISO11783_TaskData>`}
+	var records []byte
+	for i := range uint32(2000) {
+		records = append(binary.LittleEndian.AppendUint32(records, i/2*80_000+i%2*2000), "\x98\x3a\x00"...)
+	}
+	for i := range 100 {
+		var header strings.Builder
+		for j := range 249 {
+			fmt.Fprintf(&header, `<DLV A="0007" B="" C="DET%d"/>`, i*250+j+1)
+		}
+		files = append(files, fmt.Sprintf("TLG%05d.XML", i), `<TIM A=""><DLV A="0007" B="" C="DET0"/>`+header.String()+`</TIM>`, fmt.Sprintf("TLG%05d.BIN", i), string(records))
+	}
+	return Zip(t, files...)
+}
+
+// valuesOfParts has many functions whose states change with each record, and many rates of a function of many sections.
+func valuesOfParts(t testing.TB) []byte {
+	devices := `<ISO11783_TaskData><DVC A="DVC1">` + numbered(250, `<DET A="DET1%[1]d" B="1%[1]d" C="2" E="0" F="9"><DOR A="5"/></DET>`) + `<DPT A="5" B="0046" C="3000"/></DVC>` +
+		`<DVC A="DVC2"><DET A="DET8" B="8" C="2" E="0" F="0"><DOR A="5"/></DET><DET A="DET9" B="9" C="2" E="0" F="0"/>` +
+		numbered(250, `<DET A="DET2%[1]d" B="2%[1]d" C="4" E="0" F="9"><DOR A="5"/></DET><DET A="DET3%[1]d" B="3%[1]d" C="3" E="0" F="9"/>`) + `<DPT A="5" B="0046" C="3000"/></DVC></ISO11783_TaskData>`
+	var records []byte
+	for i := range byte(2) {
+		records = append(records, "\x01\x02\x03\x00\x98\x3a\x00\x00\x00\x1e"...)
+		records = append(records, i, 0, 0, 4, 250) // a place, and how many values
+		for j := range byte(250) {
+			records = append(records, j, i, 0, 0, 0)
+		}
+	}
+	const times = 20_000
+	return zipOf(t, []string{"TASKDATA.XML", devices, "TLG00000.XML", `<TIM A="" D="4"><PTN A="" B=""/>` + numbered(250, `<DLV A="008D" B="" C="DET1%d"/>`) + `</TIM>`,
+		"TLG00001.XML", `<TIM A="" D="4"><PTN A="" B=""/>` + numbered(250, `<DLV A="0007" B="" C="DET3%d"/>`) + `</TIM>`},
+		repetition{"TLG00000.BIN", string(records), times}, repetition{"TLG00001.BIN", string(records), times})
 }
 
 // archiveBombs are in the directory of an archive.

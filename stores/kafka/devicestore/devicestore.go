@@ -155,7 +155,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 		return err
 	}
 	var followers []func()
-	for _, p := range at.Partitions {
+	for i, p := range at.Partitions {
 		lacking := map[recordKey]bool{}
 		end, err := s.cluster.Read(ctx, s.config.Topic, p, p.Oldest, func(records []*sarama.ConsumerMessage, _ int64) {
 			for _, record := range records {
@@ -165,7 +165,7 @@ func (s *Store) open(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		followers = append(followers, func() { s.follow(at.ID, p.ID, end, lacking) })
+		followers = append(followers, func() { s.follow(at.ID, p.ID, i == len(at.Partitions)-1, end, lacking) })
 	}
 	for _, follow := range followers {
 		s.reading.Go(follow)

@@ -298,6 +298,24 @@ func TestTopicMadeAgainBetweenTwoLooks(t *testing.T) {
 	})
 }
 
+// Partitions that are added are read like the others.
+func TestAddedPartitions(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	store := open(t, cluster.Addr())
+	client := kafkatest.Client(t, cluster.Addr(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	testkit.Must(kadm.NewClient(client).CreatePartitions(t.Context(), 2, devicestore.DefaultTopic))(t)
+	for partition, payload := range []string{"one", "two", "three"} {
+		testkit.NoError(t, client.ProduceSync(t.Context(), &kgo.Record{
+			Topic: devicestore.DefaultTopic, Partition: int32(partition), Key: fmt.Appendf(nil, "team/%x", sha256.Sum256([]byte(payload))), Value: []byte(payload),
+		}).FirstErr())
+	}
+	testkit.Eventually(t, "all are read", func() bool {
+		list, err := store.Get(t.Context(), "team")
+		return err == nil && len(list) == 3
+	})
+}
+
 // Whoever only looks creates nothing, and changes nothing.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()

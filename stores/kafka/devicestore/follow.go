@@ -30,12 +30,17 @@ const (
 
 // follow reads a partition from an offset on until the store is closed, and from its beginning when it has fewer, or the topic is
 // gone or has another ID: one that is made again may have more by then than the one before, and brokers before 2.8 do not tell
-// the ID. lacking are the keys whose last record lacks times that are known.
-func (s *Store) follow(topic sarama.Uuid, partition int32, next int64, lacking map[recordKey]bool) {
+// the ID. The last partition begins to follow those that come later. lacking are the keys whose last record lacks times that are known.
+func (s *Store) follow(topic sarama.Uuid, partition int32, last bool, next int64, lacking map[recordKey]bool) {
 	waited := false // for whoever wrote what is lacking, who may write it again
 	for s.ctx.Err() == nil {
-		if now, err := s.cluster.ID(s.ctx, s.config.Topic); err == nil && now != topic {
+		now, partitions, err := s.cluster.Identify(s.ctx, s.config.Topic)
+		if err == nil && now != topic {
 			topic, next = now, 0
+		}
+		if last && partitions > partition+1 {
+			last = false
+			s.reading.Go(func() { s.follow(now, partition+1, true, 0, map[recordKey]bool{}) })
 		}
 		records, after, err := s.cluster.Fetch(s.ctx, s.config.Topic, partition, next, 0, maxFetch)
 		for _, record := range records {

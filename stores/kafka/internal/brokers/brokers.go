@@ -174,7 +174,7 @@ func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
 			return err
 		}
 		var err error
-		if at.ID, err = identify(client, topic); err != nil {
+		if at.ID, _, err = identify(client, topic); err != nil {
 			return err
 		}
 		partitions, err := client.Partitions(topic)
@@ -202,31 +202,31 @@ func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
 	return at, nil
 }
 
-// ID asks for the ID of a topic, see [Topic].
-func (c *Cluster) ID(ctx context.Context, topic string) (sarama.Uuid, error) {
+// Identify asks for the ID of a topic, see [Topic], and how many partitions it has.
+func (c *Cluster) Identify(ctx context.Context, topic string) (sarama.Uuid, int32, error) {
 	var id sarama.Uuid
+	var partitions int32
 	err := c.Ask(ctx, func(client sarama.Client) (err error) {
-		id, err = identify(client, topic)
+		id, partitions, err = identify(client, topic)
 		return err
 	})
 	if err != nil {
-		return sarama.Uuid{}, err // id may still be written
+		return sarama.Uuid{}, 0, err // they may still be written
 	}
-	return id, nil
+	return id, partitions, nil
 }
 
-// identify asks for the ID of a topic.
-func identify(client sarama.Client, topic string) (id sarama.Uuid, err error) {
+func identify(client sarama.Client, topic string) (id sarama.Uuid, partitions int32, err error) {
 	response, err := kafkaclient.Metadata(client, topic)
 	if err != nil {
-		return id, err
+		return id, 0, err
 	}
 	for _, t := range response.Topics {
 		if t.Name == topic && (t.Err == sarama.ErrNoError || t.Err == sarama.ErrReplicaNotAvailable) {
-			return t.Uuid, nil
+			return t.Uuid, int32(len(t.Partitions)), nil
 		}
 	}
-	return id, sarama.ErrIncompleteResponse
+	return id, 0, sarama.ErrIncompleteResponse
 }
 
 var errBehind = errors.New("the leader has not caught up yet with the former one")

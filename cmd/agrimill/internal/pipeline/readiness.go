@@ -175,7 +175,7 @@ func (p *Pipeline) checkConfirmations(stats subscriber.Stats) admin.Check {
 		f.Message = "the gateway does not accept them: " + router.RedactError(w.Longest[0].Err, nil)
 		// What was accepted after the first tenant began to fail says nothing if others began later.
 		for _, tenant := range append(w.Longest[:len(w.Longest):len(w.Longest)], subscriber.Wait{Since: w.Newest}) {
-			if f.OK && !p.confirmedAt.After(tenant.Since.Add(p.options.CheckInterval)) {
+			if f.OK && time.Since(tenant.Since) >= failingAfter && !p.confirmedAt.After(tenant.Since.Add(p.options.CheckInterval)) {
 				f.OK, f.Since = false, tenant.Since
 			}
 		}

@@ -31,7 +31,7 @@ func TestConfirmationsOfSomeTenants(t *testing.T) {
 		"all fail at once":                        {failing{10, 11, 12}, []int{5}, 60, false, 10, true},
 		"first one, then all":                     {failing{10, 90}, []int{5, 30, 60}, 120, false, 90, true},
 		"first one, then another, not all":        {failing{10, 90}, []int{5, 30, 60, 110}, 120, true, never, true},
-		"first one, then another for a moment":   {failing{10, 118}, []int{5, 30, 60, 117}, 120, true, never, true},
+		"first one, then another for a moment":    {failing{10, 118}, []int{5, 30, 60, 117}, 120, true, never, true},
 		"an answer on its way when they began":    {failing{10}, []int{5, 11}, 60, false, 10, true},
 		"nothing was ever accepted":               {failing{10}, nil, 60, false, 10, true},
 		"many, then all, more than are told":      {failing{10, 11, 12, 13, 90}, []int{5, 30, 60}, 120, false, 90, true},

@@ -155,8 +155,11 @@ func (t *retryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // try makes an attempt, takes what comes of it, and decides whether another one is worthwhile.
 func (x *exchange) try(ctx context.Context) {
+	before := x.sentAt
 	resp, err := x.follow(ctx)
-	x.attempts++
+	if ctx.Err() == nil || !x.sentAt.Equal(before) { // else it has only waited, for the rate limit or a token
+		x.attempts++
+	}
 	x.retryAfter, x.again = 0, false
 	failure := x.take(resp, err)
 	if failure != nil && resp == nil && ctx.Err() != nil {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/agrimill/agrimill/internal/backoff"
 )
@@ -376,6 +377,7 @@ func (x *exchange) unauthorized(ctx context.Context, to *url.URL) (*http.Respons
 		a.discard()
 		return nil, err
 	}
+	x.sentAt = time.Now()
 	return a.send(next)
 }
 

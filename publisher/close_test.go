@@ -9,9 +9,11 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+	"golang.org/x/oauth2"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
@@ -267,4 +269,44 @@ func TestCloseCancelsAfterItsTimeout(t *testing.T) {
 			}
 		})
 	}
+}
+
+type tokenSourceFunc func() (*oauth2.Token, error)
+
+func (f tokenSourceFunc) Token() (*oauth2.Token, error) { return f() }
+
+// A call that ends while it waits for a token has sent nothing, and says so.
+func TestWaitForATokenSendsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, gatewaytest.Config{InMemory: true})
+		give := make(chan struct{})
+		defer close(give)
+		client := f.server.ClientConfig()
+		client.TokenURL, client.ClientID, client.ClientSecret = "", "", ""
+		client.TokenSource = tokenSourceFunc(func() (*oauth2.Token, error) {
+			<-give
+			return nil, errors.ErrUnsupported
+		})
+		client.TokenTimeout = time.Hour
+		cfg := f.config()
+		cfg.Client = f.newClient(client)
+		pub := f.publisher(cfg)
+		ctx, cancel := context.WithCancel(t.Context())
+		msg := newMessage("canceled")
+		msg.SetContext(ctx)
+		canceled, closed := goPublish(pub, msg), goPublish(pub, newMessage("closed"))
+		synctest.Wait()
+		cancel()
+		if err := <-canceled; err != context.Canceled {
+			t.Errorf("canceled: %v", err)
+		}
+		testkit.NoError(t, pub.Close())
+		err := <-closed
+		if e := publishError(t, err); !errors.Is(err, publisher.ErrClosed) || e.Outcomes[0] != publisher.NotSent {
+			t.Errorf("closed: %v, %v", e.Outcomes, err)
+		}
+		if n := f.server.Stats(gatewaytest.OpSendMessage).Requests; n != 0 {
+			t.Errorf("%d requests", n)
+		}
+	})
 }

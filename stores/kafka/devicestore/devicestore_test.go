@@ -298,6 +298,30 @@ func TestTopicMadeAgainBetweenTwoLooks(t *testing.T) {
 	})
 }
 
+// A broker that does not answer holds up nobody who reads what another one leads.
+func TestBrokerThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	cluster := testkit.Must(kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(1, devicestore.DefaultTopic)))(t)
+	t.Cleanup(cluster.Close)
+	leader := cluster.LeaderFor(devicestore.DefaultTopic, 0)
+	one := open(t, cluster.ListenAddrs()[leader])
+	other := testkit.Must(devicestore.New(t.Context(), devicestore.Config{
+		Connection: kafka.Connection{Brokers: []string{cluster.ListenAddrs()[leader]}}, Timeout: time.Hour,
+	}))(t)
+	t.Cleanup(func() { testkit.NoError(t, other.Close()) })
+	cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		return nil, nil, cluster.CurrentNode() != leader
+	})
+	for i := range 10 {
+		testkit.NoError(t, one.Put(t.Context(), "team", farm.DeviceDescription{Payload: fmt.Append(nil, i)}))
+		testkit.Eventually(t, "the other process has it", func() bool {
+			list, err := other.Get(t.Context(), "team")
+			return err == nil && len(list) == i+1
+		})
+	}
+}
+
 // Partitions that are added are read like the others.
 func TestAddedPartitions(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ const (
 func (s *Store) follow(topic sarama.Uuid, partition int32, last bool, next int64, lacking map[recordKey]bool) {
 	waited := false // for whoever wrote what is lacking, who may write it again
 	for s.ctx.Err() == nil {
-		now, partitions, err := s.cluster.Identify(s.ctx, s.config.Topic)
+		now, partitions, err := s.cluster.Identify(s.ctx, s.config.Topic, partition)
 		if err == nil && now != topic {
 			topic, next = now, 0
 		}

@@ -173,8 +173,11 @@ func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
 		case err != nil:
 			return err
 		}
-		var err error
-		if at.ID, _, err = identify(client, topic); err != nil {
+		response, err := kafkaclient.Metadata(client, topic)
+		if err != nil {
+			return err
+		}
+		if at.ID, _, err = identity(response, topic); err != nil {
 			return err
 		}
 		partitions, err := client.Partitions(topic)
@@ -202,12 +205,23 @@ func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
 	return at, nil
 }
 
-// Identify asks for the ID of a topic, see [Topic], and how many partitions it has.
-func (c *Cluster) Identify(ctx context.Context, topic string) (sarama.Uuid, int32, error) {
+// Identify asks the leader of a partition, as [Cluster.Fetch] does, for the ID of a topic, see [Topic], and how many partitions
+// it has. Another broker may not answer, although the partition can be read.
+func (c *Cluster) Identify(ctx context.Context, topic string, partition int32) (sarama.Uuid, int32, error) {
 	var id sarama.Uuid
 	var partitions int32
-	err := c.Ask(ctx, func(client sarama.Client) (err error) {
-		id, partitions, err = identify(client, topic)
+	failed := false
+	err := c.Ask(ctx, func(client sarama.Client) error {
+		broker, err := leader(client, topic, partition, failed)
+		failed = true
+		if err != nil {
+			return err
+		}
+		response, err := broker.GetMetadata(sarama.NewMetadataRequest(client.Config().Version, []string{topic}))
+		if err != nil {
+			return err
+		}
+		id, partitions, err = identity(response, topic)
 		return err
 	})
 	if err != nil {
@@ -216,17 +230,28 @@ func (c *Cluster) Identify(ctx context.Context, topic string) (sarama.Uuid, int3
 	return id, partitions, nil
 }
 
-func identify(client sarama.Client, topic string) (id sarama.Uuid, partitions int32, err error) {
-	response, err := kafkaclient.Metadata(client, topic)
-	if err != nil {
-		return id, 0, err
-	}
+func identity(response *sarama.MetadataResponse, topic string) (id sarama.Uuid, partitions int32, err error) {
 	for _, t := range response.Topics {
 		if t.Name == topic && (t.Err == sarama.ErrNoError || t.Err == sarama.ErrReplicaNotAvailable) {
 			return t.Uuid, int32(len(t.Partitions)), nil
 		}
 	}
 	return id, 0, sarama.ErrIncompleteResponse
+}
+
+// leader returns the broker that leads a partition, inside of Ask, after asking for it again if an attempt has failed.
+func leader(client sarama.Client, topic string, partition int32, failed bool) (*sarama.Broker, error) {
+	if failed {
+		if err := client.RefreshMetadata(topic); err != nil {
+			return nil, err
+		}
+	}
+	broker, err := client.Leader(topic, partition)
+	if err != nil {
+		return nil, err
+	}
+	_ = broker.Open(client.Config()) // an error shows when it is asked
+	return broker, nil
 }
 
 var errBehind = errors.New("the leader has not caught up yet with the former one")
@@ -241,17 +266,11 @@ func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offs
 	failed := false
 	err := c.Ask(ctx, func(client sarama.Client) error {
 		records, next = nil, offset
-		if failed {
-			if err := client.RefreshMetadata(topic); err != nil {
-				return err
-			}
-		}
+		broker, err := leader(client, topic, partition, failed)
 		failed = true
-		broker, err := client.Leader(topic, partition)
 		if err != nil {
 			return err
 		}
-		_ = broker.Open(client.Config()) // an error shows below
 		// Version 10 is that of brokers from 2.1 on. Without a session: each request is for itself. No MinBytes: the
 		// broker waits only for what it keeps elsewhere, since all that follows on the connection would wait for new records, too.
 		request := &sarama.FetchRequest{Version: 10, MaxBytes: size, MaxWaitTime: int32(c.timeout / 2 / time.Millisecond), SessionEpoch: -1}

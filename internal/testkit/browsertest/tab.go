@@ -203,6 +203,12 @@ func (t *Tab) Wait(expression string) {
 	}
 }
 
+// Reload loads the page again. An expression that is evaluated meanwhile ends with the page, so this waits.
+func (t *Tab) Reload() {
+	t.Helper()
+	t.run(chromedp.Reload())
+}
+
 // Click clicks the first element that matches a CSS selector.
 func (t *Tab) Click(selector string) {
 	t.Helper()

@@ -205,19 +205,12 @@ func (c *Cluster) Look(ctx context.Context, topic string) (Topic, error) {
 	return at, nil
 }
 
-// Identify asks the leader of a partition, as [Cluster.Fetch] does, for the ID of a topic, see [Topic], and how many partitions
-// it has. Another broker may not answer, although the partition can be read.
+// Identify asks the leader of a partition, since others may not answer, for the ID of a topic, see [Topic], and how many partitions it has.
 func (c *Cluster) Identify(ctx context.Context, topic string, partition int32) (sarama.Uuid, int32, error) {
 	var id sarama.Uuid
 	var partitions int32
-	failed := false
-	err := c.Ask(ctx, func(client sarama.Client) error {
-		broker, err := leader(client, topic, partition, failed)
-		failed = true
-		if err != nil {
-			return err
-		}
-		response, err := broker.GetMetadata(sarama.NewMetadataRequest(client.Config().Version, []string{topic}))
+	err := c.askLeader(ctx, topic, partition, func(client sarama.Client, leader *sarama.Broker) error {
+		response, err := leader.GetMetadata(sarama.NewMetadataRequest(client.Config().Version, []string{topic}))
 		if err != nil {
 			return err
 		}
@@ -239,19 +232,23 @@ func identity(response *sarama.MetadataResponse, topic string) (id sarama.Uuid, 
 	return id, 0, sarama.ErrIncompleteResponse
 }
 
-// leader returns the broker that leads a partition, inside of Ask, after asking for it again if an attempt has failed.
-func leader(client sarama.Client, topic string, partition int32, failed bool) (*sarama.Broker, error) {
-	if failed {
-		if err := client.RefreshMetadata(topic); err != nil {
-			return nil, err
+// askLeader is Ask with the broker that leads a partition. After an attempt that failed another one may.
+func (c *Cluster) askLeader(ctx context.Context, topic string, partition int32, ask func(sarama.Client, *sarama.Broker) error) error {
+	failed := false
+	return c.Ask(ctx, func(client sarama.Client) error {
+		if failed {
+			if err := client.RefreshMetadata(topic); err != nil {
+				return err
+			}
 		}
-	}
-	broker, err := client.Leader(topic, partition)
-	if err != nil {
-		return nil, err
-	}
-	_ = broker.Open(client.Config()) // an error shows when it is asked
-	return broker, nil
+		failed = true
+		leader, err := client.Leader(topic, partition)
+		if err != nil {
+			return err
+		}
+		_ = leader.Open(client.Config()) // an error shows when it is asked
+		return ask(client, leader)
+	})
 }
 
 var errBehind = errors.New("the leader has not caught up yet with the former one")
@@ -263,19 +260,13 @@ var errBehind = errors.New("the leader has not caught up yet with the former one
 func (c *Cluster) Fetch(ctx context.Context, topic string, partition int32, offset, newest int64, size int32) ([]*sarama.ConsumerMessage, int64, error) {
 	var records []*sarama.ConsumerMessage
 	var next int64
-	failed := false
-	err := c.Ask(ctx, func(client sarama.Client) error {
+	err := c.askLeader(ctx, topic, partition, func(client sarama.Client, leader *sarama.Broker) error {
 		records, next = nil, offset
-		broker, err := leader(client, topic, partition, failed)
-		failed = true
-		if err != nil {
-			return err
-		}
 		// Version 10 is that of brokers from 2.1 on. Without a session: each request is for itself. No MinBytes: the
 		// broker waits only for what it keeps elsewhere, since all that follows on the connection would wait for new records, too.
 		request := &sarama.FetchRequest{Version: 10, MaxBytes: size, MaxWaitTime: int32(c.timeout / 2 / time.Millisecond), SessionEpoch: -1}
 		request.AddBlock(topic, partition, offset, size, -1)
-		response, err := broker.Fetch(request)
+		response, err := leader.Fetch(request)
 		if err != nil {
 			return err
 		}

@@ -62,9 +62,9 @@ func (r *setReader) openGrid(zones *zones, grid *farmdata.Grid) {
 			return
 		}
 		grid.Columns = columns
-		if n := bytesOf(f, grid); n > 0 && n%4 == 0 && n/4 != int64(len(columns)) {
+		if n := bytesOf(f, grid); n == 1 || n > 0 && n%4 == 0 && n/4 != int64(len(columns)) {
 			// Each value would be that of another cell, or of another kind.
-			r.find(farmdata.KindUnreadable, name, fmt.Sprintf("the grid has %d values in each cell, and its treatment zone says what %d are", n/4, len(columns)))
+			r.find(farmdata.KindUnreadable, name, fmt.Sprintf("the grid has %d bytes in each cell, and its treatment zone says what %d values of 4 bytes are", n, len(columns)))
 			return
 		}
 		grid.Cells = cells(f, grid, map[int]farmdata.PrescribedZone{grid.Zone: {Products: products}}, r.cfg.MaxStream)

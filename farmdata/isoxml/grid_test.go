@@ -36,6 +36,7 @@ func TestCellsOfGrids(t *testing.T) {
 		"a value too many":   {values, four + four[:4], "1=1 1=2 1=3 1=4", "", "surplus"},
 		"no values":          {values, "", "", "", "cut"},
 		"twice the values":   {values, four + four, "", "unreadable", ""},
+		"values of a byte":   {values, "\x01\x02\x03\x04", "", "unreadable", ""},
 		"half of the values": {`I="2" J="4"`, four, "", "unreadable", ""},
 		"two values":         {`I="2" J="4"`, four + four, "4=1=2 4=3=4 4=1=2 4=3=4", "", ""},
 		"two values, cut":    {`I="2" J="4"`, four + four[:4], "4=1=2 4=3=4", "", "cut"},

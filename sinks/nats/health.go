@@ -90,7 +90,8 @@ func (s *Sink) answered(asked asked, info *jetstream.StreamInfo) (first bool) {
 		return false
 	}
 	first = s.looked.Swap(asked.connection) != asked.connection
-	if s.covered(have) && (first || !s.covered(last)) { // else what waits would try again and again, without a pause
+	// What waits tries again: not before the sink is open, which is told then, and not again and again without a pause.
+	if s.opening.Err() == nil && s.covered(have) && (first || !s.covered(last)) {
 		s.recovered.Raise()
 	}
 	return first

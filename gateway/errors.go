@@ -98,7 +98,7 @@ type Error struct {
 	ContentType string
 	// ErrorResponse reports whether the response was an ErrorResponse of the specification.
 	ErrorResponse bool
-	// Attempts is how many requests were made.
+	// Attempts is how many attempts there were from the first that made a request on; 0 if none did.
 	Attempts int
 	// RetryAfter is how long the peer asked to be left alone, at most [RetryConfig.MaxRetryAfter]; zero if it did
 	// not. A call that makes several attempts has heeded it between them.

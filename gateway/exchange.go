@@ -157,7 +157,7 @@ func (t *retryTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (x *exchange) try(ctx context.Context) {
 	before := x.sentAt
 	resp, err := x.follow(ctx)
-	if ctx.Err() == nil || !x.sentAt.Equal(before) { // else it has only waited, for the rate limit or a token
+	if !x.sentAt.Equal(before) || x.attempts > 0 && ctx.Err() == nil { // else nothing was sent yet, or it has only waited
 		x.attempts++
 	}
 	x.retryAfter, x.again = 0, false

@@ -493,7 +493,7 @@ func TestTokenAnswers(t *testing.T) {
 			if got != tt.want || (err == nil) != (tt.want != "") {
 				t.Fatalf("got header %q, %v, want %q", got, err, tt.want)
 			}
-			if err != nil && !strings.Contains(err.Error(), "no access token: "+tt.reason+" (after") {
+			if err != nil && !strings.HasSuffix(err.Error(), "no access token: "+tt.reason) {
 				t.Errorf("got %v, want %s", err, tt.reason)
 			}
 		})

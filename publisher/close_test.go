@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -309,4 +310,30 @@ func TestWaitForATokenSendsNothing(t *testing.T) {
 			t.Errorf("%d requests", n)
 		}
 	})
+}
+
+// A message for which there was no token, however often one was asked for, was not sent; an error says why, whatever ends the wait.
+func TestNoTokenSendsNothing(t *testing.T) {
+	for name, attempts := range map[string]int{"attempts": 4, "deadline": gateway.UnlimitedAttempts} {
+		testkit.RunBubble(t, name, func(t *testing.T) {
+			f := newFixture(t, gatewaytest.Config{InMemory: true})
+			client := f.server.ClientConfig()
+			client.TokenURL, client.ClientID, client.ClientSecret = "", "", ""
+			client.TokenSource = tokenSourceFunc(func() (*oauth2.Token, error) { return nil, errors.New("the vault is sealed") })
+			client.Retry.MaxAttempts = attempts
+			cfg := f.config()
+			cfg.Client = f.newClient(client)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			msg := newMessage("canceled")
+			msg.SetContext(ctx)
+			err := f.publisher(cfg).Publish(typeJSON, msg)
+			if e := publishError(t, err); e.Outcomes[0] != publisher.NotSent || !strings.Contains(err.Error(), "no access token") {
+				t.Errorf("%v, %v", e.Outcomes, err)
+			}
+			if _, sink := errors.AsType[*sinks.Error](err); sink != (ctx.Err() == nil) || errors.Is(err, context.DeadlineExceeded) == sink {
+				t.Errorf("%v", err)
+			}
+		})
+	}
 }

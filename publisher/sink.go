@@ -80,8 +80,9 @@ func sinkError(topic string, err error) error {
 
 // fail builds the error of a call that err, or the end of a context, ended at the i-th message.
 func (e *PublishError) fail(topic string, i int, msg *message.Message, err, ended error) error {
-	if ended != nil && !slices.ContainsFunc(e.Outcomes, func(o Outcome) bool { return o != NotSent }) {
-		return ended // there is nothing else to tell
+	nothing := !slices.ContainsFunc(e.Outcomes, func(o Outcome) bool { return o != NotSent })
+	if call, ok := errors.AsType[*gateway.Error](err); ended != nil && nothing && (!ok || call.Error() == (&gateway.Error{Op: call.Op, Err: call.Err}).Error()) {
+		return ended // there is nothing else to tell, such as an earlier failure
 	}
 	e.Index = i
 	if msg != nil {

@@ -184,14 +184,14 @@ func classifyConfirmation(err error) confirmAnswer {
 		return answerOK
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return answerTimeout
+	case errors.As(err, &e) && e.StatusCode == http.StatusRequestEntityTooLarge:
+		return answerTooLarge // no matter who refused it, a smaller request may pass
 	case gateway.Refused(err) && errors.Is(err, gateway.ErrForbidden):
 		return answerRefused
 	case gateway.Refused(err):
 		return answerInvalid
 	case errors.Is(err, gateway.ErrForbidden) && !errors.Is(err, gateway.ErrIntermediary):
 		return answerForbidden
-	case errors.As(err, &e) && e.StatusCode == http.StatusRequestEntityTooLarge:
-		return answerTooLarge // no matter who refused it, a smaller request may pass
 	}
 	return answerFailed
 }

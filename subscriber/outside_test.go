@@ -126,6 +126,7 @@ func TestWhatAnOddAnswerToConfirmationsCosts(t *testing.T) {
 		"403, page":         {403, "text/html", "<html>forbidden</html>", false},
 		"405, page":         {405, "text/html", "<html>not allowed</html>", false},
 		"413, page":         {413, "text/html", "<html>too large</html>", false},
+		"413, message":      {413, "application/json", `{"message":"too large"}`, false},
 		"429, empty":        {429, "", "", false},
 		"503, empty":        {503, "", "", false},
 		"500, message":      {500, "application/json", `{"message":"no"}`, false},

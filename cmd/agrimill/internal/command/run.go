@@ -90,7 +90,7 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	defer signal.Reset(syscall.SIGPIPE)
 	stderr := newLogBuffer(p.stderr)
 	p.stderr = stderr                // program.run closes it
-	before, _ := os.ReadFile(c.file) // loading it reports what is wrong
+	before, _ := config.Read(c.file) // loading it reports what is wrong
 	cfg, err := c.load(p)
 	if err != nil {
 		return invalid(err)

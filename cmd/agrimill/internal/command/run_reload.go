@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"slices"
@@ -44,12 +45,12 @@ func (r *reloader) run(ctx context.Context, interval time.Duration) {
 			return
 		case <-r.hangups:
 			r.logger.Info("configuration: reloading on SIGHUP")
-			r.content, _ = os.ReadFile(r.file) // one that is away is another one once it is back
+			r.content, _ = r.read() // one that is away is another one once it is back
 			last = r.content
 			r.reload(ctx)
 		case <-looks:
-			content, err := os.ReadFile(r.file)
-			if err != nil {
+			content, there := r.read()
+			if !there {
 				continue // being replaced, or gone: keep the current configuration
 			}
 			stable := bytes.Equal(content, last)
@@ -61,6 +62,15 @@ func (r *reloader) run(ctx context.Context, interval time.Duration) {
 			}
 		}
 	}
+}
+
+// read returns what the file has, or why that cannot be read, which reload then reports.
+func (r *reloader) read() (content []byte, there bool) {
+	content, err := config.Read(r.file)
+	if err != nil {
+		content = []byte(err.Error())
+	}
+	return content, !errors.Is(err, fs.ErrNotExist)
 }
 
 // reload reads the file and passes it to the pipeline. It logs whatever is wrong.

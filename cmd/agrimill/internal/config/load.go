@@ -48,12 +48,15 @@ type Options struct {
 //
 // The error is a [*Problems] with every mistake. Warnings are in Config.Warnings.
 func Load(path string, options Options) (*Config, error) {
-	data, err := readBounded(path, MaxFileSize)
+	data, err := Read(path)
 	if err != nil {
 		return nil, &Problems{List: []Problem{{Severity: SeverityError, File: path, Message: fileError(err)}}}
 	}
 	return Parse(path, data, options)
 }
+
+// Read reads what Load parses.
+func Read(path string) ([]byte, error) { return readBounded(path, MaxFileSize) }
 
 // Parse is Load for a file in memory. name is the file name in problems, and relative file
 // names are relative to its directory.
@@ -88,6 +91,10 @@ func Parse(name string, data []byte, options Options) (*Config, error) {
 var errTooLarge = errors.New("is too large")
 
 func readBounded(path string, limit int64) ([]byte, error) {
+	// A reload would wait for a pipe without end. In /dev are those of the shell, such as <(command).
+	if info, err := os.Stat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 && !strings.HasPrefix(path, "/dev/") {
+		return nil, errors.New("is a pipe")
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -234,7 +234,7 @@ func second[T any](_ T, err error) error { return err }
 // What is no ID of the queue is nothing, and messages of other topics are safe.
 func (s Suite) notInQueue(t *testing.T) {
 	b := s.bench(t)
-	ids := []string{"", "x", "-1", "0", "-", "1-", "-1-1", "0-99999", "7-0", "99999", "1-2-3", "+1", " 1", "01", "00-0"}
+	ids := []string{"", "x", "-1", "0", "-", "1-", "-1-1", "0-99999", "7-0", "99999", "1-2-3", "0-0", "0-0-", "0-0-00000000", "+1", " 1", "01", "00-0"}
 	for _, poisoned := range []int{0, 1} {
 		for range poisoned {
 			b.publish(b.Topic+"2", message.NewMessage("elsewhere", []byte("elsewhere")))

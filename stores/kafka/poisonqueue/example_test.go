@@ -30,7 +30,7 @@ func Example() {
 			return err
 		}
 		fmt.Printf("%d sent, %d failed again\n", report.Sent, report.Poisoned)
-		_, err = router.DeletePoisoned(ctx, queue, router.PoisonSelection{IDs: []string{"0-17"}})
+		_, err = router.DeletePoisoned(ctx, queue, router.PoisonSelection{IDs: []string{"0-17-3f2a9c01"}})
 		return err
 	}
 	_ = repair

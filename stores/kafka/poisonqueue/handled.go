@@ -4,10 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/IBM/sarama"
@@ -19,54 +18,45 @@ import (
 // maxForget is how many records that the queue's topic has no longer are forgotten with one deletion.
 const maxForget = 100
 
-// recordHeader is the header of what is remembered that says which record it is, as [mark.String] has it. It is no part of
-// the value, so that older versions understand that.
-const recordHeader = "agrimill-record"
-
 // mark says which record of a place was deleted. The place may get another record when a replica becomes the leader that
 // did not have the first (unclean.leader.election.enable), or when the brokers lost their disks' last writes.
 type mark struct {
-	// record tells it from others; empty if it was deleted by an older version, which did not say.
-	record string
-	// epoch is that of the leader under which the place was known to have it.
-	epoch int32
+	queue  sarama.Uuid // the ID of the queue's topic
+	epoch  int32       // that of the leader under which the place was known to have the record
+	record string      // its digest
 }
 
-// String returns the value of the header.
-func (m mark) String() string { return fmt.Sprintf("%d %s", m.epoch, m.record) }
+// String returns the value of the record that remembers it.
+func (m mark) String() string { return fmt.Sprintf("%s %d %s", m.queue, m.epoch, m.record) }
 
-// parseMark reads the header of a record of the topic. It is false if this version does not understand it: what cannot be
+// parseMark reads it. It is false for another topic of the queue, and for what this version does not understand: what cannot be
 // compared must not hide anything.
-func parseMark(r *sarama.ConsumerMessage) (m mark, ok bool) {
-	for _, h := range r.Headers {
-		if string(h.Key) != recordHeader {
-			continue
-		}
-		epoch, record, _ := strings.Cut(string(h.Value), " ")
-		n, err := strconv.ParseInt(epoch, 10, 32)
-		return mark{record: record, epoch: int32(n)}, err == nil && record != ""
-	}
-	return mark{}, true
+func parseMark(value string, queue sarama.Uuid) (mark, bool) {
+	var of string
+	m := mark{queue: queue}
+	_, err := fmt.Sscan(value, &of, &m.epoch, &m.record)
+	return m, err == nil && of == queue.String()
 }
 
-// identify returns what tells a record from others that may get its place: its time and a digest of all that it has.
-func identify(r *sarama.ConsumerMessage) string {
-	digest := sha256.New()
+// digest returns what tells a record from others that may get its place, of its time and all that it has.
+func digest(r *sarama.ConsumerMessage) string {
+	sum := sha256.New()
 	add := func(part []byte) {
-		_ = binary.Write(digest, binary.BigEndian, int64(len(part))) // a digest takes everything
-		_, _ = digest.Write(part)
+		_ = binary.Write(sum, binary.BigEndian, int64(len(part))) // a hash takes everything
+		_, _ = sum.Write(part)
 	}
+	_ = binary.Write(sum, binary.BigEndian, r.Timestamp.UnixMilli())
 	add(r.Key)
 	add(r.Value)
 	for _, h := range r.Headers {
 		add(h.Key)
 		add(h.Value)
 	}
-	return fmt.Sprintf("%d %x", r.Timestamp.UnixMilli(), digest.Sum(nil)[:8])
+	return hex.EncodeToString(sum.Sum(nil)[:4])
 }
 
-// handled knows what was deleted, from a topic with a record for each: its key is the place, its value the ID of the
-// queue's topic, or nothing once the queue's topic has the place no longer, and a header says which record it was.
+// handled knows what was deleted, from a topic with a record for each: its key is the place, its value the
+// [mark], or nothing once the queue's topic has the place no longer.
 type handled struct {
 	cluster *brokers.Cluster
 	config  Config
@@ -99,18 +89,12 @@ func (h *handled) reset(queue, own sarama.Uuid) {
 }
 
 // has reports whether a message was deleted, as of the last refresh, and whether that is sure: otherwise the record has to
-// be read, for deleted.
+// be read, for deleted, because somebody else became the leader since.
 func (h *handled) has(p place) (marked, sure bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m, marked := h.places[p.partition][p.offset]
-	return marked, marked && h.sure(p, m)
-}
-
-// sure reports whether the place still has the record that was deleted: nobody else became the leader since. It is called
-// with mu.
-func (h *handled) sure(p place, m mark) bool {
-	return m.record == "" || m.epoch == h.extents[p.partition].Epoch
+	return marked, marked && m.epoch == h.extents[p.partition].Epoch
 }
 
 // deleted reports whether the record that was read at a place, in this epoch or later, was deleted. That another one had
@@ -120,15 +104,13 @@ func (h *handled) deleted(p place, r *sarama.ConsumerMessage, epoch int32) bool 
 	if !marked || sure {
 		return marked
 	}
-	record := identify(r)
+	record := digest(r)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m, marked := h.places[p.partition][p.offset]
 	switch {
 	case !marked:
 		return false
-	case m.record == "":
-		return true
 	case m.record != record:
 		delete(h.places[p.partition], p.offset)
 		return false
@@ -193,8 +175,8 @@ func (h *handled) read(ctx context.Context, p brokers.Partition) error {
 		defer h.mu.Unlock()
 		for _, r := range records {
 			if at, ok := parsePlace(string(r.Key)); ok {
-				m, understood := parseMark(r)
-				h.set(at, m, understood && string(r.Value) == h.queue.String())
+				m, deleted := parseMark(string(r.Value), h.queue)
+				h.set(at, m, deleted)
 			}
 		}
 		h.next[p.ID] = next
@@ -217,7 +199,6 @@ func (h *handled) set(p place, m mark, deleted bool) {
 // add records that a message was deleted, and forgets a few that Kafka has deleted since.
 func (h *handled) add(ctx context.Context, p place, m mark) error {
 	h.mu.Lock()
-	value := h.queue.String()
 	gone := h.gone(p.partition)
 	h.mu.Unlock()
 	err := h.cluster.Ask(ctx, func(client sarama.Client) error {
@@ -234,8 +215,7 @@ func (h *handled) add(ctx context.Context, p place, m mark) error {
 			}
 		}
 		records := []*sarama.ProducerMessage{{
-			Topic: h.topic, Key: sarama.StringEncoder(p.String()), Value: sarama.StringEncoder(value),
-			Headers: []sarama.RecordHeader{{Key: []byte(recordHeader), Value: []byte(m.String())}},
+			Topic: h.topic, Key: sarama.StringEncoder(p.String()), Value: sarama.StringEncoder(m.String()),
 		}}
 		for _, old := range gone {
 			records = append(records, &sarama.ProducerMessage{Topic: h.topic, Key: sarama.StringEncoder(old.String())})
@@ -247,7 +227,7 @@ func (h *handled) add(ctx context.Context, p place, m mark) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.queue.String() == value {
+	if h.queue == m.queue {
 		h.set(p, m, true)
 		for _, old := range gone {
 			h.set(old, mark{}, false)

@@ -90,8 +90,8 @@ func (c Config) Validate() error {
 	return e.Err(ErrConfig)
 }
 
-// Queue is a [router.PoisonStore]. The ID of a message is its partition and its offset, as in
-// 0-17. It is safe for concurrent use, and has to be closed.
+// Queue is a [router.PoisonStore]. The ID of a message is its partition, its offset and a digest, as in 0-17-3f2a9c01: a
+// message that gets the place of another one has another ID. It is safe for concurrent use, and has to be closed.
 //
 // What is deleted is remembered as long as the topic has the record, and belongs to the topic that it was deleted from: one
 // that was deleted and made again, or copied from another cluster, begins with everything that it has. Brokers before 2.8, or a
@@ -183,11 +183,11 @@ func (q *Queue) Get(ctx context.Context, id string) (router.Poisoned, error) {
 // Delete implements [router.PoisonStore]. It returns when all in-sync replicas know that the message is not
 // in the queue anymore. Of several that delete the same message at the same time, each may succeed.
 func (q *Queue) Delete(ctx context.Context, id string) error {
-	record, epoch, err := q.lookUp(ctx, id)
+	record, found, err := q.lookUp(ctx, id)
 	if err != nil {
 		return err
 	}
-	return q.handled.add(ctx, place{record.Partition, record.Offset}, mark{record: identify(record), epoch: epoch})
+	return q.handled.add(ctx, place{record.Partition, record.Offset}, found)
 }
 
 // Close closes the connections. It waits for no answer, and returns nil. What is under way fails with [ErrClosed].
@@ -205,40 +205,38 @@ func (q *Queue) look(ctx context.Context) (brokers.Topic, error) {
 	return at, q.wrap(err)
 }
 
-// lookUp returns the message with an ID, and an epoch in which its place had it or before.
-func (q *Queue) lookUp(ctx context.Context, id string) (*sarama.ConsumerMessage, int32, error) {
-	wanted, ok := parsePlace(id)
+// lookUp returns the message with an ID, and what is to be remembered if it is deleted.
+func (q *Queue) lookUp(ctx context.Context, id string) (*sarama.ConsumerMessage, mark, error) {
+	wanted, ok := placeOf(id)
 	if !ok {
-		return nil, 0, router.ErrNotInQueue
+		return nil, mark{}, router.ErrNotInQueue
 	}
 	at, err := q.look(ctx)
 	if err != nil {
-		return nil, 0, err
+		return nil, mark{}, err
 	}
 	i := slices.IndexFunc(at.Partitions, func(p brokers.Partition) bool {
 		return p.ID == wanted.partition && p.Oldest <= wanted.offset && wanted.offset < p.Newest
 	})
 	if i < 0 {
-		return nil, 0, router.ErrNotInQueue
+		return nil, mark{}, router.ErrNotInQueue
 	}
-	if _, sure := q.handled.has(wanted); sure {
-		return nil, 0, router.ErrNotInQueue
-	}
-	epoch := at.Partitions[i].Epoch
+	found := mark{at.ID, at.Partitions[i].Epoch, ""}
 	records, _, err := q.cluster.Fetch(ctx, q.topic, wanted.partition, wanted.offset, wanted.offset+1, 1)
 	switch {
 	case errors.Is(err, sarama.ErrOffsetOutOfRange):
-		return nil, 0, router.ErrNotInQueue
+		return nil, mark{}, router.ErrNotInQueue
 	case err != nil:
-		return nil, 0, q.wrap(err)
-	case len(records) == 0 || records[0].Offset != wanted.offset || q.handled.deleted(wanted, records[0], epoch):
-		return nil, 0, router.ErrNotInQueue
+		return nil, mark{}, q.wrap(err)
+	case len(records) == 0 || messageID(records[0]) != id || q.handled.deleted(wanted, records[0], found.epoch):
+		return nil, mark{}, router.ErrNotInQueue
 	}
-	return records[0], epoch, nil
+	found.record = digest(records[0])
+	return records[0], found, nil
 }
 
 func (q *Queue) poisoned(record *sarama.ConsumerMessage) (router.Poisoned, error) {
-	id := place{record.Partition, record.Offset}.String()
+	id := messageID(record)
 	msg, err := q.config.Unmarshaler.Unmarshal(record)
 	if err != nil {
 		return router.Poisoned{}, fmt.Errorf("poisonqueue: message %s: %w", id, err)
@@ -261,10 +259,9 @@ type place struct {
 	offset    int64
 }
 
-// String returns the ID of the record.
 func (p place) String() string { return fmt.Sprintf("%d-%d", p.partition, p.offset) }
 
-// parsePlace reads what String returns, and nothing else, so that a message has one ID.
+// parsePlace reads what String returns, and nothing else.
 func parsePlace(id string) (place, bool) {
 	partition, offset, _ := strings.Cut(id, "-")
 	n, err1 := strconv.ParseInt(partition, 10, 32)
@@ -274,7 +271,17 @@ func parsePlace(id string) (place, bool) {
 }
 
 // ValidID reports whether a text can be an ID of a [Queue].
-func ValidID(id string) bool { _, ok := parsePlace(id); return ok }
+func ValidID(id string) bool { _, ok := placeOf(id); return ok }
+
+// messageID returns the ID of a record. The place alone would name another one once the topic was made again.
+func messageID(r *sarama.ConsumerMessage) string {
+	return place{r.Partition, r.Offset}.String() + "-" + digest(r)
+}
+
+// placeOf returns where the record with an ID was.
+func placeOf(id string) (place, bool) {
+	return parsePlace(id[:max(0, strings.LastIndexByte(id, '-'))])
+}
 
 const (
 	// maxFetch is how many bytes are read ahead of all partitions together, and minFetch of each at least. A

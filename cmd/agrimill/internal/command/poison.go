@@ -133,7 +133,7 @@ func (a *poisonAction) run(ctx context.Context, p *program, args []string, act f
 
 func checkID(id string) error {
 	if n, err := strconv.ParseUint(id, 10, 64); (err != nil || n == 0) && !kafkaqueue.ValidID(id) {
-		return usagef("%q is not an ID: IDs are numbers, such as 17, or 0-17 in Kafka; see agrimill poison list", id)
+		return usagef("%q is not an ID: IDs are numbers, such as 17, or 0-17-3f2a9c01 in Kafka; see agrimill poison list", id)
 	}
 	return nil
 }

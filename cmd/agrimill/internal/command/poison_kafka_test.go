@@ -99,7 +99,7 @@ func TestPoisonQueueInKafka(t *testing.T) {
 	if payload := w.want(statusOK, "poison", "show", all[1].ID, "--config", broken, "--payload", "-"); payload != mark+"two" {
 		t.Errorf("payload %q", payload)
 	}
-	w.want(statusFailed, "poison", "show", "1-4711", "--config", broken)
+	w.want(statusFailed, "poison", "show", "1-4711-3f2a9c01", "--config", broken)
 
 	// As it is, it fails again, under another ID.
 	status, stdout, _ := w.agrimill("poison", "replay", all[0].ID, "--json", "--config", broken)

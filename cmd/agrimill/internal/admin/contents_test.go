@@ -19,6 +19,7 @@ import (
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 	"github.com/agrimill/agrimill/sinks/kafka"
+	"github.com/agrimill/agrimill/sinks/logsink"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
 
@@ -93,7 +94,7 @@ func TestContentsNotShown(t *testing.T) {
 			"b": {Kafka: &config.Kafka{Config: kafka.Config{
 				Connection: kafka.Connection{Brokers: []string{"127.0.0.1:1"}, SASL: kafka.SASL{Mechanism: kafka.MechanismPlain, User: "farmer", Password: secret}},
 			}}},
-			"c": {Log: &config.LogSink{}},
+			"c": {Log: &logsink.Config{}},
 		},
 	}
 	for i := range cfg.Routes {

@@ -142,7 +142,7 @@ func (c *runCommand) listen(cfg *config.Config, registry *prometheus.Registry, l
 	if cfg.Admin.Address == config.AdminOff {
 		return nil, nil
 	}
-	settings := cfg.Admin.Config
+	settings := cfg.Admin
 	settings.Gatherer, settings.Logger = registry, logger
 	server, err := admin.New(settings, source)
 	if errors.Is(err, admin.ErrConfig) {

@@ -45,7 +45,7 @@ func TestStatus(t *testing.T) {
 func TestAsksThisMachine(t *testing.T) {
 	cfg := &config.Config{}
 	cfg.Admin.Address = ":9090"
-	if _, err := new(adminAt).of(&config.Config{Admin: config.Admin{Config: admin.Config{Address: "127.0.0.1:0"}}}); err == nil || !strings.Contains(err.Error(), "--admin") {
+	if _, err := new(adminAt).of(&config.Config{Admin: admin.Config{Address: "127.0.0.1:0"}}); err == nil || !strings.Contains(err.Error(), "--admin") {
 		t.Errorf("a port that only the log knows: %v", err)
 	}
 	for at, cfg := range map[adminAt]*config.Config{{}: cfg, {address: ":9090"}: nil, {address: "https://:9090/"}: nil} {

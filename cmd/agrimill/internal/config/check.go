@@ -224,7 +224,7 @@ func (k *checker) rest() {
 	}
 	a := c.Admin
 	if a.Address != AdminOff {
-		k.report("admin", a, a.Config.Validate())
+		k.report("admin", a, a.Validate())
 	}
 	k.report("journal", c.Journal, c.Journal.Config.Validate())
 	t := c.Tracing

@@ -18,8 +18,8 @@ type Sink struct {
 	Kafka *Kafka `yaml:"kafka"`
 	// Blob stores messages as files in a directory or bucket.
 	Blob *Blob `yaml:"blob"`
-	// Log writes a line for each message to standard output and stores nothing.
-	Log *LogSink `yaml:"log"`
+	// Log writes a line of JSON for each message to standard output and stores nothing.
+	Log *logsink.Config `yaml:"log"`
 }
 
 // Kind returns the name of the section that is present: nats, kafka, blob or log.
@@ -78,11 +78,6 @@ type Blob struct {
 	// URL is the bucket, e.g. file:///var/lib/agrimill/archive?create_dir=true.
 	URL         URL `yaml:"url" twin:"true"`
 	blob.Config `yaml:",inline"`
-}
-
-// LogSink writes a line of JSON for each message and stores nothing.
-type LogSink struct {
-	logsink.Config `yaml:",inline"`
 }
 
 // SinkOf returns the name of the sink of a route, or of the poison queue; empty if there is no such route.

@@ -48,7 +48,7 @@ type Config struct {
 	// Shutdown limits how long agrimill takes to stop.
 	Shutdown Shutdown `yaml:"shutdown"`
 	// Admin is the HTTP server with the status page, probes and metrics.
-	Admin Admin `yaml:"admin"`
+	Admin admin.Config `yaml:"admin"`
 	// Journal remembers what became of each message.
 	Journal Journal `yaml:"journal"`
 	// Tracing exports OpenTelemetry spans. Off without an address.
@@ -177,12 +177,7 @@ type Shutdown struct {
 	Timeout time.Duration `yaml:"timeout"`
 }
 
-// Admin is the HTTP server with the status page, probes and metrics.
-type Admin struct {
-	admin.Config `yaml:",inline"`
-}
-
-// AdminOff is the value of [Admin.Address] that turns the server off.
+// AdminOff is the value of admin.address that turns the server off.
 const AdminOff = "off"
 
 // Journal remembers what became of each message, in memory and, with path, in a file. It keeps IDs, types, filenames, sizes, where

@@ -86,7 +86,7 @@ func (p *Pipeline) newSink(name string, cfg config.Sink) (*sink, error) {
 		open = p.blobOpener(name, *cfg.Blob)
 		s.target = cfg.Blob.URL.String()
 	default:
-		config := cfg.Log.Config
+		config := *cfg.Log
 		config.Writer = p.options.Stdout
 		open = func(context.Context) (sinks.Sink, func() error, error) { return closing(logsink.New(config)) }
 	}

@@ -229,7 +229,7 @@ func (p *Pipeline) build(ctx context.Context, cfg *config.Config) (err error) {
 		return fmt.Errorf("gateway: %w", err)
 	}
 	p.generation, err = p.newGeneration(cfg, nil)
-	p.loaded.at, p.loaded.config = p.started, cfg
+	p.loaded.LoadedAt, p.loaded.config = p.started, cfg
 	return err
 }
 

@@ -30,21 +30,17 @@ type reloadRequest struct {
 	taken chan string // gets ReloadReport.Unfinished once the generation is current
 }
 
-// configState is the state of the configuration as the status shows it.
+// configState is the state of the configuration, as the status shows it.
 type configState struct {
-	at      time.Time
-	failure string // why the latest one was not applied, at failedAt
-	config  *config.Config
-	reloads []admin.Reload // the latest maxReloads, the oldest first
-
-	failedAt time.Time
+	admin.ConfigState
+	config *config.Config
 }
 
 // maxReloads is how many reloads the status page shows.
 const maxReloads = 20
 
 func (s configState) with(r admin.Reload) []admin.Reload {
-	all := append(slices.Clone(s.reloads), r)
+	all := append(slices.Clone(s.Reloads), r)
 	return all[max(0, len(all)-maxReloads):]
 }
 
@@ -78,8 +74,8 @@ func (p *Pipeline) Reload(ctx context.Context, cfg *config.Config) (ReloadReport
 func (p *Pipeline) ReloadFailed(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.loaded.failure, p.loaded.failedAt = router.RedactError(err, nil), time.Now()
-	p.loaded.reloads = p.loaded.with(admin.Reload{At: p.loaded.failedAt, Error: p.loaded.failure})
+	p.loaded.Error, p.loaded.FailedAt = router.RedactError(err, nil), time.Now()
+	p.loaded.Reloads = p.loaded.with(admin.Reload{At: p.loaded.FailedAt, Error: p.loaded.Error})
 }
 
 func (p *Pipeline) reload(ctx context.Context, cfg *config.Config) (ReloadReport, error) {
@@ -192,7 +188,7 @@ func (p *Pipeline) reloaded(cfg *config.Config) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	changes := admin.Changes(p.loaded.config.Settings(), cfg.Settings())
-	p.loaded = configState{at: now, config: cfg, reloads: p.loaded.with(admin.Reload{At: now, Changes: changes})}
+	p.loaded = configState{admin.ConfigState{LoadedAt: now, Reloads: p.loaded.with(admin.Reload{At: now, Changes: changes})}, cfg}
 }
 
 // keepFixed returns the new configuration with those sections of the old one that cannot

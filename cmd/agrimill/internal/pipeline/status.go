@@ -43,7 +43,7 @@ func (p *Pipeline) snapshot(open []subscriber.Open) admin.Snapshot {
 	s := admin.Snapshot{
 		Name: p.options.Name, Version: p.options.Version, Started: p.started, Time: time.Now(), Error: router.RedactError(ended, nil),
 		Unprovided: p.unprovided(),
-		Config:     admin.ConfigState{LoadedAt: loaded.at, Error: loaded.failure, FailedAt: loaded.failedAt, Reloads: loaded.reloads},
+		Config:     loaded.ConfigState,
 		Gateway:    p.gatewayState(g, stats),
 		Subscriber: admin.SubscriberFrom(stats),
 		Poison:     g.poisonQueue(),

@@ -10,13 +10,11 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/hashicorp/golang-lru/v2/simplelru"
-	"go.opentelemetry.io/otel/codes"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/wakeup"
-	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/subscriber"
 )
 
@@ -59,8 +57,7 @@ func (t *Tracing) confirmed(tenantID string, c gateway.MessageConfirmation, batc
 				KeyTenant.String(tenantID), KeyEndpoint.String(c.EndpointID),
 			))
 		if err != nil {
-			span.SetStatus(codes.Error, router.RedactError(err, nil))
-			span.SetAttributes(semconv.ErrorTypeKey.String(router.ClassOf(err).String()))
+			fail(span, err, nil)
 		}
 		span.End()
 	}

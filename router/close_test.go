@@ -187,7 +187,7 @@ func closeWhile(t *testing.T, limit time.Duration, calls []string, text string) 
 		t.Errorf("got %v, want %q", err, text)
 	}
 	for closer, closed := range map[string]bool{
-		"source": from.closeCount() == 1, "sink": to.closeCount() == 1, "queue": poison.closeCount() == 1, "store": store.closed,
+		"source": from.n.Load() == 1, "sink": to.n.Load() == 1, "queue": poison.n.Load() == 1, "store": store.closed,
 	} {
 		hangs := slices.Contains(calls, "Close of the "+closer) || closer == "source" && slices.Contains(calls, "subscription")
 		if closed == hangs {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,8 +35,8 @@ type memorySink struct {
 	mu      sync.Mutex
 	stored  []storedMessage
 	calls   int
-	closes  int
 	changed chan struct{}
+	closes
 }
 
 type storedMessage struct {
@@ -77,13 +78,6 @@ func (s *memorySink) PublishAsync(topic string, msg *message.Message) (*sinks.Pu
 	return p, nil
 }
 
-func (s *memorySink) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closes++
-	return nil
-}
-
 func (s *memorySink) Describe() sinks.Description {
 	return sinks.Description{Name: s.name, ReadOnly: s}
 }
@@ -115,17 +109,16 @@ func (s *memorySink) callCount() int {
 	return s.calls
 }
 
-func (s *memorySink) closeCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closes
-}
+// closes counts the calls of Close.
+type closes struct{ n atomic.Int64 }
 
-// wantClosed fails the test unless Close was called n times.
-func (s *memorySink) wantClosed(t *testing.T, n int) {
+func (c *closes) Close() error { c.n.Add(1); return nil }
+
+// wantClosed fails the test unless Close was called once.
+func (c *closes) wantClosed(t *testing.T) {
 	t.Helper()
-	if got := s.closeCount(); got != n {
-		t.Errorf("sink closed %d times, want %d", got, n)
+	if got := c.n.Load(); got != 1 {
+		t.Errorf("closed %d times, want once", got)
 	}
 }
 
@@ -161,10 +154,10 @@ type source struct {
 	mu      sync.Mutex
 	subErr  func(n int) error
 	subs    int
-	closes  int
 	closed  chan struct{}
 	ended   sync.Once
 	onClose func()
+	closes
 }
 
 func newSource() *source {
@@ -206,28 +199,12 @@ func (s *source) Subscribe(ctx context.Context, _ string) (<-chan *message.Messa
 }
 
 func (s *source) Close() error {
-	s.mu.Lock()
-	s.closes++
-	s.mu.Unlock()
+	s.n.Add(1)
 	if s.onClose != nil {
 		s.onClose()
 	}
 	s.ended.Do(func() { close(s.closed) })
 	return nil
-}
-
-func (s *source) closeCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closes
-}
-
-// wantClosed fails the test unless Close was called n times.
-func (s *source) wantClosed(t *testing.T, n int) {
-	t.Helper()
-	if got := s.closeCount(); got != n {
-		t.Errorf("source closed %d times, want %d", got, n)
-	}
 }
 
 // deliver fails the test unless the message is acked.

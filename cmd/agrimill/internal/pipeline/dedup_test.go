@@ -70,10 +70,8 @@ func TestDedupFileCannotBeOpenedYet(t *testing.T) {
 				t.Errorf("dedup %+v", d)
 			}
 			lift()
-			w.waitConfirmed()
 			b.waitReady()
-			b.mustStop()
-			w.checkStored()
+			b.finish()
 		})
 	}
 }
@@ -115,9 +113,7 @@ func TestDedupFileIsDamaged(t *testing.T) {
 	_ = b.stop() // it tells what it could not finish
 	testkit.NoError(t, os.Rename(file, file+".damaged"))
 	again := w.start(w.bolt(file))
-	w.waitConfirmed()
-	again.mustStop()
-	w.checkStored()
+	again.finish()
 }
 
 // A bucket that is gone is made again, also while no message comes.
@@ -154,7 +150,5 @@ func TestBriefOutageLeavesItReady(t *testing.T) {
 		t.Error("not ready after a reload")
 	}
 	w.restart()
-	w.waitConfirmed()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 }

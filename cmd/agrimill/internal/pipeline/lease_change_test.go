@@ -215,10 +215,8 @@ func TestStandbyWithoutItsSink(t *testing.T) {
 		t.Errorf("%d are confirmed", n)
 	}
 	w.proxy.Resume()
-	w.waitConfirmed()
 	b.waitReady()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 }
 
 // Both are told to stop at the same time: nothing is lost, and the next one begins at once.
@@ -240,9 +238,7 @@ func TestBothStopAtOnce(t *testing.T) {
 		a = w.start(text)
 		a.waitRole("holder")
 	}
-	w.waitConfirmed()
-	a.mustStop()
-	w.checkStored()
+	a.finish()
 }
 
 // A replay ends with the lease, and what it has not sent stays in the poison queue, for the next

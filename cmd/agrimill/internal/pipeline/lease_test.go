@@ -208,9 +208,7 @@ func TestConsumersOnEveryInstance(t *testing.T) {
 	b.waitRole("holder")
 	put()
 	w.checkArrived(ids)
-	w.waitConfirmed()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 }
 
 // NATS and then the lease can be reached some time after the start.
@@ -230,9 +228,7 @@ func TestLeaseIsOpenedLater(t *testing.T) {
 	b.waitRole("holder")
 	b.waitReady()
 	w.send(taskData, 5)
-	w.waitConfirmed()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 }
 
 // Without NATS the holder stops at the end of its time and says so, although its sink, in Kafka, could take more: nothing is

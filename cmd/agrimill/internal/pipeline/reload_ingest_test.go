@@ -37,9 +37,7 @@ func TestReloadChangesIngest(t *testing.T) {
 		}
 	}
 	stop()
-	w.waitConfirmed()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 
 	position := map[key]int{}
 	for i, e := range w.gate.Ledger() {

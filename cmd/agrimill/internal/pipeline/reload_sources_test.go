@@ -69,9 +69,7 @@ func TestReloadOfSources(t *testing.T) {
 		waiting := b.Snapshot().Routes[1].Backlog
 		return waiting != nil && *waiting == 0
 	})
-	w.waitConfirmed()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 
 	arrived := w.arrived()
 	for name, ids := range map[string][]string{"NATS": fromNATS, "Kafka": fromKafka} {

@@ -134,10 +134,8 @@ func TestStartsWithSinkDown(t *testing.T) {
 	b.logs.contains("level=DEBUG", "waiting for the first connection", "route=farm-data")
 	b.logs.lacks("level=ERROR") // it is only starting
 	w.restart()
-	w.waitConfirmed()
 	b.waitReady()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 }
 
 // It can be stopped while nothing works.
@@ -191,10 +189,8 @@ func TestStartsWithGatewayDown(t *testing.T) {
 	testkit.NoError(t, w.gate.Restart())
 	b.logs.contains("list of tenants available")
 	w.send(taskData, 20)
-	w.waitConfirmed()
 	b.waitReady()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 }
 
 func TestRefused(t *testing.T) {
@@ -273,10 +269,8 @@ func TestIngressAnswersForTheGateway(t *testing.T) {
 				b.waitSays("gateway answers", "receive events: status 404 (text/html)")
 			}
 			ingress.Lift()
-			w.waitConfirmed()
 			b.waitReady()
-			b.mustStop()
-			w.checkStored()
+			b.finish()
 		})
 	}
 }
@@ -342,9 +336,7 @@ func TestRefusedLater(t *testing.T) {
 	b.waitDisconnected()
 	w.send(taskData, 5)
 	fault.Lift()
-	w.waitConfirmed()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 }
 
 func TestConfigurationErrors(t *testing.T) {
@@ -387,9 +379,7 @@ func TestStopsWithoutConfirming(t *testing.T) {
 	}
 	fault.Lift()
 	again := w.start(text)
-	w.waitConfirmed()
-	again.mustStop()
-	w.checkStored()
+	again.finish()
 	// A request of the first one that was under way may have been taken in the end.
 	if h := again.Snapshot().Routes[0]; h.Duplicates == 0 || h.Delivered != 0 {
 		t.Errorf("route: %s", w.asJSON(h))

@@ -104,7 +104,5 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 		t.Errorf("another password: %+v", report)
 	}
 	w.send(taskData, 5)
-	w.waitConfirmed()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 }

@@ -64,9 +64,7 @@ func TestTracing(t *testing.T) {
 	b.reload(w.head() + w.natsSink() + strings.Replace(allRoute, "{sink: farm}", "{sink: farm, topic: other}", 1) +
 		fmt.Sprintf("tracing: {otlp_endpoint: %q, service_name: farm, headers: {X-Api-Key: \"${PASSWORD}\"}}\n", server.URL))
 	w.send(taskData, 5)
-	w.waitConfirmed()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.service != "farm" || c.header != password || len(c.traces) != 10 {
@@ -110,8 +108,6 @@ func TestTracingDown(t *testing.T) {
 	w := newWorld(t)
 	b := w.start(w.head() + w.natsSink() + allRoute + "tracing: {otlp_endpoint: \"http://127.0.0.1:1\"}\n")
 	w.send(taskData, 5)
-	w.waitConfirmed()
-	b.mustStop()
-	w.checkStored()
+	b.finish()
 	b.logs.contains("exporting spans failed")
 }

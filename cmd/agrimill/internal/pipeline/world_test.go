@@ -229,6 +229,14 @@ func (b *agrimill) mustStop() {
 	}
 }
 
+// finish waits until everything that was sent is confirmed, ends the pipeline, and checks that all of it is stored.
+func (b *agrimill) finish() {
+	b.w.Helper()
+	b.w.waitConfirmed()
+	b.mustStop()
+	b.w.checkStored()
+}
+
 // isReady reports whether all checks pass.
 func (b *agrimill) isReady() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)

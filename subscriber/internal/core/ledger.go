@@ -25,7 +25,7 @@ type ledger struct {
 	messages []*Message // that are open, or acked and not confirmed
 	vacant   []int32    // of messages
 	files    map[ID]*Message
-	done     *simplelru.LRU[ID, time.Duration] // files that were acked by all, and when; it is asked without a touch
+	done     *simplelru.LRU[ID, struct{}] // files that were acked by all
 	// aside has, for each message that was set aside and not confirmed since, when it came first.
 	aside       map[ID]time.Duration
 	recent      ring // of those that were confirmed
@@ -84,7 +84,7 @@ func (l *ledger) init(cfg Config) {
 	l.files, l.aside = make(map[ID]*Message), make(map[ID]time.Duration)
 	// They fail without a size.
 	l.acked, _ = simplelru.NewLRU[ID, []*Route](max(1, cfg.Recent), nil)
-	l.done, _ = simplelru.NewLRU[ID, time.Duration](cfg.Recent/16+1, nil)
+	l.done, _ = simplelru.NewLRU[ID, struct{}](cfg.Recent/16+1, nil)
 	l.stored = make(map[ID]stored)
 	l.recent.size, l.lost.size, l.keep, l.quarantines = cfg.Recent, cfg.Recent, cfg.RecentFor, cfg.Quarantines
 	l.index = keyindex.New(func(place int32) *ID { return &l.at(place - 1).id })
@@ -107,16 +107,15 @@ func (l *ledger) find(now time.Duration, m *Message) (*Message, state) {
 		if other := l.files[m.File.ID]; other != nil {
 			return other, open
 		}
-		if at, done := l.done.Peek(m.File.ID); done && now-at <= l.keep && !slices.ContainsFunc(m.IDs, l.isLost) {
+		known := func(id ID) bool { e := l.get(id); return e != nil && !l.isOver(now, e) }
+		if l.done.Contains(m.File.ID) && slices.ContainsFunc(m.IDs, known) && !slices.ContainsFunc(m.IDs, l.isLost) {
 			return nil, confirmed
 		}
 		return nil, unheard
 	}
 	e := l.get(m.IDs[0])
 	switch {
-	case e == nil:
-		return nil, unheard
-	case e.state == confirmed && now-e.at > l.keep:
+	case e == nil, l.isOver(now, e):
 		return nil, unheard
 	case e.message != 0:
 		return l.messages[e.message-1], open
@@ -124,6 +123,11 @@ func (l *ledger) find(now time.Duration, m *Message) (*Message, state) {
 		return nil, confirming
 	}
 	return nil, e.state
+}
+
+// isOver reports whether it is too long ago that the message of e was confirmed.
+func (l *ledger) isOver(now time.Duration, e *entry) bool {
+	return e.state == confirmed && now-e.at > l.keep
 }
 
 // again records that m, which was confirmed before, is to be confirmed again, and sets m.Confirm: what of it is neither
@@ -245,14 +249,14 @@ func (l *ledger) place(m *Message) int32 {
 }
 
 // close records that nobody has m any longer, and sets m.Confirm.
-func (l *ledger) close(now time.Duration, m *Message) {
+func (l *ledger) close(m *Message) {
 	if len(m.IDs) == 0 {
 		return
 	}
 	if m.File != nil {
 		delete(l.files, m.File.ID)
 		if !m.left {
-			l.done.Add(m.File.ID, now)
+			l.done.Add(m.File.ID, struct{}{})
 		}
 	}
 	m.Confirm = l.confirmations(len(m.IDs))

@@ -48,6 +48,16 @@ func TestConfirmedIsRememberedForAWhile(t *testing.T) {
 	h.wants("it came again", 1)
 	h.pass(time.Hour + 1)
 	h.takes(Opened, numbered(1, "t"))
+
+	h.acks(r, fileOf(2, 3))
+	h.pass(time.Hour + 1)
+	h.takes(Joined, fileOf(2, 3), numbered(2, "t")) // it is not confirmed yet
+	h.confirmed()
+	h.takes(Joined, fileOf(2, 3))
+	h.wants("the file came again", 2, 3, 2, 3)
+	h.confirmed()
+	h.pass(time.Hour + 1)
+	h.takes(Opened, fileOf(2, 3))
 }
 
 // A message has two deliveries, its own and a file, and each left it to the other to have it stored in the

@@ -248,7 +248,7 @@ func (c *Core) finish(now time.Duration, it *Item, outcome Outcome) {
 // close takes in that no route has m any longer. What is to be confirmed goes on to count in l, which may be nil, as
 // something that waits.
 func (c *Core) close(now time.Duration, m *Message, l *Lane) {
-	c.ledger.close(now, m)
+	c.ledger.close(m)
 	c.effects.Closed = append(c.effects.Closed, m)
 	if len(m.Confirm) > 0 && c.files.maybePart(m) {
 		c.await(now, m)

@@ -86,12 +86,8 @@ func isWhole(data []byte) bool {
 	if json.Unmarshal(bytes.TrimPrefix(data, []byte("\ufeff")), &fields) != nil {
 		return false
 	}
-	switch string(fields["payload_uri"]) { // as gateway.DecodeEvent reads it
-	case "", "null", `""`:
-		payload := string(fields["payload"])
-		return payload != "" && payload != "null"
-	}
-	return false
+	uri, payload := string(fields["payload_uri"]), string(fields["payload"]) // as gateway.DecodeEvent reads them
+	return (uri == "" || uri == "null" || uri == `""`) && payload != "" && payload != "null"
 }
 
 // newTooLarge creates the notice for an event that was skipped.

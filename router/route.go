@@ -110,6 +110,9 @@ var (
 // messages. Publishing them there would not be covered by the chain.
 var errProduced = errors.New("a middleware outside of the chain returned messages")
 
+// errExited is the error of a handler that called runtime.Goexit, as FailNow of a test does.
+var errExited = errors.New("the handler ended its goroutine")
+
 // route is a Route that was added.
 type route struct {
 	Route
@@ -160,7 +163,15 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 func (rt *route) handle(msg *message.Message) (acked bool) {
 	defer rt.done()
 	d := &delivery{Context: msg.Context()}
+	ended := false
+	defer func() {
+		if !ended { // neither ack nor nack would keep its key waiting without end
+			_ = rt.returned(d, msg, errExited)
+			msg.Nack()
+		}
+	}()
 	err := rt.process(d, msg)
+	ended = true
 	switch {
 	case err == nil:
 		acked = msg.Ack() // false if a middleware has nacked it

@@ -3,6 +3,7 @@ package routertest_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -68,6 +69,17 @@ func TestHandlerThatFails(t *testing.T) {
 	poisoned := got.Poisoned[0]
 	if poisoned.Topic != router.DefaultPoisonTopic || poisoned.Message.Metadata[router.KeyPoisonRoute] != "notes" || got.Health.RetriesByClass.Handler != 4 {
 		t.Errorf("%+v, %+v", poisoned, got.Health)
+	}
+}
+
+// FailNow in a handler ends its goroutine: the message is returned, and nothing waits for it.
+func TestHandlerThatEndsItsGoroutine(t *testing.T) {
+	got, _ := deliver(t, router.Config{}, router.Route{Transform: func(*message.Message) ([]*message.Message, error) {
+		runtime.Goexit()
+		return nil, nil
+	}}, received("1"))
+	if got.Health.Returned != 1 || got.Health.LastError == "" {
+		t.Errorf("%+v, want one returned", got.Health)
 	}
 }
 

@@ -214,7 +214,7 @@ func (s Suite) commit(t *testing.T) {
 	store, c := s.New(t), claim("a")
 	token := reserve(t, store, c, long, router.Reserved)
 	reserve(t, store, c, long, router.Busy)
-	for range 2 {
+	for _, c := range []router.Claim{c, c, pair("b", "c")} { // again, and when nobody has the reservation
 		commit(t, store, c, token, long)
 		reserve(t, store, c, long, router.Committed)
 	}

@@ -57,6 +57,9 @@ func testSegments(t *testing.T, h Suite) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	from := map[string]string{}
+	if long := strings.Repeat("long-", 80); sink.TopicSegment(long+"a") == sink.TopicSegment(long+"b") {
+		t.Errorf("two values of %d bytes become the same", len(long)+1)
+	}
 	for _, value := range append(segmentValues(), randomValues(seed, 20_000)...) {
 		segment := sink.TopicSegment(value)
 		if other, ok := from[segment]; ok && other != value {

@@ -300,8 +300,8 @@ func (s Suite) context(t *testing.T) {
 	if _, err := another.Acquire(over); !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire with a context that has ended = %v, want its error", err)
 	}
-	if err := c.first.Renew(over); err == nil {
-		t.Error("Renew with a context that has ended returns nil")
+	if err := c.first.Renew(over); err == nil || errors.Is(err, subscriber.ErrLeaseLost) {
+		t.Errorf("Renew with a context that has ended = %v, want that it is not known", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), c.ttl/2)
 	defer cancel()

@@ -110,9 +110,6 @@ var (
 // messages. Publishing them there would not be covered by the chain.
 var errProduced = errors.New("a middleware outside of the chain returned messages")
 
-// errExited is the error of a handler that called runtime.Goexit, as FailNow of a test does.
-var errExited = errors.New("the handler ended its goroutine")
-
 // route is a Route that was added.
 type route struct {
 	Route
@@ -165,8 +162,8 @@ func (rt *route) handle(msg *message.Message) (acked bool) {
 	d := &delivery{Context: msg.Context()}
 	ended := false
 	defer func() {
-		if !ended { // neither ack nor nack would keep its key waiting without end
-			_ = rt.returned(d, msg, errExited)
+		if !ended { // runtime.Goexit, as by FailNow of a test: left open, it would keep its key waiting without end
+			_ = rt.returned(d, msg, errors.New("the handler ended its goroutine"))
 			msg.Nack()
 		}
 	}()

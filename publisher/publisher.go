@@ -62,7 +62,7 @@ func New(cfg Config, logger watermill.LoggerAdapter) (*Publisher, error) {
 //   - sinks.ErrUnavailable for everything else. A payload whose address has expired is among them: it is redelivered with a
 //     new one.
 //
-// When a context ended before anything was sent, or failed, the error is that of the context alone. A call after Close fails with
+// When a context ended before anything was sent or failed, the error is that of the context alone. A call after Close fails with
 // [ErrClosed] alone.
 //
 // Publish does not change the messages, so one message may be published several times at once, and keeps neither messages nor

@@ -80,9 +80,9 @@ func sinkError(topic string, err error) error {
 
 // fail builds the error of a call that err, or the end of a context, ended at the i-th message.
 func (e *PublishError) fail(topic string, i int, msg *message.Message, err, ended error) error {
-	nothing := !slices.ContainsFunc(e.Outcomes, func(o Outcome) bool { return o != NotSent })
-	if call, ok := errors.AsType[*gateway.Error](err); ended != nil && nothing && (!ok || call.Error() == (&gateway.Error{Op: call.Op, Err: call.Err}).Error()) {
-		return ended // there is nothing else to tell, such as an earlier failure
+	sent := slices.ContainsFunc(e.Outcomes, func(o Outcome) bool { return o != NotSent })
+	if ended != nil && !sent && !hasEarlierFailure(err) {
+		return ended // there is nothing else to tell
 	}
 	e.Index = i
 	if msg != nil {
@@ -101,6 +101,12 @@ func (e *PublishError) fail(topic string, i int, msg *message.Message, err, ende
 		e.Err = ended
 	}
 	return e
+}
+
+// hasEarlierFailure reports whether the error of a call that a context ended says more than that.
+func hasEarlierFailure(err error) bool {
+	call, ok := errors.AsType[*gateway.Error](err)
+	return ok && call.Error() != (&gateway.Error{Op: call.Op, Err: call.Err}).Error()
 }
 
 // endOf returns the error of the context of a message that err comes from, or nil.

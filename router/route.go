@@ -160,15 +160,15 @@ func wrap(h message.HandlerFunc, middlewares []message.HandlerMiddleware) messag
 func (rt *route) handle(msg *message.Message) (acked bool) {
 	defer rt.done()
 	d := &delivery{Context: msg.Context()}
-	ended := false
+	completed := false
 	defer func() {
-		if !ended { // runtime.Goexit, as by FailNow of a test: left open, it would keep its key waiting without end
+		if !completed { // runtime.Goexit, as by FailNow of a test: left open, it would keep its key waiting without end
 			_ = rt.returned(d, msg, errors.New("the handler ended its goroutine"))
 			msg.Nack()
 		}
 	}()
 	err := rt.process(d, msg)
-	ended = true
+	completed = true
 	switch {
 	case err == nil:
 		acked = msg.Ack() // false if a middleware has nacked it

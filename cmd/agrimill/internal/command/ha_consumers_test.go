@@ -135,9 +135,7 @@ func TestKilledConsumer(t *testing.T) {
 			// The confirmation of a copy waits for a file that it may be a part of.
 			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 			defer cancel()
-			if err := r.gate.WaitConfirmed(ctx, len(stored)+copies); err != nil {
-				t.Error(err)
-			}
+			testkit.NoError(t, r.gate.WaitConfirmed(ctx, len(stored)+copies))
 			if status := left.stop(syscall.SIGTERM); status != statusOK {
 				t.Errorf("%s ended with status %d", left.name, status)
 			}

@@ -21,11 +21,9 @@ import (
 // put sends a message to the software.
 func (f *farm) put(messageType, filename, payload string) {
 	f.Helper()
-	if _, err := f.gate.Send(gatewaytest.SendRequest{
+	testkit.Must(f.gate.Send(gatewaytest.SendRequest{
 		From: f.terminal.ID, MessageType: messageType, Filename: filename, Payload: []byte(payload), TeamsetContextID: "team 7",
-	}); err != nil {
-		f.Fatal(err)
-	}
+	}))(f)
 }
 
 // tail runs tail --json, which has to show a number of events.

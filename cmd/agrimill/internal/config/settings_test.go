@@ -46,9 +46,7 @@ journal:
 		"journal.max_bytes":     {Value: hiddenValue, Source: line("max_bytes"), Environment: true},
 	} {
 		want.Path = path
-		if got := settingAt(t, list, path); !reflect.DeepEqual(got, want) {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
+		testkit.Equal(t, settingAt(t, list, path), want)
 	}
 	if got := settingAt(t, list, "routes[0].name"); got.Source == "" {
 		t.Errorf("%+v has no line", got)
@@ -59,9 +57,7 @@ journal:
 	source := *c.source
 	flagged.source = &source
 	flagged.SetAddress("--address", "127.0.0.1:9999")
-	if got, want := settingAt(t, flagged.Settings(), "admin.address"), (admin.Setting{Path: "admin.address", Value: "127.0.0.1:9999", Source: "--address"}); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
+	testkit.Equal(t, settingAt(t, flagged.Settings(), "admin.address"), (admin.Setting{Path: "admin.address", Value: "127.0.0.1:9999", Source: "--address"}))
 
 	// A section that waits for a restart has the lines of its own file.
 	next := testkit.Must(Parse("agrimill.yaml", []byte("# one more line\n"+strings.Replace(text, "3h", "4h", 1)), environment(map[string]string{"ID": "app", "SECRET": "hidden-secret", "SIZE": "7MiB"})))(t)

@@ -318,9 +318,7 @@ func TestUnconfirmed(t *testing.T) {
 	add(30, 5)
 	add(50, 2)
 	add(60, 2)
-	if got := add(61, 3); !slices.Equal(got, []int{5, 3}) {
-		t.Errorf("got %v", got)
-	}
+	testkit.Equal(t, add(61, 3), []int{5, 3})
 	for minute := 2; minute < 99; minute++ {
 		add(60*minute, minute)
 	}
@@ -489,10 +487,7 @@ func BenchmarkEvent(b *testing.B) {
 		}
 	}
 	newJournal := func(b *testing.B) *journal.Journal {
-		j, err := journal.New(journal.Config{})
-		if err != nil {
-			b.Fatal(err)
-		}
+		j := testkit.Must(journal.New(journal.Config{}))(b)
 		return j
 	}
 	b.Run("journal and history", func(b *testing.B) {

@@ -602,10 +602,7 @@ func TestTraceOnly(t *testing.T) {
 }
 
 func BenchmarkJournal(b *testing.B) {
-	j, err := journal.New(journal.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	j := testkit.Must(journal.New(journal.Config{}))(b)
 	event, msg := received("11111111-aaaa-4000-8000-000000000001", "22222222-bbbb-4000-8000-000000000002", "TaskData 7.zip"), routed("11111111-aaaa-4000-8000-000000000001", "22222222-bbbb-4000-8000-000000000002")
 	o := j.Observer(nil)
 	for name, f := range map[string]func(){

@@ -22,10 +22,7 @@ func TestForbiddenIsNoMistake(t *testing.T) {
 	claimCheck := w.parse(w.head() + w.natsSink() + allRoute + fmt.Sprintf("claim_check: {url: \"file://%s/payloads?create_dir=true\"}\n", dir))
 	defer testkit.Unprivileged(t)()
 	// The dedup store is opened later, when that is possible.
-	p, err := pipeline.New(t.Context(), bolt, pipeline.Options{})
-	if err != nil {
-		t.Fatalf("dedup: %v", err)
-	}
+	p := testkit.Must(pipeline.New(t.Context(), bolt, pipeline.Options{}))(t)
 	testkit.NoError(t, p.Close())
 	if _, err := pipeline.New(t.Context(), claimCheck, pipeline.Options{}); !errors.Is(err, fs.ErrPermission) || errors.Is(err, pipeline.ErrConfig) {
 		t.Errorf("claim check: %v", err)

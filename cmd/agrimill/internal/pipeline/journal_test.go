@@ -145,9 +145,7 @@ routes:
 		lost = append(lost, m.Filename+": "+m.State)
 	}
 	slices.Sort(lost)
-	if want := []string{"b.zip: delivered by keeps; lost by the broker of forgets; confirmed", "c.zip: delivered by keeps; lost by the broker of forgets; confirmed"}; !slices.Equal(lost, want) {
-		t.Errorf("got %q, want %q", lost, want)
-	}
+	testkit.Equal(t, lost, []string{"b.zip: delivered by keeps; lost by the broker of forgets; confirmed", "c.zip: delivered by keeps; lost by the broker of forgets; confirmed"})
 	b.mustStop()
 }
 

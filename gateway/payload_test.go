@@ -97,9 +97,7 @@ func TestOpenPayload(t *testing.T) {
 					t.Errorf("%s, %d bytes announced as %d: got %d, size %d, %v", name, n, size, len(got), r.Size(), err)
 				}
 				for range 2 {
-					if err := r.Close(); err != nil {
-						t.Error(err)
-					}
+					testkit.NoError(t, r.Close())
 				}
 			}
 		}

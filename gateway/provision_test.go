@@ -370,9 +370,7 @@ func TestProvisionerConcurrencyIsBounded(t *testing.T) {
 		<-done
 	}
 	cancel()
-	if err := <-ended; err != nil {
-		t.Errorf("Run: %v", err)
-	}
+	testkit.NoError(t, <-ended)
 	if most := flight.most.Load(); most < 1 || most > 3 {
 		t.Errorf("%d calls at a time, want at most 3", most)
 	}

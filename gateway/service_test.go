@@ -65,9 +65,7 @@ func TestDeploymentSettings(t *testing.T) {
 			if m.Filename != req.Filename || m.TeamsetContextID != req.TeamsetContextID || string(m.Payload) != "x" {
 				t.Errorf("got %+v", m)
 			}
-			if err := w.client.ConfirmMessages(t.Context(), m.TenantID, []gateway.MessageConfirmation{{MessageID: m.ID, EndpointID: m.ReceivingEndpointID}}); err != nil {
-				t.Error(err)
-			}
+			testkit.NoError(t, w.client.ConfirmMessages(t.Context(), m.TenantID, []gateway.MessageConfirmation{{MessageID: m.ID, EndpointID: m.ReceivingEndpointID}}))
 		})
 	}
 }

@@ -373,9 +373,7 @@ func TestSpecExternalID(t *testing.T) {
 			if err != nil || e.ExternalID != row.id {
 				t.Fatalf("became %q, %v", e.ExternalID, err)
 			}
-			if err := w.client.DeleteEndpoint(t.Context(), w.Tenant(), row.id); err != nil {
-				t.Error(err)
-			}
+			testkit.NoError(t, w.client.DeleteEndpoint(t.Context(), w.Tenant(), row.id))
 		})
 	}
 }

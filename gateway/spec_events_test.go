@@ -269,9 +269,7 @@ func TestSpecListChangedVisibility(t *testing.T) {
 		w.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: "urn:farm:sender", Send: []string{specOther}})
 		l := list(t)
 		i := slices.IndexFunc(l, func(e gateway.TenantEndpointInfo) bool { return e.ID == w.sender.ID })
-		if !slices.Equal(l[i].Capabilities.CanSend, []string{specOther}) {
-			t.Errorf("got %+v", l[i])
-		}
+		testkit.Equal(t, l[i].Capabilities.CanSend, []string{specOther})
 	})
 	t.Run("routes change", func(t *testing.T) {
 		mine := w.VisibleEndpoints(other, w.Tenant())
@@ -311,9 +309,7 @@ func TestSpecAuthorizationAdded(t *testing.T) {
 		for range 2 {
 			d.HandleEvent(next(t, s))
 		}
-		if got := d.Scopes(tenant); !slices.Equal(got, []string{"endpoints:manage", "other:scope"}) {
-			t.Errorf("got %v", got)
-		}
+		testkit.Equal(t, d.Scopes(tenant), []string{"endpoints:manage", "other:scope"})
 	})
 }
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -301,9 +300,7 @@ func (w *specWorld) fields(t *testing.T, rows []field, at func(map[string]any) m
 	t.Helper()
 	for _, f := range rows {
 		t.Run(f.name, func(t *testing.T) {
-			if !reflect.DeepEqual(f.got, f.want) {
-				t.Errorf("got %v, want %v", f.got, f.want)
-			}
+			testkit.Equal(t, f.got, f.want)
 			for _, null := range []bool{false, true} {
 				edit := func(o map[string]any) {
 					o = at(o)

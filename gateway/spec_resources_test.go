@@ -229,9 +229,7 @@ func TestSpecEndpointCapability(t *testing.T) {
 			req := w.putRequest()
 			req.Capabilities[0].Direction = gateway.Direction(row.name)
 			e := w.put(t, "urn:farm:1", req)
-			if !reflect.DeepEqual(e.Capabilities, req.Capabilities) {
-				t.Errorf("got %v", e.Capabilities)
-			}
+			testkit.Equal(t, e.Capabilities, req.Capabilities)
 			c := w.listed(t, e.ID).Capabilities
 			if !reflect.DeepEqual(c.CanSend, row.send) || !reflect.DeepEqual(c.CanReceive, row.receive) {
 				t.Errorf("got %+v", c)
@@ -400,9 +398,7 @@ func TestSpecRoutedEndpoints(t *testing.T) {
 
 	t.Run("currently possible", func(t *testing.T) {
 		w.SetRoute(w.sender.ID, w.receiver.ID, false, specOther)
-		if got := w.listed(t, w.sender.ID).RoutedEndpoints.CanSendTo; !reflect.DeepEqual(got, gateway.EndpointRouteMap{w.receiver.ID: {specType}}) {
-			t.Errorf("got %v", got)
-		}
+		testkit.Equal(t, w.listed(t, w.sender.ID).RoutedEndpoints.CanSendTo, gateway.EndpointRouteMap{w.receiver.ID: {specType}})
 	})
 	t.Run("keyed by endpoint ID", func(t *testing.T) {
 		w.wire.set(func(x *wire) {

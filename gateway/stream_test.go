@@ -156,9 +156,7 @@ func TestStreamCloseWhileNextWaits(t *testing.T) {
 		got <- err
 	}()
 	for range 3 {
-		if err := stream.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, stream.Close())
 	}
 	wantOnly(t, <-got, ErrClosed)
 }
@@ -384,9 +382,7 @@ func TestStreamHeadComesWithTheFirstEvent(t *testing.T) {
 				t.Fatalf("the stream was cut while it waited for its head: %v", <-opened)
 			}
 			event <- struct{}{}
-			if err := <-opened; err != nil {
-				t.Error(err)
-			}
+			testkit.NoError(t, <-opened)
 
 			start := time.Now()
 			wantOnly(t, open(t.Context(), nil), ErrIdle)

@@ -55,9 +55,7 @@ func TestTokenRequest(t *testing.T) {
 		}
 		s.mux.HandleFunc("POST /messages", ok)
 		c := s.client(t, func(c *Config) { c.AuthStyle = tt.style; c.Scopes = []string{"a", "b"} })
-		if err := c.SendMessage(t.Context(), testMessageRequest()); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, c.SendMessage(t.Context(), testMessageRequest()))
 	}
 }
 
@@ -636,9 +634,7 @@ func TestTenantThatIsRefusedHoldsNoOtherUp(t *testing.T) {
 			})
 			c := offline(t, mux, change)
 			list := func(tenant string) error { _, err := c.ListTenantEndpoints(t.Context(), tenant); return err }
-			if err := list(testTenant); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, list(testTenant))
 			var wg sync.WaitGroup
 			for range 20 {
 				wg.Go(func() {

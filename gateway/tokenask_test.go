@@ -79,9 +79,7 @@ func TestSameTokenAgainIsAnOutage(t *testing.T) {
 			}
 			before := asked.Load()
 			for range 5 {
-				if err := send(); err != nil {
-					t.Error(err)
-				}
+				testkit.NoError(t, send())
 			}
 			if asked.Load() != before {
 				t.Errorf("asked %d times after the outage", asked.Load()-before)

@@ -41,9 +41,7 @@ func TestABadEntryHidesNoOther(t *testing.T) {
 		{ID: testContext, Unreadable: []*EntryError{noList}},
 		{ID: testMessage, Endpoints: []TenantEndpointInfo{}},
 	}
-	if !reflect.DeepEqual(tenants, want) {
-		t.Errorf("got %+v, want %+v", tenants, want)
-	}
+	testkit.Equal(t, tenants, want)
 	if n := strings.Count(log.String(), "skipped"); strings.Count(log.String(), "\n") != 1 || n == 0 || !strings.Contains(log.String(), "count=5") {
 		t.Errorf("log %s", log.String())
 	}

@@ -76,9 +76,7 @@ func TestRecordingOfAHostileEventIsSmall(t *testing.T) {
 			if to.Len() > len(event) {
 				t.Errorf("recorded %d bytes of %d", to.Len(), len(event))
 			}
-			if _, err := decodeRecording(&to); err != nil {
-				t.Error(err)
-			}
+			testkit.Must(decodeRecording(&to))(t)
 		})
 	}
 }

@@ -129,9 +129,7 @@ func TestReplay(t *testing.T) {
 		testkit.NoError(t, s.WaitConfirmed(testContext(t), 5))
 		s.NoLoss(t, func(e gatewaytest.LedgerEntry) bool { return len(e.Filename) == 1 })
 		s.Close()
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, client.Close())
 	}
 }
 

@@ -144,16 +144,12 @@ func TestClientConfig(t *testing.T) {
 			cfg.ServiceName != "mill" || cfg.AuthStyle != gateway.AuthStyleParams {
 			t.Errorf("config of %s: %+v", app.ID, cfg)
 		}
-		if err := cfg.Validate(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, cfg.Validate())
 	}
 }
 
 func TestConfigValidate(t *testing.T) {
-	if err := (gatewaytest.Config{}).Validate(); err != nil {
-		t.Errorf("zero: %v", err)
-	}
+	testkit.NoError(t, (gatewaytest.Config{}).Validate())
 	for field, cfg := range map[string]gatewaytest.Config{
 		"Listen":          {Listen: "nonsense"},
 		"PayloadListen":   {PayloadListen: "nonsense"},

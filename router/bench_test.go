@@ -9,6 +9,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
 )
@@ -42,13 +43,8 @@ func BenchmarkMemoryStore(b *testing.B) {
 					binary.LittleEndian.PutUint64(key[:8], random.Uint64())
 					binary.LittleEndian.PutUint64(key[8:], random.Uint64())
 				}
-				reservation, err := store.Reserve(b.Context(), claim, router.DefaultDedupLease)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := store.Commit(b.Context(), claim, reservation.Token, router.DefaultDedupTTL); err != nil {
-					b.Fatal(err)
-				}
+				reservation := testkit.Must(store.Reserve(b.Context(), claim, router.DefaultDedupLease))(b)
+				testkit.NoError(b, store.Commit(b.Context(), claim, reservation.Token, router.DefaultDedupTTL))
 			}
 		})
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // The state of a route does not change with each message that passes while nearly all are poisoned, and it ends
@@ -75,10 +77,7 @@ func TestClockIsSetBack(t *testing.T) {
 			t.Errorf("two hours before the last poisoned message the state is %s", got)
 		}
 
-		r, err := NewRetry(RetryConfig{lastSuccess: func() time.Time { return ahead }}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := testkit.Must(NewRetry(RetryConfig{lastSuccess: func() time.Time { return ahead }}, nil))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		msg := message.NewMessage("1", nil)
 		msg.SetContext(ctx)

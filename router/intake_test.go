@@ -83,8 +83,6 @@ func TestSubscribeAfterClose(t *testing.T) {
 		go func() { result <- r.Run(ctx) }() // ends with ctx
 		<-source.asked
 		cancel()
-		if err := <-result; err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		testkit.NoError(t, <-result)
 	})
 }

@@ -211,9 +211,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 			if err := store.Health(ctx); !errors.Is(err, boltstore.ErrDamaged) {
 				t.Errorf("Health: %v", err)
 			}
-			if err := store.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
+			testkit.NoError(t, store.Close())
 		})
 	}
 }

@@ -647,9 +647,7 @@ func TestDescriptionBehindItsLog(t *testing.T) {
 				t.Errorf("stored %q, want %q", got, want)
 			}
 			stop()
-			if err := <-result; err != nil {
-				t.Error(err)
-			}
+			testkit.NoError(t, <-result)
 		})
 	}
 }

@@ -120,9 +120,7 @@ func TestPublisherThatHangsForPublications(t *testing.T) {
 	if err := <-result; !errors.Is(err, context.Canceled) {
 		t.Errorf("PublishAsync: %v", err)
 	}
-	if err := sink.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	testkit.NoError(t, sink.Close())
 	for _, p := range publications {
 		if _, err := p.Result(); !errors.Is(err, sinks.ErrClosed) {
 			t.Fatalf("got %v, want ErrClosed", err)

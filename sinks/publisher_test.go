@@ -176,9 +176,7 @@ func TestFromPublisherWhileHanging(t *testing.T) {
 	// Close waits its time, then closes the publisher, which ends the calls.
 	blocked := make(chan error, 1)
 	go func() { blocked <- sink.Publish("topic", message.NewMessage("3", nil)) }()
-	if err := sink.Close(); err != nil {
-		t.Errorf("Close: %v", err)
-	}
+	testkit.NoError(t, sink.Close())
 	if err := <-blocked; !errors.Is(err, sinks.ErrClosed) {
 		t.Errorf("Publish: %v", err)
 	}

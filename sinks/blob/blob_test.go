@@ -161,9 +161,7 @@ func TestCopiesAreRecognised(t *testing.T) {
 		got = append(got, s.Topic+" "+string(s.payload))
 	}
 	slices.Sort(got)
-	if want := []string{"a.b first", "a.b other", "c.d elsewhere"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	testkit.Equal(t, got, []string{"a.b first", "a.b other", "c.d elsewhere"})
 }
 
 // TestHostileNames: nothing that a sender chooses leaves the directory, hides a
@@ -213,12 +211,8 @@ func TestOutage(t *testing.T) {
 		t.Errorf("Publish: got %v, want ErrUnavailable", err)
 	}
 	testkit.NoError(t, os.Remove(blocker))
-	if err := sink.Publish("tenant.type", msg); err != nil {
-		t.Errorf("Publish: %v", err)
-	}
-	if err := sink.Health(t.Context()); err != nil {
-		t.Errorf("Health: %v", err)
-	}
+	testkit.NoError(t, sink.Publish("tenant.type", msg))
+	testkit.NoError(t, sink.Health(t.Context()))
 	testkit.NoError(t, bucket.Close())
 	if err := sink.Health(t.Context()); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("Health: got %v, want ErrUnavailable", err)

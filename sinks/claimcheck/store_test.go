@@ -319,9 +319,7 @@ func TestClose(t *testing.T) {
 	opened := newStore(t, "mem", "")
 	for _, s := range []*claimcheck.Store{given, opened} {
 		for range 2 {
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.NoError(t, s.Close())
 		}
 		_, putErr := s.Put(t.Context(), "key", strings.NewReader(""))
 		_, _, openErr := s.Open(t.Context(), "key")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/lifecycle"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // queue is a producer that leaves messages in its queue.
@@ -45,16 +46,11 @@ func TestAllocationsOfMessage(t *testing.T) {
 	}
 	msg.SetContext(t.Context())
 	got := testing.AllocsPerRun(1000, func() {
-		p, err := s.PublishAsync("topic", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := testkit.Must(s.PublishAsync("topic", msg))(t)
 		record := <-q.input
 		record.Offset, offset = offset, offset+1
 		s.finish(record, nil)
-		if _, err := p.Wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(p.Wait(t.Context()))(t)
 	})
 	s.deadlines.stop()
 	if got > 4 { // one more for who waits

@@ -169,9 +169,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	defer cancel()
 	testkit.NoError(t, done.Wait(ctx, 1))
 	cluster.Proxy.Cut()
-	if err := <-result; err != nil {
-		t.Fatalf("Publish: %v", err)
-	}
+	testkit.NoError(t, <-result)
 	mustPublish(t, sink, "topic", newMessage("after"))
 	var got []string
 	for _, record := range kafkatest.Read(t, cluster.Addr(), "agrimill.topic") {
@@ -271,9 +269,7 @@ func TestSASL(t *testing.T) {
 			config := kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}, SASL: kafka.SASL{Mechanism: mechanism, User: "farmer", Password: "pass,word=ü"}}}
 			sink := newSink(t, config)
 			mustPublish(t, sink, "topic", newMessage("x"))
-			if err := sink.Health(t.Context()); err != nil {
-				t.Errorf("Health: %v", err)
-			}
+			testkit.NoError(t, sink.Health(t.Context()))
 			records := kafkatest.Read(t, cluster.Addr(), "agrimill.topic", kgo.SASL(plain.Auth{User: "reader", Pass: "read"}.AsMechanism()))
 			if len(records) != 1 {
 				t.Errorf("%d records", len(records))
@@ -498,9 +494,7 @@ func TestSeveralBrokers(t *testing.T) {
 		}
 		return true
 	})
-	if err := sink.Health(t.Context()); err != nil {
-		t.Errorf("Health: %v", err)
-	}
+	testkit.NoError(t, sink.Health(t.Context()))
 }
 
 func TestHealthWithoutLeader(t *testing.T) {
@@ -511,9 +505,7 @@ func TestHealthWithoutLeader(t *testing.T) {
 	err := sink.Health(t.Context())
 	wantClass(t, err, sinks.ErrUnavailable)
 	fault.Remove()
-	if err := sink.Health(t.Context()); err != nil {
-		t.Errorf("Health: %v", err)
-	}
+	testkit.NoError(t, sink.Health(t.Context()))
 }
 
 // The sink tells when a broker is back, after a Publish has failed without one. Close

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // A message takes two allocations until it is with the client library: what waits for its result, and
@@ -23,10 +24,7 @@ func TestAllocationsUntilSent(t *testing.T) {
 	}
 	msg.Metadata.Set(gateway.KeyDedupID, "0d4c1e2f93a14f6e8a44000000000000")
 	allocs := testing.AllocsPerRun(1000, func() {
-		f, err := s.prepare("topic", msg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := testkit.Must(s.prepare("topic", msg))(t)
 		d, _ := s.drafts.take(f)
 		s.drafts.recycle(d)
 	})

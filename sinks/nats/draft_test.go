@@ -1,7 +1,6 @@
 package nats
 
 import (
-	"reflect"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -36,9 +35,7 @@ func TestDraftIsUsedAgain(t *testing.T) {
 		if c.id != "" {
 			want.Header.Set(natsgo.MsgIdHdr, c.id)
 		}
-		if !reflect.DeepEqual(d.msg, want) {
-			t.Errorf("%v, want %v", d.msg, want)
-		}
+		testkit.Equal(t, d.msg, want)
 		if size := want.Size() - len(want.Subject) - len(want.Data); d.headerSize != size {
 			t.Errorf("the header takes %d bytes, want %d", d.headerSize, size)
 		}

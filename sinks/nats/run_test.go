@@ -214,9 +214,7 @@ system_account: SYS
 		if strings.Contains(log.String(), "ERROR") {
 			t.Errorf("%s: %s", test.user, log)
 		}
-		if _, err := sink.Survives(time.Now(), time.Now()); err != nil {
-			t.Error(err)
-		}
+		testkit.Must(sink.Survives(time.Now(), time.Now()))(t)
 	}
 }
 

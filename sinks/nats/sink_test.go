@@ -659,9 +659,7 @@ func TestAuthentication(t *testing.T) {
 			s := natstest.Start(t, c.server)
 			c.good.URL, c.bad.URL = s.URL(), s.URL()
 			sink := newSink(t, c.good, nil)
-			if err := sink.Publish("topic", newMessage("x")); err != nil {
-				t.Errorf("Publish: %v", err)
-			}
+			testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 			_, err := nats.New(c.bad, nil)
 			if !errors.Is(err, sinks.ErrUnavailable) {
 				t.Errorf("bad credentials: %v", err)
@@ -756,18 +754,14 @@ func TestNotAuthorised(t *testing.T) {
 		}
 		return errors.Is(err, natsgo.ErrPermissionViolation)
 	})
-	if err := sink.Publish("open.topic", newMessage("x")); err != nil {
-		t.Errorf("Publish: %v", err)
-	}
+	testkit.NoError(t, sink.Publish("open.topic", newMessage("x")))
 }
 
 func TestTLS(t *testing.T) {
 	certificate := testkit.NewCertificate(t)
 	s := natstest.Start(t, func(o *server.Options) { o.TLSConfig = certificate.Server(t) })
 	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: s.URL(), TLS: certificate.Client()}}, nil)
-	if err := sink.Publish("topic", newMessage("x")); err != nil {
-		t.Errorf("Publish: %v", err)
-	}
+	testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 	if _, err := nats.New(nats.Config{Connection: nats.Connection{URL: s.URL(), TLS: &tls.Config{MinVersion: tls.VersionTLS12}}}, nil); !errors.Is(err, sinks.ErrUnavailable) {
 		t.Errorf("unknown authority: %v", err)
 	}

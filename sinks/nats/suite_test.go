@@ -95,10 +95,7 @@ func readRaw(t *testing.T, url, subject string) []*natsgo.Msg {
 		consumer, err = stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 		return err
 	})
-	it, err := consumer.Messages()
-	if err != nil {
-		t.Fatalf("reader: %v", err)
-	}
+	it := testkit.Must(consumer.Messages())(t)
 	defer it.Stop()
 	var messages []*natsgo.Msg
 	for uint64(len(messages)) < want {

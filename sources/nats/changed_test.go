@@ -65,9 +65,7 @@ func TestConsumerIsChanged(t *testing.T) {
 					t.Errorf("got %q", msg.Payload)
 				}
 				msg.Ack()
-				if _, err := s.ReadError(); err != nil {
-					t.Errorf("afterwards: %v", err)
-				}
+				testkit.Must(s.ReadError())(t)
 			})
 		})
 	}

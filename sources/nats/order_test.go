@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -398,9 +397,7 @@ func TestUnreadableMessage(t *testing.T) {
 		got = append(got, msg.UUID)
 		msg.Ack()
 	}
-	if !slices.Equal(got, []string{"0", "2"}) {
-		t.Errorf("got %v", got)
-	}
+	testkit.Equal(t, got, []string{"0", "2"})
 	testkit.NoError(t, s.Close())
 	testkit.Eventually(t, "one is left", func() bool { return f.pending() == 1 })
 }

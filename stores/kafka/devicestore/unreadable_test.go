@@ -92,9 +92,7 @@ func TestManyUnreadableRecords(t *testing.T) {
 	for _, config := range []devicestore.Config{{}, {Logger: log}} {
 		config.Brokers, config.ReadOnly = []string{cluster.Addr()}, true
 		store := testkit.Must(devicestore.New(t.Context(), config))(t)
-		if err := store.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, store.Close())
 	}
 	if n := len(log.Lines()); n != 20 {
 		t.Errorf("%d lines, want 20", n)

@@ -149,9 +149,7 @@ func TestBeginningUnknown(t *testing.T) {
 		answer.Topics = []kmsg.FetchResponseTopic{{Topic: topic, Partitions: []kmsg.FetchResponseTopicPartition{{ErrorCode: kerr.OffsetOutOfRange.Code, RecordBatches: []byte{}}}}}
 		return answer, nil, true
 	})
-	if got := payloads(t, queue); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("got %q", got)
-	}
+	testkit.Equal(t, payloads(t, queue), []string{"a", "b"})
 }
 
 // Every partition is read, whichever has something.
@@ -203,17 +201,13 @@ func TestTopicMadeAgain(t *testing.T) {
 		}
 	}
 	for _, store := range []router.PoisonStore{queue, open(t, poisonqueue.Config{}, cluster.Addr())} {
-		if got := payloads(t, store); !slices.Equal(got, []string{"three", "four", "five"}) {
-			t.Errorf("got %q", got)
-		}
+		testkit.Equal(t, payloads(t, store), []string{"three", "four", "five"})
 	}
 	if depth, err := queue.Depth(t.Context()); depth != 3 || err != nil {
 		t.Errorf("depth %d, %v", depth, err)
 	}
 	testkit.NoError(t, queue.Delete(t.Context(), idAt(t, queue, "0-1")))
-	if got := payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())); !slices.Equal(got, []string{"three", "five"}) {
-		t.Errorf("got %q", got)
-	}
+	testkit.Equal(t, payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())), []string{"three", "five"})
 }
 
 func second[T any](_ T, err error) error { return err }
@@ -230,9 +224,7 @@ func TestForgets(t *testing.T) {
 	offsets := kadm.Offsets{}
 	offsets.Add(kadm.Offset{Topic: "agrimill.poison", Partition: 0, At: 2, LeaderEpoch: -1})
 	testkit.Must(adminOf(t, cluster.Addr()).DeleteRecords(t.Context(), offsets))(t)
-	if got := payloads(t, queue); !slices.Equal(got, []string{"three", "four"}) {
-		t.Errorf("got %q", got)
-	}
+	testkit.Equal(t, payloads(t, queue), []string{"three", "four"})
 	if depth, err := queue.Depth(t.Context()); depth != 2 || err != nil {
 		t.Errorf("depth %d, %v", depth, err)
 	}
@@ -246,9 +238,7 @@ func TestForgets(t *testing.T) {
 	if _, ok := last["0-2"]; len(last) != 1 || !ok {
 		t.Errorf("remembered: %v, want 0-2 alone", last)
 	}
-	if got := payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())); !slices.Equal(got, []string{"four"}) {
-		t.Errorf("got %q", got)
-	}
+	testkit.Equal(t, payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())), []string{"four"})
 }
 
 // remembered returns the last record of the topic that remembers.
@@ -293,9 +283,7 @@ func TestPlaceWithAnotherRecord(t *testing.T) {
 	testkit.NoError(t, early.Delete(t.Context(), deleted))
 	another := idAt(t, early, "0-2")
 	mark := remembered(t, cluster.Addr())
-	if got := payloads(t, early); !slices.Equal(got, []string{"two", "three"}) {
-		t.Fatalf("got %q", got)
-	}
+	testkit.Equal(t, payloads(t, early), []string{"two", "three"})
 	elect(t, cluster.Addr())
 	if got := payloads(t, early); !slices.Equal(got, []string{"two", "three"}) {
 		t.Errorf("got %q after an election that changed nothing", got)
@@ -323,9 +311,7 @@ func TestPlaceWithAnotherRecord(t *testing.T) {
 	testkit.NoError(t, early.Delete(t.Context(), another))
 	for range 2 {
 		elect(t, cluster.Addr())
-		if got := payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())); !slices.Equal(got, []string{"two"}) {
-			t.Errorf("got %q", got)
-		}
+		testkit.Equal(t, payloads(t, open(t, poisonqueue.Config{}, cluster.Addr())), []string{"two"})
 	}
 }
 
@@ -380,9 +366,7 @@ func TestMarkOfAnotherVersion(t *testing.T) {
 	mark.Key, mark.Value = []byte("0-1"), []byte(topic+" newer")
 	remember(t, cluster.Addr(), mark)
 	for _, store := range []*poisonqueue.Queue{queue, open(t, poisonqueue.Config{}, cluster.Addr())} {
-		if got := payloads(t, store); !slices.Equal(got, []string{"two"}) {
-			t.Errorf("got %q", got)
-		}
+		testkit.Equal(t, payloads(t, store), []string{"two"})
 		if depth, err := store.Depth(t.Context()); depth != 1 || err != nil {
 			t.Errorf("depth %d, %v", depth, err)
 		}
@@ -399,9 +383,7 @@ func TestProvision(t *testing.T) {
 	if err := queue.Delete(t.Context(), id); err == nil || !strings.Contains(err.Error(), "agrimill.poison-handled") || !strings.Contains(err.Error(), "cleanup.policy compact") {
 		t.Errorf("got %v", err)
 	}
-	if got := payloads(t, queue); !slices.Equal(got, []string{"one"}) {
-		t.Errorf("got %q", got)
-	}
+	testkit.Equal(t, payloads(t, queue), []string{"one"})
 	created := open(t, poisonqueue.Config{ReplicationFactor: 1}, cluster.Addr())
 	testkit.NoError(t, created.Delete(t.Context(), id))
 	configs := testkit.Must(adminOf(t, cluster.Addr()).DescribeTopicConfigs(t.Context(), "agrimill.poison-handled"))(t)
@@ -421,9 +403,7 @@ func TestProvision(t *testing.T) {
 func TestClose(t *testing.T) {
 	queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Connection: kafka.Connection{Brokers: []string{"127.0.0.1:1"}}}))(t)
 	for range 2 {
-		if err := queue.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, queue.Close())
 	}
 	if _, err := queue.Get(t.Context(), "0-0-00000000"); !errors.Is(err, poisonqueue.ErrClosed) {
 		t.Errorf("got %v", err)
@@ -464,9 +444,7 @@ func TestCloseWhileDeleting(t *testing.T) {
 			for range one {
 			}
 		}()
-		if err := queue.Close(); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, queue.Close())
 		deleting.Wait()
 		close(one)
 	}
@@ -522,7 +500,5 @@ func TestLeaderKnowsNoEnd(t *testing.T) {
 		answer.Topics = []kmsg.ListOffsetsResponseTopic{{Topic: topic, Partitions: []kmsg.ListOffsetsResponseTopicPartition{{ErrorCode: kerr.OffsetNotAvailable.Code}}}}
 		return answer, nil, true
 	})
-	if got := payloads(t, queue); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("got %q", got)
-	}
+	testkit.Equal(t, payloads(t, queue), []string{"a"})
 }

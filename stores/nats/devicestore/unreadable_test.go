@@ -65,9 +65,7 @@ func TestUnreadableLists(t *testing.T) {
 			if got := payloads(t, store, "sound"); got != "devices" {
 				t.Errorf("another teamset: got %q", got)
 			}
-			if err := store.Health(t.Context()); err != nil {
-				t.Error(err)
-			}
+			testkit.NoError(t, store.Health(t.Context()))
 			testkit.NoError(t, store.Put(t.Context(), "team", d))
 			if got, want := payloads(t, store, "team"), strings.TrimSpace("devices "+test.left); got != want {
 				t.Errorf("with the next one: got %q, want %q", got, want)

@@ -50,9 +50,7 @@ func TestUnreadableRecord(t *testing.T) {
 				if want := min(1, len(test.says)); lines != want {
 					t.Errorf("got %d lines about the record, want %d:\n%s", lines, want, log)
 				}
-				if err := term.Release(t.Context()); err != nil {
-					t.Error(err)
-				}
+				testkit.NoError(t, term.Release(t.Context()))
 			})
 		})
 	}

@@ -89,9 +89,7 @@ func TestTTLOfTheBucket(t *testing.T) {
 func TestServerDown(t *testing.T) {
 	server := natstest.Start(t)
 	store := open(t, kvstore.Config{Conn: connect(t, server)})
-	if err := store.Health(t.Context()); err != nil {
-		t.Errorf("Health: %v", err)
-	}
+	testkit.NoError(t, store.Health(t.Context()))
 	server.Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -141,13 +139,8 @@ func BenchmarkReserveCommit(b *testing.B) {
 	store := open(b, kvstore.Config{Conn: connect(b, server)})
 	for i := 0; b.Loop(); i++ {
 		claim := deliveryOf(fmt.Sprint(i))
-		reservation, err := store.Reserve(b.Context(), claim, time.Minute)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := store.Commit(b.Context(), claim, reservation.Token, 0); err != nil {
-			b.Fatal(err)
-		}
+		reservation := testkit.Must(store.Reserve(b.Context(), claim, time.Minute))(b)
+		testkit.NoError(b, store.Commit(b.Context(), claim, reservation.Token, 0))
 	}
 }
 

@@ -178,9 +178,7 @@ func TestServerPausedForLongerThanASession(t *testing.T) {
 				pause(server, p, peer)
 				peer.eventually("a", router.Busy)
 				peer.stays("a", router.Busy)
-				if err := p.Commit(t.Context(), p.claim("a"), token, time.Hour); err != nil {
-					t.Errorf("Commit: %v", err)
-				}
+				testkit.NoError(t, p.Commit(t.Context(), p.claim("a"), token, time.Hour))
 				peer.want("a", router.Committed)
 			})
 		})
@@ -200,9 +198,7 @@ func TestProcessThatIsCutOff(t *testing.T) {
 		}
 		p.proxy.Resume()
 		testkit.EventuallyNil(t, func() error { return p.Commit(t.Context(), p.claim("handled"), handled, time.Hour) })
-		if err := p.Release(t.Context(), p.claim("failed"), failed); err != nil {
-			t.Errorf("Release: %v", err)
-		}
+		testkit.NoError(t, p.Release(t.Context(), p.claim("failed"), failed))
 		if !p.logged(watermill.InfoLogLevel, "after its reservation had ended") {
 			t.Errorf("nothing tells that it may be there twice: %v", p.log.Lines())
 		}
@@ -211,9 +207,7 @@ func TestProcessThatIsCutOff(t *testing.T) {
 		}
 		p.want("handled", router.Committed)
 		p.want("failed", router.Busy)
-		if err := peer.Release(t.Context(), peer.claim("handled"), taken); err != nil {
-			t.Errorf("Release: %v", err)
-		}
+		testkit.NoError(t, peer.Release(t.Context(), peer.claim("handled"), taken))
 		peer.want("handled", router.Committed)
 		// It lives on, with what it reserves from now on.
 		p.want("new", router.Reserved)
@@ -246,9 +240,7 @@ func TestBucketGone(t *testing.T) {
 		open, failed := p.want("open", router.Reserved), p.want("failed", router.Reserved)
 		testkit.NoError(t, js.DeleteKeyValue(t.Context(), kvstore.DefaultBucket))
 		testkit.EventuallyNil(t, func() error { return p.Commit(t.Context(), p.claim("open"), open, time.Hour) })
-		if err := p.Release(t.Context(), p.claim("failed"), failed); err != nil {
-			t.Errorf("Release: %v", err)
-		}
+		testkit.NoError(t, p.Release(t.Context(), p.claim("failed"), failed))
 		// The server may take the new bucket along with what is left of the old one, if
 		// it comes that early; then it is made once more.
 		round := 0

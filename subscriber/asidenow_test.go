@@ -62,9 +62,7 @@ func TestSetAsideNow(t *testing.T) {
 				}
 				w.connect()
 			}
-			if err := w.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.NoError(t, w.Close())
 			if got := w.Stats().SetAsideNow; got != test.want[1] {
 				t.Errorf("%d are set aside after Close, want %d", got, test.want[1])
 			}

@@ -23,10 +23,7 @@ func TestAllocationsOfAMessage(t *testing.T) {
 	sub, it := &subscription{drained: context.Background()}, &core.Item{}
 	allocations := testing.AllocsPerRun(100, func() {
 		d := s.newDelivery(event, 1024)
-		msg, err := s.newMessage(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		msg := testkit.Must(s.newMessage(d))(t)
 		it.Message = &d.Message
 		ctx := s.newContext(sub, it)
 		msg.SetContext(ctx)

@@ -143,9 +143,7 @@ func TestEndingEverythingConfirmsNothingThatOneHasNotAcked(t *testing.T) {
 				endOther()
 				time.Sleep(time.Minute) // longer than a subscription may take to come back
 			}
-			if err := sub.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.NoError(t, sub.Close())
 			if got := g.unconfirmed(); got != 20 {
 				t.Errorf("%d are confirmed", 20-got)
 			}

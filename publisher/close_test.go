@@ -124,9 +124,7 @@ func TestMaxRequests(t *testing.T) {
 	}
 	hang.Lift()
 	for range calls {
-		if err := wait(t, "the end of a call", done); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, wait(t, "the end of a call", done))
 	}
 	giveUp("the end of a call that finds a place")
 	if got := f.entries(); got != calls {
@@ -200,14 +198,10 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	}
 	hang.Lift()
 	for range 2 {
-		if err := wait(t, "the end of a call", done); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, wait(t, "the end of a call", done))
 	}
 	for range 3 {
-		if err := wait(t, "the end of Close", closed); err != nil {
-			t.Error(err)
-		}
+		testkit.NoError(t, wait(t, "the end of Close", closed))
 	}
 	if err := pub.Close(); err != nil {
 		t.Errorf("closed again: %v", err)
@@ -255,9 +249,7 @@ func TestCloseCancelsAfterItsTimeout(t *testing.T) {
 			go func() { under <- pub.Publish(typeJSON, first, newMessage("2")) }()
 			wait(t, "the wait", hanging)
 			queued := goPublish(pub, newMessage("waits for a place, or an answer"))
-			if err := pub.Close(); err != nil {
-				t.Error(err)
-			}
+			testkit.NoError(t, pub.Close())
 			err := wait(t, "the call under way", under)
 			if !errors.Is(err, publisher.ErrClosed) || !errors.Is(err, sinks.ErrClosed) || errors.Is(err, context.Canceled) {
 				t.Errorf("under way: %v", err)

@@ -216,9 +216,7 @@ func TestPartialDelivery(t *testing.T) {
 				t.Errorf("message %d, %v, %d arrived; want %d, %v, %d", e.Index, e.Outcomes, f.entries(), index, want, arrived)
 			}
 			if mode == publisher.PartialDeliveryIsSent {
-				if err := pub.Publish(typeJSON, first); err != nil {
-					t.Errorf("alone: %v", err)
-				}
+				testkit.NoError(t, pub.Publish(typeJSON, first))
 			}
 		})
 	}

@@ -99,10 +99,7 @@ func (b *backend) Read(t *testing.T, topic string) []*message.Message {
 		return nil
 	}
 	client := b.client(t, b.server.ClientConfig())
-	stream, err := client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}})
-	if err != nil {
-		t.Fatalf("reader: %v", err)
-	}
+	stream := testkit.Must(client.ReceiveEvents(t.Context(), gateway.ReceiveEventsRequest{Types: []gateway.EventType{gateway.EventMessageReceived}}))(t)
 	defer func() { _ = stream.Close() }()
 	var messages []*message.Message
 	for len(messages) < left {
@@ -110,10 +107,7 @@ func (b *backend) Read(t *testing.T, topic string) []*message.Message {
 		if err != nil {
 			t.Fatalf("reader: after %d of %d messages: %v", len(messages), left, err)
 		}
-		event, err := gateway.DecodeEvent(raw.Type, raw.Data)
-		if err != nil {
-			t.Fatalf("reader: %v", err)
-		}
+		event := testkit.Must(gateway.DecodeEvent(raw.Type, raw.Data))(t)
 		if m := event.(*gateway.MessageReceived); m.MessageType == topic {
 			messages = append(messages, message.NewMessage(m.AppMessageID, slices.Clone(m.Payload)))
 		}

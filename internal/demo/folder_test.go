@@ -2,12 +2,13 @@ package demo
 
 import (
 	"errors"
-	"github.com/agrimill/agrimill/internal/testkit"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // write puts files, given as name and content, into a new folder.
@@ -32,9 +33,7 @@ func TestReadFolder(t *testing.T) {
 	for _, f := range files {
 		got = append(got, f.Name+" "+f.MessageType+" "+string(f.Data))
 	}
-	if want := []string{"a.zip iso:11783:-10:taskdata:zip ", "b.png img:png b"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	testkit.Equal(t, got, []string{"a.zip iso:11783:-10:taskdata:zip ", "b.png img:png b"})
 	if want := []string{".hidden", "sub"}; !slices.Equal(skipped, want) {
 		t.Errorf("skipped %q, want %q", skipped, want)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
 	"github.com/agrimill/agrimill/internal/testkit"
 )
 
@@ -32,10 +33,7 @@ func TestRoundTrip(t *testing.T) {
 		}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			packed, err := Pack(msg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			packed := testkit.Must(Pack(msg))(t)
 			again, err := Pack(msg)
 			if err != nil || !bytes.Equal(packed, again) {
 				t.Errorf("packed again it differs (%v)", err)

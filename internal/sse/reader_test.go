@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"github.com/agrimill/agrimill/internal/testkit"
 	"io"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const noLimit = 1 << 30
@@ -345,9 +346,7 @@ func TestReaderDoesNotAllocate(t *testing.T) {
 	one := []byte("event: MESSAGE_RECEIVED\ndata: " + strings.Repeat("x", 1000) + "\n\n")
 	r := NewReader(&loop{b: one}, 0)
 	allocs := testing.AllocsPerRun(1000, func() {
-		if _, err := r.Next(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.Must(r.Next())(t)
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations per event, want none", allocs)

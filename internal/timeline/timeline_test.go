@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/timeline"
 )
 
@@ -74,7 +75,5 @@ func TestAddTwice(t *testing.T) {
 	for i := range 4 { // all differ: the oldest goes
 		list, _ = timeline.Add(list, entry{i + 2, fmt.Sprint(i)}, compare, same, 2)
 	}
-	if !slices.Equal(list, []entry{{4, "2"}, {5, "3"}}) {
-		t.Errorf("%v", list)
-	}
+	testkit.Equal(t, list, []entry{{4, "2"}, {5, "3"}})
 }

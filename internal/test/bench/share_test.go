@@ -53,9 +53,7 @@ func BenchmarkShareRoutes(b *testing.B) {
 				b.Fatal("router ended: ", err)
 			}
 			stop()
-			if err := <-result; err != nil {
-				b.Fatal(err)
-			}
+			testkit.NoError(b, <-result)
 			end()
 			if got := sub.Stats().Confirmed; got != int64(b.N) {
 				b.Fatalf("confirmed %d of %d", got, b.N)

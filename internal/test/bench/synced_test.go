@@ -35,9 +35,7 @@ func BenchmarkSynced(b *testing.B) {
 			testkit.Eventually(b, "all is confirmed", func() bool { return sub.Stats().Confirmed == int64(b.N) })
 			end()
 			stop()
-			if err := <-result; err != nil {
-				b.Fatal(err)
-			}
+			testkit.NoError(b, <-result)
 		})
 	}
 }

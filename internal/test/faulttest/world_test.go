@@ -141,10 +141,7 @@ func seedOf(t *testing.T) uint64 {
 	if text == "" {
 		return rand.Uint64N(1_000_000) + 1
 	}
-	seed, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("SEED: %v", err)
-	}
+	seed := testkit.Must(strconv.ParseUint(text, 10, 64))(t)
 	return seed
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/geo"
 	"github.com/agrimill/agrimill/farmdata/geo/geoparquet"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // BenchmarkPoints writes a log of sixteen values a record: values per second on one core.
@@ -34,9 +35,7 @@ func BenchmarkPoints(b *testing.B) {
 	set := &farmdata.Set{Logs: []*farmdata.Log{log}}
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := geoparquet.Write(io.Discard, set, geo.Config{Layers: []geo.Layer{geo.Points}}); err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, geoparquet.Write(io.Discard, set, geo.Config{Layers: []geo.Layer{geo.Points}}))
 	}
 	b.ReportMetric(float64(b.N*records*len(log.Columns))/b.Elapsed().Seconds()/1e6, "Mvalues/s")
 }

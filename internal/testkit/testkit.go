@@ -2,6 +2,7 @@
 package testkit
 
 import (
+	"context"
 	"testing"
 	"time"
 )
@@ -17,6 +18,24 @@ const (
 	longest  = 50 * time.Millisecond
 	share    = 5
 )
+
+// Context is the context of a test that ends after [Patience].
+func Context(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Receive returns what comes from a channel, called what, or its zero value when it is closed, and fails the test after [Patience].
+func Receive[T any](t testing.TB, what string, from <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(Patience):
+		t.Fatalf("%s did not come", what)
+	}
+	return got
+}
 
 // Eventually waits until condition, which what describes, holds, and fails the test after [Patience].
 func Eventually(t testing.TB, what string, condition func() bool) {

@@ -177,11 +177,7 @@ func barePublish(b *testing.B, url, via string, window int) {
 		out := &natsgo.Msg{Subject: template.Subject, Header: template.Header, Data: template.Data}
 		testkit.Must(js.PublishMsgAsync(out, jetstream.WithStallWait(time.Minute)))(b)
 	}
-	select {
-	case <-js.PublishAsyncComplete():
-	case <-time.After(testkit.Patience):
-		b.Fatal("acknowledgments are missing")
-	}
+	testkit.Receive(b, "the last acknowledgment", js.PublishAsyncComplete())
 	end()
 	if got := streamMessages(b, url); got != uint64(b.N) {
 		b.Fatalf("stream holds %d of %d", got, b.N)

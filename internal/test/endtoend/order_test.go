@@ -106,8 +106,7 @@ func natsOrderBroker(t *testing.T) orderBroker {
 func readOrderStream(t *testing.T, conn *natsgo.Conn, topic string) (all []placed) {
 	t.Helper()
 	js := testkit.Must(natstest.JetStream(conn))(t)
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(t)
 	subject := nats.DefaultSubjectPrefix + "." + topic
 	var info *jetstream.StreamInfo
 	var stream jetstream.Stream
@@ -137,8 +136,7 @@ func fillOrderStream(t *testing.T, conn *natsgo.Conn) {
 	js := testkit.Must(natstest.JetStream(conn))(t)
 	limit := func(full bool) {
 		testkit.EventuallyNil(t, func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-			defer cancel()
+			ctx := testkit.Context(t)
 			stream, err := js.Stream(ctx, nats.DefaultStream)
 			if err != nil {
 				return err
@@ -297,9 +295,7 @@ func testOrder(t *testing.T, broker orderBroker, ingest sinks.Ingest, random *ra
 			t.Logf("of %d: %+v; the sink: %+v, %v", keys*n, sub.Stats(), sink.Describe(), sink.Health(context.WithoutCancel(t.Context())))
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	if err := server.WaitConfirmed(ctx, keys*n); err != nil { // what came again may be confirmed twice
+	if err := server.WaitConfirmed(testkit.Context(t), keys*n); err != nil { // what came again may be confirmed twice
 		t.Fatal(err)
 	}
 	overtaken := sub.Stats().Overtaken

@@ -135,9 +135,7 @@ func (p *pipeline) stop() error {
 
 func (w *world) waitConfirmed(n int) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
-	defer cancel()
-	if err := w.gateway.WaitConfirmed(ctx, n); err != nil {
+	if err := w.gateway.WaitConfirmed(testkit.Context(w), n); err != nil {
 		w.Fatalf("%d of %d messages were confirmed: %v", w.confirmed(), n, err)
 	}
 }

@@ -1,7 +1,6 @@
 package endtoend
 
 import (
-	"context"
 	"log/slog"
 	"net/http"
 	"testing"
@@ -40,8 +39,7 @@ func TestQuarantineInThePoisonQueue(t *testing.T) {
 	w := newWorld(t, gatewaytest.Config{})
 	sink, sub, r := quarantining(t, w, subscriber.PayloadConfig{})
 	testkit.Must(sub.Subscribe(t.Context(), subscriber.AllData))(t)
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(t)
 	testkit.NoError(t, w.gateway.WaitStreams(ctx, 1))
 	w.gateway.EmitRaw(w.gateway.Application(), []byte("event: MESSAGE_RECEIVED\ndata: {\"id\":\n\n"))
 	testkit.Eventually(w, "it is stored", func() bool { return sub.Stats().Quarantined == 1 })

@@ -182,8 +182,7 @@ func testA429OfOneTenantDoesNotStopAnother(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	pub := testkit.Must(publisher.New(publisher.Config{Client: client}, nil))(t)
 	t.Cleanup(func() { _ = pub.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(t)
 	send := func(tenant int, payload string) error {
 		msg := message.NewMessage(watermill.NewUUID(), []byte(payload))
 		msg.SetContext(ctx)

@@ -210,9 +210,7 @@ func (o *outward) arrived(ledger []gatewaytest.LedgerEntry) bool {
 // waitAll waits until everything that can arrive has.
 func (o *outward) waitAll() {
 	o.Helper()
-	ctx, cancel := context.WithTimeout(o.Context(), testkit.Patience)
-	defer cancel()
-	if err := o.gateway.Wait(ctx, o.arrived); err != nil {
+	if err := o.gateway.Wait(testkit.Context(o), o.arrived); err != nil {
 		o.Fatalf("%d of %d messages arrived: %v", len(contexts(o.gateway.Ledger())), len(o.context), err)
 	}
 }

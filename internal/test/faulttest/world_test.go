@@ -310,8 +310,7 @@ func (w *world) waitConfirmed() {
 
 func (w *world) waitConfirmedSome(n int) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(w)
 	began := time.Now()
 	if err := w.gateway.WaitConfirmed(ctx, n); err != nil {
 		w.Fatalf("%d of %d messages are confirmed %v after the last fault: %v", w.confirmed(), n, testkit.Patience, err)

@@ -51,8 +51,7 @@ func FuzzHTTPAnswer(f *testing.F) {
 	id := uuid.NewString()
 	f.Fuzz(func(t *testing.T, op byte, answer []byte) {
 		client := h.client(t)
-		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		defer cancel()
+		ctx := testkit.Context(t)
 		h.service.say(answer)
 		err := call(ctx, client, op, id)
 		if ctx.Err() != nil {
@@ -116,8 +115,7 @@ func FuzzHTTPToken(f *testing.F) {
 	h.service.say([]byte(goodTenants))
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		client := h.client(t)
-		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		defer cancel()
+		ctx := testkit.Context(t)
 		h.token.say(answer)
 		_, err := client.ListAuthorizedTenants(ctx)
 		if ctx.Err() != nil {
@@ -160,8 +158,7 @@ func FuzzHTTPPayload(f *testing.F) {
 	h.service.say([]byte(goodTenants))
 	f.Fuzz(func(t *testing.T, answer []byte, size int64) {
 		client := h.client(t)
-		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		defer cancel()
+		ctx := testkit.Context(t)
 		h.payload.say(answer)
 		size = max(size, -1)
 		payload, err := client.OpenPayload(ctx, h.payload.url()+"/p?signature=s", size)

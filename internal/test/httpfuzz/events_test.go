@@ -58,8 +58,7 @@ func FuzzHTTPEvents(f *testing.F) {
 		if bytes.Contains(raw, []byte("payload_uri")) || bytes.Contains(raw, []byte(`\u`)) {
 			return // nothing is to be fetched from anywhere
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		defer cancel()
+		ctx := testkit.Context(t)
 		testkit.NoError(t, server.WaitStreams(ctx, 1))
 		server.EmitRaw(server.Application(), append(bytes.Clone(raw), "\n\n"...))
 		n++

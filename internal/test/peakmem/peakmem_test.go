@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/uuid"
@@ -72,12 +71,7 @@ func (r *receiving) one(size int64) (peak, rss int64) {
 
 func (r *receiving) handle(want answer) {
 	r.Helper()
-	var msg *message.Message
-	select {
-	case msg = <-r.messages:
-	case <-time.After(testkit.Patience):
-		r.Fatal("no message came")
-	}
+	msg := testkit.Receive(r, "a message", r.messages)
 	payload, size, err := subscriber.OpenPayload(msg)
 	if err != nil {
 		r.Fatal(err)

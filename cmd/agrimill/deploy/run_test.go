@@ -50,8 +50,7 @@ func TestComposeWorks(t *testing.T) {
 		"/var/lib/agrimill", t.TempDir(),
 	).Replace(string(read(t, "compose/agrimill.yaml")))
 	cfg := testkit.Must(config.Parse("agrimill.yaml", []byte(text), config.Options{Env: env}))(t)
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(t)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	agrimill := testkit.Must(pipeline.New(ctx, cfg, pipeline.Options{Registry: registry, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}))(t)

@@ -33,9 +33,7 @@ func axe(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	testkit.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "axe"))))
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	install := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
+	install := exec.CommandContext(testkit.Context(t), "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
 		t.Fatalf("npm install: %v\n%s", err, out)

@@ -128,9 +128,7 @@ func (b *agrimill) sendPayload(messageType, filename string, payload []byte) {
 
 func (b *agrimill) waitConfirmed(n int) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), testkit.Patience)
-	defer cancel()
-	testkit.NoError(b, b.gate.WaitConfirmed(ctx, n))
+	testkit.NoError(b, b.gate.WaitConfirmed(testkit.Context(b), n))
 }
 
 // Tenants implements [admin.Source]. The gateway here takes no such names; another one might.

@@ -3,7 +3,6 @@
 package command
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -41,8 +40,7 @@ func (w *endToEnd) write(name string, size int) (path, digest string) {
 // until each of the digests has come, and returns how often each did.
 func (w *endToEnd) arrived(address string, digests ...string) map[string]int {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(w)
 	conn := testkit.Must(natstest.Connect("nats://" + address))(w)
 	defer conn.Close()
 	js := testkit.Must(natstest.JetStream(conn))(w)

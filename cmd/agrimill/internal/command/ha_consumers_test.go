@@ -3,7 +3,6 @@
 package command
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -133,9 +132,7 @@ func TestKilledConsumer(t *testing.T) {
 			}
 			t.Logf("%d messages, %d twice", len(stored), copies)
 			// The confirmation of a copy waits for a file that it may be a part of.
-			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-			defer cancel()
-			testkit.NoError(t, r.gate.WaitConfirmed(ctx, len(stored)+copies))
+			testkit.NoError(t, r.gate.WaitConfirmed(testkit.Context(t), len(stored)+copies))
 			if status := left.stop(syscall.SIGTERM); status != statusOK {
 				t.Errorf("%s ended with status %d", left.name, status)
 			}

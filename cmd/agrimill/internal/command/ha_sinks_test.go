@@ -4,7 +4,6 @@ package command
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"maps"
 	"strconv"
@@ -132,8 +131,7 @@ func (s *haStream) repeated(after time.Time) (n int) {
 
 func (s *haStream) check(confirmed map[string]time.Time) int {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(s)
 	js := testkit.Must(jetstream.New(s.connect()))(s)
 	stream := testkit.Must(js.Stream(ctx, "AGRIMILL"))(s)
 	consumer := testkit.Must(js.OrderedConsumer(ctx, "AGRIMILL", jetstream.OrderedConsumerConfig{}))(s)
@@ -248,8 +246,7 @@ func haHeaders(record *kgo.Record) map[string]string {
 // read reads a topic as a consumer does that takes the dedup ID for the name of a message.
 func (s *haTopics) read(topic string, records int, judge *haJudge) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(s)
 	source := testkit.Must(kafkasource.New(kafkasource.Config{
 		Connection: kafka.Connection{Brokers: []string{s.kafka.addr}}, TopicPrefix: kafka.NoTopicPrefix, Topics: []string{topic}, Group: s.kafka.prefix + ".readers",
 	}, nil))(s)

@@ -227,9 +227,7 @@ func (s *steps) command(ctx context.Context, script string) *exec.Cmd {
 // run runs a block, whose output, which it returns, has to contain texts.
 func (s *steps) run(script string, texts ...string) string {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
-	defer cancel()
-	out, err := s.command(ctx, script).CombinedOutput()
+	out, err := s.command(testkit.Context(s), script).CombinedOutput()
 	if err != nil {
 		s.Fatalf("%s: %v\n%s", script, err, out)
 	}
@@ -245,8 +243,7 @@ func (s *steps) run(script string, texts ...string) string {
 // the texts.
 func (s *steps) until(script string, texts ...string) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(s)
 	again := time.NewTicker(250 * time.Millisecond)
 	defer again.Stop()
 	for {

@@ -116,11 +116,7 @@ func (p *process) line(pattern string) string {
 func (p *process) stop(signal os.Signal) int {
 	p.Helper()
 	must(p, p.cmd.Process.Signal(signal))
-	select {
-	case <-p.ended:
-	case <-time.After(testkit.Patience):
-		p.Fatalf("%s does not end", p.name)
-	}
+	testkit.Receive(p, "the end of "+p.name, p.ended)
 	return p.cmd.ProcessState.ExitCode()
 }
 

@@ -2,7 +2,6 @@ package command
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,11 +76,7 @@ func (c *child) signal(s os.Signal) {
 // end.
 func (c *child) status() int {
 	c.Helper()
-	select {
-	case <-c.ended:
-	case <-time.After(testkit.Patience):
-		c.Fatal("the program does not end")
-	}
+	testkit.Receive(c, "the end of the program", c.ended)
 	return c.cmd.ProcessState.ExitCode()
 }
 
@@ -204,8 +199,7 @@ func (w *runWorld) stored() map[string]int {
 	consumer := testkit.Must(stream.OrderedConsumer(w.Context(), jetstream.OrderedConsumerConfig{}))(w)
 	messages := testkit.Must(consumer.Messages())(w)
 	defer messages.Stop()
-	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(w)
 	payloads := map[string]int{}
 	for range stream.CachedInfo().State.Msgs {
 		msg := testkit.Must(messages.Next(jetstream.NextContext(ctx)))(w)
@@ -238,9 +232,7 @@ func (w *runWorld) check() {
 
 func (w *runWorld) waitConfirmed() {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
-	defer cancel()
-	must(w, w.gate.WaitConfirmed(ctx, w.sent))
+	must(w, w.gate.WaitConfirmed(testkit.Context(w), w.sent))
 }
 
 // SIGTERM under load: everything that was taken is finished, what is confirmed is

@@ -130,8 +130,7 @@ func (w *world) poison(messageTypes ...string) {
 	} {
 		must(w, r.Add(route))
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(w)
 	running, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- r.Run(running) }()

@@ -48,9 +48,7 @@ func TestFarmData(t *testing.T) {
 	send(description, farmdatatest.Description(t))
 	confirmed := func(n int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		defer cancel()
-		testkit.NoError(t, w.gate.WaitConfirmed(ctx, n))
+		testkit.NoError(t, w.gate.WaitConfirmed(testkit.Context(t), n))
 	}
 	confirmed(1)
 	b.mustStop()

@@ -1,7 +1,6 @@
 package pipeline_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -120,8 +119,7 @@ func TestReplayByExternalID(t *testing.T) {
 	b := w.start(strings.ReplaceAll(text, w.receiver.ID, fmt.Sprintf("%q", w.sender.ExternalID)))
 	w.put("out.task", shapes)
 	b.depthIs(1)
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(t)
 	beside := testkit.Must(pipeline.NewReplayer(ctx, w.parse(strings.ReplaceAll(text, w.receiver.ID, fmt.Sprintf("%q", w.receiver.ExternalID))), []string{"back"}, pipeline.Options{}))(t)
 	for poisoned, err := range b.PoisonStore().Messages(ctx) {
 		testkit.NoError(t, err)

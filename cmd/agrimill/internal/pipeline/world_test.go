@@ -340,8 +340,7 @@ func (w *world) repeat(every time.Duration, do func()) (stop func()) {
 // waitConfirmed waits until everything that was sent is confirmed.
 func (w *world) waitConfirmed() {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(w)
 	n := len(w.gate.Ledger())
 	if err := w.gate.WaitConfirmed(ctx, n); err != nil {
 		w.Fatalf("%d of %d messages are confirmed: %v", len(w.confirmed()), n, err)

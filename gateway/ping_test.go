@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -85,8 +84,7 @@ func TestDeadConnectionIsReplaced(t *testing.T) {
 			succeed := func(what string) {
 				t.Helper()
 				for name, use := range uses {
-					ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-					defer cancel()
+					ctx := testkit.Context(t)
 					for err := use(); err != nil; err = use() {
 						if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrIdle) {
 							t.Fatalf("%s: %v", name, err)

@@ -1,7 +1,6 @@
 package router_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -89,9 +88,7 @@ func TestGatewayToSink(t *testing.T) {
 	testkit.NoError(t, stop())
 	send(n/2, n)
 	_, stop = run()
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	testkit.NoError(t, server.WaitConfirmed(ctx, n))
+	testkit.NoError(t, server.WaitConfirmed(testkit.Context(t), n))
 	testkit.NoError(t, stop())
 
 	if got := early.Load(); got != 0 {

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
@@ -170,11 +169,7 @@ func TestGivenMetadataAreTakenBack(t *testing.T) {
 	msg := farmMessage("1", "endpoint", "context", "payload")
 	received = maps.Clone(msg.Metadata)
 	from.messages <- msg
-	select {
-	case <-msg.Acked():
-	case <-time.After(testkit.Patience):
-		t.Fatal("not acked")
-	}
+	testkit.Receive(t, "the ack", msg.Acked())
 	unchanged("the received message", msg.Metadata)
 	if attempts != 4 {
 		t.Errorf("%d attempts, want 4", attempts)

@@ -394,9 +394,7 @@ func TestPipelinedPart(t *testing.T) {
 			return []*message.Message{msg, second}, err
 		},
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	testkit.NoError(t, server.WaitConfirmed(ctx, 2))
+	testkit.NoError(t, server.WaitConfirmed(testkit.Context(t), 2))
 	testkit.NoError(t, errors.Join(r.stop(), client.Close(), sink.Close()))
 	if overtakings := sink.check(4, map[string]bool{}, false); overtakings != 1 {
 		t.Errorf("%d messages were overtaken, want 1", overtakings)

@@ -1,7 +1,6 @@
 package router_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -83,9 +82,7 @@ func TestWhatEveryFilterRefuses(t *testing.T) {
 					Name: "second", From: sub, Topic: messageType, To: second,
 					Filter: func(msg *message.Message) (bool, error) { return slices.Contains([]int{1, 4}, kind(msg)), nil },
 				})
-			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-			defer cancel()
-			testkit.NoError(t, server.WaitConfirmed(ctx, n))
+			testkit.NoError(t, server.WaitConfirmed(testkit.Context(t), n))
 			testkit.Eventually(t, "all have been asked about the rest", func() bool { return sub.Stats().Unmatched == n/kinds })
 			r.wantStop(t)
 			stored := quarantine.all()

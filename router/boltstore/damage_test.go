@@ -192,8 +192,7 @@ func TestDamagedWhileOpen(t *testing.T) {
 			testkit.NoError(t, errors.Join(os.RemoveAll(file), os.WriteFile(file, sound, 0o600)))
 			store := testkit.Must(boltstore.New(boltstore.Config{Path: file}))(t)
 			testkit.NoError(t, damage())
-			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-			defer cancel()
+			ctx := testkit.Context(t)
 			var group sync.WaitGroup
 			for i := range 100 {
 				group.Go(func() {

@@ -135,18 +135,14 @@ func (w *world) send(messageType, payload, filename string) []string {
 // wait waits for the gateway's ledger.
 func (w *world) wait(what string, cond func([]gatewaytest.LedgerEntry) bool) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
-	defer cancel()
-	if err := w.server.Wait(ctx, cond); err != nil {
+	if err := w.server.Wait(testkit.Context(w), cond); err != nil {
 		w.Fatalf("%s: %v", what, err)
 	}
 }
 
 func (w *world) waitConfirmed(n int) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), testkit.Patience)
-	defer cancel()
-	if err := w.server.WaitConfirmed(ctx, n); err != nil {
+	if err := w.server.WaitConfirmed(testkit.Context(w), n); err != nil {
 		w.Fatalf("%d confirmations: %v", n, err)
 	}
 }

@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -402,9 +401,7 @@ func testWatermillSubscriber(t *testing.T, addr, prefix string) {
 			subscriber := testkit.Must(wmkafka.NewSubscriber(wmkafka.SubscriberConfig{
 				Brokers: []string{addr}, Unmarshaler: c.unmarshaler, OverwriteSaramaConfig: config, NackResendSleep: wmkafka.NoSleep,
 			}, nil))(t)
-			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-			defer cancel()
-			messages := testkit.Must(subscriber.Subscribe(ctx, prefix+"."+c.topic))(t)
+			messages := testkit.Must(subscriber.Subscribe(testkit.Context(t), prefix+"."+c.topic))(t)
 			left := map[string]*message.Message{}
 			for _, msg := range []*message.Message{small, large, escaped} {
 				left[msg.UUID] = msg

@@ -165,9 +165,7 @@ func TestLostAcknowledgement(t *testing.T) {
 	}})
 	result := make(chan error, 1)
 	go func() { result <- sink.Publish("topic", newMessage("during")) }()
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	testkit.NoError(t, done.Wait(ctx, 1))
+	testkit.NoError(t, done.Wait(testkit.Context(t), 1))
 	cluster.Proxy.Cut()
 	testkit.NoError(t, <-result)
 	mustPublish(t, sink, "topic", newMessage("after"))
@@ -527,20 +525,12 @@ func TestRecovered(t *testing.T) {
 	default:
 	}
 	cluster.Restart() // often before the sink has looked for the first time
-	select {
-	case <-back:
-	case <-time.After(testkit.Patience):
-		t.Fatal("not told")
-	}
+	testkit.Receive(t, "that it is back", back)
 	// If it is not completely back yet, that is reported again.
 	fault := cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "agrimill.topic", Err: kerr.TopicAuthorizationFailed, Count: -1})
 	again := sink.Recovered()
 	wantClass(t, sink.Publish("topic", newMessage("z")), sinks.ErrUnavailable)
-	select {
-	case <-again:
-	case <-time.After(testkit.Patience):
-		t.Fatal("not told again")
-	}
+	testkit.Receive(t, "that it is back, again,", again)
 	fault.Remove()
 	testkit.EventuallyNil(t, func() error { return sink.Publish("topic", newMessage("z")) })
 
@@ -792,9 +782,7 @@ func TestStuckPartition(t *testing.T) {
 	for _, key := range blocked {
 		go func() { results <- sink.Publish("topic", forEndpoint(key, "stuck")) }()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	testkit.NoError(t, fault.Wait(ctx, 1))
+	testkit.NoError(t, fault.Wait(testkit.Context(t), 1))
 
 	var group sync.WaitGroup
 	for range 10 {

@@ -484,11 +484,7 @@ func TestRecovered(t *testing.T) {
 	}
 	s.Restart()
 	for _, told := range []<-chan struct{}{back, away} {
-		select {
-		case <-told:
-		case <-time.After(testkit.Patience):
-			t.Fatal("not told")
-		}
+		testkit.Receive(t, "that it is back", told)
 	}
 	testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 }

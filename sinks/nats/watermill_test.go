@@ -1,7 +1,6 @@
 package nats_test
 
 import (
-	"context"
 	"io"
 	"maps"
 	"strings"
@@ -66,9 +65,7 @@ func TestWatermillSubscriber(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-			defer cancel()
-			messages := testkit.Must(subscriber.Subscribe(ctx, topic))(t)
+			messages := testkit.Must(subscriber.Subscribe(testkit.Context(t), topic))(t)
 			for _, want := range []*message.Message{small, large, altered} {
 				got, ok := <-messages
 				if !ok {

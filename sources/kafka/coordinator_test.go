@@ -61,9 +61,7 @@ func testCoordinatorIsNotReady(t *testing.T, request kmsg.Key, answer *kerr.Erro
 	fault := notReady()
 	messages := f.subscribe(s)
 	f.next(messages).Ack()
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	testkit.NoError(t, fault.Wait(ctx, more))
+	testkit.NoError(t, fault.Wait(testkit.Context(t), more))
 	f.next(messages).Ack()
 	if _, err := s.ReadError(); err != nil {
 		t.Errorf("reported: %v", err)

@@ -91,16 +91,11 @@ func (f *topic) subscribe(s *kafka.Subscriber) <-chan *message.Message {
 
 func (f *topic) next(messages <-chan *message.Message) *message.Message {
 	f.Helper()
-	select {
-	case msg, ok := <-messages:
-		if !ok {
-			f.Fatal("the subscription has ended")
-		}
-		return msg
-	case <-time.After(testkit.Patience):
-		f.Fatal("no message came")
+	msg := testkit.Receive(f, "a message", messages)
+	if msg == nil {
+		f.Fatal("the subscription has ended")
 	}
-	return nil
+	return msg
 }
 
 // committed is the offset of the group in partition 0: 0 without one, -1 without an answer.
@@ -351,11 +346,7 @@ func testRebalance(t *testing.T, addr string) {
 	second := f.subscriber(nil)
 	messages := f.subscribe(second)
 	acked.Ack()
-	select {
-	case <-late.Context().Done():
-	case <-time.After(testkit.Patience):
-		t.Fatal("the context did not end")
-	}
+	testkit.Receive(t, "the end of the context", late.Context().Done())
 	late.Ack()
 	// One of both has the partition now.
 	var again *message.Message
@@ -419,11 +410,7 @@ func TestFrozenBroker(t *testing.T) {
 	}))
 	msg := f.next(messages)
 	cluster.Proxy.Hang()
-	select {
-	case <-msg.Context().Done():
-	case <-time.After(testkit.Patience):
-		t.Fatal("the context did not end")
-	}
+	testkit.Receive(t, "the end of the context", msg.Context().Done())
 	msg.Ack()
 	cluster.Proxy.Resume()
 	again := f.next(messages)

@@ -107,16 +107,11 @@ func (f *field) subscribe(s *nats.Subscriber) <-chan *message.Message {
 // next waits for a message.
 func (f *field) next(messages <-chan *message.Message) *message.Message {
 	f.Helper()
-	select {
-	case msg, ok := <-messages:
-		if !ok {
-			f.Fatal("the subscription has ended")
-		}
-		return msg
-	case <-time.After(testkit.Patience):
-		f.Fatal("no message came")
+	msg := testkit.Receive(f, "a message", messages)
+	if msg == nil {
+		f.Fatal("the subscription has ended")
 	}
-	return nil
+	return msg
 }
 
 // takeAll acks messages until each of the numbers below n has come, and returns
@@ -252,14 +247,7 @@ func TestSubscriberCloseInOutage(t *testing.T) {
 		go func() { closed <- s.Close() }() // ends with Close
 	}
 	for range 2 {
-		select {
-		case err := <-closed:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(testkit.Patience):
-			t.Fatal("Close does not return")
-		}
+		testkit.NoError(t, testkit.Receive(t, "the end of Close", closed))
 	}
 	<-open.Context().Done()
 	if _, err := s.Subscribe(t.Context(), fieldSubject); !errors.Is(err, nats.ErrClosed) {

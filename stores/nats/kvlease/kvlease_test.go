@@ -83,9 +83,7 @@ func TestLease(t *testing.T) {
 // first acquires the lease.
 func first(t *testing.T, lease *kvlease.Lease) subscriber.LeaseTerm {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	return testkit.Must(lease.Acquire(ctx))(t)
+	return testkit.Must(lease.Acquire(testkit.Context(t)))(t)
 }
 
 // free writes the record of another process that has released the lease, so that nobody waits for
@@ -140,8 +138,7 @@ func TestReleaseIsSeen(t *testing.T) {
 		free(t, server)
 		term := first(t, a)
 		acquired := make(chan subscriber.LeaseTerm)
-		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-		defer cancel()
+		ctx := testkit.Context(t)
 		go func() { // ends with ctx
 			next, err := b.Acquire(ctx)
 			if err != nil {
@@ -340,8 +337,7 @@ func TestSubscribers(t *testing.T) {
 	testkit.Eventually(t, "the first one works", holds(a))
 	b := start()
 	send()
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(t)
 	testkit.NoError(t, service.WaitConfirmed(ctx, count/2))
 	a.proxy.Hang()
 	testkit.Eventually(t, "the first one stops", func() bool { return !holds(a)() })

@@ -21,13 +21,7 @@ func closesInTime(t *testing.T, sub *subscriber.Subscriber) error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- sub.Close() }()
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(testkit.Patience):
-		t.Fatal("Close hangs")
-		return nil
-	}
+	return testkit.Receive(t, "the end of Close", done)
 }
 
 // What is being read while Drain ends the stream is delivered, and Drain waits for it.

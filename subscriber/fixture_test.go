@@ -2,7 +2,6 @@ package subscriber_test
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
@@ -132,16 +131,11 @@ func (f *fixture) sendN(n int, recipients ...gateway.Endpoint) {
 // next returns the next message, which has to come.
 func (f *fixture) next(messages <-chan *message.Message) *message.Message {
 	f.Helper()
-	select {
-	case msg, ok := <-messages:
-		if !ok {
-			f.Fatal("the channel was closed, want a message")
-		}
-		return msg
-	case <-time.After(testkit.Patience):
-		f.Fatal("no message came")
+	msg := testkit.Receive(f, "a message", messages)
+	if msg == nil {
+		f.Fatal("the channel was closed, want a message")
 	}
-	return nil
+	return msg
 }
 
 // ackN acks the next n messages and returns them.
@@ -170,9 +164,7 @@ func (f *fixture) nothing(messages <-chan *message.Message) {
 
 func (f *fixture) waitConfirmed(n int) {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
-	defer cancel()
-	if err := f.server.WaitConfirmed(ctx, n); err != nil {
+	if err := f.server.WaitConfirmed(testkit.Context(f), n); err != nil {
 		f.Fatalf("confirmed %d of %d messages: %v", f.confirmed(), n, err)
 	}
 }

@@ -2,7 +2,6 @@ package subscriber_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -449,9 +448,7 @@ func TestQuarantineRemembersSoMany(t *testing.T) {
 	cfg.Quarantine.Remember, cfg.RecentFor = 2, time.Nanosecond
 	sub := f.subscriber(cfg)
 	f.subscribe(sub, subscriber.AllData)
-	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
-	defer cancel()
-	testkit.NoError(t, f.server.WaitStreams(ctx, 1))
+	testkit.NoError(t, f.server.WaitStreams(testkit.Context(t), 1))
 	for i, text := range []string{"a", "a", "b", "c", "a", "c"} {
 		f.server.EmitRaw(f.server.Application(), []byte("data: "+text+"\n\n"))
 		testkit.Eventually(f, "it came", func() bool { s := sub.Stats(); return s.Malformed == int64(i+1) && s.QuarantineWaiting == 0 })

@@ -46,13 +46,7 @@ func (w *resyncWorld) reconnects() []time.Duration {
 // next returns the next message, which has to come.
 func (w *resyncWorld) next(messages <-chan *message.Message) *message.Message {
 	w.Helper()
-	select {
-	case msg := <-messages:
-		return msg
-	case <-time.After(testkit.Patience):
-		w.Fatal("no message came")
-		return nil
-	}
+	return testkit.Receive(w, "a message", messages)
 }
 
 // arrive lets messages with these numbers arrive, one after the other.

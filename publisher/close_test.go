@@ -53,7 +53,7 @@ func TestWaitingForTheNextAttemptTakesNoSlot(t *testing.T) {
 	f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 1})
 	first := testkit.Must(pub.PublishAsync(typeJSON, newMessage("first")))(t)
 	f.waitRequests(1)
-	if err := wait(t, "the second", goPublish(pub, newMessage("second"))); err != nil {
+	if err := testkit.Receive(t, "the second", goPublish(pub, newMessage("second"))); err != nil {
 		t.Errorf("%v, while the first one waits", err)
 	}
 	testkit.NoError(t, pub.Close())
@@ -86,7 +86,7 @@ func TestEachAttemptTakesASlot(t *testing.T) {
 	f.server.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 20})
 	done := goPublish(pub, newMessages(10)...)
 	for range 10 {
-		_ = wait(t, "an answer", done) // some fail for good after five attempts
+		_ = testkit.Receive(t, "an answer", done) // some fail for good after five attempts
 	}
 	if requests.most.Load() != 1 {
 		t.Errorf("%d requests at a time", requests.most.Load())
@@ -113,7 +113,7 @@ func TestMaxRequests(t *testing.T) {
 		msg := newMessage("impatient")
 		msg.SetContext(ctx)
 		client.checked.Store(&cancel) // just before it waits
-		if err := wait(t, what, goPublish(pub, msg)); err != context.Canceled {
+		if err := testkit.Receive(t, what, goPublish(pub, msg)); err != context.Canceled {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -124,7 +124,7 @@ func TestMaxRequests(t *testing.T) {
 	}
 	hang.Lift()
 	for range calls {
-		testkit.NoError(t, wait(t, "the end of a call", done))
+		testkit.NoError(t, testkit.Receive(t, "the end of a call", done))
 	}
 	giveUp("the end of a call that finds a place")
 	if got := f.entries(); got != calls {
@@ -198,10 +198,10 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 	}
 	hang.Lift()
 	for range 2 {
-		testkit.NoError(t, wait(t, "the end of a call", done))
+		testkit.NoError(t, testkit.Receive(t, "the end of a call", done))
 	}
 	for range 3 {
-		testkit.NoError(t, wait(t, "the end of Close", closed))
+		testkit.NoError(t, testkit.Receive(t, "the end of Close", closed))
 	}
 	if err := pub.Close(); err != nil {
 		t.Errorf("closed again: %v", err)
@@ -247,17 +247,17 @@ func TestCloseCancelsAfterItsTimeout(t *testing.T) {
 			first := newMessage("", test.metadata...)
 			under := make(chan error, 1)
 			go func() { under <- pub.Publish(typeJSON, first, newMessage("2")) }()
-			wait(t, "the wait", hanging)
+			testkit.Receive(t, "the wait", hanging)
 			queued := goPublish(pub, newMessage("waits for a place, or an answer"))
 			testkit.NoError(t, pub.Close())
-			err := wait(t, "the call under way", under)
+			err := testkit.Receive(t, "the call under way", under)
 			if !errors.Is(err, publisher.ErrClosed) || !errors.Is(err, sinks.ErrClosed) || errors.Is(err, context.Canceled) {
 				t.Errorf("under way: %v", err)
 			}
 			if e := publishError(t, err); !slices.Equal(e.Outcomes, test.outcomes) {
 				t.Errorf("under way: %v", e.Outcomes)
 			}
-			if err := wait(t, "the queued call", queued); !errors.Is(err, publisher.ErrClosed) {
+			if err := testkit.Receive(t, "the queued call", queued); !errors.Is(err, publisher.ErrClosed) {
 				t.Errorf("queued: %v", err)
 			}
 		})

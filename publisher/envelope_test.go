@@ -36,13 +36,13 @@ func TestEnvelopeIsNotCheckedIn(t *testing.T) {
 	for _, other := range []string{"AGM", strings.Repeat("y", 1000)} {
 		testkit.NoError(t, f.publisher(f.config()).Publish(typeJSON, newMessage(other)))
 	}
-	got := wait(t, "the envelope", messages)
+	got := testkit.Receive(t, "the envelope", messages)
 	if got.UUID != sent.UUID || got.Metadata.Get("name") != "harvested" || string(got.Payload) != string(sent.Payload) || got.Metadata.Get(gateway.KeyPayloadMode) != "" {
 		t.Errorf("got UUID %s, metadata %v, %d bytes", got.UUID, got.Metadata, len(got.Payload))
 	}
 	got.Ack()
 	for _, other := range []string{"AGM", strings.Repeat("y", 1000)} {
-		got := wait(t, "what is in no envelope", messages)
+		got := testkit.Receive(t, "what is in no envelope", messages)
 		payload, _, err := subscriber.OpenPayload(got)
 		testkit.NoError(t, err)
 		read := testkit.Must(io.ReadAll(payload))(t)
@@ -59,12 +59,12 @@ func TestLazyEnvelope(t *testing.T) {
 	f := newFixture(t, gatewaytest.Config{InlineLimit: gatewaytest.NoInline})
 	messages := enveloped(t, f, subscriber.Config{Payload: subscriber.PayloadConfig{Mode: subscriber.PayloadLazy}}, newMessage("payload"))
 	testkit.NoError(t, f.publisher(f.config()).Publish(typeJSON, newMessage("plain")))
-	got := wait(t, "the envelope", messages)
+	got := testkit.Receive(t, "the envelope", messages)
 	if _, _, err := subscriber.OpenPayload(got); !errors.Is(err, gateway.ErrInvalid) || !strings.Contains(err.Error(), "as inline or claim_check") {
 		t.Errorf("got error %v, want what to do", err)
 	}
 	got.Ack()
-	got = wait(t, "what is in no envelope", messages)
+	got = testkit.Receive(t, "what is in no envelope", messages)
 	payload, size, err := subscriber.OpenPayload(got)
 	testkit.NoError(t, err)
 	read := testkit.Must(io.ReadAll(payload))(t)
@@ -84,20 +84,20 @@ func TestEnvelopeLargerThanAChunk(t *testing.T) {
 			messages := enveloped(t, f, subscriber.Config{Files: files, Hooks: subscriber.Hooks{
 				Undeliverable: func(_ gateway.Event, err error) { undeliverable <- err },
 			}}, sent)
-			got := wait(t, "a message", messages)
+			got := testkit.Receive(t, "a message", messages)
 			for got.Metadata.Get(gateway.KeyEventType) != string(gateway.EventFileReceived) {
 				if files != nil || got.Metadata.Get("name") != "" {
 					t.Errorf("got a message with %v, %d bytes", got.Metadata, len(got.Payload))
 				}
 				got.Ack()
-				got = wait(t, "another message", messages)
+				got = testkit.Receive(t, "another message", messages)
 			}
 			got.Ack()
 			if got.UUID != sent.UUID || got.Metadata.Get("name") != "harvested" || string(got.Payload) != string(sent.Payload) {
 				t.Errorf("got UUID %s, metadata %v, %d bytes", got.UUID, got.Metadata, len(got.Payload))
 			}
 			if files == nil {
-				if err := wait(t, "the chunk", undeliverable); !strings.Contains(err.Error(), "takes the message type app:test:json as files") {
+				if err := testkit.Receive(t, "the chunk", undeliverable); !strings.Contains(err.Error(), "takes the message type app:test:json as files") {
 					t.Errorf("got error %v, want what to do", err)
 				}
 			}

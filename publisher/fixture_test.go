@@ -124,8 +124,7 @@ func (f *fixture) waitRequests(n int) {
 // waitFor waits for something that the service sees happen.
 func (f *fixture) waitFor(what string, cond func() bool) {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), testkit.Patience)
-	defer cancel()
+	ctx := testkit.Context(f)
 	if err := f.server.Wait(ctx, func([]gatewaytest.LedgerEntry) bool { return cond() }); err != nil {
 		f.Fatalf("%s did not come: %v", what, err)
 	}
@@ -147,17 +146,6 @@ func publishError(t *testing.T, err error) *publisher.PublishError {
 		t.Fatalf("got %v, want a *PublishError", err)
 	}
 	return e
-}
-
-// wait fails the test when ch is not closed, or gives nothing, in time.
-func wait[T any](t *testing.T, what string, ch <-chan T) (v T) {
-	t.Helper()
-	select {
-	case v = <-ch:
-	case <-time.After(testkit.Patience):
-		t.Fatalf("%s did not come", what)
-	}
-	return v
 }
 
 type marshalerFunc func(topic string, msg *message.Message) ([]byte, error)

@@ -285,7 +285,7 @@ func TestReceivedMessageIsSentOn(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				msg := wait(t, "the message", messages)
+				msg := testkit.Receive(t, "the message", messages)
 				if (msg.Metadata.Get(gateway.KeyPayloadMode) == "") != (name == "in the message") {
 					t.Fatalf("got %v", msg.Metadata)
 				}
@@ -392,7 +392,7 @@ func TestTopicOfAHandlerIsTheMessageType(t *testing.T) {
 			if got := f.sent()[gateway.KeyMessageType]; got != typeJSON {
 				t.Errorf("sent as %q, want %q", got, typeJSON)
 			}
-			testkit.NoError(t, errors.Join(r.Close(), wait(t, "the end", done)))
+			testkit.NoError(t, errors.Join(r.Close(), testkit.Receive(t, "the end", done)))
 		})
 	}
 }

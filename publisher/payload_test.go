@@ -173,7 +173,7 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 			testkit.NoError(t, pub.Publish(typeJSON, sent))
 			all := f.headers()
 			header := all[len(all)-1]
-			got := wait(t, "the message", messages)
+			got := testkit.Receive(t, "the message", messages)
 			if got.UUID != uuid || string(got.Payload) != payload {
 				t.Errorf("got UUID %q and %d bytes, want %q and %d", got.UUID, len(got.Payload), uuid, len(payload))
 			}

@@ -245,10 +245,10 @@ func TestOutcomesSurviveTheEndOfTheContext(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- test.send(ctx, pub) }()
 			for range test.skip + 1 {
-				wait(t, "the request", arrived)
+				testkit.Receive(t, "the request", arrived)
 			}
 			cancel()
-			err := wait(t, "the end of the call", done)
+			err := testkit.Receive(t, "the end of the call", done)
 			var class *sinks.Error
 			if !errors.Is(err, context.Canceled) || errors.As(err, &class) {
 				t.Errorf("got %v, want the error of the context and no other class", err)

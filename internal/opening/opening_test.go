@@ -119,9 +119,7 @@ func TestHealth(t *testing.T) {
 			t.Helper()
 			err := o.Health(ctx, background, "farm", life, look)
 			for _, target := range targets {
-				if !errors.Is(err, target) {
-					t.Errorf("got %v, want %v", err, target)
-				}
+				testkit.ErrorIs(t, err, target)
 			}
 			if len(targets) == 0 && err != nil {
 				t.Errorf("got %v", err)

@@ -98,7 +98,5 @@ func TestLimitKeepsWarnings(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	warnlog.Warn(warnlog.Limit(warnlog.New(slog.New(slog.NewTextHandler(&out, nil)), nil), 1), "slow", nil)
-	if !strings.Contains(out.String(), "level=WARN msg=slow") {
-		t.Errorf("logged %q", out.String())
-	}
+	testkit.Contains(t, out.String(), "level=WARN msg=slow")
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"github.com/agrimill/agrimill/internal/testkit"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // files makes files in a folder, each with its own name as text.
@@ -38,9 +39,7 @@ func TestLicenses(t *testing.T) {
 	testkit.NoError(t, found.collect(listed(t, "example.com/one", dir, "zstd/internal/xxhash")))
 	text := string(found.text())
 	for _, want := range []string{"example.com/one v1.2.3: LICENSE\n\ntext of LICENSE\n", ": NOTICE.md\n", ": zstd/internal/xxhash/LICENSE.txt\n"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in\n%s", want, text)
-		}
+		testkit.Contains(t, text, want)
 	}
 	for _, other := range []string{"license.go", "README", "COPYING"} {
 		if strings.Contains(text, other) {
@@ -78,9 +77,7 @@ func TestReproducibleSBOM(t *testing.T) {
 		t.Errorf("got %s, then %s", first, second)
 	}
 	for _, want := range []string{`"created": "2026-03-04T04:06:07Z"`, `"Tool: syft-v1.0.0"`, `"https://example.com/digest"`} {
-		if !strings.Contains(string(first), want) {
-			t.Errorf("%s is missing in %s", want, first)
-		}
+		testkit.Contains(t, string(first), want)
 	}
 	for _, wrong := range [][]byte{made("1", "", "{}"), []byte(`{}`), []byte(`no JSON`), nil} {
 		if document, err := reproducible(wrong, "", at, ""); err == nil {

@@ -141,9 +141,7 @@ func TestUserHeader(t *testing.T) {
 	if job := ended(t, server, bearer(testToken)); job.Dropped != 1 {
 		t.Errorf("%+v", job)
 	}
-	if text := log.String(); !strings.Contains(text, `msg="admin: poisoned messages dropped" user=anna remote=127.0.0.1:`) {
-		t.Errorf("the log: %s", text)
-	}
+	testkit.Contains(t, log.String(), `msg="admin: poisoned messages dropped" user=anna remote=127.0.0.1:`)
 }
 
 // A certificate that is renewed is shown without a restart; one that does not fit is not.

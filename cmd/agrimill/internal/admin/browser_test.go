@@ -1043,9 +1043,7 @@ func TestBrowserIsAccessible(t *testing.T) {
 	// What waits is told with what for, since when and until when.
 	facts := page.Eval(node("Route waits") + `.textContent`)
 	for _, want := range []string{"next attemptin 59", "refused topics2, topic.", "for 1\u00a0h", "waiting for copies5, of barn-2 for"} {
-		if !strings.Contains(facts, want) {
-			t.Errorf("no %q in %q", want, facts)
-		}
+		testkit.Contains(t, facts, want)
 	}
 	// All that is wrong is in the list, the worst first, and says what that means and what to do.
 	page.Wait(`document.querySelectorAll("#problems li").length === 5`)
@@ -1054,9 +1052,7 @@ func TestBrowserIsAccessible(t *testing.T) {
 		"has been disconnected", "New messages stay with the gateway; nothing is lost.", "The sink \"down\" has been down", "Free space on that disk", "The configuration file has been refused",
 		"has asked for fewer requests",
 	} {
-		if !strings.Contains(problems, want) {
-			t.Errorf("no %q in %q", want, problems)
-		}
+		testkit.Contains(t, problems, want)
 	}
 	// Every state has a word beside its colour.
 	for label, word := range map[string]string{

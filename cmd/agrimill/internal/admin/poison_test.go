@@ -468,9 +468,7 @@ func TestJobIsOneThatCanBeStopped(t *testing.T) {
 	cancel()
 	testkit.NoError(t, <-served)
 	for _, line := range []string{`selected=3 tried=1 delivered=1`, `error=stopped`, `error="agrimill is stopping"`} {
-		if !strings.Contains(log.String(), line) {
-			t.Errorf("no %s in\n%s", line, log.String())
-		}
+		testkit.Contains(t, log.String(), line)
 	}
 }
 

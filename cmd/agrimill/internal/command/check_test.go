@@ -594,22 +594,16 @@ func TestValidate(t *testing.T) {
 	mistaken := f.configure("poison: {sink: farn}\nsinks: {farm: {nats: {}}}\nlogs: {}\n")
 	text := f.want(statusUsage, "validate", mistaken)
 	for _, want := range []string{mistaken + ":", ": poison.sink: names an unknown sink: \"farn\"; did you mean farm?\n", "logs: is not a known key; did you mean log?\n", ": 2 mistakes\n"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
+		testkit.Contains(t, text, want)
 	}
 	result = decode[validation](f.world, f.want(statusUsage, "validate", mistaken, "--json"))
 	if result.Valid || len(result.Problems) != 2 || result.Problems[0].Line == 0 || result.Problems[0].File != mistaken {
 		t.Errorf("%+v", result)
 	}
-	if text := f.want(statusUsage, "validate", mistaken+".none"); !strings.Contains(text, "cannot be read") {
-		t.Error(text)
-	}
+	testkit.Contains(t, f.want(statusUsage, "validate", mistaken+".none"), "cannot be read")
 	delete(f.env, "AGRIMILL_CLIENT_SECRET")
 	f.want(statusUsage, "validate", valid)
-	if text := f.want(statusOK, "validate", valid, "--allow-missing"); !strings.Contains(text, "warning: gateway.client_secret: needs the environment variable AGRIMILL_CLIENT_SECRET") {
-		t.Error(text)
-	}
+	testkit.Contains(t, f.want(statusOK, "validate", valid, "--allow-missing"), "warning: gateway.client_secret: needs the environment variable AGRIMILL_CLIENT_SECRET")
 	f.want(statusUsage, "validate")
 	f.want(statusUsage, "validate", "--nope", valid)
 }

@@ -57,9 +57,7 @@ func TestCompletion(t *testing.T) {
 		"/etc/bash_completion.d/agrimill", "~/.local/share/bash-completion/completions/agrimill", `"${fpath[1]}/_agrimill"`,
 		"~/.config/fish/completions/agrimill.fish", "$PROFILE",
 	} {
-		if !strings.Contains(help, place) {
-			t.Errorf("the help does not name %s:\n%s", place, help)
-		}
+		testkit.Contains(t, help, place)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // configure writes a configuration file with the gateway of f and sinks.
@@ -39,9 +40,7 @@ func TestConfigOfTheGateway(t *testing.T) {
 	file := f.configure("sinks: {farm: {log: {}}}\npoison: {sink: farm}\n")
 	mistaken := f.configure("poison: {sink: farn}\nsinks: {farm: {log: {}}}\nroute: []\nsink: {}\n")
 	f.env["AGRIMILL_BASE_URL"], f.env["AGRIMILL_TOKEN_URL"] = "", ""
-	if text := f.want(statusOK, "tenants", "--config", file); !strings.Contains(text, f.gate.Tenant()) {
-		t.Errorf("tenants:\n%s", text)
-	}
+	testkit.Contains(t, f.want(statusOK, "tenants", "--config", file), f.gate.Tenant())
 	f.want(statusOK, "endpoints", "put", "urn:example:new", "--config", file)
 	if status, _, stderr := f.agrimill("tenants", "--config", file, "--base-url", "http://127.0.0.1:1"); status != statusUsage || !strings.Contains(stderr, "--base-url and --config exclude each other") {
 		t.Errorf("two places: status %d, %s", status, stderr)

@@ -116,18 +116,14 @@ func TestDemo(t *testing.T) {
 	d.metric(demoDelivered)
 	d.metric(`agrimill_route_messages_total\{outcome="poisoned",route="shapes"\} [1-9]\d*`)
 	d.want(statusOK, "validate", d.file)
-	if text := d.want(statusOK, "trace", "--admin", d.address(), "lange_breite", "--limit", "1"); !strings.Contains(text, "lange_breite_") {
-		t.Errorf("trace:\n%s", text)
-	}
+	testkit.Contains(t, d.want(statusOK, "trace", "--admin", d.address(), "lange_breite", "--limit", "1"), "lange_breite_")
 	if text := d.want(statusOK, "tenants", "--config", d.file); !strings.Contains(text, "Sprayer 24 m") || !strings.Contains(text, "Hof Lindenau") {
 		t.Errorf("tenants:\n%s", text)
 	}
 	own := filepath.Join(t.TempDir(), "own.pdf")
 	must(t, os.WriteFile(own, []byte("own"), 0o600))
 	d.want(statusOK, "send", "--config", d.file, "--from", demoTerminal, "--publish", own)
-	if text := d.want(statusOK, "poison", "list", "--config", d.file); !strings.Contains(text, "shapes") {
-		t.Errorf("poison list:\n%s", text)
-	}
+	testkit.Contains(t, d.want(statusOK, "poison", "list", "--config", d.file), "shapes")
 	for line := range strings.Lines(d.stderr.String()) {
 		if strings.Contains(line, "level=WARN") && !strings.Contains(line, "in the poison queue") { // which is what --poison is for
 			t.Errorf("a warning: %s", line)

@@ -40,9 +40,7 @@ func TestEmulator(t *testing.T) {
 	}
 	w.env = environment(t, env)
 	w.want(statusOK, "endpoints", "put", "urn:example:farm", "--receive", "doc:pdf", "--subscribe", "doc:pdf")
-	if text := w.want(statusOK, "tenants"); !strings.Contains(text, d.TenantID) {
-		t.Errorf("tenants:\n%s", text)
-	}
+	testkit.Contains(t, w.want(statusOK, "tenants"), d.TenantID)
 
 	cancel()
 	if rest, err := io.ReadAll(stdout); err != nil || len(rest) > 0 {

@@ -40,9 +40,7 @@ func TestEndpointsPut(t *testing.T) {
 	if report.Created || report.Endpoint.ExternalID != "urn:example:new" || len(got) != len(want) {
 		t.Errorf("report: %+v", report)
 	}
-	if text := f.want(statusOK, "tenants", "--full"); !strings.Contains(text, "Möhren") {
-		t.Errorf("tenants:\n%s", text)
-	}
+	testkit.Contains(t, f.want(statusOK, "tenants", "--full"), "Möhren")
 
 	for _, test := range []struct{ args, says string }{
 		{"endpoints put", "exactly one EXTERNAL-ID"},

@@ -42,9 +42,7 @@ func TestExternalIDsOfCommands(t *testing.T) {
 		status, _, _ := f.agrimill(ask...)
 		return status == statusOK
 	})
-	if text := try("why --from", ask...); !strings.Contains(text, f.terminal.ID) {
-		t.Errorf("why: %s", text)
-	}
+	testkit.Contains(t, try("why --from", ask...), f.terminal.ID)
 	places := endpointPlaces(newRootCommand(&program{}))
 	slices.Sort(tried)
 	testkit.Equal(t, slices.Sorted(slices.Values(places)), tried)

@@ -47,9 +47,7 @@ func TestInit(t *testing.T) {
 			}
 			text := testkit.Must(os.ReadFile(file))(t)
 			for _, want := range c.want {
-				if !strings.Contains(string(text), want) {
-					t.Errorf("no %s in\n%s", want, text)
-				}
+				testkit.Contains(t, string(text), want)
 			}
 			w.want(statusOK, "validate", file)
 			cfg := testkit.Must(config.Load(file, config.Options{Env: func(name string) string { return f.env[name] }}))(t)
@@ -115,9 +113,7 @@ func TestInitRefuses(t *testing.T) {
 	if text, err := os.ReadFile(file); err != nil || string(text) != "mine" {
 		t.Errorf("the file is %q, %v", text, err)
 	}
-	if said := func() string { w.env = nil; return w.want(statusOK, "init", file+".new") }(); !strings.Contains(said, "export AGRIMILL_CLIENT_SECRET=…") {
-		t.Errorf("it says %s", said)
-	}
+	testkit.Contains(t, func() string { w.env = nil; return w.want(statusOK, "init", file+".new") }(), "export AGRIMILL_CLIENT_SECRET=…")
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.terminal, w.stdin = true, strings.NewReader("")

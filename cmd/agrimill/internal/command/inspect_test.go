@@ -11,6 +11,7 @@ import (
 
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/internal/spool"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/farmdatatest"
 )
 
@@ -34,9 +35,7 @@ func TestInspect(t *testing.T) {
 		"\n0043  Working width      DET-1    Mower   5      9    9    m\n",
 		"\nTASK  FIELD  DEVICE  PRODUCTS  AREA M²  FROM  DISTANCE M  FROM  TIME S  FROM  COMPLETE\nTSK1  PFD1   Mower   -         ",
 	} {
-		if !strings.Contains(table, want) {
-			t.Errorf("no %q in\n%s", want, table)
-		}
+		testkit.Contains(t, table, want)
 	}
 	var summary content.Summary
 	must(t, json.Unmarshal([]byte(w.want(statusOK, "inspect", "--output", "json", file)), &summary))
@@ -51,9 +50,7 @@ func TestInspect(t *testing.T) {
 // An area that is not known is not shown as 0.
 func TestInspectFieldWithoutArea(t *testing.T) {
 	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData><PFD A="PFD1" C="acre"/><PFD A="PFD2" C="acre" D="7"/></ISO11783_TaskData>`))}
-	if table := w.want(statusOK, "inspect", "-"); !strings.Contains(table, "\nPFD1   acre  -   -         -\nPFD2   acre  7   -         -\n") {
-		t.Errorf("got\n%s", table)
-	}
+	testkit.Contains(t, w.want(statusOK, "inspect", "-"), "\nPFD1   acre  -   -         -\nPFD2   acre  7   -         -\n")
 }
 
 // A long name does not make every line of its table as long.
@@ -87,15 +84,11 @@ func TestInspectTotals(t *testing.T) {
 func TestInspectWithDevices(t *testing.T) {
 	w := &world{T: t}
 	log, devices := save(t, "log.pb", farmdatatest.TimeLog(t, 5)), save(t, "devices.pb", farmdatatest.Description(t))
-	if table := w.want(statusOK, "inspect", log); !strings.Contains(table, "\n0043  Actual working width  DET-1    -       5      9000  9000  mm\n") {
-		t.Errorf("without devices:\n%s", table)
-	}
+	testkit.Contains(t, w.want(statusOK, "inspect", log), "\n0043  Actual working width  DET-1    -       5      9000  9000  mm\n")
 	if status, _, stderr := w.agrimill("inspect", log, "--devices", log); status != statusFailed || !strings.Contains(stderr, "describes no device") {
 		t.Errorf("with devices of a file that has none: status %d, stderr %q", status, stderr)
 	}
-	if table := w.want(statusOK, "inspect", log, "--devices", devices); !strings.Contains(table, "\n0043  Working width      DET-1    Mower   5      9    9    m\n") {
-		t.Errorf("with devices:\n%s", table)
-	}
+	testkit.Contains(t, w.want(statusOK, "inspect", log, "--devices", devices), "\n0043  Working width      DET-1    Mower   5      9    9    m\n")
 }
 
 // stdin, in memory or too large for that, and folders are read as well as files.
@@ -110,9 +103,7 @@ func TestInspectOtherPlaces(t *testing.T) {
 	}
 	w := &world{T: t}
 	folder := filepath.Dir(save(t, "TASKDATA.XML", []byte(farmdatatest.TaskDataXML)))
-	if table := w.want(statusOK, "inspect", folder); !strings.Contains(table, "TSK1") {
-		t.Errorf("folder:\n%s", table)
-	}
+	testkit.Contains(t, w.want(statusOK, "inspect", folder), "TSK1")
 }
 
 // Prescription maps are listed with their values, units, products, tasks and fields.
@@ -134,9 +125,7 @@ func TestInspectPrescriptions(t *testing.T) {
 // Tracks can have the colors of values.
 func TestInspectColor(t *testing.T) {
 	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.Harvest(t))}
-	if svg := w.want(statusOK, "inspect", "--output", "svg", "--color", "0054", "-"); !strings.Contains(svg, "Mass per area yield, mg/m² (TLG00001)") {
-		t.Errorf("got %s, want a legend", svg)
-	}
+	testkit.Contains(t, w.want(statusOK, "inspect", "--output", "svg", "--color", "0054", "-"), "Mass per area yield, mg/m² (TLG00001)")
 }
 
 // A picture without the colors that were asked for is an error, which says what there is.
@@ -153,9 +142,7 @@ func TestInspectDamage(t *testing.T) {
 	w := &world{T: t}
 	cut := save(t, "cut.zip", farmdatatest.Zip(t, "TASKDATA.XML", farmdatatest.TaskDataXML, "TLG00001.XML", farmdatatest.LogHeader,
 		"TLG00001.BIN", string(farmdatatest.Log(3)[:50])))
-	if table := w.want(statusOK, "inspect", cut); !strings.Contains(table, "\nFINDING\nTLG00001.BIN: cut: the file ends inside of it, record 1, byte 26\n") {
-		t.Errorf("got\n%s", table)
-	}
+	testkit.Contains(t, w.want(statusOK, "inspect", cut), "\nFINDING\nTLG00001.BIN: cut: the file ends inside of it, record 1, byte 26\n")
 	for name, b := range map[string]string{"text": "no farm data", "nothing": ""} {
 		status, stdout, stderr := w.agrimill("inspect", save(t, name, []byte(b)))
 		if status != statusFailed || stdout != "" || !strings.Contains(stderr, name+": neither TaskData nor EFDI: ") || strings.Contains(stderr, "isoxml: ") {

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
@@ -92,9 +91,7 @@ func TestPoisonQueueInKafka(t *testing.T) {
 	}
 	text := w.want(statusOK, "poison", "show", all[1].ID, "--config", broken)
 	for _, want := range []string{all[1].ID, "to-kafka", gateway.KeyTenantID, "no filename"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in %s", want, text)
-		}
+		testkit.Contains(t, text, want)
 	}
 	if payload := w.want(statusOK, "poison", "show", all[1].ID, "--config", broken, "--payload", "-"); payload != mark+"two" {
 		t.Errorf("payload %q", payload)

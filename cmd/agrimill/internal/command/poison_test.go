@@ -114,9 +114,7 @@ func TestShow(t *testing.T) {
 	r := w.list()[0]
 	text := w.want(statusOK, "poison", "show", "--config", w.file, r.ID)
 	for _, want := range []string{"2 failed attempts, poisoned 1 time", "task-data", taskData, gateway.KeyTenantID, r.Reason} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in:\n%s", want, text)
-		}
+		testkit.Contains(t, text, want)
 	}
 	if strings.Contains(text, mark) {
 		t.Errorf("the payload is shown unasked:\n%s", text)
@@ -295,9 +293,7 @@ func TestClaimCheck(t *testing.T) {
 		t.Fatalf("listed: %+v", r)
 	}
 	_, _, stderr := w.agrimill("poison", "show", "--config", w.file, "--payload", "-", r.ID)
-	if !strings.Contains(stderr, "the configuration has none (claim_check)") {
-		t.Errorf("stderr: %s", stderr)
-	}
+	testkit.Contains(t, stderr, "the configuration has none (claim_check)")
 	file := filepath.Join(t.TempDir(), "payload")
 	w.want(statusFailed, "poison", "show", "--config", w.file, "--payload", file, r.ID)
 	if _, err := os.Stat(file); err == nil {

@@ -463,9 +463,7 @@ func TestRunLogsForMachines(t *testing.T) {
 func TestLogHasUnits(t *testing.T) {
 	var out bytes.Buffer
 	newLogger(&program{stderr: &out}, "json", slog.LevelInfo).Info("slow", "duration", 1500*time.Millisecond)
-	if !strings.Contains(out.String(), `"duration":"1.5s"`) {
-		t.Errorf("got %s", out.String())
-	}
+	testkit.Contains(t, out.String(), `"duration":"1.5s"`)
 }
 
 // A volume of Kubernetes: FILE leads to ..data/FILE, and ..data to a directory, which

@@ -56,9 +56,7 @@ func TestTailOnlyLooks(t *testing.T) {
 		" MESSAGE_RECEIVED type=" + taskData, ` file="field 7.zip"`, fmt.Sprintf(" bytes=%d", len(mark)), ` endpoint="Farm software"`,
 		" external_id=" + softwareID, " tenant=" + f.gate.Tenant(), ` teamset="team 7"`, " id=" + f.gate.Ledger()[0].MessageID,
 	} {
-		if !strings.Contains(lines[0], want) {
-			t.Errorf("%q is missing in %s", want, lines[0])
-		}
+		testkit.Contains(t, lines[0], want)
 	}
 	if strings.Contains(lines[1], "bytes=") || strings.Contains(lines[1], "file=") {
 		t.Errorf("nothing is known of its name and size: %s", lines[1])

@@ -23,9 +23,7 @@ func TestTenants(t *testing.T) {
 	for _, want := range []string{
 		"Tenant " + f.gate.Tenant() + ": 2 endpoints\n", f.terminal.ID, f.software.ID, terminalID, "Farm software", "cloud_software", "yes", "…",
 	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in:\n%s", want, text)
-		}
+		testkit.Contains(t, text, want)
 	}
 	if n := strings.Count(text, "FROM"); n != 1 {
 		t.Errorf("%d tables of routes:\n%s", n, text)
@@ -74,9 +72,7 @@ func TestTenants(t *testing.T) {
 			t.Errorf("%s: %d tenants, %d endpoints", test.args, len(list), endpoints)
 		}
 	}
-	if text := f.want(statusOK, "tenants"); !strings.Contains(text, "Tenant "+other+": 0 endpoints") {
-		t.Errorf("table: %q", text)
-	}
+	testkit.Contains(t, f.want(statusOK, "tenants"), "Tenant "+other+": 0 endpoints")
 	for _, test := range []struct {
 		args   string
 		status int

@@ -14,6 +14,7 @@ import (
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 // What tail has saved becomes cases that pass as things are, and fail once a route does something else.
@@ -38,9 +39,7 @@ func TestRecordFromTail(t *testing.T) {
 		t.Errorf("%v\n%s", err, written)
 	}
 	changed := save(t, "agrimill.yaml", []byte(strings.Replace(tested, "{tenant}.{meta:team}", "elsewhere", 1)))
-	if text := f.want(statusFailed, "test", changed, cases); !strings.Contains(text, `got "elsewhere"`) {
-		t.Error(text)
-	}
+	testkit.Contains(t, f.want(statusFailed, "test", changed, cases), `got "elsewhere"`)
 	f.want(statusFailed, "test", "--record", cases, file, events) // it is there already
 	if after, err := os.ReadFile(cases); err != nil || string(after) != string(written) {
 		t.Errorf("it was overwritten: %v", err)
@@ -56,9 +55,7 @@ func TestRecordWhereAFilterNamesAnExternalID(t *testing.T) {
 	file := f.configure("  - {name: in, from: {gateway: all}, filter: {endpoint: " + softwareID + "}, to: {sink: farm}}\n" + fmt.Sprintf(oneSink, "nats://127.0.0.1:1"))
 	cases := filepath.Join(t.TempDir(), "cases.yaml")
 	f.want(statusOK, "test", "--record", cases, file, events)
-	if text := f.want(statusOK, "test", file, cases); !strings.Contains(text, "1 passed") {
-		t.Error(text)
-	}
+	testkit.Contains(t, f.want(statusOK, "test", file, cases), "1 passed")
 	written, err := os.ReadFile(cases)
 	if err != nil || !strings.Contains(string(written), "receiver: "+softwareID) || strings.Contains(string(written), "poisoned") {
 		t.Errorf("%v\n%s", err, written)
@@ -98,19 +95,11 @@ func TestRecordFromJournal(t *testing.T) {
 		return stderr
 	}
 	cases := filepath.Join(t.TempDir(), "cases.yaml")
-	if stderr := record(statusOK, cases, "field 1", "out"); !strings.Contains(stderr, "field 1.zip: the payload is not known") {
-		t.Error(stderr)
-	}
-	if text := w.want(statusOK, "test", file, cases); !strings.Contains(text, "2 cases: 2 passed") {
-		t.Error(text)
-	}
+	testkit.Contains(t, record(statusOK, cases, "field 1", "out"), "field 1.zip: the payload is not known")
+	testkit.Contains(t, w.want(statusOK, "test", file, cases), "2 cases: 2 passed")
 	none := filepath.Join(t.TempDir(), "none.yaml")
-	if stderr := record(statusFailed, none, "nobody sent this"); !strings.Contains(stderr, "nothing is known of") {
-		t.Error(stderr)
-	}
-	if stderr := record(statusFailed, none, "zip"); !strings.Contains(stderr, "finds 2 messages") {
-		t.Error(stderr)
-	}
+	testkit.Contains(t, record(statusFailed, none, "nobody sent this"), "nothing is known of")
+	testkit.Contains(t, record(statusFailed, none, "zip"), "finds 2 messages")
 	record(statusUsage, none)
 	if _, err := os.Stat(none); err == nil {
 		t.Error("a file without cases was left behind")

@@ -135,9 +135,7 @@ func TestTestReport(t *testing.T) {
   - {name: "fails <&>", message: {type: "iso:\u0001", tenant: t1}, expect: []}
 `))
 	out := w.want(statusFailed, "test", "--junit", report, file, cases)
-	if !strings.Contains(out, "2 cases: 1 passed, 1 failed\n") {
-		t.Errorf("got\n%s", out)
-	}
+	testkit.Contains(t, out, "2 cases: 1 passed, 1 failed\n")
 	data := testkit.Must(os.ReadFile(report))(t)
 	var got struct {
 		Suites []testSuite `xml:"testsuite"`

@@ -769,9 +769,7 @@ func TestSchemaRefuses(t *testing.T) {
 		{"poison: {sink: farm}", "poison: {sink: farm}\nadmin: {pprof: perhaps}"},
 		{"gateway: all", "gateway: all, nats: {subject: x}"},
 	} {
-		if !strings.Contains(small, change[0]) {
-			t.Fatalf("small = %q, want %q in it", small, change[0])
-		}
+		testkit.Contains(t, small, change[0])
 		text := strings.Replace(small, change[0], change[1], 1)
 		if err := compiled.Validate(asJSON(t, []byte(text))); err == nil {
 			t.Fatalf("no error: %v", change[1])

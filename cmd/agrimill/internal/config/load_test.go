@@ -175,9 +175,7 @@ func TestOneMistake(t *testing.T) {
 		"flow":            {"poison: {", "admin: {token: ${ID}}\npoison: {", "agrimill.yaml:13:17: is not valid YAML: while parsing a flow mapping: did not find expected ',' or '}'; put \"${NAME}\" in quotes inside { } and [ ]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !strings.Contains(small, test.from) {
-				t.Fatalf("small = %q, want %q in it", small, test.from)
-			}
+			testkit.Contains(t, small, test.from)
 			text := strings.Replace(small, test.from, test.to, 1)
 			if name == "topic collides" || name == "mistyped sink" {
 				text = strings.Replace(text, "sinks:\n", "sinks:\n  lake: {kafka: {brokers: \"b:1\"}}\n", 1)
@@ -188,9 +186,7 @@ func TestOneMistake(t *testing.T) {
 			}
 			got := onlyProblem(t, text, smallEnv)
 			if test.want == "" {
-				if !strings.Contains(got, "agrimill.yaml:1") {
-					t.Fatalf("got %q, want %q in it: no place", got, "agrimill.yaml:1")
-				}
+				testkit.Contains(t, got, "agrimill.yaml:1")
 				t.Log(got)
 				return
 			}
@@ -211,9 +207,7 @@ func TestStreamsOfOneAccount(t *testing.T) {
 	if got := onlyProblem(t, with("stream: ZOO"), smallEnv); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := onlyProblem(t, with("stream: ZOO, subject_prefix: agrimill.zoo"), smallEnv); !strings.Contains(got, "has subjects of sinks.farm") {
-		t.Errorf("got %q", got)
-	}
+	testkit.Contains(t, onlyProblem(t, with("stream: ZOO, subject_prefix: agrimill.zoo"), smallEnv), "has subjects of sinks.farm")
 	for _, zoo := range []string{"stream: ZOO, subject_prefix: zoo", "stream: ZOO, user: zoo", "subject_prefix: zoo, token: ${SECRET}", "url: \"nats://zoo:4222\", stream: ZOO"} {
 		testkit.Must(Parse("agrimill.yaml", []byte(with(strings.Replace(zoo, "${SECRET}", "\"${SECRET}\"", 1))), smallEnv))(t)
 	}
@@ -555,9 +549,7 @@ func TestWarnings(t *testing.T) {
 		"event type":  {"gateway: all", "gateway: message_received", `agrimill.yaml:11:21: warning: routes[0].from.gateway: is treated as a message type: "message_received"; did you mean MESSAGE_RECEIVED?`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !strings.Contains(small, test.from) {
-				t.Fatalf("small = %q, want %q in it", small, test.from)
-			}
+			testkit.Contains(t, small, test.from)
 			text := strings.Replace(small, test.from, test.to, 1)
 			if name == "log" {
 				text = strings.Replace(text, "sinks:\n", "sinks:\n  l: {log: {}}\n", 1)
@@ -727,9 +719,7 @@ func TestAllowMissing(t *testing.T) {
 	parse(t, strings.Replace(text, `nats: {url: "nats://127.0.0.1:4222"}`, "kafka: {brokers: [\"${BROKER}\"]}", 1), options)
 	parse(t, strings.Replace(text, "  client_id:", "  application_id: ${APP}\n  software_version_id: ${VERSION}\n  client_id:", 1)+
 		"endpoints: [{external_id: \"urn:x:y\", capabilities: [{type: t}]}]\n", options)
-	if got := onlyMistake(problemsOf(t, text+"nope: {}\n", options)); !strings.Contains(got, "nope: is not a known key") {
-		t.Fatalf("onlyMistake = %q, want %q in it", got, "nope: is not a known key")
-	}
+	testkit.Contains(t, onlyMistake(problemsOf(t, text+"nope: {}\n", options)), "nope: is not a known key")
 }
 
 // onlyMistake returns the one problem that is no warning.
@@ -832,9 +822,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 			t.Fatalf("out = %q, want no secret in hexadecimal", out)
 		}
 	}
-	if got := fmt.Sprint(c.Gateway); !strings.Contains(got, "[redacted]") {
-		t.Fatalf("c.Gateway = %q, want %q in it", got, "[redacted]")
-	}
+	testkit.Contains(t, fmt.Sprint(c.Gateway), "[redacted]")
 	for address, want := range map[string]string{
 		nats.URL: "nats://redacted@127.0.0.1:4222,nats://127.0.0.1:1?redacted", "http://[::1": "[redacted]",
 		"farm:secret@host:4222, 127.0.0.1:4222,localhost": "redacted@host:4222,127.0.0.1:4222,localhost",
@@ -844,9 +832,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	if !strings.Contains(nats.URL, "hidden-secret") {
-		t.Errorf("%q has no secret", nats.URL)
-	}
+	testkit.Contains(t, nats.URL, "hidden-secret")
 	if got := Secret("").String(); got != "" {
 		t.Fatalf("String = %q, want none", got)
 	}

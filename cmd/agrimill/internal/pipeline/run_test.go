@@ -54,9 +54,7 @@ func TestFromGateway(t *testing.T) {
 	if b.isReady() {
 		t.Error("ready after the end")
 	}
-	if err := b.Run(t.Context()); !errors.Is(err, pipeline.ErrStarted) {
-		t.Errorf("Run again: %v", err)
-	}
+	testkit.ErrorIs(t, b.Run(t.Context()), pipeline.ErrStarted)
 	b.logs.contains("agrimill is running", "farm-data")
 	b.logs.contains("agrimill stopped", "confirmed=150")
 	b.logs.contains("level=WARN", "sink=farm", "durability disk: ") // a sink's warning is one in the log
@@ -356,9 +354,7 @@ func TestConfigurationErrors(t *testing.T) {
 	if _, err := p.Reload(t.Context(), cfg); !errors.Is(err, pipeline.ErrNotRunning) {
 		t.Errorf("Reload after Close: %v", err)
 	}
-	if err := p.Run(t.Context()); !errors.Is(err, pipeline.ErrStarted) {
-		t.Errorf("Run after Close: %v", err)
-	}
+	testkit.ErrorIs(t, p.Run(t.Context()), pipeline.ErrStarted)
 }
 
 // Confirmations that cannot be sent are reported, and nothing is lost: a second

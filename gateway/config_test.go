@@ -3,7 +3,6 @@ package gateway
 import (
 	"bytes"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func testConfig() Config {
@@ -196,9 +197,7 @@ func TestWarnings(t *testing.T) {
 	if n := strings.Count(log.String(), "deprecated"); n != 1 {
 		t.Errorf("warned %d times about the deprecated type: %s", n, &log)
 	}
-	if err := c.SendMessage(t.Context(), testMessageRequest()); !errors.Is(err, ErrUnavailable) {
-		t.Fatal(err)
-	}
+	testkit.ErrorIs(t, c.SendMessage(t.Context(), testMessageRequest()), ErrUnavailable)
 	if n := strings.Count(log.String(), "request failed"); n != 3 {
 		t.Errorf("%d attempts in the log: %s", n, &log)
 	}
@@ -212,7 +211,5 @@ func TestWarnings(t *testing.T) {
 	}
 	cfg.BaseURL = "http://gateway.example"
 	newTestClient(t, cfg)
-	if !strings.Contains(log.String(), "without TLS") {
-		t.Error("no warning about credentials without TLS")
-	}
+	testkit.Contains(t, log.String(), "without TLS")
 }

@@ -2,7 +2,6 @@ package gateway_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -238,18 +237,14 @@ func TestDirectorySyncFails(t *testing.T) {
 	testkit.NoError(t, d.Sync(ctx))
 	before := describe(d)
 	fault := s.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusServiceUnavailable})
-	if err := d.Sync(ctx); !errors.Is(err, gateway.ErrUnavailable) {
-		t.Errorf("got error %v, want ErrUnavailable", err)
-	}
+	testkit.ErrorIs(t, d.Sync(ctx), gateway.ErrUnavailable)
 	fault.Lift()
 	if got := describe(d); got != before {
 		t.Errorf("a failed Sync changed %q to %q", before, got)
 	}
 	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := d.Sync(canceled); !errors.Is(err, context.Canceled) {
-		t.Errorf("got error %v, want context.Canceled", err)
-	}
+	testkit.ErrorIs(t, d.Sync(canceled), context.Canceled)
 }
 
 func TestDirectoryConcurrentUse(t *testing.T) {

@@ -253,9 +253,7 @@ func TestNothingIsSentAfterTheContext(t *testing.T) {
 				go func() { done <- call(ctx, c) }()
 				synctest.Wait()
 				ctx.over.Store(true)
-				if err := <-done; !errors.Is(err, context.Canceled) {
-					t.Errorf("%v, want context.Canceled", err)
-				}
+				testkit.ErrorIs(t, <-done, context.Canceled)
 				if got := asked.Load(); got != want {
 					t.Errorf("%d requests, want %d", got, want)
 				}

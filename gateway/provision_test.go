@@ -393,9 +393,7 @@ func TestProvisionerContextEnds(t *testing.T) {
 	go func() { ensured <- p.Ensure(canceled) }() // ends with its context
 	<-arrived
 	cancel()
-	if err := <-ensured; !errors.Is(err, context.Canceled) {
-		t.Errorf("Ensure: got error %v, want context.Canceled", err)
-	}
+	testkit.ErrorIs(t, <-ensured, context.Canceled)
 	if err := p.Run(canceled); err != nil {
 		t.Errorf("Run with a context that has ended: %v", err)
 	}
@@ -412,9 +410,7 @@ func TestProvisionerContextEnds(t *testing.T) {
 func TestProvisionerListingFails(t *testing.T) {
 	p := newProvisioning(t, nil)
 	p.server.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: http.StatusServiceUnavailable, Times: 3})
-	if err := p.Ensure(testContext(t)); !errors.Is(err, gateway.ErrUnavailable) {
-		t.Errorf("got error %v, want ErrUnavailable", err)
-	}
+	testkit.ErrorIs(t, p.Ensure(testContext(t)), gateway.ErrUnavailable)
 	p.run(t)
 	if r := p.result(t); r.Err != nil || !r.Created {
 		t.Errorf("got %+v, want a new endpoint once the list is there", r)

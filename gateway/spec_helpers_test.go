@@ -366,9 +366,7 @@ func child(o map[string]any, key string) map[string]any {
 func wantError(t *testing.T, err error, targets ...error) {
 	t.Helper()
 	for _, target := range targets {
-		if !errors.Is(err, target) {
-			t.Fatalf("got %v, want %v", err, target)
-		}
+		testkit.ErrorIs(t, err, target)
 	}
 }
 

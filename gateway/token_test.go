@@ -298,9 +298,7 @@ func TestTokenEndpointThatIsDown(t *testing.T) {
 	err := s.client(t, func(c *Config) { c.TokenURL = "http://" + closedAddress(t) + "/token?key=s3cret" }).
 		SendMessage(t.Context(), testMessageRequest())
 	wantOnly(t, err, ErrToken, ErrUnavailable)
-	if !strings.Contains(err.Error(), "refused") {
-		t.Errorf("%q does not tell the cause", err)
-	}
+	testkit.Contains(t, err.Error(), "refused")
 }
 
 // While the token endpoint is down, it sees one request per backoff step, however many calls there
@@ -334,9 +332,7 @@ func TestTokenFailureIsRememberedForOneStep(t *testing.T) {
 			wg.Go(func() {
 				err := c.SendMessage(ctx, testMessageRequest())
 				wantOnly(t, err, context.DeadlineExceeded)
-				if !strings.Contains(err.Error(), "no access token") {
-					t.Errorf("%q does not tell the last failure", err)
-				}
+				testkit.Contains(t, err.Error(), "no access token")
 			})
 		}
 		wg.Wait()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -156,9 +155,7 @@ func TestTokenSourceFailures(t *testing.T) {
 				return
 			}
 			wantOnly(t, err, tt.want...)
-			if !strings.Contains(err.Error(), tt.text) {
-				t.Errorf("%q does not say %q", err, tt.text)
-			}
+			testkit.Contains(t, err.Error(), tt.text)
 		})
 	}
 }

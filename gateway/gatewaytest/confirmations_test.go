@@ -2,7 +2,6 @@ package gatewaytest_test
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -74,9 +73,7 @@ func TestWait(t *testing.T) {
 	sender, _ := pairOf(s)
 	ctx, cancel := context.WithCancel(testContext(t))
 	cancel()
-	if err := s.WaitConfirmed(ctx, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("canceled: %v", err)
-	}
+	testkit.ErrorIs(t, s.WaitConfirmed(ctx, 1), context.Canceled)
 	woken := make(chan error, 1)
 	go func() {
 		woken <- s.Wait(testContext(t), func(entries []gatewaytest.LedgerEntry) bool { return len(entries) == 2 })
@@ -86,9 +83,7 @@ func TestWait(t *testing.T) {
 	testkit.NoError(t, <-woken)
 	go func() { woken <- s.WaitConfirmed(testContext(t), 1) }()
 	s.Close()
-	if err := <-woken; !errors.Is(err, gatewaytest.ErrClosed) {
-		t.Errorf("closed: %v", err)
-	}
+	testkit.ErrorIs(t, <-woken, gatewaytest.ErrClosed)
 }
 
 // What is confirmed and not stored is lost; what is open is not; and a test without messages shows nothing.

@@ -195,9 +195,7 @@ func want(t *testing.T, r reply, status int) reply {
 func wantMessage(t *testing.T, r reply, status int, part string) {
 	t.Helper()
 	want(t, r, status)
-	if !strings.Contains(r.message(), part) {
-		t.Fatalf("message %q does not contain %q", r.message(), part)
-	}
+	testkit.Contains(t, r.message(), part)
 	if got := r.header.Get("Content-Type"); got != "application/json" {
 		t.Fatalf("error Content-Type %q", got)
 	}

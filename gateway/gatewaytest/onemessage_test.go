@@ -7,6 +7,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 func TestOneMessage(t *testing.T) {
@@ -41,9 +42,7 @@ func TestOneMessageIsDocumented(t *testing.T) {
 		t.Errorf("%d lines", lines)
 	}
 	comment := strings.ReplaceAll("\n"+strings.TrimSuffix(text, "\n"), "\n", "\n//\t")
-	if !strings.Contains(read(t, "doc.go"), comment+"\n") {
-		t.Error("the package comment shows another test")
-	}
+	testkit.Contains(t, read(t, "doc.go"), comment+"\n")
 }
 
 func read(t *testing.T, name string) string {

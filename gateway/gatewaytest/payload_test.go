@@ -43,9 +43,7 @@ func TestPayloadHost(t *testing.T) {
 	if n := s.Stats(gatewaytest.OpPayload).WithAuthorization; n != 1 {
 		t.Errorf("%d requests with authorization, want the one HEAD", n)
 	}
-	if !strings.Contains(uri, "signature=") {
-		t.Errorf("uri %s", uri)
-	}
+	testkit.Contains(t, uri, "signature=")
 }
 
 func TestPayloadURIExpires(t *testing.T) {

@@ -118,7 +118,7 @@ func TestClassify(t *testing.T) {
 func TestWithClassKeepsErrors(t *testing.T) {
 	testkit.NoError(t, router.Permanent(nil))
 	err := router.Permanent(io.EOF)
-	wantErr(t, err, io.EOF)
+	testkit.ErrorIs(t, err, io.EOF)
 	if got := err.Error(); got != "EOF" {
 		t.Errorf("err.Error() = %q, want EOF", got)
 	}

@@ -46,7 +46,7 @@ func TestDedupFailedMessageIsNoDuplicate(t *testing.T) {
 		return nil, fail
 	})
 	_, err := h(farmMessage("1", "e", "c", "p"))
-	wantErr(t, err, errHandler)
+	testkit.ErrorIs(t, err, errHandler)
 	fail = nil
 	handle(t, h, farmMessage("1", "e", "c", "p"))
 	handle(t, h, farmMessage("1", "e", "c", "p"))
@@ -221,7 +221,7 @@ func TestDedupCopyInFlight(t *testing.T) {
 			t.Error("out = true, want false: waiting for a copy is no outage")
 		}
 		close(proceed)
-		wantErr(t, <-first, errHandler)
+		testkit.ErrorIs(t, <-first, errHandler)
 		testkit.NoError(t, <-second)
 		if calls != 2 {
 			t.Errorf("calls = %d, want 2: the copy was handled, because the first one was not", calls)
@@ -314,7 +314,7 @@ func TestDedupStoreDown(t *testing.T) {
 	}
 	for _, failure := range []error{disk, context.Canceled} { // the message's own context goes on
 		_, err := with(&faultyStore{reserve: failure}, nil)(farmMessage("1", "e", "c", "p"))
-		wantErr(t, err, failure)
+		testkit.ErrorIs(t, err, failure)
 		wantClass(t, err, router.ClassOutage)
 	}
 	if calls != 0 {

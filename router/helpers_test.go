@@ -10,19 +10,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/agrimill/agrimill/gateway/gatewaytest"
-	"github.com/agrimill/agrimill/subscriber"
-
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/gochannel"
 	"go.uber.org/goleak"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/sinks"
+	"github.com/agrimill/agrimill/subscriber"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -342,14 +341,6 @@ func (r *running) wantStop(t *testing.T) {
 func handle(t *testing.T, h message.HandlerFunc, msg *message.Message) {
 	t.Helper()
 	testkit.Must(h(msg))(t)
-}
-
-// wantErr fails the test unless err matches target.
-func wantErr(t *testing.T, err, target error) {
-	t.Helper()
-	if !errors.Is(err, target) {
-		t.Fatalf("got error %v, want %v", err, target)
-	}
 }
 
 // wantClass fails the test unless err is of a class.

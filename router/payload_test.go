@@ -235,9 +235,7 @@ func TestLazyPayloadIsNeverStoredEmpty(t *testing.T) {
 			if where == "poisoned" {
 				to.wantStored(t, 0)
 				where, got = test.inRecord, poison
-				if got := poison.all()[0].msg.Metadata[router.KeyPoisonReason]; !strings.Contains(got, "no claim check is configured") {
-					t.Errorf("KeyPoisonReason = %q, want %q in it", got, "no claim check is configured")
-				}
+				testkit.Contains(t, poison.all()[0].msg.Metadata[router.KeyPoisonReason], "no claim check is configured")
 			} else {
 				if got := opens.Load(); got != 1 {
 					t.Errorf("opens.Load() = %d, want 1: fetched once, whatever became of the sink", got)
@@ -347,7 +345,7 @@ func TestPoisonTooLarge(t *testing.T) {
 			began := time.Now()
 			for range 20 {
 				_, err := h(farmMessage("1", "e", "c", string(large(5000))))
-				wantErr(t, err, router.ErrNoClaimCheck)
+				testkit.ErrorIs(t, err, router.ErrNoClaimCheck)
 				wantClass(t, err, router.ClassOutage)
 			}
 			if got := time.Since(began); got <= time.Hour {
@@ -373,7 +371,7 @@ func TestPoisonTooLarge(t *testing.T) {
 		msg := farmMessage("1", "e", "c", string(large(5000)))
 		msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Nack: &nack}))
 		_, err := newPoison(t, router.PoisonConfig{Publisher: newLimited(1000, true)}).Middleware(broken)(msg) // would wait for 5 seconds at least
-		wantErr(t, err, router.ErrNoClaimCheck)
+		testkit.ErrorIs(t, err, router.ErrNoClaimCheck)
 		if got := nack.Outcome(); got != msgctx.SetAside {
 			t.Errorf("a nack stands for %v, want %v", got, msgctx.SetAside)
 		}

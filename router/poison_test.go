@@ -81,7 +81,7 @@ func TestPoisonTakesOnlyVerdicts(t *testing.T) {
 				}
 				store.wantStored(t, 1)
 			} else {
-				wantErr(t, err, errHandler)
+				testkit.ErrorIs(t, err, errHandler)
 				store.wantStored(t, 0)
 			}
 		})
@@ -129,8 +129,8 @@ func TestPoisonStoreDown(t *testing.T) {
 			h, began := queue.Middleware(broken), time.Now()
 			for range 10 {
 				_, err = h(message.NewMessage("1", nil))
-				wantErr(t, err, errHandler)
-				wantErr(t, err, failure)
+				testkit.ErrorIs(t, err, errHandler)
+				testkit.ErrorIs(t, err, failure)
 				wantClass(t, err, router.ClassOutage) // open, not poisoned by a queue further out
 			}
 			if got, want := time.Since(began), 5*time.Second; got < want {
@@ -148,7 +148,7 @@ func TestPoisonPanickingStore(t *testing.T) {
 		h := newPoison(t, router.PoisonConfig{Publisher: newSink(func(string, *message.Message) error { panic("x") })}).
 			Middleware(broken)
 		_, err := h(message.NewMessage("1", nil))
-		wantErr(t, err, errHandler)
+		testkit.ErrorIs(t, err, errHandler)
 	})
 }
 
@@ -241,7 +241,7 @@ func TestPoisonTopicOfARoute(t *testing.T) {
 	both := newSink(nil)
 	r := build(t, router.Config{Poison: both, PoisonTopic: "dead"})
 	route := router.Route{Name: "farm", From: newSource(), Topic: "all", To: wrapped{both}, ToTopic: "dead"}
-	wantErr(t, r.Add(route), router.ErrConfig)
+	testkit.ErrorIs(t, r.Add(route), router.ErrConfig)
 	route.To = newSink(nil) // has a topic of that name to itself
 	testkit.NoError(t, r.Add(route))
 }

@@ -20,13 +20,11 @@ func TestRecoverer(t *testing.T) {
 	if !errors.As(err, &caught) {
 		t.Fatalf("err = %v, want a %T", err, caught)
 	}
-	wantErr(t, err, cause)
+	testkit.ErrorIs(t, err, cause)
 	if got, want := err.Error(), "panic: cause"; got != want {
 		t.Errorf("err.Error() = %q, want %q", got, want)
 	}
-	if !strings.Contains(string(caught.Stack), "TestRecoverer") {
-		t.Errorf("caught.Stack = %q, want %q in it", caught.Stack, "TestRecoverer")
-	}
+	testkit.Contains(t, string(caught.Stack), "TestRecoverer")
 	wantClass(t, err, router.ClassHandler)
 	if got := book.Texts(); len(got) != 1 {
 		t.Fatalf("book.Texts() has %d elements, want 1: %q", len(got), got)

@@ -25,7 +25,7 @@ func TestReplayLosesNothing(t *testing.T) {
 		testkit.NoError(t, q.Publish(router.DefaultPoisonTopic, poisonRecord("0", 0), poisonRecord("1", 1), message.NewMessage("foreign", nil)))
 		missing := router.PoisonSelection{All: true, Route: func(router.Poisoned) string { return "missing" }}
 		_, err := r.Replay(t.Context(), q, missing)
-		wantErr(t, err, router.ErrNoRoute)
+		testkit.ErrorIs(t, err, router.ErrNoRoute)
 		testkit.Equal(t, q.UUIDs(), []string{"0", "1", "foreign"})
 
 		testkit.Equal(t, replayAll(t, r, q), router.ReplayReport{Sent: 2, Kept: 1})
@@ -78,7 +78,7 @@ func TestReplayKeepsWhatTheFilterDrops(t *testing.T) {
 		r := build(t, router.Config{Poison: q}, route)
 		testkit.NoError(t, q.Publish(router.DefaultPoisonTopic, poisonRecord("1", 0)))
 		_, err := r.Replay(t.Context(), q, everything)
-		wantErr(t, err, router.ErrFiltered)
+		testkit.ErrorIs(t, err, router.ErrFiltered)
 		wantClass(t, err, router.ClassPermanent)
 		testkit.Equal(t, q.UUIDs(), []string{"1"})
 		wanted.Store(true)
@@ -108,7 +108,7 @@ func TestReplayDuringOutage(t *testing.T) {
 		testkit.Equal(t, q.UUIDs(), []string{"1"})
 		testkit.NoError(t, r.Close())
 		_, err := r.Replay(t.Context(), q, everything)
-		wantErr(t, err, router.ErrClosed)
+		testkit.ErrorIs(t, err, router.ErrClosed)
 	})
 }
 

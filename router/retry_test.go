@@ -40,7 +40,7 @@ func TestRetryCountsHandlerFailures(t *testing.T) {
 		if !errors.As(err, &failure) || len(times) != 4 {
 			t.Fatalf("err = %v after %d attempts, want a %T after 4", err, len(times), failure)
 		}
-		wantErr(t, err, errHandler)
+		testkit.ErrorIs(t, err, errHandler)
 		wantClass(t, err, router.ClassHandler)
 		if failure.Attempts != 4 || !failure.First.Equal(times[0]) || !failure.Last.Equal(times[3]) {
 			t.Errorf("%d attempts from %v to %v, want 4 at %v", failure.Attempts, failure.First, failure.Last, times)

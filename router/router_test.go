@@ -94,7 +94,7 @@ func TestChainOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := r.stop(); err != nil {
-		wantErr(t, err, router.ErrRoutesEnded)
+		testkit.ErrorIs(t, err, router.ErrRoutesEnded)
 	}
 
 	want := []string{
@@ -401,7 +401,7 @@ func TestCloseWithoutRun(t *testing.T) {
 	to.wantClosed(t)
 	poison.wantClosed(t)
 	store.wantClosed(t)
-	wantErr(t, r.Run(t.Context()), router.ErrClosed)
+	testkit.ErrorIs(t, r.Run(t.Context()), router.ErrClosed)
 	if err := r.Add(farmRoute(from, to)); !errors.Is(err, router.ErrClosed) {
 		t.Errorf("r.Add(farmRoute(from, to)) = %v, want ErrClosed", err)
 	}
@@ -409,13 +409,13 @@ func TestCloseWithoutRun(t *testing.T) {
 
 func TestRunLifecycle(t *testing.T) {
 	r := build(t, router.Config{Poison: newSink(nil)})
-	wantErr(t, r.Run(t.Context()), router.ErrNoRoutes)
+	testkit.ErrorIs(t, r.Run(t.Context()), router.ErrNoRoutes)
 
 	running := start(t, router.Config{Poison: newSink(nil)}, farmRoute(newSource(), newSink(nil)))
-	wantErr(t, running.Run(t.Context()), router.ErrStarted)
+	testkit.ErrorIs(t, running.Run(t.Context()), router.ErrStarted)
 	other := farmRoute(newSource(), newSink(nil))
 	other.Name = "other"
-	wantErr(t, running.Add(other), router.ErrStarted)
+	testkit.ErrorIs(t, running.Add(other), router.ErrStarted)
 
 	// A context that has ended before Run is a clean end, too.
 	r = build(t, router.Config{Poison: newSink(nil)}, farmRoute(newSource(), newSink(nil)))
@@ -437,7 +437,7 @@ func TestCloseRacesWithRun(t *testing.T) {
 		})
 		group.Go(func() {
 			if err := r.Run(context.Background()); err != nil {
-				wantErr(t, err, router.ErrClosed)
+				testkit.ErrorIs(t, err, router.ErrClosed)
 			}
 		})
 		group.Wait()
@@ -479,8 +479,8 @@ func TestRunReturnsTheErrorOfARefusedSubscription(t *testing.T) {
 			from.subErr = func(int) error { return refused }
 			r := build(t, router.Config{Poison: newSink(nil)}, farmRoute(from, newSink(nil)))
 			err := r.Run(t.Context())
-			wantErr(t, err, refused)
-			wantErr(t, err, router.ErrRoutesEnded)
+			testkit.ErrorIs(t, err, refused)
+			testkit.ErrorIs(t, err, router.ErrRoutesEnded)
 			var failure *router.RouteError
 			if !errors.As(err, &failure) || r.Health()[0].LastError == "" || from.subs != 1 {
 				t.Errorf("got %v after %d subscriptions, and health %+v, want a %T after one, and the error", err, from.subs, r.Health()[0], failure)
@@ -526,7 +526,7 @@ func TestRunTellsWhyTheRoutesEnded(t *testing.T) {
 	close(unread.messages)
 	err := r.Run(t.Context())
 	for _, want := range []error{router.ErrRoutesEnded, refused, gone} {
-		wantErr(t, err, want)
+		testkit.ErrorIs(t, err, want)
 	}
 	if got := strings.Count(err.Error(), refused.Error()); got != 1 {
 		t.Errorf("the reason is there %d times, want once: two routes share the source, and one has the same: %v", got, err)
@@ -809,11 +809,11 @@ func TestConfigErrors(t *testing.T) {
 			r := build(t, router.Config{Poison: to})
 			route := farmRoute(newSource(), to)
 			change(&route)
-			wantErr(t, r.Add(route), router.ErrConfig)
+			testkit.ErrorIs(t, r.Add(route), router.ErrConfig)
 		})
 	}
 	r := build(t, router.Config{Poison: to}, farmRoute(newSource(), to))
-	wantErr(t, r.Add(farmRoute(newSource(), to)), router.ErrConfig)
+	testkit.ErrorIs(t, r.Add(farmRoute(newSource(), to)), router.ErrConfig)
 }
 
 // A route whose last messages were all poisoned is failing, until one is delivered. An

@@ -143,9 +143,7 @@ func TestBeforeTheFile(t *testing.T) {
 		}
 	}
 	testkit.NoError(t, never.Close())
-	if err := never.Health(t.Context()); !errors.Is(err, boltstore.ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	testkit.ErrorIs(t, never.Health(t.Context()), boltstore.ErrClosed)
 	testkit.NoError(t, other.Close())
 	testkit.EventuallyNil(t, func() error { return store.Health(t.Context()) })
 	if !known(t, store, key(1)) {
@@ -163,12 +161,8 @@ func TestClosed(t *testing.T) {
 	if _, err := store.Reserve(t.Context(), claim(key(1)), time.Hour); !errors.Is(err, boltstore.ErrClosed) {
 		t.Errorf("Reserve: %v", err)
 	}
-	if err := store.Commit(t.Context(), claim(key(1)), router.Token{1}, time.Hour); !errors.Is(err, boltstore.ErrClosed) {
-		t.Errorf("Commit: %v", err)
-	}
-	if err := store.Health(t.Context()); !errors.Is(err, boltstore.ErrClosed) {
-		t.Errorf("Health: %v", err)
-	}
+	testkit.ErrorIs(t, store.Commit(t.Context(), claim(key(1)), router.Token{1}, time.Hour), boltstore.ErrClosed)
+	testkit.ErrorIs(t, store.Health(t.Context()), boltstore.ErrClosed)
 }
 
 func TestConfig(t *testing.T) {

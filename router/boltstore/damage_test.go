@@ -201,15 +201,11 @@ func TestDamagedWhileOpen(t *testing.T) {
 					}
 				})
 				group.Go(func() {
-					if err := store.Commit(ctx, claim(randomKey(-i-1)), router.Token{1}, time.Minute); !errors.Is(err, boltstore.ErrDamaged) {
-						t.Errorf("Commit: %v", err)
-					}
+					testkit.ErrorIs(t, store.Commit(ctx, claim(randomKey(-i-1)), router.Token{1}, time.Minute), boltstore.ErrDamaged)
 				})
 			}
 			group.Wait()
-			if err := store.Health(ctx); !errors.Is(err, boltstore.ErrDamaged) {
-				t.Errorf("Health: %v", err)
-			}
+			testkit.ErrorIs(t, store.Health(ctx), boltstore.ErrDamaged)
 			testkit.NoError(t, store.Close())
 		})
 	}
@@ -249,9 +245,7 @@ func FuzzFile(f *testing.F) {
 		testkit.NoError(t, os.WriteFile(file, content[:len(content)-int(cut)%len(content)], 0o600))
 		store, err := boltstore.New(boltstore.Config{Path: file})
 		if err != nil {
-			if !errors.Is(err, boltstore.ErrDamaged) {
-				t.Fatal(err)
-			}
+			testkit.ErrorIs(t, err, boltstore.ErrDamaged)
 			return
 		}
 		_ = use(t, store)

@@ -75,9 +75,7 @@ func TestSinksMeasure(t *testing.T) {
 	}
 	publish := func(sink sinks.Sink, want error, messages ...*message.Message) {
 		t.Helper()
-		if err := sink.Publish("topic", messages...); !errors.Is(err, want) {
-			t.Errorf("got %v, want %v", err, want)
-		}
+		testkit.ErrorIs(t, sink.Publish("topic", messages...), want)
 	}
 	publish(sink, nil)
 	publish(sink, nil, message.NewMessage("1", []byte("abc")), message.NewMessage("2", []byte("de")))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -116,9 +115,7 @@ func TestSpanOfAPublication(t *testing.T) {
 	testkit.Must(p.Result())(t)
 	span := w.named("publish broker")
 	w.wantStatus(span, codes.Unset)
-	if got := broker.Messages("topic")[0].Metadata["traceparent"]; !strings.Contains(got, span.SpanContext().SpanID().String()) {
-		t.Errorf("stored with the traceparent %q", got)
-	}
+	testkit.Contains(t, broker.Messages("topic")[0].Metadata["traceparent"], span.SpanContext().SpanID().String())
 
 	refusing := &testkit.Publisher{}
 	refusing.Fail(sinks.ErrRejected)
@@ -213,9 +210,7 @@ func TestSinkErrors(t *testing.T) {
 			broker.Fail(test.err)
 			sink := w.Sink("somewhere", newSink(t, "broker", broker, sinks.PublisherConfig{}))
 			err := sink.Publish("topic", message.NewMessage("1", []byte(payload)), message.NewMessage("2", []byte(payload)))
-			if !errors.Is(err, test.err) {
-				t.Fatalf("got %v", err)
-			}
+			testkit.ErrorIs(t, err, test.err)
 			for _, span := range w.allNamed("publish broker") {
 				w.wantStatus(span, codes.Error)
 				w.wantAttribute(span, "error.type", test.class)

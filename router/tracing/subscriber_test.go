@@ -189,9 +189,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("Subscribe: %v", err)
 	}
 	for range 2 {
-		if err := sub.Close(); !errors.Is(err, from.err) {
-			t.Errorf("Close: %v", err)
-		}
+		testkit.ErrorIs(t, sub.Close(), from.err)
 	}
 	if _, err := sub.Subscribe(t.Context(), "fields"); !errors.Is(err, tracing.ErrClosed) {
 		t.Errorf("Subscribe after Close: %v", err)

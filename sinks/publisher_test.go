@@ -177,9 +177,7 @@ func TestFromPublisherWhileHanging(t *testing.T) {
 	blocked := make(chan error, 1)
 	go func() { blocked <- sink.Publish("topic", message.NewMessage("3", nil)) }()
 	testkit.NoError(t, sink.Close())
-	if err := <-blocked; !errors.Is(err, sinks.ErrClosed) {
-		t.Errorf("Publish: %v", err)
-	}
+	testkit.ErrorIs(t, <-blocked, sinks.ErrClosed)
 	b.Resume(t)
 }
 
@@ -349,9 +347,7 @@ func TestFromPublisherCloseError(t *testing.T) {
 	cause := errors.New("cause")
 	sink := sinks.FromPublisher("name", closing{cause}, sinks.PublisherConfig{})
 	for range 2 {
-		if err := sink.Close(); !errors.Is(err, cause) {
-			t.Errorf("Close: %v", err)
-		}
+		testkit.ErrorIs(t, sink.Close(), cause)
 	}
 }
 

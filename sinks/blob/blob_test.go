@@ -207,16 +207,12 @@ func TestOutage(t *testing.T) {
 	blocker := filepath.Join(dir, "tenant")
 	testkit.NoError(t, os.WriteFile(blocker, nil, 0o600))
 	msg := message.NewMessage("1", []byte("x"))
-	if err := sink.Publish("tenant.type", msg); !errors.Is(err, sinks.ErrUnavailable) {
-		t.Errorf("Publish: got %v, want ErrUnavailable", err)
-	}
+	testkit.ErrorIs(t, sink.Publish("tenant.type", msg), sinks.ErrUnavailable)
 	testkit.NoError(t, os.Remove(blocker))
 	testkit.NoError(t, sink.Publish("tenant.type", msg))
 	testkit.NoError(t, sink.Health(t.Context()))
 	testkit.NoError(t, bucket.Close())
-	if err := sink.Health(t.Context()); !errors.Is(err, sinks.ErrUnavailable) {
-		t.Errorf("Health: got %v, want ErrUnavailable", err)
-	}
+	testkit.ErrorIs(t, sink.Health(t.Context()), sinks.ErrUnavailable)
 }
 
 func TestConfig(t *testing.T) {

@@ -123,9 +123,7 @@ func TestPayloadThatIsNotThere(t *testing.T) {
 			if c.open != nil {
 				msg.SetContext(msgctx.With(t.Context(), msgctx.Value{Open: c.open}))
 			}
-			if err := (backend{bucket: bucket}).NewSink(t).Publish("topic", msg); !errors.Is(err, c.want) {
-				t.Errorf("Publish = %v, want %v", err, c.want)
-			}
+			testkit.ErrorIs(t, (backend{bucket: bucket}).NewSink(t).Publish("topic", msg), c.want)
 			if object, err := bucket.List(nil).Next(t.Context()); !errors.Is(err, io.EOF) {
 				t.Errorf("%v is in the bucket, error %v", object, err)
 			}

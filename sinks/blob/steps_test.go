@@ -235,9 +235,7 @@ func TestSyncedBeforeAcknowledgement(t *testing.T) {
 				}
 			})
 			for range 2 { // a copy is no better
-				if err := (backend{bucket: s.open()}).NewSink(t).Publish("topic", withID("id", "payload")); !errors.Is(err, c.want) {
-					t.Errorf("got %v, want %v", err, c.want)
-				}
+				testkit.ErrorIs(t, (backend{bucket: s.open()}).NewSink(t).Publish("topic", withID("id", "payload")), c.want)
 			}
 			there := 0
 			err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {

@@ -324,9 +324,7 @@ func TestClose(t *testing.T) {
 		_, putErr := s.Put(t.Context(), "key", strings.NewReader(""))
 		_, _, openErr := s.Open(t.Context(), "key")
 		for _, err := range []error{putErr, openErr, s.Delete(t.Context(), "key"), s.Check(t.Context())} {
-			if !errors.Is(err, gateway.ErrClosed) {
-				t.Errorf("after Close: %v, want ErrClosed", err)
-			}
+			testkit.ErrorIs(t, err, gateway.ErrClosed)
 		}
 	}
 	if ok, err := bucket.Exists(t.Context(), "key"); err != nil || !ok {

@@ -2,7 +2,6 @@ package kafka_test
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -110,9 +109,7 @@ func TestCloudEventsConfig(t *testing.T) {
 		{Connection: kafka.Connection{Brokers: []string{"a:1"}}, CloudEvents: &cloudevents.Config{Source: "{"}},
 		{Connection: kafka.Connection{Brokers: []string{"a:1"}}, CloudEvents: &cloudevents.Config{}, Marshaler: otherMarshaler{}},
 	} {
-		if err := config.Validate(); !errors.Is(err, kafka.ErrConfig) {
-			t.Errorf("got %v", err)
-		}
+		testkit.ErrorIs(t, config.Validate(), kafka.ErrConfig)
 	}
 }
 

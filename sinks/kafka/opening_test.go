@@ -28,9 +28,7 @@ func TestBeforeTheBrokers(t *testing.T) {
 	if d := sink.Describe(); d.Durability != sinks.DurabilityUnknown || d.MaxMessageSize != 0 {
 		t.Errorf("without brokers: %+v", d)
 	}
-	if err := sink.Publish("no..topic", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrRejected) {
-		t.Errorf("without brokers: %v", err)
-	}
+	testkit.ErrorIs(t, sink.Publish("no..topic", message.NewMessage("1", nil)), sinks.ErrRejected)
 
 	recovered := sink.Recovered()
 	cluster.Restart()
@@ -50,7 +48,5 @@ func TestCloseBeforeTheBrokers(t *testing.T) {
 	t.Parallel()
 	sink := testkit.Must(kafka.New(kafka.Config{Connection: kafka.Connection{Brokers: []string{"127.0.0.1:1"}, RetryOnFailedConnect: true}}, nil))(t)
 	testkit.Ends(t, "Close", func() { _ = sink.Close() })
-	if err := sink.Publish("fields", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	testkit.ErrorIs(t, sink.Publish("fields", message.NewMessage("1", nil)), sinks.ErrClosed)
 }

@@ -337,9 +337,7 @@ func TestNotAllowedToDescribe(t *testing.T) {
 	if len(records) != 20 {
 		t.Errorf("%d records, want 20", len(records))
 	}
-	if !strings.Contains(warnings(logger), "DescribeConfigs") {
-		t.Errorf("no warning:\n%s", warnings(logger))
-	}
+	testkit.Contains(t, warnings(logger), "DescribeConfigs")
 }
 
 // warnings returns what was logged as such.

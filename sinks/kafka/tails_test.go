@@ -3,7 +3,6 @@ package kafka_test
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -50,9 +49,7 @@ func TestBrokerWentBack(t *testing.T) {
 	if got := sink.Lost(); got != 4 || told != [...]int64{3, 6} {
 		t.Errorf("%d are lost, and %d were told", got, told)
 	}
-	if !strings.Contains(log.String(), "ERROR the broker has lost acknowledged messages") {
-		t.Errorf("got %s", log)
-	}
+	testkit.Contains(t, log.String(), "ERROR the broker has lost acknowledged messages")
 }
 
 // A broker that has a message already does not say where: nothing is lost, and its place is unknown.

@@ -2,7 +2,6 @@ package nats_test
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -146,9 +145,7 @@ func TestCloudEventsConfig(t *testing.T) {
 		{CloudEvents: &cloudevents.Config{Source: "{"}},
 		{CloudEvents: &cloudevents.Config{}, Marshaler: otherMarshaler{}},
 	} {
-		if err := config.Validate(); !errors.Is(err, nats.ErrConfig) {
-			t.Errorf("got %v", err)
-		}
+		testkit.ErrorIs(t, config.Validate(), nats.ErrConfig)
 	}
 }
 

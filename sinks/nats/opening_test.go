@@ -42,9 +42,7 @@ func TestBeforeTheServer(t *testing.T) {
 	if d := sink.Describe(); d.Durability != sinks.DurabilityUnknown || d.MaxMessageSize != 0 {
 		t.Errorf("without a server: %+v", d)
 	}
-	if err := sink.Publish("no..subject", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrRejected) {
-		t.Errorf("without a server: %v", err)
-	}
+	testkit.ErrorIs(t, sink.Publish("no..subject", message.NewMessage("1", nil)), sinks.ErrRejected)
 
 	s.Restart(func(o *server.Options) { o.Username, o.Password = "mill", "another" })
 	testkit.Eventually(t, "a refusal", func() bool { return errors.Is(sink.Health(t.Context()), natsgo.ErrAuthorization) })
@@ -68,9 +66,7 @@ func TestCloseBeforeTheServer(t *testing.T) {
 	t.Parallel()
 	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: "nats://127.0.0.1:1", RetryOnFailedConnect: true}}, nil))(t)
 	testkit.Ends(t, "Close", func() { _ = sink.Close() })
-	if err := sink.Publish("fields", message.NewMessage("1", nil)); !errors.Is(err, sinks.ErrClosed) {
-		t.Errorf("after Close: %v", err)
-	}
+	testkit.ErrorIs(t, sink.Publish("fields", message.NewMessage("1", nil)), sinks.ErrClosed)
 }
 
 // What no server will ever cure is an error of New.

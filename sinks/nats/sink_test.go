@@ -83,9 +83,7 @@ func withStream(t *testing.T, cfg jetstream.StreamConfig) (url string, js jetstr
 func wantLogged(t *testing.T, log *testkit.Log, texts ...string) {
 	t.Helper()
 	for _, want := range texts {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("no %q in the log:\n%s", want, log.String())
-		}
+		testkit.Contains(t, log.String(), want)
 	}
 }
 
@@ -408,9 +406,7 @@ func TestAcknowledgementLost(t *testing.T) {
 		messages = append(messages, msg)
 	}
 	proxy.LoseReplies()
-	if err := sink.Publish("topic", messages...); !errors.Is(err, sinks.ErrUnavailable) {
-		t.Fatalf("Publish: got %v, want ErrUnavailable", err)
-	}
+	testkit.ErrorIs(t, sink.Publish("topic", messages...), sinks.ErrUnavailable)
 	_, js := natstest.Client(t, s.URL())
 	testkit.Eventually(t, "all are stored", func() bool { return storedCount(t, js, nats.DefaultStream) == 10 })
 	proxy.Cut()
@@ -426,9 +422,7 @@ func TestStreamFull(t *testing.T) {
 	for range 3 {
 		testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 	}
-	if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
-		t.Errorf("Publish: got %v, want ErrUnavailable", err)
-	}
+	testkit.ErrorIs(t, sink.Publish("topic", newMessage("x")), sinks.ErrUnavailable)
 	_, js := natstest.Client(t, s.URL())
 	stream := testkit.Must(js.Stream(t.Context(), nats.DefaultStream))(t)
 	testkit.NoError(t, stream.Purge(t.Context()))
@@ -446,13 +440,9 @@ func TestStreamGone(t *testing.T) {
 			url, js := withStream(t, jetstream.StreamConfig{Subjects: []string{"agrimill.>"}})
 			sink := newSink(t, nats.Config{Connection: nats.Connection{URL: url}, Provision: c.provision}, nil)
 			testkit.NoError(t, js.DeleteStream(t.Context(), nats.DefaultStream))
-			if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
-				t.Fatalf("Publish: got %v, want ErrUnavailable", err)
-			}
+			testkit.ErrorIs(t, sink.Publish("topic", newMessage("x")), sinks.ErrUnavailable)
 			if !c.recovers {
-				if err := sink.Health(t.Context()); !errors.Is(err, sinks.ErrUnavailable) {
-					t.Errorf("Health: %v", err)
-				}
+				testkit.ErrorIs(t, sink.Health(t.Context()), sinks.ErrUnavailable)
 				return
 			}
 			// The server removes the files of a deleted stream in the background, and the new
@@ -513,9 +503,7 @@ func TestSizeLimits(t *testing.T) {
 		{"headers above their limit", sized(0, 65535-header-len("m: \r\n")+1), sinks.ErrTooLarge},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := sink.Publish("topic", c.msg); !errors.Is(err, c.want) {
-				t.Errorf("got %v, want %v", err, c.want)
-			}
+			testkit.ErrorIs(t, sink.Publish("topic", c.msg), c.want)
 		})
 	}
 
@@ -590,9 +578,7 @@ func TestNewUnavailable(t *testing.T) {
 	s := natstest.Start(t)
 	s.Stop()
 	_, err := nats.New(nats.Config{Connection: nats.Connection{URL: s.URL(), User: "farm", Password: "hunter2"}}, nil)
-	if !errors.Is(err, sinks.ErrUnavailable) {
-		t.Errorf("server down: %v", err)
-	}
+	testkit.ErrorIs(t, err, sinks.ErrUnavailable)
 	if strings.Contains(err.Error(), "hunter2") {
 		t.Error("the error holds the password")
 	}
@@ -657,9 +643,7 @@ func TestAuthentication(t *testing.T) {
 			sink := newSink(t, c.good, nil)
 			testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 			_, err := nats.New(c.bad, nil)
-			if !errors.Is(err, sinks.ErrUnavailable) {
-				t.Errorf("bad credentials: %v", err)
-			}
+			testkit.ErrorIs(t, err, sinks.ErrUnavailable)
 			for _, secret := range []string{"s3cret", "hunter2"} {
 				if strings.Contains(fmt.Sprint(err), secret) {
 					t.Errorf("the error holds a secret: %v", err)
@@ -721,9 +705,7 @@ func TestCredentialsRefusedForAWhile(t *testing.T) {
 	}, log)
 	s.Restart(func(o *server.Options) { o.Password = "other" })
 	testkit.Eventually(t, "five refusals", func() bool { return refused.Load() >= 5 })
-	if err := sink.Publish("topic", newMessage("x")); !errors.Is(err, sinks.ErrUnavailable) {
-		t.Errorf("Publish: got %v, want ErrUnavailable", err)
-	}
+	testkit.ErrorIs(t, sink.Publish("topic", newMessage("x")), sinks.ErrUnavailable)
 	s.Restart(func(o *server.Options) { o.Password = "s3cret" })
 	testkit.Eventually(t, "publish", func() bool { return sink.Publish("topic", newMessage("x")) == nil })
 	if strings.Contains(log.String(), "s3cret") {
@@ -745,9 +727,7 @@ func TestNotAuthorised(t *testing.T) {
 	denied := newSink(t, config, nil)
 	testkit.Eventually(t, "the server has said why", func() bool {
 		err := denied.Publish("secret.topic", newMessage("x"))
-		if !errors.Is(err, sinks.ErrUnavailable) {
-			t.Errorf("Publish: got %v, want ErrUnavailable", err)
-		}
+		testkit.ErrorIs(t, err, sinks.ErrUnavailable)
 		return errors.Is(err, natsgo.ErrPermissionViolation)
 	})
 	testkit.NoError(t, sink.Publish("open.topic", newMessage("x")))

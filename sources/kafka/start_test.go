@@ -277,9 +277,7 @@ func testRecreatedTopic(t *testing.T, addr string) {
 					msg.Ack()
 				}
 				f.eventuallyCommitted(6)
-				if !strings.Contains(log.String(), "deleted and created again") {
-					t.Errorf("the log does not say it: %s", log)
-				}
+				testkit.Contains(t, log.String(), "deleted and created again")
 			})
 		}
 	}
@@ -343,9 +341,7 @@ func testTopics(t *testing.T, addr string) {
 			defer func() { _ = s.Close() }()
 			messages, err := s.Subscribe(t.Context(), test.topic)
 			if test.want == nil {
-				if !errors.Is(err, kafka.ErrConfig) {
-					t.Errorf("got %v, want ErrConfig", err)
-				}
+				testkit.ErrorIs(t, err, kafka.ErrConfig)
 				return
 			}
 			if err != nil {

@@ -53,9 +53,7 @@ func TestConsumerIsChanged(t *testing.T) {
 				if _, err := s.ReadError(); (err == nil) != (c.reason == "") || err != nil && !strings.Contains(err.Error(), c.reason) {
 					t.Errorf("the subscription says %v", err)
 				}
-				if !strings.Contains(log.String(), c.line) {
-					t.Errorf("it is not said that %s: %s", c.line, log)
-				}
+				testkit.Contains(t, log.String(), c.line)
 				testkit.Must(f.js.UpdateConsumer(f.Context(), "FIELD", before))(f)
 				if !changed.HeadersOnly {
 					f.put(1, 1)

@@ -194,9 +194,7 @@ func TestNewOnlyIsMadeAgain(t *testing.T) {
 			if !seen["5"] {
 				t.Error("5 was passed over")
 			}
-			if !strings.Contains(log.String(), c.line) {
-				t.Errorf("the log does not have %q: %s", c.line, log)
-			}
+			testkit.Contains(t, log.String(), c.line)
 		})
 	}
 }

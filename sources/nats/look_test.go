@@ -85,9 +85,7 @@ func TestLookIsWhatSubscribeFinds(t *testing.T) {
 			before := f.consumers()
 			looked := &warnings{}
 			found, err := nats.Look(t.Context(), config, fieldSubject, looked)
-			if !errors.Is(err, test.is) {
-				t.Fatalf("got %v, want %v", err, test.is)
-			}
+			testkit.ErrorIs(t, err, test.is)
 			if said := fmt.Sprint(err, looked.texts()); !strings.Contains(said, test.says) || test.says == "" && said != "<nil> []" {
 				t.Errorf("said %s, want %q", said, test.says)
 			}

@@ -346,9 +346,7 @@ func TestOwnConsumer(t *testing.T) {
 		}
 	}
 	_, err := f.subscriber().Subscribe(t.Context(), "field.>")
-	if !errors.Is(err, nats.ErrConfig) {
-		t.Errorf("with another subject: %v", err)
-	}
+	testkit.ErrorIs(t, err, nats.ErrConfig)
 }
 
 // The stream's limit for consumers holds for those that are made.

@@ -357,9 +357,7 @@ func TestReadOnly(t *testing.T) {
 	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 1 {
 		t.Errorf("%d descriptions, %v", len(list), err)
 	}
-	if err := store.Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("other")}); !errors.Is(err, devicestore.ErrReadOnly) {
-		t.Errorf("got %v, want ErrReadOnly", err)
-	}
+	testkit.ErrorIs(t, store.Put(t.Context(), "team", farm.DeviceDescription{Payload: []byte("other")}), devicestore.ErrReadOnly)
 	testkit.NoError(t, store.Close())
 	if records := kafkatest.Read(t, cluster.Addr(), devicestore.DefaultTopic); len(records) != 1 {
 		t.Errorf("%d records, want 1", len(records))

@@ -94,9 +94,7 @@ func TestErrors(t *testing.T) {
 	if _, err := store.Get(short, "team"); err == nil {
 		t.Error("Get succeeds without a server")
 	}
-	if err := (devicestore.Config{TTL: -1}).Validate(); !errors.Is(err, devicestore.ErrConfig) {
-		t.Errorf("got %v, want ErrConfig", err)
-	}
+	testkit.ErrorIs(t, (devicestore.Config{TTL: -1}).Validate(), devicestore.ErrConfig)
 }
 
 // Of a teamset that is described again and again, the last descriptions are kept.
@@ -125,9 +123,7 @@ func TestReadOnly(t *testing.T) {
 	if list, err := store.Get(t.Context(), "team"); err != nil || len(list) != 1 {
 		t.Errorf("%d descriptions, %v", len(list), err)
 	}
-	if err := store.Put(t.Context(), "team", d); !errors.Is(err, devicestore.ErrReadOnly) {
-		t.Errorf("got %v, want ErrReadOnly", err)
-	}
+	testkit.ErrorIs(t, store.Put(t.Context(), "team", d), devicestore.ErrReadOnly)
 	testkit.NoError(t, js.DeleteKeyValue(t.Context(), devicestore.DefaultBucket))
 	if _, err := store.Get(t.Context(), "team"); !errors.Is(err, devicestore.ErrMissing) { // it was deleted meanwhile
 		t.Errorf("got %v, want ErrMissing", err)

@@ -246,9 +246,7 @@ func TestWithoutABucket(t *testing.T) {
 		config.Provision = kvlease.ProvisionNone
 		lease := open(t, config)
 		remove(t, server)
-		if err := lease.Health(t.Context()); !errors.Is(err, jetstream.ErrBucketNotFound) {
-			t.Errorf("Health = %v, want ErrBucketNotFound", err)
-		}
+		testkit.ErrorIs(t, lease.Health(t.Context()), jetstream.ErrBucketNotFound)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*config.TTL)
 		defer cancel()
 		if _, err := lease.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -271,12 +269,8 @@ func TestClosed(t *testing.T) {
 		if err := lease.Close(); err != nil {
 			t.Errorf("second Close = %v", err)
 		}
-		if err := <-acquired; !errors.Is(err, kvlease.ErrClosed) {
-			t.Errorf("Acquire = %v, want ErrClosed", err)
-		}
-		if err := lease.Health(t.Context()); !errors.Is(err, kvlease.ErrClosed) {
-			t.Errorf("Health = %v, want ErrClosed", err)
-		}
+		testkit.ErrorIs(t, <-acquired, kvlease.ErrClosed)
+		testkit.ErrorIs(t, lease.Health(t.Context()), kvlease.ErrClosed)
 	})
 }
 

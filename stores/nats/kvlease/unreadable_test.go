@@ -42,9 +42,7 @@ func TestUnreadableRecord(t *testing.T) {
 				for _, text := range log.Texts() {
 					if strings.Contains(text, "record of the lease") {
 						lines++
-						if !strings.Contains(text, test.says) {
-							t.Errorf("got the line %q, want %q in it", text, test.says)
-						}
+						testkit.Contains(t, text, test.says)
 					}
 				}
 				if want := min(1, len(test.says)); lines != want {

@@ -2,7 +2,6 @@ package subscriber_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -179,9 +178,7 @@ func testTheStreamOfTheHolderIsRefused(t *testing.T) {
 	if _, open := <-a.messages; open {
 		t.Fatal("a message came")
 	}
-	if err := a.Err(); !errors.Is(err, subscriber.ErrStreamRefused) {
-		t.Errorf("Err = %v, want ErrStreamRefused", err)
-	}
+	testkit.ErrorIs(t, a.Err(), subscriber.ErrStreamRefused)
 	refusal.Lift()
 	b := f.process(store)
 	f.waitRole(b, subscriber.LeaseHolder)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -164,9 +163,7 @@ func TestUnmatchedQuarantine(t *testing.T) {
 			`"x-router-quarantine-message-ids":"00000001-2222-4333-8444-555555555555"`, `"x-router-quarantine-event-type":"MESSAGE_RECEIVED"`,
 			`"x-router-quarantine-endpoint-id":"66666666-7777-4888-8999-aaaaaaaaaaaa"`,
 		} {
-			if !strings.Contains(string(got), want) {
-				t.Errorf("the record lacks %s: %s", want, got)
-			}
+			testkit.Contains(t, string(got), want)
 		}
 		if string(stored[0].Payload) != "small" {
 			t.Errorf("the payload is %q", stored[0].Payload)

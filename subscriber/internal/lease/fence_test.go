@@ -2,10 +2,11 @@ package lease
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/agrimill/agrimill/internal/testkit"
 )
 
 const testTTL = 5 * time.Second
@@ -101,9 +102,7 @@ func TestContextsOfATerm(t *testing.T) {
 			t.Error("a message does not have the values of its subscription")
 		}
 		jumped = time.Hour
-		if err := Guard(handling).Err(); !errors.Is(err, context.Canceled) {
-			t.Errorf("Err = %v, want context.Canceled", err)
-		}
+		testkit.ErrorIs(t, Guard(handling).Err(), context.Canceled)
 		<-request.Done()
 		<-message.Done()
 		<-handling.Done()

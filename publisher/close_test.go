@@ -257,9 +257,7 @@ func TestCloseCancelsAfterItsTimeout(t *testing.T) {
 			if e := publishError(t, err); !slices.Equal(e.Outcomes, test.outcomes) {
 				t.Errorf("under way: %v", e.Outcomes)
 			}
-			if err := testkit.Receive(t, "the queued call", queued); !errors.Is(err, publisher.ErrClosed) {
-				t.Errorf("queued: %v", err)
-			}
+			testkit.ErrorIs(t, testkit.Receive(t, "the queued call", queued), publisher.ErrClosed)
 		})
 	}
 }

@@ -103,9 +103,7 @@ func TestClaimCheckThatIsNotWhatItWas(t *testing.T) {
 				delete(msg.Metadata, gateway.KeyPayloadSHA256)
 			}
 			err := pub.Publish(typeJSON, msg)
-			if !errors.Is(err, want) {
-				t.Fatalf("got %v, want %v", err, want)
-			}
+			testkit.ErrorIs(t, err, want)
 			var named *publisher.MetadataError
 			if errors.As(err, &named) != (test.key != "") || named != nil && named.Key != test.key {
 				t.Errorf("%v does not name %q", err, test.key)

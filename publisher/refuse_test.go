@@ -12,6 +12,7 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
+	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/publisher"
 )
 
@@ -93,9 +94,7 @@ func TestProblemsAreFoundBeforeSending(t *testing.T) {
 				messages[0] = bad // none has another
 			}
 			err := test.pub.Publish(topic, messages...)
-			if !errors.Is(err, gateway.ErrInvalid) {
-				t.Fatalf("got %v, want gateway.ErrInvalid", err)
-			}
+			testkit.ErrorIs(t, err, gateway.ErrInvalid)
 			e := publishError(t, err)
 			if want := slices.Index(messages, bad); e.Index != want || e.UUID != bad.UUID || len(e.Outcomes) != 3 {
 				t.Errorf("message %d (%s), %v; want the bad one", e.Index, e.UUID, e.Outcomes)
@@ -139,9 +138,7 @@ func TestConfigErrors(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, field := range []string{"TenantID", "EndpointID", "DirectRecipients[1]", "TeamsetContextID", "MaxRequests", "CloseTimeout", "PartialDelivery"} {
-		if !strings.Contains(err.Error(), field) {
-			t.Errorf("%q does not name %s", err, field)
-		}
+		testkit.Contains(t, err.Error(), field)
 	}
 	if _, err := publisher.New(publisher.Config{}, nil); err == nil || !strings.Contains(err.Error(), "Client") {
 		t.Errorf("without a client: %v", err)

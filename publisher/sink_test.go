@@ -2,7 +2,6 @@ package publisher_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -170,10 +169,6 @@ func TestClosedClient(t *testing.T) {
 	cfg.Client = client
 	pub := f.publisher(cfg)
 	testkit.NoError(t, client.Close())
-	if err := pub.Publish(typeJSON, newMessage("late")); !errors.Is(err, sinks.ErrClosed) {
-		t.Errorf("Publish: %v", err)
-	}
-	if err := pub.Health(t.Context()); !errors.Is(err, sinks.ErrClosed) {
-		t.Errorf("Health: %v", err)
-	}
+	testkit.ErrorIs(t, pub.Publish(typeJSON, newMessage("late")), sinks.ErrClosed)
+	testkit.ErrorIs(t, pub.Health(t.Context()), sinks.ErrClosed)
 }

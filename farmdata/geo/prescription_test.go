@@ -176,12 +176,8 @@ func TestCellsThatCannotBeRead(t *testing.T) {
 	p := &farmdata.Prescription{Grid: &farmdata.Grid{North: 52, East: 7, CellNorth: 1, CellEast: 1, Rows: 1, Cols: 2, Cells: func(yield func(*farmdata.Cell, error) bool) {
 		_ = yield(&farmdata.Cell{}, nil) && yield(nil, broken)
 	}}}
-	if err := testkit.Must(geo.NewWriter(io.Discard, geo.Config{}))(t).Prescription(p); !errors.Is(err, broken) {
-		t.Errorf("GeoJSON: got %v", err)
-	}
-	if err := geoparquet.WritePrescription(io.Discard, p, geoparquet.Config{}); !errors.Is(err, broken) {
-		t.Errorf("GeoParquet: got %v", err)
-	}
+	testkit.ErrorIs(t, testkit.Must(geo.NewWriter(io.Discard, geo.Config{}))(t).Prescription(p), broken)
+	testkit.ErrorIs(t, geoparquet.WritePrescription(io.Discard, p, geoparquet.Config{}), broken)
 }
 
 // TestCellsAreThoseOfTheBytes compares every cell of grids of both types, in both formats, with the bytes of their files.

@@ -39,19 +39,6 @@ func newFarm(t *testing.T, cfg journal.Config) *farm {
 	return &farm{History: history.New(nil), t: t, journal: j, counts: map[string]*history.Counts{}, age: -1}
 }
 
-// play has a process with these routes do what a test says, in a bubble.
-func play(t *testing.T, cfg journal.Config, test func(t *testing.T, f *farm), routes ...string) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		f := newFarm(t, cfg)
-		for _, route := range routes {
-			f.counts[route] = &history.Counts{}
-		}
-		f.update()
-		test(t, f)
-	})
-}
-
 // update is what the process does every other second.
 func (f *farm) update() {
 	var samples []history.Sample
@@ -110,7 +97,10 @@ func latency(t *testing.T, p history.Period, step string, count uint64, want tim
 func TestHoldIsNoFetch(t *testing.T) {
 	for name, fetch := range map[string]time.Duration{"embedded": 0, "downloaded": 300 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			play(t, journal.Config{}, func(t *testing.T, f *farm) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFarm(t, journal.Config{})
+				f.counts["farm"] = &history.Counts{}
+				f.update()
 				f.receive("m")
 				time.Sleep(2 * time.Second)
 				f.journal.Progress(subscriber.Progress{Kind: subscriber.ProgressUnclaimed, Event: &gateway.MessageReceived{ID: "m"}})
@@ -130,14 +120,17 @@ func TestHoldIsNoFetch(t *testing.T) {
 				} else if fetched {
 					latency(t, total, "fetch", 1, fetch)
 				}
-			}, "farm")
+			})
 		})
 	}
 }
 
 // A message from the gateway: each step takes the time that it took, on each of its routes.
 func TestSteps(t *testing.T) {
-	play(t, journal.Config{}, func(t *testing.T, f *farm) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{})
+		f.counts["farm"], f.counts["copy"] = &history.Counts{}, &history.Counts{}
+		f.update()
 		f.receive("m")
 		time.Sleep(2 * time.Second)
 		f.fetch("m")
@@ -172,12 +165,15 @@ func TestSteps(t *testing.T) {
 		if _, timed := total.Latency["end_to_end"]; timed {
 			t.Error("what was filtered counts as delivered")
 		}
-	}, "farm", "copy")
+	})
 }
 
 // Attempts that failed are a part of the way, and not of the last attempt.
 func TestRetries(t *testing.T) {
-	play(t, journal.Config{}, func(t *testing.T, f *farm) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{})
+		f.counts["farm"] = &history.Counts{}
+		f.update()
 		f.receive("m")
 		f.on("farm", router.EventStarted, named("m"), 0)
 		time.Sleep(time.Minute)
@@ -191,12 +187,15 @@ func TestRetries(t *testing.T) {
 		latency(t, total, "end_to_end", 1, time.Minute+20*time.Millisecond)
 		latency(t, total, "wait", 1, 0)
 		latency(t, total, "handle", 1, 20*time.Millisecond)
-	}, "farm")
+	})
 }
 
 // A message from a broker has no arrival and no confirmation. A file is timed by its first message.
 func TestOtherMessages(t *testing.T) {
-	play(t, journal.Config{}, func(t *testing.T, f *farm) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{})
+		f.counts["farm"], f.counts["back"] = &history.Counts{}, &history.Counts{}
+		f.update()
 		f.on("back", router.EventStarted, nil, 0)
 		time.Sleep(100 * time.Millisecond)
 		f.on("back", router.EventStored, nil, 90*time.Millisecond)
@@ -223,7 +222,7 @@ func TestOtherMessages(t *testing.T) {
 		total = f.route(history.RangeHour, "farm").Total
 		latency(t, total, "end_to_end", 1, time.Second)
 		latency(t, total, "confirm", 1, 4*time.Second)
-	}, "farm", "back")
+	})
 }
 
 // What is older than the range is forgotten, period by period; what was never sampled is missing.
@@ -281,7 +280,10 @@ func TestPeriodsPass(t *testing.T) {
 // A route that comes once another one is forgotten has nothing of it: neither its messages that nobody has confirmed, nor
 // those that it has begun with.
 func TestRouteAfterAForgottenOne(t *testing.T) {
-	play(t, journal.Config{}, func(t *testing.T, f *farm) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{})
+		f.counts["former"] = &history.Counts{}
+		f.update()
 		for _, id := range []string{"delivered", "begun"} {
 			f.receive(id)
 			f.on("former", router.EventStarted, named(id), 0)
@@ -299,7 +301,7 @@ func TestRouteAfterAForgottenOne(t *testing.T) {
 		if total := f.route(history.RangeHour, "next").Total; len(total.Latency) != 0 || total.Delivered != 1 {
 			t.Errorf("the next route has %+v", total)
 		}
-	}, "former")
+	})
 }
 
 // What is unconfirmed has its most in each minute, for an hour.
@@ -344,7 +346,10 @@ func TestCountsBeginAnew(t *testing.T) {
 
 // Quantiles are never too short, and at most half too long.
 func TestQuantiles(t *testing.T) {
-	play(t, journal.Config{}, func(t *testing.T, f *farm) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{})
+		f.counts["farm"] = &history.Counts{}
+		f.update()
 		var all []time.Duration
 		for i := range 1000 {
 			took := time.Duration(i*i) * 7 * time.Microsecond
@@ -361,12 +366,14 @@ func TestQuantiles(t *testing.T) {
 				t.Errorf("%gs, want %v to half as much again", got, want)
 			}
 		}
-	}, "farm")
+	})
 }
 
 // Neither routes nor messages that are never finished take more than their bound, and a journal that is too small is told.
 func TestBounds(t *testing.T) {
-	play(t, journal.Config{MaxBytes: 8 << 10}, func(t *testing.T, f *farm) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{MaxBytes: 8 << 10})
+		f.update()
 		for i := range 200 {
 			f.receive(fmt.Sprint("never finished ", i))
 		}

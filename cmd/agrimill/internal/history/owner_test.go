@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -30,7 +31,10 @@ func (f *farm) handle(id, tenant, endpoint, route string, end router.EventKind) 
 
 // Figures and history are told by tenant and by endpoint; together they are those of all, also while they run and in any order.
 func TestByTenant(t *testing.T) {
-	play(t, journal.Config{}, func(t *testing.T, f *farm) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{})
+		f.counts["farm"], f.counts["copy"], f.counts["back"] = &history.Counts{}, &history.Counts{}, &history.Counts{}
+		f.update()
 		chance := rand.New(rand.NewPCG(1, 2))
 		type place struct{ tenant, endpoint, route string }
 		delivered, poisoned, received := map[place]uint64{}, map[place]uint64{}, map[place]uint64{}
@@ -116,12 +120,15 @@ func TestByTenant(t *testing.T) {
 		if record := f.Record(history.RangeHour, history.Selection{Tenant: "nobody"}); len(record.Routes) != 3 || len(record.Routes[0].Periods) != 0 {
 			t.Errorf("of nobody: %+v", record)
 		}
-	}, "farm", "copy", "back")
+	})
 }
 
 // What waits is told by tenant, too, and ends when it does.
 func TestLagByTenant(t *testing.T) {
-	play(t, journal.Config{}, func(t *testing.T, f *farm) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{})
+		f.counts["farm"] = &history.Counts{}
+		f.update()
 		f.handle("m1", "T1", "E1", "farm", router.EventDelivered)
 		f.handle("m2", "T2", "E2", "farm", router.EventDelivered)
 		sample := history.Sample{Route: "farm", FromGateway: true, Backlog: -1, Age: time.Minute, Open: []history.Open{{Tenant: "T1", Endpoint: "E1", Count: 3, Age: time.Minute}}}
@@ -142,7 +149,7 @@ func TestLagByTenant(t *testing.T) {
 		if age, n := lag("T1", history.RangeHour); age != 0 || n != 0 {
 			t.Errorf("T1 later: %d wait for %g s", n, age)
 		}
-	}, "farm")
+	})
 }
 
 // Few endpoints are never said to be too many, whatever of their messages names no tenant or was not heard of before.
@@ -172,7 +179,10 @@ func TestFewEndpointsAreNotTooMany(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, journal.Config{}, func(t *testing.T, f *farm) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFarm(t, journal.Config{})
+				f.counts["farm"], f.counts["back"] = &history.Counts{}, &history.Counts{}
+				f.update()
 				for i := range 5 {
 					f.handle(fmt.Sprint("m", i), "T1", fmt.Sprint("E", i), "farm", router.EventDelivered)
 				}
@@ -182,14 +192,17 @@ func TestFewEndpointsAreNotTooMany(t *testing.T) {
 				if selected.Crowded || record.Crowded || selected.Others != test.others || record.Others != test.others {
 					t.Errorf("too many: %v and %v, others: %v and %v, want %v", selected.Crowded, record.Crowded, selected.Others, record.Others, test.others)
 				}
-			}, "farm", "back")
+			})
 		})
 	}
 }
 
 // Of endpoints beyond what is told apart, nothing is lost: they are summed. An endpoint that is gone for a day makes room.
 func TestOthers(t *testing.T) {
-	play(t, journal.Config{}, func(t *testing.T, f *farm) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{})
+		f.counts["farm"] = &history.Counts{}
+		f.update()
 		const all = history.MaxEndpoints + 50
 		for i := range all {
 			f.handle(fmt.Sprint("m", i), fmt.Sprint("T", i), fmt.Sprint("E", i), "farm", router.EventDelivered)
@@ -224,12 +237,15 @@ func TestOthers(t *testing.T) {
 		if got := f.Selected(history.Selection{Tenant: "T0"}); got.Figures.Received != 0 {
 			t.Errorf("of the day before: %+v", got)
 		}
-	}, "farm")
+	})
 }
 
 // Retries of a message count for its tenant as far as the journal tells, and no event twice.
 func TestRetriesByTenant(t *testing.T) {
-	play(t, journal.Config{}, func(t *testing.T, f *farm) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFarm(t, journal.Config{})
+		f.counts["farm"] = &history.Counts{}
+		f.update()
 		metadata := message.Metadata{gateway.KeyMessageID: "m", gateway.KeyTenantID: "T", gateway.KeyReceivingEndpointID: "E"}
 		msg := message.NewMessage("uuid", nil)
 		msg.Metadata = metadata
@@ -243,7 +259,7 @@ func TestRetriesByTenant(t *testing.T) {
 		if got := f.Selected(history.Selection{Tenant: "T"}).Figures.Routes; got != (history.Counts{Delivered: 1, Retries: 8}) {
 			t.Errorf("got %+v, want 8 of 9 retries: the journal has the eighth, and not the ninth", got)
 		}
-	}, "farm")
+	})
 }
 
 // With everything that is bounded at its bound, the history takes what it says at most.

@@ -248,7 +248,14 @@ func (s *publisherSink) start(call *publisherCall) {
 // do makes a call and resolves it.
 func (s *publisherSink) do(call *publisherCall) {
 	defer s.life.Leave()
-	receipt, err := s.call(call.topic, call.messages)
+	var receipt Receipt
+	err := errors.New("the publisher ended its goroutine") // unless it returns: runtime.Goexit, as by FailNow of a test
+	defer func() { s.called(call, receipt, err) }()
+	receipt, err = s.call(call.topic, call.messages)
+}
+
+// called resolves a call that was made.
+func (s *publisherSink) called(call *publisherCall, receipt Receipt, err error) {
 	if call.unwatch != nil {
 		<-s.slots
 		call.unwatch()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -341,6 +342,17 @@ func TestFromPublisherThatPanics(t *testing.T) {
 	if !errors.Is(err, sinks.ErrUnavailable) || !strings.Contains(err.Error(), "not again") {
 		t.Errorf("published: %v", err)
 	}
+}
+
+// FailNow in a publisher ends its goroutine: the call ends with an error, and Close does not wait for it.
+func TestFromPublisherThatEndsItsGoroutine(t *testing.T) {
+	sink := sinks.FromPublisher("name", closing{}, sinks.PublisherConfig{
+		Store: func(string, *message.Message) (sinks.Receipt, error) { runtime.Goexit(); return sinks.Receipt{}, nil },
+	})
+	testkit.ErrorIs(t, sink.Publish("topic", message.NewMessage("1", nil)), sinks.ErrUnavailable)
+	_, err := testkit.Must(sink.PublishAsync("topic", message.NewMessage("2", nil)))(t).Result()
+	testkit.ErrorIs(t, err, sinks.ErrUnavailable)
+	testkit.NoError(t, sink.Close())
 }
 
 func TestFromPublisherCloseError(t *testing.T) {

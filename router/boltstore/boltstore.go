@@ -18,6 +18,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill"
 	"go.etcd.io/bbolt"
 
+	"github.com/agrimill/agrimill/internal/boltfile"
 	"github.com/agrimill/agrimill/internal/lifecycle"
 	"github.com/agrimill/agrimill/internal/opening"
 	"github.com/agrimill/agrimill/internal/validate"
@@ -182,11 +183,11 @@ func (s *Store) open(config Config) error {
 	if err != nil {
 		return openError(config.Path, err)
 	}
-	db, file, err := open(config, false)
+	db, file, err := boltfile.Open(config.Path, config.OpenTimeout, false)
 	if err != nil {
 		return openError(config.Path, err)
 	}
-	err = guarded(func() error {
+	err = boltfile.Guarded(ErrDamaged, func() error {
 		return update(db.Begin, func(tx *bbolt.Tx) error {
 			for _, name := range [][]byte{commits, expiry} {
 				if _, err := tx.CreateBucketIfNotExists(name); err != nil {
@@ -458,13 +459,13 @@ func (s *Store) transact(all []*commit) error {
 	return err
 }
 
-// guarded calls the function of the same name. Once the file is damaged, bbolt is not
+// guarded calls bbolt. Once the file is damaged, bbolt is not
 // called again.
 func (s *Store) guarded(f func() error) error {
 	if damage := s.damage.Load(); damage != nil {
 		return *damage
 	}
-	err := guarded(f)
+	err := boltfile.Guarded(ErrDamaged, f)
 	if errors.Is(err, ErrDamaged) {
 		if damage := s.damage.Load(); damage != nil {
 			return *damage

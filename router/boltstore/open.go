@@ -2,16 +2,16 @@ package boltstore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"runtime/debug"
 	"syscall"
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
+	"github.com/agrimill/agrimill/internal/boltfile"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -57,45 +57,35 @@ func Look(config Config) (unreadable int, err error) {
 
 // inspect checks the file for damage, if it exists, and returns how many of its records cannot be read. It only reads.
 func inspect(config Config) (unreadable int, err error) {
-	info, err := os.Stat(config.Path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && info.Size() == 0:
-		return 0, nil
-	case err != nil:
-		return 0, err
-	case info.IsDir():
-		return 0, &fs.PathError{Op: "open", Path: config.Path, Err: syscall.EISDIR}
+	var commitCount, times, counted uint64 // counted is what the store has counted
+	err = boltfile.Inspect(config.Path, config.OpenTimeout, func(bucket, key, value []byte) error {
+		known := true
+		switch {
+		case bucket == nil && bytes.Equal(key, expiry):
+			counted = binary.NativeEndian.Uint64(value[8:]) // its sequence
+		case bucket == nil:
+		case bytes.Equal(bucket, commits):
+			known = isCommit(key, value)
+			commitCount++
+		case bytes.Equal(bucket, expiry):
+			known = len(key) == timeSize+len(router.Key{}) && len(value) == 0
+			times++
+		default:
+			return errors.New("is none of a dedup store")
+		}
+		if !known {
+			unreadable++
+		}
+		return nil
+	})
+	if err == nil && (commitCount != times || times != counted) {
+		err = fmt.Errorf("it has %d commits, %d times and a count of %d", commitCount, times, counted)
 	}
-	db, file, err := open(config, true)
-	if err != nil {
-		return 0, err
-	}
-	if info, err = file.Stat(); err == nil {
-		unreadable, err = check(file, info.Size(), db.Info().PageSize)
-	}
-	return unreadable, errors.Join(err, db.Close())
+	return unreadable, err
 }
 
-// open opens the database and also returns the underlying file.
-func open(config Config, readOnly bool) (db *bbolt.DB, file *os.File, err error) {
-	err = guarded(func() (err error) {
-		db, err = bbolt.Open(config.Path, 0o600, &bbolt.Options{
-			Timeout:      config.OpenTimeout,
-			ReadOnly:     readOnly,
-			FreelistType: bbolt.FreelistMapType,
-			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-				var err error
-				file, err = os.OpenFile(name, flag, mode)
-				return file, err
-			},
-		})
-		return err
-	})
-	if err != nil && file != nil {
-		_ = file.Close() // in case bbolt has panicked
-	}
-	return db, file, err
-}
+// isCommit reports whether a record of the commits can be read.
+func isCommit(key, value []byte) bool { return len(key) == len(router.Key{}) && len(value) == timeSize }
 
 // openError classifies an error of opening the file. What is not an error of the system is
 // caused by its contents.
@@ -112,19 +102,6 @@ func openError(path string, err error) error {
 		return fmt.Errorf("%w: %w (%s)", ErrDamaged, err, path)
 	}
 	return fmt.Errorf("boltstore: %w", err)
-}
-
-// guarded calls bbolt. Damage makes it panic, or read beyond the end of the file or where
-// the disk fails.
-func guarded(f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if value := recover(); value != nil {
-			// It may list every page of the file.
-			err = fmt.Errorf("%w: %.200s", ErrDamaged, fmt.Sprint(value))
-		}
-	}()
-	return f()
 }
 
 // update is bbolt's Update, except that it leaves the transaction alone after a panic.

@@ -49,7 +49,7 @@ func (c *checker) storeProbes() []probe {
 	}
 	if path := cfg.Journal.Path; path != "" && cfg.Journal.MaxAge >= 0 {
 		list = append(list, probe{"journal", "", func(context.Context) (finding, error) {
-			return storeFile(path, func() (io.Closer, error) { return journal.Look(path) })
+			return storeFile(path, func() (io.Closer, error) { return io.NopCloser(nil), journal.Look(path) })
 		}})
 	}
 	if cfg.Admin.Address != config.AdminOff {

@@ -59,6 +59,19 @@ func TestFileThatCannotBeRead(t *testing.T) {
 			testkit.NoError(t, os.Truncate(path, size))
 		}
 	}
+	circle := func(t *testing.T, path string) { // each leaf becomes a branch, which is a child of itself
+		content, size, native := testkit.Must(os.ReadFile(path))(t), os.Getpagesize(), binary.NativeEndian
+		for id := 2; id < len(content)/size; id++ {
+			if page := content[id*size:]; native.Uint16(page[8:]) == 2 {
+				native.PutUint16(page[8:], 1)
+				native.PutUint32(page[16:], 16)
+				native.PutUint32(page[20:], 1)
+				native.PutUint64(page[24:], uint64(id))
+				native.PutUint16(page[10:], 1)
+			}
+		}
+		testkit.NoError(t, os.WriteFile(path, content, 0o600))
+	}
 	for name, test := range map[string]struct {
 		damage func(t *testing.T, path string)
 		left   int  // entries
@@ -73,6 +86,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 		"zeros":                     {replaced(make([]byte, 64<<10)), 0, true},
 		"no length":                 {cut(0), 0, false},
 		"cut in half":               {cut(6000), 0, true},
+		"a circle":                  {circle, 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "journal.bbolt")
@@ -86,7 +100,7 @@ func TestFileThatCannotBeRead(t *testing.T) {
 			}
 			test.damage(t, path)
 			if name == "cut in half" {
-				if _, err := journal.Look(path); !errors.Is(err, journal.ErrDamaged) {
+				if err := journal.Look(path); !errors.Is(err, journal.ErrDamaged) {
 					t.Errorf("Look: %v", err)
 				}
 			}

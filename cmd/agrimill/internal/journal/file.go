@@ -5,15 +5,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
 
 	"go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/agrimill/agrimill/internal/boltfile"
 )
 
 const (
@@ -36,18 +36,17 @@ var ErrDamaged = errors.New("the file is damaged")
 // errUnreadable: bbolt can read the file, and not all of it is entries.
 var errUnreadable = errors.New("it has entries that this version cannot read")
 
-// Look opens a file that exists as New does, and changes nothing. The error matches ErrInUse or ErrDamaged, with
-// which New would begin a new file, or is that of the system. Whoever looks closes what it returns.
-func Look(path string) (io.Closer, error) {
-	var db *bbolt.DB
-	err := guarded(func() (err error) {
-		db, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: openTimeout, ReadOnly: true})
-		return err
-	})
-	if err == nil {
-		return db, nil
+// Look reads a file as New does, and changes nothing. The error matches ErrInUse or ErrDamaged, with
+// which New would begin a new file, or is that of the system.
+func Look(path string) error {
+	if err := kindOf(inspect(path)); err != nil {
+		return fmt.Errorf("journal: %s: %w", path, err)
 	}
-	return nil, fmt.Errorf("journal: %s: %w", path, kindOf(err))
+	return nil
+}
+
+func inspect(path string) error {
+	return boltfile.Inspect(path, openTimeout, func(_, _, _ []byte) error { return nil })
 }
 
 // kindOf gives errors about a file their type. What is not an error of the system is caused by what the file has.
@@ -75,17 +74,6 @@ type file struct {
 	broken bool  // the database must not be used anymore
 }
 
-// guarded turns what bbolt does about a damaged file, which it maps into memory, into an error.
-func guarded(f func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		if value := recover(); value != nil {
-			err = fmt.Errorf("%w: %.200s", ErrDamaged, fmt.Sprint(value)) // it may list every page
-		}
-	}()
-	return f()
-}
-
 // openFile opens the file of Config.Path and takes in what it has. One that is damaged is renamed, since
 // what it has is worth less than that agrimill runs.
 func (j *Journal) openFile() error {
@@ -109,10 +97,14 @@ func (j *Journal) openFile() error {
 func (j *Journal) readFile() error {
 	f := &file{next: 1, stop: make(chan struct{}), done: make(chan struct{})}
 	began := j.cfg.Now().UnixNano()
-	err := guarded(func() (err error) {
-		if f.db, err = bbolt.Open(j.cfg.Path, 0o600, &bbolt.Options{Timeout: openTimeout, FreelistType: bbolt.FreelistMapType}); err != nil {
-			return err
-		}
+	err := inspect(j.cfg.Path)
+	if err != nil {
+		return err
+	}
+	if f.db, _, err = boltfile.Open(j.cfg.Path, openTimeout, false); err != nil {
+		return err
+	}
+	err = boltfile.Guarded(ErrDamaged, func() error {
 		return f.db.Update(func(tx *bbolt.Tx) error {
 			meta, err := tx.CreateBucketIfNotExists(bucketMeta)
 			if err != nil {
@@ -135,7 +127,7 @@ func (j *Journal) readFile() error {
 		})
 	})
 	if err != nil {
-		if f.db != nil && !errors.Is(err, ErrDamaged) {
+		if !errors.Is(err, ErrDamaged) {
 			err = errors.Join(err, f.db.Close())
 		}
 		return err
@@ -211,7 +203,7 @@ func (f *file) flush(j *Journal) {
 	if len(chunks) == 0 && oldest == f.oldest {
 		return
 	}
-	err := guarded(func() error {
+	err := boltfile.Guarded(ErrDamaged, func() error {
 		return f.db.Update(func(tx *bbolt.Tx) error {
 			entries := tx.Bucket(bucketEntries)
 			for _, c := range chunks {

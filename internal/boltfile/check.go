@@ -1,4 +1,4 @@
-package boltstore
+package boltfile
 
 import (
 	"bytes"
@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
-
-	"github.com/agrimill/agrimill/router"
 )
 
 // The format of bbolt: pages of one size, in the byte order of the machine. The first two
@@ -36,35 +34,22 @@ const (
 
 // check reads every page in use and reports the first one that bbolt would trip over. bbolt
 // itself trusts what it reads: it panics, reads outside the file, or follows a cycle until
-// the stack overflows, which kills the process. Records that are none of a dedup store, in pages that are
-// sound, are returned: bbolt reads them.
-func check(file io.ReaderAt, fileSize int64, pageSize int) (unreadable int, err error) {
-	c := &checker{file: file, pageSize: uint64(pageSize)}
+// the stack overflows, which kills the process.
+func check(file io.ReaderAt, fileSize int64, pageSize int, record Record) error {
+	c := &checker{file: file, pageSize: uint64(pageSize), record: record}
 	newest, err := c.meta()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	c.pages = newest.pages
 	if c.pages > uint64(fileSize)/c.pageSize {
-		return 0, damage("the file has %d bytes, which is less than %d pages", fileSize, c.pages)
+		return fmt.Errorf("the file has %d bytes, which is less than %d pages", fileSize, c.pages)
 	}
 	c.seen = make([]bool, c.pages)
-	if err := c.tree(newest.root, place{}); err != nil {
-		return 0, err
+	if err := c.tree(newest.root, place{}); err != nil || newest.freelist == noFreelist {
+		return err
 	}
-	if c.commits != c.expiries || c.expiries != c.counted {
-		return 0, damage("it has %d commits, %d times and a count of %d", c.commits, c.expiries, c.counted)
-	}
-	if newest.freelist == noFreelist {
-		return c.unreadable, nil
-	}
-	return c.unreadable, c.freelist(newest.freelist)
-}
-
-// damage returns the error for damaged contents; other errors are those of reading the
-// file.
-func damage(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
+	return c.freelist(newest.freelist)
 }
 
 type checker struct {
@@ -72,10 +57,7 @@ type checker struct {
 	pageSize uint64
 	pages    uint64 // how many there are, free ones included
 	seen     []bool // those that are in use or free
-
-	// How many entries there are in the two buckets, and what the store has counted.
-	commits, expiries, counted uint64
-	unreadable                 int // of these, of both buckets
+	record   Record
 }
 
 // meta is the entry point to the rest of the file.
@@ -83,7 +65,7 @@ type meta struct{ root, freelist, pages, transaction uint64 }
 
 // meta returns the newer one of the valid meta pages.
 func (c *checker) meta() (newest meta, err error) {
-	err = damage("it has no valid meta page")
+	err = errors.New("it has no valid meta page")
 	for i := range int64(2) {
 		data := make([]byte, headerSize+metaSize)
 		if err := c.read(data, i*int64(c.pageSize)); err != nil {
@@ -107,7 +89,7 @@ func (c *checker) meta() (newest meta, err error) {
 func (c *checker) read(data []byte, at int64) error {
 	_, err := c.file.ReadAt(data, at)
 	if errors.Is(err, io.EOF) {
-		return damage("it ends within a page")
+		return errors.New("it ends within a page")
 	}
 	return err
 }
@@ -123,7 +105,7 @@ type page struct {
 // page reads a page, which must be of one of two types and not in use elsewhere.
 func (c *checker) page(id uint64, one, other uint16) (page, error) {
 	if id < 2 || id >= c.pages {
-		return page{}, damage("page %d is outside of it", id)
+		return page{}, fmt.Errorf("page %d is outside of it", id)
 	}
 	var header [headerSize]byte
 	if err := c.read(header[:], int64(id*c.pageSize)); err != nil {
@@ -133,15 +115,15 @@ func (c *checker) page(id uint64, one, other uint16) (page, error) {
 	size := 1 + uint64(u32(header[12:]))
 	switch {
 	case u64(header[:]) != id:
-		return page{}, damage("page %d says that it is page %d", id, u64(header[:]))
+		return page{}, fmt.Errorf("page %d says that it is page %d", id, u64(header[:]))
 	case p.kind != one && p.kind != other:
-		return page{}, damage("page %d is of type %#x", id, p.kind)
+		return page{}, fmt.Errorf("page %d is of type %#x", id, p.kind)
 	case size > c.pages-id:
-		return page{}, damage("page %d does not end within it", id)
+		return page{}, fmt.Errorf("page %d does not end within it", id)
 	}
 	for i := id; i < id+size; i++ {
 		if c.seen[i] {
-			return page{}, damage("page %d is used twice", i)
+			return page{}, fmt.Errorf("page %d is used twice", i)
 		}
 		c.seen[i] = true
 	}
@@ -160,7 +142,7 @@ func (p page) key(i int) (key, rest []byte, err error) {
 		at, size = u32(element[4:]), u32(element[8:])
 	}
 	if size == 0 || uint64(at)+uint64(size) > uint64(len(element)) {
-		return nil, nil, damage("entry %d of page %d is outside of the page", i, p.id)
+		return nil, nil, fmt.Errorf("entry %d of page %d is outside of the page", i, p.id)
 	}
 	return element[at : at+size], element[at+size:], nil
 }
@@ -177,7 +159,7 @@ type place struct {
 // tree checks a page and all that is below it.
 func (c *checker) tree(id uint64, at place) error {
 	if at.depth > maxDepth {
-		return damage("page %d is %d levels deep", id, at.depth)
+		return fmt.Errorf("page %d is %d levels deep", id, at.depth)
 	}
 	p, err := c.page(id, branchPage, leafPage)
 	if err != nil {
@@ -189,7 +171,7 @@ func (c *checker) tree(id uint64, at place) error {
 // entries checks those of a page, and all that is below them.
 func (c *checker) entries(p page, at place) error {
 	if p.count*elementSize > len(p.body) || p.count == 0 && (at.child || p.kind == branchPage) {
-		return damage("page %d has %d entries", p.id, p.count)
+		return fmt.Errorf("page %d has %d entries", p.id, p.count)
 	}
 	var previous []byte
 	for i := range p.count {
@@ -199,9 +181,9 @@ func (c *checker) entries(p page, at place) error {
 			return err
 		case i == 0 && at.child && !bytes.Equal(key, at.first):
 			// bbolt looks in the branch for the first key of a page that it replaces.
-			return damage("the first key of page %d is not that of its branch", p.id)
+			return fmt.Errorf("the first key of page %d is not that of its branch", p.id)
 		case i > 0 && bytes.Compare(previous, key) >= 0, at.high != nil && bytes.Compare(key, at.high) >= 0:
-			return damage("the keys of page %d are not in order", p.id)
+			return fmt.Errorf("the keys of page %d are not in order", p.id)
 		}
 		previous = key
 		if p.kind == branchPage {
@@ -227,39 +209,27 @@ func (c *checker) child(p page, i int, key []byte, at place) (err error) {
 	return c.tree(u64(p.element(i)[8:]), below)
 }
 
-// leaf checks an entry of a leaf: a bucket in the list of buckets, and in a bucket
-// what put writes.
+// leaf checks an entry of a leaf: a bucket in the list of buckets, and in a bucket a record.
 func (c *checker) leaf(p page, i int, key, rest []byte, at place) error {
 	flags, size := u32(p.element(i)), u32(p.element(i)[12:])
 	if uint64(size) > uint64(len(rest)) {
-		return damage("entry %d of page %d is outside of the page", i, p.id)
+		return fmt.Errorf("entry %d of page %d is outside of the page", i, p.id)
 	}
-	value := rest[:size]
-	ours, known := false, false
-	switch {
-	case at.bucket == nil && flags == bucketEntry && len(value) >= bucketSize:
-		if bytes.Equal(key, expiry) {
-			c.counted = u64(value[8:]) // its sequence
-		}
+	value, wanted := rest[:size], uint32(0)
+	if at.bucket == nil {
+		wanted = bucketEntry
+	}
+	if flags != wanted || at.bucket == nil && len(value) < bucketSize {
+		return fmt.Errorf("entry %d of page %d is of another kind", i, p.id)
+	}
+	if err := c.record(at.bucket, key, value); err != nil {
+		return fmt.Errorf("entry %d of page %d %w", i, p.id, err)
+	}
+	if at.bucket == nil {
 		return c.bucket(p, value, place{bucket: key, depth: at.depth + 1})
-	case bytes.Equal(at.bucket, commits):
-		ours, known = true, isCommit(key, value)
-		c.commits++
-	case bytes.Equal(at.bucket, expiry):
-		ours, known = true, len(key) == timeSize+len(router.Key{}) && len(value) == 0
-		c.expiries++
-	}
-	switch {
-	case flags != 0 || !ours:
-		return damage("entry %d of page %d is none of a dedup store", i, p.id)
-	case !known:
-		c.unreadable++
 	}
 	return nil
 }
-
-// isCommit reports whether a record of the commits can be read.
-func isCommit(key, value []byte) bool { return len(key) == len(router.Key{}) && len(value) == timeSize }
 
 // bucket checks one whose value is in page p. A small one has its only page there.
 func (c *checker) bucket(p page, value []byte, at place) error {
@@ -268,7 +238,7 @@ func (c *checker) bucket(p page, value []byte, at place) error {
 	}
 	inline := value[bucketSize:]
 	if len(inline) < headerSize || u16(inline[8:]) != leafPage {
-		return damage("a bucket in page %d has no page", p.id)
+		return fmt.Errorf("a bucket in page %d has no page", p.id)
 	}
 	return c.entries(page{id: p.id, kind: leafPage, count: int(u16(inline[10:])), body: inline[headerSize:]}, at)
 }
@@ -284,15 +254,15 @@ func (c *checker) freelist(id uint64) error {
 		n, ids = u64(ids), ids[8:]
 	}
 	if n > uint64(len(ids))/8 {
-		return damage("page %d has %d entries", id, n)
+		return fmt.Errorf("page %d has %d entries", id, n)
 	}
 	for i := range n {
 		free := u64(ids[i*8:])
 		switch {
 		case free < 2 || free >= c.pages:
-			return damage("page %d is free and outside of it", free)
+			return fmt.Errorf("page %d is free and outside of it", free)
 		case c.seen[free]:
-			return damage("page %d is free twice, or in use", free)
+			return fmt.Errorf("page %d is free twice, or in use", free)
 		}
 		c.seen[free] = true
 	}

@@ -133,6 +133,9 @@ func (d *delivery) foreign(marshaler wmkafka.Marshaler, name string, msg *messag
 		return err
 	}
 	d.record = *record // what the marshaler returned is its own
+	if at := record.Timestamp; !at.IsZero() && at.Before(time.Unix(0, 0)) {
+		return errors.New("the timestamp is before 1970, which no batch can have")
+	}
 	if d.record.Value == nil {
 		return nil
 	}
@@ -208,6 +211,9 @@ func (s *Sink) finish(record *sarama.ProducerMessage, err error) {
 		stoppoint.At(stoppoint.Stored)
 		d.end(receipt, nil)
 		return
+	}
+	if errors.Is(err, sarama.ErrInvalidTimestamp) && !record.Timestamp.IsZero() { // the marshaler's; else it is the clock that is wrong
+		err = fmt.Errorf("%w: %w", sarama.ErrInvalidRecord, err)
 	}
 	err = s.judge(d.known, d.size, err)
 	d.known.lane.life.Leave() // now the next look at the topic knows what the error says of it

@@ -117,16 +117,18 @@ func (c answer) test(t *testing.T, cluster *kafkatest.Cluster, topic string) {
 func TestInnocentNeighbours(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		code *kerr.Error
-		want error
+		code      *kerr.Error
+		want      error
+		marshaler wmkafka.Marshaler
 	}{
-		{kerr.InvalidRecord, sinks.ErrRejected},
-		{kerr.MessageTooLarge, sinks.ErrTooLarge},
-		{kerr.RecordListTooLarge, sinks.ErrTooLarge},
+		{kerr.InvalidRecord, sinks.ErrRejected, nil},
+		{kerr.MessageTooLarge, sinks.ErrTooLarge, nil},
+		{kerr.RecordListTooLarge, sinks.ErrTooLarge, nil},
+		{kerr.InvalidTimestamp, sinks.ErrRejected, timestamping{at: time.Unix(1, 0)}}, // the message's own, not the clock's
 	} {
 		t.Run(c.code.Message, func(t *testing.T) {
 			cluster := kafkatest.Start(t)
-			sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}})
+			sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Marshaler: c.marshaler})
 			guilty := func(request kmsg.Request) bool {
 				records := request.(*kmsg.ProduceRequest).Topics[0].Partitions[0].Records
 				return strings.Contains(string(records), "guilty")
@@ -675,6 +677,30 @@ func TestLinger(t *testing.T) {
 			t.Errorf("%s: waits %s", ingest, frequency)
 		}
 	}
+}
+
+// timestamping gives the guilty a time of their own.
+type timestamping struct {
+	kafka.Marshaler
+	at time.Time
+}
+
+func (m timestamping) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
+	record, err := m.Marshaler.Marshal(topic, msg)
+	if string(msg.Payload) == "guilty" {
+		record.Timestamp = m.at
+	}
+	return record, err
+}
+
+// TestTimestampBeforeKafkas: what no batch can have is refused before it spoils one.
+func TestTimestampBeforeKafkas(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Marshaler: timestamping{at: time.Unix(-1, 0)}})
+	innocent := testkit.Must(sink.PublishAsync("topic", newMessage("innocent")))(t)
+	_, err := sink.PublishAsync("topic", newMessage("guilty"))
+	wantClass(t, err, sinks.ErrRejected)
+	testkit.Must(innocent.Result())(t)
 }
 
 // TestForeignMarshaler: a marshaler that keeps the payload, and chooses the key.

@@ -413,7 +413,7 @@ type GuidancePattern struct {
 	ID, Designator string
 	// Type: 1 AB, 2 A+, 3 curve, 4 pivot, 5 spiral.
 	Type int
-	// Heading is in degrees; Radius in millimeters; 0 if not given.
+	// Heading is in degrees, north being 360; Radius in millimeters; 0 if not given.
 	Heading float64
 	Radius  int64
 	// Options: 1 clockwise, 2 counterclockwise, 3 full circle. Propagation: 1 both sides, 2 left, 3 right, 4 none. Extension: 1 both

@@ -358,6 +358,21 @@ func TestZonesThatAreAbsent(t *testing.T) {
 	}
 }
 
+// TestHeadings: zero is absent, which is told of a line that is nothing without its heading; north is 360.
+func TestHeadings(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		pattern *efdipb.GuidancePattern
+		found   string
+	}{{&efdipb.GuidancePattern{Type: 1}, ""}, {&efdipb.GuidancePattern{Type: 2}, "value"}, {&efdipb.GuidancePattern{Type: 2, Heading: 360}, ""}} {
+		group := &efdipb.GuidanceGroup{Pattern: []*efdipb.GuidancePattern{tt.pattern}}
+		set := open(t, marshal(t, &efdipb.TaskData{Partfield: []*efdipb.Partfield{{GuidanceGroup: []*efdipb.GuidanceGroup{group}}}}), TaskData, Config{})
+		if got := set.Fields[0].Guidance[0].Patterns[0].Heading; got != tt.pattern.Heading || farmdatatest.Kinds(set.Findings) != tt.found {
+			t.Errorf("%v: got %g, %v, want found %q", tt.pattern, got, set.Findings, tt.found)
+		}
+	}
+}
+
 // TestFieldsThatAreNotDescribed are counted by message and number, of which few are told apart.
 func TestFieldsThatAreNotDescribed(t *testing.T) {
 	t.Parallel()

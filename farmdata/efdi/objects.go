@@ -89,7 +89,7 @@ func (m decoding) Float(letter string, f *float64, use objects.Use) {
 		m.wrong(farmdata.KindValue, letter, "out of range")
 		*f = 0
 	}
-	if *f == 0 && use&objects.Scale != 0 {
+	if *f == 0 && (use&objects.Scale != 0 || use == objects.Heading|objects.Required) {
 		m.wrong(farmdata.KindValue, letter, "missing or zero")
 	}
 }

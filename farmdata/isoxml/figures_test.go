@@ -19,6 +19,12 @@ func TestNumbersOfTaskData(t *testing.T) {
 	const device = `<DVC A="DVC-1"><DET A="DET-1" B="1"><DOR A="10"/></DET><DPD A="10" B="0043" F="20"/>%s</DVC>`
 	const grid = `<TSK A="TSK1"><TZN A="1"><PDV A="0006" B="5"/></TZN>%s</TSK>`
 	const zone = `<TSK A="TSK1">%s<GRD A="52" B="8" C="0.1" D="0.1" E="1" F="1" G="GRD00001" I="1"/></TSK>`
+	const guidance = `<PFD A="PFD1" D="100"><GGP A="GGP1"><GPN A="GPN1" C="2" %s/></GGP></PFD>`
+	heading := func(s *farmdata.Set) string {
+		_, text, _ := strings.Cut(string(taskData(s)), "<GGP A=\"GGP1\">\n")
+		text, _, _ = strings.Cut(text, "\n")
+		return text
+	}
 	point := func(s *farmdata.Set) string {
 		p := s.Fields[0].Polygons[0].Rings[0].Points
 		return fmt.Sprintf("%d points, %g %g %v", len(p), p[len(p)-1].North, p[len(p)-1].East, p[len(p)-1].Valid())
@@ -95,6 +101,10 @@ func TestNumbersOfTaskData(t *testing.T) {
 			}, "0000 0", "value"},
 		{"amount of nothing", "%s", `<PDT A="PDT1"/><TSK A="TSK1"><PAN A="PDT1" C="5"/><PAN A="PDT1" B="0006"/></TSK>`, task, "0 -1 0 2", "value, value"},
 		{"NAME", "%s", `<DVC A="DVC1" D="a00c80000e60000g"/>`, func(s *farmdata.Set) string { return s.Devices[0].Name }, "A00C80000E60000G", "value"},
+		{"heading", guidance, `G="0.5"`, heading, `<GPN A="GPN1" C="2" G="0.5"/>`, ""},
+		{"heading to the north", guidance, `G="0"`, heading, `<GPN A="GPN1" C="2" G="360"/>`, ""},
+		{"no heading", guidance, ``, heading, `<GPN A="GPN1" C="2"/>`, "value"},
+		{"unreadable heading", guidance, `G="north"`, heading, `<GPN A="GPN1" C="2"/>`, "value"},
 		{"negative area", "%s", `<PFD A="PFD1" D="-5"/>`, func(s *farmdata.Set) string { return fmt.Sprint(s.Fields[0].Area) }, "0", "value"},
 		{"time of a task", "%s", `<TSK A="TSK1"><TIM A="yesterday" C="-1" D="4"/></TSK>`,
 			func(s *farmdata.Set) string {

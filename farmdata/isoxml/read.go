@@ -53,7 +53,9 @@ func (a *attributes) Float(letter string, f *float64, use objects.Use) {
 	if ok && value == 0 && use&objects.Scale != 0 {
 		a.wrong(letter, "a scale of zero")
 	}
-	*f = value
+	if *f = value; ok && value == 0 && use&objects.Heading != 0 {
+		*f = 360
+	}
 }
 
 func (a *attributes) DDI(letter string, ddi *farmdata.DDI, use objects.Use) {

@@ -33,6 +33,8 @@ const (
 	Byte
 	// Scale is a number that is not 0.
 	Scale
+	// Heading is a number of degrees: a 0 that is given is 360, as 0 means that it is not given.
+	Heading
 	// Digits is a text of hexadecimal digits in upper case.
 	Digits
 )

@@ -236,7 +236,11 @@ var kinds = map[string]kind{
 		identified(f, &o.ID)
 		f.Text("B", &o.Designator, 0)
 		wholes(f, 'C', Small, &o.Type, &o.Options, &o.Propagation, &o.Extension)
-		f.Float("G", &o.Heading, 0)
+		use := Heading
+		if o.Type == 2 { // A+ is a point and a heading
+			use |= Required
+		}
+		f.Float("G", &o.Heading, use)
 		whole(f, "H", &o.Radius, Positive)
 		whole(f, "I", &o.Method, Small)
 		f.Float("J", &o.HorizontalAccuracy, 0)

@@ -17,8 +17,8 @@ type machine struct {
 	known  map[string]*part  // those whose width is known, by device element
 	states map[string]*state // by device element
 	stated int               // gauges of states
-	on     int               // of them
-	any    *state            // whether any of states is on; nil: there are none
+	on     int               // of those that are in no other
+	any    *state            // whether any of them is on; nil: there are none
 	// sections are the condensed work states; share is how many of them are on, some whether any is. Nil: there are none.
 	sections    []*gauge
 	share, some *state
@@ -44,6 +44,7 @@ type state struct {
 	parts []*part // the outermost ones that are at work as this state says
 	in    []section
 	own   []*boom // of which it is the own one
+	inner bool    // of what is in a device element that has one
 }
 
 // section is a part of a boom.
@@ -92,6 +93,14 @@ func (b *boom) share() float64 {
 		return b.on * b.own.share / b.all
 	}
 	return b.on / b.all
+}
+
+// and is the state of what is in something that has a state, too.
+func (s *state) and(inner *state, way float64) *state {
+	b := &boom{own: s, state: &state{from: way}}
+	b.add(inner, nil)
+	b.begin()
+	return b.state
 }
 
 func (s *state) wayAt(way float64) float64 { return s.way + s.share*(way-s.from) }
@@ -154,7 +163,9 @@ func (g *gauge) set(v farmdata.Value) {
 		m.widen(g.part, float64(raw)*millimeter)
 	case g.state != nil:
 		now, told := onOff(raw == 1), raw == 0 || raw == 1
-		m.on += int(now - before)
+		if !g.state.inner {
+			m.on += int(now - before)
+		}
 		m.change(&g.state, now)
 		untold := m.any == nil
 		if told || !untold {
@@ -210,10 +221,10 @@ func (m *machine) change(at **state, share float64) {
 	}
 	for _, of := range (*at).in {
 		of.boom.on += (share - before) * of.width
-		m.turn(&of.boom.state, of.boom.share())
+		m.change(&of.boom.state, of.boom.share())
 	}
 	for _, b := range (*at).own {
-		m.turn(&b.state, b.share())
+		m.change(&b.state, b.share())
 	}
 }
 
@@ -271,6 +282,7 @@ func (m *machine) arrange() {
 	for _, s := range m.allStates() {
 		s.parts, s.in, s.own = nil, nil, nil
 	}
+	m.findInner()
 	m.findBooms()
 	m.findRows()
 	for _, p := range m.parts {
@@ -307,6 +319,19 @@ func (m *machine) allStates() (list []*state) {
 	return list
 }
 
+// findInner finds out which states are of what is in a device element that has one: what is off is no work, whatever its sections say.
+func (m *machine) findInner() {
+	m.on = 0
+	for element, s := range m.states {
+		if s.inner = m.stateFrom(m.meter.works.elements[element].parent) != nil; !s.inner {
+			m.on += int(s.share)
+		}
+	}
+	if m.any != nil {
+		m.change(&m.any, onOff(m.on > 0))
+	}
+}
+
 // within reports whether an element is in one whose width is known.
 func (m *machine) within(element string) bool {
 	for above := range m.meter.works.up(element) {
@@ -336,7 +361,12 @@ func (m *machine) findBooms() {
 		if !m.meter.works.divides(element) || divided[element] {
 			continue
 		}
+		between := element
 		for above := range m.meter.works.up(element) {
+			if own := m.states[between]; between != element && own != nil {
+				s = own.and(s, m.meter.way)
+			}
+			between = above
 			p := m.known[above]
 			if p == nil || p.measured && above != element {
 				continue

@@ -128,8 +128,8 @@ func wings() []farmdata.Device {
 	return devices
 }
 
-// inOne is the devices with a function that the second and the third device element are in.
-func inOne(devices []farmdata.Device) []farmdata.Device {
+// inFunction is the devices with a function that the second and the third device element are in.
+func inFunction(devices []farmdata.Device) []farmdata.Device {
 	devices[0].Elements = append(devices[0].Elements, farmdata.Element{ID: "DET20", ObjectID: 20, Type: 2, ParentObjectID: 1})
 	devices[0].Elements[1].ParentObjectID, devices[0].Elements[2].ParentObjectID = 20, 20
 	return devices
@@ -189,10 +189,15 @@ func TestTotals(t *testing.T) {
 		"functions beside each other by their sections": {wings(), []reading{on("DET4"), on("DET5"), on("DET6"), on("DET7")}, nil, "12000 of the log, 1000 of the log, 100 of the log"},
 		"functions of which one has no place":           {placed(twoBooms(), 5000), []reading{on("DET2"), on("DET3")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
 		"a function within another":                     {placed(twoBooms(), 0, 2500), []reading{on("DET2"), on("DET3")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
-		"functions that are in one":                     {inOne(twoBooms()), []reading{on("DET2"), on("DET3")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
+		"functions that are in one":                     {inFunction(twoBooms()), []reading{on("DET2"), on("DET3")}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
 		"functions that are lifted at first": {placed(twoBooms(), 0, 100), []reading{{0, width, "DET2", 0}, {0, width, "DET3", 0}, {50, width, "DET2", 6000}, {50, width, "DET3", 6000}}, nil,
 			"3000 of the log, 500 of the log, 50 of the log"},
 		"a section that is not installed": {boom(0, 2000, 4000), []reading{on("DET2"), {0, state, "DET3", 3}}, nil, "2000 of the log, 1000 of the log, 100 of the log"},
+		"sections of a function that is off, in a width that is described": {inFunction(boom(6000)), []reading{on("DET2"), on("DET3"), on("DET20"), {40, state, "DET20", 0}, {50, state, "DET3", 0}, {70, state, "DET20", 1}},
+			nil, "3300 of the log, 700 of the log, 70 of the log"},
+		"sections of a function that is off, in a width that is measured": {inFunction(boom()), []reading{{0, width, "DET1", 6000}, on("DET2"), on("DET3"), on("DET20"), {40, state, "DET20", 0}},
+			nil, "2400 of the log, 400 of the log, 40 of the log"},
+		"sections of a function that is off": {inFunction(boom()), []reading{on("DET2"), on("DET3"), {40, state, "DET20", 0}}, nil, "unknown, 400 of the log, 40 of the log"},
 		"a rate of a section that is lifted": {boom(6000, 3000, 3000), []reading{on("DET1"), on("DET2"), {0, state, "DET3", 0}, {0, rate, "DET2", 20_000}, {50, state, "DET1", 0}}, nil,
 			"1500 of the log, 500 of the log, 50 of the log; 0007 DET2: 20000 of the log mg/m², 30 of the log kg"},
 		"a tank": {boom(6000), []reading{on("DET4"), {0, state, "DET5", 0}}, nil, "6000 of the log, 1000 of the log, 100 of the log"},
@@ -531,6 +536,9 @@ func reckon(seconds int, readings []reading) map[string]float64 {
 		anyOn := float64(0)
 		for _, raw := range states {
 			anyOn = max(anyOn, float64(raw))
+		}
+		if boom, ok := states["DET1"]; ok { // what is in it is not at work without it
+			anyOn = float64(boom)
 		}
 		on := func(element string) float64 {
 			boom, lifted := states["DET1"]

@@ -89,6 +89,17 @@ func (s *Subscriber) initFile(d *delivery, e *gateway.FileReceived) {
 	}
 }
 
+// embedded returns the payload in an event.
+func embedded(event gateway.Event) []byte {
+	switch e := event.(type) {
+	case *gateway.MessageReceived:
+		return e.Payload
+	case *gateway.FileReceived:
+		return e.Payload
+	}
+	return nil
+}
+
 func newID(endpointID, messageID string) (id core.ID) {
 	putUUID(id[:16], endpointID)
 	putUUID(id[16:], messageID)

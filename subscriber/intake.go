@@ -82,7 +82,7 @@ func (s *Subscriber) take(ctx context.Context, d *delivery) (taken core.Taken, r
 		s.stats.joined.Add(1)
 	default:
 	}
-	if d.payload != nil {
+	if d.payload != nil || taken == core.Joined {
 		s.refreshed(d)
 	}
 	return taken, nil

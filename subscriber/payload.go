@@ -101,6 +101,7 @@ func (c PayloadConfig) validate() error {
 // and only read after that.
 type payload struct {
 	uri      atomic.Pointer[string] // replaced when the event is redelivered with a fresh one
+	embedded atomic.Pointer[[]byte] // takes its place once the event was redelivered with the payload itself
 	data     []byte
 	size     int64
 	metadata map[string]string
@@ -237,6 +238,9 @@ func (s *Subscriber) fetched(j *download, result downloadResult, err error) (fir
 	if err != nil && result != downloadOver { // else it says nothing about the host
 		j.host.err, j.host.notBefore = err, later(j.host.notBefore, now.Add(retryAfter(err)))
 	}
+	if result == downloadOK && j.d.payload.embedded.Load() != nil {
+		result = downloadOver // its host has not served it
+	}
 	first = j.failures == 0
 	step, helps := s.payloads.downloads.finished(now, j, result)
 	if helps || step == stepRefresh && j.goneAt.IsZero() {
@@ -269,6 +273,10 @@ func refusesURI(err error) bool {
 // download makes one attempt to download a payload. Retries are up to the queue.
 func (s *Subscriber) download(ctx context.Context, j *download) error {
 	d, p := j.d, j.d.payload
+	if data := p.embedded.Load(); data != nil {
+		p.data, p.size = *data, int64(len(*data))
+		return nil
+	}
 	body, err := s.cfg.Client.OpenPayload(gateway.SingleAttempt(ctx), *j.tried, p.size)
 	if err != nil {
 		return err
@@ -416,6 +424,9 @@ func (s *Subscriber) opener(d *delivery) msgctx.Opener {
 			// It was deleted there, and the service still has it: the message is not confirmed.
 		}
 		uri := p.uri.Load()
+		if data := p.embedded.Load(); data != nil {
+			return io.NopCloser(bytes.NewReader(*data)), int64(len(*data)), nil
+		}
 		r, err := s.cfg.Client.OpenPayload(ctx, *uri, p.size)
 		if refusesURI(err) {
 			s.mu.Lock() // as refreshed, which may have replaced it meanwhile

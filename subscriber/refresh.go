@@ -42,26 +42,40 @@ func (s *Subscriber) unserved(event gateway.Event) {
 	s.logger.Info("message was not redelivered with a fresh payload URI; it stays unconfirmed", eventFields(event))
 }
 
-// refreshed takes the payload URI of d, which came again, for the delivery that is open. s.mu is held.
+// refreshed takes the payload of d, which came again, or its URI, for the delivery that is open. s.mu is held.
 func (s *Subscriber) refreshed(d *delivery) {
 	now := s.now()
 	m := s.core.Open(now, &d.Message)
 	if m == nil || m == &d.Message {
 		return
 	}
-	open := ownerOf(m)
-	uri := *d.payload.uri.Load()
-	if open.payload == nil || uri == "" {
-		return
-	}
+	open, uri := ownerOf(m), ""
 	p := open.payload
+	_, waits := s.payloads.stale[open]
+	switch {
+	case p == nil || p.embedded.Load() != nil:
+		return
+	case d.payload != nil:
+		if uri = *d.payload.uri.Load(); uri == "" {
+			return
+		}
+	case p.download == nil && !waits, !s.core.Fits(now, m, d.Bytes):
+		return
+	default:
+		data := embedded(d.event)
+		p.embedded.Store(&data)
+		s.core.Grow(m, d.Bytes)
+	}
 	p.uri.Store(&uri)
 	p.expired.Store(false)
 	if p.download != nil {
 		s.payloads.downloads.refreshed(time.Now(), p.download)
+		if d.payload == nil && !p.download.place.Queued() {
+			p.download.abandon() // it may hang
+		}
 		s.pumpDownloads()
 	}
-	if _, waits := s.payloads.stale[open]; waits {
+	if waits {
 		delete(s.payloads.stale, open)
 		s.core.HastenAll(now, m)
 	}

@@ -49,6 +49,7 @@ type meter struct {
 	last      int64   // Unix time in milliseconds; none: unknown
 	position  farmdata.Position
 	passed    int64  // when it was at position
+	since     int64  // when it came there: without a fix many receivers give the last place again, and do not say so
 	spans     []span // when there were records
 	timed     bool   // there were times of two records
 	placed    bool   // and two positions
@@ -57,7 +58,7 @@ type meter struct {
 
 func (w *works) meter(log *farmdata.Log) *meter {
 	w.logs++ // logs of EFDI need no name
-	m := &meter{works: w, log: w.logs, machines: map[string]*machine{}, gauges: map[totalKey]*gauge{}, last: none, passed: none}
+	m := &meter{works: w, log: w.logs, machines: map[string]*machine{}, gauges: map[totalKey]*gauge{}, last: none, passed: none, since: none}
 	for i := range log.Columns {
 		m.machine(log.Columns[i].DeviceID)
 	}
@@ -156,7 +157,7 @@ func (m *meter) step(r *farmdata.Record) {
 	far, reach, took := distance(&m.position, &r.Position), fastest, int64(0)
 	if at != none && m.passed != none {
 		took = at - m.passed
-		reach *= max(float64(took)/1000, 1)
+		reach *= max(float64(min(at-m.since, longestStep))/1000, 1)
 	}
 	if !m.takes(&r.Position, far > 0 && far <= reach) {
 		return
@@ -164,6 +165,9 @@ func (m *meter) step(r *farmdata.Record) {
 	if m.position.Valid() && took >= 0 && took <= longestStep && far <= reach {
 		m.way += far
 		m.placed = true
+	}
+	if far > 0 || m.since == none {
+		m.since = at
 	}
 	m.position, m.passed = r.Position, at
 }

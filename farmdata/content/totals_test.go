@@ -597,6 +597,11 @@ func TestTotalsOfBrokenWays(t *testing.T) {
 				r.Position.Status, r.Position.North = uint8(14*(r.Number%2)), 52+40*10*180/math.Pi/6371008.8
 			}
 		}, "1000 of the log, 100 of the log"},
+		"a receiver that gives the last place again and does not say why": {func(r *farmdata.Record) {
+			if r.Number > 40 && r.Number < 60 {
+				r.Position.North = 52 + 40*10*180/math.Pi/6371008.8
+			}
+		}, "1000 of the log, 100 of the log"},
 		"a receiver that has no fix and is elsewhere": {func(r *farmdata.Record) {
 			r.Position.Has |= farmdata.HasStatus
 			if r.Position.Status = 1; r.Number > 40 && r.Number < 60 {

@@ -222,8 +222,12 @@ func (s Suite) commit(t *testing.T) {
 
 func (s Suite) ttl(t *testing.T) {
 	store, c := s.New(t), pair("a", "b")
+	again := pair("c", "d") // the last TTL counts
+	commit(t, store, again, router.Token{}, s.Lease)
+	commit(t, store, again, router.Token{}, long)
 	commit(t, store, c, reserve(t, store, c, long, router.Reserved), s.Lease)
 	s.eventually(t, store, c, s.Lease)
+	reserve(t, store, again, long, router.Committed)
 }
 
 // oneOfMany: of all that reserve at the same time, one gets the reservation.
@@ -318,6 +322,9 @@ func (s Suite) releaseEndsBoth(t *testing.T) {
 	token := reserve(t, store, pair("d", "c"), long, router.Reserved)
 	release(t, store, pair("d", "c"), token)
 	reserve(t, store, claim("d"), long, router.Reserved)
+	token = reserve(t, store, pair("", "c"), long, router.Reserved)
+	release(t, store, pair("d", "c"), token) // one key is somebody else's, which keeps that one alone
+	reserve(t, store, claim("d"), long, router.Busy)
 	reserve(t, store, pair("", "c"), long, router.Reserved)
 }
 

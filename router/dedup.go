@@ -217,7 +217,7 @@ func dedupIDOf(ctx context.Context) (dedupID, bool) {
 	return id, ok
 }
 
-// holder is a message in another Router, and the key that is reserved for it.
+// holder is a message as it was received, and the key that is reserved for it.
 type holder struct {
 	msg *message.Message
 	key Key
@@ -255,7 +255,7 @@ type claimed struct {
 	held  Keys // are reserved: of a replay its ID alone, as two records are not one, however equal they are
 	token Token
 
-	holder any // nil unless in another Router
+	holder any // nil in the Dedup that a Router has made, which is in a chain once
 }
 
 // Middleware is the message.HandlerMiddleware.
@@ -291,6 +291,10 @@ func (d *Dedup) Middleware(h message.HandlerFunc) message.HandlerFunc {
 		}
 		if c.del == nil {
 			c.holder = holder{msg, c.key}
+		} else if c.del.route.dedup != d {
+			c.holder = holder{c.del.received, c.key}
+		}
+		if c.holder != nil {
 			// Added to a Router and to its handler, or called again before the ack, by Duplicator or Retry further out: it would
 			// wait without end for its own reservation.
 			if _, again := d.holders.Load(c.holder); again {
@@ -338,7 +342,7 @@ func (c *claimed) reserve() (mine bool, err error) {
 // handle calls h and settles the claim.
 func (c *claimed) handle(h message.HandlerFunc) (out []*message.Message, err error) {
 	del := c.del
-	if del == nil {
+	if c.holder != nil {
 		c.holders.Store(c.holder, nil)
 	}
 	// In a defer, so that a panic releases the key too.
@@ -394,7 +398,7 @@ func (c *claimed) acked() bool {
 
 // settle records that the message was handled, or releases what is reserved.
 func (c *claimed) settle(done bool) {
-	if c.del == nil {
+	if c.holder != nil {
 		c.holders.Delete(c.holder)
 	}
 	if done && c.keys.MaybeRepeated {

@@ -466,6 +466,23 @@ func TestDedupAddedTwice(t *testing.T) {
 	}
 }
 
+// The same in a route: around its chain and inside of it.
+func TestDedupAroundAndInAChain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, calls, from := newDedup(t, router.DedupConfig{}), 0, newSource()
+		twice := []message.HandlerMiddleware{d.Middleware}
+		r := start(t, router.Config{Poison: newSink(nil), Middleware: twice}, router.Route{Name: "route", From: from, Topic: "in", Middleware: twice, Transform: counting(&calls, nil)})
+		began := time.Now()
+		for range 2 {
+			from.deliver(t, farmMessage("1", "e", "c", "p"))
+		}
+		if took := time.Since(began); took > 0 || calls != 1 {
+			t.Errorf("handled %d times in %v, want once without a wait", calls, took)
+		}
+		r.wantStop(t)
+	})
+}
+
 // What a handler returned is settled with the ack. Until then a middleware further out may call again: Duplicator, or Retry
 // for one in between that fails afterwards. That is handled, and a copy still is not.
 func TestDedupCalledAgainBeforeTheAck(t *testing.T) {

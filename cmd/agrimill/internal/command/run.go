@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -89,7 +90,10 @@ func (c *runCommand) run(ctx context.Context, p *program) error {
 	signal.Ignore(syscall.SIGPIPE) // a closed stderr must not end it
 	defer signal.Reset(syscall.SIGPIPE)
 	stderr := newLogBuffer(p.stderr)
-	p.stderr = stderr                // program.run closes it
+	p.stderr = stderr // program.run closes it
+	if info, err := os.Stat(c.file); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		return invalid(fmt.Errorf("%s is a pipe, which run could not read again: write the configuration to a file", c.file))
+	}
 	before, _ := config.Read(c.file) // loading it reports what is wrong
 	cfg, err := c.load(p)
 	if err != nil {

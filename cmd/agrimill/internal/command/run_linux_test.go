@@ -36,3 +36,19 @@ func TestRunKeepsWhatCannotBeRead(t *testing.T) {
 	}
 	c.endsWell(syscall.SIGTERM)
 }
+
+// A shell gives run <(command) a pipe: once it is read it is empty.
+func TestRunRefusesAPipe(t *testing.T) {
+	w := newWorld(t, 0)
+	file := w.configure("")
+	text := testkit.Must(os.ReadFile(file))(t)
+	r, pipe, err := os.Pipe()
+	must(t, err)
+	defer func() { _ = r.Close() }() // only read
+	testkit.Must(pipe.Write(text))(t)
+	must(t, pipe.Close())
+	status, _, stderr := w.agrimill("run", fmt.Sprintf("/dev/fd/%d", r.Fd()))
+	if status != statusUsage || !strings.Contains(stderr, "is a pipe, which run could not read again: write the configuration to a file") {
+		t.Errorf("got status %d, %s", status, stderr)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/wakeup"
 	"github.com/agrimill/agrimill/sinks"
 )
 
@@ -48,17 +49,23 @@ func testCloseWhilePublishing(t *testing.T, h Suite) {
 	b := h.New(t, Settings{})
 	sink := b.NewSink(t)
 	var acked sync.Map
+	closed := make(chan struct{})
 	started := make(chan struct{}, 8)
 	var group sync.WaitGroup
 	for p := range 8 {
 		group.Go(func() {
 			for i := 0; ; i++ {
 				payload := fmt.Sprint(p, " ", i)
+				late := wakeup.Raised(closed)
 				err := sink.Publish("close.publishing", newMessage(payload))
 				if err != nil {
 					if !errors.Is(err, sinks.ErrClosed) {
 						t.Errorf("Publish: got %v, want ErrClosed", err)
 					}
+					return
+				}
+				if late {
+					t.Error("Publish after Close: got nil, want ErrClosed")
 					return
 				}
 				acked.Store(payload, true)
@@ -72,6 +79,7 @@ func testCloseWhilePublishing(t *testing.T, h Suite) {
 		<-started
 	}
 	testkit.Ends(t, "Close", func() { closeSink(t, sink) })
+	close(closed)
 	testkit.Ends(t, "Publish after Close", group.Wait)
 	wantAcked(t, b, "close.publishing", &acked)
 }

@@ -159,12 +159,14 @@ func each(ctx context.Context, chunk parquet.ColumnChunk, rows int, f func(parqu
 
 // valueOf returns what makes numbers and texts of the values of a column; nil of anything else.
 func valueOf(node parquet.Node) func(parquet.Value) any {
-	kind, isText, isNumber := node.Type().Kind(), false, false
+	kind, isText, isNumber, isUnsigned := node.Type().Kind(), false, false, false
 	if logical := node.Type().LogicalType(); logical == nil || logical.Value == nil {
 		isNumber = true
 	} else {
 		_, isText = logical.Value.(*format.StringType)
-		_, isNumber = logical.Value.(*format.IntType) // and not a decimal, date and so on
+		var of *format.IntType
+		of, isNumber = logical.Value.(*format.IntType) // and not a decimal, date and so on
+		isUnsigned = isNumber && !of.IsSigned
 	}
 	known := map[string]string{} // a text is in memory once, as in a dictionary
 	return func(v parquet.Value) any {
@@ -178,6 +180,10 @@ func valueOf(node parquet.Node) func(parquet.Value) any {
 			}
 			return text
 		case !isNumber:
+		case kind == parquet.Int32 && isUnsigned:
+			return float64(v.Uint32())
+		case kind == parquet.Int64 && isUnsigned:
+			return float64(v.Uint64())
 		case kind == parquet.Int32:
 			return float64(v.Int32())
 		case kind == parquet.Int64:

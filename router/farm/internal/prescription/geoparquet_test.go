@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"strings"
@@ -92,6 +93,46 @@ func TestGeoParquet(t *testing.T) {
 		got := makeSet(t, string(parquetOf(t, wgs84, codec, rows...)), cfg)
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, want %+v", codec, got.Tasks, want.Tasks)
+		}
+	}
+}
+
+// Integers of every width, signed or not, are the numbers that were written.
+func TestIntegersOfGeoParquet(t *testing.T) {
+	t.Parallel()
+	rates := map[string]any{
+		"int8": int32(math.MaxInt8), "int16": int32(math.MaxInt16), "int32": int32(math.MaxInt32), "int64": int64(1 << 40),
+		"uint8": uint32(math.MaxUint8), "uint16": uint32(math.MaxUint16), "uint32": uint32(math.MaxUint32), "uint64": uint64(1 << 63),
+		"negative8": int32(math.MinInt8), "negative16": int32(math.MinInt16), "negative32": int32(math.MinInt32), "negative64": int64(math.MinInt64),
+	}
+	columns := parquet.Group{"geometry": parquet.Leaf(parquet.ByteArrayType)}
+	values := map[string]any{"geometry": wkbOf(binary.LittleEndian, false, polygonOf(t, square(52, 8, 0.001)))}
+	for _, width := range []int{8, 16, 32, 64} {
+		columns[fmt.Sprint("int", width)], columns[fmt.Sprint("uint", width)], columns[fmt.Sprint("negative", width)] = parquet.Int(width), parquet.Uint(width), parquet.Int(width)
+	}
+	maps.Copy(values, rates)
+	schema := parquet.NewSchema("map", columns)
+	cells := make(parquet.Row, len(columns))
+	for name, value := range values {
+		leaf, _ := schema.Lookup(name)
+		cells[leaf.ColumnIndex] = parquet.ValueOf(value).Level(0, 0, leaf.ColumnIndex)
+	}
+	var b bytes.Buffer
+	w := parquet.NewWriter(&b, schema)
+	w.SetKeyValueMetadata("geo", wgs84)
+	testkit.Must(w.WriteRows([]parquet.Row{cells}))(t)
+	testkit.NoError(t, w.Close())
+	file := testkit.Must(parquet.OpenFile(bytes.NewReader(b.Bytes()), int64(b.Len())))(t)
+	for name, value := range rates {
+		leaf, _ := file.Schema().Lookup(name)
+		of, got := valueOf(leaf.Node), []any(nil)
+		testkit.NoError(t, each(t.Context(), file.RowGroups()[0].ColumnChunks()[leaf.ColumnIndex], 1, func(v parquet.Value) error {
+			got = append(got, of(v))
+			return nil
+		}))
+		want := reflect.ValueOf(value).Convert(reflect.TypeFor[float64]()).Float()
+		if !reflect.DeepEqual(got, []any{want}) {
+			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 	}
 }

@@ -45,7 +45,7 @@ type RateConfig struct {
 	Column string `yaml:"column" required:"true"`
 	// DDI is what the terminal takes, e.g. 0006 for a setpoint of mass per area.
 	DDI string `yaml:"ddi" required:"true"`
-	// Unit is what the numbers are in, e.g. kg/ha, l/ha, seeds/m², gal/ac (US), or raw for that of the DDI. They are
+	// Unit is what the numbers are in, e.g. kg/ha, l/ha, seeds/m², gal/ac, or raw for that of the DDI. They are
 	// rounded to the resolution of the DDI, by at most 5 percent.
 	Unit string `yaml:"unit" required:"true"`
 	// Product is what is applied. Without it the rate is of no product.

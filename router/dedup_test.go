@@ -470,8 +470,11 @@ func TestDedupAddedTwice(t *testing.T) {
 func TestDedupAroundAndInAChain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, calls, from := newDedup(t, router.DedupConfig{}), 0, newSource()
-		twice := []message.HandlerMiddleware{d.Middleware}
-		r := start(t, router.Config{Poison: newSink(nil), Middleware: twice}, router.Route{Name: "route", From: from, Topic: "in", Middleware: twice, Transform: counting(&calls, nil)})
+		around := []message.HandlerMiddleware{d.Middleware}
+		chain := func(_ string, standard router.Chain) []message.HandlerMiddleware {
+			return []message.HandlerMiddleware{standard.Poison, standard.Retry, d.Middleware, standard.Recoverer}
+		}
+		r := start(t, router.Config{Poison: newSink(nil), Middleware: around, Chain: chain}, router.Route{Name: "route", From: from, Topic: "in", Transform: counting(&calls, nil)})
 		began := time.Now()
 		for range 2 {
 			from.deliver(t, farmMessage("1", "e", "c", "p"))
@@ -481,6 +484,14 @@ func TestDedupAroundAndInAChain(t *testing.T) {
 		}
 		r.wantStop(t)
 	})
+}
+
+// In a route it would take for handled what the handler has returned, and a second attempt for a copy.
+func TestDedupInARouteIsRefused(t *testing.T) {
+	in := []message.HandlerMiddleware{newDedup(t, router.DedupConfig{}).Middleware}
+	err := build(t, router.Config{Poison: newSink(nil)}).Add(router.Route{Name: "route", From: newSource(), Topic: "in", To: newSink(nil), Middleware: in})
+	testkit.ErrorIs(t, err, router.ErrConfig)
+	testkit.Contains(t, err.Error(), "use Config.Middleware")
 }
 
 // What a handler returned is settled with the ack. Until then a middleware further out may call again: Duplicator, or Retry

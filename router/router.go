@@ -126,8 +126,8 @@ func New(config Config, logger watermill.LoggerAdapter) (*Router, error) {
 }
 
 // Add adds a route. The error matches [ErrConfig] if the route cannot work, has one of
-// the few middlewares of Watermill that break what a route promises (docs/watermill.md lists all),
-// or its name is taken, [ErrStarted] once Run was called, and [ErrClosed] after
+// the few middlewares of Watermill that break what a route promises (docs/watermill.md lists all) or a
+// [Dedup] in its own Middleware, or its name is taken, [ErrStarted] once Run was called, and [ErrClosed] after
 // Close.
 func (r *Router) Add(config Route) error {
 	if err := config.validate(); err != nil {

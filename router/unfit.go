@@ -12,6 +12,8 @@ import (
 // watermillMiddleware is the package of Watermill's middlewares.
 const watermillMiddleware = "github.com/ThreeDotsLabs/watermill/message/router/middleware."
 
+const dedupMiddleware = "github.com/agrimill/agrimill/router.(*Dedup).Middleware-fm"
+
 // unfit are the middlewares of Watermill that would break a promise of a route. A
 // middleware is a function, which only its name tells from others; none of these is a
 // closure, so the name is the same wherever it is used. It is never changed.
@@ -37,6 +39,9 @@ func checkMiddlewares(route string, middlewares []message.HandlerMiddleware, wit
 		function := runtime.FuncForPC(reflect.ValueOf(middleware).Pointer())
 		if function == nil {
 			continue
+		}
+		if within && function.Name() == dedupMiddleware {
+			return fmt.Errorf("%w: route %q: Dedup in Route.Middleware would take what is not stored yet for handled; use Config.Middleware", ErrConfig, route)
 		}
 		name, ok := strings.CutPrefix(function.Name(), watermillMiddleware)
 		if !ok {

@@ -491,7 +491,7 @@ func TestDedupInARouteIsRefused(t *testing.T) {
 	in := []message.HandlerMiddleware{newDedup(t, router.DedupConfig{}).Middleware}
 	err := build(t, router.Config{Poison: newSink(nil)}).Add(router.Route{Name: "route", From: newSource(), Topic: "in", To: newSink(nil), Middleware: in})
 	testkit.ErrorIs(t, err, router.ErrConfig)
-	testkit.Contains(t, err.Error(), "use Config.Middleware")
+	testkit.Contains(t, err.Error(), "put it around all routes")
 }
 
 // What a handler returned is settled with the ack. Until then a middleware further out may call again: Duplicator, or Retry

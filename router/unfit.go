@@ -41,7 +41,7 @@ func checkMiddlewares(route string, middlewares []message.HandlerMiddleware, wit
 			continue
 		}
 		if within && function.Name() == dedupMiddleware {
-			return fmt.Errorf("%w: route %q: Dedup in Route.Middleware would take what is not stored yet for handled; use Config.Middleware", ErrConfig, route)
+			return fmt.Errorf("%w: route %q: Dedup in a route takes what is not stored yet for handled; put it around all routes", ErrConfig, route)
 		}
 		name, ok := strings.CutPrefix(function.Name(), watermillMiddleware)
 		if !ok {

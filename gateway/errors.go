@@ -69,6 +69,8 @@ var (
 	ErrPayloadTruncated = errors.New("payload truncated")
 	// ErrPayloadSize: the payload does not have the announced size.
 	ErrPayloadSize = errors.New("payload has the wrong size")
+	// ErrEndpointDeleted: somebody else deleted the endpoint that a [Provisioner] made.
+	ErrEndpointDeleted = errors.New("somebody else deleted the endpoint")
 	// ErrClosed: the client or the stream has been closed.
 	ErrClosed = errors.New("closed")
 )

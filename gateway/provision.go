@@ -95,7 +95,7 @@ func (c ProvisionerConfig) Validate() error {
 	return e.Err(ErrConfig)
 }
 
-// ProvisionResult is the result of one attempt in one tenant.
+// ProvisionResult is the result of one attempt in one tenant, or says that the endpoint there was deleted.
 type ProvisionResult struct {
 	TenantID   string
 	ExternalID string
@@ -103,7 +103,8 @@ type ProvisionResult struct {
 	Endpoint Endpoint
 	// Created is true for a new endpoint, false for one that was reconfigured.
 	Created bool
-	// Err is why the attempt failed.
+	// Err is why the attempt failed. If it is [ErrEndpointDeleted], there was none: the endpoint stays deleted, see
+	// [ProvisionerConfig.Recreate].
 	Err error
 	// Retry reports whether [Provisioner.Run] retries a failed attempt.
 	Retry bool
@@ -143,6 +144,8 @@ type provisionTenant struct {
 	id         string
 	since      int    // the number of listings when the tenant was added
 	endpointID string // of the last success; empty after a deletion
+	deletedID  string // of the last deletion
+	changed    int    // the number of listings at the last success or deletion
 	done       bool   // an attempt has succeeded
 	job
 }
@@ -203,36 +206,51 @@ func (p *Provisioner) list(ctx context.Context) ([]*provisionTenant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.compare(list, listing), nil
+	work, deleted := p.compare(list, listing)
+	p.report(ctx, deleted...)
+	return work, nil
 }
 
-// compare processes a listing and returns the tenants to work on, marked busy.
-func (p *Provisioner) compare(list []TenantInfo, listing int) []*provisionTenant {
+// compare processes a listing and returns the tenants to work on, marked busy, and those in which the endpoint was deleted.
+func (p *Provisioner) compare(list []TenantInfo, listing int) (work []*provisionTenant, deleted []ProvisionResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	listed := make(map[string]struct{}, len(list))
-	var work []*provisionTenant
 	for _, info := range list {
 		listed[fold(info.ID)] = struct{}{}
 		t := p.tenant(info.ID)
 		there := !info.listReadable() ||
 			slices.ContainsFunc(info.Endpoints, func(e TenantEndpointInfo) bool { return sameID(e.ID, t.endpointID) }) ||
 			slices.ContainsFunc(info.Unreadable, func(e *EntryError) bool { return sameID(e.EndpointID, t.endpointID) })
-		if t.done && (there || !p.cfg.Recreate) && !t.pending {
-			continue
+		older := listing <= t.changed
+		switch {
+		case t.busy: // the attempt in progress is as recent as this listing
+		case !t.done, t.pending, !there && p.cfg.Recreate, !older && p.madeAgain(t, info.Endpoints):
+			t.begin()
+			work = append(work, t)
+		case !there && !older && t.endpointID != "" && len(info.Unreadable) == 0:
+			deleted = append(deleted, p.lose(t))
 		}
-		if t.busy {
-			continue // the attempt in progress is as recent as this listing
-		}
-		t.begin()
-		work = append(work, t)
 	}
 	maps.DeleteFunc(p.tenants, func(id string, t *provisionTenant) bool {
 		// A tenant added after the listing was requested may be missing from it.
 		_, ok := listed[id]
 		return !ok && t.since < listing
 	})
-	return work
+	return work, deleted
+}
+
+// lose takes in that somebody else deleted the endpoint of t. p.mu is held.
+func (p *Provisioner) lose(t *provisionTenant) ProvisionResult {
+	t.endpointID, t.changed = "", p.listings
+	return ProvisionResult{TenantID: t.id, ExternalID: expandExternalID(p.cfg.ExternalID, t.id), Err: ErrEndpointDeleted}
+}
+
+// madeAgain reports whether a list has the endpoint of t, which was deleted: somebody else made it. p.mu is held.
+func (p *Provisioner) madeAgain(t *provisionTenant, list []TenantEndpointInfo) bool {
+	return t.done && t.endpointID == "" && !t.busy && slices.ContainsFunc(list, func(e TenantEndpointInfo) bool {
+		return e.OwnedByYourApplication && e.ExternalID == expandExternalID(p.cfg.ExternalID, t.id)
+	})
 }
 
 // requeue leaves tenants that have not been worked on to Run.
@@ -259,8 +277,14 @@ func (p *Provisioner) Refresh() {
 //   - AUTHORIZATION_ADDED for [ScopeEndpointsManage]: the endpoint is provisioned.
 //   - AUTHORIZATION_REVOKED for that scope: the tenant is forgotten, so that the ENDPOINT_DELETED events that follow are
 //     not mistaken for deletions by the user.
-//   - ENDPOINT_DELETED of an endpoint that was provisioned here: it is recreated if Recreate is set.
+//   - ENDPOINT_DELETED of an endpoint that was provisioned here: it is recreated if Recreate is set, and else reported.
+//   - ENDPOINTS_LIST_CHANGED: an endpoint that was deleted, and that somebody else made again, is reconfigured.
 func (p *Provisioner) HandleEvent(event Event) {
+	p.report(context.Background(), p.handle(event)...)
+}
+
+// handle processes an event and returns those tenants in which the endpoint was deleted.
+func (p *Provisioner) handle(event Event) (deleted []ProvisionResult) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch e := event.(type) {
@@ -281,13 +305,22 @@ func (p *Provisioner) HandleEvent(event Event) {
 			if !unknown && (t.endpointID == "" || !sameID(t.endpointID, e.ID)) {
 				continue
 			}
-			t.endpointID = ""
-			if p.cfg.Recreate {
+			t.deletedID = e.ID
+			lost := p.lose(t)
+			switch {
+			case p.cfg.Recreate:
 				t.failures = 0
 				p.enqueue(&t.job, time.Time{})
+			case !t.busy:
+				deleted = append(deleted, lost)
 			}
 		}
+	case *EndpointsListChanged:
+		if t := p.tenants[fold(e.TenantID)]; t != nil && p.madeAgain(t, e.Endpoints) {
+			p.enqueue(&t.job, time.Time{})
+		}
 	}
+	return deleted
 }
 
 // Run lists the authorized tenants and provisions the endpoint in each, performs the work required by events, and
@@ -352,13 +385,17 @@ func (p *Provisioner) attempt(ctx context.Context, t *provisionTenant) error {
 	}
 	result.Endpoint, result.Created, result.Err = p.cfg.Client.PutEndpoint(ctx, t.id, result.ExternalID, req)
 	result.Retry = result.Err != nil && provisionMayPass(result.Err)
+	results := []ProvisionResult{result}
 	p.mu.Lock()
 	if result.Err == nil {
-		t.done, t.endpointID = true, result.Endpoint.ID
+		t.done, t.endpointID, t.changed = true, result.Endpoint.ID, p.listings
+		if sameID(t.endpointID, t.deletedID) && !p.cfg.Recreate { // before the answer came
+			results = append(results, p.lose(t))
+		}
 	}
 	p.finish(&t.job, result.Err != nil, result.Retry, p.cfg.MaxBackoff)
 	p.mu.Unlock()
-	p.report(ctx, result)
+	p.report(ctx, results...)
 	if result.Err != nil {
 		return &ProvisionError{TenantID: result.TenantID, ExternalID: result.ExternalID, Err: result.Err}
 	}
@@ -384,9 +421,17 @@ func (p *Provisioner) finish(j *job, failed, retry bool, maxBackoff time.Duratio
 // invalid request or a tenant that alone has withdrawn its authorization may not.
 func provisionMayPass(err error) bool { return !Refused(err) && !errors.Is(err, ErrClosed) }
 
-func (p *Provisioner) report(ctx context.Context, result ProvisionResult) {
+func (p *Provisioner) report(ctx context.Context, results ...ProvisionResult) {
+	for _, result := range results {
+		p.reportOne(ctx, result)
+	}
+}
+
+func (p *Provisioner) reportOne(ctx context.Context, result ProvisionResult) {
 	attrs := []any{"tenant", result.TenantID, "external_id", result.ExternalID}
 	switch {
+	case errors.Is(result.Err, ErrEndpointDeleted):
+		p.cfg.Logger.WarnContext(ctx, "gateway: somebody else deleted the endpoint, which receives nothing any longer", attrs...)
 	case result.Err != nil:
 		p.cfg.Logger.WarnContext(ctx, "gateway: endpoint not provisioned", append(attrs, "retry", result.Retry, "error", result.Err)...)
 	default:

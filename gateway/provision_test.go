@@ -220,6 +220,7 @@ func TestProvisionerLeavesDeletionsAlone(t *testing.T) {
 	first := p.result(t)
 	follow(t, p.client, p.HandleEvent)
 	p.server.DeleteEndpointByUser(first.Endpoint.ID)
+	p.deleted(t, first)
 	next := p.authorize(t)
 	if r := p.result(t); r.TenantID != next {
 		t.Errorf("got %+v before the endpoint in %s", r, next)
@@ -227,6 +228,35 @@ func TestProvisionerLeavesDeletionsAlone(t *testing.T) {
 	p.ensure(t)
 	if n := len(p.mine(first.TenantID)); n != 0 {
 		t.Errorf("the endpoint that the user deleted is back")
+	}
+	p.server.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: first.ExternalID, Receive: []string{"img:jpeg"}})
+	if r := p.result(t); r.Err != nil || r.Created || r.TenantID != first.TenantID {
+		t.Errorf("got %+v, want the endpoint that somebody made again", r)
+	}
+}
+
+// An endpoint that was deleted while there was no stream, by whatever means, is told once, and by no older list.
+func TestProvisionerTellsOfDeletions(t *testing.T) {
+	p := newProvisioning(t, nil)
+	p.run(t)
+	first := p.result(t)
+	application, tenant := p.server.Application(), first.TenantID
+	p.server.Revoke(application, tenant, gateway.ScopeEndpointsManage)
+	p.server.Authorize(application, tenant)
+	p.Refresh()
+	p.deleted(t, first)
+	p.Refresh()
+	next := p.authorize(t)
+	p.Refresh()
+	if r := p.result(t); r.TenantID != next {
+		t.Errorf("got %+v before the endpoint in %s", r, next)
+	}
+}
+
+func (p *provisioning) deleted(t *testing.T, first gateway.ProvisionResult) {
+	t.Helper()
+	if r := p.result(t); !errors.Is(r.Err, gateway.ErrEndpointDeleted) || r.Retry || r.TenantID != first.TenantID || r.ExternalID != first.ExternalID {
+		t.Errorf("got %+v, want the endpoint in %s deleted", r, first.TenantID)
 	}
 }
 

@@ -208,11 +208,14 @@ func endpointsProblem(u *Unprovided, now time.Time, outage bool) []Problem {
 		Kind: ProblemUnprovided, Final: !u.Retried, Since: u.Since, Subject: fmt.Sprintf("the endpoint %q for %s", u.ExternalID, u.Tenant), Trouble: "has not been made or changed", Reason: u.Error,
 		Effect: "it stays as it was; if it is new, nothing can be sent to it", Action: "correct endpoints in the configuration, and reload", Runbook: "An endpoint was configured wrong",
 	}
-	if u.Count > 1 {
-		p.Subject, p.Trouble = fmt.Sprintf("%s and %d more", p.Subject, u.Count-1), "have not been made or changed"
-	}
-	if u.Retried {
+	switch {
+	case u.Deleted:
+		p.Trouble, p.Effect, p.Action = "has been missing", "it receives nothing any longer", "set recreate: true to make it again, or remove it from the configuration, and reload"
+	case u.Retried:
 		p.Action = remedy(u.Error, "repair what the reason names; "+keepsTrying)
+	}
+	if u.Count > 1 {
+		p.Subject, p.Trouble = fmt.Sprintf("%s and %d more", p.Subject, u.Count-1), strings.Replace(p.Trouble, "has", "have", 1)
 	}
 	return []Problem{p}
 }

@@ -126,8 +126,8 @@ type Snapshot struct {
 	Verdict Verdict `json:"verdict"`
 }
 
-// Unprovided tells of the configured endpoints that could not be made or changed: all that the gateway refused, or else those that
-// are tried again.
+// Unprovided tells of the configured endpoints that could not be made or changed: all that the gateway refused or somebody else
+// deleted, or else those that are tried again.
 type Unprovided struct {
 	Count int `json:"count"`
 	// ExternalID is that of the first one, in a tenant, Since when it failed first, and Error why it failed last.
@@ -135,8 +135,9 @@ type Unprovided struct {
 	Tenant     string    `json:"tenant"`
 	Since      time.Time `json:"since"`
 	Error      string    `json:"error"`
-	// Retried says that they are tried again.
+	// Retried says that they are tried again, and Deleted that somebody else deleted the first one.
 	Retried bool `json:"retried"`
+	Deleted bool `json:"deleted"`
 }
 
 // Certificate is one in a file that the configuration names.

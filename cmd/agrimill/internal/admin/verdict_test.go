@@ -260,6 +260,10 @@ var situations = []situation{
 		s.Unprovided = admin.Unprovided{Count: 1, Tenant: "the tenant t", ExternalID: "urn:farm", Since: ago(time.Minute), Error: "status 503", Retried: true}
 	}, true, map[admin.ProblemKind]int{admin.ProblemUnprovided: 1},
 		`The endpoint "urn:farm" for the tenant t has not been made or changed for 1 min 0 s: status 503. It stays as it was; if it is new, nothing can be sent to it. Repair what the reason names; agrimill continues by itself.`},
+	{"configured endpoints were deleted", func(s *admin.Snapshot) {
+		s.Unprovided = admin.Unprovided{Count: 2, Tenant: "the tenant t", ExternalID: "urn:farm", Since: ago(time.Minute), Error: "somebody else deleted the endpoint", Deleted: true}
+	}, true, map[admin.ProblemKind]int{admin.ProblemUnprovided: 1},
+		`The endpoint "urn:farm" for the tenant t and 1 more have been missing for 1 min 0 s: somebody else deleted the endpoint. It receives nothing any longer. Set recreate: true to make it again, or remove it from the configuration, and reload.`},
 	{"a certificate ends soon", func(s *admin.Snapshot) {
 		s.Certificates = []admin.Certificate{{Setting: "admin.tls.cert_file", File: "admin.pem", NotAfter: noon.AddDate(0, 0, 13)}}
 	}, true, map[admin.ProblemKind]int{admin.ProblemCertificate: 1},

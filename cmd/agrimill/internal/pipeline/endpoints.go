@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -38,6 +39,11 @@ func (p *Pipeline) newEndpoint(e config.Endpoint) (*endpoint, error) {
 	provisioner, err := gateway.NewProvisioner(gateway.ProvisionerConfig{
 		Client: client, ExternalID: e.ExternalID, Endpoint: e.Request(), Recreate: e.Recreate,
 		Logger: p.logger.With("part", "endpoints"),
+		OnResult: func(r gateway.ProvisionResult) {
+			if errors.Is(r.Err, gateway.ErrEndpointDeleted) {
+				client.fail(r.TenantID, r.ExternalID, r.Err)
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -75,7 +81,7 @@ func (e *endpoints) connected() {
 // event is the subscriber's hook for every event.
 func (e *endpoints) event(event gateway.Event) {
 	switch event.(type) {
-	case *gateway.AuthorizationAdded, *gateway.AuthorizationRevoked, *gateway.EndpointDeleted:
+	case *gateway.AuthorizationAdded, *gateway.AuthorizationRevoked, *gateway.EndpointDeleted, *gateway.EndpointsListChanged:
 	default:
 		return // most events are data
 	}
@@ -125,13 +131,22 @@ func (c *oneTenant) PutEndpoint(ctx context.Context, tenantID, externalID string
 	if err == nil {
 		c.failed.Delete(tenantID)
 	} else if ctx.Err() == nil {
-		now := admin.Unprovided{Tenant: tenantID, ExternalID: externalID, Since: time.Now(), Error: router.RedactError(err, nil), Retried: !gateway.Refused(err)}
-		if before, failed := c.failed.Load(tenantID); failed {
-			now.Since = before.(admin.Unprovided).Since
-		}
-		c.failed.Store(tenantID, now)
+		c.fail(tenantID, externalID, err)
 	}
 	return made, created, err
+}
+
+// fail takes in why an endpoint is not as configured.
+func (c *oneTenant) fail(tenantID, externalID string, err error) {
+	deleted := errors.Is(err, gateway.ErrEndpointDeleted)
+	now := admin.Unprovided{
+		Tenant: tenantID, ExternalID: externalID, Since: time.Now(), Error: router.RedactError(err, nil),
+		Retried: !gateway.Refused(err) && !deleted, Deleted: deleted,
+	}
+	if before, failed := c.failed.Load(tenantID); failed {
+		now.Since = before.(admin.Unprovided).Since
+	}
+	c.failed.Store(tenantID, now)
 }
 
 // unprovided is what the gateway refused of what could not be made or changed, or else what is tried again, in tenants that

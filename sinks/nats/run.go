@@ -182,13 +182,22 @@ func (s *Sink) follow() {
 
 // lookAgain looks at the stream, which is provisioned if it is gone, or its subjects are.
 func (s *Sink) lookAgain(patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(s.background, patience)
-	defer cancel()
-	err := s.lookAtStream(ctx)
+	look := func() error {
+		ctx, cancel := context.WithTimeout(s.background, patience)
+		defer cancel()
+		return s.lookAtStream(ctx)
+	}
+	err := look()
 	gone := errors.Is(err, jetstream.ErrStreamNotFound)
 	if (gone || err == nil && !s.covered(s.stream.Load())) && s.config.Provision != ProvisionNone {
 		if gone { // the new one is compared before anything is stored; one that lost its subjects may well take other topics meanwhile
 			s.unlook(err)
+			// A server that is still removing the files of the former one would remove those of the new one with them.
+			select {
+			case <-time.After(lookAgainAfter):
+			case <-s.background.Done():
+				return err
+			}
 		}
 		if err = s.provision(s.background, s.config.ConnectTimeout); err != nil {
 			if s.tells(err) {
@@ -196,7 +205,7 @@ func (s *Sink) lookAgain(patience time.Duration) error {
 			}
 			return err
 		}
-		err = s.lookAtStream(ctx)
+		err = look()
 	}
 	return err
 }

@@ -246,10 +246,10 @@ func (p *Provisioner) lose(t *provisionTenant) ProvisionResult {
 	return ProvisionResult{TenantID: t.id, ExternalID: expandExternalID(p.cfg.ExternalID, t.id), Err: ErrEndpointDeleted}
 }
 
-// madeAgain reports whether a list has the endpoint of t, which was deleted: somebody else made it. p.mu is held.
+// madeAgain reports whether a list has another endpoint in place of that of t, which was deleted. p.mu is held.
 func (p *Provisioner) madeAgain(t *provisionTenant, list []TenantEndpointInfo) bool {
-	return t.done && t.endpointID == "" && !t.busy && slices.ContainsFunc(list, func(e TenantEndpointInfo) bool {
-		return e.OwnedByYourApplication && e.ExternalID == expandExternalID(p.cfg.ExternalID, t.id)
+	return t.done && !t.busy && slices.ContainsFunc(list, func(e TenantEndpointInfo) bool {
+		return e.OwnedByYourApplication && e.ExternalID == expandExternalID(p.cfg.ExternalID, t.id) && !sameID(e.ID, t.endpointID)
 	})
 }
 

@@ -245,6 +245,17 @@ func TestProvisionerTellsOfDeletions(t *testing.T) {
 	p.server.Authorize(application, tenant)
 	p.Refresh()
 	p.deleted(t, first)
+	again := p.server.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: first.ExternalID, Receive: []string{"img:jpeg"}})
+	p.Refresh()
+	if r := p.result(t); r.Err != nil || r.Created || r.Endpoint.ID != again.ID {
+		t.Errorf("got %+v, want %s, which somebody made again", r, again.ID)
+	}
+	p.server.DeleteEndpointByUser(again.ID)
+	again = p.server.AddEndpoint(gatewaytest.EndpointConfig{ExternalID: first.ExternalID, Receive: []string{"img:jpeg"}})
+	p.Refresh()
+	if r := p.result(t); r.Err != nil || r.Created || r.Endpoint.ID != again.ID {
+		t.Errorf("got %+v, want %s, which another program made again", r, again.ID)
+	}
 	p.Refresh()
 	next := p.authorize(t)
 	p.Refresh()

@@ -34,6 +34,7 @@ type worked struct {
 	area, way, time   float64
 	fromWay, fromTime float64
 	blind             float64 // of the way, while no width was known
+	lost, fromLost    float64 // as of the meter
 }
 
 // state is how much of something is at work: 0 to 1.
@@ -484,11 +485,12 @@ func (m *machine) settle() {
 	if m.works(width) {
 		m.way += way
 		m.time += time
+		m.lost += m.meter.lost - m.fromLost
 		if len(m.known) == 0 {
 			m.blind += way
 		}
 	}
-	m.fromWay, m.fromTime = m.meter.way, m.meter.time
+	m.fromWay, m.fromTime, m.fromLost = m.meter.way, m.meter.time, m.meter.lost
 }
 
 // base is the area or time that a rate is by.

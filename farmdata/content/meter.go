@@ -46,6 +46,8 @@ type meter struct {
 	gauges    map[totalKey]*gauge
 	records   int     // that were there
 	way, time float64 // in meters and seconds
+	seen      float64 // the time at position
+	lost      float64 // of the time, while there was no position for longer than a step
 	last      int64   // Unix time in milliseconds; none: unknown
 	position  farmdata.Position
 	passed    int64  // when it was at position
@@ -69,7 +71,7 @@ func (m *meter) machine(id string) *machine {
 	if at := m.machines[id]; at != nil {
 		return at
 	}
-	at := &machine{meter: m, id: id, device: m.works.devices[id], states: map[string]*state{}, shares: map[string]*state{}, worked: worked{fromWay: m.way, fromTime: m.time}}
+	at := &machine{meter: m, id: id, device: m.works.devices[id], states: map[string]*state{}, shares: map[string]*state{}, worked: worked{fromWay: m.way, fromTime: m.time, fromLost: m.lost}}
 	m.machines[id], m.order = at, append(m.order, at)
 	for _, p := range m.works.describedWidths(at.device) {
 		at.parts = append(at.parts, &p)
@@ -144,6 +146,9 @@ func (m *meter) step(r *farmdata.Record) {
 	}
 	if took := at - m.last; at != none && m.last != none && took > 0 && took <= longestStep {
 		m.time, m.timed = m.time+float64(took)/1000, true
+		if m.time-m.seen > longestStep/1000 {
+			m.lost += float64(took) / 1000
+		}
 		if last := len(m.spans) - 1; last >= 0 && m.spans[last].to == m.last {
 			m.spans[last].to = at
 		} else if last < mostSpans {
@@ -169,7 +174,7 @@ func (m *meter) step(r *farmdata.Record) {
 	if far > 0 || m.since == none {
 		m.since = at
 	}
-	m.position, m.passed = r.Position, at
+	m.position, m.passed, m.seen = r.Position, at, m.time
 }
 
 // takes reports whether a position says where the machine is. Without a fix many receivers give the last place again, or one far away, from where
@@ -203,6 +208,7 @@ func (m *meter) finish(task taskKey, found []Finding) {
 		if work == nil {
 			return
 		}
+		work.lost = work.lost || at.lost > 0
 		work.Incomplete, work.log = work.Incomplete || incomplete, cmp.Or(work.log, team)
 		if m.placed {
 			work.Distance = work.Distance.add(at.way)

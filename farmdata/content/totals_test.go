@@ -796,6 +796,46 @@ func TestWidthThatComesLate(t *testing.T) {
 	}
 }
 
+// TestPositionsThatLack: what a machine did for longer than a step without a position is in no area and no distance, so they are incomplete,
+// unless its terminal knows them, or it did not work there.
+func TestPositionsThatLack(t *testing.T) {
+	t.Parallel()
+	total := []farmdata.TaskTime{{Totals: []farmdata.Total{{DDI: 0x74, ElementID: "DET1", Raw: 6000}, {DDI: 0x75, ElementID: "DET1", Raw: 1_000_000}}}}
+	work := []reading{{0, 0x8D, "DET1", 1}, {0, 0x43, "DET1", 6000}}
+	for name, tt := range map[string]struct {
+		from, to int
+		readings []reading
+		times    []farmdata.TaskTime
+		want     string
+	}{
+		"in the middle": {100, 400, work, nil, "11940 of the log, 1990 of the log, incomplete true"},
+		"to the end":    {100, 501, work, nil, "5940 of the log, 990 of the log, incomplete true"},
+		"at first":      {0, 300, work, nil, "12000 of the log, 2000 of the log, incomplete true"},
+		"for a minute":  {100, 159, work, nil, "30000 of the log, 5000 of the log, incomplete false"},
+		"while lifted":  {100, 400, append(work[:2:2], reading{90, 0x8D, "DET1", 0}, reading{400, 0x8D, "DET1", 1}), nil, "11400 of the log, 1900 of the log, incomplete false"},
+		"with totals":   {100, 400, work, total, "6000 of the totals, 1000 of the totals, incomplete false"},
+		"with the area": {100, 400, work, []farmdata.TaskTime{{Totals: total[0].Totals[:1]}}, "6000 of the totals, 1990 of the log, incomplete true"},
+	} {
+		log := drive(sprayer(), 500, tt.readings...)
+		records := log.Records
+		log.Records = func(yield func(*farmdata.Record, error) bool) {
+			for r, err := range records {
+				if int(r.Number) >= tt.from && int(r.Number) < tt.to {
+					r.Position = farmdata.Position{}
+				}
+				if !yield(r, err) {
+					return
+				}
+			}
+		}
+		set := &farmdata.Set{Devices: sprayer(), Tasks: []farmdata.Task{{ID: "TSK1", Times: tt.times}}, Logs: []*farmdata.Log{log}}
+		w := testkit.Must(content.Totals(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)[0]
+		if got := fmt.Sprintf("%s, %s, incomplete %v", figure(w.Area), figure(w.Distance), w.Incomplete); got != tt.want {
+			t.Errorf("%s: got %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
 // TestMachineInTwoLogs: a finding says that a machine is in two logs at the same time, since nobody knows whether what it did there is the same.
 // Logs one after the other may have a second in common.
 func TestMachineInTwoLogs(t *testing.T) {

@@ -32,8 +32,8 @@ type Work struct {
 	Area     Figure `json:"area,omitzero"`
 	Distance Figure `json:"distance,omitzero"`
 	Time     Figure `json:"time,omitzero"`
-	// Incomplete says that a log could not be read to its end, or has no width for the beginning of the way, so what is from the log lacks
-	// something.
+	// Incomplete says that a log could not be read to its end, has no width for the beginning of the way, or no position for more than a minute
+	// of work, so what is from the log lacks something.
 	Incomplete bool `json:"incomplete,omitempty"`
 	// Works is how many works it is the sum of; 0 if it is no sum.
 	Works int `json:"works,omitempty"`

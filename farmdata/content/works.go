@@ -117,6 +117,7 @@ type work struct {
 	areas       map[string]float64
 	areaOfParts float64
 	blind       bool // a log has no width for the beginning of the way
+	lost        bool // a log has no position for a part of the work
 	guessed     bool // nothing says where its functions are
 }
 
@@ -271,6 +272,7 @@ func (w *works) finish() (list []Work, found []Finding) {
 	list = make([]Work, 0, len(w.order))
 	for _, at := range w.order {
 		at.Products = w.products(at.task, at.device, "")
+		at.Incomplete = at.Incomplete || at.lost && (at.Area.From == FromLog || at.Distance.From == FromLog)
 		if at.Area.From == FromLog {
 			at.Incomplete = at.Incomplete || at.blind
 			if at.guessed {

@@ -110,26 +110,66 @@ func TestFileIsSetAside(t *testing.T) {
 	})
 }
 
-// What cannot be made a message is set aside as well, by each kind of subscription.
+// What cannot be made a message is set aside as well, by each kind of subscription, also if nothing says why.
 func TestUndeliverableIsSetAside(t *testing.T) {
-	for name, pipelined := range map[string]bool{"plain": false, "pipelined": true} {
-		testkit.RunBubble(t, name, func(t *testing.T) {
-			w := newUnmatchedWorld(t, Config{Unmarshaler: refusingUnmarshaler{}})
-			ctx := msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Pipelines: pipelined})
-			testkit.Must(w.Subscribe(ctx, AllData))(t)
-			synctest.Wait()
-			w.connect()
-			w.arrive(1)
-			if s := w.Stats(); s.SetAsideNow != 1 || s.SetAside != 1 || s.InFlight != 0 {
-				t.Errorf("%d are set aside now, %d in all, %d in flight; want 1, 1, 0", s.SetAsideNow, s.SetAside, s.InFlight)
-			}
-		})
+	for what, err := range map[string]error{"refused": errors.New("not a message"), "nil": nil} {
+		for name, pipelined := range map[string]bool{"plain": false, "pipelined": true} {
+			testkit.RunBubble(t, what+", "+name, func(t *testing.T) {
+				w := newUnmatchedWorld(t, Config{Unmarshaler: unmarshaler(func(*message.Message) (*message.Message, error) { return nil, err })})
+				ctx := msgctx.WithSubscription(t.Context(), &msgctx.Subscription{Pipelines: pipelined})
+				testkit.Must(w.Subscribe(ctx, AllData))(t)
+				synctest.Wait()
+				w.connect()
+				w.arrive(1)
+				if s := w.Stats(); s.SetAsideNow != 1 || s.SetAside != 1 || s.InFlight != 0 {
+					t.Errorf("%d are set aside now, %d in all, %d in flight; want 1, 1, 0", s.SetAsideNow, s.SetAside, s.InFlight)
+				}
+			})
+		}
 	}
 }
 
-// refusingUnmarshaler makes no message of anything.
-type refusingUnmarshaler struct{}
-
-func (refusingUnmarshaler) Unmarshal(*message.Message) (*message.Message, error) {
-	return nil, errors.New("not a message")
+// Messages that an Unmarshaler makes without message.NewMessage have metadata, and are acked and nacked as any other.
+func TestMessageMadeByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newUnmatchedWorld(t, Config{Unmarshaler: unmarshaler(func(msg *message.Message) (*message.Message, error) {
+			return &message.Message{UUID: msg.UUID, Payload: msg.Payload}, nil
+		})})
+		a, _ := w.subscribe(AllData)
+		w.arrive(1, 2)
+		for range 2 {
+			failed := w.next(a)
+			synctest.Wait() // the subscriber waits for its answer
+			failed.Nack()
+			time.Sleep(time.Minute)
+			again := w.next(a)
+			again.Metadata.Set("key", "value")
+			synctest.Wait()
+			again.Ack()
+		}
+		w.want(2, 0)
+	})
 }
+
+// What follows is only what there is a message of.
+func TestNothingFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made := 0
+		w := newUnmatchedWorld(t, Config{Unmarshaler: unmarshaler(func(msg *message.Message) (*message.Message, error) {
+			if made++; made > 1 {
+				return nil, nil
+			}
+			return msg, nil
+		})})
+		a, _ := w.subscribe(AllData)
+		w.arrive(1, 2)
+		if got := msgctx.NackOf(w.next(a).Context()).Follows.Following("type"); len(got) > 0 {
+			t.Errorf("%v follows", got)
+		}
+	})
+}
+
+// unmarshaler is an Unmarshaler.
+type unmarshaler func(*message.Message) (*message.Message, error)
+
+func (u unmarshaler) Unmarshal(msg *message.Message) (*message.Message, error) { return u(msg) }

@@ -68,7 +68,7 @@ func (c *messageContext) Following(messageType string) []*message.Message {
 	}
 	var read []*message.Message
 	for _, msg := range messages {
-		if msg, err := c.s.cfg.Unmarshaler.Unmarshal(msg); err == nil { // else it is told when its turn comes
+		if msg, err := msgctx.Unmarshaled(c.s.cfg.Unmarshaler.Unmarshal(msg)); err == nil { // else it is told when its turn comes
 			read = append(read, msg)
 		}
 	}

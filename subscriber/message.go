@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/subscriber/internal/core"
 )
 
@@ -37,7 +38,7 @@ func (s *Subscriber) newMessage(d *delivery) (msg *message.Message, err error) {
 		msg = controlMessage(e)
 	}
 	if s.cfg.Unmarshaler != nil {
-		return s.cfg.Unmarshaler.Unmarshal(msg)
+		return msgctx.Unmarshaled(s.cfg.Unmarshaler.Unmarshal(msg))
 	}
 	return msg, nil
 }

@@ -21,6 +21,7 @@ package msgctx
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -172,6 +173,20 @@ func Missing(messages ...*message.Message) error {
 		return fmt.Errorf("message %d of %d is nil", i+1, len(messages))
 	}
 	return nil
+}
+
+// Unmarshaled returns what an Unmarshaler, which may be the application's, made: an error if that is nothing, and a message that
+// can be acked, nacked and given metadata, also if it was not made by [message.NewMessage].
+func Unmarshaled(msg *message.Message, err error) (*message.Message, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case msg == nil:
+		return nil, errors.New("the configured Unmarshaler returned neither a message nor an error: let it return an error for what it cannot read")
+	case msg.Acked() == nil || msg.Nacked() == nil || msg.Metadata == nil:
+		return msg.CopyWithContext(), nil
+	}
+	return msg, nil
 }
 
 // FirstEnd returns a context that ends with the first of the contexts of messages, some of which may be nil; of one message, its own.

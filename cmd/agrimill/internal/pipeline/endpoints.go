@@ -80,8 +80,10 @@ func (e *endpoints) connected() {
 
 // event is the subscriber's hook for every event.
 func (e *endpoints) event(event gateway.Event) {
-	switch event.(type) {
-	case *gateway.AuthorizationAdded, *gateway.AuthorizationRevoked, *gateway.EndpointDeleted, *gateway.EndpointsListChanged:
+	switch event := event.(type) {
+	case *gateway.AuthorizationRevoked:
+		e.logger.Warn("the tenant has revoked the authorization; its endpoints are gone, with what they had not received", "tenant", event.TenantID, "scope", event.Scope)
+	case *gateway.AuthorizationAdded, *gateway.EndpointDeleted, *gateway.EndpointsListChanged:
 	default:
 		return // most events are data
 	}

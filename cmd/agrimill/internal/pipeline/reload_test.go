@@ -234,6 +234,10 @@ func TestReloadEndpoints(t *testing.T) {
 	if has(late, "there") {
 		t.Error("it is in a tenant that it is not meant for")
 	}
+	w.gate.Revoke(w.gate.Application(), late, gateway.ScopeEndpointsManage)
+	b.logs.contains("level=WARN", "has revoked the authorization", late)
+	w.gate.Authorize(w.gate.Application(), late)
+	testkit.Eventually(w, "the late tenant has both again", func() bool { return has(late, "everywhere") && has(late, "later") })
 	b.mustStop()
 }
 

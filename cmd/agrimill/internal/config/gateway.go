@@ -45,7 +45,7 @@ type Endpoint struct {
 	Capabilities []Capability `yaml:"capabilities"`
 	// Subscriptions are the message types that it receives from anyone who publishes them.
 	Subscriptions []string `yaml:"subscriptions"`
-	// AllowDeleteByUser allows the user to delete it.
+	// AllowDeleteByUser allows the user to delete it, which only the log tells.
 	AllowDeleteByUser bool `yaml:"allow_delete_by_user"`
 	// ConnectionsURI is the address of a page where the user manages connections.
 	ConnectionsURI string `yaml:"connections_uri"`

@@ -40,7 +40,7 @@ func (p *Pipeline) newEndpoint(e config.Endpoint) (*endpoint, error) {
 		Client: client, ExternalID: e.ExternalID, Endpoint: e.Request(), Recreate: e.Recreate,
 		Logger: p.logger.With("part", "endpoints"),
 		OnResult: func(r gateway.ProvisionResult) {
-			if errors.Is(r.Err, gateway.ErrEndpointDeleted) {
+			if errors.Is(r.Err, gateway.ErrEndpointDeleted) && !e.AllowDeleteByUser {
 				client.fail(r.TenantID, r.ExternalID, r.Err)
 			}
 		},

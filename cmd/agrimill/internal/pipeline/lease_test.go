@@ -14,7 +14,6 @@ import (
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/pipeline"
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/internal/testkit/kafkatest"
@@ -46,11 +45,27 @@ func (w *world) endpoint(name string) string {
 		name, app.ID, app.SoftwareVersionID, pictures)
 }
 
-// hasEndpoint reports whether there is an endpoint of a name.
-func (w *world) hasEndpoint(name string) bool {
+// endpointID waits until there is an endpoint of a name, and returns its ID.
+func (w *world) endpointID(name string) (id string) {
 	w.Helper()
-	list := testkit.Must(w.gate.Client().ListTenantEndpoints(w.Context(), w.gate.Tenant()))(w)
-	return slices.ContainsFunc(list, func(e gateway.TenantEndpointInfo) bool { return e.ExternalID == "urn:example:"+name })
+	testkit.Eventually(w, "there is the endpoint "+name, func() bool {
+		id = w.endpointNow(name)
+		return id != ""
+	})
+	return id
+}
+
+// hasEndpoint reports whether there is an endpoint of a name.
+func (w *world) hasEndpoint(name string) bool { return w.endpointNow(name) != "" }
+
+func (w *world) endpointNow(name string) string {
+	w.Helper()
+	for _, e := range testkit.Must(w.gate.Client().ListTenantEndpoints(w.Context(), w.gate.Tenant()))(w) {
+		if e.ExternalID == "urn:example:"+name {
+			return e.ID
+		}
+	}
+	return ""
 }
 
 // checkArrived checks that each message came to the gateway once.

@@ -241,6 +241,22 @@ func TestReloadEndpoints(t *testing.T) {
 	b.mustStop()
 }
 
+// That a user deletes what he may delete is no problem.
+func TestEndpointDeletedByItsUser(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	mayDelete := strings.Replace(w.endpoint("barn"), "capabilities", "allow_delete_by_user: true, capabilities", 1)
+	b := w.start(w.head() + w.natsSink() + allRoute + mayDelete)
+	w.gate.DeleteEndpointByUser(w.endpointID("barn"))
+	b.logs.contains("level=WARN", "somebody else deleted the endpoint", w.gate.Tenant())
+	w.send(taskData, 1)
+	w.waitConfirmed() // so the event before it was handled
+	if u := b.Snapshot().Unprovided; u.Count != 0 {
+		t.Errorf("got %s", w.asJSON(u))
+	}
+	b.mustStop()
+}
+
 // A reload and the end at the same time: both come to an end.
 func TestReloadWhileStopping(t *testing.T) {
 	w := newWorld(t)

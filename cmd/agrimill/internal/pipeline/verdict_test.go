@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +20,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
-	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/gateway/gatewaytest"
 	"github.com/agrimill/agrimill/internal/certificate"
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -403,18 +401,7 @@ func TestVerdictOfFaults(t *testing.T) {
 		},
 		"somebody else deletes a configured endpoint": {
 			func(w *world) string { return w.endpoint("barn") },
-			func(w *world, _ *agrimill) {
-				var barn string
-				testkit.Eventually(w, "the endpoint is made", func() (made bool) {
-					list := testkit.Must(w.gate.Client().ListTenantEndpoints(w.Context(), w.gate.Tenant()))(w)
-					i := slices.IndexFunc(list, func(e gateway.TenantEndpointInfo) bool { return e.ExternalID == "urn:example:barn" })
-					if i >= 0 {
-						barn = list[i].ID
-					}
-					return i >= 0
-				})
-				w.gate.DeleteEndpointByUser(barn)
-			},
+			func(w *world, _ *agrimill) { w.gate.DeleteEndpointByUser(w.endpointID("barn")) },
 			admin.ProblemUnprovided, true,
 			[]string{`The endpoint "urn:example:barn" for the tenant of `, "has been missing", "somebody else deleted the endpoint", "Set recreate: true to make it again"},
 			func(w *world, b *agrimill) {

@@ -169,7 +169,7 @@ func (p *partition) key(record *sarama.ConsumerMessage) string {
 }
 
 func (p *partition) message(record *sarama.ConsumerMessage) (*message.Message, error) {
-	msg, err := p.config.Unmarshaler.Unmarshal(record)
+	msg, err := msgctx.Unmarshaled(p.config.Unmarshaler.Unmarshal(record))
 	if err != nil {
 		p.logger.Error("record cannot be read; it will be tried again", err,
 			watermill.LogFields{"topic": p.topic, "partition": p.number, "offset": record.Offset})

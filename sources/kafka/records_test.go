@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/ThreeDotsLabs/watermill"
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
+	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/agrimill/agrimill/internal/testkit"
 	"github.com/agrimill/agrimill/sinks/kafka"
@@ -51,6 +53,27 @@ func TestRecords(t *testing.T) {
 	record.Headers = []*sarama.RecordHeader{{Key: []byte(wmkafka.UUIDHeaderKey), Value: []byte("its own")}}
 	if id := uuidOf(record); id != "its own" {
 		t.Errorf("a record with a UUID has %q", id)
+	}
+}
+
+// byHand returns what a test wants.
+type byHand struct{ made *message.Message }
+
+func (u byHand) Unmarshal(*sarama.ConsumerMessage) (*message.Message, error) { return u.made, nil }
+
+// An Unmarshaler may make messages by hand, and none without saying why.
+func TestMessageMadeByHand(t *testing.T) {
+	made := func(by *message.Message) (*message.Message, error) {
+		s := &Subscriber{config: Config{Unmarshaler: byHand{by}}, logger: watermill.NopLogger{}}
+		p := partition{handler: &handler{subscription: &subscription{Subscriber: s}}}
+		return p.message(&sarama.ConsumerMessage{Topic: "reports"})
+	}
+	msg := testkit.Must(made(&message.Message{UUID: "1", Payload: []byte("small")}))(t)
+	if msg.UUID != "1" || string(msg.Payload) != "small" || msg.Metadata == nil || msg.Acked() == nil || msg.Nacked() == nil {
+		t.Errorf("%+v cannot be acked, nacked or given metadata, or is another one", msg)
+	}
+	if msg, err := made(nil); msg != nil || err == nil {
+		t.Errorf("no message is %v, %v", msg, err)
 	}
 }
 

@@ -34,7 +34,7 @@ func (s *subscription) message(d *delivery) (*message.Message, error) {
 	err := raw.headerError()
 	var msg *message.Message
 	if err == nil {
-		msg, err = s.config.Unmarshaler.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data})
+		msg, err = msgctx.Unmarshaled(s.config.Unmarshaler.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data}))
 	}
 	if err != nil {
 		s.logger.Error("message cannot be read; it will be tried again", err,

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -398,6 +399,34 @@ func TestUnreadableMessage(t *testing.T) {
 	testkit.Equal(t, got, []string{"0", "2"})
 	testkit.NoError(t, s.Close())
 	testkit.Eventually(t, "one is left", func() bool { return f.pending() == 1 })
+}
+
+// byHand makes messages without message.NewMessage, and none of "1", without saying why.
+type byHand struct{}
+
+func (byHand) Unmarshal(raw *natsgo.Msg) (*message.Message, error) {
+	if string(raw.Data) == "1" {
+		return nil, nil
+	}
+	return &message.Message{UUID: string(raw.Data), Payload: raw.Data}, nil
+}
+
+// A message made by hand is acked as any other, and one that was not made stays unacknowledged.
+func TestMessagesMadeByHand(t *testing.T) {
+	inBubble(t, func(f *field) {
+		f.put(0, 3)
+		s := f.subscriber(func(c *nats.Config) { c.Unmarshaler = byHand{} })
+		messages := f.subscribe(s)
+		for _, want := range []string{"0", "2"} {
+			msg := f.next(messages)
+			synctest.Wait() // the subscriber waits for its ack
+			msg.Metadata.Set("key", "value")
+			testkit.Equal(f, msg.UUID, want)
+			msg.Ack()
+		}
+		testkit.NoError(t, s.Close())
+		testkit.Eventually(t, "one is left", func() bool { return f.pending() == 1 })
+	})
 }
 
 // A message may look like a word of the server about the request: no payload, and a status in

@@ -241,6 +241,7 @@ func (r *reader) readMessage(s section, message Message) error {
 		err = r.readTaskData(s)
 	case TimeLog:
 		r.addLog(s, "")
+		r.findTwice()
 	default:
 		s.r = r.source
 		r.set.Logs = append(r.set.Logs, &farmdata.Log{Size: s.size, Records: r.positions(s)})
@@ -275,6 +276,22 @@ func (r *reader) add(finding *farmdata.Finding) {
 // devices are those of the message, then those that were known before.
 func (r *reader) devices() []farmdata.Device {
 	return append(r.set.Devices[:len(r.set.Devices):len(r.set.Devices)], r.cfg.Devices...)
+}
+
+// findTwice tells if devices that were known before a log have an ID twice, or several have none: the log may be of either.
+func (r *reader) findTwice() {
+	seen, twice := map[string]bool{}, false
+	for _, d := range r.cfg.Devices {
+		twice, seen[d.ID] = twice || seen[d.ID], true
+		for _, e := range d.Elements {
+			if e.ID != "" {
+				twice, seen[e.ID] = twice || seen[e.ID], true
+			}
+		}
+	}
+	if twice {
+		r.add(damaged(farmdata.KindDuplicate, -1, "two devices of the log have the same ID, or none, or two device elements have the same; the first one counts", nil))
+	}
 }
 
 // addLog adds a log to the set.

@@ -189,6 +189,33 @@ func TestElementOfNoDevice(t *testing.T) {
 	}
 }
 
+// TestDevicesThatAreTwice: a log whose devices were described with an ID twice, or without one, says so: its values may be of either.
+func TestDevicesThatAreTwice(t *testing.T) {
+	t.Parallel()
+	device := func(id string, elements ...string) (d farmdata.Device) {
+		d.ID = id
+		for _, element := range elements {
+			d.Elements = append(d.Elements, farmdata.Element{ID: element})
+		}
+		return d
+	}
+	log := logOf(marshal(t, entry(0, 1)))
+	for name, tt := range map[string]struct {
+		devices []farmdata.Device
+		found   string
+	}{
+		"two":                   {[]farmdata.Device{device("DVC1", "DET-1", ""), device("DVC2", "DET2", "")}, ""},
+		"one without an ID":     {[]farmdata.Device{device("DVC1", "DET-1", ""), device("", "DET2")}, ""},
+		"two without an ID":     {[]farmdata.Device{device("", "DET-1"), device("", "DET2")}, "duplicate"},
+		"a device twice":        {[]farmdata.Device{device("DVC1", "DET-1"), device("DVC1")}, "duplicate"},
+		"an element in another": {[]farmdata.Device{device("DVC1", "DET-1"), device("DVC2", "DET-1")}, "duplicate"},
+	} {
+		if found := open(t, log, TimeLog, Config{Devices: tt.devices}).Findings; farmdatatest.Kinds(found) != tt.found {
+			t.Errorf("%s: got %v, want %q", name, found, tt.found)
+		}
+	}
+}
+
 // TestFiguresOfPositions does so for lists of positions.
 func TestFiguresOfPositions(t *testing.T) {
 	t.Parallel()
@@ -333,6 +360,8 @@ func TestIDsOfATaskData(t *testing.T) {
 		"nothing":         {&efdipb.TaskData{Farm: []*efdipb.Farm{{Id: id(1), Customer: id(2)}}}, nil, "reference: customer of FRM is a CTR that is not there: 1, the first at FRM 1"},
 		"a known device":  {&efdipb.TaskData{Task: []*efdipb.Task{task}}, known, ""},
 		"unknown devices": {&efdipb.TaskData{Task: []*efdipb.Task{task}}, nil, "reference: device of DAN is a DVC that is not there: 1, the first at DAN 1, reference: device element of PAN is a DET that is not there: 1, the first at PAN 1"},
+		"a device":        {&efdipb.TaskData{Device: []*efdipb.Device{{}, {Id: id(1)}}}, nil, ""},
+		"two devices":     {&efdipb.TaskData{Device: []*efdipb.Device{{}, {}}}, nil, "duplicate: DVC without an ID, as an earlier one: 1, the first at DVC 2"},
 		"zone 0":          {&efdipb.TaskData{Task: []*efdipb.Task{{Id: id(1), TreatmentZone: []*efdipb.TreatmentZone{{Code: 0}}}}}, nil, ""},
 	} {
 		set := open(t, marshal(t, tt.data), TaskData, Config{Devices: tt.known})

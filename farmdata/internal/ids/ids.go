@@ -183,13 +183,15 @@ func (c *checker) walk(w *walk, kind string, object any) {
 	objects.Visit(w, kind, object)
 }
 
-// ID notes the ID of the object. Nothing can refer to one without.
+// ID notes the ID of the object. Nothing can refer to one without, but values are of a device by its ID, so two without one are the same.
 func (w *walk) ID(_ string, id *string) {
-	if w.local != nil || !w.define || w.done() || *id == "" {
+	if w.local != nil || !w.define || w.done() || *id == "" && w.kind != "DVC" {
 		return
 	}
 	owners, kind := w.ids[*id], of(w.kind)
 	switch {
+	case owners&kind != 0 && *id == "":
+		w.find(farmdata.KindDuplicate, w.kind, w.kind+" without an ID, as an earlier one")
 	case owners&kind != 0:
 		w.find(farmdata.KindDuplicate, w.kind, w.kind+" with the ID of an earlier one")
 	case owners != 0:

@@ -22,6 +22,7 @@ import (
 	wmkafka "github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 
 	"github.com/agrimill/agrimill/internal/final"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
@@ -237,7 +238,7 @@ func (q *Queue) lookUp(ctx context.Context, id string) (*sarama.ConsumerMessage,
 
 func (q *Queue) poisoned(record *sarama.ConsumerMessage) (router.Poisoned, error) {
 	id := messageID(record)
-	msg, err := q.config.Unmarshaler.Unmarshal(record)
+	msg, err := msgctx.Unmarshaled(q.config.Unmarshaler.Unmarshal(record))
 	if err != nil {
 		return router.Poisoned{}, fmt.Errorf("poisonqueue: message %s: %w", id, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -396,6 +397,31 @@ func TestProvision(t *testing.T) {
 	}
 	if got := payloads(t, queue); len(got) != 0 {
 		t.Errorf("got %q", got)
+	}
+}
+
+// byHand makes messages without message.NewMessage, and none of "nothing", without saying why.
+type byHand struct{}
+
+func (byHand) Unmarshal(record *sarama.ConsumerMessage) (*message.Message, error) {
+	if string(record.Value) == "nothing" {
+		return nil, nil
+	}
+	return &message.Message{UUID: "1", Payload: record.Value}, nil
+}
+
+// An Unmarshaler may make messages by hand, and none without saying why.
+func TestMessagesMadeByHand(t *testing.T) {
+	t.Parallel()
+	cluster := kafkatest.Start(t)
+	publish(t, newSink(t, cluster.Addr(), "", 1), "something", "nothing")
+	read := open(t, poisonqueue.Config{}, cluster.Addr())
+	queue := open(t, poisonqueue.Config{Unmarshaler: byHand{}}, cluster.Addr())
+	if p := testkit.Must(queue.Get(t.Context(), idAt(t, read, "0-0")))(t); string(p.Message.Payload) != "something" || p.Message.Metadata == nil || p.Message.Acked() == nil {
+		t.Errorf("got %+v", p.Message)
+	}
+	if p, err := queue.Get(t.Context(), idAt(t, read, "0-1")); err == nil || errors.Is(err, router.ErrNotInQueue) {
+		t.Errorf("got %+v, %v", p, err)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/redact"
 	"github.com/agrimill/agrimill/internal/validate"
 	"github.com/agrimill/agrimill/router"
@@ -242,7 +243,7 @@ func (q *Queue) failed(err error) error {
 }
 
 func (q *Queue) poisoned(raw *jetstream.RawStreamMsg) (router.Poisoned, error) {
-	msg, err := q.config.Unmarshaler.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data})
+	msg, err := msgctx.Unmarshaled(q.config.Unmarshaler.Unmarshal(&natsgo.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data}))
 	if err != nil {
 		return router.Poisoned{}, fmt.Errorf("poisonqueue: message %d: %w", raw.Sequence, err)
 	}

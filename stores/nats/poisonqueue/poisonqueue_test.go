@@ -274,6 +274,31 @@ func TestWorkQueueStream(t *testing.T) {
 	}
 }
 
+// byHand makes messages without message.NewMessage, and none of "nothing", without saying why.
+type byHand struct{}
+
+func (byHand) Unmarshal(raw *natsgo.Msg) (*message.Message, error) {
+	if string(raw.Data) == "nothing" {
+		return nil, nil
+	}
+	return &message.Message{UUID: "1", Payload: raw.Data}, nil
+}
+
+// An Unmarshaler may make messages by hand, and none without saying why.
+func TestMessagesMadeByHand(t *testing.T) {
+	server := natstest.Start(t)
+	sink := testkit.Must(nats.New(nats.Config{Connection: nats.Connection{URL: server.URL()}}, nil))(t)
+	defer func() { _ = sink.Close() }()
+	testkit.NoError(t, sink.Publish(router.DefaultPoisonTopic, message.NewMessage("1", []byte("something")), message.NewMessage("2", []byte("nothing"))))
+	queue := testkit.Must(poisonqueue.New(poisonqueue.Config{Conn: sink.Conn(), Unmarshaler: byHand{}}))(t)
+	if p := testkit.Must(queue.Get(t.Context(), "1"))(t); string(p.Message.Payload) != "something" || p.Message.Metadata == nil || p.Message.Acked() == nil {
+		t.Errorf("got %+v", p.Message)
+	}
+	if p, err := queue.Get(t.Context(), "2"); err == nil || errors.Is(err, router.ErrNotInQueue) {
+		t.Errorf("got %+v, %v", p, err)
+	}
+}
+
 func TestConfig(t *testing.T) {
 	for _, config := range []poisonqueue.Config{{}, {Conn: &natsgo.Conn{}, Timeout: -1}} {
 		if _, err := poisonqueue.New(config); !errors.Is(err, poisonqueue.ErrConfig) {

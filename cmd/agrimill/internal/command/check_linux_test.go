@@ -1,10 +1,12 @@
 package command
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/agrimill/agrimill/internal/testkit"
@@ -43,5 +45,27 @@ func TestCheckNotWritable(t *testing.T) {
 	}
 	if left := testkit.Must(os.ReadDir(open))(t); len(left) > 0 {
 		t.Errorf("%v is left there", left)
+	}
+}
+
+// A disk that is full takes an empty file, and nothing that run would write.
+func TestCheckFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("a small file system cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() { testkit.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	_, ofFile := storeFile(dir+"/dedup.db", func() (io.Closer, error) { return os.Open(dir + "/dedup.db") })
+	_, ofAddress := bucket(t.Context(), "file://"+dir)
+	for _, err := range []error{ofFile, ofAddress} {
+		if err == nil || !strings.Contains(err.Error(), "nothing can be written in "+dir+": no space left on device") {
+			t.Errorf("on a full disk: %v", err)
+		}
+	}
+	if left := testkit.Must(os.ReadDir(dir))(t); len(left) != 1 {
+		t.Errorf("%v is there", left)
 	}
 }

@@ -153,9 +153,13 @@ func storeFile(path string, open func() (io.Closer, error)) (finding, error) {
 func writable(dir string) error {
 	for {
 		file, err := os.CreateTemp(dir, ".agrimill-check-*")
+		if err == nil {
+			_, err = file.WriteString("x") // a full disk may well take an empty file
+			if err = errors.Join(err, file.Close(), os.Remove(file.Name())); err == nil {
+				return nil
+			}
+		}
 		switch above := filepath.Dir(dir); {
-		case err == nil:
-			return errors.Join(file.Close(), os.Remove(file.Name()))
 		case !errors.Is(err, fs.ErrNotExist) || above == dir:
 			var because *fs.PathError
 			if errors.As(err, &because) {

@@ -316,7 +316,8 @@ func (p *Provisioner) handle(event Event) (deleted []ProvisionResult) {
 			}
 		}
 	case *EndpointsListChanged:
-		if t := p.tenants[fold(e.TenantID)]; t != nil && p.madeAgain(t, e.Endpoints) {
+		// Only after a deletion: a list that never has the ID that calls return would lead to a call with each event.
+		if t := p.tenants[fold(e.TenantID)]; t != nil && t.endpointID == "" && p.madeAgain(t, e.Endpoints) {
 			p.enqueue(&t.job, time.Time{})
 		}
 	}

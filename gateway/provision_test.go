@@ -235,6 +235,20 @@ func TestProvisionerLeavesDeletionsAlone(t *testing.T) {
 	}
 }
 
+// A list that has the endpoint under another ID, with each event, leads to no call.
+func TestProvisionerOfAListWithAnotherID(t *testing.T) {
+	p := newProvisioning(t, nil)
+	p.ensure(t)
+	first := p.result(t)
+	p.HandleEvent(&gateway.EndpointsListChanged{TenantID: first.TenantID, Endpoints: []gateway.TenantEndpointInfo{
+		{ID: uuid.NewString(), ExternalID: first.ExternalID, OwnedByYourApplication: true},
+	}})
+	p.ensure(t) // does what is pending
+	if n := p.server.Stats(gatewaytest.OpPutEndpoint).Requests; n != 1 {
+		t.Errorf("%d calls, want 1", n)
+	}
+}
+
 // An endpoint that was deleted while there was no stream, by whatever means, is told once, and by no older list.
 func TestProvisionerTellsOfDeletions(t *testing.T) {
 	p := newProvisioning(t, nil)

@@ -189,6 +189,14 @@ func Unmarshaled(msg *message.Message, err error) (*message.Message, error) {
 	return msg, nil
 }
 
+// Marshaled returns what a Marshaler, which may be the application's, made: an error if that is nothing.
+func Marshaled[T any](made *T, err error) (*T, error) {
+	if made == nil && err == nil {
+		return nil, errors.New("the configured Marshaler returned neither a message nor an error: let it return an error for what it cannot write")
+	}
+	return made, err
+}
+
 // FirstEnd returns a context that ends with the first of the contexts of messages, some of which may be nil; of one message, its own.
 // stop releases it.
 func FirstEnd(messages []*message.Message) (first context.Context, stop func()) {

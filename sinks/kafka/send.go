@@ -128,7 +128,7 @@ func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
 func (d *delivery) foreign(marshaler wmkafka.Marshaler, name string, msg *message.Message) error {
 	own := message.NewMessageWithContext(msg.Context(), msg.UUID, bytes.Clone(msg.Payload))
 	own.Metadata = maps.Clone(msg.Metadata)
-	record, err := marshaler.Marshal(name, own)
+	record, err := msgctx.Marshaled(marshaler.Marshal(name, own))
 	if err != nil {
 		return err
 	}

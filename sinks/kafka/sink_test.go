@@ -703,7 +703,7 @@ func TestTimestampBeforeKafkas(t *testing.T) {
 	testkit.Must(innocent.Result())(t)
 }
 
-// TestForeignMarshaler: a marshaler that keeps the payload, and chooses the key.
+// TestForeignMarshaler: a marshaler that keeps the payload, chooses the key, and makes nothing of some messages.
 func TestForeignMarshaler(t *testing.T) {
 	cluster := kafkatest.Start(t)
 	marshaler := wmkafka.NewWithPartitioningMarshaler(func(_ string, msg *message.Message) (string, error) {
@@ -712,13 +712,25 @@ func TestForeignMarshaler(t *testing.T) {
 		}
 		return "key of marshaler", nil
 	})
-	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Marshaler: marshaler})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Marshaler: silent{marshaler}})
 	mustPublish(t, sink, "topic", forEndpoint("e", "x"))
 	records := kafkatest.Read(t, cluster.Addr(), "agrimill.topic")
 	if len(records) != 1 || string(records[0].Key) != "key of marshaler" || string(records[0].Value) != "x" {
 		t.Errorf("%+v", records)
 	}
-	wantClass(t, sink.Publish("topic", message.NewMessage("bad", nil)), sinks.ErrRejected)
+	for _, uuid := range []string{"bad", "silent"} {
+		wantClass(t, sink.Publish("topic", message.NewMessage(uuid, nil)), sinks.ErrRejected)
+	}
+}
+
+// silent makes no record of a message with that UUID, without saying why.
+type silent struct{ wmkafka.Marshaler }
+
+func (m silent) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
+	if msg.UUID == "silent" {
+		return nil, nil
+	}
+	return m.Marshaler.Marshal(topic, msg)
 }
 
 func TestConfig(t *testing.T) {

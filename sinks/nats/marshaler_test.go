@@ -12,6 +12,8 @@ import (
 
 	"github.com/agrimill/agrimill/gateway"
 	"github.com/agrimill/agrimill/internal/testkit"
+	"github.com/agrimill/agrimill/internal/testkit/natstest"
+	"github.com/agrimill/agrimill/sinks"
 	"github.com/agrimill/agrimill/sinks/cloudevents"
 	"github.com/agrimill/agrimill/sinks/nats"
 )
@@ -50,6 +52,23 @@ func FuzzMarshaler(f *testing.F) {
 			t.Fatalf("got %q %q %q, want %q %q %q", back.UUID, back.Metadata, back.Payload, msg.UUID, msg.Metadata, msg.Payload)
 		}
 	})
+}
+
+// silent makes no NATS message of what has that payload, without saying why.
+type silent struct{ nats.Marshaler }
+
+func (m silent) Marshal(subject string, msg *message.Message) (*natsgo.Msg, error) {
+	if string(msg.Payload) == "silent" {
+		return nil, nil
+	}
+	return m.Marshaler.Marshal(subject, msg)
+}
+
+// A Marshaler that makes nothing of a message, and does not say why, has rejected it.
+func TestMarshalerMakesNothing(t *testing.T) {
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: natstest.Start(t).URL()}, Marshaler: silent{}}, nil)
+	testkit.ErrorIs(t, sink.Publish("topic", newMessage("silent")), sinks.ErrRejected)
+	testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 }
 
 type eventMessage struct {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/agrimill/agrimill/gateway"
+	"github.com/agrimill/agrimill/internal/msgctx"
 	"github.com/agrimill/agrimill/internal/payloadref"
 	"github.com/agrimill/agrimill/internal/stoppoint"
 	"github.com/agrimill/agrimill/sinks"
@@ -46,7 +47,7 @@ func (s *Sink) prepare(topic string, msg *message.Message) (*flight, error) {
 		d = s.drafts.new()
 		s.drafts.own.write(d, subject, id, msg)
 	} else {
-		natsMsg, err := s.config.Marshaler.Marshal(subject, msg)
+		natsMsg, err := msgctx.Marshaled(s.config.Marshaler.Marshal(subject, msg))
 		if err != nil {
 			return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
 		}

@@ -39,8 +39,9 @@ func Inspect(path string, timeout time.Duration, record Record) error {
 	return errors.Join(err, db.Close())
 }
 
-// Open opens the database and also returns the underlying file.
+// Open opens the database and also returns the underlying file. A new one that the disk has no room for is left empty.
 func Open(path string, timeout time.Duration, readOnly bool) (db *bbolt.DB, file *os.File, err error) {
+	empty := false
 	err = Guarded(errors.New("bbolt cannot read it"), func() (err error) {
 		db, err = bbolt.Open(path, 0o600, &bbolt.Options{
 			Timeout:      timeout,
@@ -48,7 +49,10 @@ func Open(path string, timeout time.Duration, readOnly bool) (db *bbolt.DB, file
 			FreelistType: bbolt.FreelistMapType,
 			OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
 				var err error
-				file, err = os.OpenFile(name, flag, mode)
+				if file, err = os.OpenFile(name, flag, mode); err == nil {
+					info, err := file.Stat()
+					empty = err == nil && info.Size() == 0
+				}
 				return file, err
 			},
 		})
@@ -56,6 +60,9 @@ func Open(path string, timeout time.Duration, readOnly bool) (db *bbolt.DB, file
 	})
 	if err != nil && file != nil {
 		_ = file.Close() // in case bbolt has panicked
+	}
+	if failed, ok := errors.AsType[*fs.PathError](err); ok && failed.Op == "write" && empty {
+		err = errors.Join(err, os.Truncate(path, 0)) // a part of its beginning would be taken for damage
 	}
 	return db, file, err
 }

@@ -201,7 +201,11 @@ func (s *Store) open(config Config) error {
 		})
 	})
 	if err != nil {
-		return errors.Join(openError(config.Path, err), file.Close())
+		closing := db.Close // and what is mapped, with which the file would stay locked
+		if errors.Is(err, ErrDamaged) {
+			closing = file.Close // the database would wait for the transaction that failed
+		}
+		return errors.Join(openError(config.Path, err), closing())
 	}
 	s.db, s.file = db, file
 	if unreadable > 0 {

@@ -2,6 +2,7 @@ package boltstore_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/signal"
@@ -106,6 +107,28 @@ func TestFull(t *testing.T) {
 	}
 	if got := unknown(); got > 0 {
 		t.Errorf("the file lacks %d of %d commits that could not be written before", got, len(failed))
+	}
+}
+
+// A disk that has no room for a new file, or for a part of it only, is full, and the store opens when there is room.
+func TestNewFileOnAFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Skipf("a small file system cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() { testkit.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	filler := filepath.Join(dir, "filler")
+	for pages := range 6 {
+		testkit.NoError(t, os.WriteFile(filler, make([]byte, 256<<10-pages*os.Getpagesize()), 0o600))
+		file := filepath.Join(dir, fmt.Sprint(pages))
+		for range 2 {
+			if _, err := boltstore.New(boltstore.Config{Path: file, OpenTimeout: time.Millisecond}); !errors.Is(err, syscall.ENOSPC) || errors.Is(err, boltstore.ErrDamaged) {
+				t.Errorf("with %d free pages: %v", pages, err)
+			}
+		}
+		testkit.NoError(t, os.Remove(filler))
+		store := testkit.Must(boltstore.New(boltstore.Config{Path: file, OpenTimeout: time.Millisecond}))(t)
+		testkit.NoError(t, errors.Join(store.Close(), os.Remove(file)))
 	}
 }
 

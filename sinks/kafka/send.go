@@ -28,11 +28,9 @@ func (s *Sink) begin(topic string, messages []*message.Message, publications []*
 		return nil, err
 	}
 	w := wait{sink: s, topic: topic, deadline: time.Now().Add(s.config.PublishTimeout)}
+	defer w.leave()
 	var room [1]*delivery
 	deliveries, t, err := s.prepare(&w, messages, room[:0])
-	if t != nil {
-		defer t.lane.life.Leave()
-	}
 	for i, d := range deliveries {
 		if err != nil {
 			break
@@ -63,8 +61,7 @@ func (s *Sink) noteFailure(err error) error {
 	return err
 }
 
-// prepare makes the records and looks whether the topic takes them. If it returns the topic, the caller is in its lane,
-// and has to leave it, also after an error. Errors are as they came; begin makes those of Publish.
+// prepare makes the records and looks whether the topic takes them. Errors are as they came; begin makes those of Publish.
 func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*delivery) ([]*delivery, *topic, error) {
 	t, err := s.waitForTopic(w, messages)
 	if err != nil {
@@ -74,21 +71,21 @@ func (s *Sink) prepare(w *wait, messages []*message.Message, deliveries []*deliv
 	for _, msg := range messages {
 		d := &delivery{sink: s, topic: w.topic}
 		if err := s.marshal(d, t.name, msg); err != nil {
-			return nil, t, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, t.name, sinks.ErrRejected, err))
+			return nil, nil, fmt.Errorf("marshaler: %w", sinks.NewError(s.config.Name, t.name, sinks.ErrRejected, err))
 		}
 		d.size = d.record.ByteSize(recordVersion)
 		deliveries = append(deliveries, d)
 		largest = max(largest, d.size)
 	}
 	if largest > t.lane.limits.limit && time.Since(t.looked) > staleAfter {
-		t.lane.life.Leave()
+		w.leave()
 		s.forget(t) // the limit may have been raised
 		if t, err = s.waitForTopic(w, messages); err != nil {
 			return nil, nil, err
 		}
 	}
 	if largest > t.lane.limits.limit {
-		return nil, t, sinks.NewError(s.config.Name, t.name, sinks.ErrTooLarge,
+		return nil, nil, sinks.NewError(s.config.Name, t.name, sinks.ErrTooLarge,
 			fmt.Errorf("%d bytes with headers and the record's own; the limit is %d", largest+batchOverhead, t.limit))
 	}
 	return deliveries, t, nil
@@ -164,6 +161,7 @@ func (s *Sink) waitForTopic(w *wait, messages []*message.Message) (*topic, error
 				return nil, f.err
 			}
 		} else if t.lane.life.Enter() {
+			w.in = t.lane
 			return t, nil
 		}
 		// There was a look at the topic, or somebody takes one, and has closed the lane since.

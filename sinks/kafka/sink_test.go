@@ -723,6 +723,25 @@ func TestForeignMarshaler(t *testing.T) {
 	}
 }
 
+// TestMarshalerPanics: what has panicked, and a route recovers from, does not keep its topic from another producer.
+func TestMarshalerPanics(t *testing.T) {
+	cluster := kafkatest.Start(t)
+	marshaler := wmkafka.NewWithPartitioningMarshaler(func(_ string, msg *message.Message) (string, error) {
+		if msg.UUID == "panics" {
+			panic("no key")
+		}
+		return "", nil
+	})
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{cluster.Addr()}}, Marshaler: marshaler})
+	func() {
+		defer func() { _ = recover() }()
+		t.Errorf("got %v, want a panic", sink.Publish("topic", message.NewMessage("panics", nil)))
+	}()
+	cluster.Fake().Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord, Count: 1})
+	wantClass(t, sink.Publish("topic", newMessage("x")), sinks.ErrUnavailable) // the next goes by another producer
+	mustPublish(t, sink, "topic", newMessage("x"))
+}
+
 // silent makes no record of a message with that UUID, without saying why.
 type silent struct{ wmkafka.Marshaler }
 

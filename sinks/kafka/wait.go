@@ -18,6 +18,15 @@ type wait struct {
 	sink     *Sink
 	topic    string
 	deadline time.Time // for the result as well
+	in       *lane     // nil before and after
+}
+
+// leave leaves the lane that waitForTopic entered.
+func (w *wait) leave() {
+	if w.in != nil {
+		w.in.life.Leave()
+		w.in = nil
+	}
 }
 
 // block calls f with the context that ends first, and returns why that ended if f returns an error.

@@ -2,8 +2,10 @@ package command
 
 import (
 	"context"
+	"os/signal"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -119,6 +121,7 @@ func (a *poisonAction) run(ctx context.Context, p *program, args []string, act f
 	if err := a.wanted.prepare(args); err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // a closed stdout or stderr is no reason to stop after the first message
 	return a.connection.use(p, func(queue router.PoisonStore) error {
 		records, err := a.wanted.records(ctx, queue)
 		switch {

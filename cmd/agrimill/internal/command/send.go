@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/signal"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -54,10 +56,11 @@ external ID.
 One line per file goes to stdout, with the context ID that was sent. If a file fails
 for a reason of its own (it cannot be read, it is too large, no recipient is
 reachable), the next one is sent; --fail-fast stops there. If the gateway is down or
-refuses the application, the rest are not tried. Exit status 1 means that at least
-one file did not reach every recipient; one that reached some of them is reported
-separately, because it must not be sent to all of them again. After a failure without a response,
-resend that file with its --context-id, so that receivers recognize a copy.
+refuses the application, the rest are not tried. Exit status 1 means that the results
+could not be written, or that at least one file did not reach every recipient; one that
+reached some of them is reported separately, because it must not be sent to all of them again.
+After a failure without a response, resend that file with its --context-id, so that receivers
+recognize a copy.
 
 ` + serviceHelp,
 		Example: `  agrimill send --from urn:example:terminal --publish taskdata.zip
@@ -144,6 +147,7 @@ func (c *send) run(ctx context.Context, p *program, files []string) error {
 	if err := c.check(files); err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // a closed stdout is no reason to stop sending
 	ctx, cancel := limited(ctx, c.timeout)
 	defer cancel()
 	return c.service.use(p, func(client *gateway.Client) error {
@@ -156,8 +160,11 @@ func (c *send) run(ctx context.Context, p *program, files []string) error {
 		}
 		sender := &sender{program: p, client: client, send: c, request: request}
 		report := sender.all(ctx, files)
-		if p.asJSON {
+		if err = sender.unwritten; p.asJSON {
 			err = p.writeJSON(report)
+		}
+		if err != nil {
+			err = fmt.Errorf("the results could not be written: %w", err)
 		}
 		if left := len(files) - report.Sent; left > 0 {
 			err = errors.Join(err, fmt.Errorf("%d of %s did not reach every recipient", left, plural(len(files), "file")))
@@ -190,6 +197,8 @@ type sender struct {
 	client  *gateway.Client
 	send    *send
 	request gateway.SendMessageRequest
+
+	unwritten error // of a line for stdout; may be nil
 }
 
 func (s *sender) all(ctx context.Context, files []string) sendReport {
@@ -292,8 +301,9 @@ func (s *sender) report(result sendResult) {
 		}
 	}
 	if !s.program.asJSON {
-		// A closed stdout is no reason to stop sending.
-		_, _ = fmt.Fprintf(s.program.stdout, "%s\t%s\t%d\t%s\t%s\n",
-			result.Outcome, cell(result.File), result.Size, cell(result.MessageType), cell(result.ContextID))
+		if _, err := fmt.Fprintf(s.program.stdout, "%s\t%s\t%d\t%s\t%s\n",
+			result.Outcome, cell(result.File), result.Size, cell(result.MessageType), cell(result.ContextID)); err != nil {
+			s.unwritten = err
+		}
 	}
 }

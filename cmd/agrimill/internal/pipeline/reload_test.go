@@ -402,7 +402,9 @@ func TestReadyDuringAReload(t *testing.T) {
 	b := w.start(text + lines)
 	b.waitReady()
 	w.send(taskData, 1)
-	testkit.Eventually(t, "a message is in flight", func() bool { return b.route("lines").InFlight == 1 })
+	testkit.Eventually(t, "a message is in flight in one route alone", func() bool {
+		return b.route("lines").InFlight == 1 && b.route("farm-data").Delivered == 1
+	})
 	cfg, done := w.parse(text), make(chan error, 1)
 	go func() { // ends once released
 		_, err := b.Reload(w.Context(), cfg)

@@ -40,7 +40,9 @@ func StartLeaf(tb testing.TB, change ...func(leaf *server.Options)) (hub, leaf *
 			f(o)
 		}
 	})
-	testkit.Eventually(tb, "the leaf node is joined to its hub", func() bool { return hub.Server().NumLeafNodes() == 1 && leaf.Server().NumLeafNodes() == 1 })
+	testkit.Eventually(tb, "the leaf node knows of its hub's JetStream", func() bool {
+		return leaf.Server().GlobalAccount().Interest("$JS."+LeafDomain+".API.INFO") > 0
+	})
 	return hub, leaf
 }
 

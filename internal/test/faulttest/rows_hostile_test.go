@@ -269,7 +269,10 @@ func TestRow27Grammar(t *testing.T) {
 			scheme, address, _ := strings.Cut(w.gateway.BaseURL(), "://")
 			proxy := w.toxiproxy(address)
 			proxy.add(`{"name":"bytes","type":"slicer","attributes":{"average_size":1,"size_variation":0,"delay":0}}`)
-			w.start(func(p *parts) { p.Gateway.BaseURL = scheme + "://" + proxy.address() })
+			w.start(func(p *parts) {
+				undisturbed(p)
+				p.Gateway.BaseURL = scheme + "://" + proxy.address()
+			})
 			w.send(messages / 10)
 			w.settle(expectation{})
 		})

@@ -33,6 +33,7 @@ const (
 	ProblemPoisoned      ProblemKind = "poisoned"
 	ProblemReload        ProblemKind = "reload"
 	ProblemUnprovided    ProblemKind = "configured endpoint"
+	ProblemJournal       ProblemKind = "journal"
 	ProblemCertificate   ProblemKind = "certificate"
 	ProblemRateLimit     ProblemKind = "rate limit"
 )
@@ -41,7 +42,8 @@ const (
 var kinds = [...]ProblemKind{
 	ProblemToken, ProblemGateway, ProblemIntermediary, ProblemLease, ProblemDedup, ProblemClaimCheck, ProblemSink, ProblemRoute,
 	ProblemConfirmations, ProblemOther, ProblemLost, ProblemSetAside, ProblemPayloads, ProblemTopic, ProblemEndpoint, ProblemSlow, ProblemCopies,
-	ProblemOld, ProblemQueue, ProblemQuarantine, ProblemPoisoned, ProblemReload, ProblemUnprovided, ProblemCertificate, ProblemRateLimit,
+	ProblemOld, ProblemQueue, ProblemQuarantine, ProblemPoisoned, ProblemReload, ProblemUnprovided, ProblemJournal, ProblemCertificate,
+	ProblemRateLimit,
 }
 
 // ProblemKinds are all kinds, the worst ones first.

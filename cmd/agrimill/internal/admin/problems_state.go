@@ -133,6 +133,7 @@ func stateProblems(s *Snapshot, outage bool) (problems []Problem) {
 			Action: "correct it (agrimill validate) and reload", Runbook: "AgrimillReloadFailed",
 		})
 	}
+	problems = append(problems, journalProblem(s.Checks)...)
 	problems = append(problems, endpointsProblem(&s.Unprovided, s.Time, outage)...)
 	for _, c := range s.Certificates {
 		problems = append(problems, certificateProblem(c, s.Time)...)
@@ -196,6 +197,25 @@ func poisonProblems(s *Snapshot) []Problem {
 		}}
 	}
 	return nil
+}
+
+// journalProblem describes a file that the journal cannot write. Its check passes: messages move without it.
+func journalProblem(checks []Check) (problems []Problem) {
+	for _, c := range checks {
+		if c.Name != "journal" || c.Message == "" {
+			continue
+		}
+		p := Problem{
+			Kind: ProblemJournal, Final: c.Final, Subject: "the file of the journal", Trouble: "has not been written", Reason: strings.TrimPrefix(c.Message, "journal: "),
+			Effect: "what became of messages is known until agrimill exits; messages move, and " + nothingLost,
+			Action: remedy(c.Message, "repair the file or its directory; "+keepsTrying), Runbook: "symptoms",
+		}
+		if c.Final {
+			p.Action = "restart agrimill, which moves the file away and begins a new one"
+		}
+		problems = append(problems, p)
+	}
+	return problems
 }
 
 // endpointsProblem describes the configured endpoints that the gateway refused, or that are tried again for long though nothing

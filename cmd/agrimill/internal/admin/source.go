@@ -339,7 +339,7 @@ type Poison struct {
 type Check struct {
 	// Name is unique among the checks, e.g. "gateway", "sink farm" or "route orders".
 	Name string `json:"name"`
-	// OK is also true for a failure that is too recent to count.
+	// OK is also true for a failure that is too recent to count, and for one that Message says and that keeps no message waiting.
 	OK      bool   `json:"ok"`
 	Message string `json:"message,omitempty"`
 	// Since is when it started to fail; zero if it does not fail.

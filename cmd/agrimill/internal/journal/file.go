@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 	"syscall"
@@ -63,49 +64,67 @@ func kindOf(err error) error {
 
 // file keeps a journal in a bbolt database: entries as they are in memory, a chunk for each flush.
 type file struct {
-	db     *bbolt.DB
-	next   uint64 // key of the next chunk
-	oldest uint64 // no chunk has a smaller key
+	db     *bbolt.DB // nil: it could not be opened yet
+	next   uint64    // key of the next chunk
+	oldest uint64    // no chunk has a smaller key
 	stop   chan struct{}
 	done   chan struct{}
 	once   sync.Once
 	err    error // of close
-	failed bool  // the last flush failed, which was told
 	broken bool  // the database must not be used anymore
 }
 
-// openFile opens the file of Config.Path and takes in what it has. One that is damaged is renamed, since
-// what it has is worth less than that agrimill runs.
+// openFile opens the file of Config.Path, or has each flush try again. The error is that of a path that cannot be a file.
 func (j *Journal) openFile() error {
-	err := kindOf(j.readFile())
-	if errors.Is(err, ErrDamaged) {
-		aside := j.cfg.Path + damagedSuffix
-		if renamed := os.Rename(j.cfg.Path, aside); renamed != nil {
-			return fmt.Errorf("journal: %w; %w", err, renamed)
-		}
-		j.tell(fmt.Errorf("journal: %w; it is now %s, and a new one begins", err, aside))
-		j.segments, j.bytes, j.entries = nil, 0, 0
-		err = kindOf(j.readFile())
-	}
-	if err != nil {
+	j.file = &file{next: 1, stop: make(chan struct{}), done: make(chan struct{})}
+	err := j.file.open(j)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR) {
 		return fmt.Errorf("journal: %s: %w", j.cfg.Path, err)
 	}
+	j.fails(err)
 	go j.file.run(j)
 	return nil
 }
 
-func (j *Journal) readFile() error {
-	f := &file{next: 1, stop: make(chan struct{}), done: make(chan struct{})}
-	began := j.cfg.Now().UnixNano()
-	err := inspect(j.cfg.Path)
+// open opens the database, and puts what it has before what was recorded meanwhile. One that is damaged is renamed, since
+// what it has is worth less than that agrimill runs.
+func (f *file) open(j *Journal) error {
+	kept, err := f.read(j)
+	if errors.Is(err, ErrDamaged) {
+		aside := j.cfg.Path + damagedSuffix
+		if renamed := os.Rename(j.cfg.Path, aside); renamed != nil {
+			return fmt.Errorf("the file is damaged, and cannot be moved away: %w", renamed)
+		}
+		j.tell(fmt.Errorf("journal: %w; it is now %s, and a new one begins", err, aside))
+		kept, err = f.read(j)
+	}
 	if err != nil {
 		return err
 	}
-	if f.db, _, err = boltfile.Open(j.cfg.Path, openTimeout, false); err != nil {
-		return err
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if last := len(kept.segments) - 1; last >= 0 {
+		j.opened = Mark{segment: kept.segments[last], offset: len(kept.segments[last].data)}
 	}
+	j.segments = append(kept.segments, j.segments...)
+	j.bytes, j.entries, j.began = j.bytes+kept.bytes, j.entries+kept.entries, kept.began
+	j.prune(j.cfg.Now().UnixNano(), 0)
+	return nil
+}
+
+// read opens the database and returns what it has.
+func (f *file) read(j *Journal) (*Journal, error) {
+	err := inspect(j.cfg.Path)
+	if err != nil {
+		return nil, kindOf(err)
+	}
+	db, _, err := boltfile.Open(j.cfg.Path, openTimeout, false)
+	if err != nil {
+		return nil, kindOf(err)
+	}
+	kept, began := &Journal{cfg: j.cfg}, j.began.UnixNano()
 	err = boltfile.Guarded(ErrDamaged, func() error {
-		return f.db.Update(func(tx *bbolt.Tx) error {
+		return db.Update(func(tx *bbolt.Tx) error {
 			meta, err := tx.CreateBucketIfNotExists(bucketMeta)
 			if err != nil {
 				return err
@@ -122,19 +141,18 @@ func (j *Journal) readFile() error {
 			return entries.ForEach(func(key, value []byte) error {
 				number := binary.BigEndian.Uint64(key)
 				f.next = number + 1
-				return j.take(number, value)
+				return kept.take(number, value)
 			})
 		})
 	})
 	if err != nil {
 		if !errors.Is(err, ErrDamaged) {
-			err = errors.Join(err, f.db.Close())
+			err = errors.Join(err, db.Close())
 		}
-		return err
+		return nil, kindOf(err)
 	}
-	j.file, j.began = f, time.Unix(0, began)
-	j.prune(j.cfg.Now().UnixNano(), 0)
-	return nil
+	f.db, kept.began = db, time.Unix(0, began)
+	return kept, nil
 }
 
 // take appends a chunk of the file. Chunks are in the order of their segments.
@@ -177,6 +195,12 @@ func (f *file) run(j *Journal) {
 // flush writes what was recorded since the last one, and deletes what was dropped. What cannot be written now
 // is written with the next one.
 func (f *file) flush(j *Journal) {
+	if f.db == nil {
+		if err := f.open(j); err != nil {
+			j.fails(err)
+			return
+		}
+	}
 	if f.broken {
 		return
 	}
@@ -232,21 +256,42 @@ func (f *file) flush(j *Journal) {
 		j.mu.Unlock()
 	}
 	f.broken = errors.Is(err, ErrDamaged)
-	if err != nil && !f.failed {
-		j.tell(fmt.Errorf("journal: %s: the journal is only in memory until it can be written: %w", j.cfg.Path, err))
-	}
-	f.failed = err != nil
+	j.fails(err)
 }
 
 func (f *file) close() error {
 	f.once.Do(func() {
 		close(f.stop)
 		<-f.done
-		if !f.broken { // closing it would wait for the transaction that failed
+		if f.db != nil && !f.broken { // closing it would wait for the transaction that failed
 			f.err = f.db.Close()
 		}
 	})
 	return f.err
+}
+
+// fails remembers why the file lacks what was recorded, nil if it does not, and tells that once.
+func (j *Journal) fails(err error) {
+	if err != nil {
+		err = fmt.Errorf("journal: %s: %w", j.cfg.Path, err)
+	}
+	j.mu.Lock()
+	told := j.failure != nil
+	j.failure = err
+	j.mu.Unlock()
+	if err != nil && !told {
+		j.tell(fmt.Errorf("%w; the journal is only in memory until it can be written", err))
+	}
+}
+
+// Err returns why the file lacks what was recorded; nil if it does not, or if there is none.
+func (j *Journal) Err() error {
+	if j == nil {
+		return nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failure
 }
 
 func (j *Journal) tell(err error) {

@@ -116,16 +116,33 @@ func TestBoundsOfFile(t *testing.T) {
 	}
 }
 
-// A file that another process has is an error.
+// A file that another process has is taken over with what it has when that process ends. A path that cannot be a file is an error.
 func TestFileThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "journal.bbolt")
-	d := &diary{t: t, now: time.Now()}
+	d, next := &diary{t: t, now: time.Now()}, &diary{t: t, now: time.Now()}
 	d.reopen(journal.Config{}, path)
-	if _, err := journal.New(journal.Config{Path: path}); !errors.Is(err, journal.ErrInUse) || !strings.Contains(err.Error(), path) {
+	d.Event(received("message-1", "", "a.zip"))
+	errs := next.reopen(journal.Config{}, path)
+	if err := next.Err(); !errors.Is(err, journal.ErrInUse) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a second one: %v", err)
 	}
+	next.Event(received("message-2", "", "b.zip"))
 	d.close()
+	testkit.Eventually(t, "the second one has the file", func() bool { return next.Err() == nil })
+	next.one("a.zip")
+	var own []string
+	_, complete := next.Follow(journal.Mark{}, func(e *journal.Entry) { own = append(own, string(e.ID())) })
+	if len(own) != 1 || own[0] != "message-2" || !complete {
+		t.Errorf("of this process are %q, complete: %t", own, complete)
+	}
+	next.close()
+	if len(*errs) != 1 {
+		t.Errorf("told %v", *errs)
+	}
+	next.reopen(journal.Config{}, path)
+	next.one("a.zip")
+	next.one("b.zip")
 	if _, err := journal.New(journal.Config{Path: filepath.Join(dir, "no", "such", "directory")}); err == nil {
 		t.Error("a directory that does not exist")
 	}

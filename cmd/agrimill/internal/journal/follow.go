@@ -21,8 +21,8 @@ func (j *Journal) Follow(from Mark, f func(*Entry)) (to Mark, complete bool) {
 func (j *Journal) after(from Mark) (parts [][]byte, to Mark, complete bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if from == (Mark{}) {
-		from = j.opened
+	if from.segment == nil {
+		from.segment, from.offset = j.opened.segment, j.opened.offset
 	}
 	complete = j.added-int64(j.entries) <= from.added
 	passed := from.segment != nil && !from.segment.dropped // the segments up to that of the mark were read

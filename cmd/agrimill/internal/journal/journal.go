@@ -27,8 +27,8 @@ const (
 var (
 	// ErrConfig is matched by the errors of Config.Validate.
 	ErrConfig = errors.New("journal: invalid configuration")
-	// ErrInUse is matched by the error of New if another process has the file.
-	ErrInUse = errors.New("another process has the file")
+	// ErrInUse is matched by the error of Journal.Err and Look if another process has the file.
+	ErrInUse = errors.New("the file is open in another process")
 )
 
 // Config bounds a Journal. Whichever bound is reached first, the oldest entries are dropped, up to
@@ -91,8 +91,9 @@ type Journal struct {
 	entries  int
 	pruneAt  int64 // when something may be too old, Unix nanoseconds
 	file     *file // nil: none
+	failure  error // see Err
 	added    int64 // entries, since New
-	opened   Mark  // where New left it
+	opened   Mark  // behind what the file had
 	lost     int64 // when the newest entry was written that was dropped, Unix nanoseconds
 }
 
@@ -108,8 +109,8 @@ type segment struct {
 	dropped bool
 }
 
-// New returns a Journal, empty or with what Config.Path has, nil if Config.MaxAge is negative. The error matches
-// [ErrConfig], or [ErrInUse], or is that of the file. With a file it has to be closed.
+// New returns a Journal, empty or with what Config.Path has, nil if Config.MaxAge is negative. A file that cannot be opened now
+// is opened later. The error matches [ErrConfig], or is that of a path that cannot be a file. With a file it has to be closed.
 func New(cfg Config) (*Journal, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -124,9 +125,6 @@ func New(cfg Config) (*Journal, error) {
 	if cfg.Path != "" {
 		if err := j.openFile(); err != nil {
 			return nil, err
-		}
-		if last := len(j.segments) - 1; last >= 0 {
-			j.opened = Mark{segment: j.segments[last], offset: len(j.segments[last].data)}
 		}
 	}
 	return j, nil

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/router"
 )
 
@@ -77,6 +76,5 @@ func (e configError) Unwrap() error { return e.error }
 func mayPass(err error) bool {
 	return slices.ContainsFunc([]error{
 		fs.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM,
-		journal.ErrInUse,
 	}, func(passing error) bool { return errors.Is(err, passing) })
 }

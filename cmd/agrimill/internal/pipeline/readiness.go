@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/cmd/agrimill/internal/journal"
 	"github.com/agrimill/agrimill/router"
 	"github.com/agrimill/agrimill/router/boltstore"
 	"github.com/agrimill/agrimill/sinks/claimcheck"
@@ -116,6 +117,11 @@ func (p *Pipeline) look(ctx context.Context, g *generation) []admin.Check {
 			h.State = router.StateStopped // of its last turn: it has no message by which that could end
 		}
 		findings = append(findings, checkRoute(g.routes[i].Direction, h))
+	}
+	if err := p.journal.Err(); err != nil {
+		findings = append(findings, admin.Check{
+			Name: "journal", OK: true, Message: router.RedactError(err, nil), Final: errors.Is(err, journal.ErrDamaged),
+		})
 	}
 	return append(findings, slices.DeleteFunc(asked, func(f admin.Check) bool { return f.Name == "" })...)
 }

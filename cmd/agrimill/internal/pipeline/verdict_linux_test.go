@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -70,6 +71,31 @@ func TestVerdictOfAFullClaimCheck(t *testing.T) {
 	testkit.NoError(t, os.Remove(filler))
 	b.says(true, "", "All is right")
 	_ = b.stop()
+}
+
+// A journal whose disk is full at the start keeps nothing from running, and is no secret.
+func TestVerdictOfAFullJournal(t *testing.T) {
+	t.Parallel() // it waits
+	w := newWorld(t)
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256k"); err != nil {
+		t.Skipf("a small file system cannot be mounted: %v", err)
+	}
+	t.Cleanup(func() { testkit.NoError(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	filler := filepath.Join(dir, "filler")
+	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	b := w.start(w.head() + w.natsSink() + fmt.Sprintf("journal: {path: \"%s/journal.db\"}\n", dir) + allRoute)
+	testkit.Eventually(w, "the verdict is that the journal alone has a problem", func() bool { // the log may have told it before all else was ready
+		v := b.Snapshot().Verdict
+		return v.Ready && len(v.Problems) == 1 && v.Problems[0].Kind == admin.ProblemJournal &&
+			strings.Contains(v.Sentence, "no space left on device") && strings.HasSuffix(v.Sentence, "Free space on that disk; agrimill continues by itself.")
+	})
+	b.logs.contains("msg=problem", "kind=journal")
+	testkit.NoError(t, os.Remove(filler))
+	b.says(true, "", "All is right")
+	b.mustStop()
 }
 
 // fullDisk expects the verdict while a disk is full, and when it is not.

@@ -207,7 +207,7 @@ func journalProblem(checks []Check) (problems []Problem) {
 		}
 		p := Problem{
 			Kind: ProblemJournal, Final: c.Final, Subject: "the file of the journal", Trouble: "has not been written", Reason: strings.TrimPrefix(c.Message, "journal: "),
-			Effect: "what became of messages is known until agrimill exits; messages move, and " + nothingLost,
+			Effect: "the history of messages is known until agrimill exits; messages move, and " + nothingLost,
 			Action: remedy(c.Message, "repair the file or its directory; "+keepsTrying), Runbook: "symptoms",
 		}
 		if c.Final {

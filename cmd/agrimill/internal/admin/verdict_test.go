@@ -267,11 +267,11 @@ var situations = []situation{
 	{"the journal is on a full disk", func(s *admin.Snapshot) {
 		s.Checks = append(s.Checks, admin.Check{Name: "journal", OK: true, Message: "journal: /j.db: write /j.db: no space left on device"})
 	}, true, map[admin.ProblemKind]int{admin.ProblemJournal: 1},
-		`The file of the journal has not been written for 0 s: /j.db: write /j.db: no space left on device. What became of messages is known until agrimill exits; messages move, and nothing is lost. Free space on that disk; agrimill continues by itself.`},
+		`The file of the journal has not been written for 0 s: /j.db: write /j.db: no space left on device. The history of messages is known until agrimill exits; messages move, and nothing is lost. Free space on that disk; agrimill continues by itself.`},
 	{"the journal is damaged", func(s *admin.Snapshot) {
 		s.Checks = append(s.Checks, admin.Check{Name: "journal", OK: true, Message: "journal: /j.db: the file is damaged", Final: true})
 	}, true, map[admin.ProblemKind]int{admin.ProblemJournal: 1},
-		`The file of the journal has not been written for 0 s: /j.db: the file is damaged. What became of messages is known until agrimill exits; messages move, and nothing is lost. Restart agrimill, which moves the file away and begins a new one.`},
+		`The file of the journal has not been written for 0 s: /j.db: the file is damaged. The history of messages is known until agrimill exits; messages move, and nothing is lost. Restart agrimill, which moves the file away and begins a new one.`},
 	{"a certificate ends soon", func(s *admin.Snapshot) {
 		s.Certificates = []admin.Certificate{{Setting: "admin.tls.cert_file", File: "admin.pem", NotAfter: noon.AddDate(0, 0, 13)}}
 	}, true, map[admin.ProblemKind]int{admin.ProblemCertificate: 1},

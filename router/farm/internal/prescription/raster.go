@@ -43,10 +43,10 @@ func newRaster(features []feature, side float64) (*raster, error) {
 	return g, nil
 }
 
-// draw gives the cells whose centers are in a feature to it.
+// draw gives the cells whose centers are in a feature to it. Each of its polygons has some.
 func (g *raster) draw(features []feature, i int) error {
-	found := false
 	for _, p := range features[i].polygons {
+		found := false
 		rows, err := g.crossings(p)
 		if err != nil {
 			return err
@@ -77,9 +77,9 @@ func (g *raster) draw(features []feature, i int) error {
 				}
 			}
 		}
-	}
-	if !found {
-		return errors.New("it is too small for the grid: the center of no cell is in it")
+		if !found {
+			return errors.New("a polygon of it is too small for the grid: the center of no cell is in it")
+		}
 	}
 	return nil
 }

@@ -29,6 +29,8 @@ func Advice(err error) string {
 		return "the server's certificate is not valid for its address; set gateway.tls.ca_file, or SSL_CERT_FILE, to trust a private certificate authority, or gateway.tls.server_name if the certificate has another name"
 	case errors.Is(err, gateway.ErrIntermediary):
 		return "something in between, such as an ingress or a proxy, answered instead of the gateway: check the addresses, or try again later"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "free space on that disk, and try again"
 	case errors.As(err, new(*claimcheck.Error)): // unavailable as well
 		return "is claim_check.url right, and may this user read and write there?"
 	case errors.Is(err, gateway.ErrUnavailable):

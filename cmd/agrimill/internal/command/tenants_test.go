@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
@@ -163,6 +164,7 @@ func TestAdvice(t *testing.T) {
 		{gateway.ErrCertificate, "the server's certificate"},
 		{gateway.ErrIntermediary, "something in between"},
 		{&claimcheck.Error{Op: "open bucket", Kind: gateway.ErrUnavailable}, "claim_check.url"},
+		{&claimcheck.Error{Op: "open bucket", Kind: gateway.ErrUnavailable, Cause: &os.PathError{Op: "mkdir", Err: syscall.ENOSPC}}, "free space"},
 		{gateway.ErrUnavailable, "the gateway is down or unreachable"},
 		{gateway.ErrRateLimited, "too many requests"},
 		{gateway.ErrBadResponse, "the answer is not from a gateway"},

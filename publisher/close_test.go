@@ -327,3 +327,29 @@ func TestNoTokenSendsNothing(t *testing.T) {
 		})
 	}
 }
+
+// panicking is a Marshaler that panics.
+type panicking struct{}
+
+func (panicking) Marshal(string, *message.Message) ([]byte, error) { panic("no message") }
+
+// A call whose Marshaler has panicked is over for Close.
+func TestCloseAfterAMarshalerPanicked(t *testing.T) {
+	f := newFixture(t, gatewaytest.Config{})
+	cfg := f.config()
+	cfg.Marshaler = panicking{}
+	pub := f.publisher(cfg)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic does not reach the caller")
+			}
+		}()
+		_, _ = pub.PublishAsync(typeJSON, newMessage("one"))
+	}()
+	closed := make(chan error, 1)
+	go func() { closed <- pub.Close() }()
+	if err := testkit.Receive(t, "the end of Close", closed); err != nil {
+		t.Error(err)
+	}
+}

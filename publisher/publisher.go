@@ -110,6 +110,7 @@ func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 	if !p.life.Enter() {
 		return nil, sinkError(topic, ErrClosed)
 	}
+	defer p.life.Leave()
 	call := &PublishError{Outcomes: make([]Outcome, 1)}
 	m := &prepared{slot: slot{p: p}}
 	err := p.prepare(topic, msg, m)
@@ -117,10 +118,10 @@ func (p *Publisher) PublishAsync(topic string, msg *message.Message) (*sinks.Pub
 		err = m.slot.Take(msg.Context())
 	}
 	if err != nil {
-		p.life.Leave()
 		return nil, call.fail(topic, 0, msg, err, endOf(err, msg))
 	}
 	publication := &sinks.Publication{}
+	p.life.Fork()
 	go func() { // ends with the message's context and, by Close, with the publisher's
 		defer p.life.Leave()
 		contextID := m.request.ContextID

@@ -99,7 +99,7 @@ func Start(ctx context.Context, config Config) (*Broker, error) {
 
 // start starts it for the first time, on ports that are free.
 func (b *Broker) start(ctx context.Context) error {
-	addresses, err := freeAddresses(3)
+	addresses, err := freeAddresses(b.config.Node, max(1, len(b.config.Controllers)), 3)
 	if err != nil {
 		return err
 	}
@@ -198,11 +198,20 @@ func (b *Broker) command(ctx context.Context, class string, args ...string) *exe
 	return command
 }
 
+// cluster returns the ID of its cluster, which nobody else's has.
+func (b *Broker) cluster() string {
+	name := b.config.Dir
+	if len(b.config.Controllers) > 0 {
+		name = strings.Join(b.config.Controllers, ",")
+	}
+	id := sha256.Sum256([]byte(name))
+	id[0] &= 0x7f // Kafka rejects IDs that begin with '-' like options
+	return base64.RawURLEncoding.EncodeToString(id[:16])
+}
+
 // format prepares the storage.
 func (b *Broker) format(ctx context.Context) error {
-	id := sha256.Sum256([]byte(strings.Join(b.config.Controllers, ","))) // the same for all of a cluster
-	id[0] &= 0x7f                                                        // Kafka rejects IDs that begin with '-' like options
-	args := []string{"format", "--ignore-formatted", "--cluster-id", base64.RawURLEncoding.EncodeToString(id[:16]), "--config", b.file("server.properties")}
+	args := []string{"format", "--ignore-formatted", "--cluster-id", b.cluster(), "--config", b.file("server.properties")}
 	for _, user := range slices.Sorted(maps.Keys(b.config.Users)) {
 		for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
 			args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, user, b.config.Users[user]))
@@ -277,11 +286,15 @@ func (b *Broker) listed(ctx context.Context) error {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	brokers, err := kadm.NewClient(client).ListBrokers(ctx)
-	if err == nil && len(brokers) == 0 {
-		err = errors.New("no broker is registered yet")
+	meta, err := kadm.NewClient(client).BrokerMetadata(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	// Another broker may have the port: it answers until this one's process ends.
+	if node := int32(b.config.Node + 1); meta.Cluster != b.cluster() || !slices.Contains(meta.Brokers.NodeIDs(), node) {
+		return errors.New("it is not registered yet")
+	}
+	return nil
 }
 
 // Stop stops the broker cleanly, or kills it if that takes too long.
@@ -312,13 +325,13 @@ func (b *Broker) Kill() {
 
 // freeAddresses returns local addresses that are not in use. Their ports are below those that
 // systems give to connections and to listeners on port 0, so that nothing takes one by chance
-// while the broker is down; each process looks in a block of its own.
-func freeAddresses(count int) ([]string, error) {
+// while the broker is down; each process looks in a block of its own, and each of so many nodes of a cluster in a part of it.
+func freeAddresses(node, nodes, count int) ([]string, error) {
 	const first, blocks, size = 30_000, 50, 50
 	block := first + os.Getpid()%blocks*size
 	var addresses []string
-	for _, offset := range rand.Perm(size) {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", block+offset))
+	for _, offset := range rand.Perm(size / nodes) {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", block+offset*nodes+node))
 		if err != nil {
 			continue // somebody else's
 		}

@@ -71,6 +71,22 @@ func TestMarshalerMakesNothing(t *testing.T) {
 	testkit.NoError(t, sink.Publish("topic", newMessage("x")))
 }
 
+// renamer sends each message to the subject that is its payload.
+type renamer struct{ nats.Marshaler }
+
+func (m renamer) Marshal(_ string, msg *message.Message) (*natsgo.Msg, error) {
+	return m.Marshaler.Marshal(string(msg.Payload), msg)
+}
+
+// A subject that no stream can have is refused, and not tried again without end.
+func TestMarshalerMakesABadSubject(t *testing.T) {
+	sink := newSink(t, nats.Config{Connection: nats.Connection{URL: natstest.Start(t).URL()}, Marshaler: renamer{}}, nil)
+	for _, subject := range []string{"", "agrimill.a b", "agrimill.*", "agrimill.>", "agrimill..a", "agrimill."} {
+		testkit.ErrorIs(t, sink.Publish("topic", newMessage(subject)), sinks.ErrRejected)
+	}
+	testkit.NoError(t, sink.Publish("topic", newMessage("agrimill.topic")))
+}
+
 type eventMessage struct {
 	mapping *cloudevents.Mapping
 	raw     *natsgo.Msg

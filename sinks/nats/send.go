@@ -48,6 +48,9 @@ func (s *Sink) prepare(topic string, msg *message.Message) (*flight, error) {
 		s.drafts.own.write(d, subject, id, msg)
 	} else {
 		natsMsg, err := msgctx.Marshaled(s.config.Marshaler.Marshal(subject, msg))
+		if err == nil {
+			err = checkSubject(natsMsg.Subject) // it may be another one
+		}
 		if err != nil {
 			return nil, sinks.NewError(s.name, topic, sinks.ErrRejected, err)
 		}

@@ -83,8 +83,7 @@ type Config struct {
 	// Name names the sink in errors and logs. Default "kafka".
 	Name string `yaml:"-"`
 
-	// TopicPrefix comes before each topic, with a dot, see [TopicName]. Default [DefaultTopicPrefix];
-	// [NoTopicPrefix] for none.
+	// TopicPrefix comes before each topic, with a dot, see [TopicName]. Default [DefaultTopicPrefix]; [NoTopicPrefix] for none.
 	TopicPrefix string `yaml:"topic_prefix"`
 	// Provision says what happens to a topic that does not exist. Default ProvisionCreate.
 	Provision Provision `yaml:"provision" enum:"create,none"`
@@ -124,8 +123,7 @@ type Config struct {
 	// see [Marshaler]. Not together with Marshaler. Nil means no.
 	CloudEvents *cloudevents.Config `yaml:"cloud_events"`
 
-	// Ingest is how routes keep the order of a key: one message at a time, or pipelined. Default
-	// [sinks.IngestPlain].
+	// Ingest is how routes keep the order of a key: one message at a time, or pipelined. Default [sinks.IngestPlain].
 	Ingest sinks.Ingest `yaml:"ingest" enum:"plain,pipelined"`
 	// PublishTimeout bounds the wait for an acknowledgment, and each write. Default 10 seconds.
 	PublishTimeout time.Duration `yaml:"publish_timeout"`

@@ -50,8 +50,7 @@ func (c Connection) WithDefaults() Connection {
 // Format writes the fields without what is secret, for every verb.
 func (c Connection) Format(state fmt.State, _ rune) { redact.Format(state, c) }
 
-// Validate reports every field whose value is not allowed; the error matches
-// [ErrConfig].
+// Validate reports every field whose value is not allowed; the error matches [ErrConfig].
 func (c Connection) Validate() error {
 	c = c.WithDefaults()
 	var e validate.Errors

@@ -23,8 +23,7 @@ var _ wmkafka.MarshalerUnmarshaler = Marshaler{}
 //   - The UUID is the header _watermill_message_uuid, as in watermill-kafka.
 //   - Each metadata entry is a header of the same name, with its value as it is.
 //   - A name that is the UUID's, that is not UTF-8 (clients in Java would alter
-//     it), or that begins with `agrimill-key-` is written percent-encoded behind
-//     `agrimill-key-`.
+//     it), or that begins with `agrimill-key-` is written percent-encoded behind `agrimill-key-`.
 //
 // It sets no key: the sink does, by Config.PartitionKey.
 type Marshaler struct {

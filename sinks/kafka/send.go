@@ -111,7 +111,7 @@ func (s *Sink) marshal(d *delivery, name string, msg *message.Message) error {
 	if ok {
 		d.record.Headers, d.value, d.key = own.marshal(msg, key)
 		d.record.Value = &d.value
-	} else {
+	} else if key != "" {
 		d.key = sarama.ByteEncoder(key)
 	}
 	if key != "" {
@@ -133,11 +133,15 @@ func (d *delivery) foreign(marshaler wmkafka.Marshaler, name string, msg *messag
 	if at := record.Timestamp; !at.IsZero() && at.Before(time.Unix(0, 0)) {
 		return errors.New("the timestamp is before 1970, which no batch can have")
 	}
-	if d.record.Value == nil {
-		return nil
+	return errors.Join(encode(&d.record.Key, &d.key), encode(&d.record.Value, &d.value))
+}
+
+// encode encodes it: what the producer cannot encode would be an outage to it, and not the fault of the message.
+func encode(e *sarama.Encoder, to *sarama.ByteEncoder) (err error) {
+	if *e != nil {
+		*to, err = (*e).Encode()
+		*e = to
 	}
-	d.value, err = d.record.Value.Encode()
-	d.record.Value = &d.value
 	return err
 }
 

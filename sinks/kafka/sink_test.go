@@ -742,6 +742,30 @@ func TestMarshalerPanics(t *testing.T) {
 	mustPublish(t, sink, "topic", newMessage("x"))
 }
 
+// keyless has a key that cannot be encoded.
+type keyless struct{ wmkafka.Marshaler }
+
+func (m keyless) Marshal(topic string, msg *message.Message) (*sarama.ProducerMessage, error) {
+	record, err := m.Marshaler.Marshal(topic, msg)
+	if msg.UUID == "keyless" {
+		record.Key = noKey{}
+	}
+	return record, err
+}
+
+type noKey struct{}
+
+func (noKey) Encode() ([]byte, error) { return nil, errors.New("no key") }
+func (noKey) Length() int             { return 0 }
+
+// A key that cannot be encoded is the fault of its message alone.
+func TestMarshalerMakesABadKey(t *testing.T) {
+	sink := newSink(t, kafka.Config{Connection: kafka.Connection{Brokers: []string{kafkatest.Start(t).Addr()}}, Marshaler: keyless{wmkafka.DefaultMarshaler{}}})
+	mustPublish(t, sink, "topic", newMessage("x"))
+	wantClass(t, sink.Publish("topic", message.NewMessage("keyless", nil)), sinks.ErrRejected)
+	mustPublish(t, sink, "topic", newMessage("x"))
+}
+
 // silent makes no record of a message with that UUID, without saying why.
 type silent struct{ wmkafka.Marshaler }
 

@@ -28,9 +28,8 @@ var errBadTopic = errors.New("not a Kafka topic of letters, digits, '-', '_' and
 var ErrHashedSegment = errors.New("topic segment is a hash, which cannot be reversed")
 
 const (
-	// mark begins an escape. It is two underscores because Kafka refuses to create a topic whose name differs from
-	// another one's in '.' and '_' alone: with one, a.3Ab and a:b would collide. With two, one is a separator, two
-	// are a mark, three are both.
+	// mark begins an escape. It is two underscores since Kafka creates no topic whose name differs from another one's in '.'
+	// and '_' alone: with one, a.3Ab and a:b would collide. One is a separator, two are a mark, three are both.
 	mark = "__"
 	// hashMark begins a hash. No escape does, with its upper-case digits.
 	hashMark   = mark + "h"

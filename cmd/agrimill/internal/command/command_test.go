@@ -50,8 +50,20 @@ func TestWrongUsage(t *testing.T) {
 		{"poison drop", "select messages by ID", "agrimill poison drop"},
 		{"poison drop --all", "add --yes", "agrimill poison drop"},
 		{"poison drop -- --all", `"--all" is not an ID`, "agrimill poison drop"},
+		{"''", "an argument is empty", "agrimill"},
+		{"trace ''", "an argument is empty", "agrimill trace"},
+		{"poison show ''", "an argument is empty", "agrimill poison show"},
+		{"status --config ''", "--config is empty", "agrimill status"},
+		{"status --config=", "--config is empty", "agrimill status"},
+		{"send a --to x --to ''", "--to is empty", "agrimill send"},
+		{"tail --save=", "--save is empty", "agrimill tail"},
+		{"completion bash ''", "an argument is empty", "agrimill completion bash"},
 	} {
-		status, stdout, stderr := w.agrimill(strings.Fields(test.args)...)
+		args := strings.Fields(test.args)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "''", "")
+		}
+		status, stdout, stderr := w.agrimill(args...)
 		if status != statusUsage || stdout != "" || !strings.Contains(stderr, test.says) ||
 			!strings.Contains(stderr, "\nUsage: agrimill") || !strings.HasSuffix(stderr, "\nSee: "+test.see+" --help\n") {
 			t.Errorf("%s: status %d, stdout %q, stderr:\n%s", test.args, status, stdout, stderr)

@@ -52,7 +52,7 @@ func TestEndpointsPut(t *testing.T) {
 		{"endpoints put urn:a:b --tenant 17", "--tenant must be the ID (UUID)"},
 		{"endpoints put urn:a:b --application-id 17", "--application-id must be a UUID"},
 		{"endpoints put urn:a:b --connections-uri nowhere", "--connections-uri must be"},
-		{"endpoints put urn:a:b --send=", "the TYPE of --send, --receive or --send-receive is required"},
+		{"endpoints put urn:a:b --send=", "--send is empty"},
 		{"endpoints put urn:a:b --receive doc:pdf,img:png", `"doc:pdf,img:png" is no message type: there are no wildcards; repeat the flag`},
 		{"endpoints put urn:a:b --send doc:*", `"doc:*" is no message type`},
 		{"endpoints put urn:a:b --receive doc:pdf --subscribe img:png", "--subscribe img:png has no effect: the endpoint cannot receive it; add --receive img:png"},

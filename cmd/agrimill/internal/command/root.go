@@ -83,7 +83,32 @@ configuration. The help of run, demo and status names more.`,
 			}
 		}
 	}
+	refuseEmpty(root)
 	return root
+}
+
+// refuseEmpty has commands refuse empty values, which shells make of variables that are not set, and which would count as not given.
+func refuseEmpty(cmd *cobra.Command) {
+	accept := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) (err error) {
+		if slices.Contains(args, "") {
+			return usagef("an argument is empty; is it a variable that is not set?")
+		}
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			list, isList := f.Value.(pflag.SliceValue)
+			empty := isList && slices.Contains(list.GetSlice(), "") || f.Value.Type() == "string" && f.Value.String() == ""
+			if empty && !strings.Contains(f.Usage, "empty for") {
+				err = usagef("--%s is empty; leave it out, or give it a value", f.Name)
+			}
+		})
+		if err != nil || accept == nil {
+			return err
+		}
+		return accept(cmd, args)
+	}
+	for _, sub := range cmd.Commands() {
+		refuseEmpty(sub)
+	}
 }
 
 // group turns a command into one that only has subcommands.

@@ -107,12 +107,15 @@ func (q quarantine) Publish(_ string, messages ...*message.Message) error {
 func (quarantine) Close() error { return nil }
 
 // authorize asks until the gateway accepts the credentials; a refusal (401) ends the pipeline. Later ones are an outage: what was
-// accepted once is no mistake in the configuration. So is any other response, which may come from something in between.
+// accepted once, here or for the stream, is no mistake in the configuration. So is any other response, which may come from
+// something in between.
 func (p *Pipeline) authorize(ctx context.Context) {
 	policy := opening.Policy()
 	var outage reminders.Log
 	for n := 0; ; n++ {
 		err := p.directory.Sync(ctx)
+		stream := p.subscriber.Stats().Stream
+		opened := stream.Connects > 0 && !stream.AwaitingHead
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -122,7 +125,7 @@ func (p *Pipeline) authorize(ctx context.Context) {
 			}
 			close(p.authorized)
 			return
-		case errors.Is(err, gateway.ErrUnauthorized):
+		case errors.Is(err, gateway.ErrUnauthorized) && !opened:
 			p.fail(refused("the credentials", err))
 			return
 		case n == 0:

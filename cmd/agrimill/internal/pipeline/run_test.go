@@ -337,6 +337,21 @@ func TestRefusedLater(t *testing.T) {
 	b.finish()
 }
 
+// So is a refusal once the stream was open, though nothing else has been accepted yet.
+func TestRefusedOnceTheStreamWasOpen(t *testing.T) {
+	w := newWorld(t)
+	outage := w.gate.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: 503})
+	b := w.start(w.head() + w.natsSink() + allRoute)
+	b.waitReady()
+	refusal := w.gate.Inject(gatewaytest.OpListTenants, gatewaytest.Fault{Status: 401})
+	outage.Lift()
+	testkit.Eventually(w, "the list of tenants is refused", func() bool { return refusal.Hits() > 4 })
+	w.send(taskData, 5)
+	refusal.Lift()
+	b.logs.contains("list of tenants available")
+	b.finish()
+}
+
 func TestConfigurationErrors(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.parse(w.head() + w.natsSink() + allRoute)

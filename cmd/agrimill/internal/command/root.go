@@ -146,10 +146,21 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return usagef("%s; available: %s", text, strings.Join(names(cmd), ", "))
 }
 
+// valueRules are what the values of flags have to be, by their types.
+var valueRules = map[string]string{
+	"bool": "true or false", "duration": "a duration such as 90s or 5m", "float64": "a number", "int": "a whole number", "int64": "a whole number",
+}
+
 // flagError adds a hint to an error about flags.
 func flagError(_ *cobra.Command, err error) error {
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) && len(unknown.GetSpecifiedShortnames()) > 1 {
 		return usagef("%s; flags have two dashes: --%s", err, unknown.GetSpecifiedShortnames())
+	}
+	if invalid := (*pflag.InvalidValueError)(nil); errors.As(err, &invalid) {
+		flag := invalid.GetFlag()
+		if rule := valueRules[flag.Value.Type()]; rule != "" {
+			return usagef("--%s must be %s, not %q", flag.Name, rule, invalid.GetValue())
+		}
 	}
 	return err
 }

@@ -289,7 +289,7 @@ func (s *sender) transfer(ctx context.Context, result *sendResult, position stri
 	result.ContextID = request.ContextID
 	bar := s.program.newBar(position+" "+cell(filepath.Base(result.File)), payload.Size, progressbar.OptionShowBytes(true), progressbar.OptionUseIECUnits(true))
 	defer func() { _ = bar.Finish() }() // which removes it
-	request.Body = showing(bar, payload.Open)
+	request.Body = showing(bar, payload.Size, payload.Open)
 	return s.client.SendMessage(ctx, request)
 }
 

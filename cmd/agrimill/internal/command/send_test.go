@@ -356,7 +356,7 @@ func TestSendWhatCannotBeRead(t *testing.T) {
 	unreadable := &os.PathError{Op: "read", Path: "a.zip", Err: syscall.EIO}
 	f.gate.Inject(gatewaytest.OpSendMessage, gatewaytest.Fault{DropAnswer: true, Times: 1})
 	var opened atomic.Int32
-	request.Body = showing(bar, func() (io.ReadCloser, error) {
+	request.Body = showing(bar, request.Size, func() (io.ReadCloser, error) {
 		if opened.Add(1) > 1 {
 			return nil, unreadable
 		}
@@ -371,9 +371,15 @@ func TestSendWhatCannotBeRead(t *testing.T) {
 			return io.NopCloser(io.MultiReader(strings.NewReader(mark[:2]), iotest.ErrReader(unreadable))), nil
 		},
 	} {
-		request.Body = showing(bar, open)
+		request.Body = showing(bar, request.Size, open)
 		if err := client.SendMessage(t.Context(), request); !turnedDown(err) || !errors.Is(err, syscall.EIO) || strings.Contains(err.Error(), "a.zip") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, content := range []string{mark + "1", mark[1:], ""} {
+		request.Body = showing(bar, request.Size, func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(content)), nil })
+		if err := client.SendMessage(t.Context(), request); !turnedDown(err) || !errors.Is(err, errChanged) {
+			t.Errorf("%d bytes of %d: %v", len(content), request.Size, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package prescription
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,30 +85,70 @@ func readFeatures(d *json.Decoder, m *maker) error {
 		return errors.New("features is no list")
 	}
 	for number := 1; d.More(); number++ {
-		var f struct {
-			Type     string
-			Geometry *struct {
-				Type        string
-				Coordinates json.RawMessage
-			}
-			Properties map[string]json.RawMessage
-		}
-		if err := d.Decode(&f); err != nil {
-			return err
-		}
-		if f.Type != "Feature" || f.Geometry == nil {
-			return fmt.Errorf("feature %d: it has no polygon", number)
-		}
-		polygons, err := coordinates(f.Geometry.Type, f.Geometry.Coordinates)
+		polygons, properties, err := readFeature(d)
 		if err != nil {
 			return fmt.Errorf("feature %d: %w", number, err)
 		}
-		if err := m.add(number, polygons, func(column string) any { return scalar(f.Properties[column]) }); err != nil {
+		if err := m.add(number, polygons, func(column string) any { return scalar(properties[column]) }); err != nil {
 			return err
 		}
 	}
 	_, err := d.Token()
 	return err
+}
+
+func readFeature(d *json.Decoder) (polygons []polygon, properties members, err error) {
+	var f, geometry members
+	if err = d.Decode(&f); err != nil {
+		return nil, nil, err
+	}
+	if geometry, err = f.object("geometry"); err != nil {
+		return nil, nil, err
+	}
+	if properties, err = f.object("properties"); err != nil {
+		return nil, nil, err
+	}
+	if scalar(f["type"]) != "Feature" || geometry == nil {
+		return nil, nil, errors.New("it has no polygon")
+	}
+	polygons, err = coordinates(scalar(geometry["type"]), geometry["coordinates"])
+	return polygons, properties, err
+}
+
+// members are those of an object, by their exact names. None is there twice: which one is meant cannot be known.
+type members map[string]json.RawMessage
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (m *members) UnmarshalJSON(object []byte) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return cmp.Or(err, errors.New("it is no GeoJSON: something else is where an object has to be"))
+	}
+	*m = members{}
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return err
+		}
+		name, _ := token.(string)
+		if _, twice := (*m)[name]; twice {
+			return errors.New("an object has two members of the same name: have one of them left out")
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		(*m)[name] = value
+	}
+	return nil
+}
+
+// object is the members of a member; nil if it is null or not there.
+func (m members) object(name string) (inner members, err error) {
+	if raw := m[name]; len(raw) > 0 && string(raw) != "null" {
+		err = json.Unmarshal(raw, &inner)
+	}
+	return inner, err
 }
 
 // scalar is a number or a text; nil for anything else.
@@ -120,7 +161,7 @@ func scalar(raw json.RawMessage) any {
 }
 
 // coordinates reads those of a Polygon or MultiPolygon.
-func coordinates(kind string, raw json.RawMessage) ([]polygon, error) {
+func coordinates(kind any, raw json.RawMessage) ([]polygon, error) {
 	if bytes.Count(raw, []byte{','}) > 4*maxPoints { // before it is in memory
 		return nil, fmt.Errorf("the map has more than %d points", maxPoints)
 	}

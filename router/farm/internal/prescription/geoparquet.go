@@ -100,6 +100,9 @@ func (p *parquetMap) read(ctx context.Context, schema *parquet.Schema, group par
 		if len(path) != 1 || !p.wanted[path[0]] || leaf.MaxRepetitionLevel > 0 {
 			continue
 		}
+		if columns[path[0]] != nil {
+			return errors.New("it has two columns of the same name: have one of them left out")
+		}
 		of := valueOf(leaf.Node)
 		var values []any
 		if err := each(ctx, group.ColumnChunks()[leaf.ColumnIndex], rows, func(v parquet.Value) error {

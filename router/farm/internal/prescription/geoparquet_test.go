@@ -170,6 +170,7 @@ func TestRefusedGeoParquet(t *testing.T) {
 		"a point":         {with(func(r *row) { r.Geometry = append([]byte("\x01\x01\x00\x00\x00"), make([]byte, 16)...) }), urea, "feature 2: its geometry"},
 		"cut geometry":    {with(func(r *row) { r.Geometry = r.Geometry[:len(r.Geometry)-1] }), urea, "feature 2: its geometry"},
 		"a claim":         {with(func(r *row) { r.Geometry = []byte("\x01\x03\x00\x00\x00\xff\xff\xff\x7f") }), urea, "feature 2: its geometry"},
+		"two columns":     {strings.ReplaceAll(whole, "count", "field"), urea, "two columns of the same name"},
 		"long name":       {with(func(r *row) { r.Field = strings.Repeat("secret", 200) }), urea, "feature 2: field is no name"},
 	} {
 		_, err := Make(t.Context(), []byte(tt.text), tt.cfg)

@@ -115,6 +115,11 @@ func TestNumbersOfTaskData(t *testing.T) {
 				p := s.Tasks[0].Times[0].Positions[0]
 				return fmt.Sprint(p.Valid(), p.Has == farmdata.HasEast)
 			}, "false true", "value, value"},
+		{"place of a task, empty", "%s", `<TSK A="TSK1"><TIM A="2021-03-23T21:00:00"><PTN A="" B="8.1" C="" D=" " E="" F="" G=""/></TIM></TSK>`,
+			func(s *farmdata.Set) string {
+				p := s.Tasks[0].Times[0].Positions[0]
+				return fmt.Sprint(p.Valid(), p.Has == farmdata.HasEast)
+			}, "false true", "value"},
 	} {
 		entries := []entry{{"TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4">` + fmt.Sprintf(tt.in, tt.xml) + `</ISO11783_TaskData>`}, {"GRD00001.BIN", "\x00"}}
 		if !strings.Contains(entries[0].content, "<GRD") {

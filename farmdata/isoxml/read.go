@@ -2,6 +2,7 @@ package isoxml
 
 import (
 	"context"
+	"encoding/xml"
 	"math"
 	"slices"
 	"strings"
@@ -108,6 +109,8 @@ func (r *setReader) object(e *element) (object any, known bool) {
 	case "AFE": // the list of links is read, whether it is named or not
 		return nil, strings.EqualFold(e.str("A"), "LINKLIST.XML")
 	case "PTN":
+		// Empty means recorded only in the header of a log.
+		e.attrs = slices.DeleteFunc(e.attrs, func(a xml.Attr) bool { return strings.TrimSpace(a.Value) == "" })
 		h := positionHeader(e)
 		e.asked &^= 1<<('H'-'A') | 1<<('I'-'A') // the time of the receiver, which is not read
 		r.unasked(e, false)

@@ -181,9 +181,8 @@ func (q *Queue) Delete(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, q.config.Timeout)
 	defer cancel()
 	err = stream.DeleteMsg(ctx, raw.Sequence)
-	var apiError *jetstream.APIError
-	if errors.As(err, &apiError) && apiError.ErrorCode == codeDeleteFailed {
-		// The server says no more about it: it was deleted a moment ago?
+	if errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+		// The client says no more about it: it was deleted a moment ago?
 		if _, again := q.get(ctx, stream, raw.Sequence); errors.Is(again, router.ErrNotInQueue) {
 			return again
 		}
@@ -193,9 +192,6 @@ func (q *Queue) Delete(ctx context.Context, id string) error {
 	}
 	return nil
 }
-
-// codeDeleteFailed is the server's code for a message that it could not delete.
-const codeDeleteFailed jetstream.ErrorCode = 10057
 
 func (q *Queue) stream(ctx context.Context) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, q.config.Timeout)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -45,6 +46,27 @@ func TestStore(t *testing.T) {
 			Store: open(t), Sink: sink, Topic: router.DefaultPoisonTopic, Peer: open, Break: server.Stop, Repair: func() { server.Restart() },
 		}
 	}})
+}
+
+// What two delete at once is gone for the one that comes second, as for one that comes later: two replays at once
+// are then done with it.
+func TestTwoDeleteAtOnce(t *testing.T) {
+	b := newBench(t, router.Config{})
+	for i := range 100 {
+		b.send(fmt.Sprint(i))
+	}
+	for _, p := range b.list() {
+		var group sync.WaitGroup
+		for range 4 {
+			group.Go(func() {
+				if err := b.queue.Delete(t.Context(), p.ID); err != nil && !errors.Is(err, router.ErrNotInQueue) {
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+	}
+	b.assertQueue()
 }
 
 // bench is a router from a channel into NATS, whose handler works when fixed is

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -172,8 +173,8 @@ func (r *adminServer) ask(ctx context.Context, path string, query url.Values, va
 		}
 		return fmt.Errorf("%s responded %s: %s%s", r.url.Host, response.Status, cell(problem.Error), advice)
 	}
-	if err := json.Unmarshal(body, value); err != nil {
-		return fmt.Errorf("the program at %s is no agrimill: %w", r.url.Host, err)
+	if json.Unmarshal(body, value) != nil || reflect.ValueOf(value).Elem().IsZero() { // others have JSON, too
+		return fmt.Errorf("the program at %s is no agrimill: its response has nothing of agrimill's; name the address of the status page (--admin)", r.url.Host)
 	}
 	return nil
 }

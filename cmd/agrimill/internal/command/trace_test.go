@@ -117,6 +117,21 @@ func TestTraceFails(t *testing.T) {
 	}
 }
 
+// The JSON of another program is no answer: not that nothing is missing, nor that agrimill is not ready.
+func TestJSONOfAnotherProgram(t *testing.T) {
+	w := &world{T: t, env: map[string]string{}}
+	for _, body := range []string{`{"status":"ok"}`, `{}`, `null`, `[]`} {
+		foreign := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { _, _ = rw.Write([]byte(body)) }))
+		for _, args := range [][]string{{"status"}, {"status", "--json"}, {"trace", "x"}, {"why", "--type", "doc:pdf"}} {
+			status, stdout, stderr := w.agrimill(append(args, "--admin", strings.TrimPrefix(foreign.URL, "http://"))...)
+			if status != statusFailed || stdout != "" || !strings.Contains(stderr, "is no agrimill") || strings.Contains(stderr, "json:") {
+				t.Errorf("%q of %s: status %d, %s%s", args, body, status, stdout, stderr)
+			}
+		}
+		foreign.Close()
+	}
+}
+
 // A protected page is asked with the token of the configuration, or with one in a file.
 func TestTraceOfAProtectedPage(t *testing.T) {
 	f := newFarm(t, gatewaytest.Config{})

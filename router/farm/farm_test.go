@@ -113,6 +113,8 @@ func TestFilterFindsDDIs(t *testing.T) {
 		"product":      {`<PDT A="PDT1" B="Urea" D="0007"/>`, "", false},
 		"total":        {`<TSK A="TSK1" G="4"><TIM A="2026-05-04T06:30:00" D="4"><DLV A="0007" B="5" C="DET1"/></TIM></TSK>`, "", true},
 		"zone":         {`<TSK A="TSK1" G="1"><TZN A="1"><PDV A="0007" B="5"/></TZN></TSK>`, "", true},
+		"zone without": {`<TSK A="TSK1" G="1"><TZN A="1"><PDV A="0007"/></TZN></TSK>`, "", false},
+		"cells":        {`<TSK A="TSK1" G="1"><TZN A="1"><PDV A="0007"/></TZN><GRD A="52" B="8" C="0.1" D="0.1" E="1" F="1" G="GRD00001" I="2" J="1"/></TSK>`, "", true},
 		"allocation":   {`<TSK A="TSK1" G="1"><PAN A="PDT1" B="0007" C="5"/></TSK>`, "", true},
 		"log":          {log, `<DLV A="0043" B="" C="DET1"/><DLV A="0007" B="" C="DET1"/>`, true},
 		"log, never":   {log, width + `<DLV A="0007" B="" C="DET1"/>`, false},

@@ -276,9 +276,9 @@ func (f *Filter) lookAtSet(w *wanted, set *farmdata.Set) {
 	if w.ddi {
 		for m := range set.Mentions(f.ddi...) {
 			switch m.Place {
-			case farmdata.PlaceTotal, farmdata.PlaceZone, farmdata.PlaceAllocation:
+			case farmdata.PlaceTotal, farmdata.PlaceAllocation:
 				w.ddi = false
-			default: // a description has no value, and the header of a log may have what no record has
+			default: // a description has no value, a zone may lack it, and the header of a log may have what no record has
 			}
 		}
 	}
@@ -339,12 +339,17 @@ func (f *Filter) lookAtTask(w *wanted, t *farmdata.Task) {
 			w.box = w.box && !(p.Valid() && f.box.meets(content.Box{South: p.North, West: p.East, North: p.North, East: p.East}))
 		}
 	}
-	for _, zone := range t.Zones {
-		f.lookAtPolygons(w, zone.Polygons)
-	}
+	cells := map[int]bool{} // codes of zones whose values the cells of a grid have
 	for _, grid := range t.Grids {
+		cells[grid.Zone] = cells[grid.Zone] || grid.Type == 2
 		north, east := grid.Corner(grid.Rows, grid.Cols)
 		w.box = w.box && !(grid.Valid() && f.box.meets(content.Box{South: grid.North, West: grid.East, North: north, East: east}))
+	}
+	for _, zone := range t.Zones {
+		f.lookAtPolygons(w, zone.Polygons)
+		w.ddi = w.ddi && !slices.ContainsFunc(zone.Values, func(v farmdata.ZoneValue) bool {
+			return (!v.Missing || cells[zone.Code]) && slices.Contains(f.ddi, v.DDI)
+		})
 	}
 }
 

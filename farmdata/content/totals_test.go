@@ -373,6 +373,30 @@ func TestTotalsThatDoNotCount(t *testing.T) {
 	}
 }
 
+// TestTimesThatEndBeforeTheyBegin: the time of a task that lacks one says so, unless the terminal counted it.
+func TestTimesThatEndBeforeTheyBegin(t *testing.T) {
+	t.Parallel()
+	at := func(hour, minute int) farmdata.Stamp {
+		return farmdata.Stamp{Wall: time.Date(2026, 10, 25, hour, minute, 0, 0, time.UTC), Local: true}
+	}
+	times := []farmdata.TaskTime{{Type: 4, Start: at(1, 0), Stop: at(2, 0)}, {Type: 4, Start: at(2, 50), Stop: at(2, 10)}}
+	counted := []farmdata.TaskTime{times[0], {Type: 4, Start: at(2, 50), Stop: at(2, 10), Totals: []farmdata.Total{{DDI: 0x77, Raw: 4800, ElementID: "DET1"}}}}
+	for want, times := range map[string][]farmdata.TaskTime{
+		"3600 totals": times[:1], "4800 totals": counted, "8400 totals": {times[0], {Type: 4, Start: at(2, 50), Stop: at(2, 10), Duration: 80 * time.Minute}},
+		"3600 totals value: totals of tasks that do not count, because they are negative or the second value of one time: 0077": times,
+	} {
+		set := &farmdata.Set{Devices: sprayer(), Tasks: []farmdata.Task{{ID: "TSK1", Times: times}}}
+		s := testkit.Must(content.Summarize(t.Context(), &content.Data{Sets: []*farmdata.Set{set}}))(t)
+		got := fmt.Sprint(s.Sets[0].Totals[0].Time.Value, " ", s.Sets[0].Totals[0].Time.From)
+		for _, f := range s.Sets[0].Findings {
+			got += " " + f.Text
+		}
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // TestNegativeTotalsOfOneTime: an area, a distance or a time below zero, such as that of a counter of 32 bits that ran over, is left out of the
 // sum, and the times before and after it count as if it were not there.
 func TestNegativeTotalsOfOneTime(t *testing.T) {

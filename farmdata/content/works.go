@@ -381,7 +381,7 @@ func (w *works) inAnother(element string, totals *taskTotals) bool {
 // addTimes takes the effective times of a task for machines of which nothing else says how long they worked. If nothing says that any did, that is one
 // machine, the one that is allocated, or an unknown one.
 func (w *works) addTimes(key taskKey, task *farmdata.Task) {
-	worked := effectiveTime(task)
+	worked, negative := effectiveTime(task)
 	if worked <= 0 {
 		return
 	}
@@ -400,12 +400,16 @@ func (w *works) addTimes(key taskKey, task *farmdata.Task) {
 	for _, at := range w.byTask[key] {
 		if at.Time.From == "" {
 			at.Time = figureOf(worked, FromTotals)
+			if negative {
+				w.left.totals[totalTime] = true
+			}
 		}
 	}
 }
 
 // effectiveTime returns how many seconds a task was worked on. What several of its times have in common, such as those of two workers, counts once.
-func effectiveTime(task *farmdata.Task) (worked float64) {
+// One that ends before it begins, because a clock was set back, does not count.
+func effectiveTime(task *farmdata.Task) (worked float64, negative bool) {
 	type span struct{ start, stop time.Time }
 	var spans []span
 	for _, at := range task.Times {
@@ -414,7 +418,9 @@ func effectiveTime(task *farmdata.Task) (worked float64) {
 			took = stop.Sub(start)
 		}
 		switch {
-		case at.Type != effective || took <= 0:
+		case at.Type != effective:
+		case took <= 0:
+			negative = negative || took < 0 && !stop.IsZero()
 		case start.IsZero():
 			worked += took.Seconds()
 		default:
@@ -431,7 +437,7 @@ func effectiveTime(task *farmdata.Task) (worked float64) {
 			worked, end = worked+s.stop.Sub(s.start).Seconds(), s.stop
 		}
 	}
-	return worked
+	return worked, negative
 }
 
 // take takes the totals of a machine.

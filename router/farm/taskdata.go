@@ -93,6 +93,11 @@ func (c TaskDataConfig) Validate() error {
 	e.Check(len(c.Columns) > 0, "Columns", "must have at least one column")
 	for i, column := range c.Columns {
 		e.Join(fmt.Sprintf("Columns[%d]", i), column.Validate())
+		ddi, err := farmdata.ParseDDI(column.DDI)
+		for j, other := range c.Columns[:i] {
+			before, _ := farmdata.ParseDDI(other.DDI)
+			e.Check(err != nil || ddi != before || column.Product != other.Product, fmt.Sprintf("Columns[%d].DDI", i), "is that of %s, for the same product: leave one out, or name another product", validate.Field(fmt.Sprintf("Columns[%d]", j)))
+		}
 	}
 	e.Join("Field", c.Field.Validate())
 	e.Check(c.Grid >= 0, "Grid", "must not be negative")

@@ -139,6 +139,11 @@ func (m *maker) add(number int, polygons []polygon, value func(column string) an
 			return fmt.Errorf("feature %d: %w", number, err)
 		}
 		f.products = append(f.products, m.product(name))
+		for j := range i { // which one the terminal takes, nobody knows
+			if m.cfg.Columns[j].DDI == c.DDI && f.products[j] == f.products[i] {
+				return fmt.Errorf("feature %d: %s and %s are both %s of the same product: leave one out, or name another product", number, m.cfg.Columns[j].Column, c.Column, c.DDI)
+			}
+		}
 	}
 	name, err := m.cfg.Field.of(value)
 	if err != nil {

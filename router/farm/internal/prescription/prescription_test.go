@@ -140,6 +140,8 @@ func TestRefusedMaps(t *testing.T) {
 	good, grid, product := square(52, 8, 0.001), urea, urea
 	grid.Grid = 10
 	product.Columns = []Column{{Column: "rate", DDI: 6, Unit: "kg/ha", Product: Name{Column: "product"}}}
+	twice := product
+	twice.Columns = append(slices.Clone(product.Columns), Column{Column: "more", DDI: 6, Unit: "kg/ha", Product: Name{Name: "a"}})
 	var many []string
 	for i := range 300 {
 		many = append(many, polygonWith(good, fmt.Sprintf(`"field":"secret","rate":%d`, i)))
@@ -192,6 +194,7 @@ func TestRefusedMaps(t *testing.T) {
 		"two fields":        {collection(polygonWith(good, rate), polygonWith(good, `"field":"other","rate":1`)), urea, "feature 2: it is of another field"},
 		"no product":        {with(rate), product, "product is no name"},
 		"two products":      {collection(polygonWith(good, rate+`,"product":"a"`), polygonWith(good, rate+`,"product":"b"`)), gridOf(product), "feature 2: it has other products"},
+		"product twice":     {collection(polygonWith(good, rate+`,"more":2,"product":"b"`), polygonWith(good, rate+`,"more":2,"product":"a"`)), twice, "feature 2: rate and more are both 0006 of the same product"},
 		"many rates":        {collection(many...), urea, "feature 255: there are more than 254 different rates"},
 		"overlap in a grid": {collection(many[0], many[1]), grid, "feature 2: it overlaps feature 1"},
 		"small for a grid":  {collection(many[0], polygonWith(square(52.00001, 8.00001, 1e-7), rate)), grid, "feature 2: a polygon of it is too small"},

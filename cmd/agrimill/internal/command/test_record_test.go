@@ -78,7 +78,7 @@ func TestRecordFromJournal(t *testing.T) {
 	}
 	running := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		found := known[r.URL.Query().Get("q")]
-		_ = json.NewEncoder(rw).Encode(journal.Trace{Messages: found[:min(1, len(found))], More: max(0, len(found)-1)})
+		_ = json.NewEncoder(rw).Encode(journal.Trace{Query: r.URL.Query().Get("q"), Messages: found[:min(1, len(found))], More: max(0, len(found)-1)})
 	}))
 	defer running.Close()
 	file := save(t, "agrimill.yaml", []byte(tested))

@@ -142,6 +142,8 @@ func (p *program) inspectable(ctx context.Context, name string, cfg content.Conf
 		return statErr
 	case info.IsDir():
 		data, err = content.OpenFS(ctx, os.DirFS(name), cfg)
+	case !info.Mode().IsRegular(): // it has no size, and opening a pipe may take for ever
+		return fmt.Errorf("%s is a pipe or a device: write - instead, and give its content as stdin", cell(name))
 	default:
 		file, failure := os.Open(name)
 		if failure != nil {

@@ -165,6 +165,7 @@ func TestRefusedGeoParquet(t *testing.T) {
 		"other column":    {string(parquetOf(t, strings.ReplaceAll(wgs84, "geometry", "rate"), &parquet.Snappy, good)), urea, "no column of geometries"},
 		"other packing":   {string(parquetOf(t, wgs84, &parquet.Brotli, good)), urea, "packed as BROTLI"},
 		"null":            {with(func(r *row) { r.Rate = nil }), urea, "feature 2: rate is no number"},
+		"not a number":    {with(func(r *row) { r.Rate = new(math.NaN()) }), urea, "feature 2: rate is no number"},
 		"a date":          {whole, day, "feature 1: day is no number"},
 		"no geometry":     {with(func(r *row) { r.Geometry = nil }), urea, "feature 2: its geometry"},
 		"a point":         {with(func(r *row) { r.Geometry = append([]byte("\x01\x01\x00\x00\x00"), make([]byte, 16)...) }), urea, "feature 2: its geometry"},

@@ -122,7 +122,7 @@ func (m *maker) add(number int, polygons []polygon, value func(column string) an
 	}
 	for i, c := range m.cfg.Columns {
 		rate, ok := value(c.Column).(float64)
-		if !ok {
+		if !ok || math.IsNaN(rate) { // which GeoParquet of some programs has for what is not there
 			return fmt.Errorf("feature %d: %s is no number, or is not there", number, c.Column)
 		}
 		exact := rate * m.factors[i]

@@ -164,7 +164,7 @@ func (n Name) of(value func(column string) any) (string, error) {
 	}
 	switch v := value(n.Column).(type) {
 	case string:
-		if name := strings.TrimSpace(v); name != "" && !strings.ContainsRune(name, utf8.RuneError) { // which stands for bytes that are not UTF-8
+		if name := strings.TrimSpace(v); name != "" && !strings.ContainsFunc(name, forbidden) {
 			return name, nil
 		}
 	case float64:
@@ -172,7 +172,12 @@ func (n Name) of(value func(column string) any) (string, error) {
 			return strconv.FormatFloat(v, 'f', -1, 64), nil
 		}
 	}
-	return "", fmt.Errorf("%s is no name, not UTF-8, a number too large for one, or is not there", n.Column)
+	return "", fmt.Errorf("%s is no name, not UTF-8, a number too large for one, has characters that XML does not allow, or is not there", n.Column)
+}
+
+// forbidden reports whether XML does not allow a character, or it stands for bytes that are not UTF-8.
+func forbidden(r rune) bool {
+	return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r >= utf8.RuneError && r <= '\uFFFF'
 }
 
 // product returns the ID of a product.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/agrimill/agrimill/cmd/agrimill/internal/admin"
+	"github.com/agrimill/agrimill/farmdata"
 	"github.com/agrimill/agrimill/farmdata/content"
 	"github.com/agrimill/agrimill/farmdata/geo"
 )
@@ -37,7 +38,14 @@ type inspectView struct {
 func (v *inspectView) define(cmd *cobra.Command) {
 	v.output = outputTable
 	choice(cmd, &v.output, "output", "`FORMAT`: table, json or svg (default table)", outputTable, outputJSON, outputSVG)
-	cmd.Flags().StringVar(&v.color, "color", "", "`DDI` of the values that color the tracks of --output svg, e.g. 0054 for a yield map")
+	cmd.Flags().Func("color", "`DDI` of the values that color the tracks of --output svg, e.g. 0054 for a yield map", func(given string) error {
+		ddi, err := farmdata.ParseDDI(given)
+		if err != nil {
+			return errors.New("must be up to four hexadecimal digits, e.g. 0054")
+		}
+		v.color = ddi.String()
+		return nil
+	})
 	cmd.Flags().StringVar(&v.devices, "devices", "", "`FILE` with the device description of a log in EFDI")
 }
 
@@ -115,7 +123,7 @@ func colored(s *content.Summary, ddi string) error {
 	var others []string
 	for i := range s.Sets {
 		for _, c := range valuesOf(&s.Sets[i]) {
-			if strings.EqualFold(c.DDI, ddi) {
+			if c.DDI == ddi {
 				return nil
 			}
 			others = append(others, c.DDI)

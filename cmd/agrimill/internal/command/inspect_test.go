@@ -124,8 +124,14 @@ func TestInspectPrescriptions(t *testing.T) {
 
 // Tracks can have the colors of values.
 func TestInspectColor(t *testing.T) {
-	w := &world{T: t, stdin: bytes.NewReader(farmdatatest.Harvest(t))}
-	testkit.Contains(t, w.want(statusOK, "inspect", "--output", "svg", "--color", "0054", "-"), "Mass per area yield, mg/m² (TLG00001)")
+	w := &world{T: t}
+	for _, ddi := range []string{"0054", "54"} {
+		w.stdin = bytes.NewReader(farmdatatest.Harvest(t))
+		testkit.Contains(t, w.want(statusOK, "inspect", "--output", "svg", "--color", ddi, "-"), "Mass per area yield, mg/m² (TLG00001)")
+	}
+	if _, _, stderr := w.agrimill("inspect", "--color", "yield", "-"); !strings.Contains(stderr, "must be up to four hexadecimal digits") {
+		t.Errorf("stderr %q", stderr)
+	}
 }
 
 // A picture without the colors that were asked for is an error, which says what there is.

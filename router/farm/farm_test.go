@@ -143,6 +143,9 @@ func TestFilterByTimesOfTasks(t *testing.T) {
 		"within a duration":          {`A="2026-05-04T06:30:00" C="36000"`, "2026-05-04T12:00:00", "", true},
 		"after a duration":           {`A="2026-05-04T06:30:00" C="36000"`, "2026-05-04T16:30:01", "", false},
 		"an end and a duration":      {`A="2026-05-04T06:30:00" B="2026-05-04T07:30:00" C="36000"`, "2026-05-04T12:00:00", "", false},
+		"an end without a beginning": {`B="2026-05-04T07:30:00"`, "2026-05-04T07:00:00", "2026-05-04T08:00:00", true},
+		"after such an end":          {`B="2026-05-04T07:30:00"`, "2026-05-04T08:00:00", "", false},
+		"a duration before an end":   {`B="2026-05-04T07:30:00" C="3600"`, "2026-05-04T06:00:00", "2026-05-04T07:00:00", true},
 		"a beginning without an end": {`A="2026-05-04T06:30:00"`, "2026-05-04T12:00:00", "", false},
 	} {
 		payload := farmdatatest.Zip(t, "TASKDATA.XML", `<ISO11783_TaskData VersionMajor="4"><TSK A="TSK1" G="4"><TIM `+test.time+` D="4"/></TSK></ISO11783_TaskData>`)

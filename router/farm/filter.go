@@ -329,9 +329,13 @@ func (f *Filter) lookAtPolygons(w *wanted, polygons []farmdata.Polygon) {
 func (f *Filter) lookAtTask(w *wanted, t *farmdata.Task) {
 	for _, at := range t.Times {
 		start, stop := at.Start, at.Stop
-		if stop.IsZero() {
+		switch {
+		case stop.IsZero():
 			stop = start
 			stop.Wall = stop.Wall.Add(at.Duration)
+		case start.IsZero():
+			start = stop
+			start.Wall = start.Wall.Add(-at.Duration)
 		}
 		// The span of the task and the one that is wanted have a moment in common.
 		w.span = w.span && (start.IsZero() || !f.to.IsZero() && !before(start, f.to) || !f.from.IsZero() && before(stop, f.from))

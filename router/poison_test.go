@@ -264,7 +264,8 @@ func TestRedactError(t *testing.T) {
 		{"piece of payload", `bad value "lon=9.9876543210;f"`, `bad value "[payload]"`},
 		{"two pieces", payload[:20] + " and " + payload[30:], "[payload] and [payload]"},
 		{"short words stay", "field lat is missing", "field lat is missing"},
-		{"control characters", "a\r\nb\x00c", "a  b c"},
+		{"control characters", "a\rb\x00c", "a b c"},
+		{"joined errors", "a\nb\n", "a; b"},
 		{"not UTF-8", "a\xffb", "a\uFFFDb"},
 	}
 	for _, test := range tests {

@@ -21,8 +21,8 @@ const (
 )
 
 // RedactError returns the text of err fit for logs and metadata: userinfo, query and fragment of addresses are cut off, pieces
-// of msg's payload of 16 bytes and more are replaced, control characters become spaces, and the length is capped at 512
-// bytes. Where a password that is not percent-encoded ends cannot be told, so everything up to the last @ before the
+// of msg's payload of 16 bytes and more are replaced, line breaks become semicolons, other control characters spaces, and the
+// length is capped at 512 bytes. Where a password that is not percent-encoded ends cannot be told, so everything up to the last @ before the
 // next address goes. msg may be nil. The text of nil is empty.
 func RedactError(err error, msg *message.Message) string {
 	if err == nil {
@@ -37,6 +37,7 @@ func RedactError(err error, msg *message.Message) string {
 		text = cutPayload(text, msg.Payload)
 	}
 	text = strings.ToValidUTF8(text, "\uFFFD")
+	text = strings.ReplaceAll(strings.TrimRight(text, "\r\n"), "\n", "; ") // joined errors stay apart
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '

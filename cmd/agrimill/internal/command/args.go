@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,6 +57,13 @@ func choice(cmd *cobra.Command, value *string, name, usage string, allowed ...st
 // completeFlag sets what the shell offers as the value of a flag.
 func completeFlag(cmd *cobra.Command, name string, values cobra.CompletionFunc) {
 	_ = cmd.RegisterFlagCompletionFunc(name, values) // fails only for an undefined flag
+}
+
+// isAddress reports whether a flag gives an address of TCP.
+func isAddress(given string) bool {
+	_, port, err := net.SplitHostPort(given)
+	_, number := strconv.ParseUint(port, 10, 16)
+	return err == nil && number == nil
 }
 
 // maxDays fits into a time.Duration.

@@ -62,6 +62,12 @@ func TestWrongUsage(t *testing.T) {
 		{"send a --to x --to ''", "--to is empty", "agrimill send"},
 		{"tail --save=", "--save is empty", "agrimill tail"},
 		{"completion bash ''", "an argument is empty", "agrimill completion bash"},
+		{"run agrimill.yaml --address foo", `--address must be host:port or off, not "foo"`, "agrimill run"},
+		{"emulator --listen foo", `--listen must be host:port, not "foo"`, "agrimill emulator"},
+		{"emulator --service a/b", "agrimill emulator: --service must be usable in a header name", "agrimill emulator"},
+		{"record --listen foo --base-url http://x --token-url http://x x.jsonl", `--listen must be host:port, not "foo"`, "agrimill record"},
+		{"record --listen 127.0.0.1:0 --base-url foo --token-url http://x x.jsonl", "agrimill record: --base-url and --token-url (or AGRIMILL_BASE_URL", "agrimill record"},
+		{"tenants --base-url foo --token-url http://x --client-id x --client-secret-file none", "--client-secret-file: open none", "agrimill tenants"},
 	} {
 		args := strings.Fields(test.args)
 		for i := range args {

@@ -87,6 +87,8 @@ AGRIMILL_CLIENT_SECRET and so on) to a file for a shell: ". FILE". Only you can 
 // checkEmulated names what is not allowed by the flag or the environment variable that set it.
 func checkEmulated(settings gatewaytest.Config) error {
 	switch {
+	case !isAddress(settings.Listen):
+		return fmt.Errorf("--listen must be host:port, not %q", settings.Listen)
 	case settings.ChunkSize < 1:
 		return errors.New("--chunk-size must be at least 1")
 	case !(settings.ReplaySpeed >= 0 && settings.ReplaySpeed <= math.MaxFloat64): // rejects NaN, too
@@ -99,7 +101,7 @@ func checkEmulated(settings gatewaytest.Config) error {
 			return fmt.Errorf("the environment variable EMULATOR_%s_ID must be a UUID, or empty for a random one", id[0])
 		}
 	}
-	return settings.Validate()
+	return mistaken(settings.Validate(), map[string]string{"ServiceName": "--service"})
 }
 
 // emulated is the first line on stdout.

@@ -52,7 +52,7 @@ func TestEmulator(t *testing.T) {
 	if !strings.Contains(logs.String(), d.BaseURL+controlPrefix) || strings.Contains(logs.String(), d.ClientSecret) {
 		t.Errorf("log: %s", logs.String())
 	}
-	for _, args := range []string{"--chunk-size 0", "--inline-limit -1", "--service a/b", "--listen nonsense", "now"} {
+	for _, args := range []string{"--chunk-size 0", "--inline-limit -1", "--service a/b", "--listen nonsense", "--listen 127.0.0.1:99999", "now"} {
 		w.want(statusUsage, append([]string{"emulator"}, strings.Fields(args)...)...)
 	}
 	for name, value := range map[string]string{
@@ -64,7 +64,7 @@ func TestEmulator(t *testing.T) {
 		}
 	}
 	w.env = nil
-	w.want(statusFailed, "emulator", "--listen", "127.0.0.1:99999")
+	w.want(statusFailed, "emulator", "--listen", "192.0.2.1:0")
 	w.want(statusFailed, "emulator", "--listen", "127.0.0.1:0", "--env", filepath.Join(t.TempDir(), "absent", "agrimill.env"))
 }
 

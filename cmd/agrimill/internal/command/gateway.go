@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 
@@ -57,7 +56,10 @@ func (s *service) use(p *program, f func(client *gateway.Client) error) (err err
 	settings.Logger = slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level}))
 	client, err := gateway.New(settings)
 	if err != nil {
-		return mistaken(err, map[string]string{"BaseURL": "--base-url", "TokenURL": "--token-url", "ClientID": "--client-id", "ServiceName": "--service"})
+		return mistaken(err, map[string]string{
+			"BaseURL": "--base-url (or AGRIMILL_BASE_URL)", "TokenURL": "--token-url (or AGRIMILL_TOKEN_URL)",
+			"ClientID": "--client-id (or AGRIMILL_CLIENT_ID)", "ServiceName": "--service (or AGRIMILL_SERVICE)",
+		})
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	return f(client)
@@ -94,7 +96,7 @@ func (s *service) given(p *program) (gateway.Config, error) {
 	if s.secretFile != "" {
 		secret, err := config.ReadSecret(s.secretFile)
 		if err != nil {
-			return settings, fmt.Errorf("--client-secret-file: %w", err)
+			return settings, usagef("--client-secret-file: %v", err)
 		}
 		settings.ClientSecret = gateway.Secret(secret)
 	}

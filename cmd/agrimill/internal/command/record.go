@@ -49,6 +49,9 @@ recording up to then can be played.`,
 			if baseURL == "" || tokenURL == "" {
 				return usagef("the gateway is not specified: --base-url (or AGRIMILL_BASE_URL) and --token-url (or AGRIMILL_TOKEN_URL) are required")
 			}
+			if !isAddress(listen) {
+				return usagef("--listen must be host:port, not %q", listen)
+			}
 			listener, err := net.Listen("tcp", listen)
 			if err != nil {
 				return err
@@ -110,7 +113,7 @@ func (p *program) record(ctx context.Context, config gatewaytest.RecorderConfig,
 	config.To = &failing{config.To, stop, maxRecording}
 	recorder, err := gatewaytest.NewRecorder(config)
 	if errors.Is(err, gatewaytest.ErrConfig) {
-		return usagef("%s", err)
+		return usagef("--base-url and --token-url (or AGRIMILL_BASE_URL and AGRIMILL_TOKEN_URL) must be absolute http or https addresses")
 	}
 	if err != nil {
 		return err

@@ -69,8 +69,11 @@ again, and the last line of the log has the counts. A second signal kills the pr
 		ValidArgsFunction: configFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.file = args[0]
-			if c.watch < 0 {
+			switch {
+			case c.watch < 0:
 				return usagef("--watch must not be negative")
+			case c.address != "" && c.address != config.AdminOff && !isAddress(c.address):
+				return usagef("--address must be host:port or off, not %q", c.address)
 			}
 			return c.run(cmd.Context(), p)
 		},

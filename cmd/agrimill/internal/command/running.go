@@ -71,8 +71,7 @@ func (a *adminAt) of(cfg *config.Config) (r *adminServer, err error) {
 		if host, secure := strings.CutPrefix(a.address, "https://"); secure {
 			r.url.Scheme, r.url.Host = "https", strings.TrimSuffix(host, "/")
 		}
-		_, port, err := net.SplitHostPort(r.url.Host)
-		if _, number := strconv.ParseUint(port, 10, 16); err != nil || number != nil {
+		if !isAddress(r.url.Host) {
 			return nil, usagef("--admin must be host:port or https://host:port, not %q", a.address)
 		}
 	case cfg.Admin.Address == config.AdminOff:

@@ -512,6 +512,24 @@ func work(name string, w content.Work) string {
 	return text
 }
 
+// A message of EFDI whose type is that of another one is read as what it is, and not as one that has nothing.
+func TestMessagesOfAWrongType(t *testing.T) {
+	transform := testkit.Must(farm.NewSummary(farm.ReadConfig{}))(t)
+	for form, payload := range map[content.Form][]byte{
+		content.EFDITimeLog: farmdatatest.TimeLog(t, 2), content.EFDIPositions: farmdatatest.Marshal(t, &efdipb.GPSList{Entry: []*efdipb.GPSEntry{{North: 52, East: 8}}}),
+		content.EFDITaskData: farmdatatest.Marshal(t, &efdipb.TaskData{VersionMajor: 4, Device: []*efdipb.Device{{Id: &efdipb.UID{Number: 1}, Designator: "Mower"}}}),
+	} {
+		for _, messageType := range []string{farm.TypeDeviceDescription, farm.TypeTimeLog, "gps:info"} {
+			msg := received(payload)
+			msg.Metadata.Set(gateway.KeyMessageType, messageType)
+			out, err := transform(msg)
+			if err != nil || len(out) != 1 || !strings.HasPrefix(string(out[0].Payload), `{"form":"`+string(form)+`"`) {
+				t.Errorf("%s as %s: got %d messages, %v: %s", form, messageType, len(out), err, out[0].Payload)
+			}
+		}
+	}
+}
+
 func TestSummary(t *testing.T) {
 	const rest = ": 3000 totals, 600 totals, 40 totals; 0007: 10000 mg/m², 30 kg"
 	const all = ": 8000 totals, 1500 totals, 100 totals; 0007: 17500 mg/m², 140 kg"

@@ -253,11 +253,31 @@ var messages = map[string]efdi.Message{
 func open(ctx context.Context, payload []byte, messageType string, config content.Config) (*content.Data, error) {
 	if message, ok := messages[messageType]; ok {
 		data, err := content.OpenEFDI(ctx, bytes.NewReader(payload), int64(len(payload)), message, config)
+		if err == nil && empty(ctx, data) { // as it seems if the type is that of another message
+			if other, err := content.Open(ctx, bytes.NewReader(payload), int64(len(payload)), config); err == nil && !empty(ctx, other) {
+				return other, nil
+			}
+		}
 		if err == nil {
 			return data, nil
 		}
 	}
 	return content.Open(ctx, bytes.NewReader(payload), int64(len(payload)), config)
+}
+
+// empty reports whether a message of EFDI has no record, and nothing else but its header.
+func empty(ctx context.Context, data *content.Data) bool {
+	rest := *data.Sets[0]
+	for _, log := range rest.Logs {
+		for _, err := range bounded(ctx, log.Records, nil) {
+			if err == nil {
+				return false
+			}
+		}
+	}
+	tasks := len(rest.Tasks)
+	rest.Header, rest.Logs, rest.Tasks, rest.Findings = farmdata.Header{}, nil, nil, nil
+	return tasks == 0 && reflect.ValueOf(rest).IsZero()
 }
 
 // mark notes on messages that the payload that they were made of could not be read, or only partly.

@@ -146,12 +146,15 @@ func (r *adminServer) ask(ctx context.Context, path string, query url.Values, va
 		if untrusted := (*tls.CertificateVerificationError)(nil); errors.As(err, &untrusted) {
 			return fmt.Errorf("%s has a certificate that is not trusted: %w; name the configuration of that agrimill (--config), whose certificate is, or set SSL_CERT_FILE", r.url.Host, err)
 		}
+		if errors.Is(err, http.ErrSchemeMismatch) {
+			return fmt.Errorf("%s has no TLS: --admin %s; or restart agrimill, if its configuration has admin.tls now", r.url.Host, r.url.Host)
+		}
 		return fmt.Errorf("no agrimill answers at %s: %w; start it (agrimill run), or name its address (--admin)", r.url.Host, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return err
+		return fmt.Errorf("the response of %s was cut off: %w; try again", r.url.Host, err)
 	}
 	if response.StatusCode != http.StatusOK {
 		var problem struct {

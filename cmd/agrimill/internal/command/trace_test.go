@@ -95,6 +95,9 @@ func TestTraceFails(t *testing.T) {
 			http.Redirect(rw, r, "http://192.0.2.1/", http.StatusFound)
 			return
 		}
+		if r.URL.Query().Get("q") == "cut" {
+			rw.Header().Set("Content-Length", "1000")
+		}
 		_, _ = rw.Write(bytes.Repeat([]byte("<html>"), 10))
 	}))
 	defer foreign.Close()
@@ -108,6 +111,8 @@ func TestTraceFails(t *testing.T) {
 		{[]string{"x", "--admin", "http://127.0.0.1:9090"}, statusUsage, "must be host:port"},
 		{[]string{"x", "--admin", "127.0.0.1:1"}, statusFailed, "no agrimill answers at 127.0.0.1:1"},
 		{[]string{"x", "--admin", address}, statusFailed, "is no agrimill"},
+		{[]string{"x", "--admin", "https://" + address}, statusFailed, "agrimill: " + address + " has no TLS: --admin " + address},
+		{[]string{"cut", "--admin", address}, statusFailed, "the response of " + address + " was cut off"},
 		{[]string{"moved", "--admin", address}, statusFailed, "responded 302 Found"},
 	} {
 		status, stdout, stderr := w.agrimill(append([]string{"trace"}, c.args...)...)
